@@ -39,6 +39,7 @@ from .closed import (
     check_square,
     diagonal_blocks,
     diagonalised,
+    eigen,
     eps_of,
     hermitian,
     inverse_of,
@@ -59,8 +60,8 @@ from .sums import Sum, multiple
 from .transforms import Circulant, Fourier
 
 Found = TypeVar("Found")
-Eigen = tuple[np.ndarray, Jacobian]
-Bases = tuple[Jacobian, np.ndarray, Jacobian]
+Eigen = tuple[np.ndarray, Any]
+Bases = tuple[Any, np.ndarray, Any]
 
 
 @dataclass(frozen=True)
@@ -213,14 +214,11 @@ def of_low_rank(operator: Sum, form: Form) -> Jacobian | None:
     U, V = (np.concatenate(side, axis=1) for side in zip(*low, strict=True))
     if operator.shape[0] <= U.shape[1]:
         return None
-    Q, R = np.linalg.qr(U)
-    inside, size = V.T @ Q, np.linalg.norm(U) * np.linalg.norm(V)
-    outside = np.linalg.norm(R @ (V.T - inside @ np.conj(Q.T)))  # 0 where U Vᵀ is Hermitian
-    if outside > 1e3 * eps_of(U.dtype) * size or not is_hermitian(R @ inside):
+    if (found := compressed(U, V)) is None:
         return None
-    values, W = np.linalg.eigh(hermitian(R @ inside))
+    values, W = np.linalg.eigh(found[1])
     c = np.array(sum(filter(None, shifts)), values.dtype)
-    Q, base = Q @ W, form.entries(c)
+    Q, base = found[0] @ W, form.entries(c)
     Q, P = Q * (form.entries(c + values) - base), Q.conj()
     return base.item() * Identity(operator.in_shape, operator.dtype) + LowRank(
         Q, P, operator.out_shape, operator.in_shape)  # fmt: skip
@@ -236,18 +234,21 @@ def kept(function: Callable[[np.ndarray], Any], array: np.ndarray) -> np.ndarray
 
 
 @singledispatch
-def eigenbasis(operator: Jacobian) -> Eigen | None:
-    """λ and V with A = V diag(λ) Vᴴ, or None; the order of λ is that of the structure."""
+def eigenbasis(operator: Jacobian, *, vectors: bool = True) -> Eigen | None:
+    """λ and V with A = V diag(λ) Vᴴ, or None; the order of λ is that of the structure.
+
+    Without vectors V is None, and the values take a third of the time.
+    """
     c, P, A, Q = parts(operator)
     similar = type(A) is not type(operator) and are_inverse(P, Q)
-    found = eigenbasis(A) if similar else None
-    return None if found is None else (c * found[0], P @ found[1])
+    found = eigenbasis(A, vectors=vectors) if similar else None
+    return None if found is None else (c * found[0], found[1] and P @ found[1])
 
 
 @eigenbasis.register(Identity)
 @eigenbasis.register(Scalar)
 @eigenbasis.register(Diagonal)
-def _(operator: Jacobian) -> Eigen | None:
+def _(operator: Jacobian, *, vectors: bool = True) -> Eigen | None:
     values = operator.diagonal()
     real = np.array_equal(values, values.real)
     return (values.real, Identity(operator.in_shape, operator.dtype)) if real else None
@@ -255,29 +256,51 @@ def _(operator: Jacobian) -> Eigen | None:
 
 @eigenbasis.register(Dense)
 @eigenbasis.register(BlockDiagonal)
-def _(operator: Dense | BlockDiagonal) -> Eigen | None:
+def _(operator: Dense | BlockDiagonal, *, vectors: bool = True) -> Eigen | None:
     stack = operator.a if isinstance(operator, Dense) else operator.blocks
     if not is_hermitian(stack):
         return None
-    values, V = np.linalg.eigh(hermitian(stack))
-    return values.ravel(), with_matrices(operator, V)
+    V, values = eigen(vectors, hermitian(stack))
+    return values.ravel(), None if V is None else with_matrices(operator, V)
 
 
 @eigenbasis.register(Kron)
 @eigenbasis.register(Sum)
-def _(operator: Kron | Sum) -> Eigen | None:
+def _(operator: Kron | Sum, *, vectors: bool = True) -> Eigen | None:
     if isinstance(operator, Sum) and (one := as_one(operator)) is not None:
-        return eigenbasis(one)
+        return eigenbasis(one, vectors=vectors)
     terms = operator.terms if isinstance(operator, Sum) else (operator,)
-    found = diagonalised(Sum(terms), with_vectors=True)
+    found = diagonalised(Sum(terms), with_vectors=vectors)
     if found is None or not found.rotation:
         return None
-    V = Kron(found.left.vectors, found.right.vectors, found.values.shape[:-2])
-    return found.values.ravel(), V
+    batch, (V, W) = found.values.shape[:-2], (found.left.vectors, found.right.vectors)
+    return found.values.ravel(), Kron(V, W, batch) if vectors else None
 
 
 @eigenbasis.register
-def _(operator: Circulant) -> Eigen | None:
+def _(operator: LowRank, *, vectors: bool = True) -> Eigen | None:
+    """With U = Q R, the eigenvalues of R Vᵀ Q, and zeros."""
+    rank, n = operator.u.shape[1], operator.shape[0]
+    if vectors or n != operator.shape[1] or rank >= n:
+        return None
+    if (found := compressed(operator.u, operator.v)) is None:
+        return None
+    return np.append(np.linalg.eigvalsh(found[1]), np.zeros(n - rank)), None
+
+
+def compressed(U: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Q and H with U Vᵀ = Q H Qᴴ, where that is Hermitian."""
+    Q, R = np.linalg.qr(U)
+    inside = R @ (V.T @ Q)
+    outside = R @ V.T - inside @ np.conj(Q.T)
+    rounding = 1e3 * eps_of(U.dtype) * np.linalg.norm(U) * np.linalg.norm(V)
+    if np.linalg.norm(outside) > rounding or not is_hermitian(inside):
+        return None
+    return Q, hermitian(inside)
+
+
+@eigenbasis.register
+def _(operator: Circulant, *, vectors: bool = True) -> Eigen | None:
     """The basis of the Hartley transform, where the kernel is real and symmetric."""
     values = operator.eigenvalues
     if operator.dtype.kind == "c" or not is_real(values):
@@ -297,14 +320,17 @@ def hartley(C: Circulant) -> Jacobian:
 
 
 @singledispatch
-def singular_bases(operator: Jacobian) -> Bases | None:
-    """U, σ and V with A = U diag(σ) Vᴴ, or None; the order of σ is that of the structure."""
+def singular_bases(operator: Jacobian, *, vectors: bool = True) -> Bases | None:
+    """U, σ and V with A = U diag(σ) Vᴴ, or None; the order of σ is that of the structure.
+
+    Without vectors U and V are None.
+    """
     c, P, A, Q = parts(operator)
-    found = None if type(A) is type(operator) else singular_bases(A)
+    found = None if type(A) is type(operator) else singular_bases(A, vectors=vectors)
     if found is None:
         return None
     U, values, V = found
-    return np.sign(c or 1) * P @ U, abs(c) * values, Q.T @ V
+    return U and np.sign(c or 1) * P @ U, abs(c) * values, V and Q.T @ V
 
 
 @singular_bases.register(Identity)
@@ -312,7 +338,7 @@ def singular_bases(operator: Jacobian) -> Bases | None:
 @singular_bases.register(Reshape)
 @singular_bases.register(Slice)
 @singular_bases.register(Embed)
-def _(operator: Jacobian) -> Bases:
+def _(operator: Jacobian, *, vectors: bool = True) -> Bases:
     m, n = operator.shape
     ones = np.ones(min(m, n), wide(operator.dtype))
     if m < n:
@@ -322,7 +348,7 @@ def _(operator: Jacobian) -> Bases:
 
 @singular_bases.register(Scalar)
 @singular_bases.register(Diagonal)
-def _(operator: Jacobian) -> Bases:
+def _(operator: Jacobian, *, vectors: bool = True) -> Bases:
     sizes, phases = polar(operator.diagonal())
     V = Identity(operator.in_shape, operator.dtype)
     return Diagonal(phases.reshape(operator.in_shape)), sizes, V
@@ -330,33 +356,53 @@ def _(operator: Jacobian) -> Bases:
 
 @singular_bases.register(Dense)
 @singular_bases.register(BlockDiagonal)
-def _(operator: Dense | BlockDiagonal) -> Bases:
-    U, values, V = thin(operator.a if isinstance(operator, Dense) else operator.blocks)
+def _(operator: Dense | BlockDiagonal, *, vectors: bool = True) -> Bases:
+    U, values, V = thin(operator.a if isinstance(operator, Dense) else operator.blocks, vectors)
+    if not vectors:
+        return None, values.ravel(), None
     return with_matrices(operator, U), values.ravel(), with_matrices(operator.T, V)
 
 
 @singular_bases.register
-def _(operator: Kron) -> Bases:
-    (U, s, V), (W, t, Z) = map(thin, (operator.left, operator.right))
-    values = s[..., :, None] * t[..., None, :]
-    values = np.broadcast_to(values, (*operator.batch, *values.shape[-2:]))
-    return Kron(U, W, operator.batch), values.ravel(), Kron(V, Z, operator.batch)
+def _(operator: Kron, *, vectors: bool = True) -> Bases:
+    (U, s, V), (W, t, Z) = (thin(f, vectors) for f in (operator.left, operator.right))
+    values, batch = s[..., :, None] * t[..., None, :], operator.batch
+    values = np.broadcast_to(values, (*batch, *values.shape[-2:])).ravel()
+    return (Kron(U, W, batch), values, Kron(V, Z, batch)) if vectors else (None, values, None)
 
 
 @singular_bases.register
-def _(operator: LowRank) -> Bases:
+def _(operator: LowRank, *, vectors: bool = True) -> Bases:
     (Q, R), (P, S) = map(np.linalg.qr, (operator.u, operator.v.conj()))
-    U, values, V = thin(R @ np.conj(S.T))
+    U, values, V = thin(R @ np.conj(S.T), vectors)
+    if not vectors:
+        return None, values, None
     return Dense(Q @ U, operator.out_shape), values, Dense(P @ V, operator.in_shape)
 
 
 @singular_bases.register
-def _(operator: Circulant) -> Bases | None:
+def _(operator: Circulant, *, vectors: bool = True) -> Bases | None:
     """C = P |C|, where |C| is symmetric, and P orthogonal with the phases of the spectrum."""
+    values = np.tile(np.abs(operator.eigenvalues).ravel(), operator.count)
+    if not vectors:
+        return None, values, None
     if operator.dtype.kind == "c":
         return None
-    V, phases = hartley(operator), operator.with_spectrum(polar(operator.spectrum)[1])
-    return phases @ V, np.tile(np.abs(operator.eigenvalues).ravel(), operator.count), V
+    V = hartley(operator)
+    return operator.with_spectrum(polar(operator.spectrum)[1]) @ V, values, V
+
+
+@singular_bases.register
+def _(operator: Sum, *, vectors: bool = True) -> Bases | None:
+    """|λ| where a basis of eigenvectors is known."""
+    if (one := as_one(operator)) is not None:
+        return singular_bases(one, vectors=vectors)
+    found = eigenbasis(operator, vectors=vectors)
+    if found is None:
+        return None
+    sizes, signs = polar(found[0])
+    V = found[1]
+    return V and V @ Diagonal(signs.reshape(V.in_shape)), sizes, V
 
 
 def polar(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -370,11 +416,14 @@ def with_matrices(like: Jacobian, stack: Any) -> Jacobian:
     return Dense(stack, like.out_shape) if isinstance(like, Dense) else BlockDiagonal(stack)
 
 
-def thin(factor: Factor) -> tuple[Factor, np.ndarray, Factor]:
+def thin(factor: Factor, vectors: bool) -> tuple[Any, np.ndarray, Any]:
     """U, σ and V of each matrix, as many columns as the smaller side."""
     if isinstance(factor, Eye):
         return factor, np.ones(factor.n), factor
-    U, values, Vh = np.linalg.svd(np.asarray(factor, wide(factor.dtype)), full_matrices=False)
+    work = np.asarray(factor, wide(factor.dtype))
+    if not vectors:
+        return None, np.linalg.svd(work, compute_uv=False), None
+    U, values, Vh = np.linalg.svd(work, full_matrices=False)
     return U, values, adjoint_of(Vh)
 
 

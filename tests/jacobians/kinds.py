@@ -11,7 +11,6 @@ from house import ROOT
 from onnxjac.jacobians import Jacobian
 from onnxjac.jacobians.closed import determinant, inverted
 from onnxjac.jacobians.functions import eigenbasis, mapped, singular_bases
-from onnxjac.modes.estimators.exact import spectrum
 from onnxjac.modes.estimators.squared import squared
 
 PAGE = ROOT / "docs" / "reference" / "algebra.md"
@@ -29,7 +28,7 @@ COSTS = {
 """Multiplications and additions of one product."""
 
 CLOSED = {
-    "A⁻¹": inverted, "det": determinant, "λ, σ": spectrum, "‖A‖": squared, "f(A)": mapped,
+    "A⁻¹": inverted, "det": determinant, "‖A‖": squared, "f(A)": mapped,
     "V Λ Vᴴ": eigenbasis, "U Σ Vᴴ": singular_bases,
 }  # fmt: skip
 
