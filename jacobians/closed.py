@@ -89,7 +89,7 @@ def inverse_of(operator: Jacobian) -> Jacobian | None:
         return None
     found = inverted(operator)
     if found is None and operator.shape[0] <= SMALL and all(map(held, leaves(operator))):
-        found = inverted(Dense(operator.toarray(), operator.out_shape, operator.in_shape))
+        found = Dense(inverses(operator.toarray(), operator), operator.in_shape, operator.out_shape)
     return found
 
 
@@ -626,7 +626,7 @@ def low_rank_of(term: Jacobian) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def as_circulant(operator: Jacobian) -> Circulant | None:
-    """A sum of circulants and multiples of I, or one circulant of a sum's form; None for others.
+    """A sum of circulants and multiples of I as one circulant; None for other operators.
 
     A convolution of one channel with stride 1 after wrapping selections, Pad(mode="wrap"), is one.
     """
@@ -639,7 +639,9 @@ def as_circulant(operator: Jacobian) -> Circulant | None:
         C: Jacobian | None = others[0] if len(others) == 1 else wrapped(others)
         if C is None and (mirror := wrapped(tuple(f.T for f in reversed(others)))):
             C = mirror.T
-        if not isinstance(C, Circulant) or (total and total.kernel.shape != C.kernel.shape):
+        if not isinstance(C, Circulant):
+            return None
+        if total and (total.kernel.shape, total.dtype) != (C.kernel.shape, C.dtype):
             return None
         total = C.with_spectrum(c * C.spectrum + (total.spectrum if total else 0))
     return total and total.with_spectrum(total.spectrum + shift)
@@ -653,7 +655,8 @@ def wrapped(factors: tuple[Jacobian, ...]) -> Circulant | None:
     g, shape = first.geometry, pads[-1].in_shape
     if set(g.strides) != {1} or any(g.pads) or g.w[:2] != (1, 1) or g.u != shape:
         return None
-    if not all(isinstance(p, Take) and wraps(p) for p in pads):
+    takes = [pad for pad in pads if isinstance(pad, Take) and wraps(pad)]
+    if len({take.axis for take in takes}) < len(pads):
         return None
     unit = np.zeros((1, *shape), wide(first.dtype))
     unit.reshape(*unit.shape[:3], -1)[..., 0] = 1

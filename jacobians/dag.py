@@ -199,9 +199,7 @@ class Dag(Jacobian):
             NAMED.reset(token)
 
 
-def composed(
-    dag: Dag, series: Pair = matmul, parallel: Pair = add
-) -> Jacobian | None:
+def composed(dag: Dag, series: Pair = matmul, parallel: Pair = add) -> Jacobian | None:
     """J as one operator, where paths from one source to one sink are in series and in parallel.
 
     A grid of such operators where there are more sources and sinks. None where a path branches

@@ -13,6 +13,7 @@ from .base import Jacobian
 from .cached import cached_property
 from .errors import InputError
 from .foreign import is_tensor
+from .matrices import Dense
 
 
 class Sylvester(Jacobian):
@@ -49,12 +50,18 @@ class Sylvester(Jacobian):
         (T, U), (S, V) = (schur(np.asarray(f, dtype)) for f in (self.a, self.b.T))
         return T, U, S, V
 
+    @cached_property
+    def matrix(self) -> np.ndarray:
+        """The dense matrix."""
+        return self.toarray()
+
     def _apply(self, op: Op, v: Array) -> Array:
         if is_tensor(v):
             return op.by_numbers("Sylvester", lambda x: self._apply(reading(x), x), v)
-        if not isinstance(v, np.ndarray) or v.dtype.kind == "O":
-            raise InputError("a Sylvester equation is solved by LAPACK, which no graph records: "
-                             "apply it to numbers, or use toarray()")  # fmt: skip
+        if not isinstance(v, np.ndarray) or v.dtype.kind == "O":  # a graph holds the matrix
+            return Dense(self.matrix, self.out_shape, self.in_shape)._apply(op, v)
+        if np.iscomplexobj(v) and self.dtype.kind != "c":  # a real Schur form takes real columns
+            return self._apply(op, v.real) + 1j * self._apply(op, v.imag)
         found = [self._solved(C) for C in v.reshape(-1, *self.in_shape)]
         whole = np.array(found, wide(self.dtype)) if found else v
         return whole.reshape(*lead(v, self.in_shape), *self.out_shape)

@@ -1,6 +1,7 @@
 """Closed forms and the laws of the algebra, on random operators of every invertible kind."""
 
 import re
+from functools import cache
 from itertools import product
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ import scipy.linalg
 from numpy.testing import assert_allclose
 
 import onnxjac as oj
-from check_operator import check_operator, check_products, check_views
+from check_operator import check_operator
 from onnxjac import InputError
 from onnxjac.jacobians import (
     Block,
@@ -139,6 +140,7 @@ class Made(NamedTuple):
     dense: np.ndarray
 
 
+@cache
 def drawn(name, seed, dtype=np.float64):
     J = KINDS[name](Draw(seed, dtype))
     J = Reshape(SHAPE, J.out_shape, J.dtype) @ J @ Reshape(J.in_shape, SHAPE, J.dtype)
@@ -172,8 +174,7 @@ def test_closed_forms(name, seed, dtype):
 @pytest.mark.parametrize("name", KINDS)
 def test_an_inverse_is_an_operator_like_others(name):
     M = drawn(name, 3).J.inverse()
-    # The transforms of ONNX Runtime are inexact for length 6, and no graph holds a Schur form.
-    if "circulant" not in repr(M) and "sylvester" not in repr(M):
+    if "circulant" not in repr(M):  # the transforms of ONNX Runtime are inexact for length 6
         check_operator(M)
 
 
@@ -298,9 +299,6 @@ def test_a_sylvester_equation():
             assert_allclose(J @ v, matrix @ v, **CLOSE)
             assert_allclose(J @ w, matrix @ w, **CLOSE)
             assert_allclose(J.slogdet(), np.linalg.slogdet(matrix), **CLOSE)
-        if dtype is np.float64:
-            check_products(S, dense, draw.rng)
-            check_views(S, dense, draw.rng)
     with pytest.raises(InputError, match=r"square, not \[2, 3\]"):
         Sylvester(np.ones((2, 3)), np.eye(2))
 
