@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from .arrays import Array, Op, factor, lead, reading, shape_of, wide
+from .arrays import Array, Op, dtype_of, factor, host, lead, reading, shape_of, wide
 from .base import Jacobian
 from .cached import cached_property
 from .errors import InputError
@@ -36,7 +36,7 @@ class Sylvester(Jacobian):
             raise InputError(f"Sylvester: A and B are square, not {list(sides[0])} and "
                              f"{list(sides[1])}")  # fmt: skip
         shape = (sides[0][0], sides[1][0])
-        super().__init__(shape, shape, np.result_type(a.dtype, b.dtype))
+        super().__init__(shape, shape, np.result_type(dtype_of(a), dtype_of(b)))
         self.origin = origin
 
     @cached_property
@@ -47,7 +47,7 @@ class Sylvester(Jacobian):
         dtype = wide(self.dtype)
         output = "complex" if dtype.kind == "c" else "real"
         schur: Any = partial(scipy.linalg.schur, output=output, check_finite=False)
-        (T, U), (S, V) = (schur(np.asarray(f, dtype)) for f in (self.a, self.b.T))
+        (T, U), (S, V) = (schur(np.asarray(host(f), dtype)) for f in (self.a, self.b.T))
         return T, U, S, V
 
     @cached_property
