@@ -28,7 +28,7 @@ from onnxjac.jacobians import (
 )
 
 RNG = np.random.default_rng(0)
-SECONDS, DAMPING = 0.4, 0.1
+SECONDS, DAMPING = 0.2, 0.1
 M, N, RANK, BLOCKS = 60, 50, 20, (100, 20)
 
 Make = Callable[[], Callable[[], Any]]

@@ -76,11 +76,11 @@ def test_a_product_takes_as_long_as_with_the_merged_factors():
     K = implicit_kron(J.point["a"], right.T)
     assert_allclose(P @ v, K @ v, rtol=1e-9, atol=1e-6)
     best = {P: np.inf, K: np.inf}
-    for _ in range(60):
+    for _ in range(1500):
         for A in best:
-            start = time.perf_counter()
+            start = time.process_time()
             A @ v
-            best[A] = min(best[A], time.perf_counter() - start)
+            best[A] = min(best[A], time.process_time() - start)
         if best[P] <= 1.1 * best[K]:
             return
     raise AssertionError(f"{best[P] * 1e6:.0f} µs, and {best[K] * 1e6:.0f} µs when merged")
