@@ -51,6 +51,8 @@ class Dag(Jacobian):
     with the DAG.
     """
 
+    T: cached_property[Dag]
+
     def __init__(
         self,
         shapes: tuple[Shape, ...],

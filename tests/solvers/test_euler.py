@@ -67,6 +67,27 @@ def test_rates_and_states_must_match():
         euler_residual(reaction(4), grid(4))
 
 
+def last_of_20(*arguments, **options):
+    return list(implicit_euler(*arguments, steps=20, **options))[-1]
+
+
+@pytest.mark.parametrize("make", [last_of_20, pseudo_transient])
+def test_a_preconditioner_is_kept_while_it_serves(make):
+    built = []
+
+    def counting(A):
+        built.append(A)
+        return ilu(A)
+
+    model, start = reaction(8, linear=8.0), grid(8)
+    found, expected = (
+        make(model, start, wrt="u", step=0.1, rtol=1e-10, preconditioner=M).x
+        for M in (counting, None)
+    )
+    assert_allclose(found, expected, atol=1e-7)
+    assert 1 <= len(built) <= 5
+
+
 def test_a_step_that_is_not_found():
     with pytest.raises(NotConverged, match="step 1 of 2"):
         list(implicit_euler(reaction(), grid(), wrt="u", step=1.0, steps=2, maxiter=1))
