@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from operator import index
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar, overload
 
 import numpy as np
 
@@ -131,6 +131,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         __sub__: ClassVar[Plus]  # type: ignore[assignment, misc]
         __rsub__: ClassVar[Plus]
 
+        def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
         def __truediv__(self, x: float, /) -> Jacobian: ...
         def __neg__(self) -> Jacobian: ...
         def __getitem__(self, key: Any) -> Jacobian: ...

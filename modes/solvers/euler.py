@@ -44,8 +44,8 @@ def implicit_euler(
 
     F are the tensors of `of`, and u the tensors of `wrt`, in the same order. The results come from
     `newton_krylov`, which takes the options from `solver` on, and have the time `t` since the
-    start; the Jacobian is I − h ∂F/∂u. A function that builds a preconditioner is called again only after
-    a linear system that took over three times the products of the first.
+    start; the Jacobian is I − h ∂F/∂u. A function that builds a preconditioner is called again
+    only after a linear system that took over three times the products of the first.
 
     Shapes: F has the shapes of u, tensor by tensor; the x of a result is u, flat, of shape (n,).
     Units: h is in units of time, F in units of u per time. Raises `NotConverged` where a step

@@ -79,7 +79,7 @@ def test_a_preconditioner_is_kept_while_it_serves(make):
         built.append(A)
         return ilu(A)
 
-    model, start = reaction(8, linear=8.0), grid(8)
+    model, start = reaction(8), grid(8)
     found, expected = (
         make(model, start, wrt="u", step=0.1, rtol=1e-10, preconditioner=M).x
         for M in (counting, None)
