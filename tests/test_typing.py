@@ -106,13 +106,21 @@ WRONG = (
 FOREIGN = re.compile(r"svds\(|slope\.ravel|state\[|\.grad\.")
 """Lines of the pages at which the types of other libraries are not precise."""
 
+MYPY = """[mypy]
+mypy_path = {path}
+check_untyped_defs = True
+allow_redefinition = True
+disable_error_code = var-annotated
+ignore_missing_imports = True
+[mypy-torch.*]
+follow_imports = skip
+"""
+
 
 def mypy(folder):
     """(file, line number, severity, message) for what mypy reports."""
     config = folder / "mypy.ini"
-    config.write_text(f"[mypy]\nmypy_path = {ROOT / '.ci'}\ncheck_untyped_defs = True\n"
-                      "allow_redefinition = True\ndisable_error_code = var-annotated\n"
-                      "ignore_missing_imports = True\n[mypy-torch.*]\nfollow_imports = skip\n")  # fmt: skip
+    config.write_text(MYPY.format(path=ROOT / ".ci"))
     command = [sys.executable, "-m", "mypy", "--config-file", config, folder]
     run = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
     return re.findall(r"(\w+)\.py:(\d+): (error|note): (.*)", run.stdout)
