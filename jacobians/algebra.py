@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse, linalg
@@ -36,14 +36,6 @@ class Algebra(linalg.LinearOperator):
     @abstractmethod
     def _flat_product(self, v: Any, columns: Shape) -> Any:
         """J v for a flat vector, or for a batch of them: (*columns, n) -> (*columns, m)."""
-
-    if not TYPE_CHECKING:
-
-        def __array__(self, *_: Any, **__: Any) -> Any:
-            raise InputError(
-                f"{self!r} is an operator, but an array is needed here: give toarray(), or take "
-                "as_scipy(form='dense')"
-            )
 
     def _times(self, x: Any) -> Any:
         """J x for a tensor, a vector or a matrix."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, Literal, TypeVar, final
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, final
 
 import numpy as np
 
-from ...jacobians import common
+from ...jacobians import Array, Jacobian, Op, Shape, common
 from ...jacobians.errors import InputError, not_allowed
 from ...jacobians.foreign import as_array
 from ...ops.registry import version
@@ -21,10 +21,52 @@ from ..primal.inputs import check_inputs
 from ..primal.model import Model, TensorSpec
 from ..reverse import value_and_grad
 from ..sparse import sparse
+from ..sparse.unwrap import unwrap
 
 Form = Literal["operator", "dense", "sparse"]
 
-MADE = {"operator": lambda J: J, "dense": lambda J: J.toarray(), "sparse": sparse}
+
+@final
+class Lazy(Jacobian):
+    """y = J x, an operator for SciPy that is not taken for an array of one object."""
+
+    holds = ("operator",)
+
+    def __init__(self, operator: Jacobian) -> None:
+        super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
+        self.operator = operator
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        return self.operator._apply(op, v)
+
+    def _flat_product(self, v: Any, columns: Shape) -> Any:
+        return self.operator._flat_product(v, columns)
+
+    def _transpose(self) -> Jacobian:
+        return self.operator.T
+
+    @property
+    def structure(self) -> Jacobian:
+        return self.operator.structure
+
+    if not TYPE_CHECKING:
+
+        def __array__(self, *_: Any, **__: Any) -> Any:
+            raise InputError("this method of SciPy takes an array, no operator: as_scipy(..., "
+                             "form='dense'), or hessp= in place of hess=")  # fmt: skip
+
+        flags = property(__array__)  # what LAPACK's wrappers ask an array first
+
+    def __repr__(self) -> str:
+        return repr(self.operator)
+
+
+@unwrap.register
+def _(operator: Lazy) -> Jacobian:
+    return unwrap(operator.operator)
+
+
+MADE = {"operator": Lazy, "dense": lambda J: J.toarray(), "sparse": sparse}
 """form -> how a Jacobian or Hessian is returned."""
 
 

@@ -71,7 +71,7 @@ def test_minimize_by_hessians_in_every_form(method, form):
     assert_allclose(found.x, np.ones(5), atol=1e-3)
 
 
-@pytest.mark.parametrize("method", ["trust-ncg", "trust-krylov", "dogleg"])
+@pytest.mark.parametrize("method", ["trust-ncg", "trust-krylov", "trust-exact", "dogleg"])
 def test_an_operator_where_an_array_is_needed_is_refused(scalar, method):
     with pytest.raises(oj.InputError, match="form='dense'"):
         minimize(scalar.fun, scalar.x0, jac=scalar.jac, hess=scalar.hess, method=method)
