@@ -91,7 +91,8 @@ def euler_residual(
     shapes = [[shape_of(t.values[name]) for name in names] for names in (rates, states)]
     if shapes[0] != shapes[1]:
         raise InputError(f"the rates {list(rates)} have shapes {shapes[0]}, but the states "
-                         f"{list(states)} {shapes[1]}: name as many of= as wrt=")  # fmt: skip
+                         f"{list(states)} {shapes[1]}: name the states by wrt=, and as many rates "
+                         "by of=")  # fmt: skip
     op, before = t.recorder, [like(t, name, before_of(name)) for name in states]
     h = op.new((), dtype_of(t.values[states[0]]), STEP)
     draft = started(t, [*before, h], (), states)

@@ -63,7 +63,7 @@ def test_several_states():
 
 
 def test_rates_and_states_must_match():
-    with pytest.raises(oj.InputError, match="name as many of= as wrt="):
+    with pytest.raises(oj.InputError, match="name the states by wrt="):
         euler_residual(reaction(4), grid(4))
 
 
