@@ -18,7 +18,7 @@ from ...jacobians.products import Product, factors_of
 from ...jacobians.sums import terms_of
 from ...jacobians.text import bytes_text, time_text
 from ...ops import Node, Step, find
-from ...ops.rules.elementwise import FORMULAS, Elementwise
+from ...ops.rules.elementwise import Elementwise
 from ..curvature.composition import inner, linearized, maker, origin
 from ..elimination.adaptive import Adaptive
 from ..elimination.cost import seconds
@@ -202,9 +202,9 @@ def mathematics(step: Step) -> Mathematics:
         return Mathematics("none: it has neither a rule nor a function body", ())
     if declared.zero is not None:
         return Mathematics("declared to be zero", (f"∂Y/∂X = 0: {declared.zero}",))
-    if not step.domain and step.op_type in FORMULAS:
-        return by_formula(FORMULAS[step.op_type], step)
-    if declared.definition is not None:
+    if isinstance(declared.rule, Elementwise):
+        return by_formula(declared.rule, step)
+    if declared.is_composed and declared.definition is not None:
         return written("a definition by other operators, whose rules apply", declared.definition)
     return written("a rule", declared.rule)
 
@@ -217,20 +217,16 @@ def written(what: str, rule: object) -> Mathematics:
 
 
 def by_formula(declared: Elementwise, step: Step) -> Mathematics:
-    """The formula and its derivatives, by SymPy or, where SymPy's form is unstable, by hand."""
-    from ...ops.symbols.formulas import ATTRIBUTES, derive, parse
+    """The formula and its derivatives, by SymPy."""
+    from ...ops.symbols.formulas import derive, parse
 
     node = Node(step, (), ())
-    text = declared.formulas[getattr(node, declared.by) if declared.by else ""]
-    formula, lines = parse(text), [equation("Y", parse(text))]
-    for name in declared.variables:
-        by_hand = declared.given.get(name)
-        found = parse(by_hand) if by_hand else derive(formula, name)
-        lines.append(equation(f"∂Y/∂{name}", found))
-    by = "by hand, proved equal to SymPy's" if declared.given else "by SymPy"
-    held = {name: getattr(node, name) for name in ATTRIBUTES if name in text}
+    formula = parse(declared.formula(node))
+    lines = [equation("Y", formula)]
+    lines += [equation(f"∂Y/∂{name}", derive(formula, name)) for name in declared.variables]
+    held = {n: v for n, v in declared.values(node).items() if n in map(str, formula.free_symbols)}
     named = ", ".join(f"{name} = {value:g}" for name, value in held.items() if value is not None)
-    return Mathematics(f"a formula, differentiated {by}", tuple(filter(None, [*lines, named])))
+    return Mathematics("a formula, differentiated by SymPy", tuple(filter(None, [*lines, named])))
 
 
 def equation(left: str, right: object) -> str:

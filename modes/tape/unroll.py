@@ -61,7 +61,7 @@ def is_flat(steps: Iterable[Step], known: Mapping[str, Any]) -> bool:
 def is_defined(step: Step) -> bool:
     """Whether the operator is declared by a definition in other operators."""
     declared = find(step.op_type, step.domain)
-    return declared is not None and declared.definition is not None
+    return declared is not None and declared.is_composed
 
 
 def unrolled(
@@ -201,7 +201,7 @@ class Unroller:
             if self.inside:
                 raise OnnxJacError(f"{step} draws anew in every turn")
             made = drawn(self.op, step, inputs, at)
-        elif (declared := find(step.op_type, step.domain)) and declared.definition:
+        elif (declared := find(step.op_type, step.domain)) and declared.is_composed:
             self.op.keeps, self.op.faked = self.is_long(step, inputs), False
             made = list(declared.outputs(self.op, Node(step, tuple(inputs), (None,) * len(names))))
             if self.op.faked and not self.inside:
