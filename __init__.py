@@ -37,6 +37,7 @@ from .modes.reverse import grad, value_and_grad, vjp
 from .modes.show import explain as _explain  # noqa: F401  (J.explain and C.explain)
 from .modes.show import html as _html  # noqa: F401  (what notebooks show)
 from .modes.show import plots
+from .modes.show import view as _view  # noqa: F401  (J.view)
 from .modes.solvers import preconditioners
 from .modes.solvers.euler import euler_residual, implicit_euler
 from .modes.solvers.inverse import identity_like, inverse

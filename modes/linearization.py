@@ -9,10 +9,10 @@ from typing import Any, overload
 import numpy as np
 
 from ..jacobians import Array, Dag, Jacobian, Op, Shape, prod_text, shape_of
-from ..jacobians.arrays import bytes_of, rounded, wide
+from ..jacobians.arrays import Named, buffer_of, bytes_of, rounded, wide
 from ..jacobians.cached import cached_property
 from ..jacobians.foreign import is_tensor
-from ..jacobians.hooks import explain
+from ..jacobians.hooks import explain, view
 from ..jacobians.placing import HOST, placed
 from ..ops import numbers
 from .checking.check import Check
@@ -23,7 +23,10 @@ from .elimination.moving import moving
 from .elimination.plan import Maker, by_engine, eliminated, elsewhere, held, planned
 from .explanation import Explanation, Local
 from .naming.names import Specs, applied, check_named, find_tensor, fitting, flat_shape, listed
+from .primal.inputs import hosted
+from .primal.model import Model
 from .route import Route
+from .support.markup import Page
 from .tape.checkpoint import as_it_is
 from .tape.on_device import OnDevice
 from .tape.record import Entry
@@ -59,25 +62,31 @@ class Linearization(Jacobian):
         self.domain = all_domain if domain is None else domain
         self.codomain = all_codomain if codomain is None else codomain
         super().__init__(flat_shape(self.codomain), flat_shape(self.domain), dtype)
-        self.route, self.point, self.tape = route, point, tape
+        self.route, self.given, self.tape = route, point, tape
         self.transposed, self.make = transposed, make
         self.dense_limit = route.model.limits.dense
 
+    @cached_property
+    def point(self) -> Mapping[str, np.ndarray]:
+        """The point, as NumPy arrays."""
+        return hosted(self.given)
+
     @property
-    def primal(self) -> Mapping[str, np.ndarray]:
-        """The tensors of `of` at the point, by name."""
+    def primal(self) -> Mapping[str, Any]:
+        """The tensors of `of` at the point, by name: of PyTorch, where it ran the model on some."""
         return self.tape.primal
 
     @cached_property
     def dag(self) -> Dag:
         """The DAG of the blocks between the tensors, over NumPy arrays."""
-        found: Dag = self._there if self.tape.place is None else placed(self._there, HOST)
+        found: Dag = self.there if self.tape.place is None else placed(self.there, HOST)
         return found
 
     @cached_property
-    def _there(self) -> Dag:
+    def there(self) -> Dag:
         """The DAG over arrays where they are, also as tensors on a GPU."""
         part = self.tape.between(*self._ends)
+        part.names = partial(named, self.route.model, self.point)
         return part.T if self.transposed else part
 
     @property
@@ -98,10 +107,9 @@ class Linearization(Jacobian):
         """The operator that takes the products: the DAG, prepared as far as products repay that."""
         if self.make:
             return self.make(self.dag)
-        if self.tape.place is not None:
-            return OnDevice(self._there, self.tape.place)
         shared = moving(self.tape, *self._ends, self.route.engine, transposed=self.transposed)
-        return Adaptive(None if shared else self.dag, self, shared, self.tape)
+        made = Adaptive(None if shared else self.there, self, shared, self.tape)
+        return OnDevice(made, self.tape.place) if self.tape.place else made
 
     def _apply(self, op: Op, v: Array) -> Array:
         return self.structure._apply(op, v)
@@ -121,8 +129,9 @@ class Linearization(Jacobian):
 
     def _with(self, **changed: Any) -> Linearization:
         """A copy with some attributes changed."""
-        kept = ("route", "point", "tape", "domain", "codomain", "transposed", "make")
-        return Linearization(**{**{name: getattr(self, name) for name in kept}, **changed})
+        kept = ("route", "tape", "domain", "codomain", "transposed", "make")
+        given = {"point": self.given, **{name: getattr(self, name) for name in kept}}
+        return Linearization(**{**given, **changed})
 
     def plan(self, *, products: int = 100, memory: int | None = None) -> Linearization:
         """The same Jacobian, prepared for a number of products.
@@ -142,7 +151,7 @@ class Linearization(Jacobian):
         return self._with(make=make)
 
     def arrays(self) -> Iterator[Array]:
-        return self._there.arrays()
+        return self.there.arrays()
 
     @property
     def nbytes(self) -> int:
@@ -150,11 +159,11 @@ class Linearization(Jacobian):
 
         `point`, `primal` and the memory of an engine are not counted.
         """
-        return bytes_of(held(self._there))
+        return bytes_of(held(self.there))
 
     @property
     def flops(self) -> int:
-        return self._there.flops
+        return self.there.flops
 
     def relinearize(self, inputs: Mapping[str, Any]) -> Linearization:
         """The same Jacobian at another point; whatever does not depend on the point is reused.
@@ -218,6 +227,16 @@ class Linearization(Jacobian):
         found: Explanation | Local = explain(self.T if self.transposed else self, name)
         return found
 
+    def view(self) -> Page:
+        """The graph of the model as an HTML page: in a notebook, or `J.view().save("graph.html")`.
+
+        Nodes have their rules, edges the kind, shape, norm and cost of ∂output/∂input; two tensors
+        that are clicked give the block between them. The page can be searched, folded and zoomed,
+        and needs no other file. The model is run once, and blocks take up to 12 products each.
+        """
+        page: Page = view(self)
+        return page
+
     def check(self, *, seed: int = 0) -> Check:
         """Whether J is right: `Check`, true where all tests passed, with one line for each test.
 
@@ -255,6 +274,12 @@ class Linearization(Jacobian):
         rows, columns = (listed(specs, shapes=True) for specs in (self.codomain, self.domain))
         kind = "transpose of ∂/∂" if self.transposed else "∂/∂"
         return f"{kind}: ({columns}) → ({rows}), {prod_text(self.shape)} {self.dtype}"
+
+
+def named(model: Model, point: Mapping[str, np.ndarray]) -> Named:
+    """The constants and inputs of a model at a point, by their memory."""
+    held = {**model.constants, **point}
+    return {buffer_of(x): (name, x) for name, x in held.items() if isinstance(x, np.ndarray)}
 
 
 def linearized(route: Route, inputs: Mapping[str, Any]) -> Linearization:

@@ -7,8 +7,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
+from ...jacobians.arrays import host
 from ...jacobians.errors import InputError
 from ..flow.contents import Contents, free_sizes
 
@@ -51,8 +50,8 @@ def numbers_of(model: Contents, point: Mapping[str, Any]) -> dict[str, int]:
     """The free sizes and the small integers of a point, as guards name them."""
     found: dict[str, int] = {}
     for name, sizes in free_sizes(model.inputs).items():
-        found |= {size: np.shape(point[name])[axis] for axis, size in sizes.items()}
-        array = np.asarray(point[name])
+        array = host(point[name])
+        found |= {size: array.shape[axis] for axis, size in sizes.items()}
         if array.dtype.kind in "iu" and array.size <= LONGEST:
             found |= {f"{name}[{k}]": int(n) for k, n in enumerate(array.ravel())}
     return found

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ...jacobians import dtype_of, reading
+from ...jacobians.arrays import host
 from ...jacobians.errors import InputError, UnknownTensor, closest
-from ...jacobians.foreign import as_array, is_foreign, native, settled
+from ...jacobians.foreign import as_array, is_foreign, is_tensor, native, settled
 from ..flow.contents import Contents, Dim, TensorSpec
 from .guards import check_guards
 
@@ -16,7 +18,7 @@ FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 
 def check_inputs(
-    model: Contents, inputs: Mapping[str, Any], *, keep: bool = True
+    model: Contents, inputs: Mapping[str, Any], *, keep: bool = True, engine: str | None = None
 ) -> dict[str, Any]:
     """The point as arrays of the declared types, or an `InputError` that says what does not fit.
 
@@ -25,14 +27,16 @@ def check_inputs(
     the declared dtype, except that floating-point widths are cast into each other. Python numbers
     and lists take the declared dtype if no value changes its kind. The caller's arrays are never
     written to, and later writes by the caller have no effect: arrays that are not read-only are
-    copied, unless `keep` is false.
+    copied, unless `keep` is false. Tensors of PyTorch stay tensors if PyTorch is the `engine`.
     """
     if not isinstance(inputs, Mapping):
         kind, name = type(inputs).__name__, next(iter(model.inputs), "x")
         raise InputError(
             f"inputs must be a dict from name to array, not {kind}, as in {{{name!r}: array}}."
         )
-    arrays = {name: _as_array(_spec(model, name), value, keep) for name, value in inputs.items()}
+    taken = {name: _tensor if by_torch(engine) and is_tensor(value) else _as_array
+             for name, value in inputs.items()}  # fmt: skip
+    arrays = {name: take(_spec(model, name), inputs[name], keep) for name, take in taken.items()}
     missing = [s for name, s in model.inputs.items() if name not in arrays and s.dtype is not None]
     if missing:
         raise left_out(missing)
@@ -42,6 +46,11 @@ def check_inputs(
             _check_shape(_spec(model, name), array, sizes)
     check_guards(model, arrays)
     return arrays
+
+
+def hosted(point: Mapping[str, Any]) -> dict[str, Any]:
+    """The point with NumPy copies in place of tensors of PyTorch."""
+    return {name: host(x) if is_tensor(x) else x for name, x in point.items()}
 
 
 def left_out(specs: Iterable[TensorSpec]) -> InputError:
@@ -56,6 +65,24 @@ def _spec(model: Contents, name: str) -> TensorSpec:
     except UnknownTensor:
         hint = closest(name, [*model.inputs, *model.initializers])
         raise UnknownTensor(f"the model has no input {name!r}.{hint}") from None
+
+
+def by_torch(engine: str | None) -> bool:
+    """Whether PyTorch runs the model."""
+    return engine is not None and engine.startswith("torch")
+
+
+def _tensor(spec: TensorSpec, value: Any, keep: bool) -> Any:
+    """A tensor of PyTorch in the declared dtype, without its gradient."""
+    value, dtype = value.detach(), dtype_of(value)
+    if spec.dtype is None or spec.dtype == dtype:  # None == dtype(float64), says NumPy
+        return value.clone() if keep else value
+    if not {str(dtype), str(spec.dtype)} <= FLOATS:
+        raise InputError(f"{_what(spec)} was given as {value.dtype}{list(value.shape)}: use .to.")
+    rounded = reading(value).CastLike(value, np.zeros((), spec.dtype))
+    if (rounded.isinf() & value.isfinite()).any():
+        raise _too_large(spec)
+    return rounded
 
 
 def _as_array(spec: TensorSpec, value: Any, keep: bool) -> Any:
@@ -90,8 +117,12 @@ def _rounded(spec: TensorSpec, array: np.ndarray, dtype: np.dtype[Any]) -> np.nd
     with np.errstate(over="ignore", under="ignore"):
         rounded = array.astype(dtype)
     if dtype.itemsize <= array.itemsize and np.any(np.isinf(rounded) & np.isfinite(array)):
-        raise InputError(f"{_what(spec)} was given numbers that {dtype} cannot hold: scale them.")
+        raise _too_large(spec)
     return rounded
+
+
+def _too_large(spec: TensorSpec) -> InputError:
+    return InputError(f"{_what(spec)} was given numbers that {spec.dtype} cannot hold: scale them.")
 
 
 def _from_python(spec: TensorSpec, value: Any, dtype: np.dtype[Any]) -> np.ndarray:
@@ -109,7 +140,7 @@ def _from_python(spec: TensorSpec, value: Any, dtype: np.dtype[Any]) -> np.ndarr
 
 def _check_shape(spec: TensorSpec, array: Any, sizes: dict[str, tuple[int, str]]) -> None:
     """Numbers must match; a symbol may be any size, but the same size everywhere."""
-    if spec.shape is None or not isinstance(array, np.ndarray):
+    if spec.shape is None or not (isinstance(array, np.ndarray) or is_tensor(array)):
         return
     if array.ndim != len(spec.shape):
         raise InputError(f"{_what(spec)} was given with shape {list(array.shape)}.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import groupby
 from typing import Any, cast
 
@@ -62,6 +63,8 @@ def products_of(
     if any(isinstance(edge.operator, Checkpointed) for edge in J.dag.edges):
         why = "checkpointed: blocks are made again at every product, and never multiplied out"
         return (), (), (why,)
+    if J.make:
+        J.structure  # noqa: B018 - a plan that was asked for is made
     found, held = blocks.changes(J.dag), tuple(blocks.held_in(J))
     after, ops = blocks.fates(found), {h.ends: h.step.op_type for h in held}
     rows = tuple(blocks.row_of(h, after) for h in held)
@@ -218,22 +221,65 @@ def written(what: str, rule: object) -> Mathematics:
 
 def by_formula(declared: Elementwise, step: Step) -> Mathematics:
     """The formula and its derivatives, by SymPy."""
+    from sympy import pretty
+
+    lines, node = list(equations(declared, step)), Node(step, (), ())
+    used = set(map(str, lines[0].free_symbols))
+    held = {name: value for name, value in declared.values(node).items() if name in used}
+    named = ", ".join(f"{name} = {value:g}" for name, value in held.items() if value is not None)
+    shown = [str(pretty(line, use_unicode=True, wrap_line=False)) for line in lines]
+    return Mathematics("a formula, differentiated by SymPy", tuple(filter(None, [*shown, named])))
+
+
+def equations(declared: Elementwise, step: Step) -> Iterator[Any]:
+    """Y = f(x, ...) and ∂Y/∂x = ... as equations of SymPy."""
+    from sympy import Eq, Symbol
+
     from ...ops.symbols.formulas import derive, parse
 
-    node = Node(step, (), ())
-    formula = parse(declared.formula(node))
-    lines = [equation("Y", formula)]
-    lines += [equation(f"∂Y/∂{name}", derive(formula, name)) for name in declared.variables]
-    held = {n: v for n, v in declared.values(node).items() if n in map(str, formula.free_symbols)}
-    named = ", ".join(f"{name} = {value:g}" for name, value in held.items() if value is not None)
-    return Mathematics("a formula, differentiated by SymPy", tuple(filter(None, [*lines, named])))
+    formula = parse(declared.formula(Node(step, (), ())))
+    yield Eq(Symbol("Y"), formula, evaluate=False)
+    for name in declared.variables:
+        yield Eq(Symbol(f"∂Y/∂{name}"), derive(formula, name), evaluate=False)
 
 
-def equation(left: str, right: object) -> str:
-    """left = right as SymPy prints it, over several lines where it is high."""
-    from sympy import Eq, Symbol, pretty
+def mathml(step: Step) -> tuple[str, ...]:
+    """The formula of a step and its derivatives as MathML; empty where no formula is declared."""
+    declared = find(step.op_type, step.domain)
+    if declared is None or not isinstance(declared.rule, Elementwise):
+        return ()
+    return tuple(map(mathml_printer().doprint, equations(declared.rule, step)))
 
-    return str(pretty(Eq(Symbol(left), right, evaluate=False), use_unicode=True, wrap_line=False))
+
+@cache
+def mathml_printer() -> Any:
+    """SymPy's printer, with cases below each other and ∂Y/∂x as a fraction."""
+    from sympy import true
+    from sympy.printing.mathml import MathMLPresentationPrinter
+
+    class Printer(MathMLPresentationPrinter):
+        def element(self, tag: str, *parts: Any) -> Any:
+            made = self.dom.createElement(tag)
+            for part in parts:
+                made.appendChild(self.dom.createTextNode(part) if isinstance(part, str) else part)
+            return made
+
+        def _print_Symbol(self, symbol: Any, style: str = "plain") -> Any:
+            names = symbol.name.split("/")
+            if len(names) == 1:
+                return super()._print_Symbol(symbol, style)
+            return self.element("mfrac", *(self.element("mi", name) for name in names))
+
+        def _print_Piecewise(self, cases: Any) -> Any:
+            rows = (
+                self.element("mtr", self.element("mtd", self._print(value)), self.element("mtd", *(
+                    [self.element("mtext", "otherwise")] if when == true
+                    else [self.element("mtext", "for\N{NO-BREAK SPACE}"), self._print(when)])))
+                for value, when in cases.args
+            )  # fmt: skip
+            return self.element("mrow", self.element("mo", "{"), self.element("mtable", *rows))
+
+    return Printer()
 
 
 # -- composition: a symmetric operator -------------------------------------------------------------
