@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse, linalg
@@ -12,23 +12,17 @@ from scipy.sparse import issparse, linalg
 from .arrays import Shape, prod_text
 from .errors import InputError, LimitError
 from .foreign import as_array, is_tensor, native
-from .hooks import add, multiply, scale, submatrix, to_jax, to_pylops, to_torch
+from .hooks import add, multiply, scale, submatrix, to_jax, to_pylops, to_torch, wrapped
 from .symint import is_symbolic
-
-if TYPE_CHECKING:  # SciPy's stubs cannot type a subclass that is closed under + and @
-    LinearOperator = Any
-else:
-    from scipy.sparse.linalg import LinearOperator
-
 
 is_sparse: Callable[[Any], bool] = issparse
 
 
-class Algebra(LinearOperator):
+class Algebra(linalg.LinearOperator):
     """`J @ K`, `J + K`, `2 * J` and `J[rows, columns]` are operators again; `J @ v` is an array.
 
-    A matrix A of NumPy or SciPy is a factor like v, `J @ A` and `A @ J` are arrays, and a summand
-    like K; `J @ aslinearoperator(A)` stays an operator.
+    For a matrix A of NumPy or SciPy, `J @ A` and `A @ J` are arrays, and `J + A` is an operator;
+    `J @ onnxjac.asoperator(A)` stays one too.
 
     Products take arrays of any library and return NumPy arrays, but for a tensor of PyTorch a
     tensor on its device, which autograd does not track; the `to_...` methods convert J for other
@@ -37,6 +31,7 @@ class Algebra(LinearOperator):
 
     dense_limit: int  # bytes of a dense matrix
     T: Any
+    H: Any
 
     @abstractmethod
     def _flat_product(self, v: Any, columns: Shape) -> Any:
@@ -94,10 +89,10 @@ class Algebra(LinearOperator):
         return scale(self, -1.0)
 
     def __add__(self, other: Any) -> Any:
+        if is_sparse(other) or (isinstance(other, np.ndarray) and other.ndim == 2):
+            other = wrapped(other)
         if isinstance(other, Algebra):
             return add(self, other)
-        if is_sparse(other) or (isinstance(other, np.ndarray) and other.ndim == 2):
-            other = linalg.aslinearoperator(other)
         if isinstance(other, linalg.LinearOperator) and other.shape != self.shape:
             raise InputError(f"cannot add operators of shape {self.shape} and {other.shape}: "
                              f"{self!r} and {other!r}")  # fmt: skip

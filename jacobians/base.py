@@ -5,12 +5,13 @@ their declared order, and J is outputs × inputs. A concrete operator has an `ou
 `in_shape` and two methods: `_apply` and `_transpose`.
 """
 
+# mypy: disable-error-code="override"
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from operator import index
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar, overload
 
 import numpy as np
 
@@ -47,6 +48,38 @@ from .hooks import (
 from .progress import chunks
 from .progress import progress as showing
 from .symint import at
+
+if TYPE_CHECKING:  # what a type checker knows of `algebra`
+    from scipy.sparse import sparray, spmatrix
+    from scipy.sparse.linalg import LinearOperator
+
+    Matrix = np.ndarray | sparray | spmatrix
+    Made_co = TypeVar("Made_co", covariant=True)
+
+    class Times(Protocol):
+        @overload
+        def __call__(self, x: Jacobian, /) -> Jacobian: ...
+        @overload
+        def __call__(self, x: Matrix, /) -> np.ndarray: ...
+        @overload
+        def __call__(self, x: Any, /) -> Any: ...
+
+    class Scaled(Protocol[Made_co]):
+        @overload
+        def __call__(self, x: float, /) -> Made_co: ...
+        @overload
+        def __call__(self, x: Jacobian, /) -> Jacobian: ...
+        @overload
+        def __call__(self, x: Matrix, /) -> np.ndarray: ...
+        @overload
+        def __call__(self, x: Any, /) -> Any: ...
+
+    class Plus(Protocol):
+        @overload
+        def __call__(self, x: Jacobian | Matrix, /) -> Jacobian: ...
+        @overload
+        def __call__(self, x: LinearOperator, /) -> LinearOperator: ...
+
 
 DENSE_LIMIT = 2 * 2**30
 """Bytes that `toarray` may allocate by default."""
@@ -101,22 +134,26 @@ class Jacobian(Holder, Algebra, Shown, ABC):
     dense_limit: int = DENSE_LIMIT  # bytes of its dense or sparse matrix
 
     if TYPE_CHECKING:
+        __matmul__: ClassVar[Times]  # type: ignore[assignment]
+        __rmatmul__: ClassVar[Times]  # type: ignore[assignment]
+        __mul__: ClassVar[Scaled[Jacobian]]  # type: ignore[assignment, misc]
+        __rmul__: ClassVar[Scaled[Jacobian]]  # type: ignore[assignment, misc]
+        dot: ClassVar[Scaled[Jacobian]]  # type: ignore[assignment]
+        __add__: ClassVar[Plus]  # type: ignore[assignment]
+        __radd__: ClassVar[Plus]  # type: ignore[misc]
+        __sub__: ClassVar[Plus]  # type: ignore[assignment, misc]
+        __rsub__: ClassVar[Plus]
 
-        @overload
-        def __matmul__(self, other: Jacobian) -> Jacobian: ...
-
-        @overload
-        def __matmul__(self, other: np.ndarray) -> np.ndarray: ...
-
-        @overload
-        def __matmul__(self, other: Any) -> Any: ...
-
-        def __matmul__(self, other: Any) -> Any: ...
+        def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
+        def __truediv__(self, x: float, /) -> Jacobian: ...
+        def __neg__(self) -> Jacobian: ...
+        def __getitem__(self, key: Any) -> Jacobian: ...
 
     def __init__(self, out_shape: Shape, in_shape: Shape, dtype: Any) -> None:
         self.out_shape, self.in_shape = self._sizes(out_shape), self._sizes(in_shape)
         # As LinearOperator.__init__ sets them, but that requires plain integers.
-        self.dtype, self.shape = floating(dtype), (size(self.out_shape), size(self.in_shape))
+        self.dtype = floating(dtype)
+        self.shape = size(self.out_shape), size(self.in_shape)  # type: ignore[misc]
 
     def _sizes(self, shape: Shape) -> Shape:
         """The shape as a tuple, checked."""
@@ -154,7 +191,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
     def transpose(self) -> Jacobian:
         return self.T
 
-    def adjoint(self) -> Jacobian:
+    def adjoint(self) -> Jacobian:  # type: ignore[misc]
         return self.H
 
     _adjoint = adjoint
@@ -299,14 +336,19 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         moved: Jacobian = to(self, device)
         return moved
 
-    def inverse(self, *args: Any, **options: Any) -> Jacobian:
+    def inverse(
+        self, *, solver: str | None = None, preconditioner: Any = None, rtol: float = 1e-10,
+        maxiter: int | None = None,
+    ) -> Jacobian:  # fmt: skip
         """J⁻¹ as an operator, by structure or by Krylov solves: options as for `onnxjac.inverse`.
 
         Shape: (n, m). Raises `InputError` where a part of the structure is singular, and for a
         solver that does not take such an operator; a product raises `NotConverged` where the
         iteration does not reach its tolerance.
         """
-        solved: Jacobian = inverse(self, *args, **options)
+        solved: Jacobian = inverse(
+            self, solver=solver, preconditioner=preconditioner, rtol=rtol, maxiter=maxiter
+        )
         return solved
 
     def slogdet(self) -> tuple[Any, float]:
@@ -410,21 +452,24 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         found: tuple[Jacobian, np.ndarray, Jacobian] = function(self, "svd")
         return found
 
-    def plot(self, **options: Any) -> Any:
+    def plot(
+        self, *, entries: bool | None = None, ax: Any = None, seed: int = 0,
+        progress: bool | None = None,
+    ) -> Any:  # fmt: skip
         """A plot of the blocks or entries: options as for `onnxjac.plots.plot_jacobian`.
 
         Shape: J is (m, n), with m and n at least 1. Raises `InputError` without matplotlib, and for
         an operator without entries.
         """
-        return plot(self, **options)
+        return plot(self, entries=entries, ax=ax, seed=seed, progress=progress)
 
-    def spy(self, **options: Any) -> Any:
+    def spy(self, *, ax: Any = None, progress: bool | None = None) -> Any:
         """A plot of the sparsity pattern: options as for `onnxjac.plots.spy`.
 
         Shape: J is (m, n), with m and n at least 1. Raises `InputError` without matplotlib, and
         `LimitError` where the pattern takes more than 2 GiB.
         """
-        return spy(self, **options)
+        return spy(self, ax=ax, progress=progress)
 
 
 class Conjugate(Jacobian):

@@ -58,6 +58,7 @@ class Dag(Jacobian):
     with the DAG. `names` are the tensors of a model that its operators hold, for the text.
     """
 
+    T: cached_property[Dag]
     names: Callable[[], Named] | None = None
 
     def __init__(

@@ -97,7 +97,8 @@ def parts(operator: Jacobian) -> tuple[float, Jacobian, Jacobian, Jacobian]:
     one = whole(operator) if isinstance(operator, Dag) else operator
     factors = [f for f in factors_of(one or operator) if not isinstance(f, Scalar)]
     c = np.prod([f.factor for f in factors_of(one or operator) if isinstance(f, Scalar)])
-    P, Q = (Identity(s, operator.dtype) for s in (operator.out_shape, operator.in_shape))
+    P: Jacobian = Identity(operator.out_shape, operator.dtype)
+    Q: Jacobian = Identity(operator.in_shape, operator.dtype)
     while len(factors) > 1 and isinstance(factors[0], Permutation | Reshape):
         P = P @ factors.pop(0)
     while len(factors) > 1 and isinstance(factors[-1], Permutation | Reshape):

@@ -38,6 +38,7 @@ def hook(refusal: str, doc: str) -> Hook:
 multiply = hook("multiply {}", "left · right, simplified: `products`.")
 add = hook("add {}", "left + right, simplified: `sums`.")
 scale = hook("scale {}", "factor · operator, simplified: `products`.")
+wrapped = hook("add {}", "A matrix as an operator: `modes.interop.operators`.")
 submatrix = hook("index {}", "The rows and columns that an index picks: `selection`.")
 compiled = hook("compile {}", "An operator whose products an engine executes: `modes.products`.")
 sparse = hook("make {} sparse", "The operator as a sparse array of SciPy: `modes.sparse`.")

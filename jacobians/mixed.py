@@ -6,6 +6,8 @@ after which C and D still act on the last two axes, each on one of them.
 
 from __future__ import annotations
 
+from typing import Any
+
 from .arrays import reading_of, shape_of, size
 from .base import Jacobian
 from .layout import Permutation, Reshape
@@ -43,8 +45,10 @@ def adjacent(k: Kron, layout: Jacobian, h: Kron) -> tuple[Kron, Kron, Jacobian, 
     """
     if found := commuted(layout, h):
         return k, found[0], found[1], True
-    if found := commuted(layout.T, k.T):
-        return found[0].T, h, found[1].T, False
+    turned: Any = k.T
+    if found := commuted(layout.T, turned):
+        left: Any = found[0].T
+        return left, h, found[1].T, False
     return None
 
 

@@ -119,6 +119,7 @@ def push(chain: list[Jacobian], factor: Jacobian) -> None:
         if merged is None:
             break
         del chain[-last:]
+        first: list[Jacobian]
         *first, factor = merged if isinstance(merged, tuple) else (merged,)
         for part in first:
             push(chain, part)

@@ -10,10 +10,12 @@ import numpy as np
 from .linearize import Options, linearize
 from .naming.names import Names, check_named
 from .primal.model import Model
+from .support.signatures import passes_options_to
 
 Tensors = dict[str, np.ndarray]
 
 
+@passes_options_to(linearize)
 def jvp(
     model: Model,
     primals: Mapping[str, Any],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from .gradient import Gradient
 from .linearization import Linearization
 from .naming.names import Names, check_model, listed, names_of
 from .primal.model import Model
-from .symmetric import Curvature, diagonal_blocks
+from .symmetric import Curvature, Symmetric, diagonal_blocks
 
 
 class Hessian(Curvature):
@@ -121,6 +121,16 @@ class Hessian(Curvature):
         return f"{self.formula}: {self.shape[0]}×{self.shape[1]} {self.dtype}"
 
 
+@overload
+def hessian(
+    model: Model, inputs: Mapping[str, Any], *, of: str | None = None, wrt: Names = None,
+    weights: Any = None, blocks: None = None, engine: str | None = None,
+) -> Hessian: ...
+@overload
+def hessian(
+    model: Model, inputs: Mapping[str, Any], *, of: str | None = None, wrt: Names = None,
+    weights: Any = None, blocks: str, engine: str | None = None,
+) -> Symmetric: ...
 def hessian(
     model: Model,
     inputs: Mapping[str, Any],
@@ -130,7 +140,7 @@ def hessian(
     weights: Any = None,
     blocks: str | None = None,
     engine: str | None = None,
-) -> Curvature:
+) -> Hessian | Symmetric:
     """H = ∂²(Σ weights ∘ of)/∂wrt² at the point, as a symmetric operator.
 
     `of` is one tensor; where it has several elements, `weights` of its shape combine them into a

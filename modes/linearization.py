@@ -118,7 +118,7 @@ class Linearization(Jacobian):
         return self.structure._flat_product(v, columns)
 
     @cached_property
-    def T(self) -> Linearization:
+    def T(self) -> Linearization:  # type: ignore[override]
         """The transpose, built once: cotangents of `of` to cotangents of `wrt`."""
         return self._transpose()
 

@@ -16,6 +16,7 @@ from .linearization import Linearization
 from .linearize import Options, linearize
 from .naming.names import Names, check_model, names_of
 from .primal.model import Model
+from .support.signatures import passes_options_to
 
 
 class Pullback:
@@ -37,6 +38,7 @@ class Pullback:
         return f"pullback of {self.J!r}"
 
 
+@passes_options_to(linearize)
 def vjp(
     model: Model,
     primals: Mapping[str, Any],
@@ -99,6 +101,7 @@ def value_and_grad(
     )
 
 
+@passes_options_to(linearize)
 def grad(
     model: Model,
     inputs: Mapping[str, Any],

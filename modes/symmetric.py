@@ -6,7 +6,7 @@ from abc import ABC
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial, reduce, wraps
 from operator import methodcaller
-from typing import Any, TypeVar, cast, final
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, final
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from .elimination.plan import planned
 from .naming.names import applied, check_named, find_tensor, fitting, listed
 from .primal.model import TensorSpec
 
+if TYPE_CHECKING:
+    from ..jacobians.base import Scaled
+
 Specs = tuple[TensorSpec, ...]
 Again = Callable[[Mapping[str, Any]], "Curvature"]
 Make = TypeVar("Make", bound=Callable[..., "Symmetric"])
@@ -46,6 +49,10 @@ class Curvature(Jacobian, ABC):
     """
 
     domain: Specs
+
+    if TYPE_CHECKING:
+        __mul__: ClassVar[Scaled[Curvature]]  # type: ignore[assignment, misc]
+        __rmul__: ClassVar[Scaled[Curvature]]  # type: ignore[assignment, misc]
 
     @property
     def formula(self) -> str:

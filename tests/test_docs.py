@@ -106,6 +106,14 @@ def test_the_functions_of_the_reference_are_found():
     assert {*FUNCTIONS} >= some | NO_ARRAYS | NO_ERRORS
 
 
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_signatures_name_every_option(name):
+    """No `**options`, but where they are the attributes of any operator."""
+    found = inspect.signature(attrgetter(name)(oj)).parameters.values()
+    named = {"defines", "derive", "jacobian", "prove", "zero"}
+    assert any(p.kind is p.VAR_KEYWORD for p in found) == (name in named)
+
+
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in NO_ARRAYS])
 def test_every_docstring_says_shapes(name):
     """After `Shape:` or `Shapes:`."""

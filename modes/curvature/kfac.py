@@ -31,6 +31,7 @@ from ..data.streaming import changed
 from ..linearization import Linearization
 from ..naming.names import Names
 from ..primal.model import Model
+from ..support.signatures import passes_options_to
 from ..symmetric import Specs
 from .gradients import Gradients, Target, per_sample, squares
 from .kronecker import Factors, KroneckerFactored, Moment, rebuilt
@@ -363,3 +364,7 @@ def summed(moments: Callable[[int, Any, Any], tuple[Any, ...]], found: Gradients
         new = moments(k, layer.x, g)
         sums[k] = tuple(a + b for a, b in zip(sums[k], new, strict=True)) if k in sums else new
     return list(sums.values())
+
+
+for _function in (kfac, ekfac, shampoo):
+    passes_options_to(Target, Accumulation)(_function)

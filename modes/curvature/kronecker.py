@@ -78,7 +78,9 @@ class KroneckerFactored(Curvature):
                              f"all of their tensors, or use submatrix()")  # fmt: skip
         return super().block(name)
 
-    def inverse(self, damping: float = 0.0, *, heuristic: bool = False) -> KroneckerFactored:
+    def inverse(  # type: ignore[override]
+        self, damping: float = 0.0, *, heuristic: bool = False
+    ) -> KroneckerFactored:
         """(K + δ I)⁻¹, exact; with `heuristic`, δ is split over the factors of every block.
 
         The heuristic is (A + π √δ I) ⊗ (B + √δ/π I) with π² = (tr A / dim A) / (tr B / dim B), from

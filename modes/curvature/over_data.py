@@ -17,6 +17,7 @@ from ..data.adapter import Data, DataOptions, takes_data
 from ..data.stream import by_tensor
 from ..naming.names import Names
 from ..primal.model import Model
+from ..support.signatures import passes_options_to
 from ..symmetric import Symmetric
 from . import fisher as fishers
 from . import gauss_newton as gauss_newtons
@@ -32,6 +33,11 @@ for _function in (linearize, hessian, gauss_newton, fisher, empirical_fisher, gr
     _function.__module__ = __name__  # where a pickle finds the one that takes data
 
 
+class Options(linearizing.Options, DataOptions):
+    """The options of `linearize` over data."""
+
+
+@passes_options_to(linearize)
 def ntk(
     model: Model,
     inputs: Data,
@@ -39,8 +45,7 @@ def ntk(
     *,
     of: Names = None,
     wrt: Names = None,
-    engine: str | None = None,
-    **options: Unpack[DataOptions],
+    **options: Unpack[Options],
 ) -> Jacobian:
     """K = J(x) J(x')ᵀ with J = ∂of/∂wrt: the empirical neural tangent kernel.
 
@@ -54,7 +59,7 @@ def ntk(
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule.
     """
-    given: Any = {"of": of, "wrt": wrt, "engine": engine, **options}
+    given: Any = {"of": of, "wrt": wrt, **options}
     J, tensors = by_tensor(linearize(model, inputs, **given))
     if others is not None:
         return J @ by_tensor(linearize(model, others, **given))[0].T

@@ -182,8 +182,8 @@ class Use:
 def as_use(core: tuple[Jacobian, ...], name: str, start: Jacobian) -> Use:
     """The use of a weight by the operators in the middle of an edge."""
     match core:
-        case (Convolution(source="w"),):
-            return convolution(core[0], start)
+        case (Convolution(source="w") as kernel,):
+            return convolution(kernel, start)
         case (Outer() as y,):
             repeat = Broadcast(y.out_shape, y.in_shape, y.dtype)
             return as_use((repeat, Diagonal(y.u, y.out_shape)), name, start)

@@ -13,6 +13,7 @@ from ...jacobians import Jacobian
 from ...jacobians.errors import InputError
 from ..naming.names import Names
 from ..primal.model import Model
+from ..support.signatures import joined, shown_as
 from .batches import Batch, as_batch, is_data
 from .cluster import distributed
 from .streaming import digest, streamed
@@ -64,9 +65,6 @@ class TakesData(Protocol[P, Made_co]):
     def __call__(self, model: Model, inputs: Data, **options: Unpack[Every]) -> Jacobian: ...
 
 NOTHING: Batch = {}
-
-OPTIONS = {"batch_size": None, "keep": 0, "check": True}
-"""The options of `streamed` that a caller may pass, with their defaults."""
 
 
 @dataclass(frozen=True)
@@ -123,26 +121,29 @@ def takes_data(
         declared = signature(function).parameters
         own = {p.name: p.default for p in declared.values() if p.default is not Parameter.empty}
 
-        @wraps(function)
-        def taking(model: Any, inputs: Any, *, shared: Batch = NOTHING, **options: Any) -> Any:
-            asked = {name: options.pop(name, default) for name, default in OPTIONS.items()}
-            client, several = options.pop("client", None), is_data(inputs, asked["batch_size"])
-            how = options.get("reduction", own.get("reduction", reduction))
-            if "reduction" not in own:
-                options.pop("reduction", None)
+        def taking(
+            model: Any, inputs: Any, *, reduction: str | None = own.get("reduction", reduction),
+            batch_size: int | None = None, keep: int = 0, check: bool = True,
+            shared: Batch = NOTHING, client: Any = None, **options: Any,
+        ) -> Any:  # fmt: skip
+            several = is_data(inputs, batch_size)
+            if "reduction" in own:
+                options["reduction"] = reduction
             if not several and client is None:
                 point = {**shared, **inputs} if shared else inputs
                 return cast(Any, function)(model, point, **options)
             seeds = {"seed": own["seed"]} if "seed" in own else {}
             make = PerBatch(taking, model, seeds | options, shared, several)
             composed = streamed if client is None else partial(distributed, client=client)
-            if how is None:
+            if reduction is None:
                 raise InputError(
                     f"{taking.__name__} over several batches needs reduction='mean' or 'sum': "
                     "whether the model's loss is the mean or the sum over the samples of a batch"
                 )
-            return composed(make, inputs, reduction=how, **asked)
+            return composed(make, inputs, reduction=reduction, batch_size=batch_size, keep=keep,
+                            check=check)  # fmt: skip
 
-        return cast(TakesData[P, Made_co], taking)
+        shown = joined(signature(function), signature(taking))
+        return cast(TakesData[P, Made_co], shown_as(wraps(function)(taking), shown))
 
     return decorate

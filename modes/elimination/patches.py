@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 import numpy as np
 
@@ -85,7 +86,7 @@ def worth_of(operator: Jacobian, before: float, products: int) -> float:
     return (gain * products - 3 * new.nbytes / BANDWIDTH) / new.nbytes
 
 
-def is_unfoldable(factor: Jacobian) -> bool:
+def is_unfoldable(factor: Jacobian) -> TypeGuard[Convolution]:
     """Whether a factor is a convolution of one group from or to the kernel."""
     if not isinstance(factor, Convolution) or factor.geometry.group > 1:
         return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypedDict, Unpack, final
+from typing import Any, final
 
 import numpy as np
 
@@ -16,13 +16,7 @@ from .inputs import check_inputs
 __all__ = ["Dim", "Model", "TensorSpec"]
 
 
-class Options(TypedDict, total=False):
-    """The options of `onnxjac.to_torch` and `onnxjac.to_jax`."""
-
-    of: str | Iterable[str] | None
-    wrt: str | Iterable[str] | None
-    inputs: Mapping[str, Any] | None
-    engine: str | None
+Names = str | Iterable[str] | None
 
 
 @final
@@ -46,20 +40,26 @@ class Model(Contents):
         warn_nonfinite(self, outputs, point)
         return outputs
 
-    def to_torch(self, **options: Unpack[Options]) -> Callable[..., Any]:
+    def to_torch(
+        self, *, of: Names = None, wrt: Names = None, inputs: Mapping[str, Any] | None = None,
+        engine: str | None = None,
+    ) -> Callable[..., Any]:  # fmt: skip
         """The model as a function of PyTorch: see `onnxjac.to_torch`.
 
         Shapes: as the model declares its tensors. Raises `InputError` without PyTorch, and where a
         name or a tensor does not fit.
         """
-        function: Callable[..., Any] = hooks.to_torch(self, **options)
-        return function
+        convert: Callable[..., Callable[..., Any]] = hooks.to_torch
+        return convert(self, of=of, wrt=wrt, inputs=inputs, engine=engine)
 
-    def to_jax(self, **options: Unpack[Options]) -> Callable[..., Any]:
+    def to_jax(
+        self, *, of: Names = None, wrt: Names = None, inputs: Mapping[str, Any] | None = None,
+        engine: str | None = None,
+    ) -> Callable[..., Any]:  # fmt: skip
         """The model as a function of JAX: see `onnxjac.to_jax`.
 
         Shapes: as the model declares its tensors. Raises `InputError` without JAX, and where a name
         or a tensor does not fit.
         """
-        function: Callable[..., Any] = hooks.to_jax(self, **options)
-        return function
+        convert: Callable[..., Callable[..., Any]] = hooks.to_jax
+        return convert(self, of=of, wrt=wrt, inputs=inputs, engine=engine)

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
 from ...jacobians import Dag, Jacobian, prod_text
 from ...jacobians.errors import UnknownTensor, closest
@@ -300,7 +300,7 @@ def parts_of(operator: Jacobian, middle: str) -> Iterator[Part]:
         met = False
         for ours, group in groupby(factors_of(term), lambda J: isinstance(J, Linearization)):
             if ours:
-                yield from (part(k, "Jᵀ" if J.transposed else "J", J) for J in group)
+                yield from (part(k, "Jᵀ" if J.transposed else "J", J) for J in cast(Any, group))
             else:
                 factors = tuple(group)
                 whole = factors[0] if len(factors) == 1 else Product(factors)

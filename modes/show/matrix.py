@@ -40,6 +40,7 @@ CELLS = 200
 Edges = tuple[int, ...]
 
 
+@hooks.plot.register(Jacobian)
 def plot_jacobian(
     J: Jacobian, *, entries: bool | None = None, ax: Axes | None = None, seed: int = 0,
     progress: bool | None = None,
@@ -65,11 +66,6 @@ def plot_jacobian(
         if entries or (entries is None and few):
             return plot_entries(J, ax)
         return plot_tiles(J, ax, seed) if single else plot_blocks(J, ax, seed)
-
-
-@hooks.plot.register(Jacobian)
-def _(J: Jacobian, **options: Any) -> Axes:
-    return plot_jacobian(J, **options)
 
 
 def plot_entries(J: Jacobian, ax: Axes | None) -> Axes:
@@ -215,6 +211,7 @@ def _squares(
 # -- sparsity --------------------------------------------------------------------------------------
 
 
+@hooks.spy.register(Jacobian)
 def spy(J: Jacobian, *, ax: Axes | None = None, progress: bool | None = None) -> Axes:
     """J[i, j] ≠ 0 at some point: the pattern of `onnxjac.pattern`, rows downwards.
 
@@ -246,11 +243,6 @@ def spy(J: Jacobian, *, ax: Axes | None = None, progress: bool | None = None) ->
     canvas.mark(ax, J)
     ax.set_title(f"{found.nnz:,} of {m:,} × {n:,} entries{share(found.nnz, m * n)}", fontsize=9)
     return ax
-
-
-@hooks.spy.register(Jacobian)
-def _(J: Jacobian, **options: Any) -> Axes:
-    return spy(J, **options)
 
 
 def share(count: int, of: int) -> str:

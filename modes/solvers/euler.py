@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from scipy.sparse.linalg import gmres
 
 from ...jacobians import dtype_of, shape_of
 from ...jacobians.errors import InputError, NotConverged
@@ -15,8 +16,8 @@ from ..primal.inputs import check_inputs
 from ..primal.model import Model
 from ..recording.derive import like, started
 from ..tape.trace import trace
-from .iteration import OptimizeResult
-from .newton_krylov import newton_krylov
+from .iteration import Callback, OptimizeResult, Preconditioner, Reused
+from .newton_krylov import Solver, newton_krylov
 
 STEP = "step"
 """The input of an Euler residual that holds h."""
@@ -30,14 +31,21 @@ def implicit_euler(
     wrt: Names = None,
     step: float,
     steps: int,
+    solver: Solver = gmres,
+    preconditioner: Preconditioner | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    maxiter: int = 50,
+    callback: Callback | None = None,
+    progress: bool | None = None,
     engine: str | None = None,
-    **options: Any,
 ) -> Iterator[OptimizeResult]:
     """u₊ = u + h F(u₊) for u̇ = F(u), in successive steps of length h.
 
     F are the tensors of `of`, and u the tensors of `wrt`, in the same order. The results come from
-    `newton_krylov`, which takes the other `options`, and have the time `t` since the start; the
-    Jacobian is I − h ∂F/∂u.
+    `newton_krylov`, which takes the options from `solver` on, and have the time `t` since the
+    start; the Jacobian is I − h ∂F/∂u. A function that builds a preconditioner is called again
+    only after a linear system that took over three times the products of the first.
 
     Shapes: F has the shapes of u, tensor by tensor; the x of a result is u, flat, of shape (n,).
     Units: h is in units of time, F in units of u per time. Raises `NotConverged` where a step
@@ -47,9 +55,13 @@ def implicit_euler(
     euler = euler_residual(model, inputs, of=of, wrt=wrt, engine=engine)
     names = names_of(model, wrt, model.inputs, "wrt")
     u = evaluate(model, check_inputs(model, inputs), names, engine=engine)
+    kept = None if preconditioner is None else Reused(preconditioner)
     for k in range(steps):
         point = at_step({**inputs, **u}, u, step)
-        found = newton_krylov(euler, point, wrt=names, engine=engine, **options)
+        found = newton_krylov(
+            euler, point, wrt=names, solver=solver, preconditioner=kept, rtol=rtol, atol=atol,
+            maxiter=maxiter, callback=callback, progress=progress, engine=engine,
+        )  # fmt: skip
         if not found.success:
             raise NotConverged(f"implicit Euler, step {k + 1} of {steps}: {found.message}; take a "
                                f"smaller step than {step:g}, or more iterations")  # fmt: skip
@@ -79,7 +91,8 @@ def euler_residual(
     shapes = [[shape_of(t.values[name]) for name in names] for names in (rates, states)]
     if shapes[0] != shapes[1]:
         raise InputError(f"the rates {list(rates)} have shapes {shapes[0]}, but the states "
-                         f"{list(states)} {shapes[1]}: name as many of= as wrt=")  # fmt: skip
+                         f"{list(states)} {shapes[1]}: name the states by wrt=, and as many rates "
+                         "by of=")  # fmt: skip
     op, before = t.recorder, [like(t, name, before_of(name)) for name in states]
     h = op.new((), dtype_of(t.values[states[0]]), STEP)
     draft = started(t, [*before, h], (), states)

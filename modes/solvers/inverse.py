@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, final
 
 import numpy as np
-from scipy.sparse.linalg import LinearOperator, cg, lsmr, minres
+from scipy.sparse.linalg import LinearOperator, bicgstab, cg, gmres, lsmr, minres
 
 from ...jacobians import Array, Identity, Jacobian, Op, hooks, inverse_of, lead
 from ...jacobians.closed import inverted
@@ -15,6 +15,7 @@ from ...jacobians.errors import InputError, NotConverged, closest
 from ...jacobians.foreign import is_tensor
 from ...ops import numbers
 from ..sparse.unwrap import unwrap
+from .definiteness import Known, definiteness
 
 
 def identity_like(G: Jacobian) -> Identity:
@@ -45,15 +46,18 @@ def inverse(
     Where structure determines A⁻¹, it is an operator of such a structure again: Kronecker products
     and many of their sums, diagonals plus low rank, block diagonals, dense matrices, circulants,
     permutations, and products of these. Otherwise, or where a solver or a preconditioner is named,
-    it is a Krylov solver, by default `"cg"`.
+    it is a Krylov solver, by default the first of this table that fits:
 
-    | solver | A | preconditioner M |
-    |---|---|---|
-    | `"cg"` | symmetric positive definite | ≈ A⁻¹, symmetric positive definite |
-    | `"minres"` | symmetric | ≈ (A²)^(-½), symmetric positive definite |
-    | `"neumann"` | ρ(I - M A) < 1 | ≈ A⁻¹, by default I |
-    | `"lsmr"` | any, m×n | right factor R: x = R y with min ‖A R y - b‖ |
+    | solver | A | chosen where | preconditioner M |
+    |---|---|---|---|
+    | `"lsmr"` | any, m×n | m ≠ n | right factor R: x = R y with min ‖A R y - b‖ |
+    | `"cg"` | symmetric positive definite | A is BᵀB, diagonal ≥ 0, or their sum | ≈ A⁻¹, as A |
+    | `"minres"` | symmetric | A.T is A (Hessians), or BᵀCB | ≈ (A²)^(-½), positive definite |
+    | `"gmres"` | square | n ≤ 80,000 | ≈ A⁻¹ |
+    | `"bicgstab"` | square | otherwise, as it holds few vectors | ≈ A⁻¹ |
+    | `"neumann"` | ρ(I - M A) < 1 | never | ≈ A⁻¹, by default I |
 
+    Structure alone decides, and no entry of A is looked at; name the solver where you know more.
     With `"lsmr"` the inverse is the pseudo-inverse, n×m: the least-squares solution, of least norm
     if R is not given, to ‖Aᵀ(A x - b)‖ ≤ rtol ‖A‖ ‖A x - b‖. `maxiter` is 10 n by default.
 
@@ -73,7 +77,7 @@ def inverse(
         found = inverse_of(unwrap(operator))
         if found is not None:
             return found
-    solver = solver or "cg"
+    solver, why = (solver, "") if solver else chosen(operator)
     if solver not in SOLVERS:
         raise InputError(f"there is no solver {solver!r}.{closest(solver, SOLVERS)}")
     m, n = operator.shape
@@ -83,7 +87,20 @@ def inverse(
         raise InputError(f"{solver} needs a square operator, not {m}×{n}: use solver='lsmr'")
     if preconditioner is not None and preconditioner.shape != (n, n):
         raise InputError(f"the preconditioner has shape {preconditioner.shape}, not {(n, n)}")
-    return Inverse(operator, solver, preconditioner, rtol, maxiter or 10 * n)
+    return Inverse(operator, solver, preconditioner, rtol, maxiter or 10 * n, why)
+
+
+def chosen(A: Jacobian) -> tuple[str, str]:
+    """The solver for A, and why."""
+    if A.shape[0] != A.shape[1]:
+        return "lsmr", ", chosen because A is not square,"
+    match definiteness(A):
+        case Known.DEFINITE:
+            return "cg", ", chosen because A is symmetric and xᵀA x ≥ 0,"
+        case Known.SYMMETRIC:
+            return "minres", ", chosen because A is symmetric,"
+    solver = "gmres" if A.shape[0] <= LARGE else "bicgstab"
+    return solver, ", chosen because A is not known to be symmetric,"
 
 
 @final
@@ -91,11 +108,12 @@ class Inverse(Jacobian):
     """x = A⁻¹ b by an iterative solver; see `inverse`."""
 
     def __init__(
-        self, operator: Jacobian, solver: str, preconditioner: Any, rtol: float, maxiter: int
-    ) -> None:
+        self, operator: Jacobian, solver: str, preconditioner: Any, rtol: float, maxiter: int,
+        why: str = "",
+    ) -> None:  # fmt: skip
         super().__init__(operator.in_shape, operator.out_shape, operator.dtype)
         self.operator, self.solver, self.preconditioner = operator, solver, preconditioner
-        self.rtol, self.maxiter = rtol, maxiter
+        self.rtol, self.maxiter, self.why = rtol, maxiter, why
 
     def _apply(self, op: Op, v: Array) -> Array:
         if is_tensor(v):
@@ -115,7 +133,7 @@ class Inverse(Jacobian):
             return self
         M = self.preconditioner
         M = None if M is None or self.solver == "lsmr" else M.T
-        return Inverse(self.operator.T, self.solver, M, self.rtol, self.maxiter)
+        return Inverse(self.operator.T, self.solver, M, self.rtol, self.maxiter, self.why)
 
     @property
     def flops(self) -> int:
@@ -128,10 +146,10 @@ class Inverse(Jacobian):
         """Raises `NotConverged` if the iteration did not end at a solution."""
         if not converged:
             raise NotConverged(
-                f"{self.solver} did not solve with an operator of shape {self.operator.shape} to "
-                f"rtol={self.rtol:g} in {self.maxiter} iterations: the relative residual is "
-                f"{residual:.2g}. Give a preconditioner=, add damping * identity_like(A), "
-                f"{HINTS[self.solver]}or raise maxiter= or rtol="
+                f"{self.solver}{self.why} did not solve with an operator of shape "
+                f"{self.operator.shape} to rtol={self.rtol:g} in {self.maxiter} iterations: the "
+                f"relative residual is {residual:.2g}. Give a preconditioner=, add damping * "
+                f"identity_like(A), {HINTS[self.solver]}or raise maxiter= or rtol="
             )
 
 
@@ -154,6 +172,13 @@ def krylov(solve: Callable[..., tuple[np.ndarray, int]], inv: Inverse, b: np.nda
             break
     inv.check(norm <= inv.rtol * size, norm / size)
     return x
+
+
+def restarted(A: Any, b: np.ndarray, *, maxiter: int, **options: Any) -> tuple[np.ndarray, int]:
+    """GMRES, which holds up to 100 vectors and counts restarts."""
+    restart = min(100, maxiter)
+    return gmres(A, b, restart=restart, maxiter=-(-maxiter // restart), callback_type="pr_norm",
+                 **options)  # fmt: skip
 
 
 def by_lsmr(inv: Inverse, b: np.ndarray) -> np.ndarray:
@@ -191,15 +216,19 @@ def _(operator: Inverse) -> Jacobian | None:
     return None if operator.solver == "lsmr" else operator.operator
 
 
+LARGE = 80_000
+"""Up to this many unknowns the vectors of GMRES take no more than 64 MB."""
+
 RESTARTS = 5
 """How often a solver is started at most to make the true residual small enough."""
 
 SOLVERS: dict[str, Callable[[Inverse, np.ndarray], np.ndarray]] = {
     "cg": partial(krylov, cg), "minres": partial(krylov, minres), "lsmr": by_lsmr,
-    "neumann": neumann,
+    "gmres": partial(krylov, restarted), "bicgstab": partial(krylov, bicgstab), "neumann": neumann,
 }  # fmt: skip
 HINTS = {
-    "cg": "use solver='minres' where A is indefinite, 'lsmr' where it is not symmetric, ",
-    "minres": "use solver='lsmr' where A is not symmetric, ", "lsmr": "",
+    "cg": "use solver='minres' where A is indefinite, 'gmres' where it is not symmetric, ",
+    "minres": "use solver='gmres' where A is not symmetric, ", "lsmr": "",
+    "gmres": "use solver='lsmr' where A is nearly singular, ", "bicgstab": "use solver='gmres', ",
     "neumann": "which must give ρ(I - M A) < 1, use solver='cg', ",
 }  # fmt: skip

@@ -110,6 +110,37 @@ def preconditioner_for(A: Any, given: Preconditioner | None) -> Any:
     return M
 
 
+@final
+class Reused:
+    """A ↦ M for a sequence of steps: built from the first A and kept while it serves.
+
+    It is built again after a solve that took more than three times the products of the first.
+
+    >>> M = Reused(lambda A: np.linalg.inv(A))
+    >>> first = M(np.eye(2))
+    >>> M.took(2), M.took(6), M(2 * np.eye(2)) is first
+    (None, None, True)
+    >>> M.took(7), M(2 * np.eye(2)) is first
+    (None, False)
+    """
+
+    def __init__(self, given: Preconditioner) -> None:
+        self.given = given
+        self.M: Any = None
+        self.first = 0
+
+    def __call__(self, A: Any) -> Any:
+        if self.M is None:
+            self.M, self.first = preconditioner_for(A, self.given), 0
+        return self.M
+
+    def took(self, products: int) -> None:
+        """Note the products of a solve with M."""
+        self.first = self.first or products
+        if products > 3 * self.first:
+            self.M = None
+
+
 Linear: Any = LinearOperator
 
 

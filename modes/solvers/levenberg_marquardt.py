@@ -202,7 +202,8 @@ class Place:
         """D δ, for the δ that minimises ‖J δ + b‖² + λ ‖D δ‖²."""
         b = b.astype(np.float64)  # LSMR itself overflows in single precision
         if self.R is None:
-            A: Any = self.J @ aslinearoperator(Diagonal(1 / self.D))
+            scaling: Any = Diagonal(1 / self.D)
+            A: Any = self.J @ aslinearoperator(scaling)
             found = lsmr(A, -b, damp=np.sqrt(damping), **self.options)[0]
         else:
             A = Augmented(self.J, np.sqrt(damping) * self.D, self.R)

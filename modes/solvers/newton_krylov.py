@@ -21,6 +21,7 @@ from .iteration import (
     Counted,
     OptimizeResult,
     Preconditioner,
+    Reused,
     backtrack,
     preconditioner_for,
     run,
@@ -103,6 +104,8 @@ def iterations(
         A, M = Counted(J), preconditioner_for(J, preconditioner)
         delta, _ = solver(A, -F, rtol=min(max(eta, 0.5 * goal / norm), 0.9), M=M)
         products += A.products
+        if isinstance(preconditioner, Reused):
+            preconditioner.took(A.products)
         moved = searched(problem, x, np.asarray(delta, x.dtype), norm, eta)
         x, status = (x, STUCK) if moved is None else (moved, GOING)
         before = norm

@@ -177,12 +177,14 @@ def _(operator: Dag, batch: Batch) -> Batch | None:
     return None
 
 
-def ilu(A: Jacobian, **options: Any) -> LinearOperator:
+def ilu(
+    A: Jacobian, *, drop_tol: float = 1e-4, fill_factor: float = 10, drop_rule: str | None = None,
+    permc_spec: Any = None, diag_pivot_thresh: float | None = None,
+) -> LinearOperator:  # fmt: skip
     """M = (LU)⁻¹ with LU ≈ A, for a square A that has few entries in every row.
 
     The entries of A are found from its structure, with as few products as a colouring needs.
-    `options` are passed to `scipy.sparse.linalg.spilu`: `drop_tol`, `fill_factor`. For `M=` of
-    `gmres` and `bicgstab`.
+    The options are those of `scipy.sparse.linalg.spilu`. For `M=` of `gmres` and `bicgstab`.
 
     Shapes: A and M are (n, n). Raises `LimitError` where the entries of A take more than 2 GiB.
     Errors of `spilu` are passed on: `RuntimeError` for a pivot that is zero, `ValueError` where A
@@ -194,7 +196,8 @@ def ilu(A: Jacobian, **options: Any) -> LinearOperator:
     >>> ilu(Diagonal(np.array([2.0, 4.0]))) @ np.ones(2)
     array([0.5 , 0.25])
     """
-    factors = spilu(sparse(A, "csc"), **options)
+    factors = spilu(sparse(A, "csc"), drop_tol, fill_factor, drop_rule, permc_spec,
+                    diag_pivot_thresh)  # fmt: skip
     return LinearOperator(A.shape, factors.solve, dtype=A.dtype)
 
 

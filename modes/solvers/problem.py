@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from typing import Any, Generic, Literal, TypeVar, final
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, final
 
 import numpy as np
 
-from ...jacobians import common, dtype_of, shape_of, size
+from ...jacobians import Array, Jacobian, Op, Shape, common, dtype_of, shape_of, size
 from ...jacobians.arrays import like, reading_of
 from ...jacobians.errors import InputError, not_allowed
 from ...jacobians.foreign import as_array, is_tensor, space
@@ -23,10 +23,52 @@ from ..primal.inputs import check_inputs
 from ..primal.model import Model, TensorSpec
 from ..reverse import value_and_grad
 from ..sparse import sparse
+from ..sparse.unwrap import unwrap
 
 Form = Literal["operator", "dense", "sparse"]
 
-MADE = {"operator": lambda J: J, "dense": lambda J: J.toarray(), "sparse": sparse}
+
+@final
+class Lazy(Jacobian):
+    """y = J x, an operator for SciPy that is not taken for an array of one object."""
+
+    holds = ("operator",)
+
+    def __init__(self, operator: Jacobian) -> None:
+        super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
+        self.operator = operator
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        return self.operator._apply(op, v)
+
+    def _flat_product(self, v: Any, columns: Shape) -> Any:
+        return self.operator._flat_product(v, columns)
+
+    def _transpose(self) -> Jacobian:
+        return self.operator.T
+
+    @property
+    def structure(self) -> Jacobian:
+        return self.operator.structure
+
+    if not TYPE_CHECKING:
+
+        def __array__(self, *_: Any, **__: Any) -> Any:
+            raise InputError("this method of SciPy takes an array, no operator: as_scipy(..., "
+                             "form='dense'), or hessp= in place of hess=")  # fmt: skip
+
+        flags = property(__array__)  # what LAPACK's wrappers ask an array first
+
+    def __repr__(self) -> str:
+        return repr(self.operator)
+
+
+@unwrap.register
+def _(operator: Lazy) -> Jacobian:
+    return unwrap(operator.operator)
+
+
+MADE = {"operator": Lazy, "dense": lambda J: J.toarray(), "sparse": sparse}
 """form -> how a Jacobian or Hessian is returned."""
 
 
@@ -48,11 +90,15 @@ class Problem:
         wrt: tuple[str, ...],
         engine: str | None = None,
         form: Form = "operator",
+        t: str | None = None,
     ) -> None:
         if form not in MADE:
             raise not_allowed("form", form, MADE)
         self.model, self.inputs = model, check_inputs(model, inputs, engine=engine)
-        self.of, self.wrt, self.engine, self.form = of, wrt, engine, form
+        self.of, self.wrt, self.engine, self.form, self.t = of, wrt, engine, form, t
+        if t is not None and np.size(self.inputs.get(t, ())) != 1:
+            raise InputError(f"t={t!r} does not name an input of one number: the inputs are "
+                             f"{listed(tuple(model.inputs.values()), shapes=True)}")  # fmt: skip
         self.start = evaluate(model, self.inputs, wrt, engine=engine)
         self.values, self.jacobian = Memoized(self._values), Memoized(self._jacobian)
         self.slopes, self.hessian = Memoized(self._slopes), Memoized(self._hessian)
@@ -112,12 +158,37 @@ class Problem:
         """H(x) p, one product."""
         return self.hessian(x) @ p
 
+    def ode(self, t: float, x: np.ndarray) -> np.ndarray:
+        """f(t, x) as a vector, the right-hand side of ẋ = f(t, x) for `solve_ivp`."""
+        self._at(t)
+        rates = self.values(x)
+        if rates.size != self.x0.size:
+            raise InputError(f"{rates.size} rates for {self.x0.size} states ({', '.join(self.wrt)})"
+                             ": name the states by wrt= and the time by t=")  # fmt: skip
+        return rates
+
+    def ode_jac(self, t: float, x: np.ndarray) -> Any:
+        """∂f/∂x at (t, x), for `solve_ivp(jac=...)` and `BDF`, `Radau`, `LSODA`."""
+        if self.form == "operator":
+            raise InputError("solve_ivp takes no operator: as_scipy(form='sparse'), or 'dense'")
+        self._at(t)
+        return MADE[self.form](self.jacobian(x))
+
     def __repr__(self) -> str:
         at = (TensorSpec(n, shape_of(x), dtype_of(x)) for n, x in self.start.items())
         x, f = listed(tuple(at), shapes=True), ", ".join(self.of)
         return f"as_scipy: x = ({x}), of {len(self.x0)} ↦ ({f}), form={self.form!r}"
 
     # -- also called by our own solvers -------------------------------------------------------
+
+    def _at(self, t: float) -> None:
+        """Set the time: what is known at x is known no more."""
+        if self.t is None or float(self.inputs[self.t].item()) == t:
+            return
+        old = self.inputs[self.t]
+        self.inputs = {**self.inputs, self.t: np.full(old.shape, t, old.dtype)}
+        for known in (self.values, self.jacobian, self.slopes, self.hessian):
+            known.x = None
 
     def weighted(self, x: np.ndarray, v: Any) -> Hessian:
         """Σᵢ vᵢ ∂²fᵢ/∂x², relinearised if x or the multipliers change."""
@@ -176,16 +247,24 @@ def as_scipy(
     wrt: Names = None,
     engine: str | None = None,
     form: Form = "operator",
+    t: str | None = None,
 ) -> Problem:
     """x ↦ f(x), J(x), H(x) p: the model as `scipy.optimize` expects it.
 
     Use `minimize(p.fun, p.x0, jac=p.jac, hessp=p.hessp)` for a scalar `of`, or by one program
     `minimize(p.value_and_grad, p.x0, jac=True)`;
-    `least_squares(p.fun, p.x0, jac=p.jac)` and `root(p.fun, p.x0, jac=p.jac)` for residuals. `form`
-    is the form of `jac` (of a vector) and `hess`: `"operator"`; `"dense"`, which `root`, SLSQP,
-    `trust-exact` and similar methods need; or `"sparse"`. In dense or sparse form, a vector is also
-    a constraint, `NonlinearConstraint(p.fun, low, high, jac=p.jac, hess=p.hess)`. `p.unflatten(x)`
-    returns the tensors by name.
+    `least_squares(p.fun, p.x0, jac=p.jac)` and `root(p.fun, p.x0, jac=p.jac)` for residuals, and
+    `solve_ivp(p.ode, span, p.x0, method="BDF", jac=p.ode_jac)` for ẋ = f(x). Where f depends on the
+    time, `t` is the input that holds it. `p.unflatten(x)` returns the tensors by name.
+
+    `form` is the form of `hess` and of `jac` of a vector:
+
+    | form | for |
+    |---|---|
+    | any | `minimize` by `jac`, `hessp`; `least_squares`; `hess` of Newton-CG and trust-constr |
+    | `"dense"`, `"sparse"` | `solve_ivp`; `NonlinearConstraint(p.fun, low, high, p.jac, p.hess)` |
+    | `"dense"` | `root` by hybr and lm; `least_squares` by lm; constraints of SLSQP; `hess` of \
+trust-exact, trust-ncg, trust-krylov and dogleg |
 
     Shapes: x is (n,), n the size of the tensors of `wrt`; f(x) is a float, or (m,), m the size of
     the tensors of `of`; J(x) is (m, n), ∇f(x) of a scalar (n,), H(x) (n, n), and multipliers v are
@@ -194,7 +273,9 @@ def as_scipy(
     rule.
     """
     of_names = names_of(model, of, model.outputs, "of")
-    return Problem(model, inputs, of_names, names_of(model, wrt, model.inputs, "wrt"), engine, form)
+    states = {name: spec for name, spec in model.inputs.items() if name != t}
+    names = names_of(model, wrt, states, "wrt")
+    return Problem(model, inputs, of_names, names, engine, form, t)
 
 
 Value = TypeVar("Value")

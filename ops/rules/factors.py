@@ -29,7 +29,8 @@ def cum_prod(op: Any, node: Node) -> Blocks:
     """
     (axis,) = node.ints(1) or (0,)
     axis, sign = axis % len(node.x_shape), -1 if node.reverse else 1
-    y, J = node.x, Identity(node.x_shape, node.dtype)
+    y = node.x
+    J: Jacobian = Identity(node.x_shape, node.dtype)
     if node.exclusive:
         y, J = moved(op, y, axis, sign), move(node, axis, sign)
     for step in doublings(node.x_shape[axis]):

@@ -268,7 +268,7 @@ def test_what_has_no_closed_form_is_left_to_krylov():
     C = Cumulative(0, (4,), np.dtype(float), exclusive=False, reverse=False)
     J = C.T @ C
     assert inverse_of(J) is None
-    assert "cg" in repr(J.inverse())
+    assert repr(J.inverse()).endswith("by cg")
     assert_allclose(J.slogdet(), np.linalg.slogdet(J.toarray()))
 
 

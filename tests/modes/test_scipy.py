@@ -112,6 +112,17 @@ def test_arithmetic_with_foreign_operators(J, dense, rtol):
     near(((J @ J.T) ** 2) @ matrix[0], (dense @ dense.T) @ (dense @ dense.T) @ matrix[0], rtol)
 
 
+@pytest.mark.parametrize("kind", [np.asarray, csr_array])
+def test_a_sum_with_a_matrix_is_an_operator(J, dense, rtol, kind):
+    matrix = np.diag(np.arange(80.0))[:40].astype(J.dtype)
+    A = kind(matrix)
+    for operator, expected in ((J + A, dense + matrix), (A + J, dense + matrix),
+                               (J - A, dense - matrix), (A - J, matrix - dense)):  # fmt: skip
+        assert isinstance(operator, Jacobian)
+        near(operator.toarray(), expected, rtol)
+    near(A.T @ J, matrix.T @ dense, rtol)
+
+
 def test_it_is_a_linear_operator_of_true_dtype(J):
     """SciPy need not probe it with an int8 vector to determine its dtype."""
     assert aslinearoperator(J) is J

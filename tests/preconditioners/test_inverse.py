@@ -10,15 +10,19 @@ from house import ROOT
 from onnxjac import InputError
 from onnxjac.jacobians import Dense, Identity, Jacobian
 from onnxjac.jacobians.errors import NotConverged
+from onnxjac.modes.solvers.definiteness import definiteness
 from onnxjac.modes.solvers.inverse import identity_like, inverse
 from onnxjac.modes.solvers.preconditioners import column_scaling, jacobi
+from solvers.models import grid, labelled, logistic, reaction
 from test_models import stored
 
 RNG = np.random.default_rng(0)
 SPD = rotated(np.logspace(0, 2, 30))
 NEAR_ONE = rotated(np.linspace(0.3, 1.7, 30))
 INDEFINITE = rotated(np.r_[np.linspace(-3, -1, 15), np.linspace(1, 3, 15)])
-CASES = {"cg": SPD, "minres": INDEFINITE, "neumann": NEAR_ONE, "lsmr": SPD + RNG.random((30, 30))}
+SKEW = SPD + RNG.random((30, 30))
+CASES = {"cg": SPD, "minres": INDEFINITE, "neumann": NEAR_ONE, "lsmr": SKEW, "gmres": SKEW,
+         "bicgstab": SKEW}  # fmt: skip
 NEAR = {"rtol": 1e-6, "atol": 1e-7}
 
 
@@ -46,7 +50,50 @@ def test_lsmr_gives_the_pseudo_inverse(shape):
     assert_allclose(inv.T.toarray(), np.linalg.pinv(matrix).T, **NEAR)
 
 
-@pytest.mark.parametrize("solver", ["cg", "minres", "neumann", "lsmr"])
+def model_jacobian(transform):
+    """A rate that mixes neighbours: its J is square, and no closed form knows J⁻¹."""
+    J = oj.linearize(reaction(4), grid(4), wrt="u")
+    return transform(J), transform(J.toarray())
+
+
+def second_derivative(J):
+    """A symmetric operator whose sign is unknown: ∂²/∂w² of the logistic loss, or its matrix."""
+    H = oj.hessian(logistic(), labelled(), of="f", wrt="w")
+    return H if isinstance(J, Jacobian) else H.toarray()
+
+
+@pytest.mark.parametrize(
+    ("solver", "transform"),
+    [("gmres", lambda J: J), ("cg", lambda J: J.T @ J), ("cg", lambda J: 2.0 * (J.T @ J)),
+     ("minres", lambda J: -(J.T @ J)), ("minres", second_derivative),
+     ("gmres", lambda J: J.T @ J @ J), ("lsmr", lambda J: J[:9])],
+)  # fmt: skip
+def test_the_solver_is_chosen_by_what_is_known(solver, transform):
+    A, matrix = model_jacobian(transform)
+    inv, b = inverse(A, maxiter=4000), RNG.standard_normal(len(matrix))
+    assert inv.solver == inv.T.solver == solver
+    assert_allclose(inv @ b, np.linalg.pinv(matrix) @ b, rtol=1e-5, atol=1e-5)
+    with pytest.raises(NotConverged, match=f"{solver}, chosen because A is .*, did not solve"):
+        inverse(A, maxiter=1) @ b
+
+
+def test_a_sum_is_definite_where_its_terms_are():
+    J = oj.linearize(reaction(4), grid(4), wrt="u")
+    eye, G = identity_like(J), J.T @ J
+    assert [definiteness(A).name for A in (G + 0.1 * eye, G - 0.1 * eye, G + J)] == [
+        "DEFINITE", "SYMMETRIC", "NOTHING",
+    ]  # fmt: skip
+
+
+def test_many_unknowns_are_solved_without_a_basis(monkeypatch):
+    monkeypatch.setattr("onnxjac.modes.solvers.inverse.LARGE", 10)
+    A, matrix = model_jacobian(lambda J: J)
+    inv = inverse(A)
+    assert inv.solver == "bicgstab"
+    assert_allclose(inv @ np.ones(16), np.linalg.solve(matrix, np.ones(16)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("solver", ["cg", "minres", "neumann", "lsmr", "bicgstab"])
 def test_preconditioned_products_solve_sooner(solver):
     """Rows and columns of very different scales, which a diagonal corrects."""
     scales = np.logspace(0, 1.5, 30)
@@ -104,7 +151,7 @@ def test_what_is_refused():
     with pytest.raises(InputError, match="'cg'"):
         inverse(A, solver="gc")
     with pytest.raises(InputError, match="lsmr"):
-        inverse(Dense(SPD[:4]))
+        inverse(Dense(SPD[:4]), solver="cg")
     with pytest.raises(InputError, match="preconditioner"):
         inverse(A, preconditioner=Identity((3,), float))
     with pytest.raises(InputError, match="square"):

@@ -1,8 +1,11 @@
 """Models as SciPy problems: the minima and roots of formulas, with nothing computed twice."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.integrate import solve_ivp
 from scipy.optimize import (
     NonlinearConstraint,
     least_squares,
@@ -12,12 +15,13 @@ from scipy.optimize import (
     rosen_der,
     rosen_hess,
 )
+from scipy.optimize._minimize import MINIMIZE_METHODS
 from scipy.sparse import issparse
 
 import onnxjac as oj
 from onnxjac.modes import gradient
 from onnxjac.modes.solvers.problem import as_scipy
-from solvers.models import grid, labelled, logistic, reaction, rosenbrock
+from solvers.models import grid, labelled, logistic, parsed, reaction, rosenbrock
 
 START = np.array([1.3, 0.7, 0.8, 1.9, 1.2])
 
@@ -37,12 +41,40 @@ def test_values_and_derivatives(scalar):
     assert_allclose(scalar.hessp(START, p), rosen_hess(START) @ p)
 
 
-@pytest.mark.parametrize("method", ["trust-ncg", "Newton-CG", "L-BFGS-B", "trust-constr"])
-def test_minimize(scalar, method):
-    second = {} if method == "L-BFGS-B" else {"hessp": scalar.hessp}
-    found = minimize(scalar.fun, scalar.x0, jac=scalar.jac, method=method, **second)
-    assert found.success
+NEEDED = {"trust-ncg": "hessp", "trust-krylov": "hessp", "Newton-CG": "hessp",
+          "trust-constr": "hessp", "dogleg": "hess", "trust-exact": "hess"}  # fmt: skip
+"""The methods of `minimize` that need second derivatives, or take them, and in which form."""
+
+PLAIN = ("Nelder-Mead", "Powell", "COBYQA", "CG", "BFGS", "L-BFGS-B", "TNC", "SLSQP")
+
+
+@pytest.mark.parametrize("method", [*PLAIN, *NEEDED])
+def test_minimize(method):
+    p = as_scipy(rosenbrock(), {"x": START[:3]}, of="f", form="dense")
+    given = {NEEDED[method]: getattr(p, NEEDED[method])} if method in NEEDED else {}
+    start = np.full(3, 1.1) if method == "dogleg" else p.x0  # it needs a convex f
+    slopes = {} if method in PLAIN[:3] else {"jac": p.jac}
+    found = minimize(p.fun, start, method=method, **slopes, **given)
+    assert_allclose(found.x, np.ones(3), atol=0.02)
+
+
+def test_all_methods_are_tried():
+    known = {method.lower() for method in (*PLAIN, *NEEDED)}
+    assert known == set(MINIMIZE_METHODS) - {"cobyla"}  # not exact enough for this minimum
+
+
+@pytest.mark.parametrize("method", ["Newton-CG", "trust-constr"])
+@pytest.mark.parametrize("form", ["operator", "sparse", "dense"])
+def test_minimize_by_hessians_in_every_form(method, form):
+    p = as_scipy(rosenbrock(), {"x": START}, of="f", form=form)
+    found = minimize(p.fun, p.x0, jac=p.jac, hess=p.hess, method=method)
     assert_allclose(found.x, np.ones(5), atol=1e-3)
+
+
+@pytest.mark.parametrize("method", ["trust-ncg", "trust-krylov", "trust-exact", "dogleg"])
+def test_an_operator_where_an_array_is_needed_is_refused(scalar, method):
+    with pytest.raises(oj.InputError, match="form='dense'"):
+        minimize(scalar.fun, scalar.x0, jac=scalar.jac, hess=scalar.hess, method=method)
 
 
 def test_minimize_by_one_program(scalar):
@@ -60,16 +92,22 @@ def test_minimize_with_dense_hessians():
     assert_allclose(found.x, np.ones(5), atol=1e-4)
 
 
-@pytest.mark.parametrize("form", ["operator", "dense", "sparse"])
-def test_least_squares(form):
+@pytest.mark.parametrize(
+    ("form", "method"),
+    [*product(("operator", "dense", "sparse"), ("trf", "dogbox")), ("dense", "lm")],
+)
+def test_least_squares(form, method):
     p = as_scipy(rosenbrock(), {"x": START}, of="r", form=form)
     assert issparse(p.jac(p.x0)) == (form == "sparse")
-    found = least_squares(p.fun, p.x0, jac=p.jac)
+    found = least_squares(p.fun, p.x0, jac=p.jac, method=method)
     assert_allclose(found.x, np.ones(5), atol=1e-8)
 
 
 @pytest.mark.parametrize("method", ["hybr", "lm"])
 def test_root(method):
+    p = as_scipy(reaction(4), grid(4), wrt="u")
+    with pytest.raises(oj.InputError, match="form='dense'"):
+        root(p.fun, p.x0, jac=p.jac, method=method)
     p = as_scipy(reaction(4), grid(4), wrt="u", form="dense")
     found = root(p.fun, p.x0, jac=p.jac, method=method, tol=1e-12)
     assert found.success
@@ -77,11 +115,58 @@ def test_root(method):
     assert p.unflatten(found.x)["u"].shape == (1, 1, 4, 4)
 
 
+@pytest.mark.parametrize("method", ["broyden1", "broyden2", "anderson", "krylov", "df-sane"])
+def test_root_without_a_jacobian(method):
+    p = as_scipy(reaction(4), grid(4), wrt="u")
+    found = root(p.fun, p.x0, method=method)
+    assert found.success
+    assert_allclose(p.fun(found.x), 0, atol=1e-4)
+
+
 def test_root_by_krylov_with_our_inverse():
     p = as_scipy(reaction(), grid(), wrt="u")
     M = oj.linearize(reaction(), grid(), wrt="u")
     found = root(p.fun, p.x0, method="krylov", options={"jac_options": {"inner_M": M.T}})
     assert found.success
+
+
+DRIVEN = """
+driven (float[n] u, float[1] time) => (float[n] rate)
+<float fast = {-1000.0}>
+{ cosine = Cos(time)
+  gap = Sub(u, cosine)
+  rate = Mul(fast, gap) }
+"""
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+@pytest.mark.parametrize("method", ["BDF", "Radau"])
+def test_solve_ivp_with_the_time(form, method):
+    """u̇ = −1000 (u − cos t): u = (10⁶ cos t + 10³ sin t) / (10⁶ + 1), after a fast transient."""
+    p = as_scipy(parsed(DRIVEN), {"u": [2.0, -1.0], "time": [0.0]}, t="time", form=form)
+    assert p.wrt == ("u",)
+    found = solve_ivp(p.ode, (0, 1), p.x0, method=method, jac=p.ode_jac, rtol=1e-6, atol=1e-9)
+    assert found.success
+    assert found.nfev < 800  # an explicit method takes thousands
+    assert_allclose(found.y[:, -1], (1e6 * np.cos(1) + 1e3 * np.sin(1)) / (1e6 + 1), rtol=1e-5)
+    assert_allclose(p.ode(0.5, p.x0), -1000 * (p.x0 - np.cos(0.5)))
+    assert_allclose(p.ode(0.7, p.x0), -1000 * (p.x0 - np.cos(0.7)))
+
+
+@pytest.mark.parametrize("method", ["BDF", "Radau", "LSODA"])
+def test_solve_ivp_without_the_time(method):
+    p = as_scipy(reaction(4), grid(4), wrt="u", form="dense")
+    options = {"rtol": 1e-8, "atol": 1e-10}
+    found = solve_ivp(p.ode, (0, 1), p.x0, method=method, jac=p.ode_jac, **options)
+    expected = solve_ivp(p.ode, (0, 1), p.x0, method="DOP853", **options)
+    assert_allclose(found.y[:, -1], expected.y[:, -1], atol=1e-6)
+
+
+def test_the_jacobian_follows_the_time():
+    p = as_scipy(parsed(DRIVEN.replace("Mul(fast", "Mul(cosine")), {"u": START, "time": [0.0]},
+                 t="time", form="dense")  # fmt: skip
+    for t in (0.3, 0.8, 0.3):
+        assert_allclose(p.ode_jac(t, START), np.cos(t) * np.eye(5))
 
 
 def test_weights_of_the_model_start_where_they_are():
@@ -175,6 +260,12 @@ def test_a_constraint_of_a_nonlinear_program(form):
 def test_what_does_not_fit_is_refused(scalar):
     with pytest.raises(oj.InputError, match="form='csc' is not one of 'operator', 'dense'"):
         as_scipy(rosenbrock(), {"x": START}, of="f", form="csc")
+    with pytest.raises(oj.InputError, match="t='time' does not name an input of one number"):
+        as_scipy(rosenbrock(), {"x": START}, of="f", t="time")
+    with pytest.raises(oj.InputError, match="solve_ivp takes no operator"):
+        as_scipy(reaction(4), grid(4), wrt="u").ode_jac(0.0, grid(4)["u"].ravel())
+    with pytest.raises(oj.InputError, match="16 rates for 32 states"):
+        as_scipy(reaction(4), grid(4)).ode(0.0, np.ones(32))
     with pytest.raises(oj.InputError, match="x has 3 numbers, but x have 5"):
         scalar.fun(np.ones(3))
     assert repr(scalar) == "as_scipy: x = (x 5), of 5 ↦ (f), form='operator'"

@@ -63,8 +63,29 @@ def test_several_states():
 
 
 def test_rates_and_states_must_match():
-    with pytest.raises(oj.InputError, match="name as many of= as wrt="):
+    with pytest.raises(oj.InputError, match="name the states by wrt="):
         euler_residual(reaction(4), grid(4))
+
+
+def last_of_20(*arguments, **options):
+    return list(implicit_euler(*arguments, steps=20, **options))[-1]
+
+
+@pytest.mark.parametrize("make", [last_of_20, pseudo_transient])
+def test_a_preconditioner_is_kept_while_it_serves(make):
+    built = []
+
+    def counting(A):
+        built.append(A)
+        return ilu(A)
+
+    model, start = reaction(8), grid(8)
+    found, expected = (
+        make(model, start, wrt="u", step=0.1, rtol=1e-10, preconditioner=M).x
+        for M in (counting, None)
+    )
+    assert_allclose(found, expected, atol=1e-7)
+    assert 1 <= len(built) <= 5
 
 
 def test_a_step_that_is_not_found():

@@ -1,0 +1,39 @@
+"""Signatures: `help` and completion name the options that a function passes on to another one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import Parameter, Signature, signature
+from typing import Any, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def passes_options_to(*receivers: Callable[..., Any]) -> Callable[[F], F]:
+    """Show the parameters of the receivers that have defaults in place of `**options`.
+
+    >>> @passes_options_to(lambda x, *, engine=None: x)
+    ... def twice(x, **options): ...
+    >>> print(signature(twice))
+    (x, *, engine=None)
+    """
+
+    def decorate(function: F) -> F:
+        return shown_as(function, joined(signature(function), *map(signature, receivers)))
+
+    return decorate
+
+
+def joined(own: Signature, *others: Signature) -> Signature:
+    """The parameters of `own` but `**options`, and those of the others that have defaults."""
+    kept = {k: p for k, p in own.parameters.items() if p.kind is not Parameter.VAR_KEYWORD}
+    for p in (p for other in others for p in other.parameters.values()):
+        if p.default is not Parameter.empty:
+            kept.setdefault(p.name, p.replace(kind=Parameter.KEYWORD_ONLY))
+    return own.replace(parameters=list(kept.values()))
+
+
+def shown_as(function: F, found: Signature) -> F:
+    """The function, with this signature in `help`."""
+    cast(Any, function).__signature__ = found
+    return function
