@@ -338,7 +338,8 @@ class Route:
                 return one
         try:
             symbols, unkept = shaped_as_here(self.model), self.model.unkept
-            flat = unrolled(self.model, point, names, TURNS, self.engine, unkept, symbols)
+            flat = unrolled(self.model, point, names, TURNS, self.engine, unkept, symbols,
+                            self.estimate)  # fmt: skip
         except NotKept as reason:
             note(self.model, reason)
             return self._flat(point, signature)

@@ -14,7 +14,7 @@ from ....jacobians import Array, dtype_of, shape_of
 from ...node import Node
 from ...numbers.windows import AUTO_PADS
 from ...registry import Definition, defines, zero
-from ..quantization import ROUNDED
+from ..quantization import ROUNDED, exact, real, stored
 from .attention import self_attention
 from .fused import embedded
 
@@ -29,31 +29,6 @@ def rounded(name: str, **values: Any) -> Callable[[Definition], Definition]:
         return function
 
     return register
-
-
-def exact(op: Any, q: Array, scale: Array, zero_point: Array | None, axis: int = -1) -> Array:
-    """(q - zero) scale, in the precision of the scale, which may be one for each index of an axis.
-
-    Written in arithmetic: DequantizeLinear has no double precision.
-    """
-    if shape_of(scale) not in ((), (1,)):
-        line = (*shape_of(scale), *(1,) * (-1 - axis))
-        scale, zero_point = (x if x is None or shape_of(x) in ((), (1,)) else op.Reshape(x, line)
-                             for x in (scale, zero_point))  # fmt: skip
-    x = op.CastLike(q, scale)
-    return op.Mul(x if zero_point is None else op.Sub(x, op.CastLike(zero_point, scale)), scale)
-
-
-def real(op: Any, node: Node, i: int, axis: int = -1) -> Array:
-    """Input i as real numbers, by the scale and the zero point that follow it."""
-    return exact(op, node.inputs[i], node.inputs[i + 1], node.input(i + 2), axis)
-
-
-def stored(op: Any, node: Node, y: Array, i: int, like: Array) -> tuple[Array]:
-    """y, rounded by the scale in input i and the zero point behind it, in the dtype of an input."""
-    zero_point = node.input(i + 1)
-    zero_point = np.zeros((), dtype_of(like)) if zero_point is None else zero_point
-    return (op.QuantizeLinear(y, node.inputs[i], zero_point),)
 
 
 @rounded(f"{HOME}Add")
