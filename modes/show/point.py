@@ -104,14 +104,16 @@ def draw_inputs(
 
     Floats are standard normal. Integers are 0 or 1, so that an index stays in range. The size of a
     dimension that the model leaves open comes from `shapes`; failing that, from another input whose
-    shape has the same symbol; failing that, it is 1 for the first axis and `inner` for others.
+    shape has the same symbol; failing that, it is 1 for the first axis of an input, and wherever
+    else its symbol stands, and `inner` for others.
     """
     shapes = shapes or {}
     for name in shapes:
         if name not in model.inputs:
             raise UnknownTensor(f"the model has no input {name!r}.{closest(name, model.inputs)}")
     known = {**shapes, **{name: np.shape(array) for name, array in given.items()}}
-    sizes = {
+    first = {spec.shape[0]: 1 for spec in model.inputs.values() if spec.shape}
+    sizes = first | {
         dim: size for name, spec in model.inputs.items() if name in known
         for dim, size in zip(spec.shape or (), known[name], strict=False) if isinstance(dim, str)
     }  # fmt: skip

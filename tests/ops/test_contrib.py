@@ -265,6 +265,18 @@ CASES = {
     "DynamicQuantizeMatMul": (
         "DynamicQuantizeMatMul", [N(3, 4), BYTES(4, 5), P(5), BYTES(5), N(5)], {}, 1,
     ),
+    "DynamicQuantizeLSTM": (
+        "DynamicQuantizeLSTM",
+        [N(3, 1, 5), INT8S(1, 5, 16), INT8S(1, 4, 16), N(1, 32), None, N(1, 1, 4), N(1, 1, 4), None,
+         P(1) / 100, INT8S(1), P(1) / 100, INT8S(1)],
+        {"hidden_size": 4}, 3,
+    ),
+    "DynamicQuantizeLSTM both ways, by column": (
+        "DynamicQuantizeLSTM",
+        [N(3, 1, 5), INT8S(2, 5, 16), INT8S(2, 4, 16), None, None, None, None, None,
+         P(2, 16) / 100, np.zeros((2, 16), np.int8), P(2, 16) / 100, np.zeros((2, 16), np.int8)],
+        {"hidden_size": 4, "direction": "bidirectional"}, 1,
+    ),
     "DynamicQuantizeMatMul of one sign": (
         "DynamicQuantizeMatMul", [P(3, 4), INT8S(4, 5), S(0.5)], {}, 1,
     ),
