@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.arrays import host
-from ...jacobians.errors import not_allowed, warn
+from ...jacobians.errors import InputError, not_allowed, warn
 from ...jacobians.foreign import is_tensor
-from ..flow.contents import Contents
+from ..flow.contents import Contents, TensorSpec
 from .engines import numpy as own
 from .engines import onnxruntime as ort
 from .engines import torch as by_torch
 from .forecast import foreseen
-from .inputs import left_out
 
 ENGINES = (None, "onnxruntime", "numpy", "torch")
 
@@ -104,3 +103,9 @@ def memory(x: Any) -> Any:
     while isinstance(getattr(x, "base", None), np.ndarray):
         x = x.base
     return x
+
+
+def left_out(specs: Iterable[TensorSpec]) -> InputError:
+    """The error for missing inputs."""
+    names = ", ".join(map(str, specs))
+    return InputError(f"missing input: {names}. Give every input of the model by name.")

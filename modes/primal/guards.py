@@ -47,6 +47,11 @@ def check_guards(model: Contents, point: Mapping[str, Any]) -> None:
             )
 
 
+def is_guarded(model: Contents) -> bool:
+    """Whether a model is a derivative that was recorded under conditions."""
+    return GUARDS in model.ir.metadata_props
+
+
 def numbers_of(model: Contents, point: Mapping[str, Any]) -> dict[str, int]:
     """The free sizes and the small integers of a point, as guards name them."""
     found: dict[str, int] = {}
