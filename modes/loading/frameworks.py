@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import logging
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,11 +15,16 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import helper, numpy_helper
 
 from ...jacobians.errors import LoadError, closest, first_line, warn
 from ...jacobians.foreign import as_array, is_foreign
 from ..flow.protos import nodes
 from ..support.optional import optional
+from .layers import CALL
+
+NUMBER = re.compile(r"-?\d+\.\d*(?:e[-+]?\d+)?|-?\d+e[-+]?\d+")
+"""A floating number, as Python writes it."""
 
 
 def exported(source: Any, examples: Any, batch: Batch) -> Any:
@@ -80,7 +86,31 @@ def _exported(
         optimize=False, dynamic_shapes=shapes if dynamic else None,
     )  # fmt: skip  # not optimised, every weight keeps its name
     proto: onnx.ModelProto = program.model_proto
+    keep_doubles(proto)
     return proto
+
+
+def keep_doubles(proto: onnx.ModelProto) -> None:
+    """Store Python numbers that are cast to double precision as the doubles that they are.
+
+    The exporter rounds them to single precision, and notes the call of each node.
+    """
+    casts: dict[str, list[onnx.NodeProto]] = {}
+    for node in nodes(proto):
+        for name in node.input:
+            casts.setdefault(name, []).append(node)
+    for node in nodes(proto):
+        used = casts.get(node.output[0], []) if node.op_type == "Constant" else []
+        if not used or any(user.op_type not in ("Cast", "CastLike") for user in used):
+            continue
+        (attribute,), call = node.attribute, {p.key: p.value for p in node.metadata_props}.get(CALL)
+        value = np.asarray(helper.get_node_attr_value(node, attribute.name)
+                           if attribute.name == "value_float" else numpy_helper.to_array(attribute.t))  # fmt: skip
+        said = {float(text) for text in NUMBER.findall(call or "")}
+        exact = {x for x in said if np.float32(x) == value} if value.shape == () else set()
+        if value.dtype.kind == "f" and len(exact) == 1:
+            tensor = numpy_helper.from_array(np.array(exact.pop()))
+            attribute.CopyFrom(helper.make_attribute("value", tensor))
 
 
 def _traced(
