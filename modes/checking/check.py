@@ -32,7 +32,7 @@ PRODUCT, WORK = 2**20, 2**31
 """Entries are compared up to `PRODUCT` flops per product, or `WORK` flops per matrix."""
 
 SPARSE, TERMS = 2**24, 2**25
-"""The most bytes of a sparse matrix, and flops to find its entries, which are slower than others."""
+"""The most bytes of a sparse matrix, and flops to find its entries, slower than other flops."""
 
 COLUMNS = 8
 """The number of columns that are compared entry by entry."""

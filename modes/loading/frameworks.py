@@ -104,8 +104,8 @@ def keep_doubles(proto: onnx.ModelProto) -> None:
         if not used or any(user.op_type not in ("Cast", "CastLike") for user in used):
             continue
         (attribute,), call = node.attribute, {p.key: p.value for p in node.metadata_props}.get(CALL)
-        value = np.asarray(helper.get_node_attr_value(node, attribute.name)
-                           if attribute.name == "value_float" else numpy_helper.to_array(attribute.t))  # fmt: skip
+        held = attribute.t if attribute.HasField("t") else attribute.f
+        value = np.asarray(held) if isinstance(held, float) else numpy_helper.to_array(held)
         said = {float(text) for text in NUMBER.findall(call or "")}
         exact = {x for x in said if np.float32(x) == value} if value.shape == () else set()
         if value.dtype.kind == "f" and len(exact) == 1:

@@ -40,7 +40,7 @@ def name_layers(model: ir.Model) -> None:
         why = f", by {', '.join(sorted(map(str, rules)))}" if rules else ""
         warn(f"{len(gone)} of {len(listed)} parameters of the module are not in the file: "
              f"{joined(gone, ', ', width=200)}. No output depends on them, or the exporter merged "
-             f"or folded them{why}, which torch.onnx.export(..., optimize=False) does not")  # fmt: skip
+             f"or folded them{why}: torch.onnx.export(..., optimize=False) does not")  # fmt: skip
 
 
 def by_bias(node: ir.Node, weight: str) -> str | None:
@@ -60,9 +60,9 @@ def turn(graph: ir.Graph, old: ir.Value, name: str) -> None:
     array = tensor.numpy().T
     held = ir.Tensor(array, dtype=tensor.dtype, name=name)
     weight = ir.Value(name=name, const_value=held, shape=ir.Shape(array.shape), type=old.type)
-    made = ir.node("Transpose", [weight], attributes={"perm": [1, 0]})
+    turned = ir.Value(name=old.name, shape=old.shape, type=old.type)
+    made = ir.node("Transpose", [weight], attributes={"perm": [1, 0]}, outputs=[turned])
     graph.initializers.pop(str(old.name))
-    made.outputs[0].name, made.outputs[0].shape, made.outputs[0].type = old.name, old.shape, old.type
-    ir.convenience.replace_all_uses_with(old, made.outputs[0])
+    ir.convenience.replace_all_uses_with(old, turned)
     graph.register_initializer(weight)
     graph.insert_before(graph[0], made)

@@ -120,9 +120,10 @@ def _check_shapes(specs: Mapping[str, TensorSpec], arrays: Mapping[str, Any]) ->
         for dim, size in zip(spec.shape, array.shape, strict=True):
             if isinstance(dim, int) and dim != size:
                 raise InputError(f"{said}.")
-            known, owner = sizes.setdefault(dim, (size, name)) if isinstance(dim, str) else (size, "")
-            if known != size:
-                conflicts[str(dim)] = f"{said}, but {dim} is {known} in {owner!r}"
+            if isinstance(dim, str):
+                known, owner = sizes.setdefault(dim, (size, name))
+                if known != size:
+                    conflicts[dim] = f"{said}, but {dim} is {known} in {owner!r}"
     return conflicts
 
 

@@ -22,7 +22,9 @@ from ..hessian import hessian
 from ..linearization import Linearization
 from ..linearize import linearize
 from ..loading.load import load
+from ..loading.repairs import MICROSOFT
 from ..primal.engines import onnxruntime as ort
+from ..primal.engines.sessions import runtime
 from ..primal.evaluate import evaluate
 from ..primal.model import Model
 from ..recording.derive import jvp_graph, vjp_graph
@@ -360,9 +362,9 @@ Operators outside ONNX's default domain, {com} of them those of com.microsoft in
 def beyond() -> str:
     """A table of the operators of other domains, by how they are differentiated."""
     found = list(coverage.beyond())
-    count = sum(domain == coverage.MICROSOFT for domain, *_ in found)
+    count = sum(domain == MICROSOFT for domain, *_ in found)
     rows = "\n".join(f"| {' | '.join(row)} |" for row in found)
-    return BEYOND.format(com=count, version=ort.runtime().__version__, rows=rows)
+    return BEYOND.format(com=count, version=runtime().__version__, rows=rows)
 
 
 def totals(results: Sequence[Result]) -> str:

@@ -314,8 +314,13 @@ def rnn(op: Any, node: Node) -> Any:
 
 
 @defines("LSTM", direction=DIRECTIONS)
-def lstm(op: Any, node: Node, seen: Function | None = None) -> Any:
+def lstm(op: Any, node: Node) -> Any:
     """c' = f ∘ c + i ∘ g(…), h' = o ∘ k(c'), with peepholes P into the gates i, o, f."""
+    return long_short_term(op, node)
+
+
+def long_short_term(op: Any, node: Node, seen: Function | None = None) -> Any:
+    """LSTM, where products with R take `seen`(h)."""
 
     def make(d: Direction) -> Cell:
         f, g, k = (d.activation(n) for n in range(3))

@@ -15,7 +15,7 @@ from ...node import Node, node_of
 from ...numbers.windows import AUTO_PADS
 from ...registry import Definition, defines, zero
 from ..quantization import ROUNDED, exact, real, stored
-from ..recurrent import DIRECTIONS, lstm
+from ..recurrent import DIRECTIONS, long_short_term
 from .attention import self_attention
 from .fused import embedded
 
@@ -168,8 +168,7 @@ def dynamic_quantize_lstm(op: Any, node: Node) -> tuple[Array, ...]:
 
     inputs = (in_bytes(op, node.x), weight(1), weight(2), *node.inputs[3:8])
     plain = node_of("LSTM", inputs, node.step.attrs, outputs=len(node.step.outputs))
-    made: tuple[Array, ...] = lstm(op, plain, lambda h: in_bytes(op, h, (-1,)))
-    return made
+    return tuple(long_short_term(op, plain, lambda h: in_bytes(op, h, (-1,))))
 
 
 @defines("com.microsoft::QAttention")
