@@ -325,7 +325,7 @@ def _(a: Take, b: Take) -> Jacobian | None:
     if len(shape_of(b.index)) != 1 or a.axis != b.axis:
         return None
     index = reading_of(a.index, b.index).Gather(b.index, a.index, axis=0)
-    return Take(index, b.axis, b.in_shape, b.dtype)
+    return Take(index, b.axis, b.in_shape, b.dtype, distinct=a.distinct and b.distinct)
 
 
 @merges(Scatter, Scatter)
@@ -333,4 +333,4 @@ def _(a: Scatter, b: Scatter) -> Jacobian | None:
     if len(shape_of(a.index)) != 1 or a.axis != b.axis:
         return None
     index = reading_of(a.index, b.index).Gather(a.index, b.index, axis=0)
-    return Scatter(index, a.axis, a.out_shape, a.dtype)
+    return Scatter(index, a.axis, a.out_shape, a.dtype, distinct=a.distinct and b.distinct)

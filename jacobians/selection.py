@@ -144,26 +144,27 @@ class Take(Jacobian):
     """y = x[..., index, ...] along one axis; entries may repeat, the index is an integer tensor.
 
     `parts` are the lengths of leading axes of the index: each such part of the index takes entries
-    from the same part of the axis only.
+    from the same part of the axis only. A `distinct` index counts from 0 and repeats no entry.
     """
 
     holds = ("index",)
 
     def __init__(
-        self, index: Array, axis: int, in_shape: Shape, dtype: Any, parts: Shape = ()
-    ) -> None:
+        self, index: Array, axis: int, in_shape: Shape, dtype: Any, parts: Shape = (),
+        distinct: bool = False,
+    ) -> None:  # fmt: skip
         self.axis = axis_of(axis, in_shape, "Take")
         check_index(index, in_shape[self.axis], "Take")
         before, after = in_shape[: self.axis], in_shape[len(in_shape) + self.axis + 1 :]
         super().__init__((*before, *shape_of(index), *after), in_shape, dtype)
-        self.index, self.parts = index, parts
+        self.index, self.parts, self.distinct = index, parts, distinct
 
     def _apply(self, op: Op, v: Array) -> Array:
         axis = len(shape_of(v)) + self.axis
         return op.Gather(v, self.index, axis=axis)
 
     def _transpose(self) -> Jacobian:
-        return Scatter(self.index, self.axis, self.in_shape, self.dtype, self.parts)
+        return Scatter(self.index, self.axis, self.in_shape, self.dtype, self.parts, self.distinct)
 
     def __repr__(self) -> str:
         return f"take({prod_text(self.in_shape)} → {prod_text(self.out_shape)})"
@@ -175,13 +176,14 @@ class Scatter(Jacobian):
     holds = ("index",)
 
     def __init__(
-        self, index: Array, axis: int, out_shape: Shape, dtype: Any, parts: Shape = ()
-    ) -> None:
+        self, index: Array, axis: int, out_shape: Shape, dtype: Any, parts: Shape = (),
+        distinct: bool = False,
+    ) -> None:  # fmt: skip
         self.axis = axis_of(axis, out_shape, "Scatter")
         check_index(index, out_shape[self.axis], "Scatter")
         before, after = out_shape[: self.axis], out_shape[len(out_shape) + self.axis + 1 :]
         super().__init__(out_shape, (*before, *shape_of(index), *after), dtype)
-        self.index, self.parts = index, parts
+        self.index, self.parts, self.distinct = index, parts, distinct
 
     def _apply(self, op: Op, v: Array) -> Array:
         n, k = self.out_shape[self.axis], lead(v, self.in_shape)
@@ -192,18 +194,20 @@ class Scatter(Jacobian):
         zero = np.zeros((), common(dtype, dtype_of(v)) if is_complex(v) else dtype)
         index = op.Reshape(self.index, (rows, 1))
         terms = op.CastLike(v, zero)
+        put = self.distinct and not getattr(op, "is_model", False)  # the rule of a sum is simpler
+        how = {} if put else {"reduction": "add"}
         if same(before, 1):
             zeros, updates = op.Expand(zero, (n, after)), op.Reshape(terms, (rows, after))
-            summed = op.ScatterND(zeros, index, updates, reduction="add")
+            summed = op.ScatterND(zeros, index, updates, **how)
         else:
             zeros = op.Expand(zero, (n, before, after))
             rows_first = op.Transpose(op.Reshape(terms, (before, rows, after)), perm=(1, 0, 2))
-            summed = op.ScatterND(zeros, index, rows_first, reduction="add")
+            summed = op.ScatterND(zeros, index, rows_first, **how)
             summed = op.Transpose(summed, perm=(1, 0, 2))
         return op.Reshape(op.CastLike(summed, v), (*front, n, *back))
 
     def _transpose(self) -> Jacobian:
-        return Take(self.index, self.axis, self.out_shape, self.dtype, self.parts)
+        return Take(self.index, self.axis, self.out_shape, self.dtype, self.parts, self.distinct)
 
     @property
     def flops(self) -> int:
@@ -221,13 +225,16 @@ def slab(in_shape: Shape, axis: int, start: int, stop: int, dtype: Any) -> Slice
     return Slice(tuple(spans), in_shape, dtype)
 
 
-def take_flat(index: Array, in_shape: Shape, dtype: Any, parts: Shape = ()) -> Jacobian:
+def take_flat(
+    index: Array, in_shape: Shape, dtype: Any, parts: Shape = (), distinct: bool = False
+) -> Jacobian:
     """y = x.ravel()[index]: any selection, by row-major positions in x.
 
-    `parts` are leading axes of x and index: every entry is taken from its own part of x.
+    `parts` are leading axes of x and index: every entry is taken from its own part of x. No entry
+    is taken twice by a `distinct` index.
     """
     n = size(in_shape)
-    return Take(index, 0, (n,), dtype, parts) @ Reshape((n,), in_shape, dtype)
+    return Take(index, 0, (n,), dtype, parts, distinct) @ Reshape((n,), in_shape, dtype)
 
 
 @submatrix.register(Jacobian)

@@ -241,7 +241,7 @@ class Route:
 
     def _read(self, point: Mapping[str, Any], signature: Signature | None) -> Tape:
         """The tape by all rules; the first one of a signature leaves types for a template."""
-        values = evaluate(self.model, point, self.names, engine=self.engine)
+        values = evaluate(self.model, point, self.names, engine=self.engine, pooled=False)
         if self.model.lean:
             self.model.sessions.clear()  # the template has its own
         types = {name: described(name, value) for name, value in values.items()}

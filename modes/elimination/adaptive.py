@@ -18,7 +18,7 @@ from ..products.engines import Program
 from ..support.background import Background
 from ..tape.tape import Tape
 from .cost import RECORDING
-from .moving import FIRST, TRIES, Clock, Moving, Way
+from .moving import FIRST, Clock, Moving, Way
 from .plan import (
     ELIMINATED,
     REPAID,
@@ -34,6 +34,9 @@ PAYS = 0.9
 
 DAG, PLANNED, COMPILED, PROGRAM = "as it is", "planned", "compiled", "by the program of all points"
 """The ways to compute a product."""
+
+UNMADE = "as it is, with the DAG still to be made"
+"""The clock of a first product at a new point by the DAG, apart from products that find it made."""
 
 WEIGHTS = {DAG: 1.0, PLANNED: 1.0, COMPILED: 0.8, PROGRAM: 0.8}
 """Weights of the times: a product by an engine leaves its threads awake for the next product."""
@@ -111,7 +114,8 @@ class Adaptive(Jacobian):
         if self._planned:
             way = partial(self._planned._apply, numbers)
             ways[PLANNED] = self._clock(columns, PLANNED), way
-        clock = shared.clock(columns, DAG) if shared else self._clock(columns, DAG)
+        kind = UNMADE if self._dag is None else DAG
+        clock = shared.clock(columns, kind) if shared else self._clock(columns, kind)
         return {**ways, DAG: (clock, self._plainly)}
 
     def _clock(self, columns: Shape, way: str) -> Clock:
@@ -127,7 +131,7 @@ class Adaptive(Jacobian):
         if shared := self._shared:
             if ways[DAG][0].total >= shared.cost:
                 shared.prepare(columns).wait(patience)
-            judged = (ways[way][0].tries == TRIES for way in (PLANNED, COMPILED) if way in ways)
+            judged = (ways[way][0].judged for way in (PLANNED, COMPILED) if way in ways)
             if any(judged) and pays(ways):
                 shared.first = min(shared.first, self._begun_at)
         if ahead := self._ahead:

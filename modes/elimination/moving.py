@@ -43,11 +43,16 @@ FIRST = 8
 TRIES = 3
 """Consecutive products by a way before it is judged: the first one may include some setup."""
 
+SETTLED = 0.05
+"""Seconds of such products: the threads of another engine spin for up to 26 ms after its last one,
+so that a product that takes 2 ms alone takes 5 ms until then.
+"""
+
 SHORT = 2e-3
 """Seconds of a product by one engine from which no other one is tried."""
 
 AGAIN = 30
-"""A way is tried again after other ways took this many times as long as its `TRIES` products."""
+"""A way is tried again after other ways took this many times as long as its trial."""
 
 FAR = 3.0
 """A way that took this many times as long as another one is not tried again."""
@@ -57,13 +62,14 @@ FAR = 3.0
 class Clock:
     """The time of products by one way: seconds of the fastest, and of all of them.
 
-    `tries` counts products since the way was last reset, `others` the seconds that other ways took
-    since its last product.
+    `tries` counts products since its trial began, which took `spent` seconds; `others` are the
+    seconds that other ways took since its last product.
     """
 
     least: float = inf
     total: float = 0.0
     tries: int = 0
+    spent: float = 0.0
     others: float = 0.0
 
     def timed(self, way: Way, v: np.ndarray) -> tuple[np.ndarray, float]:
@@ -72,19 +78,25 @@ class Clock:
         y = way(v)
         took = perf_counter() - started
         self.least, self.total = min(self.least, took), self.total + took
-        self.tries, self.others = self.tries + 1, 0.0
+        self.tries, self.spent, self.others = self.tries + 1, self.spent + took, 0.0
         return y, took
 
     def wait(self, seconds: float) -> None:
         """Add the seconds of a product by another way; after enough of them, try this way again."""
         self.others += seconds
-        if self.others > AGAIN * TRIES * self.least and self.least < FAR * seconds:
-            self.tries, self.others = 0, 0.0
+        trial = max(TRIES * self.least, SETTLED)
+        if self.others > AGAIN * trial and self.least < FAR * seconds:
+            self.tries, self.spent, self.others = 0, 0.0, 0.0
+
+    @property
+    def judged(self) -> bool:
+        """Whether its trial is over."""
+        return self.tries >= TRIES and self.spent >= SETTLED
 
     @property
     def order(self) -> float:
         """Sort key to find the fastest way: a way that is still to be tried comes first."""
-        return self.least if self.tries >= TRIES else 0.0
+        return self.least if self.judged else 0.0
 
 
 class Moving:

@@ -20,8 +20,9 @@ ENGINES = (None, "onnxruntime", "numpy", "torch")
 
 
 def evaluate(
-    model: Contents, inputs: Mapping[str, Any], wanted: Iterable[str], *, engine: str | None = None
-) -> dict[str, np.ndarray]:
+    model: Contents, inputs: Mapping[str, Any], wanted: Iterable[str], *, engine: str | None = None,
+    pooled: bool = True,
+) -> dict[str, np.ndarray]:  # fmt: skip
     """The values of the wanted tensors, by any name the model has, at the (checked) inputs.
 
     Without an engine, ONNX Runtime runs the model if it is installed, has all the kernels, and all
@@ -30,6 +31,9 @@ def evaluate(
     checks the limits of the model at every step.
 
     PyTorch runs it on the device after a colon, `"torch:cuda"`, and keeps the weights there.
+
+    ONNX Runtime keeps its memory for the next run, unless `pooled` is false: a pool would hold the
+    memory of all tensors as long as one of them lives.
     """
     name, _, device = (engine or "").partition(":")
     if (name or None) not in ENGINES or (device and name != "torch"):
@@ -43,7 +47,7 @@ def evaluate(
     asked = tuple(name for name in names if name not in held)
     if missing := [spec for name, spec in model.inputs.items() if name in asked]:
         raise left_out(missing)  # by its type it is not a tensor, but it is wanted
-    made = _compute(model, inputs, asked, engine) if asked else {}
+    made = _compute(model, inputs, asked, engine, pooled) if asked else {}
     return {name: held[name] if name in held else made[name] for name in names}
 
 
@@ -68,8 +72,9 @@ def turned(
 
 
 def _compute(
-    model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...], engine: str | None
-) -> dict[str, np.ndarray]:
+    model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...], engine: str | None,
+    pooled: bool,
+) -> dict[str, np.ndarray]:  # fmt: skip
     if engine == "numpy" or (engine is None and not ort.installed()):
         return own.compute(model, inputs, names)
     if engine is not None and engine.startswith("torch"):
@@ -77,7 +82,7 @@ def _compute(
         return {name: host(y) if is_tensor(y) else y for name, y in made.items()}
     try:
         if foreseen(model, inputs, names) or engine == "onnxruntime":
-            return ort.compute(model, inputs, names)
+            return ort.compute(model, inputs, names, pooled=pooled)
     except ort.EngineError as error:
         if engine == "onnxruntime":
             raise

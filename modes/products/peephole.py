@@ -1,11 +1,11 @@
 """Peephole rewrites: recorded operators in the form for which ONNX Runtime has faster kernels.
 
-Gather and ScatterND copy row by row: if a row is one number, GatherElements and MaxUnpool take a
-fraction of the time. A large constant on the right of a product is read from memory in a packed
-copy; on the left it is read in place. Gemm reads a transposed constant in place, too, where a
-Transpose would write it at every product. The sum of many rows is their product with ones, which
-takes a tenth of the time. Products with one matrix per sample take half as long if the longer side
-of the matrices comes last; in double precision, two thirds as sums of elementwise products.
+ScatterND copies row by row: if a row is one number, MaxUnpool, or ScatterElements where numbers are
+summed, takes a fraction of the time. A large constant on the right of a product is read from memory
+in a packed copy; on the left it is read in place. Gemm reads a transposed constant in place, too,
+where a Transpose would write it at every product. The sum of many rows is their product with ones,
+which takes a tenth of the time. Products with one matrix per sample take half as long if the longer
+side of the matrices comes last; in double precision, two thirds as sums of elementwise products.
 """
 
 from __future__ import annotations
@@ -49,34 +49,29 @@ class Rewriting:
 
     def node(self, node: ir.Node) -> None:
         """Appends a node, after the nodes that compute its result if it is rewritten."""
-        rewrite = {"Gather": self.gather, "ScatterND": self.scatter, "MatMul": self.matmul,
-                   "ReduceSum": self.sum}  # fmt: skip
+        rewrite = {"ScatterND": self.scatter, "MatMul": self.matmul, "ReduceSum": self.sum}
         if node.op_type in rewrite:
             rewrite[node.op_type](node)
         self.nodes.append(node)
 
-    def gather(self, node: ir.Node) -> None:
-        """y = x[index] for a vector x."""
-        x, index = operands(node)
-        places = self.constants.get(id(index))
-        if places is None or len(shape_of(x)) != 1:
-            return
-        flat = self.constant(from_start(places, shape_of(x)[0]).ravel())
-        self.reshapes(node, self.call("GatherElements", [x, flat], shape_of(flat), axis=0))
-
     def scatter(self, node: ir.Node) -> None:
-        """y = zeros with the entries of x at distinct positions."""
+        """y = zeros with the entries of x put at, or added to, some positions."""
         zeros, index, x = operands(node)
-        places, shape = self.constants.get(id(index)), shape_of(zeros)
-        if places is None or not self.is_zero(zeros) or not is_column(places, shape):
+        (n, *row), (rows, *depth) = shape_of(zeros), shape_of(index)
+        if row != [1] or depth != [1]:
             return
-        if not apart(tuple(places.ravel().tolist()), shape[0]):
+        held, how = self.constants.get(id(index)), node.attributes.get_string("reduction", "none")
+        once = how == "none" or (held is not None and apart(tuple(held.ravel().tolist()), n))
+        if not once or not self.is_zero(zeros):
+            node.op_type = "ScatterElements"
             return
-        places, rows, n = from_start(places, size(shape)), len(places), size(shape)
-        flat = self.constant(places.reshape(1, 1, 1, rows))
-        line = self.call("Reshape", [x, self.constant(np.array([1, 1, 1, rows]))], (1, 1, 1, rows))
-        whole = self.constant(np.array([1, 1, 1, n]))
-        made = self.call("MaxUnpool", [line, flat, whole], (1, 1, 1, n), kernel_shape=(1, 1))
+        line, whole = (1, 1, 1, rows), self.constant(np.array([1, 1, 1, n]))
+        flat = self.call("Reshape", [x, self.constant(np.array(line))], line)
+        if held is None:
+            places = self.call("Reshape", [index, self.constant(np.array(line))], line)
+        else:
+            places = self.constant(from_start(held, n).reshape(line))
+        made = self.call("MaxUnpool", [flat, places, whole], (1, 1, 1, n), kernel_shape=(1, 1))
         self.reshapes(node, made)
 
     def matmul(self, node: ir.Node) -> None:
@@ -212,8 +207,3 @@ def before_turning(x: ir.Value) -> ir.Value | None:
     perm = node.attributes["perm"].as_ints()
     rank = len(perm)
     return node.inputs[0] if (*perm,) == (*range(rank - 2), rank - 1, rank - 2) else None
-
-
-def is_column(index: np.ndarray, shape: Shape) -> bool:
-    """Whether the index scatters single numbers into a column."""
-    return len(shape) == 2 and shape[1] == 1 and index.shape[1:] == (1,)

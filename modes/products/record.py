@@ -126,7 +126,7 @@ class ResidualRecorder(Recorder):
     Mixed dtypes are promoted, and nothing is rounded to halves, as in NumPy products.
     """
 
-    reduces_at_once = False  # sessions are guarded
+    is_model = False
 
     def call(self, op_type: str, *inputs: Any, outputs: int = 1, **attrs: Any) -> Any:
         """Records a node; operators that broadcast get their operands before they were expanded."""

@@ -48,8 +48,10 @@ class Recorder:
     With `symbols`, shapes and small integer tensors are tracked symbolically.
     """
 
-    reduces_at_once = True
-    """Whether the runtime of the graph may reduce ScatterND rows for one place concurrently."""
+    is_model = True
+    """Whether the graph is a model: differentiated again, and executed by any runtime, which may
+    reduce ScatterND rows for one place concurrently. A product is neither.
+    """
 
     def __init__(self, opset_imports: Mapping[str, int], symbols: Symbols | None = None) -> None:
         self.opset_imports = dict(opset_imports)

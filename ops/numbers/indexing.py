@@ -31,7 +31,7 @@ def gather(x: Array, indices: Any, *, axis: int = 0) -> Array:
 @kernel("GatherElements")
 def gather_elements(x: Array, indices: Array, *, axis: int = 0) -> Array:
     """y[i, j, ...] = x[i, ..., indices[i, j, ...], ...], with the index at the axis."""
-    return x[mesh(indices, axis)]
+    return x.take(indices) if x.ndim == 1 else x[mesh(indices, axis)]
 
 
 def mesh(indices: Array, axis: int) -> tuple[Array, ...]:

@@ -65,6 +65,11 @@ class Windows:
             for axis, (n, s, size, begin, end) in enumerate(axes)
         )
 
+    @property
+    def apart(self) -> bool:
+        """Whether no two windows overlap."""
+        return all(self.covered(axis, 1) <= s for axis, s in enumerate(self.strides))
+
     def covered(self, axis: int, count: int) -> int:
         """The length along an axis that its first `count` windows cover."""
         extent = self.dilations[axis] * (self.kernel[axis] - 1) + 1

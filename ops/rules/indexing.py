@@ -111,7 +111,7 @@ def flat_positions(op: Any, index: Array, axis: int, shape: Shape) -> Array:
     axis %= len(shape)
     at = op.Mul(index, size(shape[axis + 1 :]))
     for k, extent in enumerate(shape_of(index)):
-        if k != axis:
+        if k != axis and not same(extent, 1):
             step = op.Mul(counted(op, extent), size(shape[k + 1 :]))
             at = op.Add(at, op.Reshape(step, (-1, *(1,) * (len(shape) - 1 - k))))
     return at

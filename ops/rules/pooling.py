@@ -33,7 +33,7 @@ def max_pool(op: Any, node: Node) -> Blocks:
         raise ValueError(f"some windows {grid.kernel} of {grid.space} with the pads "
                          f"{(*grid.begins, *grid.ends)} have nothing but padding")  # fmt: skip
     at, planes = max_positions(op, node, grid), node.x_shape[:2]
-    return {(0, 0): take_flat(at, node.x_shape, node.dtype, planes)}
+    return {(0, 0): take_flat(at, node.x_shape, node.dtype, planes, grid.apart)}
 
 
 def max_positions(op: Any, node: Node, grid: Windows) -> Array:

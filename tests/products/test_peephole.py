@@ -1,8 +1,10 @@
 """Recorded products in forms that are fast in ONNX Runtime: same results, other nodes."""
 
 import numpy as np
+import onnx.parser
 import pytest
 
+import onnxjac as oj
 from check_model import assert_near
 from onnxjac.jacobians import (
     Block,
@@ -12,9 +14,11 @@ from onnxjac.jacobians import (
     Take,
     implicit_kron,
 )
+from onnxjac.jacobians.products import factors_of
 from onnxjac.modes.products.compiled import Compiled
+from onnxjac.modes.products.onnxruntime import compile
 from onnxjac.modes.products.peephole import peephole
-from onnxjac.modes.products.record import record
+from onnxjac.modes.products.record import record, record_open
 
 from ..jacobians.convolutions import convolution, geometry
 from ..jacobians.examples import Draw
@@ -37,6 +41,36 @@ def test_single_numbers_are_taken_and_put_by_entries(index):
     T = Take(np.array(index), 0, (7,), np.float32)
     assert len(single("GatherElements", T)) == 1
     assert len(single("MaxUnpool", T.T)) == (1 if index[-1] == [2, 3] else 0)
+
+
+@pytest.mark.parametrize("distinct", [True, False])
+def test_positions_may_be_residuals(distinct):
+    """Positions that repeat are added to one by one; only distinct ones can be unpooled."""
+    held = np.array([5, 0, 3] if distinct else [5, 0, 5])
+    T = Take(held, 0, (7,), np.float32, distinct=distinct)
+
+    def nodes(J, v):
+        made = record_open(
+            {0: held}, lambda op, x: type(J)(x[0], 0, (7,), np.float32, distinct=distinct), ()
+        )
+        assert_near(compile(made)(v, {0: held}), J @ v, 1e-6)
+        return [node.op_type for node in made.recorder.nodes]
+
+    assert "GatherElements" in nodes(T, np.arange(7, dtype=np.float32))
+    put = nodes(T.T, np.arange(1, 4, dtype=np.float32))
+    assert ("MaxUnpool" if distinct else "ScatterElements") in put
+
+
+@pytest.mark.parametrize(("stride", "repeats"), [(2, False), (1, True)])
+def test_windows_of_a_maximum_that_do_not_overlap_take_distinct_entries(stride, repeats):
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+        pool (float[1, 1, 6, 6] x) => (float[N, C, H, W] y) {{
+            y = MaxPool<kernel_shape = [2, 2], strides = [{stride}, {stride}]>(x)
+        }}""")
+    J = oj.linearize(oj.load(model), {"x": RNG.standard_normal((1, 1, 6, 6)).astype(np.float32)})
+    (taken,) = (f for f in factors_of(J.dag.edges[0].operator) if isinstance(f, Take))
+    assert taken.distinct is not repeats
+    assert_near(J.T @ np.ones(J.shape[0], np.float32), J.toarray().sum(axis=0), 1e-6)
 
 
 def test_rows_are_moved_as_rows():

@@ -30,13 +30,13 @@ def installed() -> bool:
 
 
 def compute(
-    model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...]
+    model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...], *, pooled: bool = True
 ) -> dict[str, np.ndarray]:
     """The named tensors at the inputs."""
     if not installed():
         raise EngineError("onnxruntime is not installed: `pip install 'onnxjac[runtime]'`.")
     try:
-        session = _session(model, frozenset(inputs), names).here
+        session = _session(model, frozenset(inputs), names, pooled).here
         feeds = {value.name: inputs[value.name] for value in session.get_inputs()}
         return dict(zip(names, session.run(names, feeds), strict=True))
     except EngineError:
@@ -52,12 +52,12 @@ def compute(
         raise EngineError(f"ONNX Runtime cannot run this: {reason} {way}.") from error
 
 
-def _session(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> Any:
+def _session(model: Contents, given: frozenset[str], names: tuple[str, ...], pooled: bool) -> Any:
     """A session, or a raised error, from the model's cache, which drops the least recently used."""
-    sessions, key = model.sessions, (given, names)
+    sessions, key = model.sessions, (given, names, pooled)
     with model.lock:
         if key not in sessions:
-            sessions[key] = _session_or_error(model, given, names)
+            sessions[key] = _session_or_error(model, *key)
             if len(sessions) > KEPT_SESSIONS:
                 sessions.popitem(last=False)
         sessions.move_to_end(key)
@@ -67,16 +67,20 @@ def _session(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> 
     return found
 
 
-def _session_or_error(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> Any:
+def _session_or_error(
+    model: Contents, given: frozenset[str], names: tuple[str, ...], pooled: bool
+) -> Any:
     try:
-        return _new_session(model, given, names)
+        return _new_session(model, given, names, pooled)
     except Exception as error:
         return error
 
 
-def _new_session(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> Any:
+def _new_session(
+    model: Contents, given: frozenset[str], names: tuple[str, ...], pooled: bool
+) -> Any:
     proto, shared = cut(model, given, names)
-    return new_session(proto, shared, lean=model.lean)
+    return new_session(proto, shared, lean=model.lean, pooled=pooled)
 
 
 def _reason(model: Contents, message: str) -> str:

@@ -94,11 +94,12 @@ def new_session(
     shared: Mapping[str, np.ndarray],
     *,
     lean: bool = False,
+    pooled: bool = True,
     provider: str = CPU,
 ) -> Session:
-    """A session of a model, with the shared arrays as initializers."""
+    """A session of a model, with the shared arrays as initializers; not `pooled`, without arena."""
     safe = without_traps(proto, shared).SerializeToString()
-    return Session(partial(_session, safe, dict(shared), lean, provider))
+    return Session(partial(_session, safe, dict(shared), lean, pooled, provider))
 
 
 def values_of(shared: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -107,13 +108,16 @@ def values_of(shared: Mapping[str, np.ndarray]) -> dict[str, Any]:
     return {name: made(np.ascontiguousarray(array)) for name, array in shared.items()}
 
 
-def _session(model: bytes, shared: Mapping[str, np.ndarray], lean: bool, provider: str) -> Any:
+def _session(
+    model: bytes, shared: Mapping[str, np.ndarray], lean: bool, pooled: bool, provider: str
+) -> Any:
     """A session of ONNX Runtime.
 
     A `lean` session keeps nothing between runs; a session with `LARGE` matrices does not copy them.
     """
     ort = runtime()
     options = ort.SessionOptions()
+    options.enable_cpu_mem_arena = pooled
     options.log_severity_level = 4  # errors come as exceptions, not on stderr too
     options.add_session_config_entry("session.intra_op.spin_duration_us", SPINNING)
     values = values_of(shared)
