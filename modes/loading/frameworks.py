@@ -95,6 +95,9 @@ def keep_doubles(proto: onnx.ModelProto) -> None:
 
     The exporter rounds them to single precision, and notes the call of each node.
     """
+    types = {v.type.tensor_type.elem_type for v in proto.graph.input}
+    if onnx.TensorProto.DOUBLE not in types | {t.data_type for t in proto.graph.initializer}:
+        return
     casts: dict[str, list[onnx.NodeProto]] = {}
     for node in nodes(proto):
         for name in node.input:
@@ -104,8 +107,10 @@ def keep_doubles(proto: onnx.ModelProto) -> None:
         if not used or any(user.op_type not in ("Cast", "CastLike") for user in used):
             continue
         (attribute,), call = node.attribute, {p.key: p.value for p in node.metadata_props}.get(CALL)
-        held = attribute.t if attribute.HasField("t") else attribute.f
-        value = np.asarray(held) if isinstance(held, float) else numpy_helper.to_array(held)
+        if attribute.name == "value":
+            value = numpy_helper.to_array(attribute.t)
+        else:
+            value = np.asarray(attribute.f if attribute.name == "value_float" else 0)
         said = {float(text) for text in NUMBER.findall(call or "")}
         exact = {x for x in said if np.float32(x) == value} if value.shape == () else set()
         if value.dtype.kind == "f" and len(exact) == 1:
