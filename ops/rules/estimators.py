@@ -37,7 +37,7 @@ def sign(op: Any, node: Node) -> Blocks:
 
 @defines(f"{DOMAIN}::QuantizeLinear")
 def quantize(op: Any, node: Node) -> tuple[Array]:
-    """y = clip(round(x / scale) + zero, low, high), with the integers as floating numbers.
+    """As if y = clip(x / scale + zero, low, high), where the integers are floating numbers.
 
     A narrow float is a cast of x / scale.
     """
@@ -54,7 +54,7 @@ def quantize(op: Any, node: Node) -> tuple[Array]:
 
 @defines(f"{DOMAIN}::DequantizeLinear")
 def dequantize(op: Any, node: Node) -> tuple[Array]:
-    """y = (q - zero) scale."""
+    """As if y = (q - zero) scale, for floating numbers q."""
     scale = node.inputs[1]
     q = op.CastLike(node.x, scale)
     q = q if node.input(2) is None else op.Sub(q, spread(op, node, 2, scale))
@@ -73,13 +73,13 @@ def spread(op: Any, node: Node, i: int, like: Array) -> Array:
 
 @defines(f"{DOMAIN}::QLinearMatMul")
 def qlinear_matmul(op: Any, node: Node) -> tuple[Array]:
-    """y = round(A B / scale) + zero."""
+    """As if y = clip(A B / scale + zero, low, high)."""
     return stored(op, node, op.MatMul(real(op, node, 0, -2), real(op, node, 3)), 6, node.x)
 
 
 @defines(f"{DOMAIN}::QLinearConv")
 def qlinear_conv(op: Any, node: Node) -> tuple[Array]:
-    """y = round((w ∗ x + b) / scale) + zero, where b counts in units of both scales."""
+    """As if y = clip((w ∗ x + b) / scale + zero, low, high); b counts in units of both scales."""
     w = real(op, node, 3, -len(shape_of(node.inputs[3])))
     bias = node.input(8)
     if bias is not None:
