@@ -21,7 +21,7 @@ from ...jacobians.errors import LoadError, closest, first_line, warn
 from ...jacobians.foreign import as_array, is_foreign
 from ..flow.protos import nodes
 from ..support.optional import optional
-from .layers import CALL
+from .layers import CALL, SIGNATURE
 
 NUMBER = re.compile(r"-?\d+\.\d*(?:e[-+]?\d+)?|-?\d+e[-+]?\d+")
 """A floating number, as Python writes it."""
@@ -141,6 +141,9 @@ def _first_names(proto: onnx.ModelProto, module: Any) -> onnx.ModelProto:
     first = {id(p): name for name, p in module.named_parameters()}
     every = module.named_parameters(remove_duplicate=False)
     names = {name: first[id(p)] for name, p in every if first[id(p)] != name}
+    for held in proto.graph.metadata_props:
+        for name, own in names.items() if held.key == SIGNATURE else ():
+            held.value = held.value.replace(f"target='{name}'", f"target='{own}'")
     stored = {tensor.name for tensor in proto.graph.initializer}
     renamed = {a: b for a, b in names.items() if a in stored and b not in stored}
     for value in (*proto.graph.initializer, *proto.graph.value_info):

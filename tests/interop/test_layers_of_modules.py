@@ -57,7 +57,9 @@ def test_parameters_that_are_gone_are_named(network, tmp_path):
     assert "gain" in model.initializers
     with warnings.catch_warnings():
         warnings.simplefilter("error", oj.OnnxJacWarning)
-        oj.load(torch.nn.Linear(2, 3), example_inputs=(torch.randn(1, 2),))
+        tied = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+        tied[1].weight = tied[0].weight
+        oj.load(tied, example_inputs=(torch.randn(1, 2),))
 
 
 def scaled(x):
