@@ -37,6 +37,7 @@ from .modes.reverse import grad, value_and_grad, vjp
 from .modes.show import explain as _explain  # noqa: F401  (J.explain and C.explain)
 from .modes.show import html as _html  # noqa: F401  (what notebooks show)
 from .modes.show import plots
+from .modes.show import view as _view  # noqa: F401  (J.view)
 from .modes.solvers import preconditioners
 from .modes.solvers.euler import euler_residual, implicit_euler
 from .modes.solvers.inverse import identity_like, inverse
@@ -53,20 +54,22 @@ from .modes.training.optimizers import Adagrad, Adam, Momentum, OptimizerFunctio
 from .modes.training.state import initial_state, load_state, save_state
 from .modes.training.step import train_step
 from .modes.training.training_model import training_model
-from .modes.verify import prove, tags
+from .modes.verify import prove, symbolic, tags
+from .ops.derive import Derived, derive
 from .ops.registry import defines, jacobian, zero
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Adagrad", "Adam", "Coloring", "Hessian", "InputError", "LimitError", "Limits", "Linearization",
-    "LoadError", "Model", "Momentum", "NotConverged", "OnnxJacError", "OnnxJacWarning",
-    "OptimizerFunction", "TensorSpec", "UnknownTensor", "UnsupportedOp", "as_scipy", "asoperator",
-    "coloring", "defines", "distributed", "ekfac", "empirical_fisher", "estimators",
-    "euler_residual", "export", "fisher", "gauss_newton", "grad", "gram", "hessian", "hvp",
-    "identity_like", "implicit_euler", "initial_state", "inverse", "jacobian", "jvp", "kfac",
-    "levenberg_marquardt", "linearize", "load", "load_state", "lower_gradients", "natural_gradient",
-    "newton_cg", "newton_krylov", "ntk", "pattern", "plots", "preconditioners", "progress", "prove",
-    "pseudo_transient", "save_state", "shampoo", "streamed", "tags", "to_jax", "to_torch",
-    "train_step", "training_model", "value_and_grad", "vjp", "zero",
+    "Adagrad", "Adam", "Coloring", "Derived", "Hessian", "InputError", "LimitError", "Limits",
+    "Linearization", "LoadError", "Model", "Momentum", "NotConverged", "OnnxJacError",
+    "OnnxJacWarning", "OptimizerFunction", "TensorSpec", "UnknownTensor", "UnsupportedOp",
+    "as_scipy", "asoperator", "coloring", "defines", "derive", "distributed", "ekfac",
+    "empirical_fisher", "estimators", "euler_residual", "export", "fisher", "gauss_newton", "grad",
+    "gram", "hessian", "hvp", "identity_like", "implicit_euler", "initial_state", "inverse",
+    "jacobian", "jvp", "kfac", "levenberg_marquardt", "linearize", "load", "load_state",
+    "lower_gradients", "natural_gradient", "newton_cg", "newton_krylov", "ntk", "pattern", "plots",
+    "preconditioners", "progress", "prove", "pseudo_transient", "save_state", "shampoo", "streamed",
+    "symbolic", "tags", "to_jax", "to_torch", "train_step", "training_model", "value_and_grad",
+    "vjp", "zero",
 ]  # fmt: skip

@@ -54,6 +54,7 @@ to_jax = hook("make {} a function of JAX", "The thing for JAX: `modes.interop`."
 to_pylops = hook("make {} an operator of PyLops", "The operator for PyLops: `modes.interop`.")
 plot = hook("draw {}", "The matrix as a picture: `modes.show.plots`.")
 spy = hook("draw {}", "The sparsity as a picture: `modes.show.plots`.")
+view = hook("view {}", "The graph of a model as a page: `modes.show.view`.")
 html = hook("show {} as HTML", "What a notebook shows: `modes.show.html`.")
 
 

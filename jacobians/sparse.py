@@ -7,10 +7,12 @@ another point, where only the held arrays a change.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce, singledispatch
+from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from .arrays import reading, size
 from .base import DENSE_LIMIT, Conjugate, Jacobian
@@ -228,3 +230,79 @@ def meetings(g: Geometry) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     u = np.arange(size(g.u)).reshape(n, g.group, m, 1, p)
     x, w, u = np.broadcast_arrays(x, w, u)
     return x.ravel(), w.ravel(), u.ravel()
+
+
+# -- positions alone, from far fewer entries -------------------------------------------------------
+
+
+def positions(operator: Jacobian, *, constant: bool) -> tuple[csr_array[Any], ...]:
+    """Boolean matrices whose product has the pattern of an operator that is not a composite.
+
+    Zeros among numbers that are `constant` are left out; other numbers may be nonzero anywhere.
+    """
+    found = factors(operator)
+    if found and (not constant or all(np.all(a) for a in operator.arrays())):
+        return found
+    E = entries(operator)
+    E = E.known() if constant or not E.held else E
+    return (boolean(E.rows, E.columns, operator.shape),)
+
+
+def boolean(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]) -> csr_array[Any]:
+    """The matrix that is true at some places."""
+    narrow = np.int32 if max(*shape, len(rows)) < 2**31 else np.int64
+    places = rows.astype(narrow), columns.astype(narrow)
+    return csr_array((np.ones(len(rows), bool), places), shape)
+
+
+@singledispatch
+def factors(operator: Jacobian) -> tuple[csr_array[Any], ...]:
+    """Sparse factors of the pattern where no held number is zero; none for other operators.
+
+    Outputs with the same inputs are one row of the right factors, so that a convolution of c
+    channels lists 1/c² of its entries, and a dense matrix one row.
+    """
+    return ()
+
+
+def _shared(operator: Jacobian) -> tuple[csr_array[Any], ...]:
+    """An output depends on the inputs that agree with it in the labels that both have."""
+    J = as_contraction(operator)
+    if 0 in J.sizes.values():
+        return ()
+    both = {label: J.sizes[label] for label in J.in_term if label in J.out_term}
+    gather, spread = (
+        boolean(np.broadcast_to(label_positions("".join(both), tuple(both.values()), sizes),
+                                tuple(sizes.values())).ravel(),
+                np.arange(size(tuple(sizes.values()))),
+                (size(tuple(both.values())), size(tuple(sizes.values()))))
+        for sizes in ({label: J.sizes[label] for label in term} for term in (J.in_term, J.out_term))
+    )  # fmt: skip
+    return spread.T.tocsr(), gather
+
+
+for kind in EINSUMS:
+    factors.register(kind, _shared)
+
+
+@factors.register
+def _(operator: Convolution) -> tuple[csr_array[Any], ...]:
+    """All channels of a group meet: a convolution of one channel, between sums over channels."""
+    g = operator.geometry
+    if "w" in (operator.source, operator.target):
+        return ()
+    samples, group = g.u[0], g.group
+    one = replace(g, x=(samples, group, *g.x[2:]), w=(group, 1, *g.w[2:]),
+                  u=(samples, group, *g.u[2:]))  # fmt: skip
+    x, _, u = meetings(one)
+    inside = np.flatnonzero(x >= 0)
+    conv = boolean(u[inside], x[inside], (size(one.u), size(one.x)))
+
+    def channels(whole: tuple[int, ...], thin: tuple[int, ...]) -> csr_array[Any]:
+        grid = samples, group, whole[1] // group, size(whole[2:])
+        at = np.arange(size(thin)).reshape(samples, group, 1, -1)
+        return boolean(np.arange(size(whole)), np.broadcast_to(at, grid).ravel(),
+                       (size(whole), size(thin)))  # fmt: skip
+
+    made = channels(g.u, one.u), conv, channels(g.x, one.x).T.tocsr()
+    return made if operator.source == "x" else tuple(A.T.tocsr() for A in reversed(made))

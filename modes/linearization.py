@@ -12,7 +12,7 @@ from ..jacobians import Array, Dag, Jacobian, Op, Shape, prod_text, shape_of
 from ..jacobians.arrays import bytes_of, rounded, wide
 from ..jacobians.cached import cached_property
 from ..jacobians.foreign import is_tensor
-from ..jacobians.hooks import explain
+from ..jacobians.hooks import explain, view
 from ..jacobians.placing import HOST, placed
 from ..ops import numbers
 from .checking.check import Check
@@ -24,6 +24,7 @@ from .elimination.plan import Maker, by_engine, eliminated, elsewhere, held, pla
 from .explanation import Explanation, Local
 from .naming.names import Specs, applied, check_named, find_tensor, fitting, flat_shape, listed
 from .route import Route
+from .support.markup import Page
 from .tape.checkpoint import as_it_is
 from .tape.on_device import OnDevice
 from .tape.record import Entry
@@ -217,6 +218,16 @@ class Linearization(Jacobian):
         """
         found: Explanation | Local = explain(self.T if self.transposed else self, name)
         return found
+
+    def view(self) -> Page:
+        """The graph of the model as an HTML page: in a notebook, or `J.view().save("graph.html")`.
+
+        Nodes have their rules, edges the kind, shape, norm and cost of ∂output/∂input; two tensors
+        that are clicked give the block between them. The page can be searched, folded and zoomed,
+        and needs no other file. The model is run once, and blocks take up to 12 products each.
+        """
+        page: Page = view(self)
+        return page
 
     def check(self, *, seed: int = 0) -> Check:
         """Whether J is right: `Check`, true where all tests passed, with one line for each test.

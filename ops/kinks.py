@@ -17,7 +17,7 @@ import sympy as sp
 from sympy.core.relational import Relational
 
 from .rules.elementwise import FORMULAS
-from .symbols.formulas import ATTRIBUTES, NAMES, parse
+from .symbols.formulas import ATTRIBUTES, NAMES, parse, steady
 
 X = NAMES["x"]
 GENERIC = {NAMES[name]: sp.prime(k) for k, name in enumerate(ATTRIBUTES, 1)}
@@ -61,15 +61,19 @@ def kink_set(op_type: str) -> str:
 
 @dataclass(frozen=True)
 class Kink:
-    """A kink at `where` = 0, or at integer `where`: its order, the first derivative that jumps."""
+    """A kink at `where` = 0, or at integer `where`: its order, the first derivative that jumps.
+
+    `where` is solved for the variable `x`.
+    """
 
     where: sp.Expr
     order: int
     whole: bool = False
     unless: tuple[sp.Expr, ...] = ()
+    x: sp.Symbol = X
 
     def __str__(self) -> str:
-        place = f"{self.where} whole" if self.whole else f"x = {X - self.where}"
+        place = f"{self.where} whole" if self.whole else f"{self.x} = {self.x - self.where}"
         exceptions = " or ".join(f"{s} = {value}" for s, value in self.unless)
         unless = f", unless {exceptions}" if exceptions else ""
         return place + unless + (SECOND if self.order == 2 else "")
@@ -97,23 +101,28 @@ def kinks_of(formula: sp.Expr) -> Iterator[Kink]:
     yield from (Kink(f.args[0], 0, whole=True) for f in formula.atoms(sp.floor))
     pieces = formula.replace(sp.Abs, lambda e: sp.Piecewise((e, e > 0), (-e, True)))
     for line in sorted({r.lhs - r.rhs for r in pieces.atoms(Relational)}, key=str):
-        for root in sp.solve(line, X):
-            gaps = gaps_at(pieces, root)
+        inputs = sorted(line.free_symbols - GENERIC.keys() - {X}, key=str)
+        x = X if line.has(X) or not inputs else inputs[0]
+        for root in sp.solve(line, x):
+            gaps = gaps_at(pieces, root, x)
             order = next((k for k, gap in enumerate(gaps) if gap != 0), None)
             if order is not None:
-                yield Kink(X - root, order, unless=tuple(exceptions(gaps, root)))
+                yield Kink(x - root, order, unless=tuple(exceptions(gaps, root)), x=x)
 
 
-def gaps_at(pieces: sp.Expr, root: sp.Expr) -> tuple[sp.Expr, ...]:
+def gaps_at(pieces: sp.Expr, root: sp.Expr, x: sp.Symbol = X) -> tuple[sp.Expr, ...]:
     """The jumps of value, first and second derivative at a root, from left to right."""
-    left, right = (side(pieces, root, h) for h in (-1, 1))
+    left, right = (side(pieces, root, h, x) for h in (-1, 1))
     step = right - left
-    return tuple(sp.simplify(sp.diff(step, X, k).subs(X, root)) for k in range(3))
+    slopes = (steady(step, lambda e, k=k: sp.diff(e, x, k)) for k in range(3))  # type: ignore[misc]
+    return tuple(sp.simplify(slope.subs(x, root)) for slope in slopes)
 
 
-def side(pieces: sp.Expr, root: sp.Expr, direction: int) -> sp.Expr:
+def side(pieces: sp.Expr, root: sp.Expr, direction: int, x: sp.Symbol = X) -> sp.Expr:
     """The piece of the formula on one side of a root."""
-    near: dict[Any, Any] = {**GENERIC, X: root.subs(GENERIC) + sp.Rational(direction, 1000)}
+    others = sorted(pieces.free_symbols - GENERIC.keys(), key=str)
+    generic = {**GENERIC, **{s: sp.prime(9 + k) for k, s in enumerate(others)}}
+    near: dict[Any, Any] = {**generic, x: root.subs(generic) + sp.Rational(direction, 1000)}
 
     def chosen(*cases: Any) -> sp.Expr:
         return next(value for value, condition in cases if condition.subs(near) == True)  # noqa: E712

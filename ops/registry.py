@@ -36,6 +36,11 @@ class Declaration:
     values: Mapping[str, Collection[Any]] = field(default_factory=dict)
     """attribute -> its allowed values, where engines would read any other as one of these."""
 
+    @property
+    def is_composed(self) -> bool:
+        """Whether its definition is differentiated, as it has no rule of its own."""
+        return self.definition is not None and self.rule is _no_blocks
+
     def outputs(self, op: Any, node: Node) -> tuple[Any, ...]:
         """The outputs of the definition; raises `UnsupportedOp` where it omits a named output."""
         assert self.definition is not None
@@ -85,6 +90,9 @@ def jacobian(*names: str, **values: Collection[Any]) -> Callable[[Rule], Rule]:
     `values` are the allowed values of attributes, `mode=("linear", "cubic")`; a model with another
     value is not loaded. For the Jacobian of a model, use `linearize(model, inputs)`.
 
+    An operator that has a definition keeps it: the definition then gives the values, and the truth
+    that `prove` compares the rule with.
+
     Shapes: the block of output y and input x is an operator (size of y, size of x). Raises
     `InputError` where a name is not a string.
     """
@@ -93,7 +101,10 @@ def jacobian(*names: str, **values: Collection[Any]) -> Callable[[Rule], Rule]:
                          "Jacobian of a model is linearize(model, inputs)")  # fmt: skip
 
     def register(rule: Rule) -> Rule:
-        declare(names, rule, values=values)
+        for name in names:
+            domain, _, op_type = name.rpartition("::")
+            known = find(op_type, domain)
+            declare([name], rule, values=values, definition=known and known.definition)
         return rule
 
     return register

@@ -1,8 +1,9 @@
-"""Trees: formulas ready for evaluation in any reading of the vocabulary."""
+"""Trees: formulas, and nested sums of formulas, ready for any reading of the vocabulary."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,3 +33,78 @@ def evaluate(op: Any, tree: Tree, values: Mapping[str, Any], dtype: np.dtype) ->
         return done[node]
 
     return tree if isinstance(tree, float) else value(tree)
+
+
+def names(tree: Tree) -> frozenset[str]:
+    """The names in a tree.
+
+    >>> sorted(names(("Mul", "x", ("Exp", "Y"))))
+    ['Y', 'x']
+    """
+    if isinstance(tree, tuple):
+        return frozenset[str]().union(*map(names, tree[1:]))
+    return frozenset([tree] if isinstance(tree, str) else [])
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A formula, the names by which it is differentiated, and whether its value is at hand."""
+
+    text: str
+    names: tuple[str, ...]
+    known: bool = True
+
+
+# -- index notation --------------------------------------------------------------------------------
+
+Labels = tuple[str, ...]
+
+Index = Any
+"""A label; the factors of labels in an affine expression, its constant under ""; or an `Access`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """An input at some indices; `plain` where these are distinct indices and nothing else."""
+
+    name: str
+    indices: tuple[Index, ...]
+    labels: Labels
+
+    @property
+    def plain(self) -> bool:
+        return self.labels == self.indices
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """y[labels] = Σ over `summed` of a product of factors, or log Σ exp of one factor.
+
+    `atoms` are the inputs and inner sums by their names in the factors; `slopes` the factors of the
+    derivative by each atom, where the output is Y.
+    """
+
+    labels: Labels
+    summed: Labels
+    atoms: Mapping[str, Access | Stage]
+    factors: tuple[Tree, ...]
+    slopes: Mapping[str, tuple[Tree, ...]]
+    logs: bool = False
+    text: str = ""
+
+
+def stages(stage: Stage) -> Iterator[Stage]:
+    """A stage and those inside it."""
+    yield stage
+    for atom in stage.atoms.values():
+        if isinstance(atom, Stage):
+            yield from stages(atom)
+
+
+def accesses(stage: Stage) -> Iterator[Access]:
+    """The inputs in a stage, with those that are indices of others."""
+    for one in stages(stage):
+        for atom in one.atoms.values():
+            if isinstance(atom, Access):
+                yield atom
+                yield from (index for index in atom.indices if isinstance(index, Access))

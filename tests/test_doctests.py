@@ -10,6 +10,7 @@ from house import ROOT, modules
 TESTS = ("models.light", "test_layers")  # parts of the tests that have doctests of their own
 
 
+@pytest.mark.usefixtures("clean_registry")
 @pytest.mark.parametrize("module", [*modules(), *TESTS])
 def test_docstrings(module):
     if ".ops.torch" in module or module.endswith("products.torch"):

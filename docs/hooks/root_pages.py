@@ -38,18 +38,21 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
 
 
 def outward(found: re.Match[str], folder: str) -> str:
-    """A link of a page in this folder of `docs/`, as a link on the site.
+    """A link of a page in this folder of `docs/`, as a link on the site, or only its text.
 
     >>> outward(LINK.search("[Proofs](../../notebooks/04_proofs.ipynb)"), "explanation")
     '[Proofs](../notebooks/04_proofs.md)'
     >>> outward(LINK.search("[Export](export.md)"), "how-to")
     '[Export](export.md)'
+    >>> outward(LINK.search("[its tests](../tests/data)"), "")
+    'its tests'
     """
     text, target = found.groups()
     path = posixpath.normpath(posixpath.join("docs", folder, target))
-    if path.startswith("docs/") or not (place := place_of(path)):
+    if path.startswith("docs/"):
         return found[0]
-    return f"[{text}]({posixpath.relpath(place, folder or '.')})"
+    place = place_of(path)
+    return f"[{text}]({posixpath.relpath(place, folder or '.')})" if place else text
 
 
 def _link(found: re.Match[str]) -> str:

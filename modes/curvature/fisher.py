@@ -20,9 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import Contraction, Inner, Jacobian, SumTo, shape_of
+from ...jacobians import Contraction, Inner, Jacobian, SumTo
 from ...jacobians.errors import InputError, not_allowed
 from ...ops import Node, Step, find, numbers
+from ..linearization import Linearization
 from ..linearize import linearize
 from ..naming.names import Names, name_of
 from ..primal.model import Model
@@ -61,7 +62,7 @@ def fisher(
     check_reduction(reduction, ("sum", "mean"))
     middle = name_of(model, at, model.outputs, "at")
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
-    z, family = J.primal[middle], likelihood_of(likelihood)
+    z, family = with_samples(J), likelihood_of(likelihood)
     if samples is None:
         C = family.covariance(z, axis)
     else:
@@ -113,9 +114,7 @@ def empirical_fisher(
     check_reduction(reduction, ("sum", "mean"))
     middle = name_of(model, of if at is None else at, model.outputs, "at")
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
-    shape = shape_of(J.primal[middle])
-    if not shape:
-        raise InputError(f"{middle!r} is a scalar: name with at= a tensor that has a sample axis")
+    shape = with_samples(J).shape
     samples = (shape[0], *(1,) * (len(shape) - 1))
     rows: Jacobian = SumTo(samples, shape, J.dtype)  # G = rows J
     if at is not None:
@@ -173,6 +172,11 @@ class Likelihood:
             yield (C @ (unit * weight).reshape(len(unit), -1).T).T.reshape(unit.shape)
 
     def _mean(self, z: np.ndarray, axis: int) -> tuple[Any, Jacobian]:
+        if self.coupled and z.ndim < 2:
+            raise InputError(
+                "likelihood='categorical' needs an axis of samples and one of classes, not the "
+                f"shape {list(z.shape)}: name logits with at="
+            )
         return value_and_jacobian(self.mean, z, **({"axis": axis} if self.coupled else {}))
 
 
@@ -195,6 +199,15 @@ def likelihood_of(name: str) -> Likelihood:
     if name not in LIKELIHOODS:
         raise not_allowed("likelihood", name, LIKELIHOODS)
     return LIKELIHOODS[name]
+
+
+def with_samples(J: Linearization) -> Any:
+    """The value of `at` in J = ∂at/∂wrt; raises `InputError` where it is a scalar."""
+    ((at, z),) = J.primal.items()
+    if not z.shape:
+        raise InputError(f"{at!r} is a scalar: name with at= a tensor that has a sample axis, "
+                         f"such as the logits from which the loss is computed")  # fmt: skip
+    return z
 
 
 def terms(z: np.ndarray, axis: int = -1) -> int:

@@ -82,6 +82,9 @@ def gauss_newton(
     check_reduction(reduction, (None, "sum", "mean"))
     middle = name_of(model, at, model.outputs, "at")
     loss = name_of(model, of, model.outputs, "of")
+    if middle == loss:
+        raise InputError(f"at={at!r} is the loss itself, and ∂²of/∂at² is 0: name with at= the "
+                         f"tensor from which the loss is computed, such as the logits")  # fmt: skip
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
     tail = {**J.point, middle: J.primal[middle]}  # the steps before it do not run again
     try:

@@ -42,7 +42,7 @@ from ..linearization import Linearization
 from ..linearize import linearize
 from ..naming.names import Names, name_of, names_of
 from ..primal.model import Model
-from .fisher import check_reduction, likelihood_of, loss_gradients, terms
+from .fisher import check_reduction, likelihood_of, loss_gradients, terms, with_samples
 from .weights import STILL, Use, uses
 
 FISHER_TYPES = "type-2", "mc", "empirical", "forward-only"
@@ -88,7 +88,7 @@ class Gradients:
 
     def __init__(self, J: Linearization, model: Model, target: Target) -> None:
         self.J, self.model, self.target = J, model, target
-        (self.z,) = J.primal.values()  # the value of `at`
+        self.z = with_samples(J)
         found = uses(J)
         ends = dict.fromkeys(use.vertex for use in found)
         self.back = Dag(J.dag.shapes, J.dag.edges, tuple(ends), J.dag.sinks, J.dag.dtype).T

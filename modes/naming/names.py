@@ -82,7 +82,8 @@ def may_float(spec: TensorSpec) -> bool:
 def not_floating(role: str, name: str, dtype: object) -> InputError:
     """The error for a tensor that has no derivatives."""
     return InputError(
-        f"{role}={name!r} is a tensor of {dtype}: only floating tensors have derivatives"
+        f"{role}={name!r} is a tensor of {dtype}: only floating tensors have derivatives; "
+        f"leave it out, or name another"
     )
 
 
@@ -110,7 +111,8 @@ def find_tensor(name: str, specs: tuple[TensorSpec, ...]) -> tuple[int, TensorSp
         if spec.name == name:
             return place, spec
     known = [spec.name for spec in specs]
-    raise UnknownTensor(f"{name!r} is not on this side of the Jacobian.{closest(name, known)}")
+    raise UnknownTensor(f"{name!r} is not on this side of the Jacobian, which has the tensors that "
+                        f"wrt= or of= named.{closest(name, known)}")  # fmt: skip
 
 
 @lru_cache(maxsize=64)

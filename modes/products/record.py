@@ -4,8 +4,8 @@ Rules and operators consist of calls of the vocabulary; with graph values as arg
 product becomes a graph. Equal nodes are recorded once, and values that do not depend on v are
 computed now.
 
-The recorder chooses forms that engines run fast: operands that broadcast are not expanded,
-transposed convolutions become convolutions, and sums of transposed convolutions become one.
+The recorder chooses forms that engines run fast: transposed convolutions become convolutions, and
+sums of transposed convolutions become one.
 """
 
 from __future__ import annotations
@@ -21,16 +21,13 @@ import onnx_ir as ir
 from ...jacobians import Array, Jacobian, Shape, common, dtype_of, shape_of, size
 from ...jacobians.arrays import wide
 from ...jacobians.cached import cached_property
-from ...jacobians.symint import is_symbolic, same
+from ...jacobians.symint import same
 from ...ops.graphs import Recorder
 from ...ops.graphs.build import every, operands_of, reachable, subgraphs
 from ...ops.graphs.shortcuts import made_by
 
 OPSET = 21
 """The opset of recorded products and of the vocabulary."""
-
-BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div"})
-"""Operators that broadcast their operands."""
 
 LARGE = 2**20
 """Bytes from which a matrix and its transpose are not both held."""
@@ -129,13 +126,10 @@ class ResidualRecorder(Recorder):
     is_model = False
 
     def call(self, op_type: str, *inputs: Any, outputs: int = 1, **attrs: Any) -> Any:
-        """Records a node; operators that broadcast get their operands before they were expanded."""
         if op_type == "CastLike":
             inputs = inputs[0], np.zeros((), wide(dtype_of(inputs[1])))
         elif "Cast" not in op_type:
             inputs = promoted(self, inputs)
-        if op_type in BROADCASTING:
-            inputs = unrepeated(inputs)
         if op_type == "Add" and (pair := spread_alike(*inputs)):
             return self.spread_together(*pair)
         if op_type == "Transpose" and (shape := unturned(inputs[0], **attrs)):
@@ -237,24 +231,3 @@ def unturned(x: Any, perm: tuple[int, ...] | None = None) -> Shape | None:
     perm = tuple(reversed(range(len(shape)))) if perm is None else perm
     moved = [k for k in perm if not same(shape[k], 1)]
     return tuple(shape[k] for k in perm) if moved == sorted(moved) else None
-
-
-def unrepeated(operands: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Operands before an Expand, as long as the result keeps its shape."""
-    if any(is_symbolic(dims(x)) for x in operands):
-        return operands
-    shape = np.broadcast_shapes(*map(dims, operands))
-    found = list(operands)
-    for k, x in enumerate(operands):
-        node = made_by(x, "Expand")
-        if node is not None:
-            kept = found[k]
-            found[k] = node.inputs[0]
-            if np.broadcast_shapes(*map(dims, found)) != shape:
-                found[k] = kept
-    return tuple(found)
-
-
-def dims(x: Any) -> Shape:
-    """The shape of an operand, which may be a plain number."""
-    return shape_of(x) if hasattr(x, "shape") else ()

@@ -239,6 +239,23 @@ def run_check(args: Namespace, out: Output) -> bool:
     return outcome.passed
 
 
+@command(
+    "view",
+    "write the graph of a model with its Jacobian as an HTML page, for any browser",
+    {**AT_POINT, **output("OUT.html")},
+    ("model.onnx -o graph.html", "model.onnx --wrt fc1.weight --of logits -o graph.html",
+     "model.onnx --shape image=1,3,64,64 -o graph.html --json"),
+    {"file": "the page that was written",
+     "jacobian": report.JACOBIAN_KEYS},
+)  # fmt: skip
+def run_view(args: Namespace, out: Output) -> bool:
+    """The page of `J.view()`."""
+    J = jacobian_at(at_point(args), args)
+    J.view().save(args.output)
+    out.wrote(args.output, str(J), jacobian=report.jacobian_facts(J))
+    return True
+
+
 # -- jacobian, spectrum ----------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import groupby
 from typing import Any
 
@@ -18,7 +19,7 @@ from ...jacobians.products import Product, factors_of
 from ...jacobians.sums import terms_of
 from ...jacobians.text import bytes_text, time_text
 from ...ops import Node, Step, find
-from ...ops.rules.elementwise import FORMULAS, Elementwise
+from ...ops.rules.elementwise import Elementwise
 from ..curvature.composition import inner, linearized, maker, origin
 from ..elimination.adaptive import Adaptive
 from ..elimination.cost import seconds
@@ -202,9 +203,9 @@ def mathematics(step: Step) -> Mathematics:
         return Mathematics("none: it has neither a rule nor a function body", ())
     if declared.zero is not None:
         return Mathematics("declared to be zero", (f"∂Y/∂X = 0: {declared.zero}",))
-    if not step.domain and step.op_type in FORMULAS:
-        return by_formula(FORMULAS[step.op_type], step)
-    if declared.definition is not None:
+    if isinstance(declared.rule, Elementwise):
+        return by_formula(declared.rule, step)
+    if declared.is_composed and declared.definition is not None:
         return written("a definition by other operators, whose rules apply", declared.definition)
     return written("a rule", declared.rule)
 
@@ -217,27 +218,66 @@ def written(what: str, rule: object) -> Mathematics:
 
 
 def by_formula(declared: Elementwise, step: Step) -> Mathematics:
-    """The formula and its derivatives, by SymPy or, where SymPy's form is unstable, by hand."""
-    from ...ops.symbols.formulas import ATTRIBUTES, derive, parse
+    """The formula and its derivatives, by SymPy."""
+    from sympy import pretty
 
-    node = Node(step, (), ())
-    text = declared.formulas[getattr(node, declared.by) if declared.by else ""]
-    formula, lines = parse(text), [equation("Y", parse(text))]
-    for name in declared.variables:
-        by_hand = declared.given.get(name)
-        found = parse(by_hand) if by_hand else derive(formula, name)
-        lines.append(equation(f"∂Y/∂{name}", found))
-    by = "by hand, proved equal to SymPy's" if declared.given else "by SymPy"
-    held = {name: getattr(node, name) for name in ATTRIBUTES if name in text}
+    lines, node = list(equations(declared, step)), Node(step, (), ())
+    used = set(map(str, lines[0].free_symbols))
+    held = {name: value for name, value in declared.values(node).items() if name in used}
     named = ", ".join(f"{name} = {value:g}" for name, value in held.items() if value is not None)
-    return Mathematics(f"a formula, differentiated {by}", tuple(filter(None, [*lines, named])))
+    shown = [str(pretty(line, use_unicode=True, wrap_line=False)) for line in lines]
+    return Mathematics("a formula, differentiated by SymPy", tuple(filter(None, [*shown, named])))
 
 
-def equation(left: str, right: object) -> str:
-    """left = right as SymPy prints it, over several lines where it is high."""
-    from sympy import Eq, Symbol, pretty
+def equations(declared: Elementwise, step: Step) -> Iterator[Any]:
+    """Y = f(x, ...) and ∂Y/∂x = ... as equations of SymPy."""
+    from sympy import Eq, Symbol
 
-    return str(pretty(Eq(Symbol(left), right, evaluate=False), use_unicode=True, wrap_line=False))
+    from ...ops.symbols.formulas import derive, parse
+
+    formula = parse(declared.formula(Node(step, (), ())))
+    yield Eq(Symbol("Y"), formula, evaluate=False)
+    for name in declared.variables:
+        yield Eq(Symbol(f"∂Y/∂{name}"), derive(formula, name), evaluate=False)
+
+
+def mathml(step: Step) -> tuple[str, ...]:
+    """The formula of a step and its derivatives as MathML; empty where no formula is declared."""
+    declared = find(step.op_type, step.domain)
+    if declared is None or not isinstance(declared.rule, Elementwise):
+        return ()
+    return tuple(map(mathml_printer().doprint, equations(declared.rule, step)))
+
+
+@cache
+def mathml_printer() -> Any:
+    """SymPy's printer, with cases below each other and ∂Y/∂x as a fraction."""
+    from sympy import true
+    from sympy.printing.mathml import MathMLPresentationPrinter
+
+    class Printer(MathMLPresentationPrinter):
+        def element(self, tag: str, *parts: Any) -> Any:
+            made = self.dom.createElement(tag)
+            for part in parts:
+                made.appendChild(self.dom.createTextNode(part) if isinstance(part, str) else part)
+            return made
+
+        def _print_Symbol(self, symbol: Any, style: str = "plain") -> Any:
+            names = symbol.name.split("/")
+            if len(names) == 1:
+                return super()._print_Symbol(symbol, style)
+            return self.element("mfrac", *(self.element("mi", name) for name in names))
+
+        def _print_Piecewise(self, cases: Any) -> Any:
+            rows = (
+                self.element("mtr", self.element("mtd", self._print(value)), self.element("mtd", *(
+                    [self.element("mtext", "otherwise")] if when == true
+                    else [self.element("mtext", "for\N{NO-BREAK SPACE}"), self._print(when)])))
+                for value, when in cases.args
+            )  # fmt: skip
+            return self.element("mrow", self.element("mo", "{"), self.element("mtable", *rows))
+
+    return Printer()
 
 
 # -- composition: a symmetric operator -------------------------------------------------------------

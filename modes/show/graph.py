@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import inf
 from statistics import fmean
@@ -28,10 +28,7 @@ NAMED = 40
 """Up to this many tensors are drawn with names; in more, runs of operators become one arrow."""
 
 DOTS = 300
-"""Up to this many tensors are drawn as points; more are merged, layer by layer."""
-
-BANDS = 12
-"""Layers that are left when tensors are merged."""
+"""Up to this many tensors are drawn as points; more are for `J.view()`."""
 
 THIN, WIDE = 0.6, 3.0
 """Widths in points of arrows with no and with the most flops, on a logarithmic scale."""
@@ -56,12 +53,13 @@ def plot_graph(J: Jacobian, *, after: bool = False, ax: Axes | None = None) -> A
 
     Arrows are operators; their widths grow with the flops of a product. `after=True` draws the DAG
     after elimination, with which products are computed. Up to 40 tensors have names; in larger
-    graphs each unbranched run of operators is one arrow, and beyond 300 points neighbouring layers
-    are merged. J is the Jacobian or the Hessian of a model; a transpose is drawn as the operator
+    graphs each unbranched run of operators is one arrow; for more than 300 points there is
+    `J.view()`. J is the Jacobian or the Hessian of a model; a transpose is drawn as the operator
     that was transposed.
 
     Shape: J is (m, n). Raises `InputError` without matplotlib, where `ax` is no Axes, for an
-    operator that is not of a model, and where nothing leads from `wrt` to `of`.
+    operator that is not of a model, for more than 300 points, and where nothing leads from `wrt`
+    to `of`.
     """
     return plotted(of_model(J), after=after, ax=ax)
 
@@ -157,35 +155,20 @@ class Drawing:
 
 
 def drawing_of(dag: Dag, names: Iterable[str]) -> Drawing:
-    """The drawing of a DAG, condensed where it is large; `names` has a name for each vertex."""
+    """The drawing of a DAG, runs as one arrow where it is large; `names` names the vertices."""
     shown = dict(enumerate(names))
     kinds = ((e, structure_kind(repr(e.operator))) for e in dag.edges)
     links = [Link(e.start, e.end, kind, e.operator.flops) for e, kind in kinds]
-    links = merged(links, {v: v for v in shown})
+    links = merged(links)
     found = Drawing(tuple(links), shown, frozenset(dag.sources), frozenset(dag.sinks))
     ends = found.sources | found.sinks
     if len(found.places) > NAMED:
-        whole, found = found, replace(found, links=tuple(chained(links, ends)))
-        if len(found.places) > DOTS:
-            return summary(whole)
+        found = replace(found, links=tuple(chained(links, ends)))
+        if len({v for link in found.links for v in (link.start, link.end)}) > DOTS:
+            raise InputError(f"a graph of {len(shown):,} tensors is too large for a picture: "
+                             "J.view() is a page, to be searched and zoomed")  # fmt: skip
     all_named = len(found.places) <= NAMED
     return replace(found, names={v: shown[v] for v in found.places if all_named or v in ends})
-
-
-def summary(drawing: Drawing) -> Drawing:
-    """A drawing in which the tensors of neighbouring layers are one point.
-
-    Sources, sinks and other tensors are merged separately.
-    """
-    stands = banded(drawing.links, drawing.sources, drawing.sinks, BANDS)
-    links = merged(drawing.links, stands)
-    sources, sinks = (frozenset(stands[v] for v in ends if v in stands)
-                      for ends in (drawing.sources, drawing.sinks))  # fmt: skip
-    counts = Counter(stands.values())
-    met = {v for link in links for v in (link.start, link.end)}
-    one = {stands[v]: name for v, name in drawing.names.items() if v in stands}
-    names = {v: f"{counts[v]:,} tensors" if counts[v] > 1 else one[v] for v in sorted(met)}
-    return Drawing(tuple(links), names, sources, sinks)
 
 
 # -- layers: where the vertices stand --------------------------------------------------------------
@@ -257,23 +240,11 @@ def chained(links: Iterable[Link], kept: Iterable[int]) -> list[Link]:
     return found
 
 
-def banded(
-    links: Iterable[Link], sources: frozenset[int], sinks: frozenset[int], bands: int
-) -> dict[int, int]:
-    """Vertex -> 3 · band of layers + 0 for a source, 1 for a vertex between, 2 for a sink."""
-    layer = layers(links)
-    height = max(layer.values()) + 1
-    kind = {v: 0 if v in sources else 2 if v in sinks else 1 for v in layer}
-    return {v: 3 * (depth * bands // height) + kind[v] for v, depth in layer.items()}
-
-
-def merged(links: Iterable[Link], stands: Mapping[int, int]) -> list[Link]:
-    """The links after vertices are replaced by their points; parallel links are summed."""
+def merged(links: Iterable[Link]) -> list[Link]:
+    """The links, with parallel ones as one."""
     groups: dict[tuple[int, int], list[Link]] = defaultdict(list)
     for link in links:
-        ends = stands[link.start], stands[link.end]
-        if ends[0] < ends[1]:
-            groups[ends].append(link)
+        groups[link.start, link.end].append(link)
     return [united(ends, found) for ends, found in groups.items()]
 
 

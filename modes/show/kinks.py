@@ -244,4 +244,4 @@ def slope_text(held: Held) -> str:
     declared = FORMULAS[held.step.op_type]
     text = declared.formulas.get("", next(iter(declared.formulas.values())))
     name = declared.variables[held.key[1]]
-    return f"∂Y/∂{name} = {declared.given.get(name) or derive(parse(text), name)}"
+    return f"∂Y/∂{name} = {derive(parse(text), name)}"

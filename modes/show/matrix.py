@@ -220,7 +220,8 @@ def spy(J: Jacobian, *, ax: Axes | None = None, progress: bool | None = None) ->
 
     Up to 200 × 200 entries are drawn one by one. A larger matrix is rasterised: the colour of a
     tile is the share of its entries that may be nonzero, so that a lone entry is still
-    seen. `progress` is as for `onnxjac.progress`. `J.spy()` is the same.
+    seen. A dense J is a pale square that says so. `progress` is as for `onnxjac.progress`.
+    `J.spy()` is the same.
 
     Shape: J is (m, n), with m and n at least 1. Raises `InputError` without matplotlib, where `ax`
     is no Axes, and where J is no operator of onnxjac or has no entries; `LimitError` where the
@@ -232,13 +233,17 @@ def spy(J: Jacobian, *, ax: Axes | None = None, progress: bool | None = None) ->
     ax = canvas.matrix_axes(J, ax)
     from matplotlib.colors import ListedColormap
 
+    m, n = J.shape
     shares, options = tiles(found), {**canvas.placed(J), "interpolation": "nearest"}
-    if shares.shape == J.shape:  # the colour of text is visible on any background
+    if found.nnz == m * n > 1:
+        ax.imshow([[1]], ListedColormap([canvas.foreground()]), alpha=0.12, **options)
+        ax.text(0.5, 0.5, "dense: every entry may be nonzero\nplot() shows how large they are",
+                ha="center", va="center", fontsize=9, transform=ax.transAxes)  # fmt: skip
+    elif shares.shape == J.shape:  # the colour of text is visible on any background
         ax.imshow(np.ma.masked_equal(shares, 0), ListedColormap([canvas.foreground()]), **options)
     else:
         canvas.bar(coloured(ax, shares, **options), "share of entries in a tile")
     canvas.mark(ax, J)
-    m, n = J.shape
     ax.set_title(f"{found.nnz:,} of {m:,} × {n:,} entries{share(found.nnz, m * n)}", fontsize=9)
     return ax
 
@@ -263,7 +268,8 @@ def share(count: int, of: int) -> str:
 def tiles(found: Any) -> np.ndarray:
     """The share of each tile that the pattern fills, (rows, columns), 200 of each at most."""
     m, n = found.shape
-    cuts = [np.linspace(0, k, min(k, CELLS) + 1).round() for k in (m, n)]
-    at = found.tocoo()
-    counts, _, _ = np.histogram2d(at.row, at.col, bins=[edges - 0.5 for edges in cuts])
-    return counts / np.outer(*map(np.diff, cuts))
+    rows, columns = (np.linspace(0, k, min(k, CELLS) + 1).round().astype(int) for k in (m, n))
+    tile = np.repeat(np.arange(len(columns) - 1), np.diff(columns))
+    counts = [np.bincount(tile[found.indices[a:b]], minlength=len(columns) - 1)
+              for a, b in pairwise(found.indptr[rows])]  # fmt: skip
+    return np.array(counts) / np.outer(np.diff(rows), np.diff(columns))

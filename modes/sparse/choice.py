@@ -4,26 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
 from scipy.sparse import csr_array, eye_array, vstack
 
 from ...jacobians import Jacobian
+from ...jacobians.arrays import wide
+from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.errors import LimitError
-from ...jacobians.sparse import count, entries
+from ...jacobians.sparse import count, positions
 from ..elimination.cost import seconds
 from ..tape.tape import Tape
 from .accumulated import Accumulated
-from .coloring import Coloring, best, coloring, cover, width
+from .coloring import Coloring, best, coloring, cover, distinct, width
 from .program import Product
 from .sweep import swept
 
-LAID_OUT = 2e-8
-"""Extra seconds to lay out a term, compared with finding its position."""
+LAID_OUT = 1e-8
+"""Seconds charged for a term: a tenth of its time, since the program serves all later points."""
 
 COLORED = 1e-7
 """Seconds per entry to find the colours."""
+
+FULL = 2**20
+"""From this many entries on, a matrix without known zeros is taken from `toarray`."""
 
 Fixed = Container[int] | None
 """The ids of the operators whose values never change; None for all operators."""
@@ -55,17 +61,46 @@ def method(
 ) -> Method:  # fmt: skip
     """The cheaper of accumulation, from the better end, and products by a colouring.
 
+    A large matrix without known zeros is multiplied out dense.
+
     `known` are products of arrays of the operator that the model computes.
     """
-    (forward, entries), (backward, others) = estimate(operator), estimate(operator.T)
-    entries = min(entries, others)
-    check_entries(operator, entries, limit)
+    forward, backward = estimate(operator)[0], estimate(operator.T)[0]
     turned = backward < forward / 2
-    colors = entries / max(min(operator.shape), 1)
-    products = COLORED * entries + colors * seconds(operator)
+    pattern = where(operator, fixed, backward=turned, limit=limit)
+    if pattern.nnz == operator.shape[0] * operator.shape[1] >= FULL:
+        return Full(pattern)
+    colors = pattern.nnz / max(min(operator.shape), 1)
+    products = COLORED * pattern.nnz + colors * seconds(operator)
     if LAID_OUT * min(forward, backward) <= products:
         return Accumulated(operator, fixed, limit, backward=turned, products=known)
-    return colored(where(operator, fixed, backward=turned), symmetric=symmetric)
+    return colored(pattern, symmetric=symmetric)
+
+
+@dataclass(frozen=True)
+class Full:
+    """The method for a matrix without known zeros: the dense one, row by row."""
+
+    pattern: csr_array[Any]
+
+    def fits(self, operator: Jacobian) -> bool:
+        """It fits all operators with the pattern."""
+        return True
+
+    def knows(self, tape: Tape | None) -> bool:
+        """Never: products need operators."""
+        return False
+
+    def learn(self, operator: Jacobian, tape: Tape | None) -> None:
+        """Do nothing: products do not read residuals."""
+
+    def values(self, operator: Jacobian, out: np.ndarray | None = None) -> np.ndarray:
+        """The entries, row by row."""
+        data = operator.toarray().astype(wide(operator.dtype), copy=False).ravel()
+        if out is None:
+            return data
+        out[:] = data
+        return out
 
 
 def estimate(operator: Jacobian) -> tuple[float, float]:
@@ -75,24 +110,29 @@ def estimate(operator: Jacobian) -> tuple[float, float]:
     return tally.terms, found.entries
 
 
-def check_entries(operator: Jacobian, entries: float, limit: int) -> None:
+def check_entries(shape: tuple[int, int], dtype: Any, entries: int, limit: int) -> None:
     """Raises `LimitError` where the matrix alone would take more than the limit."""
-    need = entries * (operator.dtype.itemsize + np.dtype(np.int32).itemsize)
+    need = entries * (dtype.itemsize + np.dtype(np.int32).itemsize)
     if need > limit:
-        m, n = operator.shape
+        m, n = shape
         raise LimitError(
-            f"the sparse Jacobian of shape {m}×{n} ({operator.dtype}) has about {entries:.0f} "
-            f"entries and needs {need:.0f} bytes, more than the limit of {limit}: keep it lazy, "
+            f"the sparse Jacobian of shape {m}×{n} ({dtype}) has up to {entries} "
+            f"entries and needs {need} bytes, more than the limit of {limit}: keep it lazy, "
             f"take a block, or raise tosparse(limit=...)"
         )
 
 
-def where(operator: Jacobian, fixed: Fixed, *, backward: bool) -> csr_array[Any]:
+def where(
+    operator: Jacobian, fixed: Fixed, *, backward: bool, limit: int = DENSE_LIMIT
+) -> csr_array[Any]:
     """The pattern, by a sweep from either end."""
     source = operator.T if backward else operator
     unit = csr_array(eye_array(source.shape[1], dtype=bool, format="csr"))
-    found = swept(source, Boolean(unit, fixed)).matrix
-    found = csr_array(found.T) if backward else found
+    each = np.arange(source.shape[1], dtype=np.int32)
+    A = swept(source, Boolean(unit, each, fixed, max(limit, DENSE_LIMIT)))
+    count = int(np.diff(A.rows.indptr)[A.of].sum(dtype=np.int64))
+    check_entries(operator.shape, operator.dtype, count, limit)
+    found = csr_array(A.matrix.T) if backward else A.matrix
     found.sort_indices()
     return found
 
@@ -146,32 +186,58 @@ class Estimated:
 
 
 class Boolean:
-    """A pattern; zeros of operators with fixed values are left out."""
+    """A pattern by its distinct rows: row i is rows[of[i]]. Zeros of fixed values are left out.
 
-    def __init__(self, matrix: csr_array[Any], fixed: Fixed) -> None:
-        self.matrix, self.fixed = matrix, fixed
+    The channels of a convolution and the outputs of a dense layer have a row in common.
+    """
+
+    def __init__(self, rows: csr_array[Any], of: np.ndarray, fixed: Fixed, limit: int) -> None:
+        self.rows, self.of, self.fixed, self.limit = rows, of, fixed, limit
+
+    @property
+    def matrix(self) -> csr_array[Any]:
+        """All rows."""
+        return csr_array(self.rows[self.of])
 
     def under(self, operator: Jacobian) -> Boolean:
         """operator · A."""
-        E = entries(operator)
-        if not E.held or self.fixed is None or id(operator) in self.fixed:
-            E = E.known()
-        local = csr_array((np.ones(len(E.rows), bool), (E.rows, E.columns)), operator.shape)
-        return Boolean(local @ self.matrix, self.fixed)
+        rows, of = self.rows, self.of
+        constant = self.fixed is None or id(operator) in self.fixed
+        for local in reversed(positions(operator, constant=constant)):
+            shape = local.shape[0], rows.shape[0]
+            local = csr_array((local.data, of[local.indices], local.indptr), shape)
+            local.sum_duplicates()
+            first, of = distinct(local)
+            local = csr_array(local[first])
+            terms = int(np.diff(rows.indptr)[local.indices].sum(dtype=np.int64))
+            check_entries((operator.shape[0], rows.shape[1]), operator.dtype, terms, self.limit)
+            rows = csr_array(local @ rows)
+            rows.sort_indices()
+        return self._with(rows, of)
 
     def plus(self, others: list[Boolean]) -> Boolean:
         """A + B + …"""
-        return Boolean(sum((B.matrix for B in others), self.matrix), self.fixed)
+        rows, of = self.rows, self.of
+        for B in others:
+            key = of.astype(np.int64) * B.rows.shape[0] + B.of
+            pairs, of = np.unique(key, return_inverse=True)
+            i, j = np.divmod(pairs, B.rows.shape[0])
+            rows = rows[i] + B.rows[j]
+            of = of.astype(B.of.dtype)
+        return self._with(rows, of)
 
     def part(self, start: int, stop: int) -> Boolean:
         """The rows from start to stop."""
-        return Boolean(self.matrix[start:stop], self.fixed)
+        return self._with(self.rows, self.of[start:stop])
 
     def stacked(self, parts: list[Boolean | int]) -> Boolean:
         """Matrices with the same columns, stacked vertically; a number stands for zero rows."""
-        columns = self.matrix.shape[1]
-        blocks = [
-            csr_array((part, columns), dtype=bool) if isinstance(part, int) else part.matrix
-            for part in parts
-        ]
-        return Boolean(csr_array(vstack(blocks, format="csr")), self.fixed)
+        none = csr_array((1, self.rows.shape[1]), dtype=bool)
+        zeros = ((none, np.zeros(part, np.int32)) for part in parts if isinstance(part, int))
+        blocks = [next(zeros) if isinstance(part, int) else (part.rows, part.of) for part in parts]
+        starts = accumulate((rows.shape[0] for rows, _ in blocks), initial=0)
+        of = np.concatenate([start + at for start, (_, at) in zip(starts, blocks, strict=False)])
+        return self._with(csr_array(vstack([rows for rows, _ in blocks], format="csr")), of)
+
+    def _with(self, rows: csr_array[Any], of: np.ndarray) -> Boolean:
+        return Boolean(rows, of, self.fixed, self.limit)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from ...jacobians.text import Table, abridged, clipped
+from .save import Target, save_text
 
 CELL = 100
 """At most this many characters are in a cell."""
@@ -16,15 +17,36 @@ SHORT = 44
 OPEN = 12
 """A fold with up to this many rows is initially open."""
 
-CARD = "color:inherit;background:transparent;line-height:1.4;max-width:100%;overflow-x:auto"
+CARD = "color:inherit;background:transparent;line-height:1.4;max-width:100%"
 FAINT = "opacity:.7"
 GRID = (
     "border-collapse:collapse;margin:.3em 0 .6em;font-size:inherit;color:inherit;"
     "background:transparent"
 )
+SCROLL = "overflow-x:auto;scrollbar-width:thin;scrollbar-color:currentColor transparent"
 HEAD = "border-bottom:1px solid currentColor;font-weight:600;padding:.1em .8em .1em 0;"
 BODY = "padding:.1em .8em .1em 0;vertical-align:top;"
 LEFT, RIGHT = "text-align:left", "text-align:right;white-space:nowrap"
+
+
+HEIGHT = 640
+"""Pixels of a page within a notebook."""
+
+
+class Page:
+    """An HTML page: `html` is its text, `save` writes it to a file; notebooks show it."""
+
+    def __init__(self, html: str) -> None:
+        self.html = html
+
+    def save(self, path: Target) -> None:
+        """Write the page; it needs no other file and no server."""
+        save_text(self.html, path)
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own, which cannot reach the notebook."""
+        style = f"width:100%;height:{HEIGHT}px;border:0"
+        return str(tag("iframe", sandbox="allow-scripts", srcdoc=self.html, style=style))
 
 
 class Markup(str):
@@ -83,7 +105,7 @@ def grid(table: Table) -> Markup:
     note = [tag("div", tag("small", table.note), style=FAINT)] if table.note else []
     rows = (line(cells, sides) for cells in abridged(table.rows))
     body = tag("table", tag("thead", head), tag("tbody", *rows), style=GRID)
-    return Markup("".join((body, *note)))
+    return Markup("".join((tag("div", body, style=SCROLL), *note)))
 
 
 def line(cells: Sequence[object], sides: Sequence[str]) -> Markup:

@@ -130,7 +130,7 @@ def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[Sl
             f"{step} has neither a rule nor a function body: {remedy(step.domain, register)}. "
             f"Its tensors: {tensors_text(step, values)}"
         )
-    if declared.definition is not None:
+    if declared.is_composed:
         raise OnnxJacError(f"{step} stands where the operators that define it are recorded")
     inputs, outputs = (tuple(None if n is None else values[n] for n in names)
                        for names in (step.inputs, step.outputs))  # fmt: skip

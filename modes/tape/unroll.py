@@ -64,7 +64,7 @@ def definition_of(step: Step, estimate: bool) -> Declaration | None:
     """The declaration of an operator by others, or None; an estimator has precedence."""
     held = find(step.op_type, ESTIMATORS) if estimate and not step.domain else None
     held = held or find(step.op_type, step.domain)
-    return held if held and held.definition else None
+    return held if held and held.is_composed else None
 
 
 class Estimating(Twin):

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import sympy as sp
+
     from .proof import Proof
     from .tags import Tags
 
 
-def prove(op_type: str, domain: str = "") -> Proof:
-    """The proof that the derivative of an operator is the derivative of its definition.
+def prove(
+    what: Any, domain: str = "", *, shapes: Sequence[tuple[int, ...]] | None = None,
+    inputs: Mapping[str, Any] | None = None, **attributes: Any,
+) -> Proof:  # fmt: skip
+    """The proof that a derivative is the derivative of its definition.
 
     The rule and the definition are run over SymPy expressions; SymPy differentiates the
     definition entry by entry, and the entries must be identically equal. A proof can be
     printed, shown in Jupyter, and written as Markdown by `markdown()`.
+
+    `what` is an operator of ONNX; an operator that `derive`, `defines` or `jacobian` declared,
+    `"my.domain::Op"`, at small `shapes` of its inputs and with these `attributes`; a function of a
+    model, `onnx.FunctionProto`; or a small model, as `load` gives or takes it, at `inputs`, whose
+    symbolic Jacobian is derived from the definitions of its operators.
 
     Raises `UnsupportedOp` for an operator that is unknown or not declared.
 
@@ -35,7 +46,32 @@ def prove(op_type: str, domain: str = "") -> Proof:
     """
     from .proof import proof_of
 
-    return proof_of(op_type, domain)
+    return proof_of(what, domain, shapes=shapes, inputs=inputs, **attributes)
+
+
+def symbolic(
+    model: Any, inputs: Mapping[str, Any] | None = None, *, of: str | Iterable[str] | None = None,
+    wrt: str | Iterable[str] | None = None,
+) -> sp.Matrix:  # fmt: skip
+    """J = ∂of/∂wrt as a SymPy matrix: the rules of a small model, run over symbols.
+
+    The entry x[0, 1] of a tensor is the symbol x_01. `inputs` is the point at which comparisons are
+    decided, by default distinct fractions; integers are those of the point, by default 0. `model`
+    is as `load` gives or takes it.
+
+    Shapes: (size of `of`, size of `wrt`), as for `linearize`. Raises `InputError` where the matrix
+    has more than 4,096 entries.
+
+    >>> import onnx.parser
+    >>> symbolic(onnx.parser.parse_model('''<ir_version: 10, opset_import: ["": 21]>
+    ... g (double[2] x, double[2] w) => (double[2] y) { a = Tanh (x)  y = Mul (a, w) }'''))
+    Matrix([
+    [w_0*(1 - tanh(x_0)**2),                      0, tanh(x_0),         0],
+    [                     0, w_1*(1 - tanh(x_1)**2),         0, tanh(x_1)]])
+    """
+    from .own import symbolic
+
+    return symbolic(model, inputs, of=of, wrt=wrt)
 
 
 def tags(op_type: str | None = None) -> Tags:

@@ -114,6 +114,29 @@ class Case:
         return {"positive": True} if self.names.index(name) in self.positive else {}
 
 
+@dataclass(frozen=True)
+class ModelCase(Case):
+    """A model at a point; `truth` is the model of its definition, if it is another one."""
+
+    tensors: tuple[str, ...] = ()
+    made: tuple[str, ...] = ()
+    whole: Model | None = None
+    truth: Model | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.tensors
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        return self.made
+
+    @property
+    def model(self) -> Model:
+        assert self.whole is not None
+        return self.whole
+
+
 def declared(name: str, x: np.ndarray) -> onnx.ValueInfoProto:
     """The declaration of a graph input with the type and shape of x."""
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from functools import partial
+from itertools import accumulate, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,15 @@ import onnx_ir as ir
 import sympy as sp
 
 from ...jacobians import Dag, Jacobian, shape_of, size
+from ...ops import find
+from ...ops.derive import Indexed, sizes_of
 from ...ops.numbers.pointwise import UFUNCS
+from ...ops.rules.elementwise import Elementwise
 from ...ops.symbols import Symbols, Tensor
+from ...ops.symbols.exact import closed_form
+from ...ops.symbols.formulas import Total, parse, plain
+from ...ops.symbols.number import FUNCTIONS, Number
+from ...ops.symbols.reading import each
 from ...ops.symbols.table import KERNELS, Kernel
 from ..flow.steps import needed
 from ..loading.bodies import has_body, inline
@@ -30,18 +38,22 @@ from ..primal.model import Model
 from ..tape.active import active_steps
 from ..tape.record import dag_of, has_tangent, record
 from ..tape.unroll import unrolled
-from .case import Case
+from .case import Case, ModelCase
 from .transcriptions import (  # noqa: F401  (the modules register their transcriptions)
     TRANSCRIPTIONS,
     arithmetic,
     contrib,
     moves,
+    tabulate,
     windows,
 )
 
 BODY = "the function body that ONNX gives"
 FORMULA = "the formula of ONNX's specification"
 TRANSCRIPTION = "a transcription of ONNX's specification, index by index"
+STATED = "its definition in ONNX's operators"
+WRITTEN = "its formula, entry by entry"
+PARTS = "the definitions of its operators"
 DOCUMENTED = "a transcription of ONNX Runtime's documentation, index by index"
 
 FORMULAS_FIRST = frozenset({"Range", "Clip", "AffineGrid", "CenterCropPad"})
@@ -61,9 +73,16 @@ class Definition:
 def defined(case: Case, symbols: Mapping[str, Tensor], op: Symbols) -> Definition:
     """The definition of a case: ONNX's own body, else a formula, else a transcription."""
     spec, found = Specification(op.notes), None
+    declared = find(case.op_type, case.domain)
+    if isinstance(case, ModelCase):
+        found = by_parts(case, symbols, spec)
+    elif declared and isinstance(declared.rule, Elementwise | Indexed) and case.domain:
+        inputs = [spec.operand({**case.point, **symbols}[name]) for name in case.names]
+        y = entrywise(declared.rule, inputs, case.attrs)
+        found = Definition({case.results[0]: Tensor(each(spec.number, y), op)}, WRITTEN)
     known = onnx.defs.has(case.op_type, case.version, case.domain)
     schema = onnx.defs.get_schema(case.op_type, case.version, case.domain) if known else None
-    if schema and has_body(schema) and case.op_type not in FORMULAS_FIRST:
+    if not found and schema and has_body(schema) and case.op_type not in FORMULAS_FIRST:
         with suppress(NotImplementedError):  # this node has no body, or its body cannot be read
             found = by_body(case, symbols, spec)
     found = found or by_formula(case, symbols, spec)
@@ -106,8 +125,74 @@ def by_formula(case: Case, symbols: Mapping[str, Tensor], spec: Specification) -
     made = spec.run(case.op_type, inputs, attrs, domain=case.domain, outputs=case.outputs)
     name = f"{case.domain}::{case.op_type}" if case.domain else case.op_type
     transcribed = spec.kernel(name) is TRANSCRIPTIONS.get(name)
-    source = DOCUMENTED if case.schema is None else TRANSCRIPTION if transcribed else FORMULA
+    source = TRANSCRIPTION if transcribed else FORMULA
+    if case.schema is None:
+        source = DOCUMENTED if name in TRANSCRIPTIONS else STATED
     return Definition(dict(zip(case.results, made, strict=False)), source)
+
+
+def by_parts(case: ModelCase, symbols: Mapping[str, Tensor], spec: Specification) -> Definition:
+    """A model, its operators by formulas, transcriptions or bodies."""
+    proto = ir.to_proto((case.truth or case.model).ir)
+    plain = inline(proto, lambda *found: not found[0] and spec.kernel(found[1]) is None)
+    found = read(Model(to_double(ir.from_proto(plain))), case.point, case.results, symbols, spec)
+    return Definition({name: found.values[name] for name in case.results}, PARTS)
+
+
+def entrywise(rule: Elementwise | Indexed, inputs: list[Any], attrs: Mapping[str, Any]) -> Any:
+    """A formula at every entry of y, with its sums in full: no code of the rule is run."""
+    arrays = dict(zip(rule.variables, map(np.asarray, inputs), strict=True))
+    if isinstance(rule, Elementwise):
+        shape = np.broadcast_shapes(*(x.shape for x in arrays.values()))
+        out = tuple(f"i{k}" for k in range(len(shape)))
+        sizes, arrays = dict(zip(out, shape, strict=True)), {
+            n: np.broadcast_to(x, shape) for n, x in arrays.items()}  # fmt: skip
+        expr = parse(rule.text).replace(
+            lambda e: e.is_Symbol and e.name in arrays,
+            lambda e: sp.Indexed(e.name, *map(integer, out)),
+        )
+    else:
+        expr, out, sizes = parse(rule.term), rule.out, sizes_of(rule, arrays)
+    known = {sp.Symbol(n, real=True): closed_form(v) for n, v in {**rule.defaults, **attrs}.items()}
+
+    def entry(e: sp.Expr, at: Mapping[str, int]) -> Any:
+        if isinstance(e, Total):
+            places = product(*(range(sizes[n]) for n in e.over))
+            inner = (dict(zip(e.over, place, strict=True)) for place in places)
+            return sp.Add(*(entry(e.term, {**at, **more}) for more in inner))
+        if isinstance(e, sp.Indexed) or (e.is_Symbol and e.name in arrays):
+            place = tuple(int(entry(i, at)) for i in getattr(e, "indices", ()))
+            x = arrays[str(getattr(e, "base", e))][place]
+            if isinstance(x, np.integer):
+                return sp.Integer(int(x))
+            known[symbol := sp.Symbol(f"v{id(x)}", real=True)] = x
+            return symbol
+        if e.is_Symbol and e.name in at:
+            return sp.Integer(at[e.name])
+        return e.func(*(entry(a, at) for a in e.args)) if e.args else e
+
+    def value(place: tuple[int, ...]) -> Any:
+        made = plain(entry(expr, dict(zip(out, place, strict=True))))
+        return sp.lambdify(list(known), made, [METHODS])(*known.values())
+
+    return tabulate((sizes[n] for n in out), value)
+
+
+def integer(name: str) -> sp.Symbol:
+    """An index."""
+    return sp.Symbol(name, integer=True)
+
+
+def applied(method: str, function: Any, x: Any) -> Any:
+    """A function of a symbolic number, or of a constant."""
+    return getattr(x, method)() if isinstance(x, Number) else function(x)
+
+
+METHODS = {f.__name__: partial(applied, name, f) for name, (f, _) in FUNCTIONS.items()} | {
+    "floor": lambda x: x.floor(), "ceiling": lambda x: x.ceil(), "ceil": lambda x: x.ceil(),
+    "sign": lambda x: (x > 0) - (x < 0), "Abs": abs,
+}  # fmt: skip
+"""The functions of a formula over symbolic numbers, by the names under which SymPy writes them."""
 
 
 # -- a model over symbols ------------------------------------------------------------------------

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import onnx
 import sympy as sp
 
 from ...jacobians.cached import cached_property
@@ -28,8 +29,10 @@ from .case import Case
 from .cases import CASES
 from .check import Check, Verdict, operators
 from .coverage import schemas
+from .derived import DERIVED, derivation
 from .differences import central, mismatch
 from .identity import DIGITS, EXACT, REFUTED
+from .own import Shapes, function_case, model_case, own_case
 from .scripts import Script, script_of
 
 
@@ -116,11 +119,24 @@ class Proof:
         return f"Proof({self.title}: {self.outcome}, {len(self.cases)} cases)"
 
 
-def proof_of(op_type: str, domain: str = "") -> Proof:
-    """The proof of an operator: `onnxjac.prove`."""
-    if sentence := stated(find(op_type, domain)):
+def proof_of(
+    what: Any, domain: str = "", *, shapes: Shapes | None = None,
+    inputs: Mapping[str, Any] | None = None, **attrs: Any,
+) -> Proof:  # fmt: skip
+    """The proof of an operator, a function or a model: `onnxjac.prove`."""
+    if isinstance(what, onnx.FunctionProto):
+        return Proof(what.name, what.domain, (function_case(what, shapes, attrs),))
+    if not isinstance(what, str) or what.endswith(".onnx"):
+        case = model_case(what, inputs)
+        return Proof(case.op_type, "", (case,))
+    home, _, op_type = what.rpartition("::")
+    domain = "" if (domain := home or domain) == "ai.onnx" else domain
+    declared, cases = find(op_type, domain), CASES.get((op_type, domain))
+    if sentence := stated(declared):
         return Proof(op_type, domain, (), sentence)
-    cases = CASES.get((op_type, domain))
+    if declared and (cases is None or shapes):
+        title = f"{domain}::{op_type}" if domain else op_type
+        cases = [own_case(title, declared, shapes, attrs)]
     if cases is None:
         known = [name for name, held in CASES if held == domain]
         what = "has no closed form to be proved" if (op_type, domain) in schemas() else "is unknown"
@@ -263,9 +279,11 @@ HEAD = ("case", "block", "first derivative", "second, by the recorded VJP")
 def headline(proof: Proof) -> str:
     """The outcome in one sentence."""
     exact = sum(r.outcome == "exact" for r in proof.results)
+    how, source = derivation(proof.op_type, proof.domain)
+    derived = f" The rule can be derived, by {how}: {source}." if how in DERIVED else ""
     return (
         f"**{proof.outcome}**: the rule is the derivative of the definition in {exact} of "
-        f"{len(proof.results)} cases exactly, entry by entry, by SymPy."
+        f"{len(proof.results)} cases exactly, entry by entry, by SymPy.{derived}"
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -29,8 +30,9 @@ from ...jacobians.symint import (
     lowered,
     lowered_ratio,
 )
-from ..node import AT, NAN, Step, has_nan, schema_defaults
+from ..node import AT, NAN, Node, Step, has_nan, schema_defaults
 from ..numbers import numbers
+from ..registry import find
 from .infer import is_open, output_types, symbolic_shapes
 from .shapes import CONTENT, DEPTH, STILL, Known, as_shape, content, depth_in, integers, objects
 from .shortcuts import shortcut
@@ -237,7 +239,17 @@ class Recorder:
         ats: Iterable[Any],
         names: tuple[str | None, ...] | None = None,
     ) -> tuple[Any, ...]:
-        """A copy of a model's step; its outputs, with old or new names, are shaped like `ats`."""
+        """A copy of a model's step; its outputs, with old or new names, are shaped like `ats`.
+
+        An operator with a rule and a definition is recorded as its definition, so that any runtime
+        knows what is recorded.
+        """
+        declared, inputs = find(step.op_type, step.domain), tuple(inputs)
+        if declared and declared.definition and not declared.is_composed:
+            made = declared.outputs(self, Node(step, inputs, (None,) * len(step.outputs)))
+            plain = replace(step, op_type="Identity", domain="", attrs={})
+            copies = zip(made, ats, names or step.outputs, strict=False)
+            return tuple(n and self.copy(plain, (y,), (at,), (n,))[0] for y, at, n in copies)
         values = tuple(map(self.value, inputs))
         made = tuple(
             None if name is None else self.like(at, name)

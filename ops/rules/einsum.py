@@ -9,10 +9,7 @@ import numpy as np
 
 from ...jacobians import (
     Array,
-    Contraction,
     Jacobian,
-    Reshape,
-    SumTo,
     broadcast,
     label_sizes,
     shape_of,
@@ -20,6 +17,7 @@ from ...jacobians import (
     take_flat,
 )
 from ...jacobians.errors import UnsupportedOp
+from ..indices import Factor, Indices
 from ..node import Node
 from ..registry import Blocks, jacobian
 
@@ -48,7 +46,7 @@ def einsum(op: Any, node: Node) -> Blocks:
 def einsum_block(
     op: Any, node: Node, i: int, terms: tuple[str, ...], out: str, sizes: dict[str, int]
 ) -> Jacobian:
-    """contraction · sum over labels that only xᵢ has · diagonal of repeated labels · broadcast."""
+    """What the indices of the other operands say · diagonal of repeated labels · broadcast."""
     dtype, term = node.dtype, terms[i]
     full = tuple(sizes[label] for label in term)
     J: Jacobian = broadcast(shape_of(node.inputs[i]), full, dtype)
@@ -56,27 +54,27 @@ def einsum_block(
         distinct = "".join(dict.fromkeys(term))
         J = diagonal_of(term, distinct, sizes, dtype) @ J
         term = distinct
-    others = tuple(
-        (x, t) for k, (x, t) in enumerate(zip(node.inputs, terms, strict=True)) if k != i
-    )
-    held = tuple((squeezed(op, x, t, sizes)) for x, t in others)
-    seen = set(out).union(*(t for _, t in held))
-    kept = "".join(label for label in term if label in seen)
-    if kept != term:
-        padded = tuple(sizes[label] if label in seen else 1 for label in term)
-        J = SumTo(padded, J.out_shape, dtype) @ J
-        J = Reshape(tuple(sizes[label] for label in kept), padded, dtype) @ J
-    return Contraction(held or ((np.ones((), dtype), ""),), kept, out, sizes) @ J
+    pairs = zip(node.inputs, terms, strict=True)
+    others = [squeezed(op, x, t, sizes) for k, (x, t) in enumerate(pairs) if k != i]
+    return Indices(op, sizes, dtype).operator(others, tuple(term), tuple(out)) @ J
 
 
-def squeezed(op: Any, x: Array, term: str, sizes: dict[str, int]) -> tuple[Array, str]:
-    """An operand without the axes of length 1 that einsum broadcasts."""
+def squeezed(op: Any, x: Array, term: str, sizes: dict[str, int]) -> Factor:
+    """An operand with distinct labels, without the axes of length 1 that einsum broadcasts."""
     stretched = [k for k, label in enumerate(term) if shape_of(x)[k] != sizes[label]]
     if not stretched:
-        return x, term
+        return distinct(op, x, term)
     kept = [k for k in range(len(term)) if k not in stretched]
     shape = tuple(shape_of(x)[k] for k in kept)
-    return op.Reshape(x, shape), "".join(term[k] for k in kept)
+    return distinct(op, op.Reshape(x, shape), "".join(term[k] for k in kept))
+
+
+def distinct(op: Any, x: Array, term: str) -> Factor:
+    """The diagonal of an operand along repeated labels."""
+    once = tuple(dict.fromkeys(term))
+    if len(once) < len(term):
+        x = op.Einsum(x, equation=f"{term}->{''.join(once)}")
+    return x, once
 
 
 def diagonal_of(term: str, distinct: str, sizes: dict[str, int], dtype: Any) -> Jacobian:

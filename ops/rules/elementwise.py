@@ -2,42 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...jacobians import Array, Diagonal, Identity, Jacobian, Scalar, broadcast, shape_of
-from ..formula import derivative, variables
+from ...jacobians import (
+    Array,
+    Diagonal,
+    Identity,
+    Jacobian,
+    Scalar,
+    broadcast,
+    dtype_of,
+    shape_of,
+)
+from ..formula import derivative, value, variables
 from ..node import Node
 from ..registry import Blocks, jacobian
-from ..trees import INPUTS, Tree, evaluate
+from ..trees import Piece, evaluate
 
 FORMULAS: dict[str, Elementwise] = {}
 """op_type -> declaration, so that every formula can be checked."""
 
 
 class Elementwise:
-    """y = f(x, y, z) entry by entry, with ONNX's broadcasting.
+    """y = f(x, y, z) entry by entry, with ONNX's broadcasting: SymPy derives the Jacobian.
 
-    `formula` may map each value of the attribute `by` to a formula. `d` holds numerically stable
-    derivatives written by hand: one formula, or a dict from input names to formulas.
+    `formula` may map each value of the attribute `by` to a formula.
     """
 
     def __init__(
-        self, formula: str | dict[str, str], d: str | dict[str, str] | None, by: str
-    ) -> None:
+        self, formula: str | dict[Any, str], by: str = "", names: Sequence[str] = (),
+        defaults: Mapping[str, float] | None = None,
+    ) -> None:  # fmt: skip
         self.formulas = formula if isinstance(formula, dict) else {"": formula}
-        self.by = by if isinstance(formula, dict) else ""
-        self.given = {"x": d} if isinstance(d, str) else d or {}
-        self.variables = variables(next(iter(self.formulas.values())))
+        self.by, self.defaults = by, dict(defaults or {})
+        self.text = self.__doc__ = next(iter(self.formulas.values()))
+        self.variables = tuple(names) or variables(self.text)
 
-    def derivative(self, variable: str, node: Node) -> Tree:
-        """∂f/∂variable for the node's attributes."""
-        formula = self.formulas[getattr(node, self.by) if self.by else ""]
-        return derivative(formula, variable, self.given.get(variable))
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The formulas."""
+        return tuple(Piece(text, self.variables) for text in self.formulas.values())
+
+    def formula(self, node: Node) -> str:
+        """The formula for the node's attributes."""
+        return self.formulas[getattr(node, self.by) if self.by else ""]
+
+    def values(self, node: Node) -> dict[str, Any]:
+        """The inputs and attributes by their names in the formula."""
+        named = dict(zip(self.variables, node.inputs, strict=False))
+        return {**self.defaults, **node.attributes, **named}
+
+    def define(self, op: Any, node: Node) -> tuple[Array]:
+        """The value."""
+        tree = value(self.formula(node))
+        return (evaluate(op, tree, self.values(node), dtype_of(node.inputs[0])),)
 
     def __call__(self, op: Any, node: Node) -> Blocks:
-        values = {**node.attributes, **dict(zip(INPUTS, node.inputs, strict=False)), "Y": node.y}
+        formula, values = self.formula(node), {**self.values(node), "Y": node.y}
         return {
-            (0, i): spread(node, i, evaluate(op, self.derivative(name, node), values, node.dtype))
+            (0, i): spread(node, i, evaluate(op, derivative(formula, name), values, node.dtype))
             for i, name in enumerate(self.variables)
             if node.wants(i)
         }
@@ -52,24 +76,20 @@ def spread(node: Node, i: int, d: Array | float, *, chooses: bool = False) -> Ja
     return scalar @ lift
 
 
-def elementwise(
-    op_type: str,
-    formula: str | dict[str, str],
-    d: str | dict[str, str] | None = None,
-    *,
-    by: str = "",
-) -> None:
+def elementwise(op_type: str, formula: str | dict[Any, str], *, by: str = "") -> None:
     """Declare an elementwise operator by its formula."""
-    FORMULAS[op_type] = declared = Elementwise(formula, d, by)
-    values = {by: tuple(formula)} if isinstance(formula, dict) else {}
-    jacobian(op_type, **values)(declared)
+    FORMULAS[op_type] = declared = Elementwise(formula, by)
+    jacobian(op_type, **({by: tuple(formula)} if by else {}))(declared)
 
 
 elementwise("Add", "x + y")
 elementwise("Sub", "x - y")
 elementwise("Mul", "x * y")
 elementwise("Div", "x / y")
-elementwise("Mod", "x - y*floor(x/y)", d={"x": "1", "y": "(Y - x)/y"})
+elementwise("Mod", {
+    0: "x - y*floor(x/y)",
+    1: "x - y*(floor(x/y) if x/y > 0 else ceil(x/y))",
+}, by="fmod")  # fmt: skip
 
 elementwise("Neg", "-x")
 elementwise("Abs", "Abs(x)")
@@ -92,9 +112,9 @@ elementwise("Asinh", "asinh(x)")
 elementwise("Acosh", "acosh(x)")
 elementwise("Atanh", "atanh(x)")
 
-elementwise("Sigmoid", "1/(1 + exp(-x))", d="Y*(1 - Y)")
-elementwise("Softplus", "log(1 + exp(x))", d="sigmoid(x)")
-elementwise("Softsign", "x/(1 + Abs(x))", d="1/(1 + Abs(x))**2")
+elementwise("Sigmoid", "1/(1 + exp(-x))")
+elementwise("Softplus", "log(1 + exp(x))")
+elementwise("Softsign", "x/(1 + Abs(x))")
 elementwise("Swish", "x*sigmoid(alpha*x)")
 elementwise("Mish", "x*tanh(softplus(x))")
 elementwise("Gelu", {
@@ -106,12 +126,9 @@ elementwise("Relu", "Piecewise((x, x > 0), (0, True))")
 elementwise("LeakyRelu", "Piecewise((x, x > 0), (alpha*x, True))")
 elementwise("PRelu", "Piecewise((x, x > 0), (y*x, True))")
 elementwise("ThresholdedRelu", "Piecewise((x, x > alpha), (0, True))")
-elementwise("Elu", "Piecewise((x, x > 0), (alpha*(exp(x) - 1), True))",
-            d="Piecewise((1, x > 0), (Y + alpha, True))")  # fmt: skip
-elementwise("Celu", "Piecewise((x, x > 0), (alpha*(exp(x/alpha) - 1), True))",
-            d="Piecewise((1, x > 0), (Y/alpha + 1, True))")  # fmt: skip
-elementwise("Selu", "Piecewise((gamma*x, x > 0), (gamma*alpha*(exp(x) - 1), True))",
-            d="Piecewise((gamma, x > 0), (Y + gamma*alpha, True))")  # fmt: skip
+elementwise("Elu", "Piecewise((x, x > 0), (alpha*(exp(x) - 1), True))")
+elementwise("Celu", "Piecewise((x, x > 0), (alpha*(exp(x/alpha) - 1), True))")
+elementwise("Selu", "Piecewise((gamma*x, x > 0), (gamma*alpha*(exp(x) - 1), True))")
 elementwise(
     "HardSigmoid",
     "Piecewise((0, alpha*x + beta <= 0), (1, alpha*x + beta >= 1), (alpha*x + beta, True))",

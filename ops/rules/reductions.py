@@ -18,7 +18,7 @@ from ...jacobians import (
     size,
 )
 from ...jacobians.symint import largest
-from ..formula import derivative
+from ..formula import derivative_of_sum
 from ..node import Node
 from ..registry import Blocks, jacobian
 from ..trees import evaluate
@@ -50,8 +50,13 @@ def mean_over(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Jacobian:
     return total(shape, axes, dtype) / largest(n, 1)
 
 
-def reduction(op_type: str, d: str) -> None:
-    """Declare a reduction with ∂y/∂x = d, a formula of x and the output Y (axes kept)."""
+SUMS: dict[str, tuple[str, str]] = {}
+"""op_type -> the formulas of a reduction: y = outer(s) with s = Σ inner(x)."""
+
+
+def reduction(op_type: str, outer: str, inner: str) -> None:
+    """Declare y = outer(s) with s = Σ inner(x): SymPy derives ∂y/∂x by x and the output Y."""
+    SUMS[op_type] = outer, inner
 
     def rule(op: Any, node: Node) -> Blocks:
         axes = reduced_axes(node)
@@ -59,21 +64,21 @@ def reduction(op_type: str, d: str) -> None:
         y = op.Reshape(node.y, kept)
         values = {"x": node.x, "Y": y}
         J = total(node.x_shape, axes, node.dtype)
-        value = evaluate(op, derivative(op_type, "x", d), values, node.dtype)
+        value = evaluate(op, derivative_of_sum(outer, inner), values, node.dtype)
         if not isinstance(value, float):
             J = J @ Diagonal(value, node.x_shape)
         return {(0, 0): Reshape(node.y_shape, kept, node.dtype) @ J}
 
-    rule.__doc__ = f"∂Y/∂x = {d} for every x that is reduced to Y."
+    rule.__doc__ = f"y = {outer} with s = Σ {inner}; 0 where the derivative divides by y = 0."
     jacobian(op_type)(rule)
 
 
-reduction("ReduceSum", "1")
-reduction("ReduceL1", "sign(x)")
-reduction("ReduceL2", "Piecewise((0, Eq(Y, 0)), (x/Y, True))")
-reduction("ReduceSumSquare", "2*x")
-reduction("ReduceLogSum", "exp(-Y)")
-reduction("ReduceLogSumExp", "exp(x - Y)")
+reduction("ReduceSum", "s", "x")
+reduction("ReduceL1", "s", "abs(x)")
+reduction("ReduceL2", "sqrt(s)", "x**2")
+reduction("ReduceSumSquare", "s", "x**2")
+reduction("ReduceLogSum", "log(s)", "x")
+reduction("ReduceLogSumExp", "log(s)", "exp(x)")
 
 
 @jacobian("ReduceMean")

@@ -1,13 +1,26 @@
-"""SymPy's side of the formulas: parse, differentiate, translate to the vocabulary."""
+"""SymPy's side of the formulas: parse, differentiate in a stable form, translate to the vocabulary.
+
+Text is read by Python's `ast`, and only numbers, names, operators and the functions in `FUNCTIONS`
+become SymPy: nothing is evaluated.
+"""
 
 from __future__ import annotations
 
-from functools import reduce
+import ast
+import operator
+from collections.abc import Callable, Iterator
+from functools import cache, reduce
+from itertools import product
 from typing import Any
 
+import numpy as np
 import sympy as sp
+from mpmath import MPContext
+from sympy.printing.pycode import MpmathPrinter
 
-from ..trees import INPUTS, Tree
+from ...jacobians.errors import InputError, closest
+from ..numbers import numbers
+from ..trees import INPUTS, Tree, evaluate
 
 OUTPUT = sp.Symbol("Y", real=True)
 ATTRIBUTES = ("alpha", "beta", "gamma", "lambd", "bias")
@@ -35,7 +48,21 @@ class softplus(sp.Function):
         return sp.log(1 + sp.exp(self.args[0]))
 
 
-NAMES |= {"Y": OUTPUT, "sigmoid": sigmoid, "softplus": softplus}
+class Total(sp.Function):
+    """Σ term over some indices: Total(term, i, j)."""
+
+    @property
+    def term(self) -> sp.Expr:
+        return self.args[0]
+
+    @property
+    def over(self) -> tuple[str, ...]:
+        """The names of the indices."""
+        return tuple(map(str, self.args[1:]))
+
+    def _latex(self, printer: Any) -> str:
+        return rf"\sum_{{{', '.join(self.over)}}} {printer.doprint(self.term)}"
+
 
 CALLS: dict[Any, str] = {
     sp.exp: "Exp", sp.log: "Log", sp.sin: "Sin", sp.cos: "Cos", sp.tan: "Tan", sp.sinh: "Sinh",
@@ -47,18 +74,272 @@ CALLS: dict[Any, str] = {
 }  # fmt: skip
 
 
+def larger(*args: sp.Expr) -> sp.Expr:
+    """max by cases, since SymPy differentiates `Max` to a step that is 1/2 at the kink."""
+    return reduce(lambda a, b: sp.Piecewise((a, a > b), (b, True)), args)
+
+
+def smaller(*args: sp.Expr) -> sp.Expr:
+    """min by cases."""
+    return reduce(lambda a, b: sp.Piecewise((a, a < b), (b, True)), args)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **{f.__name__: f for f in CALLS if issubclass(f, sp.Function)},
+    "abs": sp.Abs, "ceil": sp.ceiling, "sqrt": sp.sqrt, "max": larger, "min": smaller,
+    "Max": larger, "Min": smaller, "Piecewise": sp.Piecewise, "Eq": sp.Eq, "And": sp.And,
+    "Or": sp.Or, "Not": sp.Not,
+}  # fmt: skip
+"""The functions that a formula may call, besides `sum(term, index, ...)`."""
+
+OPERATORS: dict[type, Callable[..., Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.Div: operator.truediv, ast.Gt: sp.Gt, ast.Lt: sp.Lt, ast.GtE: sp.Ge, ast.LtE: sp.Le,
+    ast.Eq: sp.Eq, ast.And: sp.And, ast.Or: sp.Or, ast.BitAnd: sp.And, ast.BitOr: sp.Or,
+    ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Not: sp.Not, ast.Invert: sp.Not,
+}  # fmt: skip
+
+LARGEST = 64
+"""The largest power of a number that is worked out."""
+
+
+@cache
 def parse(text: str) -> sp.Expr:
-    """A formula as a SymPy expression over real symbols."""
-    return sp.sympify(text, locals=NAMES, rational=True)
+    """A formula as a SymPy expression over real symbols.
 
-
-def derive(expr: sp.Expr, variable: str) -> sp.Expr:
-    """d expr / d variable, with the output substituted where it occurs.
-
-    >>> derive(parse("tanh(x)"), "x")
-    1 - Y**2
+    >>> parse("x if x > 0 else alpha*(exp(x) - 1)")
+    Piecewise((x, x > 0), (alpha*(exp(x) - 1), True))
     """
-    return sp.diff(expr, NAMES[variable]).subs(expr, OUTPUT)
+    try:
+        return sp.sympify(built(ast.parse(text.strip(), mode="eval").body))
+    except InputError as error:
+        raise InputError(f"the formula {text!r}: {error}") from None
+    except (SyntaxError, RecursionError, MemoryError, TypeError, ValueError) as error:
+        raise InputError(f"the formula {text!r} cannot be read: {error}") from None
+
+
+def built(node: ast.AST, *, index: bool = False) -> Any:
+    """A node of Python's syntax as SymPy; names in an `index` are integers."""
+    match node:
+        case ast.Constant(value=bool() | int() | float() as value):
+            return sp.sympify(value) if isinstance(value, bool) else sp.Rational(str(value))
+        case ast.Name(id="pi"):
+            return sp.pi
+        case ast.Name(id=name) if name not in FUNCTIONS:
+            return sp.Symbol(name, integer=True) if index else sp.Symbol(name, real=True)
+        case ast.BinOp(left=a, op=ast.Pow(), right=b):
+            return power(built(a, index=index), built(b, index=index))
+        case ast.BinOp(left=a, op=op, right=b) if type(op) in OPERATORS:
+            return OPERATORS[type(op)](built(a, index=index), built(b, index=index))
+        case ast.UnaryOp(op=op, operand=a) if type(op) in OPERATORS:
+            return OPERATORS[type(op)](built(a, index=index))
+        case ast.BoolOp(op=op, values=values):
+            return OPERATORS[type(op)](*map(built, values))
+        case ast.Compare(left=a, ops=[op], comparators=[b]) if type(op) in OPERATORS:
+            return OPERATORS[type(op)](built(a), built(b))
+        case ast.IfExp(test=test, body=yes, orelse=no):
+            return sp.Piecewise((built(yes), built(test)), (built(no), True))
+        case ast.Tuple(elts=parts):
+            return tuple(map(built, parts))
+        case ast.Subscript(value=ast.Name(id=name), slice=inner):
+            places = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+            return sp.Indexed(name, *(built(place, index=True) for place in places))
+        case ast.Call(func=ast.Name(id="sum" | "Sum"), args=[term, *over], keywords=[]) if over:
+            names = (i.elts[0] if isinstance(i, ast.Tuple) else i for i in over)
+            return Total(built(term), *(built(name, index=True) for name in names))
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
+            if name not in FUNCTIONS:
+                raise InputError(f"no function {name!r} is known.{closest(name, FUNCTIONS)}")
+            return FUNCTIONS[name](*map(built, args))
+    raise InputError(f"{ast.unparse(node)!r} is not allowed: write numbers, names, + - * / **, "
+                     "comparisons, functions, x[i, j] and sum(..., i)")  # fmt: skip
+
+
+def power(base: Any, exponent: Any) -> Any:
+    """base ** exponent; no number with thousands of digits."""
+    if base.is_number and exponent.is_number and not abs(exponent) <= LARGEST:
+        raise InputError(f"{base}**({exponent}) is too large: at most the power {LARGEST}")
+    return base**exponent
+
+
+# -- stable forms ----------------------------------------------------------------------------------
+
+
+def stable(expr: sp.Expr) -> sp.Expr:
+    """The expression with exponentials that may overflow as σ and softplus.
+
+    >>> stable(parse("log(exp(x) + exp(y))")), stable(parse("exp(x)/(1 + exp(x))"))
+    (x + softplus(-x + y), sigmoid(x))
+    """
+    expr = expr.replace(sp.log, lambda a: sp.log(a) if (pair := exponents(a)) is None
+                        else pair[0] + softplus(pair[1] - pair[0]))  # fmt: skip
+    expr = expr.replace(
+        lambda e: e.is_Pow and e.exp.is_negative and exponents(e.base) is not None,
+        lambda e: reciprocal(*(exponents(e.base) or ())) ** -e.exp,
+    )
+    if expr.has(sp.exp):
+        expr = expr.replace(lambda e: e.is_Mul, joined)
+    if expr.has(sigmoid) and expr.has(sp.exp):
+        apart = sp.expand(expr).replace(lambda e: e.is_Mul, joined)
+        expr = expr if apart.has(sp.exp) else apart
+    return expr
+
+
+def joined(product: sp.Expr) -> sp.Expr:
+    """A product with one exponential, and σ(u) for eᵘ σ(-u)."""
+    powers = [e for e in product.args if isinstance(e, sp.exp)]
+    if len(powers) > 1:
+        rest = product.xreplace(dict.fromkeys(powers, sp.S.One))
+        product = rest * sp.exp(sum(e.exp for e in powers))
+    below = {e.exp: e for e in product.args if isinstance(e, sp.exp)}
+    for s in product.args:
+        if isinstance(s, sigmoid) and -s.args[0] in below:
+            return product / below[-s.args[0]] / s * sigmoid(-s.args[0])
+    return product
+
+
+def reciprocal(a: sp.Expr, b: sp.Expr) -> sp.Expr:
+    """1 / (eᵃ + eᵇ)."""
+    return sp.exp(-a) * sigmoid(a - b)
+
+
+def exponents(expr: sp.Expr) -> tuple[sp.Expr, sp.Expr] | None:
+    """(a, b) for eᵃ + eᵇ, where 1 is e⁰."""
+    if not expr.is_Add or len(expr.args) != 2 or not expr.has(sp.exp):
+        return None
+    found = [sp.S.Zero if e == 1 else e.exp for e in expr.args if e == 1 or isinstance(e, sp.exp)]
+    return (found[0], found[1]) if len(found) == 2 else None
+
+
+def derive(expr: sp.Expr, variable: str, output: sp.Symbol | None = OUTPUT) -> sp.Expr:
+    """∂ expr / ∂ variable in a stable form, with the output Y, if that is at hand, where it occurs.
+
+    Of the forms that SymPy finds, the shortest is taken that keeps its digits at large arguments.
+
+    >>> derive(parse("tanh(x)"), "x"), derive(parse("x/(1 + Abs(x))"), "x")
+    (1 - Y**2, (Abs(x) + 1)**(-2))
+    >>> derive(parse("alpha*(exp(x) - 1)"), "x"), derive(parse("log(1 + exp(x))"), "x")
+    (Y + alpha, sigmoid(x))
+    """
+    expr = stable(expr)
+    if expr.is_Piecewise:
+        return sp.Piecewise(*((derive(e, variable, output), c) for e, c in expr.args))
+    x = sp.Symbol(variable, real=True)
+    if x not in expr.free_symbols:
+        return sp.S.Zero
+    slope = steady(expr, lambda e: sp.diff(e, x))
+    whole = {abs(u) * sp.sign(u): u for u in (a.args[0] for a in slope.atoms(sp.Abs))}
+    found = [stable(slope.subs(whole)), stable(factored(slope))]
+    if output is not None:
+        found = [reused(f.subs(expr, output), expr, output) for f in found]
+    found.sort(key=sp.count_ops)
+    if len(set(found)) == 1:
+        return found[0]
+    return next((f for f in found if not unstable(f, expr, variable)), found[0])
+
+
+def derive_sum(outer: sp.Expr, inner: sp.Expr) -> sp.Expr:
+    """∂Y/∂x for Y = outer(s), s = Σ inner(x); a norm has the derivative 0 at 0.
+
+    >>> derive_sum(parse("sqrt(s)"), parse("x**2")), derive_sum(parse("log(s)"), parse("exp(x)"))
+    (Piecewise((0, Eq(Y, 0)), (x/Y, True)), exp(-Y + x))
+    """
+    s = sp.Symbol("s", real=True)
+    slope = derive(outer, "s").subs(s, sp.solve(outer - OUTPUT, s)[0]) * derive(inner, "x", None)
+    slope = stable(slope)
+    divides = any(p.exp.is_negative and p.base.has(OUTPUT) for p in slope.atoms(sp.Pow))
+    return sp.Piecewise((0, sp.Eq(OUTPUT, 0)), (slope, True)) if divides else slope
+
+
+def steady(expr: sp.Expr, change: Callable[[sp.Expr], sp.Expr]) -> sp.Expr:
+    """An expression changed with ⌊u⌋, ⌈u⌉ and sign u as constants, which they are piecewise."""
+    held = {e: sp.Dummy(real=True) for e in expr.atoms(sp.floor, sp.ceiling, sp.sign)}
+    return change(expr.xreplace(held)).xreplace({name: e for e, name in held.items()})
+
+
+def factored(slope: sp.Expr) -> sp.Expr:
+    """Over one denominator, with u sign u = |u|."""
+    signs = {sp.sign(a.args[0]): a / a.args[0] for a in slope.atoms(sp.Abs)}
+    return sp.factor(sp.together(slope.subs(signs)))
+
+
+def reused(slope: sp.Expr, expr: sp.Expr, output: sp.Symbol) -> sp.Expr:
+    """The slope with Y for the one exponential e of Y = a e + b, where a and b do not vary."""
+    kept = [e for e in slope.atoms(sp.exp) if expr.has(e)]
+    if len(kept) != 1:
+        return slope
+    e = sp.Dummy()
+    line = sp.expand(expr.xreplace({kept[0]: e}))
+    a, b = line.coeff(e, 1), line.coeff(e, 0)
+    names = {s.name for s in (a * e + b).free_symbols - {e}}
+    if sp.expand(a * e + b - line) != 0 or not a or not names <= set(ATTRIBUTES):
+        return slope
+    return sp.expand(slope.subs(kept[0], (output - b) / a))
+
+
+GRID = (-800.0, -30.0, -1.5, -1e-8, 0.0, 1e-8, 0.7, 30.0, 800.0)
+TOLERANCE = 1e-11
+
+
+def unstable(
+    found: sp.Expr, expr: sp.Expr, variable: str = "", kinks: tuple[float, ...] = ()
+) -> str:  # fmt: skip
+    """Where double precision loses the value of a form of ∂ expr / ∂ variable, or of expr itself.
+
+    The truth is computed in many digits; points without a finite value are passed over.
+    """
+    inputs = sorted(expr.free_symbols, key=str)
+    truth = plain(expr) if not variable else sp.diff(plain(expr), sp.Symbol(variable, real=True))
+    printer = MpmathPrinter({"fully_qualified_modules": False, "inline": True})
+    exact, level = (sp.lambdify(inputs, e, [EXACT], printer) for e in (truth, plain(expr)))
+    for point in points([s.name for s in inputs], (*kinks, *GRID)):
+        try:
+            made = [MANY.convert(f(*map(MANY.mpf, point))) for f in (exact, level)]
+        except (ZeroDivisionError, ValueError, OverflowError, TypeError):
+            continue
+        if not all(isinstance(v, MANY.mpf) and abs(v) < 1e250 for v in made):
+            continue
+        right, y = map(float, made)
+        values = dict(zip(map(str, inputs), map(np.float64, point), strict=True))
+        held = {n: np.asarray(v) for n, v in (values | {OUTPUT.name: y}).items()}
+        value = float(evaluate(numbers, tree(found), held, np.dtype(np.float64)))
+        if not abs(value - right) <= TOLERANCE * (1 + abs(right)):
+            at = ", ".join(f"{n} = {v:g}" for n, v in values.items())
+            return f"{value:.6g} instead of {right:.6g} at {at}"
+    return ""
+
+
+def points(names: list[str], grid: tuple[float, ...]) -> Iterator[tuple[float, ...]]:
+    """Points of the grid, few for more than two inputs; attributes are positive."""
+    sides = [grid[-3:-2] if name in ATTRIBUTES else grid for name in names]
+    if sum(len(side) > 1 for side in sides) <= 2:
+        yield from product(*sides)
+    else:
+        for k in range(len(grid)):
+            yield tuple(side[(k * (j + 1) + j) % len(side)] for j, side in enumerate(sides))
+
+
+def exponential(x: Any) -> Any:
+    """exp in many digits; far beyond doubles it is not worked out."""
+    if abs(x) > 1e6:
+        raise OverflowError
+    return MANY.exp(x)
+
+
+MANY = MPContext()
+"""Arithmetic with 900 digits; mpmath's global context is untouched."""
+MANY.dps = 900
+
+EXACT = {n: getattr(MANY, n) for n in dir(MANY) if n[0] != "_"} | {"exp": exponential}
+
+
+def plain(expr: sp.Expr) -> sp.Expr:
+    """The expression with σ and softplus written out."""
+    expr = expr.replace(sigmoid, lambda z: 1 / (1 + sp.exp(-z)))
+    return expr.replace(softplus, lambda z: sp.log(1 + sp.exp(z)))
+
+
+# -- the vocabulary --------------------------------------------------------------------------------
 
 
 def tree(expr: Any) -> Tree:

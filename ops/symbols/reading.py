@@ -11,10 +11,11 @@ import sympy as sp
 
 from ...jacobians import Array, Op, Shape, reading
 from ...jacobians.errors import UnsupportedOp
-from ..node import AT
+from ..node import AT, node_of
 from ..numbers import numbers
 from ..numbers.table import COUNTED
 from ..numbers.table import KERNELS as PLAIN
+from ..registry import find
 from . import (  # noqa: F401  (each registers its kernels)
     classical,
     linear,
@@ -72,7 +73,11 @@ class Symbols:
                 op_type, inputs, attrs, domain=domain, version=version, outputs=outputs
             )
         if domain not in ("", "ai.onnx"):
-            op_type = f"{domain}::{op_type}"
+            declared, name = find(op_type, domain), f"{domain}::{op_type}"
+            if declared and declared.definition and self.kernel(name) is None:
+                node = node_of(op_type, inputs, attrs, domain, version, outputs)
+                return declared.outputs(self, node)[:outputs]
+            op_type = name
         counted = {"outputs": outputs} if op_type in COUNTED else {}
         made = self.call(op_type, *inputs, **attrs, **counted)
         return made[:outputs] if isinstance(made, tuple) else (made,)

@@ -1,6 +1,7 @@
 """The interface of symmetric operators: blocks by name, damping, SciPy's requirements."""
 
 import numpy as np
+import onnx.parser
 import pytest
 from numpy.testing import assert_allclose
 from scipy.sparse.linalg import cg, eigsh
@@ -136,3 +137,23 @@ def test_one_of_several_outputs_has_to_be_named(make):
     point = {"x": np.ones((2, 3)), "W": np.ones((4, 3)), "y": np.zeros(2, np.int64)}
     with pytest.raises(oj.InputError, match=r"at is one tensor, not 'logits', 'loss': name it"):
         make(regression("categorical"), point, wrt="W")
+
+
+@pytest.mark.parametrize("make", [oj.fisher, oj.kfac, oj.gauss_newton, oj.empirical_fisher])
+def test_the_loss_is_not_the_tensor_where_it_begins(make):
+    point = {"x": np.ones((2, 3)), "W": np.ones((4, 3)), "y": np.zeros(2, np.int64)}
+    of = {"of": "loss"} if make in (oj.gauss_newton, oj.empirical_fisher) else {}
+    with pytest.raises(oj.InputError, match=r"'loss' is .* such as the logits"):
+        make(regression("categorical"), point, at="loss", wrt="W", **of)
+
+
+@pytest.mark.parametrize("make", [oj.fisher, oj.kfac])
+def test_classes_have_an_axis_of_their_own(make):
+    """The losses of all samples are no logits of one."""
+    model = oj.load(onnx.parser.parse_model("""
+    <ir_version: 10, opset_import: ["": 21]>
+    g (double[n, 2] x, double[2] w) => (double[n] losses) { losses = MatMul(x, w) }"""))
+    point = {"x": np.ones((3, 2)), "w": np.ones(2)}
+    with pytest.raises(oj.InputError, match=r"one of classes, not the shape \[3\]"):
+        make(model, point, wrt="w")
+    make(model, point, wrt="w", likelihood="gaussian")

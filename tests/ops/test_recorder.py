@@ -126,6 +126,21 @@ def test_reshapes_and_transposes_that_follow_each_other_are_one(op, x):
     assert shape_of(z) == (2, 3, 2)
 
 
+def test_nothing_is_repeated_before_an_elementwise_operator(op, x):
+    row = op.Expand(op.ReduceMax(x, (0,)), (3, 4))
+    for y in (op.Sub(x, row), op.Sub(row, x)):
+        assert shape_of(y) == (3, 4)
+        assert row not in y.producer().inputs
+    assert shape_of(op.Mul(row, np.ones((1, 4), np.float32))) == (3, 4)
+
+
+def test_a_negation_is_subtracted(op, x):
+    y = op.Exp(x)
+    calls = op.Add(x, op.Neg(y)), op.Add(op.Neg(y), x), op.Sub(x, op.Neg(y))
+    assert [node.producer().op_type for node in calls] == ["Sub", "Sub", "Add"]
+    assert all([*node.producer().inputs] == [x, y] for node in calls)
+
+
 def test_casts_are_recorded_where_the_dtype_changes(op, x):
     y = op.CastLike(op.Greater(x, 0.0), x)
     assert (kinds(op), dtype_of(y)) == (["Greater", "Cast"], np.float32)

@@ -2,7 +2,7 @@
 
 from html.parser import HTMLParser
 
-VOID = {"meta", "img", "link", "br"}
+VOID = {"meta", "img", "link", "br", "input"}
 
 
 class Markup(HTMLParser):

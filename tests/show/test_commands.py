@@ -33,7 +33,7 @@ def arguments(tmp_path, monkeypatch):
         "report": (DIGITS, "--html", str(tmp_path / "page.html")), "check": (DIGITS,),
         "jacobian": (DIGITS, *out), "spectrum": (DIGITS,), "export": (DIGITS, *out),
         "lower": (written(tmp_path, *GRADIENT), *out), "prove": ("Floor",),
-        "tags": ("--op", "Clip"), "sweep": ("--op", "Tanh", "--jobs", "1"),
+        "tags": ("--op", "Clip"), "view": (DIGITS, *out), "sweep": ("--op", "Tanh", "--jobs", "1"),
     }  # fmt: skip
 
 

@@ -137,7 +137,14 @@ def test_spy_shows_the_pattern(J):
     pattern = oj.pattern(J["y", "x"])
     assert_array_equal(drawn(ax).filled(0) > 0, pattern.toarray())
     assert ax.get_title() == f"{pattern.nnz} of 6 × 12 entries, {100 * pattern.nnz / 72:.2g}%"
-    assert Dense(np.ones((2, 3))).spy().get_title() == "6 of 2 × 3 entries"
+
+
+def test_spy_of_a_dense_matrix_says_so_and_is_not_black():
+    ax = Dense(np.ones((2, 3))).spy()
+    assert ax.get_title() == "6 of 2 × 3 entries"
+    assert "dense" in ax.texts[0].get_text()
+    assert ax.images[0].get_alpha() < 0.2
+    assert not Diagonal(np.ones(2)).spy().texts
 
 
 def test_spy_counts_in_tiles():

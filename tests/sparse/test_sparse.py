@@ -1,16 +1,18 @@
 """The sparse Jacobian is the dense one, entry by entry, and no larger than it must be."""
 
 import numpy as np
+import onnx.parser
 import pytest
 from numpy.testing import assert_allclose
 
+import onnxjac as oj
 from onnxjac.jacobians import Dense, Diagonal
 from onnxjac.jacobians.base import DENSE_LIMIT
 from onnxjac.jacobians.errors import LimitError
 from onnxjac.jacobians.sparse import count, entries
-from onnxjac.modes.sparse import pattern, sparse
+from onnxjac.modes.sparse import Coloring, method_of, pattern, sparse
 from onnxjac.modes.sparse.accumulated import Accumulated
-from onnxjac.modes.sparse.choice import colored, where
+from onnxjac.modes.sparse.choice import Full, colored, where
 from onnxjac.modes.sparse.sweep import parts
 
 from ..jacobians.convolutions import GEOMETRIES, PAIRS, convolution
@@ -103,3 +105,38 @@ def test_too_large():
     with pytest.raises(LimitError):
         sparse(Dense(np.ones((10, 10))), limit=1000)
     assert sparse(Dense(np.ones((10, 10))), limit=10**4).nnz == 100
+
+
+def test_zeros_of_constant_weights_are_left_out():
+    J, dense = convolution(Draw(3), "x", "u", next(iter(GEOMETRIES.values())))
+    J.held[...] = np.where(np.arange(J.held.size).reshape(J.held.shape) % 2, J.held, 0)
+    check_sparse(J, J.toarray())
+    assert np.count_nonzero(J.toarray()) < np.count_nonzero(dense)
+
+
+def test_channels_are_not_entries():
+    """A network of many channels: the matrix is counted exactly, and its pattern is the stencil."""
+    n, channels = 20, 24
+    draw = np.random.default_rng(0)
+    model = oj.load(onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+        g (double[1,1,{n},{n}] x, double[{channels},1,3,3] V, double[1,{channels},3,3] W)
+            => (double[1,1,{n},{n}] y)
+        {{ h = Conv<pads=[1,1,1,1]>(x, V)  a = Relu(h)  y = Conv<pads=[1,1,1,1]>(a, W) }}"""))
+    point = {"x": draw.normal(size=(1, 1, n, n)), "V": draw.normal(size=(channels, 1, 3, 3)),
+             "W": draw.normal(size=(1, channels, 3, 3))}  # fmt: skip
+    J = oj.linearize(model, point, wrt="x")
+    row = np.minimum(np.arange(n) + 2, n - 1) - np.maximum(np.arange(n) - 2, 0) + 1
+    entries = int(row.sum()) ** 2
+    A = J.tosparse(limit=entries * (8 + 4))
+    assert A.nnz == entries
+    assert_allclose(A.toarray(), J.toarray(), atol=1e-12)
+    assert isinstance(method_of(J, DENSE_LIMIT), Coloring)
+
+
+def test_a_large_full_matrix_is_the_dense_one():
+    J = Dense(np.random.default_rng(0).normal(size=(1024, 1024)))
+    A = sparse(J)
+    assert isinstance(method_of(J, DENSE_LIMIT), Full)
+    assert_allclose(A.toarray(), J.toarray())
+    assert sparse(Dense(2 * J.toarray()), out=A) is A
+    assert_allclose(A.toarray(), 2 * J.toarray())

@@ -12,7 +12,10 @@ from supply.distribution import build
 NAME = "onnxjac"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 EPOCHS = {"one": 1_600_000_000, "again": 1_600_000_000}
-METADATA = {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "top_level.txt", "licenses/LICENSE"}
+DAGRE = "modes/show/dagre.LICENSE"
+METADATA = {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "top_level.txt", "licenses/LICENSE",
+            f"licenses/{DAGRE}"}  # fmt: skip
+DATA = {"py.typed", "modes/show/view.html", "modes/show/dagre.min.js", DAGRE}
 BESIDE = {"LICENSE", "README.md", "pyproject.toml", "MANIFEST.in", "PKG-INFO", "setup.cfg"}
 
 
@@ -26,7 +29,7 @@ def built(tmp_path_factory):
 @pytest.fixture(scope="module")
 def sources():
     """The files of the package, by their path in the tree."""
-    return {str(path.relative_to(ROOT)) for path in modules().values()} | {"py.typed"}
+    return {str(path.relative_to(ROOT)) for path in modules().values()} | DATA
 
 
 @pytest.mark.parametrize("kind", [0, 1], ids=["sdist", "wheel"])

@@ -1,0 +1,279 @@
+"""Derived: which rules SymPy derives, from a formula or from index notation, and why not others."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from math import prod
+from string import ascii_lowercase
+from typing import Any
+
+import numpy as np
+import sympy as sp
+
+from ...jacobians import label_sizes
+from ...jacobians.text import Table
+from ...ops import find
+from ...ops.derive import Indexed
+from ...ops.kinks import kink_set
+from ...ops.node import Node
+from ...ops.rules.einsum import expand_equation
+from ...ops.rules.elementwise import Elementwise
+from ...ops.rules.reductions import SUMS
+from ...ops.symbols.stages import names_in, parted
+from .case import Case
+from .cases import CASES
+from .check import Check, Verdict
+from .definition import blocks, dense
+
+FORMULA, INDICES, PARTS, LINEAR, NOT = "formula", "index notation", "composition", "linear", "no"
+
+DERIVED = FORMULA, INDICES
+
+Text = Callable[..., str]
+
+TEXTS: dict[str, Text] = {}
+"""op_type -> its definition in index notation, for the shapes and attributes of a case."""
+
+
+def text(*names: str) -> Callable[[Text], Text]:
+    """Register a function of a case and the names of its inputs."""
+
+    def enter(function: Text) -> Text:
+        TEXTS.update(dict.fromkeys(names, function))
+        return function
+
+    return enter
+
+
+def labels(rank: int, but: str = "") -> list[str]:
+    """The names of some indices."""
+    return [c for c in ascii_lowercase if c not in but][:rank]
+
+
+def at(name: str, shape: tuple[int, ...], over: list[str], full: tuple[int, ...]) -> str:
+    """A tensor broadcast to an indexed shape: index 0 along its axes of length 1."""
+    pairs = zip(shape, full[len(full) - len(shape) :], over[len(over) - len(shape) :], strict=True)
+    inner = ", ".join("0" if n == 1 != m else label for n, m, label in pairs)
+    return f"{name}[{inner}]" if shape else name
+
+
+def shapes(case: Case) -> list[tuple[int, ...]]:
+    return [np.shape(x) for x in case.inputs if x is not None]
+
+
+@text("MatMul")
+def matmul(case: Case, a: str, b: str) -> str:
+    """y[..., i, j] = Σₖ a[..., i, k] b[..., k, j]."""
+    s, t = shapes(case)
+    batch = np.broadcast_shapes(s[:-2], t[:-2])
+    over = labels(len(batch), "ijkab")
+    rows, columns = ["i"] * (len(s) > 1), ["j"] * (len(t) > 1)
+    left = at(a, s, [*over, *rows, "k"], (*batch, *s[-2:]))
+    right = at(b, t, [*over, "k", *columns], (*batch, *t[-2:]))
+    return f"y[{', '.join([*over, *rows, *columns])}] = sum({left}*{right}, k)"
+
+
+@text("Gemm")
+def gemm(case: Case, a: str, b: str, c: str = "") -> str:
+    """y[i, j] = α Σₖ a[i, k] b[k, j] + β c[i, j]."""
+    s, t = shapes(case)[:2]
+    get = case.attrs.get
+    left, right = ("k, i" if get("transA") else "i, k"), ("j, k" if get("transB") else "k, j")
+    full = (s[1 if get("transA") else 0], t[0 if get("transB") else 1])
+    offset = f" + {get('beta', 1)}*{at(c, shapes(case)[2], ['i', 'j'], full)}" if c else ""
+    return f"y[i, j] = {get('alpha', 1)}*sum({a}[{left}]*{b}[{right}], k){offset}"
+
+
+@text("Einsum")
+def einsum(case: Case, *names: str) -> str:
+    """Σ ∏ xₖ over the labels that the output lacks."""
+    terms, out = expand_equation(case.attrs["equation"], tuple(map(len, shapes(case))))
+    sizes = label_sizes(tuple(shapes(case)), terms)
+    parts = [at(n, s, list(t), tuple(sizes[c] for c in t))
+             for n, s, t in zip(names, shapes(case), terms, strict=True)]  # fmt: skip
+    gone = "".join(f", {c}" for c in sizes if c not in out)
+    product = "*".join(parts)
+    return f"y[{', '.join(out)}] = {f'sum({product}{gone})' if gone else product}"
+
+
+def reduced(case: Case) -> tuple[list[str], list[str], list[str]]:
+    """The indices of x, those that are kept, and those that are summed over."""
+    rank = len(shapes(case)[0])
+    axes: Any = case.attrs.get("axes", case.inputs[1] if len(case.inputs) > 1 else ())
+    chosen = {int(a) % rank for a in np.ravel(axes)} or set(
+        () if case.attrs.get("noop_with_empty_axes") else range(rank))  # fmt: skip
+    over = labels(rank, "xs")
+    kept = [n for k, n in enumerate(over) if k not in chosen]
+    return over, kept, [n for k, n in enumerate(over) if k in chosen]
+
+
+@text("ReduceMean", *SUMS)
+def reduction(case: Case, x: str, axes: str = "") -> str:
+    """y = outer(Σ inner(x))."""
+    over, kept, gone = reduced(case)
+    outer, inner = SUMS.get(case.op_type, ("s", "x"))
+    n = prod(shapes(case)[0][over.index(i)] for i in gone) if case.op_type == "ReduceMean" else 1
+    term = re.sub(r"\bx\b", f"{x}[{', '.join(over)}]", inner)
+    total = f"sum({term}, {', '.join(gone)})" if gone else f"({term})"
+    return f"y[{', '.join(kept)}] = " + re.sub(r"\bs\b", total, outer) + f"/{n}"
+
+
+def normal(
+    case: Case, x: str, over: list[str], gone: list[str], *, centred: bool = True
+) -> str:  # fmt: skip
+    """(x - μ) / √(σ² + ε) with the moments over some indices."""
+    n = prod(shapes(case)[0][over.index(i)] for i in gone)
+    new = {i: i.upper() for i in gone}
+    entry, other = (f"{x}[{', '.join(k)}]" for k in (over, [new.get(i, i) for i in over]))
+    again = f"{x}[{', '.join(i.upper() * 2 if i in gone else i for i in over)}]"
+    spans = [", ".join(i.upper() * k for i in gone) for k in (1, 2)]
+    mean = f"sum({other}, {spans[0]})/{n}" if centred else "0"
+    inner = f"sum({again}, {spans[1]})/{n}" if centred else "0"
+    eps = case.attrs.get("epsilon", 1e-5)
+    return f"({entry} - {mean})/sqrt(sum(({other} - {inner})**2, {spans[0]})/{n} + {eps})"
+
+
+@text("LayerNormalization", "RMSNormalization", "InstanceNormalization")
+def normalization(case: Case, x: str, scale: str, bias: str = "") -> str:
+    """The entries standardised over some axes, times a scale, plus a bias."""
+    full = shapes(case)[0]
+    over = labels(len(full), "xswvb")
+    by_channel = case.op_type == "InstanceNormalization"
+    first = 2 if by_channel else case.attrs.get("axis", -1) % len(full)
+    gain = [over[1]] if by_channel else over
+    parts = [f"{n}[{gain[0]}]" if by_channel else at(n, s, over, full)
+             for n, s in zip((scale, bias), shapes(case)[1:], strict=False) if n]  # fmt: skip
+    inner = normal(case, x, over, over[first:], centred=case.op_type[0] != "R")
+    return f"y[{', '.join(over)}] = {inner}*{parts[0]}" + "".join(f" + {p}" for p in parts[1:])
+
+
+@text("BatchNormalization")
+def batch_normalization(case: Case, x: str, s: str, b: str, mean: str, variance: str) -> str:
+    """(x - μ) / √(σ² + ε) · s + b, with given moments."""
+    if case.attrs.get("training_mode"):
+        return ""
+    over, eps = labels(len(shapes(case)[0]), "xswtpv"), case.attrs.get("epsilon", 1e-5)
+    c = over[1]
+    return (f"y[{', '.join(over)}] = ({x}[{', '.join(over)}] - {mean}[{c}])"
+            f"/sqrt({variance}[{c}] + {eps})*{s}[{c}] + {b}[{c}]")  # fmt: skip
+
+
+@text("Softmax", "LogSoftmax")
+def softmax(case: Case, x: str) -> str:
+    """exp(x) / Σ exp(x) along an axis, or its logarithm."""
+    over = labels(len(shapes(case)[0]), "xk")
+    inner = list(over)
+    inner[case.attrs.get("axis", -1)] = "k"
+    total = f"sum(exp({x}[{', '.join(inner)}]), k)"
+    entry = f"{x}[{', '.join(over)}]"
+    logs = f"{entry} - log({total})"
+    return f"y[{', '.join(over)}] = {logs if case.op_type[0] == 'L' else f'exp({entry})/{total}'}"
+
+
+@text("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
+def loss(case: Case, x: str, t: str, w: str = "") -> str:
+    """-Σ w[tₙ] p[n, tₙ], with p = x or log softmax(x)."""
+    if "ignore_index" in case.attrs:
+        return ""
+    logs = f" - log(sum(exp({x}[n, k]), k))" if case.op_type[0] == "S" else ""
+    weight = f"{w}[{t}[n]]" if w else "1"
+    one, how = f"-{weight}*({x}[n, {t}[n]]{logs})", case.attrs.get("reduction", "mean")
+    if how == "none":
+        return f"y[n] = {one}"
+    total = f"sum({weight}, n)" if w else str(shapes(case)[1][0])
+    return f"y = sum({one}, n)" + (f"/{total}" if how == "mean" else "")
+
+
+@text("GlobalAveragePool")
+def global_average(case: Case, x: str) -> str:
+    """The mean over space."""
+    over = labels(len(shapes(case)[0]), "x")
+    n = prod(shapes(case)[0][2:])
+    return f"y[{', '.join(over[:2])}] = sum({x}[{', '.join(over)}], {', '.join(over[2:])})/{n}"
+
+
+@text("LpNormalization", "GlobalLpPool")
+def norms(case: Case, x: str) -> str:
+    """‖x‖ₚ = (Σ |x|ᵖ)^(1/p) over space, or x / ‖x‖ₚ along an axis."""
+    over, p = labels(len(shapes(case)[0]), "x"), case.attrs.get("p", 2)
+    along = over[2:] if case.op_type[0] == "G" else [over[case.attrs.get("axis", -1)]]
+    term = f"abs({x}[{', '.join(i.upper() if i in along else i for i in over)}])**{p}"
+    norm = f"sum({term}, {', '.join(along).upper()})**(1/{p})"
+    if case.op_type[0] == "G":
+        return f"y[{', '.join(over[:2])}] = {norm}"
+    return f"y[{', '.join(over)}] = {x}[{', '.join(over)}]/{norm}"
+
+
+@text("Conv")
+def conv(case: Case, x: str, w: str, b: str = "") -> str:
+    """Σ w[m, c, t] x[n, c, stride · o + dilation · t], without padding: a sum over windows."""
+    get, rank = case.attrs.get, len(shapes(case)[0]) - 2
+    if get("group", 1) != 1 or any(get("pads") or ()) or get("auto_pad"):
+        return ""
+    out = labels(rank, "xwtbcnm")
+    taps = [c.upper() for c in out]
+    steps = zip(get("strides", [1] * rank), out, get("dilations", [1] * rank), taps, strict=True)
+    place = ", ".join(f"{s}*{o} + {d}*{t}" for s, o, d, t in steps)
+    term = f"sum({w}[m, c, {', '.join(taps)}]*{x}[n, c, {place}], c, {', '.join(taps)})"
+    return f"y[n, m, {', '.join(out)}] = {term}" + (f" + {b}[m]" if b else "")
+
+
+def derived_rule(case: Case) -> Indexed | None:
+    """The rule that SymPy derives for a case, if it has a definition in index notation."""
+    make = None if case.domain else TEXTS.get(case.op_type)
+    names = [n for n, x in zip(case.names, case.inputs, strict=True) if x is not None]
+    if make is None or not (made := make(case, *names)):
+        return None
+    out, body = parted(made)
+    return Indexed(body, out, [n for n in names if n in names_in(body)])
+
+
+def compared(case: Case) -> list[Verdict]:
+    """The derived Jacobian of the first output against SymPy's derivative of the definition."""
+    rule, check = derived_rule(case), Check(case)
+    assert rule is not None
+    values = check.reading.values
+    inputs = tuple(values[n] for n in rule.variables)
+    made = rule(check.op, Node(case.model.steps[0], inputs, (None,) * case.outputs))
+    places = {k: v for k, v in blocks(values, check.of, check.wrt).items() if k[0] == check.of[0]}
+    found = sp.zeros(*check.truth.shape)
+    for (_, i), J in made.items():
+        if (pair := (check.of[0], rule.variables[i])) in places:
+            found[places[pair]] = dense(J, check.op)
+    return check.compare(found, check.truth, places)
+
+
+def derivation(op_type: str, domain: str = "") -> tuple[str, str]:
+    """How the rule of an operator is derived, or why it is not.
+
+    >>> derivation("Tanh"), derivation("Transpose")[0], derivation("MaxPool")[0]
+    (('formula', 'tanh(x)'), 'linear', 'no')
+    """
+    declared, cases = find(op_type, domain), CASES.get((op_type, domain), [])
+    if declared and isinstance(declared.rule, Indexed):
+        return INDICES, declared.rule.text
+    if declared and isinstance(declared.rule, Elementwise):
+        return FORMULA, " or ".join(declared.rule.formulas.values())
+    if op_type in SUMS and not domain:
+        return FORMULA, "{} with s = Σ {}".format(*SUMS[op_type])
+    if declared is None or declared.is_composed:
+        return PARTS, "the rules of the operators that define it"
+    texts = [case for case in cases if derived_rule(case)]
+    if texts and all(compared(case) and all(compared(case)) for case in texts):
+        kept = "" if len(texts) == len(cases) else f", in {len(texts)} of {len(cases)} cases"
+        return INDICES, derived_rule(texts[0]).text + kept  # type: ignore[union-attr]
+    if kinks := kink_set(op_type):
+        return NOT, f"at a kink it follows a convention that no formula says: {kinks}"
+    if not any(Check(case).truth.free_symbols for case in cases):
+        return LINEAR, "y is linear: the rule is the operator itself, which moves or adds entries"
+    doc = inspect.getdoc(inspect.getmodule(declared.rule)) or ""
+    return NOT, f"written by hand: {doc.splitlines()[0]}"
+
+
+def derivations() -> Table:
+    """All proved operators: how each is derived, or why not."""
+    keys = sorted(CASES, key=lambda key: (key[1], key[0]))
+    rows = (("::".join(filter(None, key[::-1])), *derivation(*key)) for key in keys)
+    return Table("derived rules", ("operator", "derived", "from, or why not"), tuple(rows))

@@ -1,0 +1,150 @@
+"""Indices: v[have] ↦ Σ v ∏ factors, as the operator that the indices of the factors say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from itertools import permutations
+from math import prod
+from typing import Any
+
+from ..jacobians import (
+    Array,
+    BlockDiagonal,
+    Contraction,
+    Dense,
+    Diagonal,
+    Eye,
+    Identity,
+    Jacobian,
+    Permutation,
+    Reshape,
+    broadcast,
+    implicit_kron,
+)
+
+Labels = tuple[str, ...]
+Factor = tuple[Array, Labels]
+"""An array, and the labels of its axes."""
+
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+class Indices:
+    """Operators between tensors with labelled axes, of given lengths.
+
+    >>> import numpy as np
+    >>> from onnxjac.ops import numbers
+    >>> indices = Indices(numbers, {"i": 2, "j": 3, "k": 4}, np.dtype(float))
+    >>> indices.operator([(np.ones((3, 4)), ("j", "k"))], ("i", "j"), ("i", "k"))
+    (I(2) ⊗ A[4×3])
+    """
+
+    def __init__(self, op: Any, sizes: Mapping[str, int], dtype: Any) -> None:
+        self.op, self.sizes, self.dtype = op, sizes, dtype
+
+    def shape(self, labels: Iterable[str]) -> tuple[int, ...]:
+        return tuple(self.sizes[label] for label in labels)
+
+    def aligned(self, x: Array, have: Labels, want: Labels) -> Array:
+        """x with its axes in the order of `want`, and axes of length 1 for other labels."""
+        order = tuple(sorted(range(len(have)), key=lambda k: want.index(have[k])))
+        x = x if order == tuple(range(len(have))) else self.op.Transpose(x, perm=order)
+        first = min((want.index(label) for label in have), default=len(want))
+        axes = tuple(k for k, label in enumerate(want[first:]) if label not in have)
+        return self.op.Unsqueeze(x, axes) if axes else x
+
+    def operator(self, found: list[Factor], have: Labels, out: Labels) -> Jacobian:
+        """v[have] ↦ Σ v ∏ factors over all labels that `out` lacks."""
+        if not found:
+            return self.link(have, out)
+        met = {label for _, labels in found for label in labels}
+        for grid in (out, have):
+            if met | {*have} | {*out} == {*grid}:
+                labels = tuple(n for n in grid if n in met)
+                found = [(self.times(found, labels), labels)]
+                if met == {*grid} or {*have} == {*out}:
+                    d = Diagonal(self.times(found, grid), self.shape(grid))
+                    return d @ self.link(have, out) if grid is out else self.link(have, out) @ d
+        inner = tuple(n for n in have if n in met or n in out)
+        outer = tuple(n for n in out if n in met or n in have)
+        return self.link(outer, out) @ self.product(found, inner, outer) @ self.link(have, inner)
+
+    def times(self, found: list[Factor], want: Labels) -> Array:
+        """The product of factors, with their axes in the order of `want`."""
+        return reduce(self.op.Mul, (self.aligned(x, labels, want) for x, labels in found))
+
+    def product(self, found: list[Factor], have: Labels, out: Labels) -> Jacobian:
+        """A Kronecker product, a stack of matrices, or a contraction."""
+        n = next((k for k, (a, b) in enumerate(zip(have, out, strict=False)) if a != b), 0)
+        orders = permutations(have[n:]) if len(have) - n <= 3 else [have[n:]]
+        for order in ((*have[:n], *tail) for tail in orders):
+            if (K := self.kronecker(found, order, out)) is not None:
+                return K @ self.link(have, order)
+        grid = tuple(dict.fromkeys((*have, *out, *(n for _, labels in found for n in labels))))
+        sizes = dict(zip(letters(grid, grid), self.shape(grid), strict=True))
+        terms = tuple((x, letters(labels, grid)) for x, labels in found)
+        return Contraction(terms, letters(have, grid), letters(out, grid), sizes)
+
+    def kronecker(self, found: list[Factor], have: Labels, out: Labels) -> Jacobian | None:
+        """X ↦ A X Bᵀ over a batch, where the last labels are (q, r) before and (p, r) after."""
+        n = 0
+        while n < min(len(have), len(out)) and have[n] == out[n]:
+            n += 1
+        batch, old, new = out[:n], have[n:], out[n:]
+        (x, labels), size = found[0], self.sizes
+        if len(found) == 2 and len(old) == len(new) == 2:
+            triples = zip(self.sorted(found, new), new, old, strict=True)
+            pairs = [self.matrix(*factor, batch, p, q) for factor, p, q in triples]
+            if all(F is not None for F in pairs):
+                return implicit_kron(pairs[0], pairs[1], self.shape(batch))
+        if len(found) != 1 or len(old) < 1 or len(old) != len(new) or old[1:] != new[1:]:
+            return None
+        p, q, rest = new[0], old[0], old[1:]
+        F = self.matrix(x, labels, batch, p, q)
+        if F is None:
+            return None
+        if not rest and {*batch} <= {*labels}:
+            return BlockDiagonal(F) if batch else Dense(F)
+        if not rest:
+            alone, outer = batch[-1], batch[:-1]
+            F = self.matrix(x, labels, outer, p, q)
+            return F if F is None else implicit_kron(Eye(size[alone]), F, self.shape(outer))
+        columns = prod(self.shape(rest))
+        flat = Reshape((*self.shape((*batch, q)), columns), self.shape(have), self.dtype)
+        wide = Reshape(self.shape(out), (*self.shape((*batch, p)), columns), self.dtype)
+        return wide @ implicit_kron(F, Eye(columns), self.shape(batch)) @ flat
+
+    def sorted(self, found: list[Factor], new: Labels) -> list[Factor]:
+        """Two factors in the order of the labels of the output."""
+        return found if new[0] in found[0][1] else found[::-1]
+
+    def matrix(self, x: Array, labels: Labels, batch: Labels, p: str, q: str) -> Any:
+        """A factor as a batch of matrices from q to p; None where it is not."""
+        if not {p, q} <= {*labels} or not {*labels} <= {*batch, p, q}:
+            return None
+        return self.aligned(x, labels, (*batch, p, q))
+
+    def link(self, have: Labels, want: Labels) -> Jacobian:
+        """Sums over the labels that `want` lacks, and repeats along the labels that are new."""
+        kept = tuple(n for n in have if n in want)
+        J: Jacobian = Identity(self.shape(have), self.dtype)
+        if kept != have:
+            ones = tuple(self.sizes[n] if n in want else 1 for n in have)
+            J = broadcast(ones, self.shape(have), self.dtype).T
+            J = Reshape(self.shape(kept), ones, self.dtype) @ J
+        order = tuple(n for n in want if n in kept)
+        if order != kept:
+            perm = tuple(kept.index(n) for n in order)
+            J = Permutation(perm, self.shape(kept), self.dtype) @ J
+        if order != want:
+            first = want.index(order[0]) if order else len(want)
+            ones = tuple(self.sizes[n] if n in kept else 1 for n in want[first:])
+            J = Reshape(ones, self.shape(order), self.dtype) @ J
+            J = broadcast(ones, self.shape(want), self.dtype) @ J
+        return J
+
+
+def letters(labels: Labels, grid: Labels) -> str:
+    """Labels as the letters of an einsum."""
+    return "".join(LETTERS[grid.index(label)] for label in labels)

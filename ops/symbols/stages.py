@@ -1,0 +1,179 @@
+"""Stages: a definition in index notation as nested sums, differentiated by SymPy sum by sum."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import sympy as sp
+
+from ...jacobians.errors import InputError
+from ..kinks import kinks_of
+from ..trees import Access, Index, Labels, Piece, Stage, Tree
+from .formulas import OUTPUT, Total, derive, parse, stable, tree, unstable
+
+HEAD = re.compile(r"\s*\w+\s*(?:\[([^\]]*)\])?\s*=(?!=)")
+
+
+def parted(definition: Any) -> tuple[Labels, str]:
+    """The indices of y, and the expression.
+
+    >>> parted("y[i, k] = sum(a[i,j]*b[j,k], j)"), parted("g*x")
+    ((('i', 'k'), 'sum(a[i,j]*b[j,k], j)'), ((), 'g*x'))
+    """
+    if isinstance(definition, sp.Eq):
+        definition = f"{definition.lhs} = {definition.rhs}"
+    text = definition if isinstance(definition, str) else str(definition)
+    head = HEAD.match(text)
+    labels = re.findall(r"\w+", (head and head[1]) or "")
+    return tuple(labels), text[head.end() if head else 0 :].strip()
+
+
+def has_indices(text: str) -> bool:
+    """Whether an expression has indices or sums."""
+    return parse(text).has(sp.Indexed, Total)
+
+
+def names_in(text: str) -> set[str]:
+    """The inputs and attributes of an expression."""
+    expr = parse(text)
+    bases = {str(x.base) for x in expr.atoms(sp.Indexed)}
+    symbols = {s for s in expr.atoms(sp.Symbol) if s.is_real}
+    scalars, over = ({s.name for s in symbols if s.is_integer is kind} for kind in (None, True))
+    if both := (scalars | bases) & over | scalars & bases:
+        raise InputError(f"{text!r}: {', '.join(sorted(both))} is an index or has indices, and is "
+                         "used as a number")  # fmt: skip
+    return bases | scalars
+
+
+def stage_of(text: str, out: Labels, variables: Labels) -> Stage:
+    """The outermost stage of a definition."""
+    made = Builder(out, variables).stage(parse(text), out)
+    met = {label for atom in made.atoms.values() for label in atom.labels}
+    if loose := ({*out} ^ met) - {*made.summed}:
+        raise InputError(f"{text!r}: {', '.join(sorted(loose))} is to be an index of y and of "
+                         "some input, or summed over")  # fmt: skip
+    return made
+
+
+class Builder:
+    """The stages of one definition; equal parts share a name."""
+
+    def __init__(self, out: Labels, variables: Labels) -> None:
+        self.out, self.variables = out, variables
+        self.known: dict[sp.Expr, tuple[sp.Symbol, Access | Stage]] = {}
+
+    def stage(
+        self, expr: sp.Expr, labels: Labels, summed: Labels = (), logs: bool = False
+    ) -> Stage:  # fmt: skip
+        """y[labels] = Σ expr, or log Σ exp expr."""
+        if isinstance(expr, Total) and not summed and not isinstance(expr.term, sp.exp):
+            return self.stage(expr.term, labels, expr.over)
+        term, atoms = stable(self.lifted(expr)), {}
+        for symbol, atom in self.known.values():
+            if symbol in term.free_symbols:
+                atoms[symbol.name] = atom
+        level = None if summed else OUTPUT
+        slopes = {}
+        for name in atoms:
+            d = derive(term, name, level)
+            slopes[name] = self.split(d * sp.exp(term - OUTPUT) if logs else d, atoms, labels)
+        factors = (tree(term),) if logs or not summed else self.split(term, atoms, labels)
+        return Stage(labels, summed, atoms, factors, slopes, logs, str(term))
+
+    def split(self, expr: sp.Expr, atoms: Any, labels: Labels) -> tuple[Tree, ...]:
+        """The factors of a product, multiplied where they have the same labels."""
+        groups: dict[frozenset[str], list[sp.Expr]] = {}
+        for factor in sp.Mul.make_args(expr):
+            names = {s.name for s in factor.free_symbols}
+            on = {n for a in names & atoms.keys() for n in atoms[a].labels}
+            on |= {*labels} if OUTPUT.name in names else set()
+            groups.setdefault(frozenset(on), []).append(factor)
+        constant = groups.pop(frozenset(), [])
+        if constant and groups and any(f.free_symbols for f in constant):
+            next(iter(groups.values())).extend(constant)
+            constant = []
+        made = [tree(sp.Mul(*factors)) for factors in groups.values()]
+        return (*([tree(sp.Mul(*constant))] if constant or not made else []), *made)
+
+    def lifted(self, expr: sp.Expr) -> sp.Expr:
+        """The expression with names in place of inputs and inner sums; Σ exp as exp log Σ exp."""
+        if isinstance(expr, Total):
+            logs = isinstance(expr.term, sp.exp)
+            inner = expr.term.exp if logs else expr.term
+            key = sp.log(expr) if logs else expr
+            if key not in self.known:
+                over = expr.over
+                found = [n for n in free(inner) if n not in over]
+                labels = tuple(sorted(found, key=lambda n: (*self.out, n).index(n)))
+                self.name(key, self.stage(inner, labels, over, logs))
+            symbol = self.known[key][0]
+            return sp.exp(symbol) if logs else symbol
+        if isinstance(expr, sp.Indexed):
+            return self.known[expr][0] if expr in self.known else self.name(expr, self.access(expr))
+        if expr.is_Symbol and expr.name in self.variables:
+            return self.known[expr][0] if expr in self.known else self.name(
+                expr, Access(expr.name, (), ()))  # fmt: skip
+        return expr.func(*map(self.lifted, expr.args)) if expr.args else expr
+
+    def name(self, expr: sp.Expr, atom: Access | Stage) -> sp.Symbol:
+        base = atom.name if isinstance(atom, Access) else "s"
+        symbol = sp.Symbol(f"{base}{len(self.known) or ''}", real=True)
+        self.known[expr] = symbol, atom
+        return symbol
+
+    def access(self, expr: sp.Indexed) -> Access:
+        return Access(str(expr.base), tuple(map(self.index, expr.indices)), tuple(free(expr)))
+
+    def index(self, expr: sp.Expr) -> Index:
+        """A label, an affine expression or entries of an input."""
+        if isinstance(expr, sp.Indexed):
+            return self.access(expr)
+        if expr.is_Symbol:
+            return str(expr.name)
+        symbols = sorted(expr.free_symbols, key=str)
+        factors = {s.name: expr.coeff(s) for s in symbols}
+        factors[""] = expr.subs(dict.fromkeys(symbols, 0))
+        whole = sum(c * (sp.Symbol(n, integer=True) if n else 1) for n, c in factors.items())
+        if sp.expand(expr - whole) != 0 or not all(c.is_Integer for c in factors.values()):
+            raise InputError(f"the index {expr} is not like 2*i + k + 1")
+        return {n: int(c) for n, c in factors.items()}
+
+
+def free(expr: sp.Expr) -> list[str]:
+    """The indices in an expression that no inner sum runs over, in the order of its inputs."""
+    inner = {n for s in expr.atoms(Total) for n in s.over}
+    found = (s.name for x in sorted(expr.atoms(sp.Indexed), key=str) for i in x.indices
+             for s in sorted(i.atoms(sp.Symbol), key=str) if s.is_integer)  # fmt: skip
+    return [n for n in dict.fromkeys(found) if n not in inner]
+
+
+# -- what is said of a definition ------------------------------------------------------------------
+
+
+def slopes(pieces: Iterable[Piece]) -> dict[str, sp.Expr]:
+    """∂Y/∂x for every name of every piece."""
+    return {name: d for _, found in differentiated(pieces) for name, d in found.items()}
+
+
+def differentiated(pieces: Iterable[Piece]) -> Iterator[tuple[sp.Expr, dict[str, sp.Expr]]]:
+    """Every formula with its derivatives."""
+    for piece in pieces:
+        expr, level = parse(piece.text), OUTPUT if piece.known else None
+        yield expr, {name: derive(expr, name, level) for name in piece.names}
+
+
+def weakness(pieces: Iterable[Piece]) -> str:
+    """Where double precision loses the value or a derivative: at 0, ±800, between, and at kinks."""
+    for expr, found in differentiated(pieces):
+        if expr.has(sp.floor, sp.ceiling, sp.sign):
+            continue  # rounding may cross a step
+        roots = (kink.x - kink.where for kink in kinks_of(expr))
+        at = tuple(float(root) for root in roots if root.is_number)
+        if weak := unstable(stable(expr), expr, "", at):
+            return f"y = {weak}"
+        for name, d in found.items():
+            if weak := unstable(d, expr, name, at):
+                return f"∂y/∂{name} = {weak}"
+    return ""

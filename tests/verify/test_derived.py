@@ -1,0 +1,26 @@
+"""Which rules are derived: the table, its numbers on the page, and a derivation that is wrong."""
+
+from collections import Counter
+from pathlib import Path
+
+from onnxjac.modes.verify import derived
+from onnxjac.ops.rules.elementwise import FORMULAS
+from onnxjac.ops.rules.reductions import SUMS
+
+
+def test_a_wrong_text_is_refuted(monkeypatch):
+    monkeypatch.setitem(derived.TEXTS, "Softmax", lambda case, x: f"y[a,b] = exp({x}[a,b])")
+    assert derived.derivation("Softmax")[0] == derived.NOT
+
+
+def test_the_page_has_the_numbers():
+    rows = derived.derivations().rows
+    count = Counter(how for _, how, _ in rows)
+    assert count[derived.FORMULA] == len(FORMULAS) + len(SUMS)
+    page = (Path(__file__).resolve().parents[2] / "FINDINGS.md").read_text()
+    assert f"Of the {len(rows)} operators" in page
+    for how, number in count.items():
+        assert f"| {how} | {number} |" in page
+    for name, how, why in rows:
+        if how == derived.NOT:
+            assert f"| {name} | {why} |" in page
