@@ -64,6 +64,11 @@ def host(value: Any) -> Any:
     return reading(value).host(value) if is_tensor(value) else np.asarray(value)
 
 
+def like(array: Any, x: Array) -> Any:
+    """An array in the dtype of x and, if that is a tensor, as a tensor on its device."""
+    return reading(x).CastLike(array, x)
+
+
 def is_complex(array: Array) -> bool:
     """Whether an array is of complex numbers."""
     return hasattr(array, "dtype") and dtype_of(array).kind == "c"

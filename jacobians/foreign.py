@@ -23,6 +23,11 @@ def is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
 
 
+def space(x: Any) -> Any:
+    """The module with the functions of an array: NumPy, or PyTorch for a tensor."""
+    return sys.modules["torch"] if is_tensor(x) else np
+
+
 def as_array(value: Any, dtype: Any = None) -> np.ndarray:
     """A NumPy array of arrays of any library in main memory, lists of them, or scalars.
 

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..jacobians import dtype_of, shape_of, size
+from ..jacobians.arrays import host, like
 from ..jacobians.errors import InputError
 from ..jacobians.foreign import as_array
 from .forward import Tensors
@@ -16,7 +18,7 @@ from .linearization import Linearization, linearized
 from .linearize import warn_zeros
 from .primal.evaluate import apart, evaluate
 from .primal.finite import warn_nonfinite
-from .primal.inputs import check_inputs
+from .primal.inputs import check_inputs, hosted
 from .primal.model import Model
 from .recording.derive import Names, vjp_graph
 from .recording.guarded import shared
@@ -55,7 +57,7 @@ class Gradient:
 
         Where `engine` is ONNX Runtime and has no kernel for the graph, NumPy runs it.
         """
-        point = check_inputs(self.model, inputs, keep=False)
+        point = check_inputs(self.model, inputs, keep=False, engine=self.engine)
         (route, zeros), inside = self._recorded(point)
         warn_zeros(zeros)
         engine = None if self.engine == "onnxruntime" else self.engine
@@ -67,7 +69,7 @@ class Gradient:
 
     def linearized(self, inputs: Mapping[str, Any]) -> Linearization:
         """H = ∂²f/∂wrt² at a point."""
-        (route, _), inside = self._recorded(check_inputs(self.model, inputs))
+        (route, _), inside = self._recorded(check_inputs(self.model, inputs, engine=self.engine))
         return linearized(route, {**inside, **self._seeds(route)})
 
     def _seeds(self, route: Route) -> dict[str, np.ndarray]:
@@ -100,7 +102,7 @@ class Gradient:
         key = "gradient", self.of, self.wrt, self.weights is None, self.engine, shapes
         known: Recorded | None = None if shapes is None else model.routes.get(key)
         if known is None:
-            known, is_general = self._record(model, inside)
+            known, is_general = self._record(model, hosted(inside))
             if is_general and shapes is not None:
                 keep(model.routes, key, known)
         return known, inside
@@ -109,7 +111,7 @@ class Gradient:
         """A new recording, and whether it holds at all points of the same shapes."""
         seeds = None
         if self.weights is None:
-            seeds = {one(self.of): combination(model, point, self.of, None, self.engine)}
+            seeds = {one(self.of): host(combination(model, point, self.of, None, self.engine))}
         given = tuple(point.keys() - model.inputs.keys())
         make = partial(vjp_graph, model, point, self.of, self.wrt, self.engine, seeds)
         draft, is_general = shared(model, partial(make, given=given))
@@ -127,13 +129,13 @@ def combination(
     name = one(of)
     value = evaluate(model, point, of, engine=engine)[name]
     if weights is not None:
-        return weighing(weights, value, name)
-    if value.size != 1:
+        return like(weighing(weights, value, name), value)
+    if size(shape_of(value)) != 1:
         raise InputError(
             f"{name!r} has shape {list(value.shape)}, but a gradient is of one number: `hessian` "
             f"takes weights of that shape, for sum(weights * {name}), and `vjp` takes a cotangent"
         )
-    return np.ones(value.shape, value.dtype)
+    return like(np.ones(shape_of(value)), value)
 
 
 def one(of: Names) -> str:
@@ -145,7 +147,7 @@ def one(of: Names) -> str:
 
 def weighing(weights: Any, value: Any, name: str) -> np.ndarray:
     """Weights of the shape and dtype of a tensor, some of whose sizes may be open."""
-    chosen, shape = as_array(weights, value.dtype), tuple(value.shape)
+    chosen, shape = as_array(weights, dtype_of(value)), tuple(value.shape)
     pairs = zip(chosen.shape, shape, strict=False)
     if len(chosen.shape) != len(shape) or any(isinstance(n, int) and n != m for m, n in pairs):
         raise InputError(f"weights have shape {list(chosen.shape)}, {name!r} {list(shape)}")

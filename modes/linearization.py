@@ -23,6 +23,7 @@ from .elimination.moving import moving
 from .elimination.plan import Maker, by_engine, eliminated, elsewhere, held, planned
 from .explanation import Explanation, Local
 from .naming.names import Specs, applied, check_named, find_tensor, fitting, flat_shape, listed
+from .primal.inputs import hosted
 from .route import Route
 from .support.markup import Page
 from .tape.checkpoint import as_it_is
@@ -60,23 +61,28 @@ class Linearization(Jacobian):
         self.domain = all_domain if domain is None else domain
         self.codomain = all_codomain if codomain is None else codomain
         super().__init__(flat_shape(self.codomain), flat_shape(self.domain), dtype)
-        self.route, self.point, self.tape = route, point, tape
+        self.route, self.given, self.tape = route, point, tape
         self.transposed, self.make = transposed, make
         self.dense_limit = route.model.limits.dense
 
+    @cached_property
+    def point(self) -> Mapping[str, np.ndarray]:
+        """The point, as NumPy arrays."""
+        return hosted(self.given)
+
     @property
-    def primal(self) -> Mapping[str, np.ndarray]:
-        """The tensors of `of` at the point, by name."""
+    def primal(self) -> Mapping[str, Any]:
+        """The tensors of `of` at the point, by name: of PyTorch, where it ran the model on some."""
         return self.tape.primal
 
     @cached_property
     def dag(self) -> Dag:
         """The DAG of the blocks between the tensors, over NumPy arrays."""
-        found: Dag = self._there if self.tape.place is None else placed(self._there, HOST)
+        found: Dag = self.there if self.tape.place is None else placed(self.there, HOST)
         return found
 
     @cached_property
-    def _there(self) -> Dag:
+    def there(self) -> Dag:
         """The DAG over arrays where they are, also as tensors on a GPU."""
         part = self.tape.between(*self._ends)
         return part.T if self.transposed else part
@@ -99,10 +105,9 @@ class Linearization(Jacobian):
         """The operator that takes the products: the DAG, prepared as far as products repay that."""
         if self.make:
             return self.make(self.dag)
-        if self.tape.place is not None:
-            return OnDevice(self._there, self.tape.place)
         shared = moving(self.tape, *self._ends, self.route.engine, transposed=self.transposed)
-        return Adaptive(None if shared else self.dag, self, shared, self.tape)
+        made = Adaptive(None if shared else self.there, self, shared, self.tape)
+        return OnDevice(made, self.tape.place) if self.tape.place else made
 
     def _apply(self, op: Op, v: Array) -> Array:
         return self.structure._apply(op, v)
@@ -122,8 +127,9 @@ class Linearization(Jacobian):
 
     def _with(self, **changed: Any) -> Linearization:
         """A copy with some attributes changed."""
-        kept = ("route", "point", "tape", "domain", "codomain", "transposed", "make")
-        return Linearization(**{**{name: getattr(self, name) for name in kept}, **changed})
+        kept = ("route", "tape", "domain", "codomain", "transposed", "make")
+        given = {"point": self.given, **{name: getattr(self, name) for name in kept}}
+        return Linearization(**{**given, **changed})
 
     def plan(self, *, products: int = 100, memory: int | None = None) -> Linearization:
         """The same Jacobian, prepared for a number of products.
@@ -143,7 +149,7 @@ class Linearization(Jacobian):
         return self._with(make=make)
 
     def arrays(self) -> Iterator[Array]:
-        return self._there.arrays()
+        return self.there.arrays()
 
     @property
     def nbytes(self) -> int:
@@ -151,11 +157,11 @@ class Linearization(Jacobian):
 
         `point`, `primal` and the memory of an engine are not counted.
         """
-        return bytes_of(held(self._there))
+        return bytes_of(held(self.there))
 
     @property
     def flops(self) -> int:
-        return self._there.flops
+        return self.there.flops
 
     def relinearize(self, inputs: Mapping[str, Any]) -> Linearization:
         """The same Jacobian at another point; whatever does not depend on the point is reused.

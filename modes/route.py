@@ -19,9 +19,10 @@ from ..jacobians import Dag, dtype_of, shape_of
 from ..jacobians.arrays import host
 from ..jacobians.cached import cached_property
 from ..jacobians.errors import OnnxJacError
-from ..jacobians.placing import HOST, placed
+from ..jacobians.foreign import is_tensor
+from ..jacobians.placing import HOST, Place, placed
 from ..jacobians.symint import Symbols
-from ..ops import Step
+from ..ops import Step, numbers
 from ..ops.registry import version
 from .flow.failure import NotKept, note
 from .naming.names import is_float, may_float
@@ -29,7 +30,8 @@ from .primal.engines import onnxruntime as ort
 from .primal.engines.torch import where
 from .primal.evaluate import evaluate, evaluate_there
 from .primal.finite import finite, tame, warn_nonfinite
-from .primal.inputs import check_inputs
+from .primal.guards import by_torch
+from .primal.inputs import check_inputs, hosted
 from .primal.model import Model, TensorSpec
 from .support.locks import Lock
 from .tape.active import ActiveStep, active_steps, straight_through, unjoined, without
@@ -131,7 +133,7 @@ class Route:
         """
         if self.declared != version():
             return replace(self).through(inputs)
-        point = check_inputs(self.model, inputs)
+        point = check_inputs(self.model, inputs, engine=self.engine)
         given = frozenset(point.keys() - self.model.inputs.keys() - self.model.initializers.keys())
         source = self.source or self.model
         model = fixed(source, point, self.engine) if self.may_draw else source
@@ -167,13 +169,11 @@ class Route:
     def dag_at(self, point: Mapping[str, Any]) -> Dag:
         """The DAG at a point."""
         tape = self._tape(point, signature_of(point))
-        found: Dag = tape.dag if tape.place is None else placed(tape.dag, HOST)
+        found: Dag = tape.dag if self.place is None else placed(tape.dag, HOST)
         return found
 
     def _tape(self, point: Mapping[str, Any], signature: Signature | None) -> Tape:
         """The tape by the template, if there is one that holds here; else by all rules."""
-        if self.engine is not None and self.engine.startswith("torch"):
-            return self._read_there(point, self.engine)
         form = self._template(point, signature)
         tape = form and self._filled(form, point)
         if form and tape and not tape.fits:
@@ -198,7 +198,8 @@ class Route:
     ) -> Template | None:
         try:
             return template(
-                self.model, point, self.active, self.of, self.wrt, types, self.engine, nan=nan
+                self.model, hosted(point), self.active, self.of, self.wrt, types, self._recording,
+                nan=nan,
             )
         except OnnxJacError:  # something cannot be recorded, or not run
             return None
@@ -212,10 +213,10 @@ class Route:
         try:
             values = self._residuals(form, point)
             if not form.few:
-                primal = {name: values[name] for name in self.of}
+                primal = self._given_out(values, point)
             elif not all(map(tame if form.at_hand else finite, values.values())):
                 primal = evaluate(self.model, point, self.of, engine=self.engine)
-            tape = Tape(primal, form.ends, template=form, values=values)
+            tape = Tape(primal, form.ends, template=form, values=values, place=self.place)
             if not form.closed and tape.fits:
                 tape.entries  # noqa: B018 - what rules have to say is said now
         except OnnxJacError:  # the model without residuals may run, or its error is clearer
@@ -232,6 +233,8 @@ class Route:
         """The tensors that a template needs; its model has static shapes."""
         names = form.residuals if form.few else form.fetched
         engine = self.engine or ("onnxruntime" if ort.installed() else "numpy")
+        if self.place is not None:
+            return evaluate_there(form.model, point, names, engine)
         try:
             return evaluate(form.model, point, names, engine=engine)
         except ort.EngineError:
@@ -241,27 +244,37 @@ class Route:
 
     def _read(self, point: Mapping[str, Any], signature: Signature | None) -> Tape:
         """The tape by all rules; the first one of a signature leaves types for a template."""
-        values = evaluate(self.model, point, self.names, engine=self.engine, pooled=False)
+        if self.place is None:
+            values = evaluate(self.model, point, self.names, engine=self.engine, pooled=False)
+        else:
+            values = evaluate_there(self.model, point, self.names, str(self.engine))
         if self.model.lean:
             self.model.sessions.clear()  # the template has its own
         types = {name: described(name, value) for name, value in values.items()}
         with self._lock:
             if signature is not None and signature not in self._templates:
                 keep(self._templates, signature, types)
-        primal = {name: values[name] for name in self.of}
-        ends, entries = ends_of(types, self.of, self.wrt), record(self.active, values)
-        return Tape(primal, ends, entries=entries, dag=dag_between(entries, shapes_in(types), ends))
+        primal, ends = self._given_out(values, point), ends_of(types, self.of, self.wrt)
+        entries = record(self.active, values, place=self.place)
+        op = numbers if self.place is None else self.place.op
+        dag = dag_between(entries, shapes_in(types), ends, op)
+        return Tape(primal, ends, entries=entries, dag=dag, place=self.place)
 
-    def _read_there(self, point: Mapping[str, Any], engine: str) -> Tape:
-        """The tape by all rules, read over tensors of PyTorch, which hold the residuals."""
-        place = where(engine)
-        values = evaluate_there(self.model, point, self.names, engine)
-        types = {name: described(name, value) for name, value in values.items()}
-        primal = {name: host(values[name]) for name in self.of}
-        ends = ends_of(types, self.of, self.wrt)
-        entries = record(self.active, values, place=place)
-        dag = dag_between(entries, shapes_in(types), ends, place.op)
-        return Tape(primal, ends, entries=entries, dag=dag, place=place)
+    @cached_property
+    def place(self) -> Place | None:
+        """Where PyTorch computes the residuals, if it does."""
+        return where(str(self.engine)) if by_torch(self.engine) else None
+
+    @property
+    def _recording(self) -> str | None:
+        """The engine for the few tensors of the host that a recording asks for."""
+        return self.engine if self.place is None else None
+
+    def _given_out(self, values: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
+        """The tensors of `of` among the values: NumPy arrays, unless the point holds tensors."""
+        take = self.place.take if self.place and any(map(is_tensor, point.values())) else host
+        return {name: values[name] if self.place is None else take(values[name])
+                for name in self.of}  # fmt: skip
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -291,6 +304,7 @@ class Route:
 
     def _segmented(self, point: Mapping[str, Any]) -> Tape:
         """The tape of the tensors between segments; its DAG recomputes the others."""
+        point = hosted(point)
         between = (n for part, _ in self.segments for n in (*part.given, *part.ins, *part.outs))
         names = tuple(dict.fromkeys((*between, *self.of, *self.wrt)))
         values = evaluate(self.lean, point, names, engine=self.engine)
@@ -338,8 +352,10 @@ class Route:
                 return one
         try:
             symbols, unkept = shaped_as_here(self.model), self.model.unkept
-            flat = unrolled(self.model, point, names, TURNS, self.engine, unkept, symbols,
-                            self.estimate)  # fmt: skip
+            flat = unrolled(
+                self.model, hosted(point), names, TURNS, self._recording, unkept, symbols,
+                self.estimate,
+            )  # fmt: skip
         except NotKept as reason:
             note(self.model, reason)
             return self._flat(point, signature)
@@ -349,7 +365,7 @@ class Route:
         if decided is not None and all(is_variable(self.model, n, x) for n, x in point.items()):
             if not same:
                 at = evaluate(flat, route.inside(point), decided, engine=self.engine)
-                route = replace(route, decided=at)
+                route = replace(route, decided=hosted(at))
             found = route, *found[: BRANCHES - 1]
         keep(self._flats, signature, found)
         return route
@@ -365,7 +381,7 @@ class Route:
             found = evaluate(self.model, self.inside(point), self.decided, engine=self.engine)
         except OnnxJacError:  # after another decision the rest may not even fit
             return False
-        return all(np.array_equal(found[name], x) for name, x in self.decided.items())
+        return all(np.array_equal(x, self.decided[name]) for name, x in hosted(found).items())
 
     def zeros(self, dag: Dag, of: tuple[str, ...], wrt: tuple[str, ...]) -> tuple[str, ...]:
         """The pairs of tensors that no differentiable path joins, and the steps that cut them."""
@@ -414,6 +430,6 @@ def described(name: str, value: Any) -> Any:
 
 def signature_of(point: Mapping[str, Any]) -> Signature | None:
     """The shapes and types of a point, for which a template holds; None if it is not all arrays."""
-    if not all(isinstance(array, np.ndarray) for array in point.values()):
+    if not all(isinstance(x, np.ndarray) or is_tensor(x) for x in point.values()):
         return None
-    return tuple((name, a.shape, a.dtype) for name, a in sorted(point.items()))
+    return tuple((name, shape_of(a), dtype_of(a)) for name, a in sorted(point.items()))

@@ -5,6 +5,7 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 
 import nbformat
@@ -40,9 +41,14 @@ def read(path: Path) -> nbformat.NotebookNode:
 
 
 def executed(path: Path) -> nbformat.NotebookNode:
-    """A notebook with results; an error in a cell ends the build."""
+    """A notebook with results, if the packages that it requires are there; an error in a cell ends
+    the build.
+    """
+    notebook = read(path)
+    if not all(map(find_spec, notebook.metadata.get("requires", ()))):
+        return notebook
     where = {"metadata": {"path": str(path.parent)}}
-    client = NotebookClient(read(path), timeout=SECONDS, resources=where, coalesce_streams=True)
+    client = NotebookClient(notebook, timeout=SECONDS, resources=where, coalesce_streams=True)
     return client.execute()
 
 

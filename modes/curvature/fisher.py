@@ -20,9 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import Contraction, Inner, Jacobian, SumTo
+from ...jacobians import Contraction, Inner, Jacobian, SumTo, reading, size
+from ...jacobians.arrays import host, like
 from ...jacobians.errors import InputError, not_allowed
-from ...ops import Node, Step, find, numbers
+from ...jacobians.foreign import space
+from ...ops import Node, Step, find
 from ..linearization import Linearization
 from ..linearize import linearize
 from ..naming.names import Names, name_of
@@ -151,25 +153,24 @@ class Likelihood:
 
     def residuals(self, z: np.ndarray, axis: int, samples: int, seed: int) -> np.ndarray:
         """y − μ for samples y of p(· | z), (samples, *z): C is the mean of their outer products."""
-        mean = self._mean(z, axis)[0]
+        mean = host(self._mean(z, axis)[0])
         rows = np.moveaxis(np.broadcast_to(mean, (samples, *z.shape)), axis % z.ndim + 1, -1)
         drawn = self.draw(np.random.default_rng(seed), rows)
-        return np.moveaxis(drawn - rows, -1, axis % z.ndim + 1).astype(z.dtype)
+        return like(np.moveaxis(drawn - rows, -1, axis % z.ndim + 1), z)
 
     def roots(self, z: np.ndarray, axis: int = -1) -> Iterator[np.ndarray]:
         """S with S Sᵀ = C for every sample: one column per output of a sample, in chunks (k, *z).
 
         S = C diag(μ)^(-1/2) = diag(√p) − p √pᵀ for a categorical. Otherwise C is diagonal, S = √C.
         """
-        mean, C = self._mean(z, axis)
-        outputs, width = z[0].size, max(1, CHUNK // max(z.nbytes, 1))
-        square = mean if self.coupled else C.diagonal().reshape(z.shape)  # 0: a column of zeros
-        weight = np.divide(1, np.sqrt(square), out=np.zeros_like(square), where=square > 0)
-        for start in range(0, outputs, width):
-            unit = np.zeros((min(width, outputs - start), *z.shape), z.dtype)
-            columns = unit.reshape(*unit.shape[:2], -1)
-            columns[range(len(unit)), :, range(start, start + len(unit))] = 1
-            yield (C @ (unit * weight).reshape(len(unit), -1).T).T.reshape(unit.shape)
+        (mean, C), n = self._mean(z, axis), size(z.shape[1:])
+        square = mean if self.coupled else (C @ like(np.ones(C.shape[1]), z)).reshape(z.shape)
+        where = space(z).where
+        weight = where(square > 0, where(square > 0, square, 1.0) ** -0.5, 0.0).reshape(-1, n)
+        units, width = like(np.eye(n), z), max(1, CHUNK // max(z.nbytes, 1))
+        for start in range(0, n, width):
+            columns = units[start : start + width, None] * weight  # zeros where weight is 0
+            yield (C @ columns.reshape(len(columns), -1).T).T.reshape(-1, *z.shape)
 
     def _mean(self, z: np.ndarray, axis: int) -> tuple[Any, Jacobian]:
         if self.coupled and z.ndim < 2:
@@ -212,7 +213,7 @@ def with_samples(J: Linearization) -> Any:
 
 def terms(z: np.ndarray, axis: int = -1) -> int:
     """The number of terms of a loss on z: its rows along the axis, or the entries of a vector."""
-    return z.size if z.ndim < 2 else z.size // z.shape[axis]
+    return size(z.shape) if z.ndim < 2 else size(z.shape) // z.shape[axis]
 
 
 def check_reduction(reduction: str | None, allowed: tuple[str | None, ...]) -> None:
@@ -226,7 +227,7 @@ OPSET = 21
 
 def value_and_jacobian(op_type: str, *inputs: np.ndarray, **attrs: Any) -> tuple[Any, Jacobian]:
     """y = f(x, …) and ∂y/∂x for an operator with one output, outside of any model."""
-    y = getattr(numbers, op_type)(*inputs, **attrs)
+    y = getattr(reading(inputs[0]), op_type)(*inputs, **attrs)
     return y, jacobian_at(op_type, inputs, (y,), attrs)
 
 
@@ -238,4 +239,5 @@ def jacobian_at(
     step = Step(op_type, "", OPSET, op_type, ins, outs, attrs)
     declared = find(op_type)
     assert declared is not None, op_type
-    return declared.rule(numbers, Node(step, inputs, outputs, frozenset({(0, 0)})))[0, 0]
+    op = reading(inputs[0])
+    return declared.rule(op, Node(step, inputs, outputs, frozenset({(0, 0)})))[0, 0]

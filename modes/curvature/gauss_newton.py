@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import Diagonal, Identity, Jacobian, Zero, broadcast, shape_of
+from ...jacobians import Diagonal, Identity, Jacobian, Zero, broadcast, dtype_of, shape_of
 from ...jacobians.errors import InputError
 from ...ops import Step
 from ..gradient import combination
@@ -41,6 +41,7 @@ from ..hessian import hessian
 from ..linearize import linearize
 from ..naming.names import Names, name_of
 from ..primal.evaluate import evaluate
+from ..primal.guards import by_torch
 from ..primal.inputs import check_inputs
 from ..primal.model import Model
 from ..symmetric import Symmetric, relinearizable
@@ -86,11 +87,11 @@ def gauss_newton(
         raise InputError(f"at={at!r} is the loss itself, and ∂²of/∂at² is 0: name with at= the "
                          f"tensor from which the loss is computed, such as the logits")  # fmt: skip
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
-    tail = {**J.point, middle: J.primal[middle]}  # the steps before it do not run again
+    tail = {**J.given, middle: J.primal[middle]}  # the steps before it do not run again
     try:
-        tail = check_inputs(model, tail)
+        tail = check_inputs(model, tail, engine=engine)
     except InputError:  # a model may compute another shape or dtype than it declares
-        tail = {**J.point}
+        tail = {**J.given}
     H = loss_hessian(model, tail, loss, middle, weights, engine)
     if H is None:
         H = hessian(model, tail, of=loss, wrt=middle, weights=weights, engine=engine)
@@ -135,13 +136,14 @@ def loss_hessian(
     model: Model, inputs: Mapping[str, Any], of: str, at: str, weights: Any, engine: str | None
 ) -> Jacobian | None:
     """H = ∂²(Σ weights ∘ of)/∂at² in closed form; None if the loss is not affine in atoms."""
-    point = check_inputs(model, inputs)
-    found = atoms(model, point, of, at)
+    point = check_inputs(model, inputs, engine=engine)
+    found = atoms(model, point, of, at, engine)
     if found is None:
         return None
     seed = combination(model, point, (of,), weights, engine)
     value = evaluate(model, point, [at], engine=engine)[at]
-    zero, loss = Zero(value.shape, value.shape, value.dtype), Loss(model, inputs, of, seed, engine)
+    shape = shape_of(value)
+    zero, loss = Zero(shape, shape, dtype_of(value)), Loss(model, inputs, of, seed, engine)
     return reduce(add, (pulled_back(atom, loss, at) for atom in found), zero)
 
 
@@ -157,7 +159,8 @@ class Loss:
 
     def values(self, *names: str | None) -> list[np.ndarray | None]:
         """The values of the tensors with these names, None for an omitted input."""
-        point, given = check_inputs(self.model, self.inputs), [n for n in names if n]
+        given = [name for name in names if name]
+        point = check_inputs(self.model, self.inputs, engine=self.engine)
         held = evaluate(self.model, point, given, engine=self.engine)
         return [held[name] if name else None for name in names]
 
@@ -166,7 +169,7 @@ class Loss:
         J = linearize(self.model, self.inputs, of=name, wrt=at, engine=self.engine)
         ends = (shape_of(spec) for spec in (J.codomain[0], J.domain[0]))
         shapes = [Identity(shape, J.dtype) for shape in ends]
-        return shapes[0] if name == at else shapes[0] @ J.dag @ shapes[1]
+        return shapes[0] if name == at else shapes[0] @ J.there @ shapes[1]
 
     def slopes(self, name: str) -> np.ndarray:
         """∂(Σ seed ∘ of)/∂tensor."""
@@ -208,7 +211,7 @@ def in_log_probabilities(
     log_p, _ = value_and_jacobian("LogSoftmax", scores, axis=atom.axis)
     attrs = {"reduction": "mean", **atom.step.attrs}
     J = jacobian_at("NegativeLogLikelihoodLoss", (log_p, *given[:-1]), (given[-1],), attrs)
-    return (J.T @ np.ravel(slopes)).reshape(scores.shape)
+    return (J.T @ slopes.reshape(-1)).reshape(scores.shape)
 
 
 AFFINE, CURVED = "affine", "curved"
@@ -272,9 +275,12 @@ class State:
     axis: int = -1
 
 
-def atoms(model: Model, point: Mapping[str, Any], of: str, at: str) -> tuple[Atom, ...] | None:
+def atoms(
+    model: Model, point: Mapping[str, Any], of: str, at: str, engine: str | None = None
+) -> tuple[Atom, ...] | None:  # fmt: skip
     """The atoms between two tensors; None where `of` is not an affine function of atoms."""
-    reader = Reader(lambda name: evaluate(model, point, [name])[name], at)
+    engine = engine if by_torch(engine) else None
+    reader = Reader(lambda name: evaluate(model, point, [name], engine=engine)[name], at)
     for active in active_steps(model.steps, [at], [of]):
         if not reader.read(active):
             return None
@@ -349,7 +355,7 @@ class Reader:
 
     def _is(self, name: str | None, number: float) -> bool:
         """Whether all entries of a tensor are this number."""
-        return name is not None and bool(np.all(self.value(name) == number))
+        return name is not None and bool((self.value(name) == number).all())
 
 
 MOVES = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Cast", "Neg", "Flatten"})

@@ -33,9 +33,11 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import Block, Dag, Embed, Jacobian, Permutation, Reshape
+from ...jacobians import Block, Dag, Embed, Jacobian, Permutation, Reshape, reading
+from ...jacobians.arrays import like
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError, UnsupportedOp, not_allowed
+from ...jacobians.foreign import space
 from ...jacobians.products import factors_of
 from ...ops import numbers
 from ..linearization import Linearization
@@ -89,9 +91,10 @@ class Gradients:
     def __init__(self, J: Linearization, model: Model, target: Target) -> None:
         self.J, self.model, self.target = J, model, target
         self.z = with_samples(J)
-        found = uses(J)
+        found = [replace(use, x=self._taken(use.x)) for use in uses(J)]
         ends = dict.fromkeys(use.vertex for use in found)
-        self.back = Dag(J.dag.shapes, J.dag.edges, tuple(ends), J.dag.sinks, J.dag.dtype).T
+        dag = J.there
+        self.back = Dag(dag.shapes, dag.edges, tuple(ends), dag.sinks, dag.dtype).T
         self.vertices = dict(zip(self.back.sinks, ends, strict=True))
         form = J.tape.template
         key = "layers", target.joint, J.domain, J.codomain
@@ -111,7 +114,7 @@ class Gradients:
         """
         one = np.random.default_rng(0).standard_normal(self.z.shape).astype(self.back.dtype)
         samples = np.arange(1, len(self.z) + 1).reshape(-1, *(1,) * (self.z.ndim - 1))
-        probes = self._swept(np.stack([one, one * samples]))
+        probes = self._swept(self._taken(np.stack([one, one * samples])))
         groups: dict[tuple[str, bytes], list[Use]] = {}
         for use in found:
             groups.setdefault((use.name, entries_of(use, found)), []).append(use)
@@ -120,7 +123,7 @@ class Gradients:
             Layer({name: alike[0].start}, tuple(alike), tuple(orders[u.number][0] for u in alike),
                   len(self.z)) for (name, _), alike in groups.items()
         ]  # fmt: skip
-        pairs = list(added(layers, self.J.dag))
+        pairs = list(added(layers, self.J.there))
         twins = {} if self.target.joint else shared(layers, pairs)
         layers = joined(layers, pairs) if self.target.joint else layers
         bare = [replace(use, x=use.x[:, :0]) for use in found]
@@ -143,7 +146,7 @@ class Gradients:
             yield family.residuals(self.z, t.axis, t.samples, t.seed) / sqrt(t.samples)
         elif t.of is not None and t.fisher_type == "empirical":
             (at,) = self.J.primal
-            slopes = loss_gradients(self.model, self.J.point, t.of, at, t.reduction, t.engine)
+            slopes = loss_gradients(self.model, self.J.given, t.of, at, t.reduction, t.engine)
             yield slopes[None]
 
     def each(self) -> Iterator[tuple[Layer, np.ndarray]]:
@@ -155,13 +158,20 @@ class Gradients:
         at = self._swept(stack)
         return ((layer, layer.cotangents(at)) for layer in self.layers)
 
-    def _swept(self, stack: np.ndarray) -> dict[int, np.ndarray]:
-        reached = self.back.sweep(numbers, {self.back.sources[0]: stack})
-        shapes = self.back.shapes
+    def _taken(self, x: Any) -> Any:
+        """An array where J holds its arrays."""
+        place = self.J.tape.place
+        return place.take(x) if place else x
+
+    def _swept(self, stack: Any) -> dict[int, Any]:
+        stack, shapes = self._taken(stack), self.back.shapes
+        op = reading(stack)
+        reached = self.back.sweep(op, {self.back.sources[0]: stack})
         return {
-            end: reached.get(sink, np.zeros((len(stack), *shapes[sink]), stack.dtype))
+            end: reached[sink] if sink in reached
+            else op.Expand(stack.reshape(-1)[:1] * 0, (len(stack), *shapes[sink]))
             for sink, end in self.vertices.items()
-        }
+        }  # fmt: skip
 
     def _order(self, use: Use, probe: np.ndarray) -> tuple[np.ndarray | slice, bool]:
         """The order of the rows with samples first, a slice where they are in this order; and
@@ -169,14 +179,15 @@ class Gradients:
 
         Samples precede or, as in recurrent and attention layers, follow the positions.
         """
-        one, numbered = use.rows._apply(numbers, probe)
+        one, numbered = use.rows._apply(reading(probe), probe)
         count, samples = one.shape[1], len(self.z)
         positions = count // samples
         rows = np.arange(count)
         leading, trailing = rows // max(positions, 1), rows % samples
         fits = [
-            count == positions * samples and np.allclose(
-                numbered, (owner[:, None] + 1) * one, rtol=1e-3, atol=1e-6 * np.abs(numbered).max()
+            count == positions * samples and space(one).allclose(
+                numbered, self._taken(owner[:, None] + 1) * one, rtol=1e-3,
+                atol=1e-6 * float(abs(numbered).max()),
             ) for owner in (leading, trailing)
         ]  # fmt: skip
         if not any(fits):
@@ -198,20 +209,20 @@ def entries_of(use: Use, found: list[Use]) -> bytes:
 
 def per_sample(x: np.ndarray, g: np.ndarray) -> np.ndarray:
     """Gₙ = Σₛ xₙₛ gₙₛᵀ, (k, groups, samples, inputs, outputs)."""
-    return np.swapaxes(x, -1, -2) @ g
+    return x.swapaxes(-1, -2) @ g
 
 
 def squares(x: np.ndarray, g: np.ndarray) -> np.ndarray:
     """Σₙ Gₙ ∘ Gₙ over all samples and cotangents, (groups, inputs, outputs)."""
     if x.shape[2] == 1:  # samples of one position: Gₙ = xₙ gₙᵀ is never formed
-        total = np.einsum("kgno,kgno->gno", g[:, :, :, 0], g[:, :, :, 0])
-        return np.swapaxes(x[:, :, 0] ** 2, -1, -2) @ total
-    return np.square(per_sample(x, g)).sum(axis=(0, 2))
+        total = space(g).einsum("kgno,kgno->gno", g[:, :, :, 0], g[:, :, :, 0])
+        return (x[:, :, 0] ** 2).swapaxes(-1, -2) @ total
+    return (per_sample(x, g) ** 2).sum(axis=(0, 2))
 
 
 def concatenated(parts: list[np.ndarray], axis: int) -> np.ndarray:
     """The parts along an axis; one part is not copied."""
-    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=axis)
+    return parts[0] if len(parts) == 1 else space(parts[0]).concatenate(parts, axis)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -243,8 +254,9 @@ class Layer:
         for k, (use, order) in enumerate(zip(self.uses, self.orders, strict=True)):
             x = use.x[:, order].reshape(len(use.x), self.samples, -1, use.x.shape[-1])
             if self.biases:
-                one = np.full((*x.shape[:-1], 1), self.biases[k].x.flat[0], x.dtype)
-                x = np.concatenate([x, one], axis=-1)
+                one = like(self.biases[k].x.reshape(-1)[0], x)
+                one = reading(x).Expand(one, (*x.shape[:-1], 1))
+                x = concatenated([x, one], -1)
             parts.append(x)
         return concatenated(parts, 2)
 
@@ -263,7 +275,8 @@ class Layer:
         """(k, groups, samples, positions, outputs), from cotangents (k, *Y) by vertex."""
         parts = []
         for use, order in zip(self.uses, self.orders, strict=True):
-            rows = use.rows._apply(numbers, at[use.vertex])[..., order, :]
+            v = at[use.vertex]
+            rows = use.rows._apply(reading(v), v)[..., order, :]
             parts.append(rows.reshape(*rows.shape[:-2], self.samples, -1, rows.shape[-1]))
         return concatenated(parts, -2)
 

@@ -17,8 +17,10 @@ from typing import Any, TypedDict, Unpack, final
 
 import numpy as np
 
-from ...jacobians import Jacobian
+from ...jacobians import Jacobian, reading, size
+from ...jacobians.arrays import like
 from ...jacobians.errors import InputError, not_allowed, warn
+from ...jacobians.foreign import space
 from ...jacobians.progress import progress as showing
 from ..data.adapter import NOTHING, Data, mixed
 from ..data.batches import Batch, Batches, as_batch, batches_of, is_data
@@ -142,7 +144,7 @@ def kronecker_factors(data: Accumulation, approximation: str) -> tuple[list[Fact
             outputs.append(Moment(c * B, rank))
         else:  # there are no gradients
             groups, _, n = next(iter(parts.values())).out_shape
-            outputs.append(Moment(np.broadcast_to(np.eye(n, dtype=A.dtype), (groups, n, n))))
+            outputs.append(Moment(like(np.broadcast_to(np.eye(n), (groups, n, n)), A)))
     return [Factors(parts, inputs[k], outputs[found.twins.get(k, k)])
             for k, parts in enumerate(found.parts)], found.domain  # fmt: skip
 
@@ -156,7 +158,8 @@ def second_moments(reduce: bool, found: Gradients) -> Moments:
         g = g.sum(axis=-2, keepdims=True) if reduce else g
         if k in found.twins:
             return 0.0, 1
-        return gram(np.moveaxis(g, 0, 1)), g.size // (g.shape[1] * g.shape[-1])
+        count = size(g.shape) // (g.shape[1] * g.shape[-1])
+        return gram(space(g).moveaxis(g, 0, 1)), count
 
     backward = summed(right, found) or [(0.0, 0)] * len(found.layers)
     rows = []
@@ -169,7 +172,7 @@ def second_moments(reduce: bool, found: Gradients) -> Moments:
 def gram(x: np.ndarray) -> np.ndarray:
     """XᵀX per group, of the rows along all other axes, (groups, ..., columns)."""
     rows = x.reshape(len(x), -1, x.shape[-1])
-    return np.swapaxes(rows, -1, -2) @ rows
+    return rows.swapaxes(-1, -2) @ rows
 
 
 def shampoo(
@@ -199,8 +202,9 @@ def shampoo(
 def sides(_: int, x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Σ G Gᵀ and Σ Gᵀ G, per group."""
     G = per_sample(x, g)
-    left = np.einsum("kgnio,kgnjo->gij", G, G, optimize=True)
-    return left, np.einsum("kgnip,kgniq->gpq", G, G, optimize=True)
+    op = reading(G)
+    left = op.Einsum(G, G, equation="kgnio,kgnjo->gij")
+    return left, op.Einsum(G, G, equation="kgnip,kgniq->gpq")
 
 
 def powered(a: np.ndarray, power: float) -> Moment:

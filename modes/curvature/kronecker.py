@@ -24,8 +24,10 @@ from ...jacobians import (
     shape_of,
     take_flat,
 )
+from ...jacobians.arrays import host, like
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError
+from ...jacobians.foreign import space
 from ...jacobians.hooks import scale
 from ...ops import numbers
 from ..symmetric import Curvature, Specs
@@ -98,7 +100,7 @@ class KroneckerFactored(Curvature):
     def eigenvalues(self) -> np.ndarray:
         """λ with K = Q diag(λ) Qᵀ, in the order of the columns of `eigenvectors`."""
         blocks = self._complete("the eigenvalues")
-        return np.concatenate([f.values.ravel() for f in blocks])
+        return np.concatenate([host(f.values).ravel() for f in blocks])
 
     def eigenvectors(self) -> Jacobian:
         """Q, orthogonal, as an operator: Q.T takes a vector to the eigenbasis of K."""
@@ -137,7 +139,7 @@ class KroneckerFactored(Curvature):
         """Σ Sᵀ m, with one matrix m for every block."""
         total = {s.name: np.zeros(shape_of(s), self.dtype) for s in self.domain}
         for f in self.blocks:
-            m = entries(f)
+            m = host(entries(f))
             for name, part in f.parts.items():
                 total[name] += part.T._apply(numbers, m).reshape(total[name].shape)
         return np.concatenate([t.ravel() for t in total.values()])
@@ -200,18 +202,16 @@ class Moment:
         are sought.
         """
         a, rank = self.matrix, self.rank + self.rank // 8 + 8
+        linalg = space(a).linalg
         if 5 * rank > 3 * a.shape[-1]:
-            values, vectors = np.linalg.eigh(a)
-            return np.maximum(values, 0), vectors
-        probes = np.random.default_rng(0).standard_normal((a.shape[-1], rank)).astype(a.dtype)
-        q, _ = np.linalg.qr(a @ probes, mode="complete")
+            values, vectors = linalg.eigh(a)
+            return values.clip(0), vectors
+        probes = np.random.default_rng(0).standard_normal((a.shape[-1], rank))
+        q, _ = linalg.qr(a @ like(probes, a), mode="complete")
         inside, outside = q[..., :rank], q[..., rank:]
-        values, vectors = np.linalg.eigh(inside.swapaxes(-1, -2) @ a @ inside)
-        zeros = np.zeros((len(a), outside.shape[-1]), values.dtype)
-        return (
-            np.concatenate([zeros, np.maximum(values, 0)], axis=-1),
-            np.concatenate([outside, inside @ vectors], axis=-1),
-        )
+        values, vectors = linalg.eigh(inside.swapaxes(-1, -2) @ a @ inside)
+        join, zeros = space(a).concatenate, outside[:, 0] * 0
+        return join([zeros, values.clip(0)], -1), join([outside, inside @ vectors], -1)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -275,15 +275,14 @@ class Factors:
         """tr A tr B, or Σ λ."""
         if self.corrected is not None:
             return float(self.corrected.sum())
-        left, right = (np.trace(f, axis1=-2, axis2=-1) for f in (self.left, self.right))
+        left, right = (space(f).einsum("gii->g", f) for f in (self.left, self.right))
         return float((left * right).sum())
 
     @property
     def diagonal(self) -> np.ndarray:
         """The diagonal of the block, (groups, inputs, outputs): (Q_A ∘ Q_A) λ (Q_B ∘ Q_B)ᵀ."""
         if self.corrected is None:
-            left, right = (np.diagonal(f, axis1=-2, axis2=-1) for f in (self.left, self.right))
-            return outer(left, right)
+            return outer(*(space(f).einsum("gii->gi", f) for f in (self.left, self.right)))
         q, r = self.a.basis[1] ** 2, self.b.basis[1] ** 2
         return q @ self.corrected @ r.swapaxes(-1, -2)
 
@@ -306,7 +305,7 @@ class Factors:
         if not heuristic or self.corrected is not None or 1 in self.shape[1:]:
             return self.with_values(1 / (self.values + damping))
         (a, q), (b, r), root = self.a.basis, self.b.basis, damping**0.5
-        pi = np.sqrt(balance(a, b))
+        pi = balance(a, b) ** 0.5
         return replace(self, a=Moment(rebuilt(1 / (a + pi * root), q)),
                        b=Moment(rebuilt(1 / (b + root / pi), r)))  # fmt: skip
 
@@ -345,4 +344,5 @@ def outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def balance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """mean(a) / mean(b) per group, or 1 where one of them is 0."""
     x, y = a.mean(axis=-1, keepdims=True), b.mean(axis=-1, keepdims=True)
-    return np.where((x > 0) & (y > 0), x / np.where(y > 0, y, 1), 1.0)
+    where = space(x).where
+    return where((x > 0) & (y > 0), x / where(y > 0, y, 1), 1.0)

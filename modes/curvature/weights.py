@@ -45,12 +45,17 @@ from ...jacobians import (
     Scatter,
     Slice,
     Take,
+    reading,
+    shape_of,
+    size,
 )
+from ...jacobians.arrays import host, like, reading_of
 from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.contraction import EINSUMS, as_contraction
 from ...jacobians.errors import LimitError, UnsupportedOp
+from ...jacobians.foreign import space
 from ...jacobians.products import factors_of
-from ...ops import Step, numbers
+from ...ops import Step
 from ..flow.steps import SHAPES
 from ..linearization import Linearization
 
@@ -63,10 +68,10 @@ MOVES = *STILL, Scalar
 
 def uses(J: Linearization) -> list[Use]:
     """All uses of the tensors of the domain; raises `UnsupportedOp` if one is not a matrix."""
-    passing = passing_edges(J)
+    dag, passing = J.there, passing_edges(J)
     found = (
-        _uses(J.dag, passing, source, Identity(J.dag.shapes[source], J.dtype), 1.0, spec.name)
-        for spec, source in zip(J.domain, J.dag.sources, strict=True)
+        _uses(dag, passing, source, Identity(dag.shapes[source], J.dtype), 1.0, spec.name)
+        for spec, source in zip(J.domain, dag.sources, strict=True)
     )
     return [replace(use, number=k) for k, use in enumerate(chain.from_iterable(found))]
 
@@ -111,8 +116,8 @@ def core_of(steps: tuple[Jacobian, ...], passes: bool) -> list[int]:
 def picks(operator: Jacobian) -> bool:
     """Whether an operator selects and moves entries, without repeating or adding any."""
     if isinstance(operator, Take | Scatter):
-        index = np.asarray(operator.index)
-        return index.ndim < 2 and len(np.unique(index)) == index.size
+        index = operator.index
+        return index.ndim < 2 and len(space(index).unique(index)) == size(shape_of(index))
     return isinstance(operator, (*MOVES, Slice, Embed))
 
 
@@ -121,7 +126,7 @@ def passing_edges(J: Linearization) -> set[int]:
     fixed = without_data(J)
     return {
         id(operator)
-        for entry in J.entries
+        for entry in J.tape.entries
         for (_, i), operator in entry.blocks.items()
         if fixed.issuperset(filter(None, entry.step.inputs))
         or (passes_on(entry.step, i) and not any(isinstance(f, Take) for f in factors_of(operator)))
@@ -232,7 +237,9 @@ def matrix(c: Contraction, start: Jacobian) -> Use:
     outs = [k for k in c.in_term if k in c.out_term and k not in held]
     g, r, i, o = (prod(c.sizes[k] for k in part) for part in (groups, rows, ins, outs))
     terms = ",".join(term for _, term in c.factors)
-    x = np.einsum(f"{terms}->{''.join(groups + rows + ins)}", *(a for a, _ in c.factors))
+    arrays = [a for a, _ in c.factors]
+    op = reading_of(*arrays)
+    x = op.Einsum(*arrays, equation=f"{terms}->{''.join(groups + rows + ins)}")
     inner = tuple(c.sizes[k] for k in c.in_term)
     dtype = c.dtype
     return Use(
@@ -266,18 +273,20 @@ def convolution(c: Convolution, start: Jacobian) -> Use:
     w = (group, *g.w[1:]) if forward else (g.w[0], 1, *g.w[2:])
     single = replace(g, w=w, u=(n, group, *positions) if forward else g.u,
                      x=g.x if forward else (n, group, *positions))  # fmt: skip
-    width, space = prod(i), prod(positions)
+    width, room = prod(i), prod(positions)
     unit = np.eye(width, dtype=dtype).reshape(width, 1, *((1, *i) if forward else (m, 1, *i[1:])))
     unit = np.broadcast_to(unit, (width, group, *unit.shape[2:])).reshape(width, *w)
-    x = Convolution(c.held, "w", c.target, single)._apply(numbers, unit)
-    x = x.reshape(width, n, group, space).transpose(2, 1, 3, 0).reshape(group, n * space, width)
+    op = reading(c.held)
+    x = Convolution(c.held, "w", c.target, single)._apply(op, like(unit, c.held))
+    x = op.Transpose(x.reshape(width, n, group, room), perm=(2, 1, 3, 0))
+    x = x.reshape(group, n * room, width)
     split, perm = ((group, m, width), (0, 2, 1)) if forward else (
         (group, m, channels, prod(g.w[2:])), (0, 1, 3, 2))  # fmt: skip
     swapped = Permutation(perm, split, dtype) @ Reshape(split, g.w, dtype)
     flat = Reshape((group, width, o), swapped.out_shape, dtype) @ swapped
-    y = (n, group, o, space)
+    y = (n, group, o, room)
     rows = Permutation((1, 0, 3, 2), y, dtype) @ Reshape(y, c.out_shape, dtype)
-    return Use(-1, flat @ start, x, Reshape((group, n * space, o), rows.out_shape, dtype) @ rows)
+    return Use(-1, flat @ start, x, Reshape((group, n * room, o), rows.out_shape, dtype) @ rows)
 
 
 def contraction(operator: Jacobian) -> Contraction:
@@ -291,7 +300,7 @@ def contraction(operator: Jacobian) -> Contraction:
 
 def one_hot(rows: Take) -> Contraction:
     """The lookup of rows of a table: X is a one-hot matrix of the index."""
-    index, n = np.asarray(rows.index), rows.in_shape[rows.axis]
+    index, n = host(rows.index), rows.in_shape[rows.axis]
     if n * n * rows.dtype.itemsize > DENSE_LIMIT:
         raise LimitError(f"a table of {n} rows has a Kronecker factor of {n}×{n}: leave it out")
     labels, k = ascii_letters, index.ndim
@@ -306,7 +315,7 @@ def one_hot(rows: Take) -> Contraction:
 def varying(a: np.ndarray, term: str, sizes: dict[str, int]) -> tuple[np.ndarray, str]:
     """A factor without its axes of length 1 that are broadcast along their label."""
     axes = tuple(k for k, label in enumerate(term) if a.shape[k] != sizes[label])
-    return np.squeeze(a, axes), "".join(k for i, k in enumerate(term) if i not in axes)
+    return (a.squeeze(axes) if axes else a), "".join(k for i, k in enumerate(term) if i not in axes)
 
 
 def after_broadcast(c: Contraction, repeat: Broadcast) -> Contraction:

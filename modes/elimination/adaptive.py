@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import Array, Dag, Jacobian, Op, Shape, lead
+from ...jacobians import Array, Dag, Jacobian, Op, Shape, dtype_of, lead, shape_of
 from ...jacobians.arrays import wide
+from ...jacobians.placing import Place, placed
 from ...jacobians.text import time_text
 from ...ops import numbers
 from ..products.compiled import Compiled
@@ -84,14 +85,23 @@ class Adaptive(Jacobian):
     @property
     def structure(self) -> Jacobian:
         """The operator that computes products now, when no program does."""
-        return self._planned or eliminated(self.dag)
+        return self._planned or (self.dag if self._place else eliminated(self.dag))
+
+    @property
+    def _place(self) -> Place | None:
+        """Where the arrays are tensors of PyTorch."""
+        return self._tape.place if self._tape else None
+
+    @property
+    def _op(self) -> Op:
+        return self._place.op if self._place else numbers
 
     def _apply(self, op: Op, v: Array) -> Array:
-        if op is not numbers or not isinstance(v, np.ndarray):
+        if op is not self._op or (op is numbers and not isinstance(v, np.ndarray)):
             return self.structure._apply(op, v)
         columns = lead(v, self.in_shape)
         ways = self._ways(columns)
-        if v.dtype != wide(self.dtype) or not v.size:
+        if dtype_of(v) != wide(self.dtype) or 0 in shape_of(v):
             ways = {DAG: ways[DAG]}
         taken = min(ways, key=lambda name: ways[name][0].order * WEIGHTS[name])
         y, seconds = ways[taken][0].timed(ways[taken][1], v)
@@ -123,8 +133,8 @@ class Adaptive(Jacobian):
 
     def _plainly(self, v: np.ndarray) -> np.ndarray:
         """A product by the DAG, eliminated if that takes no longer than one product."""
-        dag = eliminated(self.dag) if repays_elimination(self.dag, 1) else self.dag
-        return dag._apply(numbers, v)
+        known = self._place is None and repays_elimination(self.dag, 1)
+        return (eliminated(self.dag) if known else self.dag)._apply(self._op, v)
 
     def _look_ahead(self, columns: Shape, ways: Ways, patience: float) -> None:
         """Give background work some seconds, take what is ready, and start what is due."""
@@ -134,6 +144,8 @@ class Adaptive(Jacobian):
             judged = (ways[way][0].judged for way in (PLANNED, COMPILED) if way in ways)
             if any(judged) and pays(ways):
                 shared.first = min(shared.first, self._begun_at)
+        if self._place is not None:  # plans are made of NumPy arrays
+            return
         if ahead := self._ahead:
             ahead.wait(patience)
             if ahead.going:
@@ -183,7 +195,7 @@ class Adaptive(Jacobian):
         return ", ".join(f"{name} {time_text(seconds)}" for name, seconds in found.items())
 
     def _transpose(self) -> Jacobian:
-        return Adaptive(self.dag.T)
+        return Adaptive(self.dag.T, tape=self._tape)
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without programs and background work."""
@@ -195,6 +207,12 @@ class Adaptive(Jacobian):
         return repr(self.structure)
 
 
+@placed.register
+def _(operator: Adaptive, place: Place) -> Any:
+    """The operator itself, if its arrays are there: its programs take tensors."""
+    return operator if operator._place == place else placed(operator.structure, place)
+
+
 @planned.register
 def _(operator: Adaptive, products: int, memory: int | None = None) -> Jacobian:
     return planned(operator.dag, products, memory)
@@ -202,7 +220,8 @@ def _(operator: Adaptive, products: int, memory: int | None = None) -> Jacobian:
 
 def by_program(program: Program, shared: Moving, tape: Tape, v: np.ndarray) -> np.ndarray:
     """A product by a program of all points."""
-    return program(np.ascontiguousarray(v), shared.arrays(tape))
+    v = np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v
+    return program(v, shared.arrays(tape))
 
 
 def pays(ways: Ways) -> bool:

@@ -23,7 +23,9 @@ from ...jacobians import Dag, Edge, Shape, chosen, dtype_of, shape_of
 from ...jacobians.cached import cached_property
 from ...ops.graphs import build
 from ..primal.engines.onnxruntime import EngineError, installed
-from ..primal.evaluate import evaluate
+from ..primal.engines.torch import where
+from ..primal.evaluate import evaluate, evaluate_there
+from ..primal.guards import by_torch
 from ..primal.model import Model
 from ..products.engines import Program, compiler, is_inexact
 from ..products.record import Recording, Residuals, opened, record_open
@@ -151,7 +153,7 @@ class Moving:
                 continue
             with suppress(Exception):  # the exceptions of engines have no common base class
                 program = compiler(engine)(recording)
-                tried.append((seconds_of(program, recording), program))
+                tried.append((seconds_of(program, recording, engine), program))
             if tried and tried[-1][0] > SHORT:
                 break
         return min(tried, key=itemgetter(0))[1]
@@ -180,6 +182,9 @@ class Moving:
         """The arrays that the programs read, from the residuals."""
         _, model, names = self.eliminated
         given = dict(zip(model.inputs, residuals.values(), strict=True))
+        if by_torch(self.engines[0]):
+            made = evaluate_there(model, given, names.values(), self.engines[0])
+            return {key: made[name] for key, name in names.items()}
         engine = "numpy" if self.engines == ["numpy"] else None
         made = evaluate(model, given, names.values(), engine=engine)
         return {key: np.asarray(made[name], order="C") for key, name in names.items()}
@@ -205,9 +210,11 @@ def held(dag: Dag) -> Residuals:
     return {id(x): x for edge in dag.edges for x in values_in(edge.operator)}
 
 
-def seconds_of(program: Program, recording: Recording) -> float:
+def seconds_of(program: Program, recording: Recording, engine: str) -> float:
     """The time of a product by a program, the second one with zeros."""
-    v, arrays = zeros_like(recording.v), {k: zeros_like(x) for k, x in recording.residuals.items()}
+    take = where(engine).take if by_torch(engine) else np.asarray
+    v = take(zeros_like(recording.v))
+    arrays = {key: take(zeros_like(x)) for key, x in recording.residuals.items()}
     program(v, arrays)
     started = perf_counter()
     program(v, arrays)

@@ -62,6 +62,7 @@ class Contents(Shown):
         self._derived = Derived(version())
         self.lock = Lock()  # of the sessions and the routes
         self.tensors: dict[str, dict[str, Any]] = {}  # device -> the constants as tensors there
+        self.programs: OrderedDict[Any, Any] = OrderedDict()  # of PyTorch, by names and shapes
         self.lean = False  # whether runs should save memory rather than time
         self._bodies: dict[ir.Graph, tuple[Step, ...]] = {}
 

@@ -46,10 +46,11 @@ Types = Mapping[str, onnx.TypeProto]
 
 def check_step(step: Step, inputs: Sequence[Any], limits: Limits) -> None:
     """Raises `LimitError` where a step's outputs would be too large, or its time steps too many."""
-    inputs = [outlined(x) for x in inputs]
-    limits.check("steps", turns(step, inputs), step)
-    if not may_grow(step, inputs, limits):
+    shapes = [outlined(x) for x in inputs]
+    limits.check("steps", turns(step, shapes), step)
+    if not may_grow(step, shapes, limits):
         return
+    inputs = [outlined(x, numbers=True) for x in inputs]
     check_operands(step, inputs, limits)
     names = ["" if x is None else f"x{k}" for k, x in enumerate(inputs)]
     arrays = {name: x for name, x in zip(names, inputs, strict=True) if isinstance(x, np.ndarray)}
@@ -61,12 +62,12 @@ def check_step(step: Step, inputs: Sequence[Any], limits: Limits) -> None:
         limits.check("bytes", bytes_of(kind) or 0, step)
 
 
-def outlined(value: Any) -> Any:
-    """A tensor of PyTorch as an array of its shape, with its numbers where they may be sizes."""
+def outlined(value: Any, *, numbers: bool = False) -> Any:
+    """A tensor of PyTorch as an array of its shape, with its `numbers` where they may be sizes."""
     if not is_tensor(value):
         return value
     shape, dtype = shape_of(value), dtype_of(value)
-    if dtype.kind in "iu" and math.prod(shape) <= SMALL:
+    if numbers and dtype.kind in "iu" and math.prod(shape) <= SMALL:
         return host(value)
     return np.broadcast_to(np.zeros((), dtype), shape)
 

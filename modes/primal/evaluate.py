@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians.arrays import host
-from ...jacobians.errors import InputError, not_allowed, warn
+from ...jacobians.arrays import buffer_of, host, owner
+from ...jacobians.errors import not_allowed, warn
 from ...jacobians.foreign import is_tensor
-from ..flow.contents import Contents, TensorSpec
+from ..flow.contents import Contents
 from .engines import numpy as own
 from .engines import onnxruntime as ort
-from .engines import torch as by_torch
+from .engines import torch as tensors
 from .forecast import foreseen
+from .guards import by_torch, left_out
 
 ENGINES = (None, "onnxruntime", "numpy", "torch")
 
@@ -30,7 +31,8 @@ def evaluate(
     shape of its state, or where floating-point values decide a size: NumPy runs such a model, and
     checks the limits of the model at every step.
 
-    PyTorch runs it on the device after a colon, `"torch:cuda"`, and keeps the weights there.
+    PyTorch runs it on the device after a colon, `"torch:cuda"`, and keeps the weights there. The
+    values are tensors if an input is one.
 
     ONNX Runtime keeps its memory for the next run, unless `pooled` is false: a pool would hold the
     memory of all tensors as long as one of them lives.
@@ -43,6 +45,8 @@ def evaluate(
         return {name: inputs[name] for name in names}
     for name in names:
         model.spec(name)
+    if by_torch(engine) and any(map(is_tensor, inputs.values())):
+        return tensors.results(model, inputs, names, str(engine))
     held = {**turned(model, inputs, names), **model.constants, **inputs}
     asked = tuple(name for name in names if name not in held)
     if missing := [spec for name, spec in model.inputs.items() if name in asked]:
@@ -56,7 +60,7 @@ def evaluate_there(
 ) -> dict[str, Any]:  # fmt: skip
     """The values of the wanted tensors as tensors of PyTorch, where `engine` computes."""
     names = tuple(dict.fromkeys(wanted))
-    return by_torch.compute(model, inputs, names, engine)
+    return tensors.compute(model, inputs, names, engine)
 
 
 def turned(
@@ -77,8 +81,8 @@ def _compute(
 ) -> dict[str, np.ndarray]:  # fmt: skip
     if engine == "numpy" or (engine is None and not ort.installed()):
         return own.compute(model, inputs, names)
-    if engine is not None and engine.startswith("torch"):
-        made = by_torch.compute(model, inputs, names, engine)
+    if engine is not None and by_torch(engine):
+        made = tensors.compute(model, inputs, names, engine)
         return {name: host(y) if is_tensor(y) else y for name, y in made.items()}
     try:
         if foreseen(model, inputs, names) or engine == "onnxruntime":
@@ -93,24 +97,14 @@ def _compute(
 
 def apart(arrays: Mapping[str, np.ndarray], point: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The arrays, copied where needed so that each is writeable and owns its memory."""
-    taken, found = {id(memory(x)) for x in point.values()}, {}
+    taken, found = set(map(buffer_of, point.values())), {}
     for name, x in arrays.items():
-        free = not isinstance(x, np.ndarray) or (
-            memory(x).flags.writeable and x.flags.writeable and id(memory(x)) not in taken
-        )
-        found[name] = x if free else np.array(x)
-        taken.add(id(memory(found[name])))
+        free = buffer_of(x) not in taken
+        if isinstance(x, np.ndarray):
+            free = free and owner(x).flags.writeable and x.flags.writeable
+            x = x if free else np.array(x)
+        elif is_tensor(x) and not free:
+            x = x.clone()
+        found[name] = x
+        taken.add(buffer_of(x))
     return found
-
-
-def memory(x: Any) -> Any:
-    """The array that a view is of, or the array itself."""
-    while isinstance(getattr(x, "base", None), np.ndarray):
-        x = x.base
-    return x
-
-
-def left_out(specs: Iterable[TensorSpec]) -> InputError:
-    """The error for missing inputs."""
-    names = ", ".join(map(str, specs))
-    return InputError(f"missing input: {names}. Give every input of the model by name.")

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.errors import OnnxJacError, warn
+from ...jacobians.foreign import is_tensor
 from ...ops.node import Step
 from ..flow.contents import Contents
 from ..flow.steps import needed, reads
 from .evaluate import evaluate
+from .inputs import hosted
 
 BLAS = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
 
@@ -27,15 +29,17 @@ def warn_nonfinite(
     bad = next((name for name, value in values.items() if not finite(value)), None)
     if bad is None:
         return
-    known = {**model.constants, **(inputs or {}), **values}
+    known = hosted({**model.constants, **(inputs or {}), **values})
     if inputs is not None:
-        known.update(_all_before(model, inputs, bad))
+        known.update(_all_before(model, hosted(inputs), bad))
     what = _culprit(model, known, bad)
     warn(f"{bad!r} is not finite at this point: {what}.")
 
 
 def finite(value: Any) -> bool:
     """Whether an array holds no NaN and no infinity; types without such values are finite."""
+    if is_tensor(value):
+        return bool(value.isfinite().all())
     kind = getattr(value, "dtype", np.dtype(object)).kind
     return kind in "iubOSUT" or bool(np.isfinite(value).all())
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
+from ...jacobians.arrays import host
 from ...jacobians.errors import InputError
-from ..flow.contents import Contents, free_sizes
+from ..flow.contents import Contents, TensorSpec, free_sizes
 
 GUARDS = "onnxjac.guards"
 """Key of the metadata with the conditions on sizes and integers of a recorded derivative."""
@@ -56,8 +55,8 @@ def numbers_of(model: Contents, point: Mapping[str, Any]) -> dict[str, int]:
     """The free sizes and the small integers of a point, as guards name them."""
     found: dict[str, int] = {}
     for name, sizes in free_sizes(model.inputs).items():
-        found |= {size: np.shape(point[name])[axis] for axis, size in sizes.items()}
-        array = np.asarray(point[name])
+        array = host(point[name])
+        found |= {size: array.shape[axis] for axis, size in sizes.items()}
         if array.dtype.kind in "iu" and array.size <= LONGEST:
             found |= {f"{name}[{k}]": int(n) for k, n in enumerate(array.ravel())}
     return found
@@ -89,3 +88,14 @@ def value(node: ast.expr, numbers: Mapping[str, int]) -> Any:
         case ast.Call(func=ast.Name(id=name), args=args):
             return FUNCTIONS[name](*(value(x, numbers) for x in args))
     return numbers[ast.unparse(node)]
+
+
+def left_out(specs: Iterable[TensorSpec]) -> InputError:
+    """The error for missing inputs."""
+    names = ", ".join(map(str, specs))
+    return InputError(f"missing input: {names}. Give every input of the model by name.")
+
+
+def by_torch(engine: str | None) -> bool:
+    """Whether PyTorch runs the model."""
+    return engine is not None and engine.startswith("torch")

@@ -7,17 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from ...jacobians import dtype_of, reading
+from ...jacobians.arrays import host
 from ...jacobians.errors import InputError, OnnxJacError, UnknownTensor, closest, warn
-from ...jacobians.foreign import as_array, is_foreign, native, settled
+from ...jacobians.foreign import as_array, is_foreign, is_tensor, native, settled
 from ..flow.contents import Contents, TensorSpec
-from .evaluate import evaluate, left_out
-from .guards import check_guards, is_guarded
+from .evaluate import evaluate
+from .guards import by_torch, check_guards, is_guarded, left_out
 
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 
 def check_inputs(
-    model: Contents, inputs: Mapping[str, Any], *, keep: bool = True
+    model: Contents, inputs: Mapping[str, Any], *, keep: bool = True, engine: str | None = None
 ) -> dict[str, Any]:
     """The point as arrays of the declared types, or an `InputError` that says what does not fit.
 
@@ -26,15 +28,18 @@ def check_inputs(
     the declared dtype, except that floating-point widths are cast into each other. Python numbers
     and lists take the declared dtype if no value changes its kind. The caller's arrays are never
     written to, and later writes by the caller have no effect: arrays that are not read-only are
-    copied, unless `keep` is false. A symbol that stands for different sizes is an error, unless the
-    model runs at them: then the model loses the symbol, with a warning.
+    copied, unless `keep` is false. Tensors of PyTorch stay tensors if PyTorch is the `engine`. A
+    symbol that stands for different sizes is an error, unless the model runs at them: then the
+    model loses the symbol, with a warning.
     """
     if not isinstance(inputs, Mapping):
         kind, name = type(inputs).__name__, next(iter(model.inputs), "x")
         raise InputError(
             f"inputs must be a dict from name to array, not {kind}, as in {{{name!r}: array}}."
         )
-    arrays = {name: _as_array(_spec(model, name), value, keep) for name, value in inputs.items()}
+    taken = {name: _tensor if by_torch(engine) and is_tensor(value) else _as_array
+             for name, value in inputs.items()}  # fmt: skip
+    arrays = {name: take(_spec(model, name), inputs[name], keep) for name, take in taken.items()}
     missing = [s for name, s in model.inputs.items() if name not in arrays and s.dtype is not None]
     if missing:
         raise left_out(missing)
@@ -46,12 +51,30 @@ def check_inputs(
     return arrays
 
 
+def hosted(point: Mapping[str, Any]) -> dict[str, Any]:
+    """The point with NumPy copies in place of tensors of PyTorch."""
+    return {name: host(x) if is_tensor(x) else x for name, x in point.items()}
+
+
 def _spec(model: Contents, name: str) -> TensorSpec:
     try:
         return model.spec(name)
     except UnknownTensor:
         hint = closest(name, [*model.inputs, *model.initializers])
         raise UnknownTensor(f"the model has no input {name!r}.{hint}") from None
+
+
+def _tensor(spec: TensorSpec, value: Any, keep: bool) -> Any:
+    """A tensor of PyTorch in the declared dtype, without its gradient."""
+    value, dtype = value.detach(), dtype_of(value)
+    if spec.dtype is None or spec.dtype == dtype:  # None == dtype(float64), says NumPy
+        return value.clone() if keep else value
+    if not {str(dtype), str(spec.dtype)} <= FLOATS:
+        raise InputError(f"{_what(spec)} was given as {value.dtype}{list(value.shape)}: use .to.")
+    rounded = reading(value).CastLike(value, np.zeros((), spec.dtype))
+    if (rounded.isinf() & value.isfinite()).any():
+        raise _too_large(spec)
+    return rounded
 
 
 def _as_array(spec: TensorSpec, value: Any, keep: bool) -> Any:
@@ -86,8 +109,12 @@ def _rounded(spec: TensorSpec, array: np.ndarray, dtype: np.dtype[Any]) -> np.nd
     with np.errstate(over="ignore", under="ignore"):
         rounded = array.astype(dtype)
     if dtype.itemsize <= array.itemsize and np.any(np.isinf(rounded) & np.isfinite(array)):
-        raise InputError(f"{_what(spec)} was given numbers that {dtype} cannot hold: scale them.")
+        raise _too_large(spec)
     return rounded
+
+
+def _too_large(spec: TensorSpec) -> InputError:
+    return InputError(f"{_what(spec)} was given numbers that {spec.dtype} cannot hold: scale them.")
 
 
 def _from_python(spec: TensorSpec, value: Any, dtype: np.dtype[Any]) -> np.ndarray:
@@ -112,7 +139,7 @@ def _check_shapes(specs: Mapping[str, TensorSpec], arrays: Mapping[str, Any]) ->
     conflicts = {}
     for name, spec in specs.items():
         array = arrays[name]
-        if spec.shape is None or not isinstance(array, np.ndarray):
+        if spec.shape is None or not (isinstance(array, np.ndarray) or is_tensor(array)):
             continue
         said = f"{_what(spec)} was given with shape {list(array.shape)}"
         if array.ndim != len(spec.shape):
@@ -135,7 +162,7 @@ def _ignore(model: Contents, conflicts: Mapping[str, str], arrays: Mapping[str, 
     free = type(model)(model.ir.clone(), model.limits)
     free.forget(conflicts)
     try:
-        evaluate(free, arrays, free.outputs)
+        evaluate(free, hosted(arrays), free.outputs)
     except OnnxJacError as error:
         raise InputError(f"{why}.") from error
     model.forget(conflicts)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import Array, Jacobian, Op, Shape, lead, reading
+from ...jacobians import Array, Jacobian, Op, Shape, dtype_of, lead, reading
 from ...jacobians.arrays import wide
 from ...jacobians.foreign import is_tensor
 from ...jacobians.placing import Place, placed
@@ -67,11 +67,14 @@ class Compiled(Jacobian):
 
     def _flat_product(self, v: Any, columns: Shape) -> Any:
         """Fast path: a program may take only a few microseconds."""
-        if is_tensor(v) or v.dtype != self.dtype or v.size == 0 or v.itemsize < 4:
+        device = str(v.device) if is_tensor(v) else ""
+        runs = not device or self.by_torch
+        if not runs or dtype_of(v) != self.dtype or 0 in v.shape or self.dtype.itemsize < 4:
             return super()._flat_product(v, columns)
-        program = self._programs.get((columns, "")) or self.program(columns)
-        shaped = np.ascontiguousarray(v).reshape((*columns, *self.in_shape))
-        return program(shaped).reshape((*columns, self.shape[0]))
+        program = self._programs.get((columns, device)) or self.program(columns, device)
+        shaped = v if device else np.ascontiguousarray(v)
+        y = program(shaped.reshape((*columns, *self.in_shape)))
+        return y.reshape((*columns, self.shape[0]))
 
     def ready(self, columns: Shape) -> Program | None:
         """The program, if it is compiled already."""

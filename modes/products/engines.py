@@ -19,6 +19,7 @@ from ...jacobians import dtype_of, reading, shape_of, size
 from ...jacobians.errors import not_allowed
 from ...jacobians.foreign import is_tensor
 from ...ops.graphs import build
+from ...ops.numbers.layout import FREE
 from ..primal.engines.onnxruntime import EngineError, installed
 from ..primal.evaluate import evaluate
 from ..primal.model import Model
@@ -36,9 +37,6 @@ FEW = 8
 
 SMALL = 2**22
 """The number of multiplications that take about as long as a call."""
-
-FREE = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Identity"})
-"""Operators that neither compute nor rearrange entries."""
 
 WINDOWS = frozenset({"Conv", "ConvTranspose"})
 

@@ -16,6 +16,7 @@ from scipy import optimize
 from scipy.sparse.linalg import LinearOperator
 
 from ...jacobians.errors import InputError
+from ...jacobians.foreign import is_tensor, space
 from ...jacobians.hooks import Shown
 from ...jacobians.progress import counting
 from .problem import Problem
@@ -125,6 +126,9 @@ class Counted(Linear):
         super().__init__(A.dtype, A.shape)
         self.A, self.damping, self.products = A, damping, 0
 
+    def __matmul__(self, x: Any) -> Any:
+        return self._matvec(x) if is_tensor(x) else super().__matmul__(x)
+
     def _matvec(self, v: np.ndarray) -> np.ndarray:
         self.products += 1
         return self._damped(self.A @ v, v)
@@ -151,7 +155,7 @@ def descent(
     x, status, products = problem.x0, GOING, 0
     for nit in count():
         f, g = problem.value_and_grad(x)
-        status = GRADIENT if np.linalg.norm(g) <= gtol else status
+        status = GRADIENT if space(g).linalg.norm(g) <= gtol else status
         yield state(problem, status, x=x, fun=f, jac=g, nit=nit, **{called: products})
         moved, taken = move(x, f, g)
         products += taken
@@ -162,9 +166,9 @@ def searched(
     problem: Problem, x: np.ndarray, f: float, g: np.ndarray, delta: np.ndarray
 ) -> np.ndarray | None:
     """x + t δ with f(x + t δ) ≤ f(x) + 10⁻⁴ t ∇fᵀδ for the first t = 1, ½, ¼, …; None without."""
-    number, slope = x.dtype.type, float(g @ delta)
-    t = backtrack(lambda t: problem.fun(x + number(t) * delta) <= f + DESCENT * t * slope)
-    return None if t is None else x + number(t) * delta
+    slope = float(g @ delta)
+    t = backtrack(lambda t: problem.fun(x + t * delta) <= f + DESCENT * t * slope)
+    return None if t is None else x + t * delta
 
 
 HALVINGS = 40

@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 from scipy.sparse.linalg import cg
 
+from ...jacobians import Identity, dtype_of
+from ...jacobians.arrays import like
 from ...jacobians.errors import InputError
+from ...jacobians.foreign import is_tensor
 from ..curvature.gauss_newton import gauss_newton
 from ..naming.names import Names
 from ..primal.model import Model
@@ -23,6 +26,7 @@ from .iteration import (
     run,
     searched,
 )
+from .newton_cg import truncated_cg
 from .problem import as_scipy
 
 Curvature = Callable[[dict[str, Any]], Any]
@@ -78,9 +82,13 @@ def natural_gradient(
     def move(x: np.ndarray, f: float, g: np.ndarray) -> tuple[np.ndarray | None, int]:
         C = metric(problem.point(x))
         M, A = preconditioner_for(C, preconditioner), Counted(C, damping)
-        delta, _ = cg(A, -g, rtol=inner_rtol, M=M)
-        return searched(problem, x, f, g, delta.astype(x.dtype)), A.products
+        if is_tensor(g):
+            M = Identity(tuple(g.shape), dtype_of(g)) if M is None else M
+            delta = truncated_cg(A, g, M, rtol=inner_rtol).delta
+        else:
+            delta, _ = cg(A, -g, rtol=inner_rtol, M=M)
+        return searched(problem, x, f, g, like(delta, x)), A.products
 
-    tolerance = float(np.sqrt(np.finfo(problem.x0.dtype).eps)) if gtol is None else gtol
+    tolerance = float(np.sqrt(np.finfo(dtype_of(problem.x0)).eps)) if gtol is None else gtol
     states = descent(problem, move, tolerance)
     return run(states, "natural gradient", maxiter, callback, progress)

@@ -8,7 +8,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
+from ...jacobians import Identity, dtype_of
+from ...jacobians.arrays import like
 from ...jacobians.errors import InputError
+from ...jacobians.foreign import is_tensor, space
 from ...jacobians.progress import counting
 from ..naming.names import Names
 from ..primal.model import Model
@@ -55,25 +58,27 @@ def newton_cg(
     `oj.preconditioners.jacobi`. SciPy's methods take none, so a preconditioned iteration is our
     own, of the same kind: a trust region in the norm √(δᵀM⁻¹δ), or backtracking along the step.
     Then `tol`, by default 1e-4, bounds ‖∇f‖ in both, `maxiter` is 200 n, and there are no
-    `options`.
+    `options`. So does an iteration over tensors, with `engine="torch"`, which stay on their device.
 
     Shapes: x, ∇f and δ are (n,), n the size of the tensors of `wrt`; H and M are (n, n). Raises
     `InputError` where `of` is not one element, for an unknown `globalization`, for `options` with
-    a `preconditioner`, and where a name, a shape or a dtype does not fit; `UnsupportedOp` for an
-    operator without a rule. An iteration that ends early raises nothing: see `success` and
-    `message` of the result.
+    a `preconditioner` or tensors, and where a name, a shape or a dtype does not fit;
+    `UnsupportedOp` for an operator without a rule. An iteration that ends early raises nothing: see
+    `success` and `message` of the result.
     """
     if globalization not in METHODS:
         raise InputError(f"globalization={globalization!r} is none of {', '.join(METHODS)}")
     problem = as_scipy(model, inputs, of=of, wrt=wrt, engine=engine)
     if not problem.scalar:
         raise InputError(f"newton_cg needs one scalar, not {list(problem.of)}: name it with of=")
+    if preconditioner is None and is_tensor(problem.x0):
+        preconditioner = Identity(tuple(problem.x0.shape), dtype_of(problem.x0))
     if preconditioner is not None:
         if options:
             raise InputError("options= are for SciPy, which has no preconditioner: use tol=")
         moves = Moves(problem, preconditioner, np.inf if globalization == "line search" else None)
         states = descent(problem, moves, 1e-4 if tol is None else tol, "nhev")
-        return run(states, "Newton-CG", maxiter or 200 * problem.x0.size, callback, progress)
+        return run(states, "Newton-CG", maxiter or 200 * len(problem.x0), callback, progress)
     asked = {**({} if maxiter is None else {"maxiter": maxiter}), **(options or {})}
     with counting("Newton-CG", "iterations", shown=progress) as tick:
 
@@ -115,17 +120,17 @@ class Moves:
         H = self.problem.hessian(x)
         M, A = preconditioner_for(H, self.preconditioner), Counted(H)
         if self.radius is None:
-            self.radius = float(np.sqrt(g @ (M @ g)))
-        rtol = min(0.5, float(np.sqrt(np.linalg.norm(g))))
+            self.radius = float(g @ (M @ g)) ** 0.5
+        rtol = min(0.5, float(space(g).linalg.norm(g)) ** 0.5)
         step = truncated_cg(A, g, M, rtol=rtol, radius=self.radius)
-        delta, line = step.delta.astype(x.dtype), self.radius == np.inf
+        delta, line = like(step.delta, x), self.radius == np.inf
         moved = searched(self.problem, x, f, g, delta) if line else self.trusted(x, f, g, step)
-        return None if np.array_equal(x + delta, x) else moved, A.products
+        return None if bool((x + delta == x).all()) else moved, A.products
 
     def trusted(self, x: np.ndarray, f: float, g: np.ndarray, step: Step) -> np.ndarray:
         """x + δ if f decreases about as predicted, else x; adapts the region."""
-        moved = x + step.delta.astype(x.dtype)
-        noise = 10 * float(np.finfo(x.dtype).eps) * abs(f)  # smaller changes of f are rounding
+        moved = x + like(step.delta, x)
+        noise = 10 * float(np.finfo(dtype_of(x)).eps) * abs(f)  # smaller changes of f are rounding
         gain = (f - self.problem.fun(moved) + noise) / (step.promise(g) + noise)
         assert self.radius is not None
         if not gain >= POOR:
@@ -159,11 +164,11 @@ def truncated_cg(H: Any, g: np.ndarray, M: Any, *, rtol: float, radius: float = 
     >>> truncated_cg(np.eye(2), np.array([0.0, -4.0]), np.eye(2), rtol=1e-9, radius=1.0).delta
     array([0., 1.])
     """
-    delta, r, z = np.zeros_like(g), g, M @ g
+    delta, r, z = space(g).zeros_like(g), g, M @ g
     p, rz = -z, float(g @ z)
     goal = rtol**2 * rz
     length, along, reach = 0.0, 0.0, rz  # δᵀM⁻¹δ, δᵀM⁻¹p, pᵀM⁻¹p: M⁻¹ itself is never needed
-    for k in range(2 * g.size):
+    for k in range(2 * len(g)):
         if rz <= goal:
             break
         Hp = H @ p

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Any, Generic, Literal, TypeVar, final
 
 import numpy as np
 
-from ...jacobians import common
+from ...jacobians import common, dtype_of, shape_of, size
+from ...jacobians.arrays import like, reading_of
 from ...jacobians.errors import InputError, not_allowed
-from ...jacobians.foreign import as_array
+from ...jacobians.foreign import as_array, is_tensor, space
 from ...ops.registry import version
 from ..gradient import Gradient
 from ..hessian import Hessian, hessian_of
@@ -49,33 +51,36 @@ class Problem:
     ) -> None:
         if form not in MADE:
             raise not_allowed("form", form, MADE)
-        self.model, self.inputs = model, check_inputs(model, inputs)
+        self.model, self.inputs = model, check_inputs(model, inputs, engine=engine)
         self.of, self.wrt, self.engine, self.form = of, wrt, engine, form
         self.start = evaluate(model, self.inputs, wrt, engine=engine)
         self.values, self.jacobian = Memoized(self._values), Memoized(self._jacobian)
         self.slopes, self.hessian = Memoized(self._slopes), Memoized(self._hessian)
         self.x0 = self.flatten(self.start)
-        if self.x0.dtype.kind != "f":
+        if dtype_of(self.x0).kind != "f":
             raise InputError(f"SciPy solves nothing in {self.x0.dtype}: load(dtype='float64').")
-        self.scalar = len(of) == 1 and self.values(self.x0).size == 1
+        self.scalar = len(of) == 1 and len(self.values(self.x0)) == 1
 
     def flatten(self, tensors: Mapping[str, Any]) -> np.ndarray:
         """The tensors of `wrt` as one vector."""
         check_named(tensors)
-        dtype = common(*(value.dtype for value in self.start.values()))
-        arrays = [as_array(tensors[name]) for name in self.wrt]
-        return np.concatenate([np.ravel(array) for array in arrays]).astype(dtype)
+        zero = np.zeros((), common(*map(dtype_of, self.start.values())))
+        arrays = [tensors[name] if is_tensor(tensors[name]) else as_array(tensors[name])
+                  for name in self.wrt]  # fmt: skip
+        op = reading_of(*self.start.values())
+        return op.CastLike(op.Concat(*(x.reshape(-1) for x in arrays), axis=0), zero)
 
     def unflatten(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """The tensors of `wrt` by name, each in its shape and dtype."""
-        if np.size(x) != self.x0.size:
+        x = x if is_tensor(x) else np.ravel(x)
+        if len(x) != len(self.x0):
             raise InputError(
-                f"x has {np.size(x)} numbers, but {', '.join(self.wrt)} have {self.x0.size}: give "
+                f"x has {len(x)} numbers, but {', '.join(self.wrt)} have {len(self.x0)}: give "
                 "a vector like x0, which flatten() makes of tensors"
             )
-        parts = zip(self.wrt, split(x, [self.start[name].size for name in self.wrt]), strict=True)
-        at = self.start
-        return {name: part.reshape(at[name].shape).astype(at[name].dtype) for name, part in parts}
+        parts = split(x, [size(shape_of(y)) for y in self.start.values()])
+        pairs = zip(self.start.items(), parts, strict=True)
+        return {name: like(part.reshape(y.shape), y) for (name, y), part in pairs}
 
     def point(self, x: np.ndarray) -> dict[str, Any]:
         """All inputs of the model, with the tensors of `wrt` at x."""
@@ -108,9 +113,9 @@ class Problem:
         return self.hessian(x) @ p
 
     def __repr__(self) -> str:
-        at = (TensorSpec(name, x.shape, x.dtype) for name, x in self.start.items())
+        at = (TensorSpec(n, shape_of(x), dtype_of(x)) for n, x in self.start.items())
         x, f = listed(tuple(at), shapes=True), ", ".join(self.of)
-        return f"as_scipy: x = ({x}), of {self.x0.size} ↦ ({f}), form={self.form!r}"
+        return f"as_scipy: x = ({x}), of {len(self.x0)} ↦ ({f}), form={self.form!r}"
 
     # -- also called by our own solvers -------------------------------------------------------
 
@@ -132,12 +137,13 @@ class Problem:
 
     def _values(self, x: np.ndarray) -> np.ndarray:
         if self.slopes.knows(x):
-            return np.atleast_1d(self.slopes.value[0])
+            return self.slopes.value[0].reshape(1)
         if self.jacobian.knows(x):
             found = self.jacobian.value.primal
         else:
             found = evaluate(self.model, self.point(x), self.of, engine=self.engine)
-        return np.concatenate([np.ravel(found[name]) for name in self.of])
+        parts = [found[name].reshape(-1) for name in self.of]
+        return space(parts[0]).concatenate(parts)
 
     def _jacobian(self, x: np.ndarray) -> Linearization:
         if self.jacobian.count:
@@ -159,7 +165,7 @@ def split(x: Any, sizes: list[int]) -> list[np.ndarray]:
     >>> split([1, 2, 3], [1, 2])
     [array([1]), array([2, 3])]
     """
-    return np.split(np.ravel(x), np.cumsum(sizes)[:-1])
+    return list(x.split(sizes)) if is_tensor(x) else np.split(np.ravel(x), np.cumsum(sizes)[:-1])
 
 
 def as_scipy(
@@ -213,7 +219,7 @@ class Memoized(Generic[Value]):
     def __call__(self, x: np.ndarray) -> Value:
         if not self.knows(x):
             self.declared = version()
-            self.value, self.x = self.compute(x), np.array(x)
+            self.value, self.x = self.compute(x), deepcopy(x)
             self.count += 1
         return self.value
 
@@ -221,4 +227,4 @@ class Memoized(Generic[Value]):
         """Whether f(x) is known, because x is the last point."""
         if self.x is None or self.declared != version():
             return False
-        return np.array_equal(self.x, x)
+        return self.x.shape == x.shape and bool((self.x == x).all())

@@ -75,6 +75,8 @@ class Accumulated:
         form = None if tape is None else tape.template
         if tape is None or form is None or not form.rigid or self.by_operators is None:
             return
+        if tape.place is not None:  # the program reads arrays of NumPy
+            return
         read = [identity(array) for array in self.by_operators.of(self._held(operator))]
         found = reading(read, tape.residuals)
         self.by_template = None if found is None else (form, found)

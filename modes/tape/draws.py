@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import dtype_of, shape_of
+from ...jacobians.arrays import host
 from ...ops import Step, numbers
 from ...ops.node import ASKED
 from ..primal.evaluate import evaluate
@@ -64,7 +65,7 @@ def fixed(model: Model, point: Mapping[str, Any], engine: str | None) -> Model:
     sampled = Model(copy, model.limits)
     values = evaluate(sampled, point, [str(s.name) for s in samples], engine=engine)
     for node, sample in zip(nodes, samples, strict=True):
-        held = constant(copy.graph, str(sample.name), values[str(sample.name)])
+        held = constant(copy.graph, str(sample.name), host(values[str(sample.name)]))
         if node.op_type == "Dropout":
             mode = node.inputs[2]
             assert mode is not None  # as the step is random

@@ -60,12 +60,13 @@ class Entry:
     behind: frozenset[str] = frozenset()
     fills: Mapping[Slot, Callable[[Mapping[int, Any]], Jacobian]] = field(default_factory=dict)
 
-    def at(self, arrays: Mapping[int, Any]) -> Entry:
-        """The entry where the graph values, by their identity, are these arrays."""
-        if not self.fills:
-            return self
-        made = {slot: fill(arrays) for slot, fill in self.fills.items()}
-        return Entry(self.step, {**self.blocks, **made}, self.behind)
+    def at(self, arrays: Mapping[int, Any], place: Place | None = None) -> Entry:
+        """The entry where the graph values, by their identity, are these arrays, at a place."""
+        found = self
+        if self.fills:
+            made = {slot: fill(arrays) for slot, fill in self.fills.items()}
+            found = Entry(self.step, {**self.blocks, **made}, self.behind)
+        return found.placed(place) if place else found
 
     def placed(self, place: Place) -> Entry:
         """The entry with the arrays of its blocks at a place."""
@@ -79,7 +80,7 @@ def record(
     last = {name: k for k, a in enumerate(active) for name in (*a.step.inputs, *a.step.outputs)}
     entries = []
     for k, a in enumerate(active):
-        entries.append(entry_there(a, values, place) if place else entry_of(a, values, op))
+        entries.append(entry_of(a, values, op, place))
         for name in {*a.step.inputs, *a.step.outputs}:
             if name is not None and last[name] == k:
                 values.pop(name, None)
@@ -98,8 +99,10 @@ def between(
     return chosen(op, dag_of(entries, shapes, wrt, of, common(*dtypes)))
 
 
-def entry_of(active: ActiveStep, values: Values, op: Any) -> Entry:
-    """The entry of a step, by its rule."""
+def entry_of(active: ActiveStep, values: Values, op: Any, place: Place | None = None) -> Entry:
+    """The entry of a step, by its rule, at a place where there is one."""
+    if place is not None:
+        return entry_there(active, values, place)
     blocks = blocks_of(active, values, op)
     known = behind(active.step, blocks.values(), values) if op is numbers else frozenset[str]()
     return Entry(active.step, blocks, known)

@@ -39,6 +39,7 @@ class Tape:
         self._lock = Lock()
         self._values, self._views = values or {}, template.views if template else {}
         self._shown = dict[int, Any]()
+        self._op = numbers if place is None else place.op
         self.known: dict[Any, Any] = {}  # results at this point, by the object that computed them
         self.read_by: Any = None  # a reading that is known to fit the residuals
 
@@ -78,8 +79,8 @@ class Tape:
                 assert self.template is not None
                 residuals, values = self.residuals, self._values
                 self._entries = tuple(
-                    part.at(residuals) if isinstance(part, Entry)
-                    else entry_of(part, values, numbers) for part in self.template.parts
+                    part.at(residuals, self.place) if isinstance(part, Entry)
+                    else entry_of(part, values, numbers, self.place) for part in self.template.parts
                 )  # fmt: skip
                 self._shown = residuals
                 self._views = {key: self._views[key] for key in self._shown}
@@ -92,7 +93,7 @@ class Tape:
         with self._lock:
             if self._dag is None:
                 assert self.template is not None
-                self._dag = dag_between(self.entries, self.template.shapes, self.ends)
+                self._dag = dag_between(self.entries, self.template.shapes, self.ends, self._op)
             return self._dag
 
     def between(self, of: Names, wrt: Names) -> Dag:
@@ -105,8 +106,7 @@ class Tape:
                 sides = zip((wrt, of), self.names, (self.dag.sources, self.dag.sinks), strict=True)
                 starts, ends = (tuple(vertices[names.index(name)] for name in some)
                                 for some, names, vertices in sides)  # fmt: skip
-                op = numbers if self.place is None else self.place.op
-                part = self._parts[wrt, of] = chosen(op, self.dag.between(starts, ends))
+                part = self._parts[wrt, of] = chosen(self._op, self.dag.between(starts, ends))
             return part
 
     @cached_property
@@ -134,13 +134,15 @@ class Tape:
     @cached_property
     def bound(self) -> Mapping[int, np.ndarray]:
         """The residuals, C-contiguous, as a program for all points is bound to them."""
+        if self.place is not None:
+            return self.residuals
         return {key: np.asarray(array, order="C") for key, array in self.residuals.items()}
 
     @cached_property
     def fits(self) -> bool:
         """Whether no tensor that a rule of the template asked about has a NaN."""
         asked = self.template.not_nan if self.template else ()
-        return not any(np.isnan(self[key]).any() for key in asked)
+        return not any((self[key] != self[key]).any() for key in asked)
 
 
 def multiplied(values: Mapping[str, Any], names: Names) -> np.ndarray:

@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Jacobian, Joint, dtype_of, shape_of
+from ...jacobians import Jacobian, Joint, dtype_of, reading, shape_of
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import OnnxJacError
 from ...jacobians.symint import is_symbolic
-from ...ops import numbers
 from ...ops.graphs import build
 from ...ops.graphs.shapes import CONTENT, STILL
 from ...ops.node import AT, NAN
@@ -247,10 +246,14 @@ def call_of(node: ir.Node) -> View:
     """The node as a function of its first operand; of several outputs the last one."""
     rest = [None if x is None else array_of(x) for x in node.inputs[1:]]
     attrs = {name: python_of(attribute) for name, attribute in node.attributes.items()}
-    kernel = getattr(numbers, node.op_type)
-    if (count := len(node.outputs)) == 1:
-        return lambda array: kernel(array, *rest, **attrs)
-    return lambda array: kernel(array, *rest, **attrs, outputs=count)[-1]
+    if (count := len(node.outputs)) > 1:
+        attrs["outputs"] = count
+
+    def call(array: Any) -> Any:
+        made = getattr(reading(array), node.op_type)(array, *rest, **attrs)
+        return made[-1] if count > 1 else made
+
+    return call
 
 
 Arrays = Mapping[int, Any]

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from ...jacobians import dtype_of
 from ...jacobians.errors import OnnxJacError
 from ...jacobians.symint import Symbols
 from ...ops import Node, Recorder, Step, Twin, build, copied, find
@@ -117,8 +118,7 @@ def unrolled(
 
 def is_variable(model: Model, name: str, array: Any) -> bool:
     """Whether a tensor of the point is an input of the flat model, not a constant in it."""
-    known = name in model.inputs or is_float(getattr(array, "dtype", np.dtype(object)))
-    return hasattr(array, "dtype") and known
+    return hasattr(array, "dtype") and (name in model.inputs or is_float(dtype_of(array)))
 
 
 def stands(value: Any, name: str) -> bool:

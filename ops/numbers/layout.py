@@ -13,6 +13,9 @@ from .table import ints, kernel
 
 Shape = tuple[int, ...]
 
+FREE = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Identity"})
+"""Operators that neither compute nor rearrange entries."""
+
 
 @kernel("Identity")
 def identity(x: Array) -> Array:
@@ -32,14 +35,15 @@ def reshape(x: Array, shape: Any, *, allowzero: int = 0) -> Array:
     if not allowzero and 0 in shape:
         lengths = (*x.shape, *(0 for _ in shape))
         kept = tuple(n or lengths[i] for i, n in enumerate(shape))
-        shape = kept if -1 in kept or math.prod(kept) == x.size else shape
+        shape = kept if -1 in kept or math.prod(kept) == math.prod(x.shape) else shape
     return x.reshape(shape)
 
 
 @kernel("Transpose")
 def transpose(x: Array, *, perm: Any = None) -> Array:
     """x with its axes permuted, by default reversed."""
-    return x.transpose(perm)
+    perm = tuple(reversed(range(x.ndim))) if perm is None else tuple(perm)
+    return x.transpose(perm) if isinstance(x, np.ndarray) else x.permute(perm)
 
 
 @kernel("Flatten")
@@ -149,9 +153,9 @@ def depth_to_space(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
     """Channels moved into blocks of space: (n, b²c, h, w) to (n, c, bh, bw)."""
     (n, c, h, w), b = x.shape, blocksize
     if mode == "DCR":
-        blocks = x.reshape(n, b, b, c // b**2, h, w).transpose(0, 3, 4, 1, 5, 2)
+        blocks = transpose(x.reshape(n, b, b, c // b**2, h, w), perm=(0, 3, 4, 1, 5, 2))
     else:
-        blocks = x.reshape(n, c // b**2, b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
+        blocks = transpose(x.reshape(n, c // b**2, b, b, h, w), perm=(0, 1, 4, 2, 5, 3))
     return blocks.reshape(n, c // b**2, h * b, w * b)
 
 
@@ -160,7 +164,7 @@ def space_to_depth(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
     """Blocks of space moved into channels: (n, c, bh, bw) to (n, b²c, h, w)."""
     (n, c, h, w), b = x.shape, blocksize
     order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
-    blocks = x.reshape(n, c, h // b, b, w // b, b).transpose(order)
+    blocks = transpose(x.reshape(n, c, h // b, b, w // b, b), perm=order)
     return blocks.reshape(n, c * b**2, h // b, w // b)
 
 

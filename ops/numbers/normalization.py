@@ -63,10 +63,11 @@ def affine(x: Array, scale: Array, b: Array, mean: Array, var: Array, epsilon: f
 
 def standard(x: Array, axes: tuple[int, ...], epsilon: float) -> tuple[Array, Array, Array]:
     """((x − μ) / √(σ² + ε), μ, 1 / √(σ² + ε)) over the axes."""
-    mean = np.mean(x, axis=axes, keepdims=True)
+    mean = x.mean(axes, keepdims=True)
     centred = x - mean
-    inverse = 1 / np.sqrt(np.mean(np.square(centred), axis=axes, keepdims=True) + epsilon)
-    return np.multiply(centred, inverse, out=centred), mean, inverse
+    inverse = 1 / ((centred * centred).mean(axes, keepdims=True) + epsilon) ** 0.5
+    centred *= inverse
+    return centred, mean, inverse
 
 
 def axes_from(axis: int, x: Array) -> tuple[int, ...]:
@@ -96,8 +97,8 @@ def rms_normalization(
     x: Array, scale: Array, *, axis: int = -1, epsilon: float = EPSILON, stash_type: int = 1
 ) -> Array:
     """x / √(mean x² + ε) · scale over the axes from `axis` on."""
-    square = np.mean(np.square(x), axis=axes_from(axis, x), keepdims=True)
-    return x / np.sqrt(square + epsilon) * scale
+    square = (x * x).mean(axes_from(axis, x), keepdims=True)
+    return x / (square + epsilon) ** 0.5 * scale
 
 
 @kernel("InstanceNormalization", wide=True)

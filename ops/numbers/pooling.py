@@ -54,7 +54,10 @@ def max_pool(
     if outputs == 1:
         return slide(framed, grid, np.maximum)
     values, taps = greatest_taps(framed, grid)
-    return values, places(taps, grid, storage_order)
+    offsets, base = places(x.shape[:2], grid, storage_order)
+    found = np.take(offsets, taps)
+    found += base
+    return values, found
 
 
 def greatest_taps(x: Array, grid: Windows) -> tuple[Array, Array]:
@@ -68,18 +71,15 @@ def greatest_taps(x: Array, grid: Windows) -> tuple[Array, Array]:
     return best, taps
 
 
-def places(taps: Array, grid: Windows, column_major: int) -> Array:
-    """The index in the flattened x of the numbered tap of each window: linear in both."""
+def places(lead: Sequence[int], grid: Windows, column_major: int) -> tuple[Array, Array]:
+    """Two parts of the index in the flattened x: of each tap by its number, and of each window."""
     rank, space = len(grid.space), grid.space
     others = (space[:axis] if column_major else space[axis + 1 :] for axis in range(rank))
     steps = np.array([math.prod(lengths) for lengths in others])
     starts = linear(grid.count, steps * grid.strides) - steps @ grid.begins
     offsets = linear(grid.kernel, steps * grid.dilations).ravel()
-    images = linear(taps.shape[:2], np.array([taps.shape[1], 1]) * math.prod(space))
-    found = np.take(offsets, taps)
-    found += images.reshape(*images.shape, *(1,) * rank)
-    found += starts
-    return found
+    images = linear(lead, np.array([lead[1], 1]) * math.prod(space))
+    return offsets, images.reshape(*images.shape, *(1,) * rank) + starts
 
 
 def linear(shape: Sequence[int], steps: Array) -> Array:

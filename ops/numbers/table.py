@@ -108,7 +108,9 @@ def ints(value: Any) -> tuple[int, ...]:
     """
     if type(value) is tuple:
         return value
-    return (value,) if isinstance(value, int) else tuple(np.asarray(value).ravel().tolist())
+    if isinstance(value, int):
+        return (value,)
+    return tuple((value if hasattr(value, "reshape") else np.asarray(value)).reshape(-1).tolist())
 
 
 def lowest(dtype: np.dtype) -> Any:

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..numbers.layout import cuts, inner, pad_widths
-from .table import Tensor, common, host, ints, is_tensor, kernel, widened
+from ..numbers.layout import (
+    cuts,
+    depth_to_space,
+    flatten,
+    inner,
+    pad_widths,
+    reshape,
+    space_to_depth,
+    transpose,
+)
+from ..numbers.table import ints
+from .table import Tensor, common, host, is_tensor, kernel, static, widened
 
 Shape = tuple[int, ...]
+
+kernel("Reshape", hosted=True)(reshape)
+kernel("Transpose")(transpose)
+kernel("Flatten")(flatten)
+kernel("DepthToSpace")(depth_to_space)
+kernel("SpaceToDepth")(space_to_depth)
 
 
 @kernel("Shape")
@@ -25,32 +42,6 @@ def shape(x: Tensor, *, start: int = 0, end: int | None = None) -> np.ndarray:
 def size(x: Tensor) -> np.ndarray:
     """The number of elements."""
     return np.array(x.numel(), np.int64)
-
-
-@kernel("Reshape", hosted=True)
-def reshape(x: Tensor, shape: Any, *, allowzero: int = 0) -> Tensor:
-    """x in another shape: −1 is inferred, 0 keeps the length in x (unless `allowzero`)."""
-    shape = ints(shape)
-    if min(shape, default=0) < -1:
-        raise ValueError(f"a shape has sizes, -1 and 0, not {list(shape)}")
-    if not allowzero and 0 in shape:
-        lengths = (*x.shape, *(0 for _ in shape))
-        kept = tuple(n or lengths[i] for i, n in enumerate(shape))
-        shape = kept if -1 in kept or math.prod(kept) == x.numel() else shape
-    return x.reshape(shape)
-
-
-@kernel("Transpose")
-def transpose(x: Tensor, *, perm: Any = None) -> Tensor:
-    """x with its axes permuted, by default reversed."""
-    return x.permute(tuple(reversed(range(x.ndim))) if perm is None else tuple(perm))
-
-
-@kernel("Flatten")
-def flatten(x: Tensor, *, axis: int = 1) -> Tensor:
-    """A matrix: the axes before `axis` are its rows, the others its columns."""
-    axis = axis + x.ndim if axis < 0 else axis
-    return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
 
 
 @kernel("Squeeze", hosted=True)
@@ -101,16 +92,20 @@ def split(
 @kernel("Slice", hosted=True)
 def slice_(x: Tensor, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Tensor:
     """x[start:end:step] along the given axes; a backward slice is a forward one, turned around."""
-    told = (given if given is None else ints(given) for given in (starts, ends, axes, steps))
-    found = cuts(tuple(x.shape), *told)
-    turned = []
+    return sliced(tuple(x.shape), starts, ends, axes, steps)(x)
+
+
+@static("Slice")
+def sliced(shape: Shape, *told: Any) -> Callable[[Tensor], Tensor]:
+    """The slice of tensors of one shape."""
+    found, turned = cuts(shape, *told), list[int]()
     for axis, cut in enumerate(found):
         if (cut.step or 1) < 0:
-            reach = range(*cut.indices(x.shape[axis]))
+            reach = range(*cut.indices(shape[axis]))
             found[axis] = slice(reach[-1], reach[0] + 1, -cut.step) if reach else slice(0)
             turned.append(axis)
-    y = x[tuple(found)]
-    return y.flip(turned) if turned else y
+    index = tuple(found)
+    return (lambda x: x[index].flip(turned)) if turned else lambda x: x[index]
 
 
 @kernel("Tile", hosted=True)
@@ -149,26 +144,6 @@ def framed(x: Tensor, widths: list[tuple[int, int]], value: Any) -> Tensor:
     y = x.new_full(shape, value)
     y[tuple(slice(a, a + n) for n, (a, _) in zip(x.shape, widths, strict=True))] = x
     return y
-
-
-@kernel("DepthToSpace")
-def depth_to_space(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
-    """Channels moved into blocks of space: (n, b²c, h, w) to (n, c, bh, bw)."""
-    (n, c, h, w), b = x.shape, blocksize
-    if mode == "DCR":
-        blocks = x.reshape(n, b, b, c // b**2, h, w).permute(0, 3, 4, 1, 5, 2)
-    else:
-        blocks = x.reshape(n, c // b**2, b, b, h, w).permute(0, 1, 4, 2, 5, 3)
-    return blocks.reshape(n, c // b**2, h * b, w * b)
-
-
-@kernel("SpaceToDepth")
-def space_to_depth(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
-    """Blocks of space moved into channels: (n, c, bh, bw) to (n, b²c, h, w)."""
-    (n, c, h, w), b = x.shape, blocksize
-    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
-    blocks = x.reshape(n, c, h // b, b, w // b, b).permute(order)
-    return blocks.reshape(n, c * b**2, h // b, w // b)
 
 
 @kernel("Trilu", hosted=True)

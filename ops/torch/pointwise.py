@@ -12,7 +12,7 @@ import torch
 
 from ..numbers.constants import numpy_dtype
 from ..numbers.table import single_precision
-from .table import DTYPES, Kernel, Tensor, common, host, is_tensor, kernel, tensor
+from .table import DTYPES, SAME, Kernel, Tensor, common, host, is_tensor, kernel, tensor
 
 PLAIN: dict[str, Kernel] = {
     name: getattr(torch, name.lower()) for name in (
@@ -68,6 +68,7 @@ for name, function in PLAIN.items():
     kernel(name)(function)
 for name, pair in BINARY.items():
     kernel(name)(lambda a, b, pair=pair: pair(*common(a, b)))
+SAME |= {"Add": torch.add, "Div": torch.div, "Mul": torch.mul, "Sub": torch.sub}
 
 
 @kernel("Div")

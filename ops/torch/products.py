@@ -9,13 +9,17 @@ import torch.nn.functional as F
 
 from ..numbers.convolution import check_kernel
 from ..numbers.matmul import contraction_order
+from ..numbers.table import ints
 from ..numbers.windows import Windows, transposed_windows, whole, windows
 from .layout import framed
-from .table import Tensor, common, ints, kernel
+from .table import SAME, Tensor, common, kernel
 
 CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 SPREAD = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
 """Convolutions and transposed convolutions by the number of spatial axes."""
+
+
+SAME["MatMul"] = torch.matmul
 
 
 @kernel("MatMul")

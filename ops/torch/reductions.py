@@ -6,16 +6,23 @@ import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
-from ..numbers.normalization import EPSILON
-from ..numbers.pooling import members
+from ..numbers import normalization as shared
+from ..numbers.normalization import EPSILON, per_channel
+from ..numbers.pooling import members, places
 from ..numbers.reductions import reduced_axes
-from ..numbers.table import single_precision
+from ..numbers.table import ints, single_precision
 from ..numbers.windows import Windows, windows
 from .layout import framed
-from .table import Kernel, Tensor, ints, kernel
+from .table import Kernel, Tensor, kernel, tensor
 
 Axes = tuple[int, ...]
+
+kernel("LayerNormalization", counted=True, wide=True)(shared.layer_normalization)
+kernel("RMSNormalization", wide=True)(shared.rms_normalization)
+kernel("InstanceNormalization", wide=True)(shared.instance_normalization)
+kernel("GroupNormalization", wide=True)(shared.group_normalization)
 
 
 def plain(x: Tensor) -> Tensor:
@@ -140,9 +147,24 @@ def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
     return torch.log_softmax(x, axis)
 
 
-def per_channel(v: Tensor, x: Tensor) -> Tensor:
-    """A vector over axis 1 of x, shaped to broadcast against x."""
-    return v.reshape(-1, *(1,) * (x.ndim - 2))
+@kernel("NegativeLogLikelihoodLoss", wide=True)
+def negative_log_likelihood(
+    log_prob: Tensor, labels: Tensor, weights: Tensor | None = None, *,
+    ignore_index: int | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """−w[label] · log_prob[label]; the mean divides by the sum of the weights."""
+    ignored = -1 if ignore_index is None else ignore_index
+    return F.nll_loss(log_prob, labels.long(), weights, None, ignored, None, reduction)
+
+
+@kernel("SoftmaxCrossEntropyLoss", counted=True, wide=True)
+def softmax_cross_entropy(
+    scores: Tensor, labels: Tensor, weights: Tensor | None = None, *, outputs: int = 1, **how: Any
+) -> Any:
+    """The negative log likelihood of log softmax(scores); then log softmax(scores)."""
+    log_prob = torch.log_softmax(scores, 1)
+    loss = negative_log_likelihood(log_prob, labels, weights, **how)
+    return loss if outputs == 1 else (loss, log_prob)
 
 
 @kernel("BatchNormalization", counted=True, wide=True)
@@ -162,54 +184,6 @@ def batch_normalization(
         return y
     running = (momentum * old + (1 - momentum) * new for old, new in ((mean, seen), (var, spread)))
     return (y, *running)[:outputs]
-
-
-def standard(x: Tensor, axes: Axes, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
-    """((x − μ) / √(σ² + ε), μ, 1 / √(σ² + ε)) over the axes."""
-    mean = torch.mean(x, axes, keepdim=True)
-    centred = x - mean
-    inverse = 1 / torch.sqrt(torch.mean(torch.square(centred), axes, keepdim=True) + epsilon)
-    return centred * inverse, mean, inverse
-
-
-@kernel("LayerNormalization", counted=True, wide=True)
-def layer_normalization(
-    x: Tensor, scale: Tensor, b: Tensor | None = None, *, axis: int = -1, epsilon: float = EPSILON,
-    stash_type: int = 1, outputs: int = 1,
-) -> Any:  # fmt: skip
-    """(x − μ) / √(σ² + ε) · scale + b over the axes from `axis` on; then μ and 1 / √(σ² + ε)."""
-    y, mean, inverse = standard(x, tuple(range(axis % x.ndim, x.ndim)), epsilon)
-    y = y * scale if b is None else y * scale + b
-    return y if outputs == 1 else (y, mean, inverse)[:outputs]
-
-
-@kernel("RMSNormalization", wide=True)
-def rms_normalization(
-    x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = EPSILON, stash_type: int = 1
-) -> Tensor:
-    """x / √(mean x² + ε) · scale over the axes from `axis` on."""
-    axes = tuple(range(axis % x.ndim, x.ndim))
-    return x / torch.sqrt(torch.mean(torch.square(x), axes, keepdim=True) + epsilon) * scale
-
-
-@kernel("InstanceNormalization", wide=True)
-def instance_normalization(
-    x: Tensor, scale: Tensor, b: Tensor, *, epsilon: float = EPSILON
-) -> Tensor:
-    """(x − μ) / √(σ² + ε) · scale + b, with μ and σ² over the space of each channel."""
-    y, _, _ = standard(x, tuple(range(2, x.ndim)), epsilon)
-    return y * per_channel(scale, x) + per_channel(b, x)
-
-
-@kernel("GroupNormalization", wide=True)
-def group_normalization(
-    x: Tensor, scale: Tensor, bias: Tensor, *, num_groups: int, epsilon: float = EPSILON,
-    stash_type: int = 1,
-) -> Tensor:  # fmt: skip
-    """(x − μ) / √(σ² + ε) · scale + b, with μ and σ² over each group of channels and its space."""
-    groups = x.reshape(len(x), num_groups, math.prod(x.shape[1:]) // num_groups)
-    y, _, _ = standard(groups, (2,), epsilon)
-    return y.reshape(x.shape) * per_channel(scale, x) + per_channel(bias, x)
 
 
 def slide(x: Tensor, grid: Windows, pair: Kernel) -> Tensor:
@@ -234,11 +208,20 @@ def inside(x: Tensor, grid: Windows, value: Any = 0) -> Tensor:
 def max_pool(
     x: Tensor, *, kernel_shape: Any, storage_order: int = 0, outputs: int = 1, **geometry: Any
 ) -> Any:
-    """The maximum of each window; with its index, the NumPy kernel."""
-    if outputs > 1:
-        raise NotImplementedError("torch has no index of the first maximum in ONNX's order")
+    """The maximum of each window; then its index in the flattened x."""
     grid = windows(tuple(x.shape[2:]), kernel_shape, **geometry)
-    return slide(inside(x, grid, bound(x.dtype, -math.inf)), grid, torch.maximum)
+    padded = inside(x, grid, bound(x.dtype, -math.inf))
+    if outputs == 1:
+        return slide(padded, grid, torch.maximum)
+    parts = (padded[(..., *reach)].contiguous() for _, reach in grid.taps())
+    best = next(parts)
+    dtype = torch.uint8 if math.prod(grid.kernel) < 256 else torch.int64
+    taps = torch.zeros_like(best, dtype=dtype)
+    for number, part in enumerate(parts, 1):  # numbers grow: the maximum is the last one
+        taps = torch.maximum(taps, (part > best).to(dtype) * number)
+        best = torch.maximum(best, part)
+    offsets, base = (tensor(part, x.device) for part in places(x.shape[:2], grid, storage_order))
+    return best, offsets.take(taps.long()) + base
 
 
 @kernel("AveragePool", wide=True)

@@ -22,6 +22,9 @@ Tensor = Any
 KERNELS: dict[str, Kernel] = {}
 HOSTED: set[str] = set()
 """The operators all of whose operands but the first stay on the host: shapes, axes, a dtype."""
+STATIC: dict[str, Kernel] = {}
+SAME: dict[str, Kernel] = {}
+"""The functions of torch for operators whose operands are tensors of one floating dtype."""
 COUNTED: set[str] = set()
 """The operators whose kernel takes `outputs`, the number of requested outputs."""
 
@@ -57,6 +60,11 @@ def kernel(
         return function
 
     return enter
+
+
+def static(name: str) -> Callable[[Kernel], Kernel]:
+    """Register shape of x, *operands on the host ↦ the kernel of a hosted operator at these."""
+    return lambda function: STATIC.setdefault(name, function)
 
 
 def widened(function: Kernel) -> Kernel:
@@ -131,15 +139,6 @@ def host(x: Any) -> Any:
     if x.dtype == torch.bfloat16:
         return x.contiguous().view(torch.int16).numpy().view(BFLOAT16)
     return x.resolve_conj().resolve_neg().numpy()
-
-
-def ints(value: Any) -> tuple[int, ...]:
-    """A shape, axes or indices as Python ints."""
-    if type(value) is tuple:
-        return tuple(map(int, value))
-    if isinstance(value, torch.Tensor):
-        return tuple(map(int, value.reshape(-1).tolist()))
-    return (value,) if isinstance(value, int) else tuple(np.asarray(value).ravel().tolist())
 
 
 def device_of(inputs: Iterable[Array]) -> Any:

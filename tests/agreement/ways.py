@@ -362,6 +362,41 @@ def by_program(J: oj.Linearization, wanted: np.ndarray) -> Iterator[Compared]:
 
 
 @sampled
+def moved_tensors(s: Subject) -> Iterator[Compared]:
+    """J of tensors along a path of points, by its template and its program, and gradients there."""
+    if find_spec("torch") is None:
+        return
+    import torch
+
+    def there(point: Point) -> dict[str, Any]:
+        return {n: torch.tensor(x) if x.dtype.kind in "biuf" else x for n, x in point.items()}
+
+    J = s.linearize(there(s.case.point), engine="torch")
+    f = oj.value_and_grad(s.fresh(scalar=True), of="loss", wrt=s.case.wrt, engine="torch")
+    g = oj.value_and_grad(s.fresh(scalar=True), of="loss", wrt=s.case.wrt)
+    for label, point in (("here", s.case.point), *s.points()):
+        try:
+            wanted, (value, slopes) = s.plainly(point), g(point)
+        except oj.OnnxJacError:
+            continue
+        if not finite(wanted, value, *slopes.values()):
+            continue
+        J = J.relinearize(there(point))
+        (m, n), columns = J.shape, torch.eye(J.shape[1], dtype=torch.float64)
+        yield Compared(f"tensors: relinearize({label})", (J @ columns).numpy(), wanted)
+        made = J.T @ torch.eye(m, dtype=torch.float64)
+        yield Compared(f"tensors: relinearize({label}).T", made.numpy(), wanted.T)
+        shared = J.structure.operator._shared
+        if shared and J.dtype == np.float64 and (program := shared.prepare((n,)).wait()):
+            made = program(columns, shared.arrays(J.tape))
+            yield Compared(f"tensors: program ({label})", made.numpy().T, wanted)
+        found, made = f(there(point))
+        yield Compared(f"tensors: value ({label})", np.asarray(found), value)
+        for name, slope in slopes.items():
+            yield Compared(f"tensors: ∂/∂{name} ({label})", np.asarray(made[name]), slope)
+
+
+@sampled
 def gradients(s: Subject) -> Iterator[Compared]:
     """One `value_and_grad` for all points, which records its program again where it must."""
     f = oj.value_and_grad(s.fresh(scalar=True), of="loss", wrt=s.case.wrt)

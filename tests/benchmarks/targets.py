@@ -62,6 +62,13 @@ TARGETS: dict[tuple[str, str, str], list[Target]] = {
     **bounds("resnet", dict.fromkeys(FOUR, 0.95), TORCH),
     **bounds("lenet", dict.fromkeys(FOUR, 0.95), TORCH),
     **bounds("transformer", {"jvp": 0.95, "vjp": 0.95}, TORCH),
+    **{
+        target: bound
+        for name in ("mlp", "lenet")
+        for target, bound in bounds(
+            f"steps/{name}", {"grad": 1.05, "grad+ggn×10": 0.95}, TORCH
+        ).items()
+    },
     **bounds("reaction", {"jvp": 1.3, "sparse": 0.4}, NUMPY),
     **bounds("reaction", {"sparse": 0.4}, PLAIN),
     **{

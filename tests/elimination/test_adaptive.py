@@ -176,7 +176,7 @@ def test_the_program_of_other_points_is_taken_from_the_first_product_on():
         asked.append(residuals)
         return v @ np.ones((5, 3))
 
-    J = Adaptive(dag, shared=Points(program), tape=SimpleNamespace(bound={7: "held"}))
+    J = Adaptive(dag, shared=Points(program), tape=SimpleNamespace(bound={7: "held"}, place=None))
     assert_allclose(J @ np.ones(5), 5 * np.ones(3))
     assert asked == [{7: "held"}]
     ways = taken(J, np.ones(5))
@@ -245,14 +245,14 @@ def test_what_cannot_be_prepared_is_left_out(monkeypatch):
 def test_numbers_of_another_type_take_the_dag():
     dag = chain()
     program = lambda v, residuals: pytest.fail("a program takes its own type only")  # noqa: E731
-    J = Adaptive(dag, shared=Points(program), tape=SimpleNamespace(bound={}))
+    J = Adaptive(dag, shared=Points(program), tape=SimpleNamespace(bound={}, place=None))
     v = np.ones(5, np.longdouble)
     assert_allclose(J._apply(adaptive.numbers, v).astype(float), dag @ np.ones(5))
 
 
 def test_a_pickle_leaves_programs_behind():
     points = Points(lambda v, residuals: v)
-    J = Adaptive(chain(), shared=points, tape=SimpleNamespace(bound={}))
+    J = Adaptive(chain(), shared=points, tape=SimpleNamespace(bound={}, place=None))
     there = pickle.loads(pickle.dumps(J))
     assert_allclose(there @ np.ones(5), J.dag @ np.ones(5))
 

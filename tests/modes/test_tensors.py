@@ -4,13 +4,16 @@ import pickle
 import subprocess
 import sys
 import warnings
+from functools import partial
 
+import nbformat
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from onnx import parser
 
 import onnxjac as oj
+from house import ROOT
 from interop.operators import KINDS, MODEL, POINT, WEIGHTS, WRT, damped, hessian, linearization
 
 torch = pytest.importorskip("torch")
@@ -211,3 +214,108 @@ def test_jacobian_is_an_operator_of_scipy_still(device):
     assert isinstance(J, Jacobian)
     assert_allclose(J.rmatvec(np.ones(18)), linearization().rmatvec(np.ones(18)), **TIGHT)
     assert WEIGHTS.keys() <= {s.name for s in J.domain}
+
+
+def points(device):
+    """Three points as NumPy arrays and as tensors: the last one is a run of a template."""
+    rng = np.random.default_rng(3)
+    for _ in range(3):
+        point = {n: x + 0.1 * rng.standard_normal(x.shape) if x.dtype.kind == "f" else x
+                 for n, x in {**POINT, **WEIGHTS}.items()}  # fmt: skip
+        yield point, {name: tensor(x, device) for name, x in point.items()}
+
+
+def test_tensors_in_give_tensors_out(device):
+    engine = f"torch:{device}"
+    f, g = (oj.value_and_grad(MODEL, of="loss", wrt=WRT, engine=e) for e in (engine, None))
+    J = by_torch(device)
+    for point, there in points(device):
+        (value, slopes), (wanted, others) = f(there), g(point)
+        assert_allclose(host(value), wanted, **TIGHT)
+        for name, slope in slopes.items():
+            assert slope.device == there[name].device
+            assert_allclose(host(slope), others[name], **TIGHT)
+        J = J.relinearize(there)
+        K = oj.linearize(MODEL, point, of="logits", wrt=["x", *WRT])
+        assert_allclose(host(J.primal["logits"]), K.primal["logits"], **TIGHT)
+        assert_allclose(host(MODEL.run(there, engine=engine)["loss"]), wanted, **TIGHT)
+        check(J, K.toarray(), device)
+    assert J.tape.template is not None
+    shared, v = J.structure.operator._shared, torch.ones(J.shape[1], device=device).double()
+    program = shared.prepare(()).wait()
+    assert_allclose(host(program(v, shared.arrays(J.tape))), K @ np.ones(J.shape[1]), **TIGHT)
+
+
+def test_inputs_are_kept_as_they_were(device):
+    _, there = next(points(device))
+    J = oj.linearize(MODEL, there, of="logits", wrt=WRT, engine=f"torch:{device}")
+    before = J.relinearize(there).toarray()
+    moved = J.relinearize(there)
+    for x in there.values():
+        x.zero_()
+    assert_allclose(moved.toarray(), before, **TIGHT)
+    with pytest.raises(oj.InputError, match=r"use \.to"):
+        J.relinearize({**there, "fc1": there["fc1"].long()})
+
+
+@pytest.mark.parametrize(("kind", "options"), [
+    ("kfac", {}), ("kfac", {"joint": True, "approximation": "reduce"}),
+    ("kfac", {"fisher_type": "mc"}), ("kfac", {"fisher_type": "empirical", "of": "loss"}),
+    ("ekfac", {}), ("fisher", {"samples": 2}), ("empirical_fisher", {"of": "loss"}),
+])  # fmt: skip
+def test_factors_are_tensors(kind, options, device):
+    for point, there in points(device):
+        make = partial(getattr(oj, kind), MODEL, at="logits", wrt=WRT, **options)
+        C, D = make(there, engine=f"torch:{device}"), make(point)
+        if "kfac" in kind:
+            C, D = C.inverse(0.1), D.inverse(0.1)
+            assert all(isinstance(f.values, torch.Tensor) for f in C.blocks)
+            assert_allclose(C.diagonal(), D.diagonal(), **LOOSE)
+        check(C, D @ np.eye(D.shape[1]), device, LOOSE)
+
+
+@pytest.mark.parametrize("solve", ["newton_cg", "natural_gradient"])
+def test_solvers_stay_on_the_device(solve, device):
+    options = {"of": "loss", "wrt": ["fc1", "fc2"][: len(WRT)], "maxiter": 4}
+    options |= {"at": "logits"} if solve == "natural_gradient" else {}
+    there = {name: tensor(x, device) for name, x in POINT.items()}
+    found = getattr(oj, solve)(MODEL, there, engine=f"torch:{device}", **options)
+    if solve == "newton_cg":
+        options["preconditioner"] = identity
+    wanted = getattr(oj, solve)(MODEL, POINT, **options)
+    assert isinstance(found.x, torch.Tensor)
+    assert (found.nit, found.status) == (wanted.nit, wanted.status)
+    tolerance = {"rtol": 1e-2} if solve == "natural_gradient" else {"rtol": 1e-9}
+    assert_allclose(float(found.fun), float(wanted.fun), **tolerance)
+
+
+def identity(H):
+    return np.eye(H.shape[0])
+
+
+def test_the_notebook_copies_nothing(device, monkeypatch):
+    """Its steps, after the first ones: no tensor becomes a NumPy array."""
+    monkeypatch.undo()
+    monkeypatch.chdir(ROOT / "notebooks")
+    cells = nbformat.read("09_tensors.ipynb", as_version=4).cells
+    sources = [cell.source for cell in cells if cell.cell_type == "code"]
+    fewer = {"range(25)": "range(6)", "(initial(), 12)": "(initial(), 3)"}
+    names = {}
+    for source in sources[:-1]:
+        for many, few in fewer.items():
+            source = source.replace(many, few)
+        exec(source, names)
+    assert names["losses"][-1] < 0.9 * names["losses"][0]
+    copied = []
+
+    def counting(function):
+        return lambda *x: (copied.append(function), function(*x))[1]
+
+    for name in ("numpy", "__array__", "cpu", "tolist"):
+        monkeypatch.setattr(torch.Tensor, name, counting(getattr(torch.Tensor, name)))
+    names["newton"](names["kfac_step"](names["weights"])[0], 2)
+    assert not copied
+    torch.ones(2).numpy()
+    assert len(copied) == 1
+    exec(sources[-1], names)
+    assert names["copies"] == []

@@ -135,3 +135,26 @@ def assert_together(found, expected, rtol=1e-9):
     for name, y in expected.items():
         assert found[name].shape == y.shape
         assert np.linalg.norm(found[name] - y) <= rtol * max(np.linalg.norm(y), scale), name
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name", NAMES)
+def test_over_tensors(name, device, request):
+    """J and Jᵀ by PyTorch as by NumPy: first by all rules, then by a template."""
+    if name not in ("attentive", "graph", "mobilenet", "unet") and not request.config.option.whole:
+        pytest.skip("with --whole")
+    import torch
+
+    from onnxjac.ops.torch.table import host
+
+    model, point, values = loaded(name if name in MODELS else f"{name}.legacy")
+    wrt = tuple(below("tangent", values))
+    there = {name: torch.tensor(x, device=device) for name, x in point.items()}
+    J = oj.linearize(model, point, wrt=wrt, engine="numpy")
+    K = oj.linearize(model, there, wrt=wrt, engine=f"torch:{device}")
+    rng = np.random.default_rng(0)
+    v, u = (rng.standard_normal(n) for n in J.shape[::-1])
+    pushed, pulled = J @ v, J.T @ u
+    for L in (K, K.relinearize(there)):
+        for A, x, y in ((L, v, pushed), (L.T, u, pulled)):
+            assert_near(host(A @ torch.tensor(x, device=device)), y, 1e-12)

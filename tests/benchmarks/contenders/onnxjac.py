@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,13 +24,24 @@ class Plain(Contender):
 
     library: ClassVar[str] = "onnxjac"
     engine: ClassVar[str | None] = None
+    primal: ClassVar[str | None] = None
     compiled: ClassVar[bool] = False
     warm: ClassVar[int] = 30
 
     def __init__(self, workload: Workload) -> None:
         super().__init__(workload)
         self.model = oj.load(model_of(workload))
-        self.inputs = {workload.input: workload.tensors[workload.input]}
+        self.inputs = {workload.input: self.array(workload.tensors[workload.input])}
+        self.point = tuple(map(self.array, self.point))
+
+    def array(self, x: np.ndarray) -> Any:
+        """An array as the engine takes it."""
+        return x
+
+    @property
+    def start(self) -> Any:
+        """v, as the engine takes it."""
+        return self.array(self.tangent)
 
     def ready(self, J: Any) -> Any:
         """J, compiled for the engine."""
@@ -42,46 +53,50 @@ class Plain(Contender):
 
     def linearization(self) -> oj.Linearization:
         """J of the output."""
-        return oj.linearize(self.model, self.inputs, of=OUTPUT, wrt=self.workload.wrt)
+        return oj.linearize(
+            self.model, self.inputs, of=OUTPUT, wrt=self.workload.wrt, engine=self.primal
+        )
 
     def operator(self) -> Any:
         return self.ready(self.linearization())
 
     def jvp(self) -> Task:
-        J, v = self.operator(), self.tangent
+        J, v = self.operator(), self.start
         return lambda: J @ v
 
     def vjp(self) -> Task:
         J = self.operator().T
-        u = self.workload.draw(J.shape[1], 2)
+        u = self.array(self.workload.draw(J.shape[1], 2))
         return lambda: J @ u
 
     def columns(self, count: int) -> Task:
-        J, V = self.operator(), self.tangents(count).T  # column-major
+        J, V = self.operator(), self.array(self.tangents(count)).T  # column-major
         return lambda: (J @ V).T
 
     def hvp(self) -> Task:
-        H, v = self.ready(self.hessian(*self.workload.wrt)), self.tangent
+        H, v = self.ready(self.hessian(*self.workload.wrt)), self.start
         return lambda: H @ v
 
     def hessian(self, *wrt: str) -> Jacobian:
         """H of the loss."""
-        return oj.hessian(self.model, self.inputs, of=LOSS, wrt=wrt)
+        return oj.hessian(self.model, self.inputs, of=LOSS, wrt=wrt, engine=self.primal)
 
     def ggn(self) -> Task:
-        G, v = self.ready(self.gauss_newton()), self.tangent
+        G, v = self.ready(self.gauss_newton()), self.start
         return lambda: G @ v
 
     def gauss_newton(self) -> Jacobian:
         """Jᵀ H_loss J."""
         if hasattr(oj, "gauss_newton"):
             wrt = self.workload.wrt
-            return oj.gauss_newton(self.model, self.inputs, of=LOSS, at=OUTPUT, wrt=wrt)
+            return oj.gauss_newton(
+                self.model, self.inputs, of=LOSS, at=OUTPUT, wrt=wrt, engine=self.primal
+            )
         J = self.linearization()
         return J.T @ (self.hessian(OUTPUT) @ J)
 
     def value_and_grad(self) -> Callable[..., Any]:
-        f = oj.value_and_grad(self.model, of=LOSS, wrt=self.workload.wrt)
+        f = oj.value_and_grad(self.model, of=LOSS, wrt=self.workload.wrt, engine=self.primal)
         return lambda *point: f(self.at(*point))
 
     def at(self, *point: Any) -> dict[str, Any]:
@@ -89,14 +104,14 @@ class Plain(Contender):
         return {**self.inputs, **dict(zip(self.workload.wrt, point, strict=True))}
 
     def iterated(self, count: int, kind: str) -> Task:
-        f, start = self.value_and_grad(), self.tangent
-        C = self.ready(self.gauss_newton() if kind == "ggn" else self.hessian(*self.workload.wrt))
+        f, start = self.value_and_grad(), self.start
+        C = self.gauss_newton() if kind == "ggn" else self.hessian(*self.workload.wrt)
 
         def step(*point: Any) -> Any:
             found, at, v = f(*point), C.relinearize(self.at(*point)), start
             for _ in range(count):
                 v = at @ v
-                v = v / np.linalg.norm(v)
+                v = v / (v @ v) ** 0.5
             return *found, v
 
         return self.in_turn(step)
@@ -109,13 +124,13 @@ class Plain(Contender):
         return np.concatenate([np.ravel(x) for x in (f, *slopes.values(), *v)])
 
     def f_jvp(self, count: int) -> Task:
-        J, v = self.operator(), self.tangent
+        J, v = self.linearization(), self.start
 
         def step(*point: Any) -> Any:
             at, w = J.relinearize(self.at(*point)), v
             for _ in range(count):
                 w = at @ w
-                w = w / np.linalg.norm(w)
+                w = w / (w @ w) ** 0.5
             return at.primal[OUTPUT], {}, w
 
         return self.in_turn(step)
@@ -137,11 +152,17 @@ class Plain(Contender):
 
         def step(*point: Any) -> Any:
             found, slopes = f(*point)
-            K = oj.kfac(self.model, self.at(*point), at=OUTPUT, wrt=wrt, reduction="mean")
-            slope = np.concatenate([np.ravel(slopes[name]) for name in wrt])
-            return found, slopes, K.inverse(DAMPING) @ slope
+            K = oj.kfac(
+                self.model, self.at(*point), at=OUTPUT, wrt=wrt, reduction="mean",
+                engine=self.primal,
+            )  # fmt: skip
+            return found, slopes, K.inverse(DAMPING) @ self.joined(slopes[name] for name in wrt)
 
         return self.in_turn(step)
+
+    def joined(self, parts: Iterable[Any]) -> Any:
+        """The parts as one vector."""
+        return np.concatenate([part.reshape(-1) for part in parts])
 
     def factors(self) -> Task:
         return self.factored(oj.kfac)
@@ -151,8 +172,10 @@ class Plain(Contender):
 
     def factored(self, make: Callable[..., Any]) -> Task:
         """K v, made anew at each point."""
-        model, wrt, v = self.model, self.workload.wrt, self.tangent
-        return self.in_turn(lambda *point: make(model, self.at(*point), at=OUTPUT, wrt=wrt) @ v)
+        v, options = self.start, {"wrt": self.workload.wrt, "engine": self.primal}
+        return self.in_turn(
+            lambda *point: make(self.model, self.at(*point), at=OUTPUT, **options) @ v
+        )
 
     def diagonal(self) -> Task:
         G = self.gauss_newton()
@@ -189,10 +212,25 @@ class Numpy(Compiled):
     engine: ClassVar[str | None] = "numpy"
 
 
-class Torch(Compiled):
-    """Compiled for PyTorch, without copies: vectors are arrays in memory that tensors share."""
+class Torch(Plain):
+    """By PyTorch: points and vectors are tensors, and compiled where the point does not change."""
 
+    only: ClassVar[tuple[str, ...]] = ("jvp", "vjp", "ggn", "hvp", "columns",
+        "grad", "grad+ggn", "grad+hvp", "f+jvp", "kfac", "factors", "ekfac")  # fmt: skip
     engine: ClassVar[str | None] = "torch"
+    primal: ClassVar[str | None] = "torch"
+    compiled: ClassVar[bool] = True
+
+    def array(self, x: np.ndarray) -> Any:
+        import torch
+
+        torch.set_num_threads(2)
+        return torch.from_numpy(np.array(x))
+
+    def joined(self, parts: Iterable[Any]) -> Any:
+        import torch
+
+        return torch.cat([part.reshape(-1) for part in parts])
 
 
 CONTENDERS = {
