@@ -25,6 +25,7 @@ from .matrices import BlockDiagonal, Dense, Eye, Kron, LowRank, implicit_kron, t
 from .products import Product
 from .selection import Embed, Scatter, Slice, Take, slab, take_flat
 from .sums import Sum
+from .sylvester import Sylvester
 from .transforms import Circulant, Cumulative, Fourier
 
 __all__ = [
@@ -32,7 +33,7 @@ __all__ = [
     "Contraction", "Convolution", "Cumulative", "Dag", "Dense", "Diagonal", "Edge", "Embed", "Eye",
     "Fourier", "Geometry", "Identity", "Inner", "Jacobian", "Joint", "Kron", "LowRank", "Op",
     "Outer", "Part", "Permutation", "Product", "Reshape", "Scalar", "Scatter", "Shape", "Slice",
-    "Sum", "SumTo", "Take", "Zero", "broadcast", "chosen", "common", "convolution_of", "dtype_of",
-    "implicit_kron", "inverse_of", "label_sizes", "lead", "prod_text", "reading", "reading_of",
-    "shape_of", "size", "slab", "slogdet_of", "stack", "take_flat", "transposed",
+    "Sum", "SumTo", "Sylvester", "Take", "Zero", "broadcast", "chosen", "common", "convolution_of",
+    "dtype_of", "implicit_kron", "inverse_of", "label_sizes", "lead", "prod_text", "reading",
+    "reading_of", "shape_of", "size", "slab", "slogdet_of", "stack", "take_flat", "transposed",
 ]  # fmt: skip

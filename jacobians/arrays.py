@@ -7,8 +7,10 @@ expressions. It calls the vocabulary that `reading` finds for its data.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
 from functools import singledispatch
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -194,6 +196,27 @@ def buffer_of(array: Any) -> int:
 def bytes_of(arrays: Iterable[Any]) -> int:
     """Bytes of some arrays, with shared memory counted once."""
     return sum({buffer_of(a): a.nbytes for a in arrays if hasattr(a, "nbytes")}.values())
+
+
+Named = Mapping[int, tuple[str, np.ndarray]]
+"""The memory of an array -> its name, and the array."""
+
+NAMED: ContextVar[Named] = ContextVar("NAMED", default=MappingProxyType({}))
+"""The arrays that have names while operators are turned into text."""
+
+
+def name_of(array: Array) -> str:
+    """The name of an array, with ᵀ where the last two axes are exchanged; "" if it has none."""
+    name, whole = NAMED.get().get(buffer_of(array), ("", None))
+    if whole is None or array.size != whole.size:
+        return ""
+    mine, its = ((a.shape[-2:], a.strides[-2:]) for a in (array, whole))
+    return name if mine == its else f"{name}ᵀ" if mine == (its[0][::-1], its[1][::-1]) else ""
+
+
+def held_text(array: Array) -> str:
+    """The name of an array, or its shape."""
+    return name_of(array) or prod_text(shape_of(array))
 
 
 def prod_text(shape: Shape) -> str:

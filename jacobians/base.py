@@ -30,7 +30,20 @@ from .arrays import (
 )
 from .cached import cached_property
 from .errors import InputError, LimitError
-from .hooks import Shown, compiled, eigvalsh, inverse, norm, plot, slogdet, sparse, spy, svdvals, to
+from .hooks import (
+    Shown,
+    compiled,
+    eigvalsh,
+    function,
+    inverse,
+    norm,
+    plot,
+    slogdet,
+    sparse,
+    spy,
+    svdvals,
+    to,
+)
 from .progress import chunks
 from .progress import progress as showing
 from .symint import at
@@ -338,6 +351,64 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         does not suffice and the matrix is too large. `onnxjac.estimators` has estimates.
         """
         return float(norm(self, ord))
+
+    def pinv(self) -> Jacobian:
+        """J⁺, the pseudo-inverse, by structure or from the dense matrix.
+
+        Shape: (n, m). Raises `LimitError` where the matrix is too large.
+        """
+        found: Jacobian = function(self, "pinv")
+        return found
+
+    def sqrt(self) -> Jacobian:
+        """√J, the principal root of a Hermitian J ≥ 0, by structure or from the dense matrix.
+
+        Shape: (n, n). Raises `InputError` where J is not such an operator, and `LimitError` where
+        its matrix is too large.
+        """
+        found: Jacobian = function(self, "sqrt")
+        return found
+
+    def cholesky(self) -> Jacobian:
+        """L, lower triangular with J = L Lᴴ, for a Hermitian J > 0; as `sqrt` in all else."""
+        found: Jacobian = function(self, "cholesky")
+        return found
+
+    def expm(self) -> Jacobian:
+        """exp J = Σ Jᵏ / k!, by structure or from the dense matrix.
+
+        Shape: (n, n). Raises `InputError` where J is not square, and `LimitError` where its matrix
+        is too large.
+        """
+        found: Jacobian = function(self, "expm")
+        return found
+
+    def power(self, p: float) -> Jacobian:
+        """Jᵖ: J ⋯ J for a whole p, never dense, by J⁻¹ where p < 0; else as `sqrt`.
+
+        Shape: (n, n). Raises `InputError` where J is not square, and as `inverse` and `sqrt` do.
+        """
+        found: Jacobian = function(self, "power", p)
+        return found
+
+    def eigh(self) -> tuple[np.ndarray, Jacobian]:
+        """λ and V with J = V diag(λ) Vᴴ for a Hermitian J; V is an operator, and Vᴴ V = I.
+
+        λ is in the order of the structure, ascending where that is the dense matrix. Shapes: (n,)
+        and (n, n). Raises `InputError` where J is not Hermitian, and `LimitError` where its matrix
+        is too large.
+        """
+        found: tuple[np.ndarray, Jacobian] = function(self, "eigh")
+        return found
+
+    def svd(self) -> tuple[Jacobian, np.ndarray, Jacobian]:
+        """U, σ and V with J = U diag(σ) Vᴴ, where Uᴴ U = I = Vᴴ V; U and V are operators.
+
+        σ ≥ 0 is in the order of the structure, and zeros may be left out. Shapes: (m, k), (k,) and
+        (n, k). Raises `LimitError` where structure does not suffice and the matrix is too large.
+        """
+        found: tuple[Jacobian, np.ndarray, Jacobian] = function(self, "svd")
+        return found
 
     def plot(self, **options: Any) -> Any:
         """A plot of the blocks or entries: options as for `onnxjac.plots.plot_jacobian`.

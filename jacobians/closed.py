@@ -12,16 +12,20 @@ and inverts in turn.
 | A B | B⁻¹ A⁻¹ | det A det B |
 | B + U Vᵀ | B⁻¹ - B⁻¹ U C⁻¹ Vᵀ B⁻¹, C = I + Vᵀ B⁻¹ U (Woodbury) | det B det C |
 | Σ Aₖ ⊗ Bₖ | (V ⊗ W) diag(λ)⁻¹ (V ⊗ W)ᴴ | Π λ / (det V)²ⁿ (det W)²ᵐ |
+| A ⊗ I + I ⊗ B, not symmetric | by Schur forms: `Sylvester` | Π (λᵢ + μⱼ) |
 | a circulant with kernel c | the circulant with kernel ifft(1 / fft(c)) | Π fft(c) |
 
-In the row before the last, V and W make all factors diagonal at once, Vᴴ Aₖ V = diag(aₖ) and
+In the row of Σ Aₖ ⊗ Bₖ, V and W make all factors diagonal at once, Vᴴ Aₖ V = diag(aₖ) and
 Wᴴ Bₖ W = diag(bₖ), so that λ = Σ aₖ ⊗ bₖ: they are the eigenvectors of a Hermitian matrix, or of a
 pair of which one is positive definite. A ⊗ B + δ I and the Kronecker sum A ⊗ I + I ⊗ B are of this
-kind, and A ⊗ B + C ⊗ D.
+kind, and A ⊗ B + C ⊗ D. Where these are not symmetric, A ⊗ B + C ⊗ D is (C ⊗ B) times the Kronecker
+sum C⁻¹ A ⊗ I + I ⊗ B⁻¹ D.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce, singledispatch
 from operator import add, matmul
@@ -32,22 +36,36 @@ import scipy.linalg
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from .arrays import prod_text, shape_of, size, wide
-from .base import Conjugate, Jacobian, conjugate
-from .dag import Block
+from .arrays import prod_text, reading, shape_of, size, wide
+from .base import Conjugate, Jacobian, conjugate, flat
+from .convolution import Convolution
+from .dag import Block, Dag, composed
 from .elementwise import Cast, Diagonal, Identity, Scalar, Zero
 from .errors import InputError
 from .layout import Permutation, Reshape
-from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron, LowRank, matrix_shape
+from .matrices import (
+    BlockDiagonal,
+    Dense,
+    Eye,
+    Factor,
+    Kron,
+    LowRank,
+    implicit_kron,
+    matrix_shape,
+)
 from .products import Product, factors_of
 from .selection import Embed, Scatter, Slice, Take
-from .sums import Sum, multiple, scaled_kron
+from .sums import Sum, coefficient, multiple, scaled_kron, terms_of
+from .sylvester import Sylvester
 from .transforms import Circulant, Cumulative, Fourier
 
 SlogDet = tuple[Any, float]
 """The sign of a determinant, or its phase, and the logarithm of its absolute value."""
 
 ZERO_DET = (0.0, -np.inf)
+
+SMALL = 1000
+"""The most rows of an operator that is inverted as a dense matrix where no closed form is known."""
 
 
 class Singular(InputError):
@@ -67,7 +85,24 @@ def inverse_of(operator: Jacobian) -> Jacobian | None:
     diag(3) + lowrank(3×3, rank 1)
     """
     check_square(operator)
-    return inverted(operator) if all_numbers(operator) else None
+    if not all_numbers(operator):
+        return None
+    found = inverted(operator)
+    if found is None and operator.shape[0] <= SMALL and all(map(held, leaves(operator))):
+        found = Dense(inverses(operator.toarray(), operator), operator.in_shape, operator.out_shape)
+    return found
+
+
+def leaves(operator: Jacobian) -> Iterator[Jacobian]:
+    """The operators that an operator is composed of, without composites."""
+    parts = [edge.operator for edge in operator.edges] if isinstance(operator, Dag) else [
+        part for part in flat([getattr(operator, name) for name in operator.holds])
+        if isinstance(part, Jacobian)
+    ]  # fmt: skip
+    if not parts:
+        yield operator
+    for part in parts:
+        yield from leaves(part)
 
 
 def slogdet_of(operator: Jacobian) -> SlogDet | None:
@@ -98,6 +133,9 @@ def all_numbers(operator: Jacobian) -> bool:
 def inverted(operator: Jacobian) -> Jacobian | None:
     """A⁻¹ of a square operator that holds numbers, or None."""
     return None
+
+
+UNKNOWN = inverted.dispatch(object)
 
 
 @singledispatch
@@ -235,6 +273,24 @@ def _(operator: Cumulative) -> SlogDet:
 
 
 @inverted.register
+def _(operator: Sylvester) -> Jacobian:
+    m, n = operator.in_shape
+    return implicit_kron(operator.a, Eye(n)) + implicit_kron(Eye(m), operator.b)
+
+
+@determinant.register
+def _(operator: Sylvester) -> SlogDet:
+    sign, log = of_sums(operator)
+    return np.conj(sign), -log
+
+
+def of_sums(S: Sylvester) -> SlogDet:
+    """Π (λᵢ + μⱼ), which is real for real factors."""
+    sign, log = of_entries(S.values)
+    return (sign, log) if S.dtype.kind == "c" else (float(np.sign(np.real(sign))), log)
+
+
+@inverted.register
 def _(operator: Circulant) -> Jacobian:
     values = operator.spectrum
     sizes = np.abs(values)
@@ -361,6 +417,8 @@ def _(operator: Product) -> Jacobian | None:
     """(A B)⁻¹ = B⁻¹ A⁻¹."""
     if (waist := narrow(operator)) is not None:
         raise singular(operator, f"it passes through a tensor of {waist} numbers")
+    if circular := as_circulant(operator):
+        return inverted(circular)
     found = [inverted(f) if f.shape[0] == f.shape[1] else None for f in operator.factors]
     known = [f for f in found if f is not None]
     return reduce(matmul, reversed(known)) if len(known) == len(found) else None
@@ -370,6 +428,8 @@ def _(operator: Product) -> Jacobian | None:
 def _(operator: Product) -> SlogDet | None:
     if narrow(operator) is not None:
         return ZERO_DET
+    if circular := as_circulant(operator):
+        return determinant(circular)
     found = [determinant(f) if f.shape[0] == f.shape[1] else None for f in operator.factors]
     known = [f for f in found if f is not None]
     return reduce(both, known) if len(known) == len(found) else None
@@ -382,14 +442,40 @@ def narrow(operator: Product) -> int | None:
 
 
 @inverted.register
+def _(operator: Dag) -> Jacobian | None:
+    return None if (found := whole(operator)) is None else inverted(found)
+
+
+@determinant.register
+def _(operator: Dag) -> SlogDet | None:
+    return None if (found := whole(operator)) is None else determinant(found)
+
+
+def whole(operator: Dag) -> Jacobian | None:
+    """A DAG in series and in parallel as one operator between flat tensors.
+
+    None where a part has no inverse, before anything is multiplied.
+    """
+    closed = all(isinstance(leaf, Convolution) or inverted.dispatch(type(leaf)) is not UNKNOWN
+                 for leaf in leaves(operator))  # fmt: skip
+    found = composed(operator) if operator.edges and closed else None
+    if found is None:
+        return None
+    left, right = (Identity(s, operator.dtype) for s in (operator.out_shape, operator.in_shape))
+    return left @ found @ right
+
+
+@inverted.register
 def _(operator: Block) -> Jacobian | None:
     """A block-diagonal grid, block by block."""
-    own = diagonal_blocks(operator)
-    found = [] if own is None else [inverted(block) for block in own]
-    known = [block for block in found if block is not None]
-    if not known or len(known) != len(found):
+    return of_blocks([inverted(block) for block in diagonal_blocks(operator) or ()])
+
+
+def of_blocks(own: list[Jacobian | None]) -> Block | None:
+    """The grid with these blocks on its diagonal; None without blocks, or if one is missing."""
+    if not own or any(block is None for block in own):
         return None
-    return Block([[b if i == j else None for j in range(len(known))] for i, b in enumerate(known)])
+    return Block([[b if i == j else None for j in range(len(own))] for i, b in enumerate(own)])
 
 
 @determinant.register
@@ -419,6 +505,13 @@ def _(operator: Sum) -> Jacobian | None:
         return found
     if (pairs := diagonalised(operator, with_vectors=True)) is not None:
         return pairs.inverse(operator)
+    if (split := by_schur(operator)) is not None:
+        outer, S = split
+        S.schur  # noqa: B018 - the eigenvalues are on its diagonals
+        sizes = np.abs(S.values)
+        if sizes.min(initial=np.inf) <= sizes.size * eps_of(S.dtype) * sizes.max(initial=0):
+            raise singular(operator, f"its smallest eigenvalue is {sizes.min():.2g}")
+        return S if outer is None else S @ inverted(outer)
     if (parts := woodbury(operator)) is not None:
         return parts.inverse(operator)
     whole = as_one(operator)
@@ -429,6 +522,10 @@ def _(operator: Sum) -> Jacobian | None:
 def _(operator: Sum) -> SlogDet | None:
     if (pairs := diagonalised(operator)) is not None:
         return pairs.determinant
+    if (split := by_schur(operator)) is not None:
+        outer, S = split
+        left = (1.0, 0.0) if outer is None else determinant(outer)
+        return None if left is None else both(left, of_sums(S))
     if (parts := woodbury(operator)) is not None:
         return parts.determinant
     whole = as_one(operator)
@@ -445,13 +542,15 @@ class Woodbury:
     base: Jacobian
     base_inverse: Jacobian
     Y: np.ndarray
+    U: np.ndarray
     V: np.ndarray
     C: np.ndarray
 
     def inverse(self, whole: Jacobian) -> Jacobian:
         """B⁻¹ - Y C⁻¹ (B⁻ᵀ V)ᵀ."""
         middle = inverses(self.C, whole, "capacitance")
-        Z = on_columns(self.base_inverse.T, self.V)
+        same = self.U is self.V and self.base_inverse.T is self.base_inverse
+        Z = self.Y if same else on_columns(self.base_inverse.T, self.V)
         return self.base_inverse + LowRank(self.Y @ -middle, Z, whole.in_shape, whole.out_shape)
 
     @property
@@ -479,7 +578,7 @@ def woodbury(operator: Sum) -> Woodbury | None:
     if len(low) > 1:
         U, V = (np.concatenate(side, axis=1) for side in zip(*low, strict=True))
     Y = on_columns(base_inverse, U)
-    return Woodbury(base, base_inverse, Y, V, np.eye(U.shape[1], dtype=Y.dtype) + V.T @ Y)
+    return Woodbury(base, base_inverse, Y, U, V, np.eye(U.shape[1], dtype=Y.dtype) + V.T @ Y)
 
 
 def on_columns(operator: Jacobian, U: np.ndarray) -> np.ndarray:
@@ -526,8 +625,62 @@ def low_rank_of(term: Jacobian) -> tuple[np.ndarray, np.ndarray] | None:
 # -- sums that are one matrix ------------------------------------------------------------------
 
 
+def as_circulant(operator: Jacobian) -> Circulant | None:
+    """A sum of circulants and multiples of I as one circulant; None for other operators.
+
+    A convolution of one channel with stride 1 after wrapping selections, Pad(mode="wrap"), is one.
+    """
+    total, shift = None, 0.0
+    for term in terms_of(operator):
+        c, others = coefficient(term)
+        if not others or isinstance(term, Identity):
+            shift += c
+            continue
+        C: Jacobian | None = others[0] if len(others) == 1 else wrapped(others)
+        if C is None and (mirror := wrapped(tuple(f.T for f in reversed(others)))):
+            C = mirror.T
+        if not isinstance(C, Circulant):
+            return None
+        if total and (total.kernel.shape, total.dtype) != (C.kernel.shape, C.dtype):
+            return None
+        total = C.with_spectrum(c * C.spectrum + (total.spectrum if total else 0))
+    return total and total.with_spectrum(total.spectrum + shift)
+
+
+def wrapped(factors: tuple[Jacobian, ...]) -> Circulant | None:
+    """The circulant that a convolution after wrapping selections is; its kernel is a column."""
+    first, *pads = factors
+    if not isinstance(first, Convolution) or (first.source, first.target) != ("x", "u"):
+        return None
+    g, shape = first.geometry, pads[-1].in_shape
+    if set(g.strides) != {1} or any(g.pads) or g.w[:2] != (1, 1) or g.u != shape:
+        return None
+    takes = [pad for pad in pads if isinstance(pad, Take) and wraps(pad)]
+    if len({take.axis for take in takes}) < len(pads):
+        return None
+    unit = np.zeros((1, *shape), wide(first.dtype))
+    unit.reshape(*unit.shape[:3], -1)[..., 0] = 1
+    column = reduce(lambda v, factor: factor._apply(reading(v), v), reversed(factors), unit)
+    return Circulant(column[0, 0, 0].astype(first.dtype), shape)
+
+
+def wraps(take: Take) -> bool:
+    """Whether a selection takes the entries of an axis in turn, modulo its length."""
+    n, index = take.in_shape[take.axis], np.asarray(take.index)
+    spatial = take.axis >= 2 - len(take.in_shape) and index.ndim == 1
+    return spatial and not ((index - index[0] - np.arange(index.size)) % n).any()
+
+
+def is_real(values: np.ndarray) -> bool:
+    """Whether complex numbers are real up to rounding."""
+    rounding = 100 * eps_of(values.dtype) * np.abs(values).max(initial=0)
+    return bool(np.abs(values.imag).max(initial=0) <= rounding)
+
+
 def as_one(operator: Sum) -> Jacobian | None:
-    """The sum as one stack of blocks, or one matrix; None where no term is dense already."""
+    """The sum as one circulant, one stack of blocks, or one matrix; None for other sums."""
+    if circular := as_circulant(operator):
+        return circular
     blocks = [term for term in operator.terms if isinstance(term, BlockDiagonal)]
     others = [term for term in operator.terms if not isinstance(term, BlockDiagonal)]
     if blocks and all(isinstance(term, Diagonal | Scalar | Identity) for term in others):
@@ -586,9 +739,11 @@ def adjoint(K: Kron) -> Kron:
 def diagonalised(operator: Sum, *, with_vectors: bool = False) -> Diagonalised | None:
     """Σ Aₖ ⊗ Bₖ + δ I in the basis that makes all factors diagonal; None where there is none."""
     krons = [scaled_kron(term) for term in operator.terms]
+    if not any(krons):
+        return None
     shifts = [multiple(t) for t, kron in zip(operator.terms, krons, strict=True) if kron is None]
     terms = [(c, k.left, k.right) for c, k in filter(None, krons)]
-    if not terms or len({k.batch for _, k in filter(None, krons)}) != 1:
+    if len({k.batch for _, k in filter(None, krons)}) != 1:
         return None
     *_, m, n = operator.in_shape
     for shift in shifts:
@@ -603,6 +758,54 @@ def diagonalised(operator: Sum, *, with_vectors: bool = False) -> Diagonalised |
                  for c, a, b in zip(scales, left.values, right.values, strict=True))  # fmt: skip
     real = wide(np.finfo(operator.dtype).dtype)
     return Diagonalised(left, right, np.broadcast_to(np.asarray(values, real), operator.in_shape))
+
+
+def by_schur(operator: Sum) -> tuple[Kron | None, Sylvester] | None:
+    """C ⊗ B, if it is not I, and (A ⊗ I + I ⊗ D)⁻¹ for the sum (C ⊗ B) (A ⊗ I + I ⊗ D).
+
+    A ⊗ B + C ⊗ D is c C ⊗ B times C⁻¹ A ⊗ I + I ⊗ B⁻¹ D; None where this takes the inverse of a
+    singular matrix, and for sums of more terms.
+    """
+    pairs = [scaled_kron(term) for term in operator.terms]
+    if not any(pairs):
+        return None
+    shifts = [multiple(t) for t, pair in zip(operator.terms, pairs, strict=True) if pair is None]
+    terms = [(c, K.left, K.right) for c, K in filter(None, pairs) if not K.batch]
+    if None in shifts or len(terms) + len(shifts) != len(operator.terms):
+        return None
+    *_, m, n = operator.in_shape
+    if shift := sum(filter(None, shifts)):
+        terms = with_shift(terms, shift, Eye(m), Eye(n))
+    square = all((matrix_shape(L), matrix_shape(R)) == ((m, m), (n, n)) for _, L, R in terms)
+    if len(terms) != 2 or not square:
+        return None
+    orders = sorted((terms, terms[::-1]), key=lambda o: isinstance(o[0][2], Eye), reverse=True)
+    for (c, A, B), (d, C, D) in orders:
+        with suppress(Singular):
+            left, right = c * solved(operator, C, A), d * solved(operator, B, D)
+            free = isinstance(B, Eye) and isinstance(C, Eye)
+            return None if free else Kron(C, B, ()), Sylvester(left, right)
+    return None
+
+
+Term = tuple[float, Factor, Factor]
+
+
+def with_shift(terms: list[Term], shift: float, left: Eye, right: Eye) -> list[Term]:
+    """c A ⊗ B for each term, and δ I: in a factor beside an identity, else as a term."""
+    for k, (c, A, B) in enumerate(terms):
+        if isinstance(A, Eye) or isinstance(B, Eye):
+            A, B = (f if isinstance(f, Eye) else c * f + shift * np.eye(len(f), dtype=f.dtype)
+                    for f in (A, B))  # fmt: skip
+            return [*terms[:k], (1.0, A, B), *terms[k + 1 :]]
+    return [*terms, (shift, left, right)]
+
+
+def solved(whole: Jacobian, C: Factor, A: Factor) -> np.ndarray:
+    """C⁻¹ A as a matrix."""
+    if isinstance(C, Eye):
+        return np.eye(C.n, dtype=whole.dtype) if isinstance(A, Eye) else A
+    return inverses(C, whole) if isinstance(A, Eye) else inverses(C, whole) @ A
 
 
 @dataclass(frozen=True)

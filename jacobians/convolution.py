@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Array, Op, Shape, dtype_of, factor, lead, prod_text, shape_of, size
+from .arrays import Array, Op, Shape, dtype_of, factor, held_text, lead, shape_of, size
 from .base import Jacobian
 from .elementwise import Zero
 from .errors import InputError
@@ -129,7 +129,7 @@ class Convolution(Jacobian):
 
     def __repr__(self) -> str:
         name = {"u": "conv", "x": "convᵀ", "w": "corr"}[self.target]
-        return f"{name}_{self.source}[{prod_text(shape_of(self.held))}]"
+        return f"{name}_{self.source}[{held_text(self.held)}]"
 
 
 def signal_to_output(op: Op, g: Geometry, w: Array, x: Array) -> Array:

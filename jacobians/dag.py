@@ -14,23 +14,30 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from operator import attrgetter
-from typing import Any
+from operator import add, attrgetter, matmul
+from typing import Any, cast
 
 import numpy as np
 
-from .arrays import Array, Op, Shape, common, dtype_of, lead, size
+from .arrays import NAMED, Array, Named, Op, Shape, common, dtype_of, lead, size
 from .base import Holder, Jacobian
 from .cached import cached_property
-from .elementwise import Zero
+from .elementwise import Identity, Zero
 from .errors import InputError
-from .products import factors_of
+from .products import Product, factors_of
 from .selection import Embed
+from .sums import Sum, terms_of
 from .symint import agree, at, same
 from .text import WIDTH, joined
+
+READABLE = 200
+"""The most edges of a DAG that prints as a formula."""
+
+Pair = Callable[[Jacobian, Jacobian], Jacobian]
+"""What makes one operator of two."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +55,10 @@ class Dag(Jacobian):
     Vertices are numbered so that every edge leads to a greater number; `shapes[i]` is the shape
     of the tensor at vertex i. in_shape and out_shape are flat: the concatenated tensors. The
     transpose has the DAG as its `mirror`. `known` is a memo of results derived from the DAG, freed
-    with the DAG.
+    with the DAG. `names` are the tensors of a model that its operators hold, for the text.
     """
+
+    names: Callable[[], Named] | None = None
 
     def __init__(
         self,
@@ -69,7 +78,7 @@ class Dag(Jacobian):
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without caches, which are rebuilt on demand."""
-        derived = ("known", "T", "_schedule")
+        derived = ("known", "T", "_schedule", "names")
         return {"known": {}} | {k: v for k, v in vars(self).items() if k not in derived}
 
     @cached_property
@@ -95,7 +104,7 @@ class Dag(Jacobian):
         edges = (Edge(last - e.end, last - e.start, e.operator.T) for e in reversed(self.edges))
         sources, sinks = (tuple(last - i for i in v) for v in (self.sinks, self.sources))
         transpose = Dag(self.shapes[::-1], edges, sources, sinks, self.dtype)
-        transpose.mirror = self
+        transpose.mirror, transpose.names = self, self.names
         return transpose
 
     def split(self, op: Op, v: Array, vertices: tuple[int, ...]) -> dict[int, Array]:
@@ -178,7 +187,68 @@ class Dag(Jacobian):
         return Dag(self.shapes, self.edges, sources, sinks, self.dtype)
 
     def __repr__(self) -> str:
-        return f"dag({len(self.edges):,} edges, {self.shape[0]}×{self.shape[1]})"
+        """The formula, with names of tensors, of a short DAG that is in series and in parallel."""
+        brief = f"dag({len(self.edges):,} edges, {self.shape[0]}×{self.shape[1]})"
+        if not 0 < len(self.edges) <= READABLE:
+            return brief
+        formula = composed(self, in_series, in_parallel)
+        token = NAMED.set(self.names() if self.names else NAMED.get())
+        try:
+            return brief if formula is None else repr(formula)
+        finally:
+            NAMED.reset(token)
+
+
+def composed(dag: Dag, series: Pair = matmul, parallel: Pair = add) -> Jacobian | None:
+    """J as one operator, where paths from one source to one sink are in series and in parallel.
+
+    A grid of such operators where there are more sources and sinks. None where a path branches
+    inside another one.
+    """
+    grid = [[reduced(dag, start, end, series, parallel) for start in dag.sources]
+            for end in dag.sinks]  # fmt: skip
+    if any(block is None for row in grid for block in row):
+        return None
+    whole = grid[0][0]
+    return whole if len(grid) == len(grid[0]) == 1 else Block(cast(Any, grid))
+
+
+def reduced(dag: Dag, start: int, end: int, series: Pair, parallel: Pair) -> Jacobian | None:
+    """The block of one source and one sink; None if it is not in series and in parallel."""
+    into, out = defaultdict[int, dict[int, Jacobian]](dict), defaultdict[int, set[int]](set)
+
+    def link(i: int, o: int, J: Jacobian) -> None:
+        into[o][i] = parallel(into[o][i], J) if i in into[o] else J
+        out[i].add(o)
+
+    for edge in useful(dag.edges, (start,), (end,)):
+        link(edge.start, edge.end, edge.operator)
+    if not into:
+        zero = Zero(dag.shapes[end], dag.shapes[start], dag.dtype)
+        return Identity(dag.shapes[end], dag.dtype) if start == end else zero
+    waiting = [v for v in into if v != end]
+    while waiting:
+        v = waiting.pop()
+        if not len(into[v]) == len(out[v]) == 1:
+            continue
+        ((i, J),), (o,) = into.pop(v).items(), out.pop(v)
+        out[i].remove(v)
+        link(i, o, series(into[o].pop(v), J))
+        waiting += [w for w in (i, o) if w not in (start, end)]
+    return into[end][start] if sum(map(len, into.values())) == 1 else None
+
+
+def in_series(left: Jacobian, right: Jacobian) -> Jacobian:
+    """The product as a formula: nothing is computed."""
+    if isinstance(left, Identity):
+        return right
+    pair = factors_of(left) + factors_of(right)
+    return left if isinstance(right, Identity) else Product(pair)
+
+
+def in_parallel(left: Jacobian, right: Jacobian) -> Jacobian:
+    """The sum as a formula."""
+    return Sum(terms_of(left) + terms_of(right))
 
 
 def check_edges(edges: tuple[Edge, ...], shapes: tuple[Shape, ...], ends: tuple[int, ...]) -> None:

@@ -15,6 +15,7 @@ from .arrays import (
     factor,
     fits,
     floating,
+    held_text,
     is_complex,
     is_recorded,
     lead,
@@ -58,7 +59,7 @@ class Diagonal(Jacobian):
         return np.broadcast_to(self.d, self.out_shape).flatten()
 
     def __repr__(self) -> str:
-        return f"diag({prod_text(shape_of(self.d))})"
+        return f"diag({held_text(self.d)})"
 
 
 class Identity(Jacobian):

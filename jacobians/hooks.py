@@ -44,6 +44,7 @@ sparse = hook("make {} sparse", "The operator as a sparse array of SciPy: `modes
 inverse = hook("invert {}", "The operator whose product solves with this one: `modes.solvers`.")
 slogdet = hook("find det of {}", "Sign and logarithm of det J: `modes.estimators.spectral`.")
 eigvalsh = hook("find λ of {}", "The eigenvalues: `modes.estimators.spectral`.")
+function = hook("find a function of {}", "A function of the matrix: `modes.estimators.spectral`.")
 svdvals = hook("find σ of {}", "The singular values: `modes.estimators.spectral`.")
 norm = hook("find the norm of {}", "A norm of the matrix: `modes.estimators.spectral`.")
 explain = hook("explain {}", "What an operator is made of, or one of its steps: `modes.show`.")

@@ -14,12 +14,14 @@ from .arrays import (
     factor,
     fits,
     lead,
+    name_of,
     prod_text,
     reading_of,
     shape_of,
     size,
 )
 from .base import Jacobian
+from .cached import cached_property
 from .errors import InputError
 from .symint import agree, at, broadcast_sizes, same
 
@@ -56,7 +58,7 @@ class Dense(Jacobian):
         return np.diagonal(self.a).copy()
 
     def __repr__(self) -> str:
-        return f"dense({prod_text(self.shape)})"
+        return f"dense({name_of(self.a) or prod_text(self.shape)})"
 
 
 class BlockDiagonal(Jacobian):
@@ -181,19 +183,38 @@ class Kron(Jacobian):
         self.left, self.right, self.batch = left, right, tuple(batch)
 
     def _apply(self, op: Op, v: Array) -> Array:
-        if not isinstance(self.left, Eye):
-            v = op.MatMul(self.left, v)
+        """In the order that takes fewer flops."""
+        if self._begins_with_rows:
+            return self._on_columns(op, self._on_rows(op, v))
+        return self._on_rows(op, self._on_columns(op, v))
+
+    def _on_rows(self, op: Op, v: Array) -> Array:
+        """A X."""
+        return v if isinstance(self.left, Eye) else op.MatMul(self.left, v)
+
+    def _on_columns(self, op: Op, v: Array) -> Array:
+        """X Bᵀ."""
         return v if isinstance(self.right, Eye) else op.MatMul(v, transposed(self.right))
+
+    @cached_property
+    def _begins_with_rows(self) -> bool:
+        first, last = at(self._costs)
+        return bool(first <= last)
+
+    @property
+    def _costs(self) -> tuple[int, int]:
+        """The flops of (A X) Bᵀ and of A (X Bᵀ) for one entry of the batch."""
+        (m, n), (rows, columns) = matrix_shape(self.left), matrix_shape(self.right)
+        a = 0 if isinstance(self.left, Eye) else 2 * m * n
+        b = 0 if isinstance(self.right, Eye) else 2 * rows * columns
+        return a * columns + b * m, b * n + a * rows
 
     def _transpose(self) -> Jacobian:
         return Kron(transposed(self.left), transposed(self.right), self.batch)
 
     @property
     def flops(self) -> int:
-        (m, n), (rows, columns) = matrix_shape(self.left), matrix_shape(self.right)
-        left = 0 if isinstance(self.left, Eye) else 2 * m * n * columns
-        right = 0 if isinstance(self.right, Eye) else 2 * m * columns * rows
-        return size(self.batch) * (left + right)
+        return size(self.batch) * min(self._costs, key=at)
 
     def diagonal(self) -> np.ndarray:
         if (
@@ -261,4 +282,4 @@ def factor_text(factor: Factor) -> str:
     """How a factor prints."""
     if isinstance(factor, Eye):
         return f"I({factor.n})"
-    return f"A[{prod_text(shape_of(factor))}]"
+    return name_of(factor) or f"A[{prod_text(shape_of(factor))}]"

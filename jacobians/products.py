@@ -17,7 +17,8 @@ from .elementwise import Cast, Diagonal, Identity, Scalar, Zero
 from .errors import InputError
 from .hooks import multiply, scale
 from .layout import Broadcast, Permutation, Reshape, SumTo
-from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron, LowRank, matrix_shape, transposed
+from .matrices import BlockDiagonal, Dense, Eye, Kron, LowRank, matrix_shape, transposed
+from .mixed import adjacent, mixed
 from .selection import Embed, Scatter, Slice, Span, Take
 from .symint import agree, at, is_positive, largest, same, smallest
 from .text import joined
@@ -112,11 +113,15 @@ def factors_of(operator: Jacobian) -> tuple[Jacobian, ...]:
 def push(chain: list[Jacobian], factor: Jacobian) -> None:
     """Append a factor, letting it merge with the last ones as long as that simplifies."""
     while chain:
-        merged = merge(chain[-1], factor)
+        merged, last = merge(chain[-1], factor), 1
+        if merged is None and len(chain) > 1:
+            merged, last = merges.rewritten(*chain[-2:], factor), 2
         if merged is None:
             break
-        chain.pop()
-        factor = merged
+        del chain[-last:]
+        *first, factor = merged if isinstance(merged, tuple) else (merged,)
+        for part in first:
+            push(chain, part)
     chain.append(factor)
 
 
@@ -208,15 +213,19 @@ def _(a: SumTo, b: Broadcast) -> Jacobian | None:
 @merges(Kron, Kron)
 def _(k: Kron, h: Kron) -> Jacobian | None:
     """(A ⊗ B)(C ⊗ D) = AC ⊗ BD, where that does not make a product more expensive."""
-    left, right = factor_product(k.left, h.left), factor_product(k.right, h.right)
-    merged = Kron(left, right, k.batch)
+    merged = mixed(k, h)
     return merged if at(merged.flops) <= at(k.flops + h.flops) else None
 
 
-def factor_product(a: Factor, b: Factor) -> Factor:
-    if isinstance(a, Eye):
-        return b
-    return a if isinstance(b, Eye) else matmul(a, b)
+@merges(Kron, Permutation, Kron)
+@merges(Kron, Reshape, Kron)
+def _(k: Kron, layout: Jacobian, h: Kron) -> tuple[Jacobian, Jacobian] | None:
+    if (found := adjacent(k, layout, h)) is None:
+        return None
+    K, H, L, is_first = found
+    if (merged := merge(K, H)) is None:
+        return None
+    return (merged, L) if is_first else (L, merged)
 
 
 @merges(Kron, Diagonal)

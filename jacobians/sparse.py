@@ -23,6 +23,7 @@ from .elementwise import Cast, Identity, Scalar, Zero
 from .errors import LimitError
 from .layout import Broadcast, Inner, Outer, Permutation, Reshape, SumTo
 from .selection import Embed, Scatter, Slice, Take
+from .sylvester import Sylvester
 from .transforms import Circulant, Cumulative, Fourier
 
 Held = tuple[np.ndarray, np.ndarray]
@@ -66,8 +67,9 @@ def entries(operator: Jacobian) -> Entries:
     return Entries(rows, columns, 1.0, ((matrix, np.arange(matrix.size)),))
 
 
-@entries.register
-def _(operator: Part) -> Entries:
+@entries.register(Part)
+@entries.register(Sylvester)
+def _(operator: Part | Sylvester) -> Entries:
     m, n = operator.shape
     rows, columns = np.divmod(np.arange(m * n), max(n, 1))
     return Entries(rows, columns, 1.0, ((operator.matrix, np.arange(m * n)),))
@@ -192,8 +194,9 @@ count.register(Cumulative, _labels)
 count.register(Fourier, _labels)
 
 
-@count.register
-def _(operator: Part) -> int:
+@count.register(Part)
+@count.register(Sylvester)
+def _(operator: Jacobian) -> int:
     return operator.shape[0] * operator.shape[1]
 
 

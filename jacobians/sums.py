@@ -124,9 +124,9 @@ def like_terms(left: Jacobian, right: Jacobian) -> Jacobian | None:
 def coefficient(operator: Jacobian) -> tuple[float, tuple[Jacobian, ...]]:
     """The numbers among the factors of a product, multiplied, and its other factors."""
     factors = factors_of(operator)
-    scalars = [factor.factor for factor in factors if isinstance(factor, Scalar)]
-    others = tuple(factor for factor in factors if not isinstance(factor, Scalar))
-    return prod(scalars, start=1.0), others
+    scalars = [multiple(factor) for factor in factors]
+    others = tuple(f for f, c in zip(factors, scalars, strict=True) if c is None)
+    return prod((c for c in scalars if c is not None), start=1.0), others
 
 
 def like_factors(left: Jacobian, right: Jacobian) -> Jacobian | None:
@@ -168,6 +168,9 @@ def multiple(operator: Jacobian) -> float | None:
     """c where the operator is c · I."""
     if isinstance(operator, Identity):
         return 1.0
+    if isinstance(operator, Diagonal):
+        one = isinstance(operator.d, np.ndarray) and operator.d.size == 1
+        return float(operator.d.item()) if one and operator.d.dtype.kind == "f" else None
     return operator.factor if isinstance(operator, Scalar) else None
 
 

@@ -9,7 +9,7 @@ from typing import Any, overload
 import numpy as np
 
 from ..jacobians import Array, Dag, Jacobian, Op, Shape, prod_text, shape_of
-from ..jacobians.arrays import bytes_of, rounded, wide
+from ..jacobians.arrays import Named, buffer_of, bytes_of, rounded, wide
 from ..jacobians.cached import cached_property
 from ..jacobians.foreign import is_tensor
 from ..jacobians.hooks import explain, view
@@ -24,6 +24,7 @@ from .elimination.plan import Maker, by_engine, eliminated, elsewhere, held, pla
 from .explanation import Explanation, Local
 from .naming.names import Specs, applied, check_named, find_tensor, fitting, flat_shape, listed
 from .primal.inputs import hosted
+from .primal.model import Model
 from .route import Route
 from .support.markup import Page
 from .tape.checkpoint import as_it_is
@@ -85,6 +86,7 @@ class Linearization(Jacobian):
     def there(self) -> Dag:
         """The DAG over arrays where they are, also as tensors on a GPU."""
         part = self.tape.between(*self._ends)
+        part.names = partial(named, self.route.model, self.point)
         return part.T if self.transposed else part
 
     @property
@@ -272,6 +274,12 @@ class Linearization(Jacobian):
         rows, columns = (listed(specs, shapes=True) for specs in (self.codomain, self.domain))
         kind = "transpose of ∂/∂" if self.transposed else "∂/∂"
         return f"{kind}: ({columns}) → ({rows}), {prod_text(self.shape)} {self.dtype}"
+
+
+def named(model: Model, point: Mapping[str, np.ndarray]) -> Named:
+    """The constants and inputs of a model at a point, by their memory."""
+    held = {**model.constants, **point}
+    return {buffer_of(x): (name, x) for name, x in held.items() if isinstance(x, np.ndarray)}
 
 
 def linearized(route: Route, inputs: Mapping[str, Any]) -> Linearization:

@@ -26,6 +26,7 @@ from ..support.locks import Lock
 from .accumulation import Choice, chosen
 from .adjoints import multiplied
 from .cost import DECIDING, ELIMINATING, SAVED, Step, seconds
+from .joined import joined
 from .patches import with_patches
 from .vertex_elimination import Elimination, elimination
 
@@ -61,8 +62,7 @@ def planned(operator: Jacobian, products: int, memory: int | None = None) -> Jac
 def _(operator: Dag, products: int, memory: int | None = None) -> Jacobian:
     if operator.mirror is not None:
         return planned(operator.mirror, products, memory).T
-    if not repays_decision(dag := eliminated(operator), products):
-        return dag
+    dag = eliminated(operator)
     asked = counted(products), memory
     with lock_of(operator):
         known, found = operator.known.get(PLAN, (None, None))
@@ -70,6 +70,7 @@ def _(operator: Dag, products: int, memory: int | None = None) -> Jacobian:
             found = plan(dag, products=products, memory=memory)
             operator.known[PLAN] = asked, found
     planned_dag: Dag = found.dag
+    planned_dag.names = operator.names
     return planned_dag
 
 
@@ -190,8 +191,10 @@ def plan(dag: Dag, *, products: int, memory: int | None = None) -> Plan:
     four times the bytes of the given DAG, at least 1 GiB, but at most a quarter of free memory.
     """
     memory = spare(dag) if memory is None else memory
+    found = multiplied_out(dag, counted(products), memory)
+    if not repays_decision(dag, products):
+        return found
     products = counted(products)
-    found = Plan(dag)
     found = narrowed(found, dag.sinks, products, memory)
     found = turned(found, dag.sources, products, memory)
     for neck in necks(found.dag):
@@ -201,6 +204,16 @@ def plan(dag: Dag, *, products: int, memory: int | None = None) -> Plan:
     kept = tuple(s for s in found.steps if (s.start, s.end) in alive)
     unfolded, steps = with_patches(found.dag, products, memory - Plan(dag, kept).nbytes)
     return Plan(unfolded, kept + steps)
+
+
+def multiplied_out(dag: Dag, products: int, memory: int) -> Plan:
+    """The DAG with the neighbouring matrices of its chains multiplied."""
+    edges, new = joined(dag, products, memory)
+    if not new:
+        return Plan(dag)
+    after = Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
+    costs = cost(dag), cost(after)
+    return Plan(after, tuple(step_of(edge, *costs) for edge in new))
 
 
 def counted(products: int) -> int:
@@ -250,9 +263,14 @@ def narrowed(past: Plan, ends: tuple[int, ...], products: int, memory: int) -> P
     if (before - after) * products <= found.setup:
         return past
     direct = list(direct_edges(paths, found, memory - found.nbytes))
-    steps = (Step(e.start, e.end, clipped(repr(e.operator), 60), before, after, e.operator.nbytes)
-                 for e in direct)  # fmt: skip
-    return Plan(rewired(dag, direct), past.steps + tuple(steps))
+    steps = tuple(step_of(edge, before, after) for edge in direct)
+    return Plan(rewired(dag, direct), past.steps + steps)
+
+
+def step_of(edge: Edge, before: float, after: float) -> Step:
+    """The step that made an edge, and the seconds of a product before and after it."""
+    J = edge.operator
+    return Step(edge.start, edge.end, clipped(repr(J), 60), before, after, J.nbytes)
 
 
 def up_to(dag: Dag, ends: tuple[int, ...]) -> Dag:

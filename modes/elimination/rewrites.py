@@ -40,6 +40,7 @@ from ...jacobians import (
 )
 from ...jacobians.layout import summed_axes
 from ...jacobians.matrices import Factor
+from ...jacobians.mixed import adjacent, is_free, mixed
 from ...jacobians.products import COPIES, factors_of
 from ...jacobians.selection import bounds
 from .chain import Factors, product, rewrites, rewrites_both
@@ -156,6 +157,21 @@ def _(W: Inner, U: Outer) -> Factors | None:
 
 
 # -- matrices --------------------------------------------------------------------------------
+
+
+@rewrites(Kron, Kron)
+def _(K: Kron, H: Kron) -> Factors | None:
+    """(A ⊗ I)(I ⊗ B) = A ⊗ B."""
+    return (mixed(K, H),) if is_free(K, H) else None
+
+
+@rewrites(Kron, Permutation, Kron)
+@rewrites(Kron, Reshape, Kron)
+def _(K: Kron, layout: Jacobian, H: Kron) -> Factors | None:
+    if (found := adjacent(K, layout, H)) is None or not is_free(*found[:2]):
+        return None
+    merged, L, is_first = mixed(*found[:2]), *found[2:]
+    return (merged, L) if is_first else (L, merged)
 
 
 @rewrites(Kron, Scalar)

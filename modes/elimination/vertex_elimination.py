@@ -79,6 +79,7 @@ def elimination(dag: Dag) -> Elimination:
         for o, found in graph.incoming.items() for i, link in found.items()
     ]  # fmt: skip
     after = Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
+    after.names = dag.names
     return Elimination(dag, after, tuple(graph.gone))
 
 

@@ -14,7 +14,6 @@ from ...jacobians import (
     Block,
     BlockDiagonal,
     Cast,
-    Circulant,
     Convolution,
     Dag,
     Dense,
@@ -29,9 +28,11 @@ from ...jacobians import (
     Zero,
     shape_of,
 )
-from ...jacobians.closed import diagonalised
+from ...jacobians.closed import all_numbers
+from ...jacobians.closed import leaves as inner_leaves
 from ...jacobians.errors import InputError
-from ...jacobians.matrices import Eye, Factor, matrix_shape
+from ...jacobians.functions import eigenbasis, singular_bases
+from ...jacobians.matrices import matrix_shape
 from ..curvature.kronecker import KroneckerFactored
 from ..curvature.squares import sample_diagonal
 from ..elimination.cost import seconds
@@ -276,80 +277,27 @@ def spectrum(operator: Any, solve: Solve) -> np.ndarray | None:
     array([ 3.,  5.,  6., 10.])
     """
     behind = unwrap(operator)
-    return None if behind is operator else spectrum(behind, solve)
-
-
-@spectrum.register(Identity)
-@spectrum.register(Scalar)
-@spectrum.register(Diagonal)
-def _(operator: Jacobian, solve: Solve) -> np.ndarray | None:
-    found = solve(operator.diagonal()[:, None, None])
-    return None if found is None else found.ravel()
-
-
-@spectrum.register
-def _(operator: Dense, solve: Solve) -> np.ndarray | None:
-    return solve(operator.a) if min(operator.shape) <= DENSE else None
-
-
-@spectrum.register
-def _(operator: BlockDiagonal, solve: Solve) -> np.ndarray | None:
-    """The values of all blocks."""
-    found = solve(operator.blocks) if min(operator.blocks.shape[-2:]) <= DENSE else None
-    return None if found is None else found.ravel()
-
-
-@spectrum.register
-def _(operator: Kron, solve: Solve) -> np.ndarray | None:
-    """All products of a value of A and a value of B, padded with zeros for rectangular factors."""
-    left, right = _of_factor(operator.left, solve), _of_factor(operator.right, solve)
-    if left is None or right is None:
+    if behind is not operator:
+        return spectrum(behind, solve)
+    if not isinstance(operator, Jacobian) or not all_numbers(operator) or is_large(operator):
         return None
-    values = left[..., :, None] * right[..., None, :]
-    values = np.broadcast_to(values, (*operator.batch, *values.shape[-2:])).ravel()
-    return np.concatenate([values, np.zeros(min(operator.shape) - len(values))])
-
-
-@spectrum.register
-def _(operator: Circulant, solve: Solve) -> np.ndarray | None:
-    """The transform of the kernel, which is real where the kernel is symmetric."""
-    values = operator.eigenvalues
     if solve is eigenvalues:
-        if not is_real(values):
-            return None
-        values = values.real
-    return np.tile(values.ravel() if solve is eigenvalues else np.abs(values).ravel(),
-                   operator.count)  # fmt: skip
-
-
-def is_real(values: np.ndarray) -> bool:
-    """Whether complex numbers are real up to rounding."""
-    rounding = 100 * float(np.finfo(values.dtype).eps) * np.abs(values).max(initial=0)
-    return bool(np.abs(values.imag).max(initial=0) <= rounding)
-
-
-@spectrum.register
-def _(operator: LowRank, solve: Solve) -> np.ndarray | None:
-    """With U = Q R, the values of R Vᵀ, or of R Vᵀ Q for a symmetric operator, and zeros."""
-    rank, n = operator.u.shape[1], min(operator.shape)
-    if rank >= n or rank > DENSE:
+        square = operator.shape[0] == operator.shape[1] and operator.dtype.kind != "c"
+        pair = eigenbasis(operator, vectors=False) if square else None
+        return None if pair is None else pair[0]
+    if (found := singular_bases(operator, vectors=False)) is None:
         return None
-    Q, R = np.linalg.qr(operator.u)
-    core = R @ operator.v.T
-    if solve is not eigenvalues:
-        found: np.ndarray | None = solve(R @ np.linalg.qr(operator.v)[1].T)
-    else:
-        middle = core @ Q
-        apart = np.abs(core - middle @ Q.T).max(initial=0)
-        whole = 100 * n**0.5 * float(np.finfo(core.dtype).eps) * np.abs(core).max(initial=0)
-        found = solve(middle) if apart <= whole else None
-    return None if found is None else np.concatenate([found, np.zeros(n - rank)])
+    _, values, _ = found
+    return np.append(values, np.zeros(min(operator.shape) - len(values)))
 
 
-def _of_factor(factor: Factor, solve: Solve) -> np.ndarray | None:
-    if isinstance(factor, Eye):
-        return np.ones(factor.n)
-    return solve(factor) if min(shape_of(factor)[-2:]) <= DENSE else None
+def is_large(operator: Jacobian) -> bool:
+    """Whether a matrix that an operator holds takes more than seconds to decompose."""
+    held = (leaf for leaf in inner_leaves(operator) if isinstance(leaf, MATRICES))
+    return any(min(shape_of(a)[-2:]) > DENSE for leaf in held for a in leaf.arrays())
+
+
+MATRICES = Dense, BlockDiagonal, Kron, LowRank
 
 
 @diagonal_of.register
@@ -365,10 +313,9 @@ def _(operator: KroneckerFactored, solve: Solve) -> np.ndarray | None:
 
 @spectrum.register
 def _(operator: Sum, solve: Solve) -> np.ndarray | None:
-    """|λ + δ| or λ + δ for a symmetric operator plus δ I, and for a sum of Kronecker products."""
-    pairs = None if operator.dtype.kind == "c" else diagonalised(operator)
-    if pairs is not None and pairs.rotation:
-        return pairs.values.ravel() if solve is eigenvalues else np.abs(pairs.values).ravel()
+    """|λ + δ| or λ + δ for a symmetric operator plus δ I, if the sum is of no other kind."""
+    if (known := spectrum.dispatch(object)(operator, solve)) is not None:
+        return known
     found = undamped(operator)
     values = None if found is None else spectrum(found[0], eigenvalues)
     if found is None or values is None:

@@ -20,6 +20,7 @@ from ...jacobians.closed import (
     shifted,
 )
 from ...jacobians.errors import InputError
+from ...jacobians.functions import function_of
 from ..curvature.kronecker import KroneckerFactored
 from ..sparse.unwrap import unwrap
 from .exact import eigenvalues, known_squares, singular_values, spectrum
@@ -64,6 +65,11 @@ def _(J: Jacobian) -> np.ndarray:
     if found is None:
         return np.linalg.svd(J.toarray(), compute_uv=False)
     return np.sort(np.abs(found))[::-1]
+
+
+@hooks.function.register
+def _(J: Jacobian, name: str, *args: Any) -> Any:
+    return function_of(unwrap(J), name, *args)
 
 
 @hooks.norm.register

@@ -63,6 +63,8 @@ def products_of(
     if any(isinstance(edge.operator, Checkpointed) for edge in J.dag.edges):
         why = "checkpointed: blocks are made again at every product, and never multiplied out"
         return (), (), (why,)
+    if J.make:
+        J.structure  # noqa: B018 - a plan that was asked for is made
     found, held = blocks.changes(J.dag), tuple(blocks.held_in(J))
     after, ops = blocks.fates(found), {h.ends: h.step.op_type for h in held}
     rows = tuple(blocks.row_of(h, after) for h in held)

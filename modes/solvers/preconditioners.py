@@ -243,9 +243,8 @@ def kronecker(K: Any, *, damping: float = 0.0) -> Any:
         damped = K + Scalar(damping, K.in_shape, K.dtype) if damping else K
         found = inverse_of(unwrap(damped))
     if found is None:
-        also = " with damping, for which symmetric factors are needed" if damping else ""
-        raise InputError(f"{K!r} has no Kronecker structure{also}: jacobi, block_jacobi and ilu "
-                         "take any")  # fmt: skip
+        raise InputError(f"{K!r} has no structure that gives its inverse: jacobi, block_jacobi and "
+                         "ilu take any")  # fmt: skip
     return found
 
 

@@ -46,7 +46,9 @@ def pad(op: Any, node: Node) -> Blocks:
 
 def cutting(node: Node, pads: Pads) -> Jacobian:
     """The part of x that remains after negative pads."""
-    return Slice(middle(node.x_shape, [(-a, -b) for a, b in pads]), node.x_shape, node.dtype)
+    spans, shape = middle(node.x_shape, [(-a, -b) for a, b in pads]), node.x_shape
+    whole = same(tuple(count for *_, count in spans), shape)
+    return Identity(shape, node.dtype) if whole else Slice(spans, shape, node.dtype)
 
 
 def middle(shape: Shape, ends: Pads) -> tuple[Span, ...]:

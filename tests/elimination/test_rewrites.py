@@ -85,6 +85,9 @@ PAIRS = {
     "inner c": (WEIGHT, C(*WIDE), (Inner,)),
     "c kron": (C(*WIDE), RIGHT, (Kron,)),
     "kron c": (LEFT, C(*WIDE), (Kron,)),
+    "left kron, right kron": (LEFT, RIGHT, (Kron,)),
+    "right kron, left kron": (RIGHT, LEFT, (Kron,)),
+    "kron kron, on one side": (RIGHT, implicit_kron(Eye(5), N(4, 4), (3,)), None),
     "c kron, too large": (C(1, 9), implicit_kron(Eye(1), N(9, 9)), None),
     "c blocks": (C(3, 5, 2), LOW, (BlockDiagonal,)),
     "blocks c": (LOW, C(*WIDE), (BlockDiagonal,)),
@@ -199,7 +202,8 @@ def test_what_moved_lies_in_order():
 
 def test_every_pair_has_an_example():
     shown = {(type(left), type(right)) for left, right, _ in PAIRS.values()}
-    threes = {(Take, Reshape, Diagonal), (Diagonal, Sum, Scalar), (Scalar, Sum, Diagonal)}
+    threes = {(Take, Reshape, Diagonal), (Diagonal, Sum, Scalar), (Scalar, Sum, Diagonal),
+              (Kron, Permutation, Kron), (Kron, Reshape, Kron)}  # fmt: skip
     assert shown | threes | {(Sum, Sum)} >= rewrites.keys()
 
 

@@ -39,6 +39,7 @@ from onnxjac.jacobians import (
     Slice,
     Sum,
     SumTo,
+    Sylvester,
     Take,
     Zero,
     implicit_kron,
@@ -542,6 +543,13 @@ def one_edge_from_a_vertex_named_twice(draw):
     a = draw.normal(2, 3)
     J = Dag(((3,), (2,)), (Edge(0, 1, Dense(a)),), (0, 0), (1, 1), draw.dtype)
     return J, np.block([[a, a], [a, a]])
+
+
+@example(Sylvester)
+def sylvester(draw):
+    a, b = (draw.normal(n, n) / 4 + 3 * np.eye(n) for n in (3, 2))
+    a, b = a.astype(draw.dtype), b.astype(draw.dtype)
+    return Sylvester(a, b), np.linalg.inv(np.kron(a, np.eye(2)) + np.kron(np.eye(3), b))
 
 
 @example(Dag)

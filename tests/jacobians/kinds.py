@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from house import ROOT
 from onnxjac.jacobians import Jacobian
 from onnxjac.jacobians.closed import determinant, inverted
-from onnxjac.modes.estimators.exact import spectrum
+from onnxjac.jacobians.functions import eigenbasis, mapped, singular_bases
 from onnxjac.modes.estimators.squared import squared
 
 PAGE = ROOT / "docs" / "reference" / "algebra.md"
@@ -22,12 +22,15 @@ COSTS = {
     "Dense": "2 m n", "Diagonal": "n", "Embed": "0", "Fourier": "5/2 n log₂ n", "Identity": "0",
     "Inner": "2 n", "Kron": "2 m n k + 2 m k l", "LowRank": "2 r (m + n)", "Outer": "m",
     "Part": "of the program", "Permutation": "0", "Product": "of its factors", "Reshape": "0",
-    "Scalar": "n", "Scatter": "n", "Slice": "0", "Sum": "of its terms", "SumTo": "n", "Take": "0",
-    "Zero": "0",
+    "Scalar": "n", "Scatter": "n", "Slice": "0", "Sum": "of its terms", "SumTo": "n",
+    "Sylvester": "5 m n (m + n)", "Take": "0", "Zero": "0",
 }  # fmt: skip
 """Multiplications and additions of one product."""
 
-CLOSED = {"A⁻¹": inverted, "det": determinant, "λ, σ": spectrum, "‖A‖": squared}
+CLOSED = {
+    "A⁻¹": inverted, "det": determinant, "‖A‖": squared, "f(A)": mapped,
+    "V Λ Vᴴ": eigenbasis, "U Σ Vᴴ": singular_bases,
+}  # fmt: skip
 
 
 def kinds(kind: type = Jacobian) -> Iterator[type]:

@@ -1,11 +1,13 @@
 """Closed forms and the laws of the algebra, on random operators of every invertible kind."""
 
 import re
+from functools import cache
 from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+import scipy.linalg
 from numpy.testing import assert_allclose
 
 import onnxjac as oj
@@ -17,12 +19,14 @@ from onnxjac.jacobians import (
     Cast,
     Circulant,
     Conjugate,
+    Convolution,
     Cumulative,
     Dense,
     Diagonal,
     Embed,
     Eye,
     Fourier,
+    Geometry,
     Identity,
     Jacobian,
     Kron,
@@ -34,6 +38,7 @@ from onnxjac.jacobians import (
     Scatter,
     Slice,
     Sum,
+    Sylvester,
     Take,
     Zero,
     closed,
@@ -67,6 +72,17 @@ def low_rank(draw, r):
     return LowRank(draw.normal(N, r), draw.normal(N, r) / N, SHAPE, SHAPE)
 
 
+IMAGE = (1, 1, *SHAPE)
+
+
+def periodic(kernel):
+    """A convolution of an image after Pad(mode="wrap"), as the rules of ONNX give it."""
+    rows = Take(np.arange(-1, 5) % 4, 2, IMAGE, kernel.dtype)
+    columns = Take(np.arange(7) % 6, 3, rows.out_shape, kernel.dtype)
+    g = Geometry(columns.out_shape, kernel.shape, IMAGE, (1, 1), (1, 1), (0, 0, 0, 0), 1)
+    return Convolution(kernel, "x", "u", g) @ columns @ rows
+
+
 KINDS = {
     "identity": lambda d: Identity(SHAPE, d.dtype),
     "scalar": lambda d: Scalar(-1.5, SHAPE, d.dtype),
@@ -91,6 +107,17 @@ KINDS = {
     "Kronecker sum": lambda d: implicit_kron(spd(d, 4), Eye(6)) + implicit_kron(Eye(4), spd(d, 6)),
     "two krons": lambda d: implicit_kron(spd(d, 4), spd(d, 6))
     - 0.01 * implicit_kron(spd(d, 4), spd(d, 6)),
+    "Kronecker sum, not symmetric": lambda d: implicit_kron(regular(d, 4), Eye(6))
+    + implicit_kron(Eye(4), regular(d, 6)),
+    "kron + δ I, not symmetric": lambda d: implicit_kron(regular(d, 4), regular(d, 6))
+    + 0.5 * Identity(SHAPE, d.dtype),
+    "two krons, not symmetric": lambda d: implicit_kron(regular(d, 4), regular(d, 6))
+    + 0.1 * implicit_kron(regular(d, 4), regular(d, 6)),
+    "circulants": lambda d: Circulant(d.normal(6), SHAPE) - 2 * Circulant(d.normal(6), SHAPE)
+    + 40 * Identity(SHAPE, d.dtype),
+    "periodic convolution": lambda d: Reshape(SHAPE, IMAGE, d.dtype) @ (
+        Identity(IMAGE, d.dtype) - 0.02 * periodic(d.normal(1, 1, 3, 2))
+    ) @ Reshape(IMAGE, SHAPE, d.dtype),
     "diagonal + low rank": lambda d: Diagonal(d.normal(*SHAPE) ** 2 + 3) + low_rank(d, 3),
     "kron + low rank": lambda d: implicit_kron(regular(d, 4), regular(d, 6)) + low_rank(d, 2),
     "blocks + diagonal": lambda d: BlockDiagonal(regular(d, 6, 4)) + squares(d, *SHAPE),
@@ -113,6 +140,7 @@ class Made(NamedTuple):
     dense: np.ndarray
 
 
+@cache
 def drawn(name, seed, dtype=np.float64):
     J = KINDS[name](Draw(seed, dtype))
     J = Reshape(SHAPE, J.out_shape, J.dtype) @ J @ Reshape(J.in_shape, SHAPE, J.dtype)
@@ -153,11 +181,13 @@ def test_an_inverse_is_an_operator_like_others(name):
 @pytest.mark.parametrize(("first", "second"), list(product(KINDS, KINDS)))
 def test_laws(first, second):
     """Of products, sums, transposes and inverses, for every pair of kinds."""
-    (A, a), (B, b) = drawn(first, 4), drawn(second, 5)
-    v, C = Draw(6).normal(N), drawn("kron", 7).J
+    dtype = np.complex128 if (len(first) + len(second)) % 2 else np.float64
+    (A, a), (B, b) = drawn(first, 4, dtype), drawn(second, 5, dtype)
+    v, C = Draw(6).normal(N), drawn("kron", 7, dtype).J
     laws = [
         (A @ B, a @ b), (A + B, a + b), (A - B, a - b), ((A @ B).T, b.T @ a.T),
-        ((A + B).T, a.T + b.T), ((A @ B).inverse(), np.linalg.inv(b) @ np.linalg.inv(a)),
+        ((A + B).T, a.T + b.T), ((A @ B).H, (a @ b).conj().T),
+        ((A @ B).inverse(), np.linalg.inv(b) @ np.linalg.inv(a)),
         (A @ (A.inverse() @ B), b), (2 * A + B + A, 3 * a + b), (A - A, 0 * a),
     ]  # fmt: skip
     for J, matrix in laws:
@@ -218,6 +248,8 @@ SINGULAR = {
     "rank is at most 1": LowRank(np.ones((3, 1)), np.ones((3, 1))),
     "smallest eigenvalue": implicit_kron(np.eye(2), Eye(3)) - implicit_kron(Eye(2), np.eye(3)),
     "capacitance": Identity((2,), float) + LowRank(np.array([[1.0], [0]]), np.array([[-1.0], [0]])),
+    "smallest eigenvalue is": implicit_kron(np.array([[1.0, 1], [0, 2]]), Eye(2))
+    - implicit_kron(Eye(2), np.array([[1.0, 1], [0, 3]])),
     "it is 0": Zero((2,), (2,), float),
     "takes an entry twice": Take(np.array([0, 0]), 0, (2,), float),
     "its factor is 0": 0 * Identity((2,), float), "eigenvalue is 0": Circulant(np.ones(4)),
@@ -234,11 +266,39 @@ def test_what_is_singular_is_said(why):
 
 def test_what_has_no_closed_form_is_left_to_krylov():
     C = Cumulative(0, (4,), np.dtype(float), exclusive=False, reverse=False)
-    F = implicit_kron(np.triu(np.ones((2, 2))), Eye(2)) + Identity((2, 2), float)
-    for J in (C.T @ C, F):
-        assert inverse_of(J) is None
-        assert "cg" in repr(J.inverse())
-        assert_allclose(J.slogdet(), np.linalg.slogdet(J.toarray()))
+    J = C.T @ C
+    assert inverse_of(J) is None
+    assert "cg" in repr(J.inverse())
+    assert_allclose(J.slogdet(), np.linalg.slogdet(J.toarray()))
+
+
+def test_small_operators_of_matrices_are_inverted_as_one(monkeypatch):
+    """Three Kronecker products have no closed form; large ones are left to Krylov."""
+    draw = Draw(0)
+    J = sum((implicit_kron(regular(draw, 3), regular(draw, 4)) for _ in range(2)),
+            start=implicit_kron(regular(draw, 3), regular(draw, 4)))  # fmt: skip
+    assert_allclose(J.inverse().toarray(), np.linalg.inv(J.toarray()), **CLOSE)
+    monkeypatch.setattr(closed, "SMALL", 11)
+    assert inverse_of(J) is None
+
+
+def test_a_sylvester_equation():
+    """A X + X Bᵀ = C as SciPy solves it, also by the transpose, for many columns, and complex."""
+    for dtype in (np.float64, np.complex128):
+        draw = Draw(2, dtype)
+        a, b = regular(draw, 5), regular(draw, 3)
+        a[:2, :2] = [[2, 1], [-3, 2]]  # a pair of complex eigenvalues
+        S = (implicit_kron(a, Eye(3)) + implicit_kron(Eye(5), b)).inverse()
+        assert type(S) is Sylvester
+        C = draw.normal(5, 3)
+        X = (S @ C.ravel()).reshape(5, 3)
+        assert_allclose(X, scipy.linalg.solve_sylvester(a, b.T, C), **CLOSE)
+        dense = np.linalg.inv(np.kron(a, np.eye(3)) + np.kron(np.eye(5), b))
+        v, w = draw.normal(15, 4), Draw(3, np.complex128).normal(15)
+        for J, matrix in ((S, dense), (S.T, dense.T), (S.H, dense.conj().T), (S.T.T, dense)):
+            assert_allclose(J @ v, matrix @ v, **CLOSE)
+            assert_allclose(J @ w, matrix @ w, **CLOSE)
+            assert_allclose(J.slogdet(), np.linalg.slogdet(matrix), **CLOSE)
 
 
 def test_fourier_and_krylov_inverses_invert_back():

@@ -39,6 +39,7 @@ from onnxjac.jacobians import (
     Slice,
     Sum,
     SumTo,
+    Sylvester,
     Take,
     Zero,
     implicit_kron,
@@ -172,6 +173,7 @@ MISFITS = {
               lambda: Scatter(np.array([0]), -2, (3,), F)],
     Product: [lambda: Product(()), lambda: Product((Dense(ONES((2, 3))), Dense(ONES((2, 3))))),
               lambda: Dense(ONES((2, 3))) @ Diagonal(ONES(2))],
+    Sylvester: [lambda: Sylvester(ONES((2, 3)), ONES((2, 2))), lambda: Sylvester(ONES(2), ONES(3))],
     Sum: [lambda: Sum(()), lambda: Sum((Dense(ONES((2, 3))), Dense(ONES((3, 2))))),
           lambda: Dense(ONES((2, 3))) + Diagonal(ONES(2))],
     Block: [

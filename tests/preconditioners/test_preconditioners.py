@@ -192,12 +192,8 @@ def test_kronecker_of_factors_that_are_not_symmetric(K):
     assert_allclose(M.toarray(), expected, rtol=1e-8, atol=1e-10 * np.abs(expected).max())
     v = RNG.standard_normal(K.shape[0])
     assert_allclose(K @ (M @ v), v, rtol=1e-6, atol=1e-8)
-    if isinstance(K, Kron):
-        with pytest.raises(InputError, match="symmetric factors"):
-            kronecker(K, damping=0.3)
-    else:
-        damped = np.linalg.inv(K.toarray() + 0.3 * np.eye(K.shape[0]))
-        assert_allclose(kronecker(K, damping=0.3).toarray(), damped, rtol=1e-8, atol=1e-10)
+    damped = np.linalg.inv(K.toarray() + 0.3 * np.eye(K.shape[0]))
+    assert_allclose(kronecker(K, damping=0.3).toarray(), damped, rtol=1e-7, atol=1e-9)
 
 
 def test_block_jacobi_of_blocks_that_are_not_symmetric():
@@ -247,8 +243,8 @@ def test_kronecker_of_complex_factors():
     for C in (A, A + A.T, A @ A.conj().T):
         expected = np.linalg.inv(np.kron(C, B))
         assert_allclose(kronecker(Kron(C, B, ())).toarray(), expected, rtol=1e-8)
-    with pytest.raises(InputError):
-        kronecker(Kron(A + A.T, B, ()), damping=0.1)
+    damped = np.linalg.inv(np.kron(A + A.T, B) + 0.1 * np.eye(9))
+    assert_allclose(kronecker(Kron(A + A.T, B, ()), damping=0.1).toarray(), damped, rtol=1e-8)
 
 
 def test_kronecker_asks_for_an_inverse():
@@ -258,7 +254,7 @@ def test_kronecker_asks_for_an_inverse():
 
     assert kronecker(Factored()) == "the inverse with 0.0"
     assert kronecker(Factored(), damping=1.0) == "the inverse with 1.0"
-    with pytest.raises(InputError, match="no Kronecker structure"):
+    with pytest.raises(InputError, match="no structure that gives its inverse"):
         kronecker(Hidden(np.eye(2)))
 
 

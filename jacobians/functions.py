@@ -1,0 +1,513 @@
+"""Functions of operators by structure: A⁺, √A, Cholesky factors, powers, exp A, A = V Λ Vᴴ, U Σ Vᴴ.
+
+A function is a `Form`: what it does to numbers and to matrices. One dispatch, `mapped`, applies it:
+
+| A | f(A) |
+|---|---|
+| diag(d), a dense matrix, blockdiag(Aᵢ) | f of each number or matrix |
+| A ⊗ B | f(A) ⊗ f(B), or (V ⊗ W) diag(f(λ)) (V ⊗ W)ᴴ |
+| Σ Aₖ ⊗ Bₖ with one eigenbasis, as in `closed` | (V ⊗ W) diag(f(λ)) (V ⊗ W)ᴴ |
+| A ⊗ I + I ⊗ B + δ I | exp(A) ⊗ exp(B + δ I) |
+| c I + U Vᵀ, Hermitian | f(c) I + Q diag(f(c + μ) - f(c)) Qᴴ |
+| a circulant | the circulant with the eigenvalues f(λ) |
+| P A Pᵀ, P a permutation or a reshape | P f(A) Pᵀ |
+
+Everything else is multiplied out, within the limit of `toarray`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial, reduce, singledispatch
+from operator import matmul
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.linalg
+
+from .arrays import wide
+from .base import Jacobian
+from .closed import (
+    Singular,
+    adjoint_of,
+    all_numbers,
+    as_circulant,
+    as_one,
+    by_schur,
+    check_square,
+    diagonal_blocks,
+    diagonalised,
+    eigen,
+    eps_of,
+    hermitian,
+    inverse_of,
+    is_hermitian,
+    is_real,
+    low_rank_of,
+    of_blocks,
+    whole,
+)
+from .dag import Block, Dag
+from .elementwise import Diagonal, Identity, Scalar
+from .errors import InputError
+from .layout import Inner, Permutation, Reshape
+from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron, LowRank
+from .products import factors_of
+from .selection import Embed, Slice
+from .sums import Sum, multiple
+from .transforms import Circulant, Fourier
+
+Found = TypeVar("Found")
+Eigen = tuple[np.ndarray, Any]
+Bases = tuple[Any, np.ndarray, Any]
+
+
+@dataclass(frozen=True)
+class Form:
+    """f of numbers and of stacks of matrices.
+
+    It `splits` if f(A ⊗ B) = f(A) ⊗ f(B), and is `spectral` if f(V Λ Vᴴ) = V f(Λ) Vᴴ for unitary V.
+    """
+
+    entries: Callable[[np.ndarray], np.ndarray]
+    matrices: Callable[[np.ndarray], np.ndarray]
+    splits: bool = True
+    spectral: bool = True
+
+    def at(self, c: float) -> Form:
+        """A ↦ f(c A)."""
+        return Form(lambda d: self.entries(c * d), lambda a: self.matrices(c * a), False,
+                    self.spectral)  # fmt: skip
+
+
+def known(question: Callable[..., Found | None], A: Jacobian, *args: Any) -> Found:
+    """The answer by structure, or for the dense matrix."""
+    found = question(A, *args) if all_numbers(A) else None
+    if found is None:
+        found = question(Dense(A.toarray(), A.out_shape, A.in_shape), *args)
+    if found is None:
+        raise InputError(f"{A!r} is not Hermitian: it has singular values, svd()")
+    return found
+
+
+def parts(operator: Jacobian) -> tuple[float, Jacobian, Jacobian, Jacobian]:
+    """c, P, A and Q of c P A Q, for permutations and reshapes, or identities, P and Q."""
+    one = whole(operator) if isinstance(operator, Dag) else operator
+    factors = [f for f in factors_of(one or operator) if not isinstance(f, Scalar)]
+    c = np.prod([f.factor for f in factors_of(one or operator) if isinstance(f, Scalar)])
+    P, Q = (Identity(s, operator.dtype) for s in (operator.out_shape, operator.in_shape))
+    while len(factors) > 1 and isinstance(factors[0], Permutation | Reshape):
+        P = P @ factors.pop(0)
+    while len(factors) > 1 and isinstance(factors[-1], Permutation | Reshape):
+        Q = factors.pop() @ Q
+    A = reduce(matmul, factors) if factors else Identity(operator.in_shape, operator.dtype)
+    simple = as_circulant(A) or (as_one(A) if isinstance(A, Sum) else None)
+    return float(c), P, simple or A, Q
+
+
+@singledispatch
+def mapped(operator: Jacobian, form: Form) -> Jacobian | None:
+    """f(A) by structure, or None."""
+    c, P, A, Q = parts(operator)
+    keeps = form.spectral or isinstance(P, Identity | Reshape)
+    fits = form is PINV or (keeps and are_inverse(P, Q))
+    if type(A) is type(operator) or not fits:
+        return None
+    found = mapped(A, form if c == 1 or form.splits else form.at(c))
+    if found is None:
+        return None
+    scale = form.entries(np.array(c)).item() if form.splits else 1
+    return Q.T @ (found if scale == 1 else scale * found) @ P.T
+
+
+def are_inverse(P: Jacobian, Q: Jacobian) -> bool:
+    """Whether Q P = I."""
+    return P.shape[0] == Q.shape[1] and isinstance(Q @ P, Identity)
+
+
+@mapped.register(Identity)
+@mapped.register(Scalar)
+@mapped.register(Diagonal)
+def _(operator: Jacobian, form: Form) -> Jacobian:
+    c = multiple(operator)
+    d = operator.d if isinstance(operator, Diagonal) else np.array(c, operator.dtype)
+    return Diagonal(kept(form.entries, d), operator.in_shape)
+
+
+@mapped.register
+def _(operator: Dense, form: Form) -> Jacobian:
+    return Dense(kept(form.matrices, operator.a), operator.in_shape, operator.out_shape)
+
+
+@mapped.register
+def _(operator: BlockDiagonal, form: Form) -> Jacobian:
+    return BlockDiagonal(kept(form.matrices, operator.blocks))
+
+
+@mapped.register
+def _(operator: Kron, form: Form) -> Jacobian | None:
+    if not form.splits:
+        return by_eigenvectors(operator, form)
+    try:
+        left, right = (f if isinstance(f, Eye) else kept(form.matrices, f)
+                       for f in (operator.left, operator.right))  # fmt: skip
+        return Kron(left, right, operator.batch)
+    except InputError:  # as for the root of (-A) ⊗ (-B)
+        return by_eigenvectors(operator, form)
+
+
+@mapped.register
+def _(operator: Circulant, form: Form) -> Jacobian | None:
+    return operator.with_spectrum(form.entries(operator.spectrum)) if form.spectral else None
+
+
+@mapped.register(Permutation)
+@mapped.register(Reshape)
+@mapped.register(Slice)
+@mapped.register(Embed)
+def _(operator: Jacobian, form: Form) -> Jacobian | None:
+    return operator.T if form is PINV else None
+
+
+@mapped.register
+def _(operator: LowRank, form: Form) -> Jacobian | None:
+    """(U Vᵀ)⁺ by its singular values."""
+    U, values, V = known(singular_bases, operator)
+    return V @ Diagonal(reciprocal(values)) @ U.H if form is PINV else None
+
+
+@mapped.register
+def _(operator: Block, form: Form) -> Jacobian | None:
+    return of_blocks([mapped(block, form) for block in diagonal_blocks(operator) or ()])
+
+
+@mapped.register
+def _(operator: Sum, form: Form) -> Jacobian | None:
+    if (one := as_one(operator)) is not None:
+        return mapped(one, form)
+    found = by_eigenvectors(operator, form) or of_low_rank(operator, form)
+    split = by_schur(operator) if found is None and form.matrices is scipy.linalg.expm else None
+    if split and split[0] is None:
+        a, b = map(form.matrices, (split[1].a, split[1].b))
+        found = Kron(a, b, ())
+    return found
+
+
+def by_eigenvectors(operator: Jacobian, form: Form) -> Jacobian | None:
+    """V diag(f(λ)) Vᴴ."""
+    pair = eigenbasis(operator) if form.spectral else None
+    if pair is None:
+        return None
+    values, V = pair
+    return V @ Diagonal(form.entries(values).reshape(V.in_shape)) @ V.H
+
+
+def of_low_rank(operator: Sum, form: Form) -> Jacobian | None:
+    """f(c I + U Vᵀ) = f(c) I + Q diag(f(c + μ) - f(c)) Qᴴ, where U Vᵀ is Hermitian."""
+    shifts = [multiple(term) for term in operator.terms]
+    pairs = [low_rank_of(t) for t, c in zip(operator.terms, shifts, strict=True) if c is None]
+    low = [pair for pair in pairs if pair is not None]
+    if not low or len(low) < len(pairs) or not form.spectral:
+        return None
+    U, V = (np.concatenate(side, axis=1) for side in zip(*low, strict=True))
+    if operator.shape[0] <= U.shape[1]:
+        return None
+    if (found := compressed(U, V)) is None:
+        return None
+    values, W = np.linalg.eigh(found[1])
+    c = np.array(sum(filter(None, shifts)), values.dtype)
+    Q, base = found[0] @ W, form.entries(c)
+    Q, P = Q * (form.entries(c + values) - base), Q.conj()
+    return base.item() * Identity(operator.in_shape, operator.dtype) + LowRank(
+        Q, P, operator.out_shape, operator.in_shape)  # fmt: skip
+
+
+def kept(function: Callable[[np.ndarray], Any], array: np.ndarray) -> np.ndarray:
+    """A function in at least single precision, in the precision of the array."""
+    found: np.ndarray = function(np.asarray(array, wide(array.dtype)))
+    return found.astype(array.dtype if found.dtype.kind == array.dtype.kind else found.dtype)
+
+
+# -- A = V Λ Vᴴ and A = U Σ Vᴴ ------------------------------------------------------------------
+
+
+@singledispatch
+def eigenbasis(operator: Jacobian, *, vectors: bool = True) -> Eigen | None:
+    """λ and V with A = V diag(λ) Vᴴ, or None; the order of λ is that of the structure.
+
+    Without vectors V is None, and the values take a third of the time.
+    """
+    c, P, A, Q = parts(operator)
+    similar = type(A) is not type(operator) and are_inverse(P, Q)
+    found = eigenbasis(A, vectors=vectors) if similar else None
+    return None if found is None else (c * found[0], found[1] and P @ found[1])
+
+
+@eigenbasis.register(Identity)
+@eigenbasis.register(Scalar)
+@eigenbasis.register(Diagonal)
+def _(operator: Jacobian, *, vectors: bool = True) -> Eigen | None:
+    values = operator.diagonal()
+    real = np.array_equal(values, values.real)
+    return (values.real, Identity(operator.in_shape, operator.dtype)) if real else None
+
+
+@eigenbasis.register(Dense)
+@eigenbasis.register(BlockDiagonal)
+def _(operator: Dense | BlockDiagonal, *, vectors: bool = True) -> Eigen | None:
+    stack = operator.a if isinstance(operator, Dense) else operator.blocks
+    if not is_hermitian(stack):
+        return None
+    V, values = eigen(vectors, hermitian(stack))
+    return values.ravel(), None if V is None else with_matrices(operator, V)
+
+
+@eigenbasis.register(Kron)
+@eigenbasis.register(Sum)
+def _(operator: Kron | Sum, *, vectors: bool = True) -> Eigen | None:
+    if isinstance(operator, Sum) and (one := as_one(operator)) is not None:
+        return eigenbasis(one, vectors=vectors)
+    terms = operator.terms if isinstance(operator, Sum) else (operator,)
+    found = diagonalised(Sum(terms), with_vectors=vectors)
+    if found is None or not found.rotation:
+        return None
+    batch, (V, W) = found.values.shape[:-2], (found.left.vectors, found.right.vectors)
+    return found.values.ravel(), Kron(V, W, batch) if vectors else None
+
+
+@eigenbasis.register
+def _(operator: LowRank, *, vectors: bool = True) -> Eigen | None:
+    """With U = Q R, the eigenvalues of R Vᵀ Q, and zeros."""
+    rank, n = operator.u.shape[1], operator.shape[0]
+    if vectors or n != operator.shape[1] or rank >= n:
+        return None
+    if (found := compressed(operator.u, operator.v)) is None:
+        return None
+    return np.append(np.linalg.eigvalsh(found[1]), np.zeros(n - rank)), None
+
+
+def compressed(U: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Q and H with U Vᵀ = Q H Qᴴ, where that is Hermitian."""
+    Q, R = np.linalg.qr(U)
+    inside = R @ (V.T @ Q)
+    outside = R @ V.T - inside @ np.conj(Q.T)
+    rounding = 1e3 * eps_of(U.dtype) * np.linalg.norm(U) * np.linalg.norm(V)
+    if np.linalg.norm(outside) > rounding or not is_hermitian(inside):
+        return None
+    return Q, hermitian(inside)
+
+
+@eigenbasis.register
+def _(operator: Circulant, *, vectors: bool = True) -> Eigen | None:
+    """The basis of the Hartley transform, where the kernel is real and symmetric."""
+    values = operator.eigenvalues
+    if operator.dtype.kind == "c" or not is_real(values):
+        return None
+    return np.tile(values.real.ravel(), operator.count), hartley(operator)
+
+
+def hartley(C: Circulant) -> Jacobian:
+    """(Re F - Im F) / √n for the Fourier transform F along the axes of a circulant: orthogonal."""
+    shape, pair, column = C.in_shape, (*C.in_shape, 2), (*C.in_shape, 1)
+    V: Jacobian = Embed(tuple((0, 1, k) for k in column), pair, C.dtype) @ Reshape(
+        column, shape, C.dtype)  # fmt: skip
+    for axis in C.axes:
+        V = Fourier(axis - 1, pair, C.dtype) @ V
+    weights = np.array([1, -1], wide(C.dtype)) / C.kernel.size**0.5
+    return Reshape(shape, column, C.dtype) @ Inner(weights, column, pair) @ V
+
+
+@singledispatch
+def singular_bases(operator: Jacobian, *, vectors: bool = True) -> Bases | None:
+    """U, σ and V with A = U diag(σ) Vᴴ, or None; the order of σ is that of the structure.
+
+    Without vectors U and V are None.
+    """
+    c, P, A, Q = parts(operator)
+    found = None if type(A) is type(operator) else singular_bases(A, vectors=vectors)
+    if found is None:
+        return None
+    U, values, V = found
+    return U and np.sign(c or 1) * P @ U, abs(c) * values, V and Q.T @ V
+
+
+@singular_bases.register(Identity)
+@singular_bases.register(Permutation)
+@singular_bases.register(Reshape)
+@singular_bases.register(Slice)
+@singular_bases.register(Embed)
+def _(operator: Jacobian, *, vectors: bool = True) -> Bases:
+    m, n = operator.shape
+    ones = np.ones(min(m, n), wide(operator.dtype))
+    if m < n:
+        return Identity(operator.out_shape, operator.dtype), ones, operator.T
+    return operator, ones, Identity(operator.in_shape, operator.dtype)
+
+
+@singular_bases.register(Scalar)
+@singular_bases.register(Diagonal)
+def _(operator: Jacobian, *, vectors: bool = True) -> Bases:
+    sizes, phases = polar(operator.diagonal())
+    V = Identity(operator.in_shape, operator.dtype)
+    return Diagonal(phases.reshape(operator.in_shape)), sizes, V
+
+
+@singular_bases.register(Dense)
+@singular_bases.register(BlockDiagonal)
+def _(operator: Dense | BlockDiagonal, *, vectors: bool = True) -> Bases:
+    U, values, V = thin(operator.a if isinstance(operator, Dense) else operator.blocks, vectors)
+    if not vectors:
+        return None, values.ravel(), None
+    return with_matrices(operator, U), values.ravel(), with_matrices(operator.T, V)
+
+
+@singular_bases.register
+def _(operator: Kron, *, vectors: bool = True) -> Bases:
+    (U, s, V), (W, t, Z) = (thin(f, vectors) for f in (operator.left, operator.right))
+    values, batch = s[..., :, None] * t[..., None, :], operator.batch
+    values = np.broadcast_to(values, (*batch, *values.shape[-2:])).ravel()
+    return (Kron(U, W, batch), values, Kron(V, Z, batch)) if vectors else (None, values, None)
+
+
+@singular_bases.register
+def _(operator: LowRank, *, vectors: bool = True) -> Bases:
+    (Q, R), (P, S) = map(np.linalg.qr, (operator.u, operator.v.conj()))
+    U, values, V = thin(R @ np.conj(S.T), vectors)
+    if not vectors:
+        return None, values, None
+    return Dense(Q @ U, operator.out_shape), values, Dense(P @ V, operator.in_shape)
+
+
+@singular_bases.register
+def _(operator: Circulant, *, vectors: bool = True) -> Bases | None:
+    """C = P |C|, where |C| is symmetric, and P orthogonal with the phases of the spectrum."""
+    values = np.tile(np.abs(operator.eigenvalues).ravel(), operator.count)
+    if not vectors:
+        return None, values, None
+    if operator.dtype.kind == "c":
+        return None
+    V = hartley(operator)
+    return operator.with_spectrum(polar(operator.spectrum)[1]) @ V, values, V
+
+
+@singular_bases.register
+def _(operator: Sum, *, vectors: bool = True) -> Bases | None:
+    """|λ| where a basis of eigenvectors is known."""
+    if (one := as_one(operator)) is not None:
+        return singular_bases(one, vectors=vectors)
+    found = eigenbasis(operator, vectors=vectors)
+    if found is None:
+        return None
+    sizes, signs = polar(found[0])
+    V = found[1]
+    return V and V @ Diagonal(signs.reshape(V.in_shape)), sizes, V
+
+
+def polar(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """|z| and z / |z|, which is 1 for 0."""
+    sizes = np.abs(values)
+    return sizes, np.where(sizes > 0, values, 1) / np.where(sizes > 0, sizes, 1)
+
+
+def with_matrices(like: Jacobian, stack: Any) -> Jacobian:
+    """A dense or block-diagonal operator of other columns."""
+    return Dense(stack, like.out_shape) if isinstance(like, Dense) else BlockDiagonal(stack)
+
+
+def thin(factor: Factor, vectors: bool) -> tuple[Any, np.ndarray, Any]:
+    """U, σ and V of each matrix, as many columns as the smaller side."""
+    if isinstance(factor, Eye):
+        return factor, np.ones(factor.n), factor
+    work = np.asarray(factor, wide(factor.dtype))
+    if not vectors:
+        return None, np.linalg.svd(work, compute_uv=False), None
+    U, values, Vh = np.linalg.svd(work, full_matrices=False)
+    return U, values, adjoint_of(Vh)
+
+
+# -- the functions ------------------------------------------------------------------------------
+
+
+def of_hermitian(entries: Callable[[np.ndarray], np.ndarray], a: np.ndarray) -> np.ndarray:
+    """V f(λ) Vᴴ of each matrix; raises `InputError` for one that is not Hermitian."""
+    if not is_hermitian(a):
+        raise InputError("a root needs a Hermitian operator")
+    values, V = np.linalg.eigh(hermitian(a))
+    found: np.ndarray = (V * entries(values)[..., None, :]) @ adjoint_of(V)
+    return found
+
+
+def root(values: np.ndarray, power: float = 0.5) -> np.ndarray:
+    """λᵖ of numbers that are real and not negative, up to rounding."""
+    rounding = 100 * max(values.size, 1) * eps_of(values.dtype) * np.abs(values).max(initial=0)
+    least = np.real(values).min(initial=0)
+    bad = least < -rounding or (power < 0 and np.real(values).min(initial=1) <= rounding)
+    if bad or np.abs(np.imag(values)).max(initial=0) > rounding:
+        kind, value = "" if power < 0 else "semi-", values.flat[np.argmin(np.real(values))]
+        raise InputError(f"a root needs a positive {kind}definite operator, without the "
+                         f"eigenvalue {value:.2g}")  # fmt: skip
+    found: np.ndarray = np.maximum(np.real(values), 0) ** power
+    return found
+
+
+def reciprocal(values: np.ndarray) -> np.ndarray:
+    """1/λ, and 0 where λ is 0 up to rounding."""
+    sizes = np.abs(values)
+    small = sizes <= values.size * eps_of(values.dtype) * sizes.max(initial=0)
+    found: np.ndarray = np.where(small, 0, 1 / np.where(small, 1, values))
+    return found
+
+
+def triangle(a: np.ndarray) -> np.ndarray:
+    """L with A = L Lᴴ."""
+    if not is_hermitian(a):
+        raise InputError("a Cholesky factor needs a Hermitian operator")
+    try:
+        return np.linalg.cholesky(hermitian(a))
+    except np.linalg.LinAlgError:
+        raise InputError("a Cholesky factor needs a positive definite operator") from None
+
+
+PINV = Form(reciprocal, np.linalg.pinv)
+FORMS = {
+    "sqrt": Form(root, partial(of_hermitian, root)),
+    "cholesky": Form(root, triangle, spectral=False),
+    "expm": Form(np.exp, scipy.linalg.expm, splits=False),
+}
+"""Name -> the function."""
+
+
+def function_of(A: Jacobian, name: str, *args: Any) -> Any:
+    """A function or decomposition by its name, which is the name of a method of operators."""
+    if name == "svd":
+        return known(singular_bases, A)
+    if name == "pinv":
+        return pinv_of(A)
+    check_square(A)
+    if name == "eigh":
+        return known(eigenbasis, A)
+    return power_of(A, *args) if name == "power" else known(mapped, A, FORMS[name])
+
+
+def pinv_of(A: Jacobian) -> Jacobian:
+    """A⁺, which is A⁻¹ where structure gives that."""
+    found = mapped(A, PINV) if all_numbers(A) else None
+    if found is None and A.shape[0] == A.shape[1]:
+        with suppress(Singular):
+            found = inverse_of(A)
+    return found or known(mapped, A, PINV)
+
+
+def power_of(A: Jacobian, p: float) -> Jacobian:
+    """Aᵖ: products for a whole p, V Λᵖ Vᴴ for another one."""
+    if p == int(p) < 0:
+        return power_of(A.inverse(), -p)
+    if p != int(p):
+        entries = partial(root, power=p)
+        return known(mapped, A, Form(entries, partial(of_hermitian, entries)))
+    n = int(p)
+    form = Form(lambda d: np.asarray(d**n), partial(np.linalg.matrix_power, n=n))
+    found = mapped(A, form) if n and all_numbers(A) else None
+    return found or reduce(matmul, [A] * n, Identity(A.in_shape, A.dtype))

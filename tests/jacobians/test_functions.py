@@ -1,0 +1,220 @@
+"""A⁺, √A, Cholesky factors, powers, exp A and decompositions, by structure and without one."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+from numpy.testing import assert_allclose
+
+from onnxjac import InputError
+from onnxjac.jacobians import (
+    Block,
+    BlockDiagonal,
+    Circulant,
+    Cumulative,
+    Dag,
+    Dense,
+    Diagonal,
+    Edge,
+    Eye,
+    Identity,
+    Jacobian,
+    Kron,
+    LowRank,
+    Permutation,
+    Reshape,
+    Slice,
+    implicit_kron,
+)
+from onnxjac.jacobians.errors import LimitError
+
+from .examples import Draw
+from .test_closed import CLOSE, SHAPE, N, spd
+
+CENTRE = np.eye(6)[0]
+
+
+def low(d):
+    U = d.normal(N, 3)
+    return LowRank(U, U.conj(), SHAPE, SHAPE)
+
+
+def even(d, *shape):
+    """A symmetric kernel."""
+    c = np.real(d.normal(*shape))
+    axes = tuple(range(len(shape)))
+    return c + np.roll(np.flip(c, axes), (1,) * len(shape), axes)
+
+
+POSITIVE = {
+    "identity": lambda d: Identity(SHAPE, d.dtype),
+    "scalar": lambda d: 2.5 * Identity(SHAPE, d.dtype),
+    "diagonal": lambda d: Diagonal(np.abs(d.normal(*SHAPE)) + 1),
+    "dense": lambda d: Dense(spd(d, N), SHAPE, SHAPE),
+    "blocks": lambda d: BlockDiagonal(spd(d, 6, 4)),
+    "blocks + diagonal": lambda d: BlockDiagonal(spd(d, 6, 4)) + Identity(SHAPE, d.dtype),
+    "kron": lambda d: implicit_kron(spd(d, 4), spd(d, 6)),
+    "kron of negatives": lambda d: implicit_kron(-spd(d, 4), -spd(d, 6)),
+    "kron with an identity": lambda d: implicit_kron(Eye(4), spd(d, 6)),
+    "3 kron": lambda d: 3 * implicit_kron(spd(d, 4), Eye(6)),
+    "P kron Pᵀ": lambda d: Reshape((N,), (6, 4), d.dtype) @ Permutation((1, 0), SHAPE, d.dtype)
+    @ implicit_kron(spd(d, 4), spd(d, 6)) @ Permutation((1, 0), (6, 4), d.dtype)
+    @ Reshape((6, 4), (N,), d.dtype),
+    "dag": lambda d: Dag((SHAPE, SHAPE), (Edge(0, 1, implicit_kron(spd(d, 4), spd(d, 6))),),
+                         (0,), (1,), d.dtype),
+    "kron + δ I": lambda d: implicit_kron(spd(d, 4), spd(d, 6)) + 0.5 * Identity(SHAPE, d.dtype),
+    "Kronecker sum": lambda d: implicit_kron(spd(d, 4), Eye(6)) + implicit_kron(Eye(4), spd(d, 6)),
+    "I + low rank": lambda d: 2 * Identity(SHAPE, d.dtype) + low(d),
+    "circulant": lambda d: Circulant(even(d, 6) + 20 * CENTRE, SHAPE),
+    "circulant of images": lambda d: Circulant(even(d, 4, 6) + 60 * np.eye(N)[0].reshape(SHAPE)),
+    "grid": lambda d: Block([[Dense(spd(d, 4)), None], [None, Diagonal(np.arange(1.0, 5))]]),
+}  # fmt: skip
+"""Hermitian positive definite operators."""
+
+OTHERS = {
+    "wide kron": lambda d: Kron(d.normal(2, 3), d.normal(5, 4), ()),
+    "kron of batches": lambda d: Kron(d.normal(2, 3, 3), d.normal(4, 2), (2,)),
+    "singular kron": lambda d: implicit_kron(np.ones((2, 2)), d.normal(3, 3)),
+    "diagonal with a 0": lambda d: Diagonal(np.array([2.0, 0, -1]) * d.normal(3)),
+    "wide blocks": lambda d: BlockDiagonal(d.normal(3, 2, 4)),
+    "permutation": lambda d: Permutation((1, 0), SHAPE, d.dtype),
+    "slice": lambda d: Slice(((3, -1, 4), (0, 2, 3)), SHAPE, d.dtype),
+    "embed": lambda d: Slice(((3, -1, 4), (0, 2, 3)), SHAPE, d.dtype).T,
+    "low rank": lambda d: LowRank(d.normal(5, 2), d.normal(4, 2)),
+    "low rank of less": lambda d: LowRank(np.ones((5, 2)), d.normal(4, 2)),
+    "circulant of derivatives": lambda d: Circulant(np.array([1.0, 0, 0, -1])),
+    "P kron": lambda d: Permutation((1, 0), (2, 5), d.dtype) @ Kron(d.normal(2, 3), d.normal(5, 4),
+                                                                    ()),
+    "-2 kron": lambda d: -2 * implicit_kron(d.normal(3, 3), d.normal(2, 2)),
+    "two krons": lambda d: implicit_kron(spd(d, 2), spd(d, 3))
+    + implicit_kron(spd(d, 2), spd(d, 3)),
+}  # fmt: skip
+
+UNFACTORED = ("kron + δ I", "Kronecker sum", "I + low rank", "circulant", "circulant of images",
+              "P kron Pᵀ", "kron of negatives")  # fmt: skip
+"""The kinds whose Cholesky factor has no structure."""
+
+
+def power(p):
+    return lambda a: scipy.linalg.fractional_matrix_power(a, p)
+
+
+FUNCTIONS = {
+    "pinv": (Jacobian.pinv, np.linalg.inv),
+    "sqrt": (Jacobian.sqrt, scipy.linalg.sqrtm),
+    "cholesky": (Jacobian.cholesky, np.linalg.cholesky),
+    "expm": (Jacobian.expm, scipy.linalg.expm),
+    "cube": (lambda J: J.power(3), power(3)),
+    "inverse square": (lambda J: J.power(-2), power(-2)),
+    "inverse root": (lambda J: J.power(-0.5), power(-0.5)),
+    "nothing": (lambda J: J.power(0), lambda a: np.eye(len(a))),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128], ids=lambda t: t.__name__)
+@pytest.mark.parametrize("kind", POSITIVE)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions(name, kind, dtype, monkeypatch):
+    """Each equals SciPy's for the matrix, and follows from the structure."""
+    J = POSITIVE[kind](Draw(1, dtype))
+    function, expected = FUNCTIONS[name]
+    dense = J.toarray()
+    with monkeypatch.context() as patch:
+        if name != "cholesky" or kind not in UNFACTORED:
+            patch.setattr(Jacobian, "toarray", None)  # nothing may be multiplied out
+        found = function(J)
+    exact = expected(dense)
+    close = 1e-9 * np.abs(exact).max()
+    assert_allclose(found.toarray(), exact, rtol=1e-9, atol=close)
+    assert_allclose(found.T.toarray(), exact.T, rtol=1e-9, atol=close)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128], ids=lambda t: t.__name__)
+@pytest.mark.parametrize("kind", POSITIVE | OTHERS)
+def test_decompositions(kind, dtype, monkeypatch):
+    J = (POSITIVE | OTHERS)[kind](Draw(1, dtype))
+    if dtype is np.complex128 and kind.startswith("circulant"):
+        J = Circulant(J.kernel.real, J.in_shape)  # a complex one has another basis
+    dense = J.toarray()
+    with monkeypatch.context() as patch:
+        if kind in OTHERS or not kind.endswith(("δ I", "sum", "low rank", "grid")):
+            patch.setattr(Jacobian, "toarray", None if kind != "two krons" else Jacobian.toarray)
+        U, values, V = J.svd()
+    U, V = U.toarray(), V.toarray()
+    assert_allclose((U * values) @ V.conj().T, dense, **CLOSE)
+    for side in (U, V):
+        assert_allclose(side.conj().T @ side, np.eye(len(values)), **CLOSE)
+    assert (values >= 0).all()
+    if kind in POSITIVE:
+        with monkeypatch.context() as patch:
+            if kind not in ("I + low rank", "grid"):
+                patch.setattr(Jacobian, "toarray", None)
+            values, V = J.eigh()
+        V = V.toarray()
+        assert_allclose((V * values) @ V.conj().T, dense, **CLOSE)
+        assert_allclose(V.conj().T @ V, np.eye(len(dense)), **CLOSE)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128], ids=lambda t: t.__name__)
+@pytest.mark.parametrize("kind", OTHERS)
+def test_pseudo_inverses(kind, dtype, monkeypatch):
+    J = OTHERS[kind](Draw(2, dtype))
+    dense = J.toarray()
+    monkeypatch.setattr(Jacobian, "_columns", None) if kind != "two krons" else None
+    found = J.pinv()
+    monkeypatch.undo()
+    assert_allclose(found.toarray(), np.linalg.pinv(dense), **CLOSE)
+
+
+def test_exponentials_of_kronecker_sums_that_are_not_symmetric():
+    draw = Draw(3)
+    a, b = draw.normal(3, 3), draw.normal(4, 4)
+    J = implicit_kron(a, Eye(4)) + implicit_kron(Eye(3), b) + 0.5 * Identity((3, 4), float)
+    found = J.expm()
+    assert type(found) is Kron
+    assert_allclose(found.toarray(), scipy.linalg.expm(J.toarray()), rtol=1e-9, atol=1e-9)
+
+
+def test_powers_are_never_dense(monkeypatch):
+    C = Cumulative(0, (5,), float, exclusive=False, reverse=False)
+    expected = np.linalg.matrix_power(C.toarray(), 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(Jacobian, "toarray", None)
+        found = C.power(3)
+    assert_allclose(found.toarray(), expected)
+
+
+def test_half_precision_is_kept():
+    draw = Draw(4)
+    for dtype in (np.float16, np.float32):
+        J = implicit_kron(spd(draw, 3).astype(dtype), spd(draw, 2).astype(dtype))
+        dense, close = J.toarray().astype(float), 300 * float(np.finfo(dtype).eps)
+        assert J.sqrt().dtype == dtype
+        assert_allclose(J.sqrt().toarray(), scipy.linalg.sqrtm(dense), rtol=close, atol=close)
+
+
+def test_what_has_no_structure_is_multiplied_out_within_a_limit():
+    C = Cumulative(0, (4,), float, exclusive=False, reverse=False)
+    G = C.T @ C
+    for name in ("sqrt", "cholesky", "expm", "pinv", "eigh", "svd"):
+        getattr(G, name)()
+        large = Cumulative(0, (30000,), float, exclusive=False, reverse=False)
+        with pytest.raises(LimitError, match=r"30000×30000 \(float64\) needs 6.71 GiB"):
+            getattr(large, name)()
+    assert_allclose(G.sqrt().toarray(), scipy.linalg.sqrtm(G.toarray()))
+
+
+def test_what_does_not_fit_is_refused():
+    skew, wide = Dense(np.array([[0.0, 1], [-1, 0]])), Dense(np.ones((2, 3)))
+    negative = implicit_kron(-np.eye(2), Eye(2))
+    for name in ("sqrt", "cholesky", "expm", "eigh"):
+        with pytest.raises(InputError, match=r"square.*2×3"):
+            getattr(wide, name)()
+    for J, name in ((skew, "sqrt"), (skew, "cholesky"), (skew, "eigh")):
+        with pytest.raises(InputError, match="Hermitian"):
+            getattr(J, name)()
+    with pytest.raises(InputError, match=r"semi-definite operator, without the eigenvalue -1"):
+        negative.sqrt()
+    with pytest.raises(InputError, match="positive definite"):
+        negative.cholesky()
+    with pytest.raises(InputError, match="square"):
+        wide.power(2)
