@@ -30,7 +30,8 @@ from .primal.engines import onnxruntime as ort
 from .primal.engines.torch import where
 from .primal.evaluate import evaluate, evaluate_there
 from .primal.finite import finite, tame, warn_nonfinite
-from .primal.inputs import by_torch, check_inputs, hosted
+from .primal.guards import by_torch
+from .primal.inputs import check_inputs, hosted
 from .primal.model import Model, TensorSpec
 from .support.locks import Lock
 from .tape.active import ActiveStep, active_steps, straight_through, unjoined, without
@@ -352,8 +353,9 @@ class Route:
         try:
             symbols, unkept = shaped_as_here(self.model), self.model.unkept
             flat = unrolled(
-                self.model, hosted(point), names, TURNS, self._recording, unkept, symbols
-            )
+                self.model, hosted(point), names, TURNS, self._recording, unkept, symbols,
+                self.estimate,
+            )  # fmt: skip
         except NotKept as reason:
             note(self.model, reason)
             return self._flat(point, signature)

@@ -31,8 +31,8 @@ ENTRIES = 2**22
 PRODUCT, WORK = 2**20, 2**31
 """Entries are compared up to `PRODUCT` flops per product, or `WORK` flops per matrix."""
 
-SPARSE = 2**24
-"""The most bytes of a sparse matrix."""
+SPARSE, TERMS = 2**24, 2**25
+"""The most bytes of a sparse matrix, and flops to find its entries, slower than other flops."""
 
 COLUMNS = 8
 """The number of columns that are compared entry by entry."""
@@ -125,8 +125,8 @@ def entries(
     """J.toarray(), J.tosparse() and J.diagonal() against products, for J and for Jᵀ.
 
     Tests the shape, a few columns entry by entry, and the product of the matrix with a random
-    vector, to which all entries contribute. Matrices that take more than about 2 · 10⁹ flops are
-    skipped, dense ones also beyond 4 million entries, sparse ones beyond 16 MiB.
+    vector, to which all entries contribute. Dense matrices are skipped beyond about 2 · 10⁹ flops
+    or 4 million entries, sparse ones beyond 3 · 10⁷ flops or 16 MiB.
     """
     yield from ways(J, letter, seed, allowed, floors[0])
     if J.T is not J:
@@ -136,13 +136,14 @@ def entries(
 def ways(J: Jacobian, name: str, seed: int, allowed: float, floor: float) -> Iterator[Outcome]:
     """The tests of the entries of one operator that are cheap enough."""
     (m, n), some = J.shape, Samples(J, seed, floor)
-    cheap = J.flops <= PRODUCT or min(m, n) * J.flops <= WORK
+    work = min(m, n) * J.flops
+    cheap = J.flops <= PRODUCT or work <= WORK
     limit = min(SPARSE, J.dense_limit)
     tests: dict[str, Callable[[], float]] = {}
     if cheap and m * n <= ENTRIES and m * n * J.dtype.itemsize <= J.dense_limit:
         tests["toarray"] = lambda: some.error(J.toarray(progress=False))
         tests["diagonal"] = lambda: some.diagonal_error(J.diagonal())
-    if cheap:
+    if J.flops <= PRODUCT or work <= TERMS:
         tests["tosparse"] = lambda: some.error(J.tosparse(limit=limit, progress=False))
     for way, error in tests.items():
         with suppress(LimitError):

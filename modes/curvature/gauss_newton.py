@@ -41,7 +41,8 @@ from ..hessian import hessian
 from ..linearize import linearize
 from ..naming.names import Names, name_of
 from ..primal.evaluate import evaluate
-from ..primal.inputs import by_torch, check_inputs
+from ..primal.guards import by_torch
+from ..primal.inputs import check_inputs
 from ..primal.model import Model
 from ..symmetric import Symmetric, relinearizable
 from ..tape.active import ActiveStep, active_steps

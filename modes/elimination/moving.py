@@ -25,7 +25,7 @@ from ...ops.graphs import build
 from ..primal.engines.onnxruntime import EngineError, installed
 from ..primal.engines.torch import where
 from ..primal.evaluate import evaluate, evaluate_there
-from ..primal.inputs import by_torch
+from ..primal.guards import by_torch
 from ..primal.model import Model
 from ..products.engines import Program, compiler, is_inexact
 from ..products.record import Recording, Residuals, opened, record_open

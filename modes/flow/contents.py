@@ -8,7 +8,7 @@ of 2 GiB per message.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -140,6 +140,20 @@ class Contents(Shown):
             for name, source, order in found
             if source in self.constants and name not in self.outputs
         }
+
+    def forget(self, sizes: Container[str]) -> None:
+        """Take the names of some sizes from all shapes, with what is cached of these."""
+        made = (value for node in ir.traversal.RecursiveGraphIterator(self.ir.graph)
+                for value in node.outputs)  # fmt: skip
+        with self.lock:
+            for value in (*self.ir.graph.inputs, *made):
+                if value.shape is not None:
+                    dims = (d if isinstance(d, int) else d.value for d in value.shape)
+                    value.shape = ir.Shape(None if d in sizes else d for d in dims)
+            for name in ("inputs", "outputs", "intermediates"):
+                vars(self).pop(name, None)
+            self.sessions.clear()
+            self._derived = Derived(version())
 
     def spec(self, name: str) -> TensorSpec:
         """The tensor with this name, wherever in the model it is."""

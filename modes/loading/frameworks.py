@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import logging
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,11 +15,16 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import helper, numpy_helper
 
 from ...jacobians.errors import LoadError, closest, first_line, warn
 from ...jacobians.foreign import as_array, is_foreign
 from ..flow.protos import nodes
 from ..support.optional import optional
+from .layers import CALL, SIGNATURE
+
+NUMBER = re.compile(r"-?\d+\.\d*(?:e[-+]?\d+)?|-?\d+e[-+]?\d+")
+"""A floating number, as Python writes it."""
 
 
 def exported(source: Any, examples: Any, batch: Batch) -> Any:
@@ -80,7 +86,36 @@ def _exported(
         optimize=False, dynamic_shapes=shapes if dynamic else None,
     )  # fmt: skip  # not optimised, every weight keeps its name
     proto: onnx.ModelProto = program.model_proto
+    keep_doubles(proto)
     return proto
+
+
+def keep_doubles(proto: onnx.ModelProto) -> None:
+    """Store Python numbers that are cast to double precision as the doubles that they are.
+
+    The exporter rounds them to single precision, and notes the call of each node.
+    """
+    types = {v.type.tensor_type.elem_type for v in proto.graph.input}
+    if onnx.TensorProto.DOUBLE not in types | {t.data_type for t in proto.graph.initializer}:
+        return
+    casts: dict[str, list[onnx.NodeProto]] = {}
+    for node in nodes(proto):
+        for name in node.input:
+            casts.setdefault(name, []).append(node)
+    for node in nodes(proto):
+        used = casts.get(node.output[0], []) if node.op_type == "Constant" else []
+        if not used or any(user.op_type not in ("Cast", "CastLike") for user in used):
+            continue
+        (attribute,), call = node.attribute, {p.key: p.value for p in node.metadata_props}.get(CALL)
+        if attribute.name == "value":
+            value = numpy_helper.to_array(attribute.t)
+        else:
+            value = np.asarray(attribute.f if attribute.name == "value_float" else 0)
+        said = {float(text) for text in NUMBER.findall(call or "")}
+        exact = {x for x in said if np.float32(x) == value} if value.shape == () else set()
+        if value.dtype.kind == "f" and len(exact) == 1:
+            tensor = numpy_helper.from_array(np.array(exact.pop()))
+            attribute.CopyFrom(helper.make_attribute("value", tensor))
 
 
 def _traced(
@@ -106,6 +141,9 @@ def _first_names(proto: onnx.ModelProto, module: Any) -> onnx.ModelProto:
     first = {id(p): name for name, p in module.named_parameters()}
     every = module.named_parameters(remove_duplicate=False)
     names = {name: first[id(p)] for name, p in every if first[id(p)] != name}
+    for held in proto.graph.metadata_props:
+        for name, own in names.items() if held.key == SIGNATURE else ():
+            held.value = held.value.replace(f"target='{name}'", f"target='{own}'")
     stored = {tensor.name for tensor in proto.graph.initializer}
     renamed = {a: b for a, b in names.items() if a in stored and b not in stored}
     for value in (*proto.graph.initializer, *proto.graph.value_info):

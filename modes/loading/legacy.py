@@ -50,6 +50,22 @@ FUNCTIONS = tuple(parser.parse_function(f'<domain: "{LEGACY}", opset_import: [""
         t = Softplus (bx)
         y = Mul (t, a)
     }""",
+    """Crop <border, scale: ints = [0, 0]> (x) => (y) {
+        b = Constant <value_ints: ints = @border> ()
+        s = Constant <value_ints: ints = @scale> ()
+        first = Constant <value_ints = [1, 0]> ()
+        last = Constant <value_ints = [3, 2]> ()
+        axes = Constant <value_ints = [2, 3]> ()
+        zero = Constant <value_int = 0> ()
+        from = Gather (b, first)
+        margin = Gather (b, last)
+        size = Shape <start = 2> (x)
+        end = Sub (size, margin)
+        given = Add (from, s)
+        sized = Greater (s, zero)
+        to = Where (sized, given, end)
+        y = Slice (x, from, to, axes)
+    }""",
     """AlongAxis <axis> (a, b) => (c) {
         at = Constant <value_ints: ints = @axis> ()
         one = Constant <value_ints = [1]> ()
@@ -64,7 +80,10 @@ FUNCTIONS = tuple(parser.parse_function(f'<domain: "{LEGACY}", opset_import: [""
         c = Reshape (b, shape)
     }""",
 ))  # fmt: skip
-"""Operators that ONNX has no more, and `b` with axes behind it so that its first one is `axis`."""
+"""Operators that ONNX has no more, and `b` with axes behind it so that its first one is `axis`.
+
+The border of Crop is left, top, right and bottom; a `scale` is the height and width that remain.
+"""
 
 
 def set_aside(model: onnx.ModelProto) -> None:

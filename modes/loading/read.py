@@ -22,6 +22,7 @@ from onnx import serialization
 from ...jacobians.errors import LimitError, LoadError, first_line
 from ..flow.protos import inside, subgraphs
 from ..support.limits import Limits, amount
+from .layers import name_layers
 from .tensors import densely, readable, without_maps
 
 T = TypeVar("T")
@@ -66,6 +67,7 @@ def read(source: Any, limits: Limits) -> ir.Model:
     for graph in owners:
         with suppress(ValueError, TypeError):  # a cycle, or a graph passed by a caller
             graph.sort()
+    name_layers(model)
     return model
 
 

@@ -26,7 +26,8 @@ from .legacy import align, set_aside
 MICROSOFT = "com.microsoft"
 
 SHARED = frozenset({
-    "DequantizeLinear", "LayerNormalization", "QuantizeLinear", "ThresholdedRelu",
+    "DequantizeLinear", "GatherND", "LayerNormalization", "Pad", "QuantizeLinear",
+    "ThresholdedRelu", "Trilu",
 })  # fmt: skip
 """Operators of ONNX Runtime, also in early opsets, that mean the same in the working opset."""
 

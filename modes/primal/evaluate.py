@@ -15,7 +15,7 @@ from .engines import numpy as own
 from .engines import onnxruntime as ort
 from .engines import torch as tensors
 from .forecast import foreseen
-from .inputs import by_torch, left_out
+from .guards import by_torch, left_out
 
 ENGINES = (None, "onnxruntime", "numpy", "torch")
 

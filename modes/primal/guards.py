@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ...jacobians.arrays import host
 from ...jacobians.errors import InputError
-from ..flow.contents import Contents, free_sizes
+from ..flow.contents import Contents, TensorSpec, free_sizes
 
 GUARDS = "onnxjac.guards"
 """Key of the metadata with the conditions on sizes and integers of a recorded derivative."""
@@ -44,6 +44,11 @@ def check_guards(model: Contents, point: Mapping[str, Any]) -> None:
                 f"this derivative was recorded for points where {guard}, which is not so here: "
                 "export it again at a point like this one"
             )
+
+
+def is_guarded(model: Contents) -> bool:
+    """Whether a model is a derivative that was recorded under conditions."""
+    return GUARDS in model.ir.metadata_props
 
 
 def numbers_of(model: Contents, point: Mapping[str, Any]) -> dict[str, int]:
@@ -83,3 +88,14 @@ def value(node: ast.expr, numbers: Mapping[str, int]) -> Any:
         case ast.Call(func=ast.Name(id=name), args=args):
             return FUNCTIONS[name](*(value(x, numbers) for x in args))
     return numbers[ast.unparse(node)]
+
+
+def left_out(specs: Iterable[TensorSpec]) -> InputError:
+    """The error for missing inputs."""
+    names = ", ".join(map(str, specs))
+    return InputError(f"missing input: {names}. Give every input of the model by name.")
+
+
+def by_torch(engine: str | None) -> bool:
+    """Whether PyTorch runs the model."""
+    return engine is not None and engine.startswith("torch")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ...jacobians import dtype_of, reading
 from ...jacobians.arrays import host
-from ...jacobians.errors import InputError, UnknownTensor, closest
+from ...jacobians.errors import InputError, OnnxJacError, UnknownTensor, closest, warn
 from ...jacobians.foreign import as_array, is_foreign, is_tensor, native, settled
-from ..flow.contents import Contents, Dim, TensorSpec
-from .guards import check_guards
+from ..flow.contents import Contents, TensorSpec
+from .evaluate import evaluate
+from .guards import by_torch, check_guards, is_guarded, left_out
 
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 
@@ -27,7 +28,9 @@ def check_inputs(
     the declared dtype, except that floating-point widths are cast into each other. Python numbers
     and lists take the declared dtype if no value changes its kind. The caller's arrays are never
     written to, and later writes by the caller have no effect: arrays that are not read-only are
-    copied, unless `keep` is false. Tensors of PyTorch stay tensors if PyTorch is the `engine`.
+    copied, unless `keep` is false. Tensors of PyTorch stay tensors if PyTorch is the `engine`. A
+    symbol that stands for different sizes is an error, unless the model runs at them: then the
+    model loses the symbol, with a warning.
     """
     if not isinstance(inputs, Mapping):
         kind, name = type(inputs).__name__, next(iter(model.inputs), "x")
@@ -40,10 +43,10 @@ def check_inputs(
     missing = [s for name, s in model.inputs.items() if name not in arrays and s.dtype is not None]
     if missing:
         raise left_out(missing)
-    sizes: dict[str, tuple[int, str]] = {}
-    for name, array in arrays.items():
-        if name not in model.intermediates:  # their shapes are inferred, not declared
-            _check_shape(_spec(model, name), array, sizes)
+    given = {name: _spec(model, name) for name in arrays if name not in model.intermediates}
+    conflicts = _check_shapes(given, arrays)
+    if conflicts:
+        _ignore(model, conflicts, arrays)
     check_guards(model, arrays)
     return arrays
 
@@ -53,23 +56,12 @@ def hosted(point: Mapping[str, Any]) -> dict[str, Any]:
     return {name: host(x) if is_tensor(x) else x for name, x in point.items()}
 
 
-def left_out(specs: Iterable[TensorSpec]) -> InputError:
-    """The error for missing inputs."""
-    names = ", ".join(map(str, specs))
-    return InputError(f"missing input: {names}. Give every input of the model by name.")
-
-
 def _spec(model: Contents, name: str) -> TensorSpec:
     try:
         return model.spec(name)
     except UnknownTensor:
         hint = closest(name, [*model.inputs, *model.initializers])
         raise UnknownTensor(f"the model has no input {name!r}.{hint}") from None
-
-
-def by_torch(engine: str | None) -> bool:
-    """Whether PyTorch runs the model."""
-    return engine is not None and engine.startswith("torch")
 
 
 def _tensor(spec: TensorSpec, value: Any, keep: bool) -> Any:
@@ -138,28 +130,43 @@ def _from_python(spec: TensorSpec, value: Any, dtype: np.dtype[Any]) -> np.ndarr
     raise InputError(f"{_what(spec)} was given as Python data that NumPy reads as {array.dtype}.")
 
 
-def _check_shape(spec: TensorSpec, array: Any, sizes: dict[str, tuple[int, str]]) -> None:
-    """Numbers must match; a symbol may be any size, but the same size everywhere."""
-    if spec.shape is None or not (isinstance(array, np.ndarray) or is_tensor(array)):
-        return
-    if array.ndim != len(spec.shape):
-        raise InputError(f"{_what(spec)} was given with shape {list(array.shape)}.")
-    for dim, size in zip(spec.shape, array.shape, strict=True):
-        _check_size(spec, dim, size, array, sizes)
+def _check_shapes(specs: Mapping[str, TensorSpec], arrays: Mapping[str, Any]) -> dict[str, str]:
+    """Raises `InputError` where numbers do not match; symbol -> what its different sizes are.
+
+    The shapes of intermediates are inferred, not declared.
+    """
+    sizes: dict[str, tuple[int, str]] = {}
+    conflicts = {}
+    for name, spec in specs.items():
+        array = arrays[name]
+        if spec.shape is None or not (isinstance(array, np.ndarray) or is_tensor(array)):
+            continue
+        said = f"{_what(spec)} was given with shape {list(array.shape)}"
+        if array.ndim != len(spec.shape):
+            raise InputError(f"{said}.")
+        for dim, size in zip(spec.shape, array.shape, strict=True):
+            if isinstance(dim, int) and dim != size:
+                raise InputError(f"{said}.")
+            if isinstance(dim, str):
+                known, owner = sizes.setdefault(dim, (size, name))
+                if known != size:
+                    conflicts[dim] = f"{said}, but {dim} is {known} in {owner!r}"
+    return conflicts
 
 
-def _check_size(
-    spec: TensorSpec, dim: Dim, size: int, array: np.ndarray, sizes: dict[str, tuple[int, str]]
-) -> None:
-    if isinstance(dim, int) and dim != size:
-        raise InputError(f"{_what(spec)} was given with shape {list(array.shape)}.")
-    if isinstance(dim, str):
-        known, owner = sizes.setdefault(dim, (size, spec.name))
-        if known != size:
-            raise InputError(
-                f"{_what(spec)} was given with shape {list(array.shape)}, but {dim} is {known} in "
-                f"{owner!r}."
-            )
+def _ignore(model: Contents, conflicts: Mapping[str, str], arrays: Mapping[str, Any]) -> None:
+    """Take these symbols from a model that runs at different sizes; else raises `InputError`."""
+    why = next(iter(conflicts.values()))
+    if is_guarded(model):
+        raise InputError(f"{why}.")
+    free = type(model)(model.ir.clone(), model.limits)
+    free.forget(conflicts)
+    try:
+        evaluate(free, hosted(arrays), free.outputs)
+    except OnnxJacError as error:
+        raise InputError(f"{why}.") from error
+    model.forget(conflicts)
+    warn(f"{why}: the name is ignored, as the model runs at both sizes")
 
 
 def _what(spec: TensorSpec) -> str:

@@ -26,7 +26,7 @@ from ..naming.names import is_float
 from ..primal.evaluate import evaluate
 from ..primal.finite import finite
 from ..tape.active import ActiveStep, Slot, active_steps, cuts
-from ..tape.unroll import is_defined
+from ..tape.unroll import definition_of
 from .blocks import Held, end_names, held_in
 from .kink_counts import COUNTS, JUMPS, Count, powers_of_zero
 
@@ -75,7 +75,7 @@ class AtPoint:
         found, owner = {}, None
         for step in reversed(self.route[0].steps):
             owner = next((made[n] for n in step.outputs if n in made), owner)
-            if owner is not None and is_defined(owner):
+            if owner is not None and definition_of(owner, self.J.route.estimate):
                 found[step.outputs] = owner
         return found
 

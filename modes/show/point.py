@@ -40,36 +40,39 @@ def at_point(args: Namespace) -> At:
     model = load(args.model, dtype=args.dtype)
     given = arrays(args.input) if args.input else {}
 
-    def draw(size: int) -> dict[str, Any]:
-        drawn = draw_inputs(model, given, dict(args.shape), seed=args.seed, inner=size)
-        return check_inputs(model, drawn)
+    def draw(first: int, inner: int) -> dict[str, Any]:
+        sizes = {"first": first, "inner": inner}
+        return check_inputs(model, draw_inputs(model, given, dict(args.shape), args.seed, **sizes))
 
     return At(model, fitting(model, draw, args.engine), given)
 
 
 SIZES = (1, 8, 32, 64, 128, 224)
-"""Sizes that are tried for axes whose size a model leaves open, besides the first axis."""
+"""Sizes that are tried for axes whose size a model leaves open: first with 1 sample, then for all
+of these axes.
+"""
 
 
-def fitting(model: Model, draw: Callable[[int], dict[str, Any]], engine: str | None) -> dict:
+def fitting(model: Model, draw: Callable[[int, int], dict[str, Any]], engine: str | None) -> dict:
     """The first point of growing sizes at which the model runs, as convolutions ask for some.
 
     Raises `InputError`, naming the sizes that were tried, where it runs at none.
     """
-    first = draw(SIZES[0])
-    other = draw(SIZES[1])
-    names = [n for n, x in first.items() if np.shape(x) != np.shape(other[n])]
+    least, other = draw(SIZES[0], SIZES[0]), draw(SIZES[1], SIZES[1])
+    names = [n for n, x in least.items() if np.shape(x) != np.shape(other[n])]
     if not names:  # the model, or the caller, states all sizes
-        return first
+        return least
     failed = None
-    for inner in SIZES:
-        point = draw(inner)
+    for first, inner in (*((1, size) for size in SIZES), *((size, size) for size in SIZES[1:])):
+        point = draw(first, inner)
         try:
             made = evaluate(model, point, model.outputs, engine=engine)
             if all(np.size(y) for y in made.values()):
                 return point
         except OnnxJacError as error:
             failed = failed or first_line(error)
+    if all(np.shape(x) == np.shape(least[n]) for n, x in draw(SIZES[0], SIZES[1]).items()):
+        return least  # what follows says better why it fails for one sample
     raise InputError(
         f"the model runs at none of the sizes {', '.join(map(str, SIZES))} for the axes that it "
         f"leaves open: give them, by --shape {' --shape '.join(f'{n}=...' for n in names)}"
@@ -97,21 +100,23 @@ def arrays(path: str) -> dict[str, np.ndarray]:
 
 
 def draw_inputs(
-    model: Model, given: Mapping[str, Any], shapes: Shapes | None = None, *, seed: int = 0,
-    inner: int = 1,
+    model: Model, given: Mapping[str, Any], shapes: Shapes | None = None, seed: int = 0, *,
+    first: int = 1, inner: int = 1,
 ) -> dict[str, Any]:
     """The given inputs, and a random array for every other input of the model.
 
     Floats are standard normal. Integers are 0 or 1, so that an index stays in range. The size of a
     dimension that the model leaves open comes from `shapes`; failing that, from another input whose
-    shape has the same symbol; failing that, it is 1 for the first axis and `inner` for others.
+    shape has the same symbol; failing that, it is `first` for the first axis of an input, and
+    wherever else its symbol stands, and `inner` for others.
     """
     shapes = shapes or {}
     for name in shapes:
         if name not in model.inputs:
             raise UnknownTensor(f"the model has no input {name!r}.{closest(name, model.inputs)}")
     known = {**shapes, **{name: np.shape(array) for name, array in given.items()}}
-    sizes = {
+    leading = {spec.shape[0]: first for spec in model.inputs.values() if spec.shape}
+    sizes = leading | {
         dim: size for name, spec in model.inputs.items() if name in known
         for dim, size in zip(spec.shape or (), known[name], strict=False) if isinstance(dim, str)
     }  # fmt: skip
@@ -119,19 +124,19 @@ def draw_inputs(
     drawn = dict(given)
     for name, spec in model.inputs.items():
         if name not in given and spec.dtype is not None:  # only tensors have a dtype
-            drawn[name] = draw(spec, shapes.get(name), sizes, rng, model.limits, inner)
+            drawn[name] = draw(spec, shapes.get(name), sizes, rng, model.limits, first, inner)
     return drawn
 
 
 def draw(
     spec: TensorSpec, shape: Shape | None, sizes: Mapping[str, int], rng: np.random.Generator,
-    limits: Limits, inner: int = 1,
+    limits: Limits, first: int = 1, inner: int = 1,
 ) -> np.ndarray:  # fmt: skip
     """A random array for one input."""
     if shape is None:
         if spec.shape is None:
             raise InputError(f"the model does not say how many axes {spec.name!r} has: say it")
-        shape = tuple(d if isinstance(d, int) else sizes.get(d or "", inner if axis else 1)
+        shape = tuple(d if isinstance(d, int) else sizes.get(d or "", inner if axis else first)
                       for axis, d in enumerate(spec.shape))  # fmt: skip
     if any(size < 0 for size in shape):
         raise InputError(f"input {spec} has a negative size")

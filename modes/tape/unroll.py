@@ -32,7 +32,9 @@ from ...jacobians.errors import OnnxJacError
 from ...jacobians.symint import Symbols
 from ...ops import Node, Recorder, Step, Twin, build, copied, find
 from ...ops.graphs import body_of
-from ...ops.node import ASKED, AT
+from ...ops.node import ASKED, AT, node_of
+from ...ops.registry import Declaration
+from ...ops.rules.estimators import DOMAIN as ESTIMATORS
 from ..flow.contents import free_sizes
 from ..flow.control import CONTROL, begin, control, end
 from ..flow.failure import LongLoop, explained, kept_whole
@@ -49,40 +51,52 @@ from .draws import drawn, draws
 Scope = MutableMapping[str, Any]
 
 
-def is_flat(steps: Iterable[Step], known: Mapping[str, Any]) -> bool:
+def is_flat(steps: Iterable[Step], known: Mapping[str, Any], estimate: bool = False) -> bool:
     """Whether a model can be differentiated as it stands."""
     return not any(
         (not step.domain and (step.op_type in CONTROL or step.op_type in SEQUENCES))
-        or is_defined(step)
+        or definition_of(step, estimate)
         or draws(step, known)
         for step in steps
     )
 
 
-def is_defined(step: Step) -> bool:
-    """Whether the operator is declared by a definition in other operators."""
-    declared = find(step.op_type, step.domain)
-    return declared is not None and declared.is_composed
+def definition_of(step: Step, estimate: bool) -> Declaration | None:
+    """The declaration of an operator by others, or None; an estimator has precedence."""
+    held = find(step.op_type, ESTIMATORS) if estimate and not step.domain else None
+    held = held or find(step.op_type, step.domain)
+    return held if held and held.is_composed else None
+
+
+class Estimating(Twin):
+    """A twin in which definitions call the straight-through estimators of operators."""
+
+    def call(self, op_type: str, *inputs: Any, **attrs: Any) -> Any:
+        declared = find(op_type, ESTIMATORS)
+        if declared is None or declared.definition is None:
+            return super().call(op_type, *inputs, **attrs)
+        (made,) = declared.definition(self, node_of(op_type, inputs, attrs))
+        return made
 
 
 def unrolled(
     model: Model, point: Mapping[str, Any], names: Iterable[str],
     most: int | None = None, engine: str | None = None, unkept: Collection[str | None] = (),
-    symbols: Symbols | None = None,
+    symbols: Symbols | None = None, estimate: bool = False,
 ) -> Model:  # fmt: skip
     """The part of the model that the named tensors need, flat; the model itself if it is flat.
 
     Loops of more than `most` turns, turns of inner loops included, are kept with flat bodies; with
     `most` = 0 all control flow is. `unkept` are outputs of the steps that cannot be kept; `NotKept`
     is raised for a further one. With `symbols`, free sizes stay free unless they decide what is
-    unrolled.
+    unrolled. With `estimate`, quantised tensors are the same numbers, but floating ones.
     """
     wanted = tuple(names)
     steps = [model.steps[k] for k in needed(model.steps, wanted, point)[0]]
-    if is_flat(steps, {**model.constants, **point}):
+    if is_flat(steps, {**model.constants, **point}, estimate):
         return model
     values = partial(evaluate, model, point, engine=engine)
-    unroller = Unroller(model, most, unkept, values, symbols)
+    unroller = Unroller(model, most, unkept, values, symbols, estimate)
     given = [name for name in dict.fromkeys((*model.inputs, *point)) if name in point]
     tensors = [name for name in given if is_variable(model, name, point[name])]
     inputs = [unroller.op.input(point[name], name) for name in tensors]
@@ -131,9 +145,11 @@ class Unroller:
     def __init__(
         self, model: Model, most: int | None, unkept: Collection[str | None],
         values: Callable[[list[str]], Mapping[str, Any]], symbols: Symbols | None = None,
+        estimate: bool = False,
     ) -> None:  # fmt: skip
-        self.model, self.meter = model, Meter(model.limits)
-        self.op = Twin(Recorder(model.ir.opset_imports, symbols))
+        self.model, self.meter, self.estimate = model, Meter(model.limits), estimate
+        twin = Estimating if estimate else Twin
+        self.op = twin(Recorder(model.ir.opset_imports, symbols))
         self.most, self.unkept, self.values = most, unkept, values
         self.moving: set[int] = set()
         self.inside = False  # a body that is kept
@@ -201,7 +217,7 @@ class Unroller:
             if self.inside:
                 raise OnnxJacError(f"{step} draws anew in every turn")
             made = drawn(self.op, step, inputs, at)
-        elif (declared := find(step.op_type, step.domain)) and declared.is_composed:
+        elif declared := definition_of(step, self.estimate):
             self.op.keeps, self.op.faked = self.is_long(step, inputs), False
             made = list(declared.outputs(self.op, Node(step, tuple(inputs), (None,) * len(names))))
             if self.op.faked and not self.inside:

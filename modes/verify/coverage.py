@@ -22,9 +22,13 @@ from ...ops.rules.zeros import NOT_REAL
 from ..flow.control import CONTROL
 from ..flow.sequences import SEQUENCES
 from ..loading.bodies import has_body
+from ..loading.repairs import MICROSOFT, SHARED
 from ..training.optimizers import OPERATORS as OPTIMIZERS
 
 RULE, BODY, ZERO, NOT_A_FUNCTION = "rule", "body", "zero", "not a function of real numbers"
+
+REFUSED = "refused"
+"""The kind of an operator of ONNX Runtime's that a model may not have on a differentiable path."""
 
 DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", TRAINING)
 
@@ -43,6 +47,8 @@ def status(op_type: str, domain: str = "") -> tuple[str, str]:
         return RULE, "a sequence stands for its tensors at the point"
     if domain == TRAINING and (op_type == "Gradient" or op_type in OPTIMIZERS):
         return RULE, "replaced by plain operators"
+    if domain == MICROSOFT and op_type in SHARED:
+        return RULE, "it means the same as ONNX's own"
     if (op_type, domain) in schemas() and has_body(schemas()[op_type, domain]):
         return BODY, "ONNX defines it by other operators"
     raise UnsupportedOp(f"{domain or 'ai.onnx'}::{op_type} has no rule, no body and no reason")
@@ -59,3 +65,27 @@ def operators(domain: str = "") -> Iterator[str]:
     for (op_type, held), schema in sorted(schemas().items()):
         if held == domain and (not schema.deprecated or domain):
             yield op_type
+
+
+@cache
+def runtime_operators() -> dict[str, bool]:
+    """Operators of com.microsoft in ONNX Runtime -> whether it has a kernel for CPUs."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as runtime
+
+    kernels = {k.op_name for k in runtime.get_all_opkernel_def()
+               if k.domain == MICROSOFT and k.provider.startswith("CPU")}  # fmt: skip
+    found = {s.name for s in runtime.get_all_operator_schema() if s.domain == MICROSOFT}
+    return {name: name in kernels for name in sorted(found)}
+
+
+def beyond() -> Iterator[tuple[str, str, str, str]]:
+    """(domain, operator, kind, reason) of every operator outside ONNX's default domain."""
+    for domain in DOMAINS[1:]:
+        for op_type in operators(domain):
+            yield domain, op_type, *status(op_type, domain)
+    for op_type, runs in runtime_operators().items():
+        try:
+            yield MICROSOFT, op_type, *status(op_type, MICROSOFT)
+        except UnsupportedOp:
+            why = "it has no rule yet" if runs else "ONNX Runtime has no kernel of it for CPUs"
+            yield MICROSOFT, op_type, REFUSED, why

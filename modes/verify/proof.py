@@ -199,7 +199,7 @@ def stated(declared: Declaration | None) -> Stated | None:
         return None
     if declared.zero is not None:
         return Stated("zero", f"The derivative is zero: {declared.zero}.")
-    said = inspect.cleandoc(declared.rule.__doc__ or "")
+    said = inspect.cleandoc((declared.definition or declared.rule).__doc__ or "")
     what = "This is not the derivative, by intent, but a straight-through estimator"
     return Stated("estimator", f"{what}: {said[:1].lower()}{said[1:]}")
 

@@ -244,6 +244,11 @@ script("com.microsoft::Gelu", F + "gelu({0})", (2,))
 script("com.microsoft::FastGelu", F + "gelu({0} + {1}, approximate='tanh')", (2, 2), (2,))
 script("com.microsoft::QuickGelu", "{0} * torch.sigmoid(1.5 * {0})", (2,), alpha=1.5)
 script("com.microsoft::FusedMatMul", "0.5 * {0}.mT @ {1}", (2, 2), (2, 2), transA=1, alpha=0.5)
+script("com.microsoft::TransposeMatMul", "{0}.mT @ {1}", (2, 2), (2, 2), transA=1)
+script("com.microsoft::ExpandDims", "{0}.unsqueeze(0)", (2,), np.array(0, np.int32))
+script("com.microsoft::CDist", "torch.cdist({0}, {1})", (2, 2), (1, 2), metric="euclidean")
+script("com.microsoft::GridSample", F + "grid_sample({0}, {1}, align_corners=False)", (1, 1, 3, 2),
+       (1, 1, 1, 2), mode="bilinear")  # fmt: skip
 script("com.microsoft::FusedGemm", "torch.relu(torch.addmm({2}, {0}, {1}))", (2, 2), (2, 2), (2,),
        activation="Relu")  # fmt: skip
 script("com.microsoft::SkipLayerNormalization",

@@ -22,7 +22,9 @@ from ..hessian import hessian
 from ..linearization import Linearization
 from ..linearize import linearize
 from ..loading.load import load
+from ..loading.repairs import MICROSOFT
 from ..primal.engines import onnxruntime as ort
+from ..primal.engines.sessions import runtime
 from ..primal.evaluate import evaluate
 from ..primal.model import Model
 from ..recording.derive import jvp_graph, vjp_graph
@@ -340,9 +342,29 @@ def page(results: Sequence[Result]) -> str:
     parts = [HEAD.format(version=onnx.__version__)]
     if nodes:
         parts += [totals(nodes), table("operator", nodes, [r.op_type for r in nodes])]
+        parts += [beyond()] if ort.installed() else []
     if models:
         parts += ["Whole models:\n", table("kind", models, [r.kind for r in models])]
     return "\n".join((*parts, *exceptions(results)))
+
+
+BEYOND = """\
+Operators outside ONNX's default domain, {com} of them those of com.microsoft in ONNX Runtime
+{version}, and how each is differentiated. A derivative that would pass a refused operator raises
+`UnsupportedOp`.
+
+| domain | operator | derivative | |
+|---|---|---|---|
+{rows}
+"""
+
+
+def beyond() -> str:
+    """A table of the operators of other domains, by how they are differentiated."""
+    found = list(coverage.beyond())
+    count = sum(domain == MICROSOFT for domain, *_ in found)
+    rows = "\n".join(f"| {' | '.join(row)} |" for row in found)
+    return BEYOND.format(com=count, version=runtime().__version__, rows=rows)
 
 
 def totals(results: Sequence[Result]) -> str:

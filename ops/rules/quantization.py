@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import Diagonal, Jacobian, Reshape, Take, broadcast, shape_of
+from ...jacobians import Array, Diagonal, Jacobian, Reshape, Take, broadcast, dtype_of, shape_of
 from ..node import Node
 from ..numbers.windows import AUTO_PADS
 from ..registry import Blocks, jacobian, zero
@@ -23,11 +23,11 @@ zero(ROUNDED, "QLinearConv", auto_pad=AUTO_PADS)
 @jacobian("DequantizeLinear")
 def dequantize(op: Any, node: Node) -> Blocks:
     """∂y/∂scale = diag(x - zero point) · expansion, ∂y/∂x = diag(scale)."""
-    expansion = per_block(node, 1)
+    expansion = per_block(node, 1, node.dtype)
     offset = op.CastLike(node.x, node.y)
     if node.input(2) is not None:
         shift = op.CastLike(node.inputs[2], node.y)
-        offset = op.Sub(offset, per_block(node, 2)._apply(op, shift))
+        offset = op.Sub(offset, per_block(node, 2, node.dtype)._apply(op, shift))
     blocks = {(0, 1): Diagonal(offset, node.y_shape) @ expansion @ cast_input(node, 1)}
     if node.wants(0):
         scale = expansion._apply(op, op.CastLike(node.inputs[1], node.y))
@@ -35,12 +35,37 @@ def dequantize(op: Any, node: Node) -> Blocks:
     return blocks
 
 
-def per_block(node: Node, i: int) -> Jacobian:
+def per_block(node: Node, i: int, dtype: np.dtype) -> Jacobian:
     """The map from a scale or zero point (a scalar, or one per slice or block) to entries of x."""
-    shape, dtype = shape_of(node.inputs[i]), node.dtype
+    shape = shape_of(node.inputs[i])
     if len(shape) == len(node.x_shape) and node.block_size:
         axis = node.axis % len(shape)
         return Take(np.arange(node.x_shape[axis]) // node.block_size, axis, shape, dtype)
     axis = node.axis % max(len(node.x_shape), 1)
     line = (*shape, *(1,) * (len(node.x_shape) - 1 - axis)) if shape not in ((), (1,)) else shape
     return broadcast(line, node.x_shape, dtype) @ Reshape(line, shape, dtype)
+
+
+def exact(op: Any, q: Array, scale: Array, zero_point: Array | None, axis: int = -1) -> Array:
+    """(q - zero) scale, in the precision of the scale, which may be one for each index of an axis.
+
+    Written in arithmetic: DequantizeLinear has no double precision.
+    """
+    if shape_of(scale) not in ((), (1,)):
+        line = (*shape_of(scale), *(1,) * (-1 - axis))
+        scale, zero_point = (x if x is None or shape_of(x) in ((), (1,)) else op.Reshape(x, line)
+                             for x in (scale, zero_point))  # fmt: skip
+    x = op.CastLike(q, scale)
+    return op.Mul(x if zero_point is None else op.Sub(x, op.CastLike(zero_point, scale)), scale)
+
+
+def real(op: Any, node: Node, i: int, axis: int = -1) -> Array:
+    """Input i as real numbers, by the scale and the zero point that follow it."""
+    return exact(op, node.inputs[i], node.inputs[i + 1], node.input(i + 2), axis)
+
+
+def stored(op: Any, node: Node, y: Array, i: int, like: Array) -> tuple[Array]:
+    """y, rounded by the scale in input i and the zero point behind it, in the dtype of an input."""
+    zero_point = node.input(i + 1)
+    zero_point = np.zeros((), dtype_of(like)) if zero_point is None else zero_point
+    return (op.QuantizeLinear(y, node.inputs[i], zero_point),)

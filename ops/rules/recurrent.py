@@ -49,12 +49,19 @@ class Form(NamedTuple):
 
 
 class Direction:
-    """One direction of a recurrent operator: its weights, its states, and the order of time."""
+    """One direction of a recurrent operator: its weights, its states, and the order of time.
+
+    Products with R take `seen`(h) in place of h, if there is such a function.
+    """
 
     cell: Cell
 
-    def __init__(self, op: Any, node: Node, d: int, x: Array, lengths: Lengths, form: Form) -> None:
+    def __init__(
+        self, op: Any, node: Node, d: int, x: Array, lengths: Lengths, form: Form,
+        seen: Function | None = None,
+    ) -> None:  # fmt: skip
         self.op, self.node, self.d, self.x, self.lengths = op, node, d, x, lengths
+        self.seen = seen or (lambda h: h)
         self.w, self.r = (op.Gather(node.inputs[i], d, axis=0) for i in (1, 2))
         self.hidden = shape_of(self.r)[-1]
         bias = self.of_direction(3)
@@ -123,7 +130,7 @@ class Direction:
 
     def sums(self, h: Array) -> Array:
         """h Rᵀ + b for the linear gates."""
-        return self.plus(self.op.MatMul(h, self.turned), self.first(self.rb))
+        return self.plus(self.op.MatMul(self.seen(h), self.turned), self.first(self.rb))
 
     def recurrent(self, h: Array, k: int) -> Array:
         """h Rᵀ + b for gate k."""
@@ -149,17 +156,20 @@ class Direction:
         return scan(self.op, whole, state, every, backward=self.backward)
 
 
-def sequences(op: Any, node: Node, make: Callable[[Direction], Cell], form: Form) -> Any:
+def sequences(
+    op: Any, node: Node, make: Callable[[Direction], Cell], form: Form,
+    seen: Function | None = None,
+) -> Any:  # fmt: skip
     """Y and the last states of all directions, in the layout of the operator."""
     if len(shape_of(node.x)) != 3:
         raise InputError(f"X has shape {list(at(shape_of(node.x)))}, where it must have three axes")
     x = op.Transpose(node.x, perm=(1, 0, 2)) if node.layout else node.x
     lengths = Lengths(op, node, shape_of(x)[0])
     count = 2 if node.direction == "bidirectional" else 1
-    directions = [Direction(op, node, d, x, lengths, form) for d in range(count)]
+    directions = [Direction(op, node, d, x, lengths, form, seen) for d in range(count)]
     for direction in directions:
         direction.cell = make(direction)
-    kernel = keeps(op) and has_kernel(node)
+    kernel = keeps(op) and has_kernel(node) and seen is None
     found = by_kernel(directions) if kernel else [*map(computed, directions)]
     if keeps(op):
         found = [*map(with_tangents, directions, found)]
@@ -221,7 +231,8 @@ def with_tangents(d: Direction, values: Result) -> Result:
 
     def turn(states: Arrays, slices: Arrays) -> tuple[Arrays, Array]:
         x, s, *known = slices
-        s = surrogate(op, s, op.Add(s, op.MatMul(op.Sub(states[0], known[0]), r)))
+        moved = op.Sub(d.seen(states[0]), d.seen(known[0]))
+        s = surrogate(op, s, op.Add(s, op.MatMul(moved, r)))
         old = tuple(surrogate(op, v, state) for v, state in zip(known, states, strict=True))
         fresh = d.cell(x, s, old)
         return fresh, fresh[0]
@@ -305,6 +316,11 @@ def rnn(op: Any, node: Node) -> Any:
 @defines("LSTM", direction=DIRECTIONS)
 def lstm(op: Any, node: Node) -> Any:
     """c' = f ∘ c + i ∘ g(…), h' = o ∘ k(c'), with peepholes P into the gates i, o, f."""
+    return long_short_term(op, node)
+
+
+def long_short_term(op: Any, node: Node, seen: Function | None = None) -> Any:
+    """LSTM, where products with R take `seen`(h)."""
 
     def make(d: Direction) -> Cell:
         f, g, k = (d.activation(n) for n in range(3))
@@ -323,7 +339,7 @@ def lstm(op: Any, node: Node) -> Any:
 
         return cell
 
-    return sequences(op, node, make, Form(4, (5, 6), 4))
+    return sequences(op, node, make, Form(4, (5, 6), 4), seen)
 
 
 @defines("GRU", direction=DIRECTIONS)

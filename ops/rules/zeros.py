@@ -17,6 +17,10 @@ zero(
     "BitwiseOr", "BitwiseXor", "And", "Or", "Xor", "Not", "RegexFullMatch", "StringConcat",
     "StringNormalizer", "StringSplit", "ImageDecoder", "TfIdfVectorizer",
     "ai.onnx.ml::CategoryMapper",
+    *(f"com.microsoft::{name}" for name in (
+        "BifurcationDetector", "MatMulInteger16", "MulInteger", "NGramHashMapping",
+        "ReduceSumInteger", "Tokenizer", "VarlenNGramHashMapping",
+    )),
 )  # fmt: skip
 zero(NO_FLOATS, "ConvInteger", auto_pad=AUTO_PADS)
 zero(NO_TENSOR, *(f"ai.onnx.ml::{name}" for name in ("CastMap", "DictVectorizer", "ZipMap")))
@@ -29,6 +33,9 @@ zero(
     "the result is an integer, a truth value or a set of positions",
     "ArgMax", "ArgMin", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsInf",
     "IsNaN", "NonZero", "NonMaxSuppression", "SequenceLength", "OptionalHasElement",
+    *(f"com.microsoft::{name}" for name in (
+        "DynamicTimeWarping", "GreedySearch", "IsAllFinite", "MurmurHash3",
+    )),
 )  # fmt: skip
 zero(
     "the result is piecewise constant",

@@ -1,6 +1,7 @@
 """Bad model files: one clear one-line error that names the problem."""
 
 import re
+import warnings
 
 import numpy as np
 import onnx
@@ -8,6 +9,7 @@ import onnx_ir as ir
 import pytest
 from onnx import defs, helper, numpy_helper, parser
 
+import onnxjac
 from onnxjac.jacobians.errors import InputError, LoadError, OnnxJacError, UnknownTensor
 from onnxjac.modes.loading.load import load
 from onnxjac.ops.registry import DECLARATIONS
@@ -241,3 +243,18 @@ def test_attributes_that_have_no_declared_value_are_refused(op_type, domain, nam
         model.opset_import.add(domain=domain, version=1)
     words = rf"{op_type} \(node 'n'\).*{name}={wrong!r}: it must be one of"
     refused(LoadError, words, lambda: load(model))
+
+
+def test_a_symbol_of_independent_axes_is_ignored():
+    """PaddlePaddle writes one name for all axes: ONNX Runtime does not compare them."""
+    signature = "(float[N,N] x, float[3,N] w) => (float[N,N] y)"
+    model = load(proto("y = MatMul(x, w)", signature))
+    x, w = X, np.ones((3, 5), np.float32)
+    with pytest.warns(onnxjac.OnnxJacWarning, match="but N is 2 in 'x': the name is ignored"):
+        J = onnxjac.linearize(model, {"x": x, "w": w}, wrt="x")
+    np.testing.assert_allclose(J.toarray(), np.kron(np.eye(2), w.T))
+    assert model.inputs["x"].shape == (None, None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert model.run({"x": x[:1], "w": w})["y"].shape == (1, 5)
+        assert J.relinearize({"x": -x, "w": w}).check()

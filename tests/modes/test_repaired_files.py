@@ -138,6 +138,31 @@ def test_an_image_is_scaled():
     assert_allclose(J.toarray(), np.diag(2 * (1 - expected.ravel() ** 2)), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("scale", [{}, {"scale": [2, 3]}])
+def test_an_image_is_cropped(scale):
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 2, 5, 6]) for n in "xy")
+    y.type.tensor_type.shape.Clear()
+    crop = node("Crop", ["t"], ["y"], border=[1, 2, 0, 1], **scale)
+    graph = helper.make_graph([node("Tanh", ["x"], ["t"]), crop], "g", [x], [y])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 7)], ir_version=3)
+    image = np.random.default_rng(4).standard_normal((1, 2, 5, 6)).astype(np.float32)
+    ort = pytest.importorskip("onnxruntime")
+    (expected,) = ort.InferenceSession(proto.SerializeToString()).run(None, {"x": image})
+    J = oj.linearize(oj.load(proto), {"x": image})
+    assert_allclose(J.primal["y"], expected, rtol=1e-5)
+    assert J.check()
+
+
+def test_a_negative_perm_is_refused_as_by_onnx_runtime():
+    made = model(node("Tanh", ["x"], ["t"]), node("Transpose", ["t"], ["y"], perm=[-1, 0]))
+    made.graph.output[0].type.tensor_type.shape.Clear()
+    ort = pytest.importorskip("onnxruntime")
+    with pytest.raises(Exception, match="perm"):
+        ort.InferenceSession(made.SerializeToString())
+    with pytest.raises(oj.LoadError, match=r"perm=\[-1, 0\]: it must have each axis once"):
+        oj.load(made)
+
+
 @pytest.mark.parametrize("opset", [1, 5, 6])
 @pytest.mark.parametrize("op_type", ["Add", "Sub", "Mul", "Div", "Pow"])
 @pytest.mark.parametrize("axis", [0, 1, None])

@@ -9,6 +9,8 @@ import onnxjac as oj
 from check_rule import check_point, declared
 from onnxjac.modes.loading.load import load
 from onnxjac.modes.recording.derive import vjp_graph
+from onnxjac.ops.registry import find
+from onnxjac.ops.rules.zeros import NO_FLOATS
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
@@ -56,6 +58,15 @@ CASES = {
     "FastGelu": ("FastGelu", [N(2, 3)], {}, 1),
     "FastGelu with bias": ("FastGelu", [N(2, 3), N(3)], {}, 1),
     "QuickGelu": ("QuickGelu", [N(2, 3)], {"alpha": 1.5}, 1),
+    "TransposeMatMul": ("TransposeMatMul", [N(3, 2), N(3, 4)], {"transA": 1, "alpha": 0.5}, 1),
+    "CDist": ("CDist", [N(3, 4), N(2, 4)], {"metric": "euclidean"}, 1),
+    "CDist squared": ("CDist", [N(3, 4), N(2, 4)], {"metric": "sqeuclidean"}, 1),
+    "GridSample": ("GridSample", [N(1, 2, 4, 5), N(1, 3, 2, 2) / 2], {"mode": "bilinear"}, 1),
+    "GridSample cubic": (
+        "GridSample", [N(1, 2, 4, 5), N(1, 3, 2, 2) / 2],
+        {"mode": "bicubic", "align_corners": 1, "padding_mode": "border"}, 1,
+    ),
+    "ExpandDims": ("ExpandDims", [N(2, 3), np.int32(-1)], {}, 1),
     "FusedMatMul": (
         "FusedMatMul",
         [N(2, 4, 3), N(2, 5, 4)],
@@ -265,6 +276,18 @@ CASES = {
     "DynamicQuantizeMatMul": (
         "DynamicQuantizeMatMul", [N(3, 4), BYTES(4, 5), P(5), BYTES(5), N(5)], {}, 1,
     ),
+    "DynamicQuantizeLSTM": (
+        "DynamicQuantizeLSTM",
+        [N(3, 1, 5), INT8S(1, 5, 16), INT8S(1, 4, 16), N(1, 32), None, N(1, 1, 4), N(1, 1, 4), None,
+         P(1) / 100, INT8S(1), P(1) / 100, INT8S(1)],
+        {"hidden_size": 4}, 3,
+    ),
+    "DynamicQuantizeLSTM both ways, by column": (
+        "DynamicQuantizeLSTM",
+        [N(3, 1, 5), INT8S(2, 5, 16), INT8S(2, 4, 16), None, None, None, None, None,
+         P(2, 16) / 100, np.zeros((2, 16), np.int8), P(2, 16) / 100, np.zeros((2, 16), np.int8)],
+        {"hidden_size": 4, "direction": "bidirectional"}, 1,
+    ),
     "DynamicQuantizeMatMul of one sign": (
         "DynamicQuantizeMatMul", [P(3, 4), INT8S(4, 5), S(0.5)], {}, 1,
     ),
@@ -435,3 +458,32 @@ def test_an_output_that_a_definition_does_not_give_is_refused():
     for act in (oj.linearize, lambda *given: model.run(given[1], engine="numpy")):
         with pytest.raises(oj.UnsupportedOp, match="no output number 1, 'y1'"):
             act(model, feeds)
+
+
+def test_what_means_the_same_as_an_operator_of_onnx():
+    """GatherND, Pad and Trilu of com.microsoft."""
+    for op_type, inputs, attrs in (
+        ("GatherND", [N(2, 3), np.array([[0, 1], [1, 2]])], {}),
+        ("Pad", [N(2, 3), np.array([0, 2, 1, 0])], {}),
+        ("Trilu", [N(3, 3), np.int64(1)], {"upper": 0}),
+    ):
+        proto, feeds = one_node(op_type, inputs, attrs, 1)
+        session = onnxruntime.InferenceSession(proto.SerializeToString())
+        check_point(load(proto, dtype="float64"), feeds)
+        np.testing.assert_allclose(load(proto).run(feeds)["y0"], session.run(None, feeds)[0])
+
+
+def test_operators_without_real_numbers_have_none():
+    """By ONNX Runtime's own schemas."""
+    from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
+
+    claims = {NO_FLOATS: "inputs", "the result is an integer, a truth value or a set of positions":
+              "outputs"}  # fmt: skip
+    seen = set()
+    for schema in get_all_operator_schema():
+        found = find(schema.name, schema.domain)
+        if schema.domain == "com.microsoft" and found and found.zero in claims:
+            ports = getattr(schema, claims[found.zero])
+            assert not [t for p in ports for t in p.types if "float" in t or "double" in t], schema
+            seen.add(schema.name)
+    assert len(seen) == 11

@@ -265,6 +265,9 @@ def test_sizes_that_run_are_found(tmp_path, capsys):
     assert parsed(capsys, "check", path)["jacobian"]["shape"] == [16, 192]  # 8×8 pixels
     told = parsed(capsys, "check", path, "--shape", "x=1,3,6,5")
     assert told["jacobian"]["shape"] == [2, 90]
+    time = ("g (float[n,3] x, float[2,n] m) => (float[a,b] y) { s = Constant<value_ints=[5]>() "
+            "e = Constant<value_ints=[99]>() late = Slice(x, s, e) y = Tanh(late) }")  # fmt: skip
+    assert parsed(capsys, "check", written(tmp_path, time))["jacobian"]["shape"] == [9, 40]
     never = "g (float[n,h,w] x, float[300,2] m) => (float[n,h,2] y) { y = MatMul(x, m) }"
     error = refused(capsys, "check", written(tmp_path, never))
     assert "runs at none of the sizes 1, 8, 32, 64, 128, 224" in error

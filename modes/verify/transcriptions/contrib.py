@@ -38,6 +38,7 @@ entrywise(f"{HOME}FastGelu", lambda x, b=0: fast_gelu(x + b))
 entrywise(f"{HOME}QuickGelu", quick_gelu)
 
 
+@transcription(f"{HOME}TransposeMatMul")
 @transcription(f"{HOME}FusedMatMul")
 def fused_matmul(
     a: Any, b: Any, *, alpha: float = 1.0, transA: int = 0, transB: int = 0,
@@ -397,6 +398,30 @@ def qgemm(
         return alpha * (y[index] + units[0, index[1]] * np.ravel(a_scale)[0] * extra)
 
     return tabulate(y.shape, entry)
+
+
+@transcription(f"{HOME}ExpandDims")
+def expand_dims(x: Any, axis: Any) -> Any:
+    """x with an axis of length 1."""
+    return np.expand_dims(x, int(axis))
+
+
+@transcription(f"{HOME}CDist")
+def cdist(a: Any, b: Any, *, metric: str) -> Any:
+    """√Σₖ (aᵢₖ - bⱼₖ)², or its square."""
+
+    def entry(index: Index) -> Any:
+        i, j = index
+        squares = sum((a[i, k] - b[j, k]) ** 2 for k in range(a.shape[1]))
+        return squares if metric == "sqeuclidean" else squares.sqrt()
+
+    return tabulate((len(a), len(b)), entry)
+
+
+@transcription(f"{HOME}GridSample")
+def grid_sample(x: Any, grid: Any, *, mode: str) -> Any:
+    """ONNX's GridSample, in which the mode bilinear is named linear."""
+    return KERNELS["GridSample"](x, grid, mode={"bilinear": "linear"}[mode])
 
 
 @transcription(f"{HOME}DynamicQuantizeMatMul")

@@ -57,7 +57,7 @@ def without_activation(node: Node) -> dict[str, Any]:
     return {k: v for k, v in node.step.attrs.items() if not k.startswith("activation")}
 
 
-@defines("com.microsoft::FusedMatMul")
+@defines("com.microsoft::FusedMatMul", "com.microsoft::TransposeMatMul")
 def fused_matmul(op: Any, node: Node) -> tuple[Array]:
     """y = α A' B', both operands transposed where the flags say so."""
     a = turned(op, node.x, node.transA, node.transBatchA)
@@ -75,6 +75,28 @@ def turned(op: Any, x: Array, matrix: int | None, batch: int | None) -> Array:
     if matrix and rank > 1:
         order[-2:] = order[:-3:-1]
     return op.Transpose(x, perm=tuple(order))
+
+
+@defines("com.microsoft::CDist", metric=("euclidean", "sqeuclidean"))
+def cdist(op: Any, node: Node) -> tuple[Array]:
+    """yᵢⱼ = ‖aᵢ - bⱼ‖, or its square."""
+    pairs = op.Sub(op.Unsqueeze(node.x, (1,)), op.Unsqueeze(node.inputs[1], (0,)))
+    squares = op.ReduceSum(op.Mul(pairs, pairs), (2,), keepdims=0)
+    return (squares if node.metric == "sqeuclidean" else op.Sqrt(squares),)
+
+
+@defines("com.microsoft::GridSample", mode=("bilinear", "nearest", "bicubic"))
+def grid_sample(op: Any, node: Node) -> tuple[Array]:
+    """ONNX's GridSample, whose modes once had the names of images."""
+    mode = {"nearest": "nearest", "bicubic": "cubic"}.get(node.mode, "linear")
+    attrs = {"padding_mode": node.padding_mode or "zeros", "align_corners": node.align_corners or 0}
+    return (op.GridSample(node.x, node.inputs[1], mode=mode, **attrs),)
+
+
+@defines("com.microsoft::ExpandDims")
+def expand_dims(op: Any, node: Node) -> tuple[Array]:
+    """x with an axis of length 1."""
+    return (op.Unsqueeze(node.x, node.fixed(1)),)
 
 
 @defines("com.microsoft::FusedGemm")

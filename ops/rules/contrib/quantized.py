@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from ....jacobians import Array, dtype_of, shape_of
-from ...node import Node
+from ...node import Node, node_of
 from ...numbers.windows import AUTO_PADS
 from ...registry import Definition, defines, zero
-from ..quantization import ROUNDED
+from ..quantization import ROUNDED, exact, real, stored
+from ..recurrent import DIRECTIONS, long_short_term
 from .attention import self_attention
 from .fused import embedded
 
@@ -29,31 +30,6 @@ def rounded(name: str, **values: Any) -> Callable[[Definition], Definition]:
         return function
 
     return register
-
-
-def exact(op: Any, q: Array, scale: Array, zero_point: Array | None, axis: int = -1) -> Array:
-    """(q - zero) scale, in the precision of the scale, which may be one for each index of an axis.
-
-    Written in arithmetic: DequantizeLinear has no double precision.
-    """
-    if shape_of(scale) not in ((), (1,)):
-        line = (*shape_of(scale), *(1,) * (-1 - axis))
-        scale, zero_point = (x if x is None or shape_of(x) in ((), (1,)) else op.Reshape(x, line)
-                             for x in (scale, zero_point))  # fmt: skip
-    x = op.CastLike(q, scale)
-    return op.Mul(x if zero_point is None else op.Sub(x, op.CastLike(zero_point, scale)), scale)
-
-
-def real(op: Any, node: Node, i: int, axis: int = -1) -> Array:
-    """Input i as real numbers, by the scale and the zero point that follow it."""
-    return exact(op, node.inputs[i], node.inputs[i + 1], node.input(i + 2), axis)
-
-
-def stored(op: Any, node: Node, y: Array, i: int, like: Array) -> tuple[Array]:
-    """y, rounded by the scale in input i and the zero point behind it, in the dtype of an input."""
-    zero_point = node.input(i + 1)
-    zero_point = np.zeros((), dtype_of(like)) if zero_point is None else zero_point
-    return (op.QuantizeLinear(y, node.inputs[i], zero_point),)
 
 
 @rounded(f"{HOME}Add")
@@ -160,19 +136,39 @@ def plus(op: Any, y: Array, bias: Array | None) -> tuple[Array]:
     return (y if bias is None else op.Add(y, bias),)
 
 
-def in_bytes(op: Any, x: Array) -> Array:
+def in_bytes(op: Any, x: Array, axes: tuple[int, ...] | None = None) -> Array:
     """s (q - z): x by its 256 steps s from its least to its largest entry, or 0.
 
-    As q and z are piecewise constant, the derivative is that of s.
+    With `axes`, the steps are those of each slice along these axes. As q and z are piecewise
+    constant, the derivative is the derivative of s.
     """
-    nought = np.zeros((), dtype_of(x))
-    high = op.Max(op.ReduceMax(x, None, keepdims=0), nought)
-    low = op.Min(op.ReduceMin(x, None, keepdims=0), nought)
+    nought, keep = np.zeros((), dtype_of(x)), int(axes is not None)
+    high = op.Max(op.ReduceMax(x, axes, keepdims=keep), nought)
+    low = op.Min(op.ReduceMin(x, axes, keepdims=keep), nought)
     scale = op.Div(op.Sub(high, low), 255.0)
     scale = op.Where(op.Equal(high, low), np.ones((), dtype_of(x)), scale)
     start = op.Round(op.Div(low, scale))
     steps = op.Round(op.Div(x, scale))
-    return op.Mul(op.Clip(steps, start, op.Add(start, 255.0)), scale)
+    above = op.Relu(op.Sub(op.Sub(steps, start), 255.0))
+    return op.Mul(op.Sub(steps, above), scale)
+
+
+@defines("com.microsoft::DynamicQuantizeLSTM", direction=DIRECTIONS)
+def dynamic_quantize_lstm(op: Any, node: Node) -> tuple[Array, ...]:
+    """LSTM of x and of each row of h in 256 steps; W and R are (q - zero) scale.
+
+    ONNX Runtime may round several rows of h together, as many as its threads take.
+    """
+
+    def weight(i: int) -> Array:
+        w, scale, zero_point = (node.inputs[k] for k in (i, 2 * i + 6, 2 * i + 7))
+        line = (shape_of(w)[0], 1, -1)
+        w = exact(op, w, op.Reshape(scale, line), op.Reshape(zero_point, line))
+        return op.Transpose(w, perm=(0, 2, 1))
+
+    inputs = (in_bytes(op, node.x), weight(1), weight(2), *node.inputs[3:8])
+    plain = node_of("LSTM", inputs, node.step.attrs, outputs=len(node.step.outputs))
+    return tuple(long_short_term(op, plain, lambda h: in_bytes(op, h, (-1,))))
 
 
 @defines("com.microsoft::QAttention")

@@ -1,0 +1,86 @@
+"""Weights and numbers of PyTorch modules: under the names, and with the digits, of the module."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import onnxjac as oj
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore")]
+
+
+class Network(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(4, 6)
+        self.out = torch.nn.Sequential(torch.nn.Linear(6, 3), torch.nn.Tanh())
+        self.gain = torch.nn.Parameter(torch.ones(3))
+        self.unused = torch.nn.Parameter(torch.ones(2))
+
+    def forward(self, x):
+        return self.out(torch.tanh(self.fc(x))) * torch.exp(self.gain)
+
+
+@pytest.fixture(scope="module")
+def network():
+    torch.manual_seed(0)
+    return Network().eval()
+
+
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_folded_transposes_have_the_names_of_the_module(network, dynamo, tmp_path):
+    x, file = torch.randn(2, 3, 4), str(tmp_path / "m.onnx")
+    torch.onnx.export(network, (x,), file, dynamo=dynamo, input_names=["x"], verbose=False)
+    model = oj.load(file)
+    for name in ("fc.weight", "out.0.weight"):
+        parameter = network.get_parameter(name)
+        np.testing.assert_array_equal(model.constants[name], parameter.detach())
+        J = oj.linearize(model, {"x": x.numpy()}, wrt=name)
+
+        def f(w, name=name):
+            return torch.func.functional_call(network, {name: w}, (x,))
+
+        wanted = torch.autograd.functional.jacobian(f, parameter.detach())
+        np.testing.assert_allclose(J.toarray(), wanted.reshape(J.shape), atol=1e-5)
+
+
+def test_parameters_that_are_gone_are_named(network, tmp_path):
+    x, file = torch.randn(2, 3, 4), str(tmp_path / "m.onnx")
+    torch.onnx.export(network, (x,), file, dynamo=True, verbose=False)
+    with pytest.warns(oj.OnnxJacWarning, match="2 of 6 param.* not in the file: gain, unused"):
+        oj.load(file)
+    with pytest.warns(oj.OnnxJacWarning, match="1 of 6 parameters .* not in the file: unused"):
+        model = oj.load(network, example_inputs=(x,))
+    assert "gain" in model.initializers
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", oj.OnnxJacWarning)
+        tied = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+        tied[1].weight = tied[0].weight
+        oj.load(tied, example_inputs=(torch.randn(1, 2),))
+
+
+def scaled(x):
+    return x * 0.1 + 1 / 3
+
+
+def masked(x):
+    return torch.where(x > 0.123456789123, 0.3 - x, 1e-9)
+
+
+def clamped(x):
+    return torch.nn.functional.hardtanh(x, -0.1, 0.3) + torch.add(x, x, alpha=0.7)
+
+
+@pytest.mark.parametrize("function", [scaled, masked, clamped])
+def test_numbers_of_a_double_module_are_double(function):
+    class Module(torch.nn.Module):
+        def forward(self, x):
+            return function(x)
+
+    x = torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(3, 4)
+    model = oj.load(Module(), example_inputs=(x,))
+    (y,) = model.run({"x": x.numpy()}).values()
+    np.testing.assert_allclose(y, function(x), rtol=1e-15, atol=1e-16)
