@@ -66,7 +66,7 @@ def reverse_sequence(
 
 @kernel("TopK")
 def top_k(
-    x: Array, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1
+    x: Array, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1, outputs: int = 2
 ) -> tuple[Array, Array]:
     """The k largest, or smallest, elements along an axis and their indices; ties in index order."""
     (count,), most = ints(k), x.shape[axis]

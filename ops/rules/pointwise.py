@@ -29,7 +29,8 @@ def mean(op: Any, node: Node) -> Blocks:
 def range_(op: Any, node: Node) -> Blocks:
     """yₖ = start + k delta; the limit only determines the count."""
     count = np.arange(node.y_shape[0], dtype=node.dtype)
-    return {(0, 0): spread(node, 0, 1.0), (0, 2): spread(node, 2, count)}
+    steps = {} if node.input(2) is None else {(0, 2): spread(node, 2, count)}
+    return {(0, 0): spread(node, 0, 1.0), **steps}
 
 
 @jacobian("Max", "Min")

@@ -189,7 +189,7 @@ def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
 
 @kernel("TopK", hosted=True)
 def top_k(
-    x: Tensor, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1
+    x: Tensor, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1, outputs: int = 2
 ) -> tuple[Tensor, Tensor]:
     """The k largest, or smallest, elements along an axis and their indices; ties in index order."""
     (count,), most = ints(k), x.shape[axis]

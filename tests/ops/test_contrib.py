@@ -50,6 +50,17 @@ def P(*shape):
 
 
 S, U8 = np.float32, np.uint8
+WORDS = np.array([[1, 4, 2, 5, 0], [3, 0, 0, 0, 0], [2, 2, 1, 5, 4]], np.int32)
+ENDS = np.array([0, 2, 7], np.int32)
+
+
+def Q4(rows, columns, zoned):
+    """The bytes of a matrix: per column and 32 rows a scale, a zero point, 4-bit numbers."""
+    blocks = BYTES(columns, -(-rows // 32), 21 if zoned else 20)
+    blocks[..., :4] = P(*blocks.shape[:2], 1).view(np.uint8)
+    if zoned:
+        blocks[..., 4] &= 15
+    return blocks.ravel()
 
 
 CASES = {
@@ -288,6 +299,58 @@ CASES = {
          P(2, 16) / 100, np.zeros((2, 16), np.int8), P(2, 16) / 100, np.zeros((2, 16), np.int8)],
         {"hidden_size": 4, "direction": "bidirectional"}, 1,
     ),
+    "ScaledSiLU": ("ScaledSiLU", [N(2, 3)], {"alpha": 1.5}, 1),
+    "ScaledSiLU by a scale": ("ScaledSiLU", [N(2, 3), S(0.7)], {}, 1),
+    "SampleOp": ("SampleOp", [N(2, 3)], {}, 1),
+    "Range": ("Range", [S(1), S(3.2), S(0.5)], {}, 1),
+    "Range without a step": ("Range", [N(1), np.array([4], S)], {}, 1),
+    "Unique": (
+        "Unique", [np.array([2, 1, 1, 3, 4, 3], S)], {}, 3, (np.float32, np.int64, np.int64),
+    ),
+    "UnfoldTensor": ("UnfoldTensor", [N(2, 7, 2)], {"dim": 1, "size": 3, "step": 2}, 1),
+    "UnfoldTensor of the last axis": ("UnfoldTensor", [N(2, 5)], {"size": 2}, 1),
+    "VarlenCausalConvWithState": (
+        "VarlenCausalConvWithState", [N(7, 2), N(2, 1, 3), ENDS, None, N(2, 2, 2)], {}, 2,
+    ),
+    "VarlenCausalConvWithState dilated": (
+        "VarlenCausalConvWithState",
+        [N(7, 2), N(2, 1, 3), ENDS, N(2), N(2, 2, 4), np.array([1, 9], np.int32)],
+        {"dilation": 2, "activation": "silu", "state_update_capacity": 3}, 3,
+    ),
+    "WordConvEmbedding": (
+        "WordConvEmbedding", [WORDS, N(4, 1, 2, 3), N(4), N(6, 3)], {}, 1,
+    ),
+    "MoE": ("MoE", [N(3, 4), N(3, 3), N(3, 5, 4), None, N(3, 4, 5)], {"k": 1}, 1),
+    "MoE with SwiGLU": (
+        "MoE", [N(1, 3, 4), N(3, 3), N(3, 10, 4), N(3, 10), N(3, 4, 5), N(3, 4)],
+        {"k": 2, "activation_type": "swiglu", "swiglu_fusion": 1, "activation_alpha": 1.702,
+         "activation_beta": 1.0, "swiglu_limit": 0.5, "normalize_routing_weights": 1}, 1,
+    ),
+    **{f"MoE with {f}": (
+        "MoE", [N(3, 4), N(3, 3), N(3, 5, 4), N(3, 5), N(3, 4, 5), N(3, 4)],
+        {"k": 2, "activation_type": f}, 1) for f in ("gelu", "silu", "identity")},
+    "QMoE": (
+        "QMoE",
+        [N(3, 8), N(3, 2), BYTES(2, 4, 4), P(2, 4) / 10, N(2, 4), BYTES(2, 8, 2), P(2, 8) / 10],
+        {"k": 1, "expert_weight_bits": 4, "activation_type": "silu"}, 1,
+    ),
+    "QMoE in blocks": (
+        "QMoE",
+        [N(3, 32), N(3, 3), BYTES(3, 16, 8), P(3, 16, 2) / 10, None, BYTES(3, 32, 4),
+         P(3, 32, 1) / 10, N(3, 32), None, None, None, BYTES(3, 16, 1), BYTES(3, 32, 1), None,
+         P(3, 3)],
+        {"k": 2, "expert_weight_bits": 2, "block_size": 16}, 1,
+    ),
+    "MoEGroupRouter": (
+        "MoEGroupRouter", [N(3, 8), N(8)],
+        {"n_group": 4, "topk_group": 2, "top_k": 2, "group_topk": 2}, 1,
+    ),
+    "MoEGroupRouter of one group": (
+        "MoEGroupRouter", [N(2, 2, 6), N(6)], {"top_k": 3, "router_sentinel": -7.0}, 1,
+    ),
+    "MoEGroupRouter of all scores": (
+        "MoEGroupRouter", [N(3, 256), N(6), N(6, 256) / 16], {"top_k": 3}, (1, 2),
+    ),
     "DynamicQuantizeMatMul of one sign": (
         "DynamicQuantizeMatMul", [P(3, 4), INT8S(4, 5), S(0.5)], {}, 1,
     ),
@@ -318,6 +381,14 @@ ROUNDED = {
     "QLinearAveragePool channels last": (
         [BYTES(2, 4, 5, 3), S(0.1), U8(9), S(0.0817), U8(3)],
         {"channels_last": 1, "kernel_shape": [2, 3], "pads": [1, 1, 1, 1]},
+    ),
+    "QLinearConv": (
+        [BYTES(1, 2, 5, 5), S(0.02), U8(120), INT8S(3, 2, 2, 3), P(3) / 50, INT8S(3) * 0, S(0.1),
+         U8(99), INTS(3)], {"pads": [1, 0, 1, 0], "strides": [2, 1]},
+    ),
+    "QLinearConv channels last": (
+        [BYTES(1, 5, 5, 4), S(0.02), U8(120), BYTES(6, 2, 2, 3), S(0.02), U8(130), S(0.1), U8(99)],
+        {"channels_last": 1, "group": 2},
     ),
     "QLinearConcat": (
         [S(0.3), U8(3), BYTES(2, 3), S(0.1), U8(9), BYTES(2, 4), S(0.4), U8(30)], {"axis": 1},
@@ -366,7 +437,8 @@ def test_the_definition_has_the_values_of_onnxruntime(case):
 @pytest.mark.parametrize("name", ROUNDED)
 def test_a_rounded_result_has_the_values_of_onnxruntime_and_no_derivative(name):
     op_type, (inputs, attrs) = name.split()[0], ROUNDED[name]
-    kind = np.asarray(inputs[1 if op_type == "QLinearConcat" else -1]).dtype
+    place = {"QLinearConcat": 1, "QLinearConv": 7}.get(op_type, -1)
+    kind = np.asarray(inputs[place]).dtype
     proto, feeds = one_node(op_type, inputs, attrs, 1, kind)
     model = load(proto)
     ours, theirs = (model.run(feeds, engine=engine)["y0"] for engine in ("numpy", "onnxruntime"))
@@ -390,11 +462,12 @@ def test_the_recorded_pullback_runs_in_onnxruntime(case):
     proto, feeds = case
     model = load(proto)
     wrt = tuple(name for name, x in feeds.items() if x.dtype.kind == "f")
-    recorded = vjp_graph(model, feeds, ("y0",), wrt, None).model("vjp")
-    J = oj.linearize(model, feeds, of="y0", wrt=wrt)
-    u = RNG.standard_normal(J.primal["y0"].shape).astype(np.float32)
-    found = recorded.run({**feeds, "y0_cotangent": u}, engine="onnxruntime")
-    for name, expected in J.T.apply({"y0": u}).items():
+    of = next(iter(model.outputs))
+    recorded = vjp_graph(model, feeds, (of,), wrt, None).model("vjp")
+    J = oj.linearize(model, feeds, of=of, wrt=wrt)
+    u = RNG.standard_normal(J.primal[of].shape).astype(np.float32)
+    found = recorded.run({**feeds, f"{of}_cotangent": u}, engine="onnxruntime")
+    for name, expected in J.T.apply({of: u}).items():
         np.testing.assert_allclose(found[f"{name}_cotangent"], expected, rtol=1e-3, atol=1e-4)
 
 

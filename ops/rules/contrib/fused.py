@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ from ....jacobians import Array, dtype_of, shape_of
 from ....jacobians.errors import UnsupportedOp
 from ...node import Node
 from ...numbers.windows import AUTO_PADS
-from ...registry import defines
+from ...registry import Blocks, defines, jacobian
+from .. import indexing
+from ..pointwise import range_
 
 INT64 = int(ir.DataType.INT64)
 
@@ -43,6 +46,44 @@ def quick_gelu(op: Any, node: Node) -> tuple[Array]:
     return (op.Mul(node.x, op.Sigmoid(op.Mul(node.x, alpha))),)
 
 
+@defines("com.microsoft::ScaledSiLU")
+def scaled_silu(op: Any, node: Node) -> tuple[Array]:
+    """y = z σ(z) with z = αx, or the scale in the second input times x."""
+    given = node.input(1)
+    alpha = 1.0 if node.alpha is None else node.alpha
+    z = op.Mul(node.x, alpha if given is None else op.CastLike(given, node.x))
+    return (op.Mul(z, op.Sigmoid(z)),)
+
+
+@defines("com.microsoft::SampleOp")
+def sample_op(op: Any, node: Node) -> tuple[Array]:
+    """y = x."""
+    return (op.Identity(node.x),)
+
+
+@defines("com.microsoft::Range")
+def arithmetic_range(op: Any, node: Node) -> tuple[Array]:
+    """ONNX's Range, whose numbers may have one axis and whose step is 1 if it is left out."""
+    step = np.ones((), dtype_of(node.x)) if node.input(2) is None else node.inputs[2]
+    return (op.Range(*(op.Reshape(x, ()) for x in (*node.inputs[:2], step))),)
+
+
+jacobian("com.microsoft::Range")(range_)  # no definition is recorded with lengths from data
+
+
+@defines("com.microsoft::Unique")
+def unique(op: Any, node: Node) -> tuple[Array, ...]:
+    """(different entries in their order in x, the position of each entry among them, counts)."""
+    y, _, positions, counts = op.Unique(node.x, sorted=0)
+    return y, positions, counts
+
+
+@jacobian("com.microsoft::Unique")
+def first_of_each(op: Any, node: Node) -> Blocks:
+    """As for ONNX's Unique, from x and y alone."""
+    return indexing.unique(op, replace(node, outputs=node.outputs[:1]))
+
+
 def activated(op: Any, y: Array, name: str | None, parameters: tuple[float, ...]) -> Array:
     """f(y) for the activation that a fused operator names."""
     if not name:
@@ -57,7 +98,8 @@ def without_activation(node: Node) -> dict[str, Any]:
     return {k: v for k, v in node.step.attrs.items() if not k.startswith("activation")}
 
 
-@defines("com.microsoft::FusedMatMul", "com.microsoft::TransposeMatMul")
+@defines("com.microsoft::FusedMatMul", "com.microsoft::TransposeMatMul",
+         "com.microsoft::SparseToDenseMatMul")  # fmt: skip
 def fused_matmul(op: Any, node: Node) -> tuple[Array]:
     """y = α A' B', both operands transposed where the flags say so."""
     a = turned(op, node.x, node.transA, node.transBatchA)
@@ -128,6 +170,25 @@ def matmul_nbits(op: Any, node: Node) -> tuple[Array]:
     w = op.Slice(op.Reshape(scaled, (rows, -1)), (0,), (node.K,), (1,))
     y = op.MatMul(a, op.Transpose(w, perm=(1, 0)))
     return (y if node.input(5) is None else op.Add(y, node.inputs[5]),)
+
+
+@defines("com.microsoft::MatMulFpQ4")
+def matmul_fp_q4(op: Any, node: Node) -> tuple[Array]:
+    """y = A Ŵ, with Ŵ = (q - zero) scale in blocks of 32 along its columns.
+
+    A block is a float32 scale, a zero point unless the type is 0, and 16 bytes: q₀ … q₁₅ in their
+    lower halves, the others in their upper halves.
+    """
+    blob, shape, zoned = node.number(1), node.fixed(2), bool(node.blk_quant_type)
+    if blob is None or shape is None:
+        raise UnsupportedOp("the weights of MatMulFpQ4 are bytes that must be constants")
+    rows, columns = shape
+    blocks = blob.reshape(columns, -1, 21 if zoned else 20)
+    q = np.concatenate([blocks[..., -16:] & 15, blocks[..., -16:] >> 4], axis=2)
+    zero = blocks[..., 4:5].astype(float) if zoned else 8.0
+    w = (q - zero) * np.ascontiguousarray(blocks[..., :4]).view("<f4")
+    w = w.reshape(columns, -1)[:, :rows].T.astype(dtype_of(node.x))
+    return (op.MatMul(node.x, w),)
 
 
 def unpacked(op: Any, packed: Array, bits: int) -> Array:

@@ -88,13 +88,28 @@ def qlinear_global_average_pool(op: Any, node: Node) -> tuple[Array]:
 @rounded(f"{HOME}AveragePool", auto_pad=AUTO_PADS)
 def qlinear_average_pool(op: Any, node: Node) -> tuple[Array]:
     """y = round(mean(x) / scale) + zero, over windows."""
+    y = over_pixels(op, node, lambda x, attrs: op.AveragePool(x, **attrs), real(op, node, 0))
+    return stored(op, node, y, 3, node.x)
+
+
+def over_pixels(op: Any, node: Node, made: Callable[..., Array], x: Array) -> Array:
+    """made(x, attributes) with channels before pixels, also where the node has them behind."""
     attrs = {k: v for k, v in node.step.attrs.items() if k != "channels_last"}
-    inner = range(1, len(node.x_shape) - 1)
-    x = real(op, node, 0)
     if not node.channels_last:
-        return stored(op, node, op.AveragePool(x, **attrs), 3, node.x)
-    y = op.AveragePool(op.Transpose(x, perm=(0, inner[-1] + 1, *inner)), **attrs)
-    return stored(op, node, op.Transpose(y, perm=(0, *(a + 1 for a in inner), 1)), 3, node.x)
+        return made(x, attrs)
+    inner = range(1, len(node.x_shape) - 1)
+    y = made(op.Transpose(x, perm=(0, inner[-1] + 1, *inner)), attrs)
+    return op.Transpose(y, perm=(0, *(a + 1 for a in inner), 1))
+
+
+@rounded(f"{HOME}Conv", auto_pad=AUTO_PADS)
+def qlinear_conv(op: Any, node: Node) -> tuple[Array]:
+    """y = round((x ∗ w + b) / scale) + zero; b counts in units of both scales."""
+    w, bias = real(op, node, 3, -len(node.x_shape)), node.input(8)
+    if bias is not None:
+        bias = exact(op, bias, op.Mul(node.inputs[1], node.inputs[4]), None)
+    y = over_pixels(op, node, lambda x, attrs: op.Conv(x, w, bias, **attrs), real(op, node, 0))
+    return stored(op, node, y, 6, node.x)
 
 
 @rounded(f"{HOME}Concat")
