@@ -305,7 +305,7 @@ CASES = {
     "Range": ("Range", [S(1), S(3.2), S(0.5)], {}, 1),
     "Range without a step": ("Range", [N(1), np.array([4], S)], {}, 1),
     "Unique": (
-        "Unique", [np.array([2, 1, 1, 3, 4, 3], S)], {}, 3, (np.float32, np.int64, np.int64),
+        "Unique", [np.array([2, -1, 3.5, 1], S)], {}, 3, (np.float32, np.int64, np.int64),
     ),
     "UnfoldTensor": ("UnfoldTensor", [N(2, 7, 2)], {"dim": 1, "size": 3, "step": 2}, 1),
     "UnfoldTensor of the last axis": ("UnfoldTensor", [N(2, 5)], {"size": 2}, 1),
@@ -319,6 +319,12 @@ CASES = {
     ),
     "WordConvEmbedding": (
         "WordConvEmbedding", [WORDS, N(4, 1, 2, 3), N(4), N(6, 3)], {}, 1,
+    ),
+    "MatMulFpQ4": (
+        "MatMulFpQ4", [N(2, 40), Q4(40, 3, False), np.array([40, 3])], {"blk_quant_type": 0}, 1,
+    ),
+    "MatMulFpQ4 with zero points": (
+        "MatMulFpQ4", [N(2, 70), Q4(70, 3, True), np.array([70, 3])], {}, 1,
     ),
     "MoE": ("MoE", [N(3, 4), N(3, 3), N(3, 5, 4), None, N(3, 4, 5)], {"k": 1}, 1),
     "MoE with SwiGLU": (
@@ -453,6 +459,53 @@ def test_a_rounded_result_has_the_values_of_onnxruntime_and_no_derivative(name):
     assert not J.toarray()[:, 1:].any()
 
 
+def test_a_maximum_of_integers_has_the_values_of_onnxruntime():
+    attrs = {"kernel_shape": [2, 3], "strides": [2, 1], "pads": [1, 0, 0, 1]}
+    proto, feeds = one_node("NhwcMaxPool", [BYTES(1, 5, 5, 3)], attrs, 1, np.uint8)
+    ours, theirs = (load(proto).run(feeds, engine=e)["y0"] for e in ("numpy", "onnxruntime"))
+    np.testing.assert_array_equal(ours, theirs, strict=True)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 9])
+def test_scores_of_repeated_tokens_have_no_derivative(n):
+    ids = np.array([[1, 2, 3, 1, 2], [0, 0, 0, 0, 0], [1, 2, 4, 2, 0]])
+    proto, feeds = one_node("NGramRepeatBlock", [ids, N(3, 5)], {"ngram_size": n}, 1)
+    model = load(proto)
+    ours, theirs = (model.run(feeds, engine=e)["y0"] for e in ("numpy", "onnxruntime"))
+    np.testing.assert_array_equal(ours, theirs)
+    kept = np.isfinite(theirs)
+    assert kept.all() == (n == 9)
+    np.testing.assert_array_equal(oj.linearize(model, feeds).toarray(), np.diag(kept.ravel()))
+
+
+def test_the_derivative_of_equal_entries_goes_to_the_first():
+    kinds = (np.float32, np.int64, np.int64)
+    proto, feeds = one_node("Unique", [np.array([2, 1, 1, 3, 4, 3], S)], {}, 3, kinds)
+    model = load(proto)
+    ours, theirs = (model.run(feeds, engine=engine) for engine in ("numpy", "onnxruntime"))
+    for name, y in theirs.items():
+        np.testing.assert_array_equal(ours[name], y)
+    J = oj.linearize(model, feeds, of="y0").toarray()
+    np.testing.assert_array_equal(J, np.eye(6)[[0, 1, 3, 4]])
+
+
+def test_a_product_with_a_sparse_tensor_has_the_values_of_onnxruntime():
+    A, B = np.array([[1, 0, 0], [0, 2, 3]], np.float32), N(3, 4)
+    proto, feeds = one_node("SparseToDenseMatMul", [A, B], {"alpha": 0.5}, 1)
+    kind = onnx.TensorProto.FLOAT
+    proto.graph.input[0].CopyFrom(helper.make_sparse_tensor_value_info("x0", kind, A.shape))
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    cpu = onnxruntime.OrtDevice.make("cpu", 0)
+    sparse = onnxruntime.SparseTensor.sparse_coo_from_numpy(
+        [2, 3], np.array([1, 2, 3], np.float32), np.array([0, 0, 1, 1, 1, 2]), cpu)  # fmt: skip
+    held = {"x0": onnxruntime.OrtValue.ort_value_from_sparse_tensor(sparse),
+            "x1": onnxruntime.OrtValue.ortvalue_from_numpy(B)}  # fmt: skip
+    (theirs,) = session.run_with_ort_values(["y0"], held)
+    model = load(proto)
+    np.testing.assert_allclose(model.run(feeds, engine="numpy")["y0"], theirs.numpy(), rtol=1e-6)
+    check_point(load(proto, dtype="float64"), feeds)
+
+
 def test_the_derivative_is_the_slope(case):
     proto, feeds = case
     check_point(load(proto, dtype="float64"), feeds)
@@ -460,6 +513,8 @@ def test_the_derivative_is_the_slope(case):
 
 def test_the_recorded_pullback_runs_in_onnxruntime(case):
     proto, feeds = case
+    if proto.graph.name in ("Range", "Unique"):
+        pytest.skip("no definition is recorded whose lengths depend on the numbers")
     model = load(proto)
     wrt = tuple(name for name, x in feeds.items() if x.dtype.kind == "f")
     of = next(iter(model.outputs))

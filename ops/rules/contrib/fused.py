@@ -14,7 +14,7 @@ from ....jacobians.errors import UnsupportedOp
 from ...node import Node
 from ...numbers.windows import AUTO_PADS
 from ...registry import Blocks, defines, jacobian
-from .. import indexing
+from ..indexing import unique as unique_blocks
 from ..pointwise import range_
 
 INT64 = int(ir.DataType.INT64)
@@ -81,7 +81,8 @@ def unique(op: Any, node: Node) -> tuple[Array, ...]:
 @jacobian("com.microsoft::Unique")
 def first_of_each(op: Any, node: Node) -> Blocks:
     """As for ONNX's Unique, from x and y alone."""
-    return indexing.unique(op, replace(node, outputs=node.outputs[:1]))
+    hidden = replace(node.step, outputs=node.step.outputs[:1])
+    return unique_blocks(op, Node(hidden, node.inputs, node.outputs[:1]))
 
 
 def activated(op: Any, y: Array, name: str | None, parameters: tuple[float, ...]) -> Array:
@@ -179,7 +180,7 @@ def matmul_fp_q4(op: Any, node: Node) -> tuple[Array]:
     A block is a float32 scale, a zero point unless the type is 0, and 16 bytes: q₀ … q₁₅ in their
     lower halves, the others in their upper halves.
     """
-    blob, shape, zoned = node.number(1), node.fixed(2), bool(node.blk_quant_type)
+    blob, shape, zoned = node.number(1), node.fixed(2), node.blk_quant_type != 0
     if blob is None or shape is None:
         raise UnsupportedOp("the weights of MatMulFpQ4 are bytes that must be constants")
     rows, columns = shape

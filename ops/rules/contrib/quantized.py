@@ -16,6 +16,7 @@ from ...numbers.windows import AUTO_PADS
 from ...registry import Definition, defines, zero
 from ..quantization import ROUNDED, exact, real, stored
 from ..recurrent import DIRECTIONS, long_short_term
+from ..zeros import NO_FLOATS
 from .attention import self_attention
 from .fused import embedded
 
@@ -88,14 +89,17 @@ def qlinear_global_average_pool(op: Any, node: Node) -> tuple[Array]:
 @rounded(f"{HOME}AveragePool", auto_pad=AUTO_PADS)
 def qlinear_average_pool(op: Any, node: Node) -> tuple[Array]:
     """y = round(mean(x) / scale) + zero, over windows."""
-    y = over_pixels(op, node, lambda x, attrs: op.AveragePool(x, **attrs), real(op, node, 0))
+    x, last = real(op, node, 0), node.channels_last
+    y = over_pixels(op, node, lambda x, attrs: op.AveragePool(x, **attrs), x, last)
     return stored(op, node, y, 3, node.x)
 
 
-def over_pixels(op: Any, node: Node, made: Callable[..., Array], x: Array) -> Array:
+def over_pixels(
+    op: Any, node: Node, made: Callable[..., Array], x: Array, last: int | None
+) -> Array:
     """made(x, attributes) with channels before pixels, also where the node has them behind."""
     attrs = {k: v for k, v in node.step.attrs.items() if k != "channels_last"}
-    if not node.channels_last:
+    if not last:
         return made(x, attrs)
     inner = range(1, len(node.x_shape) - 1)
     y = made(op.Transpose(x, perm=(0, inner[-1] + 1, *inner)), attrs)
@@ -108,8 +112,17 @@ def qlinear_conv(op: Any, node: Node) -> tuple[Array]:
     w, bias = real(op, node, 3, -len(node.x_shape)), node.input(8)
     if bias is not None:
         bias = exact(op, bias, op.Mul(node.inputs[1], node.inputs[4]), None)
-    y = over_pixels(op, node, lambda x, attrs: op.Conv(x, w, bias, **attrs), real(op, node, 0))
+    x, last = real(op, node, 0), node.channels_last
+    y = over_pixels(op, node, lambda x, attrs: op.Conv(x, w, bias, **attrs), x, last)
     return stored(op, node, y, 6, node.x)
+
+
+def nhwc_max_pool(op: Any, node: Node) -> tuple[Array]:
+    """The maxima of windows of pixels, with the channels last."""
+    return (over_pixels(op, node, lambda x, attrs: op.MaxPool(x, **attrs), node.x, 1),)
+
+
+zero(NO_FLOATS, "com.microsoft::NhwcMaxPool", definition=nhwc_max_pool, auto_pad=AUTO_PADS)
 
 
 @rounded(f"{HOME}Concat")
