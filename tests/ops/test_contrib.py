@@ -320,6 +320,14 @@ CASES = {
     "WordConvEmbedding": (
         "WordConvEmbedding", [WORDS, N(4, 1, 2, 3), N(4), N(6, 3)], {}, 1,
     ),
+    "MaxpoolWithMask": (
+        "MaxpoolWithMask", [N(2, 2, 5, 6), (N(1, 1, 5, 6) > -0.5).astype(np.int32)],
+        {"kernel_shape": [2, 3], "strides": [1, 2], "pads": [1] * 4}, 1,
+    ),
+    "MaxpoolWithMask of lines": (
+        "MaxpoolWithMask", [N(2, 2, 9), np.array([[[0, 1, 1, 0, 1, 1, 1, 1, 1]]], np.int32)],
+        {"kernel_shape": [3], "strides": [2], "pads": [0, 1]}, 1,
+    ),
     "MatMulFpQ4": (
         "MatMulFpQ4", [N(2, 40), Q4(40, 3, False), np.array([40, 3])], {"blk_quant_type": 0}, 1,
     ),
@@ -566,6 +574,20 @@ REFUSED = {
     ),
     "head_sink": ("GroupQueryAttention", [*GROUPS, *[None] * 4, N(4)], HEADS),
     "smooth_softmax": ("GroupQueryAttention", GROUPS, {**HEADS, "smooth_softmax": 1}),
+    "one plane|has the shape": (
+        "MaxpoolWithMask", [N(1, 2, 4), np.ones((1, 2, 4), np.int32)], {"kernel_shape": [2]},
+    ),
+    "fc3_experts_weights": (
+        "MoE", [N(3, 4), N(3, 3), N(3, 5, 4), None, N(3, 4, 5), None, N(3, 5, 4)], {"k": 1},
+    ),
+    "swiglu_fusion": (
+        "MoE", [N(3, 4), N(3, 3), N(3, 10, 4), None, N(3, 4, 5)],
+        {"activation_type": "swiglu", "swiglu_fusion": 2},
+    ),
+    "kernel_delta": (
+        "VarlenCausalConvWithState",
+        [N(7, 2), N(2, 1, 2), ENDS, None, N(2, 2, 1), None, N(7, 2, 2), N(7, 1)], {},
+    ),
     "v_quant_type": ("GroupQueryAttention", GROUPS, {**HEADS, "v_quant_type": "PER_TENSOR"}),
 }
 
@@ -614,4 +636,4 @@ def test_operators_without_real_numbers_have_none():
             ports = getattr(schema, claims[found.zero])
             assert not [t for p in ports for t in p.types if "float" in t or "double" in t], schema
             seen.add(schema.name)
-    assert len(seen) == 11
+    assert len(seen) == 12

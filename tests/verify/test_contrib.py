@@ -15,9 +15,12 @@ MICROSOFT = {op_type for (op_type, domain), declared in DECLARATIONS.items()
 ESTIMATORS = [key for key in DECLARATIONS if key[1] == "onnxjac.straight_through"]
 
 
-UNPROVED = {"DynamicQuantizeLSTM"}
-"""SymPy does not simplify rounded states within rounded states: `tests/ops/test_contrib` compares
-values with ONNX Runtime and slopes with differences.
+UNPROVED = {"DynamicQuantizeLSTM", "MatMulFpQ4", "MaxpoolWithMask", "MoE", "MoEGroupRouter",
+            "NGramRepeatBlock", "QMoE", "Range", "SparseToDenseMatMul", "Unique",
+            "VarlenCausalConvWithState", "WordConvEmbedding"}  # fmt: skip
+"""SymPy does not simplify rounded states within rounded states, and of the others ONNX Runtime has
+no specification of every index: `tests/ops/test_contrib` compares values with ONNX Runtime and
+slopes with differences.
 """
 
 

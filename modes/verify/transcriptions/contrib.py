@@ -32,6 +32,14 @@ def quick_gelu(x: Any, *, alpha: float = 1.702) -> Any:
     return x / (1 + (-(x * alpha)).exp())
 
 
+def scaled_silu(x: Any, scale: Any = None, *, alpha: float = 1.0) -> Any:
+    """z / (1 + exp(-z)) with z = αx, or the scale times x."""
+    z = x * (alpha if scale is None else scale)
+    return z / (1 + (-z).exp())
+
+
+entrywise(f"{HOME}SampleOp", lambda x: x)
+entrywise(f"{HOME}ScaledSiLU", scaled_silu)
 entrywise(f"{HOME}Gelu", gelu)
 entrywise(f"{HOME}BiasGelu", lambda x, b: gelu(x + b))
 entrywise(f"{HOME}FastGelu", lambda x, b=0: fast_gelu(x + b))
@@ -398,6 +406,15 @@ def qgemm(
         return alpha * (y[index] + units[0, index[1]] * np.ravel(a_scale)[0] * extra)
 
     return tabulate(y.shape, entry)
+
+
+@transcription(f"{HOME}UnfoldTensor")
+def unfold(x: Any, *, size: int, dim: int = -1, step: int = 1) -> Any:
+    """y[..., i, ..., k] = x[..., i step + k, ...]."""
+    axis = dim % x.ndim
+    shape = [*x.shape, size]
+    shape[axis] = (x.shape[axis] - size) // step + 1
+    return tabulate(shape, lambda i: x[(*i[:axis], i[axis] * step + i[-1], *i[axis + 1 : -1])])
 
 
 @transcription(f"{HOME}ExpandDims")

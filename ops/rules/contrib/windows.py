@@ -1,4 +1,4 @@
-"""Windows along a sequence: unfolded, compared, convolved."""
+"""Windows along a sequence or over an image: unfolded, compared, convolved, pooled."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from ....jacobians import Array, dtype_of, shape_of
+from ....jacobians.errors import UnsupportedOp
 from ....jacobians.symint import Number
 from ...node import Node
+from ...numbers.windows import AUTO_PADS, GEOMETRY, said, windows
 from ...registry import defines
 from ..indexing import counted
 from .attention import refuse
@@ -90,6 +92,34 @@ def packed_causal_conv(op: Any, node: Node) -> tuple[Array, ...]:
     update = entries(rows, op.Min(slot, op.Sub(length, 1)))
     nought = np.zeros((), dtype_of(x))
     return y, state, op.Where(op.Unsqueeze(kept, (2,)), update, nought)
+
+
+@defines("com.microsoft::MaxpoolWithMask", auto_pad=AUTO_PADS)
+def max_pool_with_mask(op: Any, node: Node) -> tuple[Array]:
+    """The maximum of each window, in whose lines nothing counts from the first masked entry on.
+
+    The mask is one plane for all channels; an image's entry in the corner counts always.
+    """
+    mask, inner = node.inputs[1], node.x_shape[2:]
+    if shape_of(mask) != (1, 1, *inner):
+        raise UnsupportedOp(f"the mask has the shape {shape_of(mask)}, and ONNX Runtime has no "
+                            f"defined place for several planes: use {(1, 1, *inner)}")  # fmt: skip
+    grid = windows(inner, node.kernel_shape, **said(node.step.attrs, *GEOMETRY))
+    corner = np.zeros(inner, bool)
+    corner[(0,) * len(inner)] = len(inner) > 1
+    low = np.asarray(np.finfo(np.float32).min, dtype_of(node.x))
+    pads = np.array((0, 0, *grid.begins, 0, 0, *grid.ends))
+    x = op.Pad(node.x, pads, low)
+    seen = op.Cast(op.Or(op.Not(op.Equal(mask, 0)), corner), to=INT64)
+    seen = op.Greater(op.Pad(seen, pads, np.array(1)), 0)
+    terms, axes = [], tuple(range(2, 2 + len(inner)))
+    for start in np.ndindex(*grid.kernel):
+        stop = (a + (n - 1) * s + 1 for a, n, s in zip(start, grid.count, grid.strides, strict=True))
+        cut = (start, tuple(stop), axes, grid.strides)
+        here = op.Slice(seen, *cut)
+        line = here if start[-1] == 0 else op.And(line, here)
+        terms.append(op.Where(line, op.Slice(x, *cut), low))
+    return (op.Max(*terms),)
 
 
 @defines("com.microsoft::WordConvEmbedding")
