@@ -151,7 +151,8 @@ def said(request, tmp_path_factory):
         (folder / f"{name}.py").write_text("\n".join(each), encoding="utf-8")
     found = defaultdict(list)
     for file, at, severity, text in request.param(folder):
-        found[file, lines[file][int(at) - 1]].append((severity, text))
+        if file in lines:  # not what a checker with other settings says of the package
+            found[file, lines[file][int(at) - 1]].append((severity, text))
     assert found["user", "reveal_type(J.T)"]
     return found
 
