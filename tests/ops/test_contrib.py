@@ -368,15 +368,15 @@ CASES |= {
         {"strides": [2, 2], "output_padding": [1, 0]}, 1),
     "CropAndResize": (
         "CropAndResize",
-        [N(2, 3, 4, 5), np.array([[0.1, 0.2, 0.9, 0.75], [-0.3, 0.9, 0.6, 0.1]], np.float32),
+        [N(2, 3, 4, 5), np.array([[0.1, 0.2, 0.9, 0.7], [-0.3, 0.9, 0.6, 0.1]], S),
          np.array([1, 0], np.int32), np.array([3, 2], np.int32)], {"extrapolation_value": 7.0}, 1),
     "CropAndResize of a line": (
         "CropAndResize",
-        [N(2, 3, 1, 5), np.array([[0.1, 0.2, 0.9, 0.75]], np.float32), np.array([1], np.int32),
+        [N(2, 3, 1, 5), np.array([[0.1, 0.2, 0.9, 0.7]], S), np.array([1], np.int32),
          np.array([1, 3], np.int32)], {}, 1),
     "CropAndResize nearest": (
         "CropAndResize",
-        [N(2, 3, 4, 5), np.array([[0.1, 0.2, 0.9, 0.75]], np.float32), np.array([1], np.int32),
+        [N(2, 3, 4, 5), np.array([[0.1, 0.2, 0.8, 0.7]], S), np.array([1], np.int32),
          np.array([3, 2], np.int32)], {"mode": "nearest"}, 1),
     "Inverse": ("Inverse", [N(3, 3)], {}, 1),
     "Inverse of a batch": ("Inverse", [N(2, 2, 2) + np.eye(2, dtype=S)], {}, 1),
@@ -389,14 +389,14 @@ CASES |= {
     "DecoderMaskedMultiHeadAttention": (
         "DecoderMaskedMultiHeadAttention",
         [*QUERY, FLAGS, N(1, 2, 1, 4), *BUFFER, LENGTH, None, None, N(12)],
-        {"num_heads": 2, "past_present_share_buffer": 1, "output_qk": 1, "scale": 0.3,
-         "mask_filter_value": -2.0}, 4),
+        {"num_heads": 2, "past_present_share_buffer": 1, "scale": 0.3, "mask_filter_value": -2.0},
+        3),
     "DecoderMaskedMultiHeadAttention across": (
         "DecoderMaskedMultiHeadAttention", [N(2, 1, 4), *BUFFER], {"num_heads": 2}, 1),
     "MatMulBnb4": ("MatMulBnb4", [N(2, 33), BYTES(50), N(7)],
                    {"K": 33, "N": 3, "block_size": 16, "quant_type": 1}, 1),
-    "MatMulBnb4 transposed": ("MatMulBnb4", [N(2, 3), BYTES(48), N(6)],
-                   {"K": 32, "N": 3, "block_size": 16, "quant_type": 0, "transB": 0}, 1),
+    "MatMulBnb4 by floats": ("MatMulBnb4", [N(2, 32), BYTES(48), N(6)],
+                             {"K": 32, "N": 3, "block_size": 16, "quant_type": 0}, 1),
     "GatherBlockQuantized": (
         "GatherBlockQuantized", [BYTES(5, 20), np.array([[0, -1], [9, 2]]), N(5, 3)],
         {"block_size": 16}, 1),
@@ -404,8 +404,8 @@ CASES |= {
         "GatherBlockQuantized", [BYTES(5, 20), np.array([0, 4], np.int32), N(5, 3), BYTES(5, 2)],
         {"block_size": 16}, 1),
     "GatherBlockQuantized eight bits": (
-        "GatherBlockQuantized", [BYTES(5, 2, 3), np.array(2), N(1, 2, 3) , BYTES(1, 2, 3)],
-        {"block_size": 16, "bits": 8, "quantize_axis": 0}, 1),
+        "GatherBlockQuantized", [BYTES(5, 2, 3), np.array(2), N(5, 2, 1), BYTES(5, 2, 1)],
+        {"block_size": 16, "bits": 8, "quantize_axis": 2}, 1),
 }  # fmt: skip
 
 ROUNDED = {
@@ -572,6 +572,28 @@ def test_an_output_that_a_definition_does_not_give_is_refused():
     for act in (oj.linearize, lambda *given: model.run(given[1], engine="numpy")):
         with pytest.raises(oj.UnsupportedOp, match="no output number 1, 'y1'"):
             act(model, feeds)
+
+
+def test_nearest_pixels_of_a_tie():
+    """ONNX Runtime takes the larger one."""
+    size, images = np.array([3, 3], np.int32), np.array([0], np.int32)
+    inputs = [N(1, 1, 4, 2), np.array([[0, 0, 1, 1]], S), images, size]
+    proto, feeds = one_node("CropAndResize", inputs, {"mode": "nearest"}, 1)
+    found, expected = (load(proto).run(feeds, engine=e)["y0"] for e in ("numpy", "onnxruntime"))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_weights_of_four_bits_from_the_other_side():
+    """A Ŵ; ONNX Runtime reads A as if its rows had K entries, beyond its end."""
+    attrs = {"K": 32, "N": 3, "block_size": 16, "quant_type": 1}
+    weights, a = [BYTES(48), N(6)], N(2, 3)
+
+    def product(x, **side):
+        proto, feeds = one_node("MatMulBnb4", [x, *weights], {**attrs, **side}, 1)
+        return load(proto).run(feeds, engine="numpy")["y0"]
+
+    expected = a @ product(np.eye(32, dtype=S)).T
+    np.testing.assert_allclose(product(a, transB=0), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_what_means_the_same_as_an_operator_of_onnx():

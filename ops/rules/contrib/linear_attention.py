@@ -58,7 +58,7 @@ def gated_delta_net(op: Any, node: Node) -> tuple[Array, Array]:
         state = nought(op, v, (len(cuts or (0,)) - 1, heads, width, shape_of(q)[-1]))
     if node.qk_l2_norm:
         q, k = unit(op, q), unit(op, k)
-    parts = (q, k, v, decay_of(op, node, heads), rate_of(op, node))
+    parts = (q, k, v, decay_of(op, node, v), rate_of(op, node))
     flat = [None if x is None else op.Reshape(op.CastLike(x, state), (-1, *shape_of(x)[-2:]))
             for x in parts]  # fmt: skip
     s = op.Transpose(state, perm=(0, 1, 3, 2))
@@ -92,17 +92,17 @@ def unit(op: Any, x: Array) -> Array:
     return op.Div(x, op.Sqrt(op.Add(squares, op.CastLike(1e-12, x))))
 
 
-def decay_of(op: Any, node: Node, heads: Number) -> Array | None:
-    """g, (..., heads, features or 1), of the projection and its parameters a and b."""
+def decay_of(op: Any, node: Node, v: Array) -> Array | None:
+    """g, (..., heads, features or 1): the input, or a function of it and two parameters."""
     g, log_a, bias = (node.input(i) for i in (4, 7, 8))
     if g is None:
         return None
-    g = g if len(shape_of(g)) == len(shape_of(node.inputs[0])) else op.Unsqueeze(g, (-1,))
+    g = g if len(shape_of(g)) == len(shape_of(v)) else op.Unsqueeze(g, (-1,))
     if (node.gate_activation or "none") == "none":
         return g
     rate = op.Exp(op.Unsqueeze(log_a, (-1,)))
     g = op.CastLike(g, rate)
-    g = g if bias is None else op.Add(g, op.Reshape(bias, (heads, -1)))
+    g = g if bias is None else op.Add(g, op.Reshape(bias, (shape_of(v)[-2], -1)))
     if node.gate_activation in ("softplus", "qwen"):
         return op.Neg(op.Mul(rate, op.Softplus(g)))
     bound = -5.0 if node.gate_lower_bound is None else node.gate_lower_bound
