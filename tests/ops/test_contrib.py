@@ -1,5 +1,6 @@
 """ONNX Runtime's own operators: its values, and derivatives against differences."""
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -572,6 +573,27 @@ def test_an_output_that_a_definition_does_not_give_is_refused():
     for act in (oj.linearize, lambda *given: model.run(given[1], engine="numpy")):
         with pytest.raises(oj.UnsupportedOp, match="no output number 1, 'y1'"):
             act(model, feeds)
+
+
+@pytest.mark.parametrize(("kind", "shape", "index", "scales", "attrs"), [
+    ("int4", (5, 20), [[0, -1], [9, 2]], (5, 2), {}),
+    ("uint4", (40, 3), [[0], [17]], (3, 3), {"quantize_axis": 0}),
+    ("uint4", (40, 3), [[0], [2]], (3, 3), {"quantize_axis": 0, "gather_axis": 1}),
+    ("float8_e5m2", (5, 20), [0, 3], (1, 1), {"block_size": 0}),
+])  # fmt: skip
+def test_rows_of_other_types(kind, shape, index, scales, attrs):
+    q = RNG.integers(0, 8, shape).astype(S).astype(getattr(ml_dtypes, kind))
+    zero = [] if "float" in kind else [RNG.integers(0, 8, scales).astype(q.dtype)]
+    proto, feeds = one_node("GatherBlockQuantized", [q, np.array(index), N(*scales), *zero],
+                            {"block_size": 16, **attrs}, 1)  # fmt: skip
+    scales = feeds.pop("x2")
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(x, n) for n, x in feeds.items())
+    proto.graph.input[:] = [value for value in proto.graph.input if value.name == "x2"]
+    model = load(proto)
+    ours, theirs = (model.run(scales, engine=e)["y0"] for e in ("numpy", "onnxruntime"))
+    np.testing.assert_array_equal(ours, theirs)
+    J = oj.linearize(model, scales)
+    np.testing.assert_allclose(J @ scales.ravel(), ours.ravel(), rtol=1e-6)  # it is linear
 
 
 def test_nearest_pixels_of_a_tie():

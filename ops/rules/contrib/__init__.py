@@ -4,6 +4,8 @@ Each is defined in the vocabulary: its derivatives follow, and so do its values 
 is not installed. The rest of the package does not refer to this one.
 """
 
-from . import attention, fused, gates, inverse, linear_attention, packed, quantized
+from . import attention, fused, gates, inverse, linear_attention, packed, quantized, searches
 
-__all__ = ["attention", "fused", "gates", "inverse", "linear_attention", "packed", "quantized"]
+__all__ = [
+    "attention", "fused", "gates", "inverse", "linear_attention", "packed", "quantized", "searches",
+]  # fmt: skip

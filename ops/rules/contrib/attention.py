@@ -256,7 +256,8 @@ def rotated(
     op: Any, x: Array, positions: Array, cos: Array, sin: Array, interleaved: bool
 ) -> Array:
     """(u, v) -> (u cos - v sin, u sin + v cos) for the first features of x, paired."""
-    return turned(op, x, *(op.Gather(table, positions, axis=0) for table in (cos, sin)), interleaved)
+    cos, sin = (op.Gather(table, positions, axis=0) for table in (cos, sin))
+    return turned(op, x, cos, sin, interleaved)
 
 
 def turned(op: Any, x: Array, cos: Array, sin: Array, interleaved: bool) -> Array:

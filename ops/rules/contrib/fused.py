@@ -15,6 +15,7 @@ from ...node import Node
 from ...numbers.windows import AUTO_PADS
 from ...registry import defines
 from ..recurrent import END
+from .attention import refuse
 
 INT64 = int(ir.DataType.INT64)
 
@@ -126,20 +127,20 @@ def conv_transpose_with_dynamic_pads(op: Any, node: Node) -> tuple[Array]:
 
 @defines("com.microsoft::CausalConvWithState", activation=("silu", "swish", "none"), ndim=(1,))
 def causal_conv_with_state(op: Any, node: Node) -> tuple[Array, Array]:
-    """(f(w ∗ x + b), the last inputs), each channel by itself, with the past in front of x."""
-    weight, past, channels = node.inputs[1], node.input(3), shape_of(node.inputs[1])[0]
-    step = node.dilation or 1
-    room = (shape_of(weight)[2] - 1) * step
-    x, past = (series(op, node, a, channels) for a in (node.x, past))
+    """(f(w ∗ x + b), the last inputs), channel by channel, with the past in front of x."""
+    refuse(node, {}, state_window=0, state_length=0, input_channels=0)
+    weight, step, shape = node.inputs[1], node.dilation or 1, node.x_shape
+    channels, room = shape_of(weight)[0], (shape_of(weight)[2] - 1) * step
+    x, past = (series(op, node, a, channels) for a in (node.x, node.input(3)))
     x = op.Pad(x, (room, 0), None, (2,)) if past is None else op.Concat(past, x, axis=2)
     y = op.Conv(x, weight, node.input(2), group=channels, dilations=(step,))
     if (node.activation or "none") != "none":
         y = op.Mul(y, op.Sigmoid(y))
     state = op.Slice(x, (shape_of(x)[2] - room,), (END,), (2,))
-    if not node.channels_last:
-        return y, state
-    return tuple(op.Reshape(op.Transpose(z, perm=(0, 2, 1)), (node.x_shape[0], n, *node.x_shape[2:]))
-                 for z, n in ((y, node.x_shape[1]), (state, room)))  # fmt: skip
+    if node.channels_last:
+        y, state = (op.Reshape(op.Transpose(z, perm=(0, 2, 1)), (shape[0], n, *shape[2:]))
+                    for z, n in ((y, shape[1]), (state, room)))  # fmt: skip
+    return y, state
 
 
 def series(op: Any, node: Node, x: Array | None, channels: Number) -> Any:

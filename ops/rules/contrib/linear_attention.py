@@ -21,6 +21,7 @@ from .attention import refuse
 
 RULES = ("linear", "gated", "delta", "gated_delta")
 
+
 @defines("com.microsoft::LinearAttention", update_rule=RULES)
 def linear_attention(op: Any, node: Node) -> tuple[Array, Array]:
     """(y, S) for inputs (batch, time, heads · features)."""
