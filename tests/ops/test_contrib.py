@@ -10,6 +10,7 @@ import onnxjac as oj
 from check_rule import check_point, declared
 from onnxjac.modes.loading.load import load
 from onnxjac.modes.recording.derive import vjp_graph
+from onnxjac.ops.node import node_of
 from onnxjac.ops.registry import find
 from onnxjac.ops.rules.zeros import NO_FLOATS
 
@@ -345,6 +346,15 @@ CASES |= {
             {"q_num_heads": 2, "kv_num_heads": 2, "update_rule": rule}, 2)
         for rule in ("linear", "gated", "delta")
     },
+    "AttnLSTM": (
+        "AttnLSTM",
+        [N(3, 2, 3), N(1, 8, 7), N(1, 8, 2), N(1, 16), None, None, None, None, N(1, 2, 3),
+         N(1, 5, 3), N(1, 3), N(2, 6, 5), None, N(1, 7, 4)], {"hidden_size": 2}, 3),
+    "AttnLSTM both ways": (
+        "AttnLSTM",
+        [N(3, 2, 3), N(2, 8, 8), N(2, 8, 2), N(2, 16), LENGTHS, N(2, 2, 2), N(2, 2, 2), N(2, 6),
+         N(2, 2, 3), N(2, 5, 3), N(2, 3), N(2, 6, 5), np.array([6, 4], np.int32)],
+        {"hidden_size": 2, "direction": "bidirectional"}, 3),
     "GatedDeltaNet": ("GatedDeltaNet", [*TOKENS, None, *GATES, FIRST], {"scale": 0.5}, 2),
     "GatedDeltaNet of lengths": (
         "GatedDeltaNet", [*TOKENS, np.array([0, 2, 6], np.int32), *GATES], NORMED, 2),
@@ -586,14 +596,22 @@ def test_rows_of_other_types(kind, shape, index, scales, attrs):
     zero = [] if "float" in kind else [RNG.integers(0, 8, scales).astype(q.dtype)]
     proto, feeds = one_node("GatherBlockQuantized", [q, np.array(index), N(*scales), *zero],
                             {"block_size": 16, **attrs}, 1)  # fmt: skip
-    scales = feeds.pop("x2")
+    scales = {"x2": feeds.pop("x2")}
     proto.graph.initializer.extend(onnx.numpy_helper.from_array(x, n) for n, x in feeds.items())
-    proto.graph.input[:] = [value for value in proto.graph.input if value.name == "x2"]
+    del proto.graph.input[:]
+    proto.graph.input.append(declared("x2", scales["x2"]))
     model = load(proto)
     ours, theirs = (model.run(scales, engine=e)["y0"] for e in ("numpy", "onnxruntime"))
     np.testing.assert_array_equal(ours, theirs)
     J = oj.linearize(model, scales)
-    np.testing.assert_allclose(J @ scales.ravel(), ours.ravel(), rtol=1e-6)  # it is linear
+    np.testing.assert_allclose(J @ scales["x2"].ravel(), ours.ravel(), rtol=1e-6)  # it is linear
+
+
+def test_the_scores_of_a_search_are_refused():
+    """Its words have no tangents, so that the rule is asked for scores only."""
+    node = node_of("BeamSearch", (), {}, "com.microsoft")
+    with pytest.raises(oj.UnsupportedOp, match="integers, and their scores"):
+        find("BeamSearch", "com.microsoft").rule(None, node)
 
 
 def test_nearest_pixels_of_a_tie():

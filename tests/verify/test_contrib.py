@@ -15,8 +15,8 @@ MICROSOFT = {op_type for (op_type, domain), declared in DECLARATIONS.items()
 ESTIMATORS = [key for key in DECLARATIONS if key[1] == "onnxjac.straight_through"]
 
 
-UNPROVED = {"DynamicQuantizeLSTM", "CropAndResize", "DecoderMaskedMultiHeadAttention", "EngramGate",
-            "GatedDeltaNet"}  # fmt: skip
+UNPROVED = {"DynamicQuantizeLSTM", "AttnLSTM", "CropAndResize", "DecoderMaskedMultiHeadAttention",
+            "EngramGate", "GatedDeltaNet"}  # fmt: skip
 """SymPy does not simplify rounded states within rounded states, and the others are compositions of
 proved ones: `tests/ops/test_contrib` compares values with ONNX Runtime and slopes with differences.
 """

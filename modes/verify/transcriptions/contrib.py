@@ -614,9 +614,11 @@ def mrotary_embedding(
             return k % 3 if k < 3 * (0, second, third)[k % 3] else 0
         return int(k >= first) + int(k >= first + second)
 
-    tables = [tabulate((*x.shape[:1], x.shape[2], cos.shape[1]), lambda i, table=table: table[
-        int(positions[(section(i[2]), *i[:2])]), i[2]]) for table in (cos, sin)]  # fmt: skip
-    rows = [rotated(x[n : n + 1], lambda _, t: t, *(table[n] for table in tables), not interleaved)
+    def turned(table: Any, n: int) -> Any:
+        shape = (x.shape[2], cos.shape[1])
+        return tabulate(shape, lambda i: table[int(positions[section(i[1]), n, i[0]]), i[1]])
+
+    rows = [rotated(x[n : n + 1], lambda _, t: t, turned(cos, n), turned(sin, n), not interleaved)
             for n in range(len(x))]  # fmt: skip
     return np.concatenate(rows) * scale
 
