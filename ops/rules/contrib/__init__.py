@@ -4,6 +4,26 @@ Each is defined in the vocabulary: its derivatives follow, and so do its values 
 is not installed. The rest of the package does not refer to this one.
 """
 
-from . import attention, fused, quantized
+from . import (
+    attention,
+    fused,
+    gates,
+    inverse,
+    linear_attention,
+    packed,
+    quantized,
+    recurrent,
+    searches,
+)
 
-__all__ = ["attention", "fused", "quantized"]
+__all__ = [
+    "attention",
+    "fused",
+    "gates",
+    "inverse",
+    "linear_attention",
+    "packed",
+    "quantized",
+    "recurrent",
+    "searches",
+]

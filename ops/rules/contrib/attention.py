@@ -9,9 +9,10 @@ import numpy as np
 from ....jacobians import Array, dtype_of, shape_of
 from ....jacobians.errors import UnsupportedOp
 from ....jacobians.symint import Number
-from ...node import Node
+from ...node import Node, node_of
 from ...registry import defines
 from ..indexing import counted
+from ..recurrent import END
 
 
 @defines("com.microsoft::MultiHeadAttention")
@@ -50,6 +51,20 @@ def self_attention(
     if len(node.step.outputs) < 2:
         return (y,)
     return y, op.Concat(op.Unsqueeze(k, (0,)), op.Unsqueeze(v, (0,)), axis=0)
+
+
+@defines("com.microsoft::DecoderMaskedMultiHeadAttention")
+def decoder_masked_multi_head_attention(op: Any, node: Node) -> tuple[Array | None, ...]:
+    """MultiHeadAttention of one query; its key and value follow the first ones of a buffer."""
+    refuse(node, {9: "cache_indirection"})
+    q, k, v, mask, added, keys, values = (node.input(i) for i in range(7))
+    (n,), buffers = node.ints(7) or (0,), (keys, values)
+    pasts = (x if x is None else op.Slice(x, (0,), (n,), (2,)) for x in buffers)
+    inputs = (q, k, v, node.input(10), mask, added, *pasts)
+    y, k, v, scores = multi_head_attention(op, node_of("MHA", inputs, node.step.attrs))
+    k, v = (x if buffer is None else behind(op, x, op.Slice(buffer, (n + 1,), (END,), (2,)))
+            for x, buffer in zip((k, v), buffers, strict=True))  # fmt: skip
+    return y, k, v, scores
 
 
 def masked_scores(
@@ -98,8 +113,8 @@ def scaled_products(op: Any, q: Array, k: Array, scale: float | None) -> Array:
     """Scores q kᵀ times `scale`, by default 1/√features."""
     factor = op.CastLike(scale or 1 / shape_of(q)[-1], q)
     rank = len(shape_of(k))
-    turned = op.Transpose(k, perm=(*range(rank - 2), rank - 1, rank - 2))
-    return op.Mul(op.MatMul(q, turned), factor if scale else op.Sqrt(factor))
+    across = op.Transpose(k, perm=(*range(rank - 2), rank - 1, rank - 2))
+    return op.Mul(op.MatMul(q, across), factor if scale else op.Sqrt(factor))
 
 
 def masked(op: Any, scores: Array, kept: Array, filler: float | None) -> Array:
@@ -191,15 +206,38 @@ def window(op: Any, node: Node, now: Array, ends: Array, total: Number) -> Array
 @defines("com.microsoft::RotaryEmbedding")
 def rotary_embedding(op: Any, node: Node) -> tuple[Array]:
     """Rotated features of every head; x is (batch, time, heads · features), or has 4 axes."""
-    width = node.rotary_embedding_dim or 2 * shape_of(node.inputs[2])[1]
-    flat = len(node.x_shape) == 3
-    heads = node.num_heads or (node.x_shape[2] // width if flat else node.x_shape[1])
-    x = split_heads(op, node.x, heads) if flat else node.x
+    x, flat = features_by_head(op, node)
     positions = node.inputs[1]
     if len(shape_of(positions)) < 2:
         positions = op.Add(op.Reshape(positions, (1, 1)), counted(op, shape_of(x)[2]))
     y = rotated(op, x, positions, node.inputs[2], node.inputs[3], bool(node.interleaved))
     return (join_heads(op, y) if flat else y,)
+
+
+@defines("com.microsoft::MRotaryEmbedding", mrope_layout=(0, 1))
+def mrotary_embedding(op: Any, node: Node) -> tuple[Array]:
+    """Rotated features, where every angle has one of three positions: of time, row or column."""
+    x, flat = features_by_head(op, node)
+    _, rows, columns = node.mrope_section
+    half = shape_of(node.inputs[2])[1]
+    kind = np.repeat(range(3), node.mrope_section)
+    if node.mrope_layout:
+        kind = np.zeros(half, int)
+        kind[1 : 3 * rows : 3], kind[2 : 3 * columns : 3] = 1, 2
+    at = op.Transpose(op.Gather(node.inputs[1], kind, axis=0), perm=(1, 2, 0))
+    at = op.Add(op.Mul(at, half), counted(op, half))
+    cos, sin = (op.Gather(op.Reshape(x, (-1,)), at, axis=0) for x in node.inputs[2:4])
+    y = turned(op, x, cos, sin, bool(node.interleaved))
+    y = y if node.scale is None else op.Mul(y, node.scale)
+    return (join_heads(op, y) if flat else y,)
+
+
+def features_by_head(op: Any, node: Node) -> tuple[Array, bool]:
+    """The first input as (batch, heads, time, features), and whether its heads were joined."""
+    if len(node.x_shape) == 4:
+        return node.x, False
+    width = node.rotary_embedding_dim or 2 * shape_of(node.inputs[2])[1]
+    return split_heads(op, node.x, node.num_heads or node.x_shape[2] // width), True
 
 
 def split_heads(op: Any, x: Array, heads: int) -> Array:
@@ -218,17 +256,23 @@ def rotated(
     op: Any, x: Array, positions: Array, cos: Array, sin: Array, interleaved: bool
 ) -> Array:
     """(u, v) -> (u cos - v sin, u sin + v cos) for the first features of x, paired."""
-    half = shape_of(cos)[1]
+    cos, sin = (op.Gather(table, positions, axis=0) for table in (cos, sin))
+    return turned(op, x, cos, sin, interleaved)
+
+
+def turned(op: Any, x: Array, cos: Array, sin: Array, interleaved: bool) -> Array:
+    """The same by the angles (batch, time, half) of every token."""
+    half = shape_of(cos)[-1]
     width = 2 * half
-    cos, sin = (op.Unsqueeze(op.Gather(table, positions, axis=0), (1,)) for table in (cos, sin))
+    cos, sin = (op.Unsqueeze(table, (1,)) for table in (cos, sin))
     starts, step = ((0, 1), 2) if interleaved else ((0, half), 1)
     u, v = (op.Slice(x, (s,), (s + step * (half - 1) + 1,), (-1,), (step,)) for s in starts)
-    turned = op.Sub(op.Mul(u, cos), op.Mul(v, sin)), op.Add(op.Mul(u, sin), op.Mul(v, cos))
+    pair = op.Sub(op.Mul(u, cos), op.Mul(v, sin)), op.Add(op.Mul(u, sin), op.Mul(v, cos))
     if interleaved:
-        y = op.Concat(*(op.Unsqueeze(part, (-1,)) for part in turned), axis=-1)
+        y = op.Concat(*(op.Unsqueeze(part, (-1,)) for part in pair), axis=-1)
         y = op.Reshape(y, (*shape_of(x)[:-1], width))
     else:
-        y = op.Concat(*turned, axis=-1)
+        y = op.Concat(*pair, axis=-1)
     if width == shape_of(x)[-1]:
         return y
     return op.Concat(y, op.Slice(x, (width,), (shape_of(x)[-1],), (-1,)), axis=-1)
