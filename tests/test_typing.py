@@ -58,6 +58,7 @@ RIGHT = {
     "H + 0.1 * oj.identity_like(H)": "Jacobian",
     "oj.gauss_newton(m, x, of='loss', at='z')": "Symmetric",
     "oj.hessian(m, x, of='loss', reduction='mean', batch_size=8)": "Jacobian",
+    "oj.hessian(m, x, of='loss', blocks='diagonal')": "Symmetric",
     "oj.kfac(m, x, at='z', likelihood='gaussian')": "KroneckerFactored",
     "oj.inverse(J.T @ J) @ v": ARRAY,
     "J.inverse(solver='lsmr')": "Jacobian",
