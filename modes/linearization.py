@@ -86,7 +86,7 @@ class Linearization(Jacobian):
     def there(self) -> Dag:
         """The DAG over arrays where they are, also as tensors on a GPU."""
         part = self.tape.between(*self._ends)
-        part.names = partial(named, self.route.model, self.point)
+        part.names = partial(named, self.route.model, self.given)
         return part.T if self.transposed else part
 
     @property
@@ -276,8 +276,8 @@ class Linearization(Jacobian):
         return f"{kind}: ({columns}) → ({rows}), {prod_text(self.shape)} {self.dtype}"
 
 
-def named(model: Model, point: Mapping[str, np.ndarray]) -> Named:
-    """The constants and inputs of a model at a point, by their memory."""
+def named(model: Model, point: Mapping[str, Any]) -> Named:
+    """The constants and inputs of a model at a point that are arrays of NumPy, by their memory."""
     held = {**model.constants, **point}
     return {buffer_of(x): (name, x) for name, x in held.items() if isinstance(x, np.ndarray)}
 

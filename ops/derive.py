@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -28,6 +27,7 @@ from ..jacobians import (
     shape_of,
     take_flat,
 )
+from ..jacobians.cached import cached_property
 from ..jacobians.errors import InputError, warn
 from ..jacobians.symint import same
 from .graphs import Recorder, build

@@ -25,7 +25,7 @@ Definition = Callable[[Any, Node], Sequence[Any]]
 @dataclass(frozen=True)
 class Declaration:
     """How an operator is differentiated: by a rule; as zero, with the reason; or through its
-    definition in terms of other operators.
+    definition in terms of other operators. Or why its floating results are not.
     """
 
     op_type: str
@@ -33,6 +33,7 @@ class Declaration:
     rule: Rule
     zero: str | None = None
     definition: Definition | None = None
+    refused: str | None = None
     values: Mapping[str, Collection[Any]] = field(default_factory=dict)
     """attribute -> its allowed values, where engines would read any other as one of these."""
 
@@ -138,6 +139,15 @@ def defines(*names: str, **values: Collection[Any]) -> Callable[[Definition], De
         return function
 
     return register
+
+
+def refuses(reason: str, *names: str) -> None:
+    """Declare operators whose floating results are not differentiated, and why."""
+
+    def refuse(op: Any, node: Node) -> Blocks:
+        raise UnsupportedOp(f"{node.step} is not differentiated: {reason}")
+
+    declare(names, refuse, refused=reason)
 
 
 def left_out(name: str, k: int) -> str:

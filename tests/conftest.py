@@ -27,7 +27,7 @@ def pytest_addoption(parser):
 @pytest.fixture
 def device(request, monkeypatch):
     """The device of torch tensors; NumPy reads none of them unasked, as if all were on a GPU."""
-    import torch
+    torch = pytest.importorskip("torch")
 
     def refuse(*args, **kwargs):
         raise TypeError("NumPy reads a tensor, which might be on a GPU")

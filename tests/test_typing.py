@@ -58,6 +58,7 @@ RIGHT = {
     "H + 0.1 * oj.identity_like(H)": "Jacobian",
     "oj.gauss_newton(m, x, of='loss', at='z')": "Symmetric",
     "oj.hessian(m, x, of='loss', reduction='mean', batch_size=8)": "Jacobian",
+    "oj.hessian(m, x, of='loss', blocks='diagonal')": "Symmetric",
     "oj.kfac(m, x, at='z', likelihood='gaussian')": "KroneckerFactored",
     "oj.inverse(J.T @ J) @ v": ARRAY,
     "J.inverse(solver='lsmr')": "Jacobian",
@@ -151,7 +152,8 @@ def said(request, tmp_path_factory):
         (folder / f"{name}.py").write_text("\n".join(each), encoding="utf-8")
     found = defaultdict(list)
     for file, at, severity, text in request.param(folder):
-        found[file, lines[file][int(at) - 1]].append((severity, text))
+        if file in lines:  # not what a checker with other settings says of the package
+            found[file, lines[file][int(at) - 1]].append((severity, text))
     assert found["user", "reveal_type(J.T)"]
     return found
 

@@ -14,6 +14,7 @@ from ...jacobians.errors import InputError
 from ..naming.names import Names
 from ..primal.model import Model
 from ..support.signatures import joined, shown_as
+from ..symmetric import Symmetric
 from .batches import Batch, as_batch, is_data
 from .cluster import distributed
 from .streaming import digest, streamed
@@ -60,6 +61,12 @@ class TakesData(Protocol[P, Made_co]):
 
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Made_co: ...
+
+    @overload
+    def __call__(
+        self, model: Model, inputs: Batch, *, of: str | None = None, wrt: Names = None,
+        weights: Any = None, blocks: str, engine: str | None = None,
+    ) -> Symmetric: ...
 
     @overload
     def __call__(self, model: Model, inputs: Data, **options: Unpack[Every]) -> Jacobian: ...

@@ -205,6 +205,8 @@ def mathematics(step: Step) -> Mathematics:
         return Mathematics("none: it has neither a rule nor a function body", ())
     if declared.zero is not None:
         return Mathematics("declared to be zero", (f"∂Y/∂X = 0: {declared.zero}",))
+    if declared.refused is not None:
+        return Mathematics("declared to be refused", (f"no ∂Y/∂X: {declared.refused}",))
     if isinstance(declared.rule, Elementwise):
         return by_formula(declared.rule, step)
     if declared.is_composed and declared.definition is not None:

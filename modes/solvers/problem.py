@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, final
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, final
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from ...jacobians import Array, Jacobian, Op, Shape, common, dtype_of, shape_of, size
 from ...jacobians.arrays import like, reading_of
@@ -15,6 +16,7 @@ from ...jacobians.foreign import as_array, is_tensor, space
 from ...ops.registry import version
 from ..gradient import Gradient
 from ..hessian import Hessian, hessian_of
+from ..interop.operators import asoperator
 from ..linearization import Linearization
 from ..linearize import linearize
 from ..naming.names import Names, check_named, listed, names_of
@@ -28,9 +30,29 @@ from ..sparse.unwrap import unwrap
 Form = Literal["operator", "dense", "sparse"]
 
 
+class NotDense:
+    """An operator or a sparse array for SciPy, which is never taken for an array of one object."""
+
+    if not TYPE_CHECKING:
+
+        def __array__(self, *_: Any, **__: Any) -> Any:
+            raise InputError(
+                "this method of SciPy takes an array, no operator or sparse array: as_scipy(..., "
+                "form='dense'); minimize also takes hessp= in place of hess=, and BDF and Radau "
+                "form='sparse'"
+            )
+
+        flags = property(__array__)  # what LAPACK's wrappers ask an array first
+
+
 @final
-class Lazy(Jacobian):
-    """y = J x, an operator for SciPy that is not taken for an array of one object."""
+class SparseArray(NotDense, csr_array):
+    """A sparse array of SciPy."""
+
+
+@final
+class Lazy(NotDense, Jacobian):
+    """y = J x, an operator of SciPy."""
 
     holds = ("operator",)
 
@@ -51,13 +73,11 @@ class Lazy(Jacobian):
     def structure(self) -> Jacobian:
         return self.operator.structure
 
-    if not TYPE_CHECKING:
+    def __getitem__(self, key: Any) -> Jacobian:
+        return Lazy(super().__getitem__(key))  # trust-constr stacks rows of constraints, and −J
 
-        def __array__(self, *_: Any, **__: Any) -> Any:
-            raise InputError("this method of SciPy takes an array, no operator: as_scipy(..., "
-                             "form='dense'), or hessp= in place of hess=")  # fmt: skip
-
-        flags = property(__array__)  # what LAPACK's wrappers ask an array first
+    def __neg__(self) -> Jacobian:  # type: ignore[override]
+        return Lazy(super().__neg__())
 
     def __repr__(self) -> str:
         return repr(self.operator)
@@ -68,8 +88,12 @@ def _(operator: Lazy) -> Jacobian:
     return unwrap(operator.operator)
 
 
-MADE = {"operator": Lazy, "dense": lambda J: J.toarray(), "sparse": sparse}
-"""form -> how a Jacobian or Hessian is returned."""
+FORMS = {
+    "operator": (Lazy, Lazy),
+    "dense": (lambda J: J.toarray(), lambda H: H.toarray()),
+    "sparse": (lambda J: SparseArray(sparse(J)), lambda H: Lazy(asoperator(sparse(H)))),
+}
+"""form -> how a Jacobian and a Hessian are returned."""
 
 
 @final
@@ -92,8 +116,9 @@ class Problem:
         form: Form = "operator",
         t: str | None = None,
     ) -> None:
-        if form not in MADE:
-            raise not_allowed("form", form, MADE)
+        if form not in FORMS:
+            raise not_allowed("form", form, FORMS)
+        self.given, self.given_hessian = FORMS[form]
         self.model, self.inputs = model, check_inputs(model, inputs, engine=engine)
         self.of, self.wrt, self.engine, self.form, self.t = of, wrt, engine, form, t
         if t is not None and np.size(self.inputs.get(t, ())) != 1:
@@ -134,14 +159,15 @@ class Problem:
 
     # -- called by SciPy ----------------------------------------------------------------------
 
-    def fun(self, x: np.ndarray) -> Any:
+    def fun(self, x: np.ndarray, *rest: Never) -> Any:
         """f(x): a float, or a vector."""
-        values = self.values(x)
+        values = self.values(alone(x, rest))
         return float(values[0]) if self.scalar else values
 
-    def jac(self, x: np.ndarray) -> Any:
+    def jac(self, x: np.ndarray, *rest: Never) -> Any:
         """∇f(x) of a scalar f; else J(x)."""
-        return self.slopes(x)[1] if self.scalar else MADE[self.form](self.jacobian(x))
+        alone(x, rest)
+        return self.slopes(x)[1] if self.scalar else self.given(self.jacobian(x))
 
     def value_and_grad(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """f(x) and ∇f(x) of a scalar f by one program, as `minimize(jac=True)` expects."""
@@ -152,7 +178,7 @@ class Problem:
 
     def hess(self, x: np.ndarray, v: Any = None) -> Any:
         """H(x) of a scalar f; with multipliers, Σᵢ vᵢ ∂²fᵢ/∂x², as for `NonlinearConstraint`."""
-        return MADE[self.form](self.hessian(x) if v is None else self.weighted(x, v))
+        return self.given_hessian(self.hessian(x) if v is None else self.weighted(x, v))
 
     def hessp(self, x: np.ndarray, p: np.ndarray) -> np.ndarray:
         """H(x) p, one product."""
@@ -169,10 +195,8 @@ class Problem:
 
     def ode_jac(self, t: float, x: np.ndarray) -> Any:
         """∂f/∂x at (t, x), for `solve_ivp(jac=...)` and `BDF`, `Radau`, `LSODA`."""
-        if self.form == "operator":
-            raise InputError("solve_ivp takes no operator: as_scipy(form='sparse'), or 'dense'")
         self._at(t)
-        return MADE[self.form](self.jacobian(x))
+        return self.given(self.jacobian(x))
 
     def __repr__(self) -> str:
         at = (TensorSpec(n, shape_of(x), dtype_of(x)) for n, x in self.start.items())
@@ -230,6 +254,13 @@ class Problem:
         return hessian_of(self.model, self.point(x), self.of[0], self.wrt, engine=self.engine)
 
 
+def alone(x: Any, rest: tuple[Any, ...]) -> Any:
+    """x, if nothing is given besides it."""
+    if rest:
+        raise InputError("fun and jac take x alone: solve_ivp takes p.ode and p.ode_jac")
+    return x
+
+
 def split(x: Any, sizes: list[int]) -> list[np.ndarray]:
     """A vector, split into parts of these sizes.
 
@@ -257,14 +288,10 @@ def as_scipy(
     `solve_ivp(p.ode, span, p.x0, method="BDF", jac=p.ode_jac)` for ẋ = f(x). Where f depends on the
     time, `t` is the input that holds it. `p.unflatten(x)` returns the tensors by name.
 
-    `form` is the form of `hess` and of `jac` of a vector:
-
-    | form | for |
-    |---|---|
-    | any | `minimize` by `jac`, `hessp`; `least_squares`; `hess` of Newton-CG and trust-constr |
-    | `"dense"`, `"sparse"` | `solve_ivp`; `NonlinearConstraint(p.fun, low, high, p.jac, p.hess)` |
-    | `"dense"` | `root` by hybr and lm; `least_squares` by lm; constraints of SLSQP; `hess` of \
-trust-exact, trust-ncg, trust-krylov and dogleg |
+    `form` is the form of `jac` of a vector and of `hess`: an operator, an array or a sparse array.
+    SciPy's methods multiply by Hessians or take them as arrays, so that `"sparse"` gives `hess` as
+    an operator over the sparse entries, `hess(x).tosparse()`. A method that needs an array refuses
+    any form except `"dense"`: "Implicit solvers" in the guide lists all methods by their forms.
 
     Shapes: x is (n,), n the size of the tensors of `wrt`; f(x) is a float, or (m,), m the size of
     the tensors of `of`; J(x) is (m, n), ∇f(x) of a scalar (n,), H(x) (n, n), and multipliers v are

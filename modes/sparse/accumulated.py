@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable
 import numpy as np
 from scipy.sparse import csr_array
 
-from ...jacobians import Dag, Jacobian, Part
+from ...jacobians import Dag, Jacobian, Part, Sylvester
 from ...jacobians.arrays import wide
 from ...jacobians.chosen import has_choices
 from ..tape.tape import Tape
@@ -116,8 +116,9 @@ class Accumulated:
 
 
 def held_by(operator: Jacobian) -> dict[int, np.ndarray]:
-    """The arrays of an operator, by number, and the matrices of programs, which `arrays` omits."""
-    matrices = [part.matrix for part in everything_in(operator) if isinstance(part, Part)]
+    """The arrays of an operator, by number, and matrices that are computed, not held."""
+    computed = (part for part in everything_in(operator) if isinstance(part, Part | Sylvester))
+    matrices = [part.matrix for part in computed]
     return {**dict(enumerate(operator.arrays())), **{-1 - k: m for k, m in enumerate(matrices)}}
 
 

@@ -126,13 +126,6 @@ def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[Sl
         make = JOINTS[next(kinds, type(numbers))]  # a reading without its own is led through NumPy
         return slots_of(make(op, step, values), active.wanted)
     declared = find(step.op_type, step.domain)
-    inputs, outputs = (tuple(None if n is None else values[n] for n in names)
-                       for names in (step.inputs, step.outputs))  # fmt: skip
-    wanted = frozenset(
-        (o, i) for o, i in active.wanted if has_tangent(outputs[o]) and has_tangent(inputs[i])
-    )
-    if not wanted:
-        return {}
     if declared is None:
         name = (step.domain + "::" if step.domain else "") + step.op_type
         register = f"register one with @onnxjac.jacobian({name!r}), see ops/ for examples"
@@ -142,6 +135,13 @@ def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[Sl
         )
     if declared.is_composed:
         raise OnnxJacError(f"{step} stands where the operators that define it are recorded")
+    inputs, outputs = (tuple(None if n is None else values[n] for n in names)
+                       for names in (step.inputs, step.outputs))  # fmt: skip
+    wanted = frozenset(
+        (o, i) for o, i in active.wanted if has_tangent(outputs[o]) and has_tangent(inputs[i])
+    )
+    if not wanted:
+        return {}
     if step.surrogate is not None:
         kept = Identity(shape_of(outputs[0]), dtype_of(outputs[0]))
         return {key: kept for key in wanted if key == (0, step.surrogate)}

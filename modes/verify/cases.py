@@ -522,3 +522,37 @@ case(MS + "QAttention", BYTE[1, 1, 2], BYTE[2, 3], (3,), UNIT / 64, UNIT / 32, N
      (2, 1, 1, 1, 1), num_heads=1, unidirectional=1, outputs=2, second=False)  # fmt: skip
 case(MS + "QEmbedLayerNormalization", WORDS, WORDS, *[BYTE[2, 2]] * 3, BYTE[(2,)], BYTE[(2,)], None,
      *[UNIT] * 5, *[ZERO] * 5, outputs=2, of=(0,), wrt=(8, 11), **NEAR)  # fmt: skip
+
+case(MS + "GatedAdd", (2, 2), (2, 2), (2, 1))
+case(MS + "GatedRMSNorm", (1, 4), (2,), (1, 4), second=False, **NEAR)
+case(MS + "GatedRMSNorm", (1, 2), (2,), (1, 2), activation="sigmoid", **NEAR)
+case(MS + "BranchwiseRMSNorm", (1, 2, 2), (2,), **NEAR)
+case(MS + "BranchwiseRMSNorm", (1, 4), (4,), num_branches=2, **NEAR)
+case(MS + "HyperConnectionPreMix", (1, 2, 2), (1, 2), reduction_scale=0.5)
+case(MS + "HyperConnectionPreMix", (1, 4), (1, 4), num_branches=2)
+case(MS + "HyperConnectionPostMix", (1, 2, 2), (1, 2), (1, 2), (1, 2, 2))
+case(MS + "HyperConnectionPostMix", (1, 4), (1, 2), (1, 2, 2), num_branches=2)
+case(MS + "LinearAttentionGate", (1, 2, 2), (2,), (2,), (1, 2, 2), outputs=2)
+RULE = {"outputs": 2, "q_num_heads": 1, "kv_num_heads": 1}
+case(MS + "LinearAttention", *[(1, 2, 1)] * 3, (1, 1, 1, 1), *[(1, 2, 1)] * 2, **RULE)
+case(MS + "LinearAttention", (1, 2, 2), (1, 2, 2), (1, 2, 1), update_rule="linear", **RULE)
+case(MS + "LinearAttention", (1, 1, 2), (1, 1, 1), (1, 1, 1), None, (1, 1, 1), update_rule="gated",
+     scale=0.5, outputs=2, q_num_heads=2, kv_num_heads=1)  # fmt: skip
+case(MS + "LinearAttention", *[(1, 2, 1)] * 3, None, None, (1, 2, 1), update_rule="delta", **RULE)
+case(MS + "CausalConvWithState", (1, 1, 3), (1, 1, 2), (1,), (1, 1, 2), dilation=2, outputs=2)
+case(MS + "CausalConvWithState", (1, 2, 2), (2, 1, 2), outputs=2, channels_last=1,
+     activation="silu")  # fmt: skip
+case(MS + "Inverse", (2, 2))
+case(MS + "Inverse", (1, 1, 1))
+SECTIONS = np.array([[[1]], [[0]], [[1]]])
+case(MS + "MRotaryEmbedding", (1, 1, 1, 6), SECTIONS, (2, 3), (2, 3), mrope_section=[1, 1, 1],
+     scale=2.0)  # fmt: skip
+case(MS + "MRotaryEmbedding", (1, 1, 1, 6), SECTIONS, (2, 3), (2, 3), mrope_section=[1, 1, 1],
+     mrope_layout=1, interleaved=1)  # fmt: skip
+QUARTER = {"K": 3, "N": 2, "block_size": 4, "quant_type": 0}
+case(MS + "MatMulBnb4", (1, 3), np.array([0x21, 0x0B, 0x01], np.uint8), (2,), **QUARTER)
+case(MS + "MatMulBnb4", (1, 2), np.array([0x21, 0x0B, 0x01], np.uint8), (2,), transB=0, **QUARTER)
+case(MS + "ConvTransposeWithDynamicPads", (1, 1, 2, 1), (1, 1, 2, 1), ints(1, 0, 0, 0), (1,),
+     strides=[2, 1])  # fmt: skip
+case(MS + "GatherBlockQuantized", BYTE[2, 2], ints(1, -1, 5), (2, 2), BYTE[2, 1], block_size=2)
+case(MS + "GatherBlockQuantized", BYTE[2, 2], ints([0]), (2, 1), block_size=16)

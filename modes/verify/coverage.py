@@ -28,15 +28,17 @@ from ..training.optimizers import OPERATORS as OPTIMIZERS
 RULE, BODY, ZERO, NOT_A_FUNCTION = "rule", "body", "zero", "not a function of real numbers"
 
 REFUSED = "refused"
-"""The kind of an operator of ONNX Runtime's that a model may not have on a differentiable path."""
+"""The kind of an operator that a model may not have on a differentiable path."""
 
 DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", TRAINING)
 
 
 def status(op_type: str, domain: str = "") -> tuple[str, str]:
-    """(kind, reason), where kind is RULE, BODY, ZERO or NOT_A_FUNCTION."""
+    """(kind, reason), where kind is RULE, BODY, ZERO, NOT_A_FUNCTION or REFUSED."""
     declared = find(op_type, domain)
     if declared is not None:
+        if declared.refused is not None:
+            return REFUSED, declared.refused
         if declared.zero is not None:
             return (NOT_A_FUNCTION if declared.zero in NOT_REAL else ZERO), declared.zero
         defined = declared.definition is not None

@@ -157,6 +157,10 @@ TORCH: dict[str, str] = {
     "ai.onnx.ml::FeatureVectorizer": "torch.cat(({all}), 1)",
     "com.microsoft::BiasGelu": F + "gelu({0} + {1})",
     "com.microsoft::FusedConv": "torch.relu(torch.conv2d({all}))",
+    "com.microsoft::GatedAdd": "{0} + {1} * {2}",
+    "com.microsoft::Inverse": "torch.linalg.inv({0})",
+    "com.microsoft::HyperConnectionPostMix": "{3}.mT @ {0} + {2}.unsqueeze(-1) * {1}.unsqueeze(-2)",
+    "com.microsoft::LinearAttentionGate": "{2} * " + F + "softplus({0} + {1})",
 }  # fmt: skip
 """domain::op_type -> an expression of the inputs {0}, {1}, ..., or {all}, of a proof's case."""
 
@@ -282,3 +286,14 @@ script("com.microsoft::MatMulIntegerToFloat",
        "(({0}.double() - 3) * {2}) @ (({1}.double() - {5}) * {3}) + {6}",
        np.array([[7, 36]], np.uint8), np.array([[65, 94], [9, 2]], np.uint8), np.array(0.25), (2,),
        np.array(3, np.uint8), np.array([5, 8], np.uint8), (2,))  # fmt: skip
+script("com.microsoft::GatedRMSNorm", F + "rms_norm({0}, (3,), {1}, 0.125) * " + F + "silu({2})",
+       (1, 3), (3,), (1, 3), epsilon=0.125)  # fmt: skip
+script("com.microsoft::BranchwiseRMSNorm", F + "rms_norm({0}, (2,), {1}, 0.125)", (1, 2, 2), (2,),
+       epsilon=0.125)  # fmt: skip
+script("com.microsoft::HyperConnectionPreMix", "({0} * {1}.unsqueeze(-1)).sum(-2)", (1, 2, 2),
+       (1, 2))  # fmt: skip
+script("com.microsoft::CausalConvWithState",
+       F + "conv1d(torch.cat(({3}, {0}), 2), {1}, {2})", (1, 1, 3), (1, 1, 2), (1,), (1, 1, 1),
+       outputs=2, of=(0,))  # fmt: skip
+script("com.microsoft::ConvTransposeWithDynamicPads", F + "conv_transpose2d({0}, {1}, {3})",
+       (1, 1, 2, 1), (1, 1, 2, 1), ints(0, 0, 0, 0), (1,))  # fmt: skip

@@ -321,25 +321,27 @@ def lstm(op: Any, node: Node) -> Any:
 
 def long_short_term(op: Any, node: Node, seen: Function | None = None) -> Any:
     """LSTM, where products with R take `seen`(h)."""
+    return sequences(op, node, lstm_cell, Form(4, (5, 6), 4), seen)
 
-    def make(d: Direction) -> Cell:
-        f, g, k = (d.activation(n) for n in range(3))
-        peep = [d.part(d.of_direction(7), n) for n in range(3)]
 
-        def gate(x: Array, c: Array, weight: Array | None) -> Array:
-            return f(x if weight is None else op.Add(x, op.Mul(weight, c)))
+def lstm_cell(d: Direction) -> Cell:
+    """(h, c) after a time step."""
+    op = d.op
+    f, g, k = (d.activation(n) for n in range(3))
+    peep = [d.part(d.of_direction(7), n) for n in range(3)]
 
-        def cell(x: Array, s: Array, states: Arrays) -> Arrays:
-            _, c = states
-            i, o, forget, new = d.split(op.Add(x, s))
-            i = gate(i, c, peep[0])
-            forget = op.Sub(1.0, i) if node.input_forget else gate(forget, c, peep[2])
-            c = op.Add(op.Mul(forget, c), op.Mul(i, g(new)))
-            return op.Mul(gate(o, c, peep[1]), k(c)), c
+    def gate(x: Array, c: Array, weight: Array | None) -> Array:
+        return f(x if weight is None else op.Add(x, op.Mul(weight, c)))
 
-        return cell
+    def cell(x: Array, s: Array, states: Arrays) -> Arrays:
+        _, c = states
+        i, o, forget, new = d.split(op.Add(x, s))
+        i = gate(i, c, peep[0])
+        forget = op.Sub(1.0, i) if d.node.input_forget else gate(forget, c, peep[2])
+        c = op.Add(op.Mul(forget, c), op.Mul(i, g(new)))
+        return op.Mul(gate(o, c, peep[1]), k(c)), c
 
-    return sequences(op, node, make, Form(4, (5, 6), 4), seen)
+    return cell
 
 
 @defines("GRU", direction=DIRECTIONS)

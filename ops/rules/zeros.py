@@ -18,7 +18,7 @@ zero(
     "StringNormalizer", "StringSplit", "ImageDecoder", "TfIdfVectorizer",
     "ai.onnx.ml::CategoryMapper",
     *(f"com.microsoft::{name}" for name in (
-        "BifurcationDetector", "MatMulInteger16", "MulInteger", "NGramHashMapping",
+        "BifurcationDetector", "GatherPacked", "MatMulInteger16", "MulInteger", "NGramHashMapping",
         "ReduceSumInteger", "Tokenizer", "VarlenNGramHashMapping",
     )),
 )  # fmt: skip

@@ -145,7 +145,7 @@ def test_sessions_that_others_let_go(monkeypatch):
 
     def work(k):
         for i in range(60):
-            assert ort._session(model, frozenset(), keys[(8 * k + i) % len(keys)])
+            assert ort._session(model, frozenset(), keys[(8 * k + i) % len(keys)], True)
 
     together(work)
 

@@ -14,8 +14,8 @@ from models import light
 from test_models import EXPORTED, below, stored
 
 ENGINES = ("numpy", "onnxruntime")
-LARGE = {"vgg19", "bvlc_alexnet", "zfnet512"}  # 60 to 140 million weights each
-DEEP = {"densenet121", "inception_v1", "inception_v2", "resnet50"}  # whose products take longest
+LONG = {"vgg19", "bvlc_alexnet", "zfnet512",  # 60 to 140 million weights each
+        "densenet121", "inception_v1", "inception_v2", "resnet50"}  # fmt: skip
 
 exported = pytest.mark.parametrize("name", EXPORTED)
 
@@ -36,8 +36,8 @@ def network(request):
 
 
 def extent(name):
-    """The checks of a network without --whole: products, also differences, or all."""
-    return "products" if name in LARGE else "differences" if name in DEEP else "all"
+    """The checks of a network without --whole: products only, or all."""
+    return "products" if name in LONG else "all"
 
 
 def installed():
@@ -57,9 +57,6 @@ def test_light_models_in_float64(network):
         return
     J = oj.linearize(model, point, engine="numpy")
     assert_dot(J, 1e-12)
-    if extent == "differences":
-        outcome = J.check()
-        assert outcome, f"{J!r}\n{outcome}"
 
 
 def test_light_models_in_float32(network):
@@ -100,7 +97,7 @@ def test_exported_models_by_onnx_runtime(name):
     check_model(model, point, engine="onnxruntime", rtol=1e-4, columns=2)
 
 
-@pytest.mark.parametrize("name", ["squeezenet", "shufflenet", "inception_v1"])
+@pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
 def test_light_models_by_their_weights(name):
     """With respect to the input and the first and last weights together."""
     proto = light.light(name)

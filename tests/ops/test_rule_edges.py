@@ -56,7 +56,7 @@ def test_without_a_mask_an_output_of_zero_was_dropped():
 def test_a_vector_may_have_a_scale_per_entry():
     x, scale = np.int8([1, 2, 3]), np.array([0.5, 2.0, 4.0])
     step = Step("DequantizeLinear", "", 21, "q", ("x", "s"), ("y",), {"axis": 0})
-    J = per_block(Node(step, (x, scale), (x * scale,)), 1)
+    J = per_block(Node(step, (x, scale), (x * scale,)), 1, np.dtype(float))
     np.testing.assert_array_equal(J.toarray(), np.eye(3))
 
 

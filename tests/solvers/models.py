@@ -88,3 +88,13 @@ def grid(n: int = 12, dtype: str = "float64") -> dict[str, np.ndarray]:
     """A start u and a source b."""
     u, b = np.random.default_rng(2).standard_normal((2, 1, 1, n, n)).astype(dtype)
     return {"u": u, "b": 5 * b}
+
+
+DRIVEN = """
+driven (float[n] u, float[1] time) => (float[n] rate)
+<float fast = {-1000.0}>
+{ cosine = Cos(time)
+  gap = Sub(u, cosine)
+  rate = Mul(fast, gap) }
+"""
+"""u̇ = −1000 (u − cos t)."""

@@ -1,27 +1,17 @@
 """Models as SciPy problems: the minima and roots of formulas, with nothing computed twice."""
 
-from itertools import product
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
-from scipy.optimize import (
-    NonlinearConstraint,
-    least_squares,
-    minimize,
-    root,
-    rosen,
-    rosen_der,
-    rosen_hess,
-)
-from scipy.optimize._minimize import MINIMIZE_METHODS
-from scipy.sparse import issparse
+from scipy.optimize import NonlinearConstraint, minimize, root, rosen, rosen_der, rosen_hess
+from scipy.sparse import csr_array
 
 import onnxjac as oj
+from onnxjac.jacobians import Jacobian
 from onnxjac.modes import gradient
 from onnxjac.modes.solvers.problem import as_scipy
-from solvers.models import grid, labelled, logistic, parsed, reaction, rosenbrock
+from solvers.models import DRIVEN, grid, labelled, logistic, parsed, reaction, rosenbrock
 
 START = np.array([1.3, 0.7, 0.8, 1.9, 1.2])
 
@@ -41,42 +31,6 @@ def test_values_and_derivatives(scalar):
     assert_allclose(scalar.hessp(START, p), rosen_hess(START) @ p)
 
 
-NEEDED = {"trust-ncg": "hessp", "trust-krylov": "hessp", "Newton-CG": "hessp",
-          "trust-constr": "hessp", "dogleg": "hess", "trust-exact": "hess"}  # fmt: skip
-"""The methods of `minimize` that need second derivatives, or take them, and in which form."""
-
-PLAIN = ("Nelder-Mead", "Powell", "COBYQA", "CG", "BFGS", "L-BFGS-B", "TNC", "SLSQP")
-
-
-@pytest.mark.parametrize("method", [*PLAIN, *NEEDED])
-def test_minimize(method):
-    p = as_scipy(rosenbrock(), {"x": START[:3]}, of="f", form="dense")
-    given = {NEEDED[method]: getattr(p, NEEDED[method])} if method in NEEDED else {}
-    start = np.full(3, 1.1) if method == "dogleg" else p.x0  # it needs a convex f
-    slopes = {} if method in PLAIN[:3] else {"jac": p.jac}
-    found = minimize(p.fun, start, method=method, **slopes, **given)
-    assert_allclose(found.x, np.ones(3), atol=0.02)
-
-
-def test_all_methods_are_tried():
-    known = {method.lower() for method in (*PLAIN, *NEEDED)}
-    assert known == set(MINIMIZE_METHODS) - {"cobyla"}  # not exact enough for this minimum
-
-
-@pytest.mark.parametrize("method", ["Newton-CG", "trust-constr"])
-@pytest.mark.parametrize("form", ["operator", "sparse", "dense"])
-def test_minimize_by_hessians_in_every_form(method, form):
-    p = as_scipy(rosenbrock(), {"x": START}, of="f", form=form)
-    found = minimize(p.fun, p.x0, jac=p.jac, hess=p.hess, method=method)
-    assert_allclose(found.x, np.ones(5), atol=1e-3)
-
-
-@pytest.mark.parametrize("method", ["trust-ncg", "trust-krylov", "trust-exact", "dogleg"])
-def test_an_operator_where_an_array_is_needed_is_refused(scalar, method):
-    with pytest.raises(oj.InputError, match="form='dense'"):
-        minimize(scalar.fun, scalar.x0, jac=scalar.jac, hess=scalar.hess, method=method)
-
-
 def test_minimize_by_one_program(scalar):
     found = minimize(scalar.value_and_grad, scalar.x0, jac=True, method="L-BFGS-B")
     assert found.success
@@ -86,43 +40,6 @@ def test_minimize_by_one_program(scalar):
         as_scipy(rosenbrock(), {"x": START}, of="r").value_and_grad(START)
 
 
-def test_minimize_with_dense_hessians():
-    p = as_scipy(rosenbrock(), {"x": START}, of="f", form="dense")
-    found = minimize(p.fun, p.x0, jac=p.jac, hess=p.hess, method="trust-exact")
-    assert_allclose(found.x, np.ones(5), atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("form", "method"),
-    [*product(("operator", "dense", "sparse"), ("trf", "dogbox")), ("dense", "lm")],
-)
-def test_least_squares(form, method):
-    p = as_scipy(rosenbrock(), {"x": START}, of="r", form=form)
-    assert issparse(p.jac(p.x0)) == (form == "sparse")
-    found = least_squares(p.fun, p.x0, jac=p.jac, method=method)
-    assert_allclose(found.x, np.ones(5), atol=1e-8)
-
-
-@pytest.mark.parametrize("method", ["hybr", "lm"])
-def test_root(method):
-    p = as_scipy(reaction(4), grid(4), wrt="u")
-    with pytest.raises(oj.InputError, match="form='dense'"):
-        root(p.fun, p.x0, jac=p.jac, method=method)
-    p = as_scipy(reaction(4), grid(4), wrt="u", form="dense")
-    found = root(p.fun, p.x0, jac=p.jac, method=method, tol=1e-12)
-    assert found.success
-    assert_allclose(p.fun(found.x), 0, atol=1e-8)
-    assert p.unflatten(found.x)["u"].shape == (1, 1, 4, 4)
-
-
-@pytest.mark.parametrize("method", ["broyden1", "broyden2", "anderson", "krylov", "df-sane"])
-def test_root_without_a_jacobian(method):
-    p = as_scipy(reaction(4), grid(4), wrt="u")
-    found = root(p.fun, p.x0, method=method)
-    assert found.success
-    assert_allclose(p.fun(found.x), 0, atol=1e-4)
-
-
 def test_root_by_krylov_with_our_inverse():
     p = as_scipy(reaction(), grid(), wrt="u")
     M = oj.linearize(reaction(), grid(), wrt="u")
@@ -130,13 +47,14 @@ def test_root_by_krylov_with_our_inverse():
     assert found.success
 
 
-DRIVEN = """
-driven (float[n] u, float[1] time) => (float[n] rate)
-<float fast = {-1000.0}>
-{ cosine = Cos(time)
-  gap = Sub(u, cosine)
-  rate = Mul(fast, gap) }
-"""
+def test_forms():
+    for form, kind in {"operator": Jacobian, "sparse": csr_array, "dense": np.ndarray}.items():
+        p = as_scipy(rosenbrock(), {"x": START}, of="r", form=form)
+        H = as_scipy(rosenbrock(), {"x": START}, of="f", form=form).hess(START)
+        assert isinstance(p.jac(START), kind)
+        assert isinstance(2 * p.jac(START), kind)
+        found = H if form == "dense" else H.tosparse().toarray()
+        assert_allclose(found, rosen_hess(START), atol=1e-12)
 
 
 @pytest.mark.parametrize("form", ["dense", "sparse"])
@@ -262,8 +180,10 @@ def test_what_does_not_fit_is_refused(scalar):
         as_scipy(rosenbrock(), {"x": START}, of="f", form="csc")
     with pytest.raises(oj.InputError, match="t='time' does not name an input of one number"):
         as_scipy(rosenbrock(), {"x": START}, of="f", t="time")
-    with pytest.raises(oj.InputError, match="solve_ivp takes no operator"):
-        as_scipy(reaction(4), grid(4), wrt="u").ode_jac(0.0, grid(4)["u"].ravel())
+    with pytest.raises(oj.InputError, match=r"solve_ivp takes p\.ode"):
+        scalar.fun(0.0, START)
+    with pytest.raises(oj.InputError, match=r"solve_ivp takes p\.ode"):
+        scalar.jac(0.0, START)
     with pytest.raises(oj.InputError, match="16 rates for 32 states"):
         as_scipy(reaction(4), grid(4)).ode(0.0, np.ones(32))
     with pytest.raises(oj.InputError, match="x has 3 numbers, but x have 5"):

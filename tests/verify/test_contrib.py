@@ -11,16 +11,18 @@ from onnxjac.modes.verify.definition import DOCUMENTED
 from onnxjac.ops.registry import DECLARATIONS
 
 MICROSOFT = {op_type for (op_type, domain), declared in DECLARATIONS.items()
-             if domain == "com.microsoft" and declared.zero is None}  # fmt: skip
+             if domain == "com.microsoft" and not (declared.zero or declared.refused)}  # fmt: skip
 ESTIMATORS = [key for key in DECLARATIONS if key[1] == "onnxjac.straight_through"]
 
 
-UNPROVED = {"DynamicQuantizeLSTM", "MatMulFpQ4", "MaxpoolWithMask", "MoE", "MoEGroupRouter",
-            "NGramRepeatBlock", "QMoE", "Range", "SparseToDenseMatMul", "Unique",
-            "VarlenCausalConvWithState", "WordConvEmbedding"}  # fmt: skip
-"""SymPy does not simplify rounded states within rounded states, and of the others ONNX Runtime has
-no specification of every index: `tests/ops/test_contrib` compares values with ONNX Runtime and
-slopes with differences.
+UNPROVED = {
+    "DynamicQuantizeLSTM", "AttnLSTM", "CropAndResize", "DecoderMaskedMultiHeadAttention",
+    "EngramGate", "GatedDeltaNet", "MatMulFpQ4", "MaxpoolWithMask", "MoE", "MoEGroupRouter",
+    "NGramRepeatBlock", "QMoE", "Range", "SparseAttention", "SparseToDenseMatMul", "Unique",
+    "VarlenCausalConvWithState", "WordConvEmbedding",
+}  # fmt: skip
+"""SymPy does not simplify rounded states within rounded states, and the others are compositions of
+proved ones: `tests/ops/test_contrib` compares values with ONNX Runtime and slopes with differences.
 """
 
 

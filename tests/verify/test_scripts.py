@@ -13,7 +13,9 @@ from onnxjac.modes.verify.scripts import SCRIPTED, TORCH, Script, script_of
 UNSCRIPTED = {
     "torchvision has it, PyTorch alone does not": ("DeformConv", "RoiAlign", "MaxRoiPool"),
     "it has no such operator": (
-        "RotaryEmbedding", "LinearAttention", "CenterCropPad", "com.microsoft::RotaryEmbedding",
+        "RotaryEmbedding", "LinearAttention", "CenterCropPad",
+        *(f"com.microsoft::{n}" for n in ("RotaryEmbedding", "MRotaryEmbedding", "LinearAttention",
+                                          "MatMulBnb4", "GatherBlockQuantized")),
         *(f"ai.onnx.ml::{n}" for n in ("Scaler", "Imputer", "LinearClassifier", "SVMRegressor",
                                        "SVMClassifier")),
     ),

@@ -10,7 +10,7 @@ import sympy as sp
 
 from ....ops.symbols.placing import ints
 from ....ops.symbols.table import KERNELS
-from . import Index, stretched, tabulate, transcription
+from . import TRANSCRIPTIONS, Index, stretched, tabulate, transcription
 from .arithmetic import entrywise, gemm, mean, moments
 from .windows import conv
 
@@ -471,3 +471,212 @@ def qembed_layer_normalization(
     held = [None if q is None else dequantized(q, s, z)
             for q, s, z in zip(tables, scales, zeros, strict=True)]  # fmt: skip
     return embed_layer_normalization(ids, segments, *held, mask, epsilon=epsilon)[:2]
+
+
+entrywise(f"{HOME}GatedAdd", lambda x, y, gate: x + y * gate)
+
+
+@transcription(f"{HOME}GatedRMSNorm")
+def gated_rms_norm(
+    x: Any, scale: Any, gate: Any, *, epsilon: float = 1e-5, activation: str = "silu"
+) -> Any:
+    """x / √(mean x² + ε) · scale · f(gate), with the mean of as many entries as scale has."""
+    n = len(scale)
+
+    def entry(index: Index) -> Any:
+        *row, j = index
+        squares = [v * v for v in x[(*row, slice(j - j % n, j - j % n + n))]]
+        z = gate[index]
+        f = (1 if activation == "sigmoid" else z) / (1 + (-z).exp())
+        return x[index] * scale[j % n] * f / (mean(squares) + epsilon).sqrt()
+
+    return tabulate(x.shape, entry)
+
+
+def branch(x: Any, count: int) -> Any:
+    """x, (..., branches, features)."""
+    return np.reshape(x, (*x.shape[:-1], count, -1)) if count else x
+
+
+@transcription(f"{HOME}BranchwiseRMSNorm")
+def branchwise_rms_norm(
+    x: Any, scale: Any = None, *, num_branches: int = 0, epsilon: float = 1e-5
+) -> Any:
+    """SimplifiedLayerNormalization of every branch."""
+    parts = branch(x, num_branches)
+    c, h = parts.shape[-2:]
+    gain = np.ones(h, int) if scale is None else scale
+    gain = np.broadcast_to(gain if gain.shape == (h,) else gain.reshape(c, h), (c, h))
+    rows = [simplified_layer_normalization(parts[..., k, :], gain[k], epsilon=epsilon)
+            for k in range(c)]  # fmt: skip
+    return np.stack(rows, axis=-2).reshape(x.shape)
+
+
+@transcription(f"{HOME}HyperConnectionPreMix")
+def hyper_connection_pre_mix(
+    x: Any, mix: Any, *, reduction_scale: float = 1.0, num_branches: int = 0
+) -> Any:
+    """scale Σ_c x[..., c, h] mix[..., c, h]."""
+    x = branch(x, num_branches)
+    c, h = x.shape[-2:]
+    mix = mix.reshape(*x.shape[:-2], c, -1)
+
+    def entry(index: Index) -> Any:
+        *row, j = index
+        return reduction_scale * sum(x[(*row, k, j)] * mix[(*row, k, j % mix.shape[-1])]
+                                     for k in range(c))  # fmt: skip
+
+    return tabulate((*x.shape[:-2], h), entry)
+
+
+@transcription(f"{HOME}HyperConnectionPostMix")
+def hyper_connection_post_mix(
+    x: Any, block: Any, post: Any, mix: Any = None, *, num_branches: int = 0
+) -> Any:
+    """Σ_c mix[..., c, k] x[..., c, h] + post[..., k, h] block[..., h]."""
+    shape, x = x.shape, branch(x, num_branches)
+    c = x.shape[-2]
+    post = post.reshape(*x.shape[:-2], c, -1)
+
+    def entry(index: Index) -> Any:
+        *row, k, j = index
+        terms = (x[(*row, a, j)] * (int(a == k) if mix is None else mix[(*row, a, k)])
+                 for a in range(c))  # fmt: skip
+        return sum(terms) + post[(*row, k, j % post.shape[-1])] * block[(*row, j)]
+
+    return tabulate(x.shape, entry).reshape(shape)
+
+
+@transcription(f"{HOME}LinearAttentionGate")
+def linear_attention_gate(a: Any, bias: Any, scale: Any, b: Any = None) -> Any:
+    """(scale log(1 + exp(a + bias)), 1 / (1 + exp(-b)))."""
+    decay = tabulate(a.shape, lambda i: scale[i[-1]] * (1 + (a[i] + bias[i[-1]]).exp()).log())
+    return (decay,) if b is None else (decay, tabulate(b.shape, lambda i: 1 / (1 + (-b[i]).exp())))
+
+
+@transcription(f"{HOME}LinearAttention")
+def linear_attention(
+    q: Any, k: Any, v: Any, state: Any = None, decay: Any = None, beta: Any = None, *,
+    q_num_heads: int, kv_num_heads: int, scale: float = 0.0, update_rule: str = "gated_delta",
+) -> Any:  # fmt: skip
+    """S ← eᵍ S + β k ⊗ (v - Sᵀ k eᵍ); o = scale · q S, step by step."""
+    width = q.shape[2] // q_num_heads
+    q, k, v = heads(q, q_num_heads), heads(k, k.shape[2] // width), heads(v, kv_num_heads)
+    most, (b, _, time, depth) = max(q_num_heads, kv_num_heads), v.shape
+    s = np.zeros((b, kv_num_heads, width, depth), int) if state is None else state
+    y = np.empty((b, most, time, depth), object)
+    factor = scale or 1 / sp.sqrt(width)
+    for t in range(time):
+        s = s.copy().astype(object)
+        for n, h in np.ndindex(b, kv_num_heads):
+            key = k[n, h * k.shape[1] // kv_num_heads, t]
+            if "gated" in update_rule:
+                rates = [g.exp() for g in decay[n, t].reshape(kv_num_heads, -1)[h]]
+                s[n, h] = s[n, h] * np.array(rates, object)[:, None]
+            seen = key @ s[n, h] if "delta" in update_rule else 0
+            rate = beta[n, t, h % beta.shape[2]] if "delta" in update_rule else 1
+            s[n, h] = s[n, h] + np.multiply.outer(key, (v[n, h, t] - seen) * rate)
+        for n, h in np.ndindex(b, most):
+            y[n, h, t] = q[n, h * q_num_heads // most, t] @ s[n, h * kv_num_heads // most] * factor
+    return flat(y), s
+
+
+@transcription(f"{HOME}CausalConvWithState")
+def causal_conv_with_state(
+    x: Any, w: Any, b: Any = None, past: Any = None, *, dilation: int = 1,
+    activation: str = "none", channels_last: int = 0,
+) -> Any:  # fmt: skip
+    """(Σ_j w[c, 0, j] x[n, c, t - (K - 1 - j) dilation] + b[c], the last inputs)."""
+    turned = (0, 2, 1) if channels_last else (0, 1, 2)
+    x, taps = x.transpose(turned), w.shape[2]
+    room = (taps - 1) * dilation
+    past = 0 * x[:, :, [0] * room] if past is None else past.transpose(turned)
+    every = np.concatenate([past, x], axis=2)
+
+    def entry(index: Index) -> Any:
+        n, c, t = index
+        y = sum((w[c, 0, j] * every[n, c, t + j * dilation] for j in range(taps)),
+                start=0 if b is None else b[c])  # fmt: skip
+        return y if activation == "none" else y / (1 + (-y).exp())
+
+    state = every[:, :, every.shape[2] - room :]
+    return tabulate(x.shape, entry).transpose(turned), state.transpose(turned)
+
+
+@transcription(f"{HOME}Inverse")
+def inverse(x: Any) -> Any:
+    """The matrix of the solutions of X Y = 1, by Cramer's rule."""
+    n = x.shape[-1]
+
+    def entry(index: Index) -> Any:
+        *row, i, j = index
+        matrix = x[tuple(row)]
+        unit = matrix.copy()
+        unit[:, i] = [0 * v + int(k == j) for k, v in enumerate(matrix[:, i])]
+        return KERNELS["Det"](unit) / KERNELS["Det"](matrix)
+
+    return tabulate((*x.shape[:-2], n, n), entry)
+
+
+@transcription(f"{HOME}MRotaryEmbedding")
+def mrotary_embedding(
+    x: Any, positions: Any, cos: Any, sin: Any, *, mrope_section: Any, interleaved: int = 0,
+    mrope_layout: int = 0, scale: float = 1.0,
+) -> Any:  # fmt: skip
+    """RotaryEmbedding, in which angle k of a token has the position of its section."""
+    first, second, third = mrope_section
+
+    def section(k: int) -> int:
+        if mrope_layout:
+            return k % 3 if k < 3 * (0, second, third)[k % 3] else 0
+        return int(k >= first) + int(k >= first + second)
+
+    def turned(table: Any, n: int) -> Any:
+        shape = (x.shape[2], cos.shape[1])
+        return tabulate(shape, lambda i: table[int(positions[section(i[1]), n, i[0]]), i[1]])
+
+    rows = [rotated(x[n : n + 1], lambda _, t: t, turned(cos, n), turned(sin, n), not interleaved)
+            for n in range(len(x))]  # fmt: skip
+    return np.concatenate(rows) * scale
+
+
+@transcription(f"{HOME}MatMulBnb4")
+def matmul_bnb4(
+    a: Any, packed: Any, scales: Any, *, K: int, N: int, block_size: int, quant_type: int,
+    transB: int = 1,
+) -> Any:  # fmt: skip
+    """Σₖ a[..., k] code[q[n, k]] scale[(n K + k) // block], the first number in the upper half."""
+    third, bits = sp.Rational(1, 3), packed.ravel()
+    codes = [0, third / 64, 2 * third, 1, third, third * 1.5, third / 2, third * 0.75]
+
+    def weight(n: int, k: int) -> Any:
+        q = int(bits[(n * K + k) // 2]) >> 4 * (1 - (n * K + k) % 2) & 15
+        return scales[(n * K + k) // block_size] * codes[q % 8] * (-1 if q > 7 else 1)
+
+    w = tabulate((K, N), lambda i: weight(i[1], i[0]))
+    return affine(a, w if transB else w.T)
+
+
+@transcription(f"{HOME}ConvTransposeWithDynamicPads")
+def conv_transpose_with_dynamic_pads(x: Any, w: Any, pads: Any, b: Any = None, **how: Any) -> Any:
+    """ConvTranspose with these pads."""
+    return TRANSCRIPTIONS["ConvTranspose"](x, w, b, pads=ints(pads), **how)
+
+
+@transcription(f"{HOME}GatherBlockQuantized")
+def gather_block_quantized(
+    data: Any, indices: Any, scales: Any, zero: Any = None, *, block_size: int = 128
+) -> Any:
+    """(q[i, j] - zero[i, j // block]) scale[i, j // block] for rows of halves of bytes."""
+
+    def half(row: Any, j: int) -> int:
+        return int(row[j // 2]) >> 4 * (j % 2) & 15
+
+    def entry(index: Index) -> Any:
+        *place, j = index
+        i, block = int(indices[tuple(place)]), j // block_size
+        if not -len(data) <= i < len(data):
+            return 0 * scales[0, 0]
+        return scales[i, block] * (half(data[i], j) - (8 if zero is None else half(zero[i], block)))
+
+    return tabulate((*np.shape(indices), 2 * data.shape[1]), entry)

@@ -4,6 +4,30 @@ Each is defined in the vocabulary: its derivatives follow, and so do its values 
 is not installed. The rest of the package does not refer to this one.
 """
 
-from . import attention, experts, fused, quantized, windows
+from . import (
+    attention,
+    experts,
+    fused,
+    gates,
+    inverse,
+    linear_attention,
+    packed,
+    quantized,
+    recurrent,
+    searches,
+    windows,
+)
 
-__all__ = ["attention", "experts", "fused", "quantized", "windows"]
+__all__ = [
+    "attention",
+    "experts",
+    "fused",
+    "gates",
+    "inverse",
+    "linear_attention",
+    "packed",
+    "quantized",
+    "recurrent",
+    "searches",
+    "windows",
+]

@@ -9,9 +9,10 @@ import numpy as np
 from ....jacobians import Array, dtype_of, shape_of
 from ....jacobians.errors import UnsupportedOp
 from ....jacobians.symint import Number
-from ...node import Node
+from ...node import Node, node_of
 from ...registry import defines
 from ..indexing import counted
+from ..recurrent import END
 
 
 @defines("com.microsoft::MultiHeadAttention")
@@ -50,6 +51,20 @@ def self_attention(
     if len(node.step.outputs) < 2:
         return (y,)
     return y, op.Concat(op.Unsqueeze(k, (0,)), op.Unsqueeze(v, (0,)), axis=0)
+
+
+@defines("com.microsoft::DecoderMaskedMultiHeadAttention")
+def decoder_masked_multi_head_attention(op: Any, node: Node) -> tuple[Array | None, ...]:
+    """MultiHeadAttention of one query; its key and value follow the first ones of a buffer."""
+    refuse(node, {9: "cache_indirection"})
+    q, k, v, mask, added, keys, values = (node.input(i) for i in range(7))
+    (n,), buffers = node.ints(7) or (0,), (keys, values)
+    pasts = (x if x is None else op.Slice(x, (0,), (n,), (2,)) for x in buffers)
+    inputs = (q, k, v, node.input(10), mask, added, *pasts)
+    y, k, v, scores = multi_head_attention(op, node_of("MHA", inputs, node.step.attrs))
+    k, v = (x if buffer is None else behind(op, x, op.Slice(buffer, (n + 1,), (END,), (2,)))
+            for x, buffer in zip((k, v), buffers, strict=True))  # fmt: skip
+    return y, k, v, scores
 
 
 def masked_scores(
@@ -98,8 +113,8 @@ def scaled_products(op: Any, q: Array, k: Array, scale: float | None) -> Array:
     """Scores q kᵀ times `scale`, by default 1/√features."""
     factor = op.CastLike(scale or 1 / shape_of(q)[-1], q)
     rank = len(shape_of(k))
-    turned = op.Transpose(k, perm=(*range(rank - 2), rank - 1, rank - 2))
-    return op.Mul(op.MatMul(q, turned), factor if scale else op.Sqrt(factor))
+    across = op.Transpose(k, perm=(*range(rank - 2), rank - 1, rank - 2))
+    return op.Mul(op.MatMul(q, across), factor if scale else op.Sqrt(factor))
 
 
 def masked(op: Any, scores: Array, kept: Array, filler: float | None) -> Array:
@@ -125,6 +140,9 @@ def only(op: Any, scores: Array, seen: Array) -> Array:
 @defines("com.microsoft::GroupQueryAttention")
 def group_query_attention(op: Any, node: Node) -> tuple[Array, ...]:
     """Causal attention with key/value heads shared by several query heads, and a cache."""
+    later = {k: f"input {k}" for k in range(12, len(node.inputs))}
+    refuse(node, {9: "position_ids", 11: "head_sink", **later}, smooth_softmax=0,
+           k_quant_type="NONE", v_quant_type="NONE")  # fmt: skip
     q, k, v = parts(op, node)
     length, (total,) = shape_of(q)[2], node.ints(6) or ()
     ends = op.Add(op.Reshape(op.CastLike(node.inputs[5], np.zeros((), np.int64)), (-1, 1)), 1)
@@ -147,9 +165,6 @@ def group_query_attention(op: Any, node: Node) -> tuple[Array, ...]:
 
 def parts(op: Any, node: Node) -> tuple[Array, Array, Array]:
     """Query, key and value per head, split if they are packed."""
-    later = {k: f"input {k}" for k in range(12, len(node.inputs))}
-    refuse(node, {9: "position_ids", 11: "head_sink", **later}, smooth_softmax=0,
-           k_quant_type="NONE", v_quant_type="NONE")  # fmt: skip
     queries, keys = node.num_heads, node.kv_num_heads
     if node.input(1) is not None:
         held = zip(node.inputs[:3], (queries, keys, keys), strict=True)
@@ -188,18 +203,82 @@ def window(op: Any, node: Node, now: Array, ends: Array, total: Number) -> Array
     return seen
 
 
+@defines("com.microsoft::SparseAttention")
+def sparse_attention(op: Any, node: Node) -> tuple[Array, ...]:
+    """GroupQueryAttention to the keys in blocks of a mask, given by its rows and columns (CSR).
+
+    The present keys and values are the past ones, a buffer, with the new ones written into it.
+    """
+    q, k, v = parts(op, node)
+    length, room, (total,) = shape_of(q)[2], shape_of(node.inputs[3])[2], node.ints(7) or ()
+    ends = op.Reshape(op.CastLike(node.inputs[8], np.zeros((), np.int64)), (-1, 1))
+    past = op.Where(op.Equal(total, length), 0, op.Sub(ends, length))
+    now, t = op.Add(past, counted(op, length)), counted(op, room)
+    if node.do_rotary:
+        turn = (now, node.inputs[9], node.inputs[10], bool(node.rotary_interleaved))
+        q, k = rotated(op, q, *turn), rotated(op, k, *turn)
+    old = op.Unsqueeze(op.GreaterOrEqual(t, op.Add(past, length)), (1, 3))
+    k, v = (op.Where(old, cache, cached(op, cache, x, past, room))
+            for cache, x in zip(node.inputs[3:5], (k, v), strict=True))  # fmt: skip
+    queries, keys = grouped(op, q, node.kv_num_heads), op.Unsqueeze(k, (2,))
+    scores = scaled_products(op, queries, keys, node.scale)
+    seen = op.And(blocks_seen(op, node, now, t), op.LessOrEqual(t, op.Unsqueeze(now, (1, 3))))
+    weights = op.Softmax(only(op, scores, grouped(op, seen, node.kv_num_heads)), axis=-1)
+    y = op.MatMul(weights, op.Unsqueeze(v, (2,)))
+    return join_heads(op, op.Reshape(y, shape_of(q))), k, v
+
+
+def blocks_seen(op: Any, node: Node, now: Array, t: Array) -> Array:
+    """Whether the block mask has the blocks of a query and of a key t, for every head."""
+    rows, columns = (op.Unsqueeze(op.CastLike(node.inputs[i], np.zeros((), np.int64)), (2,))
+                     for i in (5, 6))  # fmt: skip
+    layouts, edges, _ = shape_of(rows)
+    entry = counted(op, shape_of(columns)[1])
+    inside = op.And(op.GreaterOrEqual(entry, op.Slice(rows, (0,), (edges - 1,), (1,))),
+                    op.Less(entry, op.Slice(rows, (1,), (edges,), (1,))))  # fmt: skip
+    held = op.Equal(columns, counted(op, edges - 1))
+    mask = op.MatMul(*(op.CastLike(x, np.zeros((), np.float32)) for x in (inside, held)))
+    at, to = (op.Div(x, node.sparse_block_size) for x in (now, t))
+    mask = op.Gather(op.Gather(op.Greater(mask, 0), at, axis=1), to, axis=3)
+    heads = np.arange(node.num_heads) % layouts
+    return op.Gather(op.Transpose(mask, perm=(1, 0, 2, 3)), heads, axis=1)
+
+
 @defines("com.microsoft::RotaryEmbedding")
 def rotary_embedding(op: Any, node: Node) -> tuple[Array]:
     """Rotated features of every head; x is (batch, time, heads · features), or has 4 axes."""
-    width = node.rotary_embedding_dim or 2 * shape_of(node.inputs[2])[1]
-    flat = len(node.x_shape) == 3
-    heads = node.num_heads or (node.x_shape[2] // width if flat else node.x_shape[1])
-    x = split_heads(op, node.x, heads) if flat else node.x
+    x, flat = features_by_head(op, node)
     positions = node.inputs[1]
     if len(shape_of(positions)) < 2:
         positions = op.Add(op.Reshape(positions, (1, 1)), counted(op, shape_of(x)[2]))
     y = rotated(op, x, positions, node.inputs[2], node.inputs[3], bool(node.interleaved))
     return (join_heads(op, y) if flat else y,)
+
+
+@defines("com.microsoft::MRotaryEmbedding", mrope_layout=(0, 1))
+def mrotary_embedding(op: Any, node: Node) -> tuple[Array]:
+    """Rotated features, where every angle has one of three positions: of time, row or column."""
+    x, flat = features_by_head(op, node)
+    _, rows, columns = node.mrope_section
+    half = shape_of(node.inputs[2])[1]
+    kind = np.repeat(range(3), node.mrope_section)
+    if node.mrope_layout:
+        kind = np.zeros(half, int)
+        kind[1 : 3 * rows : 3], kind[2 : 3 * columns : 3] = 1, 2
+    at = op.Transpose(op.Gather(node.inputs[1], kind, axis=0), perm=(1, 2, 0))
+    at = op.Add(op.Mul(at, half), counted(op, half))
+    cos, sin = (op.Gather(op.Reshape(x, (-1,)), at, axis=0) for x in node.inputs[2:4])
+    y = turned(op, x, cos, sin, bool(node.interleaved))
+    y = y if node.scale is None else op.Mul(y, node.scale)
+    return (join_heads(op, y) if flat else y,)
+
+
+def features_by_head(op: Any, node: Node) -> tuple[Array, bool]:
+    """The first input as (batch, heads, time, features), and whether its heads were joined."""
+    if len(node.x_shape) == 4:
+        return node.x, False
+    width = node.rotary_embedding_dim or 2 * shape_of(node.inputs[2])[1]
+    return split_heads(op, node.x, node.num_heads or node.x_shape[2] // width), True
 
 
 def split_heads(op: Any, x: Array, heads: int) -> Array:
@@ -218,17 +297,23 @@ def rotated(
     op: Any, x: Array, positions: Array, cos: Array, sin: Array, interleaved: bool
 ) -> Array:
     """(u, v) -> (u cos - v sin, u sin + v cos) for the first features of x, paired."""
-    half = shape_of(cos)[1]
+    cos, sin = (op.Gather(table, positions, axis=0) for table in (cos, sin))
+    return turned(op, x, cos, sin, interleaved)
+
+
+def turned(op: Any, x: Array, cos: Array, sin: Array, interleaved: bool) -> Array:
+    """The same by the angles (batch, time, half) of every token."""
+    half = shape_of(cos)[-1]
     width = 2 * half
-    cos, sin = (op.Unsqueeze(op.Gather(table, positions, axis=0), (1,)) for table in (cos, sin))
+    cos, sin = (op.Unsqueeze(table, (1,)) for table in (cos, sin))
     starts, step = ((0, 1), 2) if interleaved else ((0, half), 1)
     u, v = (op.Slice(x, (s,), (s + step * (half - 1) + 1,), (-1,), (step,)) for s in starts)
-    turned = op.Sub(op.Mul(u, cos), op.Mul(v, sin)), op.Add(op.Mul(u, sin), op.Mul(v, cos))
+    pair = op.Sub(op.Mul(u, cos), op.Mul(v, sin)), op.Add(op.Mul(u, sin), op.Mul(v, cos))
     if interleaved:
-        y = op.Concat(*(op.Unsqueeze(part, (-1,)) for part in turned), axis=-1)
+        y = op.Concat(*(op.Unsqueeze(part, (-1,)) for part in pair), axis=-1)
         y = op.Reshape(y, (*shape_of(x)[:-1], width))
     else:
-        y = op.Concat(*turned, axis=-1)
+        y = op.Concat(*pair, axis=-1)
     if width == shape_of(x)[-1]:
         return y
     return op.Concat(y, op.Slice(x, (width,), (shape_of(x)[-1],), (-1,)), axis=-1)

@@ -21,7 +21,8 @@ def mixture(op: Any, node: Node) -> tuple[Array]:
     refuse(node, {6: "fc3_experts_weights", 7: "fc3_experts_bias"})
     p = op.Softmax(node.inputs[1], axis=-1)
     share = routed(op, node, p, p, bool(node.normalize_routing_weights))
-    return mixed(op, node, share, *node.inputs[2:4], node.inputs[4], node.input(5))
+    w1, b1, w2, b2 = (node.input(i) for i in range(2, 6))
+    return mixed(op, node, share, w1, b1, w2, b2)
 
 
 @defines("com.microsoft::QMoE", activation_type=ACTIVATIONS)
@@ -32,7 +33,9 @@ def quantized_mixture(op: Any, node: Node) -> tuple[Array]:
     given = node.input(14)
     normalized = given is None or bool(node.normalize_routing_weights)
     share = routed(op, node, p, p if given is None else given, normalized)
-    w1, w2 = (dequantized(op, node, i, zero) for i, zero in ((2, 11), (5, 12)))
+    bits = node.expert_weight_bits or 4
+    w1 = dequantized(op, node, 2, 11, node.fc1_expert_weight_bits or bits)
+    w2 = dequantized(op, node, 5, 12, node.fc2_expert_weight_bits or bits)
     return mixed(op, node, share, w1, node.input(4), w2, node.input(7))
 
 
@@ -81,10 +84,8 @@ def acted(op: Any, node: Node, h: Array) -> Array:
     return op.Mul(gate, op.Add(factor, node.activation_beta or 0.0))
 
 
-def dequantized(op: Any, node: Node, i: int, zero_point: int) -> Array:
-    """(q - zero) scale, in blocks along the last axis, from packed numbers and scales behind."""
-    bits = getattr(node, f"fc{1 if i == 2 else 2}_expert_weight_bits") 
-    bits = bits or node.expert_weight_bits or 4
+def dequantized(op: Any, node: Node, i: int, zero_point: int, bits: int) -> Array:
+    """(q - zero) scale in blocks along the last axis, of input i and of the scales behind it."""
     q, scale = unpacked(op, node.inputs[i], bits), node.inputs[i + 1]
     experts, rows, width = shape_of(q)
     blocks = shape_of(scale)[2] if node.block_size else 1

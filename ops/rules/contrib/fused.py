@@ -11,11 +11,14 @@ import onnx_ir as ir
 
 from ....jacobians import Array, dtype_of, shape_of
 from ....jacobians.errors import UnsupportedOp
+from ....jacobians.symint import Number
 from ...node import Node
 from ...numbers.windows import AUTO_PADS
 from ...registry import Blocks, defines, jacobian
 from ..indexing import unique as unique_blocks
 from ..pointwise import range_
+from ..recurrent import END
+from .attention import refuse
 
 INT64 = int(ir.DataType.INT64)
 
@@ -136,6 +139,60 @@ def grid_sample(op: Any, node: Node) -> tuple[Array]:
     return (op.GridSample(node.x, node.inputs[1], mode=mode, **attrs),)
 
 
+@defines("com.microsoft::CropAndResize", mode=("bilinear", "nearest"))
+def crop_and_resize(op: Any, node: Node) -> tuple[Array]:
+    """Each box of its image, at a grid of points from corner to corner; constant outside."""
+    boxes, shape, places, inside = node.inputs[1], node.fixed(3) or (), [], None
+    for a, n in enumerate(shape):
+        low, high = (op.Gather(boxes, np.array([k]), axis=1) for k in (a, a + 2))
+        share = np.arange(n) / (n - 1) if n > 1 else np.full(1, 0.5)
+        t = op.Add(low, op.Mul(op.Sub(high, low), op.CastLike(share, boxes)))
+        last = op.CastLike(node.x_shape[2 + a] - 1, boxes)
+        at = op.Mul(t, last)
+        within = op.And(op.GreaterOrEqual(at, op.CastLike(0, at)), op.LessOrEqual(at, last))
+        if node.mode == "nearest":
+            t = op.Div(op.Floor(op.Add(at, 0.5)), op.Max(last, op.CastLike(1, last)))
+        t, within = (op.Unsqueeze(x, (2 - a,)) for x in (op.Sub(op.Mul(t, 2.0), 1.0), within))
+        places.append(op.Unsqueeze(op.Expand(t, (shape_of(boxes)[0], *shape)), (3,)))
+        inside = within if inside is None else op.And(inside, within)
+    images = op.Gather(node.x, node.inputs[2], axis=0)
+    grid = op.Concat(*reversed(places), axis=3)
+    y = op.GridSample(images, grid, mode="linear", padding_mode="border", align_corners=1)
+    return (op.Where(op.Unsqueeze(inside, (1,)), y, op.CastLike(node.extrapolation_value or 0, y)),)
+
+
+@defines("com.microsoft::ConvTransposeWithDynamicPads", auto_pad=AUTO_PADS)
+def conv_transpose_with_dynamic_pads(op: Any, node: Node) -> tuple[Array]:
+    """ONNX's ConvTranspose, whose pads are an input."""
+    pads = {} if node.input(2) is None else {"pads": node.fixed(2)}
+    return (op.ConvTranspose(*node.inputs[:2], node.input(3), **node.step.attrs, **pads),)
+
+
+@defines("com.microsoft::CausalConvWithState", activation=("silu", "swish", "none"), ndim=(1,))
+def causal_conv_with_state(op: Any, node: Node) -> tuple[Array, Array]:
+    """(f(w ∗ x + b), the last inputs), channel by channel, with the past in front of x."""
+    refuse(node, {}, state_window=0, state_length=0, input_channels=0)
+    weight, step, shape = node.inputs[1], node.dilation or 1, node.x_shape
+    channels, room = shape_of(weight)[0], (shape_of(weight)[2] - 1) * step
+    x, past = (series(op, node, a, channels) for a in (node.x, node.input(3)))
+    x = op.Pad(x, (room, 0), None, (2,)) if past is None else op.Concat(past, x, axis=2)
+    y = op.Conv(x, weight, node.input(2), group=channels, dilations=(step,))
+    if (node.activation or "none") != "none":
+        y = op.Mul(y, op.Sigmoid(y))
+    state = op.Slice(x, (shape_of(x)[2] - room,), (END,), (2,))
+    if node.channels_last:
+        y, state = (op.Reshape(op.Transpose(z, perm=(0, 2, 1)), (shape[0], n, *shape[2:]))
+                    for z, n in ((y, shape[1]), (state, room)))  # fmt: skip
+    return y, state
+
+
+def series(op: Any, node: Node, x: Array | None, channels: Number) -> Any:
+    """x, (batch, channels, time)."""
+    if x is None or not node.channels_last:
+        return x
+    return op.Transpose(op.Reshape(x, (*shape_of(x)[:2], channels)), perm=(0, 2, 1))
+
+
 @defines("com.microsoft::ExpandDims")
 def expand_dims(op: Any, node: Node) -> tuple[Array]:
     """x with an axis of length 1."""
@@ -171,25 +228,6 @@ def matmul_nbits(op: Any, node: Node) -> tuple[Array]:
     w = op.Slice(op.Reshape(scaled, (rows, -1)), (0,), (node.K,), (1,))
     y = op.MatMul(a, op.Transpose(w, perm=(1, 0)))
     return (y if node.input(5) is None else op.Add(y, node.inputs[5]),)
-
-
-@defines("com.microsoft::MatMulFpQ4")
-def matmul_fp_q4(op: Any, node: Node) -> tuple[Array]:
-    """y = A Ŵ, with Ŵ = (q - zero) scale in blocks of 32 along its columns.
-
-    A block is a float32 scale, a zero point unless the type is 0, and 16 bytes: q₀ … q₁₅ in their
-    lower halves, the others in their upper halves.
-    """
-    blob, shape, zoned = node.number(1), node.fixed(2), node.blk_quant_type != 0
-    if blob is None or shape is None:
-        raise UnsupportedOp("the weights of MatMulFpQ4 are bytes that must be constants")
-    rows, columns = shape
-    blocks = blob.reshape(columns, -1, 21 if zoned else 20)
-    q = np.concatenate([blocks[..., -16:] & 15, blocks[..., -16:] >> 4], axis=2)
-    zero = blocks[..., 4:5].astype(float) if zoned else 8.0
-    w = (q - zero) * np.ascontiguousarray(blocks[..., :4]).view("<f4")
-    w = w.reshape(columns, -1)[:, :rows].T.astype(dtype_of(node.x))
-    return (op.MatMul(node.x, w),)
 
 
 def unpacked(op: Any, packed: Array, bits: int) -> Array:

@@ -74,7 +74,7 @@ def packed_causal_conv(op: Any, node: Node) -> tuple[Array, ...]:
     passed = op.Cast(op.LessOrEqual(op.Unsqueeze(last, (1,)), t), to=INT64)
     sequence = op.ReduceSum(passed, (0,), keepdims=0)
     place, taps = op.Sub(t, op.Gather(first, sequence, axis=0)), shape_of(w)[2]
-    y = None if bias is None else bias
+    y = bias
     for j in range(taps):
         lag = (taps - 1 - j) * (node.dilation or 1)
         tap = op.Reshape(op.Slice(w, (j,), (j + 1,), (2,)), (channels,))
@@ -112,13 +112,13 @@ def max_pool_with_mask(op: Any, node: Node) -> tuple[Array]:
     x = op.Pad(node.x, pads, low)
     seen = op.Cast(op.Or(op.Not(op.Equal(mask, 0)), corner), to=INT64)
     seen = op.Greater(op.Pad(seen, pads, np.array(1)), 0)
-    terms, axes = [], tuple(range(2, 2 + len(inner)))
+    axes, ends = tuple(range(2, 2 + len(inner))), zip(grid.count, grid.strides, strict=True)
+    spans, line, terms = tuple((n - 1) * s + 1 for n, s in ends), seen, []
     for start in np.ndindex(*grid.kernel):
-        stop = (a + (n - 1) * s + 1 for a, n, s in zip(start, grid.count, grid.strides, strict=True))
-        cut = (start, tuple(stop), axes, grid.strides)
-        here = op.Slice(seen, *cut)
-        line = here if start[-1] == 0 else op.And(line, here)
-        terms.append(op.Where(line, op.Slice(x, *cut), low))
+        stop = tuple(map(sum, zip(start, spans, strict=True)))
+        here, entries = (op.Slice(a, start, stop, axes, grid.strides) for a in (seen, x))
+        line = op.And(line, here) if start[-1] else here
+        terms.append(op.Where(line, entries, low))
     return (op.Max(*terms),)
 
 
