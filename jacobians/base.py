@@ -5,6 +5,7 @@ their declared order, and J is outputs × inputs. A concrete operator has an `ou
 `in_shape` and two methods: `_apply` and `_transpose`.
 """
 
+# SciPy types its LinearOperator for arrays alone; a Jacobian also takes and gives Jacobians.
 # mypy: disable-error-code="override"
 from __future__ import annotations
 

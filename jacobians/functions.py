@@ -236,9 +236,9 @@ def kept(function: Callable[[np.ndarray], Any], array: np.ndarray) -> np.ndarray
 
 @singledispatch
 def eigenbasis(operator: Jacobian, *, vectors: bool = True) -> Eigen | None:
-    """λ and V with A = V diag(λ) Vᴴ, or None; the order of λ is that of the structure.
+    """λ and V with A = V diag(λ) Vᴴ, with λ in the order of the structure; None if unknown.
 
-    Without vectors V is None, and the values take a third of the time.
+    Without `vectors` the second result is None, and the values take a third of the time.
     """
     c, P, A, Q = parts(operator)
     similar = type(A) is not type(operator) and are_inverse(P, Q)
@@ -322,9 +322,9 @@ def hartley(C: Circulant) -> Jacobian:
 
 @singledispatch
 def singular_bases(operator: Jacobian, *, vectors: bool = True) -> Bases | None:
-    """U, σ and V with A = U diag(σ) Vᴴ, or None; the order of σ is that of the structure.
+    """U, σ and V with A = U diag(σ) Vᴴ, with σ in the order of the structure; None if unknown.
 
-    Without vectors U and V are None.
+    Without `vectors` the first and the last result are None.
     """
     c, P, A, Q = parts(operator)
     found = None if type(A) is type(operator) else singular_bases(A, vectors=vectors)

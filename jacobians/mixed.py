@@ -12,7 +12,7 @@ from .arrays import reading_of, shape_of, size
 from .base import Jacobian
 from .layout import Permutation, Reshape
 from .matrices import Eye, Factor, Kron, matrix_shape
-from .symint import agree, same
+from .symint import same
 
 Commuted = tuple[Kron, Jacobian]
 
@@ -53,7 +53,7 @@ def adjacent(k: Kron, layout: Jacobian, h: Kron) -> tuple[Kron, Kron, Jacobian, 
 
 
 def commuted(layout: Jacobian, K: Kron) -> Commuted | None:
-    """K' and L' with L K = K' L'; None where there are none."""
+    """K' and L' with L K = K' L'; None if L does not commute with K."""
     if isinstance(layout, Permutation):
         return through_permutation(layout, K)
     return through_reshape(layout, K) if isinstance(layout, Reshape) else None
@@ -95,7 +95,7 @@ def through_reshape(R: Reshape, K: Kron) -> Commuted | None:
     held = [f for f in (K.left, K.right) if not isinstance(f, Eye)]
     kept = 1 if isinstance(K.left, Eye) else 2
     shape = R.out_shape
-    if len(shape) < 2 or not agree(shape[-kept:], K.out_shape[-kept:]):
+    if len(shape) < 2 or not same(shape[-kept:], K.out_shape[-kept:]):
         return None
     if any(not same(size(shape_of(f)[:-2]), 1) for f in held):
         return None

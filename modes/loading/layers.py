@@ -1,8 +1,8 @@
 """Layers: weights that an exporter of PyTorch stored transposed, under the names of the module.
 
 The exporter folds the transpose of a linear layer's weight into a constant such as `val_3` or
-`onnx::MatMul_16`. The weight gets its name back where the file says which it is: by the call that
-the exporter notes beside a node, or by the bias that is added to the product.
+`onnx::MatMul_16`. Such a constant gets the weight's name back where the file identifies the weight:
+by the call that the exporter notes beside a node, or by the bias that is added to the product.
 """
 
 from __future__ import annotations

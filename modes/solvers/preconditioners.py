@@ -184,7 +184,7 @@ def ilu(
     """M = (LU)⁻¹ with LU ≈ A, for a square A that has few entries in every row.
 
     The entries of A are found from its structure, with as few products as a colouring needs.
-    The options are those of `scipy.sparse.linalg.spilu`. For `M=` of `gmres` and `bicgstab`.
+    `scipy.sparse.linalg.spilu` explains the options. M is for `M=` of `gmres` and `bicgstab`.
 
     Shapes: A and M are (n, n). Raises `LimitError` where the entries of A take more than 2 GiB.
     Errors of `spilu` are passed on: `RuntimeError` for a pivot that is zero, `ValueError` where A

@@ -18,7 +18,7 @@ from ...jacobians.sparse import count, positions
 from ..elimination.cost import seconds
 from ..tape.tape import Tape
 from .accumulated import Accumulated
-from .coloring import Coloring, best, coloring, cover, distinct, width
+from .coloring import ByProducts, Coloring, best, coloring, cover, distinct, width
 from .program import Product
 from .sweep import swept
 
@@ -78,29 +78,13 @@ def method(
 
 
 @dataclass(frozen=True)
-class Full:
+class Full(ByProducts):
     """The method for a matrix without known zeros: the dense one, row by row."""
 
     pattern: csr_array[Any]
 
-    def fits(self, operator: Jacobian) -> bool:
-        """It fits all operators with the pattern."""
-        return True
-
-    def knows(self, tape: Tape | None) -> bool:
-        """Never: products need operators."""
-        return False
-
-    def learn(self, operator: Jacobian, tape: Tape | None) -> None:
-        """Do nothing: products do not read residuals."""
-
-    def values(self, operator: Jacobian, out: np.ndarray | None = None) -> np.ndarray:
-        """The entries, row by row."""
-        data = operator.toarray().astype(wide(operator.dtype), copy=False).ravel()
-        if out is None:
-            return data
-        out[:] = data
-        return out
+    def entries(self, operator: Jacobian) -> np.ndarray:
+        return operator.toarray().astype(wide(operator.dtype), copy=False).ravel()
 
 
 def estimate(operator: Jacobian) -> tuple[float, float]:

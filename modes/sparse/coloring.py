@@ -13,6 +13,7 @@ often need fewer colours.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -34,8 +35,35 @@ Cost = Callable[[np.ndarray], int]
 """A lower bound on the number of products for a choice of rows."""
 
 
+class ByProducts(ABC):
+    """A method that finds the entries of any operator with its pattern, by products with it."""
+
+    def fits(self, operator: Jacobian) -> bool:
+        """Whether the pattern suffices: always."""
+        return True
+
+    def knows(self, tape: Tape | None) -> bool:
+        """Whether residuals suffice: never, since products need operators."""
+        return False
+
+    def learn(self, operator: Jacobian, tape: Tape | None) -> None:  # noqa: B027 - final, too
+        """Do nothing: products do not read residuals."""
+
+    def values(self, operator: Jacobian, out: np.ndarray | None = None) -> np.ndarray:
+        """The entries of an operator, in the order of the pattern; into `out`, if given."""
+        data = self.entries(operator)
+        if out is None:
+            return data
+        out[:] = data
+        return out
+
+    @abstractmethod
+    def entries(self, operator: Jacobian) -> np.ndarray:
+        """The entries of an operator, in the order of the pattern."""
+
+
 @dataclass(frozen=True, repr=False)
-class Coloring:
+class Coloring(ByProducts):
     """The colours of `columns` and `rows`, -1 for none, and where to read every entry, `at`.
 
     Entry k of the pattern is element at[k] of the products J @ V, then Jᵀ @ U, each product one
@@ -69,25 +97,10 @@ class Coloring:
         read = numbers[self.at]
         return csr_array((read, self.pattern.indices, self.pattern.indptr), self.pattern.shape)
 
-    def fits(self, operator: Jacobian) -> bool:
-        """A colouring fits all operators with its pattern."""
-        return True
-
-    def knows(self, tape: Tape | None) -> bool:
-        """Never: products need operators."""
-        return False
-
-    def learn(self, operator: Jacobian, tape: Tape | None) -> None:
-        """Do nothing: products do not read residuals."""
-
-    def values(self, J: Jacobian, out: np.ndarray | None = None) -> np.ndarray:
-        """The entries of J, in the order of the pattern."""
+    def entries(self, J: Jacobian) -> np.ndarray:
         V, U = (seeds.astype(wide(J.dtype)) for seeds in self.seeds)
         data: np.ndarray = self.decompress(J @ V, J.T @ U).data
-        if out is None:
-            return data
-        out[:] = data
-        return out
+        return data
 
 
 def indicator(color: np.ndarray) -> np.ndarray:

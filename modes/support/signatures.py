@@ -25,7 +25,7 @@ def passes_options_to(*receivers: Callable[..., Any]) -> Callable[[F], F]:
 
 
 def joined(own: Signature, *others: Signature) -> Signature:
-    """The parameters of `own` but `**options`, and those of the others that have defaults."""
+    """The parameters of `own` except `**options`, and all parameters with defaults of `others`."""
     kept = {k: p for k, p in own.parameters.items() if p.kind is not Parameter.VAR_KEYWORD}
     for p in (p for other in others for p in other.parameters.values()):
         if p.default is not Parameter.empty:

@@ -349,7 +349,7 @@ def page(results: Sequence[Result]) -> str:
 
 
 BEYOND = """\
-Operators outside ONNX's default domain, {com} of them those of com.microsoft in ONNX Runtime
+Operators outside ONNX's default domain, among them {com} of com.microsoft in ONNX Runtime
 {version}, and how each is differentiated. A derivative that would pass a refused operator raises
 `UnsupportedOp`.
 

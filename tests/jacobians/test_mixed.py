@@ -10,6 +10,7 @@ from onnxjac.jacobians import Eye, Kron, Permutation, Product, Reshape
 from onnxjac.jacobians.arrays import fits
 from onnxjac.jacobians.mixed import commuted
 from onnxjac.jacobians.products import factors_of
+from onnxjac.jacobians.symint import Symbols
 
 from .examples import Draw
 
@@ -76,3 +77,10 @@ def test_a_product_takes_the_cheaper_order():
     for K in (wide, wide.T):
         v = N(K.shape[1])
         assert_allclose(K @ v, np.kron(K.left, K.right) @ v, **CLOSE)
+
+
+def test_sizes_that_are_equal_here_alone_do_not_commute():
+    n = Symbols().atom("n", 6, lambda op: None)
+    K = Kron(Eye(n), np.ones((6, 4)), ())
+    assert commuted(Reshape((3, n, 6), (3 * n, 6), float), Kron(Eye(3 * n), K.right, ()))
+    assert commuted(Reshape((6, n), K.out_shape, float), K) is None
