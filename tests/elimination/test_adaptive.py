@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 
 from onnxjac.jacobians import Dag, Dense, Edge, Jacobian
 from onnxjac.modes.elimination import adaptive, moving
-from onnxjac.modes.elimination.adaptive import COMPILED, DAG, PLANNED, PROGRAM, Adaptive
+from onnxjac.modes.elimination.adaptive import COMPILED, DAG, PLANNED, PROGRAM, UNMADE, Adaptive
 from onnxjac.modes.elimination.moving import AGAIN, SETTLED, TRIES, Clock
 from onnxjac.modes.support import background
 from onnxjac.modes.support.background import Background
@@ -191,6 +191,17 @@ def test_a_program_is_begun_once_products_have_taken_as_long():
         J @ v
         assert bool(points.prepared) == (points.clock((), DAG).total >= 0.05)
     assert set(points.prepared) == {()}
+
+
+def test_a_dag_that_is_made_for_a_product_is_timed_apart():
+    """Products that find it made would else seem as quick at a new point, where it is not."""
+    points, dag = Points(), chain()
+    points.dag_at = lambda tape: time.sleep(0.05) or dag
+    J = Adaptive(None, dag, points, SimpleNamespace(bound={}))
+    J @ np.ones(5)
+    J @ np.ones(5)
+    assert points.clock((), UNMADE).least >= 0.05
+    assert points.clock((), DAG).least < 0.05
 
 
 def test_what_is_compiled_gives_the_same(monkeypatch):

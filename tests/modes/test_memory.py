@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose
 from onnx import numpy_helper, parser
 
 import onnxjac as oj
+from house import ROOT
 from networks.test_networks import MODELS, below, loaded
 from onnxjac.jacobians.arrays import buffer_of
 from onnxjac.modes.elimination import adaptive
@@ -223,3 +224,13 @@ def test_nbytes_of_a_hessian_counts_what_products_made(part):
     made = {buffer_of(a): a.nbytes for a in (*J.arrays(), *J.structure.arrays())}
     assert before < H.nbytes
     assert sum(made.values()) <= 1.1 * H.nbytes
+
+
+def test_the_tensors_of_a_first_point_are_in_no_pool():
+    """They live as long as J holds one of them in place; later points reuse a pool."""
+    pytest.importorskip("onnxruntime")
+    model = oj.load(ROOT / "notebooks/models/digits.onnx")
+    oj.linearize(model, {"image": np.ones((1, 1, 8, 8), np.float32)})
+    assert [pooled for *_, pooled in model.sessions] == [False]
+    model.run({"image": np.ones((1, 1, 8, 8), np.float32)})
+    assert [pooled for *_, pooled in model.sessions] == [False, True]
