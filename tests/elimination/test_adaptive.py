@@ -197,7 +197,7 @@ def test_a_dag_that_is_made_for_a_product_is_timed_apart():
     """Products that find it made would else seem as quick at a new point, where it is not."""
     points, dag = Points(), chain()
     points.dag_at = lambda tape: time.sleep(0.05) or dag
-    J = Adaptive(None, dag, points, SimpleNamespace(bound={}))
+    J = Adaptive(None, dag, points, SimpleNamespace(bound={}, place=None))
     J @ np.ones(5)
     J @ np.ones(5)
     assert points.clock((), UNMADE).least >= 0.05
