@@ -23,7 +23,6 @@ from .iteration import (
     Counted,
     OptimizeResult,
     Preconditioner,
-    Reused,
     preconditioner_for,
     run,
     state,
@@ -53,9 +52,8 @@ def pseudo_transient(
     Small steps at first, h₀ = `step`, follow the flow u̇ = F(u) to its steady state, and not to any
     other root; large steps at the end are Newton steps. The linear systems are solved to a relative
     residual of `inner_rtol`; a `preconditioner` is an M ≈ (I − h J)⁻¹, or a function that builds it
-    from I − h J, again after a step that took over three times the products of the first. The
-    iteration ends when ‖F‖ ≤ rtol ‖F(u₀)‖, with rtol = √ε by default. The result has `fun` = F,
-    `tensors`, `step` = h and `products`.
+    from I − h J. The iteration ends when ‖F‖ ≤ rtol ‖F(u₀)‖, with rtol = √ε by default. The result
+    has `fun` = F, `tensors`, `step` = h and `products`.
 
     Shapes: u, F and δ are (n,), n the size of the tensors of `wrt`; J and M are (n, n). Raises
     `InputError` where the tensors of `of` do not have the shapes of the tensors of `wrt`, and where
@@ -68,7 +66,6 @@ def pseudo_transient(
     euler = euler_residual(model, inputs, of=of, wrt=wrt, engine=engine)
     relative = np.sqrt(np.finfo(problem.x0.dtype).eps) if rtol is None else rtol
     goal = float(relative * np.linalg.norm(problem.values(problem.x0)))
-    kept = None if preconditioner is None else Reused(preconditioner)
 
     def states() -> Iterator[OptimizeResult]:
         """The state at the start, and after every iteration."""
@@ -83,11 +80,9 @@ def pseudo_transient(
                 J = linearize(euler, point, wrt=problem.wrt, engine=engine)
             else:
                 J = J.relinearize(point)
-            A, M = Counted(J), preconditioner_for(J, kept)
+            A, M = Counted(J), preconditioner_for(J, preconditioner)
             delta, _ = solver(A, h * F, rtol=inner_rtol, M=M)
             products += A.products
-            if kept is not None:
-                kept.took(A.products)
             x = x + np.asarray(delta, x.dtype)
             F = problem.values(x)
             h = max(step, h * norm / max(float(np.linalg.norm(F)), TINY))
