@@ -319,3 +319,21 @@ def test_the_notebook_copies_nothing(device, monkeypatch):
     assert len(copied) == 1
     exec(sources[-1], names)
     assert names["copies"] == []
+
+
+@pytest.mark.parametrize("of", ["y", "c"])
+def test_sizes_that_numbers_decide(of, device):
+    """NonZero and Compress take another number of entries at each point of the same shapes."""
+    model = loaded("""g (double[2] x, bool[2] b) => (double[m] y, double[k] c) <double w = {0.1}> {
+        i = NonZero(x) g = Gather(x, i) n = Size(g) a = CastLike(n, x) v = Mul(w, a) y = Mul(g, v)
+        d = Compress(x, b) s = Size(d) t = CastLike(s, x) c = Mul(d, t) }""")
+    J = None
+    for x in ([0.7, 0.2], [0.7, 0.3], [0.0, 0.2], [0.4, 0.2], [0.0, 0.0], [0.1, 0.2]):
+        point = {"x": np.array(x), "b": np.array(x) != 0}
+        there = {name: torch.tensor(value, device=device) for name, value in point.items()}
+        engine = f"torch:{device}"
+        linearize = partial(oj.linearize, model, of=of, wrt="x", engine=engine)
+        J = linearize(there) if J is None else J.relinearize(there)
+        dense = oj.linearize(model, point, of=of, wrt="x").toarray()
+        assert J.shape == dense.shape
+        assert_allclose(host(J @ torch.eye(2, dtype=torch.float64, device=device)), dense)

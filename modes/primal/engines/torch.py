@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ....jacobians import dtype_of, shape_of
+from ....jacobians import Shape, dtype_of, shape_of
 from ....jacobians.arrays import buffer_of
 from ....jacobians.foreign import is_tensor
 from ....jacobians.placing import Place
+from ....ops.node import Step
 from ....ops.registry import version
 from ...flow.contents import Contents
 from ...flow.control import CONTROL
@@ -27,6 +28,10 @@ SHAPES = 64
 
 PROGRAMS = 8
 """The most programs that are kept for a model, each for inputs of some shapes."""
+
+
+class OtherSize(Exception):
+    """Numbers decide a size: an output has another shape than at the point before."""
 
 
 def where(engine: str) -> Place:
@@ -56,8 +61,11 @@ def compute(
     if program:
         try:
             return program(given)
+        except OtherSize:
+            model.programs[key] = ()
         except Exception:  # the same error again, with the step that fails
-            return own.compute(model, given, names, tensors, held)
+            pass
+        return own.compute(model, given, names, tensors, held)
     found = own.compute(model, given, names, tensors, held)
     if program is False:
         model.programs[key] = None
@@ -89,7 +97,7 @@ def program_of(
         if step.domain or name in CONTROL or name in SEQUENCES:
             return ()
         told = [known.get(n or "") for n in step.inputs]
-        varying = (hasattr(x, "dtype") and dtype_of(x).kind in "iu" and y is None
+        varying = (hasattr(x, "dtype") and dtype_of(x).kind in "iub" and y is None
                    for x, y in zip(operands[1:], told[1:], strict=True))  # fmt: skip
         is_known = name in KERNELS and all(n in known for n in step.inputs if n)
         if not is_known and name in GROWING | HOSTED and any(varying):
@@ -102,9 +110,8 @@ def program_of(
             known |= found
             continue
         attrs = {**step.attrs, **({"outputs": count} if name in COUNTED else {})}
-        function = partial(tensors.run, name, attrs=step.attrs, version=step.version, outputs=count)
         call = bound(name, operands, told, attrs, shape_of(made[0])) if name in KERNELS else (
-            lambda *x, function=function: function(x))  # fmt: skip
+            partial(as_before, step, [shape_of(y) for y in made]))  # fmt: skip
         inputs = tuple(places[n] if n else none for n in step.inputs)
         outputs = tuple(places[n] if n and n not in given else none + 1 for n in step.outputs)
         done = tuple(places[n] for n in finished if n not in given and n not in known)
@@ -122,6 +129,17 @@ def program_of(
         return {n: y.clone() if n in known and is_tensor(y) else y for n, y in made.items()}
 
     return program
+
+
+def as_before(step: Step, shapes: list[Shape], *inputs: Any) -> tuple[Any, ...]:
+    """The outputs of an operator without a kernel here; `OtherSize` for outputs of other shapes."""
+    from ....ops.torch import tensors
+
+    count = len(step.outputs)
+    made = tensors.run(step.op_type, inputs, step.attrs, version=step.version, outputs=count)
+    if [shape_of(y) for y in made] != shapes:
+        raise OtherSize
+    return made
 
 
 def results(
