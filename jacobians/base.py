@@ -473,6 +473,33 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         return spy(self, ax=ax, progress=progress)
 
 
+class Wrapper(Jacobian):
+    """An operator that adds names or methods to another `operator`, which takes the products."""
+
+    holds = ("operator",)
+
+    def __init__(self, operator: Jacobian) -> None:
+        super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
+        self.operator = operator
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        return self.operator._apply(op, v)
+
+    def _flat_product(self, v: Any, columns: Shape) -> Any:
+        return self.operator._flat_product(v, columns)
+
+    @property
+    def structure(self) -> Jacobian:
+        return self.operator.structure
+
+    @property
+    def nbytes(self) -> int:
+        return self.operator.nbytes
+
+    def diagonal(self) -> np.ndarray:
+        return self.operator.diagonal()
+
+
 class Conjugate(Jacobian):
     """y = conj(J conj(x)): the matrix of J with conjugate entries."""
 

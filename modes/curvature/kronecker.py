@@ -10,14 +10,12 @@ from typing import final
 import numpy as np
 
 from ...jacobians import (
-    Array,
     Block,
     Dag,
     Diagonal,
     Edge,
     Jacobian,
     Kron,
-    Op,
     Reshape,
     Shape,
     Take,
@@ -42,25 +40,14 @@ class KroneckerFactored(Curvature):
     matrix of the same kind.
     """
 
-    holds = ("operator",)
-
     def __init__(self, blocks: Iterable[Factors], domain: Specs) -> None:
         self.blocks, self.domain = tuple(blocks), domain
-        self.operator = sandwich(self.blocks, domain)
-        shape, dtype = self.operator.out_shape, self.operator.dtype
-        super().__init__(shape, shape, dtype)
+        super().__init__(sandwich(self.blocks, domain))
 
     @property
     def factors(self) -> dict[str, list[Factors]]:
         """The blocks that involve each tensor, by name."""
         return {s.name: [f for f in self.blocks if s.name in f.parts] for s in self.domain}
-
-    def _apply(self, op: Op, v: Array) -> Array:
-        return self.operator._apply(op, v)
-
-    @property
-    def structure(self) -> Jacobian:
-        return self.operator
 
     def block(self, name: str, *others: str) -> Curvature:
         """K[name, name], or the block of several tensors, such as a weight and its bias.

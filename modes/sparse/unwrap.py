@@ -25,14 +25,10 @@ def _(operator: Linearization | Adaptive) -> Jacobian:
     return operator.dag
 
 
-@unwrap.register
-def _(operator: Hessian) -> Jacobian:
-    return operator.J.dag
-
-
 @unwrap.register(Compiled)
+@unwrap.register(Hessian)
 @unwrap.register(Symmetric)
-def _(operator: Compiled | Symmetric) -> Jacobian:
+def _(operator: Compiled | Hessian | Symmetric) -> Jacobian:
     return unwrap(operator.operator)
 
 
