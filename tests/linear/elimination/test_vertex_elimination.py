@@ -238,7 +238,7 @@ def test_a_gain_goes_into_the_weights_it_meets():
 
 
 def test_batch_norm_goes_into_the_convolution():
-    model = Path(__file__).parents[1] / "networks" / "files" / "resnet.onnx"
+    model = Path(__file__).parents[2] / "networks" / "files" / "resnet.onnx"
     values = loaded(model.stem)
     J = oj.linearize(*values[:2], engine="numpy")
     before, after = ([e.operator for e in dag.edges] for dag in (J.dag, eliminated(J.dag)))
