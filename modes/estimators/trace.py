@@ -150,7 +150,7 @@ def estimated(
     progress: bool | None,
 ) -> Estimate:  # fmt: skip
     """The exact diagonal where that is asked for or takes few products, else by a method."""
-    if method not in (None, "exact", *methods):
+    if method is not None and method not in ("exact", *methods):
         raise InputError(f"there is no method {method!r}.{closest(method, ['exact', *methods])}")
     with probing(A, label, progress) as P:
         n = square(P)

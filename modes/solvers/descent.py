@@ -17,8 +17,8 @@ from ...jacobians.errors import InputError
 from ...jacobians.foreign import is_tensor, space
 from ...jacobians.progress import counting
 from ..curvature.gauss_newton import gauss_newton
-from ..naming.names import Names
-from ..primal.model import Model
+from ..model.primal.model import Model
+from ..model.primal.names import Names
 from .iteration import (
     DESCENT,
     GOING,

@@ -11,14 +11,14 @@ from scipy.sparse.linalg import gmres
 
 from ...jacobians import dtype_of, shape_of
 from ...jacobians.errors import InputError, NotConverged
-from ..linearization import Linearization
+from ..linear.linearization import Linearization
+from ..linear.tape.trace import trace
 from ..linearize import linearize
-from ..naming.names import Names, names_of
-from ..primal.evaluate import evaluate
-from ..primal.inputs import check_inputs
-from ..primal.model import Model
+from ..model.primal.evaluate import evaluate
+from ..model.primal.inputs import check_inputs
+from ..model.primal.model import Model
+from ..model.primal.names import Names, names_of
 from ..recording.derive import like, started
-from ..tape.trace import trace
 from .iteration import (
     DESCENT,
     GOING,
