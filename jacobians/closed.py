@@ -883,12 +883,12 @@ def equal(a: Factor, b: Factor) -> bool:
     return a is b or (not isinstance(a, Eye) and not isinstance(b, Eye) and np.array_equal(a, b))
 
 
-def is_hermitian(matrices: np.ndarray) -> bool:
-    """Whether matrices are their own adjoints, up to rounding."""
+def is_hermitian(matrices: np.ndarray, eps: float | None = None) -> bool:
+    """Whether matrices, accurate to eps, are their own adjoints up to rounding."""
     if matrices.shape[-1] != matrices.shape[-2]:
         return False
     skew = np.abs(matrices - adjoint_of(matrices)).max(initial=0)
-    rounding = 100 * matrices.shape[-1] ** 0.5 * eps_of(matrices.dtype)
+    rounding = 100 * matrices.shape[-1] ** 0.5 * (eps or eps_of(matrices.dtype))
     return bool(skew <= rounding * np.abs(matrices).max(initial=0))
 
 

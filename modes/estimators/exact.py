@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import reduce, singledispatch
 from itertools import islice, takewhile
 from operator import matmul
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,8 +28,7 @@ from ...jacobians import (
     Zero,
     shape_of,
 )
-from ...jacobians.closed import all_numbers
-from ...jacobians.closed import leaves as inner_leaves
+from ...jacobians.closed import all_numbers, is_hermitian
 from ...jacobians.errors import InputError
 from ...jacobians.functions import eigenbasis, singular_bases
 from ...jacobians.matrices import matrix_shape
@@ -42,7 +41,7 @@ from ..sparse import sparse
 from ..sparse.choice import estimate
 from ..sparse.sweep import parts
 from ..sparse.unwrap import unwrap
-from .estimate import Probed, is_symmetric
+from .estimate import Probed
 from .squared import as_blocks, foreign, own_diagonal, squared
 
 PATIENCE = 30.0
@@ -241,47 +240,39 @@ def mirrored(left: Jacobian, right: Jacobian) -> bool:
 DENSE = 2000
 """The most rows or columns of a dense decomposition, which then takes at most seconds."""
 
-Solve = Callable[[np.ndarray], np.ndarray | None]
-"""(*batch, m, n) -> (*batch, min(m, n)), or None for matrices that it does not support."""
+Kind = Literal["eigenvalues", "singular values"]
 
 
-def eigenvalues(matrices: np.ndarray) -> np.ndarray | None:
-    """λ of symmetric matrices."""
-    if not is_symmetric(matrices, float(np.finfo(matrices.dtype).eps)):
-        return None
-    return np.linalg.eigvalsh(matrices)
-
-
-def singular_values(matrices: np.ndarray) -> np.ndarray | None:
-    """σ = √λ(AᵀA)."""
-    return np.linalg.svd(matrices, compute_uv=False)
-
-
-def by_products(P: Probed, solve: Solve) -> np.ndarray | None:
-    """The spectrum of the dense matrix, from min(m, n) products."""
+def exact_spectrum(P: Probed, kind: Kind, most: float) -> Found | None:
+    """All λ or σ, by structure, or from the dense matrix where it takes at most `most` products."""
+    known = spectrum(P.A, kind)
+    if known is not None:
+        return known, STRUCTURE
     m, n = P.shape
+    if min(m, n) > most:
+        return None
     matrix = P @ np.eye(n) if n <= m else P.adjoint(np.eye(m)).T
-    if solve is not eigenvalues:
-        return solve(matrix)
-    if not is_symmetric(matrix, P.eps):
+    if kind == "singular values":
+        return np.linalg.svd(matrix, compute_uv=False), PRODUCTS
+    if not is_hermitian(matrix, P.eps):
         raise InputError("this needs a symmetric operator: its matrix and the transpose differ")
-    return solve((matrix + matrix.T) / 2)
+    return np.linalg.eigvalsh((matrix + matrix.T) / 2), PRODUCTS
 
 
 @singledispatch
-def spectrum(operator: Any, solve: Solve) -> np.ndarray | None:
+def spectrum(operator: Any, kind: Kind) -> np.ndarray | None:
     """All λ or σ, unsorted, or None where structure does not determine them.
 
     >>> K = Kron(np.diag([1.0, 2.0]), np.diag([3.0, 5.0]), ())
-    >>> spectrum(K, eigenvalues)
+    >>> spectrum(K, "eigenvalues")
     array([ 3.,  5.,  6., 10.])
     """
     behind = unwrap(operator)
     if behind is not operator:
-        return spectrum(behind, solve)
+        return spectrum(behind, kind)
     if not isinstance(operator, Jacobian) or not all_numbers(operator) or is_large(operator):
         return None
-    if solve is eigenvalues:
+    if kind == "eigenvalues":
         square = operator.shape[0] == operator.shape[1] and operator.dtype.kind != "c"
         pair = eigenbasis(operator, vectors=False) if square else None
         return None if pair is None else pair[0]
@@ -293,7 +284,7 @@ def spectrum(operator: Any, solve: Solve) -> np.ndarray | None:
 
 def is_large(operator: Jacobian) -> bool:
     """Whether a matrix that an operator holds takes more than seconds to decompose."""
-    held = (leaf for leaf in inner_leaves(operator) if isinstance(leaf, MATRICES))
+    held = (leaf for leaf in leaves(operator) if isinstance(leaf, MATRICES))
     return any(min(shape_of(a)[-2:]) > DENSE for leaf in held for a in leaf.arrays())
 
 
@@ -306,21 +297,21 @@ def _(operator: KroneckerFactored) -> np.ndarray:
 
 
 @spectrum.register
-def _(operator: KroneckerFactored, solve: Solve) -> np.ndarray | None:
+def _(operator: KroneckerFactored, kind: Kind) -> np.ndarray | None:
     """λ ≥ 0, which are singular values as well; None if the uses of a tensor overlap."""
     return operator.eigenvalues() if operator.tiled else None
 
 
 @spectrum.register
-def _(operator: Sum, solve: Solve) -> np.ndarray | None:
+def _(operator: Sum, kind: Kind) -> np.ndarray | None:
     """|λ + δ| or λ + δ for a symmetric operator plus δ I, if the sum is of no other kind."""
-    if (known := spectrum.dispatch(object)(operator, solve)) is not None:
+    if (known := spectrum.dispatch(object)(operator, kind)) is not None:
         return known
     found = undamped(operator)
-    values = None if found is None else spectrum(found[0], eigenvalues)
+    values = None if found is None else spectrum(found[0], "eigenvalues")
     if found is None or values is None:
         return None
-    return values + found[1] if solve is eigenvalues else np.abs(values + found[1])
+    return values + found[1] if kind == "eigenvalues" else np.abs(values + found[1])
 
 
 @singledispatch

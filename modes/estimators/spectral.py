@@ -23,13 +23,13 @@ from ...jacobians.errors import InputError
 from ...jacobians.functions import function_of
 from ..curvature.kronecker import KroneckerFactored
 from ..sparse.unwrap import unwrap
-from .exact import eigenvalues, known_squares, singular_values, spectrum
+from .exact import known_squares, spectrum
 
 
 @hooks.slogdet.register
 def _(J: Jacobian) -> SlogDet:
     found = slogdet_of(unwrap(J))
-    if found is None and J.dtype.kind != "c" and (values := spectrum(J, eigenvalues)) is not None:
+    if found is None and J.dtype.kind != "c" and (values := spectrum(J, "eigenvalues")) is not None:
         return of_entries(values)
     if found is None:
         sign, log = np.linalg.slogdet(J.toarray())
@@ -50,7 +50,7 @@ def _(operator: KroneckerFactored, shift: float) -> Jacobian | None:
 @hooks.eigvalsh.register
 def _(J: Jacobian) -> np.ndarray:
     check_square(J)
-    found = None if J.dtype.kind == "c" else spectrum(J, eigenvalues)
+    found = None if J.dtype.kind == "c" else spectrum(J, "eigenvalues")
     if found is not None:
         return np.sort(found)
     matrix = J.toarray()
@@ -61,7 +61,7 @@ def _(J: Jacobian) -> np.ndarray:
 
 @hooks.svdvals.register
 def _(J: Jacobian) -> np.ndarray:
-    found = spectrum(J, singular_values)
+    found = spectrum(J, "singular values")
     if found is None:
         return np.linalg.svd(J.toarray(), compute_uv=False)
     return np.sort(np.abs(found))[::-1]
@@ -79,7 +79,7 @@ def _(J: Jacobian, ord: str | int = "fro") -> float:
     known = known_squares(J) if ord == "fro" and J.dtype.kind != "c" else None
     if known is not None:
         return float(np.sqrt(known[0].sum()))
-    if ord == "fro" and spectrum(J, singular_values) is None:
+    if ord == "fro" and spectrum(J, "singular values") is None:
         return float(np.linalg.norm(J.toarray()))
     return float(NORMS[ord](J.svdvals()))
 

@@ -25,9 +25,9 @@ from ...jacobians import (
     size,
 )
 from ...jacobians.base import DENSE_LIMIT
-from ...jacobians.closed import inverses
+from ...jacobians.closed import inverses, is_hermitian
 from ...jacobians.errors import InputError, LimitError
-from ..estimators.estimate import is_symmetric, probing, square, symmetric
+from ..estimators.estimate import probing, square, symmetric
 from ..estimators.exact import column_squares, exact_diagonal
 from ..estimators.low_rank import nystrom
 from ..linear.elimination.samples import Batch, layouts, within
@@ -135,7 +135,7 @@ def _sizes(A: Any, n: int, blocks: int | None) -> list[int]:
 def _inverted(block: np.ndarray, damping: float, eps: float) -> np.ndarray:
     """(A + λI)⁻¹, with the entries of A accurate to eps; a symmetric A + λI must be positive."""
     damped = block + damping * np.eye(len(block), dtype=block.dtype)
-    if not is_symmetric(block, eps):
+    if not is_hermitian(block, eps):
         return inverses(damped, Dense(damped))
     values, Q = np.linalg.eigh((damped + damped.T) / 2)
     if values.min(initial=np.inf) <= np.finfo(values.dtype).eps * values.max(initial=0):
