@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, final
 
 import numpy as np
 
-from ...jacobians import (
-    Block,
-    Diagonal,
-    Identity,
-    Jacobian,
-    Scalar,
-    Sum,
-    shape_of,
-    size,
-)
+from ...jacobians import Block, Diagonal, Identity, Jacobian, Scalar, Sum, shape_of, size
 from ...jacobians.base import Wrapper
 from ...jacobians.errors import InputError
 from ...jacobians.foreign import is_tensor
