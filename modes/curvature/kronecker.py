@@ -103,12 +103,7 @@ class KroneckerFactored(Curvature):
 
     def diagonal(self) -> np.ndarray:
         """diag K = Σ Sᵀ (diag A ⊗ diag B)."""
-        return self._gathered(lambda f: f.diagonal)
-
-    def logdet(self) -> float:
-        """log det K, −inf where K is singular."""
-        with np.errstate(divide="ignore"):
-            return float(np.log(self.eigenvalues()).sum())
+        return gathered(self.domain, self.dtype, ((f.parts, f.diagonal) for f in self.blocks))
 
     def det(self) -> float:
         """det K = Π λ."""
@@ -122,16 +117,8 @@ class KroneckerFactored(Curvature):
     @cached_property
     def _uses(self) -> np.ndarray:
         """The number of uses of every entry."""
-        return self._gathered(lambda f: np.ones(f.shape, self.dtype))
-
-    def _gathered(self, entries: Callable[[Factors], np.ndarray]) -> np.ndarray:
-        """Σ Sᵀ m, with one matrix m for every block."""
-        total = {s.name: np.zeros(shape_of(s), self.dtype) for s in self.domain}
-        for f in self.blocks:
-            m = host(entries(f))
-            for name, part in f.parts.items():
-                total[name] += part.T._apply(numbers, m).reshape(total[name].shape)
-        return np.concatenate([t.ravel() for t in total.values()])
+        ones = ((f.parts, np.ones(f.shape)) for f in self.blocks)
+        return gathered(self.domain, self.dtype, ones)
 
     def _complete(self, what: str) -> list[Factors]:
         """The blocks, and zero blocks for unused entries; uses must not overlap."""
@@ -149,6 +136,21 @@ class KroneckerFactored(Curvature):
     def formula(self) -> str:
         corrected = any(f.corrected is not None for f in self.blocks)
         return "blockdiag(Q Λ Qᵀ)" if corrected else "blockdiag(A ⊗ B)"
+
+
+Parts = Mapping[str, Jacobian]
+"""S by tensor, from its entries to (groups, inputs, outputs)."""
+
+
+def gathered(
+    domain: Specs, dtype: np.dtype, matrices: Iterable[tuple[Parts, np.ndarray]]
+) -> np.ndarray:
+    """Σ Sᵀ m over some uses of weights, with a matrix m for each."""
+    total = {s.name: np.zeros(shape_of(s), dtype) for s in domain}
+    for parts, m in matrices:
+        for name, part in parts.items():
+            total[name] += part.T._apply(numbers, host(m)).reshape(total[name].shape)
+    return np.concatenate([t.ravel() for t in total.values()])
 
 
 def sandwich(blocks: tuple[Factors, ...], domain: Specs) -> Dag:

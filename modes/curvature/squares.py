@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...jacobians import Jacobian, shape_of
+from ...jacobians import Jacobian
 from ...jacobians.errors import LimitError, UnsupportedOp
-from ...ops import numbers
 from ..linear.elimination.samples import Batch, within
 from ..linear.linearization import Linearization
 from .fisher import CHUNK
 from .gradients import Gradients, Target, squares
+from .kronecker import gathered
 
 OUTPUTS = 256
 """The most outputs of a sample for which as many cotangents are pulled back."""
@@ -37,26 +37,12 @@ def sample_diagonal(J: Linearization, H: Jacobian) -> np.ndarray | None:
         found = Gradients(J, J.route.model, Target())
     except (UnsupportedOp, LimitError):
         return None
-    if overlapping(found):
-        return None  # the square of a sum of gradients
-    total = {s.name: np.zeros(shape_of(s), J.dtype) for s in J.domain}
-    for sign, stack in roots(H, z):
-        for layer, g in found.cotangents(stack):
-            m = squares(layer.x, g)
-            for name, part in layer.parts.items():
-                total[name] += sign * part.T._apply(numbers, m).reshape(total[name].shape)
-    return np.concatenate([t.ravel() for t in total.values()])
-
-
-def overlapping(found: Gradients) -> bool:
-    """Whether an entry of a tensor belongs to several layers."""
-    parts: dict[str, list[Jacobian]] = {}
-    for layer in found.layers:
-        for name, part in layer.parts.items():
-            parts.setdefault(name, []).append(part)
-    several = ([part.T @ np.ones(part.shape[0]) for part in own]
-               for own in parts.values() if len(own) > 1)  # fmt: skip
-    return any((np.count_nonzero(own, axis=0) > 1).any() for own in several)
+    ones = ((layer.parts, np.ones(layer.start.out_shape)) for layer in found.layers)
+    if (gathered(J.domain, J.dtype, ones) > 1).any():
+        return None  # an entry belongs to several layers: the square of a sum of gradients
+    pulled = ((sign, *pair) for sign, stack in roots(H, z) for pair in found.cotangents(stack))
+    matrices = ((layer.parts, sign * squares(layer.x, g)) for sign, layer, g in pulled)
+    return gathered(J.domain, J.dtype, matrices)
 
 
 def roots(H: Jacobian, z: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
