@@ -97,10 +97,6 @@ class KroneckerFactored(Curvature):
         return Block([[f.parts[s.name].T @ f.basis if s.name in f.parts else None for f in blocks]
                       for s in self.domain])  # fmt: skip
 
-    def trace(self) -> float:
-        """tr K = Σ tr A tr B."""
-        return sum(f.trace for f in self.blocks)
-
     def diagonal(self) -> np.ndarray:
         """diag K = Σ Sᵀ (diag A ⊗ diag B)."""
         return gathered(self.domain, self.dtype, ((f.parts, f.diagonal) for f in self.blocks))
@@ -260,14 +256,6 @@ class Factors:
         """Q_A ⊗ Q_B: the eigenvectors in its columns."""
         q, r = self.a.basis[1], self.b.basis[1]
         return Kron(q, r, q.shape[:1])
-
-    @property
-    def trace(self) -> float:
-        """tr A tr B, or Σ λ."""
-        if self.corrected is not None:
-            return float(self.corrected.sum())
-        left, right = (space(f).einsum("gii->g", f) for f in (self.left, self.right))
-        return float((left * right).sum())
 
     @property
     def diagonal(self) -> np.ndarray:

@@ -20,7 +20,7 @@ from ...jacobians.sums import terms_of
 from ...jacobians.text import bytes_text, time_text
 from ...ops import Node, Step, find
 from ...ops.rules.elementwise import Elementwise
-from ..curvature.composition import inner, linearized, maker, origin
+from ..curvature.checked import inner, linearized, maker, origin
 from ..linear.elimination.adaptive import Adaptive
 from ..linear.elimination.cost import seconds
 from ..linear.elimination.dense import orders
