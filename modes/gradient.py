@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -47,10 +47,6 @@ class Gradient:
     wrt: Names
     weights: Any = None
     engine: str | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The fields alone, without recorded graphs."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __call__(self, inputs: Mapping[str, Any]) -> tuple[Tensors, Tensors]:
         """The tensors of `of` and ∇f, both by name: one run of the recorded graph.

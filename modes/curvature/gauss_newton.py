@@ -12,15 +12,7 @@ are first derivatives, and D follows from Jacobians that the rules of operators 
 | product d ∘ e | diag(a) in ∂²/∂d∂e and in ∂²/∂e∂d; a square has both, 2 diag(a) |
 
 Atoms are recognised by what the steps between `at` and `of` compute, whatever the names of the
-nodes and however many operators the loss consists of:
-
-| atom f(d) | written as |
-|---|---|
-| log softmax | LogSoftmax; Softmax, Log; within SoftmaxCrossEntropyLoss |
-| log σ, log(1 − σ) | Sigmoid, Log; Sigmoid, 1 − ·, Log |
-| softplus | Softplus; Exp, 1 + ·, Log; of −∣d∣ in its stable form |
-| piecewise linear | Relu, Abs, Max, Min, Clip: linear between kinks |
-| product d ∘ e, square | Mul, of two affine tensors; Pow |
+nodes and however many operators the loss consists of: see `PHASES` and `ATOMS`.
 """
 
 from __future__ import annotations

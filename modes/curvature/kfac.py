@@ -1,9 +1,7 @@
 """K-FAC, E-KFAC and Shampoo: Kronecker factors from the structure of the weight Jacobians.
 
 For the gradients and their scaling, see `gradients`. The factors are sums over batches
-(`Accumulation`). Data is anything that `streamed` takes: one batch (a dict), a list of batches, a
-function that returns an iterator over them, or, with `batch_size`, arrays or the path of an `.npz`
-file. At most one batch is linearised at a time, by this process or by each worker of a `client`.
+(`Accumulation`), of which this process, or each worker of a `client`, linearises one at a time.
 """
 
 from __future__ import annotations

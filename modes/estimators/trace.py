@@ -53,10 +53,7 @@ def trace(
 
 
 def hutchinson(P: Probed, products: int, rng: np.random.Generator) -> Found:
-    """tr A = E ωᵀ A ω for a vector ω of random signs.
-
-    Source: Hutchinson, "A stochastic estimator of the trace of the influence matrix", 1990.
-    """
+    """tr A = E ωᵀ A ω for a vector ω of random signs."""
     probes = signs(rng, P.shape[1], products)
     return mean(np.sum(probes * (P @ probes), axis=0))
 
@@ -64,8 +61,7 @@ def hutchinson(P: Probed, products: int, rng: np.random.Generator) -> Found:
 def hutchpp(P: Probed, products: int, rng: np.random.Generator) -> Found:
     """tr A = tr QᵀAQ + E ωᵀ (I - QQᵀ) A (I - QQᵀ) ω, with Q a basis of the range of a sketch of A.
 
-    A third of the products is spent on each part. Source: Meyer, Musco, Musco and Woodruff,
-    "Hutch++: optimal stochastic trace estimation", 2021.
+    A third of the products is spent on each part.
     """
     n, third = P.shape[1], max(products // 3, 2)
     Q, _ = np.linalg.qr(P @ signs(rng, n, third))

@@ -1,8 +1,7 @@
 """Iteration: the parts that all solvers share.
 
-`run` iterates over the states of a solver, `descent` makes the states of a minimiser of a scalar,
-`Counted` counts products, `preconditioner_for` applies a caller's preconditioner, and
-`backtrack` is the line search.
+`run` iterates over the states of a solver, `Counted` counts products, `preconditioner_for` applies
+a preconditioner of the caller, and `backtrack` is the line search.
 """
 
 from __future__ import annotations
