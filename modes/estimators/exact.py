@@ -97,14 +97,17 @@ def known_squares(A: Any) -> Found | None:
 
 def column_squares(P: Probed) -> Found:
     """(Σᵢ Aᵢⱼ²)ⱼ, by min(m, n) products if nothing else determines it."""
-    if known := known_squares(P.A):
-        return known
+    return known_squares(P.A) or (squares_by_products(P), PRODUCTS)
+
+
+def squares_by_products(P: Probed) -> np.ndarray:
+    """(Σᵢ Aᵢⱼ²)ⱼ by min(m, n) products."""
     m, n = P.shape
     if n <= m:
         columns = [np.sum((P @ unit) ** 2, axis=0) for _, _, unit in units(n, n)]
-        return np.concatenate([np.empty(0), *columns]), PRODUCTS
+        return np.concatenate([np.empty(0), *columns])
     rows = (np.sum(P.adjoint(unit) ** 2, axis=1) for _, _, unit in units(m, m))
-    return np.sum(list(rows), axis=0), PRODUCTS
+    return np.asarray(np.sum(list(rows), axis=0))
 
 
 def units(n: int, first: int, width: int = 64) -> Iterator[tuple[int, int, np.ndarray]]:
@@ -154,6 +157,7 @@ def diagonal_of(operator: Any) -> np.ndarray | None:
 @diagonal_of.register(Diagonal)
 @diagonal_of.register(Dense)
 @diagonal_of.register(LowRank)
+@diagonal_of.register(KroneckerFactored)
 def _(operator: Jacobian) -> np.ndarray:
     return operator.diagonal()
 
@@ -294,16 +298,9 @@ def spectrum(operator: Any, kind: Kind) -> np.ndarray | None:
 
 def is_large(operator: Jacobian) -> bool:
     """Whether a matrix that an operator holds takes more than seconds to decompose."""
-    held = (leaf for leaf in leaves(operator) if isinstance(leaf, MATRICES))
-    return any(min(shape_of(a)[-2:]) > DENSE for leaf in held for a in leaf.arrays())
-
-
-MATRICES = Dense, BlockDiagonal, Kron, LowRank
-
-
-@diagonal_of.register
-def _(operator: KroneckerFactored) -> np.ndarray:
-    return operator.diagonal()
+    kinds = Dense, BlockDiagonal, Kron, LowRank
+    held = (a for leaf in leaves(operator) if isinstance(leaf, kinds) for a in leaf.arrays())
+    return any(min(shape_of(a)[-2:]) > DENSE for a in held)
 
 
 @spectrum.register

@@ -13,6 +13,7 @@ from scipy.sparse.linalg import aslinearoperator, lsmr
 from ...jacobians import Diagonal
 from ...jacobians.cached import cached_property
 from ..estimators.estimate import Probed, signs
+from ..estimators.exact import squares_by_products
 from ..model.primal.model import Model
 from ..model.primal.names import Names
 from .iteration import (
@@ -46,13 +47,12 @@ def column_norms(J: Any, *, probes: int = 32, seed: int = 0) -> np.ndarray:
     >>> column_norms(Dense(np.array([[3.0, 0.0], [4.0, 0.0]])))
     array([5., 1.])
     """
-    P, (m, n) = Probed(J), J.shape
-    if n <= probes:
-        squares = np.square(P @ np.eye(n)).sum(axis=0)
-    elif m <= probes:
-        squares = np.square(P.adjoint(np.eye(m))).sum(axis=1)
+    P = Probed(J)
+    if min(J.shape) <= probes:
+        squares = squares_by_products(P)
     else:
-        squares = np.square(P.adjoint(signs(np.random.default_rng(seed), m, probes))).mean(axis=1)
+        z = signs(np.random.default_rng(seed), J.shape[0], probes)
+        squares = np.square(P.adjoint(z)).mean(axis=1)
     return np.where(squares > 0, np.sqrt(squares), 1).astype(J.dtype)
 
 
