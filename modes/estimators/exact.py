@@ -262,15 +262,18 @@ def exact_spectrum(P: Probed, kind: Kind, most: float) -> Found | None:
     known = spectrum(P.A, kind)
     if known is not None:
         return known, STRUCTURE
+    return None if min(P.shape) > most else (by_products(P, kind), PRODUCTS)
+
+
+def by_products(P: Probed, kind: Kind) -> np.ndarray:
+    """All λ or σ of the dense matrix, by min(m, n) products."""
     m, n = P.shape
-    if min(m, n) > most:
-        return None
     matrix = P @ np.eye(n) if n <= m else P.adjoint(np.eye(m)).T
     if kind == "singular values":
-        return np.linalg.svd(matrix, compute_uv=False), PRODUCTS
+        return np.linalg.svd(matrix, compute_uv=False)
     if not is_hermitian(matrix, P.eps):
         raise InputError("this needs a symmetric operator: its matrix and the transpose differ")
-    return np.linalg.eigvalsh((matrix + matrix.T) / 2), PRODUCTS
+    return np.linalg.eigvalsh((matrix + matrix.T) / 2)
 
 
 @singledispatch

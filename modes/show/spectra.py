@@ -160,16 +160,15 @@ def plot_spectrum(
 
 def found_values(J: Jacobian, k: int | None, seed: int, symmetric: bool) -> np.ndarray:
     """All values or the k largest, by magnitude."""
-    solve = exact.eigenvalues if symmetric else exact.singular_values
-    values, n = exact.spectrum(J, solve), min(J.shape)
+    kind: exact.Kind = "eigenvalues" if symmetric else "singular values"
+    values, n = exact.spectrum(J, kind), min(J.shape)
     with counting("spectrum", "products") as tick:
         if values is None and n <= max(ALL, (k or 0) + 1):
-            values = exact.by_products(Probed(J, tick), solve)
+            values = exact.by_products(Probed(J, tick), kind)
         if values is None:
             found = largest(J, k or SOME, eigenvalues=symmetric, seed=seed, tick=tick)
             values = found.values
             if not len(values):
-                kind = "eigenvalues" if symmetric else "singular values"
                 raise NotConverged(f"no {kind} of {J!r}: {found.why}")
     return values[np.argsort(-np.abs(values), kind="stable")][:k]
 
