@@ -72,18 +72,10 @@ class Gradient:
         """The weights as the last inputs of the recorded graph."""
         if self.weights is None:
             return {}
+        named = self.weights if isinstance(self.weights, Mapping) else {one(self.of): self.weights}
         asked = tuple(route.model.inputs.values())[-len(self.of) :]
         pairs = zip(self.of, asked, strict=True)
-        return {seed.name: weighing(self._named[name], seed, name) for name, seed in pairs}
-
-    @property
-    def _named(self) -> Mapping[str, Any]:
-        """The weights by the names of the tensors that they combine."""
-        return self.weights if isinstance(self.weights, Mapping) else {one(self.of): self.weights}
-
-    def route(self, point: Mapping[str, Any]) -> Route:
-        """The route through the recorded graph that holds at this point."""
-        return self._recorded(point)[0].route
+        return {seed.name: weighing(named[name], seed, name) for name, seed in pairs}
 
     def _recorded(self, point: Mapping[str, Any]) -> tuple[Recorded, Mapping[str, Any]]:
         """The recorded graph for this point, and its inputs without the weights.

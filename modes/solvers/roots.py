@@ -292,7 +292,7 @@ def euler_residual(
         raise InputError(f"the rates {list(rates)} have shapes {shapes[0]}, but the states "
                          f"{list(states)} {shapes[1]}: name the states by wrt=, and as many rates "
                          "by of=")  # fmt: skip
-    op, before = t.recorder, [like(t, name, before_of(name)) for name in states]
+    op, before = t.recorder, [like(t, name, f"{name}_before") for name in states]
     h = op.new((), dtype_of(t.values[states[0]]), STEP)
     draft = started(t, [*before, h], (), states)
     for rate, name, past in zip(rates, states, before, strict=True):
@@ -304,9 +304,5 @@ def euler_residual(
 def at_step(point: Mapping[str, Any], before: Mapping[str, np.ndarray], h: float) -> dict[str, Any]:
     """The inputs of an Euler residual: the inputs of the model, u before the step, and h."""
     dtype = next(iter(before.values())).dtype
-    return {**point, **{before_of(n): u for n, u in before.items()}, STEP: np.asarray(h, dtype)}
-
-
-def before_of(name: str) -> str:
-    """The input that holds a state before the step."""
-    return f"{name}_before"
+    past = {f"{name}_before": u for name, u in before.items()}
+    return {**point, **past, STEP: np.asarray(h, dtype)}
