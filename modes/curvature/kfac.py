@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
-from typing import Any, TypedDict, Unpack, final
+from typing import Any, TypedDict, Unpack, cast, final
 
 import numpy as np
 
@@ -299,12 +299,10 @@ class GradientMaker:
     def __call__(self, batch: Batch) -> Linearization:
         return self.target.linearized(self.model, {**self.shared, **as_batch(batch)})
 
-    def gradients(self, J: Jacobian) -> Gradients:
+    def gradients(self, J: Linearization) -> Gradients:
         """The gradients of the batch whose Jacobian is J."""
-        assert isinstance(J, Linearization)
-        target = self.target
-        seed = mixed(target.seed, J.point) if self.several else target.seed
-        return Gradients(J, self.model, replace(target, seed=seed))
+        seed = mixed(self.target.seed, J.point) if self.several else self.target.seed
+        return Gradients(J, self.model, replace(self.target, seed=seed))
 
 
 @final
@@ -320,13 +318,13 @@ class Share:
 
     def total(self, find: Find) -> Sums:
         """Σ over these batches of the statistics from `find`, layer by layer."""
-        found = self.stream.each(lambda b, J: self._sums(b, J, find))
+        found = self.stream.each(lambda b, J: self._sums(b, cast(Linearization, J), find))
         start = next(found, None)
         if start is None:
             raise InputError("there are no batches")
         return reduce(add, found, start)
 
-    def _sums(self, b: int, J: Jacobian, find: Find) -> Sums:
+    def _sums(self, b: int, J: Linearization, find: Find) -> Sums:
         """The sums of one batch."""
         found = self.make.gradients(J)
         return Sums(
