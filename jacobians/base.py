@@ -181,8 +181,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
     @cached_property
     def T(self) -> Jacobian:
         """The transpose: one object, even if several threads build it at once."""
-        kept: Jacobian = self.__dict__.setdefault("T", self._transpose())
-        return kept
+        return self.__dict__.setdefault("T", self._transpose())
 
     @property
     def H(self) -> Jacobian:
@@ -334,8 +333,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
 
         Shape: (m, n), as before. Raises `InputError` without PyTorch or the device.
         """
-        moved: Jacobian = to(self, device)
-        return moved
+        return to(self, device)
 
     def inverse(
         self, *, solver: str | None = None, preconditioner: Any = None, rtol: float = 1e-10,
@@ -347,10 +345,9 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         solver that does not take such an operator; a product raises `NotConverged` where the
         iteration does not reach its tolerance.
         """
-        solved: Jacobian = inverse(
+        return inverse(
             self, solver=solver, preconditioner=preconditioner, rtol=rtol, maxiter=maxiter
         )
-        return solved
 
     def slogdet(self) -> tuple[Any, float]:
         """The sign of det J, or its phase where J is complex, and log |det J|, exact.
@@ -358,8 +355,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         By structure where that determines it, else from the dense matrix. Shapes: two numbers.
         Raises `InputError` where J is not square, and `LimitError` where its matrix is too large.
         """
-        found: tuple[Any, float] = slogdet(self)
-        return found
+        return slogdet(self)
 
     def logdet(self) -> float:
         """log det J, as `slogdet`; -inf where J is singular.
@@ -400,8 +396,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
 
         Shape: (n, m). Raises `LimitError` where the matrix is too large.
         """
-        found: Jacobian = function(self, "pinv")
-        return found
+        return function(self, "pinv")
 
     def sqrt(self) -> Jacobian:
         """√J, the principal root of a Hermitian J ≥ 0, by structure or from the dense matrix.
@@ -409,13 +404,11 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         Shape: (n, n). Raises `InputError` where J is not such an operator, and `LimitError` where
         its matrix is too large.
         """
-        found: Jacobian = function(self, "sqrt")
-        return found
+        return function(self, "sqrt")
 
     def cholesky(self) -> Jacobian:
         """L, lower triangular with J = L Lᴴ, for a Hermitian J > 0; as `sqrt` in all else."""
-        found: Jacobian = function(self, "cholesky")
-        return found
+        return function(self, "cholesky")
 
     def expm(self) -> Jacobian:
         """exp J = Σ Jᵏ / k!, by structure or from the dense matrix.
@@ -423,16 +416,14 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         Shape: (n, n). Raises `InputError` where J is not square, and `LimitError` where its matrix
         is too large.
         """
-        found: Jacobian = function(self, "expm")
-        return found
+        return function(self, "expm")
 
     def power(self, p: float) -> Jacobian:
         """Jᵖ: J ⋯ J for a whole p, never dense, by J⁻¹ where p < 0; else as `sqrt`.
 
         Shape: (n, n). Raises `InputError` where J is not square, and as `inverse` and `sqrt` do.
         """
-        found: Jacobian = function(self, "power", p)
-        return found
+        return function(self, "power", p)
 
     def eigh(self) -> tuple[np.ndarray, Jacobian]:
         """λ and V with J = V diag(λ) Vᴴ for a Hermitian J; V is an operator, and Vᴴ V = I.
@@ -441,8 +432,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         and (n, n). Raises `InputError` where J is not Hermitian, and `LimitError` where its matrix
         is too large.
         """
-        found: tuple[np.ndarray, Jacobian] = function(self, "eigh")
-        return found
+        return function(self, "eigh")
 
     def svd(self) -> tuple[Jacobian, np.ndarray, Jacobian]:
         """U, σ and V with J = U diag(σ) Vᴴ, where Uᴴ U = I = Vᴴ V; U and V are operators.
@@ -450,8 +440,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         σ ≥ 0 is in the order of the structure, and zeros may be left out. Shapes: (m, k), (k,) and
         (n, k). Raises `LimitError` where structure does not suffice and the matrix is too large.
         """
-        found: tuple[Jacobian, np.ndarray, Jacobian] = function(self, "svd")
-        return found
+        return function(self, "svd")
 
     def plot(
         self, *, entries: bool | None = None, ax: Any = None, seed: int = 0,

@@ -716,8 +716,7 @@ class Diagonalised:
         if sizes.min(initial=np.inf) <= eps_of(whole.dtype) * sizes.max(initial=0):
             raise singular(whole, f"its smallest eigenvalue is {sizes.min():.2g}")
         basis = Kron(self.left.vectors, self.right.vectors, self.values.shape[:-2])
-        found: Jacobian = basis @ Diagonal(1 / self.values) @ adjoint(basis)
-        return found
+        return basis @ Diagonal(1 / self.values) @ adjoint(basis)
 
     @property
     def determinant(self) -> SlogDet:

@@ -436,8 +436,7 @@ def of_hermitian(entries: Callable[[np.ndarray], np.ndarray], a: np.ndarray) -> 
     if not is_hermitian(a):
         raise InputError("a root needs a Hermitian operator")
     values, V = np.linalg.eigh(hermitian(a))
-    found: np.ndarray = (V * entries(values)[..., None, :]) @ adjoint_of(V)
-    return found
+    return (V * entries(values)[..., None, :]) @ adjoint_of(V)
 
 
 def root(values: np.ndarray, power: float = 0.5) -> np.ndarray:
@@ -449,16 +448,14 @@ def root(values: np.ndarray, power: float = 0.5) -> np.ndarray:
         kind, value = "" if power < 0 else "semi-", values.flat[np.argmin(np.real(values))]
         raise InputError(f"a root needs a positive {kind}definite operator, without the "
                          f"eigenvalue {value:.2g}")  # fmt: skip
-    found: np.ndarray = np.maximum(np.real(values), 0) ** power
-    return found
+    return np.maximum(np.real(values), 0) ** power
 
 
 def reciprocal(values: np.ndarray) -> np.ndarray:
     """1/λ, and 0 where λ is 0 up to rounding."""
     sizes = np.abs(values)
     small = sizes <= values.size * eps_of(values.dtype) * sizes.max(initial=0)
-    found: np.ndarray = np.where(small, 0, 1 / np.where(small, 1, values))
-    return found
+    return np.where(small, 0, 1 / np.where(small, 1, values))
 
 
 def triangle(a: np.ndarray) -> np.ndarray:

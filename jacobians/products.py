@@ -136,8 +136,7 @@ def merge(left: Jacobian, right: Jacobian) -> Jacobian | None:
         return left
     if same(left.shape[1], 0):
         return Zero(left.out_shape, right.in_shape, common(left.dtype, right.dtype))
-    merged: Jacobian | None = merges.rewritten(left, right)
-    return merged
+    return merges.rewritten(left, right)
 
 
 def is_identity(operator: Jacobian) -> bool:

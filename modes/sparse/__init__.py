@@ -113,8 +113,7 @@ def refreshed(method: Method, J: Jacobian, out: Any) -> csr_array[Any]:
             f"Take a result of tosparse() of this Jacobian at another point, or leave out= away."
         )
     method.values(J, out.data)
-    matrix: csr_array[Any] = out
-    return matrix
+    return out
 
 
 def mismatch(out: Any, pattern: csr_array[Any], dtype: Any) -> str | None:

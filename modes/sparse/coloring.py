@@ -99,8 +99,7 @@ class Coloring(ByProducts):
 
     def entries(self, J: Jacobian) -> np.ndarray:
         V, U = (seeds.astype(wide(J.dtype)) for seeds in self.seeds)
-        data: np.ndarray = self.decompress(J @ V, J.T @ U).data
-        return data
+        return self.decompress(J @ V, J.T @ U).data
 
 
 def indicator(color: np.ndarray) -> np.ndarray:
