@@ -97,17 +97,20 @@ class Holder:
 
     def arrays(self) -> Iterator[Array]:
         """The arrays it holds."""
-        for part in flat([getattr(self, name) for name in self.holds]):
+        for part in self.contents():
             if isinstance(part, Holder):
                 yield from part.arrays()
             elif hasattr(part, "shape"):  # else a symbolic identity, or the labels of axes
                 yield part
 
+    def contents(self) -> Iterator[Any]:
+        """Its data, one by one."""
+        return flat(getattr(self, name) for name in self.holds)
+
     @property
     def flops(self) -> int:
         """The approximate number of multiplications and additions in one product."""
-        parts = flat([getattr(self, name) for name in self.holds])
-        return sum(part.flops for part in parts if isinstance(part, Holder))
+        return sum(part.flops for part in self.contents() if isinstance(part, Holder))
 
     def __repr__(self) -> str:
         return type(self).__name__

@@ -37,7 +37,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from .arrays import prod_text, reading, shape_of, size, wide
-from .base import Conjugate, Jacobian, conjugate, flat
+from .base import Conjugate, Jacobian, conjugate
 from .convolution import Convolution
 from .dag import Block, Dag, composed
 from .elementwise import Cast, Diagonal, Identity, Scalar, Zero
@@ -95,10 +95,7 @@ def inverse_of(operator: Jacobian) -> Jacobian | None:
 
 def leaves(operator: Jacobian) -> Iterator[Jacobian]:
     """The operators that an operator is composed of, without composites."""
-    parts = [edge.operator for edge in operator.edges] if isinstance(operator, Dag) else [
-        part for part in flat([getattr(operator, name) for name in operator.holds])
-        if isinstance(part, Jacobian)
-    ]  # fmt: skip
+    parts = [part for part in operator.contents() if isinstance(part, Jacobian)]
     if not parts:
         yield operator
     for part in parts:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from operator import add, attrgetter, matmul
@@ -58,6 +58,7 @@ class Dag(Jacobian):
     with the DAG. `names` are the tensors of a model that its operators hold, for the text.
     """
 
+    holds = ("operators",)
     T: cached_property[Dag]
     names: Callable[[], Named] | None = None
 
@@ -164,14 +165,15 @@ class Dag(Jacobian):
         seeds = {part.i: tangents[start] for start, part in mine if start in tangents}
         return joint.run(op, seeds, tuple(dict.fromkeys(part.o for _, part in mine)))
 
-    def arrays(self) -> Iterator[Array]:
-        for edge in self.edges:
-            yield from edge.operator.arrays()
+    @property
+    def operators(self) -> tuple[Jacobian, ...]:
+        """The operators of its edges."""
+        return tuple(edge.operator for edge in self.edges)
 
     @property
     def flops(self) -> int:
         merges = sum(size(self.shapes[e.end]) for e in self.edges) - self.shape[0]
-        return sum(e.operator.flops for e in self.edges) + max(merges, 0)
+        return super().flops + max(merges, 0)
 
     def joins(self, source: int, sink: int) -> bool:
         """Whether some path leads from one vertex to another."""

@@ -31,9 +31,6 @@ from .stages import Index, Multiplied, Stage, added
 KEPT = 2**24
 """The most bytes of a buffer for variables that is kept from one point to the next."""
 
-IN_X = -1
-"""The index of x itself in the list of all arrays."""
-
 
 class Program:
     """The variables: the arrays that they are read from, and the stages that compute the others.
@@ -149,19 +146,6 @@ class Program:
                 self.direct[index.start, index.stop] = touched[0], where
             else:
                 self.copied.update(touched)
-        for stage in self.stages:
-            self._write_over(stage, indices)
-
-    def _write_over(self, stage: Stage, indices: Iterable[Index]) -> None:
-        """Let a stage overwrite its operand if nothing else reads it."""
-        made, over = stage.made, stage.overwrites
-        if over is None or all(over != before.made for before in self.stages):
-            return
-        readers = sum(overlaps(index, (over.start, over.stop)) for index in indices)
-        others = (index for index in indices if overlaps(index, (made.start, made.stop)))
-        if readers == 1 and all(isinstance(index, slice) and index == made for index in others):
-            place = self.direct.get((over.start, over.stop), (IN_X, over))
-            self.direct[made.start, made.stop] = place
 
     def run(self, arrays: Iterable[np.ndarray]) -> Variables:
         """All variables for some values of the arrays, in a buffer that `done` takes back."""

@@ -32,11 +32,6 @@ class Stage(Protocol):
     """Computes a range of x from the variables before it."""
 
     reads: tuple[Index, ...]
-    made: slice
-
-    @property
-    def overwrites(self) -> slice | None:
-        """The range that the result may overwrite, elementwise."""
 
     def __call__(self, x: Variables) -> None: ...
 
@@ -45,22 +40,15 @@ class Multiplied:
     """x[made] = x[left] ∘ x[right]."""
 
     def __init__(self, left: np.ndarray, right: np.ndarray, made: slice) -> None:
-        self.left, self.right, self.made = as_slice(left), as_slice(right), made
-        self.reads: tuple[Index, ...] = (self.left, self.right)
-
-    @property
-    def overwrites(self) -> slice | None:
-        return self.left if isinstance(self.left, slice) else None
+        self.reads, self.made = (as_slice(left), as_slice(right)), made
 
     def __call__(self, x: Variables) -> None:
-        np.multiply(x[self.left], x[self.right], out=x[self.made])
+        left, right = self.reads
+        np.multiply(x[left], x[right], out=x[self.made])
 
 
 class Added:
-    """x[made] = constant + Σᵣ cᵣ ∘ x[vᵣ], where each round adds one term to many sums.
-
-    The first round writes the sums, rather than adding, if it has a term for each.
-    """
+    """x[made] = constant + Σᵣ cᵣ ∘ x[vᵣ]; the first round has a term for each sum."""
 
     def __init__(
         self, constant: Numbers, rounds: list[tuple[Index, Index, Numbers]], made: slice
@@ -68,31 +56,13 @@ class Added:
         self.constant, self.rounds, self.made = constant, rounds, made
         self.reads: tuple[Index, ...] = tuple(variables for _, variables, _ in rounds)
 
-    @property
-    def overwrites(self) -> slice | None:
-        _, variables, _ = self.rounds[0]
-        return variables if self.whole and isinstance(variables, slice) else None
-
-    @property
-    def whole(self) -> bool:
-        """Whether the first round has a term for every sum."""
-        rows, made = self.rounds[0][0], self.made
-        return isinstance(rows, slice) and rows.stop - rows.start == made.stop - made.start
-
     def __call__(self, x: Variables) -> None:
         total = x[self.made]
-        (rows, variables, coefficient), *others = self.rounds
-        if not self.whole:
-            total[:] = self.constant
-            accumulate(total, rows, coefficient, x[variables])
-        elif is_sign(coefficient):
-            signed(coefficient)(self.constant, x[variables], out=total)
-        else:
-            np.multiply(x[variables], coefficient, out=total)
-            if not is_zero(self.constant):
-                total += self.constant
+        (_, variables, coefficient), *others = self.rounds
+        np.multiply(x[variables], coefficient, out=total)
+        total += self.constant
         for rows, variables, coefficient in others:
-            accumulate(total, rows, coefficient, x[variables])
+            total[rows] += scaled(coefficient, x[variables])
 
 
 class Spread:
@@ -101,56 +71,33 @@ class Spread:
     def __init__(self, constant: Numbers, matrix: csr_array[Any], made: slice) -> None:
         self.constant, self.matrix, self.made = constant, matrix, made
         self.reads: tuple[Index, ...] = (slice(0, made.start),)
-        self.overwrites: slice | None = None
 
     def __call__(self, x: Variables) -> None:
         x[self.made][:] = self.constant + self.matrix @ x[slice(0, self.made.start)]
 
 
-def accumulate(total: np.ndarray, rows: Index, coefficient: Numbers, x: np.ndarray) -> None:
-    """total[rows] += coefficient ∘ x, in one pass if the coefficient is ±1."""
-    if isinstance(rows, slice) and is_sign(coefficient):
-        signed(coefficient)(total[rows], x, out=total[rows])
-    else:
-        total[rows] += scaled(coefficient, x)
-
-
-def signed(coefficient: Numbers) -> np.ufunc:
-    """The ufunc that computes a + c b for c = ±1."""
-    return np.add if coefficient == 1 else np.subtract
-
-
-def is_zero(constant: Numbers) -> bool:
-    """Whether a constant is zero throughout."""
-    return isinstance(constant, float) and constant == 0
-
-
-def is_sign(coefficient: Numbers) -> bool:
-    """Whether a coefficient is 1 or -1 throughout, which needs no multiplication."""
-    return isinstance(coefficient, float) and abs(coefficient) == 1
-
-
 def added(
     variable: np.ndarray, coefficient: np.ndarray, counts: np.ndarray, made: slice
 ) -> Stage:
-    """The sums of consecutive terms, `counts` terms each; variable 0 is the constant 1."""
+    """The sums of consecutive terms, `counts` terms each, one of which varies at least.
+
+    Variable 0 is the constant 1.
+    """
     n = len(counts)
     row = np.repeat(np.arange(n), counts)
     constant = np.bincount(row, np.where(variable == 0, coefficient, 0), n)
+    constant = uniform(constant.astype(coefficient.dtype))
     moving = np.flatnonzero(variable)
     row, variable, coefficient = row[moving], variable[moving], coefficient[moving]
     indptr = np.searchsorted(row, np.arange(n + 1))
     place = np.arange(len(row)) - indptr[row]
     if place.max() >= ROUNDS:
-        matrix = csr_array((coefficient, variable, indptr), (n, made.start))
-        return Spread(uniform(constant.astype(coefficient.dtype)), matrix, made)
+        return Spread(constant, csr_array((coefficient, variable, indptr), (n, made.start)), made)
     rounds = [
         (as_slice(row[r]), as_slice(variable[r]), uniform(coefficient[r]))
         for r in (np.flatnonzero(place == k) for k in range(place.max() + 1))
     ]
-    shift = uniform(constant)
-    rounds.sort(key=lambda r: (isinstance(r[0], np.ndarray), is_sign(r[2]) == is_zero(shift)))
-    return Added(shift, rounds, made)
+    return Added(constant, rounds, made)
 
 
 def scaled(coefficient: Numbers, x: np.ndarray) -> np.ndarray:
@@ -167,8 +114,7 @@ def as_slice(index: np.ndarray) -> Index:
     array([3, 5], dtype=int32)
     """
     first, n = int(index[0]) if len(index) else 0, len(index)
-    consecutive = n and index[-1] - first == n - 1 and bool(np.all(np.diff(index) == 1))
-    if consecutive or n == 0:
+    if n == 0 or bool(np.all(np.diff(index) == 1)):
         return slice(first, first + n)
     return index.astype(np.int32) if index.max() < 2**31 else index
 

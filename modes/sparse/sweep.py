@@ -94,27 +94,6 @@ def everything_in(operator: Jacobian) -> Iterator[Jacobian]:
         yield from everything_in(part)
 
 
-@singledispatch
 def parts(operator: Jacobian) -> tuple[Jacobian, ...]:
     """The operators that a composite is composed of; empty for other operators."""
-    return ()
-
-
-@parts.register
-def _(operator: Product) -> tuple[Jacobian, ...]:
-    return operator.factors
-
-
-@parts.register
-def _(operator: Sum) -> tuple[Jacobian, ...]:
-    return operator.terms
-
-
-@parts.register
-def _(operator: Block) -> tuple[Jacobian, ...]:
-    return parts(operator.dag)
-
-
-@parts.register
-def _(operator: Dag) -> tuple[Jacobian, ...]:
-    return tuple(edge.operator for edge in operator.edges)
+    return tuple(operator.contents()) if isinstance(operator, Product | Sum | Block | Dag) else ()
