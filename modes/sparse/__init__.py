@@ -15,8 +15,9 @@ from ...jacobians.errors import InputError
 from ...jacobians.hooks import sparse as hook
 from ..hessian import Hessian
 from ..linearization import Linearization
-from .choice import Method, method, where
+from .choice import method, where
 from .coloring import Coloring, coloring
+from .method import Method
 from .plans import plan
 from .unwrap import unwrap
 
@@ -112,7 +113,7 @@ def refreshed(method: Method, J: Jacobian, out: Any) -> csr_array[Any]:
             f"tosparse(out=...) cannot write the Jacobian of shape {m}×{n} ({J.dtype}): {problem}. "
             f"Take a result of tosparse() of this Jacobian at another point, or leave out= away."
         )
-    method.values(J, out.data)
+    method.write(J, out.data)
     return out
 
 

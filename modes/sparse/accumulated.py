@@ -12,6 +12,7 @@ from ...jacobians.arrays import wide
 from ...jacobians.chosen import has_choices
 from ..tape.tape import Tape
 from ..tape.template import Template
+from .method import Method
 from .program import (
     STRIP,
     Product,
@@ -29,7 +30,7 @@ from .sweep import everything_in, swept
 from .unwrap import tape_of, unwrap
 
 
-class Accumulated:
+class Accumulated(Method):
     """The pattern, the constant entries, and the program that computes all other entries.
 
     `backward` sweeps from the outputs, which is less work if there are few of them. A product among
@@ -63,15 +64,12 @@ class Accumulated:
         self.program.close([self.variable])
 
     def fits(self, operator: Jacobian) -> bool:
-        """Whether the entries of an operator of the same structure can be computed."""
         return self.by_operators is not None and self.by_operators.fits(self._held(operator))
 
     def knows(self, tape: Tape | None) -> bool:
-        """Whether the residuals at a point suffice, without the operators built from them."""
         return self._reading(tape) is not None
 
     def learn(self, operator: Jacobian, tape: Tape | None) -> None:
-        """Find the operator's arrays that the program reads among the residuals at the point."""
         form = None if tape is None else tape.template
         if tape is None or form is None or not form.rigid or self.by_operators is None:
             return
@@ -81,14 +79,16 @@ class Accumulated:
         found = reading(read, tape.residuals)
         self.by_template = None if found is None else (form, found)
 
-    def values(self, operator: Jacobian, out: np.ndarray | None = None) -> np.ndarray:
-        """The entries, in the order of the pattern; into `out`, only those that may change."""
-        data = self.constants.copy() if out is None else out
+    def values(self, operator: Jacobian) -> np.ndarray:
+        data = self.constants.copy()
+        self.write(operator, data)
+        return data
+
+    def write(self, operator: Jacobian, out: np.ndarray) -> None:
         if self.program.read:
             x = self.program.run(self._read(operator))
-            self.moving.write(scaled(self.coefficient, x[self.variable]), data)
+            self.moving.write(scaled(self.coefficient, x[self.variable]), out)
             self.program.done(x.x)
-        return data
 
     def _read(self, operator: Jacobian) -> list[np.ndarray]:
         """The arrays of the program, from the residuals if these suffice."""

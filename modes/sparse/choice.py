@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, eye_array, vstack
@@ -16,9 +16,9 @@ from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.errors import LimitError
 from ...jacobians.sparse import count, positions
 from ..elimination.cost import seconds
-from ..tape.tape import Tape
 from .accumulated import Accumulated
-from .coloring import ByProducts, Coloring, best, coloring, cover, distinct, width
+from .coloring import Coloring, best, coloring, cover, distinct, width
+from .method import Method
 from .program import Product
 from .sweep import swept
 
@@ -33,26 +33,6 @@ FULL = 2**20
 
 Fixed = Container[int] | None
 """The ids of the operators whose values never change; None for all operators."""
-
-
-class Method(Protocol):
-    """A way to find the entries of J, in the order of `pattern`."""
-
-    @property
-    def pattern(self) -> csr_array[Any]:
-        """The positions of the entries, sorted."""
-
-    def fits(self, operator: Jacobian) -> bool:
-        """Whether the method works for an operator of the same structure."""
-
-    def knows(self, tape: Tape | None) -> bool:
-        """Whether the residuals at a point suffice, whatever the operators are."""
-
-    def learn(self, operator: Jacobian, tape: Tape | None) -> None:
-        """Take note of an operator that fits, and of the residuals that it was built from."""
-
-    def values(self, operator: Jacobian, out: np.ndarray | None = None) -> np.ndarray:
-        """The entries of an operator; into `out`, at least the entries that may vary."""
 
 
 def method(
@@ -78,20 +58,20 @@ def method(
 
 
 @dataclass(frozen=True)
-class Full(ByProducts):
+class Full(Method):
     """The method for a matrix without known zeros: the dense one, row by row."""
 
     pattern: csr_array[Any]
 
-    def entries(self, operator: Jacobian) -> np.ndarray:
+    def values(self, operator: Jacobian) -> np.ndarray:
         return operator.toarray().astype(wide(operator.dtype), copy=False).ravel()
 
 
 def estimate(operator: Jacobian) -> tuple[float, float]:
     """Estimates of the terms in a sweep for all entries, and of the number of entries."""
-    tally, n = Tally(), operator.shape[1]
-    found = swept(operator, Estimated(n, n, n, tally))
-    return tally.terms, found.entries
+    terms, n = list[float](), operator.shape[1]
+    found = swept(operator, Estimated(n, n, n, terms))
+    return sum(terms), found.entries
 
 
 def check_entries(shape: tuple[int, int], dtype: Any, entries: int, limit: int) -> None:
@@ -130,27 +110,22 @@ def colored(pattern: csr_array[Any], *, symmetric: bool) -> Coloring:
     return coloring(pattern, min(bounds, key=lambda name: bounds[name]))
 
 
-@dataclass
-class Tally:
-    """The number of products of two entries in a sweep."""
-
-    terms: float = 0.0
-
-
 @dataclass(frozen=True)
 class Estimated:
-    """A matrix by its size and an estimated number of entries, spread evenly."""
+    """A matrix by its size and an estimated number of entries, spread evenly.
+
+    `terms` are the numbers of products of two entries in a sweep, one for each operator.
+    """
 
     rows: int
     columns: int
     entries: float
-    tally: Tally
+    terms: list[float]
 
     def under(self, operator: Jacobian) -> Estimated:
         """operator · A: every entry of the operator multiplies a row of A."""
-        terms = count(operator) * self.entries / max(self.rows, 1)
-        self.tally.terms += terms
-        return self._with(operator.shape[0], terms)
+        self.terms.append(count(operator) * self.entries / max(self.rows, 1))
+        return self._with(operator.shape[0], self.terms[-1])
 
     def plus(self, others: list[Estimated]) -> Estimated:
         """A + B + …"""
@@ -166,7 +141,7 @@ class Estimated:
         return self._with(sum(B.rows for B in blocks), sum(B.entries for B in blocks))
 
     def _with(self, rows: int, entries: float) -> Estimated:
-        return Estimated(rows, self.columns, min(entries, rows * self.columns), self.tally)
+        return Estimated(rows, self.columns, min(entries, rows * self.columns), self.terms)
 
 
 class Boolean:

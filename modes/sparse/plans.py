@@ -12,8 +12,7 @@ import numpy as np
 from ...jacobians import Dag, Jacobian
 from ..linearization import Linearization
 from ..tape.dependence import moving
-from ..tape.template import origin_of
-from .choice import Method, method
+from .choice import method
 from .program import products
 from .sweep import everything_in
 
@@ -30,8 +29,8 @@ class Plan:
         self.fixed = {k: operator for k, operator in operators if id(operator) in constant}
         sides = ((J, J.T) for J in self.fixed.values())
         known = {id(part) for pair in sides for side in pair for part in everything_in(side)}
-        self.skeleton, self.origins = self._skeleton(J.dag), self._origins(J.dag)
-        self.method: Method = method(
+        self.skeleton = self._skeleton(J.dag)
+        self.method = method(
             J.dag, known, limit, symmetric=symmetric, known=products(J.entries)
         )
         self.method.learn(J.dag, J.tape)
@@ -46,21 +45,13 @@ class Plan:
         return fits
 
     def _fits(self, dag: Dag) -> bool:
-        origins = self._origins(dag)
-        alike = origins is not None and origins == self.origins
-        if not (alike or self._skeleton(dag) == self.skeleton) or not self.method.fits(dag):
+        if self._skeleton(dag) != self.skeleton or not self.method.fits(dag):
             return False
         now = {k: dag.edges[k].operator for k in self.fixed}
         if not all(equal(J, now[k]) for k, J in self.fixed.items()):
             return False
-        self.fixed, self.origins = now, origins  # the next comparison is by identity
+        self.fixed = now  # the next comparison is by identity
         return True
-
-    def _origins(self, dag: Dag) -> Any:
-        """The data that determine the skeleton if all varying operators have origins; else None."""
-        origins = [origin_of(e.operator) for k, e in enumerate(dag.edges) if k not in self.fixed]
-        ends = [(e.start, e.end) for e in dag.edges]
-        return None if None in origins else (dag.shapes, dag.sources, dag.sinks, ends, origins)
 
     def _skeleton(self, dag: Dag) -> Any:
         moving = ((e.start, e.end, skeleton(e.operator))
