@@ -150,38 +150,26 @@ def shifted(operator: Jacobian, shift: float) -> Jacobian | None:
 # -- operators that act on each entry alone, or move entries -----------------------------------
 
 
-@inverted.register(Identity)
-@inverted.register(Reshape)
-@inverted.register(Permutation)
-@inverted.register(Cast)
-def _(operator: Jacobian) -> Jacobian:
+@inverted.register
+def _(operator: Identity | Reshape | Permutation | Cast) -> Jacobian:
     return operator.T
 
 
-@determinant.register(Identity)
-@determinant.register(Reshape)
-@determinant.register(Cast)
-def _(operator: Jacobian) -> SlogDet:
+@determinant.register
+def _(operator: Identity | Reshape | Cast) -> SlogDet:
     return 1.0, 0.0
 
 
-@inverted.register(Slice)
-@inverted.register(Embed)
-@inverted.register(Take)
-@inverted.register(Scatter)
-def _(operator: Jacobian) -> Jacobian:
+@inverted.register
+def _(operator: Slice | Embed | Take | Scatter) -> Jacobian:
     """A square selection is a permutation, or it takes an entry twice and another one not."""
     if order_of(operator) is None:
         raise singular(operator, "it takes an entry twice")
     return operator.T
 
 
-@determinant.register(Permutation)
-@determinant.register(Slice)
-@determinant.register(Embed)
-@determinant.register(Take)
-@determinant.register(Scatter)
-def _(operator: Jacobian) -> SlogDet:
+@determinant.register
+def _(operator: Permutation | Slice | Embed | Take | Scatter) -> SlogDet:
     """The sign of the permutation: one change for every cycle of even length."""
     order = order_of(operator)
     return ZERO_DET if order is None else ((-1.0) ** (len(order) - cycles(order)), 0.0)
@@ -226,8 +214,7 @@ def _(operator: Diagonal) -> Jacobian:
     return Diagonal(np.asarray(1 / d), operator.in_shape)
 
 
-@determinant.register(Scalar)
-@determinant.register(Diagonal)
+@determinant.register
 def _(operator: Scalar | Diagonal) -> SlogDet:
     held = operator.d if isinstance(operator, Diagonal) else np.array([operator.factor])
     times = size(operator.in_shape) // max(held.size, 1)

@@ -128,10 +128,8 @@ def are_inverse(P: Jacobian, Q: Jacobian) -> bool:
     return P.shape[0] == Q.shape[1] and isinstance(Q @ P, Identity)
 
 
-@mapped.register(Identity)
-@mapped.register(Scalar)
-@mapped.register(Diagonal)
-def _(operator: Jacobian, form: Form) -> Jacobian:
+@mapped.register
+def _(operator: Identity | Scalar | Diagonal, form: Form) -> Jacobian:
     c = multiple(operator)
     d = operator.d if isinstance(operator, Diagonal) else np.array(c, operator.dtype)
     return Diagonal(kept(form.entries, d), operator.in_shape)
@@ -164,11 +162,8 @@ def _(operator: Circulant, form: Form) -> Jacobian | None:
     return operator.with_spectrum(form.entries(operator.spectrum)) if form.spectral else None
 
 
-@mapped.register(Permutation)
-@mapped.register(Reshape)
-@mapped.register(Slice)
-@mapped.register(Embed)
-def _(operator: Jacobian, form: Form) -> Jacobian | None:
+@mapped.register
+def _(operator: Permutation | Reshape | Slice | Embed, form: Form) -> Jacobian | None:
     return operator.T if form is PINV else None
 
 
@@ -246,17 +241,14 @@ def eigenbasis(operator: Jacobian, *, vectors: bool = True) -> Eigen | None:
     return None if found is None else (c * found[0], found[1] and P @ found[1])
 
 
-@eigenbasis.register(Identity)
-@eigenbasis.register(Scalar)
-@eigenbasis.register(Diagonal)
-def _(operator: Jacobian, *, vectors: bool = True) -> Eigen | None:
+@eigenbasis.register
+def _(operator: Identity | Scalar | Diagonal, *, vectors: bool = True) -> Eigen | None:
     values = operator.diagonal()
     real = np.array_equal(values, values.real)
     return (values.real, Identity(operator.in_shape, operator.dtype)) if real else None
 
 
-@eigenbasis.register(Dense)
-@eigenbasis.register(BlockDiagonal)
+@eigenbasis.register
 def _(operator: Dense | BlockDiagonal, *, vectors: bool = True) -> Eigen | None:
     stack = operator.a if isinstance(operator, Dense) else operator.blocks
     if not is_hermitian(stack):
@@ -265,8 +257,7 @@ def _(operator: Dense | BlockDiagonal, *, vectors: bool = True) -> Eigen | None:
     return values.ravel(), None if V is None else with_matrices(operator, V)
 
 
-@eigenbasis.register(Kron)
-@eigenbasis.register(Sum)
+@eigenbasis.register
 def _(operator: Kron | Sum, *, vectors: bool = True) -> Eigen | None:
     if isinstance(operator, Sum) and (one := as_one(operator)) is not None:
         return eigenbasis(one, vectors=vectors)
@@ -334,12 +325,8 @@ def singular_bases(operator: Jacobian, *, vectors: bool = True) -> Bases | None:
     return U and np.sign(c or 1) * P @ U, abs(c) * values, V and Q.T @ V
 
 
-@singular_bases.register(Identity)
-@singular_bases.register(Permutation)
-@singular_bases.register(Reshape)
-@singular_bases.register(Slice)
-@singular_bases.register(Embed)
-def _(operator: Jacobian, *, vectors: bool = True) -> Bases:
+@singular_bases.register
+def _(operator: Identity | Permutation | Reshape | Slice | Embed, *, vectors: bool = True) -> Bases:
     m, n = operator.shape
     ones = np.ones(min(m, n), wide(operator.dtype))
     if m < n:
@@ -347,16 +334,14 @@ def _(operator: Jacobian, *, vectors: bool = True) -> Bases:
     return operator, ones, Identity(operator.in_shape, operator.dtype)
 
 
-@singular_bases.register(Scalar)
-@singular_bases.register(Diagonal)
-def _(operator: Jacobian, *, vectors: bool = True) -> Bases:
+@singular_bases.register
+def _(operator: Scalar | Diagonal, *, vectors: bool = True) -> Bases:
     sizes, phases = polar(operator.diagonal())
     V = Identity(operator.in_shape, operator.dtype)
     return Diagonal(phases.reshape(operator.in_shape)), sizes, V
 
 
-@singular_bases.register(Dense)
-@singular_bases.register(BlockDiagonal)
+@singular_bases.register
 def _(operator: Dense | BlockDiagonal, *, vectors: bool = True) -> Bases:
     U, values, V = thin(operator.a if isinstance(operator, Dense) else operator.blocks, vectors)
     if not vectors:

@@ -40,10 +40,8 @@ def swept(operator: Jacobian, A: Any) -> Any:
     return A.under(operator) if behind is operator else swept(behind, A)
 
 
-@swept.register(Identity)
-@swept.register(Cast)
-@swept.register(Reshape)
-def _(operator: Jacobian, A: Any) -> Any:
+@swept.register
+def _(operator: Identity | Cast | Reshape, A: Any) -> Any:
     return A
 
 

@@ -19,8 +19,7 @@ def unwrap(operator: Jacobian) -> Jacobian:
     return operator
 
 
-@unwrap.register(Linearization)
-@unwrap.register(Adaptive)
+@unwrap.register
 def _(operator: Linearization | Adaptive) -> Jacobian:
     return operator.dag
 
@@ -30,8 +29,7 @@ def _(operator: Hessian) -> Jacobian:
     return operator.J.dag
 
 
-@unwrap.register(Compiled)
-@unwrap.register(Symmetric)
+@unwrap.register
 def _(operator: Compiled | Symmetric) -> Jacobian:
     return unwrap(operator.operator)
 
