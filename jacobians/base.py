@@ -274,28 +274,26 @@ class Jacobian(Holder, Algebra, Shown, ABC):
     def _columns(self) -> np.ndarray:
         m, n = self.shape
         dense = np.empty((m, n), dtype=self.dtype)
-        for start, stop in self._chunks(n, "matrix"):
-            unit = np.zeros((n, stop - start), dtype=self.dtype)
-            unit[range(start, stop), range(stop - start)] = 1
-            dense[:, start:stop] = self._matmat(unit)
+        for start, stop, product in self._products(n, "matrix"):
+            dense[:, start:stop] = product
         return dense
 
-    def _chunks(self, n: int, label: str) -> Iterator[tuple[int, int]]:
+    def _products(self, k: int, label: str) -> Iterator[tuple[int, int, np.ndarray]]:
+        """The first k columns, from start to stop in each chunk."""
         width = max(1, CHUNK // (max(*self.shape, 1) * self.dtype.itemsize))
-        return chunks(n, width, label, "products")
+        for start, stop in chunks(k, width, label, "products"):
+            unit = np.zeros((self.shape[1], stop - start), dtype=self.dtype)
+            unit[range(start, stop), range(stop - start)] = 1
+            yield start, stop, self._matmat(unit)
 
     def diagonal(self) -> np.ndarray:
         """The entries J[i, i], exact: from the structure where possible, else by products.
 
         Shape: (min(m, n),).
         """
-        m, n = self.shape
-        k = min(m, n)
-        entries = np.empty(k, dtype=self.dtype)
-        for start, stop in self._chunks(k, "diagonal"):
-            unit = np.zeros((n, stop - start), dtype=self.dtype)
-            unit[range(start, stop), range(stop - start)] = 1
-            entries[start:stop] = self._matmat(unit)[range(start, stop), range(stop - start)]
+        entries = np.empty(min(self.shape), dtype=self.dtype)
+        for start, stop, product in self._products(len(entries), "diagonal"):
+            entries[start:stop] = product[range(start, stop), range(stop - start)]
         return entries
 
     def trace(self) -> Any:

@@ -162,8 +162,8 @@ def _(c: Scalar, d: Diagonal) -> Jacobian:
 
 
 @merges(Diagonal, Scalar)
-def _(d: Diagonal, c: Scalar) -> Jacobian:
-    return Diagonal(reading_of(d.d).Mul(d.d, c.factor), d.out_shape)
+def _(d: Diagonal, c: Scalar) -> Jacobian | None:
+    return merge(c, d)
 
 
 @merges(Diagonal, Diagonal)
@@ -194,13 +194,9 @@ def _(a: Permutation, b: Permutation) -> Jacobian:
 
 
 @merges(Broadcast, Broadcast)
-def _(a: Broadcast, b: Broadcast) -> Jacobian:
-    return Broadcast(a.out_shape, b.in_shape, a.dtype)
-
-
 @merges(SumTo, SumTo)
-def _(a: SumTo, b: SumTo) -> Jacobian:
-    return SumTo(a.out_shape, b.in_shape, a.dtype)
+def _(a: Broadcast | SumTo, b: Broadcast | SumTo) -> Jacobian:
+    return type(a)(a.out_shape, b.in_shape, a.dtype)
 
 
 @merges(SumTo, Broadcast)

@@ -62,16 +62,9 @@ class Entries:
 @singledispatch
 def entries(operator: Jacobian) -> Entries:
     """The entries of an operator that is not a composite; for an unknown type, its whole matrix."""
-    matrix = operator.toarray()
+    matrix = operator.matrix if isinstance(operator, Part | Sylvester) else operator.toarray()
     rows, columns = np.divmod(np.arange(matrix.size), max(matrix.shape[1], 1))
     return Entries(rows, columns, 1.0, ((matrix, np.arange(matrix.size)),))
-
-
-@entries.register
-def _(operator: Part | Sylvester) -> Entries:
-    m, n = operator.shape
-    rows, columns = np.divmod(np.arange(m * n), max(n, 1))
-    return Entries(rows, columns, 1.0, ((operator.matrix, np.arange(m * n)),))
 
 
 @singledispatch
