@@ -36,7 +36,7 @@ import scipy.linalg
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from .arrays import prod_text, reading, shape_of, size, wide
+from .arrays import Shape, prod_text, reading, shape_of, size, wide
 from .base import Conjugate, Jacobian, conjugate
 from .convolution import Convolution
 from .dag import Block, Dag, composed
@@ -55,7 +55,7 @@ from .matrices import (
 )
 from .products import Product, factors_of
 from .selection import Embed, Scatter, Slice, Take
-from .sums import Sum, coefficient, multiple, scaled_kron, terms_of
+from .sums import Sum, coefficient, scaled_kron, split_identity, terms_of
 from .sylvester import Sylvester
 from .transforms import Circulant, Cumulative, Fourier
 
@@ -483,9 +483,8 @@ def diagonal_blocks(operator: Block) -> list[Jacobian] | None:
 
 @inverted.register
 def _(operator: Sum) -> Jacobian | None:
-    shifts = [multiple(term) for term in operator.terms]
-    others = [term for term, c in zip(operator.terms, shifts, strict=True) if c is None]
-    if len(others) == 1 and (found := shifted(others[0], sum(filter(None, shifts)))) is not None:
+    shift, others = split_identity(operator)
+    if len(others) == 1 and (found := shifted(others[0], shift)) is not None:
         return found
     if (pairs := diagonalised(operator, with_vectors=True)) is not None:
         return pairs.inverse(operator)
@@ -713,6 +712,20 @@ class Diagonalised:
         return sign, log
 
 
+Term = tuple[float, Factor, Factor]
+"""c, A and B of c A ⊗ B."""
+
+
+def kron_terms(operator: Sum) -> tuple[float, list[Term], Shape] | None:
+    """δ, the terms and the batch of Σ c A ⊗ B + δ I; None for another sum."""
+    shift, others = split_identity(operator)
+    pairs = [pair for term in others if (pair := scaled_kron(term))]
+    batches = {K.batch for _, K in pairs}
+    if len(pairs) < len(others) or len(batches) != 1:
+        return None
+    return shift, [(c, K.left, K.right) for c, K in pairs], batches.pop()
+
+
 def adjoint(K: Kron) -> Kron:
     """(V ⊗ W)ᴴ as a Kronecker product, which merges with others."""
     left, right = (f if isinstance(f, Eye) else adjoint_of(f) for f in (K.left, K.right))
@@ -721,17 +734,11 @@ def adjoint(K: Kron) -> Kron:
 
 def diagonalised(operator: Sum, *, with_vectors: bool = False) -> Diagonalised | None:
     """Σ Aₖ ⊗ Bₖ + δ I in the basis that makes all factors diagonal; None where there is none."""
-    krons = [scaled_kron(term) for term in operator.terms]
-    if not any(krons):
+    if (found := kron_terms(operator)) is None:
         return None
-    shifts = [multiple(t) for t, kron in zip(operator.terms, krons, strict=True) if kron is None]
-    terms = [(c, k.left, k.right) for c, k in filter(None, krons)]
-    if len({k.batch for _, k in filter(None, krons)}) != 1:
-        return None
+    shift, terms, _ = found
     *_, m, n = operator.in_shape
-    for shift in shifts:
-        if shift is None:
-            return None
+    if shift:
         terms.append((shift, Eye(m), Eye(n)))
     scales = [c for c, *_ in terms]
     left, right = (simultaneous([term[side] for term in terms], with_vectors) for side in (1, 2))
@@ -749,15 +756,11 @@ def by_schur(operator: Sum) -> tuple[Kron | None, Sylvester] | None:
     A ⊗ B + C ⊗ D is c C ⊗ B times C⁻¹ A ⊗ I + I ⊗ B⁻¹ D; None where this takes the inverse of a
     singular matrix, and for sums of more terms.
     """
-    pairs = [scaled_kron(term) for term in operator.terms]
-    if not any(pairs):
+    if (found := kron_terms(operator)) is None or found[2]:
         return None
-    shifts = [multiple(t) for t, pair in zip(operator.terms, pairs, strict=True) if pair is None]
-    terms = [(c, K.left, K.right) for c, K in filter(None, pairs) if not K.batch]
-    if None in shifts or len(terms) + len(shifts) != len(operator.terms):
-        return None
+    shift, terms, _ = found
     *_, m, n = operator.in_shape
-    if shift := sum(filter(None, shifts)):
+    if shift:
         terms = with_shift(terms, shift, Eye(m), Eye(n))
     square = all((matrix_shape(L), matrix_shape(R)) == ((m, m), (n, n)) for _, L, R in terms)
     if len(terms) != 2 or not square:
@@ -769,9 +772,6 @@ def by_schur(operator: Sum) -> tuple[Kron | None, Sylvester] | None:
             free = isinstance(B, Eye) and isinstance(C, Eye)
             return None if free else Kron(C, B, ()), Sylvester(left, right)
     return None
-
-
-Term = tuple[float, Factor, Factor]
 
 
 def with_shift(terms: list[Term], shift: float, left: Eye, right: Eye) -> list[Term]:

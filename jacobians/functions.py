@@ -56,7 +56,7 @@ from .layout import Inner, Permutation, Reshape
 from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron, LowRank
 from .products import factors_of
 from .selection import Embed, Slice
-from .sums import Sum, multiple
+from .sums import Sum, multiple, split_identity
 from .transforms import Circulant, Fourier
 
 Found = TypeVar("Found")
@@ -202,10 +202,9 @@ def by_eigenvectors(operator: Jacobian, form: Form) -> Jacobian | None:
 
 def of_low_rank(operator: Sum, form: Form) -> Jacobian | None:
     """f(c I + U Vᵀ) = f(c) I + Q diag(f(c + μ) - f(c)) Qᴴ, where U Vᵀ is Hermitian."""
-    shifts = [multiple(term) for term in operator.terms]
-    pairs = [low_rank_of(t) for t, c in zip(operator.terms, shifts, strict=True) if c is None]
-    low = [pair for pair in pairs if pair is not None]
-    if not low or len(low) < len(pairs) or not form.spectral:
+    shift, others = split_identity(operator)
+    low = [pair for term in others if (pair := low_rank_of(term))]
+    if not low or len(low) < len(others) or not form.spectral:
         return None
     U, V = (np.concatenate(side, axis=1) for side in zip(*low, strict=True))
     if operator.shape[0] <= U.shape[1]:
@@ -213,7 +212,7 @@ def of_low_rank(operator: Sum, form: Form) -> Jacobian | None:
     if (found := compressed(U, V)) is None:
         return None
     values, W = np.linalg.eigh(found[1])
-    c = np.array(sum(filter(None, shifts)), values.dtype)
+    c = np.array(shift, values.dtype)
     Q, base = found[0] @ W, form.entries(c)
     Q, P = Q * (form.entries(c + values) - base), Q.conj()
     return base.item() * Identity(operator.in_shape, operator.dtype) + LowRank(

@@ -62,7 +62,16 @@ class Entries:
 @singledispatch
 def entries(operator: Jacobian) -> Entries:
     """The entries of an operator that is not a composite; for an unknown type, its whole matrix."""
-    matrix = operator.matrix if isinstance(operator, Part | Sylvester) else operator.toarray()
+    return everywhere(operator.toarray())
+
+
+@entries.register
+def _(operator: Part | Sylvester) -> Entries:
+    return everywhere(operator.matrix)
+
+
+def everywhere(matrix: np.ndarray) -> Entries:
+    """An entry for each number of a matrix."""
     rows, columns = np.divmod(np.arange(matrix.size), max(matrix.shape[1], 1))
     return Entries(rows, columns, 1.0, ((matrix, np.arange(matrix.size)),))
 
