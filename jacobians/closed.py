@@ -24,7 +24,7 @@ sum C⁻¹ A ⊗ I + I ⊗ B⁻¹ D.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce, singledispatch
@@ -358,7 +358,7 @@ def inverses(matrices: np.ndarray, whole: Jacobian, name: str = "") -> np.ndarra
         raise singular(whole, f"its {name} factor is {m}×{n}" if name else f"it holds {m}×{n}")
     work = np.asarray(matrices, wide(matrices.dtype))
     with np.errstate(all="ignore"):
-        found = by_lu(work) if work.ndim == 2 else by_lus(work)
+        found = by_lu(work)
         norms = np.linalg.norm(work, 1, (-2, -1)) * np.linalg.norm(found, 1, (-2, -1)) if n else 0
     bad = np.argwhere(~(norms * eps_of(work.dtype) < 1))
     if len(bad):
@@ -371,9 +371,13 @@ def inverses(matrices: np.ndarray, whole: Jacobian, name: str = "") -> np.ndarra
 
 
 def by_lu(a: np.ndarray) -> np.ndarray:
-    """A⁻¹ of one matrix; not finite where it is singular."""
+    """A⁻¹ of each matrix; not finite where one is singular."""
     if not a.size:
         return a
+    if a.ndim > 2:
+        with suppress(np.linalg.LinAlgError):
+            return np.linalg.inv(a)
+        return np.stack([by_lu(one) for one in a.reshape(-1, *a.shape[-2:])]).reshape(a.shape)
     lapack: Any = scipy.linalg.get_lapack_funcs(("getrf", "getri", "getri_lwork"), (a,))
     getrf, getri, getri_lwork = lapack
     lu, pivots, failed = getrf(a)
@@ -382,15 +386,6 @@ def by_lu(a: np.ndarray) -> np.ndarray:
     room, _ = getri_lwork(len(a))
     found, _ = getri(lu, pivots, lwork=int(np.real(room)), overwrite_lu=True)
     return np.asarray(found)
-
-
-def by_lus(a: np.ndarray) -> np.ndarray:
-    """A⁻¹ of every matrix of a stack; not finite where one is singular."""
-    try:
-        return np.linalg.inv(a)
-    except np.linalg.LinAlgError:
-        flat = a.reshape(-1, *a.shape[-2:])
-        return np.stack([by_lu(one) for one in flat]).reshape(a.shape)
 
 
 # -- composites --------------------------------------------------------------------------------
@@ -403,9 +398,8 @@ def _(operator: Product) -> Jacobian | None:
         raise singular(operator, f"it passes through a tensor of {waist} numbers")
     if circular := as_circulant(operator):
         return inverted(circular)
-    found = [inverted(f) if f.shape[0] == f.shape[1] else None for f in operator.factors]
-    known = [f for f in found if f is not None]
-    return reduce(matmul, reversed(known)) if len(known) == len(found) else None
+    found = of_each(inverted, operator.factors)
+    return None if found is None else reduce(matmul, reversed(found))
 
 
 @determinant.register
@@ -414,9 +408,14 @@ def _(operator: Product) -> SlogDet | None:
         return ZERO_DET
     if circular := as_circulant(operator):
         return determinant(circular)
-    found = [determinant(f) if f.shape[0] == f.shape[1] else None for f in operator.factors]
-    known = [f for f in found if f is not None]
-    return reduce(both, known) if len(known) == len(found) else None
+    found = of_each(determinant, operator.factors)
+    return None if found is None else reduce(both, found)
+
+
+def of_each(question: Callable[[Jacobian], Any], parts: Iterable[Jacobian]) -> list[Any] | None:
+    """The answers for square operators; None where one is not square, or has no answer."""
+    found = [question(part) if part.shape[0] == part.shape[1] else None for part in parts]
+    return None if any(one is None for one in found) else found
 
 
 def narrow(operator: Product) -> int | None:
@@ -452,33 +451,28 @@ def whole(operator: Dag) -> Jacobian | None:
 @inverted.register
 def _(operator: Block) -> Jacobian | None:
     """A block-diagonal grid, block by block."""
-    return of_blocks([inverted(block) for block in diagonal_blocks(operator) or ()])
+    return of_blocks(inverted, operator)
 
 
-def of_blocks(own: list[Jacobian | None]) -> Block | None:
-    """The grid with these blocks on its diagonal; None without blocks, or if one is missing."""
-    if not own or any(block is None for block in own):
-        return None
-    return Block([[b if i == j else None for j in range(len(own))] for i, b in enumerate(own)])
+def of_blocks(function: Callable[[Jacobian], Any], operator: Block) -> Block | None:
+    """The function of each block of a block-diagonal grid; None for other grids."""
+    own = of_each(function, diagonal_blocks(operator)) or []
+    grid = [[b if i == j else None for j in range(len(own))] for i, b in enumerate(own)]
+    return Block(grid) if grid else None
 
 
 @determinant.register
 def _(operator: Block) -> SlogDet | None:
-    own = diagonal_blocks(operator)
-    found = [] if own is None else [determinant(block) for block in own]
-    known = [block for block in found if block is not None]
-    return reduce(both, known) if known and len(known) == len(found) else None
+    found = of_each(determinant, diagonal_blocks(operator))
+    return reduce(both, found) if found else None
 
 
-def diagonal_blocks(operator: Block) -> list[Jacobian] | None:
-    """The blocks of a grid that has square ones on its diagonal and no other."""
-    grid = operator.rows
-    if len(grid) != len(grid[0]):
-        return None
-    own = [row[k] for k, row in enumerate(grid)]
-    others = [b for i, row in enumerate(grid) for j, b in enumerate(row) if i != j]
-    square = [b for b in own if b is not None and b.shape[0] == b.shape[1]]
-    return square if len(square) == len(own) and all(b is None for b in others) else None
+def diagonal_blocks(operator: Block) -> list[Jacobian]:
+    """The blocks of a grid that has them on its diagonal and nowhere else; else none."""
+    rows = operator.rows
+    own = [row[k] for k, row in enumerate(rows) if k < len(row)]
+    present = [block for row in rows for block in row if block is not None]
+    return present if len(rows) == len(rows[0]) and present == own else []
 
 
 @inverted.register

@@ -37,7 +37,6 @@ from .closed import (
     as_one,
     by_schur,
     check_square,
-    diagonal_blocks,
     diagonalised,
     eigen,
     eps_of,
@@ -176,7 +175,7 @@ def _(operator: LowRank, form: Form) -> Jacobian | None:
 
 @mapped.register
 def _(operator: Block, form: Form) -> Jacobian | None:
-    return of_blocks([mapped(block, form) for block in diagonal_blocks(operator) or ()])
+    return of_blocks(lambda block: mapped(block, form), operator)
 
 
 @mapped.register
