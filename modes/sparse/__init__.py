@@ -26,9 +26,8 @@ Format = Literal["bsr", "coo", "csc", "csr", "dia", "dok", "lil"]
 __all__ = ["Coloring", "coloring", "pattern", "sparse"]
 
 
-def sparse(
-    J: Jacobian, format: Format = "csr", *, limit: int = DENSE_LIMIT, out: Any = None
-) -> Any:
+@hook.register
+def sparse(J: Jacobian, format: Format = "csr", limit: int = DENSE_LIMIT, out: Any = None) -> Any:
     """J as a SciPy sparse array.
 
     The pattern and all constant entries are computed once and reused after `relinearize`. Entries
@@ -55,11 +54,6 @@ def sparse(
             f"convert the result, .asformat({format!r})"
         )
     return refreshed(found, J, out)
-
-
-@hook.register
-def _(J: Jacobian, format: Format, limit: int, out: Any) -> Any:
-    return sparse(J, format, limit=limit, out=out)
 
 
 def pattern(J: Jacobian, *, limit: int = DENSE_LIMIT) -> csr_array[Any]:

@@ -39,18 +39,13 @@ class Plan:
         """Whether J, at another point, differs only in values that may change."""
         if self.method.knows(J.tape):
             return True
-        fits = self._fits(J.dag)
-        if fits:
-            self.method.learn(J.dag, J.tape)
-        return fits
-
-    def _fits(self, dag: Dag) -> bool:
-        if self._skeleton(dag) != self.skeleton or not self.method.fits(dag):
+        if self._skeleton(J.dag) != self.skeleton or not self.method.fits(J.dag):
             return False
-        now = {k: dag.edges[k].operator for k in self.fixed}
-        if not all(equal(J, now[k]) for k, J in self.fixed.items()):
+        now = {k: J.dag.edges[k].operator for k in self.fixed}
+        if not all(equal(operator, now[k]) for k, operator in self.fixed.items()):
             return False
         self.fixed = now  # the next comparison is by identity
+        self.method.learn(J.dag, J.tape)
         return True
 
     def _skeleton(self, dag: Dag) -> Any:

@@ -26,7 +26,7 @@ from ...jacobians.errors import LimitError
 from ...jacobians.sparse import entries
 from ..tape.record import Entry
 from ..tape.tape import Tape
-from .stages import Index, Multiplied, Stage, added
+from .stages import Index, Multiplied, Stage, Variables, added
 
 KEPT = 2**24
 """The most bytes of a buffer for variables that is kept from one point to the next."""
@@ -149,14 +149,6 @@ class Program:
 
     def run(self, arrays: Iterable[np.ndarray]) -> Variables:
         """All variables for some values of the arrays, in a buffer that `done` takes back."""
-        x, flat = self.room(arrays)
-        variables = Variables(x, [*flat, x], self.direct)
-        for stage in self.stages:
-            stage(variables)
-        return variables
-
-    def room(self, arrays: Iterable[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
-        """A buffer for all variables, with copies of the arrays that need them, and flat arrays."""
         flat = [np.ascontiguousarray(array, self.dtype).reshape(-1) for array in arrays]
         try:
             x = self._idle.pop()  # without a check: another thread may take the last one
@@ -166,28 +158,15 @@ class Program:
         spans = list(self.read.values())
         for k in self.copied:
             x[spans[k]] = flat[k]
-        return x, flat
+        variables = Variables(x, flat, self.direct)
+        for stage in self.stages:
+            stage(variables)
+        return variables
 
     def done(self, x: np.ndarray) -> None:
         """Keep the buffer for the next run, unless it is large."""
         if x.nbytes <= KEPT:
             self._idle.append(x)
-
-
-class Variables:
-    """The variables x, some of which are in their own array or share another variable's memory."""
-
-    def __init__(
-        self, x: np.ndarray, flat: list[np.ndarray],
-        direct: Mapping[tuple[int, int], tuple[int, slice]],
-    ) -> None:  # fmt: skip
-        self.x, self.flat, self.direct = x, flat, direct
-
-    def __getitem__(self, index: Index) -> np.ndarray:
-        if isinstance(index, slice) and (index.start, index.stop) in self.direct:
-            source, where = self.direct[index.start, index.stop]
-            return self.flat[source][where]
-        return self.x[index]
 
 
 def size_of(key: Key) -> int:
@@ -236,9 +215,7 @@ class Terms:
         return len(self.rows)
 
     def __getitem__(self, index: Any) -> Terms:
-        return Terms(
-            self.rows[index], self.columns[index], self.variable[index], self.coefficient[index]
-        )
+        return Terms(*(array[index] for array in vars(self).values()))
 
     def by_row(self) -> Terms:
         """The terms, sorted by row."""
@@ -248,10 +225,7 @@ class Terms:
 
 def joined(parts: list[Terms]) -> Terms:
     """The terms of all parts, concatenated."""
-    return Terms(
-        np.concatenate([t.rows for t in parts]), np.concatenate([t.columns for t in parts]),
-        np.concatenate([t.variable for t in parts]), np.concatenate([t.coefficient for t in parts]),
-    )  # fmt: skip
+    return Terms(*map(np.concatenate, zip(*(vars(terms).values() for terms in parts), strict=True)))
 
 
 def expanded(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

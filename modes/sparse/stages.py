@@ -7,9 +7,9 @@ view, which is several times faster than an index array.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice, pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -21,18 +21,20 @@ ROUNDS = 8
 """Sums of up to this many terms are computed term by term, longer sums by a sparse product."""
 
 
-class Variables(Protocol):
-    """The variables x, some of which may be in the arrays that they come from."""
+class Variables:
+    """The variables x; a range in `direct` is read from the array that it comes from."""
 
-    def __getitem__(self, index: Index) -> np.ndarray: ...
+    def __init__(
+        self, x: np.ndarray, flat: list[np.ndarray],
+        direct: Mapping[tuple[int, int], tuple[int, slice]],
+    ) -> None:  # fmt: skip
+        self.x, self.flat, self.direct = x, flat, direct
 
-
-class Stage(Protocol):
-    """Computes a range of x from the variables before it."""
-
-    reads: tuple[Index, ...]
-
-    def __call__(self, x: Variables) -> None: ...
+    def __getitem__(self, index: Index) -> np.ndarray:
+        if isinstance(index, slice) and (index.start, index.stop) in self.direct:
+            source, where = self.direct[index.start, index.stop]
+            return self.flat[source][where]
+        return self.x[index]
 
 
 class Multiplied:
@@ -74,6 +76,10 @@ class Spread:
 
     def __call__(self, x: Variables) -> None:
         x[self.made][:] = self.constant + self.matrix @ x[slice(0, self.made.start)]
+
+
+Stage = Multiplied | Added | Spread
+"""Computes a range of x from the variables before it."""
 
 
 def added(
