@@ -26,7 +26,7 @@ from .program import (
     strips,
 )
 from .stages import Scatter, as_slice, scaled, uniform
-from .sweep import everything_in, swept
+from .sweep import Matrix, everything_in, swept
 from .unwrap import tape_of, unwrap
 
 
@@ -122,11 +122,11 @@ def held_by(operator: Jacobian) -> dict[int, np.ndarray]:
     return {**dict(enumerate(operator.arrays())), **{-1 - k: m for k, m in enumerate(matrices)}}
 
 
-class Symbolic:
+class Symbolic(Matrix):
     """A sparse matrix with a known pattern and with entries that a program computes.
 
     The terms of row i are terms[indptr[i] : indptr[i + 1]], sorted by column, one per position.
-    Indices have 32 bits if that is enough.
+    Indices have 32 bits if that is enough. Products and sums are made in strips of rows.
     """
 
     def __init__(
@@ -135,10 +135,9 @@ class Symbolic:
         self.shape, self.indptr, self.terms, self.program = shape, indptr, terms, program
 
     def under(self, operator: Jacobian) -> Symbolic:
-        """operator · A, in strips of rows."""
         E = self.program.entries(operator).by_row()
         counts = np.diff(self.indptr)[E.columns]
-        parts: list[Symbolic | int] = [
+        parts = [
             self._under(E[some], counts[some], top, height)
             for some, top, height in strips(E.rows, counts, operator.shape[0])
         ]
@@ -154,10 +153,9 @@ class Symbolic:
         return assembled((height, self.shape[1]), terms, self.program)
 
     def plus(self, others: list[Symbolic]) -> Symbolic:
-        """A + B + …, in strips of rows."""
         summands, m = (self, *others), self.shape[0]
         height = max(1, m * STRIP // max(sum(len(A.terms) for A in summands), 1))
-        parts: list[Symbolic | int] = []
+        parts = []
         for top in range(0, max(m, 1), height):
             stop = min(top + height, m)
             terms = joined([A.part(top, stop).terms for A in summands])
@@ -165,24 +163,20 @@ class Symbolic:
         return self.stacked(parts)
 
     def part(self, start: int, stop: int) -> Symbolic:
-        """The rows from start to stop."""
         first, last = self.indptr[start], self.indptr[stop]
         held = self.terms[first:last]
         terms = Terms(held.rows - start, held.columns, held.variable, held.coefficient)
         indptr = self.indptr[start : stop + 1] - first
         return Symbolic((stop - start, self.shape[1]), indptr, terms, self.program)
 
-    def stacked(self, parts: list[Symbolic | int]) -> Symbolic:
-        """Matrices with the same columns, stacked vertically; a number stands for zero rows."""
-        blocks = [self._zeros(part) if isinstance(part, int) else part for part in parts]
-        if len(blocks) == 1:
-            return blocks[0]
-        counts = np.concatenate([np.diff(A.indptr) for A in blocks])
-        terms = joined([A.terms for A in blocks])
+    def stacked(self, parts: list[Symbolic]) -> Symbolic:
+        if len(parts) == 1:
+            return parts[0]
+        counts = np.concatenate([np.diff(A.indptr) for A in parts])
+        terms = joined([A.terms for A in parts])
         return in_rows((len(counts), self.shape[1]), counts, terms, self.program)
 
-    def _zeros(self, rows: int) -> Symbolic:
-        """A matrix of `rows` rows without entries."""
+    def zeros(self, rows: int) -> Symbolic:
         none = np.zeros(rows, np.int64)
         return in_rows((rows, self.shape[1]), none, self.terms[:0], self.program)
 
