@@ -62,7 +62,7 @@ def chosen(op: Op, dag: Dag) -> Dag:
     For NumPy arrays, diagonals of finite numbers are unchanged. The numbers in a graph are unknown:
     there, every diagonal is masked, unless it is constant or part of a sum.
     """
-    if not has_choices(dag) or not any(map(may_be_infinite, diagonals_of(dag))):
+    if not has_choices(dag) or not any(map(may_be_infinite, diagonals_in(dag))):
         return dag
     edges = before_choices(op, dag.edges, dag.sinks)
     edges = behind_choices(op, edges, dag.sources)
@@ -71,12 +71,7 @@ def chosen(op: Op, dag: Dag) -> Dag:
 
 def has_choices(dag: Dag) -> bool:
     """Whether some operator drops entries."""
-    return any(d.chooses for d in diagonals_of(dag))
-
-
-def diagonals_of(dag: Dag) -> Iterator[Diagonal]:
-    """The diagonals among the factors and terms of all operators."""
-    return (d for edge in dag.edges for d in diagonals_in(edge.operator))
+    return any(d.chooses for d in diagonals_in(dag))
 
 
 def before_choices(op: Op, edges: Sequence[Edge], sinks: tuple[int, ...]) -> list[Edge]:
@@ -103,11 +98,11 @@ def behind_choices(op: Op, edges: Sequence[Edge], sources: tuple[int, ...]) -> l
 
 
 def diagonals_in(operator: Jacobian) -> Iterator[Diagonal]:
-    """The diagonals among the factors and terms of an operator."""
+    """The diagonals among the factors and terms of an operator, or of all edges."""
     if isinstance(operator, Diagonal):
         yield operator
-    elif isinstance(operator, Product | Sum):
-        for part in operator.factors if isinstance(operator, Product) else operator.terms:
+    elif isinstance(operator, Product | Sum | Dag):
+        for part in operator.contents():
             yield from diagonals_in(part)
 
 

@@ -518,7 +518,7 @@ class Woodbury:
         """B⁻¹ - Y C⁻¹ (B⁻ᵀ V)ᵀ."""
         middle = inverses(self.C, whole, "capacitance")
         same = self.U is self.V and self.base_inverse.T is self.base_inverse
-        Z = self.Y if same else on_columns(self.base_inverse.T, self.V)
+        Z = self.Y if same else self.base_inverse.T @ self.V
         return self.base_inverse + LowRank(self.Y @ -middle, Z, whole.in_shape, whole.out_shape)
 
     @property
@@ -545,19 +545,8 @@ def woodbury(operator: Sum) -> Woodbury | None:
     U, V = low[0]
     if len(low) > 1:
         U, V = (np.concatenate(side, axis=1) for side in zip(*low, strict=True))
-    Y = on_columns(base_inverse, U)
+    Y = base_inverse @ U
     return Woodbury(base, base_inverse, Y, U, V, np.eye(U.shape[1], dtype=Y.dtype) + V.T @ Y)
-
-
-def on_columns(operator: Jacobian, U: np.ndarray) -> np.ndarray:
-    """A U, without the transposes of a general product where A is diagonal."""
-    if isinstance(operator, Identity):
-        return U
-    if isinstance(operator, Scalar):
-        return operator.factor * U
-    if isinstance(operator, Diagonal):
-        return operator.diagonal()[:, None] * U
-    return np.asarray(operator @ U)
 
 
 HELD = (Dense, LowRank, Diagonal, Scalar, Identity, Reshape, Permutation, Kron, BlockDiagonal,
@@ -815,15 +804,12 @@ def eigen(
     with_vectors: bool, a: np.ndarray, metric: np.ndarray | None = None
 ) -> tuple[np.ndarray | None, np.ndarray]:
     """V, if wanted, and λ of a stack of Hermitian matrices, or of one matrix with a metric."""
-    if metric is None and not with_vectors:
-        return None, np.linalg.eigvalsh(a)
-    if metric is None:
-        values, V = np.linalg.eigh(a)
-        return V, values
-    if not with_vectors:
-        return None, scipy.linalg.eigh(a, metric, eigvals_only=True, check_finite=False)
-    values, V = scipy.linalg.eigh(a, metric, check_finite=False)
-    return V, values
+    eigh: Any = scipy.linalg.eigh
+    if metric is not None:
+        found = eigh(a, metric, eigvals_only=not with_vectors, check_finite=False)
+    else:
+        found = np.linalg.eigh(a) if with_vectors else np.linalg.eigvalsh(a)
+    return (found[1], found[0]) if with_vectors else (None, found)
 
 
 def adjoint_of(matrices: np.ndarray) -> np.ndarray:

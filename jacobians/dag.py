@@ -447,10 +447,11 @@ class Block(Jacobian):
         return Block([[block and block.T for block in column] for column in columns])
 
     def __repr__(self) -> str:
+        width = WIDTH // min(len(self.rows), 3)
+
         def text(row: list[Jacobian | None]) -> str:
             return f"[{joined(['0' if b is None else b for b in row], ', ', str, width)}]"
 
-        width = WIDTH // min(len(self.rows), 3)
         return f"[{joined(self.rows, ', ', text)}]"
 
 
