@@ -15,7 +15,7 @@ from ...jacobians.arrays import wide
 from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.errors import LimitError
 from ...jacobians.sparse import count, positions
-from ..elimination.cost import seconds
+from ..linear.elimination.cost import seconds
 from .accumulated import Accumulated
 from .coloring import Coloring, best, coloring, cover, distinct, width
 from .method import Method

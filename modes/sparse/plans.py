@@ -10,8 +10,8 @@ from weakref import finalize
 import numpy as np
 
 from ...jacobians import Dag, Jacobian
-from ..linearization import Linearization
-from ..tape.dependence import moving
+from ..linear.linearization import Linearization
+from ..linear.tape.dependence import moving
 from .choice import method
 from .program import products
 from .sweep import everything_in
