@@ -51,7 +51,9 @@ def counting(
     """Count the parts of a computation, `total` if known; `shown` is as for `progress`."""
     with progress(shown):
         wanted, stream = WANTED.get(), sys.stderr
-        if wanted is False or INSIDE.get() or not (is_terminal(stream) or in_notebook()):
+        # A program without a console has no stream.
+        terminal = stream is not None and not stream.closed and stream.isatty()
+        if wanted is False or INSIDE.get() or not (terminal or in_notebook()):
             yield ignored
             return
         INSIDE.set(True)
@@ -93,11 +95,6 @@ def counted(parts: Sequence[T], label: str, unit: str) -> Iterator[T]:
 
 def ignored(n: int) -> None:
     """A tick where nothing is shown."""
-
-
-def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a stream is a terminal; in a program without a console it is None."""
-    return stream is not None and not stream.closed and stream.isatty()
 
 
 def in_notebook() -> bool:

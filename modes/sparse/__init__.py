@@ -53,7 +53,14 @@ def sparse(J: Jacobian, format: Format = "csr", limit: int = DENSE_LIMIT, out: A
             f"tosparse(out=...) writes a csr_array, not format={format!r}: leave format= away, and "
             f"convert the result, .asformat({format!r})"
         )
-    return refreshed(found, J, out)
+    if problem := mismatch(out, found.pattern, wide(J.dtype)):
+        m, n = J.shape
+        raise InputError(
+            f"tosparse(out=...) cannot write the Jacobian of shape {m}×{n} ({J.dtype}): {problem}. "
+            f"Take a result of tosparse() of this Jacobian at another point, or leave out= away."
+        )
+    found.write(J, out.data)
+    return out
 
 
 def pattern(J: Jacobian, *, limit: int = DENSE_LIMIT) -> csr_array[Any]:
@@ -93,22 +100,6 @@ def fresh(method: Method, J: Jacobian) -> csr_array[Any]:
     matrix = copy(pattern)  # shallow: it shares the index arrays
     matrix.data = method.values(J)
     return matrix
-
-
-def refreshed(method: Method, J: Jacobian, out: Any) -> csr_array[Any]:
-    """`out` with the entries of J; constant entries are not written again.
-
-    Raises `InputError` where `out` does not have the shape, dtype and pattern of J.
-    """
-    problem = mismatch(out, method.pattern, wide(J.dtype))
-    if problem:
-        m, n = J.shape
-        raise InputError(
-            f"tosparse(out=...) cannot write the Jacobian of shape {m}×{n} ({J.dtype}): {problem}. "
-            f"Take a result of tosparse() of this Jacobian at another point, or leave out= away."
-        )
-    method.write(J, out.data)
-    return out
 
 
 def mismatch(out: Any, pattern: csr_array[Any], dtype: Any) -> str | None:

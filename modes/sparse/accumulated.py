@@ -33,6 +33,8 @@ from .unwrap import tape_of, unwrap
 class Accumulated(Method):
     """The pattern, the constant entries, and the program that computes all other entries.
 
+    data = constants, except for coefficient ∘ x[variable] at the `moving` entries.
+
     `backward` sweeps from the outputs, which is less work if there are few of them. A product among
     `products` is used if the operators hold its two factors as well, so that all three are known at
     the next point.
@@ -48,20 +50,17 @@ class Accumulated(Method):
         self.program = Program(wide(operator.dtype), fixed, limit, known)
         source = operator.T if backward else operator
         A = swept(source, unit(source.shape[1], self.program))
-        self._lay_out(A.T if backward else A)
+        A = A.T if backward else A
+        terms, moving = A.terms, np.flatnonzero(A.terms.variable)
+        constants = np.where(terms.variable == 0, terms.coefficient, 0)
+        self.constants = constants.astype(self.program.dtype)
+        self.moving, self.variable = Scatter(moving), as_slice(terms.variable[moving])
+        self.coefficient = uniform(terms.coefficient[moving].astype(self.program.dtype))
+        self.pattern = csr_array((np.ones(len(terms), bool), terms.columns, A.indptr), A.shape)
+        self.program.close([self.variable])
         self.by_operators = reading(self.program.read, held_by(source))
         self.by_template: tuple[Template, Reading] | None = None
         self.chooses = isinstance(operator, Dag) and has_choices(operator)
-
-    def _lay_out(self, A: Symbolic) -> None:
-        """data = constants, except for coefficient ∘ x[variable] at the varying entries."""
-        dtype = self.program.dtype
-        terms, moving = A.terms, np.flatnonzero(A.terms.variable)
-        self.constants = np.where(terms.variable == 0, terms.coefficient, 0).astype(dtype)
-        self.moving, self.variable = Scatter(moving), as_slice(terms.variable[moving])
-        self.coefficient = uniform(terms.coefficient[moving].astype(dtype))
-        self.pattern = csr_array((np.ones(len(terms), bool), terms.columns, A.indptr), A.shape)
-        self.program.close([self.variable])
 
     def fits(self, operator: Jacobian) -> bool:
         return self.by_operators is not None and self.by_operators.fits(self._held(operator))

@@ -42,7 +42,8 @@ class Plan:
         if self._skeleton(J.dag) != self.skeleton or not self.method.fits(J.dag):
             return False
         now = {k: J.dag.edges[k].operator for k in self.fixed}
-        if not all(equal(operator, now[k]) for k, operator in self.fixed.items()):
+        if any(kept is not now[k] and skeleton(kept, whole=True) != skeleton(now[k], whole=True)
+               for k, kept in self.fixed.items()):  # fmt: skip
             return False
         self.fixed = now  # the next comparison is by identity
         self.method.learn(J.dag, J.tape)
@@ -74,11 +75,6 @@ def constants(J: Linearization) -> set[int]:
     kept = (e.blocks.values() for e in J.entries
             if id(e.step) in known and e.behind.isdisjoint(stale))  # fmt: skip
     return {id(b.T if J.transposed else b) for blocks in kept for b in blocks}
-
-
-def equal(J: Jacobian, K: Jacobian) -> bool:
-    """Whether two operators are the same, or have the same values."""
-    return J is K or skeleton(J, whole=True) == skeleton(K, whole=True)
 
 
 def skeleton(thing: Any, *, whole: bool = False) -> Any:

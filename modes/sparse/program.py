@@ -126,9 +126,15 @@ class Program:
         return first, total
 
     def reserve(self, n: int) -> slice:
-        """The next n variables."""
+        """The next n variables; raises `LimitError` where all variables take too much memory."""
         self.length += n
-        check_length(self.length, self.dtype, self.limit)
+        need = self.length * self.dtype.itemsize
+        if need > self.limit:
+            raise LimitError(
+                f"accumulating the sparse Jacobian takes {need} bytes of intermediate numbers, "
+                f"more than the limit of {self.limit}: keep it lazy, take a block, or raise "
+                f"tosparse(limit=...)"
+            )
         return slice(self.length - n, self.length)
 
     def close(self, reads: Iterable[Index]) -> None:
@@ -140,8 +146,8 @@ class Program:
         indices = [*(read for stage in self.stages for read in stage.reads), *reads]
         for index in indices:
             touched = [k for k, span in enumerate(spans) if overlaps(index, span)]
-            if isinstance(index, slice) and len(touched) == 1 and inside(index, spans[touched[0]]):
-                start = spans[touched[0]][0]
+            start, stop = spans[touched[0]] if len(touched) == 1 else (0, 0)
+            if isinstance(index, slice) and start <= index.start and index.stop <= stop:
                 where = slice(index.start - start, index.stop - start)
                 self.direct[index.start, index.stop] = touched[0], where
             else:
@@ -181,21 +187,6 @@ def overlaps(index: Index, span: tuple[int, int]) -> bool:
     if isinstance(index, slice):
         return bool(index.start < stop and start < index.stop)
     return bool(np.any((index >= start) & (index < stop)))
-
-
-def inside(index: slice, span: tuple[int, int]) -> bool:
-    """Whether a range lies between two positions."""
-    return bool(span[0] <= index.start and index.stop <= span[1])
-
-
-def check_length(variables: int, dtype: np.dtype[Any], limit: int) -> None:
-    """Raises `LimitError` where the variables alone would take more than the limit."""
-    need = variables * dtype.itemsize
-    if need > limit:
-        raise LimitError(
-            f"accumulating the sparse Jacobian takes {need} bytes of intermediate numbers, more "
-            f"than the limit of {limit}: keep it lazy, take a block, or raise tosparse(limit=...)"
-        )
 
 
 STRIP = 2**21
