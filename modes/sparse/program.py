@@ -146,12 +146,13 @@ class Program:
         indices = [*(read for stage in self.stages for read in stage.reads), *reads]
         for index in indices:
             touched = [k for k, span in enumerate(spans) if overlaps(index, span)]
-            start, stop = spans[touched[0]] if len(touched) == 1 else (0, 0)
-            if isinstance(index, slice) and start <= index.start and index.stop <= stop:
-                where = slice(index.start - start, index.stop - start)
-                self.direct[index.start, index.stop] = touched[0], where
-            else:
-                self.copied.update(touched)
+            if len(touched) == 1 and isinstance(index, slice):
+                start, stop = spans[touched[0]]
+                if start <= index.start and index.stop <= stop:
+                    where = slice(index.start - start, index.stop - start)
+                    self.direct[index.start, index.stop] = touched[0], where
+                    continue
+            self.copied.update(touched)
 
     def run(self, arrays: Iterable[np.ndarray]) -> Variables:
         """All variables for some values of the arrays, in a buffer that `done` takes back."""
