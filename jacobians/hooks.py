@@ -64,5 +64,4 @@ class Shown:
     """A base class of objects that a notebook shows as HTML."""
 
     def _repr_html_(self) -> str:
-        text: str = html(self)
-        return text
+        return html(self)

@@ -14,7 +14,7 @@ from ...jacobians.base import Wrapper
 from ...jacobians.errors import InputError
 from ...jacobians.foreign import is_tensor
 from ...jacobians.hooks import Shown, add, check, explain, scale
-from ...jacobians.sums import multiple
+from ...jacobians.sums import split_identity
 from ...jacobians.text import clipped, joined
 from ..model.primal.model import TensorSpec
 from ..model.primal.names import applied, check_named, find_tensor, fitting, listed
@@ -227,8 +227,6 @@ def undamped(operator: Sum) -> tuple[Jacobian, float] | None:
     >>> undamped(Dense(np.ones((2, 2))) + 0.5 * Identity((2,), float))[1]
     0.5
     """
-    shifts = [multiple(term) for term in operator.terms]
-    others = [term for term, shift in zip(operator.terms, shifts, strict=True) if shift is None]
-    if not others or len(others) == len(shifts):
-        return None
-    return reduce(add, others), sum(shift for shift in shifts if shift is not None)
+    shift, others = split_identity(operator)
+    none = not others or len(others) == len(operator.terms)
+    return None if none else (reduce(add, others), shift)

@@ -19,15 +19,12 @@ def unwrap(operator: Jacobian) -> Jacobian:
     return operator
 
 
-@unwrap.register(Linearization)
-@unwrap.register(Adaptive)
+@unwrap.register
 def _(operator: Linearization | Adaptive) -> Jacobian:
     return operator.dag
 
 
-@unwrap.register(Compiled)
-@unwrap.register(Hessian)
-@unwrap.register(Symmetric)
+@unwrap.register
 def _(operator: Compiled | Hessian | Symmetric) -> Jacobian:
     return unwrap(operator.operator)
 
