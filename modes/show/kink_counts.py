@@ -73,8 +73,8 @@ def ties_of_windows(node: Node) -> Count:
 
 def ties_of_regions(node: Node) -> Count:
     """Results that more than one pixel of their bin attains."""
-    rois, (c, *size) = np.asarray(node.inputs[1]), node.x_shape[1:]
-    index, empty = regions.bin_pixels(rois, node.pooled_shape, node.spatial_scale, tuple(size))
+    rois, (c, h, w) = np.asarray(node.inputs[1]), node.x_shape[1:]
+    index, empty = regions.bin_pixels(rois, node.pooled_shape, node.spatial_scale, (h, w))
     pixels = np.moveaxis(node.x, 1, -1).reshape(-1, c)[index]
     first = np.diff(index, prepend=-1) != 0  # a bin is filled up by repeating its last pixel
     met = (pixels == pixels.max(axis=-2, keepdims=True)) & first[..., None]
