@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import zipfile
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from ..verify.sweep import Shard, chosen, records, sweep
 from ..verify.sweep import page as sweep_page
 from . import report
 from .output import COMMON, Output
-from .page import Findings, page
+from .page import page
 from .point import At, at_point, jacobian_at
 from .spectra import largest
 
@@ -74,13 +74,11 @@ class Command:
 COMMANDS: list[Command] = []
 
 
-def command(
-    name: str, about: str, options: Options, examples: tuple[str, ...], keys: Mapping[str, str]
-) -> Callable[[Run], Run]:
-    """Make a function a command."""
+def command(*said: Any) -> Callable[[Run], Run]:
+    """Make a function a command: its name and all else before `run`."""
 
     def enter(run: Run) -> Run:
-        COMMANDS.append(Command(name, about, options, examples, keys, run))
+        COMMANDS.append(Command(*said, run))
         return run
 
     return enter
@@ -89,55 +87,49 @@ def command(
 # -- options ---------------------------------------------------------------------------------------
 
 
+def like(example: str, read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A type for argparse: what `read` makes of an argument, unless it raises ValueError.
+
+    >>> like("1/4", shard)("2/4"), like("x=1", named_shape)("image=1,3,64,64")
+    ((2, 4), ('image', (1, 3, 64, 64)))
+    """
+
+    def checked(argument: str) -> Any:
+        try:
+            return read(argument)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{argument!r} is not like {example}") from None
+
+    return checked
+
+
+def natural(argument: str, least: int = 0) -> int:
+    """A decimal integer from `least` upwards."""
+    if not argument.isdecimal() or int(argument) < least:
+        raise ValueError
+    return int(argument)
+
+
 def named_shape(argument: str) -> tuple[str, tuple[int, ...]]:
-    """`x=1,3,64` → ("x", (1, 3, 64)); `x=` is a scalar.
-
-    >>> named_shape("image=1,3,64,64")
-    ('image', (1, 3, 64, 64))
-    """
-    found = re.fullmatch(r"(.+)=((?:\d+(?:,\d+)*)?)", argument)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{argument!r} is not like x=1,3,64,64")
-    return found[1], tuple(int(size) for size in found[2].split(",") if size)
-
-
-def natural(argument: str) -> int:
-    """An integer 0, 1, 2, ..."""
-    if not argument.isdecimal():
-        raise argparse.ArgumentTypeError(f"{argument!r} is not a number like 0, 1, 2, ...")
-    return int(argument)
-
-
-def numbers(argument: str) -> list[float]:
-    """`1,0,-2.5` → [1.0, 0.0, -2.5].
-
-    >>> numbers("1,0,-2.5")
-    [1.0, 0.0, -2.5]
-    """
-    try:
-        return [float(part) for part in argument.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{argument!r} is not like 1,0,-2.5") from None
-
-
-def positive(argument: str) -> int:
-    """An integer 1, 2, 3, ..."""
-    if not argument.isdecimal() or not int(argument):
-        raise argparse.ArgumentTypeError(f"{argument!r} is not a number like 1, 2, 3, ...")
-    return int(argument)
+    """`x=1,3,64` → ("x", (1, 3, 64)); `x=` is a scalar."""
+    name, sign, sizes = argument.rpartition("=")
+    if not (name and sign):
+        raise ValueError
+    return name, tuple(map(natural, sizes.split(","))) if sizes else ()
 
 
 def shard(argument: str) -> Shard:
-    """`2/4` → (2, 4): the second of four parts.
+    """`2/4` → (2, 4): the second of four parts."""
+    k, n = map(natural, argument.split("/"))
+    return natural(str(k), 1), natural(str(n), k)
 
-    >>> shard("2/4")
-    (2, 4)
-    """
-    found = re.fullmatch(r"(\d+)/(\d+)", argument)
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
-        raise argparse.ArgumentTypeError(f"{argument!r} is not like 1/4, 2/4, 3/4, 4/4")
-    return int(found[1]), int(found[2])
 
+def numbers(argument: str) -> list[float]:
+    """`1,0,-2.5` → [1.0, 0.0, -2.5]."""
+    return [float(part) for part in argument.split(",")]
+
+
+POSITIVE = like("1, 2, 3, ...", partial(natural, least=1))
 
 MODEL: Options = {"model": {"metavar": "MODEL.onnx", "help": "the model"}}
 
@@ -156,10 +148,12 @@ AT_POINT: Options = {
         "help": "arrays by the names of inputs; inputs that are not in it are drawn at random",
     },
     "--shape": {
-        "type": named_shape, "action": "append", "default": [], "metavar": "NAME=1,3,64,64",
+        "type": like("x=1,3,64,64", named_shape), "action": "append", "default": [],
+        "metavar": "NAME=1,3,64,64",
         "help": "the shape of an input; an open size is 1, or the first at which the model runs",
     },
-    "--seed": {"type": natural, "default": 0, "metavar": "N", "help": "of all that is random (0)"},
+    "--seed": {"type": like("0, 1, 2, ...", natural), "default": 0, "metavar": "N",
+               "help": "of all that is random (0)"},
     "--dtype": {"choices": ["float64"], "help": "raise the whole model to double precision"},
     "--engine": {"choices": ["onnxruntime", "numpy"], "help": "what runs the model"},
 }  # fmt: skip
@@ -177,6 +171,7 @@ def output(metavar: str, what: str = "the file to write", *, required: bool = Tr
 
 MOST = 5
 """Singular values in a report."""
+
 
 # -- report, check ---------------------------------------------------------------------------------
 
@@ -197,26 +192,28 @@ MOST = 5
 )  # fmt: skip
 def run_report(args: Namespace, out: Output) -> bool:
     """Each section as soon as it is computed; the page, if asked for, at the end."""
-    at = at_point(args)
+    at, summary = at_point(args), []
+
+    def tell(text: str, **facts: Any) -> None:
+        out.tell(text, **facts)
+        summary.append(text)
+
     facts = report.model_facts(at.model, args.model, at.point, at.given)
-    summary = [report.model_text(at.model, facts)]
-    out.tell(summary[-1], **facts)
+    tell(report.model_text(at.model, facts), **facts)
     J = jacobian_at(at, args)
     found = J.explain()
-    summary.append(report.jacobian_text(J, found))
-    out.tell(summary[-1], jacobian=report.jacobian_facts(J), explanation=found.to_dict())
+    tell(report.jacobian_text(J, found), jacobian=report.jacobian_facts(J),
+         explanation=found.to_dict())  # fmt: skip
     outcome = J.check(seed=args.seed)
     out.tell(report.section("check", str(outcome).splitlines()),
              check=report.check_facts(outcome))  # fmt: skip
     with counting("singular values", "products") as tick:
         values = largest(J, MOST, seed=args.seed, tick=tick)
-    summary.append(report.spectrum_text(values))
-    out.tell(summary[-1], spectrum=values)
+    tell(report.spectrum_text(values), spectrum=values)
     times = report.timed(J, args.seed)
-    summary.append(report.times_text(times))
-    out.tell(summary[-1], times=times)
+    tell(report.times_text(times), times=times)
     if args.html:
-        made = page(Findings(args.model, at.model, J, summary, outcome, found), args.seed)
+        made = page(args.model, at.model, J, summary, outcome, found, seed=args.seed)
         save_text(made, args.html)
         out.wrote(args.html, "written", pictures=made.count("<img "))
     return outcome.passed
@@ -231,11 +228,10 @@ def run_report(args: Namespace, out: Output) -> bool:
     {"jacobian": report.JACOBIAN_KEYS, "check": report.CHECK_KEYS},
 )  # fmt: skip
 def run_check(args: Namespace, out: Output) -> bool:
-    """Every test of `J.check()`."""
     J = jacobian_at(at_point(args), args)
     outcome = J.check(seed=args.seed)
-    facts = {"jacobian": report.jacobian_facts(J), "check": report.check_facts(outcome)}
-    out.tell(f"{J}\n{outcome}", **facts)
+    out.tell(f"{J}\n{outcome}", jacobian=report.jacobian_facts(J),
+             check=report.check_facts(outcome))  # fmt: skip
     return outcome.passed
 
 
@@ -249,7 +245,6 @@ def run_check(args: Namespace, out: Output) -> bool:
      "jacobian": report.JACOBIAN_KEYS},
 )  # fmt: skip
 def run_view(args: Namespace, out: Output) -> bool:
-    """The page of `J.view()`."""
     J = jacobian_at(at_point(args), args)
     J.view().save(args.output)
     out.wrote(args.output, str(J), jacobian=report.jacobian_facts(J))
@@ -273,7 +268,6 @@ def run_view(args: Namespace, out: Output) -> bool:
      "entries": "how many entries were written"},
 )  # fmt: skip
 def run_jacobian(args: Namespace, out: Output) -> bool:
-    """The matrix, dense or in SciPy's sparse format, with the names of rows and columns."""
     kind = Path(args.output).suffix.lower()
     if kind not in ("", ".npz", *((".csv",) if not args.sparse else ())):
         raise InputError(f"{args.output!r}: a {'sparse' if args.sparse else 'dense'} matrix is "
@@ -315,10 +309,10 @@ def write(path: Path, matrix: Any, names: Mapping[str, np.ndarray]) -> None:
     "spectrum",
     "the largest singular values of a Jacobian, or eigenvalues of a Hessian",
     {**AT_POINT,
-     "--k": {"type": positive, "default": 10, "metavar": "N", "help": "how many (10)"},
+     "--k": {"type": POSITIVE, "default": 10, "metavar": "N", "help": "how many (10)"},
      "--hessian": {"action": "store_true",
                    "help": "eigenvalues of the second derivative of --of, a scalar"},
-     "--weights": {"type": numbers, "metavar": "1,0,2",
+     "--weights": {"type": like("1,0,-2.5", numbers), "metavar": "1,0,2",
                    "help": "with --hessian where --of has several entries: of their weighted sum, "
                            "by a weight for each, or one for all"}},
     ("model.onnx", "model.onnx --k 3 --wrt fc1.weight --of logits --json",
@@ -343,22 +337,17 @@ def hessian_at(at: At, args: Namespace) -> Jacobian:
     of = names_of(at.model, args.of, at.model.outputs, "of")
     if len(of) != 1:
         raise InputError(f"a Hessian is of one scalar, not of {list(of)}: name it with --of")
-    weights = weighted(at, of[0], args.weights)
+    shape = evaluate(at.model, at.point, of)[of[0]].shape
+    weights, n = args.weights, size(shape)
+    if weights is None and n != 1:
+        raise InputError(f"a Hessian is of one number, but {of[0]!r} has shape {list(shape)}: "
+                         "--weights 1 is of the sum of its entries")  # fmt: skip
+    if weights is not None:
+        if len(weights) not in (1, n):
+            raise InputError(f"--weights has {len(weights)} numbers, but {of[0]!r} has shape "
+                             f"{list(shape)}: {n} entries")  # fmt: skip
+        weights = np.broadcast_to(weights, n).reshape(shape)
     return hessian(at.model, at.point, of=of[0], wrt=args.wrt, weights=weights, engine=args.engine)
-
-
-def weighted(at: At, of: str, weights: list[float] | None) -> np.ndarray | None:
-    """The weights in the shape of a tensor, which has one entry where there are none."""
-    shape = evaluate(at.model, at.point, [of])[of].shape
-    if weights is None:
-        if size(shape) != 1:
-            raise InputError(f"a Hessian is of one number, but {of!r} has shape {list(shape)}: "
-                             "--weights 1 is of the sum of its entries")  # fmt: skip
-        return None
-    if len(weights) not in (1, size(shape)):
-        raise InputError(f"--weights has {len(weights)} numbers, but {of!r} has shape "
-                         f"{list(shape)}: {size(shape)} entries")  # fmt: skip
-    return np.broadcast_to(weights, size(shape)).reshape(shape)
 
 
 # -- export, lower ---------------------------------------------------------------------------------
@@ -380,14 +369,11 @@ def weighted(at: At, of: str, weights: list[float] | None) -> np.ndarray | None:
      "guards": "the conditions on sizes and integers under which the model is right"},
 )  # fmt: skip
 def run_export(args: Namespace, out: Output) -> bool:
-    """A JVP, VJP, ... as a model."""
     at = at_point(args)
     made = export(at.model, args.mode, at.point, of=args.of, wrt=args.wrt, engine=args.engine)
     save(made, args.output)
-    inputs, outputs = ([value.name for value in ends] for ends in
-                       (made.graph.input, made.graph.output))  # fmt: skip
-    nodes = len(made.graph.node)
-    ends = f"({joined(inputs, ', ')}) ↦ ({joined(outputs, ', ')})"
+    inputs, outputs = ([x.name for x in ends] for ends in (made.graph.input, made.graph.output))
+    ends, nodes = f"({joined(inputs, ', ')}) ↦ ({joined(outputs, ', ')})", len(made.graph.node)
     held = next((entry.value for entry in made.metadata_props if entry.key == GUARDS), "")
     out.wrote(args.output, f"{ends}, {nodes} nodes", nodes=nodes, inputs=inputs, outputs=outputs,
               guards=held.splitlines())  # fmt: skip
@@ -404,7 +390,6 @@ def run_export(args: Namespace, out: Output) -> bool:
     {"file": "the file that was written", "nodes": "how many nodes the written model has"},
 )  # fmt: skip
 def run_lower(args: Namespace, out: Output) -> bool:
-    """The model with plain operators instead of training operators."""
     made = lower_gradients(args.model)
     save(made, args.output)
     nodes = len(made.graph.node)
@@ -445,7 +430,6 @@ def run_prove(args: Namespace, out: Output) -> bool:
     {"tags": "a list with an object for each port: operator, port, ONNX's tag, verdict, evidence"},
 )  # fmt: skip
 def run_tags(args: Namespace, out: Output) -> bool:
-    """The tags of one operator, or of all operators."""
     found = tags(args.op)
     text = found.csv() if args.format == "csv" else found.markdown()
     out.tell(text, tags=found.records())
@@ -456,8 +440,9 @@ def run_tags(args: Namespace, out: Output) -> bool:
     "sweep",
     "differentiate and check every case that ONNX ships for its operators",
     {"--op": {"nargs": "+", "default": [], "metavar": "NAME", "help": "of these operators only"},
-     "--shard": {"type": shard, "default": (1, 1), "metavar": "K/N", "help": "part K of N parts"},
-     "--jobs": {"type": positive, "default": os.cpu_count() or 1, "metavar": "N",
+     "--shard": {"type": like("1/4, 2/4, 3/4, 4/4", shard), "default": (1, 1), "metavar": "K/N",
+                 "help": "part K of N parts"},
+     "--jobs": {"type": POSITIVE, "default": os.cpu_count() or 1, "metavar": "N",
                 "help": "processes (all cores)"},
      **output("FILE.md", "where to write the page, instead of stdout", required=False)},
     ("--op Softmax Resize", "-o SWEEP.md", "--shard 1/4 --jobs 2 --json"),
@@ -473,10 +458,9 @@ def run_sweep(args: Namespace, out: Output) -> bool:
         for result in sweep(positions, args.jobs):
             results.append(result)
             tick(1)
-    text, cases = sweep_page(results), records(results)
     if args.output is None:
-        out.tell(text, file=None, cases=cases)
+        out.tell(sweep_page(results), file=None, cases=records(results))
     else:
-        save_text(text, args.output)
-        out.wrote(args.output, f"{len(results)} cases", cases=cases)
+        save_text(sweep_page(results), args.output)
+        out.wrote(args.output, f"{len(results)} cases", cases=records(results))
     return not any(result.failed for result in results)
