@@ -123,21 +123,25 @@ class Side:
         n = len(self.labels)
         if n <= most:
             return self
-        cuts = np.linspace(0, n, most + 1).round().astype(int)
+        cuts = parts(n, most)
         labels = (f"{self.labels[a].split()[0]} … ({b - a})" for a, b in pairwise(cuts))
         return Side(self.title, tuple(labels), tuple(self.edges[k] for k in cuts))
 
     def tiled(self, most: int) -> Side:
         """Equal parts, no more than `most`, regardless of the tensors."""
-        n = self.edges[-1]
-        cuts = np.linspace(0, n, min(n, most) + 1).round().astype(int)
-        return Side(self.title, ("",) * (len(cuts) - 1), tuple(map(int, cuts)))
+        cuts = parts(self.edges[-1], most)
+        return Side(self.title, ("",) * (len(cuts) - 1), cuts)
 
     @property
     def axis(self) -> str:
         """The title, and the tensor where it is the only one."""
         only = self.labels[0] if len(self.labels) == 1 else ""
         return f"{self.title}: {only}" if only else self.title
+
+
+def parts(n: int, most: int) -> tuple[int, ...]:
+    """Where n entries are cut into equal parts, no more than `most`, from 0 to n."""
+    return tuple(map(int, np.linspace(0, n, min(n, most) + 1).round()))
 
 
 def sides(J: Jacobian) -> tuple[Side, Side]:
@@ -163,18 +167,17 @@ def side(title: str, specs: tuple[TensorSpec, ...]) -> Side:
 # -- the axes of a matrix --------------------------------------------------------------------------
 
 
-def matrix_axes(J: Jacobian, ax: Axes | None) -> Axes:
-    """The given axes, or new axes for the matrix of J and the names below it."""
-    rows, columns = sides(J)
-    names = below(columns.labels) if len(columns.labels) > 1 else 0.0
-    return axes(ax, min(5.2, max(2.8, 5.0 * rows.edges[-1] / columns.edges[-1])) + names)
+def matrix_axes(J: Jacobian, ax: Axes | None) -> tuple[Axes, dict[str, Any]]:
+    """The given axes, or new axes for the matrix of J and the names below it; `imshow`'s options.
 
-
-def placed(J: Jacobian) -> dict[str, Any]:
-    """Options of `imshow`: ticks at entry indices; square entries unless J is long and thin."""
+    Ticks are at entry indices; entries are square unless J is long and thin.
+    """
     m, n = J.shape
+    _, columns = sides(J)
+    names = below(columns.labels) if len(columns.labels) > 1 else 0.0
     aspect = "equal" if max(J.shape) <= 4 * min(J.shape) else "auto"
-    return {"aspect": aspect, "extent": (-0.5, n - 0.5, m - 0.5, -0.5)}
+    options = {"aspect": aspect, "extent": (-0.5, n - 0.5, m - 0.5, -0.5)}
+    return axes(ax, min(5.2, max(2.8, 5.0 * m / n)) + names), options
 
 
 def below(labels: tuple[str, ...]) -> float:

@@ -55,12 +55,12 @@ class Command:
     `keys` are the keys of its JSON object besides the common ones, each with its meaning.
     """
 
+    run: Run
     name: str
     about: str
     options: Options
     examples: tuple[str, ...]
     keys: Mapping[str, str]
-    run: Run
 
     @property
     def epilog(self) -> str:
@@ -75,10 +75,10 @@ COMMANDS: list[Command] = []
 
 
 def command(*said: Any) -> Callable[[Run], Run]:
-    """Make a function a command: its name and all else before `run`."""
+    """Make a function a command, with the fields of `Command` after `run`."""
 
     def enter(run: Run) -> Run:
-        COMMANDS.append(Command(*said, run))
+        COMMANDS.append(Command(run, *said))
         return run
 
     return enter
