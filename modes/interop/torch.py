@@ -14,7 +14,7 @@ from ...jacobians.placing import placed
 from ..naming.names import Names
 from ..primal.model import Model
 from ..support.optional import optional
-from .functions import Function, Product, Signature
+from .functions import Function, Product, function_of
 
 
 @hooks.to.register(Jacobian)
@@ -53,13 +53,12 @@ def to_torch(
     PyTorch, for a name in `wrt` that the model computes, and where an argument does not fit.
     """
     torch, apply = optional("torch", "torch"), applied().apply
-    signature = Signature(model, of, wrt, inputs, engine)
 
-    def function(*args: Any, **others: Any) -> Any:
-        primal, operands = signature.bind(args, others, eager=torch.is_grad_enabled())
-        return signature.result(apply(primal, *map(tensor, operands)))
+    def call(primal: Function, operands: list[Any]) -> Sequence[Any]:
+        values: Sequence[Any] = apply(primal, *map(tensor, operands))
+        return values
 
-    return function
+    return function_of(call, model, of, wrt, inputs, engine, torch.is_grad_enabled)
 
 
 @cache
