@@ -47,6 +47,12 @@ def tensor_names(J: Linearization) -> tuple[str, ...]:
     return vertex_names(J.entries, *end_names(J))
 
 
+def memory_text(J: Jacobian) -> str:
+    """The memory that an operator holds, and the memory of its matrix."""
+    dense = J.shape[0] * J.shape[1] * J.dtype.itemsize
+    return f"{bytes_text(J.nbytes)} held, {bytes_text(dense)} if it were dense"
+
+
 @dataclass(frozen=True)
 class Held:
     """A block ∂output/∂input of a step, and the vertices of the DAG that it joins."""

@@ -87,8 +87,8 @@ def next_color(ax: Axes) -> str:
 
 def bar(image: Any, label: str, cax: Axes | None = None) -> None:
     """A colour bar, in the given axes or beside the picture."""
-    ax = image.axes
-    shown = ax.figure.colorbar(image, cax=cax, **({} if cax else {"ax": ax, "pad": 0.02}))
+    place = {"cax": cax} if cax else {"ax": image.axes, "pad": 0.02}
+    shown = image.axes.figure.colorbar(image, **place)
     shown.set_label(label, fontsize=SMALL + 1)
     shown.ax.tick_params(which="both", labelsize=SMALL)
 
@@ -151,10 +151,10 @@ def sides(J: Jacobian) -> tuple[Side, Side]:
     if rows is None or flat_shape(rows) + flat_shape(columns) != J.shape:
         m, n = J.shape
         return Side("rows", ("",), (0, m)), Side("columns", ("",), (0, n))
-    if not hasattr(J, "codomain"):
-        return side("rows", rows), side("columns", columns)
-    titles = ("wrt", "of") if getattr(J, "transposed", False) else ("of", "wrt")
-    return side(f"{titles[0]} (rows)", rows), side(f"{titles[1]} (columns)", columns)
+    of, wrt = ("wrt", "of") if getattr(J, "transposed", False) else ("of", "wrt")
+    named = hasattr(J, "codomain")
+    titles = (f"{of} (rows)", f"{wrt} (columns)") if named else ("rows", "columns")
+    return side(titles[0], rows), side(titles[1], columns)
 
 
 def side(title: str, specs: tuple[TensorSpec, ...]) -> Side:

@@ -296,10 +296,10 @@ def asked(C: Jacobian) -> str:
 
 def cost_of(C: Jacobian) -> str:
     """Work and memory; for an operator over data, the passes over the data."""
-    dense = C.shape[0] * C.shape[1] * C.dtype.itemsize
     stream = getattr(inner(C), "stream", None)
     if stream is not None:
         count = f"{stream.batches.count:,} batches" if stream.batches.count else "the batches"
-        return f"one product: a pass over {count}; {bytes_text(dense)} if it were dense"
+        dense = bytes_text(C.shape[0] * C.shape[1] * C.dtype.itemsize)
+        return f"one product: a pass over {count}; {dense} if it were dense"
     work = f"{C.flops:,} flops, {time_text(seconds(C))} by the cost model"
-    return f"one product: {work}; {bytes_text(C.nbytes)} held, {bytes_text(dense)} if it were dense"
+    return f"one product: {work}; {blocks.memory_text(C)}"
