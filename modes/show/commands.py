@@ -50,17 +50,24 @@ Run = Callable[[Namespace, Output], bool]
 
 @dataclass(frozen=True)
 class Command:
-    """A command: its name, a one-line description, its options, and the examples in its help.
+    """A command: what it does, its options, and the examples in its help.
 
     `keys` are the keys of its JSON object besides the common ones, each with its meaning.
     """
 
     run: Run
-    name: str
-    about: str
     options: Options
     examples: tuple[str, ...]
     keys: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        return self.run.__name__.removeprefix("run_")
+
+    @property
+    def about(self) -> str:
+        """A sentence."""
+        return self.run.__doc__ or ""
 
     @property
     def epilog(self) -> str:
@@ -74,14 +81,9 @@ class Command:
 COMMANDS: list[Command] = []
 
 
-def command(*said: Any) -> Callable[[Run], Run]:
+def command(*said: Any) -> Callable[[Run], None]:
     """Make a function a command, with the fields of `Command` after `run`."""
-
-    def enter(run: Run) -> Run:
-        COMMANDS.append(Command(run, *said))
-        return run
-
-    return enter
+    return lambda run: COMMANDS.append(Command(run, *said))
 
 
 # -- options ---------------------------------------------------------------------------------------
@@ -177,8 +179,6 @@ MOST = 5
 
 
 @command(
-    "report",
-    "the Jacobian of a model at a point: structure, check, singular values, timings",
     {**AT_POINT,
      "--html": {"metavar": "FILE.html",
                 "help": "the same as a page of its own, with pictures if matplotlib is there"}},
@@ -191,7 +191,7 @@ MOST = 5
      "pictures": "with --html how many pictures are in it"},
 )  # fmt: skip
 def run_report(args: Namespace, out: Output) -> bool:
-    """Each section as soon as it is computed; the page, if asked for, at the end."""
+    """The Jacobian of a model at a point: structure, check, singular values, timings."""
     at, summary = at_point(args), []
 
     def tell(text: str, **facts: Any) -> None:
@@ -220,14 +220,13 @@ def run_report(args: Namespace, out: Output) -> bool:
 
 
 @command(
-    "check",
-    "try a Jacobian on random vectors: adjoint, columns, central differences",
     AT_POINT,
     ("model.onnx", "model.onnx --dtype float64 --seed 7",
      "model.onnx --input point.npz --wrt fc1.weight --of logits --json"),
     {"jacobian": report.JACOBIAN_KEYS, "check": report.CHECK_KEYS},
 )  # fmt: skip
 def run_check(args: Namespace, out: Output) -> bool:
+    """Try a Jacobian on random vectors: adjoint, columns, central differences."""
     J = jacobian_at(at_point(args), args)
     outcome = J.check(seed=args.seed)
     out.tell(f"{J}\n{outcome}", jacobian=report.jacobian_facts(J),
@@ -236,8 +235,6 @@ def run_check(args: Namespace, out: Output) -> bool:
 
 
 @command(
-    "view",
-    "write the graph of a model with its Jacobian as an HTML page, for any browser",
     {**AT_POINT, **output("OUT.html")},
     ("model.onnx -o graph.html", "model.onnx --wrt fc1.weight --of logits -o graph.html",
      "model.onnx --shape image=1,3,64,64 -o graph.html --json"),
@@ -245,6 +242,7 @@ def run_check(args: Namespace, out: Output) -> bool:
      "jacobian": report.JACOBIAN_KEYS},
 )  # fmt: skip
 def run_view(args: Namespace, out: Output) -> bool:
+    """Write the graph of a model with its Jacobian as an HTML page, for any browser."""
     J = jacobian_at(at_point(args), args)
     J.view().save(args.output)
     out.wrote(args.output, str(J), jacobian=report.jacobian_facts(J))
@@ -255,8 +253,6 @@ def run_view(args: Namespace, out: Output) -> bool:
 
 
 @command(
-    "jacobian",
-    "write the Jacobian as a matrix, dense or sparse",
     {**AT_POINT, **output("OUT.npz", "the file to write; OUT.csv has the numbers alone, as text"),
      "--sparse": {"action": "store_true", "help": "as scipy.sparse.load_npz reads it"}},
     ("model.onnx -o jacobian.npz", "model.onnx --wrt fc1.weight fc1.bias --of logits -o J.npz",
@@ -268,6 +264,7 @@ def run_view(args: Namespace, out: Output) -> bool:
      "entries": "how many entries were written"},
 )  # fmt: skip
 def run_jacobian(args: Namespace, out: Output) -> bool:
+    """Write the Jacobian as a matrix, dense or sparse."""
     kind = Path(args.output).suffix.lower()
     if kind not in ("", ".npz", *((".csv",) if not args.sparse else ())):
         raise InputError(f"{args.output!r}: a {'sparse' if args.sparse else 'dense'} matrix is "
@@ -306,8 +303,6 @@ def write(path: Path, matrix: Any, names: Mapping[str, np.ndarray]) -> None:
 
 
 @command(
-    "spectrum",
-    "the largest singular values of a Jacobian, or eigenvalues of a Hessian",
     {**AT_POINT,
      "--k": {"type": POSITIVE, "default": 10, "metavar": "N", "help": "how many (10)"},
      "--hessian": {"action": "store_true",
@@ -322,7 +317,7 @@ def write(path: Path, matrix: Any, names: Mapping[str, np.ndarray]) -> None:
      **report.SPECTRUM_KEYS},
 )  # fmt: skip
 def run_spectrum(args: Namespace, out: Output) -> bool:
-    """The largest values, from products alone; false where the iteration fails."""
+    """The largest singular values of a Jacobian, or eigenvalues of a Hessian."""
     at = at_point(args)
     A = hessian_at(at, args) if args.hessian else jacobian_at(at, args)
     what = "eigenvalues" if args.hessian else "singular values"
@@ -354,8 +349,6 @@ def hessian_at(at: At, args: Namespace) -> Jacobian:
 
 
 @command(
-    "export",
-    "write a derivative of a model as an ONNX model",
     {**AT_POINT, **output("OUT.onnx"),
      "--mode": {"choices": list(MODES), "default": "vjp", "help": "which derivative (vjp)"},
      "--guards": {"action": "store_true",
@@ -369,6 +362,7 @@ def hessian_at(at: At, args: Namespace) -> Jacobian:
      "guards": "the conditions on sizes and integers under which the model is right"},
 )  # fmt: skip
 def run_export(args: Namespace, out: Output) -> bool:
+    """Write a derivative of a model as an ONNX model."""
     at = at_point(args)
     made = export(at.model, args.mode, at.point, of=args.of, wrt=args.wrt, engine=args.engine)
     save(made, args.output)
@@ -383,13 +377,12 @@ def run_export(args: Namespace, out: Output) -> bool:
 
 
 @command(
-    "lower",
-    "replace the Gradient and optimiser nodes of a model by plain ones",
     {**MODEL, **output("OUT.onnx")},
     ("with_gradients.onnx -o plain.onnx",),
     {"file": "the file that was written", "nodes": "how many nodes the written model has"},
 )  # fmt: skip
 def run_lower(args: Namespace, out: Output) -> bool:
+    """Replace the Gradient and optimiser nodes of a model by plain ones."""
     made = lower_gradients(args.model)
     save(made, args.output)
     nodes = len(made.graph.node)
@@ -401,8 +394,6 @@ def run_lower(args: Namespace, out: Output) -> bool:
 
 
 @command(
-    "prove",
-    "prove by SymPy that the derivative of an operator is right",
     {"name": {"metavar": "OPERATOR", "help": "Tanh, or ai.onnx.ml::Scaler"}},
     ("Tanh", "ai.onnx.ml::Scaler", "Softmax --json"),
     {"operator": "its name, with the domain where that is not ONNX's own",
@@ -411,7 +402,7 @@ def run_lower(args: Namespace, out: Output) -> bool:
      "markdown": "the proof as a page"},
 )  # fmt: skip
 def run_prove(args: Namespace, out: Output) -> bool:
-    """The proof as a page of Markdown; false where the proof fails."""
+    """Prove by SymPy that the derivative of an operator is right."""
     domain, _, op_type = args.name.rpartition("::")
     proof = prove(op_type, domain)
     cases = [{"case": str(r.case), "source": r.source, "outcome": r.outcome, "proved": bool(r)}
@@ -422,14 +413,13 @@ def run_prove(args: Namespace, out: Output) -> bool:
 
 
 @command(
-    "tags",
-    "compare ONNX's tags of differentiability with what is proved",
     {"--op": {"metavar": "NAME", "help": "one operator (all of them)"},
      "--format": {"choices": ["md", "csv"], "default": "md", "help": "of the table (md)"}},
     ("--op Clip", "--format csv > tags.csv", "--op Softmax --json"),
     {"tags": "a list with an object for each port: operator, port, ONNX's tag, verdict, evidence"},
 )  # fmt: skip
 def run_tags(args: Namespace, out: Output) -> bool:
+    """Compare ONNX's tags of differentiability with what is proved."""
     found = tags(args.op)
     text = found.csv() if args.format == "csv" else found.markdown()
     out.tell(text, tags=found.records())
@@ -437,8 +427,6 @@ def run_tags(args: Namespace, out: Output) -> bool:
 
 
 @command(
-    "sweep",
-    "differentiate and check every case that ONNX ships for its operators",
     {"--op": {"nargs": "+", "default": [], "metavar": "NAME", "help": "of these operators only"},
      "--shard": {"type": like("1/4, 2/4, 3/4, 4/4", shard), "default": (1, 1), "metavar": "K/N",
                  "help": "part K of N parts"},
@@ -451,7 +439,7 @@ def run_tags(args: Namespace, out: Output) -> bool:
               "over those allowed, which failed"},
 )  # fmt: skip
 def run_sweep(args: Namespace, out: Output) -> bool:
-    """Every case, as a page; false where a case fails."""
+    """Differentiate and check every case that ONNX ships for its operators."""
     positions = chosen(args.op, args.shard)
     results = []
     with counting("sweep", "cases", len(positions)) as tick:

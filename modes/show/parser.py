@@ -41,9 +41,9 @@ def parser(version: str) -> Parser:
     top.add_argument("--print-completion", action=PrintCompletion)
     made = top.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
-        about = f"{command.about[0].upper()}{command.about[1:]}."
+        about = command.about[:1].lower() + command.about[1:-1]
         one = made.add_parser(
-            command.name, help=command.about, description=about, epilog=command.epilog, **STYLE
+            command.name, help=about, description=command.about, epilog=command.epilog, **STYLE
         )
         one.set_defaults(command=command)
         for flags, options in {**command.options, **TALK}.items():
