@@ -24,13 +24,9 @@ def _operator(J: Jacobian) -> Callable[[Any], Any]:
 
 @hooks.to_jax.register(Model)
 def to_jax(
-    model: Model,
-    *,
-    of: Names = None,
-    wrt: Names = None,
-    inputs: Mapping[str, Any] | None = None,
+    model: Model, *, of: Names = None, wrt: Names = None, inputs: Mapping[str, Any] | None = None,
     engine: str | None = None,
-) -> Callable[..., Any]:
+) -> Callable[..., Any]:  # fmt: skip
     """x ↦ f(x) as a JAX function, computed by ONNX and differentiated by J at x, to any order.
 
     It takes the tensors of `wrt` in order (by default the floating inputs that `inputs` does not

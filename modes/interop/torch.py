@@ -35,13 +35,9 @@ def _operator(J: Jacobian) -> Callable[[Any], Any]:
 
 @hooks.to_torch.register(Model)
 def to_torch(
-    model: Model,
-    *,
-    of: Names = None,
-    wrt: Names = None,
-    inputs: Mapping[str, Any] | None = None,
+    model: Model, *, of: Names = None, wrt: Names = None, inputs: Mapping[str, Any] | None = None,
     engine: str | None = None,
-) -> Callable[..., Any]:
+) -> Callable[..., Any]:  # fmt: skip
     """x ↦ f(x) as a PyTorch function, computed by ONNX and differentiated by J, to any order.
 
     It takes the tensors of `wrt` in order (by default the floating inputs that `inputs` does not

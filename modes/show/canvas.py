@@ -39,12 +39,6 @@ PALETTE = (BLUE, VERMILLION, "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 MAGNITUDES, SIGNED = "viridis", "RdBu_r"
 """Colour maps for numbers from zero upwards, and for numbers of both signs."""
 
-NAME = 22
-"""Characters of a name that fit beside a picture."""
-
-ROOM = 0.04
-"""The share of an axis that a name needs."""
-
 STEEP = 16
 """Up to this many names are slanted; more stand upright."""
 
@@ -160,7 +154,7 @@ def sides(J: Jacobian) -> tuple[Side, Side]:
 def side(title: str, specs: tuple[TensorSpec, ...]) -> Side:
     """One tensor after the other, each with its name and shape."""
     edges = np.cumsum([0, *(size(shape_of(spec)) for spec in specs)])
-    labels = (f"{shortened(spec.name, NAME)} {prod_text(shape_of(spec))}" for spec in specs)
+    labels = (f"{shortened(spec.name, 22)} {prod_text(shape_of(spec))}" for spec in specs)
     return Side(title, tuple(labels), tuple(map(int, edges)))
 
 
@@ -200,7 +194,8 @@ def mark(ax: Axes, J: Jacobian) -> None:
         for edge in side.edges[1:-1]:
             line(edge - 0.5, color=foreground(), linewidth=0.6)
         spans = zip(pairwise(side.edges), side.labels, strict=True)
-        wide = [((a + b - 1) / 2, text) for (a, b), text in spans if b - a > ROOM * side.edges[-1]]
+        room = 0.04 * side.edges[-1]  # for a name
+        wide = [((a + b - 1) / 2, text) for (a, b), text in spans if b - a > room]
         along.set_ticks([at for at, _ in wide], labels=[text for _, text in wide])
         if along is ax.xaxis:
             slant(ax, len(wide))

@@ -38,9 +38,6 @@ GAP = 0.12
 ASIDE = 5
 """Points between a place and the text beside it."""
 
-TRIED = (0.5, 0.35, 0.65, 0.2, 0.8)
-"""Positions along an arrow for its name, if the best place has no room."""
-
 
 def plot_graph(J: Jacobian, *, after: bool = False, ax: Axes | None = None) -> Axes:
     """The DAG whose sweep is J: the `wrt` tensors at the top, the `of` tensors at the bottom.
@@ -327,7 +324,7 @@ def write(ax: Axes, drawing: Drawing) -> None:
     out = Counter(link.start for link in drawing.links)
     for link in drawing.links:
         best = label_place(places, link, alone=out[link.start] == 1)
-        ways = best, *(along(places, link, t) for t in TRIED)
+        ways = best, *(along(places, link, t) for t in (0.5, 0.35, 0.65, 0.2, 0.8))
         spots = [Spot(*at, side) for at in ways for side in (1, -1)]
         what = canvas.shortened(link.text, letters)
         write_at(ax, what, spots, taken, style="italic", color=canvas.GREY)

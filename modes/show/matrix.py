@@ -25,17 +25,8 @@ ENTRIES = 2**16
 MOST = 32
 """Up to this many tensors have a row or column each; more are merged."""
 
-NUMBERS = 10
-"""In up to this many columns there is room for numbers."""
-
-LUMA = (0.299, 0.587, 0.114)
-"""The perceived brightness of red, green and blue. Source: ITU-R BT.601."""
-
 TILES = 24
 """Parts of each side of a large block."""
-
-CELLS = 200
-"""Cells along a side of a sparsity picture; a larger matrix is counted in tiles."""
 
 Edges = tuple[int, ...]
 
@@ -88,7 +79,7 @@ def plot_blocks(J: Jacobian, ax: Axes | None, seed: int) -> Axes:
     ax.set_yticks(range(len(rows.labels)), rows.labels, fontsize=canvas.SMALL)
     canvas.slant(ax, len(columns.labels))
     ax.set(xlabel=columns.title, ylabel=rows.title)
-    if len(columns.labels) <= NUMBERS:
+    if len(columns.labels) <= 10:  # there is room for numbers
         write_numbers(ax, image, norms.values)
     return finished(ax, image, "Frobenius norm", norms)
 
@@ -129,7 +120,7 @@ def write_numbers(ax: Axes, image: Any, values: np.ndarray) -> None:
 
     for (i, j), value in np.ndenumerate(values):
         color = image.cmap(image.norm(value)) if value else ax.get_facecolor()
-        dark = np.dot(LUMA, to_rgb(color)) < 0.5
+        dark = np.dot((0.299, 0.587, 0.114), to_rgb(color)) < 0.5  # brightness by ITU-R BT.601
         ax.text(j, i, two_digits(value), ha="center", va="center", fontsize=canvas.SMALL,
                 color="white" if dark else "black")  # fmt: skip
 
@@ -256,7 +247,7 @@ def share(count: int, of: int) -> str:
 
 def tiles(found: Any) -> np.ndarray:
     """The share of each tile that the pattern fills, (rows, columns), 200 of each at most."""
-    rows, columns = (canvas.parts(n, CELLS) for n in found.shape)
+    rows, columns = (canvas.parts(n, 200) for n in found.shape)
     heights, widths = np.diff(rows), np.diff(columns)
     tile = np.repeat(np.arange(len(widths)), widths)
     counts = [np.bincount(tile[found.indices[a:b]], minlength=len(widths))

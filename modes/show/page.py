@@ -42,9 +42,6 @@ STYLED = dict.fromkeys(
 EMPTY = "#dddddd"
 """The background of a picture with black or white numbers in its cells."""
 
-DPI = 144
-"""Dots per inch of raster images in a picture: twice the resolution of a page."""
-
 STYLE = """
 :root { color-scheme: light dark; background: var(--ground); }
 body { max-width: 76rem; margin: 0 auto; padding: 1.5rem; font: 15px/1.5 system-ui, sans-serif; }
@@ -122,7 +119,8 @@ def drawn(draw: Callable[[], Any], ground: str) -> str:
     with plt.rc_context({**STYLED, "axes.facecolor": ground, "svg.hashsalt": "onnxjac"}):
         axes = draw()
         text = io.StringIO()
-        axes.figure.savefig(text, format="svg", dpi=DPI, metadata={"Date": None})
+        # images within the picture have twice the resolution of a page
+        axes.figure.savefig(text, format="svg", dpi=144, metadata={"Date": None})
         plt.close(axes.figure)
     svg = text.getvalue()
     start = svg.index("<svg")

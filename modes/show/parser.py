@@ -14,8 +14,6 @@ STYLE: dict[str, Any] = {
     "allow_abbrev": False,
 }
 
-SHELLS = ("bash", "zsh", "tcsh")
-
 FILES = frozenset({"model", "input", "output", "html"})
 """Arguments that are paths of files."""
 
@@ -56,7 +54,8 @@ class PrintCompletion(argparse.Action):
 
     def __init__(self, option_strings: list[str], dest: str) -> None:
         about = "print a script that completes for this shell: `eval` it, or keep it in a file"
-        super().__init__(option_strings, argparse.SUPPRESS, choices=SHELLS, help=about)
+        shells = ("bash", "zsh", "tcsh")
+        super().__init__(option_strings, argparse.SUPPRESS, choices=shells, help=about)
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
         try:

@@ -22,9 +22,6 @@ from ..model.primal.model import Model
 from .blocks import memory_text, structure_kind
 from .spectra import Spectrum
 
-MARGIN = 12
-"""The width of the titles, in columns."""
-
 FEW = 3
 """At most this many of the heaviest blocks, and of the zero blocks, are named."""
 
@@ -52,8 +49,7 @@ KEYS = {
 
 def section(title: str, lines: Iterable[str]) -> str:
     """A title in the margin, and lines beside it."""
-    margin = "\n" + " " * MARGIN
-    return f"{title:<{MARGIN}}{margin.join(lines)}"
+    return f"{title:<12}" + f"\n{'':12}".join(lines)
 
 
 # -- the model and the point -----------------------------------------------------------------------

@@ -24,14 +24,9 @@ UNIT = "output per input"
 
 
 def plot_sensitivity(
-    J: Linearization,
-    *,
-    entry: Any = None,
-    sample: int = 0,
-    features: Sequence[str] | None = None,
-    ax: Axes | None = None,
-    progress: bool | None = None,
-) -> Axes:
+    J: Linearization, *, entry: Any = None, sample: int = 0, features: Sequence[str] | None = None,
+    ax: Axes | None = None, progress: bool | None = None,
+) -> Axes:  # fmt: skip
     """sⱼ = √(Σᵢ (∂yᵢ/∂xⱼ)²), how far the outputs move with pixel or feature j of one sample.
 
     J = ∂y/∂x has one output y and one input x. `entry` picks entries of y by any NumPy index: for

@@ -26,12 +26,6 @@ DENSE = 6
 ALL = 500
 """Up to this many values are all drawn."""
 
-SOME = 20
-"""By default this many of the largest are drawn where there are more than `ALL`."""
-
-GRID = 600
-"""Points on the curve of a density."""
-
 
 @dataclass(frozen=True)
 class Spectrum:
@@ -135,7 +129,7 @@ def found_values(J: Jacobian, k: int | None, seed: int, symmetric: bool) -> np.n
         if values is None and n <= max(ALL, (k or 0) + 1):
             values = exact.by_products(Probed(J, tick), solve)
         if values is None:
-            found = largest(J, k or SOME, eigenvalues=symmetric, seed=seed, tick=tick)
+            found = largest(J, k or 20, eigenvalues=symmetric, seed=seed, tick=tick)
             values = found.values
             if not len(values):
                 kind = "eigenvalues" if symmetric else "singular values"
@@ -174,16 +168,10 @@ def plain_ticks(ax: Axes) -> None:
 
 
 def plot_density(
-    A: Jacobian | SpectralDensity,
-    *,
-    ax: Axes | None = None,
-    label: str = "",
-    width: float | None = None,
-    steps: int = 40,
-    probes: int = 10,
-    seed: int = 0,
+    A: Jacobian | SpectralDensity, *, ax: Axes | None = None, label: str = "",
+    width: float | None = None, steps: int = 40, probes: int = 10, seed: int = 0,
     progress: bool | None = None,
-) -> Axes:
+) -> Axes:  # fmt: skip
     """φ(λ) = (1/n) Σᵢ δ(λ - λᵢ), smoothed by a Gaussian, with ± 2 standard errors as a band.
 
     A is a symmetric operator, like a Hessian or a Gauss-Newton matrix, or the result of
@@ -204,7 +192,7 @@ def plot_density(
             rho = spectral_density(A, steps=steps, probes=probes, seed=seed)
     low, high = float(rho.nodes.min()), float(rho.nodes.max())
     sigma = width or max(high - low, 1e-12) / 100
-    grid = np.linspace(low - 5 * sigma, high + 5 * sigma, GRID)
+    grid = np.linspace(low - 5 * sigma, high + 5 * sigma, 600)
     found = rho(grid, width=sigma)
     floor = 0.1 / (rho.n * sigma * np.sqrt(2 * np.pi))
     ax = axes(ax, 3.6)

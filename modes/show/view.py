@@ -39,9 +39,6 @@ from .explain import mathematics, mathml
 PROBES = 12
 """Products for the norm of a block, where its structure does not give the norm."""
 
-PERIOD = 64
-"""The most nodes in a block that is found by repetition."""
-
 
 @hook.register(Linearization)
 def view(J: Linearization) -> Page:
@@ -172,7 +169,7 @@ def repeated(ops: Sequence[str]) -> Iterator[list[str]]:
     """
     at = number = 0
     while at < len(ops):
-        counts = dict.fromkeys(range(2, PERIOD + 1), 1)
+        counts = dict.fromkeys(range(2, 65), 1)  # of blocks of so many operators
         for n in counts:
             while ops[at + n * counts[n] :][:n] == ops[at : at + n] and at + n < len(ops):
                 counts[n] += 1
