@@ -82,8 +82,7 @@ def held_in(J: Linearization) -> Iterator[Held]:
 
 def costs_of(J: Jacobian) -> Costs:
     """The costs of an operator, by the cost model of elimination."""
-    matrix = Dense(Deferred(J.shape, J.dtype))
-    return Costs(seconds(J), seconds(J.T), seconds(matrix))
+    return Costs(seconds(J), seconds(J.T), seconds(Dense(Deferred(J.shape, J.dtype))))
 
 
 def row_of(held: Held, after: Mapping[Ends, str] | None = None) -> Row:

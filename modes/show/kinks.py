@@ -77,8 +77,7 @@ class AtPoint:
 
     def within(self, step: Step) -> str:
         """The node whose definition contains a step; empty for a step of the model itself."""
-        owner = self.owners.get(step.outputs)
-        return owner.name if owner else ""
+        return owner.name if (owner := self.owners.get(step.outputs)) else ""
 
     def chosen(self, step: Step) -> bool:
         """Whether a step is examined: every step is, or only one step with its parts."""

@@ -111,11 +111,15 @@ def plot_spectrum(
     with watched(progress):
         values = found_values(J, k, seed, symmetric)
     ax = axes(ax, 3.6)
+    from matplotlib.ticker import ScalarFormatter
+
     draw_values(ax, values, J, "λ" if symmetric else "σ", label)
     name = "magnitude of the eigenvalue |λ|" if symmetric else "singular value σ"
     ax.set(yscale="log", xlabel="index, by magnitude", ylabel=name)
     ax.locator_params(axis="x", integer=True)
-    plain_ticks(ax)
+    if (limits := ax.get_ylim())[1] < 10 * limits[0]:  # without powers of ten
+        ax.yaxis.set_major_formatter(ScalarFormatter())
+        ax.yaxis.set_minor_formatter(ScalarFormatter())
     ax.legend(fontsize=SMALL)
     ax.grid(alpha=0.3)
     return ax
@@ -152,16 +156,6 @@ def draw_values(ax: Axes, values: np.ndarray, J: Jacobian, symbol: str, label: s
     more += [f"{min(J.shape) - len(values):,} not computed"] * (min(J.shape) > len(values))
     if more:
         ax.plot([], [], " ", label=f"{label} {', '.join(more)}".strip())
-
-
-def plain_ticks(ax: Axes) -> None:
-    """Tick labels without powers of ten, where all values lie within a decade."""
-    from matplotlib.ticker import ScalarFormatter
-
-    low, high = ax.get_ylim()
-    if high < 10 * low:
-        ax.yaxis.set_major_formatter(ScalarFormatter())
-        ax.yaxis.set_minor_formatter(ScalarFormatter())
 
 
 # -- picture of the density ------------------------------------------------------------------------
