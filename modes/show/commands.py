@@ -89,10 +89,10 @@ def command(*said: Any) -> Callable[[Run], None]:
 # -- options ---------------------------------------------------------------------------------------
 
 
-def like(example: str, read: Callable[[str], Any]) -> Callable[[str], Any]:
+def of_kind(example: str, read: Callable[[str], Any]) -> Callable[[str], Any]:
     """A type for argparse: what `read` makes of an argument, unless it raises ValueError.
 
-    >>> like("1/4", shard)("2/4"), like("x=1", named_shape)("image=1,3,64,64")
+    >>> of_kind("like 1/4", shard)("2/4"), of_kind("like x=1", named_shape)("image=1,3,64,64")
     ((2, 4), ('image', (1, 3, 64, 64)))
     """
 
@@ -100,7 +100,7 @@ def like(example: str, read: Callable[[str], Any]) -> Callable[[str], Any]:
         try:
             return read(argument)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{argument!r} is not like {example}") from None
+            raise argparse.ArgumentTypeError(f"{argument!r} is not {example}") from None
 
     return checked
 
@@ -131,7 +131,7 @@ def numbers(argument: str) -> list[float]:
     return [float(part) for part in argument.split(",")]
 
 
-POSITIVE = like("1, 2, 3, ...", partial(natural, least=1))
+POSITIVE = of_kind("a number like 1, 2, 3, ...", partial(natural, least=1))
 
 MODEL: Options = {"model": {"metavar": "MODEL.onnx", "help": "the model"}}
 
@@ -150,11 +150,11 @@ AT_POINT: Options = {
         "help": "arrays by the names of inputs; inputs that are not in it are drawn at random",
     },
     "--shape": {
-        "type": like("x=1,3,64,64", named_shape), "action": "append", "default": [],
+        "type": of_kind("like x=1,3,64,64", named_shape), "action": "append", "default": [],
         "metavar": "NAME=1,3,64,64",
         "help": "the shape of an input; an open size is 1, or the first at which the model runs",
     },
-    "--seed": {"type": like("0, 1, 2, ...", natural), "default": 0, "metavar": "N",
+    "--seed": {"type": of_kind("a number like 0, 1, 2, ...", natural), "default": 0, "metavar": "N",
                "help": "of all that is random (0)"},
     "--dtype": {"choices": ["float64"], "help": "raise the whole model to double precision"},
     "--engine": {"choices": ["onnxruntime", "numpy"], "help": "what runs the model"},
@@ -307,7 +307,7 @@ def write(path: Path, matrix: Any, names: Mapping[str, np.ndarray]) -> None:
      "--k": {"type": POSITIVE, "default": 10, "metavar": "N", "help": "how many (10)"},
      "--hessian": {"action": "store_true",
                    "help": "eigenvalues of the second derivative of --of, a scalar"},
-     "--weights": {"type": like("1,0,-2.5", numbers), "metavar": "1,0,2",
+     "--weights": {"type": of_kind("like 1,0,-2.5", numbers), "metavar": "1,0,2",
                    "help": "with --hessian where --of has several entries: of their weighted sum, "
                            "by a weight for each, or one for all"}},
     ("model.onnx", "model.onnx --k 3 --wrt fc1.weight --of logits --json",
@@ -428,8 +428,8 @@ def run_tags(args: Namespace, out: Output) -> bool:
 
 @command(
     {"--op": {"nargs": "+", "default": [], "metavar": "NAME", "help": "of these operators only"},
-     "--shard": {"type": like("1/4, 2/4, 3/4, 4/4", shard), "default": (1, 1), "metavar": "K/N",
-                 "help": "part K of N parts"},
+     "--shard": {"type": of_kind("like 1/4, 2/4, 3/4, 4/4", shard), "default": (1, 1),
+                 "metavar": "K/N", "help": "part K of N parts"},
      "--jobs": {"type": POSITIVE, "default": os.cpu_count() or 1, "metavar": "N",
                 "help": "processes (all cores)"},
      **output("FILE.md", "where to write the page, instead of stdout", required=False)},
