@@ -18,10 +18,9 @@ from ...jacobians import (
     size,
 )
 from ...jacobians.symint import largest
-from ..formula import derivative_of_sum
 from ..node import Node
 from ..registry import Blocks, jacobian
-from ..trees import evaluate
+from ..trees import derivative_of_sum, evaluate
 from .factors import doublings, moved
 from .indexing import picked
 
