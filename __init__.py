@@ -29,9 +29,10 @@ from .modes.export import export
 from .modes.forward import jvp
 from .modes.hessian import Hessian, hvp
 from .modes.interop import asoperator, to_jax, to_torch
-from .modes.linearization import Linearization
-from .modes.loading.load import load
-from .modes.primal.model import Model, TensorSpec
+from .modes.linear.linearization import Linearization
+from .modes.model.limits import Limits
+from .modes.model.loading.load import load
+from .modes.model.primal.model import Model, TensorSpec
 from .modes.recording import at_point as _at_point  # noqa: F401  (long loops in a tape)
 from .modes.reverse import grad, value_and_grad, vjp
 from .modes.show import explain as _explain  # noqa: F401  (J.explain and C.explain)
@@ -48,7 +49,6 @@ from .modes.solvers.newton_krylov import newton_krylov
 from .modes.solvers.problem import as_scipy
 from .modes.solvers.pseudo_transient import pseudo_transient
 from .modes.sparse import Coloring, coloring, pattern
-from .modes.support.limits import Limits
 from .modes.training.lowering import lower_gradients
 from .modes.training.optimizers import Adagrad, Adam, Momentum, OptimizerFunction
 from .modes.training.state import initial_state, load_state, save_state

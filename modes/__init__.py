@@ -1,9 +1,7 @@
-"""How derivatives compose: load a model, linearise it at a point, multiply, record, prove.
+"""Modes: how derivatives compose: load a model, linearise it at a point, multiply, record, prove.
 
-From the bottom up: `loading` reads a file, `flow` holds the contents of a model, `primal` runs the
-model, `tape` holds the active steps and their blocks, `recording` reads the tape over graphs.
-`products` records and executes products, and `elimination` makes the DAG of operators cheaper
-before products are taken. Above these folders stand the public functions, `training` and `verify`,
-and the uses of J: `sparse`, `curvature`, `estimators`, `solvers`, `data`. `show` is the top floor:
-explanations, reports, HTML, pictures and the command line.
+From the bottom up: `model` reads a file and runs it, `linear` is J at a point, and `recording`
+reads J over graphs, for exports. The files of this folder are the public functions. `training`,
+`sparse`, `curvature`, `estimators`, `solvers`, `data` and `interop` build on J. `verify`
+proves the rules, and `show` is the top floor: explanations, pictures and the command line.
 """

@@ -12,17 +12,17 @@ import onnx_ir as ir
 
 from ..jacobians.errors import InputError, not_allowed, warn
 from ..ops.graphs import every, subgraphs
-from .flow.steps import needed
-from .naming.names import Names as NamesOrNone
-from .naming.names import check_model, names_of, not_floating, unique
-from .primal.evaluate import evaluate
-from .primal.inputs import check_inputs
-from .primal.model import Model
+from .linear.tape.draws import constant
+from .linear.tape.record import has_tangent
+from .model.flow.steps import needed
+from .model.primal.evaluate import evaluate
+from .model.primal.inputs import check_inputs
+from .model.primal.model import Model
+from .model.primal.names import Names as NamesOrNone
+from .model.primal.names import check_model, names_of, not_floating, unique
 from .recording.dense import jacobian_graph
 from .recording.derive import Draft, Names, grad_graph, hvp_graph, jvp_graph, vjp_graph
 from .recording.guarded import guarded
-from .tape.draws import constant
-from .tape.record import has_tangent
 from .training.step import training_step
 
 MODES: dict[str, Callable[..., Draft]] = {

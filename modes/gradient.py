@@ -14,16 +14,16 @@ from ..jacobians.arrays import host, like
 from ..jacobians.errors import InputError
 from ..jacobians.foreign import as_array
 from .forward import Tensors
-from .linearization import Linearization, linearized
+from .linear.linearization import Linearization, linearized
+from .linear.route import Route, keep, route_of, signature_of
+from .linear.tape.active import unjoined
 from .linearize import warn_zeros
-from .primal.evaluate import apart, evaluate
-from .primal.finite import warn_nonfinite
-from .primal.inputs import check_inputs, hosted
-from .primal.model import Model
+from .model.primal.evaluate import apart, evaluate
+from .model.primal.finite import warn_nonfinite
+from .model.primal.inputs import check_inputs, hosted
+from .model.primal.model import Model
 from .recording.derive import Names, vjp_graph
 from .recording.guarded import shared
-from .route import Route, keep, route_of, signature_of
-from .tape.active import unjoined
 
 
 class Recorded(NamedTuple):

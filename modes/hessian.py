@@ -10,15 +10,15 @@ import numpy as np
 from ..jacobians import Array, Jacobian, Op, Shape
 from ..jacobians.cached import cached_property
 from ..jacobians.errors import InputError
-from .checking.check import Check
-from .checking.checked import checked
-from .explanation import Explanation, Local
 from .forward import Tensors
 from .gradient import Gradient
-from .linearization import Linearization
-from .naming.names import Names, check_model, listed, names_of
-from .primal.model import Model
-from .symmetric import Curvature, Symmetric, diagonal_blocks
+from .linear.check import Check
+from .linear.checked import checked
+from .linear.explanation import Explanation, Local
+from .linear.linearization import Linearization
+from .linear.symmetric import Curvature, Symmetric, diagonal_blocks
+from .model.primal.model import Model
+from .model.primal.names import Names, check_model, listed, names_of
 
 
 class Hessian(Curvature):

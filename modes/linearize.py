@@ -7,10 +7,10 @@ from typing import Any, TypedDict
 
 from ..jacobians.errors import warn
 from ..jacobians.foreign import is_tensor
-from .linearization import Linearization, linearized
-from .naming.names import Names, check_model, names_of
-from .primal.model import Model
-from .route import route_of
+from .linear.linearization import Linearization, linearized
+from .linear.route import route_of
+from .model.primal.model import Model
+from .model.primal.names import Names, check_model, names_of
 
 ZEROS = "zeros"
 """Key, in a template's cache, of the structural zeros."""

@@ -12,11 +12,11 @@ from ..jacobians import shape_of
 from ..jacobians.errors import InputError
 from .forward import Tensors
 from .gradient import Gradient
-from .linearization import Linearization
+from .linear.linearization import Linearization
 from .linearize import Options, linearize
-from .naming.names import Names, check_model, names_of
-from .primal.model import Model
-from .support.signatures import passes_options_to
+from .model.primal.model import Model
+from .model.primal.names import Names, check_model, names_of
+from .model.signatures import passes_options_to
 
 
 class Pullback:

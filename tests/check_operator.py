@@ -9,7 +9,7 @@ import numpy as np
 from numpy.testing import assert_allclose
 
 from onnxjac.jacobians import Jacobian, reading
-from onnxjac.modes.loading.load import load
+from onnxjac.modes.model.loading.load import load
 from onnxjac.ops.graphs import Recorder, build
 
 TIGHT = {"rtol": 1e-12, "atol": 1e-12}

@@ -15,7 +15,7 @@ from onnxjac.jacobians.errors import OnnxJacWarning
 from onnxjac.modes.estimators.norms import frobenius_norm
 from onnxjac.modes.estimators.trace import trace
 from onnxjac.modes.linearize import linearize
-from onnxjac.modes.loading.load import load
+from onnxjac.modes.model.loading.load import load
 from onnxjac.modes.sparse import pattern
 from onnxjac.modes.verify.differences import STEPS, slope_error
 

@@ -70,8 +70,8 @@ def owner(target: str) -> str:
 def room(module: str) -> str:
     """The folder of `modes/` that a module is in, a file directly in `modes/`, or another floor.
 
-    >>> room("onnxjac.modes.tape.tape"), room("onnxjac.modes.route"), room("onnxjac.ops.node")
-    ('tape/', 'route', 'ops/')
+    >>> room("onnxjac.modes.linear.route"), room("onnxjac.modes.hessian"), room("onnxjac.ops.node")
+    ('linear/', 'hessian', 'ops/')
     """
     _, floor, *inside = module.split(".")
     if floor != "modes":

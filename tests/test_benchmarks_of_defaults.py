@@ -8,7 +8,7 @@ import pytest
 from benchmarks import defaults, payback
 from benchmarks.defaults import NODE, Cost
 from benchmarks.workloads import find
-from onnxjac.modes.products.compiled import BreakEven
+from onnxjac.modes.linear.products.compiled import BreakEven
 
 
 def test_python_may_take_so_long_for_a_node_and_no_longer():

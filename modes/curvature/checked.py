@@ -11,7 +11,8 @@ import numpy as np
 from ...jacobians import Jacobian
 from ...jacobians.hooks import check
 from ...jacobians.products import Product, factors_of
-from ..checking.check import (
+from ..hessian import hessian
+from ..linear.check import (
     Check,
     Outcome,
     Test,
@@ -23,11 +24,10 @@ from ..checking.check import (
     relative,
     tolerances,
 )
-from ..checking.checked import differences
-from ..checking.rounding import epsilon
-from ..hessian import hessian
-from ..linearization import Linearization
-from ..symmetric import Curvature
+from ..linear.checked import differences
+from ..linear.linearization import Linearization
+from ..linear.rounding import epsilon
+from ..linear.symmetric import Curvature
 from .composition import inner, linearized, maker, origin
 
 PROBES = 8

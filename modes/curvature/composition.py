@@ -8,7 +8,7 @@ from typing import Any
 from ...jacobians import Jacobian
 from ...jacobians.products import factors_of
 from ...jacobians.sums import terms_of
-from ..linearization import Linearization
+from ..linear.linearization import Linearization
 
 
 def origin(C: Jacobian) -> Jacobian:

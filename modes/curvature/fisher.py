@@ -25,12 +25,12 @@ from ...jacobians.arrays import host, like
 from ...jacobians.errors import InputError, not_allowed
 from ...jacobians.foreign import space
 from ...ops import Node, Step, find
-from ..linearization import Linearization
+from ..linear.linearization import Linearization
+from ..linear.symmetric import Symmetric, relinearizable
 from ..linearize import linearize
-from ..naming.names import Names, name_of
-from ..primal.model import Model
+from ..model.primal.model import Model
+from ..model.primal.names import Names, name_of
 from ..reverse import grad
-from ..symmetric import Symmetric, relinearizable
 
 
 @relinearizable

@@ -38,14 +38,14 @@ from ...jacobians.errors import InputError
 from ...ops import Step
 from ..gradient import combination
 from ..hessian import hessian
+from ..linear.symmetric import Symmetric, relinearizable
+from ..linear.tape.active import ActiveStep, active_steps
 from ..linearize import linearize
-from ..naming.names import Names, name_of
-from ..primal.evaluate import evaluate
-from ..primal.guards import by_torch
-from ..primal.inputs import check_inputs
-from ..primal.model import Model
-from ..symmetric import Symmetric, relinearizable
-from ..tape.active import ActiveStep, active_steps
+from ..model.primal.evaluate import evaluate
+from ..model.primal.guards import by_torch
+from ..model.primal.inputs import check_inputs
+from ..model.primal.model import Model
+from ..model.primal.names import Names, name_of
 from .fisher import check_reduction, jacobian_at, value_and_jacobian
 
 

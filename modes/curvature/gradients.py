@@ -40,10 +40,10 @@ from ...jacobians.errors import InputError, UnsupportedOp, not_allowed
 from ...jacobians.foreign import space
 from ...jacobians.products import factors_of
 from ...ops import numbers
-from ..linearization import Linearization
+from ..linear.linearization import Linearization
 from ..linearize import linearize
-from ..naming.names import Names, name_of, names_of
-from ..primal.model import Model
+from ..model.primal.model import Model
+from ..model.primal.names import Names, name_of, names_of
 from .fisher import check_reduction, likelihood_of, loss_gradients, terms, with_samples
 from .weights import STILL, Use, uses
 

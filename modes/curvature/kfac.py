@@ -28,11 +28,11 @@ from ..data.cluster import Parts, counted, evenly, spread
 from ..data.placement import Placement
 from ..data.stream import Stream
 from ..data.streaming import changed
-from ..linearization import Linearization
-from ..naming.names import Names
-from ..primal.model import Model
-from ..support.signatures import passes_options_to
-from ..symmetric import Specs
+from ..linear.linearization import Linearization
+from ..linear.symmetric import Specs
+from ..model.primal.model import Model
+from ..model.primal.names import Names
+from ..model.signatures import passes_options_to
 from .gradients import Gradients, Target, per_sample, squares
 from .kronecker import Factors, KroneckerFactored, Moment, rebuilt
 

@@ -30,7 +30,7 @@ from ...jacobians.errors import InputError
 from ...jacobians.foreign import space
 from ...jacobians.hooks import scale
 from ...ops import numbers
-from ..symmetric import Curvature, Specs
+from ..linear.symmetric import Curvature, Specs
 
 
 @final

@@ -15,10 +15,10 @@ from .. import hessian as hessians
 from .. import linearize as linearizing
 from ..data.adapter import Data, DataOptions, takes_data
 from ..data.stream import by_tensor
-from ..naming.names import Names
-from ..primal.model import Model
-from ..support.signatures import passes_options_to
-from ..symmetric import Symmetric
+from ..linear.symmetric import Symmetric
+from ..model.primal.model import Model
+from ..model.primal.names import Names
+from ..model.signatures import passes_options_to
 from . import fisher as fishers
 from . import gauss_newton as gauss_newtons
 

@@ -14,8 +14,8 @@ import numpy as np
 from ...jacobians import Jacobian, shape_of
 from ...jacobians.errors import LimitError, UnsupportedOp
 from ...ops import numbers
-from ..elimination.samples import Batch, within
-from ..linearization import Linearization
+from ..linear.elimination.samples import Batch, within
+from ..linear.linearization import Linearization
 from .fisher import CHUNK
 from .gradients import Gradients, Target, squares
 

@@ -56,8 +56,8 @@ from ...jacobians.errors import LimitError, UnsupportedOp
 from ...jacobians.foreign import space
 from ...jacobians.products import factors_of
 from ...ops import Step
-from ..flow.steps import SHAPES
-from ..linearization import Linearization
+from ..linear.linearization import Linearization
+from ..model.flow.steps import SHAPES
 
 STILL = Identity, Reshape, Permutation, Cast
 """Operators that keep every entry."""

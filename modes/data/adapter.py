@@ -11,10 +11,10 @@ from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast, o
 
 from ...jacobians import Jacobian
 from ...jacobians.errors import InputError
-from ..naming.names import Names
-from ..primal.model import Model
-from ..support.signatures import joined, shown_as
-from ..symmetric import Symmetric
+from ..linear.symmetric import Symmetric
+from ..model.primal.model import Model
+from ..model.primal.names import Names
+from ..model.signatures import joined, shown_as
 from .batches import Batch, as_batch, is_data
 from .cluster import distributed
 from .streaming import digest, streamed

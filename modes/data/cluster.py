@@ -37,7 +37,7 @@ from ...jacobians import Array, Jacobian, Op, lead
 from ...jacobians.errors import InputError, warn
 from ...jacobians.foreign import is_tensor
 from ...ops import numbers
-from ..support.locks import Lock
+from ..model.locks import Lock
 from .batches import Batches, batches_of, samples
 from .placement import Placement, persistently
 from .stream import Make, Outline, OverBatches, Stream, Streamed, outline_of

@@ -19,7 +19,7 @@ from ...jacobians import Array, Jacobian, Op, Take, lead, shape_of, size
 from ...jacobians.arrays import buffer_of
 from ...jacobians.errors import InputError
 from ...jacobians.progress import counting
-from ..primal.model import TensorSpec
+from ..model.primal.model import TensorSpec
 from .batches import Batch, Batches
 
 T = TypeVar("T")

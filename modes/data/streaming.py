@@ -11,7 +11,7 @@ import numpy as np
 
 from ...jacobians import Jacobian
 from ...jacobians.errors import not_allowed, warn
-from ..symmetric import Symmetric
+from ..linear.symmetric import Symmetric
 from .batches import Batch, Batches, batches_of, is_data, samples
 from .stream import Make, OverBatches, Stacked, Stream, Streamed
 

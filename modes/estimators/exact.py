@@ -35,13 +35,13 @@ from ...jacobians.functions import eigenbasis, singular_bases
 from ...jacobians.matrices import matrix_shape
 from ..curvature.kronecker import KroneckerFactored
 from ..curvature.squares import sample_diagonal
-from ..elimination.cost import seconds
-from ..linearization import Linearization
+from ..linear.elimination.cost import seconds
+from ..linear.linearization import Linearization
+from ..linear.symmetric import undamped
 from ..sparse import sparse
 from ..sparse.choice import estimate
 from ..sparse.sweep import parts
 from ..sparse.unwrap import unwrap
-from ..symmetric import undamped
 from .estimate import Probed, is_symmetric
 from .squared import as_blocks, foreign, own_diagonal, squared
 

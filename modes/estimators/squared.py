@@ -46,7 +46,7 @@ from ...jacobians import (
     Zero,
 )
 from ...jacobians.sparse import count, entries
-from ..elimination.plan import eliminated
+from ..linear.elimination.plan import eliminated
 from ..sparse.unwrap import unwrap
 
 MONOMIAL = (

@@ -18,14 +18,14 @@ from ...jacobians import Jacobian, Shape, hooks, shape_of
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError, closest
 from ...ops.registry import version
-from ..linearization import Linearization, linearized
-from ..naming.names import Names, names_of
-from ..primal.evaluate import evaluate
-from ..primal.inputs import check_inputs
-from ..primal.model import Model
+from ..linear.linearization import Linearization, linearized
+from ..linear.route import route_of
+from ..model.optional import optional
+from ..model.primal.evaluate import evaluate
+from ..model.primal.inputs import check_inputs
+from ..model.primal.model import Model
+from ..model.primal.names import Names, names_of
 from ..recording.derive import Draft, jvp_graph, vjp_graph
-from ..route import route_of
-from ..support.optional import optional
 
 Args = Sequence[Any]
 Call = tuple["Function", tuple[Any, ...]]

@@ -10,9 +10,9 @@ import numpy as np
 
 from ...jacobians import Jacobian, hooks
 from ...jacobians.foreign import as_array
-from ..naming.names import Names
-from ..primal.model import Model
-from ..support.optional import optional
+from ..model.optional import optional
+from ..model.primal.model import Model
+from ..model.primal.names import Names
 from .functions import Function, Product, Signature
 
 

@@ -21,14 +21,14 @@ from ...jacobians.errors import OnnxJacError
 from ...jacobians.foreign import is_tensor
 from ...jacobians.symint import is_symbolic
 from ...ops import Recorder, Step, build, numbers
-from ..flow.failure import kept_whole
-from ..naming.names import is_float
-from ..primal.engines import onnxruntime as ort
-from ..primal.evaluate import evaluate
-from ..primal.model import Model
-from ..tape.bodies import Body, again
-from ..tape.record import JOINTS, has_tangent
-from ..tape.template import Template
+from ..linear.tape.bodies import Body, again
+from ..linear.tape.record import JOINTS, has_tangent
+from ..linear.tape.template import Template
+from ..model.flow.failure import kept_whole
+from ..model.primal.engines import onnxruntime as ort
+from ..model.primal.evaluate import evaluate
+from ..model.primal.model import Model
+from ..model.primal.names import is_float
 from .control import Turns, joint_of
 
 Values = Mapping[str, Any]

@@ -18,10 +18,18 @@ from ...jacobians.cached import cached_property
 from ...jacobians.symint import Number, at, depth_of, same
 from ...ops import Recorder, Step
 from ...ops.graphs import body_of, operands_of
-from ..flow.failure import kept_whole
-from ..flow.shapes import shapes_around
-from ..tape.bodies import Body, bodies_of, explicit, formals_of, replayed, tensors_of, turns_of
-from ..tape.record import between, has_tangent
+from ..linear.tape.bodies import (
+    Body,
+    bodies_of,
+    explicit,
+    formals_of,
+    replayed,
+    tensors_of,
+    turns_of,
+)
+from ..linear.tape.record import between, has_tangent
+from ..model.flow.failure import kept_whole
+from ..model.flow.shapes import shapes_around
 from .fission import Series, Track, Turn, Type, fission, needed
 
 Values = Mapping[str, Any]

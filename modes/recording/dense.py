@@ -10,9 +10,9 @@ import numpy as np
 from ...jacobians import Array, Dag, shape_of, size
 from ...jacobians.symint import Symbols, is_symbolic, same
 from ...ops.graphs import Recorder
-from ..elimination.samples import Batch, layouts
-from ..primal.model import Model
-from ..tape.trace import Trace, staying, trace
+from ..linear.elimination.samples import Batch, layouts
+from ..linear.tape.trace import Trace, staying, trace
+from ..model.primal.model import Model
 from .derive import Draft, Names, started
 
 

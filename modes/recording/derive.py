@@ -12,9 +12,9 @@ import onnx_ir as ir
 from ...jacobians import Array, Dag, shape_of
 from ...jacobians.symint import Symbols
 from ...ops.graphs import Recorder, build
-from ..primal.evaluate import evaluate
-from ..primal.model import Model
-from ..tape.trace import Trace, staying, trace
+from ..linear.tape.trace import Trace, staying, trace
+from ..model.primal.evaluate import evaluate
+from ..model.primal.model import Model
 
 Names = tuple[str, ...]
 

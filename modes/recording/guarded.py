@@ -18,14 +18,14 @@ from ...jacobians import shape_of
 from ...jacobians.errors import OnnxJacError, UnsupportedOp, warn
 from ...jacobians.symint import Guard, Symbols, SymInt
 from ...ops.graphs import every, reachable
-from ..flow.contents import free_sizes
-from ..flow.steps import needed
-from ..naming.names import is_float
-from ..primal.guards import GUARDS
-from ..primal.model import Model
-from ..tape.dependence import moving
-from ..tape.draws import may_draw
-from ..tape.trace import Trace, shaped_as_here
+from ..linear.tape.dependence import moving
+from ..linear.tape.draws import may_draw
+from ..linear.tape.trace import Trace, shaped_as_here
+from ..model.flow.contents import free_sizes
+from ..model.flow.steps import needed
+from ..model.primal.guards import GUARDS
+from ..model.primal.model import Model
+from ..model.primal.names import is_float
 from .derive import Draft
 
 Make = Callable[..., Draft]

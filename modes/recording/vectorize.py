@@ -17,7 +17,7 @@ from ...ops import Recorder
 from ...ops.graphs.build import graphs_of
 from ...ops.graphs.shapes import depth_in
 from ...ops.numbers.pointwise import UFUNCS
-from ..flow.steps import array_of, python_of
+from ..model.flow.steps import array_of, python_of
 
 
 class Vectorized:

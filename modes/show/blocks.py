@@ -11,14 +11,14 @@ from functools import partial
 from ...jacobians import Dag, Dense, Edge, Jacobian
 from ...jacobians.text import bytes_text, clipped, joined, time_text
 from ...ops import Step
-from ..elimination.cost import seconds
-from ..elimination.deferred import Deferred
-from ..elimination.plan import elimination_of, plan_of
-from ..elimination.vertex_elimination import Ends
-from ..explanation import Costs, Row, Stretch
-from ..linearization import Linearization
-from ..tape.active import Slot
-from ..tape.record import vertex_names
+from ..linear.elimination.cost import seconds
+from ..linear.elimination.deferred import Deferred
+from ..linear.elimination.plan import elimination_of, plan_of
+from ..linear.elimination.vertex_elimination import Ends
+from ..linear.explanation import Costs, Row, Stretch
+from ..linear.linearization import Linearization
+from ..linear.tape.active import Slot
+from ..linear.tape.record import vertex_names
 
 KEPT, SIMPLIFIED, MERGED, OUT = "kept", "simplified", "merged", "multiplied out"
 

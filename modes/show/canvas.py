@@ -13,9 +13,9 @@ import numpy as np
 
 from ...jacobians import Jacobian, prod_text, shape_of, size
 from ...jacobians.errors import InputError
-from ..naming.names import flat_shape
-from ..primal.model import TensorSpec
-from ..support.optional import optional
+from ..model.optional import optional
+from ..model.primal.model import TensorSpec
+from ..model.primal.names import flat_shape
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -23,10 +23,10 @@ from ...jacobians.progress import counting
 from ...jacobians.text import joined
 from ..export import MODES, export
 from ..hessian import hessian
-from ..naming.names import Specs, names_of
-from ..primal.evaluate import evaluate
-from ..primal.guards import GUARDS
-from ..support.save import drafts, save, save_text
+from ..model.primal.evaluate import evaluate
+from ..model.primal.guards import GUARDS
+from ..model.primal.names import Specs, names_of
+from ..model.save import drafts, save, save_text
 from ..training.lowering import lower_gradients
 from ..verify import prove, tags
 from ..verify.sweep import Shard, chosen, records, sweep

@@ -21,16 +21,25 @@ from ...jacobians.text import bytes_text, time_text
 from ...ops import Node, Step, find
 from ...ops.rules.elementwise import Elementwise
 from ..curvature.composition import inner, linearized, maker, origin
-from ..elimination.adaptive import Adaptive
-from ..elimination.cost import seconds
-from ..elimination.dense import orders
-from ..elimination.plan import eliminated, elimination_of, plan_of
-from ..explanation import Composition, Cut, Explanation, Local, Mathematics, Part, Row, Stretch
-from ..linearization import Linearization
-from ..products.compiled import Compiled
-from ..symmetric import Curvature
-from ..tape.active import cuts
-from ..tape.checkpoint import Checkpointed
+from ..linear.elimination.adaptive import Adaptive
+from ..linear.elimination.cost import seconds
+from ..linear.elimination.dense import orders
+from ..linear.elimination.plan import eliminated, elimination_of, plan_of
+from ..linear.explanation import (
+    Composition,
+    Cut,
+    Explanation,
+    Local,
+    Mathematics,
+    Part,
+    Row,
+    Stretch,
+)
+from ..linear.linearization import Linearization
+from ..linear.products.compiled import Compiled
+from ..linear.symmetric import Curvature
+from ..linear.tape.active import cuts
+from ..linear.tape.checkpoint import Checkpointed
 from . import blocks
 from .kinks import AtPoint, kinks_at
 

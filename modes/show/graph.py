@@ -14,9 +14,9 @@ import numpy as np
 from ...jacobians import Dag, Jacobian
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError
-from ..elimination.plan import eliminated
 from ..hessian import Hessian
-from ..linearization import Linearization
+from ..linear.elimination.plan import eliminated
+from ..linear.linearization import Linearization
 from . import canvas
 from .blocks import structure_kind, tensor_names
 

@@ -17,19 +17,19 @@ import numpy as np
 from ...jacobians import Block, Dag, Jacobian, prod_text
 from ...jacobians.hooks import html
 from ...jacobians.text import FIRST, LAST, Table, abridged_lines, bytes_text, clipped, joined
-from ..checking.check import Check
 from ..data.cluster import Distributed
 from ..data.stream import OverBatches
-from ..elimination.adaptive import Adaptive
-from ..elimination.cost import seconds
 from ..estimators.density import SpectralDensity
 from ..estimators.estimate import Estimate
-from ..explanation import Local, Tables
-from ..flow.contents import Contents, TensorSpec
-from ..linearization import Linearization
+from ..linear.check import Check
+from ..linear.elimination.adaptive import Adaptive
+from ..linear.elimination.cost import seconds
+from ..linear.explanation import Local, Tables
+from ..linear.linearization import Linearization
+from ..linear.tape.checkpoint import Checkpointed
+from ..model.flow.contents import Contents, TensorSpec
+from ..model.markup import CELL, FAINT, OPEN, Markup, card, fold, folded, grid, pre, tag
 from ..solvers.iteration import OptimizeResult
-from ..support.markup import CELL, FAINT, OPEN, Markup, card, fold, folded, grid, pre, tag
-from ..tape.checkpoint import Checkpointed
 from .blocks import held_in, tensor_names
 
 SPECS = ("tensor", "shape", "type")

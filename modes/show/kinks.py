@@ -20,13 +20,13 @@ from ...jacobians.cached import cached_property
 from ...ops import Node, Step
 from ...ops.conventions import CONVENTIONS, GIVEN
 from ...ops.rules.elementwise import FORMULAS
-from ..explanation import Kink
-from ..linearization import Linearization
-from ..naming.names import is_float
-from ..primal.evaluate import evaluate
-from ..primal.finite import finite
-from ..tape.active import ActiveStep, Slot, active_steps, cuts
-from ..tape.unroll import definition_of
+from ..linear.explanation import Kink
+from ..linear.linearization import Linearization
+from ..linear.tape.active import ActiveStep, Slot, active_steps, cuts
+from ..linear.tape.unroll import definition_of
+from ..model.primal.evaluate import evaluate
+from ..model.primal.finite import finite
+from ..model.primal.names import is_float
 from .blocks import Held, end_names, held_in
 from .kink_counts import COUNTS, JUMPS, Count, powers_of_zero
 

@@ -18,11 +18,11 @@ import numpy as np
 
 from ...jacobians.errors import OnnxJacError
 from ...jacobians.hooks import html
-from ..checking.check import Check
-from ..explanation import Explanation
-from ..linearization import Linearization
-from ..primal.model import Model
-from ..support.markup import FAINT, Markup, tag
+from ..linear.check import Check
+from ..linear.explanation import Explanation
+from ..linear.linearization import Linearization
+from ..model.markup import FAINT, Markup, tag
+from ..model.primal.model import Model
 from .canvas import pyplot
 from .plots import plot_graph, plot_jacobian, plot_spectrum
 

@@ -14,14 +14,14 @@ import numpy as np
 
 from ...jacobians import Shape
 from ...jacobians.errors import InputError, OnnxJacError, UnknownTensor, closest, first_line
-from ..linearization import Linearization
+from ..linear.linearization import Linearization
 from ..linearize import linearize
-from ..loading.load import load
-from ..naming.names import is_float
-from ..primal.evaluate import evaluate
-from ..primal.inputs import check_inputs
-from ..primal.model import Model, TensorSpec
-from ..support.limits import Limits
+from ..model.limits import Limits
+from ..model.loading.load import load
+from ..model.primal.evaluate import evaluate
+from ..model.primal.inputs import check_inputs
+from ..model.primal.model import Model, TensorSpec
+from ..model.primal.names import is_float
 
 Shapes = Mapping[str, Shape]
 

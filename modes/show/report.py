@@ -14,11 +14,11 @@ import numpy as np
 
 from ...jacobians import prod_text
 from ...jacobians.text import bytes_text, time_text
-from ..checking.check import Check
-from ..explanation import Explanation
-from ..linearization import Linearization
-from ..primal.evaluate import evaluate
-from ..primal.model import Model
+from ..linear.check import Check
+from ..linear.explanation import Explanation
+from ..linear.linearization import Linearization
+from ..model.primal.evaluate import evaluate
+from ..model.primal.model import Model
 from .blocks import structure_kind
 from .spectra import Spectrum
 

@@ -13,8 +13,8 @@ from ...jacobians.errors import InputError
 from ...jacobians.progress import progress as watched
 from ..estimators.estimate import probing
 from ..estimators.exact import column_squares
-from ..linearization import Linearization
-from ..primal.evaluate import evaluate
+from ..linear.linearization import Linearization
+from ..model.primal.evaluate import evaluate
 from .canvas import BLUE, MAGNITUDES, SMALL, WIDTH, axes, bar
 
 if TYPE_CHECKING:

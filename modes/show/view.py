@@ -27,12 +27,12 @@ from ...jacobians.hooks import view as hook
 from ...jacobians.progress import counted
 from ...jacobians.text import bytes_text, clipped, time_text
 from ...ops import Step
-from ..elimination.cost import seconds
 from ..estimators.norms import frobenius_norm
-from ..linearization import Linearization
-from ..primal.evaluate import evaluate
+from ..linear.elimination.cost import seconds
+from ..linear.linearization import Linearization
+from ..model.markup import Page
+from ..model.primal.evaluate import evaluate
 from ..sparse.sweep import everything_in
-from ..support.markup import Page
 from .blocks import Held, end_names, held_in, structure_kind
 from .explain import mathematics, mathml
 

@@ -10,12 +10,12 @@ from scipy.sparse.linalg import gmres
 
 from ...jacobians import dtype_of, shape_of
 from ...jacobians.errors import InputError, NotConverged
-from ..naming.names import Names, names_of
-from ..primal.evaluate import evaluate
-from ..primal.inputs import check_inputs
-from ..primal.model import Model
+from ..linear.tape.trace import trace
+from ..model.primal.evaluate import evaluate
+from ..model.primal.inputs import check_inputs
+from ..model.primal.model import Model
+from ..model.primal.names import Names, names_of
 from ..recording.derive import like, started
-from ..tape.trace import trace
 from .iteration import Callback, OptimizeResult, Preconditioner, Reused
 from .newton_krylov import Solver, newton_krylov
 

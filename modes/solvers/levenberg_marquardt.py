@@ -13,8 +13,8 @@ from scipy.sparse.linalg import aslinearoperator, lsmr
 from ...jacobians import Diagonal
 from ...jacobians.cached import cached_property
 from ..estimators.estimate import Probed, signs
-from ..naming.names import Names
-from ..primal.model import Model
+from ..model.primal.model import Model
+from ..model.primal.names import Names
 from .iteration import (
     GOING,
     GRADIENT,

@@ -14,8 +14,8 @@ from ...jacobians.arrays import like
 from ...jacobians.errors import InputError
 from ...jacobians.foreign import is_tensor
 from ..curvature.gauss_newton import gauss_newton
-from ..naming.names import Names
-from ..primal.model import Model
+from ..model.primal.model import Model
+from ..model.primal.names import Names
 from .iteration import (
     Callback,
     Counted,

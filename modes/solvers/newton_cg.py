@@ -13,8 +13,8 @@ from ...jacobians.arrays import like
 from ...jacobians.errors import InputError
 from ...jacobians.foreign import is_tensor, space
 from ...jacobians.progress import counting
-from ..naming.names import Names
-from ..primal.model import Model
+from ..model.primal.model import Model
+from ..model.primal.names import Names
 from .iteration import (
     Callback,
     Counted,

@@ -10,8 +10,8 @@ import numpy as np
 from scipy.sparse.linalg import gmres
 
 from ...jacobians.errors import InputError
-from ..naming.names import Names
-from ..primal.model import Model
+from ..model.primal.model import Model
+from ..model.primal.names import Names
 from .iteration import (
     DESCENT,
     GOING,

@@ -28,13 +28,13 @@ from ...jacobians import (
 )
 from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.errors import InputError, LimitError
-from ..elimination.samples import Batch, layouts, within
 from ..estimators.estimate import is_symmetric, probing, square, symmetric
 from ..estimators.exact import column_squares, exact_diagonal
 from ..estimators.low_rank import nystrom
+from ..linear.elimination.samples import Batch, layouts, within
+from ..linear.symmetric import block_diagonal
 from ..sparse import sparse
 from ..sparse.unwrap import unwrap
-from ..symmetric import block_diagonal
 
 __all__ = [
     "block_jacobi", "column_scaling", "ilu", "jacobi", "kronecker", "low_rank_plus_damping",

@@ -17,12 +17,12 @@ from ...ops.registry import version
 from ..gradient import Gradient
 from ..hessian import Hessian, hessian_of
 from ..interop.operators import asoperator
-from ..linearization import Linearization
+from ..linear.linearization import Linearization
 from ..linearize import linearize
-from ..naming.names import Names, check_named, listed, names_of
-from ..primal.evaluate import evaluate
-from ..primal.inputs import check_inputs
-from ..primal.model import Model, TensorSpec
+from ..model.primal.evaluate import evaluate
+from ..model.primal.inputs import check_inputs
+from ..model.primal.model import Model, TensorSpec
+from ..model.primal.names import Names, check_named, listed, names_of
 from ..reverse import value_and_grad
 from ..sparse import sparse
 from ..sparse.unwrap import unwrap

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from scipy.sparse.linalg import gmres
 
-from ..linearization import Linearization
+from ..linear.linearization import Linearization
 from ..linearize import linearize
-from ..naming.names import Names
-from ..primal.model import Model
+from ..model.primal.model import Model
+from ..model.primal.names import Names
 from .euler import at_step, euler_residual
 from .iteration import (
     GOING,

@@ -14,7 +14,7 @@ from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import sparse as hook
 from ..hessian import Hessian
-from ..linearization import Linearization
+from ..linear.linearization import Linearization
 from .choice import Method, method, where
 from .coloring import Coloring, coloring
 from .plans import plan

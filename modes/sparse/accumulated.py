@@ -10,8 +10,8 @@ from scipy.sparse import csr_array
 from ...jacobians import Dag, Jacobian, Part, Sylvester
 from ...jacobians.arrays import wide
 from ...jacobians.chosen import has_choices
-from ..tape.tape import Tape
-from ..tape.template import Template
+from ..linear.tape.tape import Tape
+from ..linear.tape.template import Template
 from .program import (
     STRIP,
     Product,

@@ -15,8 +15,8 @@ from ...jacobians.arrays import wide
 from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.errors import LimitError
 from ...jacobians.sparse import count, positions
-from ..elimination.cost import seconds
-from ..tape.tape import Tape
+from ..linear.elimination.cost import seconds
+from ..linear.tape.tape import Tape
 from .accumulated import Accumulated
 from .coloring import ByProducts, Coloring, best, coloring, cover, distinct, width
 from .program import Product

@@ -24,7 +24,7 @@ from scipy.sparse import csr_array
 from ...jacobians import Jacobian, prod_text
 from ...jacobians.arrays import wide
 from ...jacobians.errors import InputError
-from ..tape.tape import Tape
+from ..linear.tape.tape import Tape
 from .program import expanded
 from .symmetric_coloring import Substitution, acyclic, coordinates, places, star, substitution
 

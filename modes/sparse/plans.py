@@ -10,9 +10,9 @@ from weakref import finalize
 import numpy as np
 
 from ...jacobians import Dag, Jacobian
-from ..linearization import Linearization
-from ..tape.dependence import moving
-from ..tape.template import origin_of
+from ..linear.linearization import Linearization
+from ..linear.tape.dependence import moving
+from ..linear.tape.template import origin_of
 from .choice import Method, method
 from .program import products
 from .sweep import everything_in

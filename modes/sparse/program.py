@@ -24,8 +24,8 @@ from ...jacobians import Diagonal, Jacobian
 from ...jacobians.arrays import size
 from ...jacobians.errors import LimitError
 from ...jacobians.sparse import entries
-from ..tape.record import Entry
-from ..tape.tape import Tape
+from ..linear.tape.record import Entry
+from ..linear.tape.tape import Tape
 from .stages import Index, Multiplied, Stage, added
 
 KEPT = 2**24

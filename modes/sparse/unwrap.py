@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import singledispatch
 
 from ...jacobians import Jacobian
-from ..elimination.adaptive import Adaptive
 from ..hessian import Hessian
-from ..linearization import Linearization
-from ..products.compiled import Compiled
-from ..symmetric import Symmetric
-from ..tape.tape import Tape
+from ..linear.elimination.adaptive import Adaptive
+from ..linear.linearization import Linearization
+from ..linear.products.compiled import Compiled
+from ..linear.symmetric import Symmetric
+from ..linear.tape.tape import Tape
 
 
 @singledispatch

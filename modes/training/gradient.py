@@ -17,14 +17,14 @@ from ...jacobians.errors import InputError, UnknownTensor, UnsupportedOp, closes
 from ...ops import Step
 from ...ops.graphs import operands_of
 from ...ops.node import AT
-from ..flow.failure import NotKept
-from ..flow.steps import reads, step_of
-from ..naming.names import is_float
+from ..linear.tape.active import is_zero, reach_forward
+from ..linear.tape.bodies import again, closed
+from ..linear.tape.dependence import moving
+from ..linear.tape.trace import Trace
+from ..model.flow.failure import NotKept
+from ..model.flow.steps import reads, step_of
+from ..model.primal.names import is_float
 from ..recording.derive import present
-from ..tape.active import is_zero, reach_forward
-from ..tape.bodies import again, closed
-from ..tape.dependence import moving
-from ..tape.trace import Trace
 from .scope import INITIALIZER, Scope, ancestors, outputs_of
 
 

@@ -15,13 +15,13 @@ from ...jacobians.symint import Symbols
 from ...ops import Node, Step, find
 from ...ops.graphs import copied, name_nodes, reachable, without_surrogates
 from ...ops.node import TRAINING
-from ..flow.contents import free_sizes
-from ..flow.control import CONTROL, begin, end
-from ..flow.opsets import WORKING_OPSET, lowest_opsets
-from ..flow.shapes import shape_formals, shape_outputs
-from ..flow.steps import array_of
-from ..loading.load import load
-from ..primal.model import Model
+from ..model.flow.contents import free_sizes
+from ..model.flow.control import CONTROL, begin, end
+from ..model.flow.opsets import WORKING_OPSET, lowest_opsets
+from ..model.flow.shapes import shape_formals, shape_outputs
+from ..model.flow.steps import array_of
+from ..model.loading.load import load
+from ..model.primal.model import Model
 from ..recording.derive import Draft
 from ..recording.guarded import guarded
 from .gradient import gradient

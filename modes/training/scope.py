@@ -16,9 +16,9 @@ from ...jacobians.symint import Symbols, at
 from ...ops import Recorder, Step, numbers
 from ...ops.graphs import fresh, operands_of
 from ...ops.node import AT
-from ..flow.steps import SHAPES, python_of
-from ..naming.names import is_float
-from ..primal.model import Model
+from ..model.flow.steps import SHAPES, python_of
+from ..model.primal.model import Model
+from ..model.primal.names import is_float
 
 
 class Scope:

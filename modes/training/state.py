@@ -11,9 +11,9 @@ from onnx import numpy_helper
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from ...jacobians.errors import InputError, LoadError, UnknownTensor, closest
-from ..loading.load import load
-from ..primal.model import Dim, Model
-from ..tape.draws import by_seed
+from ..linear.tape.draws import by_seed
+from ..model.loading.load import load
+from ..model.primal.model import Dim, Model
 
 State = dict[str, np.ndarray]
 

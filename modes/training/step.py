@@ -15,10 +15,10 @@ from onnx import TensorProto, helper
 
 from ...jacobians.errors import InputError, UnknownTensor, closest
 from ...ops.registry import version
-from ..loading.load import load
-from ..naming.names import unique
-from ..primal.inputs import check_inputs
-from ..primal.model import Model
+from ..model.loading.load import load
+from ..model.primal.inputs import check_inputs
+from ..model.primal.model import Model
+from ..model.primal.names import unique
 from .lowering import lowered
 from .scope import sample_inputs
 from .state import (

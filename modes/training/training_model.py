@@ -13,11 +13,11 @@ from onnx import helper, numpy_helper
 
 from ...jacobians.errors import InputError, UnknownTensor, closest
 from ...ops.node import TRAINING
-from ..flow.protos import nodes as nodes_of
-from ..flow.steps import needed
-from ..loading.load import load
-from ..naming.names import is_float
-from ..primal.model import Model
+from ..model.flow.protos import nodes as nodes_of
+from ..model.flow.steps import needed
+from ..model.loading.load import load
+from ..model.primal.model import Model
+from ..model.primal.names import is_float
 from .optimizers import COUNT, OPERATORS, RATE, Optimizer, OptimizerFunction
 
 Arrays = Mapping[str, np.ndarray]

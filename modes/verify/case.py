@@ -11,8 +11,8 @@ import onnx
 from onnx import helper
 
 from ...jacobians.cached import cached_property
-from ..loading.load import load
-from ..primal.model import Model
+from ..model.loading.load import load
+from ..model.primal.model import Model
 
 WORKING = 21
 """The opset of the cases; newer operators have the opset that introduced them."""

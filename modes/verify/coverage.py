@@ -19,10 +19,10 @@ from ...jacobians.errors import UnsupportedOp
 from ...ops import find
 from ...ops.node import TRAINING
 from ...ops.rules.zeros import NOT_REAL
-from ..flow.control import CONTROL
-from ..flow.sequences import SEQUENCES
-from ..loading.bodies import has_body
-from ..loading.repairs import MICROSOFT, SHARED
+from ..model.flow.control import CONTROL
+from ..model.flow.sequences import SEQUENCES
+from ..model.loading.bodies import has_body
+from ..model.loading.repairs import MICROSOFT, SHARED
 from ..training.optimizers import OPERATORS as OPTIMIZERS
 
 RULE, BODY, ZERO, NOT_A_FUNCTION = "rule", "body", "zero", "not a function of real numbers"

@@ -31,13 +31,13 @@ from ...ops.symbols.formulas import Total, parse, plain
 from ...ops.symbols.number import FUNCTIONS, Number
 from ...ops.symbols.reading import each
 from ...ops.symbols.table import KERNELS, Kernel
-from ..flow.steps import needed
-from ..loading.bodies import has_body, inline
-from ..loading.precision import to_double
-from ..primal.model import Model
-from ..tape.active import active_steps
-from ..tape.record import dag_of, has_tangent, record
-from ..tape.unroll import unrolled
+from ..linear.tape.active import active_steps
+from ..linear.tape.record import dag_of, has_tangent, record
+from ..linear.tape.unroll import unrolled
+from ..model.flow.steps import needed
+from ..model.loading.bodies import has_body, inline
+from ..model.loading.precision import to_double
+from ..model.primal.model import Model
 from .case import Case, ModelCase
 from .transcriptions import (  # noqa: F401  (the modules register their transcriptions)
     TRANSCRIPTIONS,

@@ -16,9 +16,9 @@ from ...ops.registry import Declaration
 from ...ops.rules.elementwise import Elementwise
 from ...ops.symbols import Symbols
 from ...ops.trees import accesses
-from ..loading.load import load
-from ..naming.names import distinct
-from ..primal.model import Model
+from ..model.loading.load import load
+from ..model.primal.model import Model
+from ..model.primal.names import distinct
 from .case import Case, ModelCase, at, node_case
 from .definition import dense, read
 

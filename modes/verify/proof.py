@@ -24,7 +24,7 @@ from ...ops.conventions import CONVENTIONS, shown
 from ...ops.registry import Declaration
 from ...ops.rules.estimators import DOMAIN
 from ..linearize import linearize
-from ..support.markup import Markup, card, fold, folded, pre
+from ..model.markup import Markup, card, fold, folded, pre
 from .case import Case
 from .cases import CASES
 from .check import Check, Verdict, operators

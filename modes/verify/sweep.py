@@ -17,16 +17,16 @@ import onnx
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import OnnxJacWarning, UnknownTensor, closest, first_line
 from ...ops.node import TRAINING
-from ..checking.check import dot_error
 from ..hessian import hessian
-from ..linearization import Linearization
+from ..linear.check import dot_error
+from ..linear.linearization import Linearization
 from ..linearize import linearize
-from ..loading.load import load
-from ..loading.repairs import MICROSOFT
-from ..primal.engines import onnxruntime as ort
-from ..primal.engines.sessions import runtime
-from ..primal.evaluate import evaluate
-from ..primal.model import Model
+from ..model.loading.load import load
+from ..model.loading.repairs import MICROSOFT
+from ..model.primal.engines import onnxruntime as ort
+from ..model.primal.engines.sessions import runtime
+from ..model.primal.evaluate import evaluate
+from ..model.primal.model import Model
 from ..recording.derive import jvp_graph, vjp_graph
 from ..training.lowering import lower_gradients
 from . import coverage

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import checker
 
-from onnxjac.modes.linearization import Linearization
+from onnxjac.modes.linear.linearization import Linearization
 
 from .catalogue import CATALOGUE
 from .make import case

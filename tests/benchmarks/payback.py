@@ -18,8 +18,8 @@ import numpy as np
 
 import onnxjac as oj
 from onnxjac.jacobians import Dag
-from onnxjac.modes.elimination.plan import REPAID, eliminated, planned
-from onnxjac.modes.products.compiled import BreakEven, Compiled, measured
+from onnxjac.modes.linear.elimination.plan import REPAID, eliminated, planned
+from onnxjac.modes.linear.products.compiled import BreakEven, Compiled, measured
 
 from .table import markdown, ms, number, verdict
 from .workloads import Workload, find

@@ -16,8 +16,8 @@ import onnxjac as oj
 from concurrency.workers import KINDS, check, jacobian, products, relinearized
 from faults.models import point_of
 from onnxjac.jacobians.cached import cached_property
-from onnxjac.modes.primal.engines.sessions import Session
-from onnxjac.modes.support.locks import Lock
+from onnxjac.modes.model.locks import Lock
+from onnxjac.modes.model.primal.engines.sessions import Session
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
 

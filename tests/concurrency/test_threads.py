@@ -10,10 +10,10 @@ import onnxjac as oj
 from concurrency.workers import KINDS, THREADS, TIMES, jacobian, near, products, together
 from data.regressions import LABELS, W, X, softmax_hessian, softmax_regression
 from faults.models import CNN, MLP, point_of
-from onnxjac.modes.elimination import plan
-from onnxjac.modes.primal.engines import onnxruntime as ort
-from onnxjac.modes.primal.engines.onnxruntime import KEPT_SESSIONS
-from onnxjac.modes.route import KEPT
+from onnxjac.modes.linear.elimination import plan
+from onnxjac.modes.linear.route import KEPT
+from onnxjac.modes.model.primal.engines import onnxruntime as ort
+from onnxjac.modes.model.primal.engines.onnxruntime import KEPT_SESSIONS
 from onnxjac.modes.sparse import plans
 from onnxjac.ops.numbers.fallback import run_reference
 

@@ -8,7 +8,7 @@ import pytest
 
 import onnxjac as oj
 from onnxjac.jacobians import Diagonal, Identity
-from onnxjac.modes.symmetric import Symmetric
+from onnxjac.modes.linear.symmetric import Symmetric
 
 MODEL = """<ir_version: 10, opset_import: ["": 21]>
     net (double[n, 4] x, int64[n] t, double[4, 3] W) => (double l, double[n, 3] z) {

@@ -9,7 +9,7 @@ from onnxjac.modes.curvature.fisher import fisher
 from onnxjac.modes.curvature.gradients import per_sample
 from onnxjac.modes.curvature.kfac import ekfac, kfac, shampoo
 from onnxjac.modes.curvature.kronecker import KroneckerFactored
-from onnxjac.modes.symmetric import Symmetric
+from onnxjac.modes.linear.symmetric import Symmetric
 
 from ..check_operator import check_operator
 from .models import gradients, parsed

@@ -10,7 +10,7 @@ import onnxjac as oj
 from onnxjac.jacobians import Dense, Diagonal, Identity
 from onnxjac.modes.curvature.gauss_newton import gauss_newton
 from onnxjac.modes.curvature.kfac import ekfac, kfac
-from onnxjac.modes.symmetric import Symmetric, diagonal_blocks
+from onnxjac.modes.linear.symmetric import Symmetric, diagonal_blocks
 
 from ..check_operator import check_operator
 from .models import network, regression

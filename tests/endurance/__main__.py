@@ -9,7 +9,7 @@ from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 
-from onnxjac.modes.support.save import save_text
+from onnxjac.modes.model.save import save_text
 
 from .apart import apart
 from .measures import KINDS

@@ -13,10 +13,10 @@ import tracemalloc
 import numpy as np
 
 import onnxjac as oj
-from elimination.meter import Meter
 from endurance.models import diamonds, heavy, long_model
 from faults.models import CNN, MLP, point_of
-from onnxjac.modes.elimination.plan import eliminated
+from linear.elimination.meter import Meter
+from onnxjac.modes.linear.elimination.plan import eliminated
 
 KINDS = {
     "lazy": lambda J: J,

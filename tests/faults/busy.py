@@ -13,7 +13,7 @@ from scipy.sparse.linalg import svds
 
 import onnxjac as oj
 from faults.models import CNN, deep, point_of
-from onnxjac.modes.products.compiled import Compiled
+from onnxjac.modes.linear.products.compiled import Compiled
 
 COLUMNS = 20_000
 

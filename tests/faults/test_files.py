@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import onnxjac as oj
 from onnxjac.jacobians.arrays import owner
-from onnxjac.modes.support.save import save
+from onnxjac.modes.model.save import save
 
 MODEL = Path(__file__).parents[1] / "models" / "mlp.onnx"
 ENGINES = ("numpy", "onnxruntime")

@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 
 import onnxjac as oj
 from house import ROOT
-from onnxjac.modes.primal.engines import sessions
-from onnxjac.modes.primal.engines.sessions import OutdatedEngine
+from onnxjac.modes.model.primal.engines import sessions
+from onnxjac.modes.model.primal.engines.sessions import OutdatedEngine
 
 MODEL = Path(__file__).parents[1] / "models" / "mlp.onnx"
 

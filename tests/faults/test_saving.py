@@ -17,8 +17,8 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import onnxjac as oj
-from onnxjac.modes.support import save as saving
-from onnxjac.modes.support.save import save, save_text
+from onnxjac.modes.model import save as saving
+from onnxjac.modes.model.save import save, save_text
 
 MODEL = Path(__file__).parents[1] / "models" / "mlp.onnx"
 LARGE = {"limit": 0}  # weights go to a file of their own

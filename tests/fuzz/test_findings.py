@@ -12,7 +12,7 @@ from fuzz.corpus import Seed
 from fuzz.mutate import mutant
 from fuzz.trial import differentiate
 from fuzz.workers import outcomes
-from onnxjac.modes.loading.upgrade import LONGEST, has_long_shape
+from onnxjac.modes.model.loading.upgrade import LONGEST, has_long_shape
 
 SECRET = np.arange(6, dtype=np.float32).reshape(2, 3) + 100
 

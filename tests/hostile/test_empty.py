@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import onnxjac as oj
-from onnxjac.modes.products.engines import compile_by
-from onnxjac.modes.products.record import record
+from onnxjac.modes.linear.products.engines import compile_by
+from onnxjac.modes.linear.products.record import record
 
 from .models import CALLS, ENGINES, model, network
 

@@ -330,7 +330,7 @@ def test_what_does_not_fit_is_refused():
 
 
 def test_names_do_not_hide_a_structure():
-    model = oj.modes.symmetric.Symmetric(implicit_kron(np.eye(2) * 2, np.eye(3)), ())
+    model = oj.modes.linear.symmetric.Symmetric(implicit_kron(np.eye(2) * 2, np.eye(3)), ())
     assert type(model.inverse()) is Kron
 
 

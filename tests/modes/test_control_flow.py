@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 import onnxjac as oj
-from onnxjac.modes import route
+from onnxjac.modes.linear import route
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21]>'
 
@@ -471,7 +471,7 @@ DECIDED = {
 
 @pytest.mark.parametrize("case", DECIDED)
 def test_control_flow_is_unrolled_once_for_each_way_through_it(case, monkeypatch):
-    from onnxjac.modes import route
+    from onnxjac.modes.linear import route
 
     made, make = [], route.unrolled
     monkeypatch.setattr(route, "unrolled", lambda m, *a: made.append(m) or make(m, *a))

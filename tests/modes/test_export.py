@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 import onnxjac as oj
 from onnxjac.modes.export import identifier
-from onnxjac.modes.support.save import save
+from onnxjac.modes.model.save import save
 
 FLOAT = ir.TensorType(ir.DataType.FLOAT)
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 import onnxjac as oj
-from onnxjac.modes.primal.engines import onnxruntime as ort
+from onnxjac.modes.model.primal.engines import onnxruntime as ort
 from onnxjac.modes.verify.backend_cases import BackendCase, moved, node_cases
 from onnxjac.modes.verify.differences import has_tangents, is_single, mismatch
 from onnxjac.modes.verify.sweep import plain

@@ -12,7 +12,7 @@ import onnxjac as oj
 from check_model import check_model
 from check_rule import check_entries
 from onnxjac.jacobians import size
-from onnxjac.modes.loading.load import load
+from onnxjac.modes.model.loading.load import load
 
 RNG = np.random.default_rng(0)
 W, B, X = (RNG.standard_normal(shape) for shape in ((3, 3), (3,), (2, 3)))
@@ -372,7 +372,7 @@ def test_relinearize_sees_an_index_move():
 
 def count_rules(monkeypatch):
     """A list of the operators whose rules are called."""
-    from onnxjac.modes.tape import record as tape
+    from onnxjac.modes.linear.tape import record as tape
 
     asked, find = [], tape.find
 
@@ -486,7 +486,7 @@ def test_values_are_released(monkeypatch):
     import gc
     import weakref
 
-    from onnxjac.modes import route as module
+    from onnxjac.modes.linear import route as module
 
     references = {}
 

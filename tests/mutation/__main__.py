@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from .choice import Tests
     from .mutants import Mutant
 
-TESTS = ("tests/jacobians", "tests/ops", "tests/test_doctests.py", "tests/modes", "tests/verify",
-    "tests/sparse", "tests/elimination", "tests/products")  # fmt: skip
+TESTS = ("tests/jacobians", "tests/ops", "tests/test_doctests.py", "tests/modes", "tests/model",
+    "tests/linear", "tests/verify", "tests/sparse")  # fmt: skip
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, defs
 
-from onnxjac.modes.primal.evaluate import evaluate
+from onnxjac.modes.model.primal.evaluate import evaluate
 from onnxjac.modes.verify import backend_cases
 from onnxjac.modes.verify.backend_cases import BackendCase, node_cases, with_constants
 from onnxjac.ops import find

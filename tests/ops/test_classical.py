@@ -6,7 +6,7 @@ from onnx import TensorProto, helper
 
 import onnxjac as oj
 from check_rule import check_point, check_products, declared
-from onnxjac.modes.loading.load import load
+from onnxjac.modes.model.loading.load import load
 from onnxjac.modes.recording.derive import vjp_graph
 
 pytestmark = pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")

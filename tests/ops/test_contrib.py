@@ -8,7 +8,7 @@ from onnx import helper
 
 import onnxjac as oj
 from check_rule import check_point, declared
-from onnxjac.modes.loading.load import load
+from onnxjac.modes.model.loading.load import load
 from onnxjac.modes.recording.derive import vjp_graph
 from onnxjac.ops.node import node_of
 from onnxjac.ops.registry import find

@@ -8,7 +8,7 @@ import pytest
 import onnxjac as oj
 from check_rule import one_node
 from house import ROOT
-from onnxjac.modes.loading.load import load
+from onnxjac.modes.model.loading.load import load
 from onnxjac.ops import find
 from onnxjac.ops.conventions import CONVENTIONS, table
 

@@ -11,7 +11,7 @@ import sympy as sp
 
 from check_rule import one_node
 from onnxjac.modes.linearize import linearize
-from onnxjac.modes.loading.load import load
+from onnxjac.modes.model.loading.load import load
 from onnxjac.ops.node import schema_defaults
 from onnxjac.ops.rules.elementwise import FORMULAS
 from onnxjac.ops.symbols.formulas import NAMES, OUTPUT, derive, parse, sigmoid, softplus

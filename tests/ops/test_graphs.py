@@ -9,8 +9,8 @@ import pytest
 
 import onnxjac as oj
 from house import ROOT
-from onnxjac.modes.flow.control import CONTROL
 from onnxjac.modes.hessian import hessian
+from onnxjac.modes.model.flow.control import CONTROL
 from onnxjac.modes.recording.derive import jvp_graph, vjp_graph
 from onnxjac.ops import find
 from onnxjac.ops.symbols.formulas import CALLS

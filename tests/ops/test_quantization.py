@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import onnxjac as oj
-from onnxjac.modes.loading.load import load
+from onnxjac.modes.model.loading.load import load
 from onnxjac.modes.verify.backend_cases import node_cases
 
 CASES = [case for case in node_cases() if case.op_type == "DequantizeLinear"]

@@ -10,7 +10,7 @@ from check_rule import one_node
 from onnxjac.jacobians import dtype_of, shape_of, size
 from onnxjac.jacobians.errors import OnnxJacWarning
 from onnxjac.modes.linearize import linearize
-from onnxjac.modes.loading.load import load
+from onnxjac.modes.model.loading.load import load
 
 from .cases import moved, onnx_cases
 from .extra_cases import EXTRA

@@ -110,7 +110,7 @@ def test_column_scaling_lets_lsmr_iterations_fall():
 def test_block_jacobi_by_tensor(mlp):
     """The damped Gauss-Newton matrix of two weights, against the dense blocks."""
     J = weights(mlp, ["6.weight", "4.bias"])
-    G = oj.modes.symmetric.Symmetric(J.T @ J, J.domain)
+    G = oj.modes.linear.symmetric.Symmetric(J.T @ J, J.domain)
     M = block_jacobi(G, damping=0.1)
     dense, cut = G.toarray(), J["logits", "6.weight"].shape[1]
     expected = np.zeros_like(dense)
@@ -135,10 +135,10 @@ def test_block_jacobi_by_sample(mlp, hidden):
 
 def test_samples_take_the_products_of_one(mlp):
     J = weights(mlp, ["x"])
-    batch = oj.modes.elimination.samples.Batch(4, 20)
+    batch = oj.modes.linear.elimination.samples.Batch(4, 20)
     assert within_samples(J.T @ J, batch)
     assert within_samples(J.T @ J + identity_like(J.T @ J), batch)
-    assert not within_samples(J.T @ J, oj.modes.elimination.samples.Batch(8, 10))
+    assert not within_samples(J.T @ J, oj.modes.linear.elimination.samples.Batch(8, 10))
     mixed = J.T @ Dense(RNG.standard_normal((40, 40))) @ J
     assert not within_samples(mixed, batch)
     M = block_jacobi(mixed @ mixed.T, 4, damping=1)

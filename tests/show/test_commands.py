@@ -11,7 +11,7 @@ from scipy.sparse import load_npz
 
 import onnxjac as oj
 from onnxjac.__main__ import main
-from onnxjac.modes.checking.check import Check, Outcome
+from onnxjac.modes.linear.check import Check, Outcome
 from onnxjac.modes.show import commands, page
 from onnxjac.modes.show.commands import COMMANDS
 from onnxjac.modes.show.output import COMMON

@@ -8,7 +8,7 @@ import pytest
 
 import onnxjac as oj
 from check_rule import one_node
-from onnxjac.modes.loading.load import load
+from onnxjac.modes.model.loading.load import load
 from onnxjac.modes.show.kink_counts import COUNTS, JUMPS
 from onnxjac.modes.verify.case import Case
 from onnxjac.modes.verify.cases import CASES

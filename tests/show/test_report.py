@@ -13,7 +13,7 @@ import onnxjac
 from onnxjac.__main__ import main
 from onnxjac.jacobians import Dense, Diagonal
 from onnxjac.jacobians.errors import InputError
-from onnxjac.modes.checking.check import Check, Outcome
+from onnxjac.modes.linear.check import Check, Outcome
 from onnxjac.modes.show.point import draw_inputs
 from onnxjac.modes.show.report import section
 from onnxjac.modes.show.spectra import largest

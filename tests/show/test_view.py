@@ -17,7 +17,7 @@ from onnx.helper import (
 )
 
 import onnxjac as oj
-from onnxjac.modes.support.markup import Page
+from onnxjac.modes.model.markup import Page
 from show.markup import Markup
 from show.running import DIGITS, answer, refused
 

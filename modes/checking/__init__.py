@@ -1,1 +1,0 @@
-"""Checking: tests of a Jacobian, on its own and against its model."""

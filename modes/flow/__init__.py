@@ -1,1 +1,0 @@
-"""What a model is made of: steps, control flow around them, sequences, opsets."""

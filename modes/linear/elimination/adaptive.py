@@ -1,0 +1,247 @@
+"""Adaptive: products by the fastest way that is ready."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ....jacobians import Array, Dag, Jacobian, Op, Shape, dtype_of, lead, shape_of
+from ....jacobians.arrays import wide
+from ....jacobians.placing import Place, placed
+from ....jacobians.text import time_text
+from ....ops import numbers
+from ...model.background import Background
+from ..products.compiled import Compiled
+from ..products.engines import Program
+from ..tape.tape import Tape
+from .cost import RECORDING
+from .moving import FIRST, Clock, Moving, Way
+from .plan import (
+    ELIMINATED,
+    REPAID,
+    TRUSTED,
+    eliminated,
+    planned,
+    repays_decision,
+    repays_elimination,
+)
+
+PAYS = 0.9
+"""A plan pays if its products take less than this fraction of the time without it."""
+
+DAG, PLANNED, COMPILED, PROGRAM = "as it is", "planned", "compiled", "by the program of all points"
+"""The ways to compute a product."""
+
+UNMADE = "as it is, with the DAG still to be made"
+"""The clock of a first product at a new point by the DAG, apart from products that find it made."""
+
+WEIGHTS = {DAG: 1.0, PLANNED: 1.0, COMPILED: 0.8, PROGRAM: 0.8}
+"""Weights of the times: a product by an engine leaves its threads awake for the next product."""
+
+Ways = Mapping[str, tuple[Clock, Way]]
+
+
+class Adaptive(Jacobian):
+    """y = J x by the DAG as it is, planned or compiled, or by a program shared with other points.
+
+    The number of future products is unknown. After 8, 300, 1200 … products the DAG is planned for
+    four times as many, if they count for more than before; programs are compiled once
+    products have taken as long as compiling takes. Both happen in a background thread, for which
+    each product waits as long as the fastest one took, unless it took three times as long itself:
+    alone on the cores, the thread is done far sooner. Each product takes the way that was measured
+    to be the fastest of those that are ready.
+    """
+
+    holds = ("structure",)
+
+    def __init__(
+        self, dag: Dag | None, like: Jacobian | None = None, shared: Moving | None = None,
+        tape: Tape | None = None,
+    ) -> None:  # fmt: skip
+        like = like or dag
+        assert like is not None
+        super().__init__(like.out_shape, like.in_shape, like.dtype)
+        self._dag, self._shared, self._tape = dag, shared, tape
+        self.count, self._next, self._seconds, self._begun_at = 0, FIRST, 0.0, 0
+        self._ahead: Background[Jacobian | None] | None = None
+        self._planned: Jacobian | None = None
+        self._compiled: Compiled | None = None
+        self._begun = set[Shape]()  # columns for which the structure is or is being compiled
+        self._clocks: dict[tuple[Shape, str], Clock] = {}
+
+    @property
+    def dag(self) -> Dag:
+        """The DAG as the rules gave it, made when it is first needed."""
+        if self._dag is None:
+            assert self._shared is not None
+            assert self._tape is not None
+            self._dag = self._shared.dag_at(self._tape)
+        return self._dag
+
+    @property
+    def structure(self) -> Jacobian:
+        """The operator that computes products now, when no program does."""
+        return self._planned or (self.dag if self._place else eliminated(self.dag))
+
+    @property
+    def _place(self) -> Place | None:
+        """Where the arrays are tensors of PyTorch."""
+        return self._tape.place if self._tape else None
+
+    @property
+    def _op(self) -> Op:
+        return self._place.op if self._place else numbers
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        if op is not self._op or (op is numbers and not isinstance(v, np.ndarray)):
+            return self.structure._apply(op, v)
+        columns = lead(v, self.in_shape)
+        ways = self._ways(columns)
+        if dtype_of(v) != wide(self.dtype) or 0 in shape_of(v):
+            ways = {DAG: ways[DAG]}
+        best = min(clock.least for clock, _ in ways.values())
+        taken = min(ways, key=lambda name: ways[name][0].order(best) * WEIGHTS[name])
+        y, seconds = ways[taken][0].timed(ways[taken][1], v)
+        for name, (clock, _) in ways.items():
+            if name != taken and (name != DAG or self._dag is not None):
+                clock.wait(seconds)
+        self.count, self._seconds = self.count + prod(columns), self._seconds + seconds
+        least = ways[taken][0].least
+        self._look_ahead(columns, ways, min(least, max(3 * least - seconds, 0.0)))
+        return y
+
+    def _ways(self, columns: Shape) -> Ways:
+        """The ways that are ready, each with its clock; the first one is tried first."""
+        shared, tape, ways = self._shared, self._tape, dict[str, tuple[Clock, Way]]()
+        if shared and tape and (program := shared.program(columns)):
+            way = partial(by_program, program, shared, tape)
+            ways[PROGRAM] = shared.clock(columns, PROGRAM), way
+        if self._compiled and (compiled := self._compiled.ready(columns)):
+            ways[COMPILED] = self._clock(columns, COMPILED), compiled
+        if self._planned:
+            way = partial(self._planned._apply, numbers)
+            ways[PLANNED] = self._clock(columns, PLANNED), way
+        kind = UNMADE if self._dag is None else DAG
+        clock = shared.clock(columns, kind) if shared else self._clock(columns, kind)
+        return {**ways, DAG: (clock, self._plainly)}
+
+    def _clock(self, columns: Shape, way: str) -> Clock:
+        return self._clocks.setdefault((columns, way), Clock())
+
+    def _plainly(self, v: np.ndarray) -> np.ndarray:
+        """A product by the DAG, eliminated if that takes no longer than one product."""
+        known = self._place is None and repays_elimination(self.dag, 1)
+        return (eliminated(self.dag) if known else self.dag)._apply(self._op, v)
+
+    def _look_ahead(self, columns: Shape, ways: Ways, patience: float) -> None:
+        """Give background work some seconds, take what is ready, and start what is due."""
+        if shared := self._shared:
+            if ways[DAG][0].total >= shared.cost:
+                shared.prepare(columns).wait(patience)
+            judged = (ways[way][0].judged for way in (PLANNED, COMPILED) if way in ways)
+            if any(judged) and pays(ways):
+                shared.first = min(shared.first, self._begun_at)
+        if self._place is not None:  # plans are made of NumPy arrays
+            return
+        if ahead := self._ahead:
+            ahead.wait(patience)
+            if ahead.going:
+                return
+            self._take(ahead)
+        first = shared.first if shared else 1
+        if PROGRAM in ways and self.count < first:
+            return
+        if self.count >= max(first, self._next) and repays_decision(self.dag, 4 * self.count):
+            self._next = max(4 * self.count, REPAID * TRUSTED)
+            self._begin(partial(planned, self.dag, 4 * self.count))
+        elif is_due(self.dag, self.count):
+            self._ahead = Background(partial(only_eliminated, self.dag))
+        elif self.count >= first and columns not in self._begun and (
+            not shared or shared.settled(columns)
+        ) and self._seconds >= RECORDING * len(self.dag.edges):
+            self._begun.add(columns)
+            compiled = self._compiled or Compiled(self.structure)
+            self._begin(partial(compiled_for, compiled, columns))
+
+    def _begin(self, make: Callable[[], Jacobian | None]) -> None:
+        """Start work for this point in the background; later points wait longer until it pays."""
+        self._ahead, self._begun_at = Background(make), self._begun_at or self.count
+        if shared := self._shared:
+            shared.first = max(shared.first, 4 * self.count)
+
+    def _take(self, ahead: Background[Jacobian | None]) -> None:
+        """Use the result of the background work; a new plan replaces the compiled program."""
+        self._ahead, made = None, ahead.value
+        if isinstance(made, Compiled):
+            self._compiled = made
+        elif made is not None and made is not self.structure:
+            self._planned, self._compiled = made, None
+            self._begun.clear()
+            self._clocks = {key: c for key, c in self._clocks.items() if key[1] == DAG}
+
+    def settle(self) -> None:
+        """Wait for the background work and use its result."""
+        if ahead := self._ahead:
+            ahead.wait()
+            self._take(ahead)
+
+    @property
+    def choice(self) -> str:
+        """The ways that were tried, each with the time of its fastest product."""
+        found = {name: clock.least for name, (clock, _) in self._ways(()).items() if clock.total}
+        return ", ".join(f"{name} {time_text(seconds)}" for name, seconds in found.items())
+
+    def _transpose(self) -> Jacobian:
+        return Adaptive(self.dag.T, tape=self._tape)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state without programs and background work."""
+        kept = {name: part for name, part in vars(self).items() if name != "T"}
+        kept |= dict.fromkeys(("_shared", "_tape", "_ahead", "_compiled"))
+        return kept | {"_dag": self.dag, "_begun": set(), "_clocks": {}}
+
+    def __repr__(self) -> str:
+        return repr(self.structure)
+
+
+@placed.register
+def _(operator: Adaptive, place: Place) -> Any:
+    """The operator itself, if its arrays are there: its programs take tensors."""
+    return operator if operator._place == place else placed(operator.structure, place)
+
+
+@planned.register
+def _(operator: Adaptive, products: int, memory: int | None = None) -> Jacobian:
+    return planned(operator.dag, products, memory)
+
+
+def by_program(program: Program, shared: Moving, tape: Tape, v: np.ndarray) -> np.ndarray:
+    """A product by a program of all points."""
+    v = np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v
+    return program(v, shared.arrays(tape))
+
+
+def pays(ways: Ways) -> bool:
+    """Whether products with the plan take less than `PAYS` times the time without it."""
+    plan = min(ways[name][0].least for name in (PLANNED, COMPILED) if name in ways)
+    return plan < PAYS * min(ways[name][0].least for name in (DAG, PROGRAM) if name in ways)
+
+
+def is_due(dag: Dag, products: int) -> bool:
+    """Whether elimination is still to be done and takes no longer than `products` products."""
+    return ELIMINATED not in (dag.mirror or dag).known and repays_elimination(dag, products)
+
+
+def only_eliminated(dag: Dag) -> None:
+    """Eliminate a DAG, which caches the result."""
+    eliminated(dag)
+
+
+def compiled_for(compiled: Compiled, columns: Shape) -> Compiled:
+    """The operator with a program for these columns that has run once."""
+    compiled.program(columns)(np.zeros((*columns, *compiled.in_shape), wide(compiled.dtype)))
+    return compiled

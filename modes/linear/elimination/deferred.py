@@ -1,0 +1,160 @@
+"""Deferred: arrays of known shape and dtype, whose values are computed only when needed.
+
+They are one more reading of the vocabulary. Operators multiplied in this reading show what they
+cost, and nothing is computed for a product that is not chosen. The arrays behind them are those of
+a point, or graph values, whose numbers are unknown; then the result is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from functools import partial
+from operator import is_not
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ....jacobians import Jacobian, Shape, common, dtype_of, reading, reading_of, shape_of, size
+from ....ops.numbers.layout import cuts
+
+MOVES = ("Slice", "Transpose")
+
+
+class Deferred:
+    """An array of known shape and dtype: one that is given, or what `make` computes, once, from the
+    `inputs`. It is `open` if its numbers are unknown, those of a graph value.
+    """
+
+    def __init__(
+        self, shape: Shape, dtype: np.dtype, make: Callable[..., Any] | None = None,
+        inputs: tuple[Any, ...] = (), given: Any = None,
+    ) -> None:  # fmt: skip
+        self.shape, self.dtype = shape, np.dtype(dtype)
+        self.make, self.inputs, self.known = make, inputs, given
+        self.open = is_open(given) or any(map(is_open, inputs))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array once computed."""
+        return size(self.shape) * self.dtype.itemsize
+
+    @property
+    def value(self) -> Any:
+        """The array, computed without recursion, since expressions may be deep."""
+        waiting = [self]
+        while waiting:
+            x = waiting[-1]
+            missing = [i for i in x.inputs if isinstance(i, Deferred) and i.known is None]
+            if x.known is None and not missing:
+                assert x.make is not None
+                made = x.make(*(i.known if isinstance(i, Deferred) else i for i in x.inputs))
+                x.known = made if x.open else np.asarray(made, x.dtype)
+            if x.known is not None:
+                waiting.pop()
+            waiting += missing
+        return self.known
+
+
+def is_open(x: Any) -> bool:
+    """Whether an array has no numbers yet."""
+    return type(x) is ir.Value or (isinstance(x, Deferred) and x.open)
+
+
+def decided(function: Callable[..., Any], *arrays: Any) -> Any:
+    """function(*arrays) on values; None where these are unknown."""
+    if any(map(is_open, arrays)):
+        return None
+    return function(*(x.value if isinstance(x, Deferred) else x for x in arrays))
+
+
+class Deferring:
+    """The vocabulary over deferred arrays: the calls that rewriting makes, with shape inference."""
+
+    def __getattr__(self, name: str) -> Callable[..., Deferred]:
+        if name not in SHAPES:
+            raise AttributeError(name)
+        return partial(self.call, name)
+
+    def call(self, name: str, *inputs: Any, **attrs: Any) -> Deferred:
+        """The deferred result of an operator."""
+        shapes = tuple(shape_of(x) if hasattr(x, "shape") else x if isinstance(x, tuple) else ()
+                       for x in inputs)  # fmt: skip
+        dtypes = (dtype_of(x) for x in inputs if hasattr(x, "dtype"))
+        dtype = common(*(dtype for dtype in dtypes if dtype.kind not in "iu"))
+        return Deferred(SHAPES[name](*shapes, **attrs), dtype, partial(run, name, attrs), inputs)
+
+
+def run(name: str, attrs: dict[str, Any], *inputs: Any) -> Any:
+    """An operator on arrays; views are copied, so that products read contiguous memory."""
+    arrays = [x for x in inputs if hasattr(x, "dtype")]
+    value = getattr(reading_of(*arrays), name)(*inputs, **attrs)
+    return value.copy() if name in MOVES and isinstance(value, np.ndarray) else value
+
+
+def summed(x: Shape, axes: tuple[int, ...], keepdims: int = 1) -> Shape:
+    """The shape of a sum with `keepdims`."""
+    return tuple(1 if k - len(x) in axes else n for k, n in enumerate(x))
+
+
+def sliced(x: Shape, *where: Shape) -> Shape:
+    """The shape of a slice."""
+    return tuple(len(range(n)[cut]) for n, cut in zip(x, cuts(x, *where), strict=True))
+
+
+SHAPES: dict[str, Callable[..., Shape]] = {
+    "Add": np.broadcast_shapes,
+    "Abs": lambda x: x,
+    "Mul": np.broadcast_shapes,
+    "MatMul": lambda a, b: (*np.broadcast_shapes(a[:-2], b[:-2]), a[-2], b[-1]),
+    "Reshape": lambda x, shape: shape,
+    "Expand": np.broadcast_shapes,
+    "Gather": lambda x, index, axis: (*x[:axis], *index, *x[axis + 1 :]),
+    "Transpose": lambda x, perm: tuple(x[k] for k in perm),
+    "ReduceSum": summed,
+    "Slice": sliced,
+}
+"""Operator -> the shape of its result."""
+
+
+@reading.register
+def _(array: Deferred) -> Deferring:
+    return DEFERRING
+
+
+DEFERRING = Deferring()
+
+
+def deferred(operator: Jacobian, leaves: dict[int, Deferred]) -> Jacobian:
+    """The operator over deferred arrays, one for each array, kept in `leaves` by its identity."""
+
+    def leaf(array: Any) -> Deferred:
+        if id(array) not in leaves:
+            leaves[id(array)] = Deferred(shape_of(array), dtype_of(array), given=array)
+        return leaves[id(array)]
+
+    return mapped(operator, (np.ndarray, ir.Value), leaf)
+
+
+def forced(operator: Jacobian) -> Jacobian:
+    """The operator with its deferred arrays computed."""
+    return mapped(operator, Deferred, lambda array: array.value)
+
+
+def mapped(held: Any, kind: Any, change: Callable[[Any], Any]) -> Any:
+    """An operator, or an attribute, with its arrays of a kind changed; integer arrays stay."""
+    if isinstance(held, kind):
+        return change(held) if dtype_of(held).kind not in "iu" else held
+    if isinstance(held, tuple):
+        parts = tuple(mapped(part, kind, change) for part in held)
+        return parts if any(map(is_not, parts, held)) else held
+    if not isinstance(held, Jacobian):
+        return held
+    made = {name: mapped(getattr(held, name), kind, change) for name in held.holds}
+    if all(part is getattr(held, name) for name, part in made.items()):
+        return held
+    twin = copy(held)
+    twin.__dict__.pop("T", None)  # the cached transpose of the original operator
+    twin.__dict__.update(made)
+    return twin

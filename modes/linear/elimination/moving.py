@@ -1,0 +1,242 @@
+"""Moving: products at many points by one program, whose inputs are the residuals.
+
+Vertices are eliminated once for all points, on graph values: what that multiplies out of the
+residuals is computed at each point by a model of its own. Programs read all of it in place, so that
+nothing is recorded or compiled at a new point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from operator import itemgetter
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ....jacobians import Dag, Edge, Shape, chosen, dtype_of, shape_of
+from ....jacobians.cached import cached_property
+from ....ops.graphs import build
+from ...model.background import Background
+from ...model.primal.engines.onnxruntime import EngineError, installed
+from ...model.primal.engines.torch import where
+from ...model.primal.evaluate import evaluate, evaluate_there
+from ...model.primal.guards import by_torch
+from ...model.primal.model import Model
+from ..products.engines import Program, compiler, is_inexact
+from ..products.record import Recording, Residuals, opened, record_open
+from ..tape.record import Entry, Names, dag_of
+from ..tape.tape import Tape
+from ..tape.template import Template, fill_of, values_in
+from .cost import RECORDING
+from .vertex_elimination import elimination
+
+Way = Callable[[np.ndarray], np.ndarray]
+"""v ↦ J v."""
+
+FIRST = 8
+"""Products after which a plan is considered for the first time."""
+
+TRIES = 3
+"""Consecutive products by a way before it is judged: the first one may include some setup."""
+
+SETTLED = 0.05
+"""Seconds of such products: the threads of another engine spin for up to 26 ms after its last one,
+so that a product that takes 2 ms alone takes 5 ms until then.
+"""
+
+SHORT = 2e-3
+"""Seconds of a product by one engine from which no other one is tried."""
+
+AGAIN = 30
+"""A way is tried again after other ways took this many times as long as its trial."""
+
+FAR = 3.0
+"""A way that took this many times as long as another one is not tried any more."""
+
+
+@dataclass
+class Clock:
+    """The time of products by one way: seconds of the fastest, and of all of them.
+
+    `tries` counts products since its trial began, which took `spent` seconds; `others` are the
+    seconds that other ways took since its last product.
+    """
+
+    least: float = inf
+    total: float = 0.0
+    tries: int = 0
+    spent: float = 0.0
+    others: float = 0.0
+
+    def timed(self, way: Way, v: np.ndarray) -> tuple[np.ndarray, float]:
+        """A product by this way, and the seconds that it took."""
+        started = perf_counter()
+        y = way(v)
+        took = perf_counter() - started
+        self.least, self.total = min(self.least, took), self.total + took
+        self.tries, self.spent, self.others = self.tries + 1, self.spent + took, 0.0
+        return y, took
+
+    def wait(self, seconds: float) -> None:
+        """Add the seconds of a product by another way; after enough of them, try this way again."""
+        self.others += seconds
+        trial = max(TRIES * self.least, SETTLED)
+        if self.others > AGAIN * trial and self.least < FAR * seconds:
+            self.tries, self.spent, self.others = 0, 0.0, 0.0
+
+    @property
+    def judged(self) -> bool:
+        """Whether its trial is over."""
+        return self.tries >= TRIES and self.spent >= SETTLED
+
+    def order(self, best: float) -> float:
+        """Sort key to find the fastest way: a way that is still to be tried comes first, unless its
+        products took `FAR` times as long as the `best` product by any way.
+        """
+        far = inf > self.least > FAR * best and self.spent >= SETTLED
+        return self.least if self.judged or far else 0.0
+
+
+class Moving:
+    """v ↦ J v, or Jᵀ v, at every point of a template: programs, and the times of products.
+
+    Each number of columns has a program, and a clock for each way. A program is compiled in the
+    background once products without it have taken `cost` seconds, the time to compile it. `first`
+    is the number of products before work is done for a single point: four times the number at the
+    last point that did such work, until the work is seen to pay.
+    """
+
+    def __init__(
+        self, form: Template, of: Names, wrt: Names, engine: str | None, *, transposed: bool
+    ) -> None:
+        self.form, self.of, self.wrt, self.transposed = form, of, wrt, transposed
+        self.engines = [engine] if engine else ["onnxruntime"] * installed() + ["numpy"]
+        entries = (part for part in form.parts if isinstance(part, Entry))
+        self.cost, self.first = RECORDING * sum(len(e.blocks) for e in entries), FIRST
+        self._clocks: dict[tuple[Shape, str], Clock] = {}
+        self._programs: dict[Shape, Background[Program]] = {}
+
+    def clock(self, columns: Shape, way: str) -> Clock:
+        """The clock of a way for products with these columns."""
+        return self._clocks.setdefault((columns, way), Clock())
+
+    def program(self, columns: Shape) -> Program | None:
+        """The program, if it is ready."""
+        program = self._programs.get(columns)
+        return program.value if program else None
+
+    def settled(self, columns: Shape) -> bool:
+        """Whether the program is ready or could not be compiled."""
+        return columns in self._programs and not self._programs[columns].going
+
+    def prepare(self, columns: Shape) -> Background[Program]:
+        """Start compiling the program in the background."""
+        if columns not in self._programs:
+            self._programs[columns] = Background(partial(self.made, columns))
+        return self._programs[columns]
+
+    def made(self, columns: Shape = ()) -> Program:
+        """The program (v, arrays) ↦ J v of the fastest engine; raises an error where none runs."""
+        zeros = {key: zeros_like(x) for key, x in self.form.held.items()}
+        self._computed(zeros)  # raises an error before a product would
+        tried: list[tuple[float, Program]] = []
+        for engine in self.engines:
+            recording = record_open(held(self.eliminated[0]), self.dag, columns)
+            kinds = {dtype_of(x).kind for x in recording.residuals.values()}
+            if recording.meets_nothing or not kinds <= set("fiub"):
+                raise EngineError("No engine takes empty tensors, or bfloat16 from NumPy.")
+            if engine == "onnxruntime" and len(self.engines) > 1 and is_inexact(recording):
+                continue
+            with suppress(Exception):  # the exceptions of engines have no common base class
+                program = compiler(engine)(recording)
+                tried.append((seconds_of(program, recording, engine), program))
+            if tried and tried[-1][0] > SHORT:
+                break
+        return min(tried, key=itemgetter(0))[1]
+
+    def dag(self, op: Any, arrays: Residuals) -> Dag:
+        """The DAG after elimination, over other values."""
+        dag = self.eliminated[0]
+        edges = (Edge(e.start, e.end, fill(arrays) if (fill := fill_of(e.operator)) else e.operator)
+                 for e in dag.edges)  # fmt: skip
+        made = Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
+        return made.T if self.transposed else made
+
+    def dag_at(self, tape: Tape) -> Dag:
+        """The DAG at a point, before elimination."""
+        dag = tape.between(self.of, self.wrt)
+        return dag.T if self.transposed else dag
+
+    def arrays(self, tape: Tape) -> Mapping[int, np.ndarray]:
+        """The arrays that the programs read at a point."""
+        if self not in tape.known:
+            tape.known[self] = self._computed(tape.bound)
+        arrays: Mapping[int, np.ndarray] = tape.known[self]
+        return arrays
+
+    def _computed(self, residuals: Mapping[int, np.ndarray]) -> Mapping[int, np.ndarray]:
+        """The arrays that the programs read, from the residuals."""
+        _, model, names = self.eliminated
+        given = dict(zip(model.inputs, residuals.values(), strict=True))
+        if by_torch(self.engines[0]):
+            made = evaluate_there(model, given, names.values(), self.engines[0])
+            return {key: made[name] for key, name in names.items()}
+        engine = "numpy" if self.engines == ["numpy"] else None
+        made = evaluate(model, given, names.values(), engine=engine)
+        return {key: np.asarray(made[name], order="C") for key, name in names.items()}
+
+    @cached_property
+    def eliminated(self) -> tuple[Dag, Model, Mapping[int, str]]:
+        """The DAG after elimination, over graph values, for all points; the model that computes
+        these values from the residuals; and their names there, by their identity.
+        """
+        form = self.form
+        recorder, residuals = opened(form.held)
+        entries = tuple(part.at(residuals) for part in form.parts if isinstance(part, Entry))
+        dag = dag_of(entries, form.shapes, self.wrt, self.of, form.ends[2])
+        dag = elimination(chosen(recorder, dag)).after
+        values = held(dag)
+        made = {f"made_{k}": x for k, x in enumerate(values.values()) if x.producer() is not None}
+        model = Model(build(recorder, residuals.values(), made, "eliminated"), form.model.limits)
+        return dag, model, {key: str(x.name) for key, x in values.items()}
+
+
+def held(dag: Dag) -> Residuals:
+    """The graph values that the operators of a DAG hold, by their identity."""
+    return {id(x): x for edge in dag.edges for x in values_in(edge.operator)}
+
+
+def seconds_of(program: Program, recording: Recording, engine: str) -> float:
+    """The time of a product by a program, the second one with zeros."""
+    take = where(engine).take if by_torch(engine) else np.asarray
+    v = take(zeros_like(recording.v))
+    arrays = {key: take(zeros_like(x)) for key, x in recording.residuals.items()}
+    program(v, arrays)
+    started = perf_counter()
+    program(v, arrays)
+    return perf_counter() - started
+
+
+def zeros_like(value: ir.Value) -> np.ndarray:
+    """Zeros of the shape and type of a value."""
+    return np.zeros(shape_of(value), dtype_of(value))
+
+
+def moving(
+    tape: Tape, of: Names, wrt: Names, engine: str | None, *, transposed: bool
+) -> Moving | None:
+    """The products between some tensors at all points; None if no program can compute them."""
+    form = tape.template
+    if form is None or not form.closed or form.model.lean:
+        return None
+    known, key = form.known, (of, wrt, transposed)
+    if key not in known:
+        known.setdefault(key, Moving(form, of, wrt, engine, transposed=transposed))
+    found: Moving = known[key]
+    return found

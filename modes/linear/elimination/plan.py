@@ -1,0 +1,325 @@
+"""Plan: a DAG prepared for many products.
+
+First, vertices are eliminated; then parts of the DAG are multiplied out where future products repay
+it. Narrow ends are accumulated from their side, narrow middles from the narrow vertex, and
+convolutions of kernels get their patches gathered once. Each step is taken if its estimated saving
+over the counted products exceeds its estimated cost, and if it fits into memory.
+
+Every step preserves the matrix: the sum over all paths from a source to a sink stays the same, even
+where a sink lies upstream of another sink, or a source downstream of another source.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial, singledispatch
+from typing import Any
+
+from ....jacobians import Array, Dag, Edge, Jacobian, Product, Sum, size
+from ....jacobians.hooks import compiled
+from ....jacobians.text import clipped
+from ...model.locks import Lock
+from ..products.compiled import Compiled
+from .accumulation import Choice, chosen
+from .adjoints import multiplied
+from .cost import DECIDING, ELIMINATING, SAVED, Step, seconds
+from .joined import joined
+from .patches import with_patches
+from .vertex_elimination import Elimination, elimination
+
+ENDS = 4
+"""Largest number of tensors that direct edges may lead to; blocks for more never pay."""
+
+REPAID, TRUSTED = 30, 10
+"""Up to 30 products count in full; of more, one in ten counts, but at least 30, since estimates of
+a distant future are unreliable.
+"""
+
+LEAST = 2**30
+"""Bytes that a plan may hold by default, even if the DAG itself holds little."""
+
+NECKS = 16
+"""Largest number of narrow inner vertices that are tried."""
+
+ELIMINATED, PLAN, SECONDS, LOCK = "elimination", "plan", "seconds", "lock"
+"""Keys of the results that are cached with a DAG and shared with its transpose."""
+
+Maker = Callable[[Dag], Jacobian]
+"""A function from the DAG of a Jacobian to the operator that computes its products."""
+
+
+@singledispatch
+def planned(operator: Jacobian, products: int, memory: int | None = None) -> Jacobian:
+    """The operator with its DAGs planned: reduced, and multiplied out where `products` repay it."""
+    inner = operator.structure
+    return operator if inner is operator else planned(inner, products, memory)
+
+
+@planned.register
+def _(operator: Dag, products: int, memory: int | None = None) -> Jacobian:
+    if operator.mirror is not None:
+        return planned(operator.mirror, products, memory).T
+    dag = eliminated(operator)
+    asked = counted(products), memory
+    with lock_of(operator):
+        known, found = operator.known.get(PLAN, (None, None))
+        if known != asked:
+            found = plan(dag, products=products, memory=memory)
+            operator.known[PLAN] = asked, found
+    planned_dag: Dag = found.dag
+    planned_dag.names = operator.names
+    return planned_dag
+
+
+@planned.register
+def _(operator: Product, products: int, memory: int | None = None) -> Jacobian:
+    """Each factor gets an equal share of the memory."""
+    factors = operator.factors
+    share = None if memory is None else memory // len(factors)
+    return Product(tuple(planned(factor, products, share) for factor in factors))
+
+
+@planned.register
+def _(operator: Sum, products: int, memory: int | None = None) -> Jacobian:
+    share = None if memory is None else memory // len(operator.terms)
+    return Sum(tuple(planned(term, products, share) for term in operator.terms))
+
+
+@compiled.register
+def by_engine(
+    operator: Jacobian, engine: str | None = None, products: int = 100, memory: int | None = None
+) -> Jacobian:
+    """The operator planned for a number of products and compiled."""
+    return Compiled(planned(operator, products, memory), engine)
+
+
+def engine_of(make: Maker | None) -> str | None:
+    """The engine that was named when a Jacobian was compiled."""
+    engine: str | None = make.keywords.get("engine") if isinstance(make, partial) else None
+    return engine
+
+
+def elsewhere(make: Maker | None) -> Maker | None:
+    """The maker for another point: None if it compiles without a named engine, else the same.
+
+    With None, products use the default way, programs that all points share.
+    """
+    is_compiled = isinstance(make, partial) and make.func is by_engine
+    return None if is_compiled and engine_of(make) is None else make
+
+
+def lock_of(dag: Dag) -> Lock:
+    """The lock for cached results of a DAG and its transpose."""
+    known = (dag.mirror or dag).known
+    lock: Lock = known.get(LOCK) or known.setdefault(LOCK, Lock())
+    return lock
+
+
+def eliminated(dag: Dag) -> Dag:
+    """The DAG after vertex elimination, which is cached."""
+    if dag.mirror is not None:
+        return eliminated(dag.mirror).T
+    return elimination_of(dag).after
+
+
+def elimination_of(dag: Dag) -> Elimination:
+    """The vertex elimination of a DAG, cached."""
+    if ELIMINATED not in dag.known:
+        with lock_of(dag):  # also held while the DAG is planned
+            if ELIMINATED not in dag.known:
+                dag.known[ELIMINATED] = elimination(dag)
+    found: Elimination = dag.known[ELIMINATED]
+    return found
+
+
+def seconds_of(dag: Dag) -> float:
+    """The estimated time of one product, cached."""
+    if SECONDS not in dag.known:
+        dag.known[SECONDS] = seconds(dag)
+    found: float = dag.known[SECONDS]
+    return found
+
+
+def repays_elimination(dag: Dag, products: int) -> bool:
+    """Whether elimination is done already, or takes no longer than `products` products."""
+    if ELIMINATED in (dag.mirror or dag).known:
+        return True
+    return products * seconds_of(dag) >= ELIMINATING * len(dag.edges)
+
+
+def repays_decision(dag: Dag, products: int) -> bool:
+    """Whether `products` products may save more time than deciding what to multiply out takes."""
+    return SAVED * counted(products) * seconds_of(dag) > DECIDING * len(dag.edges)
+
+
+def plan_of(dag: Dag) -> Plan | None:
+    """The last plan of a DAG, if there is one."""
+    found: tuple[Any, Plan | None] = dag.known.get(PLAN, (None, None))
+    return found[1]
+
+
+def held(dag: Dag) -> Iterator[Array]:
+    """The arrays of a DAG, and of the DAGs derived from it."""
+    first = dag.mirror or dag
+    yield from first.arrays()
+    if ELIMINATED in first.known:
+        yield from elimination_of(first).after.arrays()
+    if found := plan_of(first):
+        yield from found.dag.arrays()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A DAG with the same matrix, and the steps that were multiplied out to get it."""
+
+    dag: Dag
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all operators that were multiplied out."""
+        return sum(step.nbytes for step in self.steps)
+
+
+def plan(dag: Dag, *, products: int, memory: int | None = None) -> Plan:
+    """The best DAG for a number of products, and the steps that lead to it.
+
+    It takes at most `memory` bytes more than the given DAG, also while it is made. The default is
+    four times the bytes of the given DAG, at least 1 GiB, but at most a quarter of free memory.
+    """
+    memory = spare(dag) if memory is None else memory
+    found = multiplied_out(dag, counted(products), memory)
+    if not repays_decision(dag, products):
+        return found
+    products = counted(products)
+    found = narrowed(found, dag.sinks, products, memory)
+    found = turned(found, dag.sources, products, memory)
+    for neck in necks(found.dag):
+        found = narrowed(found, (neck,), products, memory)
+        found = turned(found, (neck,), products, memory)
+    alive = {(edge.start, edge.end) for edge in found.dag.edges}
+    kept = tuple(s for s in found.steps if (s.start, s.end) in alive)
+    unfolded, steps = with_patches(found.dag, products, memory - Plan(dag, kept).nbytes)
+    return Plan(unfolded, kept + steps)
+
+
+def multiplied_out(dag: Dag, products: int, memory: int) -> Plan:
+    """The DAG with the neighbouring matrices of its chains multiplied."""
+    edges, new = joined(dag, products, memory)
+    if not new:
+        return Plan(dag)
+    after = Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
+    costs = cost(dag), cost(after)
+    return Plan(after, tuple(step_of(edge, *costs) for edge in new))
+
+
+def counted(products: int) -> int:
+    """The number of products within which a plan must pay, for a requested number.
+
+    >>> [counted(n) for n in (8, 100, 1000)]
+    [8, 30, 100]
+    """
+    return min(products, max(REPAID, products // TRUSTED))
+
+
+def turned(past: Plan, ends: tuple[int, ...], products: int, memory: int) -> Plan:
+    """Direct edges from some starts, where they pay: `narrowed` on the transpose."""
+    last = len(past.dag.shapes) - 1
+    mirrored = Plan(past.dag.T, past.steps)
+    found = narrowed(mirrored, tuple(last - end for end in ends), products, memory)
+    if found is mirrored:
+        return past
+    new = found.steps[len(past.steps) :]
+    back = (replace(s, start=last - s.end, end=last - s.start) for s in new)
+    return Plan(found.dag.T, past.steps + tuple(back))
+
+
+def spare(dag: Dag) -> int:
+    """Bytes that a plan may take by default."""
+    wanted = max(LEAST, 4 * dag.nbytes)
+    if not hasattr(os, "sysconf") or "SC_AVPHYS_PAGES" not in os.sysconf_names:
+        return wanted
+    return min(wanted, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)
+
+
+def narrowed(past: Plan, ends: tuple[int, ...], products: int, memory: int) -> Plan:
+    """Direct edges to some ends, for the vertices for which they pay.
+
+    A direct edge is the sum over the paths from a vertex to an end that pass no other end.
+    Paths through another end continue from there along the edges of the DAG, which are kept.
+    """
+    dag, memory = past.dag, memory - past.nbytes
+    ends = tuple(dict.fromkeys(end for end in ends if any(e.end == end for e in dag.edges)))
+    if not 0 < len(ends) <= ENDS:
+        return past
+    paths = up_to(dag, ends)
+    found = chosen(paths, ends, products, memory)
+    if found is None:
+        return past
+    before, after = cost(dag), cost(rewired(dag, hollow_edges(found)))
+    if (before - after) * products <= found.setup:
+        return past
+    direct = list(direct_edges(paths, found, memory - found.nbytes))
+    steps = tuple(step_of(edge, before, after) for edge in direct)
+    return Plan(rewired(dag, direct), past.steps + steps)
+
+
+def step_of(edge: Edge, before: float, after: float) -> Step:
+    """The step that made an edge, and the seconds of a product before and after it."""
+    J = edge.operator
+    return Step(edge.start, edge.end, clipped(repr(J), 60), before, after, J.nbytes)
+
+
+def up_to(dag: Dag, ends: tuple[int, ...]) -> Dag:
+    """The DAG with paths cut at the ends; vertices right behind an end become sources."""
+    behind = [edge.end for edge in dag.edges if edge.start in ends]
+    if not behind:
+        return dag
+    edges = (edge for edge in dag.edges if edge.start not in ends)
+    sources, sinks = (*dag.sources, *behind), (*dag.sinks, *ends)
+    return Dag(dag.shapes, edges, sources, sinks, dag.dtype)
+
+
+def cost(dag: Dag) -> float:
+    """Seconds of all edges."""
+    return sum(seconds(edge.operator) for edge in dag.edges)
+
+
+def hollow_edges(choice: Choice) -> list[Edge]:
+    """The direct edges with blocks that take no memory, for estimates."""
+    return [Edge(v, w.sink, w.hollow()) for v, ways in choice.ways.items() for w in ways]
+
+
+def direct_edges(dag: Dag, choice: Choice, room: int) -> Iterator[Edge]:
+    """The direct edges, multiplied out by one sweep from each end."""
+    by_end = defaultdict(list)
+    for ways in choice.ways.values():
+        for way in ways:
+            by_end[way.sink].append(way)
+    for end, to_end in by_end.items():
+        operators = multiplied(dag, to_end, choice.layouts[end], room)
+        yield from (Edge(w.vertex, end, J) for w, J in zip(to_end, operators, strict=True))
+
+
+def rewired(dag: Dag, direct: list[Edge]) -> Dag:
+    """The DAG in which the starts of direct edges have no other edges."""
+    starts = {edge.start for edge in direct}
+    kept = [edge for edge in dag.edges if edge.start not in starts]
+    return Dag(dag.shapes, (*kept, *direct), dag.sources, dag.sinks, dag.dtype)
+
+
+def necks(dag: Dag) -> list[int]:
+    """Inner vertices that are far narrower than the tensors before and after them."""
+    before: dict[int, int] = defaultdict(int)
+    after: dict[int, int] = defaultdict(int)
+    for edge in dag.edges:
+        before[edge.end] = max(before[edge.end], size(dag.shapes[edge.start]))
+        after[edge.start] = max(after[edge.start], size(dag.shapes[edge.end]))
+    ends = {*dag.sources, *dag.sinks}
+    inner = (before.keys() & after.keys()) - ends
+    narrow = {v: size(dag.shapes[v]) / min(before[v], after[v]) for v in inner}
+    found = (v for v in inner if narrow[v] <= 1 / 4)
+    return sorted(found, key=narrow.__getitem__)[:NECKS]

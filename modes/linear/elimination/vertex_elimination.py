@@ -1,0 +1,249 @@
+"""Vertex elimination: vertices of a DAG are removed where products get cheaper without them.
+
+Eliminating v replaces the edges i → v → o by the products J_ov J_vi, added to the edge i → o if
+there is one. All decisions are made on deferred arrays; only the final edges are computed, or
+recorded, where the arrays are graph values.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+from heapq import heapify, heappop, heappush
+
+from ....jacobians import Dag, Edge, Embed, Jacobian, Product, Slice, Sum, size
+from ....jacobians.cached import cached_property
+from ....jacobians.dag import tiling
+from ....jacobians.products import factors_of
+from ....jacobians.sums import terms_of
+from . import rewrites  # noqa: F401  (enters its rules into the table of `chain`)
+from .chain import MATRICES, product, simple
+from .cost import BANDWIDTH, seconds
+from .deferred import Deferred, deferred, forced
+from .sums import factored, plus
+
+DEGREE = 64
+"""Vertices with more pairs of edges are not tried: there would be too many products."""
+
+GAIN = 1e-9
+"""Least gain relative to the cost that is more than rounding error."""
+
+LONG = 8
+"""Largest number of terms of a new edge, and of its factors if the elimination gains nothing."""
+
+Ends = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Elimination:
+    """The DAGs before and after, and the eliminated vertices with the links that replaced each."""
+
+    before: Dag
+    after: Dag
+    gone: tuple[tuple[int, tuple[Ends, ...]], ...]
+
+    @cached_property
+    def inside(self) -> dict[Ends, frozenset[int]]:
+        """Edge -> the eliminated vertices that it stands for, if any."""
+        found: dict[Ends, frozenset[int]] = defaultdict(frozenset)
+        for v, links in self.gone:
+            for i, o in links:
+                found[i, o] |= found[i, v] | found[v, o] | {v}
+        return {ends: found[ends] for e in self.after.edges if found[ends := (e.start, e.end)]}
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """The estimated time of one product, before and after."""
+        return seconds(self.before), seconds(self.after)
+
+    @property
+    def vertices(self) -> tuple[int, int]:
+        """How many tensors a product computes, before and after."""
+        before, after = ({v for e in dag.edges for v in (e.start, e.end)}
+                         for dag in (self.before, self.after))  # fmt: skip
+        return len(before), len(after)
+
+    def __repr__(self) -> str:
+        (m, n), (s, t) = self.vertices, self.seconds
+        return f"{m} → {n} tensors, {s * 1e6:.0f} → {t * 1e6:.0f} µs per product (estimated)"
+
+
+def elimination(dag: Dag) -> Elimination:
+    """The elimination of a DAG of arrays, or of graph values."""
+    graph = Graph(dag)
+    eliminate_vertices(graph)
+    edges = [
+        Edge(i, o, dag.edges[link.place].operator if link.place is not None else link.result)
+        for o, found in graph.incoming.items() for i, link in found.items()
+    ]  # fmt: skip
+    after = Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
+    after.names = dag.names
+    return Elimination(dag, after, tuple(graph.gone))
+
+
+def eliminate_vertices(graph: Graph) -> None:
+    """Greedily, the vertex with the fewest pairs of edges first; its neighbours are tried again."""
+    waiting = {v for v in graph.interior if graph.pairs(v) <= DEGREE}
+    queue = [(graph.pairs(v), v) for v in waiting]
+    heapify(queue)
+    while queue:
+        pairs, v = heappop(queue)
+        if v not in waiting or pairs != graph.pairs(v):
+            continue
+        waiting.remove(v)
+        neighbours = graph.neighbours(v)
+        if graph.remove(v):
+            for w in neighbours & graph.interior:
+                if graph.pairs(w) <= DEGREE:
+                    waiting.add(w)
+                    heappush(queue, (graph.pairs(w), w))
+
+
+@dataclass(frozen=True)
+class Link:
+    """An edge: its operator over deferred arrays, and its index in the DAG while unchanged."""
+
+    operator: Jacobian
+    place: int | None = None
+
+    @cached_property
+    def cost(self) -> float:
+        """Estimated seconds of one product."""
+        return seconds(self.operator)
+
+    @property
+    def result(self) -> Jacobian:
+        """The operator over arrays."""
+        return forced(factored(self.operator))
+
+
+class Graph:
+    """Links by their ends; `interior` are the vertices that may be eliminated.
+
+    `gone` are the eliminated vertices, each with the ends of the links that replaced it.
+    """
+
+    def __init__(self, dag: Dag) -> None:
+        self.shapes, self.itemsize = dag.shapes, dag.dtype.itemsize
+        self.incoming: dict[int, dict[int, Link]] = defaultdict(dict)
+        self.outgoing: dict[int, dict[int, Link]] = defaultdict(dict)
+        leaves: dict[int, Deferred] = {}
+        for place, edge in enumerate(dag.edges):
+            link = linked(edge.operator, place, leaves)
+            present = self.incoming[edge.end].get(edge.start)
+            link = link if present is None else Link(plus(present.operator, link.operator))
+            self.add(edge.start, edge.end, link)
+        self.gone: list[tuple[int, tuple[Ends, ...]]] = []
+        self.interior = {*self.incoming} & {*self.outgoing} - {*dag.sources} - {*dag.sinks}
+
+    def add(self, start: int, end: int, link: Link) -> None:
+        self.incoming[end][start] = self.outgoing[start][end] = link
+
+    def pairs(self, v: int) -> int:
+        """The number of products that eliminating v takes."""
+        return len(self.incoming[v]) * len(self.outgoing[v])
+
+    def neighbours(self, v: int) -> set[int]:
+        return {*self.incoming[v], *self.outgoing[v]}
+
+    def remove(self, v: int) -> bool:
+        """Eliminate v if products get cheaper, or cost the same and no matrix is involved."""
+        before = self.cost_around(v)
+        links = self.products(v, before)
+        if links is None:
+            return False
+        after = sum(link.cost for link in links.values()) + self.additions(links)
+        neutral = self.simple(v) and all(map(short, links.values()))
+        if after > before * (1 + GAIN if neutral else 1 - GAIN):
+            return False
+        self.replace(v, links)
+        return True
+
+    def cost_around(self, v: int) -> float:
+        """The cost of the edges at v and parallel to paths through v, and of their additions."""
+        ins, outs = self.incoming[v], self.outgoing[v]
+        beside = {(i, o): self.incoming[o][i] for o in outs for i in ins if i in self.incoming[o]}
+        around = sum(link.cost for link in (*ins.values(), *outs.values(), *beside.values()))
+        added = [*((i, v) for i in [*ins][1:]), *((v, o) for o in outs), *beside]
+        return around + self.additions(added)
+
+    def additions(self, ways: Iterable[Ends]) -> float:
+        """Seconds to add the contributions of some edges to the other terms at their ends."""
+        return sum(3 * size(self.shapes[end]) for _, end in ways) * self.itemsize / BANDWIDTH
+
+    def products(self, v: int, limit: float) -> dict[Ends, Link] | None:
+        """The links that would replace v; None as soon as they cost more than the limit."""
+        links: dict[Ends, Link] = {}
+        spent = 0.0
+        for o, out in self.outgoing[v].items():
+            for i, into in self.incoming[v].items():
+                operator = product(out.operator, into.operator)
+                if isinstance(operator, Product) and (self.tiles(i, v) or self.tiles(v, o)):
+                    return None
+                present = self.incoming[o].get(i)
+                link = Link(operator if present is None else plus(present.operator, operator))
+                if len(terms_of(link.operator)) > LONG:
+                    return None
+                links[i, o] = link
+                spent += link.cost
+                if spent > limit * (1 + GAIN):
+                    return None
+        return links
+
+    def tiles(self, start: int, end: int) -> bool:
+        """Whether a link is a slab that Concat or Split moves without any addition."""
+        operator = self.incoming[end][start].operator
+        if isinstance(factors_of(operator)[0], Embed):
+            return tiling([link.operator for link in self.incoming[end].values()]) is not None
+        if isinstance(factors_of(operator)[-1], Slice):
+            return tiling([link.operator.T for link in self.outgoing[start].values()]) is not None
+        return False
+
+    def simple(self, v: int) -> bool:
+        """Whether there is no matrix at v, which would be left to the planner."""
+        links = (*self.incoming[v].values(), *self.outgoing[v].values())
+        factors = (factor for link in links for factor in factors_of(link.operator))
+        return not any(type(factor) in MATRICES for factor in factors)
+
+    def replace(self, v: int, links: dict[Ends, Link]) -> None:
+        """Replace v by the new links."""
+        ins, outs = self.incoming.pop(v), self.outgoing.pop(v)
+        for i in ins:
+            del self.outgoing[i][v]
+        for o in outs:
+            del self.incoming[o][v]
+            for i in ins:
+                self.incoming[o].pop(i, None)
+                self.outgoing[i].pop(o, None)
+        for (i, o), link in links.items():
+            self.add(i, o, link)
+        self.interior.discard(v)
+        self.gone.append((v, tuple(links)))
+
+
+def linked(operator: Jacobian, place: int, leaves: dict[int, Deferred]) -> Link:
+    """The operator of an edge in canonical form; the original is kept if that gains nothing."""
+    found = deferred(operator, leaves)
+    link = Link(canonical(found))
+    if link.operator is found:
+        return Link(found, place)
+    before = seconds(operator)
+    if link.cost < before * (1 - GAIN):
+        return link
+    return Link(link.operator if link.cost <= before * (1 + GAIN) else found, place)
+
+
+def short(link: Link) -> bool:
+    """Whether an edge has few factors."""
+    return len(factors_of(link.operator)) <= LONG
+
+
+def canonical(operator: Jacobian) -> Jacobian:
+    """Products and sums rebuilt from their parts, so that neighbouring parts merge."""
+    if isinstance(operator, Product):
+        return reduce(product, map(canonical, operator.factors))
+    if isinstance(operator, Sum):
+        return plus(*map(canonical, operator.terms))
+    return simple(operator)

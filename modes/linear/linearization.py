@@ -1,0 +1,297 @@
+"""Linearization: a Jacobian between named tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, overload
+
+import numpy as np
+
+from ...jacobians import Array, Dag, Jacobian, Op, Shape, prod_text, shape_of
+from ...jacobians.arrays import Named, buffer_of, bytes_of, rounded, wide
+from ...jacobians.cached import cached_property
+from ...jacobians.foreign import is_tensor
+from ...jacobians.hooks import explain, view
+from ...jacobians.placing import HOST, placed
+from ...ops import numbers
+from ..model.markup import Page
+from ..model.primal.inputs import hosted
+from ..model.primal.model import Model
+from ..model.primal.names import (
+    Specs,
+    applied,
+    check_named,
+    find_tensor,
+    fitting,
+    flat_shape,
+    listed,
+)
+from .check import Check
+from .checked import checked
+from .elimination.adaptive import Adaptive
+from .elimination.dense import dense
+from .elimination.moving import moving
+from .elimination.plan import Maker, by_engine, eliminated, elsewhere, held, planned
+from .explanation import Explanation, Local
+from .route import Route
+from .tape.checkpoint import as_it_is
+from .tape.on_device import OnDevice
+from .tape.record import Entry
+from .tape.tape import Tape
+
+
+class Linearization(Jacobian):
+    """J = ∂of/∂wrt at a point.
+
+    Shape: (m, n), m the size of the tensors of `of` and n the size of the tensors of `wrt`. Units:
+    entry (i, j) is in units of `of`[i] per `wrt`[j].
+
+    `domain` and `codomain` are the tensors behind columns and rows, in order; `primal` holds the
+    tensors of `of` at `point`. `J["out", "in"]` is a named block and `J.apply` a product by name;
+    both work for `J.T` as well.
+
+    After `relinearize`, J holds its residuals alone; `dag` and `entries` are built when they are
+    needed.
+    """
+
+    def __init__(
+        self,
+        route: Route,
+        point: Mapping[str, np.ndarray],
+        tape: Tape,
+        *,
+        domain: Specs | None = None,
+        codomain: Specs | None = None,
+        transposed: bool = False,
+        make: Maker | None = None,
+    ) -> None:
+        all_domain, all_codomain, dtype = tape.ends
+        self.domain = all_domain if domain is None else domain
+        self.codomain = all_codomain if codomain is None else codomain
+        super().__init__(flat_shape(self.codomain), flat_shape(self.domain), dtype)
+        self.route, self.given, self.tape = route, point, tape
+        self.transposed, self.make = transposed, make
+        self.dense_limit = route.model.limits.dense
+
+    @cached_property
+    def point(self) -> Mapping[str, np.ndarray]:
+        """The point, as NumPy arrays."""
+        return hosted(self.given)
+
+    @property
+    def primal(self) -> Mapping[str, Any]:
+        """The tensors of `of` at the point, by name: of PyTorch, where it ran the model on some."""
+        return self.tape.primal
+
+    @cached_property
+    def dag(self) -> Dag:
+        """The DAG of the blocks between the tensors, over NumPy arrays."""
+        found: Dag = self.there if self.tape.place is None else placed(self.there, HOST)
+        return found
+
+    @cached_property
+    def there(self) -> Dag:
+        """The DAG over arrays where they are, also as tensors on a GPU."""
+        part = self.tape.between(*self._ends)
+        part.names = partial(named, self.route.model, self.given)
+        return part.T if self.transposed else part
+
+    @property
+    def _ends(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The names of the tensors of `of` and of `wrt` between which this block is."""
+        rows, columns = (tuple(s.name for s in side) for side in (self.codomain, self.domain))
+        return (columns, rows) if self.transposed else (rows, columns)
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The steps of the model at the point, with their blocks."""
+        if self.tape.place is None:
+            return self.tape.entries
+        return tuple(entry.placed(HOST) for entry in self.tape.entries)
+
+    @cached_property
+    def structure(self) -> Jacobian:
+        """The operator that takes the products: the DAG, prepared as far as products repay that."""
+        if self.make:
+            return self.make(self.dag)
+        shared = moving(self.tape, *self._ends, self.route.engine, transposed=self.transposed)
+        made = Adaptive(None if shared else self.there, self, shared, self.tape)
+        return OnDevice(made, self.tape.place) if self.tape.place else made
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        return self.structure._apply(op, v)
+
+    def _flat_product(self, v: Any, columns: Shape) -> Any:
+        return self.structure._flat_product(v, columns)
+
+    @cached_property
+    def T(self) -> Linearization:  # type: ignore[override]
+        """The transpose, built once: cotangents of `of` to cotangents of `wrt`."""
+        return self._transpose()
+
+    def _transpose(self) -> Linearization:
+        return self._with(
+            domain=self.codomain, codomain=self.domain, transposed=not self.transposed
+        )
+
+    def _with(self, **changed: Any) -> Linearization:
+        """A copy with some attributes changed."""
+        kept = ("route", "tape", "domain", "codomain", "transposed", "make")
+        given = {"point": self.given, **{name: getattr(self, name) for name in kept}}
+        return Linearization(**{**given, **changed})
+
+    def plan(self, *, products: int = 100, memory: int | None = None) -> Linearization:
+        """The same Jacobian, prepared for a number of products.
+
+        Parts of J are multiplied out once, in at most `memory` bytes, where the products repay it:
+        per-sample blocks to a narrow output, dense stretches, patches of convolutions. Without a
+        plan J adapts to the number of products that it has given.
+
+        Shape: (m, n), as before.
+        """
+        return self._with(make=partial(planned, products=products, memory=memory))
+
+    def compile(
+        self, engine: str | None = None, *, products: int = 100, memory: int | None = None
+    ) -> Linearization:
+        make = partial(by_engine, engine=engine, products=products, memory=memory)
+        return self._with(make=make)
+
+    def arrays(self) -> Iterator[Array]:
+        return self.there.arrays()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the residuals and of arrays that products derived from them, each counted once.
+
+        `point`, `primal` and the memory of an engine are not counted.
+        """
+        return bytes_of(held(self.there))
+
+    @property
+    def flops(self) -> int:
+        return self.there.flops
+
+    def relinearize(self, inputs: Mapping[str, Any]) -> Linearization:
+        """The same Jacobian at another point; whatever does not depend on the point is reused.
+
+        Shape: as before, or as the shapes of the inputs determine it. Raises `InputError` for an
+        input that is missing or does not fit, `UnsupportedOp` where the new point reaches an
+        operator without a rule.
+        """
+        return self._like(linearized(self.route, inputs))
+
+    def _near(self, point: Mapping[str, Any]) -> Linearization:
+        """The same Jacobian at a checked point of the same shapes."""
+        return self._like(Linearization(self.route, point, self.route.tape(point)))
+
+    def _like(self, J: Linearization) -> Linearization:
+        """The block of a whole J at another point that this one is, transposed if this one is."""
+        J = J.T if self.transposed else J
+        if (J.codomain, J.domain) != (self.codomain, self.domain):
+            J = J.block(*(tuple(s.name for s in side) for side in (self.codomain, self.domain)))
+        J.make = elsewhere(self.make)
+        return J
+
+    def _dense(self, limit: int) -> np.ndarray:
+        """The matrix, multiplied out from whichever side, or the middle, is cheapest."""
+        return dense(eliminated(self.dag), limit=limit)
+
+    def apply(self, tangents: Mapping[str, Any]) -> dict[str, Any]:
+        """J v with tensors in and out by name; tangents that are left out are zero.
+
+        A tangent that is a tensor of PyTorch gives tensors on its device.
+
+        Shapes: a tangent v has the shape of its tensor of `wrt`, and J v has the shapes of the
+        tensors of `of`. Raises `InputError` where a tangent does not fit, `UnknownTensor` for a
+        name that is not in `wrt`.
+        """
+        check_named(tangents)
+        if any(map(is_tensor, tangents.values())):
+            return applied(self, tangents, self.domain, self.codomain)
+        seeds = {}
+        for name, tangent in tangents.items():
+            place, spec = find_tensor(name, self.domain)
+            seeds[self.dag.sources[place]] = fitting(spec, tangent, wide(self.dtype))
+        reached = self.dag.sweep(numbers, seeds)
+        zero, ends = np.zeros(()), zip(self.codomain, self.dag.sinks, strict=True)
+        shaped = ((s, np.broadcast_to(reached.get(v, zero), shape_of(s))) for s, v in ends)
+        return {spec.name: np.array(rounded(y, self.dtype)) for spec, y in shaped}
+
+    @overload
+    def explain(self) -> Explanation: ...
+
+    @overload
+    def explain(self, name: str) -> Local: ...
+
+    def explain(self, name: str | None = None) -> Explanation | Local:
+        """The parts of J, step by step, and how products are computed and why.
+
+        With the name of a node or tensor, the rule of one step: its mathematics and its blocks.
+
+        Raises `UnknownTensor` for a name that the model does not have.
+        """
+        found: Explanation | Local = explain(self.T if self.transposed else self, name)
+        return found
+
+    def view(self) -> Page:
+        """The graph of the model as an HTML page: in a notebook, or `J.view().save("graph.html")`.
+
+        Nodes have their rules, edges the kind, shape, norm and cost of ∂output/∂input; two tensors
+        that are clicked give the block between them. The page can be searched, folded and zoomed,
+        and needs no other file. The model is run once, and blocks take up to 12 products each.
+        """
+        page: Page = view(self)
+        return page
+
+    def check(self, *, seed: int = 0) -> Check:
+        """Whether J is right: `Check`, true where all tests passed, with one line for each test.
+
+        ⟨u, J v⟩ = ⟨Jᵀ u, v⟩; J V and Jᵀ U against their columns; J, planned or compiled as it is,
+        against J as the rules gave it; J.toarray(), J.tosparse() and J.diagonal(), also of Jᵀ,
+        against products, where the matrix has at most 4 million entries; J v against differences of
+        the model. Vectors are drawn from `seed`. An exception counts as a failure of its test.
+
+        Differences take 3 runs of the model, up to 17 where an entry of J v is not the slope at the
+        first step width, and as many again beside a kink. An entry with a kink, a jump or too much
+        rounding within reach of all widths is not compared, but counted in the line. Tolerances
+        follow the coarsest float between `wrt` and `of`; tensors coarser than J are named.
+        """
+        return self.T.check(seed=seed) if self.transposed else checked(self, seed)
+
+    def __getitem__(self, key: Any) -> Jacobian:
+        """A block by names, `J["out", "in"]`, or rows and columns by index, `J[:10, 3:5]`."""
+        if not (isinstance(key, tuple) and len(key) == 2 and all(isinstance(k, str) for k in key)):
+            return super().__getitem__(key)
+        return self.block((key[0],), (key[1],))
+
+    def block(self, of: tuple[str, ...], wrt: tuple[str, ...]) -> Linearization:
+        """The rows of some tensors and the columns of others, by name.
+
+        Shape: (size of these `of`, size of these `wrt`). Raises `UnknownTensor` for a tensor that
+        J does not have on that side.
+        """
+        codomain = tuple(find_tensor(name, self.codomain)[1] for name in of)
+        domain = tuple(find_tensor(name, self.domain)[1] for name in wrt)
+        if (domain, codomain) == (self.domain, self.codomain):
+            return self
+        return self._with(domain=domain, codomain=codomain)
+
+    def __repr__(self) -> str:
+        rows, columns = (listed(specs, shapes=True) for specs in (self.codomain, self.domain))
+        kind = "transpose of ∂/∂" if self.transposed else "∂/∂"
+        return f"{kind}: ({columns}) → ({rows}), {prod_text(self.shape)} {self.dtype}"
+
+
+def named(model: Model, point: Mapping[str, Any]) -> Named:
+    """The constants and inputs of a model at a point that are arrays of NumPy, by their memory."""
+    held = {**model.constants, **point}
+    return {buffer_of(x): (name, x) for name, x in held.items() if isinstance(x, np.ndarray)}
+
+
+def linearized(route: Route, inputs: Mapping[str, Any]) -> Linearization:
+    """The Jacobian between the tensors of a route, at a point."""
+    taken, point = route.through(inputs)
+    make: Maker | None = as_it_is if route.checkpoint else None
+    return Linearization(taken, point, taken.tape(point), make=make)

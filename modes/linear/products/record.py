@@ -1,0 +1,233 @@
+"""Record: the product with an operator as a list of ONNX nodes, its residuals as constants.
+
+Rules and operators consist of calls of the vocabulary; with graph values as arguments, one
+product becomes a graph. Equal nodes are recorded once, and values that do not depend on v are
+computed now.
+
+The recorder chooses forms that engines run fast: transposed convolutions become convolutions, and
+sums of transposed convolutions become one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ....jacobians import Array, Jacobian, Shape, common, dtype_of, shape_of, size
+from ....jacobians.arrays import wide
+from ....jacobians.cached import cached_property
+from ....jacobians.symint import same
+from ....ops.graphs import Recorder
+from ....ops.graphs.build import every, operands_of, reachable, subgraphs
+from ....ops.graphs.shortcuts import made_by
+
+OPSET = 21
+"""The opset of recorded products and of the vocabulary."""
+
+LARGE = 2**20
+"""Bytes from which a matrix and its transpose are not both held."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """v ↦ J v: the nodes in order, each value with its static shape and dtype.
+
+    `v` is (*columns, *in_shape) and `y` is (*columns, *out_shape). Residuals are `constants`, by
+    the identity of their value, or, for a product at any point, `residuals`: further inputs, each
+    with its key in the arrays of a point. `again` makes another recording, since an engine may
+    modify the one that it is given.
+    """
+
+    nodes: tuple[ir.Node, ...]
+    constants: Mapping[int, np.ndarray]
+    v: ir.Value
+    y: ir.Value
+    recorder: Recorder
+    again: Callable[[], Recording]
+    residuals: Mapping[int, ir.Value] = field(default_factory=dict)
+
+    @cached_property
+    def present(self) -> frozenset[int]:
+        """The identities of the nodes that are needed, also inside subgraphs."""
+        return frozenset(map(id, every(self.nodes)))
+
+    def array(self, value: ir.Value) -> np.ndarray | None:
+        """The numbers of a constant; None where the value is computed."""
+        return self.constants.get(id(value))
+
+    @property
+    def has_bodies(self) -> bool:
+        """Whether a node has subgraphs."""
+        return next(subgraphs(self.nodes), None) is not None
+
+    @property
+    def meets_nothing(self) -> bool:
+        """Whether some value has no elements: engines fail at empty tensors in many ways."""
+        return any(0 in shape_of(y) for node in self.nodes for y in node.outputs)
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Bytes of all constants."""
+        return sum(array.nbytes for array in self.constants.values())
+
+
+def record(operator: Jacobian, columns: Shape = ()) -> Recording:
+    """The product of `operator` with `columns` right-hand sides at once; halves in float32."""
+    return recorded(ResidualRecorder({"": OPSET}), operator, columns)
+
+
+def recorded(
+    recorder: ResidualRecorder, operator: Jacobian, columns: Shape,
+    residuals: Residuals | None = None,
+) -> Recording:  # fmt: skip
+    """The product of an operator whose residuals are arrays, or values of the recorder."""
+    dtype = wide(operator.dtype)
+    v = recorder.new((*columns, *operator.in_shape), dtype, "v")
+    y = recorder.value(recorder.CastLike(operator._apply(recorder, v), np.zeros((), dtype)))
+    assert y is not None
+    nodes, used = reachable(recorder, [y])
+    held = {id(x): x.const_value.numpy() for x in used if x.const_value is not None}
+    read = {id(x) for node in nodes for x in operands_of(node)}
+    inputs = {key: value for key, value in (residuals or {}).items() if id(value) in read}
+    again = partial(record, operator, columns)
+    return Recording(tuple(nodes), held, v, y, recorder, again, inputs)
+
+
+Residuals = Mapping[int, ir.Value]
+"""The residuals of a recording by their keys."""
+
+
+def record_open(
+    values: Residuals, operator: Callable[[Recorder, Residuals], Jacobian], columns: Shape = ()
+) -> Recording:
+    """The product at any point, with the operator as a function of residuals like `values`."""
+    recorder, residuals = opened(values)
+    return recorded(recorder, operator(recorder, residuals), columns, residuals)
+
+
+def opened(values: Residuals) -> tuple[ResidualRecorder, Residuals]:
+    """A recorder with residuals like `values` as inputs."""
+    recorder = ResidualRecorder({"": OPSET})
+    return recorder, {key: recorder.new(shape_of(x), dtype_of(x), f"residual_{k}")
+                      for k, (key, x) in enumerate(values.items())}  # fmt: skip
+
+
+class ResidualRecorder(Recorder):
+    """A recorder that takes arrays as they are: views stay views, nothing is copied.
+
+    Mixed dtypes are promoted, and nothing is rounded to halves, as in NumPy products.
+    """
+
+    is_model = False
+
+    def call(self, op_type: str, *inputs: Any, outputs: int = 1, **attrs: Any) -> Any:
+        if op_type == "CastLike":
+            inputs = inputs[0], np.zeros((), wide(dtype_of(inputs[1])))
+        elif "Cast" not in op_type:
+            inputs = promoted(self, inputs)
+        if op_type == "Add" and (pair := spread_alike(*inputs)):
+            return self.spread_together(*pair)
+        if op_type == "Transpose" and (shape := unturned(inputs[0], **attrs)):
+            return self.Reshape(inputs[0], shape)
+        if op_type == "ConvTranspose" and steps_by_one(inputs, attrs):
+            return super().call("Conv", inputs[0], self.turned(inputs[1], attrs), **mirrored(attrs))
+        return super().call(op_type, *inputs, outputs=outputs, **attrs)
+
+    def turned(self, w: Any, attrs: Mapping[str, Any]) -> Any:
+        """A kernel (C, M/group, *taps) as (M, C/group, *taps), with its taps reversed."""
+        (c, m, *taps), group = shape_of(w), attrs["group"]
+        axes = tuple(range(-len(taps), 0))
+        first, last = (-1,) * len(taps), tuple(-n - 1 for n in taps)
+        w = self.Reshape(w, (group, c // group, m, *taps))
+        w = self.Transpose(w, perm=(0, 2, 1, *range(3, 3 + len(taps))))
+        w = self.Reshape(w, (group * m, c // group, *taps))
+        return w if set(taps) == {1} else self.Slice(w, first, last, axes, first)
+
+    def spread_together(self, first: ir.Node, second: ir.Node) -> Array:
+        """convᵀ(u, w) + convᵀ(u′, w′) = convᵀ([u, u′], [w; w′]): one result instead of two."""
+        (u, w), (u_, w_) = first.inputs, second.inputs
+        joined = self.Concat(u, u_, axis=1), self.Concat(w, w_, axis=0)
+        attrs = {name: attr.value for name, attr in first.attributes.items()}
+        return super().call("ConvTranspose", *joined, **attrs)
+
+    def value(self, array: Array | None) -> ir.Value | None:
+        """The graph value of an array; a large matrix and its transpose are held once."""
+        if not isinstance(array, np.ndarray) or array.ndim != 2 or array.nbytes < LARGE:
+            return super().value(array)
+        if array.flags.c_contiguous or not array.flags.f_contiguous:
+            return super().value(array)
+        turned: ir.Value = super().call("Transpose", super().value(array.T), perm=(1, 0))
+        return turned
+
+    def initializer(self, array: np.ndarray, name: str | None = None) -> ir.Value:
+        value = super().like(array, name)
+        value.const_value = ir.Tensor(array, name=name)
+        self._arrays.append(array)
+        return value
+
+
+def promoted(op: Recorder, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Operands promoted to their common floating dtype, as in NumPy; ONNX does not promote."""
+    floats = {dtype_of(x) for x in operands if is_floating(x)}
+    if len(floats) < 2:
+        return operands
+    zero = np.zeros((), wide(common(*floats)))
+    return tuple(op.CastLike(x, zero) if is_floating(x) else x for x in operands)
+
+
+def is_floating(x: Any) -> bool:
+    """Whether an operand is a tensor of floats, not an index or a shape."""
+    return hasattr(x, "dtype") and dtype_of(x).kind in "fV"
+
+
+def steps_by_one(inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> bool:
+    """Whether a transposed convolution is recorded as a convolution with the flipped kernel.
+
+    Engines are fastest at convolutions. The margins must not be negative, and a kernel that is not
+    constant must be small compared with the signal, since it is flipped at every product. The
+    result must not be larger than the signal, since each of its positions takes multiplications.
+    """
+    x, w = inputs[:2]
+    if isinstance(w, ir.Value) and size(shape_of(w)) > size(shape_of(x)):
+        return False
+    plain = set(attrs["strides"]) == {1} and not any(attrs.get("output_padding") or (0,))
+    begins, ends = np.reshape(attrs["pads"], (2, -1))
+    reach = np.array(spans(attrs))
+    inside = np.minimum(begins, ends).min() >= 0 and np.all(np.maximum(begins, ends) <= reach)
+    return plain and len(inputs) == 2 and bool(inside and np.all(begins + ends >= reach))
+
+
+def spans(attrs: Mapping[str, Any]) -> tuple[int, ...]:
+    """The distance that a kernel spans along each axis."""
+    sizes = zip(attrs["kernel_shape"], attrs["dilations"], strict=True)
+    return tuple((n - 1) * step for n, step in sizes)
+
+
+def mirrored(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of the convolution, which adds the margins that the transposed one removes."""
+    pads = tuple(n - pad for n, pad in zip([*spans(attrs)] * 2, attrs["pads"], strict=True))
+    kept = {name: value for name, value in attrs.items() if name != "output_padding"}
+    return {**kept, "pads": pads}
+
+
+def spread_alike(x: Any, y: Any) -> tuple[ir.Node, ir.Node] | None:
+    """The two transposed convolutions of a sum, if their attributes agree and images exceed w."""
+    first, second = made_by(x, "ConvTranspose"), made_by(y, "ConvTranspose")
+    if first is None or second is None or first is second or shape_of(x) != shape_of(y):
+        return None
+    plain = len(first.inputs) == len(second.inputs) == 2 and first.attributes["group"].value == 1
+    u, w = (size(shape_of(x)) for x in first.inputs)
+    return (first, second) if plain and w < u and first.attributes == second.attributes else None
+
+
+def unturned(x: Any, perm: tuple[int, ...] | None = None) -> Shape | None:
+    """The shape after a Transpose that moves axes of size 1 only, else None."""
+    shape = shape_of(x)
+    perm = tuple(reversed(range(len(shape)))) if perm is None else perm
+    moved = [k for k in perm if not same(shape[k], 1)]
+    return tuple(shape[k] for k in perm) if moved == sorted(moved) else None

@@ -1,0 +1,53 @@
+"""PyTorch as the engine of products: node after node, over tensors of one device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import onnx_ir as ir
+
+from ....jacobians import dtype_of, shape_of
+from ....jacobians.arrays import buffer_of, host
+from ....jacobians.foreign import is_tensor
+from ....ops.torch import place
+from ....ops.torch.bound import bound
+from ....ops.torch.table import DTYPES, KERNELS
+from ...model.primal.engines.torch import moved
+from .numpy import Program, attributes
+from .record import Recording
+
+NOTHING: Mapping[int, Any] = MappingProxyType({})
+
+
+def compile(recording: Recording, provider: str = "cpu") -> Callable[..., Any]:
+    """The program of a recorded product; its constants are on the device `provider`.
+
+    A tensor gives a tensor on its own device, an array an array.
+    """
+    there, dtype = place(provider), DTYPES[dtype_of(recording.v)]
+    program = Program(recording, kernel, partial(moved, there=there))
+    held = {buffer_of(x) for x in program.constants if is_tensor(x)}
+
+    def product(v: Any, residuals: Mapping[int, Any] = NOTHING) -> Any:
+        if not is_tensor(v):
+            return host(product(there.take(v), residuals))
+        x = v.detach().to(there.name, dtype)
+        made = {k: r if is_tensor(r) else moved(r, there) for k, r in residuals.items()}
+        y = there.take(program.run(x, made))
+        if buffer_of(y) in held or any(buffer_of(y) == buffer_of(x) for x in (x, *made.values())):
+            y = y.clone()  # of the caller's
+        return y.to(v.device)
+
+    made: Any = product
+    made.on_host = {node.op_type for node in recording.nodes} - KERNELS.keys()
+    return made
+
+
+def kernel(node: ir.Node, recording: Recording) -> Callable[..., Any]:
+    """The function of a node."""
+    known = [x and recording.array(x) for x in node.inputs]
+    shape = shape_of(node.outputs[0])
+    return bound(node.op_type, node.inputs, known, attributes(node), shape)

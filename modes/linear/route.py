@@ -1,0 +1,435 @@
+"""Route: the part of a linearisation that is the same at every point, cached with the model.
+
+At the first point all rules are read over the values of all tensors. At the second point of the
+same shapes a template is made, which takes about as long as ten points without one. A model with
+control flow has a route of its own for each way in which it is unrolled.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...jacobians import Dag, dtype_of, shape_of
+from ...jacobians.arrays import host
+from ...jacobians.cached import cached_property
+from ...jacobians.errors import OnnxJacError
+from ...jacobians.foreign import is_tensor
+from ...jacobians.placing import HOST, Place, placed
+from ...jacobians.symint import Symbols
+from ...ops import Step, numbers
+from ...ops.registry import version
+from ..model.flow.failure import NotKept, note
+from ..model.locks import Lock
+from ..model.primal.engines import onnxruntime as ort
+from ..model.primal.engines.torch import where
+from ..model.primal.evaluate import evaluate, evaluate_there
+from ..model.primal.finite import finite, tame, warn_nonfinite
+from ..model.primal.guards import by_torch
+from ..model.primal.inputs import check_inputs, hosted
+from ..model.primal.model import Model, TensorSpec
+from ..model.primal.names import is_float, may_float
+from .tape.active import ActiveStep, active_steps, straight_through, unjoined, without
+from .tape.bodies import closed
+from .tape.checkpoint import Segment, chained, checkpointed, segments, shapes_of
+from .tape.dependence import moving
+from .tape.draws import fixed, is_random, may_draw
+from .tape.record import ends_of, record, shapes_in
+from .tape.tape import Tape, dag_between
+from .tape.template import Template, names_of, template
+from .tape.trace import asked_in, shaped_as_here
+from .tape.unroll import is_variable, unrolled
+
+KEPT = 8
+"""The most routes that are cached for a model, and templates for a route."""
+
+KEEPING = Lock()
+"""The lock of all caches; an entry takes a microsecond."""
+
+BRANCHES = 4
+"""The most unrolled models that are cached for points of the same shapes."""
+
+TURNS = 50
+"""The largest trip count that is unrolled; the derivative of a longer loop is one program."""
+
+
+Signature = tuple[Any, ...]
+"""The names, shapes and types of the arrays of a point."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """The part of a linearisation that does not depend on the point.
+
+    `given` are the intermediates that the point holds, which are not computed. Where `model` holds
+    samples, `source` is the model with the random operators that drew them. Where `is_flat`, it is
+    unrolled, as holds for all points at which the `decided` tensors have the same numbers.
+    """
+
+    model: Model
+    of: tuple[str, ...]
+    wrt: tuple[str, ...]
+    engine: str | None
+    given: frozenset[str] = frozenset()
+    source: Model | None = None
+    estimate: bool = False
+    checkpoint: bool | int = False
+    is_flat: bool = False
+    decided: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone, without cached results."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @cached_property
+    def declared(self) -> int:
+        """The version of the operator declarations that cached results are based on."""
+        return version()
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of the model without given tensors, roundings as estimators if asked for."""
+        steps = without(self.model.steps, self.given)
+        if self.is_flat:
+            steps = tuple(closed(s, self.model.ir.opset_imports, self.model.inputs) for s in steps)
+        return straight_through(steps) if self.estimate else steps
+
+    @cached_property
+    def may_draw(self) -> bool:
+        """Whether an operator is random at some point."""
+        return any(map(is_random, (self.source or self.model).steps))
+
+    @cached_property
+    def active(self) -> tuple[ActiveStep, ...]:
+        """The steps between `wrt` and `of`."""
+        return active_steps(self.steps, self.wrt, self.of)
+
+    @cached_property
+    def _others(self) -> OrderedDict[Any, Route]:
+        return OrderedDict()
+
+    @cached_property
+    def _flats(self) -> OrderedDict[Any, tuple[Route, ...]]:
+        return OrderedDict()
+
+    @cached_property
+    def _templates(self) -> OrderedDict[Signature | None, dict[str, Any] | Template | None]:
+        """Signature -> the types of the tensors, or, from the second point on, the template."""
+        return OrderedDict()
+
+    @cached_property
+    def _lock(self) -> Lock:
+        return Lock()
+
+    def through(self, inputs: Mapping[str, Any]) -> tuple[Route, Mapping[str, Any]]:
+        """The route for these inputs, with samples as constants, and the checked point.
+
+        After a new declaration of an operator, nothing cached is used.
+        """
+        if self.declared != version():
+            return replace(self).through(inputs)
+        point = check_inputs(self.model, inputs, engine=self.engine)
+        given = frozenset(point.keys() - self.model.inputs.keys() - self.model.initializers.keys())
+        source = self.source or self.model
+        model = fixed(source, point, self.engine) if self.may_draw else source
+        return self._through(model, given, source), point
+
+    def _through(self, model: Model, given: frozenset[str], source: Model) -> Route:
+        """The route for other given intermediates or other samples."""
+        if model is self.model and given == self.given:
+            return self
+        if model is not source:
+            return replace(self, given=given, model=model, source=source)
+        known = self._others.get(given)
+        if known is None:
+            known = replace(self, given=given, model=model, source=source)
+            keep(self._others, given, known)
+        return known
+
+    def tape(self, point: Mapping[str, Any]) -> Tape:
+        """The tape at a checked point that gives the intermediates in `given` and no others."""
+        signature = signature_of(point)
+        flat = self._flat(point, signature)
+        if flat is not self:
+            try:
+                return flat.tape(flat.inside(point))
+            except NotKept as reason:
+                note(self.model, reason)
+                return self.tape(point)
+        made = self._segmented(point) if self.checkpoint else self._tape(point, signature)
+        if not made.is_lazy:
+            warn_nonfinite(self.model, made.primal, point)
+        return made
+
+    def dag_at(self, point: Mapping[str, Any]) -> Dag:
+        """The DAG at a point."""
+        tape = self._tape(point, signature_of(point))
+        found: Dag = tape.dag if self.place is None else placed(tape.dag, HOST)
+        return found
+
+    def _tape(self, point: Mapping[str, Any], signature: Signature | None) -> Tape:
+        """The tape by the template, if there is one that holds here; else by all rules."""
+        form = self._template(point, signature)
+        tape = form and self._filled(form, point)
+        if form and tape and not tape.fits:
+            form = self._recorded(form.types, point, nan=True)
+            keep(self._templates, signature, form)
+            tape = form and self._filled(form, point)
+        if form and not tape:
+            keep(self._templates, signature, None)
+        return tape or self._read(point, signature)
+
+    def _template(self, point: Mapping[str, Any], signature: Signature | None) -> Template | None:
+        """The template of a signature, from its second point on."""
+        with self._lock:
+            known = self._templates.get(signature)
+            if isinstance(known, dict):
+                known = self._recorded(known, point)
+                keep(self._templates, signature, known)
+            return known
+
+    def _recorded(
+        self, types: Mapping[str, Any], point: Mapping[str, Any], *, nan: bool = False
+    ) -> Template | None:
+        try:
+            return template(
+                self.model, hosted(point), self.active, self.of, self.wrt, types, self._recording,
+                nan=nan,
+            )
+        except OnnxJacError:  # something cannot be recorded, or not run
+            return None
+        finally:
+            if self.model.lean:
+                self.model.sessions.clear()
+
+    def _filled(self, form: Template, point: Mapping[str, Any]) -> Tape | None:
+        """The tape from a template; None where no engine runs the nodes that it adds."""
+        primal: Any = partial(self._primal, point)
+        try:
+            values = self._residuals(form, point)
+            if not form.few:
+                primal = self._given_out(values, point)
+            elif not all(map(tame if form.at_hand else finite, values.values())):
+                primal = evaluate(self.model, point, self.of, engine=self.engine)
+            tape = Tape(primal, form.ends, template=form, values=values, place=self.place)
+            if not form.closed and tape.fits:
+                tape.entries  # noqa: B018 - what rules have to say is said now
+        except OnnxJacError:  # the model without residuals may run, or its error is clearer
+            return None
+        return tape
+
+    def _primal(self, point: Mapping[str, Any]) -> dict[str, Any]:
+        """The tensors of `of`, with a warning if one is not finite."""
+        values = evaluate(self.model, point, self.of, engine=self.engine)
+        warn_nonfinite(self.model, values, point)
+        return values
+
+    def _residuals(self, form: Template, point: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """The tensors that a template needs; its model has static shapes."""
+        names = form.residuals if form.few else form.fetched
+        engine = self.engine or ("onnxruntime" if ort.installed() else "numpy")
+        if self.place is not None:
+            return evaluate_there(form.model, point, names, engine)
+        try:
+            return evaluate(form.model, point, names, engine=engine)
+        except ort.EngineError:
+            if self.engine:
+                raise
+            return evaluate(form.model, point, names, engine="numpy")
+
+    def _read(self, point: Mapping[str, Any], signature: Signature | None) -> Tape:
+        """The tape by all rules; the first one of a signature leaves types for a template."""
+        if self.place is None:
+            values = evaluate(self.model, point, self.names, engine=self.engine, pooled=False)
+        else:
+            values = evaluate_there(self.model, point, self.names, str(self.engine))
+        if self.model.lean:
+            self.model.sessions.clear()  # the template has its own
+        types = {name: described(name, value) for name, value in values.items()}
+        with self._lock:
+            if signature is not None and signature not in self._templates:
+                keep(self._templates, signature, types)
+        primal, ends = self._given_out(values, point), ends_of(types, self.of, self.wrt)
+        entries = record(self.active, values, place=self.place)
+        op = numbers if self.place is None else self.place.op
+        dag = dag_between(entries, shapes_in(types), ends, op)
+        return Tape(primal, ends, entries=entries, dag=dag, place=self.place)
+
+    @cached_property
+    def place(self) -> Place | None:
+        """Where PyTorch computes the residuals, if it does."""
+        return where(str(self.engine)) if by_torch(self.engine) else None
+
+    @property
+    def _recording(self) -> str | None:
+        """The engine for the few tensors of the host that a recording asks for."""
+        return self.engine if self.place is None else None
+
+    def _given_out(self, values: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
+        """The tensors of `of` among the values: NumPy arrays, unless the point holds tensors."""
+        take = self.place.take if self.place and any(map(is_tensor, point.values())) else host
+        return {name: values[name] if self.place is None else take(values[name])
+                for name in self.of}  # fmt: skip
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """All tensors of the active steps."""
+        met = (name for a in self.active for name in names_of(a))
+        return tuple(dict.fromkeys((*met, *self.of, *self.wrt)))
+
+    @cached_property
+    def lean(self) -> Model:
+        """The model with sessions that keep no memory between runs."""
+        lean = Model(self.model.ir, self.model.limits)
+        lean.lean = True
+        return lean
+
+    @cached_property
+    def segments(self) -> tuple[tuple[Segment, Route], ...]:
+        """The segments of a checkpointed tape, each with its own route."""
+        count = 0 if self.checkpoint is True else self.checkpoint
+        types = {name: self.model.spec(name).dtype for a in self.active for name in names_of(a)}
+        discrete = {name for name, dtype in types.items() if dtype and not is_float(dtype)}
+        parts = segments(self.steps, self.active, self.of, self.wrt, count, discrete)
+        return tuple(
+            (part, Route(self.lean, part.outs, part.ins, self.engine, frozenset(part.given),
+                         estimate=self.estimate))
+            for part in parts
+        )  # fmt: skip
+
+    def _segmented(self, point: Mapping[str, Any]) -> Tape:
+        """The tape of the tensors between segments; its DAG recomputes the others."""
+        point = hosted(point)
+        between = (n for part, _ in self.segments for n in (*part.given, *part.ins, *part.outs))
+        names = tuple(dict.fromkeys((*between, *self.of, *self.wrt)))
+        values = evaluate(self.lean, point, names, engine=self.engine)
+        self.lean.sessions.clear()  # which would hold more than the checkpoints save
+        types = {name: described(name, value) for name, value in values.items()}
+        ends = ends_of(types, self.of, self.wrt)
+        held = self.model.constants.keys() - point.keys()
+        parts = [(part, checkpointed(part, route.dag_at, values, held))
+                 for part, route in self.segments]  # fmt: skip
+        dag = chained(parts, shapes_of(values), self.of, self.wrt, ends[2])
+        return Tape({name: values[name] for name in self.of}, ends, entries=(), dag=dag)
+
+    def flat(self, point: Mapping[str, Any]) -> tuple[Route, Mapping[str, Any]]:
+        """The route of the unrolled model at a point, and its inputs there."""
+        found = self._flat(point, signature_of(point))
+        return found, point if found is self else found.inside(point)
+
+    def inside(self, point: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The inputs of this model, taken from a point of another model."""
+        return {name: point[name] for name in self.model.inputs}
+
+    def settled(self, point: Mapping[str, Any]) -> tuple[Model, Mapping[str, Any]]:
+        """The unrolled model and its inputs, if no number of the point decides how it is unrolled;
+        else the model itself.
+        """
+        signature = signature_of(point)
+        if self.is_flat or may_draw(self.model):
+            return self.model, point
+        if signature not in self._flats:
+            self._flat(point, signature)
+        ways = self._flats.get(signature, ())
+        if not ways or any(one.decided for one in ways):
+            return self.model, point
+        flat = ways[0]
+        return flat.model, point if flat is self else flat.inside(point)
+
+    def _flat(self, point: Mapping[str, Any], signature: Signature | None) -> Route:
+        """The route through the unrolled model, a cached one where its decisions hold."""
+        if self.is_flat:
+            return self
+        names = *self.of, *self.wrt
+        found = self._flats.get(signature, ())
+        for one in found:
+            if one.holds(point):
+                return one
+        try:
+            symbols, unkept = shaped_as_here(self.model), self.model.unkept
+            flat = unrolled(
+                self.model, hosted(point), names, TURNS, self._recording, unkept, symbols,
+                self.estimate,
+            )  # fmt: skip
+        except NotKept as reason:
+            note(self.model, reason)
+            return self._flat(point, signature)
+        same = flat is self.model
+        route = self if same else replace(self, model=flat, given=frozenset(), is_flat=True)
+        decided = None if may_draw(self.model) else decisions(flat, symbols)
+        if decided is not None and all(is_variable(self.model, n, x) for n, x in point.items()):
+            if not same:
+                at = evaluate(flat, route.inside(point), decided, engine=self.engine)
+                route = replace(route, decided=hosted(at))
+            found = route, *found[: BRANCHES - 1]
+        keep(self._flats, signature, found)
+        return route
+
+    def holds(self, point: Mapping[str, Any]) -> bool:
+        """Whether the decisions that unrolled the model are the same at a point.
+
+        The unrolled model computes them; it is right up to the first decision that differs.
+        """
+        if not self.decided:
+            return True
+        try:
+            found = evaluate(self.model, self.inside(point), self.decided, engine=self.engine)
+        except OnnxJacError:  # after another decision the rest may not even fit
+            return False
+        return all(np.array_equal(x, self.decided[name]) for name, x in hosted(found).items())
+
+    def zeros(self, dag: Dag, of: tuple[str, ...], wrt: tuple[str, ...]) -> tuple[str, ...]:
+        """The pairs of tensors that no differentiable path joins, and the steps that cut them."""
+        return unjoined(self.steps, dag, wrt, of, self.exact)
+
+    def exact(self, name: str) -> bool:
+        """Whether a tensor is known to hold no floating-point numbers."""
+        return not may_float(self.model.spec(name))
+
+
+def decisions(flat: Model, symbols: Symbols) -> tuple[str, ...] | None:
+    """The tensors whose numbers decided how a model was unrolled; None where one has no name."""
+    guards = (atom.tensor for g in symbols.guards.values() for atom in g.expression.roots())
+    names = {*asked_in(flat.ir.graph), *symbols.pinned, *guards}
+    known = {*flat.inputs, *flat.constants, *(n for step in flat.steps for n in step.outputs)}
+    return tuple(sorted(names & moving(flat.steps, [*flat.inputs]))) if names <= known else None
+
+
+def route_of(
+    model: Model, of: tuple[str, ...], wrt: tuple[str, ...], engine: str | None, estimate: bool,
+    checkpoint: bool | int,
+) -> Route:  # fmt: skip
+    """The route between some tensors, cached with the model."""
+    key = of, wrt, engine, estimate, checkpoint, type(checkpoint)
+    with model.lock:
+        route: Route | None = model.routes.get(key)
+        if route is None:
+            route = Route(model, of, wrt, engine, estimate=estimate, checkpoint=checkpoint)
+            keep(model.routes, key, route)
+        return route
+
+
+def keep(known: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+    """Cache a value; the oldest entry goes where there are too many."""
+    with KEEPING:
+        known[key] = value
+        known.move_to_end(key)
+        if len(known) > KEPT:
+            known.popitem(last=False)
+
+
+def described(name: str, value: Any) -> Any:
+    """Shape and dtype of a tensor; a sequence stays as it is."""
+    return TensorSpec(name, shape_of(value), dtype_of(value)) if hasattr(value, "dtype") else value
+
+
+def signature_of(point: Mapping[str, Any]) -> Signature | None:
+    """The shapes and types of a point, for which a template holds; None if it is not all arrays."""
+    if not all(isinstance(x, np.ndarray) or is_tensor(x) for x in point.values()):
+        return None
+    return tuple((name, shape_of(a), dtype_of(a)) for name, a in sorted(point.items()))

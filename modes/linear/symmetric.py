@@ -1,0 +1,271 @@
+"""Symmetric: a symmetric operator over named tensors."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial, reduce, wraps
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, final
+
+import numpy as np
+
+from ...jacobians import (
+    Array,
+    Block,
+    Diagonal,
+    Identity,
+    Jacobian,
+    Op,
+    Scalar,
+    Shape,
+    Sum,
+    shape_of,
+    size,
+)
+from ...jacobians.errors import InputError
+from ...jacobians.foreign import is_tensor
+from ...jacobians.hooks import Shown, add, check, explain, scale
+from ...jacobians.sums import multiple
+from ...jacobians.text import clipped, joined
+from ..model.primal.model import TensorSpec
+from ..model.primal.names import applied, check_named, find_tensor, fitting, listed
+from .check import Check
+from .elimination.plan import planned
+
+if TYPE_CHECKING:
+    from ...jacobians.base import Scaled
+
+Specs = tuple[TensorSpec, ...]
+Again = Callable[[Mapping[str, Any]], "Curvature"]
+Make = TypeVar("Make", bound=Callable[..., "Symmetric"])
+
+
+class Curvature(Jacobian, ABC):
+    """C = Cᵀ over the tensors of `domain`, in order.
+
+    `C.apply` is a product by name, `C["a", "b"]` a block of two tensors and `C.block("a")` the
+    diagonal block of one.
+    """
+
+    domain: Specs
+
+    if TYPE_CHECKING:
+        __mul__: ClassVar[Scaled[Curvature]]  # type: ignore[assignment, misc]
+        __rmul__: ClassVar[Scaled[Curvature]]  # type: ignore[assignment, misc]
+
+    @property
+    def formula(self) -> str:
+        """A short formula, shown before the tensors and the shape."""
+        return "C"
+
+    def _transpose(self) -> Jacobian:
+        return self
+
+    def apply(self, tangents: Mapping[str, Any]) -> dict[str, Any]:
+        """C v with tensors in and out by name; tangents that are left out are zero."""
+        check_named(tangents)
+        if any(map(is_tensor, tangents.values())):
+            return applied(self, tangents, self.domain, self.domain)
+        v = np.zeros(self.shape[1], self.dtype)
+        for name, tangent in tangents.items():
+            place, spec = self._place(name)
+            v[place] = fitting(spec, tangent, self.dtype).ravel()
+        product = self @ v
+        return {s.name: product[self._place(s.name)[0]].reshape(shape_of(s)) for s in self.domain}
+
+    def __getitem__(self, key: Any) -> Jacobian:
+        """A block by names, `C["a", "b"]`, or rows and columns by index."""
+        if isinstance(key, tuple) and len(key) == 2 and all(isinstance(k, str) for k in key):
+            key = tuple(self._place(name)[0] for name in key)
+        return super().__getitem__(key)
+
+    def block(self, name: str) -> Curvature:
+        """C[name, name], which is symmetric too."""
+        again = partial(moved, self, methodcaller("block", name))
+        return Symmetric(self[name, name], (self._place(name)[1],), again, self.formula)
+
+    def relinearize(self, inputs: Mapping[str, Any]) -> Curvature:
+        """The same operator at another point; raises `InputError` where its model is unknown."""
+        raise InputError(f"{self!r} does not know its model: make it again at the other point")
+
+    def explain(self) -> Shown:
+        """The factors of the product, what they cost, and the kinks that J hits."""
+        found: Shown = explain(self)
+        return found
+
+    def check(self, *, seed: int = 0) -> Check:
+        """Symmetry, definiteness, differences: see `modes.curvature.checked`."""
+        found: Check = check(self, seed)
+        return found
+
+    def submatrix(self, rows: Any, columns: Any) -> Jacobian:
+        """C[rows, columns], each given as a slice, as indices, or as the name of a tensor."""
+        chosen = (self._place(k)[0] if isinstance(k, str) else k for k in (rows, columns))
+        return super().__getitem__(tuple(chosen))
+
+    def __repr__(self) -> str:
+        m, n = self.shape
+        return f"{self.formula}: ({listed(self.domain)})², {m}×{n} {self.dtype}"
+
+    def _place(self, name: str) -> tuple[slice, TensorSpec]:
+        """The slice of the entries of a tensor, and its spec."""
+        sizes = [size(shape_of(spec)) for spec in self.domain]
+        k, spec = find_tensor(name, self.domain)
+        start = sum(sizes[:k])
+        return slice(start, start + sizes[k]), spec
+
+
+@final
+class Symmetric(Curvature):
+    """C = Cᵀ with the products of `operator`; `again` makes the same operator at another point.
+
+    `formula` is how it is shown, by default as the operator.
+    """
+
+    def __init__(
+        self, operator: Jacobian, domain: Specs, again: Again | None = None, formula: str = ""
+    ) -> None:
+        super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
+        self.operator, self.domain, self.again = operator, domain, again
+        self._formula = formula
+
+    @property
+    def formula(self) -> str:
+        return self._formula or clipped(repr(self.operator), 100)
+
+    def relinearize(self, inputs: Mapping[str, Any]) -> Curvature:
+        """The same operator at another point, planned and scaled as this one is: see `compile`.
+
+        Reuses the plans of the model's linearisations. Raises `InputError` for an operator over
+        batches, or one that was not made of a model.
+        """
+        return self.again(inputs) if self.again else super().relinearize(inputs)
+
+    @property
+    def structure(self) -> Jacobian:
+        return self.operator.structure
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        return self.operator._apply(op, v)
+
+    def _flat_product(self, v: Any, columns: Shape) -> Any:
+        return self.operator._flat_product(v, columns)
+
+    def plan(self, *, products: int = 100, memory: int | None = None) -> Symmetric:
+        """The same operator, made ready for so many products: see `Linearization.plan`."""
+        again = partial(moved, self, methodcaller("plan", products=products, memory=memory))
+        operator = planned(self.operator, products, memory)
+        return Symmetric(operator, self.domain, again, self.formula)
+
+    def compile(
+        self, engine: str | None = None, *, products: int = 100, memory: int | None = None
+    ) -> Symmetric:
+        operator = self.operator.compile(engine, products=products, memory=memory)
+        compiled = methodcaller("compile", engine, products=products, memory=memory)
+        again = partial(moved, self, compiled) if engine else self.again
+        return Symmetric(operator, self.domain, again, self.formula)
+
+    def arrays(self) -> Iterator[Array]:
+        return self.operator.arrays()
+
+    @property
+    def nbytes(self) -> int:
+        return self.operator.nbytes
+
+    @property
+    def flops(self) -> int:
+        return self.operator.flops
+
+    def diagonal(self) -> np.ndarray:
+        return self.operator.diagonal()
+
+
+@add.register(Curvature)
+def _(left: Curvature, right: Jacobian) -> Jacobian:
+    """A sum of symmetric operators keeps its names: damping, for instance."""
+    total = add.dispatch(Jacobian)(bare(left), bare(right))
+    if not isinstance(right, Curvature | Identity | Scalar | Diagonal):
+        return total
+    text = joined((left, right), " + ", formula_of).replace("+ -1 · ", "- ")
+    return Symmetric(total, left.domain, partial(summed, left, right), text)
+
+
+@scale.register(Curvature)
+def _(operator: Curvature, factor: float) -> Jacobian:
+    again = partial(moved, operator, methodcaller("__mul__", factor))
+    scaled = scale.dispatch(Jacobian)(bare(operator), factor)
+    inner = operator.formula
+    inner = f"({inner})" if " + " in inner or " - " in inner else inner
+    return Symmetric(scaled, operator.domain, again, f"{factor:g} · {inner}")
+
+
+def formula_of(C: Jacobian) -> str:
+    """How an operator is shown in a formula: without its shape, where it has a formula."""
+    return C.formula if isinstance(C, Curvature) else repr(C)
+
+
+def bare(operator: Jacobian) -> Jacobian:
+    """The operator without names."""
+    return operator.operator if isinstance(operator, Symmetric) else operator
+
+
+def moved(C: Curvature, change: Callable[[Curvature], Curvature], inputs: Any) -> Curvature:
+    """C at another point, changed as it was at this one."""
+    return change(C.relinearize(inputs))
+
+
+def summed(left: Curvature, right: Jacobian, inputs: Any) -> Curvature:
+    """left + right at another point; right may be a constant."""
+    other = right.relinearize(inputs) if isinstance(right, Curvature) else right
+    return cast(Curvature, left.relinearize(inputs) + other)
+
+
+def relinearizable(make: Make) -> Make:
+    """make(model, inputs, wrt=..., **options), whose result can be made again at another point."""
+
+    @wraps(make)
+    def made(model: Any, inputs: Any, **options: Any) -> Symmetric:
+        C = make(model, inputs, **options)
+        options["wrt"] = tuple(spec.name for spec in C.domain)
+        return Symmetric(C.operator, C.domain, partial(made, model, **options), C.formula)
+
+    return cast(Make, made)
+
+
+def diagonal_blocks(C: Curvature) -> Symmetric:
+    """blockdiag(C[w, w] for every tensor w), each block the same operator as in C.
+
+    A block of a Hessian is cut out of its graph: only the part between w and its gradient remains.
+    """
+    blocks = block_diagonal([C[s.name, s.name] for s in C.domain])
+    text = f"blockdiag {C.formula}"
+    return Symmetric(blocks, C.domain, partial(moved, C, diagonal_blocks), text)
+
+
+def block_diagonal(blocks: list[Jacobian]) -> Jacobian:
+    """The block-diagonal operator of some operators.
+
+    >>> import numpy as np
+    >>> from onnxjac.jacobians import Dense
+    >>> block_diagonal([Dense(np.eye(1)), Dense(2 * np.eye(1))]).toarray()
+    array([[1., 0.],
+           [0., 2.]])
+    """
+    return Block([[b if i == j else None for j, _ in enumerate(blocks)]
+                  for i, b in enumerate(blocks)])  # fmt: skip
+
+
+def undamped(operator: Sum) -> tuple[Jacobian, float] | None:
+    """(A, δ) of a sum A + δ I; None for other sums.
+
+    >>> import numpy as np
+    >>> from onnxjac.jacobians import Dense, Identity
+    >>> undamped(Dense(np.ones((2, 2))) + 0.5 * Identity((2,), float))[1]
+    0.5
+    """
+    shifts = [multiple(term) for term in operator.terms]
+    others = [term for term, shift in zip(operator.terms, shifts, strict=True) if shift is None]
+    if not others or len(others) == len(shifts):
+        return None
+    return reduce(add, others), sum(shift for shift in shifts if shift is not None)

@@ -1,0 +1,329 @@
+"""Template: the tape read once over graph values, to be filled with numbers at each point.
+
+The model is recorded with its integers followed symbolically, which proves that no shape depends
+on numbers. Residuals such as 1 - y² become nodes beside the model's own, so that one run of the
+engine computes them all and returns nothing else. A step whose rule asks for numbers that only a
+point knows is read at every point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ....jacobians import Jacobian, Joint, dtype_of, reading, shape_of
+from ....jacobians.cached import cached_property
+from ....jacobians.errors import OnnxJacError
+from ....jacobians.symint import is_symbolic
+from ....ops.graphs import build
+from ....ops.graphs.shapes import CONTENT, STILL
+from ....ops.node import AT, NAN
+from ...model.flow.steps import array_of, needed, python_of
+from ...model.primal.model import Model
+from .active import ActiveStep
+from .bodies import bodies_of
+from .record import JOINTS, Ends, Entry, Names, blocks_of, ends_of, shapes_in, slots_of
+from .trace import Trace, shaped_as_here, trace
+
+
+@dataclass(frozen=True)
+class Template:
+    """All entries of a tape without their numbers; a step that is read at every point in place of
+    its entry.
+
+    `ends` are the tensors behind columns and rows. `model` computes the residuals beside its own
+    outputs; `fetched` are the tensors needed from it. `held` are the graph values that the
+    operators hold and `views` the fetched tensors that their arrays are views of, both by identity.
+    The template is for points where the arrays of `not_nan` have no NaN. `few` says that the
+    residuals take so little of the model's work that the outputs are left until they are needed.
+    `at_hand` says that the point itself holds all residuals, or the factors of the `products` that
+    are residuals, so that no engine runs.
+    """
+
+    model: Model
+    types: Mapping[str, Any]
+    ends: Ends
+    parts: tuple[Entry | ActiveStep, ...]
+    held: Mapping[int, ir.Value]
+    views: Mapping[int, tuple[str, View]]
+    fetched: tuple[str, ...]
+    residuals: tuple[str, ...]
+    not_nan: tuple[int, ...]
+    products: Mapping[str, Names]
+    few: bool
+    at_hand: bool
+    known: dict[Any, Any] = field(default_factory=dict, compare=False)
+    """The cache of results for all points, by name or ends."""
+
+    @cached_property
+    def closed(self) -> bool:
+        """Whether points differ in the arrays of `views` alone, so that no rule is read there."""
+        return all(isinstance(part, Entry) for part in self.parts)
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the floating tensors."""
+        return shapes_in(self.types)
+
+    @cached_property
+    def rigid(self) -> bool:
+        """Whether points differ in floating numbers of the `views` alone."""
+        return self.closed and all(dtype_of(v).kind == "f" for v in self.held.values())
+
+
+def template(
+    model: Model, point: Mapping[str, Any], active: Iterable[ActiveStep], of: Names, wrt: Names,
+    types: Mapping[str, Any], engine: str | None, *, nan: bool = False,
+) -> Template | None:  # fmt: skip
+    """The template of the steps for all points with the shapes, types and names of this point.
+
+    None where numbers decide the shapes of tensors that the steps read or make. With `nan`, rules
+    that ask for NaN are left to be read at the points.
+    """
+    symbols = shaped_as_here(model)
+    given = point.keys() - model.inputs
+    t = trace(model, point, types, engine, given=given, symbols=symbols, types=types)
+    unknown = (is_symbolic(shape_of(t.values[name])) for name in types)
+    if symbols.guards or symbols.pinned or any(unknown):
+        return None
+    asked_for_nan: list[ir.Value] = []
+    values = leaves(t, None if nan else asked_for_nan)
+    names = {id(value): name for name, value in t.values.items()}
+    parts = tuple(open_entry(a, t, values, names) or a for a in active)
+    blocks = (J for part in parts if isinstance(part, Entry) for J in part.blocks.values())
+    held = {id(value): value for J in blocks for value in values_in(J)}
+    not_nan = {id(value): value for value in asked_for_nan}
+    asked = {key: chain(value, lambda v: id(v) in names)
+             for key, value in {**held, **not_nan}.items()}  # fmt: skip
+    bases = [base for base, _ in asked.values()]
+    extended = recorded(model, t, of, bases)
+    direct = tuple(name for a in parts if isinstance(a, ActiveStep) for name in names_of(a))
+    views = {key: (str(base.name), view_by(nodes)) for key, (base, nodes) in asked.items()}
+    products = {} if direct else products_of(bases, point.keys())
+    read = (n for base in bases for n in products.get(str(base.name), (str(base.name),)))
+    residuals = tuple(dict.fromkeys((*read, *direct)))
+    fetched = tuple(dict.fromkeys((*of, *residuals)))
+    some, all_ = (len(needed(extended.steps, names, point)[0]) for names in (residuals, fetched))
+    few, at_hand = 2 * some <= all_, point.keys() >= set(residuals)
+    return Template(
+        extended, types, ends_of(types, of, wrt), parts, held, views, fetched, residuals,
+        tuple(not_nan), products, few, at_hand,
+    )  # fmt: skip
+
+
+def leaves(t: Trace, asked_for_nan: list[ir.Value] | None = None) -> dict[str, Any]:
+    """The tensors as rules may read them for all points: only constants have numbers."""
+    t.recorder.symbols = None
+    for value in t.values.values():
+        if STILL not in value.meta and value.const_value is None:
+            value.meta.pop(AT, None)
+            value.meta.pop(CONTENT, None)
+            value.meta[NAN] = asked_for_nan
+    return {n: v if v.const_value is None else array_of(v) for n, v in t.values.items()}
+
+
+def recorded(
+    model: Model, t: Trace, ends: Iterable[str], residuals: Iterable[ir.Value]
+) -> Model:
+    """The model that computes residuals beside its own tensors."""
+    kept = [*residuals, *t.values.values()]
+    outputs = {name: t.values[name] for name in ends if t.values[name].producer() is not None}
+    made = Model(build(t.recorder, t.inputs, outputs, model.name, kept), model.limits)
+    made.lean = model.lean
+    return made
+
+
+def names_of(active: ActiveStep) -> Iterator[str]:
+    """The tensors of a step."""
+    yield from (n for n in (*active.step.inputs, *active.step.outputs) if n is not None)
+
+
+def open_entry(
+    active: ActiveStep, t: Trace, values: Mapping[str, Any], names: Mapping[int, str]
+) -> Entry | None:
+    """The entry of a step, its rule read over graph values; None where that is not possible."""
+    if active.step.domain not in ("", "ai.onnx"):  # may do anything
+        return None
+    try:
+        if bodies_of(active.step):
+            ends = active.step.inputs, active.step.outputs
+            step = next(s for s in t.steps if (s.inputs, s.outputs) == ends)
+            blocks = slots_of(JOINTS[Template](t.recorder, step, t.values), active.wanted)
+        else:
+            blocks = blocks_of(active, values, t.recorder)
+    except OnnxJacError:
+        return None
+    if not all(map(is_open, blocks.values())):
+        return None
+    fills = {slot: fill for slot, J in blocks.items() if (fill := fill_of(J))}
+    behind = names_behind((v for J in blocks.values() for v in values_in(J)), names)
+    return Entry(active.step, blocks, behind, fills)
+
+
+def names_behind(values: Iterable[ir.Value], names: Mapping[int, str]) -> frozenset[str]:
+    """The tensors of the model, which have `names` by identity, from which values are made."""
+    found, seen, stack = set(), set(), list(values)
+    while stack:
+        value = stack.pop()
+        if id(value) in names:
+            found.add(names[id(value)])
+        elif id(value) not in seen and (node := value.producer()) is not None:
+            seen.add(id(value))
+            stack.extend(x for x in node.inputs if x is not None)
+    return frozenset(found)
+
+
+def is_open(operator: Jacobian) -> bool:
+    """Whether all graph values that an operator holds are where `fill_of` finds them."""
+    found = set(map(id, values_in(operator)))
+    return all(id(a) in found for a in operator.arrays() if isinstance(a, ir.Value))
+
+
+SEEN = frozenset({"Transpose", "Reshape", "Expand", "Squeeze", "Unsqueeze"})
+"""Operators that NumPy executes without touching a number."""
+
+QUICKER = frozenset({("MaxPool", 1)})
+"""Outputs, by operator and index, that NumPy finds sooner: ONNX Runtime takes 4 times as long."""
+
+View = Callable[[np.ndarray], np.ndarray]
+
+Chain = tuple[ir.Value, tuple[ir.Node, ...]]
+
+
+def products_of(bases: Iterable[ir.Value], given: Container[str]) -> dict[str, Names]:
+    """The factors of the bases that are not given, if all these factors are: a multiplication takes
+    less time than the call of an engine. Else none.
+    """
+    made = {str(base.name): factors(base) for base in bases if base.name not in given}
+    return made if all(n and all(x in given for x in n) for n in made.values()) else {}
+
+
+def factors(base: ir.Value) -> Names:
+    """The tensors whose product a value is."""
+    node = base.producer()
+    if node is None or node.op_type != "Mul" or node.domain:
+        return ()
+    return tuple(str(x.name) for x in node.inputs if x is not None)
+
+
+def chain(value: ir.Value, is_leaf: Callable[[ir.Value], bool]) -> Chain:
+    """The value that the engine must compute, and the nodes from there on.
+
+    The chain ends where an array whose axes were moved is reshaped, which takes a copy.
+    """
+    node = None if is_leaf(value) else value.producer()
+    if node is None or not is_quick(node, value) or not fixed(node):
+        return value, ()
+    assert node.inputs[0] is not None
+    base, nodes = chain(node.inputs[0], is_leaf)
+    moved = any(before.op_type in ("Transpose", "Expand") for before in nodes)
+    return (value, ()) if moved and node.op_type != "Transpose" else (base, (*nodes, node))
+
+
+def is_quick(node: ir.Node, value: ir.Value) -> bool:
+    """Whether NumPy is at least as quick as the engine at this output of the node."""
+    quick = node.op_type in SEEN or (node.op_type, value.index()) in QUICKER
+    return quick and not node.domain
+
+
+def fixed(node: ir.Node) -> bool:
+    """Whether all operands but the first are constants."""
+    return all(x is None or x.const_value is not None for x in node.inputs[1:])
+
+
+def view_by(nodes: Iterable[ir.Node]) -> View:
+    """The function of an array that some nodes compute, one after the other."""
+    calls = tuple(map(call_of, nodes))
+    return lambda array: reduce(lambda x, call: call(x), calls, array)
+
+
+def call_of(node: ir.Node) -> View:
+    """The node as a function of its first operand; of several outputs the last one."""
+    rest = [None if x is None else array_of(x) for x in node.inputs[1:]]
+    attrs = {name: python_of(attribute) for name, attribute in node.attributes.items()}
+    if (count := len(node.outputs)) > 1:
+        attrs["outputs"] = count
+
+    def call(array: Any) -> Any:
+        made = getattr(reading(array), node.op_type)(array, *rest, **attrs)
+        return made[-1] if count > 1 else made
+
+    return call
+
+
+Arrays = Mapping[int, Any]
+"""The array of every graph value, by its identity."""
+
+Fill = Callable[[Arrays], Any]
+
+
+def origin_of(operator: Jacobian) -> object | None:
+    """A mark shared by the operators at all points that differ in floating numbers alone."""
+    found: object | None = vars(operator).get("_origin")
+    return found
+
+
+def values_in(x: Any) -> Iterator[ir.Value]:
+    """The graph values that an operator holds, wherever in it they are."""
+    if isinstance(x, Jacobian):
+        for part in parts_of(x).values():
+            yield from values_in(part)
+    elif isinstance(x, Joint):
+        yield from values_in(x.read)
+    elif type(x) is ir.Value:  # `isinstance` of a protocol takes microseconds
+        yield x
+    elif isinstance(x, tuple):
+        for part in x:
+            yield from values_in(part)
+
+
+def fill_of(x: Any) -> Fill | None:
+    """A function that rebuilds x from the arrays at a point; None where x holds no graph value."""
+    if type(x) is ir.Value:
+        key = id(x)
+        return lambda arrays: arrays[key]
+    if isinstance(x, Jacobian):
+        return _operator(x)
+    if isinstance(x, Joint):
+        return _joint(x)
+    return _tuple(x) if type(x) is tuple else None
+
+
+def parts_of(operator: Jacobian) -> dict[str, Any]:
+    """The attributes of an operator, except for its transpose."""
+    return {name: part for name, part in vars(operator).items() if name != "T"}
+
+
+def _operator(operator: Jacobian) -> Fill | None:
+    kind, kept = type(operator), parts_of(operator)
+    holes = {name: hole for name, part in kept.items() if (hole := fill_of(part))}
+    if not holes:
+        return None
+
+    if all(dtype_of(value).kind == "f" for value in values_in(operator)):
+        kept["_origin"] = object()
+
+    def fill(arrays: Arrays) -> Jacobian:
+        made: Jacobian = object.__new__(kind)
+        made.__dict__.update(kept, **{name: hole(arrays) for name, hole in holes.items()})
+        return made
+
+    return fill
+
+
+def _joint(joint: Joint) -> Fill | None:
+    fill = fill_of(joint.read)
+    return fill and (lambda arrays: joint.at(fill(arrays)))
+
+
+def _tuple(parts: tuple[Any, ...]) -> Fill | None:
+    fills = [fill_of(part) for part in parts]
+    if not any(fills):
+        return None
+    pairs = tuple(zip(fills, parts, strict=True))
+    return lambda arrays: tuple(fill(arrays) if fill else part for fill, part in pairs)

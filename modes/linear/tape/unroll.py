@@ -1,0 +1,343 @@
+"""Unroll: the model at a point without control flow, sequences or composite operators.
+
+If becomes its branch, Loop and Scan become their turns, sequences become their tensors, and an
+operator that is defined by others becomes its definition. The result is an ordinary model for
+this point. Tensors keep their names, and tensors of turn i of a body get a prefix.
+
+Of control flow that is kept, only the bodies are made flat: see `bodies`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import ChainMap
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ....jacobians import dtype_of
+from ....jacobians.errors import OnnxJacError
+from ....jacobians.symint import Symbols
+from ....ops import Node, Recorder, Step, Twin, build, copied, find
+from ....ops.graphs import body_of
+from ....ops.node import ASKED, AT, node_of
+from ....ops.registry import Declaration
+from ....ops.rules.estimators import DOMAIN as ESTIMATORS
+from ...model.flow.contents import free_sizes
+from ...model.flow.control import CONTROL, begin, control, end
+from ...model.flow.failure import LongLoop, explained, kept_whole
+from ...model.flow.meter import Meter
+from ...model.flow.sequences import SEQUENCES
+from ...model.flow.shapes import shape_formals, shape_outputs
+from ...model.flow.sizes import check_step, turns
+from ...model.flow.steps import SHAPES, array_of, needed, reads
+from ...model.primal.evaluate import evaluate
+from ...model.primal.model import Model
+from ...model.primal.names import is_float
+from .draws import drawn, draws
+
+Scope = MutableMapping[str, Any]
+
+
+def is_flat(steps: Iterable[Step], known: Mapping[str, Any], estimate: bool = False) -> bool:
+    """Whether a model can be differentiated as it stands."""
+    return not any(
+        (not step.domain and (step.op_type in CONTROL or step.op_type in SEQUENCES))
+        or definition_of(step, estimate)
+        or draws(step, known)
+        for step in steps
+    )
+
+
+def definition_of(step: Step, estimate: bool) -> Declaration | None:
+    """The declaration of an operator by others, or None; an estimator has precedence."""
+    held = find(step.op_type, ESTIMATORS) if estimate and not step.domain else None
+    held = held or find(step.op_type, step.domain)
+    return held if held and held.is_composed else None
+
+
+class Estimating(Twin):
+    """A twin in which definitions call the straight-through estimators of operators."""
+
+    def call(self, op_type: str, *inputs: Any, **attrs: Any) -> Any:
+        declared = find(op_type, ESTIMATORS)
+        if declared is None or declared.definition is None:
+            return super().call(op_type, *inputs, **attrs)
+        (made,) = declared.definition(self, node_of(op_type, inputs, attrs))
+        return made
+
+
+def unrolled(
+    model: Model, point: Mapping[str, Any], names: Iterable[str],
+    most: int | None = None, engine: str | None = None, unkept: Collection[str | None] = (),
+    symbols: Symbols | None = None, estimate: bool = False,
+) -> Model:  # fmt: skip
+    """The part of the model that the named tensors need, flat; the model itself if it is flat.
+
+    Loops of more than `most` turns, turns of inner loops included, are kept with flat bodies; with
+    `most` = 0 all control flow is. `unkept` are outputs of the steps that cannot be kept; `NotKept`
+    is raised for a further one. With `symbols`, free sizes stay free unless they decide what is
+    unrolled. With `estimate`, quantised tensors are the same numbers, but floating ones.
+    """
+    wanted = tuple(names)
+    steps = [model.steps[k] for k in needed(model.steps, wanted, point)[0]]
+    if is_flat(steps, {**model.constants, **point}, estimate):
+        return model
+    values = partial(evaluate, model, point, engine=engine)
+    unroller = Unroller(model, most, unkept, values, symbols, estimate)
+    given = [name for name in dict.fromkeys((*model.inputs, *point)) if name in point]
+    tensors = [name for name in given if is_variable(model, name, point[name])]
+    inputs = [unroller.op.input(point[name], name) for name in tensors]
+    if symbols is not None:
+        unroller.op.recorder.open(inputs, free_sizes(model.inputs))
+    unroller.moving.update(map(id, inputs))
+    scope: Scope = dict(zip(tensors, inputs, strict=True))
+    for name, array in {**model.constants, **point}.items():
+        if name not in scope:
+            scope[name] = unroller.constant(array, name)
+    unroller.run(steps, scope, "")
+    outputs = {name: scope[name] for name in wanted if not stands(scope[name], name)}
+    held = [scope[name] for name in wanted if name not in outputs]
+    made = (value for node in unroller.op.recorder.nodes for value in node.outputs)
+    held += [value for value in made if ASKED in value.meta]
+    flat = build(unroller.op.recorder, inputs, outputs, model.name or "unrolled", held)
+    return Model(flat, model.limits)
+
+
+def is_variable(model: Model, name: str, array: Any) -> bool:
+    """Whether a tensor of the point is an input of the flat model, not a constant in it."""
+    return hasattr(array, "dtype") and (name in model.inputs or is_float(dtype_of(array)))
+
+
+def stands(value: Any, name: str) -> bool:
+    """Whether a value is an input or an initializer of that name, and not computed."""
+    return isinstance(value, ir.Value) and value.producer() is None and value.name == name
+
+
+def flatly(value: Any) -> Iterator[Any]:
+    """The tensors of a value, which may be a sequence."""
+    if isinstance(value, list):
+        for part in value:
+            yield from flatly(part)
+    elif value is not None:
+        yield value
+
+
+class Unroller:
+    """Runs the steps of a model and records the flat ones among them.
+
+    `moving` are the values that may differ at another point, or at another turn of a kept body;
+    nothing inside such a body may depend on their numbers here.
+    """
+
+    def __init__(
+        self, model: Model, most: int | None, unkept: Collection[str | None],
+        values: Callable[[list[str]], Mapping[str, Any]], symbols: Symbols | None = None,
+        estimate: bool = False,
+    ) -> None:  # fmt: skip
+        self.model, self.meter, self.estimate = model, Meter(model.limits), estimate
+        twin = Estimating if estimate else Twin
+        self.op = twin(Recorder(model.ir.opset_imports, symbols))
+        self.most, self.unkept, self.values = most, unkept, values
+        self.moving: set[int] = set()
+        self.inside = False  # a body that is kept
+        self.turns, self.stop = 0, math.inf
+
+    def constant(self, value: Any, name: str) -> Any:
+        """A tensor, or a sequence of tensors, that is fixed at the point."""
+        if isinstance(value, list):
+            return [self.constant(x, f"{name}_{k}") for k, x in enumerate(value)]
+        return value if value is None else self.op.initializer(np.asarray(value), name)
+
+    def run(self, steps: Iterable[Step], scope: Scope, prefix: str) -> None:
+        """Record the steps; `scope` gets their outputs by name."""
+        for step in steps:
+            if self.op.recorder.symbols is not None:
+                self.op.recorder.symbols.reader = str(step)
+            with explained(step, scope):
+                inputs = [None if name is None else scope[name] for name in step.inputs]
+                names = tuple(name and prefix + name for name in step.outputs)
+                check_step(step, [self.number(x) for x in inputs], self.model.limits)
+                results = self.results(step, inputs, scope, names)
+                self.follow(step, scope, results)
+                self.meter.keep(map(self.number, results), f"the model, unrolled as far as {step},")
+            scope.update((n, y) for n, y in zip(step.outputs, results, strict=False) if n)
+
+    def follow(self, step: Step, scope: Scope, results: Iterable[Any]) -> None:
+        """The outputs of a step move if one of its inputs does."""
+        if step.op_type in SHAPES and not step.domain:
+            return
+        read = [value for name in reads(step) for value in flatly(scope[name])]
+        if any(id(value) in self.moving for value in read):
+            for value in flatly([*results]):
+                self.moving.add(id(value))
+                if self.inside and isinstance(value, ir.Value):
+                    value.meta.pop(AT, None)
+
+    def at(self, value: Any, reader: str) -> Any:
+        """The number of a value on which the rest of the recording depends."""
+        if self.inside and id(value) in self.moving:
+            raise OnnxJacError(f"{reader} depends on numbers that change from turn to turn")
+        return self.op.at(value, reader)
+
+    def number(self, value: Any) -> Any:
+        """The array of a value, or the arrays of a sequence, at the point."""
+        return [*map(self.op.number, value)] if isinstance(value, list) else self.op.number(value)
+
+    def results(
+        self, step: Step, inputs: list[Any], scope: Scope, names: tuple[str | None, ...]
+    ) -> Sequence[Any]:
+        """The outputs of one step of any kind."""
+        at = partial(self.at, reader=str(step))
+        if step.op_type == "Identity" and (isinstance(inputs[0], list) or inputs[0] is None):
+            made = inputs
+        elif step.op_type in SEQUENCES and not step.domain:
+            made = [SEQUENCES[step.op_type](self.op, step, at, *inputs)]
+        elif step.op_type in CONTROL and not step.domain:
+            run = partial(self.body, outer=scope)
+            spread = partial(control, self.op, step, inputs, run, at, self.meter)
+            tried = self.tried(step, spread, names)
+            if tried is None:
+                with kept_whole(step):
+                    return self.kept(step, inputs, scope, names)
+            made = tried
+        elif draws(step, {}):
+            if self.inside:
+                raise OnnxJacError(f"{step} draws anew in every turn")
+            made = drawn(self.op, step, inputs, at)
+        elif declared := definition_of(step, self.estimate):
+            self.op.keeps, self.op.faked = self.is_long(step, inputs), False
+            made = list(declared.outputs(self.op, Node(step, tuple(inputs), (None,) * len(names))))
+            if self.op.faked and not self.inside:
+                made = [y and self.op.recorder.value(y) for y in made]
+                known = self.values([name for name in step.outputs if name])
+                for y, name in zip(made, step.outputs, strict=False):
+                    if name:
+                        self.op.remember(y, known[name])
+        else:
+            return self.op.run(step, inputs, names)
+        return [self.named(y, name) for y, name in zip(made, names, strict=False)]
+
+    def is_long(self, step: Step, inputs: list[Any]) -> bool:
+        """Whether the loop in a definition is kept: all are with `most` = 0, none with None."""
+        if self.most is None or self.most == 0:
+            return self.most == 0
+        return turns(step, [*map(self.number, inputs)]) > self.most
+
+    def body(self, graph: ir.Graph, arguments: Sequence[Any], outer: Scope) -> list[Any]:
+        """The outputs of one turn of a subgraph, which sees the tensors around it."""
+        prefix = self.prefix(graph)
+        scope: Scope = ChainMap({}, outer)
+        scope.update((name, array_of(value)) for name, value in graph.initializers.items())
+        scope.update(zip((str(value.name) for value in graph.inputs), arguments, strict=True))
+        steps = self.model.body(graph)
+        self.meter.turn(len(steps))
+        self.run(steps, scope, prefix)
+        return [scope[str(value.name)] for value in graph.outputs]
+
+    def tried(
+        self, step: Step, spread: Callable[[], list[Any]], names: tuple[str | None, ...]
+    ) -> list[Any] | None:
+        """A step with bodies, turn by turn; None where the step is kept.
+
+        Long loops are kept, and all control flow in a kept body.
+        """
+        if self.inside:
+            return None
+        own = names == step.outputs and not any(name in self.unkept for name in names if name)
+        if self.most is None or not own:
+            return spread()
+        if self.most == 0:
+            return None
+        start, self.stop = len(self.op.recorder.nodes), self.turns + self.most
+        try:
+            return spread()
+        except LongLoop:
+            for node in self.op.recorder.nodes[start:]:
+                for value in node.outputs:
+                    value.meta.pop(ASKED, None)
+            return None
+        finally:
+            self.stop = math.inf
+
+    def kept(
+        self, step: Step, inputs: list[Any], scope: Scope, names: tuple[str | None, ...]
+    ) -> Sequence[Any]:
+        """A step with bodies as it is, each body flat and recorded at its first turn."""
+        if any(isinstance(value, list) for value in inputs):
+            raise OnnxJacError(f"{step} is given a sequence")
+        held = [*map(self.number, inputs)]
+        bodies, found = {}, {}
+        outside, self.inside = self.inside, True
+        try:
+            for key, graph in step.attrs.items():
+                if isinstance(graph, ir.Graph):
+                    bodies[key], found[key] = self.kept_body(step, graph, inputs, scope)
+        finally:
+            self.inside = outside
+        whole = replace(step, attrs={**step.attrs, **bodies})
+        if outside:
+            numbers = end(step, held, found)
+        else:
+            known = self.values([name for name in step.outputs if name])
+            numbers = [name and known[name] for name in step.outputs]
+        made = self.op.recorder.copy(whole, inputs, numbers, names)
+        shape_outputs(self.op.recorder, step, bodies, inputs, made)
+        for value, number in zip(made, numbers, strict=True):
+            self.op.remember(value, number)
+        return made
+
+    def kept_body(
+        self, step: Step, graph: ir.Graph, inputs: list[Any], outer: Scope
+    ) -> tuple[ir.Graph, list[Any]]:
+        """A subgraph of a step made flat, and its outputs at the first turn."""
+        prefix, arguments = self.prefix(graph), begin(step, [*map(self.number, inputs)])
+        scope: Scope = ChainMap({}, outer)
+        with self.op.recorder.body():
+            for name, value in graph.initializers.items():
+                scope[name] = self.op.initializer(array_of(value), prefix + name)
+            formals = []
+            for value, number in zip(graph.inputs, arguments, strict=True):
+                formals.append(self.op.input(np.asarray(number), prefix + str(value.name)))
+                formals[-1].meta.pop(AT, None)
+                scope[str(value.name)] = formals[-1]
+            shape_formals(self.op.recorder, step, formals, inputs)
+            self.moving.update(map(id, formals))
+            steps = self.model.body(graph)
+            self.meter.turn(len(steps))
+            self.run(steps, scope, prefix)
+            made = [scope[str(value.name)] for value in graph.outputs]
+            if any(value is None or isinstance(value, list) for value in made):
+                raise OnnxJacError("a body gives a sequence or an optional")
+            whole = body_of(self.op.recorder, formals, made, graph.name or "body")
+            return whole, [*map(self.number, made)]
+
+    def prefix(self, graph: ir.Graph) -> str:
+        """The prefix of names in a turn."""
+        self.turns += 1
+        if self.turns > self.stop:
+            raise LongLoop
+        return f"{graph.name or 'body'}_{self.turns - 1}_"
+
+    def named(self, value: Any, name: str | None) -> Any:
+        """A tensor of the model under its name, so that `wrt` and `of` can speak of it."""
+        if name is None or isinstance(value, list) or value is None:
+            return value
+        number = np.asarray(self.op.number(value))
+        tensor = self.op.recorder.value(value)
+        assert tensor is not None
+        made = copied(self.op.recorder, tensor, name)
+        self.op.remember(made, number)
+        return made

@@ -1,0 +1,244 @@
+"""Contents: the tensors of a model by name, its steps in order, its weights as arrays.
+
+A pickle holds the graph as bytes and large weights as arrays. Arrays can be pickled out of band, so
+that no weight is copied on the way to another process, and they are not subject to protobuf's limit
+of 2 GiB per message.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Container, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from ....jacobians.cached import cached_property
+from ....jacobians.errors import UnknownTensor, closest
+from ....jacobians.hooks import Shown
+from ....jacobians.text import joined
+from ....ops.node import Step
+from ....ops.registry import version
+from ..limits import Limits
+from ..locks import Lock
+from .steps import array_of, steps_of
+
+Dim = int | str | None
+
+
+class TensorSpec(NamedTuple):
+    """The name, shape and dtype that a model declares for a tensor; None where it declares none."""
+
+    name: str
+    shape: tuple[Dim, ...] | None
+    dtype: np.dtype[Any] | None
+
+    def __str__(self) -> str:
+        dims = ["..."] if self.shape is None else ["?" if d is None else str(d) for d in self.shape]
+        return f"{self.name} {self.dtype or '?'}[{','.join(dims)}]"
+
+
+class Derived:
+    """Cached results about a model, for one version of the declarations."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.forecasts: OrderedDict[Any, bool] = OrderedDict()
+        self.routes: OrderedDict[Any, Any] = OrderedDict()
+        self.unkept: dict[str, str] = {}
+
+
+class Contents(Shown):
+    """A model at opset 21 or above, with its functions inlined, as engines and rules see it."""
+
+    def __init__(self, model: ir.Model, limits: Limits | None = None) -> None:
+        self.ir = model
+        self.limits = limits or Limits()
+        self.name = model.graph.name or ""
+        self.opset = model.opset_imports.get("", 1)
+        self.sessions: OrderedDict[Any, Any] = OrderedDict()  # of ONNX Runtime
+        self._derived = Derived(version())
+        self.lock = Lock()  # of the sessions and the routes
+        self.tensors: dict[str, dict[str, Any]] = {}  # device -> the constants as tensors there
+        self.programs: OrderedDict[Any, Any] = OrderedDict()  # of PyTorch, by names and shapes
+        self.lean = False  # whether runs should save memory rather than time
+        self._bodies: dict[ir.Graph, tuple[Step, ...]] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle without the cached results: sessions cannot be pickled."""
+        return restored, (type(self), self.limits, self.lean, *packed(self.ir))
+
+    @property
+    def forecasts(self) -> OrderedDict[Any, bool]:
+        """Cached forecasts: whether all sizes are known before a run."""
+        return self._current.forecasts
+
+    @property
+    def routes(self) -> OrderedDict[Any, Any]:
+        """Cached plans of linearisations."""
+        return self._current.routes
+
+    @property
+    def unkept(self) -> dict[str, str]:
+        """Output of control flow -> the reason to unroll it where derivatives are recorded."""
+        return self._current.unkept
+
+    @property
+    def _current(self) -> Derived:
+        """The cached results for the current declarations."""
+        if self._derived.version != version():
+            self._derived = Derived(version())
+        return self._derived
+
+    @cached_property
+    def inputs(self) -> dict[str, TensorSpec]:
+        """The graph inputs, which the caller must give."""
+        return _specs(self.ir.graph.inputs)
+
+    @cached_property
+    def outputs(self) -> dict[str, TensorSpec]:
+        """The graph outputs."""
+        return _specs(self.ir.graph.outputs)
+
+    @cached_property
+    def initializers(self) -> dict[str, TensorSpec]:
+        """The weights and other constants stored in the model."""
+        return _specs(self.ir.graph.initializers.values())
+
+    @cached_property
+    def intermediates(self) -> dict[str, TensorSpec]:
+        """All tensors that are computed on the way to the outputs."""
+        made = _specs(value for node in self.ir.graph for value in node.outputs)
+        return {name: spec for name, spec in made.items() if name not in self.outputs}
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The nodes, in the order they run."""
+        return steps_of(self.ir.graph, self.ir.opset_imports)
+
+    def body(self, graph: ir.Graph) -> tuple[Step, ...]:
+        """The nodes of a subgraph (of If, Loop, Scan), in the order they run."""
+        if graph not in self._bodies:
+            self._bodies[graph] = steps_of(graph, self.ir.opset_imports)
+        return self._bodies[graph]
+
+    @cached_property
+    def constants(self) -> dict[str, np.ndarray]:
+        """The initializers as read-only arrays."""
+        values = self.ir.graph.initializers.items()
+        return {name: _frozen(array_of(value)) for name, value in values}
+
+    @cached_property
+    def turned(self) -> dict[str, tuple[str, Any]]:
+        """Intermediates that are transposed constants: name -> (constant, permutation)."""
+        steps = (step for step in self.steps if step.op_type == "Transpose" and not step.domain)
+        found = ((str(s.outputs[0]), str(s.inputs[0]), s.attrs.get("perm")) for s in steps)
+        return {
+            name: (source, order)
+            for name, source, order in found
+            if source in self.constants and name not in self.outputs
+        }
+
+    def forget(self, sizes: Container[str]) -> None:
+        """Take the names of some sizes from all shapes, with what is cached of these."""
+        made = (value for node in ir.traversal.RecursiveGraphIterator(self.ir.graph)
+                for value in node.outputs)  # fmt: skip
+        with self.lock:
+            for value in (*self.ir.graph.inputs, *made):
+                if value.shape is not None:
+                    dims = (d if isinstance(d, int) else d.value for d in value.shape)
+                    value.shape = ir.Shape(None if d in sizes else d for d in dims)
+            for name in ("inputs", "outputs", "intermediates"):
+                vars(self).pop(name, None)
+            self.sessions.clear()
+            self._derived = Derived(version())
+
+    def spec(self, name: str) -> TensorSpec:
+        """The tensor with this name, wherever in the model it is."""
+        kinds = (self.inputs, self.outputs, self.initializers, self.intermediates)
+        for kind in kinds:
+            if name in kind:
+                return kind[name]
+        known = [tensor for kind in kinds for tensor in kind]
+        raise UnknownTensor(f"the model has no tensor {name!r}.{closest(name, known)}")
+
+    def __repr__(self) -> str:
+        size = sum(array.size for array in self.constants.values())
+        inputs, outputs = (joined(tuple(specs.values()), ", ", width=80)
+                           for specs in (self.inputs, self.outputs))  # fmt: skip
+        return (
+            f"{type(self).__name__} {self.name!r}: ({inputs}) ↦ ({outputs}), opset {self.opset}, "
+            f"{len(self.steps):,} nodes, {size:,} numbers in {len(self.constants)} initializers"
+        )
+
+
+def restored(
+    kind: type[Contents], limits: Limits, lean: bool, graph: bytes, large: dict[str, Any]
+) -> Contents:
+    """A model from the parts of a pickle."""
+    model = kind(unpacked(graph, large), limits)
+    model.lean = lean
+    return model
+
+
+def _specs(values: Iterable[ir.Value]) -> dict[str, TensorSpec]:
+    return {value.name: _spec(value) for value in values if value.name}
+
+
+def _spec(value: ir.Value) -> TensorSpec:
+    shape = None if value.shape is None else tuple(map(_dim, value.shape))
+    return TensorSpec(value.name or "", shape, _dtype(value))
+
+
+def _dim(dim: int | ir.SymbolicDim) -> Dim:
+    return dim if isinstance(dim, int) else dim.value
+
+
+def _dtype(value: ir.Value) -> np.dtype[Any] | None:
+    """None for what is not a tensor: sequences, optionals, maps."""
+    if not isinstance(value.type, ir.TensorType) or not value.dtype:
+        return None
+    return np.dtype(value.dtype.numpy())
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    array = array.view()
+    array.flags.writeable = False
+    return array
+
+
+def free_sizes(inputs: Mapping[str, TensorSpec]) -> dict[str, dict[int, str]]:
+    """The sizes that inputs leave open, by axis: the symbol, or a name where it has none."""
+    return {
+        name: {
+            axis: n or f"{name}.shape[{axis}]"
+            for axis, n in enumerate(spec.shape or ()) if not isinstance(n, int)
+        }
+        for name, spec in inputs.items() if spec.dtype is not None
+    }  # fmt: skip
+
+
+SMALL = 1024
+"""Bytes up to which a weight stays in the graph."""
+
+
+def packed(model: ir.Model) -> tuple[bytes, dict[str, np.ndarray]]:
+    """The graph as bytes without its large weights, and these weights by name."""
+    proto, large = ir.to_proto(model), {}
+    for tensor in proto.graph.initializer:
+        array = array_of(model.graph.initializers[tensor.name])
+        if array.nbytes > SMALL and array.dtype.kind in "fiub":
+            large[tensor.name] = np.ascontiguousarray(array)
+            hollow = {"name": tensor.name, "data_type": tensor.data_type, "dims": tensor.dims}
+            tensor.CopyFrom(onnx.TensorProto(**hollow))
+    return proto.SerializeToString(), large
+
+
+def unpacked(graph: bytes, large: dict[str, np.ndarray]) -> ir.Model:
+    """The model from the results of `packed`."""
+    model = ir.from_proto(onnx.load_model_from_string(graph))
+    for name, array in large.items():
+        model.graph.initializers[name].const_value = ir.Tensor(array, name=name)
+    return model

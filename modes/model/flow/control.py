@@ -1,0 +1,163 @@
+"""Control flow: If, Loop and Scan as plain calls of the vocabulary around runs of their bodies.
+
+Written once for every reading: the NumPy engine runs it over arrays, `unroll` over graph values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ....jacobians import Array, shape_of
+from ....jacobians.errors import OnnxJacError
+from ....ops import Step
+from .meter import Meter
+
+Run = Callable[[ir.Graph, Sequence[Any]], list[Any]]
+"""run(graph, arguments): the outputs of a subgraph."""
+
+At = Callable[[Array], np.ndarray]
+"""at(value): the numbers of a value at the point, on which control flow depends."""
+
+
+def control(
+    op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter
+) -> list[Any]:
+    """The outputs of an If, Loop or Scan."""
+    made = CONTROL[step.op_type](op, step, inputs, run, at, meter)
+    if len(made) < len(step.outputs):
+        raise OnnxJacError(f"its bodies give {len(made)} outputs, not {len(step.outputs)}")
+    return made
+
+
+def branch(
+    op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter
+) -> list[Any]:
+    """If: one of two graphs without arguments."""
+    return run(step.attrs["then_branch" if np.all(at(inputs[0])) else "else_branch"], ())
+
+
+def loop(
+    op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter
+) -> list[Any]:
+    """Loop: body(i, go, *state) -> (go, *state, *rows) while go, at most `limit` times."""
+    body = step.attrs["body"]
+    limit, go, *state = (*inputs, None) if len(inputs) < 2 else inputs
+    carried, rows = len(state), []
+    for i in count() if limit is None else range(int(np.ravel(at(limit))[0])):
+        if go is not None and not np.all(at(go)):
+            break
+        go, *results = run(body, (*turn(body, i), *state))
+        state = results[:carried]
+        rows.append(results[carried:])
+        meter.keep(rows[-1], f"what the turns of {step} give")
+    meter.drop(value for row in rows for value in row)
+    return [*state, *stacked(op, rows, body.outputs[1 + carried :])]
+
+
+def turn(body: ir.Graph, i: int) -> tuple[np.ndarray, np.ndarray]:
+    """The iteration number i and the condition, true, that a Loop passes to its body.
+
+    Both have one element; they are vectors if declared so, as by exporters before opset 11.
+    """
+    first, second = (len(value.shape or ()) for value in body.inputs[:2])
+    return np.full((1,) * first, i, np.int64), np.full((1,) * second, True)
+
+
+def scan(
+    op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter
+) -> list[Any]:
+    """Scan: body(*state, *slices) -> (*state, *rows) over slices of the last inputs."""
+    body, width = step.attrs["body"], step.attrs["num_scan_inputs"]
+    if not 0 < width <= len(inputs):
+        raise OnnxJacError(f"it scans num_scan_inputs={width} of {len(inputs)} inputs")
+    carried = len(inputs) - width
+    state, series, rows = list(inputs[:carried]), inputs[carried:], []
+    axes = step.attrs.get("scan_input_axes", (0,) * width)
+    back = step.attrs.get("scan_input_directions", (0,) * width)
+    turns = shape_of(series[0])[axes[0]]
+    for i in range(turns):
+        slices = [
+            op.Gather(x, np.asarray(turns - 1 - i if b else i), axis=axis)
+            for x, axis, b in zip(series, axes, back, strict=True)
+        ]
+        results = run(body, (*state, *slices))
+        state = results[:carried]
+        rows.append(results[carried:])
+        meter.keep(rows[-1], f"what the turns of {step} give")
+    meter.drop(value for row in rows for value in row)
+    return [*state, *arranged(op, step, rows, body.outputs[carried:])]
+
+
+def arranged(op: Any, step: Step, rows: list[list[Any]], declared: Sequence[ir.Value]) -> list[Any]:
+    """The scanned outputs, each along its own axis and in its own direction."""
+    back = step.attrs.get("scan_output_directions", (0,) * len(declared))
+    axes = step.attrs.get("scan_output_axes", (0,) * len(declared))
+    columns = list(zip(*rows, strict=True)) or [()] * len(declared)
+    return [
+        joined(op, column[::-1] if b else column, axis, value)
+        for column, b, axis, value in zip(columns, back, axes, declared, strict=True)
+    ]
+
+
+def stacked(op: Any, rows: list[list[Any]], declared: Sequence[ir.Value]) -> list[Any]:
+    """The results of all iterations, one tensor for each output."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(declared)
+    return [joined(op, column, 0, value) for column, value in zip(columns, declared, strict=True)]
+
+
+def joined(op: Any, parts: Sequence[Any], axis: int, declared: ir.Value) -> Any:
+    """The parts stacked along a new axis; without parts, an empty tensor as declared."""
+    if parts:
+        return op.Concat(*(op.Unsqueeze(part, (axis,)) for part in parts), axis=axis)
+    sizes = [dim if isinstance(dim, int) else 0 for dim in declared.shape or ()]
+    return np.empty((0, *sizes), (declared.dtype or ir.DataType.FLOAT).numpy())
+
+
+CONTROL: dict[str, Callable[..., list[Any]]] = {"If": branch, "Loop": loop, "Scan": scan}
+
+
+def begin(step: Step, held: Sequence[Any]) -> list[Any]:
+    """The inputs of a body in the first iteration; zeros for the slices if there is none."""
+    if step.op_type == "If":
+        return []
+    if step.op_type == "Loop":
+        return [*turn(step.attrs["body"], 0), *held[2:]]
+    width = step.attrs["num_scan_inputs"]
+    axes = step.attrs.get("scan_input_axes", (0,) * width)
+    series = zip(held[len(held) - width :], axes, strict=True)
+    return [*held[: len(held) - width], *(first(x, axis) for x, axis in series)]
+
+
+def first(x: np.ndarray, axis: int) -> np.ndarray:
+    """The first slice along an axis; zeros where there is none."""
+    return x.take(0, axis) if x.shape[axis] else np.zeros(np.delete(x.shape, axis), x.dtype)
+
+
+def end(step: Step, held: Sequence[Any], found: Mapping[str, Sequence[Any]]) -> list[Any]:
+    """The outputs of a step, as if every iteration gave the results of the first one.
+
+    A Loop has at least one iteration here: empty rows would tell nothing about other points.
+    """
+    if step.op_type == "If":
+        return list(found["then_branch" if np.all(held[0]) else "else_branch"])
+    if step.op_type == "Loop":
+        _, *results = found["body"]
+        turns = 1 if held[0] is None else max(int(np.ravel(held[0])[0]), 1)
+        carried, axes = len(held) - 2, (0,) * len(results)
+    else:
+        results, width = list(found["body"]), step.attrs["num_scan_inputs"]
+        carried = len(held) - width
+        turns = held[carried].shape[step.attrs.get("scan_input_axes", (0,))[0]]
+        axes = step.attrs.get("scan_output_axes", (0,) * (len(results) - carried))
+    rows = zip(results[carried:], axes, strict=False)
+    return results[:carried] + [repeated(x, turns, axis) for x, axis in rows]
+
+
+def repeated(x: np.ndarray, turns: int, axis: int) -> np.ndarray:
+    """The same row for every iteration, stacked."""
+    return np.repeat(np.expand_dims(x, axis), turns, axis)

@@ -1,0 +1,222 @@
+"""Bodies: inlining functions of the model, and operators that ONNX defines by others.
+
+ONNX's inliner does the work, with two repairs. It ignores the default of an attribute that a body
+refers to and the call omits, so defaults are made explicit first. And it does not rename the
+tensors that Gradient nodes name by strings (`xs`, `zs`, `y`): these become inputs of a node in our
+own domain while functions are inlined.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import onnx
+from onnx import helper, inliner, shape_inference
+
+from ....jacobians.errors import LoadError, first_line
+from ....ops import registry
+from ....ops.node import TRAINING
+from ..flow.protos import inside, nodes, opset, schema_in
+
+Key = tuple[str, str]
+
+BODIES = "onnxjac.bodies"
+"""The domain of bodies while they are inlined."""
+
+
+def inline_local(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Replace every call of a function of the model by its body, at the opset of the model."""
+    defaults = {(f.domain, f.name, f.overload): f.attribute_proto for f in model.functions}
+    bodies = (node for function in model.functions for node in function.node)
+    for node in (*nodes(model), *bodies):
+        _spell_out(node, defaults.get((node.domain, node.op_type, node.overload), ()))
+    name_by_inputs(model)
+    model = _written_out(model, convert_version=True)
+    name_by_strings(model)
+    return model
+
+
+def _written_out(model: onnx.ModelProto, *, convert_version: bool = False) -> onnx.ModelProto:
+    try:
+        return inliner.inline_local_functions(model, convert_version=convert_version)
+    except RuntimeError as error:
+        reason = first_line(error)
+        raise LoadError(f"a function of the model cannot be written out: {reason}") from error
+
+
+def expand(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Replace every operator that has a body but no rule by its body."""
+    return inline(model, lambda domain, op_type: registry.find(op_type, domain) is None)
+
+
+def inline(model: onnx.ModelProto, chosen: Callable[[str, str], bool]) -> onnx.ModelProto:
+    """Replace the operators chosen by (domain, type) by their bodies, recursively."""
+    while True:
+        used = _used(model)
+        found = {key: schema_in(model, *key) for key in used if chosen(*key)}
+        bodies = {key: schema for key, schema in found.items() if schema and has_body(schema)}
+        for node in nodes(model):
+            if schema := bodies.get(_key(node)):
+                _spell_out(node, (formal.default_value for formal in schema.attributes.values()))
+        model = _inline(model, sorted(bodies)) if bodies else model
+        if _used(model) == used:  # no body for these nodes, for example with symbolic shapes
+            return model
+
+
+def _key(node: onnx.NodeProto) -> Key:
+    """The operator of a node."""
+    return node.domain, node.op_type
+
+
+def _used(model: onnx.ModelProto) -> Counter[Key]:
+    return Counter(map(_key, nodes(model)))
+
+
+def has_body(schema: Any) -> bool:
+    """Whether ONNX defines the operator by others; the stubs of `OpSchema` lack these fields."""
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def _spell_out(node: onnx.NodeProto, defaults: Iterable[onnx.AttributeProto]) -> None:
+    present = {"", *(attribute.name for attribute in node.attribute)}  # "": there is no default
+    node.attribute.extend(default for default in defaults if default.name not in present)
+
+
+def _inline(model: onnx.ModelProto, keys: list[Key]) -> onnx.ModelProto:
+    """Inline some operators; the types of initializers are declared for bodies that need them."""
+    typed = {value.name for value in (*model.graph.input, *model.graph.value_info)}
+    for tensor in model.graph.initializer:
+        if tensor.name not in typed:
+            info = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            model.graph.value_info.append(info)
+    try:
+        return inliner.inline_selected_functions(model, keys, inline_schema_functions=True)
+    except (RuntimeError, ValueError):  # it needs the type of every input, even of omitted ones
+        made = _written_out(_with_bodies(model, keys))
+        _forget(made, BODIES)
+        return made
+
+
+def _forget(model: onnx.ModelProto, domain: str) -> bool:
+    """Drop the import of a domain; returns whether there was one."""
+    kept = [entry for entry in model.opset_import if entry.domain != domain]
+    found = len(kept) < len(model.opset_import)
+    del model.opset_import[:]
+    model.opset_import.extend(kept)
+    return found
+
+
+def _with_bodies(model: onnx.ModelProto, keys: list[Key]) -> onnx.ModelProto:
+    """The chosen operators as calls of functions of the model, one per node."""
+    known = shape_inference.infer_shapes(model).graph
+    types = {v.name: v.type for v in (*known.input, *known.value_info, *known.output)}
+    for count, node in enumerate(nodes(model)):
+        if _key(node) in keys:
+            function = _body(model, node, types)
+            function.domain, function.name = BODIES, f"{node.op_type}_{count}"
+            node.domain, node.op_type = function.domain, function.name
+            model.functions.append(function)
+    model.opset_import.append(helper.make_opsetid(BODIES, 1))
+    return model
+
+
+def _body(
+    model: onnx.ModelProto, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
+) -> onnx.FunctionProto:
+    """The body of a node, by the schema of its operator."""
+    schema: Any = schema_in(model, node.domain, node.op_type)
+    if schema.has_function:
+        return schema.function_body
+    given = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
+    try:
+        made = schema.get_context_dependent_function(node.SerializeToString(), given)
+    except (RuntimeError, ValueError) as error:
+        raise LoadError(
+            f"{node.op_type} (node {node.name!r}) of {', '.join(node.input)} has no body: "
+            f"{first_line(error)}"
+        ) from error
+    return onnx.FunctionProto.FromString(made)
+
+
+NAMED = "onnxjac.gradient"
+"""The domain of nodes that stand for Gradient while functions are inlined."""
+
+
+def name_by_inputs(model: onnx.ModelProto) -> None:
+    """Turn the tensors that Gradient nodes in functions name by strings into inputs of these nodes.
+
+    Parameters are replaced by aliases: two parameters are independent inside the function, even if
+    a call passes the same tensor for both, or tensors that depend on one another.
+    """
+    found = False
+    for function in model.functions:
+        inner = [node for node in inside(function.node) if is_gradient(node)]
+        for node in inner:
+            names = listed(node)
+            sizes = [len(node.input), len(names["xs"]), len(names["zs"])]
+            node.input.extend(name for part in names.values() for name in part)
+            del node.attribute[:]
+            node.domain = NAMED
+            node.attribute.append(helper.make_attribute("sizes", sizes))
+        if inner:
+            found = True
+            function.opset_import.append(helper.make_opsetid(NAMED, 1))
+            alias_parameters(function, inner)
+    if found:
+        model.opset_import.append(helper.make_opsetid(NAMED, 1))
+
+
+def name_by_strings(model: onnx.ModelProto) -> None:
+    """Restore the Gradient nodes, with the names that their tensors have after inlining."""
+    for node in nodes(model):
+        if node.domain != NAMED:
+            continue
+        given, xs, _ = node.attribute[0].ints
+        operands = list(node.input)
+        named = {"xs": operands[given : given + xs], "zs": operands[given + xs : -1]}
+        del node.input[given:], node.attribute[:]
+        node.domain = TRAINING
+        parts = {**{key: part for key, part in named.items() if part}, "y": operands[-1]}
+        node.attribute.extend(helper.make_attribute(*pair) for pair in parts.items())
+    if _forget(model, NAMED) and opset(model, TRAINING) is None:
+        model.opset_import.append(helper.make_opsetid(TRAINING, 1))
+
+
+def is_gradient(node: onnx.NodeProto) -> bool:
+    """Whether a node is a Gradient with its own names, not attributes of its function."""
+    named = node.domain == TRAINING and node.op_type == "Gradient"
+    return named and not any(attribute.ref_attr_name for attribute in node.attribute)
+
+
+def listed(node: onnx.NodeProto) -> dict[str, list[str]]:
+    """The names in a Gradient node, by attribute."""
+    found: dict[str, list[str]] = {"xs": [], "zs": [], "y": [""]}
+    for attribute in node.attribute:
+        value = helper.get_attribute_value(attribute)
+        strings = value if isinstance(value, list) else [value]
+        found[attribute.name] = [text.decode() for text in strings]
+    return found
+
+
+def alias_parameters(function: onnx.FunctionProto, gradients: list[onnx.NodeProto]) -> None:
+    """Give an alias to each parameter that a Gradient node names."""
+    named = {name for node in gradients for name in node.input}
+    taken = {name for node in inside(function.node) for name in (*node.input, *node.output)}
+    taken.update(function.input)
+    alias = {}
+    for name in function.input:
+        if name in named:
+            alias[name] = f"{name}_parameter"
+            while alias[name] in taken:
+                alias[name] += "_"
+    for node in inside(function.node):
+        for k, name in enumerate(node.input):
+            node.input[k] = alias.get(name, name)
+    copies = [helper.make_node("Identity", [name], [new]) for name, new in alias.items()]
+    rest = list(function.node)
+    del function.node[:]
+    function.node.extend([*copies, *rest])
+    if copies and not any(entry.domain in ("", "ai.onnx") for entry in function.opset_import):
+        function.opset_import.append(helper.make_opsetid("", 21))

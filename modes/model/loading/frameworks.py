@@ -1,0 +1,272 @@
+"""Frameworks: export of PyTorch modules and JAX functions to ONNX models for `read`."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import logging
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import partial
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from ....jacobians.errors import LoadError, closest, first_line, warn
+from ....jacobians.foreign import as_array, is_foreign
+from ..flow.protos import nodes
+from ..optional import optional
+from .layers import CALL, SIGNATURE
+
+NUMBER = re.compile(r"-?\d+\.\d*(?:e[-+]?\d+)?|-?\d+e[-+]?\d+")
+"""A floating number, as Python writes it."""
+
+
+def exported(source: Any, examples: Any, batch: Batch) -> Any:
+    """The exported module or function, the proto of an exported program, or the source itself."""
+    source = getattr(source, "model_proto", source)
+    if is_module(source):
+        return module_proto(source, examples, batch)
+    if callable(source) and not isinstance(source, type):
+        return function_proto(source, examples, batch)
+    if examples is not None or batch:
+        kind = type(source).__name__
+        raise LoadError(
+            f"example_inputs and dynamic_batch are for a module or a function, not for a {kind}."
+        )
+    return source
+
+
+def is_module(source: Any) -> bool:
+    """Whether this is a module of PyTorch, without importing PyTorch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(source, torch.nn.Module)
+
+
+def module_proto(module: Any, examples: Any, batch: Batch) -> onnx.ModelProto:
+    """The module in evaluation mode, with the input names of `forward` and its weight names.
+
+    A module that the exporter cannot handle is traced, with a warning: the model then takes the
+    same branches at every point as at the examples.
+    """
+    optional("onnxscript", "torch")  # required by the exporter
+    bound = arguments_of(module.forward, examples)
+    dynamic = batched(bound.arguments, batch)
+    for name, value in bound.arguments.items():
+        bound.arguments[name] = mapped(partial(_example, module, name in dynamic), value)
+    with _evaluating(module), _quiet():
+        try:
+            return _first_names(_exported(module, bound, dynamic), module)
+        except Exception as error:
+            reason = first_line(error)
+            proto = _first_names(_traced(module, bound, dynamic, reason), module)
+    warn(f"PyTorch's exporter failed ({reason}): the module was traced instead, with its branches "
+         "as they are at example_inputs")  # fmt: skip
+    return proto
+
+
+def _exported(
+    module: Any, bound: inspect.BoundArguments, dynamic: frozenset[str]
+) -> onnx.ModelProto:
+    torch = optional("torch", "torch")
+    dim = torch.export.Dim("batch")
+
+    def axes(free: bool, leaf: Any) -> dict[int, Any] | None:
+        return {0: dim} if free and is_array(leaf) and leaf.ndim else None
+
+    shapes = {name: mapped(partial(axes, name in dynamic), value)
+              for name, value in bound.arguments.items()}  # fmt: skip
+    program = torch.onnx.export(
+        module, bound.args, kwargs=bound.kwargs, dynamo=True, verbose=False,
+        optimize=False, dynamic_shapes=shapes if dynamic else None,
+    )  # fmt: skip  # not optimised, every weight keeps its name
+    proto: onnx.ModelProto = program.model_proto
+    keep_doubles(proto)
+    return proto
+
+
+def keep_doubles(proto: onnx.ModelProto) -> None:
+    """Store Python numbers that are cast to double precision as the doubles that they are.
+
+    The exporter rounds them to single precision, and notes the call of each node.
+    """
+    types = {v.type.tensor_type.elem_type for v in proto.graph.input}
+    if onnx.TensorProto.DOUBLE not in types | {t.data_type for t in proto.graph.initializer}:
+        return
+    casts: dict[str, list[onnx.NodeProto]] = {}
+    for node in nodes(proto):
+        for name in node.input:
+            casts.setdefault(name, []).append(node)
+    for node in nodes(proto):
+        used = casts.get(node.output[0], []) if node.op_type == "Constant" else []
+        if not used or any(user.op_type not in ("Cast", "CastLike") for user in used):
+            continue
+        (attribute,), call = node.attribute, {p.key: p.value for p in node.metadata_props}.get(CALL)
+        if attribute.name == "value":
+            value = numpy_helper.to_array(attribute.t)
+        else:
+            value = np.asarray(attribute.f if attribute.name == "value_float" else 0)
+        said = {float(text) for text in NUMBER.findall(call or "")}
+        exact = {x for x in said if np.float32(x) == value} if value.shape == () else set()
+        if value.dtype.kind == "f" and len(exact) == 1:
+            tensor = numpy_helper.from_array(np.array(exact.pop()))
+            attribute.CopyFrom(helper.make_attribute("value", tensor))
+
+
+def _traced(
+    module: Any, bound: inspect.BoundArguments, dynamic: frozenset[str], reason: str
+) -> onnx.ModelProto:
+    """The module exported by the older exporter, which traces one run."""
+    torch = optional("torch", "torch")
+    names = [name for name, value in bound.arguments.items() if is_array(value)]
+    axes = {name: {0: "batch"} for name in names if name in dynamic}
+    options = {"do_constant_folding": False, "input_names": names, "dynamic_axes": axes or None}
+    file = io.BytesIO()
+    try:
+        torch.onnx.export(module, bound.args, file, kwargs=bound.kwargs, dynamo=False, **options)
+    except Exception as error:
+        raise LoadError(
+            f"PyTorch cannot export {type(module).__name__}: {reason}; traced, {first_line(error)}"
+        ) from error
+    return onnx.load_from_string(file.getvalue())
+
+
+def _first_names(proto: onnx.ModelProto, module: Any) -> onnx.ModelProto:
+    """Rename every weight with several names to its name in `named_parameters`."""
+    first = {id(p): name for name, p in module.named_parameters()}
+    every = module.named_parameters(remove_duplicate=False)
+    names = {name: first[id(p)] for name, p in every if first[id(p)] != name}
+    for held in proto.graph.metadata_props:
+        for name, own in names.items() if held.key == SIGNATURE else ():
+            held.value = held.value.replace(f"target='{name}'", f"target='{own}'")
+    stored = {tensor.name for tensor in proto.graph.initializer}
+    renamed = {a: b for a, b in names.items() if a in stored and b not in stored}
+    for value in (*proto.graph.initializer, *proto.graph.value_info):
+        value.name = renamed.get(value.name, value.name)
+    for node in nodes(proto):
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+    return proto
+
+
+def _example(module: Any, dynamic: bool, leaf: Any) -> Any:
+    """A leaf as a tensor; a dynamic axis of length 1, which the exporter would fix, is doubled."""
+    torch = optional("torch", "torch")
+    if not is_array(leaf):
+        return leaf
+    if not isinstance(leaf, torch.Tensor):
+        like = next((p for p in module.parameters() if p.is_floating_point()), torch.zeros(()))
+        leaf = torch.tensor(as_array(leaf), device=like.device)
+        leaf = leaf.to(like.dtype) if leaf.is_floating_point() else leaf
+    leaf = leaf.detach()
+    return torch.cat([leaf, leaf]) if dynamic and leaf.shape[:1] == (1,) else leaf
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Suppress the output of the exporter; errors are raised as usual."""
+    before, said = logging.root.manager.disable, io.StringIO()
+    logging.disable(logging.ERROR)
+    try:
+        with redirect_stdout(said), redirect_stderr(said), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+@contextmanager
+def _evaluating(module: Any) -> Iterator[None]:
+    """Put the module in evaluation mode; afterwards the mode of every submodule is restored."""
+    before = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in before:
+            part.training = training
+
+
+def function_proto(function: Callable[..., Any], examples: Any, batch: Batch) -> onnx.ModelProto:
+    """The function as ONNX; a pytree of arrays becomes inputs such as `params.layer.w`."""
+    bound = arguments_of(function, examples)
+    dynamic = batched(bound.arguments, batch)
+    to_onnx, jax = optional("jax2onnx", "jax2onnx").to_onnx, optional("jax", "jax2onnx")
+    paths, tree = jax.tree_util.tree_flatten_with_path(dict(bound.arguments))
+    names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in paths]
+    arrays = [as_array(leaf) for _, leaf in paths]
+    double = any(a.dtype == np.float64 for a in arrays) and jax.config.jax_enable_x64
+
+    def flat(*leaves: Any) -> Any:
+        bound.arguments.update(tree.unflatten(leaves))
+        return function(*bound.args, **bound.kwargs)
+
+    structs = [_struct(jax, name, a, dynamic) for name, a in zip(names, arrays, strict=True)]
+    try:
+        options = {"input_names": names, "enable_double_precision": double}
+        proto: onnx.ModelProto = to_onnx(flat, structs, **options)
+        return proto
+    except Exception as error:
+        name = getattr(function, "__name__", "the function")
+        raise LoadError(f"jax2onnx cannot convert {name}: {first_line(error)}") from error
+
+
+def _struct(jax: Any, name: str, array: np.ndarray, dynamic: frozenset[str]) -> Any:
+    dtype = jax.dtypes.canonicalize_dtype(array.dtype)
+    shape: tuple[Any, ...] = array.shape
+    if name in dynamic and shape:
+        shape = jax.export.symbolic_shape("batch, ...", like=shape)
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+Batch = bool | Iterable[str]
+"""Which arguments have a dynamic first axis: all, none, or some names."""
+
+
+def arguments_of(function: Callable[..., Any], examples: Any) -> inspect.BoundArguments:
+    """Example inputs by the parameter names of the function.
+
+    >>> dict(arguments_of(lambda x, *, scale=1: x, {"x": 3}).arguments)
+    {'x': 3}
+    """
+    if examples is None:
+        raise LoadError("a module or function needs example_inputs=(x, ...) to be traced with")
+    signature = inspect.signature(function)
+    try:
+        if isinstance(examples, Mapping):
+            return signature.bind(**examples)
+        return signature.bind(*(examples if isinstance(examples, tuple | list) else (examples,)))
+    except TypeError as error:
+        raise LoadError(f"example_inputs do not fit {signature}: {error}.") from error
+
+
+def batched(arguments: Mapping[str, Any], batch: Batch) -> frozenset[str]:
+    """The names of the arguments whose first axis is dynamic."""
+    if isinstance(batch, bool):
+        return frozenset(arguments if batch else ())
+    names = frozenset([batch] if isinstance(batch, str) else batch)
+    for name in names - arguments.keys():
+        raise LoadError(f"dynamic_batch names no argument {name!r}.{closest(name, arguments)}")
+    return names
+
+
+def is_array(value: Any) -> bool:
+    """Whether a leaf of the examples becomes an input; numbers, text and None are constants."""
+    return is_foreign(value) or type(value).__module__ == "numpy"
+
+
+def mapped(change: Callable[[Any], Any], value: Any) -> Any:
+    """A nested structure of tuples, lists and dicts with `change` applied to every leaf.
+
+    >>> mapped(str, (1, [2, {"a": 3}]))
+    ('1', ['2', {'a': '3'}])
+    """
+    if isinstance(value, tuple | list):
+        return type(value)(mapped(change, part) for part in value)
+    if isinstance(value, dict):
+        return {key: mapped(change, part) for key, part in value.items()}
+    return change(value)

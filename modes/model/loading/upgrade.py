@@ -1,0 +1,248 @@
+"""Upgrade: one working opset, no functions, and checked attributes, for rules and kernels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import onnx
+import onnx.helper
+from onnx import checker, defs, shape_inference, version_converter
+from onnx.helper import make_opsetid
+
+from ....jacobians.errors import LoadError, first_line
+from ....ops.registry import find
+from ..flow.opsets import WORKING_OPSET
+from ..flow.protos import graphs, inside, nodes, opset, schema_in
+from .bodies import expand, inline_local
+from .legacy import brought_back
+from .repairs import after_conversion, before_check, before_conversion, share
+
+LONGEST = 2**20
+"""The longest vector that ONNX's shape inference may process entry by entry."""
+
+
+def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same model, checked, at opset 21 or above, with function calls replaced by their bodies.
+
+    Tensors keep their names.
+    """
+    model = before_check(model)
+    clear_unknown_dims(model)
+    _check_rules(model)
+    drop_empty_operands(model)
+    check_attributes(model)
+    if model.functions:
+        model = inline_local(model)
+        _check_rules(model)  # the inliner loses outputs of functions that return an input
+        check_attributes(model)  # calls may have passed some to functions
+    version = opset(model)
+    if version is None:  # rules and definitions use ONNX's own operators
+        model.opset_import.append(make_opsetid("", WORKING_OPSET))
+    elif version < WORKING_OPSET:
+        model = _raise(model, version)
+    model = brought_back(model)
+    share(model)
+    model = expand(infer(model))
+    check_attributes(model)  # bodies depend on the shapes of their inputs
+    return infer(model)
+
+
+def infer(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the types and shapes of its tensors, as far as ONNX infers them."""
+    try:
+        known = shape_inference.infer_shapes(model)
+        joined = has_long_shape(known)  # data propagation would process every entry
+        return known if joined else shape_inference.infer_shapes(model, data_prop=True)
+    except Exception:  # it fails for some valid models; shapes are known at the point anyway
+        return model
+
+
+def has_long_shape(model: onnx.ModelProto) -> bool:
+    """Whether some vector is too long to be a shape, indices or axes."""
+    kinds = (
+        value.type.tensor_type
+        for graph in graphs(model.graph)
+        for value in (*graph.input, *graph.value_info, *graph.output)
+    )
+    return any(len(kind.shape.dim) == 1 and kind.shape.dim[0].dim_value > LONGEST for kind in kinds)
+
+
+def _check_rules(model: onnx.ModelProto) -> None:
+    newest = defs.onnx_opset_version()
+    if (opset(model) or 0) > newest:
+        raise LoadError(
+            f"the model uses opset {opset(model)}, but onnx {onnx.__version__} knows {newest} at "
+            "most: install a newer onnx."
+        )
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for value in (*copy.graph.input, *copy.graph.output):
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.shape.SetInParent()  # only the checker requires a shape
+    for value in copy.graph.output:
+        if not value.HasField("type"):  # it is inferred
+            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+            value.type.tensor_type.shape.SetInParent()
+    try:
+        checker.check_model(copy)
+    except Exception as error:
+        raise LoadError(f"the model breaks ONNX's rules: {first_line(error)}") from error
+
+
+def _raise(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
+    try:
+        old = before_conversion(infer(model) if version < 11 else model, version)
+        new = version_converter.convert_version(old, WORKING_OPSET)
+        return after_conversion(new, (old, infer(new)) if version < 11 else (old,), version)
+    except Exception as error:
+        raise LoadError(
+            f"the model cannot be raised from opset {version} to {WORKING_OPSET}: "
+            f"{first_line(error)} Export it again at opset {WORKING_OPSET} or above."
+        ) from error
+
+
+AXES = frozenset({
+    "axes", "axis", "batch_axis", "time_axis", "scan_input_axes", "scan_output_axes",
+})  # fmt: skip
+"""Attributes that shape inference truncates to 32 bits, and may then index out of range with."""
+
+COUNTS = frozenset({
+    "dilations", "group", "kernel_shape", "num_groups", "offset_group", "strides",
+})  # fmt: skip
+"""Attributes by which kernels divide or step."""
+
+PADDING = frozenset({"output_padding", "pads"})
+"""Padding of windows; the operator Pad may also crop, and is not checked for this."""
+
+RANGES = {
+    "RandomNormal": "scale", "RandomNormalLike": "scale",
+    "RandomUniform": "high", "RandomUniformLike": "high",
+}  # fmt: skip
+"""Random operators, and the attribute that sets the width of their distribution."""
+
+EQUATION = re.compile(rb"[A-Za-z,.\s]*(->[A-Za-z.\s]*)?")
+"""The equations that Einsum accepts; ONNX loops forever on others."""
+
+
+def check_attributes(model: onnx.ModelProto) -> None:
+    """Raises `LoadError` for attributes that would crash the process, or that no rule supports.
+
+    These are axes of more than 32 bits, counts, steps and padding that are too small, a wrong
+    number of outputs, a `perm` that is not a permutation, malformed equations, random
+    distributions without a width, and values that the declaration of an operator does not list.
+    """
+    for held in (model.graph.node, *(function.node for function in model.functions)):
+        for node in inside(held):
+            declared, own = find(node.op_type, node.domain), node.domain in ("", "ai.onnx")
+            if own and node.op_type in RANGES:
+                _check_range(node)
+            for attribute in node.attribute:
+                if attribute.ref_attr_name:  # its value comes with a call
+                    continue
+                known = declared and declared.values.get(attribute.name)
+                if known and _value(attribute) not in known:
+                    _refuse(node, attribute, f"it must be one of {', '.join(map(repr, known))}")
+                if own:  # in other domains a name may mean anything
+                    _check_attribute(node, attribute)
+
+
+def _check_attribute(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
+    held = (attribute.i, *attribute.ints)
+    if attribute.name in AXES and not all(-(2**31) <= value < 2**31 for value in held):
+        _refuse(node, attribute, "no tensor has so many axes")
+    if attribute.name == "perm" and sorted(attribute.ints) != [*range(len(attribute.ints))]:
+        _refuse(node, attribute, "it must have each axis once")
+    if attribute.name == "num_outputs" and attribute.i != len(node.output):
+        _refuse(node, attribute, f"it gives {len(node.output)}")
+    if attribute.name == "equation" and not EQUATION.fullmatch(attribute.s):
+        _refuse(node, attribute, "it must be letters, commas, dots and one arrow")
+    least = 1 if attribute.name in COUNTS else 0 if attribute.name in PADDING else None
+    given = (attribute.i,) if attribute.HasField("i") else attribute.ints
+    if least is not None and node.op_type != "Pad" and min(given, default=1) < least:
+        _refuse(node, attribute, f"it must be {least} or more")
+
+
+def _value(attribute: onnx.AttributeProto) -> Any:
+    """The value in Python; bytes become text."""
+    value = onnx.helper.get_attribute_value(attribute)
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _check_range(node: onnx.NodeProto) -> None:
+    """Raises `LoadError` for distributions without a width or with `low` above `high`.
+
+    ONNX Runtime would end the process.
+    """
+    held = {a.name: a.f for a in node.attribute if not a.ref_attr_name}
+    low, high, scale = held.get("low", 0.0), held.get("high", 1.0), held.get("scale", 1.0)
+    if RANGES[node.op_type] == "high" and not low <= high:
+        reason = f"low={low:g} and high={high:g}: low must not be above high"
+    elif RANGES[node.op_type] == "scale" and not scale > 0:
+        reason = f"scale={scale:g}: it must be above 0"
+    else:
+        return
+    raise LoadError(f"{node.op_type} (node {node.name!r}) draws with {reason}.")
+
+
+def _refuse(node: onnx.NodeProto, attribute: onnx.AttributeProto, reason: str) -> None:
+    value = _value(attribute)
+    names = ", ".join(filter(None, node.input))
+    raise LoadError(
+        f"{node.op_type} (node {node.name!r}) of {names} has {attribute.name}={value!r}: {reason}."
+    )
+
+
+OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
+
+
+def drop_empty_operands(model: onnx.ModelProto) -> None:
+    """Drop trailing empty input names, on which ONNX Runtime may crash.
+
+    Raises `LoadError` where an empty name stands for an input that is not optional.
+    """
+    for node in nodes(model):
+        schema = schema_in(model, node.domain, node.op_type) if "" in node.input else None
+        if schema is None:
+            continue
+        for index, name in enumerate(node.input):
+            formal = schema.inputs[min(index, len(schema.inputs) - 1)] if schema.inputs else None
+            if not name and formal is not None and formal.option != OPTIONAL:
+                raise LoadError(
+                    f"{node.op_type} (node {node.name!r}) leaves out its input {formal.name!r} "
+                    f"(number {index}), which it needs."
+                )
+        while node.input and not node.input[-1]:
+            del node.input[-1]
+
+
+def clear_unknown_dims(model: onnx.ModelProto) -> None:
+    """Clear axis lengths of -1, and names without a letter such as `?`, which exporters write for
+    an unknown length.
+
+    Raises `LoadError` for other negative lengths, some of which crash shape inference.
+    """
+    for graph in graphs(model.graph):
+        for value in (*graph.input, *graph.value_info, *graph.output):
+            for dim in _dims(value.type):
+                unnamed = dim.HasField("dim_param") and not re.search(r"[^\W\d_]", dim.dim_param)
+                if dim.dim_value == -1 or unnamed:
+                    dim.Clear()
+                elif dim.dim_value < 0:
+                    raise LoadError(f"{value.name!r} is declared with an axis of {dim.dim_value}.")
+
+
+def _dims(kind: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
+    """The dims of a tensor, or of the tensors in a sequence, optional or map."""
+    match kind.WhichOneof("value"):
+        case "tensor_type":
+            yield from kind.tensor_type.shape.dim
+        case "sparse_tensor_type":
+            yield from kind.sparse_tensor_type.shape.dim
+        case "sequence_type":
+            yield from _dims(kind.sequence_type.elem_type)
+        case "optional_type":
+            yield from _dims(kind.optional_type.elem_type)
+        case "map_type":
+            yield from _dims(kind.map_type.value_type)

@@ -1,0 +1,105 @@
+"""The primal by a reading of the vocabulary: the model's steps, one after the other."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from .....jacobians import Op
+from .....jacobians.arrays import host
+from .....jacobians.errors import LoadError, UnsupportedOp
+from .....ops.node import Step
+from .....ops.numbers import numbers
+from .....ops.registry import left_out
+from ...flow.contents import Contents
+from ...flow.control import CONTROL, control
+from ...flow.failure import explained
+from ...flow.meter import Meter
+from ...flow.sequences import SEQUENCES
+from ...flow.sizes import check_step
+from ...flow.steps import array_of, last_uses, needed
+
+Values = MutableMapping[str, Any]
+
+
+def compute(
+    model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...], op: Op = numbers,
+    constants: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """The named tensors at the inputs; every other value is dropped after its last use.
+
+    `constants` are the model's constants as the reading takes them.
+    """
+    indices, used = needed(model.steps, names, inputs)
+    steps = [model.steps[index] for index in indices]
+    held = model.constants if constants is None else constants
+    values: Values = {name: held[name] for name in used & held.keys()}
+    values.update(inputs)
+    meter = Meter(model.limits)
+    for step, finished in zip(steps, last_uses(steps, names), strict=True):
+        made = _run(model, step, values, meter, op)
+        values.update((name, value) for name, value in made.items() if name not in inputs)
+        meter.keep(made.values(), f"what is held at {step}")
+        meter.drop(values.pop(name, None) for name in finished if name not in inputs)
+    return {name: values[name] for name in names}
+
+
+def _run(
+    model: Contents, step: Step, values: Values, meter: Meter, op: Op
+) -> dict[str, Any]:  # fmt: skip
+    """The outputs of a step by name."""
+    results = _results(model, step, values, meter, op)
+    if missing := list(filter(None, step.outputs[len(results) :])):
+        raise LoadError(
+            f"{step} gives {len(results)} outputs, none for {', '.join(missing)}: what it is given "
+            "does not fit its attributes."
+        )
+    return {name: y for name, y in zip(step.outputs, results, strict=False) if name}
+
+
+def _results(
+    model: Contents, step: Step, values: Values, meter: Meter, op: Op
+) -> Sequence[Any]:  # fmt: skip
+    with explained(step, values):
+        inputs = [None if name is None else values[name] for name in step.inputs]
+        check_step(step, inputs, model.limits)
+        if step.op_type in SEQUENCES and not step.domain:
+            return [SEQUENCES[step.op_type](op, step, host, *inputs)]
+        if step.op_type in CONTROL and not step.domain:
+            return control(
+                op,
+                step,
+                inputs,
+                lambda graph, arguments: _body(model, graph, arguments, values, meter, op),
+                host,
+                meter,
+            )
+        made = op.run(
+            step.op_type,
+            inputs,
+            step.attrs,
+            domain=step.domain,
+            version=step.version,
+            outputs=len(step.outputs),
+        )
+        for k, (name, y) in enumerate(zip(step.outputs, made, strict=False)):
+            if name and y is None:
+                raise UnsupportedOp(left_out(name, k))
+        return made
+
+
+def _body(
+    model: Contents, graph: ir.Graph, arguments: Sequence[Any], outer: Values, meter: Meter, op: Op
+) -> list[Any]:
+    """The outputs of a subgraph, which sees the values of the graph around it."""
+    scope: Values = ChainMap({}, outer)
+    scope.update((name, array_of(value)) for name, value in graph.initializers.items())
+    scope.update(zip((str(value.name) for value in graph.inputs), arguments, strict=True))
+    steps = model.body(graph)
+    meter.turn(len(steps))
+    for step in steps:
+        scope.update(_run(model, step, scope, meter, op))
+    return [scope[str(value.name)] for value in graph.outputs]

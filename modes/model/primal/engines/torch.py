@@ -1,0 +1,161 @@
+"""The primal by PyTorch: the model's steps over tensors of one device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .....jacobians import Shape, dtype_of, shape_of
+from .....jacobians.arrays import buffer_of
+from .....jacobians.foreign import is_tensor
+from .....jacobians.placing import Place
+from .....ops.node import Step
+from .....ops.registry import version
+from ...flow.contents import Contents
+from ...flow.control import CONTROL
+from ...flow.sequences import SEQUENCES
+from ...flow.sizes import GROWING
+from ...flow.steps import last_uses, needed
+from ...optional import optional
+from . import numpy as own
+from .calls import Call, run
+
+SHAPES = 64
+"""The most integers of a vector that are left on the host, where shapes and axes are read."""
+
+PROGRAMS = 8
+"""The most programs that are kept for a model, each for inputs of some shapes."""
+
+
+class OtherSize(Exception):
+    """Numbers decide a size: an output has another shape than at the point before."""
+
+
+def where(engine: str) -> Place:
+    """The place of an engine's tensors: `"torch"` is the CPU, `"torch:cuda"` a GPU."""
+    optional("torch", "torch")
+    from .....ops.torch import place
+
+    return place(engine.partition(":")[2] or "cpu")
+
+
+def compute(
+    model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...], engine: str
+) -> dict[str, Any]:
+    """The named tensors at the inputs, as tensors; the model keeps its constants on the device."""
+    there = where(engine)
+    from .....ops.torch import tensors
+
+    held = model.tensors.setdefault(there.name, {})
+    for name in needed(model.steps, names, inputs)[1] & model.constants.keys() - held.keys():
+        held[name] = moved(model.constants[name], there)
+    given = {name: moved(x, there) for name, x in inputs.items()}
+    key = there.name, names, version(), *((n, dtype_of(x), shape_of(x)) if hasattr(x, "dtype")
+                                          else n for n, x in given.items())  # fmt: skip
+    program = model.programs.get(key, False)
+    if program is None:  # the sizes of all steps were checked in the run before
+        program = model.programs[key] = program_of(model, given, names, held)
+    if program:
+        try:
+            return program(given)
+        except OtherSize:
+            model.programs[key] = ()
+        except Exception:  # the same error again, with the step that fails
+            pass
+        return own.compute(model, given, names, tensors, held)
+    found = own.compute(model, given, names, tensors, held)
+    if program is False:
+        model.programs[key] = None
+        if len(model.programs) > PROGRAMS:
+            model.programs.popitem(last=False)
+    return found
+
+
+def program_of(
+    model: Contents, given: Mapping[str, Any], names: tuple[str, ...], constants: Mapping[str, Any]
+) -> Callable[[Mapping[str, Any]], dict[str, Any]] | tuple[()]:
+    """The steps as calls for all inputs of these shapes; () where numbers decide a size.
+
+    What follows from shapes and constants alone is computed now.
+    """
+    from .....ops.torch import tensors
+    from .....ops.torch.bound import bound
+    from .....ops.torch.table import COUNTED, HOSTED, KERNELS
+
+    steps = [model.steps[k] for k in needed(model.steps, names, given)[0]]
+    places: dict[str, int] = {}
+    for name in (*given, *constants, *(n for step in steps for n in step.outputs if n)):
+        places.setdefault(name, len(places))
+    none = len(places)
+    values, calls = {**constants, **given}, list[Call]()
+    known = {name: x for name, x in constants.items() if name not in given}
+    for step, finished in zip(steps, last_uses(steps, names), strict=True):
+        name, operands = step.op_type, [n and values[n] for n in step.inputs]
+        if step.domain or name in CONTROL or name in SEQUENCES:
+            return ()
+        told = [known.get(n or "") for n in step.inputs]
+        varying = (hasattr(x, "dtype") and dtype_of(x).kind in "iub" and y is None
+                   for x, y in zip(operands[1:], told[1:], strict=True))  # fmt: skip
+        is_known = name in KERNELS and all(n in known for n in step.inputs if n)
+        if not is_known and name in GROWING | HOSTED and any(varying):
+            return ()
+        count = len(step.outputs)
+        made = tensors.run(name, operands, step.attrs, version=step.version, outputs=count)
+        found = {n: y for n, y in zip(step.outputs, made, strict=False) if n and n not in given}
+        values |= found
+        if name in ("Shape", "Size") or (is_known and step.inputs):
+            known |= found
+            continue
+        attrs = {**step.attrs, **({"outputs": count} if name in COUNTED else {})}
+        call = bound(name, operands, told, attrs, shape_of(made[0])) if name in KERNELS else (
+            partial(as_before, step, [shape_of(y) for y in made]))  # fmt: skip
+        inputs = tuple(places[n] if n else none for n in step.inputs)
+        outputs = tuple(places[n] if n and n not in given else none + 1 for n in step.outputs)
+        done = tuple(places[n] for n in finished if n not in given and n not in known)
+        calls.append(Call(call, inputs, outputs, done))
+    start: list[Any] = [None] * (none + 2)
+    for name, x in known.items():
+        start[places[name]] = x
+
+    def program(given: Mapping[str, Any]) -> dict[str, Any]:
+        held = [*start]
+        for name, x in given.items():
+            held[places[name]] = x
+        run(calls, held)
+        made = {name: held[places[name]] for name in names}
+        return {n: y.clone() if n in known and is_tensor(y) else y for n, y in made.items()}
+
+    return program
+
+
+def as_before(step: Step, shapes: list[Shape], *inputs: Any) -> tuple[Any, ...]:
+    """The outputs of an operator without a kernel here; `OtherSize` for outputs of other shapes."""
+    from .....ops.torch import tensors
+
+    count = len(step.outputs)
+    made = tensors.run(step.op_type, inputs, step.attrs, version=step.version, outputs=count)
+    if [shape_of(y) for y in made] != shapes:
+        raise OtherSize
+    return made
+
+
+def results(
+    model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...], engine: str
+) -> dict[str, Any]:
+    """The named tensors as the caller may have them: none shares memory with a constant."""
+    there, made = where(engine), compute(model, inputs, names, engine)
+    kept = set(map(buffer_of, model.tensors[there.name].values()))
+    shared = {name for name, y in made.items() if is_tensor(y) and buffer_of(y) in kept}
+    return {name: y.clone() if name in shared else there.take(y) if hasattr(y, "dtype") else y
+            for name, y in made.items()}  # fmt: skip
+
+
+def moved(x: Any, there: Place) -> Any:
+    """An array as a tensor; few integers may be a shape, and stay."""
+    if not hasattr(x, "dtype"):
+        return x
+    few = isinstance(x, np.ndarray) and x.dtype.kind in "iu" and x.ndim < 2 and x.size <= SHAPES
+    return x if few else there.take(x)

@@ -1,0 +1,365 @@
+"""Forecast: the bytes of all tensors of a run at some inputs, before an engine starts it, and
+whether ONNX Runtime is known to deviate from the ONNX specification.
+
+Sizes are inferred step by step with `sizes`; small tensors that decide sizes are computed on the
+way. Where a size depends on other numbers, only the run itself can tell, so that it must be a run
+that is checked at every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import TensorProto, helper
+
+from ....jacobians.errors import LimitError
+from ....ops.node import Step
+from ....ops.numbers import numbers
+from ..flow.contents import Contents
+from ..flow.control import CONTROL, turn
+from ..flow.meter import Meter
+from ..flow.sizes import (
+    GROWING,
+    POOLS,
+    SMALL,
+    bytes_of,
+    check_operands,
+    dtype_in,
+    inferred,
+    product_bytes,
+    shape_in,
+    type_of,
+)
+from ..flow.steps import array_of, last_uses, needed
+from .engines.sessions import EngineError
+from .engines.traps import is_fatal
+
+RANDOM = ("Random", "Bernoulli", "Multinomial", "Dropout")
+
+
+def foreseen(model: Contents, inputs: Mapping[str, Any], names: Iterable[str]) -> bool:
+    """Whether all sizes are known and within the limits; raises `LimitError` if one exceeds them.
+
+    Where the shapes of the inputs tell all sizes, as with labels and counters among the inputs, the
+    answer holds for all their values. Raises `EngineError` where ONNX Runtime must not be used.
+    """
+    wanted = tuple(names)
+    return any(known(model, inputs, wanted, numbers) for numbers in (False, True))
+
+
+def known(
+    model: Contents, inputs: Mapping[str, Any], wanted: tuple[str, ...], numbers: bool
+) -> bool:
+    """The cached forecast from the numbers of the inputs, or from their shapes alone; from shapes,
+    it is true only if they tell all sizes, and these are within the limits.
+    """
+    key, forecasts = (wanted, numbers, signature(inputs, numbers)), model.forecasts
+    if key not in forecasts:
+        forecast = Forecast(model, inputs, numbers)
+        try:
+            forecasts[key] = forecast.of(wanted) and (numbers or forecast.told)
+        except (LimitError, EngineError):
+            if numbers:
+                raise
+            forecasts[key] = False
+    found = forecasts[key]
+    if len(forecasts) > 16:
+        forecasts.popitem(last=False)
+    return found
+
+
+def signature(inputs: Mapping[str, Any], numbers: bool) -> tuple[Any, ...]:
+    """Shapes and types of the inputs, and the numbers of inputs that may decide a size."""
+    return tuple(
+        (name, x.shape, x.dtype, x.tobytes() if numbers and decides(x) else b"")
+        if isinstance(x, np.ndarray) else (name, id(x))
+        for name, x in sorted(inputs.items())
+    )  # fmt: skip
+
+
+def decides(array: np.ndarray) -> bool:
+    """Whether the numbers of an array may be shapes, counts or axes."""
+    return array.dtype.kind in "iub" and array.size <= SMALL
+
+
+class Turns(NamedTuple):
+    """The trip count of a body, the types of its inputs and of its state, and the axes along which
+    the outputs after the state are stacked.
+    """
+
+    turns: int
+    formals: list[onnx.TypeProto]
+    state: list[onnx.TypeProto]
+    axes: tuple[int, ...]
+
+
+class Forecast:
+    """The types of the tensors seen so far, and the numbers of the small ones that are known.
+
+    `told` is whether all sizes so far are known. In a body of control flow, `times` is how often it
+    runs; if that is unknown, or tensors change their shape between iterations, only the run itself
+    can tell.
+    """
+
+    def __init__(self, model: Contents, inputs: Mapping[str, Any], numbers: bool) -> None:
+        self.model, self.given = model, inputs.keys()
+        arrays = {n: x for n, x in {**model.constants, **inputs}.items() if hasattr(x, "dtype")}
+        self.types = {name: type_of(array) for name, array in arrays.items()}
+        fixed = {n: a for n, a in model.constants.items() if n not in inputs and a.size <= SMALL}
+        given = {n: x for n, x in arrays.items() if numbers and n in inputs and decides(x)}
+        self.known, self.told, self.times = {**fixed, **given}, True, 1
+        self.meter = Meter(model.limits)
+
+    def of(self, wanted: tuple[str, ...]) -> bool:
+        """Whether all sizes on the way to the wanted tensors are known."""
+        nodes, steps = list(self.model.ir.graph), self.model.steps
+        indices = needed(steps, wanted, self.given)[0]
+        pairs = [(nodes[index], steps[index]) for index in indices]
+        return self._walk(pairs, wanted, 0)
+
+    def _walk(
+        self, pairs: Sequence[tuple[ir.Node, Step]], wanted: Iterable[str], held: int
+    ) -> bool:
+        """Forecast steps, freeing each tensor after its last use; `held` bytes are held outside."""
+        sure, made = True, dict[str, int]()
+        lasts = last_uses([step for _, step in pairs], wanted)
+        for (node, step), finished in zip(pairs, lasts, strict=True):
+            if step.op_type in CONTROL and not step.domain:
+                kinds = self._flow(step, held)
+                sure = sure and kinds is not None
+                found = self._given(dict(zip(step.outputs, kinds or (), strict=False)), step)
+            else:
+                found = self._step(step, node)
+                sure = sure and not (step.op_type in GROWING and None in found.values())
+            made.update((name, size or 0) for name, size in found.items())
+            held += sum(made[name] for name in found)
+            self.model.limits.check("bytes", held, f"what is held at {step}")
+            held -= sum(made.pop(name, 0) for name in finished)
+        return sure
+
+    def _step(self, step: Step, node: ir.Node) -> dict[str, int | None]:
+        """The bytes of the outputs of a step by name, None where they are not known."""
+        operands = [self._stand_in(name) for name in step.inputs]
+        check_operands(step, operands, self.model.limits)
+        if is_fatal(step, operands):
+            raise EngineError(f"ONNX Runtime ends the process at {step}. Try engine='numpy'.")
+        if is_misread(step, operands):
+            raise EngineError(f"ONNX Runtime departs from ONNX in {step}. Try engine='numpy'.")
+        if step.op_type == "Einsum":
+            self._check_einsum(step, operands)
+        kinds = inferred(ir.serde.serialize_node(node), step.version, self.types, self.known)
+        found = self._given(kinds, step)
+        self.told = self.told and None not in found.values()
+        self._compute(step)
+        return found
+
+    def _given(self, kinds: Mapping[Any, Any], step: Step) -> dict[str, int | None]:
+        """Record the types of the outputs of a step, and return their bytes by name."""
+        found = {name: kind for name, kind in kinds.items() if name and kind is not None}
+        self.types.update((name, k) for name, k in found.items() if name not in self.given)
+        return {name: bytes_of(self.types.get(name)) for name in step.outputs if name}
+
+    def _flow(self, step: Step, held: int) -> list[onnx.TypeProto] | None:
+        """The types of the outputs of an If, Loop or Scan; None where only the run can tell."""
+        if step.op_type == "If":
+            return self._branches(step, held)
+        turned = self._loop(step) if step.op_type == "Loop" else self._scan(step)
+        if turned is None or turned.turns < 1:
+            return None
+        results = self._inside(step.attrs["body"], turned.formals, held, turned.turns)
+        if results is None:
+            return None
+        first = len(results) - len(turned.axes)
+        state, rows = results[first - len(turned.state) : first], results[first:]
+        if [*map(shape_in, state)] != [*map(shape_in, turned.state)]:
+            return None
+        pairs = zip(rows, turned.axes, strict=True)
+        return state + [stacked(kind, turned.turns, axis) for kind, axis in pairs]
+
+    def _branches(self, step: Step, held: int) -> list[onnx.TypeProto] | None:
+        """The types of the outputs of an If; None unless both branches give the same shapes."""
+        bodies = (step.attrs[f"{name}_branch"] for name in ("then", "else"))
+        try:
+            then, other = (self._inside(body, [], held, 1) for body in bodies)
+        except LimitError:  # of a branch that may not be taken
+            return None
+        if then is None or other is None:
+            return None
+        return then if [*map(shape_in, then)] == [*map(shape_in, other)] else None
+
+    def _loop(self, step: Step) -> Turns | None:
+        """The `Turns` of a Loop; None if its trip count is unknown."""
+        limit, go, *state = (*step.inputs, None) if len(step.inputs) < 2 else step.inputs
+        count = self.known.get(limit or "")
+        if count is None or (go is not None and not np.all(self.known.get(go, False))):
+            return None
+        body, kinds = step.attrs["body"], self._whole(state)
+        if kinds is None or not self._goes_on(body):
+            return None
+        told = [type_of(array) for array in turn(body, 0)]
+        rows = (0,) * (len(body.outputs) - 1 - len(state))
+        return Turns(int(np.ravel(count)[0]), told + kinds, kinds, rows)
+
+    def _scan(self, step: Step) -> Turns | None:
+        """The `Turns` of a Scan; None if the shapes of its inputs are unknown."""
+        kinds, width = self._whole(step.inputs), step.attrs["num_scan_inputs"]
+        if step.version < 9 or kinds is None:
+            return None
+        state, series = kinds[: len(kinds) - width], kinds[len(kinds) - width :]
+        axes = step.attrs.get("scan_input_axes", (0,) * width)
+        slices = [without(kind, axis) for kind, axis in zip(series, axes, strict=True)]
+        rows = (0,) * (len(step.attrs["body"].outputs) - len(state))
+        turns = (shape_in(series[0]) or ())[axes[0]]
+        return Turns(turns, state + slices, state, step.attrs.get("scan_output_axes", rows))
+
+    def _whole(self, names: Iterable[str | None]) -> list[onnx.TypeProto] | None:
+        """The types of some tensors; None unless all their shapes are known."""
+        kinds = [self.types.get(name or "") for name in names]
+        whole = [kind for kind in kinds if kind is not None and shape_in(kind) is not None]
+        return whole if len(whole) == len(kinds) else None
+
+    def _inside(
+        self, graph: ir.Graph, formals: Sequence[onnx.TypeProto], held: int, turns: int
+    ) -> list[onnx.TypeProto] | None:
+        """The types of the outputs of a body; None where not all sizes in it are known."""
+        steps, inner = self.model.body(graph), copy(self)
+        inner.times = self.times * turns
+        self.meter.turn(inner.times * (len(steps) + 1) - 1)
+        names = [str(value.name) for value in graph.inputs]
+        own = {*names, *(name for step in steps for name in step.outputs)}
+        arrays = {name: array_of(value) for name, value in graph.initializers.items()}
+        inner.types = {n: kind for n, kind in self.types.items() if n not in own}
+        inner.types |= {**dict(zip(names, formals, strict=False)),
+                        **{n: type_of(x) for n, x in arrays.items()}}  # fmt: skip
+        inner.known = {n: x for n, x in self.known.items() if n not in own}
+        inner.known |= {n: x for n, x in arrays.items() if x.size <= SMALL}
+        outputs = [str(value.name) for value in graph.outputs]
+        sure = inner._walk([*zip(graph, steps, strict=True)], outputs, held)
+        self.told = self.told and inner.told
+        return inner._whole(outputs) if sure else None
+
+    def _goes_on(self, body: ir.Graph) -> bool:
+        """Whether the body of a Loop passes its condition on unchanged, or makes it true."""
+        made = {step.outputs[0]: step for step in self.model.body(body)}
+        name = body.outputs[0].name
+        while name in made and made[name].op_type == "Identity":
+            name = made[name].inputs[0]
+        if name in made:
+            return made[name].op_type == "Constant" and bool(np.all(made[name].attrs.get("value")))
+        if name is not None and name in body.initializers:
+            return bool(np.all(array_of(body.initializers[name])))
+        return name == body.inputs[1].name or bool(np.all(self.known.get(name or "", False)))
+
+    def _check_einsum(self, step: Step, operands: list[np.ndarray | None]) -> None:
+        """ONNX Runtime multiplies from left to right, however large the products become."""
+        if product_bytes(step, operands, left_to_right=True) > self.model.limits.bytes:
+            raise EngineError(
+                f"ONNX Runtime multiplies the operands of {step} from left to right, which takes "
+                "more memory than the limits allow. Try engine='numpy'."
+            )
+
+    def _stand_in(self, name: str | None) -> np.ndarray | None:
+        """The numbers of a tensor if they are known, else zeros of its shape; None for no shape."""
+        kind = self.types.get(name or "")
+        shape = shape_in(kind)
+        if name in self.known or kind is None or shape is None or min(shape, default=0) < 0:
+            return self.known.get(name or "")
+        try:
+            return np.broadcast_to(np.zeros((), dtype_in(kind)), shape)
+        except ValueError:  # an empty tensor whose other sizes overflow in NumPy
+            return None
+
+    def _compute(self, step: Step) -> None:
+        """Compute small outputs of a step if its inputs are known or only their shapes matter."""
+        if step.op_type in ("Shape", "Size"):
+            inputs = [self._stand_in(name) for name in step.inputs]
+        else:
+            inputs = [None if name is None else self.known.get(name) for name in step.inputs]
+        missing = sum(name is not None for name in step.inputs) - sum(x is not None for x in inputs)
+        if missing or step.op_type.startswith(RANDOM) or not self._is_small(step):
+            return
+        try:
+            made = numbers.run(step.op_type, inputs, step.attrs, domain=step.domain,
+                               version=step.version, outputs=len(step.outputs))  # fmt: skip
+        except Exception:  # the engine will report the error
+            return
+        pairs = zip(step.outputs, made, strict=False)
+        self.known.update((n, y) for n, y in pairs if n and isinstance(y, np.ndarray))
+
+    def _is_small(self, step: Step) -> bool:
+        """Whether all outputs are small."""
+        sizes = [shape_in(self.types.get(name)) for name in step.outputs if name]
+        return all(s is not None and np.prod(s, dtype=float) <= SMALL for s in sizes)
+
+
+def without(kind: onnx.TypeProto, axis: int) -> onnx.TypeProto:
+    """The type of a slice along an axis."""
+    shape = [*(shape_in(kind) or ())]
+    del shape[axis]
+    return helper.make_tensor_type_proto(kind.tensor_type.elem_type, shape)
+
+
+def stacked(kind: onnx.TypeProto, count: int, axis: int) -> onnx.TypeProto:
+    """The type of `count` tensors stacked along a new axis."""
+    shape = shape_in(kind) or ()
+    at = axis % (len(shape) + 1)
+    return helper.make_tensor_type_proto(
+        kind.tensor_type.elem_type, (*shape[:at], count, *shape[at:])
+    )
+
+
+def is_misread(step: Step, inputs: Sequence[Any]) -> bool:
+    """Whether ONNX Runtime 1.31 is known to deviate from ONNX for operands of these shapes.
+
+    MaxUnpool places values by the inferred shape, not by the given `output_shape`. Pools with
+    `auto_pad=SAME_*` ignore dilations, and crop where a stride exceeds the window. Resize ignores
+    `roi` when it computes the output size, and `scales` when no size changes. Window coefficients,
+    and all of Shrink, are computed in float32 even for double. Losses accept fewer labels than
+    samples, and a number of weights other than one per class. LSTM with `clip` does not clip the
+    cell state before the last activation.
+    """
+    if step.domain:
+        return False
+    if step.op_type in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"):
+        shape = np.shape(inputs[0])
+        wanted = shape, (*shape[:1], *shape[2:]), shape[1:2]
+        pairs = zip(inputs, wanted, strict=False) if shape else ()
+        return any(x is not None and np.shape(x) != n for x, n in pairs)
+    if step.op_type in ("HammingWindow", "BlackmanWindow"):
+        return bool(step.attrs.get("output_datatype", 1) == TensorProto.DOUBLE)
+    if step.op_type == "Shrink":
+        return inputs[0] is None or bool(inputs[0].dtype == np.float64)
+    if step.op_type == "LSTM":
+        return bool(step.attrs.get("clip"))
+    if step.op_type == "MaxUnpool":
+        return len(inputs) > 2 and inputs[2] is not None
+    if step.op_type in POOLS:
+        return str(step.attrs.get("auto_pad", "")).startswith("SAME") and leaps(step)
+    return step.op_type == "Resize" and is_misread_resize(step, *inputs)
+
+
+def leaps(step: Step) -> bool:
+    """Whether the windows of a pool are dilated, or have strides longer than the windows."""
+    sizes = step.attrs.get("strides", ()), step.attrs.get("kernel_shape", ())
+    return any(n > 1 for n in step.attrs.get("dilations", ())) or any(map(int.__gt__, *sizes))
+
+
+def is_misread_resize(step: Step, x: Any, roi: Any = None, scales: Any = None, *_: Any) -> bool:
+    """Whether a region is cropped, or scales ≠ 1 keep, or if unknown may keep, the size of x."""
+    if step.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        return True
+    if scales is None or not np.size(scales):
+        return False
+    if x is None:  # its size is not known before the run
+        return bool(np.any(np.asarray(scales) != 1))
+    axes, rank = step.attrs.get("axes", range(np.ndim(x))), np.ndim(x)
+    if np.shape(scales) != (len(axes),) or not all(-rank <= axis < rank for axis in axes):
+        return False  # the engine will report the error
+    lengths = np.array([np.shape(x)[axis] for axis in axes], np.float32)
+    same = np.all(np.floor(lengths * scales) == lengths)
+    return bool(same and np.any(scales != 1)) or not np.all(scales)

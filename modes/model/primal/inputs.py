@@ -1,0 +1,175 @@
+"""Inputs: the public boundary, where the values from the caller are checked, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ....jacobians import dtype_of, reading
+from ....jacobians.arrays import host
+from ....jacobians.errors import InputError, OnnxJacError, UnknownTensor, closest, warn
+from ....jacobians.foreign import as_array, is_foreign, is_tensor, native, settled
+from ..flow.contents import Contents, TensorSpec
+from .evaluate import evaluate
+from .guards import by_torch, check_guards, is_guarded, left_out
+
+FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+
+
+def check_inputs(
+    model: Contents, inputs: Mapping[str, Any], *, keep: bool = True, engine: str | None = None
+) -> dict[str, Any]:
+    """The point as arrays of the declared types, or an `InputError` that says what does not fit.
+
+    Every graph input must be given. Initializers may be given too, to replace them for this
+    evaluation, and intermediates, which are then not computed. Arrays, of any library, must have
+    the declared dtype, except that floating-point widths are cast into each other. Python numbers
+    and lists take the declared dtype if no value changes its kind. The caller's arrays are never
+    written to, and later writes by the caller have no effect: arrays that are not read-only are
+    copied, unless `keep` is false. Tensors of PyTorch stay tensors if PyTorch is the `engine`. A
+    symbol that stands for different sizes is an error, unless the model runs at them: then the
+    model loses the symbol, with a warning.
+    """
+    if not isinstance(inputs, Mapping):
+        kind, name = type(inputs).__name__, next(iter(model.inputs), "x")
+        raise InputError(
+            f"inputs must be a dict from name to array, not {kind}, as in {{{name!r}: array}}."
+        )
+    taken = {name: _tensor if by_torch(engine) and is_tensor(value) else _as_array
+             for name, value in inputs.items()}  # fmt: skip
+    arrays = {name: take(_spec(model, name), inputs[name], keep) for name, take in taken.items()}
+    missing = [s for name, s in model.inputs.items() if name not in arrays and s.dtype is not None]
+    if missing:
+        raise left_out(missing)
+    given = {name: _spec(model, name) for name in arrays if name not in model.intermediates}
+    conflicts = _check_shapes(given, arrays)
+    if conflicts:
+        _ignore(model, conflicts, arrays)
+    check_guards(model, arrays)
+    return arrays
+
+
+def hosted(point: Mapping[str, Any]) -> dict[str, Any]:
+    """The point with NumPy copies in place of tensors of PyTorch."""
+    return {name: host(x) if is_tensor(x) else x for name, x in point.items()}
+
+
+def _spec(model: Contents, name: str) -> TensorSpec:
+    try:
+        return model.spec(name)
+    except UnknownTensor:
+        hint = closest(name, [*model.inputs, *model.initializers])
+        raise UnknownTensor(f"the model has no input {name!r}.{hint}") from None
+
+
+def _tensor(spec: TensorSpec, value: Any, keep: bool) -> Any:
+    """A tensor of PyTorch in the declared dtype, without its gradient."""
+    value, dtype = value.detach(), dtype_of(value)
+    if spec.dtype is None or spec.dtype == dtype:  # None == dtype(float64), says NumPy
+        return value.clone() if keep else value
+    if not {str(dtype), str(spec.dtype)} <= FLOATS:
+        raise InputError(f"{_what(spec)} was given as {value.dtype}{list(value.shape)}: use .to.")
+    rounded = reading(value).CastLike(value, np.zeros((), spec.dtype))
+    if (rounded.isinf() & value.isfinite()).any():
+        raise _too_large(spec)
+    return rounded
+
+
+def _as_array(spec: TensorSpec, value: Any, keep: bool) -> Any:
+    if spec.dtype is None:  # a sequence, an optional or unknown: the engine will check it
+        return list(map(_as_it_is, value)) if isinstance(value, list) else _as_it_is(value)
+    if not hasattr(value, "dtype") and not is_foreign(value):
+        return settled(_from_python(spec, value, spec.dtype))
+    array = _read(spec, value)
+    order = array.dtype.newbyteorder("=")
+    if order == spec.dtype:
+        own = settled(array) if keep else array
+        return own if array.dtype == order else array.astype(order)
+    if {str(order), str(spec.dtype)} <= FLOATS:
+        return _rounded(spec, array, spec.dtype)
+    raise InputError(f"{_what(spec)} was given as {array.dtype}{list(array.shape)}: use .astype.")
+
+
+def _as_it_is(value: Any) -> Any:
+    value = native(value)
+    return settled(value) if isinstance(value, np.ndarray) else value
+
+
+def _read(spec: TensorSpec, value: Any) -> np.ndarray:
+    try:
+        return as_array(value)
+    except InputError as error:
+        raise InputError(f"{_what(spec)} cannot be read: {error}") from error
+
+
+def _rounded(spec: TensorSpec, array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Numbers in another floating-point width; raises `InputError` if one overflows."""
+    with np.errstate(over="ignore", under="ignore"):
+        rounded = array.astype(dtype)
+    if dtype.itemsize <= array.itemsize and np.any(np.isinf(rounded) & np.isfinite(array)):
+        raise _too_large(spec)
+    return rounded
+
+
+def _too_large(spec: TensorSpec) -> InputError:
+    return InputError(f"{_what(spec)} was given numbers that {spec.dtype} cannot hold: scale them.")
+
+
+def _from_python(spec: TensorSpec, value: Any, dtype: np.dtype[Any]) -> np.ndarray:
+    """Numbers take the declared type if their kind fits: bool in int in float."""
+    try:
+        array = as_array(value)
+        if str(dtype) in FLOATS and array.dtype.kind in "biuf":
+            return _rounded(spec, array, dtype)
+        if array.size == 0 or np.can_cast(array.dtype, dtype, "same_kind"):
+            return as_array(value, dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InputError(f"{_what(spec)} cannot be made of the given value: {error}") from error
+    raise InputError(f"{_what(spec)} was given as Python data that NumPy reads as {array.dtype}.")
+
+
+def _check_shapes(specs: Mapping[str, TensorSpec], arrays: Mapping[str, Any]) -> dict[str, str]:
+    """Raises `InputError` where numbers do not match; symbol -> what its different sizes are.
+
+    The shapes of intermediates are inferred, not declared.
+    """
+    sizes: dict[str, tuple[int, str]] = {}
+    conflicts = {}
+    for name, spec in specs.items():
+        array = arrays[name]
+        if spec.shape is None or not (isinstance(array, np.ndarray) or is_tensor(array)):
+            continue
+        pairs = tuple(zip(spec.shape, array.shape, strict=False))
+        if array.ndim != len(spec.shape) or any(isinstance(d, int) and d != n for d, n in pairs):
+            raise InputError(f"{_misshaped(spec, array)}.")
+        for dim, size in pairs:
+            if isinstance(dim, str):
+                known, owner = sizes.setdefault(dim, (size, name))
+                if known != size:
+                    conflicts[dim] = f"{_misshaped(spec, array)}, but {dim} is {known} in {owner!r}"
+    return conflicts
+
+
+def _ignore(model: Contents, conflicts: Mapping[str, str], arrays: Mapping[str, Any]) -> None:
+    """Take these symbols from a model that runs at different sizes; else raises `InputError`."""
+    why = next(iter(conflicts.values()))
+    if is_guarded(model):
+        raise InputError(f"{why}.")
+    free = type(model)(model.ir.clone(), model.limits)
+    free.forget(conflicts)
+    try:
+        evaluate(free, hosted(arrays), free.outputs)
+    except OnnxJacError as error:
+        raise InputError(f"{why}.") from error
+    model.forget(conflicts)
+    warn(f"{why}: the name is ignored, as the model runs at both sizes")
+
+
+def _misshaped(spec: TensorSpec, array: Any) -> str:
+    return f"{_what(spec)} was given with shape {list(array.shape)}"
+
+
+def _what(spec: TensorSpec) -> str:
+    return f"input {spec.name!r}, declared as {str(spec).removeprefix(spec.name + ' ')},"

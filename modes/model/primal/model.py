@@ -1,0 +1,65 @@
+"""The model that `load` gives: its contents, and how to run them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, final
+
+import numpy as np
+
+from ....jacobians import hooks
+from ..flow.contents import Contents, Dim, TensorSpec
+from .evaluate import apart, evaluate
+from .finite import warn_nonfinite
+from .inputs import check_inputs
+
+__all__ = ["Dim", "Model", "TensorSpec"]
+
+
+Names = str | Iterable[str] | None
+
+
+@final
+class Model(Contents):
+    """x ↦ y: a model as `load` gives it, with its tensors by name.
+
+    Shapes: a `TensorSpec` for each of `inputs`, `outputs`, `initializers` and `intermediates` says
+    what the model declares of a tensor.
+    """
+
+    def run(self, inputs: Mapping[str, Any], *, engine: str | None = None) -> dict[str, np.ndarray]:
+        """All outputs by name, at the point `inputs`.
+
+        Shapes: as the model declares its outputs, a free dimension as the inputs make it. Raises
+        `InputError` for an input that is missing or does not fit, `UnknownTensor` for a name that
+        the model does not have, `LimitError` where the run needs more than the `Limits` of the
+        model; another `OnnxJacError` where an operator fails on its inputs.
+        """
+        point = check_inputs(self, inputs, keep=False)
+        outputs = apart(evaluate(self, point, self.outputs, engine=engine), point)
+        warn_nonfinite(self, outputs, point)
+        return outputs
+
+    def to_torch(
+        self, *, of: Names = None, wrt: Names = None, inputs: Mapping[str, Any] | None = None,
+        engine: str | None = None,
+    ) -> Callable[..., Any]:  # fmt: skip
+        """The model as a function of PyTorch: see `onnxjac.to_torch`.
+
+        Shapes: as the model declares its tensors. Raises `InputError` without PyTorch, and where a
+        name or a tensor does not fit.
+        """
+        convert: Callable[..., Callable[..., Any]] = hooks.to_torch
+        return convert(self, of=of, wrt=wrt, inputs=inputs, engine=engine)
+
+    def to_jax(
+        self, *, of: Names = None, wrt: Names = None, inputs: Mapping[str, Any] | None = None,
+        engine: str | None = None,
+    ) -> Callable[..., Any]:  # fmt: skip
+        """The model as a function of JAX: see `onnxjac.to_jax`.
+
+        Shapes: as the model declares its tensors. Raises `InputError` without JAX, and where a name
+        or a tensor does not fit.
+        """
+        convert: Callable[..., Callable[..., Any]] = hooks.to_jax
+        return convert(self, of=of, wrt=wrt, inputs=inputs, engine=engine)

@@ -1,1 +1,0 @@
-"""The model at a point: its inputs, the values it computes from them, and the engines."""

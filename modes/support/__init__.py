@@ -1,1 +1,0 @@
-"""Support: limits, locks, lazy values, optional libraries, files written whole."""

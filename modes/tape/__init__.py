@@ -1,1 +1,0 @@
-"""The tape: the flat steps between the tensors of `wrt` and `of`, with their Jacobian blocks."""

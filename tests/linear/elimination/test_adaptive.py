@@ -1,0 +1,332 @@
+"""Products by the fastest way: alternatives are prepared in the background and timed."""
+
+import pickle
+import sys
+import threading
+import time
+from functools import partial
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from onnxjac.jacobians import Dag, Dense, Edge, Jacobian
+from onnxjac.modes.linear.elimination import adaptive, moving
+from onnxjac.modes.linear.elimination.adaptive import (
+    COMPILED,
+    DAG,
+    PLANNED,
+    PROGRAM,
+    UNMADE,
+    Adaptive,
+)
+from onnxjac.modes.linear.elimination.moving import AGAIN, SETTLED, TRIES, Clock
+from onnxjac.modes.model import background
+from onnxjac.modes.model.background import Background
+
+RNG = np.random.default_rng(3)
+
+
+def chain(sizes=(5, 4, 3)):
+    """A chain of dense matrices."""
+    pairs = enumerate(pairwise(sizes))
+    edges = [Edge(i, i + 1, Dense(RNG.standard_normal((m, n)))) for i, (n, m) in pairs]
+    return Dag(tuple((n,) for n in sizes), edges, (0,), (len(sizes) - 1,), np.dtype(float))
+
+
+class Slow(Jacobian):
+    """An operator that sleeps in every product."""
+
+    def __init__(self, operator, seconds):
+        super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
+        self.operator, self.seconds = operator, seconds
+
+    def _apply(self, op, v):
+        time.sleep(self.seconds)
+        return self.operator._apply(op, v)
+
+    def _transpose(self):
+        return Slow(self.operator.T, self.seconds)
+
+
+def slow(seconds):
+    """A DAG whose products take at least `seconds`."""
+    dag = chain()
+    edges = [Edge(e.start, e.end, Slow(e.operator, seconds / 2)) for e in dag.edges]
+    return Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
+
+
+@pytest.fixture
+def plans_repay(monkeypatch):
+    """Plans always repay, since estimates ignore the time that operators sleep."""
+    monkeypatch.setattr(adaptive, "repays_decision", lambda dag, count: True)
+
+
+class Points:
+    """The state that points share: a program that is ready, or still being built."""
+
+    def __init__(self, program=None, cost=np.inf):
+        self.made, self.cost, self.first, self.clocks = program, cost, 8, {}
+        self.prepared = []
+
+    def clock(self, columns, way):
+        return self.clocks.setdefault((columns, way), Clock())
+
+    def program(self, columns):
+        return self.made
+
+    def arrays(self, tape):
+        return tape.bound
+
+    def settled(self, columns):
+        return self.made is not None
+
+    def prepare(self, columns):
+        self.prepared.append(columns)
+        return Background(int)
+
+
+def taken(J, v, count=40):
+    """The ways that successive products take."""
+    ways, timed = [], Clock.timed
+
+    def noted(clock, way, v):
+        names = {id(c): name for name, (c, _) in J._ways(()).items()}
+        ways.append(names[id(clock)])
+        return timed(clock, way, v)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Clock, "timed", noted)
+        for _ in range(count):
+            J @ v
+    return ways
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Ways are judged by `TRIES` products, however short: no engine's threads have to settle."""
+    monkeypatch.setattr(moving, "SETTLED", 0.0)
+
+
+def test_a_way_is_judged_once_the_threads_of_others_sleep():
+    clock = Clock()
+    while clock.spent < SETTLED:
+        assert clock.order(np.inf) == 0
+        clock.timed(lambda v: time.sleep(SETTLED / 8), np.ones(1))
+    assert clock.tries > TRIES
+    assert clock.order(np.inf) == clock.least
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_way_is_judged_after_some_products_and_tried_again_later():
+    clock = Clock()
+    for _ in range(TRIES):
+        assert clock.order(np.inf) == 0
+        clock.timed(lambda v: v, np.ones(1))
+    assert 0 < clock.order(np.inf) == clock.least
+    clock.wait(AGAIN * TRIES * clock.least / 2)
+    assert clock.order(np.inf) > 0
+    clock.wait(AGAIN * TRIES * clock.least)
+    assert clock.order(np.inf) == 0
+
+
+def test_a_way_far_slower_than_another_is_not_tried_to_the_end():
+    """A product by the DAG of a large network took six times as long as one by the program."""
+    points = Points()
+    J = Adaptive(slow(0.2), shared=points, tape=SimpleNamespace(bound={}, place=None))
+    J @ np.ones(5)
+    points.made = lambda v, arrays: v[:3]
+    assert taken(J, np.ones(5), 20) == [PROGRAM] * 20
+
+
+@pytest.mark.usefixtures("plans_repay", "at_once")
+def test_a_plan_is_taken_where_it_is_quicker(monkeypatch):
+    dag, quick = slow(2e-3), chain()
+    monkeypatch.setattr(adaptive, "planned", lambda dag, count: quick)
+    J, v = Adaptive(dag), np.ones(5)
+    while J._planned is None:
+        assert_allclose(J @ v, dag @ v)
+        J.settle()
+    assert set(taken(J, v)[-10:]) <= {PLANNED, COMPILED}
+
+
+@pytest.mark.usefixtures("plans_repay", "at_once")
+def test_a_plan_that_gains_nothing_is_left_and_comes_later_at_the_next_point(monkeypatch):
+    dag = slow(1e-3)
+    monkeypatch.setattr(adaptive, "planned", lambda dag, count: Slow(dag, 5e-3))
+    points = Points()
+    J, v = Adaptive(dag, shared=points), np.ones(5)
+    while J._planned is None:
+        J @ v
+        J.settle()
+    assert taken(J, v, 20)[-10:] == [DAG] * 10
+    assert J._next >= points.first >= 32
+    again = Adaptive(dag, shared=points)
+    for _ in range(16):
+        again @ v
+    assert again._ahead is None or again._ahead.value is None
+
+
+@pytest.mark.usefixtures("plans_repay", "at_once")
+def test_a_plan_that_pays_is_made_as_early_at_the_next_point(monkeypatch):
+    dag, quick, points = slow(2e-3), chain(), Points()
+    monkeypatch.setattr(adaptive, "planned", lambda dag, count: quick)
+    J, v = Adaptive(dag, shared=points), np.ones(5)
+    while J._planned is None:
+        J @ v
+        J.settle()
+    begun = J._begun_at
+    assert points.first == 4 * begun  # not measured yet
+    taken(J, v, 2 * TRIES)
+    assert points.first == begun
+
+
+@pytest.mark.usefixtures("at_once")
+def test_the_program_of_other_points_is_taken_from_the_first_product_on():
+    dag = slow(2e-3)
+    asked = []
+
+    def program(v, residuals):
+        asked.append(residuals)
+        return v @ np.ones((5, 3))
+
+    J = Adaptive(dag, shared=Points(program), tape=SimpleNamespace(bound={7: "held"}, place=None))
+    assert_allclose(J @ np.ones(5), 5 * np.ones(3))
+    assert asked == [{7: "held"}]
+    ways = taken(J, np.ones(5))
+    assert ways.count(DAG) == 1  # far slower
+    assert DAG not in ways[-10:]
+
+
+def test_a_program_is_begun_once_products_have_taken_as_long():
+    points = Points(cost=0.05)
+    J, v = Adaptive(slow(1e-2), shared=points), np.ones(5)
+    for _ in range(12):
+        J @ v
+        assert bool(points.prepared) == (points.clock((), DAG).total >= 0.05)
+    assert set(points.prepared) == {()}
+
+
+def test_a_dag_that_is_made_for_a_product_is_timed_apart():
+    """Products that find it made would else seem as quick at a new point, where it is not."""
+    points, dag = Points(), chain()
+    points.dag_at = lambda tape: time.sleep(0.05) or dag
+    J = Adaptive(None, dag, points, SimpleNamespace(bound={}, place=None))
+    J @ np.ones(5)
+    J @ np.ones(5)
+    assert [points.clock((), kind).tries for kind in (UNMADE, DAG)] == [1, 1]
+    assert points.clock((), UNMADE).total >= 0.05
+
+
+def test_what_is_compiled_gives_the_same(monkeypatch):
+    monkeypatch.setattr(adaptive, "RECORDING", 0.0)
+    monkeypatch.setattr(adaptive, "FIRST", 10**6)  # a plan would make the program useless
+    dag = chain()
+    J, v = Adaptive(dag), RNG.standard_normal(5)
+    for _ in range(4):
+        assert_allclose(J @ v, dag @ v, rtol=1e-13)
+        J.settle()
+    assert COMPILED in J._ways(())
+    assert COMPILED in taken(J, v)
+    assert_allclose(J @ v, dag @ v, rtol=1e-13)
+    assert COMPILED in J.choice
+
+
+@pytest.mark.usefixtures("plans_repay")
+def test_products_go_on_while_a_plan_is_made(monkeypatch):
+    begun, ready = threading.Event(), threading.Event()
+    monkeypatch.setattr(
+        adaptive, "planned", lambda dag, count: begun.set() or (ready.wait(30) and dag)
+    )
+    J, v = Adaptive(slow(1e-3)), np.ones(5)
+    while not begun.is_set():
+        J @ v
+    for _ in range(5):
+        J @ v
+    assert J._ahead.going
+    ready.set()
+    J.settle()
+    assert J._planned is not None
+
+
+@pytest.mark.usefixtures("plans_repay")
+def test_what_cannot_be_prepared_is_left_out(monkeypatch):
+    asked = []
+
+    def failing(dag, count):
+        asked.append(count)
+        raise MemoryError
+
+    monkeypatch.setattr(adaptive, "planned", failing)
+    dag = slow(1e-3)
+    J, v = Adaptive(dag), np.ones(5)
+    while not asked:
+        assert_allclose(J @ v, dag @ v)
+        J.settle()
+    assert_allclose(J @ v, dag @ v)
+    assert J._planned is None
+
+
+def test_numbers_of_another_type_take_the_dag():
+    dag = chain()
+    program = lambda v, residuals: pytest.fail("a program takes its own type only")  # noqa: E731
+    J = Adaptive(dag, shared=Points(program), tape=SimpleNamespace(bound={}, place=None))
+    v = np.ones(5, np.longdouble)
+    assert_allclose(J._apply(adaptive.numbers, v).astype(float), dag @ np.ones(5))
+
+
+def test_a_pickle_leaves_programs_behind():
+    points = Points(lambda v, residuals: v)
+    J = Adaptive(chain(), shared=points, tape=SimpleNamespace(bound={}, place=None))
+    there = pickle.loads(pickle.dumps(J))
+    assert_allclose(there @ np.ones(5), J.dag @ np.ones(5))
+
+
+def test_turns_that_somebody_changes_meanwhile_stay_as_they_are():
+    while background.working:
+        time.sleep(0.01)
+    started, ready = threading.Event(), threading.Event()
+    task = Background(lambda: started.set() or ready.wait(30))
+    started.wait(30)
+    sys.setswitchinterval(4e-3)
+    ready.set()
+    task.wait()
+    found = sys.getswitchinterval()
+    sys.setswitchinterval(5e-3)
+    assert abs(found - 4e-3) < 1e-6
+
+
+def test_turns_are_short_while_something_is_prepared():
+    while background.working:  # left over from earlier tests
+        time.sleep(0.01)
+    sys.setswitchinterval(5e-3)  # Python's default, whatever other tests have set
+    before, seen = sys.getswitchinterval(), []
+    started, ready = threading.Barrier(3), threading.Event()
+
+    def make(k):
+        started.wait(30)
+        ready.wait(30)
+        return k
+
+    both = [Background(partial(make, k)) for k in (1, 2)]
+    started.wait(30)
+    seen.append(sys.getswitchinterval())
+    ready.set()
+    assert [task.wait() for task in both] == [1, 2]
+    assert seen[0] < before == sys.getswitchinterval()
+
+
+@pytest.mark.usefixtures("plans_repay")
+def test_a_product_waits_for_the_background_as_long_as_the_fastest_took(monkeypatch):
+    waited = []
+    monkeypatch.setattr(Background, "wait", lambda self, seconds=None: waited.append(seconds))
+    monkeypatch.setattr(adaptive, "planned", lambda dag, count: time.sleep(0.2))
+    J, v = Adaptive(slow(2e-3)), np.ones(5)
+    for _ in range(12):
+        J @ v
+    total = J._clocks[(), DAG].total
+    assert waited
+    assert max(waited) <= total
+    assert max(waited) > 0

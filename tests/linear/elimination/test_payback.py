@@ -1,0 +1,56 @@
+"""Payback: accumulated blocks pay off within the expected products; planning is cheap."""
+
+import numpy as np
+from numpy.testing import assert_allclose
+
+from onnxjac.modes.linear.elimination import adjoints
+from onnxjac.modes.linear.elimination.adjoints import Way
+from onnxjac.modes.linear.elimination.plan import REPAID, plan
+
+from .chains import cnn, perceptron
+
+ROOM = 2**28
+
+
+def after(dag, planned, rows):
+    """The number of products that save the arithmetic of `rows` rows."""
+    return rows * dag.flops / (dag.flops - planned.flops)
+
+
+def test_what_pays_late_is_left_for_many_products():
+    """40 outputs per sample cost as much as 40 products."""
+    dag = perceptron((40, 512, 512, 40), batch=64, weights=False)
+    planned = plan(dag, products=1000, memory=ROOM).dag
+    assert REPAID < after(dag, planned, rows=40) < 100
+    assert not plan(dag, products=30, memory=ROOM).steps
+    assert not plan(dag, products=100, memory=ROOM).steps
+
+
+def test_what_pays_early_is_done_for_thirty():
+    dag = perceptron((40, 512, 512, 10), batch=64, weights=False)
+    planned = plan(dag, products=REPAID, memory=ROOM).dag
+    assert after(dag, planned, rows=10) < REPAID
+
+
+def test_no_operator_is_tried_where_not_even_a_free_one_would_pay(monkeypatch):
+    tried, hollow = [], Way.hollow
+    monkeypatch.setattr(Way, "hollow", lambda way: tried.append(way) or hollow(way))
+    wide = perceptron((64, 64, 64, 64), batch=64)
+    assert not plan(wide, products=1, memory=ROOM).steps
+    assert not tried
+    plan(wide, products=10**6, memory=ROOM)
+    assert tried
+
+
+def test_sweeps_of_equally_many_rows_share_a_program(monkeypatch):
+    recorded, record, network = [], adjoints.record, cnn(4)
+    noted = lambda J, lead: recorded.append(lead) or record(J, lead)  # noqa: E731
+    monkeypatch.setattr(adjoints, "repays", lambda part, rows: True)
+    monkeypatch.setattr(adjoints, "record", noted)
+    (sink,), rng = network.sinks, np.random.default_rng(0)
+    for rows in (3, 3, 2):
+        seeds = rng.standard_normal((rows, *network.out_shape))
+        found = adjoints.adjoints(network, sink, seeds, ROOM)
+        joined = np.hstack([found[source].reshape(rows, -1) for source in network.sources])
+        assert_allclose(joined, seeds.reshape(rows, -1) @ network.toarray(), rtol=1e-9, atol=1e-9)
+    assert recorded == [(3,), (2,)]

@@ -1,0 +1,132 @@
+"""Recorded products in forms that are fast in ONNX Runtime: same results, other nodes."""
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import onnxjac as oj
+from check_model import assert_near
+from onnxjac.jacobians import (
+    Block,
+    BlockDiagonal,
+    Eye,
+    SumTo,
+    Take,
+    implicit_kron,
+)
+from onnxjac.jacobians.products import factors_of
+from onnxjac.modes.linear.products.compiled import Compiled
+from onnxjac.modes.linear.products.onnxruntime import compile
+from onnxjac.modes.linear.products.peephole import peephole
+from onnxjac.modes.linear.products.record import record, record_open
+
+from ...jacobians.convolutions import convolution, geometry
+from ...jacobians.examples import Draw
+
+pytest.importorskip("onnxruntime")
+RNG = np.random.default_rng(0)
+
+
+def single(op_type, J):
+    """The nodes of one kind in a product by ONNX Runtime, which is also checked."""
+    recording = peephole(record(J))
+    v = RNG.standard_normal(J.shape[1]).astype(J.dtype)
+    assert_near(Compiled(J, "onnxruntime") @ v, J @ v, 1e-6)
+    return [node for node in recording.recorder.nodes if node.op_type == op_type]
+
+
+@pytest.mark.parametrize("index", [[[5, 0], [2, 3]], [1, -1, 6]])
+def test_single_numbers_are_taken_and_put_by_entries(index):
+    """Numbers scattered to the same position are added by rows."""
+    T = Take(np.array(index), 0, (7,), np.float32)
+    assert len(single("GatherElements", T)) == 1
+    assert len(single("MaxUnpool", T.T)) == (1 if index[-1] == [2, 3] else 0)
+
+
+@pytest.mark.parametrize("distinct", [True, False])
+def test_positions_may_be_residuals(distinct):
+    """Positions that repeat are added to one by one; only distinct ones can be unpooled."""
+    held = np.array([5, 0, 3] if distinct else [5, 0, 5])
+    T = Take(held, 0, (7,), np.float32, distinct=distinct)
+
+    def nodes(J, v):
+        made = record_open(
+            {0: held}, lambda op, x: type(J)(x[0], 0, (7,), np.float32, distinct=distinct), ()
+        )
+        assert_near(compile(made)(v, {0: held}), J @ v, 1e-6)
+        return [node.op_type for node in made.recorder.nodes]
+
+    assert "GatherElements" in nodes(T, np.arange(7, dtype=np.float32))
+    put = nodes(T.T, np.arange(1, 4, dtype=np.float32))
+    assert ("MaxUnpool" if distinct else "ScatterElements") in put
+
+
+@pytest.mark.parametrize(("stride", "repeats"), [(2, False), (1, True)])
+def test_windows_of_a_maximum_that_do_not_overlap_take_distinct_entries(stride, repeats):
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+        pool (float[1, 1, 6, 6] x) => (float[N, C, H, W] y) {{
+            y = MaxPool<kernel_shape = [2, 2], strides = [{stride}, {stride}]>(x)
+        }}""")
+    J = oj.linearize(oj.load(model), {"x": RNG.standard_normal((1, 1, 6, 6)).astype(np.float32)})
+    (taken,) = (f for f in factors_of(J.dag.edges[0].operator) if isinstance(f, Take))
+    assert taken.distinct is not repeats
+    assert_near(J.T @ np.ones(J.shape[0], np.float32), J.toarray().sum(axis=0), 1e-6)
+
+
+def test_rows_are_moved_as_rows():
+    T = Take(np.array([2, 0]), 0, (3, 4), np.float32)
+    assert not single("GatherElements", T)
+    assert not single("MaxUnpool", T.T)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(16, 1200), (4, 1200), (16, 500), (300, 1200)])
+def test_a_large_constant_is_read_as_it_lies(rows, columns):
+    """As the left operand, or by Gemm, depending on the number of rows."""
+    K = implicit_kron(Eye(rows), Draw(3, np.float32).normal(columns, 1000))
+    turned = (rows, columns) == (16, 1200)
+    (node,) = single("Gemm" if columns == 1200 and not turned else "MatMul", K)
+    held = node.inputs[0 if turned else 1]
+    assert (held.producer().inputs[0] if held.producer() else held).const_value is not None
+
+
+@pytest.mark.parametrize(
+    ("summed", "found"),
+    [((1, 20), 1), ((3, 1, 20), 1), ((1, 1, 20), 1), ((3, 9, 1), 0), ((1, 9, 20), 0)],
+)
+def test_many_rows_are_summed_by_a_matrix_product(summed, found):
+    """Neither sums over contiguous entries, nor sums of three rows."""
+    J = SumTo(summed, (3, 9, 20)[-len(summed) :], np.float32)
+    assert len(single("MatMul", J)) == found
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tall", "found"),
+    [("float32", True, 1), ("float32", False, 0), ("float64", True, 0), ("float64", False, 1)],
+)
+def test_a_matrix_for_each_sample(dtype, tall, found):
+    """Tall ones are transposed, so that both products share an array; wide doubles are summed."""
+    A = Draw(3, np.dtype(dtype)).normal(4, 3, 24)
+    J = BlockDiagonal(A.swapaxes(1, 2) if tall else A)
+    (kind, shape) = ("MatMul", (4, 1, 24)) if tall else ("ReduceSum", (4, 3))
+    assert [n.outputs[0].shape == shape for n in single(kind, J)].count(True) == found
+
+
+@pytest.mark.parametrize(("pad", "kind"), [(0, "ConvTranspose"), (1, "Conv"), (2, "Conv")])
+def test_a_transposed_convolution_is_one_where_that_is_no_more_work(pad, kind):
+    """A result larger than the signal would need more multiplications."""
+    g = geometry(n=2, size=(6, 6), kernel=(3, 3), pads=(pad,) * 4)
+    J, _ = convolution(Draw(3, np.float32), "u", "x", g)
+    assert len(single(kind, J)) == 1
+
+
+@pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
+@pytest.mark.parametrize(("kernel", "found"), [((2, 2), 1), ((3, 3), 2)])
+def test_a_sum_of_transposed_convolutions_is_one(engine, kernel, found):
+    """Their signals and kernels are concatenated where these are smaller."""
+    g = geometry(n=4, c=3, m=3, size=(5, 5), kernel=kernel, strides=(2, 2))
+    in_signal, _ = convolution(Draw(3, np.float32), "u", "x", g)
+    in_kernel, _ = convolution(Draw(4, np.float32), "w", "x", g)
+    J = Block([[in_signal, in_kernel]])
+    assert len([n for n in record(J).nodes if n.op_type == "ConvTranspose"]) == found
+    v = RNG.standard_normal(J.shape[1]).astype(np.float32)
+    assert_near(Compiled(J, engine) @ v, J.toarray() @ v, 1e-6)

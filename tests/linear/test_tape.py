@@ -1,0 +1,80 @@
+"""Jacobians whose DAG is made on first access, once for all threads."""
+
+import gc
+import pickle
+import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import onnx.parser
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import onnxjac as oj
+from onnxjac.modes.linear.tape import tape
+from onnxjac.modes.linear.tape.tape import dag_between
+
+
+@pytest.fixture(scope="module")
+def J():
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+    g (double[3] x, double[3] y) => (double[3] f) { a = Exp(y) b = Tanh(x) f = Mul(a, b) }"""
+    model = oj.load(onnx.parser.parse_model(text))
+    J = oj.linearize(model, {"x": np.ones(3), "y": np.zeros(3)})
+    J.relinearize({"x": np.ones(3), "y": np.ones(3)}).toarray()  # builds the template
+    return J
+
+
+def test_the_dag_of_a_point_is_made_once_by_several_threads(J, monkeypatch):
+    made = []
+
+    def making(*arguments):
+        time.sleep(0.02)  # gives other threads time to arrive
+        made.append(1)
+        return dag_between(*arguments)
+
+    monkeypatch.setattr(tape, "dag_between", making)
+    K = J.relinearize({"x": np.ones(3), "y": np.ones(3)})
+    with ThreadPoolExecutor(8) as pool:
+        found = {id(x) for x in pool.map(lambda _: K.tape.dag, range(64))}
+    assert (len(found), made) == (1, [1])
+
+
+def test_a_point_travels_with_its_dag(J):
+    K = J.relinearize({"x": np.ones(3), "y": np.ones(3)})
+    there = pickle.loads(pickle.dumps(K))
+    assert there.tape.is_built
+    assert there.tape.template is None
+    assert_array_equal(there.toarray(), K.toarray())
+
+
+def test_relinearize_makes_no_operators(J):
+    K = J.relinearize({"x": np.zeros(3), "y": np.ones(3)})
+    T, block = K.T, K["f", "x"]
+    assert not any(J.tape.is_built for J in (K, T, block))
+    assert K.shape == (3, 6)
+    assert T.shape == (6, 3)
+    assert_allclose(block.toarray(), np.e * np.eye(3), rtol=1e-15)
+    assert K.tape.is_built
+    assert_array_equal(T.toarray(), K.toarray().T)
+
+
+def test_what_the_caller_writes_to_later_changes_nothing(J):
+    x, y = np.zeros(3), np.zeros(3)
+    K = J.relinearize({"x": x, "y": y})
+    x += 5
+    y += 5
+    assert_array_equal(K["f", "x"].toarray(), np.eye(3))
+    L = K.relinearize({"x": x, "y": y})
+    assert_array_equal(L.toarray(), J.relinearize({"x": x.copy(), "y": y.copy()}).toarray())
+
+
+def test_a_sequence_at_which_nobody_looks_is_not_kept(J):
+    first = K = J.relinearize({"x": np.ones(3), "y": np.ones(3)})
+    gone = [weakref.ref(K := K.relinearize({"x": np.full(3, float(n)), "y": np.ones(3)}))
+            for n in range(3)]  # fmt: skip
+    gc.collect()
+    assert [r() is None for r in gone] == [True, True, False]
+    assert not first.tape.is_built
+    assert_array_equal(K.toarray(), J.relinearize(K.point).toarray())

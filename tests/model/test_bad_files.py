@@ -1,0 +1,260 @@
+"""Bad model files: one clear one-line error that names the problem."""
+
+import re
+import warnings
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import defs, helper, numpy_helper, parser
+
+import onnxjac
+from onnxjac.jacobians.errors import InputError, LoadError, OnnxJacError, UnknownTensor
+from onnxjac.modes.model.loading.load import load
+from onnxjac.ops.registry import DECLARATIONS
+
+X = np.ones((2, 3), np.float32)
+
+
+def refused(error, match, action):
+    """Check that the action raises this error, with one line that matches."""
+    with pytest.raises(error, match=match) as caught:
+        action()
+    assert isinstance(caught.value, OnnxJacError)
+    assert "\n" not in str(caught.value)
+
+
+def proto(body="y = Relu(x)", signature="(float[2,3] x) => (float[2,3] y)", opset=21):
+    return parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": {opset}]> g {signature} {{{body}}}'
+    )
+
+
+def external(folder, **changes):
+    """A model with an external weight; `changes` modify the reference to its file."""
+    model = proto("y = Add(x, w)")
+    w = numpy_helper.from_array(np.ones((2, 3), np.float32), "w")
+    model.graph.initializer.append(w)
+    path = folder / "model.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="data.bin", size_threshold=0)
+    model = onnx.load(path, load_external_data=False)
+    for entry in model.graph.initializer[0].external_data:
+        entry.value = changes.get(entry.key, entry.value)
+    path.write_bytes(model.SerializeToString())
+    return path, model
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    refused(LoadError, "there is no file", lambda: load(tmp_path / "missing.onnx"))
+    refused(LoadError, "there is no file", lambda: load(str(tmp_path)))
+
+
+CONTENTS = {
+    "garbage": b"\xff\xfe\x00garbage" * 10,
+    "empty": b"",
+    "text": b"this is not a protobuf",
+    "half": proto().SerializeToString()[:40],
+}
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_a_file_without_a_model_in_it(name, tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(CONTENTS[name])
+    refused(LoadError, "model.onnx|onnx", lambda: load(path))
+    refused(LoadError, "bytes", lambda: load(CONTENTS[name]))
+
+
+@pytest.mark.parametrize("source", [None, 3, X, proto().graph])
+def test_what_is_no_source(source):
+    refused(LoadError, f"cannot load a {type(source).__name__}", lambda: load(source))
+
+
+def test_protos_without_a_graph_or_with_broken_sparse_weights():
+    refused(LoadError, "no graph", lambda: load(onnx.ModelProto()))
+    sparse = proto("y = Add(x, w)")
+    sparse.graph.sparse_initializer.add().values.name = "w"
+    refused(LoadError, "'w'.*do not fit", lambda: load(sparse))
+
+
+def test_missing_external_data(tmp_path):
+    path, _ = external(tmp_path)
+    (tmp_path / "data.bin").unlink()
+    refused(LoadError, "data of 'w' cannot be read.*data.bin", lambda: load(path))
+
+
+def test_external_data_that_ends_too_early(tmp_path):
+    path, _ = external(tmp_path, offset="9999")
+    refused(LoadError, "data of 'w' cannot be read", lambda: load(path))
+    path, _ = external(tmp_path)
+    (tmp_path / "data.bin").write_bytes(bytes(20))
+    refused(LoadError, "data of 'w' cannot be read", lambda: load(path))
+
+
+def test_external_data_at_a_place_that_cannot_be(tmp_path):
+    path, _ = external(tmp_path, offset="-8")
+    refused(LoadError, "model.onnx", lambda: load(path))
+
+
+def test_external_data_outside_the_folder_of_the_model(tmp_path):
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "data.bin").write_bytes(bytes(24))
+    path, _ = external(tmp_path / "inside", location="../data.bin")
+    refused(LoadError, "data of 'w' cannot be read.*outside", lambda: load(path))
+
+
+def test_external_data_of_something_without_a_folder(tmp_path):
+    _, model = external(tmp_path)
+    refused(LoadError, "data of 'w'.*data.bin.*path", lambda: load(model))
+    refused(LoadError, "data of 'w'.*data.bin.*path", lambda: load(model.SerializeToString()))
+
+
+def test_a_weight_without_data():
+    model = ir.from_proto(proto("y = Add(x, w)", "(float[2,3] x, float[2,3] w) => (float[2,3] y)"))
+    model.graph.initializers.add(model.graph.inputs.pop())
+    refused(LoadError, "'w' has no data", lambda: load(model))
+
+
+BROKEN = {
+    "unknown operator": ("y = Frobnicate(x)", "Frobnicate"),
+    "missing attribute": ("y = Cast(x)", "'to' is missing"),
+    "assigned twice": ("y = Neg(x) y = Relu(x)", "SSA|unique|y"),
+    "unknown tensor": ("y = Add(x, nothing)", "nothing"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_graph_that_breaks_the_rules(name):
+    body, match = BROKEN[name]
+    refused(LoadError, match, lambda: load(proto(body)))
+
+
+def test_an_opset_from_the_future():
+    refused(LoadError, "opset 99.*install a newer onnx", lambda: load(proto(opset=99)))
+
+
+def test_an_operator_that_cannot_be_raised():
+    body = "y = BatchNormalization<spatial=0>(x, x, x, x, x)"
+    refused(LoadError, "from opset 8 to 21.*Export it again", lambda: load(proto(body, opset=8)))
+
+
+def test_a_dtype_that_is_not_offered():
+    refused(LoadError, "float16", lambda: load(proto(), dtype="float16"))
+    refused(LoadError, "fancy", lambda: load(proto(), dtype="fancy"))
+
+
+def two_inputs():
+    signature = "(float[N,3] x, float[N,3] weight, int64[N] labels) => (float[N,3] y)"
+    return load(proto("y = Add(x, weight)", signature))
+
+
+POINT = {"x": X, "weight": X, "labels": np.zeros(2, np.int64)}
+
+BAD_POINTS = {
+    "unknown name": ({"wieght": X}, UnknownTensor, "no input 'wieght'. Did you mean 'weight'"),
+    "rank": ({"x": X[0]}, InputError, r"input 'x', declared as float32\[N,3\], .* shape \[3\]"),
+    "size": ({"x": X.T}, InputError, r"input 'x', declared as float32\[N,3\], .* shape \[3, 2\]"),
+    "symbol": ({"weight": np.ones((4, 3), np.float32)}, InputError, "shape .4, 3., but N is 2 in"),
+    "ints for floats": ({"x": X.astype(np.int64)}, InputError, "given as int64.*astype"),
+    "floats for ints": ({"labels": np.zeros(2)}, InputError, "int64.N., was given as float64"),
+    "narrow ints": ({"labels": np.zeros(2, np.int32)}, InputError, "was given as int32"),
+    "complex": ({"x": X + 0j}, InputError, "was given as complex64"),
+    "strings": ({"x": [["a", "b", "c"]] * 2}, InputError, "input 'x'"),
+    "ragged": ({"x": [[1, 2, 3], [4, 5]]}, InputError, "input 'x'.* cannot be made"),
+    "float list for ints": ({"labels": [0.5, 1.0]}, InputError, "reads as float64"),
+    "huge integer": ({"labels": [2**70, 0]}, InputError, "input 'labels'"),
+    "none": ({"x": None}, InputError, "input 'x'"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_POINTS)
+def test_a_point_that_does_not_fit(name):
+    change, error, match = BAD_POINTS[name]
+    refused(error, match, lambda: two_inputs().run(POINT | change))
+
+
+def test_a_point_with_a_hole_in_it():
+    refused(
+        InputError,
+        re.escape("missing input: weight float32[N,3], labels int64[N]."),
+        lambda: two_inputs().run({"x": X}),
+    )
+    refused(InputError, "must be a dict", lambda: two_inputs().run([X]))
+
+
+GOOD_POINTS = {
+    "wide": {"x": X.astype(np.float64)},
+    "narrow": {"x": X.astype(np.float16)},
+    "floats": {"x": X.tolist()},
+    "ints": {"x": [[1, 1, 1], [1, 1, 1]], "labels": [0, 0]},
+    "numpy ints": {"labels": [np.int64(0), np.int64(1)]},
+    "strided": {"x": np.ones((3, 2), np.float32).T},
+}
+
+
+@pytest.mark.parametrize("name", GOOD_POINTS)
+@pytest.mark.parametrize("engine", ["onnxruntime", "numpy"])
+def test_a_point_that_fits_after_all(name, engine):
+    y = two_inputs().run(POINT | GOOD_POINTS[name], engine=engine)["y"]
+    np.testing.assert_array_equal(y, 2 * X)
+    assert y.dtype == np.float32
+
+
+def test_scalars_are_arrays_too():
+    loaded = load(proto("y = Mul(x, k)", "(float[2,3] x, float k) => (float[2,3] y)"))
+    for k in (2, 2.0, np.float32(2), np.array(2.0)):
+        np.testing.assert_array_equal(loaded.run({"x": X, "k": k})["y"], 2 * X)
+
+
+def test_the_message_of_a_wrong_shape_is_the_same_for_a_weight():
+    model = proto("y = Add(x, w)")
+    model.graph.initializer.append(numpy_helper.from_array(X, "w"))
+    refused(InputError, r"shape \[3, 2\]", lambda: load(model).run({"x": X, "w": X.T}))
+
+
+def test_operators_of_other_domains_load():
+    """They are refused only where their values or rules are needed."""
+    node = helper.make_node("Frobnicate", ["x"], ["h"], domain="my")
+    model = proto()
+    model.graph.node.append(node)
+    model.opset_import.add(domain="my", version=1)
+    np.testing.assert_array_equal(load(model).run({"x": X})["y"], X)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "domain", "name", "known"),
+    [(*key, name, [*known]) for key, found in DECLARATIONS.items()
+     for name, known in found.values.items()],
+)
+def test_attributes_that_have_no_declared_value_are_refused(op_type, domain, name, known):
+    wrong = "unheard" if isinstance(known[0], str) else 7
+    inputs, outputs, attrs = ["x", "x"], ["h"], {name: wrong}
+    if domain != "com.microsoft":  # ONNX has no schemas for it
+        schema = defs.get_schema(op_type, domain=domain)
+        needed = {k: a.type.name for k, a in schema.attributes.items() if a.required and k != name}
+        attrs |= {k: {"INTS": [1], "FLOATS": [1.0]}.get(kind, 1) for k, kind in needed.items()}
+        inputs = ["x"] * schema.min_input
+        outputs = [f"h{k}" for k in range(schema.min_output)]
+    model = proto(opset=28 if op_type == "SpaceToDepth" else 24)
+    node = helper.make_node(op_type, inputs, outputs, name="n", domain=domain, **attrs)
+    model.graph.node.append(node)
+    if domain:
+        model.opset_import.add(domain=domain, version=1)
+    words = rf"{op_type} \(node 'n'\).*{name}={wrong!r}: it must be one of"
+    refused(LoadError, words, lambda: load(model))
+
+
+def test_a_symbol_of_independent_axes_is_ignored():
+    """PaddlePaddle writes one name for all axes: ONNX Runtime does not compare them."""
+    signature = "(float[N,N] x, float[3,N] w) => (float[N,N] y)"
+    model = load(proto("y = MatMul(x, w)", signature))
+    x, w = X, np.ones((3, 5), np.float32)
+    with pytest.warns(onnxjac.OnnxJacWarning, match="but N is 2 in 'x': the name is ignored"):
+        J = onnxjac.linearize(model, {"x": x, "w": w}, wrt="x")
+    np.testing.assert_allclose(J.toarray(), np.kron(np.eye(2), w.T))
+    assert model.inputs["x"].shape == (None, None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert model.run({"x": x[:1], "w": w})["y"].shape == (1, 5)
+        assert J.relinearize({"x": -x, "w": w}).check()
