@@ -1,15 +1,9 @@
-"""Trees: formulas, and nested sums of formulas, ready for any reading of the vocabulary.
-
-A formula is text in the names of the inputs, `Y` (the output) and the operator's attributes. SymPy
-turns it, and its derivatives, into trees; it is imported only when the first one is requested.
-"""
+"""Trees: formulas, and nested sums of formulas, ready for any reading of the vocabulary."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,40 +12,6 @@ Tree = float | str | tuple[Any, ...]
 """A number, a name, or (vocabulary operator, *arguments)."""
 
 INPUTS = ("x", "y", "z")
-
-
-@cache
-def derivative(formula: str, variable: str) -> Tree:
-    """∂formula/∂variable as a tree, in a stable form."""
-    from .symbols import formulas
-
-    return formulas.tree(formulas.derive(formulas.parse(formula), variable))
-
-
-@cache
-def derivative_of_sum(outer: str, inner: str) -> Tree:
-    """∂Y/∂x for Y = outer(s) and s = Σ inner(x), as a tree in x and Y."""
-    from .symbols import formulas
-
-    return formulas.tree(formulas.derive_sum(*map(formulas.parse, (outer, inner))))
-
-
-@cache
-def value(formula: str) -> Tree:
-    """A formula as a tree, in a stable form."""
-    from .symbols import formulas
-
-    return formulas.tree(formulas.stable(formulas.parse(formula)))
-
-
-def variables(formula: str) -> tuple[str, ...]:
-    """The inputs `x`, `y` and `z` that a formula uses.
-
-    >>> variables("x**y")
-    ('x', 'y')
-    """
-    words = re.findall(r"\w+", formula)
-    return tuple(name for name in INPUTS if name in words)
 
 
 def evaluate(op: Any, tree: Tree, values: Mapping[str, Any], dtype: np.dtype) -> Any:

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...jacobians import Array, Diagonal, Identity, Jacobian, Scalar, broadcast, dtype_of, shape_of
+from ..formula import derivative, value, variables
 from ..node import Node
 from ..registry import Blocks, jacobian
-from ..trees import Piece, derivative, evaluate, value, variables
+from ..trees import Piece, evaluate
 
 FORMULAS: dict[str, Elementwise] = {}
 """op_type -> declaration, so that every formula can be checked."""

@@ -18,9 +18,10 @@ from ...jacobians import (
     shape_of,
     size,
 )  # fmt: skip
+from ..formula import derivative
 from ..node import Node
 from ..registry import Blocks, jacobian
-from ..trees import derivative, evaluate
+from ..trees import evaluate
 from .normalization import spread_total
 from .pointwise import cast_input
 

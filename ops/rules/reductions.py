@@ -18,9 +18,10 @@ from ...jacobians import (
     size,
 )
 from ...jacobians.symint import largest
+from ..formula import derivative_of_sum
 from ..node import Node
 from ..registry import Blocks, jacobian
-from ..trees import derivative_of_sum, evaluate
+from ..trees import evaluate
 from .factors import doublings, moved
 from .indexing import picked
 
