@@ -1,9 +1,9 @@
 """Plan: a DAG prepared for many products.
 
 First, vertices are eliminated; then parts of the DAG are multiplied out where future products repay
-it. Narrow ends are accumulated from their side, narrow middles from the narrow vertex, and
-convolutions of kernels get their patches gathered once. Each step is taken if its estimated saving
-over the counted products exceeds its estimated cost, and if it fits into memory.
+it. Narrow ends are accumulated from their side, and narrow middles from the narrow vertex. Each
+step is taken if its estimated saving over the counted products exceeds its estimated cost, and if
+it fits into memory.
 
 Every step preserves the matrix: the sum over all paths from a source to a sink stays the same, even
 where a sink lies upstream of another sink, or a source downstream of another source.
@@ -27,7 +27,6 @@ from .accumulation import Choice, chosen
 from .adjoints import multiplied
 from .cost import DECIDING, ELIMINATING, SAVED, Step, seconds
 from .joined import joined
-from .patches import with_patches
 from .vertex_elimination import Elimination, elimination
 
 ENDS = 4
@@ -202,8 +201,7 @@ def plan(dag: Dag, *, products: int, memory: int | None = None) -> Plan:
         found = turned(found, (neck,), products, memory)
     alive = {(edge.start, edge.end) for edge in found.dag.edges}
     kept = tuple(s for s in found.steps if (s.start, s.end) in alive)
-    unfolded, steps = with_patches(found.dag, products, memory - Plan(dag, kept).nbytes)
-    return Plan(unfolded, kept + steps)
+    return Plan(found.dag, kept)
 
 
 def multiplied_out(dag: Dag, products: int, memory: int) -> Plan:
