@@ -29,7 +29,7 @@ from ..model.locks import Lock
 from ..model.primal.engines import onnxruntime as ort
 from ..model.primal.engines.torch import where
 from ..model.primal.evaluate import evaluate, evaluate_there
-from ..model.primal.finite import finite, tame, warn_nonfinite
+from ..model.primal.finite import finite, warn_nonfinite
 from ..model.primal.guards import by_torch
 from ..model.primal.inputs import check_inputs, hosted
 from ..model.primal.model import Model, TensorSpec
@@ -214,7 +214,7 @@ class Route:
             values = self._residuals(form, point)
             if not form.few:
                 primal = self._given_out(values, point)
-            elif not all(map(tame if form.at_hand else finite, values.values())):
+            elif not all(map(finite, values.values())):
                 primal = evaluate(self.model, point, self.of, engine=self.engine)
             tape = Tape(primal, form.ends, template=form, values=values, place=self.place)
             if not form.closed and tape.fits:
