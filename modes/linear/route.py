@@ -36,7 +36,7 @@ from ..model.primal.model import Model, TensorSpec
 from ..model.primal.names import is_float, may_float
 from .tape.active import ActiveStep, active_steps, straight_through, unjoined, without
 from .tape.bodies import closed
-from .tape.checkpoint import Segment, chained, checkpointed, segments, shapes_of
+from .tape.checkpoint import Segment, chained, checkpointed, segments
 from .tape.dependence import moving
 from .tape.draws import fixed, is_random, may_draw
 from .tape.record import ends_of, record, shapes_in
@@ -314,7 +314,7 @@ class Route:
         held = self.model.constants.keys() - point.keys()
         parts = [(part, checkpointed(part, route.dag_at, values, held))
                  for part, route in self.segments]  # fmt: skip
-        dag = chained(parts, shapes_of(values), self.of, self.wrt, ends[2])
+        dag = chained(parts, shapes_in(types), self.of, self.wrt, ends[2])
         return Tape({name: values[name] for name in self.of}, ends, entries=(), dag=dag)
 
     def flat(self, point: Mapping[str, Any]) -> tuple[Route, Mapping[str, Any]]:
