@@ -161,7 +161,7 @@ class Adaptive(Jacobian):
             self._next = max(4 * self.count, REPAID * TRUSTED)
             self._begin(partial(planned, self.dag, 4 * self.count))
         elif is_due(self.dag, self.count):
-            self._ahead = Background(partial(only_eliminated, self.dag))
+            self._ahead = Background(partial(eliminated, self.dag))
         elif self.count >= first and columns not in self._begun and (
             not shared or shared.settled(columns)
         ) and self._seconds >= RECORDING * len(self.dag.edges):
@@ -236,11 +236,6 @@ def pays(ways: Ways) -> bool:
 def is_due(dag: Dag, products: int) -> bool:
     """Whether elimination is still to be done and takes no longer than `products` products."""
     return ELIMINATED not in (dag.mirror or dag).known and repays_elimination(dag, products)
-
-
-def only_eliminated(dag: Dag) -> None:
-    """Eliminate a DAG, which caches the result."""
-    eliminated(dag)
 
 
 def compiled_for(compiled: Compiled, columns: Shape) -> Compiled:
