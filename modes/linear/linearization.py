@@ -36,7 +36,6 @@ from .elimination.plan import Maker, by_engine, eliminated, elsewhere, held, pla
 from .explanation import Explanation, Local
 from .route import Route
 from .tape.checkpoint import as_it_is
-from .tape.on_device import OnDevice
 from .tape.record import Entry
 from .tape.tape import Tape
 
@@ -116,8 +115,7 @@ class Linearization(Jacobian):
         if self.make:
             return self.make(self.dag)
         shared = moving(self.tape, *self._ends, self.route.engine, transposed=self.transposed)
-        made = Adaptive(None if shared else self.there, self, shared, self.tape)
-        return OnDevice(made, self.tape.place) if self.tape.place else made
+        return Adaptive(None if shared else self.there, self, shared, self.tape)
 
     def _apply(self, op: Op, v: Array) -> Array:
         return self.structure._apply(op, v)
@@ -145,8 +143,8 @@ class Linearization(Jacobian):
         """The same Jacobian, prepared for a number of products.
 
         Parts of J are multiplied out once, in at most `memory` bytes, where the products repay it:
-        per-sample blocks to a narrow output, dense stretches, patches of convolutions. Without a
-        plan J adapts to the number of products that it has given.
+        per-sample blocks to a narrow output, dense stretches. Without a plan J adapts to the number
+        of products that it has given.
 
         Shape: (m, n), as before.
         """

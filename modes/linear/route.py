@@ -29,14 +29,14 @@ from ..model.locks import Lock
 from ..model.primal.engines import onnxruntime as ort
 from ..model.primal.engines.torch import where
 from ..model.primal.evaluate import evaluate, evaluate_there
-from ..model.primal.finite import finite, tame, warn_nonfinite
+from ..model.primal.finite import finite, warn_nonfinite
 from ..model.primal.guards import by_torch
 from ..model.primal.inputs import check_inputs, hosted
 from ..model.primal.model import Model, TensorSpec
 from ..model.primal.names import is_float, may_float
 from .tape.active import ActiveStep, active_steps, straight_through, unjoined, without
 from .tape.bodies import closed
-from .tape.checkpoint import Segment, chained, checkpointed, segments, shapes_of
+from .tape.checkpoint import Segment, chained, checkpointed, segments
 from .tape.dependence import moving
 from .tape.draws import fixed, is_random, may_draw
 from .tape.record import ends_of, record, shapes_in
@@ -209,7 +209,7 @@ class Route:
             values = self._residuals(form, point)
             if not form.few:
                 primal = self._given_out(values, point)
-            elif not all(map(tame if form.at_hand else finite, values.values())):
+            elif not all(map(finite, values.values())):
                 primal = evaluate(self.model, point, self.of, engine=self.engine)
             tape = Tape(primal, form.ends, template=form, values=values, place=self.place)
             if not form.closed and tape.fits:
@@ -309,7 +309,7 @@ class Route:
         held = self.model.constants.keys() - point.keys()
         parts = [(part, checkpointed(part, route.dag_at, values, held))
                  for part, route in self.segments]  # fmt: skip
-        dag = chained(parts, shapes_of(values), self.of, self.wrt, ends[2])
+        dag = chained(parts, shapes_in(types), self.of, self.wrt, ends[2])
         return Tape({name: values[name] for name in self.of}, ends, entries=(), dag=dag)
 
     def flat(self, point: Mapping[str, Any]) -> tuple[Route, Mapping[str, Any]]:

@@ -170,11 +170,6 @@ class Turns(Program):
         ]
 
     @cached_property
-    def unstacked(self) -> tuple[str, ...]:
-        """The formals that are not stacked: the condition, which is true, and scanned inputs."""
-        return (*self.body.formals[1 : self.lost], *(t.name for t in self.scanned))
-
-    @cached_property
     def operands(self) -> list[Any]:
         """The explicit inputs."""
         return [n and self.values[n] for n in self.step.inputs[: self.first]]

@@ -386,7 +386,7 @@ def moved_tensors(s: Subject) -> Iterator[Compared]:
         yield Compared(f"tensors: relinearize({label})", (J @ columns).numpy(), wanted)
         made = J.T @ torch.eye(m, dtype=torch.float64)
         yield Compared(f"tensors: relinearize({label}).T", made.numpy(), wanted.T)
-        shared = J.structure.operator._shared
+        shared = J.structure._shared
         if shared and J.dtype == np.float64 and (program := shared.prepare((n,)).wait()):
             made = program(columns, shared.arrays(J.tape))
             yield Compared(f"tensors: program ({label})", made.numpy().T, wanted)

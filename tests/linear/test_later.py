@@ -71,27 +71,6 @@ TAIL = [("Add", [a, "u"], [b]) for a, b in ("dk", "kl", "lm", "mn", "no", "op", 
 
 CUBE = model([("Mul", ["u", "u"], ["s"]), ("Mul", ["s", "u"], ["d"]), *TAIL], {}, (6, 6))
 
-SQUARES = model(
-    [("Mul", ["u", "u"], ["s"]), ("Mul", ["u", "z"], ["t"]), ("Mul", ["s", "z"], ["a"]),
-     ("Mul", ["t", "t"], ["b"]), ("Add", ["a", "b"], ["d"]), *TAIL],
-    {"z": np.ones((6, 6))}, (6, 6),
-)  # fmt: skip
-"""u² z + (u z)², elementwise."""
-
-
-def test_products_of_what_is_given_are_no_work_for_an_engine():
-    """Bitwise the same numbers as by an engine; each product is held once."""
-    loaded, z = oj.load(SQUARES), np.full((6, 6), 2.0)
-    points = [{"u": u, "z": z} for u in draws()]
-    J = oj.linearize(loaded, points[0])
-    for point in points[1:]:
-        J = J.relinearize(point)
-    assert J.tape.template.at_hand
-    held = {array.__array_interface__["data"][0] for array in J.tape.residuals.values()}
-    assert len(held) == 3  # u, z, u z
-    assert_array_equal(J.toarray(), oj.linearize(oj.load(SQUARES), points[-1]).toarray())
-
-
 @pytest.mark.parametrize("value", [np.inf, np.nan, 1e200])
 def test_a_product_that_is_not_finite_is_told_at_once(value):
     points = draws()

@@ -241,7 +241,7 @@ def test_tensors_in_give_tensors_out(device):
         assert_allclose(host(MODEL.run(there, engine=engine)["loss"]), wanted, **TIGHT)
         check(J, K.toarray(), device)
     assert J.tape.template is not None
-    shared, v = J.structure.operator._shared, torch.ones(J.shape[1], device=device).double()
+    shared, v = J.structure._shared, torch.ones(J.shape[1], device=device).double()
     program = shared.prepare(()).wait()
     assert_allclose(host(program(v, shared.arrays(J.tape))), K @ np.ones(J.shape[1]), **TIGHT)
 

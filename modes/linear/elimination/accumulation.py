@@ -41,6 +41,10 @@ class Choice:
         """Bytes of all direct edges."""
         return sum(way.nbytes for ways in self.ways.values() for way in ways)
 
+    def hollow(self) -> list[Edge]:
+        """The direct edges with blocks that take no memory, for estimates."""
+        return [Edge(v, w.sink, w.hollow()) for v, ways in self.ways.items() for w in ways]
+
     def copy(self) -> Choice:
         """A copy of the choice."""
         return Choice(self.layouts, dict(self.ways), dict(self.gains), self.setup)
@@ -218,8 +222,7 @@ def splits(edge: Edge, layout: dict[int, Batch]) -> bool:
 def without_dead(dag: Dag, choice: Choice) -> Choice:
     """The choice without the vertices that its other direct edges make unreachable."""
     kept = (e for e in dag.edges if e.start not in choice.ways)
-    ends = {end for ways in choice.ways.values() for end in (way.sink for way in ways)}
-    direct = (Edge(v, w.sink, w.hollow()) for v, ways in choice.ways.items() for w in ways)
-    alive = {e.start for e in useful((*kept, *direct), dag.sources, (*dag.sinks, *ends))}
+    ends = {way.sink for ways in choice.ways.values() for way in ways}
+    alive = {e.start for e in useful((*kept, *choice.hollow()), dag.sources, (*dag.sinks, *ends))}
     ways = {v: w for v, w in choice.ways.items() if v in alive}
     return Choice(choice.layouts, ways, choice.gains, choice.setup)

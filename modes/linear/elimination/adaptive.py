@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ....jacobians import Array, Dag, Jacobian, Op, Shape, dtype_of, lead, shape_of
-from ....jacobians.arrays import wide
+from ....jacobians.arrays import host, wide
 from ....jacobians.placing import Place, placed
 from ....jacobians.text import time_text
 from ....ops import numbers
@@ -53,7 +53,8 @@ class Adaptive(Jacobian):
     products have taken as long as compiling takes. Both happen in a background thread, for which
     each product waits as long as the fastest one took, unless it took three times as long itself:
     alone on the cores, the thread is done far sooner. Each product takes the way that was measured
-    to be the fastest of those that are ready.
+    to be the fastest of those that are ready. Where the arrays are tensors on a device, a NumPy
+    vector goes there, and y comes back.
     """
 
     holds = ("structure",)
@@ -97,6 +98,8 @@ class Adaptive(Jacobian):
         return self._place.op if self._place else numbers
 
     def _apply(self, op: Op, v: Array) -> Array:
+        if (place := self._place) and isinstance(v, np.ndarray):
+            return host(self._apply(place.op, place.take(v)))
         if op is not self._op or (op is numbers and not isinstance(v, np.ndarray)):
             return self.structure._apply(op, v)
         columns = lead(v, self.in_shape)
@@ -159,7 +162,7 @@ class Adaptive(Jacobian):
             self._next = max(4 * self.count, REPAID * TRUSTED)
             self._begin(partial(planned, self.dag, 4 * self.count))
         elif is_due(self.dag, self.count):
-            self._ahead = Background(partial(only_eliminated, self.dag))
+            self._ahead = Background(partial(eliminated, self.dag))
         elif self.count >= first and columns not in self._begun and (
             not shared or shared.settled(columns)
         ) and self._seconds >= RECORDING * len(self.dag.edges):
@@ -205,7 +208,7 @@ class Adaptive(Jacobian):
         return kept | {"_dag": self.dag, "_begun": set(), "_clocks": {}}
 
     def __repr__(self) -> str:
-        return repr(self.structure)
+        return repr(self.structure) + (f", on {self._place.name}" if self._place else "")
 
 
 @placed.register
@@ -234,11 +237,6 @@ def pays(ways: Ways) -> bool:
 def is_due(dag: Dag, products: int) -> bool:
     """Whether elimination is still to be done and takes no longer than `products` products."""
     return ELIMINATED not in (dag.mirror or dag).known and repays_elimination(dag, products)
-
-
-def only_eliminated(dag: Dag) -> None:
-    """Eliminate a DAG, which caches the result."""
-    eliminated(dag)
 
 
 def compiled_for(compiled: Compiled, columns: Shape) -> Compiled:

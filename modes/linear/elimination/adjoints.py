@@ -1,9 +1,7 @@
 """Adjoints: derivatives of one tensor with respect to others, multiplied out in one reverse sweep.
 
 Where all paths to the sink stay within samples, a row of each sample's block is computed for all
-samples at once: m cotangents give `count` blocks of m rows. A long sweep is recorded and run by an
-engine, whose convolutions and matrix products are two to three times as fast as plain calls; a
-short sweep would not repay the recording.
+samples at once: m cotangents give `count` blocks of m rows.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from operator import attrgetter
 
 import numpy as np
@@ -30,21 +27,10 @@ from ....jacobians.arrays import owner
 from ....jacobians.products import factors_of
 from ....ops.numbers import numbers
 from ....ops.numbers.convolution import BLOCK
-from ..products.engines import Program, compile_by
-from ..products.record import record
-from .cost import RECORDING, patches, seconds
+from .cost import patches
 from .samples import Batch, Mixing, mixing
 
 starts = attrgetter("start")
-
-FASTER = 2.0
-"""Least speedup of an engine over plain calls, once its program is compiled."""
-
-PROGRAM = 2**21
-"""Bytes that a program takes in addition to its tensors."""
-
-KEPT = "sweep"
-"""Cache key of a DAG's sweep program and its number of rows."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +103,7 @@ def multiplied(dag: Dag, ways: list[Way], layout: Mapping[int, Batch], room: int
     for start in range(0, rows, step):
         kept = slice(start, min(start + step, rows))
         seeds = unit_rows(layout[sink], shape, dag.dtype, kept)
-        swept = adjoints(part, sink, seeds, step * each)
+        swept = adjoints(part, sink, seeds)
         for k, way in enumerate(ways):
             if step == rows and way.lies and is_alone(swept[way.vertex], way.nbytes):
                 blocks[k] = swept[way.vertex].reshape(rows, way.block[0], -1).swapaxes(0, 1)
@@ -205,41 +191,8 @@ def row_bytes(part: Dag) -> int:
     return 3 * (kept + peak) * part.dtype.itemsize
 
 
-def adjoints(part: Dag, sink: int, seeds: np.ndarray, room: int) -> dict[int, np.ndarray]:
-    """Rows (r, *shape) at the sources of a DAG, by vertex, from rows at its sink.
-
-    `room` is the memory budget in bytes: three times the bytes of the rows. An engine rounds up to
-    powers of two, so it takes twice the bytes of the rows, and its program.
-    """
-    if repays(part, len(seeds)) and room // 3 >= PROGRAM:
-        return by_engine(part, seeds)
+def adjoints(part: Dag, sink: int, seeds: np.ndarray) -> dict[int, np.ndarray]:
+    """Rows (r, *shape) at the sources of a DAG, by vertex, from rows at its sink."""
     last = len(part.shapes) - 1
     swept = part.T.sweep(numbers, {last - sink: seeds})
     return {last - vertex: rows for vertex, rows in swept.items()}
-
-
-def repays(part: Dag, rows: int) -> bool:
-    """Whether an engine saves more time than compiling its program takes."""
-    saved = rows * sum(seconds(edge.operator) for edge in part.edges) * (1 - 1 / FASTER)
-    return saved > RECORDING * len(part.edges)
-
-
-def by_engine(part: Dag, seeds: np.ndarray) -> dict[int, np.ndarray]:
-    """The rows at the sources, by a recorded program."""
-    rows = len(seeds)
-    joined = program_of(part, rows)(np.ascontiguousarray(seeds).reshape(rows, -1))
-    shapes = [part.shapes[vertex] for vertex in part.sources]
-    bounds = pairwise(np.cumsum([0, *map(size, shapes)]))
-    return {
-        vertex: joined[:, start:stop].reshape(rows, *shape)
-        for vertex, shape, (start, stop) in zip(part.sources, shapes, bounds, strict=True)
-    }
-
-
-def program_of(part: Dag, rows: int) -> Program:
-    """The program for a number of rows, cached with the DAG until another number is needed."""
-    if part.known.get(KEPT, (None,))[0] != rows:
-        part.known.pop(KEPT, None)  # before the next program takes memory
-        part.known[KEPT] = rows, compile_by(None, record(part.T, (rows,)))[0]
-    program: Program = part.known[KEPT][1]
-    return program

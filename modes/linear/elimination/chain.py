@@ -9,34 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from ....jacobians import (
     BlockDiagonal,
     Broadcast,
     Contraction,
     Convolution,
     Dense,
-    Diagonal,
     Embed,
     Inner,
     Jacobian,
     Kron,
     LowRank,
     Outer,
-    Permutation,
     Product,
-    Reshape,
-    Scalar,
     Scatter,
     Slice,
     SumTo,
     Take,
-    shape_of,
-    size,
 )
 from ....jacobians.products import Rewrites, factors_of, merge
-from .deferred import decided
 
 Factors = tuple[Jacobian, ...]
 Rule = Callable[..., Factors | None]
@@ -102,19 +93,6 @@ def meet(left: Jacobian, right: Jacobian) -> Factors | None:
     if not (type(left) in MATRICES and type(right) in MATRICES):
         merged = merge(left, right)
         if merged is not None:
-            return factors_of(simple(merged))
+            return factors_of(merged)
     found: Factors | None = rewrites.rewritten(left, right)
     return found
-
-
-def simple(operator: Jacobian) -> Jacobian:
-    """A diagonal of one number as a scalar; a permutation of axes of length 1 as a reshape."""
-    if type(operator) is Diagonal and size(shape_of(operator.d)) == 1:
-        factor = decided(np.ndarray.item, operator.d)
-        return operator if factor is None else Scalar(factor, operator.out_shape, operator.dtype)
-    if type(operator) is not Permutation:
-        return operator
-    moved = [k for k in operator.perm if operator.in_shape[k] != 1]
-    if moved != sorted(moved):
-        return operator
-    return Reshape(operator.out_shape, operator.in_shape, operator.dtype)

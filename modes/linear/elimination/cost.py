@@ -7,7 +7,6 @@ always eliminated in the same way.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import singledispatch
 
 from ....jacobians import (
@@ -142,26 +141,3 @@ def patches(operator: Jacobian, *, signals: bool = False) -> int:
         return 0
     g = operator.geometry
     return g.u[0] * size(g.u[2:]) * size(g.w[1:])
-
-
-@dataclass(frozen=True)
-class Step:
-    """A step of a plan: an operator from vertex `start` to vertex `end` that was multiplied out.
-
-    `before` and `after` are the estimated seconds of a product, `nbytes` the bytes held.
-    """
-
-    start: int
-    end: int
-    text: str
-    before: float
-    after: float
-    nbytes: int
-
-    def __str__(self) -> str:
-        return self.told(str(self.start), str(self.end))
-
-    def told(self, start: str, end: str) -> str:
-        """The step in words, with names for its vertices."""
-        times = f"{self.before * 1e3:.3g} → {self.after * 1e3:.3g} ms"
-        return f"{start} → {end}: {self.text}, {times} (estimated), {self.nbytes:,} bytes"

@@ -17,9 +17,6 @@ import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import Jacobian, Shape, common, dtype_of, reading, reading_of, shape_of, size
-from ....ops.numbers.layout import cuts
-
-MOVES = ("Slice", "Transpose")
 
 
 class Deferred:
@@ -87,20 +84,15 @@ class Deferring:
 
 
 def run(name: str, attrs: dict[str, Any], *inputs: Any) -> Any:
-    """An operator on arrays; views are copied, so that products read contiguous memory."""
+    """An operator on arrays; a transpose is copied, so that products read contiguous memory."""
     arrays = [x for x in inputs if hasattr(x, "dtype")]
     value = getattr(reading_of(*arrays), name)(*inputs, **attrs)
-    return value.copy() if name in MOVES and isinstance(value, np.ndarray) else value
+    return value.copy() if name == "Transpose" and isinstance(value, np.ndarray) else value
 
 
 def summed(x: Shape, axes: tuple[int, ...], keepdims: int = 1) -> Shape:
     """The shape of a sum with `keepdims`."""
     return tuple(1 if k - len(x) in axes else n for k, n in enumerate(x))
-
-
-def sliced(x: Shape, *where: Shape) -> Shape:
-    """The shape of a slice."""
-    return tuple(len(range(n)[cut]) for n, cut in zip(x, cuts(x, *where), strict=True))
 
 
 SHAPES: dict[str, Callable[..., Shape]] = {
@@ -113,7 +105,6 @@ SHAPES: dict[str, Callable[..., Shape]] = {
     "Gather": lambda x, index, axis: (*x[:axis], *index, *x[axis + 1 :]),
     "Transpose": lambda x, perm: tuple(x[k] for k in perm),
     "ReduceSum": summed,
-    "Slice": sliced,
 }
 """Operator -> the shape of its result."""
 

@@ -1,9 +1,9 @@
 """Plan: a DAG prepared for many products.
 
 First, vertices are eliminated; then parts of the DAG are multiplied out where future products repay
-it. Narrow ends are accumulated from their side, narrow middles from the narrow vertex, and
-convolutions of kernels get their patches gathered once. Each step is taken if its estimated saving
-over the counted products exceeds its estimated cost, and if it fits into memory.
+it. Narrow ends are accumulated from their side, and narrow middles from the narrow vertex. Each
+step is taken if its estimated saving over the counted products exceeds its estimated cost, and if
+it fits into memory.
 
 Every step preserves the matrix: the sum over all paths from a source to a sink stays the same, even
 where a sink lies upstream of another sink, or a source downstream of another source.
@@ -15,19 +15,40 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial, singledispatch
+from functools import partial, reduce, singledispatch
+from operator import matmul
 from typing import Any
 
-from ....jacobians import Array, Dag, Edge, Jacobian, Product, Sum, size
+from ....jacobians import (
+    Array,
+    Dag,
+    Edge,
+    Jacobian,
+    Permutation,
+    Product,
+    Reshape,
+    Sum,
+    shape_of,
+    size,
+)
 from ....jacobians.hooks import compiled
+from ....jacobians.products import factors_of
 from ....jacobians.text import clipped
 from ...model.locks import Lock
 from ..products.compiled import Compiled
 from .accumulation import Choice, chosen
 from .adjoints import multiplied
-from .cost import DECIDING, ELIMINATING, SAVED, Step, seconds
-from .joined import joined
-from .patches import with_patches
+from .chain import MATRICES
+from .cost import (
+    BANDWIDTH,
+    CALL,
+    DECIDING,
+    ELIMINATING,
+    RATE,
+    SAVED,
+    seconds,
+)
+from .deferred import Deferred, deferred, forced
 from .vertex_elimination import Elimination, elimination
 
 ENDS = 4
@@ -43,6 +64,8 @@ LEAST = 2**30
 
 NECKS = 16
 """Largest number of narrow inner vertices that are tried."""
+
+LAYOUTS = Permutation, Reshape
 
 ELIMINATED, PLAN, SECONDS, LOCK = "elimination", "plan", "seconds", "lock"
 """Keys of the results that are cached with a DAG and shared with its transpose."""
@@ -172,6 +195,29 @@ def held(dag: Dag) -> Iterator[Array]:
 
 
 @dataclass(frozen=True)
+class Step:
+    """A step of a plan: an operator from vertex `start` to vertex `end` that was multiplied out.
+
+    `before` and `after` are the estimated seconds of a product, `nbytes` the bytes held.
+    """
+
+    start: int
+    end: int
+    text: str
+    before: float
+    after: float
+    nbytes: int
+
+    def __str__(self) -> str:
+        return self.told(str(self.start), str(self.end))
+
+    def told(self, start: str, end: str) -> str:
+        """The step in words, with names for its vertices."""
+        times = f"{self.before * 1e3:.3g} → {self.after * 1e3:.3g} ms"
+        return f"{start} → {end}: {self.text}, {times} (estimated), {self.nbytes:,} bytes"
+
+
+@dataclass(frozen=True)
 class Plan:
     """A DAG with the same matrix, and the steps that were multiplied out to get it."""
 
@@ -191,7 +237,7 @@ def plan(dag: Dag, *, products: int, memory: int | None = None) -> Plan:
     four times the bytes of the given DAG, at least 1 GiB, but at most a quarter of free memory.
     """
     memory = spare(dag) if memory is None else memory
-    found = multiplied_out(dag, counted(products), memory)
+    found = joined(dag, counted(products), memory)
     if not repays_decision(dag, products):
         return found
     products = counted(products)
@@ -202,18 +248,78 @@ def plan(dag: Dag, *, products: int, memory: int | None = None) -> Plan:
         found = turned(found, (neck,), products, memory)
     alive = {(edge.start, edge.end) for edge in found.dag.edges}
     kept = tuple(s for s in found.steps if (s.start, s.end) in alive)
-    unfolded, steps = with_patches(found.dag, products, memory - Plan(dag, kept).nbytes)
-    return Plan(unfolded, kept + steps)
+    return Plan(found.dag, kept)
 
 
-def multiplied_out(dag: Dag, products: int, memory: int) -> Plan:
-    """The DAG with the neighbouring matrices of its chains multiplied."""
-    edges, new = joined(dag, products, memory)
+def joined(dag: Dag, products: int, memory: int) -> Plan:
+    """The DAG with neighbouring matrices of its chains multiplied, where products repay that.
+
+    The matrices may stand on both sides of reshapes and permutations: the table
+    `jacobians.products.merges` says what merges.
+    """
+    kept, new = list[Edge](), list[Edge]()
+    leaves: dict[int, Deferred] = {}
+    for chain in chains(dag):
+        done = list[Edge]()
+        for edge in chain:
+            done.append(edge)
+            while (start := first_matrix(done)) is not None:
+                parts = [deferred(e.operator, leaves) for e in done[start:]]
+                made = reduce(matmul, reversed(parts))
+                gain = sum(map(seconds, parts)) - seconds(made)
+                if gain * products <= making(made) or made.nbytes > memory:
+                    break
+                done[start:] = [Edge(done[start].start, edge.end, made)]
+        for edge in done:
+            if any(isinstance(array, Deferred) for array in edge.operator.arrays()):
+                new.append(Edge(edge.start, edge.end, forced(edge.operator)))
+            else:
+                kept.append(edge)
     if not new:
         return Plan(dag)
-    after = Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
+    after = Dag(dag.shapes, kept + new, dag.sources, dag.sinks, dag.dtype)
     costs = cost(dag), cost(after)
     return Plan(after, tuple(step_of(edge, *costs) for edge in new))
+
+
+def chains(dag: Dag) -> Iterator[list[Edge]]:
+    """The maximal runs of edges whose inner vertices no other edge reaches."""
+    into, out = defaultdict[int, list[Edge]](list), defaultdict[int, list[Edge]](list)
+    for edge in dag.edges:
+        into[edge.end].append(edge)
+        out[edge.start].append(edge)
+    ends = {*dag.sources, *dag.sinks}
+    inner = {v for v in out if len(out[v]) == len(into[v]) == 1} - ends
+    for edge in dag.edges:
+        if edge.start in inner:
+            continue
+        chain = [edge]
+        while chain[-1].end in inner:
+            chain += out[chain[-1].end]
+        yield chain
+
+
+def first_matrix(chain: list[Edge]) -> int | None:
+    """Where the run of a matrix, layouts and the last matrix of a chain begins."""
+    if len(chain) < 2 or type(factors_of(chain[-1].operator)[-1]) not in MATRICES:
+        return None
+    start = len(chain) - 2
+    while start > 0 and all(isinstance(f, LAYOUTS) for f in factors_of(chain[start].operator)):
+        start -= 1
+    return start if type(factors_of(chain[start].operator)[0]) in MATRICES else None
+
+
+def making(operator: Jacobian) -> float:
+    """Estimated seconds to compute the deferred arrays of an operator."""
+    spent, waiting = 0.0, list(operator.arrays())
+    while waiting:
+        array = waiting.pop()
+        if isinstance(array, Deferred) and array.known is None:
+            waiting += array.inputs
+            inner = shape_of(array.inputs[0])[-1]
+            work = 2 * inner * array.nbytes / 4 / RATE  # an upper bound: as if a matrix product
+            spent += work + array.nbytes / BANDWIDTH + CALL
+    return spent
 
 
 def counted(products: int) -> int:
@@ -259,7 +365,7 @@ def narrowed(past: Plan, ends: tuple[int, ...], products: int, memory: int) -> P
     found = chosen(paths, ends, products, memory)
     if found is None:
         return past
-    before, after = cost(dag), cost(rewired(dag, hollow_edges(found)))
+    before, after = cost(dag), cost(rewired(dag, found.hollow()))
     if (before - after) * products <= found.setup:
         return past
     direct = list(direct_edges(paths, found, memory - found.nbytes))
@@ -286,11 +392,6 @@ def up_to(dag: Dag, ends: tuple[int, ...]) -> Dag:
 def cost(dag: Dag) -> float:
     """Seconds of all edges."""
     return sum(seconds(edge.operator) for edge in dag.edges)
-
-
-def hollow_edges(choice: Choice) -> list[Edge]:
-    """The direct edges with blocks that take no memory, for estimates."""
-    return [Edge(v, w.sink, w.hollow()) for v, ways in choice.ways.items() for w in ways]
 
 
 def direct_edges(dag: Dag, choice: Choice, room: int) -> Iterator[Edge]:

@@ -48,7 +48,6 @@ from ....jacobians import (
 from ....jacobians.products import factors_of
 from ....jacobians.symint import divided, is_symbolic, same
 from ....ops.numbers import numbers
-from .patches import gathered, unfolded
 
 
 @dataclass(frozen=True, eq=False)
@@ -298,9 +297,8 @@ class Mixing:
             rows = factor.T._apply(numbers, rows)
         parts = rows.reshape(len(rows), self.batch.count, -1)
         for sample in range(self.batch.count):
-            found = rows_of_sample(self.mixer, self.batch, sample)
-            assert found is not None
-            single = unfolded(found, gathered)
+            single = rows_of_sample(self.mixer, self.batch, sample)
+            assert single is not None
             part = parts[:, sample].reshape(len(rows), *single.out_shape)
             part = single.T._apply(numbers, part)
             for factor in self.rest:

@@ -19,7 +19,7 @@ from ....jacobians.dag import tiling
 from ....jacobians.products import factors_of
 from ....jacobians.sums import terms_of
 from . import rewrites  # noqa: F401  (enters its rules into the table of `chain`)
-from .chain import MATRICES, product, simple
+from .chain import MATRICES, product
 from .cost import BANDWIDTH, seconds
 from .deferred import Deferred, deferred, forced
 from .sums import factored, plus
@@ -246,4 +246,4 @@ def canonical(operator: Jacobian) -> Jacobian:
         return reduce(product, map(canonical, operator.factors))
     if isinstance(operator, Sum):
         return plus(*map(canonical, operator.terms))
-    return simple(operator)
+    return operator

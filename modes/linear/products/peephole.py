@@ -3,9 +3,7 @@
 ScatterND copies row by row: if a row is one number, MaxUnpool, or ScatterElements where numbers are
 summed, takes a fraction of the time. A large constant on the right of a product is read from memory
 in a packed copy; on the left it is read in place. Gemm reads a transposed constant in place, too,
-where a Transpose would write it at every product. The sum of many rows is their product with ones,
-which takes a tenth of the time. Products with one matrix per sample take half as long if the longer
-side of the matrices comes last; in double precision, two thirds as sums of elementwise products.
+where a Transpose would write it at every product.
 """
 
 from __future__ import annotations
@@ -49,9 +47,10 @@ class Rewriting:
 
     def node(self, node: ir.Node) -> None:
         """Appends a node, after the nodes that compute its result if it is rewritten."""
-        rewrite = {"ScatterND": self.scatter, "MatMul": self.matmul, "ReduceSum": self.sum}
-        if node.op_type in rewrite:
-            rewrite[node.op_type](node)
+        if node.op_type == "ScatterND":
+            self.scatter(node)
+        elif node.op_type == "MatMul":
+            self.matmul(node)
         self.nodes.append(node)
 
     def scatter(self, node: ir.Node) -> None:
@@ -80,7 +79,8 @@ class Rewriting:
         turned = before_turning(c)
         large = turned is not None and self.is_large_matrix(turned)
         if not is_one_matrix(a) or not is_one_matrix(c):
-            (self.gemm if large else self.blocks)(node)
+            if large:
+                self.gemm(node)
             return
         (m, k), n = shape_of(a)[-2:], shape_of(c)[-1]
         held = self.constants.get(id(c if turned is None else turned))
@@ -115,40 +115,6 @@ class Rewriting:
         rows = size(shape_of(a)) // k
         flat = self.call("Reshape", [a, self.constant(np.array([rows, k]))], (rows, k))
         self.reshapes(node, self.call("Gemm", [flat, c], (rows, n), transB=1))
-
-    def blocks(self, node: ir.Node) -> None:
-        """A x for each sample: tall A as xᵀ Aᵀ, and wide A of doubles as sums of products."""
-        a, x = operands(node)
-        held, shape = self.constants.get(id(a)), shape_of(x)
-        if held is None or shape[-1] != 1 or shape[:-2] != held.shape[:-2]:
-            return
-        *samples, m, k = held.shape
-        row = (*samples, 1, k)
-        if held.dtype == np.float32 and m >= LONGER * k:
-            turned = self.constant(held.swapaxes(-1, -2))
-            laid = self.call("Reshape", [x, self.constant(np.array(row))], row)
-            self.reshapes(node, self.call("MatMul", [laid, turned], (*samples, 1, m)))
-        elif held.dtype == np.float64 and k >= LONGER * m:
-            laid = self.call("Reshape", [x, self.constant(np.array(row))], row)
-            each, last = self.call("Mul", [a, laid], held.shape), self.constant(np.array([-1]))
-            summed = self.call("ReduceSum", [each, last], (*samples, m), keepdims=0)
-            self.reshapes(node, summed)
-
-    def sum(self, node: ir.Node) -> None:
-        """y = Σ x over consecutive axes that are followed by other axes."""
-        x, *given = operands(node)
-        axes, shape = self.constants.get(id(given[0])) if given else None, shape_of(x)
-        if axes is None or not axes.size or dtype_of(x) not in (np.float32, np.float64):
-            return
-        summed = sorted(from_start(axes, len(shape)))
-        first, last = summed[0], summed[-1] + 1
-        rows, row = size(shape[first:last]), size(shape[last:])
-        if last - first != len(summed) or min(rows, row) < LONGER:
-            return
-        stack = (size(shape[:first]), rows, row)
-        flat = self.call("Reshape", [x, self.constant(np.array(stack))], stack)
-        ones = self.constant(np.ones((1, rows), dtype_of(x)))
-        self.reshapes(node, self.call("MatMul", [ones, flat], (stack[0], 1, row)))
 
     def is_zero(self, value: ir.Value) -> bool:
         """Whether a value is known to be zeros of float32, the dtype that MaxUnpool supports."""

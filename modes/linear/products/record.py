@@ -3,9 +3,6 @@
 Rules and operators consist of calls of the vocabulary; with graph values as arguments, one
 product becomes a graph. Equal nodes are recorded once, and values that do not depend on v are
 computed now.
-
-The recorder chooses forms that engines run fast: transposed convolutions become convolutions, and
-sums of transposed convolutions become one.
 """
 
 from __future__ import annotations
@@ -18,13 +15,12 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ....jacobians import Array, Jacobian, Shape, common, dtype_of, shape_of, size
+from ....jacobians import Array, Jacobian, Shape, common, dtype_of, shape_of
 from ....jacobians.arrays import wide
 from ....jacobians.cached import cached_property
 from ....jacobians.symint import same
 from ....ops.graphs import Recorder
 from ....ops.graphs.build import every, operands_of, reachable, subgraphs
-from ....ops.graphs.shortcuts import made_by
 
 OPSET = 21
 """The opset of recorded products and of the vocabulary."""
@@ -130,30 +126,9 @@ class ResidualRecorder(Recorder):
             inputs = inputs[0], np.zeros((), wide(dtype_of(inputs[1])))
         elif "Cast" not in op_type:
             inputs = promoted(self, inputs)
-        if op_type == "Add" and (pair := spread_alike(*inputs)):
-            return self.spread_together(*pair)
         if op_type == "Transpose" and (shape := unturned(inputs[0], **attrs)):
             return self.Reshape(inputs[0], shape)
-        if op_type == "ConvTranspose" and steps_by_one(inputs, attrs):
-            return super().call("Conv", inputs[0], self.turned(inputs[1], attrs), **mirrored(attrs))
         return super().call(op_type, *inputs, outputs=outputs, **attrs)
-
-    def turned(self, w: Any, attrs: Mapping[str, Any]) -> Any:
-        """A kernel (C, M/group, *taps) as (M, C/group, *taps), with its taps reversed."""
-        (c, m, *taps), group = shape_of(w), attrs["group"]
-        axes = tuple(range(-len(taps), 0))
-        first, last = (-1,) * len(taps), tuple(-n - 1 for n in taps)
-        w = self.Reshape(w, (group, c // group, m, *taps))
-        w = self.Transpose(w, perm=(0, 2, 1, *range(3, 3 + len(taps))))
-        w = self.Reshape(w, (group * m, c // group, *taps))
-        return w if set(taps) == {1} else self.Slice(w, first, last, axes, first)
-
-    def spread_together(self, first: ir.Node, second: ir.Node) -> Array:
-        """convᵀ(u, w) + convᵀ(u′, w′) = convᵀ([u, u′], [w; w′]): one result instead of two."""
-        (u, w), (u_, w_) = first.inputs, second.inputs
-        joined = self.Concat(u, u_, axis=1), self.Concat(w, w_, axis=0)
-        attrs = {name: attr.value for name, attr in first.attributes.items()}
-        return super().call("ConvTranspose", *joined, **attrs)
 
     def value(self, array: Array | None) -> ir.Value | None:
         """The graph value of an array; a large matrix and its transpose are held once."""
@@ -183,46 +158,6 @@ def promoted(op: Recorder, operands: tuple[Any, ...]) -> tuple[Any, ...]:
 def is_floating(x: Any) -> bool:
     """Whether an operand is a tensor of floats, not an index or a shape."""
     return hasattr(x, "dtype") and dtype_of(x).kind in "fV"
-
-
-def steps_by_one(inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> bool:
-    """Whether a transposed convolution is recorded as a convolution with the flipped kernel.
-
-    Engines are fastest at convolutions. The margins must not be negative, and a kernel that is not
-    constant must be small compared with the signal, since it is flipped at every product. The
-    result must not be larger than the signal, since each of its positions takes multiplications.
-    """
-    x, w = inputs[:2]
-    if isinstance(w, ir.Value) and size(shape_of(w)) > size(shape_of(x)):
-        return False
-    plain = set(attrs["strides"]) == {1} and not any(attrs.get("output_padding") or (0,))
-    begins, ends = np.reshape(attrs["pads"], (2, -1))
-    reach = np.array(spans(attrs))
-    inside = np.minimum(begins, ends).min() >= 0 and np.all(np.maximum(begins, ends) <= reach)
-    return plain and len(inputs) == 2 and bool(inside and np.all(begins + ends >= reach))
-
-
-def spans(attrs: Mapping[str, Any]) -> tuple[int, ...]:
-    """The distance that a kernel spans along each axis."""
-    sizes = zip(attrs["kernel_shape"], attrs["dilations"], strict=True)
-    return tuple((n - 1) * step for n, step in sizes)
-
-
-def mirrored(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of the convolution, which adds the margins that the transposed one removes."""
-    pads = tuple(n - pad for n, pad in zip([*spans(attrs)] * 2, attrs["pads"], strict=True))
-    kept = {name: value for name, value in attrs.items() if name != "output_padding"}
-    return {**kept, "pads": pads}
-
-
-def spread_alike(x: Any, y: Any) -> tuple[ir.Node, ir.Node] | None:
-    """The two transposed convolutions of a sum, if their attributes agree and images exceed w."""
-    first, second = made_by(x, "ConvTranspose"), made_by(y, "ConvTranspose")
-    if first is None or second is None or first is second or shape_of(x) != shape_of(y):
-        return None
-    plain = len(first.inputs) == len(second.inputs) == 2 and first.attributes["group"].value == 1
-    u, w = (size(shape_of(x)) for x in first.inputs)
-    return (first, second) if plain and w < u and first.attributes == second.attributes else None
 
 
 def unturned(x: Any, perm: tuple[int, ...] | None = None) -> Shape | None:

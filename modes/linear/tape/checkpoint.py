@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ....jacobians import Array, Dag, Edge, Jacobian, Op, Reshape, Shape, common, shape_of, size
+from ....jacobians import Array, Dag, Edge, Jacobian, Op, Reshape, Shape, common, size
 from ....jacobians.cached import cached_property
 from ....jacobians.selection import slab
 from ....ops import Step
@@ -179,8 +179,3 @@ def places(
         cut = slab((whole,), 0, start, stop, dtype)
         yield name, Reshape(shapes[name], (stop - start,), dtype) @ cut
         start = stop
-
-
-def shapes_of(values: Mapping[str, Any]) -> dict[str, Shape]:
-    """The shapes of tensors by name."""
-    return {name: shape_of(value) for name, value in values.items() if hasattr(value, "shape")}

@@ -120,9 +120,6 @@ class Tape:
         values, shown = self._values, self._shown
         if key not in shown:
             name, view = self._views[key]
-            if name not in values:
-                assert self.template is not None
-                values.setdefault(name, multiplied(values, self.template.products[name]))
             shown.setdefault(key, view(values[name]))
         return shown[key]
 
@@ -143,14 +140,6 @@ class Tape:
         """Whether no tensor that a rule of the template asked about has a NaN."""
         asked = self.template.not_nan if self.template else ()
         return not any((self[key] != self[key]).any() for key in asked)
-
-
-def multiplied(values: Mapping[str, Any], names: Names) -> np.ndarray:
-    """The product of two tensors."""
-    first, second = (values[name] for name in names)
-    with np.errstate(all="ignore"):  # as engines do
-        product: np.ndarray = first * second
-    return product
 
 
 def dag_between(

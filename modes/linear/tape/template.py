@@ -8,7 +8,7 @@ point knows is read at every point.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
@@ -41,8 +41,6 @@ class Template:
     operators hold and `views` the fetched tensors that their arrays are views of, both by identity.
     The template is for points where the arrays of `not_nan` have no NaN. `few` says that the
     residuals take so little of the model's work that the outputs are left until they are needed.
-    `at_hand` says that the point itself holds all residuals, or the factors of the `products` that
-    are residuals, so that no engine runs.
     """
 
     model: Model
@@ -54,9 +52,7 @@ class Template:
     fetched: tuple[str, ...]
     residuals: tuple[str, ...]
     not_nan: tuple[int, ...]
-    products: Mapping[str, Names]
     few: bool
-    at_hand: bool
     known: dict[Any, Any] = field(default_factory=dict, compare=False)
     """The cache of results for all points, by name or ends."""
 
@@ -104,15 +100,12 @@ def template(
     extended = recorded(model, t, of, bases)
     direct = tuple(name for a in parts if isinstance(a, ActiveStep) for name in names_of(a))
     views = {key: (str(base.name), view_by(nodes)) for key, (base, nodes) in asked.items()}
-    products = {} if direct else products_of(bases, point.keys())
-    read = (n for base in bases for n in products.get(str(base.name), (str(base.name),)))
-    residuals = tuple(dict.fromkeys((*read, *direct)))
+    residuals = tuple(dict.fromkeys((*(str(base.name) for base in bases), *direct)))
     fetched = tuple(dict.fromkeys((*of, *residuals)))
     some, all_ = (len(needed(extended.steps, names, point)[0]) for names in (residuals, fetched))
-    few, at_hand = 2 * some <= all_, point.keys() >= set(residuals)
     return Template(
         extended, types, ends_of(types, of, wrt), parts, held, views, fetched, residuals,
-        tuple(not_nan), products, few, at_hand,
+        tuple(not_nan), few=2 * some <= all_,
     )  # fmt: skip
 
 
@@ -193,22 +186,6 @@ QUICKER = frozenset({("MaxPool", 1)})
 View = Callable[[np.ndarray], np.ndarray]
 
 Chain = tuple[ir.Value, tuple[ir.Node, ...]]
-
-
-def products_of(bases: Iterable[ir.Value], given: Container[str]) -> dict[str, Names]:
-    """The factors of the bases that are not given, if all these factors are: a multiplication takes
-    less time than the call of an engine. Else none.
-    """
-    made = {str(base.name): factors(base) for base in bases if base.name not in given}
-    return made if all(n and all(x in given for x in n) for n in made.values()) else {}
-
-
-def factors(base: ir.Value) -> Names:
-    """The tensors whose product a value is."""
-    node = base.producer()
-    if node is None or node.op_type != "Mul" or node.domain:
-        return ()
-    return tuple(str(x.name) for x in node.inputs if x is not None)
 
 
 def chain(value: ir.Value, is_leaf: Callable[[ir.Value], bool]) -> Chain:

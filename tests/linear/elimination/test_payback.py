@@ -1,13 +1,9 @@
 """Payback: accumulated blocks pay off within the expected products; planning is cheap."""
 
-import numpy as np
-from numpy.testing import assert_allclose
-
-from onnxjac.modes.linear.elimination import adjoints
 from onnxjac.modes.linear.elimination.adjoints import Way
 from onnxjac.modes.linear.elimination.plan import REPAID, plan
 
-from .chains import cnn, perceptron
+from .chains import perceptron
 
 ROOM = 2**28
 
@@ -40,17 +36,3 @@ def test_no_operator_is_tried_where_not_even_a_free_one_would_pay(monkeypatch):
     assert not tried
     plan(wide, products=10**6, memory=ROOM)
     assert tried
-
-
-def test_sweeps_of_equally_many_rows_share_a_program(monkeypatch):
-    recorded, record, network = [], adjoints.record, cnn(4)
-    noted = lambda J, lead: recorded.append(lead) or record(J, lead)  # noqa: E731
-    monkeypatch.setattr(adjoints, "repays", lambda part, rows: True)
-    monkeypatch.setattr(adjoints, "record", noted)
-    (sink,), rng = network.sinks, np.random.default_rng(0)
-    for rows in (3, 3, 2):
-        seeds = rng.standard_normal((rows, *network.out_shape))
-        found = adjoints.adjoints(network, sink, seeds, ROOM)
-        joined = np.hstack([found[source].reshape(rows, -1) for source in network.sources])
-        assert_allclose(joined, seeds.reshape(rows, -1) @ network.toarray(), rtol=1e-9, atol=1e-9)
-    assert recorded == [(3,), (2,)]

@@ -165,7 +165,7 @@ def test_a_narrow_middle():
     assert_same(planned, dag)
 
 
-def test_a_cnn_finds_blocks_and_gathers_patches():
+def test_a_cnn_is_multiplied_out_to_blocks():
     dag = cnn(batch=4)
     planned = plan(dag, products=MANY, memory=ROOM).dag
     assert {BlockDiagonal, Dense} & kinds(planned)

@@ -1,21 +1,17 @@
 """Elimination, planning and accumulation happen only where the products repay them."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 from onnxjac.jacobians import Dag, Dense, Diagonal, Edge
-from onnxjac.modes.linear.elimination import adaptive, adjoints, dense
+from onnxjac.modes.linear.elimination import adaptive, dense
 from onnxjac.modes.linear.elimination import plan as planning
 from onnxjac.modes.linear.elimination.adaptive import Adaptive
 from onnxjac.modes.linear.elimination.cost import DECIDING, ELIMINATING, SAVED
-from onnxjac.modes.linear.elimination.plan import ELIMINATED, REPAID, TRUSTED, plan, seconds_of
+from onnxjac.modes.linear.elimination.plan import ELIMINATED, REPAID, TRUSTED, seconds_of
 
-from .chains import cnn, perceptron
-
-ROOM = 2**28
+from .chains import perceptron
 
 
 def small(depth=6):
@@ -64,49 +60,6 @@ def test_the_default_does_not_plan_what_would_not_pay(monkeypatch):
         J.settle()
     assert not asked
     assert ELIMINATED in J.dag.known
-
-
-@pytest.fixture(scope="module")
-def network():
-    return cnn(64)
-
-
-def test_a_sweep_by_an_engine_gives_the_same(monkeypatch, network):
-    plain = plan(network, products=10**6, memory=ROOM)
-    runs = by_engines(monkeypatch)
-    found = plan(network, products=10**6, memory=ROOM)
-    assert runs
-    assert len(found.steps) == len(plain.steps) > 0
-    v = np.random.default_rng(0).standard_normal((network.shape[1], 2))
-    assert_allclose(found.dag @ v, plain.dag @ v, rtol=1e-9, atol=1e-9)
-
-
-def by_engines(monkeypatch):
-    """Run every sweep that fits by an engine; returns the list of their numbers of rows."""
-    runs, by_engine = [], adjoints.by_engine
-
-    def counting(part, seeds):
-        runs.append(len(seeds))
-        return by_engine(part, seeds)
-
-    monkeypatch.setattr(adjoints, "by_engine", counting)
-    monkeypatch.setattr(adjoints, "repays", lambda part, rows: True)
-    return runs
-
-
-@pytest.mark.parametrize("memory", [10**6, 10**7, 3 * 10**7, 10**8])
-def test_an_engine_stays_within_the_memory_too(monkeypatch, network, memory):
-    runs = by_engines(monkeypatch)
-    plan(network, products=10**6, memory=ROOM)  # excludes imports from the measurement
-    network.T.nbytes  # noqa: B018  (excludes the transposes as well)
-    runs.clear()
-    tracemalloc.start()
-    found = plan(network, products=10**6, memory=memory)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert found.nbytes <= memory
-    assert peak <= memory + 3 * 10**5
-    assert bool(runs) == (memory > 10**7)  # otherwise there are too few rows for a program
 
 
 def test_the_order_of_a_matrix_is_found_once(monkeypatch):

@@ -17,7 +17,6 @@ from onnxjac.jacobians import (
     Edge,
     Eye,
     Identity,
-    Inner,
     Kron,
     Permutation,
     Scalar,
@@ -189,17 +188,6 @@ def beside(n):
     return Dag(((2, 4),) * (n + 2), ways, (0,), (n + 1,), FLOAT)
 
 
-def test_dead_blocks_go():
-    """x → head → padded x → tail: the product of the slabs is zero."""
-    head, tail = slab((8,), 0, 0, 3, FLOAT), slab((8,), 0, 3, 8, FLOAT)
-    edges = (Edge(0, 1, head), Edge(1, 2, head.T), Edge(2, 3, Diagonal(N(8))), Edge(3, 5, tail),
-             Edge(0, 4, tail), Edge(4, 5, Diagonal(N(5))))  # fmt: skip
-    dag = Dag(((8,), (3,), (8,), (8,), (5,), (5,)), edges, (0,), (5,), FLOAT)
-    after = eliminated(dag)
-    assert {(e.start, e.end) for e in after.edges} <= {(0, 4), (4, 5), (0, 5)}
-    assert_same(dag, after)
-
-
 def test_constants_fold():
     dag = line(Scalar(2, (2, 4), FLOAT), diagonal(), Scalar(-3, (2, 4), FLOAT), kron())
     assert [type(e.operator) for e in eliminated(dag).edges] == [Diagonal, Kron]
@@ -226,15 +214,6 @@ def test_diagonals_meet_across_a_permutation():
 def test_matrices_are_not_multiplied():
     dag = line(kron(), kron(), Dense(N(8, 8), (2, 4), (2, 4)), Dense(N(8, 8), (2, 4), (2, 4)))
     assert len(eliminated(dag).edges) == 4
-
-
-def test_a_gain_goes_into_the_weights_it_meets():
-    """diag(gain) · (I ⊗ W): the weights are scaled once instead of the activations each time."""
-    gain = Diagonal(N(4), (64, 4))
-    dag = line(gain, implicit_kron(Eye(64), N(3, 4)))
-    (edge,) = eliminated(dag).edges
-    assert type(edge.operator) is Kron
-    assert_same(dag, eliminated(dag))
 
 
 def test_batch_norm_goes_into_the_convolution():
@@ -271,18 +250,6 @@ def test_a_source_and_a_sink_on_the_way_stay():
     dag = Dag(((2, 4),) * 5, edges, (0, 1), (3, 4), FLOAT)
     assert {(e.start, e.end) for e in eliminated(dag).edges} == {(0, 1), (1, 3), (3, 4)}
     assert_same(dag, eliminated(dag))
-
-
-def test_only_what_is_rounding_cancels():
-    """Σ w = 0 up to rounding cancels a term; Σ w = 1e-6 does not."""
-    w = N(2, 4)
-    w -= w.mean(-1, keepdims=True)
-    repeat = Inner(np.ones((2, 4)), (2, 1), (2, 4)).T
-    for shift, edges in ((0, 0), (1e-6, 1)):
-        dag = line(Diagonal(N(2, 1)), repeat, Inner(w + shift, (2, 1), (2, 4)))
-        after = eliminated(dag)
-        assert len(after.edges) == edges
-        assert_allclose(after.toarray(), dag.toarray(), atol=1e-14)
 
 
 def test_nothing_is_computed_that_is_not_kept(monkeypatch):

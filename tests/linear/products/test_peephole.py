@@ -7,10 +7,7 @@ import pytest
 import onnxjac as oj
 from check_model import assert_near
 from onnxjac.jacobians import (
-    Block,
-    BlockDiagonal,
     Eye,
-    SumTo,
     Take,
     implicit_kron,
 )
@@ -20,7 +17,6 @@ from onnxjac.modes.linear.products.onnxruntime import compile
 from onnxjac.modes.linear.products.peephole import peephole
 from onnxjac.modes.linear.products.record import record, record_open
 
-from ...jacobians.convolutions import convolution, geometry
 from ...jacobians.examples import Draw
 
 pytest.importorskip("onnxruntime")
@@ -87,46 +83,3 @@ def test_a_large_constant_is_read_as_it_lies(rows, columns):
     (node,) = single("Gemm" if columns == 1200 and not turned else "MatMul", K)
     held = node.inputs[0 if turned else 1]
     assert (held.producer().inputs[0] if held.producer() else held).const_value is not None
-
-
-@pytest.mark.parametrize(
-    ("summed", "found"),
-    [((1, 20), 1), ((3, 1, 20), 1), ((1, 1, 20), 1), ((3, 9, 1), 0), ((1, 9, 20), 0)],
-)
-def test_many_rows_are_summed_by_a_matrix_product(summed, found):
-    """Neither sums over contiguous entries, nor sums of three rows."""
-    J = SumTo(summed, (3, 9, 20)[-len(summed) :], np.float32)
-    assert len(single("MatMul", J)) == found
-
-
-@pytest.mark.parametrize(
-    ("dtype", "tall", "found"),
-    [("float32", True, 1), ("float32", False, 0), ("float64", True, 0), ("float64", False, 1)],
-)
-def test_a_matrix_for_each_sample(dtype, tall, found):
-    """Tall ones are transposed, so that both products share an array; wide doubles are summed."""
-    A = Draw(3, np.dtype(dtype)).normal(4, 3, 24)
-    J = BlockDiagonal(A.swapaxes(1, 2) if tall else A)
-    (kind, shape) = ("MatMul", (4, 1, 24)) if tall else ("ReduceSum", (4, 3))
-    assert [n.outputs[0].shape == shape for n in single(kind, J)].count(True) == found
-
-
-@pytest.mark.parametrize(("pad", "kind"), [(0, "ConvTranspose"), (1, "Conv"), (2, "Conv")])
-def test_a_transposed_convolution_is_one_where_that_is_no_more_work(pad, kind):
-    """A result larger than the signal would need more multiplications."""
-    g = geometry(n=2, size=(6, 6), kernel=(3, 3), pads=(pad,) * 4)
-    J, _ = convolution(Draw(3, np.float32), "u", "x", g)
-    assert len(single(kind, J)) == 1
-
-
-@pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
-@pytest.mark.parametrize(("kernel", "found"), [((2, 2), 1), ((3, 3), 2)])
-def test_a_sum_of_transposed_convolutions_is_one(engine, kernel, found):
-    """Their signals and kernels are concatenated where these are smaller."""
-    g = geometry(n=4, c=3, m=3, size=(5, 5), kernel=kernel, strides=(2, 2))
-    in_signal, _ = convolution(Draw(3, np.float32), "u", "x", g)
-    in_kernel, _ = convolution(Draw(4, np.float32), "w", "x", g)
-    J = Block([[in_signal, in_kernel]])
-    assert len([n for n in record(J).nodes if n.op_type == "ConvTranspose"]) == found
-    v = RNG.standard_normal(J.shape[1]).astype(np.float32)
-    assert_near(Compiled(J, engine) @ v, J.toarray() @ v, 1e-6)
