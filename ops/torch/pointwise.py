@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from ..numbers.constants import numpy_dtype
-from .table import DTYPES, SAME, Kernel, Tensor, common, host, is_tensor, kernel, shared, tensor
+from ..numbers.table import Kernel
+from .table import DTYPES, SAME, Tensor, common, host, is_tensor, kernel, shared, tensor
 
 PLAIN: dict[str, Kernel] = {
     name: getattr(torch, name.lower()) for name in (
