@@ -128,7 +128,8 @@ def pad(
 ) -> Array:
     """x with elements added at both ends of the axes; negative widths remove elements."""
     widths = pad_widths(x, ints(pads), range(x.ndim) if axes is None else ints(axes))
-    x = x[tuple(slice(max(-a, 0), n + min(b, 0)) for n, (a, b) in zip(x.shape, widths, strict=True))]
+    pairs = zip(x.shape, widths, strict=True)
+    x = x[tuple(slice(max(-a, 0), n + min(b, 0)) for n, (a, b) in pairs)]
     added = [(max(a, 0), max(b, 0)) for a, b in widths]
     if mode == "constant":
         value = 0 if constant_value is None else constant_value
