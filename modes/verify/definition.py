@@ -44,6 +44,7 @@ from .transcriptions import (  # noqa: F401  (the modules register their transcr
     arithmetic,
     contrib,
     moves,
+    reference,
     tabulate,
     windows,
 )
@@ -54,7 +55,8 @@ TRANSCRIPTION = "a transcription of ONNX's specification, index by index"
 STATED = "its definition in ONNX's operators"
 WRITTEN = "its formula, entry by entry"
 PARTS = "the definitions of its operators"
-DOCUMENTED = "a transcription of ONNX Runtime's documentation, index by index"
+REFERENCE = "ONNX's reference implementation, run over symbols"
+DOCUMENTED = "a transcription of ONNX Runtime's documentation"
 
 FORMULAS_FIRST = frozenset({"Range", "Clip", "AffineGrid", "CenterCropPad"})
 """Operators whose body loops, needs integers, or is undecided at the bounds."""
@@ -126,6 +128,7 @@ def by_formula(case: Case, symbols: Mapping[str, Tensor], spec: Specification) -
     name = f"{case.domain}::{case.op_type}" if case.domain else case.op_type
     transcribed = spec.kernel(name) is TRANSCRIPTIONS.get(name)
     source = TRANSCRIPTION if transcribed else FORMULA
+    source = REFERENCE if transcribed and name in reference.REFERENCE else source
     if case.schema is None:
         source = DOCUMENTED if name in TRANSCRIPTIONS else STATED
     return Definition(dict(zip(case.results, made, strict=False)), source)

@@ -15,6 +15,7 @@ from onnxjac.modes.verify.definition import (
     BODY,
     DOCUMENTED,
     FORMULA,
+    REFERENCE,
     TRANSCRIPTION,
     Specification,
 )
@@ -62,7 +63,7 @@ def test_the_definition_is_the_operator(case):
 @pytest.mark.parametrize("case", EVERY, ids=str)
 def test_no_definition_runs_a_kernel_of_the_numbers(case, monkeypatch):
     """Over expressions; integer computations are left to the numbers reading."""
-    sources = {BODY, DOCUMENTED, FORMULA, TRANSCRIPTION}
+    sources = {BODY, DOCUMENTED, FORMULA, REFERENCE, TRANSCRIPTION}
     for name in KERNELS.keys() - UFUNCS.keys():
         monkeypatch.setitem(KERNELS, name, refusing(KERNELS[name]))
     assert Check(case).definition.source in sources

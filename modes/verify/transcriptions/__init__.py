@@ -1,7 +1,7 @@
-"""Transcriptions: ONNX's specification of each operator, index by index, in plain loops.
+"""Transcriptions: the specification of each operator, in loops over indices and sums of products.
 
-They are written from the text of the specification alone and share no code with what they verify:
-the kernels of the numbers reading and the rules. Each module registers its own in the table.
+They are written from the text of the specification alone, or run ONNX's reference implementation,
+and share no code with what they verify: the kernels of the numbers reading and the rules.
 """
 
 from __future__ import annotations
@@ -48,12 +48,6 @@ def replaced(index: Index, axis: int, *others: int) -> Index:
     """
     axis %= len(index)
     return (*index[:axis], *others, *index[axis + 1 :])
-
-
-def stretched(x: np.ndarray, index: Index) -> Any:
-    """The entry of x at an index of the shape that x is broadcast to."""
-    last = index[len(index) - x.ndim :]
-    return x[tuple(0 if n == 1 else i for i, n in zip(last, x.shape, strict=True))]
 
 
 def wrapped(i: Any, n: int) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import sympy as sp
 
 from ....ops.symbols.placing import ints
-from . import Index, replaced, stretched, tabulate, transcription
+from . import Index, replaced, tabulate, transcription
 
 Summary = Callable[..., Any]
 
@@ -29,9 +30,8 @@ def entrywise(name: str, function: Callable[..., Any]) -> None:
     """Enter y[i] = f(a[i], b[i], ...)."""
 
     def apply(*inputs: Any, **how: Any) -> Any:
-        arrays = list(map(np.asarray, inputs))
-        shape = np.broadcast_shapes(*map(np.shape, arrays))
-        return tabulate(shape, lambda i: function(*(stretched(x, i) for x in arrays), **how))
+        applied = np.frompyfunc(partial(function, **how), len(inputs), 1)
+        return np.asarray(applied(*inputs), object)
 
     transcription(name)(apply)
 
@@ -41,13 +41,6 @@ entrywise("Mean", lambda *xs: mean(xs))
 entrywise("Max", lambda *xs: max(xs))
 entrywise("Min", lambda *xs: min(xs))
 entrywise("Div", lambda a, b: a / b)
-entrywise("Where", lambda condition, yes, no: yes if condition else no)
-
-
-@transcription("Identity")
-def identity(x: Any) -> Any:
-    """y = x."""
-    return x
 
 
 @transcription("Dropout")
@@ -64,14 +57,13 @@ def gemm(
     transA: int = 0, transB: int = 0,
 ) -> Any:  # fmt: skip
     """y[i, j] = α Σₖ a[i, k] b[k, j] + β c[i, j], where a and b may be transposed."""
-    a, b = a.T if transA else a, b.T if transB else b
+    y = product(a.T if transA else a, b.T if transB else b) * alpha
+    return y if c is None else y + c * beta
 
-    def entry(index: Index) -> Any:
-        i, j = index
-        product = sum(a[i, k] * b[k, j] for k in range(len(b))) * alpha
-        return product if c is None else product + stretched(c, index) * beta
 
-    return tabulate((len(a), b.shape[1]), entry)
+def product(a: Any, b: Any) -> Any:
+    """Σₖ a[..., i, k] b[..., k, j]."""
+    return (a[..., None] * b[..., None, :, :]).sum(-2)
 
 
 @transcription("AffineGrid")
@@ -103,17 +95,14 @@ def reduction(name: str, summary: Summary) -> None:
     """Enter y[i] = f(the entries of x at i along the axes that are kept)."""
 
     def apply(x: Any, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Any:
-        chosen = {a % x.ndim for a in ints(() if axes is None else axes)}
-        if not chosen and noop_with_empty_axes:
+        gone = [a % x.ndim for a in ints(() if axes is None else axes)]
+        if not gone and noop_with_empty_axes:
             return x
-        gone = chosen or set(range(x.ndim))
-
-        def entry(index: Index) -> Any:
-            met = x[tuple(slice(None) if k in gone else i for k, i in enumerate(index))]
-            return summary(list(np.ravel(met)))
-
-        y = tabulate([1 if k in gone else n for k, n in enumerate(x.shape)], entry)
-        return y if keepdims else y.reshape([n for k, n in enumerate(x.shape) if k not in gone])
+        gone = gone or list(range(x.ndim))
+        kept = [k for k in range(x.ndim) if k not in gone]
+        rows = x.transpose(*kept, *gone).reshape(*(x.shape[k] for k in kept), -1)
+        y = tabulate(rows.shape[:-1], lambda index: summary(list(rows[index])))
+        return np.expand_dims(y, tuple(gone)) if keepdims else y
 
     transcription(name)(apply)
 
@@ -143,48 +132,6 @@ def running(name: str, summary: Summary) -> None:
 
 running("CumSum", sum)
 running("CumProd", math.prod)
-
-
-def moments(entries: list[Any]) -> tuple[Any, Any]:
-    """Mean and variance, over all entries."""
-    centre = mean(entries)
-    return centre, mean([(v - centre) * (v - centre) for v in entries])
-
-
-@transcription("InstanceNormalization")
-def instance_normalization(x: Any, scale: Any, b: Any, *, epsilon: float = 1e-5) -> Any:
-    """scale · (x - μ) / √(σ² + ε) + b, with μ and σ² of each channel of each instance."""
-
-    def entry(index: Index) -> Any:
-        centre, variance = moments(list(x[index[:2]].flat))
-        return scale[index[1]] * (x[index] - centre) / (variance + epsilon).sqrt() + b[index[1]]
-
-    return tabulate(x.shape, entry)
-
-
-@transcription("BatchNormalization")
-def batch_normalization(
-    x: Any, scale: Any, b: Any, mean: Any, variance: Any, *, epsilon: float = 1e-5,
-    momentum: float = 0.9, training_mode: int = 0, outputs: int = 1,
-) -> Any:  # fmt: skip
-    """(x - μ) / √(σ² + ε) · scale + b; in training, μ and σ² are the moments of x."""
-    used, spread = mean, variance
-    if training_mode:
-        channels = [list(x[:, c].flat) for c in range(x.shape[1])]
-        used, spread = (np.array(m, object) for m in zip(*map(moments, channels), strict=True))
-    y = tabulate(
-        x.shape,
-        lambda index: (x[index] - used[index[1]]) / (spread[index[1]] + epsilon).sqrt()
-        * scale[index[1]] + b[index[1]],
-    )  # fmt: skip
-    if not training_mode:
-        return y
-    return y, kept(mean, used, momentum), kept(variance, spread, momentum)
-
-
-def kept(old: Any, new: Any, momentum: float) -> Any:
-    """old · momentum + new · (1 - momentum)."""
-    return tabulate(old.shape, lambda i: old[i] * momentum + (new[i] - new[i] * momentum))
 
 
 @transcription("LpNormalization")
