@@ -153,8 +153,59 @@ TORCH: dict[str, str] = {
     "InstanceNormalization": F + "instance_norm({0}, weight={1}, bias={2}, eps=0.125)",
     "GroupNormalization": F + "group_norm({0}, 2, {1}, {2}, 0.125)",
     "LpNormalization": F + "normalize({0}, dim=-1)",
+    "Mod": "torch.fmod({0}, {1})",
+    "Cast": "{0}.double()",
+    "CastLike": "{0}.type_as({1})",
+    "Flatten": "torch.flatten({0}, 0, 1)",
+    "Unsqueeze": "{0}[None, :, None]",
+    "Expand": "{0}.expand(2, 2, 3)",
+    "Gather": "{0}[{1}]",
+    "GatherND": "{0}[tuple({1}.T)]",
+    "Compress": "{0}.ravel()[:3][{1}]",
+    "ScatterND": "{0}.index_put(({1}[:, 0],), {2})",
+    "GridSample": F + "grid_sample({0}, {1}, align_corners=False)",
+    "CumSum": "{0}.cumsum(-1)",
+    "CumProd": "{0}.cumprod(-1)",
+    "RMSNormalization": F + "rms_norm({0}, {1}.shape, {1}, 1e-5)",
+    "Attention": F + "scaled_dot_product_attention({all})",
+    "CausalConvWithState": F + "conv1d(torch.cat(({3}, {0}), 2), {1}, {2})",
+    "ai.onnx.preview::FlexAttention": F + "scaled_dot_product_attention({all})",
+    "ai.onnx.ml::Normalizer": F + "normalize({0}, 1, -1)",
+    "ai.onnx.ml::LinearRegressor":
+        F + "linear({0}, torch.tensor([[0.5, -1.0]]).double(), torch.tensor([0.5]).double())",
     "ai.onnx.ml::ArrayFeatureExtractor": "{0}.index_select(-1, {1})",
     "ai.onnx.ml::FeatureVectorizer": "torch.cat(({all}), 1)",
+    "com.microsoft::Gelu": F + "gelu({0})",
+    "com.microsoft::FastGelu": F + "gelu({0}, approximate='tanh')",
+    "com.microsoft::QuickGelu": "{0} * torch.sigmoid(1.702 * {0})",
+    "com.microsoft::ScaledSiLU": F + "silu({1} * {0})",
+    "com.microsoft::SampleOp": "{0}.clone()",
+    "com.microsoft::UnfoldTensor": "{0}.unfold(1, 3, 2)",
+    "com.microsoft::FusedMatMul": "{0} @ {1}",
+    "com.microsoft::TransposeMatMul": "0.5 * {0}.mT @ {1}.mT",
+    "com.microsoft::ExpandDims": "{0}.unsqueeze(0)",
+    "com.microsoft::CDist": "torch.cdist({0}, {1}) ** 2",
+    "com.microsoft::GridSample": F + "grid_sample({0}, {1}, align_corners=False)",
+    "com.microsoft::FusedGemm": "torch.addmm({2}, {0}.mT, {1}, alpha=0.5)",
+    "com.microsoft::SkipLayerNormalization":
+        F + "layer_norm({0} + {1} + {4}, (2,), {2}, {3}, 0.125)",
+    "com.microsoft::SkipSimplifiedLayerNormalization":
+        F + "rms_norm({0} + {1} + {3}, (2,), {2}, 0.125)",
+    "com.microsoft::SimplifiedLayerNormalization": F + "rms_norm({0}, (2,), {1}, 0.125)",
+    "com.microsoft::EmbedLayerNormalization":
+        F + "layer_norm({2}[{0}] + {3}[:2] + {4}[{1}], (2,), {5}, {6}, 0.125)",
+    "com.microsoft::MatMulNBits": "{0} @ ((torch.tensor([[1, 2, 3], [8, 15, 5]]).double() - 8) "
+                                  "* {2}.repeat_interleave(2, 1)[:, :3]).mT",
+    "com.microsoft::MatMulIntegerToFloat":
+        "(({0}.double() - {4}) * {2}) @ (({1}.double() - {5}) * {3}) + {6}",
+    "com.microsoft::GatedRMSNorm":
+        F + "rms_norm({0}.view(1, 2, 2), (2,), {1}, 0.125).view(1, 4) * " + F + "silu({2})",
+    "com.microsoft::BranchwiseRMSNorm": F + "rms_norm({0}, (2,), {1}, 0.125)",
+    "com.microsoft::HyperConnectionPreMix": "0.5 * ({0} * {1}.unsqueeze(-1)).sum(-2)",
+    "com.microsoft::CausalConvWithState":
+        F + "conv1d(torch.cat(({3}, {0}), 2), {1}, {2}, dilation=2)",
+    "com.microsoft::ConvTransposeWithDynamicPads":
+        F + "conv_transpose2d({0}, {1}, {3}, (2, 1))[:, :, 1:]",
     "com.microsoft::BiasGelu": F + "gelu({0} + {1})",
     "com.microsoft::FusedConv": "torch.relu(torch.conv2d({all}))",
     "com.microsoft::GatedAdd": "{0} + {1} * {2}",
@@ -175,39 +226,24 @@ def script(op_type: str, expression: str, *inputs: Any, **how: Any) -> None:
 
 # Elementwise.
 script("Shrink", F + "softshrink({0}, 0.5)", numbers(-2, 0.25, 2), lambd=0.5, bias=0.5)
-script("Mod", "torch.fmod({0}, {1})", (2,), positive(2), fmod=1)
-script("Cast", "{0}.double()", (2,), to=11)
-script("CastLike", "{0}.type_as({1})", (2,), (1,), wrt=(0,))
 
 # Moves.
-script("Flatten", "torch.flatten({0}, 1)", (2, 1, 3))
-script("Unsqueeze", "{0}.unsqueeze(0)", (2,), ints(0))
-script("Expand", "{0}.expand({1}.tolist())", (2, 1), ints(2, 3))
 script("Slice", "{0}[1:3]", (4, 2), ints(1), ints(3))
-script("Gather", "{0}.index_select(0, {1})", (3, 2), ints(2, 0, 2))
 script("GatherElements", "{0}.gather(1, {1})", (2, 3), ints([1, 0], [2, 1]), axis=1)
-script("GatherND", "{0}[tuple({1}.T)]", (2, 2, 2), ints([1, 0], [0, 0]))
-script("Compress", "{0}[:, {1}]", (2, 3), np.array([True, False, True]), axis=1)
 script("DepthToSpace", "torch.pixel_shuffle({0}, 2)", (1, 4, 1, 2), blocksize=2, mode="CRD")
 script("Pad", F + "pad({0}, (0, 2, 1, 0), 'reflect')", (1, 3, 3), ints(0, 1, 0, 0, 0, 2),
        mode="reflect")  # fmt: skip
 script("ReverseSequence", "{0}.flip(0)", (3, 2), ints(3, 3))
 script("OneHot", "torch.where(" + F + "one_hot({0}, 3).bool(), {2}[1], {2}[0])", ints(1, 0),
        np.array(3), (2,))  # fmt: skip
-script("ScatterND", "{0}.index_put(({1}[:, 0],), {2})", (3,), ints([2], [0]), (2,))
 script("ScatterElements", "{0}.scatter(1, {1}, {2})", (2, 3), ints([0, 2]), (1, 2), axis=1)
 script("TensorScatter", "{0}.slice_scatter({1}, 1, 1, 2)", (1, 3, 2), (1, 1, 2), ints(1), axis=1)
 
 # Products and transforms.
-script("GridSample", F + "grid_sample({0}, {1}, align_corners=False)", (1, 1, 3, 2),
-       numbers(0.3125, -0.6875).reshape(1, 1, 1, 2))  # fmt: skip
 script("Resize", F + "interpolate({0}, 5, mode='linear')", (1, 1, 3), None, None, ints(1, 1, 5),
        mode="linear")  # fmt: skip
 
 # Reductions, pools, norms, losses.
-script("CumSum", "{0}.cumsum(1)", (2, 3), np.array(1))
-script("CumProd", "{0}.cumprod(1)", (2, 3), np.array(1))
-script("RMSNormalization", F + "rms_norm({0}, {1}.shape, {1}, 0.125)", (2, 3), (3,), epsilon=0.125)
 script("BatchNormalization", F + "batch_norm({0}, {3}, {4}, {1}, {2}, eps=0.125)", (1, 2, 2),
        (2,), (2,), (2,), positive(2), epsilon=0.125, wrt=(0, 1, 2))  # fmt: skip
 script("MeanVarianceNormalization", "({0} - {0}.mean(0)) / ({0}.std(0, correction=0) + 1e-9)",
@@ -218,13 +254,6 @@ script("SoftmaxCrossEntropyLoss", F + "cross_entropy({0}, {1}, {2})", (2, 3), in
        positive(3), wrt=(0,))  # fmt: skip
 
 # Networks of one node.
-script("Attention", F + "scaled_dot_product_attention({0}, {1}, {2}, {3})", (1, 1, 2, 2),
-       (1, 1, 2, 2), (1, 1, 2, 2), (2, 2))  # fmt: skip
-script("ai.onnx.preview::FlexAttention", F + "scaled_dot_product_attention({0}, {1}, {2})",
-       (1, 1, 2, 2), (1, 1, 2, 2), (1, 1, 2, 2))  # fmt: skip
-script("CausalConvWithState",
-       F + "conv1d(torch.cat(({3}, {0}), 2), {1}, {2})", (1, 1, 3), (1, 1, 2), (1,), (1, 1, 1),
-       outputs=2, of=(0,))  # fmt: skip
 CELL = "True, 1, 0.0, False, False, False)[0].unsqueeze(1)"
 script("RNN", "torch.rnn_tanh({0}, {5}, ({1}[0], {2}[0], {3}[0, :2], {3}[0, 2:]), " + CELL,
        (2, 1, 1), (1, 2, 1), (1, 2, 2), (1, 4), None, (1, 1, 2), hidden_size=2, outputs=2,
@@ -237,42 +266,7 @@ script("LSTM", "(lambda gates: torch.lstm({0}, ({5}, {6}), ({1}[0][gates], {2}[0
        (1, 4, 1), (1, 8), None, (1, 1, 1), (1, 1, 1), hidden_size=1, outputs=3,
        of=(0,))  # fmt: skip
 
-# ai.onnx.ml.
-script("ai.onnx.ml::Normalizer", F + "normalize({0}, dim=-1)", (2, 3), norm="L2")
-script("ai.onnx.ml::LinearRegressor",
-       F + "linear({0}, torch.tensor([[0.5, -1.0]]).double(), torch.tensor([0.5]).double())",
-       (2, 2), coefficients=[0.5, -1.0], intercepts=[0.5])  # fmt: skip
-
 # com.microsoft.
-script("com.microsoft::Gelu", F + "gelu({0})", (2,))
-script("com.microsoft::FastGelu", F + "gelu({0} + {1}, approximate='tanh')", (2, 2), (2,))
-script("com.microsoft::QuickGelu", "{0} * torch.sigmoid(1.5 * {0})", (2,), alpha=1.5)
-script("com.microsoft::ScaledSiLU", F + "silu(1.5 * {0})", (2,), alpha=1.5)
-script("com.microsoft::SampleOp", "{0}.clone()", (2,))
-script("com.microsoft::UnfoldTensor", "{0}.unfold(1, 3, 2)", (2, 5), dim=1, size=3, step=2)
-script("com.microsoft::FusedMatMul", "0.5 * {0}.mT @ {1}", (2, 2), (2, 2), transA=1, alpha=0.5)
-script("com.microsoft::TransposeMatMul", "{0}.mT @ {1}", (2, 2), (2, 2), transA=1)
-script("com.microsoft::ExpandDims", "{0}.unsqueeze(0)", (2,), np.array(0, np.int32))
-script("com.microsoft::CDist", "torch.cdist({0}, {1})", (2, 2), (1, 2), metric="euclidean")
-script("com.microsoft::GridSample", F + "grid_sample({0}, {1}, align_corners=False)", (1, 1, 3, 2),
-       (1, 1, 1, 2), mode="bilinear")  # fmt: skip
-script("com.microsoft::FusedGemm", "torch.relu(torch.addmm({2}, {0}, {1}))", (2, 2), (2, 2), (2,),
-       activation="Relu")  # fmt: skip
-script("com.microsoft::SkipLayerNormalization",
-       F + "layer_norm({0} + {1}, {2}.shape, {2}, {3}, 0.125)", (1, 1, 3), (1, 1, 3), (3,), (3,),
-       epsilon=0.125)  # fmt: skip
-for name, given in {"SkipSimplified": 2, "Simplified": 1}.items():
-    script(f"com.microsoft::{name}LayerNormalization",
-           F + f"rms_norm({' + '.join(('{0}', '{1}')[:given])}, (3,), {{{given}}}, 0.125)",
-           *[(1, 1, 3)] * given, (3,), epsilon=0.125)  # fmt: skip
-script("com.microsoft::MatMulNBits",
-       "{0} @ ((torch.tensor([[1, 2, 3], [8, 15, 5]]).double() - 8) "
-       "* {2}.repeat_interleave(2, 1)[:, :3]).mT", (2, 3),
-       np.array([[[0x21], [0xC3]], [[0xF8], [0x05]]], np.uint8), (2, 2), K=3, N=2, bits=4,
-       block_size=2)  # fmt: skip
-script("com.microsoft::EmbedLayerNormalization",
-       F + "layer_norm({2}[{0}] + {3}[:2], (2,), {5}, {6}, 0.125)", ints([1, 0]).astype(np.int32),
-       None, (2, 2), (3, 2), None, (2,), (2,), epsilon=0.125)  # fmt: skip
 script("com.microsoft::Attention",
        F + "scaled_dot_product_attention(*({0} @ {1}).split(2, -1))", (1, 2, 3), (3, 6),
        num_heads=1)  # fmt: skip
@@ -282,18 +276,3 @@ script("com.microsoft::GroupQueryAttention",
        F + "scaled_dot_product_attention({0}, {1}, {2}, is_causal=True)", (1, 2, 2), (1, 2, 2),
        (1, 2, 2), None, None, ints(1).astype(np.int32), np.array(2, np.int32), num_heads=1,
        kv_num_heads=1)  # fmt: skip
-script("com.microsoft::MatMulIntegerToFloat",
-       "(({0}.double() - 3) * {2}) @ (({1}.double() - {5}) * {3}) + {6}",
-       np.array([[7, 36]], np.uint8), np.array([[65, 94], [9, 2]], np.uint8), np.array(0.25), (2,),
-       np.array(3, np.uint8), np.array([5, 8], np.uint8), (2,))  # fmt: skip
-script("com.microsoft::GatedRMSNorm", F + "rms_norm({0}, (3,), {1}, 0.125) * " + F + "silu({2})",
-       (1, 3), (3,), (1, 3), epsilon=0.125)  # fmt: skip
-script("com.microsoft::BranchwiseRMSNorm", F + "rms_norm({0}, (2,), {1}, 0.125)", (1, 2, 2), (2,),
-       epsilon=0.125)  # fmt: skip
-script("com.microsoft::HyperConnectionPreMix", "({0} * {1}.unsqueeze(-1)).sum(-2)", (1, 2, 2),
-       (1, 2))  # fmt: skip
-script("com.microsoft::CausalConvWithState",
-       F + "conv1d(torch.cat(({3}, {0}), 2), {1}, {2})", (1, 1, 3), (1, 1, 2), (1,), (1, 1, 1),
-       outputs=2, of=(0,))  # fmt: skip
-script("com.microsoft::ConvTransposeWithDynamicPads", F + "conv_transpose2d({0}, {1}, {3})",
-       (1, 1, 2, 1), (1, 1, 2, 1), ints(0, 0, 0, 0), (1,))  # fmt: skip
