@@ -14,10 +14,10 @@ from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError, LimitError, OnnxJacError
 from ...jacobians.hooks import Shown
 from ...jacobians.text import clipped, joined
-from .differences import Around, compared
+from .differences import Near, compared
 from .rounding import epsilon, rounding
 
-Neighbour = Callable[[], tuple[Jacobian, Around]]
+Neighbour = Callable[[], tuple[Jacobian, Near]]
 """A function that returns the Jacobian and the model at a point close to x."""
 
 Test = tuple[str, Callable[[], float]]
@@ -79,7 +79,7 @@ class Check(Shown):
 def check(
     J: Jacobian,
     plain: Jacobian,
-    near: Around,
+    near: Near,
     neighbour: Neighbour,
     *,
     seed: int = 0,
@@ -191,7 +191,7 @@ def check_shape(found: tuple[int, ...], expected: tuple[int, ...]) -> None:
 
 
 def against_differences(
-    J: Jacobian, near: Around, neighbour: Neighbour, seed: int, narrow: tuple[Any, ...] = ()
+    J: Jacobian, near: Near, neighbour: Neighbour, seed: int, narrow: tuple[Any, ...] = ()
 ) -> Outcome:
     """J v, entry by entry, against (f(x + h v) - f(x - h v)) / 2h for eight widths h.
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
-from ...jacobians import Jacobian
+from ...jacobians import Jacobian, shape_of, size
+from ..model.primal.evaluate import evaluate
+from ..model.primal.model import Model, TensorSpec
 from .rounding import rounding
 
 RATIO = 8.0
@@ -30,18 +33,58 @@ ROUNDINGS = 2.0
 """The number of rounding errors of f and of x that are assumed in one difference."""
 
 
-class Around(Protocol):
-    """A model around a point: δ ↦ f(x + δ), with flat vectors."""
+@dataclass(frozen=True)
+class Near:
+    """δ ↦ f(x + δ), flat, with x the tensors of `wrt` at the point and f the tensors of `of`."""
+
+    model: Model
+    point: Mapping[str, Any]
+    wrt: tuple[TensorSpec, ...]
+    of: tuple[TensorSpec, ...]
+    engine: str | None
+
+    def __call__(self, shift: np.ndarray) -> np.ndarray:
+        return self._flat(self.of, self.moved(shift))
 
     @property
     def x(self) -> np.ndarray:
         """x, flat."""
+        return self._flat(self.wrt, self.point)
 
     @property
     def parts(self) -> np.ndarray:
-        """The index of the tensor that each entry of f belongs to."""
+        """The index of the tensor in `of` that each entry of f belongs to."""
+        sizes = [size(shape_of(spec)) for spec in self.of]
+        return np.repeat(np.arange(len(sizes)), sizes)
 
-    def __call__(self, shift: np.ndarray) -> np.ndarray: ...
+    def moved(self, shift: np.ndarray) -> dict[str, np.ndarray]:
+        """The point with the tensors of `wrt` shifted."""
+        shapes = [shape_of(spec) for spec in self.wrt]
+        parts = np.split(shift, np.cumsum(list(map(size, shapes)))[:-1])
+        shifts: dict[str, np.ndarray] = {}
+        for spec, shape, part in zip(self.wrt, shapes, parts, strict=True):
+            shifts[spec.name] = shifts.get(spec.name, 0) + part.reshape(shape)
+        return perturbed(self.model, self.point, shifts, self.engine)
+
+    def _flat(self, specs: tuple[TensorSpec, ...], point: Mapping[str, Any]) -> np.ndarray:
+        names = [spec.name for spec in specs]
+        values = evaluate(self.model, point, names, engine=self.engine)
+        return np.concatenate([np.ravel(values[name]) for name in names])
+
+
+def perturbed(
+    model: Model, point: Mapping[str, Any], shifts: Mapping[str, np.ndarray], engine: str | None
+) -> dict[str, Any]:
+    """The point with a shift added to each named tensor.
+
+    An intermediate is first computed from the tensors shifted before it, then shifted itself.
+    """
+    moved = dict(point)
+    made = {name: k for k, step in enumerate(model.steps) for name in step.outputs}
+    for name in sorted(shifts, key=lambda name: made.get(name, -1)):
+        value = evaluate(model, moved, [name], engine=engine)[name]
+        moved[name] = (value + shifts[name]).astype(value.dtype)
+    return moved
 
 
 class Jump(Exception):
@@ -89,7 +132,7 @@ class Compared:
 
 
 def compared(
-    J: Jacobian, near: Around, v: np.ndarray, eps: float, allowed: float, seed: int
+    J: Jacobian, near: Near, v: np.ndarray, eps: float, allowed: float, seed: int
 ) -> Compared:
     """J v against slopes along v, at as many widths as some entry needs.
 
@@ -129,7 +172,7 @@ class Comparison:
     """The slopes computed so far, compared with J v."""
 
     def __init__(
-        self, J: Jacobian, near: Around, v: np.ndarray, eps: float, allowed: float, seed: int
+        self, J: Jacobian, near: Near, v: np.ndarray, eps: float, allowed: float, seed: int
     ) -> None:
         self.near, self.v, self.allowed = near, v.astype(np.float64), allowed
         self.product, self.here = (np.asarray(a, np.float64) for a in (J @ v, near(0 * self.v)))
