@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from string import ascii_lowercase
 from typing import Any
@@ -52,27 +52,19 @@ def labels(rank: int, but: str = "") -> list[str]:
     return [c for c in ascii_lowercase if c not in but][:rank]
 
 
+def entry(name: str, over: Sequence[str]) -> str:
+    """The entry of a tensor at some indices."""
+    return f"{name}[{', '.join(over)}]"
+
+
 def at(name: str, shape: tuple[int, ...], over: list[str], full: tuple[int, ...]) -> str:
     """A tensor broadcast to an indexed shape: index 0 along its axes of length 1."""
     pairs = zip(shape, full[len(full) - len(shape) :], over[len(over) - len(shape) :], strict=True)
-    inner = ", ".join("0" if n == 1 != m else label for n, m, label in pairs)
-    return f"{name}[{inner}]" if shape else name
+    return entry(name, ["0" if n == 1 != m else i for n, m, i in pairs]) if shape else name
 
 
 def shapes(case: Case) -> list[tuple[int, ...]]:
     return [np.shape(x) for x in case.inputs if x is not None]
-
-
-@text("MatMul")
-def matmul(case: Case, a: str, b: str) -> str:
-    """y[..., i, j] = Σₖ a[..., i, k] b[..., k, j]."""
-    s, t = shapes(case)
-    batch = np.broadcast_shapes(s[:-2], t[:-2])
-    over = labels(len(batch), "ijkab")
-    rows, columns = ["i"] * (len(s) > 1), ["j"] * (len(t) > 1)
-    left = at(a, s, [*over, *rows, "k"], (*batch, *s[-2:]))
-    right = at(b, t, [*over, "k", *columns], (*batch, *t[-2:]))
-    return f"y[{', '.join([*over, *rows, *columns])}] = sum({left}*{right}, k)"
 
 
 @text("Gemm")
@@ -86,53 +78,50 @@ def gemm(case: Case, a: str, b: str, c: str = "") -> str:
     return f"y[i, j] = {get('alpha', 1)}*sum({a}[{left}]*{b}[{right}], k){offset}"
 
 
-@text("Einsum")
+@text("Einsum", "MatMul")
 def einsum(case: Case, *names: str) -> str:
     """Σ ∏ xₖ over the labels that the output lacks."""
-    terms, out = expand_equation(case.attrs["equation"], tuple(map(len, shapes(case))))
+    ranks = tuple(map(len, shapes(case)))
+    rows, columns = ("i" if ranks[0] > 1 else ""), ("j" if ranks[-1] > 1 else "")
+    dots = ["..." * (rank > 1) for rank in (ranks[0], ranks[-1], max(ranks))]
+    product = "{}{i}k,{}k{j}->{}{i}{j}".format(*dots, i=rows, j=columns)
+    terms, out = expand_equation(case.attrs.get("equation", product), ranks)
     sizes = label_sizes(tuple(shapes(case)), terms)
     parts = [at(n, s, list(t), tuple(sizes[c] for c in t))
              for n, s, t in zip(names, shapes(case), terms, strict=True)]  # fmt: skip
     gone = "".join(f", {c}" for c in sizes if c not in out)
     product = "*".join(parts)
-    return f"y[{', '.join(out)}] = {f'sum({product}{gone})' if gone else product}"
+    return f"{entry('y', out)} = {f'sum({product}{gone})' if gone else product}"
 
 
-def reduced(case: Case) -> tuple[list[str], list[str], list[str]]:
-    """The indices of x, those that are kept, and those that are summed over."""
-    rank = len(shapes(case)[0])
-    axes: Any = case.attrs.get("axes", case.inputs[1] if len(case.inputs) > 1 else ())
-    chosen = {int(a) % rank for a in np.ravel(axes)} or set(
-        () if case.attrs.get("noop_with_empty_axes") else range(rank))  # fmt: skip
-    over = labels(rank, "xs")
-    kept = [n for k, n in enumerate(over) if k not in chosen]
-    return over, kept, [n for k, n in enumerate(over) if k in chosen]
-
-
-@text("ReduceMean", *SUMS)
+@text("ReduceMean", "GlobalAveragePool", *SUMS)
 def reduction(case: Case, x: str, axes: str = "") -> str:
-    """y = outer(Σ inner(x))."""
-    over, kept, gone = reduced(case)
+    """y = outer(Σ inner(x)), or the mean, over some axes or over space."""
+    full, space = shapes(case)[0], case.op_type[0] == "G"
+    rank, over = len(full), labels(len(full), "xs")
+    given: Any = range(2, rank) if space else case.inputs[1] if axes else ()
+    some = range(0 if case.attrs.get("noop_with_empty_axes") else rank)
+    chosen = {int(a) % rank for a in np.ravel(given)} or set(some)
+    kept = [i for k, i in enumerate(over) if k not in chosen]
+    gone = [i for i in over if i not in kept]
     outer, inner = SUMS.get(case.op_type, ("s", "x"))
-    n = prod(shapes(case)[0][over.index(i)] for i in gone) if case.op_type == "ReduceMean" else 1
-    term = re.sub(r"\bx\b", f"{x}[{', '.join(over)}]", inner)
+    n = 1 if case.op_type in SUMS else prod(full[k] for k in chosen)
+    term = re.sub(r"\bx\b", entry(x, over), inner)
     total = f"sum({term}, {', '.join(gone)})" if gone else f"({term})"
-    return f"y[{', '.join(kept)}] = " + re.sub(r"\bs\b", total, outer) + f"/{n}"
+    return f"{entry('y', kept)} = " + re.sub(r"\bs\b", total, outer) + f"/{n}"
 
 
-def normal(
-    case: Case, x: str, over: list[str], gone: list[str], *, centred: bool = True
-) -> str:  # fmt: skip
+def normal(case: Case, x: str, over: list[str], gone: list[str], centred: bool) -> str:
     """(x - μ) / √(σ² + ε) with the moments over some indices."""
     n = prod(shapes(case)[0][over.index(i)] for i in gone)
     new = {i: i.upper() for i in gone}
-    entry, other = (f"{x}[{', '.join(k)}]" for k in (over, [new.get(i, i) for i in over]))
-    again = f"{x}[{', '.join(i.upper() * 2 if i in gone else i for i in over)}]"
+    other = entry(x, [new.get(i, i) for i in over])
+    again = entry(x, [i.upper() * 2 if i in gone else i for i in over])
     spans = [", ".join(i.upper() * k for i in gone) for k in (1, 2)]
     mean = f"sum({other}, {spans[0]})/{n}" if centred else "0"
     inner = f"sum({again}, {spans[1]})/{n}" if centred else "0"
     eps = case.attrs.get("epsilon", 1e-5)
-    return f"({entry} - {mean})/sqrt(sum(({other} - {inner})**2, {spans[0]})/{n} + {eps})"
+    return f"({entry(x, over)} - {mean})/sqrt(sum(({other} - {inner})**2, {spans[0]})/{n} + {eps})"
 
 
 @text("LayerNormalization", "RMSNormalization", "InstanceNormalization")
@@ -142,11 +131,10 @@ def normalization(case: Case, x: str, scale: str, bias: str = "") -> str:
     over = labels(len(full), "xswvb")
     by_channel = case.op_type == "InstanceNormalization"
     first = 2 if by_channel else case.attrs.get("axis", -1) % len(full)
-    gain = [over[1]] if by_channel else over
-    parts = [f"{n}[{gain[0]}]" if by_channel else at(n, s, over, full)
+    parts = [entry(n, over[1:2]) if by_channel else at(n, s, over, full)
              for n, s in zip((scale, bias), shapes(case)[1:], strict=False) if n]  # fmt: skip
-    inner = normal(case, x, over, over[first:], centred=case.op_type[0] != "R")
-    return f"y[{', '.join(over)}] = {inner}*{parts[0]}" + "".join(f" + {p}" for p in parts[1:])
+    inner = normal(case, x, over, over[first:], case.op_type[0] != "R")
+    return f"{entry('y', over)} = {inner}*{parts[0]}" + "".join(f" + {p}" for p in parts[1:])
 
 
 @text("BatchNormalization")
@@ -156,7 +144,7 @@ def batch_normalization(case: Case, x: str, s: str, b: str, mean: str, variance:
         return ""
     over, eps = labels(len(shapes(case)[0]), "xswtpv"), case.attrs.get("epsilon", 1e-5)
     c = over[1]
-    return (f"y[{', '.join(over)}] = ({x}[{', '.join(over)}] - {mean}[{c}])"
+    return (f"{entry('y', over)} = ({entry(x, over)} - {mean}[{c}])"
             f"/sqrt({variance}[{c}] + {eps})*{s}[{c}] + {b}[{c}]")  # fmt: skip
 
 
@@ -166,10 +154,9 @@ def softmax(case: Case, x: str) -> str:
     over = labels(len(shapes(case)[0]), "xk")
     inner = list(over)
     inner[case.attrs.get("axis", -1)] = "k"
-    total = f"sum(exp({x}[{', '.join(inner)}]), k)"
-    entry = f"{x}[{', '.join(over)}]"
-    logs = f"{entry} - log({total})"
-    return f"y[{', '.join(over)}] = {logs if case.op_type[0] == 'L' else f'exp({entry})/{total}'}"
+    total, here = f"sum(exp({entry(x, inner)}), k)", entry(x, over)
+    value = f"{here} - log({total})" if case.op_type[0] == "L" else f"exp({here})/{total}"
+    return f"{entry('y', over)} = {value}"
 
 
 @text("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
@@ -186,24 +173,16 @@ def loss(case: Case, x: str, t: str, w: str = "") -> str:
     return f"y = sum({one}, n)" + (f"/{total}" if how == "mean" else "")
 
 
-@text("GlobalAveragePool")
-def global_average(case: Case, x: str) -> str:
-    """The mean over space."""
-    over = labels(len(shapes(case)[0]), "x")
-    n = prod(shapes(case)[0][2:])
-    return f"y[{', '.join(over[:2])}] = sum({x}[{', '.join(over)}], {', '.join(over[2:])})/{n}"
-
-
 @text("LpNormalization", "GlobalLpPool")
 def norms(case: Case, x: str) -> str:
     """‖x‖ₚ = (Σ |x|ᵖ)^(1/p) over space, or x / ‖x‖ₚ along an axis."""
     over, p = labels(len(shapes(case)[0]), "x"), case.attrs.get("p", 2)
     along = over[2:] if case.op_type[0] == "G" else [over[case.attrs.get("axis", -1)]]
-    term = f"abs({x}[{', '.join(i.upper() if i in along else i for i in over)}])**{p}"
+    term = f"abs({entry(x, [i.upper() if i in along else i for i in over])})**{p}"
     norm = f"sum({term}, {', '.join(along).upper()})**(1/{p})"
     if case.op_type[0] == "G":
-        return f"y[{', '.join(over[:2])}] = {norm}"
-    return f"y[{', '.join(over)}] = {x}[{', '.join(over)}]/{norm}"
+        return f"{entry('y', over[:2])} = {norm}"
+    return f"{entry('y', over)} = {entry(x, over)}/{norm}"
 
 
 @text("Conv")
@@ -215,9 +194,10 @@ def conv(case: Case, x: str, w: str, b: str = "") -> str:
     out = labels(rank, "xwtbcnm")
     taps = [c.upper() for c in out]
     steps = zip(get("strides", [1] * rank), out, get("dilations", [1] * rank), taps, strict=True)
-    place = ", ".join(f"{s}*{o} + {d}*{t}" for s, o, d, t in steps)
-    term = f"sum({w}[m, c, {', '.join(taps)}]*{x}[n, c, {place}], c, {', '.join(taps)})"
-    return f"y[n, m, {', '.join(out)}] = {term}" + (f" + {b}[m]" if b else "")
+    places = ["n", "c", *(f"{s}*{o} + {d}*{t}" for s, o, d, t in steps)]
+    term = f"{entry(w, ['m', 'c', *taps])}*{entry(x, places)}"
+    total = f"sum({term}, c, {', '.join(taps)})" + (f" + {b}[m]" if b else "")
+    return f"{entry('y', ['n', 'm', *out])} = {total}"
 
 
 def derived_rule(case: Case) -> Indexed | None:

@@ -15,7 +15,7 @@ REFERENCE = (
     "Shape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Trilu",
     "Unsqueeze", "Where",
 )  # fmt: skip
-"""Operators that move entries, or add and multiply them, and take no decision on their values."""
+"""Operators that move entries, or add and multiply them."""
 
 
 def refer(op_type: str) -> None:
