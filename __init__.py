@@ -40,14 +40,16 @@ from .modes.show import html as _html  # noqa: F401  (what notebooks show)
 from .modes.show import plots
 from .modes.show import view as _view  # noqa: F401  (J.view)
 from .modes.solvers import preconditioners
-from .modes.solvers.euler import euler_residual, implicit_euler
+from .modes.solvers.descent import natural_gradient, newton_cg
 from .modes.solvers.inverse import identity_like, inverse
 from .modes.solvers.levenberg_marquardt import levenberg_marquardt
-from .modes.solvers.natural_gradient import natural_gradient
-from .modes.solvers.newton_cg import newton_cg
-from .modes.solvers.newton_krylov import newton_krylov
 from .modes.solvers.problem import as_scipy
-from .modes.solvers.pseudo_transient import pseudo_transient
+from .modes.solvers.roots import (
+    euler_residual,
+    implicit_euler,
+    newton_krylov,
+    pseudo_transient,
+)
 from .modes.sparse import Coloring, coloring, pattern
 from .modes.training.lowering import lower_gradients
 from .modes.training.optimizers import Adagrad, Adam, Momentum, OptimizerFunction

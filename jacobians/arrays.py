@@ -57,8 +57,7 @@ def dtype_of(array: Array) -> np.dtype:
         return dtype
     if hasattr(dtype, "numpy"):
         return np.dtype(dtype.numpy())
-    found: np.dtype = reading(array).dtype(array)
-    return found
+    return reading(array).dtype(array)
 
 
 def host(value: Any) -> Any:

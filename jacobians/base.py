@@ -97,17 +97,20 @@ class Holder:
 
     def arrays(self) -> Iterator[Array]:
         """The arrays it holds."""
-        for part in flat([getattr(self, name) for name in self.holds]):
+        for part in self.contents():
             if isinstance(part, Holder):
                 yield from part.arrays()
             elif hasattr(part, "shape"):  # else a symbolic identity, or the labels of axes
                 yield part
 
+    def contents(self) -> Iterator[Any]:
+        """Its data, one by one."""
+        return flat(getattr(self, name) for name in self.holds)
+
     @property
     def flops(self) -> int:
         """The approximate number of multiplications and additions in one product."""
-        parts = flat([getattr(self, name) for name in self.holds])
-        return sum(part.flops for part in parts if isinstance(part, Holder))
+        return sum(part.flops for part in self.contents() if isinstance(part, Holder))
 
     def __repr__(self) -> str:
         return type(self).__name__
@@ -181,8 +184,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
     @cached_property
     def T(self) -> Jacobian:
         """The transpose: one object, even if several threads build it at once."""
-        kept: Jacobian = self.__dict__.setdefault("T", self._transpose())
-        return kept
+        return self.__dict__.setdefault("T", self._transpose())
 
     @property
     def H(self) -> Jacobian:
@@ -272,28 +274,26 @@ class Jacobian(Holder, Algebra, Shown, ABC):
     def _columns(self) -> np.ndarray:
         m, n = self.shape
         dense = np.empty((m, n), dtype=self.dtype)
-        for start, stop in self._chunks(n, "matrix"):
-            unit = np.zeros((n, stop - start), dtype=self.dtype)
-            unit[range(start, stop), range(stop - start)] = 1
-            dense[:, start:stop] = self._matmat(unit)
+        for start, stop, product in self._products(n, "matrix"):
+            dense[:, start:stop] = product
         return dense
 
-    def _chunks(self, n: int, label: str) -> Iterator[tuple[int, int]]:
+    def _products(self, k: int, label: str) -> Iterator[tuple[int, int, np.ndarray]]:
+        """The first k columns, from start to stop in each chunk."""
         width = max(1, CHUNK // (max(*self.shape, 1) * self.dtype.itemsize))
-        return chunks(n, width, label, "products")
+        for start, stop in chunks(k, width, label, "products"):
+            unit = np.zeros((self.shape[1], stop - start), dtype=self.dtype)
+            unit[range(start, stop), range(stop - start)] = 1
+            yield start, stop, self._matmat(unit)
 
     def diagonal(self) -> np.ndarray:
         """The entries J[i, i], exact: from the structure where possible, else by products.
 
         Shape: (min(m, n),).
         """
-        m, n = self.shape
-        k = min(m, n)
-        entries = np.empty(k, dtype=self.dtype)
-        for start, stop in self._chunks(k, "diagonal"):
-            unit = np.zeros((n, stop - start), dtype=self.dtype)
-            unit[range(start, stop), range(stop - start)] = 1
-            entries[start:stop] = self._matmat(unit)[range(start, stop), range(stop - start)]
+        entries = np.empty(min(self.shape), dtype=self.dtype)
+        for start, stop, product in self._products(len(entries), "diagonal"):
+            entries[start:stop] = product[range(start, stop), range(stop - start)]
         return entries
 
     def trace(self) -> Any:
@@ -334,8 +334,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
 
         Shape: (m, n), as before. Raises `InputError` without PyTorch or the device.
         """
-        moved: Jacobian = to(self, device)
-        return moved
+        return to(self, device)
 
     def inverse(
         self, *, solver: str | None = None, preconditioner: Any = None, rtol: float = 1e-10,
@@ -347,10 +346,9 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         solver that does not take such an operator; a product raises `NotConverged` where the
         iteration does not reach its tolerance.
         """
-        solved: Jacobian = inverse(
+        return inverse(
             self, solver=solver, preconditioner=preconditioner, rtol=rtol, maxiter=maxiter
         )
-        return solved
 
     def slogdet(self) -> tuple[Any, float]:
         """The sign of det J, or its phase where J is complex, and log |det J|, exact.
@@ -358,8 +356,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         By structure where that determines it, else from the dense matrix. Shapes: two numbers.
         Raises `InputError` where J is not square, and `LimitError` where its matrix is too large.
         """
-        found: tuple[Any, float] = slogdet(self)
-        return found
+        return slogdet(self)
 
     def logdet(self) -> float:
         """log det J, as `slogdet`; -inf where J is singular.
@@ -400,8 +397,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
 
         Shape: (n, m). Raises `LimitError` where the matrix is too large.
         """
-        found: Jacobian = function(self, "pinv")
-        return found
+        return function(self, "pinv")
 
     def sqrt(self) -> Jacobian:
         """√J, the principal root of a Hermitian J ≥ 0, by structure or from the dense matrix.
@@ -409,13 +405,11 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         Shape: (n, n). Raises `InputError` where J is not such an operator, and `LimitError` where
         its matrix is too large.
         """
-        found: Jacobian = function(self, "sqrt")
-        return found
+        return function(self, "sqrt")
 
     def cholesky(self) -> Jacobian:
         """L, lower triangular with J = L Lᴴ, for a Hermitian J > 0; as `sqrt` in all else."""
-        found: Jacobian = function(self, "cholesky")
-        return found
+        return function(self, "cholesky")
 
     def expm(self) -> Jacobian:
         """exp J = Σ Jᵏ / k!, by structure or from the dense matrix.
@@ -423,16 +417,14 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         Shape: (n, n). Raises `InputError` where J is not square, and `LimitError` where its matrix
         is too large.
         """
-        found: Jacobian = function(self, "expm")
-        return found
+        return function(self, "expm")
 
     def power(self, p: float) -> Jacobian:
         """Jᵖ: J ⋯ J for a whole p, never dense, by J⁻¹ where p < 0; else as `sqrt`.
 
         Shape: (n, n). Raises `InputError` where J is not square, and as `inverse` and `sqrt` do.
         """
-        found: Jacobian = function(self, "power", p)
-        return found
+        return function(self, "power", p)
 
     def eigh(self) -> tuple[np.ndarray, Jacobian]:
         """λ and V with J = V diag(λ) Vᴴ for a Hermitian J; V is an operator, and Vᴴ V = I.
@@ -441,8 +433,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         and (n, n). Raises `InputError` where J is not Hermitian, and `LimitError` where its matrix
         is too large.
         """
-        found: tuple[np.ndarray, Jacobian] = function(self, "eigh")
-        return found
+        return function(self, "eigh")
 
     def svd(self) -> tuple[Jacobian, np.ndarray, Jacobian]:
         """U, σ and V with J = U diag(σ) Vᴴ, where Uᴴ U = I = Vᴴ V; U and V are operators.
@@ -450,8 +441,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         σ ≥ 0 is in the order of the structure, and zeros may be left out. Shapes: (m, k), (k,) and
         (n, k). Raises `LimitError` where structure does not suffice and the matrix is too large.
         """
-        found: tuple[Jacobian, np.ndarray, Jacobian] = function(self, "svd")
-        return found
+        return function(self, "svd")
 
     def plot(
         self, *, entries: bool | None = None, ax: Any = None, seed: int = 0,
@@ -471,6 +461,33 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         `LimitError` where the pattern takes more than 2 GiB.
         """
         return spy(self, ax=ax, progress=progress)
+
+
+class Wrapper(Jacobian):
+    """An operator that adds names or methods to another `operator`, which takes the products."""
+
+    holds = ("operator",)
+
+    def __init__(self, operator: Jacobian) -> None:
+        super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
+        self.operator = operator
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        return self.operator._apply(op, v)
+
+    def _flat_product(self, v: Any, columns: Shape) -> Any:
+        return self.operator._flat_product(v, columns)
+
+    @property
+    def structure(self) -> Jacobian:
+        return self.operator.structure
+
+    @property
+    def nbytes(self) -> int:
+        return self.operator.nbytes
+
+    def diagonal(self) -> np.ndarray:
+        return self.operator.diagonal()
 
 
 class Conjugate(Jacobian):

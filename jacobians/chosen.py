@@ -62,52 +62,38 @@ def chosen(op: Op, dag: Dag) -> Dag:
     For NumPy arrays, diagonals of finite numbers are unchanged. The numbers in a graph are unknown:
     there, every diagonal is masked, unless it is constant or part of a sum.
     """
-    if not has_choices(dag) or not any(map(may_be_infinite, diagonals_of(dag))):
+    if not has_choices(dag) or not any(map(may_be_infinite, diagonals_in(dag))):
         return dag
-    edges = before_choices(op, dag.edges, dag.sinks)
-    edges = behind_choices(op, edges, dag.sources)
+    edges = followed(op, dag.edges[::-1], dag.sinks, forward=False)
+    edges = followed(op, edges[::-1], dag.sources, forward=True)
     return Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
 
 
 def has_choices(dag: Dag) -> bool:
     """Whether some operator drops entries."""
-    return any(d.chooses for d in diagonals_of(dag))
+    return any(d.chooses for d in diagonals_in(dag))
 
 
-def diagonals_of(dag: Dag) -> Iterator[Diagonal]:
-    """The diagonals among the factors and terms of all operators."""
-    return (d for edge in dag.edges for d in diagonals_in(edge.operator))
-
-
-def before_choices(op: Op, edges: Sequence[Edge], sinks: tuple[int, ...]) -> list[Edge]:
-    """Edges in order, with zero derivatives for entries that reach no sink."""
-    users: dict[int, list[Chosen]] = {sink: [None] for sink in sinks}
-    made = []
-    for edge in reversed(edges):
-        operator, before = follow(op, edge.operator, either(op, users[edge.end]))
-        users.setdefault(edge.start, []).append(before)
-        made.append(edge if operator is edge.operator else replace(edge, operator=operator))
-    return made[::-1]
-
-
-def behind_choices(op: Op, edges: Sequence[Edge], sources: tuple[int, ...]) -> list[Edge]:
-    """Edges in order, with zero derivatives for entries that no source reaches."""
-    makers: dict[int, list[Chosen]] = {source: [None] for source in sources}
+def followed(op: Op, edges: Sequence[Edge], ends: tuple[int, ...], *, forward: bool) -> list[Edge]:
+    """Edges in order, with zero derivatives for entries that no path joins to an end."""
+    counting: dict[int, list[Chosen]] = {end: [None] for end in ends}
     made = []
     for edge in edges:
-        transpose, after = follow(op, edge.operator.T, either(op, makers[edge.start]))
-        makers.setdefault(edge.end, []).append(after)
-        same = transpose is edge.operator.T
-        made.append(edge if same else replace(edge, operator=transpose.T))
+        near, far = (edge.start, edge.end) if forward else (edge.end, edge.start)
+        operator = edge.operator.T if forward else edge.operator
+        found, beyond = follow(op, operator, either(op, counting[near]))
+        counting.setdefault(far, []).append(beyond)
+        same = found is operator
+        made.append(edge if same else replace(edge, operator=found.T if forward else found))
     return made
 
 
 def diagonals_in(operator: Jacobian) -> Iterator[Diagonal]:
-    """The diagonals among the factors and terms of an operator."""
+    """The diagonals among the factors and terms of an operator, or of all edges."""
     if isinstance(operator, Diagonal):
         yield operator
-    elif isinstance(operator, Product | Sum):
-        for part in operator.factors if isinstance(operator, Product) else operator.terms:
+    elif isinstance(operator, Product | Sum | Dag):
+        for part in operator.contents():
             yield from diagonals_in(part)
 
 

@@ -24,7 +24,7 @@ sum C⁻¹ A ⊗ I + I ⊗ B⁻¹ D.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce, singledispatch
@@ -36,26 +36,17 @@ import scipy.linalg
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from .arrays import prod_text, reading, shape_of, size, wide
-from .base import Conjugate, Jacobian, conjugate, flat
+from .arrays import Shape, prod_text, reading, shape_of, size, wide
+from .base import Conjugate, Jacobian, conjugate
 from .convolution import Convolution
 from .dag import Block, Dag, composed
 from .elementwise import Cast, Diagonal, Identity, Scalar, Zero
 from .errors import InputError
 from .layout import Permutation, Reshape
-from .matrices import (
-    BlockDiagonal,
-    Dense,
-    Eye,
-    Factor,
-    Kron,
-    LowRank,
-    implicit_kron,
-    matrix_shape,
-)
+from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron, LowRank, implicit_kron, matrix_shape
 from .products import Product, factors_of
 from .selection import Embed, Scatter, Slice, Take
-from .sums import Sum, coefficient, multiple, scaled_kron, terms_of
+from .sums import Sum, coefficient, scaled_kron, split_identity, terms_of
 from .sylvester import Sylvester
 from .transforms import Circulant, Cumulative, Fourier
 
@@ -95,10 +86,7 @@ def inverse_of(operator: Jacobian) -> Jacobian | None:
 
 def leaves(operator: Jacobian) -> Iterator[Jacobian]:
     """The operators that an operator is composed of, without composites."""
-    parts = [edge.operator for edge in operator.edges] if isinstance(operator, Dag) else [
-        part for part in flat([getattr(operator, name) for name in operator.holds])
-        if isinstance(part, Jacobian)
-    ]  # fmt: skip
+    parts = [part for part in operator.contents() if isinstance(part, Jacobian)]
     if not parts:
         yield operator
     for part in parts:
@@ -153,38 +141,26 @@ def shifted(operator: Jacobian, shift: float) -> Jacobian | None:
 # -- operators that act on each entry alone, or move entries -----------------------------------
 
 
-@inverted.register(Identity)
-@inverted.register(Reshape)
-@inverted.register(Permutation)
-@inverted.register(Cast)
-def _(operator: Jacobian) -> Jacobian:
+@inverted.register
+def _(operator: Identity | Reshape | Permutation | Cast) -> Jacobian:
     return operator.T
 
 
-@determinant.register(Identity)
-@determinant.register(Reshape)
-@determinant.register(Cast)
-def _(operator: Jacobian) -> SlogDet:
+@determinant.register
+def _(operator: Identity | Reshape | Cast) -> SlogDet:
     return 1.0, 0.0
 
 
-@inverted.register(Slice)
-@inverted.register(Embed)
-@inverted.register(Take)
-@inverted.register(Scatter)
-def _(operator: Jacobian) -> Jacobian:
+@inverted.register
+def _(operator: Slice | Embed | Take | Scatter) -> Jacobian:
     """A square selection is a permutation, or it takes an entry twice and another one not."""
     if order_of(operator) is None:
         raise singular(operator, "it takes an entry twice")
     return operator.T
 
 
-@determinant.register(Permutation)
-@determinant.register(Slice)
-@determinant.register(Embed)
-@determinant.register(Take)
-@determinant.register(Scatter)
-def _(operator: Jacobian) -> SlogDet:
+@determinant.register
+def _(operator: Permutation | Slice | Embed | Take | Scatter) -> SlogDet:
     """The sign of the permutation: one change for every cycle of even length."""
     order = order_of(operator)
     return ZERO_DET if order is None else ((-1.0) ** (len(order) - cycles(order)), 0.0)
@@ -229,8 +205,7 @@ def _(operator: Diagonal) -> Jacobian:
     return Diagonal(np.asarray(1 / d), operator.in_shape)
 
 
-@determinant.register(Scalar)
-@determinant.register(Diagonal)
+@determinant.register
 def _(operator: Scalar | Diagonal) -> SlogDet:
     held = operator.d if isinstance(operator, Diagonal) else np.array([operator.factor])
     times = size(operator.in_shape) // max(held.size, 1)
@@ -374,7 +349,7 @@ def inverses(matrices: np.ndarray, whole: Jacobian, name: str = "") -> np.ndarra
         raise singular(whole, f"its {name} factor is {m}×{n}" if name else f"it holds {m}×{n}")
     work = np.asarray(matrices, wide(matrices.dtype))
     with np.errstate(all="ignore"):
-        found = by_lu(work) if work.ndim == 2 else by_lus(work)
+        found = by_lu(work)
         norms = np.linalg.norm(work, 1, (-2, -1)) * np.linalg.norm(found, 1, (-2, -1)) if n else 0
     bad = np.argwhere(~(norms * eps_of(work.dtype) < 1))
     if len(bad):
@@ -387,9 +362,13 @@ def inverses(matrices: np.ndarray, whole: Jacobian, name: str = "") -> np.ndarra
 
 
 def by_lu(a: np.ndarray) -> np.ndarray:
-    """A⁻¹ of one matrix; not finite where it is singular."""
+    """A⁻¹ of each matrix; not finite where one is singular."""
     if not a.size:
         return a
+    if a.ndim > 2:
+        with suppress(np.linalg.LinAlgError):
+            return np.linalg.inv(a)
+        return np.stack([by_lu(one) for one in a.reshape(-1, *a.shape[-2:])]).reshape(a.shape)
     lapack: Any = scipy.linalg.get_lapack_funcs(("getrf", "getri", "getri_lwork"), (a,))
     getrf, getri, getri_lwork = lapack
     lu, pivots, failed = getrf(a)
@@ -398,15 +377,6 @@ def by_lu(a: np.ndarray) -> np.ndarray:
     room, _ = getri_lwork(len(a))
     found, _ = getri(lu, pivots, lwork=int(np.real(room)), overwrite_lu=True)
     return np.asarray(found)
-
-
-def by_lus(a: np.ndarray) -> np.ndarray:
-    """A⁻¹ of every matrix of a stack; not finite where one is singular."""
-    try:
-        return np.linalg.inv(a)
-    except np.linalg.LinAlgError:
-        flat = a.reshape(-1, *a.shape[-2:])
-        return np.stack([by_lu(one) for one in flat]).reshape(a.shape)
 
 
 # -- composites --------------------------------------------------------------------------------
@@ -419,9 +389,8 @@ def _(operator: Product) -> Jacobian | None:
         raise singular(operator, f"it passes through a tensor of {waist} numbers")
     if circular := as_circulant(operator):
         return inverted(circular)
-    found = [inverted(f) if f.shape[0] == f.shape[1] else None for f in operator.factors]
-    known = [f for f in found if f is not None]
-    return reduce(matmul, reversed(known)) if len(known) == len(found) else None
+    found = of_each(inverted, operator.factors)
+    return None if found is None else reduce(matmul, reversed(found))
 
 
 @determinant.register
@@ -430,9 +399,14 @@ def _(operator: Product) -> SlogDet | None:
         return ZERO_DET
     if circular := as_circulant(operator):
         return determinant(circular)
-    found = [determinant(f) if f.shape[0] == f.shape[1] else None for f in operator.factors]
-    known = [f for f in found if f is not None]
-    return reduce(both, known) if len(known) == len(found) else None
+    found = of_each(determinant, operator.factors)
+    return None if found is None else reduce(both, found)
+
+
+def of_each(question: Callable[[Jacobian], Any], parts: Iterable[Jacobian]) -> list[Any] | None:
+    """The answers for square operators; None where one is not square, or has no answer."""
+    found = [question(part) if part.shape[0] == part.shape[1] else None for part in parts]
+    return None if any(one is None for one in found) else found
 
 
 def narrow(operator: Product) -> int | None:
@@ -468,40 +442,34 @@ def whole(operator: Dag) -> Jacobian | None:
 @inverted.register
 def _(operator: Block) -> Jacobian | None:
     """A block-diagonal grid, block by block."""
-    return of_blocks([inverted(block) for block in diagonal_blocks(operator) or ()])
+    return of_blocks(inverted, operator)
 
 
-def of_blocks(own: list[Jacobian | None]) -> Block | None:
-    """The grid with these blocks on its diagonal; None without blocks, or if one is missing."""
-    if not own or any(block is None for block in own):
-        return None
-    return Block([[b if i == j else None for j in range(len(own))] for i, b in enumerate(own)])
+def of_blocks(function: Callable[[Jacobian], Any], operator: Block) -> Block | None:
+    """The function of each block of a block-diagonal grid; None for other grids."""
+    own = of_each(function, diagonal_blocks(operator)) or []
+    grid = [[b if i == j else None for j in range(len(own))] for i, b in enumerate(own)]
+    return Block(grid) if grid else None
 
 
 @determinant.register
 def _(operator: Block) -> SlogDet | None:
-    own = diagonal_blocks(operator)
-    found = [] if own is None else [determinant(block) for block in own]
-    known = [block for block in found if block is not None]
-    return reduce(both, known) if known and len(known) == len(found) else None
+    found = of_each(determinant, diagonal_blocks(operator))
+    return reduce(both, found) if found else None
 
 
-def diagonal_blocks(operator: Block) -> list[Jacobian] | None:
-    """The blocks of a grid that has square ones on its diagonal and no other."""
-    grid = operator.rows
-    if len(grid) != len(grid[0]):
-        return None
-    own = [row[k] for k, row in enumerate(grid)]
-    others = [b for i, row in enumerate(grid) for j, b in enumerate(row) if i != j]
-    square = [b for b in own if b is not None and b.shape[0] == b.shape[1]]
-    return square if len(square) == len(own) and all(b is None for b in others) else None
+def diagonal_blocks(operator: Block) -> list[Jacobian]:
+    """The blocks of a grid that has them on its diagonal and nowhere else; else none."""
+    rows = operator.rows
+    own = [row[k] for k, row in enumerate(rows) if k < len(row)]
+    present = [block for row in rows for block in row if block is not None]
+    return present if len(rows) == len(rows[0]) and present == own else []
 
 
 @inverted.register
 def _(operator: Sum) -> Jacobian | None:
-    shifts = [multiple(term) for term in operator.terms]
-    others = [term for term, c in zip(operator.terms, shifts, strict=True) if c is None]
-    if len(others) == 1 and (found := shifted(others[0], sum(filter(None, shifts)))) is not None:
+    shift, others = split_identity(operator)
+    if len(others) == 1 and (found := shifted(others[0], shift)) is not None:
         return found
     if (pairs := diagonalised(operator, with_vectors=True)) is not None:
         return pairs.inverse(operator)
@@ -550,7 +518,7 @@ class Woodbury:
         """B⁻¹ - Y C⁻¹ (B⁻ᵀ V)ᵀ."""
         middle = inverses(self.C, whole, "capacitance")
         same = self.U is self.V and self.base_inverse.T is self.base_inverse
-        Z = self.Y if same else on_columns(self.base_inverse.T, self.V)
+        Z = self.Y if same else self.base_inverse.T @ self.V
         return self.base_inverse + LowRank(self.Y @ -middle, Z, whole.in_shape, whole.out_shape)
 
     @property
@@ -577,19 +545,8 @@ def woodbury(operator: Sum) -> Woodbury | None:
     U, V = low[0]
     if len(low) > 1:
         U, V = (np.concatenate(side, axis=1) for side in zip(*low, strict=True))
-    Y = on_columns(base_inverse, U)
+    Y = base_inverse @ U
     return Woodbury(base, base_inverse, Y, U, V, np.eye(U.shape[1], dtype=Y.dtype) + V.T @ Y)
-
-
-def on_columns(operator: Jacobian, U: np.ndarray) -> np.ndarray:
-    """A U, without the transposes of a general product where A is diagonal."""
-    if isinstance(operator, Identity):
-        return U
-    if isinstance(operator, Scalar):
-        return operator.factor * U
-    if isinstance(operator, Diagonal):
-        return operator.diagonal()[:, None] * U
-    return np.asarray(operator @ U)
 
 
 HELD = (Dense, LowRank, Diagonal, Scalar, Identity, Reshape, Permutation, Kron, BlockDiagonal,
@@ -716,8 +673,7 @@ class Diagonalised:
         if sizes.min(initial=np.inf) <= eps_of(whole.dtype) * sizes.max(initial=0):
             raise singular(whole, f"its smallest eigenvalue is {sizes.min():.2g}")
         basis = Kron(self.left.vectors, self.right.vectors, self.values.shape[:-2])
-        found: Jacobian = basis @ Diagonal(1 / self.values) @ adjoint(basis)
-        return found
+        return basis @ Diagonal(1 / self.values) @ adjoint(basis)
 
     @property
     def determinant(self) -> SlogDet:
@@ -730,6 +686,20 @@ class Diagonalised:
         return sign, log
 
 
+Term = tuple[float, Factor, Factor]
+"""c, A and B of c A ⊗ B."""
+
+
+def kron_terms(operator: Sum) -> tuple[float, list[Term], Shape] | None:
+    """δ, the terms and the batch of Σ c A ⊗ B + δ I; None for another sum."""
+    shift, others = split_identity(operator)
+    pairs = [pair for term in others if (pair := scaled_kron(term))]
+    batches = {K.batch for _, K in pairs}
+    if len(pairs) < len(others) or len(batches) != 1:
+        return None
+    return shift, [(c, K.left, K.right) for c, K in pairs], batches.pop()
+
+
 def adjoint(K: Kron) -> Kron:
     """(V ⊗ W)ᴴ as a Kronecker product, which merges with others."""
     left, right = (f if isinstance(f, Eye) else adjoint_of(f) for f in (K.left, K.right))
@@ -738,17 +708,11 @@ def adjoint(K: Kron) -> Kron:
 
 def diagonalised(operator: Sum, *, with_vectors: bool = False) -> Diagonalised | None:
     """Σ Aₖ ⊗ Bₖ + δ I in the basis that makes all factors diagonal; None where there is none."""
-    krons = [scaled_kron(term) for term in operator.terms]
-    if not any(krons):
+    if (found := kron_terms(operator)) is None:
         return None
-    shifts = [multiple(t) for t, kron in zip(operator.terms, krons, strict=True) if kron is None]
-    terms = [(c, k.left, k.right) for c, k in filter(None, krons)]
-    if len({k.batch for _, k in filter(None, krons)}) != 1:
-        return None
+    shift, terms, _ = found
     *_, m, n = operator.in_shape
-    for shift in shifts:
-        if shift is None:
-            return None
+    if shift:
         terms.append((shift, Eye(m), Eye(n)))
     scales = [c for c, *_ in terms]
     left, right = (simultaneous([term[side] for term in terms], with_vectors) for side in (1, 2))
@@ -766,15 +730,11 @@ def by_schur(operator: Sum) -> tuple[Kron | None, Sylvester] | None:
     A ⊗ B + C ⊗ D is c C ⊗ B times C⁻¹ A ⊗ I + I ⊗ B⁻¹ D; None where this takes the inverse of a
     singular matrix, and for sums of more terms.
     """
-    pairs = [scaled_kron(term) for term in operator.terms]
-    if not any(pairs):
+    if (found := kron_terms(operator)) is None or found[2]:
         return None
-    shifts = [multiple(t) for t, pair in zip(operator.terms, pairs, strict=True) if pair is None]
-    terms = [(c, K.left, K.right) for c, K in filter(None, pairs) if not K.batch]
-    if None in shifts or len(terms) + len(shifts) != len(operator.terms):
-        return None
+    shift, terms, _ = found
     *_, m, n = operator.in_shape
-    if shift := sum(filter(None, shifts)):
+    if shift:
         terms = with_shift(terms, shift, Eye(m), Eye(n))
     square = all((matrix_shape(L), matrix_shape(R)) == ((m, m), (n, n)) for _, L, R in terms)
     if len(terms) != 2 or not square:
@@ -786,9 +746,6 @@ def by_schur(operator: Sum) -> tuple[Kron | None, Sylvester] | None:
             free = isinstance(B, Eye) and isinstance(C, Eye)
             return None if free else Kron(C, B, ()), Sylvester(left, right)
     return None
-
-
-Term = tuple[float, Factor, Factor]
 
 
 def with_shift(terms: list[Term], shift: float, left: Eye, right: Eye) -> list[Term]:
@@ -847,15 +804,12 @@ def eigen(
     with_vectors: bool, a: np.ndarray, metric: np.ndarray | None = None
 ) -> tuple[np.ndarray | None, np.ndarray]:
     """V, if wanted, and λ of a stack of Hermitian matrices, or of one matrix with a metric."""
-    if metric is None and not with_vectors:
-        return None, np.linalg.eigvalsh(a)
-    if metric is None:
-        values, V = np.linalg.eigh(a)
-        return V, values
-    if not with_vectors:
-        return None, scipy.linalg.eigh(a, metric, eigvals_only=True, check_finite=False)
-    values, V = scipy.linalg.eigh(a, metric, check_finite=False)
-    return V, values
+    eigh: Any = scipy.linalg.eigh
+    if metric is not None:
+        found = eigh(a, metric, eigvals_only=not with_vectors, check_finite=False)
+    else:
+        found = np.linalg.eigh(a) if with_vectors else np.linalg.eigvalsh(a)
+    return (found[1], found[0]) if with_vectors else (None, found)
 
 
 def adjoint_of(matrices: np.ndarray) -> np.ndarray:
@@ -883,12 +837,12 @@ def equal(a: Factor, b: Factor) -> bool:
     return a is b or (not isinstance(a, Eye) and not isinstance(b, Eye) and np.array_equal(a, b))
 
 
-def is_hermitian(matrices: np.ndarray) -> bool:
-    """Whether matrices are their own adjoints, up to rounding."""
+def is_hermitian(matrices: np.ndarray, eps: float | None = None) -> bool:
+    """Whether matrices, accurate to eps, are their own adjoints up to rounding."""
     if matrices.shape[-1] != matrices.shape[-2]:
         return False
     skew = np.abs(matrices - adjoint_of(matrices)).max(initial=0)
-    rounding = 100 * matrices.shape[-1] ** 0.5 * eps_of(matrices.dtype)
+    rounding = 100 * matrices.shape[-1] ** 0.5 * (eps or eps_of(matrices.dtype))
     return bool(skew <= rounding * np.abs(matrices).max(initial=0))
 
 

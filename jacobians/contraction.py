@@ -11,7 +11,7 @@ from .arrays import Array, Op, Shape, dtype_of, factor, fits, shape_of, size
 from .base import Jacobian
 from .elementwise import Diagonal
 from .errors import InputError
-from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron, LowRank
+from .matrices import BlockDiagonal, Dense, Eye, Kron, LowRank
 from .symint import same
 from .transforms import Cumulative, Fourier
 
@@ -143,7 +143,8 @@ def _(operator: Kron) -> Contraction:
     n = m if isinstance(operator.left, Eye) else n
     k = row if isinstance(operator.right, Eye) else k
     terms = (operator.left, m + n), (operator.right, row + k)
-    factors = tuple((f, tail(batch, f) + term) for f, term in terms if not isinstance(f, Eye))
+    factors = tuple((f, batch[len(batch) + 2 - len(shape_of(f)) :] + term)
+                    for f, term in terms if not isinstance(f, Eye))  # fmt: skip
     sizes = dict(zip(batch + n + k, operator.in_shape, strict=True))
     sizes |= dict(zip(batch + m + row, operator.out_shape, strict=True))
     return Contraction(factors, batch + n + k, batch + m + row, sizes)
@@ -182,12 +183,6 @@ def contraction(
     """A contraction whose label sizes come from its factors."""
     arrays, terms = zip(*factors, strict=True)
     return Contraction(factors, in_term, out_term, label_sizes(tuple(map(shape_of, arrays)), terms))
-
-
-def tail(batch: str, factor: Factor) -> str:
-    """The trailing batch labels, one for each batch axis of a factor."""
-    axes = len(shape_of(factor)) - 2
-    return batch[len(batch) - axes :]
 
 
 def label_positions(term: str, shape: Shape, sizes: dict[str, int]) -> np.ndarray:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from operator import add, attrgetter, matmul
@@ -58,6 +58,7 @@ class Dag(Jacobian):
     with the DAG. `names` are the tensors of a model that its operators hold, for the text.
     """
 
+    holds = ("operators",)
     T: cached_property[Dag]
     names: Callable[[], Named] | None = None
 
@@ -164,14 +165,15 @@ class Dag(Jacobian):
         seeds = {part.i: tangents[start] for start, part in mine if start in tangents}
         return joint.run(op, seeds, tuple(dict.fromkeys(part.o for _, part in mine)))
 
-    def arrays(self) -> Iterator[Array]:
-        for edge in self.edges:
-            yield from edge.operator.arrays()
+    @property
+    def operators(self) -> tuple[Jacobian, ...]:
+        """The operators of its edges."""
+        return tuple(edge.operator for edge in self.edges)
 
     @property
     def flops(self) -> int:
         merges = sum(size(self.shapes[e.end]) for e in self.edges) - self.shape[0]
-        return sum(e.operator.flops for e in self.edges) + max(merges, 0)
+        return super().flops + max(merges, 0)
 
     def joins(self, source: int, sink: int) -> bool:
         """Whether some path leads from one vertex to another."""
@@ -423,20 +425,15 @@ class Block(Jacobian):
         check_grid(self.rows)
         heights = [first_of(row).out_shape for row in self.rows]
         widths = [first_of(column).in_shape for column in zip(*self.rows, strict=True)]
-        for i, row in enumerate(self.rows):
-            for j, block in enumerate(row):
-                if block and (block.out_shape, block.in_shape) != (heights[i], widths[j]):
-                    raise InputError(
-                        f"Block: at {i, j} is {block!r}, from {list(block.in_shape)} to "
-                        f"{list(block.out_shape)}, where the column takes {list(widths[j])} and "
-                        f"the row gives {list(heights[i])}"
-                    )
-        edges = [
-            Edge(j, len(widths) + i, operator)
-            for i, row in enumerate(self.rows)
-            for j, operator in enumerate(row)
-            if operator is not None
-        ]
+        edges = [Edge(j, len(widths) + i, block) for i, row in enumerate(self.rows)
+                 for j, block in enumerate(row) if block is not None]  # fmt: skip
+        for j, i, block in ((e.start, e.end - len(widths), e.operator) for e in edges):
+            if (block.out_shape, block.in_shape) != (heights[i], widths[j]):
+                raise InputError(
+                    f"Block: at {i, j} is {block!r}, from {list(block.in_shape)} to "
+                    f"{list(block.out_shape)}, where the column takes {list(widths[j])} and "
+                    f"the row gives {list(heights[i])}"
+                )
         dtype = common(*(e.operator.dtype for e in edges))
         sources, sinks = range(len(widths)), range(len(widths), len(widths) + len(heights))
         self.dag = Dag((*widths, *heights), edges, tuple(sources), tuple(sinks), dtype)
@@ -446,13 +443,16 @@ class Block(Jacobian):
         return self.dag._apply(op, v)
 
     def _transpose(self) -> Jacobian:
-        return Block(
-            [[b if b is None else b.T for b in column] for column in zip(*self.rows, strict=True)]
-        )
+        columns = zip(*self.rows, strict=True)
+        return Block([[block and block.T for block in column] for column in columns])
 
     def __repr__(self) -> str:
         width = WIDTH // min(len(self.rows), 3)
-        return f"[{joined(self.rows, ', ', lambda row: row_text(row, width))}]"
+
+        def text(row: list[Jacobian | None]) -> str:
+            return f"[{joined(['0' if b is None else b for b in row], ', ', str, width)}]"
+
+        return f"[{joined(self.rows, ', ', text)}]"
 
 
 def check_grid(rows: list[list[Jacobian | None]]) -> None:
@@ -464,11 +464,6 @@ def check_grid(rows: list[list[Jacobian | None]]) -> None:
             if all(block is None for block in line):
                 raise InputError(f"Block: {name} {k} has no operator that says how long it is: "
                                  "give a Zero")  # fmt: skip
-
-
-def row_text(row: list[Jacobian | None], width: int) -> str:
-    """One row of a grid."""
-    return f"[{joined(row, ', ', lambda b: '0' if b is None else str(b), width)}]"
 
 
 def first_of(operators: Iterable[Jacobian | None]) -> Jacobian:

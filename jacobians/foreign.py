@@ -86,7 +86,9 @@ def native(x: Any) -> Any:
 
 def _read(value: Any) -> Any:
     """A value that NumPy can read without needless copies."""
-    if isinstance(value, list | tuple) and any(map(_nested, value)):
+    if isinstance(value, list | tuple) and any(
+        is_foreign(part) or isinstance(part, list | tuple) for part in value
+    ):
         return [_read(part) for part in value]
     if hasattr(value, "detach"):  # PyTorch does not convert tensors that require a gradient
         value = value.detach()
@@ -95,10 +97,6 @@ def _read(value: Any) -> Any:
     if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
     return value
-
-
-def _nested(part: Any) -> bool:
-    return is_foreign(part) or isinstance(part, list | tuple)
 
 
 def _what(value: Any) -> str:

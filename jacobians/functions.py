@@ -37,7 +37,6 @@ from .closed import (
     as_one,
     by_schur,
     check_square,
-    diagonal_blocks,
     diagonalised,
     eigen,
     eps_of,
@@ -56,7 +55,7 @@ from .layout import Inner, Permutation, Reshape
 from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron, LowRank
 from .products import factors_of
 from .selection import Embed, Slice
-from .sums import Sum, multiple
+from .sums import Sum, multiple, split_identity
 from .transforms import Circulant, Fourier
 
 Found = TypeVar("Found")
@@ -128,10 +127,8 @@ def are_inverse(P: Jacobian, Q: Jacobian) -> bool:
     return P.shape[0] == Q.shape[1] and isinstance(Q @ P, Identity)
 
 
-@mapped.register(Identity)
-@mapped.register(Scalar)
-@mapped.register(Diagonal)
-def _(operator: Jacobian, form: Form) -> Jacobian:
+@mapped.register
+def _(operator: Identity | Scalar | Diagonal, form: Form) -> Jacobian:
     c = multiple(operator)
     d = operator.d if isinstance(operator, Diagonal) else np.array(c, operator.dtype)
     return Diagonal(kept(form.entries, d), operator.in_shape)
@@ -164,11 +161,8 @@ def _(operator: Circulant, form: Form) -> Jacobian | None:
     return operator.with_spectrum(form.entries(operator.spectrum)) if form.spectral else None
 
 
-@mapped.register(Permutation)
-@mapped.register(Reshape)
-@mapped.register(Slice)
-@mapped.register(Embed)
-def _(operator: Jacobian, form: Form) -> Jacobian | None:
+@mapped.register
+def _(operator: Permutation | Reshape | Slice | Embed, form: Form) -> Jacobian | None:
     return operator.T if form is PINV else None
 
 
@@ -181,7 +175,7 @@ def _(operator: LowRank, form: Form) -> Jacobian | None:
 
 @mapped.register
 def _(operator: Block, form: Form) -> Jacobian | None:
-    return of_blocks([mapped(block, form) for block in diagonal_blocks(operator) or ()])
+    return of_blocks(lambda block: mapped(block, form), operator)
 
 
 @mapped.register
@@ -207,10 +201,9 @@ def by_eigenvectors(operator: Jacobian, form: Form) -> Jacobian | None:
 
 def of_low_rank(operator: Sum, form: Form) -> Jacobian | None:
     """f(c I + U Vᵀ) = f(c) I + Q diag(f(c + μ) - f(c)) Qᴴ, where U Vᵀ is Hermitian."""
-    shifts = [multiple(term) for term in operator.terms]
-    pairs = [low_rank_of(t) for t, c in zip(operator.terms, shifts, strict=True) if c is None]
-    low = [pair for pair in pairs if pair is not None]
-    if not low or len(low) < len(pairs) or not form.spectral:
+    shift, others = split_identity(operator)
+    low = [pair for term in others if (pair := low_rank_of(term))]
+    if not low or len(low) < len(others) or not form.spectral:
         return None
     U, V = (np.concatenate(side, axis=1) for side in zip(*low, strict=True))
     if operator.shape[0] <= U.shape[1]:
@@ -218,7 +211,7 @@ def of_low_rank(operator: Sum, form: Form) -> Jacobian | None:
     if (found := compressed(U, V)) is None:
         return None
     values, W = np.linalg.eigh(found[1])
-    c = np.array(sum(filter(None, shifts)), values.dtype)
+    c = np.array(shift, values.dtype)
     Q, base = found[0] @ W, form.entries(c)
     Q, P = Q * (form.entries(c + values) - base), Q.conj()
     return base.item() * Identity(operator.in_shape, operator.dtype) + LowRank(
@@ -246,17 +239,14 @@ def eigenbasis(operator: Jacobian, *, vectors: bool = True) -> Eigen | None:
     return None if found is None else (c * found[0], found[1] and P @ found[1])
 
 
-@eigenbasis.register(Identity)
-@eigenbasis.register(Scalar)
-@eigenbasis.register(Diagonal)
-def _(operator: Jacobian, *, vectors: bool = True) -> Eigen | None:
+@eigenbasis.register
+def _(operator: Identity | Scalar | Diagonal, *, vectors: bool = True) -> Eigen | None:
     values = operator.diagonal()
     real = np.array_equal(values, values.real)
     return (values.real, Identity(operator.in_shape, operator.dtype)) if real else None
 
 
-@eigenbasis.register(Dense)
-@eigenbasis.register(BlockDiagonal)
+@eigenbasis.register
 def _(operator: Dense | BlockDiagonal, *, vectors: bool = True) -> Eigen | None:
     stack = operator.a if isinstance(operator, Dense) else operator.blocks
     if not is_hermitian(stack):
@@ -265,8 +255,7 @@ def _(operator: Dense | BlockDiagonal, *, vectors: bool = True) -> Eigen | None:
     return values.ravel(), None if V is None else with_matrices(operator, V)
 
 
-@eigenbasis.register(Kron)
-@eigenbasis.register(Sum)
+@eigenbasis.register
 def _(operator: Kron | Sum, *, vectors: bool = True) -> Eigen | None:
     if isinstance(operator, Sum) and (one := as_one(operator)) is not None:
         return eigenbasis(one, vectors=vectors)
@@ -334,12 +323,8 @@ def singular_bases(operator: Jacobian, *, vectors: bool = True) -> Bases | None:
     return U and np.sign(c or 1) * P @ U, abs(c) * values, V and Q.T @ V
 
 
-@singular_bases.register(Identity)
-@singular_bases.register(Permutation)
-@singular_bases.register(Reshape)
-@singular_bases.register(Slice)
-@singular_bases.register(Embed)
-def _(operator: Jacobian, *, vectors: bool = True) -> Bases:
+@singular_bases.register
+def _(operator: Identity | Permutation | Reshape | Slice | Embed, *, vectors: bool = True) -> Bases:
     m, n = operator.shape
     ones = np.ones(min(m, n), wide(operator.dtype))
     if m < n:
@@ -347,16 +332,14 @@ def _(operator: Jacobian, *, vectors: bool = True) -> Bases:
     return operator, ones, Identity(operator.in_shape, operator.dtype)
 
 
-@singular_bases.register(Scalar)
-@singular_bases.register(Diagonal)
-def _(operator: Jacobian, *, vectors: bool = True) -> Bases:
+@singular_bases.register
+def _(operator: Scalar | Diagonal, *, vectors: bool = True) -> Bases:
     sizes, phases = polar(operator.diagonal())
     V = Identity(operator.in_shape, operator.dtype)
     return Diagonal(phases.reshape(operator.in_shape)), sizes, V
 
 
-@singular_bases.register(Dense)
-@singular_bases.register(BlockDiagonal)
+@singular_bases.register
 def _(operator: Dense | BlockDiagonal, *, vectors: bool = True) -> Bases:
     U, values, V = thin(operator.a if isinstance(operator, Dense) else operator.blocks, vectors)
     if not vectors:
@@ -436,8 +419,7 @@ def of_hermitian(entries: Callable[[np.ndarray], np.ndarray], a: np.ndarray) -> 
     if not is_hermitian(a):
         raise InputError("a root needs a Hermitian operator")
     values, V = np.linalg.eigh(hermitian(a))
-    found: np.ndarray = (V * entries(values)[..., None, :]) @ adjoint_of(V)
-    return found
+    return (V * entries(values)[..., None, :]) @ adjoint_of(V)
 
 
 def root(values: np.ndarray, power: float = 0.5) -> np.ndarray:
@@ -449,16 +431,14 @@ def root(values: np.ndarray, power: float = 0.5) -> np.ndarray:
         kind, value = "" if power < 0 else "semi-", values.flat[np.argmin(np.real(values))]
         raise InputError(f"a root needs a positive {kind}definite operator, without the "
                          f"eigenvalue {value:.2g}")  # fmt: skip
-    found: np.ndarray = np.maximum(np.real(values), 0) ** power
-    return found
+    return np.maximum(np.real(values), 0) ** power
 
 
 def reciprocal(values: np.ndarray) -> np.ndarray:
     """1/λ, and 0 where λ is 0 up to rounding."""
     sizes = np.abs(values)
     small = sizes <= values.size * eps_of(values.dtype) * sizes.max(initial=0)
-    found: np.ndarray = np.where(small, 0, 1 / np.where(small, 1, values))
-    return found
+    return np.where(small, 0, 1 / np.where(small, 1, values))
 
 
 def triangle(a: np.ndarray) -> np.ndarray:

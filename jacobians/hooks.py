@@ -43,11 +43,11 @@ submatrix = hook("index {}", "The rows and columns that an index picks: `selecti
 compiled = hook("compile {}", "An operator whose products an engine runs: `modes.linear.products`.")
 sparse = hook("make {} sparse", "The operator as a sparse array of SciPy: `modes.sparse`.")
 inverse = hook("invert {}", "The operator whose product solves with this one: `modes.solvers`.")
-slogdet = hook("find det of {}", "Sign and logarithm of det J: `modes.estimators.spectral`.")
-eigvalsh = hook("find λ of {}", "The eigenvalues: `modes.estimators.spectral`.")
-function = hook("find a function of {}", "A function of the matrix: `modes.estimators.spectral`.")
-svdvals = hook("find σ of {}", "The singular values: `modes.estimators.spectral`.")
-norm = hook("find the norm of {}", "A norm of the matrix: `modes.estimators.spectral`.")
+slogdet = hook("find det of {}", "Sign and logarithm of det J: `modes.estimators.exact`.")
+eigvalsh = hook("find λ of {}", "The eigenvalues: `modes.estimators.exact`.")
+function = hook("find a function of {}", "A function of the matrix: `modes.estimators.exact`.")
+svdvals = hook("find σ of {}", "The singular values: `modes.estimators.exact`.")
+norm = hook("find the norm of {}", "A norm of the matrix: `modes.estimators.exact`.")
 explain = hook("explain {}", "What an operator is made of, or one of its steps: `modes.show`.")
 check = hook("check {}", "The tests of a symmetric operator: `modes.curvature.checked`.")
 to = hook("move {}", "The operator with its arrays on a device of PyTorch: `modes.interop`.")
@@ -64,5 +64,4 @@ class Shown:
     """A base class of objects that a notebook shows as HTML."""
 
     def _repr_html_(self) -> str:
-        text: str = html(self)
-        return text
+        return html(self)

@@ -184,7 +184,8 @@ class Kron(Jacobian):
 
     def _apply(self, op: Op, v: Array) -> Array:
         """In the order that takes fewer flops."""
-        if self._begins_with_rows:
+        first, last = at(self._costs)
+        if first <= last:
             return self._on_columns(op, self._on_rows(op, v))
         return self._on_rows(op, self._on_columns(op, v))
 
@@ -197,11 +198,6 @@ class Kron(Jacobian):
         return v if isinstance(self.right, Eye) else op.MatMul(v, transposed(self.right))
 
     @cached_property
-    def _begins_with_rows(self) -> bool:
-        first, last = at(self._costs)
-        return bool(first <= last)
-
-    @property
     def _costs(self) -> tuple[int, int]:
         """The flops of (A X) Bᵀ and of A (X Bᵀ) for one entry of the batch."""
         (m, n), (rows, columns) = matrix_shape(self.left), matrix_shape(self.right)

@@ -53,16 +53,24 @@ def _(operator: Holder, place: Place) -> Any:
         return placed(operator.structure, place)
     known = PLACED.setdefault(operator, {})
     if place not in known:
-        held = {name: getattr(operator, name) for name in operator.holds}
-        moved = {name: placed(part, place) for name, part in held.items()}
-        if all(moved[name] is part for name, part in held.items()):
+        made = with_parts(operator, lambda part: placed(part, place))
+        if made is operator:
             return operator
-        made, kind = object.__new__(type(operator)), type(operator)
-        kept = ((name, part) for name, part in vars(operator).items()
-                if not isinstance(getattr(kind, name, None), functools.cached_property))
-        made.__dict__.update(kept, **moved)
         known.setdefault(place, made)
     return known[place]
+
+
+def with_parts(operator: Holder, change: Callable[[Any], Any]) -> Any:
+    """The operator with `change` of every part that it holds; itself where none changes."""
+    held = {name: getattr(operator, name) for name in operator.holds}
+    moved = {name: change(part) for name, part in held.items()}
+    if all(moved[name] is part for name, part in held.items()):
+        return operator
+    made, kind = object.__new__(type(operator)), type(operator)
+    kept = ((name, part) for name, part in vars(operator).items()
+            if not isinstance(getattr(kind, name, None), functools.cached_property))
+    made.__dict__.update(kept, **moved)
+    return made
 
 
 @placed.register

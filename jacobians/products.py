@@ -136,8 +136,7 @@ def merge(left: Jacobian, right: Jacobian) -> Jacobian | None:
         return left
     if same(left.shape[1], 0):
         return Zero(left.out_shape, right.in_shape, common(left.dtype, right.dtype))
-    merged: Jacobian | None = merges.rewritten(left, right)
-    return merged
+    return merges.rewritten(left, right)
 
 
 def is_identity(operator: Jacobian) -> bool:
@@ -163,8 +162,8 @@ def _(c: Scalar, d: Diagonal) -> Jacobian:
 
 
 @merges(Diagonal, Scalar)
-def _(d: Diagonal, c: Scalar) -> Jacobian:
-    return Diagonal(reading_of(d.d).Mul(d.d, c.factor), d.out_shape)
+def _(d: Diagonal, c: Scalar) -> Jacobian | None:
+    return merge(c, d)
 
 
 @merges(Diagonal, Diagonal)
@@ -195,13 +194,9 @@ def _(a: Permutation, b: Permutation) -> Jacobian:
 
 
 @merges(Broadcast, Broadcast)
-def _(a: Broadcast, b: Broadcast) -> Jacobian:
-    return Broadcast(a.out_shape, b.in_shape, a.dtype)
-
-
 @merges(SumTo, SumTo)
-def _(a: SumTo, b: SumTo) -> Jacobian:
-    return SumTo(a.out_shape, b.in_shape, a.dtype)
+def _(a: Broadcast | SumTo, b: Broadcast | SumTo) -> Jacobian:
+    return type(a)(a.out_shape, b.in_shape, a.dtype)
 
 
 @merges(SumTo, Broadcast)

@@ -11,7 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TextIO, TypeVar
@@ -28,20 +28,16 @@ WANTED: ContextVar[bool | None] = ContextVar("wanted", default=None)
 INSIDE: ContextVar[bool] = ContextVar("inside", default=False)
 
 
-def progress(shown: bool | None = None) -> AbstractContextManager[None]:
+@contextmanager
+def progress(shown: bool | None = None) -> Iterator[None]:
     """Progress bars of the computations in a block: `with progress(False): ...` is silent.
 
     None keeps the setting around the block, by default a bar after two seconds; True shows one at
     once. Bars are shown on a terminal or in a notebook only, never where stderr is a file or a
     pipe. tqdm draws them where it is installed.
     """
-    return nullcontext() if shown is None else _wanting(shown)
-
-
-@contextmanager
-def _wanting(shown: bool) -> Iterator[None]:
     before = WANTED.get()
-    WANTED.set(shown)
+    WANTED.set(before if shown is None else shown)
     try:
         yield
     finally:  # no token: a generator may end in another context
@@ -55,7 +51,9 @@ def counting(
     """Count the parts of a computation, `total` if known; `shown` is as for `progress`."""
     with progress(shown):
         wanted, stream = WANTED.get(), sys.stderr
-        if wanted is False or INSIDE.get() or not (is_terminal(stream) or in_notebook()):
+        # A program without a console has no stream.
+        terminal = stream is not None and not stream.closed and stream.isatty()
+        if wanted is False or INSIDE.get() or not (terminal or in_notebook()):
             yield ignored
             return
         INSIDE.set(True)
@@ -97,11 +95,6 @@ def counted(parts: Sequence[T], label: str, unit: str) -> Iterator[T]:
 
 def ignored(n: int) -> None:
     """A tick where nothing is shown."""
-
-
-def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a stream is a terminal; in a program without a console it is None."""
-    return stream is not None and not stream.closed and stream.isatty()
 
 
 def in_notebook() -> bool:

@@ -98,15 +98,19 @@ def checked_spans(spans: tuple[Span, ...], shape: Shape, kind: str) -> tuple[Spa
     return tuple(spans)
 
 
-def check_index(index: Array, n: int, kind: str) -> None:
-    """Raises `InputError` where an index is not of integers in [-n, n)."""
-    if not isinstance(index, np.ndarray):
-        return
-    if index.dtype.kind not in "iu":
+def indexed(index: Array, axis: int, shape: Shape, kind: str) -> tuple[int, Shape]:
+    """The axis, counted from the end, and the shape with the axes of the index in its place.
+
+    Raises `InputError` where the index is not of integers in [-n, n), for an axis of length n.
+    """
+    axis = axis_of(axis, shape, kind)
+    n, known = shape[axis], isinstance(index, np.ndarray)
+    if known and index.dtype.kind not in "iu":
         raise InputError(f"{kind}: an index is of integers, not of {index.dtype}")
-    if index.size and not -n <= index.min() <= index.max() < n:
+    if known and index.size and not -n <= index.min() <= index.max() < n:
         raise InputError(f"{kind}: the index reaches from {index.min()} to {index.max()}, on an "
                          f"axis of length {n}")  # fmt: skip
+    return axis, (*shape[:axis], *shape_of(index), *shape[len(shape) + axis + 1 :])
 
 
 def bounds(span: Span, n: int) -> tuple[int, int, int]:
@@ -153,10 +157,8 @@ class Take(Jacobian):
         self, index: Array, axis: int, in_shape: Shape, dtype: Any, parts: Shape = (),
         distinct: bool = False,
     ) -> None:  # fmt: skip
-        self.axis = axis_of(axis, in_shape, "Take")
-        check_index(index, in_shape[self.axis], "Take")
-        before, after = in_shape[: self.axis], in_shape[len(in_shape) + self.axis + 1 :]
-        super().__init__((*before, *shape_of(index), *after), in_shape, dtype)
+        self.axis, out_shape = indexed(index, axis, in_shape, "Take")
+        super().__init__(out_shape, in_shape, dtype)
         self.index, self.parts, self.distinct = index, parts, distinct
 
     def _apply(self, op: Op, v: Array) -> Array:
@@ -179,10 +181,8 @@ class Scatter(Jacobian):
         self, index: Array, axis: int, out_shape: Shape, dtype: Any, parts: Shape = (),
         distinct: bool = False,
     ) -> None:  # fmt: skip
-        self.axis = axis_of(axis, out_shape, "Scatter")
-        check_index(index, out_shape[self.axis], "Scatter")
-        before, after = out_shape[: self.axis], out_shape[len(out_shape) + self.axis + 1 :]
-        super().__init__(out_shape, (*before, *shape_of(index), *after), dtype)
+        self.axis, in_shape = indexed(index, axis, out_shape, "Scatter")
+        super().__init__(out_shape, in_shape, dtype)
         self.index, self.parts, self.distinct = index, parts, distinct
 
     def _apply(self, op: Op, v: Array) -> Array:

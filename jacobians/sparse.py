@@ -62,17 +62,18 @@ class Entries:
 @singledispatch
 def entries(operator: Jacobian) -> Entries:
     """The entries of an operator that is not a composite; for an unknown type, its whole matrix."""
-    matrix = operator.toarray()
+    return everywhere(operator.toarray())
+
+
+@entries.register
+def _(operator: Part | Sylvester) -> Entries:
+    return everywhere(operator.matrix)
+
+
+def everywhere(matrix: np.ndarray) -> Entries:
+    """An entry for each number of a matrix."""
     rows, columns = np.divmod(np.arange(matrix.size), max(matrix.shape[1], 1))
     return Entries(rows, columns, 1.0, ((matrix, np.arange(matrix.size)),))
-
-
-@entries.register(Part)
-@entries.register(Sylvester)
-def _(operator: Part | Sylvester) -> Entries:
-    m, n = operator.shape
-    rows, columns = np.divmod(np.arange(m * n), max(n, 1))
-    return Entries(rows, columns, 1.0, ((operator.matrix, np.arange(m * n)),))
 
 
 @singledispatch
@@ -81,10 +82,8 @@ def count(operator: Jacobian) -> int:
     return max(operator.shape)
 
 
-@entries.register(Identity)
-@entries.register(Cast)
-@entries.register(Reshape)
-def _(operator: Jacobian) -> Entries:
+@entries.register
+def _(operator: Identity | Cast | Reshape) -> Entries:
     at = np.arange(operator.shape[0])
     return Entries(at, at)
 
@@ -101,11 +100,8 @@ def _(operator: Zero) -> Entries:
     return Entries(none, none)
 
 
-@entries.register(Broadcast)
-@entries.register(Permutation)
-@entries.register(Slice)
-@entries.register(Take)
-def _(operator: Jacobian) -> Entries:
+@entries.register
+def _(operator: Broadcast | Permutation | Slice | Take) -> Entries:
     """Applied to the positions in x, the operator gives the position that each entry of y takes."""
     at = np.arange(operator.shape[1]).reshape(operator.in_shape)
     return Entries(np.arange(operator.shape[0]), np.ravel(operator._apply(reading(at), at)))
@@ -119,11 +115,8 @@ def _(operator: Outer) -> Entries:
     return Entries(repeat.rows, repeat.columns, 1.0, ((operator.u, at),))
 
 
-@entries.register(SumTo)
-@entries.register(Inner)
-@entries.register(Embed)
-@entries.register(Scatter)
-def _(operator: Jacobian) -> Entries:
+@entries.register
+def _(operator: SumTo | Inner | Embed | Scatter) -> Entries:
     return entries(operator.T).T
 
 
@@ -164,8 +157,7 @@ for kind in EINSUMS:
     count.register(kind, _labels)
 
 
-@entries.register(Cumulative)
-@entries.register(Fourier)
+@entries.register
 def _(operator: Cumulative | Fourier) -> Entries:
     """Fixed numbers along an axis, repeated over all other axes."""
     return _einsum(operator).known()
@@ -194,9 +186,8 @@ count.register(Cumulative, _labels)
 count.register(Fourier, _labels)
 
 
-@count.register(Part)
-@count.register(Sylvester)
-def _(operator: Jacobian) -> int:
+@count.register
+def _(operator: Part | Sylvester) -> int:
     return operator.shape[0] * operator.shape[1]
 
 

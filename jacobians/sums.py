@@ -174,6 +174,12 @@ def multiple(operator: Jacobian) -> float | None:
     return operator.factor if isinstance(operator, Scalar) else None
 
 
+def split_identity(operator: Jacobian) -> tuple[float, list[Jacobian]]:
+    """δ and the other terms of T₁ + T₂ + … + δ I."""
+    shifts = [(multiple(term), term) for term in terms_of(operator)]
+    return sum(c or 0 for c, _ in shifts), [term for c, term in shifts if c is None]
+
+
 def entries(operator: Jacobian) -> Array | None:
     """The diagonal of a diagonal operator, not broadcast."""
     if isinstance(operator, Diagonal):

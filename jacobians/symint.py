@@ -259,18 +259,14 @@ class SymInt:
 
     # -- conversions to a plain number, which leave a guard
 
-    def _fixed(self) -> int:
+    def __index__(self) -> int:
         self.symbols.decide(self - self.at, "==")
         return self.at
 
-    def __index__(self) -> int:
-        return self._fixed()
-
-    def __int__(self) -> int:
-        return self._fixed()
+    __int__ = __index__
 
     def __float__(self) -> float:
-        return float(self._fixed())
+        return float(int(self))
 
 
 @dataclass(frozen=True, eq=False)

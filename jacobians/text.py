@@ -30,7 +30,11 @@ def joined(
     >>> joined(range(5000), " + ", width=40)
     '0 + 1 + 2 + … 4,996 more … + 4999'
     """
-    words = first_words(parts, sign, text, width)
+    words: list[str] = []
+    for part in parts:
+        words.append(text(part))
+        if not fits(words, sign, width):
+            break
     if len(words) == len(parts) and fits(words, sign, width):
         return sign.join(words)
     half = max(width // 2 - 10, 1)
@@ -40,18 +44,6 @@ def joined(
     more = len(parts) - len(words) - 1
     last = [clipped(text(parts[-1]), half)] if len(parts) > 1 else []
     return sign.join([*words, *([f"… {more:,} more …"] if more > 0 else []), *last])
-
-
-def first_words(
-    parts: Sequence[Any], sign: str, text: Callable[[Any], str], width: int
-) -> list[str]:
-    """The text of parts until a line is full."""
-    words: list[str] = []
-    for part in parts:
-        words.append(text(part))
-        if not fits(words, sign, width):
-            break
-    return words
 
 
 def fits(words: list[str], sign: str, width: int) -> bool:

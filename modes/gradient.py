@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -48,10 +48,6 @@ class Gradient:
     weights: Any = None
     engine: str | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        """The fields alone, without recorded graphs."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
     def __call__(self, inputs: Mapping[str, Any]) -> tuple[Tensors, Tensors]:
         """The tensors of `of` and ∇f, both by name: one run of the recorded graph.
 
@@ -76,18 +72,10 @@ class Gradient:
         """The weights as the last inputs of the recorded graph."""
         if self.weights is None:
             return {}
+        named = self.weights if isinstance(self.weights, Mapping) else {one(self.of): self.weights}
         asked = tuple(route.model.inputs.values())[-len(self.of) :]
         pairs = zip(self.of, asked, strict=True)
-        return {seed.name: weighing(self._named[name], seed, name) for name, seed in pairs}
-
-    @property
-    def _named(self) -> Mapping[str, Any]:
-        """The weights by the names of the tensors that they combine."""
-        return self.weights if isinstance(self.weights, Mapping) else {one(self.of): self.weights}
-
-    def route(self, point: Mapping[str, Any]) -> Route:
-        """The route through the recorded graph that holds at this point."""
-        return self._recorded(point)[0].route
+        return {seed.name: weighing(named[name], seed, name) for name, seed in pairs}
 
     def _recorded(self, point: Mapping[str, Any]) -> tuple[Recorded, Mapping[str, Any]]:
         """The recorded graph for this point, and its inputs without the weights.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, overload
 
 import numpy as np
 
-from ..jacobians import Array, Jacobian, Op, Shape
+from ..jacobians import Jacobian
 from ..jacobians.cached import cached_property
 from ..jacobians.errors import InputError
 from .forward import Tensors
@@ -32,23 +32,13 @@ class Hessian(Curvature):
     """
 
     def __init__(self, J: Linearization, function: Gradient) -> None:
-        super().__init__(J.out_shape, J.in_shape, J.dtype)
+        super().__init__(J)
         self.J, self.function, self.domain = J, function, J.domain
 
     @cached_property
     def gradient(self) -> dict[str, np.ndarray]:
         """∂f/∂wrt by name."""
         return {s.name: self.J.primal[f"{s.name}_cotangent"] for s in self.domain}
-
-    def _apply(self, op: Op, v: Array) -> Array:
-        return self.J._apply(op, v)
-
-    def _flat_product(self, v: Any, columns: Shape) -> Any:
-        return self.J._flat_product(v, columns)
-
-    @property
-    def structure(self) -> Jacobian:
-        return self.J.structure
 
     def plan(self, *, products: int = 100, memory: int | None = None) -> Hessian:
         """The same Hessian, prepared for a number of products: see `Linearization.plan`.
@@ -69,18 +59,6 @@ class Hessian(Curvature):
         holds for all of them.
         """
         return Hessian(self.J._like(self.function.linearized(inputs)), self.function)
-
-    def arrays(self) -> Iterator[Array]:
-        return self.J.arrays()
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the residuals and of arrays derived from them: see `Linearization.nbytes`."""
-        return self.J.nbytes
-
-    @property
-    def flops(self) -> int:
-        return self.J.flops
 
     def _dense(self, limit: int) -> np.ndarray:
         return self.J._dense(limit)

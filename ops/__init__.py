@@ -1,4 +1,4 @@
-"""Operator declarations: the Jacobian blocks of each ONNX operator, as vocabulary calls."""
+"""Ops: what each ONNX operator declares, in a vocabulary that has several readings."""
 
 from typing import Any
 

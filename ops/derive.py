@@ -17,16 +17,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ..jacobians import (
-    Array,
-    Identity,
-    Jacobian,
-    Sum,
-    common,
-    dtype_of,
-    shape_of,
-    take_flat,
-)
+from ..jacobians import Array, Identity, Jacobian, Sum, common, dtype_of, shape_of, take_flat
 from ..jacobians.cached import cached_property
 from ..jacobians.errors import InputError, warn
 from ..jacobians.symint import same

@@ -1,5 +1,7 @@
 """The metadata of the package: its version and its submodules."""
 
+import ast
+import re
 import tomllib
 from importlib.metadata import version
 
@@ -49,3 +51,15 @@ def test_the_citation_names_this_version():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert cited["version"] == PYPROJECT["project"]["version"]
     assert PYPROJECT["project"]["license"] == f"{cited['license']} AND MIT"  # dagre is under MIT
+
+
+def test_the_layout_in_the_readme_is_the_first_sentence_of_each_folder():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| \[`([\w/]+)/`\]\(\1\) \| (.+) \|$", text, re.M))
+    tops = [f for f in folders() if f != ROOT and len(f.relative_to(ROOT).parts) < 3]
+    sentences = {}
+    for folder in tops:
+        tree = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
+        first = (ast.get_docstring(tree) or "").partition("\n")[0]
+        sentences[folder.relative_to(ROOT).as_posix()] = first.partition(": ")[2].rstrip(".")
+    assert rows == sentences

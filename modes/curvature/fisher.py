@@ -24,7 +24,8 @@ from ...jacobians import Contraction, Inner, Jacobian, SumTo, reading, size
 from ...jacobians.arrays import host, like
 from ...jacobians.errors import InputError, not_allowed
 from ...jacobians.foreign import space
-from ...ops import Node, Step, find
+from ...ops import Node, find
+from ...ops.node import node_of
 from ..linear.linearization import Linearization
 from ..linear.symmetric import Symmetric, relinearizable
 from ..linearize import linearize
@@ -222,9 +223,6 @@ def check_reduction(reduction: str | None, allowed: tuple[str | None, ...]) -> N
         raise not_allowed("reduction", reduction, allowed)
 
 
-OPSET = 21
-
-
 def value_and_jacobian(op_type: str, *inputs: np.ndarray, **attrs: Any) -> tuple[Any, Jacobian]:
     """y = f(x, …) and ∂y/∂x for an operator with one output, outside of any model."""
     y = getattr(reading(inputs[0]), op_type)(*inputs, **attrs)
@@ -235,9 +233,7 @@ def jacobian_at(
     op_type: str, inputs: tuple[Any, ...], outputs: tuple[Any, ...], attrs: Any
 ) -> Jacobian:
     """∂y/∂x of the first output and the first input, by the operator's rule, for known outputs."""
-    ins, outs = (tuple(map(str, range(len(values)))) for values in (inputs, outputs))
-    step = Step(op_type, "", OPSET, op_type, ins, outs, attrs)
-    declared = find(op_type)
+    step, declared = node_of(op_type, inputs, attrs, outputs=len(outputs)).step, find(op_type)
     assert declared is not None, op_type
-    op = reading(inputs[0])
-    return declared.rule(op, Node(step, inputs, outputs, frozenset({(0, 0)})))[0, 0]
+    node = Node(step, inputs, outputs, frozenset({(0, 0)}))
+    return declared.rule(reading(inputs[0]), node)[0, 0]

@@ -12,15 +12,7 @@ are first derivatives, and D follows from Jacobians that the rules of operators 
 | product d ∘ e | diag(a) in ∂²/∂d∂e and in ∂²/∂e∂d; a square has both, 2 diag(a) |
 
 Atoms are recognised by what the steps between `at` and `of` compute, whatever the names of the
-nodes and however many operators the loss consists of:
-
-| atom f(d) | written as |
-|---|---|
-| log softmax | LogSoftmax; Softmax, Log; within SoftmaxCrossEntropyLoss |
-| log σ, log(1 − σ) | Sigmoid, Log; Sigmoid, 1 − ·, Log |
-| softplus | Softplus; Exp, 1 + ·, Log; of −∣d∣ in its stable form |
-| piecewise linear | Relu, Abs, Max, Min, Clip: linear between kinks |
-| product d ∘ e, square | Mul, of two affine tensors; Pow |
+nodes and however many operators the loss consists of: see `PHASES` and `ATOMS`.
 """
 
 from __future__ import annotations
@@ -141,9 +133,9 @@ def loss_hessian(
     if found is None:
         return None
     seed = combination(model, point, (of,), weights, engine)
-    value = evaluate(model, point, [at], engine=engine)[at]
-    shape = shape_of(value)
-    zero, loss = Zero(shape, shape, dtype_of(value)), Loss(model, inputs, of, seed, engine)
+    loss = Loss(model, point, of, seed, engine)
+    (value,) = loss.values(at)
+    zero = Zero(shape_of(value), shape_of(value), dtype_of(value))
     return reduce(add, (pulled_back(atom, loss, at) for atom in found), zero)
 
 
@@ -152,21 +144,19 @@ class Loss:
     """A loss at a point: the values of tensors, and its gradients with respect to them."""
 
     model: Model
-    inputs: Mapping[str, Any]
+    point: Mapping[str, Any]
     of: str
     seed: np.ndarray
     engine: str | None
 
     def values(self, *names: str | None) -> list[np.ndarray | None]:
         """The values of the tensors with these names, None for an omitted input."""
-        given = [name for name in names if name]
-        point = check_inputs(self.model, self.inputs, engine=self.engine)
-        held = evaluate(self.model, point, given, engine=self.engine)
+        held = evaluate(self.model, self.point, [n for n in names if n], engine=self.engine)
         return [held[name] if name else None for name in names]
 
     def slope(self, name: str, at: str) -> Jacobian:
         """L = ∂tensor/∂at, which is affine in `at`."""
-        J = linearize(self.model, self.inputs, of=name, wrt=at, engine=self.engine)
+        J = linearize(self.model, self.point, of=name, wrt=at, engine=self.engine)
         ends = (shape_of(spec) for spec in (J.codomain[0], J.domain[0]))
         shapes = [Identity(shape, J.dtype) for shape in ends]
         return shapes[0] if name == at else shapes[0] @ J.there @ shapes[1]
@@ -175,7 +165,7 @@ class Loss:
         """∂(Σ seed ∘ of)/∂tensor."""
         if name == self.of:
             return self.seed
-        J = linearize(self.model, self.inputs, of=self.of, wrt=name, engine=self.engine)
+        J = linearize(self.model, self.point, of=self.of, wrt=name, engine=self.engine)
         return J.T.apply({self.of: self.seed})[name]
 
 

@@ -36,15 +36,17 @@ import numpy as np
 from ...jacobians import Block, Dag, Embed, Jacobian, Permutation, Reshape, reading
 from ...jacobians.arrays import like
 from ...jacobians.cached import cached_property
-from ...jacobians.errors import InputError, UnsupportedOp, not_allowed
+from ...jacobians.errors import InputError, LimitError, UnsupportedOp, not_allowed
 from ...jacobians.foreign import space
 from ...jacobians.products import factors_of
 from ...ops import numbers
+from ..linear.elimination.samples import Batch, within
 from ..linear.linearization import Linearization
 from ..linearize import linearize
 from ..model.primal.model import Model
 from ..model.primal.names import Names, name_of, names_of
-from .fisher import check_reduction, likelihood_of, loss_gradients, terms, with_samples
+from .fisher import CHUNK, check_reduction, likelihood_of, loss_gradients, terms, with_samples
+from .kronecker import gathered
 from .weights import STILL, Use, uses
 
 FISHER_TYPES = "type-2", "mc", "empirical", "forward-only"
@@ -218,6 +220,52 @@ def squares(x: np.ndarray, g: np.ndarray) -> np.ndarray:
         total = space(g).einsum("kgno,kgno->gno", g[:, :, :, 0], g[:, :, :, 0])
         return (x[:, :, 0] ** 2).swapaxes(-1, -2) @ total
     return (per_sample(x, g) ** 2).sum(axis=(0, 2))
+
+
+OUTPUTS = 256
+"""The most outputs of a sample for which as many cotangents are pulled back."""
+
+
+def sample_diagonal(J: Linearization, H: Jacobian) -> np.ndarray | None:
+    """diag(Jᵀ H J), from the squared gradients of samples; None where structure does not allow it.
+
+    Where H couples no two samples, its block of a sample is Hₙ = Σₖ ± sₙₖ sₙₖᵀ, and the diagonal is
+    Σₙ Σₖ ± Gₙₖ ∘ Gₙₖ with the gradients Gₙₖ = Jₙᵀ sₙₖ: as many cotangents as a sample has outputs.
+    Source: Dangel, Kunstner, Hennig, "BackPACK: packing more into backprop", 2020.
+    """
+    z = next(iter(J.primal.values()))
+    if len(J.primal) > 1 or J.transposed or not z.ndim or not z.size or H.shape != (z.size,) * 2:
+        return None
+    batch = Batch(len(z), z[0].size)
+    if batch.inner > OUTPUTS or within(H, batch) != batch:
+        return None
+    try:
+        found = Gradients(J, J.route.model, Target())
+    except (UnsupportedOp, LimitError):
+        return None
+    ones = ((layer.parts, np.ones(layer.start.out_shape)) for layer in found.layers)
+    if (gathered(J.domain, J.dtype, ones) > 1).any():
+        return None  # an entry belongs to several layers: the square of a sum of gradients
+    pulled = ((sign, *pair) for sign, stack in roots(H, z) for pair in found.cotangents(stack))
+    matrices = ((layer.parts, sign * squares(layer.x, g)) for sign, layer, g in pulled)
+    return gathered(J.domain, J.dtype, matrices)
+
+
+def roots(H: Jacobian, z: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Signs and stacks (k, *z) of vectors sₙₖ with Hₙ = Σ ± sₙₖ sₙₖᵀ for every sample n."""
+    samples, n = len(z), z[0].size
+    units = np.broadcast_to(np.eye(n, dtype=H.dtype)[:, None], (n, samples, n))
+    blocks = (H @ units.reshape(n, -1).T).reshape(samples, n, n)
+    values, vectors = np.linalg.eigh((blocks + blocks.swapaxes(1, 2)) / 2)
+    scaled = np.moveaxis(vectors * np.sqrt(np.abs(values))[:, None], -1, 0)
+    noise = n * np.finfo(values.dtype).eps * np.abs(values).max()
+    width = max(1, CHUNK // max(z.nbytes, 1))
+    for sign in (1, -1):
+        held = np.where(sign * values > noise, 1, 0).astype(scaled.dtype).T
+        used = np.flatnonzero(held.any(axis=1))
+        for start in range(0, len(used), width):
+            k = used[start : start + width]
+            yield sign, (scaled[k] * held[k, :, None]).reshape(len(k), *z.shape)
 
 
 def concatenated(parts: list[np.ndarray], axis: int) -> np.ndarray:

@@ -1,9 +1,7 @@
 """K-FAC, E-KFAC and Shampoo: Kronecker factors from the structure of the weight Jacobians.
 
 For the gradients and their scaling, see `gradients`. The factors are sums over batches
-(`Accumulation`). Data is anything that `streamed` takes: one batch (a dict), a list of batches, a
-function that returns an iterator over them, or, with `batch_size`, arrays or the path of an `.npz`
-file. At most one batch is linearised at a time, by this process or by each worker of a `client`.
+(`Accumulation`), of which this process, or each worker of a `client`, linearises one at a time.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
-from typing import Any, TypedDict, Unpack, final
+from typing import Any, TypedDict, Unpack, cast, final
 
 import numpy as np
 
@@ -301,12 +299,10 @@ class GradientMaker:
     def __call__(self, batch: Batch) -> Linearization:
         return self.target.linearized(self.model, {**self.shared, **as_batch(batch)})
 
-    def gradients(self, J: Jacobian) -> Gradients:
+    def gradients(self, J: Linearization) -> Gradients:
         """The gradients of the batch whose Jacobian is J."""
-        assert isinstance(J, Linearization)
-        target = self.target
-        seed = mixed(target.seed, J.point) if self.several else target.seed
-        return Gradients(J, self.model, replace(target, seed=seed))
+        seed = mixed(self.target.seed, J.point) if self.several else self.target.seed
+        return Gradients(J, self.model, replace(self.target, seed=seed))
 
 
 @final
@@ -322,13 +318,13 @@ class Share:
 
     def total(self, find: Find) -> Sums:
         """Σ over these batches of the statistics from `find`, layer by layer."""
-        found = self.stream.each(lambda b, J: self._sums(b, J, find))
+        found = self.stream.each(lambda b, J: self._sums(b, cast(Linearization, J), find))
         start = next(found, None)
         if start is None:
             raise InputError("there are no batches")
         return reduce(add, found, start)
 
-    def _sums(self, b: int, J: Jacobian, find: Find) -> Sums:
+    def _sums(self, b: int, J: Linearization, find: Find) -> Sums:
         """The sums of one batch."""
         found = self.make.gradients(J)
         return Sums(

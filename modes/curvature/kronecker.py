@@ -10,14 +10,12 @@ from typing import final
 import numpy as np
 
 from ...jacobians import (
-    Array,
     Block,
     Dag,
     Diagonal,
     Edge,
     Jacobian,
     Kron,
-    Op,
     Reshape,
     Shape,
     Take,
@@ -42,25 +40,14 @@ class KroneckerFactored(Curvature):
     matrix of the same kind.
     """
 
-    holds = ("operator",)
-
     def __init__(self, blocks: Iterable[Factors], domain: Specs) -> None:
         self.blocks, self.domain = tuple(blocks), domain
-        self.operator = sandwich(self.blocks, domain)
-        shape, dtype = self.operator.out_shape, self.operator.dtype
-        super().__init__(shape, shape, dtype)
+        super().__init__(sandwich(self.blocks, domain))
 
     @property
     def factors(self) -> dict[str, list[Factors]]:
         """The blocks that involve each tensor, by name."""
         return {s.name: [f for f in self.blocks if s.name in f.parts] for s in self.domain}
-
-    def _apply(self, op: Op, v: Array) -> Array:
-        return self.operator._apply(op, v)
-
-    @property
-    def structure(self) -> Jacobian:
-        return self.operator
 
     def block(self, name: str, *others: str) -> Curvature:
         """K[name, name], or the block of several tensors, such as a weight and its bias.
@@ -110,18 +97,9 @@ class KroneckerFactored(Curvature):
         return Block([[f.parts[s.name].T @ f.basis if s.name in f.parts else None for f in blocks]
                       for s in self.domain])  # fmt: skip
 
-    def trace(self) -> float:
-        """tr K = Σ tr A tr B."""
-        return sum(f.trace for f in self.blocks)
-
     def diagonal(self) -> np.ndarray:
         """diag K = Σ Sᵀ (diag A ⊗ diag B)."""
-        return self._gathered(lambda f: f.diagonal)
-
-    def logdet(self) -> float:
-        """log det K, −inf where K is singular."""
-        with np.errstate(divide="ignore"):
-            return float(np.log(self.eigenvalues()).sum())
+        return gathered(self.domain, self.dtype, ((f.parts, f.diagonal) for f in self.blocks))
 
     def det(self) -> float:
         """det K = Π λ."""
@@ -135,16 +113,8 @@ class KroneckerFactored(Curvature):
     @cached_property
     def _uses(self) -> np.ndarray:
         """The number of uses of every entry."""
-        return self._gathered(lambda f: np.ones(f.shape, self.dtype))
-
-    def _gathered(self, entries: Callable[[Factors], np.ndarray]) -> np.ndarray:
-        """Σ Sᵀ m, with one matrix m for every block."""
-        total = {s.name: np.zeros(shape_of(s), self.dtype) for s in self.domain}
-        for f in self.blocks:
-            m = host(entries(f))
-            for name, part in f.parts.items():
-                total[name] += part.T._apply(numbers, m).reshape(total[name].shape)
-        return np.concatenate([t.ravel() for t in total.values()])
+        ones = ((f.parts, np.ones(f.shape)) for f in self.blocks)
+        return gathered(self.domain, self.dtype, ones)
 
     def _complete(self, what: str) -> list[Factors]:
         """The blocks, and zero blocks for unused entries; uses must not overlap."""
@@ -162,6 +132,21 @@ class KroneckerFactored(Curvature):
     def formula(self) -> str:
         corrected = any(f.corrected is not None for f in self.blocks)
         return "blockdiag(Q Λ Qᵀ)" if corrected else "blockdiag(A ⊗ B)"
+
+
+Parts = Mapping[str, Jacobian]
+"""S by tensor, from its entries to (groups, inputs, outputs)."""
+
+
+def gathered(
+    domain: Specs, dtype: np.dtype, matrices: Iterable[tuple[Parts, np.ndarray]]
+) -> np.ndarray:
+    """Σ Sᵀ m over some uses of weights, with a matrix m for each."""
+    total = {s.name: np.zeros(shape_of(s), dtype) for s in domain}
+    for parts, m in matrices:
+        for name, part in parts.items():
+            total[name] += part.T._apply(numbers, host(m)).reshape(total[name].shape)
+    return np.concatenate([t.ravel() for t in total.values()])
 
 
 def sandwich(blocks: tuple[Factors, ...], domain: Specs) -> Dag:
@@ -271,14 +256,6 @@ class Factors:
         """Q_A ⊗ Q_B: the eigenvectors in its columns."""
         q, r = self.a.basis[1], self.b.basis[1]
         return Kron(q, r, q.shape[:1])
-
-    @property
-    def trace(self) -> float:
-        """tr A tr B, or Σ λ."""
-        if self.corrected is not None:
-            return float(self.corrected.sum())
-        left, right = (space(f).einsum("gii->g", f) for f in (self.left, self.right))
-        return float((left * right).sum())
 
     @property
     def diagonal(self) -> np.ndarray:

@@ -4,7 +4,6 @@ All of them show the number of products on a terminal; `progress=False` silences
 `onnxjac.progress`.
 """
 
-from . import spectral as _spectral  # noqa: F401  (J.slogdet, J.eigvalsh, J.norm)
 from .density import SpectralDensity, logdet, spectral_density
 from .estimate import Estimate
 from .low_rank import low_rank

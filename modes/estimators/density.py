@@ -10,8 +10,8 @@ import numpy as np
 
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import Shown
-from .estimate import Estimate, Probed, mean, probing, signs, symmetric
-from .exact import PRODUCTS, STRUCTURE, by_products, eigenvalues, spectrum
+from .estimate import Estimate, mean, probing, signs, square, symmetric
+from .exact import exact_spectrum
 from .lanczos import Rule, ritz
 
 
@@ -115,11 +115,12 @@ def spectral_density(
     """
     with probing(A, "spectral density", progress) as P:
         rng = np.random.default_rng(seed)
-        found = None if exact is False else _exact(P, rng, np.inf if exact else steps * probes)
-        n = P.shape[0] if found else symmetric(P, rng)
+        n, most = square(P), np.inf if exact else steps * probes
+        found = None if exact is False else exact_spectrum(P, "eigenvalues", most)
         if found:
             values, how = found
             return SpectralDensity(values[None], np.full((1, n), 1 / n), n, P.products, how)
+        symmetric(P, rng)
         starts = signs(rng, n, probes) / np.sqrt(n)
         most = min(max(steps, 3), n)
         thirds = (max(most // 3, 1), max(2 * most // 3, 1), most)
@@ -127,17 +128,6 @@ def spectral_density(
         return SpectralDensity(
             nodes, weights, n, P.products, "Lanczos quadrature", tuple(shorter), P.eps
         )
-
-
-def _exact(P: Probed, rng: np.random.Generator, most: float) -> tuple[np.ndarray, str] | None:
-    """All eigenvalues, by structure or with at most `most` products."""
-    known = spectrum(P.A, eigenvalues)
-    if known is not None:
-        return known, STRUCTURE
-    if symmetric(P, rng) > most:
-        return None
-    values = by_products(P, eigenvalues)
-    return None if values is None else (values, PRODUCTS)
 
 
 def logdet(

@@ -111,15 +111,6 @@ def square(P: Probed) -> int:
     return int(P.shape[1])
 
 
-def is_symmetric(matrices: np.ndarray, eps: float) -> bool:
-    """Whether real matrices, accurate to eps, are symmetric up to rounding."""
-    if matrices.shape[-1] != matrices.shape[-2] or np.iscomplexobj(matrices):
-        return False
-    skew = np.abs(matrices - matrices.swapaxes(-1, -2)).max(initial=0)
-    rounding = 100 * matrices.shape[-1] ** 0.5 * eps
-    return bool(skew <= rounding * np.abs(matrices).max(initial=0))
-
-
 def symmetric(P: Probed, rng: np.random.Generator) -> int:
     """n of a symmetric operator; where A.T is not A, ⟨u, A v⟩ = ⟨A u, v⟩ is tested on one pair."""
     n = square(P)

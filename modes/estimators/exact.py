@@ -1,4 +1,4 @@
-"""Exact: diagonals, column norms and spectra by structure, by sparse entries or by products."""
+"""Exact: diagonals, spectra, determinants and norms by structure, by sparse entries or products."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import reduce, singledispatch
 from itertools import islice, takewhile
 from operator import matmul
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,15 +26,24 @@ from ...jacobians import (
     Scalar,
     Sum,
     Zero,
+    hooks,
     shape_of,
+    slogdet_of,
 )
-from ...jacobians.closed import all_numbers
-from ...jacobians.closed import leaves as inner_leaves
+from ...jacobians.closed import (
+    SlogDet,
+    all_numbers,
+    check_square,
+    determinant,
+    is_hermitian,
+    of_entries,
+    shifted,
+)
 from ...jacobians.errors import InputError
-from ...jacobians.functions import eigenbasis, singular_bases
+from ...jacobians.functions import eigenbasis, function_of, singular_bases
 from ...jacobians.matrices import matrix_shape
+from ..curvature.gradients import sample_diagonal
 from ..curvature.kronecker import KroneckerFactored
-from ..curvature.squares import sample_diagonal
 from ..linear.elimination.cost import seconds
 from ..linear.linearization import Linearization
 from ..linear.symmetric import undamped
@@ -42,7 +51,7 @@ from ..sparse import sparse
 from ..sparse.choice import estimate
 from ..sparse.sweep import parts
 from ..sparse.unwrap import unwrap
-from .estimate import Probed, is_symmetric
+from .estimate import Probed
 from .squared import as_blocks, foreign, own_diagonal, squared
 
 PATIENCE = 30.0
@@ -88,14 +97,17 @@ def known_squares(A: Any) -> Found | None:
 
 def column_squares(P: Probed) -> Found:
     """(Σᵢ Aᵢⱼ²)ⱼ, by min(m, n) products if nothing else determines it."""
-    if known := known_squares(P.A):
-        return known
+    return known_squares(P.A) or (squares_by_products(P), PRODUCTS)
+
+
+def squares_by_products(P: Probed) -> np.ndarray:
+    """(Σᵢ Aᵢⱼ²)ⱼ by min(m, n) products."""
     m, n = P.shape
     if n <= m:
         columns = [np.sum((P @ unit) ** 2, axis=0) for _, _, unit in units(n, n)]
-        return np.concatenate([np.empty(0), *columns]), PRODUCTS
+        return np.concatenate([np.empty(0), *columns])
     rows = (np.sum(P.adjoint(unit) ** 2, axis=1) for _, _, unit in units(m, m))
-    return np.sum(list(rows), axis=0), PRODUCTS
+    return np.asarray(np.sum(list(rows), axis=0))
 
 
 def units(n: int, first: int, width: int = 64) -> Iterator[tuple[int, int, np.ndarray]]:
@@ -145,6 +157,7 @@ def diagonal_of(operator: Any) -> np.ndarray | None:
 @diagonal_of.register(Diagonal)
 @diagonal_of.register(Dense)
 @diagonal_of.register(LowRank)
+@diagonal_of.register(KroneckerFactored)
 def _(operator: Jacobian) -> np.ndarray:
     return operator.diagonal()
 
@@ -241,47 +254,42 @@ def mirrored(left: Jacobian, right: Jacobian) -> bool:
 DENSE = 2000
 """The most rows or columns of a dense decomposition, which then takes at most seconds."""
 
-Solve = Callable[[np.ndarray], np.ndarray | None]
-"""(*batch, m, n) -> (*batch, min(m, n)), or None for matrices that it does not support."""
+Kind = Literal["eigenvalues", "singular values"]
 
 
-def eigenvalues(matrices: np.ndarray) -> np.ndarray | None:
-    """λ of symmetric matrices."""
-    if not is_symmetric(matrices, float(np.finfo(matrices.dtype).eps)):
-        return None
-    return np.linalg.eigvalsh(matrices)
+def exact_spectrum(P: Probed, kind: Kind, most: float) -> Found | None:
+    """All λ or σ, by structure, or from the dense matrix where it takes at most `most` products."""
+    known = spectrum(P.A, kind)
+    if known is not None:
+        return known, STRUCTURE
+    return None if min(P.shape) > most else (by_products(P, kind), PRODUCTS)
 
 
-def singular_values(matrices: np.ndarray) -> np.ndarray | None:
-    """σ = √λ(AᵀA)."""
-    return np.linalg.svd(matrices, compute_uv=False)
-
-
-def by_products(P: Probed, solve: Solve) -> np.ndarray | None:
-    """The spectrum of the dense matrix, from min(m, n) products."""
+def by_products(P: Probed, kind: Kind) -> np.ndarray:
+    """All λ or σ of the dense matrix, by min(m, n) products."""
     m, n = P.shape
     matrix = P @ np.eye(n) if n <= m else P.adjoint(np.eye(m)).T
-    if solve is not eigenvalues:
-        return solve(matrix)
-    if not is_symmetric(matrix, P.eps):
+    if kind == "singular values":
+        return np.linalg.svd(matrix, compute_uv=False)
+    if not is_hermitian(matrix, P.eps):
         raise InputError("this needs a symmetric operator: its matrix and the transpose differ")
-    return solve((matrix + matrix.T) / 2)
+    return np.linalg.eigvalsh((matrix + matrix.T) / 2)
 
 
 @singledispatch
-def spectrum(operator: Any, solve: Solve) -> np.ndarray | None:
+def spectrum(operator: Any, kind: Kind) -> np.ndarray | None:
     """All λ or σ, unsorted, or None where structure does not determine them.
 
     >>> K = Kron(np.diag([1.0, 2.0]), np.diag([3.0, 5.0]), ())
-    >>> spectrum(K, eigenvalues)
+    >>> spectrum(K, "eigenvalues")
     array([ 3.,  5.,  6., 10.])
     """
     behind = unwrap(operator)
     if behind is not operator:
-        return spectrum(behind, solve)
+        return spectrum(behind, kind)
     if not isinstance(operator, Jacobian) or not all_numbers(operator) or is_large(operator):
         return None
-    if solve is eigenvalues:
+    if kind == "eigenvalues":
         square = operator.shape[0] == operator.shape[1] and operator.dtype.kind != "c"
         pair = eigenbasis(operator, vectors=False) if square else None
         return None if pair is None else pair[0]
@@ -293,34 +301,27 @@ def spectrum(operator: Any, solve: Solve) -> np.ndarray | None:
 
 def is_large(operator: Jacobian) -> bool:
     """Whether a matrix that an operator holds takes more than seconds to decompose."""
-    held = (leaf for leaf in inner_leaves(operator) if isinstance(leaf, MATRICES))
-    return any(min(shape_of(a)[-2:]) > DENSE for leaf in held for a in leaf.arrays())
-
-
-MATRICES = Dense, BlockDiagonal, Kron, LowRank
-
-
-@diagonal_of.register
-def _(operator: KroneckerFactored) -> np.ndarray:
-    return operator.diagonal()
+    kinds = Dense, BlockDiagonal, Kron, LowRank
+    held = (a for leaf in leaves(operator) if isinstance(leaf, kinds) for a in leaf.arrays())
+    return any(min(shape_of(a)[-2:]) > DENSE for a in held)
 
 
 @spectrum.register
-def _(operator: KroneckerFactored, solve: Solve) -> np.ndarray | None:
+def _(operator: KroneckerFactored, kind: Kind) -> np.ndarray | None:
     """λ ≥ 0, which are singular values as well; None if the uses of a tensor overlap."""
     return operator.eigenvalues() if operator.tiled else None
 
 
 @spectrum.register
-def _(operator: Sum, solve: Solve) -> np.ndarray | None:
+def _(operator: Sum, kind: Kind) -> np.ndarray | None:
     """|λ + δ| or λ + δ for a symmetric operator plus δ I, if the sum is of no other kind."""
-    if (known := spectrum.dispatch(object)(operator, solve)) is not None:
+    if (known := spectrum.dispatch(object)(operator, kind)) is not None:
         return known
     found = undamped(operator)
-    values = None if found is None else spectrum(found[0], eigenvalues)
+    values = None if found is None else spectrum(found[0], "eigenvalues")
     if found is None or values is None:
         return None
-    return values + found[1] if solve is eigenvalues else np.abs(values + found[1])
+    return values + found[1] if kind == "eigenvalues" else np.abs(values + found[1])
 
 
 @singledispatch
@@ -344,3 +345,70 @@ def _(operator: Sum) -> np.ndarray | None:
         return None
     square, own = gram_diagonal(found[0]), diagonal_of(found[0])
     return None if square is None or own is None else square + found[1] * (2 * own + found[1])
+
+
+# -- the methods of every operator -----------------------------------------------------------------
+
+
+@hooks.slogdet.register
+def _(J: Jacobian) -> SlogDet:
+    found = slogdet_of(unwrap(J))
+    if found is None and J.dtype.kind != "c" and (values := spectrum(J, "eigenvalues")) is not None:
+        return of_entries(values)
+    if found is None:
+        sign, log = np.linalg.slogdet(J.toarray())
+        found = sign.item(), float(log)
+    return found
+
+
+@determinant.register
+def _(operator: KroneckerFactored) -> SlogDet | None:
+    return of_entries(operator.eigenvalues()) if operator.tiled else None
+
+
+@shifted.register
+def _(operator: KroneckerFactored, shift: float) -> Jacobian | None:
+    return operator.inverse(shift) if shift >= 0 and operator.tiled else None
+
+
+@hooks.eigvalsh.register
+def _(J: Jacobian) -> np.ndarray:
+    check_square(J)
+    found = None if J.dtype.kind == "c" else spectrum(J, "eigenvalues")
+    if found is not None:
+        return np.sort(found)
+    matrix = J.toarray()
+    if not is_hermitian(matrix):
+        raise InputError(f"{J!r} is not Hermitian: it has singular values, svdvals()")
+    return np.linalg.eigvalsh(matrix)
+
+
+@hooks.svdvals.register
+def _(J: Jacobian) -> np.ndarray:
+    found = spectrum(J, "singular values")
+    if found is None:
+        return np.linalg.svd(J.toarray(), compute_uv=False)
+    return np.sort(np.abs(found))[::-1]
+
+
+@hooks.function.register
+def _(J: Jacobian, name: str, *args: Any) -> Any:
+    return function_of(unwrap(J), name, *args)
+
+
+@hooks.norm.register
+def _(J: Jacobian, ord: str | int = "fro") -> float:
+    if ord not in NORMS:
+        raise InputError(f"norm(ord={ord!r}): ord is one of {', '.join(map(repr, NORMS))}")
+    known = known_squares(J) if ord == "fro" and J.dtype.kind != "c" else None
+    if known is not None:
+        return float(np.sqrt(known[0].sum()))
+    if ord == "fro" and spectrum(J, "singular values") is None:
+        return float(np.linalg.norm(J.toarray()))
+    return float(NORMS[ord](J.svdvals()))
+
+
+NORMS: dict[str | int, Callable[[np.ndarray], Any]] = {
+    "fro": np.linalg.norm, 2: lambda values: values.max(initial=0), "nuc": np.sum,
+}  # fmt: skip
+"""ord -> the norm from the singular values."""

@@ -59,10 +59,7 @@ def low_rank(
 def svd(
     P: Probed, sketch: int, iterations: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """U, σ, V of Q QᵀA, with Q a basis of the range of (A Aᵀ)^q A Ω.
-
-    Source: Halko, Martinsson and Tropp, "Finding structure with randomness", 2011.
-    """
+    """U, σ, V of Q QᵀA, with Q a basis of the range of (A Aᵀ)^q A Ω."""
     Q, _ = np.linalg.qr(P @ rng.standard_normal((P.shape[1], sketch)))
     for _ in range(iterations):
         W, _ = np.linalg.qr(P.adjoint(Q))
@@ -72,11 +69,7 @@ def svd(
 
 
 def nystrom(P: Probed, sketch: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """U, λ of (AΩ)(ΩᵀAΩ)⁻¹(AΩ)ᵀ, for A positive semidefinite, via A + νI with a tiny ν.
-
-    Source: Tropp, Yurtsever, Udell and Cevher, "Fixed-rank approximation of a positive-semidefinite
-    matrix from streaming data", 2017.
-    """
+    """U, λ of (AΩ)(ΩᵀAΩ)⁻¹(AΩ)ᵀ, for A positive semidefinite, via A + νI with a tiny ν."""
     probes, _ = np.linalg.qr(rng.standard_normal((P.shape[1], sketch)))
     Y = P @ probes
     shift = np.sqrt(P.shape[1]) * P.eps * max(float(np.linalg.norm(Y, 2)), 1e-300)

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ...jacobians.errors import InputError
-from .estimate import Estimate, Probed, mean, probing, signs
-from .exact import (
-    DENSE,
-    PRODUCTS,
-    STRUCTURE,
-    by_products,
-    column_squares,
-    known_squares,
-    singular_values,
-    spectrum,
-)
+from .estimate import Estimate, mean, probing, signs
+from .exact import DENSE, column_squares, exact_spectrum, known_squares
 from .lanczos import Extremes, extremes
 
 
@@ -60,17 +53,7 @@ def spectral_norm(
     Shapes: A is (m, n), the value a number, in the units of A. Raises `InputError` where A is
     complex.
     """
-
-    def done(found: Extremes) -> bool:
-        return bool(found.errors[0] <= rtol * found.values[0])
-
-    with probing(A, "spectral norm", progress) as P:
-        values, how = _all_values(P, exact, products)
-        if values is not None:
-            return Estimate(float(values.max(initial=0)), 0.0, P.products, how)
-        found = extremes(P, products // 2, done, np.random.default_rng(seed))
-        first, error = float(found.values[0]), float(found.errors[0])
-        return Estimate(first, error, P.products, "Golub–Kahan")
+    return _from_extremes(A, "spectral norm", _first, exact, products, rtol, seed, progress)
 
 
 def condition_number(
@@ -85,38 +68,44 @@ def condition_number(
     Shapes: A is (m, n) with m, n ≥ 1, the value a number without unit. Raises `InputError` where A
     is empty or complex.
     """
-
-    def done(found: Extremes) -> bool:
-        return _ratio(found)[1] <= rtol * _ratio(found)[0]
-
-    with probing(A, "condition number", progress) as P:
-        values, how = _all_values(P, exact, products)
-        if values is not None:
-            if not values.size:
-                raise InputError(f"an operator of shape {P.shape} has no condition number")
-            first, last = float(values.max()), float(values.min())
-            return Estimate(first / last if last else np.inf, 0.0, P.products, how)
-        found = extremes(P, products // 2, done, np.random.default_rng(seed))
-        value, error = _ratio(found)
-        ended = done(found)
-        return Estimate(value, error if ended else np.inf, P.products, "Golub–Kahan")
+    found = _from_extremes(A, "condition number", _ratio, exact, products, rtol, seed, progress)
+    return found if found.error <= rtol * found.value else replace(found, error=np.inf)
 
 
-def _all_values(P: Probed, exact: bool | None, products: int) -> tuple[np.ndarray | None, str]:
-    """All singular values, if they are wanted and cheap enough."""
-    if exact is False:
-        return None, ""
-    known = spectrum(P.A, singular_values)
-    if known is not None:
-        return known, STRUCTURE
-    few = exact or min(P.shape) <= min(products, DENSE)
-    return (by_products(P, singular_values), PRODUCTS) if few else (None, "")
+def _first(found: Extremes) -> tuple[float, float]:
+    """σ₁ and its error; 0 for an empty operator."""
+    return (found.values[0], found.errors[0]) if found.values.size else (0.0, 0.0)
 
 
 def _ratio(found: Extremes) -> tuple[float, float]:
-    """κ, and its error from the errors of σ₁ and σₙ."""
+    """κ = σ₁ / σₙ, and its error from the errors of both."""
+    if not found.values.size:
+        raise InputError("an empty operator has no condition number")
     first, last = float(found.values[0]), float(found.values[-1])
     if not last:
         return np.inf, 0.0
     kappa = first / last
     return kappa, kappa * float(found.errors[0] / first + found.errors[-1] / last)
+
+
+def _from_extremes(
+    A: Any, label: str, of: Callable[[Extremes], tuple[float, float]], exact: bool | None,
+    products: int, rtol: float, seed: int, progress: bool | None,
+) -> Estimate:  # fmt: skip
+    """A function of σ₁ and σₙ with its error, from all singular values where these are cheap."""
+
+    def done(found: Extremes) -> bool:
+        value, error = of(found)
+        return bool(error <= rtol * value)
+
+    with probing(A, label, progress) as P:
+        most = np.inf if exact else min(products, DENSE)
+        known = None if exact is False else exact_spectrum(P, "singular values", most)
+        if known:
+            values, how = np.sort(known[0])[::-1], known[1]
+            found = Extremes(values, np.zeros_like(values))
+        else:
+            found = extremes(P, products // 2, done, np.random.default_rng(seed))
+            how = "Golub–Kahan"
+        value, error = of(found)
+        return Estimate(float(value), float(error), P.products, how)

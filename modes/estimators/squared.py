@@ -45,6 +45,7 @@ from ...jacobians import (
     Take,
     Zero,
 )
+from ...jacobians.placing import with_parts
 from ...jacobians.sparse import count, entries
 from ..linear.elimination.plan import eliminated
 from ..sparse.unwrap import unwrap
@@ -92,21 +93,17 @@ def _(operator: Diagonal) -> Jacobian:
     return Diagonal(operator.d**2, operator.out_shape)
 
 
-@squared.register
-def _(operator: Dense) -> Jacobian:
-    return Dense(operator.a**2, operator.out_shape, operator.in_shape)
-
-
-@squared.register
-def _(operator: BlockDiagonal) -> Jacobian:
-    return BlockDiagonal(operator.blocks**2)
-
-
-@squared.register
-def _(operator: Kron) -> Jacobian:
-    """(A ⊗ B) ∘ (A ⊗ B) = (A ∘ A) ⊗ (B ∘ B)."""
-    left, right = (f if isinstance(f, Eye) else f**2 for f in (operator.left, operator.right))
-    return Kron(left, right, operator.batch)
+@squared.register(BlockDiagonal)
+@squared.register(Circulant)
+@squared.register(Convolution)
+@squared.register(Dense)
+@squared.register(Inner)
+@squared.register(Kron)
+@squared.register(Outer)
+def _(operator: Jacobian) -> Jacobian:
+    """Every entry is a product of entries of the arrays, one of each."""
+    made: Jacobian = with_parts(operator, lambda a: a if isinstance(a, Eye) else a**2)
+    return made
 
 
 @squared.register
@@ -117,27 +114,6 @@ def _(operator: LowRank) -> Jacobian:
         for f in (operator.u, operator.v)
     )
     return LowRank(u, v, operator.out_shape, operator.in_shape)
-
-
-@squared.register
-def _(operator: Circulant) -> Jacobian:
-    return Circulant(operator.kernel**2, operator.out_shape)
-
-
-@squared.register
-def _(operator: Outer) -> Jacobian:
-    return Outer(operator.u**2, operator.out_shape, operator.in_shape)
-
-
-@squared.register
-def _(operator: Inner) -> Jacobian:
-    return Inner(operator.w**2, operator.out_shape, operator.in_shape)
-
-
-@squared.register
-def _(operator: Convolution) -> Jacobian:
-    """Two entries of x, w and u determine the third, so every entry is one product."""
-    return Convolution(operator.held**2, operator.source, operator.target, operator.geometry)
 
 
 @squared.register

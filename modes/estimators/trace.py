@@ -10,7 +10,7 @@ Q (I - sᵢ sᵢᵀ) Qᵀ projects onto the range of Y without column i. Source:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -48,27 +48,12 @@ def trace(
     >>> trace(Diagonal(np.array([1.0, 2.0, 4.0])))
     7 (exact by structure, 0 products)
     """
-    with probing(A, "trace", progress) as P:
-        n = square(P)
-        known = known_diagonal(P.A) if method in (None, "exact") else None
-        if method == "exact" or known or (method is None and n <= products):
-            entries, how = known or exact_diagonal(P)
-            return Estimate(float(entries.sum()), 0.0, P.products, how)
-        method = method or "xtrace"
-        if method not in METHODS:
-            hint = closest(method, ["exact", *METHODS])
-            raise InputError(f"there is no method {method!r}.{hint}")
-        name, estimator = METHODS[method]
-        value, error = estimator(P, products, np.random.default_rng(seed))
-        how = name if error else f"{PRODUCTS}, {name}"
-        return Estimate(float(value), float(error), P.products, how)
+    found = estimated(A, "trace", TRACES, method, products, seed, progress)
+    return replace(found, value=float(np.sum(found.value)), error=float(np.sum(found.error)))
 
 
 def hutchinson(P: Probed, products: int, rng: np.random.Generator) -> Found:
-    """tr A = E ωᵀ A ω for a vector ω of random signs.
-
-    Source: Hutchinson, "A stochastic estimator of the trace of the influence matrix", 1990.
-    """
+    """tr A = E ωᵀ A ω for a vector ω of random signs."""
     probes = signs(rng, P.shape[1], products)
     return mean(np.sum(probes * (P @ probes), axis=0))
 
@@ -76,8 +61,7 @@ def hutchinson(P: Probed, products: int, rng: np.random.Generator) -> Found:
 def hutchpp(P: Probed, products: int, rng: np.random.Generator) -> Found:
     """tr A = tr QᵀAQ + E ωᵀ (I - QQᵀ) A (I - QQᵀ) ω, with Q a basis of the range of a sketch of A.
 
-    A third of the products is spent on each part. Source: Meyer, Musco, Musco and Woodruff,
-    "Hutch++: optimal stochastic trace estimation", 2021.
+    A third of the products is spent on each part.
     """
     n, third = P.shape[1], max(products // 3, 2)
     Q, _ = np.linalg.qr(P @ signs(rng, n, third))
@@ -108,13 +92,6 @@ def xtrace(P: Probed, products: int, rng: np.random.Generator) -> Found:
     return mean(inside + scale * np.sum(rest * image, axis=0))
 
 
-METHODS: dict[str, tuple[str, Callable[[Probed, int, np.random.Generator], Found]]] = {
-    "hutchinson": ("Hutchinson", hutchinson), "hutch++": ("Hutch++", hutchpp),
-    "xtrace": ("XTrace", xtrace),
-}  # fmt: skip
-"""method -> its name in a result, and the estimator."""
-
-
 def diagonal(
     A: Any, *, method: str | None = None, products: int = 60, seed: int = 0,
     progress: bool | None = None,
@@ -136,16 +113,7 @@ def diagonal(
     >>> diagonal(J.T @ J).value
     array([10., 20.])
     """
-    if method not in (None, "exact", "xdiag"):
-        raise InputError(f"there is no method {method!r}: 'exact' and 'xdiag' are known")
-    with probing(A, "diagonal", progress) as P:
-        n = square(P)
-        known = known_diagonal(P.A) if method != "xdiag" else None
-        if method == "exact" or known or (method is None and n <= products):
-            entries, how = known or exact_diagonal(P)
-            return Estimate(entries, np.zeros(n), P.products, how)
-        value, error = xdiag(P, products, np.random.default_rng(seed))
-        return Estimate(value, error, P.products, "XDiag" if error.any() else f"{PRODUCTS}, XDiag")
+    return estimated(A, "diagonal", DIAGONALS, method, products, seed, progress)
 
 
 def xdiag(P: Probed, products: int, rng: np.random.Generator) -> Found:
@@ -161,6 +129,34 @@ def xdiag(P: Probed, products: int, rng: np.random.Generator) -> Found:
     along = D.Q @ D.S
     rest = D.probes * along * np.sum(D.S * D.R, axis=0)
     return mean(inside[:, None] - along * (Z @ D.S) + rest)
+
+
+Methods = dict[str, tuple[str, Callable[[Probed, int, np.random.Generator], Found]]]
+"""method -> its name in a result, and the estimator; the first one is the default."""
+
+TRACES: Methods = {
+    "xtrace": ("XTrace", xtrace), "hutch++": ("Hutch++", hutchpp),
+    "hutchinson": ("Hutchinson", hutchinson),
+}  # fmt: skip
+DIAGONALS: Methods = {"xdiag": ("XDiag", xdiag)}
+
+
+def estimated(
+    A: Any, label: str, methods: Methods, method: str | None, products: int, seed: int,
+    progress: bool | None,
+) -> Estimate:  # fmt: skip
+    """The exact diagonal where that is asked for or takes few products, else by a method."""
+    if method is not None and method not in ("exact", *methods):
+        raise InputError(f"there is no method {method!r}.{closest(method, ['exact', *methods])}")
+    with probing(A, label, progress) as P:
+        n = square(P)
+        known = known_diagonal(P.A) if method in (None, "exact") else None
+        if method == "exact" or known or (method is None and n <= products):
+            entries, how = known or exact_diagonal(P)
+            return Estimate(entries, np.zeros(n), P.products, how)
+        name, estimator = methods[method or next(iter(methods))]
+        value, error = estimator(P, products, np.random.default_rng(seed))
+        return Estimate(value, error, P.products, name if np.any(error) else f"{PRODUCTS}, {name}")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Operators and models as functions of other libraries, one file per library."""
+"""Interop: operators and models as functions of other libraries, one file per library."""
 
 from .functions import to_pylops
 from .jax import to_jax

@@ -8,8 +8,9 @@ order.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, final
 
 import numpy as np
@@ -163,19 +164,23 @@ class Derived(Pointwise):
 
 
 @final
+@dataclass(eq=False)
 class Primal(Pointwise):
     """(wrt, others) ↦ of, with all other inputs at the values of `fixed`.
 
     An `eager` function takes its value from a linearisation, which will be needed anyway.
     """
 
-    def __init__(
-        self, model: Model, of: tuple[str, ...], wrt: tuple[str, ...], others: tuple[str, ...],
-        fixed: Mapping[str, Any], engine: str | None, eager: bool,
-    ) -> None:  # fmt: skip
-        self.model, self.of, self.wrt, self.others = model, of, wrt, others
-        self.fixed, self.engine, self.eager = fixed, engine, eager
-        self.n, self.m = len(wrt), len(of)
+    model: Model
+    of: tuple[str, ...]
+    wrt: tuple[str, ...]
+    others: tuple[str, ...]
+    fixed: Mapping[str, Any]
+    engine: str | None
+    eager: bool
+
+    def __post_init__(self) -> None:
+        self.n, self.m = len(self.wrt), len(self.of)
         self._specs: dict[tuple[Spec, ...], list[Spec]] = {}
 
     def __call__(self, args: Arrays) -> Arrays:
@@ -200,43 +205,37 @@ class Primal(Pointwise):
         return check_inputs(self.model, {**self.fixed, **dict(named)})
 
 
-class Signature:
-    """How a model is called as a function: `wrt` by position, other inputs by name."""
+def function_of(
+    call: Callable[[Primal, list[Any]], Sequence[Any]], model: Model, of: Names, wrt: Names,
+    inputs: Mapping[str, Any] | None, engine: str | None, eager: Callable[[], bool] = lambda: False,
+) -> Callable[..., Any]:  # fmt: skip
+    """A model as a function of `wrt`, by position, and of other inputs, by name.
 
-    def __init__(
-        self, model: Model, of: Names, wrt: Names, inputs: Mapping[str, Any] | None,
-        engine: str | None,
-    ) -> None:  # fmt: skip
-        self.model, self.engine, self.fixed = model, engine, dict(inputs or {})
-        self.of = names_of(model, of, model.outputs, "of")
-        free = {n: spec for n, spec in model.inputs.items() if n not in self.fixed}
-        self.wrt = names_of(model, wrt, free, "wrt")
-        for name in self.wrt:
-            if name not in model.inputs and name not in model.initializers:
-                raise InputError(f"wrt={name!r} is computed by the model: name inputs or weights")
-        self._primals: dict[tuple[Any, ...], Primal] = {}
+    `call` gives the values of a `Primal`; one value is returned alone, several as a tuple.
+    """
+    fixed, outputs = dict(inputs or {}), names_of(model, of, model.outputs, "of")
+    free = {n: spec for n, spec in model.inputs.items() if n not in fixed}
+    given = names_of(model, wrt, free, "wrt")
+    for name in given:
+        if name not in model.inputs and name not in model.initializers:
+            raise InputError(f"wrt={name!r} is computed by the model: name inputs or weights")
 
-    def bind(
-        self, args: Sequence[Any], others: Mapping[str, Any], *, eager: bool = False
-    ) -> tuple[Primal, list[Any]]:
-        """The function for one call, and its arguments."""
-        if len(args) != len(self.wrt):
-            raise InputError(f"give {len(self.wrt)} arguments, {list(self.wrt)}, not {len(args)}")
-        names = tuple(others)
+    @cache
+    def primal(names: tuple[str, ...], eager: bool) -> Primal:
+        left = [n for n in model.inputs if n not in given]
         for name in names:
-            if name in self.wrt or name not in self.model.inputs:
-                left = [n for n in self.model.inputs if n not in self.wrt]
+            if name not in left:
                 raise InputError(f"there is no further input {name!r}.{closest(name, left)}")
-        if (names, eager) not in self._primals:
-            fixed = {name: value for name, value in self.fixed.items() if name not in names}
-            self._primals[names, eager] = Primal(
-                self.model, self.of, self.wrt, names, fixed, self.engine, eager
-            )
-        return self._primals[names, eager], [*args, *others.values()]
+        at = {name: value for name, value in fixed.items() if name not in names}
+        return Primal(model, outputs, given, names, at, engine, eager)
 
-    def result(self, values: Sequence[Any]) -> Any:
-        """One value alone, several as a tuple."""
+    def function(*args: Any, **others: Any) -> Any:
+        if len(args) != len(given):
+            raise InputError(f"give {len(given)} arguments, {list(given)}, not {len(args)}")
+        values = call(primal(tuple(others), eager()), [*args, *others.values()])
         return values[0] if len(values) == 1 else tuple(values)
+
+    return function
 
 
 Arrays = tuple[np.ndarray, ...]
@@ -261,7 +260,6 @@ class At:
 
     @property
     def values(self) -> Arrays:
-        """The values of `of`, which come with J."""
         return tuple(self.J.primal[name] for name in self.of)
 
     def forward(self, tangents: Sequence[np.ndarray]) -> At:
@@ -278,28 +276,26 @@ class At:
         """The drafted model; its new tensors get names that the next derivative does not use."""
         made, order = draft.model("derivative").ir, self.order + 1
         entries = made.graph.inputs[len(made.graph.inputs) - len(seeds) :]
-        results = [value for value in made.graph.outputs if value.name in of]
-        for value in (*entries, *results):
+        for value in (*entries, *(value for value in made.graph.outputs if value.name in of)):
             value.name = f"{value.name}@{order}"
         names = tuple(str(value.name) for value in entries)
-        point = {**self.point, **dict(zip(names, seeds, strict=True))}
-        of = tuple(f"{name}@{order}" for name in of)
-        wrt = (*self.wrt, *names)
-        model = Model(made, self.model.limits)
-        return replace(self, model=model, point=point, of=of, wrt=wrt, order=order)
+        return At(
+            Model(made, self.model.limits), {**self.point, **dict(zip(names, seeds, strict=True))},
+            tuple(f"{name}@{order}" for name in of), (*self.wrt, *names), self.engine, order,
+        )  # fmt: skip
 
 
 @hooks.to_pylops.register
 def to_pylops(J: Jacobian) -> Any:
     """J as a `pylops.LinearOperator`, from dims to dimsd: see `Jacobian.to_pylops`."""
+
+    def shape(specs: Any, default: Shape) -> Shape:
+        """The shape of a single tensor, else the default; PyLops has no rank 0."""
+        return (shape_of(specs[0]) if len(specs) == 1 else default) or (1,)
+
     domain = getattr(J, "domain", ())
     dims = shape(domain, J.in_shape)
     dimsd = shape(getattr(J, "codomain", domain), J.out_shape)
     P = optional("pylops", "pylops").LinearOperator(Op=J, dims=dims, dimsd=dimsd)
     P._matmat, P._rmatmat = J._matmat, J._rmatmat  # PyLops would multiply column by column
     return P
-
-
-def shape(specs: Any, default: Shape) -> Shape:
-    """The shape of a single tensor on one side, else the default; PyLops has no rank 0."""
-    return (shape_of(specs[0]) if len(specs) == 1 else default) or (1,)

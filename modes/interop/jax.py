@@ -13,7 +13,7 @@ from ...jacobians.foreign import as_array
 from ..model.optional import optional
 from ..model.primal.model import Model
 from ..model.primal.names import Names
-from .functions import Function, Product, Signature
+from .functions import Function, Product, function_of
 
 
 @hooks.to_jax.register(Jacobian)
@@ -24,13 +24,9 @@ def _operator(J: Jacobian) -> Callable[[Any], Any]:
 
 @hooks.to_jax.register(Model)
 def to_jax(
-    model: Model,
-    *,
-    of: Names = None,
-    wrt: Names = None,
-    inputs: Mapping[str, Any] | None = None,
+    model: Model, *, of: Names = None, wrt: Names = None, inputs: Mapping[str, Any] | None = None,
     engine: str | None = None,
-) -> Callable[..., Any]:
+) -> Callable[..., Any]:  # fmt: skip
     """x ↦ f(x) as a JAX function, computed by ONNX and differentiated by J at x, to any order.
 
     It takes the tensors of `wrt` in order (by default the floating inputs that `inputs` does not
@@ -43,89 +39,76 @@ def to_jax(
     JAX, for a name in `wrt` that the model computes, and where an argument does not fit.
     """
     bind, jnp = primitive().bind, optional("jax.numpy", "jax")
-    signature = Signature(model, of, wrt, inputs, engine)
 
-    def function(*args: Any, **others: Any) -> Any:
-        primal, operands = signature.bind(args, others)
-        return signature.result(bind(*map(jnp.asarray, operands), function=primal))
+    def call(primal: Function, operands: list[Any]) -> Sequence[Any]:
+        values: Sequence[Any] = bind(*map(jnp.asarray, operands), function=primal)
+        return values
 
-    return function
+    return function_of(call, model, of, wrt, inputs, engine)
 
 
 @cache
 def primitive() -> Any:
     """The primitive that calls a `Function`; its derivatives bind it to other functions."""
     p = optional("jax.extend.core", "jax").Primitive("onnxjac")
-    ad, batching, mlir = (optional(f"jax.interpreters.{name}", "jax") for name in INTERPRETERS)
-    rules = Rules(p, optional("jax", "jax"), ad)
+    jax, ad, batching, mlir = (
+        optional(f"jax{name}", "jax")
+        for name in ("", ".interpreters.ad", ".interpreters.batching", ".interpreters.mlir")
+    )
     p.multiple_results = True
-    p.def_impl(rules.now)
-    p.def_abstract_eval(rules.shaped)
-    mlir.register_lowering(p, mlir.lower_fun(rules.later, multiple_results=True))
-    ad.primitive_jvps[p], ad.primitive_transposes[p] = rules.jvp, rules.transpose
-    batching.primitive_batchers[p] = rules.batch
-    return p
 
-
-INTERPRETERS = ("ad", "batching", "mlir")
-
-
-class Rules:
-    """The rules of the primitive p, whose parameter is the `Function` to call."""
-
-    def __init__(self, p: Any, jax: Any, ad: Any) -> None:
-        self.p, self.jax, self.ad = p, jax, ad
-
-    def now(self, *args: Any, function: Function) -> list[Any]:
-        """The values at concrete arrays."""
-        made = called(function, self.structs(args, function), *args)
-        return list(map(self.jax.numpy.asarray, made))
-
-    def later(self, *args: Any, function: Function) -> Any:
-        """The values in a compiled program, by a callback."""
-        made = self.structs(args, function)
-        return self.jax.pure_callback(partial(called, function, made), made, *args)
-
-    def shaped(self, *args: Any, function: Function) -> list[Any]:
-        """Shapes and dtypes of the values, as abstract arrays."""
-        shaped = self.jax.core.ShapedArray
-        return [shaped(s.shape, s.dtype) for s in self.structs(args, function)]
-
-    def structs(self, args: Sequence[Any], function: Function) -> list[Any]:
+    def structs(args: Sequence[Any], function: Function) -> list[Any]:
         """Shapes and dtypes of the values in JAX, which has 64 bits only if they are enabled."""
         specs = function.specs([(a.shape, np.dtype(a.dtype)) for a in args])
-        known = self.jax.dtypes.canonicalize_dtype
-        return [self.jax.ShapeDtypeStruct(shape, known(dtype)) for shape, dtype in specs]
+        known = jax.dtypes.canonicalize_dtype
+        return [jax.ShapeDtypeStruct(shape, known(dtype)) for shape, dtype in specs]
 
-    def jvp(self, args: Any, tangents: Any, *, function: Function) -> Any:
+    @p.def_abstract_eval
+    def shaped(*args: Any, function: Function) -> list[Any]:
+        return [jax.core.ShapedArray(s.shape, s.dtype) for s in structs(args, function)]
+
+    @p.def_impl
+    def now(*args: Any, function: Function) -> list[Any]:
+        """The values at concrete arrays."""
+        return list(map(jax.numpy.asarray, called(function, structs(args, function), *args)))
+
+    def later(*args: Any, function: Function) -> Any:
+        """The values in a compiled program, by a callback."""
+        made = structs(args, function)
+        return jax.pure_callback(partial(called, function, made), made, *args)
+
+    def jvp(args: Any, tangents: Any, *, function: Function) -> Any:
         """The values and their tangents."""
-        v = [self.ad.instantiate_zeros(t) for t in tangents[: function.n]]
+        v = [ad.instantiate_zeros(t) for t in tangents[: function.n]]
         pushed, seeded = function.push(args, v)
-        return self.p.bind(*args, function=function), self.p.bind(*seeded, function=pushed)
+        return p.bind(*args, function=function), p.bind(*seeded, function=pushed)
 
-    def transpose(self, u: Any, *args: Any, function: Function) -> list[Any]:
+    def transpose(u: Any, *args: Any, function: Function) -> list[Any]:
         """Cotangents of the arguments in which the function is linear; the others are known."""
-        u = [self.ad.instantiate_zeros(t) for t in u]
-        pulled, seeded = function.transposed(args, u)
-        made = self.p.bind(*seeded, function=pulled)
+        pulled, seeded = function.transposed(args, [ad.instantiate_zeros(t) for t in u])
+        made = p.bind(*seeded, function=pulled)
         found = dict(zip(range(*function.linear.indices(len(args))), made, strict=False))
-        asked = map(self.ad.is_undefined_primal, args)
-        return [found.get(k) if undefined else None for k, undefined in enumerate(asked)]
+        return [found.get(k) if ad.is_undefined_primal(a) else None for k, a in enumerate(args)]
 
-    def batch(self, args: Any, axes: Any, *, function: Function) -> Any:
+    def batch(args: Any, axes: Any, *, function: Function) -> Any:
         """The values of a batch: in one call if the function is batched, else one by one."""
         pairs = list(zip(args, axes, strict=True))
-        moved = [a if k is None else self.jax.numpy.moveaxis(a, k, 0) for a, k in pairs]
+        moved = [a if k is None else jax.numpy.moveaxis(a, k, 0) for a, k in pairs]
         if function.batched:
-            return self.p.bind(*moved, function=function), [0] * function.m
+            return p.bind(*moved, function=function), [0] * function.m
 
         def one(parts: Sequence[Any]) -> Any:
             left = iter(parts)
             every = [a if k is None else next(left) for a, k in zip(moved, axes, strict=True)]
-            return self.p.bind(*every, function=function)
+            return p.bind(*every, function=function)
 
         many = [a for a, k in zip(moved, axes, strict=True) if k is not None]
-        return self.jax.lax.map(one, many), [0] * function.m
+        return jax.lax.map(one, many), [0] * function.m
+
+    mlir.register_lowering(p, mlir.lower_fun(later, multiple_results=True))
+    ad.primitive_jvps[p], ad.primitive_transposes[p] = jvp, transpose
+    batching.primitive_batchers[p] = batch
+    return p
 
 
 def called(function: Function, structs: Sequence[Any], *args: Any) -> list[np.ndarray]:

@@ -53,23 +53,22 @@ def asoperator(
     if isinstance(A, LinearOperator) or (hasattr(A, "matvec") and hasattr(A, "shape")):
         return MatrixFree(A)
     if isinstance(A, np.ndarray | list | tuple) or is_foreign(A):
-        return Dense(factor(A) if not is_foreign(A) else factor(np.asarray(A)))
+        return Dense(factor(np.asarray(A) if is_foreign(A) else A))
     if not callable(A):
         raise InputError(f"a {type(A).__name__} is no operator: give an array, a sparse array, a "
                          "LinearOperator or a function")  # fmt: skip
     if shape is None or len(shape) != 2:
         raise InputError(f"asoperator: a function needs its shape=(rows, columns), not {shape}")
-    forward, backward = of_vectors(A), of_vectors(adjoint or without_adjoint)
+
+    def backward(y: Any) -> Any:
+        if adjoint is None:
+            raise NotImplementedError
+        return adjoint(np.ravel(y))  # SciPy gives matrices of one column
+
+    def forward(x: Any) -> Any:
+        return A(np.ravel(x))
+
     return MatrixFree(LinearOperator(shape, forward, backward, dtype=dtype))
-
-
-def of_vectors(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of a vector, where SciPy gives a matrix of one column."""
-    return lambda x: function(np.ravel(x))
-
-
-def without_adjoint(_: Any) -> Any:
-    raise NotImplementedError
 
 
 @final
@@ -110,8 +109,7 @@ class Sparse(Jacobian):
         data = factor(matrix.data)
         self.matrix = csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
         self.data = data
-        (m, n) = matrix.shape
-        super().__init__((m,), (n,), data.dtype)
+        super().__init__(matrix.shape[:1], matrix.shape[1:], data.dtype)
 
     @cached_property
     def rows(self) -> np.ndarray:

@@ -14,7 +14,7 @@ from ...jacobians.placing import placed
 from ..model.optional import optional
 from ..model.primal.model import Model
 from ..model.primal.names import Names
-from .functions import Function, Product, Signature
+from .functions import Function, Product, function_of
 
 
 @hooks.to.register(Jacobian)
@@ -35,13 +35,9 @@ def _operator(J: Jacobian) -> Callable[[Any], Any]:
 
 @hooks.to_torch.register(Model)
 def to_torch(
-    model: Model,
-    *,
-    of: Names = None,
-    wrt: Names = None,
-    inputs: Mapping[str, Any] | None = None,
+    model: Model, *, of: Names = None, wrt: Names = None, inputs: Mapping[str, Any] | None = None,
     engine: str | None = None,
-) -> Callable[..., Any]:
+) -> Callable[..., Any]:  # fmt: skip
     """x ↦ f(x) as a PyTorch function, computed by ONNX and differentiated by J, to any order.
 
     It takes the tensors of `wrt` in order (by default the floating inputs that `inputs` does not
@@ -53,13 +49,12 @@ def to_torch(
     PyTorch, for a name in `wrt` that the model computes, and where an argument does not fit.
     """
     torch, apply = optional("torch", "torch"), applied().apply
-    signature = Signature(model, of, wrt, inputs, engine)
 
-    def function(*args: Any, **others: Any) -> Any:
-        primal, operands = signature.bind(args, others, eager=torch.is_grad_enabled())
-        return signature.result(apply(primal, *map(tensor, operands)))
+    def call(primal: Function, operands: list[Any]) -> Sequence[Any]:
+        values: Sequence[Any] = apply(primal, *map(tensor, operands))
+        return values
 
-    return function
+    return function_of(call, model, of, wrt, inputs, engine, torch.is_grad_enabled)
 
 
 @cache

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...jacobians import prod_text
 from ...jacobians.hooks import Shown
-from ...jacobians.text import Table, abridged_lines, joined, time_text
+from ...jacobians.text import Cells, Table, abridged_lines, joined, time_text
 
 COSTS = ("J v", "Jᵀ u", "dense")
 BLOCKS = ("op", "node", "block", "structure", "after", *COSTS, "flops", "bytes")
@@ -17,6 +17,8 @@ KINKS = ("op", "node", "tensor", "kink", "entries on it", "derivative given ther
 CUTS = ("op", "node", "why its derivative is zero")
 TENSORS = ("tensor", "role", "shape", "type")
 PARTS = ("term", "part", "what it is", "shape", "flops", "bytes")
+AMOUNTS = (*COSTS, "flops", "bytes", "entries on it")
+"""The columns that are right-aligned."""
 
 ESTIMATED = (
     "Times are estimates for one product, of the cost model that elimination decides with; dense "
@@ -30,7 +32,7 @@ class Tables(Shown):
 
     title: str
 
-    def tables(self) -> Iterator[Table]:
+    def tables(self) -> list[Table]:
         """All tables that have rows."""
         raise NotImplementedError
 
@@ -47,6 +49,21 @@ class Tables(Shown):
         return str(self)
 
 
+def filled(*tables: Table) -> list[Table]:
+    """The tables that have rows."""
+    return [table for table in tables if table.rows]
+
+
+def table(title: str, head: Cells, things: Iterable[Any], note: str = "") -> Table:
+    """A table with a row for each thing."""
+    return Table(title, head, tuple(thing.cells for thing in things), AMOUNTS, note)
+
+
+def paragraphs(*parts: object) -> str:
+    """Texts with an empty line between them."""
+    return "\n\n".join(filter(None, map(str, parts)))
+
+
 @dataclass(frozen=True)
 class Costs:
     """Estimated seconds of one product: J v, Jᵀ u, and J v by the dense matrix."""
@@ -56,7 +73,7 @@ class Costs:
     dense: float
 
     @property
-    def cells(self) -> tuple[str, ...]:
+    def cells(self) -> Cells:
         return time_text(self.forward), time_text(self.reverse), time_text(self.dense)
 
 
@@ -74,10 +91,9 @@ class Row:
     nbytes: int
 
     @property
-    def cells(self) -> tuple[str, ...]:
-        counts = f"{self.flops:,}", f"{self.nbytes:,}"
+    def cells(self) -> Cells:
         return (self.op, self.node, self.block, self.structure, self.after, *self.costs.cells,
-                *counts)  # fmt: skip
+                f"{self.flops:,}", f"{self.nbytes:,}")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -99,7 +115,7 @@ class Stretch:
     nbytes: int
 
     @property
-    def cells(self) -> tuple[str, ...]:
+    def cells(self) -> Cells:
         ops, gone = joined(self.ops, " · ", width=48), joined(self.gone, ", ", width=48)
         return (str(self.number), f"{self.start} → {self.end}", ops, gone or "–", self.structure,
                 f"{self.choice}: {self.why}", *self.costs.cells, f"{self.nbytes:,}")  # fmt: skip
@@ -114,7 +130,7 @@ class Cut:
     why: str
 
     @property
-    def cells(self) -> tuple[str, ...]:
+    def cells(self) -> Cells:
         return self.op, self.node, self.why
 
 
@@ -140,7 +156,7 @@ class Kink:
         return self.count > 0
 
     @property
-    def cells(self) -> tuple[str, ...]:
+    def cells(self) -> Cells:
         node = f"{self.node} of {self.within}" if self.within else self.node
         count = f"{self.count:,} of {self.size:,}"
         return self.op, node, self.tensor, self.where, count, self.declared
@@ -148,8 +164,7 @@ class Kink:
 
 def kink_table(kinks: tuple[Kink, ...]) -> Table:
     """The kinks on which the point lies."""
-    rows = tuple(kink.cells for kink in kinks if kink.met)
-    return Table("kinks at this point", KINKS, rows, KINKS[4:5])
+    return table("kinks at this point", KINKS, (kink for kink in kinks if kink.met))
 
 
 def not_met(kinks: tuple[Kink, ...]) -> tuple[str, ...]:
@@ -181,23 +196,20 @@ class Explanation(Tables):
     zeros: tuple[str, ...] = ()
     kinks: tuple[Kink, ...] = ()
 
-    def tables(self) -> Iterator[Table]:
-        amounts = (*COSTS, "flops", "bytes")
-        found = (
-            Table("", BLOCKS, tuple(r.cells for r in self.rows), amounts, ESTIMATED),
-            Table("stretches", STRETCHES, tuple(s.cells for s in self.stretches), amounts),
+    def tables(self) -> list[Table]:
+        return filled(
+            table("", BLOCKS, self.rows, ESTIMATED),
+            table("stretches", STRETCHES, self.stretches),
             kink_table(self.kinks),
-            Table("what cuts the derivative", CUTS, tuple(c.cells for c in self.cuts)),
+            table("what cuts the derivative", CUTS, self.cuts),
         )
-        return (table for table in found if table.rows)
 
     @property
     def lines(self) -> tuple[str, ...]:
         return *self.choices, *not_met(self.kinks), *self.zeros
 
     def __str__(self) -> str:
-        parts = [*map(str, self.tables()), "\n".join(abridged_lines(self.lines))]
-        return "\n\n".join(filter(None, parts))
+        return paragraphs(*self.tables(), "\n".join(abridged_lines(self.lines)))
 
 
 @dataclass(frozen=True)
@@ -222,26 +234,19 @@ class Local(Tables):
     kinks: tuple[Kink, ...] = ()
     why: str = ""
 
-    def tables(self) -> Iterator[Table]:
-        head = tuple(name for name in BLOCKS if name != "after")
-        cells = tuple(r.cells[:4] + r.cells[5:] for r in self.rows)
-        found = (
-            Table("tensors", TENSORS, self.tensors),
-            Table("blocks", head, cells, (*COSTS, "flops", "bytes"), ESTIMATED),
-            kink_table(self.kinks),
-        )
-        return (table for table in found if table.rows)
+    def tables(self) -> list[Table]:
+        head, *rows = (cells[:4] + cells[5:] for cells in (BLOCKS, *(r.cells for r in self.rows)))
+        blocks = Table("blocks", head, tuple(rows), AMOUNTS, ESTIMATED)  # without "after"
+        return filled(Table("tensors", TENSORS, self.tensors), blocks, kink_table(self.kinks))
 
     @property
     def lines(self) -> tuple[str, ...]:
         return *self.legend, *not_met(self.kinks), *filter(None, [self.why])
 
     def __str__(self) -> str:
-        rule = "\n".join(filter(None, [self.rule.source and f"rule: {self.rule.source}",
-                                       *self.rule.formulas]))  # fmt: skip
-        parts = [self.title, rule, *map(str, self.tables()), "\n".join(self.legend),
-                 *not_met(self.kinks), self.why]  # fmt: skip
-        return "\n\n".join(filter(None, parts))
+        rule = [f"rule: {self.rule.source}"] if self.rule.source else []
+        return paragraphs(self.title, "\n".join([*rule, *self.rule.formulas]), *self.tables(),
+                          "\n".join(self.legend), *not_met(self.kinks), self.why)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -256,9 +261,9 @@ class Part:
     nbytes: int
 
     @property
-    def cells(self) -> tuple[str, ...]:
-        amounts = f"{self.flops:,}", f"{self.nbytes:,}"
-        return str(self.term), self.name, self.structure, prod_text(self.shape), *amounts
+    def cells(self) -> Cells:
+        return (str(self.term), self.name, self.structure, prod_text(self.shape),
+                f"{self.flops:,}", f"{self.nbytes:,}")  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
@@ -274,13 +279,12 @@ class Composition(Tables):
     parts: tuple[Part, ...]
     kinks: tuple[Kink, ...] = ()
 
-    def tables(self) -> Iterator[Table]:
-        parts = Table("parts", PARTS, tuple(part.cells for part in self.parts), PARTS[-2:])
-        return (table for table in (parts, kink_table(self.kinks)) if table.rows)
+    def tables(self) -> list[Table]:
+        return filled(table("parts", PARTS, self.parts), kink_table(self.kinks))
 
     @property
     def lines(self) -> tuple[str, ...]:
         return *filter(None, [self.asked]), self.cost, *not_met(self.kinks)
 
     def __str__(self) -> str:
-        return "\n\n".join([self.title, *map(str, self.tables()), "\n".join(self.lines)])
+        return paragraphs(self.title, *self.tables(), "\n".join(self.lines))

@@ -137,19 +137,14 @@ class Route:
         given = frozenset(point.keys() - self.model.inputs.keys() - self.model.initializers.keys())
         source = self.source or self.model
         model = fixed(source, point, self.engine) if self.may_draw else source
-        return self._through(model, given, source), point
-
-    def _through(self, model: Model, given: frozenset[str], source: Model) -> Route:
-        """The route for other given intermediates or other samples."""
         if model is self.model and given == self.given:
-            return self
-        if model is not source:
-            return replace(self, given=given, model=model, source=source)
-        known = self._others.get(given)
-        if known is None:
-            known = replace(self, given=given, model=model, source=source)
-            keep(self._others, given, known)
-        return known
+            return self, point
+        other = self._others.get(given) if model is source else None
+        if other is None:
+            other = replace(self, given=given, model=model, source=source)
+            if model is source:
+                keep(self._others, given, other)
+        return other, point
 
     def tape(self, point: Mapping[str, Any]) -> Tape:
         """The tape at a checked point that gives the intermediates in `given` and no others."""

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from abc import ABC
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial, reduce, wraps
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, final
 
 import numpy as np
 
-from ...jacobians import (
-    Array,
-    Block,
-    Diagonal,
-    Identity,
-    Jacobian,
-    Op,
-    Scalar,
-    Shape,
-    Sum,
-    shape_of,
-    size,
-)
+from ...jacobians import Block, Diagonal, Identity, Jacobian, Scalar, Sum, shape_of, size
+from ...jacobians.base import Wrapper
 from ...jacobians.errors import InputError
 from ...jacobians.foreign import is_tensor
 from ...jacobians.hooks import Shown, add, check, explain, scale
-from ...jacobians.sums import multiple
+from ...jacobians.sums import split_identity
 from ...jacobians.text import clipped, joined
 from ..model.primal.model import TensorSpec
 from ..model.primal.names import applied, check_named, find_tensor, fitting, listed
@@ -41,7 +29,7 @@ Again = Callable[[Mapping[str, Any]], "Curvature"]
 Make = TypeVar("Make", bound=Callable[..., "Symmetric"])
 
 
-class Curvature(Jacobian, ABC):
+class Curvature(Wrapper):
     """C = Cᵀ over the tensors of `domain`, in order.
 
     `C.apply` is a product by name, `C["a", "b"]` a block of two tensors and `C.block("a")` the
@@ -126,9 +114,8 @@ class Symmetric(Curvature):
     def __init__(
         self, operator: Jacobian, domain: Specs, again: Again | None = None, formula: str = ""
     ) -> None:
-        super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
-        self.operator, self.domain, self.again = operator, domain, again
-        self._formula = formula
+        super().__init__(operator)
+        self.domain, self.again, self._formula = domain, again, formula
 
     @property
     def formula(self) -> str:
@@ -141,16 +128,6 @@ class Symmetric(Curvature):
         batches, or one that was not made of a model.
         """
         return self.again(inputs) if self.again else super().relinearize(inputs)
-
-    @property
-    def structure(self) -> Jacobian:
-        return self.operator.structure
-
-    def _apply(self, op: Op, v: Array) -> Array:
-        return self.operator._apply(op, v)
-
-    def _flat_product(self, v: Any, columns: Shape) -> Any:
-        return self.operator._flat_product(v, columns)
 
     def plan(self, *, products: int = 100, memory: int | None = None) -> Symmetric:
         """The same operator, made ready for so many products: see `Linearization.plan`."""
@@ -165,20 +142,6 @@ class Symmetric(Curvature):
         compiled = methodcaller("compile", engine, products=products, memory=memory)
         again = partial(moved, self, compiled) if engine else self.again
         return Symmetric(operator, self.domain, again, self.formula)
-
-    def arrays(self) -> Iterator[Array]:
-        return self.operator.arrays()
-
-    @property
-    def nbytes(self) -> int:
-        return self.operator.nbytes
-
-    @property
-    def flops(self) -> int:
-        return self.operator.flops
-
-    def diagonal(self) -> np.ndarray:
-        return self.operator.diagonal()
 
 
 @add.register(Curvature)
@@ -264,8 +227,6 @@ def undamped(operator: Sum) -> tuple[Jacobian, float] | None:
     >>> undamped(Dense(np.ones((2, 2))) + 0.5 * Identity((2,), float))[1]
     0.5
     """
-    shifts = [multiple(term) for term in operator.terms]
-    others = [term for term, shift in zip(operator.terms, shifts, strict=True) if shift is None]
-    if not others or len(others) == len(shifts):
-        return None
-    return reduce(add, others), sum(shift for shift in shifts if shift is not None)
+    shift, others = split_identity(operator)
+    none = not others or len(others) == len(operator.terms)
+    return None if none else (reduce(add, others), shift)

@@ -1,1 +1,1 @@
-"""The tape in the graphs reading: derivatives recorded as graphs of their own."""
+"""Recording: derivatives as graphs, which hold at other points and sizes."""

@@ -1,1 +1,1 @@
-"""What a user looks at: explanations, reports, HTML, pictures and the command line."""
+"""Show: explanations, reports, HTML, pictures and the command line."""

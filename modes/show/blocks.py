@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,8 +19,6 @@ from ..linear.explanation import Costs, Row, Stretch
 from ..linear.linearization import Linearization
 from ..linear.tape.active import Slot
 from ..linear.tape.record import vertex_names
-
-KEPT, SIMPLIFIED, MERGED, OUT = "kept", "simplified", "merged", "multiplied out"
 
 structure_text = partial(clipped, width=60)
 """The structure of an operator, clipped for a table."""
@@ -47,6 +45,12 @@ def end_names(J: Linearization) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def tensor_names(J: Linearization) -> tuple[str, ...]:
     """Names of the tensors behind the vertices of J's DAG."""
     return vertex_names(J.entries, *end_names(J))
+
+
+def memory_text(J: Jacobian) -> str:
+    """The memory that an operator holds, and the memory of its matrix."""
+    dense = J.shape[0] * J.shape[1] * J.dtype.itemsize
+    return f"{bytes_text(J.nbytes)} held, {bytes_text(dense)} if it were dense"
 
 
 @dataclass(frozen=True)
@@ -78,8 +82,7 @@ def held_in(J: Linearization) -> Iterator[Held]:
 
 def costs_of(J: Jacobian) -> Costs:
     """The costs of an operator, by the cost model of elimination."""
-    matrix = Dense(Deferred(J.shape, J.dtype))
-    return Costs(seconds(J), seconds(J.T), seconds(matrix))
+    return Costs(seconds(J), seconds(J.T), seconds(Dense(Deferred(J.shape, J.dtype))))
 
 
 def row_of(held: Held, after: Mapping[Ends, str] | None = None) -> Row:
@@ -94,75 +97,45 @@ def row_of(held: Held, after: Mapping[Ends, str] | None = None) -> Row:
 # -- stretches: operators that replace several blocks ----------------------------------------------
 
 
-@dataclass(frozen=True)
-class Change:
-    """An edge of the DAG after elimination, and the blocks that it replaces."""
+def stretches_of(
+    dag: Dag, names: tuple[str, ...], ops: Mapping[Ends, str]
+) -> tuple[tuple[Stretch, ...], dict[Ends, str]]:
+    """The operators after elimination and planning that replace blocks, and each block's fate.
 
-    edge: Edge
-    inside: frozenset[int]
-    blocks: tuple[Edge, ...]
-    choice: str
-    why: str
-
-
-def changes(dag: Dag) -> tuple[Change, ...]:
-    """The edges of a DAG after elimination and planning, each with the blocks that it replaces."""
+    `names` has the names of the vertices, `ops` the operator of each block.
+    """
     collapse, plan = elimination_of(dag), plan_of(dag)
-    final = collapse.after if plan is None else plan.dag
     told = {} if plan is None else {(s.start, s.end): s for s in plan.steps}
     before: dict[int, list[Edge]] = defaultdict(list)
     for edge in dag.edges:
         before[edge.end].append(edge)
-    return tuple(
-        multiplied(dag, edge, told[ends]) if (ends := (edge.start, edge.end)) in told
-        else merged(before, edge, collapse.inside.get(ends, frozenset()))
-        for edge in final.edges
-    )  # fmt: skip
-
-
-def merged(before: Mapping[int, list[Edge]], edge: Edge, inside: frozenset[int]) -> Change:
-    """An edge that replaces others because one product with it is cheaper."""
-    starts, ends = inside | {edge.start}, inside | {edge.end}
-    blocks = tuple(e for end in sorted(ends) for e in before[end] if e.start in starts)
-    old, new = sum(seconds(e.operator) for e in blocks), seconds(edge.operator)
-    gain = f"J v {time_text(old)} → {time_text(new)}" if new < old else "no dearer, and simpler"
-    if inside:
-        return Change(edge, inside, blocks, MERGED, gain)
-    if any(e.operator is edge.operator for e in blocks):
-        return Change(edge, inside, blocks, KEPT, "nothing that was tried is cheaper")
-    return Change(edge, inside, blocks, SIMPLIFIED, gain)
-
-
-def multiplied(dag: Dag, edge: Edge, told: object) -> Change:
-    """An edge multiplied out to a matrix, because many products repay its computation."""
-    before, after = (time_text(getattr(told, name)) for name in ("before", "after"))
-    blocks = dag.between((edge.start,), (edge.end,)).edges
-    inside = {v for e in blocks for v in (e.start, e.end)} - {edge.start, edge.end}
-    why = f"all of J v {before} → {after}, holds {bytes_text(edge.operator.nbytes)}"
-    return Change(edge, frozenset(inside), blocks, OUT, why)
-
-
-def stretches_of(
-    found: tuple[Change, ...], names: tuple[str, ...], ops: Mapping[Ends, str]
-) -> Iterator[Stretch]:
-    """A row for every edge that replaces blocks; `ops` has the operator of each block."""
-    for number, c in enumerate((c for c in found if c.choice != KEPT), 1):
-        gone = tuple(names[v] for v in sorted(c.inside))
-        by = tuple(dict.fromkeys(ops.get((e.start, e.end), "?") for e in c.blocks))
-        J, start, end = c.edge.operator, names[c.edge.start], names[c.edge.end]
-        yield Stretch(
-            number, start, end, by, gone, structure_text(repr(J)), c.choice, c.why, costs_of(J),
-            J.nbytes,
-        )  # fmt: skip
-
-
-def fates(found: tuple[Change, ...]) -> dict[Ends, str]:
-    """What became of the blocks between two vertices: kept, or the stretches that hold them."""
-    numbers: dict[Ends, list[int]] = defaultdict(list)
-    kept = {(e.start, e.end) for c in found if c.choice == KEPT for e in c.blocks}
-    for number, c in enumerate((c for c in found if c.choice != KEPT), 1):
-        for e in c.blocks:
-            numbers[e.start, e.end].append(number)
-    each = {ends: tuple(dict.fromkeys(known)) for ends, known in numbers.items()}
-    said = {ends: f"in {joined(known, ', ', width=20)}" for ends, known in each.items()}
-    return dict.fromkeys(kept, KEPT) | said
+    found: list[Stretch] = []
+    numbers: dict[Ends, dict[int, None]] = {}
+    for edge in (collapse.after if plan is None else plan.dag).edges:
+        start, end, J = edge.start, edge.end, edge.operator
+        inside: Set[int] = collapse.inside.get((start, end), frozenset())
+        if step := told.get((start, end)):
+            blocks = dag.between((start,), (end,)).edges
+            inside = {v for e in blocks for v in (e.start, e.end)} - {start, end}
+            gain = f"all of J v {time_text(step.before)} → {time_text(step.after)}"
+            choice, why = "multiplied out", f"{gain}, holds {bytes_text(J.nbytes)}"
+        else:
+            near = (e for v in sorted(inside | {end}) for e in before[v])
+            blocks = tuple(e for e in near if e.start in inside | {start})
+            old, new = sum(seconds(e.operator) for e in blocks), seconds(J)
+            gain = f"J v {time_text(old)} → {time_text(new)}"
+            choice = "merged" if inside else "simplified"
+            why = gain if new < old else "no dearer, and simpler"
+        kept = not inside and any(e.operator is J for e in blocks)
+        for e in blocks:
+            numbers.setdefault((e.start, e.end), {}).update({} if kept else {len(found) + 1: None})
+        if not kept:
+            by = tuple(dict.fromkeys(ops.get((e.start, e.end), "?") for e in blocks))
+            gone = tuple(names[v] for v in sorted(inside))
+            found.append(Stretch(
+                len(found) + 1, names[start], names[end], by, gone, structure_text(repr(J)),
+                choice, why, costs_of(J), J.nbytes,
+            ))  # fmt: skip
+    fates = {ends: f"in {joined([*known], ', ', width=20)}" if known else "kept"
+             for ends, known in numbers.items()}  # fmt: skip
+    return tuple(found), fates

@@ -39,12 +39,6 @@ PALETTE = (BLUE, VERMILLION, "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 MAGNITUDES, SIGNED = "viridis", "RdBu_r"
 """Colour maps for numbers from zero upwards, and for numbers of both signs."""
 
-NAME = 22
-"""Characters of a name that fit beside a picture."""
-
-ROOM = 0.04
-"""The share of an axis that a name needs."""
-
 STEEP = 16
 """Up to this many names are slanted; more stand upright."""
 
@@ -87,8 +81,8 @@ def next_color(ax: Axes) -> str:
 
 def bar(image: Any, label: str, cax: Axes | None = None) -> None:
     """A colour bar, in the given axes or beside the picture."""
-    ax = image.axes
-    shown = ax.figure.colorbar(image, cax=cax, **({} if cax else {"ax": ax, "pad": 0.02}))
+    place = {"cax": cax} if cax else {"ax": image.axes, "pad": 0.02}
+    shown = image.axes.figure.colorbar(image, **place)
     shown.set_label(label, fontsize=SMALL + 1)
     shown.ax.tick_params(which="both", labelsize=SMALL)
 
@@ -123,21 +117,25 @@ class Side:
         n = len(self.labels)
         if n <= most:
             return self
-        cuts = np.linspace(0, n, most + 1).round().astype(int)
+        cuts = parts(n, most)
         labels = (f"{self.labels[a].split()[0]} … ({b - a})" for a, b in pairwise(cuts))
         return Side(self.title, tuple(labels), tuple(self.edges[k] for k in cuts))
 
     def tiled(self, most: int) -> Side:
         """Equal parts, no more than `most`, regardless of the tensors."""
-        n = self.edges[-1]
-        cuts = np.linspace(0, n, min(n, most) + 1).round().astype(int)
-        return Side(self.title, ("",) * (len(cuts) - 1), tuple(map(int, cuts)))
+        cuts = parts(self.edges[-1], most)
+        return Side(self.title, ("",) * (len(cuts) - 1), cuts)
 
     @property
     def axis(self) -> str:
         """The title, and the tensor where it is the only one."""
         only = self.labels[0] if len(self.labels) == 1 else ""
         return f"{self.title}: {only}" if only else self.title
+
+
+def parts(n: int, most: int) -> tuple[int, ...]:
+    """Where n entries are cut into equal parts, no more than `most`, from 0 to n."""
+    return tuple(map(int, np.linspace(0, n, min(n, most) + 1).round()))
 
 
 def sides(J: Jacobian) -> tuple[Side, Side]:
@@ -147,34 +145,33 @@ def sides(J: Jacobian) -> tuple[Side, Side]:
     if rows is None or flat_shape(rows) + flat_shape(columns) != J.shape:
         m, n = J.shape
         return Side("rows", ("",), (0, m)), Side("columns", ("",), (0, n))
-    if not hasattr(J, "codomain"):
-        return side("rows", rows), side("columns", columns)
-    titles = ("wrt", "of") if getattr(J, "transposed", False) else ("of", "wrt")
-    return side(f"{titles[0]} (rows)", rows), side(f"{titles[1]} (columns)", columns)
+    of, wrt = ("wrt", "of") if getattr(J, "transposed", False) else ("of", "wrt")
+    named = hasattr(J, "codomain")
+    titles = (f"{of} (rows)", f"{wrt} (columns)") if named else ("rows", "columns")
+    return side(titles[0], rows), side(titles[1], columns)
 
 
 def side(title: str, specs: tuple[TensorSpec, ...]) -> Side:
     """One tensor after the other, each with its name and shape."""
     edges = np.cumsum([0, *(size(shape_of(spec)) for spec in specs)])
-    labels = (f"{shortened(spec.name, NAME)} {prod_text(shape_of(spec))}" for spec in specs)
+    labels = (f"{shortened(spec.name, 22)} {prod_text(shape_of(spec))}" for spec in specs)
     return Side(title, tuple(labels), tuple(map(int, edges)))
 
 
 # -- the axes of a matrix --------------------------------------------------------------------------
 
 
-def matrix_axes(J: Jacobian, ax: Axes | None) -> Axes:
-    """The given axes, or new axes for the matrix of J and the names below it."""
-    rows, columns = sides(J)
-    names = below(columns.labels) if len(columns.labels) > 1 else 0.0
-    return axes(ax, min(5.2, max(2.8, 5.0 * rows.edges[-1] / columns.edges[-1])) + names)
+def matrix_axes(J: Jacobian, ax: Axes | None) -> tuple[Axes, dict[str, Any]]:
+    """The given axes, or new axes for the matrix of J and the names below it; `imshow`'s options.
 
-
-def placed(J: Jacobian) -> dict[str, Any]:
-    """Options of `imshow`: ticks at entry indices; square entries unless J is long and thin."""
+    Ticks are at entry indices; entries are square unless J is long and thin.
+    """
     m, n = J.shape
+    _, columns = sides(J)
+    names = below(columns.labels) if len(columns.labels) > 1 else 0.0
     aspect = "equal" if max(J.shape) <= 4 * min(J.shape) else "auto"
-    return {"aspect": aspect, "extent": (-0.5, n - 0.5, m - 0.5, -0.5)}
+    options = {"aspect": aspect, "extent": (-0.5, n - 0.5, m - 0.5, -0.5)}
+    return axes(ax, min(5.2, max(2.8, 5.0 * m / n)) + names), options
 
 
 def below(labels: tuple[str, ...]) -> float:
@@ -197,7 +194,8 @@ def mark(ax: Axes, J: Jacobian) -> None:
         for edge in side.edges[1:-1]:
             line(edge - 0.5, color=foreground(), linewidth=0.6)
         spans = zip(pairwise(side.edges), side.labels, strict=True)
-        wide = [((a + b - 1) / 2, text) for (a, b), text in spans if b - a > ROOM * side.edges[-1]]
+        room = 0.04 * side.edges[-1]  # for a name
+        wide = [((a + b - 1) / 2, text) for (a, b), text in spans if b - a > room]
         along.set_ticks([at for at, _ in wide], labels=[text for _, text in wide])
         if along is ax.xaxis:
             slant(ax, len(wide))

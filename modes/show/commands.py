@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import zipfile
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from ..verify.sweep import Shard, chosen, records, sweep
 from ..verify.sweep import page as sweep_page
 from . import report
 from .output import COMMON, Output
-from .page import Findings, page
+from .page import page
 from .point import At, at_point, jacobian_at
 from .spectra import largest
 
@@ -50,17 +50,24 @@ Run = Callable[[Namespace, Output], bool]
 
 @dataclass(frozen=True)
 class Command:
-    """A command: its name, a one-line description, its options, and the examples in its help.
+    """A command: what it does, its options, and the examples in its help.
 
     `keys` are the keys of its JSON object besides the common ones, each with its meaning.
     """
 
-    name: str
-    about: str
+    run: Run
     options: Options
     examples: tuple[str, ...]
     keys: Mapping[str, str]
-    run: Run
+
+    @property
+    def name(self) -> str:
+        return self.run.__name__.removeprefix("run_")
+
+    @property
+    def about(self) -> str:
+        """A sentence."""
+        return self.run.__doc__ or ""
 
     @property
     def epilog(self) -> str:
@@ -74,70 +81,57 @@ class Command:
 COMMANDS: list[Command] = []
 
 
-def command(
-    name: str, about: str, options: Options, examples: tuple[str, ...], keys: Mapping[str, str]
-) -> Callable[[Run], Run]:
-    """Make a function a command."""
-
-    def enter(run: Run) -> Run:
-        COMMANDS.append(Command(name, about, options, examples, keys, run))
-        return run
-
-    return enter
+def command(*said: Any) -> Callable[[Run], None]:
+    """Make a function a command, with the fields of `Command` after `run`."""
+    return lambda run: COMMANDS.append(Command(run, *said))
 
 
 # -- options ---------------------------------------------------------------------------------------
 
 
+def of_kind(example: str, read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A type for argparse: what `read` makes of an argument, unless it raises ValueError.
+
+    >>> of_kind("like 1/4", shard)("2/4"), of_kind("like x=1", named_shape)("image=1,3,64,64")
+    ((2, 4), ('image', (1, 3, 64, 64)))
+    """
+
+    def checked(argument: str) -> Any:
+        try:
+            return read(argument)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{argument!r} is not {example}") from None
+
+    return checked
+
+
+def natural(argument: str, least: int = 0) -> int:
+    """A decimal integer from `least` upwards."""
+    if not argument.isdecimal() or int(argument) < least:
+        raise ValueError
+    return int(argument)
+
+
 def named_shape(argument: str) -> tuple[str, tuple[int, ...]]:
-    """`x=1,3,64` → ("x", (1, 3, 64)); `x=` is a scalar.
-
-    >>> named_shape("image=1,3,64,64")
-    ('image', (1, 3, 64, 64))
-    """
-    found = re.fullmatch(r"(.+)=((?:\d+(?:,\d+)*)?)", argument)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{argument!r} is not like x=1,3,64,64")
-    return found[1], tuple(int(size) for size in found[2].split(",") if size)
-
-
-def natural(argument: str) -> int:
-    """An integer 0, 1, 2, ..."""
-    if not argument.isdecimal():
-        raise argparse.ArgumentTypeError(f"{argument!r} is not a number like 0, 1, 2, ...")
-    return int(argument)
-
-
-def numbers(argument: str) -> list[float]:
-    """`1,0,-2.5` → [1.0, 0.0, -2.5].
-
-    >>> numbers("1,0,-2.5")
-    [1.0, 0.0, -2.5]
-    """
-    try:
-        return [float(part) for part in argument.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{argument!r} is not like 1,0,-2.5") from None
-
-
-def positive(argument: str) -> int:
-    """An integer 1, 2, 3, ..."""
-    if not argument.isdecimal() or not int(argument):
-        raise argparse.ArgumentTypeError(f"{argument!r} is not a number like 1, 2, 3, ...")
-    return int(argument)
+    """`x=1,3,64` → ("x", (1, 3, 64)); `x=` is a scalar."""
+    name, sign, sizes = argument.rpartition("=")
+    if not (name and sign):
+        raise ValueError
+    return name, tuple(map(natural, sizes.split(","))) if sizes else ()
 
 
 def shard(argument: str) -> Shard:
-    """`2/4` → (2, 4): the second of four parts.
+    """`2/4` → (2, 4): the second of four parts."""
+    k, n = map(natural, argument.split("/"))
+    return natural(str(k), 1), natural(str(n), k)
 
-    >>> shard("2/4")
-    (2, 4)
-    """
-    found = re.fullmatch(r"(\d+)/(\d+)", argument)
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
-        raise argparse.ArgumentTypeError(f"{argument!r} is not like 1/4, 2/4, 3/4, 4/4")
-    return int(found[1]), int(found[2])
 
+def numbers(argument: str) -> list[float]:
+    """`1,0,-2.5` → [1.0, 0.0, -2.5]."""
+    return [float(part) for part in argument.split(",")]
+
+
+POSITIVE = of_kind("a number like 1, 2, 3, ...", partial(natural, least=1))
 
 MODEL: Options = {"model": {"metavar": "MODEL.onnx", "help": "the model"}}
 
@@ -156,10 +150,12 @@ AT_POINT: Options = {
         "help": "arrays by the names of inputs; inputs that are not in it are drawn at random",
     },
     "--shape": {
-        "type": named_shape, "action": "append", "default": [], "metavar": "NAME=1,3,64,64",
+        "type": of_kind("like x=1,3,64,64", named_shape), "action": "append", "default": [],
+        "metavar": "NAME=1,3,64,64",
         "help": "the shape of an input; an open size is 1, or the first at which the model runs",
     },
-    "--seed": {"type": natural, "default": 0, "metavar": "N", "help": "of all that is random (0)"},
+    "--seed": {"type": of_kind("a number like 0, 1, 2, ...", natural), "default": 0, "metavar": "N",
+               "help": "of all that is random (0)"},
     "--dtype": {"choices": ["float64"], "help": "raise the whole model to double precision"},
     "--engine": {"choices": ["onnxruntime", "numpy"], "help": "what runs the model"},
 }  # fmt: skip
@@ -178,12 +174,11 @@ def output(metavar: str, what: str = "the file to write", *, required: bool = Tr
 MOST = 5
 """Singular values in a report."""
 
+
 # -- report, check ---------------------------------------------------------------------------------
 
 
 @command(
-    "report",
-    "the Jacobian of a model at a point: structure, check, singular values, timings",
     {**AT_POINT,
      "--html": {"metavar": "FILE.html",
                 "help": "the same as a page of its own, with pictures if matplotlib is there"}},
@@ -196,52 +191,50 @@ MOST = 5
      "pictures": "with --html how many pictures are in it"},
 )  # fmt: skip
 def run_report(args: Namespace, out: Output) -> bool:
-    """Each section as soon as it is computed; the page, if asked for, at the end."""
-    at = at_point(args)
+    """The Jacobian of a model at a point: structure, check, singular values, timings."""
+    at, summary = at_point(args), []
+
+    def tell(text: str, **facts: Any) -> None:
+        out.tell(text, **facts)
+        summary.append(text)
+
     facts = report.model_facts(at.model, args.model, at.point, at.given)
-    summary = [report.model_text(at.model, facts)]
-    out.tell(summary[-1], **facts)
+    tell(report.model_text(at.model, facts), **facts)
     J = jacobian_at(at, args)
     found = J.explain()
-    summary.append(report.jacobian_text(J, found))
-    out.tell(summary[-1], jacobian=report.jacobian_facts(J), explanation=found.to_dict())
+    tell(report.jacobian_text(J, found), jacobian=report.jacobian_facts(J),
+         explanation=found.to_dict())  # fmt: skip
     outcome = J.check(seed=args.seed)
     out.tell(report.section("check", str(outcome).splitlines()),
              check=report.check_facts(outcome))  # fmt: skip
     with counting("singular values", "products") as tick:
         values = largest(J, MOST, seed=args.seed, tick=tick)
-    summary.append(report.spectrum_text(values))
-    out.tell(summary[-1], spectrum=values)
+    tell(report.spectrum_text(values), spectrum=values)
     times = report.timed(J, args.seed)
-    summary.append(report.times_text(times))
-    out.tell(summary[-1], times=times)
+    tell(report.times_text(times), times=times)
     if args.html:
-        made = page(Findings(args.model, at.model, J, summary, outcome, found), args.seed)
+        made = page(args.model, at.model, J, summary, outcome, found, seed=args.seed)
         save_text(made, args.html)
         out.wrote(args.html, "written", pictures=made.count("<img "))
     return outcome.passed
 
 
 @command(
-    "check",
-    "try a Jacobian on random vectors: adjoint, columns, central differences",
     AT_POINT,
     ("model.onnx", "model.onnx --dtype float64 --seed 7",
      "model.onnx --input point.npz --wrt fc1.weight --of logits --json"),
     {"jacobian": report.JACOBIAN_KEYS, "check": report.CHECK_KEYS},
 )  # fmt: skip
 def run_check(args: Namespace, out: Output) -> bool:
-    """Every test of `J.check()`."""
+    """Try a Jacobian on random vectors: adjoint, columns, central differences."""
     J = jacobian_at(at_point(args), args)
     outcome = J.check(seed=args.seed)
-    facts = {"jacobian": report.jacobian_facts(J), "check": report.check_facts(outcome)}
-    out.tell(f"{J}\n{outcome}", **facts)
+    out.tell(f"{J}\n{outcome}", jacobian=report.jacobian_facts(J),
+             check=report.check_facts(outcome))  # fmt: skip
     return outcome.passed
 
 
 @command(
-    "view",
-    "write the graph of a model with its Jacobian as an HTML page, for any browser",
     {**AT_POINT, **output("OUT.html")},
     ("model.onnx -o graph.html", "model.onnx --wrt fc1.weight --of logits -o graph.html",
      "model.onnx --shape image=1,3,64,64 -o graph.html --json"),
@@ -249,7 +242,7 @@ def run_check(args: Namespace, out: Output) -> bool:
      "jacobian": report.JACOBIAN_KEYS},
 )  # fmt: skip
 def run_view(args: Namespace, out: Output) -> bool:
-    """The page of `J.view()`."""
+    """Write the graph of a model with its Jacobian as an HTML page, for any browser."""
     J = jacobian_at(at_point(args), args)
     J.view().save(args.output)
     out.wrote(args.output, str(J), jacobian=report.jacobian_facts(J))
@@ -260,8 +253,6 @@ def run_view(args: Namespace, out: Output) -> bool:
 
 
 @command(
-    "jacobian",
-    "write the Jacobian as a matrix, dense or sparse",
     {**AT_POINT, **output("OUT.npz", "the file to write; OUT.csv has the numbers alone, as text"),
      "--sparse": {"action": "store_true", "help": "as scipy.sparse.load_npz reads it"}},
     ("model.onnx -o jacobian.npz", "model.onnx --wrt fc1.weight fc1.bias --of logits -o J.npz",
@@ -273,7 +264,7 @@ def run_view(args: Namespace, out: Output) -> bool:
      "entries": "how many entries were written"},
 )  # fmt: skip
 def run_jacobian(args: Namespace, out: Output) -> bool:
-    """The matrix, dense or in SciPy's sparse format, with the names of rows and columns."""
+    """Write the Jacobian as a matrix, dense or sparse."""
     kind = Path(args.output).suffix.lower()
     if kind not in ("", ".npz", *((".csv",) if not args.sparse else ())):
         raise InputError(f"{args.output!r}: a {'sparse' if args.sparse else 'dense'} matrix is "
@@ -312,13 +303,11 @@ def write(path: Path, matrix: Any, names: Mapping[str, np.ndarray]) -> None:
 
 
 @command(
-    "spectrum",
-    "the largest singular values of a Jacobian, or eigenvalues of a Hessian",
     {**AT_POINT,
-     "--k": {"type": positive, "default": 10, "metavar": "N", "help": "how many (10)"},
+     "--k": {"type": POSITIVE, "default": 10, "metavar": "N", "help": "how many (10)"},
      "--hessian": {"action": "store_true",
                    "help": "eigenvalues of the second derivative of --of, a scalar"},
-     "--weights": {"type": numbers, "metavar": "1,0,2",
+     "--weights": {"type": of_kind("like 1,0,-2.5", numbers), "metavar": "1,0,2",
                    "help": "with --hessian where --of has several entries: of their weighted sum, "
                            "by a weight for each, or one for all"}},
     ("model.onnx", "model.onnx --k 3 --wrt fc1.weight --of logits --json",
@@ -328,7 +317,7 @@ def write(path: Path, matrix: Any, names: Mapping[str, np.ndarray]) -> None:
      **report.SPECTRUM_KEYS},
 )  # fmt: skip
 def run_spectrum(args: Namespace, out: Output) -> bool:
-    """The largest values, from products alone; false where the iteration fails."""
+    """The largest singular values of a Jacobian, or eigenvalues of a Hessian."""
     at = at_point(args)
     A = hessian_at(at, args) if args.hessian else jacobian_at(at, args)
     what = "eigenvalues" if args.hessian else "singular values"
@@ -343,30 +332,23 @@ def hessian_at(at: At, args: Namespace) -> Jacobian:
     of = names_of(at.model, args.of, at.model.outputs, "of")
     if len(of) != 1:
         raise InputError(f"a Hessian is of one scalar, not of {list(of)}: name it with --of")
-    weights = weighted(at, of[0], args.weights)
+    shape = evaluate(at.model, at.point, of)[of[0]].shape
+    weights, n = args.weights, size(shape)
+    if weights is None and n != 1:
+        raise InputError(f"a Hessian is of one number, but {of[0]!r} has shape {list(shape)}: "
+                         "--weights 1 is of the sum of its entries")  # fmt: skip
+    if weights is not None:
+        if len(weights) not in (1, n):
+            raise InputError(f"--weights has {len(weights)} numbers, but {of[0]!r} has shape "
+                             f"{list(shape)}: {n} entries")  # fmt: skip
+        weights = np.broadcast_to(weights, n).reshape(shape)
     return hessian(at.model, at.point, of=of[0], wrt=args.wrt, weights=weights, engine=args.engine)
-
-
-def weighted(at: At, of: str, weights: list[float] | None) -> np.ndarray | None:
-    """The weights in the shape of a tensor, which has one entry where there are none."""
-    shape = evaluate(at.model, at.point, [of])[of].shape
-    if weights is None:
-        if size(shape) != 1:
-            raise InputError(f"a Hessian is of one number, but {of!r} has shape {list(shape)}: "
-                             "--weights 1 is of the sum of its entries")  # fmt: skip
-        return None
-    if len(weights) not in (1, size(shape)):
-        raise InputError(f"--weights has {len(weights)} numbers, but {of!r} has shape "
-                         f"{list(shape)}: {size(shape)} entries")  # fmt: skip
-    return np.broadcast_to(weights, size(shape)).reshape(shape)
 
 
 # -- export, lower ---------------------------------------------------------------------------------
 
 
 @command(
-    "export",
-    "write a derivative of a model as an ONNX model",
     {**AT_POINT, **output("OUT.onnx"),
      "--mode": {"choices": list(MODES), "default": "vjp", "help": "which derivative (vjp)"},
      "--guards": {"action": "store_true",
@@ -380,14 +362,12 @@ def weighted(at: At, of: str, weights: list[float] | None) -> np.ndarray | None:
      "guards": "the conditions on sizes and integers under which the model is right"},
 )  # fmt: skip
 def run_export(args: Namespace, out: Output) -> bool:
-    """A JVP, VJP, ... as a model."""
+    """Write a derivative of a model as an ONNX model."""
     at = at_point(args)
     made = export(at.model, args.mode, at.point, of=args.of, wrt=args.wrt, engine=args.engine)
     save(made, args.output)
-    inputs, outputs = ([value.name for value in ends] for ends in
-                       (made.graph.input, made.graph.output))  # fmt: skip
-    nodes = len(made.graph.node)
-    ends = f"({joined(inputs, ', ')}) ↦ ({joined(outputs, ', ')})"
+    inputs, outputs = ([x.name for x in ends] for ends in (made.graph.input, made.graph.output))
+    ends, nodes = f"({joined(inputs, ', ')}) ↦ ({joined(outputs, ', ')})", len(made.graph.node)
     held = next((entry.value for entry in made.metadata_props if entry.key == GUARDS), "")
     out.wrote(args.output, f"{ends}, {nodes} nodes", nodes=nodes, inputs=inputs, outputs=outputs,
               guards=held.splitlines())  # fmt: skip
@@ -397,14 +377,12 @@ def run_export(args: Namespace, out: Output) -> bool:
 
 
 @command(
-    "lower",
-    "replace the Gradient and optimiser nodes of a model by plain ones",
     {**MODEL, **output("OUT.onnx")},
     ("with_gradients.onnx -o plain.onnx",),
     {"file": "the file that was written", "nodes": "how many nodes the written model has"},
 )  # fmt: skip
 def run_lower(args: Namespace, out: Output) -> bool:
-    """The model with plain operators instead of training operators."""
+    """Replace the Gradient and optimiser nodes of a model by plain ones."""
     made = lower_gradients(args.model)
     save(made, args.output)
     nodes = len(made.graph.node)
@@ -416,8 +394,6 @@ def run_lower(args: Namespace, out: Output) -> bool:
 
 
 @command(
-    "prove",
-    "prove by SymPy that the derivative of an operator is right",
     {"name": {"metavar": "OPERATOR", "help": "Tanh, or ai.onnx.ml::Scaler"}},
     ("Tanh", "ai.onnx.ml::Scaler", "Softmax --json"),
     {"operator": "its name, with the domain where that is not ONNX's own",
@@ -426,7 +402,7 @@ def run_lower(args: Namespace, out: Output) -> bool:
      "markdown": "the proof as a page"},
 )  # fmt: skip
 def run_prove(args: Namespace, out: Output) -> bool:
-    """The proof as a page of Markdown; false where the proof fails."""
+    """Prove by SymPy that the derivative of an operator is right."""
     domain, _, op_type = args.name.rpartition("::")
     proof = prove(op_type, domain)
     cases = [{"case": str(r.case), "source": r.source, "outcome": r.outcome, "proved": bool(r)}
@@ -437,15 +413,13 @@ def run_prove(args: Namespace, out: Output) -> bool:
 
 
 @command(
-    "tags",
-    "compare ONNX's tags of differentiability with what is proved",
     {"--op": {"metavar": "NAME", "help": "one operator (all of them)"},
      "--format": {"choices": ["md", "csv"], "default": "md", "help": "of the table (md)"}},
     ("--op Clip", "--format csv > tags.csv", "--op Softmax --json"),
     {"tags": "a list with an object for each port: operator, port, ONNX's tag, verdict, evidence"},
 )  # fmt: skip
 def run_tags(args: Namespace, out: Output) -> bool:
-    """The tags of one operator, or of all operators."""
+    """Compare ONNX's tags of differentiability with what is proved."""
     found = tags(args.op)
     text = found.csv() if args.format == "csv" else found.markdown()
     out.tell(text, tags=found.records())
@@ -453,11 +427,10 @@ def run_tags(args: Namespace, out: Output) -> bool:
 
 
 @command(
-    "sweep",
-    "differentiate and check every case that ONNX ships for its operators",
     {"--op": {"nargs": "+", "default": [], "metavar": "NAME", "help": "of these operators only"},
-     "--shard": {"type": shard, "default": (1, 1), "metavar": "K/N", "help": "part K of N parts"},
-     "--jobs": {"type": positive, "default": os.cpu_count() or 1, "metavar": "N",
+     "--shard": {"type": of_kind("like 1/4, 2/4, 3/4, 4/4", shard), "default": (1, 1),
+                 "metavar": "K/N", "help": "part K of N parts"},
+     "--jobs": {"type": POSITIVE, "default": os.cpu_count() or 1, "metavar": "N",
                 "help": "processes (all cores)"},
      **output("FILE.md", "where to write the page, instead of stdout", required=False)},
     ("--op Softmax Resize", "-o SWEEP.md", "--shard 1/4 --jobs 2 --json"),
@@ -466,17 +439,16 @@ def run_tags(args: Namespace, out: Output) -> bool:
               "over those allowed, which failed"},
 )  # fmt: skip
 def run_sweep(args: Namespace, out: Output) -> bool:
-    """Every case, as a page; false where a case fails."""
+    """Differentiate and check every case that ONNX ships for its operators."""
     positions = chosen(args.op, args.shard)
     results = []
     with counting("sweep", "cases", len(positions)) as tick:
         for result in sweep(positions, args.jobs):
             results.append(result)
             tick(1)
-    text, cases = sweep_page(results), records(results)
     if args.output is None:
-        out.tell(text, file=None, cases=cases)
+        out.tell(sweep_page(results), file=None, cases=records(results))
     else:
-        save_text(text, args.output)
-        out.wrote(args.output, f"{len(results)} cases", cases=cases)
+        save_text(sweep_page(results), args.output)
+        out.wrote(args.output, f"{len(results)} cases", cases=records(results))
     return not any(result.failed for result in results)

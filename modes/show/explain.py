@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import groupby
-from typing import Any, cast
+from typing import Any
 
 from ...jacobians import Dag, Jacobian, prod_text
 from ...jacobians.errors import UnknownTensor, closest
@@ -20,7 +20,7 @@ from ...jacobians.sums import terms_of
 from ...jacobians.text import bytes_text, time_text
 from ...ops import Node, Step, find
 from ...ops.rules.elementwise import Elementwise
-from ..curvature.composition import inner, linearized, maker, origin
+from ..curvature.checked import inner, linearized, maker, origin
 from ..linear.elimination.adaptive import Adaptive
 from ..linear.elimination.cost import seconds
 from ..linear.elimination.dense import orders
@@ -49,20 +49,13 @@ MIDDLES = {"gauss_newton": "loss Hessian", "fisher": "covariance", "empirical_fi
 
 @explain.register(Linearization)
 def _(J: Linearization, name: str | None = None) -> Explanation | Local:
-    return explanation(J) if name is None else local(J, name)
-
-
-def explanation(J: Linearization) -> Explanation:
-    """The explanation of a Jacobian; runs the model where operators have kinks."""
+    """The explanation of a Jacobian or a step; runs the model where operators have kinks."""
+    if name is not None:
+        return local(J, name)
     wrt, of = blocks.end_names(J)
-    return Explanation(
-        repr(J),
-        *products_of(J),
-        tuple(Cut(s.op_type, s.name, why)
-              for s, why in cuts(J.route.steps, wrt, of, J.route.exact)),
-        J.route.zeros(J.dag, of, wrt),
-        kinks_at(J),
-    )
+    cut = (Cut(s.op_type, s.name, why) for s, why in cuts(J.route.steps, wrt, of, J.route.exact))
+    zeros = J.route.zeros(J.dag, of, wrt)
+    return Explanation(repr(J), *products_of(J), tuple(cut), zeros, kinks_at(J))
 
 
 def products_of(
@@ -74,11 +67,11 @@ def products_of(
         return (), (), (why,)
     if J.make:
         J.structure  # noqa: B018 - a plan that was asked for is made
-    found, held = blocks.changes(J.dag), tuple(blocks.held_in(J))
-    after, ops = blocks.fates(found), {h.ends: h.step.op_type for h in held}
+    held = tuple(blocks.held_in(J))
+    ops = {h.ends: h.step.op_type for h in held}
+    stretches, after = blocks.stretches_of(J.dag, blocks.tensor_names(J), ops)
     rows = tuple(blocks.row_of(h, after) for h in held)
-    choices = (*choices_of(J.dag), *engine_of(J))
-    return rows, tuple(blocks.stretches_of(found, blocks.tensor_names(J), ops)), choices
+    return rows, stretches, (*choices_of(J.dag), *engine_of(J))
 
 
 # -- choices: how products and the matrix are computed ---------------------------------------------
@@ -99,10 +92,9 @@ def planning(dag: Dag) -> str:
     plan = plan_of(dag)
     if plan is None:
         return "not considered yet, since J has given few products; J.plan(products=) says how many"
-    if not plan.steps:
+    if not (n := len(plan.steps)):
         return "nothing, since no stretch would repay it"
-    count = f"{len(plan.steps)} stretch{'es' * (len(plan.steps) > 1)}"
-    return f"{count}, which hold {bytes_text(plan.nbytes)}"
+    return f"{n} stretch{'es' * (n > 1)}, which hold {bytes_text(plan.nbytes)}"
 
 
 def matrix(dag: Dag) -> str:
@@ -130,41 +122,30 @@ def engine_of(J: Linearization) -> Iterator[str]:
 def local(J: Linearization, name: str) -> Local:
     """The step called `name`, or the step or graph input behind the tensor called `name`.
 
-    Raises `UnknownTensor` where the model has neither.
+    Each step of an unrolled loop has a name of its own. Raises `UnknownTensor` where the model has
+    neither.
     """
     route, _ = J.route.flat(J.point)
-    steps = (*route.steps, *J.route.steps)
+    steps, model = (*route.steps, *J.route.steps), route.model
     step = next((s for s in steps if s.name == name), None)
     step = step or next((s for s in steps if name in s.outputs), None)
     if step is not None:
-        return of_step(J, step)
-    if name in route.model.inputs or name in route.model.initializers:
-        return of_given(J, name)
-    made = (known for s in steps for known in (s.name, *filter(None, s.outputs)))
-    known = dict.fromkeys((*made, *route.model.inputs, *route.model.initializers))
-    raise UnknownTensor(f"the model has no node and no tensor {name!r}.{closest(name, known)}")
-
-
-def of_step(J: Linearization, step: Step) -> Local:
-    """One step; each step of an unrolled loop has a name of its own."""
-    held = [h for h in blocks.held_in(J) if h.step is step]
-    return Local(
-        str(step), mathematics(step), tensors_of(J, step), tuple(map(blocks.row_of, held)),
-        tuple(legend(h.operator for h in held)), kinks_at(J, step),
-        "" if held else why_none(J, step),
-    )  # fmt: skip
-
-
-def of_given(J: Linearization, name: str) -> Local:
-    """An input or an initializer: the blocks that begin at it."""
-    held = [h for h in blocks.held_in(J) if h.step.inputs[h.key[1]] == name]
-    spec = J.route.model.spec(name)
-    role = "an input" if name in J.route.model.inputs else "an initializer"
-    why = "" if held else f"No block of this Jacobian begins at it: name it with wrt={name!r}."
-    return Local(
-        f"{spec}, {role}: nothing computes it", Mathematics("", ()), (),
-        tuple(map(blocks.row_of, held)), tuple(legend(h.operator for h in held)), (), why,
-    )  # fmt: skip
+        held = [h for h in blocks.held_in(J) if h.step is step]
+        title, rule, tensors = str(step), mathematics(step), tensors_of(J, step)
+        kinks, why = kinks_at(J, step), why_none(J, step)
+    elif name in model.inputs or name in model.initializers:
+        held = [h for h in blocks.held_in(J) if h.step.inputs[h.key[1]] == name]
+        role = "an input" if name in J.route.model.inputs else "an initializer"
+        title = f"{J.route.model.spec(name)}, {role}: nothing computes it"
+        rule, tensors, kinks = Mathematics("", ()), (), ()
+        why = f"No block of this Jacobian begins at it: name it with wrt={name!r}."
+    else:
+        made = (known for s in steps for known in (s.name, *filter(None, s.outputs)))
+        known = dict.fromkeys((*made, *model.inputs, *model.initializers))
+        raise UnknownTensor(f"the model has no node and no tensor {name!r}.{closest(name, known)}")
+    legend = tuple(legend_of(h.operator for h in held))
+    rows = tuple(map(blocks.row_of, held))
+    return Local(title, rule, tensors, rows, legend, kinks, "" if held else why)
 
 
 def why_none(J: Linearization, step: Step) -> str:
@@ -184,15 +165,14 @@ def tensors_of(J: Linearization, step: Step) -> tuple[tuple[str, ...], ...]:
     if step not in route.steps:
         return ()
     values = AtPoint(J).values((step,))
-    named = [*((n, f"input {k}") for k, n in enumerate(step.inputs) if n),
-             *((n, f"output {k}") for k, n in enumerate(step.outputs) if n)]  # fmt: skip
     return tuple(
-        (n, role, prod_text(values[n].shape), str(values[n].dtype)) for n, role in named
-        if hasattr(values[n], "shape")
+        (name, f"{side} {k}", prod_text(values[name].shape), str(values[name].dtype))
+        for side, names in (("input", step.inputs), ("output", step.outputs))
+        for k, name in enumerate(names) if name and hasattr(values[name], "shape")
     )  # fmt: skip
 
 
-def legend(operators: Iterable[Jacobian]) -> Iterator[str]:
+def legend_of(operators: Iterable[Jacobian]) -> Iterator[str]:
     """One line for each type of operator in the given operators: what it does."""
     parts = (f for J in operators for term in terms_of(J) for f in factors_of(term))
     for kind in dict.fromkeys(map(type, parts)):
@@ -218,15 +198,11 @@ def mathematics(step: Step) -> Mathematics:
         return Mathematics("declared to be refused", (f"no ∂Y/∂X: {declared.refused}",))
     if isinstance(declared.rule, Elementwise):
         return by_formula(declared.rule, step)
+    what = "a rule"
+    rule: object = declared.rule
     if declared.is_composed and declared.definition is not None:
-        return written("a definition by other operators, whose rules apply", declared.definition)
-    return written("a rule", declared.rule)
-
-
-def written(what: str, rule: object) -> Mathematics:
-    """A rule whose docstring begins with its formula."""
-    text = inspect.getdoc(rule) or ""
-    module = getattr(rule, "__module__", "").partition(".")[2]
+        what, rule = "a definition by other operators, whose rules apply", declared.definition
+    module, text = getattr(rule, "__module__", "").partition(".")[2], inspect.getdoc(rule) or ""
     return Mathematics(f"{what} in {module}", tuple(filter(None, [text])))
 
 
@@ -234,10 +210,10 @@ def by_formula(declared: Elementwise, step: Step) -> Mathematics:
     """The formula and its derivatives, by SymPy."""
     from sympy import pretty
 
-    lines, node = list(equations(declared, step)), Node(step, (), ())
+    lines = list(equations(declared, step))
     used = set(map(str, lines[0].free_symbols))
-    held = {name: value for name, value in declared.values(node).items() if name in used}
-    named = ", ".join(f"{name} = {value:g}" for name, value in held.items() if value is not None)
+    values = declared.values(Node(step, (), ())).items()
+    named = ", ".join(f"{k} = {v:g}" for k, v in values if k in used and v is not None)
     shown = [str(pretty(line, use_unicode=True, wrap_line=False)) for line in lines]
     return Mathematics("a formula, differentiated by SymPy", tuple(filter(None, [*shown, named])))
 
@@ -308,20 +284,15 @@ def composition(C: Curvature) -> Composition:
 def parts_of(operator: Jacobian, middle: str) -> Iterator[Part]:
     """Every model Jacobian in every term; each run of other factors is one part."""
     for k, term in enumerate(terms_of(operator), 1):
-        met = False
+        name = ""
         for ours, group in groupby(factors_of(term), lambda J: isinstance(J, Linearization)):
-            if ours:
-                yield from (part(k, "Jᵀ" if J.transposed else "J", J) for J in cast(Any, group))
-            else:
-                factors = tuple(group)
-                whole = factors[0] if len(factors) == 1 else Product(factors)
-                yield part(k, middle if met else "", whole)
-            met = met or ours
-
-
-def part(term: int, name: str, J: Any) -> Part:
-    """The row of an operator."""
-    return Part(term, name, blocks.structure_text(repr(J)), J.shape, J.flops, J.nbytes)
+            factors: Any = tuple(group)
+            if not ours:
+                factors = (factors[0] if len(factors) == 1 else Product(factors),)
+            for J in factors:
+                said = ("Jᵀ" if J.transposed else "J") if ours else name
+                yield Part(k, said, blocks.structure_text(repr(J)), J.shape, J.flops, J.nbytes)
+            name = middle if ours or name else ""
 
 
 def asked(C: Jacobian) -> str:
@@ -334,10 +305,10 @@ def asked(C: Jacobian) -> str:
 
 def cost_of(C: Jacobian) -> str:
     """Work and memory; for an operator over data, the passes over the data."""
-    dense = C.shape[0] * C.shape[1] * C.dtype.itemsize
     stream = getattr(inner(C), "stream", None)
     if stream is not None:
         count = f"{stream.batches.count:,} batches" if stream.batches.count else "the batches"
-        return f"one product: a pass over {count}; {bytes_text(dense)} if it were dense"
+        dense = bytes_text(C.shape[0] * C.shape[1] * C.dtype.itemsize)
+        return f"one product: a pass over {count}; {dense} if it were dense"
     work = f"{C.flops:,} flops, {time_text(seconds(C))} by the cost model"
-    return f"one product: {work}; {bytes_text(C.nbytes)} held, {bytes_text(dense)} if it were dense"
+    return f"one product: {work}; {blocks.memory_text(C)}"

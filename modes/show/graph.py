@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...jacobians import Dag, Jacobian
+from ...jacobians import Dag, Edge, Jacobian
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError
 from ..hessian import Hessian
@@ -22,7 +22,6 @@ from .blocks import structure_kind, tensor_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.transforms import Bbox
 
 NAMED = 40
 """Up to this many tensors are drawn with names; in more, runs of operators become one arrow."""
@@ -34,18 +33,10 @@ THIN, WIDE = 0.6, 3.0
 """Widths in points of arrows with no and with the most flops, on a logarithmic scale."""
 
 GAP = 0.12
-"""The gap between the tip of a bent arrow and its vertex, as a share of a layer."""
-
-ARROW: dict[str, Any] = {"arrowstyle": "-|>", "color": canvas.GREY, "mutation_scale": 9}
-
-LINE = 0.15
-"""Inches that a line of the smallest text is high."""
+"""The gap between the tip of an arrow and its vertex, as a share of a layer."""
 
 ASIDE = 5
 """Points between a place and the text beside it."""
-
-TRIED = (0.5, 0.35, 0.65, 0.2, 0.8)
-"""Positions along an arrow for its name, if the best place has no room."""
 
 
 def plot_graph(J: Jacobian, *, after: bool = False, ax: Axes | None = None) -> Axes:
@@ -72,12 +63,12 @@ def plot_elimination(J: Jacobian, *, axs: tuple[Axes, Axes] | None = None) -> tu
     """
     J = of_model(J)
     both = [drawing_of(dag, tensor_names(J)) for dag in (J.dag, eliminated(J.dag))]
+    layers = max(drawing.layers for drawing in both)
     if axs is None:
         size = canvas.WIDTH, max(drawing.height for drawing in both)
         axs = canvas.pyplot().subplots(1, 2, figsize=size, layout="constrained")[1]
     if not (hasattr(axs, "__len__") and len(axs) == 2):
         raise InputError(f"axs must be two Axes, as `plt.subplots(1, 2)[1]` has them, not {axs!r}")
-    layers = max(drawing.layers for drawing in both)
     before, after = axs
     return (plotted(J, after=False, ax=before, layers=layers),
             plotted(J, after=True, ax=after, layers=layers))  # fmt: skip
@@ -95,16 +86,15 @@ def of_model(J: Jacobian) -> Linearization:
     return J.T if J.transposed else J
 
 
-def plotted(J: Linearization, *, after: bool, ax: Axes | None, layers: int | None = None) -> Axes:
+def plotted(J: Linearization, *, after: bool, ax: Axes | None, layers: int = 0) -> Axes:
     """One of the two graphs, with room for `layers` layers."""
     dag = eliminated(J.dag) if after else J.dag
     drawing = drawing_of(dag, tensor_names(J))
     ax = canvas.axes(ax, drawing.height)
-    tensors = len({v for edge in dag.edges for v in (edge.start, edge.end)})
-    when = "after elimination" if after else "as declared"
-    operators = f"{len(dag.edges):,} operator{'s' * (len(dag.edges) != 1)}"
-    ax.set_title(f"{when}: {tensors:,} tensors, {operators}", fontsize=9)
-    draw(ax, drawing, drawing.layers if layers is None else layers)
+    when, n = "after elimination" if after else "as declared", len(dag.edges)
+    title = f"{when}: {len(vertices(dag.edges)):,} tensors, {n:,} operator{'s' * (n != 1)}"
+    ax.set_title(title, fontsize=9)
+    draw(ax, drawing, max(drawing.layers, layers))
     return ax
 
 
@@ -128,7 +118,7 @@ class Link(NamedTuple):
 class Drawing:
     """Arrows, the names of points, and which points are sources and sinks."""
 
-    links: tuple[Link, ...]
+    links: list[Link]
     names: dict[int, str]
     sources: frozenset[int]
     sinks: frozenset[int]
@@ -140,7 +130,6 @@ class Drawing:
 
     @property
     def layers(self) -> int:
-        """The number of layers."""
         return 1 + max(layer for _, layer in self.places.values())
 
     @property
@@ -156,19 +145,22 @@ class Drawing:
 
 def drawing_of(dag: Dag, names: Iterable[str]) -> Drawing:
     """The drawing of a DAG, runs as one arrow where it is large; `names` names the vertices."""
-    shown = dict(enumerate(names))
-    kinds = ((e, structure_kind(repr(e.operator))) for e in dag.edges)
-    links = [Link(e.start, e.end, kind, e.operator.flops) for e, kind in kinds]
-    links = merged(links)
-    found = Drawing(tuple(links), shown, frozenset(dag.sources), frozenset(dag.sinks))
-    ends = found.sources | found.sinks
-    if len(found.places) > NAMED:
-        found = replace(found, links=tuple(chained(links, ends)))
-        if len({v for link in found.links for v in (link.start, link.end)}) > DOTS:
-            raise InputError(f"a graph of {len(shown):,} tensors is too large for a picture: "
-                             "J.view() is a page, to be searched and zoomed")  # fmt: skip
-    all_named = len(found.places) <= NAMED
-    return replace(found, names={v: shown[v] for v in found.places if all_named or v in ends})
+    shown, ends = dict(enumerate(names)), {*dag.sources, *dag.sinks}
+    links = merged(Link(e.start, e.end, structure_kind(repr(e.operator)), e.operator.flops)
+                   for e in dag.edges)  # fmt: skip
+    if len(vertices(links)) > NAMED:
+        links = chained(links, ends)
+    met = vertices(links)
+    if len(met) > DOTS:
+        raise InputError(f"a graph of {len(shown):,} tensors is too large for a picture: "
+                         "J.view() is a page, to be searched and zoomed")  # fmt: skip
+    named = {v: shown[v] for v in met if len(met) <= NAMED or v in ends}
+    return Drawing(links, named, frozenset(dag.sources), frozenset(dag.sinks))
+
+
+def vertices(links: Iterable[Link | Edge]) -> dict[int, None]:
+    """The vertices of some links, in the order of the links."""
+    return dict.fromkeys(v for link in links for v in (link.start, link.end))
 
 
 # -- layers: where the vertices stand --------------------------------------------------------------
@@ -285,15 +277,11 @@ def draw_link(ax: Axes, places: Places, link: Link, points: float) -> None:
     from matplotlib.patches import FancyArrowPatch
     from matplotlib.path import Path
 
-    ends = [along(places, link, t) for t in (0.0, 1.0)]
-    if passing(places, link):
-        (x, y0), (_, y1) = ends
-        middle = x - 2 * bulge(places, link), (y0 + y1) / 2
-        path = Path([ends[0], middle, (x, y1 - GAP)], [Path.MOVETO, Path.CURVE3, Path.CURVE3])
-        arrow = FancyArrowPatch(path=path, **ARROW, linewidth=points)
-    else:
-        arrow = FancyArrowPatch(*ends, shrinkA=3, shrinkB=3, **ARROW, linewidth=points)
-    ax.add_patch(arrow)
+    start, half, end = (np.array(along(places, link, t)) for t in (0.0, 0.5, 1.0))
+    bend, tip = 2 * half - (start + end) / 2, along(places, link, 1 - GAP / (end - start)[1])
+    path = Path([start, bend, tip], [Path.MOVETO, Path.CURVE3, Path.CURVE3])
+    ax.add_patch(FancyArrowPatch(path=path, arrowstyle="-|>", color=canvas.GREY, mutation_scale=9,
+                                 linewidth=points))  # fmt: skip
 
 
 def passing(places: Places, link: Link) -> bool:
@@ -302,16 +290,11 @@ def passing(places: Places, link: Link) -> bool:
     return x0 == x1 and y1 > y0 + 1
 
 
-def bulge(places: Places, link: Link) -> float:
-    """How far to the left an arrow swings out."""
-    return min(0.1 * (places[link.end][1] - places[link.start][1]), 0.6)
-
-
 def along(places: Places, link: Link, t: float) -> tuple[float, float]:
-    """The point of the arrow at t from 0 to 1."""
+    """The point at t from 0 to 1 of an arrow, which swings to the left around other points."""
     (x0, y0), (x1, y1) = places[link.start], places[link.end]
-    swing = 4 * t * (1 - t) * bulge(places, link) if passing(places, link) else 0.0
-    return x0 + t * (x1 - x0) - swing, y0 + t * (y1 - y0)
+    swing = min(0.1 * (y1 - y0), 0.6) if passing(places, link) else 0.0
+    return x0 + t * (x1 - x0) - 4 * t * (1 - t) * swing, y0 + t * (y1 - y0)
 
 
 # -- names of points and arrows, placed without overlap where possible -----------------------------
@@ -325,65 +308,48 @@ class Spot(NamedTuple):
     side: int
 
 
-class Sheet:
-    """Axes with the texts placed on them, and the inches per unit of each axis."""
-
-    def __init__(self, ax: Axes) -> None:
-        ax.figure.canvas.figure.draw_without_rendering()  # gives the axes their place
-        (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
-        place, dpi = ax.get_window_extent(), ax.figure.dpi
-        self.ax = ax
-        self.taken: list[Bbox] = []
-        self.inches = place.width / dpi / (right - left), place.height / dpi / (bottom - top)
-
-    @property
-    def letters(self) -> int:
-        """Letters that fit between two columns of points."""
-        return max(6, int(self.inches[0] / canvas.LETTER) - 3)
-
-    def box(self, what: str, at: Spot) -> Bbox:
-        """The area in inches that a text beside a place would cover."""
-        from matplotlib.transforms import Bbox
-
-        start = at.x * self.inches[0] + at.side * ASIDE / 72
-        end, middle = start + at.side * canvas.LETTER * len(what), at.y * self.inches[1]
-        left, right = sorted((start, end))
-        return Bbox.from_extents(left, middle - LINE / 2, right, middle + LINE / 2)
-
-    def hidden(self, what: str, at: Spot) -> float:
-        """The area of other texts that a text would hide."""
-        box = self.box(what, at)
-        shared = (box.intersection(box, other) for other in self.taken)
-        return sum(area.width * area.height for area in shared if area)
-
-    def write(self, what: str, at: Spot, **style: Any) -> None:
-        """Write small text beside a place, on a translucent box that fades lines behind it."""
-        self.taken.append(self.box(what, at))
-        color = self.ax.figure.get_facecolor()
-        faded = {"facecolor": color, "alpha": 0.7, "edgecolor": "none", "pad": 0.5}
-        self.ax.annotate(
-            what, at[:2], (ASIDE * at.side, 0), textcoords="offset points", va="center", bbox=faded,
-            ha="left" if at.side > 0 else "right", fontsize=canvas.SMALL, zorder=4, **style,
-        )  # fmt: skip
-
-
 def write(ax: Axes, drawing: Drawing) -> None:
     """Names of tensors beside the points, to the left of the leftmost; operators by the arrows."""
-    sheet, places = Sheet(ax), drawing.places
-    left = min(x for x, _ in places.values())
+    ax.figure.canvas.figure.draw_without_rendering()  # gives the axes their place
+    (left, _), (right, _) = ax.transData.transform([(0, 0), (1, 0)])
+    letters = max(6, int((right - left) / ax.figure.dpi / canvas.LETTER) - 3)
+    places, taken = drawing.places, list[Any]()
+    first = min(x for x, _ in places.values())
     for v, name in drawing.names.items():
         x, y = places[v]
-        sheet.write(canvas.shortened(name, sheet.letters), Spot(x, y, -1 if x == left else 1))
+        spot = Spot(x, y, -1 if x == first else 1)
+        write_at(ax, canvas.shortened(name, letters), [spot], taken)
     if not drawing.named:
         return
     out = Counter(link.start for link in drawing.links)
     for link in drawing.links:
-        what = canvas.shortened(link.text, sheet.letters)
         best = label_place(places, link, alone=out[link.start] == 1)
-        ways = best, *(along(places, link, t) for t in TRIED)
-        spots = (Spot(*at, side) for at in ways for side in (1, -1))
-        at = min(spots, key=lambda spot: sheet.hidden(what, spot))  # the first in a tie
-        sheet.write(what, at, style="italic", color=canvas.GREY)
+        ways = best, *(along(places, link, t) for t in (0.5, 0.35, 0.65, 0.2, 0.8))
+        spots = [Spot(*at, side) for at in ways for side in (1, -1)]
+        what = canvas.shortened(link.text, letters)
+        write_at(ax, what, spots, taken, style="italic", color=canvas.GREY)
+
+
+def write_at(ax: Axes, what: str, spots: list[Spot], taken: list[Any], **style: Any) -> None:
+    """Write small text beside the first spot where it hides the least of the areas in `taken`.
+
+    A translucent box fades the lines behind the text.
+    """
+    faded = {"facecolor": ax.figure.get_facecolor(), "alpha": 0.7, "edgecolor": "none", "pad": 0.5}
+    text: Any = ax.annotate(what, (0, 0), (0, 0), textcoords="offset points", va="center",
+                            bbox=faded, fontsize=canvas.SMALL, zorder=4, **style)  # fmt: skip
+
+    def area(spot: Spot) -> Any:
+        text.xy, text.xyann = spot[:2], (ASIDE * spot.side, 0)
+        text.set_horizontalalignment("left" if spot.side > 0 else "right")
+        return text.get_window_extent()
+
+    def hidden(spot: Spot) -> float:
+        box = area(spot)
+        shared = (box.intersection(box, other) for other in taken)
+        return sum(part.width * part.height for part in shared if part)
+
+    taken.append(area(min(spots, key=hidden) if len(spots) > 1 else spots[0]))
 
 
 def label_place(places: Places, link: Link, *, alone: bool) -> tuple[float, float]:
@@ -391,6 +357,4 @@ def label_place(places: Places, link: Link, *, alone: bool) -> tuple[float, floa
     (x0, y0), (x1, y1) = places[link.start], places[link.end]
     if passing(places, link):
         return along(places, link, ((y1 - y0) // 2 + 0.5) / (y1 - y0))
-    if alone or x0 == x1:
-        return x0, y0 + 0.5
-    return along(places, link, 1 - 0.5 / (y1 - y0))
+    return (x0, y0 + 0.5) if alone or x0 == x1 else along(places, link, 1 - 0.5 / (y1 - y0))

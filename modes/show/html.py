@@ -30,7 +30,7 @@ from ..linear.tape.checkpoint import Checkpointed
 from ..model.flow.contents import Contents, TensorSpec
 from ..model.markup import CELL, FAINT, OPEN, Markup, card, fold, folded, grid, pre, tag
 from ..solvers.iteration import OptimizeResult
-from .blocks import held_in, tensor_names
+from .blocks import held_in, memory_text, tensor_names
 
 SPECS = ("tensor", "shape", "type")
 
@@ -58,19 +58,16 @@ def _(operator: Jacobian) -> str:
 @html.register
 def _(J: Linearization) -> str:
     """A Jacobian between named tensors: its blocks, and the operators after elimination."""
-    given, taken = parts_of(J), taking(J)
     return card(
-        repr(J), amounts(J), branch("blocks, as the rules give them", given),
-        branch("operators, as products take them by now", taken),
+        repr(J), amounts(J), branch("blocks, as the rules give them", parts_of(J)),
+        branch("operators, as products take them by now", taking(J)),
     )  # fmt: skip
 
 
 def amounts(J: Jacobian) -> str:
     """Size, arithmetic and memory."""
-    m, n = J.shape
-    full = bytes_text(m * n * J.dtype.itemsize)
     return (f"{prod_text(J.shape)} {J.dtype}, {flops_text(J)} flops in one product, "
-            f"{bytes_text(J.nbytes)} held, {full} if it were dense")  # fmt: skip
+            f"{memory_text(J)}")  # fmt: skip
 
 
 def flops_text(operator: Jacobian) -> str:
@@ -166,31 +163,29 @@ def tree(parts: Sequence[Part], room: int = ROOM, depth: int = DEPTH, note: str 
     Shares are of the time that the cost model of elimination estimates. The rows of `room` that
     this table does not use are divided among the folds.
     """
-    total = sum(seconds(part.operator) for part in parts)
+    times = [seconds(part.operator) for part in parts]
+    total = sum(times)
     first, last = max(min(FIRST, room * 3 // 4), 1), max(min(LAST, room // 4), 1)
     shown = min(len(parts), first + last)
     left = (room - shown) // max(shown, 1) if depth else 0
     named = any(part.origin for part in parts)
     hidden = range(first, len(parts) - last) if len(parts) > first + last + 1 else range(0)
-    rows = [row(p, total, left, depth, named) for k, p in enumerate(parts) if k not in hidden]
+    rows: list[tuple[str, ...]] = []
+    for k, part in enumerate(parts):
+        if k in hidden:
+            continue
+        J, cell = part.operator, clipped(repr(part.operator), CELL)
+        if inner := parts_of(J) if left > 1 and depth > 1 else ():  # which are indented
+            step = "margin-left:.4em;padding-left:.8em;border-left:1px solid"
+            cell = fold(cell, tag("div", tree(inner, left, depth - 1, ""), style=step))
+        shape = f"{prod_text(J.out_shape)} ← {prod_text(J.in_shape)}"
+        rows.append((cell, *[part.origin] * named, shape, flops_text(J), bytes_text(J.nbytes),
+                     share(times[k], total)))  # fmt: skip
     if hidden:
-        rest = sum(seconds(parts[k].operator) for k in hidden)
-        rows.insert(first, (f"… {len(hidden):,} more, {share(rest, total)} of the time",))
+        rest = share(sum(times[k] for k in hidden), total)
+        rows.insert(first, (f"… {len(hidden):,} more, {rest} of the time",))
     head = ("operator", *["from"] * named, "shape", "flops", "bytes", "share")
     return grid(Table("", head, tuple(rows), ("flops", "bytes", "share"), note))
-
-
-def row(part: Part, total: float, room: int, depth: int, named: bool) -> tuple[str, ...]:
-    """One operator: its formula, which unfolds to its parts, and its size, flops and bytes."""
-    J = part.operator
-    text, inner = clipped(repr(J), CELL), parts_of(J) if room > 1 and depth > 1 else ()
-    cell: str = text
-    if inner:  # parts are indented
-        step = "margin-left:.4em;padding-left:.8em;border-left:1px solid"
-        cell = fold(text, tag("div", tree(inner, room, depth - 1, ""), style=step))
-    shape = f"{prod_text(J.out_shape)} ← {prod_text(J.in_shape)}"
-    return (cell, *[part.origin] * named, shape, flops_text(J), bytes_text(J.nbytes),
-            share(seconds(J), total))  # fmt: skip
 
 
 def share(part: float, total: float) -> str:
@@ -208,34 +203,30 @@ def share(part: float, total: float) -> str:
 @html.register
 def _(model: Contents) -> str:
     """A model: its inputs and outputs, its weights, its nodes."""
+    def names(tensors: Iterable[str | None]) -> str:
+        return joined([name or "–" for name in tensors], ", ", width=60)
+
     nodes = tuple((s.op_type, s.name, names(s.inputs), names(s.outputs)) for s in model.steps)
-    held = tuple((*spec_cells(s), bytes_text(model.constants[s.name].nbytes))
-                 for s in model.initializers.values())  # fmt: skip
+    held = tuple((*cells, bytes_text(model.constants[cells[0]].nbytes))
+                 for cells in spec_cells(model.initializers.values()))  # fmt: skip
+    sides = (("inputs", model.inputs), ("outputs", model.outputs))
     kinds = Counter(step.op_type for step in model.steps).most_common()
     return card(
         repr(model), ", ".join(f"{name} {n}" for name, n in kinds[:12]),
-        specs("inputs", model.inputs.values()), specs("outputs", model.outputs.values()),
+        *(folded(Table(title, SPECS, spec_cells(specs.values())))
+          for title, specs in sides if specs),
         folded(Table("initializers", (*SPECS, "bytes"), held, ("bytes",))),
         folded(Table("nodes", ("op", "name", "inputs", "outputs"), nodes)),
     )  # fmt: skip
 
 
-def names(tensors: tuple[str | None, ...]) -> str:
-    """Some tensors in one cell, with a dash for a missing one."""
-    return joined([name or "–" for name in tensors], ", ", width=60)
-
-
-def spec_cells(spec: TensorSpec) -> tuple[str, ...]:
-    """Name, shape and type of a tensor, as far as the model says."""
-    dims = "unknown" if spec.shape is None else "×".join("?" if d is None else str(d)
-                                                       for d in spec.shape) or "1"  # fmt: skip
-    return spec.name, dims, str(spec.dtype or "unknown")
-
-
-def specs(title: str, found: Iterable[TensorSpec]) -> Markup:
-    """A table of tensors, if there are any."""
-    rows = tuple(map(spec_cells, found))
-    return folded(Table(title, SPECS, rows)) if rows else Markup()
+def spec_cells(specs: Iterable[TensorSpec]) -> tuple[tuple[str, ...], ...]:
+    """Names, shapes and types of tensors, as far as the model says."""
+    return tuple(
+        (s.name, "unknown" if s.shape is None
+         else "×".join("?" if d is None else str(d) for d in s.shape) or "1",
+         str(s.dtype or "unknown")) for s in specs
+    )  # fmt: skip
 
 
 # -- results ---------------------------------------------------------------------------------------
@@ -276,17 +267,14 @@ def _(found: Check) -> str:
 @html.register
 def _(found: Estimate) -> str:
     """The value, its error, and its cost."""
-    about = {"value": found.value, "error": found.error, "products": found.products,
-             "method": found.method}  # fmt: skip
-    return card(repr(found), "", pairs(about))
+    return card(repr(found), "", pairs(vars(found)))
 
 
 @html.register
 def _(found: SpectralDensity) -> str:
     """The range of the eigenvalues, and the cost."""
-    low, high = found.nodes.min(), found.nodes.max()
-    about = {"eigenvalues": f"{found.n:,}", "from": low, "to": high, "products": found.products,
-             "method": found.method}  # fmt: skip
+    about = {"eigenvalues": f"{found.n:,}", "from": found.nodes.min(), "to": found.nodes.max(),
+             "products": found.products, "method": found.method}  # fmt: skip
     return card(repr(found), "", pairs(about))
 
 

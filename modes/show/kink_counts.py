@@ -7,27 +7,22 @@ derivative that jump. For a new operator, write a counting function and enter it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from ...ops import Node, Step, numbers
+from ...ops import Node, numbers
 from ...ops.numbers.table import lowest
 from ...ops.numbers.windows import padded, windows
+from ...ops.rules import regions
 from ...ops.rules.deformable import OFFSET, Deformed
 from ...ops.rules.grids import MODES, placed
 from ...ops.rules.indexing import matrix_along
 from ...ops.rules.interpolation import SUPPORT
 from ...ops.rules.reductions import kept_shape, reduced_axes, spatial
-from ...ops.rules.regions import (
-    bin_pixels,
-    candidates,
-    region_samples,
-    sample_counts,
-    sample_places,
-)
 from ...ops.rules.resize import ROI, SCALES, AxisOfResize, positions, resized_axes, squeezing
 
 Count = tuple[int, int]
@@ -51,11 +46,6 @@ def tied(hits: Any) -> Count:
 
 
 # -- ties: results that more than one entry attains ------------------------------------------------
-
-
-def ties_of_inputs(node: Node) -> Count:
-    """Results that more than one input attains."""
-    return tied(np.sum([np.asarray(x) == node.y for x in node.inputs], axis=0))
 
 
 def ties_over(node: Node, axes: tuple[int, ...]) -> Count:
@@ -83,8 +73,8 @@ def ties_of_windows(node: Node) -> Count:
 
 def ties_of_regions(node: Node) -> Count:
     """Results that more than one pixel of their bin attains."""
-    rois, (c, *space) = np.asarray(node.inputs[1]), node.x_shape[1:]
-    index, empty = bin_pixels(rois, node.pooled_shape, node.spatial_scale, (space[0], space[1]))
+    rois, (c, h, w) = np.asarray(node.inputs[1]), node.x_shape[1:]
+    index, empty = regions.bin_pixels(rois, node.pooled_shape, node.spatial_scale, (h, w))
     pixels = np.moveaxis(node.x, 1, -1).reshape(-1, c)[index]
     first = np.diff(index, prepend=-1) != 0  # a bin is filled up by repeating its last pixel
     met = (pixels == pixels.max(axis=-2, keepdims=True)) & first[..., None]
@@ -117,8 +107,7 @@ def repeated_entries(node: Node) -> Count:
 
 
 TIES: Counts = {
-    "Max": ties_of_inputs,
-    "Min": ties_of_inputs,
+    **dict.fromkeys(("Max", "Min"), lambda node: tied(sum(x == node.y for x in node.inputs))),
     "ReduceMax": lambda node: ties_over(node, reduced_axes(node)),
     "ReduceMin": lambda node: ties_over(node, reduced_axes(node)),
     "GlobalMaxPool": lambda node: ties_over(node, spatial(node.x_shape)),
@@ -126,12 +115,16 @@ TIES: Counts = {
     "MaxRoiPool": ties_of_regions,
     "TopK": ties_of_order,
     "Unique": repeated_entries,
-    "ScatterND": ties_of_updates,
-    "ScatterElements": ties_of_updates,
+    **dict.fromkeys(("ScatterND", "ScatterElements"), ties_of_updates),
 }
 
 
 # -- marks: entries, or norms, that have the value at which an operator bends ----------------------
+
+
+def zeros(node: Node) -> Count:
+    """Entries that are 0."""
+    return marked(node.x == 0)
 
 
 def at_bounds(node: Node) -> Count:
@@ -140,19 +133,14 @@ def at_bounds(node: Node) -> Count:
     return marked(reduce(np.logical_or, bounds, np.zeros(node.x_shape, bool)))
 
 
-def zeros(node: Node) -> Count:
-    """Entries that are 0."""
-    return marked(node.x == 0)
-
-
 def zero_norms(node: Node) -> Count:
     """For p = 1 entries that are 0, else norms that are 0."""
     return zeros(node) if node.p == 1 else marked(node.y == 0)
 
 
-def zero_rows(node: Node) -> Count:
-    """Rows along the axis of length 0, or for p = 1 entries that are 0."""
-    return zeros(node) if node.p == 1 else marked(np.all(node.x == 0, axis=node.axis))
+def zero_rows(node: Node, axis: int) -> Count:
+    """Rows of zeros along an axis."""
+    return marked(np.all(node.x == 0, axis=axis))
 
 
 def normalizers(node: Node) -> Count:
@@ -160,7 +148,7 @@ def normalizers(node: Node) -> Count:
     if node.norm == "MAX":
         sizes = np.abs(node.x)
         return tied((sizes == sizes.max(axis=-1, keepdims=True)).sum(axis=-1))
-    return zeros(node) if node.norm == "L1" else marked(np.all(node.x == 0, axis=-1))
+    return zeros(node) if node.norm == "L1" else zero_rows(node, -1)
 
 
 def replaced(node: Node) -> Count:
@@ -176,18 +164,12 @@ def whole_range(node: Node) -> Count:
     return marked((turns == np.floor(turns)) & (turns >= 0))
 
 
-def powers_of_zero(node: Node) -> Count:
-    """Entries that are 0⁰."""
-    return marked((node.x == 0) & (node.inputs[1] == 0))
-
-
 MARKS: Counts = {
     "Clip": at_bounds,
     "ReduceL1": zeros,
     "ReduceL2": lambda node: marked(node.y == 0),
-    "GlobalLpPool": zero_norms,
-    "LpPool": zero_norms,
-    "LpNormalization": zero_rows,
+    **dict.fromkeys(("GlobalLpPool", "LpPool"), zero_norms),
+    "LpNormalization": lambda node: zeros(node) if node.p == 1 else zero_rows(node, node.axis),
     "ai.onnx.ml::Normalizer": normalizers,
     "ai.onnx.ml::Imputer": replaced,
     "Range": whole_range,
@@ -209,22 +191,18 @@ def crossed(axes: Iterable[Along], *, inside: bool = True) -> np.ndarray:
 
 
 def points_of_grid(node: Node) -> Count:
-    """Points of a grid."""
-    points = np.asarray(node.inputs[1]).shape[:-1]
+    """Points of a grid; outside the image, a reflection has lines everywhere."""
+    grid = np.asarray(node.inputs[1])
     if not node.wants(1) or MODES.get(node.mode, node.mode) != "linear":
-        return 0, int(np.prod(points))
-    return marked(crossed(lines_of_grid(node), inside=node.padding_mode == "zeros"))
-
-
-def lines_of_grid(node: Node) -> Iterator[Along]:
-    """Positions of points by axis, also outside the image; a reflection has lines everywhere."""
-    attrs, grid = {**node.step.attrs, "padding_mode": "zeros"}, np.asarray(node.inputs[1])
-    step = Step("GridSample", "", node.step.version, "", ("x", "grid"), ("y",), attrs)
+        return 0, int(np.prod(grid.shape[:-1]))
+    step = replace(node.step, attrs={**node.step.attrs, "padding_mode": "zeros"})
+    axes = []
     for k, n in enumerate(node.x_shape[2:]):
         at, _ = placed(numbers, Node(step, node.inputs, ()), grid[..., -1 - k], n)
         reach = {"zeros": (-1.0, n), "border": (0.0, n - 1), "reflection": (-np.inf, np.inf)}
         if n > 1 or not node.align_corners:  # else the whole axis is one point
-            yield (at, *reach[node.padding_mode])
+            axes.append((at, *reach[node.padding_mode]))
+    return marked(crossed(axes, inside=node.padding_mode == "zeros"))
 
 
 def taps(node: Node) -> Count:
@@ -238,9 +216,9 @@ def taps(node: Node) -> Count:
 
 def samples_of_regions(node: Node) -> Count:
     """Samples of regions; for the maximum, also results that several neighbours attain."""
-    counts = sample_counts(numbers, node)
+    counts = regions.sample_counts(numbers, node)
     (down, present), (across, there) = (
-        sample_places(numbers, node, k, bins, counts[k])
+        regions.sample_places(numbers, node, k, bins, counts[k])
         for k, bins in enumerate((node.output_height, node.output_width))
     )
     down, present = (a[:, :, None, :, None] for a in (down, present))
@@ -250,16 +228,11 @@ def samples_of_regions(node: Node) -> Count:
     met, of = marked(on) if node.wants(1) else (0, on.size)
     if node.mode == "avg":
         return met, of
-    ties, results = ties_of_samples(node)
+    samples, weight, counts = regions.region_samples(numbers, node)
+    found = regions.candidates(numbers, samples, weight, counts)
+    greatest = (found == found.max(axis=(3, 4, 5), keepdims=True)) & (weight[..., None] != 0)
+    ties, results = tied(greatest.sum(axis=(3, 4, 5)))
     return met + ties, of + results
-
-
-def ties_of_samples(node: Node) -> Count:
-    """Results that more than one neighbour attains; neighbours with weight 0 do not count."""
-    samples, weight, counts = region_samples(numbers, node)
-    found = candidates(numbers, samples, weight, counts)
-    greatest = found.max(axis=(3, 4, 5), keepdims=True)
-    return tied(((found == greatest) & (weight[..., None] != 0)).sum(axis=(3, 4, 5)))
 
 
 def entries_of_resize(node: Node) -> Count:
@@ -302,19 +275,16 @@ LINES: Counts = {
 # Where, is differentiated as selected at the point.
 
 
-Jump = tuple[str, Callable[[Node], Count]]
-"""Where a value changes, and how many entries lie there."""
+WHOLE = "where x is a whole number", lambda node: marked(node.x == np.floor(node.x))
+HALF = ("where x is half way between two whole numbers",
+        lambda node: marked(node.x - np.floor(node.x) == 0.5))  # fmt: skip
+EQUAL = "where both sides are equal", lambda node: marked(node.x == np.asarray(node.inputs[1]))
 
-WHOLE: Jump = ("where x is a whole number", lambda node: marked(node.x == np.floor(node.x)))
-HALF: Jump = ("where x is half way between two whole numbers",
-              lambda node: marked(node.x - np.floor(node.x) == 0.5))  # fmt: skip
-EQUAL: Jump = ("where both sides are equal",
-               lambda node: marked(np.asarray(node.x) == np.asarray(node.inputs[1])))  # fmt: skip
-
-JUMPS: dict[str, Jump] = {
+JUMPS: dict[str, tuple[str, Callable[[Node], Count]]] = {
     "Floor": WHOLE, "Ceil": WHOLE, "Round": HALF, "Sign": ("x = 0", zeros),
     **dict.fromkeys(("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"), EQUAL),
 }  # fmt: skip
+"""Operator -> where its value changes, and how many entries lie there."""
 
 COUNTS: Counts = TIES | MARKS | LINES | {name: count for name, (_, count) in JUMPS.items()}
 """All counts; the kinks of an operator with a formula come from the formula instead."""

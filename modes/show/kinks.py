@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,13 @@ from ...ops.conventions import CONVENTIONS, GIVEN
 from ...ops.rules.elementwise import FORMULAS
 from ..linear.explanation import Kink
 from ..linear.linearization import Linearization
-from ..linear.tape.active import ActiveStep, Slot, active_steps, cuts
+from ..linear.tape.active import ActiveStep, active_steps, cuts
 from ..linear.tape.unroll import definition_of
 from ..model.primal.evaluate import evaluate
 from ..model.primal.finite import finite
 from ..model.primal.names import is_float
 from .blocks import Held, end_names, held_in
-from .kink_counts import COUNTS, JUMPS, Count, powers_of_zero
+from .kink_counts import COUNTS, JUMPS, Count, marked
 
 Values = Mapping[str, Any]
 
@@ -61,11 +62,6 @@ class AtPoint:
         return self.J.route.flat(self.J.point)
 
     @cached_property
-    def ends(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Names of the `wrt` and `of` tensors."""
-        return end_names(self.J)
-
-    @cached_property
     def owners(self) -> Mapping[Outputs, Step]:
         """A step of the flat model -> the step of the model whose definition contains it.
 
@@ -81,8 +77,7 @@ class AtPoint:
 
     def within(self, step: Step) -> str:
         """The node whose definition contains a step; empty for a step of the model itself."""
-        owner = self.owners.get(step.outputs)
-        return owner.name if owner else ""
+        return owner.name if (owner := self.owners.get(step.outputs)) else ""
 
     def chosen(self, step: Step) -> bool:
         """Whether a step is examined: every step is, or only one step with its parts."""
@@ -98,13 +93,10 @@ class AtPoint:
     def active(self) -> tuple[ActiveStep, ...]:
         """The steps with blocks, and the slots of the blocks, also where J is checkpointed."""
         if not self.J.entries:
-            found = active_steps(self.route[0].steps, *self.ends)
+            found = active_steps(self.route[0].steps, *end_names(self.J))
             return tuple(a for a in found if self.chosen(a.step))
-        steps = {h.step.outputs: h.step for h in self.held}
-        slots: dict[Outputs, set[Slot]] = {outputs: set() for outputs in steps}
-        for held in self.held:
-            slots[held.step.outputs].add(held.key)
-        return tuple(ActiveStep(step, frozenset(slots[k])) for k, step in steps.items())
+        groups = (list(blocks) for _, blocks in groupby(self.held, lambda h: h.step.outputs))
+        return tuple(ActiveStep(g[0].step, frozenset(h.key for h in g)) for g in groups)
 
     def values(self, steps: tuple[Step, ...], *, flat: bool = True) -> Values:
         """The tensors of some steps, of the flat model or of the model itself."""
@@ -114,16 +106,14 @@ class AtPoint:
 
     def kinks(self) -> Iterator[Kink]:
         """Kinks and jumps; a definition is counted as a whole if in `COUNTS`, else by its parts."""
-        cut = (ActiveStep(s, frozenset()) for s, _ in cuts(self.route[0].steps, *self.ends)
+        cut = (ActiveStep(s, frozenset()) for s, _ in cuts(self.route[0].steps, *end_names(self.J))
                if key(s) in JUMPS and self.chosen(s))  # fmt: skip
-        found = [*self.active, *cut]
-        owned = [self.owners.get(a.step.outputs) for a in found]
-        wholes = {o.outputs for o in owned if o is not None and key(o) in COUNTS}
-        parts = [a for a, o in zip(found, owned, strict=True)
-                 if (o is None or o.outputs not in wholes) and has_kinks(a.step)]  # fmt: skip
-        of_model = active_steps(self.J.route.steps, *self.ends) if wholes else ()
+        found = [(a, self.owners.get(a.step.outputs)) for a in (*self.active, *cut)]
+        wholes = {o.outputs for _, o in found if o is not None and key(o) in COUNTS}
+        of_model = active_steps(self.J.route.steps, *end_names(self.J)) if wholes else ()
         yield from self.counted([a for a in of_model if a.step.outputs in wholes], flat=False)
-        yield from self.counted(parts)
+        yield from self.counted([a for a, o in found if (o is None or o.outputs not in wholes)
+                                 and has_kinks(a.step)])  # fmt: skip
 
     def counted(self, steps: list[ActiveStep], *, flat: bool = True) -> Iterator[Kink]:
         """The kinks of some steps; integers have no jumps."""
@@ -145,14 +135,14 @@ class AtPoint:
 
 
 def key(step: Step) -> str:
-    """The key of a step's operator in the tables of counts."""
+    """A step's operator in the tables of counts."""
     domain = "" if step.domain == "ai.onnx" else step.domain
     return f"{domain}::{step.op_type}" if domain else step.op_type
 
 
 def node_of(step: Step, values: Values, wanted: frozenset[tuple[int, int]]) -> Node:
     """A step with its tensors, as a rule sees it."""
-    inputs, outputs = (tuple(None if n is None else values.get(n) for n in names)
+    inputs, outputs = (tuple(values.get(n or "") for n in names)
                        for names in (step.inputs, step.outputs))  # fmt: skip
     return Node(step, inputs, outputs, wanted)
 
@@ -169,24 +159,23 @@ def kinks_of(node: Node, within: str = "") -> Iterator[Kink]:
     step, said = node.step, GIVEN.get(node.step.op_type, "")
     names = [step.inputs[k] for k in MOVING.get(step.op_type, ()) if node.wants(k)]
     tensor = next(filter(None, (*names, *step.inputs)), "")
-    for where, count in of_formula(node) if key(step) in FORMULAS else of_table(node):
+    for where, count in places(node):
         yield Kink(step.op_type, step.name, tensor, where, *count, said, within)
 
 
-def of_table(node: Node) -> Iterator[tuple[str, Count]]:
-    """The kink of an operator in words, with how many entries of how many lie on it."""
-    from ...ops.kinks import kink_set
+def places(node: Node) -> Iterator[tuple[str, Count]]:
+    """The kinks of the first derivative, and how many of how many entries lie on each.
+
+    They are those of a formula with the attributes of the node, else those of the tables.
+    """
+    from ...ops.kinks import GENERIC, SECOND, kink_set, kinks
 
     name = key(node.step)
-    yield JUMPS[name][0] if name in JUMPS else kink_set(node.step.op_type), COUNTS[name](node)
-
-
-def of_formula(node: Node) -> Iterator[tuple[str, Count]]:
-    """The kinks of a formula in its first derivative, with the attributes of the node."""
-    from ...ops.kinks import GENERIC, SECOND, kinks
-
+    if name not in FORMULAS:
+        yield JUMPS[name][0] if name in JUMPS else kink_set(node.step.op_type), COUNTS[name](node)
+        return
     attributes = {s: v for s in GENERIC if (v := getattr(node, str(s))) is not None}
-    for kink in kinks(node.step.op_type):
+    for kink in kinks(name):
         smooth = any(attributes.get(s) == float(value) for s, value in kink.unless)
         if not smooth and not str(kink).endswith(SECOND):
             yield str(kink), (on_kink(kink, node, attributes), np.size(node.x))
@@ -210,19 +199,19 @@ def on_kink(kink: Any, node: Node, attributes: Mapping[Any, Any]) -> int:
 
 def unbounded(held: Held, values: Values, within: str) -> Iterator[Kink]:
     """The entries of one block that are not finite although the inputs of the step are."""
-    step, name = held.step, held.step.inputs[held.key[1]] or ""
-    kink = partial(Kink, step.op_type, step.name, name, within=within)
-    if key(step) == "Pow" and held.key[1] == 0:
+    step, (output, input) = held.step, held.key
+    kink = partial(Kink, step.op_type, step.name, step.inputs[input] or "", within=within)
+    if key(step) == "Pow" and input == 0:
         node = node_of(step, values, frozenset((held.key,)))
         (declared,) = (c for c in CONVENTIONS if c.what == "0⁰")
         given = ", ".join(f"{slope:g}" for slope in declared.ours)
-        count = powers_of_zero(node)
+        count = marked((node.x == 0) & (node.inputs[1] == 0))
         yield kink("0⁰: x = 0 and y = 0", *count, f"{given}: {declared.why}")
     found = not_finite(held.operator)
     if found.size and all(map(finite, (values.get(n) for n in step.inputs if n))):
         given = ", ".join(sorted({f"{value:g}" for value in found.tolist()}))
-        size = np.size(values[step.outputs[held.key[0]] or ""])
-        yield kink(f"{slope_text(held)} is not finite", found.size, max(size, found.size), given)
+        size = max(np.size(values[step.outputs[output] or ""]), found.size)
+        yield kink(f"{slope_text(held)} is not finite", found.size, size, given)
 
 
 def not_finite(J: Jacobian) -> np.ndarray:

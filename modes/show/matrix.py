@@ -25,17 +25,8 @@ ENTRIES = 2**16
 MOST = 32
 """Up to this many tensors have a row or column each; more are merged."""
 
-NUMBERS = 10
-"""In up to this many columns there is room for numbers."""
-
-LUMA = (0.299, 0.587, 0.114)
-"""The perceived brightness of red, green and blue. Source: ITU-R BT.601."""
-
 TILES = 24
 """Parts of each side of a large block."""
-
-CELLS = 200
-"""Cells along a side of a sparsity picture; a larger matrix is counted in tiles."""
 
 Edges = tuple[int, ...]
 
@@ -71,11 +62,10 @@ def plot_jacobian(
 def plot_entries(J: Jacobian, ax: Axes | None) -> Axes:
     """Every entry, red above zero and blue below."""
     matrix = np.asarray(J.toarray(), float)
-    ax = canvas.matrix_axes(J, ax)
+    ax, options = canvas.matrix_axes(J, ax)
     most = float(np.abs(matrix).max())
-    image = ax.imshow(matrix, canvas.SIGNED, vmin=-most, vmax=most, **canvas.placed(J))
+    canvas.bar(ax.imshow(matrix, canvas.SIGNED, vmin=-most, vmax=most, **options), "entry")
     canvas.mark(ax, J)
-    canvas.bar(image, "entry")
     return ax
 
 
@@ -89,11 +79,9 @@ def plot_blocks(J: Jacobian, ax: Axes | None, seed: int) -> Axes:
     ax.set_yticks(range(len(rows.labels)), rows.labels, fontsize=canvas.SMALL)
     canvas.slant(ax, len(columns.labels))
     ax.set(xlabel=columns.title, ylabel=rows.title)
-    if len(columns.labels) <= NUMBERS:
+    if len(columns.labels) <= 10:  # there is room for numbers
         write_numbers(ax, image, norms.values)
-    canvas.bar(image, "Frobenius norm")
-    tell_margin(ax, norms)
-    return ax
+    return finished(ax, image, "Frobenius norm", norms)
 
 
 def plot_tiles(J: Jacobian, ax: Axes | None, seed: int) -> Axes:
@@ -101,11 +89,18 @@ def plot_tiles(J: Jacobian, ax: Axes | None, seed: int) -> Axes:
     rows, columns = (side.tiled(TILES) for side in canvas.sides(J))
     norms = block_norms(J, rows.edges, columns.edges, probes=8, seed=seed)
     counts = np.outer(np.diff(rows.edges), np.diff(columns.edges))
-    ax = canvas.matrix_axes(J, ax)
-    image = coloured(ax, norms.values / np.sqrt(counts), **canvas.placed(J))
+    ax, options = canvas.matrix_axes(J, ax)
+    image = coloured(ax, norms.values / np.sqrt(counts), **options)
     canvas.mark(ax, J)
-    canvas.bar(image, "root mean square of entries")
-    tell_margin(ax, norms)
+    return finished(ax, image, "root mean square of entries", norms)
+
+
+def finished(ax: Axes, image: Any, label: str, norms: BlockNorms) -> Axes:
+    """The axes with a colour bar, and the standard error of estimates as the title."""
+    canvas.bar(image, label)
+    if norms.error:
+        text = f"from {norms.products} products, standard error up to {norms.error:.0%}"
+        ax.set_title(text, fontsize=canvas.SMALL + 1)
     return ax
 
 
@@ -125,7 +120,7 @@ def write_numbers(ax: Axes, image: Any, values: np.ndarray) -> None:
 
     for (i, j), value in np.ndenumerate(values):
         color = image.cmap(image.norm(value)) if value else ax.get_facecolor()
-        dark = np.dot(LUMA, to_rgb(color)) < 0.5
+        dark = np.dot((0.299, 0.587, 0.114), to_rgb(color)) < 0.5  # brightness by ITU-R BT.601
         ax.text(j, i, two_digits(value), ha="center", va="center", fontsize=canvas.SMALL,
                 color="white" if dark else "black")  # fmt: skip
 
@@ -153,13 +148,6 @@ class BlockNorms:
     products: int
 
 
-def tell_margin(ax: Axes, norms: BlockNorms) -> None:
-    """A title with the standard error of the norms, where they are estimates."""
-    if norms.error:
-        text = f"from {norms.products} products, standard error up to {norms.error:.0%}"
-        ax.set_title(text, fontsize=canvas.SMALL + 1)
-
-
 def block_norms(
     J: Jacobian, rows: Edges, columns: Edges, *, probes: int = 32, seed: int = 0
 ) -> BlockNorms:
@@ -174,7 +162,7 @@ def block_norms(
     rng = np.random.default_rng(seed)
     with counting("norms of blocks", "products", _count(rows, probes)) as tick:
         parts = [_squares(J.T, span, columns, probes, rng, tick) for span in pairwise(rows)]
-    squares, errors = (np.array(part) for part in zip(*parts, strict=True))
+    squares, errors = map(np.array, zip(*parts, strict=True))
     relative = np.divide(errors, 2 * squares, out=np.zeros_like(errors), where=squares > 0)
     return BlockNorms(np.sqrt(squares), float(relative.max(initial=0)), _count(rows, probes))
 
@@ -227,11 +215,11 @@ def spy(J: Jacobian, *, ax: Axes | None = None, progress: bool | None = None) ->
     canvas.check_jacobian(J)
     with watched(progress):
         found = pattern(J)
-    ax = canvas.matrix_axes(J, ax)
+    ax, options = canvas.matrix_axes(J, ax)
     from matplotlib.colors import ListedColormap
 
     m, n = J.shape
-    shares, options = tiles(found), {**canvas.placed(J), "interpolation": "nearest"}
+    shares, options["interpolation"] = tiles(found), "nearest"
     if found.nnz == m * n > 1:
         ax.imshow([[1]], ListedColormap([canvas.foreground()]), alpha=0.12, **options)
         ax.text(0.5, 0.5, "dense: every entry may be nonzero\nplot() shows how large they are",
@@ -259,9 +247,9 @@ def share(count: int, of: int) -> str:
 
 def tiles(found: Any) -> np.ndarray:
     """The share of each tile that the pattern fills, (rows, columns), 200 of each at most."""
-    m, n = found.shape
-    rows, columns = (np.linspace(0, k, min(k, CELLS) + 1).round().astype(int) for k in (m, n))
-    tile = np.repeat(np.arange(len(columns) - 1), np.diff(columns))
-    counts = [np.bincount(tile[found.indices[a:b]], minlength=len(columns) - 1)
-              for a, b in pairwise(found.indptr[rows])]  # fmt: skip
-    return np.array(counts) / np.outer(np.diff(rows), np.diff(columns))
+    rows, columns = (canvas.parts(n, 200) for n in found.shape)
+    heights, widths = np.diff(rows), np.diff(columns)
+    tile = np.repeat(np.arange(len(widths)), widths)
+    counts = [np.bincount(tile[found.indices[a:b]], minlength=len(widths))
+              for a, b in pairwise(found.indptr[list(rows)])]  # fmt: skip
+    return np.array(counts) / np.outer(heights, widths)

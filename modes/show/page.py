@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,27 +28,19 @@ from .plots import plot_graph, plot_jacobian, plot_spectrum
 INK, GROUND = "#010203", "#fdfcfb"
 """Placeholder colours for matplotlib, replaced by the colours of the theme."""
 
-LIGHT, DARK = ("#1a1a1a", "#ffffff"), ("#e6e6e6", "#121212")
-"""Foreground and background of the themes."""
-
 THEME = (
-    ":root{{color:{};--ground:{}}}"
-    "@media (prefers-color-scheme:dark){{:root{{color:{};--ground:{}}}}}"
-).format(*LIGHT, *DARK)
+    ":root{color:#1a1a1a;--ground:#ffffff}"
+    "@media (prefers-color-scheme:dark){:root{color:#e6e6e6;--ground:#121212}}"
+)
 """Style of the page, and of each picture, which does not inherit from the page."""
 
-INKED = (
-    "text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color",
-    "ytick.color", "grid.color", "legend.edgecolor",
-)  # fmt: skip
-
-GROUNDED = ("figure.facecolor", "savefig.facecolor", "axes.facecolor")
+STYLED = dict.fromkeys(
+    ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color",
+     "ytick.color", "grid.color", "legend.edgecolor"), INK,
+) | dict.fromkeys(("figure.facecolor", "savefig.facecolor"), GROUND)  # fmt: skip
 
 EMPTY = "#dddddd"
 """The background of a picture with black or white numbers in its cells."""
-
-DPI = 144
-"""Dots per inch of raster images in a picture: twice the resolution of a page."""
 
 STYLE = """
 :root { color-scheme: light dark; background: var(--ground); }
@@ -69,33 +60,22 @@ META = Markup(
 )
 
 
-@dataclass(frozen=True)
-class Findings:
-    """The results of a report; `summary` holds its sections as text."""
-
-    source: str
-    model: Model
-    J: Linearization
-    summary: list[str]
-    outcome: Check
-    explanation: Explanation
-
-
-def page(found: Findings, seed: int = 0) -> str:
-    """The whole page."""
-    title = Path(found.source).name
-    style = tag("style", Markup(THEME + STYLE))
+def page(
+    source: str, model: Model, J: Linearization, summary: list[str], outcome: Check,
+    explanation: Explanation, *, seed: int = 0,
+) -> str:  # fmt: skip
+    """The whole page; `summary` has the sections of the report as text."""
+    title, style = Path(source).name, tag("style", Markup(THEME + STYLE))
     head = tag("head", META, tag("title", f"{title}: Jacobian"), style)
-    made = tag("p", tag("small", f"Made by onnxjac {version('onnxjac')}."), style=FAINT)
     body = tag(
-        "body", tag("h1", title), tag("div", str(found.J), style=FAINT),
-        section("Summary", tag("pre", "\n".join(found.summary))),
-        section("Check", Markup(html(found.outcome))),
-        section("Pictures", *pictures(found.J, seed)),
-        section("Explanation", Markup(html(found.explanation))),
-        section("Operators", Markup(html(found.J))),
-        section("Model", Markup(html(found.model))),
-        made,
+        "body", tag("h1", title), tag("div", str(J), style=FAINT),
+        section("Summary", tag("pre", "\n".join(summary))),
+        section("Check", Markup(html(outcome))),
+        section("Pictures", *pictures(J, seed)),
+        section("Explanation", Markup(html(explanation))),
+        section("Operators", Markup(html(J))),
+        section("Model", Markup(html(model))),
+        tag("p", tag("small", f"Made by onnxjac {version('onnxjac')}."), style=FAINT),
     )  # fmt: skip
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}"
 
@@ -136,11 +116,11 @@ def drawn(draw: Callable[[], Any], ground: str) -> str:
     """A figure as SVG, in the colours of the theme."""
     plt = pyplot()
     plt.switch_backend("agg")  # no window, even where there is a display
-    style = {**dict.fromkeys(INKED, INK), **dict.fromkeys(GROUNDED, GROUND)}
-    with plt.rc_context({**style, "axes.facecolor": ground, "svg.hashsalt": "onnxjac"}):
+    with plt.rc_context({**STYLED, "axes.facecolor": ground, "svg.hashsalt": "onnxjac"}):
         axes = draw()
         text = io.StringIO()
-        axes.figure.savefig(text, format="svg", dpi=DPI, metadata={"Date": None})
+        # images within the picture have twice the resolution of a page
+        axes.figure.savefig(text, format="svg", dpi=144, metadata={"Date": None})
         plt.close(axes.figure)
     svg = text.getvalue()
     start = svg.index("<svg")

@@ -14,8 +14,6 @@ STYLE: dict[str, Any] = {
     "allow_abbrev": False,
 }
 
-SHELLS = ("bash", "zsh", "tcsh")
-
 FILES = frozenset({"model", "input", "output", "html"})
 """Arguments that are paths of files."""
 
@@ -41,9 +39,9 @@ def parser(version: str) -> Parser:
     top.add_argument("--print-completion", action=PrintCompletion)
     made = top.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
-        about = f"{command.about[0].upper()}{command.about[1:]}."
+        about = command.about[:1].lower() + command.about[1:-1]
         one = made.add_parser(
-            command.name, help=command.about, description=about, epilog=command.epilog, **STYLE
+            command.name, help=about, description=command.about, epilog=command.epilog, **STYLE
         )
         one.set_defaults(command=command)
         for flags, options in {**command.options, **TALK}.items():
@@ -56,7 +54,8 @@ class PrintCompletion(argparse.Action):
 
     def __init__(self, option_strings: list[str], dest: str) -> None:
         about = "print a script that completes for this shell: `eval` it, or keep it in a file"
-        super().__init__(option_strings, argparse.SUPPRESS, choices=SHELLS, help=about)
+        shells = ("bash", "zsh", "tcsh")
+        super().__init__(option_strings, argparse.SUPPRESS, choices=shells, help=about)
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
         try:

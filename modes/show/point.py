@@ -41,8 +41,8 @@ def at_point(args: Namespace) -> At:
     given = arrays(args.input) if args.input else {}
 
     def draw(first: int, inner: int) -> dict[str, Any]:
-        sizes = {"first": first, "inner": inner}
-        return check_inputs(model, draw_inputs(model, given, dict(args.shape), args.seed, **sizes))
+        drawn = draw_inputs(model, given, dict(args.shape), args.seed, first=first, inner=inner)
+        return check_inputs(model, drawn)
 
     return At(model, fitting(model, draw, args.engine), given)
 
@@ -53,7 +53,7 @@ of these axes.
 """
 
 
-def fitting(model: Model, draw: Callable[[int, int], dict[str, Any]], engine: str | None) -> dict:
+def fitting(model: Model, draw: Callable[..., dict[str, Any]], engine: str | None) -> dict:
     """The first point of growing sizes at which the model runs, as convolutions ask for some.
 
     Raises `InputError`, naming the sizes that were tried, where it runs at none.
@@ -121,11 +121,11 @@ def draw_inputs(
         for dim, size in zip(spec.shape or (), known[name], strict=False) if isinstance(dim, str)
     }  # fmt: skip
     rng = np.random.default_rng(seed)
-    drawn = dict(given)
-    for name, spec in model.inputs.items():
-        if name not in given and spec.dtype is not None:  # only tensors have a dtype
-            drawn[name] = draw(spec, shapes.get(name), sizes, rng, model.limits, first, inner)
-    return drawn
+    return dict(given) | {
+        name: draw(spec, shapes.get(name), sizes, rng, model.limits, first, inner)
+        for name, spec in model.inputs.items()
+        if name not in given and spec.dtype is not None  # only tensors have a dtype
+    }
 
 
 def draw(

@@ -19,11 +19,8 @@ from ..linear.explanation import Explanation
 from ..linear.linearization import Linearization
 from ..model.primal.evaluate import evaluate
 from ..model.primal.model import Model
-from .blocks import structure_kind
+from .blocks import memory_text, structure_kind
 from .spectra import Spectrum
-
-MARGIN = 12
-"""The width of the titles, in columns."""
 
 FEW = 3
 """At most this many of the heaviest blocks, and of the zero blocks, are named."""
@@ -52,8 +49,7 @@ KEYS = {
 
 def section(title: str, lines: Iterable[str]) -> str:
     """A title in the margin, and lines beside it."""
-    margin = "\n" + " " * MARGIN
-    return f"{title:<{MARGIN}}{margin.join(lines)}"
+    return f"{title:<12}" + f"\n{'':12}".join(lines)
 
 
 # -- the model and the point -----------------------------------------------------------------------
@@ -98,7 +94,6 @@ def model_text(model: Model, facts: Mapping[str, Any]) -> str:
 
 def jacobian_text(J: Linearization, found: Explanation) -> str:
     """The shape of J, the kinds of its blocks, its heaviest blocks, its zeros, and its memory."""
-    dense = J.shape[0] * J.shape[1] * J.dtype.itemsize
     kinds = tally(Counter(structure_kind(row.structure) for row in found.rows))
     more = len(found.zeros) - FEW
     zeros = [*found.zeros[:FEW], *([f"and {more} more such pairs"] if more > 0 else [])]
@@ -108,7 +103,7 @@ def jacobian_text(J: Linearization, found: Explanation) -> str:
         section("jacobian", [str(J), f"{J.flops:,} flops in one product"]),
         section("structure", [f"{len(found.rows)} blocks", *packed(kinds), *zeros]),
         section("heaviest", work or ["none"]),
-        section("memory", [f"{bytes_text(J.nbytes)} held, {bytes_text(dense)} if it were dense"]),
+        section("memory", [memory_text(J)]),
     ))  # fmt: skip
 
 

@@ -24,14 +24,9 @@ UNIT = "output per input"
 
 
 def plot_sensitivity(
-    J: Linearization,
-    *,
-    entry: Any = None,
-    sample: int = 0,
-    features: Sequence[str] | None = None,
-    ax: Axes | None = None,
-    progress: bool | None = None,
-) -> Axes:
+    J: Linearization, *, entry: Any = None, sample: int = 0, features: Sequence[str] | None = None,
+    ax: Axes | None = None, progress: bool | None = None,
+) -> Axes:  # fmt: skip
     """sⱼ = √(Σᵢ (∂yᵢ/∂xⱼ)²), how far the outputs move with pixel or feature j of one sample.
 
     J = ∂y/∂x has one output y and one input x. `entry` picks entries of y by any NumPy index: for
@@ -54,20 +49,15 @@ def plot_sensitivity(
     title = f"‖∂{J.codomain[0].name}{picked}/∂{name}‖"
     if len(shape) == 4:
         image = evaluate(J.route.model, J.point, [name], engine=J.route.engine)[name][sample]
-        ax = axes(ax, WIDTH / 2)
-        return draw_image(ax, image, moves, (f"{name}[{sample}]", title))
-    ax = axes(ax, 3.0 if features is None else min(9.0, 0.8 + 0.2 * len(features)))
-    draw_bars(ax, moves, features, f"{title}, sample {sample}")
-    return ax
+        return draw_image(axes(ax, WIDTH / 2), image, moves, (f"{name}[{sample}]", title))
+    height = 3.0 if features is None else min(9.0, 0.8 + 0.2 * len(features))
+    return draw_bars(axes(ax, height), moves, features, f"{title}, sample {sample}")
 
 
 def checked(
     J: Linearization, sample: int, features: Sequence[str] | None
 ) -> tuple[str, tuple[int, ...]]:
-    """The name and the shape of the only input, images or a table.
-
-    Raises `InputError` for others, and where the sample or the features do not fit.
-    """
+    """The name and the shape of the only input; raises `InputError` for what cannot be drawn."""
     if not isinstance(J, Linearization) or J.transposed:
         raise InputError("sensitivity is drawn of a Jacobian that `linearize` gave, not of "
                          f"{J!r}")  # fmt: skip
@@ -105,10 +95,15 @@ def sensitivity(J: Linearization, entry: Any, sample: int) -> np.ndarray:
 
 
 def draw_image(ax: Axes, image: np.ndarray, moves: np.ndarray, titles: tuple[str, str]) -> Axes:
-    """The image on the left, and on the right the map, the norm over all channels."""
+    """The image on the left, and on the right the map, the norm over all channels.
+
+    An image (C, H, W) of three channels has colours, scaled to 0 … 1; others show their mean.
+    """
+    low, high = image.min(), image.max()
+    colours = np.moveaxis((image - low) / max(high - low, np.finfo(float).tiny), 0, -1)
     ax.set_axis_off()
     left, right = (ax.inset_axes((x, 0, 0.42, 0.92)) for x in (0.0, 0.45))
-    left.imshow(visible(image), cmap="gray")
+    left.imshow(colours if len(image) == 3 else image.mean(axis=0), cmap="gray")
     shown = right.imshow(np.linalg.norm(moves, axis=0), MAGNITUDES, vmin=0)
     for part, title in zip((left, right), titles, strict=True):
         part.set_title(title, fontsize=SMALL + 1)
@@ -117,15 +112,7 @@ def draw_image(ax: Axes, image: np.ndarray, moves: np.ndarray, titles: tuple[str
     return right
 
 
-def visible(image: np.ndarray) -> np.ndarray:
-    """An image (C, H, W) as colours from 0 to 1 if it has three channels, else their mean."""
-    if len(image) != 3:
-        return np.asarray(image.mean(axis=0))
-    low, high = image.min(), image.max()
-    return np.moveaxis((image - low) / max(high - low, np.finfo(float).tiny), 0, -1)
-
-
-def draw_bars(ax: Axes, moves: np.ndarray, features: Sequence[str] | None, title: str) -> None:
+def draw_bars(ax: Axes, moves: np.ndarray, features: Sequence[str] | None, title: str) -> Axes:
     """One bar for each feature, the first on top where they have names."""
     at = np.arange(len(moves))
     if features is None:
@@ -138,3 +125,4 @@ def draw_bars(ax: Axes, moves: np.ndarray, features: Sequence[str] | None, title
         ax.invert_yaxis()
         ax.set_xlabel(UNIT)
     ax.set_title(title, fontsize=SMALL + 1)
+    return ax

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh, svds
@@ -27,12 +26,6 @@ DENSE = 6
 ALL = 500
 """Up to this many values are all drawn."""
 
-SOME = 20
-"""By default this many of the largest are drawn where there are more than `ALL`."""
-
-GRID = 600
-"""Points on the curve of a density."""
-
 
 @dataclass(frozen=True)
 class Spectrum:
@@ -44,27 +37,6 @@ class Spectrum:
     values: np.ndarray
     products: int
     why: str = ""
-
-
-class Counted:
-    """J as an operator of SciPy that counts products and widens narrow floats for ARPACK."""
-
-    def __init__(self, J: Jacobian, tick: Tick) -> None:
-        self.J, self.tick, self.products = J, tick, 0
-        self.dtype = np.result_type(J.dtype, np.float32)
-        forward, reverse = self._product(J), self._product(J.T)
-        self.operator: LinearOperator = LinearOperator(
-            J.shape, forward, reverse, forward, self.dtype, reverse
-        )
-
-    def _product(self, J: Jacobian) -> Callable[[np.ndarray], np.ndarray]:
-        def product(x: np.ndarray) -> np.ndarray:
-            n = x.shape[1] if x.ndim == 2 else 1
-            self.products += n
-            self.tick(n)
-            return J @ x.astype(self.dtype, copy=False)
-
-        return product
 
 
 def largest(
@@ -79,43 +51,34 @@ def largest(
     >>> largest(Diagonal(np.arange(9.0), (9,)), 3).values.round(6)
     array([8., 7., 6.])
     """
-    k = min(k, *J.shape)
+    k, n = min(k, *J.shape), min(J.shape)
     if k == 0:
         return Spectrum(np.empty(0), 0)
-    counted = Counted(J, tick)
-    start = np.random.default_rng(seed).standard_normal(max(J.shape)).astype(counted.dtype)
-    probe = counted.operator.matvec(start[: J.shape[1]])
+    P, why, dtype = Probed(J, tick), "", np.result_type(J.dtype, np.float32)  # for ARPACK
+    start = np.random.default_rng(seed).standard_normal(max(J.shape)).astype(dtype)
+    probe = P @ start[: J.shape[1]]
     if not np.isfinite(probe).all():
-        return Spectrum(np.empty(0), counted.products, "J holds values that are not finite")
+        return Spectrum(np.empty(0), P.products, "J holds values that are not finite")
     if not probe.any():  # almost surely J = 0, for which ARPACK finds no Krylov space
-        return Spectrum(np.zeros(k), counted.products)
-    if min(J.shape) <= max(DENSE, k):
-        values, why = dense(counted, eigenvalues), ""
+        return Spectrum(np.zeros(k), P.products)
+    if n > max(DENSE, k):
+        values, why = iterated(P, k, eigenvalues, start[:n])
     else:
-        values, why = iterated(counted, k, eigenvalues, start[: min(J.shape)])
-    return Spectrum(values[np.argsort(-np.abs(values))][:k], counted.products, why)
+        unit = np.eye(n, dtype=dtype)
+        matrix = P @ unit if n == J.shape[1] else P.adjoint(unit)
+        values = np.linalg.svd(matrix, compute_uv=False)
+        if eigenvalues:
+            values = np.linalg.eigvalsh((matrix + matrix.T) / 2)
+    return Spectrum(values[np.argsort(-np.abs(values))][:k], P.products, why)
 
 
-def dense(counted: Counted, eigenvalues: bool) -> np.ndarray:
-    """All values, from products with the unit vectors of the smaller side."""
-    J = counted.operator
-    m, n = J.shape
-    unit = np.eye(min(m, n), dtype=counted.dtype)
-    matrix = J.matmat(unit) if n <= m else J.rmatmat(unit)
-    if eigenvalues:
-        return np.linalg.eigvalsh((matrix + matrix.T) / 2)
-    return np.linalg.svd(matrix, compute_uv=False)
-
-
-def iterated(
-    counted: Counted, k: int, eigenvalues: bool, v0: np.ndarray
-) -> tuple[np.ndarray, str]:
+def iterated(P: Probed, k: int, eigenvalues: bool, v0: np.ndarray) -> tuple[np.ndarray, str]:
     """Values by implicitly restarted Lanczos, and what went wrong."""
+    A: Any = LinearOperator(P.shape, P.__matmul__, P.adjoint, P.__matmul__, v0.dtype, P.adjoint)
     try:
         if eigenvalues:
-            return np.asarray(eigsh(counted.operator, k=k, v0=v0, return_eigenvectors=False)), ""
-        values = svds(counted.operator, k=k, v0=v0, return_singular_vectors=False)
-        return np.asarray(values), ""
+            return np.asarray(eigsh(A, k, v0=v0, return_eigenvectors=False)), ""
+        return np.asarray(svds(A, k, v0=v0, return_singular_vectors=False)), ""
     except ArpackNoConvergence as error:
         found = error.eigenvalues if eigenvalues else np.sqrt(np.maximum(error.eigenvalues, 0))
         return found, "the iteration did not converge"
@@ -148,11 +111,15 @@ def plot_spectrum(
     with watched(progress):
         values = found_values(J, k, seed, symmetric)
     ax = axes(ax, 3.6)
+    from matplotlib.ticker import ScalarFormatter
+
     draw_values(ax, values, J, "λ" if symmetric else "σ", label)
     name = "magnitude of the eigenvalue |λ|" if symmetric else "singular value σ"
     ax.set(yscale="log", xlabel="index, by magnitude", ylabel=name)
     ax.locator_params(axis="x", integer=True)
-    plain_ticks(ax)
+    if (limits := ax.get_ylim())[1] < 10 * limits[0]:  # without powers of ten
+        ax.yaxis.set_major_formatter(ScalarFormatter())
+        ax.yaxis.set_minor_formatter(ScalarFormatter())
     ax.legend(fontsize=SMALL)
     ax.grid(alpha=0.3)
     return ax
@@ -160,16 +127,15 @@ def plot_spectrum(
 
 def found_values(J: Jacobian, k: int | None, seed: int, symmetric: bool) -> np.ndarray:
     """All values or the k largest, by magnitude."""
-    solve = exact.eigenvalues if symmetric else exact.singular_values
-    values, n = exact.spectrum(J, solve), min(J.shape)
+    kind: exact.Kind = "eigenvalues" if symmetric else "singular values"
+    values, n = exact.spectrum(J, kind), min(J.shape)
     with counting("spectrum", "products") as tick:
         if values is None and n <= max(ALL, (k or 0) + 1):
-            values = exact.by_products(Probed(J, tick), solve)
+            values = exact.by_products(Probed(J, tick), kind)
         if values is None:
-            found = largest(J, k or SOME, eigenvalues=symmetric, seed=seed, tick=tick)
+            found = largest(J, k or 20, eigenvalues=symmetric, seed=seed, tick=tick)
             values = found.values
             if not len(values):
-                kind = "eigenvalues" if symmetric else "singular values"
                 raise NotConverged(f"no {kind} of {J!r}: {found.why}")
     return values[np.argsort(-np.abs(values), kind="stable")][:k]
 
@@ -191,30 +157,14 @@ def draw_values(ax: Axes, values: np.ndarray, J: Jacobian, symbol: str, label: s
         ax.plot([], [], " ", label=f"{label} {', '.join(more)}".strip())
 
 
-def plain_ticks(ax: Axes) -> None:
-    """Tick labels without powers of ten, where all values lie within a decade."""
-    from matplotlib.ticker import ScalarFormatter
-
-    low, high = ax.get_ylim()
-    if high < 10 * low:
-        ax.yaxis.set_major_formatter(ScalarFormatter())
-        ax.yaxis.set_minor_formatter(ScalarFormatter())
-
-
 # -- picture of the density ------------------------------------------------------------------------
 
 
 def plot_density(
-    A: Jacobian | SpectralDensity,
-    *,
-    ax: Axes | None = None,
-    label: str = "",
-    width: float | None = None,
-    steps: int = 40,
-    probes: int = 10,
-    seed: int = 0,
+    A: Jacobian | SpectralDensity, *, ax: Axes | None = None, label: str = "",
+    width: float | None = None, steps: int = 40, probes: int = 10, seed: int = 0,
     progress: bool | None = None,
-) -> Axes:
+) -> Axes:  # fmt: skip
     """φ(λ) = (1/n) Σᵢ δ(λ - λᵢ), smoothed by a Gaussian, with ± 2 standard errors as a band.
 
     A is a symmetric operator, like a Hessian or a Gauss-Newton matrix, or the result of
@@ -235,7 +185,7 @@ def plot_density(
             rho = spectral_density(A, steps=steps, probes=probes, seed=seed)
     low, high = float(rho.nodes.min()), float(rho.nodes.max())
     sigma = width or max(high - low, 1e-12) / 100
-    grid = np.linspace(low - 5 * sigma, high + 5 * sigma, GRID)
+    grid = np.linspace(low - 5 * sigma, high + 5 * sigma, 600)
     found = rho(grid, width=sigma)
     floor = 0.1 / (rho.n * sigma * np.sqrt(2 * np.pi))
     ax = axes(ax, 3.6)

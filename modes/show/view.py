@@ -8,7 +8,6 @@ the page's policy lets no script run but its own.
 from __future__ import annotations
 
 import json
-import math
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from itertools import islice
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -38,9 +38,6 @@ from .explain import mathematics, mathml
 
 PROBES = 12
 """Products for the norm of a block, where its structure does not give the norm."""
-
-PERIOD = 64
-"""The most nodes in a block that is found by repetition."""
 
 
 @hook.register(Linearization)
@@ -71,22 +68,20 @@ def contents(J: Linearization) -> dict[str, Any]:
     kinds: dict[Any, Step] = {}
     for step in steps:
         kinds.setdefault(kind_of(step), step)
-    place = {kind: k for k, kind in enumerate(kinds)}
-    nodes = [
-        {"op": step.op_type, "name": step.name, "scope": scope,
-         "rule": place[kind_of(step)],
-         "in": [number.get(n or "") for n in step.inputs],
-         "out": [number.get(n or "") for n in step.outputs]}
-        for step, scope in zip(steps, scopes(steps), strict=True)
-    ]  # fmt: skip
-    at = {id(step): k for k, step in enumerate(steps)}
+    place, at = {kind: k for k, kind in enumerate(kinds)}, {id(s): k for k, s in enumerate(steps)}
     held = [h for h in held_in(J) if id(h.step) in at]
+    made = {name for step in steps for name in step.outputs}
     return {
-        "title": model.name or "model", "about": repr(J), "nodes": nodes,
+        "title": model.name or "model", "about": repr(J),
+        "nodes": [
+            {"op": step.op_type, "name": step.name, "scope": scope, "rule": place[kind_of(step)],
+             "in": [number.get(n or "") for n in step.inputs],
+             "out": [number.get(n or "") for n in step.outputs]}
+            for step, scope in zip(steps, scopes(steps), strict=True)
+        ],
         "tensors": [[name, *shape_and_type(values.get(name)), name in model.initializers]
                     for name in names],
-        "inputs": [number[n] for n in dict.fromkeys((*model.inputs, *wrt))
-                   if not any(n in step.outputs for step in steps)],
+        "inputs": [number[n] for n in dict.fromkeys((*model.inputs, *wrt)) if n not in made],
         "outputs": [number[n] for n in dict.fromkeys((*model.outputs, *of))],
         "wrt": [number[n] for n in wrt], "of": [number[n] for n in of],
         "rules": [rule(step) for step in kinds.values()],
@@ -136,12 +131,12 @@ def family(J: Jacobian) -> str:
 def norm(J: Jacobian) -> str:
     """‖block‖_F with three digits, with its standard error where it is an estimate."""
     composed = next(islice(everything_in(J), 1, None), None) is not None
+    exact = False if composed else None
     try:
-        found = frobenius_norm(J, exact=False if composed else None, products=PROBES,
-                               progress=False)  # fmt: skip
+        found = frobenius_norm(J, exact=exact, products=PROBES, progress=False)
     except OnnxJacError:
         return ""
-    if not math.isfinite(found.value):
+    if not isfinite(found.value):
         return str(found.value)
     return f"{found.value:.3g}" + (f" ± {found.error:.1g}" if found.error else "")
 
@@ -174,7 +169,7 @@ def repeated(ops: Sequence[str]) -> Iterator[list[str]]:
     """
     at = number = 0
     while at < len(ops):
-        counts = dict.fromkeys(range(2, PERIOD + 1), 1)
+        counts = dict.fromkeys(range(2, 65), 1)  # of blocks of so many operators
         for n in counts:
             while ops[at + n * counts[n] :][:n] == ops[at : at + n] and at + n < len(ops):
                 counts[n] += 1

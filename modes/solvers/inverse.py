@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from enum import IntEnum
+from functools import partial, singledispatch
 from typing import Any, final
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, bicgstab, cg, gmres, lsmr, minres
 
-from ...jacobians import Array, Identity, Jacobian, Op, hooks, inverse_of, lead
+from ...jacobians import (
+    Array,
+    Diagonal,
+    Identity,
+    Jacobian,
+    Op,
+    Product,
+    Scalar,
+    Sum,
+    hooks,
+    inverse_of,
+    lead,
+)
 from ...jacobians.closed import inverted
 from ...jacobians.errors import InputError, NotConverged, closest
 from ...jacobians.foreign import is_tensor
 from ...ops import numbers
 from ..sparse.unwrap import unwrap
-from .definiteness import Known, definiteness
 
 
 def identity_like(G: Jacobian) -> Identity:
@@ -101,6 +113,54 @@ def chosen(A: Jacobian) -> tuple[str, str]:
             return "minres", ", chosen because A is symmetric,"
     solver = "gmres" if A.shape[0] <= LARGE else "bicgstab"
     return solver, ", chosen because A is not known to be symmetric,"
+
+
+class Known(IntEnum):
+    """What is known of A, from less to more."""
+
+    NOTHING, SYMMETRIC, DEFINITE = range(3)
+
+
+@singledispatch
+def definiteness(A: Jacobian) -> Known:
+    """DEFINITE for A = Aᵀ with xᵀA x ≥ 0, SYMMETRIC for A = Aᵀ, by structure; else NOTHING.
+
+    >>> import numpy as np
+    >>> from onnxjac import asoperator
+    >>> B = asoperator(np.cumsum, (3, 3), adjoint=lambda y: np.cumsum(y[::-1])[::-1])
+    >>> definiteness(B.T @ B + 0.1 * Identity((3,), float)).name
+    'DEFINITE'
+    >>> definiteness(-(B.T @ B)).name, definiteness(B).name
+    ('SYMMETRIC', 'NOTHING')
+    """
+    own, behind = Known(A.T is A), unwrap(A)
+    return own if behind is A else max(own, definiteness(behind))
+
+
+@definiteness.register(Identity)
+@definiteness.register(Scalar)
+@definiteness.register(Diagonal)
+def _(A: Identity | Scalar | Diagonal) -> Known:
+    return Known.DEFINITE if (A.diagonal() >= 0).all() else Known.SYMMETRIC
+
+
+@definiteness.register
+def _(A: Sum) -> Known:
+    """A sum is what all of its terms are."""
+    return min(map(definiteness, A.terms))
+
+
+@definiteness.register
+def _(A: Product) -> Known:
+    """c BᵀC B is what C is, up to the sign of c; without C, BᵀB is definite."""
+    factors = [f for f in A.factors if not isinstance(f, Scalar)]
+    known = Known.DEFINITE
+    while len(factors) > 1 and (factors[0].T is factors[-1] or factors[-1].T is factors[0]):
+        factors = factors[1:-1]
+    if factors:
+        known = definiteness(factors[0]) if len(factors) == 1 else Known(A.T is A)
+    signs = [definiteness(f) for f in A.factors if isinstance(f, Scalar)]
+    return known if Known.SYMMETRIC not in signs else min(known, Known.SYMMETRIC)
 
 
 @final

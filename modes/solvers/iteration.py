@@ -1,14 +1,12 @@
 """Iteration: the parts that all solvers share.
 
-`run` iterates over the states of a solver, `descent` makes the states of a minimiser of a scalar,
-`Counted` counts products, `preconditioner_for` applies a caller's preconditioner, and
-`backtrack` is the line search.
+`run` iterates over the states of a solver, `Counted` counts products, `preconditioner_for` applies
+a preconditioner of the caller, and `backtrack` is the line search.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import count
 from typing import Any, final
 
 import numpy as np
@@ -16,7 +14,7 @@ from scipy import optimize
 from scipy.sparse.linalg import LinearOperator
 
 from ...jacobians.errors import InputError
-from ...jacobians.foreign import is_tensor, space
+from ...jacobians.foreign import is_tensor
 from ...jacobians.hooks import Shown
 from ...jacobians.progress import counting
 from .problem import Problem
@@ -110,37 +108,6 @@ def preconditioner_for(A: Any, given: Preconditioner | None) -> Any:
     return M
 
 
-@final
-class Reused:
-    """A ↦ M for a sequence of steps: built from the first A and kept while it serves.
-
-    It is built again after a solve that took more than three times the products of the first.
-
-    >>> M = Reused(lambda A: np.linalg.inv(A))
-    >>> first = M(np.eye(2))
-    >>> M.took(2), M.took(6), M(2 * np.eye(2)) is first
-    (None, None, True)
-    >>> M.took(7), M(2 * np.eye(2)) is first
-    (None, False)
-    """
-
-    def __init__(self, given: Preconditioner) -> None:
-        self.given = given
-        self.M: Any = None
-        self.first = 0
-
-    def __call__(self, A: Any) -> Any:
-        if self.M is None:
-            self.M, self.first = preconditioner_for(A, self.given), 0
-        return self.M
-
-    def took(self, products: int) -> None:
-        """Note the products of a solve with M."""
-        self.first = self.first or products
-        if products > 3 * self.first:
-            self.M = None
-
-
 Linear: Any = LinearOperator
 
 
@@ -170,36 +137,6 @@ class Counted(Linear):
 
     def _damped(self, product: np.ndarray, v: np.ndarray) -> np.ndarray:
         return product + self.damping * v if self.damping else product
-
-
-Move = Callable[[np.ndarray, float, np.ndarray], tuple[np.ndarray | None, int]]
-"""(x, f, ∇f) ↦ the next point, None if no step reduces f, and the number of products it took."""
-
-
-def descent(
-    problem: Problem, move: Move, gtol: float, called: str = "products"
-) -> Iterator[OptimizeResult]:
-    """The states of a minimiser of a scalar f, at the start and after every move, to ‖∇f‖ ≤ gtol.
-
-    The field `called` of a state holds the number of products.
-    """
-    x, status, products = problem.x0, GOING, 0
-    for nit in count():
-        f, g = problem.value_and_grad(x)
-        status = GRADIENT if space(g).linalg.norm(g) <= gtol else status
-        yield state(problem, status, x=x, fun=f, jac=g, nit=nit, **{called: products})
-        moved, taken = move(x, f, g)
-        products += taken
-        x, status = (x, STUCK) if moved is None else (moved, GOING)
-
-
-def searched(
-    problem: Problem, x: np.ndarray, f: float, g: np.ndarray, delta: np.ndarray
-) -> np.ndarray | None:
-    """x + t δ with f(x + t δ) ≤ f(x) + 10⁻⁴ t ∇fᵀδ for the first t = 1, ½, ¼, …; None without."""
-    slope = float(g @ delta)
-    t = backtrack(lambda t: problem.fun(x + t * delta) <= f + DESCENT * t * slope)
-    return None if t is None else x + t * delta
 
 
 HALVINGS = 40

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse.linalg import aslinearoperator, lsmr
+from scipy.sparse.linalg import LinearOperator, aslinearoperator, lsmr
 
 from ...jacobians import Diagonal
 from ...jacobians.cached import cached_property
 from ..estimators.estimate import Probed, signs
+from ..estimators.exact import squares_by_products
 from ..model.primal.model import Model
 from ..model.primal.names import Names
 from .iteration import (
@@ -23,7 +24,6 @@ from .iteration import (
     VALUE,
     Callback,
     Counted,
-    Linear,
     OptimizeResult,
     Preconditioner,
     preconditioner_for,
@@ -46,13 +46,12 @@ def column_norms(J: Any, *, probes: int = 32, seed: int = 0) -> np.ndarray:
     >>> column_norms(Dense(np.array([[3.0, 0.0], [4.0, 0.0]])))
     array([5., 1.])
     """
-    P, (m, n) = Probed(J), J.shape
-    if n <= probes:
-        squares = np.square(P @ np.eye(n)).sum(axis=0)
-    elif m <= probes:
-        squares = np.square(P.adjoint(np.eye(m))).sum(axis=1)
+    P = Probed(J)
+    if min(J.shape) <= probes:
+        squares = squares_by_products(P)
     else:
-        squares = np.square(P.adjoint(signs(np.random.default_rng(seed), m, probes))).mean(axis=1)
+        z = signs(np.random.default_rng(seed), J.shape[0], probes)
+        squares = np.square(P.adjoint(z)).mean(axis=1)
     return np.where(squares > 0, np.sqrt(squares), 1).astype(J.dtype)
 
 
@@ -201,15 +200,23 @@ class Place:
     def solve(self, b: np.ndarray, damping: float) -> np.ndarray:
         """D δ, for the δ that minimises ‖J δ + b‖² + λ ‖D δ‖²."""
         b = b.astype(np.float64)  # LSMR itself overflows in single precision
-        if self.R is None:
+        J, R, d, (m, n) = self.J, self.R, np.sqrt(damping) * self.D, self.J.shape
+        if R is None:
             scaling: Any = Diagonal(1 / self.D)
-            A: Any = self.J @ aslinearoperator(scaling)
-            found = lsmr(A, -b, damp=np.sqrt(damping), **self.options)[0]
-        else:
-            A = Augmented(self.J, np.sqrt(damping) * self.D, self.R)
-            padded = np.concatenate([-b, np.zeros(self.x.size)])
-            found = self.D * (self.R @ lsmr(A, padded, **self.options)[0])
-        return np.asarray(found, self.x.dtype)
+            A: Any = J @ aslinearoperator(scaling)
+            return np.asarray(lsmr(A, -b, damp=np.sqrt(damping), **self.options)[0], self.x.dtype)
+
+        def forward(y: np.ndarray) -> np.ndarray:
+            x = R @ y
+            return np.concatenate([J @ x, d * x])
+
+        def backward(u: np.ndarray) -> np.ndarray:
+            found: np.ndarray = R.T @ (J.T @ u[:m] + d * u[m:])
+            return found
+
+        A = LinearOperator((m + n, n), forward, backward, dtype=J.dtype)  # [J; diag(d)] R
+        found = lsmr(A, np.concatenate([-b, np.zeros(n)]), **self.options)[0]
+        return np.asarray(self.D * (R @ found), self.x.dtype)
 
     def straight(self, damping: float) -> Step:
         """δ, by the linear model."""
@@ -237,27 +244,3 @@ def half_square(r: np.ndarray) -> float:
     """½ ‖r‖², which may be infinite."""
     with np.errstate(over="ignore"):
         return float(r @ r) / 2
-
-
-@final
-class Augmented(Linear):
-    """[A; diag(d)] R: damped least squares as ordinary least squares, in variables y with x = R y.
-
-    >>> B = Augmented(np.eye(2), np.array([3.0, 4.0]), 2 * np.eye(2))
-    >>> B @ np.ones(2), B.T @ np.ones(4)
-    (array([2., 2., 6., 8.]), array([ 8., 10.]))
-    """
-
-    def __init__(self, A: Any, d: np.ndarray, R: Any) -> None:
-        m, n = A.shape
-        super().__init__(A.dtype, (m + n, n))
-        self.A, self.d, self.R = A, d, R
-
-    def _matvec(self, y: np.ndarray) -> np.ndarray:
-        x = self.R @ np.ravel(y)
-        return np.concatenate([self.A @ x, self.d * x])
-
-    def _rmatvec(self, u: np.ndarray) -> np.ndarray:
-        top, bottom = np.split(np.ravel(u), [self.A.shape[0]])
-        found: np.ndarray = self.R.T @ (self.A.T @ top + self.d * bottom)
-        return found

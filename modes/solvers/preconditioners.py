@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import reduce, singledispatch
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -20,15 +19,15 @@ from ...jacobians import (
     Product,
     Reshape,
     Scalar,
-    Shape,
     Sum,
     inverse_of,
     shape_of,
     size,
 )
 from ...jacobians.base import DENSE_LIMIT
+from ...jacobians.closed import inverses, is_hermitian
 from ...jacobians.errors import InputError, LimitError
-from ..estimators.estimate import is_symmetric, probing, square, symmetric
+from ..estimators.estimate import probing, square, symmetric
 from ..estimators.exact import column_squares, exact_diagonal
 from ..estimators.low_rank import nystrom
 from ..linear.elimination.samples import Batch, layouts, within
@@ -114,7 +113,12 @@ def block_jacobi(A: Any, blocks: int | None = None, *, damping: float = 0.0) -> 
         else:
             bounds = pairwise(accumulate(sizes, initial=0))
             found = [(P @ np.eye(n, stop - start, -start))[start:stop] for start, stop in bounds]
-    return _assembled([inverted(block, damping, P.eps) for block in found], in_shape(A))
+    inverted, shape = [_inverted(block, damping, P.eps) for block in found], in_shape(A)
+    if len(set(sizes)) == 1:
+        M: Jacobian = BlockDiagonal(np.stack(inverted))
+    else:
+        M = block_diagonal(list(map(Dense, inverted)))
+    return Reshape(shape, M.out_shape, M.dtype) @ M @ Reshape(M.in_shape, shape, M.dtype)
 
 
 def _sizes(A: Any, n: int, blocks: int | None) -> list[int]:
@@ -128,13 +132,15 @@ def _sizes(A: Any, n: int, blocks: int | None) -> list[int]:
     return [n // blocks] * blocks
 
 
-def _assembled(inverses: list[np.ndarray], shape: Shape) -> Jacobian:
-    """The block-diagonal operator over a tensor of this shape."""
-    if len({len(B) for B in inverses}) == 1:
-        M: Jacobian = BlockDiagonal(np.stack(inverses))
-    else:
-        M = block_diagonal(list(map(Dense, inverses)))
-    return Reshape(shape, M.out_shape, M.dtype) @ M @ Reshape(M.in_shape, shape, M.dtype)
+def _inverted(block: np.ndarray, damping: float, eps: float) -> np.ndarray:
+    """(A + λI)⁻¹, with the entries of A accurate to eps; a symmetric A + λI must be positive."""
+    damped = block + damping * np.eye(len(block), dtype=block.dtype)
+    if not is_hermitian(block, eps):
+        return inverses(damped, Dense(damped))
+    values, Q = np.linalg.eigh((damped + damped.T) / 2)
+    if values.min(initial=np.inf) <= np.finfo(values.dtype).eps * values.max(initial=0):
+        raise InputError(f"the smallest eigenvalue is {values.min():g}: give damping=")
+    return np.asarray((Q / values) @ Q.T)
 
 
 def within_samples(operator: Any, batch: Batch) -> bool:
@@ -142,39 +148,23 @@ def within_samples(operator: Any, batch: Batch) -> bool:
     return isinstance(operator, Jacobian) and after(operator, batch) == batch
 
 
-@singledispatch
 def after(operator: Jacobian, batch: Batch) -> Batch | None:
-    """The samples of y from the samples of x; None if they may mix."""
-    behind = unwrap(operator)
-    return within(operator, batch) if behind is operator else after(behind, batch)
-
-
-@after.register
-def _(operator: Product, batch: Batch) -> Batch | None:
-    """Propagated from factor to factor."""
-    steps = reversed(operator.factors)
-    return reduce(lambda known, factor: known and after(factor, known), steps, batch)  # type: ignore[arg-type,return-value]
-
-
-@after.register
-def _(operator: Sum, batch: Batch) -> Batch | None:
-    """The samples that all terms agree on."""
-    first, *others = (after(term, batch) for term in operator.terms)
-    return first if all(other == first for other in others) else None
-
-
-@after.register
-def _(operator: Dag, batch: Batch) -> Batch | None:
-    """Between one source and one sink; the samples of the sink are found backwards."""
-    if len(operator.sources) != 1 or len(operator.sinks) != 1:
-        return None
-    (source,), (sink,) = operator.sources, operator.sinks
-    for inner in range(1, operator.shape[0] // batch.count + 1):
-        candidate = Batch(batch.count, inner)
-        fits = operator.shape[0] % (batch.count * inner) == 0
-        if fits and layouts(operator, sink, candidate).get(source) == batch:
-            return candidate
-    return None
+    """The samples of y from the samples of x, also through wrappers; None if they may mix."""
+    match unwrap(operator):
+        case Product(factors=factors):
+            found: Batch | None = batch
+            for factor in reversed(factors):
+                found = found and after(factor, found)
+            return found
+        case Sum(terms=terms):
+            first, *others = (after(term, batch) for term in terms)
+            return first if all(other == first for other in others) else None
+        case Dag(sources=(source,), sinks=(sink,)) as dag:  # the samples of the sink are searched
+            m, n = dag.shape[0], batch.count
+            candidates = (Batch(n, k) for k in range(1, m // n + 1) if m % (n * k) == 0)
+            return next((c for c in candidates if layouts(dag, sink, c).get(source) == batch), None)
+        case plain:
+            return within(plain, batch)
 
 
 def ilu(
@@ -249,47 +239,3 @@ def kronecker(K: Any, *, damping: float = 0.0) -> Any:
         raise InputError(f"{K!r} has no structure that gives its inverse: jacobi, block_jacobi and "
                          "ilu take any")  # fmt: skip
     return found
-
-
-def inverted(matrices: np.ndarray, damping: float = 0.0, eps: float | None = None) -> np.ndarray:
-    """(A + λI)⁻¹ for each matrix in (*batch, n, n), with entries accurate to eps.
-
-    Raises `InputError` where a symmetric matrix has an eigenvalue that is not positive, and where
-    another matrix is singular.
-    """
-    check_square(matrices)
-    eps = float(np.finfo(matrices.dtype).eps) if eps is None else eps
-    damped = matrices + damping * np.eye(matrices.shape[-1], dtype=matrices.dtype)
-    if is_symmetric(matrices, eps):
-        Q, values = eigen(damped)
-        return np.asarray((Q * reciprocal(values)[..., None, :]) @ Q.swapaxes(-1, -2))
-    try:
-        found = np.linalg.inv(damped)
-    except np.linalg.LinAlgError:
-        raise InputError("a matrix is singular: give damping=") from None
-    sizes = np.linalg.norm(damped, 1, (-2, -1)) * np.linalg.norm(found, 1, (-2, -1))
-    if not np.all(sizes * np.finfo(damped.dtype).eps < 1):
-        raise InputError(f"a matrix has the condition number {sizes.max():g}: give damping=")
-    return np.asarray(found)
-
-
-def check_square(matrices: np.ndarray) -> None:
-    """Raises `InputError` where matrices are not square."""
-    m, n = matrices.shape[-2:]
-    if m != n:
-        raise InputError(f"an inverse needs square matrices, not {m}×{n}")
-
-
-def eigen(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Q and Λ of symmetric matrices."""
-    values, vectors = np.linalg.eigh((matrices + matrices.swapaxes(-1, -2)) / 2)
-    return vectors, values
-
-
-def reciprocal(values: np.ndarray) -> np.ndarray:
-    """1 / λ; raises `InputError` where some λ is not positive, beyond rounding."""
-    if np.iscomplexobj(values):
-        raise InputError("the entries of a diagonal are complex: they have no sign")
-    if values.min(initial=np.inf) <= np.finfo(values.dtype).eps * values.max(initial=0):
-        raise InputError(f"the smallest eigenvalue is {values.min():g}: give damping=")
-    return 1 / values

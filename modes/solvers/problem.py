@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, final
 import numpy as np
 from scipy.sparse import csr_array
 
-from ...jacobians import Array, Jacobian, Op, Shape, common, dtype_of, shape_of, size
+from ...jacobians import Jacobian, common, dtype_of, shape_of, size
 from ...jacobians.arrays import like, reading_of
+from ...jacobians.base import Wrapper
 from ...jacobians.errors import InputError, not_allowed
 from ...jacobians.foreign import as_array, is_tensor, space
 from ...ops.registry import version
@@ -51,27 +52,11 @@ class SparseArray(NotDense, csr_array):
 
 
 @final
-class Lazy(NotDense, Jacobian):
+class Lazy(NotDense, Wrapper):
     """y = J x, an operator of SciPy."""
-
-    holds = ("operator",)
-
-    def __init__(self, operator: Jacobian) -> None:
-        super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
-        self.operator = operator
-
-    def _apply(self, op: Op, v: Array) -> Array:
-        return self.operator._apply(op, v)
-
-    def _flat_product(self, v: Any, columns: Shape) -> Any:
-        return self.operator._flat_product(v, columns)
 
     def _transpose(self) -> Jacobian:
         return self.operator.T
-
-    @property
-    def structure(self) -> Jacobian:
-        return self.operator.structure
 
     def __getitem__(self, key: Any) -> Jacobian:
         return Lazy(super().__getitem__(key))  # trust-constr stacks rows of constraints, and −J

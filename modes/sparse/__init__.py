@@ -15,8 +15,9 @@ from ...jacobians.errors import InputError
 from ...jacobians.hooks import sparse as hook
 from ..hessian import Hessian
 from ..linear.linearization import Linearization
-from .choice import Method, method, where
+from .choice import method, where
 from .coloring import Coloring, coloring
+from .method import Method
 from .plans import plan
 from .unwrap import unwrap
 
@@ -25,9 +26,8 @@ Format = Literal["bsr", "coo", "csc", "csr", "dia", "dok", "lil"]
 __all__ = ["Coloring", "coloring", "pattern", "sparse"]
 
 
-def sparse(
-    J: Jacobian, format: Format = "csr", *, limit: int = DENSE_LIMIT, out: Any = None
-) -> Any:
+@hook.register
+def sparse(J: Jacobian, format: Format = "csr", limit: int = DENSE_LIMIT, out: Any = None) -> Any:
     """J as a SciPy sparse array.
 
     The pattern and all constant entries are computed once and reused after `relinearize`. Entries
@@ -53,12 +53,14 @@ def sparse(
             f"tosparse(out=...) writes a csr_array, not format={format!r}: leave format= away, and "
             f"convert the result, .asformat({format!r})"
         )
-    return refreshed(found, J, out)
-
-
-@hook.register
-def _(J: Jacobian, format: Format, limit: int, out: Any) -> Any:
-    return sparse(J, format, limit=limit, out=out)
+    if problem := mismatch(out, found.pattern, wide(J.dtype)):
+        m, n = J.shape
+        raise InputError(
+            f"tosparse(out=...) cannot write the Jacobian of shape {m}×{n} ({J.dtype}): {problem}. "
+            f"Take a result of tosparse() of this Jacobian at another point, or leave out= away."
+        )
+    found.write(J, out.data)
+    return out
 
 
 def pattern(J: Jacobian, *, limit: int = DENSE_LIMIT) -> csr_array[Any]:
@@ -97,23 +99,6 @@ def fresh(method: Method, J: Jacobian) -> csr_array[Any]:
     pattern.indices.flags.writeable = pattern.indptr.flags.writeable = False
     matrix = copy(pattern)  # shallow: it shares the index arrays
     matrix.data = method.values(J)
-    return matrix
-
-
-def refreshed(method: Method, J: Jacobian, out: Any) -> csr_array[Any]:
-    """`out` with the entries of J; constant entries are not written again.
-
-    Raises `InputError` where `out` does not have the shape, dtype and pattern of J.
-    """
-    problem = mismatch(out, method.pattern, wide(J.dtype))
-    if problem:
-        m, n = J.shape
-        raise InputError(
-            f"tosparse(out=...) cannot write the Jacobian of shape {m}×{n} ({J.dtype}): {problem}. "
-            f"Take a result of tosparse() of this Jacobian at another point, or leave out= away."
-        )
-    method.values(J, out.data)
-    matrix: csr_array[Any] = out
     return matrix
 
 

@@ -12,6 +12,7 @@ from ...jacobians.arrays import wide
 from ...jacobians.chosen import has_choices
 from ..linear.tape.tape import Tape
 from ..linear.tape.template import Template
+from .method import Method
 from .program import (
     STRIP,
     Product,
@@ -25,12 +26,14 @@ from .program import (
     strips,
 )
 from .stages import Scatter, as_slice, scaled, uniform
-from .sweep import everything_in, swept
+from .sweep import Matrix, everything_in, swept
 from .unwrap import tape_of, unwrap
 
 
-class Accumulated:
+class Accumulated(Method):
     """The pattern, the constant entries, and the program that computes all other entries.
+
+    data = constants, except for coefficient ∘ x[variable] at the `moving` entries.
 
     `backward` sweeps from the outputs, which is less work if there are few of them. A product among
     `products` is used if the operators hold its two factors as well, so that all three are known at
@@ -47,31 +50,25 @@ class Accumulated:
         self.program = Program(wide(operator.dtype), fixed, limit, known)
         source = operator.T if backward else operator
         A = swept(source, unit(source.shape[1], self.program))
-        self._lay_out(A.T if backward else A)
+        A = A.T if backward else A
+        terms, moving = A.terms, np.flatnonzero(A.terms.variable)
+        constants = np.where(terms.variable == 0, terms.coefficient, 0)
+        self.constants = constants.astype(self.program.dtype)
+        self.moving, self.variable = Scatter(moving), as_slice(terms.variable[moving])
+        self.coefficient = uniform(terms.coefficient[moving].astype(self.program.dtype))
+        self.pattern = csr_array((np.ones(len(terms), bool), terms.columns, A.indptr), A.shape)
+        self.program.close([self.variable])
         self.by_operators = reading(self.program.read, held_by(source))
         self.by_template: tuple[Template, Reading] | None = None
         self.chooses = isinstance(operator, Dag) and has_choices(operator)
 
-    def _lay_out(self, A: Symbolic) -> None:
-        """data = constants, except for coefficient ∘ x[variable] at the varying entries."""
-        dtype = self.program.dtype
-        terms, moving = A.terms, np.flatnonzero(A.terms.variable)
-        self.constants = np.where(terms.variable == 0, terms.coefficient, 0).astype(dtype)
-        self.moving, self.variable = Scatter(moving), as_slice(terms.variable[moving])
-        self.coefficient = uniform(terms.coefficient[moving].astype(dtype))
-        self.pattern = csr_array((np.ones(len(terms), bool), terms.columns, A.indptr), A.shape)
-        self.program.close([self.variable])
-
     def fits(self, operator: Jacobian) -> bool:
-        """Whether the entries of an operator of the same structure can be computed."""
         return self.by_operators is not None and self.by_operators.fits(self._held(operator))
 
     def knows(self, tape: Tape | None) -> bool:
-        """Whether the residuals at a point suffice, without the operators built from them."""
         return self._reading(tape) is not None
 
     def learn(self, operator: Jacobian, tape: Tape | None) -> None:
-        """Find the operator's arrays that the program reads among the residuals at the point."""
         form = None if tape is None else tape.template
         if tape is None or form is None or not form.rigid or self.by_operators is None:
             return
@@ -81,14 +78,16 @@ class Accumulated:
         found = reading(read, tape.residuals)
         self.by_template = None if found is None else (form, found)
 
-    def values(self, operator: Jacobian, out: np.ndarray | None = None) -> np.ndarray:
-        """The entries, in the order of the pattern; into `out`, only those that may change."""
-        data = self.constants.copy() if out is None else out
+    def values(self, operator: Jacobian) -> np.ndarray:
+        data = self.constants.copy()
+        self.write(operator, data)
+        return data
+
+    def write(self, operator: Jacobian, out: np.ndarray) -> None:
         if self.program.read:
             x = self.program.run(self._read(operator))
-            self.moving.write(scaled(self.coefficient, x[self.variable]), data)
+            self.moving.write(scaled(self.coefficient, x[self.variable]), out)
             self.program.done(x.x)
-        return data
 
     def _read(self, operator: Jacobian) -> list[np.ndarray]:
         """The arrays of the program, from the residuals if these suffice."""
@@ -122,11 +121,11 @@ def held_by(operator: Jacobian) -> dict[int, np.ndarray]:
     return {**dict(enumerate(operator.arrays())), **{-1 - k: m for k, m in enumerate(matrices)}}
 
 
-class Symbolic:
+class Symbolic(Matrix):
     """A sparse matrix with a known pattern and with entries that a program computes.
 
     The terms of row i are terms[indptr[i] : indptr[i + 1]], sorted by column, one per position.
-    Indices have 32 bits if that is enough.
+    Indices have 32 bits if that is enough. Products and sums are made in strips of rows.
     """
 
     def __init__(
@@ -135,10 +134,9 @@ class Symbolic:
         self.shape, self.indptr, self.terms, self.program = shape, indptr, terms, program
 
     def under(self, operator: Jacobian) -> Symbolic:
-        """operator · A, in strips of rows."""
         E = self.program.entries(operator).by_row()
         counts = np.diff(self.indptr)[E.columns]
-        parts: list[Symbolic | int] = [
+        parts = [
             self._under(E[some], counts[some], top, height)
             for some, top, height in strips(E.rows, counts, operator.shape[0])
         ]
@@ -154,10 +152,9 @@ class Symbolic:
         return assembled((height, self.shape[1]), terms, self.program)
 
     def plus(self, others: list[Symbolic]) -> Symbolic:
-        """A + B + …, in strips of rows."""
         summands, m = (self, *others), self.shape[0]
         height = max(1, m * STRIP // max(sum(len(A.terms) for A in summands), 1))
-        parts: list[Symbolic | int] = []
+        parts = []
         for top in range(0, max(m, 1), height):
             stop = min(top + height, m)
             terms = joined([A.part(top, stop).terms for A in summands])
@@ -165,24 +162,20 @@ class Symbolic:
         return self.stacked(parts)
 
     def part(self, start: int, stop: int) -> Symbolic:
-        """The rows from start to stop."""
         first, last = self.indptr[start], self.indptr[stop]
         held = self.terms[first:last]
         terms = Terms(held.rows - start, held.columns, held.variable, held.coefficient)
         indptr = self.indptr[start : stop + 1] - first
         return Symbolic((stop - start, self.shape[1]), indptr, terms, self.program)
 
-    def stacked(self, parts: list[Symbolic | int]) -> Symbolic:
-        """Matrices with the same columns, stacked vertically; a number stands for zero rows."""
-        blocks = [self._zeros(part) if isinstance(part, int) else part for part in parts]
-        if len(blocks) == 1:
-            return blocks[0]
-        counts = np.concatenate([np.diff(A.indptr) for A in blocks])
-        terms = joined([A.terms for A in blocks])
+    def stacked(self, parts: list[Symbolic]) -> Symbolic:
+        if len(parts) == 1:
+            return parts[0]
+        counts = np.concatenate([np.diff(A.indptr) for A in parts])
+        terms = joined([A.terms for A in parts])
         return in_rows((len(counts), self.shape[1]), counts, terms, self.program)
 
-    def _zeros(self, rows: int) -> Symbolic:
-        """A matrix of `rows` rows without entries."""
+    def zeros(self, rows: int) -> Symbolic:
         none = np.zeros(rows, np.int64)
         return in_rows((rows, self.shape[1]), none, self.terms[:0], self.program)
 

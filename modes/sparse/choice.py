@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, eye_array, vstack
@@ -16,11 +16,11 @@ from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.errors import LimitError
 from ...jacobians.sparse import count, positions
 from ..linear.elimination.cost import seconds
-from ..linear.tape.tape import Tape
 from .accumulated import Accumulated
-from .coloring import ByProducts, Coloring, best, coloring, cover, distinct, width
+from .coloring import Coloring, best, coloring, cover, distinct, width
+from .method import Method
 from .program import Product
-from .sweep import swept
+from .sweep import Matrix, swept
 
 LAID_OUT = 1e-8
 """Seconds charged for a term: a tenth of its time, since the program serves all later points."""
@@ -33,26 +33,6 @@ FULL = 2**20
 
 Fixed = Container[int] | None
 """The ids of the operators whose values never change; None for all operators."""
-
-
-class Method(Protocol):
-    """A way to find the entries of J, in the order of `pattern`."""
-
-    @property
-    def pattern(self) -> csr_array[Any]:
-        """The positions of the entries, sorted."""
-
-    def fits(self, operator: Jacobian) -> bool:
-        """Whether the method works for an operator of the same structure."""
-
-    def knows(self, tape: Tape | None) -> bool:
-        """Whether the residuals at a point suffice, whatever the operators are."""
-
-    def learn(self, operator: Jacobian, tape: Tape | None) -> None:
-        """Take note of an operator that fits, and of the residuals that it was built from."""
-
-    def values(self, operator: Jacobian, out: np.ndarray | None = None) -> np.ndarray:
-        """The entries of an operator; into `out`, at least the entries that may vary."""
 
 
 def method(
@@ -78,20 +58,20 @@ def method(
 
 
 @dataclass(frozen=True)
-class Full(ByProducts):
+class Full(Method):
     """The method for a matrix without known zeros: the dense one, row by row."""
 
     pattern: csr_array[Any]
 
-    def entries(self, operator: Jacobian) -> np.ndarray:
+    def values(self, operator: Jacobian) -> np.ndarray:
         return operator.toarray().astype(wide(operator.dtype), copy=False).ravel()
 
 
 def estimate(operator: Jacobian) -> tuple[float, float]:
     """Estimates of the terms in a sweep for all entries, and of the number of entries."""
-    tally, n = Tally(), operator.shape[1]
-    found = swept(operator, Estimated(n, n, n, tally))
-    return tally.terms, found.entries
+    terms, n = list[float](), operator.shape[1]
+    found = swept(operator, Estimated(n, n, n, terms))
+    return sum(terms), found.entries
 
 
 def check_entries(shape: tuple[int, int], dtype: Any, entries: int, limit: int) -> None:
@@ -130,46 +110,39 @@ def colored(pattern: csr_array[Any], *, symmetric: bool) -> Coloring:
     return coloring(pattern, min(bounds, key=lambda name: bounds[name]))
 
 
-@dataclass
-class Tally:
-    """The number of products of two entries in a sweep."""
-
-    terms: float = 0.0
-
-
 @dataclass(frozen=True)
-class Estimated:
-    """A matrix by its size and an estimated number of entries, spread evenly."""
+class Estimated(Matrix):
+    """A matrix by its size and an estimated number of entries, spread evenly.
+
+    `terms` are the numbers of products of two entries in a sweep, one for each operator.
+    """
 
     rows: int
     columns: int
     entries: float
-    tally: Tally
+    terms: list[float]
 
     def under(self, operator: Jacobian) -> Estimated:
-        """operator · A: every entry of the operator multiplies a row of A."""
-        terms = count(operator) * self.entries / max(self.rows, 1)
-        self.tally.terms += terms
-        return self._with(operator.shape[0], terms)
+        self.terms.append(count(operator) * self.entries / max(self.rows, 1))
+        return self._with(operator.shape[0], self.terms[-1])
 
     def plus(self, others: list[Estimated]) -> Estimated:
-        """A + B + …"""
         return self._with(self.rows, self.entries + sum(B.entries for B in others))
 
     def part(self, start: int, stop: int) -> Estimated:
-        """The rows from start to stop."""
         return self._with(stop - start, self.entries * (stop - start) / max(self.rows, 1))
 
-    def stacked(self, parts: list[Estimated | int]) -> Estimated:
-        """Matrices with the same columns, stacked vertically; a number stands for zero rows."""
-        blocks = [self._with(part, 0) if isinstance(part, int) else part for part in parts]
-        return self._with(sum(B.rows for B in blocks), sum(B.entries for B in blocks))
+    def zeros(self, rows: int) -> Estimated:
+        return self._with(rows, 0)
+
+    def stacked(self, parts: list[Estimated]) -> Estimated:
+        return self._with(sum(B.rows for B in parts), sum(B.entries for B in parts))
 
     def _with(self, rows: int, entries: float) -> Estimated:
-        return Estimated(rows, self.columns, min(entries, rows * self.columns), self.tally)
+        return Estimated(rows, self.columns, min(entries, rows * self.columns), self.terms)
 
 
-class Boolean:
+class Boolean(Matrix):
     """A pattern by its distinct rows: row i is rows[of[i]]. Zeros of fixed values are left out.
 
     The channels of a convolution and the outputs of a dense layer have a row in common.
@@ -184,7 +157,6 @@ class Boolean:
         return csr_array(self.rows[self.of])
 
     def under(self, operator: Jacobian) -> Boolean:
-        """operator · A."""
         rows, of = self.rows, self.of
         constant = self.fixed is None or id(operator) in self.fixed
         for local in reversed(positions(operator, constant=constant)):
@@ -200,7 +172,6 @@ class Boolean:
         return self._with(rows, of)
 
     def plus(self, others: list[Boolean]) -> Boolean:
-        """A + B + …"""
         rows, of = self.rows, self.of
         for B in others:
             key = of.astype(np.int64) * B.rows.shape[0] + B.of
@@ -211,17 +182,16 @@ class Boolean:
         return self._with(rows, of)
 
     def part(self, start: int, stop: int) -> Boolean:
-        """The rows from start to stop."""
         return self._with(self.rows, self.of[start:stop])
 
-    def stacked(self, parts: list[Boolean | int]) -> Boolean:
-        """Matrices with the same columns, stacked vertically; a number stands for zero rows."""
+    def zeros(self, rows: int) -> Boolean:
         none = csr_array((1, self.rows.shape[1]), dtype=bool)
-        zeros = ((none, np.zeros(part, np.int32)) for part in parts if isinstance(part, int))
-        blocks = [next(zeros) if isinstance(part, int) else (part.rows, part.of) for part in parts]
-        starts = accumulate((rows.shape[0] for rows, _ in blocks), initial=0)
-        of = np.concatenate([start + at for start, (_, at) in zip(starts, blocks, strict=False)])
-        return self._with(csr_array(vstack([rows for rows, _ in blocks], format="csr")), of)
+        return self._with(none, np.zeros(rows, np.int32))
+
+    def stacked(self, parts: list[Boolean]) -> Boolean:
+        starts = accumulate((B.rows.shape[0] for B in parts), initial=0)
+        of = np.concatenate([start + B.of for start, B in zip(starts, parts, strict=False)])
+        return self._with(csr_array(vstack([B.rows for B in parts], format="csr")), of)
 
     def _with(self, rows: csr_array[Any], of: np.ndarray) -> Boolean:
         return Boolean(rows, of, self.fixed, self.limit)

@@ -13,7 +13,6 @@ often need fewer colours.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +23,7 @@ from scipy.sparse import csr_array
 from ...jacobians import Jacobian, prod_text
 from ...jacobians.arrays import wide
 from ...jacobians.errors import InputError
-from ..linear.tape.tape import Tape
+from .method import Method
 from .program import expanded
 from .symmetric_coloring import Substitution, acyclic, coordinates, places, star, substitution
 
@@ -35,35 +34,8 @@ Cost = Callable[[np.ndarray], int]
 """A lower bound on the number of products for a choice of rows."""
 
 
-class ByProducts(ABC):
-    """A method that finds the entries of any operator with its pattern, by products with it."""
-
-    def fits(self, operator: Jacobian) -> bool:
-        """Whether the pattern suffices: always."""
-        return True
-
-    def knows(self, tape: Tape | None) -> bool:
-        """Whether residuals suffice: never, since products need operators."""
-        return False
-
-    def learn(self, operator: Jacobian, tape: Tape | None) -> None:  # noqa: B027 - final, too
-        """Do nothing: products do not read residuals."""
-
-    def values(self, operator: Jacobian, out: np.ndarray | None = None) -> np.ndarray:
-        """The entries of an operator, in the order of the pattern; into `out`, if given."""
-        data = self.entries(operator)
-        if out is None:
-            return data
-        out[:] = data
-        return out
-
-    @abstractmethod
-    def entries(self, operator: Jacobian) -> np.ndarray:
-        """The entries of an operator, in the order of the pattern."""
-
-
 @dataclass(frozen=True, repr=False)
-class Coloring(ByProducts):
+class Coloring(Method):
     """The colours of `columns` and `rows`, -1 for none, and where to read every entry, `at`.
 
     Entry k of the pattern is element at[k] of the products J @ V, then Jᵀ @ U, each product one
@@ -97,10 +69,9 @@ class Coloring(ByProducts):
         read = numbers[self.at]
         return csr_array((read, self.pattern.indices, self.pattern.indptr), self.pattern.shape)
 
-    def entries(self, J: Jacobian) -> np.ndarray:
+    def values(self, J: Jacobian) -> np.ndarray:
         V, U = (seeds.astype(wide(J.dtype)) for seeds in self.seeds)
-        data: np.ndarray = self.decompress(J @ V, J.T @ U).data
-        return data
+        return self.decompress(J @ V, J.T @ U).data
 
 
 def indicator(color: np.ndarray) -> np.ndarray:
@@ -137,20 +108,11 @@ def coloring(pattern: Any, partition: str = "column") -> Coloring:
     return PARTITIONS[partition](pattern)
 
 
-def by_columns(pattern: csr_array[Any]) -> Coloring:
-    """All entries from J @ V."""
-    return bidirectional_with(pattern, np.zeros(pattern.shape[0], bool))
-
-
-def by_rows(pattern: csr_array[Any]) -> Coloring:
-    """All entries from Jᵀ @ U."""
-    return bidirectional_with(pattern, np.ones(pattern.shape[0], bool))
-
-
 def bidirectional(pattern: csr_array[Any]) -> Coloring:
     """The fullest rows from Jᵀ @ U, the others from J @ V, split for the fewest products."""
-    split = bidirectional_with(pattern, best(pattern, cover(pattern))[1])
-    return min(by_columns(pattern), by_rows(pattern), split, key=lambda c: c.products)
+    none = np.zeros(pattern.shape[0], bool)
+    tried = (none, ~none, best(pattern, cover(pattern))[1])
+    return min((split(pattern, full) for full in tried), key=lambda c: c.products)
 
 
 def cover(pattern: csr_array[Any]) -> Cost:
@@ -158,7 +120,7 @@ def cover(pattern: csr_array[Any]) -> Cost:
     return lambda full: width(pattern[~full]) + width(pattern[full].T)
 
 
-def bidirectional_with(pattern: csr_array[Any], full: np.ndarray) -> Coloring:
+def split(pattern: csr_array[Any], full: np.ndarray) -> Coloring:
     """The rows in `full` from Jᵀ @ U, the others from J @ V."""
     (m, n), others = pattern.shape, np.flatnonzero(~full)
     columns, rows = np.full(n, -1), np.full(m, -1)
@@ -211,8 +173,8 @@ def symmetric_with(pattern: csr_array[Any], hubs: np.ndarray) -> Coloring:
 
 
 PARTITIONS: dict[str, Callable[[csr_array[Any]], Coloring]] = {
-    "column": by_columns,
-    "row": by_rows,
+    "column": lambda pattern: split(pattern, np.zeros(pattern.shape[0], bool)),
+    "row": lambda pattern: split(pattern, np.ones(pattern.shape[0], bool)),
     "bidirectional": bidirectional,
     "star": by_star,
     "symmetric": symmetric,

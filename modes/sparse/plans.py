@@ -12,8 +12,7 @@ import numpy as np
 from ...jacobians import Dag, Jacobian
 from ..linear.linearization import Linearization
 from ..linear.tape.dependence import moving
-from ..linear.tape.template import origin_of
-from .choice import Method, method
+from .choice import method
 from .program import products
 from .sweep import everything_in
 
@@ -30,8 +29,8 @@ class Plan:
         self.fixed = {k: operator for k, operator in operators if id(operator) in constant}
         sides = ((J, J.T) for J in self.fixed.values())
         known = {id(part) for pair in sides for side in pair for part in everything_in(side)}
-        self.skeleton, self.origins = self._skeleton(J.dag), self._origins(J.dag)
-        self.method: Method = method(
+        self.skeleton = self._skeleton(J.dag)
+        self.method = method(
             J.dag, known, limit, symmetric=symmetric, known=products(J.entries)
         )
         self.method.learn(J.dag, J.tape)
@@ -40,27 +39,15 @@ class Plan:
         """Whether J, at another point, differs only in values that may change."""
         if self.method.knows(J.tape):
             return True
-        fits = self._fits(J.dag)
-        if fits:
-            self.method.learn(J.dag, J.tape)
-        return fits
-
-    def _fits(self, dag: Dag) -> bool:
-        origins = self._origins(dag)
-        alike = origins is not None and origins == self.origins
-        if not (alike or self._skeleton(dag) == self.skeleton) or not self.method.fits(dag):
+        if self._skeleton(J.dag) != self.skeleton or not self.method.fits(J.dag):
             return False
-        now = {k: dag.edges[k].operator for k in self.fixed}
-        if not all(equal(J, now[k]) for k, J in self.fixed.items()):
+        now = {k: J.dag.edges[k].operator for k in self.fixed}
+        if any(kept is not now[k] and skeleton(kept, whole=True) != skeleton(now[k], whole=True)
+               for k, kept in self.fixed.items()):  # fmt: skip
             return False
-        self.fixed, self.origins = now, origins  # the next comparison is by identity
+        self.fixed = now  # the next comparison is by identity
+        self.method.learn(J.dag, J.tape)
         return True
-
-    def _origins(self, dag: Dag) -> Any:
-        """The data that determine the skeleton if all varying operators have origins; else None."""
-        origins = [origin_of(e.operator) for k, e in enumerate(dag.edges) if k not in self.fixed]
-        ends = [(e.start, e.end) for e in dag.edges]
-        return None if None in origins else (dag.shapes, dag.sources, dag.sinks, ends, origins)
 
     def _skeleton(self, dag: Dag) -> Any:
         moving = ((e.start, e.end, skeleton(e.operator))
@@ -88,11 +75,6 @@ def constants(J: Linearization) -> set[int]:
     kept = (e.blocks.values() for e in J.entries
             if id(e.step) in known and e.behind.isdisjoint(stale))  # fmt: skip
     return {id(b.T if J.transposed else b) for blocks in kept for b in blocks}
-
-
-def equal(J: Jacobian, K: Jacobian) -> bool:
-    """Whether two operators are the same, or have the same values."""
-    return J is K or skeleton(J, whole=True) == skeleton(K, whole=True)
 
 
 def skeleton(thing: Any, *, whole: bool = False) -> Any:

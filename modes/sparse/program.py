@@ -26,13 +26,10 @@ from ...jacobians.errors import LimitError
 from ...jacobians.sparse import entries
 from ..linear.tape.record import Entry
 from ..linear.tape.tape import Tape
-from .stages import Index, Multiplied, Stage, added
+from .stages import Index, Multiplied, Stage, Variables, added
 
 KEPT = 2**24
 """The most bytes of a buffer for variables that is kept from one point to the next."""
-
-IN_X = -1
-"""The index of x itself in the list of all arrays."""
 
 
 class Program:
@@ -129,9 +126,15 @@ class Program:
         return first, total
 
     def reserve(self, n: int) -> slice:
-        """The next n variables."""
+        """The next n variables; raises `LimitError` where all variables take too much memory."""
         self.length += n
-        check_length(self.length, self.dtype, self.limit)
+        need = self.length * self.dtype.itemsize
+        if need > self.limit:
+            raise LimitError(
+                f"accumulating the sparse Jacobian takes {need} bytes of intermediate numbers, "
+                f"more than the limit of {self.limit}: keep it lazy, take a block, or raise "
+                f"tosparse(limit=...)"
+            )
         return slice(self.length - n, self.length)
 
     def close(self, reads: Iterable[Index]) -> None:
@@ -143,36 +146,16 @@ class Program:
         indices = [*(read for stage in self.stages for read in stage.reads), *reads]
         for index in indices:
             touched = [k for k, span in enumerate(spans) if overlaps(index, span)]
-            if isinstance(index, slice) and len(touched) == 1 and inside(index, spans[touched[0]]):
-                start = spans[touched[0]][0]
-                where = slice(index.start - start, index.stop - start)
-                self.direct[index.start, index.stop] = touched[0], where
-            else:
-                self.copied.update(touched)
-        for stage in self.stages:
-            self._write_over(stage, indices)
-
-    def _write_over(self, stage: Stage, indices: Iterable[Index]) -> None:
-        """Let a stage overwrite its operand if nothing else reads it."""
-        made, over = stage.made, stage.overwrites
-        if over is None or all(over != before.made for before in self.stages):
-            return
-        readers = sum(overlaps(index, (over.start, over.stop)) for index in indices)
-        others = (index for index in indices if overlaps(index, (made.start, made.stop)))
-        if readers == 1 and all(isinstance(index, slice) and index == made for index in others):
-            place = self.direct.get((over.start, over.stop), (IN_X, over))
-            self.direct[made.start, made.stop] = place
+            if len(touched) == 1 and isinstance(index, slice):
+                start, stop = spans[touched[0]]
+                if start <= index.start and index.stop <= stop:
+                    where = slice(index.start - start, index.stop - start)
+                    self.direct[index.start, index.stop] = touched[0], where
+                    continue
+            self.copied.update(touched)
 
     def run(self, arrays: Iterable[np.ndarray]) -> Variables:
         """All variables for some values of the arrays, in a buffer that `done` takes back."""
-        x, flat = self.room(arrays)
-        variables = Variables(x, [*flat, x], self.direct)
-        for stage in self.stages:
-            stage(variables)
-        return variables
-
-    def room(self, arrays: Iterable[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
-        """A buffer for all variables, with copies of the arrays that need them, and flat arrays."""
         flat = [np.ascontiguousarray(array, self.dtype).reshape(-1) for array in arrays]
         try:
             x = self._idle.pop()  # without a check: another thread may take the last one
@@ -182,28 +165,15 @@ class Program:
         spans = list(self.read.values())
         for k in self.copied:
             x[spans[k]] = flat[k]
-        return x, flat
+        variables = Variables(x, flat, self.direct)
+        for stage in self.stages:
+            stage(variables)
+        return variables
 
     def done(self, x: np.ndarray) -> None:
         """Keep the buffer for the next run, unless it is large."""
         if x.nbytes <= KEPT:
             self._idle.append(x)
-
-
-class Variables:
-    """The variables x, some of which are in their own array or share another variable's memory."""
-
-    def __init__(
-        self, x: np.ndarray, flat: list[np.ndarray],
-        direct: Mapping[tuple[int, int], tuple[int, slice]],
-    ) -> None:  # fmt: skip
-        self.x, self.flat, self.direct = x, flat, direct
-
-    def __getitem__(self, index: Index) -> np.ndarray:
-        if isinstance(index, slice) and (index.start, index.stop) in self.direct:
-            source, where = self.direct[index.start, index.stop]
-            return self.flat[source][where]
-        return self.x[index]
 
 
 def size_of(key: Key) -> int:
@@ -218,21 +188,6 @@ def overlaps(index: Index, span: tuple[int, int]) -> bool:
     if isinstance(index, slice):
         return bool(index.start < stop and start < index.stop)
     return bool(np.any((index >= start) & (index < stop)))
-
-
-def inside(index: slice, span: tuple[int, int]) -> bool:
-    """Whether a range lies between two positions."""
-    return bool(span[0] <= index.start and index.stop <= span[1])
-
-
-def check_length(variables: int, dtype: np.dtype[Any], limit: int) -> None:
-    """Raises `LimitError` where the variables alone would take more than the limit."""
-    need = variables * dtype.itemsize
-    if need > limit:
-        raise LimitError(
-            f"accumulating the sparse Jacobian takes {need} bytes of intermediate numbers, more "
-            f"than the limit of {limit}: keep it lazy, take a block, or raise tosparse(limit=...)"
-        )
 
 
 STRIP = 2**21
@@ -252,9 +207,7 @@ class Terms:
         return len(self.rows)
 
     def __getitem__(self, index: Any) -> Terms:
-        return Terms(
-            self.rows[index], self.columns[index], self.variable[index], self.coefficient[index]
-        )
+        return Terms(*(array[index] for array in vars(self).values()))
 
     def by_row(self) -> Terms:
         """The terms, sorted by row."""
@@ -264,10 +217,7 @@ class Terms:
 
 def joined(parts: list[Terms]) -> Terms:
     """The terms of all parts, concatenated."""
-    return Terms(
-        np.concatenate([t.rows for t in parts]), np.concatenate([t.columns for t in parts]),
-        np.concatenate([t.variable for t in parts]), np.concatenate([t.coefficient for t in parts]),
-    )  # fmt: skip
+    return Terms(*map(np.concatenate, zip(*(vars(terms).values() for terms in parts), strict=True)))
 
 
 def expanded(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,10 +7,9 @@ view, which is several times faster than an index array.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from itertools import islice, pairwise
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -22,45 +21,36 @@ ROUNDS = 8
 """Sums of up to this many terms are computed term by term, longer sums by a sparse product."""
 
 
-class Variables(Protocol):
-    """The variables x, some of which may be in the arrays that they come from."""
+class Variables:
+    """The variables x; a range in `direct` is read from the array that it comes from."""
 
-    def __getitem__(self, index: Index) -> np.ndarray: ...
+    def __init__(
+        self, x: np.ndarray, flat: list[np.ndarray],
+        direct: Mapping[tuple[int, int], tuple[int, slice]],
+    ) -> None:  # fmt: skip
+        self.x, self.flat, self.direct = x, flat, direct
 
-
-class Stage(Protocol):
-    """Computes a range of x from the variables before it."""
-
-    reads: tuple[Index, ...]
-    made: slice
-
-    @property
-    def overwrites(self) -> slice | None:
-        """The range that the result may overwrite, elementwise."""
-
-    def __call__(self, x: Variables) -> None: ...
+    def __getitem__(self, index: Index) -> np.ndarray:
+        if isinstance(index, slice) and (index.start, index.stop) in self.direct:
+            source, where = self.direct[index.start, index.stop]
+            return self.flat[source][where]
+        return self.x[index]
 
 
 class Multiplied:
     """x[made] = x[left] ∘ x[right]."""
 
     def __init__(self, left: np.ndarray, right: np.ndarray, made: slice) -> None:
-        self.left, self.right, self.made = as_slice(left), as_slice(right), made
-        self.reads: tuple[Index, ...] = (self.left, self.right)
-
-    @property
-    def overwrites(self) -> slice | None:
-        return self.left if isinstance(self.left, slice) else None
+        self.reads: tuple[Index, ...] = (as_slice(left), as_slice(right))
+        self.made = made
 
     def __call__(self, x: Variables) -> None:
-        np.multiply(x[self.left], x[self.right], out=x[self.made])
+        left, right = self.reads
+        np.multiply(x[left], x[right], out=x[self.made])
 
 
 class Added:
-    """x[made] = constant + Σᵣ cᵣ ∘ x[vᵣ], where each round adds one term to many sums.
-
-    The first round writes the sums, rather than adding, if it has a term for each.
-    """
+    """x[made] = constant + Σᵣ cᵣ ∘ x[vᵣ]; the first round has a term for each sum."""
 
     def __init__(
         self, constant: Numbers, rounds: list[tuple[Index, Index, Numbers]], made: slice
@@ -68,31 +58,13 @@ class Added:
         self.constant, self.rounds, self.made = constant, rounds, made
         self.reads: tuple[Index, ...] = tuple(variables for _, variables, _ in rounds)
 
-    @property
-    def overwrites(self) -> slice | None:
-        _, variables, _ = self.rounds[0]
-        return variables if self.whole and isinstance(variables, slice) else None
-
-    @property
-    def whole(self) -> bool:
-        """Whether the first round has a term for every sum."""
-        rows, made = self.rounds[0][0], self.made
-        return isinstance(rows, slice) and rows.stop - rows.start == made.stop - made.start
-
     def __call__(self, x: Variables) -> None:
         total = x[self.made]
-        (rows, variables, coefficient), *others = self.rounds
-        if not self.whole:
-            total[:] = self.constant
-            accumulate(total, rows, coefficient, x[variables])
-        elif is_sign(coefficient):
-            signed(coefficient)(self.constant, x[variables], out=total)
-        else:
-            np.multiply(x[variables], coefficient, out=total)
-            if not is_zero(self.constant):
-                total += self.constant
+        (_, variables, coefficient), *others = self.rounds
+        np.multiply(x[variables], coefficient, out=total)
+        total += self.constant
         for rows, variables, coefficient in others:
-            accumulate(total, rows, coefficient, x[variables])
+            total[rows] += scaled(coefficient, x[variables])
 
 
 class Spread:
@@ -101,56 +73,37 @@ class Spread:
     def __init__(self, constant: Numbers, matrix: csr_array[Any], made: slice) -> None:
         self.constant, self.matrix, self.made = constant, matrix, made
         self.reads: tuple[Index, ...] = (slice(0, made.start),)
-        self.overwrites: slice | None = None
 
     def __call__(self, x: Variables) -> None:
         x[self.made][:] = self.constant + self.matrix @ x[slice(0, self.made.start)]
 
 
-def accumulate(total: np.ndarray, rows: Index, coefficient: Numbers, x: np.ndarray) -> None:
-    """total[rows] += coefficient ∘ x, in one pass if the coefficient is ±1."""
-    if isinstance(rows, slice) and is_sign(coefficient):
-        signed(coefficient)(total[rows], x, out=total[rows])
-    else:
-        total[rows] += scaled(coefficient, x)
-
-
-def signed(coefficient: Numbers) -> np.ufunc:
-    """The ufunc that computes a + c b for c = ±1."""
-    return np.add if coefficient == 1 else np.subtract
-
-
-def is_zero(constant: Numbers) -> bool:
-    """Whether a constant is zero throughout."""
-    return isinstance(constant, float) and constant == 0
-
-
-def is_sign(coefficient: Numbers) -> bool:
-    """Whether a coefficient is 1 or -1 throughout, which needs no multiplication."""
-    return isinstance(coefficient, float) and abs(coefficient) == 1
+Stage = Multiplied | Added | Spread
+"""Computes a range of x from the variables before it."""
 
 
 def added(
     variable: np.ndarray, coefficient: np.ndarray, counts: np.ndarray, made: slice
 ) -> Stage:
-    """The sums of consecutive terms, `counts` terms each; variable 0 is the constant 1."""
+    """The sums of consecutive terms, `counts` terms each, one of which varies at least.
+
+    Variable 0 is the constant 1.
+    """
     n = len(counts)
     row = np.repeat(np.arange(n), counts)
-    constant = np.bincount(row, np.where(variable == 0, coefficient, 0), n)
+    sums = np.bincount(row, np.where(variable == 0, coefficient, 0), n)
+    constant = uniform(sums.astype(coefficient.dtype))
     moving = np.flatnonzero(variable)
     row, variable, coefficient = row[moving], variable[moving], coefficient[moving]
     indptr = np.searchsorted(row, np.arange(n + 1))
     place = np.arange(len(row)) - indptr[row]
     if place.max() >= ROUNDS:
-        matrix = csr_array((coefficient, variable, indptr), (n, made.start))
-        return Spread(uniform(constant.astype(coefficient.dtype)), matrix, made)
+        return Spread(constant, csr_array((coefficient, variable, indptr), (n, made.start)), made)
     rounds = [
         (as_slice(row[r]), as_slice(variable[r]), uniform(coefficient[r]))
         for r in (np.flatnonzero(place == k) for k in range(place.max() + 1))
     ]
-    shift = uniform(constant)
-    rounds.sort(key=lambda r: (isinstance(r[0], np.ndarray), is_sign(r[2]) == is_zero(shift)))
-    return Added(shift, rounds, made)
+    return Added(constant, rounds, made)
 
 
 def scaled(coefficient: Numbers, x: np.ndarray) -> np.ndarray:
@@ -167,8 +120,7 @@ def as_slice(index: np.ndarray) -> Index:
     array([3, 5], dtype=int32)
     """
     first, n = int(index[0]) if len(index) else 0, len(index)
-    consecutive = n and index[-1] - first == n - 1 and bool(np.all(np.diff(index) == 1))
-    if consecutive or n == 0:
+    if n == 0 or bool(np.all(np.diff(index) == 1)):
         return slice(first, first + n)
     return index.astype(np.int32) if index.max() < 2**31 else index
 
@@ -182,67 +134,47 @@ LONG, PLATES = 16, 8
 """The shortest run of equal steps that counts, and the most plates."""
 
 
-@dataclass(frozen=True)
-class Plate:
-    """Equally spaced runs: numbers first + i·skip + j at positions start + i·down + j·step."""
+class Plate(NamedTuple):
+    """Runs of equal steps: numbers first + i·skip + j to positions start + i·down + j·step."""
 
-    start: int
-    first: int
     shape: tuple[int, int]
+    first: int
+    skip: int
+    start: int
     down: int
     step: int
-    skip: int
 
-    @property
-    def numbers(self) -> np.ndarray:
-        """The indices of the numbers."""
-        rows, columns = np.arange(self.shape[0]), np.arange(self.shape[1])
-        return self.first + np.add.outer(self.skip * rows, columns)
+    def of(self, numbers: np.ndarray) -> np.ndarray:
+        """A view of the numbers."""
+        return strided(numbers, self.shape, self.first, self.skip, 1)
 
-    @property
-    def places(self) -> np.ndarray:
-        """The positions of the numbers."""
-        rows, columns = np.arange(self.shape[0]), np.arange(self.shape[1])
-        return self.start + np.add.outer(self.down * rows, self.step * columns)
+    def within(self, into: np.ndarray) -> np.ndarray:
+        """A view of the positions."""
+        return strided(into, self.shape, self.start, self.down, self.step)
 
-    def write(self, numbers: np.ndarray, into: np.ndarray) -> None:
-        """into[places] = numbers."""
-        item = into.itemsize
-        target = np.ndarray(
-            self.shape, into.dtype, into, self.start * item, (self.down * item, self.step * item)
-        )
-        source = np.ndarray(
-            self.shape, numbers.dtype, numbers, self.first * item, (self.skip * item, item)
-        )
-        target[...] = source
+
+def strided(a: np.ndarray, shape: tuple[int, int], start: int, down: int, step: int) -> np.ndarray:
+    """The entries a[start + i·down + j·step], as a view: quicker than NumPy's `as_strided`."""
+    item = a.itemsize
+    return np.ndarray(shape, a.dtype, a, start * item, (down * item, step * item))
 
 
 class Scatter:
     """into[at] = numbers, for positions `at` that are known in advance."""
 
     def __init__(self, at: np.ndarray) -> None:
-        self.plates = list(islice(plates(at), PLATES + 1))
-        if len(self.plates) > PLATES:
-            self.plates = []
-        self.count, covered = len(at), np.zeros(len(at), bool)
+        found = list(islice(plates(at), PLATES + 1))
+        self.plates = found if len(found) <= PLATES else []
+        others = np.ones(len(at), bool)
         for plate in self.plates:
-            covered[plate.numbers.ravel()] = True
-        self.rest = as_slice(np.flatnonzero(~covered))
+            plate.of(others)[...] = False
+        self.rest = as_slice(np.flatnonzero(others))
         self.at = as_slice(at[self.rest])
-
-    @property
-    def everywhere(self) -> np.ndarray:
-        """All positions, in order."""
-        at = np.empty(self.count, np.int64)
-        at[self.rest] = np.r_[self.at]
-        for plate in self.plates:
-            at[plate.numbers] = plate.places
-        return at
 
     def write(self, numbers: np.ndarray, into: np.ndarray) -> None:
         """into[at] = numbers, both contiguous and of one dtype."""
         for plate in self.plates:
-            plate.write(numbers, into)
+            plate.within(into)[...] = plate.of(numbers)
         into[self.at] = numbers[self.rest]
 
 
@@ -258,7 +190,7 @@ def plates(at: np.ndarray) -> Iterator[Plate]:
         n = alike(kinds, spots)
         (length, step), (start, first) = kinds[0], spots[0]
         down, skip = (spots[1][0] - start, spots[1][1] - first) if n > 1 else (0, 0)
-        yield Plate(start, first, (n, length), down, step, skip)
+        yield Plate((n, length), first, skip, start, down, step)
         kinds, spots = kinds[n:], spots[n:]
 
 

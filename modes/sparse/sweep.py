@@ -6,31 +6,40 @@ are taken apart here; a matrix has a method `under` for all other operators.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import reduce, singledispatch
 from itertools import accumulate, pairwise
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from ...jacobians import Block, Cast, Dag, Identity, Jacobian, Product, Reshape, Sum, size
 from ...jacobians.progress import counted
 from .unwrap import unwrap
 
 
-class Matrix(Protocol):
-    """The methods that a sweep calls on a sparse matrix."""
+class Matrix(ABC):
+    """A sparse matrix that a sweep multiplies from the left."""
 
+    @abstractmethod
     def under(self, operator: Jacobian) -> Self:
         """operator · A for an operator that is not composed of others."""
 
+    @abstractmethod
     def plus(self, others: list[Self]) -> Self:
         """A + B + …"""
 
+    @abstractmethod
     def part(self, start: int, stop: int) -> Self:
         """The rows from start to stop."""
 
-    def stacked(self, parts: list[Self | int]) -> Self:
-        """Matrices with the same columns, stacked vertically; a number stands for zero rows."""
+    @abstractmethod
+    def zeros(self, rows: int) -> Self:
+        """A matrix with the same columns and without entries."""
+
+    @abstractmethod
+    def stacked(self, parts: list[Self]) -> Self:
+        """Matrices with the same columns, stacked vertically."""
 
 
 @singledispatch
@@ -40,10 +49,8 @@ def swept(operator: Jacobian, A: Any) -> Any:
     return A.under(operator) if behind is operator else swept(behind, A)
 
 
-@swept.register(Identity)
-@swept.register(Cast)
-@swept.register(Reshape)
-def _(operator: Jacobian, A: Any) -> Any:
+@swept.register
+def _(operator: Identity | Cast | Reshape, A: Any) -> Any:
     return A
 
 
@@ -76,7 +83,7 @@ def _(operator: Dag, A: Any) -> Any:
         arriving[edge.end].append(swept(edge.operator, tangent))
         if last[edge.start] is edge and edge.start not in operator.sinks:
             del arriving[edge.start]
-    reached = (total(arriving[i]) if arriving[i] else size(operator.shapes[i])
+    reached = (total(arriving[i]) if arriving[i] else A.zeros(size(operator.shapes[i]))
                for i in operator.sinks)  # fmt: skip
     return A.stacked(list(reached))
 
@@ -94,27 +101,6 @@ def everything_in(operator: Jacobian) -> Iterator[Jacobian]:
         yield from everything_in(part)
 
 
-@singledispatch
 def parts(operator: Jacobian) -> tuple[Jacobian, ...]:
     """The operators that a composite is composed of; empty for other operators."""
-    return ()
-
-
-@parts.register
-def _(operator: Product) -> tuple[Jacobian, ...]:
-    return operator.factors
-
-
-@parts.register
-def _(operator: Sum) -> tuple[Jacobian, ...]:
-    return operator.terms
-
-
-@parts.register
-def _(operator: Block) -> tuple[Jacobian, ...]:
-    return parts(operator.dag)
-
-
-@parts.register
-def _(operator: Dag) -> tuple[Jacobian, ...]:
-    return tuple(edge.operator for edge in operator.edges)
+    return tuple(operator.contents()) if isinstance(operator, Product | Sum | Block | Dag) else ()

@@ -19,20 +19,13 @@ def unwrap(operator: Jacobian) -> Jacobian:
     return operator
 
 
-@unwrap.register(Linearization)
-@unwrap.register(Adaptive)
+@unwrap.register
 def _(operator: Linearization | Adaptive) -> Jacobian:
     return operator.dag
 
 
 @unwrap.register
-def _(operator: Hessian) -> Jacobian:
-    return operator.J.dag
-
-
-@unwrap.register(Compiled)
-@unwrap.register(Symmetric)
-def _(operator: Compiled | Symmetric) -> Jacobian:
+def _(operator: Compiled | Hessian | Symmetric) -> Jacobian:
     return unwrap(operator.operator)
 
 

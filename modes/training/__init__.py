@@ -1,1 +1,1 @@
-"""Training inside ONNX: the operators of `ai.onnx.preview.training` as plain nodes."""
+"""Training: the operators of `ai.onnx.preview.training` as plain nodes."""

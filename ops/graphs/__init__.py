@@ -1,4 +1,4 @@
-"""The graphs reading: vocabulary calls on `onnx_ir.Value`s become nodes of a graph."""
+"""Graphs: each ONNX operator over values of a graph, as new nodes."""
 
 from .build import (
     body_of,

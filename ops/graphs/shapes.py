@@ -304,18 +304,24 @@ def has_entry(n: Number) -> bool:
     return isinstance(n, SymInt) and any(atom.is_entry for atom in n.roots())
 
 
-@formula(
+formula(
     "Add", "Sub", "Mul", "Div", "Pow", "Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual",
     "And", "Or", "Xor", "Where", "Min", "Max", "Mod", "Sum", "Mean", "PRelu",
-)  # fmt: skip
-def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
-    return [broadcast_sizes(s for s in shapes if s is not None)]
-
-
-@formula("GroupNormalization", "MeanVarianceNormalization", "TensorScatter")
-def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
-    """ONNX infers no shape here."""
-    return [shapes[0]]
+)(lambda shapes, held, attrs: [broadcast_sizes(s for s in shapes if s is not None)])  # fmt: skip
+formula("GroupNormalization", "MeanVarianceNormalization", "TensorScatter")(
+    lambda shapes, held, attrs: [shapes[0]]  # ONNX infers no shape here
+)
+formula("Expand", known=(1,))(
+    lambda shapes, held, attrs: [broadcast_sizes([shapes[0], as_sizes(held[1])])]
+)
+formula("Tile", known=(1,))(
+    lambda shapes, held, attrs: [as_sizes(list(map(operator.mul, shapes[0], held[1])))]
+)
+formula("ConstantOfShape", known=(0,))(lambda shapes, held, attrs: [as_sizes(held[0])])
+formula("DeformConv")(lambda shapes, held, attrs: [(shapes[0][0], shapes[1][0], *shapes[2][2:])])
+formula("AffineGrid", known=(1,))(
+    lambda shapes, held, attrs: [(shapes[0][0], *as_sizes(held[1][2:]), len(held[1]) - 2)]
+)
 
 
 @formula("LayerNormalization")
@@ -401,11 +407,6 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     return [tuple(found.get(k, n) for k, n in enumerate(sizes))]
 
 
-@formula("Expand", known=(1,))
-def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
-    return [broadcast_sizes([shapes[0], as_sizes(held[1])])]
-
-
 @formula("Flatten")
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
     axis = attrs.get("axis", 1)
@@ -425,16 +426,6 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     sizes = list(shapes[0])
     sizes[attrs["axis"]] = sum(s[attrs["axis"]] for s in shapes if s is not None)
     return [tuple(sizes)]
-
-
-@formula("Tile", known=(1,))
-def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
-    return [as_sizes([n * k for n, k in zip(shapes[0], held[1], strict=False)])]
-
-
-@formula("ConstantOfShape", known=(0,))
-def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
-    return [as_sizes(held[0])]
 
 
 @formula("Range", known=(0, 1), fixed=(2,))
@@ -495,16 +486,6 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     n = window[0] if window is not None else length if given is None else largest(held[3][0], 0)
     bins = quotient(n, 2) + 1 if attrs.get("onesided", 1) else n
     return [(batch, largest(quotient(length - n, held[1][0]) + 1, 0), bins, 2)]
-
-
-@formula("DeformConv")
-def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
-    return [(shapes[0][0], shapes[1][0], *shapes[2][2:])]
-
-
-@formula("AffineGrid", known=(1,))
-def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
-    return [(shapes[0][0], *as_sizes(held[1][2:]), len(held[1]) - 2)]
 
 
 @formula("ConvTranspose")

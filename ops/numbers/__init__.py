@@ -1,4 +1,4 @@
-"""The numbers reading of the vocabulary: each ONNX operator as a function of NumPy arrays.
+"""Numbers: each ONNX operator as a function of NumPy arrays.
 
 >>> from onnxjac.ops.numbers import numbers as op
 >>> op.MatMul(np.ones((2, 3)), np.ones((3, 1))).tolist()

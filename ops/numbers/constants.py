@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ def shape(x: Array, *, start: int = 0, end: int | None = None) -> Array:
 @kernel("Size")
 def size(x: Array) -> Array:
     """The number of elements."""
-    return np.array(np.size(x), np.int64)
+    return np.array(math.prod(np.shape(x)), np.int64)
 
 
 @kernel("Constant")

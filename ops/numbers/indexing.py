@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from ...jacobians.arrays import Array
+from ...jacobians.foreign import space
 from .table import ints, kernel, widened
 
 REDUCTIONS: dict[str, np.ufunc] = {
@@ -44,10 +45,10 @@ def mesh(indices: Array, axis: int) -> tuple[Array, ...]:
 @kernel("GatherND")
 def gather_nd(x: Array, indices: Array, *, batch_dims: int = 0) -> Array:
     """The slices of x at the positions in the last axis of the indices, after the batch axes."""
-    batch = np.ogrid[tuple(slice(n) for n in x.shape[:batch_dims])] if batch_dims else []
-    spread = (1,) * (indices.ndim - 1 - batch_dims)
-    rows = [axis.reshape(*axis.shape, *spread) for axis in batch]
-    return x[(*rows, *np.moveaxis(indices, -1, 0))]
+    rank = indices.ndim - 1
+    rows = (np.arange(n).reshape(-1, *(1,) * (rank - 1 - k))
+            for k, n in enumerate(x.shape[:batch_dims]))  # fmt: skip
+    return x[(*rows, *(indices[..., k] for k in range(indices.shape[-1])))]
 
 
 @kernel("ReverseSequence")
@@ -126,7 +127,7 @@ def rows_at(indices: Array, lengths: tuple[int, ...]) -> Array:
 
 def from_start(indices: Array, length: Any) -> Array:
     """Nonnegative indices: negative ones count from the end of the axis."""
-    return np.where(indices < 0, indices + length, indices)
+    return space(indices).where(indices < 0, indices + length, indices)
 
 
 @widened

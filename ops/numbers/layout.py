@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 
 from ...jacobians.arrays import Array, shape_of
+from ...jacobians.foreign import is_tensor, space
 from ...jacobians.symint import Number, if_negative, largest, same, smallest
 from .table import ints, kernel
 
@@ -56,25 +58,32 @@ def flatten(x: Array, *, axis: int = 1) -> Array:
 @kernel("Squeeze")
 def squeeze(x: Array, axes: Any = None) -> Array:
     """x without the given axes of length 1, or without all axes of length 1."""
-    return x.squeeze(None if axes is None else ints(axes))
+    axes = tuple(k for k, n in enumerate(x.shape) if n == 1) if axes is None else ints(axes)
+    if any(x.shape[k] != 1 for k in axes):
+        raise ValueError(f"the axes {axes} of {tuple(x.shape)} are not all of length 1")
+    return x.squeeze(axes) if axes else x
 
 
 @kernel("Unsqueeze")
 def unsqueeze(x: Array, axes: Any) -> Array:
     """x with new axes of length 1, at these positions of the result."""
-    return np.expand_dims(x, ints(axes))
+    axes = ints(axes)
+    index: list[Any] = [slice(None)] * (x.ndim + len(axes))
+    for axis in axes:
+        index[axis] = None
+    return x[tuple(index)]
 
 
 @kernel("Expand")
 def expand(x: Array, shape: Any) -> Array:
     """x repeated along new axes and axes of length 1: a view with stride 0."""
-    return np.broadcast_to(x, np.broadcast_shapes(x.shape, ints(shape)))
+    return space(x).broadcast_to(x, np.broadcast_shapes(tuple(x.shape), ints(shape)))
 
 
 @kernel("Concat")
 def concat(*inputs: Array, axis: int) -> Array:
     """The inputs joined along an axis."""
-    return np.concatenate(inputs, axis)
+    return space(inputs[0]).concatenate(inputs, axis)
 
 
 @kernel("Split", counted=True)
@@ -85,8 +94,9 @@ def split(
     n, count = x.shape[axis], num_outputs or outputs
     if parts is not None and sum(ints(parts)) != n:
         raise ValueError(f"parts of {ints(parts)} do not make up an axis of {n}")
-    lengths = (-(-n // count),) * (count - 1) if parts is None else ints(parts)[:-1]
-    return tuple(np.split(x, np.minimum(np.cumsum(lengths), n).astype(int), axis))
+    lengths = equal_parts(n, count) if parts is None else ints(parts)
+    ahead, ends = (slice(None),) * (axis % x.ndim), (0, *accumulate(lengths))
+    return tuple(x[(*ahead, slice(*ends_))] for ends_ in pairwise(ends))
 
 
 @kernel("Slice")
@@ -109,7 +119,7 @@ def cuts(shape: Shape, starts: Any, ends: Any, axes: Any = None, steps: Any = No
 @kernel("Tile")
 def tile(x: Array, repeats: Any) -> Array:
     """x repeated as a whole along each axis."""
-    return np.tile(x, ints(repeats))
+    return space(x).tile(x, ints(repeats))
 
 
 @kernel("Pad")
@@ -118,16 +128,17 @@ def pad(
 ) -> Array:
     """x with elements added at both ends of the axes; negative widths remove elements."""
     widths = pad_widths(x, ints(pads), range(x.ndim) if axes is None else ints(axes))
-    kept = x[tuple(map(inner, x.shape, widths))]
+    pairs = zip(x.shape, widths, strict=True)
+    x = x[tuple(slice(max(-a, 0), n + min(b, 0)) for n, (a, b) in pairs)]
     added = [(max(a, 0), max(b, 0)) for a, b in widths]
-    if mode != "constant":
-        return np.pad(kept, added, mode=mode)  # type: ignore[call-overload]
-    return framed(kept, added, 0 if constant_value is None else constant_value)
-
-
-def inner(length: int, width: tuple[int, int]) -> slice:
-    """The part of an axis that remains after negative widths at its ends."""
-    return slice(max(-width[0], 0), length + min(width[1], 0))
+    if mode == "constant":
+        value = 0 if constant_value is None else constant_value
+        return framed(x, added, value.reshape(()).item() if hasattr(value, "reshape") else value)
+    for axis, (a, b) in enumerate(added):
+        if a or b:  # NumPy knows which element each margin repeats
+            places = np.pad(np.arange(x.shape[axis]), (a, b), mode=mode)  # type: ignore[call-overload]
+            x = x[(*(slice(None),) * axis, places)]
+    return x
 
 
 def pad_widths(x: Array, pads: Shape, axes: Any) -> list[tuple[int, int]]:
@@ -143,7 +154,10 @@ def framed(x: Array, widths: list[tuple[int, int]], value: Any) -> Array:
     if not any(a or b for a, b in widths):
         return x
     shape = tuple(a + n + b for n, (a, b) in zip(x.shape, widths, strict=True))
-    y = np.zeros(shape, x.dtype) if np.all(value == 0) else np.full(shape, value, x.dtype)
+    if is_tensor(x):
+        y = x.new_full(shape, value)
+    else:
+        y = np.full(shape, value, x.dtype) if value != 0 else np.zeros(shape, x.dtype)
     y[tuple(slice(a, a + n) for n, (a, _) in zip(x.shape, widths, strict=True))] = x
     return y
 
@@ -172,7 +186,7 @@ def space_to_depth(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
 def trilu(x: Array, k: Any = 0, *, upper: int = 1) -> Array:
     """The triangle above, or below, the k-th diagonal of each matrix; zeros elsewhere."""
     k = 0 if k is None else ints(k)[0]
-    return np.triu(x, k) if upper else np.tril(x, k)
+    return space(x).triu(x, k) if upper else space(x).tril(x, k)
 
 
 def equal_parts(n: int, parts: int) -> tuple[int, ...]:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.arrays import Array
-from .table import is_half, kernel, meeting, single
+from ...jacobians.foreign import space
+from .table import as_type, is_half, kernel, meeting, single
 
 THIN = 8
 """The most columns for which a stack of right factors is faster as one tall left factor."""
@@ -58,23 +59,18 @@ def flattens(x: Array) -> bool:
 
 @kernel("Gemm")
 def gemm(
-    a: Array,
-    b: Array,
-    c: Array | None = None,
-    *,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
-) -> Array:
+    a: Array, b: Array, c: Array | None = None, *, alpha: float = 1.0, beta: float = 1.0,
+    transA: int = 0, transB: int = 0,
+) -> Array:  # fmt: skip
     """α A' B' + β C, where ' transposes if the flag is set."""
-    product = scaled(alpha, matmul(a.T if transA else a, b.T if transB else b))
-    return product if c is None else (product + scaled(beta, c)).astype(a.dtype, copy=False)
+    multiply = matmul if isinstance(a, np.ndarray) else space(a).matmul
+    product = scaled(alpha, multiply(a.T if transA else a, b.T if transB else b))
+    return product if c is None else as_type(product + scaled(beta, c), a.dtype)
 
 
 def scaled(factor: float, x: Array) -> Array:
     """x times a factor, without an operation for the factor 1."""
-    return x if factor == 1 else (factor * x).astype(x.dtype, copy=False)
+    return x if factor == 1 else as_type(factor * x, x.dtype)
 
 
 @kernel("Einsum", wide=True)
@@ -96,7 +92,7 @@ def contraction_order(equation: str, *shapes: tuple[int, ...]) -> Any:
     return np.einsum_path(equation, *operands, optimize=(way, 2**62))[0]
 
 
-@kernel("Det")
+@kernel("Det", wide=True)
 def det(x: Array) -> Array:
     """The determinant of every matrix."""
-    return np.asarray(np.linalg.det(x), x.dtype)
+    return space(x).linalg.det(x)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.arrays import Array
-from .table import kernel, single_precision
+from .table import as_type, kernel, single_precision
 
 EPSILON = single_precision(1e-5)
 
@@ -49,16 +49,18 @@ def batch_normalization(
     if not training_mode:
         return affine(x, scale, b, mean, var, epsilon)
     axes = (0, *range(2, x.ndim))
-    seen, spread = np.mean(x, axis=axes), np.var(x, axis=axes)
+    seen = x.mean(axes)
+    spread = ((x - per_channel(seen, x)) ** 2).mean(axes)
     running = (momentum * old + (1 - momentum) * new for old, new in ((mean, seen), (var, spread)))
     return (affine(x, scale, b, seen, spread, epsilon), *running)[:outputs]
 
 
 def affine(x: Array, scale: Array, b: Array, mean: Array, var: Array, epsilon: float) -> Array:
     """The normalisation per channel as one multiplication and one addition."""
-    slope = scale / np.sqrt(var + epsilon)
-    y = x * per_channel(slope, x).astype(x.dtype, copy=False)
-    return np.add(y, per_channel(b - mean * slope, x).astype(x.dtype, copy=False), out=y)
+    slope = scale / (var + epsilon) ** 0.5
+    y = x * as_type(per_channel(slope, x), x.dtype)
+    y += as_type(per_channel(b - mean * slope, x), x.dtype)
+    return y
 
 
 def standard(x: Array, axes: tuple[int, ...], epsilon: float) -> tuple[Array, Array, Array]:

@@ -10,7 +10,8 @@ import numpy as np
 from scipy import special
 
 from ...jacobians.arrays import Array
-from .table import Kernel, kernel, single_precision
+from ...jacobians.foreign import is_tensor, space
+from .table import Kernel, as_type, kernel, single_precision
 
 UFUNCS: dict[str, Kernel] = {
     "Abs": np.abs,
@@ -95,63 +96,69 @@ def clip(x: Array, low: Array | None = None, high: Array | None = None) -> Array
 @kernel("IsInf")
 def is_inf(x: Array, *, detect_negative: int = 1, detect_positive: int = 1) -> Array:
     """Whether x is infinite, with a sign that is to be detected."""
-    return (detect_negative == 1) & np.isneginf(x) | (detect_positive == 1) & np.isposinf(x)
+    below, above = space(x).isneginf(x), space(x).isposinf(x)
+    return (detect_negative == 1) & below | (detect_positive == 1) & above
 
 
 def leaky_relu(x: Array, *, alpha: float = single_precision(0.01)) -> Array:
     """x for x ≥ 0, αx below."""
-    return np.where(x < 0, alpha * x, x)
+    return space(x).where(x < 0, alpha * x, x)
 
 
 def softplus(x: Array) -> Array:
     """log(1 + exp(x)), where exp cannot overflow."""
-    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+    return x.clip(0, None) + space(x).log1p(space(x).exp(-abs(x)))
 
 
 def elu(x: Array, *, alpha: float = 1.0) -> Array:
     """x for x ≥ 0, α(exp(x) − 1) below."""
-    return np.where(x < 0, alpha * np.expm1(x), x)
+    return space(x).where(x < 0, alpha * space(x).expm1(x), x)
 
 
 def hard_sigmoid(x: Array, *, alpha: float = single_precision(0.2), beta: float = 0.5) -> Array:
     """min(max(αx + β, 0), 1)."""
-    return clip(alpha * x + beta, 0, 1)
+    return (alpha * x + beta).clip(0, 1)
 
 
 def gelu(x: Array, *, approximate: str = "none") -> Array:
     """x Φ(x) with the normal distribution Φ, or its approximation by tanh."""
     if approximate == "tanh":
-        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    return 0.5 * x * (1 + special.erf(x / math.sqrt(2)))
+        return 0.5 * x * (1 + space(x).tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * (1 + special_of(x).erf(x / math.sqrt(2)))
 
 
 def selu(
-    x: Array,
-    *,
-    alpha: float = single_precision(1.6732631921768188),
+    x: Array, *, alpha: float = single_precision(1.6732631921768188),
     gamma: float = single_precision(1.0507010221481323),
-) -> Array:
+) -> Array:  # fmt: skip
     """γ · elu(x, α)."""
     return gamma * elu(x, alpha=alpha)
 
 
 def shrink(x: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
     """x + bias for x < −λ, x − bias for x > λ, 0 between."""
-    outside = np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, 0))
-    return outside.astype(x.dtype, copy=False)
+    where = space(x).where
+    return as_type(where(x < -lambd, x + bias, where(x > lambd, x - bias, 0)), x.dtype)
+
+
+def special_of(x: Array) -> Any:
+    """The module of special functions of SciPy, or of PyTorch for a tensor."""
+    return space(x).special if is_tensor(x) else special
 
 
 EXACT: dict[str, Kernel] = {
     "Max": lambda *data: functools.reduce(np.maximum, data),
     "Min": lambda *data: functools.reduce(np.minimum, data),
     "Mod": lambda a, b, *, fmod=0: np.fmod(a, b) if fmod else np.mod(a, b),
-    "PRelu": lambda x, slope: np.where(x < 0, slope * x, x),
+    "PRelu": lambda x, slope: space(x).where(x < 0, slope * x, x),
     "Relu": lambda x: np.maximum(x, 0),
 }
 """Formulas that round at most once, also in half precision."""
 
 WIDE: dict[str, Kernel] = {
-    "Celu": lambda x, *, alpha=1.0: np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(x / alpha)),
+    "Celu": lambda x, *, alpha=1.0: (
+        x.clip(0, None) + (alpha * space(x).expm1(x / alpha)).clip(None, 0)
+    ),
     "Elu": elu,
     "Erf": special.erf,
     "Gelu": gelu,
@@ -159,15 +166,15 @@ WIDE: dict[str, Kernel] = {
     "HardSwish": lambda x: x * hard_sigmoid(x, alpha=1 / 6),
     "LeakyRelu": leaky_relu,
     "Mean": lambda *data: functools.reduce(np.add, data) / len(data),
-    "Mish": lambda x: x * np.tanh(softplus(x)),
+    "Mish": lambda x: x * space(x).tanh(softplus(x)),
     "Selu": selu,
     "Shrink": shrink,
     "Sigmoid": special.expit,
     "Softplus": softplus,
-    "Softsign": lambda x: x / (1 + np.abs(x)),
+    "Softsign": lambda x: x / (1 + abs(x)),
     "Sum": lambda *data: functools.reduce(np.add, data),
-    "Swish": lambda x, *, alpha=1.0: x * special.expit(alpha * x),
-    "ThresholdedRelu": lambda x, *, alpha=1.0: np.where(x > alpha, x, 0),
+    "Swish": lambda x, *, alpha=1.0: x * special_of(x).expit(alpha * x),
+    "ThresholdedRelu": lambda x, *, alpha=1.0: space(x).where(x > alpha, x, 0),
 }
 for name, formula in (EXACT | WIDE).items():
     kernel(name, wide=name in WIDE)(formula)

@@ -8,20 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians.arrays import Array
-from .table import Kernel, ints, kernel, lowest, single_precision
+from ...jacobians.arrays import Array, dtype_of, like
+from ...jacobians.foreign import space
+from .table import Kernel, as_type, ints, kernel, lowest, single_precision
 from .windows import Windows, padded, transposed_windows, windows
 
 
-def slide(x: Array, grid: Windows, ufunc: np.ufunc) -> Array:
-    """The ufunc reduced over the taps of every window of a padded x, one axis at a time."""
+def slide(x: Array, grid: Windows, pair: Kernel) -> Array:
+    """Pairs of numbers reduced over the taps of every window of a padded x, axis by axis."""
     lead = x.ndim - len(grid.space)
     for axis, taps in enumerate(grid.kernel):
         ahead = (slice(None),) * (lead + axis)
-        first, *others = (x[(*ahead, grid.reach(axis, tap))] for tap in range(taps))
-        x = first.copy() if others else first
+        x, *others = (x[(*ahead, grid.reach(axis, tap))] for tap in range(taps))
+        x = pair(x, others.pop(0)) if others else x
         for part in others:
-            ufunc(x, part, out=x)
+            pair(x, part, out=x)
     return x
 
 
@@ -50,24 +51,27 @@ def max_pool(
 ) -> Any:
     """The maximum of each window; then its index in the flattened x."""
     grid = windows(x.shape[2:], kernel_shape, **geometry)
-    framed = padded(x, grid, lowest(x.dtype))
+    framed = padded(x, grid, lowest(dtype_of(x)))
     if outputs == 1:
-        return slide(framed, grid, np.maximum)
+        return slide(framed, grid, space(x).maximum)
     values, taps = greatest_taps(framed, grid)
-    offsets, base = places(x.shape[:2], grid, storage_order)
-    found = np.take(offsets, taps)
+    taps = as_type(taps, space(x).int64)
+    offsets, base = (like(part, taps) for part in places(x.shape[:2], grid, storage_order))
+    found = space(x).take(offsets, taps)
     found += base
     return values, found
 
 
 def greatest_taps(x: Array, grid: Windows) -> tuple[Array, Array]:
     """The maximum of each window of a padded x, and the number of the first tap to reach it."""
-    parts = (x[(..., *reach)].copy() for _, reach in grid.taps())  # read twice, in one piece
+    xp = space(x)
+    parts = (xp.asarray(x[(..., *reach)], copy=True) for _, reach in grid.taps())  # read twice
     best = next(parts)
-    taps = np.zeros(best.shape, np.min_scalar_type(math.prod(grid.kernel)))
+    dtype = xp.uint8 if math.prod(grid.kernel) < 256 else xp.int64
+    taps = xp.zeros_like(best, dtype=dtype)
     for number, part in enumerate(parts, 1):  # numbers grow: the maximum is the last one
-        np.maximum(taps, (part > best) * taps.dtype.type(number), out=taps)
-        np.maximum(best, part, out=best)
+        xp.maximum(taps, as_type(part > best, dtype) * number, out=taps)
+        xp.maximum(best, part, out=best)
     return best, taps
 
 
@@ -100,8 +104,8 @@ def average_pool(
     It is 0 for windows without elements, as in ONNX Runtime.
     """
     grid = windows(x.shape[2:], kernel_shape, **geometry)
-    sums = slide(padded(x, grid), grid, np.add)
-    return sums / np.maximum(members(grid, count_include_pad), 1).astype(x.dtype)
+    sums = slide(padded(x, grid), grid, space(x).add)
+    return sums / like(np.maximum(members(grid, count_include_pad), 1), x)
 
 
 def members(grid: Windows, count_padding: int) -> Array:
@@ -120,38 +124,31 @@ def members(grid: Windows, count_padding: int) -> Array:
 def lp_pool(x: Array, *, kernel_shape: Any, p: int = 2, **geometry: Any) -> Array:
     """(Σ |x|ᵖ)^(1/p) over each window."""
     grid = windows(x.shape[2:], kernel_shape, **geometry)
-    return slide(padded(np.abs(x) ** p, grid), grid, np.add) ** (1 / p)
+    return slide(padded(abs(x) ** p, grid), grid, space(x).add) ** (1 / p)
 
 
-def over_space(name: str, reduce: Kernel) -> None:
-    """Register a reduction over all spatial axes as a kernel."""
-
-    @kernel(name, wide=True)
-    def pooled(x: Array) -> Array:
-        return reduce(x, axis=tuple(range(2, x.ndim)), keepdims=True)
+def over_space(x: Array) -> tuple[int, ...]:
+    """The spatial axes."""
+    return tuple(range(2, x.ndim))
 
 
-over_space("GlobalAveragePool", np.mean)
-over_space("GlobalMaxPool", np.max)
+kernel("GlobalAveragePool", wide=True)(lambda x: x.mean(over_space(x), keepdims=True))
+kernel("GlobalMaxPool")(lambda x: space(x).amax(x, over_space(x), keepdims=True))
 
 
 @kernel("GlobalLpPool", wide=True)
 def global_lp_pool(x: Array, *, p: int = 2) -> Array:
     """(Σ |x|ᵖ)^(1/p) over all spatial axes."""
-    return np.sum(np.abs(x) ** p, axis=tuple(range(2, x.ndim)), keepdims=True) ** (1 / p)
+    return (abs(x) ** p).sum(over_space(x), keepdims=True) ** (1 / p)
 
 
 @kernel("LRN", wide=True)
 def lrn(
-    x: Array,
-    *,
-    size: int,
-    alpha: float = single_precision(0.0001),
-    beta: float = 0.75,
+    x: Array, *, size: int, alpha: float = single_precision(0.0001), beta: float = 0.75,
     bias: float = 1.0,
-) -> Array:
+) -> Array:  # fmt: skip
     """x / (bias + α / size · Σ x²)^β, summed over the `size` channels around each one."""
-    squares = np.square(x).swapaxes(1, -1)
+    squares = (x * x).swapaxes(1, -1)
     grid = windows(squares.shape[-1:], (size,), pads=((size - 1) // 2, size // 2))
-    sums = slide(padded(squares, grid), grid, np.add).swapaxes(1, -1)
+    sums = slide(padded(squares, grid), grid, space(x).add).swapaxes(1, -1)
     return x / (bias + alpha / size * sums) ** beta

@@ -8,15 +8,10 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.arrays import Array
-from .table import Kernel, highest, ints, kernel, lowest
+from ...jacobians.foreign import space
+from .table import Kernel, as_type, highest, ints, kernel, lowest
 
-Axes = tuple[int, ...] | None
-
-
-def reduced_axes(axes: Any, noop: int) -> Axes:
-    """The axes to reduce: if none are given, all of them, or none with `noop`."""
-    given = () if axes is None else ints(axes)
-    return given if given or noop else None
+Axes = tuple[int, ...]
 
 
 def plain(x: Array) -> Array:
@@ -43,13 +38,6 @@ add, multiply = fold(np.add), fold(np.multiply)
 greatest, least = fold(np.maximum), fold(np.minimum)
 
 
-def mean(x: Array, axes: Axes, keepdims: bool) -> Array:
-    """Σ x / n; 0 / 0 for no elements."""
-    total = np.sum(x, axis=axes, keepdims=keepdims)
-    count = math.prod(x.shape if axes is None else (x.shape[axis] for axis in axes))
-    return total / x.dtype.type(count)
-
-
 def log_sum_exp(x: Array, axes: Axes, keepdims: bool) -> Array:
     """log Σ exp(x), with the maximum subtracted so that exp cannot overflow."""
     shift = greatest(x, axes, True)
@@ -58,64 +46,79 @@ def log_sum_exp(x: Array, axes: Axes, keepdims: bool) -> Array:
     return logs if keepdims else np.squeeze(logs, axes)
 
 
-def reduction(name: str, before: Kernel, reduce: Kernel, after: Kernel) -> None:
-    """Register after ∘ reduce ∘ before as a kernel."""
+def reductions(
+    xp: Any, add: Kernel, multiply: Kernel, greatest: Kernel, least: Kernel, log_sum_exp: Kernel
+) -> dict[str, Kernel]:
+    """The kernels of ONNX's reductions, of the reductions and the functions of one library."""
 
-    @kernel(name, wide=True)
+    def mean(x: Array, axes: Axes, keepdims: bool) -> Array:
+        """Σ x / n; 0 / 0 for no elements."""
+        return as_type(add(x, axes, keepdims) / math.prod(x.shape[k] for k in axes), x.dtype)
+
+    steps = {
+        "ReduceSum": (plain, add, plain),
+        "ReduceMean": (plain, mean, plain),
+        "ReduceProd": (plain, multiply, plain),
+        "ReduceMax": (plain, greatest, plain),
+        "ReduceMin": (plain, least, plain),
+        "ReduceL1": (abs, add, plain),
+        "ReduceL2": (xp.square, add, xp.sqrt),
+        "ReduceSumSquare": (xp.square, add, plain),
+        "ReduceLogSum": (plain, add, xp.log),
+        "ReduceLogSumExp": (plain, log_sum_exp, plain),
+    }
+    return {name: reduction(*step) for name, step in steps.items()}
+
+
+def reduction(before: Kernel, reduce: Kernel, after: Kernel) -> Kernel:
+    """after ∘ reduce ∘ before: over all axes if none are given, or over none with `noop`."""
+
     def reduced(
         x: Array, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
     ) -> Array:
-        axes = reduced_axes(axes, noop_with_empty_axes)
-        return after(reduce(before(x), axes, bool(keepdims))).astype(x.dtype, copy=False)
+        given = () if axes is None else ints(axes)
+        found = given if given or noop_with_empty_axes else tuple(range(x.ndim))
+        y = before(x)  # torch takes no axes for all of them
+        return as_type(after(reduce(y, found, bool(keepdims)) if found else y), x.dtype)
+
+    return reduced
 
 
-reduction("ReduceSum", plain, add, plain)
-reduction("ReduceMean", plain, mean, plain)
-reduction("ReduceProd", plain, multiply, plain)
-reduction("ReduceMax", plain, greatest, plain)
-reduction("ReduceMin", plain, least, plain)
-reduction("ReduceL1", np.abs, add, plain)
-reduction("ReduceL2", np.square, add, np.sqrt)
-reduction("ReduceSumSquare", np.square, add, plain)
-reduction("ReduceLogSum", plain, add, np.log)
-reduction("ReduceLogSumExp", plain, log_sum_exp, plain)
+for name, function in reductions(np, add, multiply, greatest, least, log_sum_exp).items():
+    kernel(name, wide=True)(function)
 
 
-def extremum(name: str, search: Kernel) -> None:
-    """Register the index of an extremum as a kernel; of ties, the first or the last one."""
+def extremum(search: str) -> Kernel:
+    """The index of an extremum; of ties, the first or the last one."""
 
-    @kernel(name)
     def position(
         x: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
     ) -> Array:
-        places = search(
-            np.flip(x, axis) if select_last_index else x, axis=axis, keepdims=bool(keepdims)
-        )
+        searched = space(x).flip(x, (axis,)) if select_last_index else x
+        places = getattr(searched, search)(axis, keepdims=bool(keepdims))
         return x.shape[axis] - 1 - places if select_last_index else places
 
-
-extremum("ArgMax", np.argmax)
-extremum("ArgMin", np.argmin)
+    return position
 
 
-def scan(name: str, ufunc: np.ufunc) -> None:
-    """Register a running reduction along one axis as a kernel."""
-
-    @kernel(name, wide=True)
-    def running(x: Array, axis: Any, *, exclusive: int = 0, reverse: int = 0) -> Array:
-        (axis,) = ints(axis)
-        x = np.flip(x, axis) if reverse else x
-        y = ufunc.accumulate(x, axis=axis, dtype=x.dtype)
-        y = delayed(y, axis, ufunc.identity) if exclusive else y
-        return np.flip(y, axis) if reverse else y
+kernel("ArgMax")(extremum("argmax"))
+kernel("ArgMin")(extremum("argmin"))
 
 
-def delayed(y: Array, axis: int, first: Any) -> Array:
-    """y shifted by one along an axis: `first` is shifted in, the last element out."""
-    ahead = np.moveaxis(y, axis, 0)
-    late = np.concatenate([np.full_like(ahead[:1], first), ahead[:-1]])
-    return np.moveaxis(late, 0, axis)
+def scan(running: str, first: int) -> Kernel:
+    """A running reduction along one axis, from a `first` value on if it is exclusive."""
+
+    def scanned(x: Array, axis: Any, *, exclusive: int = 0, reverse: int = 0) -> Array:
+        (axis,), xp = ints(axis), space(x)
+        y = getattr(xp.flip(x, (axis,)) if reverse else x, running)(axis, dtype=x.dtype)
+        if exclusive:
+            ahead = (slice(None),) * (axis % x.ndim)
+            start = xp.full_like(y[(*ahead, slice(1))], first)
+            y = xp.concatenate([start, y[(*ahead, slice(-1))]], axis)
+        return xp.flip(y, (axis,)) if reverse else y
+
+    return scanned
 
 
-scan("CumSum", np.add)
-scan("CumProd", np.multiply)
+kernel("CumSum", wide=True)(scan("cumsum", 0))
+kernel("CumProd", wide=True)(scan("cumprod", 1))

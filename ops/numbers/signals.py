@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.arrays import Array
+from ...jacobians.foreign import space
 from .table import ints, kernel
 
 
-@kernel("DFT")
+@kernel("DFT", wide=True)
 def dft(
     x: Array, length: Any = None, axis: Any = -2, *, inverse: int = 0, onesided: int = 0
 ) -> Array:
@@ -18,23 +19,14 @@ def dft(
     (axis,) = ints(-2 if axis is None else axis)
     axis = axis % x.ndim
     n = None if length is None else ints(length)[0]
-    signal = complex_of(x)
+    xp = space(x)
+    signal = x[..., 0] + 1j * x[..., 1] if x.shape[-1] == 2 else x[..., 0]
     if onesided and inverse:
-        return np.fft.irfft(signal, n, axis)[..., None].astype(x.dtype)
-    y = (np.fft.ifft if inverse else np.fft.fft)(signal, n, axis)
+        return xp.fft.irfft(signal, n, axis)[..., None]
+    y = (xp.fft.ifft if inverse else xp.fft.fft)(signal, n, axis)
     if onesided:
         y = y[(slice(None),) * axis + (slice(y.shape[axis] // 2 + 1),)]
-    return pairs(y, x.dtype)
-
-
-def complex_of(x: Array) -> Array:
-    """Pairs (re, im), or single numbers, on the last axis as complex numbers."""
-    return x[..., 0] + 1j * x[..., 1] if x.shape[-1] == 2 else x[..., 0]
-
-
-def pairs(z: Array, dtype: np.dtype) -> Array:
-    """Complex numbers as pairs on a new last axis."""
-    return np.stack([z.real, z.imag], axis=-1).astype(dtype)
+    return xp.stack([y.real, y.imag], -1)
 
 
 @kernel("STFT")

@@ -2,7 +2,8 @@
 
 A kernel takes the inputs as ONNX's schema orders them and the attributes as keywords with the
 schema's defaults. For input tensors that hold shapes, axes or scalars, Python values are accepted.
-Infinities and NaN are values here, as in every ONNX runtime, never warnings.
+Infinities and NaN are values here, as in every ONNX runtime, never warnings. Where a kernel needs
+only what arrays and tensors of PyTorch share, it takes either, and the torch reading has it too.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.arrays import common
+from ...jacobians.foreign import is_tensor
 
 Kernel = Callable[..., Any]
 
 KERNELS: dict[str, Kernel] = {}
 COUNTED: set[str] = set()
 """The operators whose kernel takes `outputs`, the number of requested outputs."""
+WIDE: set[str] = set()
+"""The operators whose kernel computes with halves in float32."""
 
 
 def kernel(name: str, *, counted: bool = False, wide: bool = False) -> Callable[[Kernel], Kernel]:
@@ -35,6 +39,8 @@ def kernel(name: str, *, counted: bool = False, wide: bool = False) -> Callable[
         KERNELS[name] = quiet(function)
         if counted:
             COUNTED.add(name)
+        if wide:
+            WIDE.add(name)
         return function
 
     return enter
@@ -89,6 +95,11 @@ def is_half(x: Any) -> bool:
 def single(x: Any) -> Any:
     """Half precision as float32, anything else as it is."""
     return x.astype(np.float32) if is_half(x) else x
+
+
+def as_type(x: Any, dtype: Any) -> Any:
+    """An array or a tensor in another dtype of its library."""
+    return x.to(dtype) if is_tensor(x) else x.astype(dtype, copy=False)
 
 
 def single_precision(value: float) -> float:

@@ -1,4 +1,4 @@
-"""The declarations: one rule per operator, in one file per family, registered on import."""
+"""Rules: the declarations of all operators, one family a file."""
 
 from . import (  # noqa: F401  (each family registers its declarations)
     classical,

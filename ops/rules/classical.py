@@ -10,8 +10,8 @@ import numpy as np
 from ...jacobians import Array, Diagonal, Identity, Reshape, Take, dtype_of, shape_of, size, slab
 from ..node import Node
 from ..registry import Blocks, jacobian
-from .casts import cast_input
 from .normalization import spread_total
+from .pointwise import cast_input
 
 
 @jacobian("ai.onnx.ml::Scaler")

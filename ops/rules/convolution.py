@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...jacobians import (
-    Geometry,
-    Jacobian,
-    Reshape,
-    broadcast,
-    convolution_of,
-    shape_of,
-)
+from ...jacobians import Geometry, Jacobian, Reshape, broadcast, convolution_of, shape_of
 from ...jacobians.symint import largest, smallest
 from ..node import Node
 from ..numbers.windows import AUTO_PADS, whole

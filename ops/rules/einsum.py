@@ -7,15 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import (
-    Array,
-    Jacobian,
-    broadcast,
-    label_sizes,
-    shape_of,
-    size,
-    take_flat,
-)
+from ...jacobians import Array, Jacobian, broadcast, label_sizes, shape_of, size, take_flat
 from ...jacobians.errors import UnsupportedOp
 from ..indices import Factor, Indices
 from ..node import Node

@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...jacobians import (
-    Array,
-    Diagonal,
-    Identity,
-    Jacobian,
-    Scalar,
-    broadcast,
-    dtype_of,
-    shape_of,
-)
+from ...jacobians import Array, Diagonal, Identity, Jacobian, Scalar, broadcast, dtype_of, shape_of
 from ..formula import derivative, value, variables
 from ..node import Node
 from ..registry import Blocks, jacobian

@@ -13,10 +13,10 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Array, Diagonal, Identity, dtype_of, shape_of
+from ...jacobians import Array, Diagonal, Identity, dtype_of
 from ..node import Node
 from ..registry import Blocks, defines, jacobian
-from .quantization import per_block, real, stored
+from .quantization import kernel_and_bias, per_block, real, stored
 
 DOMAIN = "onnxjac.straight_through"
 """Operators of this domain occur in linearisations only, never in a model file."""
@@ -80,10 +80,6 @@ def qlinear_matmul(op: Any, node: Node) -> tuple[Array]:
 @defines(f"{DOMAIN}::QLinearConv")
 def qlinear_conv(op: Any, node: Node) -> tuple[Array]:
     """As if y = clip((w ∗ x + b) / scale + zero, low, high); b counts in units of both scales."""
-    w = real(op, node, 3, -len(shape_of(node.inputs[3])))
-    bias = node.input(8)
-    if bias is not None:
-        unit = op.Mul(node.inputs[1], node.inputs[4])
-        bias = op.Mul(op.CastLike(bias, unit), op.Reshape(unit, (-1,)))
+    w, bias = kernel_and_bias(op, node)
     y = op.Conv(real(op, node, 0), w, bias, **node.step.attrs)
     return stored(op, node, y, 6, node.x)

@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...jacobians import (
-    Array,
-    Contraction,
-    Diagonal,
-    Identity,
-    Jacobian,
-    Shape,
-    shape_of,
-    slab,
-)
+from ...jacobians import Array, Contraction, Diagonal, Identity, Jacobian, Shape, shape_of, slab
 from ...jacobians.symint import Number, is_symbolic, smallest
 from ..node import Node
 from ..registry import Blocks, jacobian

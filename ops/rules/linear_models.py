@@ -22,8 +22,8 @@ from ..formula import derivative
 from ..node import Node
 from ..registry import Blocks, jacobian
 from ..trees import evaluate
-from .casts import cast_input
 from .normalization import spread_total
+from .pointwise import cast_input
 
 PROBIT = "1.41421356*sqrt(sqrt(({v})**2 - log(4*x*(1 - x))/0.147) - ({v}))".format(
     v="2/(pi*0.147) + log(4*x*(1 - x))/2"

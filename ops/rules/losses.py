@@ -6,16 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import (
-    Array,
-    Diagonal,
-    Identity,
-    Jacobian,
-    SumTo,
-    Take,
-    shape_of,
-    take_flat,
-)  # fmt: skip
+from ...jacobians import Array, Diagonal, Identity, Jacobian, SumTo, Take, shape_of, take_flat
 from ...jacobians.symint import agree
 from ..node import Node
 from ..registry import Blocks, jacobian

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import Array, Cast, Diagonal, Identity, Jacobian, dtype_of
+from ...jacobians import Array, Cast, Diagonal, Identity, Jacobian, dtype_of, shape_of
 from ..node import Node
 from ..registry import Blocks, jacobian
 from .elementwise import spread
@@ -133,7 +133,11 @@ def dropout(op: Any, node: Node) -> Blocks:
 @jacobian("Cast", "CastLike")
 def cast(op: Any, node: Node) -> Blocks:
     """y = x in another floating dtype; integers have no tangent."""
-    source, target = dtype_of(node.x), node.dtype
-    if source == target:
-        return {(0, 0): Identity(node.y_shape, target)}
-    return {(0, 0): Cast(node.y_shape, source, target)}
+    return {(0, 0): cast_input(node)}
+
+
+def cast_input(node: Node, i: int = 0, o: int = 0) -> Jacobian:
+    """The cast of input i to the dtype of output o, in which rules work."""
+    shape, source = shape_of(node.inputs[i]), dtype_of(node.inputs[i])
+    target = dtype_of(node.outputs[o])
+    return Identity(shape, source) if source == target else Cast(shape, source, target)

@@ -13,7 +13,7 @@ from ...jacobians import Array, Diagonal, Jacobian, Reshape, Take, broadcast, dt
 from ..node import Node
 from ..numbers.windows import AUTO_PADS
 from ..registry import Blocks, jacobian, zero
-from .casts import cast_input
+from .pointwise import cast_input
 
 ROUNDED = "the result is piecewise constant: it is rounded to few values"
 zero(ROUNDED, "QuantizeLinear", "QLinearMatMul")
@@ -62,6 +62,14 @@ def exact(op: Any, q: Array, scale: Array, zero_point: Array | None, axis: int =
 def real(op: Any, node: Node, i: int, axis: int = -1) -> Array:
     """Input i as real numbers, by the scale and the zero point that follow it."""
     return exact(op, node.inputs[i], node.inputs[i + 1], node.input(i + 2), axis)
+
+
+def kernel_and_bias(op: Any, node: Node) -> tuple[Array, Array | None]:
+    """The kernel w of QLinearConv, and its bias, which counts in units of both scales."""
+    w, bias = real(op, node, 3, -len(node.x_shape)), node.input(8)
+    if bias is None:
+        return w, None
+    return w, exact(op, bias, op.Mul(node.inputs[1], node.inputs[4]), None)
 
 
 def stored(op: Any, node: Node, y: Array, i: int, like: Array) -> tuple[Array]:

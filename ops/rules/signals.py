@@ -6,16 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import (
-    Diagonal,
-    Fourier,
-    Jacobian,
-    Reshape,
-    Shape,
-    Take,
-    broadcast,
-    shape_of,
-)
+from ...jacobians import Diagonal, Fourier, Jacobian, Reshape, Shape, Take, broadcast, shape_of
 from ...jacobians.errors import OnnxJacError
 from ...jacobians.symint import Number, largest, same, smallest
 from ..node import Node

@@ -7,14 +7,7 @@ from typing import Any
 from ...jacobians import Embed, Identity, Jacobian, Shape
 from ...jacobians.symint import agree, is_symbolic
 from ..node import Node
-from ..numbers.windows import (
-    CROPPING,
-    GEOMETRY,
-    Windows,
-    said,
-    transposed_windows,
-    windows,
-)
+from ..numbers.windows import CROPPING, GEOMETRY, Windows, said, transposed_windows, windows
 
 
 def windows_of(node: Node, kernel: Shape) -> Windows:

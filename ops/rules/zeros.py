@@ -1,7 +1,7 @@
-"""Operators whose derivative is structurally zero, each with its reason."""
+"""Operators whose derivative is structurally zero, or refused, each with its reason."""
 
 from ..numbers.windows import AUTO_PADS
-from ..registry import zero
+from ..registry import refuses, zero
 
 NO_FLOATS = "there is no floating input"
 NO_TENSOR = "the input or the result is a map, not a tensor"
@@ -52,3 +52,8 @@ zero(
     "ai.onnx.ml::TreeEnsemble", "ai.onnx.ml::TreeEnsembleClassifier",
     "ai.onnx.ml::TreeEnsembleRegressor",
 )  # fmt: skip
+refuses(
+    "the words that it finds are integers, and their scores are values of a subgraph in a loop "
+    "whose number of turns depends on the words",
+    *(f"com.microsoft::{name}" for name in ("BeamSearch", "Sampling", "WhisperBeamSearch")),
+)

@@ -1,4 +1,4 @@
-"""The symbols reading of the vocabulary: each ONNX operator over SymPy expressions, at a point.
+"""Symbols: each ONNX operator over SymPy expressions, at a point.
 
 An entry of a tensor is an expression together with its number at a point. Arithmetic is exact;
 branches, comparisons and sorts are decided by the numbers, and every decision is noted. The results

@@ -1,4 +1,4 @@
-"""The torch reading of the vocabulary: each ONNX operator over tensors, on a CPU or a GPU.
+"""Torch: each ONNX operator over tensors of PyTorch, on a CPU or a GPU.
 
 >>> import torch
 >>> from onnxjac.ops.torch import tensors as op

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +10,8 @@ import numpy as np
 import torch
 
 from ..numbers.constants import numpy_dtype
-from ..numbers.table import single_precision
-from .table import DTYPES, SAME, Kernel, Tensor, common, host, is_tensor, kernel, tensor
+from ..numbers.table import Kernel
+from .table import DTYPES, SAME, Tensor, common, host, is_tensor, kernel, shared, tensor
 
 PLAIN: dict[str, Kernel] = {
     name: getattr(torch, name.lower()) for name in (
@@ -23,7 +22,6 @@ PLAIN: dict[str, Kernel] = {
     "Abs": torch.abs,
     "BitwiseNot": torch.bitwise_not,
     "Erf": torch.erf,
-    "Identity": lambda x: x,
     "Neg": torch.neg,
     "Not": torch.logical_not,
     "Relu": torch.relu,
@@ -114,14 +112,6 @@ def clip(x: Tensor, low: Any = None, high: Any = None) -> Tensor:
     return above if high is None else torch.minimum(*filled(above, high))
 
 
-@kernel("IsInf")
-def is_inf(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> Tensor:
-    """Whether x is infinite, with a sign that is to be detected."""
-    nothing = torch.zeros_like(x, dtype=torch.bool)
-    below = torch.isneginf(x) if detect_negative else nothing
-    return below | torch.isposinf(x) if detect_positive else below
-
-
 @kernel("Cast")
 def cast(x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
     """x in another dtype; on the host in one that torch does not have."""
@@ -144,47 +134,6 @@ def converted(x: Tensor, dtype: np.dtype) -> Tensor:
     return x.to(known)
 
 
-def softplus(x: Tensor) -> Tensor:
-    """log(1 + exp(x)), where exp cannot overflow."""
-    return torch.relu(x) + torch.log1p(torch.exp(-torch.abs(x)))
-
-
-def elu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
-    """x for x ≥ 0, α(exp(x) − 1) below."""
-    return torch.where(x < 0, alpha * torch.expm1(x), x)
-
-
-def hard_sigmoid(x: Tensor, *, alpha: float = single_precision(0.2), beta: float = 0.5) -> Tensor:
-    """min(max(αx + β, 0), 1)."""
-    return torch.clamp(alpha * x + beta, 0, 1)
-
-
-def leaky_relu(x: Tensor, *, alpha: float = single_precision(0.01)) -> Tensor:
-    """x for x ≥ 0, αx below."""
-    return torch.where(x < 0, alpha * x, x)
-
-
-def selu(
-    x: Tensor, *, alpha: float = single_precision(1.6732631921768188),
-    gamma: float = single_precision(1.0507010221481323),
-) -> Tensor:  # fmt: skip
-    """γ · elu(x, α)."""
-    return gamma * elu(x, alpha=alpha)
-
-
-def shrink(x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
-    """x + bias for x < −λ, x − bias for x > λ, 0 between."""
-    inside = torch.where(x > lambd, (x - bias).to(x.dtype), torch.zeros_like(x))
-    return torch.where(x < -lambd, (x + bias).to(x.dtype), inside)
-
-
-def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
-    """x Φ(x) with the normal distribution Φ, or its approximation by tanh."""
-    if approximate == "tanh":
-        return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    return 0.5 * x * (1 + torch.erf(x / math.sqrt(2)))
-
-
 def folded(pair: Kernel) -> Kernel:
     """The function of two tensors applied to any number of them."""
     return lambda *data: functools.reduce(pair, filled(*data))
@@ -192,25 +141,9 @@ def folded(pair: Kernel) -> Kernel:
 
 kernel("Max")(folded(torch.maximum))
 kernel("Min")(folded(torch.minimum))
-kernel("PRelu")(lambda x, slope: torch.where(x < 0, slope * x, x))
-
-WIDE: dict[str, Kernel] = {
-    "Celu": lambda x, *, alpha=1.0: torch.relu(x)
-    + torch.clamp(alpha * torch.expm1(x / alpha), max=0),
-    "Elu": elu,
-    "Gelu": gelu,
-    "HardSigmoid": hard_sigmoid,
-    "HardSwish": lambda x: x * hard_sigmoid(x, alpha=1 / 6),
-    "LeakyRelu": leaky_relu,
-    "Mean": lambda *data: folded(torch.add)(*data) / len(data),
-    "Mish": lambda x: x * torch.tanh(softplus(x)),
-    "Selu": selu,
-    "Shrink": shrink,
-    "Softplus": softplus,
-    "Softsign": lambda x: x / (1 + torch.abs(x)),
-    "Sum": folded(torch.add),
-    "Swish": lambda x, *, alpha=1.0: x * torch.sigmoid(alpha * x),
-    "ThresholdedRelu": lambda x, *, alpha=1.0: torch.where(x > alpha, x, torch.zeros_like(x)),
-}
-for name, formula in WIDE.items():
-    kernel(name, wide=True)(formula)
+kernel("Sum", wide=True)(folded(torch.add))
+kernel("Mean", wide=True)(lambda *data: folded(torch.add)(*data) / len(data))
+shared(
+    "Celu", "Elu", "Gelu", "HardSigmoid", "HardSwish", "Identity", "IsInf", "LeakyRelu", "Mish",
+    "PRelu", "Selu", "Shrink", "Softplus", "Softsign", "Swish", "ThresholdedRelu",
+)  # fmt: skip

@@ -8,11 +8,10 @@ import torch
 import torch.nn.functional as F
 
 from ..numbers.convolution import check_kernel
+from ..numbers.layout import framed
 from ..numbers.matmul import contraction_order
-from ..numbers.table import ints
-from ..numbers.windows import Windows, transposed_windows, whole, windows
-from .layout import framed
-from .table import SAME, Tensor, common, kernel
+from ..numbers.windows import padded, transposed_windows, whole, windows
+from .table import SAME, Tensor, common, kernel, shared
 
 CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 SPREAD = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
@@ -26,21 +25,6 @@ SAME["MatMul"] = torch.matmul
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """A B over the last two axes, the axes before them broadcast."""
     return torch.matmul(*common(a, b))
-
-
-@kernel("Gemm")
-def gemm(
-    a: Tensor, b: Tensor, c: Tensor | None = None, *, alpha: float = 1.0, beta: float = 1.0,
-    transA: int = 0, transB: int = 0,
-) -> Tensor:  # fmt: skip
-    """α A' B' + β C, where ' transposes if the flag is set."""
-    product = scaled(alpha, matmul(a.T if transA else a, b.T if transB else b))
-    return product if c is None else (product + scaled(beta, c)).to(a.dtype)
-
-
-def scaled(factor: float, x: Tensor) -> Tensor:
-    """x times a factor, without an operation for the factor 1."""
-    return x if factor == 1 else (factor * x).to(x.dtype)
 
 
 @kernel("Einsum", wide=True)
@@ -73,16 +57,11 @@ def conv(
     check_kernel(w, kernel_shape)
     grid = whole(windows(tuple(x.shape[2:]), tuple(w.shape[2:]), **geometry))
     x, w, b = common(x, w, b)
-    x = within(x, grid, x.ndim - len(grid.space))
+    x = padded(x, grid)
     if x.ndim - 2 not in CONV or 0 in (*x.shape, *w.shape, *grid.count):
         raise NotImplementedError("torch convolves along one to three axes that are not empty")
     y = CONV[x.ndim - 2](x, w, b, grid.strides, 0, grid.dilations, group)
     return y[(..., *map(slice, grid.count))]
-
-
-def within(x: Tensor, grid: Windows, lead: int) -> Tensor:
-    """x inside the frame that the windows need."""
-    return framed(x, [(0, 0)] * lead + grid.frame, 0)
 
 
 @kernel("ConvTranspose")
@@ -103,24 +82,5 @@ def conv_transpose(
     return y if b is None else y + b.reshape(-1, *(1,) * (y.ndim - 2))
 
 
-@kernel("Det", wide=True)
-def det(x: Tensor) -> Tensor:
-    """The determinant of every matrix."""
-    return torch.linalg.det(x)
-
-
-@kernel("DFT", hosted=True, wide=True)
-def dft(
-    x: Tensor, length: Any = None, axis: Any = -2, *, inverse: int = 0, onesided: int = 0
-) -> Tensor:
-    """The Fourier transform along an axis; `onesided` is half a spectrum, as input if `inverse`."""
-    (axis,) = ints(-2 if axis is None else axis)
-    axis = axis % x.ndim
-    n = None if length is None else ints(length)[0]
-    pairs = x.shape[-1] == 2
-    signal = torch.complex(x[..., 0], x[..., 1]) if pairs else x[..., 0]
-    if onesided and inverse:
-        return torch.fft.irfft(signal, n, axis)[..., None]
-    y = (torch.fft.ifft if inverse else torch.fft.fft)(signal, n, axis)
-    y = y.narrow(axis, 0, y.shape[axis] // 2 + 1) if onesided else y
-    return torch.view_as_real(y.resolve_conj())
+shared("Det", "Gemm")
+shared("DFT", hosted=True)

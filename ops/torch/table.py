@@ -7,6 +7,7 @@ array of a dtype that torch cannot compute with stays NumPy's too, a constant of
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,8 +16,9 @@ import numpy as np
 import torch
 
 from ...jacobians.arrays import Array
+from ..numbers import table as numbers_table
+from ..numbers.table import Kernel
 
-Kernel = Callable[..., Any]
 Tensor = Any
 
 KERNELS: dict[str, Kernel] = {}
@@ -60,6 +62,14 @@ def kernel(
         return function
 
     return enter
+
+
+def shared(*names: str, hosted: bool = False) -> None:
+    """Register kernels of the numbers reading that take tensors as well as arrays."""
+    for name in names:
+        counted, wide = name in numbers_table.COUNTED, name in numbers_table.WIDE
+        function = inspect.unwrap(numbers_table.KERNELS[name])
+        kernel(name, counted=counted, hosted=hosted, wide=wide)(function)
 
 
 def static(name: str) -> Callable[[Kernel], Kernel]:

@@ -9,10 +9,9 @@ import onnxjac as oj
 from onnxjac.jacobians import Diagonal
 from onnxjac.jacobians.errors import UnsupportedOp
 from onnxjac.modes.curvature.fisher import empirical_fisher, fisher
-from onnxjac.modes.curvature.gradients import per_sample
+from onnxjac.modes.curvature.gradients import per_sample, sample_diagonal
 from onnxjac.modes.curvature.kfac import ekfac, kfac, shampoo
 from onnxjac.modes.curvature.kronecker import Moment
-from onnxjac.modes.curvature.squares import sample_diagonal
 
 from .models import gradients, network, parsed
 from .use_cases import CASES, RNG, N, made

@@ -10,8 +10,7 @@ from house import ROOT
 from onnxjac import InputError
 from onnxjac.jacobians import Dense, Identity, Jacobian
 from onnxjac.jacobians.errors import NotConverged
-from onnxjac.modes.solvers.definiteness import definiteness
-from onnxjac.modes.solvers.inverse import identity_like, inverse
+from onnxjac.modes.solvers.inverse import definiteness, identity_like, inverse
 from onnxjac.modes.solvers.preconditioners import column_scaling, jacobi
 from solvers.models import grid, reaction
 from test_models import stored

@@ -8,9 +8,8 @@ from numpy.testing import assert_allclose
 
 import onnxjac as oj
 from onnxjac.jacobians.errors import NotConverged
-from onnxjac.modes.solvers.euler import at_step, euler_residual, implicit_euler
 from onnxjac.modes.solvers.preconditioners import ilu
-from onnxjac.modes.solvers.pseudo_transient import pseudo_transient
+from onnxjac.modes.solvers.roots import at_step, euler_residual, implicit_euler, pseudo_transient
 from solvers.models import grid, parsed, reaction
 
 DECAY = "decay (float[2] u) => (float[2] F) <float[2] rate = {-1.0, -1000.0}> { F = Mul(rate, u) }"

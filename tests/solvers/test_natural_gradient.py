@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 import onnxjac as oj
 from onnxjac.jacobians import Dense, Diagonal
-from onnxjac.modes.solvers.natural_gradient import natural_gradient
+from onnxjac.modes.solvers.descent import natural_gradient
 from solvers.models import labelled, logistic, rosenbrock
 
 START = np.array([1.3, 0.7, 0.8, 1.9, 1.2])

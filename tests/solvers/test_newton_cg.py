@@ -7,7 +7,7 @@ from scipy.optimize import minimize, rosen, rosen_der, rosen_hess
 from scipy.special import expit, log1p
 
 import onnxjac as oj
-from onnxjac.modes.solvers.newton_cg import newton_cg
+from onnxjac.modes.solvers.descent import newton_cg
 from solvers.models import labelled, logistic, rosenbrock
 
 START = np.array([1.3, 0.7, 0.8, 1.9, 1.2])

@@ -7,8 +7,8 @@ from scipy.optimize import newton_krylov as by_differences
 from scipy.sparse.linalg import bicgstab
 
 import onnxjac as oj
-from onnxjac.modes.solvers.newton_krylov import newton_krylov
 from onnxjac.modes.solvers.preconditioners import ilu
+from onnxjac.modes.solvers.roots import newton_krylov
 from solvers.models import grid, parsed, reaction
 
 

@@ -7,7 +7,7 @@ from scipy.sparse.linalg import aslinearoperator
 
 import onnxjac as oj
 from onnxjac.jacobians import Dense, Diagonal
-from onnxjac.modes.solvers.newton_cg import truncated_cg
+from onnxjac.modes.solvers.descent import truncated_cg
 from solvers.models import grid, labelled, logistic, parsed, reaction, rosenbrock
 
 N = 40

@@ -15,9 +15,9 @@ from ..jacobians.examples import EXAMPLES, Draw
 @pytest.mark.parametrize(("most", "kind"), [(3, Added), (ROUNDS + 5, Spread)])
 def test_sums_with_constants(most, kind):
     rng = np.random.default_rng(0)
-    counts = rng.integers(1, most, 50)
+    counts = rng.integers(2, most, 50)
     counts[7] = most
-    variable, coefficient = rng.integers(0, 20, counts.sum()), rng.standard_normal(counts.sum())
+    variable, coefficient = rng.integers(1, 20, counts.sum()), rng.standard_normal(counts.sum())
     variable[np.cumsum(counts) - 1] = 0  # every sum has a constant term
     x = np.concatenate([[1.0], rng.standard_normal(19), np.full(50, np.nan)])
     stage = added(variable, coefficient, counts, slice(20, 70))

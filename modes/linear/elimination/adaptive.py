@@ -106,7 +106,8 @@ class Adaptive(Jacobian):
         ways = self._ways(columns)
         if dtype_of(v) != wide(self.dtype) or 0 in shape_of(v):
             ways = {DAG: ways[DAG]}
-        taken = min(ways, key=lambda name: ways[name][0].order * WEIGHTS[name])
+        best = min(clock.least for clock, _ in ways.values())
+        taken = min(ways, key=lambda name: ways[name][0].order(best) * WEIGHTS[name])
         y, seconds = ways[taken][0].timed(ways[taken][1], v)
         for name, (clock, _) in ways.items():
             if name != taken and (name != DAG or self._dag is not None):

@@ -57,7 +57,7 @@ AGAIN = 30
 """A way is tried again after other ways took this many times as long as its trial."""
 
 FAR = 3.0
-"""A way that took this many times as long as another one is not tried again."""
+"""A way that took this many times as long as another one is not tried any more."""
 
 
 @dataclass
@@ -95,10 +95,12 @@ class Clock:
         """Whether its trial is over."""
         return self.tries >= TRIES and self.spent >= SETTLED
 
-    @property
-    def order(self) -> float:
-        """Sort key to find the fastest way: a way that is still to be tried comes first."""
-        return self.least if self.judged else 0.0
+    def order(self, best: float) -> float:
+        """Sort key to find the fastest way: a way that is still to be tried comes first, unless its
+        products took `FAR` times as long as the `best` product by any way.
+        """
+        far = inf > self.least > FAR * best and self.spent >= SETTLED
+        return self.least if self.judged or far else 0.0
 
 
 class Moving:

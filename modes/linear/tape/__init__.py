@@ -1,1 +1,1 @@
-"""The tape: the flat steps between the tensors of `wrt` and `of`, with their Jacobian blocks."""
+"""Tape: the flat steps between the tensors of `wrt` and `of`, with their Jacobian blocks."""

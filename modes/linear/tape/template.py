@@ -239,12 +239,6 @@ Arrays = Mapping[int, Any]
 Fill = Callable[[Arrays], Any]
 
 
-def origin_of(operator: Jacobian) -> object | None:
-    """A mark shared by the operators at all points that differ in floating numbers alone."""
-    found: object | None = vars(operator).get("_origin")
-    return found
-
-
 def values_in(x: Any) -> Iterator[ir.Value]:
     """The graph values that an operator holds, wherever in it they are."""
     if isinstance(x, Jacobian):
@@ -281,9 +275,6 @@ def _operator(operator: Jacobian) -> Fill | None:
     holes = {name: hole for name, part in kept.items() if (hole := fill_of(part))}
     if not holes:
         return None
-
-    if all(dtype_of(value).kind == "f" for value in values_in(operator)):
-        kept["_origin"] = object()
 
     def fill(arrays: Arrays) -> Jacobian:
         made: Jacobian = object.__new__(kind)

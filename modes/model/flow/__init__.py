@@ -1,1 +1,1 @@
-"""What a model is made of: steps, control flow around them, sequences, opsets."""
+"""Flow: what a model is made of: steps, control flow around them, sequences, opsets."""

@@ -1,1 +1,1 @@
-"""The model at a point: its inputs, the values it computes from them, and the engines."""
+"""Primal: the model at a point, its inputs, the values it computes from them, and the engines."""

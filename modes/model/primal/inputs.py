@@ -141,16 +141,14 @@ def _check_shapes(specs: Mapping[str, TensorSpec], arrays: Mapping[str, Any]) ->
         array = arrays[name]
         if spec.shape is None or not (isinstance(array, np.ndarray) or is_tensor(array)):
             continue
-        said = f"{_what(spec)} was given with shape {list(array.shape)}"
-        if array.ndim != len(spec.shape):
-            raise InputError(f"{said}.")
-        for dim, size in zip(spec.shape, array.shape, strict=True):
-            if isinstance(dim, int) and dim != size:
-                raise InputError(f"{said}.")
+        pairs = tuple(zip(spec.shape, array.shape, strict=False))
+        if array.ndim != len(spec.shape) or any(isinstance(d, int) and d != n for d, n in pairs):
+            raise InputError(f"{_misshaped(spec, array)}.")
+        for dim, size in pairs:
             if isinstance(dim, str):
                 known, owner = sizes.setdefault(dim, (size, name))
                 if known != size:
-                    conflicts[dim] = f"{said}, but {dim} is {known} in {owner!r}"
+                    conflicts[dim] = f"{_misshaped(spec, array)}, but {dim} is {known} in {owner!r}"
     return conflicts
 
 
@@ -167,6 +165,10 @@ def _ignore(model: Contents, conflicts: Mapping[str, str], arrays: Mapping[str, 
         raise InputError(f"{why}.") from error
     model.forget(conflicts)
     warn(f"{why}: the name is ignored, as the model runs at both sizes")
+
+
+def _misshaped(spec: TensorSpec, array: Any) -> str:
+    return f"{_what(spec)} was given with shape {list(array.shape)}"
 
 
 def _what(spec: TensorSpec) -> str:

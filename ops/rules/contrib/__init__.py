@@ -4,30 +4,14 @@ Each is defined in the vocabulary: its derivatives follow, and so do its values 
 is not installed. The rest of the package does not refer to this one.
 """
 
-from . import (
+from . import (  # noqa: F401  (each family registers its declarations)
     attention,
     experts,
     fused,
     gates,
-    inverse,
     linear_attention,
     packed,
     quantized,
     recurrent,
-    searches,
     windows,
 )
-
-__all__ = [
-    "attention",
-    "experts",
-    "fused",
-    "gates",
-    "inverse",
-    "linear_attention",
-    "packed",
-    "quantized",
-    "recurrent",
-    "searches",
-    "windows",
-]

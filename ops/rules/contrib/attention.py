@@ -13,6 +13,7 @@ from ...node import Node, node_of
 from ...registry import defines
 from ..indexing import counted
 from ..recurrent import END
+from .fused import plus, refuse, swapped
 
 
 @defines("com.microsoft::MultiHeadAttention")
@@ -29,8 +30,7 @@ def multi_head_attention(op: Any, node: Node) -> tuple[Array, ...]:
 def attention(op: Any, node: Node) -> tuple[Array, ...]:
     """y = softmax(q kᵀ scale + masks) v, where q, k and v are the parts of x W + b."""
     refuse(node, {6: "past_sequence_length"})
-    packed = op.MatMul(node.x, node.inputs[1])
-    packed = packed if node.input(2) is None else op.Add(packed, node.inputs[2])
+    packed = plus(op, op.MatMul(node.x, node.inputs[1]), node.input(2))
     return self_attention(op, node, packed, node.input(3), node.input(4), node.input(5))
 
 
@@ -72,22 +72,12 @@ def masked_scores(
 ) -> Array:
     """q kᵀ scale + added, with masks for padded and, if `unidirectional`, for later keys."""
     length, total = shape_of(q)[2], shape_of(k)[2]
-    scores = scaled_products(op, q, k, node.scale)
-    scores = scores if added is None else op.Add(scores, added)
+    scores = plus(op, scaled_products(op, q, k, node.scale), added)
     scores = scores if mask is None else masked(op, scores, mask, node.mask_filter_value)
     if node.unidirectional:
         last = op.Add(op.Reshape(counted(op, length), (length, 1)), total - length)
         scores = only(op, scores, op.LessOrEqual(counted(op, total), last))
     return scores
-
-
-def refuse(node: Node, inputs: dict[int, str], **resting: Any) -> None:
-    """Raises `UnsupportedOp` for these inputs, and for attributes other than the given defaults."""
-    given = [name for i, name in inputs.items() if node.input(i) is not None]
-    given += [name for name, rest in resting.items() if (getattr(node, name) or rest) != rest]
-    if given:
-        raise UnsupportedOp(f"no derivative is known with {', '.join(given)}: leave it out, or "
-                            "export the model without fused attention")  # fmt: skip
 
 
 def per_head(op: Any, node: Node, i: int) -> Array:
@@ -112,9 +102,7 @@ def behind(op: Any, past: Array | None, x: Array) -> Array:
 def scaled_products(op: Any, q: Array, k: Array, scale: float | None) -> Array:
     """Scores q kᵀ times `scale`, by default 1/√features."""
     factor = op.CastLike(scale or 1 / shape_of(q)[-1], q)
-    rank = len(shape_of(k))
-    across = op.Transpose(k, perm=(*range(rank - 2), rank - 1, rank - 2))
-    return op.Mul(op.MatMul(q, across), factor if scale else op.Sqrt(factor))
+    return op.Mul(op.MatMul(q, swapped(op, k)), factor if scale else op.Sqrt(factor))
 
 
 def masked(op: Any, scores: Array, kept: Array, filler: float | None) -> Array:
@@ -148,19 +136,34 @@ def group_query_attention(op: Any, node: Node) -> tuple[Array, ...]:
     ends = op.Add(op.Reshape(op.CastLike(node.inputs[5], np.zeros((), np.int64)), (-1, 1)), 1)
     past = op.Where(op.Equal(total, length), 0, op.Sub(ends, length))
     now = op.Add(past, counted(op, length))
-    if node.do_rotary:
-        turn = (now, node.inputs[7], node.inputs[8], bool(node.rotary_interleaved))
-        q, k = rotated(op, q, *turn), rotated(op, k, *turn)
+    q, k = (in_place(op, node, x, now, 7) for x in (q, k))
     k, v = (cached(op, node.input(i), x, past, total) for i, x in ((3, k), (4, v)))
-    queries, keys = grouped(op, q, node.kv_num_heads), op.Unsqueeze(k, (2,))
-    scores = scaled_products(op, queries, keys, node.scale)
+    scores = grouped_scores(op, node, q, k)
     if node.softcap:
         scores = op.Mul(op.Tanh(op.Div(scores, node.softcap)), node.softcap)
     if node.input(10) is not None:
         scores = op.Add(scores, grouped(op, node.inputs[10], node.kv_num_heads))
-    weights = op.Softmax(only(op, scores, window(op, node, now, ends, total)), axis=-1)
-    y = op.MatMul(weights, op.Unsqueeze(v, (2,)))
+    y = attended(op, scores, window(op, node, now, ends, total), v)
     return join_heads(op, op.Reshape(y, shape_of(q))), k, v
+
+
+def in_place(op: Any, node: Node, x: Array, now: Array, table: int) -> Array:
+    """Queries or keys rotated by their positions, by the tables from an input on, if asked for."""
+    if not node.do_rotary:
+        return x
+    cos, sin = node.inputs[table : table + 2]
+    return rotated(op, x, now, cos, sin, bool(node.rotary_interleaved))
+
+
+def grouped_scores(op: Any, node: Node, q: Array, k: Array) -> Array:
+    """Scores (batch, key heads, query heads per key head, time, keys)."""
+    queries = grouped(op, q, node.kv_num_heads)
+    return scaled_products(op, queries, op.Unsqueeze(k, (2,)), node.scale)
+
+
+def attended(op: Any, scores: Array, seen: Array, v: Array) -> Array:
+    """softmax(scores of the visible keys) v."""
+    return op.MatMul(op.Softmax(only(op, scores, seen), axis=-1), op.Unsqueeze(v, (2,)))
 
 
 def parts(op: Any, node: Node) -> tuple[Array, Array, Array]:
@@ -214,17 +217,12 @@ def sparse_attention(op: Any, node: Node) -> tuple[Array, ...]:
     ends = op.Reshape(op.CastLike(node.inputs[8], np.zeros((), np.int64)), (-1, 1))
     past = op.Where(op.Equal(total, length), 0, op.Sub(ends, length))
     now, t = op.Add(past, counted(op, length)), counted(op, room)
-    if node.do_rotary:
-        turn = (now, node.inputs[9], node.inputs[10], bool(node.rotary_interleaved))
-        q, k = rotated(op, q, *turn), rotated(op, k, *turn)
+    q, k = (in_place(op, node, x, now, 9) for x in (q, k))
     old = op.Unsqueeze(op.GreaterOrEqual(t, op.Add(past, length)), (1, 3))
     k, v = (op.Where(old, cache, cached(op, cache, x, past, room))
             for cache, x in zip(node.inputs[3:5], (k, v), strict=True))  # fmt: skip
-    queries, keys = grouped(op, q, node.kv_num_heads), op.Unsqueeze(k, (2,))
-    scores = scaled_products(op, queries, keys, node.scale)
     seen = op.And(blocks_seen(op, node, now, t), op.LessOrEqual(t, op.Unsqueeze(now, (1, 3))))
-    weights = op.Softmax(only(op, scores, grouped(op, seen, node.kv_num_heads)), axis=-1)
-    y = op.MatMul(weights, op.Unsqueeze(v, (2,)))
+    y = attended(op, grouped_scores(op, node, q, k), grouped(op, seen, node.kv_num_heads), v)
     return join_heads(op, op.Reshape(y, shape_of(q))), k, v
 
 

@@ -9,8 +9,7 @@ import numpy as np
 from ....jacobians import Array, dtype_of, shape_of
 from ...node import Node
 from ...registry import defines
-from .attention import refuse
-from .fused import unpacked
+from .fused import in_blocks, plus, refuse, swapped, unpacked
 
 ACTIVATIONS = ("relu", "gelu", "silu", "swiglu", "identity")
 
@@ -59,8 +58,8 @@ def mixed(
 
 
 def layer(op: Any, x: Array, w: Array, b: Array | None) -> Array:
-    y = op.MatMul(x, op.Transpose(w, perm=(0, 2, 1)))
-    return y if b is None else op.Add(y, op.Unsqueeze(b, (1,)))
+    """x Wᵀ + b for every expert."""
+    return plus(op, op.MatMul(x, swapped(op, w)), None if b is None else op.Unsqueeze(b, (1,)))
 
 
 def acted(op: Any, node: Node, h: Array) -> Array:
@@ -87,17 +86,10 @@ def acted(op: Any, node: Node, h: Array) -> Array:
 def dequantized(op: Any, node: Node, i: int, zero_point: int, bits: int) -> Array:
     """(q - zero) scale in blocks along the last axis, of input i and of the scales behind it."""
     q, scale = unpacked(op, node.inputs[i], bits), node.inputs[i + 1]
-    experts, rows, width = shape_of(q)
     blocks = shape_of(scale)[2] if node.block_size else 1
-    zero = np.full((), 2 ** (bits - 1), dtype_of(scale))
-    if node.input(zero_point) is not None:
-        zero = op.CastLike(unpacked(op, node.inputs[zero_point], bits), scale)
-        if node.block_size:
-            zero = op.Slice(zero, (0,), (blocks,), (2,))
-        zero = op.Reshape(zero, (experts, rows, blocks, 1))
-    q = op.CastLike(op.Reshape(q, (experts, rows, blocks, -1)), scale)
-    w = op.Mul(op.Sub(q, zero), op.Reshape(scale, (experts, rows, blocks, 1)))
-    return op.Reshape(w, (experts, rows, width))
+    zero = node.input(zero_point)
+    zero = zero if zero is None else unpacked(op, zero, bits)
+    return in_blocks(op, q, zero, scale, blocks, bits)
 
 
 @defines("com.microsoft::MoEGroupRouter")

@@ -9,37 +9,39 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ....jacobians import Array, dtype_of, shape_of
+from ....jacobians import Array, Contraction, dtype_of, shape_of
 from ....jacobians.errors import UnsupportedOp
 from ....jacobians.symint import Number
 from ...node import Node
 from ...numbers.windows import AUTO_PADS
 from ...registry import Blocks, defines, jacobian
+from ..factors import minors
 from ..indexing import unique as unique_blocks
 from ..pointwise import range_
 from ..recurrent import END
-from .attention import refuse
 
 INT64 = int(ir.DataType.INT64)
 
 
-@defines("com.microsoft::Gelu")
+def refuse(node: Node, inputs: dict[int, str], **resting: Any) -> None:
+    """Raises `UnsupportedOp` for these inputs, and for attributes other than the given defaults."""
+    given = [name for i, name in inputs.items() if node.input(i) is not None]
+    given += [name for name, rest in resting.items() if (getattr(node, name) or rest) != rest]
+    if given:
+        raise UnsupportedOp(f"no derivative is known with {', '.join(given)}: leave it out, or "
+                            "export the model without fused attention")  # fmt: skip
+
+
+@defines("com.microsoft::Gelu", "com.microsoft::BiasGelu", "com.microsoft::FastGelu")
 def gelu(op: Any, node: Node) -> tuple[Array]:
-    """y = x Φ(x)."""
-    return (op.Gelu(node.x),)
+    """y = z Φ(z) with z = x + b; FastGelu approximates it by tanh."""
+    approximate = "tanh" if node.step.op_type == "FastGelu" else "none"
+    return (op.Gelu(plus(op, node.x, node.input(1)), approximate=approximate),)
 
 
-@defines("com.microsoft::BiasGelu")
-def bias_gelu(op: Any, node: Node) -> tuple[Array]:
-    """y = gelu(x + b)."""
-    return (op.Gelu(op.Add(node.x, node.inputs[1])),)
-
-
-@defines("com.microsoft::FastGelu")
-def fast_gelu(op: Any, node: Node) -> tuple[Array]:
-    """y = gelu(x + b), approximated by tanh."""
-    bias = node.input(1)
-    return (op.Gelu(node.x if bias is None else op.Add(node.x, bias), approximate="tanh"),)
+def plus(op: Any, y: Array, bias: Array | None) -> Array:
+    """y + bias, or y without one."""
+    return y if bias is None else op.Add(y, bias)
 
 
 @defines("com.microsoft::QuickGelu")
@@ -121,6 +123,28 @@ def turned(op: Any, x: Array, matrix: int | None, batch: int | None) -> Array:
     if matrix and rank > 1:
         order[-2:] = order[:-3:-1]
     return op.Transpose(x, perm=tuple(order))
+
+
+def swapped(op: Any, x: Array) -> Array:
+    """x with its last two axes swapped."""
+    return turned(op, x, 1, 0)
+
+
+@defines("com.microsoft::Inverse")
+def inverse(op: Any, node: Node) -> tuple[Array]:
+    """Y = cofactors(X)ᵀ / det X."""
+    adjugate = swapped(op, minors(op, node.x, node.x_shape[-1]))
+    return (op.Div(adjugate, op.Unsqueeze(op.Det(node.x), (-2, -1))),)
+
+
+@jacobian("com.microsoft::Inverse")
+def inverse_blocks(op: Any, node: Node) -> Blocks:
+    """dY = -Y dX Y."""
+    labels = "abcdefgh"[: len(node.x_shape) - 2]
+    n = node.x_shape[-1]
+    sizes = {**dict(zip(labels, node.x_shape, strict=False)), **dict.fromkeys("ijkl", n)}
+    factors = ((op.Neg(node.y), f"{labels}ik"), (node.y, f"{labels}lj"))
+    return {(0, 0): Contraction(factors, f"{labels}kl", f"{labels}ij", sizes)}
 
 
 @defines("com.microsoft::CDist", metric=("euclidean", "sqeuclidean"))
@@ -214,20 +238,30 @@ def matmul_nbits(op: Any, node: Node) -> tuple[Array]:
         raise UnsupportedOp("no derivative is known with g_idx: order the blocks of the weight")
     a, packed, scales = node.inputs[:3]
     rows, blocks = shape_of(packed)[:2]
-    q = unpacked(op, packed, node.bits)
+    q = op.Reshape(unpacked(op, packed, node.bits), (rows, -1))
     zero = node.input(3)
+    if zero is not None and dtype_of(zero).kind == "u":
+        zero = unpacked(op, zero, node.bits)
+    w = op.Slice(in_blocks(op, q, zero, scales, blocks, node.bits), (0,), (node.K,), (1,))
+    return (plus(op, op.MatMul(a, swapped(op, w)), node.input(5)),)
+
+
+def in_blocks(
+    op: Any, q: Array, zero: Array | None, scale: Array, blocks: Number, bits: int
+) -> Array:
+    """(q - zero) scale in equal blocks along the last axis; zero is 2ᵇⁱᵗˢ / 2 if it is omitted.
+
+    The zero points may be followed by others, which fill their last byte.
+    """
+    split = (*shape_of(q)[:-1], blocks)
     if zero is None:
-        zero = np.full((), 2 ** (node.bits - 1), dtype_of(a))
-    elif dtype_of(zero).kind == "u":
-        zero = unpacked(op, op.Reshape(zero, (rows, -1)), node.bits)
-        zero = op.Slice(op.CastLike(zero, a), (0,), (blocks,), (1,))
+        zero = np.full((), 2 ** (bits - 1), dtype_of(scale))
     else:
-        zero = op.Reshape(zero, (rows, blocks))
-    zero = zero if shape_of(zero) == () else op.Unsqueeze(zero, (2,))
-    scaled = op.Mul(op.Sub(op.CastLike(q, a), zero), op.Reshape(scales, (rows, blocks, 1)))
-    w = op.Slice(op.Reshape(scaled, (rows, -1)), (0,), (node.K,), (1,))
-    y = op.MatMul(a, op.Transpose(w, perm=(1, 0)))
-    return (y if node.input(5) is None else op.Add(y, node.inputs[5]),)
+        rows = op.Reshape(op.CastLike(zero, scale), (*split[:-1], -1))
+        zero = op.Unsqueeze(op.Slice(rows, (0,), (blocks,), (-1,)), (-1,))
+    entries = op.CastLike(op.Reshape(q, (*split, -1)), scale)
+    scaled = op.Mul(op.Sub(entries, zero), op.Reshape(scale, (*split, 1)))
+    return op.Reshape(scaled, shape_of(q))
 
 
 def unpacked(op: Any, packed: Array, bits: int) -> Array:
@@ -251,7 +285,7 @@ def embedded(op: Any, node: Node, held: Sequence[Any], at: Array | None) -> tupl
     batch, time = shape_of(ids)
     at = op.Range(np.array(0), time, np.array(1)) if at is None else at
     s = op.Add(op.Gather(words, ids, axis=0), op.Gather(positions, at, axis=0))
-    s = s if kinds is None else op.Add(s, op.Gather(kinds, segments, axis=0))
+    s = plus(op, s, None if kinds is None else op.Gather(kinds, segments, axis=0))
     epsilon = 1e-12 if node.epsilon is None else node.epsilon
     y = op.LayerNormalization(s, gamma, beta, axis=-1, epsilon=epsilon)
     lengths = op.Expand(np.array(0, np.int32), (batch,))
@@ -263,15 +297,14 @@ def embedded(op: Any, node: Node, held: Sequence[Any], at: Array | None) -> tupl
 @defines("com.microsoft::FusedConv", auto_pad=AUTO_PADS)
 def fused_conv(op: Any, node: Node) -> tuple[Array]:
     """y = f(w ∗ x + b + z)."""
-    y, z = op.Conv(*node.inputs[:3], **without_activation(node)), node.input(3)
-    y = y if z is None else op.Add(y, z)
+    y = plus(op, op.Conv(*node.inputs[:3], **without_activation(node)), node.input(3))
     return (activated(op, y, node.activation, node.activation_params or ()),)
 
 
 @defines("com.microsoft::SkipLayerNormalization")
 def skip_layer_normalization(op: Any, node: Node) -> tuple[Array | None, ...]:
     """y = layer norm of s = x + skip + bias; s is the fourth output."""
-    s = total(op, node, 4)
+    s = plus(op, op.Add(*node.inputs[:2]), node.input(4))
     epsilon = 1e-12 if node.epsilon is None else node.epsilon
     affine = [x for x in node.inputs[2:4] if x is not None]
     y, mean, inverse = op.LayerNormalization(s, *affine, axis=-1, epsilon=epsilon, outputs=3)
@@ -281,7 +314,7 @@ def skip_layer_normalization(op: Any, node: Node) -> tuple[Array | None, ...]:
 @defines("com.microsoft::SkipSimplifiedLayerNormalization")
 def skip_simplified_layer_normalization(op: Any, node: Node) -> tuple[Array | None, ...]:
     """y = s / rms(s) · γ with s = x + skip + bias; s is the fourth output."""
-    s = total(op, node, 3)
+    s = plus(op, op.Add(*node.inputs[:2]), node.input(3))
     y, inverse = root_mean_square(op, s, node.inputs[2], (-1,), node.epsilon, 1e-12)
     return y, None, inverse, s
 
@@ -292,12 +325,6 @@ def simplified_layer_normalization(op: Any, node: Node) -> tuple[Array, ...]:
     rank = len(node.x_shape)
     axes = tuple(range((-1 if node.axis is None else node.axis) % rank, rank))
     return root_mean_square(op, node.x, node.inputs[1], axes, node.epsilon, 1e-5)
-
-
-def total(op: Any, node: Node, bias: int) -> Array:
-    """Input + skip + bias."""
-    s = op.Add(node.x, node.inputs[1])
-    return s if node.input(bias) is None else op.Add(s, node.inputs[bias])
 
 
 def root_mean_square(

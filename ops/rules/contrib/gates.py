@@ -7,8 +7,7 @@ from typing import Any
 from ....jacobians import Array, shape_of
 from ...node import Node
 from ...registry import defines
-from .attention import refuse
-from .fused import root_mean_square
+from .fused import refuse, root_mean_square, swapped
 
 
 @defines("com.microsoft::GatedAdd")
@@ -54,8 +53,7 @@ def hyper_connection_post_mix(op: Any, node: Node) -> tuple[Array]:
     rank = len(shape_of(x))
     mix = per_branch(op, node.inputs[2], x, rank)
     if stream_mix is not None:
-        turned = op.Transpose(stream_mix, perm=(*range(rank - 2), rank - 1, rank - 2))
-        x = op.MatMul(op.CastLike(turned, x), x)
+        x = op.MatMul(op.CastLike(swapped(op, stream_mix), x), x)
     y = op.Add(x, op.Mul(mix, op.Unsqueeze(node.inputs[1], (-2,))))
     return (op.Reshape(y, node.x_shape),)
 

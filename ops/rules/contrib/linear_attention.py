@@ -17,7 +17,7 @@ from ...graphs import scan
 from ...node import Node
 from ...registry import defines
 from ..indexing import counted
-from .attention import refuse
+from .fused import refuse, swapped
 
 RULES = ("linear", "gated", "delta", "gated_delta")
 
@@ -62,7 +62,7 @@ def gated_delta_net(op: Any, node: Node) -> tuple[Array, Array]:
     parts = (q, k, v, decay_of(op, node, v), rate_of(op, node))
     flat = [None if x is None else op.Reshape(op.CastLike(x, state), (-1, *shape_of(x)[-2:]))
             for x in parts]  # fmt: skip
-    s = op.Transpose(state, perm=(0, 1, 3, 2))
+    s = swapped(op, state)
     if cuts is None:
         y, s = sequences(op, node, flat, s)
     else:
@@ -72,7 +72,7 @@ def gated_delta_net(op: Any, node: Node) -> tuple[Array, Array]:
         ]
         y, s = (op.Concat(*column, axis=0) for column in zip(*each, strict=True))
     y = op.Reshape(op.CastLike(y, node.x), (*leading, -1, width))
-    return y, op.Transpose(s, perm=(0, 1, 3, 2))
+    return y, swapped(op, s)
 
 
 def tokens(op: Any, node: Node) -> list[Array]:
@@ -145,7 +145,7 @@ def recurrence(op: Any, node: Node, series: Sequence[Any], state: Array) -> tupl
         (s,), (q, k, v, *rest) = states, row
         s = op.Mul(s, rest[0]) if "gated" in rule else s
         v = op.Mul(op.Sub(v, op.MatMul(k, s)), rest[-1]) if "delta" in rule else v
-        s = op.Add(s, op.Mul(op.Transpose(k, perm=(0, 1, 3, 2)), v))
+        s = op.Add(s, op.Mul(swapped(op, k), v))
         return (s,), op.MatMul(q, s)
 
     steps = tuple(op.Transpose(x, perm=(1, 0, 2, 3, 4)) for x in rows)

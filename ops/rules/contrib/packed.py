@@ -11,7 +11,7 @@ from ....jacobians.errors import UnsupportedOp
 from ...node import Node
 from ...registry import defines
 from ..indexing import counted
-from .fused import unpacked
+from .fused import swapped, unpacked
 
 CODES = (
     (0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4,
@@ -36,7 +36,7 @@ def matmul_bnb4(op: Any, node: Node) -> tuple[Array]:
     w = op.Mul(op.Gather(np.array(CODES[node.quant_type], dtype_of(a)), q, axis=0),
                op.Gather(scales, blocks, axis=0))  # fmt: skip
     w = op.Reshape(w, (rows, columns))
-    return (op.MatMul(a, w if node.transB == 0 else op.Transpose(w, perm=(1, 0))),)
+    return (op.MatMul(a, w if node.transB == 0 else swapped(op, w)),)
 
 
 @defines("com.microsoft::MatMulFpQ4")

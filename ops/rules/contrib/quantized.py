@@ -14,35 +14,30 @@ from ....jacobians import Array, dtype_of, shape_of
 from ...node import Node, node_of
 from ...numbers.windows import AUTO_PADS
 from ...registry import Definition, defines, zero
-from ..quantization import ROUNDED, exact, real, stored
+from ..quantization import ROUNDED, exact, kernel_and_bias, real, stored
 from ..recurrent import DIRECTIONS, long_short_term
 from ..zeros import NO_FLOATS
 from .attention import self_attention
-from .fused import embedded
+from .fused import embedded, plus, swapped
 
 HOME = "com.microsoft::QLinear"
 
 
-def rounded(name: str, **values: Any) -> Callable[[Definition], Definition]:
-    """Declare the definition of an operator whose result is rounded."""
+def rounded(*names: str, why: str = ROUNDED, **values: Any) -> Callable[[Definition], Definition]:
+    """Declare the definition of operators whose result is rounded."""
 
     def register(function: Definition) -> Definition:
-        zero(ROUNDED, name, definition=function, **values)
+        zero(why, *names, definition=function, **values)
         return function
 
     return register
 
 
-@rounded(f"{HOME}Add")
-def qlinear_add(op: Any, node: Node) -> tuple[Array]:
-    """y = round((a + b) / scale) + zero."""
-    return stored(op, node, op.Add(real(op, node, 0), real(op, node, 3)), 6, node.x)
-
-
-@rounded(f"{HOME}Mul")
-def qlinear_mul(op: Any, node: Node) -> tuple[Array]:
-    """y = round(a b / scale) + zero."""
-    return stored(op, node, op.Mul(real(op, node, 0), real(op, node, 3)), 6, node.x)
+@rounded(f"{HOME}Add", f"{HOME}Mul")
+def qlinear_pair(op: Any, node: Node) -> tuple[Array]:
+    """y = round((a + b) / scale) + zero, or with a b."""
+    combine = getattr(op, node.step.op_type.removeprefix("QLinear"))
+    return stored(op, node, combine(real(op, node, 0), real(op, node, 3)), 6, node.x)
 
 
 @rounded(f"{HOME}Where")
@@ -90,39 +85,32 @@ def qlinear_global_average_pool(op: Any, node: Node) -> tuple[Array]:
 def qlinear_average_pool(op: Any, node: Node) -> tuple[Array]:
     """y = round(mean(x) / scale) + zero, over windows."""
     x, last = real(op, node, 0), node.channels_last
-    y = over_pixels(op, node, lambda x, attrs: op.AveragePool(x, **attrs), x, last)
-    return stored(op, node, y, 3, node.x)
+    return stored(op, node, over_pixels(op, node, op.AveragePool, x, last), 3, node.x)
 
 
 def over_pixels(
-    op: Any, node: Node, made: Callable[..., Array], x: Array, last: int | None
+    op: Any, node: Node, made: Callable[..., Array], x: Array, last: int | None, *more: Any
 ) -> Array:
-    """made(x, attributes) with channels before pixels, also where the node has them behind."""
+    """made(x, *more) with channels before pixels, also where the node has them behind."""
     attrs = {k: v for k, v in node.step.attrs.items() if k != "channels_last"}
     if not last:
-        return made(x, attrs)
+        return made(x, *more, **attrs)
     inner = range(1, len(node.x_shape) - 1)
-    y = made(op.Transpose(x, perm=(0, inner[-1] + 1, *inner)), attrs)
+    y = made(op.Transpose(x, perm=(0, inner[-1] + 1, *inner)), *more, **attrs)
     return op.Transpose(y, perm=(0, *(a + 1 for a in inner), 1))
 
 
 @rounded(f"{HOME}Conv", auto_pad=AUTO_PADS)
 def qlinear_conv(op: Any, node: Node) -> tuple[Array]:
     """y = round((x ∗ w + b) / scale) + zero; b counts in units of both scales."""
-    w, bias = real(op, node, 3, -len(node.x_shape)), node.input(8)
-    if bias is not None:
-        bias = exact(op, bias, op.Mul(node.inputs[1], node.inputs[4]), None)
-    x, last = real(op, node, 0), node.channels_last
-    y = over_pixels(op, node, lambda x, attrs: op.Conv(x, w, bias, **attrs), x, last)
-    return stored(op, node, y, 6, node.x)
+    x, last, both = real(op, node, 0), node.channels_last, kernel_and_bias(op, node)
+    return stored(op, node, over_pixels(op, node, op.Conv, x, last, *both), 6, node.x)
 
 
+@rounded("com.microsoft::NhwcMaxPool", why=NO_FLOATS, auto_pad=AUTO_PADS)
 def nhwc_max_pool(op: Any, node: Node) -> tuple[Array]:
     """The maxima of windows of pixels, with the channels last."""
-    return (over_pixels(op, node, lambda x, attrs: op.MaxPool(x, **attrs), node.x, 1),)
-
-
-zero(NO_FLOATS, "com.microsoft::NhwcMaxPool", definition=nhwc_max_pool, auto_pad=AUTO_PADS)
+    return (over_pixels(op, node, op.MaxPool, node.x, 1),)
 
 
 @rounded(f"{HOME}Concat")
@@ -150,18 +138,14 @@ def matmul_integer_to_float(op: Any, node: Node) -> tuple[Array]:
     """y = A B + b, with A = (q - zero) scale and likewise B, a scale for each of its columns."""
     a = exact(op, node.x, node.inputs[2], node.input(4), -2)
     b = exact(op, node.inputs[1], node.inputs[3], node.input(5))
-    return plus(op, op.MatMul(a, b), node.input(6))
+    return (plus(op, op.MatMul(a, b), node.input(6)),)
 
 
 @defines("com.microsoft::DynamicQuantizeMatMul")
 def dynamic_quantize_matmul(op: Any, node: Node) -> tuple[Array]:
     """y = A B + b, with A rounded to 256 numbers and B = (q - zero) scale."""
     b = exact(op, node.inputs[1], node.inputs[2], node.input(3))
-    return plus(op, op.MatMul(in_bytes(op, node.x), b), node.input(4))
-
-
-def plus(op: Any, y: Array, bias: Array | None) -> tuple[Array]:
-    return (y if bias is None else op.Add(y, bias),)
+    return (plus(op, op.MatMul(in_bytes(op, node.x), b), node.input(4)),)
 
 
 def in_bytes(op: Any, x: Array, axes: tuple[int, ...] | None = None) -> Array:
@@ -192,7 +176,7 @@ def dynamic_quantize_lstm(op: Any, node: Node) -> tuple[Array, ...]:
         w, scale, zero_point = (node.inputs[k] for k in (i, 2 * i + 6, 2 * i + 7))
         line = (shape_of(w)[0], 1, -1)
         w = exact(op, w, op.Reshape(scale, line), op.Reshape(zero_point, line))
-        return op.Transpose(w, perm=(0, 2, 1))
+        return swapped(op, w)
 
     inputs = (in_bytes(op, node.x), weight(1), weight(2), *node.inputs[3:8])
     plain = node_of("LSTM", inputs, node.step.attrs, outputs=len(node.step.outputs))

@@ -13,8 +13,7 @@ from ...node import Node
 from ...numbers.windows import AUTO_PADS, GEOMETRY, said, windows
 from ...registry import defines
 from ..indexing import counted
-from .attention import refuse
-from .fused import INT64
+from .fused import INT64, refuse
 
 
 def starts(op: Any, count: Number, width: int, step: int = 1) -> Array:

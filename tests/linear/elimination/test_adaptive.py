@@ -113,23 +113,32 @@ def at_once(monkeypatch):
 def test_a_way_is_judged_once_the_threads_of_others_sleep():
     clock = Clock()
     while clock.spent < SETTLED:
-        assert clock.order == 0
+        assert clock.order(np.inf) == 0
         clock.timed(lambda v: time.sleep(SETTLED / 8), np.ones(1))
     assert clock.tries > TRIES
-    assert clock.order == clock.least
+    assert clock.order(np.inf) == clock.least
 
 
 @pytest.mark.usefixtures("at_once")
 def test_a_way_is_judged_after_some_products_and_tried_again_later():
     clock = Clock()
     for _ in range(TRIES):
-        assert clock.order == 0
+        assert clock.order(np.inf) == 0
         clock.timed(lambda v: v, np.ones(1))
-    assert 0 < clock.order == clock.least
+    assert 0 < clock.order(np.inf) == clock.least
     clock.wait(AGAIN * TRIES * clock.least / 2)
-    assert clock.order > 0
+    assert clock.order(np.inf) > 0
     clock.wait(AGAIN * TRIES * clock.least)
-    assert clock.order == 0
+    assert clock.order(np.inf) == 0
+
+
+def test_a_way_far_slower_than_another_is_not_tried_to_the_end():
+    """A product by the DAG of a large network took six times as long as one by the program."""
+    points = Points()
+    J = Adaptive(slow(0.2), shared=points, tape=SimpleNamespace(bound={}, place=None))
+    J @ np.ones(5)
+    points.made = lambda v, arrays: v[:3]
+    assert taken(J, np.ones(5), 20) == [PROGRAM] * 20
 
 
 @pytest.mark.usefixtures("plans_repay", "at_once")
@@ -187,8 +196,8 @@ def test_the_program_of_other_points_is_taken_from_the_first_product_on():
     assert_allclose(J @ np.ones(5), 5 * np.ones(3))
     assert asked == [{7: "held"}]
     ways = taken(J, np.ones(5))
-    assert ways.count(DAG) == TRIES
-    assert ways[-10:] == [PROGRAM] * 10
+    assert ways.count(DAG) == 1  # far slower
+    assert DAG not in ways[-10:]
 
 
 def test_a_program_is_begun_once_products_have_taken_as_long():

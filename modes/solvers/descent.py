@@ -1,29 +1,37 @@
-"""Newton-CG: a minimum of a model, by Hessian products."""
+"""Descent: a minimum of one element of a model, by Newton steps or by natural gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import count
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
+from scipy.sparse.linalg import cg
 
 from ...jacobians import Identity, dtype_of
 from ...jacobians.arrays import like
 from ...jacobians.errors import InputError
 from ...jacobians.foreign import is_tensor, space
 from ...jacobians.progress import counting
+from ..curvature.gauss_newton import gauss_newton
 from ..model.primal.model import Model
 from ..model.primal.names import Names
 from .iteration import (
+    DESCENT,
+    GOING,
+    GRADIENT,
+    STUCK,
     Callback,
     Counted,
     OptimizeResult,
     Preconditioner,
-    descent,
+    backtrack,
     preconditioner_for,
     run,
-    searched,
+    state,
 )
 from .problem import Problem, as_scipy
 
@@ -68,9 +76,7 @@ def newton_cg(
     """
     if globalization not in METHODS:
         raise InputError(f"globalization={globalization!r} is none of {', '.join(METHODS)}")
-    problem = as_scipy(model, inputs, of=of, wrt=wrt, engine=engine)
-    if not problem.scalar:
-        raise InputError(f"newton_cg needs one scalar, not {list(problem.of)}: name it with of=")
+    problem = scalar("newton_cg", as_scipy(model, inputs, of=of, wrt=wrt, engine=engine))
     if preconditioner is None and is_tensor(problem.x0):
         preconditioner = Identity(tuple(problem.x0.shape), dtype_of(problem.x0))
     if preconditioner is not None:
@@ -97,6 +103,106 @@ def newton_cg(
 def with_tensors(problem: Problem, found: OptimizeResult) -> OptimizeResult:
     """The result, with the tensors in x by name."""
     return OptimizeResult(found, tensors=problem.unflatten(found.x))
+
+
+Curvature = Callable[[dict[str, Any]], Any]
+"""The inputs of the model at a point ↦ a symmetric positive semidefinite operator there."""
+
+
+def natural_gradient(
+    model: Model,
+    inputs: Mapping[str, Any],
+    *,
+    of: str | None = None,
+    at: str | None = None,
+    wrt: Names = None,
+    curvature: Curvature | None = None,
+    damping: float = 1e-3,
+    preconditioner: Preconditioner | None = None,
+    gtol: float | None = None,
+    maxiter: int = 100,
+    inner_rtol: float = 1e-3,
+    callback: Callback | None = None,
+    progress: bool | None = None,
+    engine: str | None = None,
+) -> OptimizeResult:
+    """min f(x) by steps (C + λI) δ = −∇f, with f the one element of `of`, λ the `damping`.
+
+    C is `curvature(point)`, any operator with `@`, at the inputs `point`. It must be scaled like f:
+    if f is a mean over samples, so is C. By default it is the Gauss-Newton matrix of f at the
+    tensor `at`, which is the Fisher matrix if the loss is the negative log-likelihood of an
+    exponential family with natural parameter `at`. CG solves to a residual of `inner_rtol` ‖∇f‖; a
+    `preconditioner` is an M ≈ (C + λI)⁻¹, or a function that builds it from C. Backtracking ensures
+    that f decreases. The iteration ends when ‖∇f‖ ≤ gtol, by default √ε.
+
+    The result has `fun`, `jac` = ∇f, `tensors`, and `products`, the number of products with C.
+
+    Shapes: x, ∇f and δ are (n,), n the size of the tensors of `wrt`; C and M are (n, n). Raises
+    `InputError` where `of` is not one element, where neither `at` nor `curvature` is given, and
+    where a name, a shape or a dtype does not fit; `UnsupportedOp` for an operator without a rule.
+    An iteration that ends early raises nothing: see `success` and `message` of the result.
+
+    Sources: Amari, "Natural gradient works efficiently in learning", 1998; Martens, "New insights
+    and perspectives on the natural gradient method", 2020.
+    """
+    problem = scalar("natural_gradient", as_scipy(model, inputs, of=of, wrt=wrt, engine=engine))
+    if curvature is None:
+        if at is None:
+            raise InputError("say at= which tensor the loss begins, or give curvature=")
+        (f,) = problem.of
+        curvature = partial(gauss_newton, model, of=f, at=at, wrt=problem.wrt, engine=engine)
+    metric = curvature
+
+    def move(x: np.ndarray, f: float, g: np.ndarray) -> tuple[np.ndarray | None, int]:
+        C = metric(problem.point(x))
+        M, A = preconditioner_for(C, preconditioner), Counted(C, damping)
+        if is_tensor(g):
+            M = Identity(tuple(g.shape), dtype_of(g)) if M is None else M
+            delta = truncated_cg(A, g, M, rtol=inner_rtol).delta
+        else:
+            delta, _ = cg(A, -g, rtol=inner_rtol, M=M)
+        return searched(problem, x, f, g, like(delta, x)), A.products
+
+    tolerance = float(np.sqrt(np.finfo(dtype_of(problem.x0)).eps)) if gtol is None else gtol
+    states = descent(problem, move, tolerance)
+    return run(states, "natural gradient", maxiter, callback, progress)
+
+
+def scalar(solver: str, problem: Problem) -> Problem:
+    """The problem; raises `InputError` where `of` is not one element."""
+    if not problem.scalar:
+        raise InputError(f"{solver} needs one scalar, not {list(problem.of)}: name it with of=")
+    return problem
+
+
+Move = Callable[[np.ndarray, float, np.ndarray], tuple[np.ndarray | None, int]]
+"""(x, f, ∇f) ↦ the next point, None if no step reduces f, and the number of products it took."""
+
+
+def descent(
+    problem: Problem, move: Move, gtol: float, called: str = "products"
+) -> Iterator[OptimizeResult]:
+    """The states of a minimiser of a scalar f, at the start and after every move, to ‖∇f‖ ≤ gtol.
+
+    The field `called` of a state holds the number of products.
+    """
+    x, status, products = problem.x0, GOING, 0
+    for nit in count():
+        f, g = problem.value_and_grad(x)
+        status = GRADIENT if space(g).linalg.norm(g) <= gtol else status
+        yield state(problem, status, x=x, fun=f, jac=g, nit=nit, **{called: products})
+        moved, taken = move(x, f, g)
+        products += taken
+        x, status = (x, STUCK) if moved is None else (moved, GOING)
+
+
+def searched(
+    problem: Problem, x: np.ndarray, f: float, g: np.ndarray, delta: np.ndarray
+) -> np.ndarray | None:
+    """x + t δ with f(x + t δ) ≤ f(x) + 10⁻⁴ t ∇fᵀδ for the first t = 1, ½, ¼, …; None without."""
+    slope = float(g @ delta)
+    t = backtrack(lambda t: problem.fun(x + t * delta) <= f + DESCENT * t * slope)
+    return None if t is None else x + t * delta
 
 
 POOR, GOOD, ENOUGH = 0.25, 0.75, 0.15

@@ -1,0 +1,308 @@
+"""Roots: F(x) = 0, steady states and implicit steps of u̇ = F(u), by Jacobian products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from typing import Any, final
+
+import numpy as np
+from scipy.sparse.linalg import gmres
+
+from ...jacobians import dtype_of, shape_of
+from ...jacobians.errors import InputError, NotConverged
+from ..linear.linearization import Linearization
+from ..linear.tape.trace import trace
+from ..linearize import linearize
+from ..model.primal.evaluate import evaluate
+from ..model.primal.inputs import check_inputs
+from ..model.primal.model import Model
+from ..model.primal.names import Names, names_of
+from ..recording.derive import like, started
+from .iteration import (
+    DESCENT,
+    GOING,
+    GRADIENT,
+    STUCK,
+    TINY,
+    Callback,
+    Counted,
+    OptimizeResult,
+    Preconditioner,
+    backtrack,
+    preconditioner_for,
+    run,
+    state,
+)
+from .problem import Problem, as_scipy
+
+Solver = Callable[..., tuple[np.ndarray, int]]
+"""(A, b, rtol=, M=) ↦ x with A x ≈ b, and a code: one of `scipy.sparse.linalg`."""
+
+
+def newton_krylov(
+    model: Model,
+    inputs: Mapping[str, Any],
+    *,
+    of: Names = None,
+    wrt: Names = None,
+    solver: Solver = gmres,
+    preconditioner: Preconditioner | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    maxiter: int = 50,
+    callback: Callback | None = None,
+    progress: bool | None = None,
+    engine: str | None = None,
+) -> OptimizeResult:
+    """F(x) = 0 by steps J δ = −F, solved by a Krylov method to ‖F + J δ‖ ≤ η ‖F‖.
+
+    F are the tensors of `of` and x the tensors of `wrt`, equal in size. J is exact, one operator
+    that is relinearised from step to step. A `preconditioner` is an M ≈ J⁻¹, or a function that
+    builds it from J, for the `solver`: `gmres` or any function of (A, b, rtol=, M=). η follows the
+    reduction of ‖F‖, so that early steps are cheap and late ones converge superlinearly;
+    backtracking ensures that ‖F‖ decreases.
+
+    It ends when ‖F‖ ≤ atol + rtol ‖F(x₀)‖, by default with rtol = √ε and atol = ε^(2/3) √n. The
+    result has `fun` = F, `tensors`, and `products`, the number of products with J.
+
+    Shapes: x, F and δ are (n,), n the size of the tensors of `wrt`; J and M are (n, n). Raises
+    `InputError` where F holds more or fewer numbers than x, and where a name, a shape or a dtype
+    does not fit; `UnsupportedOp` for an operator without a rule. An iteration that ends early
+    raises nothing: see `success` and `message` of the result.
+
+    Source: Eisenstat and Walker, "Choosing the forcing terms in an inexact Newton method", 1996,
+    choice 2.
+    """
+    problem = as_scipy(model, inputs, of=of, wrt=wrt, engine=engine)
+    F, x = problem.values(problem.x0), problem.x0
+    if F.size != x.size:
+        raise InputError(f"{F.size} equations for {x.size} unknowns: a root needs as many of each")
+    eps = float(np.finfo(x.dtype).eps)
+    relative = np.sqrt(eps) if rtol is None else rtol
+    absolute = eps ** (2 / 3) * np.sqrt(x.size) if atol is None else atol
+    goal = absolute + relative * float(np.linalg.norm(F))
+    states = iterations(problem, solver, preconditioner, goal)
+    return run(states, "Newton-Krylov", maxiter, callback, progress)
+
+
+def forcing(before: float, after: float, last: float) -> float:
+    """η = 0.9 (‖F₊‖ / ‖F‖)², at least 0.9 η₋² if that exceeds 0.1, and at most 0.9.
+
+    >>> forcing(1.0, 0.5, 0.1), forcing(1.0, 0.1, 0.5)
+    (0.225, 0.225)
+    """
+    eta, safe = 0.9 * (after / before) ** 2, 0.9 * last**2
+    return min(0.9, max(eta, safe) if safe > 0.1 else eta)
+
+
+def iterations(
+    problem: Problem, solver: Solver, preconditioner: Preconditioner | None, goal: float
+) -> Iterator[OptimizeResult]:
+    """The state at the start, and after every iteration."""
+    x, eta, status, before, products = problem.x0, 0.5, GOING, 0.0, 0
+    for nit in count():
+        F = problem.values(x)
+        norm = float(np.linalg.norm(F))
+        eta = forcing(before, norm, eta) if before else eta
+        status = GRADIENT if norm <= goal else status
+        yield state(problem, status, x=x, fun=F, nit=nit, products=products)
+        J = problem.jacobian(x)
+        A, M = Counted(J), preconditioner_for(J, preconditioner)
+        delta, _ = solver(A, -F, rtol=min(max(eta, 0.5 * goal / norm), 0.9), M=M)
+        products += A.products
+        if isinstance(preconditioner, Reused):
+            preconditioner.took(A.products)
+        moved = searched(problem, x, np.asarray(delta, x.dtype), norm, eta)
+        x, status = (x, STUCK) if moved is None else (moved, GOING)
+        before = norm
+
+
+def searched(
+    problem: Problem, x: np.ndarray, delta: np.ndarray, norm: float, eta: float
+) -> np.ndarray | None:
+    """x + t δ with a sufficient decrease of ‖F‖, at x its `norm`; None if there is none."""
+    t = backtrack(lambda t: bool(
+        np.linalg.norm(problem.values(x + t * delta)) <= (1 - DESCENT * t * (1 - eta)) * norm
+    ))  # fmt: skip
+    return None if t is None else x + t * delta
+
+
+@final
+class Reused:
+    """A ↦ M for a sequence of steps: built from the first A and kept while it serves.
+
+    It is built again after a solve that took more than three times the products of the first.
+
+    >>> M = Reused(lambda A: np.linalg.inv(A))
+    >>> first = M(np.eye(2))
+    >>> M.took(2), M.took(6), M(2 * np.eye(2)) is first
+    (None, None, True)
+    >>> M.took(7), M(2 * np.eye(2)) is first
+    (None, False)
+    """
+
+    def __init__(self, given: Preconditioner) -> None:
+        self.given = given
+        self.M: Any = None
+        self.first = 0
+
+    def __call__(self, A: Any) -> Any:
+        if self.M is None:
+            self.M, self.first = preconditioner_for(A, self.given), 0
+        return self.M
+
+    def took(self, products: int) -> None:
+        """Note the products of a solve with M."""
+        self.first = self.first or products
+        if products > 3 * self.first:
+            self.M = None
+
+
+def implicit_euler(
+    model: Model,
+    inputs: Mapping[str, Any],
+    *,
+    of: Names = None,
+    wrt: Names = None,
+    step: float,
+    steps: int,
+    solver: Solver = gmres,
+    preconditioner: Preconditioner | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    maxiter: int = 50,
+    callback: Callback | None = None,
+    progress: bool | None = None,
+    engine: str | None = None,
+) -> Iterator[OptimizeResult]:
+    """u₊ = u + h F(u₊) for u̇ = F(u), in successive steps of length h.
+
+    F are the tensors of `of`, and u the tensors of `wrt`, in the same order. The results come from
+    `newton_krylov`, which takes the options from `solver` on, and have the time `t` since the
+    start; the Jacobian is I − h ∂F/∂u. A function that builds a preconditioner is called again
+    only after a linear system that took over three times the products of the first.
+
+    Shapes: F has the shapes of u, tensor by tensor; the x of a result is u, flat, of shape (n,).
+    Units: h is in units of time, F in units of u per time. Raises `NotConverged` where a step
+    does not converge, `InputError` where shapes, names or dtypes do not fit, `UnsupportedOp` for an
+    operator without a rule.
+    """
+    euler = euler_residual(model, inputs, of=of, wrt=wrt, engine=engine)
+    names = names_of(model, wrt, model.inputs, "wrt")
+    u = evaluate(model, check_inputs(model, inputs), names, engine=engine)
+    kept = None if preconditioner is None else Reused(preconditioner)
+    for k in range(steps):
+        point = at_step({**inputs, **u}, u, step)
+        found = newton_krylov(
+            euler, point, wrt=names, solver=solver, preconditioner=kept, rtol=rtol, atol=atol,
+            maxiter=maxiter, callback=callback, progress=progress, engine=engine,
+        )  # fmt: skip
+        if not found.success:
+            raise NotConverged(f"implicit Euler, step {k + 1} of {steps}: {found.message}; take a "
+                               f"smaller step than {step:g}, or more iterations")  # fmt: skip
+        found.t, u = step * (k + 1), found.tensors
+        yield found
+
+
+def pseudo_transient(
+    model: Model,
+    inputs: Mapping[str, Any],
+    *,
+    of: Names = None,
+    wrt: Names = None,
+    step: float,
+    solver: Solver = gmres,
+    preconditioner: Preconditioner | None = None,
+    inner_rtol: float = 1e-2,
+    rtol: float | None = None,
+    maxiter: int = 200,
+    callback: Callback | None = None,
+    progress: bool | None = None,
+    engine: str | None = None,
+) -> OptimizeResult:
+    """F(u) = 0 by (I − h J) δ = h F(u), u₊ = u + δ, h₊ = max(h₀, h ‖F(u)‖ / ‖F(u₊)‖).
+
+    Small steps at first, h₀ = `step`, follow the flow u̇ = F(u) to its steady state, and not to any
+    other root; large steps at the end are Newton steps. The linear systems are solved to a relative
+    residual of `inner_rtol`; a `preconditioner` is an M ≈ (I − h J)⁻¹, or a function that builds it
+    from I − h J. The iteration ends when ‖F‖ ≤ rtol ‖F(u₀)‖, with rtol = √ε by default. The result
+    has `fun` = F, `tensors`, `step` = h and `products`.
+
+    Shapes: u, F and δ are (n,), n the size of the tensors of `wrt`; J and M are (n, n). Raises
+    `InputError` where the tensors of `of` do not have the shapes of the tensors of `wrt`, and where
+    a name, a shape or a dtype does not fit; `UnsupportedOp` for an operator without a rule. An
+    iteration that ends early raises nothing: see `success` and `message` of the result.
+
+    Source: Kelley and Keyes, "Convergence analysis of pseudo-transient continuation", 1998.
+    """
+    problem = as_scipy(model, inputs, of=of, wrt=wrt, engine=engine)
+    euler = euler_residual(model, inputs, of=of, wrt=wrt, engine=engine)
+    relative = np.sqrt(np.finfo(problem.x0.dtype).eps) if rtol is None else rtol
+    goal = float(relative * np.linalg.norm(problem.values(problem.x0)))
+
+    def states() -> Iterator[OptimizeResult]:
+        """The state at the start, and after every iteration."""
+        J: Linearization | None = None
+        x, F, h, products = problem.x0, problem.values(problem.x0), step, 0
+        for nit in count():
+            norm = float(np.linalg.norm(F))
+            status = GRADIENT if norm <= goal else GOING if np.isfinite(norm) else STUCK
+            yield state(problem, status, x=x, fun=F, step=h, nit=nit, products=products)
+            point = at_step(problem.point(x), problem.unflatten(x), h)
+            if J is None:
+                J = linearize(euler, point, wrt=problem.wrt, engine=engine)
+            else:
+                J = J.relinearize(point)
+            A, M = Counted(J), preconditioner_for(J, preconditioner)
+            delta, _ = solver(A, h * F, rtol=inner_rtol, M=M)
+            products += A.products
+            x = x + np.asarray(delta, x.dtype)
+            F = problem.values(x)
+            h = max(step, h * norm / max(float(np.linalg.norm(F)), TINY))
+
+    return run(states(), "pseudo-transient", maxiter, callback, progress)
+
+
+STEP = "step"
+"""The input of an Euler residual that holds h."""
+
+
+def euler_residual(
+    model: Model,
+    inputs: Mapping[str, Any],
+    *,
+    of: Names = None,
+    wrt: Names = None,
+    engine: str | None = None,
+) -> Model:
+    """G(u) = u − u₋ − h F(u) as a model of its own, with ∂G/∂u = I − h ∂F/∂u.
+
+    Its new inputs are `step` (h) and, for every u, `u_before` (u₋); its outputs are `u_residual`.
+
+    Shapes: `u_before` and `u_residual` have the shape of u, as F has; `step` is a scalar. Raises
+    `InputError` where F and u differ in their shapes, and where a name, a shape or a dtype does not
+    fit.
+    """
+    rates = names_of(model, of, model.outputs, "of")
+    states = names_of(model, wrt, model.inputs, "wrt")
+    t = trace(model, check_inputs(model, inputs), (*rates, *states), engine)
+    shapes = [[shape_of(t.values[name]) for name in names] for names in (rates, states)]
+    if shapes[0] != shapes[1]:
+        raise InputError(f"the rates {list(rates)} have shapes {shapes[0]}, but the states "
+                         f"{list(states)} {shapes[1]}: name the states by wrt=, and as many rates "
+                         "by of=")  # fmt: skip
+    op, before = t.recorder, [like(t, name, f"{name}_before") for name in states]
+    h = op.new((), dtype_of(t.values[states[0]]), STEP)
+    draft = started(t, [*before, h], (), states)
+    for rate, name, past in zip(rates, states, before, strict=True):
+        moved = op.Mul(h, t.values[rate])
+        draft.outputs[f"{name}_residual"] = op.Sub(op.Sub(t.values[name], past), moved)
+    return draft.model("implicit_euler")
+
+
+def at_step(point: Mapping[str, Any], before: Mapping[str, np.ndarray], h: float) -> dict[str, Any]:
+    """The inputs of an Euler residual: the inputs of the model, u before the step, and h."""
+    dtype = next(iter(before.values())).dtype
+    past = {f"{name}_before": u for name, u in before.items()}
+    return {**point, **past, STEP: np.asarray(h, dtype)}
