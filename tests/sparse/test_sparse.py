@@ -152,7 +152,8 @@ def test_a_full_matrix_behind_a_sparse_one_is_their_product(monkeypatch):
            double[{n * n},{n * n}] D) => (double[1,{n * n}] y) <int64[2] s = {{1, -1}}> {{
         h = Conv<pads=[1,1,1,1]>(x, V)  a = Tanh(h)  b = Conv<pads=[1,1,1,1]>(a, W)
         c = Reshape(b, s)  y = MatMul(c, D) }}"""))
-    shapes = {"x": (1, 1, n, n), "V": (channels, 1, 3, 3), "W": (1, channels, 3, 3), "D": (n * n,) * 2}
+    shapes = {"x": (1, 1, n, n), "V": (channels, 1, 3, 3), "W": (1, channels, 3, 3),
+              "D": (n * n, n * n)}  # fmt: skip
     point = {name: draw.normal(size=shape) for name, shape in shapes.items()}
     J = oj.linearize(model, point, wrt="x")
     found = method_of(J, DENSE_LIMIT)
