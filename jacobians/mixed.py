@@ -29,12 +29,6 @@ def factor_product(a: Factor, b: Factor) -> Factor:
     return a if isinstance(b, Eye) else reading_of(a, b).MatMul(a, b)
 
 
-def is_free(k: Kron, h: Kron) -> bool:
-    """Whether the merged product takes no arithmetic, since an identity stands on either side."""
-    pairs = (k.left, h.left), (k.right, h.right)
-    return all(isinstance(a, Eye) or isinstance(b, Eye) for a, b in pairs)
-
-
 def adjacent(k: Kron, layout: Jacobian, h: Kron) -> tuple[Kron, Kron, Jacobian, bool] | None:
     """k · L · h as K, H and a layout: K H L, or L K H where the last one is False; None if neither.
 

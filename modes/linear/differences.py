@@ -20,9 +20,6 @@ RATIO = 8.0
 POWERS = (0, 1, -1, 2, 3, -2, 4, 5)
 """The order in which widths best · RATIO⁻ᵏ are tried: small ones cross fewer kinks."""
 
-RUNS = 1 + 2 * len(POWERS)
-"""The most runs of the model around one point."""
-
 KINK = 1e-2
 """A slope with a larger uncertainty than this, relative to J v, says nothing about J."""
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from ....jacobians import Dag, Edge
 from ....jacobians.dag import useful
 from .adjoints import Way, part_of, row_bytes, workspace
-from .cost import BANDWIDTH, sampling, seconds, spreading
+from .cost import BANDWIDTH, seconds
 from .samples import Batch, batches_of, layouts, mixing
 
 Layouts = dict[int, dict[int, Batch]]
@@ -143,7 +143,7 @@ class Accumulation:
         self.swept: dict[int, float] = defaultdict(float)  # seconds of a row of adjoints
         for edge, cost in zip(dag.edges, costs, strict=True):
             self.outgoing[edge.start].append(edge)
-            self.swept[edge.start] += cost * spreading(edge.operator)
+            self.swept[edge.start] += cost
 
     def best(self) -> Choice:
         """The best choice found on the walk.
@@ -175,7 +175,7 @@ class Accumulation:
         swept = sum(way.block[1] for way in ways) * self.swept[vertex]
         passed = all(way.own for way in ways)  # on the way to other vertices, chosen or not
         choice.setup += swept if passed else 0
-        setup = written(ways, edges) + (0 if passed else swept)
+        setup = 6 * least(ways) + (0 if passed else swept)  # the blocks are written once
         spent, lost = self.remaining.only_through(vertex)
         if (spent - least(ways)) * self.products <= setup:
             return
@@ -190,13 +190,6 @@ class Accumulation:
 def least(ways: tuple[Way, ...]) -> float:
     """Lower bound in seconds of a product with direct edges: reading their blocks."""
     return sum(way.nbytes for way in ways) / 2 / BANDWIDTH
-
-
-def written(ways: tuple[Way, ...], edges: list[Edge]) -> float:
-    """Seconds to write the blocks of a vertex, with the overhead per sample."""
-    split = sum(way.batch.count for way in ways if not way.own)
-    sampled = split * sum(sampling(edge.operator) for edge in edges) if split else 0.0
-    return 3 * sum(way.nbytes for way in ways) / BANDWIDTH + sampled
 
 
 def ways_from(

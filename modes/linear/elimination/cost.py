@@ -29,7 +29,6 @@ from ....jacobians import (
     Zero,
     size,
 )
-from ....jacobians.products import factors_of
 
 RATE = 3e11
 """Single-precision multiplications and additions per second inside a matrix product."""
@@ -51,16 +50,6 @@ SAVED = 1 / 4
 
 RECORDING = 6e-4
 """Seconds that an engine takes to compile a program, per edge."""
-
-SAMPLING, WINDOWS = 2e-5, 2e-4
-"""Overhead in seconds of extracting the rows of one sample from an operator, and from an operator
-with convolutions, whose patches must be gathered.
-"""
-
-SPREADING = 2.0
-"""Time of a transposed convolution of signals relative to the convolution: overlapping windows are
-summed.
-"""
 
 SLOWNESS: dict[type, float] = {Dense: 1.0, Kron: 1.0, Contraction: 2.0, Convolution: 1.5}
 """Kinds with significant arithmetic -> its slowdown relative to a product of whole matrices."""
@@ -96,18 +85,6 @@ def _(operator: Dag) -> float:
     merged = sum(e.operator.shape[0] for e in operator.edges) - operator.shape[0]
     added = 3 * max(merged, 0) * operator.dtype.itemsize / BANDWIDTH
     return sum(seconds(e.operator) for e in operator.edges) + added
-
-
-def sampling(operator: Jacobian) -> float:
-    """Overhead in seconds of extracting the rows of one sample."""
-    windows = any(isinstance(factor, Convolution) for factor in factors_of(operator))
-    return WINDOWS if windows else SAMPLING
-
-
-def spreading(operator: Jacobian) -> float:
-    """Time of a product with the transpose relative to a product with the operator."""
-    windows = (f for f in factors_of(operator) if isinstance(f, Convolution))
-    return SPREADING if any((f.source, f.target) == ("x", "u") for f in windows) else 1.0
 
 
 def arithmetic(operator: Jacobian) -> float:
