@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .arrays import Array, Op, common, reading_of, shape_of, size
+from .arrays import Array, Op, common, reading_of, shape_of, size, wide
 from .base import Jacobian
 from .elementwise import Cast, Diagonal, Identity, Scalar, Zero
 from .errors import InputError
@@ -167,7 +167,10 @@ def _(d: Diagonal, c: Scalar) -> Jacobian | None:
 
 
 @merges(Diagonal, Diagonal)
-def _(d: Diagonal, e: Diagonal) -> Jacobian:
+def _(d: Diagonal, e: Diagonal) -> Jacobian | None:
+    """Not in half precision, in which d e may overflow though d (e v) does not."""
+    if wide(d.dtype) != d.dtype:
+        return None
     product = reading_of(d.d, e.d).Mul(d.d, e.d)
     return Diagonal(product, d.out_shape, chooses=d.chooses and e.chooses)
 

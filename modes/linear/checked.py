@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from onnx.helper import tensor_dtype_to_np_dtype
@@ -15,9 +15,6 @@ from ..model.primal.names import is_float
 from .check import Check, Outcome, against_differences, check, random
 from .differences import Near, spread
 from .tape.active import active_steps
-
-if TYPE_CHECKING:
-    from .linearization import Linearization
 
 
 def checked(J: Any, seed: int, face: Jacobian | None = None) -> Check:
@@ -35,19 +32,19 @@ def differences(J: Any, seed: int) -> Outcome:
     return against_differences(J, near, lambda: beside(J, near, seed), seed, narrow_in(J))
 
 
-def around(J: Linearization) -> Near:
+def around(J: Any) -> Near:
     """The model as a function around the point."""
     return Near(J.route.model, J.point, J.domain, J.codomain, J.route.engine)
 
 
-def beside(J: Linearization, near: Near, seed: int) -> tuple[Jacobian, Near]:
+def beside(J: Any, near: Near, seed: int) -> tuple[Jacobian, Near]:
     """The Jacobian and the model at a random point close to this one."""
     shift = 1e-2 * spread(near.x) * random(seed).standard_normal(J.shape[1])
     moved = J._near(near.moved(shift.astype(J.dtype)))
     return moved, around(moved)
 
 
-def narrow_in(J: Linearization) -> tuple[TensorSpec, ...]:
+def narrow_in(J: Any) -> tuple[TensorSpec, ...]:
     """The floating tensors from `wrt` to `of` with less precision than J, stored or computed."""
     wrt, of = (tuple(spec.name for spec in side) for side in (J.domain, J.codomain))
     active = active_steps(J.route.model.steps, wrt, of)

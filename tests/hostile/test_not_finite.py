@@ -120,10 +120,11 @@ def test_overflow_in_half_precision(kind):
     assert found[1] == (np.inf if kind == "float16" else float(np.array(131072, dtype)))
 
 
-def test_what_overflows_on_the_way_only():
+@pytest.mark.parametrize("n", [1, 2])
+def test_what_overflows_on_the_way_only(n):
     """(200 · 400 x) / 400 in float16: J v is 200 v, though 200 · 400 v overflows."""
-    m = model("a = Mul(x, b) c = Mul(a, d) y = Div(c, d)", "(float16[1] x) => (float16[1] y)",
-              b=np.float16(200), d=np.float16(400))  # fmt: skip
-    J = oj.linearize(m, {"x": np.zeros(1, np.float16)})
+    m = model("a = Mul(x, b) c = Mul(a, d) y = Div(c, d)", f"(float16[{n}] x) => (float16[{n}] y)",
+              b=np.full(n, 200, np.float16), d=np.full(n, 400, np.float16))  # fmt: skip
+    J = oj.linearize(m, {"x": np.zeros(n, np.float16)})
     for K in (J, J.compile("numpy"), J.compile("onnxruntime")):
-        assert K @ np.ones(1, np.float16) == 200
+        np.testing.assert_array_equal(K @ np.ones(n, np.float16), [200] * n)

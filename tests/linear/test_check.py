@@ -12,13 +12,14 @@ from house import ROOT
 from onnxjac.jacobians import Diagonal, Jacobian, sparse
 from onnxjac.modes.linear.check import DIFFERENCES, against_differences
 from onnxjac.modes.linear.checked import Near, around, beside
-from onnxjac.modes.linear.differences import RUNS
+from onnxjac.modes.linear.differences import POWERS
 from onnxjac.modes.linear.elimination import dense
 from onnxjac.modes.linear.linearization import Linearization
 from onnxjac.modes.linear.products.compiled import Compiled
 from test_models import below, stored
 
 RNG = np.random.default_rng(0)
+RUNS = 1 + 2 * len(POWERS)
 X = RNG.standard_normal((2, 3))
 W = RNG.standard_normal((3, 3))
 
