@@ -166,7 +166,7 @@ def kinks_of(node: Node, within: str = "") -> Iterator[Kink]:
 def places(node: Node) -> Iterator[tuple[str, Count]]:
     """The kinks of the first derivative, and how many of how many entries lie on each.
 
-    They are those of a formula with the attributes of the node, else those of the tables.
+    A formula gives kinks for the attributes of the node; for other operators the tables give kinks.
     """
     from ...ops.kinks import GENERIC, SECOND, kink_set, kinks
 

@@ -16,7 +16,7 @@ def prove(
     what: Any, domain: str = "", *, shapes: Sequence[tuple[int, ...]] | None = None,
     inputs: Mapping[str, Any] | None = None, **attributes: Any,
 ) -> Proof:  # fmt: skip
-    """The proof that a rule is the derivative of the operator's definition.
+    """The proof that a rule is the derivative of what defines the operator.
 
     The rule and the definition are run over SymPy expressions; SymPy differentiates the
     definition entry by entry, and the entries must be identically equal. A proof can be
