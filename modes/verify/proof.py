@@ -21,7 +21,7 @@ from ...jacobians.progress import counted
 from ...jacobians.text import Table
 from ...ops import find
 from ...ops.conventions import CONVENTIONS, shown
-from ...ops.registry import Declaration
+from ...ops.registry import Declaration, full_name
 from ...ops.rules.estimators import DOMAIN
 from ..linearize import linearize
 from ..model.markup import Markup, card, fold, folded, pre
@@ -80,7 +80,7 @@ class Proof:
     @cached_property
     def script(self) -> Script | None:
         """A self-contained script that compares with PyTorch."""
-        return script_of(self.op_type, self.domain, self.cases)
+        return script_of(self.op_type, self.domain)
 
     @property
     def kinks(self) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ class Proof:
 
     @property
     def title(self) -> str:
-        return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
+        return full_name(self.op_type, self.domain)
 
     def markdown(self) -> str:
         """The whole proof in Markdown."""
@@ -135,7 +135,7 @@ def proof_of(
     if sentence := stated(declared):
         return Proof(op_type, domain, (), sentence)
     if declared and (cases is None or shapes):
-        title = f"{domain}::{op_type}" if domain else op_type
+        title = full_name(op_type, domain)
         cases = [own_case(title, declared, shapes, attrs)]
     if cases is None:
         known = [name for name, held in CASES if held == domain]

@@ -35,6 +35,7 @@ from ...jacobians.symint import (
 from ..node import AT
 from ..numbers.layout import equal_parts, span
 from ..numbers.windows import CROPPING, GEOMETRY, said, transposed_windows, windows
+from ..registry import full_name
 
 CONTENT = "onnxjac.content"
 """Metadata key of a graph value: its integers, some of which are symbolic."""
@@ -273,7 +274,7 @@ def sizes_by_formula(
     op_type: str, domain: str, values: Values, attrs: Mapping[str, Any]
 ) -> Sequence[Known] | None:
     """The shapes of the outputs of a node, where there is a formula for them."""
-    found = None if domain else FORMULAS.get(op_type)
+    found = FORMULAS.get(full_name(op_type, domain))
     if found is None:
         return None
     every = (*values, *(None,) * OPTIONAL)

@@ -93,7 +93,7 @@ def clip(x: Array, low: Array | None = None, high: Array | None = None) -> Array
     return above if high is None else np.minimum(above, high)
 
 
-@kernel("IsInf")
+@kernel("IsInf", tensors=True)
 def is_inf(x: Array, *, detect_negative: int = 1, detect_positive: int = 1) -> Array:
     """Whether x is infinite, with a sign that is to be detected."""
     below, above = space(x).isneginf(x), space(x).isposinf(x)
@@ -146,35 +146,47 @@ def special_of(x: Array) -> Any:
     return space(x).special if is_tensor(x) else special
 
 
+@kernel("PRelu", tensors=True)
+def p_relu(x: Array, slope: Array) -> Array:
+    """x for x ≥ 0, slope · x below."""
+    return space(x).where(x < 0, slope * x, x)
+
+
 EXACT: dict[str, Kernel] = {
     "Max": lambda *data: functools.reduce(np.maximum, data),
     "Min": lambda *data: functools.reduce(np.minimum, data),
     "Mod": lambda a, b, *, fmod=0: np.fmod(a, b) if fmod else np.mod(a, b),
-    "PRelu": lambda x, slope: space(x).where(x < 0, slope * x, x),
     "Relu": lambda x: np.maximum(x, 0),
 }
 """Formulas that round at most once, also in half precision."""
 
 WIDE: dict[str, Kernel] = {
+    "Erf": special.erf,
+    "Mean": lambda *data: functools.reduce(np.add, data) / len(data),
+    "Sigmoid": special.expit,
+    "Sum": lambda *data: functools.reduce(np.add, data),
+}
+
+TENSORS: dict[str, Kernel] = {
     "Celu": lambda x, *, alpha=1.0: (
         x.clip(0, None) + (alpha * space(x).expm1(x / alpha)).clip(None, 0)
     ),
     "Elu": elu,
-    "Erf": special.erf,
     "Gelu": gelu,
     "HardSigmoid": hard_sigmoid,
     "HardSwish": lambda x: x * hard_sigmoid(x, alpha=1 / 6),
     "LeakyRelu": leaky_relu,
-    "Mean": lambda *data: functools.reduce(np.add, data) / len(data),
     "Mish": lambda x: x * space(x).tanh(softplus(x)),
     "Selu": selu,
     "Shrink": shrink,
-    "Sigmoid": special.expit,
     "Softplus": softplus,
     "Softsign": lambda x: x / (1 + abs(x)),
-    "Sum": lambda *data: functools.reduce(np.add, data),
     "Swish": lambda x, *, alpha=1.0: x * special_of(x).expit(alpha * x),
     "ThresholdedRelu": lambda x, *, alpha=1.0: space(x).where(x > alpha, x, 0),
 }
-for name, formula in (EXACT | WIDE).items():
-    kernel(name, wide=name in WIDE)(formula)
+"""Formulas that take tensors of PyTorch too."""
+
+for name, formula in EXACT.items():
+    kernel(name)(formula)
+for name, formula in (WIDE | TENSORS).items():
+    kernel(name, wide=True, tensors=name in TENSORS)(formula)

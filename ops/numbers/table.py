@@ -24,16 +24,26 @@ COUNTED: set[str] = set()
 """The operators whose kernel takes `outputs`, the number of requested outputs."""
 WIDE: set[str] = set()
 """The operators whose kernel computes with halves in float32."""
+TENSORS: dict[str, bool] = {}
+"""The operators whose kernel takes tensors of PyTorch too -> whether the operands after the first
+stay on the host: shapes, axes.
+"""
 
 
-def kernel(name: str, *, counted: bool = False, wide: bool = False) -> Callable[[Kernel], Kernel]:
-    """Register a function as the kernel of operator `name`; `ValueError` if it has one.
+def kernel(
+    name: str, *, counted: bool = False, wide: bool = False, tensors: bool = False,
+    hosted: bool = False,
+) -> Callable[[Kernel], Kernel]:  # fmt: skip
+    """Declare a function of NumPy arrays as the values of an operator, `Op` or `domain::Op`.
 
-    A `wide` kernel computes with halves in float32.
+    The function takes the inputs by position and the attributes as keywords, and returns an array,
+    or a tuple of several. With `tensors`, it takes tensors of PyTorch too; operands after the first
+    are then NumPy's if `hosted`. A `counted` one takes the number of outputs as `outputs`, a `wide`
+    one computes with halves in float32. Raises `ValueError` if an operator of ONNX has a kernel.
     """
 
     def enter(function: Kernel) -> Kernel:
-        if name in KERNELS:
+        if name in KERNELS and "::" not in name:
             raise ValueError(f"{name} has a kernel already")
         function = widened(function) if wide else function
         KERNELS[name] = quiet(function)
@@ -41,6 +51,8 @@ def kernel(name: str, *, counted: bool = False, wide: bool = False) -> Callable[
             COUNTED.add(name)
         if wide:
             WIDE.add(name)
+        if tensors:
+            TENSORS[name] = hosted
         return function
 
     return enter

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Array, Diagonal, Jacobian, Reshape, Take, broadcast, dtype_of, shape_of
+from ..conventions import ORDER, PARTS, kinks
 from ..node import Node
 from ..numbers.windows import AUTO_PADS
 from ..registry import Blocks, jacobian, zero
@@ -17,7 +18,10 @@ from .pointwise import cast_input
 
 ROUNDED = "the result is piecewise constant: it is rounded to few values"
 zero(ROUNDED, "QuantizeLinear", "QLinearMatMul")
-zero(ROUNDED, "QLinearConv", auto_pad=AUTO_PADS)
+zero(ROUNDED, "QLinearConv", auto_pad=AUTO_PADS, grows=True)
+
+
+kinks("DynamicQuantizeLinear", where=ORDER, given=PARTS)  # a function of ONNX
 
 
 @jacobian("DequantizeLinear")

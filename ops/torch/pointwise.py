@@ -11,7 +11,7 @@ import torch
 
 from ..numbers.constants import numpy_dtype
 from ..numbers.table import Kernel
-from .table import DTYPES, SAME, Tensor, common, host, is_tensor, kernel, shared, tensor
+from .table import DTYPES, SAME, Tensor, common, host, is_tensor, kernel, tensor
 
 PLAIN: dict[str, Kernel] = {
     name: getattr(torch, name.lower()) for name in (
@@ -143,7 +143,3 @@ kernel("Max")(folded(torch.maximum))
 kernel("Min")(folded(torch.minimum))
 kernel("Sum", wide=True)(folded(torch.add))
 kernel("Mean", wide=True)(lambda *data: folded(torch.add)(*data) / len(data))
-shared(
-    "Celu", "Elu", "Gelu", "HardSigmoid", "HardSwish", "Identity", "IsInf", "LeakyRelu", "Mish",
-    "PRelu", "Selu", "Shrink", "Softplus", "Softsign", "Swish", "ThresholdedRelu",
-)  # fmt: skip

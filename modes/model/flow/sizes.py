@@ -23,23 +23,13 @@ from ....ops.node import Node, Step
 from ....ops.numbers.fallback import proto
 from ....ops.numbers.matmul import contraction_order
 from ....ops.numbers.windows import CROPPING, GEOMETRY, transposed_windows, windows
+from ....ops.registry import traits_of
 from ....ops.rules.einsum import expand_equation
 from ....ops.rules.regions import sampled_bytes
 from ..limits import Limits
 
 SMALL = 1024
 """Elements of the largest tensor whose numbers may decide a shape."""
-
-GROWING = frozenset({
-    "AffineGrid", "AveragePool", "BlackmanWindow", "CenterCropPad", "Col2Im",
-    "ConstantOfShape", "Conv", "ConvInteger", "ConvTranspose", "DFT", "DeformConv", "Expand",
-    "EyeLike", "HammingWindow", "HannWindow", "LpPool", "MaxPool", "MaxRoiPool", "MaxUnpool",
-    "MelWeightMatrix", "OneHot", "Pad", "QLinearConv", "RandomNormal", "RandomUniform", "Range",
-    "Resize", "RoiAlign", "STFT", "TfIdfVectorizer", "Tile", "Upsample",
-})  # fmt: skip
-"""Operators whose output size depends on a number; the outputs of all other operators have no more
-elements than the product of the numbers of elements of their inputs.
-"""
 
 Types = Mapping[str, onnx.TypeProto]
 
@@ -60,6 +50,11 @@ def check_step(step: Step, inputs: Sequence[Any], limits: Limits) -> None:
     types = {name: type_of(array) for name, array in arrays.items()}
     for kind in inferred(node, step.version, types, arrays).values():
         limits.check("bytes", bytes_of(kind) or 0, step)
+
+
+def grows(step: Step) -> bool:
+    """Whether an output may have more elements than the product of those of the inputs."""
+    return traits_of(step.op_type, step.domain).grows
 
 
 def outlined(value: Any, *, numbers: bool = False) -> Any:
@@ -84,7 +79,7 @@ def check_operands(step: Step, inputs: Sequence[Any], limits: Limits) -> None:
     large that their products overflow.
     """
     limits.check("bytes", frame_bytes(step, inputs), step)
-    if step.op_type in GROWING and step.op_type != "Range":
+    if grows(step) and step.op_type != "Range":
         limits.check("bytes", max(map(_largest, (*inputs, *step.attrs.values())), default=0), step)
 
 
@@ -101,7 +96,7 @@ def _largest(value: Any) -> int:
 
 def may_grow(step: Step, inputs: Sequence[Any], limits: Limits) -> bool:
     """Whether an output may be too large, judging by the sizes of the inputs alone."""
-    if step.op_type in GROWING:
+    if grows(step):
         return True
     return math.prod(max(_elements(x), 1) for x in inputs if x is not None) * 16 > limits.bytes
 

@@ -20,16 +20,17 @@ from onnx import TensorProto, helper
 from ....jacobians.errors import LimitError
 from ....ops.node import Step
 from ....ops.numbers import numbers
+from ....ops.registry import traits_of
 from ..flow.contents import Contents
 from ..flow.control import CONTROL, turn
 from ..flow.meter import Meter
 from ..flow.sizes import (
-    GROWING,
     POOLS,
     SMALL,
     bytes_of,
     check_operands,
     dtype_in,
+    grows,
     inferred,
     product_bytes,
     shape_in,
@@ -38,8 +39,6 @@ from ..flow.sizes import (
 from ..flow.steps import array_of, last_uses, needed
 from .engines.sessions import EngineError
 from .engines.traps import is_fatal
-
-RANDOM = ("Random", "Bernoulli", "Multinomial", "Dropout")
 
 
 def foreseen(model: Contents, inputs: Mapping[str, Any], names: Iterable[str]) -> bool:
@@ -135,7 +134,7 @@ class Forecast:
                 found = self._given(dict(zip(step.outputs, kinds or (), strict=False)), step)
             else:
                 found = self._step(step, node)
-                sure = sure and not (step.op_type in GROWING and None in found.values())
+                sure = sure and not (grows(step) and None in found.values())
             made.update((name, size or 0) for name, size in found.items())
             held += sum(made[name] for name in found)
             self.model.limits.check("bytes", held, f"what is held at {step}")
@@ -281,7 +280,7 @@ class Forecast:
         else:
             inputs = [None if name is None else self.known.get(name) for name in step.inputs]
         missing = sum(name is not None for name in step.inputs) - sum(x is not None for x in inputs)
-        if missing or step.op_type.startswith(RANDOM) or not self._is_small(step):
+        if missing or traits_of(step.op_type, step.domain).random or not self._is_small(step):
             return
         try:
             made = numbers.run(step.op_type, inputs, step.attrs, domain=step.domain,

@@ -17,7 +17,7 @@ from .....ops.registry import version
 from ...flow.contents import Contents
 from ...flow.control import CONTROL
 from ...flow.sequences import SEQUENCES
-from ...flow.sizes import GROWING
+from ...flow.sizes import grows
 from ...flow.steps import last_uses, needed
 from ...optional import optional
 from . import numpy as own
@@ -100,7 +100,7 @@ def program_of(
         varying = (hasattr(x, "dtype") and dtype_of(x).kind in "iub" and y is None
                    for x, y in zip(operands[1:], told[1:], strict=True))  # fmt: skip
         is_known = name in KERNELS and all(n in known for n in step.inputs if n)
-        if not is_known and name in GROWING | HOSTED and any(varying):
+        if not is_known and (grows(step) or name in HOSTED) and any(varying):
             return ()
         count = len(step.outputs)
         made = tensors.run(name, operands, step.attrs, version=step.version, outputs=count)
