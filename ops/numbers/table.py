@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.arrays import common
+from ...jacobians.errors import InputError
 from ...jacobians.foreign import is_tensor
 
 Kernel = Callable[..., Any]
@@ -39,12 +40,12 @@ def kernel(
     The function takes the inputs by position and the attributes as keywords, and returns an array,
     or a tuple of several. With `tensors`, it takes tensors of PyTorch too; operands after the first
     are then NumPy's if `hosted`. A `counted` one takes the number of outputs as `outputs`, a `wide`
-    one computes with halves in float32. Raises `ValueError` if an operator of ONNX has a kernel.
+    one computes with halves in float32. Raises `InputError` if an operator of ONNX has a kernel.
     """
 
     def enter(function: Kernel) -> Kernel:
         if name in KERNELS and "::" not in name:
-            raise ValueError(f"{name} has a kernel already")
+            raise InputError(f"{name} has a kernel already")
         function = widened(function) if wide else function
         KERNELS[name] = quiet(function)
         if counted:
