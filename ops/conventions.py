@@ -11,7 +11,7 @@ kink, and `convention` in numbers, next to those of other libraries.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -45,14 +45,13 @@ def kinks(
 ) -> Callable[[Counting], Counting]:
     """Declare where operators have no derivative, and which one is given there, in words.
 
-    A decorator of the function that counts the entries of a node on a kink; not applied to one, the
-    parts of the definition are counted. `moves` are the inputs that move sampled points, which may
-    then lie on a kink. An operator with a formula has its kinks from the formula.
+    A decorator of the function that counts the entries of a node on a kink; without one, the parts
+    of the definition are counted. `moves` are the inputs that move sampled points onto a kink.
     """
-    says(*names, kinks=Kinks(where, given, moves=moves))
+    says(*names, kinks=(told := Kinks(where, given, moves=moves)))
 
     def register(count: Counting) -> Counting:
-        says(*names, kinks=Kinks(where, given, count, moves))
+        says(*names, kinks=replace(told, count=count))
         return count
 
     return register

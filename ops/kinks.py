@@ -17,7 +17,7 @@ import sympy as sp
 from sympy.core.relational import Relational
 
 from .conventions import SECOND
-from .registry import traits_of
+from .registry import PLAIN, TRAITS, full_name
 from .rules.elementwise import FORMULAS
 from .symbols.formulas import ATTRIBUTES, NAMES, parse, steady
 
@@ -33,7 +33,7 @@ def kink_set(op_type: str, domain: str = "") -> str:
     """
     if op_type in FORMULAS and not domain:
         return " or ".join(map(str, kinks(op_type)))
-    told = traits_of(op_type, domain).kinks
+    told = TRAITS.get(full_name(op_type, domain), PLAIN).kinks
     return told.where if told else ""
 
 

@@ -72,18 +72,13 @@ class Declarations(UserDict[tuple[str, str], Declaration]):
 
 DECLARATIONS = Declarations()
 
-
 Count = tuple[int, int]
 """How many entries of a node lie on a kink, out of how many."""
 
 
 @dataclass(frozen=True)
 class Kinks:
-    """Where an operator has no derivative, and which one is given there, in words.
-
-    Without `count`, the parts of its definition are counted. `moves` are the inputs that move the
-    points at which it samples.
-    """
+    """Where an operator has no derivative, and which one is given there: see `conventions`."""
 
     where: str
     given: str
@@ -93,17 +88,14 @@ class Kinks:
 
 @dataclass(frozen=True)
 class Traits:
-    """What is said of an operator besides its derivative, also of a function of ONNX's: its kinks,
-    whether its output may have more elements than the product of those of its inputs, and whether
-    it draws a sample.
-    """
+    """What is said of an operator besides its derivative, also of a function of ONNX's."""
 
     kinks: Kinks | None = None
     grows: bool = False
     random: bool = False
 
 
-TRAITS: dict[tuple[str, str], Traits] = {}
+TRAITS: dict[str, Traits] = {}
 PLAIN = Traits()
 
 
@@ -115,13 +107,12 @@ def full_name(op_type: str, domain: str = "") -> str:
 def says(*names: str, **traits: Any) -> None:
     """Add to the traits of operators."""
     for name in names:
-        domain, _, op_type = name.rpartition("::")
-        TRAITS[op_type, domain] = replace(traits_of(op_type, domain), **traits)
+        TRAITS[name] = replace(TRAITS.get(name, PLAIN), **traits)
 
 
-def traits_of(op_type: str, domain: str = "") -> Traits:
-    """The traits of an operator."""
-    return TRAITS.get((op_type, "" if domain == "ai.onnx" else domain), PLAIN)
+def traits_of(step: Any) -> Traits:
+    """The traits of the operator of a step, or of a node."""
+    return TRAITS.get(full_name(step.op_type, step.domain), PLAIN)
 
 
 def version() -> int:

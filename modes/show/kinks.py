@@ -19,7 +19,7 @@ import numpy as np
 from ...jacobians import Jacobian
 from ...jacobians.cached import cached_property
 from ...ops import Node, Step
-from ...ops.conventions import CONVENTIONS, marked
+from ...ops.conventions import CONVENTIONS, SECOND, marked
 from ...ops.registry import Count, Kinks, find, full_name, traits_of
 from ...ops.rules.elementwise import FORMULAS
 from ..linear.explanation import Kink
@@ -144,8 +144,7 @@ def node_of(step: Step, values: Values, wanted: frozenset[tuple[int, int]]) -> N
 
 def counter(step: Step) -> Callable[[Node], Count] | None:
     """The function that counts the entries on a kink of an operator without a formula."""
-    told = traits_of(step.op_type, step.domain).kinks
-    return told.count if told else None
+    return told.count if (told := traits_of(step).kinks) else None
 
 
 def jumps(step: Step) -> bool:
@@ -164,7 +163,7 @@ def has_kinks(step: Step) -> bool:
 def kinks_of(node: Node, within: str = "") -> Iterator[Kink]:
     """The kinks of a node, with the derivative given there."""
     step = node.step
-    told = traits_of(step.op_type, step.domain).kinks or Kinks("", "")
+    told = traits_of(step).kinks or Kinks("", "")
     names = [step.inputs[k] for k in told.moves if node.wants(k)]
     tensor = next(filter(None, (*names, *step.inputs)), "")
     for where, count in places(node):
@@ -176,7 +175,7 @@ def places(node: Node) -> Iterator[tuple[str, Count]]:
 
     A formula gives kinks for the attributes of the node; other operators declare them.
     """
-    from ...ops.kinks import GENERIC, SECOND, kink_set, kinks
+    from ...ops.kinks import GENERIC, kink_set, kinks
 
     name = key(node.step)
     if name not in FORMULAS:

@@ -211,7 +211,7 @@ where F is torch.nn.functional; or a comment on why there is none.
 SAME = "torch.{name}({all})"
 
 
-def case(op_types: str, *inputs: Any, torch: str = "", **how: Any) -> None:
+def case(op_types: str, *inputs: Any, torch: Any = "", **how: Any) -> None:
     """Enter one case into the table for each operator of a list, `{name}` in lower case."""
     for name in op_types.split():
         one = node_case(name, *inputs, **how)

@@ -454,21 +454,18 @@ case(ML + "SVMClassifier", (1, 1), vectors_per_class=[1, 1], prob_a=[-0.5], prob
 # What the operators are in PyTorch, where no case of a proof says it.
 
 script("Shrink", "F.softshrink({0}, 0.5)", numbers(-2, 0.25, 2), lambd=0.5, bias=0.5)
-
 script("Slice", "{0}[1:3]", (4, 2), ints(1), ints(3))
 script("GatherElements", "{0}.gather(1, {1})", (2, 3), ints([1, 0], [2, 1]), axis=1)
 script("DepthToSpace", "torch.pixel_shuffle({0}, 2)", (1, 4, 1, 2), blocksize=2, mode="CRD")
 script("Pad", "F.pad({0}, (0, 2, 1, 0), 'reflect')", (1, 3, 3), ints(0, 1, 0, 0, 0, 2),
        mode="reflect")  # fmt: skip
 script("ReverseSequence", "{0}.flip(0)", (3, 2), ints(3, 3))
-script("OneHot", "torch.where(" + "F.one_hot({0}, 3).bool(), {2}[1], {2}[0])", ints(1, 0),
+script("OneHot", "torch.where(F.one_hot({0}, 3).bool(), {2}[1], {2}[0])", ints(1, 0),
        np.array(3), (2,))  # fmt: skip
 script("ScatterElements", "{0}.scatter(1, {1}, {2})", (2, 3), ints([0, 2]), (1, 2), axis=1)
 script("TensorScatter", "{0}.slice_scatter({1}, 1, 1, 2)", (1, 3, 2), (1, 1, 2), ints(1), axis=1)
-
 script("Resize", "F.interpolate({0}, 5, mode='linear')", (1, 1, 3), None, None, ints(1, 1, 5),
        mode="linear")  # fmt: skip
-
 script("BatchNormalization", "F.batch_norm({0}, {3}, {4}, {1}, {2}, eps=0.125)", (1, 2, 2),
        (2,), (2,), (2,), positive(2), epsilon=0.125, wrt=(0, 1, 2))  # fmt: skip
 script("MeanVarianceNormalization", "({0} - {0}.mean(0)) / ({0}.std(0, correction=0) + 1e-9)",
@@ -477,7 +474,6 @@ script("NegativeLogLikelihoodLoss", "F.nll_loss({0}, {1}, {2})", (2, 3), ints(0,
        positive(3), wrt=(0,))  # fmt: skip
 script("SoftmaxCrossEntropyLoss", "F.cross_entropy({0}, {1}, {2})", (2, 3), ints(0, 2),
        positive(3), wrt=(0,))  # fmt: skip
-
 CELL = "True, 1, 0.0, False, False, False)[0].unsqueeze(1)"
 script("RNN", "torch.rnn_tanh({0}, {5}, ({1}[0], {2}[0], {3}[0, :2], {3}[0, 2:]), " + CELL,
        (2, 1, 1), (1, 2, 1), (1, 2, 2), (1, 4), None, (1, 1, 2), hidden_size=2, outputs=2,
@@ -489,7 +485,6 @@ script("LSTM", "(lambda gates: torch.lstm({0}, ({5}, {6}), ({1}[0][gates], {2}[0
        "{3}[0, :4][gates], {3}[0, 4:][gates]), " + CELL + ")([0, 2, 3, 1])", (2, 1, 2), (1, 4, 2),
        (1, 4, 1), (1, 8), None, (1, 1, 1), (1, 1, 1), hidden_size=1, outputs=3,
        of=(0,))  # fmt: skip
-
 script("DeformConv RoiAlign MaxRoiPool", "# torchvision has it, PyTorch alone does not")
 script("Range Unique", "# its operator has no derivative there")
 script(f"RotaryEmbedding LinearAttention CenterCropPad {ML}Scaler {ML}Imputer "

@@ -37,10 +37,10 @@ def kernel(
 ) -> Callable[[Kernel], Kernel]:  # fmt: skip
     """Declare a function of NumPy arrays as the values of an operator, `Op` or `domain::Op`.
 
-    The function takes the inputs by position and the attributes as keywords, and returns an array,
-    or a tuple of several. With `tensors`, it takes tensors of PyTorch too; operands after the first
-    are then NumPy's if `hosted`. A `counted` one takes the number of outputs as `outputs`, a `wide`
-    one computes with halves in float32. Raises `InputError` if an operator of ONNX has a kernel.
+    Inputs come by position, attributes as keywords; the result is an array or a tuple of several.
+    With `tensors`, it takes tensors of PyTorch too; operands after the first are then NumPy's if
+    `hosted`. A `counted` one takes the number of outputs as `outputs`, a `wide` one computes with
+    halves in float32. Raises `InputError` if an operator of ONNX has a kernel.
     """
 
     def enter(function: Kernel) -> Kernel:

@@ -71,9 +71,7 @@ def spread(node: Node, i: int, d: Array | float, *, chooses: bool = False) -> Ja
     return scalar @ lift
 
 
-def elementwise(
-    op_type: str, formula: str | dict[Any, str], *, by: str = "", given: str = ""
-) -> None:
+def elementwise(op_type: str, formula: Any, *, by: str = "", given: str = "") -> None:
     """Declare an elementwise operator by its formula, and what is given at its kinks, in words."""
     FORMULAS[op_type] = declared = Elementwise(formula, by)
     says(op_type, kinks=Kinks("", given) if given else None)

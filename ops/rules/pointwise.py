@@ -56,12 +56,9 @@ def extremum(op: Any, node: Node) -> Blocks:
     }
 
 
-@kinks("Max", "Min", where=ORDER, given=SHARED)
-def ties(node: Node) -> Count:
-    """Results that more than one input attains."""
-    return tied(sum(x == node.y for x in node.inputs))
-
-
+kinks("Max", "Min", where=ORDER, given=SHARED)(
+    lambda node: tied(sum(x == node.y for x in node.inputs))
+)
 convention("Max", "max(1, 1)", (1.0, 1.0), (0.5, 0.5), SHARED, "torch.maximum",
            tensorflow=(1.0, 0.0))  # fmt: skip
 convention("Min", "min(1, 1)", (1.0, 1.0), (0.5, 0.5), SHARED, "torch.minimum",

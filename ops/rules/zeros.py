@@ -1,13 +1,10 @@
 """Operators whose derivative is structurally zero, or refused, each with its reason."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..conventions import CONSTANT, convention, kinks, marked, zeros
-from ..node import Node
 from ..numbers.windows import AUTO_PADS
-from ..registry import Count, refuses, zero
+from ..registry import refuses, zero
 
 NO_FLOATS = "there is no floating input"
 NO_TENSOR = "the input or the result is a map, not a tensor"
@@ -74,24 +71,16 @@ refuses(
 # is differentiated as selected at the point.
 
 kinks("Sign", where="x = 0", given=CONSTANT)(zeros)
-
-
-@kinks("Floor", "Ceil", where="where x is a whole number", given=CONSTANT)
-def whole(node: Node) -> Count:
-    return marked(node.x == np.floor(node.x))
-
-
-@kinks("Round", where="where x is half way between two whole numbers", given=CONSTANT)
-def half(node: Node) -> Count:
-    return marked(node.x - np.floor(node.x) == 0.5)
-
-
-@kinks("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal",
-       where="where both sides are equal", given="0: the choice stays as it is here")  # fmt: skip
-def equal(node: Node) -> Count:
-    return marked(node.x == np.asarray(node.inputs[1]))
-
-
+kinks("Floor", "Ceil", where="where x is a whole number", given=CONSTANT)(
+    lambda node: marked(node.x == np.floor(node.x))
+)
+kinks("Round", where="where x is half way between two whole numbers", given=CONSTANT)(
+    lambda node: marked(node.x - np.floor(node.x) == 0.5)
+)
+kinks("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal",
+      where="where both sides are equal", given="0: the choice stays as it is here")(
+    lambda node: marked(node.x == np.asarray(node.inputs[1]))
+)  # fmt: skip
 convention("Sign", "sign(0), sign(1)", ([0.0, 1.0],), ([0.0, 0.0],), CONSTANT)
 convention("Round", "round(0.5), round(1.2)", ([0.5, 1.2],), ([0.0, 0.0],), CONSTANT,
            tensorflow="none")  # fmt: skip

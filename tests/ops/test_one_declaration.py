@@ -7,9 +7,9 @@ import pytest
 import onnxjac as oj
 from onnxjac.jacobians import Diagonal, Reshape, broadcast, shape_of
 from onnxjac.jacobians.foreign import is_tensor, space
-from onnxjac.modes.model.flow.sizes import grows
 from onnxjac.ops.conventions import kinks, zeros
 from onnxjac.ops.graphs.shapes import formula
+from onnxjac.ops.registry import traits_of
 
 NAME = "my.domain::Hinges"
 POINT = {"x": np.array([1.5, 0.0, -2.0]), "n": np.array([2])}
@@ -93,7 +93,7 @@ def test_its_kinks_are_counted(model):
 
 def test_its_size_is_checked_before_it_runs(model):
     (step,) = model.steps
-    assert grows(step)
+    assert traits_of(step).grows
 
 
 def test_tensors_are_tensors(model, calls, device):

@@ -13,7 +13,7 @@ from onnxjac.modes.verify.case import Case
 from onnxjac.modes.verify.cases import CASES
 from onnxjac.ops.conventions import CONVENTIONS, SECOND
 from onnxjac.ops.kinks import kink_set
-from onnxjac.ops.registry import TRAITS, find, traits_of
+from onnxjac.ops.registry import TRAITS, find, full_name
 from onnxjac.ops.rules.elementwise import FORMULAS
 
 A = np.array
@@ -127,7 +127,7 @@ OUTPUTS = {"TopK": 2, "DynamicQuantizeLinear": 3}
 RESULT = {"DynamicQuantizeLinear": (1,)}
 """Operator -> its outputs with derivatives, where not the first one."""
 
-KNOWN = {key for key, told in TRAITS.items() if told.kinks} | {
+KNOWN = {name.rpartition("::")[::-2] for name, told in TRAITS.items() if told.kinks} | {
     (name, "") for name in FORMULAS if kink_set(name)}  # fmt: skip
 SMOOTH = {key for key in KNOWN if kink_set(*key).endswith(SECOND)}
 """Operators with kinks, and those without kinks in the first derivative."""
@@ -165,7 +165,7 @@ def test_entries_on_a_kink_are_counted(name):
     told = kinks_of(case)
     (found,) = [k for k in told if k.met] or told
     assert (found.count, found.size) == (count, size)
-    assert found.declared in {t.kinks.given for (name, _), t in TRAITS.items() if name == found.op}
+    assert found.declared in {told_of(*key).given for key in KNOWN if key[0] == found.op}
     if case.op_type != "DynamicQuantizeLinear":  # a function, inlined on loading
         assert (found.within or found.node).rpartition("_")[0] == case.op_type
 
@@ -175,10 +175,14 @@ def test_every_operator_with_kinks_is_tried_on_one():
     tried = {keyed(case_of(*COUNTED[name][:3])) for name in COUNTED if COUNTED[name][3]}
     tried |= {(c.op_type, "") for c in CONVENTIONS} | {(name, "") for name in SIDES}
     assert tried >= KNOWN - SMOOTH
-    assert all(traits_of(*key).kinks.given for key in KNOWN - SMOOTH)
-    uncounted = {key for key in KNOWN - SMOOTH if not traits_of(*key).kinks.count}
+    assert all(told_of(*key).given for key in KNOWN - SMOOTH)
+    uncounted = {key for key in KNOWN - SMOOTH if not told_of(*key).count}
     composed = {key for key in uncounted if (told := find(*key)) is None or told.is_composed}
     assert {name for name, _ in uncounted - composed} <= {*FORMULAS}
+
+
+def told_of(op_type, domain=""):
+    return TRAITS[full_name(op_type, domain)].kinks
 
 
 def keyed(case):
@@ -213,7 +217,7 @@ def test_conventions_are_told_where_they_are_met(convention):
     arrays = [x.astype(np.float32) if single else x for x in arrays]
     found = kinks_at(convention, arrays)
     assert any(k.met for k in found)
-    assert all(k.declared == traits_of(convention.op_type).kinks.given for k in found)
+    assert all(k.declared == told_of(convention.op_type).given for k in found)
     assert not any(k.met for k in kinks_at(convention, [moved(arrays[0]), *arrays[1:]]))
 
 

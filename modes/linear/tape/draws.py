@@ -23,14 +23,9 @@ SEEDS = 2**24
 """The float attribute `seed` represents all integers below this number."""
 
 
-def is_random(step: Step | ir.Node) -> bool:
-    """Whether a step is random, at some points at least."""
-    return traits_of(step.op_type, step.domain).random
-
-
 def draws(step: Step, known: Mapping[str, Any]) -> bool:
     """Whether a step is random, given the tensors whose values are known before anything runs."""
-    return is_random(step) and (step.op_type != "Dropout" or trains(step, known))
+    return traits_of(step).random and (step.op_type != "Dropout" or trains(step, known))
 
 
 def trains(step: Step, known: Mapping[str, Any]) -> bool:
@@ -43,7 +38,8 @@ def may_draw(model: Model) -> bool:
     """Whether some node, in a subgraph maybe, is random, at some points at least."""
     inside = (node for node in ir.traversal.RecursiveGraphIterator(model.ir.graph)
               if node.graph is not model.ir.graph)  # fmt: skip
-    return any(draws(step, model.constants) for step in model.steps) or any(map(is_random, inside))
+    return (any(draws(step, model.constants) for step in model.steps)
+            or any(traits_of(node).random for node in inside))  # fmt: skip
 
 
 def fixed(model: Model, point: Mapping[str, Any], engine: str | None) -> Model:
@@ -74,7 +70,8 @@ def by_seed(
 ) -> dict[str, np.ndarray]:
     """The named tensors, where the generator gives each random operator a seed of its own."""
     copy = model.ir.clone()
-    nodes = [*filter(is_random, ir.traversal.RecursiveGraphIterator(copy.graph))]
+    every = ir.traversal.RecursiveGraphIterator(copy.graph)
+    nodes = [node for node in every if traits_of(node).random]
     for node, seed in zip(nodes, rng.choice(SEEDS, len(nodes), replace=False), strict=True):
         whole = node.op_type == "Dropout"
         node.attributes["seed"] = (

@@ -52,11 +52,6 @@ def check_step(step: Step, inputs: Sequence[Any], limits: Limits) -> None:
         limits.check("bytes", bytes_of(kind) or 0, step)
 
 
-def grows(step: Step) -> bool:
-    """Whether an output may have more elements than the product of those of the inputs."""
-    return traits_of(step.op_type, step.domain).grows
-
-
 def outlined(value: Any, *, numbers: bool = False) -> Any:
     """A tensor of PyTorch as an array of its shape, with its `numbers` where they may be sizes."""
     if not is_tensor(value):
@@ -79,7 +74,7 @@ def check_operands(step: Step, inputs: Sequence[Any], limits: Limits) -> None:
     large that their products overflow.
     """
     limits.check("bytes", frame_bytes(step, inputs), step)
-    if grows(step) and step.op_type != "Range":
+    if traits_of(step).grows and step.op_type != "Range":
         limits.check("bytes", max(map(_largest, (*inputs, *step.attrs.values())), default=0), step)
 
 
@@ -96,7 +91,7 @@ def _largest(value: Any) -> int:
 
 def may_grow(step: Step, inputs: Sequence[Any], limits: Limits) -> bool:
     """Whether an output may be too large, judging by the sizes of the inputs alone."""
-    if grows(step):
+    if traits_of(step).grows:
         return True
     return math.prod(max(_elements(x), 1) for x in inputs if x is not None) * 16 > limits.bytes
 

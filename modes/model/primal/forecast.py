@@ -30,7 +30,6 @@ from ..flow.sizes import (
     bytes_of,
     check_operands,
     dtype_in,
-    grows,
     inferred,
     product_bytes,
     shape_in,
@@ -133,7 +132,7 @@ class Forecast:
                 found = self._given(dict(zip(step.outputs, kinds or (), strict=False)), step)
             else:
                 found = self._step(step, node)
-                sure = sure and not (grows(step) and None in found.values())
+                sure = sure and not (traits_of(step).grows and None in found.values())
             made.update((name, size or 0) for name, size in found.items())
             held += sum(made[name] for name in found)
             self.model.limits.check("bytes", held, f"what is held at {step}")
@@ -279,7 +278,7 @@ class Forecast:
         else:
             inputs = [None if name is None else self.known.get(name) for name in step.inputs]
         missing = sum(name is not None for name in step.inputs) - sum(x is not None for x in inputs)
-        if missing or traits_of(step.op_type, step.domain).random or not self._is_small(step):
+        if missing or traits_of(step).random or not self._is_small(step):
             return
         try:
             made = numbers.run(step.op_type, inputs, step.attrs, domain=step.domain,

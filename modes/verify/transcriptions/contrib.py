@@ -698,7 +698,6 @@ script(MS + "GroupQueryAttention",
        "F.scaled_dot_product_attention({0}, {1}, {2}, is_causal=True)", (1, 2, 2), (1, 2, 2),
        (1, 2, 2), None, None, ints(1).astype(np.int32), np.array(2, np.int32), num_heads=1,
        kv_num_heads=1)  # fmt: skip
-
 script(f"{MS}RotaryEmbedding {MS}MRotaryEmbedding {MS}LinearAttention {MS}MatMulBnb4 "
        f"{MS}GatherBlockQuantized", "# it has no such operator")  # fmt: skip
 script(f"{MS}DynamicQuantizeMatMul", "# its result is rounded, and there it has no operator")

@@ -28,8 +28,8 @@ def refer(op_type: str) -> None:
         node = onnx.helper.make_node(op_type, names, [f"y{k}" for k in range(outputs)], **given)
         run = ReferenceEvaluator(node, opsets={"": onnx.defs.onnx_opset_version()}).run
         arrays = (np.asarray(x) if isinstance(x, tuple | int) else x for x in inputs)
-        made = run(None, {n: x for n, x in zip(names, arrays, strict=True) if n})
-        return made[0] if outputs == 1 else tuple(made)
+        made = *run(None, {n: x for n, x in zip(names, arrays, strict=True) if n}),
+        return made[0] if outputs == 1 else made
 
     transcription(op_type)(apply)
 
