@@ -86,7 +86,7 @@ class Proof:
     def kinks(self) -> tuple[str, ...]:
         """The declared values at points without a derivative, one line each."""
         return tuple(f"{c.what}: {shown(c.ours)} ({c.why})"
-                     for c in CONVENTIONS if c.op_type == self.op_type)  # fmt: skip
+                     for c in CONVENTIONS if c.op_type == self.title)  # fmt: skip
 
     @property
     def title(self) -> str:
