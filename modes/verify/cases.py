@@ -7,8 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from .case import CASES, SAME, SCRIPTS, SIDES, at, case, inside, ints, numbers, positive, script
 from .transcriptions import contrib  # noqa: F401  (it registers the cases of ONNX Runtime)
+from .transcriptions.case import (
+    CASES,
+    SAME,
+    SCRIPTS,
+    SIDES,
+    at,
+    case,
+    inside,
+    ints,
+    numbers,
+    positive,
+    script,
+)
 
 __all__ = ["CASES", "SCRIPTS"]
 

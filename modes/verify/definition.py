@@ -39,7 +39,6 @@ from ..model.flow.steps import needed
 from ..model.loading.bodies import has_body, inline
 from ..model.loading.precision import to_double
 from ..model.primal.model import Model
-from .case import Case, ModelCase
 from .transcriptions import (  # noqa: F401  (the modules register their transcriptions)
     TRANSCRIPTIONS,
     arithmetic,
@@ -49,6 +48,7 @@ from .transcriptions import (  # noqa: F401  (the modules register their transcr
     tabulate,
     windows,
 )
+from .transcriptions.case import Case, ModelCase
 
 BODY = "the function body that ONNX gives"
 FORMULA = "the formula of ONNX's specification"

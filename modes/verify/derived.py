@@ -22,10 +22,10 @@ from ...ops.rules.einsum import expand_equation
 from ...ops.rules.elementwise import Elementwise
 from ...ops.rules.reductions import SUMS
 from ...ops.symbols.stages import names_in, parted
-from .case import Case
 from .cases import CASES
 from .check import Check, Verdict
 from .definition import blocks, dense
+from .transcriptions.case import Case
 
 FORMULA, INDICES, PARTS, LINEAR, NOT = "formula", "index notation", "composition", "linear", "no"
 

@@ -25,7 +25,6 @@ from ...ops.registry import Declaration, full_name
 from ...ops.rules.estimators import DOMAIN
 from ..linearize import linearize
 from ..model.markup import Markup, card, fold, folded, pre
-from .case import Case
 from .cases import CASES
 from .check import Check, Verdict, operators
 from .coverage import schemas
@@ -34,6 +33,7 @@ from .differences import central, mismatch
 from .identity import DIGITS, EXACT, REFUTED
 from .own import Shapes, function_case, model_case, own_case
 from .scripts import Script, script_of
+from .transcriptions.case import Case
 
 
 class Proof:

@@ -12,8 +12,8 @@ import numpy as np
 from ...jacobians.cached import cached_property
 from ...ops.registry import full_name
 from ..linearize import linearize
-from .case import Case
 from .cases import SCRIPTS
+from .transcriptions.case import Case
 
 TEMPLATE = """\
 import torch

@@ -6,9 +6,9 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from onnxjac.modes.verify.case import Case
 from onnxjac.modes.verify.cases import CASES, SCRIPTS
 from onnxjac.modes.verify.scripts import Script, script_of, written
+from onnxjac.modes.verify.transcriptions.case import Case
 
 SCRIPTED = [name for name, (text, _) in SCRIPTS.items() if not text.startswith("#")]
 

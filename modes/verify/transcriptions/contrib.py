@@ -9,9 +9,9 @@ import sympy as sp
 
 from ....ops.symbols.placing import ints as counts
 from ....ops.symbols.table import KERNELS
-from ..case import SIDES, case, ints, numbers, script
 from . import TRANSCRIPTIONS, tabulate, transcription
 from .arithmetic import entrywise, gemm, product
+from .case import SIDES, case, ints, numbers, script
 from .windows import conv
 
 MS = "com.microsoft::"

@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from ...jacobians.cached import cached_property
-from ..model.loading.load import load
-from ..model.primal.model import Model
+from ....jacobians.cached import cached_property
+from ...model.loading.load import load
+from ...model.primal.model import Model
 
 WORKING = 21
 """The opset of the cases; newer operators have the opset that introduced them."""
