@@ -37,12 +37,8 @@ LINE = "as just right of the line"
 CONSTANT = "0: constant on either side"
 PARTS = "as its parts have it"
 
-Counting = Callable[[Node], Count]
 
-
-def kinks(
-    *names: str, where: str, given: str, moves: tuple[int, ...] = ()
-) -> Callable[[Counting], Counting]:
+def kinks(*names: str, where: str, given: str, moves: tuple[int, ...] = ()) -> Callable[..., Any]:
     """Declare where operators have no derivative, and which one is given there, in words.
 
     A decorator of the function that counts the entries of a node on a kink; without one, the parts
@@ -50,7 +46,7 @@ def kinks(
     """
     says(*names, kinks=(told := Kinks(where, given, moves=moves)))
 
-    def register(count: Counting) -> Counting:
+    def register(count: Callable[[Node], Count]) -> Callable[[Node], Count]:
         says(*names, kinks=replace(told, count=count))
         return count
 
@@ -72,13 +68,9 @@ def zeros(node: Node) -> Count:
     return marked(node.x == 0)
 
 
-Along = tuple[np.ndarray, float, float]
-"""Positions along an axis, the first line of pixels, and the last one."""
-
-
-def crossed(axes: Iterable[Along], *, inside: bool = True) -> np.ndarray:
+def crossed(axes: Iterable[tuple[Any, float, float]], *, inside: bool = True) -> np.ndarray:
     """Points on a line of pixels of some axis, where linear interpolation bends; with `inside`,
-    only points within reach along all axes.
+    only points within reach along all axes. An axis is the positions, its first and last line.
 
     This matters where the points move: an image sampled at fixed points is a linear function of its
     pixels. Cubic interpolation does not bend, and the nearest pixel stays while points move.
@@ -131,12 +123,10 @@ def convention(op_type: str, what: str, *told: Any, **how: Any) -> None:
 MISSING = "–"
 BENDS = "the side on which it is constant"
 
-NAMES = ("at", "operator", "onnxjac", "PyTorch", "JAX", "TensorFlow", "why")
-
 
 def table() -> str:
     """The conventions as a Markdown table, by operator."""
-    head = f"| {' | '.join(NAMES)} |\n|{'---|' * len(NAMES)}"
+    head = "| at | operator | onnxjac | PyTorch | JAX | TensorFlow | why |\n|" + "---|" * 7
     rows = ((c.what, c.op_type, *map(shown, (c.ours, c.torch, c.jax, c.tensorflow)), c.why)
             for c in sorted(CONVENTIONS, key=lambda c: c.op_type))  # fmt: skip
     lines = (f"| {' | '.join(cell.replace('|', '∣') for cell in cells)} |" for cells in rows)

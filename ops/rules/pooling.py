@@ -22,7 +22,7 @@ from ..conventions import FIRST, ORDER, convention, kinks, tied
 from ..node import Node
 from ..numbers.pooling import members
 from ..numbers.table import lowest
-from ..numbers.windows import AUTO_PADS, Windows, padded, windows
+from ..numbers.windows import AUTO_PADS, Windows, padded
 from ..registry import Blocks, Count, jacobian
 from .windows import in_margin, windows_of
 
@@ -59,8 +59,7 @@ def max_positions(op: Any, node: Node, grid: Windows) -> Array:
 @kinks("MaxPool", where=ORDER, given=FIRST)
 def ties_of_windows(node: Node) -> Count:
     """Results that more than one entry of their window attains."""
-    said = {k: v for k, v in node.step.attrs.items() if k not in ("kernel_shape", "storage_order")}
-    grid = windows(node.x_shape[2:], node.kernel_shape, **said)
+    grid = windows_of(node, node.kernel_shape)
     framed = padded(node.x, grid, lowest(node.x.dtype))
     return tied(sum((framed[(..., *reach)] == node.y).astype(np.int64) for _, reach in grid.taps()))
 

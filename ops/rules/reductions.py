@@ -165,7 +165,7 @@ def reduce_prod(op: Any, node: Node) -> Blocks:
 
 
 convention("ReduceProd", "Π [2, 0, 3]", ([2.0, 0.0, 3.0],), ([0.0, 6.0, 0.0],),
-           "no kink: no division by 0")  # fmt: skip
+           "no kink: no division by 0", "torch.prod")  # fmt: skip
 
 
 def product_of_others(op: Any, x: Array) -> Array:

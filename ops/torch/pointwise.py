@@ -15,17 +15,13 @@ from .table import DTYPES, SAME, Tensor, common, host, is_tensor, kernel, tensor
 
 PLAIN: dict[str, Kernel] = {
     name: getattr(torch, name.lower()) for name in (
-        "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Exp", "Floor",
-        "IsNaN", "Log", "Reciprocal", "Round", "Sin", "Sinh", "Sqrt", "Tan", "Tanh",
+        "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf",
+        "Exp", "Floor", "IsNaN", "Log", "Neg", "Reciprocal", "Relu", "Round", "Sigmoid", "Sin",
+        "Sinh", "Sqrt", "Tan", "Tanh",
     )
 } | {
-    "Abs": torch.abs,
     "BitwiseNot": torch.bitwise_not,
-    "Erf": torch.erf,
-    "Neg": torch.neg,
     "Not": torch.logical_not,
-    "Relu": torch.relu,
-    "Sigmoid": torch.sigmoid,
     "Sign": lambda x: torch.where(x != x, x, torch.sign(x)),  # torch's sign of NaN is 0
 }  # fmt: skip
 """Functions of one tensor."""
