@@ -10,7 +10,7 @@ import numpy as np
 from ...jacobians import Array, Cast, Diagonal, Identity, Jacobian, dtype_of, shape_of
 from ..conventions import ORDER, SHARED, convention, kinks, marked, tied
 from ..node import Node
-from ..registry import Blocks, Count, jacobian
+from ..registry import Blocks, Count, jacobian, says
 from .elementwise import spread
 
 
@@ -168,6 +168,10 @@ def dropout(op: Any, node: Node) -> Blocks:
     if node.wants(1):
         blocks[0, 1] = spread(node, 1, op.Div(node.y, rest))
     return blocks
+
+
+says("Pow", domain=lambda i, x: np.abs(x) + 0.1 if i == 0 else x)
+says("Cast", "CastLike", domain=lambda i, x: x)
 
 
 @jacobian("Cast", "CastLike")

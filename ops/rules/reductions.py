@@ -23,7 +23,7 @@ from ...jacobians.symint import largest
 from ..conventions import BALL, FIRST, ORDER, SHARED, ZERO_NORM, convention, kinks, marked, tied
 from ..formula import derivative_of_sum
 from ..node import Node
-from ..registry import Blocks, Count, jacobian
+from ..registry import Blocks, Count, jacobian, says
 from ..trees import evaluate
 from .factors import doublings, moved
 from .indexing import picked
@@ -81,6 +81,7 @@ reduction("ReduceL1", "s", "abs(x)")
 reduction("ReduceL2", "sqrt(s)", "x**2")
 reduction("ReduceSumSquare", "s", "x**2")
 reduction("ReduceLogSum", "log(s)", "x")
+says("ReduceLogSum", domain=lambda i, x: np.abs(x) + 0.1)
 reduction("ReduceLogSumExp", "log(s)", "exp(x)")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -27,21 +28,12 @@ PLAIN: dict[str, Kernel] = {
 """Functions of one tensor."""
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    **{name: getattr(torch, f"logical_{name.lower()}") for name in ("And", "Or", "Xor")},
     "Add": lambda a, b: a | b if is_bool(a) else a + b,
-    "And": torch.logical_and,
-    "BitwiseAnd": lambda a, b: a & b,
-    "BitwiseOr": lambda a, b: a | b,
-    "BitwiseXor": lambda a, b: a ^ b,
-    "Equal": lambda a, b: a == b,
-    "Greater": lambda a, b: a > b,
-    "GreaterOrEqual": lambda a, b: a >= b,
-    "Less": lambda a, b: a < b,
-    "LessOrEqual": lambda a, b: a <= b,
-    "Mul": lambda a, b: a * b,
-    "Or": torch.logical_or,
-    "Sub": lambda a, b: a - b,
-    "Xor": torch.logical_xor,
-}
+    "BitwiseAnd": operator.and_, "BitwiseOr": operator.or_, "BitwiseXor": operator.xor,
+    "Equal": operator.eq, "Greater": operator.gt, "GreaterOrEqual": operator.ge,
+    "Less": operator.lt, "LessOrEqual": operator.le, "Mul": operator.mul, "Sub": operator.sub,
+}  # fmt: skip
 """Functions of two tensors of one dtype, or of a tensor and a number."""
 
 

@@ -9,7 +9,6 @@ from onnxjac.jacobians import Diagonal, Reshape, broadcast, shape_of
 from onnxjac.jacobians.foreign import is_tensor, space
 from onnxjac.ops.conventions import kinks, zeros
 from onnxjac.ops.graphs.shapes import formula
-from onnxjac.ops.registry import traits_of
 
 NAME = "my.domain::Hinges"
 POINT = {"x": np.array([1.5, 0.0, -2.0]), "n": np.array([2])}
@@ -91,9 +90,11 @@ def test_its_kinks_are_counted(model):
     assert kink.declared == "0, as on the left"
 
 
-def test_its_size_is_checked_before_it_runs(model):
-    (step,) = model.steps
-    assert traits_of(step).grows
+def test_its_size_is_checked_before_it_runs(calls):
+    model = oj.load(onnx.parser.parse_model(MODEL), limits=oj.Limits(bytes=10**6))
+    with pytest.raises(oj.LimitError, match="Hinges"):
+        model.run({**POINT, "n": np.array([50_000])}, engine="numpy")
+    assert not calls
 
 
 def test_tensors_are_tensors(model, calls, device):

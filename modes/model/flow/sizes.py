@@ -19,6 +19,7 @@ from ....jacobians import dtype_of, label_sizes, shape_of
 from ....jacobians.arrays import host
 from ....jacobians.foreign import is_tensor
 from ....ops import numbers
+from ....ops.graphs.shapes import sizes_by_formula
 from ....ops.node import Node, Step
 from ....ops.numbers.fallback import proto
 from ....ops.numbers.matmul import contraction_order
@@ -73,9 +74,18 @@ def check_operands(step: Step, inputs: Sequence[Any], limits: Limits) -> None:
     """Raises `LimitError` for cases that shape inference does not see: padding, and integers so
     large that their products overflow.
     """
-    limits.check("bytes", frame_bytes(step, inputs), step)
+    limits.check("bytes", max(frame_bytes(step, inputs), declared_bytes(step, inputs)), step)
     if traits_of(step).grows and step.op_type != "Range":
         limits.check("bytes", max(map(_largest, (*inputs, *step.attrs.values())), default=0), step)
+
+
+def declared_bytes(step: Step, inputs: Sequence[Any]) -> int:
+    """Bytes of the largest output by the shapes that an operator outside of ONNX declares."""
+    try:
+        made = step.domain and sizes_by_formula(step.op_type, step.domain, inputs, step.attrs)
+        return max((math.prod(n or 0 for n in s) * inputs[0].itemsize for s in made or ()), default=0)
+    except Exception:  # the kernel will say what is wrong
+        return 0
 
 
 def _largest(value: Any) -> int:
