@@ -83,7 +83,8 @@ def declared_bytes(step: Step, inputs: Sequence[Any]) -> int:
     """Bytes of the largest output by the shapes that an operator outside of ONNX declares."""
     try:
         made = step.domain and sizes_by_formula(step.op_type, step.domain, inputs, step.attrs)
-        return max((math.prod(n or 0 for n in s) * inputs[0].itemsize for s in made or ()), default=0)
+        sizes = (math.prod(n or 0 for n in shape) for shape in made or ())
+        return int(max(sizes, default=0) * inputs[0].itemsize)
     except Exception:  # the kernel will say what is wrong
         return 0
 
