@@ -1,5 +1,8 @@
 """What is known of an operator comes from its declaration: one of a user's own, in each mode."""
 
+from importlib import import_module
+from importlib.util import find_spec
+
 import numpy as np
 import onnx.parser
 import pytest
@@ -21,6 +24,8 @@ g (double[m] x, int64[1] n) => (double[m, k] y) { y = my.domain.Hinges (x, n) }"
 def calls(clean_registry):
     """Declares yᵢⱼ = max(xᵢ, 0)², n times for every i, and lists the inputs of its kernel."""
     made = []
+    if find_spec("torch"):
+        import_module("onnxjac.ops.torch")  # which then knows nothing of it
 
     @oj.defines(NAME, grows=True)
     def definition(op, node):
