@@ -93,6 +93,8 @@ class Traits:
     kinks: Kinks | None = None
     grows: bool = False
     random: bool = False
+    memory: Callable[[Node], int] | None = None
+    """Bytes that its kernel needs besides its outputs, for padding or intermediate results."""
     domain: Callable[[int, Any], Any] | None = None
     """Position of an input and numbers -> numbers nearby that it takes; all others, where None."""
 

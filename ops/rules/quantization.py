@@ -18,7 +18,7 @@ from .pointwise import cast_input
 
 ROUNDED = "the result is piecewise constant: it is rounded to few values"
 zero(ROUNDED, "QuantizeLinear", "QLinearMatMul")
-zero(ROUNDED, "QLinearConv", auto_pad=AUTO_PADS, grows=True)
+zero(ROUNDED, "QLinearConv", auto_pad=AUTO_PADS)
 
 
 kinks("DynamicQuantizeLinear", where=ORDER, given=PARTS)  # a function of ONNX

@@ -15,7 +15,7 @@ from ...jacobians import Array, dtype_of, shape_of
 from ..conventions import LINE, ON_LINE, ORDER, SHARED, crossed, kinks, marked, tied
 from ..node import Node
 from ..numbers import numbers
-from ..registry import Count, defines
+from ..registry import Count, defines, says
 from .sampling import Samples, line
 
 Sampled = tuple[Samples, Array, list[list[int]]]
@@ -115,6 +115,9 @@ def sampled_bytes(op: Any, node: Node) -> int:
     channels = int(node.x_shape[1])
     regions = int(shape_of(node.inputs[1])[0])
     return 4 * regions * bins * samples * channels * int(dtype_of(node.x).itemsize)
+
+
+says("RoiAlign", memory=lambda node: sampled_bytes(numbers, node))
 
 
 def sample_positions(

@@ -18,20 +18,19 @@ import onnx_ir as ir
 from onnx import TensorProto, helper
 
 from ....jacobians.errors import LimitError
-from ....ops.node import Step
+from ....ops.node import Node, Step
 from ....ops.numbers import numbers
 from ....ops.registry import traits_of
+from ....ops.rules.einsum import product_bytes
 from ..flow.contents import Contents
 from ..flow.control import CONTROL, turn
 from ..flow.meter import Meter
 from ..flow.sizes import (
-    POOLS,
     SMALL,
     bytes_of,
     check_operands,
     dtype_in,
     inferred,
-    product_bytes,
     shape_in,
     type_of,
 )
@@ -254,7 +253,8 @@ class Forecast:
 
     def _check_einsum(self, step: Step, operands: list[np.ndarray | None]) -> None:
         """ONNX Runtime multiplies from left to right, however large the products become."""
-        if product_bytes(step, operands, left_to_right=True) > self.model.limits.bytes:
+        node = Node(step, tuple(operands), ())
+        if product_bytes(node, left_to_right=True) > self.model.limits.bytes:
             raise EngineError(
                 f"ONNX Runtime multiplies the operands of {step} from left to right, which takes "
                 "more memory than the limits allow. Try engine='numpy'."
@@ -335,7 +335,7 @@ def is_misread(step: Step, inputs: Sequence[Any]) -> bool:
         return bool(step.attrs.get("clip"))
     if step.op_type == "MaxUnpool":
         return len(inputs) > 2 and inputs[2] is not None
-    if step.op_type in POOLS:
+    if step.op_type in ("AveragePool", "LpPool", "MaxPool"):
         return str(step.attrs.get("auto_pad", "")).startswith("SAME") and leaps(step)
     return step.op_type == "Resize" and is_misread_resize(step, *inputs)
 

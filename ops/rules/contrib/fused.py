@@ -67,7 +67,7 @@ def sample_op(op: Any, node: Node) -> tuple[Array]:
     return (op.Identity(node.x),)
 
 
-@defines("com.microsoft::Range")
+@defines("com.microsoft::Range", grows=True)
 def arithmetic_range(op: Any, node: Node) -> tuple[Array]:
     """ONNX's Range, whose numbers may have one axis and whose step is 1 if it is left out."""
     step = np.ones((), dtype_of(node.x)) if node.input(2) is None else node.inputs[2]
