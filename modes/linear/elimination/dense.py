@@ -6,11 +6,12 @@ once if no path to the sink mixes samples; a chain between stations, in the best
 Station k of a chain has a size s(k), and the operator from k to k + 1 takes f(k) flops per column.
 The matrix from i to j is computed from matrices of shorter chains, by the cheapest of:
 
-    A(i, j) = F(j - 1) A(i, j - 1)      s(i) f(j - 1)         columns pushed forward
-    A(i, j) = A(i + 1, j) F(i)          s(j) f(i)             rows pulled back
-    A(i, j) = A(k, j) A(i, k)           2 s(i) s(k) s(j)      a product of matrices
+    A(i, j) = F(j - 1) … F(k) A(i, k)   s(i) (f(k) + … + f(j - 1))    columns pushed forward
+    A(i, j) = A(k, j) F(k - 1) … F(i)   s(j) (f(i) + … + f(k - 1))    rows pulled back
+    A(i, j) = A(k, j) A(i, k)           2 s(i) s(k) s(j)              a product of matrices
 
-Forward and reverse accumulation are two of these orders, so the best order is never worse.
+Forward and reverse accumulation push and pull the identity, so the best order is never worse.
+Columns pass all operators in blocks: no matrix on their way is held whole.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial, singledispatch
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import inf
+from operator import itemgetter
 
 import numpy as np
 
@@ -76,10 +78,9 @@ def orders(dag: Dag, limit: int = DENSE_LIMIT) -> list[Order]:
           for order in by_sample(dag.T)),
     ]  # fmt: skip
     chain = stations(dag)
-    segments = [dag.between(a, b) for a, b in pairwise(chain)]
-    order = order_of_chain(segments, limit // dag.dtype.itemsize)
+    order = order_of_chain(dag, chain, limit // dag.dtype.itemsize)
     if order:
-        found.append(Order(str(order), order.flops, lambda: matrix(segments, order).T))
+        found.append(Order(str(order), order.flops, lambda: matrix(dag, chain, order).T))
     return found
 
 
@@ -96,7 +97,7 @@ def columns(dag: Jacobian, rows: np.ndarray | None = None) -> np.ndarray:
     step = max(1, min(n, CHUNK // max(each, 1)))
     for start, stop in chunks(n, step, "matrix", "products"):
         part = np.eye(stop - start, n, start, wide(dag.dtype)) if rows is None else rows[start:stop]
-        part = part.reshape(stop - start, *dag.in_shape)
+        part = np.ascontiguousarray(part).reshape(stop - start, *dag.in_shape)
         found = dag._apply(numbers, part).reshape(stop - start, -1)
         result[start:stop] = rounded(found, dag.dtype)
     return result
@@ -147,26 +148,29 @@ def stations(dag: Dag) -> list[tuple[int, ...]]:
     return [dag.sources, *((v,) for v in sorted(narrow)), dag.sinks]
 
 
-def order_of_chain(segments: list[Dag], limit: float) -> ChainOrder | None:
-    """The best order for the segments of a chain."""
+def order_of_chain(dag: Dag, chain: list[tuple[int, ...]], limit: float) -> ChainOrder | None:
+    """The best order for the chain between the stations of a DAG."""
+    segments = [dag.between(a, b) for a, b in pairwise(chain)]
     sizes = [segments[0].shape[1], *(part.shape[0] for part in segments)]
     known = [given_of(part) is not None for part in segments]
     return chain_order(tuple(sizes), tuple(part.flops for part in segments), tuple(known), limit)
 
 
-def matrix(segments: list[Dag], order: ChainOrder) -> np.ndarray:
+def matrix(dag: Dag, chain: list[tuple[int, ...]], order: ChainOrder) -> np.ndarray:
     """The transposed matrix from one station to another, (size of start, size of stop)."""
-    first, last = segments[order.start], segments[order.stop - 1]
     if order.left and order.right:
-        return matrix(segments, order.right) @ matrix(segments, order.left)
+        return matrix(dag, chain, order.right) @ matrix(dag, chain, order.left)
     if order.right:
-        return columns(last, matrix(segments, order.right))
+        swept = dag.between(chain[order.right.stop], chain[order.stop])
+        return columns(swept, matrix(dag, chain, order.right))
     if order.left:
-        return columns(first.T, np.ascontiguousarray(matrix(segments, order.left).T)).T
-    entries = given_of(first)
+        swept = dag.between(chain[order.start], chain[order.left.start])
+        return columns(swept.T, matrix(dag, chain, order.left).T).T
+    swept = dag.between(chain[order.start], chain[order.stop])
+    entries = given_of(swept)
     if entries is not None:
         return entries().T
-    return columns(first) if first.shape[1] <= first.shape[0] else columns(first.T).T
+    return columns(swept) if swept.shape[1] <= swept.shape[0] else columns(swept.T).T
 
 
 def given_of(segment: Dag) -> Callable[[], np.ndarray] | None:
@@ -215,8 +219,7 @@ class ChainOrder:
     """How the matrix from station `start` to station `stop` is computed, and its flops.
 
     The matrix is the product of the matrices `left` and `right`. If one of them is None, the
-    operators of its segment are applied to the other matrix; if both are None, the chain is a
-    single operator.
+    operators of its segments are applied to the other matrix; if both are None, to the identity.
     """
 
     start: int
@@ -226,11 +229,11 @@ class ChainOrder:
     right: ChainOrder | None = None
 
     def __str__(self) -> str:
-        if self.left is None and self.right is None:
-            return f"J{self.start}"
-        left = self.left or f"J{self.stop - 1}"
-        right = self.right or f"J{self.start}"
-        return f"({left} {right})"
+        start = self.right.stop if self.right else self.start
+        stop = self.left.start if self.left else self.stop
+        swept = (f"J{k}" for k in reversed(range(start, stop)))
+        found = " ".join(map(str, filter(None, (self.left, *swept, self.right))))
+        return f"({found})" if self.stop > self.start + 1 else found
 
 
 @lru_cache(maxsize=256)
@@ -248,28 +251,22 @@ def chain_order(
     (None, 200000)
     """
 
-    def single(i: int) -> ChainOrder:
-        return ChainOrder(i, i + 1, 0 if known[i] else min(sizes[i], sizes[i + 1]) * flops[i])
+    upto = (0, *accumulate(flops))
 
     @cache
     def best(i: int, j: int) -> ChainOrder | None:
         if sizes[i] * sizes[j] > limit:
             return None
-        if j == i + 1:
-            return single(i)
-        found = [
-            ChainOrder(i, j, r.flops + sizes[i] * flops[j - 1], None, r)
-            for r in [best(i, j - 1)] if r
-        ]  # fmt: skip
-        found += [
-            ChainOrder(i, j, a.flops + sizes[j] * flops[i], a, None) for a in [best(i + 1, j)] if a
-        ]
-        found += [
-            ChainOrder(i, j, a.flops + r.flops + 2 * sizes[i] * sizes[k] * sizes[j], a, r)
-            for k in range(i + 1, j)
-            for a, r in [(best(k, j), best(i, k))]
-            if a and r
-        ]
-        return min(found, key=lambda order: order.flops, default=None)
+        swept = min(sizes[i], sizes[j]) * (upto[j] - upto[i])
+        found: list[tuple[int, ChainOrder | None, ChainOrder | None]]
+        found = [(0 if known[i] and j == i + 1 else swept, None, None)]
+        found += [(r.flops + sizes[i] * (upto[j] - upto[k]), None, r)
+                  for k in range(i + 1, j) for r in [best(i, k)] if r]  # fmt: skip
+        found += [(a.flops + sizes[j] * (upto[k] - upto[i]), a, None)
+                  for k in range(j - 1, i, -1) for a in [best(k, j)] if a]  # fmt: skip
+        found += [(a.flops + r.flops + 2 * sizes[i] * sizes[k] * sizes[j], a, r)
+                  for k in range(i + 1, j) for a in [best(k, j)] if a
+                  for r in [best(i, k)] if r]  # fmt: skip
+        return ChainOrder(i, j, *min(found, key=itemgetter(0)))
 
     return best(0, len(flops))
