@@ -43,7 +43,10 @@ STATIONS = 48
 
 @dataclass(frozen=True)
 class Order:
-    """An order of the arithmetic: its name, its flops, and a function that computes the matrix."""
+    """An order of the arithmetic: its name, its flops, and a function that computes the matrix.
+
+    Without arithmetic the matrix may belong to an operator, and is not to be written to.
+    """
 
     name: str
     flops: float
@@ -54,7 +57,9 @@ def dense(dag: Dag, *, limit: int = DENSE_LIMIT) -> np.ndarray:
     """The matrix of a DAG; no intermediate matrix takes more than `limit` bytes."""
     if 0 in dag.shape:
         return np.zeros(dag.shape, dag.dtype)
-    return rounded(best_order(dag, limit).compute(), dag.dtype)
+    order = best_order(dag, limit)
+    found = rounded(order.compute(), dag.dtype)
+    return found if order.flops else np.array(found)
 
 
 def best_order(dag: Dag, limit: int = DENSE_LIMIT) -> Order:
@@ -90,11 +95,15 @@ def transposed(compute: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:
 
 
 def columns(dag: Jacobian, rows: np.ndarray | None = None) -> np.ndarray:
-    """(J R)ᵀ for Rᵀ = `rows`, the identity if left out, by as many rows at a time as fit."""
+    """(J R)ᵀ for Rᵀ = `rows`, the identity if left out, by as many rows at a time as fit.
+
+    Few rows are faster, but matrices that J holds should not be read much more often than R.
+    """
     n = dag.shape[1] if rows is None else len(rows)
     result = np.empty((n, dag.shape[0]), dag.dtype)
     each = row_bytes(dag) if isinstance(dag, Dag) else dag.dtype.itemsize * sum(dag.shape)
-    step = max(1, min(n, CHUNK // max(each, 1)))
+    room = min(CHUNK, max(CHUNK // 4, dag.nbytes))
+    step = max(1, min(n, room // max(each, 1)))
     for start, stop in chunks(n, step, "matrix", "products"):
         part = np.eye(stop - start, n, start, wide(dag.dtype)) if rows is None else rows[start:stop]
         part = np.ascontiguousarray(part).reshape(stop - start, *dag.in_shape)
@@ -182,13 +191,13 @@ def given_of(segment: Dag) -> Callable[[], np.ndarray] | None:
 
 @singledispatch
 def given(operator: Jacobian) -> Callable[[], np.ndarray] | None:
-    """A function for a copy of an operator's matrix, if it is stored or needs no arithmetic."""
+    """A function for an operator's matrix, if it is stored or needs no arithmetic."""
     return None
 
 
 @given.register
 def _(operator: Dense) -> Callable[[], np.ndarray]:
-    return operator.a.copy
+    return lambda: operator.a
 
 
 @given.register
@@ -203,7 +212,7 @@ def _(operator: Kron) -> Callable[[], np.ndarray] | None:
         return None
     for factor, other in ((operator.left, operator.right), (operator.right, operator.left)):
         if isinstance(factor, Eye) and factor.n == 1 and not isinstance(other, Eye):
-            return other.reshape(other.shape[-2:]).copy
+            return lambda: other.reshape(other.shape[-2:])
     return None
 
 
