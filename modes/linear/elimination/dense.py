@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial, singledispatch
+from functools import cache, lru_cache, partial, reduce, singledispatch
 from itertools import accumulate, pairwise
 from math import inf
 from operator import itemgetter
@@ -238,11 +238,14 @@ class ChainOrder:
     right: ChainOrder | None = None
 
     def __str__(self) -> str:
-        start = self.right.stop if self.right else self.start
-        stop = self.left.start if self.left else self.stop
-        swept = (f"J{k}" for k in reversed(range(start, stop)))
-        found = " ".join(map(str, filter(None, (self.left, *swept, self.right))))
-        return f"({found})" if self.stop > self.start + 1 else found
+        if self.left and self.right:
+            return f"({self.left} {self.right})"
+        if self.left:
+            swept = range(self.left.start - 1, self.start - 1, -1)
+            return reduce(lambda A, k: f"({A} J{k})", swept, str(self.left))
+        start = self.right.stop if self.right else self.start + 1
+        found = str(self.right or f"J{self.start}")
+        return reduce(lambda A, k: f"(J{k} {A})", range(start, self.stop), found)
 
 
 @lru_cache(maxsize=256)

@@ -139,14 +139,15 @@ def test_no_matrix_on_the_way_is_larger_than_the_limit():
     assert chain_order(*chain, limit=99) is None
     assert str(chain_order(*chain, limit=10**4)) == "(J1 J0)"
     best, swept = (chain_order(*chain, limit=limit) for limit in (10**4, 100))
-    assert best.left and best.right
+    assert best.left
+    assert best.right
     assert swept.left is swept.right is None
     assert swept.flops == 2 * 10**7
 
 
 @pytest.mark.parametrize("wide", [4, 40])
 def test_a_dense_layer_behind_convolutions_is_swept_over_them(wide):
-    """The dense layer's matrix passes the convolutions by rows: no matrix is as wide as they are."""
+    """Its matrix passes the convolutions by rows: no matrix is as wide as they are."""
     n, draw = 8, np.random.default_rng(0).standard_normal
     geometry = {"strides": (1, 1), "dilations": (1, 1), "pads": (1,) * 4, "group": 1}
     shapes = ((1, 1, n, n), (1, wide, n, n), (1, wide, n, n), (1, 1, n, n), (n * n,))
@@ -162,6 +163,7 @@ def test_a_dense_layer_behind_convolutions_is_swept_over_them(wide):
     work, limit = n * n * sum(J.flops for J in sparse), matrix.a.nbytes
     A = dense(dag, limit=limit)
     assert count[0] == best_order(dag, limit).flops == work
+    assert best_order(dag, limit).name == "(((J3 J2) J1) J0)"
     assert_allclose(A, dag @ np.eye(n * n), rtol=1e-12, atol=1e-12)
 
 
