@@ -252,17 +252,17 @@ class ChainOrder:
 def chain_order(
     sizes: tuple[int, ...], flops: tuple[int, ...], known: tuple[bool, ...], limit: float = inf
 ) -> ChainOrder | None:
-    """The order of least arithmetic; None if each needs a matrix of more than `limit` entries.
+    """The order of least arithmetic; None if the matrix has more than `limit` entries.
 
-    `known` marks the operators whose matrix needs no arithmetic. Orders of recent chains are
-    cached, since a Jacobian at another point has the same chain.
+    No order holds a larger matrix. `known` marks the operators whose matrix needs no
+    arithmetic. Orders of recent chains are cached, since a Jacobian at another point has the same
+    chain.
 
     >>> best = chain_order((1000, 10, 1000, 5), (20000, 20000, 10000), (True,) * 3)
     >>> print(best), best.flops
     ((J2 J1) J0)
     (None, 200000)
     """
-
     upto = (0, *accumulate(flops))
 
     @cache
@@ -270,7 +270,7 @@ def chain_order(
         if sizes[i] * sizes[j] > limit:
             return None
         swept = min(sizes[i], sizes[j]) * (upto[j] - upto[i])
-        found: list[tuple[int, ChainOrder | None, ChainOrder | None]]
+        found: list[tuple[float, ChainOrder | None, ChainOrder | None]]
         found = [(0 if known[i] and j == i + 1 else swept, None, None)]
         found += [(r.flops + sizes[i] * (upto[j] - upto[k]), None, r)
                   for k in range(i + 1, j) for r in [best(i, k)] if r]  # fmt: skip
