@@ -161,7 +161,8 @@ def is_gathered(x: Array, w: Array, grid: Windows, group: int) -> bool:
     """
     into, out = len(w) * math.prod(grid.space), group * w.shape[1] * math.prod(grid.count)
     fits = {*grid.strides} == {1} and min(mirrored(grid).begins) >= 0
-    return fits and into <= out and len(w) > 0 and bool(np.isfinite(w).all())
+    fits = fits and into <= out and len(w) > 0 and w.dtype.kind in "fc"  # else symbols
+    return fits and bool(np.isfinite(w).all())
 
 
 def mirrored(grid: Windows) -> Windows:
