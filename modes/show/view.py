@@ -72,7 +72,7 @@ def contents(J: Linearization) -> dict[str, Any]:
     held = [h for h in held_in(J) if id(h.step) in at]
     made = {name for step in steps for name in step.outputs}
     return {
-        "title": model.name or "model", "about": repr(J),
+        "title": model.name or "model", "about": repr(J), "flops": J.flops,
         "nodes": [
             {"op": step.op_type, "name": step.name, "scope": scope, "rule": place[kind_of(step)],
              "in": [number.get(n or "") for n in step.inputs],

@@ -250,7 +250,7 @@ def test_options_are_named_as_options(tmp_path, capsys):
 def test_integer_inputs_leave_the_choice_of_floating_tensors(tmp_path, capsys):
     text = "g (int64[n] i) => (float[n,2] y) <float[1,2] E = {1, 2}> { y = Gather(E, i) }"
     error = refused(capsys, "check", written(tmp_path, text))
-    assert "--wrt is empty" in error
+    assert "no floating input, but i int64[n]: name at least one floating tensor by --wrt" in error
     assert "such as 'E'" in error
 
 

@@ -39,8 +39,12 @@ def names_of(
     if not chosen:
         held = [*model.initializers.values(), *map(model.spec, model.intermediates)]
         known = [repr(spec.name) for spec in held if may_float(spec)]
-        raise InputError(f"{role} is empty: name at least one floating tensor of the model"
-                         + (f", such as {', '.join(known[:8])}" if known else ""))  # fmt: skip
+        why = (f"{role} is empty" if names is not None else f"the model has no floating "
+               f"{'output' if role == 'of' else 'input'}, but {', '.join(map(str, default.values()))}")
+        if not known:
+            raise InputError(f"{why}; no other tensor is floating either: nothing has a derivative")
+        raise InputError(f"{why}: name at least one floating tensor by {role}=, such as "
+                         f"{', '.join(known[:8])}")  # fmt: skip
     for name in chosen:
         if not may_float(spec := model.spec(name)):
             raise not_floating(role, name, spec.dtype)
