@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import prod_text
 from ...jacobians.text import bytes_text, time_text
 from ..linear.check import Check
 from ..linear.explanation import Explanation
@@ -39,7 +38,8 @@ KEYS = {
     "outputs": "a list with an object for each output: name, shape, dtype",
     "point": "a list with an object for each input: name, shape, dtype, given (else random)",
     "jacobian": JACOBIAN_KEYS,
-    "explanation": "what J.explain().to_dict() gives: rows (blocks), stretches, choices, cuts, zeros, kinks",
+    "explanation": "what J.explain().to_dict() gives: rows, one for each block, "
+                   "stretches, choices, cuts, zeros, kinks",
     "check": CHECK_KEYS,
     "spectrum": "an object: values (singular values), products, why",
     "times": "an object: run, forward and reverse, seconds of the model, of J v and of Jᵀ u",
@@ -76,13 +76,14 @@ def model_facts(
 def model_text(model: Model, facts: Mapping[str, Any]) -> str:
     """The facts of `model_facts` as text."""
     about = facts["model"]
-    head = "opset {opset}, {nodes} nodes, {numbers:,} numbers in its initializers".format(**about)
+    head = "opset {opset} as loaded, {nodes} nodes, {numbers:,} numbers in its initializers"
     points = (
-        f"{x['name']} {x['dtype']}[{prod_text(x['shape'])}], {'given' if x['given'] else 'random'}"
+        f"{x['name']} {x['dtype']}[{'×'.join(map(str, x['shape']))}], "
+        f"{'given' if x['given'] else 'random'}"
         for x in facts["point"]
     )
     return "\n".join((
-        section("model", [about["file"], head, *packed(tally(about["ops"]))]),
+        section("model", [about["file"], head.format(**about), *packed(tally(about["ops"]))]),
         section("inputs", map(str, model.inputs.values())),
         section("outputs", map(str, model.outputs.values())),
         section("point", points),

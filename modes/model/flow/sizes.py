@@ -60,16 +60,16 @@ def check_step(step: Step, inputs: Sequence[Any], limits: Limits) -> None:
     node.attribute.extend(proto(name, value) for name, value in step.attrs.items())
     types = {name: type_of(array) for name, array in arrays.items()}
     found = inferred(node, step.version, types, arrays)
-    check_sizes(step, found)
+    check_sizes(found)
     for kind in found.values():
         limits.check("bytes", bytes_of(kind) or 0, step)
 
 
-def check_sizes(step: Step, kinds: Types) -> None:
+def check_sizes(kinds: Types, where: str = "") -> None:
     """Raises `InputError` where an output would have a negative size that is no overflow."""
     for shape in filter(None, map(shape_in, kinds.values())):
         if -(2**31) < min(shape) < 0:
-            raise InputError(f"{step}: the input is too small, since the output would have the "
+            raise InputError(f"{where}the input is too small, since the output would have the "
                              f"shape {list(shape)}")  # fmt: skip
 
 

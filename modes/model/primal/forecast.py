@@ -153,7 +153,7 @@ class Forecast:
         if step.op_type == "Einsum":
             self._check_einsum(step, operands)
         kinds = inferred(ir.serde.serialize_node(node), step.version, self.types, self.known)
-        check_sizes(step, kinds)
+        check_sizes(kinds, f"{step}: ")
         found = self._given(kinds, step)
         self.told = self.told and None not in found.values()
         self._compute(step)
