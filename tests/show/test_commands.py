@@ -252,7 +252,7 @@ def test_weights_without_a_hessian_are_refused(capsys):
         (("export", DIGITS, "-o", "made.txt"), "'made.txt' is not a name with .onnx"),
         (("report", DIGITS, "--shapes", "x=1"), "report: error: unrecognized arguments: --shapes "
          "x=1. Did you mean '--shape'? (try onnxjac report --help)"),
-        (("export", DIGITS, "grad", "-o", "g.onnx"), "unrecognized arguments: grad (try onnxjac export"),
+        (("export", DIGITS, "grad", "-o", "g.onnx"), "arguments: grad (try onnxjac export"),
     ],
 )  # fmt: skip
 def test_usage_is_refused_by_the_command(tmp_path, monkeypatch, capsys, argv, told):

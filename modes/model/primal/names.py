@@ -40,7 +40,8 @@ def names_of(
         held = [*model.initializers.values(), *map(model.spec, model.intermediates)]
         known = [repr(spec.name) for spec in held if may_float(spec)]
         side, there = "output" if role == "of" else "input", ", ".join(map(str, default.values()))
-        why = f"the model has no floating {side}, but {there}" if names is None else f"{role} is empty"
+        none = f"the model has no floating {side}, but {there}"
+        why = none if names is None else f"{role} is empty"
         if not known:
             raise InputError(f"{why}; no other tensor is floating either: nothing has a derivative")
         raise InputError(f"{why}: name at least one floating tensor by {role}=, such as "
