@@ -42,6 +42,10 @@ __all__ = [
 ]  # fmt: skip
 
 
+def __dir__() -> list[str]:
+    return __all__  # what completion offers
+
+
 def jacobi(A: Any, *, damping: float = 0.0) -> Diagonal:
     """M = diag(A + λI)⁻¹ for a symmetric A with a positive diagonal, λ the damping.
 

@@ -51,7 +51,7 @@ class NotDense:
 
         def __array__(self, *_: Any, **__: Any) -> Any:
             raise InputError(
-                f"{self.given_by} gives an operator or a sparse array, but an array is needed here: "
+                f"{self.given_by} gives an operator or a sparse array, but an array is needed: "
                 f"as_scipy(..., form='dense'){ALSO[self.given_by]}"
             )
 
@@ -151,7 +151,7 @@ class Problem(Generic[Given]):
                 f"{len(self.x0)}: give a vector like x0, which flatten() makes of tensors"
             )
         if dtype_of(x).kind == "c":
-            raise InputError("a model takes real numbers, not complex ones: jac=p.jac is exact, and "
+            raise InputError("a model takes real numbers, not complex ones: jac=p.jac is exact and "
                              "needs no complex step")  # fmt: skip
         parts = split(x, [size(shape_of(y)) for y in self.start.values()])
         pairs = zip(self.start.items(), parts, strict=True)
@@ -271,8 +271,8 @@ class Problem(Generic[Given]):
 def alone(x: Any, rest: tuple[Any, ...]) -> Any:
     """x, if nothing is given besides it."""
     if rest:
-        raise InputError("fun and jac take x alone, for other inputs call as_scipy again: solve_ivp "
-                         "takes p.ode and p.ode_jac")  # fmt: skip
+        raise InputError("fun and jac take x alone, for other inputs call as_scipy again: "
+                         "solve_ivp takes p.ode and p.ode_jac")  # fmt: skip
     return x
 
 

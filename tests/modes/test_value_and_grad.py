@@ -198,8 +198,8 @@ def test_nothing_of_a_long_loop_is_recorded_at_a_new_point(monkeypatch):
 
 @pytest.mark.parametrize("regressor", [
     'LinearRegressor <coefficients = [1.0, -2.0]>',
-    'SVMRegressor <coefficients = [1.0, -2.0], support_vectors = [1.0, 0.0, 0.0, 1.0], n_supports = 2,'
-    ' rho = [0.5], kernel_type = "RBF", kernel_params = [0.7, 0.0, 3.0]>',
+    'SVMRegressor <coefficients = [1.0, -2.0], support_vectors = [1.0, 0.0, 0.0, 1.0],'
+    ' n_supports = 2, rho = [0.5], kernel_type = "RBF", kernel_params = [0.7, 0.0, 3.0]>',
 ])  # fmt: skip
 def test_one_program_for_a_regressor_of_scikit_learn(regressor):
     """Shape inference does not know how many numbers it gives."""
