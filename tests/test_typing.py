@@ -65,6 +65,13 @@ RIGHT = {
     "oj.kfac(m, x, at='z', likelihood='gaussian')": "KroneckerFactored",
     "oj.inverse(J.T @ J) @ v": ARRAY,
     "J.inverse(solver='lsmr')": "Jacobian",
+    "oj.as_scipy(m, x, form='dense')": f"Problem[{ARRAY}]",
+    "oj.as_scipy(m, x, form='dense').jac(v)": ARRAY,
+    "oj.as_scipy(m, x).ode(0, v)": ARRAY,
+    "oj.newton_krylov(m, x)": "OptimizeResult",
+    "oj.newton_krylov(m, x).x": ARRAY,
+    "oj.levenberg_marquardt(m, x).cost": "float",
+    "[s.success for s in oj.implicit_euler(m, x, step=0.1, steps=3)]": "list[bool]",
     "oj.export(m, 'vjp', x)": "ModelProto",
     "oj.prove('Tanh')": "Proof",
 }
@@ -108,6 +115,9 @@ WRONG = (
     "oj.linearize(J, x)",
     "oj.implicit_euler(m, x, step=0.1, steps=3, maxit=7)",
     "oj.preconditioners.ilu(J, droptol=0.1)",
+    "oj.newton_cg(m, x).sucess",
+    "oj.as_scipy(m, x, form='csc')",
+    "oj.as_scipy(m, x).jacobian",
 )
 
 FOREIGN = re.compile(r"svds\(|slope\.ravel|state\[|\.grad\.")
