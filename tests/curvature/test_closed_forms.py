@@ -8,7 +8,7 @@ from scipy.special import expit, softmax
 import onnxjac as oj
 from onnxjac.modes.curvature.fisher import empirical_fisher, fisher
 from onnxjac.modes.curvature.gauss_newton import gauss_newton
-from onnxjac.modes.curvature.kfac import kfac
+from onnxjac.modes.curvature.kfac import ekfac, kfac
 
 from .models import regression
 
@@ -102,6 +102,14 @@ class TestRegression:
         one = {"x": X[:1], "W": W, "y": at["y"][:1]}
         K, F = kfac(model, one, **options), fisher(model, one, **options)
         assert_allclose(K.toarray(), F.toarray(), **EXACT)
+
+
+@pytest.mark.parametrize("make", [kfac, ekfac])
+def test_a_matrix_that_is_singular_up_to_rounding_has_no_inverse(make):
+    """The covariance of a softmax is: the same number may be added to all logits."""
+    K = make(regression("categorical"), point("categorical"), at="logits", wrt="W")
+    with pytest.raises(oj.InputError, match="singular"):
+        K.inverse()
 
 
 def test_losses_by_sample_need_no_tensor_between():
