@@ -135,8 +135,8 @@ def as_batch(batch: Any) -> Batch:
     """The batch itself; raises `InputError` if it is not a mapping, such as a PyTorch tuple."""
     if not isinstance(batch, Mapping):
         raise InputError(f"a batch is a dict from name to array, not {type(batch).__name__}: a "
-                         "point is {'x': x}, and a function, lambda: ({'x': x} for x, _ in loader), "
-                         "names what a loader gives")  # fmt: skip
+                         "point is {'x': x}, and what a loader gives is named by a function, "
+                         "lambda: ({'x': x} for x, _ in loader)")  # fmt: skip
     return batch
 
 

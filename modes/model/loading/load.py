@@ -15,7 +15,6 @@ from .read import guard, read, retried
 from .tensors import Weights, attach, detach, in_memory
 from .upgrade import upgrade
 
-
 DOUBLE = "float64", "torch.float64"
 
 
