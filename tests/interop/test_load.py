@@ -144,7 +144,7 @@ def test_other_forms_of_a_module(form):
     else:
         model = oj.load(net, example_inputs=tuple(each.float() for each in point))
     assert all(spec.dtype == np.float64 for spec in model.inputs.values())
-    assert {"fc2.weight", "fc2.bias"} <= model.initializers.keys()
+    assert {"fc1.weight", "fc2.bias"} <= model.initializers.keys()
     (y,) = model.run({"features": X, "scale": np.ones(2)}).values()
     assert_allclose(y, net(*point).detach(), **TIGHT)
 

@@ -35,7 +35,7 @@ def exported(source: Any, examples: Any, batch: Batch) -> Any:
         return module_proto(source, examples, batch)
     if hasattr(source, "graph_signature") and examples is None and not batch:
         with _quiet():  # of torch.export
-            return _converted(source)
+            return _first_names(_converted(source), source.module())
     if callable(source) and not isinstance(source, type):
         return function_proto(source, examples, batch)
     if examples is not None or batch:
