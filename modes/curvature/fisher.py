@@ -32,6 +32,7 @@ from ..linearize import linearize
 from ..model.primal.model import Model
 from ..model.primal.names import Names, name_of
 from ..reverse import grad
+from .reductions import check_reduction, warn_of_other
 
 
 @relinearizable
@@ -130,6 +131,7 @@ def loss_gradients(
     model: Model, inputs: Mapping[str, Any], of: str, at: str, reduction: str, engine: str | None
 ) -> np.ndarray:
     """∂ℓₙ/∂at, one row for each sample, where `of` is the sum or the mean of the losses ℓₙ."""
+    warn_of_other(reduction, model, of)
     slopes = grad(model, inputs, of=of, wrt=at, engine=engine)[at]
     return slopes * len(slopes) if reduction == "mean" else slopes
 
@@ -215,12 +217,6 @@ def with_samples(J: Linearization) -> Any:
 def terms(z: np.ndarray, axis: int = -1) -> int:
     """The number of terms of a loss on z: its rows along the axis, or the entries of a vector."""
     return size(z.shape) if z.ndim < 2 else size(z.shape) // z.shape[axis]
-
-
-def check_reduction(reduction: str | None, allowed: tuple[str | None, ...]) -> None:
-    """Raises `InputError` where a reduction is not allowed."""
-    if reduction not in allowed:
-        raise not_allowed("reduction", reduction, allowed)
 
 
 def value_and_jacobian(op_type: str, *inputs: np.ndarray, **attrs: Any) -> tuple[Any, Jacobian]:

@@ -38,7 +38,8 @@ from ..model.primal.guards import by_torch
 from ..model.primal.inputs import check_inputs
 from ..model.primal.model import Model
 from ..model.primal.names import Names, name_of
-from .fisher import check_reduction, jacobian_at, value_and_jacobian
+from .fisher import jacobian_at, value_and_jacobian
+from .reductions import check_reduction, factor, reduction_of
 
 
 @relinearizable
@@ -112,16 +113,6 @@ def gram(
     """
     J = linearize(model, inputs, of=of, wrt=wrt, engine=engine)
     return Symmetric(J.T @ J, J.domain, formula="Jᵀ J")
-
-
-def factor(wanted: str, found: str | None, of: str, batch: tuple[int, ...]) -> float:
-    """The factor from the model's reduction over N samples to the wanted reduction."""
-    if found is None or not batch:
-        raise InputError(
-            f"the model does not end in a sum or a mean over samples that make {of!r}: leave out "
-            f"reduction= and scale the operator"
-        )
-    return 1.0 if wanted == found else {"sum": float(batch[0]), "mean": 1 / batch[0]}[wanted]
 
 
 def loss_hessian(
@@ -346,23 +337,3 @@ class Reader:
     def _is(self, name: str | None, number: float) -> bool:
         """Whether all entries of a tensor are this number."""
         return name is not None and bool((self.value(name) == number).all())
-
-
-MOVES = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Cast", "Neg", "Flatten"})
-"""Operators that preserve sums and means up to sign."""
-TAKEN = {"ReduceSum": "sum", "ReduceMean": "mean"}
-LOSSES = frozenset({"SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"})
-
-
-def reduction_of(model: Model, of: str) -> str | None:
-    """`"sum"` or `"mean"`, from the last steps before `of`; None if they are neither."""
-    made = {name: step for step in model.steps for name in step.outputs if name}
-    while of in made:
-        step = made[of]
-        if step.op_type in LOSSES:
-            taken = step.attrs.get("reduction", "mean")
-            return taken if taken in ("sum", "mean") else None
-        if step.op_type not in MOVES:
-            return TAKEN.get(step.op_type)
-        of = step.inputs[0] or ""
-    return None

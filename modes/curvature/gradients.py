@@ -45,8 +45,9 @@ from ..linear.linearization import Linearization
 from ..linearize import linearize
 from ..model.primal.model import Model
 from ..model.primal.names import Names, name_of, names_of
-from .fisher import CHUNK, check_reduction, likelihood_of, loss_gradients, terms, with_samples
+from .fisher import CHUNK, likelihood_of, loss_gradients, terms, with_samples
 from .kronecker import gathered
+from .reductions import check_reduction
 from .weights import STILL, Use, uses
 
 FISHER_TYPES = "type-2", "mc", "empirical", "forward-only"

@@ -72,10 +72,14 @@ def kfac(
     weight and the bias that is added to its product are one matrix, whose inputs x end in a 1.
 
     `inputs` are one batch, or data: then A and B are sums over all batches, which are linearised
-    one at a time. Options: `at`, `wrt` (all weights by default), `joint`, `likelihood`, `axis`,
-    `fisher_type`, `of`, `reduction`, `samples`, `seed`, `engine`, and for data `batch_size`,
-    `shared`, `keep`, `progress` (see `onnxjac.progress`). Scaling and fisher types: see
-    `gradients`.
+    one at a time. Options: `at`, `wrt` (all weights by default), `joint`, `engine`; `likelihood`
+    and `axis` as for `fisher`; and for data `batch_size`, `shared`, `keep`, `progress` (see
+    `onnxjac.progress`).
+
+    `fisher_type`: F is exact (`"type-2"`), of `samples` draws by `seed` (`"mc"`), empirical, with
+    the loss `of` (`"empirical"`), or B = I (`"forward-only"`). Scaling: c = 1 for
+    `reduction="sum"`, and 1 over the number of terms, the rows of `at` along `axis`, for `"mean"`;
+    with `"empirical"`, `reduction` is also the model's own reduction from losses to `of`.
 
     With `client`, a `distributed.Client`, the batches of the data are split among its workers: each
     sums over its own batches, and keeps up to `keep` bytes of them for the second pass of `ekfac`.
@@ -363,4 +367,4 @@ def summed(moments: Callable[[int, Any, Any], tuple[Any, ...]], found: Gradients
 
 
 for _function in (kfac, ekfac, shampoo):
-    passes_options_to(Target, Accumulation)(_function)
+    globals()[_function.__name__] = passes_options_to(Target, Accumulation)(_function)

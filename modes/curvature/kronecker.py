@@ -24,6 +24,7 @@ from ...jacobians import (
 )
 from ...jacobians.arrays import host, like
 from ...jacobians.cached import cached_property
+from ...jacobians.closed import eps_of
 from ...jacobians.errors import InputError
 from ...jacobians.foreign import space
 from ...jacobians.hooks import scale
@@ -77,8 +78,8 @@ class KroneckerFactored(Curvature):
         if damping < 0:
             raise InputError(f"damping={damping} is negative")
         blocks = self._complete("the inverse")
-        if not damping and not all(f.values.all() for f in blocks):
-            raise InputError("K is singular: give a positive damping")
+        if not damping and any(f.singular for f in blocks):
+            raise InputError("K is singular, up to rounding: give a positive damping")
         return KroneckerFactored([f.inverse(damping, heuristic) for f in blocks], self.domain)
 
     def function(self, f: Callable[[np.ndarray], np.ndarray]) -> KroneckerFactored:
@@ -250,6 +251,13 @@ class Factors:
         if self.corrected is not None:
             return self.corrected
         return outer(self.a.basis[0], self.b.basis[0])
+
+    @property
+    def singular(self) -> bool:
+        """Whether an eigenvalue of A, of B or of the corrected ones is 0, up to rounding."""
+        found = [self.a.basis[0], self.b.basis[0]] if self.corrected is None else [self.corrected]
+        rows = [host(values).reshape(len(values), -1) for values in found]
+        return any((r.min(1) <= r.shape[1] * eps_of(r.dtype) * r.max(1)).any() for r in rows)
 
     @property
     def basis(self) -> Jacobian:

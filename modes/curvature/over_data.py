@@ -17,13 +17,20 @@ from ..data.adapter import Data, DataOptions, takes_data
 from ..data.stream import by_tensor
 from ..linear.symmetric import Symmetric
 from ..model.primal.model import Model
-from ..model.primal.names import Names
+from ..model.primal.names import Names, name_of
 from ..model.signatures import passes_options_to
 from . import fisher as fishers
 from . import gauss_newton as gauss_newtons
+from .reductions import warn_of_other
+
+
+def stated(reduction: str | None, model: Model, of: str | None = None, **_: Any) -> None:
+    """A Hessian has the reduction of its model."""
+    warn_of_other(reduction, model, name_of(model, of, model.outputs, "of"))
+
 
 linearize = takes_data("stack")(linearizing.linearize)
-hessian = takes_data()(hessians.hessian)
+hessian = takes_data(stated=stated)(hessians.hessian)
 gauss_newton = takes_data()(gauss_newtons.gauss_newton)
 fisher = takes_data()(fishers.fisher)
 empirical_fisher = takes_data()(fishers.empirical_fisher)

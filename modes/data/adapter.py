@@ -110,7 +110,7 @@ def mixed(seed: int, batch: Batch) -> int:
 
 
 def takes_data(
-    reduction: str | None = None,
+    reduction: str | None = None, *, stated: Callable[..., None] | None = None
 ) -> Callable[[Callable[P, Made_co]], TakesData[P, Made_co]]:
     """Let a function (model, inputs, **options) take data for `inputs`.
 
@@ -120,7 +120,7 @@ def takes_data(
 
     The batches of a function with an option `reduction` are composed by that option. Any other
     function gains the option: `reduction` is its default, and None means that the caller must state
-    how the model reduces over samples.
+    how the model reduces over samples; `stated(reduction, model, **options)` may check that.
 
     >>> from onnxjac.jacobians import Dense
     >>> @takes_data()
@@ -145,6 +145,8 @@ def takes_data(
             several = is_data(inputs, batch_size)
             if "reduction" in own:
                 options["reduction"] = reduction
+            if stated and reduction:
+                stated(reduction, model, **options)
             if not several and client is None:
                 point = {**shared, **inputs} if shared else inputs
                 return cast(Any, function)(model, point, **options)

@@ -135,12 +135,18 @@ def as_batch(batch: Any) -> Batch:
     """The batch itself; raises `InputError` if it is not a mapping, such as a PyTorch tuple."""
     if not isinstance(batch, Mapping):
         raise InputError(f"a batch is a dict from name to array, not {type(batch).__name__}: a "
-                         "function, lambda: ({'x': x} for x, _ in loader), names them")  # fmt: skip
+                         "point is {'x': x}, and what a loader gives is named by a function, "
+                         "lambda: ({'x': x} for x, _ in loader)")  # fmt: skip
     return batch
 
 
 def is_data(inputs: Any, batch_size: int | None = None) -> bool:
-    """Whether inputs are data: with a `batch_size`, or neither a mapping nor an array."""
+    """Whether inputs are data: with a `batch_size`, or neither a mapping nor an array.
+
+    Raises `InputError` for a list or tuple of anything but mappings.
+    """
+    if isinstance(inputs, list | tuple):
+        as_batch(next(iter(inputs), {}))
     one = isinstance(inputs, Mapping | np.ndarray) or is_foreign(inputs)
     return batch_size is not None or not one
 

@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, TypeVar, cast
+
+from ...jacobians.errors import closest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def passes_options_to(*receivers: Callable[..., Any]) -> Callable[[F], F]:
-    """Show the parameters of the receivers that have defaults in place of `**options`.
+    """Show, and allow, the parameters of the receivers that have defaults in place of `**options`.
 
     >>> @passes_options_to(lambda x, *, engine=None: x)
     ... def twice(x, **options): ...
     >>> print(signature(twice))
     (x, *, engine=None)
+    >>> twice(3, engin="numpy")
+    Traceback (most recent call last):
+    TypeError: twice() got an unexpected keyword argument 'engin'. Did you mean 'engine'?
     """
 
     def decorate(function: F) -> F:
-        return shown_as(function, joined(signature(function), *map(signature, receivers)))
+        found = joined(signature(function), *map(signature, receivers))
+        known = [name for name, p in found.parameters.items() if p.kind is Parameter.KEYWORD_ONLY]
+
+        @wraps(function)
+        def checked(*args: Any, **options: Any) -> Any:
+            for name in options.keys() - found.parameters.keys():
+                unknown = f"{function.__name__}() got an unexpected keyword argument {name!r}."
+                raise TypeError(unknown + closest(name, known))
+            return function(*args, **options)
+
+        return cast(F, shown_as(checked, found))
 
     return decorate
 

@@ -1,5 +1,7 @@
 """Linear, logistic and softmax regression: curvature against textbook formulas."""
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -8,7 +10,7 @@ from scipy.special import expit, softmax
 import onnxjac as oj
 from onnxjac.modes.curvature.fisher import empirical_fisher, fisher
 from onnxjac.modes.curvature.gauss_newton import gauss_newton
-from onnxjac.modes.curvature.kfac import kfac
+from onnxjac.modes.curvature.kfac import ekfac, kfac
 
 from .models import regression
 
@@ -104,6 +106,14 @@ class TestRegression:
         assert_allclose(K.toarray(), F.toarray(), **EXACT)
 
 
+@pytest.mark.parametrize("make", [kfac, ekfac])
+def test_a_matrix_that_is_singular_up_to_rounding_has_no_inverse(make):
+    """The covariance of a softmax is: the same number may be added to all logits."""
+    K = make(regression("categorical"), point("categorical"), at="logits", wrt="W")
+    with pytest.raises(oj.InputError, match="singular"):
+        K.inverse()
+
+
 def test_losses_by_sample_need_no_tensor_between():
     """With a sample axis, the rows of ∂of/∂W are the gradients."""
     model = regression("gaussian")
@@ -119,3 +129,19 @@ def test_losses_by_sample_need_no_tensor_between():
 def test_an_unknown_word_is_refused(options):
     with pytest.raises(oj.InputError, match="is not one of"):
         fisher(regression("categorical"), point("categorical"), at="logits", wrt="W", **options)
+
+
+@pytest.mark.parametrize("found", ["sum", "mean"])
+def test_a_reduction_that_is_not_the_models_is_reported(found):
+    model, at = regression("categorical", found), point("categorical")
+    other = {"sum": "mean", "mean": "sum"}[found]
+    batch, W = {name: array for name, array in at.items() if name != "W"}, {"W": at["W"]}
+    for make in (lambda **how: oj.hessian(model, [batch] * 2, of="loss", wrt="W", shared=W, **how),
+                 lambda **how: empirical_fisher(model, at, of="loss", at="logits", **how),
+                 lambda **how: kfac(model, at, of="loss", at="logits", wrt="W",
+                                    fisher_type="empirical", **how)):  # fmt: skip
+        with pytest.warns(oj.OnnxJacWarning, match=f"'loss' ends in a {found}"):
+            make(reduction=other)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", oj.OnnxJacWarning)
+            make(reduction=found)

@@ -1,5 +1,6 @@
 """Weights and numbers of PyTorch modules: under the names, and with the digits, of the module."""
 
+import re
 import warnings
 
 import numpy as np
@@ -60,6 +61,78 @@ def test_parameters_that_are_gone_are_named(network, tmp_path):
         tied = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
         tied[1].weight = tied[0].weight
         oj.load(tied, example_inputs=(torch.randn(1, 2),))
+
+
+class Tied(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = torch.nn.Linear(3, 5, bias=False)
+        self.emb = torch.nn.Embedding(5, 3, _weight=self.lin.weight)
+        self.lin.weight = self.emb.weight
+
+    def forward(self, x):
+        return self.lin(self.emb(x))
+
+
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_a_shared_weight_has_all_its_uses(dynamo, tmp_path):
+    """One of its uses is folded into the constant of a transpose."""
+    network, x, file = Tied(), torch.tensor([[1, 4]]), str(tmp_path / "m.onnx")
+    torch.onnx.export(network, (x,), file, dynamo=dynamo, input_names=["x"], verbose=False)
+    model = oj.load(file)
+    (name,) = (name for name, spec in model.initializers.items() if spec.dtype == np.float32)
+    wanted = torch.autograd.functional.jacobian(lambda w: w[x] @ w.T, network.emb.weight)
+    J = oj.linearize(model, {"x": x.numpy()}, wrt=name)
+    np.testing.assert_allclose(J.toarray(), wanted.reshape(J.shape), atol=1e-5)
+
+
+def nothing(module):
+    return module
+
+
+def normed(module):
+    return torch.nn.Sequential(module, torch.nn.Conv2d(3, 2, 1), torch.nn.BatchNorm2d(2))
+
+
+def recurrent(module):
+    class Last(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = torch.nn.RNN(4, 4)
+
+        def forward(self, x):
+            return self.rnn(module(x)[0, 0])[0]
+
+    return Last()
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    (nothing, None),
+    (normed, r"2 of 4 .*: 2.weight, 2.bias.*by FuseBatch.* derivatives by 1.bias, 1.weight"),
+    (recurrent, "derivatives by parameters may miss .* folded into constants: linear_1"),
+])  # fmt: skip
+def test_merged_and_folded_parameters_are_named(change, said, tmp_path):
+    network = change(torch.nn.Softplus()).eval()
+    x, file = torch.randn(1, 3, 4, 4), str(tmp_path / "m.onnx")
+    for optimize in (True, False):
+        torch.onnx.export(network, (x,), file, dynamo=True, optimize=optimize, verbose=False)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", oj.OnnxJacWarning)
+            oj.load(file)
+        found = [str(w.message) for w in caught if w.category is oj.OnnxJacWarning]
+        if said and optimize:
+            assert len(found) == 1
+            assert re.search(said, found[0])
+        else:
+            assert not found
+
+
+def test_a_weight_renamed_by_tracing_is_explained(tmp_path):
+    network = torch.nn.Sequential(torch.nn.Linear(2, 3, bias=False))
+    file = str(tmp_path / "m.onnx")
+    torch.onnx.export(network, (torch.randn(1, 2),), file, dynamo=False)
+    with pytest.raises(oj.UnknownTensor, match=r"such as 'onnx::MatMul_.*constant_folding"):
+        oj.linearize(oj.load(file), {"onnx::MatMul_0": np.ones((1, 2))}, wrt="0.weight")
 
 
 def scaled(x):

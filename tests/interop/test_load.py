@@ -131,3 +131,29 @@ def test_what_does_not_fit_is_refused(net, options, message):
     with pytest.raises(oj.LoadError, match=message):
         oj.load(net, **options)
     assert net.training
+
+
+@pytest.mark.parametrize("form", ["exported", "compiled", "single precision"])
+def test_other_forms_of_a_module(form):
+    """A program of torch.export, what torch.compile gives, and float32 examples of a double net."""
+    net, point = Net().double().eval(), (torch.tensor(X), torch.ones(2).double())
+    if form == "exported":
+        model = oj.load(torch.export.export(net, point))
+    elif form == "compiled":
+        model = oj.load(torch.compile(net), example_inputs=point, dtype=torch.float64)
+    else:
+        model = oj.load(net, example_inputs=tuple(each.float() for each in point))
+    assert all(spec.dtype == np.float64 for spec in model.inputs.values())
+    assert {"fc1.weight", "fc2.bias"} <= model.initializers.keys()
+    (y,) = model.run({"features": X, "scale": np.ones(2)}).values()
+    assert_allclose(y, net(*point).detach(), **TIGHT)
+
+
+@pytest.mark.parametrize(("source", "text"), [
+    (torch.sin, "does not say which arguments"),
+    (torch.jit.trace(nn.Linear(1, 1), torch.ones(1, 1)), "does not say which arguments"),
+    (lambda x: torch.sin(x), "only functions of JAX"),
+])  # fmt: skip
+def test_other_sources_are_refused(source, text):
+    with pytest.raises(oj.LoadError, match=text):
+        oj.load(source, example_inputs=(torch.ones(1, 1),))

@@ -88,6 +88,7 @@ NAMES = {
     "empty wrt": ({"wrt": []}, oj.InputError, "wrt is empty"),
     "empty name": ({"wrt": ""}, oj.UnknownTensor, "no tensor ''"),
     "no name": ({"of": [0]}, oj.InputError, "of must name tensors of the model, not be 0"),
+    "an array": ({"wrt": [np.zeros((40, 40))]}, oj.InputError, r"not be array\(\[\[0.*…$"),
     "a name twice": ({"wrt": ["x", "x"]}, oj.InputError, "wrt names 'x' twice: name each"),
     "no names": ({"of": 3}, oj.InputError, "of must name tensors of the model, not be 3"),
 }  # fmt: skip

@@ -52,6 +52,8 @@ def test_an_array_is_no_point_and_the_input_is_named(model, given):
 def test_an_array_is_no_batch(model):
     with pytest.raises(oj.InputError, match="a batch is a dict from name to array, not ndarray"):
         oj.linearize(model, [X])
+    with pytest.raises(oj.InputError, match="a batch is a dict from name to array, not ndarray"):
+        oj.hessian(model, (X, X))
 
 
 @pytest.mark.parametrize("v", [X, Tensor(), X.reshape(1, 6)], ids=["tensor", "foreign", "row"])

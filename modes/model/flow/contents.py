@@ -161,7 +161,11 @@ class Contents(Shown):
             if name in kind:
                 return kind[name]
         known = [tensor for kind in kinds for tensor in kind]
-        raise UnknownTensor(f"the model has no tensor {name!r}.{closest(name, known)}")
+        hint = closest(name, known)
+        if folded := next((each for each in self.initializers if each.startswith("onnx::")), None):
+            hint += (f" Weights that PyTorch's exporter folded have names such as {folded!r}: "
+                     "torch.onnx.export(..., do_constant_folding=False) keeps theirs.")  # fmt: skip
+        raise UnknownTensor(f"the model has no tensor {name!r}.{hint}")
 
     def __repr__(self) -> str:
         size = sum(array.size for array in self.constants.values())

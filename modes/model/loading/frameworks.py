@@ -30,8 +30,12 @@ NUMBER = re.compile(r"-?\d+\.\d*(?:e[-+]?\d+)?|-?\d+e[-+]?\d+")
 def exported(source: Any, examples: Any, batch: Batch) -> Any:
     """The exported module or function, the proto of an exported program, or the source itself."""
     source = getattr(source, "model_proto", source)
+    source = getattr(source, "_orig_mod", source)  # of torch.compile
     if is_module(source):
         return module_proto(source, examples, batch)
+    if hasattr(source, "graph_signature") and examples is None and not batch:
+        with _quiet():  # of torch.export
+            return _first_names(_converted(source), source.module())
     if callable(source) and not isinstance(source, type):
         return function_proto(source, examples, batch)
     if examples is not None or batch:
@@ -81,10 +85,14 @@ def _exported(
 
     shapes = {name: mapped(partial(axes, name in dynamic), value)
               for name, value in bound.arguments.items()}  # fmt: skip
-    program = torch.onnx.export(
-        module, bound.args, kwargs=bound.kwargs, dynamo=True, verbose=False,
-        optimize=False, dynamic_shapes=shapes if dynamic else None,
-    )  # fmt: skip  # not optimised, every weight keeps its name
+    return _converted(module, bound.args, kwargs=bound.kwargs,
+                      dynamic_shapes=shapes if dynamic else None)  # fmt: skip
+
+
+def _converted(source: Any, args: tuple[Any, ...] = (), **options: Any) -> onnx.ModelProto:
+    """The model of a module or an exported program; not optimised, so weights keep their names."""
+    export = optional("torch", "torch").onnx.export
+    program = export(source, args, dynamo=True, verbose=False, optimize=False, **options)
     proto: onnx.ModelProto = program.model_proto
     keep_doubles(proto)
     return proto
@@ -158,11 +166,11 @@ def _example(module: Any, dynamic: bool, leaf: Any) -> Any:
     torch = optional("torch", "torch")
     if not is_array(leaf):
         return leaf
-    if not isinstance(leaf, torch.Tensor):
-        like = next((p for p in module.parameters() if p.is_floating_point()), torch.zeros(()))
-        leaf = torch.tensor(as_array(leaf), device=like.device)
-        leaf = leaf.to(like.dtype) if leaf.is_floating_point() else leaf
-    leaf = leaf.detach()
+    like = next((p for p in module.parameters() if p.is_floating_point()), torch.zeros(()))
+    given = isinstance(leaf, torch.Tensor)
+    leaf = leaf.detach() if given else torch.tensor(as_array(leaf), device=like.device)
+    if leaf.is_floating_point() and (not given or like.dtype == torch.float64):
+        leaf = leaf.to(like.dtype)  # also where the module would refuse what the exporter takes
     return torch.cat([leaf, leaf]) if dynamic and leaf.shape[:1] == (1,) else leaf
 
 
@@ -195,6 +203,10 @@ def function_proto(function: Callable[..., Any], examples: Any, batch: Batch) ->
     """The function as ONNX; a pytree of arrays becomes inputs such as `params.layer.w`."""
     bound = arguments_of(function, examples)
     dynamic = batched(bound.arguments, batch)
+    torch = sys.modules.get("torch")
+    if torch and any(isinstance(value, torch.Tensor) for value in bound.arguments.values()):
+        raise LoadError("only functions of JAX are taken, not of PyTorch's tensors: give a "
+                        "torch.nn.Module, whose forward may call the function")  # fmt: skip
     to_onnx, jax = optional("jax2onnx", "jax2onnx").to_onnx, optional("jax", "jax2onnx")
     paths, tree = jax.tree_util.tree_flatten_with_path(dict(bound.arguments))
     names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in paths]
@@ -235,7 +247,11 @@ def arguments_of(function: Callable[..., Any], examples: Any) -> inspect.BoundAr
     """
     if examples is None:
         raise LoadError("a module or function needs example_inputs=(x, ...) to be traced with")
-    signature = inspect.signature(function)
+    try:
+        signature = inspect.signature(function)
+    except ValueError as error:
+        raise LoadError(f"{function!r} does not say which arguments it takes: give the module, or "
+                        "a function, that it is made of") from error  # fmt: skip
     try:
         if isinstance(examples, Mapping):
             return signature.bind(**examples)

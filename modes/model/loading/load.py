@@ -15,6 +15,8 @@ from .read import guard, read, retried
 from .tensors import Weights, attach, detach, in_memory
 from .upgrade import upgrade
 
+DOUBLE = "float64", "torch.float64"
+
 
 def load(
     source: Any,
@@ -36,7 +38,7 @@ def load(
     weights as in the module (``"fc1.weight"``), arrays in a nest ``"params.fc1.w"``. A module is
     exported in evaluation mode, with its current weights. Shapes: as in the file, or as in the
     examples, whose first axis is free with ``dynamic_batch=True`` or for the arguments which
-    ``dynamic_batch`` names.
+    ``dynamic_batch`` names. A ``torch.export.ExportedProgram`` is taken as it is, without examples.
 
     External weights are read, or with ``mmap=True`` mapped: then they take memory only as far as
     they are needed, and the files must not change while the model is in use.
@@ -47,7 +49,7 @@ def load(
     that is too large.
     Needs ``onnxjac[torch]``, or ``onnxjac[jax2onnx]``.
     """
-    if dtype is not None and getattr(dtype, "__name__", str(dtype)) != "float64":
+    if dtype is not None and getattr(dtype, "__name__", str(dtype)) not in DOUBLE:
         raise LoadError(f"dtype={dtype!r} is not offered: leave it out, or say dtype='float64'.")
     limits = limits or Limits()
     source = exported(source, example_inputs, dynamic_batch)

@@ -35,7 +35,7 @@ class Model(Contents):
         the model does not have, `LimitError` where the run needs more than the `Limits` of the
         model; another `OnnxJacError` where an operator fails on its inputs.
         """
-        point = check_inputs(self, inputs, keep=False)
+        point = check_inputs(self, inputs, keep=False, engine=engine)
         outputs = apart(evaluate(self, point, self.outputs, engine=engine), point)
         warn_nonfinite(self, outputs, point)
         return outputs

@@ -73,7 +73,8 @@ def distinct(names: str | Iterable[str], role: str) -> tuple[str, ...]:
     given: list[Any] = list(names) if several else [names]
     for name in given:
         if not isinstance(name, str):
-            raise InputError(f"{role} must name tensors of the model, not be {name!r}")
+            text = clipped(" ".join(repr(name).split()))
+            raise InputError(f"{role} must name tensors of the model, not be {text}")
     if twice := [name for name, count in Counter(given).items() if count > 1]:
         raise InputError(f"{role} names {twice[0]!r} twice: name each tensor once")
     return tuple(given)

@@ -1,0 +1,49 @@
+"""Reductions: sums and means over samples, as options and as the last steps of a model."""
+
+from __future__ import annotations
+
+from ...jacobians.errors import InputError, not_allowed, warn
+from ..model.primal.model import Model
+
+MOVES = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Cast", "Neg", "Flatten"})
+"""Operators that preserve sums and means up to sign."""
+TAKEN = {"ReduceSum": "sum", "ReduceMean": "mean"}
+LOSSES = frozenset({"SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"})
+
+
+def reduction_of(model: Model, of: str) -> str | None:
+    """`"sum"` or `"mean"`, from the last steps before `of`; None if they are neither."""
+    made = {name: step for step in model.steps for name in step.outputs if name}
+    while of in made:
+        step = made[of]
+        if step.op_type in LOSSES:
+            taken = step.attrs.get("reduction", "mean")
+            return taken if taken in ("sum", "mean") else None
+        if step.op_type not in MOVES:
+            return TAKEN.get(step.op_type)
+        of = step.inputs[0] or ""
+    return None
+
+
+def warn_of_other(reduction: str | None, model: Model, of: str) -> None:
+    """Warn where the model's last steps show another reduction than the one that is stated."""
+    found = reduction_of(model, of)
+    if found and reduction and found != reduction:
+        warn(f"reduction={reduction!r} says how the model reduces over samples, but {of!r} ends in "
+             f"a {found}: unless that is over other axes, say {found!r}")  # fmt: skip
+
+
+def check_reduction(reduction: str | None, allowed: tuple[str | None, ...]) -> None:
+    """Raises `InputError` where a reduction is not allowed."""
+    if reduction not in allowed:
+        raise not_allowed("reduction", reduction, allowed)
+
+
+def factor(wanted: str, found: str | None, of: str, batch: tuple[int, ...]) -> float:
+    """The factor from the model's reduction over N samples to the wanted reduction."""
+    if found is None or not batch:
+        raise InputError(
+            f"the model does not end in a sum or a mean over samples that make {of!r}: leave out "
+            f"reduction= and scale the operator"
+        )
+    return 1.0 if wanted == found else {"sum": float(batch[0]), "mean": 1 / batch[0]}[wanted]
