@@ -153,14 +153,67 @@ def test_an_image_is_cropped(scale):
     assert J.check()
 
 
-def test_a_negative_perm_is_refused_as_by_onnx_runtime():
-    made = model(node("Tanh", ["x"], ["t"]), node("Transpose", ["t"], ["y"], perm=[-1, 0]))
-    made.graph.output[0].type.tensor_type.shape.Clear()
+def turned(*perm):
+    """A model of a Transpose, in a function and behind it."""
+    inner = node("Transpose", ["a"], ["b"], perm=perm)
+    function = helper.make_function("f", "F", ["a"], ["b"], [inner], [helper.make_opsetid("", 17)])
+    made = model(node("F", ["x"], ["t"], domain="f"), node("Transpose", ["t"], ["u"], perm=perm),
+                 node("Tanh", ["u"], ["y"]), imports=["f"])  # fmt: skip
+    made.functions.append(function)
+    return made
+
+
+@pytest.mark.parametrize(("perm", "same"), [((-1, 0), (1, 0)), ((-2, -1), (0, 1))])
+def test_axes_of_perm_may_count_from_the_last(perm, same):
+    """ONNX Runtime refuses what is meant clearly."""
+    J, expected = (oj.linearize(oj.load(turned(*order)), {"x": X}) for order in (perm, same))
+    assert_allclose(J.toarray(), expected.toarray())
+    assert J.check()
+
+
+@pytest.mark.parametrize("perm", [(-1, 1), (-3, 0), (0, 2)])
+def test_a_perm_that_does_not_have_each_axis_once(perm):
+    with pytest.raises(oj.LoadError, match="it must have each axis once"):
+        oj.load(turned(*perm))
+
+
+@pytest.mark.parametrize("axes", [["axes"], []])
+def test_a_slice_by_inputs_of_an_early_file(axes):
+    """DynamicSlice, an experiment of early ONNX that ONNX Runtime still runs."""
     ort = pytest.importorskip("onnxruntime")
-    with pytest.raises(Exception, match="perm"):
-        ort.InferenceSession(made.SerializeToString())
-    with pytest.raises(oj.LoadError, match=r"perm=\[-1, 0\]: it must have each axis once"):
-        oj.load(made)
+    made = model(
+        node("Tanh", ["x"], ["t"]), node("DynamicSlice", ["t", "starts", "ends", *axes], ["y"]),
+        opset=7, initializers=[numpy_helper.from_array(np.array(a), n) for a, n in
+                               (([1, 0], "starts"), ([3, -1], "ends"), ([1, 0], "axes"))],
+    )  # fmt: skip
+    made.graph.output[0].type.tensor_type.shape.Clear()
+    J = oj.linearize(oj.load(made), {"x": X})
+    (expected,) = ort.InferenceSession(made.SerializeToString()).run(None, {"x": X})
+    assert_allclose(J.primal["y"], expected)
+    assert J.check()
+
+
+@pytest.mark.parametrize("opset", [1, 5])
+def test_a_type_of_cast_by_name(opset):
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 4]) for n in "xy")
+    zero = helper.make_tensor_value_info("zero", TensorProto.FLOAT, [])
+    nodes = [node("Exp", ["x"], ["t"]), node("Greater", ["x", "zero"], ["b"], broadcast=1),
+             node("Cast", ["b"], ["c"], to="FLOAT"), node("Mul", ["c", "t"], ["y"])]  # fmt: skip
+    graph = helper.make_graph(nodes, "g", [x, zero], [y],
+                              [numpy_helper.from_array(np.float32(0), "zero")])  # fmt: skip
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=3)
+    J = oj.linearize(oj.load(proto), {"x": X})
+    assert_allclose(J.toarray(), np.diag(np.where(X > 0, np.exp(X), 0).ravel()), rtol=1e-6)
+    assert J.check()
+
+
+def test_an_operator_that_onnx_runtime_has_in_the_default_domain_runs_there():
+    ort = pytest.importorskip("onnxruntime")
+    norm = node("SimplifiedLayerNormalization", ["t", "s"], ["y"], axis=-1, epsilon=1e-3)
+    made = model(node("Tanh", ["x"], ["t"]), norm, initializers=[ONES])
+    (expected,) = ort.InferenceSession(made.SerializeToString()).run(None, {"x": X})
+    for engine in ("onnxruntime", "numpy"):
+        assert_allclose(oj.load(made).run({"x": X}, engine=engine)["y"], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("opset", [1, 5, 6])
@@ -213,6 +266,25 @@ def test_a_map_is_the_tensor_of_its_values(keys):
     _, maps = ort.InferenceSession(proto.SerializeToString()).run(None, {"x": X[:, :2]})
     rows = [[row[label] for label in labels] for row in maps]
     assert_allclose(J.primal["maps"], rows, rtol=1e-5)
+    proto.graph.output[1].ClearField("type")
+    with pytest.warns(oj.OnnxJacWarning, match="'maps' is a list of maps"):
+        made = oj.load(proto)
+    assert_allclose(made.run({"x": X[:, :2]})["maps"], rows, rtol=1e-5)
+
+
+def test_only_the_default_domain_is_not_imported():
+    made = model(node("QuickGelu", ["x"], ["t"], domain=MICROSOFT, alpha=1.0),
+                 node("Tanh", ["t"], ["y"]), imports=[MICROSOFT])  # fmt: skip
+    del made.opset_import[0]
+    with pytest.warns(oj.OnnxJacWarning, match="'ai.onnx': version 21 is taken"):
+        J = oj.linearize(oj.load(made), {"x": X})
+    ort = pytest.importorskip("onnxruntime")
+    (expected,) = ort.InferenceSession(made.SerializeToString()).run(None, {"x": X})
+    assert_allclose(J.primal["y"], expected, rtol=1e-5)
+    assert J.check()
+    del made.opset_import[:]
+    with pytest.raises(oj.LoadError, match="must specify opset_import"):
+        oj.load(made)
 
 
 def test_an_import_that_is_added_is_said():

@@ -8,8 +8,8 @@ their own, which it leaves alone.
 from __future__ import annotations
 
 import onnx
-from onnx import defs, parser
-from onnx.helper import make_node, make_opsetid
+from onnx import TensorProto, defs, parser
+from onnx.helper import make_attribute, make_node, make_opsetid
 
 from ..flow.protos import graphs, nodes, opset, schema_in
 from .bodies import inline_local
@@ -66,6 +66,9 @@ FUNCTIONS = tuple(parser.parse_function(f'<domain: "{LEGACY}", opset_import: [""
         to = Where (sized, given, end)
         y = Slice (x, from, to, axes)
     }""",
+    """DynamicSlice (x, starts, ends, axes) => (y) {
+        y = Slice (x, starts, ends, axes)
+    }""",
     """AlongAxis <axis> (a, b) => (c) {
         at = Constant <value_ints: ints = @axis> ()
         one = Constant <value_ints = [1]> ()
@@ -96,10 +99,17 @@ def set_aside(model: onnx.ModelProto) -> None:
 
 
 def align(model: onnx.ModelProto) -> None:
-    """Write the `broadcast` and `axis` of operators, before opset 7, as shapes."""
+    """Write the `broadcast` and `axis` of operators, before opset 7, as shapes.
+
+    The `to` of Cast, before opset 6, is the name of a type, and is written as its number.
+    """
     for graph in graphs(model.graph):
         for index, node in reversed(list(enumerate(graph.node))):
             schema = None if node.domain else schema_in(model, "", node.op_type)
+            if schema is not None and node.op_type == "Cast" and schema.since_version < 6:
+                (to,) = (a for a in node.attribute if a.name == "to")
+                to.CopyFrom(make_attribute("to", TensorProto.DataType.Value(to.s.decode())))
+                node.domain = LEGACY
             if schema is None or "broadcast" not in schema.attributes:
                 continue
             given = {a.name: a.i for a in node.attribute}
