@@ -556,3 +556,37 @@ case(MS + "ConvTransposeWithDynamicPads", (1, 1, 2, 1), (1, 1, 2, 1), ints(1, 0,
      strides=[2, 1])  # fmt: skip
 case(MS + "GatherBlockQuantized", BYTE[2, 2], ints(1, -1, 5), (2, 2), BYTE[2, 1], block_size=2)
 case(MS + "GatherBlockQuantized", BYTE[2, 2], ints([0]), (2, 1), block_size=16)
+
+case(MS + "SparseToDenseMatMul", (2, 2), (2, 1), alpha=0.5)
+Q4 = np.concatenate([np.float32([0.25]).view(np.uint8), np.arange(17, dtype=np.uint8) * 15])
+case(MS + "MatMulFpQ4", (1, 18), Q4, ints(18, 1))
+case(MS + "MatMulFpQ4", (1, 2), np.delete(Q4, 4), ints(2, 1), blk_quant_type=0)
+case(MS + "NGramRepeatBlock", np.array([[1, 2, 3, 1, 2], [0, 0, 1, 2, 3]]), (2, 4), ngram_size=9)
+case(MS + "MaxpoolWithMask", (1, 1, 5), np.array([[[1, 1, 0, 1, 1]]], np.int32), kernel_shape=[2],
+     pads=[1, 0], strides=[2])  # fmt: skip
+case(MS + "MaxpoolWithMask", numbers(3, -1, 2, 0.5, 1, -2).reshape(1, 1, 2, 3),
+     np.array([[[[0, 1, 1], [0, 1, 1]]]], np.int32), kernel_shape=[2, 2])  # fmt: skip
+case(MS + "WordConvEmbedding", np.array([[1, 2, 1, 0], [2, 0, 0, 0]], np.int32), (1, 1, 2, 1), (1,),
+     (3, 1))  # fmt: skip
+CORNERS = numbers(0.125, 0.25, 0.875, 0.75).reshape(1, 4)
+case(MS + "CropAndResize", (1, 1, 3, 2), CORNERS, np.array([0], np.int32),
+     np.array([2, 1], np.int32))  # fmt: skip
+case(MS + "VarlenCausalConvWithState", (3, 1), (1, 1, 2), np.array([0, 2, 3], np.int32), (1,),
+     (2, 1, 1), outputs=2)  # fmt: skip
+case(MS + "VarlenCausalConvWithState", (2, 1), (1, 1, 2), np.array([0, 2], np.int32), (1,),
+     (1, 1, 2), dilation=2, activation="silu", outputs=2, second=False)  # fmt: skip
+case(MS + "DecoderMaskedMultiHeadAttention", (1, 1, 1), (1, 1, 1), (1, 1, 1), None, None,
+     (1, 1, 3, 1), (1, 1, 3, 1), np.array([1], np.int32), num_heads=1, past_present_share_buffer=1,
+     outputs=3, second=False)  # fmt: skip
+case(MS + "DecoderMaskedMultiHeadAttention", (1, 1, 1), (1, 1, 2, 1), (1, 1, 2, 1), num_heads=1)
+case(MS + "MoE", (1, 1), (1, 2), (2, 1, 1), (2, 1), (2, 1, 1), (2, 1), k=1, activation_type="silu",
+     second=False)  # fmt: skip
+case(MS + "MoE", (1, 2), (1, 2), (2, 1, 2), None, (2, 2, 1), k=2, normalize_routing_weights=1,
+     second=False)  # fmt: skip
+case(MS + "MoE", (1, 1), (1, 2), (2, 1, 1), None, (2, 1, 1), k=1)
+case(MS + "QMoE", (1, 2), (1, 2), BYTE[2, 2].reshape(2, 2, 1), (2, 2), None,
+     BYTE[2, 2].reshape(2, 2, 1)[::-1], (2, 2))  # fmt: skip
+case(MS + "QMoE", (1, 2), (1, 2), BYTE[2, 2].reshape(2, 2, 1), (2, 2), (2, 2),
+     BYTE[2, 2].reshape(2, 2, 1)[::-1], (2, 2), k=2, activation_type="identity",
+     second=False)  # fmt: skip
+case(MS + "MoEGroupRouter", (1, 4), (4,), top_k=1, n_group=2, topk_group=1, group_topk=2, outputs=3)

@@ -43,9 +43,9 @@ def before_check(model: onnx.ModelProto) -> onnx.ModelProto:
     by group, not by channel.
     """
     model.graph.name = model.graph.name or "graph"
+    _import_domains(model)
     _name_domains(model)
     set_aside(model)
-    _import_domains(model)
     _count_axes(model)
     if (opset(model) or 0) in range(18, 21):
         model = inline(model, lambda domain, op_type: op_type == "GroupNormalization")

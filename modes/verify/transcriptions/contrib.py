@@ -11,7 +11,7 @@ from ....ops.symbols.placing import ints
 from ....ops.symbols.table import KERNELS
 from . import TRANSCRIPTIONS, tabulate, transcription
 from .arithmetic import entrywise, gemm, product
-from .windows import conv
+from .windows import axes, conv, taps
 
 HOME = "com.microsoft::"
 
@@ -48,6 +48,7 @@ entrywise(f"{HOME}GatedAdd", lambda x, y, gate: x + y * gate)
 # Products of matrices, of quantised ones too.
 
 
+@transcription(f"{HOME}SparseToDenseMatMul")
 @transcription(f"{HOME}TransposeMatMul")
 @transcription(f"{HOME}FusedMatMul")
 def fused_matmul(
@@ -187,6 +188,23 @@ def matmul_bnb4(
     return product(a, w.T if transB else w)
 
 
+@transcription(f"{HOME}MatMulFpQ4")
+def matmul_fp_q4(a: Any, packed: Any, shape: Any, *, blk_quant_type: int = 1) -> Any:
+    """Σₖ a[i, k] (q[k, j] - zero) scale, in blocks of 32 entries of a column.
+
+    A block has a float32 scale, with type 1 a zero point, and 16 bytes.
+    """
+    rows, columns = ints(shape)
+    blocks = packed.reshape(columns, -1, 20 + blk_quant_type)
+    w = np.zeros((rows, columns))
+    for k, j in np.ndindex(rows, columns):
+        block, place = blocks[j, k // 32], k % 32
+        byte = int(block[-16 + place % 16])
+        q, zero = byte >> 4 if place > 15 else byte & 15, int(block[4]) if blk_quant_type else 8
+        w[k, j] = (q - zero) * np.frombuffer(block[:4].tobytes(), "<f4")[0]
+    return product(a, w)
+
+
 @transcription(f"{HOME}GatherBlockQuantized")
 def gather_block_quantized(
     data: Any, indices: Any, scales: Any, zero: Any = None, *, block_size: int = 128
@@ -307,6 +325,70 @@ def hyper_connection_post_mix(
     return (mixed + post.reshape(*x.shape[:-1], -1) * block[..., None, :]).reshape(shape)
 
 
+# Mixtures of experts.
+
+
+def best(x: Any, k: int) -> list[int]:
+    """The places of the k largest entries of a vector."""
+    return sorted(range(len(x)), key=lambda i: x[i], reverse=True)[:k]
+
+
+def softmax(x: Any) -> Any:
+    """eˣ / Σ eˣ along the last axis."""
+    powers = np.exp(x)
+    return powers / powers.sum(-1, keepdims=True)
+
+
+ACTIVATIONS = {"relu": lambda z: max(z, 0 * z), "gelu": fast_gelu, "silu": silu,
+               "identity": lambda z: z}  # fmt: skip
+
+
+@transcription(f"{HOME}MoE")
+def mixture(
+    x: Any, router: Any, w1: Any, b1: Any, w2: Any, b2: Any = None, *, k: int = 1,
+    activation_type: str = "relu", normalize_routing_weights: int = 0,
+) -> Any:  # fmt: skip
+    """y[n] = Σₑ pₑ (W₂ₑ f(W₁ₑ x[n] + b₁ₑ) + b₂ₑ) over the k largest of p = softmax(router[n])."""
+    shares, y, acted = softmax(router), 0 * x, ACTIVATIONS[activation_type]
+    for n in range(len(x)):
+        chosen = best(shares[n], k)
+        total = sum(shares[n, e] for e in chosen) if normalize_routing_weights else 1
+        for e in chosen:
+            hidden = map(acted, summed(w1[e] @ x[n], None if b1 is None else b1[e]))
+            out = summed(w2[e] @ np.array([*hidden]), None if b2 is None else b2[e])
+            y[n] = y[n] + out * (shares[n, e] / total)
+    return y
+
+
+@transcription(f"{HOME}QMoE")
+def quantized_mixture(
+    x: Any, router: Any, w1: Any, s1: Any, b1: Any, w2: Any, s2: Any, b2: Any = None, *,
+    expert_weight_bits: int = 4, **how: Any,
+) -> Any:  # fmt: skip
+    """MoE of W = (q - 2ᵇⁱᵗˢ / 2) scale by row; the weights of a token's experts sum to 1."""
+    middle = 2 ** (expert_weight_bits - 1)
+    w1, w2 = ((unpacked(w, expert_weight_bits) - middle) * s[..., None]
+              for w, s in ((w1, s1), (w2, s2)))  # fmt: skip
+    return mixture(x, router, w1, b1, w2, b2, normalize_routing_weights=1, **how)
+
+
+@transcription(f"{HOME}MoEGroupRouter")
+def group_router(
+    x: Any, bias: Any, *, top_k: int, n_group: int = 1, topk_group: int = 1, group_topk: int = 2,
+    router_sentinel: float = -10000.0,
+) -> Any:  # fmt: skip
+    """(log σ(x) of the top experts of the top groups, else the sentinel; σ(x) + bias; σ(x))."""
+    s = 1 / (1 + np.exp(-x))
+    score, y = s + bias, 0 * s + router_sentinel
+    for n, row in enumerate(score):
+        groups = np.split(np.arange(len(row)), n_group)
+        sums = [sum(row[g[best(row[g], group_topk)]]) for g in groups]
+        allowed = np.concatenate([groups[g] for g in best(sums, topk_group)])
+        for e in allowed[best(row[allowed], top_k)]:
+            y[n, e] = s[n, e].log()
+    return y, score, s
+
+
 # Attention.
 
 LOWEST = float(np.finfo(np.float64).min)
@@ -407,6 +489,27 @@ def multi_head_attention(
     if unidirectional:
         score = masked(score, np.tri(time, total, total - time, dtype=bool))
     return attended(score, v), k, v
+
+
+@transcription(f"{HOME}DecoderMaskedMultiHeadAttention")
+def decoder_masked_multi_head_attention(
+    query: Any, key: Any, value: Any, mask: Any = None, added: Any = None, past_key: Any = None,
+    past_value: Any = None, count: Any = None, width: Any = None, beams: Any = None,
+    bias: Any = None, *, past_present_share_buffer: int = 0, **how: Any,
+) -> Any:  # fmt: skip
+    """MultiHeadAttention of one query behind the first keys of a buffer, and the buffers with it.
+
+    Keys with heads, of another sequence, have no past.
+    """
+    if past_key is None:
+        q, k, v = heads(query, how["num_heads"]), key, value
+        return attended(scores(q, k, how.get("scale")), v), k, v
+    (n,) = ints(count)
+    pasts = past_key[:, :, :n], past_value[:, :, :n]
+    y, *held = multi_head_attention(query, key, value, bias, mask, added, *pasts, **how)
+    filled = (np.concatenate([x, old[:, :, n + 1 :]], axis=2)
+              for x, old in zip(held, (past_key, past_value), strict=True))  # fmt: skip
+    return y, *filled
 
 
 @transcription(f"{HOME}Attention")
@@ -515,7 +618,91 @@ def causal_conv_with_state(
     return y.transpose(turned), every[:, :, time:].transpose(turned)
 
 
+@transcription(f"{HOME}VarlenCausalConvWithState")
+def packed_causal_conv(
+    x: Any, w: Any, ends: Any, b: Any, state: Any, *, dilation: int = 1, activation: str = "none"
+) -> Any:
+    """(CausalConvWithState of every sequence of tokens, the last inputs of each)."""
+    results = []
+    for start, stop, past in zip(ints(ends)[:-1], ints(ends)[1:], state, strict=True):
+        one = x[start:stop].T[None]
+        y, last = causal_conv_with_state(one, w, b, past[None], dilation=dilation,
+                                         activation=activation)  # fmt: skip
+        results.append((y[0].T, last[0]))
+    rows, states = zip(*results, strict=True)
+    return np.concatenate(rows), np.stack(states)
+
+
 # Others.
+
+
+@transcription(f"{HOME}NGramRepeatBlock")
+def ngram_repeat_block(ids: Any, scores: Any, *, ngram_size: int) -> Any:
+    """The scores, and -∞ for a token that was seen behind the last n - 1 tokens."""
+    n, y = ngram_size, scores.copy()
+    for b, row in enumerate(ids.tolist()):
+        for start in range(len(row) - n + 1):
+            if row[start : start + n - 1] == row[len(row) - n + 1 :]:
+                y[b, row[start + n - 1]] = 0 * y[b, row[start + n - 1]] - sp.oo
+    return y
+
+
+@transcription(f"{HOME}MaxpoolWithMask")
+def max_pool_with_mask(x: Any, mask: Any, *, kernel_shape: Any, **how: Any) -> Any:
+    """The greatest entry of each window of which no masked entry lies before it on its line."""
+    space = axes(x.shape[2:], kernel_shape, **how)
+
+    def entry(index: Any) -> Any:
+        n, c, *window = index
+        met, stopped = [], set()
+        for tap, place in taps(space, tuple(window)):
+            corner = len(place) > 1 and not any(place)
+            if not mask[(0, 0, *place)] and not corner:
+                stopped.add(tap[:-1])
+            if tap[:-1] not in stopped:
+                met.append(x[(n, c, *place)])
+        return max(met)
+
+    return tabulate((*x.shape[:2], *(a.count for a in space)), entry)
+
+
+@transcription(f"{HOME}WordConvEmbedding")
+def word_conv_embedding(words: Any, w: Any, b: Any, table: Any) -> Any:
+    """y[n, m] = the maximum of tanh(Σₖ Σ_d w[m, 0, k, d] C[word[n, t + k], d] + b[m]) over t."""
+    wide = w.shape[2]
+
+    def entry(index: Any) -> Any:
+        n, m = index
+        last = max(np.count_nonzero(words[n]), wide) - wide
+        sums = ((table[words[n, t : t + wide]] * w[m, 0]).sum() + b[m] for t in range(last + 1))
+        return max(z.tanh() for z in sums)
+
+    return tabulate((len(words), len(w)), entry)
+
+
+@transcription(f"{HOME}CropAndResize")
+def crop_and_resize(
+    x: Any, boxes: Any, images: Any, size: Any, *, mode: str = "bilinear",
+    extrapolation_value: float = 0.0,
+) -> Any:  # fmt: skip
+    """y[r, c, i, j] at the point i and j of a grid from corner to corner of box r, bilinear."""
+    count = ints(size)
+
+    def entry(index: Any) -> Any:
+        r, c, *place = index
+        y = x[ints(images)[r], c]
+        for a, i in reversed(list(enumerate(place))):
+            low, high, last = boxes[r, a], boxes[r, a + 2], x.shape[2 + a] - 1
+            share = sp.Rational(i, count[a] - 1) if count[a] > 1 else sp.Rational(1, 2)
+            at = (low + (high - low) * share) * last
+            if at < 0 or at > last:
+                return 0 * low + extrapolation_value
+            k = next(k for k in range(last + 1) if at < k + 1 or k == last)
+            upper = y[..., min(k + 1, last)]
+            y = y[..., k] + (upper - y[..., k]) * (at - k)
+        return y
+
+    return tabulate((len(boxes), x.shape[1], *count), entry)
 
 
 @transcription(f"{HOME}ConvTransposeWithDynamicPads")
