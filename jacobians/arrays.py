@@ -1,7 +1,7 @@
 """Arrays of any reading: the vocabulary that computes with them, their shapes and dtypes.
 
 A rule or an operator never asks whether it holds NumPy arrays, graph values or SymPy
-expressions. It calls the vocabulary that `reading` finds for its data.
+expressions. A rule calls the vocabulary that `reading` finds for its data.
 """
 
 from __future__ import annotations

@@ -157,8 +157,8 @@ class Dag(Jacobian):
         return tangents
 
     def _run(self, op: Op, joint: Joint, tangents: Mapping[int, Array]) -> dict[int, Array]:
-        """The outputs of one program. Its parts join all inputs with all outputs, so that all input
-        tangents are known when the first output is needed.
+        """The outputs of one program. The parts of a joint join all inputs with all outputs, so
+        that all input tangents are known when the first output is needed.
         """
         parts = [(e.start, e.operator) for e in self.edges if isinstance(e.operator, Part)]
         mine = [(start, part) for start, part in parts if part.joint is joint]

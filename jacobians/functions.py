@@ -67,7 +67,8 @@ Bases = tuple[Any, np.ndarray, Any]
 class Form:
     """f of numbers and of stacks of matrices.
 
-    It `splits` if f(A ⊗ B) = f(A) ⊗ f(B), and is `spectral` if f(V Λ Vᴴ) = V f(Λ) Vᴴ for unitary V.
+    A function `splits` if f(A ⊗ B) = f(A) ⊗ f(B), and is `spectral` if f(V Λ Vᴴ) = V f(Λ) Vᴴ for
+    unitary V.
     """
 
     entries: Callable[[np.ndarray], np.ndarray]
@@ -313,7 +314,7 @@ def hartley(C: Circulant) -> Jacobian:
 def singular_bases(operator: Jacobian, *, vectors: bool = True) -> Bases | None:
     """U, σ and V with A = U diag(σ) Vᴴ, with σ in the order of the structure; None if unknown.
 
-    Without `vectors` the first and the last result are None.
+    Without `vectors`, U and V are None.
     """
     c, P, A, Q = parts(operator)
     found = None if type(A) is type(operator) else singular_bases(A, vectors=vectors)

@@ -1,7 +1,7 @@
 """Entries: the sparse matrix of an operator, entry by entry, with its numbers left symbolic.
 
 Only positions are computed: entry k is weights[k] ∏ₐ a.ravel()[at[k]], a product of numbers that
-the operator holds. Entries at the same place are added. This suffices to refresh the matrix at
+the operator holds. Entries at the same place are added. The places suffice to refresh the matrix at
 another point, where only the held arrays a change.
 """
 

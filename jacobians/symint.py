@@ -1,8 +1,9 @@
 """Symbolic integers: the sizes and indices of a derivative that is recorded for many points.
 
 A `SymInt` is a polynomial over atoms: a dimension of a tensor, an entry of an integer tensor, or a
-quotient or maximum of such numbers. It has a number at the point of recording (`at`), and a graph
-can compute it at any other point. Rules and operators calculate with it as with an int.
+quotient or maximum of such numbers. A symbolic integer has a number at the point of recording
+(`at`), and a graph can compute it at any other point. Rules and operators calculate with it as with
+an int.
 
 There are three kinds of comparison. `same` is provable equality, for simplifications. `agree` is
 equality at the point, for sizes that an operator's definition makes equal, such as the inner
@@ -38,8 +39,8 @@ RELATIONS: dict[str, Callable[[int, int], bool]] = {"==": operator.eq, "<": oper
 class Atom:
     """An integer not expressed by simpler ones; `least` is a lower bound, if there is one.
 
-    `lower(op)` is its graph value, of shape [1]. It is the size of `tensor` along `axis` or, if
-    there is no axis, one of its entries; it is `free` if it is an input's size that the model
+    `lower(op)` is its graph value, of shape [1]. An atom is the size of `tensor` along `axis` or,
+    if there is no axis, one of its entries; and `free` if it is an input's size that the model
     leaves open. A derived atom has `operands`. `depth` is the number of control-flow bodies around
     the tensor, which cannot be read outside of them.
     """

@@ -56,13 +56,13 @@ def export(
     | `"training_step"` | the state | the outputs, the new state |
 
     A `"training_step"` takes a training model, as `training_model` makes it, to an ONNX model of
-    plain operators by which any runtime trains. Its inputs are the batch and the initializers that
-    `update_binding` changes; initializers that an algorithm lists among its inputs, such as the
-    learning rate, are inputs with their values as defaults. Its outputs are the outputs of the
-    model and of the algorithms. The metadata entry `onnxjac.update_binding` says in JSON which
-    output is the new value of which initializer: for a model of `training_model`, `w_new` is the
-    new value of `w`. `inputs` are an example of a batch, which may be left out; names stay as they
-    are.
+    plain operators by which any runtime trains. The inputs of this model are the batch and the
+    initializers that `update_binding` changes; initializers that an algorithm lists among its
+    inputs, such as the learning rate, are inputs with their values as defaults. The outputs are the
+    outputs of the model and of the algorithms. The metadata entry `onnxjac.update_binding` says in
+    JSON which output is the new value of which initializer: for a model of `training_model`,
+    `w_new` is the new value of `w`. `inputs` are an example of a batch, which may be left out;
+    names stay as they are.
 
     Shapes: the free dimensions of the model's inputs stay free. Where a rule decides by a size or
     by an integer of the point, the result holds where the decision is the same: one

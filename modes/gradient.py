@@ -15,7 +15,7 @@ from ..jacobians.errors import InputError
 from ..jacobians.foreign import as_array
 from .forward import Tensors
 from .linear.linearization import Linearization, linearized
-from .linear.route import Route, keep, route_of, signature_of
+from .linear.route import Route, route_of, signature_of
 from .linear.tape.active import unjoined
 from .linearize import warn_zeros
 from .model.primal.evaluate import apart, evaluate
@@ -92,7 +92,7 @@ class Gradient:
         if known is None:
             known, is_general = self._record(model, hosted(inside))
             if is_general and shapes is not None:
-                keep(model.routes, key, known)
+                model.routes[key] = known
         return known, inside
 
     def _record(self, model: Model, point: Mapping[str, Any]) -> tuple[Recorded, bool]:

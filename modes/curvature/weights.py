@@ -105,7 +105,7 @@ def _uses(
 def core_of(steps: tuple[Jacobian, ...], passes: bool) -> list[int]:
     """The positions of the factors that do more than move entries.
 
-    They include lookups of rows by data, even if no row is looked up twice.
+    The factors include lookups of rows by data, even if no row is looked up twice.
     """
     found = [k for k, f in enumerate(steps) if not picks(f)]
     if not found and not passes:

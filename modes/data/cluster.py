@@ -99,7 +99,7 @@ def distributed(
 class Distributed(Jacobian):
     """C = Σ_p C_p or [C_1; C_2; …], with C_p the operator of a part of the data, on a worker.
 
-    It equals the operator of `streamed` up to the order of summation, which does not depend on the
+    C equals the operator of `streamed` up to the order of summation, which does not depend on the
     workers: two products with the same vector are equal. With fewer parts than workers, each part
     has copies, which split the columns of a product.
     """

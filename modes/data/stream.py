@@ -123,7 +123,7 @@ class OverBatches(Jacobian):
     ) -> Jacobian:
         """The same operator, with the operator of each batch compiled for `products` products.
 
-        This pays off if the operators of batches are kept: see `keep`.
+        Compiling pays off if the operators of batches are kept: see `keep`.
         """
         old = self.stream
         make = partial(compiled_one, old.make, engine, products, memory)

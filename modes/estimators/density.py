@@ -23,8 +23,8 @@ class SpectralDensity(Shown):
     tr f(A) = n ∫ f φ. An exact density has all n eigenvalues in one row.
 
     Both errors are the standard error over probes plus an estimate of the quadrature error from the
-    last two thirds of the steps. They are not bounds: they do not see an eigenvalue that the steps
-    missed.
+    last two thirds of the steps. The errors are not bounds: they do not see an eigenvalue that the
+    steps missed.
     """
 
     nodes: np.ndarray

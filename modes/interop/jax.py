@@ -29,11 +29,11 @@ def to_jax(
 ) -> Callable[..., Any]:  # fmt: skip
     """x ↦ f(x) as a JAX function, computed by ONNX and differentiated by J at x, to any order.
 
-    It takes the tensors of `wrt` in order (by default the floating inputs that `inputs` does not
-    fix), and any other input by keyword; it returns the tensors of `of`, as a tuple if several.
-    Forward mode is J v, reverse mode Jᵀ u; higher derivatives are recorded as ONNX at each point.
-    A jitted function calls back to the CPU; under `vmap` it runs once per sample. Results have 32
-    bits unless 64-bit types are enabled in JAX. Needs `onnxjac[jax]`.
+    The function takes the tensors of `wrt` in order (by default the floating inputs that `inputs`
+    does not fix), and any other input by keyword; and returns the tensors of `of`, as a tuple if
+    several. Forward mode is J v, reverse mode Jᵀ u; higher derivatives are recorded as ONNX at each
+    point. A jitted function calls back to the CPU; under `vmap` it runs once per sample. Results
+    have 32 bits unless 64-bit types are enabled in JAX. Needs `onnxjac[jax]`.
 
     Shapes: arrays in and out have the shapes of the model's tensors. Raises `InputError` without
     JAX, for a name in `wrt` that the model computes, and where an argument does not fit.

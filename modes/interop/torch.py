@@ -40,10 +40,10 @@ def to_torch(
 ) -> Callable[..., Any]:  # fmt: skip
     """x ↦ f(x) as a PyTorch function, computed by ONNX and differentiated by J, to any order.
 
-    It takes the tensors of `wrt` in order (by default the floating inputs that `inputs` does not
-    fix), and any other input by keyword; it returns the tensors of `of`, as a tuple if several.
-    Backward is Jᵀ u, forward mode J v; higher derivatives are recorded as ONNX at each point.
-    Under `vmap` it runs once per sample. CPU only. Needs `onnxjac[torch]`.
+    The function takes the tensors of `wrt` in order (by default the floating inputs that `inputs`
+    does not fix), and any other input by keyword; and returns the tensors of `of`, as a tuple if
+    several. Backward is Jᵀ u, forward mode J v; higher derivatives are recorded as ONNX at each
+    point. Under `vmap` it runs once per sample. CPU only. Needs `onnxjac[torch]`.
 
     Shapes: tensors in and out have the shapes of the model's tensors. Raises `InputError` without
     PyTorch, for a name in `wrt` that the model computes, and where an argument does not fit.

@@ -7,7 +7,6 @@ control flow has a route of its own for each way in which it is unrolled.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -25,7 +24,7 @@ from ...jacobians.symint import Symbols
 from ...ops import Step, numbers
 from ...ops.registry import version
 from ..model.flow.failure import NotKept, note
-from ..model.locks import Lock
+from ..model.locks import Latest, Lock
 from ..model.primal.engines import onnxruntime as ort
 from ..model.primal.engines.torch import where
 from ..model.primal.evaluate import evaluate, evaluate_there
@@ -46,10 +45,7 @@ from .tape.trace import asked_in, shaped_as_here
 from .tape.unroll import is_variable, unrolled
 
 KEPT = 8
-"""The most routes that are cached for a model, and templates for a route."""
-
-KEEPING = Lock()
-"""The lock of all caches; an entry takes a microsecond."""
+"""The most templates that are cached for a route."""
 
 BRANCHES = 4
 """The most unrolled models that are cached for points of the same shapes."""
@@ -110,17 +106,17 @@ class Route:
         return active_steps(self.steps, self.wrt, self.of)
 
     @cached_property
-    def _others(self) -> OrderedDict[Any, Route]:
-        return OrderedDict()
+    def _others(self) -> Latest[Any, Route]:
+        return Latest(KEPT)
 
     @cached_property
-    def _flats(self) -> OrderedDict[Any, tuple[Route, ...]]:
-        return OrderedDict()
+    def _flats(self) -> Latest[Any, tuple[Route, ...]]:
+        return Latest(KEPT)
 
     @cached_property
-    def _templates(self) -> OrderedDict[Signature | None, dict[str, Any] | Template | None]:
+    def _templates(self) -> Latest[Signature | None, dict[str, Any] | Template | None]:
         """Signature -> the types of the tensors, or, from the second point on, the template."""
-        return OrderedDict()
+        return Latest(KEPT)
 
     @cached_property
     def _lock(self) -> Lock:
@@ -143,7 +139,7 @@ class Route:
         if other is None:
             other = replace(self, given=given, model=model, source=source)
             if model is source:
-                keep(self._others, given, other)
+                self._others[given] = other
         return other, point
 
     def tape(self, point: Mapping[str, Any]) -> Tape:
@@ -173,10 +169,10 @@ class Route:
         tape = form and self._filled(form, point)
         if form and tape and not tape.fits:
             form = self._recorded(form.types, point, nan=True)
-            keep(self._templates, signature, form)
+            self._templates[signature] = form
             tape = form and self._filled(form, point)
         if form and not tape:
-            keep(self._templates, signature, None)
+            self._templates[signature] = None
         return tape or self._read(point, signature)
 
     def _template(self, point: Mapping[str, Any], signature: Signature | None) -> Template | None:
@@ -185,7 +181,7 @@ class Route:
             known = self._templates.get(signature)
             if isinstance(known, dict):
                 known = self._recorded(known, point)
-                keep(self._templates, signature, known)
+                self._templates[signature] = known
             return known
 
     def _recorded(
@@ -248,7 +244,7 @@ class Route:
         types = {name: described(name, value) for name, value in values.items()}
         with self._lock:
             if signature is not None and signature not in self._templates:
-                keep(self._templates, signature, types)
+                self._templates[signature] = types
         primal, ends = self._given_out(values, point), ends_of(types, self.of, self.wrt)
         entries = record(self.active, values, place=self.place)
         op = numbers if self.place is None else self.place.op
@@ -362,7 +358,7 @@ class Route:
                 at = evaluate(flat, route.inside(point), decided, engine=self.engine)
                 route = replace(route, decided=hosted(at))
             found = route, *found[: BRANCHES - 1]
-        keep(self._flats, signature, found)
+        self._flats[signature] = found
         return route
 
     def holds(self, point: Mapping[str, Any]) -> bool:
@@ -405,17 +401,8 @@ def route_of(
         route: Route | None = model.routes.get(key)
         if route is None:
             route = Route(model, of, wrt, engine, estimate=estimate, checkpoint=checkpoint)
-            keep(model.routes, key, route)
+            model.routes[key] = route
         return route
-
-
-def keep(known: OrderedDict[Any, Any], key: Any, value: Any) -> None:
-    """Cache a value; the oldest entry goes where there are too many."""
-    with KEEPING:
-        known[key] = value
-        known.move_to_end(key)
-        if len(known) > KEPT:
-            known.popitem(last=False)
 
 
 def described(name: str, value: Any) -> Any:

@@ -1,11 +1,15 @@
-"""Lock: for values that are computed once and shared by threads."""
+"""Locks and caches: for values that are computed once and shared by threads."""
 
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakSet
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Lock:
@@ -35,6 +39,27 @@ class Lock:
 
 
 LOCKS: WeakSet[Lock] = WeakSet()
+
+KEEPING = Lock()
+"""The lock of all caches; an entry takes a microsecond."""
+
+
+class Latest(OrderedDict[K, V]):
+    """A cache of the `most` entries that were set last; a copy of it is empty."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    def __setitem__(self, key: K, value: V) -> None:
+        with KEEPING:
+            super().__setitem__(key, value)
+            self.move_to_end(key)
+            if len(self) > self.most:
+                self.popitem(last=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Latest, (self.most,)
 
 
 def _renew_all() -> None:

@@ -30,10 +30,11 @@ Target = str | os.PathLike[str]
 def save(proto: onnx.ModelProto, path: Target, *, limit: int = LIMIT) -> None:
     """Write the model to `path`; above `limit` bytes its tensors go to a file beside it.
 
-    That file has a unique name, `path` + ".0123456789abcdef.data", which the model refers to, so
-    that no model is ever read with the tensors of another model. Data files of earlier models at
-    `path` are removed. A file appears only when complete: a full disk or an interrupt leaves no
-    partial file, and existing files as they were. A file that is overwritten keeps its mode.
+    The file beside it has a unique name, `path` + ".0123456789abcdef.data", which the model refers
+    to, so that no model is ever read with the tensors of another model. Data files of earlier
+    models at `path` are removed. A file appears only when complete: a full disk or an interrupt
+    leaves no partial file, and existing files as they were. A file that is overwritten keeps its
+    mode.
 
     Raises `OnnxJacError` where a file cannot be written.
     """

@@ -1,14 +1,15 @@
 """At a point: the derivative of a long loop as one operator, which runs recorded programs.
 
 The rows that it reads, which the primal outputs for all iterations, are computed once at a point; a
-product is then one Scan over them, forwards or backwards. Its program is recorded once for each
-shape of right-hand sides, for all points that share a template.
+product is then one Scan over them, forwards or backwards. The program of a product is recorded once
+for each shape of right-hand sides, for all points that share a template.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -25,6 +26,7 @@ from ..linear.tape.bodies import Body, again
 from ..linear.tape.record import JOINTS, has_tangent
 from ..linear.tape.template import Template
 from ..model.flow.failure import kept_whole
+from ..model.locks import Latest
 from ..model.primal.engines import onnxruntime as ort
 from ..model.primal.evaluate import evaluate
 from ..model.primal.model import Model
@@ -49,7 +51,7 @@ class LoopTemplate:
     names: tuple[str, ...]
     rows: tuple[str, ...]
     still: Values
-    programs: dict[Any, Model] = field(default_factory=dict)
+    programs: Latest[Any, Model] = field(default_factory=partial(Latest, 8))
     made: WeakValueDictionary[bool, LoopAtPoint] = field(default_factory=WeakValueDictionary)
 
     def turning(self, op: Recorder, read: Arrays, back: bool) -> Turns:
@@ -119,11 +121,12 @@ class LoopAtPoint(Joint):
             raise OnnxJacError(f"{self.form.step} is no operator of {type(op).__name__}")
         feeds = {i: np.asarray(v, self.ins[i][1]) for i, v in tangents.items()}
         key = self.back, tuple((i, v.shape) for i, v in sorted(feeds.items())), wanted
-        if key not in self.form.programs:
-            self.form.programs[key] = self.program(feeds, wanted)
+        program = self.form.programs.get(key)
+        if program is None:
+            program = self.form.programs[key] = self.program(feeds, wanted)
         every = {f"read {k}": x for k, x in enumerate(self.read)}
         every |= {f"tangent {i}": v for i, v in feeds.items()}
-        found = computed(self.form.programs[key], every)
+        found = computed(program, every)
         return {o: found[f"product {o}"] for o in wanted if f"product {o}" in found}
 
     def program(self, feeds: Mapping[int, np.ndarray], wanted: tuple[int, ...]) -> Model:

@@ -1,6 +1,6 @@
 """Counts: how many entries of a node lie on a kink or a jump of its operator.
 
-These are the operators whose kinks do not follow from a formula: operators that choose among
+This module has the operators whose kinks do not follow from a formula: operators that choose among
 entries (ties), that bend at a value (marks), that interpolate (lines), and operators without a
 derivative that jump. For a new operator, write a counting function and enter it in its table.
 """

@@ -128,7 +128,7 @@ def natural_gradient(
 ) -> OptimizeResult:
     """min f(x) by steps (C + λI) δ = −∇f, with f the one element of `of`, λ the `damping`.
 
-    C is `curvature(point)`, any operator with `@`, at the inputs `point`. It must be scaled like f:
+    C is `curvature(point)`, any operator with `@`, at the inputs `point`. C must be scaled like f:
     if f is a mean over samples, so is C. By default it is the Gauss-Newton matrix of f at the
     tensor `at`, which is the Fisher matrix if the loss is the negative log-likelihood of an
     exponential family with natural parameter `at`. CG solves to a residual of `inner_rtol` ‖∇f‖; a
@@ -261,9 +261,9 @@ class Step(NamedTuple):
 def truncated_cg(H: Any, g: np.ndarray, M: Any, *, rtol: float, radius: float = np.inf) -> Step:
     """min gᵀδ + ½ δᵀHδ for δᵀM⁻¹δ ≤ radius², until ‖g + H δ‖_M ≤ rtol ‖g‖_M or it is truncated.
 
-    It ends on the boundary if an iterate leaves the region or finds negative curvature. In an
-    infinite region it ends at the iterate before negative curvature, or at −M g in the first step.
-    Norms: ‖v‖²_M = vᵀ M v. Source: Conn, Gould, Toint, "Trust-region methods", 2000, 7.5.1.
+    The iteration ends on the boundary if an iterate leaves the region or finds negative curvature.
+    In an infinite region it ends at the iterate before negative curvature, or at −M g in the first
+    step. Norms: ‖v‖²_M = vᵀ M v. Source: Conn, Gould, Toint, "Trust-region methods", 2000, 7.5.1.
 
     >>> truncated_cg(np.diag([1.0, 4.0]), np.array([-1.0, -4.0]), np.eye(2), rtol=1e-9).delta
     array([1., 1.])

@@ -85,11 +85,11 @@ def levenberg_marquardt(
     that builds it from J: LSMR solves for y with δ = R y, in fewer products the closer the columns
     of J R are to orthonormal. The steps stay the same.
 
-    It ends when the cosine between r and every column of J is at most `tol` in magnitude, when the
-    actual and predicted reductions are within `tol` times the cost, or when a step is within `tol`
-    times x; `tol` is √ε by default. The result has the fields of `scipy.optimize.least_squares`
-    (`cost`, `fun`, `jac`, `grad`, `optimality`, the largest cosine) and `tensors`, `damping` and
-    `products`.
+    The iteration ends when the cosine between r and every column of J is at most `tol` in
+    magnitude, when the actual and predicted reductions are within `tol` times the cost, or when a
+    step is within `tol` times x; `tol` is √ε by default. The result has the fields of
+    `scipy.optimize.least_squares` (`cost`, `fun`, `jac`, `grad`, `optimality`, the largest cosine)
+    and `tensors`, `damping` and `products`.
 
     Shapes: x and δ are (n,), n the size of the tensors of `wrt`; r is (m,), m the size of the
     tensors of `of`; J is (m, n), D is (n,), R is (n, n). Raises `InputError` where the

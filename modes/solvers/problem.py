@@ -296,7 +296,7 @@ Value = TypeVar("Value")
 class Memoized(Generic[Value]):
     """x ↦ f(x), computed again only if x differs from the last point; `count` says how often.
 
-    It is also computed again after the declaration of an operator has changed.
+    f is also computed again after the declaration of an operator has changed.
 
     >>> square = Memoized(lambda x: x @ x)
     >>> [square(np.array(x)) for x in ([1.0, 2.0], [1.0, 2.0], [0.0, 3.0])]

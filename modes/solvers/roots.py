@@ -63,8 +63,8 @@ def newton_krylov(
     reduction of ‖F‖, so that early steps are cheap and late ones converge superlinearly;
     backtracking ensures that ‖F‖ decreases.
 
-    It ends when ‖F‖ ≤ atol + rtol ‖F(x₀)‖, by default with rtol = √ε and atol = ε^(2/3) √n. The
-    result has `fun` = F, `tensors`, and `products`, the number of products with J.
+    The iteration ends when ‖F‖ ≤ atol + rtol ‖F(x₀)‖, by default with rtol = √ε and atol = ε^(2/3)
+    √n. The result has `fun` = F, `tensors`, and `products`, the number of products with J.
 
     Shapes: x, F and δ are (n,), n the size of the tensors of `wrt`; J and M are (n, n). Raises
     `InputError` where F holds more or fewer numbers than x, and where a name, a shape or a dtype
@@ -132,7 +132,8 @@ def searched(
 class Reused:
     """A ↦ M for a sequence of steps: built from the first A and kept while it serves.
 
-    It is built again after a solve that took more than three times the products of the first.
+    The preconditioner is built again after a solve that took more than three times the products of
+    the first.
 
     >>> M = Reused(lambda A: np.linalg.inv(A))
     >>> first = M(np.eye(2))
@@ -278,7 +279,7 @@ def euler_residual(
 ) -> Model:
     """G(u) = u − u₋ − h F(u) as a model of its own, with ∂G/∂u = I − h ∂F/∂u.
 
-    Its new inputs are `step` (h) and, for every u, `u_before` (u₋); its outputs are `u_residual`.
+    The new inputs are `step` (h) and, for every u, `u_before` (u₋); the outputs are `u_residual`.
 
     Shapes: `u_before` and `u_residual` have the shape of u, as F has; `step` is a scalar. Raises
     `InputError` where F and u differ in their shapes, and where a name, a shape or a dtype does not

@@ -59,8 +59,8 @@ def forbidden(
 ) -> set[int]:
     """The colours that v cannot have; `around` counts the colours of each vertex's neighbours.
 
-    These are the colours of the neighbours w, and the colour of a neighbour x of w if the path
-    v, w, x of two colours would go on with the colour of w: by another neighbour of x or of v.
+    Such colours are the colours of the neighbours w, and the colour of a neighbour x of w if the
+    path v, w, x of two colours would go on with the colour of w: by another neighbour of x or of v.
     """
     barred = set[int]()
     for w in near[v]:

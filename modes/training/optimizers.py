@@ -171,12 +171,12 @@ OPERATORS: dict[str, type[Operator]] = {c.__name__: c for c in (Adagrad, Adam, M
 class OptimizerFunction:
     """(R, T, X, G, memory) ↦ (X', memory'): an optimiser of your own, as an ONNX function.
 
-    `function` is a `FunctionProto`, or an onnxscript function. It is called for each trained
-    tensor X, with G the gradient of the loss by X, R the learning rate, T the number of updates so
-    far. `memory` names its state for X, in the order of its inputs and outputs, with initial
-    values: a number fills a tensor like X, and a function of X returns any other array.
-    `attributes` are attributes of the function. A float attribute of ONNX has single precision:
-    for coefficients in double precision, the function takes a tensor, given as an array.
+    `function` is a `FunctionProto`, or an onnxscript function. The function is called for each
+    trained tensor X, with G the gradient of the loss by X, R the learning rate, T the number of
+    updates so far. `memory` names its state for X, in the order of its inputs and outputs, with
+    initial values: a number fills a tensor like X, and a function of X returns any other array.
+    `attributes` are attributes of the function. A float attribute of ONNX has single precision: for
+    coefficients in double precision, the function takes a tensor, given as an array.
 
     >>> import onnx.parser
     >>> import onnxjac as oj

@@ -21,7 +21,7 @@ State = dict[str, np.ndarray]
 def initial_state(training_model: onnx.ModelProto, *, seed: int | None = None) -> State:
     """The tensors that training changes, by name, before the first step.
 
-    These are the initializers, overwritten by the results of `initialization`. With a `seed`,
+    The values are the initializers, overwritten by the results of `initialization`. With a `seed`,
     random operators of `initialization` draw from it: the same seed gives the same state on every
     machine, another seed gives another state, and seeds in the file are ignored. A node draws the
     same numbers in every iteration of a loop. Without a seed, an operator with an attribute `seed`
@@ -48,7 +48,7 @@ def initial_state(training_model: onnx.ModelProto, *, seed: int | None = None) -
 def load_state(training_model: onnx.ModelProto) -> State:
     """The tensors that training changes, by name, with the values of the model's initializers.
 
-    This is the state that `save_state` wrote, or the one that the model came with.
+    The state is the one that `save_state` wrote, or the one that the model came with.
 
     >>> import numpy as np
     >>> import onnx.parser

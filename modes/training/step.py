@@ -167,8 +167,8 @@ def train_step(
     `state` holds the tensors that `update_binding` changes; None stands for the initial state.
     `state` may also hold other initializers that an algorithm lists among its inputs, such as the
     learning rate. The outputs are the outputs of the model and of the algorithms, before the
-    update. It runs the model that ``export(training_model, "training_step", inputs)`` makes; the
-    last few such models are cached, for all batches whose shapes they accept.
+    update. A step runs the model that ``export(training_model, "training_step", inputs)`` makes;
+    the last few such models are cached, for all batches whose shapes they accept.
 
     Shapes: each tensor of the state keeps its shape; inputs are as the model declares them, and a
     free dimension may change from step to step. Raises `InputError` for a model without

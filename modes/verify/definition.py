@@ -96,7 +96,7 @@ def defined(case: Case, symbols: Mapping[str, Tensor], op: Symbols) -> Definitio
 class Specification(Symbols):
     """The symbols reading by formulas and transcriptions, without kernels of the numbers reading.
 
-    It adds its decisions to the notes of another reading.
+    This reading adds its decisions to the notes of another reading.
     """
 
     def __init__(self, notes: dict[Any, None]) -> None:

@@ -1,6 +1,6 @@
 """Proof: a readable proof that the rule of an operator is its derivative.
 
-It is Markdown for a file, HTML for a notebook, and LaTeX for the Jacobian.
+A proof is Markdown for a file, HTML for a notebook, and LaTeX for the Jacobian.
 """
 
 from __future__ import annotations

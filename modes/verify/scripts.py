@@ -55,7 +55,7 @@ class Script:
 def script_of(op_type: str, domain: str, cases: Sequence[Case]) -> Script | None:
     """The script of an operator; None where PyTorch does not have the operator.
 
-    It runs a case of its own, else the first case without attributes, else the first case.
+    The script runs a case of its own, else the first case without attributes, else the first case.
     """
     name = f"{domain}::{op_type}" if domain else op_type
     if name in SCRIPTED:

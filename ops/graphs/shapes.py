@@ -253,7 +253,8 @@ def formula(
 ) -> Callable[[Formula], Formula]:
     """Register a formula for the output shapes of some operators.
 
-    It needs the integers of the `known` operands, if they are given, and plain ones of the `fixed`.
+    A formula needs the integers of the `known` operands, if they are given, and plain ones of the
+    `fixed`.
     """
 
     def register(function: Formula) -> Formula:

@@ -101,7 +101,7 @@ def average_pool(
 ) -> Array:
     """The mean of each window over its elements in x, and in the padding if that is counted.
 
-    It is 0 for windows without elements, as in ONNX Runtime.
+    The mean is 0 for windows without elements, as in ONNX Runtime.
     """
     grid = windows(x.shape[2:], kernel_shape, **geometry)
     sums = slide(padded(x, grid), grid, space(x).add)

@@ -1,7 +1,7 @@
 """Straight-through estimators: surrogates for derivatives that are zero.
 
-They have their own domain and are used only on request. Quantised tensors are floating ones that
-hold the same integers, so that rounding is the only estimator. Source: Bengio, Léonard and
+Estimators have their own domain and are used only on request. Quantised tensors are floating ones
+that hold the same integers, so that rounding is the only estimator. Source: Bengio, Léonard and
 Courville 2013; for the scale, Esser et al. 2020 (LSQ).
 """
 

@@ -49,7 +49,7 @@ def kernel(
 ) -> Callable[[Kernel], Kernel]:
     """Register a function as the kernel of operator `name`.
 
-    It takes tensors of one device; all operands but the first stay on the host if `hosted`. A
+    A kernel takes tensors of one device; all operands but the first stay on the host if `hosted`. A
     `wide` kernel computes with halves in float32.
     """
 

@@ -18,6 +18,7 @@ from onnxjac.ops.registry import DECLARATIONS
 def state():
     """The state that Python and NumPy keep per process or thread."""
     return {
+        "tables": contents(),  # first: it imports PyTorch, which adds filters
         "errors": np.geterr(),
         "printing": repr(np.get_printoptions()),
         "filters": list(warnings.filters),
@@ -28,7 +29,6 @@ def state():
         "folder": os.getcwd(),
         "rules": dict(DECLARATIONS),
         "digits": mpmath.mp.dps,
-        "tables": contents(),
     }
 
 

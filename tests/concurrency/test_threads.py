@@ -11,9 +11,7 @@ from concurrency.workers import KINDS, THREADS, TIMES, jacobian, near, products,
 from data.regressions import LABELS, W, X, softmax_hessian, softmax_regression
 from faults.models import CNN, MLP, point_of
 from onnxjac.modes.linear.elimination import plan
-from onnxjac.modes.linear.route import KEPT
 from onnxjac.modes.model.primal.engines import onnxruntime as ort
-from onnxjac.modes.model.primal.engines.onnxruntime import KEPT_SESSIONS
 from onnxjac.modes.sparse import plans
 from onnxjac.ops.numbers.fallback import run_reference
 
@@ -102,8 +100,8 @@ def test_many_routes_and_sessions():
     model = oj.load(MLP)
     point, inside = point_of(model), [*model.intermediates, *model.outputs]
     ends = [(of, wrt) for of in inside for wrt in (("x",), ("x", "0.weight"))]
-    assert len(inside) > KEPT_SESSIONS
-    assert len(ends) > KEPT
+    assert len(inside) > model.sessions.most
+    assert len(ends) > model.routes.most
 
     def work(k):
         for i in range(len(ends)):

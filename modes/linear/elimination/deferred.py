@@ -1,8 +1,8 @@
 """Deferred: arrays of known shape and dtype, whose values are computed only when needed.
 
-They are one more reading of the vocabulary. Operators multiplied in this reading show what they
-cost, and nothing is computed for a product that is not chosen. The arrays behind them are those of
-a point, or graph values, whose numbers are unknown; then the result is recorded.
+Deferred arrays are one more reading of the vocabulary. Operators multiplied in this reading show
+what they cost, and nothing is computed for a product that is not chosen. The arrays behind them are
+those of a point, or graph values, whose numbers are unknown; then the result is recorded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ....jacobians import Jacobian, Shape, common, dtype_of, reading, reading_of
 
 class Deferred:
     """An array of known shape and dtype: one that is given, or what `make` computes, once, from the
-    `inputs`. It is `open` if its numbers are unknown, those of a graph value.
+    `inputs`. An array is `open` if its numbers are unknown, as for a graph value.
     """
 
     def __init__(

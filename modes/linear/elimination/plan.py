@@ -233,8 +233,8 @@ class Plan:
 def plan(dag: Dag, *, products: int, memory: int | None = None) -> Plan:
     """The best DAG for a number of products, and the steps that lead to it.
 
-    It takes at most `memory` bytes more than the given DAG, also while it is made. The default is
-    four times the bytes of the given DAG, at least 1 GiB, but at most a quarter of free memory.
+    The DAG takes at most `memory` bytes more than the given DAG, also while it is made. The default
+    is four times the bytes of the given DAG, at least 1 GiB, but at most a quarter of free memory.
     """
     memory = spare(dag) if memory is None else memory
     found = joined(dag, counted(products), memory)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +18,7 @@ from ....jacobians.foreign import is_tensor
 from ....jacobians.placing import Place, placed
 from ....jacobians.text import time_text
 from ....ops import numbers
-from ...model.locks import Lock
+from ...model.locks import Latest, Lock
 from .engines import Program, compile_by, compiler, size_text
 from .record import record
 
@@ -46,7 +45,7 @@ class Compiled(Jacobian):
         self.operator, self.engine, self.seconds = operator, engine, 0.0
         if engine is not None:
             compiler(engine)  # raises if it is not available
-        self._programs: OrderedDict[tuple[Shape, str], Program] = OrderedDict()
+        self._programs: Latest[tuple[Shape, str], Program] = Latest(KEPT)
         self._lock = Lock()
         self._ran, self._why = engine or "the first engine that can", ""
 
@@ -88,9 +87,6 @@ class Compiled(Jacobian):
                 started = time.perf_counter()
                 self._programs[key] = self._made(columns, device)
                 self.seconds += time.perf_counter() - started
-                if len(self._programs) > KEPT:
-                    self._programs.popitem(last=False)
-            self._programs.move_to_end(key)
             return self._programs[key]
 
     @property

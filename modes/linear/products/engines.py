@@ -52,8 +52,8 @@ class Program(Protocol):
 def compile_by(engine: str | None, recording: Recording) -> tuple[Program, str]:
     """A program and the name of its engine: the requested engine, or the faster one available.
 
-    This is ONNX Runtime if it is installed and has the kernels, unless the overhead of its call
-    exceeds the product.
+    The faster one is ONNX Runtime if that is installed and has the kernels, unless the overhead of
+    its call exceeds the product.
     """
     if engine is not None:
         make = compiler(engine)

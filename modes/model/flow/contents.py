@@ -7,7 +7,6 @@ of 2 GiB per message.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -22,7 +21,7 @@ from ....jacobians.text import joined
 from ....ops.node import Step
 from ....ops.registry import version
 from ..limits import Limits
-from ..locks import Lock
+from ..locks import Latest, Lock
 from .steps import array_of, steps_of
 
 Dim = int | str | None
@@ -45,8 +44,8 @@ class Derived:
 
     def __init__(self, version: int) -> None:
         self.version = version
-        self.forecasts: OrderedDict[Any, bool] = OrderedDict()
-        self.routes: OrderedDict[Any, Any] = OrderedDict()
+        self.forecasts: Latest[Any, bool] = Latest(16)
+        self.routes: Latest[Any, Any] = Latest(8)
         self.unkept: dict[str, str] = {}
 
 
@@ -58,11 +57,11 @@ class Contents(Shown):
         self.limits = limits or Limits()
         self.name = model.graph.name or ""
         self.opset = model.opset_imports.get("", 1)
-        self.sessions: OrderedDict[Any, Any] = OrderedDict()  # of ONNX Runtime
+        self.sessions: Latest[Any, Any] = Latest(4)  # of ONNX Runtime
         self._derived = Derived(version())
         self.lock = Lock()  # of the sessions and the routes
         self.tensors: dict[str, dict[str, Any]] = {}  # device -> the constants as tensors there
-        self.programs: OrderedDict[Any, Any] = OrderedDict()  # of PyTorch, by names and shapes
+        self.programs: Latest[Any, Any] = Latest(8)  # of PyTorch, by names and shapes
         self.lean = False  # whether runs should save memory rather than time
         self._bodies: dict[ir.Graph, tuple[Step, ...]] = {}
 
@@ -71,12 +70,12 @@ class Contents(Shown):
         return restored, (type(self), self.limits, self.lean, *packed(self.ir))
 
     @property
-    def forecasts(self) -> OrderedDict[Any, bool]:
+    def forecasts(self) -> Latest[Any, bool]:
         """Cached forecasts: whether all sizes are known before a run."""
         return self._current.forecasts
 
     @property
-    def routes(self) -> OrderedDict[Any, Any]:
+    def routes(self) -> Latest[Any, Any]:
         """Cached plans of linearisations."""
         return self._current.routes
 

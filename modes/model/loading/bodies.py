@@ -1,7 +1,7 @@
 """Bodies: inlining functions of the model, and operators that ONNX defines by others.
 
-ONNX's inliner does the work, with two repairs. It ignores the default of an attribute that a body
-refers to and the call omits, so defaults are made explicit first. And it does not rename the
+ONNX's inliner does the work, with two repairs. The inliner ignores the default of an attribute that
+a body refers to and the call omits, so defaults are made explicit first. And it does not rename the
 tensors that Gradient nodes name by strings (`xs`, `zs`, `y`): these become inputs of a node in our
 own domain while functions are inlined.
 """

@@ -1,8 +1,8 @@
 """Tensors: dense, checked to be readable, and kept apart from the model while ONNX processes it.
 
 ONNX's checker, inliner, version converter and shape inference take a serialized model, which must
-stay below 2 GiB. They need no weights, only types, so a large initializer becomes a graph input on
-the way in (`detach`), and an initializer again on the way out (`attach`).
+stay below 2 GiB. These tools need no weights, only types, so a large initializer becomes a graph
+input on the way in (`detach`), and an initializer again on the way out (`attach`).
 
 External data, weights in separate files, are read into memory (`in_memory`). A memory-mapped file
 would take no memory until it is needed, but writing to the file would change the weights of a

@@ -129,8 +129,8 @@ EQUATION = re.compile(rb"[A-Za-z,.\s]*(->[A-Za-z.\s]*)?")
 def check_attributes(model: onnx.ModelProto) -> None:
     """Raises `LoadError` for attributes that would crash the process, or that no rule supports.
 
-    These are axes of more than 32 bits, counts, steps and padding that are too small, a wrong
-    number of outputs, a `perm` that is not a permutation, malformed equations, random
+    Such attributes are axes of more than 32 bits, counts, steps and padding that are too small, a
+    wrong number of outputs, a `perm` that is not a permutation, malformed equations, random
     distributions without a width, and values that the declaration of an operator does not list.
     """
     for held in (model.graph.node, *(function.node for function in model.functions)):

@@ -59,17 +59,16 @@ def known(
     it is true only if they tell all sizes, and these are within the limits.
     """
     key, forecasts = (wanted, numbers, signature(inputs, numbers)), model.forecasts
-    if key not in forecasts:
+    found = forecasts.get(key)
+    if found is None:
         forecast = Forecast(model, inputs, numbers)
         try:
-            forecasts[key] = forecast.of(wanted) and (numbers or forecast.told)
+            found = forecast.of(wanted) and (numbers or forecast.told)
         except (LimitError, EngineError):
             if numbers:
                 raise
-            forecasts[key] = False
-    found = forecasts[key]
-    if len(forecasts) > 16:
-        forecasts.popitem(last=False)
+            found = False
+        forecasts[key] = found
     return found
 
 

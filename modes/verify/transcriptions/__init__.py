@@ -1,7 +1,8 @@
 """Transcriptions: the specification of each operator, in loops over indices and sums of products.
 
-They are written from the text of the specification alone, or run ONNX's reference implementation,
-and share no code with what they verify: the kernels of the numbers reading and the rules.
+Transcriptions are written from the text of the specification alone, or run ONNX's reference
+implementation, and share no code with what they verify: the kernels of the numbers reading and the
+rules.
 """
 
 from __future__ import annotations

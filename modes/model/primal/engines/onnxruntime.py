@@ -16,9 +16,8 @@ from ...flow.contents import Contents
 from .cut import cut
 from .sessions import UPGRADE, EngineError, OutdatedEngine, new_session, runtime
 
-__all__ = ["KEPT_SESSIONS", "EngineError", "OutdatedEngine", "compute", "installed"]
+__all__ = ["EngineError", "OutdatedEngine", "compute", "installed"]
 
-KEPT_SESSIONS = 4
 TOO_NEW = re.compile(r"guarantees\W+support for models|max supported IR version")
 NO_KERNEL = re.compile(r"implementation for (\w+)\(\d+\) node with name '([^']*)'")
 
@@ -53,15 +52,10 @@ def compute(
 
 
 def _session(model: Contents, given: frozenset[str], names: tuple[str, ...], pooled: bool) -> Any:
-    """A session, or a raised error, from the model's cache, which drops the least recently used."""
+    """A session, or a raised error, from the model's cache of the latest ones."""
     sessions, key = model.sessions, (given, names, pooled)
     with model.lock:
-        if key not in sessions:
-            sessions[key] = _session_or_error(model, *key)
-            if len(sessions) > KEPT_SESSIONS:
-                sessions.popitem(last=False)
-        sessions.move_to_end(key)
-        found = sessions[key]
+        sessions[key] = found = sessions.get(key) or _session_or_error(model, *key)
     if isinstance(found, Exception):
         raise found.with_traceback(None)  # a traceback would keep the tensors of every run alive
     return found

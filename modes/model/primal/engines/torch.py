@@ -26,9 +26,6 @@ from .calls import Call, run
 SHAPES = 64
 """The most integers of a vector that are left on the host, where shapes and axes are read."""
 
-PROGRAMS = 8
-"""The most programs that are kept for a model, each for inputs of some shapes."""
-
 
 class OtherSize(Exception):
     """Numbers decide a size: an output has another shape than at the point before."""
@@ -69,8 +66,6 @@ def compute(
     found = own.compute(model, given, names, tensors, held)
     if program is False:
         model.programs[key] = None
-        if len(model.programs) > PROGRAMS:
-            model.programs.popitem(last=False)
     return found
 
 

@@ -77,8 +77,8 @@ FUNCTIONS = {"Div": DIVISION, "ScatterND": REDUCTION}
 def is_fatal(step: Step, inputs: Sequence[Any]) -> bool:
     """Whether ONNX Runtime 1.31 is known to crash the process for operands of these shapes.
 
-    It does so for a transposed convolution with three or more spatial axes, one of them empty, and
-    for an STFT with frames of length 0.
+    ONNX Runtime crashes for a transposed convolution with three or more spatial axes, one of them
+    empty, and for an STFT with frames of length 0.
     """
     if step.domain:
         return False
