@@ -471,6 +471,7 @@ BYTES = np.array([[[0x21], [0xC3]], [[0xF8], [0x05]]], np.uint8)
 case(MS + "MatMulNBits", (1, 3), BYTES, (2, 2), **FOUR)
 case(MS + "MatMulNBits", (2, 3), BYTES, (2, 2), np.array([[0x35], [0x80]], np.uint8), None, (2,),
      **FOUR)  # fmt: skip
+case(MS + "MatMulNBits", (1, 3), BYTES, (2, 2), None, np.array([1, 0, 1], np.int32), **FOUR)
 case(MS + "MatMulNBits", (1, 2), np.array([[[3, 200]]], np.uint8), (1, 1), K=2, N=1, bits=8,
      block_size=2)  # fmt: skip
 WORDS = np.array([[1, 0]], np.int32)
@@ -505,6 +506,10 @@ case(MS + "GroupQueryAttention", (1, 2, 2), (1, 2, 2), (1, 2, 2), None, None, *L
      *TURN, num_heads=1, kv_num_heads=1, do_rotary=1, second=False)  # fmt: skip
 case(MS + "GroupQueryAttention", (1, 2, 1), (1, 2, 1), (1, 2, 1), None, None, *LENGTHS[2],
      num_heads=1, kv_num_heads=1, softcap=2.0, local_window_size=1)  # fmt: skip
+case(MS + "GroupQueryAttention", (1, 1, 2), (1, 1, 1), (1, 1, 1), (1, 1, 2, 1), (1, 1, 2, 1),
+     *LENGTHS[3], None, None, None, None, (2,), second=False, **GROUP)  # fmt: skip
+case(MS + "GroupQueryAttention", (1, 2, 1), (1, 2, 1), (1, 2, 1), None, None, *LENGTHS[2],
+     num_heads=1, kv_num_heads=1, smooth_softmax=1, second=False)  # fmt: skip
 case(MS + "Attention", (1, 1, 1), (1, 3), None, None, (2, 1, 1, 1, 1), num_heads=1, outputs=2)
 
 BYTE = {n: np.arange(7, 7 + 29 * np.prod(n), 29).astype(np.uint8).reshape(n)

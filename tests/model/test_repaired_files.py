@@ -305,6 +305,32 @@ def test_quantization_of_both_domains_is_the_same():
     assert_allclose(made.run({"x": X})["y"], np.round(X / 0.1) * 0.1, atol=1e-5)
 
 
+@pytest.mark.parametrize("level", ["ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"])
+def test_a_model_that_onnx_runtime_optimized(level, tmp_path):
+    """FusedConv is known; blocks of channels, at the highest level, hold for one processor only."""
+    ort = pytest.importorskip("onnxruntime")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 6, 6])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    nodes = [node("Conv", ["x", "k"], ["t"]), node("Relu", ["t"], ["u"]),
+             node("GlobalAveragePool", ["u"], ["y"])]  # fmt: skip
+    kernel = np.random.default_rng(8).standard_normal((32, 3, 3, 3)).astype(np.float32)
+    graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(kernel, "k")])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    options, file = ort.SessionOptions(), str(tmp_path / "optimized.onnx")
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
+    options.optimized_model_filepath, options.log_severity_level = file, 4
+    ort.InferenceSession(proto.SerializeToString(), options)
+    image = np.random.default_rng(9).standard_normal((1, 3, 6, 6)).astype(np.float32)
+    kinds = {n.op_type: n.domain for n in onnx.load(file).graph.node}
+    if "com.microsoft.nchwc" in kinds.values():
+        with pytest.raises(oj.UnsupportedOp, match="for one processor"):
+            oj.linearize(oj.load(file), {"x": image})
+    else:
+        assert level != "ORT_ENABLE_EXTENDED" or kinds["FusedConv"] == MICROSOFT
+        J, plain = (oj.linearize(oj.load(model), {"x": image}) for model in (file, proto))
+        assert_allclose(J.toarray(), plain.toarray(), rtol=1e-5, atol=1e-7)
+
+
 @pytest.mark.parametrize("indices", [[0, 5, 10, 16], [0, 5], [[0, 0, 0, 0]] * 4, [[9, 9]] * 4])
 def test_sparse_tensors_that_do_not_fit(indices):
     made = model(node("MatMul", ["x", "w"], ["y"]))

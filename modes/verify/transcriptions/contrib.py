@@ -167,11 +167,13 @@ def matmul_nbits(
     a: Any, packed: Any, scales: Any, zero: Any = None, g_idx: Any = None, bias: Any = None, *,
     K: int, N: int, bits: int = 4, block_size: int,
 ) -> Any:  # fmt: skip
-    """Σₖ a[..., k] (q[n, k] - zero[n, k // block]) scale[n, k // block] + bias[n]."""
+    """Σₖ a[..., k] (q[n, k] - zero[n, g]) scale[n, g] + bias[n], with g the group of k."""
     blocks, middle = packed.shape[1], np.array([[2 ** (bits - 1)]])
     zeros = middle if zero is None else unpacked(zero.reshape(N, -1), bits)[:, :blocks]
-    w = (unpacked(packed, bits) - zeros[..., None]) * scales.reshape(N, blocks, 1)
-    return summed(product(a, w.reshape(N, -1)[:, :K].T), bias)
+    group = np.arange(K) // block_size if g_idx is None else ints(g_idx)
+    zeros = zeros if zero is None else zeros[:, group]
+    w = (unpacked(packed, bits).reshape(N, -1)[:, :K] - zeros) * scales.reshape(N, blocks)[:, group]
+    return summed(product(a, w.T), bias)
 
 
 @transcription(f"{HOME}MatMulBnb4")
@@ -462,10 +464,10 @@ def masked(score: Any, seen: Any) -> Any:
     return np.where(seen, score, 0 * score + LOWEST)
 
 
-def attended(score: Any, v: Any) -> Any:
-    """y[n, t, h D + d] = Σⱼ eˢ v[n, h', j, d] / Σⱼ eˢ with s = score[n, h, t, j]."""
+def attended(score: Any, v: Any, rest: Any = 0) -> Any:
+    """y[n, t, h D + d] = Σⱼ eˢ v[n, h', j, d] / (Σⱼ eˢ + rest) with s = score[n, h, t, j]."""
     powers, v = np.exp(score), np.repeat(v, score.shape[1] // v.shape[1], axis=1)
-    return flat(product(powers, v) / powers.sum(-1, keepdims=True))
+    return flat(product(powers, v) / (powers.sum(-1, keepdims=True) + rest))
 
 
 @transcription(f"{HOME}MultiHeadAttention")
@@ -538,13 +540,15 @@ def qattention(
 @transcription(f"{HOME}GroupQueryAttention")
 def group_query_attention(
     query: Any, key: Any, value: Any, past_key: Any, past_value: Any, ends: Any, total: Any,
-    cos: Any = None, sin: Any = None, *, num_heads: int, kv_num_heads: int, scale: Any = None,
-    do_rotary: int = 0, rotary_interleaved: int = 0, softcap: float = 0.0,
-    local_window_size: int = -1,
+    cos: Any = None, sin: Any = None, positions: Any = None, added: Any = None, sink: Any = None, *,
+    num_heads: int, kv_num_heads: int, scale: Any = None, do_rotary: int = 0,
+    rotary_interleaved: int = 0, softcap: float = 0.0, local_window_size: int = -1,
+    smooth_softmax: int = 0,
 ) -> Any:  # fmt: skip
     """(y, keys, values): causal attention in which a group of heads shares keys and values.
 
-    A sequence has ends[n] + 1 keys: first the cached ones, then the new ones.
+    A sequence has ends[n] + 1 keys: first the cached ones, then the new ones. A sink is a score
+    without a key; for the smooth softmax, the score is 0.
     """
     q, k, v = (heads(x, c) for x, c in ((query, num_heads), (key, kv_num_heads),
                                         (value, kv_num_heads)))  # fmt: skip
@@ -564,7 +568,8 @@ def group_query_attention(
     score, last, j = scores(q, k, scale), at[:, None, :, None], np.arange(whole)
     score = np.tanh(score / softcap) * softcap if softcap else score
     window = local_window_size if local_window_size > 0 else whole + time
-    return attended(masked(score, (j <= last) & (j > last - window)), v), k, v
+    rest = smooth_softmax if sink is None else np.exp(sink)[:, None, None]
+    return attended(masked(score, (j <= last) & (j > last - window)), v, rest), k, v
 
 
 @transcription(f"{HOME}LinearAttentionGate")
