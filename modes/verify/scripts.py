@@ -183,6 +183,7 @@ TORCH: dict[str, str] = {
     "com.microsoft::UnfoldTensor": "{0}.unfold(1, 3, 2)",
     "com.microsoft::FusedMatMul": "{0} @ {1}",
     "com.microsoft::TransposeMatMul": "0.5 * {0}.mT @ {1}.mT",
+    "com.microsoft::SparseToDenseMatMul": "0.5 * {0} @ {1}",
     "com.microsoft::ExpandDims": "{0}.unsqueeze(0)",
     "com.microsoft::CDist": "torch.cdist({0}, {1}) ** 2",
     "com.microsoft::GridSample": F + "grid_sample({0}, {1}, align_corners=False)",
@@ -267,6 +268,11 @@ script("LSTM", "(lambda gates: torch.lstm({0}, ({5}, {6}), ({1}[0][gates], {2}[0
        of=(0,))  # fmt: skip
 
 # com.microsoft.
+script("com.microsoft::MaxpoolWithMask", F + "max_pool1d({0}, 2)", (1, 1, 4),
+       np.ones((1, 1, 4), np.int32), kernel_shape=[2], strides=[2])  # fmt: skip
+script("com.microsoft::DecoderMaskedMultiHeadAttention",
+       F + "scaled_dot_product_attention({0}, {1}[0], {2}[0])", (1, 1, 2), (1, 1, 3, 2),
+       (1, 1, 3, 2), num_heads=1)  # fmt: skip
 script("com.microsoft::Attention",
        F + "scaled_dot_product_attention(*({0} @ {1}).split(2, -1))", (1, 2, 3), (3, 6),
        num_heads=1)  # fmt: skip

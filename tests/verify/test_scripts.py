@@ -15,7 +15,10 @@ UNSCRIPTED = {
     "it has no such operator": (
         "RotaryEmbedding", "LinearAttention", "CenterCropPad",
         *(f"com.microsoft::{n}" for n in ("RotaryEmbedding", "MRotaryEmbedding", "LinearAttention",
-                                          "MatMulBnb4", "GatherBlockQuantized")),
+                                          "MatMulBnb4", "MatMulFpQ4", "GatherBlockQuantized",
+                                          "NGramRepeatBlock", "WordConvEmbedding", "CropAndResize",
+                                          "VarlenCausalConvWithState", "MoE", "QMoE",
+                                          "MoEGroupRouter")),
         *(f"ai.onnx.ml::{n}" for n in ("Scaler", "Imputer", "LinearClassifier", "SVMRegressor",
                                        "SVMClassifier")),
     ),
