@@ -563,7 +563,8 @@ case(MS + "GatherBlockQuantized", BYTE[2, 2], ints(1, -1, 5), (2, 2), BYTE[2, 1]
 case(MS + "GatherBlockQuantized", BYTE[2, 2], ints([0]), (2, 1), block_size=16)
 
 case(MS + "SparseToDenseMatMul", (2, 2), (2, 1), alpha=0.5)
-Q4 = np.concatenate([np.float32([0.25]).view(np.uint8), np.arange(17, dtype=np.uint8) * 15])
+Q4 = np.concatenate([np.array([0.25], np.float32).view(np.uint8),
+                     np.arange(17, dtype=np.uint8) * 15])  # fmt: skip
 case(MS + "MatMulFpQ4", (1, 18), Q4, ints(18, 1))
 case(MS + "MatMulFpQ4", (1, 2), np.delete(Q4, 4), ints(2, 1), blk_quant_type=0)
 case(MS + "NGramRepeatBlock", np.array([[1, 2, 3, 1, 2], [0, 0, 1, 2, 3]]), (2, 4), ngram_size=9)
