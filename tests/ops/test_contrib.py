@@ -222,6 +222,12 @@ CASES = {
         {"num_heads": 2, "scale": 0.4},
         1,
     ),
+    "MultiHeadAttention in a buffer": (
+        "MultiHeadAttention",
+        [*[N(1, 2, 8)] * 3, None, None, None, N(1, 2, 6, 4), N(1, 2, 6, 4), LENGTH],
+        {"num_heads": 2},
+        3,
+    ),
     "MultiHeadAttention causal": (
         "MultiHeadAttention",
         [N(2, 3, 8), N(2, 3, 8), N(2, 3, 8)],
@@ -758,7 +764,6 @@ GROUPS = [N(2, 3, 32), N(2, 3, 16), N(2, 3, 16), None, None, LENGTHS, TOTAL]
 HEADS = {"num_heads": 4, "kv_num_heads": 2}
 PAST = [N(1, 2, 8), N(1, 2, 8), N(1, 2, 8), None, None, None, N(1, 2, 5, 4), N(1, 2, 5, 4)]
 REFUSED = {
-    "past_sequence_length": ("MultiHeadAttention", [*PAST, LENGTH], {"num_heads": 2}),
     "cache_indirection": (
         "MultiHeadAttention",
         [*PAST, LENGTH, np.zeros((1, 1, 5), np.int32)],

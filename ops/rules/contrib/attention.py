@@ -18,12 +18,22 @@ from .fused import plus, refuse, swapped
 
 @defines("com.microsoft::MultiHeadAttention")
 def multi_head_attention(op: Any, node: Node) -> tuple[Array, ...]:
-    """y = softmax(q kᵀ scale + masks) v, with past keys and values in front of k and v."""
-    refuse(node, {8: "past_sequence_length", 9: "cache_indirection"})
+    """y = softmax(q kᵀ scale + masks) v, with past keys and values in front of k and v.
+
+    With a `past_sequence_length`, these are as many of the first ones of a buffer, in which the new
+    ones replace those behind them.
+    """
+    refuse(node, {9: "cache_indirection"})
     q, k, v = (per_head(op, node, i) for i in range(3))
-    k, v = behind(op, node.input(6), k), behind(op, node.input(7), v)
+    count, buffers = node.ints(8), (node.input(6), node.input(7))
+    pasts = (x if x is None or count is None else op.Slice(x, (0,), count, (2,)) for x in buffers)
+    k, v = (behind(op, past, x) for past, x in zip(pasts, (k, v), strict=True))
     scores = masked_scores(op, node, q, k, node.input(4), node.input(5))
-    return join_heads(op, op.MatMul(op.Softmax(scores, axis=-1), v)), k, v, scores
+    y = join_heads(op, op.MatMul(op.Softmax(scores, axis=-1), v))
+    k, v = (x if buffer is None or count is None else
+            behind(op, x, op.Slice(buffer, shape_of(x)[2:3], (END,), (2,)))
+            for x, buffer in zip((k, v), buffers, strict=True))  # fmt: skip
+    return y, k, v, scores
 
 
 @defines("com.microsoft::Attention")
@@ -53,16 +63,10 @@ def self_attention(
 
 @defines("com.microsoft::DecoderMaskedMultiHeadAttention")
 def decoder_masked_multi_head_attention(op: Any, node: Node) -> tuple[Array | None, ...]:
-    """MultiHeadAttention of one query; its key and value follow the first ones of a buffer."""
-    refuse(node, {9: "cache_indirection"})
-    q, k, v, mask, added, keys, values = (node.input(i) for i in range(7))
-    (n,), buffers = node.ints(7) or (0,), (keys, values)
-    pasts = (x if x is None else op.Slice(x, (0,), (n,), (2,)) for x in buffers)
-    inputs = (q, k, v, node.input(10), mask, added, *pasts)
-    y, k, v, scores = multi_head_attention(op, node_of("MHA", inputs, node.step.attrs))
-    k, v = (x if buffer is None else behind(op, x, op.Slice(buffer, (n + 1,), (END,), (2,)))
-            for x, buffer in zip((k, v), buffers, strict=True))  # fmt: skip
-    return y, k, v, scores
+    """MultiHeadAttention of one query, with its inputs in another order."""
+    q, k, v, mask, added, keys, values, count, _, beams, bias = (node.input(i) for i in range(11))
+    inputs = (q, k, v, bias, mask, added, keys, values, count, beams)
+    return multi_head_attention(op, node_of("MHA", inputs, node.step.attrs))
 
 
 def masked_scores(
