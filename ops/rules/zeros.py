@@ -57,11 +57,4 @@ refuses(
     "whose number of turns depends on the words",
     *(f"com.microsoft::{name}" for name in ("BeamSearch", "Sampling", "WhisperBeamSearch")),
 )
-refuses(
-    "its numbers lie in blocks that ONNX Runtime chose for one processor: take the model as it was "
-    "before, or save the optimized model at the level ORT_ENABLE_EXTENDED",
-    *(f"com.microsoft.nchwc::{name}" for name in (
-        "AveragePool", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "ReorderInput",
-        "ReorderOutput", "Upsample",
-    )),
-)
+

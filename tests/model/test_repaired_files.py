@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxjac as oj
+from onnxjac.modes.model.loading import blocked
 
 X = np.random.default_rng(3).standard_normal((2, 4)).astype(np.float32)
 W = np.diag([1.0, -2.0, 0.5, 3.0]).astype(np.float32)
@@ -305,30 +306,72 @@ def test_quantization_of_both_domains_is_the_same():
     assert_allclose(made.run({"x": X})["y"], np.round(X / 0.1) * 0.1, atol=1e-5)
 
 
-@pytest.mark.parametrize("level", ["ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"])
-def test_a_model_that_onnx_runtime_optimized(level, tmp_path):
-    """FusedConv is known; blocks of channels, at the highest level, hold for one processor only."""
+def optimized(proto, level, folder):
+    """The model as ONNX Runtime saves it at some level of optimization."""
     ort = pytest.importorskip("onnxruntime")
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 6, 6])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    nodes = [node("Conv", ["x", "k"], ["t"]), node("Relu", ["t"], ["u"]),
-             node("GlobalAveragePool", ["u"], ["y"])]  # fmt: skip
-    kernel = np.random.default_rng(8).standard_normal((32, 3, 3, 3)).astype(np.float32)
-    graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(kernel, "k")])
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    options, file = ort.SessionOptions(), str(tmp_path / "optimized.onnx")
+    options, file = ort.SessionOptions(), str(folder / "optimized.onnx")
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
     options.optimized_model_filepath, options.log_severity_level = file, 4
     ort.InferenceSession(proto.SerializeToString(), options)
-    image = np.random.default_rng(9).standard_normal((1, 3, 6, 6)).astype(np.float32)
-    kinds = {n.op_type: n.domain for n in onnx.load(file).graph.node}
-    if "com.microsoft.nchwc" in kinds.values():
-        with pytest.raises(oj.UnsupportedOp, match="for one processor"):
-            oj.linearize(oj.load(file), {"x": image})
-    else:
-        assert level != "ORT_ENABLE_EXTENDED" or kinds["FusedConv"] == MICROSOFT
-        J, plain = (oj.linearize(oj.load(model), {"x": image}) for model in (file, proto))
-        assert_allclose(J.toarray(), plain.toarray(), rtol=1e-5, atol=1e-7)
+    return onnx.load(file)
+
+
+def channels_first(x, t):
+    return [node("Transpose", [x], [t], perm=[0, 3, 1, 2])]
+
+
+NETWORKS = {
+    "kernels of few and of many channels": ((1, 3, 8, 8), [
+        node("Conv", ["x", "w"], ["t"], pads=[1] * 4), node("Relu", ["t"], ["u"]),
+        node("MaxPool", ["u"], ["v"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Conv", ["v", "square"], ["p"], pads=[1] * 4), node("Add", ["p", "v"], ["q"]),
+        node("Conv", ["q", "less"], ["r"]), node("GlobalAveragePool", ["r"], ["y"])]),
+    "channels that fill no block, behind all others": ((1, 6, 6, 24), [
+        *channels_first("x", "t"), node("Conv", ["t", "each"], ["u"], group=24),
+        node("Relu", ["u"], ["v"]), node("AveragePool", ["v"], ["p"], kernel_shape=[2, 2]),
+        node("Transpose", ["p"], ["y"], perm=[0, 2, 3, 1])]),
+    "pixels that are repeated": ((1, 3, 4, 4), [
+        node("Conv", ["x", "w"], ["t"]),
+        node("Resize", ["t", "", "twice"], ["u"], coordinate_transformation_mode="asymmetric",
+             nearest_mode="floor"),
+        node("Conv", ["u", "less"], ["v"]), node("GlobalMaxPool", ["v"], ["y"])]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("level", ["ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_model_that_onnx_runtime_optimized(name, level, tmp_path):
+    """FusedConv, and at the highest level tensors whose channels lie in blocks."""
+    shape, nodes = NETWORKS[name]
+    shapes = {"w": (32, 3, 3, 3), "square": (32, 32, 3, 3), "less": (20, 32, 2, 2),
+              "each": (24, 1, 3, 3)}  # fmt: skip
+    rng = np.random.default_rng(8)
+    held = {k: rng.standard_normal(s).astype(np.float32) / 4 for k, s in shapes.items()}
+    held["twice"] = np.array([1, 1, 2, 2], np.float32)
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(x, k) for k, x in held.items()
+         if any(k in n.input for n in nodes)],
+    )  # fmt: skip
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    made, image = optimized(proto, level, tmp_path), rng.standard_normal(shape).astype(np.float32)
+    blocks = {n.domain for n in made.graph.node} & {"com.microsoft.nchwc"}
+    assert not blocks or level == "ORT_ENABLE_ALL"
+    J, plain = (oj.linearize(oj.load(file), {"x": image}) for file in (made, proto))
+    assert_allclose(J.toarray(), plain.toarray(), rtol=1e-4, atol=1e-6)
+    assert_allclose(J.primal["y"], plain.primal["y"], rtol=1e-4, atol=1e-6)
+    assert J.check()
+
+
+def test_the_size_of_a_block_is_asked_of_onnx_runtime(monkeypatch):
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in "xy")
+    reorder = node("ReorderInput", ["x"], ["y"], domain="com.microsoft.nchwc")
+    graph = helper.make_graph([reorder], "g", [x], [y])
+    monkeypatch.setattr(blocked, "installed", lambda: False)
+    blocked.block_size.cache_clear()
+    with pytest.raises(oj.LoadError, match="install ONNX Runtime"):
+        oj.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]))
 
 
 @pytest.mark.parametrize("indices", [[0, 5, 10, 16], [0, 5], [[0, 0, 0, 0]] * 4, [[9, 9]] * 4])

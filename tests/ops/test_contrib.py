@@ -11,6 +11,7 @@ from check_rule import check_point, declared
 from onnxjac.modes.model.loading.load import load
 from onnxjac.modes.recording.derive import vjp_graph
 from onnxjac.ops.node import node_of
+from onnxjac.ops.numbers.fallback import run_reference
 from onnxjac.ops.registry import find
 from onnxjac.ops.rules.zeros import NO_FLOATS
 
@@ -838,6 +839,8 @@ def test_the_scores_of_a_search_are_refused():
     node = node_of("BeamSearch", (), {}, "com.microsoft")
     with pytest.raises(oj.UnsupportedOp, match="integers, and their scores"):
         find("BeamSearch", "com.microsoft").rule(None, node)
+    with pytest.raises(oj.UnsupportedOp, match=r"neither a kernel.*integers, and their scores"):
+        run_reference("BeamSearch", [], {}, domain="com.microsoft")
 
 
 def test_nearest_pixels_of_a_tie():

@@ -69,6 +69,29 @@ FUNCTIONS = tuple(parser.parse_function(f'<domain: "{LEGACY}", opset_import: [""
     """DynamicSlice (x, starts, ends, axes) => (y) {
         y = Slice (x, starts, ends, axes)
     }""",
+    """ReorderInput <size> (x) => (y) {
+        s = Constant <value_ints: ints = @size> ()
+        c = Shape <start = 1, end = 2> (x)
+        minus = Neg (c)
+        rest = Mod (minus, s)
+        none = Constant <value_ints = [0]> ()
+        axis = Constant <value_ints = [1]> ()
+        pads = Concat <axis = 0> (none, rest)
+        y = Pad (x, pads, , axis)
+    }""",
+    """ReorderOutput <channels> (x) => (y) {
+        end = Constant <value_ints: ints = @channels> ()
+        axis = Constant <value_ints = [1]> ()
+        none = Constant <value_ints = [0]> ()
+        y = Slice (x, none, end, axis)
+    }""",
+    """Upsample <scales, mode: string = "nearest",
+                coordinate_transformation_mode: string = "asymmetric"> (x) => (y) {
+        factors = Constant <value_floats: floats = @scales> ()
+        y = Resize <mode: string = @mode, nearest_mode = "floor",
+                    coordinate_transformation_mode: string = @coordinate_transformation_mode>
+            (x, , factors)
+    }""",
     """AlongAxis <axis> (a, b) => (c) {
         at = Constant <value_ints: ints = @axis> ()
         one = Constant <value_ints = [1]> ()
@@ -85,6 +108,7 @@ FUNCTIONS = tuple(parser.parse_function(f'<domain: "{LEGACY}", opset_import: [""
 ))  # fmt: skip
 """Operators that ONNX has no more, and `b` with axes behind it so that its first one is `axis`.
 
+ReorderInput, ReorderOutput and Upsample are without the blocks of `blocked.py`.
 The border of Crop is left, top, right and bottom; a `scale` is the height and width that remain.
 """
 
