@@ -66,7 +66,7 @@ def decoder_masked_multi_head_attention(op: Any, node: Node) -> tuple[Array | No
     """MultiHeadAttention of one query, with its inputs in another order."""
     q, k, v, mask, added, keys, values, count, _, beams, bias = (node.input(i) for i in range(11))
     inputs = (q, k, v, bias, mask, added, keys, values, count, beams)
-    return multi_head_attention(op, node_of("MHA", inputs, node.step.attrs))
+    return tuple(multi_head_attention(op, node_of("MHA", inputs, node.step.attrs)))
 
 
 def masked_scores(
