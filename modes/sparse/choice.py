@@ -14,9 +14,10 @@ from ...jacobians import Dag, Jacobian
 from ...jacobians.arrays import wide
 from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.errors import LimitError
+from ...jacobians.progress import chunks
 from ...jacobians.sparse import count, positions
 from ..linear.elimination.cost import seconds
-from ..linear.elimination.dense import best_order, dense, stations
+from ..linear.elimination.dense import best_order, stations
 from .accumulated import Accumulated
 from .coloring import Coloring, best, coloring, cover, distinct, width
 from .method import Method
@@ -33,8 +34,11 @@ COLORED = 1e-7
 FULL = 2**20
 """From this many entries on, a matrix without known zeros is taken from `toarray`."""
 
-CHEAPER = 8
+CHEAPER = 4
 """How much less arithmetic a dense matrix times a sparse one must take than a dense result."""
+
+ROWS = 128
+"""Rows of a dense matrix that are multiplied with a sparse one at a time."""
 
 Fixed = Container[int] | None
 """The ids of the operators whose values never change; None for all operators."""
@@ -81,8 +85,11 @@ class Full(Method):
         dag, (vertex, sparse) = cast(Dag, unwrap(operator)), self.halves
         front, at = dag.between(dag.sources, (vertex,)), sparse.pattern
         S = csr_array((sparse.values(front), at.indices, at.indptr), at.shape)
-        D = dense(dag.between((vertex,), dag.sinks))
-        return np.asarray(S.T @ D.T).T
+        D = best_order(dag.between((vertex,), dag.sinks)).compute()
+        J = np.empty(dag.shape, wide(dag.dtype))
+        for start, stop in chunks(len(D), ROWS, "sparse matrix", "rows"):
+            J[start:stop] = D[start:stop] @ S
+        return J
 
 
 def halves(operator: Jacobian, fixed: Fixed, limit: int) -> tuple[int, Method] | None:

@@ -1,4 +1,7 @@
-"""Conv and ConvTranspose: matrix products with blocks of patches, gathered or added up."""
+"""Conv and ConvTranspose: matrix products with blocks of patches, gathered or added up.
+
+With stride 1, the transpose of a convolution is a convolution with the flipped kernel.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +39,15 @@ def conv(
     """y[n, m, o] = Σ w[m, c, t] x[n, c, o · stride + t · dilation − begin] + b[m]."""
     check_kernel(w, kernel_shape)
     grid = whole(windows(x.shape[2:], w.shape[2:], **geometry))
+    return shifted(gathered(x, w, grid, group), b)
+
+
+def gathered(x: Array, w: Array, grid: Windows, group: int) -> Array:
+    """The convolution without a bias, by the method for the shape of its kernel."""
     x = padded(x, grid)
     if math.prod(grid.kernel) == 1:
-        y = pointwise(x, w, grid, group)
-    elif is_depthwise(w, group):
-        y = depthwise(x, w, grid)
-    else:
-        y = general(x, w, grid, group)
-    return shifted(y, b)
+        return pointwise(x, w, grid, group)
+    return depthwise(x, w, grid) if is_depthwise(w, group) else general(x, w, grid, group)
 
 
 def check_kernel(w: Array, kernel_shape: Any) -> None:
@@ -139,6 +143,8 @@ def conv_transpose(
     """y[n, m, i · stride + t · dilation − begin] is Σ w[c, m, t] x[n, c, i], plus b[m]."""
     check_kernel(w, kernel_shape)
     grid = transposed_windows(x.shape[2:], w.shape[2:], **geometry)
+    if is_gathered(x, w, grid, group):
+        return shifted(gathered(x, flipped(w, group), mirrored(grid), group), b)
     y: Array = np.zeros((len(x), w.shape[1] * group, *grid.framed), x.dtype)
     if x.shape[1] == group > 1:
         spread_depthwise(y, x, w, grid)
@@ -146,6 +152,31 @@ def conv_transpose(
         spread(y, x, w, grid, group)
     kept = (slice(a, a + n) for a, n in zip(grid.begins, grid.space, strict=True))
     return shifted(y[(..., *kept)], b)
+
+
+def is_gathered(x: Array, w: Array, grid: Windows, group: int) -> bool:
+    """Whether y is a convolution of x, with fewer entries to gather than `spread` adds up.
+
+    Entries of padding are multiplied too, and stay zero only where the kernel is finite.
+    """
+    into, out = len(w) * math.prod(grid.space), group * w.shape[1] * math.prod(grid.count)
+    fits = {*grid.strides} == {1} and min(mirrored(grid).begins) >= 0
+    fits = fits and into <= out and len(w) > 0 and w.dtype.kind in "fc"  # else symbols
+    return fits and bool(np.isfinite(w).all())
+
+
+def mirrored(grid: Windows) -> Windows:
+    """The windows over x, one for each entry of y, where the stride is 1."""
+    begins = (grid.covered(axis, 1) - 1 - begin for axis, begin in enumerate(grid.begins))
+    return replace(grid, space=grid.count, count=grid.space, begins=tuple(begins))
+
+
+def flipped(w: Array, group: int) -> Array:
+    """The kernel with its taps in reverse, and the channels of each group exchanged."""
+    taps = w.shape[2:]
+    turned = w.reshape(group, len(w) // group, w.shape[1], *taps).swapaxes(1, 2)
+    reverse = np.flip(turned, tuple(range(3, turned.ndim)))
+    return reverse.reshape(group * w.shape[1], len(w) // group, *taps)
 
 
 def spread(y: Array, x: Array, w: Array, grid: Windows, group: int) -> None:

@@ -103,6 +103,21 @@ def test_kernels_are_taken_apart_where_patches_of_a_row_would_be_too_large(monke
     np.testing.assert_allclose(op.ConvTranspose(whole, w, **steps), back, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("weight", [1.0, np.inf, np.nan])
+def test_a_transposed_convolution_to_more_channels_is_a_convolution(monkeypatch, group, weight):
+    """With the flipped kernel, where its products with padding are zeros."""
+    rng, spread, spreads = np.random.default_rng(7), convolution.spread, []
+    x, w = rng.normal(size=(2, 4, 5, 4)), rng.normal(size=(4, 6, 3, 2))
+    w[1, 2, 0, 1] = weight
+    steps = {"group": group, "dilations": (1, 2), "pads": (1, 0, 2, 1), "output_padding": (1, 0)}
+    monkeypatch.setattr(convolution, "spread", lambda *a: spreads.append(spread(*a)))
+    found = op.ConvTranspose(x, w, **steps)
+    assert len(spreads) == (not np.isfinite(weight))
+    monkeypatch.setattr(convolution, "is_gathered", lambda *_: False)
+    np.testing.assert_allclose(op.ConvTranspose(x, w, **steps), found, rtol=1e-12, atol=1e-12)
+
+
 EMPTY = {
     "no window": (lambda: op.Conv(np.ones((2, 3, 4, 2)), np.ones((4, 3, 1, 3))), (2, 4, 4, 0)),
     "no window of a channel": (

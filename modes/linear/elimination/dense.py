@@ -6,20 +6,22 @@ once if no path to the sink mixes samples; a chain between stations, in the best
 Station k of a chain has a size s(k), and the operator from k to k + 1 takes f(k) flops per column.
 The matrix from i to j is computed from matrices of shorter chains, by the cheapest of:
 
-    A(i, j) = F(j - 1) A(i, j - 1)      s(i) f(j - 1)         columns pushed forward
-    A(i, j) = A(i + 1, j) F(i)          s(j) f(i)             rows pulled back
-    A(i, j) = A(k, j) A(i, k)           2 s(i) s(k) s(j)      a product of matrices
+    A(i, j) = F(j - 1) … F(k) A(i, k)   s(i) (f(k) + … + f(j - 1))    columns pushed forward
+    A(i, j) = A(k, j) F(k - 1) … F(i)   s(j) (f(i) + … + f(k - 1))    rows pulled back
+    A(i, j) = A(k, j) A(i, k)           2 s(i) s(k) s(j)              a product of matrices
 
-Forward and reverse accumulation are two of these orders, so the best order is never worse.
+Forward and reverse accumulation push and pull the identity, so the best order is never worse.
+Columns pass all operators in blocks: no matrix on their way is held whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial, singledispatch
-from itertools import pairwise
+from functools import cache, lru_cache, partial, reduce, singledispatch
+from itertools import accumulate, pairwise
 from math import inf
+from operator import itemgetter
 
 import numpy as np
 
@@ -41,7 +43,10 @@ STATIONS = 48
 
 @dataclass(frozen=True)
 class Order:
-    """An order of the arithmetic: its name, its flops, and a function that computes the matrix."""
+    """An order of the arithmetic: its name, its flops, and a function that computes the matrix.
+
+    Without arithmetic the matrix may belong to an operator, and is not to be written to.
+    """
 
     name: str
     flops: float
@@ -52,7 +57,9 @@ def dense(dag: Dag, *, limit: int = DENSE_LIMIT) -> np.ndarray:
     """The matrix of a DAG; no intermediate matrix takes more than `limit` bytes."""
     if 0 in dag.shape:
         return np.zeros(dag.shape, dag.dtype)
-    return rounded(best_order(dag, limit).compute(), dag.dtype)
+    order = best_order(dag, limit)
+    found = rounded(order.compute(), dag.dtype)
+    return found if order.flops else np.array(found)
 
 
 def best_order(dag: Dag, limit: int = DENSE_LIMIT) -> Order:
@@ -76,10 +83,9 @@ def orders(dag: Dag, limit: int = DENSE_LIMIT) -> list[Order]:
           for order in by_sample(dag.T)),
     ]  # fmt: skip
     chain = stations(dag)
-    segments = [dag.between(a, b) for a, b in pairwise(chain)]
-    order = order_of_chain(segments, limit // dag.dtype.itemsize)
+    order = order_of_chain(dag, chain, limit // dag.dtype.itemsize)
     if order:
-        found.append(Order(str(order), order.flops, lambda: matrix(segments, order).T))
+        found.append(Order(str(order), order.flops, lambda: matrix(dag, chain, order).T))
     return found
 
 
@@ -89,14 +95,18 @@ def transposed(compute: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:
 
 
 def columns(dag: Jacobian, rows: np.ndarray | None = None) -> np.ndarray:
-    """(J R)ᵀ for Rᵀ = `rows`, the identity if left out, by as many rows at a time as fit."""
+    """(J R)ᵀ for Rᵀ = `rows`, the identity if left out, by as many rows at a time as fit.
+
+    Few rows are faster, but matrices that J holds should not be read much more often than R.
+    """
     n = dag.shape[1] if rows is None else len(rows)
     result = np.empty((n, dag.shape[0]), dag.dtype)
     each = row_bytes(dag) if isinstance(dag, Dag) else dag.dtype.itemsize * sum(dag.shape)
-    step = max(1, min(n, CHUNK // max(each, 1)))
+    room = min(CHUNK, max(CHUNK // 4, dag.nbytes))
+    step = max(1, min(n, room // max(each, 1)))
     for start, stop in chunks(n, step, "matrix", "products"):
         part = np.eye(stop - start, n, start, wide(dag.dtype)) if rows is None else rows[start:stop]
-        part = part.reshape(stop - start, *dag.in_shape)
+        part = np.ascontiguousarray(part).reshape(stop - start, *dag.in_shape)
         found = dag._apply(numbers, part).reshape(stop - start, -1)
         result[start:stop] = rounded(found, dag.dtype)
     return result
@@ -147,26 +157,29 @@ def stations(dag: Dag) -> list[tuple[int, ...]]:
     return [dag.sources, *((v,) for v in sorted(narrow)), dag.sinks]
 
 
-def order_of_chain(segments: list[Dag], limit: float) -> ChainOrder | None:
-    """The best order for the segments of a chain."""
+def order_of_chain(dag: Dag, chain: list[tuple[int, ...]], limit: float) -> ChainOrder | None:
+    """The best order for the chain between the stations of a DAG."""
+    segments = [dag.between(a, b) for a, b in pairwise(chain)]
     sizes = [segments[0].shape[1], *(part.shape[0] for part in segments)]
     known = [given_of(part) is not None for part in segments]
     return chain_order(tuple(sizes), tuple(part.flops for part in segments), tuple(known), limit)
 
 
-def matrix(segments: list[Dag], order: ChainOrder) -> np.ndarray:
+def matrix(dag: Dag, chain: list[tuple[int, ...]], order: ChainOrder) -> np.ndarray:
     """The transposed matrix from one station to another, (size of start, size of stop)."""
-    first, last = segments[order.start], segments[order.stop - 1]
     if order.left and order.right:
-        return matrix(segments, order.right) @ matrix(segments, order.left)
+        return matrix(dag, chain, order.right) @ matrix(dag, chain, order.left)
     if order.right:
-        return columns(last, matrix(segments, order.right))
+        swept = dag.between(chain[order.right.stop], chain[order.stop])
+        return columns(swept, matrix(dag, chain, order.right))
     if order.left:
-        return columns(first.T, np.ascontiguousarray(matrix(segments, order.left).T)).T
-    entries = given_of(first)
+        swept = dag.between(chain[order.start], chain[order.left.start])
+        return columns(swept.T, matrix(dag, chain, order.left).T).T
+    swept = dag.between(chain[order.start], chain[order.stop])
+    entries = given_of(swept)
     if entries is not None:
         return entries().T
-    return columns(first) if first.shape[1] <= first.shape[0] else columns(first.T).T
+    return columns(swept) if swept.shape[1] <= swept.shape[0] else columns(swept.T).T
 
 
 def given_of(segment: Dag) -> Callable[[], np.ndarray] | None:
@@ -178,13 +191,13 @@ def given_of(segment: Dag) -> Callable[[], np.ndarray] | None:
 
 @singledispatch
 def given(operator: Jacobian) -> Callable[[], np.ndarray] | None:
-    """A function for a copy of an operator's matrix, if it is stored or needs no arithmetic."""
+    """A function for an operator's matrix, if it is stored or needs no arithmetic."""
     return None
 
 
 @given.register
 def _(operator: Dense) -> Callable[[], np.ndarray]:
-    return operator.a.copy
+    return lambda: operator.a
 
 
 @given.register
@@ -199,7 +212,7 @@ def _(operator: Kron) -> Callable[[], np.ndarray] | None:
         return None
     for factor, other in ((operator.left, operator.right), (operator.right, operator.left)):
         if isinstance(factor, Eye) and factor.n == 1 and not isinstance(other, Eye):
-            return other.reshape(other.shape[-2:]).copy
+            return lambda: other.reshape(other.shape[-2:])
     return None
 
 
@@ -215,8 +228,7 @@ class ChainOrder:
     """How the matrix from station `start` to station `stop` is computed, and its flops.
 
     The matrix is the product of the matrices `left` and `right`. If one of them is None, the
-    operators of its segment are applied to the other matrix; if both are None, the chain is a
-    single operator.
+    operators of its segments are applied to the other matrix; if both are None, to the identity.
     """
 
     start: int
@@ -226,50 +238,47 @@ class ChainOrder:
     right: ChainOrder | None = None
 
     def __str__(self) -> str:
-        if self.left is None and self.right is None:
-            return f"J{self.start}"
-        left = self.left or f"J{self.stop - 1}"
-        right = self.right or f"J{self.start}"
-        return f"({left} {right})"
+        if self.left and self.right:
+            return f"({self.left} {self.right})"
+        if self.left:
+            swept = range(self.left.start - 1, self.start - 1, -1)
+            return reduce(lambda A, k: f"({A} J{k})", swept, str(self.left))
+        start = self.right.stop if self.right else self.start + 1
+        found = str(self.right or f"J{self.start}")
+        return reduce(lambda A, k: f"(J{k} {A})", range(start, self.stop), found)
 
 
 @lru_cache(maxsize=256)
 def chain_order(
     sizes: tuple[int, ...], flops: tuple[int, ...], known: tuple[bool, ...], limit: float = inf
 ) -> ChainOrder | None:
-    """The order of least arithmetic; None if each needs a matrix of more than `limit` entries.
+    """The order of least arithmetic; None if the matrix has more than `limit` entries.
 
-    `known` marks the operators whose matrix needs no arithmetic. Orders of recent chains are
-    cached, since a Jacobian at another point has the same chain.
+    No order holds a larger matrix. `known` marks the operators whose matrix needs no
+    arithmetic. Orders of recent chains are cached, since a Jacobian at another point has the same
+    chain.
 
     >>> best = chain_order((1000, 10, 1000, 5), (20000, 20000, 10000), (True,) * 3)
     >>> print(best), best.flops
     ((J2 J1) J0)
     (None, 200000)
     """
-
-    def single(i: int) -> ChainOrder:
-        return ChainOrder(i, i + 1, 0 if known[i] else min(sizes[i], sizes[i + 1]) * flops[i])
+    upto = (0, *accumulate(flops))
 
     @cache
     def best(i: int, j: int) -> ChainOrder | None:
         if sizes[i] * sizes[j] > limit:
             return None
-        if j == i + 1:
-            return single(i)
-        found = [
-            ChainOrder(i, j, r.flops + sizes[i] * flops[j - 1], None, r)
-            for r in [best(i, j - 1)] if r
-        ]  # fmt: skip
-        found += [
-            ChainOrder(i, j, a.flops + sizes[j] * flops[i], a, None) for a in [best(i + 1, j)] if a
-        ]
-        found += [
-            ChainOrder(i, j, a.flops + r.flops + 2 * sizes[i] * sizes[k] * sizes[j], a, r)
-            for k in range(i + 1, j)
-            for a, r in [(best(k, j), best(i, k))]
-            if a and r
-        ]
-        return min(found, key=lambda order: order.flops, default=None)
+        swept = min(sizes[i], sizes[j]) * (upto[j] - upto[i])
+        found: list[tuple[float, ChainOrder | None, ChainOrder | None]]
+        found = [(0 if known[i] and j == i + 1 else swept, None, None)]
+        found += [(r.flops + sizes[i] * (upto[j] - upto[k]), None, r)
+                  for k in range(i + 1, j) for r in [best(i, k)] if r]  # fmt: skip
+        found += [(a.flops + sizes[j] * (upto[k] - upto[i]), a, None)
+                  for k in range(j - 1, i, -1) for a in [best(k, j)] if a]  # fmt: skip
+        found += [(a.flops + r.flops + 2 * sizes[i] * sizes[k] * sizes[j], a, r)
+                  for k in range(i + 1, j) for a in [best(k, j)] if a
+                  for r in [best(i, k)] if r]  # fmt: skip
+        return ChainOrder(i, j, *min(found, key=itemgetter(0)))
 
     return best(0, len(flops))

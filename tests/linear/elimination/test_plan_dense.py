@@ -7,8 +7,19 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from onnxjac import linearize
-from onnxjac.jacobians import Dag, Dense, Edge, Eye, Jacobian, Reshape, implicit_kron
-from onnxjac.modes.linear.elimination.dense import chain_order, dense, orders
+from onnxjac.jacobians import (
+    Convolution,
+    Dag,
+    Dense,
+    Diagonal,
+    Edge,
+    Eye,
+    Jacobian,
+    Reshape,
+    implicit_kron,
+)
+from onnxjac.jacobians.convolution import Geometry
+from onnxjac.modes.linear.elimination.dense import best_order, chain_order, dense, orders
 
 from ...jacobians.examples import EXAMPLES, Draw
 from ...networks.test_networks import MODELS, below, loaded
@@ -124,8 +135,36 @@ def test_rows_of_all_samples_at_once(dag):
 
 
 def test_no_matrix_on_the_way_is_larger_than_the_limit():
-    assert chain_order((10, 1000, 10), (1, 1), (False,) * 2, limit=100) is None
-    assert chain_order((10, 1000, 10), (1, 1), (False,) * 2, limit=10**4) is not None
+    chain = (10, 1000, 10), (10**6, 10**6), (True,) * 2
+    assert chain_order(*chain, limit=99) is None
+    assert str(chain_order(*chain, limit=10**4)) == "(J1 J0)"
+    best, swept = (chain_order(*chain, limit=limit) for limit in (10**4, 100))
+    assert best.left
+    assert best.right
+    assert swept.left is swept.right is None
+    assert swept.flops == 2 * 10**7
+
+
+@pytest.mark.parametrize("wide", [4, 40])
+def test_a_dense_layer_behind_convolutions_is_swept_over_them(wide):
+    """Its matrix passes the convolutions by rows: no matrix is as wide as they are."""
+    n, draw = 8, np.random.default_rng(0).standard_normal
+    geometry = {"strides": (1, 1), "dilations": (1, 1), "pads": (1,) * 4, "group": 1}
+    shapes = ((1, 1, n, n), (1, wide, n, n), (1, wide, n, n), (1, 1, n, n), (n * n,))
+    kernels = [draw((wide, 1, 3, 3)), draw((1, wide, 3, 3))]
+    first, last = (
+        Convolution(w, "x", "u", Geometry(shapes[i], w.shape, shapes[i + 1], **geometry))
+        for w, i in zip(kernels, (0, 2), strict=True)
+    )  # fmt: skip
+    sparse, count = (first, Diagonal(draw(shapes[1])), last), [0]
+    matrix = Dense(draw((n * n, n * n)), shapes[4], shapes[3])
+    edges = [Edge(i, i + 1, Counted(J, count)) for i, J in enumerate(sparse)]
+    dag = Dag(shapes, [*edges, Edge(3, 4, matrix)], (0,), (4,), FLOAT)
+    work, limit = n * n * sum(J.flops for J in sparse), matrix.a.nbytes
+    A = dense(dag, limit=limit)
+    assert count[0] == best_order(dag, limit).flops == work
+    assert best_order(dag, limit).name == "(((J3 J2) J1) J0)"
+    assert_allclose(A, dag @ np.eye(n * n), rtol=1e-12, atol=1e-12)
 
 
 def test_the_classical_matrix_chain():
