@@ -58,6 +58,7 @@ from .modes.training.step import train_step
 from .modes.training.training_model import training_model
 from .modes.verify import prove, symbolic, tags
 from .ops.derive import Derived, derive
+from .ops.numbers.table import kernel
 from .ops.registry import defines, jacobian, zero
 
 __version__ = "0.1.0"
@@ -69,7 +70,7 @@ __all__ = [
     "as_scipy", "asoperator", "coloring", "defines", "derive", "distributed", "ekfac",
     "empirical_fisher", "estimators", "euler_residual", "export", "fisher", "gauss_newton", "grad",
     "gram", "hessian", "hvp", "identity_like", "implicit_euler", "initial_state", "inverse",
-    "jacobian", "jvp", "kfac", "levenberg_marquardt", "linearize", "load", "load_state",
+    "jacobian", "jvp", "kernel", "kfac", "levenberg_marquardt", "linearize", "load", "load_state",
     "lower_gradients", "natural_gradient", "newton_cg", "newton_krylov", "ntk", "pattern", "plots",
     "preconditioners", "progress", "prove", "pseudo_transient", "save_state", "shampoo", "streamed",
     "symbolic", "tags", "to_jax", "to_torch", "train_step", "training_model", "value_and_grad",

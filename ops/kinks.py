@@ -16,6 +16,8 @@ from typing import Any
 import sympy as sp
 from sympy.core.relational import Relational
 
+from .conventions import SECOND
+from .registry import PLAIN, TRAITS, full_name
 from .rules.elementwise import FORMULAS
 from .symbols.formulas import ATTRIBUTES, NAMES, parse, steady
 
@@ -23,40 +25,16 @@ X = NAMES["x"]
 GENERIC = {NAMES[name]: sp.prime(k) for k, name in enumerate(ATTRIBUTES, 1)}
 """Generic values of the attributes, to find the piece on either side of a root."""
 
-SECOND = ", in the second derivative only"
-
-ORDER = "where the entries that decide the order are equal"
-ZERO_NORM = "where the norm is 0"
-LINE = "where a sampled point lies on a line of pixels"
-ACTIVATIONS = "at the kinks of its activations, if any"
-WRITTEN = f"for max and min, {ORDER}; without a reduction, at positions named twice"
-NORMS = f"{ZERO_NORM}; for p = 1, where an entry is 0"
-
-KINKS: dict[str, str] = {
-    "Clip": "x = min or max", "Max": ORDER, "Min": ORDER, "ReduceMax": ORDER, "ReduceMin": ORDER,
-    "GlobalMaxPool": ORDER, "MaxPool": ORDER, "MaxRoiPool": ORDER, "TopK": ORDER, "Unique": ORDER,
-    **dict.fromkeys(("ScatterND", "ScatterElements"), WRITTEN),
-    "ReduceL1": "where an entry is 0", "ReduceL2": ZERO_NORM,
-    "LpPool": NORMS, "GlobalLpPool": NORMS, "LpNormalization": NORMS,
-    "Normalizer": f"{ZERO_NORM}; for L1, where an entry is 0; for MAX, {ORDER}",
-    "Imputer": "where an entry is the replaced value",
-    "GridSample": LINE, "DeformConv": LINE, "RoiAlign": LINE,
-    "Resize": f"in scales and roi, {LINE}", "Range": "where the number of entries changes",
-    "DynamicQuantizeLinear": ORDER, "DynamicQuantizeMatMul": ORDER,
-    "MeanVarianceNormalization": f"where the variance is 0{SECOND}",
-    "RNN": ACTIVATIONS, "GRU": ACTIVATIONS, "LSTM": ACTIVATIONS,
-    "FusedGemm": ACTIVATIONS, "FusedConv": ACTIVATIONS,
-}  # fmt: skip
-"""op_type -> where its derivative does not exist; elementwise formulas are not listed."""
-
-
-def kink_set(op_type: str) -> str:
+def kink_set(op_type: str, domain: str = "") -> str:
     """Where the derivative of an operator does not exist, in words; empty if it always exists.
 
     >>> kink_set("ThresholdedRelu"), kink_set("ReduceL2"), kink_set("MatMul")
     ('x = alpha', 'where the norm is 0', '')
     """
-    return " or ".join(map(str, kinks(op_type))) if op_type in FORMULAS else KINKS.get(op_type, "")
+    if op_type in FORMULAS and not domain:
+        return " or ".join(map(str, kinks(op_type)))
+    told = TRAITS.get(full_name(op_type, domain), PLAIN).kinks
+    return told.where if told else ""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import UserDict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..jacobians import Jacobian
@@ -72,24 +72,77 @@ class Declarations(UserDict[tuple[str, str], Declaration]):
 
 DECLARATIONS = Declarations()
 
+Count = tuple[int, int]
+"""How many entries of a node lie on a kink, out of how many."""
+
+
+@dataclass(frozen=True)
+class Kinks:
+    """Where an operator has no derivative, and which one is given there: see `conventions`."""
+
+    where: str
+    given: str
+    count: Callable[[Node], Count] | None = None
+    moves: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What is said of an operator besides its derivative, also of a function of ONNX's."""
+
+    kinks: Kinks | None = None
+    grows: bool = False
+    random: bool = False
+    memory: Callable[[Node], int] | None = None
+    """Bytes that its kernel needs besides its outputs, for padding or intermediate results."""
+    domain: Callable[[int, Any], Any] | None = None
+    """Position of an input and numbers -> numbers nearby that it takes; all others, where None."""
+
+
+TRAITS: dict[str, Traits] = {}
+PLAIN = Traits()
+
+
+def full_name(op_type: str, domain: str = "") -> str:
+    """`Op` in ONNX's default domain, else `domain::Op`."""
+    return op_type if domain in ("", "ai.onnx") else f"{domain}::{op_type}"
+
+
+def says(*names: str, **traits: Any) -> None:
+    """Add to the traits of operators."""
+    for name in names:
+        TRAITS[name] = replace(TRAITS.get(name, PLAIN), **traits)
+
+
+def traits_of(step: Any) -> Traits:
+    """The traits of the operator of a step, or of a node."""
+    return TRAITS.get(full_name(step.op_type, step.domain), PLAIN)
+
 
 def version() -> int:
     """The number of changes to the declarations: results cached at another version are stale."""
     return DECLARATIONS.version
 
 
-def declare(names: Collection[str], rule: Rule, **fields: Any) -> None:
+def declare(
+    names: Collection[str], rule: Rule, *, grows: bool = False, random: bool = False, **fields: Any
+) -> None:
     """Enter a declaration under each name, `Op` or `domain::Op`."""
+    says(*names, **{k: True for k, v in (("grows", grows), ("random", random)) if v})
     for name in names:
         domain, _, op_type = name.rpartition("::")
         DECLARATIONS[op_type, domain] = Declaration(op_type, domain, rule, **fields)
 
 
-def jacobian(*names: str, **values: Collection[Any]) -> Callable[[Rule], Rule]:
+def jacobian(
+    *names: str, grows: bool = False, random: bool = False, **values: Collection[Any]
+) -> Callable[[Rule], Rule]:
     """Declare the blocks of operators: `@jacobian("MatMul")`, `@jacobian("my.domain::Op")`.
 
     `values` are the allowed values of attributes, `mode=("linear", "cubic")`; a model with another
-    value is not loaded. For the Jacobian of a model, use `linearize(model, inputs)`.
+    value is not loaded. An operator `grows` if the number of elements of its output may exceed the
+    product of those of its inputs; a `random` operator draws a sample, which is a constant of the
+    linearisation. For the Jacobian of a model, use `linearize(model, inputs)`.
 
     An operator that has a definition keeps it: the definition then gives the values, and the truth
     that `prove` compares the rule with.
@@ -105,28 +158,33 @@ def jacobian(*names: str, **values: Collection[Any]) -> Callable[[Rule], Rule]:
         for name in names:
             domain, _, op_type = name.rpartition("::")
             known = find(op_type, domain)
-            declare([name], rule, values=values, definition=known and known.definition)
+            declare([name], rule, values=values, definition=known and known.definition,
+                    grows=grows, random=random)  # fmt: skip
         return rule
 
     return register
 
 
 def zero(
-    reason: str, *names: str, definition: Definition | None = None, **values: Collection[Any]
-) -> None:
+    reason: str, *names: str, definition: Definition | None = None, grows: bool = False,
+    random: bool = False, **values: Collection[Any],
+) -> None:  # fmt: skip
     """Declare operators whose derivative is structurally zero, and why.
 
     `definition` gives the values of an operator that is not ONNX's, as for `defines`; `values` are
     the allowed values of attributes, as for `jacobian`: `load` raises `LoadError` for a model with
-    another value.
+    another value. `grows` and `random` are as for `jacobian`.
     """
-    declare(names, _no_blocks, zero=reason, definition=definition, values=values)
+    declare(names, _no_blocks, grows=grows, random=random, zero=reason, definition=definition,
+            values=values)  # fmt: skip
 
 
-def defines(*names: str, **values: Collection[Any]) -> Callable[[Definition], Definition]:
+def defines(
+    *names: str, grows: bool = False, **values: Collection[Any]
+) -> Callable[[Definition], Definition]:
     """Declare the definition of operators, in vocabulary calls: `@defines("LSTM")`.
 
-    `values` are the allowed values of attributes, as for `jacobian`.
+    `values` are the allowed values of attributes, and `grows` is as for `jacobian`.
 
     Raises `InputError` where a name is not a string. A model with a named output that the
     definition omits raises `UnsupportedOp`.
@@ -135,7 +193,7 @@ def defines(*names: str, **values: Collection[Any]) -> Callable[[Definition], De
         raise InputError("defines takes names of operators: @defines('my.domain::Op')")
 
     def register(function: Definition) -> Definition:
-        declare(names, _no_blocks, definition=function, values=values)
+        declare(names, _no_blocks, definition=function, values=values, grows=grows)
         return function
 
     return register

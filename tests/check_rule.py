@@ -39,17 +39,18 @@ def check_rule(op_type, inputs, attrs=None, *, outputs=1, opset=21, dense=None, 
 
 
 def one_node(op_type, inputs, attrs, outputs, opset):
-    """The model (x0, x1, ...) -> (y0, ...) of a single node."""
+    """The model (x0, x1, ...) -> (y0, ...) of a single node, `Op` or `domain::Op`."""
+    domain, _, op_type = op_type.rpartition("::")
     arrays = [(f"x{i}", np.asarray(x)) for i, x in enumerate(inputs) if x is not None]
     names = [f"x{i}" if x is not None else "" for i, x in enumerate(inputs)]
     made = [f"y{i}" for i in range(outputs)]
     graph = helper.make_graph(
-        [helper.make_node(op_type, names, made, name="node", **attrs)],
+        [helper.make_node(op_type, names, made, name="node", domain=domain, **attrs)],
         op_type,
         [declared(name, x) for name, x in arrays],
         [onnx.ValueInfoProto(name=name) for name in made],
     )
-    imports = [helper.make_opsetid("", opset)]
+    imports = [helper.make_opsetid("", opset)] + [helper.make_opsetid(domain, 1)] * bool(domain)
     model = helper.make_model(graph, opset_imports=imports, ir_version=10)
     model = onnx.shape_inference.infer_shapes(model)
     for value in model.graph.output:

@@ -7,13 +7,17 @@ import pytest
 
 @pytest.fixture
 def clean_registry():
-    """The registry of operators, restored after the test."""
-    from onnxjac.ops.registry import DECLARATIONS
+    """The registry of operators, restored after the test with the other tables of declarations."""
+    from onnxjac.ops.graphs.shapes import FORMULAS
+    from onnxjac.ops.numbers.table import KERNELS, TENSORS
+    from onnxjac.ops.registry import DECLARATIONS, TRAITS
 
-    before = dict(DECLARATIONS)
+    tables = DECLARATIONS, TRAITS, KERNELS, TENSORS, FORMULAS
+    before = [dict(table) for table in tables]
     yield DECLARATIONS
-    DECLARATIONS.clear()
-    DECLARATIONS.update(before)
+    for table, held in zip(tables, before, strict=True):
+        table.clear()
+        table.update(held)
 
 
 def pytest_addoption(parser):

@@ -86,7 +86,7 @@ def documented_functions():
 FUNCTIONS = list(documented_functions())
 
 NO_ARRAYS = {
-    "defines", "derive", "jacobian", "zero", "prove", "tags",  # of operators, by their names
+    "defines", "derive", "jacobian", "kernel", "prove", "tags", "zero",  # of operators, by name
     "progress",  # of whatever runs in its block
     "Linearization.explain", "Hessian.explain", "Linearization.check",  # of words
 }  # fmt: skip

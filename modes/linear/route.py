@@ -22,7 +22,7 @@ from ...jacobians.foreign import is_tensor
 from ...jacobians.placing import HOST, Place, placed
 from ...jacobians.symint import Symbols
 from ...ops import Step, numbers
-from ...ops.registry import version
+from ...ops.registry import traits_of, version
 from ..model.flow.failure import NotKept, note
 from ..model.locks import Latest, Lock
 from ..model.primal.engines import onnxruntime as ort
@@ -37,7 +37,7 @@ from .tape.active import ActiveStep, active_steps, straight_through, unjoined, w
 from .tape.bodies import closed
 from .tape.checkpoint import Segment, chained, checkpointed, segments
 from .tape.dependence import moving
-from .tape.draws import fixed, is_random, may_draw
+from .tape.draws import fixed, may_draw
 from .tape.record import ends_of, record, shapes_in
 from .tape.tape import Tape, dag_between
 from .tape.template import Template, names_of, template
@@ -98,7 +98,7 @@ class Route:
     @cached_property
     def may_draw(self) -> bool:
         """Whether an operator is random at some point."""
-        return any(map(is_random, (self.source or self.model).steps))
+        return any(traits_of(step).random for step in (self.source or self.model).steps)
 
     @cached_property
     def active(self) -> tuple[ActiveStep, ...]:

@@ -17,6 +17,7 @@ from ...ops import Recorder
 from ...ops.graphs.build import graphs_of
 from ...ops.graphs.shapes import depth_in
 from ...ops.numbers.pointwise import UFUNCS
+from ...ops.rules.elementwise import FORMULAS
 from ..model.flow.steps import array_of, python_of
 
 
@@ -185,9 +186,7 @@ def shifted(axis: int) -> int:
 
 LIFTS: dict[str, Lift] = {
     **dict.fromkeys(
-        (*UFUNCS, "Cast", "Clip", "Div", "Elu", "Erf", "Gelu", "HardSigmoid", "Identity",
-         "LeakyRelu", "Max", "Min", "Pow", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign",
-         "Where"), pointwise),
+        (*UFUNCS, *FORMULAS, "Cast", "Clip", "Identity", "Max", "Min", "Pow", "Where"), pointwise),
     **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Flatten"), reshape),
     **dict.fromkeys(("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"), reduction),
     **dict.fromkeys(("LogSoftmax", "Softmax"), along),

@@ -1,14 +1,14 @@
 """Kinks: where J's point lies on a kink or a jump, or where a derivative is not finite.
 
 The proofs say where the kinks are: by the one-sided limits of a formula, in words for other
-operators. The values given there are in `ops.conventions`. This module counts the entries on kinks.
+operators, which declare the values given there and how entries on kinks are counted.
 √x at 0, log 0 and 1 / 0 have blocks with infinities or NaN although the inputs are finite; at 0⁰
 Pow has a value although the formula of its derivative has none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -19,7 +19,8 @@ import numpy as np
 from ...jacobians import Jacobian
 from ...jacobians.cached import cached_property
 from ...ops import Node, Step
-from ...ops.conventions import CONVENTIONS, GIVEN
+from ...ops.conventions import CONVENTIONS, SECOND, marked
+from ...ops.registry import Count, Kinks, find, full_name, traits_of
 from ...ops.rules.elementwise import FORMULAS
 from ..linear.explanation import Kink
 from ..linear.linearization import Linearization
@@ -29,16 +30,11 @@ from ..model.primal.evaluate import evaluate
 from ..model.primal.finite import finite
 from ..model.primal.names import is_float
 from .blocks import Held, end_names, held_in
-from .kink_counts import COUNTS, JUMPS, Count, marked
 
 Values = Mapping[str, Any]
 
 Outputs = tuple[str | None, ...]
 """The names of a step's outputs, which identify the step."""
-
-MOVING = {"GridSample": (1,), "DeformConv": (2,), "RoiAlign": (1,), "Resize": (2, 1)}
-"""Operators that sample -> the inputs that move the sampled points, which may lie on a line."""
-
 
 def kinks_at(J: Linearization, only: Step | None = None) -> tuple[Kink, ...]:
     """The kinks of J's steps, or of one step, at its point; largest counts first.
@@ -105,11 +101,11 @@ class AtPoint:
         return evaluate(route.model, point, names, engine=route.engine) if names else {}
 
     def kinks(self) -> Iterator[Kink]:
-        """Kinks and jumps; a definition is counted as a whole if in `COUNTS`, else by its parts."""
+        """Kinks and jumps; a definition is counted as a whole if it has a count, else by parts."""
         cut = (ActiveStep(s, frozenset()) for s, _ in cuts(self.route[0].steps, *end_names(self.J))
-               if key(s) in JUMPS and self.chosen(s))  # fmt: skip
+               if jumps(s) and self.chosen(s))  # fmt: skip
         found = [(a, self.owners.get(a.step.outputs)) for a in (*self.active, *cut)]
-        wholes = {o.outputs for _, o in found if o is not None and key(o) in COUNTS}
+        wholes = {o.outputs for _, o in found if o is not None and counter(o)}
         of_model = active_steps(self.J.route.steps, *end_names(self.J)) if wholes else ()
         yield from self.counted([a for a in of_model if a.step.outputs in wholes], flat=False)
         yield from self.counted([a for a, o in found if (o is None or o.outputs not in wholes)
@@ -135,9 +131,8 @@ class AtPoint:
 
 
 def key(step: Step) -> str:
-    """A step's operator in the tables of counts."""
-    domain = "" if step.domain == "ai.onnx" else step.domain
-    return f"{domain}::{step.op_type}" if domain else step.op_type
+    """The full name of a step's operator."""
+    return full_name(step.op_type, step.domain)
 
 
 def node_of(step: Step, values: Values, wanted: frozenset[tuple[int, int]]) -> Node:
@@ -147,32 +142,45 @@ def node_of(step: Step, values: Values, wanted: frozenset[tuple[int, int]]) -> N
     return Node(step, inputs, outputs, wanted)
 
 
+def counter(step: Step) -> Callable[[Node], Count] | None:
+    """The function that counts the entries on a kink of an operator without a formula."""
+    return told.count if (told := traits_of(step).kinks) else None
+
+
+def jumps(step: Step) -> bool:
+    """Whether an operator without a derivative has entries at which its value jumps."""
+    declared = find(step.op_type, step.domain)
+    return declared is not None and declared.zero is not None and counter(step) is not None
+
+
 def has_kinks(step: Step) -> bool:
     """Whether the operator of a step has kinks of its own, not only the parts of its definition."""
     from ...ops.kinks import kink_set
 
-    return key(step) in COUNTS or (key(step) in FORMULAS and bool(kink_set(step.op_type)))
+    return bool(counter(step) or (key(step) in FORMULAS and kink_set(step.op_type)))
 
 
 def kinks_of(node: Node, within: str = "") -> Iterator[Kink]:
     """The kinks of a node, with the derivative given there."""
-    step, said = node.step, GIVEN.get(node.step.op_type, "")
-    names = [step.inputs[k] for k in MOVING.get(step.op_type, ()) if node.wants(k)]
+    step = node.step
+    told = traits_of(step).kinks or Kinks("", "")
+    names = [step.inputs[k] for k in told.moves if node.wants(k)]
     tensor = next(filter(None, (*names, *step.inputs)), "")
     for where, count in places(node):
-        yield Kink(step.op_type, step.name, tensor, where, *count, said, within)
+        yield Kink(step.op_type, step.name, tensor, where, *count, told.given, within)
 
 
 def places(node: Node) -> Iterator[tuple[str, Count]]:
     """The kinks of the first derivative, and how many of how many entries lie on each.
 
-    A formula gives kinks for the attributes of the node; for other operators the tables give kinks.
+    A formula gives kinks for the attributes of the node; other operators declare them.
     """
-    from ...ops.kinks import GENERIC, SECOND, kink_set, kinks
+    from ...ops.kinks import GENERIC, kink_set, kinks
 
     name = key(node.step)
     if name not in FORMULAS:
-        yield JUMPS[name][0] if name in JUMPS else kink_set(node.step.op_type), COUNTS[name](node)
+        if count := counter(node.step):
+            yield kink_set(node.step.op_type, node.step.domain), count(node)
         return
     attributes = {s: v for s in GENERIC if (v := getattr(node, str(s))) is not None}
     for kink in kinks(name):

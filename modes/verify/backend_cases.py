@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, defs, helper, numpy_helper
 
+from ...ops.registry import PLAIN, TRAITS
 from .differences import has_tangents
 
 KINDS = ("simple", "pytorch-converted", "pytorch-operator")
@@ -243,32 +244,11 @@ def moved(op_type: str, feeds: Mapping[str, Any], seed: int = 0) -> dict[str, An
         if not has_tangents(x.dtype):
             return x
         close = x.astype(np.float64) + 0.1 * rng.standard_normal(x.shape)
-        if domain := DOMAINS.get(op_type):
+        if domain := TRAITS.get(op_type, PLAIN).domain:
             close = domain(i, np.where(np.isfinite(close), close, 1.0))
         return np.where(np.isnan(close), 1.0, close).astype(x.dtype)
 
     return {name: near(i, x) for i, (name, x) in enumerate(feeds.items())}
-
-
-def off_zero(x: np.ndarray) -> np.ndarray:
-    """At least 0.5 away from 0."""
-    return np.sign(x) * (np.abs(x) + 0.5)
-
-
-DOMAINS: dict[str, Callable[[int, np.ndarray], np.ndarray]] = {
-    **dict.fromkeys(("Acos", "Asin", "Atanh"), lambda i, x: 0.9 * np.tanh(x)),
-    **dict.fromkeys(("Cast", "CastLike"), lambda i, x: x),
-    **dict.fromkeys(("Log", "ReduceLogSum", "Sqrt"), lambda i, x: np.abs(x) + 0.1),
-    **dict.fromkeys(("Div", "Mod"), lambda i, x: off_zero(x) if i == 1 else x),
-    "Acosh": lambda i, x: np.abs(x) + 1.1,
-    "BatchNormalization": lambda i, x: np.abs(x) + 0.1 if i == 4 else x,
-    "Pow": lambda i, x: np.abs(x) + 0.1 if i == 0 else x,
-    "Reciprocal": lambda i, x: off_zero(x),
-}
-"""op_type -> a function of an input's position and finite values: values nearby in its domain.
-
-The other operators take all numbers.
-"""
 
 
 # -- ONNX's tags of differentiability along the paths of a model ---------------------------------

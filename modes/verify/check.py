@@ -14,9 +14,9 @@ from ...jacobians.cached import cached_property
 from ...ops.symbols import Symbols, Tensor
 from ...ops.symbols.exact import closed_form
 from ..recording.derive import vjp_graph
-from .case import Case
 from .definition import Reading, blocks, defined, dense, exprs_of, read
 from .identity import DIGITS, EXACT, REFUTED, verdict
+from .transcriptions.case import Case
 
 Pair = tuple[str, str]
 

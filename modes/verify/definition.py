@@ -24,6 +24,7 @@ from ...jacobians import Dag, Jacobian, shape_of, size
 from ...ops import find
 from ...ops.derive import Indexed, sizes_of
 from ...ops.numbers.pointwise import UFUNCS
+from ...ops.registry import full_name
 from ...ops.rules.elementwise import Elementwise
 from ...ops.symbols import Symbols, Tensor
 from ...ops.symbols.exact import closed_form
@@ -38,7 +39,6 @@ from ..model.flow.steps import needed
 from ..model.loading.bodies import has_body, inline
 from ..model.loading.precision import to_double
 from ..model.primal.model import Model
-from .case import Case, ModelCase
 from .transcriptions import (  # noqa: F401  (the modules register their transcriptions)
     TRANSCRIPTIONS,
     arithmetic,
@@ -48,6 +48,7 @@ from .transcriptions import (  # noqa: F401  (the modules register their transcr
     tabulate,
     windows,
 )
+from .transcriptions.case import Case, ModelCase
 
 BODY = "the function body that ONNX gives"
 FORMULA = "the formula of ONNX's specification"
@@ -78,7 +79,8 @@ def defined(case: Case, symbols: Mapping[str, Tensor], op: Symbols) -> Definitio
     declared = find(case.op_type, case.domain)
     if isinstance(case, ModelCase):
         found = by_parts(case, symbols, spec)
-    elif declared and isinstance(declared.rule, Elementwise | Indexed) and case.domain:
+    elif (declared and isinstance(declared.rule, Elementwise | Indexed)
+          and spec.kernel(full_name(case.op_type, case.domain)) is None):  # fmt: skip
         inputs = [spec.operand({**case.point, **symbols}[name]) for name in case.names]
         y = entrywise(declared.rule, inputs, case.attrs)
         found = Definition({case.results[0]: Tensor(each(spec.number, y), op)}, WRITTEN)
@@ -125,7 +127,7 @@ def by_formula(case: Case, symbols: Mapping[str, Tensor], spec: Specification) -
     inputs = [values.get(name) for name in case.names]
     attrs = next((s.attrs for s in case.model.steps if s.op_type == case.op_type), case.attrs)
     made = spec.run(case.op_type, inputs, attrs, domain=case.domain, outputs=case.outputs)
-    name = f"{case.domain}::{case.op_type}" if case.domain else case.op_type
+    name = full_name(case.op_type, case.domain)
     transcribed = spec.kernel(name) is TRANSCRIPTIONS.get(name)
     source = TRANSCRIPTION if transcribed else FORMULA
     source = REFERENCE if transcribed and name in reference.REFERENCE else source

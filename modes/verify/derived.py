@@ -22,10 +22,10 @@ from ...ops.rules.einsum import expand_equation
 from ...ops.rules.elementwise import Elementwise
 from ...ops.rules.reductions import SUMS
 from ...ops.symbols.stages import names_in, parted
-from .case import Case
 from .cases import CASES
 from .check import Check, Verdict
 from .definition import blocks, dense
+from .transcriptions.case import Case
 
 FORMULA, INDICES, PARTS, LINEAR, NOT = "formula", "index notation", "composition", "linear", "no"
 
@@ -244,7 +244,7 @@ def derivation(op_type: str, domain: str = "") -> tuple[str, str]:
     if texts and all(compared(case) and all(compared(case)) for case in texts):
         kept = "" if len(texts) == len(cases) else f", in {len(texts)} of {len(cases)} cases"
         return INDICES, derived_rule(texts[0]).text + kept  # type: ignore[union-attr]
-    if kinks := kink_set(op_type):
+    if kinks := kink_set(op_type, domain):
         return NOT, f"at a kink it follows a convention that no formula says: {kinks}"
     if not any(Check(case).truth.free_symbols for case in cases):
         return LINEAR, "y is linear: the rule is the operator itself, which moves or adds entries"

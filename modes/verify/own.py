@@ -19,8 +19,8 @@ from ...ops.trees import accesses
 from ..model.loading.load import load
 from ..model.primal.model import Model
 from ..model.primal.names import distinct
-from .case import Case, ModelCase, at, node_case
 from .definition import dense, read
+from .transcriptions.case import Case, ModelCase, at, node_case
 
 if TYPE_CHECKING:
     import sympy as sp

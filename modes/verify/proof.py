@@ -21,11 +21,10 @@ from ...jacobians.progress import counted
 from ...jacobians.text import Table
 from ...ops import find
 from ...ops.conventions import CONVENTIONS, shown
-from ...ops.registry import Declaration
+from ...ops.registry import Declaration, full_name
 from ...ops.rules.estimators import DOMAIN
 from ..linearize import linearize
 from ..model.markup import Markup, card, fold, folded, pre
-from .case import Case
 from .cases import CASES
 from .check import Check, Verdict, operators
 from .coverage import schemas
@@ -34,6 +33,7 @@ from .differences import central, mismatch
 from .identity import DIGITS, EXACT, REFUTED
 from .own import Shapes, function_case, model_case, own_case
 from .scripts import Script, script_of
+from .transcriptions.case import Case
 
 
 class Proof:
@@ -80,17 +80,17 @@ class Proof:
     @cached_property
     def script(self) -> Script | None:
         """A self-contained script that compares with PyTorch."""
-        return script_of(self.op_type, self.domain, self.cases)
+        return script_of(self.op_type, self.domain)
 
     @property
     def kinks(self) -> tuple[str, ...]:
         """The declared values at points without a derivative, one line each."""
         return tuple(f"{c.what}: {shown(c.ours)} ({c.why})"
-                     for c in CONVENTIONS if c.op_type == self.op_type)  # fmt: skip
+                     for c in CONVENTIONS if c.op_type == self.title)  # fmt: skip
 
     @property
     def title(self) -> str:
-        return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
+        return full_name(self.op_type, self.domain)
 
     def markdown(self) -> str:
         """The whole proof in Markdown."""
@@ -135,7 +135,7 @@ def proof_of(
     if sentence := stated(declared):
         return Proof(op_type, domain, (), sentence)
     if declared and (cases is None or shapes):
-        title = f"{domain}::{op_type}" if domain else op_type
+        title = full_name(op_type, domain)
         cases = [own_case(title, declared, shapes, attrs)]
     if cases is None:
         known = [name for name, held in CASES if held == domain]

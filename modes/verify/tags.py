@@ -19,9 +19,9 @@ from ...jacobians.errors import OnnxJacError, OnnxJacWarning, UnsupportedOp, clo
 from ...ops.kinks import kink_set
 from ...ops.registry import version
 from ..linearize import linearize
-from .case import Case
 from .cases import CASES
 from .coverage import DOMAINS, NOT_A_FUNCTION, ZERO, operators, schemas, status
+from .transcriptions.case import Case
 
 EVERYWHERE, ALMOST, NOT = "everywhere", "almost everywhere", "not"
 

@@ -35,6 +35,7 @@ from ...jacobians.symint import (
 from ..node import AT
 from ..numbers.layout import equal_parts, span
 from ..numbers.windows import CROPPING, GEOMETRY, said, transposed_windows, windows
+from ..registry import full_name
 
 CONTENT = "onnxjac.content"
 """Metadata key of a graph value: its integers, some of which are symbolic."""
@@ -274,7 +275,7 @@ def sizes_by_formula(
     op_type: str, domain: str, values: Values, attrs: Mapping[str, Any]
 ) -> Sequence[Known] | None:
     """The shapes of the outputs of a node, where there is a formula for them."""
-    found = None if domain else FORMULAS.get(op_type)
+    found = FORMULAS.get(full_name(op_type, domain))
     if found is None:
         return None
     every = (*values, *(None,) * OPTIONAL)
@@ -285,8 +286,8 @@ def sizes_by_formula(
 def integers_of(value: ir.Value | None) -> tuple[Any, ...] | None:
     """The integers of a vector or scalar, plain or symbolic; for a constant, also floats."""
     held = content(value)
-    if held is None and value is not None and value.const_value is not None:
-        held = value.const_value.numpy()
+    if held is None and getattr(value, "const_value", None) is not None:
+        held = value.const_value.numpy()  # type: ignore[union-attr]
         return tuple(held.ravel().tolist()) if held.size <= SMALL else None
     if held is None or held.size > SMALL or any(isinstance(n, Negative) for n in held.flat):
         return None

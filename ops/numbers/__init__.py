@@ -16,7 +16,7 @@ import onnx.defs
 
 from ...jacobians.errors import closest
 from ..node import node_of
-from ..registry import find
+from ..registry import find, full_name
 from . import (  # noqa: F401  (each module registers its kernels in the table)
     constants,
     convolution,
@@ -46,7 +46,7 @@ class Numbers:
         """The kernel of an operator, or the reference implementation of ONNX."""
         if name in KERNELS:  # entered since this reading was made
             return vars(self).setdefault(name, KERNELS[name])
-        if not name[0].isupper() or not onnx.defs.has(name):
+        if not (name[0].isupper() and (onnx.defs.has(name) or find(name))):
             raise AttributeError(f"ONNX has no operator {name!r}.{closest(name, KERNELS)}")
         return functools.partial(by_reference, name)
 
@@ -61,7 +61,8 @@ class Numbers:
         outputs: int = 1,
     ) -> tuple[Any, ...]:
         """The outputs of one node of a model."""
-        kernel = KERNELS.get(op_type) if domain in ("", "ai.onnx") else None
+        name = full_name(op_type, domain)
+        kernel = KERNELS.get(name)
         if kernel is None:
             if (declared := find(op_type, domain)) and declared.definition:
                 node = node_of(op_type, inputs, attrs, domain, version, outputs)
@@ -69,16 +70,16 @@ class Numbers:
             return run_reference(
                 op_type, inputs, attrs, domain=domain, version=version, outputs=outputs
             )
-        counted = {"outputs": outputs} if op_type in COUNTED else {}
+        counted = {"outputs": outputs} if name in COUNTED else {}
         result = kernel(*inputs, **attrs, **counted)
         return result[:outputs] if isinstance(result, tuple) else (result,)
 
 
 def by_reference(op_type: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
-    """An operator of the default domain in its newest version, through `onnx.reference`."""
+    """An operator of the default domain without a kernel, in its newest version."""
     arrays = [None if x is None else np.asarray(x) for x in inputs]
     version = onnx.defs.onnx_opset_version()
-    results = run_reference(op_type, arrays, attributes, version=version, outputs=outputs)
+    results = numbers.run(op_type, arrays, attributes, version=version, outputs=outputs)
     return results if len(results) > 1 else results[0]
 
 

@@ -16,13 +16,13 @@ from .table import ints, kernel
 FLOAT8 = {"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"}
 
 
-@kernel("Shape")
+@kernel("Shape", tensors=True)
 def shape(x: Array, *, start: int = 0, end: int | None = None) -> Array:
     """The lengths of the axes from start to end."""
     return np.array(np.shape(x)[start:end], np.int64)
 
 
-@kernel("Size")
+@kernel("Size", tensors=True)
 def size(x: Array) -> Array:
     """The number of elements."""
     return np.array(math.prod(np.shape(x)), np.int64)

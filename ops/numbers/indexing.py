@@ -42,7 +42,7 @@ def mesh(indices: Array, axis: int) -> tuple[Array, ...]:
     return tuple(places)
 
 
-@kernel("GatherND")
+@kernel("GatherND", tensors=True)
 def gather_nd(x: Array, indices: Array, *, batch_dims: int = 0) -> Array:
     """The slices of x at the positions in the last axis of the indices, after the batch axes."""
     rank = indices.ndim - 1

@@ -19,13 +19,13 @@ FREE = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Ident
 """Operators that neither compute nor rearrange entries."""
 
 
-@kernel("Identity")
+@kernel("Identity", tensors=True)
 def identity(x: Array) -> Array:
     """Return x."""
     return x
 
 
-@kernel("Reshape")
+@kernel("Reshape", tensors=True, hosted=True)
 def reshape(x: Array, shape: Any, *, allowzero: int = 0) -> Array:
     """x in another shape: −1 is inferred, 0 keeps the length in x (unless `allowzero`).
 
@@ -41,21 +41,21 @@ def reshape(x: Array, shape: Any, *, allowzero: int = 0) -> Array:
     return x.reshape(shape)
 
 
-@kernel("Transpose")
+@kernel("Transpose", tensors=True)
 def transpose(x: Array, *, perm: Any = None) -> Array:
     """x with its axes permuted, by default reversed."""
     perm = tuple(reversed(range(x.ndim))) if perm is None else tuple(perm)
     return x.transpose(perm) if isinstance(x, np.ndarray) else x.permute(perm)
 
 
-@kernel("Flatten")
+@kernel("Flatten", tensors=True)
 def flatten(x: Array, *, axis: int = 1) -> Array:
     """A matrix: the axes before `axis` are its rows, the others its columns."""
     axis = axis + x.ndim if axis < 0 else axis
     return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
 
 
-@kernel("Squeeze")
+@kernel("Squeeze", tensors=True, hosted=True)
 def squeeze(x: Array, axes: Any = None) -> Array:
     """x without the given axes of length 1, or without all axes of length 1."""
     axes = tuple(k for k, n in enumerate(x.shape) if n == 1) if axes is None else ints(axes)
@@ -64,7 +64,7 @@ def squeeze(x: Array, axes: Any = None) -> Array:
     return x.squeeze(axes) if axes else x
 
 
-@kernel("Unsqueeze")
+@kernel("Unsqueeze", tensors=True, hosted=True)
 def unsqueeze(x: Array, axes: Any) -> Array:
     """x with new axes of length 1, at these positions of the result."""
     axes = ints(axes)
@@ -74,19 +74,19 @@ def unsqueeze(x: Array, axes: Any) -> Array:
     return x[tuple(index)]
 
 
-@kernel("Expand")
+@kernel("Expand", tensors=True, hosted=True)
 def expand(x: Array, shape: Any) -> Array:
     """x repeated along new axes and axes of length 1: a view with stride 0."""
     return space(x).broadcast_to(x, np.broadcast_shapes(tuple(x.shape), ints(shape)))
 
 
-@kernel("Concat")
+@kernel("Concat", tensors=True)
 def concat(*inputs: Array, axis: int) -> Array:
     """The inputs joined along an axis."""
     return space(inputs[0]).concatenate(inputs, axis)
 
 
-@kernel("Split", counted=True)
+@kernel("Split", counted=True, tensors=True, hosted=True)
 def split(
     x: Array, parts: Any = None, *, axis: int = 0, num_outputs: int | None = None, outputs: int = 1
 ) -> tuple[Array, ...]:
@@ -116,13 +116,13 @@ def cuts(shape: Shape, starts: Any, ends: Any, axes: Any = None, steps: Any = No
     return found
 
 
-@kernel("Tile")
+@kernel("Tile", tensors=True, hosted=True)
 def tile(x: Array, repeats: Any) -> Array:
     """x repeated as a whole along each axis."""
     return space(x).tile(x, ints(repeats))
 
 
-@kernel("Pad")
+@kernel("Pad", tensors=True, hosted=True)
 def pad(
     x: Array, pads: Any, constant_value: Any = None, axes: Any = None, *, mode: str = "constant"
 ) -> Array:
@@ -162,7 +162,7 @@ def framed(x: Array, widths: list[tuple[int, int]], value: Any) -> Array:
     return y
 
 
-@kernel("DepthToSpace")
+@kernel("DepthToSpace", tensors=True)
 def depth_to_space(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
     """Channels moved into blocks of space: (n, b²c, h, w) to (n, c, bh, bw)."""
     (n, c, h, w), b = x.shape, blocksize
@@ -173,7 +173,7 @@ def depth_to_space(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
     return blocks.reshape(n, c // b**2, h * b, w * b)
 
 
-@kernel("SpaceToDepth")
+@kernel("SpaceToDepth", tensors=True)
 def space_to_depth(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
     """Blocks of space moved into channels: (n, c, bh, bw) to (n, b²c, h, w)."""
     (n, c, h, w), b = x.shape, blocksize
@@ -182,7 +182,7 @@ def space_to_depth(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
     return blocks.reshape(n, c * b**2, h // b, w // b)
 
 
-@kernel("Trilu")
+@kernel("Trilu", tensors=True, hosted=True)
 def trilu(x: Array, k: Any = 0, *, upper: int = 1) -> Array:
     """The triangle above, or below, the k-th diagonal of each matrix; zeros elsewhere."""
     k = 0 if k is None else ints(k)[0]

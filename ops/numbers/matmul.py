@@ -57,7 +57,7 @@ def flattens(x: Array) -> bool:
     return bool(x.size) and (x.flags.c_contiguous or x.shape[-2] * x.shape[-1] < TINY)
 
 
-@kernel("Gemm")
+@kernel("Gemm", tensors=True)
 def gemm(
     a: Array, b: Array, c: Array | None = None, *, alpha: float = 1.0, beta: float = 1.0,
     transA: int = 0, transB: int = 0,
@@ -92,7 +92,7 @@ def contraction_order(equation: str, *shapes: tuple[int, ...]) -> Any:
     return np.einsum_path(equation, *operands, optimize=(way, 2**62))[0]
 
 
-@kernel("Det", wide=True)
+@kernel("Det", wide=True, tensors=True)
 def det(x: Array) -> Array:
     """The determinant of every matrix."""
     return space(x).linalg.det(x)

@@ -32,7 +32,7 @@ def per_channel(v: Array, x: Array) -> Array:
     return v.reshape(-1, *(1,) * (x.ndim - 2))
 
 
-@kernel("BatchNormalization", counted=True, wide=True)
+@kernel("BatchNormalization", counted=True, wide=True, tensors=True)
 def batch_normalization(
     x: Array,
     scale: Array,
@@ -77,7 +77,7 @@ def axes_from(axis: int, x: Array) -> tuple[int, ...]:
     return tuple(range(axis % x.ndim, x.ndim))
 
 
-@kernel("LayerNormalization", counted=True, wide=True)
+@kernel("LayerNormalization", counted=True, wide=True, tensors=True)
 def layer_normalization(
     x: Array,
     scale: Array,
@@ -94,7 +94,7 @@ def layer_normalization(
     return y if outputs == 1 else (y, mean, inverse)[:outputs]
 
 
-@kernel("RMSNormalization", wide=True)
+@kernel("RMSNormalization", wide=True, tensors=True)
 def rms_normalization(
     x: Array, scale: Array, *, axis: int = -1, epsilon: float = EPSILON, stash_type: int = 1
 ) -> Array:
@@ -103,14 +103,14 @@ def rms_normalization(
     return x / (square + epsilon) ** 0.5 * scale
 
 
-@kernel("InstanceNormalization", wide=True)
+@kernel("InstanceNormalization", wide=True, tensors=True)
 def instance_normalization(x: Array, scale: Array, b: Array, *, epsilon: float = EPSILON) -> Array:
     """(x − μ) / √(σ² + ε) · scale + b, with μ and σ² over the space of each channel."""
     y, _, _ = standard(x, tuple(range(2, x.ndim)), epsilon)
     return y * per_channel(scale, x) + per_channel(b, x)
 
 
-@kernel("GroupNormalization", wide=True)
+@kernel("GroupNormalization", wide=True, tensors=True)
 def group_normalization(
     x: Array,
     scale: Array,

@@ -14,46 +14,22 @@ from ...jacobians.foreign import is_tensor, space
 from .table import Kernel, as_type, kernel, single_precision
 
 UFUNCS: dict[str, Kernel] = {
-    "Abs": np.abs,
-    "Acos": np.arccos,
-    "Acosh": np.arccosh,
-    "Add": np.add,
-    "And": np.logical_and,
-    "Asin": np.arcsin,
-    "Asinh": np.arcsinh,
-    "Atan": np.arctan,
-    "Atanh": np.arctanh,
-    "BitwiseAnd": np.bitwise_and,
-    "BitwiseNot": np.bitwise_not,
-    "BitwiseOr": np.bitwise_or,
-    "BitwiseXor": np.bitwise_xor,
-    "Ceil": np.ceil,
-    "Cos": np.cos,
-    "Cosh": np.cosh,
-    "Equal": np.equal,
-    "Exp": np.exp,
-    "Floor": np.floor,
-    "Greater": np.greater,
+    **{name: getattr(np, name.lower()) for name in (
+        "Abs", "Add", "Ceil", "Cos", "Cosh", "Equal", "Exp", "Floor", "Greater", "IsNaN", "Less",
+        "Log", "Reciprocal", "Sign", "Sin", "Sinh", "Sqrt", "Tan", "Tanh",
+    )},
+    **{f"A{name}": getattr(np, f"arc{name}") for name in ("cos", "cosh", "sin", "sinh", "tan",
+                                                          "tanh")},
+    **{name: getattr(np, f"logical_{name.lower()}") for name in ("And", "Not", "Or", "Xor")},
+    **{f"Bitwise{name}": getattr(np, f"bitwise_{name.lower()}") for name in ("And", "Not", "Or",
+                                                                             "Xor")},
     "GreaterOrEqual": np.greater_equal,
-    "IsNaN": np.isnan,
-    "Less": np.less,
     "LessOrEqual": np.less_equal,
-    "Log": np.log,
     "Mul": np.multiply,
     "Neg": np.negative,
-    "Not": np.logical_not,
-    "Or": np.logical_or,
-    "Reciprocal": np.reciprocal,
     "Round": np.rint,
-    "Sign": np.sign,
-    "Sin": np.sin,
-    "Sinh": np.sinh,
-    "Sqrt": np.sqrt,
     "Sub": np.subtract,
-    "Tan": np.tan,
-    "Tanh": np.tanh,
-    "Xor": np.logical_xor,
-}
+}  # fmt: skip
 for name, ufunc in UFUNCS.items():
     kernel(name)(ufunc)
 
@@ -93,7 +69,7 @@ def clip(x: Array, low: Array | None = None, high: Array | None = None) -> Array
     return above if high is None else np.minimum(above, high)
 
 
-@kernel("IsInf")
+@kernel("IsInf", tensors=True)
 def is_inf(x: Array, *, detect_negative: int = 1, detect_positive: int = 1) -> Array:
     """Whether x is infinite, with a sign that is to be detected."""
     below, above = space(x).isneginf(x), space(x).isposinf(x)
@@ -146,35 +122,47 @@ def special_of(x: Array) -> Any:
     return space(x).special if is_tensor(x) else special
 
 
+@kernel("PRelu", tensors=True)
+def p_relu(x: Array, slope: Array) -> Array:
+    """x for x ≥ 0, slope · x below."""
+    return space(x).where(x < 0, slope * x, x)
+
+
 EXACT: dict[str, Kernel] = {
     "Max": lambda *data: functools.reduce(np.maximum, data),
     "Min": lambda *data: functools.reduce(np.minimum, data),
     "Mod": lambda a, b, *, fmod=0: np.fmod(a, b) if fmod else np.mod(a, b),
-    "PRelu": lambda x, slope: space(x).where(x < 0, slope * x, x),
     "Relu": lambda x: np.maximum(x, 0),
 }
 """Formulas that round at most once, also in half precision."""
 
 WIDE: dict[str, Kernel] = {
+    "Erf": special.erf,
+    "Mean": lambda *data: functools.reduce(np.add, data) / len(data),
+    "Sigmoid": special.expit,
+    "Sum": lambda *data: functools.reduce(np.add, data),
+}
+
+TENSORS: dict[str, Kernel] = {
     "Celu": lambda x, *, alpha=1.0: (
         x.clip(0, None) + (alpha * space(x).expm1(x / alpha)).clip(None, 0)
     ),
     "Elu": elu,
-    "Erf": special.erf,
     "Gelu": gelu,
     "HardSigmoid": hard_sigmoid,
     "HardSwish": lambda x: x * hard_sigmoid(x, alpha=1 / 6),
     "LeakyRelu": leaky_relu,
-    "Mean": lambda *data: functools.reduce(np.add, data) / len(data),
     "Mish": lambda x: x * space(x).tanh(softplus(x)),
     "Selu": selu,
     "Shrink": shrink,
-    "Sigmoid": special.expit,
     "Softplus": softplus,
     "Softsign": lambda x: x / (1 + abs(x)),
-    "Sum": lambda *data: functools.reduce(np.add, data),
     "Swish": lambda x, *, alpha=1.0: x * special_of(x).expit(alpha * x),
     "ThresholdedRelu": lambda x, *, alpha=1.0: space(x).where(x > alpha, x, 0),
 }
-for name, formula in (EXACT | WIDE).items():
-    kernel(name, wide=name in WIDE)(formula)
+"""Formulas that take tensors of PyTorch too."""
+
+for name, formula in EXACT.items():
+    kernel(name)(formula)
+for name, formula in (WIDE | TENSORS).items():
+    kernel(name, wide=True, tensors=name in TENSORS)(formula)

@@ -45,7 +45,7 @@ def max_unpool(
     return whole
 
 
-@kernel("MaxPool", counted=True)
+@kernel("MaxPool", counted=True, tensors=True)
 def max_pool(
     x: Array, *, kernel_shape: Any, storage_order: int = 0, outputs: int = 1, **geometry: Any
 ) -> Any:
@@ -95,7 +95,7 @@ def linear(shape: Sequence[int], steps: Array) -> Array:
     return np.tensordot(steps, np.indices(tuple(shape)), 1)
 
 
-@kernel("AveragePool", wide=True)
+@kernel("AveragePool", wide=True, tensors=True)
 def average_pool(
     x: Array, *, kernel_shape: Any, count_include_pad: int = 0, **geometry: Any
 ) -> Array:
@@ -120,7 +120,7 @@ def members(grid: Windows, count_padding: int) -> Array:
     return product
 
 
-@kernel("LpPool", wide=True)
+@kernel("LpPool", wide=True, tensors=True)
 def lp_pool(x: Array, *, kernel_shape: Any, p: int = 2, **geometry: Any) -> Array:
     """(Σ |x|ᵖ)^(1/p) over each window."""
     grid = windows(x.shape[2:], kernel_shape, **geometry)
@@ -132,17 +132,17 @@ def over_space(x: Array) -> tuple[int, ...]:
     return tuple(range(2, x.ndim))
 
 
-kernel("GlobalAveragePool", wide=True)(lambda x: x.mean(over_space(x), keepdims=True))
-kernel("GlobalMaxPool")(lambda x: space(x).amax(x, over_space(x), keepdims=True))
+kernel("GlobalAveragePool", wide=True, tensors=True)(lambda x: x.mean(over_space(x), keepdims=True))
+kernel("GlobalMaxPool", tensors=True)(lambda x: space(x).amax(x, over_space(x), keepdims=True))
 
 
-@kernel("GlobalLpPool", wide=True)
+@kernel("GlobalLpPool", wide=True, tensors=True)
 def global_lp_pool(x: Array, *, p: int = 2) -> Array:
     """(Σ |x|ᵖ)^(1/p) over all spatial axes."""
     return (abs(x) ** p).sum(over_space(x), keepdims=True) ** (1 / p)
 
 
-@kernel("LRN", wide=True)
+@kernel("LRN", wide=True, tensors=True)
 def lrn(
     x: Array, *, size: int, alpha: float = single_precision(0.0001), beta: float = 0.75,
     bias: float = 1.0,

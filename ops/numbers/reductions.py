@@ -101,8 +101,8 @@ def extremum(search: str) -> Kernel:
     return position
 
 
-kernel("ArgMax")(extremum("argmax"))
-kernel("ArgMin")(extremum("argmin"))
+kernel("ArgMax", tensors=True)(extremum("argmax"))
+kernel("ArgMin", tensors=True)(extremum("argmin"))
 
 
 def scan(running: str, first: int) -> Kernel:
@@ -120,5 +120,5 @@ def scan(running: str, first: int) -> Kernel:
     return scanned
 
 
-kernel("CumSum", wide=True)(scan("cumsum", 0))
-kernel("CumProd", wide=True)(scan("cumprod", 1))
+kernel("CumSum", wide=True, tensors=True, hosted=True)(scan("cumsum", 0))
+kernel("CumProd", wide=True, tensors=True, hosted=True)(scan("cumprod", 1))

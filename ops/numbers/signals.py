@@ -11,7 +11,7 @@ from ...jacobians.foreign import space
 from .table import ints, kernel
 
 
-@kernel("DFT", wide=True)
+@kernel("DFT", wide=True, tensors=True, hosted=True)
 def dft(
     x: Array, length: Any = None, axis: Any = -2, *, inverse: int = 0, onesided: int = 0
 ) -> Array:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.arrays import common
+from ...jacobians.errors import InputError
 from ...jacobians.foreign import is_tensor
 
 Kernel = Callable[..., Any]
@@ -24,23 +25,35 @@ COUNTED: set[str] = set()
 """The operators whose kernel takes `outputs`, the number of requested outputs."""
 WIDE: set[str] = set()
 """The operators whose kernel computes with halves in float32."""
+TENSORS: dict[str, bool] = {}
+"""The operators whose kernel takes tensors of PyTorch too -> whether the operands after the first
+stay on the host: shapes, axes.
+"""
 
 
-def kernel(name: str, *, counted: bool = False, wide: bool = False) -> Callable[[Kernel], Kernel]:
-    """Register a function as the kernel of operator `name`; `ValueError` if it has one.
+def kernel(
+    name: str, *, counted: bool = False, wide: bool = False, tensors: bool = False,
+    hosted: bool = False,
+) -> Callable[[Kernel], Kernel]:  # fmt: skip
+    """Declare a function of NumPy arrays as the values of an operator, `Op` or `domain::Op`.
 
-    A `wide` kernel computes with halves in float32.
+    Inputs come by position, attributes as keywords; the result is an array or a tuple of several.
+    With `tensors`, it takes tensors of PyTorch too; operands after the first are then NumPy's if
+    `hosted`. A `counted` one takes the number of outputs as `outputs`, a `wide` one computes with
+    halves in float32. Raises `InputError` if an operator of ONNX has a kernel.
     """
 
     def enter(function: Kernel) -> Kernel:
-        if name in KERNELS:
-            raise ValueError(f"{name} has a kernel already")
+        if name in KERNELS and "::" not in name:
+            raise InputError(f"{name} has a kernel already")
         function = widened(function) if wide else function
         KERNELS[name] = quiet(function)
         if counted:
             COUNTED.add(name)
         if wide:
             WIDE.add(name)
+        if tensors:
+            TENSORS[name] = hosted
         return function
 
     return enter

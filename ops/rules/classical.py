@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Array, Diagonal, Identity, Reshape, Take, dtype_of, shape_of, size, slab
+from ..conventions import ORDER, SHARED, ZERO_NORM, kinks, marked, tied, zeros
 from ..node import Node
-from ..registry import Blocks, jacobian
+from ..registry import Blocks, Count, jacobian
 from .normalization import spread_total
 from .pointwise import cast_input
 
@@ -27,6 +28,14 @@ def imputer(op: Any, node: Node) -> Blocks:
     missing = node.replaced_value_float
     replaced = op.IsNaN(node.x) if np.isnan(missing) else op.Equal(node.x, missing)
     return {(0, 0): Diagonal(op.CastLike(op.Not(replaced), node.y), chooses=True)}
+
+
+@kinks("ai.onnx.ml::Imputer", where="where an entry is the replaced value",
+       given="0: a constant stands there")  # fmt: skip
+def replaced_entries(node: Node) -> Count:
+    """Entries that equal the value to be replaced."""
+    value = node.replaced_value_float
+    return marked(np.isnan(node.x) if np.isnan(value) else node.x == value)
 
 
 @jacobian("ai.onnx.ml::ArrayFeatureExtractor")
@@ -77,3 +86,14 @@ def norm_slope(op: Any, node: Node, x: Array) -> Array:
     hits = op.CastLike(op.Equal(op.Abs(node.y), 1.0), x)
     count = op.ReduceSum(hits, (-1,), keepdims=1)
     return op.Div(op.Mul(hits, op.Sign(node.y)), op.Max(count, 1.0))
+
+
+@kinks("ai.onnx.ml::Normalizer",
+       where=f"{ZERO_NORM}; for L1, where an entry is 0; for MAX, {ORDER}",
+       given=f"a norm of 0 counts as 1, |0| has 0, and a maximum is {SHARED}")  # fmt: skip
+def kinks_of_norms(node: Node) -> Count:
+    """Entries that are 0 for L1, rows of zeros for L2, rows with two greatest entries for MAX."""
+    if node.norm == "MAX":
+        sizes = np.abs(node.x)
+        return tied((sizes == sizes.max(axis=-1, keepdims=True)).sum(axis=-1))
+    return zeros(node) if node.norm == "L1" else marked(np.all(node.x == 0, axis=-1))

@@ -13,7 +13,7 @@ from .padding import in_front
 from .windows import in_margin, transposed_windows_of, windows_of
 
 
-@jacobian("Conv", auto_pad=AUTO_PADS)
+@jacobian("Conv", auto_pad=AUTO_PADS, grows=True)
 def conv(op: Any, node: Node) -> Blocks:
     """∂/∂x is a convolution with a fixed kernel, ∂/∂w one with a fixed signal."""
     x, w = node.inputs[:2]
@@ -30,7 +30,7 @@ def conv(op: Any, node: Node) -> Blocks:
     return with_bias(node, blocks)
 
 
-@jacobian("ConvTranspose", auto_pad=AUTO_PADS)
+@jacobian("ConvTranspose", auto_pad=AUTO_PADS, grows=True)
 def conv_transpose(op: Any, node: Node) -> Blocks:
     """The adjoint of a convolution of y: the input x plays the role of the cotangent."""
     x, w = node.inputs[:2]

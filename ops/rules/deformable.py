@@ -20,10 +20,11 @@ from ...jacobians import (
     shape_of,
     size,
 )
+from ..conventions import LINE, ON_LINE, crossed, kinks, marked
 from ..node import Node, node_of
-from ..numbers import table
+from ..numbers import numbers, table
 from ..numbers.windows import filled
-from ..registry import Blocks, jacobian
+from ..registry import Blocks, Count, jacobian
 from .convolution import with_bias
 from .indexing import counted
 from .sampling import Samples, line
@@ -31,7 +32,7 @@ from .sampling import Samples, line
 X, W, OFFSET, BIAS, MASK = range(5)
 
 
-@jacobian("DeformConv")
+@jacobian("DeformConv", grows=True)
 def deform_conv(op: Any, node: Node) -> Blocks:
     """y = W · (mask ∘ sample(x, positions + offset)) + b: the product rule over its factors."""
     d = Deformed(op, node)
@@ -150,3 +151,13 @@ def deformed(
     deformed = Deformed(reading(x), node_of("DeformConv", (x, w, offset, b, mask), steps))
     y = deformed.contraction("weight")._apply(reading(x), w)
     return y if b is None else y + b.reshape(-1, *(1,) * (x.ndim - 2))
+
+
+@kinks("DeformConv", where=ON_LINE, given=LINE, moves=(OFFSET,))
+def taps_on_lines(node: Node) -> Count:
+    """Taps of a deformed convolution."""
+    deformed = Deformed(numbers, node)
+    if not node.wants(OFFSET):
+        return 0, int(np.prod(deformed.points))
+    axes = enumerate(node.x_shape[2:])
+    return marked(crossed((deformed.position(k), -1.0, n) for k, n in axes))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import string
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,8 @@ from ...jacobians import Array, Jacobian, broadcast, label_sizes, shape_of, size
 from ...jacobians.errors import UnsupportedOp
 from ..indices import Factor, Indices
 from ..node import Node
-from ..registry import Blocks, jacobian
+from ..numbers.matmul import contraction_order
+from ..registry import Blocks, jacobian, says
 
 LABELS = 48
 """The most labels of an equation: NumPy has 52, and the others label axes of right-hand sides."""
@@ -96,3 +99,42 @@ def expand_equation(equation: str, ranks: tuple[int, ...]) -> tuple[tuple[str, .
         letters = "".join(terms).replace("...", "")
         out = dots + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
     return spelt, out.replace("...", dots)
+
+
+def product_bytes(node: Node, *, left_to_right: bool = False) -> int:
+    """Bytes of the largest intermediate product of an Einsum, in NumPy's order or from left to
+    right; 0 where the operands do not fit.
+    """
+    try:
+        equation, shapes = node.equation, tuple(shape_of(x) for x in node.inputs)
+        order = [(0, 1), *((0, n) for n in range(len(shapes) - 2, 0, -1))]
+        if not left_to_right:
+            order = (contraction_order(equation, *shapes) or [])[1:]
+        return int(largest(equation, shapes, order) * node.x.itemsize)
+    except (AttributeError, IndexError, TypeError, ValueError, ArithmeticError):
+        return 0  # the kernel will say what is wrong
+
+
+says("Einsum", memory=product_bytes)
+
+
+def largest(
+    equation: str, shapes: tuple[tuple[int, ...], ...], order: Iterable[tuple[int, ...]]
+) -> int:
+    """Elements of the largest intermediate product; each is appended to the remaining operands.
+
+    If three or more operands are contracted at once, all terms that the loop visits are counted.
+
+    >>> largest("a,b,ab->", ((2,), (3,), (2, 3)), [(0, 1), (0, 1)])
+    6
+    """
+    terms, out = expand_equation(equation, tuple(map(len, shapes)))
+    sizes, most = label_sizes(shapes, terms), 0
+    left = [set(term) for term in terms]
+    for group in order:
+        met = set[str]().union(*(left[k] for k in group))
+        left = [labels for k, labels in enumerate(left) if k not in group]
+        left.append(met & set(out).union(*left))
+        held = left[-1] if len(group) < 3 else met
+        most = max(most, math.prod(sizes[label] for label in held))
+    return most

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...jacobians import Array, Contraction, Diagonal, Identity, Jacobian, Shape, shape_of, slab
 from ...jacobians.symint import Number, is_symbolic, smallest
+from ..conventions import convention
 from ..node import Node
 from ..registry import Blocks, jacobian
 from .indexing import counted
@@ -56,6 +57,11 @@ def move(node: Node, axis: int, step: int) -> Jacobian:
     first, last = (slab(node.x_shape, axis, start, start + n - far, node.dtype)
                    for start in (0, far))  # fmt: skip
     return last.T @ first if step > 0 else first.T @ last
+
+
+convention("CumProd", "cumulative Π [2, 0, 3]", ([2.0, 0.0, 3.0], 0), ([1.0, 8.0, 0.0],),
+           "no kink: no division by 0", "lambda x: x.cumprod(0)",
+           tensorflow=([1.0, 0.0, 0.0],), opset=26)  # fmt: skip
 
 
 @jacobian("Det")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,9 +21,10 @@ from ...jacobians import (
     size,
 )
 from ...jacobians.symint import Number, agree, largest
+from ..conventions import LINE, ON_LINE, crossed, kinks, marked
 from ..node import Node, node_of
-from ..numbers import table
-from ..registry import Blocks, jacobian
+from ..numbers import numbers, table
+from ..registry import Blocks, Count, jacobian
 from .indexing import counted
 from .sampling import Samples, line
 
@@ -112,7 +114,7 @@ def channels_last(shape: Shape, dtype: Any) -> Permutation:
     return Permutation((0, *range(2, len(shape)), 1), shape, dtype)
 
 
-@jacobian("AffineGrid")
+@jacobian("AffineGrid", grows=True)
 def affine_grid(op: Any, node: Node) -> Blocks:
     """y[n, p] = θ[n] (coordinates of p, 1): linear in θ."""
     base = base_grid(op, node.y_shape[1:-1], bool(node.align_corners), node.dtype)
@@ -164,3 +166,19 @@ def affine_gridded(theta: Array, size: Any, *, align_corners: int = 0) -> Array:
     lengths = table.ints(size)[2:]
     base = base_grid(reading(theta), lengths, bool(align_corners), theta.dtype)
     return (base @ theta.swapaxes(1, 2)).reshape(len(theta), *lengths, len(lengths))
+
+
+@kinks("GridSample", where=ON_LINE, given=LINE, moves=(1,))
+def points_on_lines(node: Node) -> Count:
+    """Points of a grid; outside the image, a reflection has lines everywhere."""
+    grid = np.asarray(node.inputs[1])
+    if not node.wants(1) or MODES.get(node.mode, node.mode) != "linear":
+        return 0, int(np.prod(grid.shape[:-1]))
+    step = replace(node.step, attrs={**node.step.attrs, "padding_mode": "zeros"})
+    axes = []
+    for k, n in enumerate(node.x_shape[2:]):
+        at, _ = placed(numbers, Node(step, node.inputs, ()), grid[..., -1 - k], n)
+        reach = {"zeros": (-1.0, n), "border": (0.0, n - 1), "reflection": (-np.inf, np.inf)}
+        if n > 1 or not node.align_corners:  # else the whole axis is one point
+            axes.append((at, *reach[node.padding_mode]))
+    return marked(crossed(axes, inside=node.padding_mode == "zeros"))

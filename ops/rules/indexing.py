@@ -8,8 +8,10 @@ import numpy as np
 
 from ...jacobians import Array, Jacobian, Reshape, Shape, Take, shape_of, size, slab, take_flat
 from ...jacobians.symint import Number, same
+from ..conventions import FIRST, ORDER, convention, kinks, tied
 from ..node import Node
-from ..registry import Blocks, jacobian
+from ..numbers import numbers
+from ..registry import Blocks, Count, jacobian
 
 
 @jacobian("Gather")
@@ -55,7 +57,7 @@ def gather_nd(op: Any, node: Node) -> Blocks:
     return {(0, 0): Reshape(node.y_shape, J.out_shape, node.dtype) @ J}
 
 
-@jacobian("OneHot")
+@jacobian("OneHot", grows=True)
 def one_hot(op: Any, node: Node) -> Blocks:
     """y = values[1] at the index, values[0] elsewhere: a selection from `values`."""
     hot = op.OneHot(node.x, node.y_shape[node.axis], np.array([0, 1]), axis=node.axis)
@@ -66,6 +68,21 @@ def one_hot(op: Any, node: Node) -> Blocks:
 def top_k(op: Any, node: Node) -> Blocks:
     """The values are entries of x, at the indices in the second output."""
     return {(0, 0): picked(op, node.outputs[1], node.axis, node.x_shape, node.dtype)}
+
+
+@kinks("TopK", where=ORDER, given=FIRST)
+def ties_of_order(node: Node) -> Count:
+    """Results that more than one entry along the axis attains."""
+    x, y = (np.moveaxis(np.asarray(array), node.axis, -1) for array in (node.x, node.y))
+    met = 0
+    for row, chosen in zip(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]), strict=True):
+        values, counts = np.unique(row, return_counts=True)
+        met += int(np.isin(chosen, values[counts > 1]).sum())
+    return met, y.size
+
+
+convention("TopK", "top 1 of [2, 2, 1]", ([2.0, 2.0, 1.0], [1]), ([1.0, 0.0, 0.0],), FIRST,
+           "lambda x: x.topk(1)[0]")  # fmt: skip
 
 
 @jacobian("Compress")
@@ -148,3 +165,14 @@ def matrix_along(op: Any, x: Array, axis: int | None) -> Array:
     rank = len(shape_of(x))
     order = (axis % rank, *(k for k in range(rank) if k != axis % rank))
     return op.Reshape(op.Transpose(x, perm=order), (shape_of(x)[axis], -1))
+
+
+@kinks("Unique", "com.microsoft::Unique", where=ORDER, given=FIRST)
+def repeated_entries(node: Node) -> Count:
+    """Distinct entries, or slices, that occur more than once, or share a first entry where sorted.
+
+    Slices are ordered by their first entries: moving equal first entries apart may swap two slices.
+    """
+    rows = matrix_along(numbers, node.x, node.axis)
+    keys = rows[:, :1] if node.sorted else rows
+    return tied(np.unique(keys, axis=0, return_counts=True)[1])

@@ -44,13 +44,13 @@ def transpose(op: Any, node: Node) -> Blocks:
     return {(0, 0): Permutation(tuple(perm), node.x_shape, node.dtype)}
 
 
-@jacobian("Expand")
+@jacobian("Expand", grows=True)
 def expand(op: Any, node: Node) -> Blocks:
     """y = x repeated along axes of length 1."""
     return {(0, 0): broadcast(node.x_shape, node.y_shape, node.dtype)}
 
 
-@jacobian("Tile")
+@jacobian("Tile", grows=True)
 def tile(op: Any, node: Node) -> Blocks:
     """y = x repeated as a whole: along every axis (n,) -> (1, n) -> (r, n) -> (r n,)."""
     repeats = node.ints(1) or ()

@@ -17,9 +17,10 @@ from ...jacobians import (
     dtype_of,
     shape_of,
 )
+from ..conventions import BALL, SECOND, ZERO_NORM, kinks, marked, zeros
 from ..node import Node, has_nan
 from ..numbers.windows import AUTO_PADS
-from ..registry import Blocks, jacobian
+from ..registry import Blocks, Count, jacobian, says
 from .pooling import window_sums
 from .reductions import kept_shape, mean_over, spatial, total
 from .windows import windows_of
@@ -188,6 +189,10 @@ MVN_EPSILON = 1e-9
 """The constant that ONNX adds to σ in MeanVarianceNormalization."""
 
 
+kinks("MeanVarianceNormalization", where=f"where the variance is 0{SECOND}", given="")
+says("BatchNormalization", domain=lambda i, x: np.abs(x) + 0.1 if i == 4 else x)
+
+
 @jacobian("BatchNormalization")
 def batch_normalization(op: Any, node: Node) -> Blocks:
     """Standardised by the given statistics, or by the batch's own, then scaled per channel."""
@@ -229,7 +234,7 @@ def per_channel(shape: Shape) -> Shape:
     return (1, shape[1], *(1,) * (len(shape) - 2))
 
 
-@jacobian("LpPool", auto_pad=AUTO_PADS)
+@jacobian("LpPool", auto_pad=AUTO_PADS, grows=True)
 def lp_pool(op: Any, node: Node) -> Blocks:
     """The norm of each window."""
     return {(0, 0): norm_block(op, node, window_sums(node, windows_of(node, node.kernel_shape)))}
@@ -272,3 +277,18 @@ def slope(op: Any, x: Array, p: int) -> Array:
 def power(op: Any, x: Array, exponent: int) -> Array:
     """x to an integer power."""
     return op.Pow(x, op.CastLike(float(exponent), x))
+
+
+NORMS = f"{ZERO_NORM}; for p = 1, where an entry is 0"
+
+
+@kinks("LpPool", "GlobalLpPool", where=NORMS, given=BALL)
+def zero_norms(node: Node) -> Count:
+    """For p = 1 entries that are 0, else norms that are 0."""
+    return zeros(node) if node.p == 1 else marked(node.y == 0)
+
+
+@kinks("LpNormalization", where=NORMS, given="0")
+def zero_rows(node: Node) -> Count:
+    """For p = 1 entries that are 0, else rows of zeros."""
+    return zeros(node) if node.p == 1 else marked(np.all(node.x == 0, axis=node.axis))

@@ -29,7 +29,7 @@ Pads = list[tuple[int, int]]
 """The numbers of entries added before and after each axis; negative ones remove entries."""
 
 
-@jacobian("Pad", mode=("constant", "reflect", "edge", "wrap"))
+@jacobian("Pad", mode=("constant", "reflect", "edge", "wrap"), grows=True)
 def pad(op: Any, node: Node) -> Blocks:
     """y = x with a margin; in constant mode, ∂y/∂constant_value is 1 in the margin, 0 elsewhere."""
     pads = pad_widths(node.x, node.ints(1) or (), node.ints(3) or range(len(node.x_shape)))

@@ -27,7 +27,7 @@ from .padding import in_front
 from .scattering import diagonal, scattered
 
 
-@jacobian("MaxUnpool")
+@jacobian("MaxUnpool", grows=True)
 def max_unpool(op: Any, node: Node) -> Blocks:
     """y[index] = x, zero elsewhere; where indices repeat, the last entry counts."""
     how = said(node.step.attrs, "pads", "strides")
@@ -42,7 +42,7 @@ def max_unpool(op: Any, node: Node) -> Blocks:
     return {(0, 0): in_front(shape, node.y_shape, node.dtype) @ J}
 
 
-@jacobian("Col2Im")
+@jacobian("Col2Im", grows=True)
 def col2im(op: Any, node: Node) -> Blocks:
     """Blocks added up where they overlap: a transposed convolution with unit kernels."""
     image, block = node.ints(1) or (), node.ints(2) or ()
@@ -59,7 +59,7 @@ def col2im(op: Any, node: Node) -> Blocks:
     return {(0, 0): Reshape(node.y_shape, g.x, node.dtype) @ J}
 
 
-@jacobian("CenterCropPad")
+@jacobian("CenterCropPad", grows=True)
 def center_crop_pad(op: Any, node: Node) -> Blocks:
     """The middle of x, or x in the middle of zeros, along each axis."""
     spans = [middle(n, m) for n, m in zip(node.x_shape, node.y_shape, strict=True)]

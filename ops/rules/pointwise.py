@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from ...jacobians import Array, Cast, Diagonal, Identity, Jacobian, dtype_of, shape_of
+from ..conventions import ORDER, SHARED, convention, kinks, marked, tied
 from ..node import Node
-from ..registry import Blocks, jacobian
+from ..registry import Blocks, Count, jacobian, says
 from .elementwise import spread
 
 
@@ -25,12 +27,21 @@ def mean(op: Any, node: Node) -> Blocks:
     return {(0, i): spread(node, i, 1.0 / n) for i in range(n) if node.wants(i)}
 
 
-@jacobian("Range")
+@jacobian("Range", grows=True)
 def range_(op: Any, node: Node) -> Blocks:
     """yₖ = start + k delta; the limit only determines the count."""
     count = np.arange(node.y_shape[0], dtype=node.dtype)
     steps = {} if node.input(2) is None else {(0, 2): spread(node, 2, count)}
     return {(0, 0): spread(node, 0, 1.0), **steps}
+
+
+@kinks("Range", "com.microsoft::Range", where="where the number of entries changes",
+       given="as with this number of entries")  # fmt: skip
+def whole_range(node: Node) -> Count:
+    """Whether the range ends exactly at its limit, so that a longer range has one entry more."""
+    start, limit, delta = (np.asarray(x, np.float64) for x in node.inputs[:3])
+    turns = (limit - start) / delta
+    return marked((turns == np.floor(turns)) & (turns >= 0))
 
 
 @jacobian("Max", "Min")
@@ -43,6 +54,15 @@ def extremum(op: Any, node: Node) -> Blocks:
         for i in range(len(hits))
         if node.wants(i)
     }
+
+
+kinks("Max", "Min", where=ORDER, given=SHARED)(
+    lambda node: tied(sum(x == node.y for x in node.inputs))
+)
+convention("Max", "max(1, 1)", (1.0, 1.0), (0.5, 0.5), SHARED, "torch.maximum",
+           tensorflow=(1.0, 0.0))  # fmt: skip
+convention("Min", "min(1, 1)", (1.0, 1.0), (0.5, 0.5), SHARED, "torch.minimum",
+           tensorflow=(1.0, 0.0))  # fmt: skip
 
 
 @jacobian("Pow")
@@ -68,6 +88,14 @@ def factor_of(op: Any, base: Array, exponent: Array) -> Array:
     """
     whole = op.Mul(op.Sign(exponent), op.Ceil(op.Abs(exponent)))
     return op.Where(op.Equal(base, 0.0), whole, exponent)
+
+
+convention("Pow", "0⁰", (0.0, 0.0), (0.0, 0.0), "x⁰ is constant, and 0ʸ is 0 for y > 0",
+           jax=(np.nan, 0.0), tensorflow=(np.nan, 0.0))  # fmt: skip
+convention("Pow", "0¹", (0.0, 1.0), (1.0, 0.0), "0ʸ is constant for y > 0")
+convention("Pow", "(-2)²", (-2.0, 2.0), (-4.0, np.nan),
+           "(-2)ʸ is real only for whole y: there is no derivative in y",
+           tensorflow=(-4.0, 0.0))  # fmt: skip
 
 
 @jacobian("Where")
@@ -105,13 +133,25 @@ def _mask(op: Any, node: Node, compare: Any, x: Array, bound: Array | None) -> A
     return op.CastLike(compare(x, bound), node.y)
 
 
+@kinks("Clip", where="x = min or max", given="1 for x: a bound counts as inside")
+def at_bounds(node: Node) -> Count:
+    """Entries that equal a bound."""
+    bounds = (node.x == bound for bound in node.inputs[1:3] if bound is not None)
+    return marked(reduce(np.logical_or, bounds, np.zeros(node.x_shape, bool)))
+
+
+convention("Clip", "clip(x, -1, 1) at -1, 0, 1", ([-1.0, 0.0, 1.0], -1.0, 1.0),
+           ([1.0, 1.0, 1.0], 0.0, 0.0), "an entry on a bound counts as inside", "torch.clamp",
+           jax=([0.5, 1.0, 0.5], 0.5, 0.5))  # fmt: skip
+
+
 @jacobian("Identity")
 def identity(op: Any, node: Node) -> Blocks:
     """y = x."""
     return {(0, 0): Identity(node.y_shape, node.dtype)}
 
 
-@jacobian("Dropout")
+@jacobian("Dropout", random=True)
 def dropout(op: Any, node: Node) -> Blocks:
     """y = x in inference; in training y = x mask / (1 - ratio), with the mask that was drawn.
 
@@ -128,6 +168,10 @@ def dropout(op: Any, node: Node) -> Blocks:
     if node.wants(1):
         blocks[0, 1] = spread(node, 1, op.Div(node.y, rest))
     return blocks
+
+
+says("Pow", domain=lambda i, x: np.abs(x) + 0.1 if i == 0 else x)
+says("Cast", "CastLike", domain=lambda i, x: x)
 
 
 @jacobian("Cast", "CastLike")

@@ -18,14 +18,16 @@ from ...jacobians import (
     take_flat,
 )
 from ...jacobians.symint import is_symbolic, largest, same
+from ..conventions import FIRST, ORDER, convention, kinks, tied
 from ..node import Node
 from ..numbers.pooling import members
-from ..numbers.windows import AUTO_PADS, Windows
-from ..registry import Blocks, jacobian
+from ..numbers.table import lowest
+from ..numbers.windows import AUTO_PADS, Windows, padded
+from ..registry import Blocks, Count, jacobian
 from .windows import in_margin, windows_of
 
 
-@jacobian("MaxPool", auto_pad=AUTO_PADS)
+@jacobian("MaxPool", auto_pad=AUTO_PADS, grows=True)
 def max_pool(op: Any, node: Node) -> Blocks:
     """y = the maximum of each window, taken at its first occurrence."""
     grid = windows_of(node, node.kernel_shape)
@@ -54,7 +56,19 @@ def max_positions(op: Any, node: Node, grid: Windows) -> Array:
     return positions
 
 
-@jacobian("AveragePool", auto_pad=AUTO_PADS)
+@kinks("MaxPool", where=ORDER, given=FIRST)
+def ties_of_windows(node: Node) -> Count:
+    """Results that more than one entry of their window attains."""
+    grid = windows_of(node, node.kernel_shape)
+    framed = padded(node.x, grid, lowest(node.x.dtype))
+    return tied(sum((framed[(..., *reach)] == node.y).astype(np.int64) for _, reach in grid.taps()))
+
+
+convention("MaxPool", "max pool [1, 1]", ([[[1.0, 1.0]]],), ([[[1.0, 0.0]]],), FIRST,
+           "lambda x: F.max_pool1d(x, 2, 1)", attrs={"kernel_shape": [2]})  # fmt: skip
+
+
+@jacobian("AveragePool", auto_pad=AUTO_PADS, grows=True)
 def average_pool(op: Any, node: Node) -> Blocks:
     """y = window sums divided by the number of entries that count in each window."""
     grid = windows_of(node, node.kernel_shape)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Array, Diagonal, Jacobian, Reshape, Take, broadcast, dtype_of, shape_of
+from ..conventions import ORDER, PARTS, kinks
 from ..node import Node
 from ..numbers.windows import AUTO_PADS
 from ..registry import Blocks, jacobian, zero
@@ -18,6 +19,9 @@ from .pointwise import cast_input
 ROUNDED = "the result is piecewise constant: it is rounded to few values"
 zero(ROUNDED, "QuantizeLinear", "QLinearMatMul")
 zero(ROUNDED, "QLinearConv", auto_pad=AUTO_PADS)
+
+
+kinks("DynamicQuantizeLinear", where=ORDER, given=PARTS)  # a function of ONNX
 
 
 @jacobian("DequantizeLinear")

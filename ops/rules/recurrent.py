@@ -17,6 +17,7 @@ import onnx_ir as ir
 from ...jacobians import Array, dtype_of, shape_of
 from ...jacobians.errors import InputError, UnsupportedOp
 from ...jacobians.symint import Number, at
+from ..conventions import ACTIVATIONS, PARTS, kinks
 from ..graphs import Turn, keeps, kept, scan, surrogate
 from ..node import Node
 from ..registry import defines
@@ -300,6 +301,9 @@ class Lengths:
             return states
         begun = self.op.Greater(self.ends, np.array(0))
         return tuple(self.op.Where(begun, state, np.zeros((), self.dtype)) for state in states)
+
+
+kinks("RNN", "LSTM", "GRU", where=ACTIVATIONS, given=PARTS)
 
 
 @defines("RNN", direction=DIRECTIONS)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ...jacobians import (
     Array,
     Cumulative,
@@ -18,9 +20,10 @@ from ...jacobians import (
     size,
 )
 from ...jacobians.symint import largest
+from ..conventions import BALL, FIRST, ORDER, SHARED, ZERO_NORM, convention, kinks, marked, tied
 from ..formula import derivative_of_sum
 from ..node import Node
-from ..registry import Blocks, jacobian
+from ..registry import Blocks, Count, jacobian, says
 from ..trees import evaluate
 from .factors import doublings, moved
 from .indexing import picked
@@ -78,7 +81,18 @@ reduction("ReduceL1", "s", "abs(x)")
 reduction("ReduceL2", "sqrt(s)", "x**2")
 reduction("ReduceSumSquare", "s", "x**2")
 reduction("ReduceLogSum", "log(s)", "x")
+says("ReduceLogSum", domain=lambda i, x: np.abs(x) + 0.1)
 reduction("ReduceLogSumExp", "log(s)", "exp(x)")
+
+
+kinks("ReduceL1", where="where an entry is 0", given="0, as for |0|")(
+    lambda node: marked(node.x == 0)
+)
+kinks("ReduceL2", where=ZERO_NORM, given=BALL)(lambda node: marked(node.y == 0))
+convention("ReduceL1", "Σ |[0, 2]|", ([0.0, 2.0],), ([0.0, 1.0],), "as |0|",
+           "lambda x: torch.norm(x, 1)", jax=([1.0, 1.0],))  # fmt: skip
+convention("ReduceL2", "‖[0, 0]‖", ([0.0, 0.0],), ([0.0, 0.0],), "the middle of the unit ball",
+           "torch.norm", jax=([np.nan, np.nan],), tensorflow=([np.nan, np.nan],))  # fmt: skip
 
 
 @jacobian("ReduceMean")
@@ -106,6 +120,24 @@ def reduce_extremum(op: Any, node: Node) -> Blocks:
     return {(0, 0): Reshape(node.y_shape, kept, node.dtype) @ J}
 
 
+def ties_over(node: Node, axes: tuple[int, ...]) -> Count:
+    """Results that more than one entry along the axes attains."""
+    y = np.reshape(node.y, kept_shape(node.x_shape, axes))
+    return tied((node.x == y).sum(axis=axes))
+
+
+kinks("ReduceMax", "ReduceMin", where=ORDER, given=SHARED)(
+    lambda node: ties_over(node, reduced_axes(node))
+)
+kinks("GlobalMaxPool", where=ORDER, given=FIRST)(
+    lambda node: ties_over(node, spatial(node.x_shape))
+)
+convention("ReduceMax", "max [1, 3, 3]", ([1.0, 3.0, 3.0],), ([0.0, 0.5, 0.5],), SHARED,
+           "torch.amax")  # fmt: skip
+convention("ReduceMin", "min [1, 1, 3]", ([1.0, 1.0, 3.0],), ([0.5, 0.5, 0.0],), SHARED,
+           "torch.amin")  # fmt: skip
+
+
 @jacobian("GlobalMaxPool")
 def global_max_pool(op: Any, node: Node) -> Blocks:
     """y = the maximum over all spatial axes, taken at its first occurrence."""
@@ -131,6 +163,10 @@ def reduce_prod(op: Any, node: Node) -> Blocks:
     d = split.T._apply(op, product_of_others(op, split._apply(op, node.x)))
     J = total(node.x_shape, axes, node.dtype) @ Diagonal(d, node.x_shape)
     return {(0, 0): Reshape(node.y_shape, kept, node.dtype) @ J}
+
+
+convention("ReduceProd", "Π [2, 0, 3]", ([2.0, 0.0, 3.0],), ([0.0, 6.0, 0.0],),
+           "no kink: no division by 0", "torch.prod")  # fmt: skip
 
 
 def product_of_others(op: Any, x: Array) -> Array:

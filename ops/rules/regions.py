@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Array, dtype_of, shape_of
+from ..conventions import LINE, ON_LINE, ORDER, SHARED, crossed, kinks, marked, tied
 from ..node import Node
-from ..registry import defines
+from ..numbers import numbers
+from ..registry import Count, defines, says
 from .sampling import Samples, line
 
 Sampled = tuple[Samples, Array, list[list[int]]]
@@ -26,6 +28,7 @@ each region or for all of them at once.
     "RoiAlign",
     mode=("avg", "max"),
     coordinate_transformation_mode=("half_pixel", "output_half_pixel"),
+    grows=True,
 )
 def roi_align(op: Any, node: Node) -> Any:
     """y = the mean, or the maximum, of bilinear samples in each bin of each region."""
@@ -114,6 +117,9 @@ def sampled_bytes(op: Any, node: Node) -> int:
     return 4 * regions * bins * samples * channels * int(dtype_of(node.x).itemsize)
 
 
+says("RoiAlign", memory=lambda node: sampled_bytes(numbers, node))
+
+
 def sample_positions(
     op: Any, node: Node, k: int, bins: int, counts: list[int], length: int
 ) -> tuple[Array, Array]:
@@ -135,7 +141,7 @@ def sample_places(
     return at, np.arange(most) < np.reshape(counts, (-1, 1, 1))
 
 
-@defines("MaxRoiPool")
+@defines("MaxRoiPool", grows=True)
 def max_roi_pool(op: Any, node: Node) -> Any:
     """y = the maximum of each bin of each region, 0 for an empty bin."""
     rois = at_the_point(op, node)
@@ -185,3 +191,36 @@ def edges(first: int, last: int, bins: int, n: int) -> list[range]:
     size = max(last - first + 1, 1) / bins
     ends = [(int(np.floor(b * size)), int(np.ceil((b + 1) * size))) for b in range(bins)]
     return [range(*(min(max(e + first, 0), n) for e in pair)) for pair in ends]
+
+
+@kinks("MaxRoiPool", where=ORDER, given=SHARED)
+def ties_of_regions(node: Node) -> Count:
+    """Results that more than one pixel of their bin attains."""
+    rois, (c, h, w) = np.asarray(node.inputs[1]), node.x_shape[1:]
+    index, empty = bin_pixels(rois, node.pooled_shape, node.spatial_scale, (h, w))
+    pixels = np.moveaxis(node.x, 1, -1).reshape(-1, c)[index]
+    first = np.diff(index, prepend=-1) != 0  # a bin is filled up by repeating its last pixel
+    met = (pixels == pixels.max(axis=-2, keepdims=True)) & first[..., None]
+    return tied(met.sum(axis=-2) * ~empty[..., None])
+
+
+@kinks("RoiAlign", where=ON_LINE, given=f"{LINE}; a maximum is {SHARED}", moves=(1,))
+def samples_on_lines(node: Node) -> Count:
+    """Samples of regions; for the maximum, also results that several neighbours attain."""
+    counts = sample_counts(numbers, node)
+    (down, present), (across, there) = (
+        sample_places(numbers, node, k, bins, counts[k])
+        for k, bins in enumerate((node.output_height, node.output_width))
+    )
+    down, present = (a[:, :, None, :, None] for a in (down, present))
+    across, there = (a[:, None, :, None, :] for a in (across, there))
+    height, width = node.x_shape[2:]
+    on = crossed([(down, -1.0, height), (across, -1.0, width)]) & present & there
+    met, of = marked(on) if node.wants(1) else (0, on.size)
+    if node.mode == "avg":
+        return met, of
+    samples, weight, counts = region_samples(numbers, node)
+    found = candidates(numbers, samples, weight, counts)
+    most = (found == found.max(axis=(3, 4, 5), keepdims=True)) & (weight[..., None] != 0)
+    ties, results = tied(most.sum(axis=(3, 4, 5)))
+    return met + ties, of + results

@@ -27,9 +27,10 @@ from ...jacobians import (
     shape_of,
 )
 from ...jacobians.symint import Number, if_negative, largest, same
+from ..conventions import LINE, ON_LINE, kinks
 from ..node import Node, node_of
-from ..numbers import table
-from ..registry import Blocks, jacobian
+from ..numbers import numbers, table
+from ..registry import Blocks, Count, jacobian
 from .indexing import counted
 from .interpolation import SUPPORT, kernel
 
@@ -68,6 +69,7 @@ ROUNDED = {
     keep_aspect_ratio_policy=("stretch", "not_larger", "not_smaller"),
     mode=("nearest", *SUPPORT),
     nearest_mode=tuple(ROUNDED),
+    grows=True,
 )
 def resize(op: Any, node: Node) -> Blocks:
     """∂y/∂x is the product of one interpolation per axis."""
@@ -341,3 +343,30 @@ def saturated(y: Array, dtype: np.dtype) -> Array:
     """y rounded and clipped to the range of an integer dtype."""
     limits = np.iinfo(dtype)
     return np.clip(np.rint(y), limits.min, limits.max).astype(dtype)
+
+
+@kinks("Resize", where=f"in scales and roi, {ON_LINE}", given=LINE, moves=(SCALES, ROI))
+def entries_on_lines(node: Node) -> Count:
+    """Places along the axes that are resized."""
+    axes = (AxisOfResize(numbers, node, k) for k in range(len(resized_axes(node))))
+    found = [bends(node, axis) for axis in axes if not axis.stays]
+    return sum(int(f.sum()) for f in found), sum(f.size for f in found)
+
+
+def bends(node: Node, axis: AxisOfResize) -> np.ndarray:
+    """Which places have a neighbour whose weight bends as a parameter moves.
+
+    The weight is a function of u = (neighbour - place) · squeeze, and bends where |u| is 0 or 1.
+    """
+    names = {n for i in (ROI, SCALES) if node.wants(i) for _, n in axis.parameters(i)}
+    if not names or node.mode != "linear":
+        return np.zeros(axis.m, bool)
+    at, slopes = positions(numbers, axis)
+    squeeze = squeezing(numbers, axis)
+    reach = int(np.ceil(SUPPORT["linear"] / squeeze))
+    distance = np.floor(at)[:, None] + np.arange(-reach, reach + 1) - at[:, None]
+    widens = distance if squeeze < 1 else 0.0
+    moves = [np.reshape(slopes.get(name, np.zeros(axis.m)), (-1, 1)) * -squeeze
+             + (widens if name == "scale" else 0.0) for name in sorted(names)]  # fmt: skip
+    bent = np.isin(np.abs(distance * squeeze), (0.0, 1.0)) & np.any(np.not_equal(moves, 0), axis=0)
+    return bent.any(axis=1) & (at >= 0) & (at <= axis.n - 1)

@@ -18,8 +18,10 @@ from ...jacobians import (
     shape_of,
     size,
 )
+from ..conventions import ORDER, SHARED, convention, kinks, tied
 from ..node import Node
-from ..registry import Blocks, jacobian
+from ..numbers import numbers
+from ..registry import Blocks, Count, jacobian
 from .indexing import flat_positions, from_the_start, last_of_each, row_positions
 
 REDUCTIONS = ("none", "add", "mul", "max", "min")
@@ -119,3 +121,27 @@ SLOPES: dict[str, Callable[..., Slopes]] = {
     "min": selected,
 }
 """reduction -> the slopes of y in its operands."""
+
+
+@kinks("ScatterND", "ScatterElements",
+       where=f"for max and min, {ORDER}; without a reduction, at positions named twice",
+       given=f"{SHARED}; of updates written, the last")  # fmt: skip
+def ties_of_updates(node: Node) -> Count:
+    """Results attained by more than one of the old entry and its updates, or written twice."""
+    if node.reduction in ("add", "mul"):
+        return 0, np.size(node.y)
+    along = {} if node.axis is None else {"axis": node.axis}
+    scatter = getattr(numbers, node.step.op_type)
+    if node.reduction not in ("max", "min"):
+        none, ones = np.zeros(node.y_shape, np.int64), np.ones_like(node.inputs[2], np.int64)
+        return tied(scatter(none, node.inputs[1], ones, reduction="add", **along))
+    gather = numbers.GatherND if node.axis is None else numbers.GatherElements
+    index, updates = node.inputs[1:3]
+    kept, moved = node.x == node.y, updates == gather(node.y, index, **along)
+    return tied(scatter(kept.astype(int), index, moved.astype(int), reduction="add", **along))
+
+
+convention("ScatterElements", "max written at 2, with 2", ([2.0, 1.0], [0], [2.0]),
+           ([0.5, 1.0], [0.5]), SHARED,
+           "lambda x, u: x.scatter_reduce(0, torch.tensor([0]), u, 'amax')",
+           attrs={"reduction": "max"})  # fmt: skip

@@ -17,7 +17,7 @@ from .padding import in_front
 SIGNAL, WINDOW = 0, 2
 
 
-@jacobian("DFT")
+@jacobian("DFT", grows=True)
 def dft(op: Any, node: Node) -> Blocks:
     """truncation · transform · truncation or zero-padding to the transform's length."""
     shape = node.x_shape
@@ -65,7 +65,7 @@ def mirrored(op: Any, shape: Shape, axis: int, n: Number, dtype: Any) -> Jacobia
     return in_front(shape, full, dtype) @ Diagonal(column, shape)
 
 
-@jacobian("STFT")
+@jacobian("STFT", grows=True)
 def stft(op: Any, node: Node) -> Blocks:
     """transform · diag(window) · framing in the signal; transform · diag(frames) in the window."""
     if len(node.x_shape) != 3:

@@ -15,7 +15,7 @@ from ..node import AT, node_of
 from ..numbers import numbers
 from ..numbers.table import COUNTED
 from ..numbers.table import KERNELS as PLAIN
-from ..registry import find
+from ..registry import find, full_name
 from . import (  # noqa: F401  (each registers its kernels)
     classical,
     linear,
@@ -72,14 +72,14 @@ class Symbols:
             return numbers.run(
                 op_type, inputs, attrs, domain=domain, version=version, outputs=outputs
             )
-        if domain not in ("", "ai.onnx"):
-            declared, name = find(op_type, domain), f"{domain}::{op_type}"
-            if declared and declared.definition and self.kernel(name) is None:
-                node = node_of(op_type, inputs, attrs, domain, version, outputs)
-                return declared.outputs(self, node)[:outputs]
-            op_type = name
-        counted = {"outputs": outputs} if op_type in COUNTED else {}
-        made = self.call(op_type, *inputs, **attrs, **counted)
+        declared, name = find(op_type, domain), full_name(op_type, domain)
+        kernel = self.kernel(name)
+        plain = kernel is None or ("::" in name and kernel is PLAIN.get(name))
+        if plain and declared and declared.definition:
+            node = node_of(op_type, inputs, attrs, domain, version, outputs)
+            return declared.outputs(self, node)[:outputs]
+        counted = {"outputs": outputs} if name in COUNTED else {}
+        made = self.call(name, *inputs, **attrs, **counted)
         return made[:outputs] if isinstance(made, tuple) else (made,)
 
     def operand(self, x: Any) -> Any:

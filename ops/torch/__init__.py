@@ -24,14 +24,15 @@ from ...jacobians.errors import InputError
 from ...jacobians.placing import Place, placed
 from ..node import node_of
 from ..numbers import numbers
-from ..registry import find
+from ..numbers.table import TENSORS
+from ..registry import find, full_name
 from . import (  # noqa: F401  (each module registers its kernels in the table)
     layout,
     pointwise,
     products,
     reductions,
 )
-from .table import COUNTED, DTYPES, HOSTED, KERNELS, NUMPY, device_of, host, tensor
+from .table import COUNTED, DTYPES, HOSTED, KERNELS, NUMPY, device_of, host, shared, tensor
 
 __all__ = ["Tensors", "place", "tensors"]
 
@@ -82,9 +83,12 @@ class Tensors:
         device, told = device_of(inputs), {"domain": domain, "version": version, "outputs": outputs}
         if device is None:
             return numbers.run(op_type, inputs, attrs, **told)  # type: ignore[arg-type]
-        if domain in ("", "ai.onnx") and op_type in KERNELS:
-            counted = {"outputs": outputs} if op_type in COUNTED else {}
-            made = self.call(op_type, *inputs, **attrs, **counted)
+        name = full_name(op_type, domain)
+        if "::" in name and name in TENSORS:  # it may have changed
+            shared(name)
+        if name in KERNELS:
+            counted = {"outputs": outputs} if name in COUNTED else {}
+            made = self.call(name, *inputs, **attrs, **counted)
             return made[:outputs] if isinstance(made, tuple) else (made,)
         if (declared := find(op_type, domain)) and declared.definition:
             node = node_of(op_type, inputs, attrs, domain, version, outputs)

@@ -12,13 +12,9 @@ import torch
 from ..numbers.indexing import from_start
 from ..numbers.layout import cuts
 from ..numbers.table import ints
-from .table import Tensor, common, host, is_tensor, kernel, shared, static, widened
+from .table import Tensor, common, host, is_tensor, kernel, static, widened
 
 Shape = tuple[int, ...]
-
-shared("Concat", "DepthToSpace", "Flatten", "GatherND", "Shape", "Size", "SpaceToDepth",
-       "Transpose")  # fmt: skip
-shared("Expand", "Pad", "Reshape", "Split", "Squeeze", "Tile", "Trilu", "Unsqueeze", hosted=True)
 
 
 @kernel("Slice", hosted=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -11,41 +12,28 @@ import torch
 
 from ..numbers.constants import numpy_dtype
 from ..numbers.table import Kernel
-from .table import DTYPES, SAME, Tensor, common, host, is_tensor, kernel, shared, tensor
+from .table import DTYPES, SAME, Tensor, common, host, is_tensor, kernel, tensor
 
 PLAIN: dict[str, Kernel] = {
     name: getattr(torch, name.lower()) for name in (
-        "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Exp", "Floor",
-        "IsNaN", "Log", "Reciprocal", "Round", "Sin", "Sinh", "Sqrt", "Tan", "Tanh",
+        "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf",
+        "Exp", "Floor", "IsNaN", "Log", "Neg", "Reciprocal", "Relu", "Round", "Sigmoid", "Sin",
+        "Sinh", "Sqrt", "Tan", "Tanh",
     )
 } | {
-    "Abs": torch.abs,
     "BitwiseNot": torch.bitwise_not,
-    "Erf": torch.erf,
-    "Neg": torch.neg,
     "Not": torch.logical_not,
-    "Relu": torch.relu,
-    "Sigmoid": torch.sigmoid,
     "Sign": lambda x: torch.where(x != x, x, torch.sign(x)),  # torch's sign of NaN is 0
 }  # fmt: skip
 """Functions of one tensor."""
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    **{name: getattr(torch, f"logical_{name.lower()}") for name in ("And", "Or", "Xor")},
     "Add": lambda a, b: a | b if is_bool(a) else a + b,
-    "And": torch.logical_and,
-    "BitwiseAnd": lambda a, b: a & b,
-    "BitwiseOr": lambda a, b: a | b,
-    "BitwiseXor": lambda a, b: a ^ b,
-    "Equal": lambda a, b: a == b,
-    "Greater": lambda a, b: a > b,
-    "GreaterOrEqual": lambda a, b: a >= b,
-    "Less": lambda a, b: a < b,
-    "LessOrEqual": lambda a, b: a <= b,
-    "Mul": lambda a, b: a * b,
-    "Or": torch.logical_or,
-    "Sub": lambda a, b: a - b,
-    "Xor": torch.logical_xor,
-}
+    "BitwiseAnd": operator.and_, "BitwiseOr": operator.or_, "BitwiseXor": operator.xor,
+    "Equal": operator.eq, "Greater": operator.gt, "GreaterOrEqual": operator.ge,
+    "Less": operator.lt, "LessOrEqual": operator.le, "Mul": operator.mul, "Sub": operator.sub,
+}  # fmt: skip
 """Functions of two tensors of one dtype, or of a tensor and a number."""
 
 
@@ -143,7 +131,3 @@ kernel("Max")(folded(torch.maximum))
 kernel("Min")(folded(torch.minimum))
 kernel("Sum", wide=True)(folded(torch.add))
 kernel("Mean", wide=True)(lambda *data: folded(torch.add)(*data) / len(data))
-shared(
-    "Celu", "Elu", "Gelu", "HardSigmoid", "HardSwish", "Identity", "IsInf", "LeakyRelu", "Mish",
-    "PRelu", "Selu", "Shrink", "Softplus", "Softsign", "Swish", "ThresholdedRelu",
-)  # fmt: skip

@@ -11,7 +11,7 @@ from ..numbers.convolution import check_kernel
 from ..numbers.layout import framed
 from ..numbers.matmul import contraction_order
 from ..numbers.windows import padded, transposed_windows, whole, windows
-from .table import SAME, Tensor, common, kernel, shared
+from .table import SAME, Tensor, common, kernel
 
 CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 SPREAD = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
@@ -82,5 +82,3 @@ def conv_transpose(
     return y if b is None else y + b.reshape(-1, *(1,) * (y.ndim - 2))
 
 
-shared("Det", "Gemm")
-shared("DFT", hosted=True)

@@ -10,14 +10,7 @@ import torch.nn.functional as F
 from ...jacobians.arrays import dtype_of
 from ..numbers.reductions import Axes, reductions
 from ..numbers.table import Kernel, highest, lowest
-from .table import Tensor, kernel, shared
-
-shared(
-    "ArgMax", "ArgMin", "AveragePool", "BatchNormalization", "GlobalAveragePool", "GlobalLpPool",
-    "GlobalMaxPool", "GroupNormalization", "InstanceNormalization", "LRN", "LayerNormalization",
-    "LpPool", "MaxPool", "RMSNormalization",
-)  # fmt: skip
-shared("CumProd", "CumSum", hosted=True)
+from .table import Tensor, kernel
 
 
 def add(x: Tensor, axes: Axes, keepdims: bool) -> Tensor:

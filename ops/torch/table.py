@@ -64,12 +64,11 @@ def kernel(
     return enter
 
 
-def shared(*names: str, hosted: bool = False) -> None:
-    """Register kernels of the numbers reading that take tensors as well as arrays."""
-    for name in names:
-        counted, wide = name in numbers_table.COUNTED, name in numbers_table.WIDE
-        function = inspect.unwrap(numbers_table.KERNELS[name])
-        kernel(name, counted=counted, hosted=hosted, wide=wide)(function)
+def shared(name: str) -> None:
+    """Register a kernel of the numbers reading that takes tensors as well as arrays."""
+    counted, wide = name in numbers_table.COUNTED, name in numbers_table.WIDE
+    function = inspect.unwrap(numbers_table.KERNELS[name])
+    kernel(name, counted=counted, hosted=numbers_table.TENSORS[name], wide=wide)(function)
 
 
 def static(name: str) -> Callable[[Kernel], Kernel]:
@@ -158,3 +157,7 @@ def device_of(inputs: Iterable[Array]) -> Any:
         if isinstance(x, torch.Tensor) and (found is None or found.type == "cpu"):
             found = x.device
     return found
+
+
+for known in numbers_table.TENSORS:
+    shared(known)

@@ -1,6 +1,7 @@
 """The shared mutable state of the package: dictionaries, lists and sets of its modules."""
 
 import gc
+import threading
 from collections.abc import MutableMapping, MutableSequence, MutableSet
 from contextlib import suppress
 from functools import cache
@@ -36,7 +37,13 @@ def imported():
 
 
 def contents():
-    """Name -> the objects in a table, without garbage and without tables that may change."""
+    """Name -> the objects in a table, without garbage and without tables that may change.
+
+    Products that are prepared in the background, also by tests before this one, are awaited.
+    """
+    for thread in threading.enumerate():
+        if thread.name.startswith("onnxjac:"):
+            thread.join()
     gc.collect()
     return {name: ids(table) for name, table in tables().items() if name not in KEPT}
 

@@ -10,6 +10,8 @@ import onnxjac as oj
 from check_rule import check_point, declared
 from onnxjac.modes.model.loading.load import load
 from onnxjac.modes.recording.derive import vjp_graph
+from onnxjac.modes.verify.cases import CASES as PROVED
+from onnxjac.modes.verify.coverage import runtime_operators
 from onnxjac.ops.node import node_of
 from onnxjac.ops.numbers.fallback import run_reference
 from onnxjac.ops.registry import find
@@ -598,6 +600,14 @@ ROUNDED = {
     ),
 }  # fmt: skip
 
+LISTED = {op_type for op_type, *_ in CASES.values()}
+CASES |= {
+    str(c): (c.op_type, [x if x is None or x.dtype.kind != "f" else x.astype("f4")
+                         for x in c.inputs], c.attrs, c.outputs)
+    for (op_type, domain), cases in PROVED.items()
+    if domain == "com.microsoft" and op_type not in LISTED for c in cases
+}  # fmt: skip
+
 
 @pytest.fixture(params=CASES)
 def case(request):
@@ -629,6 +639,8 @@ def one_node(op_type, inputs, attrs, outputs, kinds=np.float32):
 def test_the_definition_has_the_values_of_onnxruntime(case):
     proto, feeds = case
     model = load(proto)
+    if proto.graph.name not in runtime_operators():
+        pytest.skip("this ONNX Runtime has no such operator")
     ours, theirs = (model.run(feeds, engine=engine) for engine in ("numpy", "onnxruntime"))
     for name, y in theirs.items():
         np.testing.assert_allclose(ours[name], y, rtol=1e-4, atol=1e-5)

@@ -7,9 +7,9 @@ import pytest
 
 from onnxjac.jacobians import Embed, Permutation
 from onnxjac.jacobians.errors import OnnxJacError
-from onnxjac.modes.verify.case import Case, at, ints, numbers
 from onnxjac.modes.verify.check import Check
 from onnxjac.modes.verify.identity import EXACT, REFUTED
+from onnxjac.modes.verify.transcriptions.case import Case, at, ints, numbers
 from onnxjac.ops.numbers import numbers as plain
 from onnxjac.ops.numbers.table import KERNELS
 from onnxjac.ops.numbers.windows import Windows

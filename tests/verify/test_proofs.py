@@ -17,6 +17,7 @@ from onnxjac.modes.verify.definition import (
     FORMULA,
     REFERENCE,
     TRANSCRIPTION,
+    WRITTEN,
     Specification,
 )
 from onnxjac.modes.verify.identity import EXACT
@@ -63,7 +64,7 @@ def test_the_definition_is_the_operator(case):
 @pytest.mark.parametrize("case", EVERY, ids=str)
 def test_no_definition_runs_a_kernel_of_the_numbers(case, monkeypatch):
     """Over expressions; integer computations are left to the numbers reading."""
-    sources = {BODY, DOCUMENTED, FORMULA, REFERENCE, TRANSCRIPTION}
+    sources = {BODY, DOCUMENTED, FORMULA, REFERENCE, TRANSCRIPTION, WRITTEN}
     for name in KERNELS.keys() - UFUNCS.keys():
         monkeypatch.setitem(KERNELS, name, refusing(KERNELS[name]))
     assert Check(case).definition.source in sources
@@ -86,7 +87,8 @@ def test_the_specification_has_no_kernel_of_the_numbers():
     assert all(id(spec.kernel(name)) not in own for name in KERNELS)
 
 
-TRANSCRIBED = sorted(Path(transcriptions.__file__).parent.glob("*.py"))
+FOLDER = Path(transcriptions.__file__).parent
+TRANSCRIBED = sorted({*FOLDER.glob("*.py"), FOLDER.parent / "cases.py"} - {FOLDER / "case.py"})
 
 
 @pytest.mark.parametrize("path", TRANSCRIBED, ids=lambda path: path.stem)

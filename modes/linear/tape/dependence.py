@@ -10,8 +10,8 @@ import numpy as np
 from ....jacobians import Jacobian
 from ....jacobians.arrays import buffer_of
 from ....ops import Step
+from ....ops.registry import traits_of
 from ...model.flow.steps import SHAPES, reads
-from .draws import is_random
 
 
 def behind(step: Step, blocks: Iterable[Jacobian], values: Mapping[str, Any]) -> frozenset[str]:
@@ -39,6 +39,6 @@ def moving(steps: Iterable[Step], names: Iterable[str], *, shapes: bool = False)
     found = set(names)
     for step in steps:
         seen = shapes or step.op_type not in SHAPES
-        if is_random(step) or (seen and not found.isdisjoint(reads(step))):
+        if traits_of(step).random or (seen and not found.isdisjoint(reads(step))):
             found.update(name for name in step.outputs if name is not None)
     return found

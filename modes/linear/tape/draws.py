@@ -15,27 +15,17 @@ from ....jacobians import dtype_of, shape_of
 from ....jacobians.arrays import host
 from ....ops import Step, numbers
 from ....ops.node import ASKED
+from ....ops.registry import traits_of
 from ...model.primal.evaluate import evaluate
 from ...model.primal.model import Model
-
-SAMPLED = frozenset({
-    "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
-    "RandomUniformLike",
-})  # fmt: skip
-
 
 SEEDS = 2**24
 """The float attribute `seed` represents all integers below this number."""
 
 
-def is_random(step: Step) -> bool:
-    """Whether a step is random, at some points at least."""
-    return not step.domain and (step.op_type in SAMPLED or step.op_type == "Dropout")
-
-
 def draws(step: Step, known: Mapping[str, Any]) -> bool:
     """Whether a step is random, given the tensors whose values are known before anything runs."""
-    return is_random(step) and (step.op_type != "Dropout" or trains(step, known))
+    return traits_of(step).random and (step.op_type != "Dropout" or trains(step, known))
 
 
 def trains(step: Step, known: Mapping[str, Any]) -> bool:
@@ -47,10 +37,9 @@ def trains(step: Step, known: Mapping[str, Any]) -> bool:
 def may_draw(model: Model) -> bool:
     """Whether some node, in a subgraph maybe, is random, at some points at least."""
     inside = (node for node in ir.traversal.RecursiveGraphIterator(model.ir.graph)
-              if node.graph is not model.ir.graph and not node.domain)  # fmt: skip
-    return any(draws(step, model.constants) for step in model.steps) or any(
-        node.op_type in SAMPLED or node.op_type == "Dropout" for node in inside
-    )
+              if node.graph is not model.ir.graph)  # fmt: skip
+    return (any(draws(step, model.constants) for step in model.steps)
+            or any(traits_of(node).random for node in inside))  # fmt: skip
 
 
 def fixed(model: Model, point: Mapping[str, Any], engine: str | None) -> Model:
@@ -81,8 +70,8 @@ def by_seed(
 ) -> dict[str, np.ndarray]:
     """The named tensors, where the generator gives each random operator a seed of its own."""
     copy = model.ir.clone()
-    nodes = [node for node in ir.traversal.RecursiveGraphIterator(copy.graph)
-             if not node.domain and node.op_type in SAMPLED | {"Dropout"}]  # fmt: skip
+    every = ir.traversal.RecursiveGraphIterator(copy.graph)
+    nodes = [node for node in every if traits_of(node).random]
     for node, seed in zip(nodes, rng.choice(SEEDS, len(nodes), replace=False), strict=True):
         whole = node.op_type == "Dropout"
         node.attributes["seed"] = (
@@ -143,7 +132,8 @@ def drawn(op: Any, step: Step, inputs: Sequence[Any], at: Any) -> list[Any]:
     """The outputs of a random step: constants, or for Dropout a product with a constant."""
     held = [op.number(x) for x in inputs]
     if step.op_type != "Dropout":
-        made = numbers.run(step.op_type, held, step.attrs, version=step.version, outputs=1)
+        made = numbers.run(step.op_type, held, step.attrs, domain=step.domain,
+                           version=step.version, outputs=1)  # fmt: skip
         return [np.asarray(y) for y in made]
     x, ratio, mode = (*inputs, None, None)[:3]
     if mode is None or not np.all(at(mode)):

@@ -8,38 +8,24 @@ intermediate products of an Einsum, may take far more memory than the outputs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import defs, helper, numpy_helper, shape_inference
 
-from ....jacobians import dtype_of, label_sizes, shape_of
+from ....jacobians import dtype_of, shape_of
 from ....jacobians.arrays import host
 from ....jacobians.foreign import is_tensor
-from ....ops import numbers
+from ....ops.graphs.shapes import sizes_by_formula
 from ....ops.node import Node, Step
 from ....ops.numbers.fallback import proto
-from ....ops.numbers.matmul import contraction_order
-from ....ops.numbers.windows import CROPPING, GEOMETRY, transposed_windows, windows
-from ....ops.rules.einsum import expand_equation
-from ....ops.rules.regions import sampled_bytes
+from ....ops.registry import traits_of
 from ..limits import Limits
 
 SMALL = 1024
 """Elements of the largest tensor whose numbers may decide a shape."""
-
-GROWING = frozenset({
-    "AffineGrid", "AveragePool", "BlackmanWindow", "CenterCropPad", "Col2Im",
-    "ConstantOfShape", "Conv", "ConvInteger", "ConvTranspose", "DFT", "DeformConv", "Expand",
-    "EyeLike", "HammingWindow", "HannWindow", "LpPool", "MaxPool", "MaxRoiPool", "MaxUnpool",
-    "MelWeightMatrix", "OneHot", "Pad", "QLinearConv", "RandomNormal", "RandomUniform", "Range",
-    "Resize", "RoiAlign", "STFT", "TfIdfVectorizer", "Tile", "Upsample",
-})  # fmt: skip
-"""Operators whose output size depends on a number; the outputs of all other operators have no more
-elements than the product of the numbers of elements of their inputs.
-"""
 
 Types = Mapping[str, onnx.TypeProto]
 
@@ -83,9 +69,21 @@ def check_operands(step: Step, inputs: Sequence[Any], limits: Limits) -> None:
     """Raises `LimitError` for cases that shape inference does not see: padding, and integers so
     large that their products overflow.
     """
-    limits.check("bytes", frame_bytes(step, inputs), step)
-    if step.op_type in GROWING and step.op_type != "Range":
+    limits.check("bytes", kernel_bytes(step, inputs), step)
+    if traits_of(step).grows and step.op_type != "Range":
         limits.check("bytes", max(map(_largest, (*inputs, *step.attrs.values())), default=0), step)
+
+
+def kernel_bytes(step: Step, inputs: Sequence[Any]) -> int:
+    """Bytes that a kernel needs besides its outputs, or of an output by a declared shape."""
+    try:
+        memory = traits_of(step).memory
+        held = memory(Node(step, tuple(inputs), (None,))) if memory else 0
+        made = step.domain and sizes_by_formula(step.op_type, step.domain, inputs, step.attrs)
+        sizes = (math.prod(n or 0 for n in shape) for shape in made or ())
+        return int(max(held, max(sizes, default=0) * inputs[0].itemsize))
+    except Exception:  # the kernel will say what is wrong
+        return 0
 
 
 def _largest(value: Any) -> int:
@@ -101,7 +99,7 @@ def _largest(value: Any) -> int:
 
 def may_grow(step: Step, inputs: Sequence[Any], limits: Limits) -> bool:
     """Whether an output may be too large, judging by the sizes of the inputs alone."""
-    if step.op_type in GROWING:
+    if traits_of(step).grows:
         return True
     return math.prod(max(_elements(x), 1) for x in inputs if x is not None) * 16 > limits.bytes
 
@@ -154,70 +152,3 @@ def bytes_of(kind: onnx.TypeProto | None) -> int | None:
         return None
     item = dtype_in(kind).itemsize
     return math.prod(size if size >= 0 else 2**63 for size in shape) * item  # they overflowed
-
-
-WEIGHTS = {"Conv": 1, "ConvInteger": 1, "ConvTranspose": 1, "QLinearConv": 3}
-"""Operator with a kernel -> the index of the kernel among its inputs."""
-
-POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
-
-
-def frame_bytes(step: Step, inputs: Sequence[Any]) -> int:
-    """Bytes of the padded input, or of the output of a transposed convolution before cropping.
-
-    For Einsum, bytes of the largest intermediate product; for RoiAlign, bytes of the samples.
-    0 for other operators, and where the attributes do not fit.
-    """
-    if step.op_type == "Einsum":
-        return product_bytes(step, inputs, left_to_right=False)
-    if step.op_type not in POOLS and step.op_type not in WEIGHTS and step.op_type != "RoiAlign":
-        return 0
-    try:
-        if step.op_type == "RoiAlign":
-            return sampled_bytes(numbers, Node(step, tuple(inputs), (None,)))
-        x, attrs = inputs[0], step.attrs
-        at = WEIGHTS.get(step.op_type)
-        kernel = tuple(attrs["kernel_shape"]) if at is None else inputs[at].shape[2:]
-        said = {name: attrs[name] for name in (*GEOMETRY, *CROPPING) if name in attrs}
-        transposed = step.op_type == "ConvTranspose"
-        grid = (transposed_windows if transposed else windows)(x.shape[2:], kernel, **said)
-        channels = inputs[1].shape[1] * attrs.get("group", 1) if transposed else x.shape[1]
-        return int(x.shape[0] * channels * math.prod(grid.framed) * x.itemsize)
-    except (AttributeError, KeyError, IndexError, TypeError, ValueError, ArithmeticError):
-        return 0  # the kernel will say what is wrong
-
-
-def product_bytes(step: Step, inputs: Sequence[Any], *, left_to_right: bool) -> int:
-    """Bytes of the largest intermediate product of an Einsum, in NumPy's order or from left to
-    right; 0 where the operands do not fit.
-    """
-    try:
-        equation, shapes = step.attrs["equation"], tuple(x.shape for x in inputs)
-        order = [(0, 1), *((0, n) for n in range(len(shapes) - 2, 0, -1))]
-        if not left_to_right:
-            order = (contraction_order(equation, *shapes) or [])[1:]
-        return int(largest(equation, shapes, order) * inputs[0].itemsize)
-    except (AttributeError, KeyError, IndexError, TypeError, ValueError, ArithmeticError):
-        return 0  # the kernel will say what is wrong
-
-
-def largest(
-    equation: str, shapes: tuple[tuple[int, ...], ...], order: Iterable[tuple[int, ...]]
-) -> int:
-    """Elements of the largest intermediate product; each is appended to the remaining operands.
-
-    If three or more operands are contracted at once, all terms that the loop visits are counted.
-
-    >>> largest("a,b,ab->", ((2,), (3,), (2, 3)), [(0, 1), (0, 1)])
-    6
-    """
-    terms, out = expand_equation(equation, tuple(map(len, shapes)))
-    sizes, most = label_sizes(shapes, terms), 0
-    left = [set(term) for term in terms]
-    for group in order:
-        met = set[str]().union(*(left[k] for k in group))
-        left = [labels for k, labels in enumerate(left) if k not in group]
-        left.append(met & set(out).union(*left))
-        held = left[-1] if len(group) < 3 else met
-        most = max(most, math.prod(sizes[label] for label in held))
-    return most

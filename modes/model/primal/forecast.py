@@ -18,28 +18,25 @@ import onnx_ir as ir
 from onnx import TensorProto, helper
 
 from ....jacobians.errors import LimitError
-from ....ops.node import Step
+from ....ops.node import Node, Step
 from ....ops.numbers import numbers
+from ....ops.registry import traits_of
+from ....ops.rules.einsum import product_bytes
 from ..flow.contents import Contents
 from ..flow.control import CONTROL, turn
 from ..flow.meter import Meter
 from ..flow.sizes import (
-    GROWING,
-    POOLS,
     SMALL,
     bytes_of,
     check_operands,
     dtype_in,
     inferred,
-    product_bytes,
     shape_in,
     type_of,
 )
 from ..flow.steps import array_of, last_uses, needed
 from .engines.sessions import EngineError
 from .engines.traps import is_fatal
-
-RANDOM = ("Random", "Bernoulli", "Multinomial", "Dropout")
 
 
 def foreseen(model: Contents, inputs: Mapping[str, Any], names: Iterable[str]) -> bool:
@@ -134,7 +131,7 @@ class Forecast:
                 found = self._given(dict(zip(step.outputs, kinds or (), strict=False)), step)
             else:
                 found = self._step(step, node)
-                sure = sure and not (step.op_type in GROWING and None in found.values())
+                sure = sure and not (traits_of(step).grows and None in found.values())
             made.update((name, size or 0) for name, size in found.items())
             held += sum(made[name] for name in found)
             self.model.limits.check("bytes", held, f"what is held at {step}")
@@ -256,7 +253,8 @@ class Forecast:
 
     def _check_einsum(self, step: Step, operands: list[np.ndarray | None]) -> None:
         """ONNX Runtime multiplies from left to right, however large the products become."""
-        if product_bytes(step, operands, left_to_right=True) > self.model.limits.bytes:
+        node = Node(step, tuple(operands), ())
+        if product_bytes(node, left_to_right=True) > self.model.limits.bytes:
             raise EngineError(
                 f"ONNX Runtime multiplies the operands of {step} from left to right, which takes "
                 "more memory than the limits allow. Try engine='numpy'."
@@ -280,7 +278,7 @@ class Forecast:
         else:
             inputs = [None if name is None else self.known.get(name) for name in step.inputs]
         missing = sum(name is not None for name in step.inputs) - sum(x is not None for x in inputs)
-        if missing or step.op_type.startswith(RANDOM) or not self._is_small(step):
+        if missing or traits_of(step).random or not self._is_small(step):
             return
         try:
             made = numbers.run(step.op_type, inputs, step.attrs, domain=step.domain,
@@ -337,7 +335,7 @@ def is_misread(step: Step, inputs: Sequence[Any]) -> bool:
         return bool(step.attrs.get("clip"))
     if step.op_type == "MaxUnpool":
         return len(inputs) > 2 and inputs[2] is not None
-    if step.op_type in POOLS:
+    if step.op_type in ("AveragePool", "LpPool", "MaxPool"):
         return str(step.attrs.get("auto_pad", "")).startswith("SAME") and leaps(step)
     return step.op_type == "Resize" and is_misread_resize(step, *inputs)
 

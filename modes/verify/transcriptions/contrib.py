@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from ....ops.symbols.placing import ints
+from ....ops.symbols.placing import ints as counts
 from ....ops.symbols.table import KERNELS
 from . import TRANSCRIPTIONS, tabulate, transcription
 from .arithmetic import entrywise, gemm, product
+from .case import SIDES, case, ints, numbers, script
 from .windows import axes, conv, taps
 
-HOME = "com.microsoft::"
+MS = "com.microsoft::"
 
 
 def gelu(x: Any) -> Any:
@@ -36,21 +37,21 @@ def scaled_silu(x: Any, scale: Any = None, *, alpha: float = 1.0) -> Any:
     return silu(x * (alpha if scale is None else scale))
 
 
-entrywise(f"{HOME}SampleOp", lambda x: x)
-entrywise(f"{HOME}ScaledSiLU", scaled_silu)
-entrywise(f"{HOME}Gelu", gelu)
-entrywise(f"{HOME}BiasGelu", lambda x, b: gelu(x + b))
-entrywise(f"{HOME}FastGelu", lambda x, b=0: fast_gelu(x + b))
-entrywise(f"{HOME}QuickGelu", lambda x, alpha=1.702: silu(x, alpha))
-entrywise(f"{HOME}GatedAdd", lambda x, y, gate: x + y * gate)
+entrywise(f"{MS}SampleOp", lambda x: x)
+entrywise(f"{MS}ScaledSiLU", scaled_silu)
+entrywise(f"{MS}Gelu", gelu)
+entrywise(f"{MS}BiasGelu", lambda x, b: gelu(x + b))
+entrywise(f"{MS}FastGelu", lambda x, b=0: fast_gelu(x + b))
+entrywise(f"{MS}QuickGelu", lambda x, alpha=1.702: silu(x, alpha))
+entrywise(f"{MS}GatedAdd", lambda x, y, gate: x + y * gate)
 
 
 # Products of matrices, of quantised ones too.
 
 
-@transcription(f"{HOME}SparseToDenseMatMul")
-@transcription(f"{HOME}TransposeMatMul")
-@transcription(f"{HOME}FusedMatMul")
+@transcription(f"{MS}SparseToDenseMatMul")
+@transcription(f"{MS}TransposeMatMul")
+@transcription(f"{MS}FusedMatMul")
 def fused_matmul(
     a: Any, b: Any, *, alpha: float = 1.0, transA: int = 0, transB: int = 0,
     transBatchA: int = 0, transBatchB: int = 0,
@@ -64,7 +65,7 @@ def fused_matmul(
     return product(view(a, transBatchA, transA), view(b, transBatchB, transB)) * alpha
 
 
-@transcription(f"{HOME}FusedGemm")
+@transcription(f"{MS}FusedGemm")
 def fused_gemm(
     a: Any, b: Any, c: Any = None, *, activation: str = "", activation_alpha: Any = None,
     activation_beta: Any = None, activation_gamma: Any = None, **how: Any,
@@ -74,7 +75,7 @@ def fused_gemm(
     return activated(gemm(a, b, c, **how), activation, [v for v in given if v is not None])
 
 
-@transcription(f"{HOME}FusedConv")
+@transcription(f"{MS}FusedConv")
 def fused_conv(
     x: Any, w: Any, b: Any = None, z: Any = None, *, activation: str = "",
     activation_params: Any = (), **how: Any,
@@ -96,7 +97,7 @@ def summed(x: Any, *others: Any) -> Any:
     return sum((y for y in others if y is not None), start=x)
 
 
-@transcription(f"{HOME}Inverse")
+@transcription(f"{MS}Inverse")
 def inverse(x: Any) -> Any:
     """The matrix of the solutions of X Y = 1, by Cramer's rule."""
     n = x.shape[-1]
@@ -111,7 +112,7 @@ def inverse(x: Any) -> Any:
     return tabulate((*x.shape[:-2], n, n), entry)
 
 
-@transcription(f"{HOME}CDist")
+@transcription(f"{MS}CDist")
 def cdist(a: Any, b: Any, *, metric: str) -> Any:
     """√Σₖ (aᵢₖ - bⱼₖ)², or its square."""
     squares = ((a[:, None] - b) ** 2).sum(-1)
@@ -133,7 +134,7 @@ def unpacked(packed: Any, bits: int) -> Any:
     return (shifted & 2**bits - 1).reshape(*packed.shape[:-1], -1)
 
 
-@transcription(f"{HOME}MatMulIntegerToFloat")
+@transcription(f"{MS}MatMulIntegerToFloat")
 def matmul_integer_to_float(
     a: Any, b: Any, a_scale: Any, b_scale: Any, a_zero: Any = None, b_zero: Any = None,
     bias: Any = None,
@@ -142,7 +143,7 @@ def matmul_integer_to_float(
     return summed(product(dequantized(a, a_scale, a_zero), dequantized(b, b_scale, b_zero)), bias)
 
 
-@transcription(f"{HOME}DynamicQuantizeMatMul")
+@transcription(f"{MS}DynamicQuantizeMatMul")
 def dynamic_quantize_matmul(
     a: Any, b: Any, b_scale: Any, b_zero: Any = None, bias: Any = None
 ) -> Any:
@@ -151,7 +152,7 @@ def dynamic_quantize_matmul(
     return summed(product(np.rint(a / step) * step, dequantized(b, b_scale, b_zero)), bias)
 
 
-@transcription(f"{HOME}QGemm")
+@transcription(f"{MS}QGemm")
 def qgemm(
     a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, c: Any = None, *,
     transA: int = 0, transB: int = 0, alpha: float = 1.0,
@@ -162,7 +163,7 @@ def qgemm(
     return alpha * summed(y, None if c is None else c * a_scale * b_scale)
 
 
-@transcription(f"{HOME}MatMulNBits")
+@transcription(f"{MS}MatMulNBits")
 def matmul_nbits(
     a: Any, packed: Any, scales: Any, zero: Any = None, g_idx: Any = None, bias: Any = None, *,
     K: int, N: int, bits: int = 4, block_size: int,
@@ -170,13 +171,13 @@ def matmul_nbits(
     """Σₖ a[..., k] (q[n, k] - zero[n, g]) scale[n, g] + bias[n], with g the group of k."""
     blocks, middle = packed.shape[1], np.array([[2 ** (bits - 1)]])
     zeros = middle if zero is None else unpacked(zero.reshape(N, -1), bits)[:, :blocks]
-    group = np.arange(K) // block_size if g_idx is None else ints(g_idx)
+    group = np.arange(K) // block_size if g_idx is None else counts(g_idx)
     zeros = zeros if zero is None else zeros[:, group]
     w = (unpacked(packed, bits).reshape(N, -1)[:, :K] - zeros) * scales.reshape(N, blocks)[:, group]
     return summed(product(a, w.T), bias)
 
 
-@transcription(f"{HOME}MatMulBnb4")
+@transcription(f"{MS}MatMulBnb4")
 def matmul_bnb4(
     a: Any, packed: Any, scales: Any, *, K: int, N: int, block_size: int, quant_type: int,
     transB: int = 1,
@@ -190,13 +191,13 @@ def matmul_bnb4(
     return product(a, w.T if transB else w)
 
 
-@transcription(f"{HOME}MatMulFpQ4")
+@transcription(f"{MS}MatMulFpQ4")
 def matmul_fp_q4(a: Any, packed: Any, shape: Any, *, blk_quant_type: int = 1) -> Any:
     """Σₖ a[i, k] (q[k, j] - zero) scale, in blocks of 32 entries of a column.
 
     A block has a float32 scale, with type 1 a zero point, and 16 bytes.
     """
-    rows, columns = ints(shape)
+    rows, columns = counts(shape)
     blocks = packed.reshape(columns, -1, 20 + blk_quant_type)
     w = np.zeros((rows, columns))
     for k, j in np.ndindex(rows, columns):
@@ -207,7 +208,7 @@ def matmul_fp_q4(a: Any, packed: Any, shape: Any, *, blk_quant_type: int = 1) ->
     return product(a, w)
 
 
-@transcription(f"{HOME}GatherBlockQuantized")
+@transcription(f"{MS}GatherBlockQuantized")
 def gather_block_quantized(
     data: Any, indices: Any, scales: Any, zero: Any = None, *, block_size: int = 128
 ) -> Any:
@@ -229,7 +230,7 @@ def standardised(x: Any, epsilon: float) -> tuple[Any, Any, Any]:
     return (x - centre) * scale, centre, scale
 
 
-@transcription(f"{HOME}SkipLayerNormalization")
+@transcription(f"{MS}SkipLayerNormalization")
 def skip_layer_normalization(
     x: Any, skip: Any, gamma: Any, beta: Any = None, bias: Any = None, *, epsilon: float = 1e-12,
 ) -> Any:  # fmt: skip
@@ -239,7 +240,7 @@ def skip_layer_normalization(
     return summed(y * gamma, beta), centre, scale, s
 
 
-@transcription(f"{HOME}EmbedLayerNormalization")
+@transcription(f"{MS}EmbedLayerNormalization")
 def embed_layer_normalization(
     ids: Any, segments: Any, words: Any, positions: Any, kinds: Any, gamma: Any, beta: Any,
     mask: Any = None, at: Any = None, *, epsilon: float = 1e-12, mask_index_type: int = 0,
@@ -252,7 +253,7 @@ def embed_layer_normalization(
     return standardised(s, epsilon)[0] * gamma + beta, lengths, s
 
 
-@transcription(f"{HOME}QEmbedLayerNormalization")
+@transcription(f"{MS}QEmbedLayerNormalization")
 def qembed_layer_normalization(
     ids: Any, segments: Any, *given: Any, epsilon: float = 1e-12
 ) -> Any:
@@ -269,7 +270,7 @@ def by_root(x: Any, epsilon: float, start: int = -1) -> Any:
     return x / np.sqrt((x * x).mean(axes, keepdims=True) + epsilon)
 
 
-@transcription(f"{HOME}SimplifiedLayerNormalization")
+@transcription(f"{MS}SimplifiedLayerNormalization")
 def simplified_layer_normalization(
     x: Any, gamma: Any, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Any:
@@ -277,7 +278,7 @@ def simplified_layer_normalization(
     return by_root(x, epsilon, axis) * gamma
 
 
-@transcription(f"{HOME}SkipSimplifiedLayerNormalization")
+@transcription(f"{MS}SkipSimplifiedLayerNormalization")
 def skip_simplified_layer_normalization(
     x: Any, skip: Any, gamma: Any, bias: Any = None, *, epsilon: float = 1e-12
 ) -> Any:
@@ -285,7 +286,7 @@ def skip_simplified_layer_normalization(
     return by_root(summed(x, skip, bias), epsilon) * gamma
 
 
-@transcription(f"{HOME}GatedRMSNorm")
+@transcription(f"{MS}GatedRMSNorm")
 def gated_rms_norm(
     x: Any, scale: Any, gate: Any, *, epsilon: float = 1e-5, activation: str = "silu"
 ) -> Any:
@@ -299,7 +300,7 @@ def branch(x: Any, count: int) -> Any:
     return x.reshape(*x.shape[:-1], count, -1) if count else x
 
 
-@transcription(f"{HOME}BranchwiseRMSNorm")
+@transcription(f"{MS}BranchwiseRMSNorm")
 def branchwise_rms_norm(
     x: Any, scale: Any = None, *, num_branches: int = 0, epsilon: float = 1e-5
 ) -> Any:
@@ -308,7 +309,7 @@ def branchwise_rms_norm(
     return (y if scale is None else y * scale.reshape(-1, y.shape[-1])).reshape(x.shape)
 
 
-@transcription(f"{HOME}HyperConnectionPreMix")
+@transcription(f"{MS}HyperConnectionPreMix")
 def hyper_connection_pre_mix(
     x: Any, mix: Any, *, reduction_scale: float = 1.0, num_branches: int = 0
 ) -> Any:
@@ -317,7 +318,7 @@ def hyper_connection_pre_mix(
     return reduction_scale * (x * mix.reshape(*x.shape[:-1], -1)).sum(-2)
 
 
-@transcription(f"{HOME}HyperConnectionPostMix")
+@transcription(f"{MS}HyperConnectionPostMix")
 def hyper_connection_post_mix(
     x: Any, block: Any, post: Any, mix: Any = None, *, num_branches: int = 0
 ) -> Any:
@@ -345,7 +346,7 @@ ACTIVATIONS = {"relu": lambda z: max(z, 0 * z), "gelu": fast_gelu, "silu": silu,
                "identity": lambda z: z}  # fmt: skip
 
 
-@transcription(f"{HOME}MoE")
+@transcription(f"{MS}MoE")
 def mixture(
     x: Any, router: Any, w1: Any, b1: Any, w2: Any, b2: Any = None, *, k: int = 1,
     activation_type: str = "relu", normalize_routing_weights: int = 0,
@@ -362,7 +363,7 @@ def mixture(
     return y
 
 
-@transcription(f"{HOME}QMoE")
+@transcription(f"{MS}QMoE")
 def quantized_mixture(
     x: Any, router: Any, w1: Any, s1: Any, b1: Any, w2: Any, s2: Any, b2: Any = None, *,
     expert_weight_bits: int = 4, **how: Any,
@@ -374,7 +375,7 @@ def quantized_mixture(
     return mixture(x, router, w1, b1, w2, b2, normalize_routing_weights=1, **how)
 
 
-@transcription(f"{HOME}MoEGroupRouter")
+@transcription(f"{MS}MoEGroupRouter")
 def group_router(
     x: Any, bias: Any, *, top_k: int, n_group: int = 1, topk_group: int = 1, group_topk: int = 2,
     router_sentinel: float = -10000.0,
@@ -420,7 +421,7 @@ def rotated(x: Any, cos: Any, sin: Any, apart: bool) -> Any:
     return np.concatenate([turned.reshape(pairs.shape), rest], -1)
 
 
-@transcription(f"{HOME}RotaryEmbedding")
+@transcription(f"{MS}RotaryEmbedding")
 def rotary_embedding(
     x: Any, positions: Any, cos: Any, sin: Any, *, interleaved: int = 0, num_heads: int = 0,
     rotary_embedding_dim: int = 0,
@@ -435,7 +436,7 @@ def rotary_embedding(
     return y if whole else flat(y)
 
 
-@transcription(f"{HOME}MRotaryEmbedding")
+@transcription(f"{MS}MRotaryEmbedding")
 def mrotary_embedding(
     x: Any, positions: Any, cos: Any, sin: Any, *, mrope_section: Any, interleaved: int = 0,
     mrope_layout: int = 0, scale: float = 1.0,
@@ -470,7 +471,7 @@ def attended(score: Any, v: Any, rest: Any = 0) -> Any:
     return flat(product(powers, v) / (powers.sum(-1, keepdims=True) + rest))
 
 
-@transcription(f"{HOME}MultiHeadAttention")
+@transcription(f"{MS}MultiHeadAttention")
 def multi_head_attention(
     query: Any, key: Any, value: Any, bias: Any = None, mask: Any = None, added: Any = None,
     past_key: Any = None, past_value: Any = None, *, num_heads: int, scale: Any = None,
@@ -493,7 +494,7 @@ def multi_head_attention(
     return attended(score, v), k, v
 
 
-@transcription(f"{HOME}DecoderMaskedMultiHeadAttention")
+@transcription(f"{MS}DecoderMaskedMultiHeadAttention")
 def decoder_masked_multi_head_attention(
     query: Any, key: Any, value: Any, mask: Any = None, added: Any = None, past_key: Any = None,
     past_value: Any = None, count: Any = None, width: Any = None, beams: Any = None,
@@ -506,7 +507,7 @@ def decoder_masked_multi_head_attention(
     if past_key is None:
         q, k, v = heads(query, how["num_heads"]), key, value
         return attended(scores(q, k, how.get("scale")), v), k, v
-    (n,) = ints(count)
+    (n,) = counts(count)
     pasts = past_key[:, :, :n], past_value[:, :, :n]
     y, *held = multi_head_attention(query, key, value, bias, mask, added, *pasts, **how)
     filled = (np.concatenate([x, old[:, :, n + 1 :]], axis=2)
@@ -514,7 +515,7 @@ def decoder_masked_multi_head_attention(
     return y, *filled
 
 
-@transcription(f"{HOME}Attention")
+@transcription(f"{MS}Attention")
 def attention(
     x: Any, weights: Any, bias: Any = None, mask: Any = None, past: Any = None, added: Any = None,
     *, num_heads: int, qkv_hidden_sizes: Any = None, **how: Any,
@@ -527,7 +528,7 @@ def attention(
     return (y, np.stack([k, v])) if k.shape == v.shape else (y,)
 
 
-@transcription(f"{HOME}QAttention")
+@transcription(f"{MS}QAttention")
 def qattention(
     x: Any, weights: Any, bias: Any, x_scale: Any, w_scale: Any, mask: Any = None,
     x_zero: Any = None, w_zero: Any = None, past: Any = None, **how: Any,
@@ -537,7 +538,7 @@ def qattention(
     return attention(x, weights, bias, mask, past, **how)
 
 
-@transcription(f"{HOME}GroupQueryAttention")
+@transcription(f"{MS}GroupQueryAttention")
 def group_query_attention(
     query: Any, key: Any, value: Any, past_key: Any, past_value: Any, ends: Any, total: Any,
     cos: Any = None, sin: Any = None, positions: Any = None, added: Any = None, sink: Any = None, *,
@@ -552,8 +553,8 @@ def group_query_attention(
     """
     q, k, v = (heads(x, c) for x, c in ((query, num_heads), (key, kv_num_heads),
                                         (value, kv_num_heads)))  # fmt: skip
-    time, (whole,) = q.shape[2], ints(total)
-    past = [0 if whole == time else e + 1 - time for e in ints(ends)]
+    time, (whole,) = q.shape[2], counts(total)
+    past = [0 if whole == time else e + 1 - time for e in counts(ends)]
     at = np.add.outer(past, np.arange(time))
     if do_rotary:
         q, k = (rotated(x, cos[at], sin[at], not rotary_interleaved) for x in (q, k))
@@ -572,14 +573,14 @@ def group_query_attention(
     return attended(masked(score, (j <= last) & (j > last - window)), v, rest), k, v
 
 
-@transcription(f"{HOME}LinearAttentionGate")
+@transcription(f"{MS}LinearAttentionGate")
 def linear_attention_gate(a: Any, bias: Any, scale: Any, b: Any = None) -> Any:
     """(scale log(1 + exp(a + bias)), 1 / (1 + exp(-b)))."""
     decay = scale * np.log(1 + np.exp(a + bias))
     return (decay,) if b is None else (decay, 1 / (1 + np.exp(-b)))
 
 
-@transcription(f"{HOME}LinearAttention")
+@transcription(f"{MS}LinearAttention")
 def linear_attention(
     q: Any, k: Any, v: Any, state: Any = None, decay: Any = None, beta: Any = None, *,
     q_num_heads: int, kv_num_heads: int, scale: float = 0.0, update_rule: str = "gated_delta",
@@ -606,7 +607,7 @@ def linear_attention(
     return flat(y), s
 
 
-@transcription(f"{HOME}CausalConvWithState")
+@transcription(f"{MS}CausalConvWithState")
 def causal_conv_with_state(
     x: Any, w: Any, b: Any = None, past: Any = None, *, dilation: int = 1,
     activation: str = "none", channels_last: int = 0,
@@ -623,13 +624,13 @@ def causal_conv_with_state(
     return y.transpose(turned), every[:, :, time:].transpose(turned)
 
 
-@transcription(f"{HOME}VarlenCausalConvWithState")
+@transcription(f"{MS}VarlenCausalConvWithState")
 def packed_causal_conv(
     x: Any, w: Any, ends: Any, b: Any, state: Any, *, dilation: int = 1, activation: str = "none"
 ) -> Any:
     """(CausalConvWithState of every sequence of tokens, the last inputs of each)."""
     results = []
-    for start, stop, past in zip(ints(ends)[:-1], ints(ends)[1:], state, strict=True):
+    for start, stop, past in zip(counts(ends)[:-1], counts(ends)[1:], state, strict=True):
         one = x[start:stop].T[None]
         y, last = causal_conv_with_state(one, w, b, past[None], dilation=dilation,
                                          activation=activation)  # fmt: skip
@@ -641,7 +642,7 @@ def packed_causal_conv(
 # Others.
 
 
-@transcription(f"{HOME}NGramRepeatBlock")
+@transcription(f"{MS}NGramRepeatBlock")
 def ngram_repeat_block(ids: Any, scores: Any, *, ngram_size: int) -> Any:
     """The scores, and -∞ for a token that was seen behind the last n - 1 tokens."""
     n, y = ngram_size, scores.copy()
@@ -652,7 +653,7 @@ def ngram_repeat_block(ids: Any, scores: Any, *, ngram_size: int) -> Any:
     return y
 
 
-@transcription(f"{HOME}MaxpoolWithMask")
+@transcription(f"{MS}MaxpoolWithMask")
 def max_pool_with_mask(x: Any, mask: Any, *, kernel_shape: Any, **how: Any) -> Any:
     """The greatest entry of each window of which no masked entry lies before it on its line."""
     space = axes(x.shape[2:], kernel_shape, **how)
@@ -671,7 +672,7 @@ def max_pool_with_mask(x: Any, mask: Any, *, kernel_shape: Any, **how: Any) -> A
     return tabulate((*x.shape[:2], *(a.count for a in space)), entry)
 
 
-@transcription(f"{HOME}WordConvEmbedding")
+@transcription(f"{MS}WordConvEmbedding")
 def word_conv_embedding(words: Any, w: Any, b: Any, table: Any) -> Any:
     """y[n, m] = the maximum of tanh(Σₖ Σ_d w[m, 0, k, d] C[word[n, t + k], d] + b[m]) over t."""
     wide = w.shape[2]
@@ -685,17 +686,17 @@ def word_conv_embedding(words: Any, w: Any, b: Any, table: Any) -> Any:
     return tabulate((len(words), len(w)), entry)
 
 
-@transcription(f"{HOME}CropAndResize")
+@transcription(f"{MS}CropAndResize")
 def crop_and_resize(
     x: Any, boxes: Any, images: Any, size: Any, *, mode: str = "bilinear",
     extrapolation_value: float = 0.0,
 ) -> Any:  # fmt: skip
     """y[r, c, i, j] at the point i and j of a grid from corner to corner of box r, bilinear."""
-    count = ints(size)
+    count = counts(size)
 
     def entry(index: Any) -> Any:
         r, c, *place = index
-        y = x[ints(images)[r], c]
+        y = x[counts(images)[r], c]
         for a, i in reversed(list(enumerate(place))):
             low, high, last = boxes[r, a], boxes[r, a + 2], x.shape[2 + a] - 1
             share = sp.Rational(i, count[a] - 1) if count[a] > 1 else sp.Rational(1, 2)
@@ -710,13 +711,13 @@ def crop_and_resize(
     return tabulate((len(boxes), x.shape[1], *count), entry)
 
 
-@transcription(f"{HOME}ConvTransposeWithDynamicPads")
+@transcription(f"{MS}ConvTransposeWithDynamicPads")
 def conv_transpose_with_dynamic_pads(x: Any, w: Any, pads: Any, b: Any = None, **how: Any) -> Any:
     """ConvTranspose with these pads."""
-    return TRANSCRIPTIONS["ConvTranspose"](x, w, b, pads=ints(pads), **how)
+    return TRANSCRIPTIONS["ConvTranspose"](x, w, b, pads=counts(pads), **how)
 
 
-@transcription(f"{HOME}UnfoldTensor")
+@transcription(f"{MS}UnfoldTensor")
 def unfold(x: Any, *, size: int, dim: int = -1, step: int = 1) -> Any:
     """y[..., i, ..., k] = x[..., i step + k, ...]."""
     axis = dim % x.ndim
@@ -725,13 +726,220 @@ def unfold(x: Any, *, size: int, dim: int = -1, step: int = 1) -> Any:
     return tabulate(shape, lambda i: x[(*i[:axis], i[axis] * step + i[-1], *i[axis + 1 : -1])])
 
 
-@transcription(f"{HOME}ExpandDims")
+@transcription(f"{MS}ExpandDims")
 def expand_dims(x: Any, axis: Any) -> Any:
     """x with an axis of length 1."""
     return np.expand_dims(x, int(axis))
 
 
-@transcription(f"{HOME}GridSample")
+@transcription(f"{MS}GridSample")
 def grid_sample(x: Any, grid: Any, *, mode: str) -> Any:
     """ONNX's GridSample, in which the mode bilinear is named linear."""
     return KERNELS["GridSample"](x, grid, mode={"bilinear": "linear"}[mode])
+
+
+# -- cases -----------------------------------------------------------------------------------------
+
+case(MS + "Gelu", SIDES, torch="F.gelu({0})")
+case(MS + "FastGelu", SIDES, torch="F.gelu({0}, approximate='tanh')")
+case(MS + "BiasGelu", (2, 2), (2,), torch="F.gelu({0} + {1})")
+case(MS + "FastGelu", (2, 2), (2,))
+case(MS + "QuickGelu", SIDES, torch="{0} * torch.sigmoid(1.702 * {0})")
+case(MS + "QuickGelu", SIDES, alpha=1.5)
+case(MS + "SampleOp", (2,), torch="{0}.clone()")
+case(MS + "ScaledSiLU", SIDES, alpha=1.5)
+case(MS + "ScaledSiLU", (2, 1), np.array(0.5), torch="F.silu({1} * {0})")
+
+case(MS + "FusedMatMul", (2, 3), (3, 1), torch="{0} @ {1}")
+case(MS + "TransposeMatMul", (2, 2), (1, 2), transA=1, transB=1, alpha=0.5,
+     torch="0.5 * {0}.mT @ {1}.mT")  # fmt: skip
+case(MS + "ExpandDims", (2,), np.array(0, np.int32), torch="{0}.unsqueeze(0)")
+case(MS + "UnfoldTensor", (2, 5, 1), dim=1, size=3, step=2, torch="{0}.unfold(1, 3, 2)")
+case(MS + "UnfoldTensor", (3,), size=2)
+case(MS + "CDist", (2, 2), (1, 2), metric="sqeuclidean", torch="torch.cdist({0}, {1}) ** 2")
+case(MS + "CDist", (1, 2), (2, 2), metric="euclidean")
+case(MS + "GridSample", (1, 1, 3, 2), numbers(0.25, -0.375).reshape(1, 1, 1, 2), mode="bilinear",
+     torch="F.grid_sample({0}, {1}, align_corners=False)")  # fmt: skip
+case(MS + "FusedMatMul", (2, 2), (1, 2), transA=1, transB=1, alpha=0.5)
+case(MS + "FusedMatMul", (2, 1, 2), (1, 2, 2), transBatchA=1)
+case(MS + "FusedMatMul", (1, 2, 2), (2, 1, 2), transBatchB=1, transB=1)
+case(MS + "FusedGemm", (2, 2), (2, 2), (2,), transA=1, alpha=0.5,
+     torch="torch.addmm({2}, {0}.mT, {1}, alpha=0.5)")  # fmt: skip
+case(MS + "FusedGemm", (1, 2), (2, 2), (2,), activation="LeakyRelu", activation_alpha=0.25)
+case(MS + "FusedConv", (1, 1, 2, 3), (2, 1, 1, 2), (2,), activation="Relu",
+     torch="torch.relu(torch.conv2d({all}))")  # fmt: skip
+case(MS + "FusedConv", (1, 1, 1, 3), (1, 1, 1, 2), (1,), (1, 1, 1, 2), activation="Clip",
+     activation_params=[-0.5, 2.0])  # fmt: skip
+
+NEAR = {"epsilon": 0.125}
+case(MS + "SkipLayerNormalization", *[(1, 1, 2)] * 2, *[(2,)] * 3, second=False, **NEAR,
+     torch="F.layer_norm({0} + {1} + {4}, (2,), {2}, {3}, 0.125)")  # fmt: skip
+case(MS + "SkipLayerNormalization", (1, 2, 2), (1, 2, 2), (2,), outputs=4, of=(0, 3), **NEAR)
+case(MS + "SkipSimplifiedLayerNormalization", (1, 1, 2), (1, 1, 2), (2,), (2,), **NEAR,
+     torch="F.rms_norm({0} + {1} + {3}, (2,), {2}, 0.125)")  # fmt: skip
+case(MS + "SimplifiedLayerNormalization", (2, 2), (2,), **NEAR,
+     torch="F.rms_norm({0}, (2,), {1}, 0.125)")  # fmt: skip
+case(MS + "SimplifiedLayerNormalization", (1, 2, 1), (2, 1), axis=1, **NEAR)
+
+FOUR = {"K": 3, "N": 2, "bits": 4, "block_size": 2}
+BYTES = np.array([[[0x21], [0xC3]], [[0xF8], [0x05]]], np.uint8)
+case(MS + "MatMulNBits", (1, 3), BYTES, (2, 2), **FOUR,
+     torch="{0} @ ((torch.tensor([[1, 2, 3], [8, 15, 5]]).double() - 8) "
+           "* {2}.repeat_interleave(2, 1)[:, :3]).mT")  # fmt: skip
+case(MS + "MatMulNBits", (2, 3), BYTES, (2, 2), np.array([[0x35], [0x80]], np.uint8), None, (2,),
+     **FOUR)  # fmt: skip
+case(MS + "MatMulNBits", (1, 3), BYTES, (2, 2), None, np.array([1, 0, 1], np.int32), **FOUR)
+case(MS + "MatMulNBits", (1, 2), np.array([[[3, 200]]], np.uint8), (1, 1), K=2, N=1, bits=8,
+     block_size=2)  # fmt: skip
+WORDS = np.array([[1, 0]], np.int32)
+case(MS + "EmbedLayerNormalization", WORDS, WORDS, *[(2, 2)] * 3, (2,), (2,), second=False, **NEAR,
+     torch="F.layer_norm({2}[{0}] + {3}[:2] + {4}[{1}], (2,), {5}, {6}, 0.125)")  # fmt: skip
+case(MS + "EmbedLayerNormalization", WORDS, None, (2, 2), (3, 2), None, (2,), (2,), None, WORDS + 1,
+     outputs=3, of=(2,), **NEAR)  # fmt: skip
+
+TURN = ((2, 1), (2, 1))
+case(MS + "RotaryEmbedding", (1, 2, 2), ints(0), *TURN)
+case(MS + "RotaryEmbedding", (1, 1, 2, 2), ints([1, 0]), *TURN, interleaved=1)
+case(MS + "RotaryEmbedding", (1, 1, 6), ints([1]), *TURN, rotary_embedding_dim=2, num_heads=2)
+
+FEW = {"num_heads": 2, "second": False}
+case(MS + "Attention", (1, 2, 1), (1, 6), (6,), **FEW)
+case(MS + "Attention", (1, 2, 1), (1, 3), num_heads=1)
+case(MS + "Attention", (1, 2, 2), (2, 5), None, np.array([[1, 0]], np.int32), unidirectional=1,
+     qkv_hidden_sizes=[2, 2, 1], num_heads=1, second=False)  # fmt: skip
+case(MS + "MultiHeadAttention", (1, 1, 2), (1, 2, 2), (1, 2, 2), (6,), **FEW)
+case(MS + "MultiHeadAttention", (1, 1, 1), (1, 2, 1), (1, 2, 1), None,
+     np.array([[1, 0]], np.int32), (1, 1, 1, 2), num_heads=1, scale=0.5)  # fmt: skip
+case(MS + "MultiHeadAttention", (1, 2, 1), (1, 2, 1), (1, 2, 1), num_heads=1, unidirectional=1,
+     second=False)  # fmt: skip
+case(MS + "MultiHeadAttention", (1, 1, 1), (1, 1, 1), (1, 1, 1), None, None, None, (1, 1, 1, 1),
+     (1, 1, 1, 1), num_heads=1, outputs=3, second=False)  # fmt: skip
+
+LENGTHS = {n: (np.array([n - 1], np.int32), np.array(n, np.int32)) for n in (2, 3)}
+GROUP = {"num_heads": 2, "kv_num_heads": 1}
+case(MS + "GroupQueryAttention", (1, 2, 2), (1, 2, 1), (1, 2, 1), None, None, *LENGTHS[2], **GROUP)
+case(MS + "GroupQueryAttention", (1, 1, 2), (1, 1, 1), (1, 1, 1), (1, 1, 2, 1), (1, 1, 2, 1),
+     *LENGTHS[3], outputs=3, **GROUP)  # fmt: skip
+case(MS + "GroupQueryAttention", (1, 2, 2), (1, 2, 2), (1, 2, 2), None, None, *LENGTHS[2],
+     *TURN, num_heads=1, kv_num_heads=1, do_rotary=1, second=False)  # fmt: skip
+case(MS + "GroupQueryAttention", (1, 2, 1), (1, 2, 1), (1, 2, 1), None, None, *LENGTHS[2],
+     num_heads=1, kv_num_heads=1, softcap=2.0, local_window_size=1)  # fmt: skip
+case(MS + "GroupQueryAttention", (1, 1, 2), (1, 1, 1), (1, 1, 1), (1, 1, 2, 1), (1, 1, 2, 1),
+     *LENGTHS[3], None, None, None, None, (2,), second=False, **GROUP)  # fmt: skip
+case(MS + "GroupQueryAttention", (1, 2, 1), (1, 2, 1), (1, 2, 1), None, None, *LENGTHS[2],
+     num_heads=1, kv_num_heads=1, smooth_softmax=1, second=False)  # fmt: skip
+case(MS + "Attention", (1, 1, 1), (1, 3), None, None, (2, 1, 1, 1, 1), num_heads=1, outputs=2)
+
+BYTE = {n: np.arange(7, 7 + 29 * np.prod(n), 29).astype(np.uint8).reshape(n)
+        for n in ((1,), (2,), (1, 1, 2), (1, 2), (2, 1), (2, 2), (2, 3), (2, 6))}  # fmt: skip
+ZERO, UNIT = np.array(40, np.uint8), np.array(0.25)
+case(MS + "MatMulIntegerToFloat", BYTE[2, 2], BYTE[2, 2], UNIT, (2,), ZERO, BYTE[(2,)], (2,),
+     torch="(({0}.double() - {4}) * {2}) @ (({1}.double() - {5}) * {3}) + {6}")  # fmt: skip
+case(MS + "MatMulIntegerToFloat", BYTE[2, 2], BYTE[2, 1], UNIT, UNIT)
+case(MS + "DynamicQuantizeMatMul", (2, 2), BYTE[2, 2], (2,), BYTE[(2,)], (2,))
+case(MS + "QGemm", BYTE[1, 2], UNIT, ZERO, BYTE[2, 2], UNIT, ZERO, np.array([3, -4], np.int32),
+     alpha=0.5)  # fmt: skip
+case(MS + "QGemm", BYTE[2, 1], UNIT, ZERO, BYTE[2, 2], (2,), BYTE[(2,)], transA=1, transB=1)
+case(MS + "QAttention", BYTE[1, 1, 2], BYTE[2, 3], (3,), UNIT / 64, UNIT / 32, None, ZERO, ZERO,
+     num_heads=1)  # fmt: skip
+case(MS + "QAttention", BYTE[1, 1, 2], BYTE[2, 3], (3,), UNIT / 64, UNIT / 32, None, ZERO, ZERO,
+     (2, 1, 1, 1, 1), num_heads=1, unidirectional=1, outputs=2, second=False)  # fmt: skip
+case(MS + "QEmbedLayerNormalization", WORDS, WORDS, *[BYTE[2, 2]] * 3, BYTE[(2,)], BYTE[(2,)], None,
+     *[UNIT] * 5, *[ZERO] * 5, outputs=2, of=(0,), wrt=(8, 11), **NEAR)  # fmt: skip
+
+case(MS + "GatedAdd", (2, 2), (2, 2), (2, 1), torch="{0} + {1} * {2}")
+case(MS + "GatedRMSNorm", (1, 4), (2,), (1, 4), second=False, **NEAR,
+     torch="F.rms_norm({0}.view(1, 2, 2), (2,), {1}, 0.125).view(1, 4) * F.silu({2})")  # fmt: skip
+case(MS + "GatedRMSNorm", (1, 2), (2,), (1, 2), activation="sigmoid", **NEAR)
+case(MS + "BranchwiseRMSNorm", (1, 2, 2), (2,), **NEAR, torch="F.rms_norm({0}, (2,), {1}, 0.125)")
+case(MS + "BranchwiseRMSNorm", (1, 4), (4,), num_branches=2, **NEAR)
+case(MS + "HyperConnectionPreMix", (1, 2, 2), (1, 2), reduction_scale=0.5,
+     torch="0.5 * ({0} * {1}.unsqueeze(-1)).sum(-2)")  # fmt: skip
+case(MS + "HyperConnectionPreMix", (1, 4), (1, 4), num_branches=2)
+case(MS + "HyperConnectionPostMix", (1, 2, 2), (1, 2), (1, 2), (1, 2, 2),
+     torch="{3}.mT @ {0} + {2}.unsqueeze(-1) * {1}.unsqueeze(-2)")  # fmt: skip
+case(MS + "HyperConnectionPostMix", (1, 4), (1, 2), (1, 2, 2), num_branches=2)
+case(MS + "LinearAttentionGate", (1, 2, 2), (2,), (2,), (1, 2, 2), outputs=2,
+     torch="{2} * F.softplus({0} + {1})")  # fmt: skip
+RULE = {"outputs": 2, "q_num_heads": 1, "kv_num_heads": 1}
+case(MS + "LinearAttention", *[(1, 2, 1)] * 3, (1, 1, 1, 1), *[(1, 2, 1)] * 2, **RULE)
+case(MS + "LinearAttention", (1, 2, 2), (1, 2, 2), (1, 2, 1), update_rule="linear", **RULE)
+case(MS + "LinearAttention", (1, 1, 2), (1, 1, 1), (1, 1, 1), None, (1, 1, 1), update_rule="gated",
+     scale=0.5, outputs=2, q_num_heads=2, kv_num_heads=1)  # fmt: skip
+case(MS + "LinearAttention", *[(1, 2, 1)] * 3, None, None, (1, 2, 1), update_rule="delta", **RULE)
+case(MS + "CausalConvWithState", (1, 1, 3), (1, 1, 2), (1,), (1, 1, 2), dilation=2, outputs=2,
+     torch="F.conv1d(torch.cat(({3}, {0}), 2), {1}, {2}, dilation=2)")  # fmt: skip
+case(MS + "CausalConvWithState", (1, 2, 2), (2, 1, 2), outputs=2, channels_last=1,
+     activation="silu")  # fmt: skip
+case(MS + "Inverse", (2, 2), torch="torch.linalg.inv({0})")
+case(MS + "Inverse", (1, 1, 1))
+SECTIONS = np.array([[[1]], [[0]], [[1]]])
+case(MS + "MRotaryEmbedding", (1, 1, 1, 6), SECTIONS, (2, 3), (2, 3), mrope_section=[1, 1, 1],
+     scale=2.0)  # fmt: skip
+case(MS + "MRotaryEmbedding", (1, 1, 1, 6), SECTIONS, (2, 3), (2, 3), mrope_section=[1, 1, 1],
+     mrope_layout=1, interleaved=1)  # fmt: skip
+QUARTER = {"K": 3, "N": 2, "block_size": 4, "quant_type": 0}
+case(MS + "MatMulBnb4", (1, 3), np.array([0x21, 0x0B, 0x01], np.uint8), (2,), **QUARTER)
+case(MS + "MatMulBnb4", (1, 2), np.array([0x21, 0x0B, 0x01], np.uint8), (2,), transB=0, **QUARTER)
+case(MS + "ConvTransposeWithDynamicPads", (1, 1, 2, 1), (1, 1, 2, 1), ints(1, 0, 0, 0), (1,),
+     strides=[2, 1], torch="F.conv_transpose2d({0}, {1}, {3}, (2, 1))[:, :, 1:]")  # fmt: skip
+case(MS + "GatherBlockQuantized", BYTE[2, 2], ints(1, -1, 5), (2, 2), BYTE[2, 1], block_size=2)
+case(MS + "GatherBlockQuantized", BYTE[2, 2], ints([0]), (2, 1), block_size=16)
+
+case(MS + "SparseToDenseMatMul", (2, 2), (2, 1), alpha=0.5, torch="0.5 * {0} @ {1}")
+Q4 = np.concatenate([np.array([0.25], np.float32).view(np.uint8),
+                     np.arange(17, dtype=np.uint8) * 15])  # fmt: skip
+case(MS + "MatMulFpQ4", (1, 18), Q4, ints(18, 1))
+case(MS + "MatMulFpQ4", (1, 2), np.delete(Q4, 4), ints(2, 1), blk_quant_type=0)
+case(MS + "NGramRepeatBlock", np.array([[1, 2, 3, 1, 2], [0, 0, 1, 2, 3]]), (2, 4), ngram_size=9)
+case(MS + "MaxpoolWithMask", (1, 1, 5), np.array([[[1, 1, 0, 1, 1]]], np.int32), kernel_shape=[2],
+     pads=[1, 0], strides=[2])  # fmt: skip
+case(MS + "MaxpoolWithMask", numbers(3, -1, 2, 0.5, 1, -2).reshape(1, 1, 2, 3),
+     np.array([[[[0, 1, 1], [0, 1, 1]]]], np.int32), kernel_shape=[2, 2])  # fmt: skip
+case(MS + "WordConvEmbedding", np.array([[1, 2, 1, 0], [2, 0, 0, 0]], np.int32), (1, 1, 2, 1), (1,),
+     (3, 1))  # fmt: skip
+CORNERS = numbers(0.125, 0.25, 0.875, 0.75).reshape(1, 4)
+case(MS + "CropAndResize", (1, 1, 3, 2), CORNERS, np.array([0], np.int32),
+     np.array([2, 1], np.int32))  # fmt: skip
+case(MS + "VarlenCausalConvWithState", (3, 1), (1, 1, 2), np.array([0, 2, 3], np.int32), (1,),
+     (2, 1, 1), outputs=2)  # fmt: skip
+case(MS + "VarlenCausalConvWithState", (2, 1), (1, 1, 2), np.array([0, 2], np.int32), (1,),
+     (1, 1, 2), dilation=2, activation="silu", outputs=2, second=False)  # fmt: skip
+case(MS + "DecoderMaskedMultiHeadAttention", (1, 1, 1), (1, 1, 1), (1, 1, 1), None, None,
+     (1, 1, 3, 1), (1, 1, 3, 1), np.array([1], np.int32), num_heads=1, past_present_share_buffer=1,
+     outputs=3, second=False)  # fmt: skip
+case(MS + "DecoderMaskedMultiHeadAttention", (1, 1, 1), (1, 1, 2, 1), (1, 1, 2, 1), num_heads=1)
+case(MS + "MoE", (1, 1), (1, 2), (2, 1, 1), (2, 1), (2, 1, 1), (2, 1), k=1, activation_type="silu",
+     second=False)  # fmt: skip
+case(MS + "MoE", (1, 2), (1, 2), (2, 1, 2), None, (2, 2, 1), k=2, normalize_routing_weights=1,
+     second=False)  # fmt: skip
+case(MS + "MoE", (1, 1), (1, 2), (2, 1, 1), None, (2, 1, 1), k=1)
+case(MS + "QMoE", (1, 2), (1, 2), BYTE[2, 2].reshape(2, 2, 1), (2, 2), None,
+     BYTE[2, 2].reshape(2, 2, 1)[::-1], (2, 2))  # fmt: skip
+case(MS + "QMoE", (1, 2), (1, 2), BYTE[2, 2].reshape(2, 2, 1), (2, 2), (2, 2),
+     BYTE[2, 2].reshape(2, 2, 1)[::-1], (2, 2), k=2, activation_type="identity",
+     second=False)  # fmt: skip
+case(MS + "MoEGroupRouter", (1, 4), (4,), top_k=1, n_group=2, topk_group=1, group_topk=2, outputs=3)
+
+script(MS + "Attention",
+       "F.scaled_dot_product_attention(*({0} @ {1}).split(2, -1))", (1, 2, 3), (3, 6),
+       num_heads=1)  # fmt: skip
+script(MS + "MultiHeadAttention", "F.scaled_dot_product_attention({0}, {1}, {2})",
+       (1, 2, 2), (1, 3, 2), (1, 3, 2), num_heads=1)  # fmt: skip
+script(MS + "GroupQueryAttention",
+       "F.scaled_dot_product_attention({0}, {1}, {2}, is_causal=True)", (1, 2, 2), (1, 2, 2),
+       (1, 2, 2), None, None, ints(1).astype(np.int32), np.array(2, np.int32), num_heads=1,
+       kv_num_heads=1)  # fmt: skip
+script(f"{MS}RotaryEmbedding {MS}MRotaryEmbedding {MS}LinearAttention {MS}MatMulBnb4 "
+       f"{MS}GatherBlockQuantized", "# it has no such operator")  # fmt: skip
+script(MS + "MaxpoolWithMask", "F.max_pool1d({0}, 2)", (1, 1, 4), np.ones((1, 1, 4), np.int32),
+       kernel_shape=[2], strides=[2])  # fmt: skip
+script(MS + "DecoderMaskedMultiHeadAttention",
+       "F.scaled_dot_product_attention({0}, {1}[0], {2}[0])", (1, 1, 2), (1, 1, 3, 2),
+       (1, 1, 3, 2), num_heads=1)  # fmt: skip
+script(f"{MS}MatMulFpQ4 {MS}NGramRepeatBlock {MS}WordConvEmbedding {MS}CropAndResize "
+       f"{MS}VarlenCausalConvWithState {MS}MoE {MS}QMoE {MS}MoEGroupRouter",
+       "# it has no such operator")  # fmt: skip
+script(f"{MS}DynamicQuantizeMatMul", "# its result is rounded, and there it has no operator")
+script(f"{MS}QAttention {MS}QEmbedLayerNormalization {MS}QGemm",
+       "# it is another operator between dequantised operands")  # fmt: skip

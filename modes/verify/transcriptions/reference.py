@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
@@ -26,7 +27,9 @@ def refer(op_type: str) -> None:
         given = {name: x for name, x in attrs.items() if x not in (None, ())}
         node = onnx.helper.make_node(op_type, names, [f"y{k}" for k in range(outputs)], **given)
         run = ReferenceEvaluator(node, opsets={"": onnx.defs.onnx_opset_version()}).run
-        return tuple(run(None, {n: x for n, x in zip(names, inputs, strict=True) if n}))
+        arrays = (np.asarray(x) if isinstance(x, tuple | int) else x for x in inputs)
+        made = *run(None, {n: x for n, x in zip(names, arrays, strict=True) if n}),
+        return made[0] if outputs == 1 else made
 
     transcription(op_type)(apply)
 

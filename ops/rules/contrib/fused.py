@@ -12,6 +12,7 @@ import onnx_ir as ir
 from ....jacobians import Array, Contraction, dtype_of, shape_of
 from ....jacobians.errors import UnsupportedOp
 from ....jacobians.symint import Number
+from ...conventions import ACTIVATIONS, ON_LINE, PARTS, kinks
 from ...node import Node
 from ...numbers.windows import AUTO_PADS
 from ...registry import Blocks, defines, jacobian
@@ -66,7 +67,7 @@ def sample_op(op: Any, node: Node) -> tuple[Array]:
     return (op.Identity(node.x),)
 
 
-@defines("com.microsoft::Range")
+@defines("com.microsoft::Range", grows=True)
 def arithmetic_range(op: Any, node: Node) -> tuple[Array]:
     """ONNX's Range, whose numbers may have one axis and whose step is 1 if it is left out."""
     step = np.ones((), dtype_of(node.x)) if node.input(2) is None else node.inputs[2]
@@ -155,6 +156,9 @@ def cdist(op: Any, node: Node) -> tuple[Array]:
     return (squares if node.metric == "sqeuclidean" else op.Sqrt(squares),)
 
 
+kinks("com.microsoft::GridSample", where=ON_LINE, given=PARTS)
+
+
 @defines("com.microsoft::GridSample", mode=("bilinear", "nearest", "bicubic"))
 def grid_sample(op: Any, node: Node) -> tuple[Array]:
     """ONNX's GridSample, whose modes once had the names of images."""
@@ -221,6 +225,9 @@ def series(op: Any, node: Node, x: Array | None, channels: Number) -> Any:
 def expand_dims(op: Any, node: Node) -> tuple[Array]:
     """x with an axis of length 1."""
     return (op.Unsqueeze(node.x, node.fixed(1)),)
+
+
+kinks("com.microsoft::FusedGemm", "com.microsoft::FusedConv", where=ACTIVATIONS, given=PARTS)
 
 
 @defines("com.microsoft::FusedGemm")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ....jacobians import Array, dtype_of, shape_of
+from ...conventions import ORDER, PARTS, kinks
 from ...node import Node, node_of
 from ...numbers.windows import AUTO_PADS
 from ...registry import Definition, defines, zero
@@ -139,6 +140,9 @@ def matmul_integer_to_float(op: Any, node: Node) -> tuple[Array]:
     a = exact(op, node.x, node.inputs[2], node.input(4), -2)
     b = exact(op, node.inputs[1], node.inputs[3], node.input(5))
     return (plus(op, op.MatMul(a, b), node.input(6)),)
+
+
+kinks("com.microsoft::DynamicQuantizeMatMul", where=ORDER, given=PARTS)
 
 
 @defines("com.microsoft::DynamicQuantizeMatMul")

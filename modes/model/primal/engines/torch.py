@@ -13,11 +13,10 @@ from .....jacobians.arrays import buffer_of
 from .....jacobians.foreign import is_tensor
 from .....jacobians.placing import Place
 from .....ops.node import Step
-from .....ops.registry import version
+from .....ops.registry import traits_of, version
 from ...flow.contents import Contents
 from ...flow.control import CONTROL
 from ...flow.sequences import SEQUENCES
-from ...flow.sizes import GROWING
 from ...flow.steps import last_uses, needed
 from ...optional import optional
 from . import numpy as own
@@ -95,7 +94,7 @@ def program_of(
         varying = (hasattr(x, "dtype") and dtype_of(x).kind in "iub" and y is None
                    for x, y in zip(operands[1:], told[1:], strict=True))  # fmt: skip
         is_known = name in KERNELS and all(n in known for n in step.inputs if n)
-        if not is_known and name in GROWING | HOSTED and any(varying):
+        if not is_known and (traits_of(step).grows or name in HOSTED) and any(varying):
             return ()
         count = len(step.outputs)
         made = tensors.run(name, operands, step.attrs, version=step.version, outputs=count)

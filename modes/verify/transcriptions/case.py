@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from ...jacobians.cached import cached_property
-from ..model.loading.load import load
-from ..model.primal.model import Model
+from ....jacobians.cached import cached_property
+from ...model.loading.load import load
+from ...model.primal.model import Model
 
 WORKING = 21
 """The opset of the cases; newer operators have the opset that introduced them."""
@@ -194,3 +194,33 @@ def ints(*values: Any) -> np.ndarray:
 def numbers(*values: float) -> np.ndarray:
     """A vector of floats."""
     return np.array(values, np.float64)
+
+
+SIDES = numbers(1.25, -0.75)
+"""Numbers on both sides of 0."""
+
+CASES: dict[tuple[str, str], list[Case]] = {}
+"""(op_type, domain) -> the cases that prove it."""
+
+
+SCRIPTS: dict[str, tuple[str, Case]] = {}
+"""domain::op_type -> an expression of the inputs {0}, {1}, ..., or {all}, of a case, in PyTorch,
+where F is torch.nn.functional; or a comment on why there is none.
+"""
+
+SAME = "torch.{name}({all})"
+
+
+def case(op_types: str, *inputs: Any, torch: Any = "", **how: Any) -> None:
+    """Enter one case into the table for each operator of a list, `{name}` in lower case."""
+    for name in op_types.split():
+        one = node_case(name, *inputs, **how)
+        CASES.setdefault((one.op_type, one.domain), []).append(one)
+        if torch:
+            SCRIPTS.setdefault(name, (torch.replace("{name}", name.lower()), one))
+
+
+def script(op_types: str, torch: str, *inputs: Any, **how: Any) -> None:
+    """Enter an expression of PyTorch at a case that is not proved, or why there is none."""
+    for name in op_types.split():
+        SCRIPTS[name] = torch, node_case(name, *inputs, **how)
