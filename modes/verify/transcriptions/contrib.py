@@ -937,9 +937,14 @@ script(MS + "MaxpoolWithMask", "F.max_pool1d({0}, 2)", (1, 1, 4), np.ones((1, 1,
 script(MS + "DecoderMaskedMultiHeadAttention",
        "F.scaled_dot_product_attention({0}, {1}[0], {2}[0])", (1, 1, 2), (1, 1, 3, 2),
        (1, 1, 3, 2), num_heads=1)  # fmt: skip
-script(f"{MS}MatMulFpQ4 {MS}NGramRepeatBlock {MS}WordConvEmbedding {MS}CropAndResize "
-       f"{MS}VarlenCausalConvWithState {MS}MoE {MS}QMoE {MS}MoEGroupRouter",
-       "# it has no such operator")  # fmt: skip
+script(MS + "WordConvEmbedding",
+       "torch.tanh(F.conv2d({3}[{0}].unsqueeze(1), {1}, {2})).amax((2, 3))",
+       np.array([[1, 2, 1]], np.int32), (1, 1, 2, 1), (1,), (3, 1))  # fmt: skip
+script(MS + "VarlenCausalConvWithState",
+       "F.conv1d(torch.cat(({4}, {0}.T.unsqueeze(0)), 2), {1}, {3})[0].T", (3, 1), (1, 1, 2),
+       np.array([0, 3], np.int32), (1,), (1, 1, 1), outputs=2, of=(0,))  # fmt: skip
+script(f"{MS}MatMulFpQ4 {MS}NGramRepeatBlock {MS}CropAndResize {MS}MoE {MS}QMoE "
+       f"{MS}MoEGroupRouter", "# it has no such operator")  # fmt: skip
 script(f"{MS}DynamicQuantizeMatMul", "# its result is rounded, and there it has no operator")
 script(f"{MS}QAttention {MS}QEmbedLayerNormalization {MS}QGemm",
        "# it is another operator between dequantised operands")  # fmt: skip
