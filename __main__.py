@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from . import __version__
-from .jacobians.errors import OnnxJacError, OnnxJacWarning
+from .jacobians.errors import OnnxJacError, OnnxJacWarning, closest
 from .jacobians.progress import progress
 from .modes.show.output import Output, complain
 from .modes.show.parser import parser
@@ -57,7 +57,10 @@ def run(argv: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # ∂ and ⊗ on terminals that cannot print them
-    args = parser(__version__).parse_args(argv)
+    args, rest = parser(__version__).parse_known_args(argv)
+    if rest:  # said by the command's own parser, whose help has its options
+        hint = f".{closest(rest[0], args.flags)}" if rest[0].startswith("-") else ""
+        args.parser.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
     out = Output(args.command.name, as_json=args.json, quiet=args.quiet)
     with warnings.catch_warnings(), progress(False if args.quiet else None):
         warnings.simplefilter("default", OnnxJacWarning)

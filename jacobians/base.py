@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from operator import index
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, overload
 
 import numpy as np
 
@@ -51,7 +51,8 @@ from .progress import progress as showing
 from .symint import at
 
 if TYPE_CHECKING:  # what a type checker knows of `algebra`
-    from scipy.sparse import sparray, spmatrix
+    from matplotlib.axes import Axes
+    from scipy.sparse import csc_array, csr_array, sparray, spmatrix
     from scipy.sparse.linalg import LinearOperator
 
     Matrix = np.ndarray | sparray | spmatrix
@@ -252,6 +253,23 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         with showing(progress):
             return self._dense(limit)
 
+    @overload
+    def tosparse(
+        self, format: Literal["csr"] = "csr", *, limit: int | None = None, out: Any = None,
+        progress: bool | None = None,
+    ) -> csr_array[Any]: ...
+
+    @overload
+    def tosparse(
+        self, format: Literal["csc"], *, limit: int | None = None, progress: bool | None = None
+    ) -> csc_array[Any]: ...
+
+    @overload
+    def tosparse(
+        self, format: Literal["bsr", "coo", "dia", "dok", "lil"], *, limit: int | None = None,
+        progress: bool | None = None,
+    ) -> Any: ...
+
     def tosparse(
         self, format: str = "csr", *, limit: int | None = None, out: Any = None,
         progress: bool | None = None,
@@ -446,9 +464,9 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         return function(self, "svd")
 
     def plot(
-        self, *, entries: bool | None = None, ax: Any = None, seed: int = 0,
+        self, *, entries: bool | None = None, ax: Axes | None = None, seed: int = 0,
         progress: bool | None = None,
-    ) -> Any:  # fmt: skip
+    ) -> Axes:  # fmt: skip
         """A plot of the blocks or entries: options as for `onnxjac.plots.plot_jacobian`.
 
         Shape: J is (m, n), with m and n at least 1. Raises `InputError` without matplotlib, and for
@@ -456,7 +474,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         """
         return plot(self, entries=entries, ax=ax, seed=seed, progress=progress)
 
-    def spy(self, *, ax: Any = None, progress: bool | None = None) -> Any:
+    def spy(self, *, ax: Axes | None = None, progress: bool | None = None) -> Axes:
         """A plot of the sparsity pattern: options as for `onnxjac.plots.spy`.
 
         Shape: J is (m, n), with m and n at least 1. Raises `InputError` without matplotlib, and

@@ -172,8 +172,9 @@ class Dag(Jacobian):
 
     @property
     def flops(self) -> int:
-        merges = sum(size(self.shapes[e.end]) for e in self.edges) - self.shape[0]
-        return super().flops + max(merges, 0)
+        """Flops of the operators, and an addition for each edge that meets another at its end."""
+        sums = sum(size(self.shapes[e.end]) for e in self.edges)
+        return super().flops + sums - sum(size(self.shapes[v]) for v in {e.end for e in self.edges})
 
     def joins(self, source: int, sink: int) -> bool:
         """Whether some path leads from one vertex to another."""

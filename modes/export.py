@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import onnx
 import onnx_ir as ir
@@ -25,6 +25,8 @@ from .recording.derive import Draft, Names, grad_graph, hvp_graph, jvp_graph, vj
 from .recording.guarded import guarded
 from .training.step import training_step
 
+Mode = Literal["jvp", "vjp", "grad", "hvp", "jacobian", "training_step"]
+
 MODES: dict[str, Callable[..., Draft]] = {
     "jvp": jvp_graph,
     "vjp": vjp_graph,
@@ -37,7 +39,7 @@ STEP = "training_step"
 
 def export(
     model: Model | onnx.ModelProto,
-    mode: str,
+    mode: Mode,
     inputs: Mapping[str, Any] | None = None,
     *,
     of: NamesOrNone = None,

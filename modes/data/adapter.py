@@ -26,6 +26,15 @@ Data = Batch | Iterable[Batch] | Callable[[], Iterable[Batch]] | str | PathLike[
 """One batch, a list of batches, a function that returns an iterator over them, or an npz file."""
 
 
+OVER_DATA = """
+    In place of one point, `inputs` may be a list of points, a function that returns an iterator
+    over them, or arrays or the path of an npz file with `batch_size=`. `reduction` composes the
+    operators of the batches: "stack", "sum" or "mean". `shared` are inputs that all batches have in
+    common; for `keep` and `check` see `streamed`, and for `client` see `distributed`.
+    """
+"""What the docstring of a function says besides, once the function takes data."""
+
+
 class DataOptions(TypedDict, total=False):
     """What `takes_data` adds to the options of a function."""
 
@@ -151,6 +160,7 @@ def takes_data(
                             check=check)  # fmt: skip
 
         shown = joined(signature(function), signature(taking))
-        return cast(TakesData[P, Made_co], shown_as(wraps(function)(taking), shown))
+        wraps(function)(taking).__doc__ = f"{function.__doc__ or ''}{OVER_DATA}"
+        return cast(TakesData[P, Made_co], shown_as(taking, shown))
 
     return decorate

@@ -53,7 +53,7 @@ class Outcome:
 
     def __str__(self) -> str:
         sign = "ok  " if self.passed else "FAIL"
-        text = f"{sign} {self.name:<46} error {self.error:.1e}, allowed {self.tolerance:.0e}"
+        text = f"{sign} {self.name:<46} error {self.error:.1e}, allowed {self.tolerance:.1e}"
         return f"{text} ({self.note})" if self.note else text
 
 

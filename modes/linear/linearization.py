@@ -30,9 +30,17 @@ from ..model.primal.names import (
 from .check import Check
 from .checked import checked
 from .elimination.adaptive import Adaptive
-from .elimination.dense import dense
+from .elimination.dense import columns, dense
 from .elimination.moving import moving
-from .elimination.plan import Maker, by_engine, eliminated, elsewhere, held, planned
+from .elimination.plan import (
+    Maker,
+    by_engine,
+    eliminated,
+    elsewhere,
+    held,
+    planned,
+    repays_elimination,
+)
 from .explanation import Explanation, Local
 from .route import Route
 from .tape.checkpoint import as_it_is
@@ -193,8 +201,13 @@ class Linearization(Jacobian):
         return J
 
     def _dense(self, limit: int) -> np.ndarray:
-        """The matrix, multiplied out from whichever side, or the middle, is cheapest."""
-        return dense(eliminated(self.dag), limit=limit)
+        """The matrix, by products where they take less time than a plan, else multiplied out from
+        whichever side, or the middle, is cheapest.
+        """
+        m, n = self.shape
+        if repays_elimination(self.dag, min(m, n)):
+            return dense(eliminated(self.dag), limit=limit)
+        return columns(self.dag).T if n <= m else columns(self.dag.T)
 
     def apply(self, tangents: Mapping[str, Any]) -> dict[str, Any]:
         """J v with tensors in and out by name; tangents that are left out are zero.

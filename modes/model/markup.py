@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from ...jacobians.text import Table, abridged, clipped
+from ...jacobians.text import Table, abridged, bytes_text, clipped
 from .save import Target, save_text
 
 CELL = 100
@@ -38,6 +38,10 @@ class Page:
 
     def __init__(self, html: str) -> None:
         self.html = html
+
+    def __repr__(self) -> str:
+        size = bytes_text(len(self.html.encode()))
+        return f"Page of {size}: a notebook shows it, save('graph.html') writes it"
 
     def save(self, path: Target) -> None:
         """Write the page; it needs no other file and no server."""

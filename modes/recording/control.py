@@ -262,8 +262,9 @@ class Turns(Program):
             named |= self.kept(op, primal, inner, [*named.values()])
         turn.nodes, read = needed(turn.nodes, turn.results, {*named.values()})
         turn.reads = {n: v for n, v in named.items() if v in read}
-        if not turn.reads and not slices:
-            turn.reads = dict([*named.items()][:1])  # a Scan needs at least one input to scan
+        if not turn.reads and not slices:  # a Scan needs an input to scan, if possible one at hand
+            at_hand = {*self.rows, *(t.name for t in self.scanned)}
+            turn.reads = dict(sorted(named.items(), key=lambda item: item[0] not in at_hand)[:1])
         return turn
 
     def kept(

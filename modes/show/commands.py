@@ -166,9 +166,31 @@ TALK: Options = {
 }
 
 
-def output(metavar: str, what: str = "the file to write", *, required: bool = True) -> Options:
-    """`-o FILE`."""
-    return {"-o --output": {"metavar": metavar, "help": what, "required": required}}
+def path(*suffixes: str) -> Callable[[str], str]:
+    """A type for argparse: a path with one of these suffixes, or with none.
+
+    >>> path(".html", ".htm")("graph.html")
+    'graph.html'
+    """
+
+    def read(argument: str) -> str:
+        if Path(argument).suffix.lower() not in ("", *suffixes):
+            raise ValueError
+        return argument
+
+    return of_kind(f"a name with {' or '.join(suffixes)}", read)
+
+
+HTML = path(".html", ".htm")
+ONNX = path(".onnx", ".pb", ".textproto", ".onnxtxt", ".json")
+
+
+def output(
+    metavar: str, what: str = "the file to write", *, required: bool = True,
+    kind: Callable[[str], str] = str,
+) -> Options:  # fmt: skip
+    """`-o FILE`, of a kind that `path` gives."""
+    return {"-o --output": {"metavar": metavar, "help": what, "required": required, "type": kind}}
 
 
 MOST = 5
@@ -180,7 +202,7 @@ MOST = 5
 
 @command(
     {**AT_POINT,
-     "--html": {"metavar": "FILE.html",
+     "--html": {"metavar": "FILE.html", "type": HTML,
                 "help": "the same as a page of its own, with pictures if matplotlib is there"}},
     ("model.onnx", "model.onnx --shape image=1,3,64,64 --seed 7",
      "model.onnx --input point.npz --wrt fc1.weight fc1.bias --of logits",
@@ -235,8 +257,9 @@ def run_check(args: Namespace, out: Output) -> bool:
 
 
 @command(
-    {**AT_POINT, **output("OUT.html")},
-    ("model.onnx -o graph.html", "model.onnx --wrt fc1.weight --of logits -o graph.html",
+    {**AT_POINT, **output("OUT.html", "the file to write (the name of the model, with .html, here)",
+                          required=False, kind=HTML)},
+    ("model.onnx", "model.onnx --wrt fc1.weight --of logits -o graph.html",
      "model.onnx --shape image=1,3,64,64 -o graph.html --json"),
     {"file": "the page that was written",
      "jacobian": report.JACOBIAN_KEYS},
@@ -244,8 +267,9 @@ def run_check(args: Namespace, out: Output) -> bool:
 def run_view(args: Namespace, out: Output) -> bool:
     """Write the graph of a model with its Jacobian as an HTML page, for any browser."""
     J = jacobian_at(at_point(args), args)
-    J.view().save(args.output)
-    out.wrote(args.output, str(J), jacobian=report.jacobian_facts(J))
+    target = args.output or f"{Path(args.model).stem}.html"
+    J.view().save(target)
+    out.wrote(target, str(J), jacobian=report.jacobian_facts(J))
     return True
 
 
@@ -318,6 +342,8 @@ def write(path: Path, matrix: Any, names: Mapping[str, np.ndarray]) -> None:
 )  # fmt: skip
 def run_spectrum(args: Namespace, out: Output) -> bool:
     """The largest singular values of a Jacobian, or eigenvalues of a Hessian."""
+    if args.weights and not args.hessian:
+        raise InputError("--weights goes with --hessian: singular values take no weights")
     at = at_point(args)
     A = hessian_at(at, args) if args.hessian else jacobian_at(at, args)
     what = "eigenvalues" if args.hessian else "singular values"
@@ -349,7 +375,7 @@ def hessian_at(at: At, args: Namespace) -> Jacobian:
 
 
 @command(
-    {**AT_POINT, **output("OUT.onnx"),
+    {**AT_POINT, **output("OUT.onnx", kind=ONNX),
      "--mode": {"choices": list(MODES), "default": "vjp", "help": "which derivative (vjp)"},
      "--guards": {"action": "store_true",
                   "help": "list the conditions on sizes and integers for a right result"}},
@@ -377,7 +403,7 @@ def run_export(args: Namespace, out: Output) -> bool:
 
 
 @command(
-    {**MODEL, **output("OUT.onnx")},
+    {**MODEL, **output("OUT.onnx", kind=ONNX)},
     ("with_gradients.onnx -o plain.onnx",),
     {"file": "the file that was written", "nodes": "how many nodes the written model has"},
 )  # fmt: skip

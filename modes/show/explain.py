@@ -112,8 +112,8 @@ def engine_of(J: Linearization) -> Iterator[str]:
         taken = vars(side).get("structure") if side is not None else None
         if isinstance(taken, Compiled):
             yield kind + taken.choice
-        elif isinstance(taken, Adaptive) and taken.count:
-            yield f"{kind}by the quickest way so far: {taken.choice}"
+        elif isinstance(taken, Adaptive) and (choice := taken.choice):
+            yield f"{kind}by the quickest way so far: {choice}"
 
 
 # -- local: one step -------------------------------------------------------------------------------

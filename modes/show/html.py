@@ -257,7 +257,7 @@ def listing(lines: Iterable[str]) -> Markup:
 def _(found: Check) -> str:
     """A row for every test."""
     rows = tuple(("ok" if o.passed else "FAIL", f"{o.name} ({o.note})" if o.note else o.name,
-                  f"{o.error:.1e}", f"{o.tolerance:.0e}") for o in found.outcomes)  # fmt: skip
+                  f"{o.error:.1e}", f"{o.tolerance:.1e}") for o in found.outcomes)  # fmt: skip
     failed = sum(not o.passed for o in found.outcomes)
     title = f"{failed} of {len(rows)} tests failed" if failed else f"all {len(rows)} tests passed"
     head = ("", "test", "error", "allowed")

@@ -65,7 +65,8 @@ class Output:
         message = one_line(error) or "out of memory"
         for name in options:
             message = re.sub(rf"(?<![\w-]){name}=(['\"]?)([\w.]*)\1", rf"--{name} \2", message)
-            message = message.replace(f"{name} is empty", f"--{name} is empty").replace("  ", " ")
+            message = message.replace(f"{name} is empty", f"--{name} is empty")
+            message = message.replace("  ", " ").replace(" ,", ",")
         complain(f"error: {message}")
         self._print(False, {"error": {"type": type(error).__name__, "message": message}})
         return 1

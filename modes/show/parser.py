@@ -43,9 +43,9 @@ def parser(version: str) -> Parser:
         one = made.add_parser(
             command.name, help=about, description=command.about, epilog=command.epilog, **STYLE
         )
-        one.set_defaults(command=command)
         for flags, options in {**command.options, **TALK}.items():
             one.add_argument(*flags.split(), **options)
+        one.set_defaults(command=command, parser=one, flags=tuple(one._option_string_actions))
     return top
 
 

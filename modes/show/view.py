@@ -72,7 +72,7 @@ def contents(J: Linearization) -> dict[str, Any]:
     held = [h for h in held_in(J) if id(h.step) in at]
     made = {name for step in steps for name in step.outputs}
     return {
-        "title": model.name or "model", "about": repr(J),
+        "title": model.name or "model", "about": repr(J), "flops": J.flops,
         "nodes": [
             {"op": step.op_type, "name": step.name, "scope": scope, "rule": place[kind_of(step)],
              "in": [number.get(n or "") for n in step.inputs],
@@ -149,7 +149,7 @@ def scopes(steps: Sequence[Step]) -> list[list[str]]:
     named = [scope_of(step.name or next(filter(None, step.outputs), "")) for step in steps]
     if sum(map(bool, named)) * 2 > len(steps):
         return named
-    return list(repeated([step.op_type for step in steps]))
+    return list(repeated([step.op_type if step.inputs else "" for step in steps]))
 
 
 def scope_of(name: str) -> list[str]:
@@ -162,10 +162,13 @@ def scope_of(name: str) -> list[str]:
 
 
 def repeated(ops: Sequence[str]) -> Iterator[list[str]]:
-    """Scopes of operators that repeat: the longest runs of equal blocks.
+    """Scopes of operators that repeat: the longest runs of equal blocks. No block begins with "",
+    an operator without inputs: constants in a row are none.
 
     >>> list(repeated(["Conv", "Gemm", "Relu", "Gemm", "Relu"]))
     [[], ['block 1'], ['block 1'], ['block 2'], ['block 2']]
+    >>> list(repeated(["", "", "", "", "Relu", "Exp", "Relu", "Exp"]))[3:6]
+    [[], ['block 1'], ['block 1']]
     """
     at = number = 0
     while at < len(ops):
@@ -174,7 +177,7 @@ def repeated(ops: Sequence[str]) -> Iterator[list[str]]:
             while ops[at + n * counts[n] :][:n] == ops[at : at + n] and at + n < len(ops):
                 counts[n] += 1
         n = max(counts, key=lambda n: (counts[n] > 1) * n * counts[n])
-        if counts[n] == 1:
+        if counts[n] == 1 or not ops[at]:
             at += 1
             yield []
             continue

@@ -223,7 +223,7 @@ class Moves:
 
     def __call__(self, x: np.ndarray, f: float, g: np.ndarray) -> tuple[np.ndarray | None, int]:
         """The point after a step δ ≈ −H⁻¹ g, more accurate for smaller g; None if it is x."""
-        H = self.problem.hessian(x)
+        H = self.problem.curvature(x)
         M, A = preconditioner_for(H, self.preconditioner), Counted(H)
         if self.radius is None:
             self.radius = float(g @ (M @ g)) ** 0.5

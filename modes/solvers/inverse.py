@@ -27,7 +27,9 @@ from ...jacobians.closed import inverted
 from ...jacobians.errors import InputError, NotConverged, closest
 from ...jacobians.foreign import is_tensor
 from ...ops import numbers
+from ..interop.operators import asoperator
 from ..sparse.unwrap import unwrap
+from .iteration import preconditioner_for
 
 
 def identity_like(G: Jacobian) -> Identity:
@@ -85,6 +87,7 @@ def inverse(
     >>> inverse(A) @ np.array([5.0, 5, 5, 5, 5, 5])
     array([2., 2., 2., 1., 1., 1.])
     """
+    operator = asoperator(operator)
     if solver is None and preconditioner is None and operator.shape[0] == operator.shape[1]:
         found = inverse_of(unwrap(operator))
         if found is not None:
@@ -97,9 +100,8 @@ def inverse(
         raise InputError(f"the solvers are for real operators, not for {operator.dtype}")
     if solver != "lsmr" and m != n:
         raise InputError(f"{solver} needs a square operator, not {m}×{n}: use solver='lsmr'")
-    if preconditioner is not None and preconditioner.shape != (n, n):
-        raise InputError(f"the preconditioner has shape {preconditioner.shape}, not {(n, n)}")
-    return Inverse(operator, solver, preconditioner, rtol, maxiter or 10 * n, why)
+    M = preconditioner_for(operator, preconditioner)
+    return Inverse(operator, solver, M, rtol, maxiter or 10 * n, why)
 
 
 def chosen(A: Jacobian) -> tuple[str, str]:

@@ -7,7 +7,7 @@ a preconditioner of the caller, and `backtrack` is the line search.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from scipy import optimize
@@ -19,11 +19,33 @@ from ...jacobians.hooks import Shown
 from ...jacobians.progress import counting
 from .problem import Problem
 
-Result: Any = optimize.OptimizeResult
+if TYPE_CHECKING:
+    Result = dict[str, Any]
+else:
+    Result = optimize.OptimizeResult
 
 
 class OptimizeResult(Result, Shown):
-    """SciPy's result, which takes any fields, with a table for notebooks."""
+    """SciPy's result, with a table for notebooks; the solvers tell which fields it has."""
+
+    x: np.ndarray
+    tensors: dict[str, np.ndarray]
+    success: bool
+    status: int | None
+    message: str
+    fun: Any
+    jac: Any
+    grad: np.ndarray
+    cost: float
+    optimality: float
+    damping: float
+    step: float
+    t: float
+    nit: int
+    nfev: int
+    njev: int
+    nhev: int
+    products: int
 
 
 Callback = Callable[[OptimizeResult], Any]
@@ -34,7 +56,7 @@ TINY = float(np.finfo(np.float32).tiny)
 
 GOING, GRADIENT, VALUE, STEP, STUCK, ENOUGH, STOPPED = None, 1, 2, 3, -1, 0, 99
 
-MESSAGES = {
+MESSAGES: dict[int | None, str] = {
     GRADIENT: "the gradient, or the residual, is within its tolerance",
     VALUE: "the reductions of the objective, real and predicted, are within their tolerance",
     STEP: "the step is within its tolerance",
@@ -46,7 +68,7 @@ MESSAGES = {
 
 def state(problem: Problem, status: int | None, **more: Any) -> OptimizeResult:
     """The state of a solver; `status` is the reason why it ends, or None if it goes on."""
-    counts = {"nfev": problem.values.count, "njev": problem.jacobian.count}
+    counts = {"nfev": problem.values.count, "njev": problem.linearized.count}
     return OptimizeResult(tensors=problem.unflatten(more["x"]), status=status, **counts, **more)
 
 

@@ -108,7 +108,7 @@ def levenberg_marquardt(
 
     def place(x: np.ndarray, D: np.ndarray) -> Place:
         """r, J and the scales D of the variables at x, which shrink by half at most."""
-        r, J = problem.values(x), problem.jacobian(x)
+        r, J = problem.values(x), problem.linearized(x)
         norms, R = scale(J), preconditioner_for(J, preconditioner)
         return Place(x, r, Counted(J), norms, np.maximum(norms, D / 2), R, asked)
 

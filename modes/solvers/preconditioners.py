@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -30,6 +31,7 @@ from ...jacobians.errors import InputError, LimitError
 from ..estimators.estimate import probing, square, symmetric
 from ..estimators.exact import column_squares, exact_diagonal
 from ..estimators.low_rank import nystrom
+from ..interop.operators import asoperator
 from ..linear.elimination.samples import Batch, layouts, within
 from ..linear.symmetric import block_diagonal
 from ..sparse import sparse
@@ -38,6 +40,10 @@ from ..sparse.unwrap import unwrap
 __all__ = [
     "block_jacobi", "column_scaling", "ilu", "jacobi", "kronecker", "low_rank_plus_damping",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return __all__  # what completion offers
 
 
 def jacobi(A: Any, *, damping: float = 0.0) -> Diagonal:
@@ -186,9 +192,10 @@ def ilu(
     >>> ilu(Diagonal(np.array([2.0, 4.0]))) @ np.ones(2)
     array([0.5 , 0.25])
     """
-    factors = spilu(sparse(A, "csc"), drop_tol, fill_factor, drop_rule, permc_spec,
+    factors = spilu(sparse(asoperator(A), "csc"), drop_tol, fill_factor, drop_rule, permc_spec,
                     diag_pivot_thresh)  # fmt: skip
-    return LinearOperator(A.shape, factors.solve, dtype=A.dtype)
+    transposed = partial(factors.solve, trans="H")
+    return LinearOperator(A.shape, factors.solve, transposed, dtype=A.dtype)
 
 
 def low_rank_plus_damping(A: Any, rank: int, *, damping: float, seed: int = 0) -> Jacobian:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, final
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, final, overload
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -23,7 +23,7 @@ from ..linearize import linearize
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import check_inputs
 from ..model.primal.model import Model, TensorSpec
-from ..model.primal.names import Names, check_named, listed, names_of
+from ..model.primal.names import Names, check_model, check_named, listed, names_of
 from ..reverse import value_and_grad
 from ..sparse import sparse
 from ..sparse.unwrap import unwrap
@@ -31,16 +31,28 @@ from ..sparse.unwrap import unwrap
 Form = Literal["operator", "dense", "sparse"]
 
 
+ALSO = {
+    "jac": "; a NonlinearConstraint also takes form='sparse'",
+    "hess": "; trust-ncg and trust-krylov also take hessp= in place of hess=",
+    "ode_jac": "; BDF and Radau also take form='sparse'",
+}
+"""A function of `Problem` -> what works as well where SciPy needs an array of it.
+
+SciPy does not tell a function which method calls it, but each function has its own methods.
+"""
+
+
 class NotDense:
     """An operator or a sparse array for SciPy, which is never taken for an array of one object."""
+
+    given_by = "jac"
 
     if not TYPE_CHECKING:
 
         def __array__(self, *_: Any, **__: Any) -> Any:
             raise InputError(
-                "this method of SciPy takes an array, no operator or sparse array: as_scipy(..., "
-                "form='dense'); minimize also takes hessp= in place of hess=, and BDF and Radau "
-                "form='sparse'"
+                f"{self.given_by} gives an operator or a sparse array, but an array is needed: "
+                f"as_scipy(..., form='dense'){ALSO[self.given_by]}"
             )
 
         flags = property(__array__)  # what LAPACK's wrappers ask an array first
@@ -73,16 +85,19 @@ def _(operator: Lazy) -> Jacobian:
     return unwrap(operator.operator)
 
 
-FORMS = {
+FORMS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "operator": (Lazy, Lazy),
     "dense": (lambda J: J.toarray(), lambda H: H.toarray()),
     "sparse": (lambda J: SparseArray(sparse(J)), lambda H: Lazy(asoperator(sparse(H)))),
 }
 """form -> how a Jacobian and a Hessian are returned."""
 
+Given = TypeVar("Given")
+"""What `jac` of a vector, `hess` and `ode_jac` return: an array, or what the form says."""
+
 
 @final
-class Problem:
+class Problem(Generic[Given]):
     """x ↦ f(x), J(x) = ∂f/∂x, H(x) = ∂²f/∂x², with x the tensors of `wrt`, ravelled in order.
 
     Where `of` is one tensor of one element, `fun` is a float, `jac` its gradient and `hessp` a
@@ -103,19 +118,20 @@ class Problem:
     ) -> None:
         if form not in FORMS:
             raise not_allowed("form", form, FORMS)
-        self.given, self.given_hessian = FORMS[form]
         self.model, self.inputs = model, check_inputs(model, inputs, engine=engine)
         self.of, self.wrt, self.engine, self.form, self.t = of, wrt, engine, form, t
         if t is not None and np.size(self.inputs.get(t, ())) != 1:
             raise InputError(f"t={t!r} does not name an input of one number: the inputs are "
                              f"{listed(tuple(model.inputs.values()), shapes=True)}")  # fmt: skip
         self.start = evaluate(model, self.inputs, wrt, engine=engine)
-        self.values, self.jacobian = Memoized(self._values), Memoized(self._jacobian)
-        self.slopes, self.hessian = Memoized(self._slopes), Memoized(self._hessian)
+        self.values, self.linearized = Memoized(self._values), Memoized(self._linearized)
+        self.slopes, self.curvature = Memoized(self._slopes), Memoized(self._curvature)
         self.x0 = self.flatten(self.start)
         if dtype_of(self.x0).kind != "f":
             raise InputError(f"SciPy solves nothing in {self.x0.dtype}: load(dtype='float64').")
         self.scalar = len(of) == 1 and len(self.values(self.x0)) == 1
+        if t is not None:
+            self.ode(self.inputs[t].item(), self.x0)
 
     def flatten(self, tensors: Mapping[str, Any]) -> np.ndarray:
         """The tensors of `wrt` as one vector."""
@@ -131,9 +147,12 @@ class Problem:
         x = x if is_tensor(x) else np.ravel(x)
         if len(x) != len(self.x0):
             raise InputError(
-                f"x has {len(x)} numbers, but {', '.join(self.wrt)} have {len(self.x0)}: give "
-                "a vector like x0, which flatten() makes of tensors"
+                f"a vector of {len(x)} numbers, but wrt ({', '.join(self.wrt)}) has "
+                f"{len(self.x0)}: give a vector like x0, which flatten() makes of tensors"
             )
+        if dtype_of(x).kind == "c":
+            raise InputError("a model takes real numbers, not complex ones: jac=p.jac is exact and "
+                             "needs no complex step")  # fmt: skip
         parts = split(x, [size(shape_of(y)) for y in self.start.values()])
         pairs = zip(self.start.items(), parts, strict=True)
         return {name: like(part.reshape(y.shape), y) for (name, y), part in pairs}
@@ -149,10 +168,11 @@ class Problem:
         values = self.values(alone(x, rest))
         return float(values[0]) if self.scalar else values
 
-    def jac(self, x: np.ndarray, *rest: Never) -> Any:
+    def jac(self, x: np.ndarray, *rest: Never) -> Given:
         """∇f(x) of a scalar f; else J(x)."""
         alone(x, rest)
-        return self.slopes(x)[1] if self.scalar else self.given(self.jacobian(x))
+        found: Any = self.slopes(x)[1] if self.scalar else self._given("jac", self.linearized(x))
+        return found
 
     def value_and_grad(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """f(x) and ∇f(x) of a scalar f by one program, as `minimize(jac=True)` expects."""
@@ -161,13 +181,13 @@ class Problem:
         f, slopes = self.slopes(x)
         return float(f), slopes
 
-    def hess(self, x: np.ndarray, v: Any = None) -> Any:
+    def hess(self, x: np.ndarray, v: Any = None) -> Given:
         """H(x) of a scalar f; with multipliers, Σᵢ vᵢ ∂²fᵢ/∂x², as for `NonlinearConstraint`."""
-        return self.given_hessian(self.hessian(x) if v is None else self.weighted(x, v))
+        return self._given("hess", self.curvature(x) if v is None else self.weighted(x, v))
 
     def hessp(self, x: np.ndarray, p: np.ndarray) -> np.ndarray:
         """H(x) p, one product."""
-        return self.hessian(x) @ p
+        return self.curvature(x) @ p
 
     def ode(self, t: float, x: np.ndarray) -> np.ndarray:
         """f(t, x) as a vector, the right-hand side of ẋ = f(t, x) for `solve_ivp`."""
@@ -178,30 +198,39 @@ class Problem:
                              ": name the states by wrt= and the time by t=")  # fmt: skip
         return rates
 
-    def ode_jac(self, t: float, x: np.ndarray) -> Any:
+    def ode_jac(self, t: float, x: np.ndarray) -> Given:
         """∂f/∂x at (t, x), for `solve_ivp(jac=...)` and `BDF`, `Radau`, `LSODA`."""
         self._at(t)
-        return self.given(self.jacobian(x))
+        return self._given("ode_jac", self.linearized(x))
 
     def __repr__(self) -> str:
         at = (TensorSpec(n, shape_of(x), dtype_of(x)) for n, x in self.start.items())
         x, f = listed(tuple(at), shapes=True), ", ".join(self.of)
         return f"as_scipy: x = ({x}), of {len(self.x0)} ↦ ({f}), form={self.form!r}"
 
+    def _given(self, by: str, operator: Any) -> Any:
+        """A Jacobian or a Hessian in the form asked for, which knows the function that gives it."""
+        made = FORMS[self.form][by == "hess"](operator)
+        if isinstance(made, NotDense):
+            made.given_by = by
+        return made
+
     # -- also called by our own solvers -------------------------------------------------------
 
     def _at(self, t: float) -> None:
         """Set the time: what is known at x is known no more."""
+        if np.ndim(t):
+            raise InputError("ode and ode_jac take (t, x), in this order: odeint(..., tfirst=True)")
         if self.t is None or float(self.inputs[self.t].item()) == t:
             return
         old = self.inputs[self.t]
         self.inputs = {**self.inputs, self.t: np.full(old.shape, t, old.dtype)}
-        for known in (self.values, self.jacobian, self.slopes, self.hessian):
+        for known in (self.values, self.linearized, self.slopes, self.curvature):
             known.x = None
 
     def weighted(self, x: np.ndarray, v: Any) -> Hessian:
         """Σᵢ vᵢ ∂²fᵢ/∂x², relinearised if x or the multipliers change."""
-        J, point = self.jacobian(x), self.point(x)
+        J, point = self.linearized(x), self.point(x)
         if np.size(v) != J.shape[0]:
             raise InputError(f"{np.size(v)} multipliers for {J.shape[0]} numbers of f")
         parts = split(v, [J.primal[name].size for name in self.of])
@@ -218,31 +247,32 @@ class Problem:
     def _values(self, x: np.ndarray) -> np.ndarray:
         if self.slopes.knows(x):
             return self.slopes.value[0].reshape(1)
-        if self.jacobian.knows(x):
-            found = self.jacobian.value.primal
+        if self.linearized.knows(x):
+            found = self.linearized.value.primal
         else:
             found = evaluate(self.model, self.point(x), self.of, engine=self.engine)
         parts = [found[name].reshape(-1) for name in self.of]
         return space(parts[0]).concatenate(parts)
 
-    def _jacobian(self, x: np.ndarray) -> Linearization:
-        if self.jacobian.count:
-            return self.jacobian.value.relinearize(self.point(x))
+    def _linearized(self, x: np.ndarray) -> Linearization:
+        if self.linearized.count:
+            return self.linearized.value.relinearize(self.point(x))
         return linearize(self.model, self.point(x), of=self.of, wrt=self.wrt, engine=self.engine)
 
-    def _hessian(self, x: np.ndarray) -> Hessian:
-        if self.hessian.count:
-            return self.hessian.value.relinearize(self.point(x))
-        if len(self.of) > 1:
+    def _curvature(self, x: np.ndarray) -> Hessian:
+        if self.curvature.count:
+            return self.curvature.value.relinearize(self.point(x))
+        if not self.scalar:
             names = ", ".join(self.of)
-            raise InputError(f"{names}: a Hessian of several needs multipliers, hess(x, v)")
+            raise InputError(f"{names}: a Hessian of several numbers needs multipliers, hess(x, v)")
         return hessian_of(self.model, self.point(x), self.of[0], self.wrt, engine=self.engine)
 
 
 def alone(x: Any, rest: tuple[Any, ...]) -> Any:
     """x, if nothing is given besides it."""
     if rest:
-        raise InputError("fun and jac take x alone: solve_ivp takes p.ode and p.ode_jac")
+        raise InputError("fun and jac take x alone, for other inputs call as_scipy again: "
+                         "solve_ivp takes p.ode and p.ode_jac")  # fmt: skip
     return x
 
 
@@ -255,6 +285,16 @@ def split(x: Any, sizes: list[int]) -> list[np.ndarray]:
     return list(x.split(sizes)) if is_tensor(x) else np.split(np.ravel(x), np.cumsum(sizes)[:-1])
 
 
+@overload
+def as_scipy(
+    model: Model, inputs: Mapping[str, Any], *, of: Names = None, wrt: Names = None,
+    engine: str | None = None, form: Literal["dense"], t: str | None = None,
+) -> Problem[np.ndarray]: ...
+@overload
+def as_scipy(
+    model: Model, inputs: Mapping[str, Any], *, of: Names = None, wrt: Names = None,
+    engine: str | None = None, form: Form = "operator", t: str | None = None,
+) -> Problem[Any]: ...
 def as_scipy(
     model: Model,
     inputs: Mapping[str, Any],
@@ -264,7 +304,7 @@ def as_scipy(
     engine: str | None = None,
     form: Form = "operator",
     t: str | None = None,
-) -> Problem:
+) -> Problem[Any]:
     """x ↦ f(x), J(x), H(x) p: the model as `scipy.optimize` expects it.
 
     Use `minimize(p.fun, p.x0, jac=p.jac, hessp=p.hessp)` for a scalar `of`, or by one program
@@ -284,6 +324,7 @@ def as_scipy(
     and where a name, a shape or a dtype does not fit; `UnsupportedOp` for an operator without a
     rule.
     """
+    check_model(model)
     of_names = names_of(model, of, model.outputs, "of")
     states = {name: spec for name, spec in model.inputs.items() if name != t}
     names = names_of(model, wrt, states, "wrt")
@@ -309,7 +350,8 @@ class Memoized(Generic[Value]):
         self.compute, self.count = compute, 0
         self.x: np.ndarray | None = None
 
-    def __call__(self, x: np.ndarray) -> Value:
+    def __call__(self, x: Any) -> Value:
+        x = x if is_tensor(x) else np.asarray(x)
         if not self.knows(x):
             self.declared = version()
             self.value, self.x = self.compute(x), deepcopy(x)

@@ -107,7 +107,7 @@ def iterations(
         eta = forcing(before, norm, eta) if before else eta
         status = GRADIENT if norm <= goal else status
         yield state(problem, status, x=x, fun=F, nit=nit, products=products)
-        J = problem.jacobian(x)
+        J = problem.linearized(x)
         A, M = Counted(J), preconditioner_for(J, preconditioner)
         delta, _ = solver(A, -F, rtol=min(max(eta, 0.5 * goal / norm), 0.9), M=M)
         products += A.products

@@ -19,7 +19,7 @@ from ...jacobians.sparse import count, positions
 from ..linear.elimination.cost import seconds
 from ..linear.elimination.dense import best_order, stations
 from .accumulated import Accumulated
-from .coloring import Coloring, best, coloring, cover, distinct, width
+from .coloring import Coloring, Partition, best, coloring, cover, distinct, width
 from .method import Method
 from .program import Product
 from .sweep import Matrix, swept
@@ -143,7 +143,7 @@ def colored(pattern: csr_array[Any], *, symmetric: bool) -> Coloring:
     """The colouring with the partition that promises the fewest products."""
     if symmetric:
         return coloring(pattern + pattern.T, "symmetric")
-    bounds = {"column": width(pattern), "row": width(pattern.T)}
+    bounds: dict[Partition, int] = {"column": width(pattern), "row": width(pattern.T)}
     bounds["bidirectional"] = best(pattern, cover(pattern))[0] + 2
     return coloring(pattern, min(bounds, key=lambda name: bounds[name]))
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -26,6 +26,8 @@ from ...jacobians.errors import InputError
 from .method import Method
 from .program import expanded
 from .symmetric_coloring import Substitution, acyclic, coordinates, places, star, substitution
+
+Partition = Literal["column", "row", "bidirectional", "star", "symmetric", "acyclic"]
 
 TRIES = 16
 """About how many thresholds between full and other rows are compared."""
@@ -82,7 +84,7 @@ def indicator(color: np.ndarray) -> np.ndarray:
     return seeds
 
 
-def coloring(pattern: Any, partition: str = "column") -> Coloring:
+def coloring(pattern: Any, partition: Partition = "column") -> Coloring:
     """A colouring of a sparse pattern: `"column"`, `"row"` or `"bidirectional"`.
 
     For a symmetric pattern also `"star"`; `"symmetric"`, the better of a star colouring and one
@@ -172,7 +174,7 @@ def symmetric_with(pattern: csr_array[Any], hubs: np.ndarray) -> Coloring:
     return Coloring(pattern, columns, np.full_like(columns, -1), columns[j] * len(columns) + i)
 
 
-PARTITIONS: dict[str, Callable[[csr_array[Any]], Coloring]] = {
+PARTITIONS: dict[Partition, Callable[[csr_array[Any]], Coloring]] = {
     "column": lambda pattern: split(pattern, np.zeros(pattern.shape[0], bool)),
     "row": lambda pattern: split(pattern, np.ones(pattern.shape[0], bool)),
     "bidirectional": bidirectional,

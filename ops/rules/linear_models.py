@@ -62,7 +62,7 @@ def scored(op: Any, node: Node, o: int, scores: Array, J: Jacobian) -> Jacobian:
     """∂yₒ/∂x, given the scores and ∂scores/∂x; a single score s may stand for the pair (-s, s)."""
     y = node.outputs[o]
     shape, dtype = shape_of(y), J.dtype
-    if J.out_shape[-1] == 1 and shape[-1] == 2:
+    if o and J.out_shape[-1] == 1 and shape[-1] == 2:  # regressors have no pairs
         pair = np.array([[-1.0], [1.0]], dtype)
         J, scores = implicit_kron(Eye(J.out_shape[0]), pair) @ J, op.MatMul(scores, pair.T)
     J = Reshape(shape, J.out_shape, dtype) @ J @ cast_input(node, 0, o)

@@ -1,5 +1,7 @@
 """Functions of a point that accept data instead: reductions, shared values and sampling."""
 
+import inspect
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -9,7 +11,7 @@ from data.regressions import DATA, UNEVEN, W, X, jacobian, softmax_hessian, soft
 from onnxjac.jacobians.errors import InputError
 from onnxjac.modes.curvature.fisher import empirical_fisher, fisher
 from onnxjac.modes.curvature.gauss_newton import gauss_newton
-from onnxjac.modes.data.adapter import takes_data
+from onnxjac.modes.data.adapter import DataOptions, takes_data
 
 SHARED = {"W": W}
 TIGHT = {"rtol": 1e-12, "atol": 1e-12}
@@ -79,3 +81,9 @@ def test_samples_are_drawn_anew_for_every_batch_and_the_same_in_every_order():
     assert not np.allclose(one, other)
     assert_allclose(both, one + other, **TIGHT)
     assert not np.allclose(both, over(model, twice, seed=2, **options).toarray())
+
+
+@pytest.mark.parametrize("name", ["linearize", "hessian", "gauss_newton", "fisher", "gram"])
+def test_help_explains_what_data_adds(name):
+    text = inspect.getdoc(getattr(oj, name))
+    assert all(option in text for option in DataOptions.__annotations__)

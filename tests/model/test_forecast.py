@@ -42,6 +42,7 @@ KNOWN = {
     "a condition from outside": loop(stop="e = Identity(t)"),
     "a Scan": SCAN.replace("BODY", SIN),
     "an If": IF.replace("BODY", "q = Sin(x)"),
+    "an If of two shapes, by an input": IF.replace("BODY", "q = Concat<axis=0>(x, x)"),
     "a Loop in a Loop": NESTED,
 }
 ONLY_THE_RUN_TELLS = {
@@ -50,7 +51,8 @@ ONLY_THE_RUN_TELLS = {
     "a condition of the state": loop(stop="m = ReduceSum<keepdims=0>(s) e = Less(m, m)"),
     "turns of floating numbers": loop(limit="k").replace("{ y,", f"{{ {SUM} y,", 1),
     "a Scan whose state grows": SCAN.replace("BODY", GROWING),
-    "an If of two shapes": IF.replace("BODY", "q = Concat<axis=0>(x, x)"),
+    "an If of two shapes, by floating numbers": IF.replace("BODY", "q = Concat<axis=0>(x, x)")
+    .replace("{ y = If(c)", f"{{ {SUM} f = Cast<to=9>(m) y = If(f)"),
 }
 
 

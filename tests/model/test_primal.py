@@ -242,3 +242,13 @@ def test_scales_that_do_not_fit_are_refused(scales):
     resize = model("y = Resize(x, , s)", s=np.float32(scales))
     with pytest.raises(OnnxJacError):
         resize.run({"x": X})
+
+
+@pytest.mark.parametrize("node", ["Conv(x, w)", "MaxPool<kernel_shape=[7,7]>(x)"])
+@pytest.mark.parametrize("engine", [None, "numpy", "onnxruntime"])
+def test_an_input_smaller_than_the_window_is_said_to_be_too_small(node, engine):
+    ends = "(float[1,1,a,b] x, float[1,1,7,7] w) => (float[1,1,c,d] y)"
+    m = model(f"y = {node}", ends)
+    point = {"x": np.ones((1, 1, 3, 4), np.float32), "w": np.ones((1, 1, 7, 7), np.float32)}
+    with pytest.raises(InputError, match=r"input is too small, .* shape \[1, 1, -3, -2\]"):
+        m.run(point, engine=engine)

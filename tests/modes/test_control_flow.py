@@ -515,3 +515,18 @@ def test_a_long_recurrent_network_is_one_operator(kind, gates, dtype, monkeypatc
     tolerance = 1e-10 if dtype == "double" else 1e-3
     for y, z in zip(found, wanted, strict=True):
         np.testing.assert_allclose(y, z, rtol=0, atol=tolerance * np.abs(z).max())
+
+
+def test_a_long_scan_without_reads_of_its_own():
+    """A difference to a captured row: its derivative reads nothing, but a Scan needs an input."""
+    distances = model(f"""{HEAD}
+        distances (float[1, 2] x) => (float[1, 1] y) <float[60, 2] z, int64[1] one = {{1}}>
+        {{ last, d = Scan <num_scan_inputs = 1, body = row (float[1, 2] s, float[2] r)
+              => (float[1, 2] t, float[1] out)
+              {{ t = Identity(s) c = Sub(s, r) out = ReduceSumSquare <keepdims = 0> (c, one) }}>
+            (x, z)
+          e = Neg(d) f = Exp(e) y = ReduceSum(f) }}""".replace(
+        "float[60, 2] z", f"float[60, 2] z = {{{', '.join(map(str, np.linspace(-1, 1, 120)))}}}"))
+    H = oj.hessian(distances, {"x": np.array([[0.3, -0.2]])})
+    assert H.check()
+    assert H.T.check()

@@ -194,3 +194,21 @@ def test_nothing_of_a_long_loop_is_recorded_at_a_new_point(monkeypatch):
         J = J.relinearize(point)
         found, back = J @ v, J.T @ np.ones(1)
         np.testing.assert_allclose(found, back @ v)
+
+
+@pytest.mark.parametrize("regressor", [
+    'LinearRegressor <coefficients = [1.0, -2.0]>',
+    'SVMRegressor <coefficients = [1.0, -2.0], support_vectors = [1.0, 0.0, 0.0, 1.0],'
+    ' n_supports = 2, rho = [0.5], kernel_type = "RBF", kernel_params = [0.7, 0.0, 3.0]>',
+])  # fmt: skip
+def test_one_program_for_a_regressor_of_scikit_learn(regressor):
+    """Shape inference does not know how many numbers it gives."""
+    model = oj.load(onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["": 21, "ai.onnx.ml": 1]>
+        f (float[N, 2] x) => (float[N, 1] y) {{ s = Tanh(x) y = ai.onnx.ml.{regressor} (s) }}"""))
+    f = oj.value_and_grad(model, of="y")
+    for seed in range(3):
+        point = {"x": random(1, 2, seed=seed).astype(np.float32)}
+        J = oj.linearize(model, point).toarray()
+        np.testing.assert_allclose(f(point)[1]["x"], J, rtol=1e-5)
+    assert len(recorded(model)) == 1

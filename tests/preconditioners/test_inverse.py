@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.sparse import csr_array
 
 import onnxjac as oj
 from estimators.examples import Hidden, rotated
@@ -11,7 +12,7 @@ from onnxjac import InputError
 from onnxjac.jacobians import Dense, Identity, Jacobian
 from onnxjac.jacobians.errors import NotConverged
 from onnxjac.modes.solvers.inverse import definiteness, identity_like, inverse
-from onnxjac.modes.solvers.preconditioners import column_scaling, jacobi
+from onnxjac.modes.solvers.preconditioners import column_scaling, ilu, jacobi
 from solvers.models import grid, reaction
 from test_models import stored
 
@@ -148,3 +149,15 @@ def test_what_is_refused():
         inverse(A, preconditioner=Identity((3,), float))
     with pytest.raises(InputError, match="square"):
         identity_like(Dense(SPD[:4]))
+
+
+def test_what_is_taken_as_it_is():
+    """An array, a sparse array, and a function that makes a preconditioner, as the solvers take."""
+    b, expected = RNG.standard_normal(30), np.linalg.inv(SKEW)
+    for A in (SKEW, csr_array(SKEW)):
+        assert_allclose(inverse(A) @ b, expected @ b, **NEAR)
+        inv = inverse(A, preconditioner=ilu)
+        assert_allclose(inv @ b, expected @ b, **NEAR)
+        assert_allclose(inv.T @ b, expected.T @ b, **NEAR)
+    with pytest.raises(InputError, match="a Model is no operator"):
+        inverse(oj.load(ROOT / "tests" / "models" / "mlp.onnx"))

@@ -301,3 +301,7 @@ def test_what_is_refused():
     with pytest.raises(InputError, match="positive"):
         low_rank_plus_damping(A, 2, damping=0)
     assert Probed(A).products == 0
+
+
+def test_completion_offers_the_preconditioners_alone():
+    assert set(dir(oj.preconditioners)) == set(oj.preconditioners.__all__)

@@ -240,6 +240,30 @@ def test_a_hessian_of_several_entries_takes_weights(tmp_path, capsys):
     assert "2 numbers" in refused(capsys, "spectrum", path, "--hessian", "--weights", "1,2")
 
 
+def test_weights_without_a_hessian_are_refused(capsys):
+    assert "--weights goes with --hessian" in refused(capsys, "spectrum", DIGITS, "--weights", "1")
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (("view", DIGITS, "-o", "graph.png"), "'graph.png' is not a name with .html or .htm"),
+        (("report", DIGITS, "--html", "page.txt"), "'page.txt' is not a name with .html"),
+        (("export", DIGITS, "-o", "made.txt"), "'made.txt' is not a name with .onnx"),
+        (("report", DIGITS, "--shapes", "x=1"), "report: error: unrecognized arguments: --shapes "
+         "x=1. Did you mean '--shape'? (try onnxjac report --help)"),
+        (("export", DIGITS, "grad", "-o", "g.onnx"), "arguments: grad (try onnxjac export"),
+    ],
+)  # fmt: skip
+def test_usage_is_refused_by_the_command(tmp_path, monkeypatch, capsys, argv, told):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
 def test_options_are_named_as_options(tmp_path, capsys):
     path = written(tmp_path, VECTOR)
     error = refused(capsys, "export", path, "--mode", "hvp", "-o", str(tmp_path / "h.onnx"))
@@ -250,8 +274,10 @@ def test_options_are_named_as_options(tmp_path, capsys):
 def test_integer_inputs_leave_the_choice_of_floating_tensors(tmp_path, capsys):
     text = "g (int64[n] i) => (float[n,2] y) <float[1,2] E = {1, 2}> { y = Gather(E, i) }"
     error = refused(capsys, "check", written(tmp_path, text))
-    assert "--wrt is empty" in error
+    assert "no floating input, but i int64[n]: name at least one floating tensor by --wrt" in error
     assert "such as 'E'" in error
+    error = refused(capsys, "check", written(tmp_path, "g (int64 i) => (int64 j) { j = Neg(i) }"))
+    assert "no floating output, but j int64[]; no other tensor is floating" in error
 
 
 CONVOLUTION = """

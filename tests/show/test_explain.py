@@ -50,6 +50,14 @@ def test_choices_say_which_way_and_why(J, found):
     assert "not considered" not in "\n".join(J.explain().choices)
 
 
+def test_products_with_matrices_alone_give_no_time_of_a_vector():
+    J = oj.linearize(network(), {"x": X}, wrt=["x", "W"])
+    J @ np.ones((J.shape[1], 2))
+    assert not any(choice.endswith(": ") for choice in J.explain().choices)
+    J @ np.ones(J.shape[1])
+    assert any("quickest way so far: as it is" in choice for choice in J.explain().choices)
+
+
 def test_a_large_diagonal_is_explained_without_its_matrix():
     """The dense matrix would take 32 TiB."""
     from onnx import parser

@@ -66,10 +66,12 @@ def test_blocks_are_the_blocks_of_the_jacobian():
     A = np.arange(6.0).reshape(3, 2)
     J = linearized("g (double[4,3] x, double[3,2] A) => (double[4,2] y) "
                    "{ h = MatMul(x, A)  y = Tanh(h) }", x=np.ones((4, 3)), A=A)  # fmt: skip
+    assert "save('graph.html')" in repr(J.view())
     found = data(J.view().html)
     names = [name for name, *_ in found["tensors"]]
     blocks = {(names[found["nodes"][b["node"]]["in"][b["in"]]]): b for b in found["blocks"]}
     assert set(blocks) == {"x", "A", "h"}
+    assert found["flops"] == J.flops == sum(b["flops"] for b in blocks.values()) + 4 * 2
     assert_allclose(float(blocks["x"]["norm"]), 2 * np.linalg.norm(A), rtol=5e-3)
     assert (blocks["x"]["shape"], blocks["x"]["family"]) == ("4×2 ← 4×3", "matrix")
     assert (blocks["h"]["kind"], blocks["h"]["family"]) == ("diag", "diagonal")
@@ -109,11 +111,16 @@ def test_the_transpose_and_a_loop_are_viewed():
     assert sum(b["kind"] == "diag" for b in data(J.T.view().html)["blocks"]) == 3
 
 
-def test_the_command_writes_the_page(capsys, tmp_path):
+def test_the_command_writes_the_page(capsys, monkeypatch, tmp_path):
+    (tmp_path / "here").mkdir()
     target = str(tmp_path / "graph.html")
     assert answer(capsys, "view", DIGITS, "-o", target)[0] == 0
     with open(target, encoding="utf-8") as file:
         assert len(data(file.read())["nodes"]) == 9
+    monkeypatch.chdir(tmp_path / "here")
+    assert answer(capsys, "view", DIGITS)[1].startswith("digits.html: ")
+    with open(target, encoding="utf-8") as file:
+        assert (tmp_path / "here" / "digits.html").read_text("utf-8") == file.read()
     assert "no tensor 'z'" in refused(capsys, "view", DIGITS, "--of", "z", "-o", target)
 
 

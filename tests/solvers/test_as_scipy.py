@@ -3,8 +3,16 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.integrate import solve_ivp
-from scipy.optimize import NonlinearConstraint, minimize, root, rosen, rosen_der, rosen_hess
+from scipy.integrate import odeint, solve_ivp
+from scipy.optimize import (
+    NonlinearConstraint,
+    least_squares,
+    minimize,
+    root,
+    rosen,
+    rosen_der,
+    rosen_hess,
+)
 from scipy.sparse import csr_array
 
 import onnxjac as oj
@@ -110,7 +118,7 @@ def test_nothing_is_computed_twice(scalar):
     before = scalar.values.count
     for _ in range(3):
         scalar.fun(START + 1), scalar.jac(START + 1), scalar.hessp(START + 1, START)
-    assert (scalar.values.count - before, scalar.slopes.count, scalar.hessian.count) == (1, 1, 1)
+    assert (scalar.values.count - before, scalar.slopes.count, scalar.curvature.count) == (1, 1, 1)
     first = dict(scalar.model.routes)
     scalar.jac(START + 2)
     assert dict(scalar.model.routes) == first  # nothing is recorded again
@@ -186,6 +194,33 @@ def test_what_does_not_fit_is_refused(scalar):
         scalar.jac(0.0, START)
     with pytest.raises(oj.InputError, match="16 rates for 32 states"):
         as_scipy(reaction(4), grid(4)).ode(0.0, np.ones(32))
-    with pytest.raises(oj.InputError, match="x has 3 numbers, but x have 5"):
+    with pytest.raises(oj.InputError, match=r"a vector of 3 numbers, but wrt \(x\) has 5"):
         scalar.fun(np.ones(3))
     assert repr(scalar) == "as_scipy: x = (x 5), of 5 ↦ (f), form='operator'"
+
+
+@pytest.mark.parametrize("call", [
+    lambda p: least_squares(p.fun, p.x0, jac="cs"), lambda p: p.jac(p.x0 + 1e-20j),
+    lambda p: p.value_and_grad(p.x0 + 1e-20j),
+])  # fmt: skip
+def test_complex_numbers_are_refused(call):
+    """A complex step through a real model would give a derivative of zero."""
+    with pytest.raises(oj.InputError, match="not complex ones"):
+        call(as_scipy(rosenbrock(), {"x": START}, of="f"))
+
+
+def test_natural_mistakes():
+    model = parsed(DRIVEN)
+    point = {"u": [2.0, -1.0], "time": [0.0]}
+    p = as_scipy(model, point, t="time")
+    assert p.fun([2, -1]).shape == (2,)
+    with pytest.raises(oj.InputError, match="tfirst=True"):
+        odeint(p.ode, p.x0, [0, 1])
+    with pytest.raises(oj.InputError, match="2 rates for 1 states"):
+        as_scipy(model, point, t="time", wrt="time")
+    with pytest.raises(oj.InputError, match="call as_scipy again"):
+        minimize(p.fun, p.x0, args=(1.0,))
+    with pytest.raises(oj.InputError, match="needs multipliers"):
+        p.hessp(p.x0, p.x0)
+    with pytest.raises(oj.InputError, match="a model is what `load` gives, not str"):
+        as_scipy("model.onnx", point)

@@ -137,6 +137,7 @@ def test_a_method_converges_or_is_refused(function, method, given, forms, form):
     else:
         assert isinstance(errors[-1], oj.InputError)
         assert "form='dense'" in str(errors[-1])
+        assert str(errors[-1]).split(" gives")[0] in given
         assert len(errors) == 1 or method == "vode"
 
 

@@ -17,6 +17,7 @@ from onnx import defs, helper, numpy_helper, shape_inference
 
 from ....jacobians import dtype_of, shape_of
 from ....jacobians.arrays import host
+from ....jacobians.errors import InputError
 from ....jacobians.foreign import is_tensor
 from ....ops.graphs.shapes import sizes_by_formula
 from ....ops.node import Node, Step
@@ -44,8 +45,18 @@ def check_step(step: Step, inputs: Sequence[Any], limits: Limits) -> None:
     node.domain = step.domain
     node.attribute.extend(proto(name, value) for name, value in step.attrs.items())
     types = {name: type_of(array) for name, array in arrays.items()}
-    for kind in inferred(node, step.version, types, arrays).values():
+    found = inferred(node, step.version, types, arrays)
+    check_sizes(found)
+    for kind in found.values():
         limits.check("bytes", bytes_of(kind) or 0, step)
+
+
+def check_sizes(kinds: Types, where: str = "") -> None:
+    """Raises `InputError` where an output would have a negative size that is no overflow."""
+    for shape in filter(None, map(shape_in, kinds.values())):
+        if -(2**31) < min(shape) < 0:
+            raise InputError(f"{where}the input is too small, since the output would have the "
+                             f"shape {list(shape)}")  # fmt: skip
 
 
 def outlined(value: Any, *, numbers: bool = False) -> Any:

@@ -17,7 +17,7 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto, helper
 
-from ....jacobians.errors import LimitError
+from ....jacobians.errors import InputError, LimitError
 from ....ops.node import Node, Step
 from ....ops.numbers import numbers
 from ....ops.registry import traits_of
@@ -29,6 +29,7 @@ from ..flow.sizes import (
     SMALL,
     bytes_of,
     check_operands,
+    check_sizes,
     dtype_in,
     inferred,
     shape_in,
@@ -61,7 +62,7 @@ def known(
         forecast = Forecast(model, inputs, numbers)
         try:
             found = forecast.of(wanted) and (numbers or forecast.told)
-        except (LimitError, EngineError):
+        except (LimitError, InputError, EngineError):
             if numbers:
                 raise
             found = False
@@ -149,6 +150,7 @@ class Forecast:
         if step.op_type == "Einsum":
             self._check_einsum(step, operands)
         kinds = inferred(ir.serde.serialize_node(node), step.version, self.types, self.known)
+        check_sizes(kinds, f"{step}: ")
         found = self._given(kinds, step)
         self.told = self.told and None not in found.values()
         self._compute(step)
@@ -178,11 +180,16 @@ class Forecast:
         return state + [stacked(kind, turned.turns, axis) for kind, axis in pairs]
 
     def _branches(self, step: Step, held: int) -> list[onnx.TypeProto] | None:
-        """The types of the outputs of an If; None unless both branches give the same shapes."""
-        bodies = (step.attrs[f"{name}_branch"] for name in ("then", "else"))
+        """The types of the outputs of an If: of the branch that a known condition takes, or of both
+        branches if these give the same shapes, else None.
+        """
+        then_body, other_body = (step.attrs[f"{name}_branch"] for name in ("then", "else"))
+        condition = self.known.get(step.inputs[0] or "")
+        if condition is not None:
+            return self._inside(then_body if np.all(condition) else other_body, [], held, 1)
         try:
-            then, other = (self._inside(body, [], held, 1) for body in bodies)
-        except LimitError:  # of a branch that may not be taken
+            then, other = (self._inside(body, [], held, 1) for body in (then_body, other_body))
+        except (LimitError, InputError):  # of a branch that may not be taken
             return None
         if then is None or other is None:
             return None

@@ -39,8 +39,13 @@ def names_of(
     if not chosen:
         held = [*model.initializers.values(), *map(model.spec, model.intermediates)]
         known = [repr(spec.name) for spec in held if may_float(spec)]
-        raise InputError(f"{role} is empty: name at least one floating tensor of the model"
-                         + (f", such as {', '.join(known[:8])}" if known else ""))  # fmt: skip
+        side, there = "output" if role == "of" else "input", ", ".join(map(str, default.values()))
+        none = f"the model has no floating {side}, but {there}"
+        why = none if names is None else f"{role} is empty"
+        if not known:
+            raise InputError(f"{why}; no other tensor is floating either: nothing has a derivative")
+        raise InputError(f"{why}: name at least one floating tensor by {role}=, such as "
+                         f"{', '.join(known[:8])}")  # fmt: skip
     for name in chosen:
         if not may_float(spec := model.spec(name)):
             raise not_floating(role, name, spec.dtype)

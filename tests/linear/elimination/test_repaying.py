@@ -1,9 +1,11 @@
 """Elimination, planning and accumulation happen only where the products repay them."""
 
 import numpy as np
+import onnx
 import pytest
 from numpy.testing import assert_allclose
 
+import onnxjac as oj
 from onnxjac.jacobians import Dag, Dense, Diagonal, Edge
 from onnxjac.modes.linear.elimination import adaptive, dense
 from onnxjac.modes.linear.elimination import plan as planning
@@ -72,3 +74,21 @@ def test_the_order_of_a_matrix_is_found_once(monkeypatch):
     assert_allclose(dense.dense(dag), first)
     with pytest.raises(TypeError):
         dense.dense(dag, limit=10**6)
+
+
+SHAPES = [((3, 3), False), ((3, 5), False), ((300, 200), True)]
+
+
+@pytest.mark.parametrize(("shape", "planned"), SHAPES)
+def test_a_small_matrix_is_formed_without_a_plan(shape, planned):
+    m, n = shape
+    A = np.random.default_rng(0).standard_normal(shape)
+    model = oj.load(onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+        f (double[{m}, {n}] A, double[{n}] x) => (double[{m}] y) {{ s = Sin(x) t = MatMul(A, s)
+        u = Exp(t) y = Tanh(u) }}"""))
+    J, x = oj.linearize(model, {"A": A, "x": np.ones(n)}, wrt="x"), np.ones(n)
+    u = np.exp(A @ np.sin(x))
+    expected = ((1 - np.tanh(u) ** 2) * u)[:, None] * A * np.cos(x)
+    assert_allclose(J.toarray(), expected, atol=1e-12)
+    assert_allclose(J.T.toarray(), expected.T, atol=1e-12)
+    assert (ELIMINATED in J.dag.known) == planned
