@@ -209,6 +209,8 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         return self._flat_product(np.asarray(x).reshape(1, -1)[0], ())
 
     def _matmat(self, X: np.ndarray) -> np.ndarray:
+        if X.shape[1] == 1:  # a vector: programs and plans are kept by the number of columns
+            return self._matvec(X)[:, None]
         return self._flat_product(np.asarray(X).T, (X.shape[1],)).T
 
     def _rmatvec(self, x: np.ndarray) -> np.ndarray:

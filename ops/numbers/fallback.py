@@ -15,6 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 from ...jacobians.errors import UnsupportedOp
 from ..node import remedy
+from ..registry import find
 
 EMPTY = {"value_floats": onnx.AttributeProto.FLOATS, "value_strings": onnx.AttributeProto.STRINGS}
 """Types of empty lists in these attributes of Constant; all other empty lists hold integers."""
@@ -50,9 +51,11 @@ def evaluator(node: bytes, version: int) -> ReferenceEvaluator:
             "engine='onnxruntime', which may know its values. Its outputs can be given with the "
             "inputs, but are constants then, without derivatives."
         )
+        declared = find(parsed.op_type, parsed.domain)
+        why = f": {declared.refused}" if declared and declared.refused else ""
         raise UnsupportedOp(
             f"{name} at opset {version} has neither a kernel in onnxjac nor a reference "
-            f"implementation in onnx. {remedy(parsed.domain, otherwise)}"
+            f"implementation in onnx{why}. {remedy(parsed.domain, otherwise)}"
         ) from error
 
 

@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxjac as oj
+from onnxjac.modes.model.loading import blocked
 
 X = np.random.default_rng(3).standard_normal((2, 4)).astype(np.float32)
 W = np.diag([1.0, -2.0, 0.5, 3.0]).astype(np.float32)
@@ -153,14 +154,67 @@ def test_an_image_is_cropped(scale):
     assert J.check()
 
 
-def test_a_negative_perm_is_refused_as_by_onnx_runtime():
-    made = model(node("Tanh", ["x"], ["t"]), node("Transpose", ["t"], ["y"], perm=[-1, 0]))
-    made.graph.output[0].type.tensor_type.shape.Clear()
+def turned(*perm):
+    """A model of a Transpose, in a function and behind it."""
+    inner = node("Transpose", ["a"], ["b"], perm=perm)
+    function = helper.make_function("f", "F", ["a"], ["b"], [inner], [helper.make_opsetid("", 17)])
+    made = model(node("F", ["x"], ["t"], domain="f"), node("Transpose", ["t"], ["u"], perm=perm),
+                 node("Tanh", ["u"], ["y"]), imports=["f"])  # fmt: skip
+    made.functions.append(function)
+    return made
+
+
+@pytest.mark.parametrize(("perm", "same"), [((-1, 0), (1, 0)), ((-2, -1), (0, 1))])
+def test_axes_of_perm_may_count_from_the_last(perm, same):
+    """ONNX Runtime refuses what is meant clearly."""
+    J, expected = (oj.linearize(oj.load(turned(*order)), {"x": X}) for order in (perm, same))
+    assert_allclose(J.toarray(), expected.toarray())
+    assert J.check()
+
+
+@pytest.mark.parametrize("perm", [(-1, 1), (-3, 0), (0, 2)])
+def test_a_perm_that_does_not_have_each_axis_once(perm):
+    with pytest.raises(oj.LoadError, match="it must have each axis once"):
+        oj.load(turned(*perm))
+
+
+@pytest.mark.parametrize("axes", [["axes"], []])
+def test_a_slice_by_inputs_of_an_early_file(axes):
+    """DynamicSlice, an experiment of early ONNX that ONNX Runtime still runs."""
     ort = pytest.importorskip("onnxruntime")
-    with pytest.raises(Exception, match="perm"):
-        ort.InferenceSession(made.SerializeToString())
-    with pytest.raises(oj.LoadError, match=r"perm=\[-1, 0\]: it must have each axis once"):
-        oj.load(made)
+    made = model(
+        node("Tanh", ["x"], ["t"]), node("DynamicSlice", ["t", "starts", "ends", *axes], ["y"]),
+        opset=7, initializers=[numpy_helper.from_array(np.array(a), n) for a, n in
+                               (([1, 0], "starts"), ([3, -1], "ends"), ([1, 0], "axes"))],
+    )  # fmt: skip
+    made.graph.output[0].type.tensor_type.shape.Clear()
+    J = oj.linearize(oj.load(made), {"x": X})
+    (expected,) = ort.InferenceSession(made.SerializeToString()).run(None, {"x": X})
+    assert_allclose(J.primal["y"], expected)
+    assert J.check()
+
+
+@pytest.mark.parametrize("opset", [1, 5])
+def test_a_type_of_cast_by_name(opset):
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 4]) for n in "xy")
+    zero = helper.make_tensor_value_info("zero", TensorProto.FLOAT, [])
+    nodes = [node("Exp", ["x"], ["t"]), node("Greater", ["x", "zero"], ["b"], broadcast=1),
+             node("Cast", ["b"], ["c"], to="FLOAT"), node("Mul", ["c", "t"], ["y"])]  # fmt: skip
+    graph = helper.make_graph(nodes, "g", [x, zero], [y],
+                              [numpy_helper.from_array(np.float32(0), "zero")])  # fmt: skip
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=3)
+    J = oj.linearize(oj.load(proto), {"x": X})
+    assert_allclose(J.toarray(), np.diag(np.where(X > 0, np.exp(X), 0).ravel()), rtol=1e-6)
+    assert J.check()
+
+
+def test_an_operator_that_onnx_runtime_has_in_the_default_domain_runs_there():
+    ort = pytest.importorskip("onnxruntime")
+    norm = node("SimplifiedLayerNormalization", ["t", "s"], ["y"], axis=-1, epsilon=1e-3)
+    made = model(node("Tanh", ["x"], ["t"]), norm, initializers=[ONES])
+    (expected,) = ort.InferenceSession(made.SerializeToString()).run(None, {"x": X})
+    for engine in ("onnxruntime", "numpy"):
+        assert_allclose(oj.load(made).run({"x": X}, engine=engine)["y"], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("opset", [1, 5, 6])
@@ -213,6 +267,25 @@ def test_a_map_is_the_tensor_of_its_values(keys):
     _, maps = ort.InferenceSession(proto.SerializeToString()).run(None, {"x": X[:, :2]})
     rows = [[row[label] for label in labels] for row in maps]
     assert_allclose(J.primal["maps"], rows, rtol=1e-5)
+    proto.graph.output[1].ClearField("type")
+    with pytest.warns(oj.OnnxJacWarning, match="'maps' is a list of maps"):
+        made = oj.load(proto)
+    assert_allclose(made.run({"x": X[:, :2]})["maps"], rows, rtol=1e-5)
+
+
+def test_only_the_default_domain_is_not_imported():
+    made = model(node("QuickGelu", ["x"], ["t"], domain=MICROSOFT, alpha=1.0),
+                 node("Tanh", ["t"], ["y"]), imports=[MICROSOFT])  # fmt: skip
+    del made.opset_import[0]
+    with pytest.warns(oj.OnnxJacWarning, match="'ai.onnx': version 21 is taken"):
+        J = oj.linearize(oj.load(made), {"x": X})
+    ort = pytest.importorskip("onnxruntime")
+    (expected,) = ort.InferenceSession(made.SerializeToString()).run(None, {"x": X})
+    assert_allclose(J.primal["y"], expected, rtol=1e-5)
+    assert J.check()
+    del made.opset_import[:]
+    with pytest.raises(oj.LoadError, match="must specify opset_import"):
+        oj.load(made)
 
 
 def test_an_import_that_is_added_is_said():
@@ -231,6 +304,74 @@ def test_quantization_of_both_domains_is_the_same():
             node("DequantizeLinear", ["q", "scale", "zero"], ["y"], domain=MICROSOFT)]  # fmt: skip
     made = oj.load(model(*pair, imports=[MICROSOFT], initializers=[scale, zero]))
     assert_allclose(made.run({"x": X})["y"], np.round(X / 0.1) * 0.1, atol=1e-5)
+
+
+def optimized(proto, level, folder):
+    """The model as ONNX Runtime saves it at some level of optimization."""
+    ort = pytest.importorskip("onnxruntime")
+    options, file = ort.SessionOptions(), str(folder / "optimized.onnx")
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
+    options.optimized_model_filepath, options.log_severity_level = file, 4
+    ort.InferenceSession(proto.SerializeToString(), options)
+    return onnx.load(file)
+
+
+def channels_first(x, t):
+    return [node("Transpose", [x], [t], perm=[0, 3, 1, 2])]
+
+
+NETWORKS = {
+    "kernels of few and of many channels": ((1, 3, 8, 8), [
+        node("Conv", ["x", "w"], ["t"], pads=[1] * 4), node("Relu", ["t"], ["u"]),
+        node("MaxPool", ["u"], ["v"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Conv", ["v", "square"], ["p"], pads=[1] * 4), node("Add", ["p", "v"], ["q"]),
+        node("Conv", ["q", "less"], ["r"]), node("GlobalAveragePool", ["r"], ["y"])]),
+    "channels that fill no block, behind all others": ((1, 6, 6, 24), [
+        *channels_first("x", "t"), node("Conv", ["t", "each"], ["u"], group=24),
+        node("Relu", ["u"], ["v"]), node("AveragePool", ["v"], ["p"], kernel_shape=[2, 2]),
+        node("Transpose", ["p"], ["y"], perm=[0, 2, 3, 1])]),
+    "pixels that are repeated": ((1, 3, 4, 4), [
+        node("Conv", ["x", "w"], ["t"]),
+        node("Resize", ["t", "", "twice"], ["u"], coordinate_transformation_mode="asymmetric",
+             nearest_mode="floor"),
+        node("Conv", ["u", "less"], ["v"]), node("GlobalMaxPool", ["v"], ["y"])]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("level", ["ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_model_that_onnx_runtime_optimized(name, level, tmp_path):
+    """FusedConv, and at the highest level tensors whose channels lie in blocks."""
+    shape, nodes = NETWORKS[name]
+    shapes = {"w": (32, 3, 3, 3), "square": (32, 32, 3, 3), "less": (20, 32, 2, 2),
+              "each": (24, 1, 3, 3)}  # fmt: skip
+    rng = np.random.default_rng(8)
+    held = {k: rng.standard_normal(s).astype(np.float32) / 4 for k, s in shapes.items()}
+    held["twice"] = np.array([1, 1, 2, 2], np.float32)
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(x, k) for k, x in held.items()
+         if any(k in n.input for n in nodes)],
+    )  # fmt: skip
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    made, image = optimized(proto, level, tmp_path), rng.standard_normal(shape).astype(np.float32)
+    blocks = {n.domain for n in made.graph.node} & {"com.microsoft.nchwc"}
+    assert not blocks or level == "ORT_ENABLE_ALL"
+    J, plain = (oj.linearize(oj.load(file), {"x": image}) for file in (made, proto))
+    assert_allclose(J.toarray(), plain.toarray(), rtol=1e-4, atol=1e-6)
+    assert_allclose(J.primal["y"], plain.primal["y"], rtol=1e-4, atol=1e-6)
+    assert J.check()
+
+
+def test_the_size_of_a_block_is_asked_of_onnx_runtime(monkeypatch):
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in "xy")
+    reorder = node("ReorderInput", ["x"], ["y"], domain="com.microsoft.nchwc")
+    graph = helper.make_graph([reorder], "g", [x], [y])
+    monkeypatch.setattr(blocked, "installed", lambda: False)
+    blocked.block_size.cache_clear()
+    with pytest.raises(oj.LoadError, match="install ONNX Runtime"):
+        oj.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]))
 
 
 @pytest.mark.parametrize("indices", [[0, 5, 10, 16], [0, 5], [[0, 0, 0, 0]] * 4, [[9, 9]] * 4])

@@ -13,6 +13,7 @@ from onnxjac.modes.recording.derive import vjp_graph
 from onnxjac.modes.verify.cases import CASES as PROVED
 from onnxjac.modes.verify.coverage import runtime_operators
 from onnxjac.ops.node import node_of
+from onnxjac.ops.numbers.fallback import run_reference
 from onnxjac.ops.registry import find
 from onnxjac.ops.rules.zeros import NO_FLOATS
 
@@ -151,6 +152,16 @@ CASES = {
         {"K": 64, "N": 5, "bits": 4, "block_size": 32},
         1,
     ),
+    **{
+        f"MatMulNBits in groups, {zoned}": (
+            "MatMulNBits",
+            [N(2, 40), BYTES(3, 2, 16), N(3, 2), N(3, 2) if zoned else None,
+             np.arange(40, dtype=np.int32) % 2],
+            {"K": 40, "N": 3, "bits": 4, "block_size": 32},
+            1,
+        )
+        for zoned in (False, True)
+    },
     "MatMulNBits by eight bits": (
         "MatMulNBits",
         [N(2, 32), BYTES(3, 1, 32), N(3, 1)],
@@ -183,6 +194,18 @@ CASES = {
         {"num_heads": 2, "scale": 0.3},
         1,
     ),
+    "Attention with ends and starts": (
+        "Attention",
+        [N(2, 3, 8), N(8, 24), N(24), np.array([3, 2, 0, 1], np.int32)],
+        {"num_heads": 2, "unidirectional": 1},
+        1,
+    ),
+    "Attention with counted sequences": (
+        "Attention",
+        [N(2, 3, 8), N(8, 24), N(24), np.array([3, 2, 0, 3, 5, 0, 3, 5], np.int32)],
+        {"num_heads": 2},
+        1,
+    ),
     "MultiHeadAttention": (
         "MultiHeadAttention",
         [N(2, 3, 8), N(2, 4, 8), N(2, 4, 6), N(22)],
@@ -201,6 +224,12 @@ CASES = {
         ],
         {"num_heads": 2, "scale": 0.4},
         1,
+    ),
+    "MultiHeadAttention in a buffer": (
+        "MultiHeadAttention",
+        [*[N(1, 2, 8)] * 3, None, None, None, N(1, 2, 6, 4), N(1, 2, 6, 4), LENGTH],
+        {"num_heads": 2},
+        3,
     ),
     "MultiHeadAttention causal": (
         "MultiHeadAttention",
@@ -238,6 +267,37 @@ CASES = {
             np.array(5, np.int32),
             *WIDE,
         ],
+        {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1},
+        3,
+    ),
+    "GroupQueryAttention with sinks": (
+        "GroupQueryAttention",
+        [N(2, 3, 32), N(2, 3, 16), N(2, 3, 16), None, None, LENGTHS, TOTAL, *[None] * 4, N(4)],
+        {"num_heads": 4, "kv_num_heads": 2, "softcap": 3.0, "local_window_size": 2},
+        1,
+    ),
+    **{
+        f"GroupQueryAttention smooth, output {k}": (
+            "GroupQueryAttention",
+            [N(2, 3, 32), N(2, 3, 16), N(2, 3, 16), None, None, LENGTHS, TOTAL, None, None, None,
+             N(2, 1, 3, 3)],
+            {"num_heads": 4, "kv_num_heads": 2, "softcap": 3.0, "smooth_softmax": 1,
+             "qk_output": k},
+            4,
+        )
+        for k in (1, 2)
+    },
+    "GroupQueryAttention at positions": (
+        "GroupQueryAttention",
+        [N(2, 1, 64), N(2, 1, 32), N(2, 1, 32), N(2, 2, 4, 16), N(2, 2, 4, 16),
+         np.array([4, 3], np.int32), np.array(5, np.int32), *WIDE, np.array([[3], [7]])],
+        {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1},
+        3,
+    ),
+    "GroupQueryAttention at first positions": (
+        "GroupQueryAttention",
+        [N(2, 3, 64), N(2, 3, 32), N(2, 3, 32), None, None, LENGTHS, TOTAL, *WIDE,
+         np.array([[2, 3, 4], [5, 2, 7]])],
         {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1},
         3,
     ),
@@ -540,7 +600,9 @@ ROUNDED = {
     ),
 }  # fmt: skip
 
-LISTED = {op_type for op_type, *_ in CASES.values()}
+LISTED = {"SparseToDenseMatMul", *(op_type for op_type, *_ in CASES.values())}
+"""Operators with cases above, and one that takes a sparse tensor, with a test of its own below."""
+
 CASES |= {
     str(c): (c.op_type, [x if x is None or x.dtype.kind != "f" else x.astype("f4")
                          for x in c.inputs], c.attrs, c.outputs)
@@ -717,30 +779,17 @@ GROUPS = [N(2, 3, 32), N(2, 3, 16), N(2, 3, 16), None, None, LENGTHS, TOTAL]
 HEADS = {"num_heads": 4, "kv_num_heads": 2}
 PAST = [N(1, 2, 8), N(1, 2, 8), N(1, 2, 8), None, None, None, N(1, 2, 5, 4), N(1, 2, 5, 4)]
 REFUSED = {
-    "past_sequence_length": ("MultiHeadAttention", [*PAST, LENGTH], {"num_heads": 2}),
     "cache_indirection": (
         "MultiHeadAttention",
         [*PAST, LENGTH, np.zeros((1, 1, 5), np.int32)],
         {"num_heads": 2},
     ),
     "packed": ("MultiHeadAttention", [N(1, 2, 2, 3, 4)], {"num_heads": 2}),
-    "starts and ends": (
-        "Attention",
-        [N(2, 3, 8), N(8, 24), N(24), np.array([3, 2, 0, 1], np.int32)],
-        {"num_heads": 2},
-    ),
-    "g_idx": (
+    "zero points in bytes beside g_idx": (
         "MatMulNBits",
-        [N(2, 32), BYTES(3, 1, 16), N(3), None, np.zeros(32, np.int32)],
+        [N(2, 32), BYTES(3, 1, 16), N(3), BYTES(3), np.zeros(32, np.int32)],
         {"K": 32, "N": 3, "bits": 4, "block_size": 32},
     ),
-    "position_ids": (
-        "GroupQueryAttention",
-        [*GROUPS, *WIDE, np.array([[0, 1, 2]] * 2)],
-        {**HEADS, "do_rotary": 1},
-    ),
-    "head_sink": ("GroupQueryAttention", [*GROUPS, *[None] * 4, N(4)], HEADS),
-    "smooth_softmax": ("GroupQueryAttention", GROUPS, {**HEADS, "smooth_softmax": 1}),
     "one plane|has the shape": (
         "MaxpoolWithMask", [N(1, 2, 4), np.ones((1, 2, 4), np.int32)], {"kernel_shape": [2]},
     ),
@@ -804,6 +853,8 @@ def test_the_scores_of_a_search_are_refused():
     node = node_of("BeamSearch", (), {}, "com.microsoft")
     with pytest.raises(oj.UnsupportedOp, match="integers, and their scores"):
         find("BeamSearch", "com.microsoft").rule(None, node)
+    with pytest.raises(oj.UnsupportedOp, match=r"neither a kernel.*integers, and their scores"):
+        run_reference("BeamSearch", [], {}, domain="com.microsoft")
 
 
 def test_nearest_pixels_of_a_tie():

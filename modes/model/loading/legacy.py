@@ -8,8 +8,8 @@ their own, which it leaves alone.
 from __future__ import annotations
 
 import onnx
-from onnx import defs, parser
-from onnx.helper import make_node, make_opsetid
+from onnx import TensorProto, defs, parser
+from onnx.helper import make_attribute, make_node, make_opsetid
 
 from ..flow.protos import graphs, nodes, opset, schema_in
 from .bodies import inline_local
@@ -66,6 +66,32 @@ FUNCTIONS = tuple(parser.parse_function(f'<domain: "{LEGACY}", opset_import: [""
         to = Where (sized, given, end)
         y = Slice (x, from, to, axes)
     }""",
+    """DynamicSlice (x, starts, ends, axes) => (y) {
+        y = Slice (x, starts, ends, axes)
+    }""",
+    """ReorderInput <size> (x) => (y) {
+        s = Constant <value_ints: ints = @size> ()
+        c = Shape <start = 1, end = 2> (x)
+        minus = Neg (c)
+        rest = Mod (minus, s)
+        none = Constant <value_ints = [0]> ()
+        axis = Constant <value_ints = [1]> ()
+        pads = Concat <axis = 0> (none, rest)
+        y = Pad (x, pads, , axis)
+    }""",
+    """ReorderOutput <channels> (x) => (y) {
+        end = Constant <value_ints: ints = @channels> ()
+        axis = Constant <value_ints = [1]> ()
+        none = Constant <value_ints = [0]> ()
+        y = Slice (x, none, end, axis)
+    }""",
+    """Upsample <scales, mode: string = "nearest",
+                coordinate_transformation_mode: string = "asymmetric"> (x) => (y) {
+        factors = Constant <value_floats: floats = @scales> ()
+        y = Resize <mode: string = @mode, nearest_mode = "floor",
+                    coordinate_transformation_mode: string = @coordinate_transformation_mode>
+            (x, , factors)
+    }""",
     """AlongAxis <axis> (a, b) => (c) {
         at = Constant <value_ints: ints = @axis> ()
         one = Constant <value_ints = [1]> ()
@@ -82,6 +108,7 @@ FUNCTIONS = tuple(parser.parse_function(f'<domain: "{LEGACY}", opset_import: [""
 ))  # fmt: skip
 """Operators that ONNX has no more, and `b` with axes behind it so that its first one is `axis`.
 
+ReorderInput, ReorderOutput and Upsample are without the blocks of `blocked.py`.
 The border of Crop is left, top, right and bottom; a `scale` is the height and width that remain.
 """
 
@@ -96,10 +123,17 @@ def set_aside(model: onnx.ModelProto) -> None:
 
 
 def align(model: onnx.ModelProto) -> None:
-    """Write the `broadcast` and `axis` of operators, before opset 7, as shapes."""
+    """Write the `broadcast` and `axis` of operators, before opset 7, as shapes.
+
+    The `to` of Cast, before opset 6, is the name of a type, and is written as its number.
+    """
     for graph in graphs(model.graph):
         for index, node in reversed(list(enumerate(graph.node))):
             schema = None if node.domain else schema_in(model, "", node.op_type)
+            if schema is not None and node.op_type == "Cast" and schema.since_version < 6:
+                (to,) = (a for a in node.attribute if a.name == "to")
+                to.CopyFrom(make_attribute("to", TensorProto.DataType.Value(to.s.decode())))
+                node.domain = LEGACY
             if schema is None or "broadcast" not in schema.attributes:
                 continue
             given = {a.name: a.i for a in node.attribute}

@@ -22,6 +22,7 @@ from onnx import serialization
 from ....jacobians.errors import LimitError, LoadError, first_line
 from ..flow.protos import inside, subgraphs
 from ..limits import Limits, amount
+from .blocked import unblocked
 from .layers import name_layers
 from .tensors import densely, readable, without_maps
 
@@ -119,7 +120,7 @@ def _from_proto(proto: onnx.ModelProto, what: str, limits: Limits) -> ir.Model:
         raise LoadError(f"no ONNX model is in {what}: it has no graph or no IR version.")
     guard(proto, limits)  # a node of onnx-ir takes more memory than an ONNX node
     try:
-        return ir.from_proto(without_maps(densely(proto, limits)))
+        return ir.from_proto(unblocked(without_maps(densely(proto, limits))))
     except (LimitError, LoadError):
         raise
     except Exception as error:

@@ -19,7 +19,7 @@ from onnx.helper import (
 from ....jacobians.errors import warn
 from ....ops.registry import find
 from ..flow.opsets import WORKING_OPSET
-from ..flow.protos import graphs, nodes, opset, schema_of
+from ..flow.protos import graphs, inside, nodes, opset, schema_of
 from .bodies import inline
 from .legacy import align, set_aside
 
@@ -39,12 +39,14 @@ def before_check(model: onnx.ModelProto) -> onnx.ModelProto:
     """Rewrite parts of a model that the checker rejects but ONNX Runtime runs.
 
     A graph may have no name and a domain no import, and ONNX Runtime adds its own operators to
-    the default domain. GroupNormalization 18 to 20 scaled by group, not by channel.
+    the default domain. Axes in `perm` may count from the last. GroupNormalization 18 to 20 scaled
+    by group, not by channel.
     """
     model.graph.name = model.graph.name or "graph"
+    _import_domains(model)
     _name_domains(model)
     set_aside(model)
-    _import_domains(model)
+    _count_axes(model)
     if (opset(model) or 0) in range(18, 21):
         model = inline(model, lambda domain, op_type: op_type == "GroupNormalization")
     return model
@@ -63,13 +65,26 @@ def _name_domains(model: onnx.ModelProto) -> None:
 
 
 def _import_domains(model: onnx.ModelProto) -> None:
-    """Import the newest version of domains that nodes use and the model does not import."""
-    for domain in dict.fromkeys(node.domain for node in nodes(model)):
-        if domain and opset(model, domain) is None:
+    """Import the newest version of domains that nodes use and the model does not import.
+
+    A model that imports nothing at all may be of any version, and is refused.
+    """
+    for domain in dict.fromkeys(node.domain for node in nodes(model) if model.opset_import):
+        if opset(model, domain) is None:
             schemas = defs.get_all_schemas_with_history()
             newest = max((s.since_version for s in schemas if s.domain == domain), default=1)
-            model.opset_import.append(make_opsetid(domain, newest))
-            warn(f"the model does not import the domain {domain!r}: version {newest} is taken")
+            version = newest if domain else WORKING_OPSET
+            model.opset_import.append(make_opsetid(domain, version))
+            warn(f"the model does not import the domain {domain or 'ai.onnx'!r}: "
+                 f"version {version} is taken")  # fmt: skip
+
+
+def _count_axes(model: onnx.ModelProto) -> None:
+    """Count the axes in `perm` of every Transpose from the first axis, also those below 0."""
+    for node in (*nodes(model), *(node for f in model.functions for node in inside(f.node))):
+        for a in node.attribute if (node.op_type, node.domain) == ("Transpose", "") else ():
+            n = len(a.ints)
+            a.ints[:] = [i + n if -n <= i < 0 else i for i in a.ints]
 
 
 def share(model: onnx.ModelProto) -> None:

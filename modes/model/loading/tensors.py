@@ -274,8 +274,11 @@ def without_maps(model: onnx.ModelProto) -> onnx.ModelProto:
     The probabilities keep the name of the output; the keys of the maps are the labels of the model.
     """
     maps = {v.name for v in model.graph.output if "map_type" in str(v.type)}
-    zipped = {name: node for node in model.graph.node for name in node.output
-              if name in maps and len(node.input) == 1}  # fmt: skip
+    untyped = {v.name for v in model.graph.output if not v.HasField("type")}
+    zipped = {
+        name: node for node in model.graph.node for name in node.output
+        if len(node.input) == 1 and (name in maps or (name in untyped and node.op_type == "ZipMap"))
+    }  # fmt: skip
     if not zipped:
         return model
     made = onnx.ModelProto()

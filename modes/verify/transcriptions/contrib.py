@@ -12,7 +12,7 @@ from ....ops.symbols.table import KERNELS
 from . import TRANSCRIPTIONS, tabulate, transcription
 from .arithmetic import entrywise, gemm, product
 from .case import SIDES, case, ints, numbers, script
-from .windows import conv
+from .windows import axes, conv, taps
 
 MS = "com.microsoft::"
 
@@ -49,6 +49,7 @@ entrywise(f"{MS}GatedAdd", lambda x, y, gate: x + y * gate)
 # Products of matrices, of quantised ones too.
 
 
+@transcription(f"{MS}SparseToDenseMatMul")
 @transcription(f"{MS}TransposeMatMul")
 @transcription(f"{MS}FusedMatMul")
 def fused_matmul(
@@ -167,11 +168,13 @@ def matmul_nbits(
     a: Any, packed: Any, scales: Any, zero: Any = None, g_idx: Any = None, bias: Any = None, *,
     K: int, N: int, bits: int = 4, block_size: int,
 ) -> Any:  # fmt: skip
-    """Σₖ a[..., k] (q[n, k] - zero[n, k // block]) scale[n, k // block] + bias[n]."""
+    """Σₖ a[..., k] (q[n, k] - zero[n, g]) scale[n, g] + bias[n], with g the group of k."""
     blocks, middle = packed.shape[1], np.array([[2 ** (bits - 1)]])
     zeros = middle if zero is None else unpacked(zero.reshape(N, -1), bits)[:, :blocks]
-    w = (unpacked(packed, bits) - zeros[..., None]) * scales.reshape(N, blocks, 1)
-    return summed(product(a, w.reshape(N, -1)[:, :K].T), bias)
+    group = np.arange(K) // block_size if g_idx is None else counts(g_idx)
+    zeros = zeros if zero is None else zeros[:, group]
+    w = (unpacked(packed, bits).reshape(N, -1)[:, :K] - zeros) * scales.reshape(N, blocks)[:, group]
+    return summed(product(a, w.T), bias)
 
 
 @transcription(f"{MS}MatMulBnb4")
@@ -186,6 +189,23 @@ def matmul_bnb4(
     code = np.array([*codes, *(-v for v in codes)], object)[q]
     w = (np.repeat(scales, block_size)[: N * K] * code).reshape(N, K)
     return product(a, w.T if transB else w)
+
+
+@transcription(f"{MS}MatMulFpQ4")
+def matmul_fp_q4(a: Any, packed: Any, shape: Any, *, blk_quant_type: int = 1) -> Any:
+    """Σₖ a[i, k] (q[k, j] - zero) scale, in blocks of 32 entries of a column.
+
+    A block has a float32 scale, with type 1 a zero point, and 16 bytes.
+    """
+    rows, columns = counts(shape)
+    blocks = packed.reshape(columns, -1, 20 + blk_quant_type)
+    w = np.zeros((rows, columns))
+    for k, j in np.ndindex(rows, columns):
+        block, place = blocks[j, k // 32], k % 32
+        byte = int(block[-16 + place % 16])
+        q, zero = byte >> 4 if place > 15 else byte & 15, int(block[4]) if blk_quant_type else 8
+        w[k, j] = (q - zero) * np.frombuffer(block[:4].tobytes(), "<f4")[0]
+    return product(a, w)
 
 
 @transcription(f"{MS}GatherBlockQuantized")
@@ -308,6 +328,70 @@ def hyper_connection_post_mix(
     return (mixed + post.reshape(*x.shape[:-1], -1) * block[..., None, :]).reshape(shape)
 
 
+# Mixtures of experts.
+
+
+def best(x: Any, k: int) -> list[int]:
+    """The places of the k largest entries of a vector."""
+    return sorted(range(len(x)), key=lambda i: x[i], reverse=True)[:k]
+
+
+def softmax(x: Any) -> Any:
+    """eˣ / Σ eˣ along the last axis."""
+    powers = np.exp(x)
+    return powers / powers.sum(-1, keepdims=True)
+
+
+ACTIVATIONS = {"relu": lambda z: max(z, 0 * z), "gelu": fast_gelu, "silu": silu,
+               "identity": lambda z: z}  # fmt: skip
+
+
+@transcription(f"{MS}MoE")
+def mixture(
+    x: Any, router: Any, w1: Any, b1: Any, w2: Any, b2: Any = None, *, k: int = 1,
+    activation_type: str = "relu", normalize_routing_weights: int = 0,
+) -> Any:  # fmt: skip
+    """y[n] = Σₑ pₑ (W₂ₑ f(W₁ₑ x[n] + b₁ₑ) + b₂ₑ) over the k largest of p = softmax(router[n])."""
+    shares, y, acted = softmax(router), 0 * x, ACTIVATIONS[activation_type]
+    for n in range(len(x)):
+        chosen = best(shares[n], k)
+        total = sum(shares[n, e] for e in chosen) if normalize_routing_weights else 1
+        for e in chosen:
+            hidden = map(acted, summed(w1[e] @ x[n], None if b1 is None else b1[e]))
+            out = summed(w2[e] @ np.array([*hidden]), None if b2 is None else b2[e])
+            y[n] = y[n] + out * (shares[n, e] / total)
+    return y
+
+
+@transcription(f"{MS}QMoE")
+def quantized_mixture(
+    x: Any, router: Any, w1: Any, s1: Any, b1: Any, w2: Any, s2: Any, b2: Any = None, *,
+    expert_weight_bits: int = 4, **how: Any,
+) -> Any:  # fmt: skip
+    """MoE of W = (q - 2ᵇⁱᵗˢ / 2) scale by row; the weights of a token's experts sum to 1."""
+    middle = 2 ** (expert_weight_bits - 1)
+    w1, w2 = ((unpacked(w, expert_weight_bits) - middle) * s[..., None]
+              for w, s in ((w1, s1), (w2, s2)))  # fmt: skip
+    return mixture(x, router, w1, b1, w2, b2, normalize_routing_weights=1, **how)
+
+
+@transcription(f"{MS}MoEGroupRouter")
+def group_router(
+    x: Any, bias: Any, *, top_k: int, n_group: int = 1, topk_group: int = 1, group_topk: int = 2,
+    router_sentinel: float = -10000.0,
+) -> Any:  # fmt: skip
+    """(log σ(x) of the top experts of the top groups, else the sentinel; σ(x) + bias; σ(x))."""
+    s = 1 / (1 + np.exp(-x))
+    score, y = s + bias, 0 * s + router_sentinel
+    for n, row in enumerate(score):
+        groups = np.split(np.arange(len(row)), n_group)
+        sums = [sum(row[g[best(row[g], group_topk)]]) for g in groups]
+        allowed = np.concatenate([groups[g] for g in best(sums, topk_group)])
+        for e in allowed[best(row[allowed], top_k)]:
+            y[n, e] = s[n, e].log()
+    return y, score, s
+
+
 # Attention.
 
 LOWEST = float(np.finfo(np.float64).min)
@@ -381,10 +465,10 @@ def masked(score: Any, seen: Any) -> Any:
     return np.where(seen, score, 0 * score + LOWEST)
 
 
-def attended(score: Any, v: Any) -> Any:
-    """y[n, t, h D + d] = Σⱼ eˢ v[n, h', j, d] / Σⱼ eˢ with s = score[n, h, t, j]."""
+def attended(score: Any, v: Any, rest: Any = 0) -> Any:
+    """y[n, t, h D + d] = Σⱼ eˢ v[n, h', j, d] / (Σⱼ eˢ + rest) with s = score[n, h, t, j]."""
     powers, v = np.exp(score), np.repeat(v, score.shape[1] // v.shape[1], axis=1)
-    return flat(product(powers, v) / powers.sum(-1, keepdims=True))
+    return flat(product(powers, v) / (powers.sum(-1, keepdims=True) + rest))
 
 
 @transcription(f"{MS}MultiHeadAttention")
@@ -408,6 +492,27 @@ def multi_head_attention(
     if unidirectional:
         score = masked(score, np.tri(time, total, total - time, dtype=bool))
     return attended(score, v), k, v
+
+
+@transcription(f"{MS}DecoderMaskedMultiHeadAttention")
+def decoder_masked_multi_head_attention(
+    query: Any, key: Any, value: Any, mask: Any = None, added: Any = None, past_key: Any = None,
+    past_value: Any = None, count: Any = None, width: Any = None, beams: Any = None,
+    bias: Any = None, *, past_present_share_buffer: int = 0, **how: Any,
+) -> Any:  # fmt: skip
+    """MultiHeadAttention of one query behind the first keys of a buffer, and the buffers with it.
+
+    Keys with heads, of another sequence, have no past.
+    """
+    if past_key is None:
+        q, k, v = heads(query, how["num_heads"]), key, value
+        return attended(scores(q, k, how.get("scale")), v), k, v
+    (n,) = counts(count)
+    pasts = past_key[:, :, :n], past_value[:, :, :n]
+    y, *held = multi_head_attention(query, key, value, bias, mask, added, *pasts, **how)
+    filled = (np.concatenate([x, old[:, :, n + 1 :]], axis=2)
+              for x, old in zip(held, (past_key, past_value), strict=True))  # fmt: skip
+    return y, *filled
 
 
 @transcription(f"{MS}Attention")
@@ -436,13 +541,15 @@ def qattention(
 @transcription(f"{MS}GroupQueryAttention")
 def group_query_attention(
     query: Any, key: Any, value: Any, past_key: Any, past_value: Any, ends: Any, total: Any,
-    cos: Any = None, sin: Any = None, *, num_heads: int, kv_num_heads: int, scale: Any = None,
-    do_rotary: int = 0, rotary_interleaved: int = 0, softcap: float = 0.0,
-    local_window_size: int = -1,
+    cos: Any = None, sin: Any = None, positions: Any = None, added: Any = None, sink: Any = None, *,
+    num_heads: int, kv_num_heads: int, scale: Any = None, do_rotary: int = 0,
+    rotary_interleaved: int = 0, softcap: float = 0.0, local_window_size: int = -1,
+    smooth_softmax: int = 0,
 ) -> Any:  # fmt: skip
     """(y, keys, values): causal attention in which a group of heads shares keys and values.
 
-    A sequence has ends[n] + 1 keys: first the cached ones, then the new ones.
+    A sequence has ends[n] + 1 keys: first the cached ones, then the new ones. A sink is a score
+    without a key; for the smooth softmax, the score is 0.
     """
     q, k, v = (heads(x, c) for x, c in ((query, num_heads), (key, kv_num_heads),
                                         (value, kv_num_heads)))  # fmt: skip
@@ -462,7 +569,8 @@ def group_query_attention(
     score, last, j = scores(q, k, scale), at[:, None, :, None], np.arange(whole)
     score = np.tanh(score / softcap) * softcap if softcap else score
     window = local_window_size if local_window_size > 0 else whole + time
-    return attended(masked(score, (j <= last) & (j > last - window)), v), k, v
+    rest = smooth_softmax if sink is None else np.exp(sink)[:, None, None]
+    return attended(masked(score, (j <= last) & (j > last - window)), v, rest), k, v
 
 
 @transcription(f"{MS}LinearAttentionGate")
@@ -516,7 +624,91 @@ def causal_conv_with_state(
     return y.transpose(turned), every[:, :, time:].transpose(turned)
 
 
+@transcription(f"{MS}VarlenCausalConvWithState")
+def packed_causal_conv(
+    x: Any, w: Any, ends: Any, b: Any, state: Any, *, dilation: int = 1, activation: str = "none"
+) -> Any:
+    """(CausalConvWithState of every sequence of tokens, the last inputs of each)."""
+    results = []
+    for start, stop, past in zip(counts(ends)[:-1], counts(ends)[1:], state, strict=True):
+        one = x[start:stop].T[None]
+        y, last = causal_conv_with_state(one, w, b, past[None], dilation=dilation,
+                                         activation=activation)  # fmt: skip
+        results.append((y[0].T, last[0]))
+    rows, states = zip(*results, strict=True)
+    return np.concatenate(rows), np.stack(states)
+
+
 # Others.
+
+
+@transcription(f"{MS}NGramRepeatBlock")
+def ngram_repeat_block(ids: Any, scores: Any, *, ngram_size: int) -> Any:
+    """The scores, and -∞ for a token that was seen behind the last n - 1 tokens."""
+    n, y = ngram_size, scores.copy()
+    for b, row in enumerate(ids.tolist()):
+        for start in range(len(row) - n + 1):
+            if row[start : start + n - 1] == row[len(row) - n + 1 :]:
+                y[b, row[start + n - 1]] = 0 * y[b, row[start + n - 1]] - sp.oo
+    return y
+
+
+@transcription(f"{MS}MaxpoolWithMask")
+def max_pool_with_mask(x: Any, mask: Any, *, kernel_shape: Any, **how: Any) -> Any:
+    """The greatest entry of each window of which no masked entry lies before it on its line."""
+    space = axes(x.shape[2:], kernel_shape, **how)
+
+    def entry(index: Any) -> Any:
+        n, c, *window = index
+        met, stopped = [], set()
+        for tap, place in taps(space, tuple(window)):
+            corner = len(place) > 1 and not any(place)
+            if not mask[(0, 0, *place)] and not corner:
+                stopped.add(tap[:-1])
+            if tap[:-1] not in stopped:
+                met.append(x[(n, c, *place)])
+        return max(met)
+
+    return tabulate((*x.shape[:2], *(a.count for a in space)), entry)
+
+
+@transcription(f"{MS}WordConvEmbedding")
+def word_conv_embedding(words: Any, w: Any, b: Any, table: Any) -> Any:
+    """y[n, m] = the maximum of tanh(Σₖ Σ_d w[m, 0, k, d] C[word[n, t + k], d] + b[m]) over t."""
+    wide = w.shape[2]
+
+    def entry(index: Any) -> Any:
+        n, m = index
+        last = max(np.count_nonzero(words[n]), wide) - wide
+        sums = ((table[words[n, t : t + wide]] * w[m, 0]).sum() + b[m] for t in range(last + 1))
+        return max(z.tanh() for z in sums)
+
+    return tabulate((len(words), len(w)), entry)
+
+
+@transcription(f"{MS}CropAndResize")
+def crop_and_resize(
+    x: Any, boxes: Any, images: Any, size: Any, *, mode: str = "bilinear",
+    extrapolation_value: float = 0.0,
+) -> Any:  # fmt: skip
+    """y[r, c, i, j] at the point i and j of a grid from corner to corner of box r, bilinear."""
+    count = counts(size)
+
+    def entry(index: Any) -> Any:
+        r, c, *place = index
+        y = x[counts(images)[r], c]
+        for a, i in reversed(list(enumerate(place))):
+            low, high, last = boxes[r, a], boxes[r, a + 2], x.shape[2 + a] - 1
+            share = sp.Rational(i, count[a] - 1) if count[a] > 1 else sp.Rational(1, 2)
+            at = (low + (high - low) * share) * last
+            if at < 0 or at > last:
+                return 0 * low + extrapolation_value
+            k = next(k for k in range(last + 1) if at < k + 1 or k == last)
+            upper = y[..., min(k + 1, last)]
+            y = y[..., k] + (upper - y[..., k]) * (at - k)
+        return y
+
+    return tabulate((len(boxes), x.shape[1], *count), entry)
 
 
 @transcription(f"{MS}ConvTransposeWithDynamicPads")
@@ -596,6 +788,7 @@ case(MS + "MatMulNBits", (1, 3), BYTES, (2, 2), **FOUR,
            "* {2}.repeat_interleave(2, 1)[:, :3]).mT")  # fmt: skip
 case(MS + "MatMulNBits", (2, 3), BYTES, (2, 2), np.array([[0x35], [0x80]], np.uint8), None, (2,),
      **FOUR)  # fmt: skip
+case(MS + "MatMulNBits", (1, 3), BYTES, (2, 2), None, np.array([1, 0, 1], np.int32), **FOUR)
 case(MS + "MatMulNBits", (1, 2), np.array([[[3, 200]]], np.uint8), (1, 1), K=2, N=1, bits=8,
      block_size=2)  # fmt: skip
 WORDS = np.array([[1, 0]], np.int32)
@@ -631,6 +824,10 @@ case(MS + "GroupQueryAttention", (1, 2, 2), (1, 2, 2), (1, 2, 2), None, None, *L
      *TURN, num_heads=1, kv_num_heads=1, do_rotary=1, second=False)  # fmt: skip
 case(MS + "GroupQueryAttention", (1, 2, 1), (1, 2, 1), (1, 2, 1), None, None, *LENGTHS[2],
      num_heads=1, kv_num_heads=1, softcap=2.0, local_window_size=1)  # fmt: skip
+case(MS + "GroupQueryAttention", (1, 1, 2), (1, 1, 1), (1, 1, 1), (1, 1, 2, 1), (1, 1, 2, 1),
+     *LENGTHS[3], None, None, None, None, (2,), second=False, **GROUP)  # fmt: skip
+case(MS + "GroupQueryAttention", (1, 2, 1), (1, 2, 1), (1, 2, 1), None, None, *LENGTHS[2],
+     num_heads=1, kv_num_heads=1, smooth_softmax=1, second=False)  # fmt: skip
 case(MS + "Attention", (1, 1, 1), (1, 3), None, None, (2, 1, 1, 1, 1), num_heads=1, outputs=2)
 
 BYTE = {n: np.arange(7, 7 + 29 * np.prod(n), 29).astype(np.uint8).reshape(n)
@@ -689,6 +886,41 @@ case(MS + "ConvTransposeWithDynamicPads", (1, 1, 2, 1), (1, 1, 2, 1), ints(1, 0,
 case(MS + "GatherBlockQuantized", BYTE[2, 2], ints(1, -1, 5), (2, 2), BYTE[2, 1], block_size=2)
 case(MS + "GatherBlockQuantized", BYTE[2, 2], ints([0]), (2, 1), block_size=16)
 
+case(MS + "SparseToDenseMatMul", (2, 2), (2, 1), alpha=0.5, torch="0.5 * {0} @ {1}")
+Q4 = np.concatenate([np.array([0.25], np.float32).view(np.uint8),
+                     np.arange(17, dtype=np.uint8) * 15])  # fmt: skip
+case(MS + "MatMulFpQ4", (1, 18), Q4, ints(18, 1))
+case(MS + "MatMulFpQ4", (1, 2), np.delete(Q4, 4), ints(2, 1), blk_quant_type=0)
+case(MS + "NGramRepeatBlock", np.array([[1, 2, 3, 1, 2], [0, 0, 1, 2, 3]]), (2, 4), ngram_size=9)
+case(MS + "MaxpoolWithMask", (1, 1, 5), np.array([[[1, 1, 0, 1, 1]]], np.int32), kernel_shape=[2],
+     pads=[1, 0], strides=[2])  # fmt: skip
+case(MS + "MaxpoolWithMask", numbers(3, -1, 2, 0.5, 1, -2).reshape(1, 1, 2, 3),
+     np.array([[[[0, 1, 1], [0, 1, 1]]]], np.int32), kernel_shape=[2, 2])  # fmt: skip
+case(MS + "WordConvEmbedding", np.array([[1, 2, 1, 0], [2, 0, 0, 0]], np.int32), (1, 1, 2, 1), (1,),
+     (3, 1))  # fmt: skip
+CORNERS = numbers(0.125, 0.25, 0.875, 0.75).reshape(1, 4)
+case(MS + "CropAndResize", (1, 1, 3, 2), CORNERS, np.array([0], np.int32),
+     np.array([2, 1], np.int32))  # fmt: skip
+case(MS + "VarlenCausalConvWithState", (3, 1), (1, 1, 2), np.array([0, 2, 3], np.int32), (1,),
+     (2, 1, 1), outputs=2)  # fmt: skip
+case(MS + "VarlenCausalConvWithState", (2, 1), (1, 1, 2), np.array([0, 2], np.int32), (1,),
+     (1, 1, 2), dilation=2, activation="silu", outputs=2, second=False)  # fmt: skip
+case(MS + "DecoderMaskedMultiHeadAttention", (1, 1, 1), (1, 1, 1), (1, 1, 1), None, None,
+     (1, 1, 3, 1), (1, 1, 3, 1), np.array([1], np.int32), num_heads=1, past_present_share_buffer=1,
+     outputs=3, second=False)  # fmt: skip
+case(MS + "DecoderMaskedMultiHeadAttention", (1, 1, 1), (1, 1, 2, 1), (1, 1, 2, 1), num_heads=1)
+case(MS + "MoE", (1, 1), (1, 2), (2, 1, 1), (2, 1), (2, 1, 1), (2, 1), k=1, activation_type="silu",
+     second=False)  # fmt: skip
+case(MS + "MoE", (1, 2), (1, 2), (2, 1, 2), None, (2, 2, 1), k=2, normalize_routing_weights=1,
+     second=False)  # fmt: skip
+case(MS + "MoE", (1, 1), (1, 2), (2, 1, 1), None, (2, 1, 1), k=1)
+case(MS + "QMoE", (1, 2), (1, 2), BYTE[2, 2].reshape(2, 2, 1), (2, 2), None,
+     BYTE[2, 2].reshape(2, 2, 1)[::-1], (2, 2))  # fmt: skip
+case(MS + "QMoE", (1, 2), (1, 2), BYTE[2, 2].reshape(2, 2, 1), (2, 2), (2, 2),
+     BYTE[2, 2].reshape(2, 2, 1)[::-1], (2, 2), k=2, activation_type="identity",
+     second=False)  # fmt: skip
+case(MS + "MoEGroupRouter", (1, 4), (4,), top_k=1, n_group=2, topk_group=1, group_topk=2, outputs=3)
+
 script(MS + "Attention",
        "F.scaled_dot_product_attention(*({0} @ {1}).split(2, -1))", (1, 2, 3), (3, 6),
        num_heads=1)  # fmt: skip
@@ -700,6 +932,19 @@ script(MS + "GroupQueryAttention",
        kv_num_heads=1)  # fmt: skip
 script(f"{MS}RotaryEmbedding {MS}MRotaryEmbedding {MS}LinearAttention {MS}MatMulBnb4 "
        f"{MS}GatherBlockQuantized", "# it has no such operator")  # fmt: skip
+script(MS + "MaxpoolWithMask", "F.max_pool1d({0}, 2)", (1, 1, 4), np.ones((1, 1, 4), np.int32),
+       kernel_shape=[2], strides=[2])  # fmt: skip
+script(MS + "DecoderMaskedMultiHeadAttention",
+       "F.scaled_dot_product_attention({0}, {1}[0], {2}[0])", (1, 1, 2), (1, 1, 3, 2),
+       (1, 1, 3, 2), num_heads=1)  # fmt: skip
+script(MS + "WordConvEmbedding",
+       "torch.tanh(F.conv2d({3}[{0}].unsqueeze(1), {1}, {2})).amax((2, 3))",
+       np.array([[1, 2, 1]], np.int32), (1, 1, 2, 1), (1,), (3, 1))  # fmt: skip
+script(MS + "VarlenCausalConvWithState",
+       "F.conv1d(torch.cat(({4}, {0}.T.unsqueeze(0)), 2), {1}, {3})[0].T", (3, 1), (1, 1, 2),
+       np.array([0, 3], np.int32), (1,), (1, 1, 1), outputs=2, of=(0,))  # fmt: skip
+script(f"{MS}MatMulFpQ4 {MS}NGramRepeatBlock {MS}CropAndResize {MS}MoE {MS}QMoE "
+       f"{MS}MoEGroupRouter", "# it has no such operator")  # fmt: skip
 script(f"{MS}DynamicQuantizeMatMul", "# its result is rounded, and there it has no operator")
 script(f"{MS}QAttention {MS}QEmbedLayerNormalization {MS}QGemm",
        "# it is another operator between dequantised operands")  # fmt: skip

@@ -18,12 +18,22 @@ from .fused import plus, refuse, swapped
 
 @defines("com.microsoft::MultiHeadAttention")
 def multi_head_attention(op: Any, node: Node) -> tuple[Array, ...]:
-    """y = softmax(q kᵀ scale + masks) v, with past keys and values in front of k and v."""
-    refuse(node, {8: "past_sequence_length", 9: "cache_indirection"})
+    """y = softmax(q kᵀ scale + masks) v, with past keys and values in front of k and v.
+
+    With a `past_sequence_length`, these are as many of the first ones of a buffer, in which the new
+    ones replace those behind them.
+    """
+    refuse(node, {9: "cache_indirection"})
     q, k, v = (per_head(op, node, i) for i in range(3))
-    k, v = behind(op, node.input(6), k), behind(op, node.input(7), v)
+    count, buffers = node.ints(8), (node.input(6), node.input(7))
+    pasts = (x if x is None or count is None else op.Slice(x, (0,), count, (2,)) for x in buffers)
+    k, v = (behind(op, past, x) for past, x in zip(pasts, (k, v), strict=True))
     scores = masked_scores(op, node, q, k, node.input(4), node.input(5))
-    return join_heads(op, op.MatMul(op.Softmax(scores, axis=-1), v)), k, v, scores
+    y = join_heads(op, op.MatMul(op.Softmax(scores, axis=-1), v))
+    k, v = (x if buffer is None or count is None else
+            behind(op, x, op.Slice(buffer, shape_of(x)[2:3], (END,), (2,)))
+            for x, buffer in zip((k, v), buffers, strict=True))  # fmt: skip
+    return y, k, v, scores
 
 
 @defines("com.microsoft::Attention")
@@ -44,8 +54,6 @@ def self_attention(
     q, k, v = (split_heads(op, part, node.num_heads) for part in cut)
     if past is not None:
         k, v = (behind(op, op.Gather(past, i, axis=0), x) for i, x in enumerate((k, v)))
-    if mask is not None and len(shape_of(mask)) == 1 and shape_of(mask) != shape_of(node.x)[:1]:
-        raise UnsupportedOp("no derivative is known with starts and ends of sequences as the mask")
     scores = masked_scores(op, node, q, k, mask, added)
     y = join_heads(op, op.MatMul(op.Softmax(scores, axis=-1), v))
     if len(node.step.outputs) < 2:
@@ -55,16 +63,10 @@ def self_attention(
 
 @defines("com.microsoft::DecoderMaskedMultiHeadAttention")
 def decoder_masked_multi_head_attention(op: Any, node: Node) -> tuple[Array | None, ...]:
-    """MultiHeadAttention of one query; its key and value follow the first ones of a buffer."""
-    refuse(node, {9: "cache_indirection"})
-    q, k, v, mask, added, keys, values = (node.input(i) for i in range(7))
-    (n,), buffers = node.ints(7) or (0,), (keys, values)
-    pasts = (x if x is None else op.Slice(x, (0,), (n,), (2,)) for x in buffers)
-    inputs = (q, k, v, node.input(10), mask, added, *pasts)
-    y, k, v, scores = multi_head_attention(op, node_of("MHA", inputs, node.step.attrs))
-    k, v = (x if buffer is None else behind(op, x, op.Slice(buffer, (n + 1,), (END,), (2,)))
-            for x, buffer in zip((k, v), buffers, strict=True))  # fmt: skip
-    return y, k, v, scores
+    """MultiHeadAttention of one query, with its inputs in another order."""
+    q, k, v, mask, added, keys, values, count, _, beams, bias = (node.input(i) for i in range(11))
+    inputs = (q, k, v, bias, mask, added, keys, values, count, beams)
+    return tuple(multi_head_attention(op, node_of("MHA", inputs, node.step.attrs)))
 
 
 def masked_scores(
@@ -106,11 +108,15 @@ def scaled_products(op: Any, q: Array, k: Array, scale: float | None) -> Array:
 
 
 def masked(op: Any, scores: Array, kept: Array, filler: float | None) -> Array:
-    """Scores with `filler` added for padded keys, given by a mask or by sequence lengths."""
+    """Scores with `filler` added for padded keys, given by a mask, or by ends and maybe starts."""
     batch, *_, total = shape_of(scores)
     if len(shape_of(kept)) == 1:
-        lengths = op.Unsqueeze(op.Slice(kept, (0,), (batch,), (0,)), (1,))
-        kept = op.Less(op.CastLike(counted(op, total), lengths), lengths)
+        ends, starts = (op.Unsqueeze(op.Slice(kept, (a * batch,), ((a + 1) * batch,), (0,)), (1,))
+                        for a in (0, 1))  # fmt: skip
+        t = op.CastLike(counted(op, total), kept)
+        inside = op.Less(t, ends)
+        started = shape_of(kept)[0] == 2 * batch
+        kept = op.And(inside, op.GreaterOrEqual(t, starts)) if started else inside
     else:
         kept = op.Not(op.Equal(kept, 0))
     kept = op.Unsqueeze(kept, tuple(range(1, 5 - len(shape_of(kept)))))
@@ -129,22 +135,35 @@ def only(op: Any, scores: Array, seen: Array) -> Array:
 def group_query_attention(op: Any, node: Node) -> tuple[Array, ...]:
     """Causal attention with key/value heads shared by several query heads, and a cache."""
     later = {k: f"input {k}" for k in range(12, len(node.inputs))}
-    refuse(node, {9: "position_ids", 11: "head_sink", **later}, smooth_softmax=0,
-           k_quant_type="NONE", v_quant_type="NONE")  # fmt: skip
+    refuse(node, later, k_quant_type="NONE", v_quant_type="NONE")
     q, k, v = parts(op, node)
     length, (total,) = shape_of(q)[2], node.ints(6) or ()
     ends = op.Add(op.Reshape(op.CastLike(node.inputs[5], np.zeros((), np.int64)), (-1, 1)), 1)
     past = op.Where(op.Equal(total, length), 0, op.Sub(ends, length))
     now = op.Add(past, counted(op, length))
-    q, k = (in_place(op, node, x, now, 7) for x in (q, k))
+    at = positions(op, node.input(9), now, op.Equal(total, length))
+    q, k = (in_place(op, node, x, at, 7) for x in (q, k))
     k, v = (cached(op, node.input(i), x, past, total) for i, x in ((3, k), (4, v)))
     scores = grouped_scores(op, node, q, k)
     if node.softcap:
         scores = op.Mul(op.Tanh(op.Div(scores, node.softcap)), node.softcap)
     if node.input(10) is not None:
         scores = op.Add(scores, grouped(op, node.inputs[10], node.kv_num_heads))
-    y = attended(op, scores, window(op, node, now, ends, total), v)
-    return join_heads(op, op.Reshape(y, shape_of(q))), k, v
+    seen = window(op, node, now, ends, total)
+    weights = shares(op, scores, seen, sinks(op, node, q))
+    y = join_heads(op, op.Reshape(op.MatMul(weights, op.Unsqueeze(v, (2,))), shape_of(q)))
+    if not node.qk_output:
+        return y, k, v
+    kept = weights if node.qk_output == 2 else op.Where(seen, scores, np.zeros((), dtype_of(q)))
+    return y, k, v, op.Reshape(kept, (*shape_of(q)[:3], total))
+
+
+def positions(op: Any, given: Array | None, now: Array, begins: Array) -> Array:
+    """The positions of queries and keys, which follow the first one given where a text begins."""
+    if given is None:
+        return now
+    first = op.Reshape(op.Slice(given, (0, 0), (1, 1), (0, 1)), ())
+    return op.Where(begins, op.Add(now, first), given)
 
 
 def in_place(op: Any, node: Node, x: Array, now: Array, table: int) -> Array:
@@ -161,9 +180,22 @@ def grouped_scores(op: Any, node: Node, q: Array, k: Array) -> Array:
     return scaled_products(op, queries, op.Unsqueeze(k, (2,)), node.scale)
 
 
-def attended(op: Any, scores: Array, seen: Array, v: Array) -> Array:
-    """softmax(scores of the visible keys) v."""
-    return op.MatMul(op.Softmax(only(op, scores, seen), axis=-1), op.Unsqueeze(v, (2,)))
+def sinks(op: Any, node: Node, q: Array) -> Array | None:
+    """A score for no key at all, given by head, or 0 with `smooth_softmax`."""
+    given = node.input(11)
+    if given is None:
+        return np.zeros((1, 1, 1, 1, 1), dtype_of(q)) if node.smooth_softmax == 1 else None
+    return grouped(op, op.Reshape(given, (1, node.num_heads, 1, 1)), node.kv_num_heads)
+
+
+def shares(op: Any, scores: Array, seen: Array, sink: Array | None = None) -> Array:
+    """softmax(scores of the visible keys), where a part of the sum may go to no key."""
+    scores = only(op, scores, seen)
+    if sink is None:
+        return op.Softmax(scores, axis=-1)
+    *axes, keys = shape_of(scores)
+    both = op.Concat(scores, op.Expand(sink, (*axes, 1)), axis=-1)
+    return op.Slice(op.Softmax(both, axis=-1), (0,), (keys,), (-1,))
 
 
 def parts(op: Any, node: Node) -> tuple[Array, Array, Array]:
@@ -186,14 +218,16 @@ def grouped(op: Any, x: Array, keys: int) -> Array:
 
 
 def cached(op: Any, cache: Array | None, x: Array, past: Array, total: Number) -> Array:
-    """The first `past` entries of each sequence's cache, then x: `total` in all."""
+    """The first `past` entries of each sequence's cache, then x, then 0: `total` in all."""
     b, heads, length, width = shape_of(x)
     room = 0 if cache is None else shape_of(cache)[2]
     both = x if cache is None else behind(op, cache, x)
     t = counted(op, total)
     behind_it = op.Min(op.Sub(op.Add(t, room), past), room + length - 1)
     index = op.Unsqueeze(op.Where(op.Less(t, past), t, behind_it), (1, 3))
-    return op.GatherElements(both, op.Expand(index, (b, heads, total, width)), axis=2)
+    held = op.GatherElements(both, op.Expand(index, (b, heads, total, width)), axis=2)
+    filled = op.Unsqueeze(op.Less(t, op.Add(past, length)), (1, 3))
+    return op.Where(filled, held, np.zeros((), dtype_of(x)))
 
 
 def window(op: Any, node: Node, now: Array, ends: Array, total: Number) -> Array:
@@ -222,7 +256,8 @@ def sparse_attention(op: Any, node: Node) -> tuple[Array, ...]:
     k, v = (op.Where(old, cache, cached(op, cache, x, past, room))
             for cache, x in zip(node.inputs[3:5], (k, v), strict=True))  # fmt: skip
     seen = op.And(blocks_seen(op, node, now, t), op.LessOrEqual(t, op.Unsqueeze(now, (1, 3))))
-    y = attended(op, grouped_scores(op, node, q, k), grouped(op, seen, node.kv_num_heads), v)
+    weights = shares(op, grouped_scores(op, node, q, k), grouped(op, seen, node.kv_num_heads))
+    y = op.MatMul(weights, op.Unsqueeze(v, (2,)))
     return join_heads(op, op.Reshape(y, shape_of(q))), k, v
 
 

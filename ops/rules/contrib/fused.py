@@ -240,16 +240,20 @@ def fused_gemm(op: Any, node: Node) -> tuple[Array]:
 
 @defines("com.microsoft::MatMulNBits")
 def matmul_nbits(op: Any, node: Node) -> tuple[Array]:
-    """y = A Ŵᵀ + b, with Ŵ = (q - zero) scale in blocks along its rows."""
-    if node.input(4) is not None:
-        raise UnsupportedOp("no derivative is known with g_idx: order the blocks of the weight")
+    """y = A Ŵᵀ + b, with Ŵ = (q - zero) scale in blocks along its rows, or in the given groups."""
     a, packed, scales = node.inputs[:3]
     rows, blocks = shape_of(packed)[:2]
     q = op.Reshape(unpacked(op, packed, node.bits), (rows, -1))
     zero = node.input(3)
     if zero is not None and dtype_of(zero).kind == "u":
+        if node.input(4) is not None:
+            raise UnsupportedOp("ONNX Runtime ignores zero points in bytes beside g_idx: store "
+                                "them as floats")  # fmt: skip
         zero = unpacked(op, zero, node.bits)
-    w = op.Slice(in_blocks(op, q, zero, scales, blocks, node.bits), (0,), (node.K,), (1,))
+    if node.input(4) is None:
+        w = op.Slice(in_blocks(op, q, zero, scales, blocks, node.bits), (0,), (node.K,), (1,))
+    else:
+        w = in_groups(op, op.Slice(q, (0,), (node.K,), (1,)), zero, scales, node)
     return (plus(op, op.MatMul(a, swapped(op, w)), node.input(5)),)
 
 
@@ -269,6 +273,18 @@ def in_blocks(
     entries = op.CastLike(op.Reshape(q, (*split, -1)), scale)
     scaled = op.Mul(op.Sub(entries, zero), op.Reshape(scale, (*split, 1)))
     return op.Reshape(scaled, shape_of(q))
+
+
+def in_groups(op: Any, q: Array, zero: Array | None, scale: Array, node: Node) -> Array:
+    """(q - zero) scale, where every column has the zero point and scale of its group."""
+    rows, group = shape_of(q)[0], op.Slice(node.inputs[4], (0,), (node.K,), (0,))
+
+    def by_column(x: Array) -> Array:
+        return op.Gather(op.CastLike(op.Reshape(x, (rows, -1)), scale), group, axis=1)
+
+    middle = np.full((), 2 ** (node.bits - 1), dtype_of(scale))
+    centred = op.Sub(op.CastLike(q, scale), middle if zero is None else by_column(zero))
+    return op.Mul(centred, by_column(scale))
 
 
 def unpacked(op: Any, packed: Array, bits: int) -> Array:

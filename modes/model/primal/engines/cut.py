@@ -11,7 +11,9 @@ from onnx import helper
 
 from ...flow.contents import Contents
 from ...flow.opsets import lowest_opsets
+from ...flow.protos import nodes
 from ...flow.steps import needed, tensor_of
+from .sessions import guests
 
 SMALL = 1024  # bytes; larger weights are shared with the session, not copied into the model
 TURNED = 1 << 22  # bytes; no transposed copy is held of larger matrices
@@ -26,12 +28,15 @@ def cut(
     proto = onnx.ModelProto(ir_version=10, opset_import=opsets)
     graph = proto.graph
     graph.name = model.name or "graph"
-    nodes = list(model.ir.graph)
+    steps = list(model.ir.graph)
     values = ir.convenience.create_value_mapping(model.ir.graph, include_subgraphs=False)
     for index in indices:
-        ir.serde.serialize_node_into(graph.node.add(), nodes[index])
+        ir.serde.serialize_node_into(graph.node.add(), steps[index])
         _read_as_it_lies(graph.node[-1], model, given, values)
         _yield_to_given(graph.node[-1], given)
+    for node in nodes(proto):
+        if node.op_type in guests():
+            node.domain = ""
     _drop_unread(graph, model, names)
     inputs = used & (given | model.inputs.keys())
     graph.input.extend(ir.serde.serialize_value(values[name]) for name in sorted(inputs))

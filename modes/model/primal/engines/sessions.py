@@ -7,7 +7,7 @@ import gc
 import importlib
 import os
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from threading import Thread
 from typing import Any
 from weakref import WeakSet
@@ -132,6 +132,14 @@ def _session(
     if large:
         made.read_where_they_are = values  # kept alive with the session
     return made
+
+
+@cache
+def guests() -> frozenset[str]:
+    """Operators of ONNX Runtime that it keeps in the default domain, where ONNX has none."""
+    known = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
+    schemas = known.get_all_operator_schema()
+    return frozenset(s.name for s in schemas if not s.domain and not onnx.defs.has(s.name))
 
 
 def runtime() -> Any:
