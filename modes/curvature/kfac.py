@@ -366,5 +366,5 @@ def summed(moments: Callable[[int, Any, Any], tuple[Any, ...]], found: Gradients
     return list(sums.values())
 
 
-for _function in (kfac, ekfac, shampoo):
+for _function in (kfac, ekfac, shampoo):  # decorators would stand above `Accumulation`
     globals()[_function.__name__] = passes_options_to(Target, Accumulation)(_function)
