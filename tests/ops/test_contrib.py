@@ -287,6 +287,12 @@ CASES = {
         )
         for k in (1, 2)
     },
+    "GroupQueryAttention both ways": (
+        "GroupQueryAttention",
+        [N(2, 3, 32), N(2, 3, 16), N(2, 3, 16), None, None, LENGTHS, TOTAL],
+        {"num_heads": 4, "kv_num_heads": 2, "causal": 0},
+        3,
+    ),
     "GroupQueryAttention at positions": (
         "GroupQueryAttention",
         [N(2, 1, 64), N(2, 1, 32), N(2, 1, 32), N(2, 2, 4, 16), N(2, 2, 4, 16),

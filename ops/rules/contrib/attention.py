@@ -36,7 +36,7 @@ def multi_head_attention(op: Any, node: Node) -> tuple[Array, ...]:
     return y, k, v, scores
 
 
-@defines("com.microsoft::Attention")
+@defines("com.microsoft::Attention", past_present_share_buffer=(0,))
 def attention(op: Any, node: Node) -> tuple[Array, ...]:
     """y = softmax(q kᵀ scale + masks) v, where q, k and v are the parts of x W + b."""
     refuse(node, {6: "past_sequence_length"})
@@ -131,9 +131,9 @@ def only(op: Any, scores: Array, seen: Array) -> Array:
     return op.Where(seen, scores, np.asarray(least, dtype_of(scores)))
 
 
-@defines("com.microsoft::GroupQueryAttention")
+@defines("com.microsoft::GroupQueryAttention", causal=(0, 1), sliding_window_cache=(0,))
 def group_query_attention(op: Any, node: Node) -> tuple[Array, ...]:
-    """Causal attention with key/value heads shared by several query heads, and a cache."""
+    """Attention, causal by default, with key/value heads shared by query heads, and a cache."""
     later = {k: f"input {k}" for k in range(12, len(node.inputs))}
     refuse(node, later, k_quant_type="NONE", v_quant_type="NONE")
     q, k, v = parts(op, node)
@@ -231,9 +231,11 @@ def cached(op: Any, cache: Array | None, x: Array, past: Array, total: Number) -
 
 
 def window(op: Any, node: Node, now: Array, ends: Array, total: Number) -> Array:
-    """A mask of the keys a query attends to: up to itself or the end, within the local window."""
-    t, stop = counted(op, total), op.Min(op.Add(now, 1), op.Max(ends, 1))
-    stop = op.Unsqueeze(stop, (1, 2, 4))
+    """A mask of the keys a query attends to: up to itself, if causal, or to the end, within the
+    local window.
+    """
+    t, last = counted(op, total), op.Max(ends, 1)
+    stop = op.Unsqueeze(last if node.causal == 0 else op.Min(op.Add(now, 1), last), (1, 2, 4))
     seen = op.Less(t, stop)
     if node.local_window_size is not None and node.local_window_size > 0:
         seen = op.And(seen, op.GreaterOrEqual(t, op.Sub(stop, node.local_window_size)))

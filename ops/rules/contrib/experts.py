@@ -14,7 +14,7 @@ from .fused import in_blocks, plus, refuse, swapped, unpacked
 ACTIVATIONS = ("relu", "gelu", "silu", "swiglu", "identity")
 
 
-@defines("com.microsoft::MoE", activation_type=ACTIVATIONS)
+@defines("com.microsoft::MoE", activation_type=ACTIVATIONS, use_sparse_mixer=(0,))
 def mixture(op: Any, node: Node) -> tuple[Array]:
     """y = Σₑ pₑ (W₂ₑ f(W₁ₑ x + b₁ₑ) + b₂ₑ), with p = softmax(router) at its k largest entries."""
     refuse(node, {6: "fc3_experts_weights", 7: "fc3_experts_bias"})
@@ -24,7 +24,8 @@ def mixture(op: Any, node: Node) -> tuple[Array]:
     return mixed(op, node, share, w1, b1, w2, b2)
 
 
-@defines("com.microsoft::QMoE", activation_type=ACTIVATIONS)
+@defines("com.microsoft::QMoE", activation_type=ACTIVATIONS, use_sparse_mixer=(0,),
+         weights_prepacked=(-1, 0))  # fmt: skip
 def quantized_mixture(op: Any, node: Node) -> tuple[Array]:
     """A mixture of experts with W = (q - zero) scale; the weights of a token's experts sum to 1."""
     refuse(node, {i: f"input {i}" for i in (8, 9, 10, 13, *range(15, 21))}, quant_type="int")

@@ -196,7 +196,10 @@ def conv_transpose_with_dynamic_pads(op: Any, node: Node) -> tuple[Array]:
     return (op.ConvTranspose(*node.inputs[:2], node.input(3), **node.step.attrs, **pads),)
 
 
-@defines("com.microsoft::CausalConvWithState", activation=("silu", "swish", "none"), ndim=(1,))
+@defines(
+    "com.microsoft::CausalConvWithState", activation=("silu", "swish", "none"), ndim=(1,),
+    state_update_capacity=(0,), state_channels_last=(-1,), input_channel_offset=(0,),
+)  # fmt: skip
 def causal_conv_with_state(op: Any, node: Node) -> tuple[Array, Array]:
     """(f(w ∗ x + b), the last inputs), channel by channel, with the past in front of x."""
     refuse(node, {}, state_window=0, state_length=0, input_channels=0)
@@ -238,7 +241,7 @@ def fused_gemm(op: Any, node: Node) -> tuple[Array]:
     return (activated(op, y, node.activation, tuple(v for v in given if v is not None)),)
 
 
-@defines("com.microsoft::MatMulNBits")
+@defines("com.microsoft::MatMulNBits", weight_prepacked=(0,))
 def matmul_nbits(op: Any, node: Node) -> tuple[Array]:
     """y = A Ŵᵀ + b, with Ŵ = (q - zero) scale in blocks along its rows, or in the given groups."""
     a, packed, scales = node.inputs[:3]

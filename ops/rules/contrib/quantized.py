@@ -187,7 +187,7 @@ def dynamic_quantize_lstm(op: Any, node: Node) -> tuple[Array, ...]:
     return tuple(long_short_term(op, plain, lambda h: in_bytes(op, h, (-1,))))
 
 
-@defines("com.microsoft::QAttention")
+@defines("com.microsoft::QAttention", past_present_share_buffer=(0,))
 def qattention(op: Any, node: Node) -> tuple[Array, ...]:
     """Attention of x and W, both (q - zero) scale, and the bias."""
     x = exact(op, node.x, node.inputs[3], node.input(6))
