@@ -200,7 +200,7 @@ REFUSED = {
         lambda: text("y, z, r = Split<axis=0, num_outputs=2>(x)", "float[6] x", opset=18),
         "it gives 3"),
     "axes that are no permutation": (
-        lambda: text("y = Transpose<perm=[1, 0, -1]>(x)", "float[1,2,3] x"), "each axis once"),
+        lambda: text("y = Transpose<perm=[1, 0, -2]>(x)", "float[1,2,3] x"), "each axis once"),
     "labels that do not fit": (labels, "labels have shape"),
     "weights that are no vector": (
         lambda: text("y = NegativeLogLikelihoodLoss(p, t, w)",

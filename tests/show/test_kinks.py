@@ -22,6 +22,7 @@ IMAGE = A([[[[1.0, 1.0, 0.0], [0.0, 2.0, 2.0], [0.0, 0.0, 0.0]]]])
 ONE, TWO, ROWS = A([1]), A([2]), A([[0], [2]])
 REGIONS = A([[0.0, 0.0, 0.0, 1.0, 0.0], [0.0, 1.0, 1.0, 2.0, 1.0]])
 SQUARE, OFFSETS = np.ones((1, 1, 1, 2)), A([[0.0, 0.5], [0.5, 0.5], [0.25, 0.5], [-0.5, 0.5]])
+BYTES = np.arange(4, dtype=np.uint8).reshape(2, 2, 1)
 POINTS = A([[[[0.0, 0.5], [0.5, 0.25], [-3.0, 0.0]]]])
 SIDES = ("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal")
 MS, ML = "com.microsoft", "ai.onnx.ml"
@@ -112,6 +113,20 @@ COUNTED = {
     "range of a product": (f"{MS}::DynamicQuantizeMatMul",
                            [A([[1.0, 1.0, -2.0]], "f4"), A([[1], [2], [3]], "u1"), A(0.5, "f4")],
                            {}, 1, 1),
+    "masked": (f"{MS}::MaxpoolWithMask", [A([[[1.0, 1.0, 0.0]]]), np.ones((1, 1, 3), np.int32)],
+               {"kernel_shape": [2]}, 1, 2),
+    "words": (f"{MS}::WordConvEmbedding",
+              [np.array([[1, 1, 1]], np.int32), A([[[[1.0], [0.5]]]]), A([0.0]), A([[0.0], [1.0]])],
+              {}, 1, 1),
+    "boxes": (f"{MS}::CropAndResize",
+              [IMAGE, A([[0.25, 0.25, 0.75, 0.75]]), A([0], np.int32), A([1, 1], np.int32)], {}, 1,
+              1),
+    "experts": (f"{MS}::MoE",
+                [A([[0.0]]), A([[1.0, 2.0]]), np.ones((2, 1, 1)), None, np.ones((2, 1, 1))], {}, 2,
+                2),
+    "quantized experts": (f"{MS}::QMoE",
+                          [np.zeros((1, 2)), A([[1.0, 2.0]]), BYTES, np.ones((2, 2)), None, BYTES,
+                           np.ones((2, 2))], {}, 4, 4),
     "floors": ("Floor", [A([1.0, 1.5])], {}, 1, 2),
     "ceilings": ("Ceil", [A([1.0, 1.5])], {}, 1, 2),
     "halves": ("Round", [A([1.0, 1.5, -0.5])], {}, 2, 3),

@@ -20,8 +20,8 @@ from verify.crossing import crossings, order_at_origin
 TIE, ZERO, NORM, LINE = "tie", "zero", "norm", "line"
 
 PHRASES = {
-    TIE: ("are equal", "min or max"), ZERO: ("an entry is",), LINE: ("on a line", "activations"),
-    NORM: ("norm is 0", "variance is 0"),
+    TIE: ("are equal", "min or max"), ZERO: ("an entry is",), NORM: ("norm is 0", "variance is 0"),
+    LINE: ("on a line", "activations", "attain"),
 }  # fmt: skip
 """The phrases that describe each kind of boundary."""
 
@@ -38,6 +38,7 @@ RECURRENT = {"RNN": (1, 1, 1), "GRU": (3, 2, 2), "LSTM": (4, 3, 3)}
 NOT_DECIDED = {
     "DynamicQuantizeLinear": "its results are rounded: no case",
     "Range": "how many entries it has is read from the point, not from symbols",
+    "MoEGroupRouter": "which experts it takes is decided by indices, and no entry is counted",
     **dict.fromkeys(("RNN", "GRU", "LSTM"), "its activations decide: with Relu below"),
 }
 """Operators whose kinks are not searched for in their cases."""

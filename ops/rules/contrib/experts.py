@@ -7,11 +7,15 @@ from typing import Any
 import numpy as np
 
 from ....jacobians import Array, dtype_of, shape_of
+from ...conventions import PARTS, kinks
 from ...node import Node
 from ...registry import defines
 from .fused import in_blocks, plus, refuse, swapped, unpacked
 
 ACTIVATIONS = ("relu", "gelu", "silu", "swiglu", "identity")
+
+kinks("com.microsoft::MoE", "com.microsoft::QMoE", given=PARTS,
+      where="where the choice of experts changes, and at the kinks of the activations")  # fmt: skip
 
 
 @defines("com.microsoft::MoE", activation_type=ACTIVATIONS, use_sparse_mixer=(0,))

@@ -156,7 +156,7 @@ def cdist(op: Any, node: Node) -> tuple[Array]:
     return (squares if node.metric == "sqeuclidean" else op.Sqrt(squares),)
 
 
-kinks("com.microsoft::GridSample", where=ON_LINE, given=PARTS)
+kinks("com.microsoft::GridSample", "com.microsoft::CropAndResize", where=ON_LINE, given=PARTS)
 
 
 @defines("com.microsoft::GridSample", mode=("bilinear", "nearest", "bicubic"))

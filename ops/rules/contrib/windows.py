@@ -9,6 +9,7 @@ import numpy as np
 from ....jacobians import Array, dtype_of, shape_of
 from ....jacobians.errors import UnsupportedOp
 from ....jacobians.symint import Number
+from ...conventions import ORDER, PARTS, kinks
 from ...node import Node
 from ...numbers.windows import AUTO_PADS, GEOMETRY, said, windows
 from ...registry import defines
@@ -93,6 +94,9 @@ def packed_causal_conv(op: Any, node: Node) -> tuple[Array, ...]:
     return y, state, op.Where(op.Unsqueeze(kept, (2,)), update, nought)
 
 
+kinks("com.microsoft::MaxpoolWithMask", where=ORDER, given=PARTS)
+
+
 @defines("com.microsoft::MaxpoolWithMask", auto_pad=AUTO_PADS)
 def max_pool_with_mask(op: Any, node: Node) -> tuple[Array]:
     """The maximum of each window, in whose lines nothing counts from the first masked entry on.
@@ -119,6 +123,9 @@ def max_pool_with_mask(op: Any, node: Node) -> tuple[Array]:
         line = op.And(line, here) if start[-1] else here
         terms.append(op.Where(line, entries, low))
     return (op.Max(*terms),)
+
+
+kinks("com.microsoft::WordConvEmbedding", where="where two windows attain the maximum", given=PARTS)
 
 
 @defines("com.microsoft::WordConvEmbedding")

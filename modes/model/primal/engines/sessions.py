@@ -137,8 +137,7 @@ def _session(
 @cache
 def guests() -> frozenset[str]:
     """Operators of ONNX Runtime that it keeps in the default domain, where ONNX has none."""
-    known = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
-    schemas = known.get_all_operator_schema()
+    schemas = runtime().capi.onnxruntime_pybind11_state.get_all_operator_schema()
     return frozenset(s.name for s in schemas if not s.domain and not onnx.defs.has(s.name))
 
 
