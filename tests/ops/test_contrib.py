@@ -69,6 +69,9 @@ def Q4(rows, columns, zoned):
     return blocks.ravel()
 
 
+BEAMS = N(4, 1, 8), N(4, 1, 8), N(4, 1, 8), N(4, 2, 5, 4), N(4, 2, 5, 4)
+NAMED = RNG.integers(0, 2, (2, 2, 5)).astype(np.int32)
+
 CASES = {
     "Gelu": ("Gelu", [N(2, 3)], {}, 1),
     "BiasGelu": ("BiasGelu", [N(2, 3), N(3)], {}, 1),
@@ -547,6 +550,13 @@ CASES |= {
         [*QUERY, FLAGS, N(1, 2, 1, 4), *BUFFER, LENGTH, None, None, N(12)],
         {"num_heads": 2, "past_present_share_buffer": 1, "scale": 0.3, "mask_filter_value": -2.0},
         3),
+    "DecoderMaskedMultiHeadAttention of beams": (
+        "DecoderMaskedMultiHeadAttention",
+        [*BEAMS[:3], None, None, *BEAMS[3:], LENGTH, np.array([2], np.int32), NAMED],
+        {"num_heads": 2, "past_present_share_buffer": 1}, 3),
+    "MultiHeadAttention of beams": (
+        "MultiHeadAttention", [*BEAMS[:3], None, None, None, *BEAMS[3:], LENGTH, NAMED],
+        {"num_heads": 2}, 3),
     "DecoderMaskedMultiHeadAttention across": (
         "DecoderMaskedMultiHeadAttention", [N(2, 1, 4), *BUFFER], {"num_heads": 2}, 1),
     "MatMulBnb4": ("MatMulBnb4", [N(2, 33), BYTES(50), N(7)],
@@ -680,6 +690,23 @@ def test_a_maximum_of_integers_has_the_values_of_onnxruntime():
     np.testing.assert_array_equal(ours, theirs, strict=True)
 
 
+@pytest.mark.parametrize(("length", "past", "scales"), [(1, 4, 1), (1, 4, 32), (3, 0, 1)])
+def test_a_cache_in_bytes_has_the_values_of_onnxruntime(length, past, scales):
+    """New keys and values are rounded, too: only queries and scales have a derivative."""
+    ends, total = np.full(2, past + length - 1, np.int32), np.array(past + length, np.int32)
+    new, caches = (N(2, length, n) for n in (64, 32, 32)), (INT8S(2, 2, past, 16) for _ in range(2))
+    inputs = [*new, *caches, ends, total, *[None] * 5, P(scales) / 20, P(scales) / 20]
+    kind = "PER_TENSOR" if scales == 1 else "PER_CHANNEL"
+    attrs = {**HEADS, "k_quant_type": kind, "v_quant_type": kind, "kv_cache_bit_width": 8}
+    proto, feeds = one_node("GroupQueryAttention", inputs, attrs, 3, (S, np.int8, np.int8))
+    model = load(proto)
+    ours, theirs = (model.run(feeds, engine=engine) for engine in ("numpy", "onnxruntime"))
+    for name, y in theirs.items():
+        np.testing.assert_allclose(ours[name], y, rtol=1e-4, atol=1e-5)
+    assert oj.linearize(model, feeds, of="y0", wrt="x0").check().passed
+    assert not oj.linearize(model, feeds, of="y0", wrt=["x1", "x2"]).toarray().any()
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 9])
 def test_scores_of_repeated_tokens_have_no_derivative(n):
     ids = np.array([[1, 2, 3, 1, 2], [0, 0, 0, 0, 0], [1, 2, 4, 2, 0]])
@@ -785,11 +812,6 @@ GROUPS = [N(2, 3, 32), N(2, 3, 16), N(2, 3, 16), None, None, LENGTHS, TOTAL]
 HEADS = {"num_heads": 4, "kv_num_heads": 2}
 PAST = [N(1, 2, 8), N(1, 2, 8), N(1, 2, 8), None, None, None, N(1, 2, 5, 4), N(1, 2, 5, 4)]
 REFUSED = {
-    "cache_indirection": (
-        "MultiHeadAttention",
-        [*PAST, LENGTH, np.zeros((1, 1, 5), np.int32)],
-        {"num_heads": 2},
-    ),
     "packed": ("MultiHeadAttention", [N(1, 2, 2, 3, 4)], {"num_heads": 2}),
     "zero points in bytes beside g_idx": (
         "MatMulNBits",
@@ -810,7 +832,7 @@ REFUSED = {
         "VarlenCausalConvWithState",
         [N(7, 2), N(2, 1, 2), ENDS, None, N(2, 2, 1), None, N(7, 2, 2), N(7, 1)], {},
     ),
-    "v_quant_type": ("GroupQueryAttention", GROUPS, {**HEADS, "v_quant_type": "PER_TENSOR"}),
+    "input 16": ("GroupQueryAttention", [*GROUPS, *[None] * 9, LENGTHS], HEADS),
 }
 
 

@@ -13,7 +13,7 @@ from ...node import Node, node_of
 from ...registry import defines
 from ..indexing import counted
 from ..recurrent import END
-from .fused import plus, refuse, swapped
+from .fused import INT64, plus, refuse, swapped
 
 
 @defines("com.microsoft::MultiHeadAttention")
@@ -23,23 +23,45 @@ def multi_head_attention(op: Any, node: Node) -> tuple[Array, ...]:
     With a `past_sequence_length`, these are as many of the first ones of a buffer, in which the new
     ones replace those behind them.
     """
-    refuse(node, {9: "cache_indirection"})
     q, k, v = (per_head(op, node, i) for i in range(3))
     count, buffers = node.ints(8), (node.input(6), node.input(7))
-    pasts = (x if x is None or count is None else op.Slice(x, (0,), count, (2,)) for x in buffers)
-    k, v = (behind(op, past, x) for past, x in zip(pasts, (k, v), strict=True))
+    pasts = [begun(op, x, count) for x in buffers]
+    present = (ended(op, behind(op, past, x), buffer, count)
+               for x, past, buffer in zip((k, v), pasts, buffers, strict=True))  # fmt: skip
+    k, v = (behind(op, of_beams(op, past, node.input(9)), x)
+            for x, past in zip((k, v), pasts, strict=True))  # fmt: skip
     scores = masked_scores(op, node, q, k, node.input(4), node.input(5))
     y = join_heads(op, op.MatMul(op.Softmax(scores, axis=-1), v))
-    k, v = (x if buffer is None or count is None else
-            behind(op, x, op.Slice(buffer, shape_of(x)[2:3], (END,), (2,)))
-            for x, buffer in zip((k, v), buffers, strict=True))  # fmt: skip
-    return y, k, v, scores
+    return y, *present, scores
+
+
+def begun(op: Any, buffer: Array | None, count: Any) -> Array | None:
+    """The first entries of a buffer, which is all of them without a count."""
+    return buffer if buffer is None or count is None else op.Slice(buffer, (0,), count, (2,))
+
+
+def ended(op: Any, x: Array, buffer: Array | None, count: Any) -> Array:
+    """x in place of the first entries of a buffer; without a count, x alone."""
+    if buffer is None or count is None:
+        return x
+    return behind(op, x, op.Slice(buffer, shape_of(x)[2:3], (END,), (2,)))
+
+
+def of_beams(op: Any, past: Array | None, beams: Array | None) -> Array | None:
+    """The past entries of each beam, each from the beam of its batch that is named for it."""
+    if past is None or beams is None:
+        return past
+    rows, heads, length, width = shape_of(past)
+    count = shape_of(beams)[1]
+    named = op.Reshape(op.Slice(op.Cast(beams, to=INT64), (0,), (length,), (2,)), (rows, length))
+    first = op.Mul(op.Div(counted(op, rows), count), count)
+    index = op.Unsqueeze(op.Add(named, op.Unsqueeze(first, (1,))), (1, 3))
+    return op.GatherElements(past, op.Expand(index, (rows, heads, length, width)), axis=0)
 
 
 @defines("com.microsoft::Attention", past_present_share_buffer=(0,))
 def attention(op: Any, node: Node) -> tuple[Array, ...]:
     """y = softmax(q kᵀ scale + masks) v, where q, k and v are the parts of x W + b."""
-    refuse(node, {6: "past_sequence_length"})
     packed = plus(op, op.MatMul(node.x, node.inputs[1]), node.input(2))
     return self_attention(op, node, packed, node.input(3), node.input(4), node.input(5))
 
@@ -131,11 +153,16 @@ def only(op: Any, scores: Array, seen: Array) -> Array:
     return op.Where(seen, scores, np.asarray(least, dtype_of(scores)))
 
 
-@defines("com.microsoft::GroupQueryAttention", causal=(0, 1), sliding_window_cache=(0,))
+@defines(
+    "com.microsoft::GroupQueryAttention", causal=(0, 1), sliding_window_cache=(0,),
+    kv_cache_bit_width=(0, 8),
+)  # fmt: skip
 def group_query_attention(op: Any, node: Node) -> tuple[Array, ...]:
-    """Attention, causal by default, with key/value heads shared by query heads, and a cache."""
-    later = {k: f"input {k}" for k in range(12, len(node.inputs))}
-    refuse(node, later, k_quant_type="NONE", v_quant_type="NONE")
+    """Attention, causal by default, with key/value heads shared by query heads, and a cache.
+
+    A cache in bytes is rounded, also its new entries, which then have no derivative.
+    """
+    refuse(node, {k: f"input {k}" for k in range(14, len(node.inputs))})
     q, k, v = parts(op, node)
     length, (total,) = shape_of(q)[2], node.ints(6) or ()
     ends = op.Add(op.Reshape(op.CastLike(node.inputs[5], np.zeros((), np.int64)), (-1, 1)), 1)
@@ -143,7 +170,11 @@ def group_query_attention(op: Any, node: Node) -> tuple[Array, ...]:
     now = op.Add(past, counted(op, length))
     at = positions(op, node.input(9), now, op.Equal(total, length))
     q, k = (in_place(op, node, x, at, 7) for x in (q, k))
-    k, v = (cached(op, node.input(i), x, past, total) for i, x in ((3, k), (4, v)))
+    scales = [in_heads(op, node.input(i), k) for i in (12, 13)]
+    held = tuple(cached(op, node.input(i), x if s is None else in_bytes(op, x, s), past, total)
+                 for i, x, s in zip((3, 4), (k, v), scales, strict=True))  # fmt: skip
+    k, v = (x if s is None else op.Mul(op.CastLike(x, s), s)
+            for x, s in zip(held, scales, strict=True))  # fmt: skip
     scores = grouped_scores(op, node, q, k)
     if node.softcap:
         scores = op.Mul(op.Tanh(op.Div(scores, node.softcap)), node.softcap)
@@ -153,9 +184,21 @@ def group_query_attention(op: Any, node: Node) -> tuple[Array, ...]:
     weights = shares(op, scores, seen, sinks(op, node, q))
     y = join_heads(op, op.Reshape(op.MatMul(weights, op.Unsqueeze(v, (2,))), shape_of(q)))
     if not node.qk_output:
-        return y, k, v
+        return y, *held
     kept = weights if node.qk_output == 2 else op.Where(seen, scores, np.zeros((), dtype_of(q)))
-    return y, k, v, op.Reshape(kept, (*shape_of(q)[:3], total))
+    return y, *held, op.Reshape(kept, (*shape_of(q)[:3], total))
+
+
+def in_heads(op: Any, scale: Array | None, x: Array) -> Array | None:
+    """The scale of a cache, one for all entries or one for each feature of each head."""
+    _, heads, _, width = shape_of(x)
+    whole = scale is None or shape_of(scale) == (1,)
+    return scale if whole else op.Reshape(scale, (1, heads, 1, width))
+
+
+def in_bytes(op: Any, x: Array, scale: Array) -> Array:
+    """x / scale as a signed byte."""
+    return op.CastLike(op.Clip(op.Round(op.Div(x, scale)), -128.0, 127.0), np.int8(0))
 
 
 def positions(op: Any, given: Array | None, now: Array, begins: Array) -> Array:
