@@ -832,6 +832,11 @@ REFUSED = {
         "VarlenCausalConvWithState",
         [N(7, 2), N(2, 1, 2), ENDS, None, N(2, 2, 1), None, N(7, 2, 2), N(7, 1)], {},
     ),
+    "cache of uint8": (
+        "GroupQueryAttention", [N(1, 1, 8), N(1, 1, 4), N(1, 1, 4), BYTES(1, 2, 2, 2),
+                                BYTES(1, 2, 2, 2), LENGTHS[:1], TOTAL, *[None] * 5, P(1), P(1)],
+        {**HEADS, "k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR"},
+    ),
     "input 16": ("GroupQueryAttention", [*GROUPS, *[None] * 9, LENGTHS], HEADS),
 }
 

@@ -163,6 +163,9 @@ def group_query_attention(op: Any, node: Node) -> tuple[Array, ...]:
     A cache in bytes is rounded, also its new entries, which then have no derivative.
     """
     refuse(node, {k: f"input {k}" for k in range(14, len(node.inputs))})
+    cache = node.input(3)
+    if node.input(12) is not None and cache is not None and dtype_of(cache) != np.int8:
+        raise UnsupportedOp(f"a cache of {dtype_of(cache)} is not read, only one of int8")
     q, k, v = parts(op, node)
     length, (total,) = shape_of(q)[2], node.ints(6) or ()
     ends = op.Add(op.Reshape(op.CastLike(node.inputs[5], np.zeros((), np.int64)), (-1, 1)), 1)
