@@ -314,7 +314,7 @@ def hartley(C: Circulant) -> Jacobian:
 def singular_bases(operator: Jacobian, *, vectors: bool = True) -> Bases | None:
     """U, σ and V with A = U diag(σ) Vᴴ, with σ in the order of the structure; None if unknown.
 
-    Without `vectors`, U and V are None.
+    Without `vectors`, the bases U and V are left out as None.
     """
     c, P, A, Q = parts(operator)
     found = None if type(A) is type(operator) else singular_bases(A, vectors=vectors)

@@ -5,7 +5,7 @@ combination of the candidates. Our choices follow four principles, in this order
 a constant is 0; tied candidates share equally, unless the operator itself picks one of them; an
 entry on a bound counts as inside; at 0, the derivative of a norm is the subgradient of least
 length, 0. The families declare them: `kinks` in words, with a function that counts the entries on a
-kink, and `convention` in numbers, next to those of other libraries.
+kink, and `convention` in numbers, next to the numbers of other libraries.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def crossed(axes: Iterable[tuple[Any, float, float]], *, inside: bool = True) ->
     return reduce(np.logical_or, met) & (reduce(np.logical_and, near) if inside else True)
 
 
-# -- numbers, next to those of other libraries -----------------------------------------------------
+# -- numbers, next to other libraries -----------------------------------------------------
 
 Slopes = tuple[Any, ...] | str
 """∂(Σ y)/∂xᵢ for every floating input; a string where there is none."""
@@ -121,7 +121,7 @@ def convention(op_type: str, what: str, *told: Any, **how: Any) -> None:
 
 
 MISSING = "–"
-BENDS = "the side on which it is constant"
+BENDS = "as on the constant side"
 
 
 def table() -> str:

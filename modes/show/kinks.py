@@ -148,7 +148,7 @@ def counter(step: Step) -> Callable[[Node], Count] | None:
 
 
 def jumps(step: Step) -> bool:
-    """Whether an operator without a derivative has entries at which its value jumps."""
+    """Whether an operator without a derivative jumps at some entries of a node."""
     declared = find(step.op_type, step.domain)
     return declared is not None and declared.zero is not None and counter(step) is not None
 

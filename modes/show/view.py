@@ -163,7 +163,7 @@ def scope_of(name: str) -> list[str]:
 
 def repeated(ops: Sequence[str]) -> Iterator[list[str]]:
     """Scopes of operators that repeat: the longest runs of equal blocks. No block begins with "",
-    an operator without inputs: constants in a row are none.
+    an operator without inputs, since constants in a row are no block.
 
     >>> list(repeated(["Conv", "Gemm", "Relu", "Gemm", "Relu"]))
     [[], ['block 1'], ['block 1'], ['block 2'], ['block 2']]

@@ -286,8 +286,8 @@ def sizes_by_formula(
 def integers_of(value: ir.Value | None) -> tuple[Any, ...] | None:
     """The integers of a vector or scalar, plain or symbolic; for a constant, also floats."""
     held = content(value)
-    if held is None and getattr(value, "const_value", None) is not None:
-        held = value.const_value.numpy()  # type: ignore[union-attr]
+    if held is None and isinstance(value, ir.Value) and value.const_value is not None:
+        held = value.const_value.numpy()
         return tuple(held.ravel().tolist()) if held.size <= SMALL else None
     if held is None or held.size > SMALL or any(isinstance(n, Negative) for n in held.flat):
         return None

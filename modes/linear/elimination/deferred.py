@@ -1,8 +1,8 @@
 """Deferred: arrays of known shape and dtype, whose values are computed only when needed.
 
 Deferred arrays are one more reading of the vocabulary. Operators multiplied in this reading show
-what they cost, and nothing is computed for a product that is not chosen. The arrays behind them are
-those of a point, or graph values, whose numbers are unknown; then the result is recorded.
+what they cost, and nothing is computed for a product that is not chosen. Deferred arrays stand for
+the arrays of a point, or for graph values without numbers; then the result is recorded.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from onnx import defs, helper, numpy_helper, shape_inference
 
 from ....jacobians import dtype_of, shape_of
 from ....jacobians.arrays import host
-from ....jacobians.errors import InputError
+from ....jacobians.errors import InputError, OnnxJacError
 from ....jacobians.foreign import is_tensor
 from ....ops.graphs.shapes import sizes_by_formula
 from ....ops.node import Node, Step
@@ -93,8 +93,8 @@ def kernel_bytes(step: Step, inputs: Sequence[Any]) -> int:
         made = step.domain and sizes_by_formula(step.op_type, step.domain, inputs, step.attrs)
         sizes = (math.prod(n or 0 for n in shape) for shape in made or ())
         return int(max(held, max(sizes, default=0) * inputs[0].itemsize))
-    except Exception:  # the kernel will say what is wrong
-        return 0
+    except (OnnxJacError, AttributeError, LookupError, TypeError, ValueError, ArithmeticError):
+        return 0  # the kernel will say what is wrong
 
 
 def _largest(value: Any) -> int:
