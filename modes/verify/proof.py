@@ -43,7 +43,7 @@ class Proof:
     >>> bool(proof), proof.outcome
     (True, 'exact')
     >>> proof_of("Relu").kinks
-    ('relu(0): 0 (the side on which it is constant)',)
+    ('relu(0): 0 (as on the constant side)',)
     """
 
     def __init__(
