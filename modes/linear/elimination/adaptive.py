@@ -16,7 +16,7 @@ from ....jacobians.text import time_text
 from ....ops import numbers
 from ...model.background import Background
 from ..products.compiled import Compiled
-from ..products.engines import Program
+from ..products.engines import OpenProgram
 from ..tape.tape import Tape
 from .cost import RECORDING
 from .moving import FIRST, Clock, Moving, Way
@@ -222,10 +222,10 @@ def _(operator: Adaptive, products: int, memory: int | None = None) -> Jacobian:
     return planned(operator.dag, products, memory)
 
 
-def by_program(program: Program, shared: Moving, tape: Tape, v: np.ndarray) -> np.ndarray:
+def by_program(program: OpenProgram, shared: Moving, tape: Tape, v: np.ndarray) -> np.ndarray:
     """A product by a program of all points."""
     v = np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v
-    return program(v, shared.arrays(tape))
+    return shared.product(program, tape)(v)
 
 
 def pays(ways: Ways) -> bool:

@@ -6,8 +6,9 @@ memory: nothing is sliced or joined. The residuals of a product at any point are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -20,7 +21,7 @@ from ....jacobians.errors import InputError, first_line
 from ....ops.graphs.build import build
 from ...model.primal.engines.cut import placeholder
 from ...model.primal.engines.onnxruntime import EngineError
-from ...model.primal.engines.sessions import CPU, interruptible, new_session, runtime
+from ...model.primal.engines.sessions import CPU, interruptible, new_session, runtime, values_of
 from .engines import kernels_of, multiplications
 from .peephole import peephole
 from .record import Recording
@@ -50,9 +51,9 @@ class Session:
         self.long = sum(map(multiplications, kernels_of(recording))) > LONG
 
     def __call__(
-        self, v: np.ndarray, residuals: Mapping[int, np.ndarray] = MappingProxyType({})
+        self, v: np.ndarray, residuals: Mapping[str, Any] = MappingProxyType({})
     ) -> np.ndarray:
-        """y for these residuals: contiguous arrays by key."""
+        """y for these residuals: values of ONNX Runtime by name."""
         session = self.session.here
         flat, y = v.reshape(-1), np.empty(self.shape, self.dtype)
         made = y.reshape(-1)
@@ -64,14 +65,18 @@ class Session:
             for part in parts:
                 where = start + part.start * item
                 bind(part.name, "cpu", 0, array.dtype, part.shape, where)
-        for key, name in self.residuals.items():
-            x = residuals[key]
-            binding.bind_input(name, "cpu", 0, x.dtype, x.shape, x.ctypes.data)
+        for name, value in residuals.items():
+            binding.bind_ortvalue_input(name, value)
         if self.long:
             interruptible(session.run_with_iobinding, binding, alive=(v, y, residuals))
         else:
             session.run_with_iobinding(binding)
         return y
+
+    def at(self, residuals: Mapping[int, np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+        """The program for these residuals, contiguous arrays by key, whose memory it reads."""
+        values = values_of({name: residuals[key] for key, name in self.residuals.items()})
+        return partial(self, residuals=values)
 
 
 def compile(recording: Recording, provider: str = CPU) -> Session:
