@@ -34,14 +34,26 @@ from typing import Any, TypeVar, final
 import numpy as np
 
 from ...jacobians import Array, Jacobian, Op, lead
+from ...jacobians.arrays import is_tensor
 from ...jacobians.errors import InputError, warn
-from ...jacobians.foreign import is_tensor
 from ...ops import numbers
 from ..model.locks import Lock
 from .batches import Batches, batches_of, samples
 from .placement import Placement, persistently
-from .stream import Make, Outline, OverBatches, Stream, Streamed, outline_of
-from .streaming import Size, Weights, composed, difference, named, weights_of
+from .stream import (
+    Make,
+    Outline,
+    OverBatches,
+    Size,
+    Stream,
+    Streamed,
+    Weights,
+    composed,
+    difference,
+    named,
+    outline_of,
+    weights_of,
+)
 
 T = TypeVar("T")
 

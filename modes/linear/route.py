@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Dag, dtype_of, shape_of
-from ...jacobians.arrays import host
+from ...jacobians.arrays import host, is_tensor
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import OnnxJacError
-from ...jacobians.foreign import is_tensor
 from ...jacobians.placing import HOST, Place, placed
 from ...jacobians.symint import Symbols
 from ...ops import Step, numbers
@@ -33,10 +32,9 @@ from ..model.primal.guards import by_torch
 from ..model.primal.inputs import check_inputs, hosted
 from ..model.primal.model import Model, TensorSpec
 from ..model.primal.names import is_float, may_float
-from .tape.active import ActiveStep, active_steps, straight_through, unjoined, without
+from .tape.active import ActiveStep, active_steps, moving, straight_through, unjoined, without
 from .tape.bodies import closed
 from .tape.checkpoint import Segment, chained, checkpointed, segments
-from .tape.dependence import moving
 from .tape.draws import fixed, may_draw
 from .tape.record import ends_of, record, shapes_in
 from .tape.tape import Tape, dag_between

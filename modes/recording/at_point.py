@@ -17,9 +17,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Array, Joint, dtype_of, shape_of
-from ...jacobians.arrays import host
+from ...jacobians.arrays import host, is_tensor
 from ...jacobians.errors import OnnxJacError
-from ...jacobians.foreign import is_tensor
 from ...jacobians.symint import is_symbolic
 from ...ops import Recorder, Step, build, numbers
 from ..linear.tape.bodies import Body, again

@@ -18,7 +18,7 @@ from ...jacobians import shape_of
 from ...jacobians.errors import OnnxJacError, UnsupportedOp, warn
 from ...jacobians.symint import Guard, Symbols, SymInt
 from ...ops.graphs import every, reachable
-from ..linear.tape.dependence import moving
+from ..linear.tape.active import moving
 from ..linear.tape.draws import may_draw
 from ..linear.tape.trace import Trace, shaped_as_here
 from ..model.flow.contents import free_sizes

@@ -35,7 +35,7 @@ from ..interop.operators import asoperator
 from ..linear.elimination.samples import Batch, layouts, within
 from ..linear.symmetric import block_diagonal
 from ..sparse import sparse
-from ..sparse.unwrap import unwrap
+from ..sparse.method import unwrap
 
 __all__ = [
     "block_jacobi", "column_scaling", "ilu", "jacobi", "kronecker", "low_rank_plus_damping",

@@ -12,7 +12,7 @@ from ...jacobians.arrays import wide
 from ...jacobians.chosen import has_choices
 from ..linear.tape.tape import Tape
 from ..linear.tape.template import Template
-from .method import Method
+from .method import Method, tape_of, unwrap
 from .program import (
     STRIP,
     Product,
@@ -27,7 +27,6 @@ from .program import (
 )
 from .stages import Scatter, as_slice, scaled, uniform
 from .sweep import Matrix, everything_in, swept
-from .unwrap import tape_of, unwrap
 
 
 class Accumulated(Method):

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from ....jacobians import Array, Jacobian, Op, Shape, dtype_of, lead, reading
-from ....jacobians.arrays import wide
-from ....jacobians.foreign import is_tensor
+from ....jacobians.arrays import is_tensor, wide
 from ....jacobians.placing import Place, placed
 from ....jacobians.text import time_text
 from ....ops import numbers

@@ -16,8 +16,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import dtype_of, reading, shape_of, size
+from ....jacobians.arrays import is_tensor
 from ....jacobians.errors import not_allowed
-from ....jacobians.foreign import is_tensor
 from ....ops.graphs import build
 from ....ops.numbers.layout import FREE
 from ...model.optional import optional

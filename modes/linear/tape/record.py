@@ -20,9 +20,8 @@ from ....jacobians import (
     dtype_of,
     shape_of,
 )
-from ....jacobians.arrays import host
+from ....jacobians.arrays import host, is_tensor
 from ....jacobians.errors import OnnxJacError, UnsupportedOp
-from ....jacobians.foreign import is_tensor
 from ....jacobians.placing import Place, placed
 from ....jacobians.symint import agree
 from ....ops import Node, Step, find, numbers
@@ -30,9 +29,8 @@ from ....ops.graphs.recorder import Recorder
 from ....ops.node import remedy
 from ...model.primal.model import TensorSpec
 from ...model.primal.names import Specs, is_float, not_floating
-from .active import ActiveStep, Slot, active_steps
+from .active import ActiveStep, Slot, active_steps, behind
 from .bodies import bodies_of
-from .dependence import behind
 
 Names = tuple[str, ...]
 

@@ -18,8 +18,7 @@ from onnx.helper import (
 
 from ....jacobians.errors import warn
 from ....ops.registry import find
-from ..flow.opsets import WORKING_OPSET
-from ..flow.protos import graphs, inside, nodes, opset, schema_of
+from ..flow.protos import WORKING_OPSET, graphs, inside, nodes, opset, schema_of
 from .bodies import inline
 from .legacy import align, set_aside
 

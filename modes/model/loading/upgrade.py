@@ -13,8 +13,7 @@ from onnx.helper import make_opsetid
 
 from ....jacobians.errors import LoadError, first_line
 from ....ops.registry import find
-from ..flow.opsets import WORKING_OPSET
-from ..flow.protos import graphs, inside, nodes, opset, schema_in
+from ..flow.protos import WORKING_OPSET, graphs, inside, nodes, opset, schema_in
 from .bodies import expand, inline_local
 from .legacy import brought_back
 from .repairs import after_conversion, before_check, before_conversion, share

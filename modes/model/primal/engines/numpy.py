@@ -17,10 +17,10 @@ from .....ops.registry import left_out
 from ...flow.contents import Contents
 from ...flow.control import CONTROL, control
 from ...flow.failure import explained
-from ...flow.meter import Meter
 from ...flow.sequences import SEQUENCES
 from ...flow.sizes import check_step
 from ...flow.steps import array_of, last_uses, needed
+from ...limits import Meter
 
 Values = MutableMapping[str, Any]
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from .....jacobians import Shape, dtype_of, shape_of
-from .....jacobians.arrays import buffer_of
-from .....jacobians.foreign import is_tensor
+from .....jacobians.arrays import buffer_of, is_tensor
 from .....jacobians.placing import Place
 from .....ops.node import Step
 from .....ops.registry import traits_of, version
