@@ -1,6 +1,10 @@
 """Product: factors applied one after another, with neighbours merged where that simplifies.
 
 The table `merges` holds the rules that merge two neighbours into one operator.
+
+Kronecker products merge with one another, also through layouts between them:
+(A ⊗ B)(C ⊗ D) = AC ⊗ BD, and L (C ⊗ D) = (C' ⊗ D') L' for a reshape or a permutation of axes L
+after which C and D still act on the last two axes, each on one of them.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 What needs no state is computed for all iterations at once before the loop, what no state needs is
 computed for all at once after it, and a Scan computes what one iteration hands to the next.
+
+A node of the body whose operands are known outside of the loop, the same in all turns or stacked
+over the turns, is recorded outside, with the turns as a new first axis.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Output: sections of text for people, one JSON object for machines, or one HTML page."""
+"""Output: sections of text for people, one JSON object for machines, or one HTML page.
+
+Pictures are images within the page, in the colours of the reader's theme.
+"""
 
 from __future__ import annotations
 

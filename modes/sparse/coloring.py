@@ -9,6 +9,15 @@ The columns are coloured in rounds, all vertices of a round at once: every verte
 all its uncoloured neighbours takes the smallest free colour (Jones and Plassmann), vertices with
 many neighbours first. Periodic colourings, i mod p, are tried before that: on regular grids they
 often need fewer colours.
+
+A colouring of a graph is a star colouring if neighbours differ and no path of four vertices has
+only two colours. Then entry (i, j) stands alone in row i of the product of colour j, or in row j
+of the product of colour i (Gebremedhin, Manne and Pothen, What color is your Jacobian?, 2005).
+
+A colouring is acyclic if neighbours differ and no cycle has only two colours. Row i of the product
+of colour d holds the sum of the entries (i, j) with j of that colour. The unknowns that two colours
+share form a forest, which is solved from its leaves (Gebremedhin, Tarafdar, Manne and Pothen, New
+acyclic and star coloring algorithms, 2007).
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""``oj.lower_gradients``: `Gradient` and the optimisers of a model as plain nodes."""
+"""``oj.lower_gradients``: `Gradient` and the optimisers of a model as plain nodes.
+
+`Gradient(xs, zs, y)` takes values for the tensors that `xs` and `zs` name and computes ∂(Σ y)/∂xs
+there. The graph says how y depends on these tensors.
+"""
 
 from __future__ import annotations
 

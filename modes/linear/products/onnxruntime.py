@@ -2,6 +2,11 @@
 
 Tensors that are contiguous parts of v or y are separate inputs and outputs, bound to their
 memory: nothing is sliced or joined. The residuals of a product at any point are bound likewise.
+
+ScatterND copies row by row: if a row is one number, MaxUnpool, or ScatterElements where numbers are
+summed, takes a fraction of the time. A large constant on the right of a product is read from memory
+in a packed copy; on the left it is read in place. Gemm reads a transposed constant in place, too,
+where a Transpose would write it at every product.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Frameworks: PyTorch modules and JAX functions as ONNX models with the names of their weights."""
+"""Frameworks: PyTorch modules and JAX functions as ONNX models with the names of their weights.
+
+The exporter folds the transpose of a linear layer's weight into a constant such as `val_3` or
+`onnx::MatMul_16`. Such a constant gets the weight's name back where the file identifies the weight:
+by the call that the exporter notes beside a node, or by the bias that is added to the product.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""``oj.load``: from a path, bytes, ModelProto, module or function to a checked model."""
+"""``oj.load``: from a path, bytes, ModelProto, module or function to a checked model.
+
+`guard` computes how large a model is with all functions inlined, before anything is inlined. A
+chain of functions that call the next one twice turns a small file into a huge graph, and functions
+may call each other in an endless cycle; the calls alone reveal both. An empty node takes two bytes
+in a file and a thousand in memory, so nodes are counted (`guard_bytes`) before any is created.
+"""
 
 from __future__ import annotations
 
