@@ -30,7 +30,7 @@ from ...jacobians.closed import inverses, is_hermitian
 from ...jacobians.errors import InputError, LimitError
 from ..estimators.estimate import probing, square, symmetric
 from ..estimators.exact import column_squares, exact_diagonal
-from ..estimators.low_rank import nystrom
+from ..estimators.lanczos import nystrom
 from ..interop.operators import asoperator
 from ..linear.elimination.samples import Batch, layouts, within
 from ..linear.symmetric import block_diagonal
