@@ -26,8 +26,7 @@ from ..model.primal.names import (
     flat_shape,
     listed,
 )
-from .check import Check
-from .checked import checked
+from .check import Check, checked
 from .elimination.adaptive import Adaptive
 from .elimination.dense import columns, dense
 from .elimination.moving import moving
