@@ -27,8 +27,8 @@ from ..linear.check import (
     relative,
     tolerances,
 )
+from ..linear.differences import epsilon
 from ..linear.linearization import Linearization
-from ..linear.rounding import epsilon
 from ..linear.symmetric import Curvature
 
 PROBES = 8

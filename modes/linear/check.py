@@ -19,8 +19,7 @@ from ...ops import Step
 from ...ops.node import schema_defaults
 from ..model.primal.model import TensorSpec
 from ..model.primal.names import is_float
-from .differences import Near, compared, spread
-from .rounding import epsilon, rounding
+from .differences import Near, compared, epsilon, rounding, spread
 from .tape.active import active_steps
 
 Neighbour = Callable[[], tuple[Jacobian, Near]]
