@@ -18,7 +18,7 @@ from ...model.background import Background
 from ..products.compiled import Compiled
 from ..products.engines import Program
 from ..tape.tape import Tape
-from .cost import RECORDING
+from .deferred import RECORDING
 from .moving import FIRST, Clock, Moving, Way
 from .plan import (
     ELIMINATED,

@@ -20,8 +20,7 @@ from ....jacobians.products import factors_of
 from ....jacobians.sums import terms_of
 from . import rewrites  # noqa: F401  (enters its rules into the table of `chain`)
 from .chain import MATRICES, product
-from .cost import BANDWIDTH, seconds
-from .deferred import Deferred, deferred, forced
+from .deferred import BANDWIDTH, Deferred, deferred, forced, seconds
 from .sums import factored, plus
 
 DEGREE = 64
