@@ -18,14 +18,17 @@ from .program import (
     Product,
     Program,
     Reading,
+    Scatter,
     Terms,
+    as_slice,
     expanded,
     identity,
     joined,
     reading,
+    scaled,
     strips,
+    uniform,
 )
-from .stages import Scatter, as_slice, scaled, uniform
 from .sweep import Matrix, everything_in, swept
 
 
