@@ -19,7 +19,7 @@ from ...flow.sequences import SEQUENCES
 from ...flow.steps import last_uses, needed
 from ...optional import optional
 from . import numpy as own
-from .calls import Call, run
+from .numpy import Call, run
 
 SHAPES = 64
 """The most integers of a vector that are left on the host, where shapes and axes are read."""
