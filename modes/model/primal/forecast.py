@@ -36,8 +36,7 @@ from ..flow.sizes import (
 )
 from ..flow.steps import array_of, last_uses, needed
 from ..limits import Meter
-from .engines.sessions import EngineError
-from .engines.traps import is_fatal
+from .engines.sessions import EngineError, is_fatal
 
 
 def foreseen(model: Contents, inputs: Mapping[str, Any], names: Iterable[str]) -> bool:
