@@ -19,8 +19,7 @@ from onnx.helper import (
 from ....jacobians.errors import warn
 from ....ops.registry import find
 from ..flow.protos import WORKING_OPSET, graphs, inside, nodes, opset, schema_of
-from .bodies import inline
-from .legacy import align, set_aside
+from .bodies import align, inline, set_aside
 
 MICROSOFT = "com.microsoft"
 

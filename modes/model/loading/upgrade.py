@@ -14,8 +14,7 @@ from onnx.helper import make_opsetid
 from ....jacobians.errors import LoadError, first_line
 from ....ops.registry import find
 from ..flow.protos import WORKING_OPSET, graphs, inside, nodes, opset, schema_in
-from .bodies import expand, inline_local
-from .legacy import brought_back
+from .bodies import brought_back, expand, inline_local
 from .repairs import after_conversion, before_check, before_conversion, share
 
 LONGEST = 2**20
