@@ -29,11 +29,10 @@ from ...ops.rules.estimators import DOMAIN
 from ..linearize import linearize
 from ..model.markup import Markup, card, fold, folded, pre
 from .cases import CASES, SCRIPTS, Shapes, function_case, model_case, own_case
-from .check import Check, Verdict, operators
+from .check import DIGITS, EXACT, REFUTED, Check, Verdict, operators
 from .coverage import schemas
 from .derived import DERIVED, derivation
 from .differences import central, mismatch
-from .identity import DIGITS, EXACT, REFUTED
 from .transcriptions.case import Case
 
 
