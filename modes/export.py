@@ -12,8 +12,7 @@ import onnx_ir as ir
 
 from ..jacobians.errors import InputError, not_allowed, warn
 from ..ops.graphs import every, subgraphs
-from .linear.tape.draws import constant
-from .linear.tape.record import has_tangent
+from .linear.tape.record import constant, has_tangent
 from .model.flow.steps import needed
 from .model.primal.evaluate import evaluate
 from .model.primal.inputs import check_inputs

@@ -35,8 +35,7 @@ from ..model.primal.names import is_float, may_float
 from .tape.active import ActiveStep, active_steps, moving, straight_through, unjoined, without
 from .tape.bodies import closed
 from .tape.checkpoint import Segment, chained, checkpointed, segments
-from .tape.draws import fixed, may_draw
-from .tape.record import ends_of, record, shapes_in
+from .tape.record import ends_of, fixed, may_draw, record, shapes_in
 from .tape.tape import Tape, dag_between
 from .tape.template import Template, names_of, template
 from .tape.trace import asked_in, shaped_as_here

@@ -27,8 +27,7 @@ from ...model.primal.evaluate import evaluate
 from ...model.primal.model import Model, TensorSpec
 from .active import moving, without
 from .bodies import again, bodies_of, closed
-from .draws import fixed
-from .record import between
+from .record import between, fixed
 from .unroll import unrolled
 
 Made = TypeVar("Made")

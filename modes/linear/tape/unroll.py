@@ -46,7 +46,7 @@ from ...model.limits import Meter
 from ...model.primal.evaluate import evaluate
 from ...model.primal.model import Model
 from ...model.primal.names import is_float
-from .draws import drawn, draws
+from .record import drawn, draws
 
 Scope = MutableMapping[str, Any]
 
