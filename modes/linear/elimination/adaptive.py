@@ -15,8 +15,7 @@ from ....jacobians.placing import Place, placed
 from ....jacobians.text import time_text
 from ....ops import numbers
 from ...model.background import Background
-from ..products.compiled import Compiled
-from ..products.engines import Program
+from ..products.compiled import Compiled, Program
 from ..tape.tape import Tape
 from .deferred import RECORDING
 from .moving import FIRST, Clock, Moving, Way

@@ -28,7 +28,7 @@ from ...model.primal.engines.torch import where
 from ...model.primal.evaluate import evaluate, evaluate_there
 from ...model.primal.guards import by_torch
 from ...model.primal.model import Model
-from ..products.engines import Program, compiler, is_inexact
+from ..products.compiled import Program, compiler, is_inexact
 from ..products.record import Recording, Residuals, opened, record_open
 from ..tape.record import Entry, Names, dag_of
 from ..tape.tape import Tape

@@ -27,7 +27,7 @@ from ....ops.graphs.shortcuts import apart
 from ....ops.numbers.indexing import from_start
 from ...model.primal.engines.onnxruntime import EngineError, placeholder
 from ...model.primal.engines.sessions import CPU, interruptible, new_session, runtime
-from .engines import kernels_of, multiplications
+from .compiled import kernels_of, multiplications
 from .record import Recording
 
 LONG = 2**35
