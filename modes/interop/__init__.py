@@ -1,7 +1,6 @@
 """Interop: operators and models as functions of other libraries, one file per library."""
 
-from .functions import to_pylops
-from .jax import to_jax
+from .functions import to_jax, to_pylops
 from .operators import asoperator
 from .torch import to_torch
 
