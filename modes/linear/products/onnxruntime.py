@@ -23,7 +23,7 @@ import onnx_ir as ir
 from ....jacobians import Shape, dtype_of, shape_of, size
 from ....jacobians.errors import InputError, first_line
 from ....ops.graphs.build import build
-from ....ops.graphs.shortcuts import apart
+from ....ops.graphs.recorder import apart
 from ....ops.numbers.indexing import from_start
 from ...model.primal.engines.onnxruntime import EngineError, placeholder
 from ...model.primal.engines.sessions import CPU, interruptible, new_session, runtime
