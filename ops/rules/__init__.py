@@ -7,7 +7,6 @@ from . import (  # noqa: F401  (each family registers its declarations)
     deformable,
     elementwise,
     estimators,
-    factors,
     indexing,
     layout,
     losses,
