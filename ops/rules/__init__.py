@@ -9,7 +9,6 @@ from . import (  # noqa: F401  (each family registers its declarations)
     estimators,
     indexing,
     layout,
-    losses,
     matmul,
     normalization,
     pooling,
