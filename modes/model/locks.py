@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import OrderedDict
-from threading import RLock
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from threading import RLock, Thread
+from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
 K = TypeVar("K")
@@ -69,3 +72,68 @@ def _renew_all() -> None:
 
 if hasattr(os, "register_at_fork"):  # Windows does not fork
     os.register_at_fork(after_in_child=_renew_all)
+
+
+T = TypeVar("T")
+
+TURN = 2e-4
+"""Switch interval of the interpreter, in seconds, while a background thread is at work.
+
+With the default of 5 ms, other threads wait that long after each NumPy call that releases the GIL.
+"""
+
+WORKING = Lock()
+"""The lock under which threads begin and end work in the background."""
+
+
+class Background(Generic[T]):
+    """`value` is None until it is computed, and stays None if that raises an exception.
+
+    The thread does not exist in a forked process or after unpickling: there it stays None.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self.value: T | None = None
+        self._thread = Thread(target=self._run, args=(make,), name="onnxjac: preparing products")
+        with suppress(RuntimeError):  # the interpreter is about to end
+            self._thread.start()
+
+    def _run(self, make: Callable[[], T]) -> None:
+        with suppress(Exception), short_turns():
+            self.value = make()
+
+    @property
+    def going(self) -> bool:
+        """Whether the thread is running."""
+        return self._thread.is_alive()
+
+    def wait(self, seconds: float | None = None) -> T | None:
+        """The value, after waiting for the thread, at most for some seconds."""
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+        return self.value
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"value": self.value, "_thread": Thread()}
+
+
+working: list[float] = []
+"""The original switch interval, once for each background thread at work."""
+
+
+@contextmanager
+def short_turns() -> Iterator[None]:
+    """A switch interval of at most `TURN` seconds; the last thread restores the original interval,
+    unless it was changed elsewhere in the meantime.
+    """
+    with WORKING:
+        working.append(sys.getswitchinterval() if not working else working[0])
+        sys.setswitchinterval(min(TURN, working[0]))
+        short = sys.getswitchinterval()
+    try:
+        yield
+    finally:
+        with WORKING:
+            before = working.pop()
+            if not working and sys.getswitchinterval() == short:
+                sys.setswitchinterval(before)

@@ -22,7 +22,7 @@ import onnx_ir as ir
 from ....jacobians import Dag, Edge, Shape, chosen, dtype_of, shape_of
 from ....jacobians.cached import cached_property
 from ....ops.graphs import build
-from ...model.background import Background
+from ...model.locks import Background
 from ...model.primal.engines.onnxruntime import EngineError, installed
 from ...model.primal.engines.torch import where
 from ...model.primal.evaluate import evaluate, evaluate_there
