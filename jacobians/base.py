@@ -16,21 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVa
 
 import numpy as np
 
-from .algebra import (
-    Algebra,
-    Shown,
-    compiled,
-    eigvalsh,
-    function,
-    inverse,
-    norm,
-    plot,
-    slogdet,
-    sparse,
-    spy,
-    svdvals,
-    to,
-)
+from .algebra import Algebra
 from .arrays import (
     Array,
     Op,
@@ -46,6 +32,20 @@ from .arrays import (
 )
 from .cached import cached_property
 from .errors import InputError, LimitError
+from .hooks import (
+    Shown,
+    compiled,
+    eigvalsh,
+    function,
+    inverse,
+    norm,
+    plot,
+    slogdet,
+    sparse,
+    spy,
+    svdvals,
+    to,
+)
 from .progress import chunks
 from .progress import progress as showing
 from .symint import at

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .algebra import multiply, scale
 from .arrays import Array, Op, common, reading_of, shape_of, size, wide
 from .base import Jacobian
 from .elementwise import Cast, Diagonal, Identity, Scalar, Zero
 from .errors import InputError
+from .hooks import multiply, scale
 from .layout import Broadcast, Permutation, Reshape, SumTo
 from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron, LowRank, matrix_shape, transposed
 from .selection import Embed, Scatter, Slice, Span, Take

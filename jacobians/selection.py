@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from .algebra import submatrix
 from .arrays import (
     Array,
     Op,
@@ -23,6 +22,7 @@ from .arrays import (
 )
 from .base import Jacobian
 from .errors import InputError
+from .hooks import submatrix
 from .layout import Reshape
 from .symint import at, if_negative, is_symbolic, largest, same
 

@@ -7,11 +7,11 @@ from operator import is_
 
 import numpy as np
 
-from .algebra import add
 from .arrays import Array, Op, common, reading_of
 from .base import Jacobian
 from .elementwise import Diagonal, Identity, Scalar, Zero
 from .errors import InputError
+from .hooks import add
 from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron
 from .products import Product, factors_of
 from .symint import agree, at, is_symbolic

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Jacobian
-from ...jacobians.algebra import check
+from ...jacobians.hooks import check
 from ...jacobians.products import Product, factors_of
 from ...jacobians.sums import terms_of
 from ..hessian import hessian

@@ -22,11 +22,11 @@ from ...jacobians import (
     shape_of,
     take_flat,
 )
-from ...jacobians.algebra import scale
 from ...jacobians.arrays import host, like, space
 from ...jacobians.cached import cached_property
 from ...jacobians.closed import eps_of
 from ...jacobians.errors import InputError
+from ...jacobians.hooks import scale
 from ...ops import numbers
 from ..linear.symmetric import Curvature, Specs
 

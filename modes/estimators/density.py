@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians.algebra import Shown
 from ...jacobians.errors import InputError
+from ...jacobians.hooks import Shown
 from .estimate import Estimate, mean, probing, signs, square, symmetric
 from .exact import exact_spectrum
 from .lanczos import Rule, ritz

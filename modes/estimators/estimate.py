@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from scipy.sparse.linalg import aslinearoperator
 
-from ...jacobians.algebra import Shown
 from ...jacobians.base import CHUNK
 from ...jacobians.errors import InputError
+from ...jacobians.hooks import Shown
 from ...jacobians.progress import Tick, counting
 
 

@@ -26,7 +26,7 @@ from ...jacobians import (
     Scalar,
     Sum,
     Zero,
-    algebra,
+    hooks,
     shape_of,
     slogdet_of,
 )
@@ -350,7 +350,7 @@ def _(operator: Sum) -> np.ndarray | None:
 # -- the methods of every operator -----------------------------------------------------------------
 
 
-@algebra.slogdet.register
+@hooks.slogdet.register
 def _(J: Jacobian) -> SlogDet:
     found = slogdet_of(unwrap(J))
     if found is None and J.dtype.kind != "c" and (values := spectrum(J, "eigenvalues")) is not None:
@@ -371,7 +371,7 @@ def _(operator: KroneckerFactored, shift: float) -> Jacobian | None:
     return operator.inverse(shift) if shift >= 0 and operator.tiled else None
 
 
-@algebra.eigvalsh.register
+@hooks.eigvalsh.register
 def _(J: Jacobian) -> np.ndarray:
     check_square(J)
     found = None if J.dtype.kind == "c" else spectrum(J, "eigenvalues")
@@ -383,7 +383,7 @@ def _(J: Jacobian) -> np.ndarray:
     return np.linalg.eigvalsh(matrix)
 
 
-@algebra.svdvals.register
+@hooks.svdvals.register
 def _(J: Jacobian) -> np.ndarray:
     found = spectrum(J, "singular values")
     if found is None:
@@ -391,12 +391,12 @@ def _(J: Jacobian) -> np.ndarray:
     return np.sort(np.abs(found))[::-1]
 
 
-@algebra.function.register
+@hooks.function.register
 def _(J: Jacobian, name: str, *args: Any) -> Any:
     return function_of(unwrap(J), name, *args)
 
 
-@algebra.norm.register
+@hooks.norm.register
 def _(J: Jacobian, ord: str | int = "fro") -> float:
     if ord not in NORMS:
         raise InputError(f"norm(ord={ord!r}): ord is one of {', '.join(map(repr, NORMS))}")

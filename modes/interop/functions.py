@@ -15,7 +15,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ...jacobians import Jacobian, Shape, algebra, shape_of
+from ...jacobians import Jacobian, Shape, hooks, shape_of
 from ...jacobians.arrays import as_array
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError, closest
@@ -286,7 +286,7 @@ class At:
         )  # fmt: skip
 
 
-@algebra.to_pylops.register
+@hooks.to_pylops.register
 def to_pylops(J: Jacobian) -> Any:
     """J as a `pylops.LinearOperator`, from dims to dimsd: see `Jacobian.to_pylops`."""
 
@@ -302,13 +302,13 @@ def to_pylops(J: Jacobian) -> Any:
     return P
 
 
-@algebra.to_jax.register(Jacobian)
+@hooks.to_jax.register(Jacobian)
 def _operator(J: Jacobian) -> Callable[[Any], Any]:
     bind, product, jnp = primitive().bind, Product(J), optional("jax.numpy", "jax")
     return lambda v: bind(jnp.asarray(v), function=product)[0]
 
 
-@algebra.to_jax.register(Model)
+@hooks.to_jax.register(Model)
 def to_jax(
     model: Model, *, of: Names = None, wrt: Names = None, inputs: Mapping[str, Any] | None = None,
     engine: str | None = None,

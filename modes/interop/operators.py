@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import csc_array, csr_array, issparse
 from scipy.sparse.linalg import LinearOperator, splu
 
-from ...jacobians import Array, Dense, Diagonal, Jacobian, Op, Scatter, Take, algebra, lead
+from ...jacobians import Array, Dense, Diagonal, Jacobian, Op, Scatter, Take, hooks, lead
 from ...jacobians.arrays import factor, is_foreign
 from ...jacobians.cached import cached_property
 from ...jacobians.closed import SlogDet, cycles, determinant, inverted, of_entries, singular
@@ -18,7 +18,7 @@ from ...jacobians.sparse import Entries, count, entries
 from ...ops import numbers
 
 
-@algebra.wrapped.register(object)
+@hooks.wrapped.register(object)
 def asoperator(
     A: Any, shape: tuple[int, int] | None = None, *, adjoint: Callable[..., Any] | None = None,
     dtype: Any = float,

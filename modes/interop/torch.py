@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import Jacobian, algebra
+from ...jacobians import Jacobian, hooks
 from ...jacobians.arrays import as_array
 from ...jacobians.placing import placed
 from ..model.optional import optional
@@ -17,7 +17,7 @@ from ..model.primal.names import Names
 from .functions import Function, Product, function_of
 
 
-@algebra.to.register(Jacobian)
+@hooks.to.register(Jacobian)
 def _to(J: Jacobian, device: Any) -> Jacobian:
     """J with its arrays on a device of PyTorch."""
     optional("torch", "torch")
@@ -27,13 +27,13 @@ def _to(J: Jacobian, device: Any) -> Jacobian:
     return J
 
 
-@algebra.to_torch.register(Jacobian)
+@hooks.to_torch.register(Jacobian)
 def _operator(J: Jacobian) -> Callable[[Any], Any]:
     apply, product = applied().apply, Product(J)
     return lambda v: apply(product, tensor(v))[0]
 
 
-@algebra.to_torch.register(Model)
+@hooks.to_torch.register(Model)
 def to_torch(
     model: Model, *, of: Names = None, wrt: Names = None, inputs: Mapping[str, Any] | None = None,
     engine: str | None = None,

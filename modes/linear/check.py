@@ -11,9 +11,9 @@ import numpy as np
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from ...jacobians import Jacobian, prod_text
-from ...jacobians.algebra import Shown
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError, LimitError, OnnxJacError
+from ...jacobians.hooks import Shown
 from ...jacobians.text import clipped, joined
 from ...ops import Step
 from ...ops.node import schema_defaults

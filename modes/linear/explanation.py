@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...jacobians import prod_text
-from ...jacobians.algebra import Shown
+from ...jacobians.hooks import Shown
 from ...jacobians.text import Cells, Table, abridged_lines, joined, time_text
 
 COSTS = ("J v", "Jᵀ u", "dense")

@@ -9,9 +9,9 @@ from typing import Any, overload
 import numpy as np
 
 from ...jacobians import Array, Dag, Jacobian, Op, Shape, prod_text, shape_of
-from ...jacobians.algebra import explain, view
 from ...jacobians.arrays import Named, buffer_of, bytes_of, is_tensor, rounded, wide
 from ...jacobians.cached import cached_property
+from ...jacobians.hooks import explain, view
 from ...jacobians.placing import HOST, placed
 from ...ops import numbers
 from ..model.markup import Page

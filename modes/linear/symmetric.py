@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, final
 import numpy as np
 
 from ...jacobians import Block, Diagonal, Identity, Jacobian, Scalar, Sum, shape_of, size
-from ...jacobians.algebra import Shown, add, check, explain, scale
 from ...jacobians.arrays import is_tensor
 from ...jacobians.base import Wrapper
 from ...jacobians.errors import InputError
+from ...jacobians.hooks import Shown, add, check, explain, scale
 from ...jacobians.sums import split_identity
 from ...jacobians.text import clipped, joined
 from ..model.primal.model import TensorSpec

@@ -13,8 +13,8 @@ from itertools import groupby
 from typing import Any
 
 from ...jacobians import Dag, Jacobian, prod_text
-from ...jacobians.algebra import explain
 from ...jacobians.errors import UnknownTensor, closest
+from ...jacobians.hooks import explain
 from ...jacobians.products import Product, factors_of
 from ...jacobians.sums import terms_of
 from ...jacobians.text import bytes_text, time_text

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Block, Dag, Jacobian, prod_text
-from ...jacobians.algebra import html
+from ...jacobians.hooks import html
 from ...jacobians.text import FIRST, LAST, Table, abridged_lines, bytes_text, clipped, joined
 from ..data.cluster import Distributed
 from ..data.stream import OverBatches

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...jacobians import Jacobian, algebra
+from ...jacobians import Jacobian, hooks
 from ...jacobians.base import CHUNK
 from ...jacobians.progress import Tick, counting
 from ...jacobians.progress import progress as watched
@@ -31,7 +31,7 @@ TILES = 24
 Edges = tuple[int, ...]
 
 
-@algebra.plot.register(Jacobian)
+@hooks.plot.register(Jacobian)
 def plot_jacobian(
     J: Jacobian, *, entries: bool | None = None, ax: Axes | None = None, seed: int = 0,
     progress: bool | None = None,
@@ -199,7 +199,7 @@ def _squares(
 # -- sparsity --------------------------------------------------------------------------------------
 
 
-@algebra.spy.register(Jacobian)
+@hooks.spy.register(Jacobian)
 def spy(J: Jacobian, *, ax: Axes | None = None, progress: bool | None = None) -> Axes:
     """J[i, j] ≠ 0 at some point: the pattern of `onnxjac.pattern`, rows downwards.
 

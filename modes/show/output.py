@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians.algebra import html
 from ...jacobians.errors import OnnxJacError
+from ...jacobians.hooks import html
 from ..linear.check import Check
 from ..linear.explanation import Explanation
 from ..linear.linearization import Linearization

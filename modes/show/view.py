@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Convolution, Diagonal, Jacobian, prod_text
-from ...jacobians.algebra import view as hook
 from ...jacobians.contraction import EINSUMS
 from ...jacobians.errors import OnnxJacError
+from ...jacobians.hooks import view as hook
 from ...jacobians.progress import counted
 from ...jacobians.text import bytes_text, clipped, time_text
 from ...ops import Step

@@ -19,7 +19,7 @@ from ...jacobians import (
     Product,
     Scalar,
     Sum,
-    algebra,
+    hooks,
     inverse_of,
     lead,
 )
@@ -46,7 +46,7 @@ def identity_like(G: Jacobian) -> Identity:
     return Identity(G.in_shape, G.dtype)
 
 
-@algebra.inverse.register(Jacobian)
+@hooks.inverse.register(Jacobian)
 def inverse(
     operator: Jacobian,
     *,

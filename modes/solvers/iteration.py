@@ -13,9 +13,9 @@ import numpy as np
 from scipy import optimize
 from scipy.sparse.linalg import LinearOperator
 
-from ...jacobians.algebra import Shown
 from ...jacobians.arrays import is_tensor
 from ...jacobians.errors import InputError
+from ...jacobians.hooks import Shown
 from ...jacobians.progress import counting
 from .problem import Problem
 

@@ -9,10 +9,10 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ...jacobians import Jacobian
-from ...jacobians.algebra import sparse as hook
 from ...jacobians.arrays import wide
 from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.errors import InputError
+from ...jacobians.hooks import sparse as hook
 from ..hessian import Hessian
 from ..linear.linearization import Linearization
 from .choice import method, where

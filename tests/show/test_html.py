@@ -7,7 +7,7 @@ import pytest
 
 import onnxjac as oj
 from onnxjac.jacobians import Dense, Diagonal, Product, Sum
-from onnxjac.jacobians.algebra import html
+from onnxjac.jacobians.hooks import html
 from show.examples import EVIL, X, hostile, long, network, scalar
 from show.markup import Markup
 

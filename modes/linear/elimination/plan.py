@@ -31,7 +31,7 @@ from ....jacobians import (
     shape_of,
     size,
 )
-from ....jacobians.algebra import compiled
+from ....jacobians.hooks import compiled
 from ....jacobians.products import factors_of
 from ....jacobians.text import clipped
 from ...model.locks import Lock

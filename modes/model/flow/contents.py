@@ -14,9 +14,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ....jacobians.algebra import Shown
 from ....jacobians.cached import cached_property
 from ....jacobians.errors import UnknownTensor, closest
+from ....jacobians.hooks import Shown
 from ....jacobians.text import joined
 from ....ops.node import Step
 from ....ops.registry import version

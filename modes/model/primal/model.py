@@ -7,7 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ....jacobians import algebra
+from ....jacobians import hooks
 from ..flow.contents import Contents, Dim, TensorSpec
 from .evaluate import apart, evaluate
 from .finite import warn_nonfinite
@@ -49,7 +49,7 @@ class Model(Contents):
         Shapes: as the model declares its tensors. Raises `InputError` without PyTorch, and where a
         name or a tensor does not fit.
         """
-        convert: Callable[..., Callable[..., Any]] = algebra.to_torch
+        convert: Callable[..., Callable[..., Any]] = hooks.to_torch
         return convert(self, of=of, wrt=wrt, inputs=inputs, engine=engine)
 
     def to_jax(
@@ -61,5 +61,5 @@ class Model(Contents):
         Shapes: as the model declares its tensors. Raises `InputError` without JAX, and where a name
         or a tensor does not fit.
         """
-        convert: Callable[..., Callable[..., Any]] = algebra.to_jax
+        convert: Callable[..., Callable[..., Any]] = hooks.to_jax
         return convert(self, of=of, wrt=wrt, inputs=inputs, engine=engine)
