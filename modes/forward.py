@@ -8,9 +8,9 @@ from typing import Any, Unpack
 import numpy as np
 
 from .linearize import Options, linearize
-from .model.optional import passes_options_to
 from .model.primal.model import Model
 from .model.primal.names import Names, check_named
+from .model.signatures import passes_options_to
 
 Tensors = dict[str, np.ndarray]
 

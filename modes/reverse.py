@@ -14,9 +14,9 @@ from .forward import Tensors
 from .gradient import Gradient
 from .linear.linearization import Linearization
 from .linearize import Options, linearize
-from .model.optional import passes_options_to
 from .model.primal.model import Model
 from .model.primal.names import Names, check_model, names_of
+from .model.signatures import passes_options_to
 
 
 class Pullback:

@@ -26,9 +26,9 @@ from ..data.placement import Placement
 from ..data.stream import Stream, changed
 from ..linear.linearization import Linearization
 from ..linear.symmetric import Specs
-from ..model.optional import passes_options_to
 from ..model.primal.model import Model
 from ..model.primal.names import Names
+from ..model.signatures import passes_options_to
 from .gradients import Gradients, Target, per_sample, squares
 from .kronecker import Factors, KroneckerFactored, Moment, rebuilt
 

@@ -12,9 +12,9 @@ from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast, o
 from ...jacobians import Jacobian
 from ...jacobians.errors import InputError
 from ..linear.symmetric import Symmetric
-from ..model.optional import joined, shown_as
 from ..model.primal.model import Model
 from ..model.primal.names import Names
+from ..model.signatures import joined, shown_as
 from .batches import Batch, as_batch, is_data
 from .cluster import distributed
 from .stream import digest, streamed

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from functools import wraps
-from inspect import Parameter, Signature, signature
-from typing import Any, TypeVar, cast
+from typing import Any
 
-from ...jacobians.errors import InputError, closest
+from ...jacobians.errors import InputError
 
 
 def optional(module: str, extra: str) -> Any:
@@ -28,49 +25,3 @@ def optional(module: str, extra: str) -> Any:
         raise InputError(
             f"{name} cannot be imported ({reason}): `pip install -U 'onnxjac[{extra}]'`"
         ) from error
-
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def passes_options_to(*receivers: Callable[..., Any]) -> Callable[[F], F]:
-    """Show, and allow, the parameters of the receivers that have defaults in place of `**options`.
-
-    >>> @passes_options_to(lambda x, *, engine=None: x)
-    ... def twice(x, **options): ...
-    >>> print(signature(twice))
-    (x, *, engine=None)
-    >>> twice(3, engin="numpy")
-    Traceback (most recent call last):
-    TypeError: twice() got an unexpected keyword argument 'engin'. Did you mean 'engine'?
-    """
-
-    def decorate(function: F) -> F:
-        found = joined(signature(function), *map(signature, receivers))
-        known = [name for name, p in found.parameters.items() if p.kind is Parameter.KEYWORD_ONLY]
-
-        @wraps(function)
-        def checked(*args: Any, **options: Any) -> Any:
-            for name in options.keys() - found.parameters.keys():
-                unknown = f"{function.__name__}() got an unexpected keyword argument {name!r}."
-                raise TypeError(unknown + closest(name, known))
-            return function(*args, **options)
-
-        return cast(F, shown_as(checked, found))
-
-    return decorate
-
-
-def joined(own: Signature, *others: Signature) -> Signature:
-    """The parameters of `own` except `**options`, and all parameters with defaults of `others`."""
-    kept = {k: p for k, p in own.parameters.items() if p.kind is not Parameter.VAR_KEYWORD}
-    for p in (p for other in others for p in other.parameters.values()):
-        if p.default is not Parameter.empty:
-            kept.setdefault(p.name, p.replace(kind=Parameter.KEYWORD_ONLY))
-    return own.replace(parameters=list(kept.values()))
-
-
-def shown_as(function: F, found: Signature) -> F:
-    """The function, with this signature in `help`."""
-    cast(Any, function).__signature__ = found
-    return function
