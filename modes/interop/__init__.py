@@ -1,6 +1,7 @@
 """Interop: operators and models as functions of other libraries, one file per library."""
 
-from .functions import to_jax, to_pylops
+from .functions import to_pylops
+from .jax import to_jax
 from .operators import asoperator
 from .torch import to_torch
 

@@ -9,7 +9,7 @@ import pytest
 
 import onnxjac as oj
 from interop.operators import MODEL, linearization
-from onnxjac.modes.interop import functions, torch
+from onnxjac.modes.interop import jax, torch
 
 LIBRARIES = ("torch", "jax", "jax2onnx", "pylops", "onnxscript")
 
@@ -25,10 +25,10 @@ def bare(monkeypatch):
         return real(name, *package)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    for made in (torch.applied, functions.primitive):
+    for made in (torch.applied, jax.primitive):
         made.cache_clear()
     yield
-    for made in (torch.applied, functions.primitive):
+    for made in (torch.applied, jax.primitive):
         made.cache_clear()
 
 
