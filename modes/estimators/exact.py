@@ -44,7 +44,7 @@ from ...jacobians.functions import eigenbasis, function_of, singular_bases
 from ...jacobians.matrices import matrix_shape
 from ..curvature.gradients import sample_diagonal
 from ..curvature.kronecker import KroneckerFactored
-from ..linear.elimination.deferred import seconds
+from ..linear.elimination.cost import seconds
 from ..linear.linearization import Linearization
 from ..linear.symmetric import undamped
 from ..sparse import sparse

@@ -11,7 +11,8 @@ from functools import partial
 from ...jacobians import Dag, Dense, Edge, Jacobian
 from ...jacobians.text import bytes_text, clipped, joined, time_text
 from ...ops import Step
-from ..linear.elimination.deferred import Deferred, seconds
+from ..linear.elimination.cost import seconds
+from ..linear.elimination.deferred import Deferred
 from ..linear.elimination.plan import elimination_of, plan_of
 from ..linear.elimination.vertex_elimination import Ends
 from ..linear.explanation import Costs, Row, Stretch

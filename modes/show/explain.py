@@ -22,7 +22,7 @@ from ...ops import Node, Step, find
 from ...ops.rules.elementwise import Elementwise
 from ..curvature.checked import inner, linearized, maker, origin
 from ..linear.elimination.adaptive import Adaptive
-from ..linear.elimination.deferred import seconds
+from ..linear.elimination.cost import seconds
 from ..linear.elimination.dense import orders
 from ..linear.elimination.plan import eliminated, elimination_of, plan_of
 from ..linear.explanation import (

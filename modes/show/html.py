@@ -23,7 +23,7 @@ from ..estimators.density import SpectralDensity
 from ..estimators.estimate import Estimate
 from ..linear.check import Check
 from ..linear.elimination.adaptive import Adaptive
-from ..linear.elimination.deferred import seconds
+from ..linear.elimination.cost import seconds
 from ..linear.explanation import Local, Tables
 from ..linear.linearization import Linearization
 from ..linear.tape.checkpoint import Checkpointed

@@ -28,7 +28,7 @@ from ...jacobians.progress import counted
 from ...jacobians.text import bytes_text, clipped, time_text
 from ...ops import Step
 from ..estimators.norms import frobenius_norm
-from ..linear.elimination.deferred import seconds
+from ..linear.elimination.cost import seconds
 from ..linear.linearization import Linearization
 from ..model.markup import Page
 from ..model.primal.evaluate import evaluate

@@ -16,7 +16,7 @@ from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.errors import LimitError
 from ...jacobians.progress import chunks
 from ...jacobians.sparse import count, positions
-from ..linear.elimination.deferred import seconds
+from ..linear.elimination.cost import seconds
 from ..linear.elimination.dense import best_order, stations
 from .accumulated import Accumulated
 from .coloring import Coloring, Partition, best, coloring, cover, distinct, width

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from ....jacobians import Dag, Edge
 from ....jacobians.dag import useful
 from .adjoints import Way, part_of, row_bytes, workspace
-from .deferred import BANDWIDTH, seconds
+from .cost import BANDWIDTH, seconds
 from .samples import Batch, batches_of, layouts, mixing
 
 Layouts = dict[int, dict[int, Batch]]

@@ -17,7 +17,7 @@ from ....ops import numbers
 from ...model.locks import Background
 from ..products.compiled import Compiled, Program
 from ..tape.tape import Tape
-from .deferred import RECORDING
+from .cost import RECORDING
 from .moving import FIRST, Clock, Moving, Way
 from .plan import (
     ELIMINATED,

@@ -13,12 +13,21 @@ from operator import attrgetter
 
 import numpy as np
 
-from ....jacobians import BlockDiagonal, Dag, Dense, Jacobian, Permutation, Reshape, Shape, size
+from ....jacobians import (
+    BlockDiagonal,
+    Dag,
+    Dense,
+    Jacobian,
+    Permutation,
+    Reshape,
+    Shape,
+    size,
+)
 from ....jacobians.arrays import owner
 from ....jacobians.products import factors_of
 from ....ops.numbers import numbers
 from ....ops.numbers.convolution import BLOCK
-from .deferred import patches
+from .cost import patches
 from .samples import Batch, Mixing, mixing
 
 starts = attrgetter("start")

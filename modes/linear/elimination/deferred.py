@@ -9,39 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from functools import partial, singledispatch
+from functools import partial
 from operator import is_not
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from ....jacobians import (
-    BlockDiagonal,
-    Broadcast,
-    Cast,
-    Contraction,
-    Convolution,
-    Dag,
-    Dense,
-    Embed,
-    Identity,
-    Inner,
-    Jacobian,
-    Kron,
-    Product,
-    Reshape,
-    Shape,
-    Slice,
-    Sum,
-    Zero,
-    common,
-    dtype_of,
-    reading,
-    reading_of,
-    shape_of,
-    size,
-)
+from ....jacobians import Jacobian, Shape, common, dtype_of, reading, reading_of, shape_of, size
 
 
 class Deferred:
@@ -174,93 +149,3 @@ def mapped(held: Any, kind: Any, change: Callable[[Any], Any]) -> Any:
     twin.__dict__.pop("T", None)  # the cached transpose of the original operator
     twin.__dict__.update(made)
     return twin
-
-
-RATE = 3e11
-"""Single-precision multiplications and additions per second inside a matrix product."""
-
-BANDWIDTH = 1.5e10
-"""Bytes per second to and from memory."""
-
-CALL = 2e-6
-"""Overhead of any call, in seconds."""
-
-ELIMINATING = 8e-5
-"""Seconds of vertex elimination per edge of a DAG."""
-
-DECIDING = 1.5e-4
-"""Seconds of deciding what to multiply out, per edge."""
-
-SAVED = 1 / 4
-"""The fraction of a product's time that a plan may save where products are short."""
-
-RECORDING = 6e-4
-"""Seconds that an engine takes to compile a program, per edge."""
-
-SLOWNESS: dict[type, float] = {Dense: 1.0, Kron: 1.0, Contraction: 2.0, Convolution: 1.5}
-"""Kinds with significant arithmetic -> its slowdown relative to a product of whole matrices."""
-
-
-@singledispatch
-def seconds(operator: Jacobian) -> float:
-    """Estimated seconds of one product."""
-    return max(arithmetic(operator), traffic(operator) / BANDWIDTH) + CALL
-
-
-@seconds.register(Identity)
-@seconds.register(Reshape)
-@seconds.register(Zero)
-def _(operator: Jacobian) -> float:
-    return 0.0
-
-
-@seconds.register
-def _(operator: Product) -> float:
-    return sum(map(seconds, operator.factors))
-
-
-@seconds.register
-def _(operator: Sum) -> float:
-    m = operator.shape[0]
-    added = 3 * m * operator.dtype.itemsize * (len(operator.terms) - 1) / BANDWIDTH
-    return sum(map(seconds, operator.terms)) + added
-
-
-@seconds.register
-def _(operator: Dag) -> float:
-    merged = sum(e.operator.shape[0] for e in operator.edges) - operator.shape[0]
-    added = 3 * max(merged, 0) * operator.dtype.itemsize / BANDWIDTH
-    return sum(seconds(e.operator) for e in operator.edges) + added
-
-
-def arithmetic(operator: Jacobian) -> float:
-    """Seconds of arithmetic: only matrix products have enough of it to count."""
-    slowness = SLOWNESS.get(type(operator), 0.0)
-    return slowness and operator.flops / (RATE * 4 / operator.dtype.itemsize) * slowness
-
-
-def traffic(operator: Jacobian) -> int:
-    """Bytes that one product reads and writes."""
-    m, n = operator.shape
-    kind, item = type(operator), operator.dtype.itemsize
-    if kind is Slice:
-        return 2 * m * item
-    if kind in (Dense, BlockDiagonal):  # read once, in memory order
-        return operator.nbytes // 2 + (m + n) * item
-    if kind in (Broadcast, Embed, Cast):
-        return (m + n) * item
-    products = n * item if kind is Inner else 0  # written to memory by engines without fusion
-    return operator.nbytes + (m + n + 3 * patches(operator)) * item + products
-
-
-def patches(operator: Jacobian, *, signals: bool = False) -> int:
-    """Entries that a convolution of kernels gathers, writes and reads again for one product.
-
-    With `signals`, entries that a convolution between signals gathers or adds up block by block.
-    """
-    if not isinstance(operator, Convolution):
-        return 0
-    if ("w" in (operator.source, operator.target)) == signals:
-        return 0
-    g = operator.geometry
-    return g.u[0] * size(g.u[2:]) * size(g.w[1:])

@@ -33,7 +33,7 @@ from ..products.record import Recording, Residuals, opened, record_open
 from ..tape.record import Entry, Names, dag_of
 from ..tape.tape import Tape
 from ..tape.template import Template, fill_of, values_in
-from .deferred import RECORDING
+from .cost import RECORDING
 from .vertex_elimination import elimination
 
 Way = Callable[[np.ndarray], np.ndarray]

@@ -39,18 +39,16 @@ from ..products.compiled import Compiled
 from .accumulation import Choice, chosen
 from .adjoints import multiplied
 from .chain import MATRICES
-from .deferred import (
+from .cost import (
     BANDWIDTH,
     CALL,
     DECIDING,
     ELIMINATING,
     RATE,
     SAVED,
-    Deferred,
-    deferred,
-    forced,
     seconds,
 )
+from .deferred import Deferred, deferred, forced
 from .vertex_elimination import Elimination, elimination
 
 ENDS = 4

@@ -32,7 +32,7 @@ from ....jacobians import (
 from ....jacobians.layout import summed_axes
 from ....jacobians.products import factors_of
 from .chain import Factors, product, rewrites, rewrites_both
-from .deferred import seconds
+from .cost import seconds
 from .sums import plus
 
 MANY = 6

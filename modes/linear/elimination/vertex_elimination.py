@@ -20,7 +20,8 @@ from ....jacobians.products import factors_of
 from ....jacobians.sums import terms_of
 from . import rewrites  # noqa: F401  (enters its rules into the table of `chain`)
 from .chain import MATRICES, product
-from .deferred import BANDWIDTH, Deferred, deferred, forced, seconds
+from .cost import BANDWIDTH, seconds
+from .deferred import Deferred, deferred, forced
 from .sums import factored, plus
 
 DEGREE = 64

@@ -22,7 +22,7 @@ from onnxjac.jacobians import (
     size,
 )
 from onnxjac.jacobians.products import factors_of
-from onnxjac.modes.linear.elimination.deferred import seconds
+from onnxjac.modes.linear.elimination.cost import seconds
 from onnxjac.modes.linear.elimination.plan import plan
 from onnxjac.ops.numbers import numbers
 

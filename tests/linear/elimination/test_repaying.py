@@ -10,7 +10,7 @@ from onnxjac.jacobians import Dag, Dense, Diagonal, Edge
 from onnxjac.modes.linear.elimination import adaptive, dense
 from onnxjac.modes.linear.elimination import plan as planning
 from onnxjac.modes.linear.elimination.adaptive import Adaptive
-from onnxjac.modes.linear.elimination.deferred import DECIDING, ELIMINATING, SAVED
+from onnxjac.modes.linear.elimination.cost import DECIDING, ELIMINATING, SAVED
 from onnxjac.modes.linear.elimination.plan import ELIMINATED, REPAID, TRUSTED, seconds_of
 
 from .chains import perceptron

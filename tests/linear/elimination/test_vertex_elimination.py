@@ -24,7 +24,7 @@ from onnxjac.jacobians import (
     slab,
 )
 from onnxjac.modes.linear.elimination import deferred
-from onnxjac.modes.linear.elimination.deferred import seconds
+from onnxjac.modes.linear.elimination.cost import seconds
 from onnxjac.modes.linear.elimination.plan import eliminated, elimination_of
 
 from ...networks.test_networks import MODELS, below, loaded
