@@ -37,7 +37,7 @@ from ...jacobians import Array, Jacobian, Op, lead
 from ...jacobians.arrays import is_tensor
 from ...jacobians.errors import InputError, warn
 from ...ops import numbers
-from ..model.locks import Lock
+from ..model.threads import Lock
 from .batches import Batches, batches_of, samples
 from .placement import Placement, persistently
 from .stream import (

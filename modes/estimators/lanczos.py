@@ -1,4 +1,4 @@
-"""Lanczos: tridiagonal and bidiagonal reductions, with full reorthogonalisation.
+"""Lanczos and random sketches: tridiagonal and bidiagonal reductions, and A ≈ U Σ Vᵀ.
 
 `ritz` gives Gauss quadratures of a symmetric operator, and `extremes` the extreme singular values
 of any operator, with bounds on their errors. Sources: Golub and Kahan, "Calculating the singular

@@ -1,4 +1,4 @@
-"""Check: tests of a Jacobian that do not depend on how it was made."""
+"""Check: tests of a Jacobian that do not depend on how it was made, and against its model."""
 
 from __future__ import annotations
 

@@ -23,7 +23,6 @@ from ...jacobians.symint import Symbols
 from ...ops import Step, numbers
 from ...ops.registry import traits_of, version
 from ..model.flow.failure import NotKept, note
-from ..model.locks import Latest, Lock
 from ..model.primal.engines import onnxruntime as ort
 from ..model.primal.engines.torch import where
 from ..model.primal.evaluate import evaluate, evaluate_there
@@ -32,6 +31,7 @@ from ..model.primal.guards import by_torch
 from ..model.primal.inputs import check_inputs, hosted
 from ..model.primal.model import Model, TensorSpec
 from ..model.primal.names import is_float, may_float
+from ..model.threads import Latest, Lock
 from .tape.active import ActiveStep, active_steps, moving, straight_through, unjoined, without
 from .tape.bodies import closed
 from .tape.checkpoint import Segment, chained, checkpointed, segments

@@ -25,11 +25,11 @@ from ..linear.tape.bodies import Body, again
 from ..linear.tape.record import JOINTS, has_tangent
 from ..linear.tape.template import Template
 from ..model.flow.failure import kept_whole
-from ..model.locks import Latest
 from ..model.primal.engines import onnxruntime as ort
 from ..model.primal.evaluate import evaluate
 from ..model.primal.model import Model
 from ..model.primal.names import is_float
+from ..model.threads import Latest
 from .control import Turns, joint_of
 
 Values = Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""The cases of every proof: shapes, axes and attributes, and what the operator is in PyTorch."""
+"""The cases of every proof, of ONNX's operators and of a user's own: shapes, axes, attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorder: vocabulary calls on graph values become nodes of an ONNX graph.
+"""Recorder: vocabulary calls on graph values become nodes of an ONNX graph, or simpler ones.
 
 Equal calls share a node, constants are folded, and every value has a shape and a dtype. NumPy
 arrays are constants: an operator on constants alone is run by the numbers reading and never

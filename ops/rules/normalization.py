@@ -1,4 +1,4 @@
-"""Softmax, norms ‖x‖ₚ and the normalisations: Jacobians composed of diagonals and means."""
+"""Softmax, norms ‖x‖ₚ, normalisations and losses: compositions of diagonals and means."""
 
 from __future__ import annotations
 

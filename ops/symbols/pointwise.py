@@ -1,4 +1,4 @@
-"""Plain formulas for operators that the numbers reading computes in a stable way; and casts."""
+"""Plain formulas: pointwise, products, normalised exponentials, determinants, transforms."""
 
 from __future__ import annotations
 

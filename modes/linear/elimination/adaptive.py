@@ -14,7 +14,7 @@ from ....jacobians.arrays import host, wide
 from ....jacobians.placing import Place, placed
 from ....jacobians.text import time_text
 from ....ops import numbers
-from ...model.locks import Background
+from ...model.threads import Background
 from ..products.compiled import Compiled, Program
 from ..tape.tape import Tape
 from .cost import RECORDING

@@ -1,4 +1,9 @@
-"""Compiled: an operator whose products run on an engine, and when compilation breaks even."""
+"""Compiled: products that run on an engine, which engine, and when compilation breaks even.
+
+Small products run node by node in NumPy. Measured on one core, a session takes 16 µs per call and
+0.7 µs per kernel, a NumPy program 5 µs and 1.8 µs. Convolutions of any size run in a session, and
+so do large matrix products, for which a session has its own threads.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +27,11 @@ from ....jacobians.text import time_text
 from ....ops import numbers
 from ....ops.graphs import build
 from ....ops.numbers.layout import FREE
-from ...model.locks import Latest, Lock
 from ...model.optional import optional
 from ...model.primal.engines.onnxruntime import EngineError, installed
 from ...model.primal.evaluate import evaluate
 from ...model.primal.model import Model
+from ...model.threads import Latest, Lock
 from .record import Recording, record
 
 KEPT = 4

@@ -1,4 +1,7 @@
-"""Record: the Jacobian blocks of the steps between some tensors, and the DAG that they make."""
+"""Record: the Jacobian blocks of the steps between some tensors, and the DAG that they make.
+
+`fixed` draws once for a whole model; `drawn` draws for a step inside a loop that is unrolled.
+"""
 
 from __future__ import annotations
 

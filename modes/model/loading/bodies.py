@@ -1,9 +1,13 @@
-"""Bodies: inlining functions of the model, and operators that ONNX defines by others.
+"""Bodies: functions of the model, and operators that ONNX defines, or once had, as nodes.
 
 ONNX's inliner does the work, with two repairs. The inliner ignores the default of an attribute that
 a body refers to and the call omits, so defaults are made explicit first. And it does not rename the
 tensors that Gradient nodes name by strings (`xs`, `zs`, `y`): these become inputs of a node in our
 own domain while functions are inlined.
+
+ONNX's version converter knows none of these operators, and of those that broadcast along an `axis`,
+before opset 7, only some whose shapes are written down. So while it works they are in a domain of
+their own, which it leaves alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arithmetic: entry by entry, sums and products of matrices, reductions and normalisations."""
+"""Arithmetic and moves: entry by entry, products, reductions; entries picked, padded, written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions: how all sessions of ONNX Runtime are created."""
+"""Sessions: how sessions of ONNX Runtime are created, and the nodes that it cannot run safely."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from onnx import TensorProto, numpy_helper, shape_inference
 from .....jacobians.errors import OnnxJacError, first_line
 from .....ops.node import Step
 from ...flow.protos import nodes, opset, subgraphs
-from ...locks import Lock
+from ...threads import Lock
 
 CPU = "CPUExecutionProvider"
 UPGRADE = "`pip install -U 'onnxjac[runtime]'` brings the newest"

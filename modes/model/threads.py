@@ -1,4 +1,4 @@
-"""Locks and caches: for values that are computed once and shared by threads."""
+"""Threads: locks, values computed once and shared, and values computed in the background."""
 
 from __future__ import annotations
 
