@@ -1,4 +1,4 @@
-"""Reductions: a sum of scaled entries, one line each; products without division, so zeros too."""
+"""Reductions: a sum of scaled entries, one line each; CumProd and Det, right at zeros too."""
 
 from __future__ import annotations
 
