@@ -1,4 +1,8 @@
-"""An LSTM with attention to a memory."""
+"""Recurrences over time steps: an LSTM with attention to a memory, and linear attention.
+
+Linear attention updates a matrix S of keys and values at every step: S' = eᵍ S + k ⊗ β (v - eᵍ Sᵀ k)
+and y = scale S'ᵀ q; some rules leave out g, or Sᵀ k and β.
+"""
 
 from __future__ import annotations
 
