@@ -1,7 +1,7 @@
 """Recurrences over time steps: an LSTM with attention to a memory, and linear attention.
 
-Linear attention updates a matrix S of keys and values at every step: S' = eᵍ S + k ⊗ β (v - eᵍ Sᵀ k)
-and y = scale S'ᵀ q; some rules leave out g, or Sᵀ k and β.
+Linear attention updates a matrix S of keys and values at every step:
+S' = eᵍ S + k ⊗ β (v - eᵍ Sᵀ k) and y = scale S'ᵀ q; some rules leave out g, or Sᵀ k and β.
 """
 
 from __future__ import annotations
