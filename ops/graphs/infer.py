@@ -18,7 +18,7 @@ from ...jacobians import shape_of
 from ...jacobians.errors import OnnxJacError
 from ...jacobians.symint import SymInt, at, is_symbolic
 from ..node import AT
-from ..numbers.fallback import proto
+from ..numbers.table import proto
 from .shapes import SMALL, STILL, Known, Sizes, content, sizes_by_formula
 
 Type = tuple[tuple[int, ...], np.dtype]

@@ -15,9 +15,8 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from ....jacobians import dtype_of, shape_of
-from ....jacobians.arrays import host
+from ....jacobians.arrays import host, is_tensor
 from ....jacobians.errors import InputError, OnnxJacError
-from ....jacobians.foreign import is_tensor
 from ....ops.graphs.infer import Kind, inferred, shape_in
 from ....ops.graphs.shapes import sizes_by_formula
 from ....ops.node import Node, Step
