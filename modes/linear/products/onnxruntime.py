@@ -191,11 +191,11 @@ def users_of(recording: Recording, value: ir.Value) -> list[tuple[ir.Node, int]]
 
 
 def outputs_of(recording: Recording) -> list[Part]:
-    """The tensors that a flat y is concatenated from; y itself if it is no concatenation."""
+    """The tensors that a flat y is concatenated from; y alone if it is no concatenation."""
     y = recording.y
     node = y.producer()
     if node is None or node.op_type != "Concat" or len(shape_of(y)) != 1:
-        return [Part("y_0", 0, y)]
+        return [Part("y_0", 0, unshaped(y))]
     parts: list[Part] = []
     start = 0
     for x in filter(None, node.inputs):
