@@ -15,7 +15,7 @@ from ....jacobians.placing import Place, placed
 from ....jacobians.text import time_text
 from ....ops import numbers
 from ...model.threads import Background
-from ..products.compiled import Compiled, OpenProgram
+from ..products.compiled import Compiled
 from ..tape.tape import Tape
 from .cost import RECORDING
 from .moving import FIRST, Clock, Moving, Way
@@ -118,7 +118,7 @@ class Adaptive(Jacobian):
         """The ways that are ready, each with its clock; the first one is tried first."""
         shared, tape, ways = self._shared, self._tape, dict[str, tuple[Clock, Way]]()
         if shared and tape and (program := shared.program(columns)):
-            way = partial(by_program, program, shared, tape)
+            way = partial(shared.product, program, tape)
             ways[PROGRAM] = shared.clock(columns, PROGRAM), way
         if self._compiled and (compiled := self._compiled.ready(columns)):
             ways[COMPILED] = self._clock(columns, COMPILED), compiled
@@ -219,12 +219,6 @@ def _(operator: Adaptive, place: Place) -> Any:
 @planned.register
 def _(operator: Adaptive, products: int, memory: int | None = None) -> Jacobian:
     return planned(operator.dag, products, memory)
-
-
-def by_program(program: OpenProgram, shared: Moving, tape: Tape, v: np.ndarray) -> np.ndarray:
-    """A product by a program of all points."""
-    v = np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v
-    return shared.product(program, tape)(v)
 
 
 def saved(ways: Ways) -> float:

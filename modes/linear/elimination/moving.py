@@ -147,7 +147,7 @@ class Moving:
         return self._programs[columns]
 
     def made(self, columns: Shape = ()) -> OpenProgram:
-        """The program (v, arrays) ↦ J v of the fastest engine; raises an error where none runs."""
+        """The program of the fastest engine; raises an error where none runs."""
         zeros = {key: zeros_like(x) for key, x in self.form.held.items()}
         self._computed(zeros)  # raises an error before a product would
         tried: list[tuple[float, OpenProgram]] = []
@@ -178,12 +178,12 @@ class Moving:
         dag = tape.between(self.of, self.wrt)
         return dag.T if self.transposed else dag
 
-    def product(self, program: OpenProgram, tape: Tape) -> Way:
-        """v ↦ J v by a program at a point."""
+    def product(self, program: OpenProgram, tape: Tape, v: np.ndarray) -> np.ndarray:
+        """J v by a program at a point."""
         if program not in tape.known:
             tape.known[program] = program.at(self.arrays(tape))
         product: Way = tape.known[program]
-        return product
+        return product(np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v)
 
     def arrays(self, tape: Tape) -> Mapping[int, np.ndarray]:
         """The arrays that the programs of J and of Jᵀ read at a point."""

@@ -77,8 +77,8 @@ class Points:
     def program(self, columns):
         return self.made
 
-    def product(self, program, tape):
-        return lambda v: program(v, tape.bound)
+    def product(self, program, tape, v):
+        return program(v, tape.bound)
 
     def settled(self, columns):
         return self.made is not None
