@@ -38,9 +38,6 @@ from .sums import plus
 MANY = 6
 """Largest number of products of terms that are tried."""
 
-SAME = 1.001
-"""The ratio of costs up to which they are the same."""
-
 
 # -- operators that move, repeat or sum numbers ----------------------------------------------
 
@@ -153,16 +150,13 @@ def _(S: Sum, T: Sum) -> Factors | None:
     """S (I + H W) = S + (S H) W, if S H is so much smaller than S that this is cheaper."""
     if len(S.terms) * len(T.terms) > MANY or not any(isinstance(t, Identity) for t in T.terms):
         return None
-    spread = plus(*(times_first(S, factors_of(term)) for term in T.terms))
-    return (spread,) if seconds(spread) < seconds(S) + seconds(T) else None
+    return distributed(S, T, [times_first(S, factors_of(term)) for term in T.terms])
 
 
 def distributed(factor: Jacobian, S: Sum, terms: list[Jacobian]) -> Factors | None:
-    """The sum with a factor multiplied into each of its terms, which may merge with those of
-    another sum; None if that is dearer.
-    """
+    """The sum with a factor multiplied into each of its terms; None if that is not cheaper."""
     spread = plus(*terms)
-    return (spread,) if seconds(spread) <= SAME * (seconds(factor) + seconds(S)) else None
+    return (spread,) if seconds(spread) < seconds(factor) + seconds(S) else None
 
 
 def times_first(S: Sum, factors: Factors) -> Jacobian:
