@@ -3,36 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 
-from .linearize import Options, linearize
+from .linearize import linearize
 from .model.primal.model import Model
 from .model.primal.names import Names, check_named
-from .model.signatures import passes_options_to
 
 Tensors = dict[str, np.ndarray]
 
 
-@passes_options_to(linearize)
 def jvp(
     model: Model,
     primals: Mapping[str, Any],
     tangents: Mapping[str, Any],
     *,
     of: Names = None,
-    **options: Unpack[Options],
+    engine: str | None = None,
+    straight_through: bool = False,
+    checkpoint: bool | int = False,
 ) -> tuple[Tensors, Tensors]:
     """y = f(x) and dy = J dx, both by name.
 
     `tangents` names the tensors that move: inputs, initializers or intermediates. All other tensors
-    stay. Options: as for `linearize`.
+    stay.
+
+    - `model`: the model, as `load` gives it.
+    - `primals`: the point, an array by name for every input; weights may be given too.
+    - `of`: the tensors that are differentiated, by name; by default all floating outputs.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
+    - `checkpoint`: True, or a number of segments, saves memory by recomputing; see `linearize`.
 
     Shapes: a tangent dx has the shape of its tensor, and dy has the shapes of y. Raises
     `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an operator
     without a rule.
     """
     check_named(tangents)
-    J = linearize(model, primals, of=of, wrt=tuple(tangents), **options)
+    J = linearize(
+        model, primals, of=of, wrt=tuple(tangents), engine=engine,
+        straight_through=straight_through, checkpoint=checkpoint,
+    )  # fmt: skip
     return dict(J.primal), J.apply(tangents)
