@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
-from .linearize import linearize
+from .linearize import Options, linearize
 from .model.primal.model import Model
 from .model.primal.names import Names, check_named
+from .model.signatures import passes_options_to
 
 Tensors = dict[str, np.ndarray]
 
 
+@passes_options_to(linearize, but="wrt")
 def jvp(
     model: Model,
     primals: Mapping[str, Any],
     tangents: Mapping[str, Any],
     *,
     of: Names = None,
-    engine: str | None = None,
-    straight_through: bool = False,
-    checkpoint: bool | int = False,
+    **options: Unpack[Options],
 ) -> tuple[Tensors, Tensors]:
     """y = f(x) and dy = J dx, both by name.
 
@@ -41,8 +41,5 @@ def jvp(
     without a rule.
     """
     check_named(tangents)
-    J = linearize(
-        model, primals, of=of, wrt=tuple(tangents), engine=engine,
-        straight_through=straight_through, checkpoint=checkpoint,
-    )  # fmt: skip
+    J = linearize(model, primals, of=of, wrt=tuple(tangents), **options)
     return dict(J.primal), J.apply(tangents)

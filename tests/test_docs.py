@@ -133,8 +133,9 @@ def explained():
     modules = (oj, oj.estimators, oj.plots, oj.preconditioners, oj.jacobians)
     values = [getattr(module, name) for module in modules for name in module.__all__]
     functions = filter(inspect.isfunction, values)
-    made = [inspect.unwrap(f).__globals__.get(word) for f in functions
-            for word in re.findall(r"\w+", str(inspect.signature(f).return_annotation))]  # fmt: skip
+    returned = {f: str(inspect.signature(f).return_annotation) for f in functions}
+    made = [inspect.unwrap(f).__globals__.get(word) for f, text in returned.items()
+            for word in re.findall(r"\w+", text)]  # fmt: skip
     classes = dict.fromkeys(filter(inspect.isclass, [*values, *made]))
     values += [member for kind in classes for name, member in inspect.getmembers(kind, callable)
                if not name.startswith("_")]  # fmt: skip
