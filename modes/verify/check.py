@@ -12,7 +12,7 @@ import sympy as sp
 from ...jacobians import Dag, Jacobian
 from ...jacobians.cached import cached_property
 from ...ops.symbols import Symbols, Tensor
-from ...ops.symbols.exact import closed_form
+from ...ops.symbols.number import closed_form
 from ..recording.derive import vjp_graph
 from .definition import Reading, blocks, defined, dense, exprs_of, read
 from .identity import DIGITS, EXACT, REFUTED, verdict

@@ -21,9 +21,9 @@ from ..conventions import BALL, SECOND, ZERO_NORM, kinks, marked, zeros
 from ..node import Node, has_nan
 from ..numbers.windows import AUTO_PADS
 from ..registry import Blocks, Count, jacobian, says
+from .convolution import windows_of
 from .pooling import window_sums
 from .reductions import kept_shape, mean_over, spatial, total
-from .windows import windows_of
 
 
 def spread_total(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Jacobian:

@@ -24,8 +24,7 @@ from . import (  # noqa: F401  (each registers its kernels)
     recurrent,
     resampling,
 )
-from .exact import closed_form, value_of
-from .number import Number
+from .number import Number, closed_form, value_of
 from .table import KERNELS, Kernel
 
 

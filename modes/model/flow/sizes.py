@@ -21,7 +21,7 @@ from ....jacobians.errors import InputError, OnnxJacError
 from ....jacobians.foreign import is_tensor
 from ....ops.graphs.shapes import sizes_by_formula
 from ....ops.node import Node, Step
-from ....ops.numbers.fallback import proto
+from ....ops.numbers.table import proto
 from ....ops.registry import traits_of
 from ..limits import Limits
 

@@ -21,7 +21,7 @@ from ....jacobians.errors import InputError, LimitError
 from ....ops.node import Node, Step
 from ....ops.numbers import numbers
 from ....ops.registry import traits_of
-from ....ops.rules.einsum import product_bytes
+from ....ops.rules.matmul import product_bytes
 from ..flow.contents import Contents
 from ..flow.control import CONTROL, turn
 from ..flow.meter import Meter
