@@ -979,6 +979,20 @@ def test_weights_of_four_bits_from_the_other_side():
     np.testing.assert_allclose(product(a, transB=0), expected, rtol=1e-5, atol=1e-6)
 
 
+def test_weights_of_two_bits_in_groups():
+    """A Ŵᵀ by NumPy; ONNX Runtime reads the bytes as if they held numbers of four bits."""
+    q, a, scale = OWN.integers(0, 4, (3, 64), np.uint8), N(2, 64, rng=OWN), N(3, 4, rng=OWN)
+    packed = (q.reshape(3, 4, 4, 4) << np.uint8([0, 2, 4, 6])).sum(-1, dtype=np.uint8)
+    group = OWN.integers(0, 4, 64).astype(np.int32)
+    attrs = {"K": 64, "N": 3, "bits": 2, "block_size": 16}
+    proto, feeds = one_node("MatMulNBits", [a, packed, scale, None, group], attrs, 1)
+    model, expected = load(proto), a @ ((q.astype(S) - 2) * scale[:, group]).T
+    np.testing.assert_allclose(model.run(feeds)["y0"], expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(oj.OnnxJacError, match="departs from ONNX in com.microsoft::MatMulNBits"):
+        model.run(feeds, engine="onnxruntime")
+    check_point(load(proto, dtype="float64"), feeds)
+
+
 def test_what_means_the_same_as_an_operator_of_onnx():
     """GatherND, Pad and Trilu of com.microsoft."""
     for op_type, inputs, attrs in (
