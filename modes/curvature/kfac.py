@@ -16,16 +16,13 @@ from typing import Any, TypedDict, Unpack, cast, final
 import numpy as np
 
 from ...jacobians import Jacobian, reading, size
-from ...jacobians.arrays import like
+from ...jacobians.arrays import like, space
 from ...jacobians.errors import InputError, not_allowed, warn
-from ...jacobians.foreign import space
 from ...jacobians.progress import progress as showing
 from ..data.adapter import NOTHING, Data, mixed
 from ..data.batches import Batch, Batches, as_batch, batches_of, is_data
-from ..data.cluster import Parts, counted, evenly, spread
-from ..data.placement import Placement
-from ..data.stream import Stream
-from ..data.streaming import changed
+from ..data.cluster import Parts, Placement, counted, evenly, spread
+from ..data.stream import Stream, changed
 from ..linear.linearization import Linearization
 from ..linear.symmetric import Specs
 from ..model.primal.model import Model

@@ -42,8 +42,7 @@ from .transcriptions import (  # noqa: F401  (the modules register their transcr
     TRANSCRIPTIONS,
     arithmetic,
     contrib,
-    moves,
-    reference,
+        reference,
     tabulate,
     windows,
 )

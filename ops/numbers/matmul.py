@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians.arrays import Array
-from ...jacobians.foreign import space
+from ...jacobians.arrays import Array, space
 from .table import as_type, ints, is_half, kernel, meeting, single
 
 THIN = 8

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from ...jacobians.arrays import Array
+from ...jacobians.arrays import Array, is_tensor, space
 from ...jacobians.errors import OnnxJacError
-from ...jacobians.foreign import is_tensor, space
 from .table import Kernel, as_type, kernel, single_precision
 
 UFUNCS: dict[str, Kernel] = {

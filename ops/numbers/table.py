@@ -19,9 +19,8 @@ import onnx.numpy_helper
 import onnx_ir
 from onnx.reference import ReferenceEvaluator
 
-from ...jacobians.arrays import common
+from ...jacobians.arrays import common, is_tensor
 from ...jacobians.errors import InputError, UnsupportedOp
-from ...jacobians.foreign import is_tensor
 from ..node import remedy
 from ..registry import find
 

@@ -18,8 +18,7 @@ from ..numbers.table import KERNELS as PLAIN
 from ..registry import find, full_name
 from . import (  # noqa: F401  (each registers its kernels)
     classical,
-    linear,
-    placing,
+        placing,
     pointwise,
     recurrent,
     resampling,

@@ -8,7 +8,6 @@ from . import (  # noqa: F401  (each family registers its declarations)
     attention,
     experts,
     fused,
-    linear_attention,
     quantized,
     recurrent,
     windows,

@@ -17,9 +17,9 @@ from ...node import Node
 from ...numbers.windows import AUTO_PADS
 from ...registry import Blocks, defines, jacobian
 from ..elementwise import range_
-from ..factors import minors
 from ..indexing import unique as unique_blocks
 from ..recurrent import END
+from ..reductions import minors
 
 INT64 = int(ir.DataType.INT64)
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from .....jacobians import Shape, dtype_of, shape_of
-from .....jacobians.arrays import buffer_of
-from .....jacobians.foreign import is_tensor
+from .....jacobians.arrays import buffer_of, is_tensor
 from .....jacobians.placing import Place
 from .....ops.node import Step
 from .....ops.registry import traits_of, version
@@ -20,7 +19,7 @@ from ...flow.sequences import SEQUENCES
 from ...flow.steps import last_uses, needed
 from ...optional import optional
 from . import numpy as own
-from .calls import Call, run
+from .numpy import Call, run
 
 SHAPES = 64
 """The most integers of a vector that are left on the host, where shapes and axes are read."""
