@@ -988,7 +988,7 @@ def test_weights_of_two_bits_in_groups():
     proto, feeds = one_node("MatMulNBits", [a, packed, scale, None, group], attrs, 1)
     model, expected = load(proto), a @ ((q.astype(S) - 2) * scale[:, group]).T
     np.testing.assert_allclose(model.run(feeds)["y0"], expected, rtol=1e-4, atol=1e-5)
-    with pytest.raises(oj.OnnxJacError, match="departs from ONNX in com.microsoft::MatMulNBits"):
+    with pytest.raises(oj.OnnxJacError, match=r"departs from ONNX in .*MatMulNBits"):
         model.run(feeds, engine="onnxruntime")
     check_point(load(proto, dtype="float64"), feeds)
 
