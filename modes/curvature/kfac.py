@@ -112,8 +112,8 @@ def ekfac(
 ) -> KroneckerFactored:
     """E = Q diag(λ) Qᵀ: the eigenvectors Q of K-FAC, with λ = c Σₙ (Qᵀ vec Gₙ)² of F itself.
 
-    No matrix with these eigenvectors is closer to F in the Frobenius norm. Takes
-    two passes over data.
+    No matrix with these eigenvectors is closer to F in the Frobenius norm.
+    Takes two passes over data.
 
     - `model`: the model, as `load` gives it.
     - `inputs`: one point, or data: a list of points, a function that returns an iterator over them,

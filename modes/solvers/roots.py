@@ -187,9 +187,9 @@ def implicit_euler(
     """u₊ = u + h F(u₊) for u̇ = F(u), in successive steps of length h.
 
     F are the tensors of `of`, and u the tensors of `wrt`, in the same order. The results come from
-    `newton_krylov`, and have the time `t` since the
-    start; the Jacobian is I − h ∂F/∂u. A function that builds a preconditioner is called again
-    only after a linear system that took over three times the products of the first.
+    `newton_krylov`, and have the time `t` since the start; the Jacobian is I − h ∂F/∂u. A function
+    that builds a preconditioner is called again only after a linear system that took over three
+    times the products of the first.
 
     - `model`: the model, as `load` gives it.
     - `inputs`: the point at the start, with u at time zero.
