@@ -22,7 +22,7 @@ from ..linearize import linearize
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import check_inputs
 from ..model.primal.model import Model, TensorSpec
-from ..model.primal.names import Names, check_model, check_named, listed, names_of
+from ..model.primal.names import Names, check_model, check_named, is_float, listed, names_of
 from ..reverse import value_and_grad
 from ..sparse import sparse
 from ..sparse.method import unwrap
@@ -119,9 +119,7 @@ class Problem(Generic[Given]):
             raise not_allowed("form", form, FORMS)
         self.model, self.inputs = model, check_inputs(model, inputs, engine=engine)
         self.of, self.wrt, self.engine, self.form, self.t = of, wrt, engine, form, t
-        if t is not None and np.size(self.inputs.get(t, ())) != 1:
-            raise InputError(f"t={t!r} does not name an input of one number: the inputs are "
-                             f"{listed(tuple(model.inputs.values()), shapes=True)}")  # fmt: skip
+        time_of(model, self.inputs, t)
         self.start = evaluate(model, self.inputs, wrt, engine=engine)
         self.values, self.linearized = Memoized(self._values), Memoized(self._linearized)
         self.slopes, self.curvature = Memoized(self._slopes), Memoized(self._curvature)
@@ -130,7 +128,7 @@ class Problem(Generic[Given]):
             raise InputError(f"SciPy solves nothing in {self.x0.dtype}: load(dtype='float64').")
         self.scalar = len(of) == 1 and len(self.values(self.x0)) == 1
         if t is not None:
-            self.ode(self.inputs[t].item(), self.x0)
+            self.ode(time_of(model, self.inputs, t), self.x0)
 
     def flatten(self, tensors: Mapping[str, Any]) -> np.ndarray:
         """The tensors of `wrt` as one vector."""
@@ -188,18 +186,18 @@ class Problem(Generic[Given]):
         """H(x) p, one product."""
         return self.curvature(x) @ p
 
-    def ode(self, t: float, x: np.ndarray) -> np.ndarray:
+    def ode(self, t: float, x: np.ndarray, *rest: Never) -> np.ndarray:
         """f(t, x) as a vector, the right-hand side of ẋ = f(t, x) for `solve_ivp`."""
-        self._at(t)
+        self._at(t, rest)
         rates = self.values(x)
         if rates.size != self.x0.size:
             raise InputError(f"{rates.size} rates for {self.x0.size} states ({', '.join(self.wrt)})"
                              ": name the states by wrt= and the time by t=")  # fmt: skip
         return rates
 
-    def ode_jac(self, t: float, x: np.ndarray) -> Given:
+    def ode_jac(self, t: float, x: np.ndarray, *rest: Never) -> Given:
         """∂f/∂x at (t, x), for `solve_ivp(jac=...)` and `BDF`, `Radau`, `LSODA`."""
-        self._at(t)
+        self._at(t, rest)
         return self._given("ode_jac", self.linearized(x))
 
     def __repr__(self) -> str:
@@ -216,8 +214,11 @@ class Problem(Generic[Given]):
 
     # -- also called by our own solvers -------------------------------------------------------
 
-    def _at(self, t: float) -> None:
+    def _at(self, t: float, rest: tuple[Any, ...]) -> None:
         """Set the time: what is known at x is known no more."""
+        if rest:
+            raise InputError("ode and ode_jac take (t, x) alone, without args=: other inputs are "
+                             "parameters, for which as_scipy is called again")  # fmt: skip
         if np.ndim(t):
             raise InputError("ode and ode_jac take (t, x), in this order: odeint(..., tfirst=True)")
         if self.t is None or float(self.inputs[self.t].item()) == t:
@@ -265,6 +266,16 @@ class Problem(Generic[Given]):
             names = ", ".join(self.of)
             raise InputError(f"{names}: a Hessian of several numbers needs multipliers, hess(x, v)")
         return hessian_of(self.model, self.point(x), self.of[0], self.wrt, engine=self.engine)
+
+
+def time_of(model: Model, inputs: Mapping[str, Any], t: str | None) -> float:
+    """The time that the input named t holds, 0 without one; checks that t may take any value."""
+    if t is None:
+        return 0.0
+    if np.size(given := inputs.get(t, ())) != 1 or not is_float(dtype_of(given)):
+        raise InputError(f"t={t!r} does not name a floating input of one number: the inputs are "
+                         f"{', '.join(map(str, model.inputs.values()))}")  # fmt: skip
+    return float(given.item())
 
 
 def alone(x: Any, rest: tuple[Any, ...]) -> Any:
@@ -325,9 +336,12 @@ def as_scipy(
     """
     check_model(model)
     of_names = names_of(model, of, model.outputs, "of")
-    states = {name: spec for name, spec in model.inputs.items() if name != t}
-    names = names_of(model, wrt, states, "wrt")
-    return Problem(model, inputs, of_names, names, engine, form, t)
+    return Problem(model, inputs, of_names, states_of(model, wrt, t), engine, form, t)
+
+
+def states_of(model: Model, wrt: Names, t: str | None) -> tuple[str, ...]:
+    """The tensors of `wrt`, by default all floating inputs but the time."""
+    return names_of(model, wrt, {k: spec for k, spec in model.inputs.items() if k != t}, "wrt")
 
 
 Value = TypeVar("Value")

@@ -186,7 +186,7 @@ def test_a_constraint_of_a_nonlinear_program(form):
 def test_what_does_not_fit_is_refused(scalar):
     with pytest.raises(oj.InputError, match="form='csc' is not one of 'operator', 'dense'"):
         as_scipy(rosenbrock(), {"x": START}, of="f", form="csc")
-    with pytest.raises(oj.InputError, match="t='time' does not name an input of one number"):
+    with pytest.raises(oj.InputError, match="t='time' does not name a floating input"):
         as_scipy(rosenbrock(), {"x": START}, of="f", t="time")
     with pytest.raises(oj.InputError, match=r"solve_ivp takes p\.ode"):
         scalar.fun(0.0, START)
@@ -220,7 +220,12 @@ def test_natural_mistakes():
         as_scipy(model, point, t="time", wrt="time")
     with pytest.raises(oj.InputError, match="call as_scipy again"):
         minimize(p.fun, p.x0, args=(1.0,))
+    with pytest.raises(oj.InputError, match="for which as_scipy is called again"):
+        solve_ivp(p.ode, (0, 1), p.x0, method="BDF", jac=p.ode_jac, args=(1.0,))
     with pytest.raises(oj.InputError, match="needs multipliers"):
         p.hessp(p.x0, p.x0)
     with pytest.raises(oj.InputError, match="a model is what `load` gives, not str"):
         as_scipy("model.onnx", point)
+    whole = "whole (float[2] u, int64 t) => (float[2] F) { s = Cast <to = 1> (t) F = Mul(u, s) }"
+    with pytest.raises(oj.InputError, match=r"floating input of one number: .* t int64"):
+        as_scipy(parsed(whole), {"u": [1.0, 2.0], "t": 0}, t="t")
