@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, final, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    Never,
+    TypeVar,
+    cast,
+    final,
+    overload,
+)
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -154,9 +165,10 @@ class Problem(Generic[Given]):
         pairs = zip(self.start.items(), parts, strict=True)
         return {name: like(part.reshape(y.shape), y) for (name, y), part in pairs}
 
-    def point(self, x: np.ndarray) -> dict[str, Any]:
-        """All inputs of the model, with the tensors of `wrt` at x."""
-        return {**self.inputs, **self.unflatten(x)}
+    def point(self, x: np.ndarray, *time: float) -> dict[str, Any]:
+        """All inputs of the model, with the tensors of `wrt` at x; the time as given, or `time`."""
+        now = [(self.t, np.full_like(self.inputs[self.t], t)) for t in time if self.t]
+        return {**self.inputs, **dict(now), **self.unflatten(x)}
 
     # -- called by SciPy ----------------------------------------------------------------------
 
@@ -188,8 +200,7 @@ class Problem(Generic[Given]):
 
     def ode(self, t: float, x: np.ndarray, *rest: Never) -> np.ndarray:
         """f(t, x) as a vector, the right-hand side of ẋ = f(t, x) for `solve_ivp`."""
-        self._at(t, rest)
-        rates = self.values(x)
+        rates = self.values(x, *self._time(t, rest))
         if rates.size != self.x0.size:
             raise InputError(f"{rates.size} rates for {self.x0.size} states ({', '.join(self.wrt)})"
                              ": name the states by wrt= and the time by t=")  # fmt: skip
@@ -197,8 +208,7 @@ class Problem(Generic[Given]):
 
     def ode_jac(self, t: float, x: np.ndarray, *rest: Never) -> Given:
         """∂f/∂x at (t, x), for `solve_ivp(jac=...)` and `BDF`, `Radau`, `LSODA`."""
-        self._at(t, rest)
-        return self._given("ode_jac", self.linearized(x))
+        return self._given("ode_jac", self.linearized(x, *self._time(t, rest)))
 
     def __repr__(self) -> str:
         at = (TensorSpec(n, shape_of(x), dtype_of(x)) for n, x in self.start.items())
@@ -214,19 +224,15 @@ class Problem(Generic[Given]):
 
     # -- also called by our own solvers -------------------------------------------------------
 
-    def _at(self, t: float, rest: tuple[Any, ...]) -> None:
-        """Set the time: what is known at x is known no more."""
+    def _time(self, t: float, rest: tuple[Any, ...]) -> tuple[float, ...]:
+        """The time, if f depends on it."""
         if rest:
             raise InputError("ode and ode_jac take (t, x) alone, without args=: other inputs are "
                              "parameters, for which as_scipy is called again")  # fmt: skip
         if np.ndim(t):
-            raise InputError("ode and ode_jac take (t, x), in this order: odeint(..., tfirst=True)")
-        if self.t is None or float(self.inputs[self.t].item()) == t:
-            return
-        old = self.inputs[self.t]
-        self.inputs = {**self.inputs, self.t: np.full(old.shape, t, old.dtype)}
-        for known in (self.values, self.linearized, self.slopes, self.curvature):
-            known.x = None
+            raise InputError("ode and ode_jac take (t, x), one time and then one state: "
+                             "odeint(..., tfirst=True)")  # fmt: skip
+        return () if self.t is None else (t,)
 
     def weighted(self, x: np.ndarray, v: Any) -> Hessian:
         """Σᵢ vᵢ ∂²fᵢ/∂x², relinearised if x or the multipliers change."""
@@ -244,24 +250,25 @@ class Problem(Generic[Given]):
         value, slopes = f(self.point(x))
         return value, self.flatten(slopes)
 
-    def _values(self, x: np.ndarray) -> np.ndarray:
-        if self.slopes.knows(x):
-            return self.slopes.value[0].reshape(1)
-        if self.linearized.knows(x):
-            found = self.linearized.value.primal
+    def _values(self, x: np.ndarray, *time: float) -> np.ndarray:
+        if not time and (slopes := self.slopes.known(x)):
+            return slopes[0].reshape(1)
+        if J := self.linearized.known(x, *time):
+            found: Any = J.primal
         else:
-            found = evaluate(self.model, self.point(x), self.of, engine=self.engine)
+            found = evaluate(self.model, self.point(x, *time), self.of, engine=self.engine)
         parts = [found[name].reshape(-1) for name in self.of]
         return space(parts[0]).concatenate(parts)
 
-    def _linearized(self, x: np.ndarray) -> Linearization:
-        if self.linearized.count:
-            return self.linearized.value.relinearize(self.point(x))
-        return linearize(self.model, self.point(x), of=self.of, wrt=self.wrt, engine=self.engine)
+    def _linearized(self, x: np.ndarray, *time: float) -> Linearization:
+        point = self.point(x, *time)
+        if self.linearized.last:
+            return self.linearized.last.value.relinearize(point)
+        return linearize(self.model, point, of=self.of, wrt=self.wrt, engine=self.engine)
 
     def _curvature(self, x: np.ndarray) -> Hessian:
-        if self.curvature.count:
-            return self.curvature.value.relinearize(self.point(x))
+        if self.curvature.last:
+            return self.curvature.last.value.relinearize(self.point(x))
         if not self.scalar:
             names = ", ".join(self.of)
             raise InputError(f"{names}: a Hessian of several numbers needs multipliers, hess(x, v)")
@@ -347,10 +354,20 @@ def states_of(model: Model, wrt: Names, t: str | None) -> tuple[str, ...]:
 Value = TypeVar("Value")
 
 
+class Last(NamedTuple):
+    """The last point of a function, its further arguments, and the value there."""
+
+    x: Any
+    more: tuple[float, ...]
+    declared: int
+    value: Any
+
+
 class Memoized(Generic[Value]):
     """x ↦ f(x), computed again only if x differs from the last point; `count` says how often.
 
-    f is also computed again after the declaration of an operator has changed.
+    f is also computed again after the declaration of an operator has changed. Threads may share f:
+    the last point and its value are one object.
 
     >>> square = Memoized(lambda x: x @ x)
     >>> [square(np.array(x)) for x in ([1.0, 2.0], [1.0, 2.0], [0.0, 3.0])]
@@ -359,20 +376,23 @@ class Memoized(Generic[Value]):
     2
     """
 
-    def __init__(self, compute: Callable[[np.ndarray], Value]) -> None:
+    def __init__(self, compute: Callable[..., Value]) -> None:
         self.compute, self.count = compute, 0
-        self.x: np.ndarray | None = None
+        self.last: Last | None = None
 
-    def __call__(self, x: Any) -> Value:
+    def __call__(self, x: Any, *more: float) -> Value:
         x = x if is_tensor(x) else np.asarray(x)
-        if not self.knows(x):
-            self.declared = version()
-            self.value, self.x = self.compute(x), deepcopy(x)
+        value = self.known(x, *more)
+        if value is None:
+            declared, value = version(), self.compute(x, *more)
+            self.last = Last(deepcopy(x), more, declared, value)
             self.count += 1
-        return self.value
+        return value
 
-    def knows(self, x: np.ndarray) -> bool:
-        """Whether f(x) is known, because x is the last point."""
-        if self.x is None or self.declared != version():
-            return False
-        return self.x.shape == x.shape and bool((self.x == x).all())
+    def known(self, x: np.ndarray, *more: float) -> Value | None:
+        """f(x), if x is the last point."""
+        last = self.last
+        if last is None or last.declared != version() or last.more != more:
+            return None
+        same = last.x.shape == x.shape and bool((last.x == x).all())
+        return cast("Value", last.value) if same else None

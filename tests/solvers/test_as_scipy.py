@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 import onnxjac as oj
 from onnxjac.jacobians import Jacobian
 from onnxjac.modes import gradient
-from onnxjac.modes.solvers.problem import as_scipy
+from onnxjac.modes.solvers.problem import Memoized, as_scipy
 from solvers.models import DRIVEN, grid, labelled, logistic, parsed, reaction, rosenbrock
 
 START = np.array([1.3, 0.7, 0.8, 1.9, 1.2])
@@ -197,6 +197,30 @@ def test_what_does_not_fit_is_refused(scalar):
     with pytest.raises(oj.InputError, match=r"a vector of 3 numbers, but wrt \(x\) has 5"):
         scalar.fun(np.ones(3))
     assert repr(scalar) == "as_scipy: x = (x 5), of 5 ↦ (f), form='operator'"
+
+
+def test_the_time_is_as_given_where_none_is_told():
+    p = as_scipy(parsed(DRIVEN), {"u": [2.0, -1.0], "time": [0.0]}, t="time")
+    before = p.fun(p.x0), p.jac(p.x0).toarray()
+    assert abs(p.ode(2.0, p.x0) - before[0]).min() > 1
+    p.ode_jac(2.0, p.x0)
+    assert_allclose(p.fun(p.x0), before[0])
+    assert_allclose(p.jac(p.x0).toarray(), before[1])
+
+
+def test_threads_share_a_function():
+    square = Memoized(lambda x: x * x)
+
+    class Busy(int):
+        """A count during which another thread calls the function."""
+
+        def __add__(self, one):
+            square.count = 0
+            assert square(7) == 49
+            return one
+
+    square.count = Busy()
+    assert square(2) == 4
 
 
 @pytest.mark.parametrize("call", [
