@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Generic,
-    Literal,
-    NamedTuple,
-    Never,
-    TypeVar,
-    cast,
-    final,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, final, overload
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -263,12 +252,12 @@ class Problem(Generic[Given]):
     def _linearized(self, x: np.ndarray, *time: float) -> Linearization:
         point = self.point(x, *time)
         if self.linearized.last:
-            return self.linearized.last.value.relinearize(point)
+            return self.linearized.last[0].relinearize(point)
         return linearize(self.model, point, of=self.of, wrt=self.wrt, engine=self.engine)
 
     def _curvature(self, x: np.ndarray) -> Hessian:
         if self.curvature.last:
-            return self.curvature.last.value.relinearize(self.point(x))
+            return self.curvature.last[0].relinearize(self.point(x))
         if not self.scalar:
             names = ", ".join(self.of)
             raise InputError(f"{names}: a Hessian of several numbers needs multipliers, hess(x, v)")
@@ -354,15 +343,6 @@ def states_of(model: Model, wrt: Names, t: str | None) -> tuple[str, ...]:
 Value = TypeVar("Value")
 
 
-class Last(NamedTuple):
-    """The last point of a function, its further arguments, and the value there."""
-
-    x: Any
-    more: tuple[float, ...]
-    declared: int
-    value: Any
-
-
 class Memoized(Generic[Value]):
     """x ↦ f(x), computed again only if x differs from the last point; `count` says how often.
 
@@ -378,21 +358,19 @@ class Memoized(Generic[Value]):
 
     def __init__(self, compute: Callable[..., Value]) -> None:
         self.compute, self.count = compute, 0
-        self.last: Last | None = None
+        self.last: tuple[Value, Any, Any] | None = None
 
     def __call__(self, x: Any, *more: float) -> Value:
         x = x if is_tensor(x) else np.asarray(x)
         value = self.known(x, *more)
         if value is None:
             declared, value = version(), self.compute(x, *more)
-            self.last = Last(deepcopy(x), more, declared, value)
+            self.last = value, deepcopy(x), (more, declared)
             self.count += 1
         return value
 
     def known(self, x: np.ndarray, *more: float) -> Value | None:
         """f(x), if x is the last point."""
-        last = self.last
-        if last is None or last.declared != version() or last.more != more:
-            return None
-        same = last.x.shape == x.shape and bool((last.x == x).all())
-        return cast("Value", last.value) if same else None
+        value, old, rest = self.last or (None, x, None)
+        same = rest == (more, version()) and old.shape == x.shape and bool((old == x).all())
+        return value if same else None
