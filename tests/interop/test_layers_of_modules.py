@@ -178,6 +178,22 @@ def test_merged_and_folded_parameters_are_named(change, said, tmp_path):
             assert not found
 
 
+def test_equal_parameters_that_tracing_merged_are_named(tmp_path):
+    norms = [torch.nn.LayerNorm(4), torch.nn.LayerNorm(4), torch.nn.LayerNorm(4)]
+    torch.nn.init.normal_(norms[2].bias)
+    file, x = str(tmp_path / "m.onnx"), torch.randn(1, 4)
+    torch.onnx.export(torch.nn.Sequential(*norms), (x,), file, dynamo=False)
+    with pytest.warns(oj.OnnxJacWarning, match=r"by 0\.weight, 0\.bias are those by all of"):
+        oj.load(file)
+    for norm in norms:
+        torch.nn.init.normal_(norm.weight)
+        torch.nn.init.normal_(norm.bias)
+    torch.onnx.export(torch.nn.Sequential(*norms), (x,), file, dynamo=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", oj.OnnxJacWarning)
+        oj.load(file)
+
+
 def test_a_weight_renamed_by_tracing_is_explained(tmp_path):
     network = torch.nn.Sequential(torch.nn.Linear(2, 3, bias=False))
     file = str(tmp_path / "m.onnx")

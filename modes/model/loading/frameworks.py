@@ -333,6 +333,11 @@ def name_layers(model: ir.Model) -> None:
              f"{shown(folded)}. {ADVICE}")  # fmt: skip
 
 
+    if equal := alike(graph):
+        warn(f"the exporter merged parameters that were equal: derivatives by {shown(equal)} are "
+             f"those by all of them. {ADVICE}")  # fmt: skip
+
+
 ADVICE = "torch.onnx.export(..., optimize=False) neither merges nor folds."
 
 
@@ -363,6 +368,19 @@ def mixed(graph: ir.Graph, listed: dict[str, str]) -> tuple[list[str], list[str]
         if NUMBERED.sub("", name) in kinds or follows(graph, name, known):
             folded.add(name)
     return sorted(holders), sorted(folded)
+
+
+def alike(graph: ir.Graph) -> list[str]:
+    """Parameters of one value everywhere, such as fresh biases, that several modules share.
+
+    The tracing exporter names nodes by their modules, and merges parameters that are equal.
+    """
+    return [
+        name for name, value in graph.initializers.items()
+        if "." in name and len({str(u.node.name).rpartition("/")[0] for u in value.uses()}) > 1
+        and (held := value.const_value) and held.size and held.dtype.is_floating_point()
+        and not np.ptp(held.numpy())
+    ]  # fmt: skip
 
 
 def computed(graph: ir.Graph, listed: dict[str, str]) -> set[str]:
