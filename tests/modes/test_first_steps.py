@@ -67,6 +67,12 @@ def test_a_tensor_is_no_vector(J, v):
     np.testing.assert_array_equal(J @ X.ravel(), J.apply({"x": X})["y"].ravel())
 
 
+@pytest.mark.parametrize("names", ["x,s", "x s"])
+def test_several_names_are_not_one(model, names):
+    with pytest.raises(oj.UnknownTensor, match="'x' and 's' are names of their own"):
+        oj.linearize(model, {"x": X}, wrt=names)
+
+
 def test_tensors_by_name_are_for_apply(J):
     with pytest.raises(oj.InputError, match=r"J\.apply\({name: x}\) takes tensors"):
         J @ {"x": X}
