@@ -163,7 +163,7 @@ class Contents(Shown):
         known = [tensor for kind in kinds for tensor in kind]
         several = name.replace(",", " ").split()
         hint = (f" {' and '.join(map(repr, several))} are names of their own: give them one by one."
-                if several and set(several) <= set(known) else closest(name, known))  # fmt: skip
+                if len(several) > 1 and set(several) <= set(known) else closest(name, known))  # fmt: skip
         if folded := next((each for each in self.initializers if each.startswith("onnx::")), None):
             hint += (f" Weights that PyTorch's exporter folded have names such as {folded!r}: "
                      "torch.onnx.export(..., do_constant_folding=False) keeps theirs.")  # fmt: skip
