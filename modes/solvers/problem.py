@@ -189,7 +189,10 @@ class Problem(Generic[Given]):
         return self.curvature(x) @ p
 
     def ode(self, t: float, x: np.ndarray, *rest: Never) -> np.ndarray:
-        """f(t, x) as a vector, the right-hand side of ẋ = f(t, x) for `solve_ivp`."""
+        """f(t, x) as a vector, the right-hand side of ẋ = f(t, x) for `solve_ivp`.
+
+        SciPy's `args`, as `rest`, are refused.
+        """
         rates = self.values(x, *self._time(t, rest))
         if rates.size != self.x0.size:
             raise InputError(f"{rates.size} rates for {self.x0.size} states ({', '.join(self.wrt)})"
@@ -197,7 +200,10 @@ class Problem(Generic[Given]):
         return rates
 
     def ode_jac(self, t: float, x: np.ndarray, *rest: Never) -> Given:
-        """∂f/∂x at (t, x), for `solve_ivp(jac=...)` and `BDF`, `Radau`, `LSODA`."""
+        """∂f/∂x at (t, x), for `solve_ivp(jac=...)` and `BDF`, `Radau`, `LSODA`.
+
+        SciPy's `args`, as `rest`, are refused.
+        """
         return self._given("ode_jac", self.linearized(x, *self._time(t, rest)))
 
     def __repr__(self) -> str:
