@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,8 @@ class Algebra(linalg.LinearOperator):
             raise InputError(f"{other!r} is a number: 2 * J scales, J @ v multiplies an array")
         if isinstance(other, Algebra):
             return multiply(self, other)
+        if isinstance(other, dict):
+            raise InputError("J @ x is for vectors and matrices: J.apply({name: x}) takes tensors")
         return super().__matmul__(self._unpacked(other))
 
     def dot(self, x: Any) -> Any:
@@ -139,7 +142,7 @@ class Algebra(linalg.LinearOperator):
         """A sparse matrix as an array; raises `LimitError` where it would be too large."""
         if not is_sparse(x):
             return x
-        nbytes = 8 * x.shape[0] * x.shape[1]
+        nbytes = 8 * prod(x.shape)
         if nbytes > self.dense_limit:
             raise LimitError(
                 f"the product of J, {prod_text(self.shape)}, with a sparse matrix of shape "

@@ -228,7 +228,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
             real, imaginary = (self._flat_product(part, columns) for part in (v.real, v.imag))
             return real + 1j * imaginary
         if v.dtype.kind not in "biufcVO":
-            raise InputError(f"{type(self).__name__} multiplies numbers, not {v.dtype}")
+            raise InputError(f"an operator multiplies numbers, not {v.dtype}")
         result = np.result_type(self.dtype, v.dtype)
         if v.size == 0:
             return np.zeros((*columns, self.shape[0]), result)
@@ -454,6 +454,10 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         Shape: (n, n). Raises `InputError` where J is not square, and as `inverse` and `sqrt` do.
         """
         return function(self, "power", p)
+
+    def __pow__(self, p: float) -> Jacobian:
+        """Jᵖ, as `power`."""
+        return self.power(p)
 
     def eigh(self) -> tuple[np.ndarray, Jacobian]:
         """λ and V with J = V diag(λ) Vᴴ for a Hermitian J; V is an operator, and Vᴴ V = I.

@@ -56,9 +56,12 @@ def closest(name: str, candidates: Iterable[str]) -> str:
     " Did you mean 'weight'?"
     >>> closest("fc1", ["image", "fc1.weight", "fc1.bias"])
     " Did you mean 'fc1.weight' or 'fc1.bias'?"
+    >>> closest("x", ["weight", "X"])
+    " Did you mean 'X'?"
     """
     known = list(candidates)
-    near = difflib.get_close_matches(name, known, n=3)
+    near = [k for k in known if k.casefold() == name.casefold()]
+    near = near or difflib.get_close_matches(name, known, n=3)
     near = near or [k for k in known if name and name in k][:3]
     if near:
         return f" Did you mean {' or '.join(map(repr, near))}?"

@@ -98,7 +98,9 @@ def _uses(
         bias = all(isinstance(f, Broadcast) for f in core)
         x = use.x if total == 1 else use.x * total
         made = Use(edge.end, use.start, x, use.rows @ end.T, bias, name)
-        yield restricted(made, name, edge.operator)
+        made = restricted(made, name, edge.operator)
+        if size(made.start.out_shape):  # else no entry of W reaches this edge
+            yield made
 
 
 def core_of(steps: tuple[Jacobian, ...], passes: bool) -> list[int]:

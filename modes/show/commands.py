@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import zipfile
 from argparse import Namespace
@@ -514,6 +515,7 @@ def parser(version: str) -> Parser:
         one = made.add_parser(
             command.name, help=about, description=command.about, epilog=command.epilog, **STYLE
         )
+        one._negative_number_matcher = re.compile(r"-\.?\d")  # -1,0 is a value, no option
         for flags, options in {**command.options, **TALK}.items():
             one.add_argument(*flags.split(), **options)
         one.set_defaults(command=command, parser=one, flags=tuple(one._option_string_actions))

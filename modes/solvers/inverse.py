@@ -100,7 +100,8 @@ def inverse(
             return found
     solver, why = (solver, "") if solver else chosen(operator)
     if solver not in SOLVERS:
-        raise InputError(f"there is no solver {solver!r}.{closest(solver, SOLVERS)}")
+        named = getattr(solver, "__name__", str(solver))
+        raise InputError(f"there is no solver {solver!r}.{closest(named, SOLVERS)}")
     m, n = operator.shape
     if operator.dtype.kind == "c":
         raise InputError(f"the solvers are for real operators, not for {operator.dtype}")

@@ -7,11 +7,12 @@ a preconditioner of the caller, and `backtrack` is the line search.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from scipy import optimize
-from scipy.sparse.linalg import LinearOperator
+from scipy.sparse.linalg import LinearOperator, SuperLU
 
 from ...jacobians.arrays import is_tensor
 from ...jacobians.errors import InputError
@@ -54,13 +55,14 @@ Callback = Callable[[OptimizeResult], Any]
 TINY = float(np.finfo(np.float32).tiny)
 """A lower bound for divisors."""
 
-GOING, GRADIENT, VALUE, STEP, STUCK, ENOUGH, STOPPED = None, 1, 2, 3, -1, 0, 99
+GOING, GRADIENT, VALUE, STEP, STUCK, INFINITE, ENOUGH, STOPPED = None, 1, 2, 3, -1, -2, 0, 99
 
 MESSAGES: dict[int | None, str] = {
     GRADIENT: "the gradient, or the residual, is within its tolerance",
     VALUE: "the reductions of the objective, real and predicted, are within their tolerance",
     STEP: "the step is within its tolerance",
     STUCK: "no step along the direction found makes the objective smaller",
+    INFINITE: "the objective, or the residual, is not finite",
     ENOUGH: "the maximum number of iterations is reached",
     STOPPED: "the callback raised StopIteration",
 }
@@ -92,6 +94,8 @@ def run(
                         callback(found)
                 except StopIteration:
                     found.status = STOPPED
+            if not np.isfinite(found.fun).all():
+                found.status = INFINITE
             if found.status is GOING and found.nit >= maxiter:
                 found.status = ENOUGH
             if found.status is not GOING:
@@ -121,13 +125,19 @@ def preconditioner_for(A: Any, given: Preconditioner | None) -> Any:
             "oj.preconditioners has ilu, jacobi, block_jacobi ..."
         )
     M = given if hasattr(given, "shape") else given(A)  # a linear operator is callable, too
-    n = A.shape[1]
+    M, n = solves(M, A.dtype) if isinstance(M, SuperLU) else M, A.shape[1]
     if getattr(M, "shape", None) != (n, n):
         raise InputError(
             f"the preconditioner has shape {getattr(M, 'shape', None)}, not {(n, n)}: give an "
             "operator of that shape, or a function of the solver's operator that makes one"
         )
     return M
+
+
+def solves(factors: SuperLU, dtype: Any) -> LinearOperator:
+    """b ↦ x with A x = b, by the factors that SciPy's `splu` or `spilu` made of A."""
+    transposed = partial(factors.solve, trans="H")
+    return LinearOperator(factors.shape, factors.solve, transposed, dtype=dtype)
 
 
 Linear: Any = LinearOperator

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -36,6 +35,7 @@ from ..linear.elimination.samples import Batch, layouts, within
 from ..linear.symmetric import block_diagonal
 from ..sparse import sparse
 from ..sparse.method import unwrap
+from .iteration import solves
 
 __all__ = [
     "block_jacobi", "column_scaling", "ilu", "jacobi", "kronecker", "low_rank_plus_damping",
@@ -209,8 +209,7 @@ def ilu(
     """
     factors = spilu(sparse(asoperator(A), "csc"), drop_tol, fill_factor, drop_rule, permc_spec,
                     diag_pivot_thresh)  # fmt: skip
-    transposed = partial(factors.solve, trans="H")
-    return LinearOperator(A.shape, factors.solve, transposed, dtype=A.dtype)
+    return solves(factors, A.dtype)
 
 
 def low_rank_plus_damping(A: Any, rank: int, *, damping: float, seed: int = 0) -> Jacobian:

@@ -22,7 +22,7 @@ from ..linearize import linearize
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import check_inputs
 from ..model.primal.model import Model, TensorSpec
-from ..model.primal.names import Names, check_model, check_named, listed, names_of
+from ..model.primal.names import Names, check_model, check_named, is_float, listed, names_of
 from ..reverse import value_and_grad
 from ..sparse import sparse
 from ..sparse.method import unwrap
@@ -120,9 +120,7 @@ class Problem(Generic[Given]):
             raise not_allowed("form", form, FORMS)
         self.model, self.inputs = model, check_inputs(model, inputs, engine=engine)
         self.of, self.wrt, self.engine, self.form, self.t = of, wrt, engine, form, t
-        if t is not None and np.size(self.inputs.get(t, ())) != 1:
-            raise InputError(f"t={t!r} does not name an input of one number: the inputs are "
-                             f"{listed(tuple(model.inputs.values()), shapes=True)}")  # fmt: skip
+        time_of(model, self.inputs, t)
         self.start = evaluate(model, self.inputs, wrt, engine=engine)
         self.values, self.linearized = Memoized(self._values), Memoized(self._linearized)
         self.slopes, self.curvature = Memoized(self._slopes), Memoized(self._curvature)
@@ -131,7 +129,7 @@ class Problem(Generic[Given]):
             raise InputError(f"SciPy solves nothing in {self.x0.dtype}: load(dtype='float64').")
         self.scalar = len(of) == 1 and len(self.values(self.x0)) == 1
         if t is not None:
-            self.ode(self.inputs[t].item(), self.x0)
+            self.ode(time_of(model, self.inputs, t), self.x0)
 
     def flatten(self, tensors: Mapping[str, Any]) -> np.ndarray:
         """The tensors of `wrt`, `tensors` by name, as one vector."""
@@ -157,9 +155,10 @@ class Problem(Generic[Given]):
         pairs = zip(self.start.items(), parts, strict=True)
         return {name: like(part.reshape(y.shape), y) for (name, y), part in pairs}
 
-    def point(self, x: np.ndarray) -> dict[str, Any]:
-        """All inputs of the model, with the tensors of `wrt` at x."""
-        return {**self.inputs, **self.unflatten(x)}
+    def point(self, x: np.ndarray, *time: float) -> dict[str, Any]:
+        """All inputs of the model, with the tensors of `wrt` at x; the time as given, or `time`."""
+        now = [(self.t, np.full_like(self.inputs[self.t], t)) for t in time if self.t]
+        return {**self.inputs, **dict(now), **self.unflatten(x)}
 
     # -- called by SciPy ----------------------------------------------------------------------
 
@@ -189,19 +188,23 @@ class Problem(Generic[Given]):
         """H(x) p, one product."""
         return self.curvature(x) @ p
 
-    def ode(self, t: float, x: np.ndarray) -> np.ndarray:
-        """f(t, x) as a vector, the right-hand side of ẋ = f(t, x) for `solve_ivp`."""
-        self._at(t)
-        rates = self.values(x)
+    def ode(self, t: float, x: np.ndarray, *rest: Never) -> np.ndarray:
+        """f(t, x) as a vector, the right-hand side of ẋ = f(t, x) for `solve_ivp`.
+
+        SciPy's `args`, as `rest`, are refused.
+        """
+        rates = self.values(x, *self._time(t, rest))
         if rates.size != self.x0.size:
             raise InputError(f"{rates.size} rates for {self.x0.size} states ({', '.join(self.wrt)})"
                              ": name the states by wrt= and the time by t=")  # fmt: skip
         return rates
 
-    def ode_jac(self, t: float, x: np.ndarray) -> Given:
-        """∂f/∂x at (t, x), for `solve_ivp(jac=...)` and `BDF`, `Radau`, `LSODA`."""
-        self._at(t)
-        return self._given("ode_jac", self.linearized(x))
+    def ode_jac(self, t: float, x: np.ndarray, *rest: Never) -> Given:
+        """∂f/∂x at (t, x), for `solve_ivp(jac=...)` and `BDF`, `Radau`, `LSODA`.
+
+        SciPy's `args`, as `rest`, are refused.
+        """
+        return self._given("ode_jac", self.linearized(x, *self._time(t, rest)))
 
     def __repr__(self) -> str:
         at = (TensorSpec(n, shape_of(x), dtype_of(x)) for n, x in self.start.items())
@@ -217,16 +220,15 @@ class Problem(Generic[Given]):
 
     # -- also called by our own solvers -------------------------------------------------------
 
-    def _at(self, t: float) -> None:
-        """Set the time: what is known at x is known no more."""
+    def _time(self, t: float, rest: tuple[Any, ...]) -> tuple[float, ...]:
+        """The time, if f depends on it."""
+        if rest:
+            raise InputError("ode and ode_jac take (t, x) alone, without args=: other inputs are "
+                             "parameters, for which as_scipy is called again")  # fmt: skip
         if np.ndim(t):
-            raise InputError("ode and ode_jac take (t, x), in this order: odeint(..., tfirst=True)")
-        if self.t is None or float(self.inputs[self.t].item()) == t:
-            return
-        old = self.inputs[self.t]
-        self.inputs = {**self.inputs, self.t: np.full(old.shape, t, old.dtype)}
-        for known in (self.values, self.linearized, self.slopes, self.curvature):
-            known.x = None
+            raise InputError("ode and ode_jac take (t, x), one time and then one state: "
+                             "odeint(..., tfirst=True)")  # fmt: skip
+        return () if self.t is None else (t,)
 
     def weighted(self, x: np.ndarray, v: Any) -> Hessian:
         """Σᵢ vᵢ ∂²fᵢ/∂x² at x, relinearised if x or the multipliers v change."""
@@ -244,28 +246,39 @@ class Problem(Generic[Given]):
         value, slopes = f(self.point(x))
         return value, self.flatten(slopes)
 
-    def _values(self, x: np.ndarray) -> np.ndarray:
-        if self.slopes.knows(x):
-            return self.slopes.value[0].reshape(1)
-        if self.linearized.knows(x):
-            found = self.linearized.value.primal
+    def _values(self, x: np.ndarray, *time: float) -> np.ndarray:
+        if not time and (slopes := self.slopes.known(x)):
+            return slopes[0].reshape(1)
+        if J := self.linearized.known(x, *time):
+            found: Any = J.primal
         else:
-            found = evaluate(self.model, self.point(x), self.of, engine=self.engine)
+            found = evaluate(self.model, self.point(x, *time), self.of, engine=self.engine)
         parts = [found[name].reshape(-1) for name in self.of]
         return space(parts[0]).concatenate(parts)
 
-    def _linearized(self, x: np.ndarray) -> Linearization:
-        if self.linearized.count:
-            return self.linearized.value.relinearize(self.point(x))
-        return linearize(self.model, self.point(x), of=self.of, wrt=self.wrt, engine=self.engine)
+    def _linearized(self, x: np.ndarray, *time: float) -> Linearization:
+        point = self.point(x, *time)
+        if self.linearized.last:
+            return self.linearized.last[0].relinearize(point)
+        return linearize(self.model, point, of=self.of, wrt=self.wrt, engine=self.engine)
 
     def _curvature(self, x: np.ndarray) -> Hessian:
-        if self.curvature.count:
-            return self.curvature.value.relinearize(self.point(x))
+        if self.curvature.last:
+            return self.curvature.last[0].relinearize(self.point(x))
         if not self.scalar:
             names = ", ".join(self.of)
             raise InputError(f"{names}: a Hessian of several numbers needs multipliers, hess(x, v)")
         return hessian_of(self.model, self.point(x), self.of[0], self.wrt, engine=self.engine)
+
+
+def time_of(model: Model, inputs: Mapping[str, Any], t: str | None) -> float:
+    """The time that the input named t holds, 0 without one; checks that t may take any value."""
+    if t is None:
+        return 0.0
+    if np.size(given := inputs.get(t, ())) != 1 or not is_float(dtype_of(given)):
+        raise InputError(f"t={t!r} does not name a floating input of one number: the inputs are "
+                         f"{', '.join(map(str, model.inputs.values()))}")  # fmt: skip
+    return float(given.item())
 
 
 def alone(x: Any, rest: tuple[Any, ...]) -> Any:
@@ -332,9 +345,12 @@ def as_scipy(
     """
     check_model(model)
     of_names = names_of(model, of, model.outputs, "of")
-    states = {name: spec for name, spec in model.inputs.items() if name != t}
-    names = names_of(model, wrt, states, "wrt")
-    return Problem(model, inputs, of_names, names, engine, form, t)
+    return Problem(model, inputs, of_names, states_of(model, wrt, t), engine, form, t)
+
+
+def states_of(model: Model, wrt: Names, t: str | None) -> tuple[str, ...]:
+    """The tensors of `wrt`, by default all floating inputs but the time."""
+    return names_of(model, wrt, {k: spec for k, spec in model.inputs.items() if k != t}, "wrt")
 
 
 Value = TypeVar("Value")
@@ -343,7 +359,8 @@ Value = TypeVar("Value")
 class Memoized(Generic[Value]):
     """x ↦ f(x), computed again only if x differs from the last point; `count` says how often.
 
-    f is also computed again after the declaration of an operator has changed.
+    f is also computed again after the declaration of an operator has changed. Threads may share f:
+    the last point and its value are one object.
 
     >>> square = Memoized(lambda x: x @ x)
     >>> [square(np.array(x)) for x in ([1.0, 2.0], [1.0, 2.0], [0.0, 3.0])]
@@ -352,20 +369,21 @@ class Memoized(Generic[Value]):
     2
     """
 
-    def __init__(self, compute: Callable[[np.ndarray], Value]) -> None:
+    def __init__(self, compute: Callable[..., Value]) -> None:
         self.compute, self.count = compute, 0
-        self.x: np.ndarray | None = None
+        self.last: tuple[Value, Any, Any] | None = None
 
-    def __call__(self, x: Any) -> Value:
+    def __call__(self, x: Any, *more: float) -> Value:
         x = x if is_tensor(x) else np.asarray(x)
-        if not self.knows(x):
-            self.declared = version()
-            self.value, self.x = self.compute(x), deepcopy(x)
+        value = self.known(x, *more)
+        if value is None:
+            declared, value = version(), self.compute(x, *more)
+            self.last = value, deepcopy(x), (more, declared)
             self.count += 1
-        return self.value
+        return value
 
-    def knows(self, x: np.ndarray) -> bool:
-        """Whether f(x) is known, because x is the last point."""
-        if self.x is None or self.declared != version():
-            return False
-        return self.x.shape == x.shape and bool((self.x == x).all())
+    def known(self, x: np.ndarray, *more: float) -> Value | None:
+        """f(x), if x is the last point."""
+        value, old, rest = self.last or (None, x, None)
+        same = rest == (more, version()) and old.shape == x.shape and bool((old == x).all())
+        return value if same else None

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any, final
 
 import numpy as np
-from scipy.sparse.linalg import gmres
+from scipy.sparse import linalg
 
 from ...jacobians import dtype_of, shape_of
 from ...jacobians.errors import InputError, NotConverged
@@ -34,10 +34,23 @@ from .iteration import (
     run,
     state,
 )
-from .problem import Problem, as_scipy
+from .problem import Problem, as_scipy, states_of, time_of
 
 Solver = Callable[..., tuple[np.ndarray, int]]
 """(A, b, rtol=, M=) ↦ x with A x ≈ b, and a code: one of `scipy.sparse.linalg`."""
+
+
+def gmres(A: Any, b: np.ndarray, **options: Any) -> tuple[np.ndarray, int]:
+    """SciPy's GMRES, ended after 1000 products, solved or not: what it has is a descent of ‖F‖."""
+    return linalg.gmres(A, b, maxiter=50, **options)  # restarts, after 20 products each
+
+
+def solved(solver: Solver, A: Any, b: np.ndarray, **options: Any) -> np.ndarray:
+    """x with A x ≈ b, by the solver of the caller."""
+    if not callable(solver):
+        raise InputError(f"solver={solver!r} is no function of (A, b, rtol=, M=): "
+                         "scipy.sparse.linalg has gmres, bicgstab, lgmres ...")  # fmt: skip
+    return np.asarray(solver(A, b, **options)[0], b.dtype)
 
 
 def newton_krylov(
@@ -116,11 +129,11 @@ def iterations(
         yield state(problem, status, x=x, fun=F, nit=nit, products=products)
         J = problem.linearized(x)
         A, M = Counted(J), preconditioner_for(J, preconditioner)
-        delta, _ = solver(A, -F, rtol=min(max(eta, 0.5 * goal / norm), 0.9), M=M)
+        delta = solved(solver, A, -F, rtol=min(max(eta, 0.5 * goal / norm), 0.9), M=M)
         products += A.products
         if isinstance(preconditioner, Reused):
             preconditioner.took(A.products)
-        moved = searched(problem, x, np.asarray(delta, x.dtype), norm, eta)
+        moved = searched(problem, x, delta, norm, eta)
         x, status = (x, STUCK) if moved is None else (moved, GOING)
         before = norm
 
@@ -173,6 +186,7 @@ def implicit_euler(
     *,
     of: Names = None,
     wrt: Names = None,
+    t: str | None = None,
     step: float,
     steps: int,
     solver: Solver = gmres,
@@ -184,15 +198,16 @@ def implicit_euler(
     progress: bool | None = None,
     engine: str | None = None,
 ) -> Iterator[OptimizeResult]:
-    """u₊ = u + h F(u₊) for u̇ = F(u), in successive steps of length h.
+    """u₊ = u + h F(t₊, u₊) for u̇ = F(t, u), in successive steps of length h.
 
     F are the tensors of `of`, and u the tensors of `wrt`, in the same order. The results come from
-    `newton_krylov`, and have the time `t` since the start; the Jacobian is I − h ∂F/∂u. A function
-    that builds a preconditioner is called again only after a linear system that took over three
-    times the products of the first.
+    `newton_krylov`, and have the time `t`; the Jacobian is I − h ∂F/∂u. A function that builds a
+    preconditioner is called again only after a linear system that took over three times the
+    products of the first.
 
     - `model`: the model, as `load` gives it.
-    - `inputs`: the point at the start, with u at time zero.
+    - `inputs`: the point at the start.
+    - `t`: the input that holds the time, if F depends on it; without `t` the start is at time 0.
     - `step`, `steps`: the length h of a step, and the number of steps.
     - `solver`: `gmres` or any function of (A, b, rtol=, M=), for the linear systems.
     - `preconditioner`: an M ≈ (I − h ∂F/∂u)⁻¹, or a function that builds it from I − h ∂F/∂u.
@@ -207,12 +222,14 @@ def implicit_euler(
     does not converge, `InputError` where shapes, names or dtypes do not fit, `UnsupportedOp` for an
     operator without a rule.
     """
-    euler = euler_residual(model, inputs, of=of, wrt=wrt, engine=engine)
-    names = names_of(model, wrt, model.inputs, "wrt")
-    u = evaluate(model, check_inputs(model, inputs), names, engine=engine)
+    names, inputs = states_of(model, wrt, t), check_inputs(model, inputs)
+    start, u = time_of(model, inputs, t), evaluate(model, inputs, names, engine=engine)
+    euler = euler_residual(model, inputs, of=of, wrt=names, engine=engine)
     kept = None if preconditioner is None else Reused(preconditioner)
     for k in range(steps):
-        point = at_step({**inputs, **u}, u, step)
+        now = start + step * (k + 1)
+        time = {} if t is None else {t: np.full_like(inputs[t], now)}
+        point = at_step({**inputs, **time, **u}, u, step)
         found = newton_krylov(
             euler, point, wrt=names, solver=solver, preconditioner=kept, rtol=rtol, atol=atol,
             maxiter=maxiter, callback=callback, progress=progress, engine=engine,
@@ -220,7 +237,7 @@ def implicit_euler(
         if not found.success:
             raise NotConverged(f"implicit Euler, step {k + 1} of {steps}: {found.message}; take a "
                                f"smaller step than {step:g}, or more iterations")  # fmt: skip
-        found.t, u = step * (k + 1), found.tensors
+        found.t, u = now, found.tensors
         yield found
 
 
@@ -275,7 +292,7 @@ def pseudo_transient(
         x, F, h, products = problem.x0, problem.values(problem.x0), step, 0
         for nit in count():
             norm = float(np.linalg.norm(F))
-            status = GRADIENT if norm <= goal else GOING if np.isfinite(norm) else STUCK
+            status = GRADIENT if norm <= goal else GOING
             yield state(problem, status, x=x, fun=F, step=h, nit=nit, products=products)
             point = at_step(problem.point(x), problem.unflatten(x), h)
             if J is None:
@@ -283,9 +300,8 @@ def pseudo_transient(
             else:
                 J = J.relinearize(point)
             A, M = Counted(J), preconditioner_for(J, preconditioner)
-            delta, _ = solver(A, h * F, rtol=inner_rtol, M=M)
+            x = x + solved(solver, A, h * F, rtol=inner_rtol, M=M)
             products += A.products
-            x = x + np.asarray(delta, x.dtype)
             F = problem.values(x)
             h = max(step, h * norm / max(float(np.linalg.norm(F)), TINY))
 

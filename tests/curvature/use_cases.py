@@ -62,6 +62,11 @@ CASES = {
         "double[3, 2] W", """c = Constant<value = double[3, 2] {1, 2, 3, 4, 5, 6}>()
         u = Concat<axis = 1>(W, c) t = Transpose(u) z = MatMul(x, t)""", (N, 4),
     ),
+    "split off from constants": (
+        "double[2, 3] W", """c = Constant<value = double[2, 3] {1, 2, 3, 4, 5, 6}>()
+        u = Concat<axis = 0>(W, c) a, b = Split<axis = 0, num_outputs = 2>(u) p = MatMul(x, a)
+        s = MatMul(x, b) z = Add(p, s)""", (N, 2),
+    ),
     "padded": (
         "double[2, 3] W", """p = Constant<value = int64[4] {1, 0, 1, 2}>() u = Pad(W, p)
         z = MatMul(x, u)""", (N, 4),

@@ -86,6 +86,30 @@ def test_a_shared_weight_has_all_its_uses(dynamo, tmp_path):
     np.testing.assert_allclose(J.toarray(), wanted.reshape(J.shape), atol=1e-5)
 
 
+class Autoencoder(torch.nn.Module):
+    """The transpose is a call of its own, and a constant of the file."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.randn(3, 5))
+
+    def forward(self, x):
+        return torch.tanh(x @ self.w.T) @ self.w
+
+
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_a_weight_and_its_transpose_are_one(dynamo, tmp_path):
+    network, x, file = Autoencoder(), torch.randn(2, 5), str(tmp_path / "m.onnx")
+    torch.onnx.export(network, (x,), file, dynamo=dynamo, input_names=["x"], verbose=False)
+
+    def f(w):
+        return torch.func.functional_call(network, {"w": w}, (x,))
+
+    wanted = torch.autograd.functional.jacobian(f, network.w.detach())
+    J = oj.linearize(oj.load(file), {"x": x.numpy()}, wrt="w")
+    np.testing.assert_allclose(J.toarray(), wanted.reshape(J.shape), atol=1e-5)
+
+
 def nothing(module):
     return module
 
@@ -106,7 +130,34 @@ def recurrent(module):
     return Last()
 
 
+def penalised(module):
+    class Loss(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = torch.nn.Linear(4, 2)
+
+        def forward(self, x):
+            z = self.fc(module(x) * torch.tensor(0.5) * torch.arange(4.0))
+            return z.sum() + self.fc.weight.square().sum()
+
+    return Loss()
+
+
+def rescaled(module):
+    class Sum(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.randn(4))
+
+        def forward(self, x):
+            return self.w * module(x) + torch.exp(self.w)
+
+    return Sum()
+
+
 @pytest.mark.parametrize(("change", "said"), [
+    (penalised, "derivatives by parameters may miss .* folded into constants: sum_2"),
+    (rescaled, "derivatives by parameters may miss .* folded into constants: exp"),
     (nothing, None),
     (normed, r"2 of 4 .*: 2.weight, 2.bias.*by FuseBatch.* derivatives by 1.bias, 1.weight"),
     (recurrent, "derivatives by parameters may miss .* folded into constants: linear_1"),
@@ -125,6 +176,22 @@ def test_merged_and_folded_parameters_are_named(change, said, tmp_path):
             assert re.search(said, found[0])
         else:
             assert not found
+
+
+def test_equal_parameters_that_tracing_merged_are_named(tmp_path):
+    norms = [torch.nn.LayerNorm(4), torch.nn.LayerNorm(4), torch.nn.LayerNorm(4)]
+    torch.nn.init.normal_(norms[2].bias)
+    file, x = str(tmp_path / "m.onnx"), torch.randn(1, 4)
+    torch.onnx.export(torch.nn.Sequential(*norms), (x,), file, dynamo=False)
+    with pytest.warns(oj.OnnxJacWarning, match=r"by 0\.weight, 0\.bias are those by all of"):
+        oj.load(file)
+    for norm in norms:
+        torch.nn.init.normal_(norm.weight)
+        torch.nn.init.normal_(norm.bias)
+    torch.onnx.export(torch.nn.Sequential(*norms), (x,), file, dynamo=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", oj.OnnxJacWarning)
+        oj.load(file)
 
 
 def test_a_weight_renamed_by_tracing_is_explained(tmp_path):

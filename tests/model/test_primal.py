@@ -163,8 +163,8 @@ def test_a_given_infinity_is_named_as_the_cause():
 
 
 def test_a_name_that_is_not_there_and_an_engine_that_is_not():
-    with pytest.raises(UnknownTensor, match=r"no tensor 'B'\. There are: 'x', 'y', 'w'"):
-        evaluate(chain(), {"x": X}, ["B"])
+    with pytest.raises(UnknownTensor, match=r"no tensor 'Q'\. There are: 'x', 'y', 'w'"):
+        evaluate(chain(), {"x": X}, ["Q"])
     with pytest.raises(InputError, match="'onnxruntime', 'numpy'"):
         chain().run({"x": X}, engine="tensorrt")
 

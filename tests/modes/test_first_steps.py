@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from onnx import parser
+from scipy.sparse import coo_array
 
 import onnxjac as oj
 from onnxjac.jacobians import Dense
@@ -64,6 +65,25 @@ def test_a_tensor_is_no_vector(J, v):
         with pytest.raises(oj.InputError, match=message):
             operator @ v
     np.testing.assert_array_equal(J @ X.ravel(), J.apply({"x": X})["y"].ravel())
+
+
+@pytest.mark.parametrize("names", ["x,s", "x s"])
+def test_several_names_are_not_one(model, names):
+    with pytest.raises(oj.UnknownTensor, match="'x' and 's' are names of their own"):
+        oj.linearize(model, {"x": X}, wrt=names)
+
+
+def test_tensors_by_name_are_for_apply(J):
+    with pytest.raises(oj.InputError, match=r"J\.apply\({name: x}\) takes tensors"):
+        J @ {"x": X}
+    with pytest.raises(oj.InputError, match="an operator multiplies numbers, not <U1"):
+        J @ np.array(list("abcdef"))
+
+
+def test_powers_and_sparse_vectors(J):
+    A, x = J.toarray(), np.arange(6.0)
+    np.testing.assert_allclose((J**2).toarray(), A @ A)
+    np.testing.assert_allclose(J @ coo_array(x), A @ x)
 
 
 @pytest.mark.parametrize("shape", [(2,), (2, 3), (3, 1, 1)])

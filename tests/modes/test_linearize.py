@@ -537,6 +537,10 @@ def test_a_warning_of_zeros_names_what_rounds_to_integers_and_few_of_many():
     m = model("i = Cast<to=7>(x) y = Cast<to=11>(i)")
     with pytest.warns(oj.OnnxJacWarning, match=r"cut by Cast '\w+' \(its result is not floating\)"):
         oj.linearize(m, {"x": X}, of="y", wrt="x")
+    m = model("""k = Constant<value = int64[1] {2}>() v, i = TopK(x, k) s = Constant<value =
+    double[5] {1, 2, 3, 4, 5}>() y = Gather(s, i)""")
+    with pytest.warns(oj.OnnxJacWarning, match=r"cut by TopK '\w+' \(its result is not floating\)"):
+        oj.linearize(m, {"x": X}, of="y", wrt="x")
     rows = " ".join(f"r{k} = Round(x)" for k in range(9))
     m = model(f"{rows} y = Sum({', '.join(f'r{k}' for k in range(9))})")
     with pytest.warns(oj.OnnxJacWarning, match=r"\) and 7 more\)") as caught:

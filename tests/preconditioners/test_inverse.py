@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.sparse import csr_array
+from scipy.sparse.linalg import gmres
 
 import onnxjac as oj
 from estimators.examples import Hidden, rotated
@@ -143,6 +144,8 @@ def test_what_is_refused():
     A = Dense(SPD)
     with pytest.raises(InputError, match="'cg'"):
         inverse(A, solver="gc")
+    with pytest.raises(InputError, match="Did you mean 'gmres'"):
+        inverse(A, solver=gmres)
     with pytest.raises(InputError, match="lsmr"):
         inverse(Dense(SPD[:4]), solver="cg")
     with pytest.raises(InputError, match="preconditioner"):

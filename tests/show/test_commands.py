@@ -232,7 +232,9 @@ VECTOR = "g (float[n,3] x) => (float[n,3] y) { y = Tanh(x) }"
 def test_a_hessian_of_several_entries_takes_weights(tmp_path, capsys):
     path = written(tmp_path, VECTOR)
     assert "--weights 1 is of the sum" in refused(capsys, "spectrum", path, "--hessian")
+    turned = parsed(capsys, "spectrum", path, "--hessian", "--weights", "-0,0,-2")
     told = parsed(capsys, "spectrum", path, "--hessian", "--weights", "0,0,2")
+    np.testing.assert_allclose(turned["values"], -np.array(told["values"]), atol=1e-9)
     x = np.random.default_rng(0).standard_normal((1, 3)).astype(np.float32)
     curved = -4 * np.tanh(x[0, 2]) * (1 - np.tanh(x[0, 2]) ** 2)
     np.testing.assert_allclose(told["values"], [curved, 0, 0], rtol=1e-4, atol=1e-6)

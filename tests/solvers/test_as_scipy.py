@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 import onnxjac as oj
 from onnxjac.jacobians import Jacobian
 from onnxjac.modes import gradient
-from onnxjac.modes.solvers.problem import as_scipy
+from onnxjac.modes.solvers.problem import Memoized, as_scipy
 from solvers.models import DRIVEN, grid, labelled, logistic, parsed, reaction, rosenbrock
 
 START = np.array([1.3, 0.7, 0.8, 1.9, 1.2])
@@ -186,7 +186,7 @@ def test_a_constraint_of_a_nonlinear_program(form):
 def test_what_does_not_fit_is_refused(scalar):
     with pytest.raises(oj.InputError, match="form='csc' is not one of 'operator', 'dense'"):
         as_scipy(rosenbrock(), {"x": START}, of="f", form="csc")
-    with pytest.raises(oj.InputError, match="t='time' does not name an input of one number"):
+    with pytest.raises(oj.InputError, match="t='time' does not name a floating input"):
         as_scipy(rosenbrock(), {"x": START}, of="f", t="time")
     with pytest.raises(oj.InputError, match=r"solve_ivp takes p\.ode"):
         scalar.fun(0.0, START)
@@ -197,6 +197,30 @@ def test_what_does_not_fit_is_refused(scalar):
     with pytest.raises(oj.InputError, match=r"a vector of 3 numbers, but wrt \(x\) has 5"):
         scalar.fun(np.ones(3))
     assert repr(scalar) == "as_scipy: x = (x 5), of 5 ↦ (f), form='operator'"
+
+
+def test_the_time_is_as_given_where_none_is_told():
+    p = as_scipy(parsed(DRIVEN), {"u": [2.0, -1.0], "time": [0.0]}, t="time")
+    before = p.fun(p.x0), p.jac(p.x0).toarray()
+    assert abs(p.ode(2.0, p.x0) - before[0]).min() > 1
+    p.ode_jac(2.0, p.x0)
+    assert_allclose(p.fun(p.x0), before[0])
+    assert_allclose(p.jac(p.x0).toarray(), before[1])
+
+
+def test_threads_share_a_function():
+    square = Memoized(lambda x: x * x)
+
+    class Busy(int):
+        """A count during which another thread calls the function."""
+
+        def __add__(self, one):
+            square.count = 0
+            assert square(7) == 49
+            return one
+
+    square.count = Busy()
+    assert square(2) == 4
 
 
 @pytest.mark.parametrize("call", [
@@ -220,7 +244,12 @@ def test_natural_mistakes():
         as_scipy(model, point, t="time", wrt="time")
     with pytest.raises(oj.InputError, match="call as_scipy again"):
         minimize(p.fun, p.x0, args=(1.0,))
+    with pytest.raises(oj.InputError, match="for which as_scipy is called again"):
+        solve_ivp(p.ode, (0, 1), p.x0, method="BDF", jac=p.ode_jac, args=(1.0,))
     with pytest.raises(oj.InputError, match="needs multipliers"):
         p.hessp(p.x0, p.x0)
     with pytest.raises(oj.InputError, match="a model is what `load` gives, not str"):
         as_scipy("model.onnx", point)
+    whole = "whole (float[2] u, int64 t) => (float[2] F) { s = Cast <to = 1> (t) F = Mul(u, s) }"
+    with pytest.raises(oj.InputError, match=r"floating input of one number: .* t int64"):
+        as_scipy(parsed(whole), {"u": [1.0, 2.0], "t": 0}, t="t")

@@ -10,7 +10,7 @@ import onnxjac as oj
 from onnxjac.jacobians.errors import NotConverged
 from onnxjac.modes.solvers.preconditioners import ilu
 from onnxjac.modes.solvers.roots import at_step, euler_residual, implicit_euler, pseudo_transient
-from solvers.models import grid, parsed, reaction
+from solvers.models import DRIVEN, grid, parsed, reaction
 
 DECAY = "decay (float[2] u) => (float[2] F) <float[2] rate = {-1.0, -1000.0}> { F = Mul(rate, u) }"
 LOTKA = """
@@ -59,6 +59,17 @@ def test_several_states():
         assert_allclose(u - before["u"], 0.1 * (u - u * v), atol=1e-10)
         assert_allclose(v - before["v"], 0.1 * (u * v - v), atol=1e-10)
         before = found.tensors
+
+
+def test_the_time_goes_on():
+    """u̇ = −1000 (u − cos t), from t = 2."""
+    u, point = np.array([2.0, -1.0]), {"u": [2.0, -1.0], "time": [2.0]}
+    for k, found in enumerate(implicit_euler(parsed(DRIVEN), point, t="time", step=0.1, steps=4)):
+        u = (u + 100 * np.cos(2 + 0.1 * (k + 1))) / 101
+        assert found.t == pytest.approx(2 + 0.1 * (k + 1))
+        assert_allclose(found.x, u, rtol=1e-5)
+    with pytest.raises(oj.InputError, match="t='clock' does not name a floating input"):
+        next(implicit_euler(parsed(DRIVEN), point, t="clock", step=0.1, steps=4))
 
 
 def test_rates_and_states_must_match():

@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import newton_krylov as by_differences
-from scipy.sparse.linalg import bicgstab
+from scipy.sparse import csr_array
+from scipy.sparse.linalg import bicgstab, spilu, splu
 
 import onnxjac as oj
+from onnxjac import asoperator
+from onnxjac.modes.solvers.iteration import Counted
 from onnxjac.modes.solvers.preconditioners import ilu
-from onnxjac.modes.solvers.roots import newton_krylov
+from onnxjac.modes.solvers.roots import gmres, newton_krylov
 from solvers.models import grid, parsed, reaction
 
 
@@ -82,3 +85,28 @@ def test_where_there_is_no_root():
 def test_as_many_equations_as_unknowns():
     with pytest.raises(oj.InputError, match="144 equations for 288 unknowns"):
         newton_krylov(reaction(), grid())
+
+
+def test_what_is_not_finite_or_not_solvable_ends():
+    nowhere = {name: np.nan * u for name, u in grid().items()}
+    found = newton_krylov(reaction(), nowhere, wrt="u")
+    assert found.products == 0
+    assert "is not finite" in found.message
+    turned = np.roll(np.eye(2000), 1, axis=0)  # on which GMRES does not move before n products
+    product = Counted(asoperator(csr_array(turned)))
+    gmres(product, np.eye(2000)[0])
+    assert product.products < 1100
+
+
+def test_a_solver_is_a_function():
+    with pytest.raises(oj.InputError, match=r"solver='gmres' is no function of \(A, b, rtol=, M="):
+        newton_krylov(reaction(), grid(), wrt="u", solver="gmres")
+
+
+@pytest.mark.parametrize("factorize", [spilu, splu])
+def test_factors_of_scipy_are_preconditioners(root, factorize):
+    found = newton_krylov(reaction(), grid(), wrt="u", rtol=1e-12,
+                          preconditioner=lambda J: factorize(J.tosparse("csc")))  # fmt: skip
+    assert found.success
+    assert_allclose(found.tensors["u"], root, atol=1e-9)
+    assert found.products < 20

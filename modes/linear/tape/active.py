@@ -109,14 +109,13 @@ def cuts(
         met = not reached.isdisjoint(reads(step)) and not behind.isdisjoint(step.outputs)
         if declared and declared.zero and met:
             found.append((step, declared.zero))
-        elif met and is_rounded(step, reached.intersection(reads(step)), exact):
+        elif met and is_rounded(reached.intersection(reads(step)), behind & {*step.outputs}, exact):
             found.append((step, "its result is not floating"))
     return tuple(found)
 
 
-def is_rounded(step: Step, read: Collection[Any], exact: Exact) -> bool:
+def is_rounded(read: Collection[Any], made: Collection[Any], exact: Exact) -> bool:
     """Whether a step makes other numbers than floating ones of floating ones."""
-    made = filter(None, step.outputs)
     return all(map(exact, made)) and not all(map(exact, read))
 
 

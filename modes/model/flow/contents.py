@@ -161,7 +161,9 @@ class Contents(Shown):
             if name in kind:
                 return kind[name]
         known = [tensor for kind in kinds for tensor in kind]
-        hint = closest(name, known)
+        hint, parts = closest(name, known), name.replace(",", " ").split()
+        if len(parts) > 1 and set(parts) <= set(known):
+            hint = f" {' and '.join(map(repr, parts))} are names of their own: name each."
         if folded := next((each for each in self.initializers if each.startswith("onnx::")), None):
             hint += (f" Weights that PyTorch's exporter folded have names such as {folded!r}: "
                      "torch.onnx.export(..., do_constant_folding=False) keeps theirs.")  # fmt: skip

@@ -300,6 +300,8 @@ CALL, RULE = "pkg.torch.onnx.fx_node", "pkg.onnxscript.rewriter.rule_name"
 PARAMETER = re.compile(r"^(\w+): PARAMETER target='(.+)'$", re.M)
 LINEAR = re.compile(r"aten\.linear\.default\]\(args = \(%\w+, %(\w+)")
 VALUE, NUMBERED = re.compile(r"%(\w+)"), re.compile(r"_\d+$")
+TURNED = re.compile(r"(t|permute|transpose)(_\d+)?")
+CREATED = re.compile(r"scalar_tensor|clone|full|zeros|ones")
 TRACED = re.compile(r"onnx::MatMul_\d+")
 
 
@@ -315,6 +317,9 @@ def name_layers(model: ir.Model) -> None:
         name = listed.get(call[1]) if call else traced(graph, node, weight)
         if name and name != weight.name:
             turn(graph, weight, name)
+    for constant in computed(graph, listed):
+        if TURNED.fullmatch(constant) and (name := untied(graph, graph.initializers[constant])):
+            turn(graph, graph.initializers[constant], name)
     holders, folded = mixed(graph, listed)
     if gone := [name for name in listed.values() if name not in graph.initializers]:
         found = ", ".join(n.metadata_props[RULE] for n in graph if RULE in n.metadata_props)
@@ -326,6 +331,11 @@ def name_layers(model: ir.Model) -> None:
     if folded:
         warn("derivatives by parameters may miss what the exporter folded into constants: "
              f"{shown(folded)}. {ADVICE}")  # fmt: skip
+
+
+    if equal := alike(graph):
+        warn(f"the exporter merged parameters that were equal: derivatives by {shown(equal)} are "
+             f"those by all of them. {ADVICE}")  # fmt: skip
 
 
 ADVICE = "torch.onnx.export(..., optimize=False) neither merges nor folds."
@@ -354,9 +364,55 @@ def mixed(graph: ir.Graph, listed: dict[str, str]) -> tuple[list[str], list[str]
             holders |= (used & known) - named
         if named:
             kinds.add(NUMBERED.sub("", VALUE.findall(call)[0]))
-    computed = set(VALUE.findall(" ".join(calls))) & graph.initializers.keys() - known
-    folded |= {name for name in computed if NUMBERED.sub("", name) in kinds}
+    for name in computed(graph, listed):
+        if NUMBERED.sub("", name) in kinds or follows(graph, name, known):
+            folded.add(name)
     return sorted(holders), sorted(folded)
+
+
+def alike(graph: ir.Graph) -> list[str]:
+    """Parameters of one value everywhere, such as fresh biases, that several modules share.
+
+    The tracing exporter names nodes by their modules, and merges parameters that are equal.
+    """
+    return [
+        name for name, value in graph.initializers.items()
+        if "." in name and len({str(u.node.name).rpartition("/")[0] for u in value.uses()}) > 1
+        and (held := value.const_value) and held.size and held.dtype.is_floating_point()
+        and not np.ptp(held.numpy())
+    ]  # fmt: skip
+
+
+def computed(graph: ir.Graph, listed: dict[str, str]) -> set[str]:
+    """The initializers that are results of calls of PyTorch, which the exporter folded."""
+    calls = " ".join(node.metadata_props.get(CALL, "") for node in graph)
+    return set(VALUE.findall(calls)) & graph.initializers.keys() - set(listed.values())
+
+
+def follows(graph: ir.Graph, name: str, known: set[str]) -> bool:
+    """Whether a folded constant looks like a function of a parameter, such as a penalty or exp(w).
+
+    It is one number that PyTorch computed, or its entries follow those of w.
+    """
+    held = graph.initializers[name].const_value
+    if held is None or not held.dtype.is_floating_point():
+        return False
+    if held.size == 1:
+        return not CREATED.match(name)
+    tensors = [graph.initializers[each].const_value for each in known & graph.initializers.keys()]
+    return any(monotone(held.numpy().ravel(), tensor.numpy().ravel())
+               for tensor in tensors if tensor is not None and tensor.size == held.size > 3)
+
+
+def monotone(c: np.ndarray, w: np.ndarray) -> bool:
+    """Whether the entries of c rise or fall with those of w or |w|, and not all are equal.
+
+    >>> w = np.array([1.0, -2.0, 3.0])
+    >>> monotone(np.exp(w), w), monotone(w**2, w), monotone(np.sin(w), w), monotone(0 * w, w)
+    (True, True, False, False)
+    """
+    steps = [np.diff(c[np.argsort(key)]) for key in (w, abs(w))]
+    return bool(np.ptp(c) and np.ptp(w)) and any((d >= 0).all() or (d <= 0).all() for d in steps)
 
 
 def stored(value: ir.Value | None) -> set[str]:
@@ -372,16 +428,25 @@ def traced(graph: ir.Graph, node: ir.Node, weight: ir.Value) -> str | None:
     """`fc.weight`, for a constant of the tracing exporter: its transpose, or `fc.bias` is added."""
     if not TRACED.fullmatch(str(weight.name)) or weight.const_value is None:
         return None
-    turned = weight.const_value.numpy().T
-    for name, value in graph.initializers.items():
-        held = value.const_value
-        if held and tuple(held.shape) == turned.shape and np.array_equal(held.numpy(), turned):
-            return name
+    if name := untied(graph, weight):
+        return name
     used = list(node.outputs[0].uses())
     if len(used) != 1 or used[0].node.op_type != "Add":
         return None
     names = [str(value.name) for value in used[0].node.inputs if value and value.const_value]
     return re.sub(r"\.bias$", ".weight", names[0]) if names and names[0].endswith(".bias") else None
+
+
+def untied(graph: ir.Graph, constant: ir.Value) -> str | None:
+    """The name of an initializer of which a constant is the transpose."""
+    if constant.const_value is None:
+        return None
+    turned = constant.const_value.numpy().T
+    for name, value in graph.initializers.items():
+        held = value.const_value if value is not constant else None
+        if held and tuple(held.shape) == turned.shape and np.array_equal(held.numpy(), turned):
+            return name
+    return None
 
 
 def turn(graph: ir.Graph, old: ir.Value, name: str) -> None:
