@@ -331,8 +331,6 @@ def name_layers(model: ir.Model) -> None:
     if folded:
         warn("derivatives by parameters may miss what the exporter folded into constants: "
              f"{shown(folded)}. {ADVICE}")  # fmt: skip
-
-
     if equal := alike(graph):
         warn(f"the exporter merged parameters that were equal: derivatives by {shown(equal)} are "
              f"those by all of them. {ADVICE}")  # fmt: skip
