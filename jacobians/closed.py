@@ -260,9 +260,12 @@ def _(operator: Sylvester) -> SlogDet:
 
 
 def of_sums(S: Sylvester) -> SlogDet:
-    """Π (λᵢ + μⱼ), which is real for real factors."""
-    sign, log = of_entries(S.values)
-    return (sign, log) if S.dtype.kind == "c" else (float(np.sign(np.real(sign))), log)
+    """Π (λᵢ + μⱼ); for real factors, numbers that are not real come with their conjugates."""
+    values = S.values
+    if S.dtype.kind == "c":
+        return of_entries(values)
+    sign, _ = of_entries(values.real[values.imag == 0])
+    return sign, of_sizes(values)
 
 
 @inverted.register
@@ -277,8 +280,12 @@ def _(operator: Circulant) -> Jacobian:
 
 @determinant.register
 def _(operator: Circulant) -> SlogDet:
-    sign, log = powered(of_entries(operator.eigenvalues), operator.count)
-    return (sign, log) if operator.dtype.kind == "c" else (float(np.sign(np.real(sign))), log)
+    values, n = operator.spectrum, operator.in_shape[-1]
+    if operator.dtype.kind == "c":
+        return powered(of_entries(values), operator.count)
+    inner = values[..., 1 : (n + 1) // 2]  # the conjugates are in the other half
+    sign, log = of_entries(values[..., :: max(n // 2, 1)] if n % 2 == 0 else values[..., :1])
+    return powered((float(np.sign(np.real(sign))), log + 2 * of_sizes(inner)), operator.count)
 
 
 # -- matrices ----------------------------------------------------------------------------------
@@ -343,22 +350,37 @@ def _(operator: LowRank) -> SlogDet:
 
 
 def inverses(matrices: np.ndarray, whole: Jacobian, name: str = "") -> np.ndarray:
-    """A⁻¹ of each matrix in (*batch, n, n), by LU; `whole` and `name` say which they are."""
+    """A⁻¹ of each matrix in (*batch, n, n); `whole` and `name` say which they are."""
     m, n = matrices.shape[-2:]
     if m != n:
         raise singular(whole, f"its {name} factor is {m}×{n}" if name else f"it holds {m}×{n}")
     work = np.asarray(matrices, wide(matrices.dtype))
     with np.errstate(all="ignore"):
-        found = by_lu(work)
+        found = by_cholesky(work)
+        found = by_lu(work) if found is None else found
         norms = np.linalg.norm(work, 1, (-2, -1)) * np.linalg.norm(found, 1, (-2, -1)) if n else 0
-    bad = np.argwhere(~(norms * eps_of(work.dtype) < 1))
-    if len(bad):
+        bad = ~(norms * eps_of(work.dtype) < 1)
+    if np.any(bad):
         what = f"its {name} factor" if name else "its matrix" if work.ndim == 2 else "a block"
-        where = f" {tuple(map(int, bad[0]))}" if work.ndim > 2 else ""
-        number = float(np.asarray(norms)[tuple(bad[0])])
+        first = tuple(map(int, np.argwhere(bad)[0]))
+        where = f" {first}" if work.ndim > 2 else ""
+        number = float(np.asarray(norms)[first])
         text = f"{what}{where} has the condition number {number:.2g}"
         raise singular(whole, text if np.isfinite(number) else f"{what}{where} is singular")
     return found.astype(matrices.dtype, copy=False)
+
+
+def by_cholesky(a: np.ndarray) -> np.ndarray | None:
+    """A⁻¹ = L⁻ᴴ L⁻¹ of one positive definite matrix A = L Lᴴ; None for another one, or a stack."""
+    if a.ndim > 2 or not a.size or not (a == adjoint_of(a)).all():
+        return None
+    lapack: Any = scipy.linalg.get_lapack_funcs(("potrf", "trtri"), (a,))
+    potrf, trtri = lapack
+    upper, failed = potrf(a.T)
+    if failed:
+        return None
+    upper, failed = trtri(upper, overwrite_c=True)
+    return None if failed else np.conj(upper) @ upper.T
 
 
 def by_lu(a: np.ndarray) -> np.ndarray:
@@ -518,8 +540,9 @@ class Woodbury:
         """B⁻¹ - Y C⁻¹ (B⁻ᵀ V)ᵀ."""
         middle = inverses(self.C, whole, "capacitance")
         same = self.U is self.V and self.base_inverse.T is self.base_inverse
-        Z = self.Y if same else self.base_inverse.T @ self.V
-        return self.base_inverse + LowRank(self.Y @ -middle, Z, whole.in_shape, whole.out_shape)
+        Z = self.Y if same else columns(self.base_inverse.T, self.V)
+        return self.base_inverse + Product((  # multiplied out, it is as large
+            LowRank(self.Y, -middle.T, whole.in_shape), Dense(Z.T, None, whole.out_shape)))  # fmt: skip
 
     @property
     def determinant(self) -> SlogDet | None:
@@ -545,8 +568,14 @@ def woodbury(operator: Sum) -> Woodbury | None:
     U, V = low[0]
     if len(low) > 1:
         U, V = (np.concatenate(side, axis=1) for side in zip(*low, strict=True))
-    Y = base_inverse @ U
+    Y = columns(base_inverse, U)
     return Woodbury(base, base_inverse, Y, U, V, np.eye(U.shape[1], dtype=Y.dtype) + V.T @ Y)
+
+
+def columns(operator: Jacobian, matrix: np.ndarray) -> np.ndarray:
+    """A M for a matrix M, which a diagonal A scales."""
+    found = operator @ Dense(matrix, operator.in_shape)
+    return found.a if isinstance(found, Dense) else operator @ matrix
 
 
 HELD = (Dense, LowRank, Diagonal, Scalar, Identity, Reshape, Permutation, Kron, BlockDiagonal,
@@ -568,9 +597,10 @@ def low_rank_of(term: Jacobian) -> tuple[np.ndarray, np.ndarray] | None:
         return None
     for k, factor in enumerate(term.factors):
         if isinstance(factor, LowRank) and factor.u.shape[1] < n:
-            U = reduce(matmul, (*term.factors[:k], Dense(factor.u, factor.out_shape)))
-            V = reduce(matmul, (Dense(factor.v.T, None, factor.in_shape), *term.factors[k + 1 :]))
-            return U.toarray(), V.toarray().T
+            before, after = term.factors[:k], term.factors[k + 1 :]
+            U = columns(reduce(matmul, before), factor.u) if before else factor.u
+            V = columns(reduce(matmul, after).T, factor.v) if after else factor.v
+            return U, V
     widths = [factor.shape[1] for factor in term.factors]
     k = int(np.argmin(widths))
     if widths[k] >= n:
@@ -693,11 +723,14 @@ Term = tuple[float, Factor, Factor]
 def kron_terms(operator: Sum) -> tuple[float, list[Term], Shape] | None:
     """δ, the terms and the batch of Σ c A ⊗ B + δ I; None for another sum."""
     shift, others = split_identity(operator)
-    pairs = [pair for term in others if (pair := scaled_kron(term))]
-    batches = {K.batch for _, K in pairs}
-    if len(pairs) < len(others) or len(batches) != 1:
-        return None
-    return shift, [(c, K.left, K.right) for c, K in pairs], batches.pop()
+    terms, batches = list[Term](), set[Shape]()
+    for term in others:
+        if (pair := scaled_kron(term)) is None:
+            return None
+        c, K = pair
+        terms.append((c, K.left, K.right))
+        batches.add(K.batch)
+    return (shift, terms, batches.pop()) if len(batches) == 1 else None
 
 
 def adjoint(K: Kron) -> Kron:
@@ -779,24 +812,23 @@ def simultaneous(factors: list[Factor], with_vectors: bool) -> Basis | None:
 
     Without vectors, the values take a third of the time.
     """
-    found, n = matrices_of(factors), matrix_shape(factors[0])[0]
-    if not all(map(is_hermitian, found)):
+    found, ones = matrices_of(factors), np.ones(1)
+    exact = [a for a in map(hermitian, found) if a is not None]
+    if len(exact) < len(found):
         return None
-    ones = np.ones(n)
     if not found:
-        return Basis(Eye(n), [ones] * len(factors))
+        return Basis(Eye(matrix_shape(factors[0])[0]), [ones] * len(factors))
     if len(found) == 1:
-        V, values = eigen(with_vectors, hermitian(found[0]))
+        V, values = eigen(with_vectors, exact[0])
         return Basis(V, [ones if isinstance(f, Eye) else values for f in factors])
     if len(found) > 2 or any(isinstance(f, Eye) or f.ndim > 2 for f in factors):
         return None
-    for one, other in (found, found[::-1]):
+    for k in range(2):
         try:
-            metric = hermitian(other)
-            V, values = eigen(with_vectors, hermitian(one), metric)
+            V, values = eigen(with_vectors, exact[k], exact[1 - k])
         except np.linalg.LinAlgError:  # the second one is not positive definite
             continue
-        return Basis(V, [values if equal(f, one) else ones for f in factors], metric)
+        return Basis(V, [values if equal(f, found[k]) else ones for f in factors], exact[1 - k])
     return None
 
 
@@ -817,10 +849,16 @@ def adjoint_of(matrices: np.ndarray) -> np.ndarray:
     return np.conj(matrices.swapaxes(-1, -2))
 
 
-def hermitian(matrices: np.ndarray) -> np.ndarray:
-    """(A + Aᴴ) / 2."""
+def hermitian(matrices: np.ndarray, eps: float | None = None) -> np.ndarray | None:
+    """(A + Aᴴ) / 2 where that is A up to rounding, with matrices accurate to eps; else None."""
+    if matrices.shape[-1] != matrices.shape[-2]:
+        return None
     a = np.asarray(matrices, wide(matrices.dtype))
-    return np.asarray((a + adjoint_of(a)) / 2)
+    skew = np.abs(a - adjoint_of(a)).max(initial=0)
+    if skew == 0:
+        return a
+    rounding = 100 * a.shape[-1] ** 0.5 * (eps or eps_of(a.dtype))
+    return (a + adjoint_of(a)) / 2 if skew <= rounding * np.abs(a).max(initial=0) else None
 
 
 def matrices_of(factors: list[Factor]) -> list[np.ndarray]:
@@ -837,15 +875,6 @@ def equal(a: Factor, b: Factor) -> bool:
     return a is b or (not isinstance(a, Eye) and not isinstance(b, Eye) and np.array_equal(a, b))
 
 
-def is_hermitian(matrices: np.ndarray, eps: float | None = None) -> bool:
-    """Whether matrices, accurate to eps, are their own adjoints up to rounding."""
-    if matrices.shape[-1] != matrices.shape[-2]:
-        return False
-    skew = np.abs(matrices - adjoint_of(matrices)).max(initial=0)
-    rounding = 100 * matrices.shape[-1] ** 0.5 * (eps or eps_of(matrices.dtype))
-    return bool(skew <= rounding * np.abs(matrices).max(initial=0))
-
-
 # -- determinants ------------------------------------------------------------------------------
 
 
@@ -860,8 +889,13 @@ def of_matrices(matrices: np.ndarray) -> SlogDet:
 def of_entries(values: np.ndarray) -> SlogDet:
     """sign, log |Π λ|."""
     values = np.asarray(values, wide(values.dtype))
+    return np.prod(np.sign(values)).item(), of_sizes(values)
+
+
+def of_sizes(values: np.ndarray) -> float:
+    """log |Π λ|."""
     with np.errstate(divide="ignore"):
-        return np.prod(np.sign(values)).item(), float(np.log(np.abs(values)).sum(dtype=float))
+        return float(np.log(np.abs(values)).sum(dtype=float))
 
 
 def both(a: SlogDet, b: SlogDet) -> SlogDet:

@@ -42,7 +42,6 @@ from .closed import (
     eps_of,
     hermitian,
     inverse_of,
-    is_hermitian,
     is_real,
     low_rank_of,
     of_blocks,
@@ -250,9 +249,9 @@ def _(operator: Identity | Scalar | Diagonal, *, vectors: bool = True) -> Eigen 
 @eigenbasis.register
 def _(operator: Dense | BlockDiagonal, *, vectors: bool = True) -> Eigen | None:
     stack = operator.a if isinstance(operator, Dense) else operator.blocks
-    if not is_hermitian(stack):
+    if (exact := hermitian(stack)) is None:
         return None
-    V, values = eigen(vectors, hermitian(stack))
+    V, values = eigen(vectors, exact)
     return values.ravel(), None if V is None else with_matrices(operator, V)
 
 
@@ -285,9 +284,8 @@ def compressed(U: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray] | 
     inside = R @ (V.T @ Q)
     outside = R @ V.T - inside @ np.conj(Q.T)
     rounding = 1e3 * eps_of(U.dtype) * np.linalg.norm(U) * np.linalg.norm(V)
-    if np.linalg.norm(outside) > rounding or not is_hermitian(inside):
-        return None
-    return Q, hermitian(inside)
+    exact = None if np.linalg.norm(outside) > rounding else hermitian(inside)
+    return None if exact is None else (Q, exact)
 
 
 @eigenbasis.register
@@ -417,9 +415,9 @@ def thin(factor: Factor, vectors: bool) -> tuple[Any, np.ndarray, Any]:
 
 def of_hermitian(entries: Callable[[np.ndarray], np.ndarray], a: np.ndarray) -> np.ndarray:
     """V f(λ) Vᴴ of each matrix; raises `InputError` for one that is not Hermitian."""
-    if not is_hermitian(a):
+    if (exact := hermitian(a)) is None:
         raise InputError("a root needs a Hermitian operator")
-    values, V = np.linalg.eigh(hermitian(a))
+    values, V = np.linalg.eigh(exact)
     return (V * entries(values)[..., None, :]) @ adjoint_of(V)
 
 
@@ -444,10 +442,10 @@ def reciprocal(values: np.ndarray) -> np.ndarray:
 
 def triangle(a: np.ndarray) -> np.ndarray:
     """L with A = L Lᴴ."""
-    if not is_hermitian(a):
+    if (exact := hermitian(a)) is None:
         raise InputError("a Cholesky factor needs a Hermitian operator")
     try:
-        return np.linalg.cholesky(hermitian(a))
+        return np.linalg.cholesky(exact)
     except np.linalg.LinAlgError:
         raise InputError("a Cholesky factor needs a positive definite operator") from None
 
