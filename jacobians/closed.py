@@ -199,7 +199,7 @@ def _(operator: Scalar) -> Jacobian:
 @inverted.register
 def _(operator: Diagonal) -> Jacobian:
     d = operator.d
-    if not np.all(d):
+    if (d == 0).any():
         k = int(np.argmin(np.abs(operator.diagonal())))
         raise singular(operator, f"its entry {k} is 0")
     return Diagonal(np.asarray(1 / d), operator.in_shape)
@@ -358,7 +358,10 @@ def inverses(matrices: np.ndarray, whole: Jacobian, name: str = "") -> np.ndarra
     with np.errstate(all="ignore"):
         found = by_cholesky(work)
         found = by_lu(work) if found is None else found
-        norms = np.linalg.norm(work, 1, (-2, -1)) * np.linalg.norm(found, 1, (-2, -1)) if n else 0
+        bounds = n * frobenius(work) * frobenius(found)  # of the condition numbers
+        if (bounds * eps_of(work.dtype) < 1).all():
+            return found.astype(matrices.dtype, copy=False)
+        norms = np.linalg.norm(work, 1, (-2, -1)) * np.linalg.norm(found, 1, (-2, -1))
         bad = ~(norms * eps_of(work.dtype) < 1)
     if np.any(bad):
         what = f"its {name} factor" if name else "its matrix" if work.ndim == 2 else "a block"
@@ -368,6 +371,12 @@ def inverses(matrices: np.ndarray, whole: Jacobian, name: str = "") -> np.ndarra
         text = f"{what}{where} has the condition number {number:.2g}"
         raise singular(whole, text if np.isfinite(number) else f"{what}{where} is singular")
     return found.astype(matrices.dtype, copy=False)
+
+
+def frobenius(a: np.ndarray) -> np.ndarray:
+    """‖A‖ of each matrix."""
+    flat = a.reshape(*a.shape[:-2], a.shape[-2] * a.shape[-1])
+    return np.sqrt(np.vecdot(flat, flat).real)
 
 
 def by_cholesky(a: np.ndarray) -> np.ndarray | None:
@@ -380,7 +389,7 @@ def by_cholesky(a: np.ndarray) -> np.ndarray | None:
     if failed:
         return None
     upper, failed = trtri(upper, overwrite_c=True)
-    return None if failed else np.conj(upper) @ upper.T
+    return None if failed else upper.conj() @ upper.T
 
 
 def by_lu(a: np.ndarray) -> np.ndarray:
@@ -541,8 +550,8 @@ class Woodbury:
         middle = inverses(self.C, whole, "capacitance")
         same = self.U is self.V and self.base_inverse.T is self.base_inverse
         Z = self.Y if same else columns(self.base_inverse.T, self.V)
-        return self.base_inverse + Product((  # multiplied out, it is as large
-            LowRank(self.Y, -middle.T, whole.in_shape), Dense(Z.T, None, whole.out_shape)))  # fmt: skip
+        left = LowRank(self.Y, -middle.T, whole.in_shape)  # not multiplied out: it is as large so
+        return self.base_inverse + Product((left, Dense(Z.T, None, whole.out_shape)))
 
     @property
     def determinant(self) -> SlogDet | None:
@@ -748,7 +757,8 @@ def diagonalised(operator: Sum, *, with_vectors: bool = False) -> Diagonalised |
     if shift:
         terms.append((shift, Eye(m), Eye(n)))
     scales = [c for c, *_ in terms]
-    left, right = (simultaneous([term[side] for term in terms], with_vectors) for side in (1, 2))
+    left = simultaneous([A for _, A, _ in terms], with_vectors)
+    right = left and simultaneous([B for *_, B in terms], with_vectors)
     if left is None or right is None:
         return None
     values = sum(c * a[..., :, None] * b[..., None, :]
@@ -846,7 +856,7 @@ def eigen(
 
 def adjoint_of(matrices: np.ndarray) -> np.ndarray:
     """Aᴴ of each matrix."""
-    return np.conj(matrices.swapaxes(-1, -2))
+    return matrices.swapaxes(-1, -2).conj()
 
 
 def hermitian(matrices: np.ndarray, eps: float | None = None) -> np.ndarray | None:

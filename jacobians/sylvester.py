@@ -100,5 +100,5 @@ class Sylvester(Jacobian):
 
 def of_schur(T: np.ndarray) -> np.ndarray:
     """The eigenvalues of a Schur form: a ± √(b c) of a block [[a, b], [c, a]] on its diagonal."""
-    roots = np.append(np.emath.sqrt(np.diagonal(T, 1) * np.diagonal(T, -1)), 0)
+    roots = np.append(np.sqrt(np.diagonal(T, 1) * np.diagonal(T, -1) + 0j), 0)
     return np.diagonal(T) + roots - np.roll(roots, 1)
