@@ -893,7 +893,7 @@ def of_matrices(matrices: np.ndarray) -> SlogDet:
     if matrices.shape[-1] != matrices.shape[-2]:
         return ZERO_DET
     signs, logs = np.linalg.slogdet(np.asarray(matrices, wide(matrices.dtype)))
-    return np.prod(signs).item(), float(np.sum(logs, dtype=float))
+    return signs.prod().item(), float(logs.sum(dtype=float))
 
 
 def of_entries(values: np.ndarray) -> SlogDet:
