@@ -44,6 +44,7 @@ from .elementwise import Cast, Diagonal, Identity, Scalar, Zero
 from .errors import InputError
 from .layout import Permutation, Reshape
 from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron, LowRank, implicit_kron, matrix_shape
+from .mixed import commuted
 from .products import Product, factors_of
 from .selection import Embed, Scatter, Slice, Take
 from .sums import Sum, coefficient, scaled_kron, split_identity, terms_of
@@ -79,7 +80,8 @@ def inverse_of(operator: Jacobian) -> Jacobian | None:
     if not all_numbers(operator):
         return None
     found = inverted(operator)
-    if found is None and operator.shape[0] <= SMALL and all(map(held, leaves(operator))):
+    cheap = (isinstance(leaf, HELD | MOVES) for leaf in leaves(operator))
+    if found is None and operator.shape[0] <= SMALL and all(cheap):
         found = Dense(inverses(operator.toarray(), operator), operator.in_shape, operator.out_shape)
     return found
 
@@ -587,9 +589,12 @@ def columns(operator: Jacobian, matrix: np.ndarray) -> np.ndarray:
     return found.a if isinstance(found, Dense) else operator @ matrix
 
 
-HELD = (Dense, LowRank, Diagonal, Scalar, Identity, Reshape, Permutation, Kron, BlockDiagonal,
-        Circulant)  # fmt: skip
+HELD = (Dense | LowRank | Diagonal | Scalar | Identity | Reshape | Permutation | Kron
+        | BlockDiagonal | Circulant)  # fmt: skip
 """The operators that may be multiplied out, because they are as cheap as the arrays they hold."""
+
+MOVES = Slice | Embed | Take | Scatter | Cast
+"""The operators that move entries, and hold no number."""
 
 
 def held(operator: Jacobian) -> bool:
@@ -674,20 +679,81 @@ def is_real(values: np.ndarray) -> bool:
 
 
 def as_one(operator: Sum) -> Jacobian | None:
-    """The sum as one circulant, one stack of blocks, or one matrix; None for other sums."""
-    if circular := as_circulant(operator):
-        return circular
-    blocks = [term for term in operator.terms if isinstance(term, BlockDiagonal)]
-    others = [term for term in operator.terms if not isinstance(term, BlockDiagonal)]
-    if blocks and all(isinstance(term, Diagonal | Scalar | Identity) for term in others):
-        total = np.array(reduce(add, (term.blocks for term in blocks)), operator.dtype)
-        at = np.arange(total.shape[-1])
-        for term in others:
-            total[..., at, at] += term.diagonal().reshape(operator.in_shape)
-        return BlockDiagonal(total)
-    if any(isinstance(term, Dense) for term in operator.terms) and all(map(held, operator.terms)):
+    """The sum as a circulant, a stack or grid of blocks, a matrix, or between layouts, or None."""
+    if (found := as_circulant(operator) or as_blocks(operator) or as_grid(operator)) is not None:
+        return found
+    own = list(leaves(operator))
+    matrix = any(isinstance(leaf, Dense) and leaf.shape == operator.shape for leaf in own)
+    if matrix and all(isinstance(leaf, HELD | MOVES) for leaf in own):
         return Dense(operator.toarray(), operator.out_shape, operator.in_shape)
+    return between_layouts(operator)
+
+
+def as_blocks(operator: Sum) -> BlockDiagonal | None:
+    """A sum of blocks, of I ⊗ B, and of diagonals as one stack of blocks."""
+    shift, others = split_identity(operator)
+    diagonals = [term.diagonal() for term in others if isinstance(term, Diagonal)]
+    stacks = [stack_of(term) for term in others if not isinstance(term, Diagonal)]
+    if not stacks or any(stack is None for stack in stacks):
+        return None
+    total = np.array(reduce(add, stacks), operator.dtype)
+    at = np.arange(total.shape[-1])
+    shifts = np.full(operator.shape[0], shift, operator.dtype)
+    total[..., at, at] += reduce(add, diagonals, shifts).reshape(operator.in_shape)
+    return BlockDiagonal(total)
+
+
+def as_grid(operator: Sum) -> Block | None:
+    """A block-diagonal grid and a multiple of I as one such grid."""
+    shift, others = split_identity(operator)
+    if len(others) != 1 or not isinstance(others[0], Block):
+        return None
+    return of_blocks(lambda block: block + shift * Identity(block.in_shape, block.dtype), others[0])
+
+
+def stack_of(term: Jacobian) -> np.ndarray | None:
+    """The blocks of a multiple of blockdiag(Aᵢ) or of I ⊗ B; None for others, and for large B."""
+    c, others = coefficient(term)
+    K = others[0] if len(others) == 1 else None
+    if isinstance(K, Kron) and isinstance(K.left, Eye) and K.right.shape[-1] <= SMALL:
+        shape = (*K.batch, K.left.n, *K.right.shape[-2:])
+        if size(shape) * term.dtype.itemsize <= term.dense_limit:
+            return np.broadcast_to(c * K.right[..., None, :, :], shape)
+    return c * K.blocks if isinstance(K, BlockDiagonal) else None
+
+
+def between_layouts(operator: Sum) -> Jacobian | None:
+    """P (Σ Pᵀ T P) Pᵀ for a reshape or permutation P that makes the terms simpler; else None."""
+    for P in layouts(operator):
+        terms = [moved(term, P) for term in operator.terms]
+        if all(term is not None for term in terms):
+            return P @ reduce(add, terms) @ P.T
     return None
+
+
+def layouts(operator: Sum) -> Iterator[Jacobian]:
+    """P of a term P A P⁻¹; the P with A ⊗ I = P (I ⊗ A) Pᵀ, if no term is I ⊗ B."""
+    factors = [coefficient(term)[1] for term in operator.terms]
+    for first, *_, last in (several for several in factors if len(several) > 2):
+        if isinstance(first, Reshape | Permutation) and isinstance(last @ first, Identity):
+            yield first
+    krons = [one[0] for one in factors if len(one) == 1 and isinstance(one[0], Kron)]
+    if krons and all(isinstance(K.right, Eye) for K in krons):
+        *batch, m, n = operator.in_shape
+        axes = range(len(batch))
+        yield Permutation((*axes, len(batch) + 1, len(batch)), (*batch, n, m), operator.dtype)
+
+
+def moved(term: Jacobian, P: Jacobian) -> Jacobian | None:
+    """Pᵀ T P, where that has no more factors than T; else None."""
+    c, factors = coefficient(term)
+    if not factors:
+        return c * Identity(P.in_shape, term.dtype)
+    if isinstance(term, Diagonal):
+        return Diagonal((P.T @ term.diagonal()).reshape(P.in_shape))
+    pair = commuted(P.T, factors[0]) if isinstance(factors[0], Kron) else None
+    found = reduce(matmul, (*(pair or (P.T, factors[0])), *factors[1:], P))
+    return c * found if len(factors_of(found)) <= len(factors) else None
 
 
 # -- sums of Kronecker products ----------------------------------------------------------------

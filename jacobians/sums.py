@@ -12,7 +12,7 @@ from .elementwise import Diagonal, Identity, Scalar, Zero
 from .errors import InputError
 from .hooks import add
 from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron
-from .products import Product, factors_of
+from .products import Product, factors_of, is_identity
 from .symint import agree, at, is_symbolic
 from .text import joined
 
@@ -162,7 +162,7 @@ def plus(a: float, A: Factor, b: float, B: Factor) -> Array | None:
 
 def multiple(operator: Jacobian) -> float | None:
     """c where the operator is c · I."""
-    if isinstance(operator, Identity):
+    if is_identity(operator):
         return 1.0
     if isinstance(operator, Diagonal):
         one = isinstance(operator.d, np.ndarray) and operator.d.size == 1
