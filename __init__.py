@@ -24,7 +24,7 @@ from .modes.curvature.over_data import (
     ntk,
 )
 from .modes.data.cluster import distributed
-from .modes.data.streaming import streamed
+from .modes.data.stream import streamed
 from .modes.export import export
 from .modes.forward import jvp
 from .modes.hessian import Hessian, hvp
@@ -44,12 +44,7 @@ from .modes.solvers.descent import natural_gradient, newton_cg
 from .modes.solvers.inverse import identity_like, inverse
 from .modes.solvers.levenberg_marquardt import levenberg_marquardt
 from .modes.solvers.problem import as_scipy
-from .modes.solvers.roots import (
-    euler_residual,
-    implicit_euler,
-    newton_krylov,
-    pseudo_transient,
-)
+from .modes.solvers.roots import euler_residual, implicit_euler, newton_krylov, pseudo_transient
 from .modes.sparse import Coloring, coloring, pattern
 from .modes.training.lowering import lower_gradients
 from .modes.training.optimizers import Adagrad, Adam, Momentum, OptimizerFunction

@@ -15,8 +15,8 @@ from typing import NoReturn
 from . import __version__
 from .jacobians.errors import OnnxJacError, OnnxJacWarning, closest
 from .jacobians.progress import progress
+from .modes.show.commands import parser
 from .modes.show.output import Output, complain
-from .modes.show.parser import parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse, linalg
 
-from .arrays import Shape, prod_text
+from .arrays import Shape, as_array, is_tensor, native, prod_text
 from .errors import InputError, LimitError
-from .foreign import as_array, is_tensor, native
 from .hooks import add, multiply, scale, submatrix, to_jax, to_pylops, to_torch, wrapped
 from .symint import is_symbolic
 

@@ -44,8 +44,7 @@ from .elementwise import Cast, Diagonal, Identity, Scalar, Zero
 from .errors import InputError
 from .layout import Permutation, Reshape
 from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron, LowRank, implicit_kron, matrix_shape
-from .mixed import commuted
-from .products import Product, factors_of
+from .products import Product, commuted, factors_of
 from .selection import Embed, Scatter, Slice, Take
 from .sums import Sum, coefficient, scaled_kron, split_identity, terms_of
 from .sylvester import Sylvester

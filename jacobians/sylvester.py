@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from .arrays import Array, Op, dtype_of, factor, host, lead, reading, shape_of, wide
+from .arrays import Array, Op, dtype_of, factor, host, is_tensor, lead, reading, shape_of, wide
 from .base import Jacobian
 from .cached import cached_property
 from .errors import InputError
-from .foreign import is_tensor
 from .matrices import Dense
 
 

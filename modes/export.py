@@ -12,16 +12,22 @@ import onnx_ir as ir
 
 from ..jacobians.errors import InputError, not_allowed, warn
 from ..ops.graphs import every, subgraphs
-from .linear.tape.draws import constant
-from .linear.tape.record import has_tangent
+from .linear.tape.record import constant, has_tangent
 from .model.flow.steps import needed
 from .model.primal.evaluate import evaluate
 from .model.primal.inputs import check_inputs
 from .model.primal.model import Model
 from .model.primal.names import Names as NamesOrNone
 from .model.primal.names import check_model, names_of, not_floating, unique
-from .recording.dense import jacobian_graph
-from .recording.derive import Draft, Names, grad_graph, hvp_graph, jvp_graph, vjp_graph
+from .recording.derive import (
+    Draft,
+    Names,
+    grad_graph,
+    hvp_graph,
+    jacobian_graph,
+    jvp_graph,
+    vjp_graph,
+)
 from .recording.guarded import guarded
 from .training.step import training_step
 

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..jacobians import dtype_of, shape_of, size
-from ..jacobians.arrays import host, like
+from ..jacobians.arrays import as_array, host, like
 from ..jacobians.errors import InputError
-from ..jacobians.foreign import as_array
 from .forward import Tensors
 from .linear.linearization import Linearization, linearized
 from .linear.route import Route, route_of, signature_of

@@ -12,8 +12,7 @@ from ..jacobians.cached import cached_property
 from ..jacobians.errors import InputError
 from .forward import Tensors
 from .gradient import Gradient
-from .linear.check import Check
-from .linear.checked import checked
+from .linear.check import Check, checked
 from .linear.explanation import Explanation, Local
 from .linear.linearization import Linearization
 from .linear.symmetric import Curvature, Symmetric, diagonal_blocks

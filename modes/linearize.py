@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
+from ..jacobians.arrays import is_tensor
 from ..jacobians.errors import warn
-from ..jacobians.foreign import is_tensor
 from .linear.linearization import Linearization, linearized
 from .linear.route import route_of
 from .model.primal.model import Model

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..jacobians import Op, reading
-from ..jacobians.foreign import is_tensor
+from ..jacobians.arrays import is_tensor
 from . import rules  # noqa: F401  (each family registers its declarations)
 from .graphs import Recorder, Twin, build, copied
 from .node import Node, Step

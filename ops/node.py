@@ -11,9 +11,8 @@ import numpy as np
 import onnx
 
 from ..jacobians import Array, Shape, dtype_of, reading, shape_of
-from ..jacobians.arrays import host, is_recorded
+from ..jacobians.arrays import host, is_recorded, is_tensor
 from ..jacobians.errors import OnnxJacError
-from ..jacobians.foreign import is_tensor
 from ..jacobians.symint import whole
 
 TRAINING = "ai.onnx.preview.training"

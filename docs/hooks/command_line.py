@@ -30,7 +30,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def printed(command: str) -> str:
     """The help of a command, as on a terminal of 90 columns."""
     from onnxjac import __version__
-    from onnxjac.modes.show.parser import parser
+    from onnxjac.modes.show.commands import parser
 
     text = io.StringIO()
     with (

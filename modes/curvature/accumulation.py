@@ -17,10 +17,8 @@ from ...jacobians.errors import InputError, warn
 from ...jacobians.progress import progress as showing
 from ..data.adapter import NOTHING, mixed
 from ..data.batches import Batch, Batches, as_batch, batches_of, is_data
-from ..data.cluster import Parts, counted, evenly, spread
-from ..data.placement import Placement
-from ..data.stream import Stream
-from ..data.streaming import changed
+from ..data.cluster import Parts, Placement, counted, evenly, spread
+from ..data.stream import Stream, changed
 from ..linear.linearization import Linearization
 from ..linear.symmetric import Specs
 from ..model.primal.model import Model

@@ -19,6 +19,7 @@ from ..linear.check import (
     Outcome,
     Test,
     column_error,
+    differences,
     dot_error,
     entries,
     outcome_of,
@@ -26,9 +27,8 @@ from ..linear.check import (
     relative,
     tolerances,
 )
-from ..linear.checked import differences
+from ..linear.differences import epsilon
 from ..linear.linearization import Linearization
-from ..linear.rounding import epsilon
 from ..linear.symmetric import Curvature
 
 PROBES = 8

@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Contraction, Inner, Jacobian, SumTo, reading, size
-from ...jacobians.arrays import host, like
+from ...jacobians.arrays import host, like, space
 from ...jacobians.errors import InputError, not_allowed
-from ...jacobians.foreign import space
 from ...ops import Node, find
 from ...ops.node import node_of
 from ..linear.linearization import Linearization

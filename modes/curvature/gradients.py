@@ -34,10 +34,9 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Block, Dag, Embed, Jacobian, Permutation, Reshape, reading
-from ...jacobians.arrays import like
+from ...jacobians.arrays import like, space
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError, LimitError, UnsupportedOp, not_allowed
-from ...jacobians.foreign import space
 from ...jacobians.products import factors_of
 from ...ops import numbers
 from ..linear.elimination.samples import Batch, within

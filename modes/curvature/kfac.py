@@ -11,9 +11,8 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 
 from ...jacobians import reading, size
-from ...jacobians.arrays import like
+from ...jacobians.arrays import like, space
 from ...jacobians.errors import InputError, not_allowed
-from ...jacobians.foreign import space
 from ..data.adapter import Data
 from ..data.batches import Batch
 from ..model.primal.model import Model

@@ -22,11 +22,10 @@ from ...jacobians import (
     shape_of,
     take_flat,
 )
-from ...jacobians.arrays import host, like
+from ...jacobians.arrays import host, like, space
 from ...jacobians.cached import cached_property
 from ...jacobians.closed import eps_of
 from ...jacobians.errors import InputError
-from ...jacobians.foreign import space
 from ...jacobians.hooks import scale
 from ...ops import numbers
 from ..linear.symmetric import Curvature, Specs

@@ -49,11 +49,10 @@ from ...jacobians import (
     shape_of,
     size,
 )
-from ...jacobians.arrays import host, like, reading_of
+from ...jacobians.arrays import host, like, reading_of, space
 from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.contraction import EINSUMS, as_contraction
 from ...jacobians.errors import LimitError, UnsupportedOp
-from ...jacobians.foreign import space
 from ...jacobians.products import factors_of
 from ...ops import Step
 from ..linear.linearization import Linearization

@@ -17,7 +17,7 @@ from ..model.primal.names import Names
 from ..model.signatures import joined, shown_as
 from .batches import Batch, as_batch, is_data
 from .cluster import distributed
-from .streaming import digest, streamed
+from .stream import digest, streamed
 
 P = ParamSpec("P")
 Made_co = TypeVar("Made_co", covariant=True)

@@ -14,8 +14,8 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 import numpy as np
 from numpy.lib import format as npy
 
+from ...jacobians.arrays import is_foreign
 from ...jacobians.errors import InputError
-from ...jacobians.foreign import is_foreign
 
 Batch = Mapping[str, Any]
 """The inputs of a model by name, for some samples."""

@@ -6,7 +6,7 @@ All of them show the number of products on a terminal; `progress=False` silences
 
 from .density import SpectralDensity, logdet, spectral_density
 from .estimate import Estimate
-from .low_rank import low_rank
+from .lanczos import low_rank
 from .norms import condition_number, frobenius_norm, spectral_norm
 from .trace import diagonal, trace
 

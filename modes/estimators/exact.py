@@ -49,8 +49,8 @@ from ..linear.linearization import Linearization
 from ..linear.symmetric import undamped
 from ..sparse import sparse
 from ..sparse.choice import estimate
+from ..sparse.method import unwrap
 from ..sparse.sweep import parts
-from ..sparse.unwrap import unwrap
 from .estimate import Probed
 from .squared import as_blocks, foreign, own_diagonal, squared
 

@@ -48,7 +48,7 @@ from ...jacobians import (
 from ...jacobians.placing import with_parts
 from ...jacobians.sparse import count, entries
 from ..linear.elimination.plan import eliminated
-from ..sparse.unwrap import unwrap
+from ..sparse.method import unwrap
 
 MONOMIAL = (
     Identity, Zero, Scalar, Cast, Reshape, Permutation, Diagonal, Slice, Embed, Take, Broadcast,

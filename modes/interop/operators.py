@@ -10,11 +10,10 @@ from scipy.sparse import csc_array, csr_array, issparse
 from scipy.sparse.linalg import LinearOperator, splu
 
 from ...jacobians import Array, Dense, Diagonal, Jacobian, Op, Scatter, Take, hooks, lead
-from ...jacobians.arrays import factor
+from ...jacobians.arrays import factor, is_foreign
 from ...jacobians.cached import cached_property
 from ...jacobians.closed import SlogDet, cycles, determinant, inverted, of_entries, singular
 from ...jacobians.errors import InputError
-from ...jacobians.foreign import is_foreign
 from ...jacobians.sparse import Entries, count, entries
 from ...ops import numbers
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Jacobian, hooks
-from ...jacobians.foreign import as_array
+from ...jacobians.arrays import as_array
 from ...jacobians.placing import placed
 from ..model.optional import optional
 from ..model.primal.model import Model

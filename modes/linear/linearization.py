@@ -9,9 +9,8 @@ from typing import Any, overload
 import numpy as np
 
 from ...jacobians import Array, Dag, Jacobian, Op, Shape, prod_text, shape_of
-from ...jacobians.arrays import Named, buffer_of, bytes_of, rounded, wide
+from ...jacobians.arrays import Named, buffer_of, bytes_of, is_tensor, rounded, wide
 from ...jacobians.cached import cached_property
-from ...jacobians.foreign import is_tensor
 from ...jacobians.hooks import explain, view
 from ...jacobians.placing import HOST, placed
 from ...ops import numbers
@@ -27,8 +26,7 @@ from ..model.primal.names import (
     flat_shape,
     listed,
 )
-from .check import Check
-from .checked import checked
+from .check import Check, checked
 from .elimination.adaptive import Adaptive
 from .elimination.dense import columns, dense
 from .elimination.moving import moving

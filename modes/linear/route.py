@@ -15,16 +15,14 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Dag, dtype_of, shape_of
-from ...jacobians.arrays import host
+from ...jacobians.arrays import host, is_tensor
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import OnnxJacError
-from ...jacobians.foreign import is_tensor
 from ...jacobians.placing import HOST, Place, placed
 from ...jacobians.symint import Symbols
 from ...ops import Step, numbers
 from ...ops.registry import traits_of, version
 from ..model.flow.failure import NotKept, note
-from ..model.locks import Latest, Lock
 from ..model.primal.engines import onnxruntime as ort
 from ..model.primal.engines.torch import where
 from ..model.primal.evaluate import evaluate, evaluate_there
@@ -33,12 +31,11 @@ from ..model.primal.guards import by_torch
 from ..model.primal.inputs import check_inputs, hosted
 from ..model.primal.model import Model, TensorSpec
 from ..model.primal.names import is_float, may_float
-from .tape.active import ActiveStep, active_steps, straight_through, unjoined, without
+from ..model.threads import Latest, Lock
+from .tape.active import ActiveStep, active_steps, moving, straight_through, unjoined, without
 from .tape.bodies import closed
 from .tape.checkpoint import Segment, chained, checkpointed, segments
-from .tape.dependence import moving
-from .tape.draws import fixed, may_draw
-from .tape.record import ends_of, record, shapes_in
+from .tape.record import ends_of, fixed, may_draw, record, shapes_in
 from .tape.tape import Tape, dag_between
 from .tape.template import Template, names_of, template
 from .tape.trace import asked_in, shaped_as_here

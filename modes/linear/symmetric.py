@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, final
 import numpy as np
 
 from ...jacobians import Block, Diagonal, Identity, Jacobian, Scalar, Sum, shape_of, size
+from ...jacobians.arrays import is_tensor
 from ...jacobians.base import Wrapper
 from ...jacobians.errors import InputError
-from ...jacobians.foreign import is_tensor
 from ...jacobians.hooks import Shown, add, check, explain, scale
 from ...jacobians.sums import split_identity
 from ...jacobians.text import clipped, joined

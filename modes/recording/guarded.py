@@ -18,8 +18,8 @@ from ...jacobians import shape_of
 from ...jacobians.errors import OnnxJacError, UnsupportedOp, warn
 from ...jacobians.symint import Guard, Symbols, SymInt
 from ...ops.graphs import every, reachable
-from ..linear.tape.dependence import moving
-from ..linear.tape.draws import may_draw
+from ..linear.tape.active import moving
+from ..linear.tape.record import may_draw
 from ..linear.tape.trace import Trace, shaped_as_here
 from ..model.flow.contents import free_sizes
 from ..model.flow.steps import needed

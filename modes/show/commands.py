@@ -1,17 +1,18 @@
-"""Commands of the shell, from `report` to `sweep`: their options, and what each of them does."""
+"""Commands of the shell, from `report` to `sweep`: their parser, options, and what each does."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
 import zipfile
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from scipy.sparse import save_npz
@@ -32,8 +33,7 @@ from ..verify import prove, tags
 from ..verify.sweep import Shard, chosen, records, sweep
 from ..verify.sweep import page as sweep_page
 from . import report
-from .output import COMMON, Output
-from .page import page
+from .output import COMMON, Output, page
 from .point import At, at_point, jacobian_at
 from .spectra import largest
 
@@ -478,3 +478,73 @@ def run_sweep(args: Namespace, out: Output) -> bool:
         save_text(sweep_page(results), args.output)
         out.wrote(args.output, f"{len(results)} cases", cases=records(results))
     return not any(result.failed for result in results)
+
+
+STYLE: dict[str, Any] = {
+    "formatter_class": argparse.RawDescriptionHelpFormatter,
+    "allow_abbrev": False,
+}
+
+FILES = frozenset({"model", "input", "output", "html"})
+"""Arguments that are paths of files."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser with one-line errors."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message} (try {self.prog} --help)\n")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """As in argparse, but write errors are raised, not ignored."""
+        (file or sys.stderr).write(message)
+
+
+def parser(version: str) -> Parser:
+    """The parser of the command line."""
+    examples = "\n".join(f"  onnxjac {c.name} {c.examples[0]}" for c in COMMANDS)
+    epilog = f"examples, more of them in the help of each command:\n{examples}\n\n{STATUS}"
+    about = "The derivative of an ONNX model, as an operator."
+    top = Parser("onnxjac", description=about, epilog=epilog, **STYLE)
+    top.add_argument("--version", action="version", version=f"onnxjac {version}")
+    top.add_argument("--print-completion", action=PrintCompletion)
+    made = top.add_subparsers(metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        about = command.about[:1].lower() + command.about[1:-1]
+        one = made.add_parser(
+            command.name, help=about, description=command.about, epilog=command.epilog, **STYLE
+        )
+        for flags, options in {**command.options, **TALK}.items():
+            one.add_argument(*flags.split(), **options)
+        one.set_defaults(command=command, parser=one, flags=tuple(one._option_string_actions))
+    return top
+
+
+class PrintCompletion(argparse.Action):
+    """`--print-completion bash`: shtab's completion script, on stdout."""
+
+    def __init__(self, option_strings: list[str], dest: str) -> None:
+        about = "print a script that completes for this shell: `eval` it, or keep it in a file"
+        shells = ("bash", "zsh", "tcsh")
+        super().__init__(option_strings, argparse.SUPPRESS, choices=shells, help=about)
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
+        try:
+            import shtab
+        except ImportError:
+            parser.exit(1, "onnxjac: error: completion needs shtab: "
+                           "`pip install 'onnxjac[completion]'`\n")  # fmt: skip
+        for action in actions(parser):
+            if action.dest in FILES:
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+        print(shtab.complete(parser, values))
+        parser.exit()
+
+
+def actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """The arguments of all commands."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from actions(command)

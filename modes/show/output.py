@@ -1,17 +1,35 @@
-"""Output: sections of text for people, or one JSON object for machines."""
+"""Output: sections of text for people, one JSON object for machines, or one HTML page.
+
+Pictures are images within the page, in the colours of the reader's theme.
+"""
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import math
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, is_dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from ...jacobians.errors import OnnxJacError
+from ...jacobians.hooks import html
+from ..linear.check import Check
+from ..linear.explanation import Explanation
+from ..linear.linearization import Linearization
+from ..model.markup import FAINT, Markup, tag
+from ..model.primal.model import Model
+from .canvas import pyplot
+from .plots import plot_graph, plot_jacobian, plot_spectrum
 
 COMMON = {
     "command": "the name of the command",
@@ -105,3 +123,107 @@ def complain(message: object) -> None:
     """One line on stderr."""
     with suppress(OSError):  # there is nowhere else to report it
         print("onnxjac:", one_line(message), file=sys.stderr)
+
+
+INK, GROUND = "#010203", "#fdfcfb"
+"""Placeholder colours for matplotlib, replaced by the colours of the theme."""
+
+THEME = (
+    ":root{color:#1a1a1a;--ground:#ffffff}"
+    "@media (prefers-color-scheme:dark){:root{color:#e6e6e6;--ground:#121212}}"
+)
+"""Style of the page, and of each picture, which does not inherit from the page."""
+
+STYLED = dict.fromkeys(
+    ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color",
+     "ytick.color", "grid.color", "legend.edgecolor"), INK,
+) | dict.fromkeys(("figure.facecolor", "savefig.facecolor"), GROUND)  # fmt: skip
+
+EMPTY = "#dddddd"
+"""The background of a picture with black or white numbers in its cells."""
+
+STYLE = """
+:root { color-scheme: light dark; background: var(--ground); }
+body { max-width: 76rem; margin: 0 auto; padding: 1.5rem; font: 15px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.6rem; margin: 0 0 .2em; overflow-wrap: anywhere; }
+h2 { font-size: 1.15rem; margin: 2em 0 .6em; border-bottom: 1px solid; padding-bottom: .2em; }
+pre { font: 13px/1.5 ui-monospace, monospace; overflow-x: auto; }
+figure { margin: 0; } figure img { width: 100%; max-width: 44rem; display: block; }
+figcaption { margin-bottom: .4em; }
+.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(28rem, 1fr)); gap: 2rem; }
+details { font-size: 13px; margin: .3em 0; }
+@media (max-width: 60rem) { .pictures { grid-template-columns: 1fr; } }
+"""
+
+META = Markup(
+    '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+)
+
+
+def page(
+    source: str, model: Model, J: Linearization, summary: list[str], outcome: Check,
+    explanation: Explanation, *, seed: int = 0,
+) -> str:  # fmt: skip
+    """The whole page; `summary` has the sections of the report as text."""
+    title, style = Path(source).name, tag("style", Markup(THEME + STYLE))
+    head = tag("head", META, tag("title", f"{title}: Jacobian"), style)
+    body = tag(
+        "body", tag("h1", title), tag("div", str(J), style=FAINT),
+        section("Summary", tag("pre", "\n".join(summary))),
+        section("Check", Markup(html(outcome))),
+        section("Pictures", *pictures(J, seed)),
+        section("Explanation", Markup(html(explanation))),
+        section("Operators", Markup(html(J))),
+        section("Model", Markup(html(model))),
+        tag("p", tag("small", f"Made by onnxjac {version('onnxjac')}."), style=FAINT),
+    )  # fmt: skip
+    return f"<!doctype html>\n{tag('html', head, body, lang='en')}"
+
+
+def section(title: str, *parts: Markup) -> Markup:
+    """A heading, and parts below it."""
+    return tag("section", tag("h2", title), *parts)
+
+
+def pictures(J: Linearization, seed: int) -> Iterator[Markup]:
+    """Blocks, singular values, and the graph before and after elimination."""
+    if find_spec("matplotlib") is None:
+        yield tag("p", "Pictures need matplotlib: pip install 'onnxjac[plots]'.", style=FAINT)
+        return
+    shown = (
+        picture("Blocks: outputs by inputs", lambda: plot_jacobian(J, seed=seed), ground=EMPTY),
+        picture("Singular values", lambda: plot_spectrum(J, seed=seed)),
+        picture("Operators, as the rules give them", lambda: plot_graph(J)),
+        picture("Operators, after elimination", lambda: plot_graph(J, after=True)),
+    )
+    yield Markup(f'<div class="pictures">{"".join(shown)}</div>')
+
+
+# -- pictures --------------------------------------------------------------------------------------
+
+
+def picture(title: str, draw: Callable[[], Any], *, ground: str = GROUND) -> Markup:
+    """A picture under its title, or a sentence where it cannot be drawn."""
+    try:
+        svg = base64.b64encode(drawn(draw, ground).encode()).decode()
+        shown: object = tag("img", src=f"data:image/svg+xml;base64,{svg}", alt=title)
+    except (OnnxJacError, np.linalg.LinAlgError) as error:
+        shown = tag("p", f"Not drawn: {error}", style=FAINT)
+    return tag("figure", tag("figcaption", tag("b", title)), shown)
+
+
+def drawn(draw: Callable[[], Any], ground: str) -> str:
+    """A figure as SVG, in the colours of the theme."""
+    plt = pyplot()
+    plt.switch_backend("agg")  # no window, even where there is a display
+    with plt.rc_context({**STYLED, "axes.facecolor": ground, "svg.hashsalt": "onnxjac"}):
+        axes = draw()
+        text = io.StringIO()
+        # images within the picture have twice the resolution of a page
+        axes.figure.savefig(text, format="svg", dpi=144, metadata={"Date": None})
+        plt.close(axes.figure)
+    svg = text.getvalue()
+    start = svg.index("<svg")
+    head = svg.index(">", start) + 1
+    body = svg[head:].replace(INK, "currentColor").replace(GROUND, "var(--ground)")
+    return f"{svg[start:head]}<style>{THEME}</style>{body}"

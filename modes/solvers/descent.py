@@ -12,9 +12,8 @@ from scipy.optimize import minimize
 from scipy.sparse.linalg import cg
 
 from ...jacobians import Identity, dtype_of
-from ...jacobians.arrays import like
+from ...jacobians.arrays import is_tensor, like, space
 from ...jacobians.errors import InputError
-from ...jacobians.foreign import is_tensor, space
 from ...jacobians.progress import counting
 from ..curvature.gauss_newton import gauss_newton
 from ..model.primal.model import Model

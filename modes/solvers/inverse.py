@@ -23,12 +23,12 @@ from ...jacobians import (
     inverse_of,
     lead,
 )
+from ...jacobians.arrays import is_tensor
 from ...jacobians.closed import inverted
 from ...jacobians.errors import InputError, NotConverged, closest
-from ...jacobians.foreign import is_tensor
 from ...ops import numbers
 from ..interop.operators import asoperator
-from ..sparse.unwrap import unwrap
+from ..sparse.method import unwrap
 from .iteration import preconditioner_for
 
 

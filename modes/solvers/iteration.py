@@ -13,8 +13,8 @@ import numpy as np
 from scipy import optimize
 from scipy.sparse.linalg import LinearOperator
 
+from ...jacobians.arrays import is_tensor
 from ...jacobians.errors import InputError
-from ...jacobians.foreign import is_tensor
 from ...jacobians.hooks import Shown
 from ...jacobians.progress import counting
 from .problem import Problem

@@ -30,12 +30,12 @@ from ...jacobians.closed import hermitian, inverses
 from ...jacobians.errors import InputError, LimitError
 from ..estimators.estimate import probing, square, symmetric
 from ..estimators.exact import column_squares, exact_diagonal
-from ..estimators.low_rank import nystrom
+from ..estimators.lanczos import nystrom
 from ..interop.operators import asoperator
 from ..linear.elimination.samples import Batch, layouts, within
 from ..linear.symmetric import block_diagonal
 from ..sparse import sparse
-from ..sparse.unwrap import unwrap
+from ..sparse.method import unwrap
 
 __all__ = [
     "block_jacobi", "column_scaling", "ilu", "jacobi", "kronecker", "low_rank_plus_damping",

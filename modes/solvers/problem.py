@@ -10,10 +10,9 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ...jacobians import Jacobian, common, dtype_of, shape_of, size
-from ...jacobians.arrays import like, reading_of
+from ...jacobians.arrays import as_array, is_tensor, like, reading_of, space
 from ...jacobians.base import Wrapper
 from ...jacobians.errors import InputError, not_allowed
-from ...jacobians.foreign import as_array, is_tensor, space
 from ...ops.registry import version
 from ..gradient import Gradient
 from ..hessian import Hessian, hessian_of
@@ -26,7 +25,7 @@ from ..model.primal.model import Model, TensorSpec
 from ..model.primal.names import Names, check_model, check_named, listed, names_of
 from ..reverse import value_and_grad
 from ..sparse import sparse
-from ..sparse.unwrap import unwrap
+from ..sparse.method import unwrap
 
 Form = Literal["operator", "dense", "sparse"]
 

@@ -12,22 +12,24 @@ from ...jacobians.arrays import wide
 from ...jacobians.chosen import has_choices
 from ..linear.tape.tape import Tape
 from ..linear.tape.template import Template
-from .method import Method
+from .method import Method, tape_of, unwrap
 from .program import (
     STRIP,
     Product,
     Program,
     Reading,
+    Scatter,
     Terms,
+    as_slice,
     expanded,
     identity,
     joined,
     reading,
+    scaled,
     strips,
+    uniform,
 )
-from .stages import Scatter, as_slice, scaled, uniform
 from .sweep import Matrix, everything_in, swept
-from .unwrap import tape_of, unwrap
 
 
 class Accumulated(Method):

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...jacobians import Dag, Jacobian
 from ..linear.linearization import Linearization
-from ..linear.tape.dependence import moving
+from ..linear.tape.active import moving
 from .choice import method
 from .program import products
 from .sweep import everything_in

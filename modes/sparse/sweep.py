@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from ...jacobians import Block, Cast, Dag, Identity, Jacobian, Product, Reshape, Sum, size
 from ...jacobians.progress import counted
-from .unwrap import unwrap
+from .method import unwrap
 
 
 class Matrix(ABC):

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from ...jacobians.errors import InputError, LoadError, UnknownTensor, closest
-from ..linear.tape.draws import by_seed
+from ..linear.tape.record import by_seed
 from ..model.loading.load import load
 from ..model.primal.model import Dim, Model
 

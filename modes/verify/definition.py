@@ -27,9 +27,8 @@ from ...ops.numbers.pointwise import UFUNCS
 from ...ops.registry import full_name
 from ...ops.rules.elementwise import Elementwise
 from ...ops.symbols import Symbols, Tensor
-from ...ops.symbols.exact import closed_form
 from ...ops.symbols.formulas import Total, parse, plain
-from ...ops.symbols.number import FUNCTIONS, Number
+from ...ops.symbols.number import FUNCTIONS, Number, closed_form
 from ...ops.symbols.reading import each
 from ...ops.symbols.table import KERNELS, Kernel
 from ..linear.tape.active import active_steps
@@ -43,8 +42,7 @@ from .transcriptions import (  # noqa: F401  (the modules register their transcr
     TRANSCRIPTIONS,
     arithmetic,
     contrib,
-    moves,
-    reference,
+        reference,
     tabulate,
     windows,
 )

@@ -18,8 +18,8 @@ from ...ops import find
 from ...ops.derive import Indexed
 from ...ops.kinks import kink_set
 from ...ops.node import Node
-from ...ops.rules.einsum import expand_equation
 from ...ops.rules.elementwise import Elementwise
+from ...ops.rules.matmul import expand_equation
 from ...ops.rules.reductions import SUMS
 from ...ops.symbols.stages import names_in, parted
 from .cases import CASES

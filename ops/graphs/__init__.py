@@ -14,8 +14,7 @@ from .build import (
 )
 from .recorder import Recorder
 from .scan import Turn, keeps, kept, scan
-from .surrogate import surrogate, without_surrogates
-from .twin import Twin
+from .twin import Twin, surrogate, without_surrogates
 
 __all__ = [
     "Recorder", "Turn", "Twin", "body_of", "build", "copied", "every", "fresh", "keeps", "kept",

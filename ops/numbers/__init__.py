@@ -27,11 +27,8 @@ from . import (  # noqa: F401  (each module registers its kernels in the table)
     pointwise,
     pooling,
     reductions,
-    signals,
-    strings,
 )
-from .fallback import run_reference
-from .table import COUNTED, KERNELS
+from .table import COUNTED, KERNELS, run_reference
 
 __all__ = ["Numbers", "numbers"]
 
@@ -51,7 +48,7 @@ class Numbers:
         return functools.partial(by_reference, name)
 
     def run(
-        self,
+    self,
         op_type: str,
         inputs: Sequence[Any],
         attrs: Mapping[str, Any],

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from ...jacobians.arrays import Array
-from ...jacobians.foreign import space
+from ...jacobians.arrays import Array, space
 from .table import ints, kernel, widened
 
 REDUCTIONS: dict[str, np.ufunc] = {

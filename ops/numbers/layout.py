@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians.arrays import Array, shape_of
-from ...jacobians.foreign import is_tensor, space
+from ...jacobians.arrays import Array, is_tensor, shape_of, space
 from ...jacobians.symint import Number, if_negative, largest, same, smallest
 from .table import ints, kernel
 

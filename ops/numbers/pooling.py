@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians.arrays import Array, dtype_of, like
-from ...jacobians.foreign import space
+from ...jacobians.arrays import Array, dtype_of, like, space
 from .table import Kernel, as_type, ints, kernel, lowest, single_precision
 from .windows import Windows, padded, transposed_windows, windows
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians.arrays import Array
-from ...jacobians.foreign import space
+from ...jacobians.arrays import Array, space
 from .table import Kernel, as_type, highest, ints, kernel, lowest
 
 Axes = tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Operators that move entries without changing them: reshapes, permutations, slices."""
+"""Operators that move entries or put zeros between them: reshape, slice, pad, fold, crop."""
 
 from __future__ import annotations
 
@@ -8,22 +8,32 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import (
+    Array,
     Diagonal,
+    Embed,
+    Geometry,
     Identity,
     Jacobian,
     Permutation,
     Reshape,
+    Scatter,
     Shape,
     Slice,
+    Take,
     broadcast,
+    convolution_of,
     dtype_of,
     shape_of,
+    size,
     slab,
 )
-from ...jacobians.symint import same
+from ...jacobians.selection import Span
+from ...jacobians.symint import Number, largest, same, smallest
 from ..node import Node
-from ..numbers.layout import equal_parts, span
+from ..numbers.layout import equal_parts, pad_widths, span
+from ..numbers.windows import GEOMETRY, said, transposed_windows, whole, windows
 from ..registry import Blocks, jacobian
+from .indexing import counted, diagonal, last_of_each, scattered
 
 PIXELS = ("DCR", "CRD")
 """The orders of channels and blocks."""
@@ -127,3 +137,153 @@ def trilu(op: Any, node: Node) -> Blocks:
     ones = op.Expand(np.ones((), node.dtype), node.x_shape[-2:])
     mask = op.Trilu(ones, k, upper=1 if node.upper is None else node.upper)
     return {(0, 0): Diagonal(mask, node.y_shape, chooses=True)}
+
+
+Pads = list[tuple[int, int]]
+"""The numbers of entries added before and after each axis; negative ones remove entries."""
+
+
+@jacobian("Pad", mode=("constant", "reflect", "edge", "wrap"), grows=True)
+def pad(op: Any, node: Node) -> Blocks:
+    """y = x with a margin; in constant mode, ∂y/∂constant_value is 1 in the margin, 0 elsewhere."""
+    pads = pad_widths(node.x, node.ints(1) or (), node.ints(3) or range(len(node.x_shape)))
+    if node.mode != "constant":
+        return {(0, 0): repeated(op, node, pads)}
+    grow = Embed(within(node.y_shape, pads), node.y_shape, node.dtype)
+    blocks = {(0, 0): grow @ cutting(node, pads)}
+    if node.input(2) is not None and node.wants(2):
+        inside = grow._apply(op, op.Expand(np.ones((), node.dtype), grow.in_shape))
+        lift = broadcast(shape_of(node.inputs[2]), node.y_shape, node.dtype)
+        blocks[0, 2] = Diagonal(op.Sub(1.0, inside), node.y_shape, chooses=True) @ lift
+    return blocks
+
+
+def cutting(node: Node, pads: Pads) -> Jacobian:
+    """The part of x that remains after negative pads."""
+    spans, shape = within(node.x_shape, [(-a, -b) for a, b in pads]), node.x_shape
+    whole = same(tuple(count for *_, count in spans), shape)
+    return Identity(shape, node.dtype) if whole else Slice(spans, shape, node.dtype)
+
+
+def within(shape: Shape, ends: Pads) -> tuple[Span, ...]:
+    """The spans of all axes without their ends; a negative length cuts off nothing."""
+    kept = ((n, largest(a, 0), largest(b, 0)) for n, (a, b) in zip(shape, ends, strict=True))
+    return tuple((a, 1, n - a - b) for n, a, b in kept)
+
+
+def in_front(shape: Shape, full: Shape, dtype: Any) -> Jacobian:
+    """The embedding of a tensor as the first entries, along every axis, of a full one."""
+    spans = tuple((0, 1, n) for n in shape)
+    return Identity(shape, dtype) if same(shape, full) else Embed(spans, full, dtype)
+
+
+def repeated(op: Any, node: Node, pads: Pads) -> Jacobian:
+    """One selection per padded axis, after negative pads."""
+    J = cutting(node, pads)
+    for axis, (before, after) in enumerate(pads):
+        if before > 0 or after > 0:
+            margin = largest(before, 0), largest(after, 0)
+            index = source_positions(op, J.out_shape[axis], *margin, node.mode)
+            J = Take(index, axis, J.out_shape, node.dtype) @ J
+    return J
+
+
+def source_positions(op: Any, n: Number, before: Number, after: Number, mode: str) -> Array:
+    """The index, on an axis of length n, that each entry of the padded axis repeats.
+
+    >>> from onnxjac.ops import numbers
+    >>> source_positions(numbers, 4, 2, 1, "reflect").tolist()
+    [2, 1, 0, 1, 2, 3, 2]
+    """
+    at = op.Sub(counted(op, before + n + after), before)
+    if mode == "edge":
+        return op.Min(op.Max(at, 0), n - 1)
+    if mode == "wrap":
+        return op.Mod(at, n)
+    period = largest(2 * (n - 1), 1)
+    folded = op.Mod(at, period)
+    return op.Min(folded, op.Sub(period, folded))
+
+
+@jacobian("MaxUnpool", grows=True)
+def max_unpool(op: Any, node: Node) -> Blocks:
+    """y[index] = x, zero elsewhere; where indices repeat, the last entry counts."""
+    how = said(node.step.attrs, "pads", "strides")
+    grid = transposed_windows(node.x_shape[2:], node.kernel_shape, **how)
+    shape, count = (*node.x_shape[:2], *grid.space), size(node.x_shape)
+    index = op.Reshape(node.inputs[1], (count,))
+    last = last_of_each(op, op.Reshape(index, (count, 1)), size(shape))
+    kept = None if last is None else op.Reshape(op.CastLike(last, node.x), (count,))
+    entries = diagonal(kept, Reshape((count,), node.x_shape, node.dtype), chooses=True)
+    J = Scatter(index, 0, (size(shape),), node.dtype) @ entries
+    J = Reshape(shape, J.out_shape, node.dtype) @ J
+    return {(0, 0): in_front(shape, node.y_shape, node.dtype) @ J}
+
+
+@jacobian("Col2Im", grows=True)
+def col2im(op: Any, node: Node) -> Blocks:
+    """Blocks added up where they overlap: a transposed convolution with unit kernels."""
+    image, block = node.ints(1) or (), node.ints(2) or ()
+    n, columns, count = node.x_shape
+    grid, taps = whole(windows(image, block, **said(node.step.attrs, *GEOMETRY))), size(block)
+    units = np.eye(taps, dtype=node.dtype).reshape(taps, 1, *block)
+    images = n * (columns // taps)
+    g = Geometry(
+        (images, 1, *image), units.shape, (images, taps, *grid.count), grid.strides,
+        grid.dilations, (*grid.begins, *grid.ends), 1,
+    )  # fmt: skip
+    fold = convolution_of(units, "u", "x", g)
+    J = fold @ Reshape(g.u, (n, columns, count), node.dtype)
+    return {(0, 0): Reshape(node.y_shape, g.x, node.dtype) @ J}
+
+
+@jacobian("CenterCropPad", grows=True)
+def center_crop_pad(op: Any, node: Node) -> Blocks:
+    """The middle of x, or x in the middle of zeros, along each axis."""
+    spans = [middle(n, m) for n, m in zip(node.x_shape, node.y_shape, strict=True)]
+    cut = Slice(tuple(source for source, _ in spans), node.x_shape, node.dtype)
+    return {(0, 0): Embed(tuple(target for _, target in spans), node.y_shape, node.dtype) @ cut}
+
+
+def middle(n: Number, m: Number) -> tuple[Span, Span]:
+    """The spans of equal length in the middle of an axis of length n and of one of length m.
+
+    >>> middle(5, 2), middle(2, 5)
+    (((1, 1, 2), (0, 1, 2)), ((0, 1, 2), (1, 1, 2)))
+    """
+    count = smallest(n, m)
+    return (largest((n - m) // 2, 0), 1, count), (largest((m - n) // 2, 0), 1, count)
+
+
+@jacobian("ReverseSequence", time_axis=(0, 1), batch_axis=(0, 1))
+def reverse_sequence(op: Any, node: Node) -> Blocks:
+    """y[t, b] = x[length_b - 1 - t, b] for t < length_b, else x[t, b]."""
+    first, second, *rest = node.x_shape
+    n, lengths = node.x_shape[node.time_axis], op.CastLike(node.inputs[1], np.zeros((), np.int64))
+    if isinstance(lengths, np.ndarray) and not np.all((lengths >= 0) & (lengths <= n)):
+        raise ValueError(f"sequences of lengths {lengths.tolist()} do not fit the time axis")
+    t = op.Reshape(counted(op, n), (n, 1))
+    times = op.Where(op.Less(t, lengths), op.Sub(op.Sub(lengths, 1), t), t)
+    batches = counted(op, shape_of(lengths)[0])
+    if node.time_axis:
+        index = op.Transpose(op.Add(op.Mul(batches, second), times), perm=(1, 0))
+    else:
+        index = op.Add(op.Mul(times, second), batches)
+    rows = (first * second, *rest)
+    split = Reshape(rows, node.x_shape, node.dtype)
+    return {(0, 0): split.T @ Take(op.Reshape(index, (rows[0],)), 0, rows, node.dtype) @ split}
+
+
+@jacobian("TensorScatter", mode=("linear", "circular"))
+def tensor_scatter(op: Any, node: Node) -> Blocks:
+    """The update overwrites the cache from `write_indices` on."""
+    shape, update = node.x_shape, shape_of(node.inputs[1])
+    axis = node.axis % len(shape)
+    batch, between, n, count = shape[0], size(shape[1:axis]), shape[axis], update[axis]
+    starts = np.zeros(1, np.int64) if node.input(2) is None else node.inputs[2]
+    at = op.Add(op.Reshape(starts, (-1, 1, 1)), counted(op, count))
+    at = op.Mod(at, n) if node.mode == "circular" else at
+    first = op.Mul(op.Reshape(counted(op, batch * between), (batch, between, 1)), n)
+    index = op.Reshape(op.Add(first, at), (batch * between * count,))
+    rows = (batch * between * n, size(shape[axis + 1 :]))
+    return scattered(op, node, index, rows, updates=1)

@@ -1,8 +1,13 @@
-"""Matrix products: Jacobians as Kronecker products."""
+"""Matrix products and Einsum: Jacobians as Kronecker products and contractions."""
 
 from __future__ import annotations
 
+import math
+import string
+from collections.abc import Iterable
 from typing import Any
+
+import numpy as np
 
 from ...jacobians import (
     Array,
@@ -13,12 +18,18 @@ from ...jacobians import (
     Reshape,
     broadcast,
     implicit_kron,
+    label_sizes,
     shape_of,
+    size,
+    take_flat,
     transposed,
 )
+from ...jacobians.errors import UnsupportedOp
 from ...jacobians.symint import broadcast_sizes, same
+from ..indices import Factor, Indices
 from ..node import Node
-from ..registry import Blocks, jacobian
+from ..numbers.matmul import contraction_order
+from ..registry import Blocks, jacobian, says
 
 
 @jacobian("MatMul")
@@ -78,3 +89,127 @@ def orientation(flag: int, x: Array, dtype: Any) -> Jacobian:
 
 def times(factor: float, J: Jacobian) -> Jacobian:
     return J if factor == 1 else J * factor
+
+
+LABELS = 48
+"""The most labels of an equation: NumPy has 52, and the others label axes of right-hand sides."""
+
+
+@jacobian("Einsum")
+def einsum(op: Any, node: Node) -> Blocks:
+    """∂/∂xᵢ of an einsum: the contraction of the other operands with a tangent in place of xᵢ."""
+    shapes = tuple(shape_of(x) for x in node.inputs)
+    terms, out = expand_equation(node.equation, tuple(map(len, shapes)))
+    sizes = label_sizes(shapes, terms)
+    if len(sizes) > LABELS:
+        raise UnsupportedOp(
+            f"the equation has {len(sizes)} labels, and derivatives may have {LABELS}: write it as "
+            "several Einsums"
+        )
+    return {
+        (0, i): einsum_block(op, node, i, terms, out, sizes)
+        for i in range(len(terms))
+        if node.wants(i)
+    }
+
+
+def einsum_block(
+    op: Any, node: Node, i: int, terms: tuple[str, ...], out: str, sizes: dict[str, int]
+) -> Jacobian:
+    """What the indices of the other operands say · diagonal of repeated labels · broadcast."""
+    dtype, term = node.dtype, terms[i]
+    full = tuple(sizes[label] for label in term)
+    J: Jacobian = broadcast(shape_of(node.inputs[i]), full, dtype)
+    if len(set(term)) < len(term):
+        distinct = "".join(dict.fromkeys(term))
+        J = diagonal_of(term, distinct, sizes, dtype) @ J
+        term = distinct
+    pairs = zip(node.inputs, terms, strict=True)
+    others = [squeezed(op, x, t, sizes) for k, (x, t) in enumerate(pairs) if k != i]
+    return Indices(op, sizes, dtype).operator(others, tuple(term), tuple(out)) @ J
+
+
+def squeezed(op: Any, x: Array, term: str, sizes: dict[str, int]) -> Factor:
+    """An operand with distinct labels, without the axes of length 1 that einsum broadcasts."""
+    stretched = [k for k, label in enumerate(term) if shape_of(x)[k] != sizes[label]]
+    if not stretched:
+        return distinct(op, x, term)
+    kept = [k for k in range(len(term)) if k not in stretched]
+    shape = tuple(shape_of(x)[k] for k in kept)
+    return distinct(op, op.Reshape(x, shape), "".join(term[k] for k in kept))
+
+
+def distinct(op: Any, x: Array, term: str) -> Factor:
+    """The diagonal of an operand along repeated labels."""
+    once = tuple(dict.fromkeys(term))
+    if len(once) < len(term):
+        x = op.Einsum(x, equation=f"{term}->{''.join(once)}")
+    return x, once
+
+
+def diagonal_of(term: str, distinct: str, sizes: dict[str, int], dtype: Any) -> Jacobian:
+    """x[i, i, j] as a tensor over the distinct labels i, j."""
+    full = tuple(sizes[label] for label in term)
+    positions = np.arange(size(full)).reshape(full)
+    index = np.einsum(positions, [distinct.index(c) for c in term], list(range(len(distinct))))
+    return take_flat(index, full, dtype)
+
+
+def expand_equation(equation: str, ranks: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
+    """Terms and output of an einsum equation with ellipses spelt out and the output made explicit.
+
+    >>> expand_equation("...ij, jk", (3, 2))
+    (('Aij', 'jk'), 'Aik')
+    """
+    left, arrow, out = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    widths = [r - len(t.replace("...", "")) for t, r in zip(terms, ranks, strict=True)]
+    free = [c for c in string.ascii_uppercase + string.ascii_lowercase if c not in equation]
+    dots = "".join(free[: max([0, *(w for t, w in zip(terms, widths, strict=True) if "..." in t)])])
+    spelt = tuple(
+        t.replace("...", dots[len(dots) - w :] if w else "")
+        for t, w in zip(terms, widths, strict=True)
+    )
+    if not arrow:
+        letters = "".join(terms).replace("...", "")
+        out = dots + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+    return spelt, out.replace("...", dots)
+
+
+def product_bytes(node: Node, *, left_to_right: bool = False) -> int:
+    """Bytes of the largest intermediate product of an Einsum, in NumPy's order or from left to
+    right; 0 where the operands do not fit.
+    """
+    try:
+        equation, shapes = node.equation, tuple(shape_of(x) for x in node.inputs)
+        order = [(0, 1), *((0, n) for n in range(len(shapes) - 2, 0, -1))]
+        if not left_to_right:
+            order = (contraction_order(equation, *shapes) or [])[1:]
+        return int(largest(equation, shapes, order) * node.x.itemsize)
+    except (AttributeError, IndexError, TypeError, ValueError, ArithmeticError):
+        return 0  # the kernel will say what is wrong
+
+
+says("Einsum", memory=product_bytes)
+
+
+def largest(
+    equation: str, shapes: tuple[tuple[int, ...], ...], order: Iterable[tuple[int, ...]]
+) -> int:
+    """Elements of the largest intermediate product; each is appended to the remaining operands.
+
+    If three or more operands are contracted at once, all terms that the loop visits are counted.
+
+    >>> largest("a,b,ab->", ((2,), (3,), (2, 3)), [(0, 1), (0, 1)])
+    6
+    """
+    terms, out = expand_equation(equation, tuple(map(len, shapes)))
+    sizes, most = label_sizes(shapes, terms), 0
+    left = [set(term) for term in terms]
+    for group in order:
+        met = set[str]().union(*(left[k] for k in group))
+        left = [labels for k, labels in enumerate(left) if k not in group]
+        left.append(met & set(out).union(*left))
+        held = left[-1] if len(group) < 3 else met
+        most = max(most, math.prod(sizes[label] for label in held))
+    return most

@@ -24,7 +24,7 @@ from ..numbers.pooling import members
 from ..numbers.table import lowest
 from ..numbers.windows import AUTO_PADS, Windows, padded
 from ..registry import Blocks, Count, jacobian
-from .windows import in_margin, windows_of
+from .convolution import in_margin, windows_of
 
 
 @jacobian("MaxPool", auto_pad=AUTO_PADS, grows=True)

@@ -14,7 +14,7 @@ from ..conventions import ORDER, PARTS, kinks
 from ..node import Node
 from ..numbers.windows import AUTO_PADS
 from ..registry import Blocks, jacobian, zero
-from .pointwise import cast_input
+from .elementwise import cast_input
 
 ROUNDED = "the result is piecewise constant: it is rounded to few values"
 zero(ROUNDED, "QuantizeLinear", "QLinearMatMul")

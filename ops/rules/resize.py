@@ -32,7 +32,7 @@ from ..node import Node, node_of
 from ..numbers import numbers, table
 from ..registry import Blocks, Count, jacobian
 from .indexing import counted
-from .interpolation import SUPPORT, kernel
+from .sampling import SUPPORT, kernel
 
 ROI, SCALES = 1, 2
 

@@ -12,7 +12,7 @@ from ...jacobians.symint import Number, largest, same, smallest
 from ..node import Node
 from ..registry import Blocks, jacobian
 from .indexing import counted
-from .padding import in_front
+from .layout import in_front
 
 SIGNAL, WINDOW = 0, 2
 

@@ -12,8 +12,7 @@ therefore hold where these decisions hold: in an open set around the point.
 (x_0 > 0, x_1 < 0)
 """
 
-from .exact import closed_form
-from .number import Number
+from .number import Number, closed_form
 from .reading import Symbols, Tensor
 
 __all__ = ["Number", "Symbols", "Tensor", "closed_form"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .exact import closed_form
-from .linear import det, softmax
+from .number import closed_form
+from .pointwise import det, softmax
 from .table import kernel
 
 

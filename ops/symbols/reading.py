@@ -18,14 +18,12 @@ from ..numbers.table import KERNELS as PLAIN
 from ..registry import find, full_name
 from . import (  # noqa: F401  (each registers its kernels)
     classical,
-    linear,
-    placing,
+        placing,
     pointwise,
     recurrent,
     resampling,
 )
-from .exact import closed_form, value_of
-from .number import Number
+from .number import Number, closed_form, value_of
 from .table import KERNELS, Kernel
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .exact import closed_form
+from .number import closed_form
 from .pointwise import FORMULAS
 from .table import kernel
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from .exact import closed_form
+from .number import closed_form
 from .table import kernel
 
 Kernel = Callable[[Any], Any]

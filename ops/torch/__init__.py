@@ -30,7 +30,6 @@ from . import (  # noqa: F401  (each module registers its kernels in the table)
     layout,
     pointwise,
     products,
-    reductions,
 )
 from .table import COUNTED, DTYPES, HOSTED, KERNELS, NUMPY, device_of, host, shared, tensor
 

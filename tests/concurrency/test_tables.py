@@ -6,8 +6,7 @@ import numpy as np
 from concurrency.tables import KEPT, contents, tables
 from onnxjac.jacobians import Diagonal
 from onnxjac.ops.registry import DECLARATIONS
-from onnxjac.ops.symbols.exact import DIGITS, MP
-from onnxjac.ops.symbols.number import Number
+from onnxjac.ops.symbols.number import DIGITS, MP, Number
 
 
 def test_what_is_added_to_a_table_is_seen(monkeypatch):

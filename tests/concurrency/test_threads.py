@@ -13,7 +13,7 @@ from faults.models import CNN, MLP, point_of
 from onnxjac.modes.linear.elimination import plan
 from onnxjac.modes.model.primal.engines import onnxruntime as ort
 from onnxjac.modes.sparse import plans
-from onnxjac.ops.numbers.fallback import run_reference
+from onnxjac.ops.numbers.table import run_reference
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from data.regressions import DATA, LABELS, UNEVEN, W, X, jacobian, noisy, softma
 from onnxjac.jacobians import Dense
 from onnxjac.jacobians.errors import InputError, OnnxJacWarning
 from onnxjac.modes.data import stream
-from onnxjac.modes.data.streaming import streamed
+from onnxjac.modes.data.stream import streamed
 
 TIGHT = {"rtol": 1e-12, "atol": 1e-12}
 

@@ -10,18 +10,10 @@ from numpy.testing import assert_allclose
 
 import onnxjac as oj
 from data.makers import hessian_maker, logits_maker, process, random_rows, shuffled, slow
-from data.regressions import (
-    DATA,
-    UNEVEN,
-    W,
-    X,
-    jacobian,
-    softmax_hessian,
-    softmax_regression,
-)
+from data.regressions import DATA, UNEVEN, W, X, jacobian, softmax_hessian, softmax_regression
 from onnxjac.jacobians.errors import InputError, OnnxJacWarning
 from onnxjac.modes.data.cluster import distributed
-from onnxjac.modes.data.streaming import streamed
+from onnxjac.modes.data.stream import streamed
 
 from .killing import a_worker_killed, traced
 

@@ -14,7 +14,7 @@ from curvature.pools import MAKERS, UNEVEN, WHOLE, assert_equal, made, of_other_
 from data.makers import shuffled, slowly
 from data.regressions import W, softmax_regression
 from onnxjac.jacobians.errors import InputError, OnnxJacError, OnnxJacWarning
-from onnxjac.modes.data import placement
+from onnxjac.modes.data import cluster
 
 from .killing import a_worker_killed, traced
 
@@ -161,7 +161,7 @@ class Client:
     [("CommClosedError", "at each of 5 tries", 5), ("KilledWorker", "smaller batches", 1)],
 )
 def test_workers_that_are_lost_again_and_again(monkeypatch, kind, text, tries):
-    monkeypatch.setattr(placement, "PAUSE", 0)
+    monkeypatch.setattr(cluster, "PAUSE", 0)
     errors = {
         "CommClosedError": pytest.importorskip("distributed.comm.core").CommClosedError("gone"),
         "KilledWorker": pytest.importorskip("distributed").KilledWorker(

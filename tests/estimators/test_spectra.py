@@ -10,8 +10,7 @@ from onnxjac.jacobians import BlockDiagonal, Dense, Diagonal, Eye, Kron, LowRank
 from onnxjac.modes.estimators.density import logdet, spectral_density
 from onnxjac.modes.estimators.estimate import Probed
 from onnxjac.modes.estimators.exact import STRUCTURE, spectrum
-from onnxjac.modes.estimators.lanczos import extremes, tridiagonal
-from onnxjac.modes.estimators.low_rank import low_rank
+from onnxjac.modes.estimators.lanczos import extremes, low_rank, tridiagonal
 from onnxjac.modes.estimators.norms import condition_number, frobenius_norm, spectral_norm
 
 RNG = np.random.default_rng(0)

@@ -14,7 +14,7 @@ from onnx import parser
 
 import onnxjac as oj
 from fuzz.builders import outside
-from onnxjac.ops.numbers.strings import WORK, ways
+from onnxjac.ops.numbers.pointwise import WORK, ways
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
 

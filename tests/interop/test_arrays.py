@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import onnxjac as oj
 from interop.operators import MODEL, POINT, WRT, linearization
-from onnxjac.jacobians.foreign import as_array
+from onnxjac.jacobians.arrays import as_array
 
 
 class Exchanged:

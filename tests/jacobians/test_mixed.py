@@ -8,8 +8,7 @@ from numpy.testing import assert_allclose
 
 from onnxjac.jacobians import Eye, Kron, Permutation, Product, Reshape
 from onnxjac.jacobians.arrays import fits
-from onnxjac.jacobians.mixed import commuted
-from onnxjac.jacobians.products import factors_of
+from onnxjac.jacobians.products import commuted, factors_of
 from onnxjac.jacobians.symint import Symbols
 
 from .examples import Draw

@@ -47,8 +47,8 @@ from onnxjac.jacobians import (
     progress,
     stack,
 )
+from onnxjac.jacobians.arrays import as_array
 from onnxjac.jacobians.errors import InputError, closest
-from onnxjac.jacobians.foreign import as_array
 
 from .examples import EXAMPLES, Draw, matrices
 

@@ -10,8 +10,7 @@ from scipy.sparse import csr_array
 import onnxjac as oj
 from house import ROOT
 from onnxjac.jacobians import Diagonal, Jacobian, sparse
-from onnxjac.modes.linear.check import DIFFERENCES, against_differences
-from onnxjac.modes.linear.checked import Near, around, beside
+from onnxjac.modes.linear.check import DIFFERENCES, Near, against_differences, around, beside
 from onnxjac.modes.linear.differences import POWERS
 from onnxjac.modes.linear.elimination import dense
 from onnxjac.modes.linear.linearization import Linearization

@@ -13,7 +13,7 @@ from onnxjac.modes.recording.derive import vjp_graph
 from onnxjac.modes.verify.cases import CASES as PROVED
 from onnxjac.modes.verify.coverage import runtime_operators
 from onnxjac.ops.node import node_of
-from onnxjac.ops.numbers.fallback import run_reference
+from onnxjac.ops.numbers.table import run_reference
 from onnxjac.ops.registry import find
 from onnxjac.ops.rules.zeros import NO_FLOATS
 

@@ -9,7 +9,7 @@ import pytest
 
 import onnxjac as oj
 from onnxjac.jacobians import Diagonal, Reshape, broadcast, shape_of
-from onnxjac.jacobians.foreign import is_tensor, space
+from onnxjac.jacobians.arrays import is_tensor, space
 from onnxjac.ops.conventions import kinks, zeros
 from onnxjac.ops.graphs.shapes import formula
 

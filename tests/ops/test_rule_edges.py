@@ -13,12 +13,12 @@ from onnxjac.ops import Node, Step
 from onnxjac.ops.numbers import numbers
 from onnxjac.ops.rules import resize
 from onnxjac.ops.rules.contrib.fused import skip_layer_normalization
-from onnxjac.ops.rules.placing import tensor_scatter
-from onnxjac.ops.rules.pointwise import dropout
+from onnxjac.ops.rules.elementwise import dropout
+from onnxjac.ops.rules.indexing import multiplied
+from onnxjac.ops.rules.layout import tensor_scatter
 from onnxjac.ops.rules.quantization import per_block
 from onnxjac.ops.rules.recurrent import rnn
 from onnxjac.ops.rules.regions import roi_align
-from onnxjac.ops.rules.scattering import multiplied
 
 
 @pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")

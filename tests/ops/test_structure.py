@@ -6,9 +6,8 @@ from onnxjac.jacobians import Embed, Fourier, Identity, Slice
 from onnxjac.ops import Node, Recorder, Step, find
 from onnxjac.ops.numbers import numbers
 from onnxjac.ops.numbers.layout import span
-from onnxjac.ops.rules.elementwise import spread
-from onnxjac.ops.rules.padding import repeated
-from onnxjac.ops.rules.pointwise import cast_input
+from onnxjac.ops.rules.elementwise import cast_input, spread
+from onnxjac.ops.rules.layout import repeated
 
 
 def test_a_reversed_axis_is_not_spread_as_well():

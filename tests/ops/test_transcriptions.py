@@ -15,9 +15,8 @@ from onnxjac.ops.numbers import numbers
 from onnxjac.ops.rules.recurrent import PARAMETERS
 from onnxjac.ops.symbols import Symbols
 from onnxjac.ops.symbols.classical import feature_vectorizer
-from onnxjac.ops.symbols.linear import mirrored
 from onnxjac.ops.symbols.number import FUNCTIONS, Number
-from onnxjac.ops.symbols.pointwise import FORMULAS
+from onnxjac.ops.symbols.pointwise import FORMULAS, mirrored
 from onnxjac.ops.symbols.recurrent import DEFAULTS, clipped
 from onnxjac.ops.symbols.table import KERNELS
 

@@ -12,10 +12,9 @@ from scipy.sparse import load_npz
 import onnxjac as oj
 from onnxjac.__main__ import main
 from onnxjac.modes.linear.check import Check, Outcome
-from onnxjac.modes.show import commands, page
-from onnxjac.modes.show.commands import COMMANDS
+from onnxjac.modes.show import commands, output
+from onnxjac.modes.show.commands import COMMANDS, parser
 from onnxjac.modes.show.output import COMMON
-from onnxjac.modes.show.parser import parser
 from onnxjac.modes.verify.sweep import Result
 from show.running import DIGITS, GRADIENT, SAMPLES, answer, parsed, refused, written
 
@@ -26,7 +25,7 @@ NAMES = [command.name for command in COMMANDS]
 def arguments(tmp_path, monkeypatch):
     """Arguments for each command."""
     out = ("-o", str(tmp_path / "out"))
-    monkeypatch.setattr(page, "find_spec", lambda name: None)
+    monkeypatch.setattr(output, "find_spec", lambda name: None)
     monkeypatch.setattr(commands, "chosen", lambda *_: [0])  # finding all cases takes seconds
     monkeypatch.setattr(commands, "sweep", lambda *_: [Result("test_tanh", "node", "Tanh", "none")])
     return {

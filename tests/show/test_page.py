@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import onnx
 import pytest
 
-from onnxjac.modes.show import page as module
+from onnxjac.modes.show import output as module
 from show.markup import Markup
 from show.running import DIGITS, answer, written
 

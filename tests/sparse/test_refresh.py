@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 import onnxjac as oj
 from onnxjac.jacobians import Diagonal
 from onnxjac.jacobians.errors import InputError
-from onnxjac.modes.sparse.stages import LONG, PLATES, Scatter
+from onnxjac.modes.sparse.program import LONG, PLATES, Scatter
 
 from .models import finite_elements, stencil_by_slices
 from .test_relinearize import linearized, method, point

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 from onnxjac.jacobians.base import DENSE_LIMIT
 from onnxjac.modes.sparse import accumulated, program
 from onnxjac.modes.sparse.accumulated import Accumulated
-from onnxjac.modes.sparse.stages import ROUNDS, Added, Multiplied, Spread, added
+from onnxjac.modes.sparse.program import ROUNDS, Added, Multiplied, Spread, added
 
 from ..jacobians.examples import EXAMPLES, Draw
 

@@ -21,9 +21,9 @@ EXCEPTIONS = {
     ("ops/symbols/formulas.py", "lambdify"): "compares a stable form with the expression parsed",
     ("modes/verify/definition.py", "lambdify"): "evaluates a definition made of SymPy operators",
     ("modes/show/kinks.py", "lambdify"): "makes a function of a kink that a rule declares",
-    ("modes/verify/identity.py", "lambdify"): "encloses a difference of such formulas",
-    ("modes/verify/scripts.py", "exec"): "runs a proof's script, assembled from our own lines",
-    ("modes/verify/scripts.py", "compile"): "the same script",
+    ("modes/verify/check.py", "lambdify"): "encloses a difference of such formulas",
+    ("modes/verify/proof.py", "exec"): "runs a proof's script, assembled from our own lines",
+    ("modes/verify/proof.py", "compile"): "the same script",
 }
 RUN = """
 import sys

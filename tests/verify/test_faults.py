@@ -7,8 +7,7 @@ import pytest
 
 from onnxjac.jacobians import Embed, Permutation
 from onnxjac.jacobians.errors import OnnxJacError
-from onnxjac.modes.verify.check import Check
-from onnxjac.modes.verify.identity import EXACT, REFUTED
+from onnxjac.modes.verify.check import EXACT, REFUTED, Check
 from onnxjac.modes.verify.transcriptions.case import Case, at, ints, numbers
 from onnxjac.ops.numbers import numbers as plain
 from onnxjac.ops.numbers.table import KERNELS

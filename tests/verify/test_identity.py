@@ -3,7 +3,7 @@
 import pytest
 import sympy as sp
 
-from onnxjac.modes.verify.identity import enclosed, is_zero_polynomial, unsigned
+from onnxjac.modes.verify.check import enclosed, is_zero_polynomial, unsigned
 
 x, y = sp.symbols("x y", real=True)
 NORM = sp.sqrt(x**2 + 2 * x * y + y**2) - sp.Abs(x + y)

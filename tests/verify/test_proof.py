@@ -6,7 +6,7 @@ import pytest
 import onnxjac as oj
 from onnxjac.__main__ import main
 from onnxjac.modes.verify.cases import CASES
-from onnxjac.modes.verify.scripts import script_of
+from onnxjac.modes.verify.proof import script_of
 
 SOME = [("Tanh", ""), ("MatMul", ""), ("Softmax", ""), ("Relu", ""), ("Where", ""),
         ("Scaler", "ai.onnx.ml")]  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 import onnxjac
 from onnxjac.modes.verify import transcriptions
 from onnxjac.modes.verify.cases import CASES
-from onnxjac.modes.verify.check import Check
+from onnxjac.modes.verify.check import EXACT, Check
 from onnxjac.modes.verify.definition import (
     BODY,
     DOCUMENTED,
@@ -20,7 +20,6 @@ from onnxjac.modes.verify.definition import (
     WRITTEN,
     Specification,
 )
-from onnxjac.modes.verify.identity import EXACT
 from onnxjac.ops.numbers.pointwise import UFUNCS
 from onnxjac.ops.numbers.table import KERNELS
 from onnxjac.ops.registry import DECLARATIONS

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from onnxjac.modes.verify.cases import CASES, SCRIPTS
-from onnxjac.modes.verify.scripts import Script, script_of, written
+from onnxjac.modes.verify.proof import Script, script_of, written
 from onnxjac.modes.verify.transcriptions.case import Case
 
 SCRIPTED = [name for name, (text, _) in SCRIPTS.items() if not text.startswith("#")]

@@ -14,9 +14,8 @@ from ....jacobians.arrays import host, wide
 from ....jacobians.placing import Place, placed
 from ....jacobians.text import time_text
 from ....ops import numbers
-from ...model.background import Background
-from ..products.compiled import Compiled
-from ..products.engines import Program
+from ...model.threads import Background
+from ..products.compiled import Compiled, Program
 from ..tape.tape import Tape
 from .cost import RECORDING
 from .moving import FIRST, Clock, Moving, Way

@@ -22,13 +22,13 @@ import onnx_ir as ir
 from ....jacobians import Dag, Edge, Shape, chosen, dtype_of, shape_of
 from ....jacobians.cached import cached_property
 from ....ops.graphs import build
-from ...model.background import Background
 from ...model.primal.engines.onnxruntime import EngineError, installed
 from ...model.primal.engines.torch import where
 from ...model.primal.evaluate import evaluate, evaluate_there
 from ...model.primal.guards import by_torch
 from ...model.primal.model import Model
-from ..products.engines import Program, compiler, is_inexact
+from ...model.threads import Background
+from ..products.compiled import Program, compiler, is_inexact
 from ..products.record import Recording, Residuals, opened, record_open
 from ..tape.record import Entry, Names, dag_of
 from ..tape.tape import Tape

@@ -34,20 +34,12 @@ from ....jacobians import (
 from ....jacobians.hooks import compiled
 from ....jacobians.products import factors_of
 from ....jacobians.text import clipped
-from ...model.locks import Lock
+from ...model.threads import Lock
 from ..products.compiled import Compiled
 from .accumulation import Choice, chosen
 from .adjoints import multiplied
 from .chain import MATRICES
-from .cost import (
-    BANDWIDTH,
-    CALL,
-    DECIDING,
-    ELIMINATING,
-    RATE,
-    SAVED,
-    seconds,
-)
+from .cost import BANDWIDTH, CALL, DECIDING, ELIMINATING, RATE, SAVED, seconds
 from .deferred import Deferred, deferred, forced
 from .vertex_elimination import Elimination, elimination
 

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from ....jacobians import Array, dtype_of
 from ....ops.numbers import numbers
 from ...model.flow.steps import python_of
-from ...model.primal.engines.calls import Call, Function, run
+from ...model.primal.engines.numpy import Call, Function, run
 from .record import Recording
 
 Bind = Callable[[ir.Node, Recording], Function]

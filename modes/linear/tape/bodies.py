@@ -20,7 +20,7 @@ from ....ops.graphs import body_of
 from ....ops.node import AT, NAN
 from ...model.flow.shapes import shape_formals, shape_outputs, turns_of_scan
 from ...model.flow.steps import SHAPES, captured, steps_of
-from .dependence import moving
+from .active import moving
 
 INNER = "onnxjac.inner"
 """Metadata key of a recorded body: its tensors, and those around it, by their names in the step."""

@@ -13,7 +13,7 @@ from ....jacobians import Dag, Op, Shape, chosen
 from ....jacobians.cached import cached_property
 from ....jacobians.placing import HOST, Place, placed
 from ....ops import numbers
-from ...model.locks import Lock
+from ...model.threads import Lock
 from .record import Ends, Entry, Names, Values, dag_of, entry_of
 from .template import Template
 

@@ -20,16 +20,14 @@ from ....ops.graphs.recorder import is_still
 from ....ops.node import ASKED
 from ...model.flow.contents import free_sizes
 from ...model.flow.failure import NotKept, kept_whole, note
-from ...model.flow.opsets import lowest_opsets
+from ...model.flow.protos import lowest_opsets
 from ...model.flow.sizes import SMALL
 from ...model.flow.steps import needed, reads
 from ...model.primal.evaluate import evaluate
 from ...model.primal.model import Model, TensorSpec
-from .active import without
+from .active import moving, without
 from .bodies import again, bodies_of, closed
-from .dependence import moving
-from .draws import fixed
-from .record import between
+from .record import between, fixed
 from .unroll import unrolled
 
 Made = TypeVar("Made")

@@ -38,15 +38,15 @@ from ....ops.rules.estimators import DOMAIN as ESTIMATORS
 from ...model.flow.contents import free_sizes
 from ...model.flow.control import CONTROL, begin, control, end
 from ...model.flow.failure import LongLoop, explained, kept_whole
-from ...model.flow.meter import Meter
 from ...model.flow.sequences import SEQUENCES
 from ...model.flow.shapes import shape_formals, shape_outputs
 from ...model.flow.sizes import check_step, turns
 from ...model.flow.steps import SHAPES, array_of, needed, reads
+from ...model.limits import Meter
 from ...model.primal.evaluate import evaluate
 from ...model.primal.model import Model
 from ...model.primal.names import is_float
-from .draws import drawn, draws
+from .record import drawn, draws
 
 Scope = MutableMapping[str, Any]
 

@@ -21,7 +21,7 @@ from ....jacobians.text import joined
 from ....ops.node import Step
 from ....ops.registry import version
 from ..limits import Limits
-from ..locks import Latest, Lock
+from ..threads import Latest, Lock
 from .steps import array_of, steps_of
 
 Dim = int | str | None

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from ....jacobians import Array, shape_of
 from ....jacobians.errors import OnnxJacError
 from ....ops import Step
-from .meter import Meter
+from ..limits import Meter
 
 Run = Callable[[ir.Graph, Sequence[Any]], list[Any]]
 """run(graph, arguments): the outputs of a subgraph."""

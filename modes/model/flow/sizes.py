@@ -16,12 +16,11 @@ import onnx
 from onnx import defs, helper, numpy_helper, shape_inference
 
 from ....jacobians import dtype_of, shape_of
-from ....jacobians.arrays import host
+from ....jacobians.arrays import host, is_tensor
 from ....jacobians.errors import InputError, OnnxJacError
-from ....jacobians.foreign import is_tensor
 from ....ops.graphs.shapes import sizes_by_formula
 from ....ops.node import Node, Step
-from ....ops.numbers.fallback import proto
+from ....ops.numbers.table import proto
 from ....ops.registry import traits_of
 from ..limits import Limits
 

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ....jacobians.errors import LoadError
 from ..primal.engines.onnxruntime import installed
 from ..primal.engines.sessions import runtime
-from .legacy import LEGACY
+from .bodies import LEGACY
 
 BLOCKED, MICROSOFT = "com.microsoft.nchwc", "com.microsoft"
 

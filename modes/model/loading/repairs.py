@@ -18,10 +18,8 @@ from onnx.helper import (
 
 from ....jacobians.errors import warn
 from ....ops.registry import find
-from ..flow.opsets import WORKING_OPSET
-from ..flow.protos import graphs, inside, nodes, opset, schema_of
-from .bodies import inline
-from .legacy import align, set_aside
+from ..flow.protos import WORKING_OPSET, graphs, inside, nodes, opset, schema_of
+from .bodies import align, inline, set_aside
 
 MICROSOFT = "com.microsoft"
 

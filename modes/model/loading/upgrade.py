@@ -13,10 +13,8 @@ from onnx.helper import make_opsetid
 
 from ....jacobians.errors import LoadError, first_line
 from ....ops.registry import find
-from ..flow.opsets import WORKING_OPSET
-from ..flow.protos import graphs, inside, nodes, opset, schema_in
-from .bodies import expand, inline_local
-from .legacy import brought_back
+from ..flow.protos import WORKING_OPSET, graphs, inside, nodes, opset, schema_in
+from .bodies import brought_back, expand, inline_local
 from .repairs import after_conversion, before_check, before_conversion, share
 
 LONGEST = 2**20

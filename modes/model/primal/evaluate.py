@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ....jacobians.arrays import buffer_of, host, owner
+from ....jacobians.arrays import buffer_of, host, is_tensor, owner
 from ....jacobians.errors import not_allowed, warn
-from ....jacobians.foreign import is_tensor
 from ..flow.contents import Contents
 from .engines import numpy as own
 from .engines import onnxruntime as ort

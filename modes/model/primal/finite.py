@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ....jacobians.arrays import is_tensor
 from ....jacobians.errors import OnnxJacError, warn
-from ....jacobians.foreign import is_tensor
 from ....ops.node import Step
 from ..flow.contents import Contents
 from ..flow.steps import needed, reads

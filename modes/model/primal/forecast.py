@@ -21,10 +21,9 @@ from ....jacobians.errors import InputError, LimitError
 from ....ops.node import Node, Step
 from ....ops.numbers import numbers
 from ....ops.registry import traits_of
-from ....ops.rules.einsum import product_bytes
+from ....ops.rules.matmul import product_bytes
 from ..flow.contents import Contents
 from ..flow.control import CONTROL, turn
-from ..flow.meter import Meter
 from ..flow.sizes import (
     SMALL,
     bytes_of,
@@ -36,8 +35,8 @@ from ..flow.sizes import (
     type_of,
 )
 from ..flow.steps import array_of, last_uses, needed
-from .engines.sessions import EngineError
-from .engines.traps import is_fatal
+from ..limits import Meter
+from .engines.sessions import EngineError, is_fatal
 
 
 def foreseen(model: Contents, inputs: Mapping[str, Any], names: Iterable[str]) -> bool:

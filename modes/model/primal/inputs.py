@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from ....jacobians import dtype_of, reading
-from ....jacobians.arrays import host
+from ....jacobians.arrays import as_array, host, is_foreign, is_tensor, native, settled
 from ....jacobians.errors import InputError, OnnxJacError, UnknownTensor, closest, warn
-from ....jacobians.foreign import as_array, is_foreign, is_tensor, native, settled
 from ..flow.contents import Contents, TensorSpec
 from .evaluate import evaluate
 from .guards import by_torch, check_guards, is_guarded, left_out

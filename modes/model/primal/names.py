@@ -9,19 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ....jacobians import (
-    Jacobian,
-    Shape,
-    dtype_of,
-    prod_text,
-    reading,
-    reading_of,
-    shape_of,
-    size,
-)
-from ....jacobians.arrays import wide
+from ....jacobians import Jacobian, Shape, dtype_of, prod_text, reading, reading_of, shape_of, size
+from ....jacobians.arrays import as_array, is_tensor, wide
 from ....jacobians.errors import InputError, UnknownTensor, closest
-from ....jacobians.foreign import as_array, is_tensor
 from ....jacobians.text import clipped, joined
 from .model import Model, TensorSpec
 

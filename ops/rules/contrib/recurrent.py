@@ -1,12 +1,20 @@
-"""An LSTM with attention to a memory."""
+"""Recurrences over time steps: an LSTM with attention to a memory, and linear attention.
+
+Linear attention updates a matrix S of keys and values at every step:
+S' = eᵍ S + k ⊗ β (v - eᵍ Sᵀ k) and y = scale S'ᵀ q; some rules leave out g, or Sᵀ k and β.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from ....jacobians import Array, dtype_of, shape_of
+from ....jacobians.symint import Number
+from ...graphs import scan
 from ...node import Node, node_of
 from ...registry import defines
 from ..indexing import counted
@@ -22,6 +30,7 @@ from ..recurrent import (
     together,
 )
 from .attention import only
+from .fused import refuse, swapped
 
 
 @defines("com.microsoft::AttnLSTM", direction=DIRECTIONS)
@@ -68,3 +77,152 @@ def with_memory(node: Node, d: Direction) -> Cell:
         return h, c, a
 
     return turn
+
+
+RULES = ("linear", "gated", "delta", "gated_delta")
+
+
+@defines("com.microsoft::LinearAttention", update_rule=RULES)
+def linear_attention(op: Any, node: Node) -> tuple[Array, Array]:
+    """(y, S) for inputs (batch, time, heads · features)."""
+    refuse(node, {}, state_window=0)
+    keys, features = node.kv_num_heads, node.x_shape[-1] // node.q_num_heads
+
+    def per_head(x: Array | None, count: Number) -> Any:
+        return None if x is None else op.Reshape(x, (*shape_of(x)[:2], count, -1))
+
+    k, v = node.inputs[1:3]
+    decay, beta = node.input(4), node.input(5)
+    series = (
+        per_head(node.x, node.q_num_heads), per_head(k, shape_of(k)[-1] // features),
+        per_head(v, keys), per_head(decay, keys),
+        None if beta is None else op.Unsqueeze(beta, (3,)),
+    )  # fmt: skip
+    state = node.input(3)
+    if state is None:
+        state = nought(op, node.x, (node.x_shape[0], keys, features, shape_of(series[2])[-1]))
+    y, state = recurrence(op, node, series, state)
+    return op.Reshape(y, (*node.x_shape[:2], -1)), state
+
+
+@defines(
+    "com.microsoft::GatedDeltaNet", update_rule=RULES, beta_activation=("none", "sigmoid"),
+    gate_activation=("none", "softplus", "qwen", "sigmoid", "kda"),
+)  # fmt: skip
+def gated_delta_net(op: Any, node: Node) -> tuple[Array, Array]:
+    """(y, Sᵀ), where the tokens of all sequences follow one another."""
+    refuse(node, {}, state_update_capacity=0)
+    q, k, v = tokens(op, node)
+    state, leading, (heads, width) = node.input(6), shape_of(v)[:-2], shape_of(v)[-2:]
+    cuts = None if node.input(3) is None else node.fixed(3)
+    if state is None:
+        state = nought(op, v, (len(cuts or (0,)) - 1, heads, width, shape_of(q)[-1]))
+    if node.qk_l2_norm:
+        q, k = unit(op, q), unit(op, k)
+    parts = (q, k, v, decay_of(op, node, v), rate_of(op, node))
+    flat = [None if x is None else op.Reshape(op.CastLike(x, state), (-1, *shape_of(x)[-2:]))
+            for x in parts]  # fmt: skip
+    s = swapped(op, state)
+    if cuts is None:
+        y, s = sequences(op, node, flat, s)
+    else:
+        each = [
+            sequences(op, node, [cut(op, x, *ends) for x in flat], cut(op, s, b, b + 1))
+            for b, ends in enumerate(pairwise(cuts))
+        ]
+        y, s = (op.Concat(*column, axis=0) for column in zip(*each, strict=True))
+    y = op.Reshape(op.CastLike(y, node.x), (*leading, -1, width))
+    return y, swapped(op, s)
+
+
+def tokens(op: Any, node: Node) -> list[Array]:
+    """q, k and v, (..., heads, features), split if they are packed."""
+    if node.input(1) is not None:
+        return list(node.inputs[:3])
+    heads, width, features = shape_of(node.inputs[6])[1:]
+    shared = (node.x_shape[-1] - heads * width) // 2
+    sizes = np.array([shared, shared, heads * width])
+    cuts = op.Split(node.x, sizes, axis=-1, outputs=3)
+    return [op.Reshape(x, (*node.x_shape[:-1], -1, n))
+            for x, n in zip(cuts, (features, features, width), strict=True)]  # fmt: skip
+
+
+def unit(op: Any, x: Array) -> Array:
+    """x / ‖x‖ along the last axis."""
+    squares = op.ReduceSum(op.Mul(x, x), (-1,), keepdims=1)
+    return op.Div(x, op.Sqrt(op.Add(squares, op.CastLike(1e-12, x))))
+
+
+def decay_of(op: Any, node: Node, v: Array) -> Array | None:
+    """g, (..., heads, features or 1): the input, or a function of it and two parameters."""
+    g, log_a, bias = (node.input(i) for i in (4, 7, 8))
+    if g is None:
+        return None
+    g = g if len(shape_of(g)) == len(shape_of(v)) else op.Unsqueeze(g, (-1,))
+    if (node.gate_activation or "none") == "none":
+        return g
+    rate = op.Exp(op.Unsqueeze(log_a, (-1,)))
+    g = op.CastLike(g, rate)
+    g = g if bias is None else op.Add(g, op.Reshape(bias, (shape_of(v)[-2], -1)))
+    if node.gate_activation in ("softplus", "qwen"):
+        return op.Neg(op.Mul(rate, op.Softplus(g)))
+    bound = -5.0 if node.gate_lower_bound is None else node.gate_lower_bound
+    return op.Mul(op.Sigmoid(op.Mul(rate, g)), bound)
+
+
+def rate_of(op: Any, node: Node) -> Array | None:
+    """β, (..., heads, 1)."""
+    beta = node.input(5)
+    if beta is None:
+        return None
+    return op.Unsqueeze(op.Sigmoid(beta) if node.beta_activation == "sigmoid" else beta, (-1,))
+
+
+def cut(op: Any, x: Array | None, start: int, stop: int) -> Array | None:
+    """Entries of the first axis."""
+    return None if x is None else op.Slice(x, (start,), (stop,), (0,))
+
+
+def sequences(op: Any, node: Node, flat: list[Any], state: Array) -> tuple[Array, Array]:
+    """The recurrence of sequences of equal length, one after another; y as tokens."""
+    shape = (shape_of(state)[0], -1)
+    series = [None if x is None else op.Reshape(x, (*shape, *shape_of(x)[1:])) for x in flat]
+    y, state = recurrence(op, node, series, state)
+    return op.Reshape(y, (-1, *shape_of(y)[2:])), state
+
+
+def recurrence(op: Any, node: Node, series: Sequence[Any], state: Array) -> tuple[Array, Array]:
+    """y and the last S from q, k, v, g and β, each (batch, time, heads, features or 1)."""
+    rule, heads = node.update_rule or "gated_delta", shape_of(state)[1]
+    q, k, v, g, beta = series
+    features, (b, t) = shape_of(q)[-1], shape_of(q)[:2]
+    q, k = (repeated(op, x, heads) for x in (q, k))
+    rows = [op.Reshape(q, (b, t, heads, -1, features)), *(op.Unsqueeze(x, (3,)) for x in (k, v))]
+    rows += [op.Exp(op.Unsqueeze(g, (4,)))] if "gated" in rule else []
+    rows += [op.Unsqueeze(beta, (3,))] if "delta" in rule else []
+
+    def turn(states: tuple[Array, ...], row: tuple[Array, ...]) -> tuple[tuple[Array], Array]:
+        (s,), (q, k, v, *rest) = states, row
+        s = op.Mul(s, rest[0]) if "gated" in rule else s
+        v = op.Mul(op.Sub(v, op.MatMul(k, s)), rest[-1]) if "delta" in rule else v
+        s = op.Add(s, op.Mul(swapped(op, k), v))
+        return (s,), op.MatMul(q, s)
+
+    steps = tuple(op.Transpose(x, perm=(1, 0, 2, 3, 4)) for x in rows)
+    (state,), y = scan(op, turn, (state,), steps, backward=False)
+    y = op.Reshape(op.Transpose(y, perm=(1, 0, 2, 3, 4)), (b, t, -1, shape_of(state)[-1]))
+    scale = op.CastLike(node.scale or features, y)
+    return op.Mul(y, scale) if node.scale else op.Div(y, op.Sqrt(scale)), state
+
+
+def repeated(op: Any, x: Array, heads: Number) -> Array:
+    """(batch, time, heads, features) with each head repeated where there are fewer."""
+    count = shape_of(x)[2]
+    if count >= heads:
+        return x
+    return op.Gather(x, op.Div(counted(op, heads), heads // count), axis=2)
+
+
+def nought(op: Any, x: Array, shape: tuple[Number, ...]) -> Array:
+    """Zeros of the type of x."""
+    return op.Expand(np.zeros((), dtype_of(x)), shape)

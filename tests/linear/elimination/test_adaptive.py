@@ -23,8 +23,8 @@ from onnxjac.modes.linear.elimination.adaptive import (
     Adaptive,
 )
 from onnxjac.modes.linear.elimination.moving import AGAIN, SETTLED, TRIES, Clock
-from onnxjac.modes.model import background
-from onnxjac.modes.model.background import Background
+from onnxjac.modes.model import threads
+from onnxjac.modes.model.threads import Background
 
 RNG = np.random.default_rng(3)
 
@@ -285,7 +285,7 @@ def test_a_pickle_leaves_programs_behind():
 
 
 def test_turns_that_somebody_changes_meanwhile_stay_as_they_are():
-    while background.working:
+    while threads.working:
         time.sleep(0.01)
     started, ready = threading.Event(), threading.Event()
     task = Background(lambda: started.set() or ready.wait(30))
@@ -299,7 +299,7 @@ def test_turns_that_somebody_changes_meanwhile_stay_as_they_are():
 
 
 def test_turns_are_short_while_something_is_prepared():
-    while background.working:  # left over from earlier tests
+    while threads.working:  # left over from earlier tests
         time.sleep(0.01)
     sys.setswitchinterval(5e-3)  # Python's default, whatever other tests have set
     before, seen = sys.getswitchinterval(), []

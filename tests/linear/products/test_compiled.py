@@ -10,13 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 import onnxjac as oj
 from check_model import assert_near
 from check_operator import check_operator
-from onnxjac.jacobians import (
-    Block,
-    Convolution,
-    Dense,
-)
-from onnxjac.modes.linear.products.compiled import KEPT, Compiled
-from onnxjac.modes.linear.products.engines import compile_by, kernels_of
+from onnxjac.jacobians import Block, Convolution, Dense
+from onnxjac.modes.linear.products.compiled import KEPT, Compiled, compile_by, kernels_of
 from onnxjac.modes.linear.products.onnxruntime import inputs_of, outputs_of
 from onnxjac.modes.linear.products.record import record
 from onnxjac.modes.model.primal.engines.onnxruntime import EngineError

@@ -7,10 +7,10 @@ from onnx import numpy_helper, parser
 
 import onnxjac as oj
 from onnxjac.jacobians import BlockDiagonal, Convolution, Dense, Fourier, Geometry
-from onnxjac.modes.linear.products.compiled import Compiled
-from onnxjac.modes.linear.products.engines import (
+from onnxjac.modes.linear.products.compiled import (
     FEW,
     SMALL,
+    Compiled,
     compile_by,
     is_inexact,
     light,

@@ -6,15 +6,10 @@ import pytest
 
 import onnxjac as oj
 from check_model import assert_near
-from onnxjac.jacobians import (
-    Eye,
-    Take,
-    implicit_kron,
-)
+from onnxjac.jacobians import Eye, Take, implicit_kron
 from onnxjac.jacobians.products import factors_of
 from onnxjac.modes.linear.products.compiled import Compiled
-from onnxjac.modes.linear.products.onnxruntime import compile
-from onnxjac.modes.linear.products.peephole import peephole
+from onnxjac.modes.linear.products.onnxruntime import compile, peephole
 from onnxjac.modes.linear.products.record import record, record_open
 
 from ...jacobians.examples import Draw

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from check_operator import TIGHT, check_operator
 from onnxjac.jacobians import Dense
 from onnxjac.jacobians.errors import InputError
-from onnxjac.modes.linear.products import engines
+from onnxjac.modes.linear.products import compiled
 from onnxjac.modes.linear.products.compiled import Compiled
 
 from ...jacobians.convolutions import GEOMETRIES, PAIRS, convolution
@@ -54,10 +54,10 @@ def test_a_device_is_named_after_a_colon():
     with pytest.raises(InputError, match="cannot use the device 'cloud'"):
         Compiled(Dense(np.ones((3, 4))), "torch:cloud") @ np.ones(4)
     with pytest.raises(InputError, match="not one of"):
-        engines.compiler("numpy:cuda")
+        compiled.compiler("numpy:cuda")
 
 
 def test_without_torch_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(InputError, match=r"onnxjac\[torch\]"):
-        engines.compiler("torch")
+        compiled.compiler("torch")

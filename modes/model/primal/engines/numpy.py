@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping, MutableMapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
@@ -17,10 +17,10 @@ from .....ops.registry import left_out
 from ...flow.contents import Contents
 from ...flow.control import CONTROL, control
 from ...flow.failure import explained
-from ...flow.meter import Meter
 from ...flow.sequences import SEQUENCES
 from ...flow.sizes import check_step
 from ...flow.steps import array_of, last_uses, needed
+from ...limits import Meter
 
 Values = MutableMapping[str, Any]
 
@@ -103,3 +103,28 @@ def _body(
     for step in steps:
         scope.update(_run(model, step, scope, meter, op))
     return [scope[str(value.name)] for value in graph.outputs]
+
+
+Function = Callable[..., Any]
+
+
+class Call(NamedTuple):
+    """outputs ← function(*inputs), by number; the `done` values are not needed afterwards."""
+
+    function: Function
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    done: tuple[int, ...]
+
+
+def run(calls: Iterable[Call], held: list[Any]) -> None:
+    """Call them all, with the values in `held`."""
+    for function, inputs, outputs, done in calls:
+        made = function(*[held[n] for n in inputs])
+        if len(outputs) == 1 and not isinstance(made, tuple):
+            held[outputs[0]] = made
+        else:
+            for n, y in zip(outputs, made, strict=False):
+                held[n] = y
+        for n in done:
+            held[n] = None
