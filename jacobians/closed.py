@@ -503,9 +503,10 @@ def _(operator: Sum) -> Jacobian | None:
     shift, others = split_identity(operator)
     if len(others) == 1 and (found := shifted(others[0], shift)) is not None:
         return found
-    if (pairs := diagonalised(operator, with_vectors=True)) is not None:
+    terms = kron_terms(operator)
+    if (pairs := diagonalised(operator, terms, with_vectors=True)) is not None:
         return pairs.inverse(operator)
-    if (split := by_schur(operator)) is not None:
+    if (split := by_schur(operator, terms)) is not None:
         outer, S = split
         S.schur  # noqa: B018 - the eigenvalues are on its diagonals
         sizes = np.abs(S.values)
@@ -520,9 +521,10 @@ def _(operator: Sum) -> Jacobian | None:
 
 @determinant.register
 def _(operator: Sum) -> SlogDet | None:
-    if (pairs := diagonalised(operator)) is not None:
+    terms = kron_terms(operator)
+    if (pairs := diagonalised(operator, terms)) is not None:
         return pairs.determinant
-    if (split := by_schur(operator)) is not None:
+    if (split := by_schur(operator, terms)) is not None:
         outer, S = split
         left = (1.0, 0.0) if outer is None else determinant(outer)
         return None if left is None else both(left, of_sums(S))
@@ -552,7 +554,8 @@ class Woodbury:
         same = self.U is self.V and self.base_inverse.T is self.base_inverse
         Z = self.Y if same else columns(self.base_inverse.T, self.V)
         left = LowRank(self.Y, -middle.T, whole.in_shape)  # not multiplied out: it is as large so
-        return self.base_inverse + Product((left, Dense(Z.T, None, whole.out_shape)))
+        low = Product((left, Dense(Z.T, None, whole.out_shape)))
+        return Sum((*terms_of(self.base_inverse), low))
 
     @property
     def determinant(self) -> SlogDet | None:
@@ -583,9 +586,10 @@ def woodbury(operator: Sum) -> Woodbury | None:
 
 
 def columns(operator: Jacobian, matrix: np.ndarray) -> np.ndarray:
-    """A M for a matrix M, which a diagonal A scales."""
-    found = operator @ Dense(matrix, operator.in_shape)
-    return found.a if isinstance(found, Dense) else operator @ matrix
+    """A M for a matrix M."""
+    if isinstance(operator, Diagonal | Scalar | Identity):  # no copy of M with its axes exchanged
+        return operator.diagonal()[:, None] * matrix
+    return operator @ matrix
 
 
 HELD = (Dense | LowRank | Diagonal | Scalar | Identity | Reshape | Permutation | Kron
@@ -689,10 +693,11 @@ def as_one(operator: Sum) -> Jacobian | None:
 
 
 def as_blocks(operator: Sum) -> BlockDiagonal | None:
-    """A sum of blocks, of I ⊗ B, and of diagonals as one stack of blocks."""
+    """A sum of blocks, of I ⊗ B, and of diagonals as one stack of blocks that differ."""
     shift, others = split_identity(operator)
     diagonals = [term.diagonal() for term in others if isinstance(term, Diagonal)]
-    stacks = [stack_of(term) for term in others if not isinstance(term, Diagonal)]
+    varied = any(isinstance(term, Diagonal | BlockDiagonal) for term in others)
+    stacks = [stack_of(term) for term in others if not isinstance(term, Diagonal)] if varied else []
     if not stacks or any(stack is None for stack in stacks):
         return None
     total = np.array(reduce(add, stacks), operator.dtype)
@@ -714,10 +719,11 @@ def stack_of(term: Jacobian) -> np.ndarray | None:
     """The blocks of a multiple of blockdiag(Aᵢ) or of I ⊗ B; None for others, and for large B."""
     c, others = coefficient(term)
     K = others[0] if len(others) == 1 else None
-    if isinstance(K, Kron) and isinstance(K.left, Eye) and K.right.shape[-1] <= SMALL:
-        shape = (*K.batch, K.left.n, *K.right.shape[-2:])
+    if isinstance(K, Kron) and isinstance(K.left, Eye) and K.out_shape[-1] <= SMALL:
+        right: Any = K.right
+        shape = (*K.batch, K.left.n, *right.shape[-2:])
         if size(shape) * term.dtype.itemsize <= term.dense_limit:
-            return np.broadcast_to(c * K.right[..., None, :, :], shape)
+            return np.broadcast_to(c * right[..., None, :, :], shape)
     return c * K.blocks if isinstance(K, BlockDiagonal) else None
 
 
@@ -731,13 +737,14 @@ def between_layouts(operator: Sum) -> Jacobian | None:
 
 
 def layouts(operator: Sum) -> Iterator[Jacobian]:
-    """P of a term P A P⁻¹; the P with A ⊗ I = P (I ⊗ A) Pᵀ, if no term is I ⊗ B."""
+    """P of a term P A P⁻¹; the P with A ⊗ I = P (I ⊗ A) Pᵀ, beside diagonals and no I ⊗ B."""
     factors = [coefficient(term)[1] for term in operator.terms]
     for first, *_, last in (several for several in factors if len(several) > 2):
         if isinstance(first, Reshape | Permutation) and isinstance(last @ first, Identity):
             yield first
     krons = [one[0] for one in factors if len(one) == 1 and isinstance(one[0], Kron)]
-    if krons and all(isinstance(K.right, Eye) for K in krons):
+    diagonal = any(isinstance(term, Diagonal) for term in operator.terms)
+    if krons and diagonal and all(isinstance(K.right, Eye) for K in krons):
         *batch, m, n = operator.in_shape
         axes = range(len(batch))
         yield Permutation((*axes, len(batch) + 1, len(batch)), (*batch, n, m), operator.dtype)
@@ -777,7 +784,7 @@ class Diagonalised:
         if sizes.min(initial=np.inf) <= eps_of(whole.dtype) * sizes.max(initial=0):
             raise singular(whole, f"its smallest eigenvalue is {sizes.min():.2g}")
         basis = Kron(self.left.vectors, self.right.vectors, self.values.shape[:-2])
-        return basis @ Diagonal(1 / self.values) @ adjoint(basis)
+        return Product((basis, Diagonal(1 / self.values), adjoint(basis)))
 
     @property
     def determinant(self) -> SlogDet:
@@ -793,8 +800,11 @@ class Diagonalised:
 Term = tuple[float, Factor, Factor]
 """c, A and B of c A ⊗ B."""
 
+KronTerms = tuple[float, list[Term], Shape]
+"""δ, the terms and the batch of Σ c A ⊗ B + δ I."""
 
-def kron_terms(operator: Sum) -> tuple[float, list[Term], Shape] | None:
+
+def kron_terms(operator: Sum) -> KronTerms | None:
     """δ, the terms and the batch of Σ c A ⊗ B + δ I; None for another sum."""
     shift, others = split_identity(operator)
     terms, batches = list[Term](), set[Shape]()
@@ -813,14 +823,16 @@ def adjoint(K: Kron) -> Kron:
     return Kron(left, right, K.batch)
 
 
-def diagonalised(operator: Sum, *, with_vectors: bool = False) -> Diagonalised | None:
+def diagonalised(
+    operator: Sum, found: KronTerms | None, *, with_vectors: bool = False
+) -> Diagonalised | None:
     """Σ Aₖ ⊗ Bₖ + δ I in the basis that makes all factors diagonal; None where there is none."""
-    if (found := kron_terms(operator)) is None:
+    if found is None:
         return None
     shift, terms, _ = found
     *_, m, n = operator.in_shape
     if shift:
-        terms.append((shift, Eye(m), Eye(n)))
+        terms = [*terms, (shift, Eye(m), Eye(n))]
     scales = [c for c, *_ in terms]
     left = simultaneous([A for _, A, _ in terms], with_vectors)
     right = left and simultaneous([B for *_, B in terms], with_vectors)
@@ -832,13 +844,13 @@ def diagonalised(operator: Sum, *, with_vectors: bool = False) -> Diagonalised |
     return Diagonalised(left, right, np.broadcast_to(np.asarray(values, real), operator.in_shape))
 
 
-def by_schur(operator: Sum) -> tuple[Kron | None, Sylvester] | None:
+def by_schur(operator: Sum, found: KronTerms | None) -> tuple[Kron | None, Sylvester] | None:
     """C ⊗ B, if it is not I, and (A ⊗ I + I ⊗ D)⁻¹ for the sum (C ⊗ B) (A ⊗ I + I ⊗ D).
 
     A ⊗ B + C ⊗ D is c C ⊗ B times C⁻¹ A ⊗ I + I ⊗ B⁻¹ D; None where this takes the inverse of a
     singular matrix, and for sums of more terms.
     """
-    if (found := kron_terms(operator)) is None or found[2]:
+    if found is None or found[2]:
         return None
     shift, terms, _ = found
     *_, m, n = operator.in_shape

@@ -43,6 +43,7 @@ from .closed import (
     hermitian,
     inverse_of,
     is_real,
+    kron_terms,
     low_rank_of,
     of_blocks,
     whole,
@@ -183,7 +184,8 @@ def _(operator: Sum, form: Form) -> Jacobian | None:
     if (one := as_one(operator)) is not None:
         return mapped(one, form)
     found = by_eigenvectors(operator, form) or of_low_rank(operator, form)
-    split = by_schur(operator) if found is None and form.matrices is scipy.linalg.expm else None
+    exponential = found is None and form.matrices is scipy.linalg.expm
+    split = by_schur(operator, kron_terms(operator)) if exponential else None
     if split and split[0] is None:
         a, b = map(form.matrices, (split[1].a, split[1].b))
         found = Kron(a, b, ())
@@ -259,8 +261,8 @@ def _(operator: Dense | BlockDiagonal, *, vectors: bool = True) -> Eigen | None:
 def _(operator: Kron | Sum, *, vectors: bool = True) -> Eigen | None:
     if isinstance(operator, Sum) and (one := as_one(operator)) is not None:
         return eigenbasis(one, vectors=vectors)
-    terms = operator.terms if isinstance(operator, Sum) else (operator,)
-    found = diagonalised(Sum(terms), with_vectors=vectors)
+    total = operator if isinstance(operator, Sum) else Sum((operator,))
+    found = diagonalised(total, kron_terms(total), with_vectors=vectors)
     if found is None or not found.rotation:
         return None
     batch, (V, W) = found.values.shape[:-2], (found.left.vectors, found.right.vectors)
