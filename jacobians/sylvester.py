@@ -99,5 +99,8 @@ class Sylvester(Jacobian):
 
 def of_schur(T: np.ndarray) -> np.ndarray:
     """The eigenvalues of a Schur form: a ± √(b c) of a block [[a, b], [c, a]] on its diagonal."""
-    roots = np.append(np.sqrt(np.diagonal(T, 1) * np.diagonal(T, -1) + 0j), 0)
-    return np.diagonal(T) + roots - np.roll(roots, 1)
+    roots = np.sqrt(np.diagonal(T, 1) * np.diagonal(T, -1) + 0j)
+    values = np.diagonal(T) + 0j
+    values[:-1] += roots
+    values[1:] -= roots
+    return values
