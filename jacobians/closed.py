@@ -13,6 +13,8 @@ and inverts in turn.
 | B + U Vᵀ | B⁻¹ - B⁻¹ U C⁻¹ Vᵀ B⁻¹, C = I + Vᵀ B⁻¹ U (Woodbury) | det B det C |
 | Σ Aₖ ⊗ Bₖ | (V ⊗ W) diag(λ)⁻¹ (V ⊗ W)ᴴ | Π λ / (det V)²ⁿ (det W)²ᵐ |
 | A ⊗ I + I ⊗ B, not symmetric | by Schur forms: `Sylvester` | Π (λᵢ + μⱼ) |
+| blockdiag(Aᵢ) + I ⊗ B + diag(d) | blockdiag(Aᵢ + B + diag(dᵢ)) inverted | of the blocks |
+| P A Pᵀ + δ I, P a reshape or permutation | P (A + δ I)⁻¹ Pᵀ | det(A + δ I) |
 | a circulant with kernel c | the circulant with kernel ifft(1 / fft(c)) | Π fft(c) |
 
 In the row of Σ Aₖ ⊗ Bₖ, V and W make all factors diagonal at once, Vᴴ Aₖ V = diag(aₖ) and
@@ -73,7 +75,7 @@ def inverse_of(operator: Jacobian) -> Jacobian | None:
     array([0.25  , 0.125 , 0.125 , 0.0625])
     >>> D = Diagonal(np.array([1.0, 2.0, 4.0]))
     >>> inverse_of(D + LowRank(np.ones((3, 1)), np.ones((3, 1))))
-    diag(3) + lowrank(3×3, rank 1)
+    diag(3) + lowrank(3×1, rank 1) · dense(1×3)
     """
     check_square(operator)
     if not all_numbers(operator):
