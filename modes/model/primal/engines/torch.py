@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from .....jacobians import Shape, dtype_of, shape_of
-from .....jacobians.arrays import DOUBLE, SINGLE, buffer_of, is_tensor
+from .....jacobians.arrays import buffer_of, is_tensor
 from .....jacobians.placing import Place
 from .....ops.node import Step
-from .....ops.numbers.layout import FREE
-from .....ops.numbers.table import ints
 from .....ops.registry import traits_of, version
-from .....ops.torch import tensors
-from .....ops.torch.table import HOSTED, KERNELS, SAME, STATIC
 from ...flow.contents import Contents
 from ...flow.control import CONTROL
 from ...flow.sequences import SEQUENCES
@@ -79,6 +75,7 @@ def program_of(
     What follows from shapes and constants alone is computed now.
     """
     from .....ops.torch import tensors
+    from .....ops.torch.bound import bound
     from .....ops.torch.table import COUNTED, HOSTED, KERNELS
 
     steps = [model.steps[k] for k in needed(model.steps, names, given)[0]]
@@ -155,31 +152,3 @@ def moved(x: Any, there: Place) -> Any:
         return x
     few = isinstance(x, np.ndarray) and x.dtype.kind in "iu" and x.ndim < 2 and x.size <= SHAPES
     return x if few else there.take(x)
-
-
-def bound(
-    name: str, operands: Sequence[Any], known: Sequence[Any], attrs: Mapping[str, Any], shape: Shape
-) -> Callable[..., Any]:
-    """The function of all operands of a node, whose first output has this shape.
-
-    `known` are the operands' numbers, None where they vary. Floats in single or double precision go
-    straight to the kernel, everything else through the reading, which looks at each operand.
-    """
-    first = operands[:1] if name in HOSTED else operands
-    rest = tuple(zip(operands, known, strict=True))[len(first) :]
-    dtypes = {None if x is None else dtype_of(x) for x in first}
-    told = all(x is None or y is not None for x, y in rest)
-    if name not in KERNELS or not told or not dtypes <= {SINGLE, DOUBLE}:
-        return partial(getattr(tensors, name), **attrs)
-    if name in FREE:
-        return lambda x, *_: x.expand(shape) if name == "Expand" else x.reshape(shape)
-    if len(dtypes) == 1 and name in SAME:
-        return SAME[name]
-    if not rest:
-        return partial(KERNELS[name], **attrs)
-    held = tuple(ints(y) if hasattr(y, "dtype") and dtype_of(y).kind in "iu" else y
-                 for _, y in rest)  # fmt: skip
-    if name in STATIC:
-        function = STATIC[name](shape_of(first[0]), *held)
-        return lambda x, *_: function(x)
-    return lambda x, *_: KERNELS[name](x, *held, **attrs)
