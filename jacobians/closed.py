@@ -382,15 +382,20 @@ def frobenius(a: np.ndarray) -> np.ndarray:
     return np.sqrt(np.vecdot(flat, flat).real)
 
 
-def by_cholesky(a: np.ndarray) -> np.ndarray | None:
-    """A⁻¹ = L⁻ᴴ L⁻¹ of one positive definite matrix A = L Lᴴ; None for another one, or a stack."""
+def root_of(a: np.ndarray) -> np.ndarray | None:
+    """The triangle U with A = Uᵀ conj(U) of one positive definite matrix; None for others."""
     if a.ndim > 2 or not a.size or not (a == adjoint_of(a)).all():
         return None
-    lapack: Any = scipy.linalg.get_lapack_funcs(("potrf", "trtri"), (a,))
-    potrf, trtri = lapack
+    potrf: Any = scipy.linalg.get_lapack_funcs("potrf", (a,))
     upper, failed = potrf(a.T)
-    if failed:
+    return None if failed else upper
+
+
+def by_cholesky(a: np.ndarray) -> np.ndarray | None:
+    """A⁻¹ of one positive definite matrix; None for others."""
+    if (upper := root_of(a)) is None:
         return None
+    trtri: Any = scipy.linalg.get_lapack_funcs("trtri", (a,))
     upper, failed = trtri(upper, overwrite_c=True)
     return None if failed else upper.conj() @ upper.T
 
@@ -971,7 +976,10 @@ def of_matrices(matrices: np.ndarray) -> SlogDet:
     """sign, log |Π det| over a stack of matrices."""
     if matrices.shape[-1] != matrices.shape[-2]:
         return ZERO_DET
-    signs, logs = np.linalg.slogdet(np.asarray(matrices, wide(matrices.dtype)))
+    work = np.asarray(matrices, wide(matrices.dtype))
+    if (upper := root_of(work)) is not None:
+        return 1.0, 2 * of_sizes(np.diagonal(upper))
+    signs, logs = np.linalg.slogdet(work)
     return signs.prod().item(), float(logs.sum(dtype=float))
 
 
