@@ -703,7 +703,7 @@ def as_blocks(operator: Sum) -> BlockDiagonal | None:
     """A sum of blocks, of I ⊗ B, and of diagonals as one stack of blocks that differ."""
     shift, others = split_identity(operator)
     diagonals = [term.diagonal() for term in others if isinstance(term, Diagonal)]
-    varied = any(isinstance(term, Diagonal | BlockDiagonal) for term in others)
+    varied = any(isinstance(f, Diagonal | BlockDiagonal) for t in others for f in factors_of(t))
     stacks = [stack_of(term) for term in others if not isinstance(term, Diagonal)] if varied else []
     if not stacks or any(stack is None for stack in stacks):
         return None
