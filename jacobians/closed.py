@@ -708,9 +708,9 @@ def as_blocks(operator: Sum) -> BlockDiagonal | None:
     if not stacks or any(stack is None for stack in stacks):
         return None
     total = np.array(reduce(add, stacks), operator.dtype)
-    at = np.arange(total.shape[-1])
-    shifts = np.full(operator.shape[0], shift, operator.dtype)
-    total[..., at, at] += reduce(add, diagonals, shifts).reshape(operator.in_shape)
+    if shift or diagonals:
+        at, shifts = np.arange(total.shape[-1]), np.full(operator.shape[0], shift, operator.dtype)
+        total[..., at, at] += reduce(add, diagonals, shifts).reshape(operator.in_shape)
     return BlockDiagonal(total)
 
 
@@ -747,7 +747,7 @@ def layouts(operator: Sum) -> Iterator[Jacobian]:
     """P of a term P A P⁻¹; the P with A ⊗ I = P (I ⊗ A) Pᵀ, beside diagonals and no I ⊗ B."""
     factors = [coefficient(term)[1] for term in operator.terms]
     for first, *_, last in (several for several in factors if len(several) > 2):
-        if isinstance(first, Reshape | Permutation) and isinstance(last @ first, Identity):
+        if isinstance(first, Reshape | Permutation) and are_inverse(first, last):
             yield first
     krons = [one[0] for one in factors if len(one) == 1 and isinstance(one[0], Kron)]
     diagonal = any(isinstance(term, Diagonal) for term in operator.terms)
@@ -755,6 +755,11 @@ def layouts(operator: Sum) -> Iterator[Jacobian]:
         *batch, m, n = operator.in_shape
         axes = range(len(batch))
         yield Permutation((*axes, len(batch) + 1, len(batch)), (*batch, n, m), operator.dtype)
+
+
+def are_inverse(P: Jacobian, Q: Jacobian) -> bool:
+    """Whether Q P = I."""
+    return P.shape[0] == Q.shape[1] and isinstance(Q @ P, Identity)
 
 
 def moved(term: Jacobian, P: Jacobian) -> Jacobian | None:

@@ -33,6 +33,7 @@ from .closed import (
     Singular,
     adjoint_of,
     all_numbers,
+    are_inverse,
     as_circulant,
     as_one,
     by_schur,
@@ -121,11 +122,6 @@ def mapped(operator: Jacobian, form: Form) -> Jacobian | None:
         return None
     scale = form.entries(np.array(c)).item() if form.splits else 1
     return Q.T @ (found if scale == 1 else scale * found) @ P.T
-
-
-def are_inverse(P: Jacobian, Q: Jacobian) -> bool:
-    """Whether Q P = I."""
-    return P.shape[0] == Q.shape[1] and isinstance(Q @ P, Identity)
 
 
 @mapped.register
