@@ -57,6 +57,7 @@ class Algebra(linalg.LinearOperator):
         return super().__matmul__(self._unpacked(other))
 
     def dot(self, x: Any) -> Any:
+        """J x: for a vector, a matrix, a number or an operator `x`, as J @ x and J * x."""
         if isinstance(x, Algebra):
             return multiply(self, x)
         if _is_real_scalar(x):

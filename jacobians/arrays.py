@@ -37,13 +37,13 @@ def reading(array: Array) -> Op:
 
 
 def reading_of(*arrays: Array) -> Op:
-    """The vocabulary for several arrays: NumPy arrays are constants in every other reading."""
+    """The vocabulary for several `arrays`: NumPy arrays are constants in every other reading."""
     foreign = [a for a in arrays if not isinstance(a, np.ndarray | np.generic)]
     return reading(foreign[0] if foreign else arrays[0])
 
 
 def shape_of(array: Array) -> Shape:
-    """The shape as a tuple of ints, some of which may be symbolic for a graph value."""
+    """The shape of an `array` as ints, some of which may be symbolic for a graph value."""
     shape = array.shape
     if type(shape) is tuple:
         return shape
@@ -51,7 +51,7 @@ def shape_of(array: Array) -> Shape:
 
 
 def dtype_of(array: Array) -> np.dtype:
-    """The NumPy dtype, also of a graph value or a tensor, which have dtypes of their own."""
+    """The NumPy dtype of an `array`, also of a graph value or a tensor with a dtype of its own."""
     dtype = array.dtype
     if isinstance(dtype, np.dtype):
         return dtype
@@ -131,7 +131,7 @@ def axis_of(axis: int, shape: Shape, kind: str) -> int:
 
 
 def common(*dtypes: Any) -> np.dtype:
-    """The common dtype; float32 where NumPy has no promotion rule.
+    """The common dtype of `dtypes`; float32 where NumPy has no promotion rule.
 
     >>> import ml_dtypes
     >>> common(np.float16, np.float64), common(np.float16, ml_dtypes.bfloat16)
@@ -163,12 +163,12 @@ def rounded(array: np.ndarray, dtype: Any) -> np.ndarray:
 
 
 def size(shape: Shape) -> int:
-    """Number of elements of a tensor of that shape."""
+    """The number of elements of a tensor of this `shape`."""
     return math.prod(shape)
 
 
 def lead(array: Array, shape: Shape) -> Shape:
-    """The leading axes K of an array of shape (*K, *shape)."""
+    """The leading axes K of an `array` of shape (*K, *`shape`)."""
     full = shape_of(array)
     return full[: len(full) - len(shape)]
 
@@ -219,7 +219,7 @@ def held_text(array: Array) -> str:
 
 
 def prod_text(shape: Shape) -> str:
-    """A shape as readable text.
+    """A `shape` as readable text.
 
     >>> prod_text((3, 4)), prod_text(())
     ('3×4', '1')

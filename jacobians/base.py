@@ -126,6 +126,8 @@ def flat(parts: Iterable[Any]) -> Iterator[Any]:
 class Jacobian(Holder, Algebra, Shown, ABC):
     """J = ∂y/∂x as a lazy linear operator, of shape (size of y, size of x).
 
+    x has the shape `in_shape`, y the shape `out_shape`, and J the `dtype` of its numbers.
+
     Products with float data are computed in the operator's own dtype; float16 and bfloat16 are
     computed in float32 and rounded once, at the end; integers become float64. `J @ v`,
     `J.T @ u`, `J @ V` (all columns in one call), `u @ J`, `J + K`, `2 * J` and `J @ K` work as for
@@ -276,6 +278,8 @@ class Jacobian(Holder, Algebra, Shown, ABC):
     ) -> Any:  # fmt: skip
         """The matrix as a SciPy sparse array, with every entry that may be nonzero.
 
+        `format` is `"csr"`, `"csc"` or another format of SciPy.
+
         `out`, the result for the same Jacobian at another point, is overwritten and returned: only
         entries that depend on the point are written. The index arrays are read-only, because other
         results share them; a `copy()` has its own. For `progress`, see `onnxjac.progress`.
@@ -349,7 +353,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         return compiled(self, engine, products, memory)
 
     def to(self, device: Any) -> Jacobian:
-        """J itself, with its arrays copied to a device of PyTorch, `"cuda"`, before the first
+        """J itself, with its arrays copied to a `device` of PyTorch, `"cuda"`, before the first
         product with a tensor there. Needs `onnxjac[torch]`.
 
         Shape: (m, n), as before. Raises `InputError` without PyTorch or the device.
@@ -361,6 +365,11 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         maxiter: int | None = None,
     ) -> Jacobian:  # fmt: skip
         """J⁻¹ as an operator, by structure or by Krylov solves: options as for `onnxjac.inverse`.
+
+        - `solver`: the name of a solver; by default structure decides.
+        - `preconditioner`: an M ≈ J⁻¹, or a function that builds it from J.
+        - `rtol`: the relative residual at which a solve ends.
+        - `maxiter`: the most iterations of a solve.
 
         Shape: (n, m). Raises `InputError` where a part of the structure is singular, and for a
         solver that does not take such an operator; a product raises `NotConverged` where the
@@ -440,7 +449,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         return function(self, "expm")
 
     def power(self, p: float) -> Jacobian:
-        """Jᵖ: J ⋯ J for a whole p, never dense, by J⁻¹ where p < 0; else as `sqrt`.
+        """Jᵖ: J ⋯ J for a whole `p`, never dense, by J⁻¹ where p < 0; else as `sqrt`.
 
         Shape: (n, n). Raises `InputError` where J is not square, and as `inverse` and `sqrt` do.
         """
@@ -469,6 +478,12 @@ class Jacobian(Holder, Algebra, Shown, ABC):
     ) -> Axes:  # fmt: skip
         """A plot of the blocks or entries: options as for `onnxjac.plots.plot_jacobian`.
 
+        - `entries`: True draws the entries, False blocks or tiles; by default by size.
+        - `ax`: the Axes to draw on; by default those of a new figure.
+        - `seed`: the seed of the estimates of norms.
+        - `progress`: True shows a bar at once, False none, None after two seconds; see
+          `oj.progress`.
+
         Shape: J is (m, n), with m and n at least 1. Raises `InputError` without matplotlib, and for
         an operator without entries.
         """
@@ -476,6 +491,10 @@ class Jacobian(Holder, Algebra, Shown, ABC):
 
     def spy(self, *, ax: Axes | None = None, progress: bool | None = None) -> Axes:
         """A plot of the sparsity pattern: options as for `onnxjac.plots.spy`.
+
+        - `ax`: the Axes to draw on; by default those of a new figure.
+        - `progress`: True shows a bar at once, False none, None after two seconds; see
+          `oj.progress`.
 
         Shape: J is (m, n), with m and n at least 1. Raises `InputError` without matplotlib, and
         `LimitError` where the pattern takes more than 2 GiB.
@@ -511,7 +530,7 @@ class Wrapper(Jacobian):
 
 
 class Conjugate(Jacobian):
-    """y = conj(J conj(x)): the matrix of J with conjugate entries."""
+    """y = conj(J conj(x)) for an `operator` J: the matrix of J with conjugate entries."""
 
     holds = ("operator",)
 

@@ -60,7 +60,8 @@ def chosen(op: Op, dag: Dag) -> Dag:
     """The DAG with zero derivatives for entries that reach no output, or that no input reaches.
 
     For NumPy arrays, diagonals of finite numbers are unchanged. The numbers in a graph are unknown:
-    there, every diagonal is masked, unless it is constant or part of a sum.
+    there, every diagonal is masked, unless it is constant or part of a sum. `op` is the vocabulary
+    of the arrays in `dag`.
     """
     if not has_choices(dag) or not any(map(may_be_infinite, diagonals_in(dag))):
         return dag

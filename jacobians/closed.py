@@ -66,7 +66,7 @@ class Singular(InputError):
 
 
 def inverse_of(operator: Jacobian) -> Jacobian | None:
-    """A⁻¹ by structure, or None where structure does not determine it.
+    """A⁻¹ of an `operator` A by structure, or None where structure does not determine it.
 
     Shape: (n, n), as A. Raises `InputError` where A or a part of it is singular, and where A is not
     square.
@@ -99,7 +99,7 @@ def leaves(operator: Jacobian) -> Iterator[Jacobian]:
 def slogdet_of(operator: Jacobian) -> SlogDet | None:
     """The sign of det A and log |det A| by structure, or None; the sign is a phase if A is complex.
 
-    Raises `InputError` where A is not square.
+    A is the `operator`. Raises `InputError` where A is not square.
 
     >>> slogdet_of(Kron(np.diag([1.0, -2.0]), Eye(3), ()))
     (-1.0, 2.0794415416798357)

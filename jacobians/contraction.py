@@ -19,9 +19,11 @@ from .transforms import Cumulative, Fourier
 class Contraction(Jacobian):
     """y[out] = Σ x[in] ∏ₖ aₖ[termₖ], summed over the labels that `out` lacks.
 
-    Every label of `in` occurs in `out` or in some term, and every label of `out` in `in` or in
-    some term, so that the transpose is the same contraction with `in` and `out` exchanged. Labels
-    of `sizes` that occur nowhere are dropped.
+    `factors` are pairs (aₖ, termₖ), `in_term` is `in` and `out_term` is `out`, strings of one
+    letter for each axis; `sizes` are the lengths by label. Every label of `in` occurs in `out` or
+    in some term, and every label of `out` in `in` or in some term, so that the transpose is the
+    same contraction with `in` and `out` exchanged. Labels of `sizes` that occur nowhere are
+    dropped.
     """
 
     holds = ("factors",)
@@ -79,7 +81,8 @@ def check_terms(
 
 
 def label_sizes(arrays: tuple[Shape, ...], terms: tuple[str, ...]) -> dict[str, int]:
-    """The length of every label; length 1 broadcasts to any other, also to 0.
+    """The length of every label in `terms`, from the shapes in `arrays`; length 1 broadcasts to any
+    other, also to 0.
 
     >>> label_sizes(((2, 1), (0, 4)), ("ij", "jk"))
     {'i': 2, 'j': 0, 'k': 4}

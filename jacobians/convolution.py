@@ -40,7 +40,11 @@ MANY = 4
 
 @dataclass(frozen=True)
 class Geometry:
-    """The shapes of signal, kernel and output, and how the kernel steps over the signal."""
+    """The shapes of signal, kernel and output, and how the kernel steps over the signal.
+
+    `x`, `w` and `u` are the shapes of signal, kernel and output; `strides`, `dilations`, `pads` and
+    `group` are the attributes of Conv.
+    """
 
     x: Shape
     w: Shape
@@ -88,6 +92,8 @@ class Geometry:
 def convolution_of(held: Array, source: str, target: str, geometry: Geometry) -> Jacobian:
     """The gradient of T(x, w, u) in `target`; zero where an axis other than the batch is empty.
 
+    The arguments are those of `Convolution`: `held`, `source`, `target`, `geometry`.
+
     >>> import numpy as np
     >>> g = Geometry((1, 1, 0), (1, 1, 3), (1, 1, 2), (1,), (1,), (2, 2), 1)
     >>> convolution_of(np.zeros(g.x), "w", "u", g)
@@ -100,7 +106,10 @@ def convolution_of(held: Array, source: str, target: str, geometry: Geometry) ->
 
 
 class Convolution(Jacobian):
-    """The gradient of T(x, w, u) in `target` as a linear map of `source`; the third is `held`."""
+    """The gradient of T(x, w, u) in `target` as a linear map of `source`; the third is `held`.
+
+    `source` and `target` are two of `"x"`, `"w"` and `"u"`; `geometry` holds all shapes and steps.
+    """
 
     holds = ("held",)
 

@@ -52,10 +52,11 @@ class Edge:
 class Dag(Jacobian):
     """The Jacobian of the tensors at `sinks` with respect to the tensors at `sources`.
 
-    Vertices are numbered so that every edge leads to a greater number; `shapes[i]` is the shape
-    of the tensor at vertex i. in_shape and out_shape are flat: the concatenated tensors. The
-    transpose has the DAG as its `mirror`. `known` is a memo of results derived from the DAG, freed
-    with the DAG. `names` are the tensors of a model that its operators hold, for the text.
+    Vertices are numbered so that every edge leads to a greater number; `shapes[i]` is the shape of
+    the tensor at vertex i, `edges` are the operators between two vertices each, and `dtype` is the
+    type of J. in_shape and out_shape are flat: the concatenated tensors. The transpose has the DAG
+    as its `mirror`. `known` is a memo of results derived from the DAG, freed with the DAG. `names`
+    are the tensors of a model that its operators hold, for the text.
     """
 
     holds = ("operators",)
@@ -110,9 +111,9 @@ class Dag(Jacobian):
         return transpose
 
     def split(self, op: Op, v: Array, vertices: tuple[int, ...]) -> dict[int, Array]:
-        """A flat vector split into one tensor per vertex with entries.
+        """A flat vector v split into one tensor for each of `vertices` with entries.
 
-        A vertex named twice gets the sum.
+        `op` is the vocabulary of v. A vertex named twice gets the sum.
         """
         tensors: dict[int, Array] = {}
         k, start = lead(v, self.in_shape), 0
@@ -127,7 +128,10 @@ class Dag(Jacobian):
         return tensors
 
     def join(self, op: Op, tangents: Mapping[int, Array], k: Shape) -> Array:
-        """The tensors at the sinks as one flat vector; absent tensors are zero."""
+        """The tensors at the sinks as one flat vector; absent tensors are zero.
+
+        `tangents` are the tensors by vertex, k their leading axes, and `op` their vocabulary.
+        """
         parts = []
         for i in self.sinks:
             n = size(self.shapes[i])
@@ -137,7 +141,10 @@ class Dag(Jacobian):
         return parts[0] if len(parts) == 1 else op.Concat(*parts, axis=-1)
 
     def sweep(self, op: Op, seeds: Mapping[int, Array]) -> dict[int, Array]:
-        """Tangents at the sinks, from tangents at some vertices; absent tangents are zero."""
+        """Tangents at the sinks, from tangents at some vertices; absent tangents are zero.
+
+        `seeds` are the tangents by vertex, and `op` is their vocabulary.
+        """
         tangents, runs = dict(seeds), dict[Joint, dict[int, Array]]()
         for end, edges, finished in self._schedule:
             present = [e for e in edges if e.start in tangents]
@@ -177,17 +184,17 @@ class Dag(Jacobian):
         return super().flops + sums - sum(size(self.shapes[v]) for v in {e.end for e in self.edges})
 
     def joins(self, source: int, sink: int) -> bool:
-        """Whether some path leads from one vertex to another."""
+        """Whether some path leads from the vertex `source` to the vertex `sink`."""
         return source in self.behind(sink)
 
     def behind(self, sink: int) -> set[int]:
-        """The vertices from which a path of at least one edge leads to a vertex."""
+        """The vertices from which a path of at least one edge leads to the vertex `sink`."""
         found = {sink}
         found.update(e.start for e in reversed(self.edges) if e.end in found)
         return found - {sink}
 
     def between(self, sources: tuple[int, ...], sinks: tuple[int, ...]) -> Dag:
-        """The DAG between other sources and sinks."""
+        """The DAG between other `sources` and `sinks`."""
         return Dag(self.shapes, self.edges, sources, sinks, self.dtype)
 
     def __repr__(self) -> str:
@@ -342,7 +349,10 @@ Ends = Mapping[int, tuple[Shape, np.dtype]]
 
 
 class Joint(Holder, ABC):
-    """J = ∂(outputs)/∂(inputs) of a program, with tensors numbered by slots."""
+    """J = ∂(outputs)/∂(inputs) of a program, with tensors numbered by slots.
+
+    `ins` and `outs` are the shapes and dtypes of its inputs and outputs, by slot.
+    """
 
     def __init__(self, ins: Ends, outs: Ends) -> None:
         self.ins, self.outs = ins, outs
@@ -353,14 +363,15 @@ class Joint(Holder, ABC):
         return ()
 
     def at(self, read: tuple[Array, ...]) -> Joint:
-        """The same program with other tensors: always the same object for the same tensors."""
+        """The same program with other tensors `read`: the same object for the same tensors."""
         return self
 
     @abstractmethod
     def run(self, op: Op, tangents: Mapping[int, Array], wanted: tuple[int, ...]) -> dict[int, Any]:
-        """The wanted outputs by slot; absent tangents are zero, and so are absent outputs.
+        """The `wanted` outputs by slot; absent `tangents` are zero, and so are absent outputs.
 
-        Leading axes are right-hand sides, the same for all tangents.
+        `op` is the vocabulary of the tangents. Leading axes are right-hand sides, the same for all
+        tangents.
         """
 
     @abstractmethod
@@ -378,12 +389,12 @@ class Joint(Holder, ABC):
         return type(self).__name__.lower()
 
     def part(self, o: int, i: int) -> Part:
-        """The block of one output and one input."""
+        """The block of the output in slot `o` and the input in slot `i`."""
         return Part(self, o, i)
 
 
 class Part(Jacobian):
-    """The block of a joint program between one input and one output."""
+    """The block of the program `joint` between its input in slot `i` and its output in slot `o`."""
 
     holds = ("joint",)
 
@@ -415,8 +426,9 @@ class Part(Jacobian):
 class Block(Jacobian):
     """A grid of operators between concatenated tensors; an absent block (None) is zero.
 
-    Rows and columns are flat: y = concat(yᵢ), x = concat(xⱼ), yᵢ = Σⱼ J[i][j] xⱼ. All blocks
-    of a row have the same out_shape, and all blocks of a column the same in_shape.
+    `rows` are the rows of the grid. Rows and columns of J are flat: y = concat(yᵢ), x = concat(xⱼ),
+    yᵢ = Σⱼ J[i][j] xⱼ. All blocks of a row have the same out_shape, and all blocks of a column the
+    same in_shape.
     """
 
     holds = ("dag",)
@@ -473,5 +485,5 @@ def first_of(operators: Iterable[Jacobian | None]) -> Jacobian:
 
 
 def stack(operators: list[Jacobian]) -> Jacobian:
-    """Operators of the same input, stacked vertically."""
+    """The `operators`, of the same input, stacked vertically."""
     return Block([[operator] for operator in operators])

@@ -32,6 +32,8 @@ from .symint import at, is_symbolic, same
 class Diagonal(Jacobian):
     """y = d ∘ x. `d` may be smaller than x and is then broadcast, never stored expanded.
 
+    `shape` is the shape of x, by default the shape of `d`.
+
     `chooses` says that the operator ignores the entries of x with d = 0: see `chosen`.
     """
 
@@ -63,7 +65,7 @@ class Diagonal(Jacobian):
 
 
 class Identity(Jacobian):
-    """y = x."""
+    """y = x, for x of this `shape` and `dtype`."""
 
     def __init__(self, shape: Shape, dtype: Any) -> None:
         super().__init__(shape, shape, dtype)
@@ -82,7 +84,10 @@ class Identity(Jacobian):
 
 
 class Zero(Jacobian):
-    """y = 0: the input does not reach the output."""
+    """y = 0: the input does not reach the output.
+
+    x is of `in_shape`, y of `out_shape`, and both are of `dtype`.
+    """
 
     def _apply(self, op: Op, v: Array) -> Array:
         zero = np.zeros((), self.dtype)
@@ -99,7 +104,7 @@ class Zero(Jacobian):
 
 
 class Scalar(Jacobian):
-    """y = c x."""
+    """y = c x, with c the `factor`, for x of this `shape` and `dtype`."""
 
     def __init__(self, factor: float, shape: Shape, dtype: Any) -> None:
         super().__init__(shape, shape, dtype)
@@ -128,7 +133,10 @@ class Scalar(Jacobian):
 
 
 class Cast(Jacobian):
-    """y = x in another floating type: the identity, up to rounding."""
+    """y = x in another floating type: the identity, up to rounding.
+
+    x is of this `shape` and of the dtype `source`, y of the dtype `target`.
+    """
 
     def __init__(self, shape: Shape, source: Any, target: Any) -> None:
         self.source, self.target = floating(source), floating(target)

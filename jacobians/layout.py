@@ -16,7 +16,10 @@ from .symint import agree, same
 
 
 class Reshape(Jacobian):
-    """y = x in another shape; as a matrix, the identity."""
+    """y = x in another shape; as a matrix, the identity.
+
+    x is of `in_shape`, y of `out_shape`, and both are of `dtype`.
+    """
 
     def __init__(self, out_shape: Shape, in_shape: Shape, dtype: Any) -> None:
         if not agree(size(out_shape), size(in_shape)):
@@ -34,7 +37,10 @@ class Reshape(Jacobian):
 
 
 class Permutation(Jacobian):
-    """y[i_perm(0), i_perm(1), ...] = x[i_0, i_1, ...]: axis k of y is axis perm[k] of x."""
+    """y[i_perm(0), i_perm(1), ...] = x[i_0, i_1, ...]: axis k of y is axis perm[k] of x.
+
+    `perm` orders the axes of x, of the shape `in_shape` and of `dtype`.
+    """
 
     def __init__(self, perm: tuple[int, ...], in_shape: Shape, dtype: Any) -> None:
         self.perm = tuple(perm)
@@ -56,7 +62,10 @@ class Permutation(Jacobian):
 
 
 class Broadcast(Jacobian):
-    """y = x repeated along axes of length 1 and along new leading axes, as ONNX broadcasts."""
+    """y = x repeated along axes of length 1 and along new leading axes, as ONNX broadcasts.
+
+    x is of `in_shape`, y of `out_shape`, and both are of `dtype`.
+    """
 
     def __init__(self, out_shape: Shape, in_shape: Shape, dtype: Any) -> None:
         super().__init__(out_shape, in_shape, dtype)
@@ -76,7 +85,10 @@ class Broadcast(Jacobian):
 
 
 class SumTo(Jacobian):
-    """y = x summed over the axes that `Broadcast` repeats: its transpose."""
+    """y = x summed over the axes that `Broadcast` repeats: its transpose.
+
+    x is of `in_shape`, y of `out_shape`, and both are of `dtype`.
+    """
 
     def __init__(self, out_shape: Shape, in_shape: Shape, dtype: Any) -> None:
         super().__init__(out_shape, in_shape, dtype)
@@ -127,7 +139,10 @@ def is_repeated(small: int, large: int) -> bool:
 
 
 def broadcast(in_shape: Shape, out_shape: Shape, dtype: Any) -> Jacobian:
-    """`Broadcast`, or a `Reshape` or `Identity` where nothing is repeated."""
+    """`Broadcast`, or a `Reshape` or `Identity` where nothing is repeated.
+
+    x is of `in_shape`, y of `out_shape`, and both are of `dtype`.
+    """
     if same(tuple(in_shape), tuple(out_shape)):
         return Identity(out_shape, dtype)
     kind = Reshape if same(size(in_shape), size(out_shape)) else Broadcast
@@ -136,6 +151,8 @@ def broadcast(in_shape: Shape, out_shape: Shape, dtype: Any) -> Jacobian:
 
 class Outer(Jacobian):
     """y = u ∘ bcast(x): an outer product per row, without storing the repeated tensor.
+
+    `u` broadcasts to y; x is of `in_shape`, y of `out_shape`.
 
     >>> import numpy as np
     >>> Outer(np.array([[1.0, 2.0], [3.0, 4.0]]), (2, 2), (2, 1)).toarray()
@@ -174,6 +191,8 @@ class Outer(Jacobian):
 
 class Inner(Jacobian):
     """y = Σ w ∘ x: an inner product per row.
+
+    `w` broadcasts to x; x is of `in_shape`, y of `out_shape`.
 
     >>> import numpy as np
     >>> Inner(np.array([[1.0, 2.0], [3.0, 4.0]]), (2, 1), (2, 2)).toarray()

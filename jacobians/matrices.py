@@ -28,7 +28,10 @@ from .symint import agree, at, broadcast_sizes, same
 
 
 class Dense(Jacobian):
-    """y = A x, with A of shape (size of y, size of x)."""
+    """y = A x, with A = `a` of shape (size of y, size of x).
+
+    x is of `in_shape` and y of `out_shape`, by default vectors.
+    """
 
     holds = ("a",)
 
@@ -105,7 +108,10 @@ class BlockDiagonal(Jacobian):
 
 
 class LowRank(Jacobian):
-    """y = U Vᵀ x, with U of shape (size of y, r) and V of shape (size of x, r)."""
+    """y = U Vᵀ x, with U = `u` of shape (size of y, r) and V = `v` of shape (size of x, r).
+
+    x is of `in_shape` and y of `out_shape`, by default vectors.
+    """
 
     holds = ("u", "v")
 
@@ -168,7 +174,7 @@ class Kron(Jacobian):
     """X ↦ A X Bᵀ, that is (A ⊗ B) vec(X) for row-major vec; leading axes are a batch.
 
     `left` is A, (*batch, m, n); `right` is B, (*batch, l, k); either may be an `Eye`.
-    in_shape = (*batch, n, k) and out_shape = (*batch, m, l).
+    `batch` are the leading axes, so that in_shape = (*batch, n, k) and out_shape = (*batch, m, l).
     """
 
     holds = ("left", "right")
@@ -233,7 +239,8 @@ class Kron(Jacobian):
 def implicit_kron(left: Factor, right: Factor, batch: Shape | None = None) -> Kron:
     """A ⊗ B as an operator: X ↦ A X Bᵀ.
 
-    For Z = X Y: ∂Z/∂X = implicit_kron(Eye(m), Yᵀ) and ∂Z/∂Y = implicit_kron(X, Eye(n)).
+    A is `left` and B is `right`; leading axes of X are a `batch`. For Z = X Y: ∂Z/∂X =
+    implicit_kron(Eye(m), Yᵀ) and ∂Z/∂Y = implicit_kron(X, Eye(n)).
 
     >>> K = implicit_kron(np.array([[1.0, 2.0]]), Eye(2))
     >>> K.toarray()
@@ -252,7 +259,7 @@ def implicit_kron(left: Factor, right: Factor, batch: Shape | None = None) -> Kr
 
 
 def transposed(factor: Factor) -> Factor:
-    """The factor with its last two axes exchanged: a view, no copy."""
+    """The `factor` with its last two axes exchanged: a view, no copy."""
     if isinstance(factor, Eye):
         return factor
     if isinstance(factor, np.ndarray):

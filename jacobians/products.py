@@ -55,7 +55,7 @@ merges = Rewrites()
 
 
 class Product(Jacobian):
-    """y = F₁ F₂ … Fₙ x."""
+    """y = F₁ F₂ … Fₙ x, with Fᵢ the `factors`."""
 
     holds = ("factors",)
 

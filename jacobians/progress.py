@@ -32,9 +32,9 @@ INSIDE: ContextVar[bool] = ContextVar("inside", default=False)
 def progress(shown: bool | None = None) -> Iterator[None]:
     """Progress bars of the computations in a block: `with progress(False): ...` is silent.
 
-    None keeps the setting around the block, by default a bar after two seconds; True shows one at
-    once. Bars are shown on a terminal or in a notebook only, never where stderr is a file or a
-    pipe. tqdm draws them where it is installed.
+    `shown`: None keeps the setting around the block, by default a bar after two seconds; True shows
+    one at once. Bars are shown on a terminal or in a notebook only, never where stderr is a file or
+    a pipe. tqdm draws them where it is installed.
     """
     before = WANTED.get()
     WANTED.set(before if shown is None else shown)

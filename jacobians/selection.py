@@ -31,7 +31,10 @@ Span = tuple[int, int, int]
 
 
 class Slice(Jacobian):
-    """y = x[start::step, ...], `count` entries along each axis."""
+    """y = x[start::step, ...], `count` entries along each axis.
+
+    `spans` holds (start, step, count) for each axis of x, of the shape `in_shape` and of `dtype`.
+    """
 
     def __init__(self, spans: tuple[Span, ...], in_shape: Shape, dtype: Any) -> None:
         self.spans = checked_spans(spans, in_shape, "Slice")
@@ -55,7 +58,10 @@ class Slice(Jacobian):
 
 
 class Embed(Jacobian):
-    """The transpose of `Slice`: x is placed at the slices of a zero tensor."""
+    """The transpose of `Slice`: x is placed at the slices of a zero tensor.
+
+    `spans` holds (start, step, count) for each axis of y, of the shape `out_shape` and of `dtype`.
+    """
 
     def __init__(self, spans: tuple[Span, ...], out_shape: Shape, dtype: Any) -> None:
         self.spans = checked_spans(spans, out_shape, "Embed")
@@ -147,8 +153,9 @@ def spread(op: Op, v: Array, axis: int, span: Span) -> Array:
 class Take(Jacobian):
     """y = x[..., index, ...] along one axis; entries may repeat, the index is an integer tensor.
 
-    `parts` are the lengths of leading axes of the index: each such part of the index takes entries
-    from the same part of the axis only. A `distinct` index counts from 0 and repeats no entry.
+    `index` takes entries along `axis` of x, of the shape `in_shape` and of `dtype`. `parts` are the
+    lengths of leading axes of the index: each such part of the index takes entries from the same
+    part of the axis only. A `distinct` index counts from 0 and repeats no entry.
     """
 
     holds = ("index",)
@@ -173,7 +180,11 @@ class Take(Jacobian):
 
 
 class Scatter(Jacobian):
-    """The transpose of `Take`: entries are summed where the index points."""
+    """The transpose of `Take`: entries are summed where the index points.
+
+    `index` points along `axis` of y, of the shape `out_shape` and of `dtype`; `parts` and
+    `distinct` are as for `Take`.
+    """
 
     holds = ("index",)
 
@@ -218,7 +229,10 @@ class Scatter(Jacobian):
 
 
 def slab(in_shape: Shape, axis: int, start: int, stop: int, dtype: Any) -> Slice:
-    """y = x[start:stop] along one axis: an output of Split; transposed, an input of Concat."""
+    """y = x[start:stop] along one axis: an output of Split; transposed, an input of Concat.
+
+    The slice from `start` to `stop` is along `axis` of x, of the shape `in_shape` and of `dtype`.
+    """
     axis %= len(in_shape)
     spans = [(0, 1, n) for n in in_shape]
     spans[axis] = (start, 1, stop - start)
@@ -228,10 +242,10 @@ def slab(in_shape: Shape, axis: int, start: int, stop: int, dtype: Any) -> Slice
 def take_flat(
     index: Array, in_shape: Shape, dtype: Any, parts: Shape = (), distinct: bool = False
 ) -> Jacobian:
-    """y = x.ravel()[index]: any selection, by row-major positions in x.
+    """y = x.ravel()[`index`]: any selection, by row-major positions in x.
 
-    `parts` are leading axes of x and index: every entry is taken from its own part of x. No entry
-    is taken twice by a `distinct` index.
+    x is of the shape `in_shape` and of `dtype`. `parts` are leading axes of x and index: every
+    entry is taken from its own part of x. No entry is taken twice by a `distinct` index.
     """
     n = size(in_shape)
     return Take(index, 0, (n,), dtype, parts, distinct) @ Reshape((n,), in_shape, dtype)

@@ -18,7 +18,7 @@ from .text import joined
 
 
 class Sum(Jacobian):
-    """y = T₁ x + T₂ x + …"""
+    """y = T₁ x + T₂ x + …, with Tᵢ the `terms`."""
 
     holds = ("terms",)
 

@@ -18,8 +18,9 @@ from .matrices import Dense
 class Sylvester(Jacobian):
     """C ↦ X with A X + X Bᵀ = C, the inverse of A ⊗ I + I ⊗ B, by Schur forms (Bartels, Stewart).
 
-    A is (m, m) and B (n, n), without a sum of two of their eigenvalues that is 0. The Schur forms
-    take O(m³ + n³) flops, once; a product takes O(m² n + m n²).
+    A = `a` is (m, m) and B = `b` is (n, n), without a sum of two of their eigenvalues that is 0.
+    The Schur forms take O(m³ + n³) flops, once; a product takes O(m² n + m n²). The transpose knows
+    its `origin`, for the Schur forms.
 
     >>> S = Sylvester(np.array([[1.0, 2.0], [0.0, 3.0]]), np.array([[5.0]]))
     >>> S @ np.array([8.0, 8.0])

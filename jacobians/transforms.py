@@ -29,7 +29,10 @@ from .symint import agree
 
 
 class Cumulative(Jacobian):
-    """y[i] = Σ x[j] over j ≤ i (j < i where exclusive; from the end where reversed)."""
+    """y[i] = Σ x[j] over j ≤ i (j < i where exclusive; from the end where reversed).
+
+    The sum is along `axis` of x, of this `shape` and `dtype`, and is `exclusive` or in `reverse`.
+    """
 
     def __init__(
         self, axis: int, shape: Shape, dtype: Any, *, exclusive: bool, reverse: bool
@@ -54,7 +57,10 @@ class Cumulative(Jacobian):
 
 
 class Fourier(Jacobian):
-    """y[k] = Σ x[j] exp(∓2πi jk/n) along an axis, / n if inverse; the last axis is (re, im)."""
+    """y[k] = Σ x[j] exp(∓2πi jk/n) along an axis, / n if inverse; the last axis is (re, im).
+
+    The sum is along `axis` of x, of this `shape` and `dtype`; `inverse` is the inverse transform.
+    """
 
     def __init__(self, axis: int, shape: Shape, dtype: Any, *, inverse: bool = False) -> None:
         super().__init__(shape, shape, dtype)
@@ -87,8 +93,8 @@ class Fourier(Jacobian):
 class Circulant(Jacobian):
     """y[i] = Σⱼ c[i - j] x[j], indices modulo n: a circular convolution along the last axes.
 
-    The kernel c has as many axes as are convolved, and the length of each; further leading axes of
-    `shape` are a batch. By the convolution theorem, y = F⁻¹ diag(F c) F x.
+    The `kernel` c has as many axes as are convolved, and the length of each; further leading axes
+    of `shape` are a batch. By the convolution theorem, y = F⁻¹ diag(F c) F x.
 
     >>> Circulant(np.array([1.0, 2.0, 3.0])).toarray()
     array([[1., 3., 2.],
@@ -167,7 +173,7 @@ class Circulant(Jacobian):
         return size(self.in_shape[: -len(self.axes)])
 
     def with_spectrum(self, values: np.ndarray) -> Circulant:
-        """The circulant of the same dtype with this `spectrum`."""
+        """The circulant of the same dtype with the `spectrum` given by `values`."""
         shape: Shape = shape_of(self.kernel)
         back = np.fft.ifftn if self.dtype.kind == "c" else np.fft.irfftn
         found = Circulant(back(values, shape, self.axes).astype(self.dtype), self.in_shape)

@@ -72,6 +72,11 @@ def export(
     `w_new` is the new value of `w`. `inputs` are an example of a batch, which may be left out;
     names stay as they are.
 
+    - `model`: the model, as `load` gives it, or a training model.
+    - `mode`: which derivative, from the table.
+    - `of`, `wrt`: what is differentiated, and by what; by default all floating outputs and inputs.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+
     Shapes: the free dimensions of the model's inputs stay free. Where a rule decides by a size or
     by an integer of the point, the result holds where the decision is the same: one
     `OnnxJacWarning` and the metadata entry `onnxjac.guards` list these conditions. Where a rule

@@ -15,7 +15,7 @@ from .model.signatures import passes_options_to
 Tensors = dict[str, np.ndarray]
 
 
-@passes_options_to(linearize)
+@passes_options_to(linearize, but="wrt")
 def jvp(
     model: Model,
     primals: Mapping[str, Any],
@@ -27,7 +27,14 @@ def jvp(
     """y = f(x) and dy = J dx, both by name.
 
     `tangents` names the tensors that move: inputs, initializers or intermediates. All other tensors
-    stay. Options: as for `linearize`.
+    stay.
+
+    - `model`: the model, as `load` gives it.
+    - `primals`: the point, an array by name for every input; weights may be given too.
+    - `of`: the tensors that are differentiated, by name; by default all floating outputs.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
+    - `checkpoint`: True, or a number of segments, saves memory by recomputing; see `linearize`.
 
     Shapes: a tangent dx has the shape of its tensor, and dy has the shapes of y. Raises
     `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an operator

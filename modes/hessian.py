@@ -25,9 +25,9 @@ class Hessian(Curvature):
 
     Shape: (n, n), n the size of the tensors of `wrt`.
 
-    `gradient` is ∂f/∂wrt at the point and `function` gives ∂f/∂wrt at other points; `domain` are
-    the tensors behind rows and columns, in order. `H.apply` is a product by name and `H["a", "b"]`
-    a block.
+    `J` is the linearised gradient, `gradient` is ∂f/∂wrt at the point, and `function` gives ∂f/∂wrt
+    at other points; `domain` are the tensors behind rows and columns, in order. `H.apply` is a
+    product by name and `H["a", "b"]` a block.
     """
 
     def __init__(self, J: Linearization, function: Gradient) -> None:
@@ -40,7 +40,9 @@ class Hessian(Curvature):
         return {s.name: self.J.primal[f"{s.name}_cotangent"] for s in self.domain}
 
     def plan(self, *, products: int = 100, memory: int | None = None) -> Hessian:
-        """The same Hessian, prepared for a number of products: see `Linearization.plan`.
+        """The same Hessian, prepared for a number of `products`, in at most `memory` bytes more.
+
+        See `Linearization.plan`.
 
         Shape: (n, n), as before.
         """
@@ -52,7 +54,7 @@ class Hessian(Curvature):
         return Hessian(self.J.compile(engine, products=products, memory=memory), self.function)
 
     def relinearize(self, inputs: Mapping[str, Any]) -> Hessian:
-        """The same Hessian at another point, planned as this one is: see `compile`.
+        """The same Hessian at another point `inputs`, planned as this one is: see `compile`.
 
         The gradient is not recorded again for another point of the same shapes, where one graph
         holds for all of them.
@@ -63,7 +65,7 @@ class Hessian(Curvature):
         return self.J._dense(limit)
 
     def apply(self, tangents: Mapping[str, Any]) -> Tensors:
-        """H v with tensors in and out by name; tangents that are left out are zero.
+        """H v by name, for `tangents` v by name; those that are left out are zero.
 
         Shapes: H v has the shapes of v, one for each tensor of `wrt`. Raises `InputError` where a
         tangent does not fit, `UnknownTensor` for a name that is not in `wrt`.
@@ -79,6 +81,8 @@ class Hessian(Curvature):
     def explain(self, name: str | None = None) -> Explanation | Local:
         """The parts of H as the Jacobian of the recorded gradient: see `Linearization.explain`.
 
+        With the `name` of a node or tensor of the gradient's graph, one step.
+
         Raises `UnknownTensor` for a name that the gradient's graph does not have.
         """
         return self.J.explain() if name is None else self.J.explain(name)
@@ -87,6 +91,7 @@ class Hessian(Curvature):
         """The tests of `Linearization.check`, of H as the Jacobian of the recorded gradient.
 
         Central differences are taken of the gradient; the matrices are H.toarray() and so on.
+        `seed` is the seed of the random vectors.
         """
         return checked(self.J, seed, self)
 
@@ -126,6 +131,11 @@ def hessian(
     recorded gradient, so that a product costs about two gradients: for an MLP of L layers in its
     weights, 6 L - 4 matrix products. Shapes: (size of `wrt`)².
 
+    - `model`: the model, as `load` gives it.
+    - `inputs`: the point, an array by name for every input; weights may be given too.
+    - `wrt`: the tensors by which it is differentiated, by name; by default all floating inputs.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule; `InputError` also for several elements without `weights`.
     """
@@ -161,6 +171,11 @@ def hvp(
     `tangents` names the tensors x that move and gives v; all other tensors stay. Where `of` has
     several elements, `weights` of its shape combine the elements into the scalar f. For several
     products at one point take `hessian`.
+
+    - `model`: the model, as `load` gives it.
+    - `primals`: the point, an array by name for every input; weights may be given too.
+    - `of`: the tensor f, by name; by default the only floating output.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
 
     Shapes: v, ∇f and H v have the shapes of the tensors that `tangents` names. Raises `InputError`
     where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an operator without a

@@ -50,6 +50,9 @@ def linearize(
     With `engine="torch"`, PyTorch runs the model and J holds tensors, on the device of the inputs
     or the one named after a colon, `"torch:cuda"`; inputs on a GPU imply it.
 
+    - `model`: the model, as `load` gives it.
+    - `inputs`: the point, an array by name for every input; weights may be given too.
+
     Shapes: (total size of `of`, total size of `wrt`), tensors ravelled and concatenated in order.
     Raises `InputError` for a name or input that does not fit, `UnsupportedOp` for an operator
     without a rule.

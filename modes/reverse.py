@@ -20,7 +20,9 @@ from .model.signatures import passes_options_to
 
 
 class Pullback:
-    """u ↦ Jᵀ u by name: cotangents of `of` in, cotangents of `wrt` out; any number of times."""
+    """u ↦ Jᵀ u by name, for a linearised `J`: cotangents of `of` in, cotangents of `wrt` out; any
+    number of times.
+    """
 
     def __init__(self, J: Linearization) -> None:
         self.J = J
@@ -47,10 +49,18 @@ def vjp(
     wrt: Names = None,
     **options: Unpack[Options],
 ) -> tuple[Tensors, Pullback]:
-    """y = f(x) and the pullback u ↦ Jᵀ u, both by name. Options: as for `linearize`.
+    """y = f(x) and the pullback u ↦ Jᵀ u, both by name.
 
     The pullback takes a dict of cotangents u by name, or the array alone where `of` is one tensor.
     A cotangent that is left out is zero. Every call is one product with Jᵀ.
+
+    - `model`: the model, as `load` gives it.
+    - `primals`: the point, an array by name for every input; weights may be given too.
+    - `of`: the tensors that are differentiated, by name; by default all floating outputs.
+    - `wrt`: the tensors by which it is differentiated, by name; by default all floating inputs.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
+    - `checkpoint`: True, or a number of segments, saves memory by recomputing; see `linearize`.
 
     Shapes: a cotangent u has the shape of its tensor of `of`, and Jᵀ u has the shapes of the
     tensors of `wrt`. Raises `InputError` where a name, a shape or a dtype does not fit, and
@@ -63,7 +73,7 @@ def vjp(
 
 @dataclass(frozen=True)
 class ValueAndGrad:
-    """x ↦ f(x), ∇f(x) by one recorded program: see `value_and_grad`."""
+    """x ↦ f(x), ∇f(x) by the program of a `gradient`: see `value_and_grad`."""
 
     gradient: Gradient
 
@@ -89,6 +99,10 @@ def value_and_grad(
     is one run of the program. Where control flow that was unrolled, or another choice, depends on
     the numbers of a point, it is recorded at each point.
 
+    - `model`: the model, as `load` gives it.
+    - `wrt`: the tensors by which it is differentiated, by name; by default all floating inputs.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+
     Shapes: each gradient has the shape of its tensor of `wrt`. Raises `InputError` for a name that
     the model does not have; the function raises `InputError` where f has more than one element, for
     which `vjp` takes a cotangent, and where an input does not fit, and `UnsupportedOp` for an
@@ -110,7 +124,14 @@ def grad(
     wrt: Names = None,
     **options: Unpack[Options],
 ) -> Tensors:
-    """∇f by name, with f the scalar tensor that `of` names. Options: as for `linearize`.
+    """∇f by name, with f the scalar tensor that `of` names.
+
+    - `model`: the model, as `load` gives it.
+    - `inputs`: the point, an array by name for every input; weights may be given too.
+    - `wrt`: the tensors by which it is differentiated, by name; by default all floating inputs.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
+    - `checkpoint`: True, or a number of segments, saves memory by recomputing; see `linearize`.
 
     Shapes: each gradient has the shape of its tensor of `wrt`. Raises `InputError` where `of` has
     more than one element, for which `vjp` takes a cotangent, and where a name, a shape or a dtype

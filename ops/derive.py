@@ -34,13 +34,13 @@ def derive(
 ) -> Derived:
     """An operator from its formula: y = f(x, g) or y[i, k] = sum(a[i, j]*b[j, k], j).
 
-    SymPy derives its values, Jacobian, adjoint and derivatives of any order. `definition` is text
-    or a SymPy expression. Without indices it holds entry by entry, with ONNX's broadcasting; with
-    indices, `sum(term, j)` sums over j, an index may be `2*i + k` or `t[i]` for integers t, and
-    every index of y runs over all entries. Functions are those of ONNX, `sigmoid`, `softplus`,
-    `max`, `min`, `Piecewise` and `a if c else b`. Exponentials are rewritten so that they do not
-    overflow, log Σ exp included; if double precision still loses the value at 0 or ±800, there is
-    an `OnnxJacWarning`.
+    `name` is `Op` or `domain::Op`. SymPy derives its values, Jacobian, adjoint and derivatives of
+    any order. `definition` is text or a SymPy expression. Without indices it holds entry by entry,
+    with ONNX's broadcasting; with indices, `sum(term, j)` sums over j, an index may be `2*i + k` or
+    `t[i]` for integers t, and every index of y runs over all entries. Functions are those of ONNX,
+    `sigmoid`, `softplus`, `max`, `min`, `Piecewise` and `a if c else b`. Exponentials are rewritten
+    so that they do not overflow, log Σ exp included; if double precision still loses the value at 0
+    or ±800, there is an `OnnxJacWarning`.
 
     The inputs are in the order of the text, or as in `inputs`; `attributes` have these defaults.
 
@@ -85,6 +85,8 @@ def position(name: str, text: str) -> int:
 class Derived:
     """An operator that SymPy derived, y = f(x): its derivatives, kinks and ONNX function.
 
+    `derive` makes it, with its `name` and its `rule`.
+
     >>> gate = derive("my.domain::Gate", "g*sigmoid(x)")
     >>> isinstance(gate, Derived), gate.derivatives["x"], gate.kinks, gate.function().name
     (True, Y*(1 - sigmoid(x)), (), 'Gate')
@@ -109,7 +111,7 @@ class Derived:
         return tuple(dict.fromkeys(map(str, found)))
 
     def function(self, *shapes: tuple[int, ...], opset: int = 21) -> onnx.FunctionProto:
-        """The values as an ONNX function for any floating type and all sizes.
+        """The values as an ONNX function of `opset` for any floating type and all sizes.
 
         Indices such as `x[i + k]` and `x[t[i]]` need `shapes`, and the function is for these.
         """

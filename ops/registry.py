@@ -139,10 +139,11 @@ def jacobian(
 ) -> Callable[[Rule], Rule]:
     """Declare the blocks of operators: `@jacobian("MatMul")`, `@jacobian("my.domain::Op")`.
 
-    `values` are the allowed values of attributes, `mode=("linear", "cubic")`; a model with another
-    value is not loaded. An operator `grows` if the number of elements of its output may exceed the
-    product of those of its inputs; a `random` operator draws a sample, which is a constant of the
-    linearisation. For the Jacobian of a model, use `linearize(model, inputs)`.
+    `names` are the operators, `values` are the allowed values of attributes, `mode=("linear",
+    "cubic")`; a model with another value is not loaded. An operator `grows` if the number of
+    elements of its output may exceed the product of those of its inputs; a `random` operator draws
+    a sample, which is a constant of the linearisation. For the Jacobian of a model, use
+    `linearize(model, inputs)`.
 
     An operator that has a definition keeps it: the definition then gives the values, and the truth
     that `prove` compares the rule with.
@@ -171,6 +172,8 @@ def zero(
 ) -> None:  # fmt: skip
     """Declare operators whose derivative is structurally zero, and why.
 
+    `reason` is why, `names` are the operators.
+
     `definition` gives the values of an operator that is not ONNX's, as for `defines`; `values` are
     the allowed values of attributes, as for `jacobian`: `load` raises `LoadError` for a model with
     another value. `grows` and `random` are as for `jacobian`.
@@ -184,7 +187,8 @@ def defines(
 ) -> Callable[[Definition], Definition]:
     """Declare the definition of operators, in vocabulary calls: `@defines("LSTM")`.
 
-    `values` are the allowed values of attributes, and `grows` is as for `jacobian`.
+    `names` are the operators, `values` are the allowed values of attributes, and `grows` is as for
+    `jacobian`.
 
     Raises `InputError` where a name is not a string. A model with a named output that the
     definition omits raises `UnsupportedOp`.

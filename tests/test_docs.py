@@ -128,6 +128,43 @@ def test_every_docstring_says_what_it_raises(name):
     assert any(inspect.isclass(e) and issubclass(e, oj.OnnxJacError) for e in errors)
 
 
+def explained():
+    """Every public function and class, the classes that these functions return, and all methods."""
+    modules = (oj, oj.estimators, oj.plots, oj.preconditioners, oj.jacobians)
+    values = [getattr(module, name) for module in modules for name in module.__all__]
+    functions = filter(inspect.isfunction, values)
+    returned = {f: str(inspect.signature(f).return_annotation) for f in functions}
+    made = [inspect.unwrap(f).__globals__.get(word) for f, text in returned.items()
+            for word in re.findall(r"\w+", text)]  # fmt: skip
+    classes = dict.fromkeys(filter(inspect.isclass, [*values, *made]))
+    values += [member for kind in classes for name, member in inspect.getmembers(kind, callable)
+               if not name.startswith("_")]  # fmt: skip
+    classes = [kind for kind in classes if not issubclass(kind, Exception | dict)]
+    ours = [*classes, *filter(inspect.isfunction, values), *filter(inspect.ismethod, values)]
+    named = {f"{value.__module__}.{value.__qualname__}": value for value in ours}
+    return {name: value for name, value in named.items() if name.startswith("onnxjac.")}
+
+
+EXPLAINED = explained()
+
+
+def test_what_is_to_be_explained_is_found():
+    some = {"hessian.Hessian.apply", "data.cluster.distributed", "curvature.kfac.shampoo",
+            "curvature.kronecker.KroneckerFactored.inverse", "solvers.problem.Problem.hess",
+            "estimators.trace.trace", "model.primal.model.Model.run"}  # fmt: skip
+    assert EXPLAINED.keys() >= {f"onnxjac.modes.{name}" for name in some}
+    assert EXPLAINED.keys() >= {"onnxjac.jacobians.matrices.Kron", "onnxjac.jacobians.dag.stack"}
+
+
+@pytest.mark.parametrize("value", EXPLAINED.values(), ids=EXPLAINED)
+def test_every_docstring_explains_every_parameter(value):
+    """By its name in backticks; a name of one letter may stand in a formula."""
+    text, names = inspect.getdoc(value), inspect.signature(value).parameters.keys() - {"self"}
+    ways = {name: rf"\b{name}\b" if len(name) == 1 and name != "a" else rf"`\*{{0,2}}{name}\b"
+            for name in names}  # fmt: skip
+    assert sorted(name for name in names if not re.search(ways[name], text)) == []
+
+
 def test_every_page_is_in_the_navigation():
     pages = [page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")]
     assert [page for page in pages if page not in CONFIGURATION] == []

@@ -59,6 +59,11 @@ def fisher(
     default, so name the weights. Source: Martens, "New insights and perspectives on the natural
     gradient method", 2020.
 
+    - `model`: the model, as `load` gives it.
+    - `inputs`: the point, an array by name for every input; weights may be given too.
+    - `at`: the tensor z, by name; by default the only floating output.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule; `InputError` also for an unknown `likelihood` or `reduction`.
     """
@@ -109,6 +114,10 @@ def empirical_fisher(
     and c = 1/N. No gradient is formed: F = c Gᵀ G, and a product with G is a product with J.
     Shapes: (size of `wrt`)²; `wrt` are all floating inputs by default. Source: Kunstner, Balles,
     Hennig, "Limitations of the empirical Fisher approximation for natural gradient descent", 2019.
+
+    - `model`: the model, as `load` gives it.
+    - `inputs`: the point, an array by name for every input; weights may be given too.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
 
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule; `InputError` also for an unknown `reduction`, and where the

@@ -69,6 +69,10 @@ def gauss_newton(
     all floating inputs by default, so name the weights. Source: Schraudolph, "Fast curvature
     matrix-vector products for second-order gradient descent", 2002.
 
+    - `model`: the model, as `load` gives it.
+    - `inputs`: the point, an array by name for every input; weights may be given too.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule; `InputError` also for several elements of `of` without `weights`, and
     for a `reduction` where the model's last steps show none.
@@ -107,6 +111,11 @@ def gram(
 
     No scaling: it is the Gauss-Newton matrix of ½ ‖of‖². Shapes: (size of `wrt`)²;
     `wrt` are all floating inputs by default.
+
+    - `model`: the model, as `load` gives it.
+    - `inputs`: the point, an array by name for every input; weights may be given too.
+    - `of`: the tensors that are differentiated, by name; by default all floating outputs.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
 
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule.

@@ -61,9 +61,7 @@ def kfac(
     weight and the bias that is added to its product are one matrix, whose inputs x end in a 1.
 
     `inputs` are one batch, or data: then A and B are sums over all batches, which are linearised
-    one at a time. Options: `at`, `wrt` (all weights by default), `joint`, `engine`; `likelihood`
-    and `axis` as for `fisher`; and for data `batch_size`, `shared`, `keep`, `progress` (see
-    `onnxjac.progress`).
+    one at a time.
 
     `fisher_type`: F is exact (`"type-2"`), of `samples` draws by `seed` (`"mc"`), empirical, with
     the loss `of` (`"empirical"`), or B = I (`"forward-only"`). Scaling: c = 1 for
@@ -73,6 +71,21 @@ def kfac(
     With `client`, a `distributed.Client`, the batches of the data are split among its workers: each
     sums over its own batches, and keeps up to `keep` bytes of them for the second pass of `ekfac`.
     The draws of `fisher_type="mc"` do not depend on the number of workers.
+
+    - `model`: the model, as `load` gives it.
+    - `at`: the tensor before the loss, such as logits, by name; by default the only floating
+      output.
+    - `of`: the loss, by name, where `fisher_type="empirical"`.
+    - `wrt`: the weights, by name; by default all floating initializers.
+    - `likelihood`: `"categorical"`, `"bernoulli"` or `"gaussian"`, with parameters `at`; see
+      `fisher`.
+    - `axis`: the axis of `at` along which a row is one term of the loss.
+    - `samples`: the number of draws of each term, where `fisher_type="mc"`.
+    - `seed`: the seed of these draws.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `batch_size`: the rows of a batch, where `inputs` are arrays or the path of an npz file.
+    - `shared`: inputs that all batches have in common, by name.
+    - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
 
     Shapes: K is (n, n), n the size of `wrt`; for a weight with i inputs and o outputs A is (i, i)
     and B is (o, o). Raises `InputError` for an option or a name that does not fit, `UnsupportedOp`
@@ -92,8 +105,31 @@ def ekfac(
 ) -> KroneckerFactored:
     """E = Q diag(λ) Qᵀ: the eigenvectors Q of K-FAC, with λ = c Σₙ (Qᵀ vec Gₙ)² of F itself.
 
-    No matrix with these eigenvectors is closer to F in the Frobenius norm. Options: as for `kfac`.
+    No matrix with these eigenvectors is closer to F in the Frobenius norm.
     Takes two passes over data.
+
+    - `model`: the model, as `load` gives it.
+    - `inputs`: one point, or data: a list of points, a function that returns an iterator over them,
+      or arrays or an npz file with `batch_size`.
+    - `approximation`: `"expand"` or `"reduce"`, for positions that share a weight; see `kfac`.
+    - `at`: the tensor before the loss, such as logits, by name; by default the only floating
+      output.
+    - `of`: the loss, by name, where `fisher_type="empirical"`.
+    - `wrt`: the weights, by name; by default all floating initializers.
+    - `likelihood`: `"categorical"`, `"bernoulli"` or `"gaussian"`, with parameters `at`; see
+      `fisher`.
+    - `axis`: the axis of `at` along which a row is one term of the loss.
+    - `fisher_type`: the gradients of F, `"type-2"`, `"mc"` or `"empirical"`; see `kfac`.
+    - `reduction`: `"mean"` divides by the number of terms, `"sum"` does not; see `kfac`.
+    - `samples`: the number of draws of each term, where `fisher_type="mc"`.
+    - `seed`: the seed of these draws.
+    - `joint`: True treats a weight and its bias as one matrix; see `kfac`.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `batch_size`: the rows of a batch, where `inputs` are arrays or the path of an npz file.
+    - `shared`: inputs that all batches have in common, by name.
+    - `keep`: the bytes of linearised batches that are kept for the next pass.
+    - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
+    - `client`: a `distributed.Client`, whose workers share the batches.
 
     Shapes: E and Q are (n, n), λ is (n,), n the size of `wrt`. Raises the errors of `kfac`, and
     `InputError` for `fisher_type="forward-only"`, which has no gradients.
@@ -174,7 +210,29 @@ def shampoo(
 ) -> KroneckerFactored:
     """S = blockdiag(Lᵖ ⊗ Rᵖ) with L = c Σₙ Gₙ Gₙᵀ and R = c Σₙ Gₙᵀ Gₙ, Gₙ as in F.
 
-    p = `power`: 1/2 as in Shampoo, whose steps use S⁻¹ᐟ² = L⁻¹ᐟ⁴ ⊗ R⁻¹ᐟ⁴. Options: as for `kfac`.
+    p = `power`: 1/2 as in Shampoo, whose steps use S⁻¹ᐟ² = L⁻¹ᐟ⁴ ⊗ R⁻¹ᐟ⁴.
+
+    - `model`: the model, as `load` gives it.
+    - `inputs`: one point, or data: a list of points, a function that returns an iterator over them,
+      or arrays or an npz file with `batch_size`.
+    - `at`: the tensor before the loss, such as logits, by name; by default the only floating
+      output.
+    - `of`: the loss, by name, where `fisher_type="empirical"`.
+    - `wrt`: the weights, by name; by default all floating initializers.
+    - `likelihood`: `"categorical"`, `"bernoulli"` or `"gaussian"`, with parameters `at`; see
+      `fisher`.
+    - `axis`: the axis of `at` along which a row is one term of the loss.
+    - `fisher_type`: the gradients of F, `"type-2"`, `"mc"` or `"empirical"`; see `kfac`.
+    - `reduction`: `"mean"` divides by the number of terms, `"sum"` does not; see `kfac`.
+    - `samples`: the number of draws of each term, where `fisher_type="mc"`.
+    - `seed`: the seed of these draws.
+    - `joint`: True treats a weight and its bias as one matrix; see `kfac`.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `batch_size`: the rows of a batch, where `inputs` are arrays or the path of an npz file.
+    - `shared`: inputs that all batches have in common, by name.
+    - `keep`: the bytes of linearised batches that are kept for the next pass.
+    - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
+    - `client`: a `distributed.Client`, whose workers share the batches.
 
     Shapes: S is (n, n), n the size of `wrt`; for a weight with i inputs and o outputs Gₙ is (i, o),
     L is (i, i) and R is (o, o). Raises the errors of `kfac`, and `InputError` for

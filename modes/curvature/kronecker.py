@@ -35,6 +35,8 @@ from ..linear.symmetric import Curvature, Specs
 class KroneckerFactored(Curvature):
     """K = Σ Sᵀ (A ⊗ B) S over the uses of weights, with S, A and B in `blocks`.
 
+    `domain` are the tensors behind rows and columns, in order.
+
     With `joint`, a weight and its bias are coupled as one matrix. Inverse, trace, determinant,
     diagonal and eigendecomposition follow from the factors; `inverse` and `function` return a
     matrix of the same kind.
@@ -50,7 +52,7 @@ class KroneckerFactored(Curvature):
         return {s.name: [f for f in self.blocks if s.name in f.parts] for s in self.domain}
 
     def block(self, name: str, *others: str) -> Curvature:
-        """K[name, name], or the block of several tensors, such as a weight and its bias.
+        """K[`name`, `name`], or with `others` the block of several tensors: a weight and its bias.
 
         The block is of the same kind, unless it is part of a matrix with corrected eigenvalues.
         """
@@ -68,7 +70,8 @@ class KroneckerFactored(Curvature):
     def inverse(  # type: ignore[override]
         self, damping: float = 0.0, *, heuristic: bool = False
     ) -> KroneckerFactored:
-        """(K + δ I)⁻¹, exact; with `heuristic`, δ is split over the factors of every block.
+        """(K + δ I)⁻¹, exact; δ = `damping`; with `heuristic`, δ is split over the factors of every
+        block.
 
         The heuristic is (A + π √δ I) ⊗ (B + √δ/π I) with π² = (tr A / dim A) / (tr B / dim B), from
         Martens and Grosse, 2015. Blocks with corrected eigenvalues, or with a scalar A or B, are

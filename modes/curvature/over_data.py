@@ -57,11 +57,25 @@ def ntk(
     """K = J(x) J(x')ᵀ with J = ∂of/∂wrt: the empirical neural tangent kernel.
 
     `others` is x', another batch; by default x' = x, and K is symmetric, between the tensors of
-    `of`. Either may be data, whose batches are stacked as if they were one batch; `options` are
-    passed to `linearize` over data. Rows and columns are the entries of `of`, samples first, so
-    that for outputs (N, C) the block of a pair of samples n, m is
-    `K[n * C : (n + 1) * C, m * C : (m + 1) * C]`. No scaling. Shapes: (size of `of`, size of `of`
-    at `others`). Source: Jacot, Gabriel, Hongler, "Neural tangent kernel", 2018.
+    `of`. Either may be data, whose batches are stacked as if they were one batch. Rows and columns
+    are the entries of `of`, samples first, so that for outputs (N, C) the block of a pair of
+    samples n, m is `K[n * C : (n + 1) * C, m * C : (m + 1) * C]`. No scaling. Shapes: (size of
+    `of`, size of `of` at `others`). Source: Jacot, Gabriel, Hongler, "Neural tangent kernel", 2018.
+
+    - `model`: the model, as `load` gives it.
+    - `inputs`: x, one point, or data: a list of points, a function that returns an iterator over
+      them, or arrays or an npz file with `batch_size`.
+    - `of`: the tensors that are differentiated, by name; by default all floating outputs.
+    - `wrt`: the tensors by which it is differentiated, by name; by default all floating inputs.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
+    - `checkpoint`: True, or a number of segments, saves memory by recomputing; see `linearize`.
+    - `batch_size`: the rows of a batch, where `inputs` are arrays or the path of an npz file.
+    - `shared`: inputs that all batches have in common, by name.
+    - `keep`: the bytes of linearised batches that are kept for the next pass.
+    - `check`: True compares two products, and warns where the batches differ between passes.
+    - `reduction`: how the Jacobians of the batches are combined, `"stack"` by default.
+    - `client`: a `distributed.Client`, whose workers share the batches.
 
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule.

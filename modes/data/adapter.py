@@ -28,9 +28,14 @@ Data = Batch | Iterable[Batch] | Callable[[], Iterable[Batch]] | str | PathLike[
 
 OVER_DATA = """
     In place of one point, `inputs` may be a list of points, a function that returns an iterator
-    over them, or arrays or the path of an npz file with `batch_size=`. `reduction` composes the
-    operators of the batches: "stack", "sum" or "mean". `shared` are inputs that all batches have in
-    common; for `keep` and `check` see `streamed`, and for `client` see `distributed`.
+    over them, or arrays or the path of an npz file with `batch_size=`: see `streamed`.
+
+    - `batch_size`: the rows of a batch, where `inputs` are arrays or the path of an npz file.
+    - `reduction`: how the operators of the batches are combined, `"stack"`, `"sum"` or `"mean"`.
+    - `shared`: inputs that all batches have in common, by name.
+    - `keep`: the bytes of linearised batches that are kept for the next pass.
+    - `check`: True compares two products, and warns where the batches differ between passes.
+    - `client`: a `distributed.Client`, whose workers share the batches.
     """
 """What the docstring of a function says besides, once the function takes data."""
 

@@ -25,6 +25,12 @@ class SpectralDensity(Shown):
     Both errors are the standard error over probes plus an estimate of the quadrature error from the
     last two thirds of the steps. The errors are not bounds: they do not see an eigenvalue that the
     steps missed.
+
+    - `n`: the number of eigenvalues.
+    - `products`: the products that it took.
+    - `method`: how it was found.
+    - `shorter`: the nodes and weights after a third and two thirds of the steps.
+    - `eps`: the relative rounding error of one product.
     """
 
     nodes: np.ndarray
@@ -55,7 +61,7 @@ class SpectralDensity(Shown):
     def quadrature(self, f: Callable[[np.ndarray], np.ndarray]) -> Estimate:
         """tr f(A) = Σᵢ f(λᵢ) = n ∫ f φ: a sum over all eigenvalues.
 
-        f is evaluated only at nodes with a nonzero weight.
+        `f` takes an array of eigenvalues and is evaluated only at nodes with a nonzero weight.
         """
 
         def integral(nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -111,6 +117,12 @@ def spectral_density(
     estimation of tr(f(A)) via stochastic Lanczos quadrature", 2017; Lin, Saad and Yang,
     "Approximating spectral densities of large matrices", 2016.
 
+    - `A`: an operator of onnxjac or SciPy, or a matrix.
+    - `steps`: the number of Lanczos steps for each probe.
+    - `probes`: the number of random vectors.
+    - `seed`: the seed of the random numbers.
+    - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
+
     Shapes: A is (n, n), nodes and weights are (probes, steps), or (1, n) if the density is exact.
     """
     with probing(A, "spectral density", progress) as P:
@@ -140,6 +152,12 @@ def logdet(
     `exact` are as for `spectral_density`. `error` is the standard error over probes plus an
     estimate of the quadrature error, see `SpectralDensity`: the quadrature overestimates log det A,
     by much with few steps at a high condition number.
+
+    - `A`: an operator of onnxjac or SciPy, or a matrix.
+    - `steps`: the number of Lanczos steps for each probe.
+    - `probes`: the number of random vectors.
+    - `seed`: the seed of the random numbers.
+    - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
 
     Shapes: A is (n, n), the value a number. Raises `InputError` where A is not square, real,
     symmetric and positive definite.

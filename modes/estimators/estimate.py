@@ -18,7 +18,7 @@ from ...jacobians.progress import Tick, counting
 
 @dataclass(frozen=True)
 class Estimate(Shown):
-    """value ± error after a number of products, found by `method`.
+    """`value` ± `error` after a number of `products`, found by `method`.
 
     `error` is one standard error, in the shape of the value, unless the function says otherwise;
     it is zero where `method` starts with "exact". Products with the transpose count as well.

@@ -127,11 +127,17 @@ def low_rank(
     seed: int = 0,
     progress: bool | None = None,
 ) -> Estimate:
-    """A ≈ U Σ Vᵀ of the given rank, as an operator whose `u` and `v` hold U Σ and V.
+    """A ≈ U Σ Vᵀ of the given `rank`, as an operator whose `u` and `v` hold U Σ and V.
 
     `method` is `"svd"`, for any A, or `"nystrom"`, for a symmetric positive semidefinite one,
     where V = U and Σ approximates the leading eigenvalues. `error` is not a standard error but an
     estimate of ‖A - U Σ Vᵀ‖_F = √(E ‖(A - U Σ Vᵀ) ω‖²) from ten further Gaussian ω.
+
+    - `A`: an operator of onnxjac or SciPy, or a matrix.
+    - `oversampling`: the random vectors in addition to `rank`.
+    - `iterations`: power iterations of `"svd"`, for singular values that decay slowly.
+    - `seed`: the seed of the random numbers.
+    - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
 
     Shapes: A is (m, n), U Σ (m, rank) and V (n, rank), with a rank of at most min(m, n). Raises
     `InputError` for an unknown `method` and where A is complex; with `"nystrom"` also where A is

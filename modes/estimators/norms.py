@@ -23,6 +23,10 @@ def frobenius_norm(
     `exact=True` takes up to min(m, n) products, `exact=False` estimates; by default the norm is
     exact where structure, few sparse entries or at most `products` products determine it.
 
+    - `A`: an operator of onnxjac or SciPy, or a matrix.
+    - `seed`: the seed of the random numbers.
+    - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
+
     Shapes: A is (m, n), the value a number, in the units of A. Raises `InputError` where A is
     complex.
 
@@ -50,6 +54,13 @@ def spectral_norm(
     `error` is a bound, not a standard error: some singular value of A lies within it. The iteration
     ends when the error is at most rtol · σ₁; the value approaches σ₁ from below.
 
+    - `A`: an operator of onnxjac or SciPy, or a matrix.
+    - `exact`: True computes all singular values, False iterates; by default what is cheaper.
+    - `products`: the most products with A.
+    - `rtol`: the relative error at which the iteration ends.
+    - `seed`: the seed of the random numbers.
+    - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
+
     Shapes: A is (m, n), the value a number, in the units of A. Raises `InputError` where A is
     complex.
     """
@@ -64,6 +75,13 @@ def condition_number(
 
     `error` follows from error bounds of both, as for `spectral_norm`. The value approaches κ from
     below. If the iteration runs out of products, it is a lower bound, and the error is infinite.
+
+    - `A`: an operator of onnxjac or SciPy, or a matrix.
+    - `exact`: True computes all singular values, False iterates; by default what is cheaper.
+    - `products`: the most products with A.
+    - `rtol`: the relative error at which the iteration ends.
+    - `seed`: the seed of the random numbers.
+    - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
 
     Shapes: A is (m, n) with m, n ≥ 1, the value a number without unit. Raises `InputError` where A
     is empty or complex.

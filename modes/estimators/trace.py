@@ -39,6 +39,10 @@ def trace(
     with 30 products, and for XTrace, whose samples share a basis, biased low. The trace is a sum:
     divide by n for the mean eigenvalue.
 
+    - `A`: an operator of onnxjac or SciPy, or a matrix.
+    - `seed`: the seed of the random numbers.
+    - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
+
     Shapes: A is (n, n), the value a number. Raises `InputError` where A is not square or not real,
     and for an unknown `method`. Sources: Hutchinson, 1990; Meyer et al., "Hutch++: optimal
     stochastic trace estimation", 2021; Epperly, Tropp, Webber, "XTrace: making the most of every
@@ -103,6 +107,10 @@ def diagonal(
     `method` is `"exact"` or `"xdiag"`. By default the diagonal is exact where structure or few
     sparse entries determine it, or where n products suffice; otherwise it is XDiag, whose error has
     the same shape.
+
+    - `A`: an operator of onnxjac or SciPy, or a matrix.
+    - `seed`: the seed of the random numbers.
+    - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
 
     Shapes: A is (n, n), the value and its error (n,). Raises `InputError` where A is not square or
     not real, and for an unknown `method`. Source: Epperly, Tropp, Webber, "XTrace: making the most

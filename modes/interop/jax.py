@@ -35,6 +35,11 @@ def to_jax(
     point. A jitted function calls back to the CPU; under `vmap` it runs once per sample. Results
     have 32 bits unless 64-bit types are enabled in JAX. Needs `onnxjac[jax]`.
 
+    - `model`: the model, as `load` gives it.
+    - `of`: the results, by name; by default all floating outputs.
+    - `inputs`: values of inputs that stay as they are, by name.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+
     Shapes: arrays in and out have the shapes of the model's tensors. Raises `InputError` without
     JAX, for a name in `wrt` that the model computes, and where an argument does not fit.
     """

@@ -33,6 +33,11 @@ def asoperator(
     | a `LinearOperator` of SciPy or PyLops | matrix-free |
     | a function x ↦ A x, with its `shape`, and `adjoint` for x ↦ Aᴴ x | matrix-free |
 
+    - `A`: what the table lists.
+    - `shape`: (rows, columns), for a function.
+    - `adjoint`: x ↦ Aᴴ x, for a function.
+    - `dtype`: the type of the results of a function.
+
     Shape: (m, n), as A. Raises `InputError` where A is none of these, and for a function without
     shape.
 

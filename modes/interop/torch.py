@@ -45,6 +45,11 @@ def to_torch(
     several. Backward is Jᵀ u, forward mode J v; higher derivatives are recorded as ONNX at each
     point. Under `vmap` it runs once per sample. CPU only. Needs `onnxjac[torch]`.
 
+    - `model`: the model, as `load` gives it.
+    - `of`: the results, by name; by default all floating outputs.
+    - `inputs`: values of inputs that stay as they are, by name.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+
     Shapes: tensors in and out have the shapes of the model's tensors. Raises `InputError` without
     PyTorch, for a name in `wrt` that the model computes, and where an argument does not fit.
     """

@@ -64,7 +64,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Check(Shown):
-    """The outcomes of `J.check()`; true where all passed."""
+    """The `outcomes` of `J.check()`; true where all passed."""
 
     outcomes: tuple[Outcome, ...]
 

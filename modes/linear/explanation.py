@@ -182,11 +182,12 @@ def not_met(kinks: tuple[Kink, ...]) -> tuple[str, ...]:
 class Explanation(Tables):
     """The blocks of a Jacobian in the order of the model, and what became of them.
 
-    `rows` are the blocks, `stretches` what elimination and planning made of them, `choices` how
-    products are taken and why, `cuts` the steps without a derivative, `zeros` the pairs of tensors
-    that no path joins, and `kinks` where the steps are not differentiable, or have an infinite
-    derivative, with the number of entries there at this very point. The text shows only the kinks
-    on which the point lies, and of many rows the first and the last; the fields hold all.
+    `title` is the first line, `rows` are the blocks, `stretches` what elimination and planning made
+    of them, `choices` how products are taken and why, `cuts` the steps without a derivative,
+    `zeros` the pairs of tensors that no path joins, and `kinks` where the steps are not
+    differentiable, or have an infinite derivative, with the number of entries there at this very
+    point. The text shows only the kinks on which the point lies, and of many rows the first and the
+    last; the fields hold all.
     """
 
     rows: tuple[Row, ...]
@@ -222,8 +223,9 @@ class Mathematics:
 
 @dataclass(frozen=True, repr=False)
 class Local(Tables):
-    """One step: its rule, tensors, blocks and kinks. For an input, the blocks that begin at it.
+    """One step: its `rule`, `tensors`, blocks and `kinks`; of an input, the blocks there.
 
+    `title` is the first line, `rows` are the blocks, `legend` says what their letters mean, and
     `why` is the reason where there are no blocks.
     """
 

@@ -56,8 +56,9 @@ class Linearization(Jacobian):
     tensors of `of` at `point`. `J["out", "in"]` is a named block and `J.apply` a product by name;
     both work for `J.T` as well.
 
-    After `relinearize`, J holds its residuals alone; `dag` and `entries` are built when they are
-    needed.
+    `linearize` makes J: from its plan `route` and its residuals `tape`, `transposed` for J.T;
+    `make` prepares the products of a `plan`. After `relinearize`, J holds its residuals alone;
+    `dag` and `entries` are built when they are needed.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ class Linearization(Jacobian):
         return Linearization(**{**given, **changed})
 
     def plan(self, *, products: int = 100, memory: int | None = None) -> Linearization:
-        """The same Jacobian, prepared for a number of products.
+        """The same Jacobian, prepared for a number of `products`.
 
         Parts of J are multiplied out once, in at most `memory` bytes, where the products repay it:
         per-sample blocks to a narrow output, dense stretches. Without a plan J adapts to the number
@@ -178,7 +179,7 @@ class Linearization(Jacobian):
         return self.there.flops
 
     def relinearize(self, inputs: Mapping[str, Any]) -> Linearization:
-        """The same Jacobian at another point; whatever does not depend on the point is reused.
+        """The same Jacobian at another point `inputs`; what does not depend on the point is reused.
 
         Shape: as before, or as the shapes of the inputs determine it. Raises `InputError` for an
         input that is missing or does not fit, `UnsupportedOp` where the new point reaches an
@@ -208,7 +209,7 @@ class Linearization(Jacobian):
         return columns(self.dag).T if n <= m else columns(self.dag.T)
 
     def apply(self, tangents: Mapping[str, Any]) -> dict[str, Any]:
-        """J v with tensors in and out by name; tangents that are left out are zero.
+        """J v by name, for `tangents` v by name; those that are left out are zero.
 
         A tangent that is a tensor of PyTorch gives tensors on its device.
 
@@ -237,7 +238,7 @@ class Linearization(Jacobian):
     def explain(self, name: str | None = None) -> Explanation | Local:
         """The parts of J, step by step, and how products are computed and why.
 
-        With the name of a node or tensor, the rule of one step: its mathematics and its blocks.
+        With the `name` of a node or tensor, the rule of one step: its mathematics and its blocks.
 
         Raises `UnknownTensor` for a name that the model does not have.
         """

@@ -30,7 +30,7 @@ Make = TypeVar("Make", bound=Callable[..., "Symmetric"])
 
 
 class Curvature(Wrapper):
-    """C = Cᵀ over the tensors of `domain`, in order.
+    """C = Cᵀ over the tensors of `domain`, in order, with the products of `operator`.
 
     `C.apply` is a product by name, `C["a", "b"]` a block of two tensors and `C.block("a")` the
     diagonal block of one.
@@ -51,7 +51,7 @@ class Curvature(Wrapper):
         return self
 
     def apply(self, tangents: Mapping[str, Any]) -> dict[str, Any]:
-        """C v with tensors in and out by name; tangents that are left out are zero."""
+        """C v by name, for `tangents` v by name; those that are left out are zero."""
         check_named(tangents)
         if any(map(is_tensor, tangents.values())):
             return applied(self, tangents, self.domain, self.domain)
@@ -69,12 +69,12 @@ class Curvature(Wrapper):
         return super().__getitem__(key)
 
     def block(self, name: str) -> Curvature:
-        """C[name, name], which is symmetric too."""
+        """C[name, name], the block of the tensor `name`, which is symmetric too."""
         again = partial(moved, self, methodcaller("block", name))
         return Symmetric(self[name, name], (self._place(name)[1],), again, self.formula)
 
     def relinearize(self, inputs: Mapping[str, Any]) -> Curvature:
-        """The same operator at another point; raises `InputError` where its model is unknown."""
+        """C at another point `inputs`; raises `InputError` where its model is unknown."""
         raise InputError(f"{self!r} does not know its model: make it again at the other point")
 
     def explain(self) -> Shown:
@@ -83,12 +83,12 @@ class Curvature(Wrapper):
         return found
 
     def check(self, *, seed: int = 0) -> Check:
-        """Symmetry, definiteness, differences: see `modes.curvature.checked`."""
+        """Symmetry, definiteness, differences, by random vectors of `seed`."""
         found: Check = check(self, seed)
         return found
 
     def submatrix(self, rows: Any, columns: Any) -> Jacobian:
-        """C[rows, columns], each given as a slice, as indices, or as the name of a tensor."""
+        """C[`rows`, `columns`], each given as a slice, as indices, or as the name of a tensor."""
         chosen = (self._place(k)[0] if isinstance(k, str) else k for k in (rows, columns))
         return super().__getitem__(tuple(chosen))
 
@@ -106,9 +106,10 @@ class Curvature(Wrapper):
 
 @final
 class Symmetric(Curvature):
-    """C = Cᵀ with the products of `operator`; `again` makes the same operator at another point.
+    """C = Cᵀ over the tensors of `domain`, with the products of `operator`.
 
-    `formula` is how it is shown, by default as the operator.
+    `again` makes the same operator at another point. `formula` is how it is shown, by default as
+    the operator.
     """
 
     def __init__(
@@ -122,7 +123,9 @@ class Symmetric(Curvature):
         return self._formula or clipped(repr(self.operator), 100)
 
     def relinearize(self, inputs: Mapping[str, Any]) -> Curvature:
-        """The same operator at another point, planned and scaled as this one is: see `compile`.
+        """The same operator at another point `inputs`, planned and scaled as this one is.
+
+        See `compile`.
 
         Reuses the plans of the model's linearisations. Raises `InputError` for an operator over
         batches, or one that was not made of a model.
@@ -130,7 +133,10 @@ class Symmetric(Curvature):
         return self.again(inputs) if self.again else super().relinearize(inputs)
 
     def plan(self, *, products: int = 100, memory: int | None = None) -> Symmetric:
-        """The same operator, made ready for so many products: see `Linearization.plan`."""
+        """The same operator, prepared for a number of `products`, in at most `memory` bytes more.
+
+        See `Linearization.plan`.
+        """
         again = partial(moved, self, methodcaller("plan", products=products, memory=memory))
         operator = planned(self.operator, products, memory)
         return Symmetric(operator, self.domain, again, self.formula)

@@ -41,7 +41,7 @@ class Limits:
                 raise InputError(f"the limit {name}={value!r} must be a whole number, 0 or more")
 
     def check(self, name: str, need: int, what: object) -> None:
-        """Raises `LimitError` where `what` needs more of a resource than the limit allows."""
+        """Raises `LimitError` where the `need` of `what` exceeds the limit called `name`."""
         limit = getattr(self, name)
         if need > limit:
             raise LimitError(

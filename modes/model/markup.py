@@ -44,7 +44,7 @@ class Page:
         return f"Page of {size}: a notebook shows it, save('graph.html') writes it"
 
     def save(self, path: Target) -> None:
-        """Write the page; it needs no other file and no server."""
+        """Write the page to `path`; it needs no other file and no server."""
         save_text(self.html, path)
 
     def _repr_html_(self) -> str:

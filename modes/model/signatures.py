@@ -12,8 +12,10 @@ from ...jacobians.errors import closest
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def passes_options_to(*receivers: Callable[..., Any]) -> Callable[[F], F]:
+def passes_options_to(*receivers: Callable[..., Any], but: str = "") -> Callable[[F], F]:
     """Show, and allow, the parameters of the receivers that have defaults in place of `**options`.
+
+    The parameter that `but` names is none of them.
 
     >>> @passes_options_to(lambda x, *, engine=None: x)
     ... def twice(x, **options): ...
@@ -25,7 +27,7 @@ def passes_options_to(*receivers: Callable[..., Any]) -> Callable[[F], F]:
     """
 
     def decorate(function: F) -> F:
-        found = joined(signature(function), *map(signature, receivers))
+        found = joined(signature(function), *map(signature, receivers), but=but)
         known = [name for name, p in found.parameters.items() if p.kind is Parameter.KEYWORD_ONLY]
 
         @wraps(function)
@@ -40,11 +42,11 @@ def passes_options_to(*receivers: Callable[..., Any]) -> Callable[[F], F]:
     return decorate
 
 
-def joined(own: Signature, *others: Signature) -> Signature:
-    """The parameters of `own` except `**options`, and all parameters with defaults of `others`."""
+def joined(own: Signature, *others: Signature, but: str = "") -> Signature:
+    """The parameters of `own` except `**options`, and those of `others` with defaults, save one."""
     kept = {k: p for k, p in own.parameters.items() if p.kind is not Parameter.VAR_KEYWORD}
     for p in (p for other in others for p in other.parameters.values()):
-        if p.default is not Parameter.empty:
+        if p.default is not Parameter.empty and p.name != but:
             kept.setdefault(p.name, p.replace(kind=Parameter.KEYWORD_ONLY))
     return own.replace(parameters=list(kept.values()))
 

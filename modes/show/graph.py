@@ -58,6 +58,8 @@ def plot_graph(J: Jacobian, *, after: bool = False, ax: Axes | None = None) -> A
 def plot_elimination(J: Jacobian, *, axs: tuple[Axes, Axes] | None = None) -> tuple[Axes, Axes]:
     """The DAG before elimination and after it, side by side: see `plot_graph`.
 
+    `J` is the Jacobian or the Hessian of a model.
+
     Shape: J is (m, n). Raises `InputError` without matplotlib, where `axs` are not two Axes, and
     for an operator that is not of a model.
     """

@@ -45,6 +45,9 @@ def plot_jacobian(
     in the title. Names and shapes are on the axes; numbers are in the units of the tensors,
     ∂of per ∂wrt. `progress` is as for `onnxjac.progress`. `J.plot()` is the same.
 
+    - `J`: an operator of onnxjac.
+    - `seed`: the seed of the estimates of norms.
+
     Shape: J is (m, n), with m and n at least 1. Raises `InputError` without matplotlib, where `ax`
     is no Axes, and where J is no operator of onnxjac or has no entries; `LimitError` where
     `entries=True` needs more than `toarray` may take.

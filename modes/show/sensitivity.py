@@ -29,11 +29,11 @@ def plot_sensitivity(
 ) -> Axes:  # fmt: skip
     """sⱼ = √(Σᵢ (∂yᵢ/∂xⱼ)²), how far the outputs move with pixel or feature j of one sample.
 
-    J = ∂y/∂x has one output y and one input x. `entry` picks entries of y by any NumPy index: for
-    logits (N, C), `entry=(0, 3)` is the fourth logit of the first sample, and s = |∂y/∂x|; by
-    default all entries count. x is a batch of images (N, C, H, W), of which one is drawn in grey or
-    colour beside its map, a norm over channels; or a table (N, features) or one row of it, drawn as
-    bars with the names in `features`. The unit is a unit of y per unit of x.
+    `J` = ∂y/∂x, of `linearize`, has one output y and one input x. `entry` picks entries of y by any
+    NumPy index: for logits (N, C), `entry=(0, 3)` is the fourth logit of the first sample, and s =
+    |∂y/∂x|; by default all entries count. x is a batch of images (N, C, H, W), of which one is
+    drawn in grey or colour beside its map, a norm over channels; or a table (N, features) or one
+    row of it, drawn as bars with the names in `features`. The unit is a unit of y per unit of x.
     Returns the axes of the map or of the bars. `progress` is as for `onnxjac.progress`.
 
     Shapes: x is (N, C, H, W), (N, features) or (features,); s is (H, W) or (features,). Raises

@@ -100,6 +100,9 @@ def plot_spectrum(
     are zero to rounding do not fit on a log scale: the legend counts them. Values are in the units
     of J. Draw several into one `ax`, each with a `label`. `progress` is as for `onnxjac.progress`.
 
+    - `J`: an operator of onnxjac.
+    - `seed`: the seed of the start of the iteration.
+
     Shape: J is (m, n), with m and n at least 1. Raises `InputError` without matplotlib, where `ax`
     is no Axes, for k below 1, and where J is no operator of onnxjac or has no entries;
     `NotConverged` where the iteration for the k largest finds none.
@@ -167,7 +170,7 @@ def plot_density(
 ) -> Axes:  # fmt: skip
     """φ(λ) = (1/n) Σᵢ δ(λ - λᵢ), smoothed by a Gaussian, with ± 2 standard errors as a band.
 
-    A is a symmetric operator, like a Hessian or a Gauss-Newton matrix, or the result of
+    `A` is a symmetric operator, like a Hessian or a Gauss-Newton matrix, or the result of
     `spectral_density` for one; `steps`, `probes` and `seed` are options of `spectral_density`, and
     `width` is the standard deviation of the Gaussian, by default a hundredth of the range. The
     density is per unit of λ, and on a log scale, since most eigenvalues of a network are nearly

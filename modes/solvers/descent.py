@@ -67,6 +67,15 @@ def newton_cg(
     Then `tol`, by default 1e-4, bounds ‖∇f‖ in both, `maxiter` is 200 n, and there are no
     `options`. So does an iteration over tensors, with `engine="torch"`, which stay on their device.
 
+    - `model`: the model, as `load` gives it.
+    - `inputs`: the point, an array by name for every input; weights may be given too.
+    - `wrt`: the tensors x, by name; by default all floating inputs.
+    - `globalization`: `"line search"` or `"trust region"`.
+    - `maxiter`: the most iterations; by default the method's own number.
+    - `callback`: called with the state after every iteration; StopIteration ends the solver.
+    - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+
     Shapes: x, ∇f and δ are (n,), n the size of the tensors of `wrt`; H and M are (n, n). Raises
     `InputError` where `of` is not one element, for an unknown `globalization`, for `options` with
     a `preconditioner` or tensors, and where a name, a shape or a dtype does not fit;
@@ -132,9 +141,18 @@ def natural_gradient(
     tensor `at`, which is the Fisher matrix if the loss is the negative log-likelihood of an
     exponential family with natural parameter `at`. CG solves to a residual of `inner_rtol` ‖∇f‖; a
     `preconditioner` is an M ≈ (C + λI)⁻¹, or a function that builds it from C. Backtracking ensures
-    that f decreases. The iteration ends when ‖∇f‖ ≤ gtol, by default √ε.
+    that f decreases. The iteration ends when ‖∇f‖ ≤ `gtol`, by default √ε.
 
     The result has `fun`, `jac` = ∇f, `tensors`, and `products`, the number of products with C.
+
+    - `model`: the model, as `load` gives it.
+    - `inputs`: the point, an array by name for every input; weights may be given too.
+    - `wrt`: the tensors x, by name; by default all floating inputs.
+    - `gtol`: the norm of ∇f at which the iteration ends.
+    - `maxiter`: the most iterations.
+    - `callback`: called with the state after every iteration; StopIteration ends the solver.
+    - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
 
     Shapes: x, ∇f and δ are (n,), n the size of the tensors of `wrt`; C and M are (n, n). Raises
     `InputError` where `of` is not one element, where neither `at` nor `curvature` is given, and

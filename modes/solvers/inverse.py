@@ -75,6 +75,12 @@ def inverse(
     With `"lsmr"` the inverse is the pseudo-inverse, n×m: the least-squares solution, of least norm
     if R is not given, to ‖Aᵀ(A x - b)‖ ≤ rtol ‖A‖ ‖A x - b‖. `maxiter` is 10 n by default.
 
+    - `operator`: A, an operator or a matrix.
+    - `solver`: the name of a solver; by default structure decides.
+    - `preconditioner`: the M of the table, or a function that builds it from A.
+    - `rtol`: the relative residual at which a solve ends.
+    - `maxiter`: the most iterations of a solve.
+
     Shapes: A is (m, n) and A⁻¹ (n, m), with m = n except for `"lsmr"`; M is (n, n). Raises
     `InputError` for a structure of which a part is singular, for an unknown solver, a complex
     operator that a solver is to take, or a shape that does not fit. A product raises `NotConverged`

@@ -52,6 +52,9 @@ def jacobi(A: Any, *, damping: float = 0.0) -> Diagonal:
     The diagonal is exact: by structure, where A = JᵀDJ with a diagonal D squares J factor by
     factor; by sparse entries; or by n products. For `M=` of `cg` and `minres`.
 
+    - `A`: an operator of onnxjac or SciPy, or a matrix.
+    - `damping`: λ, 0 by default.
+
     Shapes: A and M are (n, n). Raises `InputError` where A is not square or not real, and where an
     entry of the damped diagonal is not positive.
 
@@ -71,6 +74,9 @@ def column_scaling(J: Any, *, damping: float = 0.0) -> Diagonal:
 
     For least squares: solve min ‖J R y - b‖, then x = R y. `R @ R` is the `M=` of `cg` on the
     normal equations. The column norms are exact, as for `jacobi`, or by min(m, n) products.
+
+    - `J`: an operator of onnxjac or SciPy, or a matrix.
+    - `damping`: λ, 0 by default.
 
     Shapes: J is (m, n), R is (n, n). Raises `InputError` where J is complex, and where a column is
     zero without damping.
@@ -100,6 +106,9 @@ def block_jacobi(A: Any, blocks: int | None = None, *, damping: float = 0.0) -> 
     batch. A block of n columns takes n products; if A is known to act within samples, n products
     give all blocks at once. M holds Σ n² numbers. For `M=` of `cg` and `minres`, or, if a block is
     not symmetric, of `gmres` and `bicgstab`.
+
+    - `A`: an operator of onnxjac or SciPy, or a matrix.
+    - `damping`: λ, 0 by default.
 
     Shapes: A and M are (n, n). Raises `InputError` where A is not square or not real, where a
     symmetric block is not positive definite or another one is singular, and where `blocks` does not
@@ -180,7 +189,13 @@ def ilu(
     """M = (LU)⁻¹ with LU ≈ A, for a square A that has few entries in every row.
 
     The entries of A are found from its structure, with as few products as a colouring needs.
-    `scipy.sparse.linalg.spilu` explains the options. M is for `M=` of `gmres` and `bicgstab`.
+    `scipy.sparse.linalg.spilu` computes LU. M is for `M=` of `gmres` and `bicgstab`.
+
+    - `A`: an operator or a matrix.
+    - `drop_tol`: entries of LU that are smaller, relative to their column, are dropped.
+    - `fill_factor`: the most entries of LU, relative to A.
+    - `drop_rule`, `permc_spec`, `diag_pivot_thresh`: rules for dropping, order and pivots; see
+      `spilu`.
 
     Shapes: A and M are (n, n). Raises `LimitError` where the entries of A take more than 2 GiB.
     Errors of `spilu` are passed on: `RuntimeError` for a pivot that is zero, `ValueError` where A
@@ -204,6 +219,11 @@ def low_rank_plus_damping(A: Any, rank: int, *, damping: float, seed: int = 0) -
     A is symmetric positive semidefinite and U Λ Uᵀ its Nyström approximation of the given rank r,
     by r products. The condition number of M (A + μI) is a constant on average once r is twice
     the effective dimension tr A(A + μI)⁻¹.
+
+    - `A`: an operator of onnxjac or SciPy, or a matrix.
+    - `rank`: r, the number of products.
+    - `damping`: μ, which must be positive.
+    - `seed`: the seed of the random numbers.
 
     Shapes: A and M are (n, n), U is (n, r). Raises `InputError` where the damping is not positive,
     and where A is not square, real, symmetric and positive semidefinite.
@@ -229,6 +249,9 @@ def kronecker(K: Any, *, damping: float = 0.0) -> Any:
     exact for every λ; without damping, M = A⁻¹ ⊗ B⁻¹. An object with a method `inverse` of its own,
     such as the result of `kfac`, is inverted by this method, with the damping if there is any.
     For other structures see `onnxjac.inverse`. M is positive definite where K + λI is.
+
+    - `K`: an operator whose inverse its structure gives, or the result of `kfac`.
+    - `damping`: λ, 0 by default.
 
     Shapes: K and M are (n, n). Raises `InputError` for any other K, and where a matrix is singular.
 

@@ -102,7 +102,8 @@ class Problem(Generic[Given]):
     Where `of` is one tensor of one element, `fun` is a float, `jac` its gradient and `hessp` a
     product with its Hessian. Otherwise `fun` is the flat vector of the tensors of `of`, `jac` is J
     in the given `form`, and `hess` takes multipliers. Nothing is scaled: the reduction is the
-    model's own. Results are cached for the last point; J and H at a new point are relinearised.
+    model's own. Other inputs of the `model` stay at `inputs`; `t` names the time, and `engine` runs
+    the model. Results are cached for the last point; J and H at a new point are relinearised.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class Problem(Generic[Given]):
             self.ode(self.inputs[t].item(), self.x0)
 
     def flatten(self, tensors: Mapping[str, Any]) -> np.ndarray:
-        """The tensors of `wrt` as one vector."""
+        """The tensors of `wrt`, `tensors` by name, as one vector."""
         check_named(tensors)
         zero = np.zeros((), common(*map(dtype_of, self.start.values())))
         arrays = [tensors[name] if is_tensor(tensors[name]) else as_array(tensors[name])
@@ -142,7 +143,7 @@ class Problem(Generic[Given]):
         return op.CastLike(op.Concat(*(x.reshape(-1) for x in arrays), axis=0), zero)
 
     def unflatten(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """The tensors of `wrt` by name, each in its shape and dtype."""
+        """The tensors of `wrt` in a vector x by name, each in its shape and dtype."""
         x = x if is_tensor(x) else np.ravel(x)
         if len(x) != len(self.x0):
             raise InputError(
@@ -163,12 +164,12 @@ class Problem(Generic[Given]):
     # -- called by SciPy ----------------------------------------------------------------------
 
     def fun(self, x: np.ndarray, *rest: Never) -> Any:
-        """f(x): a float, or a vector."""
+        """f(x): a float, or a vector. SciPy's `args`, as `rest`, are refused."""
         values = self.values(alone(x, rest))
         return float(values[0]) if self.scalar else values
 
     def jac(self, x: np.ndarray, *rest: Never) -> Given:
-        """∇f(x) of a scalar f; else J(x)."""
+        """∇f(x) of a scalar f; else J(x). SciPy's `args`, as `rest`, are refused."""
         alone(x, rest)
         found: Any = self.slopes(x)[1] if self.scalar else self._given("jac", self.linearized(x))
         return found
@@ -181,7 +182,7 @@ class Problem(Generic[Given]):
         return float(f), slopes
 
     def hess(self, x: np.ndarray, v: Any = None) -> Given:
-        """H(x) of a scalar f; with multipliers, Σᵢ vᵢ ∂²fᵢ/∂x², as for `NonlinearConstraint`."""
+        """H(x) of a scalar f; with multipliers v, Σᵢ vᵢ ∂²fᵢ/∂x², as for `NonlinearConstraint`."""
         return self._given("hess", self.curvature(x) if v is None else self.weighted(x, v))
 
     def hessp(self, x: np.ndarray, p: np.ndarray) -> np.ndarray:
@@ -228,7 +229,7 @@ class Problem(Generic[Given]):
             known.x = None
 
     def weighted(self, x: np.ndarray, v: Any) -> Hessian:
-        """Σᵢ vᵢ ∂²fᵢ/∂x², relinearised if x or the multipliers change."""
+        """Σᵢ vᵢ ∂²fᵢ/∂x² at x, relinearised if x or the multipliers v change."""
         J, point = self.linearized(x), self.point(x)
         if np.size(v) != J.shape[0]:
             raise InputError(f"{np.size(v)} multipliers for {J.shape[0]} numbers of f")
@@ -316,6 +317,12 @@ def as_scipy(
     SciPy's methods multiply by Hessians or take them as arrays, so that `"sparse"` gives `hess` as
     an operator over the sparse entries, `hess(x).tosparse()`. A method that needs an array refuses
     any form except `"dense"`: "Implicit solvers" in the guide lists all methods by their forms.
+
+    - `model`: the model, as `load` gives it.
+    - `inputs`: the point, an array by name for every input; weights may be given too.
+    - `of`: the tensors f, by name; by default all floating outputs.
+    - `wrt`: the tensors x, by name; by default all floating inputs except `t`.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
 
     Shapes: x is (n,), n the size of the tensors of `wrt`; f(x) is a float, or (m,), m the size of
     the tensors of `of`; J(x) is (m, n), ∇f(x) of a scalar (n,), H(x) (n, n), and multipliers v are

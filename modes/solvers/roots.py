@@ -63,8 +63,15 @@ def newton_krylov(
     reduction of ‖F‖, so that early steps are cheap and late ones converge superlinearly;
     backtracking ensures that ‖F‖ decreases.
 
-    The iteration ends when ‖F‖ ≤ atol + rtol ‖F(x₀)‖, by default with rtol = √ε and atol = ε^(2/3)
-    √n. The result has `fun` = F, `tensors`, and `products`, the number of products with J.
+    The iteration ends when ‖F‖ ≤ atol + rtol ‖F(x₀)‖, by default with `rtol` = √ε and `atol` =
+    ε^(2/3) √n. The result has `fun` = F, `tensors`, and `products`, the number of products with J.
+
+    - `model`: the model, as `load` gives it.
+    - `inputs`: the point, an array by name for every input; weights may be given too.
+    - `maxiter`: the most iterations.
+    - `callback`: called with the state after every iteration; StopIteration ends the solver.
+    - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
 
     Shapes: x, F and δ are (n,), n the size of the tensors of `wrt`; J and M are (n, n). Raises
     `InputError` where F holds more or fewer numbers than x, and where a name, a shape or a dtype
@@ -180,9 +187,20 @@ def implicit_euler(
     """u₊ = u + h F(u₊) for u̇ = F(u), in successive steps of length h.
 
     F are the tensors of `of`, and u the tensors of `wrt`, in the same order. The results come from
-    `newton_krylov`, which takes the options from `solver` on, and have the time `t` since the
-    start; the Jacobian is I − h ∂F/∂u. A function that builds a preconditioner is called again
-    only after a linear system that took over three times the products of the first.
+    `newton_krylov`, and have the time `t` since the start; the Jacobian is I − h ∂F/∂u. A function
+    that builds a preconditioner is called again only after a linear system that took over three
+    times the products of the first.
+
+    - `model`: the model, as `load` gives it.
+    - `inputs`: the point at the start, with u at time zero.
+    - `step`, `steps`: the length h of a step, and the number of steps.
+    - `solver`: `gmres` or any function of (A, b, rtol=, M=), for the linear systems.
+    - `preconditioner`: an M ≈ (I − h ∂F/∂u)⁻¹, or a function that builds it from I − h ∂F/∂u.
+    - `rtol`, `atol`: the tolerances of each step, see `newton_krylov`.
+    - `maxiter`: the most iterations of a step.
+    - `callback`: called with the state after every iteration.
+    - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
 
     Shapes: F has the shapes of u, tensor by tensor; the x of a result is u, flat, of shape (n,).
     Units: h is in units of time, F in units of u per time. Raises `NotConverged` where a step
@@ -227,8 +245,17 @@ def pseudo_transient(
     Small steps at first, h₀ = `step`, follow the flow u̇ = F(u) to its steady state, and not to any
     other root; large steps at the end are Newton steps. The linear systems are solved to a relative
     residual of `inner_rtol`; a `preconditioner` is an M ≈ (I − h J)⁻¹, or a function that builds it
-    from I − h J. The iteration ends when ‖F‖ ≤ rtol ‖F(u₀)‖, with rtol = √ε by default. The result
-    has `fun` = F, `tensors`, `step` = h and `products`.
+    from I − h J. The iteration ends when ‖F‖ ≤ rtol ‖F(u₀)‖, with `rtol` = √ε by default. The
+    result has `fun` = F, `tensors`, `step` = h and `products`.
+
+    - `model`: the model, as `load` gives it.
+    - `inputs`: the point at the start.
+    - `of`, `wrt`: the tensors F and u, by name; by default all floating outputs and inputs.
+    - `solver`: `gmres` or any function of (A, b, rtol=, M=), for the linear systems.
+    - `maxiter`: the most iterations.
+    - `callback`: called with the state after every iteration; StopIteration ends the solver.
+    - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
 
     Shapes: u, F and δ are (n,), n the size of the tensors of `wrt`; J and M are (n, n). Raises
     `InputError` where the tensors of `of` do not have the shapes of the tensors of `wrt`, and where
@@ -280,6 +307,11 @@ def euler_residual(
     """G(u) = u − u₋ − h F(u) as a model of its own, with ∂G/∂u = I − h ∂F/∂u.
 
     The new inputs are `step` (h) and, for every u, `u_before` (u₋); the outputs are `u_residual`.
+
+    - `model`: the model, as `load` gives it.
+    - `inputs`: the point, an array by name for every input; weights may be given too.
+    - `of`, `wrt`: the tensors F and u, by name; by default all floating outputs and inputs.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
 
     Shapes: `u_before` and `u_residual` have the shape of u, as F has; `step` is a scalar. Raises
     `InputError` where F and u differ in their shapes, and where a name, a shape or a dtype does not

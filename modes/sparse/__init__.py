@@ -63,7 +63,9 @@ def sparse(J: Jacobian, format: Format = "csr", limit: int = DENSE_LIMIT, out: A
 
 
 def pattern(J: Jacobian, *, limit: int = DENSE_LIMIT) -> csr_array[Any]:
-    """The entries J[i, j] that may be nonzero at some point, as a sparse array of booleans.
+    """The entries J[i, j] of the operator `J` that may be nonzero at some point, as booleans.
+
+    The result is a sparse array.
 
     Shape: (m, n), like J. Raises `LimitError` where the entries of the Jacobian of a model would
     take more than `limit` bytes.

@@ -53,7 +53,7 @@ Cost = Callable[[np.ndarray], int]
 class Coloring(Method):
     """The colours of `columns` and `rows`, -1 for none, and where to read every entry, `at`.
 
-    Entry k of the pattern is element at[k] of the products J @ V, then Jᵀ @ U, each product one
+    Entry k of the `pattern` is element at[k] of the products J @ V, then Jᵀ @ U, each product one
     row, or of the solution that a `substitution` finds from them.
     """
 
@@ -78,15 +78,15 @@ class Coloring(Method):
         return f"Coloring of {size}, {self.pattern.nnz:,} entries from {self.products} products"
 
     def decompress(self, forward: np.ndarray, reverse: np.ndarray) -> csr_array[Any]:
-        """J from J @ V and Jᵀ @ U."""
+        """J from the products `forward` = J @ V and `reverse` = Jᵀ @ U."""
         numbers = np.concatenate([np.ravel(forward.T), np.ravel(reverse.T)])
         numbers = self.substitution(numbers) if self.substitution else numbers
         read = numbers[self.at]
         return csr_array((read, self.pattern.indices, self.pattern.indptr), self.pattern.shape)
 
-    def values(self, J: Jacobian) -> np.ndarray:
-        V, U = (seeds.astype(wide(J.dtype)) for seeds in self.seeds)
-        return self.decompress(J @ V, J.T @ U).data
+    def values(self, operator: Jacobian) -> np.ndarray:
+        V, U = (seeds.astype(wide(operator.dtype)) for seeds in self.seeds)
+        return self.decompress(operator @ V, operator.T @ U).data
 
 
 def indicator(color: np.ndarray) -> np.ndarray:

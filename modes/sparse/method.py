@@ -27,22 +27,22 @@ class Method(ABC):
     pattern: csr_array[Any]
 
     def fits(self, operator: Jacobian) -> bool:
-        """Whether the method works for an operator of the same structure."""
+        """Whether the method works for an `operator` of the same structure."""
         return True
 
     def knows(self, tape: Tape | None) -> bool:
-        """Whether the residuals at a point suffice, whatever the operators are."""
+        """Whether the residuals at a point, `tape`, suffice, whatever the operators are."""
         return False
 
     def learn(self, operator: Jacobian, tape: Tape | None) -> None:  # noqa: B027 - may do nothing
-        """Take note of an operator that fits, and of the residuals that it was built from."""
+        """Take note of an `operator` that fits, and of its residuals, `tape`."""
 
     @abstractmethod
     def values(self, operator: Jacobian) -> np.ndarray:
-        """The entries of an operator."""
+        """The entries of an `operator`."""
 
     def write(self, operator: Jacobian, out: np.ndarray) -> None:
-        """Write at least the entries that may vary."""
+        """Write at least the entries of an `operator` that may vary into `out`."""
         out[:] = self.values(operator)
 
 

@@ -53,6 +53,8 @@ def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> on
     its specification, and `OnnxJacError` where the structure of a derivative depends on integers
     of the inputs: lengths, axes, shapes.
 
+    - `model`: the model, as `load` gives or takes it.
+
     Shapes: every tensor keeps its shape; a gradient has the shape of its tensor of `xs`.
     """
     loaded = model if isinstance(model, Model) else load(model)

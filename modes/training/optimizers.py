@@ -35,10 +35,13 @@ class Operator(ABC):
 
     @abstractmethod
     def update(self, op: Any, r: Array, t: Array, x: Array, g: Array, *held: Array) -> Arrays:
-        """X' and the new memory."""
+        """X' and the new memory, from R, T, X, G and the memory `held`.
+
+        `op` is their vocabulary; r, t, x and g are R, T, X and G.
+        """
 
     def nodes(self, weights: Iterable[str]) -> Iterator[onnx.NodeProto]:
-        """One node that maps every `X`, `X_gradient`, `X_memory` to `X_new`, `X_memory_new`."""
+        """One node: the X, X_gradient, X_memory of all `weights` ↦ all X_new, X_memory_new."""
         slots = [f"{x}_{slot}" for slot in self.memory for x in weights]
         held = [RATE, COUNT, *weights, *(f"{x}_gradient" for x in weights), *slots]
         made = [f"{name}_new" for name in (*weights, *slots)]
@@ -49,7 +52,7 @@ class Operator(ABC):
 
     @classmethod
     def lowered(cls, op: Any, step: Step, inputs: Sequence[Any]) -> list[Array]:
-        """The outputs of a node: the formula for every tensor."""
+        """The outputs of a node `step` in the vocabulary `op`: the formula for its `inputs`."""
         r, t, *rest = inputs
         width = 2 + len(cls.memory)
         if len(rest) % width or None in inputs:
@@ -75,8 +78,9 @@ def updated_before(op: Any, t: Array, x: Array) -> Array:
 class Adagrad(Operator):
     """H' = H + G²;  X' = X − R / (1 + T · decay_factor) · G / (√H' + ε).
 
-    X is a weight, G its gradient plus norm_coefficient · X, R the learning rate, T the number of
-    updates so far, ε the `epsilon`; H is the optimiser's state for X, 0 at first.
+    X is a weight, G its gradient plus `norm_coefficient` · X, R the learning rate, T the number of
+    updates so far, ε the `epsilon`, `decay_factor` the decay of the learning rate; H is the
+    optimiser's state for X, 0 at first.
 
     Shapes: G and H have the shape of X; R and T are scalars. Source: `Adagrad` of
     `ai.onnx.preview.training`, in the ONNX specification; Duchi, Hazan, Singer, 2011.
@@ -100,9 +104,9 @@ class Adam(Operator):
     """V' = αV + (1 − α)G;  H' = βH + (1 − β)G²;  X' = X − R' V' / (√H' + ε).
 
     R' = R √(1 − βᵀ) / (1 − αᵀ) from the second update on, and R' = R at the first. Finally X' is
-    multiplied by 1 − norm_coefficient_post. X is a weight, G its gradient plus
-    norm_coefficient · X, R the learning rate, T the number of updates so far, ε the `epsilon`;
-    V and H are the optimiser's state for X, 0 at first.
+    multiplied by 1 − `norm_coefficient_post`. α is `alpha`, β is `beta`. X is a weight, G its
+    gradient plus `norm_coefficient` · X, R the learning rate, T the number of updates so far, ε the
+    `epsilon`; V and H are the optimiser's state for X, 0 at first.
 
     Shapes: G, V and H have the shape of X; R and T are scalars. Source: `Adam` of
     `ai.onnx.preview.training`, in the ONNX specification; Kingma and Ba, 2015.
@@ -124,7 +128,7 @@ class Adam(Operator):
         return op.Mul(x, 1 - self.norm_coefficient_post), mean, squares
 
     def rate(self, op: Any, r: Array, t: Array) -> Array:
-        """The learning rate with the bias of both means corrected."""
+        """The learning rate r in the vocabulary `op`, corrected for the bias of means at t."""
         turns, bases = op.CastLike(t, r), (self.beta, self.alpha)
         later = updated_before(op, t, r)
         power = op.Where(later, turns, op.CastLike(1.0, r))
@@ -136,8 +140,9 @@ class Adam(Operator):
 class Momentum(Operator):
     """V' = αV + βG, with β = 1 at first;  X' = X − R V'.
 
-    With mode="nesterov", X' = X − R (G + αV'). X is a weight, G its gradient plus
-    norm_coefficient · X, R the learning rate; V is the optimiser's state for X, 0 at first.
+    With `mode="nesterov"`, X' = X − R (G + αV'). α is `alpha`, β is `beta`. X is a weight, G its
+    gradient plus `norm_coefficient` · X, R the learning rate; V is the optimiser's state for X, 0
+    at first.
 
     Shapes: G and V have the shape of X; R is a scalar. Raises `InputError` for another `mode`.
     Source: `Momentum` of `ai.onnx.preview.training`, in the ONNX specification.
@@ -223,7 +228,7 @@ class OptimizerFunction:
                 raise InputError(f"{f.name} needs the attribute {name!r}: give it in attributes=")
 
     def nodes(self, weights: Iterable[str]) -> Iterator[onnx.NodeProto]:
-        """One call for each `X`, which maps `X_gradient`, `X_memory` to `X_new`, `X_memory_new`."""
+        """One call for each `X` of `weights`: X, X_gradient, X_memory ↦ X_new, X_memory_new."""
         f = self.function
         given = {k: onnx.numpy_helper.from_array(v) if isinstance(v, np.ndarray) else v
                  for k, v in self.attributes.items()}  # fmt: skip

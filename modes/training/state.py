@@ -50,6 +50,8 @@ def load_state(training_model: onnx.ModelProto) -> State:
 
     The state is the one that `save_state` wrote, or the one that the model came with.
 
+    - `training_model`: what `training_model` makes, or another model with `training_info`.
+
     >>> import numpy as np
     >>> import onnx.parser
     >>> import onnxjac as oj
@@ -82,6 +84,8 @@ def save_state(training_model: onnx.ModelProto, state: Mapping[str, Any]) -> onn
     of the state, and may hold other initializers, such as the learning rate. Neither the given
     model nor `initialization` changes: `initial_state` still returns the state before the first
     step.
+
+    - `training_model`: what `training_model` makes, or another model with `training_info`.
 
     Shapes: each tensor has the shape of its initializer. Raises `UnknownTensor` for a name that is
     no initializer, `InputError` for a shape or type that does not fit.

@@ -170,6 +170,10 @@ def train_step(
     update. A step runs the model that ``export(training_model, "training_step", inputs)`` makes;
     the last few such models are cached, for all batches whose shapes they accept.
 
+    - `training_model`: what `training_model` makes, or another model with `training_info`.
+    - `inputs`: a batch, an array by name for every input of the step.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+
     Shapes: each tensor of the state keeps its shape; inputs are as the model declares them, and a
     free dimension may change from step to step. Raises `InputError` for a model without
     `training_info` and for an input that is missing, `UnknownTensor` for a name that the model does

@@ -52,6 +52,8 @@ def training_model(
     Raises `UnknownTensor` for a name that is no floating initializer, `InputError` for one that
     cannot be trained, and for a name that would be in the step twice.
 
+    - `model`: the model, as `load` gives or takes it.
+
     Shapes: the loss is a scalar, or its elements are summed by the Gradient node; the state
     that `"Adam"` and the like keep for a tensor has its shape. Source: `TrainingInfoProto` and the
     operators of `ai.onnx.preview.training`, in the ONNX specification.

@@ -22,10 +22,10 @@ def prove(
     definition entry by entry, and the entries must be identically equal. A proof can be
     printed, shown in Jupyter, and written as Markdown by `markdown()`.
 
-    `what` is an operator of ONNX; an operator that `derive`, `defines` or `jacobian` declared,
-    `"my.domain::Op"`, at small `shapes` of its inputs and with these `attributes`; a function of a
-    model, `onnx.FunctionProto`; or a small model, as `load` gives or takes it, at `inputs`, whose
-    symbolic Jacobian is derived from the definitions of its operators.
+    `what` is an operator of ONNX, or of another `domain`; an operator that `derive`, `defines` or
+    `jacobian` declared, `"my.domain::Op"`, at small `shapes` of its inputs and with these
+    `attributes`; a function of a model, `onnx.FunctionProto`; or a small model, as `load` gives or
+    takes it, at `inputs`, whose symbolic Jacobian is derived from the definitions of its operators.
 
     Raises `UnsupportedOp` for an operator that is unknown or not declared.
 
@@ -77,8 +77,9 @@ def symbolic(
 def tags(op_type: str | None = None) -> Tags:
     """Every port of every operator: ONNX's differentiability tag against the verdict of the proofs.
 
-    ONNX introduced its tags with five examples. Data that is moved has a derivative. Inputs that
-    say where to move it, and results that depend on shapes only, have none.
+    `op_type` asks for one operator alone. ONNX introduced its tags with five examples. Data that is
+    moved has a derivative. Inputs that say where to move it, and results that depend on shapes
+    only, have none.
 
     Raises `UnsupportedOp` for a name that is no operator of ONNX.
 

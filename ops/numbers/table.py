@@ -41,7 +41,9 @@ def kernel(
     name: str, *, counted: bool = False, wide: bool = False, tensors: bool = False,
     hosted: bool = False, view: bool = False,
 ) -> Callable[[Kernel], Kernel]:  # fmt: skip
-    """Declare a function of NumPy arrays as the values of an operator, `Op` or `domain::Op`.
+    """Declare a function of NumPy arrays as the values of an operator.
+
+    `name` is `Op` or `domain::Op`.
 
     Inputs come by position, attributes as keywords; the result is an array or a tuple of several.
     With `tensors`, it takes tensors of PyTorch too; operands after the first are then NumPy's if

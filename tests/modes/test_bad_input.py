@@ -152,6 +152,8 @@ def test_jvp_and_vjp_with_what_does_not_fit(net):
         oj.jvp(net, POINT, {"x": X.T})
     with pytest.raises(oj.InputError, match="wrt='rows' is a tensor of int64"):
         oj.jvp(net, POINT, {"rows": [0, 1, 2]})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'wrt'"):
+        oj.jvp(net, POINT, {"x": X}, wrt="x")  # the tangents name these tensors
     with pytest.raises(oj.InputError, match="a dict from name to array, not ndarray"):
         oj.jvp(net, POINT, X)
     _, pullback = oj.vjp(net, POINT)

@@ -72,6 +72,8 @@ def Q4(rows, columns, zoned):
 OWN = np.random.default_rng(12)  # other numbers may lie on a jump of the operators that round
 BEAMS = [N(*shape, rng=OWN) for shape in [(4, 1, 8)] * 3 + [(4, 2, 5, 4)] * 2]
 NAMED = OWN.integers(0, 2, (2, 2, 5)).astype(np.int32)
+CHUNK = [N(2, 3, n, rng=OWN) for n in (64, 32, 32)] + [N(2, 2, 8, 16, rng=OWN) for _ in range(2)]
+FEW = np.array([2, 2], np.int32)
 
 CASES = {
     "Gelu": ("Gelu", [N(2, 3)], {}, 1),
@@ -297,6 +299,21 @@ CASES = {
         {"num_heads": 4, "kv_num_heads": 2, "causal": 0},
         3,
     ),
+    "GroupQueryAttention in a long cache": (
+        "GroupQueryAttention", [*CHUNK[:3], *(x[:, :, :7] for x in CHUNK[3:]), FEW, TOTAL],
+        {"num_heads": 4, "kv_num_heads": 2}, 3,
+    ),
+    **{
+        f"GroupQueryAttention in a window of {room} of {ends[0] + 1}": (
+            "GroupQueryAttention",
+            [*(N(len(ends), new, n, rng=OWN) for n in (32, 16, 16)),
+             *(N(len(ends), 2, room, 8, rng=OWN) for _ in range(2)), np.array(ends, np.int32),
+             np.array(ends[0] + 1, np.int32)],
+            {"num_heads": 4, "kv_num_heads": 2, "sliding_window_cache": 1, "local_window_size": 3},
+            3,
+        )
+        for room, new, ends in [(3, 1, (4, 2)), (5, 4, (7,)), (4, 6, (5,))]
+    },
     "GroupQueryAttention at positions": (
         "GroupQueryAttention",
         [N(2, 1, 64), N(2, 1, 32), N(2, 1, 32), N(2, 2, 4, 16), N(2, 2, 4, 16),
@@ -708,6 +725,44 @@ def test_a_cache_in_bytes_has_the_values_of_onnxruntime(length, past, scales):
     assert not oj.linearize(model, feeds, of="y0", wrt=["x1", "x2"]).toarray().any()
 
 
+WINDOW = {"sliding_window_cache": 1, "local_window_size": 3}
+PADDED = {  # length of the cache; ends and counts of sequences; greatest end; inputs from 7 on
+    "in a cache": (8, [5, 3], [3, 1], 7, [*WIDE, None, N(1, 4, 3, 7, rng=OWN)],
+                   {"do_rotary": 1, "qk_output": 2}),
+    "at positions": (8, [3, 4], [2, 0], 4, [*WIDE, np.array([[4, 1, 6], [0, 7, 2]])],
+                     {"do_rotary": 1, "smooth_softmax": 1, "qk_output": 1}),
+    "in a window": (7, [9, 11], [3, 0], 12, [], WINDOW),
+    "beyond a window": (4, [14, 2], [2, 2], 14, [*angles(16, 8)], {"do_rotary": 1, **WINDOW}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PADDED)
+def test_padded_chunks_have_the_values_of_onnxruntime_and_its_slopes(name):
+    """Of the values that ONNX Runtime specifies; of the others, ours are 0."""
+    room, ends, new, total, more, attrs = PADDED[name]
+    more, outputs = [*more, *[None] * (9 - len(more))], 3 + ("qk_output" in attrs)
+    inputs = [*CHUNK[:3], *(x[:, :, :room] for x in CHUNK[3:]), np.array(ends, np.int32) - 1,
+              np.int32(total), *more, np.array(new, np.int32)]  # fmt: skip
+    proto, feeds = one_node("GroupQueryAttention", inputs, {**HEADS, **attrs}, outputs)
+    theirs = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, feeds)
+    ours = [*load(proto).run(feeds, engine="numpy").values()]
+    step = room - 2 if "window" in name else room
+    held = [n - max(0, -(-(n - room) // step) * step) for n in ends]
+    rows, places = (np.arange(n) < np.array(c)[:, None] for n, c in ((3, new), (room, held)))
+    for x, y, given in zip(ours, theirs, (rows, places, places, rows), strict=False):
+        x, y = (z if z.ndim == 3 else z.swapaxes(1, 2) for z in (x, y))
+        np.testing.assert_allclose(x[given], y[given], rtol=1e-4, atol=1e-5)
+        assert not x[~given].any()
+    model = load(proto, dtype="float64")
+    check_point(model, feeds)
+    clean, names = oj.linearize(model, feeds).toarray(), ("x0", "x1", "x2")
+    feeds |= {n: np.where(rows[:, :, None], feeds[n], S(np.nan)) for n in names}
+    J = oj.linearize(model, feeds)  # padding has no part in anything
+    np.testing.assert_allclose(J.toarray(), clean, rtol=1e-9, atol=1e-12)
+    padding = np.concatenate([np.isnan(feeds[n]).ravel() for n in names])
+    assert not clean[:, : len(padding)][:, padding].any()
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 9])
 def test_scores_of_repeated_tokens_have_no_derivative(n):
     ids = np.array([[1, 2, 3, 1, 2], [0, 0, 0, 0, 0], [1, 2, 4, 2, 0]])
@@ -838,7 +893,18 @@ REFUSED = {
                                 BYTES(1, 2, 2, 2), LENGTHS[:1], TOTAL, *[None] * 5, P(1), P(1)],
         {**HEADS, "k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR"},
     ),
-    "input 16": ("GroupQueryAttention", [*GROUPS, *[None] * 9, LENGTHS], HEADS),
+    "input 14": (
+        "GroupQueryAttention", [*GROUPS, *[None] * 7, N(8, rng=OWN), N(8, rng=OWN)], HEADS),
+    "query_seqlens requires past_key": (
+        "GroupQueryAttention", [*GROUPS, *[None] * 9, LENGTHS], HEADS),
+    "query_seqlens requires past_key and past_value, and causal=1": (
+        "GroupQueryAttention", [*CHUNK, FEW, TOTAL, *[None] * 9, FEW], {**HEADS, "causal": 0}),
+    "sliding_window_cache requires 0 < local_window_size=9": (
+        "GroupQueryAttention", [*CHUNK, FEW, TOTAL],
+        {**HEADS, "sliding_window_cache": 1, "local_window_size": 9}),
+    "sliding_window_cache requires 0 < local_window_size=3": (
+        "GroupQueryAttention", GROUPS,
+        {**HEADS, "sliding_window_cache": 1, "local_window_size": 3}),
 }
 
 
@@ -911,6 +977,20 @@ def test_weights_of_four_bits_from_the_other_side():
 
     expected = a @ product(np.eye(32, dtype=S)).T
     np.testing.assert_allclose(product(a, transB=0), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_weights_of_two_bits_in_groups():
+    """A Ŵᵀ by NumPy; ONNX Runtime reads the bytes as if they held numbers of four bits."""
+    q, a, scale = OWN.integers(0, 4, (3, 64), np.uint8), N(2, 64, rng=OWN), N(3, 4, rng=OWN)
+    packed = (q.reshape(3, 4, 4, 4) << np.uint8([0, 2, 4, 6])).sum(-1, dtype=np.uint8)
+    group = OWN.integers(0, 4, 64).astype(np.int32)
+    attrs = {"K": 64, "N": 3, "bits": 2, "block_size": 16}
+    proto, feeds = one_node("MatMulNBits", [a, packed, scale, None, group], attrs, 1)
+    model, expected = load(proto), a @ ((q.astype(S) - 2) * scale[:, group]).T
+    np.testing.assert_allclose(model.run(feeds)["y0"], expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(oj.OnnxJacError, match=r"departs from ONNX in .*MatMulNBits"):
+        model.run(feeds, engine="onnxruntime")
+    check_point(load(proto, dtype="float64"), feeds)
 
 
 def test_what_means_the_same_as_an_operator_of_onnx():

@@ -28,7 +28,7 @@ Dim = int | str | None
 
 
 class TensorSpec(NamedTuple):
-    """The name, shape and dtype that a model declares for a tensor; None where it declares none."""
+    """The `name`, `shape` and `dtype` that a model declares for a tensor; None if it does not."""
 
     name: str
     shape: tuple[Dim, ...] | None
@@ -118,7 +118,7 @@ class Contents(Shown):
         return steps_of(self.ir.graph, self.ir.opset_imports)
 
     def body(self, graph: ir.Graph) -> tuple[Step, ...]:
-        """The nodes of a subgraph (of If, Loop, Scan), in the order they run."""
+        """The nodes of a subgraph `graph` (of If, Loop, Scan), in the order they run."""
         if graph not in self._bodies:
             self._bodies[graph] = steps_of(graph, self.ir.opset_imports)
         return self._bodies[graph]
@@ -141,7 +141,7 @@ class Contents(Shown):
         }
 
     def forget(self, sizes: Container[str]) -> None:
-        """Take the names of some sizes from all shapes, with what is cached of these."""
+        """Take the names of some `sizes` from all shapes, with what is cached of these."""
         made = (value for node in ir.traversal.RecursiveGraphIterator(self.ir.graph)
                 for value in node.outputs)  # fmt: skip
         with self.lock:
@@ -155,7 +155,7 @@ class Contents(Shown):
             self._derived = Derived(version())
 
     def spec(self, name: str) -> TensorSpec:
-        """The tensor with this name, wherever in the model it is."""
+        """The tensor with this `name`, wherever in the model it is."""
         kinds = (self.inputs, self.outputs, self.initializers, self.intermediates)
         for kind in kinds:
             if name in kind:

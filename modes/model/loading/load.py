@@ -59,6 +59,8 @@ def load(
 
     `limits` bound the memory and work of the model and its products: see `Limits`.
 
+    - `source`: the path, bytes, model, module or function.
+
     Raises `LoadError` for a file or module that cannot be read or exported, `LimitError` for one
     that is too large.
     Needs ``onnxjac[torch]``, or ``onnxjac[jax2onnx]``.

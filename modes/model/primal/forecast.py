@@ -324,8 +324,11 @@ def is_misread(step: Step, inputs: Sequence[Any]) -> bool:
     `roi` when it computes the output size, and `scales` when no size changes. Window coefficients,
     and all of Shrink, are computed in float32 even for double. Losses accept fewer labels than
     samples, and a number of weights other than one per class. LSTM with `clip` does not clip the
-    cell state before the last activation.
+    cell state before the last activation. MatMulNBits with `g_idx` reads two bits as four, beyond
+    the end of the weights.
     """
+    if (step.domain, step.op_type) == ("com.microsoft", "MatMulNBits"):
+        return step.attrs.get("bits") == 2 and any(name is not None for name in step.inputs[4:5])
     if step.domain:
         return False
     if step.op_type in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"):

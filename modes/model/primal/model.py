@@ -23,12 +23,17 @@ Names = str | Iterable[str] | None
 class Model(Contents):
     """x ↦ y: a model as `load` gives it, with its tensors by name.
 
+    `load` makes it, from a `model` of onnx_ir and its `limits`.
+
     Shapes: a `TensorSpec` for each of `inputs`, `outputs`, `initializers` and `intermediates` says
     what the model declares of a tensor.
     """
 
     def run(self, inputs: Mapping[str, Any], *, engine: str | None = None) -> dict[str, np.ndarray]:
         """All outputs by name, at the point `inputs`.
+
+        - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the
+          model.
 
         Shapes: as the model declares its outputs, a free dimension as the inputs make it. Raises
         `InputError` for an input that is missing or does not fit, `UnknownTensor` for a name that
@@ -46,6 +51,11 @@ class Model(Contents):
     ) -> Callable[..., Any]:  # fmt: skip
         """The model as a function of PyTorch: see `onnxjac.to_torch`.
 
+        - `of`, `wrt`: results and arguments; by default all floating outputs and inputs.
+        - `inputs`: values of inputs that stay as they are, by name.
+        - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the
+          model.
+
         Shapes: as the model declares its tensors. Raises `InputError` without PyTorch, and where a
         name or a tensor does not fit.
         """
@@ -57,6 +67,11 @@ class Model(Contents):
         engine: str | None = None,
     ) -> Callable[..., Any]:  # fmt: skip
         """The model as a function of JAX: see `onnxjac.to_jax`.
+
+        - `of`, `wrt`: results and arguments; by default all floating outputs and inputs.
+        - `inputs`: values of inputs that stay as they are, by name.
+        - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the
+          model.
 
         Shapes: as the model declares its tensors. Raises `InputError` without JAX, and where a name
         or a tensor does not fit.

@@ -541,36 +541,58 @@ def qattention(
 @transcription(f"{MS}GroupQueryAttention")
 def group_query_attention(
     query: Any, key: Any, value: Any, past_key: Any, past_value: Any, ends: Any, total: Any,
-    cos: Any = None, sin: Any = None, positions: Any = None, added: Any = None, sink: Any = None, *,
-    num_heads: int, kv_num_heads: int, scale: Any = None, do_rotary: int = 0,
+    cos: Any = None, sin: Any = None, positions: Any = None, added: Any = None, sink: Any = None,
+    *others: Any, num_heads: int, kv_num_heads: int, scale: Any = None, do_rotary: int = 0,
     rotary_interleaved: int = 0, softcap: float = 0.0, local_window_size: int = -1,
-    smooth_softmax: int = 0,
+    smooth_softmax: int = 0, sliding_window_cache: int = 0,
 ) -> Any:  # fmt: skip
     """(y, keys, values): causal attention in which a group of heads shares keys and values.
 
-    A sequence has ends[n] + 1 keys: first the cached ones, then the new ones. A sink is a score
-    without a key; for the smooth softmax, the score is 0.
+    A sequence has ends[n] + 1 keys: first the cached ones, then the new ones, of which the last of
+    all inputs says how many there are; y is 0 at others. A sink is a score without a key; for the
+    smooth softmax, the score is 0. From a sliding window, keys leave C - W + 1 at a time.
     """
     q, k, v = (heads(x, c) for x, c in ((query, num_heads), (key, kv_num_heads),
                                         (value, kv_num_heads)))  # fmt: skip
     time, (whole,) = q.shape[2], counts(total)
-    past = [0 if whole == time else e + 1 - time for e in counts(ends)]
+    new = counts(others[4]) if others else [time] * len(q)
+    past = [0 if whole == time and not others else e + 1 - c
+            for e, c in zip(counts(ends), new, strict=True)]  # fmt: skip
     at = np.add.outer(past, np.arange(time))
     if do_rotary:
         q, k = (rotated(x, cos[at], sin[at], not rotary_interleaved) for x in (q, k))
 
+    room = 0 if past_key is None else past_key.shape[2]
+
+    def gone(count: int) -> int:
+        """How many of so many entries are no longer in a cache."""
+        step = room - local_window_size + 1
+        return max(0, -(-(count - room) // step) * step) if sliding_window_cache else 0
+
     def joined(cache: Any, x: Any) -> Any:
-        """The cached entries of each sequence, then its new ones."""
-        every = (np.concatenate([cache[n, :, :p], x[n]], axis=1) if p else x[n]
-                 for n, p in enumerate(past))  # fmt: skip
-        return np.stack([y[:, :whole] for y in every])
+        """The entries of each sequence, at their places; 0 elsewhere."""
+        every = 0 * x[:, :, [0] * max(room, whole)]
+        for n, (p, c) in enumerate(zip(past, new, strict=True)):
+            if p:
+                every[n, :, gone(p) : p] = cache[n, :, : p - gone(p)]
+            every[n, :, p : p + c] = x[n, :, :c]
+        return every
+
+    def present(every: Any) -> Any:
+        """The entries of each sequence that are still in its cache."""
+        if not sliding_window_cache:
+            return every
+        longer = np.concatenate([every, 0 * every], axis=2)
+        return np.stack([longer[n, :, gone(e + 1) :][:, :room] for n, e in enumerate(counts(ends))])
 
     k, v = joined(past_key, k), joined(past_value, v)
+    held, k, v = (present(k), present(v)), k[:, :, :whole], v[:, :, :whole]
     score, last, j = scores(q, k, scale), at[:, None, :, None], np.arange(whole)
     score = np.tanh(score / softcap) * softcap if softcap else score
     window = local_window_size if local_window_size > 0 else whole + time
     rest = smooth_softmax if sink is None else np.exp(sink)[:, None, None]
-    return attended(masked(score, (j <= last) & (j > last - window)), v, rest), k, v
+    y = attended(masked(score, (j <= last) & (j > last - window)), v, rest)
+    return y * (np.arange(time) < np.array(new)[:, None])[:, :, None], *held
 
 
 @transcription(f"{MS}LinearAttentionGate")
@@ -828,6 +850,12 @@ case(MS + "GroupQueryAttention", (1, 1, 2), (1, 1, 1), (1, 1, 1), (1, 1, 2, 1), 
      *LENGTHS[3], None, None, None, None, (2,), second=False, **GROUP)  # fmt: skip
 case(MS + "GroupQueryAttention", (1, 2, 1), (1, 2, 1), (1, 2, 1), None, None, *LENGTHS[2],
      num_heads=1, kv_num_heads=1, smooth_softmax=1, second=False)  # fmt: skip
+case(MS + "GroupQueryAttention", (1, 2, 1), (1, 2, 1), (1, 2, 1), (1, 1, 3, 1), (1, 1, 3, 1),
+     *LENGTHS[2], *[None] * 9, np.array([1], np.int32), num_heads=1, kv_num_heads=1, outputs=3,
+     second=False)  # fmt: skip
+case(MS + "GroupQueryAttention", (1, 1, 1), (1, 1, 1), (1, 1, 1), (1, 1, 2, 1), (1, 1, 2, 1),
+     *LENGTHS[3], num_heads=1, kv_num_heads=1, outputs=3, sliding_window_cache=1,
+     local_window_size=2, second=False)  # fmt: skip
 case(MS + "Attention", (1, 1, 1), (1, 3), None, None, (2, 1, 1, 1, 1), num_heads=1, outputs=2)
 
 BYTE = {n: np.arange(7, 7 + 29 * np.prod(n), 29).astype(np.uint8).reshape(n)

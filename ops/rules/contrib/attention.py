@@ -8,7 +8,7 @@ import numpy as np
 
 from ....jacobians import Array, dtype_of, shape_of
 from ....jacobians.errors import UnsupportedOp
-from ....jacobians.symint import Number
+from ....jacobians.symint import Number, largest, same
 from ...node import Node, node_of
 from ...registry import defines
 from ..indexing import counted
@@ -154,42 +154,96 @@ def only(op: Any, scores: Array, seen: Array) -> Array:
 
 
 @defines(
-    "com.microsoft::GroupQueryAttention", causal=(0, 1), sliding_window_cache=(0,),
+    "com.microsoft::GroupQueryAttention", causal=(0, 1), sliding_window_cache=(0, 1),
     kv_cache_bit_width=(0, 8),
 )  # fmt: skip
 def group_query_attention(op: Any, node: Node) -> tuple[Array, ...]:
     """Attention, causal by default, with key/value heads shared by query heads, and a cache.
 
-    A cache in bytes is rounded, also its new entries, which then have no derivative.
+    Of a sequence, the cache holds `past` entries, and with them `ends`. `query_seqlens` counts the
+    new ones where others are padding, which has no part in anything. A cache in bytes is rounded,
+    also its new entries, which then have no derivative. A window of a cache lacks the first ones.
     """
-    refuse(node, {k: f"input {k}" for k in range(14, len(node.inputs))})
-    cache = node.input(3)
+    refuse(node, {k: f"input {k}" for k in range(14, len(node.inputs)) if k != 16})
+    cache, new = node.input(3), node.input(16)
     if node.input(12) is not None and cache is not None and dtype_of(cache) != np.int8:
         raise UnsupportedOp(f"a cache of {dtype_of(cache)} is not read, only one of int8")
     q, k, v = parts(op, node)
     length, (total,) = shape_of(q)[2], node.ints(6) or ()
-    ends = op.Add(op.Reshape(op.CastLike(node.inputs[5], np.zeros((), np.int64)), (-1, 1)), 1)
-    past = op.Where(op.Equal(total, length), 0, op.Sub(ends, length))
-    now = op.Add(past, counted(op, length))
-    at = positions(op, node.input(9), now, op.Equal(total, length))
+    ends, row = op.Add(column(op, node.inputs[5]), 1), counted(op, length)
+    zero = np.zeros((), dtype_of(q))
+    if new is None:
+        begins = op.Equal(total, length)
+        past = op.Where(begins, 0, op.Sub(ends, length))
+        now, stop = op.Add(past, row), op.Add(past, length)
+        at, real = positions(op, node.input(9), now, begins), None
+    else:
+        check_padded(node)
+        real = op.Less(row, column(op, new))
+        past, stop = op.Sub(ends, column(op, new)), ends
+        now = op.Add(past, row)
+        at = op.Where(real, now if node.input(9) is None else node.inputs[9], 0)
+        q = op.Where(op.Unsqueeze(real, (1, 3)), q, zero)
     q, k = (in_place(op, node, x, at, 7) for x in (q, k))
     scales = [in_heads(op, node.input(i), k) for i in (12, 13)]
-    held = tuple(cached(op, node.input(i), x if s is None else in_bytes(op, x, s), past, total)
-                 for i, x, s in zip((3, 4), (k, v), scales, strict=True))  # fmt: skip
+    made = [x if s is None else in_bytes(op, x, s) for x, s in zip((k, v), scales, strict=True)]
+    held, placed = caches(op, node, made, past, ends, stop, total)
     k, v = (x if s is None else op.Mul(op.CastLike(x, s), s)
-            for x, s in zip(held, scales, strict=True))  # fmt: skip
+            for x, s in zip(placed, scales, strict=True))  # fmt: skip
     scores = grouped_scores(op, node, q, k)
     if node.softcap:
         scores = op.Mul(op.Tanh(op.Div(scores, node.softcap)), node.softcap)
     if node.input(10) is not None:
         scores = op.Add(scores, grouped(op, node.inputs[10], node.kv_num_heads))
     seen = window(op, node, now, ends, total)
+    seen = seen if real is None else op.And(seen, op.Unsqueeze(real, (1, 2, 4)))
     weights = shares(op, scores, seen, sinks(op, node, q))
+    weights = weights if real is None else op.Where(seen, weights, zero)
     y = join_heads(op, op.Reshape(op.MatMul(weights, op.Unsqueeze(v, (2,))), shape_of(q)))
     if not node.qk_output:
         return y, *held
-    kept = weights if node.qk_output == 2 else op.Where(seen, scores, np.zeros((), dtype_of(q)))
+    kept = weights if node.qk_output == 2 else op.Where(seen, scores, zero)
     return y, *held, op.Reshape(kept, (*shape_of(q)[:3], total))
+
+
+def column(op: Any, counts: Array) -> Array:
+    """A number for each sequence, as int64 of shape (batch, 1)."""
+    return op.Reshape(op.CastLike(counts, np.zeros((), np.int64)), (-1, 1))
+
+
+def check_padded(node: Node) -> None:
+    """Raises `UnsupportedOp` where ONNX Runtime takes no padded queries."""
+    if node.input(3) is None or node.causal == 0:
+        raise UnsupportedOp("query_seqlens requires past_key and past_value, and causal=1")
+
+
+def caches(
+    op: Any, node: Node, new: list[Array], past: Array, ends: Array, stop: Array, total: Number
+) -> tuple[list[Array], list[Array]]:
+    """Keys and values as the present cache holds them, and by their places in a sequence."""
+    pasts = [node.input(i) for i in (3, 4)]
+    room = 0 if pasts[0] is None else shape_of(pasts[0])[2]
+    window = (room, node.local_window_size or 0) if node.sliding_window_cache else None
+    if window and not 0 < window[1] <= room:
+        raise UnsupportedOp(f"sliding_window_cache requires 0 < local_window_size={window[1]} ≤ "
+                            f"the length of past_key and past_value, {room}")  # fmt: skip
+    gone = evicted(op, past, *window) if window else 0
+
+    def at(t: Array) -> list[Array]:
+        return [cached(op, cache, x, past, t, stop, gone)
+                for cache, x in zip(pasts, new, strict=True)]  # fmt: skip
+
+    placed, length = at(counted(op, total)), largest(room, total) if pasts[0] is not None else total
+    if window:
+        return at(op.Add(evicted(op, ends, *window), counted(op, room))), placed
+    return placed if same(length, total) else at(counted(op, length)), placed
+
+
+def evicted(op: Any, count: Array, room: Number, width: int) -> Array:
+    """How many entries of a sequence left its cache, `room - width + 1` at a time."""
+    step = room - width + 1
+    over = op.Max(op.Sub(count, room), 0)
+    return op.Mul(op.Div(op.Add(over, step - 1), step), step)
 
 
 def in_heads(op: Any, scale: Array | None, x: Array) -> Array | None:
@@ -263,16 +317,20 @@ def grouped(op: Any, x: Array, keys: int) -> Array:
     return op.Reshape(x, (b, *groups, *rest))
 
 
-def cached(op: Any, cache: Array | None, x: Array, past: Array, total: Number) -> Array:
-    """The first `past` entries of each sequence's cache, then x, then 0: `total` in all."""
+def cached(
+    op: Any, cache: Array | None, x: Array, past: Array, t: Array, stop: Array, gone: Any = 0
+) -> Array:
+    """The entries at places t of each sequence: the `past` ones from a cache, which lacks the first
+    ones that are `gone`, then x, and 0 from `stop` on.
+    """
     b, heads, length, width = shape_of(x)
     room = 0 if cache is None else shape_of(cache)[2]
     both = x if cache is None else behind(op, cache, x)
-    t = counted(op, total)
     behind_it = op.Min(op.Sub(op.Add(t, room), past), room + length - 1)
-    index = op.Unsqueeze(op.Where(op.Less(t, past), t, behind_it), (1, 3))
-    held = op.GatherElements(both, op.Expand(index, (b, heads, total, width)), axis=2)
-    filled = op.Unsqueeze(op.Less(t, op.Add(past, length)), (1, 3))
+    index = op.Where(op.Less(t, past), op.Max(op.Sub(t, gone), 0), behind_it)
+    index = op.Unsqueeze(index, (1, 3))
+    held = op.GatherElements(both, op.Expand(index, (b, heads, shape_of(index)[2], width)), axis=2)
+    filled = op.Unsqueeze(op.Less(t, stop), (1, 3))
     return op.Where(filled, held, np.zeros((), dtype_of(x)))
 
 
@@ -301,7 +359,7 @@ def sparse_attention(op: Any, node: Node) -> tuple[Array, ...]:
     now, t = op.Add(past, counted(op, length)), counted(op, room)
     q, k = (in_place(op, node, x, now, 9) for x in (q, k))
     old = op.Unsqueeze(op.GreaterOrEqual(t, op.Add(past, length)), (1, 3))
-    k, v = (op.Where(old, cache, cached(op, cache, x, past, room))
+    k, v = (op.Where(old, cache, cached(op, cache, x, past, t, op.Add(past, length)))
             for cache, x in zip(node.inputs[3:5], (k, v), strict=True))  # fmt: skip
     seen = op.And(blocks_seen(op, node, now, t), op.LessOrEqual(t, op.Unsqueeze(now, (1, 3))))
     weights = shares(op, grouped_scores(op, node, q, k), grouped(op, seen, node.kv_num_heads))

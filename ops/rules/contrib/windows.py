@@ -105,8 +105,9 @@ def max_pool_with_mask(op: Any, node: Node) -> tuple[Array]:
     """
     mask, inner = node.inputs[1], node.x_shape[2:]
     if shape_of(mask) != (1, 1, *inner):
-        raise UnsupportedOp(f"the mask has the shape {shape_of(mask)}, and ONNX Runtime has no "
-                            f"defined place for several planes: use {(1, 1, *inner)}")  # fmt: skip
+        raise UnsupportedOp(f"the mask has the shape {shape_of(mask)}, and ONNX Runtime reads "
+                            "several planes from places within the first one: use "
+                            f"{(1, 1, *inner)}")  # fmt: skip
     grid = windows(inner, node.kernel_shape, **said(node.step.attrs, *GEOMETRY))
     corner = np.zeros(inner, bool)
     corner[(0,) * len(inner)] = len(inner) > 1
