@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import RLock, Thread
+from time import perf_counter
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
@@ -87,20 +88,24 @@ WORKING = Lock()
 
 
 class Background(Generic[T]):
-    """`value` is None until it is computed, and stays None if that raises an exception.
+    """`value` is None until it is computed, which takes some `seconds`, and stays None if that
+    raises an exception.
 
     The thread does not exist in a forked process or after unpickling: there it stays None.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
         self.value: T | None = None
+        self.seconds = 0.0
         self._thread = Thread(target=self._run, args=(make,), name="onnxjac: preparing products")
         with suppress(RuntimeError):  # the interpreter is about to end
             self._thread.start()
 
     def _run(self, make: Callable[[], T]) -> None:
+        started = perf_counter()
         with suppress(Exception), short_turns():
             self.value = make()
+        self.seconds = perf_counter() - started
 
     @property
     def going(self) -> bool:
@@ -114,7 +119,7 @@ class Background(Generic[T]):
         return self.value
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"value": self.value, "_thread": Thread()}
+        return {"value": self.value, "seconds": self.seconds, "_thread": Thread()}
 
 
 working: list[float] = []

@@ -28,11 +28,12 @@ from ...ops.registry import Declaration, full_name
 from ...ops.rules.estimators import DOMAIN
 from ..linearize import linearize
 from ..model.markup import Markup, card, fold, folded, pre
-from .cases import CASES, SCRIPTS, Shapes, function_case, model_case, own_case
+from .cases import CASES, SCRIPTS
 from .check import DIGITS, EXACT, REFUTED, Check, Verdict, operators
 from .coverage import schemas
 from .derived import DERIVED, derivation
 from .differences import central, mismatch
+from .own import Shapes, function_case, model_case, own_case
 from .transcriptions.case import Case
 
 

@@ -1,12 +1,14 @@
 """Infer: shapes and dtypes of node outputs, by ONNX's own shape inference.
 
-Symbolic sizes are passed to it as named dimensions.
+Symbolic sizes are passed to it as named dimensions. It is asked once for equal nodes on operands
+of equal types.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -16,10 +18,24 @@ from ...jacobians import shape_of
 from ...jacobians.errors import OnnxJacError
 from ...jacobians.symint import SymInt, at, is_symbolic
 from ..node import AT
+from ..numbers.table import proto
 from .shapes import SMALL, STILL, Known, Sizes, content, sizes_by_formula
 
 Type = tuple[tuple[int, ...], np.dtype]
 Values = tuple[ir.Value | None, ...]
+
+LONG = 4096
+"""Bytes of the longest attributes that are remembered: a Constant or a forest may have millions."""
+
+
+class Kind(NamedTuple):
+    """The type of a tensor: its dtype, as ONNX numbers it, and its sizes, of which some may be
+    names, or None. For a sequence or an optional, `other` is its type as bytes.
+    """
+
+    dtype: int
+    sizes: tuple[int | str | None, ...] | None
+    other: bytes = b""
 
 
 def output_types(
@@ -30,30 +46,65 @@ def output_types(
     Raises `OnnxJacError` where they depend on data.
     """
     try:
-        found = inferred(op_type, domain, version, values, attrs, outputs, type_at, data_at)
+        kinds, data = [kind_of(v, at) for v in values], [*map(data_at, values)]
+        found = inferred(op_type, domain, version, attrs, kinds, data, outputs)
     except Exception as error:
         raise OnnxJacError(f"cannot record {op_type} on {described(values)}: {error}") from error
     return tuple(_type(kind, op_type, values) for kind in found)
 
 
 def inferred(
-    op_type: str, domain: str, version: int, values: Values, attrs: Mapping[str, Any],
-    outputs: int, type_of: Any, data_of: Any,
-) -> list[onnx.TypeProto | None]:  # fmt: skip
-    """The output types that ONNX infers for a node on operands of these types and data."""
-    names = [f"i{k}" if value is not None else "" for k, value in enumerate(values)]
+    op_type: str, domain: str, version: int, attrs: Mapping[str, Any],
+    kinds: Sequence[Kind | None], data: Sequence[np.ndarray | None], outputs: int,
+) -> tuple[Kind | None, ...]:  # fmt: skip
+    """The output types that ONNX infers for a node on operands of these types; where their numbers
+    are known, as `data`, integers and a few floats may decide sizes.
+    """
+    said = tuple(proto(name, value).SerializeToString() for name, value in attrs.items())
+    told = tuple(
+        (x.dtype.str, x.shape, x.tobytes())
+        if x is not None and x.dtype.kind in ("iuf" if x.size <= SMALL else "iu") else ("", (), b"")
+        for x in data
+    )  # fmt: skip
+    infer = _inferred if sum(map(len, said)) <= LONG else _inferred.__wrapped__
+    return infer(op_type, domain, version, said, tuple(kinds), told, outputs)
+
+
+@lru_cache(maxsize=4096)
+def _inferred(
+    op_type: str, domain: str, version: int, attrs: tuple[bytes, ...],
+    kinds: tuple[Kind | None, ...], data: tuple[Any, ...], outputs: int,
+) -> tuple[Kind | None, ...]:  # fmt: skip
+    names = ["" if kind is None else f"i{k}" for k, kind in enumerate(kinds)]
     results = [f"o{k}" for k in range(outputs)]
-    node = onnx.helper.make_node(op_type, names, results, domain=domain, **attrs)
-    present = {name: value for name, value in zip(names, values, strict=True) if value is not None}
-    data = {name: data_of(value) for name, value in present.items()}
+    node = onnx.NodeProto(op_type=op_type, domain=domain, input=names, output=results)
+    node.attribute.extend(map(onnx.AttributeProto.FromString, attrs))
+    known = {name: np.frombuffer(x, dtype).reshape(shape)
+             for name, (dtype, shape, x) in zip(names, data, strict=True) if dtype}  # fmt: skip
     found = onnx.shape_inference.infer_node_outputs(
         onnx.defs.get_schema(op_type, version, domain),
         node,
-        {name: type_of(value) for name, value in present.items()},
-        {name: tensor for name, tensor in data.items() if tensor is not None},
+        {name: proto_of(kind) for name, kind in zip(names, kinds, strict=True) if kind},
+        {name: onnx.numpy_helper.from_array(array) for name, array in known.items()},
         opset_imports=[onnx.helper.make_opsetid(domain, version)],
     )
-    return [found.get(name) for name in results]
+    return tuple(kind_in(found.get(name)) for name in results)
+
+
+def proto_of(kind: Kind) -> onnx.TypeProto:
+    """A type as ONNX stores it."""
+    if kind.other:
+        return onnx.TypeProto.FromString(kind.other)
+    return onnx.helper.make_tensor_type_proto(kind.dtype, kind.sizes)
+
+
+def kind_in(found: onnx.TypeProto | None) -> Kind | None:
+    """A type that ONNX stores."""
+    if found is None or not found.HasField("tensor_type"):
+        return found and Kind(0, None, found.SerializeToString())
+    dtype, shape = found.tensor_type.elem_type, found.tensor_type.shape
+    sizes = (n.dim_value if n.HasField("dim_value") else n.dim_param or None for n in shape.dim)
+    return Kind(dtype, tuple(sizes) if found.tensor_type.HasField("shape") else None)
 
 
 def is_open(values: Values) -> bool:
@@ -78,15 +129,13 @@ def symbolic_shapes(
         return [*told, *(None,) * (outputs - len(told))][:outputs]
     sizes: dict[str, SymInt] = {}
 
-    def type_of(value: ir.Value) -> onnx.TypeProto:
-        shape: Sizes = shape_of(value)
-        named = [f"s{n.key}" if isinstance(n, SymInt) else n for n in shape]
+    def named(shape: Sizes) -> tuple[int | str, ...]:
         sizes.update((f"s{n.key}", n) for n in shape if isinstance(n, SymInt))
-        assert value.dtype is not None
-        return onnx.helper.make_tensor_type_proto(int(value.dtype), named)
+        return tuple(f"s{n.key}" if isinstance(n, SymInt) else int(n) for n in shape)
 
     try:
-        found = inferred(op_type, domain, version, values, attrs, outputs, type_of, data_everywhere)
+        kinds, data = [kind_of(v, named) for v in values], [*map(data_everywhere, values)]
+        found = inferred(op_type, domain, version, attrs, kinds, data, outputs)
     except Exception:  # no inference, or none for symbolic sizes
         return [None] * outputs
     known = [sizes_in(kind, sizes) for kind in found]
@@ -102,48 +151,48 @@ def fix_lengths(values: Values) -> None:
             int(shape_of(value)[0])
 
 
-def sizes_in(proto: onnx.TypeProto | None, sizes: Mapping[str, SymInt]) -> Known | None:
+def sizes_in(kind: Kind | None, sizes: Mapping[str, SymInt]) -> Known | None:
     """The shape in an inferred type."""
-    if proto is None or not proto.tensor_type.HasField("shape"):
+    if kind is None or kind.sizes is None:
         return None
-    return tuple(
-        d.dim_value if d.HasField("dim_value") else sizes.get(d.dim_param)
-        for d in proto.tensor_type.shape.dim
-    )
+    return tuple(sizes.get(n) if isinstance(n, str) else n for n in kind.sizes)
 
 
-def _type(proto: onnx.TypeProto | None, op_type: str, values: tuple[ir.Value | None, ...]) -> Type:
-    dims = proto.tensor_type.shape.dim if proto and proto.tensor_type.HasField("shape") else None
-    if proto is None or dims is None or not all(d.HasField("dim_value") for d in dims):
+def shape_in(kind: Kind | None) -> tuple[int, ...] | None:
+    """The shape of a type; None if it is not fully known."""
+    sizes = None if kind is None else kind.sizes
+    shape = tuple(n for n in sizes or () if isinstance(n, int))
+    return None if sizes is None or len(shape) < len(sizes) else shape
+
+
+def _type(kind: Kind | None, op_type: str, values: Values) -> Type:
+    shape = shape_in(kind)
+    if kind is None or shape is None:
         raise OnnxJacError(
             f"the shape of {op_type} on {described(values)} depends on data: it cannot be recorded"
         )
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(proto.tensor_type.elem_type)
-    return tuple(d.dim_value for d in dims), np.dtype(dtype)
+    return shape, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.dtype))
 
 
-def type_at(value: ir.Value) -> onnx.TypeProto:
-    """The type of a value at the point, as inference takes it."""
-    assert value.dtype is not None
-    return onnx.helper.make_tensor_type_proto(int(value.dtype), at(shape_of(value)))
+def kind_of(value: ir.Value | None, sizes: Callable[[Any], Any]) -> Kind | None:
+    """The type of a value, its shape as inference takes it."""
+    return None if value is None else Kind(int(value.dtype or 0), sizes(shape_of(value)))
 
 
-def data_everywhere(value: ir.Value) -> onnx.TensorProto | None:
+def data_everywhere(value: ir.Value | None) -> np.ndarray | None:
     """The numbers of a small constant, as data for inference: a shape, axes, pads, scales."""
-    held = value.const_value
-    if held is None and STILL in value.meta and AT in value.meta:
-        return onnx.numpy_helper.from_array(value.meta[AT])
-    if held is None or held.size > SMALL or held.dtype is ir.DataType.STRING:
-        return None
-    return onnx.numpy_helper.from_array(held.numpy())
+    held = None if value is None else value.const_value
+    if held is None:
+        return None if value is None or STILL not in value.meta else value.meta.get(AT)
+    return None if held.size > SMALL or held.dtype is ir.DataType.STRING else held.numpy()
 
 
-def data_at(value: ir.Value) -> onnx.TensorProto | None:
+def data_at(value: ir.Value | None) -> np.ndarray | None:
     """The integers of a small value at the point, as data for inference."""
     held = content(value)
-    if held is None or held.dtype != object or value.dtype == ir.DataType.BOOL:
+    if value is None or held is None or held.dtype != object or value.dtype == ir.DataType.BOOL:
         return data_everywhere(value)
-    return onnx.numpy_helper.from_array(np.array([at(n) for n in held.ravel()]).reshape(held.shape))
+    return np.array([at(n) for n in held.ravel()]).reshape(held.shape)
 
 
 def described(values: tuple[ir.Value | None, ...]) -> str:

@@ -373,7 +373,8 @@ class Recorder:
     def initializer(self, array: np.ndarray, name: str | None = None) -> ir.Value:
         """A new initializer that holds an array."""
         value = self.like(array, name)
-        value.const_value = ir.tensor(np.ascontiguousarray(array).reshape(array.shape), name=name)
+        held = np.ascontiguousarray(array).reshape(array.shape)
+        value.const_value = ir.Tensor(held, name=name, dtype=value.dtype)
         self._arrays.append(array)
         return value
 

@@ -15,7 +15,7 @@ from ....jacobians.placing import Place, placed
 from ....jacobians.text import time_text
 from ....ops import numbers
 from ...model.threads import Background
-from ..products.compiled import Compiled, Program
+from ..products.compiled import Compiled
 from ..tape.tape import Tape
 from .cost import RECORDING
 from .moving import FIRST, Clock, Moving, Way
@@ -28,9 +28,6 @@ from .plan import (
     repays_decision,
     repays_elimination,
 )
-
-PAYS = 0.9
-"""A plan pays if its products take less than this fraction of the time without it."""
 
 DAG, PLANNED, COMPILED, PROGRAM = "as it is", "planned", "compiled", "by the program of all points"
 """The ways to compute a product."""
@@ -66,7 +63,8 @@ class Adaptive(Jacobian):
         assert like is not None
         super().__init__(like.out_shape, like.in_shape, like.dtype)
         self._dag, self._shared, self._tape = dag, shared, tape
-        self.count, self._next, self._seconds, self._begun_at = 0, FIRST, 0.0, 0
+        self.count, self._next, self._seconds = 0, FIRST, 0.0
+        self._begun_at, self._invested = 0, 0.0  # products before the work for this point, seconds
         self._ahead: Background[Jacobian | None] | None = None
         self._planned: Jacobian | None = None
         self._compiled: Compiled | None = None
@@ -120,7 +118,7 @@ class Adaptive(Jacobian):
         """The ways that are ready, each with its clock; the first one is tried first."""
         shared, tape, ways = self._shared, self._tape, dict[str, tuple[Clock, Way]]()
         if shared and tape and (program := shared.program(columns)):
-            way = partial(by_program, program, shared, tape)
+            way = partial(shared.product, program, tape)
             ways[PROGRAM] = shared.clock(columns, PROGRAM), way
         if self._compiled and (compiled := self._compiled.ready(columns)):
             ways[COMPILED] = self._clock(columns, COMPILED), compiled
@@ -144,8 +142,7 @@ class Adaptive(Jacobian):
         if shared := self._shared:
             if ways[DAG][0].total >= shared.cost:
                 shared.prepare(columns).wait(patience)
-            judged = (ways[way][0].judged for way in (PLANNED, COMPILED) if way in ways)
-            if any(judged) and pays(ways):
+            if 0 < self._invested <= saved(ways):
                 shared.first = min(shared.first, self._begun_at)
         if self._place is not None:  # plans are made of NumPy arrays
             return
@@ -155,8 +152,11 @@ class Adaptive(Jacobian):
                 return
             self._take(ahead)
         first = shared.first if shared else 1
-        if PROGRAM in ways and self.count < first:
-            return
+        if shared and PROGRAM in ways:
+            if self.count < first:
+                return
+            if self._dag is None:  # to decide takes the DAG of this point, which is work as well
+                shared.first = 4 * self.count
         if self.count >= max(first, self._next) and repays_decision(self.dag, 4 * self.count):
             self._next = max(4 * self.count, REPAID * TRUSTED)
             self._begin(partial(planned, self.dag, 4 * self.count))
@@ -177,7 +177,7 @@ class Adaptive(Jacobian):
 
     def _take(self, ahead: Background[Jacobian | None]) -> None:
         """Use the result of the background work; a new plan replaces the compiled program."""
-        self._ahead, made = None, ahead.value
+        self._ahead, made, self._invested = None, ahead.value, self._invested + ahead.seconds
         if isinstance(made, Compiled):
             self._compiled = made
         elif made is not None and made is not self.structure:
@@ -221,16 +221,11 @@ def _(operator: Adaptive, products: int, memory: int | None = None) -> Jacobian:
     return planned(operator.dag, products, memory)
 
 
-def by_program(program: Program, shared: Moving, tape: Tape, v: np.ndarray) -> np.ndarray:
-    """A product by a program of all points."""
-    v = np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v
-    return program(v, shared.arrays(tape))
-
-
-def pays(ways: Ways) -> bool:
-    """Whether products with the plan take less than `PAYS` times the time without it."""
-    plan = min(ways[name][0].least for name in (PLANNED, COMPILED) if name in ways)
-    return plan < PAYS * min(ways[name][0].least for name in (DAG, PROGRAM) if name in ways)
+def saved(ways: Ways) -> float:
+    """The seconds by which products with the plan were quicker than the fastest one without it."""
+    without = min(ways[name][0].least for name in (DAG, PROGRAM) if name in ways)
+    clocks = (ways[name][0] for name in (PLANNED, COMPILED) if name in ways)
+    return sum(clock.tries * without - clock.spent for clock in clocks)
 
 
 def is_due(dag: Dag, products: int) -> bool:

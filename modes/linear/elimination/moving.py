@@ -20,7 +20,6 @@ import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import Dag, Edge, Shape, chosen, dtype_of, shape_of
-from ....jacobians.cached import cached_property
 from ....ops.graphs import build
 from ...model.primal.engines.onnxruntime import EngineError, installed
 from ...model.primal.engines.torch import where
@@ -28,7 +27,7 @@ from ...model.primal.evaluate import evaluate, evaluate_there
 from ...model.primal.guards import by_torch
 from ...model.primal.model import Model
 from ...model.threads import Background
-from ..products.compiled import Program, compiler, is_inexact
+from ..products.compiled import OpenProgram, compiler, is_inexact
 from ..products.record import Recording, Residuals, opened, record_open
 from ..tape.record import Entry, Names, dag_of
 from ..tape.tape import Tape
@@ -38,6 +37,11 @@ from .vertex_elimination import elimination
 
 Way = Callable[[np.ndarray], np.ndarray]
 """v ↦ J v."""
+
+Eliminated = tuple[Dag, Model, Mapping[int, str]]
+"""A DAG after elimination, over graph values, for all points; the model that computes these values
+from the residuals; and their names there, by their identity.
+"""
 
 FIRST = 8
 """Products after which a plan is considered for the first time."""
@@ -116,17 +120,18 @@ class Moving:
         self, form: Template, of: Names, wrt: Names, engine: str | None, *, transposed: bool
     ) -> None:
         self.form, self.of, self.wrt, self.transposed = form, of, wrt, transposed
+        self._ends = of, wrt
         self.engines = [engine] if engine else ["onnxruntime"] * installed() + ["numpy"]
         entries = (part for part in form.parts if isinstance(part, Entry))
         self.cost, self.first = RECORDING * sum(len(e.blocks) for e in entries), FIRST
         self._clocks: dict[tuple[Shape, str], Clock] = {}
-        self._programs: dict[Shape, Background[Program]] = {}
+        self._programs: dict[Shape, Background[OpenProgram]] = {}
 
     def clock(self, columns: Shape, way: str) -> Clock:
         """The clock of a way for products with these columns."""
         return self._clocks.setdefault((columns, way), Clock())
 
-    def program(self, columns: Shape) -> Program | None:
+    def program(self, columns: Shape) -> OpenProgram | None:
         """The program, if it is ready."""
         program = self._programs.get(columns)
         return program.value if program else None
@@ -135,17 +140,17 @@ class Moving:
         """Whether the program is ready or could not be compiled."""
         return columns in self._programs and not self._programs[columns].going
 
-    def prepare(self, columns: Shape) -> Background[Program]:
+    def prepare(self, columns: Shape) -> Background[OpenProgram]:
         """Start compiling the program in the background."""
         if columns not in self._programs:
             self._programs[columns] = Background(partial(self.made, columns))
         return self._programs[columns]
 
-    def made(self, columns: Shape = ()) -> Program:
-        """The program (v, arrays) ↦ J v of the fastest engine; raises an error where none runs."""
+    def made(self, columns: Shape = ()) -> OpenProgram:
+        """The program of the fastest engine; raises an error where none runs."""
         zeros = {key: zeros_like(x) for key, x in self.form.held.items()}
         self._computed(zeros)  # raises an error before a product would
-        tried: list[tuple[float, Program]] = []
+        tried: list[tuple[float, OpenProgram]] = []
         for engine in self.engines:
             recording = record_open(held(self.eliminated[0]), self.dag, columns)
             kinds = {dtype_of(x).kind for x in recording.residuals.values()}
@@ -173,11 +178,18 @@ class Moving:
         dag = tape.between(self.of, self.wrt)
         return dag.T if self.transposed else dag
 
+    def product(self, program: OpenProgram, tape: Tape, v: np.ndarray) -> np.ndarray:
+        """J v by a program at a point."""
+        if program not in tape.known:
+            tape.known[program] = program.at(self.arrays(tape))
+        product: Way = tape.known[program]
+        return product(np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v)
+
     def arrays(self, tape: Tape) -> Mapping[int, np.ndarray]:
-        """The arrays that the programs read at a point."""
-        if self not in tape.known:
-            tape.known[self] = self._computed(tape.bound)
-        arrays: Mapping[int, np.ndarray] = tape.known[self]
+        """The arrays that the programs of J and of Jᵀ read at a point."""
+        if self._ends not in tape.known:
+            tape.known[self._ends] = self._computed(tape.bound)
+        arrays: Mapping[int, np.ndarray] = tape.known[self._ends]
         return arrays
 
     def _computed(self, residuals: Mapping[int, np.ndarray]) -> Mapping[int, np.ndarray]:
@@ -191,11 +203,14 @@ class Moving:
         made = evaluate(model, given, names.values(), engine=engine)
         return {key: np.asarray(made[name], order="C") for key, name in names.items()}
 
-    @cached_property
-    def eliminated(self) -> tuple[Dag, Model, Mapping[int, str]]:
-        """The DAG after elimination, over graph values, for all points; the model that computes
-        these values from the residuals; and their names there, by their identity.
-        """
+    @property
+    def eliminated(self) -> Eliminated:
+        """The DAG of J after elimination, which programs of Jᵀ read too."""
+        known = self.form.known
+        found: Eliminated = known.get(self._ends) or known.setdefault(self._ends, self._made())
+        return found
+
+    def _made(self) -> Eliminated:
         form = self.form
         recorder, residuals = opened(form.held)
         entries = tuple(part.at(residuals) for part in form.parts if isinstance(part, Entry))
@@ -212,14 +227,15 @@ def held(dag: Dag) -> Residuals:
     return {id(x): x for edge in dag.edges for x in values_in(edge.operator)}
 
 
-def seconds_of(program: Program, recording: Recording, engine: str) -> float:
+def seconds_of(program: OpenProgram, recording: Recording, engine: str) -> float:
     """The time of a product by a program, the second one with zeros."""
     take = where(engine).take if by_torch(engine) else np.asarray
     v = take(zeros_like(recording.v))
     arrays = {key: take(zeros_like(x)) for key, x in recording.residuals.items()}
-    program(v, arrays)
+    product = program.at(arrays)
+    product(v)
     started = perf_counter()
-    program(v, arrays)
+    product(v)
     return perf_counter() - started
 
 

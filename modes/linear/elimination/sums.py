@@ -38,6 +38,8 @@ from ....jacobians.sums import entries, merge, terms_of
 from .chain import product
 from .deferred import Deferred, decided
 
+DIAGONALS = Diagonal, Identity, Scalar
+
 ROUNDINGS = 8
 """Largest remainder of cancelling terms, in units in the last place."""
 
@@ -45,11 +47,24 @@ ROUNDINGS = 8
 def plus(*operators: Jacobian) -> Jacobian:
     """Σ operators, with like terms merged."""
     terms: list[Jacobian] = []
-    for operator in operators:
-        for term in terms_of(operator):
-            absorb(terms, term)
+    given = [term for operator in operators for term in terms_of(operator)]
+    if any(isinstance(term, DIAGONALS) for term in given):
+        given = [part for term in given for part in opened(term)]
+    for term in given:
+        absorb(terms, term)
     present = tuple(t for t in terms if not isinstance(t, Zero)) or tuple(terms[:1])
     return present[0] if len(present) == 1 else Sum(present)
+
+
+def opened(term: Jacobian) -> tuple[Jacobian, ...]:
+    """d e and d A for a term d (A + e) whose diagonal d e merges with one beside it."""
+    match tuple(factors_of(term)):
+        case d, Sum() as S if isinstance(d, DIAGONALS):
+            e = [t for t in S.terms if isinstance(t, DIAGONALS)]
+            A = [t for t in S.terms if not isinstance(t, DIAGONALS)]
+            if e and A:
+                return product(d, plus(*e)), product(d, plus(*A))
+    return (term,)
 
 
 def absorb(terms: list[Jacobian], term: Jacobian) -> None:

@@ -213,11 +213,15 @@ WINDOWS = frozenset({"Conv", "ConvTranspose"})
 
 
 class Program(Protocol):
-    """v ↦ J v, or (v, residuals) ↦ J v at any point; the result belongs to the caller.
-    Thread-safe.
-    """
+    """v ↦ J v; the result belongs to the caller. Thread-safe."""
 
-    def __call__(self, v: np.ndarray, residuals: Mapping[int, np.ndarray] = ...) -> np.ndarray: ...
+    def __call__(self, v: np.ndarray, /) -> np.ndarray: ...
+
+
+class OpenProgram(Program, Protocol):
+    """A program with residuals as inputs: `at(residuals)`, arrays by key, is v ↦ J v."""
+
+    def at(self, residuals: Mapping[int, np.ndarray]) -> Program: ...
 
 
 def compile_by(engine: str | None, recording: Recording) -> tuple[Program, str]:
@@ -235,8 +239,8 @@ def compile_by(engine: str | None, recording: Recording) -> tuple[Program, str]:
             return compiler("onnxruntime")(recording), "onnxruntime"
         except EngineError:  # it lacks a kernel for this dtype
             recording = recording.again()
-    make = interpreted if recording.has_bodies else compiler("numpy")
-    return make(recording), "numpy"
+    made = interpreted(recording) if recording.has_bodies else compiler("numpy")(recording)
+    return made, "numpy"
 
 
 def interpreted(recording: Recording) -> Program:
@@ -247,13 +251,13 @@ def interpreted(recording: Recording) -> Program:
     def run(v: np.ndarray) -> np.ndarray:
         return evaluate(model, {"v": v}, ("y",), engine="numpy")["y"]
 
-    def product(v: Any, residuals: Mapping[int, np.ndarray] | None = None) -> Any:
+    def product(v: Any) -> Any:
         return reading(v).by_numbers("loop", run, v) if is_tensor(v) else run(v)
 
     return product
 
 
-def compiler(engine: str) -> Callable[[Recording], Program]:
+def compiler(engine: str) -> Callable[[Recording], OpenProgram]:
     """The `compile` function of an engine; raises `InputError` for an unknown one.
 
     An execution provider of ONNX Runtime follows after a colon,
@@ -264,7 +268,7 @@ def compiler(engine: str) -> Callable[[Recording], Program]:
         raise not_allowed("engine", engine, ENGINES)
     if name in EXTRAS:
         optional(name, EXTRAS[name])
-    made: Callable[..., Program] = importlib.import_module(f".{name}", __package__).compile
+    made: Callable[..., OpenProgram] = importlib.import_module(f".{name}", __package__).compile
     return partial(made, provider=provider) if provider else made
 
 

@@ -61,6 +61,9 @@ class Program:
         own = y.base is None and not any(y is x for x in given)
         return y if own and y.flags.c_contiguous else np.array(y, order="C")
 
+    def at(self, residuals: Mapping[int, np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+        """The program for these residuals, by key."""
+        return partial(self, residuals=residuals)
 
     def run(self, v: Array, residuals: Mapping[int, Array]) -> Array:
         """y, which may be a view of v or of a residual."""

@@ -11,8 +11,9 @@ where a Transpose would write it at every product.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -26,7 +27,7 @@ from ....ops.graphs.build import build
 from ....ops.graphs.recorder import apart
 from ....ops.numbers.indexing import from_start
 from ...model.primal.engines.onnxruntime import EngineError, placeholder
-from ...model.primal.engines.sessions import CPU, interruptible, new_session, runtime
+from ...model.primal.engines.sessions import CPU, interruptible, new_session, runtime, values_of
 from .compiled import kernels_of, multiplications
 from .record import Recording
 
@@ -55,9 +56,9 @@ class Session:
         self.long = sum(map(multiplications, kernels_of(recording))) > LONG
 
     def __call__(
-        self, v: np.ndarray, residuals: Mapping[int, np.ndarray] = MappingProxyType({})
+        self, v: np.ndarray, residuals: Mapping[str, Any] = MappingProxyType({})
     ) -> np.ndarray:
-        """y for these residuals: contiguous arrays by key."""
+        """y for these residuals: values of ONNX Runtime by name."""
         session = self.session.here
         flat, y = v.reshape(-1), np.empty(self.shape, self.dtype)
         made = y.reshape(-1)
@@ -69,14 +70,18 @@ class Session:
             for part in parts:
                 where = start + part.start * item
                 bind(part.name, "cpu", 0, array.dtype, part.shape, where)
-        for key, name in self.residuals.items():
-            x = residuals[key]
-            binding.bind_input(name, "cpu", 0, x.dtype, x.shape, x.ctypes.data)
+        for name, value in residuals.items():
+            binding.bind_ortvalue_input(name, value)
         if self.long:
             interruptible(session.run_with_iobinding, binding, alive=(v, y, residuals))
         else:
             session.run_with_iobinding(binding)
         return y
+
+    def at(self, residuals: Mapping[int, np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+        """The program for these residuals, contiguous arrays by key, whose memory it reads."""
+        values = values_of({name: residuals[key] for key, name in self.residuals.items()})
+        return partial(self, residuals=values)
 
 
 def compile(recording: Recording, provider: str = CPU) -> Session:
@@ -186,11 +191,11 @@ def users_of(recording: Recording, value: ir.Value) -> list[tuple[ir.Node, int]]
 
 
 def outputs_of(recording: Recording) -> list[Part]:
-    """The tensors that a flat y is concatenated from; y itself if it is no concatenation."""
+    """The tensors that a flat y is concatenated from; y alone if it is no concatenation."""
     y = recording.y
     node = y.producer()
     if node is None or node.op_type != "Concat" or len(shape_of(y)) != 1:
-        return [Part("y_0", 0, y)]
+        return [Part("y_0", 0, unshaped(y))]
     parts: list[Part] = []
     start = 0
     for x in filter(None, node.inputs):

@@ -241,16 +241,16 @@ Fill = Callable[[Arrays], Any]
 
 def values_in(x: Any) -> Iterator[ir.Value]:
     """The graph values that an operator holds, wherever in it they are."""
-    if isinstance(x, Jacobian):
-        for part in parts_of(x).values():
-            yield from values_in(part)
-    elif isinstance(x, Joint):
-        yield from values_in(x.read)
-    elif type(x) is ir.Value:  # `isinstance` of a protocol takes microseconds
+    if type(x) is ir.Value:  # `isinstance` of a protocol takes microseconds
         yield x
     elif isinstance(x, tuple):
         for part in x:
             yield from values_in(part)
+    elif isinstance(x, Jacobian):
+        for part in parts_of(x).values():
+            yield from values_in(part)
+    elif isinstance(x, Joint):
+        yield from values_in(x.read)
 
 
 def fill_of(x: Any) -> Fill | None:

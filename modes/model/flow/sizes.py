@@ -12,22 +12,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import defs, helper, numpy_helper, shape_inference
+from onnx import TensorProto, helper
 
 from ....jacobians import dtype_of, shape_of
 from ....jacobians.arrays import host, is_tensor
 from ....jacobians.errors import InputError, OnnxJacError
+from ....ops.graphs.infer import Kind, inferred, shape_in
 from ....ops.graphs.shapes import sizes_by_formula
 from ....ops.node import Node, Step
-from ....ops.numbers.table import proto
 from ....ops.registry import traits_of
 from ..limits import Limits
 
 SMALL = 1024
 """Elements of the largest tensor whose numbers may decide a shape."""
-
-Types = Mapping[str, onnx.TypeProto]
 
 
 def check_step(step: Step, inputs: Sequence[Any], limits: Limits) -> None:
@@ -38,19 +35,14 @@ def check_step(step: Step, inputs: Sequence[Any], limits: Limits) -> None:
         return
     inputs = [outlined(x, numbers=True) for x in inputs]
     check_operands(step, inputs, limits)
-    names = ["" if x is None else f"x{k}" for k, x in enumerate(inputs)]
-    arrays = {name: x for name, x in zip(names, inputs, strict=True) if isinstance(x, np.ndarray)}
-    node = helper.make_node(step.op_type, names, [f"y{k}" for k in range(len(step.outputs))])
-    node.domain = step.domain
-    node.attribute.extend(proto(name, value) for name, value in step.attrs.items())
-    types = {name: type_of(array) for name, array in arrays.items()}
-    found = inferred(node, step.version, types, arrays)
+    named = {n: x for n, x in zip(step.inputs, inputs, strict=True) if isinstance(x, np.ndarray)}
+    found = outputs_of(step, {n: kind_of(x) for n, x in named.items()}, named)
     check_sizes(found)
     for kind in found.values():
         limits.check("bytes", bytes_of(kind) or 0, step)
 
 
-def check_sizes(kinds: Types, where: str = "") -> None:
+def check_sizes(kinds: Mapping[str, Kind | None], where: str = "") -> None:
     """Raises `InputError` where an output would have a negative size that is no overflow."""
     for shape in filter(None, map(shape_in, kinds.values())):
         if -(2**31) < min(shape) < 0:
@@ -119,43 +111,31 @@ def _elements(value: Any) -> int:
     return sum(map(_elements, value)) if isinstance(value, list) else np.size(value)
 
 
-def inferred(
-    node: onnx.NodeProto, version: int, types: Types, known: Mapping[str, np.ndarray]
-) -> dict[str, onnx.TypeProto]:
+def outputs_of(
+    step: Step, types: Mapping[Any, Kind], known: Mapping[Any, np.ndarray]
+) -> dict[str, Kind | None]:
     """The types of the outputs by name, as far as ONNX can tell."""
-    if not defs.has(node.op_type, version, node.domain):
-        return {}
-    data = {name: numpy_helper.from_array(known[name]) for name in node.input
-            if name in known and known[name].size <= SMALL and known[name].dtype.kind in "iuf"}
+    data = [x if x is not None and x.size <= SMALL else None for x in map(known.get, step.inputs)]
     try:
-        return shape_inference.infer_node_outputs(
-            defs.get_schema(node.op_type, version, node.domain), node,
-            {name: types[name] for name in node.input if name in types}, data,
-            opset_imports=[helper.make_opsetid(node.domain, version)],
-        )  # fmt: skip
-    except Exception:  # the node is invalid, and will fail when it runs
+        kinds = [None if name is None else types[name] for name in step.inputs]
+        found = inferred(step.op_type, step.domain, step.version, step.attrs, kinds, data,
+                         len(step.outputs))  # fmt: skip
+    except Exception:  # a type is unknown, or the node is invalid, and will fail when it runs
         return {}
+    return {name: kind for name, kind in zip(step.outputs, found, strict=True) if name}
 
 
-def type_of(array: np.ndarray) -> onnx.TypeProto:
+def kind_of(array: np.ndarray) -> Kind:
     """The type of an array."""
-    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+    return Kind(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 
 
-def shape_in(kind: onnx.TypeProto | None) -> tuple[int, ...] | None:
-    """The shape of a type; None if it is not fully known."""
-    if kind is None or not kind.tensor_type.HasField("shape"):
-        return None
-    dims = kind.tensor_type.shape.dim
-    return tuple(d.dim_value for d in dims) if all(d.HasField("dim_value") for d in dims) else None
-
-
-def dtype_in(kind: onnx.TypeProto) -> np.dtype[Any]:
+def dtype_in(kind: Kind) -> np.dtype[Any]:
     """The dtype of a type; float64 if it has none."""
-    return helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type or onnx.TensorProto.DOUBLE)
+    return helper.tensor_dtype_to_np_dtype(kind.dtype or TensorProto.DOUBLE)
 
 
-def bytes_of(kind: onnx.TypeProto | None) -> int | None:
+def bytes_of(kind: Kind | None) -> int | None:
     """The bytes of a tensor of a type; None if the shape is not fully known."""
     shape = shape_in(kind)
     if kind is None or shape is None:

@@ -13,11 +13,11 @@ from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
-import onnx
 import onnx_ir as ir
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from ....jacobians.errors import InputError, LimitError
+from ....ops.graphs.infer import Kind, shape_in
 from ....ops.node import Node, Step
 from ....ops.numbers import numbers
 from ....ops.registry import traits_of
@@ -30,9 +30,8 @@ from ..flow.sizes import (
     check_operands,
     check_sizes,
     dtype_in,
-    inferred,
-    shape_in,
-    type_of,
+    kind_of,
+    outputs_of,
 )
 from ..flow.steps import array_of, last_uses, needed
 from ..limits import Meter
@@ -89,8 +88,8 @@ class Turns(NamedTuple):
     """
 
     turns: int
-    formals: list[onnx.TypeProto]
-    state: list[onnx.TypeProto]
+    formals: list[Kind]
+    state: list[Kind]
     axes: tuple[int, ...]
 
 
@@ -105,7 +104,7 @@ class Forecast:
     def __init__(self, model: Contents, inputs: Mapping[str, Any], numbers: bool) -> None:
         self.model, self.given = model, inputs.keys()
         arrays = {n: x for n, x in {**model.constants, **inputs}.items() if hasattr(x, "dtype")}
-        self.types = {name: type_of(array) for name, array in arrays.items()}
+        self.types = {name: kind_of(array) for name, array in arrays.items()}
         fixed = {n: a for n, a in model.constants.items() if n not in inputs and a.size <= SMALL}
         given = {n: x for n, x in arrays.items() if numbers and n in inputs and decides(x)}
         self.known, self.told, self.times = {**fixed, **given}, True, 1
@@ -113,24 +112,20 @@ class Forecast:
 
     def of(self, wanted: tuple[str, ...]) -> bool:
         """Whether all sizes on the way to the wanted tensors are known."""
-        nodes, steps = list(self.model.ir.graph), self.model.steps
+        steps = self.model.steps
         indices = needed(steps, wanted, self.given)[0]
-        pairs = [(nodes[index], steps[index]) for index in indices]
-        return self._walk(pairs, wanted, 0)
+        return self._walk([steps[index] for index in indices], wanted, 0)
 
-    def _walk(
-        self, pairs: Sequence[tuple[ir.Node, Step]], wanted: Iterable[str], held: int
-    ) -> bool:
+    def _walk(self, steps: Sequence[Step], wanted: Iterable[str], held: int) -> bool:
         """Forecast steps, freeing each tensor after its last use; `held` bytes are held outside."""
         sure, made = True, dict[str, int]()
-        lasts = last_uses([step for _, step in pairs], wanted)
-        for (node, step), finished in zip(pairs, lasts, strict=True):
+        for step, finished in zip(steps, last_uses(steps, wanted), strict=True):
             if step.op_type in CONTROL and not step.domain:
                 kinds = self._flow(step, held)
                 sure = sure and kinds is not None
                 found = self._given(dict(zip(step.outputs, kinds or (), strict=False)), step)
             else:
-                found = self._step(step, node)
+                found = self._step(step)
                 sure = sure and not (traits_of(step).grows and None in found.values())
             made.update((name, size or 0) for name, size in found.items())
             held += sum(made[name] for name in found)
@@ -138,7 +133,7 @@ class Forecast:
             held -= sum(made.pop(name, 0) for name in finished)
         return sure
 
-    def _step(self, step: Step, node: ir.Node) -> dict[str, int | None]:
+    def _step(self, step: Step) -> dict[str, int | None]:
         """The bytes of the outputs of a step by name, None where they are not known."""
         operands = [self._stand_in(name) for name in step.inputs]
         check_operands(step, operands, self.model.limits)
@@ -148,7 +143,7 @@ class Forecast:
             raise EngineError(f"ONNX Runtime departs from ONNX in {step}. Try engine='numpy'.")
         if step.op_type == "Einsum":
             self._check_einsum(step, operands)
-        kinds = inferred(ir.serde.serialize_node(node), step.version, self.types, self.known)
+        kinds = outputs_of(step, self.types, self.known)
         check_sizes(kinds, f"{step}: ")
         found = self._given(kinds, step)
         self.told = self.told and None not in found.values()
@@ -161,7 +156,7 @@ class Forecast:
         self.types.update((name, k) for name, k in found.items() if name not in self.given)
         return {name: bytes_of(self.types.get(name)) for name in step.outputs if name}
 
-    def _flow(self, step: Step, held: int) -> list[onnx.TypeProto] | None:
+    def _flow(self, step: Step, held: int) -> list[Kind] | None:
         """The types of the outputs of an If, Loop or Scan; None where only the run can tell."""
         if step.op_type == "If":
             return self._branches(step, held)
@@ -178,7 +173,7 @@ class Forecast:
         pairs = zip(rows, turned.axes, strict=True)
         return state + [stacked(kind, turned.turns, axis) for kind, axis in pairs]
 
-    def _branches(self, step: Step, held: int) -> list[onnx.TypeProto] | None:
+    def _branches(self, step: Step, held: int) -> list[Kind] | None:
         """The types of the outputs of an If: of the branch that a known condition takes, or of both
         branches if these give the same shapes, else None.
         """
@@ -203,7 +198,7 @@ class Forecast:
         body, kinds = step.attrs["body"], self._whole(state)
         if kinds is None or not self._goes_on(body):
             return None
-        told = [type_of(array) for array in turn(body, 0)]
+        told = [kind_of(array) for array in turn(body, 0)]
         rows = (0,) * (len(body.outputs) - 1 - len(state))
         return Turns(int(np.ravel(count)[0]), told + kinds, kinds, rows)
 
@@ -219,15 +214,15 @@ class Forecast:
         turns = (shape_in(series[0]) or ())[axes[0]]
         return Turns(turns, state + slices, state, step.attrs.get("scan_output_axes", rows))
 
-    def _whole(self, names: Iterable[str | None]) -> list[onnx.TypeProto] | None:
+    def _whole(self, names: Iterable[str | None]) -> list[Kind] | None:
         """The types of some tensors; None unless all their shapes are known."""
         kinds = [self.types.get(name or "") for name in names]
         whole = [kind for kind in kinds if kind is not None and shape_in(kind) is not None]
         return whole if len(whole) == len(kinds) else None
 
     def _inside(
-        self, graph: ir.Graph, formals: Sequence[onnx.TypeProto], held: int, turns: int
-    ) -> list[onnx.TypeProto] | None:
+        self, graph: ir.Graph, formals: Sequence[Kind], held: int, turns: int
+    ) -> list[Kind] | None:
         """The types of the outputs of a body; None where not all sizes in it are known."""
         steps, inner = self.model.body(graph), copy(self)
         inner.times = self.times * turns
@@ -237,11 +232,11 @@ class Forecast:
         arrays = {name: array_of(value) for name, value in graph.initializers.items()}
         inner.types = {n: kind for n, kind in self.types.items() if n not in own}
         inner.types |= {**dict(zip(names, formals, strict=False)),
-                        **{n: type_of(x) for n, x in arrays.items()}}  # fmt: skip
+                        **{n: kind_of(x) for n, x in arrays.items()}}  # fmt: skip
         inner.known = {n: x for n, x in self.known.items() if n not in own}
         inner.known |= {n: x for n, x in arrays.items() if x.size <= SMALL}
         outputs = [str(value.name) for value in graph.outputs]
-        sure = inner._walk([*zip(graph, steps, strict=True)], outputs, held)
+        sure = inner._walk(steps, outputs, held)
         self.told = self.told and inner.told
         return inner._whole(outputs) if sure else None
 
@@ -300,20 +295,18 @@ class Forecast:
         return all(s is not None and np.prod(s, dtype=float) <= SMALL for s in sizes)
 
 
-def without(kind: onnx.TypeProto, axis: int) -> onnx.TypeProto:
+def without(kind: Kind, axis: int) -> Kind:
     """The type of a slice along an axis."""
-    shape = [*(shape_in(kind) or ())]
-    del shape[axis]
-    return helper.make_tensor_type_proto(kind.tensor_type.elem_type, shape)
+    sizes = [*(shape_in(kind) or ())]
+    del sizes[axis]
+    return Kind(kind.dtype, tuple(sizes))
 
 
-def stacked(kind: onnx.TypeProto, count: int, axis: int) -> onnx.TypeProto:
+def stacked(kind: Kind, count: int, axis: int) -> Kind:
     """The type of `count` tensors stacked along a new axis."""
     shape = shape_in(kind) or ()
     at = axis % (len(shape) + 1)
-    return helper.make_tensor_type_proto(
-        kind.tensor_type.elem_type, (*shape[:at], count, *shape[at:])
-    )
+    return Kind(kind.dtype, (*shape[:at], count, *shape[at:]))
 
 
 def is_misread(step: Step, inputs: Sequence[Any]) -> bool:

@@ -77,8 +77,8 @@ class Points:
     def program(self, columns):
         return self.made
 
-    def arrays(self, tape):
-        return tape.bound
+    def product(self, program, tape, v):
+        return program(v, tape.bound)
 
     def settled(self, columns):
         return self.made is not None
@@ -183,6 +183,22 @@ def test_a_plan_that_pays_is_made_as_early_at_the_next_point(monkeypatch):
     assert points.first == begun
 
 
+@pytest.mark.usefixtures("plans_repay", "at_once")
+def test_a_plan_that_has_not_repaid_its_making_is_not_made_as_early(monkeypatch):
+    """A loop of ten products at each point made a plan for the last two of them."""
+    dag, quick, points = slow(2e-3), chain(), Points()
+    monkeypatch.setattr(adaptive, "planned", lambda dag, count: time.sleep(0.1) or quick)
+    J, v = Adaptive(dag, shared=points), np.ones(5)
+    while J._planned is None:
+        J @ v
+        J.settle()
+    begun = J._begun_at
+    assert set(taken(J, v, 2 * TRIES)) <= {PLANNED}
+    assert points.first == 4 * begun
+    taken(J, v, 100)
+    assert points.first == begun
+
+
 @pytest.mark.usefixtures("at_once")
 def test_the_program_of_other_points_is_taken_from_the_first_product_on():
     dag = slow(2e-3)
@@ -198,6 +214,21 @@ def test_the_program_of_other_points_is_taken_from_the_first_product_on():
     ways = taken(J, np.ones(5))
     assert ways.count(DAG) == 1  # far slower
     assert DAG not in ways[-10:]
+
+
+@pytest.mark.usefixtures("at_once")
+def test_points_of_ten_products_do_not_make_the_dag_to_decide_on_plans(monkeypatch):
+    """Each point made and eliminated its DAG at the eighth product, and then used the program."""
+    monkeypatch.setattr(adaptive, "repays_decision", lambda dag, count: False)
+    made, dag = [], chain()
+    points = Points(lambda v, residuals: v @ np.ones((5, 3)))
+    points.dag_at = lambda tape: made.append(tape) or dag
+    for _ in range(12):
+        J = Adaptive(None, dag, points, SimpleNamespace(bound={}, place=None))
+        for _ in range(10):
+            J @ np.ones(5)
+        made.append("a point")
+    assert made[-6:] == ["a point"] * 6
 
 
 def test_a_program_is_begun_once_products_have_taken_as_long():

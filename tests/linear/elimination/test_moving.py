@@ -56,7 +56,7 @@ def by_program(J, columns=()):
     shared = J.structure._shared
     program = shared.prepare(columns).wait()
     assert program is not None
-    return lambda v: program(v, shared.arrays(J.tape))
+    return lambda v: shared.product(program, J.tape, v)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -182,7 +182,7 @@ def test_numpy_runs_the_program_as_well(name):
         program = A.structure._shared.prepare(()).wait()
         assert isinstance(program, numpy.Program)
         v = RNG.standard_normal(A.shape[1]).astype(A.dtype)
-        y = program(v, A.structure._shared.arrays(A.tape))
+        y = A.structure._shared.product(program, A.tape, v)
         assert_allclose(y, matrix @ v, rtol=1e-4 if A.dtype == np.float32 else 1e-12, atol=1e-5)
 
 

@@ -174,6 +174,16 @@ def test_sums_are_multiplied_out_where_terms_cancel(cancels):
         assert_allclose(over_numbers(met).toarray(), left.toarray() @ right.toarray(), atol=1e-12)
 
 
+def test_a_diagonal_in_a_sum_goes_to_the_diagonal_of_the_sum_around_it():
+    """D + c (A + e) = (D + c e) + c A, as in u + c (Δu - 4 u) - u³."""
+    roll = Take(np.roll(np.arange(5), 1), 1, WIDE, FLOAT)
+    whole, c, inner = D(*WIDE), D(of=WIDE), Sum((roll, D(of=WIDE)))
+    J = plus(whole, product(c, inner))
+    assert [[type(f) for f in factors_of(term)] for term in J.terms] == [
+        [Diagonal], [Diagonal, Take]]  # fmt: skip
+    assert_allclose(J.toarray(), whole.toarray() + c.toarray() @ inner.toarray())
+
+
 @pytest.mark.parametrize("same", [True, False])
 def test_a_common_diagonal_comes_to_the_front(same):
     d, r = N(*WIDE), N(*ROW)

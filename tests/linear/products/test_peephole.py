@@ -44,7 +44,7 @@ def test_positions_may_be_residuals(distinct):
         made = record_open(
             {0: held}, lambda op, x: type(J)(x[0], 0, (7,), np.float32, distinct=distinct), ()
         )
-        assert_near(compile(made)(v, {0: held}), J @ v, 1e-6)
+        assert_near(compile(made).at({0: held})(v), J @ v, 1e-6)
         return [node.op_type for node in made.recorder.nodes]
 
     assert "GatherElements" in nodes(T, np.arange(7, dtype=np.float32))

@@ -170,7 +170,7 @@ def _add_initializers(
             shared[name] = array
             graph.initializer.append(placeholder(name, array))
         else:
-            graph.initializer.append(ir.to_proto(tensor))
+            graph.initializer.append(ir.serde.serialize_tensor(tensor))
             graph.initializer[-1].name = name
     return shared
 

@@ -107,7 +107,7 @@ def new_session(
 def values_of(shared: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Arrays as values of ONNX Runtime, which share the memory of contiguous arrays."""
     made = runtime().OrtValue.ortvalue_from_numpy
-    return {name: made(np.ascontiguousarray(array)) for name, array in shared.items()}
+    return {name: made(np.asarray(array, order="C")) for name, array in shared.items()}
 
 
 def _session(
