@@ -49,12 +49,12 @@ class Algebra(linalg.LinearOperator):
     def __matmul__(self, other: Any) -> Any:
         if type(other) is np.ndarray and other.shape == self.shape[1:]:
             return self._flat_product(other, ())  # fast path: SciPy's checks take microseconds
+        if isinstance(other, Algebra):
+            return multiply(self, other)
         if is_tensor(other):
             return self._times(other)
         if np.isscalar(other):
             raise InputError(f"{other!r} is a number: 2 * J scales, J @ v multiplies an array")
-        if isinstance(other, Algebra):
-            return multiply(self, other)
         if isinstance(other, dict):
             raise InputError("J @ x is for vectors and matrices: J.apply({name: x}) takes tensors")
         return super().__matmul__(self._unpacked(other))
@@ -92,10 +92,10 @@ class Algebra(linalg.LinearOperator):
         return scale(self, -1.0)
 
     def __add__(self, other: Any) -> Any:
-        if is_sparse(other) or (isinstance(other, np.ndarray) and other.ndim == 2):
-            other = wrapped(other)
         if isinstance(other, Algebra):
             return add(self, other)
+        if is_sparse(other) or (isinstance(other, np.ndarray) and other.ndim == 2):
+            return add(self, wrapped(other))
         if isinstance(other, linalg.LinearOperator) and other.shape != self.shape:
             raise InputError(f"cannot add operators of shape {self.shape} and {other.shape}: "
                              f"{self!r} and {other!r}")  # fmt: skip
@@ -223,4 +223,6 @@ def array(x: Any) -> Any:
 
 
 def _is_real_scalar(x: Any) -> bool:
-    return is_symbolic(x) or (np.isscalar(x) and np.isrealobj(x) and not isinstance(x, str | bytes))
+    if isinstance(x, float | int) or is_symbolic(x):
+        return True
+    return np.isscalar(x) and np.isrealobj(x) and not isinstance(x, str | bytes)

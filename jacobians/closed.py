@@ -13,6 +13,8 @@ and inverts in turn.
 | B + U Vᵀ | B⁻¹ - B⁻¹ U C⁻¹ Vᵀ B⁻¹, C = I + Vᵀ B⁻¹ U (Woodbury) | det B det C |
 | Σ Aₖ ⊗ Bₖ | (V ⊗ W) diag(λ)⁻¹ (V ⊗ W)ᴴ | Π λ / (det V)²ⁿ (det W)²ᵐ |
 | A ⊗ I + I ⊗ B, not symmetric | by Schur forms: `Sylvester` | Π (λᵢ + μⱼ) |
+| blockdiag(Aᵢ) + I ⊗ B + diag(d) | blockdiag(Aᵢ + B + diag(dᵢ)) inverted | of the blocks |
+| P A Pᵀ + δ I, P a reshape or permutation | P (A + δ I)⁻¹ Pᵀ | det(A + δ I) |
 | a circulant with kernel c | the circulant with kernel ifft(1 / fft(c)) | Π fft(c) |
 
 In the row of Σ Aₖ ⊗ Bₖ, V and W make all factors diagonal at once, Vᴴ Aₖ V = diag(aₖ) and
@@ -44,7 +46,7 @@ from .elementwise import Cast, Diagonal, Identity, Scalar, Zero
 from .errors import InputError
 from .layout import Permutation, Reshape
 from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron, LowRank, implicit_kron, matrix_shape
-from .products import Product, factors_of
+from .products import Product, commuted, factors_of
 from .selection import Embed, Scatter, Slice, Take
 from .sums import Sum, coefficient, scaled_kron, split_identity, terms_of
 from .sylvester import Sylvester
@@ -73,13 +75,14 @@ def inverse_of(operator: Jacobian) -> Jacobian | None:
     array([0.25  , 0.125 , 0.125 , 0.0625])
     >>> D = Diagonal(np.array([1.0, 2.0, 4.0]))
     >>> inverse_of(D + LowRank(np.ones((3, 1)), np.ones((3, 1))))
-    diag(3) + lowrank(3×3, rank 1)
+    diag(3) + lowrank(3×1, rank 1) · dense(1×3)
     """
     check_square(operator)
     if not all_numbers(operator):
         return None
     found = inverted(operator)
-    if found is None and operator.shape[0] <= SMALL and all(map(held, leaves(operator))):
+    cheap = (isinstance(leaf, HELD | MOVES) for leaf in leaves(operator))
+    if found is None and operator.shape[0] <= SMALL and all(cheap):
         found = Dense(inverses(operator.toarray(), operator), operator.in_shape, operator.out_shape)
     return found
 
@@ -199,7 +202,7 @@ def _(operator: Scalar) -> Jacobian:
 @inverted.register
 def _(operator: Diagonal) -> Jacobian:
     d = operator.d
-    if not np.all(d):
+    if (d == 0).any():
         k = int(np.argmin(np.abs(operator.diagonal())))
         raise singular(operator, f"its entry {k} is 0")
     return Diagonal(np.asarray(1 / d), operator.in_shape)
@@ -260,9 +263,12 @@ def _(operator: Sylvester) -> SlogDet:
 
 
 def of_sums(S: Sylvester) -> SlogDet:
-    """Π (λᵢ + μⱼ), which is real for real factors."""
-    sign, log = of_entries(S.values)
-    return (sign, log) if S.dtype.kind == "c" else (float(np.sign(np.real(sign))), log)
+    """Π (λᵢ + μⱼ); for real factors, numbers that are not real come with their conjugates."""
+    values = S.values
+    if S.dtype.kind == "c":
+        return of_entries(values)
+    sign, _ = of_entries(values.real[values.imag == 0])
+    return sign, of_sizes(values)
 
 
 @inverted.register
@@ -277,8 +283,12 @@ def _(operator: Circulant) -> Jacobian:
 
 @determinant.register
 def _(operator: Circulant) -> SlogDet:
-    sign, log = powered(of_entries(operator.eigenvalues), operator.count)
-    return (sign, log) if operator.dtype.kind == "c" else (float(np.sign(np.real(sign))), log)
+    values, n = operator.spectrum, operator.in_shape[-1]
+    if operator.dtype.kind == "c":
+        return powered(of_entries(values), operator.count)
+    inner = values[..., 1 : (n + 1) // 2]  # the conjugates are in the other half
+    sign, log = of_entries(values[..., :: max(n // 2, 1)] if n % 2 == 0 else values[..., :1])
+    return powered((float(np.sign(np.real(sign))), log + 2 * of_sizes(inner)), operator.count)
 
 
 # -- matrices ----------------------------------------------------------------------------------
@@ -343,22 +353,51 @@ def _(operator: LowRank) -> SlogDet:
 
 
 def inverses(matrices: np.ndarray, whole: Jacobian, name: str = "") -> np.ndarray:
-    """A⁻¹ of each matrix in (*batch, n, n), by LU; `whole` and `name` say which they are."""
+    """A⁻¹ of each matrix in (*batch, n, n); `whole` and `name` say which they are."""
     m, n = matrices.shape[-2:]
     if m != n:
         raise singular(whole, f"its {name} factor is {m}×{n}" if name else f"it holds {m}×{n}")
     work = np.asarray(matrices, wide(matrices.dtype))
     with np.errstate(all="ignore"):
-        found = by_lu(work)
-        norms = np.linalg.norm(work, 1, (-2, -1)) * np.linalg.norm(found, 1, (-2, -1)) if n else 0
-    bad = np.argwhere(~(norms * eps_of(work.dtype) < 1))
-    if len(bad):
+        found = by_cholesky(work)
+        found = by_lu(work) if found is None else found
+        bounds = n * frobenius(work) * frobenius(found)  # of the condition numbers
+        if (bounds * eps_of(work.dtype) < 1).all():
+            return found.astype(matrices.dtype, copy=False)
+        norms = np.linalg.norm(work, 1, (-2, -1)) * np.linalg.norm(found, 1, (-2, -1))
+        bad = ~(norms * eps_of(work.dtype) < 1)
+    if np.any(bad):
         what = f"its {name} factor" if name else "its matrix" if work.ndim == 2 else "a block"
-        where = f" {tuple(map(int, bad[0]))}" if work.ndim > 2 else ""
-        number = float(np.asarray(norms)[tuple(bad[0])])
+        first = tuple(map(int, np.argwhere(bad)[0]))
+        where = f" {first}" if work.ndim > 2 else ""
+        number = float(np.asarray(norms)[first])
         text = f"{what}{where} has the condition number {number:.2g}"
         raise singular(whole, text if np.isfinite(number) else f"{what}{where} is singular")
     return found.astype(matrices.dtype, copy=False)
+
+
+def frobenius(a: np.ndarray) -> np.ndarray:
+    """‖A‖ of each matrix."""
+    flat = a.reshape(*a.shape[:-2], a.shape[-2] * a.shape[-1])
+    return np.sqrt(np.vecdot(flat, flat).real)
+
+
+def root_of(a: np.ndarray) -> np.ndarray | None:
+    """The triangle U with A = Uᵀ conj(U) of one positive definite matrix; None for others."""
+    if a.ndim > 2 or not a.size or not (a == adjoint_of(a)).all():
+        return None
+    potrf: Any = scipy.linalg.get_lapack_funcs("potrf", (a,))
+    upper, failed = potrf(a.T)
+    return None if failed else upper
+
+
+def by_cholesky(a: np.ndarray) -> np.ndarray | None:
+    """A⁻¹ of one positive definite matrix; None for others."""
+    if (upper := root_of(a)) is None:
+        return None
+    trtri: Any = scipy.linalg.get_lapack_funcs("trtri", (a,))
+    upper, failed = trtri(upper, overwrite_c=True)
+    return None if failed else upper.conj() @ upper.T
 
 
 def by_lu(a: np.ndarray) -> np.ndarray:
@@ -471,9 +510,10 @@ def _(operator: Sum) -> Jacobian | None:
     shift, others = split_identity(operator)
     if len(others) == 1 and (found := shifted(others[0], shift)) is not None:
         return found
-    if (pairs := diagonalised(operator, with_vectors=True)) is not None:
+    terms = kron_terms(operator)
+    if (pairs := diagonalised(operator, terms, with_vectors=True)) is not None:
         return pairs.inverse(operator)
-    if (split := by_schur(operator)) is not None:
+    if (split := by_schur(operator, terms)) is not None:
         outer, S = split
         S.schur  # noqa: B018 - the eigenvalues are on its diagonals
         sizes = np.abs(S.values)
@@ -488,9 +528,10 @@ def _(operator: Sum) -> Jacobian | None:
 
 @determinant.register
 def _(operator: Sum) -> SlogDet | None:
-    if (pairs := diagonalised(operator)) is not None:
+    terms = kron_terms(operator)
+    if (pairs := diagonalised(operator, terms)) is not None:
         return pairs.determinant
-    if (split := by_schur(operator)) is not None:
+    if (split := by_schur(operator, terms)) is not None:
         outer, S = split
         left = (1.0, 0.0) if outer is None else determinant(outer)
         return None if left is None else both(left, of_sums(S))
@@ -518,8 +559,10 @@ class Woodbury:
         """B⁻¹ - Y C⁻¹ (B⁻ᵀ V)ᵀ."""
         middle = inverses(self.C, whole, "capacitance")
         same = self.U is self.V and self.base_inverse.T is self.base_inverse
-        Z = self.Y if same else self.base_inverse.T @ self.V
-        return self.base_inverse + LowRank(self.Y @ -middle, Z, whole.in_shape, whole.out_shape)
+        Z = self.Y if same else columns(self.base_inverse.T, self.V)
+        left = LowRank(self.Y, -middle.T, whole.in_shape)  # not multiplied out: it is as large so
+        low = Product((left, Dense(Z.T, None, whole.out_shape)))
+        return Sum((*terms_of(self.base_inverse), low))
 
     @property
     def determinant(self) -> SlogDet | None:
@@ -545,13 +588,23 @@ def woodbury(operator: Sum) -> Woodbury | None:
     U, V = low[0]
     if len(low) > 1:
         U, V = (np.concatenate(side, axis=1) for side in zip(*low, strict=True))
-    Y = base_inverse @ U
+    Y = columns(base_inverse, U)
     return Woodbury(base, base_inverse, Y, U, V, np.eye(U.shape[1], dtype=Y.dtype) + V.T @ Y)
 
 
-HELD = (Dense, LowRank, Diagonal, Scalar, Identity, Reshape, Permutation, Kron, BlockDiagonal,
-        Circulant)  # fmt: skip
+def columns(operator: Jacobian, matrix: np.ndarray) -> np.ndarray:
+    """A M for a matrix M."""
+    if isinstance(operator, Diagonal | Scalar | Identity):  # no copy of M with its axes exchanged
+        return operator.diagonal()[:, None] * matrix
+    return operator @ matrix
+
+
+HELD = (Dense | LowRank | Diagonal | Scalar | Identity | Reshape | Permutation | Kron
+        | BlockDiagonal | Circulant)  # fmt: skip
 """The operators that may be multiplied out, because they are as cheap as the arrays they hold."""
+
+MOVES = Slice | Embed | Take | Scatter | Cast
+"""The operators that move entries, and hold no number."""
 
 
 def held(operator: Jacobian) -> bool:
@@ -568,9 +621,10 @@ def low_rank_of(term: Jacobian) -> tuple[np.ndarray, np.ndarray] | None:
         return None
     for k, factor in enumerate(term.factors):
         if isinstance(factor, LowRank) and factor.u.shape[1] < n:
-            U = reduce(matmul, (*term.factors[:k], Dense(factor.u, factor.out_shape)))
-            V = reduce(matmul, (Dense(factor.v.T, None, factor.in_shape), *term.factors[k + 1 :]))
-            return U.toarray(), V.toarray().T
+            before, after = term.factors[:k], term.factors[k + 1 :]
+            U = columns(reduce(matmul, before), factor.u) if before else factor.u
+            V = columns(reduce(matmul, after).T, factor.v) if after else factor.v
+            return U, V
     widths = [factor.shape[1] for factor in term.factors]
     k = int(np.argmin(widths))
     if widths[k] >= n:
@@ -635,20 +689,89 @@ def is_real(values: np.ndarray) -> bool:
 
 
 def as_one(operator: Sum) -> Jacobian | None:
-    """The sum as one circulant, one stack of blocks, or one matrix; None for other sums."""
-    if circular := as_circulant(operator):
-        return circular
-    blocks = [term for term in operator.terms if isinstance(term, BlockDiagonal)]
-    others = [term for term in operator.terms if not isinstance(term, BlockDiagonal)]
-    if blocks and all(isinstance(term, Diagonal | Scalar | Identity) for term in others):
-        total = np.array(reduce(add, (term.blocks for term in blocks)), operator.dtype)
-        at = np.arange(total.shape[-1])
-        for term in others:
-            total[..., at, at] += term.diagonal().reshape(operator.in_shape)
-        return BlockDiagonal(total)
-    if any(isinstance(term, Dense) for term in operator.terms) and all(map(held, operator.terms)):
+    """The sum as a circulant, a stack or grid of blocks, a matrix, or between layouts, or None."""
+    if (found := as_circulant(operator) or as_blocks(operator) or as_grid(operator)) is not None:
+        return found
+    own = list(leaves(operator))
+    matrix = any(isinstance(leaf, Dense) and leaf.shape == operator.shape for leaf in own)
+    if matrix and all(isinstance(leaf, HELD | MOVES) for leaf in own):
         return Dense(operator.toarray(), operator.out_shape, operator.in_shape)
+    return between_layouts(operator)
+
+
+def as_blocks(operator: Sum) -> BlockDiagonal | None:
+    """A sum of blocks, of I ⊗ B, and of diagonals as one stack of blocks that differ."""
+    shift, others = split_identity(operator)
+    diagonals = [term.diagonal() for term in others if isinstance(term, Diagonal)]
+    varied = any(isinstance(f, Diagonal | BlockDiagonal) for t in others for f in factors_of(t))
+    stacks = [stack_of(term) for term in others if not isinstance(term, Diagonal)] if varied else []
+    if not stacks or any(stack is None for stack in stacks):
+        return None
+    total = np.array(reduce(add, stacks), operator.dtype)
+    if shift or diagonals:
+        at, shifts = np.arange(total.shape[-1]), np.full(operator.shape[0], shift, operator.dtype)
+        total[..., at, at] += reduce(add, diagonals, shifts).reshape(operator.in_shape)
+    return BlockDiagonal(total)
+
+
+def as_grid(operator: Sum) -> Block | None:
+    """A block-diagonal grid and a multiple of I as one such grid."""
+    shift, others = split_identity(operator)
+    if len(others) != 1 or not isinstance(others[0], Block):
+        return None
+    return of_blocks(lambda block: block + shift * Identity(block.in_shape, block.dtype), others[0])
+
+
+def stack_of(term: Jacobian) -> np.ndarray | None:
+    """The blocks of a multiple of blockdiag(Aᵢ) or of I ⊗ B; None for others, and for large B."""
+    c, others = coefficient(term)
+    K = others[0] if len(others) == 1 else None
+    if isinstance(K, Kron) and isinstance(K.left, Eye) and K.out_shape[-1] <= SMALL:
+        right: Any = K.right
+        shape = (*K.batch, K.left.n, *right.shape[-2:])
+        if size(shape) * term.dtype.itemsize <= term.dense_limit:
+            return np.broadcast_to(c * right[..., None, :, :], shape)
+    return c * K.blocks if isinstance(K, BlockDiagonal) else None
+
+
+def between_layouts(operator: Sum) -> Jacobian | None:
+    """P (Σ Pᵀ T P) Pᵀ for a reshape or permutation P that makes the terms simpler; else None."""
+    for P in layouts(operator):
+        terms = [moved(term, P) for term in operator.terms]
+        if all(term is not None for term in terms):
+            return P @ reduce(add, terms) @ P.T
     return None
+
+
+def layouts(operator: Sum) -> Iterator[Jacobian]:
+    """P of a term P A P⁻¹; the P with A ⊗ I = P (I ⊗ A) Pᵀ, beside diagonals and no I ⊗ B."""
+    factors = [coefficient(term)[1] for term in operator.terms]
+    for first, *_, last in (several for several in factors if len(several) > 2):
+        if isinstance(first, Reshape | Permutation) and are_inverse(first, last):
+            yield first
+    krons = [one[0] for one in factors if len(one) == 1 and isinstance(one[0], Kron)]
+    diagonal = any(isinstance(term, Diagonal) for term in operator.terms)
+    if krons and diagonal and all(isinstance(K.right, Eye) for K in krons):
+        *batch, m, n = operator.in_shape
+        axes = range(len(batch))
+        yield Permutation((*axes, len(batch) + 1, len(batch)), (*batch, n, m), operator.dtype)
+
+
+def are_inverse(P: Jacobian, Q: Jacobian) -> bool:
+    """Whether Q P = I."""
+    return P.shape[0] == Q.shape[1] and isinstance(Q @ P, Identity)
+
+
+def moved(term: Jacobian, P: Jacobian) -> Jacobian | None:
+    """Pᵀ T P, where that has no more factors than T; else None."""
+    c, factors = coefficient(term)
+    if not factors:
+        return c * Identity(P.in_shape, term.dtype)
+    if isinstance(term, Diagonal):
+        return Diagonal((P.T @ term.diagonal()).reshape(P.in_shape))
+    pair = commuted(P.T, factors[0]) if isinstance(factors[0], Kron) else None
+    found = reduce(matmul, (*(pair or (P.T, factors[0])), *factors[1:], P))
+    return c * found if len(factors_of(found)) <= len(factors) else None
 
 
 # -- sums of Kronecker products ----------------------------------------------------------------
@@ -673,7 +796,7 @@ class Diagonalised:
         if sizes.min(initial=np.inf) <= eps_of(whole.dtype) * sizes.max(initial=0):
             raise singular(whole, f"its smallest eigenvalue is {sizes.min():.2g}")
         basis = Kron(self.left.vectors, self.right.vectors, self.values.shape[:-2])
-        return basis @ Diagonal(1 / self.values) @ adjoint(basis)
+        return Product((basis, Diagonal(1 / self.values), adjoint(basis)))
 
     @property
     def determinant(self) -> SlogDet:
@@ -689,15 +812,21 @@ class Diagonalised:
 Term = tuple[float, Factor, Factor]
 """c, A and B of c A ⊗ B."""
 
+KronTerms = tuple[float, list[Term], Shape]
+"""δ, the terms and the batch of Σ c A ⊗ B + δ I."""
 
-def kron_terms(operator: Sum) -> tuple[float, list[Term], Shape] | None:
+
+def kron_terms(operator: Sum) -> KronTerms | None:
     """δ, the terms and the batch of Σ c A ⊗ B + δ I; None for another sum."""
     shift, others = split_identity(operator)
-    pairs = [pair for term in others if (pair := scaled_kron(term))]
-    batches = {K.batch for _, K in pairs}
-    if len(pairs) < len(others) or len(batches) != 1:
-        return None
-    return shift, [(c, K.left, K.right) for c, K in pairs], batches.pop()
+    terms, batches = list[Term](), set[Shape]()
+    for term in others:
+        if (pair := scaled_kron(term)) is None:
+            return None
+        c, K = pair
+        terms.append((c, K.left, K.right))
+        batches.add(K.batch)
+    return (shift, terms, batches.pop()) if len(batches) == 1 else None
 
 
 def adjoint(K: Kron) -> Kron:
@@ -706,16 +835,19 @@ def adjoint(K: Kron) -> Kron:
     return Kron(left, right, K.batch)
 
 
-def diagonalised(operator: Sum, *, with_vectors: bool = False) -> Diagonalised | None:
+def diagonalised(
+    operator: Sum, found: KronTerms | None, *, with_vectors: bool = False
+) -> Diagonalised | None:
     """Σ Aₖ ⊗ Bₖ + δ I in the basis that makes all factors diagonal; None where there is none."""
-    if (found := kron_terms(operator)) is None:
+    if found is None:
         return None
     shift, terms, _ = found
     *_, m, n = operator.in_shape
     if shift:
-        terms.append((shift, Eye(m), Eye(n)))
+        terms = [*terms, (shift, Eye(m), Eye(n))]
     scales = [c for c, *_ in terms]
-    left, right = (simultaneous([term[side] for term in terms], with_vectors) for side in (1, 2))
+    left = simultaneous([A for _, A, _ in terms], with_vectors)
+    right = left and simultaneous([B for *_, B in terms], with_vectors)
     if left is None or right is None:
         return None
     values = sum(c * a[..., :, None] * b[..., None, :]
@@ -724,13 +856,13 @@ def diagonalised(operator: Sum, *, with_vectors: bool = False) -> Diagonalised |
     return Diagonalised(left, right, np.broadcast_to(np.asarray(values, real), operator.in_shape))
 
 
-def by_schur(operator: Sum) -> tuple[Kron | None, Sylvester] | None:
+def by_schur(operator: Sum, found: KronTerms | None) -> tuple[Kron | None, Sylvester] | None:
     """C ⊗ B, if it is not I, and (A ⊗ I + I ⊗ D)⁻¹ for the sum (C ⊗ B) (A ⊗ I + I ⊗ D).
 
     A ⊗ B + C ⊗ D is c C ⊗ B times C⁻¹ A ⊗ I + I ⊗ B⁻¹ D; None where this takes the inverse of a
     singular matrix, and for sums of more terms.
     """
-    if (found := kron_terms(operator)) is None or found[2]:
+    if found is None or found[2]:
         return None
     shift, terms, _ = found
     *_, m, n = operator.in_shape
@@ -779,24 +911,23 @@ def simultaneous(factors: list[Factor], with_vectors: bool) -> Basis | None:
 
     Without vectors, the values take a third of the time.
     """
-    found, n = matrices_of(factors), matrix_shape(factors[0])[0]
-    if not all(map(is_hermitian, found)):
+    found, ones = matrices_of(factors), np.ones(1)
+    exact = [a for a in map(hermitian, found) if a is not None]
+    if len(exact) < len(found):
         return None
-    ones = np.ones(n)
     if not found:
-        return Basis(Eye(n), [ones] * len(factors))
+        return Basis(Eye(matrix_shape(factors[0])[0]), [ones] * len(factors))
     if len(found) == 1:
-        V, values = eigen(with_vectors, hermitian(found[0]))
+        V, values = eigen(with_vectors, exact[0])
         return Basis(V, [ones if isinstance(f, Eye) else values for f in factors])
     if len(found) > 2 or any(isinstance(f, Eye) or f.ndim > 2 for f in factors):
         return None
-    for one, other in (found, found[::-1]):
+    for k in range(2):
         try:
-            metric = hermitian(other)
-            V, values = eigen(with_vectors, hermitian(one), metric)
+            V, values = eigen(with_vectors, exact[k], exact[1 - k])
         except np.linalg.LinAlgError:  # the second one is not positive definite
             continue
-        return Basis(V, [values if equal(f, one) else ones for f in factors], metric)
+        return Basis(V, [values if equal(f, found[k]) else ones for f in factors], exact[1 - k])
     return None
 
 
@@ -814,13 +945,19 @@ def eigen(
 
 def adjoint_of(matrices: np.ndarray) -> np.ndarray:
     """Aᴴ of each matrix."""
-    return np.conj(matrices.swapaxes(-1, -2))
+    return matrices.swapaxes(-1, -2).conj()
 
 
-def hermitian(matrices: np.ndarray) -> np.ndarray:
-    """(A + Aᴴ) / 2."""
+def hermitian(matrices: np.ndarray, eps: float | None = None) -> np.ndarray | None:
+    """(A + Aᴴ) / 2 where that is A up to rounding, with matrices accurate to eps; else None."""
+    if matrices.shape[-1] != matrices.shape[-2]:
+        return None
     a = np.asarray(matrices, wide(matrices.dtype))
-    return np.asarray((a + adjoint_of(a)) / 2)
+    skew = np.abs(a - adjoint_of(a)).max(initial=0)
+    if skew == 0:
+        return a
+    rounding = 100 * a.shape[-1] ** 0.5 * (eps or eps_of(a.dtype))
+    return (a + adjoint_of(a)) / 2 if skew <= rounding * np.abs(a).max(initial=0) else None
 
 
 def matrices_of(factors: list[Factor]) -> list[np.ndarray]:
@@ -837,15 +974,6 @@ def equal(a: Factor, b: Factor) -> bool:
     return a is b or (not isinstance(a, Eye) and not isinstance(b, Eye) and np.array_equal(a, b))
 
 
-def is_hermitian(matrices: np.ndarray, eps: float | None = None) -> bool:
-    """Whether matrices, accurate to eps, are their own adjoints up to rounding."""
-    if matrices.shape[-1] != matrices.shape[-2]:
-        return False
-    skew = np.abs(matrices - adjoint_of(matrices)).max(initial=0)
-    rounding = 100 * matrices.shape[-1] ** 0.5 * (eps or eps_of(matrices.dtype))
-    return bool(skew <= rounding * np.abs(matrices).max(initial=0))
-
-
 # -- determinants ------------------------------------------------------------------------------
 
 
@@ -853,15 +981,23 @@ def of_matrices(matrices: np.ndarray) -> SlogDet:
     """sign, log |Π det| over a stack of matrices."""
     if matrices.shape[-1] != matrices.shape[-2]:
         return ZERO_DET
-    signs, logs = np.linalg.slogdet(np.asarray(matrices, wide(matrices.dtype)))
-    return np.prod(signs).item(), float(np.sum(logs, dtype=float))
+    work = np.asarray(matrices, wide(matrices.dtype))
+    if (upper := root_of(work)) is not None:
+        return 1.0, 2 * of_sizes(np.diagonal(upper))
+    signs, logs = np.linalg.slogdet(work)
+    return signs.prod().item(), float(logs.sum(dtype=float))
 
 
 def of_entries(values: np.ndarray) -> SlogDet:
     """sign, log |Π λ|."""
     values = np.asarray(values, wide(values.dtype))
+    return np.prod(np.sign(values)).item(), of_sizes(values)
+
+
+def of_sizes(values: np.ndarray) -> float:
+    """log |Π λ|."""
     with np.errstate(divide="ignore"):
-        return np.prod(np.sign(values)).item(), float(np.log(np.abs(values)).sum(dtype=float))
+        return float(np.log(np.abs(values)).sum(dtype=float))
 
 
 def both(a: SlogDet, b: SlogDet) -> SlogDet:

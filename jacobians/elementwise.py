@@ -108,10 +108,12 @@ class Scalar(Jacobian):
 
     def __init__(self, factor: float, shape: Shape, dtype: Any) -> None:
         super().__init__(shape, shape, dtype)
-        if not is_symbolic(factor) and (np.ndim(factor) or not np.isreal(factor)):
-            raise InputError(f"Scalar: the factor is a real number, not {factor!r}; a Diagonal "
-                             "takes complex ones")  # fmt: skip
-        self.factor = factor if is_symbolic(factor) else float(factor)
+        if not isinstance(factor, float) and not is_symbolic(factor):
+            if np.ndim(factor) or not np.isreal(factor):
+                raise InputError(f"Scalar: the factor is a real number, not {factor!r}; a Diagonal "
+                                 "takes complex ones")  # fmt: skip
+            factor = float(factor)
+        self.factor = factor
 
     def _apply(self, op: Op, v: Array) -> Array:
         return op.Neg(v) if same(self.factor, -1) else op.Mul(v, self.factor)

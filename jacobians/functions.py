@@ -33,6 +33,7 @@ from .closed import (
     Singular,
     adjoint_of,
     all_numbers,
+    are_inverse,
     as_circulant,
     as_one,
     by_schur,
@@ -42,8 +43,8 @@ from .closed import (
     eps_of,
     hermitian,
     inverse_of,
-    is_hermitian,
     is_real,
+    kron_terms,
     low_rank_of,
     of_blocks,
     whole,
@@ -123,11 +124,6 @@ def mapped(operator: Jacobian, form: Form) -> Jacobian | None:
     return Q.T @ (found if scale == 1 else scale * found) @ P.T
 
 
-def are_inverse(P: Jacobian, Q: Jacobian) -> bool:
-    """Whether Q P = I."""
-    return P.shape[0] == Q.shape[1] and isinstance(Q @ P, Identity)
-
-
 @mapped.register
 def _(operator: Identity | Scalar | Diagonal, form: Form) -> Jacobian:
     c = multiple(operator)
@@ -184,7 +180,8 @@ def _(operator: Sum, form: Form) -> Jacobian | None:
     if (one := as_one(operator)) is not None:
         return mapped(one, form)
     found = by_eigenvectors(operator, form) or of_low_rank(operator, form)
-    split = by_schur(operator) if found is None and form.matrices is scipy.linalg.expm else None
+    exponential = found is None and form.matrices is scipy.linalg.expm
+    split = by_schur(operator, kron_terms(operator)) if exponential else None
     if split and split[0] is None:
         a, b = map(form.matrices, (split[1].a, split[1].b))
         found = Kron(a, b, ())
@@ -250,9 +247,9 @@ def _(operator: Identity | Scalar | Diagonal, *, vectors: bool = True) -> Eigen 
 @eigenbasis.register
 def _(operator: Dense | BlockDiagonal, *, vectors: bool = True) -> Eigen | None:
     stack = operator.a if isinstance(operator, Dense) else operator.blocks
-    if not is_hermitian(stack):
+    if (exact := hermitian(stack)) is None:
         return None
-    V, values = eigen(vectors, hermitian(stack))
+    V, values = eigen(vectors, exact)
     return values.ravel(), None if V is None else with_matrices(operator, V)
 
 
@@ -260,8 +257,8 @@ def _(operator: Dense | BlockDiagonal, *, vectors: bool = True) -> Eigen | None:
 def _(operator: Kron | Sum, *, vectors: bool = True) -> Eigen | None:
     if isinstance(operator, Sum) and (one := as_one(operator)) is not None:
         return eigenbasis(one, vectors=vectors)
-    terms = operator.terms if isinstance(operator, Sum) else (operator,)
-    found = diagonalised(Sum(terms), with_vectors=vectors)
+    total = operator if isinstance(operator, Sum) else Sum((operator,))
+    found = diagonalised(total, kron_terms(total), with_vectors=vectors)
     if found is None or not found.rotation:
         return None
     batch, (V, W) = found.values.shape[:-2], (found.left.vectors, found.right.vectors)
@@ -285,9 +282,8 @@ def compressed(U: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray] | 
     inside = R @ (V.T @ Q)
     outside = R @ V.T - inside @ np.conj(Q.T)
     rounding = 1e3 * eps_of(U.dtype) * np.linalg.norm(U) * np.linalg.norm(V)
-    if np.linalg.norm(outside) > rounding or not is_hermitian(inside):
-        return None
-    return Q, hermitian(inside)
+    exact = None if np.linalg.norm(outside) > rounding else hermitian(inside)
+    return None if exact is None else (Q, exact)
 
 
 @eigenbasis.register
@@ -417,9 +413,9 @@ def thin(factor: Factor, vectors: bool) -> tuple[Any, np.ndarray, Any]:
 
 def of_hermitian(entries: Callable[[np.ndarray], np.ndarray], a: np.ndarray) -> np.ndarray:
     """V f(λ) Vᴴ of each matrix; raises `InputError` for one that is not Hermitian."""
-    if not is_hermitian(a):
+    if (exact := hermitian(a)) is None:
         raise InputError("a root needs a Hermitian operator")
-    values, V = np.linalg.eigh(hermitian(a))
+    values, V = np.linalg.eigh(exact)
     return (V * entries(values)[..., None, :]) @ adjoint_of(V)
 
 
@@ -444,10 +440,10 @@ def reciprocal(values: np.ndarray) -> np.ndarray:
 
 def triangle(a: np.ndarray) -> np.ndarray:
     """L with A = L Lᴴ."""
-    if not is_hermitian(a):
+    if (exact := hermitian(a)) is None:
         raise InputError("a Cholesky factor needs a Hermitian operator")
     try:
-        return np.linalg.cholesky(hermitian(a))
+        return np.linalg.cholesky(exact)
     except np.linalg.LinAlgError:
         raise InputError("a Cholesky factor needs a positive definite operator") from None
 

@@ -13,6 +13,7 @@ from .arrays import (
     dtype_of,
     factor,
     fits,
+    host,
     lead,
     name_of,
     prod_text,
@@ -56,6 +57,9 @@ class Dense(Jacobian):
     @property
     def flops(self) -> int:
         return 2 * self.shape[0] * self.shape[1]
+
+    def _dense(self, limit: int) -> np.ndarray:
+        return np.array(host(self.a))
 
     def diagonal(self) -> np.ndarray:
         return np.diagonal(self.a).copy()

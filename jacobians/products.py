@@ -105,6 +105,8 @@ def _multiply(left: Jacobian, right: Jacobian) -> Jacobian:
 
 @scale.register(Jacobian)
 def _scale(operator: Jacobian, factor: float) -> Jacobian:
+    if same(factor, 1):
+        return operator
     return Scalar(factor, operator.out_shape, operator.dtype) @ operator
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from operator import is_
 
 import numpy as np
@@ -13,7 +12,7 @@ from .elementwise import Diagonal, Identity, Scalar, Zero
 from .errors import InputError
 from .hooks import add
 from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron
-from .products import Product, factors_of
+from .products import Product, factors_of, is_identity
 from .symint import agree, at, is_symbolic
 from .text import joined
 
@@ -97,9 +96,11 @@ def merge(left: Jacobian, right: Jacobian) -> Jacobian | None:
         return left
     if isinstance(left, Zero):
         return right
-    factor, other = multiple(left), multiple(right)
-    if factor is not None and other is not None and not is_symbolic((factor, other)):
-        return Scalar(factor + other, left.out_shape, left.dtype)
+    (a, K), (b, L) = coefficient(left), coefficient(right)
+    if is_symbolic((a, b)):
+        return None
+    if not K and not L:
+        return Scalar(a + b, left.out_shape, left.dtype)
     if (d := entries(left)) is not None and (e := entries(right)) is not None:
         return Diagonal(reading_of(d, e).Add(d, e), left.out_shape)
     if isinstance(left, Dense) and isinstance(right, Dense):
@@ -107,35 +108,30 @@ def merge(left: Jacobian, right: Jacobian) -> Jacobian | None:
         return Dense(total, left.out_shape, left.in_shape)
     if isinstance(left, BlockDiagonal) and isinstance(right, BlockDiagonal):
         return BlockDiagonal(reading_of(left.blocks, right.blocks).Add(left.blocks, right.blocks))
-    return like_terms(left, right) or like_factors(left, right)
-
-
-def like_terms(left: Jacobian, right: Jacobian) -> Jacobian | None:
-    """a K + b K = (a + b) K, where K has the same factors in both, as objects."""
-    (a, K), (b, L) = coefficient(left), coefficient(right)
-    if not K or len(K) != len(L) or not all(map(is_, K, L)) or is_symbolic((a, b)):
-        return None
-    if a + b == 0:
-        return Zero(left.out_shape, left.in_shape, left.dtype)
-    rest = K[0] if len(K) == 1 else Product(K)
-    return rest if a + b == 1 else Scalar(a + b, left.out_shape, left.dtype) @ rest
+    if len(K) == len(L) and all(map(is_, K, L)):  # a K + b K = (a + b) K, the same objects
+        if a + b == 0:
+            return Zero(left.out_shape, left.in_shape, left.dtype)
+        rest = K[0] if len(K) == 1 else Product(K)
+        return rest if a + b == 1 else Scalar(a + b, left.out_shape, left.dtype) @ rest
+    if len(K) == len(L) == 1 and isinstance(K[0], Kron) and isinstance(L[0], Kron):
+        return like_factors(a, K[0], b, L[0])
+    return None
 
 
 def coefficient(operator: Jacobian) -> tuple[float, tuple[Jacobian, ...]]:
     """The numbers among the factors of a product, multiplied, and its other factors."""
-    factors = factors_of(operator)
-    scalars = [multiple(factor) for factor in factors]
-    others = tuple(f for f, c in zip(factors, scalars, strict=True) if c is None)
-    return prod((c for c in scalars if c is not None), start=1.0), others
+    number, others = 1.0, list[Jacobian]()
+    for factor in factors_of(operator):
+        if (c := multiple(factor)) is None:
+            others.append(factor)
+        else:
+            number *= c
+    return number, tuple(others)
 
 
-def like_factors(left: Jacobian, right: Jacobian) -> Jacobian | None:
+def like_factors(a: float, K: Kron, b: float, L: Kron) -> Jacobian | None:
     """a A ⊗ B + b C ⊗ B = (a A + b C) ⊗ B, and the same on the left."""
-    one, other = scaled_kron(left), scaled_kron(right)
-    if one is None or other is None or one[1].batch != other[1].batch:
-        return None
-    (a, K), (b, L) = one, other
-    if is_symbolic((a, b)):
+    if K.batch != L.batch:
         return None
     if is_same(K.right, L.right) and (total := plus(a, K.left, b, L.left)) is not None:
         return Kron(total, K.right, K.batch)
@@ -166,7 +162,7 @@ def plus(a: float, A: Factor, b: float, B: Factor) -> Array | None:
 
 def multiple(operator: Jacobian) -> float | None:
     """c where the operator is c · I."""
-    if isinstance(operator, Identity):
+    if is_identity(operator):
         return 1.0
     if isinstance(operator, Diagonal):
         one = isinstance(operator.d, np.ndarray) and operator.d.size == 1

@@ -82,8 +82,10 @@ class Sylvester(Jacobian):
     @property
     def values(self) -> np.ndarray:
         """λᵢ + μⱼ for the eigenvalues of A and B."""
-        T, _, S, _ = vars(self).get("schur", (self.a, None, self.b, None))
-        a, b = (np.linalg.eigvals(np.asarray(f, wide(self.dtype))) for f in (T, S))
+        if "schur" in vars(self):
+            a, b = map(of_schur, self.schur[::2])
+        else:
+            a, b = (np.linalg.eigvals(np.asarray(f, wide(self.dtype))) for f in (self.a, self.b))
         return a[:, None] + b
 
     @property
@@ -94,3 +96,12 @@ class Sylvester(Jacobian):
     def __repr__(self) -> str:
         m, n = self.in_shape
         return f"sylvester({m}×{m}, {n}×{n})"
+
+
+def of_schur(T: np.ndarray) -> np.ndarray:
+    """The eigenvalues of a Schur form: a ± √(b c) of a block [[a, b], [c, a]] on its diagonal."""
+    roots = np.sqrt(np.diagonal(T, 1) * np.diagonal(T, -1) + 0j)
+    values = np.diagonal(T) + 0j
+    values[:-1] += roots
+    values[1:] -= roots
+    return values

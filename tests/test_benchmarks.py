@@ -13,7 +13,7 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 
-from benchmarks import contenders, table
+from benchmarks import algebra, contenders, table
 from benchmarks.agreement import results
 from benchmarks.limits import arithmetic, traffic
 from benchmarks.report import Outcome, library, rows
@@ -47,6 +47,16 @@ def test_the_command_measures_ours(tmp_path):
         assert outcome["contenders"][0]["median"] > 0
         assert all((c["absent"] or "Absent").startswith(FORESEEN) for c in outcome["contenders"])
     assert "| tiny | hvp | onnxjac numpy |" in page
+
+
+def test_the_algebra_is_measured_without_peers(monkeypatch):
+    """A library that is missing is left out; the answers of ours are SciPy's."""
+    for name in ("cola", "pylops", "lineax", "linear_operator"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in algebra.OURS:
+        assert {*dict(algebra.contenders(name))} == {"onnxjac", "scipy"}
+        _, log = algebra.OURS[name]().slogdet()
+        np.testing.assert_allclose(log, algebra.scipy_logdet(name), rtol=1e-8)
 
 
 @pytest.fixture

@@ -125,8 +125,8 @@ class KroneckerFactored(Curvature):
         for spec in self.domain:
             count = self._uses[self._place(spec.name)[0]]
             if (count > 1).any():
-                raise InputError(f"{what} of K is not known: the uses of {spec.name!r} do not "
-                                 f"tile it, they overlap")  # fmt: skip
+                raise InputError(f"the factors of K do not give {what}: the uses of {spec.name!r} "
+                                 f"do not tile it, they overlap")  # fmt: skip
             if (left := np.flatnonzero(count == 0)).size:
                 blocks.append(unused(spec.name, left, shape_of(spec), self.dtype))
         return blocks

@@ -35,7 +35,7 @@ from ...jacobians.closed import (
     all_numbers,
     check_square,
     determinant,
-    is_hermitian,
+    hermitian,
     of_entries,
     shifted,
 )
@@ -271,7 +271,7 @@ def by_products(P: Probed, kind: Kind) -> np.ndarray:
     matrix = P @ np.eye(n) if n <= m else P.adjoint(np.eye(m)).T
     if kind == "singular values":
         return np.linalg.svd(matrix, compute_uv=False)
-    if not is_hermitian(matrix, P.eps):
+    if hermitian(matrix, P.eps) is None:
         raise InputError("this needs a symmetric operator: its matrix and the transpose differ")
     return np.linalg.eigvalsh((matrix + matrix.T) / 2)
 
@@ -378,7 +378,7 @@ def _(J: Jacobian) -> np.ndarray:
     if found is not None:
         return np.sort(found)
     matrix = J.toarray()
-    if not is_hermitian(matrix):
+    if hermitian(matrix) is None:
         raise InputError(f"{J!r} is not Hermitian: it has singular values, svdvals()")
     return np.linalg.eigvalsh(matrix)
 

@@ -25,7 +25,7 @@ from ...jacobians import (
     size,
 )
 from ...jacobians.base import DENSE_LIMIT
-from ...jacobians.closed import inverses, is_hermitian
+from ...jacobians.closed import hermitian, inverses
 from ...jacobians.errors import InputError, LimitError
 from ..estimators.estimate import probing, square, symmetric
 from ..estimators.exact import column_squares, exact_diagonal
@@ -150,7 +150,7 @@ def _sizes(A: Any, n: int, blocks: int | None) -> list[int]:
 def _inverted(block: np.ndarray, damping: float, eps: float) -> np.ndarray:
     """(A + λI)⁻¹, with the entries of A accurate to eps; a symmetric A + λI must be positive."""
     damped = block + damping * np.eye(len(block), dtype=block.dtype)
-    if not is_hermitian(block, eps):
+    if hermitian(block, eps) is None:
         return inverses(damped, Dense(damped))
     values, Q = np.linalg.eigh((damped + damped.T) / 2)
     if values.min(initial=np.inf) <= np.finfo(values.dtype).eps * values.max(initial=0):

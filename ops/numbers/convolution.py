@@ -84,7 +84,7 @@ def depthwise(x: Array, w: Array, grid: Windows) -> Array:
     n, c = x.shape[:2]
     outputs = len(w)
     x, w = x[:, :, None], w.reshape(c, outputs // c, *grid.kernel)
-    y = np.zeros((n, *w.shape[:2], *grid.count), x.dtype)
+    y = np.zeros((n, *w.shape[:2], *grid.count), np.result_type(x, w))
     for tap, reach in grid.taps():
         weight = w[(..., *tap)].reshape(*w.shape[:2], *(1,) * len(tap))
         y += weight * x[(..., *reach)]
@@ -98,7 +98,7 @@ def general(x: Array, w: Array, grid: Windows, group: int) -> Array:
     if row > MOST and math.prod(grid.kernel) > 1:
         parts = (general(x[at], w[taps], part, group) for part, taps, at in grid.halves())
         return functools.reduce(operator.iadd, parts)
-    y = np.empty((len(x), len(w), *grid.count), x.dtype)
+    y = np.empty((len(x), len(w), *grid.count), np.result_type(x, w))
     for images, rows in blocks(len(x), grid.count[0], row, w.nbytes):
         target = y[images, :, rows].swapaxes(0, 1)
         product = np.matmul(weights, columns(view[images, :, rows], group))
@@ -145,7 +145,7 @@ def conv_transpose(
     grid = transposed_windows(x.shape[2:], w.shape[2:], **geometry)
     if is_gathered(x, w, grid, group):
         return shifted(gathered(x, flipped(w, group), mirrored(grid), group), b)
-    y: Array = np.zeros((len(x), w.shape[1] * group, *grid.framed), x.dtype)
+    y: Array = np.zeros((len(x), w.shape[1] * group, *grid.framed), np.result_type(x, w))
     if x.shape[1] == group > 1:
         spread_depthwise(y, x, w, grid)
     else:

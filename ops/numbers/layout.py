@@ -24,7 +24,7 @@ def identity(x: Array) -> Array:
     return x
 
 
-@kernel("Reshape", tensors=True, hosted=True)
+@kernel("Reshape", tensors=True, hosted=True, view=True)
 def reshape(x: Array, shape: Any, *, allowzero: int = 0) -> Array:
     """x in another shape: −1 is inferred, 0 keeps the length in x (unless `allowzero`).
 
@@ -47,7 +47,7 @@ def transpose(x: Array, *, perm: Any = None) -> Array:
     return x.transpose(perm) if isinstance(x, np.ndarray) else x.permute(perm)
 
 
-@kernel("Flatten", tensors=True)
+@kernel("Flatten", tensors=True, view=True)
 def flatten(x: Array, *, axis: int = 1) -> Array:
     """A matrix: the axes before `axis` are its rows, the others its columns."""
     axis = axis + x.ndim if axis < 0 else axis
@@ -73,7 +73,7 @@ def unsqueeze(x: Array, axes: Any) -> Array:
     return x[tuple(index)]
 
 
-@kernel("Expand", tensors=True, hosted=True)
+@kernel("Expand", tensors=True, hosted=True, view=True)
 def expand(x: Array, shape: Any) -> Array:
     """x repeated along new axes and axes of length 1: a view with stride 0."""
     return space(x).broadcast_to(x, np.broadcast_shapes(tuple(x.shape), ints(shape)))

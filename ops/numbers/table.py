@@ -39,7 +39,7 @@ stay on the host: shapes, axes.
 
 def kernel(
     name: str, *, counted: bool = False, wide: bool = False, tensors: bool = False,
-    hosted: bool = False,
+    hosted: bool = False, view: bool = False,
 ) -> Callable[[Kernel], Kernel]:  # fmt: skip
     """Declare a function of NumPy arrays as the values of an operator.
 
@@ -48,14 +48,15 @@ def kernel(
     Inputs come by position, attributes as keywords; the result is an array or a tuple of several.
     With `tensors`, it takes tensors of PyTorch too; operands after the first are then NumPy's if
     `hosted`. A `counted` one takes the number of outputs as `outputs`, a `wide` one computes with
-    halves in float32. Raises `InputError` if an operator of ONNX has a kernel.
+    halves in float32, and one that gives a `view` computes nothing, and never warns. Raises
+    `InputError` if an operator of ONNX has a kernel.
     """
 
     def enter(function: Kernel) -> Kernel:
         if name in KERNELS and "::" not in name:
             raise InputError(f"{name} has a kernel already")
         function = widened(function) if wide else function
-        KERNELS[name] = quiet(function)
+        KERNELS[name] = function if view else quiet(function)
         if counted:
             COUNTED.add(name)
         if wide:

@@ -218,3 +218,15 @@ def test_what_does_not_fit_is_refused():
         negative.cholesky()
     with pytest.raises(InputError, match="square"):
         wide.power(2)
+
+
+def test_pseudo_inverses_of_sums_that_are_not_square():
+    draw = Draw(3)
+    K, blocks = Kron(Eye(4), draw.normal(2, 3), ()), BlockDiagonal(draw.normal(4, 2, 3))
+    low, tall = Kron(draw.normal(4, 2), Eye(3), ()), Dense(draw.normal(12, 6), (4, 3), (2, 3))
+    between = Reshape((12,), (4, 3), float) @ (low + tall) @ Reshape((2, 3), (6,), float)
+    rotated = Permutation((1, 0), (4, 3), float) @ low @ Permutation((1, 0), (3, 2), float)
+    for J in (K + 0.5 * blocks, low + tall, between, rotated + 2 * rotated,
+              rotated + Dense(draw.normal(12, 6), (3, 4), (3, 2))):  # fmt: skip
+        assert_allclose(J.pinv().toarray(), np.linalg.pinv(J.toarray()), rtol=1e-9, atol=1e-9)
+        assert_allclose(J.svdvals(), np.linalg.svd(J.toarray())[1], rtol=1e-9)

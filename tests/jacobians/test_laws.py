@@ -1,0 +1,96 @@
+"""The laws of the algebra for every pair of kinds, of real, complex and whole numbers.
+
+For pairs of closed forms, see also `test_closed.py::test_laws`.
+"""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from onnxjac.jacobians import Convolution, Dense, Embed, Eye, Identity, Kron, Slice, implicit_kron
+
+from .convolutions import GEOMETRIES, PAIRS, convolution
+from .examples import EXAMPLES, Draw
+
+ALL = EXAMPLES | {
+    f"convolution, {' to '.join(pair)}": (Convolution, lambda draw, pair=pair: convolution(
+        draw, *pair, next(iter(GEOMETRIES.values()))))
+    for pair in PAIRS
+}  # fmt: skip
+OF_KIND = {kind: [name for name, (own, _) in ALL.items() if own is kind]
+           for kind, _ in ALL.values()}  # fmt: skip
+DTYPES = np.float64, np.complex128, np.int64
+CLOSE = {"rtol": 1e-9, "atol": 1e-9}
+
+
+def fitted(m, n):
+    """The first rows of x, or x and zeros below; the identity where sizes agree."""
+    if m == n:
+        return Identity((n,), float), np.eye(n)
+    kind, small, large = (Slice, m, n) if m < n else (Embed, n, m)
+    return kind(((0, 1, small),), (large,), float), np.eye(m, n)
+
+
+def drawn(name, place):
+    J, dense = ALL[name][1](Draw(place, DTYPES[place % 3]))
+    return J, dense.astype(J.dtype)
+
+
+@pytest.mark.parametrize("first", ALL)
+def test_laws_of_all_pairs(first):
+    """(A C) B = A (C B), A (C B + D) = A C B + A D, (A C B)ᵀ = Bᵀ Cᵀ Aᵀ and A + B, as matrices.
+
+    A is every example, and B one of each kind.
+    """
+    place = list(ALL).index(first)
+    A, a = drawn(first, place)
+    for k, names in enumerate(OF_KIND.values()):
+        second = names[place % len(names)]
+        B, b = drawn(second, place // 3 + k)
+        C, c = fitted(A.shape[1], B.shape[0])
+        draw = Draw(k)
+        D = Dense(draw.normal(A.shape[1], B.shape[1]))
+        v, u = draw.normal(B.shape[1], 2), draw.normal(A.shape[0])
+        product, total = a @ c @ b, a @ (c @ b + D.a)
+        (L, left), (R, right) = fitted(len(a), len(b)), fitted(B.shape[1], A.shape[1])
+        other, w = left @ b @ right, draw.normal(A.shape[1])
+        for J, matrix, x in (
+            ((A @ C) @ B, product, v), (A @ (C @ B), product, v), ((A @ C @ B).T, product.T, u),
+            ((A @ C @ B).H, product.conj().T, u), (B.T @ C.T @ A.T, product.T, u),
+            (A @ (C @ B + D), total, v), (A @ C @ B + A @ D, total, v),
+            (A + L @ B @ R, a + other, w), (L @ B @ R - 2 * A, other - 2 * a, w),
+            ((A + L @ B @ R).T, (a + other).T, u),
+        ):  # fmt: skip
+            found = J @ x
+            assert J.shape == matrix.shape
+            assert_allclose(found, matrix @ x, err_msg=f"{second}: {J!r}", **CLOSE)
+
+
+FACTORS = {
+    "two matrices": (lambda d: d.normal(3, 4), lambda d: d.normal(2, 5), ()),
+    "I on the left": (lambda d: Eye(3), lambda d: d.normal(2, 5), ()),
+    "I on the right": (lambda d: d.normal(3, 4), lambda d: Eye(2), ()),
+    "stacks": (lambda d: d.normal(2, 3, 4), lambda d: d.normal(2, 2, 5), (2,)),
+    "a stack and a matrix": (lambda d: d.normal(2, 3, 4), lambda d: d.normal(2, 5), (2,)),
+    "a batch that shares them": (lambda d: d.normal(3, 4), lambda d: d.normal(2, 5), (2,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtypes", [(a, b) for a in DTYPES for b in DTYPES],
+                         ids=lambda pair: "-".join(t.__name__ for t in pair))  # fmt: skip
+@pytest.mark.parametrize("name", FACTORS)
+def test_mixed_products(name, dtypes):
+    """(A ⊗ B)(C ⊗ D) = AC ⊗ BD, for each layout of factors and the identities."""
+    left, right, batch = FACTORS[name]
+    draw, other = (Draw(k, dtype) for k, dtype in enumerate(dtypes))
+    K = Kron(left(draw), right(draw), batch)
+    *_, n, k = K.in_shape
+    for H in (implicit_kron(other.normal(n, 3), other.normal(k, 2)),
+              implicit_kron(Eye(n), other.normal(k, 2)), implicit_kron(other.normal(n, 3), Eye(k)),
+              Kron(other.normal(n, 2), other.normal(k, 3), batch)):  # fmt: skip
+        if batch:
+            H = Kron(H.left, H.right, batch)
+        J, expected = K @ H, K.toarray() @ H.toarray()
+        assert_allclose(J.toarray(), expected, **CLOSE)
+        assert_allclose((H.T @ K.T).toarray(), expected.T, **CLOSE)
+        assert_allclose((H.H @ K.H).toarray(), expected.conj().T, **CLOSE)
