@@ -483,7 +483,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         """A plot of the blocks or entries: options as for `onnxjac.plots.plot_jacobian`.
 
         - `entries`: True draws the entries, False blocks or tiles; by default by size.
-        - `ax`: the Axes to draw on; by default those of a new figure.
+        - `ax`: the Axes to draw on; by default the Axes of a new figure.
         - `seed`: the seed of the estimates of norms.
         - `progress`: True shows a bar at once, False none, None after two seconds; see
           `oj.progress`.
@@ -496,7 +496,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
     def spy(self, *, ax: Axes | None = None, progress: bool | None = None) -> Axes:
         """A plot of the sparsity pattern: options as for `onnxjac.plots.spy`.
 
-        - `ax`: the Axes to draw on; by default those of a new figure.
+        - `ax`: the Axes to draw on; by default the Axes of a new figure.
         - `progress`: True shows a bar at once, False none, None after two seconds; see
           `oj.progress`.
 

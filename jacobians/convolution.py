@@ -92,7 +92,7 @@ class Geometry:
 def convolution_of(held: Array, source: str, target: str, geometry: Geometry) -> Jacobian:
     """The gradient of T(x, w, u) in `target`; zero where an axis other than the batch is empty.
 
-    The arguments are those of `Convolution`: `held`, `source`, `target`, `geometry`.
+    The arguments `held`, `source`, `target`, `geometry` are described at `Convolution`.
 
     >>> import numpy as np
     >>> g = Geometry((1, 1, 0), (1, 1, 3), (1, 1, 2), (1,), (1,), (2, 2), 1)

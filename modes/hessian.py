@@ -133,7 +133,7 @@ def hessian(
 
     - `model`: the model, as `load` gives it.
     - `inputs`: the point, an array by name for every input; weights may be given too.
-    - `wrt`: the tensors by which it is differentiated, by name; by default all floating inputs.
+    - `wrt`: the tensors to differentiate by, by name; by default all floating inputs.
     - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
 
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an

@@ -57,7 +57,7 @@ def vjp(
     - `model`: the model, as `load` gives it.
     - `primals`: the point, an array by name for every input; weights may be given too.
     - `of`: the tensors that are differentiated, by name; by default all floating outputs.
-    - `wrt`: the tensors by which it is differentiated, by name; by default all floating inputs.
+    - `wrt`: the tensors to differentiate by, by name; by default all floating inputs.
     - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
     - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
     - `checkpoint`: True, or a number of segments, saves memory by recomputing; see `linearize`.
@@ -100,7 +100,7 @@ def value_and_grad(
     the numbers of a point, it is recorded at each point.
 
     - `model`: the model, as `load` gives it.
-    - `wrt`: the tensors by which it is differentiated, by name; by default all floating inputs.
+    - `wrt`: the tensors to differentiate by, by name; by default all floating inputs.
     - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
 
     Shapes: each gradient has the shape of its tensor of `wrt`. Raises `InputError` for a name that
@@ -128,7 +128,7 @@ def grad(
 
     - `model`: the model, as `load` gives it.
     - `inputs`: the point, an array by name for every input; weights may be given too.
-    - `wrt`: the tensors by which it is differentiated, by name; by default all floating inputs.
+    - `wrt`: the tensors to differentiate by, by name; by default all floating inputs.
     - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
     - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
     - `checkpoint`: True, or a number of segments, saves memory by recomputing; see `linearize`.

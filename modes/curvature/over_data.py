@@ -66,7 +66,7 @@ def ntk(
     - `inputs`: x, one point, or data: a list of points, a function that returns an iterator over
       them, or arrays or an npz file with `batch_size`.
     - `of`: the tensors that are differentiated, by name; by default all floating outputs.
-    - `wrt`: the tensors by which it is differentiated, by name; by default all floating inputs.
+    - `wrt`: the tensors to differentiate by, by name; by default all floating inputs.
     - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
     - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
     - `checkpoint`: True, or a number of segments, saves memory by recomputing; see `linearize`.

@@ -43,7 +43,7 @@ def passes_options_to(*receivers: Callable[..., Any], but: str = "") -> Callable
 
 
 def joined(own: Signature, *others: Signature, but: str = "") -> Signature:
-    """The parameters of `own` except `**options`, and those of `others` with defaults, save one."""
+    """The parameters of `own` without `**options`; of `others`, the options except `but`."""
     kept = {k: p for k, p in own.parameters.items() if p.kind is not Parameter.VAR_KEYWORD}
     for p in (p for other in others for p in other.parameters.values()):
         if p.default is not Parameter.empty and p.name != but:

@@ -25,7 +25,7 @@ Type = tuple[tuple[int, ...], np.dtype]
 Values = tuple[ir.Value | None, ...]
 
 LONG = 4096
-"""Bytes of the longest attributes that are remembered: a Constant or a forest may have millions."""
+"""The most bytes of attributes and numbers that are remembered: an index may have millions."""
 
 
 class Kind(NamedTuple):
@@ -66,7 +66,8 @@ def inferred(
         if x is not None and x.dtype.kind in ("iuf" if x.size <= SMALL else "iu") else ("", (), b"")
         for x in data
     )  # fmt: skip
-    infer = _inferred if sum(map(len, said)) <= LONG else _inferred.__wrapped__
+    bytes_of_key = sum(map(len, said)) + sum(len(x) for *_, x in told)
+    infer = _inferred if bytes_of_key <= LONG else _inferred.__wrapped__
     return infer(op_type, domain, version, said, tuple(kinds), told, outputs)
 
 

@@ -13,6 +13,7 @@ from onnxjac.modes.hessian import hessian
 from onnxjac.modes.model.flow.control import CONTROL
 from onnxjac.modes.recording.derive import jvp_graph, vjp_graph
 from onnxjac.ops import find
+from onnxjac.ops.graphs import infer
 from onnxjac.ops.symbols.formulas import CALLS
 
 from .cases import few_of_each, moved, onnx_cases, skip_where_nothing_is_smooth
@@ -151,3 +152,15 @@ def assert_near(found, expected, rtol):
 
 def is_float(spec):
     return spec.dtype is not None and spec.dtype.kind == "f"
+
+
+@pytest.mark.parametrize(("length", "kept"), [(7, 1), (10_000, 0)])
+def test_types_are_remembered_but_no_long_index(length, kept):
+    index = np.zeros(length, np.int64)
+    real, whole = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
+    kinds = infer.Kind(real, (5,)), infer.Kind(whole, index.shape)
+    infer._inferred.cache_clear()
+    for _ in range(2):
+        (y,) = infer.inferred("Gather", "", 13, {"axis": 0}, kinds, [None, index], 1)
+        assert y == infer.Kind(real, (length,))
+    assert infer._inferred.cache_info().currsize == kept == infer._inferred.cache_info().hits

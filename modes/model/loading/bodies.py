@@ -6,8 +6,8 @@ tensors that Gradient nodes name by strings (`xs`, `zs`, `y`): these become inpu
 own domain while functions are inlined.
 
 ONNX's version converter knows none of these operators, and of those that broadcast along an `axis`,
-before opset 7, only some whose shapes are written down. So while it works they are in a domain of
-their own, which it leaves alone.
+before opset 7, only some whose shapes are written down. So these operators are in a domain of
+their own, unknown to the converter, while it works.
 """
 
 from __future__ import annotations

@@ -332,8 +332,8 @@ def name_layers(model: ir.Model) -> None:
         warn("derivatives by parameters may miss what the exporter folded into constants: "
              f"{shown(folded)}. {ADVICE}")  # fmt: skip
     if equal := alike(graph):
-        warn(f"the exporter merged parameters that were equal: derivatives by {shown(equal)} are "
-             f"those by all of them. {ADVICE}")  # fmt: skip
+        warn(f"the exporter merged parameters that were equal: a derivative by {shown(equal)} is "
+             f"the sum of the derivatives by all of them. {ADVICE}")  # fmt: skip
 
 
 ADVICE = "torch.onnx.export(..., optimize=False) neither merges nor folds."
@@ -390,7 +390,7 @@ def computed(graph: ir.Graph, listed: dict[str, str]) -> set[str]:
 def follows(graph: ir.Graph, name: str, known: set[str]) -> bool:
     """Whether a folded constant looks like a function of a parameter, such as a penalty or exp(w).
 
-    It is one number that PyTorch computed, or its entries follow those of w.
+    The constant is one number that PyTorch computed, or its entries are ordered as a parameter's.
     """
     held = graph.initializers[name].const_value
     if held is None or not held.dtype.is_floating_point():
@@ -403,7 +403,7 @@ def follows(graph: ir.Graph, name: str, known: set[str]) -> bool:
 
 
 def monotone(c: np.ndarray, w: np.ndarray) -> bool:
-    """Whether the entries of c rise or fall with those of w or |w|, and not all are equal.
+    """Whether c, not constant, is sorted where w or |w| is sorted: rising or falling.
 
     >>> w = np.array([1.0, -2.0, 3.0])
     >>> monotone(np.exp(w), w), monotone(w**2, w), monotone(np.sin(w), w), monotone(0 * w, w)
