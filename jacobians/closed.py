@@ -38,7 +38,7 @@ import scipy.linalg
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from .arrays import Shape, prod_text, reading, shape_of, size, wide
+from .arrays import Shape, prod_text, reading, rounded, shape_of, size, wide
 from .base import Conjugate, Jacobian, conjugate
 from .convolution import Convolution
 from .dag import Block, Dag, composed
@@ -363,7 +363,7 @@ def inverses(matrices: np.ndarray, whole: Jacobian, name: str = "") -> np.ndarra
         found = by_lu(work) if found is None else found
         bounds = n * frobenius(work) * frobenius(found)  # of the condition numbers
         if (bounds * eps_of(work.dtype) < 1).all():
-            return found.astype(matrices.dtype, copy=False)
+            return rounded(found, matrices.dtype)
         norms = np.linalg.norm(work, 1, (-2, -1)) * np.linalg.norm(found, 1, (-2, -1))
         bad = ~(norms * eps_of(work.dtype) < 1)
     if np.any(bad):
@@ -373,7 +373,7 @@ def inverses(matrices: np.ndarray, whole: Jacobian, name: str = "") -> np.ndarra
         number = float(np.asarray(norms)[first])
         text = f"{what}{where} has the condition number {number:.2g}"
         raise singular(whole, text if np.isfinite(number) else f"{what}{where} is singular")
-    return found.astype(matrices.dtype, copy=False)
+    return rounded(found, matrices.dtype)
 
 
 def frobenius(a: np.ndarray) -> np.ndarray:

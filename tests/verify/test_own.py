@@ -52,11 +52,22 @@ def test_a_derived_operator_is_proved(text):
 
 
 @pytest.mark.usefixtures("clean_registry")
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("text", ["x**y", "log(x)", "sqrt(x)*z", "acos(x)", "acosh(x)"])
+def test_a_proof_takes_numbers_for_which_the_operator_is_defined(text):
+    oj.derive("my.domain::F", text)
+    proof = oj.prove("my.domain::F")
+    assert proof.outcome == "exact"
+    assert "nan" not in proof.markdown()
+
+
+@pytest.mark.usefixtures("clean_registry")
 @pytest.mark.filterwarnings("ignore:.*is not finite")
 def test_a_power_is_proved_for_negative_numbers_too():
     """There it is complex, as is its logarithm."""
     oj.derive("my.domain::F", "x**y")
-    assert oj.prove("my.domain::F", shapes=[(3, 1), (4,)])
+    x, y = np.linspace(-1.5, 2, 3)[:, None], np.linspace(-1, 2, 4)
+    assert oj.prove("my.domain::F", shapes=[x, y])
 
 
 @pytest.mark.usefixtures("clean_registry")
