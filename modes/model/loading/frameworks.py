@@ -321,8 +321,8 @@ def name_layers(model: ir.Model) -> None:
             turn(graph, weight, name)
     for constant in filter(TURNED.fullmatch, computed(graph, listed)):
         value = graph.initializers[constant]
-        gone = folded_from(value) & set(listed.values()) - graph.initializers.keys()
-        if name := untied(graph, value) or (gone.pop() if len(gone) == 1 else None):
+        lost = folded_from(value) & set(listed.values()) - graph.initializers.keys()
+        if name := untied(graph, value) or (lost.pop() if len(lost) == 1 else None):
             turn(graph, value, name)
     holders, folded = mixed(graph, listed), made_of_parameters(graph, listed)
     if gone := [name for name in listed.values() if name not in graph.initializers]:
@@ -373,9 +373,10 @@ def made_of_parameters(graph: ir.Graph, listed: dict[str, str]) -> list[str]:
     values, known = graph.initializers, graph.initializers.keys() & listed.values()
     found = {name for name, value in values.items() if known & folded_from(value)}
     if not any(map(folded_from, values.values())):
-        floats = {name for name, value in values.items()
-                  if value.const_value and value.const_value.dtype.is_floating_point()}
-        found = {name for name in computed(graph, listed) & floats if not CREATED.match(name)}
+        for name in computed(graph, listed):
+            held = values[name].const_value
+            if held and held.dtype.is_floating_point() and not CREATED.match(name):
+                found.add(name)
     return sorted(found)
 
 
