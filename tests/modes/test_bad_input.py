@@ -109,7 +109,7 @@ def test_names_that_do_not_fit(net, case, call):
 
 def test_a_model_without_weights():
     plain = model("y = Tanh(x)")
-    with pytest.raises(oj.InputError, match="no floating initializer: name .* such as 'x'"):
+    with pytest.raises(oj.InputError, match=r"no floating initializer: name .* such as 'x'"):
         oj.kfac(plain, {"x": X}, at="y")
 
 
