@@ -12,7 +12,7 @@ from onnx import checker, defs, shape_inference, version_converter
 from onnx.helper import make_opsetid
 
 from ....jacobians.errors import LoadError, first_line
-from ....ops.registry import find
+from ....ops.registry import find, traits_of
 from ..flow.protos import WORKING_OPSET, graphs, inside, nodes, opset, schema_in
 from .bodies import brought_back, expand, inline_local
 from .repairs import after_conversion, before_check, before_conversion, share
@@ -114,12 +114,6 @@ COUNTS = frozenset({
 PADDING = frozenset({"output_padding", "pads"})
 """Padding of windows; the operator Pad may also crop, and is not checked for this."""
 
-RANGES = {
-    "RandomNormal": "scale", "RandomNormalLike": "scale",
-    "RandomUniform": "high", "RandomUniformLike": "high",
-}  # fmt: skip
-"""Random operators, and the attribute that sets the width of their distribution."""
-
 EQUATION = re.compile(rb"[A-Za-z,.\s]*(->[A-Za-z.\s]*)?")
 """The equations that Einsum accepts; ONNX loops forever on others."""
 
@@ -134,7 +128,7 @@ def check_attributes(model: onnx.ModelProto) -> None:
     for held in (model.graph.node, *(function.node for function in model.functions)):
         for node in inside(held):
             declared, own = find(node.op_type, node.domain), node.domain in ("", "ai.onnx")
-            if own and node.op_type in RANGES:
+            if own and traits_of(node).random:
                 _check_range(node)
             for attribute in node.attribute:
                 if attribute.ref_attr_name:  # its value comes with a call
@@ -175,9 +169,9 @@ def _check_range(node: onnx.NodeProto) -> None:
     """
     held = {a.name: a.f for a in node.attribute if not a.ref_attr_name}
     low, high, scale = held.get("low", 0.0), held.get("high", 1.0), held.get("scale", 1.0)
-    if RANGES[node.op_type] == "high" and not low <= high:
+    if not low <= high:
         reason = f"low={low:g} and high={high:g}: low must not be above high"
-    elif RANGES[node.op_type] == "scale" and not scale > 0:
+    elif not scale > 0:
         reason = f"scale={scale:g}: it must be above 0"
     else:
         return
