@@ -85,7 +85,7 @@ def _check_rules(model: onnx.ModelProto) -> None:
             value.type.tensor_type.shape.SetInParent()
     try:
         checker.check_model(copy)
-    except Exception as error:
+    except Exception as error:  # ValidationError, and others of ONNX's C++ code
         raise LoadError(f"the model breaks ONNX's rules: {first_line(error)}") from error
 
 
@@ -94,7 +94,7 @@ def _raise(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
         old = before_conversion(infer(model) if version < 11 else model, version)
         new = version_converter.convert_version(old, WORKING_OPSET)
         return after_conversion(new, (old, infer(new)) if version < 11 else (old,), version)
-    except Exception as error:
+    except Exception as error:  # errors of ONNX's C++ code have no common class
         raise LoadError(
             f"the model cannot be raised from opset {version} to {WORKING_OPSET}: "
             f"{first_line(error)} Export it again at opset {WORKING_OPSET} or above."
