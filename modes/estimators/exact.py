@@ -30,17 +30,10 @@ from ...jacobians import (
     shape_of,
     slogdet_of,
 )
-from ...jacobians.closed import (
-    SlogDet,
-    all_numbers,
-    check_square,
-    determinant,
-    hermitian,
-    of_entries,
-    shifted,
-)
+from ...jacobians.closed import all_numbers, check_square, determinant, shifted
 from ...jacobians.errors import InputError
 from ...jacobians.functions import eigenbasis, function_of, singular_bases
+from ...jacobians.lapack import SlogDet, hermitian, of_entries
 from ...jacobians.matrices import matrix_shape
 from ..curvature.gradients import sample_diagonal
 from ..curvature.kronecker import KroneckerFactored

@@ -67,14 +67,10 @@ def newton_cg(
     Then `tol`, by default 1e-4, bounds ‖∇f‖ in both, `maxiter` is 200 n, and there are no
     `options`. So does an iteration over tensors, with `engine="torch"`, which stay on their device.
 
-    - `model`: the model, as `load` gives it.
-    - `inputs`: the point, an array by name for every input; weights may be given too.
     - `wrt`: the tensors x, by name; by default all floating inputs.
     - `globalization`: `"line search"` or `"trust region"`.
     - `maxiter`: the most iterations; by default the method's own number.
-    - `callback`: called with the state after every iteration; StopIteration ends the solver.
-    - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `model`, `inputs`, `callback`, `progress`, `engine`: as for `newton_krylov`.
 
     Shapes: x, ∇f and δ are (n,), n the size of the tensors of `wrt`; H and M are (n, n). Raises
     `InputError` where `of` is not one element or not finite at the start, for an unknown
@@ -147,14 +143,9 @@ def natural_gradient(
 
     The result has `fun`, `jac` = ∇f, `tensors`, and `products`, the number of products with C.
 
-    - `model`: the model, as `load` gives it.
-    - `inputs`: the point, an array by name for every input; weights may be given too.
     - `wrt`: the tensors x, by name; by default all floating inputs.
     - `gtol`: the norm of ∇f at which the iteration ends.
-    - `maxiter`: the most iterations.
-    - `callback`: called with the state after every iteration; StopIteration ends the solver.
-    - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `model`, `inputs`, `maxiter`, `callback`, `progress`, `engine`: as for `newton_krylov`.
 
     Shapes: x, ∇f and δ are (n,), n the size of the tensors of `wrt`; C and M are (n, n). Raises
     `InputError` where `of` is not one element, where neither `at` nor `curvature` is given, and
