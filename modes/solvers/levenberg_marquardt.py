@@ -11,8 +11,9 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, aslinearoperator, lsmr
 
 from ...jacobians import Diagonal
+from ...jacobians.arrays import like
 from ...jacobians.cached import cached_property
-from ..estimators.estimate import Probed, signs
+from ..estimators.estimate import Probed
 from ..estimators.exact import squares_by_products
 from ..model.primal.model import Model
 from ..model.primal.names import Names
@@ -46,13 +47,12 @@ def column_norms(J: Any, *, probes: int = 32, seed: int = 0) -> np.ndarray:
     >>> column_norms(Dense(np.array([[3.0, 0.0], [4.0, 0.0]])))
     array([5., 1.])
     """
-    P = Probed(J)
+    P = Probed(J, seed=seed)
     if min(J.shape) <= probes:
         squares = squares_by_products(P)
     else:
-        z = signs(np.random.default_rng(seed), J.shape[0], probes)
-        squares = np.square(P.adjoint(z)).mean(axis=1)
-    return np.where(squares > 0, np.sqrt(squares), 1).astype(J.dtype)
+        squares = (P.adjoint(P.signs(J.shape[0], probes)) ** 2).mean(1)
+    return like(P.xp.where(squares > 0, squares**0.5, 1.0), np.zeros((), J.dtype))
 
 
 def levenberg_marquardt(
