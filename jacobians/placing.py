@@ -25,7 +25,7 @@ class Place:
     """Where arrays go: `take` makes them arrays there, which `op` computes with.
 
     `random` makes a generator of a seed, with methods as NumPy's, and `module` has the functions of
-    the arrays.
+    the arrays. `hold` is `take` for arrays that nobody writes to: those of a model are there once.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Place:
     op: Op = field(default=None, compare=False)
     random: Callable[[int], Any] = field(default=np.random.default_rng, compare=False)
     module: Any = field(default=np, compare=False)
+    hold: Callable[[Any], Array] = field(default=host, compare=False)
 
 
 HOST = Place("NumPy", host)
@@ -46,7 +47,7 @@ PLACED: WeakKeyDictionary[Holder, dict[Place, Any]] = WeakKeyDictionary()
 @singledispatch
 def placed(part: Any, place: Place) -> Any:
     """The operator, or an array or a part of it, with its arrays at a place."""
-    return place.take(part) if hasattr(part, "__array__") else part
+    return place.hold(part) if hasattr(part, "__array__") else part
 
 
 @placed.register

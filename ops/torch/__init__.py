@@ -31,7 +31,18 @@ from . import (  # noqa: F401  (each module registers its kernels in the table)
     pointwise,
     products,
 )
-from .table import COUNTED, DTYPES, HOSTED, KERNELS, NUMPY, device_of, host, shared, tensor
+from .table import (
+    COUNTED,
+    DTYPES,
+    HOSTED,
+    KERNELS,
+    NUMPY,
+    device_of,
+    held,
+    host,
+    shared,
+    tensor,
+)
 
 __all__ = ["Tensors", "place", "tensors"]
 
@@ -149,8 +160,8 @@ def place(device: Any) -> Place:
     except (RuntimeError, AssertionError, TypeError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(f"PyTorch cannot use the device {device!r}: {reason}") from error
-    random = functools.partial(Generator, device=found)
-    return Place(str(found), lambda x: tensor(x, found), tensors, random, torch)
+    take, hold, random = (functools.partial(f, device=found) for f in (tensor, held, Generator))
+    return Place(str(found), take, tensors, random, torch, hold)
 
 
 class Generator:
