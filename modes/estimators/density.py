@@ -120,7 +120,7 @@ def spectral_density(
     - `A`: an operator of onnxjac or SciPy, or a matrix.
     - `steps`: the number of Lanczos steps for each probe.
     - `probes`: the number of random vectors.
-    - `seed`: the seed of the random numbers.
+    - `seed`: the seed of the random numbers: NumPy's, or over tensors PyTorch's on their device.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
 
     Shapes: A is (n, n), nodes and weights are (probes, steps), or (1, n) if the density is exact.
@@ -155,7 +155,7 @@ def logdet(
     - `A`: an operator of onnxjac or SciPy, or a matrix.
     - `steps`: the number of Lanczos steps for each probe.
     - `probes`: the number of random vectors.
-    - `seed`: the seed of the random numbers.
+    - `seed`: the seed of the random numbers: NumPy's, or over tensors PyTorch's on their device.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
 
     Shapes: A is (n, n), the value a number. Raises `InputError` where A is not square, real,

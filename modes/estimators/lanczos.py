@@ -137,7 +137,7 @@ def low_rank(
     - `A`: an operator of onnxjac or SciPy, or a matrix.
     - `oversampling`: the random vectors in addition to `rank`.
     - `iterations`: power iterations of `"svd"`, for singular values that decay slowly.
-    - `seed`: the seed of the random numbers.
+    - `seed`: the seed of the random numbers: NumPy's, or over tensors PyTorch's on their device.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
 
     Shapes: A is (m, n), U Σ (m, rank) and V (n, rank), with a rank of at most min(m, n). Raises

@@ -24,7 +24,7 @@ def frobenius_norm(
     exact where structure, few sparse entries or at most `products` products determine it.
 
     - `A`: an operator of onnxjac or SciPy, or a matrix.
-    - `seed`: the seed of the random numbers.
+    - `seed`: the seed of the random numbers: NumPy's, or over tensors PyTorch's on their device.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
 
     Shapes: A is (m, n), the value a number, in the units of A. Raises `InputError` where A is
@@ -57,7 +57,7 @@ def spectral_norm(
     - `exact`: True computes all singular values, False iterates; by default what is cheaper.
     - `products`: the most products with A.
     - `rtol`: the relative error at which the iteration ends.
-    - `seed`: the seed of the random numbers.
+    - `seed`: the seed of the random numbers: NumPy's, or over tensors PyTorch's on their device.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
 
     Shapes: A is (m, n), the value a number, in the units of A. Raises `InputError` where A is
@@ -79,7 +79,7 @@ def condition_number(
     - `exact`: True computes all singular values, False iterates; by default what is cheaper.
     - `products`: the most products with A.
     - `rtol`: the relative error at which the iteration ends.
-    - `seed`: the seed of the random numbers.
+    - `seed`: the seed of the random numbers: NumPy's, or over tensors PyTorch's on their device.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
 
     Shapes: A is (m, n) with m, n ≥ 1, the value a number without unit. Raises `InputError` where A

@@ -40,7 +40,7 @@ def trace(
     divide by n for the mean eigenvalue.
 
     - `A`: an operator of onnxjac or SciPy, or a matrix.
-    - `seed`: the seed of the random numbers.
+    - `seed`: the seed of the random numbers: NumPy's, or over tensors PyTorch's on their device.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
 
     Shapes: A is (n, n), the value a number. Raises `InputError` where A is not square or not real,
@@ -109,7 +109,7 @@ def diagonal(
     the same shape.
 
     - `A`: an operator of onnxjac or SciPy, or a matrix.
-    - `seed`: the seed of the random numbers.
+    - `seed`: the seed of the random numbers: NumPy's, or over tensors PyTorch's on their device.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
 
     Shapes: A is (n, n), the value and its error (n,). Raises `InputError` where A is not square or

@@ -224,7 +224,7 @@ def low_rank_plus_damping(A: Any, rank: int, *, damping: float, seed: int = 0) -
     - `A`: an operator of onnxjac or SciPy, or a matrix.
     - `rank`: r, the number of products.
     - `damping`: μ, which must be positive.
-    - `seed`: the seed of the random numbers.
+    - `seed`: the seed of the random numbers: NumPy's, or over tensors PyTorch's on their device.
 
     Shapes: A and M are (n, n), U is (n, r). Raises `InputError` where the damping is not positive,
     and where A is not square, real, symmetric and positive semidefinite.
