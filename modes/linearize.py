@@ -62,7 +62,7 @@ def linearize(
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
     engine = engine_for(inputs, engine)
     route = route_of(model, of_names, wrt_names, engine, straight_through, checkpoint)
-    J = linearized(route, inputs)
+    J = linearized(route, inputs, moves=False)
     warn_of_zeros(J)
     return J
 

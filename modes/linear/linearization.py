@@ -306,8 +306,8 @@ def named(model: Model, point: Mapping[str, Any]) -> Named:
     return {buffer_of(x): (name, x) for name, x in held.items() if isinstance(x, np.ndarray)}
 
 
-def linearized(route: Route, inputs: Mapping[str, Any]) -> Linearization:
-    """The Jacobian between the tensors of a route, at a point."""
+def linearized(route: Route, inputs: Mapping[str, Any], *, moves: bool = True) -> Linearization:
+    """The Jacobian between the tensors of a route, at a point; more follow where it `moves`."""
     taken, point = route.through(inputs)
     make: Maker | None = as_it_is if route.checkpoint else None
-    return Linearization(taken, point, taken.tape(point), make=make)
+    return Linearization(taken, point, taken.tape(point, moves=moves), make=make)
