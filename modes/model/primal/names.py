@@ -152,7 +152,8 @@ def applied(
     for name, tangent in tangents.items():
         place, spec = find_tensor(name, domain)
         given[place] = fitting(spec, tangent, wide(J.dtype))
-    op, zero = reading_of(*given.values()), np.zeros((), wide(J.dtype))
+    op = reading_of(*given.values())
+    zero = op.CastLike(0.0, next(filter(is_tensor, given.values())))
     sizes = [size(shape_of(spec)) for spec in domain]
     parts = [op.Reshape(given[k], (n,)) if k in given else op.Expand(zero, (n,))
              for k, n in enumerate(sizes)]  # fmt: skip
