@@ -70,6 +70,11 @@ def like(array: Any, x: Array) -> Any:
     return reading(x).CastLike(array, x)
 
 
+def cast(x: Array, dtype: Any) -> Any:
+    """An array in another dtype, where it is."""
+    return reading(x).CastLike(x, np.zeros((), dtype))
+
+
 def is_complex(array: Array) -> bool:
     """Whether an array is of complex numbers."""
     return hasattr(array, "dtype") and dtype_of(array).kind == "c"
@@ -261,7 +266,7 @@ def as_array(value: Any, dtype: Any = None) -> np.ndarray:
         return np.asarray(value, dtype)
     try:
         return np.asarray(_read(value), dtype)
-    except Exception as error:
+    except Exception as error:  # the array protocols of other libraries raise anything
         raise InputError(f"{_what(value)} cannot be read as an array: {_reason(error)}") from error
 
 

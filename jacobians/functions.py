@@ -6,7 +6,7 @@ A function is a `Form`: what it does to numbers and to matrices. One dispatch, `
 |---|---|
 | diag(d), a dense matrix, blockdiag(Aᵢ) | f of each number or matrix |
 | A ⊗ B | f(A) ⊗ f(B), or (V ⊗ W) diag(f(λ)) (V ⊗ W)ᴴ |
-| Σ Aₖ ⊗ Bₖ with one eigenbasis, as in `closed` | (V ⊗ W) diag(f(λ)) (V ⊗ W)ᴴ |
+| Σ Aₖ ⊗ Bₖ with one eigenbasis, as in `kron_sums` | (V ⊗ W) diag(f(λ)) (V ⊗ W)ᴴ |
 | A ⊗ I + I ⊗ B + δ I | exp(A) ⊗ exp(B + δ I) |
 | c I + U Vᵀ, Hermitian | f(c) I + Q diag(f(c + μ) - f(c)) Qᴴ |
 | a circulant | the circulant with the eigenvalues f(λ) |
@@ -28,30 +28,14 @@ import numpy as np
 import scipy.linalg
 
 from .arrays import rounded, wide
+from .as_one import are_inverse, as_circulant, as_one, of_blocks
 from .base import Jacobian
-from .closed import (
-    Singular,
-    adjoint_of,
-    all_numbers,
-    are_inverse,
-    as_circulant,
-    as_one,
-    by_schur,
-    check_square,
-    diagonalised,
-    eigen,
-    eps_of,
-    hermitian,
-    inverse_of,
-    is_real,
-    kron_terms,
-    low_rank_of,
-    of_blocks,
-    whole,
-)
+from .closed import all_numbers, check_square, inverse_of, low_rank_of, whole
 from .dag import Block, Dag
 from .elementwise import Diagonal, Identity, Scalar
 from .errors import InputError
+from .kron_sums import by_schur, diagonalised, kron_terms
+from .lapack import Singular, adjoint_of, eigen, eps_of, hermitian
 from .layout import Inner, Permutation, Reshape
 from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron, LowRank, matrix_shape
 from .products import factors_of
@@ -299,6 +283,12 @@ def _(operator: Circulant, *, vectors: bool = True) -> Eigen | None:
     if operator.dtype.kind == "c" or not is_real(values):
         return None
     return np.tile(values.real.ravel(), operator.count), hartley(operator)
+
+
+def is_real(values: np.ndarray) -> bool:
+    """Whether complex numbers are real up to rounding."""
+    rounding = 100 * eps_of(values.dtype) * np.abs(values).max(initial=0)
+    return bool(np.abs(values.imag).max(initial=0) <= rounding)
 
 
 def hartley(C: Circulant) -> Jacobian:

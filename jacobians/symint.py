@@ -366,6 +366,8 @@ def is_symbolic(x: Any) -> bool:
 
 def at(x: Any) -> Any:
     """A number, or a tuple of them, at the point: for descriptions, not for decisions."""
+    if type(x) in PLAIN:
+        return x
     if isinstance(x, tuple):
         return x if PLAIN.issuperset(map(type, x)) else tuple(map(at, x))
     return x.at if isinstance(x, SymInt | Ratio) else x

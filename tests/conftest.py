@@ -10,9 +10,9 @@ def clean_registry():
     """The registry of operators, restored after the test with the other tables of declarations."""
     from onnxjac.ops.graphs.shapes import FORMULAS
     from onnxjac.ops.numbers.table import KERNELS, TENSORS
-    from onnxjac.ops.registry import DECLARATIONS, TRAITS
+    from onnxjac.ops.registry import DECLARATIONS
 
-    tables = DECLARATIONS, TRAITS, KERNELS, TENSORS, FORMULAS
+    tables = DECLARATIONS, KERNELS, TENSORS, FORMULAS
     before = [dict(table) for table in tables]
     yield DECLARATIONS
     for table, held in zip(tables, before, strict=True):
@@ -25,7 +25,17 @@ def pytest_addoption(parser):
         "--whole", action="store_true",
         help="check every node case of ONNX in every way, and the large networks in full",
     )  # fmt: skip
-    parser.addoption("--device", default="cpu", help="where the tests of torch tensors compute")
+    parser.addoption(
+        "--device", default="cpu",
+        help="where the tests of torch tensors compute: cpu, cuda, or simulated, a strict device",
+    )  # fmt: skip
+
+
+def pytest_configure(config):
+    if config.getoption("--device") == "simulated":
+        import simulated
+
+        simulated.register()
 
 
 @pytest.fixture

@@ -46,8 +46,8 @@ from ...jacobians import (
     reading,
 )
 from ...jacobians.arrays import like, space
+from ...jacobians.as_one import leaves
 from ...jacobians.cached import cached_property
-from ...jacobians.closed import leaves
 from ...jacobians.errors import InputError, LimitError, UnsupportedOp, not_allowed
 from ...jacobians.products import factors_of
 from ...ops import numbers

@@ -1,8 +1,9 @@
 """Route: the part of a linearisation that is the same at every point, cached with the model.
 
-At the first point all rules are read over the values of all tensors. At the second point of the
-same shapes a template is made, which takes about as long as ten points without one. A model with
-control flow has a route of its own for each way in which it is unrolled.
+At the first point all rules are read over the values of all tensors. At another point of the same
+shapes a template is made: when a Jacobian moves there, or when `linearize` has taken as long as
+making one takes. A model with control flow has a route of its own for each way in which it is
+unrolled.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from math import inf
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -44,6 +47,9 @@ from .tape.unroll import is_variable, unrolled
 KEPT = 8
 """The most templates that are cached for a route."""
 
+READINGS = 10
+"""How many readings of all rules take as long as making a template."""
+
 BRANCHES = 4
 """The most unrolled models that are cached for points of the same shapes."""
 
@@ -53,6 +59,26 @@ TURNS = 50
 
 Signature = tuple[Any, ...]
 """The names, shapes and types of the arrays of a point."""
+
+
+@dataclass
+class Readings:
+    """The points of a signature without a template: the types of the tensors, and the time taken.
+
+    `seconds` are for all of it, `rules` for the quickest reading of all rules.
+    """
+
+    types: Mapping[str, Any]
+    seconds: float = 0.0
+    rules: float = inf
+
+    def add(self, seconds: float, rules: float) -> None:
+        self.seconds, self.rules = self.seconds + seconds, min(self.rules, rules)
+
+    @property
+    def repay_template(self) -> bool:
+        """Whether making a template at most doubles the time taken so far."""
+        return self.seconds > READINGS * self.rules
 
 
 @dataclass(frozen=True)
@@ -111,8 +137,8 @@ class Route:
         return Latest(KEPT)
 
     @cached_property
-    def _templates(self) -> Latest[Signature | None, dict[str, Any] | Template | None]:
-        """Signature -> the types of the tensors, or, from the second point on, the template."""
+    def _templates(self) -> Latest[Signature | None, Readings | Template | None]:
+        """Signature -> the readings so far, then the template; None where none can be made."""
         return Latest(KEPT)
 
     @cached_property
@@ -139,30 +165,33 @@ class Route:
                 self._others[given] = other
         return other, point
 
-    def tape(self, point: Mapping[str, Any]) -> Tape:
-        """The tape at a checked point that gives the intermediates in `given` and no others."""
+    def tape(self, point: Mapping[str, Any], *, moves: bool = True) -> Tape:
+        """The tape at a checked point that gives the intermediates in `given` and no others.
+
+        Where a Jacobian `moves` here from another point, more points are expected.
+        """
         signature = signature_of(point)
         flat = self._flat(point, signature)
         if flat is not self:
             try:
-                return flat.tape(flat.inside(point))
+                return flat.tape(flat.inside(point), moves=moves)
             except NotKept as reason:
                 note(self.model, reason)
-                return self.tape(point)
-        made = self._segmented(point) if self.checkpoint else self._tape(point, signature)
+                return self.tape(point, moves=moves)
+        made = self._segmented(point) if self.checkpoint else self._tape(point, signature, moves)
         if not made.is_lazy:
             warn_nonfinite(self.model, made.primal, point)
         return made
 
     def dag_at(self, point: Mapping[str, Any]) -> Dag:
         """The DAG at a point."""
-        tape = self._tape(point, signature_of(point))
+        tape = self._tape(point, signature_of(point), moves=True)
         found: Dag = tape.dag if self.place is None else placed(tape.dag, HOST)
         return found
 
-    def _tape(self, point: Mapping[str, Any], signature: Signature | None) -> Tape:
+    def _tape(self, point: Mapping[str, Any], signature: Signature | None, moves: bool) -> Tape:
         """The tape by the template, if there is one that holds here; else by all rules."""
-        form = self._template(point, signature)
+        form = self._template(point, signature, moves)
         tape = form and self._filled(form, point)
         if form and tape and not tape.fits:
             form = self._recorded(form.types, point, nan=True)
@@ -172,13 +201,16 @@ class Route:
             self._templates[signature] = None
         return tape or self._read(point, signature)
 
-    def _template(self, point: Mapping[str, Any], signature: Signature | None) -> Template | None:
-        """The template of a signature, from its second point on."""
+    def _template(
+        self, point: Mapping[str, Any], signature: Signature | None, moves: bool
+    ) -> Template | None:
+        """The template of a signature, if there is one or it is time to make it."""
         with self._lock:
             known = self._templates.get(signature)
-            if isinstance(known, dict):
-                known = self._recorded(known, point)
-                self._templates[signature] = known
+            if isinstance(known, Readings):
+                if not (moves or known.repay_template):
+                    return None
+                known = self._templates[signature] = self._recorded(known.types, point)
             return known
 
     def _recorded(
@@ -232,6 +264,7 @@ class Route:
 
     def _read(self, point: Mapping[str, Any], signature: Signature | None) -> Tape:
         """The tape by all rules; the first one of a signature leaves types for a template."""
+        started = perf_counter()
         if self.place is None:
             values = evaluate(self.model, point, self.names, engine=self.engine, pooled=False)
         else:
@@ -239,13 +272,17 @@ class Route:
         if self.model.lean:
             self.model.sessions.clear()  # the template has its own
         types = {name: described(name, value) for name, value in values.items()}
-        with self._lock:
-            if signature is not None and signature not in self._templates:
-                self._templates[signature] = types
         primal, ends = self._given_out(values, point), ends_of(types, self.of, self.wrt)
+        ran = perf_counter()
         entries = record(self.active, values, place=self.place)
         op = numbers if self.place is None else self.place.op
         dag = dag_between(entries, shapes_in(types), ends, op)
+        with self._lock:
+            if signature is not None and signature not in self._templates:
+                self._templates[signature] = Readings(types)
+            if isinstance(known := self._templates.get(signature), Readings):
+                now = perf_counter()
+                known.add(now - started, now - ran)
         return Tape(primal, ends, entries=entries, dag=dag, place=self.place)
 
     @cached_property

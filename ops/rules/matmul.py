@@ -38,30 +38,30 @@ def matmul(op: Any, node: Node) -> Blocks:
     a, b = node.inputs
     a_matrix = op.Reshape(a, (1, *shape_of(a))) if len(shape_of(a)) == 1 else a
     b_matrix = op.Reshape(b, (*shape_of(b), 1)) if len(shape_of(b)) == 1 else b
-    blocks = matmul_blocks(op, a_matrix, b_matrix, node.dtype)
-    return {
-        (0, i): Reshape(node.y_shape, J.out_shape, node.dtype)
-        @ J
-        @ Reshape(J.in_shape, shape_of(node.inputs[i]), node.dtype)
-        for i, J in enumerate(blocks)
-    }
+    blocks = {}
+    for i in filter(node.wants, range(2)):
+        J = matmul_block(op, a_matrix, b_matrix, i, node.dtype)
+        if a is not a_matrix or b is not b_matrix:
+            before = Reshape(J.in_shape, shape_of(node.inputs[i]), node.dtype)
+            J = Reshape(node.y_shape, J.out_shape, node.dtype) @ J @ before
+        blocks[0, i] = J
+    return blocks
 
 
-def matmul_blocks(op: Any, a: Array, b: Array, dtype: Any) -> tuple[Jacobian, Jacobian]:
-    """The two blocks for operands of rank 2 or more."""
+def matmul_block(op: Any, a: Array, b: Array, i: int, dtype: Any) -> Jacobian:
+    """∂(A B)/∂A, or ∂(A B)/∂B for i = 1, for operands of rank 2 or more."""
     (m, k), n = shape_of(a)[-2:], shape_of(b)[-1]
+    if len(shape_of(b)) == 2 and i == 0:
+        return implicit_kron(Eye(m), transposed(b), shape_of(a)[:-2])
     if len(shape_of(b)) == 2:
         rows = a if same(k, 0) else op.Reshape(a, (-1, k))
         flat = shape_of(rows)[0]
-        in_b = Reshape((*shape_of(a)[:-1], n), (flat, n), dtype) @ implicit_kron(rows, Eye(n))
-        return implicit_kron(Eye(m), transposed(b), shape_of(a)[:-2]), in_b
+        return Reshape((*shape_of(a)[:-1], n), (flat, n), dtype) @ implicit_kron(rows, Eye(n))
     batch = broadcast_sizes([shape_of(a)[:-2], shape_of(b)[:-2]])
-    lift_a = broadcast(shape_of(a), (*batch, m, k), dtype)
-    lift_b = broadcast(shape_of(b), (*batch, k, n), dtype)
-    return (
-        implicit_kron(Eye(m), transposed(b), batch) @ lift_a,
-        implicit_kron(a, Eye(n), batch) @ lift_b,
-    )
+    if i == 0:
+        lift = broadcast(shape_of(a), (*batch, m, k), dtype)
+        return implicit_kron(Eye(m), transposed(b), batch) @ lift
+    return implicit_kron(a, Eye(n), batch) @ broadcast(shape_of(b), (*batch, k, n), dtype)
 
 
 @jacobian("Gemm")
@@ -71,12 +71,13 @@ def gemm(op: Any, node: Node) -> Blocks:
         transposed(x) if flag else x
         for x, flag in zip(node.inputs, (node.transA, node.transB), strict=False)
     )
-    J_a, J_b = matmul_blocks(op, a, b, node.dtype)
-    blocks = {
-        (0, 0): times(node.alpha, J_a @ orientation(node.transA, node.inputs[0], node.dtype)),
-        (0, 1): times(node.alpha, J_b @ orientation(node.transB, node.inputs[1], node.dtype)),
-    }
-    if node.input(2) is not None:
+    blocks = {}
+    for i, flag in enumerate((node.transA, node.transB)):
+        if node.wants(i):
+            J = matmul_block(op, a, b, i, node.dtype)
+            turned = orientation(flag, node.inputs[i], node.dtype)
+            blocks[0, i] = times(node.alpha, J @ turned)
+    if node.input(2) is not None and node.wants(2):
         lift = broadcast(shape_of(node.inputs[2]), node.y_shape, node.dtype)
         blocks[0, 2] = times(node.beta, lift)
     return blocks

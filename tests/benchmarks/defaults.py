@@ -1,10 +1,10 @@
 """Defaults: what is paid by a user who types none of `plan`, `compile` and `products=`.
 
 `python -m tests.benchmarks.defaults [workload ...]` prints two tables. The first one has the first
-linearisation, which compiles, the second, which makes the template, and then tasks at new points,
-compared with a run of the plain model in ONNX Runtime; nodes are counted after unrolling recurrent
-layers. The second one has the longest of 200 products against the median of those before it, with
-all preparation, whether it delays a product or goes on beside it.
+linearisation, which compiles, the second, and then tasks at new points, for which there is a
+template, compared with a run of the plain model in ONNX Runtime; nodes are counted after unrolling
+recurrent layers. The second one has the longest of 200 products against the median of those before
+it, with all preparation, whether it delays a product or goes on beside it.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ At the first point every rule is called with all values; then the plan has a tem
 the engine gives the residuals only, and no rule is called.
 """
 
+import itertools
 import sys
 
 import numpy as np
@@ -80,9 +81,25 @@ def test_no_session_is_made_from_the_third_point_on(monkeypatch):
     assert_allclose(J.relinearize({"x": X}).toarray(), oj.linearize(m, {"x": X}).toarray())
 
 
+def test_linearize_makes_a_template_when_its_calls_have_taken_as_long(monkeypatch):
+    """By this clock a call takes two seconds, one of them for the rules; a template takes ten."""
+    clock = itertools.count()
+    monkeypatch.setattr(route, "perf_counter", lambda: next(clock))
+    m = model(LAYERS, w=W, v=V, b=np.ones(3))
+    made = [oj.linearize(m, {"x": k * X}).tape.template is not None for k in range(8)]
+    assert made == [False] * 6 + [True] * 2
+
+
+def test_a_jacobian_that_moves_makes_the_template_at_once():
+    m = model(LAYERS, w=W, v=V, b=np.ones(3))
+    J = oj.linearize(m, {"x": X})
+    assert J.tape.template is None
+    assert J.relinearize({"x": 2 * X}).tape.template is not None
+
+
 def test_a_step_that_holds_no_residual_has_one_entry_for_all_points():
     m = model(LAYERS, w=W, v=V, b=np.ones(3))
-    _, J, K = (oj.linearize(m, {"x": s * X}) for s in (1, 2, 3))
+    _, J, K = thrice(m, [{"x": s * X} for s in (1, 2, 3)])
     pairs = zip(J.entries, K.entries, strict=True)
     assert [a.step.op_type for a, b in pairs if a is b] == ["MatMul", "Add", "MatMul"]
 

@@ -435,6 +435,14 @@ CASES = {
     **{f"MoE with {f}": (
         "MoE", [N(3, 4), N(3, 3), N(3, 5, 4), N(3, 5), N(3, 4, 5), N(3, 4)],
         {"k": 2, "activation_type": f}, 1) for f in ("gelu", "silu", "identity")},
+    **{f"{op} with the sparse mixer": (
+        op, inputs, {"k": 2, "use_sparse_mixer": 1, "normalize_routing_weights": 1}, 1)
+       for op, inputs in (
+           ("MoE", [N(5, 4, rng=OWN), N(5, 4, rng=OWN), N(4, 6, 4, rng=OWN), None,
+                    N(4, 4, 6, rng=OWN)]),
+           ("QMoE", [N(5, 8, rng=OWN), N(5, 3, rng=OWN), OWN.integers(0, 256, (3, 4, 4), np.uint8),
+                     abs(N(3, 4, rng=OWN)) / 9, None, OWN.integers(0, 256, (3, 8, 2), np.uint8),
+                     abs(N(3, 8, rng=OWN)) / 9]))},
     "QMoE": (
         "QMoE",
         [N(3, 8), N(3, 2), BYTES(2, 4, 4), P(2, 4) / 10, N(2, 4), BYTES(2, 8, 2), P(2, 8) / 10],
@@ -880,6 +888,9 @@ REFUSED = {
     "fc3_experts_weights": (
         "MoE", [N(3, 4), N(3, 3), N(3, 5, 4), None, N(3, 4, 5), None, N(3, 5, 4)], {"k": 1},
     ),
+    "use_sparse_mixer requires k=2, and k=1 is given": (
+        "MoE", [N(3, 4, rng=OWN), N(3, 3, rng=OWN), N(3, 5, 4, rng=OWN), None,
+                N(3, 4, 5, rng=OWN)], {"use_sparse_mixer": 1}),
     "swiglu_fusion": (
         "MoE", [N(3, 4), N(3, 3), N(3, 10, 4), None, N(3, 4, 5)],
         {"activation_type": "swiglu", "swiglu_fusion": 2},

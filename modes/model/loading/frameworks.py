@@ -7,6 +7,7 @@ by the call that the exporter notes beside a node, or by the bias that is added 
 
 from __future__ import annotations
 
+import ast
 import inspect
 import io
 import logging
@@ -296,10 +297,11 @@ def mapped(change: Callable[[Any], Any], value: Any) -> Any:
 
 SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 CALL, RULE = "pkg.torch.onnx.fx_node", "pkg.onnxscript.rewriter.rule_name"
+SOURCES = "pkg.onnxscript.optimizer.folded_from"
 
 PARAMETER = re.compile(r"^(\w+): PARAMETER target='(.+)'$", re.M)
 LINEAR = re.compile(r"aten\.linear\.default\]\(args = \(%\w+, %(\w+)")
-VALUE, NUMBERED = re.compile(r"%(\w+)"), re.compile(r"_\d+$")
+VALUE = re.compile(r"%(\w+)")
 TURNED = re.compile(r"(t|permute|transpose)(_\d+)?")
 CREATED = re.compile(r"scalar_tensor|clone|full|zeros|ones")
 TRACED = re.compile(r"onnx::MatMul_\d+")
@@ -317,10 +319,12 @@ def name_layers(model: ir.Model) -> None:
         name = listed.get(call[1]) if call else traced(graph, node, weight)
         if name and name != weight.name:
             turn(graph, weight, name)
-    for constant in computed(graph, listed):
-        if TURNED.fullmatch(constant) and (name := untied(graph, graph.initializers[constant])):
-            turn(graph, graph.initializers[constant], name)
-    holders, folded = mixed(graph, listed)
+    for constant in filter(TURNED.fullmatch, computed(graph, listed)):
+        value = graph.initializers[constant]
+        lost = folded_from(value) & set(listed.values()) - graph.initializers.keys()
+        if name := untied(graph, value) or (lost.pop() if len(lost) == 1 else None):
+            turn(graph, value, name)
+    holders, folded = mixed(graph, listed), made_of_parameters(graph, listed)
     if gone := [name for name in listed.values() if name not in graph.initializers]:
         found = ", ".join(n.metadata_props[RULE] for n in graph if RULE in n.metadata_props)
         why = f" by {', '.join(sorted(set(found.split(', '))))}" if found else ""
@@ -343,29 +347,42 @@ def shown(names: list[str]) -> str:
     return joined(names, ", ", width=200)
 
 
-def mixed(graph: ir.Graph, listed: dict[str, str]) -> tuple[list[str], list[str]]:
-    """Parameters that stand for others as well, and what is folded, of parameters in the file.
+def mixed(graph: ir.Graph, listed: dict[str, str]) -> list[str]:
+    """The parameters that stand for others as well, which the exporter merged into them.
 
-    The nodes of one call of PyTorch use all parameters that the call names; if not, the exporter
-    merged a parameter that is gone into those that they use, or folded a use of one that is there.
-    A constant that is itself a call, such as `linear_1`, is suspect where `linear_2` has weights.
+    The nodes of one call of PyTorch use all parameters that the call names, and no others.
     """
     calls: dict[str, set[str]] = {}
     for node in graph:
         if call := node.metadata_props.get(CALL):
             calls.setdefault(call, set()).update(*map(stored, node.inputs))
-    holders, folded, kinds, known = set[str](), set[str](), set[str](), set(listed.values())
+    holders, known = set[str](), set(listed.values())
     for call, used in calls.items():
         named = {listed[each] for each in VALUE.findall(call) if each in listed}
-        folded |= (named & graph.initializers.keys()) - used
         if not named <= graph.initializers.keys():
             holders |= (used & known) - named
-        if named:
-            kinds.add(NUMBERED.sub("", VALUE.findall(call)[0]))
-    for name in computed(graph, listed):
-        if NUMBERED.sub("", name) in kinds or follows(graph, name, known):
-            folded.add(name)
-    return sorted(holders), sorted(folded)
+    return sorted(holders)
+
+
+def made_of_parameters(graph: ir.Graph, listed: dict[str, str]) -> list[str]:
+    """The constants that the exporter computed from parameters, of which some are in the file.
+
+    Exporters before the end of 2025 do not note what a constant was folded from: then every
+    computed constant may be made of parameters.
+    """
+    values, known = graph.initializers, graph.initializers.keys() & listed.values()
+    found = {name for name, value in values.items() if known & folded_from(value)}
+    if not any(map(folded_from, values.values())):
+        for name in computed(graph, listed):
+            held = values[name].const_value
+            if held and held.dtype.is_floating_point() and not CREATED.match(name):
+                found.add(name)
+    return sorted(found)
+
+
+def folded_from(value: ir.Value) -> set[str]:
+    """The names of all values that a constant was computed from, as the exporter notes them."""
+    return set(ast.literal_eval(value.metadata_props.get(SOURCES, "[]")))
 
 
 def alike(graph: ir.Graph) -> list[str]:
@@ -385,32 +402,6 @@ def computed(graph: ir.Graph, listed: dict[str, str]) -> set[str]:
     """The initializers that are results of calls of PyTorch, which the exporter folded."""
     calls = " ".join(node.metadata_props.get(CALL, "") for node in graph)
     return set(VALUE.findall(calls)) & graph.initializers.keys() - set(listed.values())
-
-
-def follows(graph: ir.Graph, name: str, known: set[str]) -> bool:
-    """Whether a folded constant looks like a function of a parameter, such as a penalty or exp(w).
-
-    The constant is one number that PyTorch computed, or its entries are ordered as a parameter's.
-    """
-    held = graph.initializers[name].const_value
-    if held is None or not held.dtype.is_floating_point():
-        return False
-    if held.size == 1:
-        return not CREATED.match(name)
-    tensors = [graph.initializers[each].const_value for each in known & graph.initializers.keys()]
-    return any(monotone(held.numpy().ravel(), tensor.numpy().ravel())
-               for tensor in tensors if tensor is not None and tensor.size == held.size > 3)
-
-
-def monotone(c: np.ndarray, w: np.ndarray) -> bool:
-    """Whether c, not constant, is sorted where w or |w| is sorted: rising or falling.
-
-    >>> w = np.array([1.0, -2.0, 3.0])
-    >>> monotone(np.exp(w), w), monotone(w**2, w), monotone(np.sin(w), w), monotone(0 * w, w)
-    (True, True, False, False)
-    """
-    steps = [np.diff(c[np.argsort(key)]) for key in (w, abs(w))]
-    return bool(np.ptp(c) and np.ptp(w)) and any((d >= 0).all() or (d <= 0).all() for d in steps)
 
 
 def stored(value: ir.Value | None) -> set[str]:

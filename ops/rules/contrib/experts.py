@@ -1,4 +1,8 @@
-"""Mixtures of experts, each a network of two layers, and their router."""
+"""Mixtures of experts, each a network of two layers, and their router.
+
+The weights of experts are a softmax, also with `use_sparse_mixer`, which ONNX Runtime's CPU kernels
+ignore too; the CUDA kernel normalises over scores near the largest one.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ....jacobians import Array, dtype_of, shape_of
+from ....jacobians.errors import UnsupportedOp
 from ...conventions import PARTS, kinks
 from ...node import Node
 from ...registry import defines
@@ -18,7 +23,7 @@ kinks("com.microsoft::MoE", "com.microsoft::QMoE", given=PARTS,
       where="where the choice of experts changes, and at the kinks of the activations")  # fmt: skip
 
 
-@defines("com.microsoft::MoE", activation_type=ACTIVATIONS, use_sparse_mixer=(0,))
+@defines("com.microsoft::MoE", activation_type=ACTIVATIONS)
 def mixture(op: Any, node: Node) -> tuple[Array]:
     """y = Σₑ pₑ (W₂ₑ f(W₁ₑ x + b₁ₑ) + b₂ₑ), with p = softmax(router) at its k largest entries."""
     refuse(node, {6: "fc3_experts_weights", 7: "fc3_experts_bias"})
@@ -28,8 +33,7 @@ def mixture(op: Any, node: Node) -> tuple[Array]:
     return mixed(op, node, share, w1, b1, w2, b2)
 
 
-@defines("com.microsoft::QMoE", activation_type=ACTIVATIONS, use_sparse_mixer=(0,),
-         weights_prepacked=(-1, 0))  # fmt: skip
+@defines("com.microsoft::QMoE", activation_type=ACTIVATIONS, weights_prepacked=(-1, 0))
 def quantized_mixture(op: Any, node: Node) -> tuple[Array]:
     """A mixture of experts with W = (q - zero) scale; the weights of a token's experts sum to 1."""
     refuse(node, {i: f"input {i}" for i in (8, 9, 10, 13, *range(15, 21))}, quant_type="int")
@@ -45,6 +49,8 @@ def quantized_mixture(op: Any, node: Node) -> tuple[Array]:
 
 def routed(op: Any, node: Node, score: Array, weight: Array, normalized: bool) -> Array:
     """The weights of the k experts with the best scores, 0 for the others, one row per token."""
+    if node.use_sparse_mixer and node.k != 2:
+        raise UnsupportedOp(f"use_sparse_mixer requires k=2, and k={node.k or 1} is given")
     _, best = op.TopK(score, np.array([node.k or 1]), axis=-1, outputs=2)
     held = op.GatherElements(weight, best, axis=-1)
     held = op.Div(held, op.ReduceSum(held, (-1,), keepdims=1)) if normalized else held
