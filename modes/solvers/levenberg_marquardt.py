@@ -34,6 +34,12 @@ from .iteration import (
 )
 from .problem import Problem, as_scipy
 
+SMALL = 100
+"""The most variables for which every step is solved up to rounding."""
+
+FORCING = 1e-2
+"""How far the gradient of the linear problem falls in a step of more variables."""
+
 Scale = Callable[[Any], np.ndarray]
 """J ↦ one positive number for each column."""
 
@@ -78,13 +84,15 @@ def levenberg_marquardt(
     `cost` is half the sum of the squares of all elements of `of`, not a mean.
 
     D is `scale(J)`, by default the norms of the columns of J, and at least half of the previous D,
-    so that steps do not depend on the units of the variables. λ starts at `damping` and follows
-    the gain ratio: a trust region. Each step is corrected by the second derivative of r along it,
-    the geodesic acceleration; a correction beyond `acceleration`, relative to the step, counts as a
+    so that steps do not depend on the units of the variables. λ starts at `damping` and follows the
+    gain ratio: a trust region. Each step is corrected by the second derivative of r along it, the
+    geodesic acceleration; a correction beyond `acceleration`, relative to the step, counts as a
     failure, and 0 turns it off. A step costs one or two calls of `scipy.sparse.linalg.lsmr`, with
-    these `options`: products with J and Jᵀ. A `preconditioner` is a right factor R, or a function
-    that builds it from J: LSMR solves for y with δ = R y, in fewer products the closer the columns
-    of J R are to orthonormal. The steps stay the same.
+    these `options`: products with J and Jᵀ. Without `atol`, it solves for up to 100 variables to
+    rounding, and for more until the gradient of the linear problem has fallen to 1 %. A
+    `preconditioner` is a right factor R, or a function that builds it from J: LSMR solves for y
+    with δ = R y, in fewer products the closer the columns of J R are to orthonormal. The steps stay
+    the same, up to that tolerance.
 
     The iteration ends when the cosine between r and every column of J is at most `tol` in
     magnitude, when the actual and predicted reductions are within `tol` times the cost, or when a
@@ -107,8 +115,8 @@ def levenberg_marquardt(
     """
     problem = as_scipy(model, inputs, of=of, wrt=wrt, engine=engine)
     eps = float(np.finfo(dtype_of(problem.x0)).eps)
-    exact = {"atol": eps, "btol": eps, "conlim": 0, "maxiter": 10 * len(problem.x0)}
-    asked = {**exact, **(options or {})}
+    exact = {"atol": eps, "btol": eps} if len(problem.x0) <= SMALL else {}
+    asked = {"conlim": 0, "maxiter": 10 * len(problem.x0), **exact, **(options or {})}
 
     def place(x: Array, D: Array) -> Place:
         """r, J and the scales D of the variables at x, which shrink by half at most."""
@@ -208,7 +216,7 @@ class Place:
         if R is None:
             scaling: Any = Diagonal(1 / D)
             A: Any = J @ aslinearoperator(scaling)
-            return like(lsmr(A, -b, damp=np.sqrt(damping), **self.options)[0], self.x)
+            return like(self.solved(A, -b, damp=np.sqrt(damping)), self.x)
 
         def forward(y: Array) -> Array:
             x = R @ y
@@ -219,8 +227,17 @@ class Place:
             return found
 
         A = LinearOperator((m + n, n), forward, backward, dtype=J.dtype)  # [J; diag(d)] R
-        found = lsmr(A, np.concatenate([-b, np.zeros(n)]), **self.options)[0]
+        found = self.solved(A, np.concatenate([-b, np.zeros(n)]))
         return like(D * (R @ found), self.x)
+
+    def solved(self, A: Any, b: np.ndarray, **damp: float) -> np.ndarray:
+        """min ‖A y - b‖, until ‖Aᵀ(A y - b)‖ falls to `FORCING` of its start; ‖A‖ is at most √n."""
+        options = dict(self.options)
+        if "atol" not in options:
+            start = length(A.rmatvec(b)) / max(length(b) * A.shape[1] ** 0.5, TINY)
+            options = {"atol": FORCING * start, "btol": FORCING, **options}
+        found: np.ndarray = lsmr(A, b, **damp, **options)[0]
+        return found
 
     def straight(self, damping: float) -> Step:
         """δ, by the linear model."""
