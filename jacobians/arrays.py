@@ -70,6 +70,11 @@ def like(array: Any, x: Array) -> Any:
     return reading(x).CastLike(array, x)
 
 
+def cast(x: Array, dtype: Any) -> Any:
+    """An array in another dtype, where it is."""
+    return reading(x).CastLike(x, np.zeros((), dtype))
+
+
 def is_complex(array: Array) -> bool:
     """Whether an array is of complex numbers."""
     return hasattr(array, "dtype") and dtype_of(array).kind == "c"

@@ -23,7 +23,9 @@ from .arrays import (
     Shape,
     bytes_of,
     floating,
+    host,
     is_recorded,
+    is_tensor,
     own,
     reading,
     rounded,
@@ -112,6 +114,25 @@ class Holder:
     def flops(self) -> int:
         """The approximate number of multiplications and additions in one product."""
         return sum(part.flops for part in self.contents() if isinstance(part, Holder))
+
+    @cached_property
+    def place(self) -> Any:
+        """The `Place` of its arrays where some are tensors of PyTorch; None where all are NumPy's.
+
+        Products of NumPy arrays are computed there, and go back.
+        """
+        for part in self.contents():
+            if isinstance(part, Holder):
+                found = part.place
+            else:
+                found = reading(part).place(part.device) if is_tensor(part) else None
+            if found is not None:
+                return found
+        return None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state without its place, which arrays that were pickled may have left."""
+        return {name: part for name, part in vars(self).items() if name != "place"}
 
     def __repr__(self) -> str:
         return type(self).__name__
@@ -232,8 +253,11 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         result = np.result_type(self.dtype, v.dtype)
         if v.size == 0:
             return np.zeros((*columns, self.shape[0]), result)
-        v = np.ascontiguousarray(v, dtype=wide(self.dtype)).reshape((*columns, *self.in_shape))
-        product = np.asarray(self._apply(reading(v), v))
+        v = np.ascontiguousarray(v, dtype=wide(self.dtype))
+        if (there := self.place) is not None:
+            product = host(there.op.product(self, there.take(v), columns))
+        else:
+            product = np.asarray(self._apply(reading(v), v.reshape((*columns, *self.in_shape))))
         return own(rounded(product.reshape(*columns, self.shape[0]), result), v)
 
     # -- as a matrix ---------------------------------------------------------------------------
@@ -354,7 +378,8 @@ class Jacobian(Holder, Algebra, Shown, ABC):
 
     def to(self, device: Any) -> Jacobian:
         """J itself, with its arrays copied to a `device` of PyTorch, `"cuda"`, before the first
-        product with a tensor there. Needs `onnxjac[torch]`.
+        product there. Products of J and J.T with NumPy arrays, and estimators, are computed there
+        from then on. Needs `onnxjac[torch]`.
 
         Shape: (m, n), as before. Raises `InputError` without PyTorch or the device.
         """

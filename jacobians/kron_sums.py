@@ -197,6 +197,7 @@ def with_shift(terms: list[Term], shift: float, left: Eye, right: Eye) -> list[T
 
 def solved(whole: Jacobian, C: Factor, A: Factor) -> np.ndarray:
     """C⁻¹ A as a matrix."""
+    C, A = (f if isinstance(f, Eye) else np.asarray(f, wide(f.dtype)) for f in (C, A))
     if isinstance(C, Eye):
         return np.eye(C.n, dtype=whole.dtype) if isinstance(A, Eye) else A
     return inverses(C, whole) if isinstance(A, Eye) else inverses(C, whole) @ A

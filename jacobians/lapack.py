@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from .arrays import prod_text, wide
+from .arrays import prod_text, rounded, wide
 from .base import Jacobian
 from .errors import InputError
 
@@ -41,7 +41,7 @@ def inverses(matrices: np.ndarray, whole: Jacobian, name: str = "") -> np.ndarra
         found = by_lu(work) if found is None else found
         bounds = n * frobenius(work) * frobenius(found)  # of the condition numbers
         if (bounds * eps_of(work.dtype) < 1).all():
-            return found.astype(matrices.dtype, copy=False)
+            return rounded(found, matrices.dtype)
         norms = np.linalg.norm(work, 1, (-2, -1)) * np.linalg.norm(found, 1, (-2, -1))
         bad = ~(norms * eps_of(work.dtype) < 1)
     if np.any(bad):
@@ -51,7 +51,7 @@ def inverses(matrices: np.ndarray, whole: Jacobian, name: str = "") -> np.ndarra
         number = float(np.asarray(norms)[first])
         text = f"{what}{where} has the condition number {number:.2g}"
         raise singular(whole, text if np.isfinite(number) else f"{what}{where} is singular")
-    return found.astype(matrices.dtype, copy=False)
+    return rounded(found, matrices.dtype)
 
 
 def by_cholesky(a: np.ndarray) -> np.ndarray | None:

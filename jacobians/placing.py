@@ -13,6 +13,8 @@ from functools import singledispatch
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from .arrays import Array, Op, host
 from .base import Holder, Jacobian
 from .dag import Dag, Edge, Joint
@@ -20,11 +22,18 @@ from .dag import Dag, Edge, Joint
 
 @dataclass(frozen=True)
 class Place:
-    """Where arrays go: `take` makes them arrays there, which `op` computes with."""
+    """Where arrays go: `take` makes them arrays there, which `op` computes with.
+
+    `random` makes a generator of a seed, with methods as NumPy's, and `module` has the functions of
+    the arrays. `hold` is `take` for arrays that nobody writes to: those of a model are there once.
+    """
 
     name: str
     take: Callable[[Any], Array] = field(compare=False)
     op: Op = field(default=None, compare=False)
+    random: Callable[[int], Any] = field(default=np.random.default_rng, compare=False)
+    module: Any = field(default=np, compare=False)
+    hold: Callable[[Any], Array] = field(default=host, compare=False)
 
 
 HOST = Place("NumPy", host)
@@ -38,7 +47,7 @@ PLACED: WeakKeyDictionary[Holder, dict[Place, Any]] = WeakKeyDictionary()
 @singledispatch
 def placed(part: Any, place: Place) -> Any:
     """The operator, or an array or a part of it, with its arrays at a place."""
-    return place.take(part) if hasattr(part, "__array__") else part
+    return place.hold(part) if hasattr(part, "__array__") else part
 
 
 @placed.register

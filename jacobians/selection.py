@@ -205,6 +205,7 @@ class Scatter(Jacobian):
         zero = np.zeros((), common(dtype, dtype_of(v)) if is_complex(v) else dtype)
         index = op.Reshape(self.index, (rows, 1))
         terms = op.CastLike(v, zero)
+        zero = op.CastLike(0.0, terms)
         put = self.distinct and not getattr(op, "is_model", False)  # the rule of a sum is simpler
         how = {} if put else {"reduction": "add"}
         if same(before, 1):

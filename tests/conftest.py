@@ -25,7 +25,17 @@ def pytest_addoption(parser):
         "--whole", action="store_true",
         help="check every node case of ONNX in every way, and the large networks in full",
     )  # fmt: skip
-    parser.addoption("--device", default="cpu", help="where the tests of torch tensors compute")
+    parser.addoption(
+        "--device", default="cpu",
+        help="where the tests of torch tensors compute: cpu, cuda, or simulated, a strict device",
+    )  # fmt: skip
+
+
+def pytest_configure(config):
+    if config.getoption("--device") == "simulated":
+        import simulated
+
+        simulated.register()
 
 
 @pytest.fixture

@@ -101,7 +101,7 @@ class Sums:
 class GradientMaker:
     """batch ↦ J = ∂at/∂wrt, and from J the gradients of the batch.
 
-    With `several` batches, each has its own `seed`, whatever its position in the data.
+    With `several` batches, each draws from its own `seed`, whatever its position in the data.
     """
 
     model: Model
@@ -114,7 +114,8 @@ class GradientMaker:
 
     def gradients(self, J: Linearization) -> Gradients:
         """The gradients of the batch whose Jacobian is J."""
-        seed = mixed(self.target.seed, J.point) if self.several else self.target.seed
+        own = self.several and self.target.fisher_type == "mc"
+        seed = mixed(self.target.seed, J.point) if own else self.target.seed
         return Gradients(J, self.model, replace(self.target, seed=seed))
 
 

@@ -33,8 +33,20 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import Block, Dag, Embed, Jacobian, Permutation, Reshape, reading
+from ...jacobians import (
+    Block,
+    Dag,
+    Embed,
+    Jacobian,
+    Permutation,
+    Reshape,
+    Scatter,
+    Take,
+    dtype_of,
+    reading,
+)
 from ...jacobians.arrays import like, space
+from ...jacobians.as_one import leaves
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError, LimitError, UnsupportedOp, not_allowed
 from ...jacobians.products import factors_of
@@ -100,14 +112,23 @@ class Gradients:
         self.vertices = dict(zip(self.back.sinks, ends, strict=True))
         form = J.tape.template
         key = "layers", target.joint, J.domain, J.codomain
-        known = form.known if form and form.rigid else {}
+        fixed = form and form.closed and (form.rigid or self._selects_within_samples(found))
+        known = form.known if form and fixed else {}
         layout = known.get(key)
         if layout is None:
             layout = self._layout(found)
-            if layout.certain:
+            if layout.certain and (form is None or form.rigid or layout.leading):
                 known[key] = layout
         self.layers, self.twins = [layer.at(found) for layer in layout.layers], layout.twins
         self.entries = layout.entries
+
+    def _selects_within_samples(self, found: list[Use]) -> bool:
+        """Whether points differ in floating numbers and in what a pool selects from a sample."""
+        inside = self.J.there, *(use.start for use in found)
+        chosen = (leaf for one in inside for leaf in leaves(one)
+                  if any(dtype_of(a).kind != "f" for a in leaf.arrays()))  # fmt: skip
+        return all(isinstance(leaf, Take | Scatter) and leaf.parts[:1] == (len(self.z),)
+                   for leaf in chosen)  # fmt: skip
 
     def _layout(self, found: list[Use]) -> Layout:
         """The layers of all uses, by random cotangents.
@@ -334,13 +355,18 @@ class Layout:
     """What is known of the layers at all points: their fingerprints, and `twins`, the number of
     each bias whose cotangents are those of a weight, by the number of that weight's layer.
 
-    It is `certain` if the cotangents that it was found by were not zero by chance.
+    It is `certain` if the cotangents that it was found by were not zero by chance, and `leading` if
+    samples come before positions everywhere.
     """
 
     layers: list[Layer]
     twins: Mapping[int, int]
     entries: list[bytes]
     certain: bool
+
+    @property
+    def leading(self) -> bool:
+        return all(isinstance(order, slice) for layer in self.layers for order in layer.orders)
 
 
 def fingerprint(parts: Mapping[str, Jacobian]) -> bytes:

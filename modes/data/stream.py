@@ -107,6 +107,7 @@ class Outline:
     domain: tuple[Any, ...] | None
     codomains: tuple[Any, ...]
     text: str
+    place: Any
 
 
 class OverBatches(Jacobian):
@@ -150,6 +151,7 @@ class Streamed(OverBatches):
         if first is None:
             raise InputError("there are no batches")
         self.weights, self.transposed, self.outline = weights, transposed, first
+        self.place = first.place
         super().__init__(stream, first.shape[::-1] if transposed else first.shape, first.dtype)
 
     def _apply(self, op: Op, v: Array) -> Array:
@@ -200,7 +202,7 @@ def outline_of(C: Jacobian) -> Outline:
     domain = getattr(C, "domain", None)
     m, n = C.shape
     text = getattr(C, "formula", None) or repr(C)
-    return Outline((m, n), C.dtype, C.T is C, domain, codomains_of(C), text)
+    return Outline((m, n), C.dtype, C.T is C, domain, codomains_of(C), text, C.place)
 
 
 def product(op: Op, C: Jacobian, v: Array) -> Array:
@@ -230,13 +232,14 @@ class Stacked(OverBatches):
     """
 
     def __init__(self, stream: Stream) -> None:
-        found = tuple(stream.each(lambda _, J: (*J.shape, J.dtype, codomains_of(J))))
-        heights, widths, dtypes, tensors = zip(*found, strict=True) if found else ((), (), (), ())
+        found = tuple(stream.each(lambda _, J: outline_of(J)))
+        heights, widths = ([J.shape[k] for J in found] for k in range(2))
         if len(set(widths)) != 1:
             raise InputError(f"operators of so many columns cannot be stacked: {list(widths)}")
         self.ends = tuple(accumulate(heights, initial=0))
-        self.codomains = tuple(chain.from_iterable(tensors))
-        super().__init__(stream, (self.ends[-1], widths[0]), dtypes[0])
+        self.codomains = tuple(chain.from_iterable(J.codomains for J in found))
+        super().__init__(stream, (self.ends[-1], widths[0]), found[0].dtype)
+        self.place = found[0].place
 
     def _apply(self, op: Op, v: Array) -> Array:
         parts = list(self.stream.each(lambda _, J: product(op, J, v)))

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import Shown
-from .estimate import Estimate, mean, probing, signs, square, symmetric
+from .estimate import Estimate, mean, probing, square, symmetric
 from .exact import exact_spectrum
 from .lanczos import Rule, ritz
 
@@ -120,20 +120,19 @@ def spectral_density(
     - `A`: an operator of onnxjac or SciPy, or a matrix.
     - `steps`: the number of Lanczos steps for each probe.
     - `probes`: the number of random vectors.
-    - `seed`: the seed of the random numbers.
+    - `seed`: the seed of the random numbers: NumPy's, or over tensors PyTorch's on their device.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
 
     Shapes: A is (n, n), nodes and weights are (probes, steps), or (1, n) if the density is exact.
     """
-    with probing(A, "spectral density", progress) as P:
-        rng = np.random.default_rng(seed)
+    with probing(A, "spectral density", progress, seed) as P:
         n, most = square(P), np.inf if exact else steps * probes
         found = None if exact is False else exact_spectrum(P, "eigenvalues", most)
         if found:
             values, how = found
             return SpectralDensity(values[None], np.full((1, n), 1 / n), n, P.products, how)
-        symmetric(P, rng)
-        starts = signs(rng, n, probes) / np.sqrt(n)
+        symmetric(P)
+        starts = P.signs(n, probes) / n**0.5
         most = min(max(steps, 3), n)
         thirds = (max(most // 3, 1), max(2 * most // 3, 1), most)
         *shorter, (nodes, weights) = ritz(P, starts, thirds)
@@ -156,7 +155,7 @@ def logdet(
     - `A`: an operator of onnxjac or SciPy, or a matrix.
     - `steps`: the number of Lanczos steps for each probe.
     - `probes`: the number of random vectors.
-    - `seed`: the seed of the random numbers.
+    - `seed`: the seed of the random numbers: NumPy's, or over tensors PyTorch's on their device.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
 
     Shapes: A is (n, n), the value a number. Raises `InputError` where A is not square, real,

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.linalg import solve_triangular
 from scipy.sparse.linalg import aslinearoperator
 
+from ...jacobians.arrays import Array, host, is_tensor, space
 from ...jacobians.base import CHUNK
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import Shown
+from ...jacobians.placing import HOST
 from ...jacobians.progress import Tick, counting
 
 
@@ -43,46 +46,73 @@ class Estimate(Shown):
         return float(self.value)
 
     def __repr__(self) -> str:
-        error = np.max(self.error, initial=0)
+        error = np.max(host(self.error), initial=0)
         margin = "" if self.exact else f" ± {'up to ' * bool(np.ndim(self.error))}{error:.3g}"
         return f"{_text(self.value)}{margin} ({self.method}, {self.products} products)"
 
 
 def _text(value: Any) -> str:
     """A number to six digits, an array by its shape, an operator by its repr."""
-    if isinstance(value, np.ndarray) and value.ndim:
-        return f"array of shape {value.shape}"
+    if (is_tensor(value) or isinstance(value, np.ndarray)) and value.ndim:
+        return f"array of shape {tuple(value.shape)}"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def mean(samples: np.ndarray) -> tuple[Any, Any]:
+def mean(samples: Array) -> tuple[Any, Any]:
     """Σ xₖ / m along the last axis, and its standard error √(Σ (xₖ - x̄)² / (m (m - 1)))."""
-    m = samples.shape[-1]
-    spread = samples.std(axis=-1, ddof=1) if m > 1 else np.full(samples.shape[:-1], np.inf)
-    return samples.mean(axis=-1), spread / np.sqrt(m)
+    m, found = samples.shape[-1], samples.mean(-1)
+    squares = ((samples - found[..., None]) ** 2).sum(-1)
+    return found, (squares / (m * (m - 1))) ** 0.5 if m > 1 else squares + np.inf
 
 
 class Probed:
-    """A for an estimator: `P @ V` is A V and `P.adjoint(U)` is Aᵀ U, in float64, counted."""
+    """A for an estimator: `P @ V` is A V and `P.adjoint(U)` is Aᵀ U, in float64, counted.
 
-    def __init__(self, A: Any, tick: Tick = lambda n: None) -> None:
-        self.A = aslinearoperator(A)
+    `P.normal` and `P.signs` draw probes from a seed where the arrays of A are: as NumPy's, or on
+    the device of its tensors. `xp` is the module that computes with them.
+    """
+
+    def __init__(self, A: Any, tick: Tick = lambda n: None, seed: int = 0) -> None:
+        self.A: Any = aslinearoperator(A)
         if np.issubdtype(self.A.dtype, np.complexfloating):
             raise InputError(f"this needs a real operator, not one of {self.A.dtype}")
         self.shape, self.tick, self.products = self.A.shape, tick, 0
         self.eps = float(np.finfo(np.result_type(self.A.dtype, np.float32)).eps)
+        self.place = getattr(self.A, "place", None) or HOST
+        self.rng, self.xp = self.place.random(seed), self.place.module
+        device = None if self.place is HOST else self.place.name
+        self.how: dict[str, Any] = {"dtype": self.xp.float64, "device": device}
 
-    def __matmul__(self, V: np.ndarray) -> np.ndarray:
+    def normal(self, *shape: int) -> Array:
+        """Independent standard normal numbers."""
+        return self.rng.standard_normal(shape)
+
+    def signs(self, *shape: int) -> Array:
+        """Independent ±1 (Rademacher)."""
+        return 2.0 * self.rng.integers(0, 2, shape) - 1
+
+    def zeros(self, *shape: int) -> Array:
+        """Zeros in double precision."""
+        return self.xp.zeros(shape, **self.how)
+
+    def units(self, first: int, stop: int, n: int) -> Array:
+        """The unit vectors of length n from the first one on, as columns."""
+        made = self.zeros(n, stop - first)
+        made[first:stop] = self.xp.eye(stop - first, **self.how)
+        return made
+
+    def __matmul__(self, V: Array) -> Array:
         return self._product(self.A.matmat, V, self.shape[0])
 
-    def adjoint(self, U: np.ndarray) -> np.ndarray:
+    def adjoint(self, U: Array) -> Array:
         """Aᵀ U."""
         return self._product(self.A.rmatmat, U, self.shape[1])
 
-    def _product(self, product: Callable[..., np.ndarray], V: np.ndarray, rows: int) -> np.ndarray:
+    def _product(self, product: Callable[[Array], Array], V: Array, rows: int) -> Array:
         """Products by chunks of columns, to bound memory and show progress."""
         columns = V[:, None] if V.ndim == 1 else V
-        found = np.empty((rows, columns.shape[1]))
+        shape = rows, columns.shape[1]
+        found = self.zeros(*shape) if is_tensor(V) else np.empty(shape)
         width = max(1, CHUNK // (8 * max(*self.shape, 1)))
         for start in range(0, columns.shape[1], width):
             part = columns[:, start : start + width]
@@ -93,15 +123,18 @@ class Probed:
 
 
 @contextmanager
-def probing(A: Any, label: str, shown: bool | None = None) -> Iterator[Probed]:
+def probing(A: Any, label: str, shown: bool | None = None, seed: int = 0) -> Iterator[Probed]:
     """The operator for an estimator, with its products shown on a terminal."""
     with counting(label, "products", shown=shown) as tick:
-        yield Probed(A, tick)
+        yield Probed(A, tick, seed)
 
 
-def signs(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
-    """m vectors of independent ±1 (Rademacher)."""
-    return 2.0 * rng.integers(0, 2, (n, m)) - 1
+def triangular(R: Array, B: Array) -> Array:
+    """R⁻ᵀ B for an upper triangular R."""
+    if is_tensor(R):
+        solved: Array = space(R).linalg.solve_triangular(R.T, B, upper=False)
+        return solved
+    return solve_triangular(R, B, trans="T")
 
 
 def square(P: Probed) -> int:
@@ -111,14 +144,14 @@ def square(P: Probed) -> int:
     return int(P.shape[1])
 
 
-def symmetric(P: Probed, rng: np.random.Generator) -> int:
+def symmetric(P: Probed) -> int:
     """n of a symmetric operator; where A.T is not A, ⟨u, A v⟩ = ⟨A u, v⟩ is tested on one pair."""
     n = square(P)
     if getattr(P.A, "T", None) is P.A:
         return n
-    pair = rng.standard_normal((n, 2))
+    pair, norm = P.normal(n, 2), P.xp.linalg.norm
     products = P @ pair
     difference = abs(pair[:, 0] @ products[:, 1] - pair[:, 1] @ products[:, 0])
-    if difference > np.sqrt(P.eps) * np.linalg.norm(pair) * np.linalg.norm(products):
+    if difference > P.eps**0.5 * norm(pair) * norm(products):
         raise InputError("this needs a symmetric operator: ⟨u, A v⟩ and ⟨A u, v⟩ differ")
     return n

@@ -30,6 +30,7 @@ from ...jacobians import (
     shape_of,
     slogdet_of,
 )
+from ...jacobians.arrays import Array, host, wide
 from ...jacobians.closed import all_numbers, check_square, determinant, shifted
 from ...jacobians.errors import InputError
 from ...jacobians.functions import eigenbasis, function_of, singular_bases
@@ -55,59 +56,59 @@ TERM = 1.5e-7
 
 STRUCTURE, SPARSE, PRODUCTS = "exact by structure", "exact by sparse entries", "exact by products"
 
-Found = tuple[np.ndarray, str]
+Found = tuple[Array, str]
 """Numbers, and the method that found them."""
 
 
-def known_diagonal(A: Any) -> Found | None:
+def known_diagonal(P: Probed) -> Found | None:
     """diag(A) without a product: by structure, or from sparse entries if there are few."""
-    found = diagonal_of(A)
+    found = diagonal_of(P.A)
     if found is not None:
-        return found, STRUCTURE
-    return (np.asarray(sparse(A).diagonal()), SPARSE) if few_entries(A) else None
+        return P.place.take(found), STRUCTURE
+    return (P.place.take(sparse(P.A).diagonal()), SPARSE) if few_entries(P.A) else None
 
 
 def exact_diagonal(P: Probed) -> Found:
     """diag(A), by n products, Aⱼⱼ = eⱼᵀ A eⱼ, if nothing else determines it."""
-    if known := known_diagonal(P.A):
+    if known := known_diagonal(P):
         return known
-    chunks = units(P.shape[1], min(P.shape))
-    found = [(P @ unit)[range(start, stop), range(stop - start)] for start, stop, unit in chunks]
-    return np.concatenate([np.empty(0), *found]), PRODUCTS
+    chunks = units(P, P.shape[1], min(P.shape))
+    found = [(P @ unit)[start:stop].diagonal() for start, stop, unit in chunks]
+    return P.xp.concatenate([P.zeros(0), *found]), PRODUCTS
 
 
-def known_squares(A: Any) -> Found | None:
+def known_squares(P: Probed) -> Found | None:
     """(Σᵢ Aᵢⱼ²)ⱼ = diag(AᵀA) without a product: by structure, or from sparse entries if few."""
-    square = squared(A)
-    found = gram_diagonal(A) if square is None else square.T @ np.ones(A.shape[0])
+    square = squared(P.A)
+    found = gram_diagonal(P.A) if square is None else square.T @ np.ones(P.shape[0])
     if found is not None:
-        return found, STRUCTURE
-    if few_entries(A):
-        matrix = sparse(A)
-        return np.bincount(matrix.indices, matrix.data**2, A.shape[1]), SPARSE
+        return P.place.take(found), STRUCTURE
+    if few_entries(P.A):
+        matrix = sparse(P.A)
+        return P.place.take(np.bincount(matrix.indices, matrix.data**2, P.shape[1])), SPARSE
     return None
 
 
 def column_squares(P: Probed) -> Found:
     """(Σᵢ Aᵢⱼ²)ⱼ, by min(m, n) products if nothing else determines it."""
-    return known_squares(P.A) or (squares_by_products(P), PRODUCTS)
+    return known_squares(P) or (squares_by_products(P), PRODUCTS)
 
 
-def squares_by_products(P: Probed) -> np.ndarray:
+def squares_by_products(P: Probed) -> Array:
     """(Σᵢ Aᵢⱼ²)ⱼ by min(m, n) products."""
     m, n = P.shape
     if n <= m:
-        columns = [np.sum((P @ unit) ** 2, axis=0) for _, _, unit in units(n, n)]
-        return np.concatenate([np.empty(0), *columns])
-    rows = (np.sum(P.adjoint(unit) ** 2, axis=1) for _, _, unit in units(m, m))
-    return np.asarray(np.sum(list(rows), axis=0))
+        columns = [((P @ unit) ** 2).sum(0) for _, _, unit in units(P, n, n)]
+        return P.xp.concatenate([P.zeros(0), *columns])
+    rows = ((P.adjoint(unit) ** 2).sum(1) for _, _, unit in units(P, m, m))
+    return sum(rows, P.zeros(n))
 
 
-def units(n: int, first: int, width: int = 64) -> Iterator[tuple[int, int, np.ndarray]]:
+def units(P: Probed, n: int, first: int, width: int = 64) -> Iterator[tuple[int, int, Array]]:
     """The first unit vectors of length n as columns, in chunks with their start and stop."""
     for start in range(0, first, width):
         stop = min(start + width, first)
-        yield start, stop, np.eye(n, stop - start, -start)
+        yield start, stop, P.units(start, stop, n)
 
 
 def few_entries(A: Any) -> bool:
@@ -261,12 +262,12 @@ def exact_spectrum(P: Probed, kind: Kind, most: float) -> Found | None:
 def by_products(P: Probed, kind: Kind) -> np.ndarray:
     """All λ or σ of the dense matrix, by min(m, n) products."""
     m, n = P.shape
-    matrix = P @ np.eye(n) if n <= m else P.adjoint(np.eye(m)).T
+    matrix = P @ P.units(0, n, n) if n <= m else P.adjoint(P.units(0, m, m)).T
     if kind == "singular values":
-        return np.linalg.svd(matrix, compute_uv=False)
-    if hermitian(matrix, P.eps) is None:
+        return host(P.xp.linalg.svdvals(matrix))
+    if hermitian(host(matrix), P.eps) is None:
         raise InputError("this needs a symmetric operator: its matrix and the transpose differ")
-    return np.linalg.eigvalsh((matrix + matrix.T) / 2)
+    return host(P.xp.linalg.eigvalsh((matrix + matrix.T) / 2))
 
 
 @singledispatch
@@ -283,7 +284,7 @@ def spectrum(operator: Any, kind: Kind) -> np.ndarray | None:
     if not isinstance(operator, Jacobian) or not all_numbers(operator) or is_large(operator):
         return None
     if kind == "eigenvalues":
-        square = operator.shape[0] == operator.shape[1] and operator.dtype.kind != "c"
+        square = operator.shape[0] == operator.shape[1]
         pair = eigenbasis(operator, vectors=False) if square else None
         return None if pair is None else pair[0]
     if (found := singular_bases(operator, vectors=False)) is None:
@@ -343,13 +344,18 @@ def _(operator: Sum) -> np.ndarray | None:
 # -- the methods of every operator -----------------------------------------------------------------
 
 
+def dense(J: Jacobian) -> np.ndarray:
+    """The dense matrix, in at least single precision: LAPACK knows no half."""
+    return np.asarray(J.toarray(), wide(J.dtype))
+
+
 @hooks.slogdet.register
 def _(J: Jacobian) -> SlogDet:
     found = slogdet_of(unwrap(J))
-    if found is None and J.dtype.kind != "c" and (values := spectrum(J, "eigenvalues")) is not None:
+    if found is None and (values := spectrum(J, "eigenvalues")) is not None:
         return of_entries(values)
     if found is None:
-        sign, log = np.linalg.slogdet(J.toarray())
+        sign, log = np.linalg.slogdet(dense(J))
         found = sign.item(), float(log)
     return found
 
@@ -367,10 +373,9 @@ def _(operator: KroneckerFactored, shift: float) -> Jacobian | None:
 @hooks.eigvalsh.register
 def _(J: Jacobian) -> np.ndarray:
     check_square(J)
-    found = None if J.dtype.kind == "c" else spectrum(J, "eigenvalues")
-    if found is not None:
+    if (found := spectrum(J, "eigenvalues")) is not None:
         return np.sort(found)
-    matrix = J.toarray()
+    matrix = dense(J)
     if hermitian(matrix) is None:
         raise InputError(f"{J!r} is not Hermitian: it has singular values, svdvals()")
     return np.linalg.eigvalsh(matrix)
@@ -380,7 +385,7 @@ def _(J: Jacobian) -> np.ndarray:
 def _(J: Jacobian) -> np.ndarray:
     found = spectrum(J, "singular values")
     if found is None:
-        return np.linalg.svd(J.toarray(), compute_uv=False)
+        return np.linalg.svd(dense(J), compute_uv=False)
     return np.sort(np.abs(found))[::-1]
 
 
@@ -393,11 +398,11 @@ def _(J: Jacobian, name: str, *args: Any) -> Any:
 def _(J: Jacobian, ord: str | int = "fro") -> float:
     if ord not in NORMS:
         raise InputError(f"norm(ord={ord!r}): ord is one of {', '.join(map(repr, NORMS))}")
-    known = known_squares(J) if ord == "fro" and J.dtype.kind != "c" else None
+    known = known_squares(Probed(J)) if ord == "fro" and J.dtype.kind != "c" else None
     if known is not None:
         return float(np.sqrt(known[0].sum()))
     if ord == "fro" and spectrum(J, "singular values") is None:
-        return float(np.linalg.norm(J.toarray()))
+        return float(np.linalg.norm(dense(J)))
     return float(NORMS[ord](J.svdvals()))
 
 

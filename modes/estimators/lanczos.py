@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
 
 from ...jacobians import Jacobian, LowRank
+from ...jacobians.arrays import Array, host, space
 from ...jacobians.errors import InputError
-from .estimate import Estimate, Probed, probing, symmetric
+from .estimate import Estimate, Probed, probing, symmetric, triangular
 
 BASIS = 2**30
 """The most bytes of basis vectors that are held at a time."""
@@ -26,14 +26,16 @@ Rule = tuple[np.ndarray, np.ndarray]
 """Nodes θ and weights τ² of the quadrature Σⱼ τⱼ² f(θⱼ) ≈ vᵀ f(A) v, a row for each unit v."""
 
 
-def ritz(P: Probed, starts: np.ndarray, steps: tuple[int, ...]) -> list[Rule]:
+def ritz(P: Probed, starts: Array, steps: tuple[int, ...]) -> list[Rule]:
     """The quadrature rules after each number of steps; the last number is the largest."""
     n, m = starts.shape
     width = max(1, BASIS // (8 * n * steps[-1]))
     parts = [
         tridiagonal(P, starts[:, first : first + width], steps[-1]) for first in range(0, m, width)
     ]
-    diagonal, beside = (np.concatenate(side, axis=1).T for side in zip(*parts, strict=True))
+    diagonal, beside = (
+        np.concatenate(list(map(host, side)), axis=1).T for side in zip(*parts, strict=True)
+    )
     return [rule(diagonal[:, :k], beside[:, : k - 1]) for k in steps]
 
 
@@ -47,35 +49,35 @@ def rule(diagonal: np.ndarray, beside: np.ndarray) -> Rule:
     return nodes, vectors[:, 0] ** 2
 
 
-def tridiagonal(P: Probed, starts: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
+def tridiagonal(P: Probed, starts: Array, steps: int) -> tuple[Array, Array]:
     """T = VᵀAV for every start: its diagonal and its off-diagonal, (steps, starts).
 
     Where the Krylov space is exhausted, T has zero rows, which get no weight.
     """
     n, m = starts.shape
-    basis = np.empty((m, steps, n))
-    diagonal, beside = np.zeros((2, steps, m))
+    basis = P.zeros(m, steps, n)
+    diagonal, beside = P.zeros(2, steps, m)
     v = starts
     for k in range(steps):
         basis[:, k] = v.T
         w = P @ v
-        diagonal[k] = np.sum(v * w, axis=0)
+        diagonal[k] = (v * w).sum(0)
         v, beside[k] = orthonormal(w, basis[:, : k + 1], P.eps)
     return diagonal, beside
 
 
-def orthonormal(w: np.ndarray, basis: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray]:
+def orthonormal(w: Array, basis: Array, eps: float) -> tuple[Array, Array]:
     """The columns of w, orthonormalised against the basis (columns, k, n), and their norms.
 
     Twice is enough (Kahan and Parlett); a remainder at the rounding level is set to zero.
     """
-    before = np.linalg.norm(w, axis=0)
+    before, where = (w**2).sum(0) ** 0.5, space(w).where
     for _ in range(2):
-        heights = np.matmul(basis, w.T[:, :, None])
-        w = w - np.matmul(heights.swapaxes(1, 2), basis)[:, 0].T
-    norms = np.linalg.norm(w, axis=0)
-    norms = np.where(norms > 100 * eps * len(w) ** 0.5 * before, norms, 0.0)
-    return np.divide(w, norms, out=np.zeros_like(w), where=norms > 0), norms
+        heights = basis @ w.T[:, :, None]
+        w = w - (heights.swapaxes(1, 2) @ basis)[:, 0].T
+    norms = (w**2).sum(0) ** 0.5
+    norms = where(norms > 100 * eps * len(w) ** 0.5 * before, norms, 0.0)
+    return where(norms > 0, w / where(norms > 0, norms, 1.0), 0.0), norms
 
 
 class Extremes(NamedTuple):
@@ -85,23 +87,22 @@ class Extremes(NamedTuple):
     errors: np.ndarray
 
 
-def extremes(
-    P: Probed, steps: int, done: Callable[[Extremes], bool], rng: np.random.Generator
-) -> Extremes:
+def extremes(P: Probed, steps: int, done: Callable[[Extremes], bool]) -> Extremes:
     """Bidiagonalisation A V = U B until `done` is satisfied, starting on the smaller side."""
     ways = P.__matmul__, P.adjoint
     forward, backward = ways if P.shape[0] >= P.shape[1] else ways[::-1]
     m, n = max(P.shape), min(P.shape)
     steps = min(steps, n)
-    left, right = np.zeros((1, steps, m)), np.zeros((1, steps, n))
+    left, right = P.zeros(1, steps, m), P.zeros(1, steps, n)
     alpha, beta = np.zeros((2, steps))
-    v = rng.standard_normal((n, 1))
-    v /= np.linalg.norm(v)
+    v = P.normal(n, 1)
+    v /= P.xp.linalg.norm(v)
     for k in range(steps):
         right[0, k] = v[:, 0]
-        u, (alpha[k],) = orthonormal(forward(v), left[:, :k], P.eps)
-        left[0, k] = u[:, 0]
-        v, (beta[k],) = orthonormal(backward(u), right[:, : k + 1], P.eps)
+        u, length = orthonormal(forward(v), left[:, :k], P.eps)
+        left[0, k], alpha[k] = u[:, 0], float(length[0])
+        v, length = orthonormal(backward(u), right[:, : k + 1], P.eps)
+        beta[k] = float(length[0])
         if not beta[k] or (k % 5 == 4 and done(_values(alpha[: k + 1], beta[: k + 1]))):
             break
     return _values(alpha[: k + 1], beta[: k + 1])
@@ -136,7 +137,7 @@ def low_rank(
     - `A`: an operator of onnxjac or SciPy, or a matrix.
     - `oversampling`: the random vectors in addition to `rank`.
     - `iterations`: power iterations of `"svd"`, for singular values that decay slowly.
-    - `seed`: the seed of the random numbers.
+    - `seed`: the seed of the random numbers: NumPy's, or over tensors PyTorch's on their device.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
 
     Shapes: A is (m, n), U Σ (m, rank) and V (n, rank), with a rank of at most min(m, n). Raises
@@ -145,49 +146,48 @@ def low_rank(
     structure with randomness", 2011; Tropp et al., "Fixed-rank approximation of a
     positive-semidefinite matrix from streaming data", 2017.
     """
-    with probing(A, "low rank", progress) as P:
-        rng = np.random.default_rng(seed)
+    with probing(A, "low rank", progress, seed) as P:
         sketch = min(rank + oversampling, *P.shape)
         if method == "nystrom":
-            symmetric(P, rng)
-            U, sigma = nystrom(P, sketch, rng)
+            symmetric(P)
+            U, sigma = nystrom(P, sketch)
             V, name = U, "Nyström"
         elif method == "svd":
-            U, sigma, V = svd(P, sketch, iterations, rng)
+            U, sigma, V = svd(P, sketch, iterations)
             name = "randomised SVD"
         else:
             raise InputError(f"there is no method {method!r}: 'svd' and 'nystrom' are known")
         shapes = (A.out_shape, A.in_shape) if isinstance(A, Jacobian) else (None, None)
         found = LowRank(U[:, :rank] * sigma[:rank], V[:, :rank], *shapes)
-        tests = rng.standard_normal((P.shape[1], TESTS))
+        tests = P.normal(P.shape[1], TESTS)
         off = P @ tests - found @ tests
-        return Estimate(found, float(np.sqrt(np.sum(off**2) / TESTS)), P.products, name)
+        return Estimate(found, float((off**2).sum() / TESTS) ** 0.5, P.products, name)
 
 
-def svd(
-    P: Probed, sketch: int, iterations: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def svd(P: Probed, sketch: int, iterations: int) -> tuple[Array, Array, Array]:
     """U, σ, V of Q QᵀA, with Q a basis of the range of (A Aᵀ)^q A Ω."""
-    Q, _ = np.linalg.qr(P @ rng.standard_normal((P.shape[1], sketch)))
+    linalg = P.xp.linalg
+    Q, _ = linalg.qr(P @ P.normal(P.shape[1], sketch))
     for _ in range(iterations):
-        W, _ = np.linalg.qr(P.adjoint(Q))
-        Q, _ = np.linalg.qr(P @ W)
-    V, sigma, Ut = np.linalg.svd(P.adjoint(Q), full_matrices=False)
+        W, _ = linalg.qr(P.adjoint(Q))
+        Q, _ = linalg.qr(P @ W)
+    V, sigma, Ut = linalg.svd(P.adjoint(Q), full_matrices=False)
     return Q @ Ut.T, sigma, V
 
 
-def nystrom(P: Probed, sketch: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def nystrom(P: Probed, sketch: int) -> tuple[Array, Array]:
     """U, λ of (AΩ)(ΩᵀAΩ)⁻¹(AΩ)ᵀ, for A positive semidefinite, via A + νI with a tiny ν."""
-    probes, _ = np.linalg.qr(rng.standard_normal((P.shape[1], sketch)))
+    linalg = P.xp.linalg
+    probes, _ = linalg.qr(P.normal(P.shape[1], sketch))
     Y = P @ probes
-    shift = np.sqrt(P.shape[1]) * P.eps * max(float(np.linalg.norm(Y, 2)), 1e-300)
+    shift = P.shape[1] ** 0.5 * P.eps * max(float(linalg.norm(Y, 2)), 1e-300)
     Y += shift * probes
     small = probes.T @ Y
     try:
-        C = cholesky((small + small.T) / 2)
-    except np.linalg.LinAlgError:
+        L = linalg.cholesky((small + small.T) / 2)
+    except linalg.LinAlgError:
         raise InputError(
             "Nyström needs a positive semidefinite operator: use method='svd'"
         ) from None
-    U, root, _ = np.linalg.svd(solve_triangular(C, Y.T, trans="T").T, full_matrices=False)
-    return U, np.maximum(root**2 - shift, 0)
+    U, root, _ = linalg.svd(triangular(L.T, Y.T).T, full_matrices=False)
+    return U, (root**2 - shift).clip(0)

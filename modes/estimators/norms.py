@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.errors import InputError
-from .estimate import Estimate, mean, probing, signs
+from .estimate import Estimate, mean, probing
 from .exact import DENSE, column_squares, exact_spectrum, known_squares
 from .lanczos import Extremes, extremes
 
@@ -24,7 +24,7 @@ def frobenius_norm(
     exact where structure, few sparse entries or at most `products` products determine it.
 
     - `A`: an operator of onnxjac or SciPy, or a matrix.
-    - `seed`: the seed of the random numbers.
+    - `seed`: the seed of the random numbers: NumPy's, or over tensors PyTorch's on their device.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
 
     Shapes: A is (m, n), the value a number, in the units of A. Raises `InputError` where A is
@@ -34,14 +34,13 @@ def frobenius_norm(
     >>> frobenius_norm(Diagonal(np.array([3.0, 4.0])))
     5 (exact by structure, 0 products)
     """
-    with probing(A, "Frobenius norm", progress) as P:
-        known = None if exact is False else known_squares(P.A)
+    with probing(A, "Frobenius norm", progress, seed) as P:
+        known = None if exact is False else known_squares(P)
         if exact or known or (exact is None and min(P.shape) <= products):
             squares, how = known or column_squares(P)
-            return Estimate(float(np.sqrt(squares.sum())), 0.0, P.products, how)
-        images = P @ signs(np.random.default_rng(seed), P.shape[1], products)
-        square, error = mean(np.sum(images**2, axis=0))
-        norm = float(np.sqrt(square))
+            return Estimate(float(squares.sum()) ** 0.5, 0.0, P.products, how)
+        square, error = mean(((P @ P.signs(P.shape[1], products)) ** 2).sum(0))
+        norm = float(square) ** 0.5
         return Estimate(norm, float(error / (2 * norm)) if norm else 0.0, P.products, "Hutchinson")
 
 
@@ -58,7 +57,7 @@ def spectral_norm(
     - `exact`: True computes all singular values, False iterates; by default what is cheaper.
     - `products`: the most products with A.
     - `rtol`: the relative error at which the iteration ends.
-    - `seed`: the seed of the random numbers.
+    - `seed`: the seed of the random numbers: NumPy's, or over tensors PyTorch's on their device.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
 
     Shapes: A is (m, n), the value a number, in the units of A. Raises `InputError` where A is
@@ -80,7 +79,7 @@ def condition_number(
     - `exact`: True computes all singular values, False iterates; by default what is cheaper.
     - `products`: the most products with A.
     - `rtol`: the relative error at which the iteration ends.
-    - `seed`: the seed of the random numbers.
+    - `seed`: the seed of the random numbers: NumPy's, or over tensors PyTorch's on their device.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
 
     Shapes: A is (m, n) with m, n ≥ 1, the value a number without unit. Raises `InputError` where A
@@ -116,14 +115,14 @@ def _from_extremes(
         value, error = of(found)
         return bool(error <= rtol * value)
 
-    with probing(A, label, progress) as P:
+    with probing(A, label, progress, seed) as P:
         most = np.inf if exact else min(products, DENSE)
         known = None if exact is False else exact_spectrum(P, "singular values", most)
         if known:
             values, how = np.sort(known[0])[::-1], known[1]
             found = Extremes(values, np.zeros_like(values))
         else:
-            found = extremes(P, products // 2, done, np.random.default_rng(seed))
+            found = extremes(P, products // 2, done)
             how = "Golub–Kahan"
         value, error = of(found)
         return Estimate(float(value), float(error), P.products, how)

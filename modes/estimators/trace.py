@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
+from ...jacobians.arrays import Array, host
 from ...jacobians.errors import InputError, closest
-from .estimate import Estimate, Probed, mean, probing, signs, square
+from .estimate import Estimate, Probed, mean, probing, square, triangular
 from .exact import PRODUCTS, exact_diagonal, known_diagonal
 
 Found = tuple[Any, Any]
@@ -40,7 +40,7 @@ def trace(
     divide by n for the mean eigenvalue.
 
     - `A`: an operator of onnxjac or SciPy, or a matrix.
-    - `seed`: the seed of the random numbers.
+    - `seed`: the seed of the random numbers: NumPy's, or over tensors PyTorch's on their device.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
 
     Shapes: A is (n, n), the value a number. Raises `InputError` where A is not square or not real,
@@ -53,47 +53,47 @@ def trace(
     7 (exact by structure, 0 products)
     """
     found = estimated(A, "trace", TRACES, method, products, seed, progress)
-    return replace(found, value=float(np.sum(found.value)), error=float(np.sum(found.error)))
+    return replace(found, value=float(found.value.sum()), error=float(np.sum(host(found.error))))
 
 
-def hutchinson(P: Probed, products: int, rng: np.random.Generator) -> Found:
+def hutchinson(P: Probed, products: int) -> Found:
     """tr A = E ωᵀ A ω for a vector ω of random signs."""
-    probes = signs(rng, P.shape[1], products)
-    return mean(np.sum(probes * (P @ probes), axis=0))
+    probes = P.signs(P.shape[1], products)
+    return mean((probes * (P @ probes)).sum(0))
 
 
-def hutchpp(P: Probed, products: int, rng: np.random.Generator) -> Found:
+def hutchpp(P: Probed, products: int) -> Found:
     """tr A = tr QᵀAQ + E ωᵀ (I - QQᵀ) A (I - QQᵀ) ω, with Q a basis of the range of a sketch of A.
 
     A third of the products is spent on each part.
     """
     n, third = P.shape[1], max(products // 3, 2)
-    Q, _ = np.linalg.qr(P @ signs(rng, n, third))
-    probes = signs(rng, n, third)
+    Q, _ = P.xp.linalg.qr(P @ P.signs(n, third))
+    probes = P.signs(n, third)
     probes -= Q @ (Q.T @ probes)
-    value, error = mean(np.sum(probes * (P @ probes), axis=0))
-    return np.sum(Q * (P @ Q)) + value, error
+    value, error = mean((probes * (P @ probes)).sum(0))
+    return (Q * (P @ Q)).sum() + value, error
 
 
-def xtrace(P: Probed, products: int, rng: np.random.Generator) -> Found:
+def xtrace(P: Probed, products: int) -> Found:
     """The mean over i of tr Qᵢᵀ A Qᵢ + ωᵢᵀ (I - QᵢQᵢᵀ) A (I - QᵢQᵢᵀ) ωᵢ, Qᵢ without probe i.
 
     Half of the products are with the probes and half with the basis; the remainder of each probe is
     scaled to its expected length.
     """
     n, m = P.shape[1], max(products // 2, 2)
-    D = deflated(P, rng.standard_normal((n, m)))
+    D = deflated(P, P.normal(n, m))
     Z = P @ D.Q
     H = D.Q.T @ Z
     if D.S is None:  # the basis spans the range of A
-        value = np.trace(H)
-        return value, D.left(value, P.eps, np.sqrt(n))  # |tr B| ≤ √n ‖B‖_F
+        value = H.trace()
+        return value, D.left(value, P.eps, n**0.5)  # |tr B| ≤ √n ‖B‖_F
     X = D.Q.T @ D.probes
-    X -= D.S * np.sum(D.S * X, axis=0)  # column i without its component along sᵢ
+    X -= D.S * (D.S * X).sum(0)  # column i without its component along sᵢ
     rest, image = D.probes - D.Q @ X, D.Y - Z @ X
-    scale = (n - m + 1) / np.sum(rest**2, axis=0)
-    inside = np.trace(H) - np.sum(D.S * (H @ D.S), axis=0)
-    return mean(inside + scale * np.sum(rest * image, axis=0))
+    scale = (n - m + 1) / (rest**2).sum(0)
+    inside = H.trace() - (D.S * (H @ D.S)).sum(0)
+    return mean(inside + scale * (rest * image).sum(0))
 
 
 def diagonal(
@@ -109,7 +109,7 @@ def diagonal(
     the same shape.
 
     - `A`: an operator of onnxjac or SciPy, or a matrix.
-    - `seed`: the seed of the random numbers.
+    - `seed`: the seed of the random numbers: NumPy's, or over tensors PyTorch's on their device.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
 
     Shapes: A is (n, n), the value and its error (n,). Raises `InputError` where A is not square or
@@ -124,22 +124,22 @@ def diagonal(
     return estimated(A, "diagonal", DIAGONALS, method, products, seed, progress)
 
 
-def xdiag(P: Probed, products: int, rng: np.random.Generator) -> Found:
+def xdiag(P: Probed, products: int) -> Found:
     """The mean over i of diag(Qᵢ Qᵢᵀ A) + ωᵢ ∘ (I - QᵢQᵢᵀ) A ωᵢ, with Qᵢ without probe i.
 
     Half of the products are with Aᵀ. (I - QᵢQᵢᵀ) A ωᵢ = Q sᵢ (sᵢᵀ rᵢ), rᵢ column i of R.
     """
-    D = deflated(P, signs(rng, P.shape[1], max(products // 2, 2)))
+    D = deflated(P, P.signs(P.shape[1], max(products // 2, 2)))
     Z = P.adjoint(D.Q)
-    inside = np.sum(D.Q * Z, axis=1)
+    inside = (D.Q * Z).sum(1)
     if D.S is None:  # the basis spans the range of A
-        return inside, np.full_like(inside, D.left(inside, P.eps))
+        return inside, P.zeros(len(inside)) + D.left(inside, P.eps)
     along = D.Q @ D.S
-    rest = D.probes * along * np.sum(D.S * D.R, axis=0)
+    rest = D.probes * along * (D.S * D.R).sum(0)
     return mean(inside[:, None] - along * (Z @ D.S) + rest)
 
 
-Methods = dict[str, tuple[str, Callable[[Probed, int, np.random.Generator], Found]]]
+Methods = dict[str, tuple[str, Callable[[Probed, int], Found]]]
 """method -> its name in a result, and the estimator; the first one is the default."""
 
 TRACES: Methods = {
@@ -156,15 +156,16 @@ def estimated(
     """The exact diagonal where that is asked for or takes few products, else by a method."""
     if method is not None and method not in ("exact", *methods):
         raise InputError(f"there is no method {method!r}.{closest(method, ['exact', *methods])}")
-    with probing(A, label, progress) as P:
+    with probing(A, label, progress, seed) as P:
         n = square(P)
-        known = known_diagonal(P.A) if method in (None, "exact") else None
+        known = known_diagonal(P) if method in (None, "exact") else None
         if method == "exact" or known or (method is None and n <= products):
             entries, how = known or exact_diagonal(P)
-            return Estimate(entries, np.zeros(n), P.products, how)
+            return Estimate(entries, P.zeros(n), P.products, how)
         name, estimator = methods[method or next(iter(methods))]
-        value, error = estimator(P, products, np.random.default_rng(seed))
-        return Estimate(value, error, P.products, name if np.any(error) else f"{PRODUCTS}, {name}")
+        value, error = estimator(P, products)
+        how = name if np.any(host(error)) else f"{PRODUCTS}, {name}"
+        return Estimate(value, error, P.products, how)
 
 
 @dataclass(frozen=True)
@@ -174,27 +175,27 @@ class Deflated:
     S is None where Q spans the range of A, because the rank of A is below the number of probes.
     """
 
-    probes: np.ndarray
-    Y: np.ndarray
-    Q: np.ndarray
-    R: np.ndarray
-    S: np.ndarray | None
+    probes: Array
+    Y: Array
+    Q: Array
+    R: Array
+    S: Array | None
 
     def left(self, value: Any, eps: float, size: float = 1.0) -> float:
         """An estimate of ‖(I - QQᵀ) A‖_F times `size`, for a full Q; 0 at the rounding level.
 
         The squared norm is E ‖(I - QQᵀ) A ω‖²; the smallest diagonal entry of R is one sample.
         """
-        found = size * float(np.abs(np.diag(self.R)).min())
-        return found if found > len(self.R.T) * 10 * eps * float(np.abs(value).max()) else 0.0
+        found = size * float(abs(self.R.diagonal()).min())
+        return found if found > len(self.R.T) * 10 * eps * float(abs(value).max()) else 0.0
 
 
-def deflated(P: Probed, probes: np.ndarray) -> Deflated:
+def deflated(P: Probed, probes: Array) -> Deflated:
     """Y = A Ω by one product per probe, with its QR decomposition and S."""
     Y = P @ probes
-    Q, R = np.linalg.qr(Y)
-    size = np.abs(np.diag(R))
+    Q, R = P.xp.linalg.qr(Y)
+    size = abs(R.diagonal())
     if size.min() <= len(Y) * P.eps * size.max():
         return Deflated(probes, Y, Q, R, None)
-    S = solve_triangular(R, np.eye(len(R)), trans="T")
-    return Deflated(probes, Y, Q, R, S / np.linalg.norm(S, axis=0))
+    S = triangular(R, P.units(0, len(R), len(R)))
+    return Deflated(probes, Y, Q, R, S / (S**2).sum(0) ** 0.5)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...jacobians import Jacobian, hooks
 from ...jacobians.arrays import as_array
+from ...jacobians.base import Wrapper
 from ...jacobians.placing import placed
 from ..model.optional import optional
 from ..model.primal.model import Model
@@ -23,7 +24,11 @@ def _to(J: Jacobian, device: Any) -> Jacobian:
     optional("torch", "torch")
     from ...ops.torch import place
 
-    placed(J, place(device))
+    placed(J, there := place(device))
+    part: Jacobian | None = J
+    while part is not None:
+        part.place = part.T.place = there
+        part = part.operator if isinstance(part, Wrapper) else None
     return J
 
 

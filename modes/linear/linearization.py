@@ -12,7 +12,7 @@ from ...jacobians import Array, Dag, Jacobian, Op, Shape, prod_text, shape_of
 from ...jacobians.arrays import Named, buffer_of, bytes_of, is_tensor, rounded, wide
 from ...jacobians.cached import cached_property
 from ...jacobians.hooks import explain, view
-from ...jacobians.placing import HOST, placed
+from ...jacobians.placing import HOST, Place, placed
 from ...ops import numbers
 from ..model.markup import Page
 from ..model.primal.inputs import hosted
@@ -85,6 +85,10 @@ class Linearization(Jacobian):
         """The point, as NumPy arrays."""
         return hosted(self.given)
 
+    @cached_property
+    def place(self) -> Place | None:
+        return self.tape.place
+
     @property
     def primal(self) -> Mapping[str, Any]:
         """The tensors of `of` at the point, by name: of PyTorch, where it ran the model on some."""
@@ -128,6 +132,8 @@ class Linearization(Jacobian):
         return self.structure._apply(op, v)
 
     def _flat_product(self, v: Any, columns: Shape) -> Any:
+        if self.place is not self.tape.place:  # by `to`
+            return super()._flat_product(v, columns)
         return self.structure._flat_product(v, columns)
 
     @cached_property

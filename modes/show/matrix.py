@@ -12,7 +12,7 @@ from ...jacobians import Jacobian, hooks
 from ...jacobians.base import CHUNK
 from ...jacobians.progress import Tick, counting
 from ...jacobians.progress import progress as watched
-from ..estimators.estimate import mean, signs
+from ..estimators.estimate import mean
 from ..sparse import pattern
 from . import canvas
 
@@ -185,7 +185,7 @@ def _squares(
     """
     width = span[1] - span[0]
     exact = width <= probes
-    tried = np.eye(width) if exact else signs(rng, width, probes)
+    tried = np.eye(width) if exact else rng.choice((-1.0, 1.0), (width, probes))
     samples = np.zeros((len(parts) - 1, tried.shape[1]))
     step = max(1, CHUNK // (8 * max(A.shape)))
     for start in range(0, tried.shape[1], step):

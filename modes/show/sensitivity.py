@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...jacobians import prod_text, shape_of, size
+from ...jacobians.arrays import host
 from ...jacobians.errors import InputError
 from ...jacobians.progress import progress as watched
 from ..estimators.estimate import probing
@@ -91,7 +92,7 @@ def sensitivity(J: Linearization, entry: Any, sample: int) -> np.ndarray:
     columns = np.arange(size(shape)).reshape(shape if len(shape) > 1 else (1, *shape))[sample]
     with probing(J[np.ravel(rows), columns.ravel()], "sensitivity") as P:
         squares, _ = column_squares(P)
-    return np.sqrt(squares).reshape(columns.shape)
+    return np.sqrt(host(squares)).reshape(columns.shape)
 
 
 def draw_image(ax: Axes, image: np.ndarray, moves: np.ndarray, titles: tuple[str, str]) -> Axes:

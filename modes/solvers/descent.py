@@ -73,10 +73,10 @@ def newton_cg(
     - `model`, `inputs`, `callback`, `progress`, `engine`: as for `newton_krylov`.
 
     Shapes: x, ∇f and δ are (n,), n the size of the tensors of `wrt`; H and M are (n, n). Raises
-    `InputError` where `of` is not one element, for an unknown `globalization`, for `options` with
-    a `preconditioner` or tensors, and where a name, a shape or a dtype does not fit;
-    `UnsupportedOp` for an operator without a rule. An iteration that ends early raises nothing: see
-    `success` and `message` of the result.
+    `InputError` where `of` is not one element or not finite at the start, for an unknown
+    `globalization`, for `options` with a `preconditioner` or tensors, and where a name, a shape or
+    a dtype does not fit; `UnsupportedOp` for an operator without a rule. An iteration that ends
+    early raises nothing: see `success` and `message` of the result.
     """
     if globalization not in METHODS:
         raise InputError(f"globalization={globalization!r} is none of {', '.join(METHODS)}")
@@ -89,6 +89,8 @@ def newton_cg(
         moves = Moves(problem, preconditioner, np.inf if globalization == "line search" else None)
         states = descent(problem, moves, 1e-4 if tol is None else tol, "nhev")
         return run(states, "Newton-CG", maxiter or 200 * len(problem.x0), callback, progress)
+    if not np.isfinite(problem.fun(problem.x0)):
+        raise InputError(f"{problem.of[0]!r} is not finite at the start, where newton_cg begins")
     asked = {**({} if maxiter is None else {"maxiter": maxiter}), **(options or {})}
     with counting("Newton-CG", "iterations", shown=progress) as tick:
 

@@ -23,13 +23,13 @@ from ...jacobians import (
     inverse_of,
     lead,
 )
-from ...jacobians.arrays import is_tensor
+from ...jacobians.arrays import cast, is_tensor, space
 from ...jacobians.closed import inverted
 from ...jacobians.errors import InputError, NotConverged, closest
 from ...ops import numbers
 from ..interop.operators import asoperator
 from ..sparse.method import unwrap
-from .iteration import preconditioner_for
+from .iteration import TINY, length, preconditioner_for
 
 
 def identity_like(G: Jacobian) -> Identity:
@@ -186,7 +186,11 @@ class Inverse(Jacobian):
 
     def _apply(self, op: Op, v: Array) -> Array:
         if is_tensor(v):
-            return op.by_numbers(self.solver, partial(self._apply, numbers), v)
+            M = self.preconditioner
+            if self.solver not in OWN or not (M is None or isinstance(M, Jacobian)):
+                return op.by_numbers(self.solver, partial(self._apply, numbers), v)
+            rows = [krylov(OWN[self.solver], self, b) for b in v.reshape(-1, self.shape[1])]
+            return op.CastLike(space(v).stack(rows).reshape(v.shape), v)
         if op is not numbers:
             raise InputError("an inverse is an iteration, which no graph records: apply it to "
                              "numbers, or use toarray()")  # fmt: skip
@@ -222,12 +226,14 @@ class Inverse(Jacobian):
             )
 
 
-def krylov(solve: Callable[..., tuple[np.ndarray, int]], inv: Inverse, b: np.ndarray) -> np.ndarray:
-    """A SciPy solver for square systems, restarted while the true residual is too large."""
-    A, M, left = double(inv.operator), inv.preconditioner, inv.maxiter
-    x, residual, size = np.zeros(b.shape), b.astype(float), float(np.linalg.norm(b))
+def krylov(solve: Callable[..., tuple[Array, int]], inv: Inverse, b: Array) -> Array:
+    """A solver for square systems, restarted while the true residual is too large."""
+    A, M, left = inv.operator, inv.preconditioner, inv.maxiter
+    A = A if is_tensor(b) else double(A)
+    b, x = cast(b, np.float64), 0.0
+    residual, size = b, length(b)
 
-    def count(_: np.ndarray) -> None:
+    def count(_: Array) -> None:
         nonlocal left
         left -= 1
 
@@ -236,11 +242,59 @@ def krylov(solve: Callable[..., tuple[np.ndarray, int]], inv: Inverse, b: np.nda
             step, _ = solve(A, residual, rtol=inv.rtol / 2, maxiter=left, M=M, callback=count)
         x = x + step
         residual = b - A @ x
-        norm = float(np.linalg.norm(residual))
+        norm = length(residual)
         if norm <= inv.rtol * size or not (np.isfinite(norm) and left > 0):
             break
-    inv.check(norm <= inv.rtol * size, norm / size)
+    inv.check(norm <= inv.rtol * size, norm / (size or 1))
     return x
+
+
+def conjugate_gradients(
+    A: Any, b: Array, *, rtol: float, maxiter: int, M: Any, callback: Callable[[Array], None]
+) -> tuple[Array, int]:
+    """A x = b for a positive definite A, to ‖b − A x‖ ≤ rtol ‖b‖, with one number read a step.
+
+    Source: Hestenes and Stiefel, "Methods of conjugate gradients for solving linear systems", 1952.
+    """
+    x, r, p, before = 0 * b, b, 0 * b, None
+    while maxiter > 0 and (r @ r) ** 0.5 > rtol * (b @ b) ** 0.5:
+        z = r if M is None else M @ r
+        slope = r @ z
+        p = z if before is None else z + slope / before * p
+        image = A @ p
+        reach, before = slope / (p @ image), slope
+        x, r, maxiter = x + reach * p, r - reach * image, maxiter - 1
+        callback(x)
+    return x, maxiter
+
+
+def minimal_residuals(
+    A: Any, b: Array, *, rtol: float, maxiter: int, M: Any, callback: Callable[[Array], None]
+) -> tuple[Array, int]:
+    """A x = b for a symmetric A, to ‖b − A x‖ ≤ rtol ‖b‖ in the norm √(rᵀM r).
+
+    A V = V T by Lanczos steps, and T = Q R by rotations (c, s). Source: Paige and Saunders,
+    "Solution of sparse indefinite systems of linear equations", 1975.
+    """
+    x, r, z = 0 * b, b, b if M is None else M @ b
+    older, w, w_older = 0 * b, 0 * b, 0 * b
+    beta = left = whole = (r @ z) ** 0.5
+    before, c, s, above, top = 1.0, -1.0, 0.0, 0.0, 0.0  # βₖ₋₁, and R's last column without Q
+    while maxiter > 0 and left > rtol * whole and beta > TINY * whole:
+        v = z / beta
+        image = A @ v - beta / before * older
+        alpha = v @ image
+        older, r = r, image - alpha / beta * r
+        z = r if M is None else M @ r
+        before, beta = beta, abs(r @ z) ** 0.5
+        second, delta, corner = above, c * top + s * alpha, s * top - c * alpha
+        above, top = s * beta, -c * beta
+        gamma = (corner**2 + beta**2) ** 0.5 + TINY * whole
+        c, s = corner / gamma, beta / gamma
+        w_older, w = w, (v - second * w_older - delta * w) / gamma
+        x, left, maxiter = x + c * left * w, s * left, maxiter - 1
+        callback(x)
+    return x, maxiter
 
 
 def restarted(A: Any, b: np.ndarray, *, maxiter: int, **options: Any) -> tuple[np.ndarray, int]:
@@ -295,6 +349,11 @@ SOLVERS: dict[str, Callable[[Inverse, np.ndarray], np.ndarray]] = {
     "cg": partial(krylov, cg), "minres": partial(krylov, minres), "lsmr": by_lsmr,
     "gmres": partial(krylov, restarted), "bicgstab": partial(krylov, bicgstab), "neumann": neumann,
 }  # fmt: skip
+OWN: dict[str, Callable[..., tuple[Array, int]]] = {
+    "cg": conjugate_gradients, "minres": minimal_residuals,
+}  # fmt: skip
+"""Solvers of tensors, where these are; SciPy's take copies."""
+
 HINTS = {
     "cg": "use solver='minres' where A is indefinite, 'gmres' where it is not symmetric, ",
     "minres": "use solver='gmres' where A is not symmetric, ", "lsmr": "",

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import optimize
 from scipy.sparse.linalg import LinearOperator, SuperLU
 
-from ...jacobians.arrays import is_tensor
+from ...jacobians.arrays import Array, is_tensor, space
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import Shown
 from ...jacobians.progress import counting
@@ -94,7 +94,7 @@ def run(
                         callback(found)
                 except StopIteration:
                     found.status = STOPPED
-            if not np.isfinite(found.fun).all():
+            if not space(found.fun).isfinite(found.fun).all():
                 found.status = INFINITE
             if found.status is GOING and found.nit >= maxiter:
                 found.status = ENOUGH
@@ -159,6 +159,9 @@ class Counted(Linear):
     def __matmul__(self, x: Any) -> Any:
         return self._matvec(x) if is_tensor(x) else super().__matmul__(x)
 
+    def rmatvec(self, x: Any) -> Any:
+        return self._rmatvec(x) if is_tensor(x) else super().rmatvec(x)
+
     def _matvec(self, v: np.ndarray) -> np.ndarray:
         self.products += 1
         return self._damped(self.A @ v, v)
@@ -169,6 +172,11 @@ class Counted(Linear):
 
     def _damped(self, product: np.ndarray, v: np.ndarray) -> np.ndarray:
         return product + self.damping * v if self.damping else product
+
+
+def length(x: Array) -> float:
+    """‖x‖."""
+    return float(space(x).linalg.norm(x))
 
 
 HALVINGS = 40

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, aslinearoperator, lsmr
 
-from ...jacobians import Diagonal
+from ...jacobians import Diagonal, dtype_of
+from ...jacobians.arrays import Array, cast, host, like, space
 from ...jacobians.cached import cached_property
-from ..estimators.estimate import Probed, signs
+from ..estimators.estimate import Probed
 from ..estimators.exact import squares_by_products
 from ..model.primal.model import Model
 from ..model.primal.names import Names
@@ -26,6 +27,7 @@ from .iteration import (
     Counted,
     OptimizeResult,
     Preconditioner,
+    length,
     preconditioner_for,
     run,
     state,
@@ -46,13 +48,12 @@ def column_norms(J: Any, *, probes: int = 32, seed: int = 0) -> np.ndarray:
     >>> column_norms(Dense(np.array([[3.0, 0.0], [4.0, 0.0]])))
     array([5., 1.])
     """
-    P = Probed(J)
+    P = Probed(J, seed=seed)
     if min(J.shape) <= probes:
         squares = squares_by_products(P)
     else:
-        z = signs(np.random.default_rng(seed), J.shape[0], probes)
-        squares = np.square(P.adjoint(z)).mean(axis=1)
-    return np.where(squares > 0, np.sqrt(squares), 1).astype(J.dtype)
+        squares = (P.adjoint(P.signs(J.shape[0], probes)) ** 2).mean(1)
+    return cast(P.xp.where(squares > 0, squares**0.5, 1.0), J.dtype)
 
 
 def levenberg_marquardt(
@@ -105,15 +106,15 @@ def levenberg_marquardt(
     Levenberg-Marquardt algorithm for nonlinear least-squares minimization", 2012, for acceleration.
     """
     problem = as_scipy(model, inputs, of=of, wrt=wrt, engine=engine)
-    eps = float(np.finfo(problem.x0.dtype).eps)
-    exact = {"atol": eps, "btol": eps, "conlim": 0, "maxiter": 10 * problem.x0.size}
+    eps = float(np.finfo(dtype_of(problem.x0)).eps)
+    exact = {"atol": eps, "btol": eps, "conlim": 0, "maxiter": 10 * len(problem.x0)}
     asked = {**exact, **(options or {})}
 
-    def place(x: np.ndarray, D: np.ndarray) -> Place:
+    def place(x: Array, D: Array) -> Place:
         """r, J and the scales D of the variables at x, which shrink by half at most."""
         r, J = problem.values(x), problem.linearized(x)
         norms, R = scale(J), preconditioner_for(J, preconditioner)
-        return Place(x, r, Counted(J), norms, np.maximum(norms, D / 2), R, asked)
+        return Place(x, r, Counted(J), norms, space(x).maximum(norms, D / 2), R, asked)
 
     tolerance = np.sqrt(eps) if tol is None else tol
     states = iterations(problem, place, damping, acceleration, tolerance)
@@ -121,7 +122,7 @@ def levenberg_marquardt(
 
 
 def iterations(
-    problem: Problem, place: Callable[[np.ndarray, np.ndarray], Place], damping: float,
+    problem: Problem, place: Callable[[Array, Array], Place], damping: float,
     acceleration: float, tol: float,
 ) -> Iterator[OptimizeResult]:  # fmt: skip
     """The state at the start, and after every iteration, whether it moved or not.
@@ -130,7 +131,7 @@ def iterations(
     a gain ϱ = actual / predicted reduction: λ ← λ max(⅓, 1 − (2ϱ − 1)³) and ν ← 2 if ϱ > 0;
     otherwise λ ← λν and ν ← 2ν.
     """
-    here, status, products = place(problem.x0, np.zeros_like(problem.x0)), GOING, 0
+    here, status, products = place(problem.x0, 0 * problem.x0), GOING, 0
     growth = 2.0
     for nit in count():
         yield state(
@@ -148,14 +149,14 @@ def iterations(
         else:
             damping, growth = damping * growth, 2 * growth
         small = max(1, abs(gain)) * step.promise <= tol * here.cost
-        short = step.length <= tol * np.linalg.norm(here.D * here.x)
+        short = step.length <= tol * length(here.D * here.x)
         status = VALUE if small else STEP if short else GOING
         if moved is not None and gain > 0:
             products += here.J.products
             here = place(moved.x, here.D)
 
 
-Residual = Callable[[np.ndarray], np.ndarray]
+Residual = Callable[[Array], Array]
 
 REACH = 0.1
 """The fraction of a step at which the residual is evaluated for its curvature."""
@@ -164,7 +165,7 @@ REACH = 0.1
 class Step(NamedTuple):
     """The end of a step, its length ‖D δ‖, and its predicted reduction of ½ ‖r‖²."""
 
-    x: np.ndarray
+    x: Array
     length: float
     promise: float
 
@@ -176,11 +177,11 @@ class Place:
     `R` is a right preconditioner or None; `options` are passed to LSMR.
     """
 
-    x: np.ndarray
-    r: np.ndarray
+    x: Array
+    r: Array
     J: Counted
-    norms: np.ndarray
-    D: np.ndarray
+    norms: Array
+    D: Array
     R: Any
     options: Mapping[str, Any]
 
@@ -190,43 +191,43 @@ class Place:
         return half_square(self.r)
 
     @cached_property
-    def gradient(self) -> np.ndarray:
+    def gradient(self) -> Array:
         """Jᵀ r."""
-        return self.J.T @ self.r
+        return self.J.rmatvec(self.r)
 
     @property
     def cosine(self) -> float:
         """The largest cosine of an angle between r and a column of J."""
-        largest = np.max(np.abs(self.gradient) / self.norms, initial=0)
-        return float(largest / max(np.linalg.norm(self.r), TINY))
+        cosines = abs(self.gradient) / self.norms
+        return float(cosines.max()) / max(length(self.r), TINY) if len(cosines) else 0.0
 
-    def solve(self, b: np.ndarray, damping: float) -> np.ndarray:
-        """D δ, for the δ that minimises ‖J δ + b‖² + λ ‖D δ‖²."""
-        b = b.astype(np.float64)  # LSMR itself overflows in single precision
-        J, R, d, (m, n) = self.J, self.R, np.sqrt(damping) * self.D, self.J.shape
+    def solve(self, b: Array, damping: float) -> Array:
+        """D δ, for the δ that minimises ‖J δ + b‖² + λ ‖D δ‖²; LSMR takes NumPy arrays."""
+        b, D = host(b).astype(np.float64), host(self.D)  # LSMR overflows in single precision
+        J, R, d, (m, n) = self.J, self.R, np.sqrt(damping) * D, self.J.shape
         if R is None:
-            scaling: Any = Diagonal(1 / self.D)
+            scaling: Any = Diagonal(1 / D)
             A: Any = J @ aslinearoperator(scaling)
-            return np.asarray(lsmr(A, -b, damp=np.sqrt(damping), **self.options)[0], self.x.dtype)
+            return like(lsmr(A, -b, damp=np.sqrt(damping), **self.options)[0], self.x)
 
-        def forward(y: np.ndarray) -> np.ndarray:
+        def forward(y: Array) -> Array:
             x = R @ y
             return np.concatenate([J @ x, d * x])
 
-        def backward(u: np.ndarray) -> np.ndarray:
-            found: np.ndarray = R.T @ (J.T @ u[:m] + d * u[m:])
+        def backward(u: Array) -> Array:
+            found: Array = R.T @ (J.T @ u[:m] + d * u[m:])
             return found
 
         A = LinearOperator((m + n, n), forward, backward, dtype=J.dtype)  # [J; diag(d)] R
         found = lsmr(A, np.concatenate([-b, np.zeros(n)]), **self.options)[0]
-        return np.asarray(self.D * (R @ found), self.x.dtype)
+        return like(D * (R @ found), self.x)
 
     def straight(self, damping: float) -> Step:
         """δ, by the linear model."""
         scaled = self.solve(self.r, damping)
         linear = self.J @ (scaled / self.D)
         promise = -float(self.r @ linear) - float(linear @ linear) / 2
-        return Step(self.x + scaled / self.D, float(np.linalg.norm(scaled)), promise)
+        return Step(self.x + scaled / self.D, length(scaled), promise)
 
     def bent(self, step: Step, residual: Residual, bound: float, damping: float) -> Step | None:
         """δ + a, where a solves for ½ r″(δ, δ) as δ does for r; None if 2 ‖D a‖ > bound ‖D δ‖.
@@ -236,14 +237,14 @@ class Place:
         delta = step.x - self.x
         moved = residual(self.x + REACH * delta) - self.r
         second = (moved / REACH - self.J @ delta) * (2 / REACH)
-        if not np.all(np.isfinite(second)):
+        if not space(second).isfinite(second).all():
             return None
         scaled = self.solve(second / 2, damping)
-        fits = 2 * np.linalg.norm(scaled) <= bound * step.length
+        fits = 2 * length(scaled) <= bound * step.length
         return step._replace(x=step.x + scaled / self.D) if fits else None
 
 
-def half_square(r: np.ndarray) -> float:
+def half_square(r: Array) -> float:
     """½ ‖r‖², which may be infinite."""
     with np.errstate(over="ignore"):
         return float(r @ r) / 2

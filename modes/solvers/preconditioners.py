@@ -24,6 +24,7 @@ from ...jacobians import (
     shape_of,
     size,
 )
+from ...jacobians.arrays import host
 from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.errors import InputError, LimitError
 from ...jacobians.lapack import hermitian, inverses
@@ -93,7 +94,8 @@ def in_shape(A: Any) -> tuple[int, ...]:
 
 def positive(entries: np.ndarray) -> np.ndarray:
     """The entries; raises `InputError` where one is not positive."""
-    if not np.all(entries > 0):
+    if not (entries > 0).all():
+        entries = host(entries)
         k = int(np.argmin(np.where(np.isnan(entries), -np.inf, entries)))
         raise InputError(f"entry {k} of the diagonal is {entries[k]:g}, not > 0: give damping=")
     return entries
@@ -127,8 +129,8 @@ def block_jacobi(A: Any, blocks: int | None = None, *, damping: float = 0.0) -> 
             found = list(images.reshape(blocks, sizes[0], sizes[0]))
         else:
             bounds = pairwise(accumulate(sizes, initial=0))
-            found = [(P @ np.eye(n, stop - start, -start))[start:stop] for start, stop in bounds]
-    inverted, shape = [_inverted(block, damping, P.eps) for block in found], in_shape(A)
+            found = [(P @ P.units(start, stop, n))[start:stop] for start, stop in bounds]
+    inverted, shape = [_inverted(host(block), damping, P.eps) for block in found], in_shape(A)
     if len(set(sizes)) == 1:
         M: Jacobian = BlockDiagonal(np.stack(inverted))
     else:
@@ -222,7 +224,7 @@ def low_rank_plus_damping(A: Any, rank: int, *, damping: float, seed: int = 0) -
     - `A`: an operator of onnxjac or SciPy, or a matrix.
     - `rank`: r, the number of products.
     - `damping`: μ, which must be positive.
-    - `seed`: the seed of the random numbers.
+    - `seed`: the seed of the random numbers: NumPy's, or over tensors PyTorch's on their device.
 
     Shapes: A and M are (n, n), U is (n, r). Raises `InputError` where the damping is not positive,
     and where A is not square, real, symmetric and positive semidefinite.
@@ -232,13 +234,11 @@ def low_rank_plus_damping(A: Any, rank: int, *, damping: float, seed: int = 0) -
     """
     if damping <= 0:
         raise InputError(f"the damping must be positive, not {damping:g}")
-    with probing(A, "Nyström") as P:
-        rng = np.random.default_rng(seed)
-        n = symmetric(P, rng)
-        U, values = nystrom(P, min(rank, n), rng)
+    with probing(A, "Nyström", seed=seed) as P:
+        U, values = nystrom(P, min(rank, symmetric(P)))
     weights = (values[-1] + damping) / (values + damping) - 1
     shape = in_shape(A)
-    return Identity(shape, U.dtype) + LowRank(U * weights, U, shape, shape)
+    return Identity(shape, np.float64) + LowRank(U * weights, U, shape, shape)
 
 
 def kronecker(K: Any, *, damping: float = 0.0) -> Any:

@@ -157,7 +157,8 @@ class Problem(Generic[Given]):
 
     def point(self, x: np.ndarray, *time: float) -> dict[str, Any]:
         """All inputs of the model, with the tensors of `wrt` at x; the time as given, or `time`."""
-        now = [(self.t, np.full_like(self.inputs[self.t], t)) for t in time if self.t]
+        given = self.inputs.get(self.t or "")
+        now = [(self.t, space(given).full_like(given, t)) for t in time if self.t]
         return {**self.inputs, **dict(now), **self.unflatten(x)}
 
     # -- called by SciPy ----------------------------------------------------------------------
@@ -194,8 +195,8 @@ class Problem(Generic[Given]):
         SciPy's `args`, as `rest`, are refused.
         """
         rates = self.values(x, *self._time(t, rest))
-        if rates.size != self.x0.size:
-            raise InputError(f"{rates.size} rates for {self.x0.size} states ({', '.join(self.wrt)})"
+        if len(rates) != len(self.x0):
+            raise InputError(f"{len(rates)} rates for {len(self.x0)} states ({', '.join(self.wrt)})"
                              ": name the states by wrt= and the time by t=")  # fmt: skip
         return rates
 
@@ -235,7 +236,7 @@ class Problem(Generic[Given]):
         J, point = self.linearized(x), self.point(x)
         if np.size(v) != J.shape[0]:
             raise InputError(f"{np.size(v)} multipliers for {J.shape[0]} numbers of f")
-        parts = split(v, [J.primal[name].size for name in self.of])
+        parts = split(v, [size(shape_of(J.primal[name])) for name in self.of])
         weights = {name: part.reshape(J.primal[name].shape)
                    for name, part in zip(self.of, parts, strict=True)}  # fmt: skip
         f = Gradient(self.model, self.of, self.wrt, weights, self.engine)
@@ -275,7 +276,8 @@ def time_of(model: Model, inputs: Mapping[str, Any], t: str | None) -> float:
     """The time that the input named t holds, 0 without one; checks that t may take any value."""
     if t is None:
         return 0.0
-    if np.size(given := inputs.get(t, ())) != 1 or not is_float(dtype_of(given)):
+    given = inputs.get(t)
+    if given is None or size(shape_of(given)) != 1 or not is_float(dtype_of(given)):
         raise InputError(f"t={t!r} does not name a floating input of one number: the inputs are "
                          f"{', '.join(map(str, model.inputs.values()))}")  # fmt: skip
     return float(given.item())

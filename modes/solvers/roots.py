@@ -10,6 +10,7 @@ import numpy as np
 from scipy.sparse import linalg
 
 from ...jacobians import dtype_of, shape_of
+from ...jacobians.arrays import Array, host, like, space
 from ...jacobians.errors import InputError, NotConverged
 from ..linear.linearization import Linearization
 from ..linear.tape.trace import trace
@@ -18,7 +19,8 @@ from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import check_inputs
 from ..model.primal.model import Model
 from ..model.primal.names import Names, names_of
-from ..recording.derive import like, started
+from ..recording.derive import like as value_like
+from ..recording.derive import started
 from .iteration import (
     DESCENT,
     GOING,
@@ -30,6 +32,7 @@ from .iteration import (
     OptimizeResult,
     Preconditioner,
     backtrack,
+    length,
     preconditioner_for,
     run,
     state,
@@ -45,12 +48,12 @@ def gmres(A: Any, b: np.ndarray, **options: Any) -> tuple[np.ndarray, int]:
     return linalg.gmres(A, b, maxiter=50, **options)  # restarts, after 20 products each
 
 
-def solved(solver: Solver, A: Any, b: np.ndarray, **options: Any) -> np.ndarray:
-    """x with A x ≈ b, by the solver of the caller."""
+def solved(solver: Solver, A: Any, b: Array, **options: Any) -> Array:
+    """x with A x ≈ b, by the solver of the caller, which takes NumPy arrays."""
     if not callable(solver):
         raise InputError(f"solver={solver!r} is no function of (A, b, rtol=, M=): "
                          "scipy.sparse.linalg has gmres, bicgstab, lgmres ...")  # fmt: skip
-    return np.asarray(solver(A, b, **options)[0], b.dtype)
+    return like(np.asarray(solver(A, host(b), **options)[0]), b)
 
 
 def newton_krylov(
@@ -96,12 +99,12 @@ def newton_krylov(
     """
     problem = as_scipy(model, inputs, of=of, wrt=wrt, engine=engine)
     F, x = problem.values(problem.x0), problem.x0
-    if F.size != x.size:
-        raise InputError(f"{F.size} equations for {x.size} unknowns: a root needs as many of each")
-    eps = float(np.finfo(x.dtype).eps)
+    if len(F) != len(x):
+        raise InputError(f"{len(F)} equations for {len(x)} unknowns: a root needs as many of each")
+    eps = float(np.finfo(dtype_of(x)).eps)
     relative = np.sqrt(eps) if rtol is None else rtol
-    absolute = eps ** (2 / 3) * np.sqrt(x.size) if atol is None else atol
-    goal = absolute + relative * float(np.linalg.norm(F))
+    absolute = eps ** (2 / 3) * np.sqrt(len(x)) if atol is None else atol
+    goal = absolute + relative * length(F)
     states = iterations(problem, solver, preconditioner, goal)
     return run(states, "Newton-Krylov", maxiter, callback, progress)
 
@@ -123,7 +126,7 @@ def iterations(
     x, eta, status, before, products = problem.x0, 0.5, GOING, 0.0, 0
     for nit in count():
         F = problem.values(x)
-        norm = float(np.linalg.norm(F))
+        norm = length(F)
         eta = forcing(before, norm, eta) if before else eta
         status = GRADIENT if norm <= goal else status
         yield state(problem, status, x=x, fun=F, nit=nit, products=products)
@@ -139,11 +142,11 @@ def iterations(
 
 
 def searched(
-    problem: Problem, x: np.ndarray, delta: np.ndarray, norm: float, eta: float
-) -> np.ndarray | None:
+    problem: Problem, x: Array, delta: Array, norm: float, eta: float
+) -> Array | None:
     """x + t δ with a sufficient decrease of ‖F‖, at x its `norm`; None if there is none."""
-    t = backtrack(lambda t: bool(
-        np.linalg.norm(problem.values(x + t * delta)) <= (1 - DESCENT * t * (1 - eta)) * norm
+    t = backtrack(lambda t: (
+        length(problem.values(x + t * delta)) <= (1 - DESCENT * t * (1 - eta)) * norm
     ))  # fmt: skip
     return None if t is None else x + t * delta
 
@@ -219,13 +222,13 @@ def implicit_euler(
     does not converge, `InputError` where shapes, names or dtypes do not fit, `UnsupportedOp` for an
     operator without a rule.
     """
-    names, inputs = states_of(model, wrt, t), check_inputs(model, inputs)
+    names, inputs = states_of(model, wrt, t), check_inputs(model, inputs, engine=engine)
     start, u = time_of(model, inputs, t), evaluate(model, inputs, names, engine=engine)
     euler = euler_residual(model, inputs, of=of, wrt=names, engine=engine)
     kept = None if preconditioner is None else Reused(preconditioner)
     for k in range(steps):
         now = start + step * (k + 1)
-        time = {} if t is None else {t: np.full_like(inputs[t], now)}
+        time = {} if t is None else {t: space(inputs[t]).full_like(inputs[t], now)}
         point = at_step({**inputs, **time, **u}, u, step)
         found = newton_krylov(
             euler, point, wrt=names, solver=solver, preconditioner=kept, rtol=rtol, atol=atol,
@@ -276,15 +279,15 @@ def pseudo_transient(
     """
     problem = as_scipy(model, inputs, of=of, wrt=wrt, engine=engine)
     euler = euler_residual(model, inputs, of=of, wrt=wrt, engine=engine)
-    relative = np.sqrt(np.finfo(problem.x0.dtype).eps) if rtol is None else rtol
-    goal = float(relative * np.linalg.norm(problem.values(problem.x0)))
+    relative = np.sqrt(np.finfo(dtype_of(problem.x0)).eps) if rtol is None else rtol
+    goal = float(relative) * length(problem.values(problem.x0))
 
     def states() -> Iterator[OptimizeResult]:
         """The state at the start, and after every iteration."""
         J: Linearization | None = None
         x, F, h, products = problem.x0, problem.values(problem.x0), step, 0
         for nit in count():
-            norm = float(np.linalg.norm(F))
+            norm = length(F)
             status = GRADIENT if norm <= goal else GOING
             yield state(problem, status, x=x, fun=F, step=h, nit=nit, products=products)
             point = at_step(problem.point(x), problem.unflatten(x), h)
@@ -296,7 +299,7 @@ def pseudo_transient(
             x = x + solved(solver, A, h * F, rtol=inner_rtol, M=M)
             products += A.products
             F = problem.values(x)
-            h = max(step, h * norm / max(float(np.linalg.norm(F)), TINY))
+            h = max(step, h * norm / max(length(F), TINY))
 
     return run(states(), "pseudo-transient", maxiter, callback, progress)
 
@@ -334,7 +337,7 @@ def euler_residual(
         raise InputError(f"the rates {list(rates)} have shapes {shapes[0]}, but the states "
                          f"{list(states)} {shapes[1]}: name the states by wrt=, and as many rates "
                          "by of=")  # fmt: skip
-    op, before = t.recorder, [like(t, name, f"{name}_before") for name in states]
+    op, before = t.recorder, [value_like(t, name, f"{name}_before") for name in states]
     h = op.new((), dtype_of(t.values[states[0]]), STEP)
     draft = started(t, [*before, h], (), states)
     for rate, name, past in zip(rates, states, before, strict=True):
@@ -345,6 +348,6 @@ def euler_residual(
 
 def at_step(point: Mapping[str, Any], before: Mapping[str, np.ndarray], h: float) -> dict[str, Any]:
     """The inputs of an Euler residual: the inputs of the model, u before the step, and h."""
-    dtype = next(iter(before.values())).dtype
+    dtype = dtype_of(next(iter(before.values())))
     past = {f"{name}_before": u for name, u in before.items()}
     return {**point, **past, STEP: np.asarray(h, dtype)}

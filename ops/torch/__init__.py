@@ -31,7 +31,18 @@ from . import (  # noqa: F401  (each module registers its kernels in the table)
     pointwise,
     products,
 )
-from .table import COUNTED, DTYPES, HOSTED, KERNELS, NUMPY, device_of, host, shared, tensor
+from .table import (
+    COUNTED,
+    DTYPES,
+    HOSTED,
+    KERNELS,
+    NUMPY,
+    device_of,
+    held,
+    host,
+    shared,
+    tensor,
+)
 
 __all__ = ["Tensors", "place", "tensors"]
 
@@ -109,6 +120,10 @@ class Tensors:
         found: np.ndarray = host(x)
         return found
 
+    def place(self, device: Any) -> Place:
+        """The place of the arrays on a device."""
+        return place(device)
+
     @torch.no_grad()
     def product(self, J: Jacobian, v: Array, columns: Shape) -> Array:
         """J v for flat tensors, (*columns, n) to (*columns, m), as a tensor of the caller's."""
@@ -145,7 +160,24 @@ def place(device: Any) -> Place:
     except (RuntimeError, AssertionError, TypeError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(f"PyTorch cannot use the device {device!r}: {reason}") from error
-    return Place(str(found), lambda x: tensor(x, found), tensors)
+    take, hold, random = (functools.partial(f, device=found) for f in (tensor, held, Generator))
+    return Place(str(found), take, tensors, random, torch, hold)
+
+
+class Generator:
+    """Random numbers on a device, in double precision, by methods as of NumPy's generators."""
+
+    def __init__(self, seed: int, device: Any) -> None:
+        drawn = torch.Generator(device).manual_seed(seed)
+        self.told: Any = {"generator": drawn, "dtype": torch.float64, "device": device}
+
+    def standard_normal(self, shape: Shape) -> Array:
+        """Independent standard normal numbers."""
+        return torch.randn(shape, **self.told)
+
+    def integers(self, low: int, high: int, shape: Shape) -> Array:
+        """Independent whole numbers from low to high, without high."""
+        return torch.randint(low, high, shape, **self.told)
 
 
 tensors = Tensors()

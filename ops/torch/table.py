@@ -10,6 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
+from weakref import WeakValueDictionary
 
 import ml_dtypes
 import numpy as np
@@ -138,6 +139,37 @@ def tensor(x: Any, device: Any) -> Any:
         x = np.asarray(Writable(x))
     made = torch.from_numpy(x)
     return (made.view(dtype) if made.dtype != dtype else made).to(device)
+
+
+CONSTANTS: WeakValueDictionary[Any, Tensor] = WeakValueDictionary()
+"""The memory of an array that a model holds, and a device -> the tensor there."""
+
+
+def held(x: Any, device: Any) -> Any:
+    """An array that nobody writes to as a tensor: a part of the model's, if there is one."""
+    known = CONSTANTS.get(memory(x, device)) if CONSTANTS and isinstance(x, np.ndarray) else None
+    return tensor(x, device) if known is None else known.permute(np.argsort(outwards(x)).tolist())
+
+
+def constant(x: Any, device: Any) -> Any:
+    """An array that a model holds as a tensor, which is one for all programs that read it."""
+    made = held(x, device)
+    if isinstance(x, np.ndarray) and is_tensor(made) and made.device.type != "cpu":
+        whole = made.permute(outwards(x))
+        whole.source, made.source = x, whole  # as long as there is one, there is the other
+        CONSTANTS.setdefault(memory(x, device), whole)
+    return made
+
+
+def memory(x: np.ndarray, device: Any) -> tuple[Any, ...]:
+    """Where the entries of x are, in whatever order of its axes, and a device."""
+    axes = tuple((x.strides[axis], x.shape[axis]) for axis in outwards(x))
+    return str(device), x.__array_interface__["data"][0], x.dtype, axes
+
+
+def outwards(x: np.ndarray) -> list[int]:
+    """The axes of x by their strides, the longest stride first."""
+    return sorted(range(x.ndim), key=lambda axis: -x.strides[axis])
 
 
 def host(x: Any) -> Any:

@@ -9,7 +9,7 @@ import onnxjac as oj
 from onnxjac.jacobians import Diagonal
 from onnxjac.jacobians.errors import UnsupportedOp
 from onnxjac.modes.curvature.fisher import empirical_fisher, fisher
-from onnxjac.modes.curvature.gradients import per_sample, sample_diagonal
+from onnxjac.modes.curvature.gradients import Gradients, per_sample, sample_diagonal
 from onnxjac.modes.curvature.kfac import ekfac, kfac, shampoo
 from onnxjac.modes.curvature.kronecker import Moment
 
@@ -234,3 +234,33 @@ def test_layers_found_at_one_point_serve_others(joint):
         K, other = (kfac(m, at, **options) for m in (model, network("mlp")[0]))
         v = RNG.standard_normal(K.shape[1])
         assert_allclose(K @ v, other @ v, atol=1e-12)
+
+
+POOLED = """pooled (double[4, 1, 6, 6] x, double[2, 1, 3, 3] W, double[8, 3] V)
+    => (double[4, 3] out) <int64[2] flat = {4, 8}>
+{ h = Conv (x, W)  t = Tanh (h)  p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]> (t)
+  v = Reshape (p, flat)  out = MatMul (v, V) }"""
+
+
+def test_layers_of_a_pooled_network_are_found_once(monkeypatch):
+    """What a pool selects differs from point to point, and stays within a sample."""
+    model, calls, layout = parsed(POOLED), [], Gradients._layout
+    monkeypatch.setattr(Gradients, "_layout", lambda *a: calls.append(1) or layout(*a))
+    options = {"at": "out", "wrt": ["W", "V"], "likelihood": "gaussian"}
+    for _ in range(5):
+        point = {name: RNG.standard_normal(spec.shape) for name, spec in model.inputs.items()}
+        again = kfac(parsed(POOLED), point, **options)
+        assert_allclose(kfac(model, point, **options).toarray(), again.toarray(), atol=1e-12)
+    assert len(calls) <= 5 + 2  # of every new model, and of the first two points of the other
+
+
+def test_layers_are_not_kept_where_a_selection_may_mix_samples():
+    """TopK along the samples keeps their order at one point, and changes it at another."""
+    model = parsed("""sorted (double[4, 2] x, double[2, 2] W) => (double[4, 2] out)
+        <int64[1] k = {4}> { h = MatMul (x, W)  out, i = TopK<axis = 0> (h, k) }""")
+    options = {"at": "out", "wrt": "W", "likelihood": "gaussian"}
+    falling = np.outer([4.0, 3, 2, 1], [1, 1])
+    for scale in range(1, 5):
+        kfac(model, {"x": scale * falling, "W": np.eye(2)}, **options)
+    with pytest.raises(UnsupportedOp, match="samples"):
+        kfac(model, {"x": falling[[2, 0, 1, 3]], "W": np.eye(2)}, **options)

@@ -337,3 +337,33 @@ def test_sizes_that_numbers_decide(of, device):
         dense = oj.linearize(model, point, of=of, wrt="x").toarray()
         assert J.shape == dense.shape
         assert_allclose(host(J @ torch.eye(2, dtype=torch.float64, device=device)), dense)
+
+
+OPERATORS = {
+    "J": lambda **how: oj.linearize(MODEL, of="logits", wrt=WRT, **how),
+    "Jᵀ": lambda **how: oj.linearize(MODEL, of="logits", wrt=WRT, **how).T,
+    "block": lambda **how: oj.linearize(MODEL, of="logits", wrt=WRT, **how)["logits", "fc1"],
+    "rows": lambda **how: oj.linearize(MODEL, of="logits", wrt=WRT, **how)[:5, 3:7],
+    "hessian": lambda **how: oj.hessian(MODEL, of="loss", wrt=WRT, **how),
+    "gauss_newton": lambda **how: oj.gauss_newton(MODEL, of="loss", at="logits", wrt=WRT, **how),
+    "fisher": lambda **how: oj.fisher(MODEL, at="logits", wrt=WRT, **how),
+    "kfac": lambda **how: oj.kfac(MODEL, at="logits", wrt=WRT, **how),
+    "ntk": lambda **how: oj.ntk(MODEL, of="logits", wrt=WRT, **how),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_products_copy_nothing(kind, device):
+    """From the second product on; programs are tried with zeros that are uploaded."""
+    if device != "simulated":
+        pytest.skip("only the simulated device counts copies")
+    from simulated import COPIES
+
+    there = {name: tensor(x, device) for name, x in POINT.items()}
+    C = OPERATORS[kind](inputs=there, engine=f"torch:{device}")
+    v = torch.ones(C.shape[1], dtype=torch.float64, device=device)
+    C @ v
+    COPIES.clear()
+    y = C @ v
+    assert not COPIES.total()
+    assert_allclose(host(y), OPERATORS[kind](inputs=POINT) @ np.ones(C.shape[1]), **LOOSE)

@@ -83,19 +83,18 @@ class Adaptive(Jacobian):
     @property
     def structure(self) -> Jacobian:
         """The operator that computes products now, when no program does."""
-        return self._planned or (self.dag if self._place else eliminated(self.dag))
+        return self._planned or (self.dag if self.place else eliminated(self.dag))
 
     @property
-    def _place(self) -> Place | None:
-        """Where the arrays are tensors of PyTorch."""
+    def place(self) -> Place | None:
         return self._tape.place if self._tape else None
 
     @property
     def _op(self) -> Op:
-        return self._place.op if self._place else numbers
+        return self.place.op if self.place else numbers
 
     def _apply(self, op: Op, v: Array) -> Array:
-        if (place := self._place) and isinstance(v, np.ndarray):
+        if (place := self.place) and isinstance(v, np.ndarray):
             return host(self._apply(place.op, place.take(v)))
         if op is not self._op or (op is numbers and not isinstance(v, np.ndarray)):
             return self.structure._apply(op, v)
@@ -134,7 +133,7 @@ class Adaptive(Jacobian):
 
     def _plainly(self, v: np.ndarray) -> np.ndarray:
         """A product by the DAG, eliminated if that takes no longer than one product."""
-        known = self._place is None and repays_elimination(self.dag, 1)
+        known = self.place is None and repays_elimination(self.dag, 1)
         return (eliminated(self.dag) if known else self.dag)._apply(self._op, v)
 
     def _look_ahead(self, columns: Shape, ways: Ways, patience: float) -> None:
@@ -144,7 +143,7 @@ class Adaptive(Jacobian):
                 shared.prepare(columns).wait(patience)
             if 0 < self._invested <= saved(ways):
                 shared.first = min(shared.first, self._begun_at)
-        if self._place is not None:  # plans are made of NumPy arrays
+        if self.place is not None:  # plans are made of NumPy arrays
             return
         if ahead := self._ahead:
             ahead.wait(patience)
@@ -207,13 +206,13 @@ class Adaptive(Jacobian):
         return kept | {"_dag": self.dag, "_begun": set(), "_clocks": {}}
 
     def __repr__(self) -> str:
-        return repr(self.structure) + (f", on {self._place.name}" if self._place else "")
+        return repr(self.structure) + (f", on {self.place.name}" if self.place else "")
 
 
 @placed.register
 def _(operator: Adaptive, place: Place) -> Any:
     """The operator itself, if its arrays are there: its programs take tensors."""
-    return operator if operator._place == place else placed(operator.structure, place)
+    return operator if operator.place == place else placed(operator.structure, place)
 
 
 @planned.register

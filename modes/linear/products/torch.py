@@ -27,7 +27,7 @@ def compile(recording: Recording, provider: str = "cpu") -> Callable[..., Any]:
     A tensor gives a tensor on its own device, an array an array.
     """
     there, dtype = place(provider), DTYPES[dtype_of(recording.v)]
-    program = Program(recording, kernel, partial(moved, there=there))
+    program = Program(recording, kernel, partial(moved, there=there, take=there.hold))
     held = {buffer_of(x) for x in program.constants if is_tensor(x)}
 
     def product(v: Any, residuals: Mapping[int, Any] = NOTHING) -> Any:

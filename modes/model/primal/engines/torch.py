@@ -43,10 +43,11 @@ def compute(
     """The named tensors at the inputs, as tensors; the model keeps its constants on the device."""
     there = where(engine)
     from .....ops.torch import tensors
+    from .....ops.torch.table import constant
 
-    held = model.tensors.setdefault(there.name, {})
+    held, hold = model.tensors.setdefault(there.name, {}), partial(constant, device=there.name)
     for name in needed(model.steps, names, inputs)[1] & model.constants.keys() - held.keys():
-        held[name] = moved(model.constants[name], there)
+        held[name] = moved(model.constants[name], there, hold)
     given = {name: moved(x, there) for name, x in inputs.items()}
     key = there.name, names, version(), *((n, dtype_of(x), shape_of(x)) if hasattr(x, "dtype")
                                           else n for n, x in given.items())  # fmt: skip
@@ -146,9 +147,9 @@ def results(
             for name, y in made.items()}  # fmt: skip
 
 
-def moved(x: Any, there: Place) -> Any:
-    """An array as a tensor; few integers may be a shape, and stay."""
+def moved(x: Any, there: Place, take: Callable[[Any], Any] | None = None) -> Any:
+    """An array as a tensor, by `there.take`; few integers may be a shape, and stay."""
     if not hasattr(x, "dtype"):
         return x
     few = isinstance(x, np.ndarray) and x.dtype.kind in "iu" and x.ndim < 2 and x.size <= SHAPES
-    return x if few else there.take(x)
+    return x if few else (take or there.take)(x)
