@@ -56,6 +56,8 @@ class Declaration:
     random: bool = False
     memory: Callable[[Node], int] | None = None
     """Bytes that its kernel needs besides its outputs, for padding or intermediate results."""
+    turns: Callable[[Node], int] | None = None
+    """The time steps of a node whose definition is unrolled."""
     near: Callable[[int, Any], Any] | None = None
     """Position of an input and numbers -> numbers nearby that it takes; all others, where None."""
 

@@ -14,11 +14,8 @@ from .table import ints, kernel
 
 Shape = tuple[int, ...]
 
-FREE = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Identity"})
-"""Operators that neither compute nor rearrange entries."""
 
-
-@kernel("Identity", tensors=True)
+@kernel("Identity", tensors=True, view=True)
 def identity(x: Array) -> Array:
     """Return x."""
     return x
@@ -40,7 +37,7 @@ def reshape(x: Array, shape: Any, *, allowzero: int = 0) -> Array:
     return x.reshape(shape)
 
 
-@kernel("Transpose", tensors=True, view=True)
+@kernel("Transpose", tensors=True, quick=(0,))
 def transpose(x: Array, *, perm: Any = None) -> Array:
     """x with its axes permuted, by default reversed."""
     perm = tuple(reversed(range(x.ndim))) if perm is None else tuple(perm)

@@ -31,6 +31,8 @@ COUNTED: set[str] = set()
 """The operators whose kernel takes `outputs`, the number of requested outputs."""
 WIDE: set[str] = set()
 """The operators whose kernel computes with halves in float32."""
+FREE: set[str] = set()
+"""The operators that neither compute nor rearrange entries."""
 QUICK: dict[str, tuple[int, ...]] = {}
 """Operator -> its outputs that NumPy finds at least as soon as ONNX Runtime."""
 TENSORS: dict[str, bool] = {}
@@ -50,9 +52,9 @@ def kernel(
     Inputs come by position, attributes as keywords; the result is an array or a tuple of several.
     With `tensors`, it takes tensors of PyTorch too; operands after the first are then NumPy's if
     `hosted`. A `counted` one takes the number of outputs as `outputs`, a `wide` one computes with
-    halves in float32, and one that gives a `view` computes nothing, and never warns. `quick` are
-    the outputs that it finds sooner than ONNX Runtime. Raises `InputError` if an operator of ONNX
-    has a kernel.
+    halves in float32, and one that gives a `view` neither computes nor rearranges entries. `quick`
+    are the outputs that it finds sooner than ONNX Runtime. Raises `InputError` if an operator of
+    ONNX has a kernel.
     """
 
     def enter(function: Kernel) -> Kernel:
@@ -64,6 +66,8 @@ def kernel(
             COUNTED.add(name)
         if wide:
             WIDE.add(name)
+        if view:
+            FREE.add(name)
         if view or quick:
             QUICK[name] = quick or (0,)
         if tensors:

@@ -160,6 +160,14 @@ def test_a_cross_entropy_by_its_weights_takes_the_closure():
     assert_allclose(G.toarray(), H.toarray(), atol=1e-12)
 
 
+def test_what_is_drawn_anew_takes_the_closure():
+    """Each linearisation would draw another mask."""
+    model = model_of("double[4, 3] y", """r = Constant<value = double {0.5}>()
+        t = Constant<value = bool {1}>() d = Dropout(z, r, t) s = Mul(d, d)
+        loss = ReduceSum<keepdims = 0>(s)""")
+    assert loss_hessian(model, {"z": Z, "y": Y}, "loss", "z", None, None) is None
+
+
 def test_weights_combine_losses():
     model = parsed("""g (double[4, 3] z, int64[4] y) => (double[4] loss)
     { loss = SoftmaxCrossEntropyLoss<reduction = "none">(z, y) }""")
