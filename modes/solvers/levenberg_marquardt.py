@@ -230,13 +230,13 @@ class Place:
         found = self.solved(A, np.concatenate([-b, np.zeros(n)]))
         return like(D * (R @ found), self.x)
 
-    def solved(self, A: Any, b: np.ndarray, **damp: float) -> np.ndarray:
+    def solved(self, A: Any, b: np.ndarray, damp: float = 0.0) -> np.ndarray:
         """min ‖A y - b‖, until ‖Aᵀ(A y - b)‖ falls to `FORCING` of its start; ‖A‖ is at most √n."""
-        options = dict(self.options)
+        options: dict[str, Any] = dict(self.options)
         if "atol" not in options:
             start = length(A.rmatvec(b)) / max(length(b) * A.shape[1] ** 0.5, TINY)
             options = {"atol": FORCING * start, "btol": FORCING, **options}
-        found: np.ndarray = lsmr(A, b, **damp, **options)[0]
+        found: np.ndarray = lsmr(A, b, damp=damp, **options)[0]
         return found
 
     def straight(self, damping: float) -> Step:
