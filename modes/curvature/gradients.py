@@ -51,6 +51,7 @@ from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError, LimitError, UnsupportedOp, not_allowed
 from ...jacobians.products import factors_of
 from ...ops import numbers
+from ..linear.elimination.plan import eliminated, repays_elimination
 from ..linear.elimination.samples import Batch, within
 from ..linear.linearization import Linearization
 from ..linearize import linearize
@@ -108,7 +109,10 @@ class Gradients:
         found = [replace(use, x=self._taken(use.x)) for use in uses(J)]
         ends = dict.fromkeys(use.vertex for use in found)
         dag = J.there
-        self.back = Dag(dag.shapes, dag.edges, tuple(ends), dag.sinks, dag.dtype).T
+        forth = Dag(dag.shapes, dag.edges, tuple(ends), dag.sinks, dag.dtype)
+        if repays_elimination(forth, self.z.size // max(len(self.z), 1)):
+            forth = eliminated(forth)
+        self.back = forth.T
         self.vertices = dict(zip(self.back.sinks, ends, strict=True))
         form = J.tape.template
         key = "layers", target.joint, J.domain, J.codomain
@@ -344,9 +348,14 @@ class Layer:
         """(k, groups, samples, positions, outputs), from cotangents (k, *Y) by vertex."""
         parts = []
         for use, order in zip(self.uses, self.orders, strict=True):
-            v = at[use.vertex]
-            rows = use.rows._apply(reading(v), v)[..., order, :]
-            parts.append(rows.reshape(*rows.shape[:-2], self.samples, -1, rows.shape[-1]))
+            v, (groups, count, outputs) = at[use.vertex], use.rows.out_shape
+            apart = (groups, self.samples, count // self.samples, outputs)
+            if isinstance(order, slice):  # as one operator: a view where rows would be a copy
+                J = Reshape(apart, use.rows.out_shape, use.rows.dtype) @ use.rows
+                parts.append(J._apply(reading(v), v))
+            else:
+                rows = use.rows._apply(reading(v), v)[..., order, :]
+                parts.append(rows.reshape(*rows.shape[:-3], *apart))
         return concatenated(parts, -2)
 
 

@@ -182,7 +182,13 @@ def second_moments(reduce: bool, found: Gradients) -> Moments:
 
 
 def gram(x: np.ndarray) -> np.ndarray:
-    """XᵀX per group, of the rows along all other axes, (groups, ..., columns)."""
+    """XᵀX per group, of the rows along all other axes, (groups, ..., columns).
+
+    Where columns are not adjacent in memory, and no more than the last rows, no copy is made.
+    """
+    apart = isinstance(x, np.ndarray) and x.strides[-1] != x.itemsize
+    if apart and 1 < x.shape[-1] <= x.shape[-2]:
+        return (x.swapaxes(-1, -2) @ x).sum(axis=tuple(range(1, x.ndim - 2)))
     rows = x.reshape(len(x), -1, x.shape[-1])
     return rows.swapaxes(-1, -2) @ rows
 

@@ -287,10 +287,9 @@ def patches(c: Convolution) -> Array:
     inside = np.array(True)
     for k in axes:
         position, tap = np.arange(count[k])[:, None], g.dilations[k] * np.arange(g.w[2 + k])
-        if c.target == "u":
-            place, rest = g.strides[k] * position + tap - g.pads[k], 0
-        else:
-            place, rest = np.divmod(position + g.pads[k] - tap, g.strides[k])
+        reached, step = ((g.strides[k] * position + tap - g.pads[k], 1) if c.target == "u"
+                         else (position + g.pads[k] - tap, g.strides[k]))  # fmt: skip
+        place, rest = np.divmod(reached, step)
         met = (rest == 0) & (place >= 0) & (place < shape[2 + k])
         grid = [1] * (2 * len(axes) + 1)
         grid[k], grid[len(axes) + 1 + k] = place.shape

@@ -46,9 +46,11 @@ def own_case(name: str, declared: Declaration, shapes: Shapes | None, attrs: Any
                   for n, s in zip(rule.variables, inputs, strict=True)]  # fmt: skip
     elif not inputs:
         raise InputError(f"give the shapes of the inputs: prove({name!r}, shapes=[(2, 3), (3,)])")
-    cases = (node_case(name, *(draw(*x, seed=k) if isinstance(x, tuple) else x
-                               for k, x in enumerate(inputs)), **attrs) for draw in DRAWS)  # fmt: skip
-    return next((case for case in cases if is_defined(case)), node_case(name, *inputs, **attrs))
+    for draw in DRAWS:
+        made = (draw(*x, seed=k) if isinstance(x, tuple) else x for k, x in enumerate(inputs))
+        if is_defined(case := node_case(name, *made, **attrs)):
+            return case
+    return node_case(name, *inputs, **attrs)
 
 
 DRAWS = at, positive, inside, lambda *shape, seed: 1 + positive(*shape, seed=seed)
