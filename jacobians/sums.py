@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import is_
 
 import numpy as np
@@ -78,16 +79,6 @@ def terms_of(operator: Jacobian) -> tuple[Jacobian, ...]:
     return operator.terms if isinstance(operator, Sum) else (operator,)
 
 
-def absorb(terms: list[Jacobian], term: Jacobian) -> None:
-    """Merge a term into the first one that it simplifies with, else append it."""
-    for position, present in enumerate(terms):
-        merged = merge(present, term)
-        if merged is not None:
-            terms[position] = merged
-            return
-    terms.append(term)
-
-
 def merge(left: Jacobian, right: Jacobian) -> Jacobian | None:
     """The sum as one simpler operator, or None."""
     if left.dtype != right.dtype:
@@ -116,6 +107,19 @@ def merge(left: Jacobian, right: Jacobian) -> Jacobian | None:
     if len(K) == len(L) == 1 and isinstance(K[0], Kron) and isinstance(L[0], Kron):
         return like_factors(a, K[0], b, L[0])
     return None
+
+
+def absorb(
+    terms: list[Jacobian], term: Jacobian,
+    together: Callable[[Jacobian, Jacobian], Jacobian | None] = merge,
+) -> None:  # fmt: skip
+    """Merge a term into the first one that it simplifies with, else append it."""
+    for position, present in enumerate(terms):
+        found = together(present, term)
+        if found is not None:
+            terms[position] = found
+            return
+    terms.append(term)
 
 
 def coefficient(operator: Jacobian) -> tuple[float, tuple[Jacobian, ...]]:

@@ -42,6 +42,7 @@ from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import check_inputs
 from ..model.primal.model import Model
 from ..model.primal.names import Names, is_float, name_of
+from ..model.threads import Latest
 from .fisher import jacobian_at, value_and_jacobian
 from .reductions import check_reduction, factor, reduction_of
 
@@ -136,7 +137,7 @@ def loss_hessian(
     active = active_steps(model.steps, [at], [of])
     names = {at, *(n for a in active for n in (*a.step.inputs, *a.step.outputs) if n)}
     values = evaluate(model, point, names, engine=engine)
-    found = atoms(active, values, of, at)
+    found = atoms(active, values, of, at, model.linear)
     if found is None:
         return None
     seed = combination(model, point, (of,), weights, engine)
@@ -254,10 +255,11 @@ class State:
 
 
 def atoms(
-    active: tuple[ActiveStep, ...], values: Mapping[str, Any], of: str, at: str
-) -> tuple[Atom, ...] | None:
+    active: tuple[ActiveStep, ...], values: Mapping[str, Any], of: str, at: str,
+    linear: Latest[Any, bool],
+) -> tuple[Atom, ...] | None:  # fmt: skip
     """The atoms between two tensors; None where `of` is not an affine function of atoms."""
-    reader = Reader(values, at)
+    reader = Reader(values, at, linear)
     if not all(map(reader.read, active)):
         return None
     settled = of == at or reader.states.get(of, State("")).phase in (AFFINE, CURVED)
@@ -265,10 +267,14 @@ def atoms(
 
 
 class Reader:
-    """Goes through the steps in order and finds the state of each tensor."""
+    """Goes through the steps in order and finds the state of each tensor.
 
-    def __init__(self, values: Mapping[str, Any], at: str) -> None:
+    `linear` is what is known of the steps at any point.
+    """
+
+    def __init__(self, values: Mapping[str, Any], at: str, linear: Latest[Any, bool]) -> None:
         self.values, self.states, self.found = values, {at: State(AFFINE)}, list[Atom]()
+        self.linear = linear
 
     def read(self, active: ActiveStep) -> bool:
         """Whether the step is supported for its inputs' states; sets the states of its outputs."""
@@ -308,9 +314,15 @@ class Reader:
     def _linear(self, active: ActiveStep, states: list[State]) -> State | None:
         """The state of the output if the step is linear in its inputs, or in pieces, as |d| is."""
         phases = {AFFINE if state.phase == "abs" else state.phase for state in states}
-        if not phases <= {AFFINE, CURVED} or not self._is_linear(active):
+        if not phases <= {AFFINE, CURVED}:
             return None
-        return State(CURVED if CURVED in phases else AFFINE)
+        shapes = ((n, n in self.states, getattr(self.values.get(n or ""), "shape", None))
+                  for n in (*active.step.inputs, *active.step.outputs))  # fmt: skip
+        key = active.wanted, *shapes
+        known = self.linear.get(key)
+        if known is None:
+            known = self.linear[key] = self._is_linear(active)
+        return State(CURVED if CURVED in phases else AFFINE) if known else None
 
     def _is_linear(self, active: ActiveStep) -> bool:
         """Whether no block of the step varies with its inputs, except where it jumps.

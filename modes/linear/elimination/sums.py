@@ -34,7 +34,7 @@ from ....jacobians import (
 )
 from ....jacobians.layout import summed_axes
 from ....jacobians.products import factors_of
-from ....jacobians.sums import entries, merge, terms_of
+from ....jacobians.sums import absorb, entries, merge, terms_of
 from .chain import product
 from .deferred import Deferred, decided
 
@@ -51,7 +51,7 @@ def plus(*operators: Jacobian) -> Jacobian:
     if any(isinstance(term, DIAGONALS) for term in given):
         given = [part for term in given for part in opened(term)]
     for term in given:
-        absorb(terms, term)
+        absorb(terms, term, merged)
     present = tuple(t for t in terms if not isinstance(t, Zero)) or tuple(terms[:1])
     return present[0] if len(present) == 1 else Sum(present)
 
@@ -67,14 +67,9 @@ def opened(term: Jacobian) -> tuple[Jacobian, ...]:
     return (term,)
 
 
-def absorb(terms: list[Jacobian], term: Jacobian) -> None:
-    """Merge a term into the first one possible, or append it."""
-    for position, present in enumerate(terms):
-        merged = merge(present, term) or between(present, term)
-        if merged is not None:
-            terms[position] = merged
-            return
-    terms.append(term)
+def merged(left: Jacobian, right: Jacobian) -> Jacobian | None:
+    """The sum as one simpler operator, or None."""
+    return merge(left, right) or between(left, right)
 
 
 def between(left: Jacobian, right: Jacobian) -> Jacobian | None:

@@ -47,6 +47,7 @@ class Derived:
         self.forecasts: Latest[Any, bool] = Latest(16)
         self.routes: Latest[Any, Any] = Latest(8)
         self.unkept: dict[str, str] = {}
+        self.linear: Latest[Any, bool] = Latest(1024)
 
 
 class Contents(Shown):
@@ -83,6 +84,11 @@ class Contents(Shown):
     def unkept(self) -> dict[str, str]:
         """Output of control flow -> the reason to unroll it where derivatives are recorded."""
         return self._current.unkept
+
+    @property
+    def linear(self) -> Latest[Any, bool]:
+        """A step and the inputs that vary, with all shapes -> whether it is linear in these."""
+        return self._current.linear
 
     @property
     def _current(self) -> Derived:
