@@ -89,6 +89,10 @@ class Linearization(Jacobian):
     def place(self) -> Place | None:
         return self.tape.place
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The state without the DAG of a place, which the tape makes again."""
+        return {name: part for name, part in super().__getstate__().items() if name != "there"}
+
     @property
     def primal(self) -> Mapping[str, Any]:
         """The tensors of `of` at the point, by name: of PyTorch, where it ran the model on some."""

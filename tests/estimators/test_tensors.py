@@ -98,7 +98,7 @@ def test_vectors_stay_on_the_device(device, monkeypatch):
 
 
 def test_a_seed_gives_the_same_probes_again(device):
-    A = Dense(tensor(decaying(), device))
+    A = tensor(decaying(), device)  # a matrix
     first, again, other = (est.trace(A, method="xtrace", seed=k) for k in (3, 3, 4))
     assert first.value == again.value
     assert first.value != other.value
