@@ -266,7 +266,7 @@ def as_array(value: Any, dtype: Any = None) -> np.ndarray:
         return np.asarray(value, dtype)
     try:
         return np.asarray(_read(value), dtype)
-    except Exception as error:
+    except Exception as error:  # the array protocols of other libraries raise anything
         raise InputError(f"{_what(value)} cannot be read as an array: {_reason(error)}") from error
 
 

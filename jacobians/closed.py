@@ -17,52 +17,59 @@ and inverts in turn.
 | P A Pᵀ + δ I, P a reshape or permutation | P (A + δ I)⁻¹ Pᵀ | det(A + δ I) |
 | a circulant with kernel c | the circulant with kernel ifft(1 / fft(c)) | Π fft(c) |
 
-In the row of Σ Aₖ ⊗ Bₖ, V and W make all factors diagonal at once, Vᴴ Aₖ V = diag(aₖ) and
-Wᴴ Bₖ W = diag(bₖ), so that λ = Σ aₖ ⊗ bₖ: they are the eigenvectors of a Hermitian matrix, or of a
-pair of which one is positive definite. A ⊗ B + δ I and the Kronecker sum A ⊗ I + I ⊗ B are of this
-kind, and A ⊗ B + C ⊗ D. Where these are not symmetric, A ⊗ B + C ⊗ D is (C ⊗ B) times the Kronecker
-sum C⁻¹ A ⊗ I + I ⊗ B⁻¹ D.
+`kron_sums` finds V, W and λ of a sum of Kronecker products.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce, singledispatch
 from operator import add, matmul
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from .arrays import Shape, prod_text, reading, shape_of, size, wide
+from .arrays import prod_text, shape_of, size
+from .as_one import (
+    HELD,
+    MOVES,
+    SMALL,
+    as_circulant,
+    as_one,
+    diagonal_blocks,
+    held,
+    leaves,
+    of_blocks,
+    of_each,
+)
 from .base import Conjugate, Jacobian, conjugate
 from .convolution import Convolution
 from .dag import Block, Dag, composed
 from .elementwise import Cast, Diagonal, Identity, Scalar, Zero
 from .errors import InputError
+from .kron_sums import by_schur, diagonalised, kron_terms
+from .lapack import (
+    ZERO_DET,
+    Singular,
+    SlogDet,
+    both,
+    eps_of,
+    inverses,
+    of_entries,
+    of_matrices,
+    of_sizes,
+    powered,
+    singular,
+)
 from .layout import Permutation, Reshape
-from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron, LowRank, implicit_kron, matrix_shape
-from .products import Product, commuted, factors_of
+from .matrices import BlockDiagonal, Dense, Eye, Kron, LowRank, implicit_kron, matrix_shape
+from .products import Product
 from .selection import Embed, Scatter, Slice, Take
-from .sums import Sum, coefficient, scaled_kron, split_identity, terms_of
+from .sums import Sum, split_identity, terms_of
 from .sylvester import Sylvester
 from .transforms import Circulant, Cumulative, Fourier
-
-SlogDet = tuple[Any, float]
-"""The sign of a determinant, or its phase, and the logarithm of its absolute value."""
-
-ZERO_DET = (0.0, -np.inf)
-
-SMALL = 1000
-"""The most rows of an operator that is inverted as a dense matrix where no closed form is known."""
-
-
-class Singular(InputError):
-    """A part of an operator has no inverse."""
 
 
 def inverse_of(operator: Jacobian) -> Jacobian | None:
@@ -85,15 +92,6 @@ def inverse_of(operator: Jacobian) -> Jacobian | None:
     if found is None and operator.shape[0] <= SMALL and all(cheap):
         found = Dense(inverses(operator.toarray(), operator), operator.in_shape, operator.out_shape)
     return found
-
-
-def leaves(operator: Jacobian) -> Iterator[Jacobian]:
-    """The operators that an operator is composed of, without composites."""
-    parts = [part for part in operator.contents() if isinstance(part, Jacobian)]
-    if not parts:
-        yield operator
-    for part in parts:
-        yield from leaves(part)
 
 
 def slogdet_of(operator: Jacobian) -> SlogDet | None:
@@ -141,7 +139,7 @@ def shifted(operator: Jacobian, shift: float) -> Jacobian | None:
     return None
 
 
-# -- operators that act on each entry alone, or move entries -----------------------------------
+# -- operators that act on each entry alone, or move entries ---------------------------------------
 
 
 @inverted.register
@@ -291,7 +289,7 @@ def _(operator: Circulant) -> SlogDet:
     return powered((float(np.sign(np.real(sign))), log + 2 * of_sizes(inner)), operator.count)
 
 
-# -- matrices ----------------------------------------------------------------------------------
+# -- matrices --------------------------------------------------------------------------------------
 
 
 @inverted.register
@@ -352,73 +350,7 @@ def _(operator: LowRank) -> SlogDet:
     return ZERO_DET if low else of_matrices(operator.u @ operator.v.T)
 
 
-def inverses(matrices: np.ndarray, whole: Jacobian, name: str = "") -> np.ndarray:
-    """A⁻¹ of each matrix in (*batch, n, n); `whole` and `name` say which they are."""
-    m, n = matrices.shape[-2:]
-    if m != n:
-        raise singular(whole, f"its {name} factor is {m}×{n}" if name else f"it holds {m}×{n}")
-    work = np.asarray(matrices, wide(matrices.dtype))
-    with np.errstate(all="ignore"):
-        found = by_cholesky(work)
-        found = by_lu(work) if found is None else found
-        bounds = n * frobenius(work) * frobenius(found)  # of the condition numbers
-        if (bounds * eps_of(work.dtype) < 1).all():
-            return found.astype(matrices.dtype, copy=False)
-        norms = np.linalg.norm(work, 1, (-2, -1)) * np.linalg.norm(found, 1, (-2, -1))
-        bad = ~(norms * eps_of(work.dtype) < 1)
-    if np.any(bad):
-        what = f"its {name} factor" if name else "its matrix" if work.ndim == 2 else "a block"
-        first = tuple(map(int, np.argwhere(bad)[0]))
-        where = f" {first}" if work.ndim > 2 else ""
-        number = float(np.asarray(norms)[first])
-        text = f"{what}{where} has the condition number {number:.2g}"
-        raise singular(whole, text if np.isfinite(number) else f"{what}{where} is singular")
-    return found.astype(matrices.dtype, copy=False)
-
-
-def frobenius(a: np.ndarray) -> np.ndarray:
-    """‖A‖ of each matrix."""
-    flat = a.reshape(*a.shape[:-2], a.shape[-2] * a.shape[-1])
-    return np.sqrt(np.vecdot(flat, flat).real)
-
-
-def root_of(a: np.ndarray) -> np.ndarray | None:
-    """The triangle U with A = Uᵀ conj(U) of one positive definite matrix; None for others."""
-    if a.ndim > 2 or not a.size or not (a == adjoint_of(a)).all():
-        return None
-    potrf: Any = scipy.linalg.get_lapack_funcs("potrf", (a,))
-    upper, failed = potrf(a.T)
-    return None if failed else upper
-
-
-def by_cholesky(a: np.ndarray) -> np.ndarray | None:
-    """A⁻¹ of one positive definite matrix; None for others."""
-    if (upper := root_of(a)) is None:
-        return None
-    trtri: Any = scipy.linalg.get_lapack_funcs("trtri", (a,))
-    upper, failed = trtri(upper, overwrite_c=True)
-    return None if failed else upper.conj() @ upper.T
-
-
-def by_lu(a: np.ndarray) -> np.ndarray:
-    """A⁻¹ of each matrix; not finite where one is singular."""
-    if not a.size:
-        return a
-    if a.ndim > 2:
-        with suppress(np.linalg.LinAlgError):
-            return np.linalg.inv(a)
-        return np.stack([by_lu(one) for one in a.reshape(-1, *a.shape[-2:])]).reshape(a.shape)
-    lapack: Any = scipy.linalg.get_lapack_funcs(("getrf", "getri", "getri_lwork"), (a,))
-    getrf, getri, getri_lwork = lapack
-    lu, pivots, failed = getrf(a)
-    if failed:
-        return np.full_like(a, np.inf)
-    room, _ = getri_lwork(len(a))
-    found, _ = getri(lu, pivots, lwork=int(np.real(room)), overwrite_lu=True)
-    return np.asarray(found)
-
-
-# -- composites --------------------------------------------------------------------------------
+# -- composites ------------------------------------------------------------------------------------
 
 
 @inverted.register
@@ -440,12 +372,6 @@ def _(operator: Product) -> SlogDet | None:
         return determinant(circular)
     found = of_each(determinant, operator.factors)
     return None if found is None else reduce(both, found)
-
-
-def of_each(question: Callable[[Jacobian], Any], parts: Iterable[Jacobian]) -> list[Any] | None:
-    """The answers for square operators; None where one is not square, or has no answer."""
-    found = [question(part) if part.shape[0] == part.shape[1] else None for part in parts]
-    return None if any(one is None for one in found) else found
 
 
 def narrow(operator: Product) -> int | None:
@@ -484,25 +410,10 @@ def _(operator: Block) -> Jacobian | None:
     return of_blocks(inverted, operator)
 
 
-def of_blocks(function: Callable[[Jacobian], Any], operator: Block) -> Block | None:
-    """The function of each block of a block-diagonal grid; None for other grids."""
-    own = of_each(function, diagonal_blocks(operator)) or []
-    grid = [[b if i == j else None for j in range(len(own))] for i, b in enumerate(own)]
-    return Block(grid) if grid else None
-
-
 @determinant.register
 def _(operator: Block) -> SlogDet | None:
     found = of_each(determinant, diagonal_blocks(operator))
     return reduce(both, found) if found else None
-
-
-def diagonal_blocks(operator: Block) -> list[Jacobian]:
-    """The blocks of a grid that has them on its diagonal and nowhere else; else none."""
-    rows = operator.rows
-    own = [row[k] for k, row in enumerate(rows) if k < len(row)]
-    present = [block for row in rows for block in row if block is not None]
-    return present if len(rows) == len(rows[0]) and present == own else []
 
 
 @inverted.register
@@ -541,7 +452,7 @@ def _(operator: Sum) -> SlogDet | None:
     return None if whole is None else determinant(whole)
 
 
-# -- B + U Vᵀ ----------------------------------------------------------------------------------
+# -- B + U Vᵀ --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -599,19 +510,6 @@ def columns(operator: Jacobian, matrix: np.ndarray) -> np.ndarray:
     return operator @ matrix
 
 
-HELD = (Dense | LowRank | Diagonal | Scalar | Identity | Reshape | Permutation | Kron
-        | BlockDiagonal | Circulant)  # fmt: skip
-"""The operators that may be multiplied out, because they are as cheap as the arrays they hold."""
-
-MOVES = Slice | Embed | Take | Scatter | Cast
-"""The operators that move entries, and hold no number."""
-
-
-def held(operator: Jacobian) -> bool:
-    """Whether an operator is of these kinds, or a product of them."""
-    return all(isinstance(factor, HELD) for factor in factors_of(operator))
-
-
 def low_rank_of(term: Jacobian) -> tuple[np.ndarray, np.ndarray] | None:
     """U and V with term = U Vᵀ, of rank below n; None for a term that may have full rank."""
     n = term.shape[0]
@@ -631,393 +529,3 @@ def low_rank_of(term: Jacobian) -> tuple[np.ndarray, np.ndarray] | None:
         return None
     left, right = reduce(matmul, term.factors[: k + 1]), reduce(matmul, term.factors[k + 1 :])
     return left.toarray(), right.toarray().T
-
-
-# -- sums that are one matrix ------------------------------------------------------------------
-
-
-def as_circulant(operator: Jacobian) -> Circulant | None:
-    """A sum of circulants and multiples of I as one circulant; None for other operators.
-
-    A convolution of one channel with stride 1 after wrapping selections, Pad(mode="wrap"), is one.
-    """
-    total, shift = None, 0.0
-    for term in terms_of(operator):
-        c, others = coefficient(term)
-        if not others or isinstance(term, Identity):
-            shift += c
-            continue
-        C: Jacobian | None = others[0] if len(others) == 1 else wrapped(others)
-        if C is None and (mirror := wrapped(tuple(f.T for f in reversed(others)))):
-            C = mirror.T
-        if not isinstance(C, Circulant):
-            return None
-        if total and (total.kernel.shape, total.dtype) != (C.kernel.shape, C.dtype):
-            return None
-        total = C.with_spectrum(c * C.spectrum + (total.spectrum if total else 0))
-    return total and total.with_spectrum(total.spectrum + shift)
-
-
-def wrapped(factors: tuple[Jacobian, ...]) -> Circulant | None:
-    """The circulant that a convolution after wrapping selections is; its kernel is a column."""
-    first, *pads = factors
-    if not isinstance(first, Convolution) or (first.source, first.target) != ("x", "u"):
-        return None
-    g, shape = first.geometry, pads[-1].in_shape
-    if set(g.strides) != {1} or any(g.pads) or g.w[:2] != (1, 1) or g.u != shape:
-        return None
-    takes = [pad for pad in pads if isinstance(pad, Take) and wraps(pad)]
-    if len({take.axis for take in takes}) < len(pads):
-        return None
-    unit = np.zeros((1, *shape), wide(first.dtype))
-    unit.reshape(*unit.shape[:3], -1)[..., 0] = 1
-    column = reduce(lambda v, factor: factor._apply(reading(v), v), reversed(factors), unit)
-    return Circulant(column[0, 0, 0].astype(first.dtype), shape)
-
-
-def wraps(take: Take) -> bool:
-    """Whether a selection takes the entries of an axis in turn, modulo its length."""
-    n, index = take.in_shape[take.axis], np.asarray(take.index)
-    spatial = take.axis >= 2 - len(take.in_shape) and index.ndim == 1
-    return spatial and not ((index - index[0] - np.arange(index.size)) % n).any()
-
-
-def is_real(values: np.ndarray) -> bool:
-    """Whether complex numbers are real up to rounding."""
-    rounding = 100 * eps_of(values.dtype) * np.abs(values).max(initial=0)
-    return bool(np.abs(values.imag).max(initial=0) <= rounding)
-
-
-def as_one(operator: Sum) -> Jacobian | None:
-    """The sum as a circulant, a stack or grid of blocks, a matrix, or between layouts, or None."""
-    if (found := as_circulant(operator) or as_blocks(operator) or as_grid(operator)) is not None:
-        return found
-    own = list(leaves(operator))
-    matrix = any(isinstance(leaf, Dense) and leaf.shape == operator.shape for leaf in own)
-    if matrix and all(isinstance(leaf, HELD | MOVES) for leaf in own):
-        return Dense(operator.toarray(), operator.out_shape, operator.in_shape)
-    return between_layouts(operator)
-
-
-def as_blocks(operator: Sum) -> BlockDiagonal | None:
-    """A sum of blocks, of I ⊗ B, and of diagonals as one stack of blocks that differ."""
-    shift, others = split_identity(operator)
-    diagonals = [term.diagonal() for term in others if isinstance(term, Diagonal)]
-    varied = any(isinstance(f, Diagonal | BlockDiagonal) for t in others for f in factors_of(t))
-    stacks = [stack_of(term) for term in others if not isinstance(term, Diagonal)] if varied else []
-    if not stacks or any(stack is None for stack in stacks):
-        return None
-    total = np.array(reduce(add, stacks), operator.dtype)
-    if shift or diagonals:
-        at, shifts = np.arange(total.shape[-1]), np.full(operator.shape[0], shift, operator.dtype)
-        total[..., at, at] += reduce(add, diagonals, shifts).reshape(operator.in_shape)
-    return BlockDiagonal(total)
-
-
-def as_grid(operator: Sum) -> Block | None:
-    """A block-diagonal grid and a multiple of I as one such grid."""
-    shift, others = split_identity(operator)
-    if len(others) != 1 or not isinstance(others[0], Block):
-        return None
-    return of_blocks(lambda block: block + shift * Identity(block.in_shape, block.dtype), others[0])
-
-
-def stack_of(term: Jacobian) -> np.ndarray | None:
-    """The blocks of a multiple of blockdiag(Aᵢ) or of I ⊗ B; None for others, and for large B."""
-    c, others = coefficient(term)
-    K = others[0] if len(others) == 1 else None
-    if isinstance(K, Kron) and isinstance(K.left, Eye) and K.out_shape[-1] <= SMALL:
-        right: Any = K.right
-        shape = (*K.batch, K.left.n, *right.shape[-2:])
-        if size(shape) * term.dtype.itemsize <= term.dense_limit:
-            return np.broadcast_to(c * right[..., None, :, :], shape)
-    return c * K.blocks if isinstance(K, BlockDiagonal) else None
-
-
-def between_layouts(operator: Sum) -> Jacobian | None:
-    """P (Σ Pᵀ T P) Pᵀ for a reshape or permutation P that makes the terms simpler; else None."""
-    for P in layouts(operator):
-        terms = [moved(term, P) for term in operator.terms]
-        if all(term is not None for term in terms):
-            return P @ reduce(add, terms) @ P.T
-    return None
-
-
-def layouts(operator: Sum) -> Iterator[Jacobian]:
-    """P of a term P A P⁻¹; the P with A ⊗ I = P (I ⊗ A) Pᵀ, beside diagonals and no I ⊗ B."""
-    factors = [coefficient(term)[1] for term in operator.terms]
-    for first, *_, last in (several for several in factors if len(several) > 2):
-        if isinstance(first, Reshape | Permutation) and are_inverse(first, last):
-            yield first
-    krons = [one[0] for one in factors if len(one) == 1 and isinstance(one[0], Kron)]
-    diagonal = any(isinstance(term, Diagonal) for term in operator.terms)
-    if krons and diagonal and all(isinstance(K.right, Eye) for K in krons):
-        *batch, m, n = operator.in_shape
-        axes = range(len(batch))
-        yield Permutation((*axes, len(batch) + 1, len(batch)), (*batch, n, m), operator.dtype)
-
-
-def are_inverse(P: Jacobian, Q: Jacobian) -> bool:
-    """Whether Q P = I."""
-    return P.shape[0] == Q.shape[1] and isinstance(Q @ P, Identity)
-
-
-def moved(term: Jacobian, P: Jacobian) -> Jacobian | None:
-    """Pᵀ T P, where that has no more factors than T; else None."""
-    c, factors = coefficient(term)
-    if not factors:
-        return c * Identity(P.in_shape, term.dtype)
-    if isinstance(term, Diagonal):
-        return Diagonal((P.T @ term.diagonal()).reshape(P.in_shape))
-    pair = commuted(P.T, factors[0]) if isinstance(factors[0], Kron) else None
-    found = reduce(matmul, (*(pair or (P.T, factors[0])), *factors[1:], P))
-    return c * found if len(factors_of(found)) <= len(factors) else None
-
-
-# -- sums of Kronecker products ----------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Diagonalised:
-    """(V ⊗ W)ᴴ A (V ⊗ W) = diag(λ)."""
-
-    left: Basis
-    right: Basis
-    values: np.ndarray
-
-    @property
-    def rotation(self) -> bool:
-        """Whether λ are the eigenvalues of A."""
-        return self.left.metric is None and self.right.metric is None
-
-    def inverse(self, whole: Jacobian) -> Jacobian:
-        """(V ⊗ W) diag(1/λ) (V ⊗ W)ᴴ."""
-        sizes = np.abs(self.values)
-        if sizes.min(initial=np.inf) <= eps_of(whole.dtype) * sizes.max(initial=0):
-            raise singular(whole, f"its smallest eigenvalue is {sizes.min():.2g}")
-        basis = Kron(self.left.vectors, self.right.vectors, self.values.shape[:-2])
-        return Product((basis, Diagonal(1 / self.values), adjoint(basis)))
-
-    @property
-    def determinant(self) -> SlogDet:
-        """Π λ (det C)ⁿ (det D)ᵐ for the metrics C and D."""
-        sign, log = of_entries(self.values)
-        m, n = self.values.shape[-2:]
-        for basis, power in ((self.left, n), (self.right, m)):
-            if basis.metric is not None:
-                log += power * of_matrices(basis.metric)[1]
-        return sign, log
-
-
-Term = tuple[float, Factor, Factor]
-"""c, A and B of c A ⊗ B."""
-
-KronTerms = tuple[float, list[Term], Shape]
-"""δ, the terms and the batch of Σ c A ⊗ B + δ I."""
-
-
-def kron_terms(operator: Sum) -> KronTerms | None:
-    """δ, the terms and the batch of Σ c A ⊗ B + δ I; None for another sum."""
-    shift, others = split_identity(operator)
-    terms, batches = list[Term](), set[Shape]()
-    for term in others:
-        if (pair := scaled_kron(term)) is None:
-            return None
-        c, K = pair
-        terms.append((c, K.left, K.right))
-        batches.add(K.batch)
-    return (shift, terms, batches.pop()) if len(batches) == 1 else None
-
-
-def adjoint(K: Kron) -> Kron:
-    """(V ⊗ W)ᴴ as a Kronecker product, which merges with others."""
-    left, right = (f if isinstance(f, Eye) else adjoint_of(f) for f in (K.left, K.right))
-    return Kron(left, right, K.batch)
-
-
-def diagonalised(
-    operator: Sum, found: KronTerms | None, *, with_vectors: bool = False
-) -> Diagonalised | None:
-    """Σ Aₖ ⊗ Bₖ + δ I in the basis that makes all factors diagonal; None where there is none."""
-    if found is None:
-        return None
-    shift, terms, _ = found
-    *_, m, n = operator.in_shape
-    if shift:
-        terms = [*terms, (shift, Eye(m), Eye(n))]
-    scales = [c for c, *_ in terms]
-    left = simultaneous([A for _, A, _ in terms], with_vectors)
-    right = left and simultaneous([B for *_, B in terms], with_vectors)
-    if left is None or right is None:
-        return None
-    values = sum(c * a[..., :, None] * b[..., None, :]
-                 for c, a, b in zip(scales, left.values, right.values, strict=True))  # fmt: skip
-    real = wide(np.finfo(operator.dtype).dtype)
-    return Diagonalised(left, right, np.broadcast_to(np.asarray(values, real), operator.in_shape))
-
-
-def by_schur(operator: Sum, found: KronTerms | None) -> tuple[Kron | None, Sylvester] | None:
-    """C ⊗ B, if it is not I, and (A ⊗ I + I ⊗ D)⁻¹ for the sum (C ⊗ B) (A ⊗ I + I ⊗ D).
-
-    A ⊗ B + C ⊗ D is c C ⊗ B times C⁻¹ A ⊗ I + I ⊗ B⁻¹ D; None where this takes the inverse of a
-    singular matrix, and for sums of more terms.
-    """
-    if found is None or found[2]:
-        return None
-    shift, terms, _ = found
-    *_, m, n = operator.in_shape
-    if shift:
-        terms = with_shift(terms, shift, Eye(m), Eye(n))
-    square = all((matrix_shape(L), matrix_shape(R)) == ((m, m), (n, n)) for _, L, R in terms)
-    if len(terms) != 2 or not square:
-        return None
-    orders = sorted((terms, terms[::-1]), key=lambda o: isinstance(o[0][2], Eye), reverse=True)
-    for (c, A, B), (d, C, D) in orders:
-        with suppress(Singular):
-            left, right = c * solved(operator, C, A), d * solved(operator, B, D)
-            free = isinstance(B, Eye) and isinstance(C, Eye)
-            return None if free else Kron(C, B, ()), Sylvester(left, right)
-    return None
-
-
-def with_shift(terms: list[Term], shift: float, left: Eye, right: Eye) -> list[Term]:
-    """c A ⊗ B for each term, and δ I: in a factor beside an identity, else as a term."""
-    for k, (c, A, B) in enumerate(terms):
-        if isinstance(A, Eye) or isinstance(B, Eye):
-            A, B = (f if isinstance(f, Eye) else c * f + shift * np.eye(len(f), dtype=f.dtype)
-                    for f in (A, B))  # fmt: skip
-            return [*terms[:k], (1.0, A, B), *terms[k + 1 :]]
-    return [*terms, (shift, left, right)]
-
-
-def solved(whole: Jacobian, C: Factor, A: Factor) -> np.ndarray:
-    """C⁻¹ A as a matrix."""
-    if isinstance(C, Eye):
-        return np.eye(C.n, dtype=whole.dtype) if isinstance(A, Eye) else A
-    return inverses(C, whole) if isinstance(A, Eye) else inverses(C, whole) @ A
-
-
-@dataclass(frozen=True)
-class Basis:
-    """V, and the diagonals of Vᴴ Aₖ V; a rotation, or Vᴴ C V = I for the `metric` C."""
-
-    vectors: Factor | None
-    values: list[np.ndarray]
-    metric: np.ndarray | None = None
-
-
-def simultaneous(factors: list[Factor], with_vectors: bool) -> Basis | None:
-    """V with Vᴴ Aₖ V diagonal, for Hermitian factors of which at most two are distinct.
-
-    Without vectors, the values take a third of the time.
-    """
-    found, ones = matrices_of(factors), np.ones(1)
-    exact = [a for a in map(hermitian, found) if a is not None]
-    if len(exact) < len(found):
-        return None
-    if not found:
-        return Basis(Eye(matrix_shape(factors[0])[0]), [ones] * len(factors))
-    if len(found) == 1:
-        V, values = eigen(with_vectors, exact[0])
-        return Basis(V, [ones if isinstance(f, Eye) else values for f in factors])
-    if len(found) > 2 or any(isinstance(f, Eye) or f.ndim > 2 for f in factors):
-        return None
-    for k in range(2):
-        try:
-            V, values = eigen(with_vectors, exact[k], exact[1 - k])
-        except np.linalg.LinAlgError:  # the second one is not positive definite
-            continue
-        return Basis(V, [values if equal(f, found[k]) else ones for f in factors], exact[1 - k])
-    return None
-
-
-def eigen(
-    with_vectors: bool, a: np.ndarray, metric: np.ndarray | None = None
-) -> tuple[np.ndarray | None, np.ndarray]:
-    """V, if wanted, and λ of a stack of Hermitian matrices, or of one matrix with a metric."""
-    eigh: Any = scipy.linalg.eigh
-    if metric is not None:
-        found = eigh(a, metric, eigvals_only=not with_vectors, check_finite=False)
-    else:
-        found = np.linalg.eigh(a) if with_vectors else np.linalg.eigvalsh(a)
-    return (found[1], found[0]) if with_vectors else (None, found)
-
-
-def adjoint_of(matrices: np.ndarray) -> np.ndarray:
-    """Aᴴ of each matrix."""
-    return matrices.swapaxes(-1, -2).conj()
-
-
-def hermitian(matrices: np.ndarray, eps: float | None = None) -> np.ndarray | None:
-    """(A + Aᴴ) / 2 where that is A up to rounding, with matrices accurate to eps; else None."""
-    if matrices.shape[-1] != matrices.shape[-2]:
-        return None
-    a = np.asarray(matrices, wide(matrices.dtype))
-    skew = np.abs(a - adjoint_of(a)).max(initial=0)
-    if skew == 0:
-        return a
-    rounding = 100 * a.shape[-1] ** 0.5 * (eps or eps_of(a.dtype))
-    return (a + adjoint_of(a)) / 2 if skew <= rounding * np.abs(a).max(initial=0) else None
-
-
-def matrices_of(factors: list[Factor]) -> list[np.ndarray]:
-    """The distinct arrays among some factors."""
-    found: list[np.ndarray] = []
-    for factor in factors:
-        if not isinstance(factor, Eye) and not any(equal(factor, f) for f in found):
-            found.append(factor)
-    return found
-
-
-def equal(a: Factor, b: Factor) -> bool:
-    """Whether two factors are the same matrix."""
-    return a is b or (not isinstance(a, Eye) and not isinstance(b, Eye) and np.array_equal(a, b))
-
-
-# -- determinants ------------------------------------------------------------------------------
-
-
-def of_matrices(matrices: np.ndarray) -> SlogDet:
-    """sign, log |Π det| over a stack of matrices."""
-    if matrices.shape[-1] != matrices.shape[-2]:
-        return ZERO_DET
-    work = np.asarray(matrices, wide(matrices.dtype))
-    if (upper := root_of(work)) is not None:
-        return 1.0, 2 * of_sizes(np.diagonal(upper))
-    signs, logs = np.linalg.slogdet(work)
-    return signs.prod().item(), float(logs.sum(dtype=float))
-
-
-def of_entries(values: np.ndarray) -> SlogDet:
-    """sign, log |Π λ|."""
-    values = np.asarray(values, wide(values.dtype))
-    return np.prod(np.sign(values)).item(), of_sizes(values)
-
-
-def of_sizes(values: np.ndarray) -> float:
-    """log |Π λ|."""
-    with np.errstate(divide="ignore"):
-        return float(np.log(np.abs(values)).sum(dtype=float))
-
-
-def both(a: SlogDet, b: SlogDet) -> SlogDet:
-    """The determinant of a product."""
-    return a[0] * b[0], a[1] + b[1]
-
-
-def powered(found: SlogDet, times: int) -> SlogDet:
-    """The determinant of a power."""
-    return (found[0] ** times, found[1] * times) if times else (1.0, 0.0)
-
-
-def singular(operator: Jacobian, why: str) -> Singular:
-    """The error for an operator, or a part of one, that has no inverse."""
-    return Singular(
-        f"{operator!r}, {prod_text(operator.shape)}, has no inverse: {why}. Add damping, A + λ * "
-        f"identity_like(A), or take the pseudo-inverse, solver='lsmr'"
-    )
-
-
-def eps_of(dtype: Any) -> float:
-    """The rounding error of a dtype; halves count as single precision."""
-    return float(np.finfo(wide(np.dtype(dtype))).eps)

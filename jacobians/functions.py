@@ -6,7 +6,7 @@ A function is a `Form`: what it does to numbers and to matrices. One dispatch, `
 |---|---|
 | diag(d), a dense matrix, blockdiag(Aᵢ) | f of each number or matrix |
 | A ⊗ B | f(A) ⊗ f(B), or (V ⊗ W) diag(f(λ)) (V ⊗ W)ᴴ |
-| Σ Aₖ ⊗ Bₖ with one eigenbasis, as in `closed` | (V ⊗ W) diag(f(λ)) (V ⊗ W)ᴴ |
+| Σ Aₖ ⊗ Bₖ with one eigenbasis, as in `kron_sums` | (V ⊗ W) diag(f(λ)) (V ⊗ W)ᴴ |
 | A ⊗ I + I ⊗ B + δ I | exp(A) ⊗ exp(B + δ I) |
 | c I + U Vᵀ, Hermitian | f(c) I + Q diag(f(c + μ) - f(c)) Qᴴ |
 | a circulant | the circulant with the eigenvalues f(λ) |
@@ -27,33 +27,17 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.linalg
 
-from .arrays import wide
+from .arrays import rounded, wide
+from .as_one import are_inverse, as_circulant, as_one, of_blocks
 from .base import Jacobian
-from .closed import (
-    Singular,
-    adjoint_of,
-    all_numbers,
-    are_inverse,
-    as_circulant,
-    as_one,
-    by_schur,
-    check_square,
-    diagonalised,
-    eigen,
-    eps_of,
-    hermitian,
-    inverse_of,
-    is_real,
-    kron_terms,
-    low_rank_of,
-    of_blocks,
-    whole,
-)
+from .closed import all_numbers, check_square, inverse_of, low_rank_of, whole
 from .dag import Block, Dag
 from .elementwise import Diagonal, Identity, Scalar
 from .errors import InputError
+from .kron_sums import by_schur, diagonalised, kron_terms
+from .lapack import Singular, adjoint_of, eigen, eps_of, hermitian
 from .layout import Inner, Permutation, Reshape
-from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron, LowRank
+from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron, LowRank, matrix_shape
 from .products import factors_of
 from .selection import Embed, Slice
 from .sums import Sum, multiple, split_identity
@@ -117,10 +101,13 @@ def mapped(operator: Jacobian, form: Form) -> Jacobian | None:
     fits = form is PINV or (keeps and are_inverse(P, Q))
     if type(A) is type(operator) or not fits:
         return None
-    found = mapped(A, form if c == 1 or form.splits else form.at(c))
+    scale = 1.0
+    if c != 1 and form.splits:
+        with suppress(InputError):  # as for the root of -1
+            scale, c = form.entries(np.array(c)).item(), 1.0
+    found = mapped(A, form if c == 1 else form.at(c))
     if found is None:
         return None
-    scale = form.entries(np.array(c)).item() if form.splits else 1
     return Q.T @ (found if scale == 1 else scale * found) @ P.T
 
 
@@ -143,7 +130,8 @@ def _(operator: BlockDiagonal, form: Form) -> Jacobian:
 
 @mapped.register
 def _(operator: Kron, form: Form) -> Jacobian | None:
-    if not form.splits:
+    (m, n), (rows, columns) = matrix_shape(operator.left), matrix_shape(operator.right)
+    if not form.splits or ((m, rows) != (n, columns) and form is not PINV):
         return by_eigenvectors(operator, form)
     try:
         left, right = (f if isinstance(f, Eye) else kept(form.matrices, f)
@@ -219,7 +207,8 @@ def of_low_rank(operator: Sum, form: Form) -> Jacobian | None:
 def kept(function: Callable[[np.ndarray], Any], array: np.ndarray) -> np.ndarray:
     """A function in at least single precision, in the precision of the array."""
     found: np.ndarray = function(np.asarray(array, wide(array.dtype)))
-    return found.astype(array.dtype if found.dtype.kind == array.dtype.kind else found.dtype)
+    same = found.dtype.kind == array.dtype.kind
+    return rounded(found, array.dtype) if same else found
 
 
 # -- A = V Λ Vᴴ and A = U Σ Vᴴ ------------------------------------------------------------------
@@ -278,6 +267,7 @@ def _(operator: LowRank, *, vectors: bool = True) -> Eigen | None:
 
 def compressed(U: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Q and H with U Vᵀ = Q H Qᴴ, where that is Hermitian."""
+    U, V = (np.asarray(f, wide(f.dtype)) for f in (U, V))
     Q, R = np.linalg.qr(U)
     inside = R @ (V.T @ Q)
     outside = R @ V.T - inside @ np.conj(Q.T)
@@ -293,6 +283,12 @@ def _(operator: Circulant, *, vectors: bool = True) -> Eigen | None:
     if operator.dtype.kind == "c" or not is_real(values):
         return None
     return np.tile(values.real.ravel(), operator.count), hartley(operator)
+
+
+def is_real(values: np.ndarray) -> bool:
+    """Whether complex numbers are real up to rounding."""
+    rounding = 100 * eps_of(values.dtype) * np.abs(values).max(initial=0)
+    return bool(np.abs(values.imag).max(initial=0) <= rounding)
 
 
 def hartley(C: Circulant) -> Jacobian:
@@ -323,7 +319,7 @@ def singular_bases(operator: Jacobian, *, vectors: bool = True) -> Bases | None:
 @singular_bases.register
 def _(operator: Identity | Permutation | Reshape | Slice | Embed, *, vectors: bool = True) -> Bases:
     m, n = operator.shape
-    ones = np.ones(min(m, n), wide(operator.dtype))
+    ones = np.ones(min(m, n), wide(np.finfo(operator.dtype).dtype))
     if m < n:
         return Identity(operator.out_shape, operator.dtype), ones, operator.T
     return operator, ones, Identity(operator.in_shape, operator.dtype)
@@ -354,7 +350,8 @@ def _(operator: Kron, *, vectors: bool = True) -> Bases:
 
 @singular_bases.register
 def _(operator: LowRank, *, vectors: bool = True) -> Bases:
-    (Q, R), (P, S) = map(np.linalg.qr, (operator.u, operator.v.conj()))
+    sides = (np.asarray(f, wide(f.dtype)) for f in (operator.u, operator.v.conj()))
+    (Q, R), (P, S) = map(np.linalg.qr, sides)
     U, values, V = thin(R @ np.conj(S.T), vectors)
     if not vectors:
         return None, values, None
@@ -423,7 +420,7 @@ def root(values: np.ndarray, power: float = 0.5) -> np.ndarray:
     """λᵖ of numbers that are real and not negative, up to rounding."""
     rounding = 100 * max(values.size, 1) * eps_of(values.dtype) * np.abs(values).max(initial=0)
     least = np.real(values).min(initial=0)
-    bad = least < -rounding or (power < 0 and np.real(values).min(initial=1) <= rounding)
+    bad = least < -rounding or (power < 0 and np.real(values).min(initial=np.inf) <= rounding)
     if bad or np.abs(np.imag(values)).max(initial=0) > rounding:
         kind, value = "" if power < 0 else "semi-", values.flat[np.argmin(np.real(values))]
         raise InputError(f"a root needs a positive {kind}definite operator, without the "
@@ -448,7 +445,7 @@ def triangle(a: np.ndarray) -> np.ndarray:
         raise InputError("a Cholesky factor needs a positive definite operator") from None
 
 
-PINV = Form(reciprocal, np.linalg.pinv)
+PINV = Form(reciprocal, partial(np.linalg.pinv, rtol=None))  # relative to the rounding error
 FORMS = {
     "sqrt": Form(root, partial(of_hermitian, root)),
     "cholesky": Form(root, triangle, spectral=False),

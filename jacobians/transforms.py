@@ -25,7 +25,7 @@ from .base import Jacobian
 from .cached import cached_property
 from .elementwise import Scalar
 from .errors import InputError
-from .symint import agree
+from .symint import agree, at
 
 
 class Cumulative(Jacobian):
@@ -109,7 +109,7 @@ class Circulant(Jacobian):
         own = shape_of(kernel)
         super().__init__(own if shape is None else shape, own if shape is None else shape,
                          dtype_of(kernel))  # fmt: skip
-        if not own or not agree(self.in_shape[-len(own) :], own):
+        if not own or 0 in at(own) or not agree(self.in_shape[-len(own) :], own):
             raise InputError(f"Circulant: a kernel of shape {list(own)} does not act on the last "
                              f"axes of a tensor of shape {list(self.in_shape)}")  # fmt: skip
         self.axes = tuple(range(-len(own), 0))

@@ -17,7 +17,7 @@ import sympy as sp
 from sympy.core.relational import Relational
 
 from .conventions import SECOND
-from .registry import PLAIN, TRAITS, full_name
+from .registry import DECLARATIONS
 from .rules.elementwise import FORMULAS
 from .symbols.formulas import ATTRIBUTES, NAMES, parse, steady
 
@@ -33,8 +33,8 @@ def kink_set(op_type: str, domain: str = "") -> str:
     """
     if op_type in FORMULAS and not domain:
         return " or ".join(map(str, kinks(op_type)))
-    told = TRAITS.get(full_name(op_type, domain), PLAIN).kinks
-    return told.where if told else ""
+    said = DECLARATIONS.get((op_type, domain))
+    return said.kinks.where if said and said.kinks else ""
 
 
 @dataclass(frozen=True)

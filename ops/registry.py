@@ -22,10 +22,25 @@ Definition = Callable[[Any, Node], Sequence[Any]]
 """definition(op, node): the outputs of an operator, in vocabulary calls."""
 
 
+Count = tuple[int, int]
+"""How many entries of a node lie on a kink, out of how many."""
+
+
+@dataclass(frozen=True)
+class Kinks:
+    """Where an operator has no derivative, and which one is given there: see `conventions`."""
+
+    where: str
+    given: str
+    count: Callable[[Node], Count] | None = None
+    moves: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True)
 class Declaration:
     """How an operator is differentiated: by a rule; as zero, with the reason; or through its
-    definition in terms of other operators. Or why its floating results are not.
+    definition in terms of other operators. Or why its floating results are not. And what else is
+    said of it, also of a function of ONNX's, which has no rule.
     """
 
     op_type: str
@@ -36,6 +51,15 @@ class Declaration:
     refused: str | None = None
     values: Mapping[str, Collection[Any]] = field(default_factory=dict)
     """attribute -> its allowed values, where engines would read any other as one of these."""
+    kinks: Kinks | None = None
+    grows: bool = False
+    random: bool = False
+    memory: Callable[[Node], int] | None = None
+    """Bytes that its kernel needs besides its outputs, for padding or intermediate results."""
+    turns: Callable[[Node], int] | None = None
+    """The time steps of a node whose definition is unrolled."""
+    near: Callable[[int, Any], Any] | None = None
+    """Position of an input and numbers -> numbers nearby that it takes; all others, where None."""
 
     @property
     def is_composed(self) -> bool:
@@ -72,35 +96,13 @@ class Declarations(UserDict[tuple[str, str], Declaration]):
 
 DECLARATIONS = Declarations()
 
-Count = tuple[int, int]
-"""How many entries of a node lie on a kink, out of how many."""
+
+def _by_body(op: Any, node: Node) -> Blocks:
+    raise UnsupportedOp(f"{node.step} has no rule")
 
 
-@dataclass(frozen=True)
-class Kinks:
-    """Where an operator has no derivative, and which one is given there: see `conventions`."""
-
-    where: str
-    given: str
-    count: Callable[[Node], Count] | None = None
-    moves: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Traits:
-    """What is said of an operator besides its derivative, also of a function of ONNX's."""
-
-    kinks: Kinks | None = None
-    grows: bool = False
-    random: bool = False
-    memory: Callable[[Node], int] | None = None
-    """Bytes that its kernel needs besides its outputs, for padding or intermediate results."""
-    domain: Callable[[int, Any], Any] | None = None
-    """Position of an input and numbers -> numbers nearby that it takes; all others, where None."""
-
-
-TRAITS: dict[str, Traits] = {}
-PLAIN = Traits()
+PLAIN = Declaration("", "", _by_body)
+"""The declaration of an operator of which nothing is said."""
 
 
 def full_name(op_type: str, domain: str = "") -> str:
@@ -108,15 +110,18 @@ def full_name(op_type: str, domain: str = "") -> str:
     return op_type if domain in ("", "ai.onnx") else f"{domain}::{op_type}"
 
 
-def says(*names: str, **traits: Any) -> None:
-    """Add to the traits of operators."""
+def says(*names: str, **facts: Any) -> None:
+    """Add facts to the declarations of operators."""
     for name in names:
-        TRAITS[name] = replace(TRAITS.get(name, PLAIN), **traits)
+        domain, _, op_type = name.rpartition("::")
+        known = DECLARATIONS.get((op_type, domain), Declaration(op_type, domain, _by_body))
+        DECLARATIONS[op_type, domain] = replace(known, **facts)
 
 
-def traits_of(step: Any) -> Traits:
-    """The traits of the operator of a step, or of a node."""
-    return TRAITS.get(full_name(step.op_type, step.domain), PLAIN)
+def traits_of(step: Any) -> Declaration:
+    """What is said of the operator of a step, or of a node."""
+    key = step.op_type, "" if step.domain == "ai.onnx" else step.domain
+    return DECLARATIONS.data.get(key, PLAIN)
 
 
 def version() -> int:
@@ -127,11 +132,10 @@ def version() -> int:
 def declare(
     names: Collection[str], rule: Rule, *, grows: bool = False, random: bool = False, **fields: Any
 ) -> None:
-    """Enter a declaration under each name, `Op` or `domain::Op`."""
-    says(*names, **{k: True for k, v in (("grows", grows), ("random", random)) if v})
-    for name in names:
-        domain, _, op_type = name.rpartition("::")
-        DECLARATIONS[op_type, domain] = Declaration(op_type, domain, rule, **fields)
+    """Enter a declaration under each name, `Op` or `domain::Op`; what else was said of it holds."""
+    fresh: dict[str, Any] = {"zero": None, "definition": None, "refused": None, "values": {}}
+    traits = {name: True for name, has in (("grows", grows), ("random", random)) if has}
+    says(*names, rule=rule, **{**fresh, **fields}, **traits)
 
 
 def jacobian(
@@ -223,5 +227,6 @@ def _no_blocks(op: Any, node: Node) -> Blocks:
 
 
 def find(op_type: str, domain: str = "") -> Declaration | None:
-    """The declaration of an operator, or None."""
-    return DECLARATIONS.data.get((op_type, "" if domain == "ai.onnx" else domain))
+    """The declaration of an operator that has a rule, a definition or a reason; else None."""
+    found = DECLARATIONS.data.get((op_type, "" if domain == "ai.onnx" else domain))
+    return None if found is None or found.rule is _by_body else found

@@ -10,9 +10,9 @@ def clean_registry():
     """The registry of operators, restored after the test with the other tables of declarations."""
     from onnxjac.ops.graphs.shapes import FORMULAS
     from onnxjac.ops.numbers.table import KERNELS, TENSORS
-    from onnxjac.ops.registry import DECLARATIONS, TRAITS
+    from onnxjac.ops.registry import DECLARATIONS
 
-    tables = DECLARATIONS, TRAITS, KERNELS, TENSORS, FORMULAS
+    tables = DECLARATIONS, KERNELS, TENSORS, FORMULAS
     before = [dict(table) for table in tables]
     yield DECLARATIONS
     for table, held in zip(tables, before, strict=True):

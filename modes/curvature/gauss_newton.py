@@ -17,27 +17,31 @@ nodes and however many operators the loss consists of: see `PHASES` and `ATOMS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from ...jacobians import Diagonal, Identity, Jacobian, Zero, broadcast, dtype_of, shape_of
-from ...jacobians.errors import InputError
-from ...ops import Step
+from ...jacobians.errors import InputError, OnnxJacError
+from ...ops import Recorder, Step
+from ...ops.graphs.build import graphs_of
+from ...ops.registry import traits_of
 from ..gradient import combination
 from ..hessian import hessian
 from ..linear.symmetric import Symmetric, relinearizable
-from ..linear.tape.active import ActiveStep, active_steps
+from ..linear.tape.active import ActiveStep, active_steps, is_zero
+from ..linear.tape.record import blocks_of, has_tangent
+from ..linear.tape.template import values_in
 from ..linearize import linearize
 from ..model.primal.evaluate import evaluate
-from ..model.primal.guards import by_torch
 from ..model.primal.inputs import check_inputs
 from ..model.primal.model import Model
-from ..model.primal.names import Names, name_of
+from ..model.primal.names import Names, is_float, name_of
 from .fisher import jacobian_at, value_and_jacobian
 from .reductions import check_reduction, factor, reduction_of
 
@@ -129,13 +133,15 @@ def loss_hessian(
 ) -> Jacobian | None:
     """H = ∂²(Σ weights ∘ of)/∂at² in closed form; None if the loss is not affine in atoms."""
     point = check_inputs(model, inputs, engine=engine)
-    found = atoms(model, point, of, at, engine)
+    active = active_steps(model.steps, [at], [of])
+    names = {at, *(n for a in active for n in (*a.step.inputs, *a.step.outputs) if n)}
+    values = evaluate(model, point, names, engine=engine)
+    found = atoms(active, values, of, at)
     if found is None:
         return None
     seed = combination(model, point, (of,), weights, engine)
-    loss = Loss(model, point, of, seed, engine)
-    (value,) = loss.values(at)
-    zero = Zero(shape_of(value), shape_of(value), dtype_of(value))
+    loss = Loss(model, point, values, of, seed, engine)
+    zero = Zero(shape_of(values[at]), shape_of(values[at]), dtype_of(values[at]))
     return reduce(add, (pulled_back(atom, loss, at) for atom in found), zero)
 
 
@@ -145,14 +151,10 @@ class Loss:
 
     model: Model
     point: Mapping[str, Any]
+    values: Mapping[str, Any]
     of: str
     seed: np.ndarray
     engine: str | None
-
-    def values(self, *names: str | None) -> list[np.ndarray | None]:
-        """The values of the tensors with these names, None for an omitted input."""
-        held = evaluate(self.model, self.point, [n for n in names if n], engine=self.engine)
-        return [held[name] if name else None for name in names]
 
     def slope(self, name: str, at: str) -> Jacobian:
         """L = ∂tensor/∂at, which is affine in `at`."""
@@ -172,9 +174,8 @@ class Loss:
 def pulled_back(atom: Atom, loss: Loss, at: str) -> Jacobian:
     """Lᵀ D L of one atom."""
     if atom.kind != "product":
-        (d,) = loss.values(atom.ends[0])
         L = loss.slope(atom.ends[0], at)
-        return L.T @ (curvature(atom, loss, d) @ L)
+        return L.T @ (curvature(atom, loss, loss.values[atom.ends[0]]) @ L)
     a = loss.slopes(atom.output)
     slopes = (loss.slope(end, at) for end in atom.ends)
     L, M = (broadcast(slope.out_shape, a.shape, slope.dtype) @ slope for slope in slopes)
@@ -197,7 +198,7 @@ def in_log_probabilities(
     atom: Atom, loss: Loss, scores: np.ndarray, slopes: np.ndarray
 ) -> np.ndarray:
     """∂of/∂log p within a cross-entropy, which is linear in log p."""
-    given = loss.values(*atom.step.inputs[1:], atom.step.outputs[0])
+    given = [n and loss.values[n] for n in (*atom.step.inputs[1:], atom.step.outputs[0])]
     log_p, _ = value_and_jacobian("LogSoftmax", scores, axis=atom.axis)
     attrs = {"reduction": "mean", **atom.step.attrs}
     J = jacobian_at("NegativeLogLikelihoodLoss", (log_p, *given[:-1]), (given[-1],), attrs)
@@ -205,19 +206,6 @@ def in_log_probabilities(
 
 
 AFFINE, CURVED = "affine", "curved"
-
-ANY = frozenset({"Add", "Sub", "Sum", "Mean", "Concat"})
-"""Operators that are jointly linear in all inputs."""
-FIRST = frozenset({
-    "Identity", "Neg", "Cast", "CastLike", "Reshape", "Squeeze", "Unsqueeze", "Flatten",
-    "Transpose", "Expand", "Tile", "Split", "Slice", "Gather", "GatherElements", "GatherND",
-    "Pad", "CumSum", "ReduceSum", "ReduceMean", "NegativeLogLikelihoodLoss", "Div",
-})  # fmt: skip
-"""Operators that are linear in the first input."""
-ONE = frozenset({"Mul", "MatMul", "Gemm", "Einsum"})
-"""Operators that are linear in each input separately."""
-BENDS = frozenset({"Relu", "LeakyRelu", "Abs", "Max", "Min", "Clip"})
-"""Operators that are jointly piecewise linear in all inputs."""
 
 PHASES = {
     ("Softmax", AFFINE): "softmax",
@@ -266,14 +254,12 @@ class State:
 
 
 def atoms(
-    model: Model, point: Mapping[str, Any], of: str, at: str, engine: str | None = None
-) -> tuple[Atom, ...] | None:  # fmt: skip
+    active: tuple[ActiveStep, ...], values: Mapping[str, Any], of: str, at: str
+) -> tuple[Atom, ...] | None:
     """The atoms between two tensors; None where `of` is not an affine function of atoms."""
-    engine = engine if by_torch(engine) else None
-    reader = Reader(lambda name: evaluate(model, point, [name], engine=engine)[name], at)
-    for active in active_steps(model.steps, [at], [of]):
-        if not reader.read(active):
-            return None
+    reader = Reader(values, at)
+    if not all(map(reader.read, active)):
+        return None
     settled = of == at or reader.states.get(of, State("")).phase in (AFFINE, CURVED)
     return tuple(reader.found) if settled else None
 
@@ -281,9 +267,8 @@ def atoms(
 class Reader:
     """Goes through the steps in order and finds the state of each tensor."""
 
-    def __init__(self, value: Callable[[str], np.ndarray], at: str) -> None:
-        self.value, self.states = value, {at: State(AFFINE)}
-        self.found: list[Atom] = []
+    def __init__(self, values: Mapping[str, Any], at: str) -> None:
+        self.values, self.states, self.found = values, {at: State(AFFINE)}, list[Atom]()
 
     def read(self, active: ActiveStep) -> bool:
         """Whether the step is supported for its inputs' states; sets the states of its outputs."""
@@ -292,12 +277,12 @@ class Reader:
         slots = [i for i in slots if i == 0] if step.op_type == "CastLike" else slots
         if not slots:
             return True  # a constant
-        two = step.op_type == "SoftmaxCrossEntropyLoss" and any(o for o, _ in active.wanted)
-        if step.domain not in ("", "ai.onnx") or two:
+        extra = slots != [0] or any(o for o, _ in active.wanted)  # weights, or log-probabilities
+        if step.domain or (step.op_type == "SoftmaxCrossEntropyLoss" and extra):
             return False
         names = [step.inputs[i] or "" for i in slots]
         states = [self.states[name] for name in names]
-        out = self._atomic(step, slots, names, states) or self._linear(step, slots, states)
+        out = self._atomic(step, slots, names, states) or self._linear(active, states)
         if out is None:
             return False
         self.states |= {name: out for name in step.outputs if name is not None}
@@ -320,15 +305,32 @@ class Reader:
             return State(CURVED)
         return None
 
-    def _linear(self, step: Step, slots: list[int], states: list[State]) -> State | None:
-        """The state of the output if the step is linear in its inputs; |d| counts as curved."""
-        op = step.op_type
-        known = op in ANY | BENDS or (op in FIRST and slots == [0])
-        known = known or (op in ONE and len(slots) == 1) or (op == "Where" and 0 not in slots)
-        phases = {CURVED if s.phase == "abs" else s.phase for s in states}
-        if not known or not phases <= {AFFINE, CURVED}:
+    def _linear(self, active: ActiveStep, states: list[State]) -> State | None:
+        """The state of the output if the step is linear in its inputs, or in pieces, as |d| is."""
+        phases = {AFFINE if state.phase == "abs" else state.phase for state in states}
+        if not phases <= {AFFINE, CURVED} or not self._is_linear(active):
             return None
-        return State(CURVED if CURVED in phases or op in BENDS else AFFINE)
+        return State(CURVED if CURVED in phases else AFFINE)
+
+    def _is_linear(self, active: ActiveStep) -> bool:
+        """Whether no block of the step varies with its inputs, except where it jumps.
+
+        The rule is read over a graph in which floating inputs and outputs have no numbers.
+        """
+        step = active.step
+        recorder = Recorder({"": step.version})
+        if traits_of(step).random:  # every linearisation draws anew
+            return False
+        names = (n for n in (*step.inputs, *step.outputs) if n in self.states or n in step.outputs)
+        known = {name: self.values[name] for name in names if name is not None}
+        leaves = {name: recorder.new(x.shape, x.dtype) for name, x in known.items()
+                  if has_tangent(x)}  # fmt: skip
+        try:
+            blocks = blocks_of(active, {**self.values, **leaves}, recorder)
+        except OnnxJacError:
+            return False
+        held = [value for J in blocks.values() for value in values_in(J)]
+        return not varies(held, {id(value) for value in leaves.values()})
 
     def _meaning(self, step: Step, slots: list[int]) -> str:
         """The operator type, or a name for what it computes from these operands."""
@@ -345,4 +347,20 @@ class Reader:
 
     def _is(self, name: str | None, number: float) -> bool:
         """Whether all entries of a tensor are this number."""
-        return name is not None and bool((self.value(name) == number).all())
+        return name is not None and bool((self.values[name] == number).all())
+
+
+def varies(values: Iterable[ir.Value], leaves: Collection[int]) -> bool:
+    """Whether floating values depend differentiably on some leaves, which are known by identity."""
+    seen, stack = set[int](), list(values)
+    while stack:
+        value = stack.pop()
+        node = value.producer()
+        if id(value) in seen or not is_float(dtype_of(value)):
+            continue
+        if id(value) in leaves or (node is not None and any(graphs_of(node))):
+            return True
+        seen.add(id(value))
+        if node is not None and not is_zero(node):
+            stack.extend(x for x in node.inputs if x is not None)
+    return False

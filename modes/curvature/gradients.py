@@ -33,12 +33,25 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import Block, Dag, Embed, Jacobian, Permutation, Reshape, reading
+from ...jacobians import (
+    Block,
+    Dag,
+    Embed,
+    Jacobian,
+    Permutation,
+    Reshape,
+    Scatter,
+    Take,
+    dtype_of,
+    reading,
+)
 from ...jacobians.arrays import like, space
+from ...jacobians.as_one import leaves
 from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError, LimitError, UnsupportedOp, not_allowed
 from ...jacobians.products import factors_of
 from ...ops import numbers
+from ..linear.elimination.plan import eliminated, repays_elimination
 from ..linear.elimination.samples import Batch, within
 from ..linear.linearization import Linearization
 from ..linearize import linearize
@@ -96,18 +109,30 @@ class Gradients:
         found = [replace(use, x=self._taken(use.x)) for use in uses(J)]
         ends = dict.fromkeys(use.vertex for use in found)
         dag = J.there
-        self.back = Dag(dag.shapes, dag.edges, tuple(ends), dag.sinks, dag.dtype).T
+        forth = Dag(dag.shapes, dag.edges, tuple(ends), dag.sinks, dag.dtype)
+        if repays_elimination(forth, self.z.size // max(len(self.z), 1)):
+            forth = eliminated(forth)
+        self.back = forth.T
         self.vertices = dict(zip(self.back.sinks, ends, strict=True))
         form = J.tape.template
         key = "layers", target.joint, J.domain, J.codomain
-        known = form.known if form and form.rigid else {}
+        fixed = form and form.closed and (form.rigid or self._selects_within_samples(found))
+        known = form.known if form and fixed else {}
         layout = known.get(key)
         if layout is None:
             layout = self._layout(found)
-            if layout.certain:
+            if layout.certain and (form is None or form.rigid or layout.leading):
                 known[key] = layout
         self.layers, self.twins = [layer.at(found) for layer in layout.layers], layout.twins
         self.entries = layout.entries
+
+    def _selects_within_samples(self, found: list[Use]) -> bool:
+        """Whether points differ in floating numbers and in what a pool selects from a sample."""
+        inside = self.J.there, *(use.start for use in found)
+        chosen = (leaf for one in inside for leaf in leaves(one)
+                  if any(dtype_of(a).kind != "f" for a in leaf.arrays()))  # fmt: skip
+        return all(isinstance(leaf, Take | Scatter) and leaf.parts[:1] == (len(self.z),)
+                   for leaf in chosen)  # fmt: skip
 
     def _layout(self, found: list[Use]) -> Layout:
         """The layers of all uses, by random cotangents.
@@ -323,9 +348,14 @@ class Layer:
         """(k, groups, samples, positions, outputs), from cotangents (k, *Y) by vertex."""
         parts = []
         for use, order in zip(self.uses, self.orders, strict=True):
-            v = at[use.vertex]
-            rows = use.rows._apply(reading(v), v)[..., order, :]
-            parts.append(rows.reshape(*rows.shape[:-2], self.samples, -1, rows.shape[-1]))
+            v, (groups, count, outputs) = at[use.vertex], use.rows.out_shape
+            apart = (groups, self.samples, count // self.samples, outputs)
+            if isinstance(order, slice):  # as one operator: a view where rows would be a copy
+                J = Reshape(apart, use.rows.out_shape, use.rows.dtype) @ use.rows
+                parts.append(J._apply(reading(v), v))
+            else:
+                rows = use.rows._apply(reading(v), v)[..., order, :]
+                parts.append(rows.reshape(*rows.shape[:-3], *apart))
         return concatenated(parts, -2)
 
 
@@ -334,13 +364,18 @@ class Layout:
     """What is known of the layers at all points: their fingerprints, and `twins`, the number of
     each bias whose cotangents are those of a weight, by the number of that weight's layer.
 
-    It is `certain` if the cotangents that it was found by were not zero by chance.
+    It is `certain` if the cotangents that it was found by were not zero by chance, and `leading` if
+    samples come before positions everywhere.
     """
 
     layers: list[Layer]
     twins: Mapping[int, int]
     entries: list[bytes]
     certain: bool
+
+    @property
+    def leading(self) -> bool:
+        return all(isinstance(order, slice) for layer in self.layers for order in layer.orders)
 
 
 def fingerprint(parts: Mapping[str, Jacobian]) -> bytes:

@@ -60,8 +60,9 @@ def kfac(
     the positions of a sample. Biases and scales have blocks of their own; with `joint=True` a
     weight and the bias that is added to its product are one matrix, whose inputs x end in a 1.
 
-    `inputs` are one batch, or data: then A and B are sums over all batches, which are linearised
-    one at a time.
+    `inputs` are one batch, or data (a list of batches, a function that returns an iterator over
+    them, or arrays or an npz file with `batch_size`): then A and B are sums over all batches, which
+    are linearised one at a time.
 
     `fisher_type`: F is exact (`"type-2"`), of `samples` draws by `seed` (`"mc"`), empirical, with
     the loss `of` (`"empirical"`), or B = I (`"forward-only"`). Scaling: c = 1 for
@@ -108,28 +109,10 @@ def ekfac(
     No matrix with these eigenvectors is closer to F in the Frobenius norm.
     Takes two passes over data.
 
-    - `model`: the model, as `load` gives it.
-    - `inputs`: one point, or data: a list of points, a function that returns an iterator over them,
-      or arrays or an npz file with `batch_size`.
-    - `approximation`: `"expand"` or `"reduce"`, for positions that share a weight; see `kfac`.
-    - `at`: the tensor before the loss, such as logits, by name; by default the only floating
-      output.
-    - `of`: the loss, by name, where `fisher_type="empirical"`.
-    - `wrt`: the weights, by name; by default all floating initializers.
-    - `likelihood`: `"categorical"`, `"bernoulli"` or `"gaussian"`, with parameters `at`; see
-      `fisher`.
-    - `axis`: the axis of `at` along which a row is one term of the loss.
-    - `fisher_type`: the gradients of F, `"type-2"`, `"mc"` or `"empirical"`; see `kfac`.
-    - `reduction`: `"mean"` divides by the number of terms, `"sum"` does not; see `kfac`.
-    - `samples`: the number of draws of each term, where `fisher_type="mc"`.
-    - `seed`: the seed of these draws.
-    - `joint`: True treats a weight and its bias as one matrix; see `kfac`.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
-    - `batch_size`: the rows of a batch, where `inputs` are arrays or the path of an npz file.
-    - `shared`: inputs that all batches have in common, by name.
-    - `keep`: the bytes of linearised batches that are kept for the next pass.
-    - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
-    - `client`: a `distributed.Client`, whose workers share the batches.
+    - `model`, `inputs`, `approximation`: the model, one point or data, and how positions that share
+      a weight count, as for `kfac`.
+    - `at`, `of`, `wrt`, `likelihood`, `axis`, `fisher_type`, `reduction`, `samples`, `seed`,
+      `joint`, `engine`, `batch_size`, `shared`, `keep`, `progress`, `client`: as for `kfac`.
 
     Shapes: E and Q are (n, n), λ is (n,), n the size of `wrt`. Raises the errors of `kfac`, and
     `InputError` for `fisher_type="forward-only"`, which has no gradients.
@@ -199,7 +182,13 @@ def second_moments(reduce: bool, found: Gradients) -> Moments:
 
 
 def gram(x: np.ndarray) -> np.ndarray:
-    """XᵀX per group, of the rows along all other axes, (groups, ..., columns)."""
+    """XᵀX per group, of the rows along all other axes, (groups, ..., columns).
+
+    Where columns are not adjacent in memory, and no more than the last rows, no copy is made.
+    """
+    apart = isinstance(x, np.ndarray) and x.strides[-1] != x.itemsize
+    if apart and 1 < x.shape[-1] <= x.shape[-2]:
+        return (x.swapaxes(-1, -2) @ x).sum(axis=tuple(range(1, x.ndim - 2)))
     rows = x.reshape(len(x), -1, x.shape[-1])
     return rows.swapaxes(-1, -2) @ rows
 
@@ -212,27 +201,9 @@ def shampoo(
 
     p = `power`: 1/2 as in Shampoo, whose steps use S⁻¹ᐟ² = L⁻¹ᐟ⁴ ⊗ R⁻¹ᐟ⁴.
 
-    - `model`: the model, as `load` gives it.
-    - `inputs`: one point, or data: a list of points, a function that returns an iterator over them,
-      or arrays or an npz file with `batch_size`.
-    - `at`: the tensor before the loss, such as logits, by name; by default the only floating
-      output.
-    - `of`: the loss, by name, where `fisher_type="empirical"`.
-    - `wrt`: the weights, by name; by default all floating initializers.
-    - `likelihood`: `"categorical"`, `"bernoulli"` or `"gaussian"`, with parameters `at`; see
-      `fisher`.
-    - `axis`: the axis of `at` along which a row is one term of the loss.
-    - `fisher_type`: the gradients of F, `"type-2"`, `"mc"` or `"empirical"`; see `kfac`.
-    - `reduction`: `"mean"` divides by the number of terms, `"sum"` does not; see `kfac`.
-    - `samples`: the number of draws of each term, where `fisher_type="mc"`.
-    - `seed`: the seed of these draws.
-    - `joint`: True treats a weight and its bias as one matrix; see `kfac`.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
-    - `batch_size`: the rows of a batch, where `inputs` are arrays or the path of an npz file.
-    - `shared`: inputs that all batches have in common, by name.
-    - `keep`: the bytes of linearised batches that are kept for the next pass.
-    - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
-    - `client`: a `distributed.Client`, whose workers share the batches.
+    - `model`, `inputs`: the model, and one point or data, as for `kfac`.
+    - `at`, `of`, `wrt`, `likelihood`, `axis`, `fisher_type`, `reduction`, `samples`, `seed`,
+      `joint`, `engine`, `batch_size`, `shared`, `keep`, `progress`, `client`: as for `kfac`.
 
     Shapes: S is (n, n), n the size of `wrt`; for a weight with i inputs and o outputs Gₙ is (i, o),
     L is (i, i) and R is (o, o). Raises the errors of `kfac`, and `InputError` for

@@ -24,9 +24,9 @@ from ...jacobians import (
 )
 from ...jacobians.arrays import host, like, space
 from ...jacobians.cached import cached_property
-from ...jacobians.closed import eps_of
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import scale
+from ...jacobians.lapack import eps_of
 from ...ops import numbers
 from ..linear.symmetric import Curvature, Specs
 

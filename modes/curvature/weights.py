@@ -49,7 +49,7 @@ from ...jacobians import (
     shape_of,
     size,
 )
-from ...jacobians.arrays import host, like, reading_of, space
+from ...jacobians.arrays import Array, host, reading_of, space
 from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.contraction import EINSUMS, as_contraction
 from ...jacobians.errors import LimitError, UnsupportedOp
@@ -261,33 +261,44 @@ def reordered(
 
 
 def convolution(c: Convolution, start: Jacobian) -> Use:
-    """The use of a kernel: X holds the patches that multiply an output channel of each group.
-
-    The patches are found by applying the operator to unit kernels with one output channel per
-    group.
-    """
+    """The use of a kernel: X holds the patches that multiply an output channel of each group."""
     g, dtype = c.geometry, c.dtype
     forward = c.target == "u"  # else a transposed convolution: channels of x are the outputs
     group, (n, _, *positions) = g.group, (g.u if forward else g.x)
     m, channels = g.w[0] // group, g.w[1]
     i, o = (g.w[1:], m) if forward else ((m, *g.w[2:]), channels)
-    w = (group, *g.w[1:]) if forward else (g.w[0], 1, *g.w[2:])
-    single = replace(g, w=w, u=(n, group, *positions) if forward else g.u,
-                     x=g.x if forward else (n, group, *positions))  # fmt: skip
     width, room = prod(i), prod(positions)
-    unit = np.eye(width, dtype=dtype).reshape(width, 1, *((1, *i) if forward else (m, 1, *i[1:])))
-    unit = np.broadcast_to(unit, (width, group, *unit.shape[2:])).reshape(width, *w)
-    op = reading(c.held)
-    x = Convolution(c.held, "w", c.target, single)._apply(op, like(unit, c.held))
-    x = op.Transpose(x.reshape(width, n, group, room), perm=(2, 1, 3, 0))
-    x = x.reshape(group, n * room, width)
     split, perm = ((group, m, width), (0, 2, 1)) if forward else (
         (group, m, channels, prod(g.w[2:])), (0, 1, 3, 2))  # fmt: skip
     swapped = Permutation(perm, split, dtype) @ Reshape(split, g.w, dtype)
     flat = Reshape((group, width, o), swapped.out_shape, dtype) @ swapped
     y = (n, group, o, room)
     rows = Permutation((1, 0, 3, 2), y, dtype) @ Reshape(y, c.out_shape, dtype)
-    return Use(-1, flat @ start, x, Reshape((group, n * room, o), rows.out_shape, dtype) @ rows)
+    rows = Reshape((group, n * room, o), rows.out_shape, dtype) @ rows
+    return Use(-1, flat @ start, patches(c), rows)
+
+
+def patches(c: Convolution) -> Array:
+    """(groups, samples · positions, inputs): entries of the held tensor, or 0, by a selection."""
+    g, op, shape = c.geometry, reading(c.held), shape_of(c.held)
+    count = (g.u if c.target == "u" else g.x)[2:]
+    n, channels, axes = shape[0], shape[1] // g.group, range(len(count))
+    at = np.arange(channels).reshape(-1, *(1,) * len(axes))  # (*count, channels, *taps)
+    inside = np.array(True)
+    for k in axes:
+        position, tap = np.arange(count[k])[:, None], g.dilations[k] * np.arange(g.w[2 + k])
+        reached, step = ((g.strides[k] * position + tap - g.pads[k], 1) if c.target == "u"
+                         else (position + g.pads[k] - tap, g.strides[k]))  # fmt: skip
+        place, rest = np.divmod(reached, step)
+        met = (rest == 0) & (place >= 0) & (place < shape[2 + k])
+        grid = [1] * (2 * len(axes) + 1)
+        grid[k], grid[len(axes) + 1 + k] = place.shape
+        at, inside = at * shape[2 + k] + place.reshape(grid), inside & met.reshape(grid)
+    last = channels * prod(shape[2:])
+    flat = op.Pad(op.Reshape(c.held, (n, g.group, last)), (0, 0, 0, 0, 0, 1))  # ends in a zero
+    found = op.Gather(flat, np.where(inside, at, last).reshape(prod(count), -1), axis=2)
+    found = op.Transpose(found, perm=(1, 0, 2, 3)) if g.group > 1 else found
+    return op.Reshape(found, (g.group, n * prod(count), channels * prod(g.w[2:])))
 
 
 def contraction(operator: Jacobian) -> Contraction:

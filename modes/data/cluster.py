@@ -404,7 +404,7 @@ def persistently(attempt: Callable[[], T], renew: Callable[[], Any], client: Any
             ) from error
         except OnnxJacError:
             raise
-        except Exception:
+        except Exception:  # of a task, or of a client that was closed meanwhile
             check_open(client)
             raise
     check_open(client)

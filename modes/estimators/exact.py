@@ -30,18 +30,11 @@ from ...jacobians import (
     shape_of,
     slogdet_of,
 )
-from ...jacobians.arrays import Array, host
-from ...jacobians.closed import (
-    SlogDet,
-    all_numbers,
-    check_square,
-    determinant,
-    hermitian,
-    of_entries,
-    shifted,
-)
+from ...jacobians.arrays import Array, host, wide
+from ...jacobians.closed import all_numbers, check_square, determinant, shifted
 from ...jacobians.errors import InputError
 from ...jacobians.functions import eigenbasis, function_of, singular_bases
+from ...jacobians.lapack import SlogDet, hermitian, of_entries
 from ...jacobians.matrices import matrix_shape
 from ..curvature.gradients import sample_diagonal
 from ..curvature.kronecker import KroneckerFactored
@@ -291,7 +284,7 @@ def spectrum(operator: Any, kind: Kind) -> np.ndarray | None:
     if not isinstance(operator, Jacobian) or not all_numbers(operator) or is_large(operator):
         return None
     if kind == "eigenvalues":
-        square = operator.shape[0] == operator.shape[1] and operator.dtype.kind != "c"
+        square = operator.shape[0] == operator.shape[1]
         pair = eigenbasis(operator, vectors=False) if square else None
         return None if pair is None else pair[0]
     if (found := singular_bases(operator, vectors=False)) is None:
@@ -351,13 +344,18 @@ def _(operator: Sum) -> np.ndarray | None:
 # -- the methods of every operator -----------------------------------------------------------------
 
 
+def dense(J: Jacobian) -> np.ndarray:
+    """The dense matrix, in at least single precision: LAPACK knows no half."""
+    return np.asarray(J.toarray(), wide(J.dtype))
+
+
 @hooks.slogdet.register
 def _(J: Jacobian) -> SlogDet:
     found = slogdet_of(unwrap(J))
-    if found is None and J.dtype.kind != "c" and (values := spectrum(J, "eigenvalues")) is not None:
+    if found is None and (values := spectrum(J, "eigenvalues")) is not None:
         return of_entries(values)
     if found is None:
-        sign, log = np.linalg.slogdet(J.toarray())
+        sign, log = np.linalg.slogdet(dense(J))
         found = sign.item(), float(log)
     return found
 
@@ -375,10 +373,9 @@ def _(operator: KroneckerFactored, shift: float) -> Jacobian | None:
 @hooks.eigvalsh.register
 def _(J: Jacobian) -> np.ndarray:
     check_square(J)
-    found = None if J.dtype.kind == "c" else spectrum(J, "eigenvalues")
-    if found is not None:
+    if (found := spectrum(J, "eigenvalues")) is not None:
         return np.sort(found)
-    matrix = J.toarray()
+    matrix = dense(J)
     if hermitian(matrix) is None:
         raise InputError(f"{J!r} is not Hermitian: it has singular values, svdvals()")
     return np.linalg.eigvalsh(matrix)
@@ -388,7 +385,7 @@ def _(J: Jacobian) -> np.ndarray:
 def _(J: Jacobian) -> np.ndarray:
     found = spectrum(J, "singular values")
     if found is None:
-        return np.linalg.svd(J.toarray(), compute_uv=False)
+        return np.linalg.svd(dense(J), compute_uv=False)
     return np.sort(np.abs(found))[::-1]
 
 
@@ -405,7 +402,7 @@ def _(J: Jacobian, ord: str | int = "fro") -> float:
     if known is not None:
         return float(known[0].sum()) ** 0.5
     if ord == "fro" and spectrum(J, "singular values") is None:
-        return float(np.linalg.norm(J.toarray()))
+        return float(np.linalg.norm(dense(J)))
     return float(NORMS[ord](J.svdvals()))
 
 

@@ -12,8 +12,9 @@ from scipy.sparse.linalg import LinearOperator, splu
 from ...jacobians import Array, Dense, Diagonal, Jacobian, Op, Scatter, Take, hooks, lead
 from ...jacobians.arrays import factor, is_foreign
 from ...jacobians.cached import cached_property
-from ...jacobians.closed import SlogDet, cycles, determinant, inverted, of_entries, singular
+from ...jacobians.closed import cycles, determinant, inverted
 from ...jacobians.errors import InputError
+from ...jacobians.lapack import SlogDet, of_entries, singular
 from ...jacobians.sparse import Entries, count, entries
 from ...ops import numbers
 

@@ -221,7 +221,7 @@ def against_differences(
             with suppress(Exception):  # no kink, or no Jacobian there
                 there = compared(*neighbour(), v, eps, allowed, seed)
                 worst = max(worst, there.worst, key=lambda found: found[0] / found[1])
-    except Exception as error:
+    except Exception as error:  # a check that cannot be made has failed, and says why
         notes.append(said(error))
     return Outcome(name, *worst, "; ".join(notes))
 
@@ -258,7 +258,7 @@ def outcome_of(
             found = error()
     except but:
         raise
-    except Exception as problem:
+    except Exception as problem:  # a check that cannot be made has failed, and says why
         return Outcome(name, float("inf"), allowed, said(problem))
     if found != found:
         return Outcome(name, float("inf"), allowed, "NaN")

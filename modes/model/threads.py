@@ -103,7 +103,7 @@ class Background(Generic[T]):
 
     def _run(self, make: Callable[[], T]) -> None:
         started = perf_counter()
-        with suppress(Exception), short_turns():
+        with suppress(Exception), short_turns():  # without a program, products go on as before
             self.value = make()
         self.seconds = perf_counter() - started
 

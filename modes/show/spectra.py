@@ -64,11 +64,7 @@ def largest(
     if n > max(DENSE, k):
         values, why = iterated(P, k, eigenvalues, start[:n])
     else:
-        unit = np.eye(n, dtype=dtype)
-        matrix = P @ unit if n == J.shape[1] else P.adjoint(unit)
-        values = np.linalg.svd(matrix, compute_uv=False)
-        if eigenvalues:
-            values = np.linalg.eigvalsh((matrix + matrix.T) / 2)
+        values = exact.by_products(P, "eigenvalues" if eigenvalues else "singular values")
     return Spectrum(values[np.argsort(-np.abs(values))][:k], P.products, why)
 
 

@@ -67,20 +67,16 @@ def newton_cg(
     Then `tol`, by default 1e-4, bounds ‖∇f‖ in both, `maxiter` is 200 n, and there are no
     `options`. So does an iteration over tensors, with `engine="torch"`, which stay on their device.
 
-    - `model`: the model, as `load` gives it.
-    - `inputs`: the point, an array by name for every input; weights may be given too.
     - `wrt`: the tensors x, by name; by default all floating inputs.
     - `globalization`: `"line search"` or `"trust region"`.
     - `maxiter`: the most iterations; by default the method's own number.
-    - `callback`: called with the state after every iteration; StopIteration ends the solver.
-    - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `model`, `inputs`, `callback`, `progress`, `engine`: as for `newton_krylov`.
 
     Shapes: x, ∇f and δ are (n,), n the size of the tensors of `wrt`; H and M are (n, n). Raises
-    `InputError` where `of` is not one element, for an unknown `globalization`, for `options` with
-    a `preconditioner` or tensors, and where a name, a shape or a dtype does not fit;
-    `UnsupportedOp` for an operator without a rule. An iteration that ends early raises nothing: see
-    `success` and `message` of the result.
+    `InputError` where `of` is not one element or not finite at the start, for an unknown
+    `globalization`, for `options` with a `preconditioner` or tensors, and where a name, a shape or
+    a dtype does not fit; `UnsupportedOp` for an operator without a rule. An iteration that ends
+    early raises nothing: see `success` and `message` of the result.
     """
     if globalization not in METHODS:
         raise InputError(f"globalization={globalization!r} is none of {', '.join(METHODS)}")
@@ -93,6 +89,8 @@ def newton_cg(
         moves = Moves(problem, preconditioner, np.inf if globalization == "line search" else None)
         states = descent(problem, moves, 1e-4 if tol is None else tol, "nhev")
         return run(states, "Newton-CG", maxiter or 200 * len(problem.x0), callback, progress)
+    if not np.isfinite(problem.fun(problem.x0)):
+        raise InputError(f"{problem.of[0]!r} is not finite at the start, where newton_cg begins")
     asked = {**({} if maxiter is None else {"maxiter": maxiter}), **(options or {})}
     with counting("Newton-CG", "iterations", shown=progress) as tick:
 
@@ -145,14 +143,9 @@ def natural_gradient(
 
     The result has `fun`, `jac` = ∇f, `tensors`, and `products`, the number of products with C.
 
-    - `model`: the model, as `load` gives it.
-    - `inputs`: the point, an array by name for every input; weights may be given too.
     - `wrt`: the tensors x, by name; by default all floating inputs.
     - `gtol`: the norm of ∇f at which the iteration ends.
-    - `maxiter`: the most iterations.
-    - `callback`: called with the state after every iteration; StopIteration ends the solver.
-    - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `model`, `inputs`, `maxiter`, `callback`, `progress`, `engine`: as for `newton_krylov`.
 
     Shapes: x, ∇f and δ are (n,), n the size of the tensors of `wrt`; C and M are (n, n). Raises
     `InputError` where `of` is not one element, where neither `at` nor `curvature` is given, and

@@ -92,13 +92,8 @@ def levenberg_marquardt(
     `scipy.optimize.least_squares` (`cost`, `fun`, `jac`, `grad`, `optimality`, the largest cosine)
     and `tensors`, `damping` and `products`.
 
-    - `model`: the model, as `load` gives it.
-    - `inputs`: the point, an array by name for every input; weights may be given too.
     - `wrt`: the tensors x, by name; by default all floating inputs.
-    - `maxiter`: the most iterations.
-    - `callback`: called with the state after every iteration; StopIteration ends the solver.
-    - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `model`, `inputs`, `maxiter`, `callback`, `progress`, `engine`: as for `newton_krylov`.
 
     Shapes: x and δ are (n,), n the size of the tensors of `wrt`; r is (m,), m the size of the
     tensors of `of`; J is (m, n), D is (n,), R is (n, n). Raises `InputError` where the

@@ -26,8 +26,8 @@ from ...jacobians import (
 )
 from ...jacobians.arrays import host
 from ...jacobians.base import DENSE_LIMIT
-from ...jacobians.closed import hermitian, inverses
 from ...jacobians.errors import InputError, LimitError
+from ...jacobians.lapack import hermitian, inverses
 from ..estimators.estimate import probing, square, symmetric
 from ..estimators.exact import column_squares, exact_diagonal
 from ..estimators.lanczos import nystrom

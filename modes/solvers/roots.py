@@ -208,17 +208,14 @@ def implicit_euler(
     preconditioner is called again only after a linear system that took over three times the
     products of the first.
 
-    - `model`: the model, as `load` gives it.
     - `inputs`: the point at the start.
     - `t`: the input that holds the time, if F depends on it; without `t` the start is at time 0.
     - `step`, `steps`: the length h of a step, and the number of steps.
     - `solver`: `gmres` or any function of (A, b, rtol=, M=), for the linear systems.
     - `preconditioner`: an M ≈ (I − h ∂F/∂u)⁻¹, or a function that builds it from I − h ∂F/∂u.
     - `rtol`, `atol`: the tolerances of each step, see `newton_krylov`.
-    - `maxiter`: the most iterations of a step.
-    - `callback`: called with the state after every iteration.
-    - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `model`, `callback`, `progress`, `engine`: as for `newton_krylov`; `maxiter` is the most
+      iterations of a step.
 
     Shapes: F has the shapes of u, tensor by tensor; the x of a result is u, flat, of shape (n,).
     Units: h is in units of time, F in units of u per time. Raises `NotConverged` where a step
@@ -268,14 +265,10 @@ def pseudo_transient(
     from I − h J. The iteration ends when ‖F‖ ≤ rtol ‖F(u₀)‖, with `rtol` = √ε by default. The
     result has `fun` = F, `tensors`, `step` = h and `products`.
 
-    - `model`: the model, as `load` gives it.
     - `inputs`: the point at the start.
     - `of`, `wrt`: the tensors F and u, by name; by default all floating outputs and inputs.
     - `solver`: `gmres` or any function of (A, b, rtol=, M=), for the linear systems.
-    - `maxiter`: the most iterations.
-    - `callback`: called with the state after every iteration; StopIteration ends the solver.
-    - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `model`, `maxiter`, `callback`, `progress`, `engine`: as for `newton_krylov`.
 
     Shapes: u, F and δ are (n,), n the size of the tensors of `wrt`; J and M are (n, n). Raises
     `InputError` where the tensors of `of` do not have the shapes of the tensors of `wrt`, and where

@@ -126,7 +126,7 @@ class Samples:
             found = self._run(step.op_type, held, step.attrs, step.domain, count)
         except OnnxJacError:
             raise
-        except Exception as error:
+        except Exception as error:  # of a kernel, on numbers that were made up
             shapes = ", ".join("none" if x is None else f"{x.dtype}{list(x.shape)}" for x in held)
             raise OnnxJacError(f"{step} fails on {shapes}: {first_line(error)}") from error
         return (*found, *(None,) * (count - len(found)))

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, defs, helper, numpy_helper
 
-from ...ops.registry import PLAIN, TRAITS
+from ...ops.registry import DECLARATIONS, PLAIN
 from .differences import has_tangents
 
 KINDS = ("simple", "pytorch-converted", "pytorch-operator")
@@ -244,8 +244,8 @@ def moved(op_type: str, feeds: Mapping[str, Any], seed: int = 0) -> dict[str, An
         if not has_tangents(x.dtype):
             return x
         close = x.astype(np.float64) + 0.1 * rng.standard_normal(x.shape)
-        if domain := TRAITS.get(op_type, PLAIN).domain:
-            close = domain(i, np.where(np.isfinite(close), close, 1.0))
+        if takes := DECLARATIONS.get((op_type, ""), PLAIN).near:
+            close = takes(i, np.where(np.isfinite(close), close, 1.0))
         return np.where(np.isnan(close), 1.0, close).astype(x.dtype)
 
     return {name: near(i, x) for i, (name, x) in enumerate(feeds.items())}

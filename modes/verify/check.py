@@ -220,7 +220,8 @@ def enclosed(expr: sp.Expr, point: Point, conditions: Iterable[Any]) -> bool:
         inputs = [INTERVALS.mpf(int(v.p)) / INTERVALS.mpf(int(v.q)) for v in at.values()]
         function = sp.lambdify(list(at), expr, modules=[ENCLOSED, {"Abs": abs}])
         value = INTERVALS.mpf(function(*inputs))
-        if 0 not in value or value.delta > INTERVALS.mpf("1e-30"):
+        parts = value.real, value.imag  # a power of a negative number is complex
+        if any(0 not in part or part.delta > INTERVALS.mpf("1e-30") for part in parts):
             return False
     return True
 

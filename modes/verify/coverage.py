@@ -44,9 +44,9 @@ def status(op_type: str, domain: str = "") -> tuple[str, str]:
         defined = declared.definition is not None
         return RULE, "defined by other operators" if defined else "a rule gives its Jacobian blocks"
     if not domain and op_type in CONTROL:
-        return RULE, "its turns or its branch at the point are differentiated"
+        return RULE, "its branch, or its turns, at the point are differentiated: tests/modes"
     if not domain and op_type in SEQUENCES:
-        return RULE, "a sequence stands for its tensors at the point"
+        return RULE, "a sequence or optional stands for the tensors that it holds: tests/modes"
     if domain == TRAINING and (op_type == "Gradient" or op_type in OPTIMIZERS):
         return RULE, "replaced by plain operators"
     if domain == MICROSOFT and op_type in SHARED:

@@ -39,10 +39,10 @@ from ..model.loading.bodies import has_body, inline
 from ..model.loading.precision import to_double
 from ..model.primal.model import Model
 from .transcriptions import (  # noqa: F401  (the modules register their transcriptions)
+    REFERRED,
     TRANSCRIPTIONS,
     arithmetic,
     contrib,
-        reference,
     tabulate,
     windows,
 )
@@ -128,7 +128,7 @@ def by_formula(case: Case, symbols: Mapping[str, Tensor], spec: Specification) -
     name = full_name(case.op_type, case.domain)
     transcribed = spec.kernel(name) is TRANSCRIPTIONS.get(name)
     source = TRANSCRIPTION if transcribed else FORMULA
-    source = REFERENCE if transcribed and name in reference.REFERENCE else source
+    source = REFERENCE if transcribed and name in REFERRED else source
     if case.schema is None:
         source = DOCUMENTED if name in TRANSCRIPTIONS else STATED
     return Definition(dict(zip(case.results, made, strict=False)), source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ...jacobians.errors import InputError, UnsupportedOp
+from ...jacobians.errors import InputError, OnnxJacWarning, UnsupportedOp
 from ...ops import find
 from ...ops.derive import Indexed
 from ...ops.registry import Declaration
@@ -20,7 +21,7 @@ from ..model.loading.load import load
 from ..model.primal.model import Model
 from ..model.primal.names import distinct
 from .definition import dense, read
-from .transcriptions.case import Case, ModelCase, at, node_case
+from .transcriptions.case import Case, ModelCase, at, inside, node_case, positive
 
 if TYPE_CHECKING:
     import sympy as sp
@@ -45,7 +46,23 @@ def own_case(name: str, declared: Declaration, shapes: Shapes | None, attrs: Any
                   for n, s in zip(rule.variables, inputs, strict=True)]  # fmt: skip
     elif not inputs:
         raise InputError(f"give the shapes of the inputs: prove({name!r}, shapes=[(2, 3), (3,)])")
+    for draw in DRAWS:
+        made = (draw(*x, seed=k) if isinstance(x, tuple) else x for k, x in enumerate(inputs))
+        if is_defined(case := node_case(name, *made, **attrs)):
+            return case
     return node_case(name, *inputs, **attrs)
+
+
+DRAWS = at, positive, inside, lambda *shape, seed: 1 + positive(*shape, seed=seed)
+"""The points at which an operator is tried: a logarithm needs positive numbers, acos small ones."""
+
+
+def is_defined(case: Case) -> bool:
+    """Whether the values of a case are finite."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OnnxJacWarning)
+        found = case.model.run(case.point, engine="numpy").values()
+    return all(np.isfinite(np.asarray(y, float)).all() for y in found)
 
 
 def shape_in(rule: Indexed, name: str) -> tuple[int, ...]:

@@ -131,7 +131,7 @@ def attempt(result: Result, name: str, check: Callable[[], float]) -> None:
     """Record the error of a check; it is infinite after an exception."""
     try:
         result.errors[name] = check()
-    except Exception as error:
+    except Exception as error:  # one case must not end the sweep
         result.errors[name] = np.inf
         result.message = result.message or f"{type(error).__name__}: {first_line(error)}"
 

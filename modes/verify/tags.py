@@ -20,7 +20,7 @@ from ...ops.kinks import kink_set
 from ...ops.registry import version
 from ..linearize import linearize
 from .cases import CASES
-from .coverage import DOMAINS, NOT_A_FUNCTION, ZERO, operators, schemas, status
+from .coverage import BODY, DOMAINS, NOT_A_FUNCTION, RULE, ZERO, operators, schemas, status
 from .transcriptions.case import Case
 
 EVERYWHERE, ALMOST, NOT = "everywhere", "almost everywhere", "not"
@@ -133,7 +133,9 @@ def judged(schema: defs.OpSchema, kind: str, index: int, formal: Any) -> tuple[b
     slots, cases = passed(op_type, domain, version()), CASES.get((op_type, domain), [])
     if any(same(formal, index, slot[side]) for slot in slots):
         return True, f"proof: {len(cases)} cases by SymPy"
-    why, differentiable = STATED.get(op_type, ("", set()))
+    if not cases and what in (RULE, BODY):
+        return bool(schema.inputs), reason
+    why, differentiable = STATED.get(op_type, ("", set[str]()))
     if why and formal.name in differentiable:
         return True, why
     held = (case.inputs if side else case.results for case in cases)
@@ -186,30 +188,7 @@ def placed(op_type: str, formal: Any, known: bool) -> tuple[str, str]:
     return ALMOST if kink else EVERYWHERE, where
 
 
-FLOW = "the branch, or the turns, at the point are differentiated: tests/modes"
-SEQUENCE = "a sequence stands for its tensors, each of them copied: tests/modes"
-OPTIONAL = "an optional stands for what it holds"
-UPDATE = "replaced by plain operators, which have proofs: lower_gradients"
-
 STATED: dict[str, tuple[str, set[str]]] = {
-    "If": (FLOW, {"outputs"}),
-    "Loop": (FLOW, {"v_initial", "v_final_and_scan_outputs"}),
-    "Scan": (FLOW, {"initial_state_and_scan_inputs", "final_state_and_scan_outputs"}),
-    "SequenceAt": (SEQUENCE, {"input_sequence", "tensor"}),
-    "SequenceConstruct": (SEQUENCE, {"inputs", "output_sequence"}),
-    "SequenceInsert": (SEQUENCE, {"input_sequence", "tensor", "output_sequence"}),
-    "SequenceErase": (SEQUENCE, {"input_sequence", "output_sequence"}),
-    "SequenceMap": (SEQUENCE, {"input_sequence", "additional_inputs", "out_sequence"}),
-    "ConcatFromSequence": (SEQUENCE, {"input_sequence", "concat_result"}),
-    "SplitToSequence": (SEQUENCE, {"input", "output_sequence"}),
-    "ReverseSequence": (SEQUENCE, {"input", "Y"}),
-    "SequenceEmpty": ("an empty sequence", set()),
-    "Optional": (OPTIONAL, {"input", "output"}),
-    "OptionalGetElement": (OPTIONAL, {"input", "output"}),
-    "Gradient": (UPDATE, {"Inputs", "Outputs"}),
-    "Adagrad": (UPDATE, {"R", "inputs", "outputs"}),
-    "Adam": (UPDATE, {"R", "inputs", "outputs"}),
-    "Momentum": (UPDATE, {"R", "inputs", "outputs"}),
     "DynamicQuantizeLinear": ("y_scale = (max x - min x) / 255; y is rounded", {"x", "y_scale"}),
     "Dropout": ("in training y = x mask / (1 - ratio)", {"data", "ratio", "output"}),
     "BatchNormalization": ("in training the running statistics are affine in the old ones", set()),

@@ -48,7 +48,7 @@ def output_types(
     try:
         kinds, data = [kind_of(v, at) for v in values], [*map(data_at, values)]
         found = inferred(op_type, domain, version, attrs, kinds, data, outputs)
-    except Exception as error:
+    except Exception as error:  # errors of ONNX's C++ code have no common class
         raise OnnxJacError(f"cannot record {op_type} on {described(values)}: {error}") from error
     return tuple(_type(kind, op_type, values) for kind in found)
 

@@ -14,11 +14,8 @@ from .table import ints, kernel
 
 Shape = tuple[int, ...]
 
-FREE = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Identity"})
-"""Operators that neither compute nor rearrange entries."""
 
-
-@kernel("Identity", tensors=True)
+@kernel("Identity", tensors=True, view=True)
 def identity(x: Array) -> Array:
     """Return x."""
     return x
@@ -40,7 +37,7 @@ def reshape(x: Array, shape: Any, *, allowzero: int = 0) -> Array:
     return x.reshape(shape)
 
 
-@kernel("Transpose", tensors=True)
+@kernel("Transpose", tensors=True, quick=(0,))
 def transpose(x: Array, *, perm: Any = None) -> Array:
     """x with its axes permuted, by default reversed."""
     perm = tuple(reversed(range(x.ndim))) if perm is None else tuple(perm)
@@ -54,7 +51,7 @@ def flatten(x: Array, *, axis: int = 1) -> Array:
     return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
 
 
-@kernel("Squeeze", tensors=True, hosted=True)
+@kernel("Squeeze", tensors=True, hosted=True, view=True)
 def squeeze(x: Array, axes: Any = None) -> Array:
     """x without the given axes of length 1, or without all axes of length 1."""
     axes = tuple(k for k, n in enumerate(x.shape) if n == 1) if axes is None else ints(axes)
@@ -63,14 +60,14 @@ def squeeze(x: Array, axes: Any = None) -> Array:
     return x.squeeze(axes) if axes else x
 
 
-@kernel("Unsqueeze", tensors=True, hosted=True)
+@kernel("Unsqueeze", tensors=True, hosted=True, view=True)
 def unsqueeze(x: Array, axes: Any) -> Array:
     """x with new axes of length 1, at these positions of the result."""
     axes = ints(axes)
     index: list[Any] = [slice(None)] * (x.ndim + len(axes))
     for axis in axes:
         index[axis] = None
-    return x[tuple(index)]
+    return x[(*index, ...)]
 
 
 @kernel("Expand", tensors=True, hosted=True, view=True)

@@ -31,6 +31,10 @@ COUNTED: set[str] = set()
 """The operators whose kernel takes `outputs`, the number of requested outputs."""
 WIDE: set[str] = set()
 """The operators whose kernel computes with halves in float32."""
+FREE: set[str] = set()
+"""The operators that neither compute nor rearrange entries."""
+QUICK: dict[str, tuple[int, ...]] = {}
+"""Operator -> its outputs that NumPy finds at least as soon as ONNX Runtime."""
 TENSORS: dict[str, bool] = {}
 """The operators whose kernel takes tensors of PyTorch too -> whether the operands after the first
 stay on the host: shapes, axes.
@@ -39,7 +43,7 @@ stay on the host: shapes, axes.
 
 def kernel(
     name: str, *, counted: bool = False, wide: bool = False, tensors: bool = False,
-    hosted: bool = False, view: bool = False,
+    hosted: bool = False, view: bool = False, quick: tuple[int, ...] = (),
 ) -> Callable[[Kernel], Kernel]:  # fmt: skip
     """Declare a function of NumPy arrays as the values of an operator.
 
@@ -48,8 +52,9 @@ def kernel(
     Inputs come by position, attributes as keywords; the result is an array or a tuple of several.
     With `tensors`, it takes tensors of PyTorch too; operands after the first are then NumPy's if
     `hosted`. A `counted` one takes the number of outputs as `outputs`, a `wide` one computes with
-    halves in float32, and one that gives a `view` computes nothing, and never warns. Raises
-    `InputError` if an operator of ONNX has a kernel.
+    halves in float32, and one that gives a `view` neither computes nor rearranges entries. `quick`
+    are the outputs that it finds sooner than ONNX Runtime. Raises `InputError` if an operator of
+    ONNX has a kernel.
     """
 
     def enter(function: Kernel) -> Kernel:
@@ -61,6 +66,10 @@ def kernel(
             COUNTED.add(name)
         if wide:
             WIDE.add(name)
+        if view:
+            FREE.add(name)
+        if view or quick:
+            QUICK[name] = quick or (0,)
         if tensors:
             TENSORS[name] = hosted
         return function

@@ -29,7 +29,7 @@ from ..node import Node
 from ..registry import Blocks, Count, jacobian
 from ..trees import evaluate
 from .elementwise import cast_input
-from .normalization import spread_total
+from .normalization import normalised, spread_total
 
 
 @jacobian("ai.onnx.ml::Scaler")
@@ -84,14 +84,13 @@ def columns(node: Node, i: int, start: int, width: int) -> Any:
 
 @jacobian("ai.onnx.ml::Normalizer", norm=("MAX", "L1", "L2"))
 def normalizer(op: Any, node: Node) -> Blocks:
-    """y = x / m(x) with a norm m of the row: J = (I - y gᵀ) / m, where g = ∂m/∂x and m = gᵀx."""
-    shape, x = node.y_shape, op.CastLike(node.x, node.y)
+    """y = x / m(x) with a norm m of the row."""
+    x = op.CastLike(node.x, node.y)
     g = norm_slope(op, node, x)
     norm = op.ReduceSum(op.Mul(g, x), (-1,), keepdims=1)
     inverse = op.Reciprocal(op.Where(op.Equal(norm, 0.0), 1.0, norm))
-    total = spread_total(shape, (len(shape) - 1,), node.dtype)
-    J = Identity(shape, node.dtype) - Diagonal(node.y) @ total @ Diagonal(g)
-    return {(0, 0): Diagonal(inverse, shape) @ J @ cast_input(node)}
+    axis = len(node.y_shape) - 1
+    return {(0, 0): normalised(node, inverse, node.y, g, axis) @ cast_input(node)}
 
 
 def norm_slope(op: Any, node: Node, x: Array) -> Array:

@@ -83,13 +83,13 @@ def spread(node: Node, i: int, d: Array | float, *, chooses: bool = False) -> Ja
 
 
 def elementwise(
-    op_type: str, formula: Any, *, by: str = "", given: str = "", domain: Any = None
+    op_type: str, formula: Any, *, by: str = "", given: str = "", near: Any = None
 ) -> None:
     """Declare an elementwise operator by its formula, what is given at its kinks, in words, and a
     function of a position and numbers that moves them into its domain.
     """
     FORMULAS[op_type] = declared = Elementwise(formula, by)
-    says(op_type, kinks=Kinks("", given) if given else None, domain=domain)
+    says(op_type, kinks=Kinks("", given) if given else None, near=near)
     declare([op_type], declared, values={by: tuple(formula)} if by else {},
             definition=None if op_type in KERNELS else declared.define)  # fmt: skip
 
@@ -102,36 +102,36 @@ def divisor(i: int, x: np.ndarray) -> np.ndarray:
 elementwise("Add", "x + y")
 elementwise("Sub", "x - y")
 elementwise("Mul", "x * y")
-elementwise("Div", "x / y", domain=lambda i, x: divisor(i, x) if i else x)
+elementwise("Div", "x / y", near=lambda i, x: divisor(i, x) if i else x)
 elementwise("Mod", {
     0: "x - y*floor(x/y)",
     1: "x - y*(floor(x/y) if x/y > 0 else ceil(x/y))",
-}, by="fmod", given="as on the right", domain=lambda i, x: divisor(i, x) if i else x)  # fmt: skip
+}, by="fmod", given="as on the right", near=lambda i, x: divisor(i, x) if i else x)  # fmt: skip
 convention("Mod", "3 mod 1.5", (3.0, 1.5), (1.0, -2.0), "the slope from the right",
            "torch.remainder", attrs={"fmod": 1})  # fmt: skip
 
 elementwise("Neg", "-x")
 elementwise("Abs", "Abs(x)", given="0, the middle of [-1, 1]")
 convention("Abs", "|0|", (0.0,), (0.0,), "the middle of [-1, 1]", jax=(1.0,))
-elementwise("Reciprocal", "1/x", domain=divisor)
-elementwise("Sqrt", "sqrt(x)", domain=lambda i, x: np.abs(x) + 0.1)
+elementwise("Reciprocal", "1/x", near=divisor)
+elementwise("Sqrt", "sqrt(x)", near=lambda i, x: np.abs(x) + 0.1)
 convention("Sqrt", "√0", (0.0,), (np.inf,), "the limit from the right")
 elementwise("Exp", "exp(x)")
-elementwise("Log", "log(x)", domain=lambda i, x: np.abs(x) + 0.1)
+elementwise("Log", "log(x)", near=lambda i, x: np.abs(x) + 0.1)
 elementwise("Erf", "erf(x)")
 
 elementwise("Sin", "sin(x)")
 elementwise("Cos", "cos(x)")
 elementwise("Tan", "tan(x)")
-elementwise("Asin", "asin(x)", domain=lambda i, x: 0.9 * np.tanh(x))
-elementwise("Acos", "acos(x)", domain=lambda i, x: 0.9 * np.tanh(x))
+elementwise("Asin", "asin(x)", near=lambda i, x: 0.9 * np.tanh(x))
+elementwise("Acos", "acos(x)", near=lambda i, x: 0.9 * np.tanh(x))
 elementwise("Atan", "atan(x)")
 elementwise("Sinh", "sinh(x)")
 elementwise("Cosh", "cosh(x)")
 elementwise("Tanh", "tanh(x)")
 elementwise("Asinh", "asinh(x)")
-elementwise("Acosh", "acosh(x)", domain=lambda i, x: np.abs(x) + 1.1)
-elementwise("Atanh", "atanh(x)", domain=lambda i, x: 0.9 * np.tanh(x))
+elementwise("Acosh", "acosh(x)", near=lambda i, x: np.abs(x) + 1.1)
+elementwise("Atanh", "atanh(x)", near=lambda i, x: 0.9 * np.tanh(x))
 
 elementwise("Sigmoid", "1/(1 + exp(-x))")
 elementwise("Softplus", "log(1 + exp(x))")
@@ -337,8 +337,8 @@ def dropout(op: Any, node: Node) -> Blocks:
     return blocks
 
 
-says("Pow", domain=lambda i, x: np.abs(x) + 0.1 if i == 0 else x)
-says("Cast", "CastLike", domain=lambda i, x: x)
+says("Pow", near=lambda i, x: np.abs(x) + 0.1 if i == 0 else x)
+says("Cast", "CastLike", near=lambda i, x: x)
 
 
 @jacobian("Cast", "CastLike")

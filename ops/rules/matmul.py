@@ -41,8 +41,10 @@ def matmul(op: Any, node: Node) -> Blocks:
     blocks = {}
     for i in filter(node.wants, range(2)):
         J = matmul_block(op, a_matrix, b_matrix, i, node.dtype)
-        before = Reshape(J.in_shape, shape_of(node.inputs[i]), node.dtype)
-        blocks[0, i] = Reshape(node.y_shape, J.out_shape, node.dtype) @ J @ before
+        if a is not a_matrix or b is not b_matrix:
+            before = Reshape(J.in_shape, shape_of(node.inputs[i]), node.dtype)
+            J = Reshape(node.y_shape, J.out_shape, node.dtype) @ J @ before
+        blocks[0, i] = J
     return blocks
 
 

@@ -195,7 +195,7 @@ MVN_EPSILON = 1e-9
 
 
 kinks("MeanVarianceNormalization", where=f"where the variance is 0{SECOND}", given="")
-says("BatchNormalization", domain=lambda i, x: np.abs(x) + 0.1 if i == 4 else x)
+says("BatchNormalization", near=lambda i, x: np.abs(x) + 0.1 if i == 4 else x)
 
 
 @jacobian("BatchNormalization")
@@ -260,16 +260,22 @@ def norm_block(op: Any, node: Node, sums: Jacobian) -> Jacobian:
 
 @jacobian("LpNormalization", p=(1, 2))
 def lp_normalization(op: Any, node: Node) -> Blocks:
-    """y = x / ‖x‖: J = 1/‖x‖ (I - diag(y) 1 sᵀ) along the axis, with s = sign(y) |y|^(p-1)."""
+    """y = x / ‖x‖ along the axis, with ∂‖x‖/∂x = sign(y) |y|^(p-1)."""
     axis, x = node.axis % len(node.x_shape), node.x
     sizes = op.Abs(x) if node.p == 1 else op.Mul(x, x)
     norm = op.ReduceSum(sizes, (axis,), keepdims=1)
     norm = norm if node.p == 1 else op.Sqrt(norm)
     none = op.Equal(norm, 0.0)
     inverse = op.Where(none, 0.0, op.Reciprocal(op.Where(none, 1.0, norm)))
-    y, every = op.Mul(x, inverse), spread_total(node.x_shape, (axis,), node.dtype)
-    rest = Diagonal(y) @ every @ Diagonal(slope(op, y, node.p))
-    return {(0, 0): Diagonal(inverse, node.x_shape) @ (Identity(node.x_shape, node.dtype) - rest)}
+    y = op.Mul(x, inverse)
+    return {(0, 0): normalised(node, inverse, y, slope(op, y, node.p), axis)}
+
+
+def normalised(node: Node, inverse: Array, y: Array, g: Array, axis: int) -> Jacobian:
+    """(I - y gᵀ) / m of y = x / m(x) along an axis, where g = ∂m/∂x and m = gᵀ x."""
+    shape = node.y_shape
+    rest = Diagonal(y) @ spread_total(shape, (axis,), node.dtype) @ Diagonal(g)
+    return Diagonal(inverse, shape) @ (Identity(shape, node.dtype) - rest)
 
 
 def slope(op: Any, x: Array, p: int) -> Array:

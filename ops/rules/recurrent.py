@@ -20,7 +20,7 @@ from ...jacobians.symint import Number, at
 from ..conventions import ACTIVATIONS, PARTS, kinks
 from ..graphs import Turn, keeps, kept, scan, surrogate
 from ..node import Node
-from ..registry import defines
+from ..registry import defines, says
 
 DIRECTIONS = ("forward", "reverse", "bidirectional")
 
@@ -304,6 +304,15 @@ class Lengths:
 
 
 kinks("RNN", "LSTM", "GRU", where=ACTIVATIONS, given=PARTS)
+
+
+def time_steps(node: Node) -> int:
+    """The time steps of x."""
+    shape = np.shape(node.x)
+    return shape[1 if node.layout else 0] if len(shape) == 3 else 0
+
+
+says("RNN", "LSTM", "GRU", turns=time_steps)
 
 
 @defines("RNN", direction=DIRECTIONS)

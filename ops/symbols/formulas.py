@@ -171,11 +171,10 @@ def stable(expr: sp.Expr) -> sp.Expr:
     >>> stable(parse("log(exp(x) + exp(y))")), stable(parse("exp(x)/(1 + exp(x))"))
     (x + softplus(-x + y), sigmoid(x))
     """
-    expr = expr.replace(sp.log, lambda a: sp.log(a) if (pair := exponents(a)) is None
-                        else pair[0] + softplus(pair[1] - pair[0]))  # fmt: skip
+    expr = expr.replace(sp.log, logarithm)
     expr = expr.replace(
-        lambda e: e.is_Pow and e.exp.is_negative and exponents(e.base) is not None,
-        lambda e: reciprocal(*(exponents(e.base) or ())) ** -e.exp,
+        lambda e: e.is_Pow and e.exp.is_negative and ones(e.base) is not None,
+        lambda e: reciprocal(*(ones(e.base) or ())) ** -e.exp,
     )
     if expr.has(sp.exp):
         expr = expr.replace(lambda e: e.is_Mul, joined)
@@ -192,10 +191,20 @@ def joined(product: sp.Expr) -> sp.Expr:
         rest = product.xreplace(dict.fromkeys(powers, sp.S.One))
         product = rest * sp.exp(sum(e.exp for e in powers))
     below = {e.exp: e for e in product.args if isinstance(e, sp.exp)}
-    for s in product.args:
-        if isinstance(s, sigmoid) and -s.args[0] in below:
+    for s, times in (factor.as_base_exp() for factor in product.args):
+        if isinstance(s, sigmoid) and -s.args[0] in below and times.is_positive:
             return product / below[-s.args[0]] / s * sigmoid(-s.args[0])
     return product
+
+
+def logarithm(a: sp.Expr) -> sp.Expr:
+    """log a, by softplus for a sum of exponentials, cosh u and σ(u)."""
+    if isinstance(a, sigmoid):
+        return -softplus(-a.args[0])
+    if len((1 - a).args) == 1 and isinstance(1 - a, sigmoid):
+        return -softplus((1 - a).args[0])
+    powers = exponents(a.replace(sp.cosh, lambda u: (sp.exp(u) + sp.exp(-u)) / 2))
+    return sp.log(a) if powers is None else reduce(lambda u, v: u + softplus(v - u), powers)
 
 
 def reciprocal(a: sp.Expr, b: sp.Expr) -> sp.Expr:
@@ -203,12 +212,22 @@ def reciprocal(a: sp.Expr, b: sp.Expr) -> sp.Expr:
     return sp.exp(-a) * sigmoid(a - b)
 
 
-def exponents(expr: sp.Expr) -> tuple[sp.Expr, sp.Expr] | None:
-    """(a, b) for eᵃ + eᵇ, where 1 is e⁰."""
-    if not expr.is_Add or len(expr.args) != 2 or not expr.has(sp.exp):
+def exponents(expr: sp.Expr) -> list[sp.Expr] | None:
+    """a, b, … for eᵃ + eᵇ + …, where a number c > 0 is e^log c."""
+    if not expr.is_Add or not expr.has(sp.exp):
         return None
-    found = [sp.S.Zero if e == 1 else e.exp for e in expr.args if e == 1 or isinstance(e, sp.exp)]
-    return (found[0], found[1]) if len(found) == 2 else None
+    found = []
+    for c, e in (term.as_coeff_Mul() for term in expr.args):
+        if not c > 0 or not (e == 1 or isinstance(e, sp.exp)):
+            return None
+        found.append(sp.log(c) + (e.exp if e != 1 else 0))
+    return found
+
+
+def ones(expr: sp.Expr) -> list[sp.Expr] | None:
+    """(a, b) for eᵃ + eᵇ."""
+    found = exponents(expr)
+    return found if found and len(found) == 2 and not any(a.has(sp.log) for a in found) else None
 
 
 def derive(expr: sp.Expr, variable: str, output: sp.Symbol | None = OUTPUT) -> sp.Expr:
@@ -229,10 +248,12 @@ def derive(expr: sp.Expr, variable: str, output: sp.Symbol | None = OUTPUT) -> s
         return sp.S.Zero
     slope = steady(expr, lambda e: sp.diff(e, x))
     whole = {abs(u) * sp.sign(u): u for u in (a.args[0] for a in slope.atoms(sp.Abs))}
-    found = [stable(slope.subs(whole)), stable(factored(slope))]
+    forms = found = [stable(slope.subs(whole)), stable(factored(slope))]
     if output is not None:
-        found = [reused(f.subs(expr, output), expr, output) for f in found]
+        found = [reused(named(f, expr, output), expr, output) for f in forms]
     found.sort(key=sp.count_ops)
+    if output in found[0].free_symbols and found[0].has(sp.exp):
+        found += forms  # Y e^u may be 0 · ∞
     if len(set(found)) == 1:
         return found[0]
     return next((f for f in found if not unstable(f, expr, variable)), found[0])
@@ -261,6 +282,13 @@ def factored(slope: sp.Expr) -> sp.Expr:
     """Over one denominator, with u sign u = |u|."""
     signs = {sp.sign(a.args[0]): a / a.args[0] for a in slope.atoms(sp.Abs)}
     return sp.factor(sp.together(slope.subs(signs)))
+
+
+def named(slope: sp.Expr, expr: sp.Expr, output: sp.Symbol) -> sp.Expr:
+    """The slope with Y for expr, but no root of Y: |x|^½ is not Y^⅓ for Y = |x|^1.5."""
+    found = slope.subs(expr, output)
+    roots = any(p.base == output and not p.exp.is_integer for p in found.atoms(sp.Pow))
+    return slope.xreplace({expr: output}) if roots else found
 
 
 def reused(slope: sp.Expr, expr: sp.Expr, output: sp.Symbol) -> sp.Expr:
@@ -305,7 +333,8 @@ def unstable(
         value = float(evaluate(numbers, tree(found), held, np.dtype(np.float64)))
         if not abs(value - right) <= TOLERANCE * (1 + abs(right)):
             at = ", ".join(f"{n} = {v:g}" for n, v in values.items())
-            return f"{value:.6g} instead of {right:.6g} at {at}"
+            digits = 6 if f"{value:.6g}" != f"{right:.6g}" else 17
+            return f"{value:.{digits}g} instead of {right:.{digits}g} at {at}"
     return ""
 
 
@@ -321,9 +350,9 @@ def points(names: list[str], grid: tuple[float, ...]) -> Iterator[tuple[float, .
 
 def exponential(x: Any) -> Any:
     """exp in many digits; far beyond doubles it is not worked out."""
-    if abs(x) > 1e6:
+    if x > 1e6:
         raise OverflowError
-    return MANY.exp(x)
+    return MANY.exp(x) if x > -1e6 else MANY.zero
 
 
 MANY = MPContext()
@@ -360,6 +389,8 @@ def tree(expr: Any) -> Tree:
         return _power(expr)
     if expr.is_Piecewise:
         return _cases(list(expr.args))
+    if isinstance(expr, sp.ITE):  # a condition by cases: of a maximum in a minimum
+        return tree(expr.to_nnf())
     return (CALLS[expr.func], *map(tree, expr.args))
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from ...jacobians import Shape, dtype_of, shape_of
 from ...jacobians.arrays import DOUBLE, SINGLE
-from ..numbers.layout import FREE
-from ..numbers.table import ints
+from ..numbers.table import FREE, ints
 from . import tensors
 from .table import HOSTED, KERNELS, SAME, STATIC
 

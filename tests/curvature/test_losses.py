@@ -75,6 +75,12 @@ CASES = {
         "double[4, 3] y", "d = Sub(z, y) s = Mul(d, d) loss = ReduceMean<keepdims = 0>(s)", Y,
         np.eye(12) / 6,
     ),
+    "squares of what is linear, and linear in pieces": (
+        "double[4, 3] y", """l = Trilu<upper = 0>(z) s = Mul(l, l) p = ReduceSum<keepdims = 0>(s)
+        one = Constant<value_ints = [1]>() m = ReduceMax(z, one) t = Mul(m, m)
+        q = ReduceSum<keepdims = 0>(t) loss = Add(p, q)""", Y,
+        diagonal(2 * np.tril(np.ones((4, 3))) + 2 * (Z.max(axis=1, keepdims=True) == Z)),
+    ),
     "squared error, as a power of something affine": (
         "double[4, 3] y", """two = Constant<value = double {2}>() d = Sub(y, z) e = Mul(d, two)
         s = Pow(e, two) loss = ReduceSum<keepdims = 0>(s)""", Y, 8 * np.eye(12),
@@ -143,6 +149,23 @@ def test_the_closure_records_a_gradient(monkeypatch):
     no_graph(monkeypatch)
     with pytest.raises(AssertionError, match="recorded"):
         gauss_newton(model, {"z": Z, "y": Y}, of="loss", at="z", wrt="z")
+
+
+def test_a_cross_entropy_by_its_weights_takes_the_closure():
+    model = parsed("""g (double[4, 3] z, int64[4] y, double[3] w) => (double loss)
+    { loss = SoftmaxCrossEntropyLoss(z, y, w) }""")
+    point = {"z": Z, "y": LABELS, "w": WEIGHTS}
+    G = gauss_newton(model, point, of="loss", at="w", wrt="w")
+    H = oj.hessian(model, point, of="loss", wrt="w")
+    assert_allclose(G.toarray(), H.toarray(), atol=1e-12)
+
+
+def test_what_is_drawn_anew_takes_the_closure():
+    """Each linearisation would draw another mask."""
+    model = model_of("double[4, 3] y", """r = Constant<value = double {0.5}>()
+        t = Constant<value = bool {1}>() d = Dropout(z, r, t) s = Mul(d, d)
+        loss = ReduceSum<keepdims = 0>(s)""")
+    assert loss_hessian(model, {"z": Z, "y": Y}, "loss", "z", None, None) is None
 
 
 def test_weights_combine_losses():

@@ -1,5 +1,7 @@
 """Kronecker factors from structure: any operator that uses a weight as a matrix."""
 
+import time
+
 import numpy as np
 import onnx.parser
 import pytest
@@ -8,9 +10,10 @@ from numpy.testing import assert_allclose
 import onnxjac as oj
 from onnxjac.jacobians import Diagonal
 from onnxjac.jacobians.errors import UnsupportedOp
+from onnxjac.jacobians.products import factors_of
 from onnxjac.modes.curvature.fisher import empirical_fisher, fisher
-from onnxjac.modes.curvature.gradients import per_sample, sample_diagonal
-from onnxjac.modes.curvature.kfac import ekfac, kfac, shampoo
+from onnxjac.modes.curvature.gradients import Gradients, per_sample, sample_diagonal
+from onnxjac.modes.curvature.kfac import ekfac, gram, kfac, shampoo
 from onnxjac.modes.curvature.kronecker import Moment
 
 from .models import gradients, network, parsed
@@ -234,3 +237,63 @@ def test_layers_found_at_one_point_serve_others(joint):
         K, other = (kfac(m, at, **options) for m in (model, network("mlp")[0]))
         v = RNG.standard_normal(K.shape[1])
         assert_allclose(K @ v, other @ v, atol=1e-12)
+
+
+POOLED = """pooled (double[4, 1, 6, 6] x, double[2, 1, 3, 3] W, double[8, 3] V)
+    => (double[4, 3] out) <int64[2] flat = {4, 8}>
+{ h = Conv (x, W)  t = Tanh (h)  p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]> (t)
+  v = Reshape (p, flat)  out = MatMul (v, V) }"""
+
+
+def test_layers_of_a_pooled_network_are_found_once(monkeypatch):
+    """What a pool selects differs from point to point, and stays within a sample."""
+    model, made, fixed = parsed(POOLED), [], []
+    layout, within = Gradients._layout, Gradients._selects_within_samples
+    monkeypatch.setattr(Gradients, "_layout", lambda self, found: made.append(
+        self.J.tape.template is not None) or layout(self, found))  # fmt: skip
+    monkeypatch.setattr(Gradients, "_selects_within_samples", lambda self, found: fixed.append(
+        within(self, found)) or fixed[-1])  # fmt: skip
+    options = {"at": "out", "wrt": ["W", "V"], "likelihood": "gaussian"}
+    for _ in range(200):  # until there is a template, which other threads may be making
+        point = {name: RNG.standard_normal(spec.shape) for name, spec in model.inputs.items()}
+        K = kfac(model, point, **options)
+        if len(fixed) == 3:
+            break
+        time.sleep(0.05)
+    assert fixed == [True] * 3
+    assert sum(made) == 1
+    assert_allclose(K.toarray(), kfac(parsed(POOLED), point, **options).toarray(), atol=1e-12)
+
+
+def test_layers_are_not_kept_where_a_selection_may_mix_samples():
+    """TopK along the samples keeps their order at one point, and changes it at another."""
+    model = parsed("""sorted (double[4, 2] x, double[2, 2] W) => (double[4, 2] out)
+        <int64[1] k = {4}> { h = MatMul (x, W)  out, i = TopK<axis = 0> (h, k) }""")
+    options = {"at": "out", "wrt": "W", "likelihood": "gaussian"}
+    falling = np.outer([4.0, 3, 2, 1], [1, 1])
+    for scale in range(1, 9):
+        kfac(model, {"x": scale * falling, "W": np.eye(2)}, **options)
+    with pytest.raises(UnsupportedOp, match="samples"):
+        kfac(model, {"x": falling[[2, 0, 1, 3]], "W": np.eye(2)}, **options)
+
+
+def test_cotangents_are_scaled_where_they_are_few():
+    """The derivative of tanh after the selection of the pool, which leaves a quarter of them."""
+    text = POOLED.replace("4, 1, 6, 6", "256, 1, 30, 30").replace("{4, 8}", "{256, 392}")
+    model = parsed(text.replace("8, 3] V", "392, 3] V").replace("4, 3] out", "256, 3] out"))
+    point = {name: RNG.standard_normal(spec.shape) for name, spec in model.inputs.items()}
+    found = gradients(model, point, at="out", wrt=["W", "V"], likelihood="gaussian")
+    sizes = {f.shape[0] for e in found.back.edges for f in factors_of(e.operator)
+             if isinstance(f, Diagonal)}  # fmt: skip
+    assert sizes == {256 * 2 * 14 * 14}
+
+
+def test_second_moments_of_rows_in_any_order_of_memory():
+    x = RNG.standard_normal((2, 3, 4, 5, 7))
+    flat = x.reshape(2, -1, 7)
+    for rows in (x, x.swapaxes(-1, -2).copy().swapaxes(-1, -2),
+                 np.moveaxis(np.moveaxis(x, -1, 1).copy(), 1, -1), x[..., :3, ::2]):
+        wanted = flat if rows.shape == x.shape else rows.reshape(2, -1, 4)
+        assert_allclose(gram(rows), wanted.swapaxes(-1, -2) @ wanted)
+    wide = RNG.standard_normal((1, 3, 5, 9)).swapaxes(-1, -2)  # (1, 3, 9, 5): no copy
+    assert_allclose(gram(wide)[0], sum(a.T @ a for a in wide[0]))

@@ -38,6 +38,8 @@ CASES = {
     "transposed conv": (
         "double[2, 3, 3, 2] W", "z = ConvTranspose<strides = [2, 1]>(x, W)", (N, 2, 4, 3),
     ),
+    "transposed conv, padded": ("double[2, 3, 3] W",
+        "z = ConvTranspose<pads = [2, 1], strides = [2], dilations = [2]>(x, W)", (N, 2, 5)),
     "transposed conv, groups": ("double[4, 3, 2] W", "z = ConvTranspose<group = 2>(x, W)",
                                 (N, 4, 3)),
     "einsum": ("double[2, 4, 3] W", 'z = Einsum<equation = "bti,hio->btho">(x, W)', (N, 3, 4)),

@@ -230,3 +230,89 @@ def test_pseudo_inverses_of_sums_that_are_not_square():
               rotated + Dense(draw.normal(12, 6), (3, 4), (3, 2))):  # fmt: skip
         assert_allclose(J.pinv().toarray(), np.linalg.pinv(J.toarray()), rtol=1e-9, atol=1e-9)
         assert_allclose(J.svdvals(), np.linalg.svd(J.toarray())[1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64, np.float64], ids=lambda t: t.__name__)
+@pytest.mark.parametrize("kind", ["dense", "blocks", "kron", "two blocks", "Kronecker sum"])
+def test_pseudo_inverses_ignore_what_is_rounding_in_their_dtype(kind, dtype):
+    """A matrix of rank 3, in single precision: σ₄ ≈ 1e-7 is 0."""
+    draw = Draw(5, np.complex128 if dtype is np.complex64 else np.float64)
+    low, skew = (draw.normal(12, 3) @ draw.normal(3, 12)).astype(dtype), draw.normal(3, 3)
+    skew = (skew - skew.T).astype(dtype)
+    J = {
+        "dense": lambda: Dense(low),
+        "blocks": lambda: BlockDiagonal(np.stack([low, 2 * low])),
+        "kron": lambda: implicit_kron(low, np.eye(2, dtype=dtype)),
+        "two blocks": lambda: Block([[Dense(low), None], [None, Dense(low.T)]]),
+        "Kronecker sum": lambda: implicit_kron(skew, Eye(3)) + implicit_kron(Eye(3), skew),
+    }[kind]()
+    eps = float(np.finfo(dtype).eps)
+    exact = np.linalg.pinv(J.toarray().astype(draw.dtype), rtol=300 * eps)
+    close = 1e4 * eps * np.abs(exact).max()
+    assert_allclose(J.pinv().toarray(), exact, rtol=0, atol=close)
+
+
+NEGATIVE = {
+    "dense": lambda d: Dense(-spd(d, 6)),
+    "blocks": lambda d: BlockDiagonal(-spd(d, 3, 4)),
+    "circulant": lambda d: Circulant(-even(d, 6) - 20 * CENTRE),
+    "kron": lambda d: implicit_kron(-spd(d, 2), spd(d, 3)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["sqrt", "cholesky", "inverse root"])
+@pytest.mark.parametrize("kind", NEGATIVE)
+def test_a_negative_multiple_of_a_negative_definite_operator_has_roots(kind, name):
+    J = -0.5 * NEGATIVE[kind](Draw(6))
+    function, expected = FUNCTIONS[name]
+    assert_allclose(function(J).toarray(), expected(J.toarray()), **CLOSE)
+
+
+def test_roots_of_large_numbers():
+    d = np.array([1e20, 3e20])
+    for J in (Diagonal(d), Dense(np.diag(d)), implicit_kron(np.diag(d), np.eye(2))):
+        assert_allclose(J.power(-0.5).diagonal(), J.diagonal() ** -0.5)
+
+
+def test_powers_of_a_product_of_wide_and_tall_factors():
+    draw = Draw(7)
+    K = implicit_kron(draw.normal(2, 3), draw.normal(6, 4))
+    for p in (0, 2, 3):
+        assert_allclose(K.power(p).toarray(), np.linalg.matrix_power(K.toarray(), p), **CLOSE)
+    assert_allclose(K.expm().toarray(), scipy.linalg.expm(K.toarray()))
+
+
+HALF = {
+    "low rank": lambda d: LowRank(*[d.normal(4, 2).astype(np.float16)] * 2),
+    "dense": lambda d: Dense(spd(d, 4).astype(np.float16)),
+    "permutation": lambda d: Permutation((1, 0), (2, 2), np.float16),
+    "cumulative": lambda d: Cumulative(0, (4,), np.float16, exclusive=False, reverse=False),
+    "sum": lambda d: Dense(spd(d, 4).astype(np.float16)) - LowRank(
+        d.normal(4, 2).astype(np.float16), d.normal(4, 2).astype(np.float16)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", HALF)
+def test_decompositions_of_half_precision(kind):
+    """LAPACK has none: single precision."""
+    J = HALF[kind](Draw(8))
+    dense = J.toarray().astype(float)
+    close = {"rtol": 1e-2, "atol": 1e-2 * np.abs(dense).max()}
+    assert_allclose(J.svdvals(), np.linalg.svd(dense)[1], **close)
+    assert_allclose(J.norm(), np.linalg.norm(dense), **close)
+    U, values, V = J.svd()
+    assert_allclose((U.toarray() * values) @ V.toarray().T, dense, **close)
+    assert_allclose(np.exp(J.slogdet()[1]), abs(np.linalg.det(dense)), atol=1e-2, rtol=1e-1)
+    if np.allclose(dense, dense.T):
+        assert_allclose(J.eigvalsh(), np.linalg.eigvalsh(dense), **close)
+
+
+def test_spectra_of_complex_operators_are_real_and_come_from_structure(monkeypatch):
+    draw = Draw(9, np.complex128)
+    K = implicit_kron(spd(draw, 3), spd(draw, 4)) + 0.5 * Identity((3, 4), np.complex128)
+    exact = np.linalg.eigvalsh(K.toarray())
+    identity = Identity((3,), np.complex64)
+    monkeypatch.setattr(Jacobian, "toarray", None)
+    assert_allclose(K.eigvalsh(), exact)
+    assert_allclose(K.svdvals(), exact[::-1])
+    assert identity.svd()[1].dtype == np.float32

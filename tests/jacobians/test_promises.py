@@ -157,7 +157,7 @@ MISFITS = {
     Fourier: [lambda: Fourier(0, (4, 3), F), lambda: Fourier(1, (4, 2), F),
               lambda: Fourier(2, (4, 2), F)],
     Circulant: [lambda: Circulant(ONES(3), (3, 2)), lambda: Circulant(np.array(1.0)),
-                lambda: Circulant(ONES((2, 3)), (3,))],
+                lambda: Circulant(ONES((2, 3)), (3,)), lambda: Circulant(ONES(0))],
     Reshape: [lambda: Reshape((3,), (2, 2), F)],
     Permutation: [lambda: Permutation((0, 0), (2, 3), F), lambda: Permutation((1, 0), (2,), F)],
     Broadcast: [lambda: Broadcast((3,), (2,), F), lambda: Broadcast((3,), (3, 1), F)],

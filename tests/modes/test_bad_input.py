@@ -77,6 +77,11 @@ def test_an_unknown_engine(net):
         oj.linearize(net, POINT, engine="jax")
 
 
+def test_a_number_of_segments(net):
+    with pytest.raises(oj.InputError, match="checkpoint=-2 is no number of segments"):
+        oj.linearize(net, POINT, checkpoint=-2)
+
+
 # -- wrt and of ------------------------------------------------------------------------------------
 
 NAMES = {
@@ -100,6 +105,12 @@ def test_names_that_do_not_fit(net, case, call):
     names, kind, message = NAMES[case]
     with pytest.raises(kind, match=message):
         call(net, POINT, **names)
+
+
+def test_a_model_without_weights():
+    plain = model("y = Tanh(x)")
+    with pytest.raises(oj.InputError, match=r"no floating initializer: name .* such as 'x'"):
+        oj.kfac(plain, {"x": X}, at="y")
 
 
 def test_an_integer_that_shows_only_at_the_point():

@@ -7,7 +7,7 @@ import pytest
 
 import onnxjac as oj
 from onnxjac.modes.show.explain import mathematics
-from onnxjac.ops import DECLARATIONS, Step
+from onnxjac.ops import DECLARATIONS, Step, find
 from show.examples import X, network
 
 
@@ -185,7 +185,7 @@ def test_a_hessian_is_explained_by_the_gradient():
     assert H.explain("x").rows
 
 
-@pytest.mark.parametrize("name", sorted(DECLARATIONS), ids="::".join)
+@pytest.mark.parametrize("name", sorted(k for k in DECLARATIONS if find(*k)), ids="::".join)
 def test_every_operator_has_mathematics(name):
     op_type, domain = name
     found = mathematics(Step(op_type, domain, 21, "n", ("x",), ("y",)))

@@ -13,7 +13,7 @@ from onnxjac.modes.verify.cases import CASES
 from onnxjac.modes.verify.transcriptions.case import Case
 from onnxjac.ops.conventions import CONVENTIONS, SECOND
 from onnxjac.ops.kinks import kink_set
-from onnxjac.ops.registry import TRAITS, find, full_name
+from onnxjac.ops.registry import DECLARATIONS, find
 from onnxjac.ops.rules.elementwise import FORMULAS
 
 A = np.array
@@ -142,7 +142,7 @@ OUTPUTS = {"TopK": 2, "DynamicQuantizeLinear": 3}
 RESULT = {"DynamicQuantizeLinear": (1,)}
 """Operator -> its outputs with derivatives, where not the first one."""
 
-KNOWN = {name.rpartition("::")[::-2] for name, told in TRAITS.items() if told.kinks} | {
+KNOWN = {key for key, said in DECLARATIONS.items() if said.kinks} | {
     (name, "") for name in FORMULAS if kink_set(name)}  # fmt: skip
 SMOOTH = {key for key in KNOWN if kink_set(*key).endswith(SECOND)}
 """Operators with kinks, and those without kinks in the first derivative."""
@@ -198,7 +198,7 @@ def test_every_operator_with_kinks_is_tried_on_one():
 
 
 def told_of(op_type, domain=""):
-    return TRAITS[full_name(op_type, domain)].kinks
+    return DECLARATIONS[op_type, domain].kinks
 
 
 def keyed(case):
@@ -234,7 +234,7 @@ def test_conventions_are_told_where_they_are_met(convention):
     arrays = [x.astype(np.float32) if single else x for x in arrays]
     found = kinks_at(convention, arrays)
     assert any(k.met for k in found)
-    assert all(k.declared == TRAITS[convention.op_type].kinks.given for k in found)
+    assert all(k.declared == DECLARATIONS[convention.op_type, ""].kinks.given for k in found)
     assert not any(k.met for k in kinks_at(convention, [moved(arrays[0]), *arrays[1:]]))
 
 

@@ -77,3 +77,5 @@ def test_what_does_not_fit_is_said():
         newton_cg(rosenbrock(), {"x": START}, of="r")
     with pytest.raises(oj.InputError, match="line search, trust region"):
         newton_cg(rosenbrock(), {"x": START}, of="f", globalization="luck")
+    with pytest.raises(oj.InputError, match="'f' is not finite at the start"):
+        newton_cg(rosenbrock(), {"x": START * np.nan}, of="f")

@@ -12,7 +12,7 @@ from onnxjac.modes.verify.transcriptions.case import Case, at, positive
 from onnxjac.ops.conventions import SECOND
 from onnxjac.ops.kinks import kink_set, kinks, kinks_of
 from onnxjac.ops.node import schema_defaults
-from onnxjac.ops.registry import TRAITS, find
+from onnxjac.ops.registry import DECLARATIONS, find
 from onnxjac.ops.rules.elementwise import FORMULAS
 from onnxjac.ops.symbols.formulas import NAMES, parse
 from verify.crossing import crossings, order_at_origin
@@ -142,8 +142,7 @@ def test_where_the_variance_is_0_the_first_derivative_is_that_of_a_difference():
 
 
 def test_every_entry_belongs_to_an_operator_that_is_checked():
-    kinked = {name.rpartition("::")[::-2] for name, told in TRAITS.items()
-              if told.kinks and told.kinks.where}  # fmt: skip
+    kinked = {key for key, said in DECLARATIONS.items() if said.kinks and said.kinks.where}
     jumps = {key for key in kinked if (found := find(*key)) and found.zero}
     names = {name for name, _ in kinked - jumps if name not in NOT_DECIDED}
     assert names <= {name for name, _ in DECIDED}

@@ -38,6 +38,7 @@ def rule(slope):
 @pytest.mark.usefixtures("clean_registry")
 @pytest.mark.parametrize("text", [
     "x*tanh(log(1 + exp(x)))", "x*g*sigmoid(alpha*x)", "max(a, b)", "x - y*floor(x/y)",
+    "abs(x)**1.5", "min(max(x, -1), 1)", "max(a, b, c)",
     "y[i,k] = sum(a[i,j]*b[j,k], j)", "y[i,j] = exp(x[i,j])/sum(exp(x[i,k]), k)",
     "y[o,i] = sum(w[o,c,k]*x[c,2*i + k], c, k)",
     "y = sum(log(sum(exp(x[n,k]), k)) - x[n,t[n]], n)",
@@ -48,6 +49,25 @@ def test_a_derived_operator_is_proved(text):
     assert proof
     assert proof.outcome == "exact"
     assert "by its formula, entry by entry" in proof.markdown()
+
+
+@pytest.mark.usefixtures("clean_registry")
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("text", ["x**y", "log(x)", "sqrt(x)*z", "acos(x)", "acosh(x)"])
+def test_a_proof_takes_numbers_for_which_the_operator_is_defined(text):
+    oj.derive("my.domain::F", text)
+    proof = oj.prove("my.domain::F")
+    assert proof.outcome == "exact"
+    assert "nan" not in proof.markdown()
+
+
+@pytest.mark.usefixtures("clean_registry")
+@pytest.mark.filterwarnings("ignore:.*is not finite")
+def test_a_power_is_proved_for_negative_numbers_too():
+    """There it is complex, as is its logarithm."""
+    oj.derive("my.domain::F", "x**y")
+    x, y = np.linspace(-1.5, 2, 3)[:, None], np.linspace(-1, 2, 4)
+    assert oj.prove("my.domain::F", shapes=[x, y])
 
 
 @pytest.mark.usefixtures("clean_registry")

@@ -26,7 +26,7 @@ from ....jacobians.placing import Place, placed
 from ....jacobians.text import time_text
 from ....ops import numbers
 from ....ops.graphs import build
-from ....ops.numbers.layout import FREE
+from ....ops.numbers.table import FREE
 from ...model.optional import optional
 from ...model.primal.engines.onnxruntime import EngineError, installed
 from ...model.primal.evaluate import evaluate

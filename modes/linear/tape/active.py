@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from ....jacobians import Dag, Jacobian, size
 from ....jacobians.arrays import buffer_of
@@ -14,8 +15,6 @@ from ....ops import Step, find
 from ....ops.registry import traits_of
 from ....ops.rules.estimators import DOMAIN as ESTIMATORS
 from ...model.flow.steps import SHAPES, reads
-
-"""Operators with a straight-through estimator of their own."""
 
 Slot = tuple[int, int]
 """(output, input) of a step."""
@@ -68,7 +67,7 @@ def carriers(step: Step) -> Iterable[str | None]:
     return reads(step) if step.surrogate is None else (step.inputs[step.surrogate],)
 
 
-def is_zero(step: Step) -> bool:
+def is_zero(step: Step | ir.Node) -> bool:
     """Whether the operator is declared to have no derivative."""
     declared = find(step.op_type, step.domain)
     return declared is not None and declared.zero is not None

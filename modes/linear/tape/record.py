@@ -159,7 +159,7 @@ def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[Sl
         check_blocks(blocks, inputs, outputs)
     except OnnxJacError:
         raise
-    except Exception as error:
+    except Exception as error:  # a rule may be a user's
         if symbols is not None:
             op.fix(value for value in (*inputs, *outputs) if value is not None)
         raise OnnxJacError(

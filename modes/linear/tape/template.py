@@ -23,6 +23,7 @@ from ....jacobians.symint import is_symbolic
 from ....ops.graphs import build
 from ....ops.graphs.shapes import CONTENT, STILL
 from ....ops.node import AT, NAN
+from ....ops.numbers.table import QUICK
 from ...model.flow.steps import array_of, needed, python_of
 from ...model.primal.model import Model
 from .active import ActiveStep
@@ -177,12 +178,6 @@ def is_open(operator: Jacobian) -> bool:
     return all(id(a) in found for a in operator.arrays() if isinstance(a, ir.Value))
 
 
-SEEN = frozenset({"Transpose", "Reshape", "Expand", "Squeeze", "Unsqueeze"})
-"""Operators that NumPy executes without touching a number."""
-
-QUICKER = frozenset({("MaxPool", 1)})
-"""Outputs, by operator and index, that NumPy finds sooner: ONNX Runtime takes 4 times as long."""
-
 View = Callable[[np.ndarray], np.ndarray]
 
 Chain = tuple[ir.Value, tuple[ir.Node, ...]]
@@ -204,8 +199,7 @@ def chain(value: ir.Value, is_leaf: Callable[[ir.Value], bool]) -> Chain:
 
 def is_quick(node: ir.Node, value: ir.Value) -> bool:
     """Whether NumPy is at least as quick as the engine at this output of the node."""
-    quick = node.op_type in SEEN or (node.op_type, value.index()) in QUICKER
-    return quick and not node.domain
+    return not node.domain and value.index() in QUICK.get(node.op_type, ())
 
 
 def fixed(node: ir.Node) -> bool:

@@ -40,7 +40,7 @@ def kept_whole(step: Step) -> Iterator[None]:
         yield
     except LimitError:
         raise
-    except Exception as error:
+    except Exception as error:  # whatever a body does, the control flow can be unrolled
         raise NotKept(first_line(error), step) from error
 
 
@@ -53,7 +53,7 @@ def explained(step: Step, values: Mapping[str, Any]) -> Iterator[None]:
         raise
     except OnnxJacError as error:
         raise type(error)(f"{step}: {error}") from error
-    except Exception as error:
+    except Exception as error:  # of a kernel, or of a definition that a user declared
         raise OnnxJacError(
             f"{step} fails on {_described(step, values)}: {first_line(error).removesuffix('.')}. "
             f"{_advice(step)}"

@@ -62,9 +62,8 @@ def outlined(value: Any, *, numbers: bool = False) -> Any:
 
 def turns(step: Step, inputs: Sequence[Any]) -> int:
     """The time steps of a recurrent layer, which is unrolled like a Loop; 0 for other operators."""
-    if step.domain or step.op_type not in ("GRU", "LSTM", "RNN") or np.ndim(inputs[0]) != 3:
-        return 0
-    return int(np.shape(inputs[0])[1 if step.attrs.get("layout", 0) else 0])
+    count = traits_of(step).turns
+    return count(Node(step, tuple(inputs), (None,))) if count else 0
 
 
 def check_operands(step: Step, inputs: Sequence[Any], limits: Limits) -> None:

@@ -155,7 +155,7 @@ def _from_path(path: str, limits: Limits) -> ir.Model:
         proto = onnx.load_model_from_string(data, text or "protobuf")
     except LimitError:
         raise
-    except Exception as error:
+    except Exception as error:  # each format has its own errors
         raise LoadError(f"{path!r} is not a readable ONNX file: {first_line(error)}") from error
     return readable(_from_proto(proto, repr(path), limits), os.path.dirname(path))
 
@@ -164,7 +164,7 @@ def _from_bytes(data: bytes, limits: Limits) -> ir.Model:
     guard_bytes(data, limits)
     try:
         proto = onnx.ModelProto.FromString(data)
-    except Exception as error:
+    except Exception as error:  # protobuf's own, which is not typed
         reason = first_line(error)
         raise LoadError(f"the {len(data)} bytes are not an ONNX model: {reason}") from error
     return _from_proto(proto, "the bytes", limits)
@@ -178,7 +178,7 @@ def _from_proto(proto: onnx.ModelProto, what: str, limits: Limits) -> ir.Model:
         return ir.from_proto(unblocked(without_maps(densely(proto, limits))))
     except (LimitError, LoadError):
         raise
-    except Exception as error:
+    except Exception as error:  # onnx-ir meets a file that anybody may have written
         raise LoadError(f"the graph in {what} is broken: {first_line(error)}") from error
 
 

@@ -55,7 +55,7 @@ def _converted(convert: Callable[[Any], Any], model: Any) -> Any:
     """The model, converted from or to protobuf; raises `LoadError` if that fails."""
     try:
         return convert(model)
-    except Exception as error:
+    except Exception as error:  # onnx-ir meets a file that anybody may have written
         raise LoadError(f"the graph is broken: {first_line(error)}") from error
 
 
@@ -186,7 +186,7 @@ def data_of(tensor: ir.TensorProtocol | None, owner: str) -> np.ndarray:
         raise LoadError(f"the data of {owner} cannot be read: {tensor.path!r} is no regular file.")
     try:
         array, shape = tensor.numpy(), tuple(tensor.shape.numpy())
-    except Exception as error:
+    except Exception as error:  # tensors of PyTorch and of other libraries are read here too
         raise LoadError(f"the data of {owner} cannot be read: {first_line(error)}") from error
     if array.shape != shape:
         raise LoadError(

@@ -12,7 +12,7 @@ from onnx import checker, defs, shape_inference, version_converter
 from onnx.helper import make_opsetid
 
 from ....jacobians.errors import LoadError, first_line
-from ....ops.registry import find
+from ....ops.registry import find, traits_of
 from ..flow.protos import WORKING_OPSET, graphs, inside, nodes, opset, schema_in
 from .bodies import brought_back, expand, inline_local
 from .repairs import after_conversion, before_check, before_conversion, share
@@ -85,7 +85,7 @@ def _check_rules(model: onnx.ModelProto) -> None:
             value.type.tensor_type.shape.SetInParent()
     try:
         checker.check_model(copy)
-    except Exception as error:
+    except Exception as error:  # ValidationError, and others of ONNX's C++ code
         raise LoadError(f"the model breaks ONNX's rules: {first_line(error)}") from error
 
 
@@ -94,7 +94,7 @@ def _raise(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
         old = before_conversion(infer(model) if version < 11 else model, version)
         new = version_converter.convert_version(old, WORKING_OPSET)
         return after_conversion(new, (old, infer(new)) if version < 11 else (old,), version)
-    except Exception as error:
+    except Exception as error:  # errors of ONNX's C++ code have no common class
         raise LoadError(
             f"the model cannot be raised from opset {version} to {WORKING_OPSET}: "
             f"{first_line(error)} Export it again at opset {WORKING_OPSET} or above."
@@ -114,12 +114,6 @@ COUNTS = frozenset({
 PADDING = frozenset({"output_padding", "pads"})
 """Padding of windows; the operator Pad may also crop, and is not checked for this."""
 
-RANGES = {
-    "RandomNormal": "scale", "RandomNormalLike": "scale",
-    "RandomUniform": "high", "RandomUniformLike": "high",
-}  # fmt: skip
-"""Random operators, and the attribute that sets the width of their distribution."""
-
 EQUATION = re.compile(rb"[A-Za-z,.\s]*(->[A-Za-z.\s]*)?")
 """The equations that Einsum accepts; ONNX loops forever on others."""
 
@@ -134,7 +128,7 @@ def check_attributes(model: onnx.ModelProto) -> None:
     for held in (model.graph.node, *(function.node for function in model.functions)):
         for node in inside(held):
             declared, own = find(node.op_type, node.domain), node.domain in ("", "ai.onnx")
-            if own and node.op_type in RANGES:
+            if own and traits_of(node).random:
                 _check_range(node)
             for attribute in node.attribute:
                 if attribute.ref_attr_name:  # its value comes with a call
@@ -175,9 +169,9 @@ def _check_range(node: onnx.NodeProto) -> None:
     """
     held = {a.name: a.f for a in node.attribute if not a.ref_attr_name}
     low, high, scale = held.get("low", 0.0), held.get("high", 1.0), held.get("scale", 1.0)
-    if RANGES[node.op_type] == "high" and not low <= high:
+    if not low <= high:
         reason = f"low={low:g} and high={high:g}: low must not be above high"
-    elif RANGES[node.op_type] == "scale" and not scale > 0:
+    elif not scale > 0:
         reason = f"scale={scale:g}: it must be above 0"
     else:
         return

@@ -1,5 +1,4 @@
-"""Forecast: the bytes of all tensors of a run at some inputs, before an engine starts it, and
-whether ONNX Runtime is known to deviate from the ONNX specification.
+"""Forecast: the bytes of all tensors of a run at some inputs, before an engine starts it.
 
 Sizes are inferred step by step with `sizes`; small tensors that decide sizes are computed on the
 way. Where a size depends on other numbers, only the run itself can tell, so that it must be a run
@@ -14,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
-from onnx import TensorProto
 
 from ....jacobians.errors import InputError, LimitError
 from ....ops.graphs.infer import Kind, shape_in
@@ -35,7 +33,8 @@ from ..flow.sizes import (
 )
 from ..flow.steps import array_of, last_uses, needed
 from ..limits import Meter
-from .engines.sessions import EngineError, is_fatal
+from .engines.defects import is_fatal, is_misread
+from .engines.sessions import EngineError
 
 
 def foreseen(model: Contents, inputs: Mapping[str, Any], names: Iterable[str]) -> bool:
@@ -307,58 +306,3 @@ def stacked(kind: Kind, count: int, axis: int) -> Kind:
     shape = shape_in(kind) or ()
     at = axis % (len(shape) + 1)
     return Kind(kind.dtype, (*shape[:at], count, *shape[at:]))
-
-
-def is_misread(step: Step, inputs: Sequence[Any]) -> bool:
-    """Whether ONNX Runtime 1.31 is known to deviate from ONNX for operands of these shapes.
-
-    MaxUnpool places values by the inferred shape, not by the given `output_shape`. Pools with
-    `auto_pad=SAME_*` ignore dilations, and crop where a stride exceeds the window. Resize ignores
-    `roi` when it computes the output size, and `scales` when no size changes. Window coefficients,
-    and all of Shrink, are computed in float32 even for double. Losses accept fewer labels than
-    samples, and a number of weights other than one per class. LSTM with `clip` does not clip the
-    cell state before the last activation. MatMulNBits with `g_idx` reads two bits as four, beyond
-    the end of the weights.
-    """
-    if (step.domain, step.op_type) == ("com.microsoft", "MatMulNBits"):
-        return step.attrs.get("bits") == 2 and any(name is not None for name in step.inputs[4:5])
-    if step.domain:
-        return False
-    if step.op_type in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"):
-        shape = np.shape(inputs[0])
-        wanted = shape, (*shape[:1], *shape[2:]), shape[1:2]
-        pairs = zip(inputs, wanted, strict=False) if shape else ()
-        return any(x is not None and np.shape(x) != n for x, n in pairs)
-    if step.op_type in ("HammingWindow", "BlackmanWindow"):
-        return bool(step.attrs.get("output_datatype", 1) == TensorProto.DOUBLE)
-    if step.op_type == "Shrink":
-        return inputs[0] is None or bool(inputs[0].dtype == np.float64)
-    if step.op_type == "LSTM":
-        return bool(step.attrs.get("clip"))
-    if step.op_type == "MaxUnpool":
-        return len(inputs) > 2 and inputs[2] is not None
-    if step.op_type in ("AveragePool", "LpPool", "MaxPool"):
-        return str(step.attrs.get("auto_pad", "")).startswith("SAME") and leaps(step)
-    return step.op_type == "Resize" and is_misread_resize(step, *inputs)
-
-
-def leaps(step: Step) -> bool:
-    """Whether the windows of a pool are dilated, or have strides longer than the windows."""
-    sizes = step.attrs.get("strides", ()), step.attrs.get("kernel_shape", ())
-    return any(n > 1 for n in step.attrs.get("dilations", ())) or any(map(int.__gt__, *sizes))
-
-
-def is_misread_resize(step: Step, x: Any, roi: Any = None, scales: Any = None, *_: Any) -> bool:
-    """Whether a region is cropped, or scales ≠ 1 keep, or if unknown may keep, the size of x."""
-    if step.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
-        return True
-    if scales is None or not np.size(scales):
-        return False
-    if x is None:  # its size is not known before the run
-        return bool(np.any(np.asarray(scales) != 1))
-    axes, rank = step.attrs.get("axes", range(np.ndim(x))), np.ndim(x)
-    if np.shape(scales) != (len(axes),) or not all(-rank <= axis < rank for axis in axes):
-        return False  # the engine will report the error
-    lengths = np.array([np.shape(x)[axis] for axis in axes], np.float32)
-    same = np.all(np.floor(lengths * scales) == lengths)
-    return bool(same and np.any(scales != 1)) or not np.all(scales)

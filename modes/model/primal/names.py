@@ -27,10 +27,12 @@ def names_of(
     else:
         chosen = distinct(names, role)
     if not chosen:
-        held = [*model.initializers.values(), *map(model.spec, model.intermediates)]
-        known = [repr(spec.name) for spec in held if may_float(spec)]
-        side, there = "output" if role == "of" else "input", ", ".join(map(str, default.values()))
-        none = f"the model has no floating {side}, but {there}"
+        held = (*model.inputs, *model.initializers, *model.intermediates)
+        known = [repr(name) for name in held if may_float(model.spec(name))]
+        sides = {"output": model.outputs, "initializer": model.initializers}
+        side = next((name for name, of_side in sides.items() if default is of_side), "input")
+        none = f"the model has no floating {side}"
+        none += f", but {', '.join(map(str, default.values()))}" if default else ""
         why = none if names is None else f"{role} is empty"
         if not known:
             raise InputError(f"{why}; no other tensor is floating either: nothing has a derivative")

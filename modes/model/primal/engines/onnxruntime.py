@@ -70,7 +70,7 @@ def _session_or_error(
 ) -> Any:
     try:
         return _new_session(model, given, names, pooled)
-    except Exception as error:
+    except Exception as error:  # `compute` says what it means, also for the next run
         return error
 
 

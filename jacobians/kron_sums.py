@@ -1,0 +1,203 @@
+"""Sums of Kronecker products, Σ Aₖ ⊗ Bₖ + δ I, made diagonal or triangular factor by factor.
+
+V and W make all factors diagonal at once, Vᴴ Aₖ V = diag(aₖ) and Wᴴ Bₖ W = diag(bₖ), so that
+(V ⊗ W)ᴴ A (V ⊗ W) = diag(λ) with λ = Σ aₖ ⊗ bₖ: they are the eigenvectors of a Hermitian matrix, or
+of a pair of which one is positive definite. A ⊗ B + δ I and the Kronecker sum A ⊗ I + I ⊗ B are of
+this kind, and A ⊗ B + C ⊗ D. Where these are not symmetric, A ⊗ B + C ⊗ D is (C ⊗ B) times the
+Kronecker sum C⁻¹ A ⊗ I + I ⊗ B⁻¹ D, which Schur forms solve.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from .arrays import Shape, wide
+from .base import Jacobian
+from .elementwise import Diagonal
+from .lapack import (
+    Singular,
+    SlogDet,
+    adjoint_of,
+    eigen,
+    eps_of,
+    hermitian,
+    inverses,
+    of_entries,
+    of_matrices,
+    singular,
+)
+from .matrices import Eye, Factor, Kron, matrix_shape
+from .products import Product
+from .sums import Sum, scaled_kron, split_identity
+from .sylvester import Sylvester
+
+Term = tuple[float, Factor, Factor]
+"""c, A and B of c A ⊗ B."""
+
+KronTerms = tuple[float, list[Term], Shape]
+"""δ, the terms and the batch of Σ c A ⊗ B + δ I."""
+
+
+def kron_terms(operator: Sum) -> KronTerms | None:
+    """δ, the terms and the batch of Σ c A ⊗ B + δ I; None for another sum."""
+    shift, others = split_identity(operator)
+    terms, batches = list[Term](), set[Shape]()
+    for term in others:
+        if (pair := scaled_kron(term)) is None:
+            return None
+        c, K = pair
+        terms.append((c, K.left, K.right))
+        batches.add(K.batch)
+    return (shift, terms, batches.pop()) if len(batches) == 1 else None
+
+
+def diagonalised(
+    operator: Sum, found: KronTerms | None, *, with_vectors: bool = False
+) -> Diagonalised | None:
+    """Σ Aₖ ⊗ Bₖ + δ I in the basis that makes all factors diagonal; None where there is none."""
+    if found is None:
+        return None
+    shift, terms, _ = found
+    *_, m, n = operator.in_shape
+    if shift:
+        terms = [*terms, (shift, Eye(m), Eye(n))]
+    scales = [c for c, *_ in terms]
+    left = simultaneous([A for _, A, _ in terms], with_vectors)
+    right = left and simultaneous([B for *_, B in terms], with_vectors)
+    if left is None or right is None:
+        return None
+    values = sum(c * a[..., :, None] * b[..., None, :]
+                 for c, a, b in zip(scales, left.values, right.values, strict=True))  # fmt: skip
+    real = wide(np.finfo(operator.dtype).dtype)
+    return Diagonalised(left, right, np.broadcast_to(np.asarray(values, real), operator.in_shape))
+
+
+@dataclass(frozen=True)
+class Diagonalised:
+    """(V ⊗ W)ᴴ A (V ⊗ W) = diag(λ)."""
+
+    left: Basis
+    right: Basis
+    values: np.ndarray
+
+    @property
+    def rotation(self) -> bool:
+        """Whether λ are the eigenvalues of A."""
+        return self.left.metric is None and self.right.metric is None
+
+    def inverse(self, whole: Jacobian) -> Jacobian:
+        """(V ⊗ W) diag(1/λ) (V ⊗ W)ᴴ."""
+        sizes = np.abs(self.values)
+        if sizes.min(initial=np.inf) <= eps_of(whole.dtype) * sizes.max(initial=0):
+            raise singular(whole, f"its smallest eigenvalue is {sizes.min():.2g}")
+        basis = Kron(self.left.vectors, self.right.vectors, self.values.shape[:-2])
+        return Product((basis, Diagonal(1 / self.values), adjoint(basis)))
+
+    @property
+    def determinant(self) -> SlogDet:
+        """Π λ (det C)ⁿ (det D)ᵐ for the metrics C and D."""
+        sign, log = of_entries(self.values)
+        m, n = self.values.shape[-2:]
+        for basis, power in ((self.left, n), (self.right, m)):
+            if basis.metric is not None:
+                log += power * of_matrices(basis.metric)[1]
+        return sign, log
+
+
+@dataclass(frozen=True)
+class Basis:
+    """V, and the diagonals of Vᴴ Aₖ V; a rotation, or Vᴴ C V = I for the `metric` C."""
+
+    vectors: Factor | None
+    values: list[np.ndarray]
+    metric: np.ndarray | None = None
+
+
+def simultaneous(factors: list[Factor], with_vectors: bool) -> Basis | None:
+    """V with Vᴴ Aₖ V diagonal, for Hermitian factors of which at most two are distinct.
+
+    Without vectors, the values take a third of the time.
+    """
+    found, ones = matrices_of(factors), np.ones(1)
+    exact = [a for a in map(hermitian, found) if a is not None]
+    if len(exact) < len(found):
+        return None
+    if not found:
+        return Basis(Eye(matrix_shape(factors[0])[0]), [ones] * len(factors))
+    if len(found) == 1:
+        V, values = eigen(with_vectors, exact[0])
+        return Basis(V, [ones if isinstance(f, Eye) else values for f in factors])
+    if len(found) > 2 or any(isinstance(f, Eye) or f.ndim > 2 for f in factors):
+        return None
+    for k in range(2):
+        try:
+            V, values = eigen(with_vectors, exact[k], exact[1 - k])
+        except np.linalg.LinAlgError:  # the second one is not positive definite
+            continue
+        return Basis(V, [values if equal(f, found[k]) else ones for f in factors], exact[1 - k])
+    return None
+
+
+def matrices_of(factors: list[Factor]) -> list[np.ndarray]:
+    """The distinct arrays among some factors."""
+    found: list[np.ndarray] = []
+    for factor in factors:
+        if not isinstance(factor, Eye) and not any(equal(factor, f) for f in found):
+            found.append(factor)
+    return found
+
+
+def equal(a: Factor, b: Factor) -> bool:
+    """Whether two factors are the same matrix."""
+    return a is b or (not isinstance(a, Eye) and not isinstance(b, Eye) and np.array_equal(a, b))
+
+
+def adjoint(K: Kron) -> Kron:
+    """(V ⊗ W)ᴴ as a Kronecker product, which merges with others."""
+    left, right = (f if isinstance(f, Eye) else adjoint_of(f) for f in (K.left, K.right))
+    return Kron(left, right, K.batch)
+
+
+def by_schur(operator: Sum, found: KronTerms | None) -> tuple[Kron | None, Sylvester] | None:
+    """C ⊗ B, if it is not I, and (A ⊗ I + I ⊗ D)⁻¹ for the sum (C ⊗ B) (A ⊗ I + I ⊗ D).
+
+    A ⊗ B + C ⊗ D is c C ⊗ B times C⁻¹ A ⊗ I + I ⊗ B⁻¹ D; None where this takes the inverse of a
+    singular matrix, and for sums of more terms.
+    """
+    if found is None or found[2]:
+        return None
+    shift, terms, _ = found
+    *_, m, n = operator.in_shape
+    if shift:
+        terms = with_shift(terms, shift, Eye(m), Eye(n))
+    square = all((matrix_shape(L), matrix_shape(R)) == ((m, m), (n, n)) for _, L, R in terms)
+    if len(terms) != 2 or not square:
+        return None
+    orders = sorted((terms, terms[::-1]), key=lambda o: isinstance(o[0][2], Eye), reverse=True)
+    for (c, A, B), (d, C, D) in orders:
+        with suppress(Singular):
+            left, right = c * solved(operator, C, A), d * solved(operator, B, D)
+            free = isinstance(B, Eye) and isinstance(C, Eye)
+            return None if free else Kron(C, B, ()), Sylvester(left, right)
+    return None
+
+
+def with_shift(terms: list[Term], shift: float, left: Eye, right: Eye) -> list[Term]:
+    """c A ⊗ B for each term, and δ I: in a factor beside an identity, else as a term."""
+    for k, (c, A, B) in enumerate(terms):
+        if isinstance(A, Eye) or isinstance(B, Eye):
+            A, B = (f if isinstance(f, Eye) else c * f + shift * np.eye(len(f), dtype=f.dtype)
+                    for f in (A, B))  # fmt: skip
+            return [*terms[:k], (1.0, A, B), *terms[k + 1 :]]
+    return [*terms, (shift, left, right)]
+
+
+def solved(whole: Jacobian, C: Factor, A: Factor) -> np.ndarray:
+    """C⁻¹ A as a matrix."""
+    C, A = (f if isinstance(f, Eye) else np.asarray(f, wide(f.dtype)) for f in (C, A))
+    if isinstance(C, Eye):
+        return np.eye(C.n, dtype=whole.dtype) if isinstance(A, Eye) else A
+    return inverses(C, whole) if isinstance(A, Eye) else inverses(C, whole) @ A

@@ -1,0 +1,163 @@
+"""LAPACK: inverses, determinants and eigenvectors of stacks of matrices."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from .arrays import prod_text, rounded, wide
+from .base import Jacobian
+from .errors import InputError
+
+SlogDet = tuple[Any, float]
+"""The sign of a determinant, or its phase, and the logarithm of its absolute value."""
+
+ZERO_DET = (0.0, -np.inf)
+
+
+class Singular(InputError):
+    """A part of an operator has no inverse."""
+
+
+def singular(operator: Jacobian, why: str) -> Singular:
+    """The error for an operator, or a part of one, that has no inverse."""
+    return Singular(
+        f"{operator!r}, {prod_text(operator.shape)}, has no inverse: {why}. Add damping, A + λ * "
+        f"identity_like(A), or take the pseudo-inverse, solver='lsmr'"
+    )
+
+
+def inverses(matrices: np.ndarray, whole: Jacobian, name: str = "") -> np.ndarray:
+    """A⁻¹ of each matrix in (*batch, n, n); `whole` and `name` say which they are."""
+    m, n = matrices.shape[-2:]
+    if m != n:
+        raise singular(whole, f"its {name} factor is {m}×{n}" if name else f"it holds {m}×{n}")
+    work = np.asarray(matrices, wide(matrices.dtype))
+    with np.errstate(all="ignore"):
+        found = by_cholesky(work)
+        found = by_lu(work) if found is None else found
+        bounds = n * frobenius(work) * frobenius(found)  # of the condition numbers
+        if (bounds * eps_of(work.dtype) < 1).all():
+            return rounded(found, matrices.dtype)
+        norms = np.linalg.norm(work, 1, (-2, -1)) * np.linalg.norm(found, 1, (-2, -1))
+        bad = ~(norms * eps_of(work.dtype) < 1)
+    if np.any(bad):
+        what = f"its {name} factor" if name else "its matrix" if work.ndim == 2 else "a block"
+        first = tuple(map(int, np.argwhere(bad)[0]))
+        where = f" {first}" if work.ndim > 2 else ""
+        number = float(np.asarray(norms)[first])
+        text = f"{what}{where} has the condition number {number:.2g}"
+        raise singular(whole, text if np.isfinite(number) else f"{what}{where} is singular")
+    return rounded(found, matrices.dtype)
+
+
+def by_cholesky(a: np.ndarray) -> np.ndarray | None:
+    """A⁻¹ of one positive definite matrix; None for others."""
+    if (upper := root_of(a)) is None:
+        return None
+    trtri: Any = scipy.linalg.get_lapack_funcs("trtri", (a,))
+    upper, failed = trtri(upper, overwrite_c=True)
+    return None if failed else upper.conj() @ upper.T
+
+
+def root_of(a: np.ndarray) -> np.ndarray | None:
+    """The triangle U with A = Uᵀ conj(U) of one positive definite matrix; None for others."""
+    if a.ndim > 2 or not a.size or not (a == adjoint_of(a)).all():
+        return None
+    potrf: Any = scipy.linalg.get_lapack_funcs("potrf", (a,))
+    upper, failed = potrf(a.T)
+    return None if failed else upper
+
+
+def by_lu(a: np.ndarray) -> np.ndarray:
+    """A⁻¹ of each matrix; not finite where one is singular."""
+    if not a.size:
+        return a
+    if a.ndim > 2:
+        with suppress(np.linalg.LinAlgError):
+            return np.linalg.inv(a)
+        return np.stack([by_lu(one) for one in a.reshape(-1, *a.shape[-2:])]).reshape(a.shape)
+    lapack: Any = scipy.linalg.get_lapack_funcs(("getrf", "getri", "getri_lwork"), (a,))
+    getrf, getri, getri_lwork = lapack
+    lu, pivots, failed = getrf(a)
+    if failed:
+        return np.full_like(a, np.inf)
+    room, _ = getri_lwork(len(a))
+    found, _ = getri(lu, pivots, lwork=int(np.real(room)), overwrite_lu=True)
+    return np.asarray(found)
+
+
+def frobenius(a: np.ndarray) -> np.ndarray:
+    """‖A‖ of each matrix."""
+    flat = a.reshape(*a.shape[:-2], a.shape[-2] * a.shape[-1])
+    return np.sqrt(np.vecdot(flat, flat).real)
+
+
+def of_matrices(matrices: np.ndarray) -> SlogDet:
+    """sign, log |Π det| over a stack of matrices."""
+    if matrices.shape[-1] != matrices.shape[-2]:
+        return ZERO_DET
+    work = np.asarray(matrices, wide(matrices.dtype))
+    if (upper := root_of(work)) is not None:
+        return 1.0, 2 * of_sizes(np.diagonal(upper))
+    signs, logs = np.linalg.slogdet(work)
+    return signs.prod().item(), float(logs.sum(dtype=float))
+
+
+def of_entries(values: np.ndarray) -> SlogDet:
+    """sign, log |Π λ|."""
+    values = np.asarray(values, wide(values.dtype))
+    return np.prod(np.sign(values)).item(), of_sizes(values)
+
+
+def of_sizes(values: np.ndarray) -> float:
+    """log |Π λ|."""
+    with np.errstate(divide="ignore"):
+        return float(np.log(np.abs(values)).sum(dtype=float))
+
+
+def both(a: SlogDet, b: SlogDet) -> SlogDet:
+    """The determinant of a product."""
+    return a[0] * b[0], a[1] + b[1]
+
+
+def powered(found: SlogDet, times: int) -> SlogDet:
+    """The determinant of a power."""
+    return (found[0] ** times, found[1] * times) if times else (1.0, 0.0)
+
+
+def eigen(
+    with_vectors: bool, a: np.ndarray, metric: np.ndarray | None = None
+) -> tuple[np.ndarray | None, np.ndarray]:
+    """V, if wanted, and λ of a stack of Hermitian matrices, or of one matrix with a metric."""
+    eigh: Any = scipy.linalg.eigh
+    if metric is not None:
+        found = eigh(a, metric, eigvals_only=not with_vectors, check_finite=False)
+    else:
+        found = np.linalg.eigh(a) if with_vectors else np.linalg.eigvalsh(a)
+    return (found[1], found[0]) if with_vectors else (None, found)
+
+
+def hermitian(matrices: np.ndarray, eps: float | None = None) -> np.ndarray | None:
+    """(A + Aᴴ) / 2 where that is A up to rounding, with matrices accurate to eps; else None."""
+    if matrices.shape[-1] != matrices.shape[-2]:
+        return None
+    a = np.asarray(matrices, wide(matrices.dtype))
+    skew = np.abs(a - adjoint_of(a)).max(initial=0)
+    if skew == 0:
+        return a
+    rounding = 100 * a.shape[-1] ** 0.5 * (eps or eps_of(a.dtype))
+    return (a + adjoint_of(a)) / 2 if skew <= rounding * np.abs(a).max(initial=0) else None
+
+
+def adjoint_of(matrices: np.ndarray) -> np.ndarray:
+    """Aᴴ of each matrix."""
+    return matrices.swapaxes(-1, -2).conj()
+
+
+def eps_of(dtype: Any) -> float:
+    """The rounding error of a dtype; halves count as single precision."""
+    return float(np.finfo(wide(np.dtype(dtype))).eps)
