@@ -118,7 +118,7 @@ class OverBatches(Jacobian):
         self.stream = stream
 
     @cached_property
-    def place(self) -> Any:
+    def _whereabouts(self) -> Any:
         return next(self.stream.each(lambda _, C: C.place), None)
 
     @abstractmethod
@@ -155,7 +155,7 @@ class Streamed(OverBatches):
         if first is None:
             raise InputError("there are no batches")
         self.weights, self.transposed, self.outline = weights, transposed, first
-        self.place = place
+        self._whereabouts = place
         super().__init__(stream, first.shape[::-1] if transposed else first.shape, first.dtype)
 
     def _apply(self, op: Op, v: Array) -> Array:
@@ -244,7 +244,7 @@ class Stacked(OverBatches):
         self.ends = tuple(accumulate(heights, initial=0))
         self.codomains = tuple(chain.from_iterable(J.codomains for J in found))
         super().__init__(stream, (self.ends[-1], widths[0]), found[0].dtype)
-        self.place = seen[0][1]
+        self._whereabouts = seen[0][1]
 
     def _apply(self, op: Op, v: Array) -> Array:
         parts = list(self.stream.each(lambda _, J: product(op, J, v)))

@@ -86,7 +86,7 @@ class Linearization(Jacobian):
         return hosted(self.given)
 
     @cached_property
-    def place(self) -> Place | None:
+    def _whereabouts(self) -> Place | None:
         return self.tape.place
 
     def __getstate__(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ PRECONDITIONERS = oj.preconditioners
 ROUNDING = {"rtol": 1e-10, "atol": 1e-12}
 
 ESTIMATES = {
-    "trace": lambda A: est.trace(A, products=20).value,
+    "trace": lambda A: est.trace(A, method="xtrace", products=20).value,
     "hutch++": lambda A: est.trace(A, method="hutch++", products=20).value,
     "hutchinson": lambda A: est.trace(A, method="hutchinson", products=20).value,
     "diagonal": lambda A: est.diagonal(A, method="xdiag", products=20).value,
