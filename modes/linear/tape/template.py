@@ -261,7 +261,8 @@ def fill_of(x: Any) -> Fill | None:
 
 def parts_of(operator: Jacobian) -> dict[str, Any]:
     """The attributes of an operator, except for its transpose and its place."""
-    return {name: part for name, part in vars(operator).items() if name not in ("T", "_whereabouts")}
+    derived = ("T", "_whereabouts")
+    return {name: part for name, part in vars(operator).items() if name not in derived}
 
 
 def _operator(operator: Jacobian) -> Fill | None:
