@@ -115,12 +115,16 @@ class Holder:
         """The approximate number of multiplications and additions in one product."""
         return sum(part.flops for part in self.contents() if isinstance(part, Holder))
 
-    @cached_property
+    @property
     def place(self) -> Any:
         """The `Place` of its arrays where some are tensors of PyTorch; None where all are NumPy's.
 
         Products of NumPy arrays are computed there, and go back.
         """
+        return self._whereabouts
+
+    @cached_property
+    def _whereabouts(self) -> Any:
         for part in self.contents():
             if isinstance(part, Holder):
                 found = part.place
@@ -132,7 +136,7 @@ class Holder:
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without its place, which arrays that were pickled may have left."""
-        return {name: part for name, part in vars(self).items() if name != "place"}
+        return {name: part for name, part in vars(self).items() if name != "_whereabouts"}
 
     def __repr__(self) -> str:
         return type(self).__name__

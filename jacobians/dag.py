@@ -81,7 +81,7 @@ class Dag(Jacobian):
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without caches, which are rebuilt on demand."""
-        derived = ("known", "T", "_schedule", "names", "place")
+        derived = ("known", "T", "_schedule", "names", "_whereabouts")
         return {"known": {}} | {k: v for k, v in vars(self).items() if k not in derived}
 
     @cached_property

@@ -16,6 +16,7 @@ from .arrays import (
     fits,
     floating,
     held_text,
+    host,
     is_complex,
     is_recorded,
     lead,
@@ -58,7 +59,7 @@ class Diagonal(Jacobian):
         return size(self.out_shape)
 
     def diagonal(self) -> np.ndarray:
-        return np.broadcast_to(self.d, self.out_shape).flatten()
+        return np.broadcast_to(host(self.d), self.out_shape).flatten()
 
     def __repr__(self) -> str:
         return f"diag({held_text(self.d)})"

@@ -62,7 +62,7 @@ class Dense(Jacobian):
         return np.array(host(self.a))
 
     def diagonal(self) -> np.ndarray:
-        return np.diagonal(self.a).copy()
+        return np.diagonal(host(self.a)).copy()
 
     def __repr__(self) -> str:
         return f"dense({name_of(self.a) or prod_text(self.shape)})"
@@ -101,7 +101,7 @@ class BlockDiagonal(Jacobian):
     def diagonal(self) -> np.ndarray:
         if self.out_shape != self.in_shape:
             return super().diagonal()
-        return np.diagonal(self.blocks, axis1=-2, axis2=-1).flatten()
+        return np.diagonal(host(self.blocks), axis1=-2, axis2=-1).flatten()
 
     def __repr__(self) -> str:
         return f"blockdiag({prod_text(shape_of(self.blocks))})"
@@ -142,7 +142,7 @@ class LowRank(Jacobian):
 
     def diagonal(self) -> np.ndarray:
         k = min(self.shape)
-        return np.einsum("ir,ir->i", self.u[:k], self.v[:k])
+        return np.einsum("ir,ir->i", host(self.u)[:k], host(self.v)[:k])
 
     def __repr__(self) -> str:
         return f"lowrank({prod_text(self.shape)}, rank {shape_of(self.u)[1]})"

@@ -37,6 +37,9 @@ class OnDevice(torch.Tensor):
     def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
         return run(function, *args, **(kwargs or {}))
 
+    def __reduce_ex__(self, protocol):
+        return OnDevice, (self.raw,)
+
     def untyped_storage(self):
         return self.raw.untyped_storage()
 

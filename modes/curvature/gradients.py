@@ -44,6 +44,8 @@ from ...jacobians import (
     Take,
     dtype_of,
     reading,
+    shape_of,
+    size,
 )
 from ...jacobians.arrays import like, space
 from ...jacobians.as_one import leaves
@@ -110,7 +112,7 @@ class Gradients:
         ends = dict.fromkeys(use.vertex for use in found)
         dag = J.there
         forth = Dag(dag.shapes, dag.edges, tuple(ends), dag.sinks, dag.dtype)
-        if repays_elimination(forth, self.z.size // max(len(self.z), 1)):
+        if J.place is None and repays_elimination(forth, size(shape_of(self.z)[1:])):
             forth = eliminated(forth)
         self.back = forth.T
         self.vertices = dict(zip(self.back.sinks, ends, strict=True))

@@ -18,6 +18,7 @@ import numpy as np
 
 from ...jacobians import Array, Jacobian, Op, Take, lead, shape_of, size
 from ...jacobians.arrays import buffer_of
+from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError, not_allowed, warn
 from ...jacobians.progress import counting
 from ..linear.symmetric import Symmetric
@@ -107,7 +108,6 @@ class Outline:
     domain: tuple[Any, ...] | None
     codomains: tuple[Any, ...]
     text: str
-    place: Any
 
 
 class OverBatches(Jacobian):
@@ -116,6 +116,10 @@ class OverBatches(Jacobian):
     def __init__(self, stream: Stream, shape: tuple[int, int], dtype: np.dtype) -> None:
         super().__init__(shape[:1], shape[1:], dtype)
         self.stream = stream
+
+    @cached_property
+    def _whereabouts(self) -> Any:
+        return next(self.stream.each(lambda _, C: C.place), None)
 
     @abstractmethod
     def with_stream(self, stream: Stream) -> OverBatches:
@@ -147,11 +151,11 @@ class Streamed(OverBatches):
     def __init__(
         self, stream: Stream, weights: tuple[float, ...] | None = None, *, transposed: bool = False
     ) -> None:
-        first = next(stream.each(lambda _, C: outline_of(C)), None)
+        first, place = next(stream.each(lambda _, C: (outline_of(C), C.place)), (None, None))
         if first is None:
             raise InputError("there are no batches")
         self.weights, self.transposed, self.outline = weights, transposed, first
-        self.place = first.place
+        self._whereabouts = place
         super().__init__(stream, first.shape[::-1] if transposed else first.shape, first.dtype)
 
     def _apply(self, op: Op, v: Array) -> Array:
@@ -202,7 +206,7 @@ def outline_of(C: Jacobian) -> Outline:
     domain = getattr(C, "domain", None)
     m, n = C.shape
     text = getattr(C, "formula", None) or repr(C)
-    return Outline((m, n), C.dtype, C.T is C, domain, codomains_of(C), text, C.place)
+    return Outline((m, n), C.dtype, C.T is C, domain, codomains_of(C), text)
 
 
 def product(op: Op, C: Jacobian, v: Array) -> Array:
@@ -232,14 +236,15 @@ class Stacked(OverBatches):
     """
 
     def __init__(self, stream: Stream) -> None:
-        found = tuple(stream.each(lambda _, J: outline_of(J)))
+        seen = tuple(stream.each(lambda _, J: (outline_of(J), J.place)))
+        found = [outline for outline, _ in seen]
         heights, widths = ([J.shape[k] for J in found] for k in range(2))
         if len(set(widths)) != 1:
             raise InputError(f"operators of so many columns cannot be stacked: {list(widths)}")
         self.ends = tuple(accumulate(heights, initial=0))
         self.codomains = tuple(chain.from_iterable(J.codomains for J in found))
         super().__init__(stream, (self.ends[-1], widths[0]), found[0].dtype)
-        self.place = found[0].place
+        self._whereabouts = seen[0][1]
 
     def _apply(self, op: Op, v: Array) -> Array:
         parts = list(self.stream.each(lambda _, J: product(op, J, v)))

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.sparse.linalg import aslinearoperator
 
+from ...jacobians import Dense
 from ...jacobians.arrays import Array, host, is_tensor, space
 from ...jacobians.base import CHUNK
 from ...jacobians.errors import InputError
@@ -73,7 +74,7 @@ class Probed:
     """
 
     def __init__(self, A: Any, tick: Tick = lambda n: None, seed: int = 0) -> None:
-        self.A: Any = aslinearoperator(A)
+        self.A: Any = Dense(A) if is_tensor(A) else aslinearoperator(A)
         if np.issubdtype(self.A.dtype, np.complexfloating):
             raise InputError(f"this needs a real operator, not one of {self.A.dtype}")
         self.shape, self.tick, self.products = self.A.shape, tick, 0

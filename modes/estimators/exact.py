@@ -241,7 +241,7 @@ def _of_mirrored(factors: tuple[Jacobian, ...]) -> np.ndarray | None:
 def mirrored(left: Jacobian, right: Jacobian) -> bool:
     """Whether one operator is the transpose of the other, by construction."""
     a, b = unwrap(left), unwrap(right)
-    same = a is b.T or b is a.T
+    same = left is right.T or a is b.T or b is a.T
     return same or getattr(a, "mirror", None) is b or getattr(b, "mirror", None) is a
 
 
@@ -328,7 +328,7 @@ def gram_diagonal(operator: Any) -> np.ndarray | None:
 @gram_diagonal.register
 def _(operator: KroneckerFactored) -> np.ndarray | None:
     """diag(Q Λ² Qᵀ)."""
-    return operator.function(np.square).diagonal() if operator.tiled else None
+    return operator.function(lambda values: values**2).diagonal() if operator.tiled else None
 
 
 @gram_diagonal.register
@@ -400,7 +400,7 @@ def _(J: Jacobian, ord: str | int = "fro") -> float:
         raise InputError(f"norm(ord={ord!r}): ord is one of {', '.join(map(repr, NORMS))}")
     known = known_squares(Probed(J)) if ord == "fro" and J.dtype.kind != "c" else None
     if known is not None:
-        return float(np.sqrt(known[0].sum()))
+        return float(known[0].sum()) ** 0.5
     if ord == "fro" and spectrum(J, "singular values") is None:
         return float(np.linalg.norm(dense(J)))
     return float(NORMS[ord](J.svdvals()))

@@ -45,6 +45,7 @@ from ...jacobians import (
     Take,
     Zero,
 )
+from ...jacobians.arrays import host
 from ...jacobians.placing import with_parts
 from ...jacobians.sparse import count, entries
 from ..linear.elimination.plan import eliminated
@@ -111,7 +112,7 @@ def _(operator: LowRank) -> Jacobian:
     """(Σᵣ uᵣ vᵣᵀ) ∘ (Σₛ uₛ vₛᵀ) = Σᵣₛ (uᵣ ∘ uₛ)(vᵣ ∘ vₛ)ᵀ."""
     u, v = (
         np.einsum("ir,is->irs", f, f).reshape(len(f), f.shape[1] ** 2)
-        for f in (operator.u, operator.v)
+        for f in map(host, (operator.u, operator.v))
     )
     return LowRank(u, v, operator.out_shape, operator.in_shape)
 

@@ -27,7 +27,7 @@ def _to(J: Jacobian, device: Any) -> Jacobian:
     placed(J, there := place(device))
     part: Jacobian | None = J
     while part is not None:
-        part.place = part.T.place = there
+        part._whereabouts = part.T._whereabouts = there
         part = part.operator if isinstance(part, Wrapper) else None
     return J
 

@@ -86,8 +86,12 @@ class Linearization(Jacobian):
         return hosted(self.given)
 
     @cached_property
-    def place(self) -> Place | None:
+    def _whereabouts(self) -> Place | None:
         return self.tape.place
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state without the DAG of a place, which the tape makes again."""
+        return {name: part for name, part in super().__getstate__().items() if name != "there"}
 
     @property
     def primal(self) -> Mapping[str, Any]:

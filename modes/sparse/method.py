@@ -10,6 +10,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ...jacobians import Jacobian
+from ...jacobians.placing import HOST, placed
 from ..hessian import Hessian
 from ..linear.elimination.adaptive import Adaptive
 from ..linear.linearization import Linearization
@@ -48,8 +49,8 @@ class Method(ABC):
 
 @singledispatch
 def unwrap(operator: Jacobian) -> Jacobian:
-    """The operator without wrappers, with its arrays as the rules placed them."""
-    return operator
+    """The operator without wrappers, over NumPy arrays."""
+    return operator if getattr(operator, "place", None) is None else placed(operator, HOST)
 
 
 @unwrap.register

@@ -28,7 +28,7 @@ assert x.cpu().tolist() == [1, 1, 1] and torch.arange(3).to("simulated")[0] == 0
 assert simulated.COPIES == {"down": 1, "up": 1}, simulated.COPIES
 """
 
-CHOSEN = "moved_once or tensors_in or estimates or on_the_device or solvers or vectors or copy"
+CHOSEN = "moved_once or tensors_in or estimates or device or solvers or vectors or copy or numpy"
 
 
 def run(*command):

@@ -109,6 +109,34 @@ def test_changed(change, device):
     check(change(by_torch(device)), linearization().toarray(), device)
 
 
+CURVATURE = {"at": "logits", "wrt": WRT}
+
+
+@pytest.mark.parametrize("make", [
+    lambda point, **how: oj.linearize(MODEL, point, of="logits", wrt=WRT, **how),
+    lambda point, **how: oj.hessian(MODEL, point, of="loss", wrt=WRT, **how)
+    + oj.gauss_newton(MODEL, point, of="loss", **CURVATURE, **how),
+    lambda point, **how: oj.kfac(MODEL, point, **CURVATURE, **how),
+    lambda point, **how: oj.fisher(MODEL, point, **CURVATURE, **how).compile("torch"),
+    lambda point, **how: oj.linearize(
+        MODEL, [{**point, "x": point["x"][k : k + 3], "y": point["y"][k : k + 3]} for k in (0, 3)],
+        of="logits", wrt=WRT, **how),
+    lambda point, **how: oj.estimators.low_rank(
+        oj.gauss_newton(MODEL, point, of="loss", **CURVATURE, **how), 9).value,
+], ids=["J", "H + G", "kfac", "compiled", "stacked", "low rank"])  # fmt: skip
+@pytest.mark.parametrize("form", [
+    lambda A: A @ np.ones(A.shape[1]), lambda A: A.T @ np.ones((A.shape[0], 2)),
+    lambda A: A.toarray(), lambda A: A.tosparse().toarray(), lambda A: A.diagonal(),
+    lambda A: A.svdvals(), lambda A: A.norm(),
+    lambda A: pickle.loads(pickle.dumps((A @ np.ones(A.shape[1]), A)))[1] @ np.ones(A.shape[1]),
+], ids=["v", "Uᵀ", "dense", "sparse", "diagonal", "σ", "norm", "pickle"])  # fmt: skip
+def test_operators_of_tensors_for_numpy(make, form, device):
+    """NumPy vectors, matrices and spectra of operators over tensors, with no tensor read by it."""
+    there = {name: tensor(x, device) for name, x in POINT.items()}
+    A, B = make(there, engine=f"torch:{device}"), make(POINT)
+    assert_allclose(form(A), form(B), **LOOSE)
+
+
 def test_other_forms_come_from_the_same_residuals(device):
     J, K = by_torch(device), linearization()
     assert_allclose(J.toarray(), K.toarray(), **TIGHT)

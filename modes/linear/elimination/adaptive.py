@@ -11,7 +11,7 @@ import numpy as np
 
 from ....jacobians import Array, Dag, Jacobian, Op, Shape, dtype_of, lead, shape_of
 from ....jacobians.arrays import host, wide
-from ....jacobians.placing import Place, placed
+from ....jacobians.placing import HOST, Place, placed
 from ....jacobians.text import time_text
 from ....ops import numbers
 from ...model.threads import Background
@@ -200,10 +200,11 @@ class Adaptive(Jacobian):
         return Adaptive(self.dag.T, tape=self._tape)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state without programs and background work."""
+        """The state without programs, background work and a place."""
         kept = {name: part for name, part in vars(self).items() if name != "T"}
         kept |= dict.fromkeys(("_shared", "_tape", "_ahead", "_compiled"))
-        return kept | {"_dag": self.dag, "_begun": set(), "_clocks": {}}
+        dag = placed(self.dag, HOST) if self.place else self.dag
+        return kept | {"_dag": dag, "_begun": set(), "_clocks": {}}
 
     def __repr__(self) -> str:
         return repr(self.structure) + (f", on {self.place.name}" if self.place else "")

@@ -18,6 +18,7 @@ import onnx_ir as ir
 from ....jacobians import Array, Jacobian, Shape, common, dtype_of, shape_of
 from ....jacobians.arrays import wide
 from ....jacobians.cached import cached_property
+from ....jacobians.placing import HOST, placed
 from ....jacobians.symint import same
 from ....ops.graphs import Recorder
 from ....ops.graphs.build import every, operands_of, reachable, subgraphs
@@ -74,7 +75,8 @@ class Recording:
 
 def record(operator: Jacobian, columns: Shape = ()) -> Recording:
     """The product of `operator` with `columns` right-hand sides at once; halves in float32."""
-    return recorded(ResidualRecorder({"": OPSET}), operator, columns)
+    held = operator if operator.place is None else placed(operator, HOST)
+    return recorded(ResidualRecorder({"": OPSET}), held, columns)
 
 
 def recorded(

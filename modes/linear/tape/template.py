@@ -260,8 +260,9 @@ def fill_of(x: Any) -> Fill | None:
 
 
 def parts_of(operator: Jacobian) -> dict[str, Any]:
-    """The attributes of an operator, except for its transpose."""
-    return {name: part for name, part in vars(operator).items() if name != "T"}
+    """The attributes of an operator, except for its transpose and its place."""
+    derived = ("T", "_whereabouts")
+    return {name: part for name, part in vars(operator).items() if name not in derived}
 
 
 def _operator(operator: Jacobian) -> Fill | None:
