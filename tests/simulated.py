@@ -1,9 +1,11 @@
 """A device of PyTorch over main memory, as strict as a GPU: NumPy reads none of its tensors, and no
 operator takes them together with tensors of the CPU. `pytest --device simulated` tests with it.
 
-`COPIES` counts the transfers, "up" and "down". Random numbers are the CPU's.
+`COPIES` counts the transfers of the main thread, "up" and "down"; in the background, programs are
+tried with zeros that go up. Random numbers are the CPU's.
 """
 
+import threading
 from collections import Counter
 
 import torch
@@ -66,7 +68,8 @@ def moved(x, device, **rest):
     there = device is None or torch.device(device).type == NAME
     before = isinstance(x, OnDevice)
     there = before if device is None else there
-    COPIES.update({"up": there and not before, "down": before and not there})
+    if threading.current_thread() is threading.main_thread():
+        COPIES.update({"up": there and not before, "down": before and not there})
     made = raw(x).to(**rest, copy=True) if rest else raw(x).clone()
     return OnDevice(made) if there else made
 
@@ -81,6 +84,7 @@ def run(function, *args, **kwargs):
     if name in ("copy_", "_copy_from"):
         target, source = args[:2] if name == "copy_" else (args[1], args[0])
         there, before = isinstance(target, OnDevice), isinstance(source, OnDevice)
+        if threading.current_thread() is threading.main_thread():
         COPIES.update({"up": there and not before, "down": before and not there})
         raw(target).copy_(raw(source))
         return target

@@ -88,7 +88,11 @@ def rooted(expr: sp.Expr) -> bool:
 def boundaries(conditions: Any) -> tuple[sp.Expr, ...]:
     """The expressions that are 0 where a condition changes, unique up to constant factors."""
     relations = {r for c in conditions for r in c.atoms(sp.core.relational.Relational)}
-    found = {sp.factor_terms(r.lhs - r.rhs).as_coeff_Mul()[1] for r in relations}
+    sides = (
+        (r.lhs.args[0], r.rhs.args[0]) if r.lhs.func == r.rhs.func == sp.tanh else (r.lhs, r.rhs)
+        for r in relations
+    )
+    found = {sp.factor_terms(left - right).as_coeff_Mul()[1] for left, right in sides}
     return tuple(sorted((d for d in found if d.free_symbols), key=str))
 
 

@@ -22,7 +22,7 @@ from onnxjac.modes.verify.definition import (
 )
 from onnxjac.ops.numbers.pointwise import UFUNCS
 from onnxjac.ops.numbers.table import KERNELS
-from onnxjac.ops.registry import DECLARATIONS
+from onnxjac.ops.registry import DECLARATIONS, find
 
 EVERY = [case for cases in CASES.values() for case in cases]
 
@@ -112,7 +112,7 @@ def test_nearly_every_rule_has_a_proof():
     """At least 95 % of ONNX's operators with a rule are among the cases."""
     ruled = {
         (d.op_type, d.domain) for d in DECLARATIONS.values()
-        if d.zero is None and d.domain in ("", "ai.onnx.ml")
+        if d.zero is None and d.domain in ("", "ai.onnx.ml") and find(d.op_type, d.domain)
     }  # fmt: skip
     missing = {name for name, _ in ruled - CASES.keys()}
     assert missing <= WITHOUT_A_PROOF
