@@ -63,13 +63,18 @@ def raw(x):
     return x.resolve_conj().resolve_neg()
 
 
+def count(before, after):
+    """Count a transfer, given whether the tensor is on the device before and after."""
+    if threading.current_thread() is threading.main_thread():
+        COPIES.update({"up": after and not before, "down": before and not after})
+
+
 def moved(x, device, **rest):
     """A copy of x on a device, counted where it is another one."""
     there = device is None or torch.device(device).type == NAME
     before = isinstance(x, OnDevice)
     there = before if device is None else there
-    if threading.current_thread() is threading.main_thread():
-        COPIES.update({"up": there and not before, "down": before and not there})
+    count(before, there)
     made = raw(x).to(**rest, copy=True) if rest else raw(x).clone()
     return OnDevice(made) if there else made
 
@@ -84,8 +89,7 @@ def run(function, *args, **kwargs):
     if name in ("copy_", "_copy_from"):
         target, source = args[:2] if name == "copy_" else (args[1], args[0])
         there, before = isinstance(target, OnDevice), isinstance(source, OnDevice)
-        if threading.current_thread() is threading.main_thread():
-        COPIES.update({"up": there and not before, "down": before and not there})
+        count(before, there)
         raw(target).copy_(raw(source))
         return target
     if name not in INDEXING and any(x.dim() and not isinstance(x, OnDevice) for x in given):
