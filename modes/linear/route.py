@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from math import inf
 from time import perf_counter
 from typing import Any
 
@@ -47,8 +46,8 @@ from .tape.unroll import is_variable, unrolled
 KEPT = 8
 """The most templates that are cached for a route."""
 
-READINGS = 10
-"""How many readings of all rules take as long as making a template."""
+RECORDING = 5e-4
+"""Seconds that making a template takes, for each step."""
 
 BRANCHES = 4
 """The most unrolled models that are cached for points of the same shapes."""
@@ -63,22 +62,12 @@ Signature = tuple[Any, ...]
 
 @dataclass
 class Readings:
-    """The points of a signature without a template: the types of the tensors, and the time taken.
-
-    `seconds` are for all of it, `rules` for the quickest reading of all rules.
+    """The points of a signature without a template: the types of the tensors, and the seconds taken
+    by all but the first, which makes sessions too.
     """
 
     types: Mapping[str, Any]
     seconds: float = 0.0
-    rules: float = inf
-
-    def add(self, seconds: float, rules: float) -> None:
-        self.seconds, self.rules = self.seconds + seconds, min(self.rules, rules)
-
-    @property
-    def repay_template(self) -> bool:
-        """Whether making a template at most doubles the time taken so far."""
-        return self.seconds > READINGS * self.rules
 
 
 @dataclass(frozen=True)
@@ -208,7 +197,7 @@ class Route:
         with self._lock:
             known = self._templates.get(signature)
             if isinstance(known, Readings):
-                if not (moves or known.repay_template):
+                if not moves and known.seconds < RECORDING * len(self.active):
                     return None
                 known = self._templates[signature] = self._recorded(known.types, point)
             return known
@@ -273,16 +262,15 @@ class Route:
             self.model.sessions.clear()  # the template has its own
         types = {name: described(name, value) for name, value in values.items()}
         primal, ends = self._given_out(values, point), ends_of(types, self.of, self.wrt)
-        ran = perf_counter()
         entries = record(self.active, values, place=self.place)
         op = numbers if self.place is None else self.place.op
         dag = dag_between(entries, shapes_in(types), ends, op)
         with self._lock:
-            if signature is not None and signature not in self._templates:
+            known = self._templates.get(signature)
+            if isinstance(known, Readings):
+                known.seconds += perf_counter() - started
+            elif signature is not None and signature not in self._templates:
                 self._templates[signature] = Readings(types)
-            if isinstance(known := self._templates.get(signature), Readings):
-                now = perf_counter()
-                known.add(now - started, now - ran)
         return Tape(primal, ends, entries=entries, dag=dag, place=self.place)
 
     @cached_property
