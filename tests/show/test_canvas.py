@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 
 import pytest
 from matplotlib import pyplot as plt
@@ -56,12 +57,13 @@ LONG = {
 @pytest.mark.parametrize("picture", LONG.values(), ids=LONG.keys())
 @pytest.mark.parametrize("wanted", [True, False])
 def test_a_picture_says_how_far_it_is_where_that_is_wanted(picture, wanted, monkeypatch):
-    """The computations of a figure see the setting, later ones do not."""
+    """The computations of a figure see the setting; later ones, and plans beside it, do not."""
     seen = set()
     sweep = Dag.sweep
 
     def watched(*given, **how):
-        seen.add(progress.WANTED.get())
+        if threading.current_thread() is threading.main_thread():
+            seen.add(progress.WANTED.get())
         return sweep(*given, **how)
 
     monkeypatch.setattr(Dag, "sweep", watched)
