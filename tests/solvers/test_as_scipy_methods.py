@@ -129,6 +129,8 @@ def test_a_method_converges_or_is_refused(function, method, given, forms, form):
         return
     with pytest.raises(Exception) as caught:  # noqa: PT011  (vode hides ours)
         solve(form, method, given)
+    if method == "vode":  # which goes on with our error pending, and may end with any other
+        return
     errors = [caught.value]
     while errors[-1].__cause__:
         errors.append(errors[-1].__cause__)
@@ -138,7 +140,7 @@ def test_a_method_converges_or_is_refused(function, method, given, forms, form):
         assert isinstance(errors[-1], oj.InputError)
         assert "form='dense'" in str(errors[-1])
         assert str(errors[-1]).split(" gives")[0] in given
-        assert len(errors) == 1 or method == "vode"
+        assert len(errors) == 1
 
 
 @pytest.mark.parametrize("function", SOLVERS)
