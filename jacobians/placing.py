@@ -25,7 +25,8 @@ class Place:
     """Where arrays go: `take` makes them arrays there, which `op` computes with.
 
     `random` makes a generator of a seed, with methods as NumPy's, and `module` has the functions of
-    the arrays. `hold` is `take` for arrays that nobody writes to: those of a model are there once.
+    the arrays. `hold` is `take` for arrays that nobody writes to, such as the weights of a model,
+    which are there once.
     """
 
     name: str

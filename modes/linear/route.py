@@ -1,9 +1,9 @@
 """Route: the part of a linearisation that is the same at every point, cached with the model.
 
 At the first point all rules are read over the values of all tensors. At another point of the same
-shapes a template is made: when a Jacobian moves there, or when `linearize` has taken as long as
-making one takes. A model with control flow has a route of its own for each way in which it is
-unrolled.
+shapes a template is made: when a Jacobian moves there, or when calls of `linearize` have taken as
+long as making a template takes. For a model with control flow there is a route for each way in
+which the model is unrolled.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from .tape.unroll import is_variable, unrolled
 KEPT = 8
 """The most templates that are cached for a route."""
 
-RECORDING = 5e-4
+PER_STEP = 5e-4
 """Seconds that making a template takes, for each step."""
 
 BRANCHES = 4
@@ -197,7 +197,7 @@ class Route:
         with self._lock:
             known = self._templates.get(signature)
             if isinstance(known, Readings):
-                if not moves and known.seconds < RECORDING * len(self.active):
+                if not moves and known.seconds < PER_STEP * len(self.active):
                     return None
                 known = self._templates[signature] = self._recorded(known.types, point)
             return known

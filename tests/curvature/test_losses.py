@@ -75,7 +75,7 @@ CASES = {
         "double[4, 3] y", "d = Sub(z, y) s = Mul(d, d) loss = ReduceMean<keepdims = 0>(s)", Y,
         np.eye(12) / 6,
     ),
-    "squares of what is linear, and linear in pieces": (
+    "squares of linear and piecewise linear functions": (
         "double[4, 3] y", """l = Trilu<upper = 0>(z) s = Mul(l, l) p = ReduceSum<keepdims = 0>(s)
         one = Constant<value_ints = [1]>() m = ReduceMax(z, one) t = Mul(m, m)
         q = ReduceSum<keepdims = 0>(t) loss = Add(p, q)""", Y,

@@ -85,7 +85,7 @@ def test_linearize_makes_a_template_when_its_calls_have_taken_as_long(monkeypatc
     """By this clock a call takes a second and a template five; the first call does not count."""
     clock = itertools.count()
     monkeypatch.setattr(route, "perf_counter", lambda: next(clock))
-    monkeypatch.setattr(route, "RECORDING", 5 / 4)  # for each of four steps
+    monkeypatch.setattr(route, "PER_STEP", 5 / 4)  # for each of four steps
     m = model(LAYERS, w=W, v=V, b=np.ones(3))
     made = [oj.linearize(m, {"x": k * X}).tape.template is not None for k in range(8)]
     assert made == [False] * 6 + [True] * 2

@@ -325,7 +325,7 @@ def identity(H):
 def test_the_notebook_copies_nothing(device, monkeypatch):
     """Its steps, after the first ones: no tensor becomes a NumPy array."""
     monkeypatch.undo()
-    monkeypatch.setattr(route, "RECORDING", 0)  # templates at the second point, on any machine
+    monkeypatch.setattr(route, "PER_STEP", 0)  # templates at the second point, on any machine
     monkeypatch.chdir(ROOT / "notebooks")
     cells = nbformat.read("09_tensors.ipynb", as_version=4).cells
     sources = [cell.source for cell in cells if cell.cell_type == "code"]

@@ -7,7 +7,6 @@ by the call that the exporter notes beside a node, or by the bias that is added 
 
 from __future__ import annotations
 
-import ast
 import inspect
 import io
 import logging
@@ -301,7 +300,7 @@ SOURCES = "pkg.onnxscript.optimizer.folded_from"
 
 PARAMETER = re.compile(r"^(\w+): PARAMETER target='(.+)'$", re.M)
 LINEAR = re.compile(r"aten\.linear\.default\]\(args = \(%\w+, %(\w+)")
-VALUE = re.compile(r"%(\w+)")
+VALUE, QUOTED = re.compile(r"%(\w+)"), re.compile(r"'(.*?)'")
 TURNED = re.compile(r"(t|permute|transpose)(_\d+)?")
 CREATED = re.compile(r"scalar_tensor|clone|full|zeros|ones")
 TRACED = re.compile(r"onnx::MatMul_\d+")
@@ -382,7 +381,7 @@ def made_of_parameters(graph: ir.Graph, listed: dict[str, str]) -> list[str]:
 
 def folded_from(value: ir.Value) -> set[str]:
     """The names of all values that a constant was computed from, as the exporter notes them."""
-    return set(ast.literal_eval(value.metadata_props.get(SOURCES, "[]")))
+    return set(QUOTED.findall(value.metadata_props.get(SOURCES, "")))
 
 
 def alike(graph: ir.Graph) -> list[str]:

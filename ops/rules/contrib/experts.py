@@ -1,7 +1,7 @@
 """Mixtures of experts, each a network of two layers, and their router.
 
 The weights of experts are a softmax, also with `use_sparse_mixer`, which ONNX Runtime's CPU kernels
-ignore too; the CUDA kernel normalises over scores near the largest one.
+ignore too.
 """
 
 from __future__ import annotations
