@@ -292,6 +292,7 @@ def test_inputs_are_kept_as_they_were(device):
     ("kfac", {"fisher_type": "mc"}), ("kfac", {"fisher_type": "empirical", "of": "loss"}),
     ("ekfac", {}), ("fisher", {"samples": 2}), ("empirical_fisher", {"of": "loss"}),
 ])  # fmt: skip
+@pytest.mark.usefixtures("same_draws")
 def test_factors_are_tensors(kind, options, device):
     for point, there in points(device):
         make = partial(getattr(oj, kind), MODEL, at="logits", wrt=WRT, **options)
