@@ -36,7 +36,7 @@ RUNS = {"linearize": (3, True), "relinearize": (2, True), "relinearize, Jᵀu": 
 """Task -> the runs of the model allowed for it, and whether nodes count on top."""
 
 WARM, SECONDS = 60, 1.0
-"""The least calls of each task before it is timed, and their seconds: programs are made meanwhile."""
+"""The least calls of each task before it is timed, and their least seconds."""
 
 NODE = 50e-6
 """The seconds of Python allowed per node."""
