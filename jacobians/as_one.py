@@ -111,11 +111,11 @@ def as_blocks(operator: Sum) -> BlockDiagonal | None:
     stacks = [stack_of(term) for term in others if not isinstance(term, Diagonal)] if varied else []
     if not stacks or any(stack is None for stack in stacks):
         return None
-    found = rounded(reduce(add, stacks) + 0, operator.dtype)  # a copy
-    if diagonals:
-        shift = shift + reduce(add, diagonals).reshape(operator.in_shape)
-    at = np.arange(found.shape[-1])
-    found[..., at, at] += shift
+    whole: Any = reduce(add, stacks)
+    found = rounded(whole + 0, operator.dtype)  # a copy
+    if shift or diagonals:
+        at = np.arange(found.shape[-1])
+        found[..., at, at] += sum((d.reshape(operator.in_shape) for d in diagonals), shift)
     return BlockDiagonal(found)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from ...jacobians import Contraction, Inner, Jacobian, SumTo, reading, size
 from ...jacobians.arrays import like, space
-from ...jacobians.errors import InputError, not_allowed
+from ...jacobians.errors import InputError, as_count, not_allowed
 from ...jacobians.placing import place_of
 from ...ops import Node, find
 from ...ops.node import node_of
@@ -166,7 +166,8 @@ class Likelihood:
 
     def residuals(self, z: np.ndarray, axis: int, samples: int, seed: int) -> np.ndarray:
         """y − μ for samples y of p(· | z), (samples, *z): C is the mean of their outer products."""
-        xp, mean = space(z), self._mean(z, axis)[0]
+        xp, samples = space(z), as_count("samples", samples, 1)
+        mean = self._mean(z, axis)[0]
         rows = xp.moveaxis(xp.broadcast_to(mean, (samples, *z.shape)), axis % z.ndim + 1, -1)
         drawn = self.draw(place_of(z).random(seed), rows)
         return like(xp.moveaxis(drawn - rows, -1, axis % z.ndim + 1), z)
