@@ -40,8 +40,7 @@ from ...model.flow.control import CONTROL, begin, control, end
 from ...model.flow.failure import LongLoop, explained, kept_whole
 from ...model.flow.sequences import SEQUENCES
 from ...model.flow.shapes import shape_formals, shape_outputs
-from ...model.flow.sizes import check_step, turns
-from ...model.flow.steps import SHAPES, array_of, needed, reads
+from ...model.flow.steps import SHAPES, array_of, check_step, needed, reads, turns
 from ...model.limits import Meter
 from ...model.primal.evaluate import evaluate
 from ...model.primal.model import Model

@@ -22,16 +22,18 @@ from ....ops.registry import traits_of
 from ....ops.rules.matmul import product_bytes
 from ..flow.contents import Contents
 from ..flow.control import CONTROL, turn
-from ..flow.sizes import (
+from ..flow.steps import (
     SMALL,
+    array_of,
     bytes_of,
     check_operands,
     check_sizes,
     dtype_in,
     kind_of,
+    last_uses,
+    needed,
     outputs_of,
 )
-from ..flow.steps import array_of, last_uses, needed
 from ..limits import Meter
 from .engines.defects import is_fatal, is_misread
 from .engines.sessions import EngineError

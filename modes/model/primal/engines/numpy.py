@@ -18,8 +18,7 @@ from ...flow.contents import Contents
 from ...flow.control import CONTROL, control
 from ...flow.failure import explained
 from ...flow.sequences import SEQUENCES
-from ...flow.sizes import check_step
-from ...flow.steps import array_of, last_uses, needed
+from ...flow.steps import array_of, check_step, last_uses, needed
 from ...limits import Meter
 
 Values = MutableMapping[str, Any]
