@@ -11,7 +11,6 @@ from . import (  # noqa: F401  (each family registers its declarations)
     layout,
     matmul,
     normalization,
-    pooling,
     quantization,
     recurrent,
     reductions,
