@@ -4,7 +4,6 @@ from . import (  # noqa: F401  (each family registers its declarations)
     classical,
     contrib,
     convolution,
-    deformable,
     elementwise,
     estimators,
     indexing,
