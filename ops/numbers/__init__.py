@@ -25,7 +25,6 @@ from . import (  # noqa: F401  (each module registers its kernels in the table)
     matmul,
     normalization,
     pointwise,
-    pooling,
     reductions,
 )
 from .table import COUNTED, KERNELS, run_reference

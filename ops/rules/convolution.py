@@ -29,7 +29,7 @@ from ...jacobians.symint import agree, is_symbolic, largest, same, smallest
 from ..conventions import FIRST, LINE, ON_LINE, ORDER, convention, crossed, kinks, marked, tied
 from ..node import Node, node_of
 from ..numbers import numbers, table
-from ..numbers.pooling import members
+from ..numbers.convolution import members
 from ..numbers.table import lowest
 from ..numbers.windows import (
     AUTO_PADS,
