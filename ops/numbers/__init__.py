@@ -23,7 +23,6 @@ from . import (  # noqa: F401  (each module registers its kernels in the table)
     indexing,
     layout,
     matmul,
-    normalization,
     pointwise,
     reductions,
 )
