@@ -18,7 +18,6 @@ from ...jacobians.errors import closest
 from ..node import node_of
 from ..registry import find, full_name
 from . import (  # noqa: F401  (each module registers its kernels in the table)
-    constants,
     convolution,
     indexing,
     layout,
