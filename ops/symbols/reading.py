@@ -20,8 +20,7 @@ from . import (  # noqa: F401  (each registers its kernels)
     classical,
         placing,
     pointwise,
-    recurrent,
-    resampling,
+        resampling,
 )
 from .number import Number, closed_form, value_of
 from .table import KERNELS, Kernel

@@ -16,8 +16,7 @@ from onnxjac.ops.rules.recurrent import PARAMETERS
 from onnxjac.ops.symbols import Symbols
 from onnxjac.ops.symbols.classical import feature_vectorizer
 from onnxjac.ops.symbols.number import FUNCTIONS, Number
-from onnxjac.ops.symbols.pointwise import FORMULAS, mirrored
-from onnxjac.ops.symbols.recurrent import DEFAULTS, clipped
+from onnxjac.ops.symbols.pointwise import DEFAULTS, FORMULAS, clipped, mirrored
 from onnxjac.ops.symbols.table import KERNELS
 
 from .test_defaults import default, equal
