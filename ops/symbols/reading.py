@@ -17,8 +17,7 @@ from ..numbers.table import COUNTED
 from ..numbers.table import KERNELS as PLAIN
 from ..registry import find, full_name
 from . import (  # noqa: F401  (each registers its kernels)
-    classical,
-        placing,
+            placing,
     pointwise,
         resampling,
 )
