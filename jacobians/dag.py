@@ -27,8 +27,8 @@ from .base import Holder, Jacobian
 from .cached import cached_property
 from .elementwise import Identity, Zero
 from .errors import InputError
+from .layout import Embed
 from .products import Product, factors_of
-from .selection import Embed
 from .sums import Sum, terms_of
 from .symint import agree, at, same
 from .text import WIDTH, joined
