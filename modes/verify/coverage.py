@@ -22,7 +22,7 @@ from ...ops.rules.zeros import NOT_REAL
 from ..model.flow.control import CONTROL
 from ..model.flow.sequences import SEQUENCES
 from ..model.loading.bodies import has_body
-from ..model.loading.repairs import MICROSOFT, SHARED
+from ..model.loading.upgrade import MICROSOFT, SHARED
 from ..training.optimizers import OPERATORS as OPTIMIZERS
 
 RULE, BODY, ZERO, NOT_A_FUNCTION = "rule", "body", "zero", "not a function of real numbers"

@@ -22,7 +22,7 @@ from ..linear.check import dot_error
 from ..linear.linearization import Linearization
 from ..linearize import linearize
 from ..model.loading.load import load
-from ..model.loading.repairs import MICROSOFT
+from ..model.loading.upgrade import MICROSOFT
 from ..model.primal.engines import onnxruntime as ort
 from ..model.primal.engines.sessions import runtime
 from ..model.primal.evaluate import evaluate
