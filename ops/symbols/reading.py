@@ -17,7 +17,8 @@ from ..numbers.table import COUNTED
 from ..numbers.table import KERNELS as PLAIN
 from ..registry import find, full_name
 from . import (  # noqa: F401  (each registers its kernels)
-            placing,
+    classical,
+        placing,
     pointwise,
         resampling,
 )

@@ -1,0 +1,170 @@
+"""Operators of `ai.onnx.ml`, as their documentation describes them."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from .number import closed_form
+from .pointwise import det, softmax
+from .table import kernel
+
+
+def exact(values: Any, *shape: int) -> Any:
+    """Attributes as exact numbers."""
+    made = np.array([closed_form(float(v)) for v in values], object)
+    return made.reshape(shape) if shape else made
+
+
+@kernel("ai.onnx.ml::Scaler")
+def scaler(x: Any, *, offset: Any = (0.0,), scale: Any = (1.0,)) -> Any:
+    """(x - offset) · scale."""
+    return (x - exact(offset)) * exact(scale)
+
+
+@kernel("ai.onnx.ml::Imputer")
+def imputer(
+    x: Any, *, imputed_value_floats: Any, replaced_value_float: float = 0.0, **_: Any
+) -> Any:
+    """x, with the imputed value where x equals the replaced value."""
+    return np.where(x == replaced_value_float, exact(imputed_value_floats), x)
+
+
+@kernel("ai.onnx.ml::ArrayFeatureExtractor")
+def array_feature_extractor(x: Any, index: Any) -> Any:
+    """Columns of x."""
+    return x[..., np.ravel(index)]
+
+
+@kernel("ai.onnx.ml::FeatureVectorizer")
+def feature_vectorizer(*xs: Any, inputdimensions: Any) -> Any:
+    """The inputs side by side."""
+    return np.concatenate([x[:, :n] for x, n in zip(xs, inputdimensions, strict=True)], axis=1)
+
+
+@kernel("ai.onnx.ml::Normalizer")
+def normalizer(x: Any, *, norm: str = "MAX") -> Any:
+    """Every row divided by its norm."""
+    sizes = {
+        "L1": lambda row: sum(abs(a) for a in row),
+        "L2": lambda row: sum(a * a for a in row).sqrt(),
+        "MAX": lambda row: max(abs(a) for a in row),
+    }[norm]
+    return np.stack([row / sizes(row) for row in x])
+
+
+def transformed(scores: Any, name: str) -> Any:
+    """The scores after the post transform."""
+    if name == "NONE":
+        return scores
+    if name == "LOGISTIC":
+        return 1 / (1 + np.exp(-scores))
+    if name == "SOFTMAX":
+        return softmax(scores)
+    raise NotImplementedError(name)
+
+
+@kernel("ai.onnx.ml::LinearRegressor")
+def linear_regressor(
+    x: Any,
+    *,
+    coefficients: Any,
+    intercepts: Any = (0.0,),
+    targets: int = 1,
+    post_transform: str = "NONE",
+) -> Any:
+    """f(x Aᵀ + b)."""
+    a = exact(coefficients, targets, -1)
+    return transformed(np.matmul(x, a.T) + exact(intercepts), post_transform)
+
+
+@kernel("ai.onnx.ml::LinearClassifier")
+def linear_classifier(
+    x: Any, *, coefficients: Any, intercepts: Any = (0.0,), post_transform: str = "NONE", **_: Any
+) -> Any:
+    """A label, and the scores f(x Aᵀ + b)."""
+    a = exact(coefficients, -1, x.shape[-1])
+    scores = transformed(np.matmul(x, a.T) + exact(intercepts), post_transform)
+    return np.zeros(len(x), np.int64), scores
+
+
+def kernel_value(x: Any, v: Any, name: str, params: Any) -> Any:
+    """k(x, v)."""
+    gamma, coefficient, degree = exact(params)
+    inner = sum(a * b for a, b in zip(x, v, strict=True))
+    if name == "RBF":
+        return (-sum((a - b) * (a - b) for a, b in zip(x, v, strict=True)) * gamma).exp()
+    if name == "POLY":
+        return (inner * gamma + coefficient) ** int(degree)
+    return (inner * gamma + coefficient).tanh() if name == "SIGMOID" else inner
+
+
+def kernels(
+    x: Any, vectors: Any, kernel_type: str = "LINEAR", kernel_params: Any = (0.0, 0.0, 0.0),
+    **_: Any,
+) -> Any:  # fmt: skip
+    """k(x, v) for every support vector."""
+    rows = exact(vectors, -1, len(x))
+    return np.array([kernel_value(x, v, kernel_type, kernel_params) for v in rows], object)
+
+
+@kernel("ai.onnx.ml::SVMRegressor")
+def svm_regressor(
+    x: Any, *, coefficients: Any, rho: Any, support_vectors: Any = (), n_supports: int = 0,
+    **how: Any,
+) -> Any:  # fmt: skip
+    """Σ cᵥ k(x, v) + ρ, or x c + ρ without support vectors."""
+    values = [kernels(row, support_vectors, **how) if n_supports else row for row in x]
+    return np.stack([exact(rho) + exact(coefficients) @ k for k in values])
+
+
+@kernel("ai.onnx.ml::SVMClassifier")
+def svm_classifier(
+    x: Any, *, coefficients: Any, rho: Any, support_vectors: Any = (), vectors_per_class: Any = (),
+    prob_a: Any = (), prob_b: Any = (), post_transform: str = "NONE", **how: Any,
+) -> Any:  # fmt: skip
+    """A label, and scores per pair of classes, scores per class, or probabilities."""
+    if vectors_per_class:
+        held = [kernels(row, support_vectors, **how) for row in x]
+        scores = np.stack([pairwise(k, exact(coefficients), vectors_per_class) for k in held])
+        scores = scores + exact(rho)
+    else:
+        scores = x @ exact(coefficients, -1, x.shape[1]).T + exact(rho)[0]
+    if prob_a:
+        r = 1 / (1 + np.exp(scores * exact(prob_a) + exact(prob_b)))
+        scores = np.stack([coupled(row, len(vectors_per_class)) for row in r])
+    elif scores.shape[1] == 1:
+        scores = np.concatenate([-scores, scores], axis=1)
+    return np.zeros(len(x), np.int64), transformed(scores, post_transform)
+
+
+def pairwise(k: Any, coefficients: Any, counts: list[int]) -> Any:
+    """sᵢⱼ = Σ c k(x, v) over the vectors of class i against j and of class j against i."""
+    weights = coefficients.reshape(len(counts) - 1, -1)
+    owner = np.repeat(np.arange(len(counts)), counts)
+    return np.array([
+        weights[j - 1, owner == i] @ k[owner == i] + weights[i, owner == j] @ k[owner == j]
+        for i, j in combinations(range(len(counts)), 2)
+    ], object)  # fmt: skip
+
+
+def coupled(r: Any, count: int) -> Any:
+    """The p with Σ p = 1 that minimises ½ Σ (rⱼᵢ pᵢ - rᵢⱼ pⱼ)², by Cramer's rule."""
+    system = np.zeros((count + 1, count + 1), object)
+    system[:count, count] = system[count, :count] = 1
+    for rij, (i, j) in zip(r, combinations(range(count), 2), strict=True):
+        q = {i: 1 - rij, j: -rij}
+        for a in q:
+            for b in q:
+                system[a, b] = system[a, b] + q[a] * q[b]
+    right = np.eye(count + 1, dtype=int)[count].astype(object)
+    return np.array([det(replaced(system, k, right)) for k in range(count)]) / det(system)
+
+
+def replaced(matrix: Any, k: int, column: Any) -> Any:
+    """The matrix with column k replaced."""
+    made = matrix.copy()
+    made[:, k] = column
+    return made
