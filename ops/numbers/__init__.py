@@ -45,7 +45,7 @@ class Numbers:
         return functools.partial(by_reference, name)
 
     def run(
-    self,
+        self,
         op_type: str,
         inputs: Sequence[Any],
         attrs: Mapping[str, Any],

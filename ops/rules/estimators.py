@@ -36,7 +36,7 @@ def sign(op: Any, node: Node) -> Blocks:
 
 
 @defines(f"{DOMAIN}::QuantizeLinear")
-def quantize(op: Any, node: Node) -> tuple[Array]:
+def quantize_through(op: Any, node: Node) -> tuple[Array]:
     """As if y = clip(x / scale + zero, low, high), where the integers are floating numbers.
 
     A narrow float is a cast of x / scale.
@@ -53,7 +53,7 @@ def quantize(op: Any, node: Node) -> tuple[Array]:
 
 
 @defines(f"{DOMAIN}::DequantizeLinear")
-def dequantize(op: Any, node: Node) -> tuple[Array]:
+def dequantize_through(op: Any, node: Node) -> tuple[Array]:
     """As if y = (q - zero) scale, for floating numbers q."""
     scale = node.inputs[1]
     q = op.CastLike(node.x, scale)

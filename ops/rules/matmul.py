@@ -186,7 +186,7 @@ def product_bytes(node: Node, *, left_to_right: bool = False) -> int:
         order = [(0, 1), *((0, n) for n in range(len(shapes) - 2, 0, -1))]
         if not left_to_right:
             order = (contraction_order(equation, *shapes) or [])[1:]
-        return int(largest(equation, shapes, order) * node.x.itemsize)
+        return int(largest_product(equation, shapes, order) * node.x.itemsize)
     except (AttributeError, IndexError, TypeError, ValueError, ArithmeticError):
         return 0  # the kernel will say what is wrong
 
@@ -194,14 +194,14 @@ def product_bytes(node: Node, *, left_to_right: bool = False) -> int:
 says("Einsum", memory=product_bytes)
 
 
-def largest(
+def largest_product(
     equation: str, shapes: tuple[tuple[int, ...], ...], order: Iterable[tuple[int, ...]]
 ) -> int:
     """Elements of the largest intermediate product; each is appended to the remaining operands.
 
     If three or more operands are contracted at once, all terms that the loop visits are counted.
 
-    >>> largest("a,b,ab->", ((2,), (3,), (2, 3)), [(0, 1), (0, 1)])
+    >>> largest_product("a,b,ab->", ((2,), (3,), (2, 3)), [(0, 1), (0, 1)])
     6
     """
     terms, out = expand_equation(equation, tuple(map(len, shapes)))

@@ -23,8 +23,7 @@ from ....jacobians import Dag, Edge, Shape, chosen, dtype_of, shape_of
 from ....ops.graphs import build
 from ...model.primal.engines.onnxruntime import EngineError, installed
 from ...model.primal.engines.torch import where
-from ...model.primal.evaluate import evaluate, evaluate_there
-from ...model.primal.guards import by_torch
+from ...model.primal.evaluate import by_torch, evaluate, evaluate_there
 from ...model.primal.model import Model
 from ...model.threads import Background
 from ..products.compiled import OpenProgram, compiler, is_inexact

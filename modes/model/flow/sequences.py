@@ -10,40 +10,40 @@ import numpy as np
 from ....jacobians import shape_of
 from ....ops import Step
 
-Sequence = list[Any]
+Tensors = list[Any]
 
 
-def construct(op: Any, step: Step, at: Any, *tensors: Any) -> Sequence:
+def construct(op: Any, step: Step, at: Any, *tensors: Any) -> Tensors:
     return list(tensors)
 
 
-def empty(op: Any, step: Step, at: Any) -> Sequence:
+def empty(op: Any, step: Step, at: Any) -> Tensors:
     return []
 
 
-def element(op: Any, step: Step, at: Any, sequence: Sequence, position: Any) -> Any:
+def element(op: Any, step: Step, at: Any, sequence: Tensors, position: Any) -> Any:
     return sequence[int(at(position))]
 
 
 def insert(
-    op: Any, step: Step, at: Any, sequence: Sequence, tensor: Any, position: Any = None
-) -> Sequence:
+    op: Any, step: Step, at: Any, sequence: Tensors, tensor: Any, position: Any = None
+) -> Tensors:
     made, where = list(sequence), len(sequence) if position is None else int(at(position))
     made.insert(where, tensor)
     return made
 
 
-def erase(op: Any, step: Step, at: Any, sequence: Sequence, position: Any = None) -> Sequence:
+def erase(op: Any, step: Step, at: Any, sequence: Tensors, position: Any = None) -> Tensors:
     made = list(sequence)
     del made[-1 if position is None else int(at(position))]
     return made
 
 
-def length(op: Any, step: Step, at: Any, sequence: Sequence) -> Any:
+def length(op: Any, step: Step, at: Any, sequence: Tensors) -> Any:
     return np.asarray(len(sequence), np.int64)
 
 
-def concat(op: Any, step: Step, at: Any, sequence: Sequence) -> Any:
+def concat(op: Any, step: Step, at: Any, sequence: Tensors) -> Any:
     """ConcatFromSequence: along an axis, or along a new one."""
     axis = step.attrs["axis"]
     if step.attrs.get("new_axis", 0):
@@ -51,7 +51,7 @@ def concat(op: Any, step: Step, at: Any, sequence: Sequence) -> Any:
     return op.Concat(*sequence, axis=axis)
 
 
-def split(op: Any, step: Step, at: Any, x: Any, parts: Any = None) -> Sequence:
+def split(op: Any, step: Step, at: Any, x: Any, parts: Any = None) -> Tensors:
     """SplitToSequence: in pieces of one entry, of a given length, or of given lengths."""
     axis = step.attrs.get("axis", 0)
     n = shape_of(x)[axis]

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from ....jacobians.arrays import buffer_of, host, is_tensor, owner
-from ....jacobians.errors import not_allowed, warn
-from ..flow.contents import Contents
+from ....jacobians.errors import InputError, not_allowed, warn
+from ..flow.contents import Contents, TensorSpec
 from .engines import numpy as own
 from .engines import onnxruntime as ort
 from .engines import torch as tensors
 from .forecast import foreseen
-from .guards import by_torch, left_out
 
 ENGINES = (None, "onnxruntime", "numpy", "torch")
 
@@ -107,3 +106,14 @@ def apart(arrays: Mapping[str, np.ndarray], point: Mapping[str, Any]) -> dict[st
         found[name] = x
         taken.add(buffer_of(x))
     return found
+
+
+def left_out(specs: Iterable[TensorSpec]) -> InputError:
+    """The error for missing inputs."""
+    names = ", ".join(map(str, specs))
+    return InputError(f"missing input: {names}. Give every input of the model by name.")
+
+
+def by_torch(engine: str | None) -> bool:
+    """Whether PyTorch runs the model."""
+    return engine is not None and engine.startswith("torch")

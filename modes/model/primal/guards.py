@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ....jacobians.arrays import host
 from ....jacobians.errors import InputError
-from ..flow.contents import Contents, TensorSpec, free_sizes
+from ..flow.contents import Contents, free_sizes
 
 GUARDS = "onnxjac.guards"
 """Key of the metadata with the conditions on sizes and integers of a recorded derivative."""
@@ -88,14 +88,3 @@ def value(node: ast.expr, numbers: Mapping[str, int]) -> Any:
         case ast.Call(func=ast.Name(id=name), args=args):
             return FUNCTIONS[name](*(value(x, numbers) for x in args))
     return numbers[ast.unparse(node)]
-
-
-def left_out(specs: Iterable[TensorSpec]) -> InputError:
-    """The error for missing inputs."""
-    names = ", ".join(map(str, specs))
-    return InputError(f"missing input: {names}. Give every input of the model by name.")
-
-
-def by_torch(engine: str | None) -> bool:
-    """Whether PyTorch runs the model."""
-    return engine is not None and engine.startswith("torch")

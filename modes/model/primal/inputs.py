@@ -11,8 +11,8 @@ from ....jacobians import dtype_of, reading
 from ....jacobians.arrays import as_array, host, is_foreign, is_tensor, native, settled
 from ....jacobians.errors import InputError, OnnxJacError, UnknownTensor, closest, warn
 from ..flow.contents import Contents, TensorSpec
-from .evaluate import evaluate
-from .guards import by_torch, check_guards, is_guarded, left_out
+from .evaluate import by_torch, evaluate, left_out
+from .guards import check_guards, is_guarded
 
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 
