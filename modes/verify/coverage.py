@@ -19,8 +19,7 @@ from ...jacobians.errors import UnsupportedOp
 from ...ops import find
 from ...ops.node import TRAINING
 from ...ops.rules.zeros import NOT_REAL
-from ..model.flow.control import CONTROL
-from ..model.flow.sequences import SEQUENCES
+from ..model.flow.control import CONTROL, SEQUENCES
 from ..model.loading.bodies import has_body
 from ..model.loading.upgrade import MICROSOFT, SHARED
 from ..training.optimizers import OPERATORS as OPTIMIZERS

@@ -36,9 +36,16 @@ from ....ops.node import ASKED, AT, node_of
 from ....ops.registry import Declaration
 from ....ops.rules.estimators import DOMAIN as ESTIMATORS
 from ...model.flow.contents import free_sizes
-from ...model.flow.control import CONTROL, begin, control, end, shape_formals, shape_outputs
+from ...model.flow.control import (
+    CONTROL,
+    SEQUENCES,
+    begin,
+    control,
+    end,
+    shape_formals,
+    shape_outputs,
+)
 from ...model.flow.failure import LongLoop, explained, kept_whole
-from ...model.flow.sequences import SEQUENCES
 from ...model.flow.steps import SHAPES, array_of, check_step, needed, reads, turns
 from ...model.limits import Meter
 from ...model.primal.evaluate import evaluate

@@ -14,8 +14,7 @@ from .....jacobians.placing import Place
 from .....ops.node import Step
 from .....ops.registry import traits_of, version
 from ...flow.contents import Contents
-from ...flow.control import CONTROL
-from ...flow.sequences import SEQUENCES
+from ...flow.control import CONTROL, SEQUENCES
 from ...flow.steps import last_uses, needed
 from ...optional import optional
 from . import numpy as own
