@@ -28,8 +28,7 @@ from ..model.flow.failure import NotKept, note
 from ..model.primal.engines import onnxruntime as ort
 from ..model.primal.engines.torch import where
 from ..model.primal.evaluate import by_torch, evaluate, evaluate_there
-from ..model.primal.finite import finite, warn_nonfinite
-from ..model.primal.inputs import check_inputs, hosted
+from ..model.primal.inputs import check_inputs, finite, hosted, warn_nonfinite
 from ..model.primal.model import Model, TensorSpec
 from ..model.primal.names import is_float, may_float
 from ..model.threads import Latest, Lock
