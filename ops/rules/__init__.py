@@ -16,6 +16,5 @@ from . import (  # noqa: F401  (each family registers its declarations)
     regions,
     resize,
     sampling,
-    signals,
     zeros,
 )
