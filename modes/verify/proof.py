@@ -25,7 +25,7 @@ from ...jacobians.text import Table
 from ...ops import find
 from ...ops.conventions import CONVENTIONS, shown
 from ...ops.registry import Declaration, full_name
-from ...ops.rules.estimators import DOMAIN
+from ...ops.rules.quantization import DOMAIN
 from ..linearize import linearize
 from ..model.markup import Markup, card, fold, folded, pre
 from .cases import CASES, SCRIPTS

@@ -5,7 +5,6 @@ from . import (  # noqa: F401  (each family registers its declarations)
     contrib,
     convolution,
     elementwise,
-    estimators,
     indexing,
     layout,
     matmul,

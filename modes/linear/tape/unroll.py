@@ -34,7 +34,7 @@ from ....ops import Node, Recorder, Step, Twin, build, copied, find
 from ....ops.graphs import body_of
 from ....ops.node import ASKED, AT, node_of
 from ....ops.registry import Declaration
-from ....ops.rules.estimators import DOMAIN as ESTIMATORS
+from ....ops.rules.quantization import DOMAIN as ESTIMATORS
 from ...model.flow.contents import free_sizes
 from ...model.flow.control import (
     CONTROL,
