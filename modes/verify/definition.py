@@ -30,9 +30,8 @@ from ...ops.registry import Declaration, full_name
 from ...ops.rules.elementwise import Elementwise
 from ...ops.symbols import Symbols, Tensor
 from ...ops.symbols.formulas import Total, parse, plain
-from ...ops.symbols.number import FUNCTIONS, Number, closed_form
+from ...ops.symbols.number import FUNCTIONS, KERNELS, Kernel, Number, closed_form
 from ...ops.symbols.reading import each
-from ...ops.symbols.table import KERNELS, Kernel
 from ...ops.trees import accesses
 from ..linear.tape.active import active_steps
 from ..linear.tape.record import dag_of, has_tangent, record

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .table import kernel
+from .number import kernel
 
 
 def ints(value: Any) -> tuple[int, ...]:

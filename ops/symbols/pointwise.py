@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from .number import closed_form
-from .table import entrywise, kernel
+from .number import closed_form, entrywise, kernel
 
 
 def _exp(x: Any) -> Any:

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from .number import closed_form
-from .table import kernel
+from .number import closed_form, kernel
 
 Kernel = Callable[[Any], Any]
 """φ(u), where u = place - neighbour."""
