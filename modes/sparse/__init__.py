@@ -17,8 +17,8 @@ from ..hessian import Hessian
 from ..linear.linearization import Linearization
 from .choice import method, where
 from .coloring import Coloring, coloring
-from .method import Method, unwrap
 from .plans import plan
+from .sweep import Method, unwrap
 
 Format = Literal["bsr", "coo", "csc", "csr", "dia", "dok", "lil"]
 

@@ -12,7 +12,6 @@ from ...jacobians.arrays import wide
 from ...jacobians.chosen import has_choices
 from ..linear.tape.tape import Tape
 from ..linear.tape.template import Template
-from .method import Method, tape_of, unwrap
 from .program import (
     STRIP,
     Product,
@@ -29,7 +28,7 @@ from .program import (
     strips,
     uniform,
 )
-from .sweep import Matrix, everything_in, swept
+from .sweep import Matrix, Method, everything_in, swept, tape_of, unwrap
 
 
 class Accumulated(Method):

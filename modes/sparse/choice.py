@@ -20,9 +20,8 @@ from ..linear.elimination.cost import seconds
 from ..linear.elimination.dense import best_order, stations
 from .accumulated import Accumulated
 from .coloring import Coloring, Partition, best, coloring, cover, distinct, width
-from .method import Method, unwrap
 from .program import Product
-from .sweep import Matrix, swept
+from .sweep import Matrix, Method, swept, unwrap
 
 LAID_OUT = 1e-8
 """Seconds charged for a term: a tenth of its time, since the program serves all later points."""
