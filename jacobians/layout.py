@@ -1,4 +1,4 @@
-"""Operators that move, repeat or sum numbers.
+"""Operators that move, repeat, sum or select numbers.
 
 `Outer` and `Inner` are diag(u) · bcast and sum · diag(w) as one operator, which can absorb more
 factors.
@@ -245,6 +245,9 @@ class Inner(Jacobian):
 
 Span = tuple[int, int, int]
 """start, step, count along one axis; the step may be negative."""
+
+
+# -- selections, by slices or an index; the transpose scatters the entries back --------------------
 
 
 class Slice(Jacobian):

@@ -1,4 +1,4 @@
-"""Pictures of the matrix: its entries where they are few, norms of blocks or tiles, sparsity."""
+"""Pictures of the matrix: entries, norms of blocks or tiles, sparsity; and what y depends on."""
 
 from __future__ import annotations
 
@@ -265,6 +265,8 @@ def tiles(found: Any) -> np.ndarray:
               for a, b in pairwise(found.indptr[list(rows)])]  # fmt: skip
     return np.array(counts) / np.outer(heights, widths)
 
+
+# -- sensitivity: which pixels or features the outputs depend on -----------------------------------
 
 UNIT = "output per input"
 

@@ -1,4 +1,4 @@
-"""Sweep: an operator applied to a sparse matrix, as `_apply` does to a vector.
+"""Sweep: an operator applied to a sparse matrix; and how a method finds the entries of one.
 
 The matrix may hold symbolic numbers or booleans, or only estimate its number of entries. Composites
 are taken apart here; a matrix has a method `under` for all other operators.
@@ -113,6 +113,9 @@ def everything_in(operator: Jacobian) -> Iterator[Jacobian]:
 def parts(operator: Jacobian) -> tuple[Jacobian, ...]:
     """The operators that a composite is composed of; empty for other operators."""
     return tuple(operator.contents()) if isinstance(operator, Product | Sum | Block | Dag) else ()
+
+
+# -- methods: ways to find the entries of a sparse Jacobian, which serve many points ---------------
 
 
 class Method(ABC):

@@ -1,4 +1,4 @@
-"""Steps: one training step of a training model, exported as a plain model, or executed."""
+"""Steps: one training step as a plain model, or executed, and the state that it changes."""
 
 from __future__ import annotations
 
@@ -219,6 +219,9 @@ def told(message: Any, state: Container[str]) -> Iterator[bytes]:
 
 
 State = dict[str, np.ndarray]
+
+
+# -- the state, kept in the initializers of the model ----------------------------------------------
 
 
 def initial_state(training_model: onnx.ModelProto, *, seed: int | None = None) -> State:

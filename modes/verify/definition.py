@@ -270,6 +270,9 @@ def spans(values: Mapping[str, Any], names: Names) -> dict[str, slice]:
 
 Shapes = Sequence[tuple[int, ...]]
 
+
+# -- cases of operators, functions and models of a user --------------------------------------------
+
 LARGEST = 4096
 """The most entries of a Jacobian that is written out."""
 

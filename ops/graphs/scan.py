@@ -1,4 +1,4 @@
-"""Scan: a loop over the entries of tensors, recorded as one Scan node or unrolled."""
+"""Scan and Twin: loops over entries as one Scan node, recorded and computed at once if need be."""
 
 from __future__ import annotations
 
@@ -79,6 +79,9 @@ def fake(op: Any, values: Sequence[Any]) -> None:
         op.faked = True
         for value in values:
             op.remember(value, np.zeros(at(shape_of(value)), dtype_of(value)))
+
+
+# -- recording and computing at once, where the graph depends on the numbers -----------------------
 
 
 class Twin:

@@ -1,4 +1,4 @@
-"""Conv and ConvTranspose: matrix products with blocks of patches, gathered or added up.
+"""Windows over space: convolutions as products with blocks of patches, and pooling.
 
 With stride 1, the transpose of a convolution is a convolution with the flipped kernel.
 """
@@ -228,6 +228,9 @@ def turned(grid: Windows) -> Windows:
     return replace(
         grid, kernel=grid.count, count=grid.kernel, strides=grid.dilations, dilations=grid.strides
     )
+
+
+# -- pooling: a maximum, mean or p-norm over windows, or over all spatial axes ---------------------
 
 
 def slide(x: Array, grid: Windows, pair: Kernel) -> Array:

@@ -1,4 +1,4 @@
-"""Reductions: y = after(reduce(before(x))) along axes, and running reductions along an axis."""
+"""Reductions, after(reduce(before(x))), and what is made of them: normalisations and losses."""
 
 from __future__ import annotations
 
@@ -122,6 +122,8 @@ def scan(running: str, first: int) -> Kernel:
 kernel("CumSum", wide=True, tensors=True, hosted=True)(scan("cumsum", 0))
 kernel("CumProd", wide=True, tensors=True, hosted=True)(scan("cumprod", 1))
 
+
+# -- normalisations to sum 1, to mean 0 and variance 1 or to norm 1, and losses over labels --------
 
 EPSILON = single_precision(1e-5)
 

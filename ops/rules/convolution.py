@@ -1,4 +1,4 @@
-"""Conv and ConvTranspose: one trilinear form, read from two sides; and the windows of pooling."""
+"""Convolutions, read from two sides; pooling; and DeformConv, whose taps have positions."""
 
 from __future__ import annotations
 
@@ -159,6 +159,9 @@ says("ConvTranspose", memory=spread_bytes)
 says("MaxPool", "AveragePool", "LpPool", memory=lambda node: framed_bytes(node, None))
 
 
+# -- pooling: a selection for the maximum, a convolution with ones for the average -----------------
+
+
 @jacobian("MaxPool", auto_pad=AUTO_PADS, grows=True)
 def max_pool(op: Any, node: Node) -> Blocks:
     """y = the maximum of each window, taken at its first occurrence."""
@@ -269,6 +272,9 @@ def channel_window(node: Node) -> Jacobian:
 
 
 X, W, OFFSET, BIAS, MASK = range(5)
+
+
+# -- DeformConv: every tap has a sampling position of its own --------------------------------------
 
 
 @jacobian("DeformConv", grows=True)

@@ -1,4 +1,4 @@
-"""Matrix products and Einsum: Jacobians as Kronecker products and contractions."""
+"""Products of matrices, Einsum and Fourier transforms: Kronecker products and contractions."""
 
 from __future__ import annotations
 
@@ -223,6 +223,9 @@ def largest_product(
 
 
 SIGNAL, WINDOW = 0, 2
+
+
+# -- DFT and STFT: linear in the signal, with complex numbers as pairs on the last axis ------------
 
 
 @jacobian("DFT", grows=True)

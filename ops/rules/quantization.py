@@ -1,6 +1,11 @@
 """Quantisation: rounding has a zero derivative, dequantisation does not.
 
 y = (x - zero point) · scale is linear in the scale, and in x where x is a narrow float.
+
+Straight-through estimators are surrogates for derivatives that are zero. They have their own domain
+and are used only on request. Quantised tensors are floating ones that hold the same integers, so
+that rounding is the only estimator. Source: Bengio, Léonard and Courville 2013; for the scale, Esser
+et al. 2020 (LSQ).
 """
 
 from __future__ import annotations
@@ -94,6 +99,8 @@ def stored(op: Any, node: Node, y: Array, i: int, like: Array) -> tuple[Array]:
     zero_point = np.zeros((), dtype_of(like)) if zero_point is None else zero_point
     return (op.QuantizeLinear(y, node.inputs[i], zero_point),)
 
+
+# -- straight-through estimators -------------------------------------------------------------------
 
 DOMAIN = "onnxjac.straight_through"
 """Operators of this domain occur in linearisations only, never in a model file."""

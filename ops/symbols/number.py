@@ -237,6 +237,9 @@ def value_of(expr: sp.Expr) -> Any:
 
 Kernel = Callable[..., Any]
 
+
+# -- kernels: plain mathematics, numerically stable or not -----------------------------------------
+
 KERNELS: dict[str, Kernel] = {}
 
 

@@ -1,4 +1,4 @@
-"""Plain formulas: pointwise, products, normalised exponentials, determinants, transforms."""
+"""Plain formulas: pointwise, products, exponentials, transforms; recurrent layers in steps."""
 
 from __future__ import annotations
 
@@ -209,6 +209,9 @@ def stft(x: Any, step: Any, window: Any = None, length: Any = None, *, onesided:
 Function = Callable[[Any], Any]
 Cell = Callable[..., list[Any]]
 """(xₜ, states) -> new states, of which the first is Hₜ."""
+
+
+# -- recurrent layers: one time step of one sequence at a time -------------------------------------
 
 DEFAULTS: dict[str, tuple[float, ...]] = {
     "LeakyRelu": (0.01,), "ThresholdedRelu": (1.0,), "Elu": (1.0,), "HardSigmoid": (0.2, 0.5),

@@ -1,4 +1,4 @@
-"""Control flow: If, Loop and Scan as plain calls of the vocabulary around runs of their bodies.
+"""Control flow and sequences, as plain calls of the vocabulary: If, Loop and Scan run their bodies.
 
 Written once for every reading: the NumPy engine runs it over arrays, `unroll` over graph values.
 """
@@ -167,6 +167,9 @@ def repeated(x: np.ndarray, turns: int, axis: int) -> np.ndarray:
 Sizes = tuple[Number, ...]
 
 
+# -- the symbolic shapes around bodies -------------------------------------------------------------
+
+
 def shape_formals(
     op: Recorder, step: Step, formals: Iterable[ir.Value], operands: Sequence[Any]
 ) -> None:
@@ -263,6 +266,9 @@ def shown(shape: Sizes) -> str:
 
 
 Tensors = list[Any]
+
+
+# -- sequences and optionals: lists of tensors, of known length at the point -----------------------
 
 
 def construct(op: Any, step: Step, at: Any, *tensors: Any) -> Tensors:

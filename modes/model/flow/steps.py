@@ -1,4 +1,9 @@
-"""Steps: a graph as a flat list, and which of its steps a result needs."""
+"""Steps: a graph as a flat list, which of its steps a result needs, and how large they make it.
+
+For sizes, ONNX's shape inference does the work for one step at a time, from the shapes of its
+inputs and from the numbers of small inputs, such as shapes, axes and counts. The padding around a
+tensor, and the intermediate products of an Einsum, may take far more memory than the outputs.
+"""
 
 from __future__ import annotations
 
@@ -124,6 +129,8 @@ def python_of(attribute: ir.Attr) -> Any:
             return tuple(attribute.value)
     return attribute.value
 
+
+# -- sizes: the bytes of the outputs of a step, before it runs -------------------------------------
 
 SMALL = 1024
 """Elements of the largest tensor whose numbers may decide a shape."""

@@ -177,6 +177,8 @@ def _what(spec: TensorSpec) -> str:
     return f"input {spec.name!r}, declared as {str(spec).removeprefix(spec.name + ' ')},"
 
 
+# -- guards: the conditions under which a recorded derivative is valid -----------------------------
+
 GUARDS = "onnxjac.guards"
 """Key of the metadata with the conditions on sizes and integers of a recorded derivative."""
 
@@ -254,6 +256,9 @@ def value(node: ast.expr, numbers: Mapping[str, int]) -> Any:
         case ast.Call(func=ast.Name(id=name), args=args):
             return FUNCTIONS[name](*(value(x, numbers) for x in args))
     return numbers[ast.unparse(node)]
+
+
+# -- values that are not finite, with the node that began ------------------------------------------
 
 
 def warn_nonfinite(
