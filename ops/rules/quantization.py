@@ -2,10 +2,10 @@
 
 y = (x - zero point) · scale is linear in the scale, and in x where x is a narrow float.
 
-Straight-through estimators are surrogates for derivatives that are zero. They have their own domain
+Straight-through estimators are surrogates for zero derivatives. They have their own domain
 and are used only on request. Quantised tensors are floating ones that hold the same integers, so
-that rounding is the only estimator. Source: Bengio, Léonard and Courville 2013; for the scale, Esser
-et al. 2020 (LSQ).
+that rounding is the only estimator. Source: Bengio, Léonard and Courville 2013; for the scale,
+Esser et al. 2020 (LSQ).
 """
 
 from __future__ import annotations
