@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
-T = TypeVar("T")
+Kept = TypeVar("Kept")
 
 
-class cached_property(functools.cached_property[T]):
+class cached_property(functools.cached_property[Kept]):
     """A property that is computed on first access and then stored in the instance.
 
     In Python 3.11 one lock serves all instances of a class: while one thread computes the property

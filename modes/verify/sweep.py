@@ -29,7 +29,6 @@ from ..model.primal.evaluate import evaluate
 from ..model.primal.model import Model
 from ..recording.derive import jvp_graph, vjp_graph
 from ..training.lowering import lower_gradients
-from . import coverage
 from .backend_cases import (
     DIFFERENTIABLE,
     NONE,
@@ -41,6 +40,7 @@ from .backend_cases import (
     tag,
     with_constants,
 )
+from .coverage import BODY, DOMAINS, RULE, beyond, schemas, status
 from .differences import SINGLE, STEPS, has_tangents, is_single, mismatch, slope_error
 
 Shard = tuple[int, int]
@@ -359,9 +359,9 @@ Operators outside ONNX's default domain, among them {com} of com.microsoft in ON
 """
 
 
-def beyond() -> str:
+def other_domains() -> str:
     """A table of the operators of other domains, by how they are differentiated."""
-    found = list(coverage.beyond())
+    found = list(beyond())
     count = sum(domain == MICROSOFT for domain, *_ in found)
     rows = "\n".join(f"| {' | '.join(row)} |" for row in found)
     return BEYOND.format(com=count, version=runtime().__version__, rows=rows)
@@ -397,14 +397,14 @@ def remark(key: str, group: Iterable[Result]) -> str:
     failed = sorted({check for r in group for check in r.failed})
     if failed:
         return f"**fails: {', '.join(failed)}**"
-    schemas = coverage.schemas()
-    domain = next((d for d in coverage.DOMAINS if (key, d) in schemas), None)
+    known = schemas()
+    domain = next((d for d in DOMAINS if (key, d) in known), None)
     if domain is None:
         return ""
-    if not domain and schemas[key, domain].deprecated:
+    if not domain and known[key, domain].deprecated:
         return "deprecated: raised to what replaces it when a model is loaded"
-    kind, reason = coverage.status(key, domain)
-    return "" if kind in (coverage.RULE, coverage.BODY) else reason
+    kind, reason = status(key, domain)
+    return "" if kind in (RULE, BODY) else reason
 
 
 def exceptions(results: Sequence[Result]) -> Iterator[str]:
