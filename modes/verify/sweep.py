@@ -342,7 +342,7 @@ def page(results: Sequence[Result]) -> str:
     parts = [HEAD.format(version=onnx.__version__)]
     if nodes:
         parts += [totals(nodes), table("operator", nodes, [r.op_type for r in nodes])]
-        parts += [beyond()] if ort.installed() else []
+        parts += [other_domains()] if ort.installed() else []
     if models:
         parts += ["Whole models:\n", table("kind", models, [r.kind for r in models])]
     return "\n".join((*parts, *exceptions(results)))
