@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
+from functools import cache, reduce
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,45 @@ from ...jacobians import (
     shape_of,
 )
 from ..conventions import BENDS, LEFT, MISSING, ORDER, SHARED, convention, kinks, marked, tied
-from ..formula import derivative, value, variables
 from ..node import Node
 from ..numbers.table import KERNELS
 from ..registry import Blocks, Count, Kinks, declare, jacobian, says
-from ..trees import Piece, evaluate
+from ..trees import INPUTS, Piece, Tree, evaluate
+
+
+@cache
+def derivative(formula: str, variable: str) -> Tree:
+    """∂formula/∂variable as a tree, in a stable form."""
+    from ..symbols import formulas
+
+    return formulas.tree(formulas.derive(formulas.parse(formula), variable))
+
+
+@cache
+def derivative_of_sum(outer: str, inner: str) -> Tree:
+    """∂Y/∂x for Y = outer(s) and s = Σ inner(x), as a tree in x and Y."""
+    from ..symbols import formulas
+
+    return formulas.tree(formulas.derive_sum(*map(formulas.parse, (outer, inner))))
+
+
+@cache
+def value(formula: str) -> Tree:
+    """A formula as a tree, in a stable form."""
+    from ..symbols import formulas
+
+    return formulas.tree(formulas.stable(formulas.parse(formula)))
+
+
+def variables(formula: str) -> tuple[str, ...]:
+    """The inputs `x`, `y` and `z` that a formula uses.
+
+    >>> variables("x**y")
+    ('x', 'y')
+    """
+    words = "".join(c if c.isalnum() or c == "_" else " " for c in formula).split()
+    return tuple(name for name in INPUTS if name in words)
+
 
 FORMULAS: dict[str, Elementwise] = {}
 """op_type -> declaration, so that every formula can be checked."""
