@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Jacobian
-from ...jacobians.cached import cached_property
+from ...jacobians.threads import cached_property
 from ...ops import Node, Step
 from ...ops.conventions import CONVENTIONS, SECOND, marked
 from ...ops.registry import Count, Kinks, find, full_name, traits_of

@@ -18,10 +18,10 @@ import numpy as np
 import onnx
 import sympy as sp
 
-from ...jacobians.cached import cached_property
 from ...jacobians.errors import OnnxJacError, OnnxJacWarning, UnsupportedOp, closest
 from ...jacobians.progress import counted
 from ...jacobians.text import Table
+from ...jacobians.threads import cached_property
 from ...ops import find
 from ...ops.conventions import CONVENTIONS, shown
 from ...ops.registry import Declaration, full_name

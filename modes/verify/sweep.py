@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ...jacobians.cached import cached_property
 from ...jacobians.errors import OnnxJacWarning, UnknownTensor, closest, first_line
+from ...jacobians.threads import cached_property
 from ...ops.node import TRAINING
 from ..hessian import hessian
 from ..linear.check import dot_error
