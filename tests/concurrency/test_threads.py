@@ -12,8 +12,8 @@ from data.regressions import LABELS, W, X, softmax_hessian, softmax_regression
 from faults.models import CNN, MLP, point_of
 from onnxjac.modes.linear.elimination import plan
 from onnxjac.modes.model.primal.engines import onnxruntime as ort
-from onnxjac.modes.sparse.plans import PLANS, Plan
-from onnxjac.modes.sparse.plans import plan as sparse_plan
+from onnxjac.modes.sparse import PLANS, Plan
+from onnxjac.modes.sparse import plan as sparse_plan
 from onnxjac.ops.numbers.table import run_reference
 
 
