@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxjac as oj
 from onnxjac.modes.sparse import PLANS, pattern, plan, sparse
-from onnxjac.modes.sparse.accumulated import Accumulated
+from onnxjac.modes.sparse.choice import Accumulated
 from onnxjac.modes.sparse.coloring import Coloring
 
 from .models import (
