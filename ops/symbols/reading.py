@@ -20,8 +20,7 @@ from . import (  # noqa: F401  (each registers its kernels)
     classical,
     placing,
     pointwise,
-    resampling,
-)
+    )
 from .number import KERNELS, Kernel, Number, closed_form, value_of
 
 
