@@ -1,4 +1,4 @@
-"""Cached properties without a lock."""
+"""Threads: cached properties, locks, values computed once and shared, or in the background."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakSet
 
-Kept = TypeVar("Kept")
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 
-class cached_property(functools.cached_property[Kept]):
+class cached_property(functools.cached_property[T]):
     """A property that is computed on first access and then stored in the instance.
 
     In Python 3.11 one lock serves all instances of a class: while one thread computes the property
@@ -33,11 +35,6 @@ class cached_property(functools.cached_property[Kept]):
             if self.attrname not in known:
                 known.setdefault(self.attrname, self.func(instance))
             return known[self.attrname]
-
-
-K = TypeVar("K")
-V = TypeVar("V")
-
 
 class Lock:
     """A reentrant lock; a pickle or a copy of it is a new lock.
@@ -96,9 +93,6 @@ def _renew_all() -> None:
 
 if hasattr(os, "register_at_fork"):  # Windows does not fork
     os.register_at_fork(after_in_child=_renew_all)
-
-
-T = TypeVar("T")
 
 TURN = 2e-4
 """Switch interval of the interpreter, in seconds, while a background thread is at work.

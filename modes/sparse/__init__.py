@@ -121,6 +121,8 @@ def mismatch(out: Any, pattern: csr_array[Any], dtype: Any) -> str | None:
     return None
 
 
+# -- plans: the parts that are the same at all points ----------------------------------------------
+
 PLANS: dict[int, dict[Any, Plan]] = {}
 """id of a route -> (codomain, domain, transposed, symmetric) -> the last plan."""
 

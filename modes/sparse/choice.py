@@ -1,4 +1,4 @@
-"""Choice: the cheaper of accumulating local matrices and taking products by a colouring."""
+"""Choice: the cheaper of accumulating local matrices, done here, and products by a colouring."""
 
 from __future__ import annotations
 
@@ -248,6 +248,9 @@ class Boolean(Matrix):
 
     def _with(self, rows: csr_array[Any], of: np.ndarray) -> Boolean:
         return Boolean(rows, of, self.fixed, self.limit)
+
+
+# -- accumulation: all local matrices multiplied out once, entries by a program --------------------
 
 
 class Accumulated(Method):

@@ -1,4 +1,4 @@
-"""Tags: ONNX's differentiability tag of every port, against the verdict of the proofs."""
+"""Tags: ONNX's differentiability tag of every port against the verdict of the proofs; coverage."""
 
 from __future__ import annotations
 
@@ -202,6 +202,8 @@ STATED: dict[str, tuple[str, set[str]]] = {
 """op_type -> evidence, and differentiable ports that no case shows."""
 
 
+# -- coverage: how every operator of ONNX is differentiated, or why not ----------------------------
+
 RULE, BODY, ZERO, NOT_A_FUNCTION = "rule", "body", "zero", "not a function of real numbers"
 
 REFUSED = "refused"
@@ -211,7 +213,15 @@ DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", TRAINING)
 
 
 def status(op_type: str, domain: str = "") -> tuple[str, str]:
-    """(kind, reason), where kind is RULE, BODY, ZERO, NOT_A_FUNCTION or REFUSED."""
+    """(kind, reason), where kind is RULE, BODY, ZERO, NOT_A_FUNCTION or REFUSED.
+
+    >>> status("MatMul"), status("SoftmaxCrossEntropyLoss")[0], status("Attention")[0]
+    (('rule', 'a rule gives its Jacobian blocks'), 'rule', 'body')
+    >>> status("Floor")
+    ('zero', 'the result is piecewise constant')
+    >>> status("StringConcat")
+    ('not a function of real numbers', 'there is no floating input')
+    """
     declared = find(op_type, domain)
     if declared is not None:
         if declared.refused is not None:

@@ -1,4 +1,4 @@
-"""Operators that put entries at places given by integers, one index at a time."""
+"""Operators that put entries at places given by integers, or sample between entries."""
 
 from __future__ import annotations
 
@@ -141,6 +141,8 @@ def dequantize(x: Any, scale: Any, zero: Any = None, *, axis: int = 1, **_: Any)
     whole = x.astype(int).astype(object) - (0 if zero is None else zero.astype(int).astype(object))
     return np.asarray(whole * scale, object)
 
+
+# -- samples of an image between its entries: Resize, GridSample, DeformConv, RoiAlign -------------
 
 Kernel = Callable[[Any], Any]
 """φ(u), where u = place - neighbour."""

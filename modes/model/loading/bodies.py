@@ -386,6 +386,8 @@ def brought_back(model: onnx.ModelProto) -> onnx.ModelProto:
     return inline_local(model)
 
 
+# -- models with channels in blocks of 8 or 16, which ONNX Runtime chose for a processor -----------
+
 BLOCKED, MICROSOFT = "com.microsoft.nchwc", "com.microsoft"
 
 PLAIN = {
@@ -397,6 +399,11 @@ PLAIN = {
 
 def unblocked(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model by operators without blocks, with weights in ONNX's order.
+
+    At its highest level ONNX Runtime writes operators of its own for tensors in which the entries
+    of a block of channels lie side by side, with weights in that order and zeros to fill the last
+    block. The file does not say the size of a block: ONNX Runtime takes what suits the processor on
+    which it runs, and so does this function.
 
     Raises `LoadError` where ONNX Runtime, which knows the size of a block, is not installed.
     """
