@@ -193,7 +193,7 @@ def on_kink(kink: Any, node: Node, attributes: Mapping[Any, Any]) -> int:
     """How many entries lie on a kink of a formula, a root in x or a whole quotient."""
     from sympy import lambdify
 
-    from ...ops.symbols.formulas import NAMES
+    from ...ops.formulas import NAMES
 
     if kink.whole:
         quotient = lambdify([NAMES["x"], NAMES["y"]], kink.where)(*map(np.asarray, node.inputs[:2]))
@@ -236,7 +236,7 @@ def slope_text(held: Held) -> str:
     """
     if key(held.step) not in FORMULAS:
         return held.text
-    from ...ops.symbols.formulas import derive, parse
+    from ...ops.formulas import derive, parse
 
     declared = FORMULAS[held.step.op_type]
     text = declared.formulas.get("", next(iter(declared.formulas.values())))

@@ -25,11 +25,11 @@ from ...jacobians import Dag, Jacobian, shape_of, size
 from ...jacobians.errors import InputError, OnnxJacWarning, UnsupportedOp
 from ...ops import find
 from ...ops.derive import Indexed, sizes_of
+from ...ops.formulas import Total, parse, plain
 from ...ops.numbers.pointwise import UFUNCS
 from ...ops.registry import Declaration, full_name
 from ...ops.rules.elementwise import Elementwise
 from ...ops.symbols import Symbols, Tensor
-from ...ops.symbols.formulas import Total, parse, plain
 from ...ops.symbols.number import FUNCTIONS, KERNELS, Kernel, Number, closed_form
 from ...ops.symbols.reading import each
 from ...ops.trees import accesses
