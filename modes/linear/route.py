@@ -24,7 +24,7 @@ from ...jacobians.symint import Symbols
 from ...jacobians.threads import Latest, Lock, cached_property
 from ...ops import Step, numbers
 from ...ops.registry import traits_of, version
-from ..model.flow.failure import NotKept, note
+from ..model.flow.control import NotKept, note
 from ..model.primal.engines import onnxruntime as ort
 from ..model.primal.engines.torch import where
 from ..model.primal.evaluate import by_torch, evaluate, evaluate_there

@@ -25,7 +25,7 @@ from ...ops import Recorder, Step, build, numbers
 from ..linear.tape.bodies import Body, again
 from ..linear.tape.record import JOINTS, has_tangent
 from ..linear.tape.template import Template
-from ..model.flow.failure import kept_whole
+from ..model.flow.control import kept_whole
 from ..model.primal.engines import onnxruntime as ort
 from ..model.primal.evaluate import evaluate
 from ..model.primal.model import Model

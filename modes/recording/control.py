@@ -28,8 +28,7 @@ from ..linear.tape.bodies import (
     turns_of,
 )
 from ..linear.tape.record import between, has_tangent
-from ..model.flow.control import shapes_around
-from ..model.flow.failure import kept_whole
+from ..model.flow.control import kept_whole, shapes_around
 from .fission import Series, Track, Turn, Type, fission, needed
 
 Values = Mapping[str, Any]

@@ -19,7 +19,7 @@ from ....ops.graphs.infer import output_types
 from ....ops.graphs.recorder import is_still
 from ....ops.node import ASKED
 from ...model.flow.contents import free_sizes
-from ...model.flow.failure import NotKept, kept_whole, note
+from ...model.flow.control import NotKept, kept_whole, note
 from ...model.flow.protos import lowest_opsets
 from ...model.flow.steps import SMALL, needed, reads
 from ...model.primal.evaluate import evaluate

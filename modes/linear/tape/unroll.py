@@ -39,13 +39,15 @@ from ...model.flow.contents import free_sizes
 from ...model.flow.control import (
     CONTROL,
     SEQUENCES,
+    LongLoop,
     begin,
     control,
     end,
+    explained,
+    kept_whole,
     shape_formals,
     shape_outputs,
 )
-from ...model.flow.failure import LongLoop, explained, kept_whole
 from ...model.flow.steps import SHAPES, array_of, check_step, needed, reads, turns
 from ...model.limits import Meter
 from ...model.primal.evaluate import evaluate

@@ -15,8 +15,7 @@ from .....ops.node import Step
 from .....ops.numbers import numbers
 from .....ops.registry import left_out
 from ...flow.contents import Contents
-from ...flow.control import CONTROL, SEQUENCES, control
-from ...flow.failure import explained
+from ...flow.control import CONTROL, SEQUENCES, control, explained
 from ...flow.steps import array_of, check_step, last_uses, needed
 from ...limits import Meter
 
