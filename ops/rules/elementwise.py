@@ -82,7 +82,7 @@ class Elementwise:
 @cache
 def derivative(formula: str, variable: str) -> Tree:
     """∂formula/∂variable as a tree, in a stable form."""
-    from ..symbols import formulas
+    from .. import formulas
 
     return formulas.tree(formulas.derive(formulas.parse(formula), variable))
 
@@ -90,7 +90,7 @@ def derivative(formula: str, variable: str) -> Tree:
 @cache
 def derivative_of_sum(outer: str, inner: str) -> Tree:
     """∂Y/∂x for Y = outer(s) and s = Σ inner(x), as a tree in x and Y."""
-    from ..symbols import formulas
+    from .. import formulas
 
     return formulas.tree(formulas.derive_sum(*map(formulas.parse, (outer, inner))))
 
@@ -98,7 +98,7 @@ def derivative_of_sum(outer: str, inner: str) -> Tree:
 @cache
 def value(formula: str) -> Tree:
     """A formula as a tree, in a stable form."""
-    from ..symbols import formulas
+    from .. import formulas
 
     return formulas.tree(formulas.stable(formulas.parse(formula)))
 
