@@ -348,6 +348,9 @@ SEQUENCES: dict[str, Callable[..., Any]] = {
 }
 
 
+# -- failures: control flow that cannot be kept, and errors that name the step and its inputs ------
+
+
 class NotKept(OnnxJacError):
     """Control flow that cannot be recorded as it is; `output` is the first output of its step."""
 

@@ -1,4 +1,9 @@
-"""Evaluate: the values of the wanted tensors of a model at a point, and no others."""
+"""Evaluate: the values of the wanted tensors of a model at a point, whose sizes are foreseen.
+
+For the forecast, sizes are inferred step by step; small tensors that decide sizes are computed on
+the way. Where a size depends on other numbers, only the run itself can tell, so that it must be a
+run that is checked at every step.
+"""
 
 from __future__ import annotations
 
@@ -139,6 +144,9 @@ def left_out(specs: Iterable[TensorSpec]) -> InputError:
 def by_torch(engine: str | None) -> bool:
     """Whether PyTorch runs the model."""
     return engine is not None and engine.startswith("torch")
+
+
+# -- forecast: the bytes of all tensors of a run, before an engine starts it -----------------------
 
 
 def foreseen(model: Contents, inputs: Mapping[str, Any], names: Iterable[str]) -> bool:

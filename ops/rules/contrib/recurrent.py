@@ -1,4 +1,4 @@
-"""Recurrences over time steps: an LSTM with attention to a memory, and linear attention.
+"""Operators along a sequence: an LSTM with attention to a memory, linear attention, windows.
 
 Linear attention updates a matrix S of keys and values at every step:
 S' = eᵍ S + k ⊗ β (v - eᵍ Sᵀ k) and y = scale S'ᵀ q; some rules leave out g, or Sᵀ k and β.
@@ -235,6 +235,9 @@ def starts(op: Any, count: Number, width: int, step: int = 1) -> Array:
     """Positions of the entries of windows, (count, width)."""
     first = op.Mul(op.Reshape(counted(op, count), (count, 1)), step)
     return op.Add(first, np.arange(width))
+
+
+# -- windows along a sequence or over an image: unfolded, compared, convolved, pooled --------------
 
 
 @defines("com.microsoft::UnfoldTensor")
