@@ -59,7 +59,7 @@ def loop(
         rows.append(results[carried:])
         meter.keep(rows[-1], f"what the turns of {step} give")
     meter.drop(value for row in rows for value in row)
-    return [*state, *stacked(op, rows, body.outputs[1 + carried :])]
+    return [*state, *arranged(op, step, rows, body.outputs[1 + carried :])]
 
 
 def turn(body: ir.Graph, i: int) -> tuple[np.ndarray, np.ndarray]:
@@ -97,7 +97,7 @@ def scan(
 
 
 def arranged(op: Any, step: Step, rows: list[list[Any]], declared: Sequence[ir.Value]) -> list[Any]:
-    """The scanned outputs, each along its own axis and in its own direction."""
+    """The rows of all turns as one tensor each: of a Scan, along its axis and in its direction."""
     back = step.attrs.get("scan_output_directions", (0,) * len(declared))
     axes = step.attrs.get("scan_output_axes", (0,) * len(declared))
     columns = list(zip(*rows, strict=True)) or [()] * len(declared)
@@ -105,12 +105,6 @@ def arranged(op: Any, step: Step, rows: list[list[Any]], declared: Sequence[ir.V
         joined(op, column[::-1] if b else column, axis, value)
         for column, b, axis, value in zip(columns, back, axes, declared, strict=True)
     ]
-
-
-def stacked(op: Any, rows: list[list[Any]], declared: Sequence[ir.Value]) -> list[Any]:
-    """The results of all iterations, one tensor for each output."""
-    columns = list(zip(*rows, strict=True)) or [()] * len(declared)
-    return [joined(op, column, 0, value) for column, value in zip(columns, declared, strict=True)]
 
 
 def joined(op: Any, parts: Sequence[Any], axis: int, declared: ir.Value) -> Any:

@@ -231,13 +231,13 @@ def nought(op: Any, x: Array, shape: tuple[Number, ...]) -> Array:
     return op.Expand(np.zeros((), dtype_of(x)), shape)
 
 
+# -- windows along a sequence or over an image: unfolded, compared, convolved, pooled --------------
+
+
 def starts(op: Any, count: Number, width: int, step: int = 1) -> Array:
     """Positions of the entries of windows, (count, width)."""
     first = op.Mul(op.Reshape(counted(op, count), (count, 1)), step)
     return op.Add(first, np.arange(width))
-
-
-# -- windows along a sequence or over an image: unfolded, compared, convolved, pooled --------------
 
 
 @defines("com.microsoft::UnfoldTensor")
