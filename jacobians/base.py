@@ -32,7 +32,6 @@ from .arrays import (
     size,
     wide,
 )
-from .cached import cached_property
 from .errors import InputError, LimitError
 from .hooks import (
     Shown,
@@ -51,6 +50,7 @@ from .hooks import (
 from .progress import chunks
 from .progress import progress as showing
 from .symint import at
+from .threads import cached_property
 
 if TYPE_CHECKING:  # what a type checker knows of `algebra`
     from matplotlib.axes import Axes

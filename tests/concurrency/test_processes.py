@@ -15,9 +15,8 @@ import pytest
 import onnxjac as oj
 from concurrency.workers import KINDS, check, jacobian, products, relinearized
 from faults.models import point_of
-from onnxjac.jacobians.cached import cached_property
+from onnxjac.jacobians.threads import Lock, cached_property
 from onnxjac.modes.model.primal.engines.sessions import Session
-from onnxjac.modes.model.threads import Lock
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
 
