@@ -35,7 +35,7 @@ from ..verify.sweep import Shard, chosen, records, sweep
 from ..verify.sweep import page as sweep_page
 from . import report
 from .output import COMMON, Output, page
-from .point import At, at_point, jacobian_at
+from .report import At, at_point, jacobian_at
 from .spectra import largest
 
 Options = Mapping[str, Mapping[str, Any]]

@@ -325,7 +325,7 @@ FUNCTIONS = tuple(parser.parse_function(f'<domain: "{LEGACY}", opset_import: [""
 ))  # fmt: skip
 """Operators that ONNX has no more, and `b` with axes behind it so that its first one is `axis`.
 
-ReorderInput, ReorderOutput and Upsample are without the blocks of `blocked.py`.
+ReorderInput, ReorderOutput and Upsample are without the blocks of `unblocked`.
 The border of Crop is left, top, right and bottom; a `scale` is the height and width that remain.
 """
 
