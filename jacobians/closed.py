@@ -73,7 +73,7 @@ from .lapack import (
     powered,
     singular,
 )
-from .layout import Permutation, Reshape
+from .layout import Embed, Permutation, Reshape, Scatter, Slice, Take
 from .matrices import (
     BlockDiagonal,
     Dense,
@@ -85,7 +85,6 @@ from .matrices import (
     transposed,
 )
 from .products import Product
-from .selection import Embed, Scatter, Slice, Take
 from .sums import Sum, multiple, split_identity, terms_of
 from .sylvester import Sylvester
 from .transforms import Circulant, Cumulative, Fourier

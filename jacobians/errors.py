@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import sys
 import warnings
 from collections.abc import Iterable
@@ -108,3 +109,22 @@ def first_line(error: BaseException, limit: int = 300) -> str:
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0][:limit] if lines else type(error).__name__
+
+
+def optional(module: str, extra: str) -> Any:
+    """A module of another library, or an `InputError` that says what to install.
+
+    >>> optional("surely_not_there", "torch")
+    Traceback (most recent call last):
+    onnxjac.jacobians.errors.InputError: this needs surely_not_there: `pip install 'onnxjac[torch]'`
+    """
+    name = module.partition(".")[0]
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise InputError(f"this needs {name}: `pip install 'onnxjac[{extra}]'`") from error
+    except (ImportError, AttributeError) as error:  # installed, but a library that it needs is not
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"{name} cannot be imported ({reason}): `pip install -U 'onnxjac[{extra}]'`"
+        ) from error

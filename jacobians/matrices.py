@@ -24,9 +24,9 @@ from .arrays import (
     space,
 )
 from .base import Jacobian
-from .cached import cached_property
 from .errors import InputError
 from .symint import agree, at, broadcast_sizes, same
+from .threads import cached_property
 
 
 class Dense(Jacobian):

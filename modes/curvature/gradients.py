@@ -49,10 +49,10 @@ from ...jacobians import (
 )
 from ...jacobians.arrays import host, like, space
 from ...jacobians.as_one import leaves
-from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError, LimitError, UnsupportedOp, not_allowed
 from ...jacobians.lapack import eps_of
 from ...jacobians.products import factors_of
+from ...jacobians.threads import cached_property
 from ...ops import numbers
 from ..linear.elimination.plan import eliminated, repays_elimination
 from ..linear.elimination.samples import Batch, within

@@ -49,7 +49,7 @@ from ...jacobians.arrays import times, total
 from ...jacobians.placing import with_parts
 from ...jacobians.sparse import count, entries
 from ..linear.elimination.plan import eliminated
-from ..sparse.method import bare, unwrap
+from ..sparse.sweep import bare, unwrap
 
 MONOMIAL = (
     Identity, Zero, Scalar, Cast, Reshape, Permutation, Diagonal, Slice, Embed, Take, Broadcast,

@@ -28,7 +28,7 @@ from ...jacobians.closed import inverted
 from ...jacobians.errors import InputError, NotConverged, as_count, closest
 from ...ops import numbers
 from ..interop.operators import asoperator
-from ..sparse.method import alike, bare
+from ..sparse.sweep import alike, bare
 from .iteration import TINY, length, preconditioner_for
 
 

@@ -35,7 +35,7 @@ from ..interop.operators import asoperator
 from ..linear.elimination.samples import Batch, layouts, within
 from ..linear.symmetric import block_diagonal
 from ..sparse import sparse
-from ..sparse.method import alike, bare
+from ..sparse.sweep import alike, bare
 from .iteration import solves
 
 __all__ = [

@@ -24,10 +24,10 @@ from ...jacobians import (
 )
 from ...jacobians.symint import Number, is_symbolic, largest, smallest
 from ..conventions import BALL, FIRST, ORDER, SHARED, ZERO_NORM, convention, kinks, marked, tied
-from ..formula import derivative_of_sum
 from ..node import Node
 from ..registry import Blocks, Count, jacobian, says
 from ..trees import evaluate
+from .elementwise import derivative_of_sum
 from .indexing import counted, picked
 
 

@@ -13,8 +13,8 @@ from ....jacobians import Array, Dag, Jacobian, Op, Shape, dtype_of, lead, shape
 from ....jacobians.arrays import host, wide
 from ....jacobians.placing import HOST, Place, placed
 from ....jacobians.text import time_text
+from ....jacobians.threads import Background
 from ....ops import numbers
-from ...model.threads import Background
 from ..products.compiled import Compiled
 from ..tape.tape import Tape
 from .cost import ELIMINATING, RECORDING

@@ -35,7 +35,7 @@ from ....jacobians.errors import as_count
 from ....jacobians.hooks import compiled
 from ....jacobians.products import factors_of
 from ....jacobians.text import clipped
-from ...model.threads import Lock
+from ....jacobians.threads import Lock
 from ..products.compiled import Compiled
 from .accumulation import Choice, chosen
 from .adjoints import multiplied
