@@ -21,9 +21,13 @@ SPREAD = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
 """Convolutions and transposed convolutions by the number of spatial axes."""
 
 
+MANY = 4096
+"""From this many entries on, a stack of matrices is worth another order of the product."""
+
+
 def product(a: Tensor, b: Tensor) -> Tensor:
     """A B; vectors of a stack are multiplied as rows, which takes a CPU a tenth of the time."""
-    if a.ndim > 2 < b.ndim and b.shape[-1] == 1:
+    if b.ndim > 2 < a.ndim and b.shape[-1] == 1 and a.numel() >= MANY:
         return torch.matmul(b.mT, a.mT).mT
     return torch.matmul(a, b)
 
