@@ -138,5 +138,7 @@ def spread_bytes(node: Node) -> int:
 says("Conv", "ConvInteger", memory=framed_bytes)
 says("QLinearConv", "com.microsoft::QLinearConv", "onnxjac.straight_through::QLinearConv",
      grows=True, memory=lambda node: framed_bytes(node, 3))  # fmt: skip
-says("ConvTranspose", memory=spread_bytes)
+says("ConvTranspose", memory=spread_bytes,
+     by_hand="the index of y is s·i + t, and index notation computes indices of inputs only"
+)  # fmt: skip
 says("MaxPool", "AveragePool", "LpPool", memory=lambda node: framed_bytes(node, None))

@@ -20,11 +20,11 @@ from ...jacobians import (
     shape_of,
     size,
 )
-from ..conventions import LINE, ON_LINE, crossed, kinks, marked
+from ..conventions import BETWEEN, LINE, ON_LINE, crossed, kinks, marked
 from ..node import Node, node_of
 from ..numbers import numbers, table
 from ..numbers.windows import filled
-from ..registry import Blocks, Count, jacobian
+from ..registry import Blocks, Count, jacobian, says
 from .convolution import with_bias
 from .indexing import counted
 from .sampling import Samples, line
@@ -151,6 +151,9 @@ def deformed(
     deformed = Deformed(reading(x), node_of("DeformConv", (x, w, offset, b, mask), steps))
     y = deformed.contraction("weight")._apply(reading(x), w)
     return y if b is None else y + b.reshape(-1, *(1,) * (x.ndim - 2))
+
+
+says("DeformConv", by_hand=BETWEEN)
 
 
 @kinks("DeformConv", where=ON_LINE, given=LINE, moves=(OFFSET,))

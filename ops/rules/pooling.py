@@ -18,12 +18,12 @@ from ...jacobians import (
     take_flat,
 )
 from ...jacobians.symint import is_symbolic, largest, same
-from ..conventions import FIRST, ORDER, convention, kinks, tied
+from ..conventions import FIRST, NO_ORDER, ORDER, convention, kinks, tied
 from ..node import Node
 from ..numbers.pooling import members
 from ..numbers.table import lowest
 from ..numbers.windows import AUTO_PADS, Windows, padded
-from ..registry import Blocks, Count, jacobian
+from ..registry import Blocks, Count, jacobian, says
 from .convolution import in_margin, windows_of
 
 
@@ -68,6 +68,9 @@ convention("MaxPool", "max pool [1, 1]", ([[[1.0, 1.0]]],), ([[[1.0, 0.0]]],), F
            "lambda x: F.max_pool1d(x, 2, 1)", attrs={"kernel_shape": [2]})  # fmt: skip
 
 
+says("MaxPool", by_hand=NO_ORDER)
+
+
 @jacobian("AveragePool", auto_pad=AUTO_PADS, grows=True)
 def average_pool(op: Any, node: Node) -> Blocks:
     """y = window sums divided by the number of entries that count in each window."""
@@ -109,6 +112,9 @@ def sums_over(node: Node, grid: Windows, space: Shape, pads: Shape) -> Jacobian:
     )
     sums = convolution_of(ones, "x", "u", g) @ margin @ split
     return Reshape(node.y_shape, g.u, node.dtype) @ sums
+
+
+says("LRN", by_hand="its windows of channels are cut off at both ends")
 
 
 @jacobian("LRN")

@@ -10,7 +10,7 @@ from ...jacobians import Diagonal, Fourier, Jacobian, Reshape, Shape, Take, broa
 from ...jacobians.errors import OnnxJacError
 from ...jacobians.symint import Number, largest, same, smallest
 from ..node import Node
-from ..registry import Blocks, jacobian
+from ..registry import Blocks, jacobian, says
 from .indexing import counted
 from .layout import in_front
 
@@ -63,6 +63,9 @@ def mirrored(op: Any, shape: Shape, axis: int, n: Number, dtype: Any) -> Jacobia
     column = op.Reshape(weight, (-1, *(1,) * (len(shape) - 1 - axis)))
     full = tuple(n if k == axis else m for k, m in enumerate(shape))
     return in_front(shape, full, dtype) @ Diagonal(column, shape)
+
+
+says("STFT", by_hand="its factors cos(2π k t / n) have indices as numbers")
 
 
 @jacobian("STFT", grows=True)
