@@ -48,8 +48,7 @@ from .modes.solvers.roots import euler_residual, implicit_euler, newton_krylov, 
 from .modes.sparse import Coloring, coloring, pattern
 from .modes.training.lowering import lower_gradients
 from .modes.training.optimizers import Adagrad, Adam, Momentum, OptimizerFunction
-from .modes.training.state import initial_state, load_state, save_state
-from .modes.training.step import train_step
+from .modes.training.step import initial_state, load_state, save_state, train_step
 from .modes.training.training_model import training_model
 from .modes.verify import prove, symbolic, tags
 from .ops.derive import Derived, derive

@@ -20,10 +20,23 @@ from .contraction import Contraction, label_sizes
 from .convolution import Convolution, Geometry, convolution_of
 from .dag import Block, Dag, Edge, Joint, Part, stack
 from .elementwise import Cast, Diagonal, Identity, Scalar, Zero
-from .layout import Broadcast, Inner, Outer, Permutation, Reshape, SumTo, broadcast
+from .layout import (
+    Broadcast,
+    Embed,
+    Inner,
+    Outer,
+    Permutation,
+    Reshape,
+    Scatter,
+    Slice,
+    SumTo,
+    Take,
+    broadcast,
+    slab,
+    take_flat,
+)
 from .matrices import BlockDiagonal, Dense, Eye, Kron, LowRank, implicit_kron, transposed
 from .products import Product
-from .selection import Embed, Scatter, Slice, Take, slab, take_flat
 from .sums import Sum
 from .sylvester import Sylvester
 from .transforms import Circulant, Cumulative, Fourier

@@ -14,10 +14,9 @@ from .base import Jacobian
 from .convolution import Convolution
 from .dag import Block
 from .elementwise import Cast, Diagonal, Identity, Scalar
-from .layout import Permutation, Reshape
+from .layout import Embed, Permutation, Reshape, Scatter, Slice, Take
 from .matrices import BlockDiagonal, Dense, Eye, Kron, LowRank
 from .products import commuted, factors_of
-from .selection import Embed, Scatter, Slice, Take
 from .sums import Sum, coefficient, split_identity, terms_of
 from .transforms import Circulant
 

@@ -32,7 +32,6 @@ from .arrays import (
     size,
     wide,
 )
-from .cached import cached_property
 from .errors import InputError, LimitError
 from .hooks import (
     Shown,
@@ -51,6 +50,7 @@ from .hooks import (
 from .progress import chunks
 from .progress import progress as showing
 from .symint import at
+from .threads import cached_property
 
 if TYPE_CHECKING:  # what a type checker knows of `algebra`
     from matplotlib.axes import Axes
@@ -282,6 +282,15 @@ class Jacobian(Holder, Algebra, Shown, ABC):
             )
         with showing(progress):
             return self._dense(limit)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """The dense matrix where NumPy asks for an array: `np.asarray(J)`, `np.linalg.svd(J)`.
+
+        Raises `LimitError` as `toarray` does, and `ValueError` for `copy=False`.
+        """
+        if copy is False:
+            raise ValueError("an operator has no memory of its matrix that could be shared")
+        return self.toarray().astype(dtype or self.dtype, copy=False)
 
     @overload
     def tosparse(

@@ -20,9 +20,8 @@ from .arrays import SINGLE, Array, Op, is_recorded
 from .base import Jacobian
 from .dag import Dag, Edge
 from .elementwise import Cast, Diagonal, Identity, Scalar
-from .layout import Broadcast, Permutation, Reshape, SumTo
+from .layout import Broadcast, Embed, Permutation, Reshape, Scatter, Slice, SumTo, Take
 from .products import Product
-from .selection import Embed, Scatter, Slice, Take
 from .sums import Sum
 
 SAME = Identity | Scalar | Cast

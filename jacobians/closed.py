@@ -63,10 +63,9 @@ from .lapack import (
     powered,
     singular,
 )
-from .layout import Permutation, Reshape
+from .layout import Embed, Permutation, Reshape, Scatter, Slice, Take
 from .matrices import BlockDiagonal, Dense, Eye, Kron, LowRank, implicit_kron, matrix_shape
 from .products import Product
-from .selection import Embed, Scatter, Slice, Take
 from .sums import Sum, split_identity, terms_of
 from .sylvester import Sylvester
 from .transforms import Circulant, Cumulative, Fourier

@@ -24,14 +24,14 @@ import numpy as np
 
 from .arrays import NAMED, Array, Named, Op, Shape, common, dtype_of, lead, size
 from .base import Holder, Jacobian
-from .cached import cached_property
 from .elementwise import Identity, Zero
 from .errors import InputError
+from .layout import Embed
 from .products import Product, factors_of
-from .selection import Embed
 from .sums import Sum, terms_of
 from .symint import agree, at, same
 from .text import WIDTH, joined
+from .threads import cached_property
 
 READABLE = 200
 """The most edges of a DAG that prints as a formula."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import sys
 import warnings
 from collections.abc import Iterable
+from math import inf
+from numbers import Real
 from typing import Any
 
 
@@ -81,6 +84,21 @@ def not_allowed(argument: str, value: Any, allowed: Iterable[Any]) -> InputError
     return InputError(f"{argument}={value!r} is not one of {', '.join(map(repr, known))}.{hint}")
 
 
+def as_count(argument: str, value: Any, least: int = 0) -> Any:
+    """The value of an argument that counts something: a whole number, or infinity.
+
+    >>> as_count("maxiter", 1e3)
+    1000
+    >>> as_count("maxiter", 2.5, 1)
+    Traceback (most recent call last):
+    onnxjac.jacobians.errors.InputError: maxiter=2.5 must be a whole number, at least 1
+    """
+    whole = isinstance(value, Real) and (value == inf or float(value).is_integer())
+    if not whole or value < least:
+        raise InputError(f"{argument}={value!r} must be a whole number, at least {least}")
+    return value if value == inf else int(value)
+
+
 def first_line(error: BaseException, limit: int = 300) -> str:
     r"""The first line of the original cause of an error, or the type of the cause.
 
@@ -91,3 +109,22 @@ def first_line(error: BaseException, limit: int = 300) -> str:
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0][:limit] if lines else type(error).__name__
+
+
+def optional(module: str, extra: str) -> Any:
+    """A module of another library, or an `InputError` that says what to install.
+
+    >>> optional("surely_not_there", "torch")
+    Traceback (most recent call last):
+    onnxjac.jacobians.errors.InputError: this needs surely_not_there: `pip install 'onnxjac[torch]'`
+    """
+    name = module.partition(".")[0]
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise InputError(f"this needs {name}: `pip install 'onnxjac[{extra}]'`") from error
+    except (ImportError, AttributeError) as error:  # installed, but a library that it needs is not
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"{name} cannot be imported ({reason}): `pip install -U 'onnxjac[{extra}]'`"
+        ) from error

@@ -36,10 +36,9 @@ from .elementwise import Diagonal, Identity, Scalar
 from .errors import InputError
 from .kron_sums import by_schur, diagonalised, kron_terms
 from .lapack import Singular, adjoint_of, eigen, eps_of, hermitian
-from .layout import Inner, Permutation, Reshape
+from .layout import Embed, Inner, Permutation, Reshape, Slice
 from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron, LowRank, matrix_shape
 from .products import factors_of
-from .selection import Embed, Slice
 from .sums import Sum, multiple, split_identity
 from .transforms import Circulant, Fourier
 

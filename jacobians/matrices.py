@@ -22,9 +22,9 @@ from .arrays import (
     size,
 )
 from .base import Jacobian
-from .cached import cached_property
 from .errors import InputError
 from .symint import agree, at, broadcast_sizes, same
+from .threads import cached_property
 
 
 class Dense(Jacobian):

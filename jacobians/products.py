@@ -20,9 +20,8 @@ from .base import Jacobian
 from .elementwise import Cast, Diagonal, Identity, Scalar, Zero
 from .errors import InputError
 from .hooks import multiply, scale
-from .layout import Broadcast, Permutation, Reshape, SumTo
+from .layout import Broadcast, Embed, Permutation, Reshape, Scatter, Slice, Span, SumTo, Take
 from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron, LowRank, matrix_shape, transposed
-from .selection import Embed, Scatter, Slice, Span, Take
 from .symint import agree, at, is_positive, largest, same, smallest
 from .text import joined
 

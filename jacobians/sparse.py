@@ -21,8 +21,18 @@ from .convolution import Convolution, Geometry, patches
 from .dag import Part
 from .elementwise import Cast, Identity, Scalar, Zero
 from .errors import LimitError
-from .layout import Broadcast, Inner, Outer, Permutation, Reshape, SumTo
-from .selection import Embed, Scatter, Slice, Take
+from .layout import (
+    Broadcast,
+    Embed,
+    Inner,
+    Outer,
+    Permutation,
+    Reshape,
+    Scatter,
+    Slice,
+    SumTo,
+    Take,
+)
 from .sylvester import Sylvester
 from .transforms import Circulant, Cumulative, Fourier
 

@@ -10,9 +10,9 @@ import scipy.linalg
 
 from .arrays import Array, Op, dtype_of, factor, host, is_tensor, lead, reading, shape_of, wide
 from .base import Jacobian
-from .cached import cached_property
 from .errors import InputError
 from .matrices import Dense
+from .threads import cached_property
 
 
 class Sylvester(Jacobian):

@@ -22,10 +22,10 @@ from .arrays import (
     size,
 )
 from .base import Jacobian
-from .cached import cached_property
 from .elementwise import Scalar
 from .errors import InputError
 from .symint import agree, at
+from .threads import cached_property
 
 
 class Cumulative(Jacobian):

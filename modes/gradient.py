@@ -18,8 +18,7 @@ from .linear.route import Route, route_of, signature_of
 from .linear.tape.active import unjoined
 from .linearize import warn_zeros
 from .model.primal.evaluate import apart, evaluate
-from .model.primal.finite import warn_nonfinite
-from .model.primal.inputs import check_inputs, hosted
+from .model.primal.inputs import check_inputs, hosted, warn_nonfinite
 from .model.primal.model import Model
 from .recording.derive import Names, vjp_graph
 from .recording.guarded import shared

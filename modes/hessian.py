@@ -8,8 +8,8 @@ from typing import Any, overload
 import numpy as np
 
 from ..jacobians import Jacobian
-from ..jacobians.cached import cached_property
 from ..jacobians.errors import InputError
+from ..jacobians.threads import cached_property
 from .forward import Tensors
 from .gradient import Gradient
 from .linear.check import Check, checked

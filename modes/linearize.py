@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from ..jacobians.arrays import is_tensor
-from ..jacobians.errors import InputError, warn
+from ..jacobians.errors import as_count, warn
 from .linear.linearization import Linearization, linearized
 from .linear.route import route_of
 from .model.primal.model import Model
@@ -58,8 +58,7 @@ def linearize(
     without a rule.
     """
     check_model(model)
-    if checkpoint < 0:
-        raise InputError(f"checkpoint={checkpoint} is no number of segments: True takes √n")
+    as_count("checkpoint", checkpoint)
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
     engine = engine_for(inputs, engine)

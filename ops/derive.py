@@ -18,9 +18,9 @@ import onnx
 import onnx_ir as ir
 
 from ..jacobians import Array, Identity, Jacobian, Sum, common, dtype_of, shape_of, take_flat
-from ..jacobians.cached import cached_property
 from ..jacobians.errors import InputError, warn
 from ..jacobians.symint import same
+from ..jacobians.threads import cached_property
 from .graphs import Recorder, build
 from .indices import Indices, letters
 from .node import Node, node_of

@@ -22,8 +22,8 @@ from ..jacobians import (
     broadcast,
     implicit_kron,
 )
+from .trees import Labels
 
-Labels = tuple[str, ...]
 Factor = tuple[Array, Labels]
 """An array, and the labels of its axes."""
 

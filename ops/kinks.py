@@ -17,9 +17,9 @@ import sympy as sp
 from sympy.core.relational import Relational
 
 from .conventions import SECOND
+from .formulas import ATTRIBUTES, NAMES, parse, steady
 from .registry import DECLARATIONS
 from .rules.elementwise import FORMULAS
-from .symbols.formulas import ATTRIBUTES, NAMES, parse, steady
 
 X = NAMES["x"]
 GENERIC = {NAMES[name]: sp.prime(k) for k, name in enumerate(ATTRIBUTES, 1)}

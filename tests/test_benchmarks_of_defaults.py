@@ -1,12 +1,13 @@
 """The benchmarks of defaults and of payback run, and their verdicts match their numbers."""
 
 import doctest
+import gc
 from dataclasses import replace
 
 import pytest
 
 from benchmarks import defaults, payback
-from benchmarks.defaults import NODE, Cost
+from benchmarks.defaults import NODE, Cost, Pauses
 from benchmarks.workloads import find
 from onnxjac.modes.linear.products.compiled import BreakEven
 
@@ -29,6 +30,12 @@ def test_a_recurrent_layer_counts_as_its_turns():
 def test_the_longest_product_is_compared_with_those_before_it():
     (*_, met), _ = defaults.rows_longest("tiny", 5)
     assert met in ("met", "not met")
+
+
+def test_collecting_garbage_is_no_part_of_a_product():
+    with Pauses() as pauses:
+        seconds = pauses.without(gc.collect)
+    assert 0 < seconds < pauses.longest == pauses.total
 
 
 def test_what_each_preparation_costs():

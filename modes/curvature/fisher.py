@@ -22,7 +22,7 @@ import numpy as np
 
 from ...jacobians import Contraction, Inner, Jacobian, SumTo, reading, size
 from ...jacobians.arrays import host, like, space
-from ...jacobians.errors import InputError, not_allowed
+from ...jacobians.errors import InputError, as_count, not_allowed
 from ...ops import Node, find
 from ...ops.node import node_of
 from ..linear.linearization import Linearization
@@ -164,7 +164,7 @@ class Likelihood:
 
     def residuals(self, z: np.ndarray, axis: int, samples: int, seed: int) -> np.ndarray:
         """y − μ for samples y of p(· | z), (samples, *z): C is the mean of their outer products."""
-        mean = host(self._mean(z, axis)[0])
+        mean, samples = host(self._mean(z, axis)[0]), as_count("samples", samples, 1)
         rows = np.moveaxis(np.broadcast_to(mean, (samples, *z.shape)), axis % z.ndim + 1, -1)
         drawn = self.draw(np.random.default_rng(seed), rows)
         return like(np.moveaxis(drawn - rows, -1, axis % z.ndim + 1), z)

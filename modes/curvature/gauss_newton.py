@@ -28,6 +28,7 @@ import onnx_ir as ir
 
 from ...jacobians import Diagonal, Identity, Jacobian, Zero, broadcast, dtype_of, shape_of
 from ...jacobians.errors import InputError, OnnxJacError
+from ...jacobians.threads import Latest
 from ...ops import Recorder, Step
 from ...ops.graphs.build import graphs_of
 from ...ops.registry import traits_of
@@ -42,7 +43,6 @@ from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import check_inputs
 from ..model.primal.model import Model
 from ..model.primal.names import Names, is_float, name_of
-from ..model.threads import Latest
 from .fisher import jacobian_at, value_and_jacobian
 from .reductions import check_reduction, factor, reduction_of
 

@@ -49,9 +49,9 @@ from ...jacobians import (
 )
 from ...jacobians.arrays import like, space
 from ...jacobians.as_one import leaves
-from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError, LimitError, UnsupportedOp, not_allowed
 from ...jacobians.products import factors_of
+from ...jacobians.threads import cached_property
 from ...ops import numbers
 from ..linear.elimination.plan import eliminated, repays_elimination
 from ..linear.elimination.samples import Batch, within

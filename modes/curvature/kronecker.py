@@ -23,10 +23,10 @@ from ...jacobians import (
     take_flat,
 )
 from ...jacobians.arrays import host, like, space
-from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import scale
 from ...jacobians.lapack import eps_of
+from ...jacobians.threads import cached_property
 from ...ops import numbers
 from ..linear.symmetric import Curvature, Specs
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from ...jacobians.arrays import is_foreign
-from ...jacobians.errors import InputError
+from ...jacobians.errors import InputError, as_count
 
 Batch = Mapping[str, Any]
 """The inputs of a model by name, for some samples."""
@@ -160,8 +160,8 @@ def batches_of(data: Any, batch_size: int | None = None) -> Batches:
     >>> [samples(batch) for batch in batches_of({"x": np.zeros((5, 2))}, batch_size=2)]
     [2, 2, 1]
     """
-    if batch_size is not None and batch_size < 1:
-        raise InputError(f"batch_size={batch_size} must be at least 1")
+    if batch_size is not None:
+        batch_size = as_count("batch_size", batch_size, 1)
     if isinstance(data, str | PathLike):
         if batch_size is None:
             raise InputError("an .npz file needs batch_size=")

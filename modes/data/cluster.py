@@ -37,8 +37,8 @@ import numpy as np
 from ...jacobians import Array, Jacobian, Op, lead
 from ...jacobians.arrays import is_tensor
 from ...jacobians.errors import InputError, OnnxJacError, first_line, warn
+from ...jacobians.threads import Lock
 from ...ops import numbers
-from ..model.threads import Lock
 from .batches import Batches, batches_of, samples
 from .stream import (
     Make,

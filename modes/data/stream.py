@@ -18,9 +18,9 @@ import numpy as np
 
 from ...jacobians import Array, Jacobian, Op, Take, lead, shape_of, size
 from ...jacobians.arrays import buffer_of
-from ...jacobians.cached import cached_property
-from ...jacobians.errors import InputError, not_allowed, warn
+from ...jacobians.errors import InputError, as_count, not_allowed, warn
 from ...jacobians.progress import counting
+from ...jacobians.threads import cached_property
 from ..linear.symmetric import Symmetric
 from ..model.primal.model import TensorSpec
 from .batches import Batch, Batches, batches_of, is_data, samples
@@ -44,6 +44,7 @@ class Stream:
     def __init__(
         self, make: Make, batches: Batches, keep: int = 0, label: str = "pass over the data"
     ) -> None:
+        keep = as_count("keep", keep)
         self.make, self.batches, self.keep, self.label = make, batches, keep, label
         self._kept: dict[int, Jacobian] = {}
         self._buffers: dict[int, int] = {}

@@ -43,8 +43,7 @@ from ..linear.linearization import Linearization
 from ..linear.symmetric import undamped
 from ..sparse import sparse
 from ..sparse.choice import estimate
-from ..sparse.method import unwrap
-from ..sparse.sweep import parts
+from ..sparse.sweep import parts, unwrap
 from .estimate import Probed
 from .squared import as_blocks, foreign, own_diagonal, squared
 

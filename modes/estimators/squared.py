@@ -49,7 +49,7 @@ from ...jacobians.arrays import host
 from ...jacobians.placing import with_parts
 from ...jacobians.sparse import count, entries
 from ..linear.elimination.plan import eliminated
-from ..sparse.method import unwrap
+from ..sparse.sweep import unwrap
 
 MONOMIAL = (
     Identity, Zero, Scalar, Cast, Reshape, Permutation, Diagonal, Slice, Embed, Take, Broadcast,

@@ -16,12 +16,11 @@ from typing import Any, final
 import numpy as np
 
 from ...jacobians import Jacobian, Shape, hooks, shape_of
-from ...jacobians.cached import cached_property
-from ...jacobians.errors import InputError, closest
+from ...jacobians.errors import InputError, closest, optional
+from ...jacobians.threads import cached_property
 from ...ops.registry import version
 from ..linear.linearization import Linearization, linearized
 from ..linear.route import route_of
-from ..model.optional import optional
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import check_inputs
 from ..model.primal.model import Model

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...jacobians import Jacobian, hooks
 from ...jacobians.arrays import as_array
-from ..model.optional import optional
+from ...jacobians.errors import optional
 from ..model.primal.model import Model
 from ..model.primal.names import Names
 from .functions import Function, Product, function_of

@@ -11,11 +11,11 @@ from scipy.sparse.linalg import LinearOperator, splu
 
 from ...jacobians import Array, Dense, Diagonal, Jacobian, Op, Scatter, Take, hooks, lead
 from ...jacobians.arrays import factor, is_foreign
-from ...jacobians.cached import cached_property
 from ...jacobians.closed import cycles, determinant, inverted
 from ...jacobians.errors import InputError
 from ...jacobians.lapack import SlogDet, of_entries, singular
 from ...jacobians.sparse import Entries, count, entries
+from ...jacobians.threads import cached_property
 from ...ops import numbers
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from ...jacobians import Jacobian, hooks
 from ...jacobians.arrays import as_array
 from ...jacobians.base import Wrapper
+from ...jacobians.errors import optional
 from ...jacobians.placing import placed
-from ..model.optional import optional
 from ..model.primal.model import Model
 from ..model.primal.names import Names
 from .functions import Function, Product, function_of

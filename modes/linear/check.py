@@ -11,10 +11,10 @@ import numpy as np
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from ...jacobians import Jacobian, prod_text
-from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError, LimitError, OnnxJacError
 from ...jacobians.hooks import Shown
 from ...jacobians.text import clipped, joined
+from ...jacobians.threads import cached_property
 from ...ops import Step
 from ...ops.node import schema_defaults
 from ..model.primal.model import TensorSpec

@@ -10,9 +10,9 @@ import numpy as np
 
 from ...jacobians import Array, Dag, Jacobian, Op, Shape, prod_text, shape_of
 from ...jacobians.arrays import Named, buffer_of, bytes_of, is_tensor, rounded, wide
-from ...jacobians.cached import cached_property
 from ...jacobians.hooks import explain, view
 from ...jacobians.placing import HOST, Place, placed
+from ...jacobians.threads import cached_property
 from ...ops import numbers
 from ..model.markup import Page
 from ..model.primal.inputs import hosted

@@ -18,22 +18,19 @@ import numpy as np
 
 from ...jacobians import Dag, dtype_of, shape_of
 from ...jacobians.arrays import host, is_tensor
-from ...jacobians.cached import cached_property
 from ...jacobians.errors import OnnxJacError
 from ...jacobians.placing import HOST, Place, placed
 from ...jacobians.symint import Symbols
+from ...jacobians.threads import Latest, Lock, cached_property
 from ...ops import Step, numbers
 from ...ops.registry import traits_of, version
-from ..model.flow.failure import NotKept, note
+from ..model.flow.control import NotKept, note
 from ..model.primal.engines import onnxruntime as ort
 from ..model.primal.engines.torch import where
-from ..model.primal.evaluate import evaluate, evaluate_there
-from ..model.primal.finite import finite, warn_nonfinite
-from ..model.primal.guards import by_torch
-from ..model.primal.inputs import check_inputs, hosted
+from ..model.primal.evaluate import by_torch, evaluate, evaluate_there
+from ..model.primal.inputs import check_inputs, finite, hosted, warn_nonfinite
 from ..model.primal.model import Model, TensorSpec
 from ..model.primal.names import is_float, may_float
-from ..model.threads import Latest, Lock
 from .tape.active import ActiveStep, active_steps, moving, straight_through, unjoined, without
 from .tape.bodies import closed
 from .tape.checkpoint import Segment, chained, checkpointed, segments

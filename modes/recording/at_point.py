@@ -20,16 +20,16 @@ from ...jacobians import Array, Joint, dtype_of, shape_of
 from ...jacobians.arrays import host, is_tensor
 from ...jacobians.errors import OnnxJacError
 from ...jacobians.symint import is_symbolic
+from ...jacobians.threads import Latest
 from ...ops import Recorder, Step, build, numbers
 from ..linear.tape.bodies import Body, again
 from ..linear.tape.record import JOINTS, has_tangent
 from ..linear.tape.template import Template
-from ..model.flow.failure import kept_whole
+from ..model.flow.control import kept_whole
 from ..model.primal.engines import onnxruntime as ort
 from ..model.primal.evaluate import evaluate
 from ..model.primal.model import Model
 from ..model.primal.names import is_float
-from ..model.threads import Latest
 from .control import Turns, joint_of
 
 Values = Mapping[str, Any]

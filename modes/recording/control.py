@@ -14,8 +14,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Array, Dag, Joint, Shape, dtype_of, lead, shape_of
-from ...jacobians.cached import cached_property
 from ...jacobians.symint import Number, at, depth_of, same
+from ...jacobians.threads import cached_property
 from ...ops import Recorder, Step
 from ...ops.graphs import body_of, operands_of
 from ..linear.tape.bodies import (
@@ -28,8 +28,7 @@ from ..linear.tape.bodies import (
     turns_of,
 )
 from ..linear.tape.record import between, has_tangent
-from ..model.flow.failure import kept_whole
-from ..model.flow.shapes import shapes_around
+from ..model.flow.control import kept_whole, shapes_around
 from .fission import Series, Track, Turn, Type, fission, needed
 
 Values = Mapping[str, Any]

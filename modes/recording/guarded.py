@@ -23,7 +23,7 @@ from ..linear.tape.record import may_draw
 from ..linear.tape.trace import Trace, shaped_as_here
 from ..model.flow.contents import free_sizes
 from ..model.flow.steps import needed
-from ..model.primal.guards import GUARDS
+from ..model.primal.inputs import GUARDS
 from ..model.primal.model import Model
 from ..model.primal.names import is_float
 from .derive import Draft

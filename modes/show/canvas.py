@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...jacobians import Jacobian, prod_text, shape_of, size
-from ...jacobians.errors import InputError
-from ..model.optional import optional
+from ...jacobians.errors import InputError, optional
 from ..model.primal.model import TensorSpec
 from ..model.primal.names import flat_shape
 

@@ -26,7 +26,7 @@ from ...jacobians.text import joined
 from ..export import MODES, export
 from ..hessian import hessian
 from ..model.primal.evaluate import evaluate
-from ..model.primal.guards import GUARDS
+from ..model.primal.inputs import GUARDS
 from ..model.primal.names import Specs, names_of
 from ..model.save import drafts, save, save_text
 from ..training.lowering import lower_gradients
@@ -35,7 +35,7 @@ from ..verify.sweep import Shard, chosen, records, sweep
 from ..verify.sweep import page as sweep_page
 from . import report
 from .output import COMMON, Output, page
-from .point import At, at_point, jacobian_at
+from .report import At, at_point, jacobian_at
 from .spectra import largest
 
 Options = Mapping[str, Mapping[str, Any]]

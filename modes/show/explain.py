@@ -222,7 +222,7 @@ def equations(declared: Elementwise, step: Step) -> Iterator[Any]:
     """Y = f(x, ...) and ∂Y/∂x = ... as equations of SymPy."""
     from sympy import Eq, Symbol
 
-    from ...ops.symbols.formulas import derive, parse
+    from ...ops.formulas import derive, parse
 
     formula = parse(declared.formula(Node(step, (), ())))
     yield Eq(Symbol("Y"), formula, evaluate=False)

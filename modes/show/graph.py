@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...jacobians import Dag, Edge, Jacobian
-from ...jacobians.cached import cached_property
 from ...jacobians.errors import InputError
+from ...jacobians.threads import cached_property
 from ..hessian import Hessian
 from ..linear.elimination.plan import eliminated
 from ..linear.linearization import Linearization

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Jacobian
-from ...jacobians.cached import cached_property
+from ...jacobians.threads import cached_property
 from ...ops import Node, Step
 from ...ops.conventions import CONVENTIONS, SECOND, marked
 from ...ops.registry import Count, Kinks, find, full_name, traits_of
@@ -27,7 +27,7 @@ from ..linear.linearization import Linearization
 from ..linear.tape.active import ActiveStep, active_steps, cuts
 from ..linear.tape.unroll import definition_of
 from ..model.primal.evaluate import evaluate
-from ..model.primal.finite import finite
+from ..model.primal.inputs import finite
 from ..model.primal.names import is_float
 from .blocks import Held, end_names, held_in
 
@@ -193,7 +193,7 @@ def on_kink(kink: Any, node: Node, attributes: Mapping[Any, Any]) -> int:
     """How many entries lie on a kink of a formula, a root in x or a whole quotient."""
     from sympy import lambdify
 
-    from ...ops.symbols.formulas import NAMES
+    from ...ops.formulas import NAMES
 
     if kink.whole:
         quotient = lambdify([NAMES["x"], NAMES["y"]], kink.where)(*map(np.asarray, node.inputs[:2]))
@@ -236,7 +236,7 @@ def slope_text(held: Held) -> str:
     """
     if key(held.step) not in FORMULAS:
         return held.text
-    from ...ops.symbols.formulas import derive, parse
+    from ...ops.formulas import derive, parse
 
     declared = FORMULAS[held.step.op_type]
     text = declared.formulas.get("", next(iter(declared.formulas.values())))

@@ -7,8 +7,7 @@ the axes that it drew on.
 from __future__ import annotations
 
 from .graph import plot_elimination, plot_graph
-from .matrix import plot_jacobian, spy
-from .sensitivity import plot_sensitivity
+from .matrix import plot_jacobian, plot_sensitivity, spy
 from .spectra import plot_density, plot_spectrum
 
 __all__ = [

@@ -25,10 +25,10 @@ from ...jacobians import (
 )
 from ...jacobians.arrays import cast, is_tensor, space
 from ...jacobians.closed import inverted
-from ...jacobians.errors import InputError, NotConverged, closest
+from ...jacobians.errors import InputError, NotConverged, as_count, closest
 from ...ops import numbers
 from ..interop.operators import asoperator
-from ..sparse.method import unwrap
+from ..sparse.sweep import unwrap
 from .iteration import TINY, length, preconditioner_for
 
 
@@ -107,8 +107,9 @@ def inverse(
         raise InputError(f"the solvers are for real operators, not for {operator.dtype}")
     if solver != "lsmr" and m != n:
         raise InputError(f"{solver} needs a square operator, not {m}×{n}: use solver='lsmr'")
+    maxiter = as_count("maxiter", 10 * n if maxiter is None else maxiter)
     M = preconditioner_for(operator, preconditioner)
-    return Inverse(operator, solver, M, rtol, maxiter or 10 * n, why)
+    return Inverse(operator, solver, M, rtol, maxiter, why)
 
 
 def chosen(A: Jacobian) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator, lsmr
 
 from ...jacobians import Diagonal, dtype_of
 from ...jacobians.arrays import Array, cast, host, like, space
-from ...jacobians.cached import cached_property
+from ...jacobians.threads import cached_property
 from ..estimators.estimate import Probed
 from ..estimators.exact import squares_by_products
 from ..model.primal.model import Model

@@ -26,7 +26,7 @@ from ...jacobians import (
 )
 from ...jacobians.arrays import host
 from ...jacobians.base import DENSE_LIMIT
-from ...jacobians.errors import InputError, LimitError
+from ...jacobians.errors import InputError, LimitError, as_count
 from ...jacobians.lapack import hermitian, inverses
 from ..estimators.estimate import probing, square, symmetric
 from ..estimators.exact import column_squares, exact_diagonal
@@ -35,7 +35,7 @@ from ..interop.operators import asoperator
 from ..linear.elimination.samples import Batch, layouts, within
 from ..linear.symmetric import block_diagonal
 from ..sparse import sparse
-from ..sparse.method import unwrap
+from ..sparse.sweep import unwrap
 from .iteration import solves
 
 __all__ = [
@@ -117,6 +117,8 @@ def block_jacobi(A: Any, blocks: int | None = None, *, damping: float = 0.0) -> 
     divide n or is not given for an A without `domain`; `LimitError` where the blocks take more than
     2 GiB.
     """
+    if blocks is not None:
+        blocks = as_count("blocks", blocks, 1)
     with probing(A, "block Jacobi") as P:
         n = square(P)
         sizes = _sizes(A, n, blocks)
@@ -232,6 +234,7 @@ def low_rank_plus_damping(A: Any, rank: int, *, damping: float, seed: int = 0) -
     Source: Frangella, Tropp and Udell, "Randomized Nyström preconditioning", SIAM J. Matrix Anal.
     Appl. 44, 2023.
     """
+    rank = as_count("rank", rank, 1)
     if damping <= 0:
         raise InputError(f"the damping must be positive, not {damping:g}")
     with probing(A, "Nyström", seed=seed) as P:

@@ -25,7 +25,7 @@ from ..model.primal.model import Model, TensorSpec
 from ..model.primal.names import Names, check_model, check_named, is_float, listed, names_of
 from ..reverse import value_and_grad
 from ..sparse import sparse
-from ..sparse.method import unwrap
+from ..sparse.sweep import unwrap
 
 Form = Literal["operator", "dense", "sparse"]
 

@@ -11,7 +11,7 @@ from scipy.sparse import linalg
 
 from ...jacobians import dtype_of, shape_of
 from ...jacobians.arrays import Array, host, like, space
-from ...jacobians.errors import InputError, NotConverged
+from ...jacobians.errors import InputError, NotConverged, as_count
 from ..linear.linearization import Linearization
 from ..linear.tape.trace import trace
 from ..linearize import linearize
@@ -222,6 +222,7 @@ def implicit_euler(
     does not converge, `InputError` where shapes, names or dtypes do not fit, `UnsupportedOp` for an
     operator without a rule.
     """
+    steps = as_count("steps", steps)
     names, inputs = states_of(model, wrt, t), check_inputs(model, inputs, engine=engine)
     start, u = time_of(model, inputs, t), evaluate(model, inputs, names, engine=engine)
     euler = euler_residual(model, inputs, of=of, wrt=names, engine=engine)

@@ -37,8 +37,8 @@ from scipy.sparse.linalg import splu
 from ...jacobians import Jacobian, prod_text
 from ...jacobians.arrays import wide
 from ...jacobians.errors import InputError
-from .method import Method
 from .program import expanded
+from .sweep import Method
 
 Partition = Literal["column", "row", "bidirectional", "star", "symmetric", "acyclic"]
 

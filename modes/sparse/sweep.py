@@ -1,4 +1,4 @@
-"""Sweep: an operator applied to a sparse matrix, as `_apply` does to a vector.
+"""Sweep: an operator applied to a sparse matrix; and how a method finds the entries of one.
 
 The matrix may hold symbolic numbers or booleans, or only estimate its number of entries. Composites
 are taken apart here; a matrix has a method `under` for all other operators.
@@ -13,9 +13,18 @@ from functools import reduce, singledispatch
 from itertools import accumulate, pairwise
 from typing import Any, Self
 
+import numpy as np
+from scipy.sparse import csr_array
+
 from ...jacobians import Block, Cast, Dag, Identity, Jacobian, Product, Reshape, Sum, size
+from ...jacobians.placing import HOST, placed
 from ...jacobians.progress import counted
-from .method import unwrap
+from ..hessian import Hessian
+from ..linear.elimination.adaptive import Adaptive
+from ..linear.linearization import Linearization
+from ..linear.products.compiled import Compiled
+from ..linear.symmetric import Symmetric
+from ..linear.tape.tape import Tape
 
 
 class Matrix(ABC):
@@ -104,3 +113,56 @@ def everything_in(operator: Jacobian) -> Iterator[Jacobian]:
 def parts(operator: Jacobian) -> tuple[Jacobian, ...]:
     """The operators that a composite is composed of; empty for other operators."""
     return tuple(operator.contents()) if isinstance(operator, Product | Sum | Block | Dag) else ()
+
+
+# -- methods: ways to find the entries of a sparse Jacobian, which serve many points ---------------
+
+
+class Method(ABC):
+    """The entries of any operator with a `pattern`, in the order of the sorted pattern.
+
+    By default a method works for every operator with the pattern, and needs the operator itself.
+    """
+
+    pattern: csr_array[Any]
+
+    def fits(self, operator: Jacobian) -> bool:
+        """Whether the method works for an `operator` of the same structure."""
+        return True
+
+    def knows(self, tape: Tape | None) -> bool:
+        """Whether the residuals at a point, `tape`, suffice, whatever the operators are."""
+        return False
+
+    def learn(self, operator: Jacobian, tape: Tape | None) -> None:  # noqa: B027 - may do nothing
+        """Take note of an `operator` that fits, and of its residuals, `tape`."""
+
+    @abstractmethod
+    def values(self, operator: Jacobian) -> np.ndarray:
+        """The entries of an `operator`."""
+
+    def write(self, operator: Jacobian, out: np.ndarray) -> None:
+        """Write at least the entries of an `operator` that may vary into `out`."""
+        out[:] = self.values(operator)
+
+
+@singledispatch
+def unwrap(operator: Jacobian) -> Jacobian:
+    """The operator without wrappers, over NumPy arrays."""
+    return operator if getattr(operator, "place", None) is None else placed(operator, HOST)
+
+
+@unwrap.register
+def _(operator: Linearization | Adaptive) -> Jacobian:
+    return operator.dag
+
+
+@unwrap.register
+def _(operator: Compiled | Hessian | Symmetric) -> Jacobian:
+    return unwrap(operator.operator)
+
+
+def tape_of(operator: Jacobian) -> Tape | None:
+    """The tape of a model's Jacobian; None for another operator."""
+    J = operator.J if isinstance(operator, Hessian) else operator
+    return J.tape if isinstance(J, Linearization) else None

@@ -69,7 +69,7 @@ def symbolic(
     [w_0*(1 - tanh(x_0)**2),                      0, tanh(x_0),         0],
     [                     0, w_1*(1 - tanh(x_1)**2),         0, tanh(x_1)]])
     """
-    from .own import symbolic
+    from .definition import symbolic
 
     return symbolic(model, inputs, of=of, wrt=wrt)
 

@@ -16,7 +16,7 @@ from sympy.polys.fields import field
 from sympy.polys.rings import ring
 
 from ...jacobians import Dag, Jacobian
-from ...jacobians.cached import cached_property
+from ...jacobians.threads import cached_property
 from ...ops.symbols import Symbols, Tensor
 from ...ops.symbols.number import closed_form
 from ..recording.derive import vjp_graph

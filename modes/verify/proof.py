@@ -18,22 +18,22 @@ import numpy as np
 import onnx
 import sympy as sp
 
-from ...jacobians.cached import cached_property
 from ...jacobians.errors import OnnxJacError, OnnxJacWarning, UnsupportedOp, closest
 from ...jacobians.progress import counted
 from ...jacobians.text import Table
+from ...jacobians.threads import cached_property
 from ...ops import find
 from ...ops.conventions import CONVENTIONS, shown
 from ...ops.registry import Declaration, full_name
-from ...ops.rules.estimators import DOMAIN
+from ...ops.rules.quantization import DOMAIN
 from ..linearize import linearize
 from ..model.markup import Markup, card, fold, folded, pre
 from .cases import CASES, SCRIPTS
 from .check import DIGITS, EXACT, REFUTED, Check, Verdict, operators
-from .coverage import schemas
+from .definition import Shapes, function_case, model_case, own_case
 from .derived import DERIVED, derivation
 from .differences import central, mismatch
-from .own import Shapes, function_case, model_case, own_case
+from .tags import schemas
 from .transcriptions.case import Case
 
 

@@ -14,22 +14,21 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ...jacobians.cached import cached_property
 from ...jacobians.errors import OnnxJacWarning, UnknownTensor, closest, first_line
+from ...jacobians.threads import cached_property
 from ...ops.node import TRAINING
 from ..hessian import hessian
 from ..linear.check import dot_error
 from ..linear.linearization import Linearization
 from ..linearize import linearize
 from ..model.loading.load import load
-from ..model.loading.repairs import MICROSOFT
+from ..model.loading.upgrade import MICROSOFT
 from ..model.primal.engines import onnxruntime as ort
 from ..model.primal.engines.sessions import runtime
 from ..model.primal.evaluate import evaluate
 from ..model.primal.model import Model
 from ..recording.derive import jvp_graph, vjp_graph
 from ..training.lowering import lower_gradients
-from . import coverage
 from .backend_cases import (
     DIFFERENTIABLE,
     NONE,
@@ -42,6 +41,7 @@ from .backend_cases import (
     with_constants,
 )
 from .differences import SINGLE, STEPS, has_tangents, is_single, mismatch, slope_error
+from .tags import BODY, DOMAINS, RULE, beyond, schemas, status
 
 Shard = tuple[int, int]
 """(k, n): every n-th case from the k-th on, k = 1 … n."""
@@ -342,7 +342,7 @@ def page(results: Sequence[Result]) -> str:
     parts = [HEAD.format(version=onnx.__version__)]
     if nodes:
         parts += [totals(nodes), table("operator", nodes, [r.op_type for r in nodes])]
-        parts += [beyond()] if ort.installed() else []
+        parts += [other_domains()] if ort.installed() else []
     if models:
         parts += ["Whole models:\n", table("kind", models, [r.kind for r in models])]
     return "\n".join((*parts, *exceptions(results)))
@@ -359,9 +359,9 @@ Operators outside ONNX's default domain, among them {com} of com.microsoft in ON
 """
 
 
-def beyond() -> str:
+def other_domains() -> str:
     """A table of the operators of other domains, by how they are differentiated."""
-    found = list(coverage.beyond())
+    found = list(beyond())
     count = sum(domain == MICROSOFT for domain, *_ in found)
     rows = "\n".join(f"| {' | '.join(row)} |" for row in found)
     return BEYOND.format(com=count, version=runtime().__version__, rows=rows)
@@ -397,14 +397,14 @@ def remark(key: str, group: Iterable[Result]) -> str:
     failed = sorted({check for r in group for check in r.failed})
     if failed:
         return f"**fails: {', '.join(failed)}**"
-    schemas = coverage.schemas()
-    domain = next((d for d in coverage.DOMAINS if (key, d) in schemas), None)
+    known = schemas()
+    domain = next((d for d in DOMAINS if (key, d) in known), None)
     if domain is None:
         return ""
-    if not domain and schemas[key, domain].deprecated:
+    if not domain and known[key, domain].deprecated:
         return "deprecated: raised to what replaces it when a model is loaded"
-    kind, reason = coverage.status(key, domain)
-    return "" if kind in (coverage.RULE, coverage.BODY) else reason
+    kind, reason = status(key, domain)
+    return "" if kind in (RULE, BODY) else reason
 
 
 def exceptions(results: Sequence[Result]) -> Iterator[str]:

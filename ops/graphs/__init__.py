@@ -13,8 +13,7 @@ from .build import (
     subgraphs,
 )
 from .recorder import Recorder
-from .scan import Turn, keeps, kept, scan
-from .twin import Twin, surrogate, without_surrogates
+from .scan import Turn, Twin, keeps, kept, scan, surrogate, without_surrogates
 
 __all__ = [
     "Recorder", "Turn", "Twin", "body_of", "build", "copied", "every", "fresh", "keeps", "kept",

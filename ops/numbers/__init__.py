@@ -18,14 +18,11 @@ from ...jacobians.errors import closest
 from ..node import node_of
 from ..registry import find, full_name
 from . import (  # noqa: F401  (each module registers its kernels in the table)
-    constants,
     convolution,
     indexing,
     layout,
     matmul,
-    normalization,
     pointwise,
-    pooling,
     reductions,
 )
 from .table import COUNTED, KERNELS, run_reference
@@ -48,7 +45,7 @@ class Numbers:
         return functools.partial(by_reference, name)
 
     def run(
-    self,
+        self,
         op_type: str,
         inputs: Sequence[Any],
         attrs: Mapping[str, Any],

@@ -24,11 +24,10 @@ from ...jacobians import (
     transposed,
 )
 from ..conventions import ORDER, SHARED, ZERO_NORM, kinks, marked, tied, zeros
-from ..formula import derivative
 from ..node import Node
 from ..registry import Blocks, Count, jacobian, says
 from ..trees import evaluate
-from .elementwise import cast_input
+from .elementwise import cast_input, derivative
 from .normalization import normalised, spread_total
 
 

@@ -1,35 +1,64 @@
-"""Conv and ConvTranspose: one trilinear form, read from two sides; and the windows of pooling."""
+"""Convolutions, read from two sides; pooling; and DeformConv, whose taps have positions."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ...jacobians import (
+    Array,
+    Contraction,
+    Diagonal,
     Embed,
     Geometry,
     Identity,
     Jacobian,
+    Permutation,
     Reshape,
     Shape,
     broadcast,
     convolution_of,
+    dtype_of,
+    reading,
     shape_of,
     size,
+    take_flat,
 )
-from ...jacobians.symint import agree, is_symbolic, largest, smallest
-from ..node import Node
+from ...jacobians.symint import agree, is_symbolic, largest, same, smallest
+from ..conventions import (
+    BETWEEN,
+    FIRST,
+    LINE,
+    NO_ORDER,
+    ON_LINE,
+    ORDER,
+    convention,
+    crossed,
+    kinks,
+    marked,
+    tied,
+)
+from ..node import Node, node_of
+from ..numbers import numbers, table
+from ..numbers.convolution import members
+from ..numbers.table import lowest
 from ..numbers.windows import (
     AUTO_PADS,
     CROPPING,
     GEOMETRY,
     Windows,
+    filled,
+    padded,
     said,
     transposed_windows,
     whole,
     windows,
 )
-from ..registry import Blocks, jacobian, says
+from ..registry import Blocks, Count, jacobian, says
+from .indexing import counted
 from .layout import in_front
+from .sampling import Samples, line
 
 
 @jacobian("Conv", auto_pad=AUTO_PADS, grows=True)
@@ -142,3 +171,255 @@ says("ConvTranspose", memory=spread_bytes,
      by_hand="the index of y is s·i + t, and index notation computes indices of inputs only"
 )  # fmt: skip
 says("MaxPool", "AveragePool", "LpPool", memory=lambda node: framed_bytes(node, None))
+says("MaxPool", by_hand=NO_ORDER)
+says("LRN", by_hand="its windows of channels are cut off at both ends")
+says("DeformConv", by_hand=BETWEEN)
+
+
+# -- pooling: a selection for the maximum, a convolution with ones for the average -----------------
+
+
+@jacobian("MaxPool", auto_pad=AUTO_PADS, grows=True)
+def max_pool(op: Any, node: Node) -> Blocks:
+    """y = the maximum of each window, taken at its first occurrence."""
+    grid = windows_of(node, node.kernel_shape)
+    if not is_symbolic(grid.space) and not members(grid, False).all():
+        raise ValueError(f"some windows {grid.kernel} of {grid.space} with the pads "
+                         f"{(*grid.begins, *grid.ends)} have nothing but padding")  # fmt: skip
+    at, planes = max_positions(op, node, grid), node.x_shape[:2]
+    return {(0, 0): take_flat(at, node.x_shape, node.dtype, planes, grid.apart)}
+
+
+def max_positions(op: Any, node: Node, grid: Windows) -> Array:
+    """The row-major position in x of every entry of y: the operator's own second output."""
+    indices = node.output(1)
+    if indices is not None and not node.storage_order:
+        return indices
+    how: dict[str, Any] = {"ceil_mode": 1} if node.ceil_mode else {}
+    how["pads"] = (*grid.begins, *grid.ends)
+    if node.ceil_mode and grid.drops:
+        how = {"pads": tuple(np.transpose(grid.frame).ravel().tolist())}
+    if is_symbolic(how["pads"]):
+        how = {"auto_pad": node.auto_pad}
+    _, positions = op.MaxPool(
+        node.x, kernel_shape=grid.kernel, strides=grid.strides, dilations=grid.dilations,
+        outputs=2, **how,
+    )  # fmt: skip
+    return positions
+
+
+@kinks("MaxPool", where=ORDER, given=FIRST)
+def ties_of_windows(node: Node) -> Count:
+    """Results that more than one entry of their window attains."""
+    grid = windows_of(node, node.kernel_shape)
+    framed = padded(node.x, grid, lowest(node.x.dtype))
+    return tied(sum((framed[(..., *reach)] == node.y).astype(np.int64) for _, reach in grid.taps()))
+
+
+convention("MaxPool", "max pool [1, 1]", ([[[1.0, 1.0]]],), ([[[1.0, 0.0]]],), FIRST,
+           "lambda x: F.max_pool1d(x, 2, 1)", attrs={"kernel_shape": [2]})  # fmt: skip
+
+
+@jacobian("AveragePool", auto_pad=AUTO_PADS, grows=True)
+def average_pool(op: Any, node: Node) -> Blocks:
+    """y = window sums divided by the number of entries that count in each window."""
+    grid = windows_of(node, node.kernel_shape)
+    sums = window_sums(node, grid)
+    return {(0, 0): Diagonal(inverse_counts(op, node, grid, sums), node.y_shape) @ sums}
+
+
+def inverse_counts(op: Any, node: Node, grid: Windows, sums: Jacobian) -> Array:
+    """1 / the number of entries that count in each window."""
+    if not is_symbolic(grid.space):
+        counts = np.maximum(members(grid, node.count_include_pad), 1)
+        return (1 / counts).astype(node.dtype)
+    one, pads = np.ones((), node.dtype), (*grid.begins, *grid.ends)
+    if not node.ceil_mode and (node.count_include_pad or same(pads, (0,) * len(pads))):
+        return one / size(grid.kernel)
+    if node.count_include_pad:  # but not the entries beyond the padding
+        space = tuple(map(sum, zip(grid.space, grid.begins, grid.ends, strict=True)))
+        beyond = (largest(b - a, 0) for (_, b), a in zip(grid.frame, grid.ends, strict=True))
+        sums = sums_over(node, grid, space, (*(0 for _ in space), *beyond))
+    return op.Div(one, op.Max(sums._apply(op, op.Expand(one, sums.in_shape)), one))
+
+
+def window_sums(node: Node, grid: Windows) -> Jacobian:
+    """Σ over each window."""
+    begins, ends = grid.begins, grid.ends
+    if node.ceil_mode or not is_symbolic(grid.space):  # else all windows lie in the padded signal
+        begins, ends = zip(*grid.frame, strict=True)
+    return sums_over(node, grid, grid.space, (*begins, *ends))
+
+
+def sums_over(node: Node, grid: Windows, space: Shape, pads: Shape) -> Jacobian:
+    """Σ over each window of images of shape `space`: a convolution with ones per channel."""
+    ones, images = np.ones((1, 1, *grid.kernel), node.dtype), (size(node.x_shape[:2]), 1)
+    split = Reshape((*images, *space), (*node.x_shape[:2], *space), node.dtype)
+    margin, pads = in_margin(split.out_shape, pads, node.dtype)
+    g = Geometry(
+        margin.out_shape, ones.shape, (*images, *grid.count), grid.strides, grid.dilations, pads, 1
+    )
+    sums = convolution_of(ones, "x", "u", g) @ margin @ split
+    return Reshape(node.y_shape, g.u, node.dtype) @ sums
+
+
+@jacobian("LRN")
+def lrn(op: Any, node: Node) -> Blocks:
+    """y = x / s^β with s = bias + α/size W x², W the window sum over channels:
+    J = diag(s^-β) - 2 α β / size · diag(x s^(-β-1)) W diag(x).
+    """
+    window, x = channel_window(node), node.x
+    rate = node.alpha / node.size
+    s = op.Add(op.Mul(window._apply(op, op.Mul(x, x)), rate), node.bias)
+    power = op.Pow(s, op.CastLike(-node.beta, x))
+    slope = op.Mul(op.Div(op.Mul(x, power), s), -2 * rate * node.beta)
+    return {(0, 0): Diagonal(power) + Diagonal(slope) @ window @ Diagonal(x)}
+
+
+def channel_window(node: Node) -> Jacobian:
+    """Sums over `size` neighbouring channels."""
+    n, c, *rest = node.x_shape
+    before, after = (node.size - 1) // 2, node.size // 2
+    pixels = size(tuple(rest))
+    ones = np.ones((1, 1, node.size, 1), node.dtype)
+    image = (n, 1, c, pixels)
+    g = Geometry(image, ones.shape, image, (1, 1), (1, 1), (before, 0, after, 0), 1)
+    split = Reshape(image, node.x_shape, node.dtype)
+    return split.T @ convolution_of(ones, "x", "u", g) @ split
+
+
+X, W, OFFSET, BIAS, MASK = range(5)
+
+
+# -- DeformConv: every tap has a sampling position of its own --------------------------------------
+
+
+@jacobian("DeformConv", grows=True)
+def deform_conv(op: Any, node: Node) -> Blocks:
+    """y = W · (mask ∘ sample(x, positions + offset)) + b: the product rule over its factors."""
+    d = Deformed(op, node)
+    outer = d.contraction("value")
+    blocks: dict[tuple[int, int], Jacobian] = {
+        (0, X): outer @ d.masked(d.samples.in_rows()) @ d.image_rows(),
+        (0, W): d.contraction("weight"),
+    }
+    if node.wants(OFFSET):
+        ones = [np.ones((), node.dtype)] * len(d.kernel)
+        moved = d.samples.in_positions(ones, range(len(ones)))
+        blocks[0, OFFSET] = outer @ d.masked(moved) @ d.offset_points()
+    if node.input(MASK) is not None and node.wants(MASK):
+        taps = (*d.points, 1)
+        lift = broadcast(taps, d.samples.shape, node.dtype)
+        given = Reshape(taps, shape_of(node.inputs[MASK]), node.dtype)
+        blocks[0, MASK] = outer @ Diagonal(d.samples.value) @ lift @ given
+    return with_bias(node, blocks, BIAS)
+
+
+class Deformed:
+    """The samples of a deformable convolution, (N, offset groups, taps, positions)."""
+
+    def __init__(self, op: Any, node: Node) -> None:
+        self.op, self.node, self.dtype = op, node, dtype_of(node.x)
+        self.out = shape_of(node.inputs[OFFSET])[2:]
+        self.kernel = shape_of(node.inputs[W])[2:]
+        self.taps, self.groups, self.group = size(self.kernel), node.offset_group, node.group
+        n, c, *space = node.x_shape
+        self.points = (n, self.groups, self.taps, size(self.out))
+        self.split = (n, self.groups, c // self.groups, size(tuple(space)))
+        rows = op.Transpose(op.Reshape(node.x, self.split), perm=(0, 1, 3, 2))
+        rows = op.Reshape(rows, (n * self.groups * self.split[3], self.split[2]))
+        images = op.Reshape(counted(op, n * self.groups), (n, self.groups, 1, 1))
+        lines = [line(op, self.position(k), m, "linear") for k, m in enumerate(space)]
+        self.samples = Samples(op, rows, lines, op.Mul(images, self.split[3]))
+        given = node.input(MASK)
+        self.mask = None if given is None else op.Reshape(given, (*self.points, 1))
+
+    def position(self, k: int) -> Array:
+        """The sampling positions of all taps along spatial axis k."""
+        op, node, d = self.op, self.node, len(self.kernel)
+        strides, dilations = filled(node.strides, 1, d), filled(node.dilations, 1, d)
+        begin = filled(node.pads, 0, 2 * d)[k]
+        taps = op.Reshape(op.Mul(coordinate(op, self.kernel, k), dilations[k]), (-1, 1))
+        home = op.Add(taps, op.Sub(op.Mul(coordinate(op, self.out, k), strides[k]), begin))
+        split = (*self.points[:3], len(self.kernel), self.points[3])
+        moved = op.Gather(op.Reshape(self.node.inputs[OFFSET], split), k, axis=3)
+        return op.Add(moved, op.CastLike(home, moved))
+
+    def masked(self, J: Jacobian) -> Jacobian:
+        """J with the mask applied to its output, the samples."""
+        return J if self.mask is None else Diagonal(self.mask, self.samples.shape) @ J
+
+    def value(self) -> Array:
+        """The masked samples in a convolution's layout: (N, groups, channels, taps, positions)."""
+        value = self.samples.value
+        value = value if self.mask is None else self.op.Mul(value, self.mask)
+        return self.columns()._apply(self.op, value)
+
+    def columns(self) -> Jacobian:
+        """From channels last, by offset group, to (N, groups, channels, taps, positions)."""
+        n, c = self.node.x_shape[:2]
+        turned = Permutation((0, 1, 4, 2, 3), self.samples.shape, self.dtype)
+        shape = (n, self.group, c // self.group, self.taps, self.points[3])
+        return Reshape(shape, turned.out_shape, self.dtype) @ turned
+
+    def weight(self) -> Array:
+        """The kernel as (groups, channels out, channels in, taps)."""
+        m, c = shape_of(self.node.inputs[W])[:2]
+        return self.op.Reshape(self.node.inputs[W], (self.group, m // self.group, c, self.taps))
+
+    def contraction(self, source: str) -> Jacobian:
+        """y[ngmp] = Σ weight[gmck] value[ngckp], as a function of the samples or of the kernel."""
+        n, group = self.node.x_shape[0], self.group
+        m, c = shape_of(self.node.inputs[W])[:2]
+        lengths = (n, group, m // group, c, self.taps, self.points[3])
+        sizes = dict(zip("ngmckp", lengths, strict=True))
+        shape: Shape = (n, m, *self.out)
+        if source == "value":
+            J: Jacobian = Contraction(((self.weight(), "gmck"),), "ngckp", "ngmp", sizes)
+            before = self.columns()
+        else:
+            J = Contraction(((self.value(), "ngckp"),), "gmck", "ngmp", sizes)
+            before = Reshape(J.in_shape, shape_of(self.node.inputs[W]), self.dtype)
+        return Reshape(shape, J.out_shape, self.dtype) @ J @ before
+
+    def image_rows(self) -> Jacobian:
+        """(N, C, *S) -> the rows that are sampled."""
+        turned = Permutation((0, 1, 3, 2), self.split, self.dtype)
+        split = Reshape(self.split, self.node.x_shape, self.dtype)
+        return Reshape(shape_of(self.samples.rows), turned.out_shape, self.dtype) @ turned @ split
+
+    def offset_points(self) -> Jacobian:
+        """The offsets as (*points, axes)."""
+        split = (*self.points[:3], len(self.kernel), self.points[3])
+        given = Reshape(split, shape_of(self.node.inputs[OFFSET]), self.dtype)
+        return Permutation((0, 1, 2, 4, 3), split, self.dtype) @ given
+
+
+def coordinate(op: Any, shape: Shape, k: int) -> Array:
+    """The index along axis k of every position in a tensor of the given shape, row-major."""
+    line = op.Reshape(counted(op, shape[k]), (-1, *(1,) * (len(shape) - 1 - k)))
+    return op.Reshape(op.Expand(line, shape), (size(shape),))
+
+
+@table.kernel("DeformConv")
+def deformed(
+    x: Array, w: Array, offset: Array, b: Any = None, mask: Any = None, *, dilations: Any = None,
+    group: int = 1, kernel_shape: Any = None, offset_group: int = 1, pads: Any = None,
+    strides: Any = None,
+) -> Array:  # fmt: skip
+    """The kernel applied to samples at displaced positions."""
+    steps = {"dilations": dilations, "group": group, "offset_group": offset_group, "pads": pads,
+             "strides": strides}  # fmt: skip
+    deformed = Deformed(reading(x), node_of("DeformConv", (x, w, offset, b, mask), steps))
+    y = deformed.contraction("weight")._apply(reading(x), w)
+    return y if b is None else y + b.reshape(-1, *(1,) * (x.ndim - 2))
+
+
+@kinks("DeformConv", where=ON_LINE, given=LINE, moves=(OFFSET,))
+def taps_on_lines(node: Node) -> Count:
+    """Taps of a deformed convolution."""
+    deformed = Deformed(numbers, node)
+    if not node.wants(OFFSET):
+        return 0, int(np.prod(deformed.points))
+    axes = enumerate(node.x_shape[2:])
+    return marked(crossed((deformed.position(k), -1.0, n) for k, n in axes))

@@ -1,9 +1,13 @@
-"""Elementwise operators: J = diag(∂f/∂xᵢ) · broadcast, most of them in one line each."""
+"""Elementwise operators: J = diag(∂f/∂xᵢ) · broadcast, most of them in one line each.
+
+A formula is text in the names of the inputs, `Y` (the output) and the operator's attributes. SymPy
+is imported only when the first derivative is requested.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
+from functools import cache, reduce
 from typing import Any
 
 import numpy as np
@@ -20,11 +24,10 @@ from ...jacobians import (
     shape_of,
 )
 from ..conventions import BENDS, LEFT, MISSING, ORDER, SHARED, convention, kinks, marked, tied
-from ..formula import derivative, value, variables
 from ..node import Node
 from ..numbers.table import KERNELS
 from ..registry import Blocks, Count, Kinks, declare, jacobian, says
-from ..trees import Piece, evaluate
+from ..trees import INPUTS, Piece, Tree, evaluate
 
 FORMULAS: dict[str, Elementwise] = {}
 """op_type -> declaration, so that every formula can be checked."""
@@ -71,6 +74,43 @@ class Elementwise:
             for i, name in enumerate(self.variables)
             if node.wants(i)
         }
+
+
+# -- formulas: SymPy turns a line of mathematics into a derivative made of vocabulary calls --------
+
+
+@cache
+def derivative(formula: str, variable: str) -> Tree:
+    """∂formula/∂variable as a tree, in a stable form."""
+    from .. import formulas
+
+    return formulas.tree(formulas.derive(formulas.parse(formula), variable))
+
+
+@cache
+def derivative_of_sum(outer: str, inner: str) -> Tree:
+    """∂Y/∂x for Y = outer(s) and s = Σ inner(x), as a tree in x and Y."""
+    from .. import formulas
+
+    return formulas.tree(formulas.derive_sum(*map(formulas.parse, (outer, inner))))
+
+
+@cache
+def value(formula: str) -> Tree:
+    """A formula as a tree, in a stable form."""
+    from .. import formulas
+
+    return formulas.tree(formulas.stable(formulas.parse(formula)))
+
+
+def variables(formula: str) -> tuple[str, ...]:
+    """The inputs `x`, `y` and `z` that a formula uses.
+
+    >>> variables("x**y")
+    ('x', 'y')
+    """
+    words = "".join(c if c.isalnum() or c == "_" else " " for c in formula).split()
+    return tuple(name for name in INPUTS if name in words)
 
 
 def spread(node: Node, i: int, d: Array | float, *, chooses: bool = False) -> Jacobian:

@@ -27,7 +27,7 @@ from ...jacobians import (
     size,
     slab,
 )
-from ...jacobians.selection import Span
+from ...jacobians.layout import Span
 from ...jacobians.symint import Number, largest, same, smallest
 from ..node import Node
 from ..numbers.layout import equal_parts, pad_widths, span

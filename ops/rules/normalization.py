@@ -25,9 +25,8 @@ from ..conventions import BALL, SECOND, ZERO_NORM, kinks, marked, zeros
 from ..node import Node, has_nan
 from ..numbers.windows import AUTO_PADS
 from ..registry import Blocks, Count, jacobian, says
-from .convolution import windows_of
+from .convolution import window_sums, windows_of
 from .indexing import flat_positions
-from .pooling import window_sums
 from .reductions import kept_shape, mean_over, spatial, total
 
 

@@ -35,10 +35,10 @@ from ..conventions import (
     marked,
     tied,
 )
-from ..formula import derivative_of_sum
 from ..node import Node
 from ..registry import Blocks, Count, jacobian, says
 from ..trees import evaluate
+from .elementwise import derivative_of_sum
 from .indexing import counted, picked
 
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .number import closed_form
+from .number import closed_form, kernel
 from .pointwise import det, softmax
-from .table import kernel
 
 
 def exact(values: Any, *shape: int) -> Any:

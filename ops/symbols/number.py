@@ -9,7 +9,7 @@ import math
 import operator
 from collections.abc import Callable
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -233,3 +233,32 @@ def value_of(expr: sp.Expr) -> Any:
     if expr in (sp.oo, -sp.oo, sp.nan):
         return MP.mpf(str(expr).replace("oo", "inf"))
     return MP.convert(sp.N(expr, DIGITS)._to_mpmath(140))
+
+
+Kernel = Callable[..., Any]
+
+
+# -- kernels: plain mathematics, numerically stable or not -----------------------------------------
+
+KERNELS: dict[str, Kernel] = {}
+
+
+def kernel(*names: str) -> Callable[[Kernel], Kernel]:
+    """Register a function of object arrays as the kernel of some operators."""
+
+    def enter(function: Kernel) -> Kernel:
+        for name in names:
+            KERNELS[name] = function
+        return function
+
+    return enter
+
+
+def entrywise(name: str, function: Callable[..., Any]) -> None:
+    """Register a function of numbers and attributes, applied entry by entry."""
+
+    def apply(*inputs: Any, **attributes: Any) -> Any:
+        applied = np.frompyfunc(partial(function, **attributes), len(inputs), 1)
+        return np.asarray(applied(*inputs), object)
+
+    KERNELS[name] = apply

@@ -1,13 +1,17 @@
-"""Operators that put entries at places given by integers, one index at a time."""
+"""Operators that put entries at places given by integers, or sample between entries."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
+import sympy as sp
 
-from .table import kernel
+from .number import closed_form, kernel
 
 
 def ints(value: Any) -> tuple[int, ...]:
@@ -136,3 +140,277 @@ def dequantize(x: Any, scale: Any, zero: Any = None, *, axis: int = 1, **_: Any)
     )
     whole = x.astype(int).astype(object) - (0 if zero is None else zero.astype(int).astype(object))
     return np.asarray(whole * scale, object)
+
+
+# -- samples of an image between its entries: Resize, GridSample, DeformConv, RoiAlign -------------
+
+Kernel = Callable[[Any], Any]
+"""φ(u), where u = place - neighbour."""
+
+Continued = Callable[[int, int], int | None]
+"""(i, n) -> the entry that continues an axis of length n at i; None for a zero."""
+
+
+KEYS = sp.Rational(-3, 4)
+"""The default parameter of Keys' kernel."""
+
+HALF = sp.S.Half
+
+
+def tent(u: Any) -> Any:
+    """1 - |u| near 0, else 0."""
+    return max(1 - abs(u), 0)
+
+
+def cubic(u: Any, a: Any = KEYS) -> Any:
+    """Keys' cubic convolution kernel."""
+    u = abs(u)
+    if u <= 1:
+        return (a + 2) * u**3 - (a + 3) * u**2 + 1
+    return a * u**3 - 5 * a * u**2 + 8 * a * u - 4 * a if u < 2 else 0 * u
+
+
+MODES: dict[str, tuple[Kernel, int]] = {"linear": (tent, 1), "cubic": (cubic, 2)}
+"""mode -> φ, and its reach on either side."""
+
+
+def floor(at: Any) -> int:
+    """⌊at⌋ at the point."""
+    return int(at.floor() if hasattr(at, "floor") else sp.floor(at))
+
+
+def around(at: Any, reach: int) -> range:
+    """The 2 · `reach` integers around `at`."""
+    return range(floor(at) + 1 - reach, floor(at) + 1 + reach)
+
+
+def zeros(i: int, n: int) -> int | None:
+    """Zeros outside of the image."""
+    return i if 0 <= i < n else None
+
+
+def border(i: int, n: int) -> int:
+    """The nearest entry."""
+    return min(max(i, 0), n - 1)
+
+
+def interpolated(image: Any, at: Any, phi: Kernel, reach: int, continued: Continued = zeros) -> Any:
+    """Σ image[p] ∏ φ(at - p) over the places p around `at`."""
+    lines = [
+        [(continued(i, n), phi(a - i)) for i in around(a, reach)]
+        for a, n in zip(at, image.shape, strict=True)
+    ]
+    total: Any = 0
+    for taps in product(*lines):
+        place, weights = zip(*taps, strict=True)
+        if None not in place:
+            total = total + image[place] * prod(weights)
+    return total
+
+
+@kernel("Resize")
+def resize(
+    x: Any, roi: Any = None, scales: Any = None, sizes: Any = None, *, axes: Any = None,
+    mode: str = "nearest", coordinate_transformation_mode: str = "half_pixel",
+    extrapolation_value: float = 0.0, keep_aspect_ratio_policy: str = "stretch", **how: Any,
+) -> Any:  # fmt: skip
+    """y[j] = Σᵢ φ(at(j) - i) x[i], with x continued by its edge entries."""
+    crops = coordinate_transformation_mode == "tf_crop_and_resize"
+    axes = [a % x.ndim for a in (range(x.ndim) if axes is None else axes)]
+    factors = (
+        scales
+        if scales is not None and len(scales)
+        else ratios([x.shape[a] for a in axes], sizes, keep_aspect_ratio_policy)
+    )
+    outside = closed_form(extrapolation_value)
+    for k, axis in enumerate(axes):
+        n, ends = x.shape[axis], (roi[k], roi[k + len(axes)]) if crops else (0, 1)
+        m = resized(n, k, factors[k], sizes, keep_aspect_ratio_policy, ends)
+        if m == n and factors[k] == 1 and not crops:
+            continue
+        rows = np.moveaxis(x, axis, 0)
+        places = [position(j, n, m, factors[k], coordinate_transformation_mode, ends)
+                  for j in range(m)]  # fmt: skip
+        made = [
+            np.full_like(rows[0], outside) if crops and (at < 0 or at > n - 1)
+            else sample(rows, at, factors[k], mode, **how)
+            for at in places
+        ]  # fmt: skip
+        x = np.moveaxis(np.stack(made), 0, axis)
+    return x
+
+
+def ratios(lengths: list[int], sizes: Any, policy: str) -> list[sp.Rational]:
+    """The scales that sizes imply: one for all axes where the aspect ratio is kept."""
+    each = [sp.Rational(int(m), n) for m, n in zip(sizes, lengths, strict=True)]
+    choose = {"not_larger": min, "not_smaller": max}.get(policy)
+    return [choose(each)] * len(each) if choose else each
+
+
+def resized(n: int, k: int, scale: Any, sizes: Any, policy: str, ends: Any) -> int:
+    """The new length of an axis."""
+    if sizes is None or not len(sizes):
+        return floor(n * (ends[1] - ends[0]) * scale)
+    return int(sizes[k]) if policy == "stretch" else floor(n * scale + HALF)
+
+
+def position(j: int, n: int, m: int, scale: Any, mode: str, ends: Any) -> Any:
+    """Where entry j of the result lies on the axis of x."""
+    start, end = ends
+    if mode == "tf_crop_and_resize":
+        part = sp.Rational(j, m - 1) if m > 1 else HALF
+        return (start + part * (end - start)) * (n - 1)
+    if mode == "align_corners":
+        return sp.Rational(j * (n - 1), max(m - 1, 1))
+    if mode == "pytorch_half_pixel" and m == 1:
+        return sp.Integer(0)
+    if mode == "asymmetric":
+        return j / scale
+    offset = sp.Rational(n, 2) * (1 - m / (scale * n)) if mode == "half_pixel_symmetric" else 0
+    return offset + (j + HALF) / scale - HALF
+
+
+def sample(
+    rows: Any, at: Any, scale: Any, mode: str, nearest_mode: str = "round_prefer_floor",
+    cubic_coeff_a: float = -0.75, antialias: int = 0, exclude_outside: int = 0,
+) -> Any:  # fmt: skip
+    """The value at a place between the entries of an axis."""
+    n = len(rows)
+    if mode == "nearest":
+        return rows[border(nearest(at, nearest_mode), n)]
+    a = closed_form(cubic_coeff_a)
+    phi, reach = (lambda u: cubic(u, a), 2) if mode == "cubic" else MODES[mode]
+    squeeze = min(scale, sp.Integer(1)) if antialias else sp.Integer(1)
+    places = around(at, -floor(-reach / squeeze))
+    taps = [(i, phi((at - i) * squeeze)) for i in places if 0 <= i < n or not exclude_outside]
+    total = sum(w for _, w in taps) if antialias or exclude_outside else 1
+    return sum(rows[border(i, n)] * (w / total) for i, w in taps)
+
+
+def nearest(at: Any, mode: str) -> int:
+    """`at` rounded to an integer."""
+    return {
+        "floor": lambda: floor(at),
+        "ceil": lambda: -floor(-at),
+        "round_prefer_floor": lambda: -floor(HALF - at),
+        "round_prefer_ceil": lambda: floor(at + HALF),
+    }[mode]()
+
+
+@kernel("GridSample")
+def grid_sample(
+    x: Any, grid: Any, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
+) -> Any:
+    """Samples of x, continued by its padding, at points that list the last axis of x first."""
+    y = np.empty((*x.shape[:2], *grid.shape[1:-1]), object)
+    turned = partial(reflection, edge=0 if align_corners else 1)
+    paddings: dict[str, Continued] = {"zeros": zeros, "border": border, "reflection": turned}
+    continued = paddings[padding_mode]
+    value = nearest_entry if mode == "nearest" else between(*MODES[mode.removeprefix("bi")])
+    for n, c, *place in np.ndindex(*y.shape):
+        point = zip(grid[(n, *place)][::-1], x.shape[2:], strict=True)
+        at = [unnormalised(g, m, align_corners) for g, m in point]
+        y[(n, c, *place)] = value(x[n, c], at, continued)
+    return y
+
+
+def between(phi: Any, reach: int) -> Callable[..., Any]:
+    """A function that interpolates with the kernel φ."""
+    return lambda image, at, continued: interpolated(image, at, phi, reach, continued)
+
+
+def nearest_entry(image: Any, at: Any, continued: Continued) -> Any:
+    """The entry at the rounded place."""
+    place = tuple(continued(int(a.rint()), n) for a, n in zip(at, image.shape, strict=True))
+    return 0 if None in place else image[place]
+
+
+def reflection(i: int, n: int, edge: int) -> int:
+    """Reflection at the outermost entries, or half an entry beyond them if edge = 1.
+
+    >>> [reflection(i, 3, 0) for i in range(-3, 6)], [reflection(i, 3, 1) for i in range(-3, 6)]
+    ([1, 2, 1, 0, 1, 2, 1, 0, 1], [2, 1, 0, 0, 1, 2, 2, 1, 0])
+    """
+    period = max(2 * (n - 1 + edge), 1)
+    i %= period
+    return min(i, period - edge - i)
+
+
+def unnormalised(g: Any, n: int, align_corners: int) -> Any:
+    """The position on an axis of length n of a coordinate in [-1, 1]."""
+    return (g + 1) * (n - 1) / 2 if align_corners else ((g + 1) * n - 1) / 2
+
+
+@kernel("DeformConv")
+def deform_conv(
+    x: Any, w: Any, offset: Any, b: Any = None, mask: Any = None, *, dilations: Any = None,
+    group: int = 1, kernel_shape: Any = None, offset_group: int = 1, pads: Any = None,
+    strides: Any = None,
+) -> Any:  # fmt: skip
+    """y[n, m, p] = b[m] + Σ w[m, c, k] mask · x(n, c, p · stride + k · dilation - pad + offset)."""
+    d = x.ndim - 2
+    strides, dilations, pads = strides or (1,) * d, dilations or (1,) * d, pads or (0,) * 2 * d
+    taps, positions = list(np.ndindex(*w.shape[2:])), offset.shape[2:]
+    y = np.empty((x.shape[0], w.shape[0], *positions), object)
+    inner, per_group = w.shape[1], w.shape[0] // group
+    for n, m, *p in np.ndindex(*y.shape):
+        total: Any = 0 if b is None else b[m]
+        for c, (t, tap) in product(range(inner), enumerate(taps)):
+            channel = m // per_group * inner + c
+            og = channel // (x.shape[1] // offset_group)
+            row = (og * len(taps) + t) * d
+            at = tuple(
+                offset[(n, row + k, *p)] + (p[k] * strides[k] + tap[k] * dilations[k] - pads[k])
+                for k in range(d)
+            )
+            factor = 1 if mask is None else mask[(n, og * len(taps) + t, *p)]
+            total = total + interpolated(x[n, channel], at, tent, 1) * (w[(m, c, *tap)] * factor)
+        y[(n, m, *p)] = total
+    return y
+
+
+@kernel("RoiAlign")
+def roi_align(
+    x: Any, rois: Any, batch: Any, *, mode: str = "avg", output_height: int = 1,
+    output_width: int = 1, sampling_ratio: int = 0, spatial_scale: float = 1.0,
+    coordinate_transformation_mode: str = "half_pixel",
+) -> Any:  # fmt: skip
+    """The mean of bilinear samples in each bin, or their greatest weighted neighbour."""
+    y = np.empty((len(rois), x.shape[1], output_height, output_width), object)
+    shifted = coordinate_transformation_mode == "half_pixel"
+    for k, c, *bin_ in np.ndindex(*y.shape):
+        corners = rois[k] * closed_form(spatial_scale) - (sp.S.Half if shifted else 0)
+        lines = [
+            positions(corners[1 - d], corners[3 - d], bin_[d], y.shape[2 + d], sampling_ratio,
+                      0 if shifted else 1)
+            for d in (0, 1)
+        ]  # fmt: skip
+        image = x[int(np.ravel(batch)[k]), c]
+        samples = [neighbours(image, at) for at in product(*lines)]
+        y[k, c, *bin_] = mean(samples) if mode == "avg" else max(map(max, samples))
+    return y
+
+
+def positions(first: Any, last: Any, bin_: int, bins: int, ratio: int, least: int) -> list[Any]:
+    """Where the samples of a bin lie: as many as asked for, or one per pixel."""
+    length = max(last - first, 0 * first + least) if least else last - first
+    count = ratio or int((length / bins).ceil())
+    return [first + length * (bin_ + (t + sp.S.Half) / count) / bins for t in range(count)]
+
+
+def neighbours(image: Any, at: tuple[Any, ...]) -> list[Any]:
+    """Four weighted neighbours; up to a pixel outside, those of the border, and 0 further out."""
+    sizes = list(zip(at, image.shape, strict=True))
+    if any(a < -1 or a > n for a, n in sizes):
+        return [0]
+    inner = [min(max(a, 0), n - 1) for a, n in sizes]
+    taps = product(*(around(a, 1) for a in inner))
+    return [
+        image[tuple(map(border, tap, image.shape))] * prod(map(tent, np.subtract(inner, tap)))
+        for tap in taps
+    ]
+
+
+def mean(samples: list[list[Any]]) -> Any:
+    """The sum of all neighbours over the number of samples."""
+    return sum(map(sum, samples)) / max(len(samples), 1)

@@ -18,13 +18,10 @@ from ..numbers.table import KERNELS as PLAIN
 from ..registry import find, full_name
 from . import (  # noqa: F401  (each registers its kernels)
     classical,
-        placing,
+    placing,
     pointwise,
-    recurrent,
-    resampling,
-)
-from .number import Number, closed_form, value_of
-from .table import KERNELS, Kernel
+    )
+from .number import KERNELS, Kernel, Number, closed_form, value_of
 
 
 class Symbols:

@@ -9,9 +9,9 @@ from typing import Any
 import sympy as sp
 
 from ...jacobians.errors import InputError
+from ..formulas import OUTPUT, Total, derive, parse, stable, tree, unstable
 from ..kinks import kinks_of
 from ..trees import Access, Index, Labels, Piece, Stage, Tree
-from .formulas import OUTPUT, Total, derive, parse, stable, tree, unstable
 
 HEAD = re.compile(r"\s*\w+\s*(?:\[([^\]]*)\])?\s*=(?!=)")
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..numbers.constants import numpy_dtype
+from ..numbers.layout import numpy_dtype
 from ..numbers.table import Kernel
 from .table import DTYPES, SAME, Tensor, common, host, is_tensor, kernel, tensor
 

@@ -11,7 +11,7 @@ from house import modules
 
 CHANGEABLE = MutableMapping | MutableSequence | MutableSet
 KEPT = {
-    "onnxjac.modes.model.threads.LOCKS": "open again in a forked process",
+    "onnxjac.jacobians.threads.LOCKS": "open again in a forked process",
     "onnxjac.modes.model.primal.engines.sessions.SESSIONS": "made again in a forked process",
 }
 """Tables that hold objects of all users without exposing them to one another."""

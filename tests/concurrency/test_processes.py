@@ -15,9 +15,8 @@ import pytest
 import onnxjac as oj
 from concurrency.workers import KINDS, check, jacobian, products, relinearized
 from faults.models import point_of
-from onnxjac.jacobians.cached import cached_property
+from onnxjac.jacobians.threads import Lock, cached_property
 from onnxjac.modes.model.primal.engines.sessions import Session
-from onnxjac.modes.model.threads import Lock
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
 
@@ -188,12 +187,12 @@ def test_a_lock_held_by_the_thread_that_forks():
 
 
 def test_no_module_has_a_lock_that_a_fork_leaves_shut():
-    """Only `threads.py` and `cached.py` recreate locks after a fork, or avoid them."""
+    """Only `threads.py` recreates locks after a fork, and avoids them."""
     root = Path(oj.__file__).parent
     for folder in ("jacobians", "ops", "modes"):
         for path in (root / folder).rglob("*.py"):
             text = path.read_text()
-            if path.name not in ("threads.py", "cached.py"):
+            if path.name != "threads.py":
                 assert not re.search("^from threading import .*Lock", text, re.M), path
                 assert not re.search("^from functools import .*cached_property", text, re.M), path
 

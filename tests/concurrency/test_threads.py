@@ -12,7 +12,8 @@ from data.regressions import LABELS, W, X, softmax_hessian, softmax_regression
 from faults.models import CNN, MLP, point_of
 from onnxjac.modes.linear.elimination import plan
 from onnxjac.modes.model.primal.engines import onnxruntime as ort
-from onnxjac.modes.sparse import plans
+from onnxjac.modes.sparse import PLANS, Plan
+from onnxjac.modes.sparse import plan as sparse_plan
 from onnxjac.ops.numbers.table import run_reference
 
 
@@ -165,16 +166,16 @@ def test_sparse_matrices_of_several_points():
 def test_a_sparse_plan_that_another_thread_replaces(monkeypatch):
     """The plan that was checked is the one that is used."""
     J = jacobian(MLP)
-    first = plans.plan(J, 2**30, symmetric=False)
-    fits = plans.Plan.fits
+    first = sparse_plan(J, 2**30, symmetric=False)
+    fits = Plan.fits
 
     def replaced(self, dag):
-        (key,) = known = plans.PLANS[id(J.route)]
+        (key,) = known = PLANS[id(J.route)]
         known[key] = None
         return fits(self, dag)
 
-    monkeypatch.setattr(plans.Plan, "fits", replaced)
-    assert plans.plan(J, 2**30, symmetric=False) is first
+    monkeypatch.setattr(Plan, "fits", replaced)
+    assert sparse_plan(J, 2**30, symmetric=False) is first
 
 
 def test_kernels_of_the_reference_implementation():

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import onnxjac as oj
-from onnxjac.modes.show.point import draw_inputs
+from onnxjac.modes.show.report import draw_inputs
 
 from .watch import Watch
 

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 
 import onnxjac as oj
 from onnxjac.modes.model.primal import evaluate
-from onnxjac.modes.model.primal.forecast import foreseen
+from onnxjac.modes.model.primal.evaluate import foreseen
 
 X = np.linspace(0.1, 0.6, 6).reshape(2, 3)
 HEAD = '<ir_version: 10, opset_import: ["": 21]>'

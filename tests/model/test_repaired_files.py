@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxjac as oj
-from onnxjac.modes.model.loading import blocked
+from onnxjac.modes.model.loading.bodies import block_size
 
 X = np.random.default_rng(3).standard_normal((2, 4)).astype(np.float32)
 W = np.diag([1.0, -2.0, 0.5, 3.0]).astype(np.float32)
@@ -368,8 +368,8 @@ def test_the_size_of_a_block_is_asked_of_onnx_runtime(monkeypatch):
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in "xy")
     reorder = node("ReorderInput", ["x"], ["y"], domain="com.microsoft.nchwc")
     graph = helper.make_graph([reorder], "g", [x], [y])
-    monkeypatch.setattr(blocked, "installed", lambda: False)
-    blocked.block_size.cache_clear()
+    monkeypatch.setattr("onnxjac.modes.model.loading.bodies.installed", lambda: False)
+    block_size.cache_clear()
     with pytest.raises(oj.LoadError, match="install ONNX Runtime"):
         oj.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]))
 

@@ -78,8 +78,24 @@ def test_an_unknown_engine(net):
 
 
 def test_a_number_of_segments(net):
-    with pytest.raises(oj.InputError, match="checkpoint=-2 is no number of segments"):
+    with pytest.raises(oj.InputError, match="checkpoint=-2 must be a whole number"):
         oj.linearize(net, POINT, checkpoint=-2)
+
+
+COUNTS = {
+    "products": lambda J, count: J.plan(products=count) @ np.ones(J.shape[1]),
+    "maxiter": lambda J, count: (J @ J.T).inverse(solver="cg", maxiter=count),
+    "rank": lambda J, count: oj.preconditioners.low_rank_plus_damping(J @ J.T, count, damping=1.0),
+    "blocks": lambda J, count: oj.preconditioners.block_jacobi(J @ J.T, count),
+    "keep": lambda J, count: oj.gram(J.route.model, [POINT], keep=count),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("count", ["3", 2.5, -1])
+def test_what_counts_is_a_whole_number(net, name, count):
+    with pytest.raises(oj.InputError, match=f"{name}={count!r} must be a whole number"):
+        COUNTS[name](oj.linearize(net, POINT), count)
 
 
 # -- wrt and of ------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from scipy.special import expit
 
 import onnxjac as oj
 from onnxjac.jacobians import Contraction, Diagonal, Identity, Kron
-from onnxjac.ops.symbols.formulas import parse
+from onnxjac.ops.formulas import parse
 
 RNG = np.random.default_rng(0)
 

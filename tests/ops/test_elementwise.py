@@ -12,10 +12,10 @@ import sympy as sp
 from check_rule import one_node
 from onnxjac.modes.linearize import linearize
 from onnxjac.modes.model.loading.load import load
+from onnxjac.ops.formulas import NAMES, OUTPUT, derive, parse, sigmoid, softplus
 from onnxjac.ops.kinks import kinks
 from onnxjac.ops.node import schema_defaults
 from onnxjac.ops.rules.elementwise import FORMULAS
-from onnxjac.ops.symbols.formulas import NAMES, OUTPUT, derive, parse, sigmoid, softplus
 
 X, Y = NAMES["x"], NAMES["y"]
 GRID = (-800.0, -30.0, -1.5, -0.7, -1e-8, 0.0, 1e-8, 0.7, 1.5, 30.0, 800.0)

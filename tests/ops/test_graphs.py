@@ -13,8 +13,8 @@ from onnxjac.modes.hessian import hessian
 from onnxjac.modes.model.flow.control import CONTROL
 from onnxjac.modes.recording.derive import jvp_graph, vjp_graph
 from onnxjac.ops import find
+from onnxjac.ops.formulas import CALLS
 from onnxjac.ops.graphs import infer
-from onnxjac.ops.symbols.formulas import CALLS
 
 from .cases import few_of_each, moved, onnx_cases, skip_where_nothing_is_smooth
 

@@ -15,10 +15,8 @@ from onnxjac.ops.numbers import numbers
 from onnxjac.ops.rules.recurrent import PARAMETERS
 from onnxjac.ops.symbols import Symbols
 from onnxjac.ops.symbols.classical import feature_vectorizer
-from onnxjac.ops.symbols.number import FUNCTIONS, Number
-from onnxjac.ops.symbols.pointwise import FORMULAS, mirrored
-from onnxjac.ops.symbols.recurrent import DEFAULTS, clipped
-from onnxjac.ops.symbols.table import KERNELS
+from onnxjac.ops.symbols.number import FUNCTIONS, KERNELS, Number
+from onnxjac.ops.symbols.pointwise import DEFAULTS, FORMULAS, clipped, mirrored
 
 from .test_defaults import default, equal
 

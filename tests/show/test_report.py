@@ -14,8 +14,7 @@ from onnxjac.__main__ import main
 from onnxjac.jacobians import Dense, Diagonal
 from onnxjac.jacobians.errors import InputError
 from onnxjac.modes.linear.check import Check, Outcome
-from onnxjac.modes.show.point import draw_inputs
-from onnxjac.modes.show.report import section
+from onnxjac.modes.show.report import draw_inputs, section
 from onnxjac.modes.show.spectra import largest
 from show.running import DIGITS, SAMPLES, answer, refused, written
 

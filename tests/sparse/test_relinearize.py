@@ -9,10 +9,9 @@ from numpy.testing import assert_allclose
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxjac as oj
-from onnxjac.modes.sparse import pattern, sparse
-from onnxjac.modes.sparse.accumulated import Accumulated
+from onnxjac.modes.sparse import PLANS, pattern, plan, sparse
+from onnxjac.modes.sparse.choice import Accumulated
 from onnxjac.modes.sparse.coloring import Coloring
-from onnxjac.modes.sparse.plans import PLANS, plan
 
 from .models import (
     finite_elements,

@@ -11,8 +11,7 @@ from onnxjac.jacobians.base import DENSE_LIMIT
 from onnxjac.jacobians.errors import LimitError
 from onnxjac.jacobians.sparse import count, entries
 from onnxjac.modes.sparse import Coloring, choice, method_of, pattern, sparse
-from onnxjac.modes.sparse.accumulated import Accumulated
-from onnxjac.modes.sparse.choice import Full, colored, where
+from onnxjac.modes.sparse.choice import Accumulated, Full, colored, where
 from onnxjac.modes.sparse.sweep import parts
 
 from ..jacobians.convolutions import GEOMETRIES, PAIRS, convolution

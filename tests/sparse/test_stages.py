@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from onnxjac.jacobians.base import DENSE_LIMIT
-from onnxjac.modes.sparse import accumulated, program
-from onnxjac.modes.sparse.accumulated import Accumulated
+from onnxjac.modes.sparse import program
+from onnxjac.modes.sparse.choice import Accumulated
 from onnxjac.modes.sparse.program import ROUNDS, Added, Multiplied, Spread, added
 
 from ..jacobians.examples import EXAMPLES, Draw
@@ -37,7 +37,7 @@ def test_products():
 def test_strips(name, monkeypatch):
     """The matrix does not depend on the number of rows per strip."""
     monkeypatch.setattr(program, "STRIP", 5)
-    monkeypatch.setattr(accumulated, "STRIP", 5)
+    monkeypatch.setattr("onnxjac.modes.sparse.choice.STRIP", 5)
     J, dense = EXAMPLES[name][1](Draw(1))
     found = Accumulated(J, (), DENSE_LIMIT, backward=False)
     matrix = found.pattern.astype(float)

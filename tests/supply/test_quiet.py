@@ -17,8 +17,8 @@ MODULES = {
     *("smtplib", "webbrowser", "subprocess", "pickle", "cloudpickle", "dill", "marshal", "shelve"),
 }
 EXCEPTIONS = {
-    ("ops/symbols/formulas.py", "sympify"): "reads the formulas that rules declare, not a model's",
-    ("ops/symbols/formulas.py", "lambdify"): "compares a stable form with the expression parsed",
+    ("ops/formulas.py", "sympify"): "reads the formulas that rules declare, not a model's",
+    ("ops/formulas.py", "lambdify"): "compares a stable form with the expression parsed",
     ("modes/verify/definition.py", "lambdify"): "evaluates a definition made of SymPy operators",
     ("modes/show/kinks.py", "lambdify"): "makes a function of a kink that a rule declares",
     ("modes/verify/check.py", "lambdify"): "encloses a difference of such formulas",

@@ -10,11 +10,11 @@ from onnxjac.modes.linearize import linearize
 from onnxjac.modes.verify.cases import CASES
 from onnxjac.modes.verify.transcriptions.case import Case, at, positive
 from onnxjac.ops.conventions import SECOND
+from onnxjac.ops.formulas import NAMES, parse
 from onnxjac.ops.kinks import kink_set, kinks, kinks_of
 from onnxjac.ops.node import schema_defaults
 from onnxjac.ops.registry import DECLARATIONS, find
 from onnxjac.ops.rules.elementwise import FORMULAS
-from onnxjac.ops.symbols.formulas import NAMES, parse
 from verify.crossing import crossings, order_at_origin
 
 TIE, ZERO, NORM, LINE = "tie", "zero", "norm", "line"

@@ -13,11 +13,11 @@ from ....jacobians import Array, Dag, Jacobian, Op, Shape, dtype_of, lead, shape
 from ....jacobians.arrays import host, wide
 from ....jacobians.placing import HOST, Place, placed
 from ....jacobians.text import time_text
+from ....jacobians.threads import Background
 from ....ops import numbers
-from ...model.threads import Background
 from ..products.compiled import Compiled
 from ..tape.tape import Tape
-from .cost import RECORDING
+from .cost import ELIMINATING, RECORDING
 from .moving import FIRST, Clock, Moving, Way
 from .plan import (
     ELIMINATED,
@@ -159,7 +159,7 @@ class Adaptive(Jacobian):
         if self.count >= max(first, self._next) and repays_decision(self.dag, 4 * self.count):
             self._next = max(4 * self.count, REPAID * TRUSTED)
             self._begin(partial(planned, self.dag, 4 * self.count))
-        elif is_due(self.dag, self.count):
+        elif is_due(self.dag, self._seconds):
             self._ahead = Background(partial(eliminated, self.dag))
         elif self.count >= first and columns not in self._begun and (
             not shared or shared.settled(columns)
@@ -228,9 +228,9 @@ def saved(ways: Ways) -> float:
     return sum(clock.tries * without - clock.spent for clock in clocks)
 
 
-def is_due(dag: Dag, products: int) -> bool:
-    """Whether elimination is still to be done and takes no longer than `products` products."""
-    return ELIMINATED not in (dag.mirror or dag).known and repays_elimination(dag, products)
+def is_due(dag: Dag, spent: float) -> bool:
+    """Whether elimination is still to be done and takes no longer than the products so far."""
+    return ELIMINATED not in (dag.mirror or dag).known and spent >= ELIMINATING * len(dag.edges)
 
 
 def compiled_for(compiled: Compiled, columns: Shape) -> Compiled:

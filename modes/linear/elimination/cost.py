@@ -48,7 +48,7 @@ DECIDING = 1.5e-4
 SAVED = 1 / 4
 """The fraction of a product's time that a plan may save where products are short."""
 
-RECORDING = 6e-4
+RECORDING = 3e-4
 """Seconds that an engine takes to compile a program, per edge."""
 
 SLOWNESS: dict[type, float] = {Dense: 1.0, Kron: 1.0, Contraction: 2.0, Convolution: 1.5}

@@ -20,13 +20,12 @@ import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import Dag, Edge, Shape, chosen, dtype_of, shape_of
+from ....jacobians.threads import Background
 from ....ops.graphs import build
 from ...model.primal.engines.onnxruntime import EngineError, installed
 from ...model.primal.engines.torch import where
-from ...model.primal.evaluate import evaluate, evaluate_there
-from ...model.primal.guards import by_torch
+from ...model.primal.evaluate import by_torch, evaluate, evaluate_there
 from ...model.primal.model import Model
-from ...model.threads import Background
 from ..products.compiled import OpenProgram, compiler, is_inexact
 from ..products.record import Recording, Residuals, opened, record_open
 from ..tape.record import Entry, Names, dag_of

@@ -31,10 +31,11 @@ from ....jacobians import (
     shape_of,
     size,
 )
+from ....jacobians.errors import as_count
 from ....jacobians.hooks import compiled
 from ....jacobians.products import factors_of
 from ....jacobians.text import clipped
-from ...model.threads import Lock
+from ....jacobians.threads import Lock
 from ..products.compiled import Compiled
 from .accumulation import Choice, chosen
 from .adjoints import multiplied
@@ -78,6 +79,7 @@ def _(operator: Dag, products: int, memory: int | None = None) -> Jacobian:
     if operator.mirror is not None:
         return planned(operator.mirror, products, memory).T
     dag = eliminated(operator)
+    products = as_count("products", products)
     asked = counted(products), memory
     with lock_of(operator):
         known, found = operator.known.get(PLAN, (None, None))

@@ -14,10 +14,10 @@ from functools import reduce
 from heapq import heapify, heappop, heappush
 
 from ....jacobians import Dag, Edge, Embed, Jacobian, Product, Slice, Sum, size
-from ....jacobians.cached import cached_property
 from ....jacobians.dag import tiling
 from ....jacobians.products import factors_of
 from ....jacobians.sums import terms_of
+from ....jacobians.threads import cached_property
 from . import rewrites  # noqa: F401  (enters its rules into the table of `chain`)
 from .chain import MATRICES, product
 from .cost import BANDWIDTH, seconds

@@ -21,17 +21,16 @@ import onnx_ir as ir
 
 from ....jacobians import Array, Jacobian, Op, Shape, dtype_of, lead, reading, shape_of, size
 from ....jacobians.arrays import is_tensor, wide
-from ....jacobians.errors import not_allowed
+from ....jacobians.errors import not_allowed, optional
 from ....jacobians.placing import Place, placed
 from ....jacobians.text import time_text
+from ....jacobians.threads import Latest, Lock
 from ....ops import numbers
 from ....ops.graphs import build
 from ....ops.numbers.table import FREE
-from ...model.optional import optional
 from ...model.primal.engines.onnxruntime import EngineError, installed
 from ...model.primal.evaluate import evaluate
 from ...model.primal.model import Model
-from ...model.threads import Latest, Lock
 from .record import Recording, record
 
 KEPT = 4

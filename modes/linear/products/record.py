@@ -17,9 +17,9 @@ import onnx_ir as ir
 
 from ....jacobians import Array, Jacobian, Shape, common, dtype_of, shape_of
 from ....jacobians.arrays import wide
-from ....jacobians.cached import cached_property
 from ....jacobians.placing import HOST, placed
 from ....jacobians.symint import same
+from ....jacobians.threads import cached_property
 from ....ops.graphs import Recorder
 from ....ops.graphs.build import every, operands_of, reachable, subgraphs
 

@@ -13,7 +13,7 @@ from ....jacobians import Dag, Jacobian, size
 from ....jacobians.arrays import buffer_of
 from ....ops import Step, find
 from ....ops.registry import traits_of
-from ....ops.rules.estimators import DOMAIN as ESTIMATORS
+from ....ops.rules.quantization import DOMAIN as ESTIMATORS
 from ...model.flow.steps import SHAPES, reads
 
 Slot = tuple[int, int]

@@ -18,7 +18,7 @@ from ....jacobians.symint import Number, at
 from ....ops import Recorder, Step, numbers
 from ....ops.graphs import body_of
 from ....ops.node import AT, NAN
-from ...model.flow.shapes import shape_formals, shape_outputs, turns_of_scan
+from ...model.flow.control import shape_formals, shape_outputs, turns_of_scan
 from ...model.flow.steps import SHAPES, captured, steps_of
 from .active import moving
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from ....jacobians import Array, Dag, Edge, Jacobian, Op, Reshape, Shape, common, size
-from ....jacobians.cached import cached_property
-from ....jacobians.selection import slab
+from ....jacobians.layout import slab
+from ....jacobians.threads import cached_property
 from ....ops import Step
 from ...model.flow.steps import reads
 from .active import ActiveStep

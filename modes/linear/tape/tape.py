@@ -10,10 +10,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from ....jacobians import Dag, Op, Shape, chosen
-from ....jacobians.cached import cached_property
 from ....jacobians.placing import HOST, Place, placed
+from ....jacobians.threads import Lock, cached_property
 from ....ops import numbers
-from ...model.threads import Lock
 from .record import Ends, Entry, Names, Values, dag_of, entry_of
 from .template import Template
 

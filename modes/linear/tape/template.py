@@ -17,9 +17,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import Jacobian, Joint, dtype_of, reading, shape_of
-from ....jacobians.cached import cached_property
 from ....jacobians.errors import OnnxJacError
 from ....jacobians.symint import is_symbolic
+from ....jacobians.threads import cached_property
 from ....ops.graphs import build
 from ....ops.graphs.shapes import CONTENT, STILL
 from ....ops.node import AT, NAN

@@ -19,10 +19,9 @@ from ....ops.graphs.infer import output_types
 from ....ops.graphs.recorder import is_still
 from ....ops.node import ASKED
 from ...model.flow.contents import free_sizes
-from ...model.flow.failure import NotKept, kept_whole, note
+from ...model.flow.control import NotKept, kept_whole, note
 from ...model.flow.protos import lowest_opsets
-from ...model.flow.sizes import SMALL
-from ...model.flow.steps import needed, reads
+from ...model.flow.steps import SMALL, needed, reads
 from ...model.primal.evaluate import evaluate
 from ...model.primal.model import Model, TensorSpec
 from .active import moving, without

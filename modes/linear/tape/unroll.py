@@ -34,14 +34,21 @@ from ....ops import Node, Recorder, Step, Twin, build, copied, find
 from ....ops.graphs import body_of
 from ....ops.node import ASKED, AT, node_of
 from ....ops.registry import Declaration
-from ....ops.rules.estimators import DOMAIN as ESTIMATORS
+from ....ops.rules.quantization import DOMAIN as ESTIMATORS
 from ...model.flow.contents import free_sizes
-from ...model.flow.control import CONTROL, begin, control, end
-from ...model.flow.failure import LongLoop, explained, kept_whole
-from ...model.flow.sequences import SEQUENCES
-from ...model.flow.shapes import shape_formals, shape_outputs
-from ...model.flow.sizes import check_step, turns
-from ...model.flow.steps import SHAPES, array_of, needed, reads
+from ...model.flow.control import (
+    CONTROL,
+    SEQUENCES,
+    LongLoop,
+    begin,
+    control,
+    end,
+    explained,
+    kept_whole,
+    shape_formals,
+    shape_outputs,
+)
+from ...model.flow.steps import SHAPES, array_of, check_step, needed, reads, turns
 from ...model.limits import Meter
 from ...model.primal.evaluate import evaluate
 from ...model.primal.model import Model

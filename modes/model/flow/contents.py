@@ -14,14 +14,13 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ....jacobians.cached import cached_property
 from ....jacobians.errors import UnknownTensor, closest
 from ....jacobians.hooks import Shown
 from ....jacobians.text import joined
+from ....jacobians.threads import Latest, Lock, cached_property
 from ....ops.node import Step
 from ....ops.registry import version
 from ..limits import Limits
-from ..threads import Latest, Lock
 from .steps import array_of, steps_of
 
 Dim = int | str | None

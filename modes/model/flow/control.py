@@ -1,21 +1,24 @@
-"""Control flow: If, Loop and Scan as plain calls of the vocabulary around runs of their bodies.
+"""Control flow and sequences, as plain calls of the vocabulary: If, Loop and Scan run their bodies.
 
 Written once for every reading: the NumPy engine runs it over arrays, `unroll` over graph values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from ....jacobians import Array, shape_of
-from ....jacobians.errors import OnnxJacError
-from ....ops import Step
+from ....jacobians import Array, dtype_of, shape_of
+from ....jacobians.errors import LimitError, OnnxJacError, first_line
+from ....jacobians.symint import Number, at, depth_of, same
+from ....ops import Recorder, Step, find
 from ..limits import Meter
+from .contents import Contents
 
 Run = Callable[[ir.Graph, Sequence[Any]], list[Any]]
 """run(graph, arguments): the outputs of a subgraph."""
@@ -56,7 +59,7 @@ def loop(
         rows.append(results[carried:])
         meter.keep(rows[-1], f"what the turns of {step} give")
     meter.drop(value for row in rows for value in row)
-    return [*state, *stacked(op, rows, body.outputs[1 + carried :])]
+    return [*state, *arranged(op, step, rows, body.outputs[1 + carried :])]
 
 
 def turn(body: ir.Graph, i: int) -> tuple[np.ndarray, np.ndarray]:
@@ -94,7 +97,7 @@ def scan(
 
 
 def arranged(op: Any, step: Step, rows: list[list[Any]], declared: Sequence[ir.Value]) -> list[Any]:
-    """The scanned outputs, each along its own axis and in its own direction."""
+    """The rows of all turns as one tensor each: of a Scan, along its axis and in its direction."""
     back = step.attrs.get("scan_output_directions", (0,) * len(declared))
     axes = step.attrs.get("scan_output_axes", (0,) * len(declared))
     columns = list(zip(*rows, strict=True)) or [()] * len(declared)
@@ -102,12 +105,6 @@ def arranged(op: Any, step: Step, rows: list[list[Any]], declared: Sequence[ir.V
         joined(op, column[::-1] if b else column, axis, value)
         for column, b, axis, value in zip(columns, back, axes, declared, strict=True)
     ]
-
-
-def stacked(op: Any, rows: list[list[Any]], declared: Sequence[ir.Value]) -> list[Any]:
-    """The results of all iterations, one tensor for each output."""
-    columns = list(zip(*rows, strict=True)) or [()] * len(declared)
-    return [joined(op, column, 0, value) for column, value in zip(columns, declared, strict=True)]
 
 
 def joined(op: Any, parts: Sequence[Any], axis: int, declared: ir.Value) -> Any:
@@ -161,3 +158,256 @@ def end(step: Step, held: Sequence[Any], found: Mapping[str, Sequence[Any]]) -> 
 def repeated(x: np.ndarray, turns: int, axis: int) -> np.ndarray:
     """The same row for every iteration, stacked."""
     return np.repeat(np.expand_dims(x, axis), turns, axis)
+
+
+Sizes = tuple[Number, ...]
+
+
+# -- the symbolic shapes around bodies -------------------------------------------------------------
+
+
+def shape_formals(
+    op: Recorder, step: Step, formals: Iterable[ir.Value], operands: Sequence[Any]
+) -> None:
+    """Give the inputs of a body their symbolic shapes."""
+    if op.symbols is not None:
+        shapes = [None if x is None else shape_of(x) for x in operands]
+        for value, sizes in zip(formals, shapes_within(step, shapes), strict=False):
+            if sizes is not None:
+                op.shape(value, sizes)
+
+
+def shape_outputs(
+    op: Recorder, step: Step, graphs: Mapping[str, ir.Graph], operands: Iterable[Any],
+    made: Sequence[ir.Value | None], turns: Number | None = None,
+) -> None:  # fmt: skip
+    """Give the outputs of a step with bodies their symbolic shapes.
+
+    If nothing else tells the trip count, it is read off the first output stacked over iterations.
+    """
+    if op.symbols is None:
+        return
+    shapes = [None if x is None else shape_of(x) for x in operands]
+    results = [[shape_of(value) for value in graph.outputs] for graph in graphs.values()]
+    if step.op_type == "Scan":
+        turns = turns_of_scan(step, shapes)
+    elif step.op_type == "Loop" and turns is None:
+        row = next(filter(None, made[max(len(shapes) - 2, 0) :]), None)
+        turns = None if row is None else op.dimension(row, 0, at(shape_of(row))[0])
+    found = shapes_around(step, shapes, results, turns)
+    for value, sizes in zip(made, found, strict=False):
+        if value is not None:
+            if len(sizes) != len(shape_of(value)):
+                raise OnnxJacError(f"it has no turn here, where {value.name!r} has no rows")
+            op.shape(value, sizes)
+
+
+def turns_of_scan(step: Step, shapes: Sequence[Any]) -> Number:
+    """The trip count of a Scan with inputs of these shapes."""
+    first = shapes[-step.attrs["num_scan_inputs"]]
+    return first[step.attrs.get("scan_input_axes", (0,))[0]]
+
+
+def shapes_within(step: Step, shapes: Sequence[Any]) -> list[Sizes | None]:
+    """The shapes of the inputs of a body; None for iteration number and condition of a Loop."""
+    if step.op_type == "If":
+        return []
+    if step.op_type == "Loop":
+        return [None, None, *shapes[2:]]
+    width = step.attrs["num_scan_inputs"]
+    axes = step.attrs.get("scan_input_axes", (0,) * width)
+    series = ((s, axis % len(s)) for s, axis in zip(shapes[-width:], axes, strict=True))
+    return [*shapes[:-width], *((*s[:axis], *s[axis + 1 :]) for s, axis in series)]
+
+
+def shapes_around(
+    step: Step, shapes: Sequence[Any], results: Sequence[Sequence[Sizes]], turns: Any
+) -> list[tuple[Any, ...]]:
+    """The shapes of the outputs of a step, from the shapes of its inputs and its bodies' results.
+
+    A size that differs between branches is None. Raises `OnnxJacError` where a state may change its
+    shape between iterations.
+    """
+    if step.op_type == "If":
+        return [*map(both, *results)]
+    lost = step.op_type == "Loop"
+    states = shapes[2:] if lost else shapes[: -step.attrs["num_scan_inputs"]]
+    ends = results[0][lost:]
+    for k, (a, b) in enumerate(zip(states, ends, strict=False)):
+        if len(a) != len(b) or not all(stays(n, m) for n, m in zip(a, b, strict=True)):
+            raise OnnxJacError(f"the shape of its state {k} becomes {shown(b)}, from {shown(a)}")
+    rows = ends[len(states) :]
+    axes = step.attrs.get("scan_output_axes", (0,) * len(rows))
+    placed = ((axis % (len(row) + 1), row) for axis, row in zip(axes, rows, strict=True))
+    return [*states, *((*row[:axis], turns, *row[axis:]) for axis, row in placed)]
+
+
+def both(a: Sizes, b: Sizes) -> tuple[Any, ...]:
+    """The shape of an output of an If, from the shapes in both branches."""
+    if len(a) != len(b):
+        raise OnnxJacError(f"its branches give {shown(a)} and {shown(b)}")
+    return tuple(n if same(n, m) else None for n, m in zip(a, b, strict=True))
+
+
+def stays(n: Any, m: Any) -> bool:
+    """Whether a size is the same before and after an iteration: for certain, or decided by numbers
+    that are known before the first iteration.
+    """
+    return same(n, m) or (depth_of(m) <= depth_of(n) and bool(n == m))
+
+
+def shown(shape: Sizes) -> str:
+    """A shape at the point, as text."""
+    return str([*at(shape)])
+
+
+Tensors = list[Any]
+
+
+# -- sequences and optionals: lists of tensors, of known length at the point -----------------------
+
+
+def construct(op: Any, step: Step, at: Any, *tensors: Any) -> Tensors:
+    return list(tensors)
+
+
+def empty(op: Any, step: Step, at: Any) -> Tensors:
+    return []
+
+
+def element(op: Any, step: Step, at: Any, sequence: Tensors, position: Any) -> Any:
+    return sequence[int(at(position))]
+
+
+def insert(
+    op: Any, step: Step, at: Any, sequence: Tensors, tensor: Any, position: Any = None
+) -> Tensors:
+    made, where = list(sequence), len(sequence) if position is None else int(at(position))
+    made.insert(where, tensor)
+    return made
+
+
+def erase(op: Any, step: Step, at: Any, sequence: Tensors, position: Any = None) -> Tensors:
+    made = list(sequence)
+    del made[-1 if position is None else int(at(position))]
+    return made
+
+
+def length(op: Any, step: Step, at: Any, sequence: Tensors) -> Any:
+    return np.asarray(len(sequence), np.int64)
+
+
+def concat(op: Any, step: Step, at: Any, sequence: Tensors) -> Any:
+    """ConcatFromSequence: along an axis, or along a new one."""
+    axis = step.attrs["axis"]
+    if step.attrs.get("new_axis", 0):
+        sequence = [op.Unsqueeze(x, (axis,)) for x in sequence]
+    return op.Concat(*sequence, axis=axis)
+
+
+def split(op: Any, step: Step, at: Any, x: Any, parts: Any = None) -> Tensors:
+    """SplitToSequence: in pieces of one entry, of a given length, or of given lengths."""
+    axis = step.attrs.get("axis", 0)
+    n = shape_of(x)[axis]
+    sizes = [1] * n if parts is None else [int(k) for k in np.ravel(at(parts))]
+    if parts is not None and np.ndim(at(parts)) == 0:
+        (width,) = sizes
+        sizes = [min(width, n - start) for start in range(0, n, width)]
+    pieces = op.Split(x, np.array(sizes), axis=axis, outputs=len(sizes)) if len(sizes) > 1 else (x,)
+    if parts is None and not step.attrs.get("keepdims", 1):
+        pieces = tuple(op.Squeeze(piece, (axis,)) for piece in pieces)
+    return list(pieces)
+
+
+def optional(op: Any, step: Step, at: Any, value: Any = None) -> Any:
+    return value
+
+
+def has_element(op: Any, step: Step, at: Any, value: Any = None) -> Any:
+    return np.asarray(value is not None)
+
+
+SEQUENCES: dict[str, Callable[..., Any]] = {
+    "SequenceConstruct": construct,
+    "SequenceEmpty": empty,
+    "SequenceAt": element,
+    "SequenceInsert": insert,
+    "SequenceErase": erase,
+    "SequenceLength": length,
+    "ConcatFromSequence": concat,
+    "SplitToSequence": split,
+    "Optional": optional,
+    "OptionalGetElement": optional,
+    "OptionalHasElement": has_element,
+}
+
+
+# -- failures: control flow that cannot be kept, and errors that name the step and its inputs ------
+
+
+class NotKept(OnnxJacError):
+    """Control flow that cannot be recorded as it is; `output` is the first output of its step."""
+
+    def __init__(self, reason: str, step: Step | None = None) -> None:
+        super().__init__(reason)
+        self.output = None if step is None else next(filter(None, step.outputs))
+
+
+class LongLoop(Exception):
+    """A loop has more iterations than may be unrolled."""
+
+
+def note(model: Contents, reason: NotKept) -> None:
+    """Unroll the control flow of `reason` from now on; raises `reason` if that does not help."""
+    if reason.output is None or reason.output in model.unkept:
+        raise reason
+    model.unkept[reason.output] = str(reason)
+
+
+@contextmanager
+def kept_whole(step: Step) -> Iterator[None]:
+    """Errors inside a step with bodies become a `NotKept` for this step."""
+    try:
+        yield
+    except LimitError:
+        raise
+    except Exception as error:  # whatever a body does, the control flow can be unrolled
+        raise NotKept(first_line(error), step) from error
+
+
+@contextmanager
+def explained(step: Step, values: Mapping[str, Any]) -> Iterator[None]:
+    """Errors inside become an `OnnxJacError` that names the step and its tensors."""
+    try:
+        yield
+    except (LimitError, NotKept, LongLoop):
+        raise
+    except OnnxJacError as error:
+        raise type(error)(f"{step}: {error}") from error
+    except Exception as error:  # of a kernel, or of a definition that a user declared
+        raise OnnxJacError(
+            f"{step} fails on {_described(step, values)}: {first_line(error).removesuffix('.')}. "
+            f"{_advice(step)}"
+        ) from error
+
+
+def _advice(step: Step) -> str:
+    """Advice for the user; a definition from outside this package may itself be at fault."""
+    declared = find(step.op_type, step.domain)
+    told = declared and getattr(declared.definition, "__module__", None)
+    if told and told.partition(".")[0] != __name__.partition(".")[0]:
+        return "Its definition may only call what op has, and returns a tuple of outputs."
+    return "Check what reaches it, or try engine='onnxruntime'."
+
+
+def _described(step: Step, values: Mapping[str, Any]) -> str:
+    names = filter(None, step.inputs)
+    return ", ".join(f"{name} {_kind(values.get(name))}" for name in names) or "no inputs"
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, np.ndarray | np.generic):
+        return f"{value.dtype}{list(value.shape)}"
+    if getattr(value, "dtype", None) is not None and getattr(value, "shape", None) is not None:
+        return f"{dtype_of(value)}{list(shape_of(value))}"  # a value of a graph
+    return type(value).__name__

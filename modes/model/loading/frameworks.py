@@ -24,10 +24,9 @@ import onnx_ir as ir
 from onnx import helper, numpy_helper
 
 from ....jacobians.arrays import as_array, is_foreign
-from ....jacobians.errors import LoadError, closest, first_line, warn
+from ....jacobians.errors import LoadError, closest, first_line, optional, warn
 from ....jacobians.text import joined
 from ..flow.protos import nodes
-from ..optional import optional
 
 NUMBER = re.compile(r"-?\d+\.\d*(?:e[-+]?\d+)?|-?\d+e[-+]?\d+")
 """A floating number, as Python writes it."""

@@ -23,7 +23,7 @@ from ....jacobians.errors import LimitError, LoadError, first_line
 from ..flow.protos import inside, subgraphs
 from ..limits import Limits, amount
 from ..primal.model import Model
-from .blocked import unblocked
+from .bodies import unblocked
 from .frameworks import Batch, exported, name_layers
 from .precision import to_double
 from .tensors import Weights, attach, densely, detach, in_memory, readable, without_maps

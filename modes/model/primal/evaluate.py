@@ -1,20 +1,46 @@
-"""Evaluate: the values of the wanted tensors of a model at a point, and no others."""
+"""Evaluate: the values of the wanted tensors of a model at a point, whose sizes are foreseen.
+
+For the forecast, sizes are inferred step by step; small tensors that decide sizes are computed on
+the way. Where a size depends on other numbers, only the run itself can tell, so that it must be a
+run that is checked at every step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from typing import Any, NamedTuple
 
 import numpy as np
+import onnx_ir as ir
 
 from ....jacobians.arrays import buffer_of, host, is_tensor, owner
-from ....jacobians.errors import not_allowed, warn
-from ..flow.contents import Contents
+from ....jacobians.errors import InputError, LimitError, not_allowed, warn
+from ....ops.graphs.infer import Kind, shape_in
+from ....ops.node import Node, Step
+from ....ops.numbers import numbers
+from ....ops.registry import traits_of
+from ....ops.rules.matmul import product_bytes
+from ..flow.contents import Contents, TensorSpec
+from ..flow.control import CONTROL, turn
+from ..flow.steps import (
+    SMALL,
+    array_of,
+    bytes_of,
+    check_operands,
+    check_sizes,
+    dtype_in,
+    kind_of,
+    last_uses,
+    needed,
+    outputs_of,
+)
+from ..limits import Meter
 from .engines import numpy as own
 from .engines import onnxruntime as ort
 from .engines import torch as tensors
-from .forecast import foreseen
-from .guards import by_torch, left_out
+from .engines.defects import is_fatal, is_misread
+from .engines.sessions import EngineError
 
 ENGINES = (None, "onnxruntime", "numpy", "torch")
 
@@ -107,3 +133,288 @@ def apart(arrays: Mapping[str, np.ndarray], point: Mapping[str, Any]) -> dict[st
         found[name] = x
         taken.add(buffer_of(x))
     return found
+
+
+def left_out(specs: Iterable[TensorSpec]) -> InputError:
+    """The error for missing inputs."""
+    names = ", ".join(map(str, specs))
+    return InputError(f"missing input: {names}. Give every input of the model by name.")
+
+
+def by_torch(engine: str | None) -> bool:
+    """Whether PyTorch runs the model."""
+    return engine is not None and engine.startswith("torch")
+
+
+# -- forecast: the bytes of all tensors of a run, before an engine starts it -----------------------
+
+
+def foreseen(model: Contents, inputs: Mapping[str, Any], names: Iterable[str]) -> bool:
+    """Whether all sizes are known and within the limits; raises `LimitError` if one exceeds them.
+
+    Where the shapes of the inputs tell all sizes, as with labels and counters among the inputs, the
+    answer holds for all their values. Raises `EngineError` where ONNX Runtime must not be used.
+    """
+    wanted = tuple(names)
+    return any(known(model, inputs, wanted, numbers) for numbers in (False, True))
+
+
+def known(
+    model: Contents, inputs: Mapping[str, Any], wanted: tuple[str, ...], numbers: bool
+) -> bool:
+    """The cached forecast from the numbers of the inputs, or from their shapes alone; from shapes,
+    it is true only if they tell all sizes, and these are within the limits.
+    """
+    key, forecasts = (wanted, numbers, signature(inputs, numbers)), model.forecasts
+    found = forecasts.get(key)
+    if found is None:
+        forecast = Forecast(model, inputs, numbers)
+        try:
+            found = forecast.of(wanted) and (numbers or forecast.told)
+        except (LimitError, InputError, EngineError):
+            if numbers:
+                raise
+            found = False
+        forecasts[key] = found
+    return found
+
+
+def signature(inputs: Mapping[str, Any], numbers: bool) -> tuple[Any, ...]:
+    """Shapes and types of the inputs, and the numbers of inputs that may decide a size."""
+    return tuple(
+        (name, x.shape, x.dtype, x.tobytes() if numbers and decides(x) else b"")
+        if isinstance(x, np.ndarray) else (name, id(x))
+        for name, x in sorted(inputs.items())
+    )  # fmt: skip
+
+
+def decides(array: np.ndarray) -> bool:
+    """Whether the numbers of an array may be shapes, counts or axes."""
+    return array.dtype.kind in "iub" and array.size <= SMALL
+
+
+class Turns(NamedTuple):
+    """The trip count of a body, the types of its inputs and of its state, and the axes along which
+    the outputs after the state are stacked.
+    """
+
+    turns: int
+    formals: list[Kind]
+    state: list[Kind]
+    axes: tuple[int, ...]
+
+
+class Forecast:
+    """The types of the tensors seen so far, and the numbers of the small ones that are known.
+
+    `told` is whether all sizes so far are known. In a body of control flow, `times` is how often it
+    runs; if that is unknown, or tensors change their shape between iterations, only the run itself
+    can tell.
+    """
+
+    def __init__(self, model: Contents, inputs: Mapping[str, Any], numbers: bool) -> None:
+        self.model, self.given = model, inputs.keys()
+        arrays = {n: x for n, x in {**model.constants, **inputs}.items() if hasattr(x, "dtype")}
+        self.types = {name: kind_of(array) for name, array in arrays.items()}
+        fixed = {n: a for n, a in model.constants.items() if n not in inputs and a.size <= SMALL}
+        given = {n: x for n, x in arrays.items() if numbers and n in inputs and decides(x)}
+        self.known, self.told, self.times = {**fixed, **given}, True, 1
+        self.meter = Meter(model.limits)
+
+    def of(self, wanted: tuple[str, ...]) -> bool:
+        """Whether all sizes on the way to the wanted tensors are known."""
+        steps = self.model.steps
+        indices = needed(steps, wanted, self.given)[0]
+        return self._walk([steps[index] for index in indices], wanted, 0)
+
+    def _walk(self, steps: Sequence[Step], wanted: Iterable[str], held: int) -> bool:
+        """Forecast steps, freeing each tensor after its last use; `held` bytes are held outside."""
+        sure, made = True, dict[str, int]()
+        for step, finished in zip(steps, last_uses(steps, wanted), strict=True):
+            if step.op_type in CONTROL and not step.domain:
+                kinds = self._flow(step, held)
+                sure = sure and kinds is not None
+                found = self._given(dict(zip(step.outputs, kinds or (), strict=False)), step)
+            else:
+                found = self._step(step)
+                sure = sure and not (traits_of(step).grows and None in found.values())
+            made.update((name, size or 0) for name, size in found.items())
+            held += sum(made[name] for name in found)
+            self.model.limits.check("bytes", held, f"what is held at {step}")
+            held -= sum(made.pop(name, 0) for name in finished)
+        return sure
+
+    def _step(self, step: Step) -> dict[str, int | None]:
+        """The bytes of the outputs of a step by name, None where they are not known."""
+        operands = [self._stand_in(name) for name in step.inputs]
+        check_operands(step, operands, self.model.limits)
+        if is_fatal(step, operands):
+            raise EngineError(f"ONNX Runtime ends the process at {step}. Try engine='numpy'.")
+        if is_misread(step, operands):
+            raise EngineError(f"ONNX Runtime departs from ONNX in {step}. Try engine='numpy'.")
+        if step.op_type == "Einsum":
+            self._check_einsum(step, operands)
+        kinds = outputs_of(step, self.types, self.known)
+        check_sizes(kinds, f"{step}: ")
+        found = self._given(kinds, step)
+        self.told = self.told and None not in found.values()
+        self._compute(step)
+        return found
+
+    def _given(self, kinds: Mapping[Any, Any], step: Step) -> dict[str, int | None]:
+        """Record the types of the outputs of a step, and return their bytes by name."""
+        found = {name: kind for name, kind in kinds.items() if name and kind is not None}
+        self.types.update((name, k) for name, k in found.items() if name not in self.given)
+        return {name: bytes_of(self.types.get(name)) for name in step.outputs if name}
+
+    def _flow(self, step: Step, held: int) -> list[Kind] | None:
+        """The types of the outputs of an If, Loop or Scan; None where only the run can tell."""
+        if step.op_type == "If":
+            return self._branches(step, held)
+        turned = self._loop(step) if step.op_type == "Loop" else self._scan(step)
+        if turned is None or turned.turns < 1:
+            return None
+        results = self._inside(step.attrs["body"], turned.formals, held, turned.turns)
+        if results is None:
+            return None
+        first = len(results) - len(turned.axes)
+        state, rows = results[first - len(turned.state) : first], results[first:]
+        if [*map(shape_in, state)] != [*map(shape_in, turned.state)]:
+            return None
+        pairs = zip(rows, turned.axes, strict=True)
+        return state + [stacked(kind, turned.turns, axis) for kind, axis in pairs]
+
+    def _branches(self, step: Step, held: int) -> list[Kind] | None:
+        """The types of the outputs of an If: of the branch that a known condition takes, or of both
+        branches if these give the same shapes, else None.
+        """
+        then_body, other_body = (step.attrs[f"{name}_branch"] for name in ("then", "else"))
+        condition = self.known.get(step.inputs[0] or "")
+        if condition is not None:
+            return self._inside(then_body if np.all(condition) else other_body, [], held, 1)
+        try:
+            then, other = (self._inside(body, [], held, 1) for body in (then_body, other_body))
+        except (LimitError, InputError):  # of a branch that may not be taken
+            return None
+        if then is None or other is None:
+            return None
+        return then if [*map(shape_in, then)] == [*map(shape_in, other)] else None
+
+    def _loop(self, step: Step) -> Turns | None:
+        """The `Turns` of a Loop; None if its trip count is unknown."""
+        limit, go, *state = (*step.inputs, None) if len(step.inputs) < 2 else step.inputs
+        count = self.known.get(limit or "")
+        if count is None or (go is not None and not np.all(self.known.get(go, False))):
+            return None
+        body, kinds = step.attrs["body"], self._whole(state)
+        if kinds is None or not self._goes_on(body):
+            return None
+        told = [kind_of(array) for array in turn(body, 0)]
+        rows = (0,) * (len(body.outputs) - 1 - len(state))
+        return Turns(int(np.ravel(count)[0]), told + kinds, kinds, rows)
+
+    def _scan(self, step: Step) -> Turns | None:
+        """The `Turns` of a Scan; None if the shapes of its inputs are unknown."""
+        kinds, width = self._whole(step.inputs), step.attrs["num_scan_inputs"]
+        if step.version < 9 or kinds is None:
+            return None
+        state, series = kinds[: len(kinds) - width], kinds[len(kinds) - width :]
+        axes = step.attrs.get("scan_input_axes", (0,) * width)
+        slices = [without(kind, axis) for kind, axis in zip(series, axes, strict=True)]
+        rows = (0,) * (len(step.attrs["body"].outputs) - len(state))
+        turns = (shape_in(series[0]) or ())[axes[0]]
+        return Turns(turns, state + slices, state, step.attrs.get("scan_output_axes", rows))
+
+    def _whole(self, names: Iterable[str | None]) -> list[Kind] | None:
+        """The types of some tensors; None unless all their shapes are known."""
+        kinds = [self.types.get(name or "") for name in names]
+        whole = [kind for kind in kinds if kind is not None and shape_in(kind) is not None]
+        return whole if len(whole) == len(kinds) else None
+
+    def _inside(
+        self, graph: ir.Graph, formals: Sequence[Kind], held: int, turns: int
+    ) -> list[Kind] | None:
+        """The types of the outputs of a body; None where not all sizes in it are known."""
+        steps, inner = self.model.body(graph), copy(self)
+        inner.times = self.times * turns
+        self.meter.turn(inner.times * (len(steps) + 1) - 1)
+        names = [str(value.name) for value in graph.inputs]
+        own = {*names, *(name for step in steps for name in step.outputs)}
+        arrays = {name: array_of(value) for name, value in graph.initializers.items()}
+        inner.types = {n: kind for n, kind in self.types.items() if n not in own}
+        inner.types |= {**dict(zip(names, formals, strict=False)),
+                        **{n: kind_of(x) for n, x in arrays.items()}}  # fmt: skip
+        inner.known = {n: x for n, x in self.known.items() if n not in own}
+        inner.known |= {n: x for n, x in arrays.items() if x.size <= SMALL}
+        outputs = [str(value.name) for value in graph.outputs]
+        sure = inner._walk(steps, outputs, held)
+        self.told = self.told and inner.told
+        return inner._whole(outputs) if sure else None
+
+    def _goes_on(self, body: ir.Graph) -> bool:
+        """Whether the body of a Loop passes its condition on unchanged, or makes it true."""
+        made = {step.outputs[0]: step for step in self.model.body(body)}
+        name = body.outputs[0].name
+        while name in made and made[name].op_type == "Identity":
+            name = made[name].inputs[0]
+        if name in made:
+            return made[name].op_type == "Constant" and bool(np.all(made[name].attrs.get("value")))
+        if name is not None and name in body.initializers:
+            return bool(np.all(array_of(body.initializers[name])))
+        return name == body.inputs[1].name or bool(np.all(self.known.get(name or "", False)))
+
+    def _check_einsum(self, step: Step, operands: list[np.ndarray | None]) -> None:
+        """ONNX Runtime multiplies from left to right, however large the products become."""
+        node = Node(step, tuple(operands), ())
+        if product_bytes(node, left_to_right=True) > self.model.limits.bytes:
+            raise EngineError(
+                f"ONNX Runtime multiplies the operands of {step} from left to right, which takes "
+                "more memory than the limits allow. Try engine='numpy'."
+            )
+
+    def _stand_in(self, name: str | None) -> np.ndarray | None:
+        """The numbers of a tensor if they are known, else zeros of its shape; None for no shape."""
+        kind = self.types.get(name or "")
+        shape = shape_in(kind)
+        if name in self.known or kind is None or shape is None or min(shape, default=0) < 0:
+            return self.known.get(name or "")
+        try:
+            return np.broadcast_to(np.zeros((), dtype_in(kind)), shape)
+        except ValueError:  # an empty tensor whose other sizes overflow in NumPy
+            return None
+
+    def _compute(self, step: Step) -> None:
+        """Compute small outputs of a step if its inputs are known or only their shapes matter."""
+        if step.op_type in ("Shape", "Size"):
+            inputs = [self._stand_in(name) for name in step.inputs]
+        else:
+            inputs = [None if name is None else self.known.get(name) for name in step.inputs]
+        missing = sum(name is not None for name in step.inputs) - sum(x is not None for x in inputs)
+        if missing or traits_of(step).random or not self._is_small(step):
+            return
+        try:
+            made = numbers.run(step.op_type, inputs, step.attrs, domain=step.domain,
+                               version=step.version, outputs=len(step.outputs))  # fmt: skip
+        except Exception:  # the engine will report the error
+            return
+        pairs = zip(step.outputs, made, strict=False)
+        self.known.update((n, y) for n, y in pairs if n and isinstance(y, np.ndarray))
+
+    def _is_small(self, step: Step) -> bool:
+        """Whether all outputs are small."""
+        sizes = [shape_in(self.types.get(name)) for name in step.outputs if name]
+        return all(s is not None and np.prod(s, dtype=float) <= SMALL for s in sizes)
+
+
+def without(kind: Kind, axis: int) -> Kind:
+    """The type of a slice along an axis."""
+    sizes = [*(shape_in(kind) or ())]
+    del sizes[axis]
+    return Kind(kind.dtype, tuple(sizes))
+
+
+def stacked(kind: Kind, count: int, axis: int) -> Kind:
+    """The type of `count` tensors stacked along a new axis."""
+    shape = shape_in(kind) or ()
+    at = axis % (len(shape) + 1)
+    return Kind(kind.dtype, (*shape[:at], count, *shape[at:]))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,10 @@ import numpy as np
 from ....jacobians import dtype_of, reading
 from ....jacobians.arrays import as_array, host, is_foreign, is_tensor, native, settled
 from ....jacobians.errors import InputError, OnnxJacError, UnknownTensor, closest, warn
-from ..flow.contents import Contents, TensorSpec
-from .evaluate import evaluate
-from .guards import by_torch, check_guards, is_guarded, left_out
+from ....ops.node import Step
+from ..flow.contents import Contents, TensorSpec, free_sizes
+from ..flow.steps import needed, reads
+from .evaluate import by_torch, evaluate, left_out
 
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 
@@ -172,3 +175,146 @@ def _misshaped(spec: TensorSpec, array: Any) -> str:
 
 def _what(spec: TensorSpec) -> str:
     return f"input {spec.name!r}, declared as {str(spec).removeprefix(spec.name + ' ')},"
+
+
+# -- guards: the conditions under which a recorded derivative is valid -----------------------------
+
+GUARDS = "onnxjac.guards"
+"""Key of the metadata with the conditions on sizes and integers of a recorded derivative."""
+
+LONGEST = 2000
+"""Longest condition, in characters, and largest integer input that conditions may read."""
+
+FUNCTIONS: dict[str, Callable[..., int]] = {
+    "floor": operator.floordiv,
+    "max": max,
+    "choose": lambda x, then, otherwise: then if x < 0 else otherwise,
+}
+"""Functions for numbers that are not polynomials; see `jacobians/symint.py`."""
+
+OPERATORS: dict[type, Callable[..., Any]] = {
+    ast.Add: operator.add, ast.Mult: operator.mul, ast.USub: operator.neg, ast.Eq: operator.eq,
+    ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}  # fmt: skip
+
+
+def check_guards(model: Contents, point: Mapping[str, Any]) -> None:
+    """Raises `InputError` where a recorded derivative is not valid at the point.
+
+    Conditions on intermediate values, and on names that are not identifiers, are not checked.
+    """
+    guards = model.ir.metadata_props.get(GUARDS, "").splitlines()
+    numbers = numbers_of(model, point) if guards else {}
+    for guard in guards:
+        if holds(guard, numbers) is False:
+            raise InputError(
+                f"this derivative was recorded for points where {guard}, which is not so here: "
+                "export it again at a point like this one"
+            )
+
+
+def is_guarded(model: Contents) -> bool:
+    """Whether a model is a derivative that was recorded under conditions."""
+    return GUARDS in model.ir.metadata_props
+
+
+def numbers_of(model: Contents, point: Mapping[str, Any]) -> dict[str, int]:
+    """The free sizes and the small integers of a point, as guards name them."""
+    found: dict[str, int] = {}
+    for name, sizes in free_sizes(model.inputs).items():
+        array = host(point[name])
+        found |= {size: array.shape[axis] for axis, size in sizes.items()}
+        if array.dtype.kind in "iu" and array.size <= LONGEST:
+            found |= {f"{name}[{k}]": int(n) for k, n in enumerate(array.ravel())}
+    return found
+
+
+def holds(guard: str, numbers: Mapping[str, int]) -> bool | None:
+    """Whether a condition is true; None if that cannot be decided.
+
+    >>> holds("2·N + -1·x[0] >= 3", {"N": 2, "x[0]": 1}), holds("floor(N, 2) == 1", {"N": 4})
+    (True, False)
+    """
+    if len(guard) > LONGEST:
+        return None
+    try:
+        return bool(value(ast.parse(guard.replace("·", "*"), mode="eval").body, numbers))
+    except (SyntaxError, LookupError, ArithmeticError, RecursionError, TypeError, ValueError):
+        return None
+
+
+def value(node: ast.expr, numbers: Mapping[str, int]) -> Any:
+    """The value of an expression; raises `KeyError` for an unknown name."""
+    match node:
+        case ast.Constant(value=int() as n):
+            return n
+        case ast.UnaryOp(op=op, operand=x):
+            return OPERATORS[type(op)](value(x, numbers))
+        case ast.BinOp(left=a, op=op, right=b) | ast.Compare(left=a, ops=[op], comparators=[b]):
+            return OPERATORS[type(op)](value(a, numbers), value(b, numbers))
+        case ast.Call(func=ast.Name(id=name), args=args):
+            return FUNCTIONS[name](*(value(x, numbers) for x in args))
+    return numbers[ast.unparse(node)]
+
+
+# -- values that are not finite, with the node that began ------------------------------------------
+
+
+def warn_nonfinite(
+    model: Contents, values: Mapping[str, Any], inputs: Mapping[str, Any] | None = None
+) -> None:
+    """Warn once if a value is NaN or infinite, and name the node that made the first of them.
+
+    The search goes back from a bad value through bad inputs. With `inputs`, intermediate values
+    that were not kept are recomputed.
+    """
+    bad = next((name for name, value in values.items() if not finite(value)), None)
+    if bad is None:
+        return
+    known = hosted({**model.constants, **(inputs or {}), **values})
+    if inputs is not None:
+        known.update(_all_before(model, hosted(inputs), bad))
+    what = _culprit(model, known, bad)
+    warn(f"{bad!r} is not finite at this point: {what}.")
+
+
+def finite(value: Any) -> bool:
+    """Whether an array holds no NaN and no infinity; types without such values are finite."""
+    if is_tensor(value):
+        return bool(value.isfinite().all())
+    kind = getattr(value, "dtype", np.dtype(object)).kind
+    return kind in "iubOSUT" or bool(np.isfinite(value).all())
+
+
+def _all_before(model: Contents, inputs: Mapping[str, Any], name: str) -> dict[str, Any]:
+    indices, _ = needed(model.steps, [name], inputs)
+    names = [output for i in indices for output in model.steps[i].outputs if output]
+    try:
+        return evaluate(model, inputs, names)
+    except OnnxJacError:  # too much at once; the message is then less exact
+        return {}
+
+
+def _culprit(model: Contents, known: Mapping[str, Any], bad: str) -> str:
+    makers = {name: step for step in model.steps for name in step.outputs}
+    while bad in makers:
+        step = makers[bad]
+        worse = (name for name in reads(step) if name in known and not finite(known[name]))
+        earlier = next(worse, None)
+        if earlier is None:
+            return f"{step} makes it from {_inputs(step, known)}"
+        bad = earlier
+    return f"{bad!r} was given so"
+
+
+def _inputs(step: Step, known: Mapping[str, Any]) -> str:
+    """The inputs with the ranges of their numbers, which usually tell why."""
+    parts = []
+    for name in step.inputs:
+        value = known.get(name) if name else None
+        if isinstance(value, np.ndarray) and value.size and value.dtype.kind == "f":
+            parts.append(f"{name} in [{value.min():.3g}, {value.max():.3g}]")
+        elif name:
+            parts.append(name)
+    return ", ".join(parts) or "no inputs"

@@ -10,8 +10,7 @@ import numpy as np
 from ....jacobians import hooks
 from ..flow.contents import Contents, Dim, TensorSpec
 from .evaluate import apart, evaluate
-from .finite import warn_nonfinite
-from .inputs import check_inputs
+from .inputs import check_inputs, warn_nonfinite
 
 __all__ = ["Dim", "Model", "TensorSpec"]
 

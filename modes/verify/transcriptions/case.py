@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from ....jacobians.cached import cached_property
+from ....jacobians.threads import cached_property
 from ...model.loading.load import load
 from ...model.primal.model import Model
 

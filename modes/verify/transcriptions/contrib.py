@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
+from ....ops.symbols.number import KERNELS
 from ....ops.symbols.placing import ints as counts
-from ....ops.symbols.table import KERNELS
 from . import TRANSCRIPTIONS, tabulate, transcription
 from .arithmetic import entrywise, gemm, product
 from .case import SIDES, case, ints, numbers, script

@@ -10,5 +10,4 @@ from . import (  # noqa: F401  (each family registers its declarations)
     fused,
     quantized,
     recurrent,
-    windows,
-)
+    )

@@ -13,6 +13,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from onnxjac.jacobians import Dag, Dense, Edge, Jacobian
+from onnxjac.jacobians.threads import Background
 from onnxjac.modes.linear.elimination import adaptive, moving
 from onnxjac.modes.linear.elimination.adaptive import (
     COMPILED,
@@ -24,7 +25,6 @@ from onnxjac.modes.linear.elimination.adaptive import (
 )
 from onnxjac.modes.linear.elimination.moving import AGAIN, SETTLED, TRIES, Clock
 from onnxjac.modes.model import threads
-from onnxjac.modes.model.threads import Background
 
 RNG = np.random.default_rng(3)
 

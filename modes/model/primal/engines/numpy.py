@@ -15,11 +15,8 @@ from .....ops.node import Step
 from .....ops.numbers import numbers
 from .....ops.registry import left_out
 from ...flow.contents import Contents
-from ...flow.control import CONTROL, control
-from ...flow.failure import explained
-from ...flow.sequences import SEQUENCES
-from ...flow.sizes import check_step
-from ...flow.steps import array_of, last_uses, needed
+from ...flow.control import CONTROL, SEQUENCES, control, explained
+from ...flow.steps import array_of, check_step, last_uses, needed
 from ...limits import Meter
 
 Values = MutableMapping[str, Any]

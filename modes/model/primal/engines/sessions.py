@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 
 from .....jacobians.errors import OnnxJacError, first_line
-from ...threads import Lock
+from .....jacobians.threads import Lock
 from .defects import without_traps
 
 CPU = "CPUExecutionProvider"

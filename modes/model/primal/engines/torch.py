@@ -10,14 +10,13 @@ import numpy as np
 
 from .....jacobians import Shape, dtype_of, shape_of
 from .....jacobians.arrays import buffer_of, is_tensor
+from .....jacobians.errors import optional
 from .....jacobians.placing import Place
 from .....ops.node import Step
 from .....ops.registry import traits_of, version
 from ...flow.contents import Contents
-from ...flow.control import CONTROL
-from ...flow.sequences import SEQUENCES
+from ...flow.control import CONTROL, SEQUENCES
 from ...flow.steps import last_uses, needed
-from ...optional import optional
 from . import numpy as own
 from .numpy import Call, run
 

@@ -18,9 +18,9 @@ import sympy as sp
 from mpmath import MPContext
 from sympy.printing.pycode import MpmathPrinter
 
-from ...jacobians.errors import InputError, closest
-from ..numbers import numbers
-from ..trees import INPUTS, Tree, evaluate
+from ..jacobians.errors import InputError, closest
+from .numbers import numbers
+from .trees import INPUTS, Tree, evaluate
 
 OUTPUT = sp.Symbol("Y", real=True)
 ATTRIBUTES = ("alpha", "beta", "gamma", "lambd", "bias")

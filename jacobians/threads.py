@@ -1,7 +1,8 @@
-"""Threads: locks, values computed once and shared, and values computed in the background."""
+"""Threads: cached properties, locks, values computed once and shared, or in the background."""
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections import OrderedDict
@@ -9,12 +10,31 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import RLock, Thread
 from time import perf_counter
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakSet
 
+T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
 
+
+class cached_property(functools.cached_property[T]):
+    """A property that is computed on first access and then stored in the instance.
+
+    In Python 3.11 one lock serves all instances of a class: while one thread computes the property
+    of an instance, all other threads wait, and a forked process waits for ever. Here two threads
+    may both compute the value; the first one stored is kept.
+    """
+
+    if not TYPE_CHECKING:
+
+        def __get__(self, instance: Any, owner: type | None = None) -> Any:
+            if instance is None:
+                return self
+            known = vars(instance)
+            if self.attrname not in known:
+                known.setdefault(self.attrname, self.func(instance))
+            return known[self.attrname]
 
 class Lock:
     """A reentrant lock; a pickle or a copy of it is a new lock.
@@ -73,9 +93,6 @@ def _renew_all() -> None:
 
 if hasattr(os, "register_at_fork"):  # Windows does not fork
     os.register_at_fork(after_in_child=_renew_all)
-
-
-T = TypeVar("T")
 
 TURN = 2e-4
 """Switch interval of the interpreter, in seconds, while a background thread is at work.
