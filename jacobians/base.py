@@ -283,6 +283,15 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         with showing(progress):
             return self._dense(limit)
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """The dense matrix where NumPy asks for an array: `np.asarray(J)`, `np.linalg.svd(J)`.
+
+        Raises `LimitError` as `toarray` does, and `ValueError` for `copy=False`.
+        """
+        if copy is False:
+            raise ValueError("an operator has no memory of its matrix that could be shared")
+        return self.toarray().astype(dtype or self.dtype, copy=False)
+
     @overload
     def tosparse(
         self, format: Literal["csr"] = "csr", *, limit: int | None = None, out: Any = None,

@@ -176,3 +176,16 @@ def test_errors_travel(kind):
         assert type(again) is kind
         assert isinstance(again, OnnxJacError)
         assert again.args == ("why",)
+
+
+def test_numpy_reads_the_dense_matrix():
+    A = np.arange(6.0).reshape(2, 3)
+    J = Dense(A) @ Dense(2 * np.eye(3))
+    assert_allclose(np.asarray(J), 2 * A, rtol=0, atol=0)
+    assert np.array(J, np.float32, copy=True).dtype == np.float32
+    assert_allclose(np.linalg.svd(J, compute_uv=False), np.linalg.svd(2 * A, compute_uv=False))
+    with pytest.raises(ValueError, match="no memory"):
+        np.asarray(J, copy=False)
+    J.dense_limit = 8
+    with pytest.raises(LimitError):
+        np.asarray(J)
