@@ -248,8 +248,8 @@ def derivation(op_type: str, domain: str = "") -> tuple[str, str]:
         return NOT, f"at a kink it follows a convention that no formula says: {kinks}"
     if not any(Check(case).truth.free_symbols for case in cases):
         return LINEAR, "y is linear: the rule is the operator itself, which moves or adds entries"
-    doc = inspect.getdoc(inspect.getmodule(declared.rule)) or ""
-    return NOT, f"written by hand: {doc.splitlines()[0]}"
+    doc = (inspect.getdoc(declared.rule) or "").partition("\n\n")[0]
+    return NOT, f"written by hand: {' '.join(doc.split())}"
 
 
 def derivations() -> Table:
