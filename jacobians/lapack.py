@@ -17,6 +17,9 @@ SlogDet = tuple[Any, float]
 
 ZERO_DET = (0.0, -np.inf)
 
+TOGETHER = 32
+"""The most rows of matrices whose inverses take less time together than one by one."""
+
 
 class Singular(InputError):
     """A part of an operator has no inverse."""
@@ -37,8 +40,7 @@ def inverses(matrices: np.ndarray, whole: Jacobian, name: str = "") -> np.ndarra
         raise singular(whole, f"its {name} factor is {m}×{n}" if name else f"it holds {m}×{n}")
     work, dtype, norm = widened(matrices), dtype_of(matrices), space(matrices).linalg.norm
     with np.errstate(all="ignore"):
-        found = by_cholesky(work)
-        found = by_lu(work) if found is None else found
+        found = inverse_of_each(work)
         bounds = n * frobenius(work) * frobenius(found)  # of the condition numbers
         if (bounds * eps_of(dtype) < 1).all():
             return rounded(found, dtype)
@@ -54,13 +56,31 @@ def inverses(matrices: np.ndarray, whole: Jacobian, name: str = "") -> np.ndarra
     return rounded(found, dtype)
 
 
+def inverse_of_each(a: np.ndarray) -> np.ndarray:
+    """A⁻¹ of each matrix; not finite where one is singular."""
+    if is_tensor(a):
+        found, failed = space(a).linalg.inv_ex(a)
+        return space(a).where(failed[..., None, None] > 0, np.inf, found)
+    if not a.size:
+        return a
+    if a.ndim == 2:
+        found = by_cholesky(a)
+        return by_lu(a) if found is None else found
+    if a.shape[-1] <= TOGETHER:
+        with suppress(np.linalg.LinAlgError):
+            return np.linalg.inv(a)
+    return np.stack([inverse_of_each(one) for one in a.reshape(-1, *a.shape[-2:])]).reshape(a.shape)
+
+
 def by_cholesky(a: np.ndarray) -> np.ndarray | None:
     """A⁻¹ of one positive definite matrix; None for others."""
     if (upper := root_of(a)) is None:
         return None
-    trtri: Any = scipy.linalg.get_lapack_funcs("trtri", (a,))
-    upper, failed = trtri(upper, overwrite_c=True)
-    return None if failed else upper.conj() @ upper.T
+    potri: Any = scipy.linalg.get_lapack_funcs("potri", (a,))
+    upper, failed = potri(upper, overwrite_c=True)  # the upper triangle of A⁻ᵀ, and zeros
+    found = upper.T + upper.conj()
+    found.flat[:: len(a) + 1] /= 2
+    return None if failed else found
 
 
 def root_of(a: np.ndarray) -> np.ndarray | None:
@@ -73,16 +93,7 @@ def root_of(a: np.ndarray) -> np.ndarray | None:
 
 
 def by_lu(a: np.ndarray) -> np.ndarray:
-    """A⁻¹ of each matrix; not finite where one is singular."""
-    if is_tensor(a):
-        found, failed = space(a).linalg.inv_ex(a)
-        return space(a).where(failed[..., None, None] > 0, np.inf, found)
-    if not a.size:
-        return a
-    if a.ndim > 2:
-        with suppress(np.linalg.LinAlgError):
-            return np.linalg.inv(a)
-        return np.stack([by_lu(one) for one in a.reshape(-1, *a.shape[-2:])]).reshape(a.shape)
+    """A⁻¹ of one matrix; not finite where it is singular."""
     lapack: Any = scipy.linalg.get_lapack_funcs(("getrf", "getri", "getri_lwork"), (a,))
     getrf, getri, getri_lwork = lapack
     lu, pivots, failed = getrf(a)

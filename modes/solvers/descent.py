@@ -89,7 +89,8 @@ def newton_cg(
         moves = Moves(problem, preconditioner, np.inf if globalization == "line search" else None)
         states = descent(problem, moves, 1e-4 if tol is None else tol, "nhev")
         return run(states, "Newton-CG", maxiter or 200 * len(problem.x0), callback, progress)
-    if not np.isfinite(problem.fun(problem.x0)):
+    start, _ = problem.value_and_grad(problem.x0)  # warns of tensors without a part in f
+    if not np.isfinite(start):
         raise InputError(f"{problem.of[0]!r} is not finite at the start, where newton_cg begins")
     asked = {**({} if maxiter is None else {"maxiter": maxiter}), **(options or {})}
     with counting("Newton-CG", "iterations", shown=progress) as tick:
@@ -99,8 +100,12 @@ def newton_cg(
             if callback is not None:
                 callback(with_tensors(problem, intermediate_result))
 
+        def slopes(x: np.ndarray) -> np.ndarray:
+            """∇f, where SciPy multiplies by H afterwards: one run prepares both."""
+            return problem.flatten(problem.curvature(x).gradient)
+
         found = minimize(
-            problem.fun, problem.x0, jac=problem.jac, hessp=problem.hessp, tol=tol, options=asked,
+            problem.fun, problem.x0, jac=slopes, hessp=problem.hessp, tol=tol, options=asked,
             method=METHODS[globalization], callback=watch,
         )  # type: ignore[call-overload]  # fmt: skip
     return with_tensors(problem, found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Sequence
 from math import prod
@@ -16,8 +15,8 @@ from ...jacobians import label_sizes
 from ...jacobians.text import Table
 from ...ops import find
 from ...ops.derive import Indexed
-from ...ops.kinks import kink_set
 from ...ops.node import Node
+from ...ops.registry import full_name
 from ...ops.rules.elementwise import Elementwise
 from ...ops.rules.matmul import expand_equation
 from ...ops.rules.reductions import SUMS
@@ -173,16 +172,19 @@ def loss(case: Case, x: str, t: str, w: str = "") -> str:
     return f"y = sum({one}, n)" + (f"/{total}" if how == "mean" else "")
 
 
-@text("LpNormalization", "GlobalLpPool")
+@text("LpNormalization", "GlobalLpPool", "ai.onnx.ml::Normalizer")
 def norms(case: Case, x: str) -> str:
     """‖x‖ₚ = (Σ |x|ᵖ)^(1/p) over space, or x / ‖x‖ₚ along an axis."""
-    over, p = labels(len(shapes(case)[0]), "x"), case.attrs.get("p", 2)
+    norm = case.attrs.get("norm", "MAX") if case.domain else f"L{case.attrs.get('p', 2)}"
+    if norm == "MAX":
+        return ""
+    over, p = labels(len(shapes(case)[0]), "x"), norm[1:]
     along = over[2:] if case.op_type[0] == "G" else [over[case.attrs.get("axis", -1)]]
     term = f"abs({entry(x, [i.upper() if i in along else i for i in over])})**{p}"
-    norm = f"sum({term}, {', '.join(along).upper()})**(1/{p})"
+    total = f"sum({term}, {', '.join(along).upper()})**(1/{p})"
     if case.op_type[0] == "G":
-        return f"{entry('y', over[:2])} = {norm}"
-    return f"{entry('y', over)} = {entry(x, over)}/{norm}"
+        return f"{entry('y', over[:2])} = {total}"
+    return f"{entry('y', over)} = {entry(x, over)}/{total}"
 
 
 @text("Conv")
@@ -202,7 +204,7 @@ def conv(case: Case, x: str, w: str, b: str = "") -> str:
 
 def derived_rule(case: Case) -> Indexed | None:
     """The rule that SymPy derives for a case, if it has a definition in index notation."""
-    make = None if case.domain else TEXTS.get(case.op_type)
+    make = TEXTS.get(full_name(case.op_type, case.domain))
     names = [n for n, x in zip(case.names, case.inputs, strict=True) if x is not None]
     if make is None or not (made := make(case, *names)):
         return None
@@ -244,12 +246,9 @@ def derivation(op_type: str, domain: str = "") -> tuple[str, str]:
     if texts and all(compared(case) and all(compared(case)) for case in texts):
         kept = "" if len(texts) == len(cases) else f", in {len(texts)} of {len(cases)} cases"
         return INDICES, derived_rule(texts[0]).text + kept  # type: ignore[union-attr]
-    if kinks := kink_set(op_type, domain):
-        return NOT, f"at a kink it follows a convention that no formula says: {kinks}"
-    if not any(Check(case).truth.free_symbols for case in cases):
-        return LINEAR, "y is linear: the rule is the operator itself, which moves or adds entries"
-    doc = inspect.getdoc(inspect.getmodule(declared.rule)) or ""
-    return NOT, f"written by hand: {doc.splitlines()[0]}"
+    if declared.by_hand or any(Check(case).truth.free_symbols for case in cases):
+        return NOT, declared.by_hand
+    return LINEAR, "y is linear: the rule is the operator itself, which moves or adds entries"
 
 
 def derivations() -> Table:

@@ -27,10 +27,10 @@ from ...jacobians import (
     shape_of,
 )
 from ...jacobians.symint import Number, if_negative, largest, same
-from ..conventions import LINE, ON_LINE, kinks
+from ..conventions import BETWEEN, LINE, ON_LINE, kinks
 from ..node import Node, node_of
 from ..numbers import numbers, table
-from ..registry import Blocks, Count, jacobian
+from ..registry import Blocks, Count, jacobian, says
 from .indexing import counted
 from .sampling import SUPPORT, kernel
 
@@ -343,6 +343,9 @@ def saturated(y: Array, dtype: np.dtype) -> Array:
     """y rounded and clipped to the range of an integer dtype."""
     limits = np.iinfo(dtype)
     return np.clip(np.rint(y), limits.min, limits.max).astype(dtype)
+
+
+says("Resize", by_hand=BETWEEN)
 
 
 @kinks("Resize", where=f"in scales and roi, {ON_LINE}", given=LINE, moves=(SCALES, ROI))

@@ -3,11 +3,14 @@
 The same solves and determinants by onnxjac.jacobians, CoLA, PyLops, lineax, linear_operator and
 SciPy, in one process and in turn: `once` from the matrices to the solution, `again` with what the
 first solution prepared. Every answer is compared with SciPy's. Libraries that are not installed are
-left out; each number is the least of many repeats.
+left out; each number is the least of many repeats, three in a row at each turn, because the others
+leave little of a task in the caches. `python -m tests.benchmarks.algebra 10` makes each factor ten
+times as large.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -28,13 +31,14 @@ from onnxjac.jacobians import (
 )
 
 RNG = np.random.default_rng(0)
-SECONDS, DAMPING = 0.2, 0.1
-M, N, RANK, BLOCKS = 60, 50, 20, (100, 20)
+SECONDS, DAMPING, IN_A_ROW = 0.2, 0.1, 3
+SCALE = int(sys.argv[1]) if __name__ == "__main__" and sys.argv[1:] else 1
+M, N, RANK, BLOCKS = 60 * SCALE, 50 * SCALE, 20, (100, 20 * SCALE)
 
 Make = Callable[[], Callable[[], Any]]
 """Prepares a task and gives the function that solves it."""
 
-LONG = 0.5
+LONG = 0.5 * SCALE
 """Peers that take longer, in seconds, are left out."""
 
 
@@ -46,8 +50,8 @@ def spd(n: int) -> np.ndarray:
 A, B = spd(M), spd(N)
 P, Q = (RNG.standard_normal((n, n)) / n**0.5 + 3 * np.eye(n) for n in (M, N))
 D, U = RNG.random(M * N) + 1, RNG.standard_normal((M * N, RANK)) / 10
-S = RNG.standard_normal((*BLOCKS, BLOCKS[1])) + 10 * np.eye(BLOCKS[1])
-C = RNG.standard_normal(M * N) / 50 + 5 * np.eye(M * N)[0]
+S = RNG.standard_normal((*BLOCKS, BLOCKS[1])) + 10 * SCALE * np.eye(BLOCKS[1])
+C = RNG.standard_normal(M * N) / (M * N) ** 0.5 + 5 * np.eye(1, M * N)[0]
 b, c = RNG.standard_normal(M * N), RNG.standard_normal(BLOCKS[0] * BLOCKS[1])
 
 
@@ -106,18 +110,30 @@ def scipy_logdet(name: str) -> float:
     return np.log(np.abs(np.fft.fft(C))).sum()
 
 
-def by_cola(name: str) -> Callable[[], Any]:
+def in_cola(name: str) -> Any:
     import cola
     import torch
     from cola.ops import BlockDiag, Dense, Kronecker
 
     a, d = map(torch.from_numpy, (A, B))
-    made = {
+    return {
         "kron": lambda: Kronecker(cola.PSD(Dense(a)), cola.PSD(Dense(d))),
         "blocks": lambda: BlockDiag(*map(Dense, torch.from_numpy(S))),
     }[name]()  # fmt: skip
-    inverse, right = cola.inv(made), torch.from_numpy(c if name == "blocks" else b)
+
+
+def by_cola(name: str) -> Callable[[], Any]:
+    import cola
+    import torch
+
+    inverse, right = cola.inv(in_cola(name)), torch.from_numpy(c if name == "blocks" else b)
     return lambda: (inverse @ right).numpy()
+
+
+def cola_logdet(name: str) -> float:
+    import cola
+
+    return float(cola.logdet(in_cola(name)))
 
 
 def by_pylops(name: str) -> Callable[[], Any]:
@@ -161,7 +177,7 @@ def by_lineax(name: str) -> Callable[[], Any]:
     return lambda: np.asarray(found(b.reshape(M, N))).ravel()
 
 
-def by_linear_operator(name: str) -> Callable[[], Any]:
+def in_linear_operator(name: str) -> Any:
     import torch
     from linear_operator import operators as lo
 
@@ -169,15 +185,24 @@ def by_linear_operator(name: str) -> Callable[[], Any]:
         return lo.to_linear_operator(torch.from_numpy(a))
 
     K = partial(lo.KroneckerProductLinearOperator, dense(A), dense(B))
-    made = {
+    return {
         "kron": K,
         "kfac": lambda: K().add_diagonal(torch.tensor(DAMPING, dtype=torch.float64)),
         "woodbury": lambda: lo.LowRankRootLinearOperator(torch.from_numpy(U)).add_diagonal(
             torch.from_numpy(D)),
         "blocks": lambda: lo.BlockDiagLinearOperator(dense(S)),
     }[name]()  # fmt: skip
-    right = torch.from_numpy(c if name == "blocks" else b)
+
+
+def by_linear_operator(name: str) -> Callable[[], Any]:
+    import torch
+
+    made, right = in_linear_operator(name), torch.from_numpy(c if name == "blocks" else b)
     return lambda: made.solve(right[:, None]).numpy().ravel()
+
+
+def linear_operator_logdet(name: str) -> float:
+    return float(in_linear_operator(name).logdet())
 
 
 PEERS = {
@@ -186,11 +211,26 @@ PEERS = {
 }  # fmt: skip
 
 
+LOGDETS = {"scipy": scipy_logdet, "cola": cola_logdet, "linear_operator": linear_operator_logdet}
+
+
 def contenders(name: str) -> Iterator[tuple[str, Make]]:
     """Who solves a task, with the same answer."""
-    expected = by_scipy(name)()
     ours = partial(solve, OURS[name], c if name == "blocks" else b)
-    for who, make in {"onnxjac": ours, **{w: partial(f, name) for w, f in PEERS.items()}}.items():
+    makes = {"onnxjac": ours, **{who: partial(by, name) for who, by in PEERS.items()}}
+    return right(makes, by_scipy(name)())
+
+
+def determinants(name: str) -> Iterator[tuple[str, Make]]:
+    """Who finds a determinant, with the same answer."""
+    makes = {"onnxjac": partial(logdet, OURS[name]),
+             **{who: partial(partial, by, name) for who, by in LOGDETS.items()}}  # fmt: skip
+    return right(makes, scipy_logdet(name))
+
+
+def right(makes: dict[str, Make], expected: Any) -> Iterator[tuple[str, Make]]:
+    """Who is installed, able, quick enough and right."""
+    for who, make in makes.items():
         try:
             task = make()
             np.testing.assert_allclose(task(), expected, rtol=1e-6, atol=1e-8)
@@ -211,28 +251,29 @@ def least(tasks: dict[str, Callable[[], Any]], seconds: float = SECONDS) -> dict
     best, end = dict.fromkeys(tasks, np.inf), time.perf_counter() + seconds * len(tasks)
     while np.inf in best.values() or time.perf_counter() < end:
         for name, task in tasks.items():
-            start = time.perf_counter()
-            task()
-            best[name] = min(best[name], time.perf_counter() - start)
+            for _ in range(IN_A_ROW):
+                start = time.perf_counter()
+                task()
+                best[name] = min(best[name], time.perf_counter() - start)
     return best
 
 
 def line(what: str, best: dict[str, float]) -> str:
-    """Ours ÷ the best of the others, and the times in µs."""
-    peer = min(seconds for who, seconds in best.items() if who != "onnxjac")
+    """Ours ÷ the best library, ours ÷ SciPy by hand, and the times in µs."""
+    libraries = [best[who] for who in best if who not in ("onnxjac", "scipy")]
+    library = f"{best['onnxjac'] / min(libraries):7.3f}" if libraries else "   none"
     times = ", ".join(f"{who} {1e6 * seconds:.0f}" for who, seconds in best.items())
-    return f"{what:20} {best['onnxjac'] / peer:5.2f}   {times}"
+    return f"{what:20} {library} {best['onnxjac'] / best['scipy']:6.2f}   {times}"
 
 
 def main() -> None:
+    print(f"{'ours ÷':20} library  SciPy   µs")
     for name in OURS:
         known = dict(contenders(name))
         print(line(f"{name} once", least({w: lambda m=m: m()() for w, m in known.items()})))
         print(line(f"{name} again", least({w: make() for w, make in known.items()})))
-        ours = logdet(OURS[name])
-        np.testing.assert_allclose(ours(), scipy_logdet(name), rtol=1e-8)
-        both = {"onnxjac": ours, "scipy": partial(scipy_logdet, name)}
-        print(line(f"{name} logdet", least(both)), flush=True)
+        found = {w: make() for w, make in determinants(name)}
+        print(line(f"{name} logdet", least(found)), flush=True)
 
 
 if __name__ == "__main__":

@@ -249,6 +249,22 @@ def test_low_rank_products_stay_of_low_rank():
     assert_allclose((U @ W).toarray(), U.toarray() @ W.toarray(), **CLOSE)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128],
+                         ids=lambda t: t.__name__)  # fmt: skip
+@pytest.mark.parametrize("n", [3, 40])
+def test_blocks_of_every_kind_are_inverted(n, dtype):
+    """Positive definite ones and others in one stack; a singular one is named."""
+    draw = Draw(3, dtype)
+    blocks = np.stack([hermitian(spd(draw, n)), regular(draw, n), regular(draw, n).T])
+    found = BlockDiagonal(blocks[:, None].astype(dtype)).inverse()
+    assert found.dtype == dtype
+    tight = 1e-4 if dtype is np.float32 else 1e-10
+    assert_allclose(found.blocks[:, 0], np.linalg.inv(blocks), rtol=tight, atol=tight)
+    blocks[1, 0] = 0
+    with pytest.raises(InputError, match=r"a block \(1, 0\) is singular"):
+        BlockDiagonal(blocks[:, None].astype(dtype)).inverse()
+
+
 def test_a_thin_product_is_of_low_rank():
     """Jᵀ J + λ I of a wide J is inverted through the small side."""
     J = Dense(Draw(2).normal(3, 40))

@@ -185,6 +185,13 @@ def test_loops(turns, device):
         check(oj.linearize(model, point, engine=f"torch:{device}"), J @ np.eye(12), device, LOOSE)
 
 
+def test_sequences(device):
+    model = loaded("""g (double[1,N] x) => (double[1,M] y)
+        { t = Tanh(x) s = SequenceConstruct(x, t) y = ConcatFromSequence<axis=1>(s) }""")
+    x = tensor(np.array([[0.3, -0.7]]), device)
+    assert_allclose(host(model.run({"x": x}, engine="torch")["y"]), model.run({"x": host(x)})["y"])
+
+
 def test_entries_that_are_not_chosen(device):
     """0 · ∞ is no part of Where: its branch that is not taken drops √x at 0."""
     model = loaded("""g (double[3] x) => (double[3] y) {

@@ -8,7 +8,7 @@ from scipy.special import expit, log1p
 
 import onnxjac as oj
 from onnxjac.modes.solvers.descent import newton_cg
-from solvers.models import labelled, logistic, rosenbrock
+from solvers.models import labelled, logistic, parsed, rosenbrock
 
 START = np.array([1.3, 0.7, 0.8, 1.9, 1.2])
 both = pytest.mark.parametrize(
@@ -77,5 +77,15 @@ def test_what_does_not_fit_is_said():
         newton_cg(rosenbrock(), {"x": START}, of="r")
     with pytest.raises(oj.InputError, match="line search, trust region"):
         newton_cg(rosenbrock(), {"x": START}, of="f", globalization="luck")
-    with pytest.raises(oj.InputError, match="'f' is not finite at the start"):
+    with (pytest.warns(oj.OnnxJacWarning, match="not finite"),
+          pytest.raises(oj.InputError, match="'f' is not finite at the start")):  # fmt: skip
         newton_cg(rosenbrock(), {"x": START * np.nan}, of="f")
+
+
+def test_a_tensor_without_a_part_in_f_is_named_once():
+    model = parsed("""m (double[3] x, double[2] y) => (double f) { s = Mul (x, x)
+        f = ReduceSum <keepdims = 0> (s) }""")
+    with pytest.warns(oj.OnnxJacWarning, match="on 'y'") as warned:
+        found = newton_cg(model, {"x": START[:3], "y": START[:2]}, wrt=["x", "y"])
+    assert len(warned) == 1
+    assert_allclose(found.x, [0, 0, 0, *START[:2]], atol=1e-8)

@@ -3,6 +3,9 @@
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
+from onnxjac import InputError, derive
 from onnxjac.modes.verify import derived
 from onnxjac.ops.rules.elementwise import FORMULAS
 from onnxjac.ops.rules.reductions import SUMS
@@ -11,6 +14,16 @@ from onnxjac.ops.rules.reductions import SUMS
 def test_a_wrong_text_is_refuted(monkeypatch):
     monkeypatch.setitem(derived.TEXTS, "Softmax", lambda case, x: f"y[a,b] = exp({x}[a,b])")
     assert derived.derivation("Softmax")[0] == derived.NOT
+
+
+@pytest.mark.parametrize("text", [
+    "y = prod(x[i], i)", "y[i] = max(x[i, j], j)", "y[2*i + t] = sum(x[i]*w[t], t)",
+    "y[f, k] = sum(x[2*f + t]*cos(k*t), t)",
+])  # fmt: skip
+def test_what_index_notation_lacks(text):
+    """Products, maxima, indices of y that are computed, and indices as numbers."""
+    with pytest.raises(InputError):
+        derive("test::Refused", text)
 
 
 def test_the_page_has_the_numbers():
@@ -23,4 +36,5 @@ def test_the_page_has_the_numbers():
         assert f"| {how} | {number} |" in page
     for name, how, why in rows:
         if how == derived.NOT:
+            assert why, f"{name}: says(..., by_hand=...) is missing"
             assert f"| {name} | {why} |" in page
