@@ -75,6 +75,16 @@ def cast(x: Array, dtype: Any) -> Any:
     return reading(x).CastLike(x, np.zeros((), dtype))
 
 
+def total(a: Array, b: Array) -> Array:
+    """a + b, where one of them may be a tensor."""
+    return reading_of(a, b).Add(a, b)
+
+
+def times(a: Array, b: Array) -> Array:
+    """a b, where one of them may be a tensor."""
+    return reading_of(a, b).Mul(a, b)
+
+
 def is_complex(array: Array) -> bool:
     """Whether an array is of complex numbers."""
     return hasattr(array, "dtype") and dtype_of(array).kind == "c"
@@ -159,10 +169,18 @@ def wide(dtype: np.dtype) -> np.dtype:
     return SINGLE if dtype.itemsize < 4 else dtype
 
 
+def widened(array: Array) -> Array:
+    """The array in at least single precision."""
+    dtype = dtype_of(array)
+    return array if dtype.itemsize >= 4 else cast(array, wide(dtype))
+
+
 def rounded(array: np.ndarray, dtype: Any) -> np.ndarray:
     """The array in another dtype; overflow gives infinities, without a warning."""
     if array.dtype == dtype:
         return array
+    if is_tensor(array):
+        return cast(array, dtype)
     with np.errstate(over="ignore", under="ignore"):
         return array.astype(dtype)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import reading, size, wide
+from .arrays import Array, host, rounded, size, space, wide
 from .base import Jacobian
 from .convolution import Convolution
 from .dag import Block
@@ -61,7 +61,7 @@ def as_circulant(operator: Jacobian) -> Circulant | None:
 
     A convolution of one channel with stride 1 after wrapping selections, Pad(mode="wrap"), is one.
     """
-    total, shift = None, 0.0
+    found, shift = None, 0.0
     for term in terms_of(operator):
         c, others = coefficient(term)
         if not others or isinstance(term, Identity):
@@ -72,10 +72,10 @@ def as_circulant(operator: Jacobian) -> Circulant | None:
             C = mirror.T
         if not isinstance(C, Circulant):
             return None
-        if total and (total.kernel.shape, total.dtype) != (C.kernel.shape, C.dtype):
+        if found and (found.kernel.shape, found.dtype) != (C.kernel.shape, C.dtype):
             return None
-        total = C.with_spectrum(c * C.spectrum + (total.spectrum if total else 0))
-    return total and total.with_spectrum(total.spectrum + shift)
+        found = C.with_spectrum(c * C.spectrum + (found.spectrum if found else 0))
+    return found and found.with_spectrum(found.spectrum + shift)
 
 
 def wrapped(factors: tuple[Jacobian, ...]) -> Circulant | None:
@@ -91,13 +91,13 @@ def wrapped(factors: tuple[Jacobian, ...]) -> Circulant | None:
         return None
     unit = np.zeros((1, *shape), wide(first.dtype))
     unit.reshape(*unit.shape[:3], -1)[..., 0] = 1
-    column = reduce(lambda v, factor: factor._apply(reading(v), v), reversed(factors), unit)
-    return Circulant(column[0, 0, 0].astype(first.dtype), shape)
+    column = reduce(lambda v, factor: factor @ v, reversed(factors), unit.ravel())
+    return Circulant(column.reshape(shape)[0, 0].astype(first.dtype), shape)
 
 
 def wraps(take: Take) -> bool:
     """Whether a selection takes the entries of an axis in turn, modulo its length."""
-    n, index = take.in_shape[take.axis], np.asarray(take.index)
+    n, index = take.in_shape[take.axis], host(take.index)
     spatial = take.axis >= 2 - len(take.in_shape) and index.ndim == 1
     return spatial and not ((index - index[0] - np.arange(index.size)) % n).any()
 
@@ -105,19 +105,20 @@ def wraps(take: Take) -> bool:
 def as_blocks(operator: Sum) -> BlockDiagonal | None:
     """A sum of blocks, of I ⊗ B, and of diagonals as one stack of blocks that differ."""
     shift, others = split_identity(operator)
-    diagonals = [term.diagonal() for term in others if isinstance(term, Diagonal)]
+    diagonals = [term._diagonal() for term in others if isinstance(term, Diagonal)]
     varied = any(isinstance(f, Diagonal | BlockDiagonal) for t in others for f in factors_of(t))
     stacks = [stack_of(term) for term in others if not isinstance(term, Diagonal)] if varied else []
     if not stacks or any(stack is None for stack in stacks):
         return None
-    total = np.array(reduce(add, stacks), operator.dtype)
+    whole: Any = reduce(add, stacks)
+    found = rounded(whole + 0, operator.dtype)  # a copy
     if shift or diagonals:
-        at, shifts = np.arange(total.shape[-1]), np.full(operator.shape[0], shift, operator.dtype)
-        total[..., at, at] += reduce(add, diagonals, shifts).reshape(operator.in_shape)
-    return BlockDiagonal(total)
+        at = np.arange(found.shape[-1])
+        found[..., at, at] += sum((d.reshape(operator.in_shape) for d in diagonals), shift)
+    return BlockDiagonal(found)
 
 
-def stack_of(term: Jacobian) -> np.ndarray | None:
+def stack_of(term: Jacobian) -> Array | None:
     """The blocks of a multiple of blockdiag(Aᵢ) or of I ⊗ B; None for others, and for large B."""
     c, others = coefficient(term)
     K = others[0] if len(others) == 1 else None
@@ -125,7 +126,7 @@ def stack_of(term: Jacobian) -> np.ndarray | None:
         right: Any = K.right
         shape = (*K.batch, K.left.n, *right.shape[-2:])
         if size(shape) * term.dtype.itemsize <= term.dense_limit:
-            return np.broadcast_to(c * right[..., None, :, :], shape)
+            return space(right).broadcast_to(c * right[..., None, :, :], shape)
     return c * K.blocks if isinstance(K, BlockDiagonal) else None
 
 
@@ -192,7 +193,7 @@ def moved(term: Jacobian, P: Jacobian) -> Jacobian | None:
     if not factors:
         return c * Identity(P.in_shape, term.dtype)
     if isinstance(term, Diagonal):
-        return Diagonal((P.T @ term.diagonal()).reshape(P.in_shape))
+        return Diagonal((P.T @ term._diagonal()).reshape(P.in_shape))
     pair = commuted(P.T, factors[0]) if isinstance(factors[0], Kron) else None
     found = reduce(matmul, (*(pair or (P.T, factors[0])), *factors[1:], P))
     return c * found if len(factors_of(found)) <= len(factors) else None

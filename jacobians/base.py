@@ -352,6 +352,10 @@ class Jacobian(Holder, Algebra, Shown, ABC):
 
         Shape: (min(m, n),).
         """
+        return np.array(host(self._diagonal()))
+
+    def _diagonal(self) -> Array:
+        """The diagonal, where the arrays are; it may be a view of one of them."""
         entries = np.empty(min(self.shape), dtype=self.dtype)
         for start, stop, product in self._products(len(entries), "diagonal"):
             entries[start:stop] = product[range(start, stop), range(stop - start)]
@@ -567,8 +571,8 @@ class Wrapper(Jacobian):
     def nbytes(self) -> int:
         return self.operator.nbytes
 
-    def diagonal(self) -> np.ndarray:
-        return self.operator.diagonal()
+    def _diagonal(self) -> Array:
+        return self.operator._diagonal()
 
 
 class Conjugate(Jacobian):
@@ -590,8 +594,8 @@ class Conjugate(Jacobian):
     def _transpose(self) -> Jacobian:
         return Conjugate(self.operator.T)
 
-    def diagonal(self) -> np.ndarray:
-        return np.conj(self.operator.diagonal())
+    def _diagonal(self) -> Array:
+        return self.operator._diagonal().conj()
 
     def __repr__(self) -> str:
         return f"conj({self.operator!r})"

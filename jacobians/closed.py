@@ -17,7 +17,9 @@ and inverts in turn.
 | P A Pᵀ + δ I, P a reshape or permutation | P (A + δ I)⁻¹ Pᵀ | det(A + δ I) |
 | a circulant with kernel c | the circulant with kernel ifft(1 / fft(c)) | Π fft(c) |
 
-`kron_sums` finds V, W and λ of a sum of Kronecker products.
+`kron_sums` finds V, W and λ of a sum of Kronecker products. Tensors are inverted and decomposed
+where they are; eigenvalues, and what only LAPACK does (Schur forms, pairs of matrices), are
+NumPy's.
 """
 
 from __future__ import annotations
@@ -31,7 +33,15 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from .arrays import prod_text, shape_of, size
+from .arrays import (
+    Array,
+    host,
+    is_tensor,
+    prod_text,
+    reading_of,
+    shape_of,
+    size,
+)
 from .as_one import (
     HELD,
     MOVES,
@@ -64,9 +74,18 @@ from .lapack import (
     singular,
 )
 from .layout import Embed, Permutation, Reshape, Scatter, Slice, Take
-from .matrices import BlockDiagonal, Dense, Eye, Kron, LowRank, implicit_kron, matrix_shape
+from .matrices import (
+    BlockDiagonal,
+    Dense,
+    Eye,
+    Kron,
+    LowRank,
+    implicit_kron,
+    matrix_shape,
+    transposed,
+)
 from .products import Product
-from .sums import Sum, split_identity, terms_of
+from .sums import Sum, multiple, split_identity, terms_of
 from .sylvester import Sylvester
 from .transforms import Circulant, Cumulative, Fourier
 
@@ -113,8 +132,11 @@ def check_square(operator: Jacobian) -> None:
 
 
 def all_numbers(operator: Jacobian) -> bool:
-    """Whether the operator holds arrays of NumPy only."""
-    return all(isinstance(a, np.ndarray) for a in operator.arrays())
+    """Whether the operator holds numbers, as NumPy arrays or as tensors, beside NumPy's indices."""
+    held = list(operator.arrays())
+    others = [a for a in held if not isinstance(a, np.ndarray)]
+    floats = (a for a in held if isinstance(a, np.ndarray) and a.dtype.kind not in "iub")
+    return not others or (all(map(is_tensor, others)) and not any(True for _ in floats))
 
 
 @singledispatch
@@ -202,12 +224,12 @@ def _(operator: Diagonal) -> Jacobian:
     if (d == 0).any():
         k = int(np.argmin(np.abs(operator.diagonal())))
         raise singular(operator, f"its entry {k} is 0")
-    return Diagonal(np.asarray(1 / d), operator.in_shape)
+    return Diagonal(1 / d, operator.in_shape)
 
 
 @determinant.register
 def _(operator: Scalar | Diagonal) -> SlogDet:
-    held = operator.d if isinstance(operator, Diagonal) else np.array([operator.factor])
+    held = host(operator.d) if isinstance(operator, Diagonal) else np.array([operator.factor])
     times = size(operator.in_shape) // max(held.size, 1)
     return powered(of_entries(held), times)
 
@@ -339,14 +361,19 @@ def _(operator: LowRank) -> Jacobian:
     rank = operator.u.shape[1]
     if rank < operator.shape[0]:
         raise singular(operator, f"its rank is at most {rank}")
-    whole = Dense(operator.u @ operator.v.T, operator.out_shape, operator.in_shape)
-    return Dense(inverses(whole.a, operator), operator.in_shape, operator.out_shape)
+    found = inverses(multiplied_out(operator), operator)
+    return Dense(found, operator.in_shape, operator.out_shape)
 
 
 @determinant.register
 def _(operator: LowRank) -> SlogDet:
     low = operator.u.shape[1] < operator.shape[0]
-    return ZERO_DET if low else of_matrices(operator.u @ operator.v.T)
+    return ZERO_DET if low else of_matrices(multiplied_out(operator))
+
+
+def multiplied_out(operator: LowRank) -> Array:
+    """U Vᵀ."""
+    return reading_of(operator.u, operator.v).MatMul(operator.u, transposed(operator.v))
 
 
 # -- composites ------------------------------------------------------------------------------------
@@ -497,16 +524,24 @@ def woodbury(operator: Sum) -> Woodbury | None:
         return None
     U, V = low[0]
     if len(low) > 1:
-        U, V = (np.concatenate(side, axis=1) for side in zip(*low, strict=True))
+        U, V = map(joined, zip(*low, strict=True))
     Y = columns(base_inverse, U)
-    return Woodbury(base, base_inverse, Y, U, V, np.eye(U.shape[1], dtype=Y.dtype) + V.T @ Y)
+    C, at = reading_of(V, Y).MatMul(V.T, Y), np.arange(U.shape[1])
+    C[at, at] += 1
+    return Woodbury(base, base_inverse, Y, U, V, C)
+
+
+def joined(matrices: tuple[Array, ...]) -> Array:
+    """The columns of all matrices."""
+    return reading_of(*matrices).Concat(*matrices, axis=1)
 
 
 def columns(operator: Jacobian, matrix: np.ndarray) -> np.ndarray:
     """A M for a matrix M."""
-    if isinstance(operator, Diagonal | Scalar | Identity):  # no copy of M with its axes exchanged
-        return operator.diagonal()[:, None] * matrix
-    return operator @ matrix
+    if isinstance(operator, Diagonal):  # no copy of M with its axes exchanged
+        return operator._diagonal()[:, None] * matrix
+    c = multiple(operator)
+    return operator @ matrix if c is None else c * matrix
 
 
 def low_rank_of(term: Jacobian) -> tuple[np.ndarray, np.ndarray] | None:

@@ -16,13 +16,13 @@ from .arrays import (
     fits,
     floating,
     held_text,
-    host,
     is_complex,
     is_recorded,
     lead,
     prod_text,
     shape_of,
     size,
+    space,
     wide,
 )
 from .base import Jacobian
@@ -58,8 +58,8 @@ class Diagonal(Jacobian):
     def flops(self) -> int:
         return size(self.out_shape)
 
-    def diagonal(self) -> np.ndarray:
-        return np.broadcast_to(host(self.d), self.out_shape).flatten()
+    def _diagonal(self) -> Array:
+        return space(self.d).broadcast_to(self.d, self.out_shape).flatten()
 
     def __repr__(self) -> str:
         return f"diag({held_text(self.d)})"
@@ -77,7 +77,7 @@ class Identity(Jacobian):
     def _transpose(self) -> Jacobian:
         return self
 
-    def diagonal(self) -> np.ndarray:
+    def _diagonal(self) -> Array:
         return np.ones(self.shape[0], self.dtype)
 
     def __repr__(self) -> str:
@@ -97,7 +97,7 @@ class Zero(Jacobian):
     def _transpose(self) -> Jacobian:
         return Zero(self.in_shape, self.out_shape, self.dtype)
 
-    def diagonal(self) -> np.ndarray:
+    def _diagonal(self) -> Array:
         return np.zeros(min(self.shape), self.dtype)
 
     def __repr__(self) -> str:
@@ -126,7 +126,7 @@ class Scalar(Jacobian):
     def flops(self) -> int:
         return size(self.out_shape)
 
-    def diagonal(self) -> np.ndarray:
+    def _diagonal(self) -> Array:
         return np.full(self.shape[0], self.factor, self.dtype)
 
     def __repr__(self) -> str:
@@ -152,7 +152,7 @@ class Cast(Jacobian):
     def _transpose(self) -> Jacobian:
         return Cast(self.in_shape, self.target, self.source)
 
-    def diagonal(self) -> np.ndarray:
+    def _diagonal(self) -> Array:
         return np.ones(self.shape[0], self.dtype)
 
     def __repr__(self) -> str:

@@ -27,10 +27,23 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.linalg
 
-from .arrays import rounded, wide
+from .arrays import (
+    cast,
+    dtype_of,
+    host,
+    is_tensor,
+    like,
+    rounded,
+    shape_of,
+    size,
+    space,
+    times,
+    wide,
+    widened,
+)
 from .as_one import are_inverse, as_circulant, as_one, of_blocks
 from .base import Jacobian
-from .closed import all_numbers, check_square, inverse_of, low_rank_of, whole
+from .closed import all_numbers, check_square, inverse_of, joined, low_rank_of, whole
 from .dag import Block, Dag
 from .elementwise import Diagonal, Identity, Scalar
 from .errors import InputError
@@ -114,7 +127,7 @@ def mapped(operator: Jacobian, form: Form) -> Jacobian | None:
 def _(operator: Identity | Scalar | Diagonal, form: Form) -> Jacobian:
     c = multiple(operator)
     d = operator.d if isinstance(operator, Diagonal) else np.array(c, operator.dtype)
-    return Diagonal(kept(form.entries, d), operator.in_shape)
+    return Diagonal(like(kept(form.entries, host(d)), d), operator.in_shape)
 
 
 @mapped.register
@@ -167,8 +180,8 @@ def _(operator: Sum, form: Form) -> Jacobian | None:
     if (one := as_one(operator)) is not None:
         return mapped(one, form)
     found = by_eigenvectors(operator, form) or of_low_rank(operator, form)
-    exponential = found is None and form.matrices is scipy.linalg.expm
-    split = by_schur(operator, kron_terms(operator)) if exponential else None
+    by_parts = found is None and form.matrices is exponential
+    split = by_schur(operator, kron_terms(operator)) if by_parts else None
     if split and split[0] is None:
         a, b = map(form.matrices, (split[1].a, split[1].b))
         found = Kron(a, b, ())
@@ -190,24 +203,24 @@ def of_low_rank(operator: Sum, form: Form) -> Jacobian | None:
     low = [pair for term in others if (pair := low_rank_of(term))]
     if not low or len(low) < len(others) or not form.spectral:
         return None
-    U, V = (np.concatenate(side, axis=1) for side in zip(*low, strict=True))
+    U, V = map(joined, zip(*low, strict=True))
     if operator.shape[0] <= U.shape[1]:
         return None
     if (found := compressed(U, V)) is None:
         return None
-    values, W = np.linalg.eigh(found[1])
+    W, values = eigen(True, found[1])
     c = np.array(shift, values.dtype)
     Q, base = found[0] @ W, form.entries(c)
-    Q, P = Q * (form.entries(c + values) - base), Q.conj()
+    Q, P = times(Q, form.entries(c + values) - base), Q.conj()
     return base.item() * Identity(operator.in_shape, operator.dtype) + LowRank(
         Q, P, operator.out_shape, operator.in_shape)  # fmt: skip
 
 
 def kept(function: Callable[[np.ndarray], Any], array: np.ndarray) -> np.ndarray:
     """A function in at least single precision, in the precision of the array."""
-    found: np.ndarray = function(np.asarray(array, wide(array.dtype)))
-    same = found.dtype.kind == array.dtype.kind
-    return rounded(found, array.dtype) if same else found
+    found: np.ndarray = function(widened(array))
+    dtype = dtype_of(array)
+    return rounded(found, dtype) if dtype_of(found).kind == dtype.kind else found
 
 
 # -- A = V Λ Vᴴ and A = U Σ Vᴴ ------------------------------------------------------------------
@@ -261,17 +274,18 @@ def _(operator: LowRank, *, vectors: bool = True) -> Eigen | None:
         return None
     if (found := compressed(operator.u, operator.v)) is None:
         return None
-    return np.append(np.linalg.eigvalsh(found[1]), np.zeros(n - rank)), None
+    return np.append(eigen(False, found[1])[1], np.zeros(n - rank)), None
 
 
 def compressed(U: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Q and H with U Vᵀ = Q H Qᴴ, where that is Hermitian."""
-    U, V = (np.asarray(f, wide(f.dtype)) for f in (U, V))
-    Q, R = np.linalg.qr(U)
+    dtype, linalg = wide(np.result_type(dtype_of(U), dtype_of(V))), space(U).linalg
+    U, V = cast(U, dtype), cast(V, dtype)
+    Q, R = linalg.qr(U)
     inside = R @ (V.T @ Q)
-    outside = R @ V.T - inside @ np.conj(Q.T)
-    rounding = 1e3 * eps_of(U.dtype) * np.linalg.norm(U) * np.linalg.norm(V)
-    exact = None if np.linalg.norm(outside) > rounding else hermitian(inside)
+    outside = R @ V.T - inside @ Q.T.conj()
+    rounding = 1e3 * eps_of(dtype) * linalg.norm(U) * linalg.norm(V)
+    exact = None if linalg.norm(outside) > rounding else hermitian(inside)
     return None if exact is None else (Q, exact)
 
 
@@ -297,7 +311,7 @@ def hartley(C: Circulant) -> Jacobian:
         column, shape, C.dtype)  # fmt: skip
     for axis in C.axes:
         V = Fourier(axis - 1, pair, C.dtype) @ V
-    weights = np.array([1, -1], wide(C.dtype)) / C.kernel.size**0.5
+    weights = np.array([1, -1], wide(C.dtype)) / size(shape_of(C.kernel)) ** 0.5
     return Reshape(shape, column, C.dtype) @ Inner(weights, column, pair) @ V
 
 
@@ -349,9 +363,9 @@ def _(operator: Kron, *, vectors: bool = True) -> Bases:
 
 @singular_bases.register
 def _(operator: LowRank, *, vectors: bool = True) -> Bases:
-    sides = (np.asarray(f, wide(f.dtype)) for f in (operator.u, operator.v.conj()))
-    (Q, R), (P, S) = map(np.linalg.qr, sides)
-    U, values, V = thin(R @ np.conj(S.T), vectors)
+    sides = (cast(f, wide(operator.dtype)) for f in (operator.u, operator.v.conj()))
+    (Q, R), (P, S) = (space(f).linalg.qr(f) for f in sides)
+    U, values, V = thin(R @ S.T.conj(), vectors)
     if not vectors:
         return None, values, None
     return Dense(Q @ U, operator.out_shape), values, Dense(P @ V, operator.in_shape)
@@ -397,11 +411,11 @@ def thin(factor: Factor, vectors: bool) -> tuple[Any, np.ndarray, Any]:
     """U, σ and V of each matrix, as many columns as the smaller side."""
     if isinstance(factor, Eye):
         return factor, np.ones(factor.n), factor
-    work = np.asarray(factor, wide(factor.dtype))
+    work, linalg = widened(factor), space(factor).linalg
     if not vectors:
-        return None, np.linalg.svd(work, compute_uv=False), None
-    U, values, Vh = np.linalg.svd(work, full_matrices=False)
-    return U, values, adjoint_of(Vh)
+        return None, host(linalg.svdvals(work)), None
+    U, values, Vh = linalg.svd(work, full_matrices=False)
+    return U, host(values), adjoint_of(Vh)
 
 
 # -- the functions ------------------------------------------------------------------------------
@@ -411,8 +425,9 @@ def of_hermitian(entries: Callable[[np.ndarray], np.ndarray], a: np.ndarray) -> 
     """V f(λ) Vᴴ of each matrix; raises `InputError` for one that is not Hermitian."""
     if (exact := hermitian(a)) is None:
         raise InputError("a root needs a Hermitian operator")
-    values, V = np.linalg.eigh(exact)
-    return (V * entries(values)[..., None, :]) @ adjoint_of(V)
+    V, values = eigen(True, exact)
+    found: np.ndarray = times(V, entries(values)[..., None, :]) @ adjoint_of(V)
+    return found
 
 
 def root(values: np.ndarray, power: float = 0.5) -> np.ndarray:
@@ -438,17 +453,25 @@ def triangle(a: np.ndarray) -> np.ndarray:
     """L with A = L Lᴴ."""
     if (exact := hermitian(a)) is None:
         raise InputError("a Cholesky factor needs a Hermitian operator")
+    linalg = space(a).linalg
     try:
-        return np.linalg.cholesky(exact)
-    except np.linalg.LinAlgError:
+        found: np.ndarray = linalg.cholesky(exact)
+        return found
+    except linalg.LinAlgError:
         raise InputError("a Cholesky factor needs a positive definite operator") from None
 
 
-PINV = Form(reciprocal, partial(np.linalg.pinv, rtol=None))  # relative to the rounding error
+def exponential(a: np.ndarray) -> np.ndarray:
+    """exp A of each matrix."""
+    found: np.ndarray = space(a).linalg.matrix_exp(a) if is_tensor(a) else scipy.linalg.expm(a)
+    return found
+
+
+PINV = Form(reciprocal, lambda a: space(a).linalg.pinv(a, rtol=None))  # relative to the rounding
 FORMS = {
     "sqrt": Form(root, partial(of_hermitian, root)),
     "cholesky": Form(root, triangle, spectral=False),
-    "expm": Form(np.exp, scipy.linalg.expm, splits=False),
+    "expm": Form(np.exp, exponential, splits=False),
 }
 """Name -> the function."""
 
@@ -482,6 +505,6 @@ def power_of(A: Jacobian, p: float) -> Jacobian:
         entries = partial(root, power=p)
         return known(mapped, A, Form(entries, partial(of_hermitian, entries)))
     n = int(p)
-    form = Form(lambda d: np.asarray(d**n), partial(np.linalg.matrix_power, n=n))
+    form = Form(lambda d: np.asarray(d**n), lambda a: space(a).linalg.matrix_power(a, n))
     found = mapped(A, form) if n and all_numbers(A) else None
     return found or reduce(matmul, [A] * n, Identity(A.in_shape, A.dtype))

@@ -4,7 +4,7 @@ V and W make all factors diagonal at once, Vᴴ Aₖ V = diag(aₖ) and Wᴴ B�
 (V ⊗ W)ᴴ A (V ⊗ W) = diag(λ) with λ = Σ aₖ ⊗ bₖ: they are the eigenvectors of a Hermitian matrix, or
 of a pair of which one is positive definite. A ⊗ B + δ I and the Kronecker sum A ⊗ I + I ⊗ B are of
 this kind, and A ⊗ B + C ⊗ D. Where these are not symmetric, A ⊗ B + C ⊗ D is (C ⊗ B) times the
-Kronecker sum C⁻¹ A ⊗ I + I ⊗ B⁻¹ D, which Schur forms solve.
+Kronecker sum C⁻¹ A ⊗ I + I ⊗ B⁻¹ D, which Schur forms solve: they are LAPACK's, and on the host.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .arrays import Shape, wide
+from .arrays import Shape, host, shape_of, space, wide
 from .base import Jacobian
 from .elementwise import Diagonal
 from .lapack import (
@@ -152,7 +152,9 @@ def matrices_of(factors: list[Factor]) -> list[np.ndarray]:
 
 def equal(a: Factor, b: Factor) -> bool:
     """Whether two factors are the same matrix."""
-    return a is b or (not isinstance(a, Eye) and not isinstance(b, Eye) and np.array_equal(a, b))
+    if a is b or isinstance(a, Eye) or type(a) is not type(b):
+        return a is b
+    return shape_of(a) == shape_of(b) and bool(space(a).all(a == b))
 
 
 def adjoint(K: Kron) -> Kron:
@@ -171,6 +173,7 @@ def by_schur(operator: Sum, found: KronTerms | None) -> tuple[Kron | None, Sylve
         return None
     shift, terms, _ = found
     *_, m, n = operator.in_shape
+    terms = [(c, hosted(A), hosted(B)) for c, A, B in terms]
     if shift:
         terms = with_shift(terms, shift, Eye(m), Eye(n))
     square = all((matrix_shape(L), matrix_shape(R)) == ((m, m), (n, n)) for _, L, R in terms)
@@ -183,6 +186,11 @@ def by_schur(operator: Sum, found: KronTerms | None) -> tuple[Kron | None, Sylve
             free = isinstance(B, Eye) and isinstance(C, Eye)
             return None if free else Kron(C, B, ()), Sylvester(left, right)
     return None
+
+
+def hosted(factor: Factor) -> Factor:
+    """A factor as NumPy's."""
+    return factor if isinstance(factor, Eye) else host(factor)
 
 
 def with_shift(terms: list[Term], shift: float, left: Eye, right: Eye) -> list[Term]:

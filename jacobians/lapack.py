@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.linalg
 
-from .arrays import prod_text, rounded, wide
+from .arrays import dtype_of, host, is_tensor, prod_text, rounded, space, wide, widened
 from .base import Jacobian
 from .errors import InputError
 
@@ -38,26 +38,29 @@ def inverses(matrices: np.ndarray, whole: Jacobian, name: str = "") -> np.ndarra
     m, n = matrices.shape[-2:]
     if m != n:
         raise singular(whole, f"its {name} factor is {m}×{n}" if name else f"it holds {m}×{n}")
-    work = np.asarray(matrices, wide(matrices.dtype))
+    work, dtype, norm = widened(matrices), dtype_of(matrices), space(matrices).linalg.norm
     with np.errstate(all="ignore"):
         found = inverse_of_each(work)
         bounds = n * frobenius(work) * frobenius(found)  # of the condition numbers
-        if (bounds * eps_of(work.dtype) < 1).all():
-            return rounded(found, matrices.dtype)
-        norms = np.linalg.norm(work, 1, (-2, -1)) * np.linalg.norm(found, 1, (-2, -1))
-        bad = ~(norms * eps_of(work.dtype) < 1)
+        if (bounds * eps_of(dtype) < 1).all():
+            return rounded(found, dtype)
+        norms = host(norm(work, 1, (-2, -1)) * norm(found, 1, (-2, -1)))
+        bad = ~(norms * eps_of(dtype) < 1)
     if np.any(bad):
         what = f"its {name} factor" if name else "its matrix" if work.ndim == 2 else "a block"
         first = tuple(map(int, np.argwhere(bad)[0]))
         where = f" {first}" if work.ndim > 2 else ""
-        number = float(np.asarray(norms)[first])
+        number = float(norms[first])
         text = f"{what}{where} has the condition number {number:.2g}"
         raise singular(whole, text if np.isfinite(number) else f"{what}{where} is singular")
-    return rounded(found, matrices.dtype)
+    return rounded(found, dtype)
 
 
 def inverse_of_each(a: np.ndarray) -> np.ndarray:
     """A⁻¹ of each matrix; not finite where one is singular."""
+    if is_tensor(a):
+        found, failed = space(a).linalg.inv_ex(a)
+        return space(a).where(failed[..., None, None] > 0, np.inf, found)
     if not a.size:
         return a
     if a.ndim == 2:
@@ -85,7 +88,7 @@ def by_cholesky(a: np.ndarray) -> np.ndarray | None:
 
 def root_of(a: np.ndarray) -> np.ndarray | None:
     """The triangle U with A = Uᵀ conj(U) of one positive definite matrix; None for others."""
-    if a.ndim > 2 or not a.size or not (a == adjoint_of(a)).all():
+    if is_tensor(a) or a.ndim > 2 or not a.size or not (a == adjoint_of(a)).all():
         return None
     potrf: Any = scipy.linalg.get_lapack_funcs("potrf", (a,))
     upper, failed = potrf(a.T)
@@ -107,17 +110,18 @@ def by_lu(a: np.ndarray) -> np.ndarray:
 def frobenius(a: np.ndarray) -> np.ndarray:
     """‖A‖ of each matrix."""
     flat = a.reshape(*a.shape[:-2], a.shape[-2] * a.shape[-1])
-    return np.sqrt(np.vecdot(flat, flat).real)
+    norms: np.ndarray = space(a).linalg.vecdot(flat, flat).real ** 0.5
+    return norms
 
 
 def of_matrices(matrices: np.ndarray) -> SlogDet:
     """sign, log |Π det| over a stack of matrices."""
     if matrices.shape[-1] != matrices.shape[-2]:
         return ZERO_DET
-    work = np.asarray(matrices, wide(matrices.dtype))
+    work = widened(matrices)
     if (upper := root_of(work)) is not None:
         return 1.0, 2 * of_sizes(np.diagonal(upper))
-    signs, logs = np.linalg.slogdet(work)
+    signs, logs = map(host, space(work).linalg.slogdet(work))
     return signs.prod().item(), float(logs.sum(dtype=float))
 
 
@@ -145,26 +149,35 @@ def powered(found: SlogDet, times: int) -> SlogDet:
 
 def eigen(
     with_vectors: bool, a: np.ndarray, metric: np.ndarray | None = None
-) -> tuple[np.ndarray | None, np.ndarray]:
-    """V, if wanted, and λ of a stack of Hermitian matrices, or of one matrix with a metric."""
-    eigh: Any = scipy.linalg.eigh
+) -> tuple[Any, np.ndarray]:
+    """V, if wanted, and λ of a stack of Hermitian matrices, or of one matrix with a metric.
+
+    V is where the matrices are, except for the metric, which only LAPACK takes; λ is NumPy's.
+    """
+    eigh, linalg = cast(Any, scipy.linalg.eigh), space(a).linalg
     if metric is not None:
+        a, metric = host(a), host(metric)
         found = eigh(a, metric, eigvals_only=not with_vectors, check_finite=False)
     else:
-        found = np.linalg.eigh(a) if with_vectors else np.linalg.eigvalsh(a)
-    return (found[1], found[0]) if with_vectors else (None, found)
+        found = linalg.eigh(a) if with_vectors else linalg.eigvalsh(a)
+    return (found[1], host(found[0])) if with_vectors else (None, host(found))
 
 
 def hermitian(matrices: np.ndarray, eps: float | None = None) -> np.ndarray | None:
     """(A + Aᴴ) / 2 where that is A up to rounding, with matrices accurate to eps; else None."""
     if matrices.shape[-1] != matrices.shape[-2]:
         return None
-    a = np.asarray(matrices, wide(matrices.dtype))
-    skew = np.abs(a - adjoint_of(a)).max(initial=0)
+    a = widened(matrices)
+    skew = largest(a - adjoint_of(a))
     if skew == 0:
         return a
-    rounding = 100 * a.shape[-1] ** 0.5 * (eps or eps_of(a.dtype))
-    return (a + adjoint_of(a)) / 2 if skew <= rounding * np.abs(a).max(initial=0) else None
+    rounding = 100 * a.shape[-1] ** 0.5 * (eps or eps_of(dtype_of(a)))
+    return (a + adjoint_of(a)) / 2 if skew <= rounding * largest(a) else None
+
+
+def largest(a: np.ndarray) -> float:
+    """max |aᵢ|, 0 of none."""
+    return float(abs(a).max()) if 0 not in a.shape else 0.0
 
 
 def adjoint_of(matrices: np.ndarray) -> np.ndarray:

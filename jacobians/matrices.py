@@ -10,6 +10,7 @@ from .arrays import (
     Array,
     Op,
     Shape,
+    cast,
     dtype_of,
     factor,
     fits,
@@ -20,6 +21,7 @@ from .arrays import (
     reading_of,
     shape_of,
     size,
+    space,
 )
 from .base import Jacobian
 from .errors import InputError
@@ -61,8 +63,8 @@ class Dense(Jacobian):
     def _dense(self, limit: int) -> np.ndarray:
         return np.array(host(self.a))
 
-    def diagonal(self) -> np.ndarray:
-        return np.diagonal(host(self.a)).copy()
+    def _diagonal(self) -> Array:
+        return diagonals(self.a)
 
     def __repr__(self) -> str:
         return f"dense({name_of(self.a) or prod_text(self.shape)})"
@@ -98,10 +100,10 @@ class BlockDiagonal(Jacobian):
     def flops(self) -> int:
         return 2 * size(shape_of(self.blocks))
 
-    def diagonal(self) -> np.ndarray:
+    def _diagonal(self) -> Array:
         if self.out_shape != self.in_shape:
-            return super().diagonal()
-        return np.diagonal(host(self.blocks), axis1=-2, axis2=-1).flatten()
+            return super()._diagonal()
+        return diagonals(self.blocks).flatten()
 
     def __repr__(self) -> str:
         return f"blockdiag({prod_text(shape_of(self.blocks))})"
@@ -140,9 +142,9 @@ class LowRank(Jacobian):
     def flops(self) -> int:
         return 2 * (size(shape_of(self.u)) + size(shape_of(self.v)))
 
-    def diagonal(self) -> np.ndarray:
-        k = min(self.shape)
-        return np.einsum("ir,ir->i", host(self.u)[:k], host(self.v)[:k])
+    def _diagonal(self) -> Array:
+        k, op = min(self.shape), reading_of(self.u, self.v)
+        return op.Einsum(self.u[:k], self.v[:k], equation="ir,ir->i")
 
     def __repr__(self) -> str:
         return f"lowrank({prod_text(self.shape)}, rank {shape_of(self.u)[1]})"
@@ -222,15 +224,13 @@ class Kron(Jacobian):
     def flops(self) -> int:
         return size(self.batch) * min(self._costs, key=at)
 
-    def diagonal(self) -> np.ndarray:
-        if (
-            matrix_shape(self.left)[0] != matrix_shape(self.left)[1]
-            or self.shape[0] != self.shape[1]
-        ):
-            return super().diagonal()
-        left, right = factor_diagonal(self.left), factor_diagonal(self.right)
-        entries = (left[..., :, None] * right[..., None, :]).astype(self.dtype, copy=False)
-        return np.broadcast_to(entries, self.out_shape).flatten()
+    def _diagonal(self) -> Array:
+        m, n = matrix_shape(self.left)
+        if m != n or self.shape[0] != self.shape[1]:
+            return super()._diagonal()
+        a, b = factor_diagonal(self.left), factor_diagonal(self.right)
+        entries = cast(reading_of(a, b).Mul(a[..., :, None], b[..., None, :]), self.dtype)
+        return space(entries).broadcast_to(entries, self.out_shape).flatten()
 
     def __repr__(self) -> str:
         return f"({factor_text(self.left)} ⊗ {factor_text(self.right)})"
@@ -278,11 +278,14 @@ def matrix_shape(factor: Factor) -> tuple[int, int]:
     return shape[-2], shape[-1]
 
 
-def factor_diagonal(factor: Factor) -> np.ndarray:
+def factor_diagonal(factor: Factor) -> Array:
     """The diagonal of a square factor."""
-    if isinstance(factor, Eye):
-        return np.ones(factor.n)
-    return np.diagonal(factor, axis1=-2, axis2=-1)
+    return np.ones(factor.n) if isinstance(factor, Eye) else diagonals(factor)
+
+
+def diagonals(matrices: Array) -> Array:
+    """The diagonal of each matrix."""
+    return matrices.diagonal(0, -2, -1)
 
 
 def factor_text(factor: Factor) -> str:

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from .arrays import Array, Op, host
+from .arrays import Array, Op, host, is_tensor, reading
 from .base import Holder, Jacobian
 from .dag import Dag, Edge, Joint
 
@@ -39,6 +39,12 @@ class Place:
 
 HOST = Place("NumPy", host)
 """Main memory, as NumPy arrays."""
+
+
+def place_of(x: Array) -> Place:
+    """Where an array is."""
+    there: Place = reading(x).place(x.device) if is_tensor(x) else HOST
+    return there
 
 
 PLACED: WeakKeyDictionary[Holder, dict[Place, Any]] = WeakKeyDictionary()

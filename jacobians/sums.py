@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from operator import is_
 
 import numpy as np
 
-from .arrays import Array, Op, common, reading_of
+from .arrays import Array, Op, common, reading_of, total
 from .base import Jacobian
 from .elementwise import Diagonal, Identity, Scalar, Zero
 from .errors import InputError
@@ -33,10 +34,10 @@ class Sum(Jacobian):
 
     def _apply(self, op: Op, v: Array) -> Array:
         first, *others = self.terms
-        total = first._apply(op, v)
+        y = first._apply(op, v)
         for term in others:
-            total = op.Add(total, term._apply(op, v))
-        return total
+            y = op.Add(y, term._apply(op, v))
+        return y
 
     def _transpose(self) -> Jacobian:
         return Sum(tuple(t.T for t in self.terms))
@@ -45,8 +46,8 @@ class Sum(Jacobian):
     def flops(self) -> int:
         return sum(t.flops for t in self.terms) + (len(self.terms) - 1) * self.shape[0]
 
-    def diagonal(self) -> np.ndarray:
-        return np.sum([t.diagonal() for t in self.terms], axis=0)
+    def _diagonal(self) -> Array:
+        return reduce(total, (t._diagonal() for t in self.terms))
 
     def __repr__(self) -> str:
         return joined(self.terms, " + ").replace("+ -1 · ", "- ").replace("+ -", "- ")
@@ -93,12 +94,11 @@ def merge(left: Jacobian, right: Jacobian) -> Jacobian | None:
     if not K and not L:
         return Scalar(a + b, left.out_shape, left.dtype)
     if (d := entries(left)) is not None and (e := entries(right)) is not None:
-        return Diagonal(reading_of(d, e).Add(d, e), left.out_shape)
+        return Diagonal(total(d, e), left.out_shape)
     if isinstance(left, Dense) and isinstance(right, Dense):
-        total = reading_of(left.a, right.a).Add(left.a, right.a)
-        return Dense(total, left.out_shape, left.in_shape)
+        return Dense(total(left.a, right.a), left.out_shape, left.in_shape)
     if isinstance(left, BlockDiagonal) and isinstance(right, BlockDiagonal):
-        return BlockDiagonal(reading_of(left.blocks, right.blocks).Add(left.blocks, right.blocks))
+        return BlockDiagonal(total(left.blocks, right.blocks))
     if len(K) == len(L) and all(map(is_, K, L)):  # a K + b K = (a + b) K, the same objects
         if a + b == 0:
             return Zero(left.out_shape, left.in_shape, left.dtype)
@@ -137,10 +137,10 @@ def like_factors(a: float, K: Kron, b: float, L: Kron) -> Jacobian | None:
     """a A ⊗ B + b C ⊗ B = (a A + b C) ⊗ B, and the same on the left."""
     if K.batch != L.batch:
         return None
-    if is_same(K.right, L.right) and (total := plus(a, K.left, b, L.left)) is not None:
-        return Kron(total, K.right, K.batch)
-    if is_same(K.left, L.left) and (total := plus(a, K.right, b, L.right)) is not None:
-        return Kron(K.left, total, K.batch)
+    if is_same(K.right, L.right) and (whole := plus(a, K.left, b, L.left)) is not None:
+        return Kron(whole, K.right, K.batch)
+    if is_same(K.left, L.left) and (whole := plus(a, K.right, b, L.right)) is not None:
+        return Kron(K.left, whole, K.batch)
     return None
 
 
@@ -160,8 +160,7 @@ def plus(a: float, A: Factor, b: float, B: Factor) -> Array | None:
     if isinstance(A, Eye) or isinstance(B, Eye):
         return None
     op = reading_of(A, B)
-    first, second = (f if c == 1 else op.Mul(f, c) for c, f in ((a, A), (b, B)))
-    return op.Add(first, second)
+    return op.Add(*(f if c == 1 else op.Mul(f, c) for c, f in ((a, A), (b, B))))
 
 
 def multiple(operator: Jacobian) -> float | None:

@@ -14,6 +14,7 @@ from .arrays import (
     axis_of,
     dtype_of,
     factor,
+    host,
     is_complex,
     lead,
     prod_text,
@@ -160,12 +161,12 @@ class Circulant(Jacobian):
     @cached_property
     def eigenvalues(self) -> np.ndarray:
         """F c: each is an eigenvalue `count` times."""
-        return np.fft.fftn(self.kernel)
+        return np.fft.fftn(host(self.kernel))
 
     @cached_property
     def spectrum(self) -> np.ndarray:
         """The eigenvalues; for a real kernel the first half, which determines the other half."""
-        return self.eigenvalues if self.dtype.kind == "c" else np.fft.rfftn(self.kernel)
+        return self.eigenvalues if self.dtype.kind == "c" else np.fft.rfftn(host(self.kernel))
 
     @property
     def count(self) -> int:
@@ -184,8 +185,9 @@ class Circulant(Jacobian):
     def flops(self) -> int:
         return 10 * size(self.in_shape) * ceil(log2(max(size(shape_of(self.kernel)), 2)))
 
-    def diagonal(self) -> np.ndarray:
-        return np.full(self.shape[0], np.ravel(self.kernel)[0] if self.shape[0] else 0, self.dtype)
+    def _diagonal(self) -> Array:
+        first = host(self.kernel).flat[0] if self.shape[0] else 0
+        return np.full(self.shape[0], first, self.dtype)
 
     def __repr__(self) -> str:
         return f"circulant({prod_text(shape_of(self.kernel))})"

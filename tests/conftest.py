@@ -2,6 +2,7 @@
 
 import gc
 
+import numpy as np
 import pytest
 
 
@@ -48,6 +49,26 @@ def device(request, monkeypatch):
 
     monkeypatch.setattr(torch.Tensor, "__array__", refuse)
     return request.config.getoption("--device")
+
+
+@pytest.fixture
+def same_draws(monkeypatch):
+    """NumPy's random numbers for tensors, so that a seed draws the same in both readings."""
+    from onnxjac.ops.torch import Generator
+    from onnxjac.ops.torch.table import tensor
+
+    def seeded(self, seed, device):
+        self.rng, self.device = np.random.default_rng(seed), device
+
+    def drawn(method):
+        def draw(self, *args):
+            return tensor(getattr(self.rng, method)(*args) * 1.0, self.device)
+
+        return draw
+
+    monkeypatch.setattr(Generator, "__init__", seeded)
+    for method in ("standard_normal", "random", "integers"):
+        monkeypatch.setattr(Generator, method, drawn(method))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -36,6 +36,14 @@ def test_every_folder_is_a_package(folder):
     assert (folder / "__init__.py").exists()
 
 
+@pytest.mark.parametrize("folder", list(folders()), ids=lambda folder: folder.name)
+def test_no_module_takes_the_name_of_a_function_of_its_package(folder):
+    """The first import of the module would replace the function."""
+    tree = ast.parse((folder / "__init__.py").read_text())
+    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    assert defined.isdisjoint(path.stem for path in (*folder.glob("*.py"), *folder.glob("*/")))
+
+
 def test_the_workflows_run_the_commands_of_contributing():
     text = (ROOT / "CONTRIBUTING.md").read_text().partition("```sh")[2].partition("```")[0]
     asked = [part.split("#")[0].strip().removeprefix(".venv/bin/").replace("'", '"')

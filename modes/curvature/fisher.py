@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Contraction, Inner, Jacobian, SumTo, reading, size
-from ...jacobians.arrays import host, like, space
+from ...jacobians.arrays import like, space
 from ...jacobians.errors import InputError, as_count, not_allowed
+from ...jacobians.placing import place_of
 from ...ops import Node, find
 from ...ops.node import node_of
 from ..linear.linearization import Linearization
@@ -55,9 +56,9 @@ def fisher(
     Gaussian of variance 1 (`"gaussian"`). Scaling: c = 1 for `reduction="sum"`, and 1 over the
     number of terms for `"mean"`, whatever loss the model itself holds. With `samples`, C is
     replaced by the mean of `samples` outer products (y − μ)(y − μ)ᵀ, with y drawn from p(y | zₜ)
-    by `seed`: an unbiased estimate. Shapes: (size of `wrt`)²; `wrt` are all floating inputs by
-    default, so name the weights. Source: Martens, "New insights and perspectives on the natural
-    gradient method", 2020.
+    by `seed`, on the device of tensors: an unbiased estimate. Shapes: (size of `wrt`)²; `wrt` are
+    all floating inputs by default, so name the weights. Source: Martens, "New insights and
+    perspectives on the natural gradient method", 2020.
 
     - `model`: the model, as `load` gives it.
     - `inputs`: the point, an array by name for every input; weights may be given too.
@@ -147,7 +148,8 @@ def loss_gradients(
 CHUNK = 32 * 2**20
 """The most bytes of cotangents that are computed at a time."""
 
-Draw = Callable[[np.random.Generator, np.ndarray], np.ndarray]
+Draw = Callable[[Any, np.ndarray], np.ndarray]
+"""A function of random numbers, as `np.random.Generator` gives them, and parameters."""
 
 
 @dataclass(frozen=True)
@@ -164,10 +166,11 @@ class Likelihood:
 
     def residuals(self, z: np.ndarray, axis: int, samples: int, seed: int) -> np.ndarray:
         """y − μ for samples y of p(· | z), (samples, *z): C is the mean of their outer products."""
-        mean, samples = host(self._mean(z, axis)[0]), as_count("samples", samples, 1)
-        rows = np.moveaxis(np.broadcast_to(mean, (samples, *z.shape)), axis % z.ndim + 1, -1)
-        drawn = self.draw(np.random.default_rng(seed), rows)
-        return like(np.moveaxis(drawn - rows, -1, axis % z.ndim + 1), z)
+        xp, samples = space(z), as_count("samples", samples, 1)
+        mean = self._mean(z, axis)[0]
+        rows = xp.moveaxis(xp.broadcast_to(mean, (samples, *z.shape)), axis % z.ndim + 1, -1)
+        drawn = self.draw(place_of(z).random(seed), rows)
+        return like(xp.moveaxis(drawn - rows, -1, axis % z.ndim + 1), z)
 
     def roots(self, z: np.ndarray, axis: int = -1) -> Iterator[np.ndarray]:
         """S with S Sᵀ = C for every sample: one column per output of a sample, in chunks (k, *z).
@@ -192,16 +195,17 @@ class Likelihood:
         return value_and_jacobian(self.mean, z, **({"axis": axis} if self.coupled else {}))
 
 
-def one_hot(rng: np.random.Generator, p: np.ndarray) -> np.ndarray:
+def one_hot(rng: Any, p: np.ndarray) -> np.ndarray:
     """Random unit vectors along the last axis, drawn with the probabilities p."""
-    u = rng.random((*p.shape[:-1], 1))
-    label = (u > np.cumsum(p, axis=-1)[..., :-1]).sum(axis=-1)
-    return np.eye(p.shape[-1])[label]
+    u, join = rng.random((*p.shape[:-1], 1)), space(p).concatenate
+    above = 1.0 * (u > p.cumsum(-1)[..., :-1])
+    made: np.ndarray = join([u * 0 + 1, above], -1) - join([above, u * 0], -1)
+    return made
 
 
 LIKELIHOODS = {
     "categorical": Likelihood("Softmax", True, one_hot),
-    "bernoulli": Likelihood("Sigmoid", False, lambda rng, p: rng.random(p.shape) < p),
+    "bernoulli": Likelihood("Sigmoid", False, lambda rng, p: 1.0 * (rng.random(p.shape) < p)),
     "gaussian": Likelihood("Identity", False, lambda rng, z: z + rng.standard_normal(z.shape)),
 }
 

@@ -47,9 +47,10 @@ from ...jacobians import (
     shape_of,
     size,
 )
-from ...jacobians.arrays import like, space
+from ...jacobians.arrays import host, like, space
 from ...jacobians.as_one import leaves
 from ...jacobians.errors import InputError, LimitError, UnsupportedOp, not_allowed
+from ...jacobians.lapack import eps_of
 from ...jacobians.products import factors_of
 from ...jacobians.threads import cached_property
 from ...ops import numbers
@@ -261,9 +262,10 @@ def sample_diagonal(J: Linearization, H: Jacobian) -> np.ndarray | None:
     Source: Dangel, Kunstner, Hennig, "BackPACK: packing more into backprop", 2020.
     """
     z = next(iter(J.primal.values()))
-    if len(J.primal) > 1 or J.transposed or not z.ndim or not z.size or H.shape != (z.size,) * 2:
+    whole = size(z.shape)
+    if len(J.primal) > 1 or J.transposed or not z.ndim or not whole or H.shape != (whole,) * 2:
         return None
-    batch = Batch(len(z), z[0].size)
+    batch = Batch(len(z), size(z.shape[1:]))
     if batch.inner > OUTPUTS or within(H, batch) != batch:
         return None
     try:
@@ -278,21 +280,21 @@ def sample_diagonal(J: Linearization, H: Jacobian) -> np.ndarray | None:
     return gathered(J.domain, J.dtype, matrices)
 
 
-def roots(H: Jacobian, z: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+def roots(H: Jacobian, z: np.ndarray) -> Iterator[tuple[float, np.ndarray]]:
     """Signs and stacks (k, *z) of vectors sₙₖ with Hₙ = Σ ± sₙₖ sₙₖᵀ for every sample n."""
-    samples, n = len(z), z[0].size
-    units = np.broadcast_to(np.eye(n, dtype=H.dtype)[:, None], (n, samples, n))
+    xp, samples, n = space(z), len(z), size(z.shape[1:])
+    units = xp.broadcast_to(like(np.eye(n), z)[:, None], (n, samples, n))
     blocks = (H @ units.reshape(n, -1).T).reshape(samples, n, n)
-    values, vectors = np.linalg.eigh((blocks + blocks.swapaxes(1, 2)) / 2)
-    scaled = np.moveaxis(vectors * np.sqrt(np.abs(values))[:, None], -1, 0)
-    noise = n * np.finfo(values.dtype).eps * np.abs(values).max()
+    values, vectors = xp.linalg.eigh((blocks + blocks.swapaxes(1, 2)) / 2)
+    scaled = xp.moveaxis(vectors * abs(values)[:, None] ** 0.5, -1, 0)
+    noise = n * eps_of(dtype_of(values)) * float(abs(values).max())
     width = max(1, CHUNK // max(z.nbytes, 1))
-    for sign in (1, -1):
-        held = np.where(sign * values > noise, 1, 0).astype(scaled.dtype).T
-        used = np.flatnonzero(held.any(axis=1))
+    for sign in (1.0, -1.0):
+        held = (sign * values > noise).T
+        used = np.flatnonzero(host(held.any(1)))
         for start in range(0, len(used), width):
             k = used[start : start + width]
-            yield sign, (scaled[k] * held[k, :, None]).reshape(len(k), *z.shape)
+            yield sign, (scaled[k] * held[k][..., None]).reshape(len(k), *z.shape)
 
 
 def concatenated(parts: list[np.ndarray], axis: int) -> np.ndarray:

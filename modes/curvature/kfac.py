@@ -82,7 +82,7 @@ def kfac(
       `fisher`.
     - `axis`: the axis of `at` along which a row is one term of the loss.
     - `samples`: the number of draws of each term, where `fisher_type="mc"`.
-    - `seed`: the seed of these draws.
+    - `seed`: the seed of these draws: NumPy's, or over tensors PyTorch's on their device.
     - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
     - `batch_size`: the rows of a batch, where `inputs` are arrays or the path of an npz file.
     - `shared`: inputs that all batches have in common, by name.

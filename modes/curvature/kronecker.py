@@ -20,14 +20,15 @@ from ...jacobians import (
     Shape,
     Take,
     shape_of,
+    size,
     take_flat,
 )
 from ...jacobians.arrays import host, like, space
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import scale
 from ...jacobians.lapack import eps_of
+from ...jacobians.placing import place_of
 from ...jacobians.threads import cached_property
-from ...ops import numbers
 from ..linear.symmetric import Curvature, Specs
 
 
@@ -100,7 +101,7 @@ class KroneckerFactored(Curvature):
         return Block([[f.parts[s.name].T @ f.basis if s.name in f.parts else None for f in blocks]
                       for s in self.domain])  # fmt: skip
 
-    def diagonal(self) -> np.ndarray:
+    def _diagonal(self) -> np.ndarray:
         """diag K = Σ Sᵀ (diag A ⊗ diag B)."""
         return gathered(self.domain, self.dtype, ((f.parts, f.diagonal) for f in self.blocks))
 
@@ -145,11 +146,15 @@ def gathered(
     domain: Specs, dtype: np.dtype, matrices: Iterable[tuple[Parts, np.ndarray]]
 ) -> np.ndarray:
     """Σ Sᵀ m over some uses of weights, with a matrix m for each."""
-    total = {s.name: np.zeros(shape_of(s), dtype) for s in domain}
+    total, m = dict[str, np.ndarray](), np.zeros(0)
     for parts, m in matrices:
         for name, part in parts.items():
-            total[name] += part.T._apply(numbers, host(m)).reshape(total[name].shape)
-    return np.concatenate([t.ravel() for t in total.values()])
+            one = part.T @ m.reshape(-1)
+            total[name] = total[name] + one if name in total else one
+    for s in domain:
+        if s.name not in total:
+            total[s.name] = like(np.zeros(size(shape_of(s)), dtype), m)
+    return space(m).concatenate([total[s.name] for s in domain])
 
 
 def sandwich(blocks: tuple[Factors, ...], domain: Specs) -> Dag:
@@ -196,7 +201,7 @@ class Moment:
         if 5 * rank > 3 * a.shape[-1]:
             values, vectors = linalg.eigh(a)
             return values.clip(0), vectors
-        probes = np.random.default_rng(0).standard_normal((a.shape[-1], rank))
+        probes = place_of(a).random(0).standard_normal((a.shape[-1], rank))
         q, _ = linalg.qr(a @ like(probes, a), mode="complete")
         inside, outside = q[..., :rank], q[..., rank:]
         values, vectors = linalg.eigh(inside.swapaxes(-1, -2) @ a @ inside)

@@ -162,9 +162,9 @@ class Distributed(Jacobian):
             return self
         return Distributed(self.parts, self.outlines, self.stacked, transposed=not self.transposed)
 
-    def diagonal(self) -> np.ndarray:
+    def _diagonal(self) -> np.ndarray:
         if self.stacked:
-            return super().diagonal()
+            return super()._diagonal()
         return np.asarray(self.parts.summed(methodcaller("diagonal")))
 
     def compile(

@@ -177,7 +177,7 @@ class Streamed(OverBatches):
     def _dense(self, limit: int) -> np.ndarray:
         return self._sum(np.add, lambda C, w: times(w, C.toarray(limit=limit)))
 
-    def diagonal(self) -> np.ndarray:
+    def _diagonal(self) -> np.ndarray:
         return self._sum(np.add, lambda C, w: times(w, C.diagonal()))
 
     def _sum(self, add: Callable[[T, T], T], term: Callable[..., T]) -> T:

@@ -5,8 +5,9 @@ All of them show the number of products on a terminal; `progress=False` silences
 
 Probes, bases and results are where the arrays of the operator are: NumPy arrays, or tensors on the
 device of PyTorch's tensors, such as after `J.to("cuda")`. A seed gives the same probes again on a
-device of the same kind; NumPy, a CPU and a GPU draw different ones. Numbers, spectra and what is
-found by structure come from the host.
+device of the same kind; NumPy, a CPU and a GPU draw different ones. Matrices are decomposed, and
+diagonals found by structure, there too; spectra and numbers are NumPy's, and sparse entries are
+accumulated on the host.
 """
 
 from .density import SpectralDensity, logdet, spectral_density

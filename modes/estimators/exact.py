@@ -30,7 +30,7 @@ from ...jacobians import (
     shape_of,
     slogdet_of,
 )
-from ...jacobians.arrays import Array, host, wide
+from ...jacobians.arrays import Array, host, reading_of, times, total, wide
 from ...jacobians.closed import all_numbers, check_square, determinant, shifted
 from ...jacobians.errors import InputError
 from ...jacobians.functions import eigenbasis, function_of, singular_bases
@@ -43,7 +43,7 @@ from ..linear.linearization import Linearization
 from ..linear.symmetric import undamped
 from ..sparse import sparse
 from ..sparse.choice import estimate
-from ..sparse.sweep import parts, unwrap
+from ..sparse.sweep import alike, bare, parts
 from .estimate import Probed
 from .squared import as_blocks, foreign, own_diagonal, squared
 
@@ -79,7 +79,8 @@ def exact_diagonal(P: Probed) -> Found:
 def known_squares(P: Probed) -> Found | None:
     """(Σᵢ Aᵢⱼ²)ⱼ = diag(AᵀA) without a product: by structure, or from sparse entries if few."""
     square = squared(P.A)
-    found = gram_diagonal(P.A) if square is None else square.T @ np.ones(P.shape[0])
+    ones = P.zeros(P.shape[0]) + 1
+    found = gram_diagonal(P.A) if square is None else square.T @ ones
     if found is not None:
         return P.place.take(found), STRUCTURE
     if few_entries(P.A):
@@ -115,12 +116,12 @@ def few_entries(A: Any) -> bool:
     if not isinstance(A, Jacobian) or any(map(foreign, leaves(A))):
         return False
     accumulating = TERM * min(estimate(A)[0], estimate(A.T)[0])
-    return accumulating <= min(PATIENCE, min(A.shape) * seconds(unwrap(A)))
+    return accumulating <= min(PATIENCE, min(A.shape) * seconds(bare(A)))
 
 
 def leaves(operator: Jacobian) -> Iterator[Jacobian]:
     """The operators that an operator is composed of, without composites and wrappers."""
-    behind = unwrap(operator)
+    behind = bare(operator)
     inner = parts(behind)
     if behind is not operator:
         yield from leaves(behind)
@@ -132,14 +133,14 @@ def leaves(operator: Jacobian) -> Iterator[Jacobian]:
 
 
 @singledispatch
-def diagonal_of(operator: Any) -> np.ndarray | None:
+def diagonal_of(operator: Any) -> Array | None:
     """diag(A) by structure, or None where structure does not determine it.
 
     >>> J = Dense(np.array([[1.0, 2.0], [3.0, 4.0]]))
     >>> diagonal_of(J.T @ Diagonal(np.array([10.0, 1.0])) @ J)
     array([19., 56.])
     """
-    behind = unwrap(operator)
+    behind = bare(operator)
     return None if behind is operator else diagonal_of(behind)
 
 
@@ -151,15 +152,15 @@ def diagonal_of(operator: Any) -> np.ndarray | None:
 @diagonal_of.register(Dense)
 @diagonal_of.register(LowRank)
 @diagonal_of.register(KroneckerFactored)
-def _(operator: Jacobian) -> np.ndarray:
-    return operator.diagonal()
+def _(operator: Jacobian) -> Array:
+    return operator._diagonal()
 
 
 @diagonal_of.register
-def _(operator: Kron) -> np.ndarray | None:
+def _(operator: Kron) -> Array | None:
     """diag(A ⊗ B), if both factors are square."""
     shapes = map(matrix_shape, (operator.left, operator.right))
-    return operator.diagonal() if all(m == n for m, n in shapes) else None
+    return operator._diagonal() if all(m == n for m, n in shapes) else None
 
 
 @diagonal_of.register
@@ -169,14 +170,13 @@ def _(operator: Convolution) -> np.ndarray | None:
 
 @diagonal_of.register
 def _(operator: BlockDiagonal) -> np.ndarray | None:
-    *_, m, n = operator.blocks.shape
-    return np.diagonal(operator.blocks, axis1=-2, axis2=-1).ravel() if m == n else None
+    return operator._diagonal() if operator.out_shape == operator.in_shape else None
 
 
 @diagonal_of.register
 def _(operator: Sum) -> np.ndarray | None:
     found = _all_of([diagonal_of(term) for term in operator.terms])
-    return None if found is None else np.sum(found, axis=0)
+    return None if found is None else reduce(total, found)
 
 
 @diagonal_of.register(Dag)
@@ -190,17 +190,17 @@ def _(operator: Dag | Block) -> np.ndarray | None:
     if any(block.shape[0] != block.shape[1] for block in own):
         return None
     found = _all_of([diagonal_of(block) for block in own])
-    return None if found is None else np.concatenate(found)
+    return None if found is None else reading_of(*found).Concat(*found, axis=0)
 
 
-def _all_of(found: list[np.ndarray | None]) -> list[np.ndarray] | None:
+def _all_of(found: list[Array | None]) -> list[Array] | None:
     """All parts; None if one is missing."""
     known = [part for part in found if part is not None]
     return known if len(known) == len(found) else None
 
 
 @diagonal_of.register
-def _(operator: Product) -> np.ndarray | None:
+def _(operator: Product) -> Array | None:
     """diag(D A) = d ∘ diag(A), and diag(Fᵀ M F) = (F ∘ F)ᵀ m where M is diagonal."""
     if operator.shape[0] != operator.shape[1]:
         return None
@@ -220,7 +220,7 @@ def _(operator: Product) -> np.ndarray | None:
 def _scaled(d: Jacobian, rest: tuple[Jacobian, ...]) -> np.ndarray | None:
     """d ∘ diag(A)."""
     inner = diagonal_of(Product(rest) if len(rest) > 1 else rest[0])
-    return None if inner is None else d.diagonal() * inner
+    return None if inner is None else times(d._diagonal(), inner)
 
 
 def _of_mirrored(factors: tuple[Jacobian, ...]) -> np.ndarray | None:
@@ -231,15 +231,13 @@ def _of_mirrored(factors: tuple[Jacobian, ...]) -> np.ndarray | None:
     if not half or not all(isinstance(m, Diagonal | Scalar | Identity) for m in middle):
         return None
     square = squared(reduce(matmul, factors[len(factors) - half :]))
-    weights = np.ones(factors[-half].shape[0])
-    for m in middle:
-        weights = weights * m.diagonal()
+    weights = reduce(times, (m._diagonal() for m in middle), np.ones(factors[-half].shape[0]))
     return None if square is None else square.T @ weights
 
 
 def mirrored(left: Jacobian, right: Jacobian) -> bool:
     """Whether one operator is the transpose of the other, by construction."""
-    a, b = unwrap(left), unwrap(right)
+    a, b = bare(left), bare(right)
     same = left is right.T or a is b.T or b is a.T
     return same or getattr(a, "mirror", None) is b or getattr(b, "mirror", None) is a
 
@@ -277,7 +275,7 @@ def spectrum(operator: Any, kind: Kind) -> np.ndarray | None:
     >>> spectrum(K, "eigenvalues")
     array([ 3.,  5.,  6., 10.])
     """
-    behind = unwrap(operator)
+    behind = bare(operator)
     if behind is not operator:
         return spectrum(behind, kind)
     if not isinstance(operator, Jacobian) or not all_numbers(operator) or is_large(operator):
@@ -318,20 +316,20 @@ def _(operator: Sum, kind: Kind) -> np.ndarray | None:
 
 
 @singledispatch
-def gram_diagonal(operator: Any) -> np.ndarray | None:
+def gram_diagonal(operator: Any) -> Array | None:
     """diag(AᵀA) by structure, or None where structure does not determine it."""
-    behind = unwrap(operator)
+    behind = bare(operator)
     return None if behind is operator else gram_diagonal(behind)
 
 
 @gram_diagonal.register
-def _(operator: KroneckerFactored) -> np.ndarray | None:
+def _(operator: KroneckerFactored) -> Array | None:
     """diag(Q Λ² Qᵀ)."""
-    return operator.function(lambda values: values**2).diagonal() if operator.tiled else None
+    return operator.function(lambda values: values**2)._diagonal() if operator.tiled else None
 
 
 @gram_diagonal.register
-def _(operator: Sum) -> np.ndarray | None:
+def _(operator: Sum) -> Array | None:
     """diag(AᵀA + 2 δ A + δ² I)."""
     found = undamped(operator)
     if found is None:
@@ -350,7 +348,7 @@ def dense(J: Jacobian) -> np.ndarray:
 
 @hooks.slogdet.register
 def _(J: Jacobian) -> SlogDet:
-    found = slogdet_of(unwrap(J))
+    found = slogdet_of(alike(J))
     if found is None and (values := spectrum(J, "eigenvalues")) is not None:
         return of_entries(values)
     if found is None:
@@ -390,7 +388,7 @@ def _(J: Jacobian) -> np.ndarray:
 
 @hooks.function.register
 def _(J: Jacobian, name: str, *args: Any) -> Any:
-    return function_of(unwrap(J), name, *args)
+    return function_of(alike(J), name, *args)
 
 
 @hooks.norm.register

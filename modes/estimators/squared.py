@@ -45,11 +45,11 @@ from ...jacobians import (
     Take,
     Zero,
 )
-from ...jacobians.arrays import host
+from ...jacobians.arrays import times, total
 from ...jacobians.placing import with_parts
 from ...jacobians.sparse import count, entries
 from ..linear.elimination.plan import eliminated
-from ..sparse.sweep import unwrap
+from ..sparse.sweep import bare, unwrap
 
 MONOMIAL = (
     Identity, Zero, Scalar, Cast, Reshape, Permutation, Diagonal, Slice, Embed, Take, Broadcast,
@@ -76,7 +76,7 @@ def squared(operator: Any) -> Jacobian | None:
     >>> squared(Dense(np.array([[1.0, 2.0]])) @ Diagonal(np.array([3.0, 4.0]))).toarray()
     array([[ 9., 64.]])
     """
-    behind = unwrap(operator)
+    behind = bare(operator)
     return None if behind is operator else squared(behind)
 
 
@@ -111,8 +111,8 @@ def _(operator: Jacobian) -> Jacobian:
 def _(operator: LowRank) -> Jacobian:
     """(Σᵣ uᵣ vᵣᵀ) ∘ (Σₛ uₛ vₛᵀ) = Σᵣₛ (uᵣ ∘ uₛ)(vᵣ ∘ vₛ)ᵀ."""
     u, v = (
-        np.einsum("ir,is->irs", f, f).reshape(len(f), f.shape[1] ** 2)
-        for f in map(host, (operator.u, operator.v))
+        (f[:, :, None] * f[:, None]).reshape(len(f), f.shape[1] ** 2)
+        for f in (operator.u, operator.v)
     )
     return LowRank(u, v, operator.out_shape, operator.in_shape)
 
@@ -148,8 +148,9 @@ def _(operator: Sum) -> Jacobian | None:
     square, on_diagonal = squared(others[0]), own_diagonal(others[0])
     if square is None or on_diagonal is None:
         return None
-    d = np.sum([term.diagonal() for term in diagonals], axis=0)
-    return square + Diagonal((d * (d + 2 * on_diagonal)).reshape(operator.out_shape))
+    d = reduce(total, (term._diagonal() for term in diagonals))
+    both = times(d, total(d, 2 * on_diagonal))
+    return square + Diagonal(both.reshape(operator.out_shape))
 
 
 @squared.register(Dag)
@@ -167,7 +168,7 @@ def own_diagonal(operator: Jacobian) -> np.ndarray | None:
     wide = [f for f in factors if not isinstance(f, Identity | Cast | Reshape)]
     if len(wide) != 1 or foreign(wide[0]) or count(wide[0]) > ENTRIES:
         return None
-    found = entries(wide[0])
+    found = entries(unwrap(wide[0]))
     here = found.rows == found.columns
     return np.bincount(found.rows[here], found.values[here], min(operator.shape))
 

@@ -139,7 +139,7 @@ class Sparse(Jacobian):
     def flops(self) -> int:
         return 2 * len(self.data)
 
-    def diagonal(self) -> np.ndarray:
+    def _diagonal(self) -> np.ndarray:
         return np.asarray(self.matrix.diagonal())
 
     def __repr__(self) -> str:

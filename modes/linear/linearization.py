@@ -128,7 +128,7 @@ class Linearization(Jacobian):
     def structure(self) -> Jacobian:
         """The operator that takes the products: the DAG, prepared as far as products repay that."""
         if self.make:
-            return self.make(self.dag)
+            return self.make(self.there)
         shared = moving(self.tape, *self._ends, self.route.engine, transposed=self.transposed)
         return Adaptive(None if shared else self.there, self, shared, self.tape)
 

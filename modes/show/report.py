@@ -1,4 +1,4 @@
-"""Report: a model and its Jacobian section by section, as text for people and data for machines."""
+"""Report: a model at a point and its Jacobian, section by section, for people and machines."""
 
 from __future__ import annotations
 
@@ -198,6 +198,8 @@ def times_text(found: Mapping[str, float]) -> str:
     lines = [f"{name}: {time_text(t)}, {t / run:.2g} runs" for name, t in products.items()]
     return section("time", [f"one run of the model: {time_text(run)}", *lines])
 
+
+# -- the point of a command, with random inputs where none are given -------------------------------
 
 Shapes = Mapping[str, Shape]
 

@@ -28,7 +28,7 @@ from ...jacobians.closed import inverted
 from ...jacobians.errors import InputError, NotConverged, as_count, closest
 from ...ops import numbers
 from ..interop.operators import asoperator
-from ..sparse.sweep import unwrap
+from ..sparse.sweep import alike, bare
 from .iteration import TINY, length, preconditioner_for
 
 
@@ -95,7 +95,7 @@ def inverse(
     """
     operator = asoperator(operator)
     if solver is None and preconditioner is None and operator.shape[0] == operator.shape[1]:
-        found = inverse_of(unwrap(operator))
+        found = inverse_of(alike(operator))
         if found is not None:
             return found
     solver, why = (solver, "") if solver else chosen(operator)
@@ -143,7 +143,7 @@ def definiteness(A: Jacobian) -> Known:
     >>> definiteness(-(B.T @ B)).name, definiteness(B).name
     ('SYMMETRIC', 'NOTHING')
     """
-    own, behind = Known(A.T is A), unwrap(A)
+    own, behind = Known(A.T is A), bare(A)
     return own if behind is A else max(own, definiteness(behind))
 
 

@@ -35,7 +35,7 @@ from ..interop.operators import asoperator
 from ..linear.elimination.samples import Batch, layouts, within
 from ..linear.symmetric import block_diagonal
 from ..sparse import sparse
-from ..sparse.sweep import unwrap
+from ..sparse.sweep import alike, bare
 from .iteration import solves
 
 __all__ = [
@@ -169,7 +169,7 @@ def within_samples(operator: Any, batch: Batch) -> bool:
 
 def after(operator: Jacobian, batch: Batch) -> Batch | None:
     """The samples of y from the samples of x, also through wrappers; None if they may mix."""
-    match unwrap(operator):
+    match bare(operator):
         case Product(factors=factors):
             found: Batch | None = batch
             for factor in reversed(factors):
@@ -266,7 +266,7 @@ def kronecker(K: Any, *, damping: float = 0.0) -> Any:
     found = None
     if isinstance(K, Jacobian):
         damped = K + Scalar(damping, K.in_shape, K.dtype) if damping else K
-        found = inverse_of(unwrap(damped))
+        found = inverse_of(alike(damped))
     if found is None:
         raise InputError(f"{K!r} has no structure that gives its inverse: jacobi, block_jacobi and "
                          "ilu take any")  # fmt: skip

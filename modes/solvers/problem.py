@@ -25,7 +25,7 @@ from ..model.primal.model import Model, TensorSpec
 from ..model.primal.names import Names, check_model, check_named, is_float, listed, names_of
 from ..reverse import value_and_grad
 from ..sparse import sparse
-from ..sparse.sweep import unwrap
+from ..sparse.sweep import bare
 
 Form = Literal["operator", "dense", "sparse"]
 
@@ -79,9 +79,9 @@ class Lazy(NotDense, Wrapper):
         return repr(self.operator)
 
 
-@unwrap.register
+@bare.register
 def _(operator: Lazy) -> Jacobian:
-    return unwrap(operator.operator)
+    return bare(operator.operator)
 
 
 FORMS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {

@@ -17,6 +17,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ...jacobians import Block, Cast, Dag, Identity, Jacobian, Product, Reshape, Sum, size
+from ...jacobians.closed import all_numbers
 from ...jacobians.placing import HOST, placed
 from ...jacobians.progress import counted
 from ..hessian import Hessian
@@ -146,20 +147,37 @@ class Method(ABC):
         out[:] = self.values(operator)
 
 
-@singledispatch
 def unwrap(operator: Jacobian) -> Jacobian:
     """The operator without wrappers, over NumPy arrays."""
-    return operator if getattr(operator, "place", None) is None else placed(operator, HOST)
+    behind = bare(operator)
+    return behind if getattr(behind, "place", None) is None else placed(behind, HOST)
 
 
-@unwrap.register
-def _(operator: Linearization | Adaptive) -> Jacobian:
+def alike(operator: Jacobian) -> Jacobian:
+    """The operator without wrappers: where its arrays are, if that is one place, else NumPy's."""
+    found = bare(operator)
+    return found if all_numbers(found) else unwrap(found)
+
+
+@singledispatch
+def bare(operator: Jacobian) -> Jacobian:
+    """The operator without wrappers, over arrays where they are."""
+    return operator
+
+
+@bare.register
+def _(operator: Linearization) -> Jacobian:
+    return operator.there
+
+
+@bare.register
+def _(operator: Adaptive) -> Jacobian:
     return operator.dag
 
 
-@unwrap.register
+@bare.register
 def _(operator: Compiled | Hessian | Symmetric) -> Jacobian:
-    return unwrap(operator.operator)
+    return bare(operator.operator)
 
 
 def tape_of(operator: Jacobian) -> Tape | None:

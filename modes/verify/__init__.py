@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import sympy as sp
 
+    from .coverage import Tags
     from .proof import Proof
-    from .tags import Tags
 
 
 def prove(
@@ -94,6 +94,6 @@ def tags(op_type: str | None = None) -> Tags:
     `tags().disagreements()` and `tags().untagged()` are the findings; `markdown()`, `csv()` and
     `json()` write them.
     """
-    from .tags import tags
+    from .coverage import tags
 
     return tags(op_type)

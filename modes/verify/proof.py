@@ -30,10 +30,10 @@ from ..linearize import linearize
 from ..model.markup import Markup, card, fold, folded, pre
 from .cases import CASES, SCRIPTS
 from .check import DIGITS, EXACT, REFUTED, Check, Verdict, operators
+from .coverage import schemas
 from .definition import Shapes, function_case, model_case, own_case
 from .derived import DERIVED, derivation
 from .differences import central, mismatch
-from .tags import schemas
 from .transcriptions.case import Case
 
 

@@ -40,8 +40,8 @@ from .backend_cases import (
     tag,
     with_constants,
 )
+from .coverage import BODY, DOMAINS, RULE, beyond, schemas, status
 from .differences import SINGLE, STEPS, has_tangents, is_single, mismatch, slope_error
-from .tags import BODY, DOMAINS, RULE, beyond, schemas, status
 
 Shard = tuple[int, int]
 """(k, n): every n-th case from the k-th on, k = 1 … n."""

@@ -175,6 +175,10 @@ class Generator:
         """Independent standard normal numbers."""
         return torch.randn(shape, **self.told)
 
+    def random(self, shape: Shape) -> Array:
+        """Independent numbers, uniform from 0 to 1."""
+        return torch.rand(shape, **self.told)
+
     def integers(self, low: int, high: int, shape: Shape) -> Array:
         """Independent whole numbers from low to high, without high."""
         return torch.randint(low, high, shape, **self.told)

@@ -5,14 +5,17 @@ import pytest
 from numpy.testing import assert_allclose
 
 from check_operator import TIGHT
-from onnxjac.jacobians import Dense, Diagonal, Scatter
-from onnxjac.jacobians.errors import InputError
-from onnxjac.jacobians.placing import PLACED
+from onnxjac.jacobians import Dense, Diagonal, Jacobian, Kron, LowRank, Scatter
+from onnxjac.jacobians.errors import InputError, NotConverged
+from onnxjac.jacobians.placing import PLACED, placed
 
 from .convolutions import GEOMETRIES, PAIRS, convolution
 from .examples import EXAMPLES, Draw
+from .test_closed import KINDS as CLOSED
+from .test_functions import OTHERS, POSITIVE
 
 torch = pytest.importorskip("torch")
+from onnxjac.ops.torch import place  # noqa: E402
 from onnxjac.ops.torch.table import host, tensor  # noqa: E402
 
 pytestmark = pytest.mark.peers
@@ -63,6 +66,76 @@ def test_operator_of_other_numbers(name, dtype, device):
 def test_convolution(name, pair, device):
     J, dense = convolution(Draw(3), *pair, GEOMETRIES[name])
     check_tensors(J, dense, device)
+
+
+METHODS = {
+    "inverse": Jacobian.inverse, "pinv": Jacobian.pinv, "expm": Jacobian.expm,
+    "sqrt": Jacobian.sqrt, "cholesky": Jacobian.cholesky, "cube": lambda A: A.power(3),
+    "det": Jacobian.slogdet, "σ": Jacobian.svdvals, "λ": Jacobian.eigvalsh,
+    "norm": Jacobian.norm, "diagonal": Jacobian.diagonal,
+    "U Σ Vᴴ": lambda A: multiplied(*A.svd()), "V Λ Vᴴ": lambda A: multiplied(*A.eigh()[::-1]),
+}  # fmt: skip
+
+
+def multiplied(U, values, V=None):
+    """U diag(values) Vᴴ."""
+    return U @ Diagonal(values.reshape(U.in_shape)) @ (U if V is None else V).H
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=lambda t: t.__name__)
+@pytest.mark.parametrize("kind", CLOSED | POSITIVE | OTHERS)
+def test_algebra(kind, dtype, device):
+    """The same numbers as over NumPy arrays, or the same error."""
+    J = (CLOSED | POSITIVE | OTHERS)[kind](Draw(1, dtype))
+    A, close = placed(J, place(device)), 1e-9 if dtype == np.float64 else 2e-3
+    for name, method in METHODS.items():
+        found, wanted = (outcome(method, one) for one in (A, J))
+        assert isinstance(found, str) or found.dtype == wanted.dtype
+        if isinstance(wanted, str):
+            assert found == wanted, name
+        else:
+            scale = np.abs(wanted[np.isfinite(wanted)]).max(initial=1)
+            assert_allclose(found, wanted, rtol=close, atol=close * scale, err_msg=name)
+
+
+def outcome(method, A):
+    """The result in numbers, or the name of the error."""
+    try:
+        with np.errstate(over="ignore"):
+            found = method(A)
+    except (InputError, NotConverged) as error:
+        return type(error).__name__
+    return found.toarray() if isinstance(found, Jacobian) else np.asarray(found)
+
+
+@pytest.mark.parametrize("kind", ["dense", "blocks", "kron", "kron + δ I", "I + low rank"])
+@pytest.mark.parametrize("name", ["inverse", "pinv", "sqrt", "det"])
+def test_matrices_are_decomposed_where_they_are(kind, name, device, monkeypatch):
+    """No more than eigenvalues goes to the host, as in `d` of a diagonal."""
+    A, copied = placed(POSITIVE[kind](Draw(1)), place(device)), []
+    for way in ("cpu", "numpy"):
+        before = getattr(torch.Tensor, way)
+
+        def noted(x, *rest, before=before, **how):
+            copied.append(x.numel())
+            return before(x, *rest, **how)
+
+        monkeypatch.setattr(torch.Tensor, way, noted)
+    found = METHODS[name](A)
+    monkeypatch.undo()
+    assert max(copied, default=0) <= A.shape[0]
+    if isinstance(found, Jacobian):
+        assert any(isinstance(a, torch.Tensor) for a in found.arrays())
+
+
+def test_operators_of_tensors_and_of_arrays(device):
+    """Closed forms of sums whose matrices are in both places."""
+    a = Draw(0).normal(5, 5)
+    there = Dense(tensor(a @ a.T, device)) + Diagonal(np.ones(5))
+    for A in (there, Kron(tensor(a, device), a, ()), LowRank(tensor(a, device), a)):
+        dense = A.toarray()
+        assert_allclose(A.inverse().toarray() @ dense, np.eye(len(dense)), atol=1e-6)
+        assert_allclose(A.svdvals(), np.linalg.svd(dense)[1], rtol=1e-8)
 
 
 def test_arrays_are_moved_once_and_freed_with_the_operator(device):

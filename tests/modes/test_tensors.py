@@ -185,6 +185,13 @@ def test_loops(turns, device):
         check(oj.linearize(model, point, engine=f"torch:{device}"), J @ np.eye(12), device, LOOSE)
 
 
+def test_sequences(device):
+    model = loaded("""g (double[1,N] x) => (double[1,M] y)
+        { t = Tanh(x) s = SequenceConstruct(x, t) y = ConcatFromSequence<axis=1>(s) }""")
+    x = tensor(np.array([[0.3, -0.7]]), device)
+    assert_allclose(host(model.run({"x": x}, engine="torch")["y"]), model.run({"x": host(x)})["y"])
+
+
 def test_entries_that_are_not_chosen(device):
     """0 · ∞ is no part of Where: its branch that is not taken drops √x at 0."""
     model = loaded("""g (double[3] x) => (double[3] y) {
@@ -292,6 +299,7 @@ def test_inputs_are_kept_as_they_were(device):
     ("kfac", {"fisher_type": "mc"}), ("kfac", {"fisher_type": "empirical", "of": "loss"}),
     ("ekfac", {}), ("fisher", {"samples": 2}), ("empirical_fisher", {"of": "loss"}),
 ])  # fmt: skip
+@pytest.mark.usefixtures("same_draws")
 def test_factors_are_tensors(kind, options, device):
     for point, there in points(device):
         make = partial(getattr(oj, kind), MODEL, at="logits", wrt=WRT, **options)
@@ -382,18 +390,60 @@ OPERATORS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", OPERATORS)
-def test_products_copy_nothing(kind, device):
-    """From the second product on; programs are tried with zeros that are uploaded."""
+@pytest.fixture
+def copies(device):
+    """The counts of transfers."""
     if device != "simulated":
         pytest.skip("only the simulated device counts copies")
     from simulated import COPIES
 
+    return COPIES
+
+
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_products_copy_nothing(kind, device, copies):
+    """From the second product on; programs are tried with zeros that are uploaded."""
     there = {name: tensor(x, device) for name, x in POINT.items()}
     C = OPERATORS[kind](inputs=there, engine=f"torch:{device}")
     v = torch.ones(C.shape[1], dtype=torch.float64, device=device)
     C @ v
-    COPIES.clear()
+    copies.clear()
     y = C @ v
-    assert not COPIES.total()
+    assert not copies.total()
     assert_allclose(host(y), OPERATORS[kind](inputs=POINT) @ np.ones(C.shape[1]), **LOOSE)
+
+
+@pytest.mark.parametrize(("products", "seeds"), [(30, 0), (100_000, 1)])
+def test_plans_are_made_on_the_device(products, seeds, device, copies):
+    """What a plan multiplies out is never NumPy's; unit vectors are."""
+    there = {name: tensor(x, device) for name, x in POINT.items()}
+    J = oj.linearize(MODEL, there, of="logits", wrt=WRT, engine=f"torch:{device}")
+    G = oj.gauss_newton(MODEL, there, of="loss", at="logits", wrt=WRT, engine=f"torch:{device}")
+    v = torch.ones(35, dtype=torch.float64, device=device)
+    for one in (J, G):
+        copies.clear()
+        one.plan(products=products) @ v
+        assert (copies["down"], copies["up"]) == (0, seeds)
+
+
+def test_diagonals_stay_on_the_device(device, copies):
+    """Of Gauss-Newton, Fisher and K-FAC matrices: only what is not zero is asked for."""
+    there = {name: tensor(x, device) for name, x in POINT.items()}
+    for kind in ("gauss_newton", "fisher", "kfac"):
+        C = OPERATORS[kind](inputs=there, engine=f"torch:{device}")
+        oj.estimators.diagonal(C)
+        copies.clear()
+        found = oj.estimators.diagonal(C)
+        assert copies["down"] <= 2
+        assert found.method == "exact by structure"
+        assert_allclose(host(found.value), OPERATORS[kind](inputs=POINT).diagonal(), **LOOSE)
+
+
+def test_a_seed_draws_the_same_samples_again(device):
+    there = {name: tensor(x, device) for name, x in POINT.items()}
+    make = partial(oj.fisher, MODEL, there, at="logits", wrt=WRT, engine=f"torch:{device}")
+    first, again, other = (make(samples=3, seed=k).diagonal() for k in (1, 1, 2))
+    assert_allclose(first, again, **TIGHT)
+    assert abs(first - other).max() > 1e-6
+    many = make(samples=4000).diagonal()
+    assert_allclose(many, make().diagonal(), rtol=0.1, atol=1e-3)

@@ -140,8 +140,9 @@ def assert_together(found, expected, rtol=1e-9):
 @pytest.mark.peers
 @pytest.mark.parametrize("name", NAMES)
 def test_over_tensors(name, device, request):
-    """J and Jᵀ by PyTorch as by NumPy: first by all rules, then by a template."""
-    if name not in ("attentive", "graph", "mobilenet", "unet") and not request.config.option.whole:
+    """J and Jᵀ by PyTorch as by NumPy: by all rules, by a template, and planned."""
+    some = "attentive", "bert", "graph", "mobilenet", "unet"
+    if name not in some and not request.config.option.whole:
         pytest.skip("with --whole")
     import torch
 
@@ -155,6 +156,6 @@ def test_over_tensors(name, device, request):
     rng = np.random.default_rng(0)
     v, u = (rng.standard_normal(n) for n in J.shape[::-1])
     pushed, pulled = J @ v, J.T @ u
-    for L in (K, K.relinearize(there)):
+    for L in (K, K.relinearize(there), K.plan(products=2000)):
         for A, x, y in ((L, v, pushed), (L.T, u, pulled)):
             assert_near(host(A @ torch.tensor(x, device=device)), y, 1e-12)

@@ -11,7 +11,7 @@ from check_rule import check_point, declared
 from onnxjac.modes.model.loading.load import load
 from onnxjac.modes.recording.derive import vjp_graph
 from onnxjac.modes.verify.cases import CASES as PROVED
-from onnxjac.modes.verify.tags import runtime_operators
+from onnxjac.modes.verify.coverage import runtime_operators
 from onnxjac.ops.node import node_of
 from onnxjac.ops.numbers.table import run_reference
 from onnxjac.ops.registry import find

@@ -3,7 +3,7 @@
 import pytest
 from onnx import defs
 
-from onnxjac.modes.verify.tags import (
+from onnxjac.modes.verify.coverage import (
     BODY,
     DOMAINS,
     NOT_A_FUNCTION,

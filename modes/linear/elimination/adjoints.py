@@ -23,9 +23,8 @@ from ....jacobians import (
     Shape,
     size,
 )
-from ....jacobians.arrays import owner
+from ....jacobians.arrays import Array, is_tensor, owner, reading, space
 from ....jacobians.products import factors_of
-from ....ops.numbers import numbers
 from ....ops.numbers.convolution import BLOCK
 from .cost import patches
 from .samples import Batch, Mixing, mixing
@@ -103,20 +102,23 @@ def multiplied(dag: Dag, ways: list[Way], layout: Mapping[int, Batch], room: int
     for start in range(0, rows, step):
         kept = slice(start, min(start + step, rows))
         seeds = unit_rows(layout[sink], shape, dag.dtype, kept)
+        seeds = part.place.take(seeds) if part.place else seeds
         swept = adjoints(part, sink, seeds)
         for k, way in enumerate(ways):
             if step == rows and way.lies and is_alone(swept[way.vertex], way.nbytes):
                 blocks[k] = swept[way.vertex].reshape(rows, way.block[0], -1).swapaxes(0, 1)
                 continue
             if k not in blocks:
-                blocks[k] = np.empty(way.block, way.dtype)
+                empty = space(seeds).empty
+                blocks[k] = empty(way.block, dtype=seeds.dtype, device=seeds.device)
             fill(dag, way, blocks[k][:, kept], swept, layout)
     return [way.operator(blocks[k]) for k, way in enumerate(ways)]
 
 
-def is_alone(rows: np.ndarray, nbytes: int) -> bool:
+def is_alone(rows: Array, nbytes: int) -> bool:
     """Whether an array has this many bytes, and keeps no other memory alive."""
-    return rows.nbytes == owner(rows).nbytes == nbytes
+    whole = rows.untyped_storage().nbytes() if is_tensor(rows) else owner(rows).nbytes
+    return bool(rows.nbytes == whole == nbytes)
 
 
 def part_of(dag: Dag, ways: list[Way]) -> Dag:
@@ -153,7 +155,7 @@ def fill(
         rows = swept[way.vertex]
         apart = rows.reshape(len(rows), -1, way.own.count, way.own.inner)
         samples, count, _ = block.shape
-        block.reshape(samples, count, *apart.shape[1::2])[...] = apart.transpose(2, 0, 1, 3)
+        block.reshape(samples, count, *apart.shape[1::2])[...] = space(apart).moveaxis(apart, 2, 0)
         return
     for k, edge in enumerate(e for e in dag.edges if e.start == way.vertex):
         split = mixing(edge.operator, layout[edge.end])
@@ -165,7 +167,7 @@ def write_samples(split: Mixing, rows: np.ndarray, block: np.ndarray, *, added: 
     """Write the adjoints of every sample into its rows, or add them to the rows."""
     for target, part in zip(block, split.adjoints(rows), strict=True):
         found = part.reshape(target.shape)
-        np.add(target, found, out=target) if added else np.copyto(target, found)
+        target[...] = target + found if added else found
 
 
 def workspace(part: Dag, rows: int) -> int:
@@ -194,5 +196,5 @@ def row_bytes(part: Dag) -> int:
 def adjoints(part: Dag, sink: int, seeds: np.ndarray) -> dict[int, np.ndarray]:
     """Rows (r, *shape) at the sources of a DAG, by vertex, from rows at its sink."""
     last = len(part.shapes) - 1
-    swept = part.T.sweep(numbers, {last - sink: seeds})
+    swept = part.T.sweep(reading(seeds), {last - sink: seeds})
     return {last - vertex: rows for vertex, rows in swept.items()}

@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import Jacobian, Shape, common, dtype_of, reading, reading_of, shape_of, size
+from ....jacobians.arrays import is_tensor
 
 
 class Deferred:
@@ -47,7 +48,7 @@ class Deferred:
             if x.known is None and not missing:
                 assert x.make is not None
                 made = x.make(*(i.known if isinstance(i, Deferred) else i for i in x.inputs))
-                x.known = made if x.open else np.asarray(made, x.dtype)
+                x.known = made if x.open or is_tensor(made) else np.asarray(made, x.dtype)
             if x.known is not None:
                 waiting.pop()
             waiting += missing
@@ -125,17 +126,17 @@ def deferred(operator: Jacobian, leaves: dict[int, Deferred]) -> Jacobian:
             leaves[id(array)] = Deferred(shape_of(array), dtype_of(array), given=array)
         return leaves[id(array)]
 
-    return mapped(operator, (np.ndarray, ir.Value), leaf)
+    return mapped(operator, lambda x: isinstance(x, np.ndarray | ir.Value) or is_tensor(x), leaf)
 
 
 def forced(operator: Jacobian) -> Jacobian:
     """The operator with its deferred arrays computed."""
-    return mapped(operator, Deferred, lambda array: array.value)
+    return mapped(operator, lambda x: isinstance(x, Deferred), lambda array: array.value)
 
 
-def mapped(held: Any, kind: Any, change: Callable[[Any], Any]) -> Any:
+def mapped(held: Any, kind: Callable[[Any], bool], change: Callable[[Any], Any]) -> Any:
     """An operator, or an attribute, with its arrays of a kind changed; integer arrays stay."""
-    if isinstance(held, kind):
+    if kind(held):
         return change(held) if dtype_of(held).kind not in "iu" else held
     if isinstance(held, tuple):
         parts = tuple(mapped(part, kind, change) for part in held)

@@ -42,12 +42,13 @@ from ....jacobians import (
     SumTo,
     Take,
     broadcast,
+    reading,
     shape_of,
     size,
 )
+from ....jacobians.arrays import space
 from ....jacobians.products import factors_of
 from ....jacobians.symint import divided, is_symbolic, same
-from ....ops.numbers import numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,15 +295,15 @@ class Mixing:
     def adjoints(self, rows: np.ndarray) -> Iterator[np.ndarray]:
         """Jᵀ of rows (m, *out_shape), sample by sample: each (m, *in_shape)."""
         for factor in self.outer:
-            rows = factor.T._apply(numbers, rows)
+            rows = factor.T._apply(reading(rows), rows)
         parts = rows.reshape(len(rows), self.batch.count, -1)
         for sample in range(self.batch.count):
             single = rows_of_sample(self.mixer, self.batch, sample)
             assert single is not None
             part = parts[:, sample].reshape(len(rows), *single.out_shape)
-            part = single.T._apply(numbers, part)
+            part = single.T._apply(reading(part), part)
             for factor in self.rest:
-                part = factor.T._apply(numbers, part)
+                part = factor.T._apply(reading(part), part)
             yield part
 
 
@@ -360,7 +361,7 @@ def _(operator: Outer, batch: Batch, sample: int) -> Jacobian | None:
     """The input broadcast to a single sample, times the weights of the sample."""
     if not is_repeated(operator, batch):
         return None
-    weights = np.broadcast_to(operator.u, operator.out_shape)[sample : sample + 1]
+    weights = space(operator.u).broadcast_to(operator.u, operator.out_shape)[sample : sample + 1]
     return Diagonal(weights) @ broadcast(operator.in_shape, weights.shape, operator.dtype)
 
 

@@ -28,10 +28,12 @@ from ....jacobians import (
     Sum,
     SumTo,
     Zero,
+    dtype_of,
     reading_of,
     shape_of,
     size,
 )
+from ....jacobians.lapack import eps_of
 from ....jacobians.layout import summed_axes
 from ....jacobians.products import factors_of
 from ....jacobians.sums import absorb, entries, merge, terms_of
@@ -155,15 +157,15 @@ def vanishes(total: Any, sizes: Any) -> bool:
     >>> vanishes(np.array([1e-17, 0.0]), np.array([1.0, 2.0])), vanishes(np.ones(1), np.ones(1))
     (True, False)
     """
-    if total.dtype.kind != "f" or total.dtype.itemsize < 4:
+    if (dtype := dtype_of(total)).kind != "f" or dtype.itemsize < 4:
         return False
     return bool(decided(is_rounding, total, sizes))
 
 
 def is_rounding(total: np.ndarray, sizes: np.ndarray) -> bool:
     """Whether sums are within rounding error of zero, given the sums of absolute values."""
-    limit = ROUNDINGS * np.finfo(total.dtype).eps * sizes
-    return bool(np.all(np.isfinite(sizes)) and np.all(np.abs(total) <= limit))
+    limit = ROUNDINGS * eps_of(dtype_of(total)) * sizes
+    return bool(((abs(total) <= limit) & (sizes < np.inf)).all())
 
 
 def factored(operator: Jacobian) -> Jacobian:
@@ -216,14 +218,15 @@ def ratio(small: Shape, large: Shape, u: np.ndarray, d: np.ndarray) -> np.ndarra
     """
     u, d, axes = u.reshape(large), d.reshape(large), summed_axes(small, large)
     with np.errstate(all="ignore"):
-        r = np.sum(u * d, axis=axes, keepdims=True) / np.sum(d * d, axis=axes, keepdims=True)
-    return r.reshape(small)
+        above, below = (x.sum(axes, keepdims=True) if axes else x for x in (u * d, d * d))
+        ratios: np.ndarray = (above / below).reshape(small)
+    return ratios
 
 
 def is_multiple(small: Shape, large: Shape, u: np.ndarray, d: np.ndarray) -> bool:
     """Whether u = d ∘ bcast(r) for some finite r, up to rounding."""
     r = ratio(small, large, u, d)
     with np.errstate(all="ignore"):
-        off = np.abs(u.reshape(large) - d.reshape(large) * r)
-        near = off <= ROUNDINGS * np.finfo(d.dtype).eps * np.abs(u.reshape(large))
-    return bool(np.all(near) and np.all(np.isfinite(r)))
+        off = abs(u.reshape(large) - d.reshape(large) * r)
+        near = off <= ROUNDINGS * eps_of(dtype_of(d)) * abs(u.reshape(large))
+    return bool(near.all() and (abs(r) < np.inf).all())

@@ -122,8 +122,8 @@ class Compiled(Jacobian):
             return self
         return Compiled(self.operator.T, self.engine)
 
-    def diagonal(self) -> np.ndarray:
-        return self.operator.diagonal()
+    def _diagonal(self) -> Array:
+        return self.operator._diagonal()
 
     def break_even(self) -> BreakEven | None:
         """The number of products like the last one that repay compiling; None before the first.

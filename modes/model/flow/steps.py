@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx import TensorProto, helper
 
-from ....jacobians import dtype_of, shape_of
+from ....jacobians import dtype_of, shape_of, size
 from ....jacobians.arrays import host, is_tensor
 from ....jacobians.errors import InputError, OnnxJacError
 from ....ops.graphs.infer import Kind, inferred, shape_in
@@ -216,7 +216,7 @@ def may_grow(step: Step, inputs: Sequence[Any], limits: Limits) -> bool:
 
 def _elements(value: Any) -> int:
     """The elements of a tensor, or of all tensors of a sequence, whose shapes may differ."""
-    return sum(map(_elements, value)) if isinstance(value, list) else np.size(value)
+    return sum(map(_elements, value)) if isinstance(value, list) else size(shape_of(value))
 
 
 def outputs_of(

@@ -1,4 +1,4 @@
-"""Tags: ONNX's differentiability tag of every port against the verdict of the proofs; coverage."""
+"""Coverage: how each operator is differentiated, and ONNX's tags against the verdict of proofs."""
 
 from __future__ import annotations
 
