@@ -24,9 +24,9 @@ from .dag import Dag, Edge, Joint
 class Place:
     """Where arrays go: `take` makes them arrays there, which `op` computes with.
 
-    `random` makes a generator of a seed, with methods as NumPy's, and `module` has the functions of
-    the arrays. `hold` is `take` for arrays that nobody writes to, such as the weights of a model,
-    which are there once.
+    `random` makes a generator of a seed, with methods as NumPy's, `module` has the functions of the
+    arrays, and `device` is PyTorch's. `hold` is `take` for arrays that nobody writes to, such as
+    the weights of a model, which are there once.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Place:
     op: Op = field(default=None, compare=False)
     random: Callable[[int], Any] = field(default=np.random.default_rng, compare=False)
     module: Any = field(default=np, compare=False)
+    device: Any = field(default=None, compare=False)
     hold: Callable[[Any], Array] = field(default=host, compare=False)
 
 

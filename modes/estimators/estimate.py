@@ -81,8 +81,7 @@ class Probed:
         self.eps = float(np.finfo(np.result_type(self.A.dtype, np.float32)).eps)
         self.place = getattr(self.A, "place", None) or HOST
         self.rng, self.xp = self.place.random(seed), self.place.module
-        device = None if self.place is HOST else self.place.name
-        self.how: dict[str, Any] = {"dtype": self.xp.float64, "device": device}
+        self.how: dict[str, Any] = {"dtype": self.xp.float64, "device": self.place.device}
 
     def normal(self, *shape: int) -> Array:
         """Independent standard normal numbers."""

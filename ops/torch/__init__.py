@@ -161,7 +161,7 @@ def place(device: Any) -> Place:
         reason = str(error).partition("\n")[0]
         raise InputError(f"PyTorch cannot use the device {device!r}: {reason}") from error
     take, hold, random = (functools.partial(f, device=found) for f in (tensor, held, Generator))
-    return Place(str(found), take, tensors, random, torch, hold)
+    return Place(str(found), take, tensors, random, torch, found, hold)
 
 
 class Generator:

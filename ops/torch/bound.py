@@ -36,6 +36,6 @@ def bound(
     held = tuple(ints(y) if hasattr(y, "dtype") and dtype_of(y).kind in "iu" else y
                  for _, y in rest)  # fmt: skip
     if name in STATIC:
-        function = STATIC[name](shape_of(first[0]), *held)
+        function = STATIC[name](shape_of(first[0]), *held, **attrs)
         return lambda x, *_: function(x)
     return lambda x, *_: KERNELS[name](x, *held, **attrs)

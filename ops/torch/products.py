@@ -12,22 +12,33 @@ from ..numbers.convolution import check_kernel
 from ..numbers.layout import framed
 from ..numbers.matmul import contraction_order
 from ..numbers.reductions import Axes, reductions
-from ..numbers.table import Kernel, highest, lowest
+from ..numbers.table import Kernel, highest, ints, lowest
 from ..numbers.windows import padded, transposed_windows, whole, windows
-from .table import SAME, Tensor, common, kernel
+from .table import SAME, Tensor, common, kernel, static
 
 CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 SPREAD = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
 """Convolutions and transposed convolutions by the number of spatial axes."""
 
 
-SAME["MatMul"] = torch.matmul
+MANY = 4096
+"""From this many entries on, a stack of matrices is worth another order of the product."""
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """A B; vectors of a stack are multiplied as rows, which takes a CPU a tenth of the time."""
+    if b.ndim > 2 < a.ndim and b.shape[-1] == 1 and a.numel() >= MANY:
+        return torch.matmul(b.mT, a.mT).mT
+    return torch.matmul(a, b)
+
+
+SAME["MatMul"] = product
 
 
 @kernel("MatMul")
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """A B over the last two axes, the axes before them broadcast."""
-    return torch.matmul(*common(a, b))
+    return product(*common(a, b))
 
 
 @kernel("Einsum", wide=True)
@@ -114,6 +125,17 @@ greatest, least = extreme(torch.amax, lowest), extreme(torch.amin, highest)
 
 for name, function in reductions(torch, add, multiply, greatest, least, torch.logsumexp).items():
     kernel(name, hosted=True, wide=True)(function)
+
+
+@static("ReduceSum")
+def summed(
+    shape: tuple[int, ...], axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+) -> Kernel:
+    """The sum of tensors of one shape."""
+    chosen = () if axes is None else ints(axes)
+    if chosen or noop_with_empty_axes:
+        return (lambda x: x.sum(chosen, bool(keepdims))) if chosen else lambda x: x
+    return lambda x: x.sum(tuple(range(len(shape))), bool(keepdims))
 
 
 @kernel("Softmax", wide=True)

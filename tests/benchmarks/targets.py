@@ -59,6 +59,7 @@ TARGETS: dict[tuple[str, str, str], list[Target]] = {
     **bounds("lenet", dict.fromkeys(FOUR, 1.5), NUMPY),
     **bounds("transformer", {"jvp": 1.5, "vjp": 1.5}, NUMPY),
     **bounds("mlp", dict.fromkeys(FOUR, 0.95), TORCH),
+    **{("mlp/small", product, TORCH): [Target(1.5, EXPERT)] for product in ("jvp", "vjp")},
     **bounds("resnet", dict.fromkeys(FOUR, 0.95), TORCH),
     **bounds("lenet", dict.fromkeys(FOUR, 0.95), TORCH),
     **bounds("transformer", {"jvp": 0.95, "vjp": 0.95}, TORCH),

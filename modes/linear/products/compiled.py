@@ -69,7 +69,7 @@ class Compiled(Jacobian):
 
     def _apply(self, op: Op, v: Array) -> Array:
         if is_tensor(v) and self.by_torch:
-            return self.program(lead(v, self.in_shape), str(v.device))(v)
+            return self.program(lead(v, self.in_shape), v.device)(v)
         if op is not numbers or not isinstance(v, np.ndarray):
             return self.operator._apply(op, v)
         v = v.astype(wide(self.dtype), copy=False)
@@ -77,7 +77,7 @@ class Compiled(Jacobian):
 
     def _flat_product(self, v: Any, columns: Shape) -> Any:
         """Fast path: a program may take only a few microseconds."""
-        device = str(v.device) if is_tensor(v) else ""
+        device = v.device if is_tensor(v) else ""
         runs = not device or self.by_torch
         if not runs or dtype_of(v) != self.dtype or 0 in v.shape or self.dtype.itemsize < 4:
             return super()._flat_product(v, columns)
@@ -90,7 +90,7 @@ class Compiled(Jacobian):
         """The program, if it is compiled already."""
         return self._programs.get((columns, ""))
 
-    def program(self, columns: Shape, device: str = "") -> Program:
+    def program(self, columns: Shape, device: Any = "") -> Program:
         """The program for right-hand sides of this leading shape; of PyTorch, for a device."""
         key = columns, device
         with self._lock:
@@ -105,7 +105,7 @@ class Compiled(Jacobian):
         """Whether PyTorch runs the products."""
         return self.engine is not None and self.engine.startswith("torch")
 
-    def _made(self, columns: Shape, device: str) -> Program:
+    def _made(self, columns: Shape, device: Any) -> Program:
         recording = record(self.operator, columns)
         if recording.meets_nothing:
             self._ran, self._why = "plain calls", "a tensor on the way has no elements"

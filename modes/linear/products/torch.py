@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -28,20 +28,26 @@ def compile(recording: Recording, provider: str = "cpu") -> Callable[..., Any]:
     """
     there, dtype = place(provider), DTYPES[dtype_of(recording.v)]
     program = Program(recording, kernel, partial(moved, there=there, take=there.hold))
-    held = {buffer_of(x) for x in program.constants if is_tensor(x)}
+    constants = {buffer_of(x) for x in program.constants if is_tensor(x)}
 
-    def product(v: Any, residuals: Mapping[int, Any] = NOTHING) -> Any:
+    def at(residuals: Mapping[int, Any]) -> Callable[..., Any]:
+        moved_there = {k: r if is_tensor(r) else moved(r, there) for k, r in residuals.items()}
+        held = constants | {buffer_of(r) for r in moved_there.values() if is_tensor(r)}
+        return partial(product, residuals=moved_there, held=held)
+
+    def product(v: Any, residuals: Mapping[int, Any], held: Set[int]) -> Any:
         if not is_tensor(v):
-            return host(product(there.take(v), residuals))
-        x = v.detach().to(there.name, dtype)
-        made = {k: r if is_tensor(r) else moved(r, there) for k, r in residuals.items()}
-        y = there.take(program.run(x, made))
-        if buffer_of(y) in held or any(buffer_of(y) == buffer_of(x) for x in (x, *made.values())):
+            return host(product(there.take(v), residuals, held))
+        x = v.detach().to(there.device, dtype)
+        y = program.run(x, residuals)
+        y = y if is_tensor(y) else there.take(y)
+        memory = buffer_of(y)
+        if memory in held or memory == buffer_of(x):
             y = y.clone()  # of the caller's
         return y.to(v.device)
 
-    made: Any = product
-    made.at = lambda residuals: partial(product, residuals=residuals)
+    made: Any = at(NOTHING)
+    made.at = at
     made.on_host = {node.op_type for node in recording.nodes} - KERNELS.keys()
     return made
 

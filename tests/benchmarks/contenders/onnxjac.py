@@ -139,10 +139,11 @@ class Plain(Contender):
         names = self.workload.wrt
         training = oj.training_model(self.model, LOSS, names, oj.Adam(), learning_rate=RATE)
         state = {**oj.initial_state(training), "update_count": np.array(1)}
+        state = {name: self.array(x) for name, x in state.items()}
 
         def step() -> Any:
             nonlocal state
-            state, found = oj.train_step(training, state, self.inputs)
+            state, found = oj.train_step(training, state, self.inputs, engine=self.primal)
             return found[LOSS], {name: state[name] for name in names}
 
         return step
@@ -216,7 +217,8 @@ class Torch(Plain):
     """By PyTorch: points and vectors are tensors, and compiled where the point does not change."""
 
     only: ClassVar[tuple[str, ...]] = ("jvp", "vjp", "ggn", "hvp", "columns",
-        "grad", "grad+ggn", "grad+hvp", "f+jvp", "kfac", "factors", "ekfac")  # fmt: skip
+        "grad", "grad+ggn", "grad+hvp", "f+jvp", "adam", "kfac", "factors", "ekfac",
+        "diagonal")  # fmt: skip
     engine: ClassVar[str | None] = "torch"
     primal: ClassVar[str | None] = "torch"
     compiled: ClassVar[bool] = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -47,6 +47,10 @@ def loaded(weights: list[nn.Parameter], point: tuple[torch.Tensor, ...]) -> None
     with torch.no_grad():
         for weight, value in zip(weights, turned(point), strict=True):
             weight.copy_(value)
+
+
+SMALL = 1000
+"""The most weights of an MLP for which an expert writes the products by hand."""
 
 
 class Functional(Peer):
@@ -261,23 +265,63 @@ class Retained(Functional):
 
 
 class Expert(Functional):
-    """Code by an expert who knows that J is block diagonal."""
+    """Code by an expert: where J is block diagonal, and for a small MLP layer by layer."""
 
     only: ClassVar[tuple[str, ...]] = ("jvp", "vjp")
 
     @classmethod
     def suits(cls, workload: Workload) -> bool:
-        return workload.blocks
+        return workload.blocks or (workload.forward is perceptron and workload.size < SMALL)
+
+    def states(self) -> list[torch.Tensor]:
+        """The input of every layer of the MLP."""
+        found = [self.fixed["x"]]
+        for w, b in self.layers(self.point)[:-1]:
+            found.append(torch.tanh(torch.addmm(b, found[-1], w)))
+        return found
+
+    @staticmethod
+    def layers(parts: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Weights and biases, layer by layer."""
+        return list(zip(parts[::2], parts[1::2], strict=True))
 
     def blocks(self) -> torch.Tensor:
         """∂y/∂x for each sample, (batch, outputs, inputs)."""
         return vmap(jacrev(lambda x: self.f(x[None])[0]))(*self.point)
 
     def jvp(self) -> Task:
+        if not self.workload.blocks:
+            return partial(self.push, self.kept(), self.array(self.tangent))
         blocks, (v,) = self.blocks(), self.arrays(self.tangent)
         return partial(torch.bmm, blocks, v[:, :, None])
 
+    def kept(self) -> list[tuple[torch.Tensor, ...]]:
+        """x, 1 − x² and W of every layer."""
+        pairs = zip(self.states(), self.layers(self.point), strict=True)
+        return [(x, 1 - x * x, w) for x, (w, _) in pairs]
+
+    def push(self, kept: Any, v: torch.Tensor) -> torch.Tensor:
+        """J v for a flat v."""
+        parts = v.split([x.numel() for x in self.point])
+        tangents = self.layers([a.view_as(x) for a, x in zip(parts, self.point, strict=True)])
+        (x, _, _), (w, b) = kept[0], tangents[0]
+        z = torch.addmm(b, x, w)
+        for (x, slope, weight), (w, b) in zip(kept[1:], tangents[1:], strict=True):
+            z = torch.addmm(torch.addmm(b, x, w), z * slope, weight)
+        return z
+
+    def pull(self, kept: Any, u: torch.Tensor) -> torch.Tensor:
+        """Jᵀ u, flat."""
+        found: list[torch.Tensor] = []
+        for k in range(len(kept) - 1, -1, -1):
+            x, slope, weight = kept[k]
+            found += [u.sum(0), (x.T @ u).view(-1)]
+            u = (u @ weight.T) * slope if k else u
+        return torch.cat(found[::-1])
+
     def vjp(self) -> Task:
+        if not self.workload.blocks:
+            return partial(self.pull, self.kept(), self.cotangent(self.f(*self.point).shape))
         blocks = self.blocks()
         u = self.cotangent(blocks.shape[:2])
         return partial(torch.bmm, blocks.mT.contiguous(), u[:, :, None])

@@ -26,6 +26,7 @@ def curvature(made: Callable[[], Workload]) -> Workload:
 WORKLOADS: dict[str, Callable[[], Workload]] = {
     "mlp": mlp,
     "mlp/float64": partial(mlp, "float64"),
+    "mlp/small": partial(mlp, batch=32, widths=(20, 16, 5), products=("jvp", "vjp")),
     "resnet": resnet,
     "lenet": lenet,
     "transformer": transformer,
