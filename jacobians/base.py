@@ -421,6 +421,18 @@ class Jacobian(Holder, Algebra, Shown, ABC):
             self, solver=solver, preconditioner=preconditioner, rtol=rtol, maxiter=maxiter
         )
 
+    def solve(self, b: Any, **options: Any) -> Any:
+        """x = J⁻¹ b, or the least squares solution with `solver="lsmr"`: `J.inverse() @ b`.
+
+        For several b, keep `J.inverse()`, which holds what a solve prepares.
+
+        - `b`: the right-hand side, or several as columns.
+        - `options`: as for `inverse`.
+
+        Shapes: b is (m,) or (m, k), x (n,) or (n, k). Raises what `inverse` and its products raise.
+        """
+        return self.inverse(**options) @ b
+
     def slogdet(self) -> tuple[Any, float]:
         """The sign of det J, or its phase where J is complex, and log |det J|, exact.
 

@@ -64,12 +64,15 @@ def inverse_of_each(a: np.ndarray) -> np.ndarray:
     if not a.size:
         return a
     if a.ndim == 2:
-        found = by_cholesky(a)
-        return by_lu(a) if found is None else found
+        definite = by_cholesky(a)
+        return by_lu(a) if definite is None else definite
     if a.shape[-1] <= TOGETHER:
         with suppress(np.linalg.LinAlgError):
             return np.linalg.inv(a)
-    return np.stack([inverse_of_each(one) for one in a.reshape(-1, *a.shape[-2:])]).reshape(a.shape)
+    found = np.empty(a.shape, a.dtype)  # rows first, as products of a stack have to be
+    for k in np.ndindex(a.shape[:-2]):
+        found[k] = inverse_of_each(a[k])
+    return found
 
 
 def by_cholesky(a: np.ndarray) -> np.ndarray | None:

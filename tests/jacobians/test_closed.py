@@ -194,6 +194,14 @@ def test_closed_forms(name, seed, dtype):
 
 
 @pytest.mark.parametrize("name", KINDS)
+def test_solves(name):
+    J, dense = drawn(name, 3)
+    for b in (Draw(8).normal(N), Draw(9).normal(N, 2)):
+        assert_allclose(J.solve(b), np.linalg.solve(dense, b), **CLOSE)
+    assert_allclose(J.solve(b, solver="lsmr", rtol=1e-12), np.linalg.solve(dense, b), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", KINDS)
 def test_an_inverse_is_an_operator_like_others(name):
     M = drawn(name, 3).J.inverse()
     if "circulant" not in repr(M):  # the transforms of ONNX Runtime are inexact for length 6
