@@ -55,6 +55,8 @@ def gather(x: Tensor, indices: Any, *, axis: int = 0) -> Tensor:
 @kernel("GatherElements")
 def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     """y[i, j, ...] = x[i, ..., indices[i, j, ...], ...], with the index at the axis."""
+    if x.ndim == 1:
+        return torch.take(x, indices.long())
     return torch.gather(x, axis, from_start(indices.long(), x.shape[axis]))
 
 
@@ -96,12 +98,12 @@ def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = 
     x, updates = common(x, updates)
     lengths = tuple(x.shape[: indices.shape[-1]])
     width = math.prod(x.shape[len(lengths) :])
-    flat = torch.zeros(indices.shape[:-1], dtype=torch.int64, device=x.device)
+    flat: Any = None if lengths else indices.new_zeros(indices.shape[:-1], dtype=torch.int64)
     for n, places in zip(lengths, indices.long().unbind(-1), strict=True):
         places = from_start(places, n)
         if len(lengths) > 1 and bool(((places < 0) | (places >= n)).any()):
             raise ValueError(f"an invalid entry: an index reaches outside an axis of length {n}")
-        flat = flat * n + places
+        flat = places if flat is None else flat * n + places
     rows, slices = x.reshape(math.prod(lengths), width), updates.reshape(flat.numel(), width)
     return scattered(rows, slices, flat.reshape(-1, 1), 0, reduction).reshape(x.shape)
 

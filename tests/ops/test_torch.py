@@ -87,10 +87,14 @@ def test_entries_of_a_vector(device):
     """Gathered and added, with places that count from the end and places that are met twice."""
     x, places = np.arange(6.0), np.array([1, -1, 1])
     there = tensor(x, device), tensor(places, device)
-    same(tensors.Gather(*there), x[places], 0)
+    for name in ("Gather", "GatherElements"):
+        same(getattr(tensors, name)(*there), x[places], 0)
     column, updates = x[:, None], np.array([[1.0], [2.0], [3.0]])
     found = tensors.ScatterElements(
         tensor(column, device), there[1][:, None], tensor(updates, device), reduction="add"
     )
     wanted = numbers.ScatterElements(column, places[:, None], updates, reduction="add")
     same(found, wanted, 0)
+    arrays = column, places[:, None], updates
+    found = tensors.ScatterND(*(tensor(a, device) for a in arrays), reduction="add")
+    same(found, numbers.ScatterND(*arrays, reduction="add"), 0)
