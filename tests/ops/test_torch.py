@@ -74,3 +74,23 @@ def test_the_inverse_transform_of_real_numbers(device):
     x = np.random.default_rng(0).standard_normal((2, 3, 1))
     found = tensors.DFT(tensor(x, device), None, np.array(1), inverse=1)
     same(found, numbers.DFT(x, None, np.array(1), inverse=1), 1e-12)
+
+
+@pytest.mark.parametrize("shapes", [((9, 30, 20), (9, 20, 1)), ((2, 1, 60, 50), (3, 50, 1))])
+def test_vectors_of_a_stack(shapes, device):
+    """Large enough to be multiplied as rows."""
+    a, b = map(np.random.default_rng(0).standard_normal, shapes)
+    same(tensors.MatMul(tensor(a, device), tensor(b, device)), numbers.MatMul(a, b), 1e-12)
+
+
+def test_entries_of_a_vector(device):
+    """Gathered and added, with places that count from the end and places that are met twice."""
+    x, places = np.arange(6.0), np.array([1, -1, 1])
+    there = tensor(x, device), tensor(places, device)
+    same(tensors.Gather(*there), x[places], 0)
+    column, updates = x[:, None], np.array([[1.0], [2.0], [3.0]])
+    found = tensors.ScatterElements(
+        tensor(column, device), there[1][:, None], tensor(updates, device), reduction="add"
+    )
+    wanted = numbers.ScatterElements(column, places[:, None], updates, reduction="add")
+    same(found, wanted, 0)
