@@ -283,14 +283,16 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         with showing(progress):
             return self._dense(limit)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """The dense matrix where NumPy asks for an array: `np.asarray(J)`, `np.linalg.svd(J)`.
+    if not TYPE_CHECKING:  # for which v @ J would be NumPy's
 
-        Raises `LimitError` as `toarray` does, and `ValueError` for `copy=False`.
-        """
-        if copy is False:
-            raise ValueError("an operator has no memory of its matrix that could be shared")
-        return self.toarray().astype(dtype or self.dtype, copy=False)
+        def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+            """The dense matrix where NumPy asks for an array: `np.asarray(J)`, `np.linalg.svd(J)`.
+
+            Raises `LimitError` as `toarray` does, and `ValueError` for `copy=False`.
+            """
+            if copy is False:
+                raise ValueError("an operator has no memory of its matrix that could be shared")
+            return self.toarray().astype(dtype or self.dtype, copy=False)
 
     @overload
     def tosparse(
