@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from onnxjac.jacobians import Dag, Dense, Edge, Jacobian
+from onnxjac.jacobians import Dag, Dense, Edge, Jacobian, threads
 from onnxjac.jacobians.threads import Background
 from onnxjac.modes.linear.elimination import adaptive, moving
 from onnxjac.modes.linear.elimination.adaptive import (
@@ -24,7 +24,6 @@ from onnxjac.modes.linear.elimination.adaptive import (
     Adaptive,
 )
 from onnxjac.modes.linear.elimination.moving import AGAIN, SETTLED, TRIES, Clock
-from onnxjac.modes.model import threads
 
 RNG = np.random.default_rng(3)
 
