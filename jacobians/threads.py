@@ -8,10 +8,10 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from threading import RLock, Thread
+from threading import RLock, Thread, local
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -106,7 +106,7 @@ WORKING = Lock()
 
 class Background(Generic[T]):
     """`value` is None until it is computed, which takes some `seconds`, and stays None if that
-    raises an exception.
+    raises an exception. Once nobody holds it, its thread ends at the next `check_wanted()`.
 
     The thread does not exist in a forked process or after unpickling: there it stays None.
     """
@@ -114,15 +114,10 @@ class Background(Generic[T]):
     def __init__(self, make: Callable[[], T]) -> None:
         self.value: T | None = None
         self.seconds = 0.0
-        self._thread = Thread(target=self._run, args=(make,), name="onnxjac: preparing products")
+        name = "onnxjac: preparing products"
+        self._thread = Thread(target=run, args=(ref(self), make), name=name)
         with suppress(RuntimeError):  # the interpreter is about to end
             self._thread.start()
-
-    def _run(self, make: Callable[[], T]) -> None:
-        started = perf_counter()
-        with suppress(Exception), short_turns():  # without a program, products go on as before
-            self.value = make()
-        self.seconds = perf_counter() - started
 
     @property
     def going(self) -> bool:
@@ -137,6 +132,30 @@ class Background(Generic[T]):
 
     def __getstate__(self) -> dict[str, Any]:
         return {"value": self.value, "seconds": self.seconds, "_thread": Thread()}
+
+
+HERE = local()
+"""`task` is the work of this thread, if it is in the background."""
+
+
+class Abandoned(Exception):
+    """Nobody waits for the result of this thread any more."""
+
+
+def run(task: ref[Background[T]], make: Callable[[], T]) -> None:
+    """Compute the value of a task, on its thread."""
+    HERE.task, started, value = task, perf_counter(), None
+    with suppress(Exception), short_turns():  # without a program, products go on as before
+        value = make()
+    if (held := task()) is not None:
+        held.value, held.seconds = value, perf_counter() - started
+
+
+def check_wanted() -> None:
+    """End work in the background whose result nobody can ask for any more; for long loops."""
+    task = getattr(HERE, "task", None)
+    if task is not None and task() is None:
+        raise Abandoned
 
 
 working: list[float] = []

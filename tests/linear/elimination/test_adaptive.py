@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 
 from onnxjac.jacobians import Dag, Dense, Edge, Jacobian, threads
 from onnxjac.jacobians.threads import Background
-from onnxjac.modes.linear.elimination import adaptive, moving
+from onnxjac.modes.linear.elimination import adaptive, adjoints, moving
 from onnxjac.modes.linear.elimination.adaptive import (
     COMPILED,
     DAG,
@@ -24,6 +24,9 @@ from onnxjac.modes.linear.elimination.adaptive import (
     Adaptive,
 )
 from onnxjac.modes.linear.elimination.moving import AGAIN, SETTLED, TRIES, Clock
+from onnxjac.modes.linear.elimination.plan import planned
+
+from .chains import perceptron
 
 RNG = np.random.default_rng(3)
 
@@ -312,6 +315,33 @@ def test_a_pickle_leaves_programs_behind():
     J = Adaptive(chain(), shared=points, tape=SimpleNamespace(bound={}, place=None))
     there = pickle.loads(pickle.dumps(J))
     assert_allclose(there @ np.ones(5), J.dag @ np.ones(5))
+
+
+def test_work_that_nobody_waits_for_ends():
+    begun, ended = threading.Event(), threading.Event()
+
+    def make():
+        begun.set()
+        try:
+            while not ended.wait(0.001):
+                threads.check_wanted()
+        finally:
+            ended.set()
+
+    task = Background(make)
+    assert begun.wait(30)
+    assert not ended.wait(0.1)
+    del task
+    assert ended.wait(30)
+
+
+def test_a_plan_for_a_jacobian_that_is_gone_is_given_up(monkeypatch):
+    def gone():
+        raise threads.Abandoned
+
+    monkeypatch.setattr(adjoints, "check_wanted", gone)
+    with pytest.raises(threads.Abandoned):
+        planned(perceptron((64, 64, 64, 2), batch=256), 10**4)
 
 
 def test_turns_that_somebody_changes_meanwhile_stay_as_they_are():
