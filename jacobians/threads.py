@@ -115,7 +115,7 @@ class Background(Generic[T]):
         self.value: T | None = None
         self.seconds = 0.0
         name = "onnxjac: preparing products"
-        self._thread = Thread(target=run, args=(ref(self), make), name=name)
+        self._thread = Thread(target=compute, args=(ref(self), make), name=name)
         with suppress(RuntimeError):  # the interpreter is about to end
             self._thread.start()
 
@@ -142,7 +142,7 @@ class Abandoned(Exception):
     """Nobody waits for the result of this thread any more."""
 
 
-def run(task: ref[Background[T]], make: Callable[[], T]) -> None:
+def compute(task: ref[Background[T]], make: Callable[[], T]) -> None:
     """Compute the value of a task, on its thread."""
     HERE.task, started, value = task, perf_counter(), None
     with suppress(Exception), short_turns():  # without a program, products go on as before

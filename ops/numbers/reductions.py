@@ -160,7 +160,7 @@ def batch_normalization(
     training_mode: int = 0,
     outputs: int = 1,
 ) -> Any:
-    """(x − μ) / √(σ² + ε) · scale + b per channel; μ and σ² are given, or those of the batch."""
+    """(x − μ) / √(σ² + ε) · scale + b per channel; μ and σ² are given, or moments of x."""
     if not training_mode:
         return affine(x, scale, b, mean, var, epsilon)
     axes = (0, *range(2, x.ndim))

@@ -399,7 +399,7 @@ def positions(first: Any, last: Any, bin_: int, bins: int, ratio: int, least: in
 
 
 def neighbours(image: Any, at: tuple[Any, ...]) -> list[Any]:
-    """Four weighted neighbours; up to a pixel outside, those of the border, and 0 further out."""
+    """Four weighted neighbours; pixels at the border up to a pixel outside, and 0 further out."""
     sizes = list(zip(at, image.shape, strict=True))
     if any(a < -1 or a > n for a, n in sizes):
         return [0]

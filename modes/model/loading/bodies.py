@@ -402,8 +402,8 @@ def unblocked(model: onnx.ModelProto) -> onnx.ModelProto:
 
     At its highest level ONNX Runtime writes operators of its own for tensors in which the entries
     of a block of channels lie side by side, with weights in that order and zeros to fill the last
-    block. The file does not say the size of a block: ONNX Runtime takes what suits the processor on
-    which it runs, and so does this function.
+    block. The file does not say the size of a block, which suits the processor: ONNX Runtime tells
+    the size for the processor here.
 
     Raises `LoadError` where ONNX Runtime, which knows the size of a block, is not installed.
     """
