@@ -69,7 +69,7 @@ def shared(name: str) -> None:
     """Register a kernel of the numbers reading that takes tensors as well as arrays."""
     counted, wide = name in numbers_table.COUNTED, name in numbers_table.WIDE
     function = inspect.unwrap(numbers_table.KERNELS[name])
-    kernel(name, counted=counted, hosted=numbers_table.TENSORS[name], wide=wide)(function)
+    kernel(name, counted=counted, hosted=name in numbers_table.HOSTED, wide=wide)(function)
 
 
 def static(name: str) -> Callable[[Kernel], Kernel]:
