@@ -29,9 +29,8 @@ from ...ops.formulas import Total, parse, plain
 from ...ops.numbers.pointwise import UFUNCS
 from ...ops.registry import Declaration, full_name
 from ...ops.rules.elementwise import Elementwise
-from ...ops.symbols import Symbols, Tensor
+from ...ops.symbols import Symbols, Tensor, each
 from ...ops.symbols.number import FUNCTIONS, KERNELS, Kernel, Number, closed_form
-from ...ops.symbols.reading import each
 from ...ops.trees import accesses
 from ..linear.tape.active import active_steps
 from ..linear.tape.record import dag_of, has_tangent, record

@@ -11,8 +11,8 @@ import torch
 
 from ..numbers.indexing import from_start
 from ..numbers.layout import cuts
-from ..numbers.table import ints
-from .table import Tensor, common, host, is_tensor, kernel, static, widened
+from ..numbers.table import ints, widened
+from .table import Tensor, common, host, is_tensor, kernel, static
 
 Shape = tuple[int, ...]
 

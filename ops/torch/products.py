@@ -160,7 +160,7 @@ def negative_log_likelihood(
     return F.nll_loss(log_prob, labels.long(), weights, None, ignored, None, reduction)
 
 
-@kernel("SoftmaxCrossEntropyLoss", counted=True, wide=True)
+@kernel("SoftmaxCrossEntropyLoss", wide=True)
 def softmax_cross_entropy(
     scores: Tensor, labels: Tensor, weights: Tensor | None = None, *, outputs: int = 1, **how: Any
 ) -> Any:
