@@ -133,16 +133,12 @@ def from_start(indices: Array, length: Any) -> Array:
 def scattered(x: Array, places: Array, updates: Array, reduction: str) -> Array:
     """A copy of x with the rows at `places` replaced by, or combined with, the updates."""
     if reduction == "add" and x.ndim == 2 and len(places) >= MANY and x.dtype.kind == "f":
-        return x + selection(places, len(x), x.dtype) @ updates
+        ones, starts = np.ones(len(places), x.dtype), np.arange(len(places) + 1)
+        adding = sparse.csc_array((ones, places, starts), shape=(len(x), len(places)))
+        return x + adding @ updates
     y = x.copy()
     if reduction == "none":
         y[places] = updates
     else:
         REDUCTIONS[reduction].at(y, places, updates)
     return y
-
-
-def selection(places: Array, rows: int, dtype: np.dtype) -> sparse.csc_array:
-    """The matrix with a 1 at row places[j] of column j: it adds row j of a matrix to that row."""
-    ones, starts = np.ones(len(places), dtype), np.arange(len(places) + 1)
-    return sparse.csc_array((ones, places, starts), shape=(rows, len(places)))

@@ -183,14 +183,9 @@ EMPTY = {"value_floats": onnx.AttributeProto.FLOATS, "value_strings": onnx.Attri
 
 
 def run_reference(
-    op_type: str,
-    inputs: Sequence[Any],
-    attributes: Mapping[str, Any],
-    *,
-    domain: str = "",
-    version: int = 21,
-    outputs: int = 1,
-) -> tuple[Any, ...]:
+    op_type: str, inputs: Sequence[Any], attributes: Mapping[str, Any], *,
+    domain: str = "", version: int = 21, outputs: int = 1,
+) -> tuple[Any, ...]:  # fmt: skip
     """The outputs of one node, computed by `onnx.reference`."""
     names = ["" if x is None else f"x{i}" for i, x in enumerate(inputs)]
     node = onnx.helper.make_node(op_type, names, [f"y{i}" for i in range(outputs)], domain=domain)

@@ -126,7 +126,8 @@ def quantize_through(op: Any, node: Node) -> tuple[Array]:
     A narrow float is a cast of x / scale.
     """
     x, zero = node.x, node.input(2)
-    dtype = dtype_of(zero) if zero is not None else stored_as(node)
+    unsigned = ir.DataType(node.output_dtype or ir.DataType.UINT8)
+    dtype = np.dtype(unsigned.numpy()) if zero is None else dtype_of(zero)
     y = op.Div(x, spread(op, node, 1, x))
     if dtype.kind not in "iuV" or "float" in dtype.name:
         return (op.CastLike(y, np.zeros((), dtype)),)
@@ -143,11 +144,6 @@ def dequantize_through(op: Any, node: Node) -> tuple[Array]:
     q = op.CastLike(node.x, scale)
     q = q if node.input(2) is None else op.Sub(q, spread(op, node, 2, scale))
     return (op.Mul(q, spread(op, node, 1, scale)),)
-
-
-def stored_as(node: Node) -> np.dtype:
-    """The type of a quantised tensor without a zero point."""
-    return np.dtype(ir.DataType(node.output_dtype or ir.DataType.UINT8).numpy())
 
 
 def spread(op: Any, node: Node, i: int, like: Array) -> Array:
