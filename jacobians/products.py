@@ -216,7 +216,7 @@ def _(a: SumTo, b: Broadcast) -> Jacobian | None:
 @merges(Kron, Kron)
 def _(k: Kron, h: Kron) -> Jacobian | None:
     """(A ⊗ B)(C ⊗ D) = AC ⊗ BD, where that does not make a product more expensive."""
-    merged = mixed(k, h)
+    merged = Kron(factor_product(k.left, h.left), factor_product(k.right, h.right), k.batch)
     return merged if at(merged.flops) <= at(k.flops + h.flops) else None
 
 
@@ -349,11 +349,6 @@ def _(a: Scatter, b: Scatter) -> Jacobian | None:
 
 
 Commuted = tuple[Kron, Jacobian]
-
-
-def mixed(k: Kron, h: Kron) -> Kron:
-    """(A ⊗ B)(C ⊗ D) = AC ⊗ BD."""
-    return Kron(factor_product(k.left, h.left), factor_product(k.right, h.right), k.batch)
 
 
 def factor_product(a: Factor, b: Factor) -> Factor:

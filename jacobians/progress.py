@@ -54,7 +54,7 @@ def counting(
         # A program without a console has no stream.
         terminal = stream is not None and not stream.closed and stream.isatty()
         if wanted is False or INSIDE.get() or not (terminal or in_notebook()):
-            yield ignored
+            yield lambda n: None
             return
         INSIDE.set(True)
         counter = Counter(label, unit, total, stream, 0.0 if wanted else DELAY)
@@ -91,10 +91,6 @@ def counted(parts: Sequence[T], label: str, unit: str) -> Iterator[T]:
         for part in parts:
             yield part
             tick(1)
-
-
-def ignored(n: int) -> None:
-    """A tick where nothing is shown."""
 
 
 def in_notebook() -> bool:

@@ -43,7 +43,7 @@ def unrepeated(x: Array) -> Array:
 
 
 def stacked(a: Array, b: Array) -> Array:
-    """A B; a stack times one matrix is one tall product, where that takes no copy or a cheap one."""
+    """A B; a stack times one matrix is one tall product, where it takes no copy or a cheap one."""
     tall = a.size and (a.flags.c_contiguous or a.shape[-2] * a.shape[-1] < TINY)
     if a.ndim > 2 and b.ndim == 2 and tall:
         return np.matmul(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
