@@ -80,7 +80,9 @@ def operands_of(node: ir.Node) -> Iterator[ir.Value]:
     """The values that a node reads: its inputs, and what its subgraphs capture."""
     yield from (value for value in node.inputs if value is not None)
     for graph in graphs_of(node):
-        yield from captured(graph)
+        own = {*graph.inputs, *(value for node in graph for value in node.outputs)}
+        used = (*graph.outputs, *(value for node in graph for value in operands_of(node)))
+        yield from (value for value in used if value not in own)
 
 
 def graphs_of(node: ir.Node) -> Iterator[ir.Graph]:
@@ -88,13 +90,6 @@ def graphs_of(node: ir.Node) -> Iterator[ir.Graph]:
     for attribute in node.attributes.values():
         if attribute.type is ir.AttributeType.GRAPH:
             yield attribute.value
-
-
-def captured(graph: ir.Graph) -> Iterator[ir.Value]:
-    """The values of outer graphs that a subgraph reads."""
-    own = {*graph.inputs, *(value for node in graph for value in node.outputs)}
-    used = (*graph.outputs, *(value for node in graph for value in operands_of(node)))
-    yield from (value for value in used if value not in own)
 
 
 def give_names(inputs: list[ir.Value], initializers: list[ir.Value], nodes: list[ir.Node]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from ...jacobians.arrays import Array, space
+from ...jacobians.arrays import Array, host, space
 from .table import ints, kernel, widened
 
 REDUCTIONS: dict[str, np.ufunc] = {
@@ -79,10 +79,11 @@ def top_k(
     return np.take_along_axis(x, places, axis), places
 
 
-@kernel("Compress")
-def compress(x: Array, condition: Array, *, axis: int | None = None) -> Array:
+@kernel("Compress", tensors=True, hosted=True)
+def compress(x: Array, condition: Any, *, axis: int | None = None) -> Array:
     """The slices along an axis where the condition holds."""
-    return np.compress(condition, x, axis)
+    x, axis = (x.reshape(-1), 0) if axis is None else (x, axis % x.ndim)
+    return x[(*(slice(None),) * axis, np.flatnonzero(host(condition)))]
 
 
 @kernel("Unique")

@@ -32,8 +32,12 @@ each region or for all of them at once.
 )
 def roi_align(op: Any, node: Node) -> Any:
     """y = the mean, or the maximum, of bilinear samples in each bin of each region."""
-    pooled = mean if node.mode == "avg" else greatest
-    return [op.Transpose(pooled(op, *region_samples(op, node)), perm=(0, 3, 1, 2))]
+    samples, weight, counts = region_samples(op, node)
+    if node.mode == "avg":
+        y = mean(op, samples, weight, counts)
+    else:  # of the weighted neighbours, as ONNX defines it
+        y = op.ReduceMax(candidates(op, samples, weight, counts), (3, 4, 5), keepdims=0)
+    return [op.Transpose(y, perm=(0, 3, 1, 2))]
 
 
 def region_samples(op: Any, node: Node) -> Sampled:
@@ -68,11 +72,6 @@ def mean(op: Any, samples: Samples, weight: Array, counts: list[list[int]]) -> A
     total = op.ReduceSum(samples.weighted(weight), (3, 4), keepdims=0)
     number = np.maximum(np.prod(counts, axis=0), 1).astype(dtype_of(total))
     return op.Div(total, number.reshape(-1, 1, 1, 1))
-
-
-def greatest(op: Any, samples: Samples, weight: Array, counts: list[list[int]]) -> Array:
-    """The maximum of the weighted neighbours of each bin's samples, as ONNX defines it."""
-    return op.ReduceMax(candidates(op, samples, weight, counts), (3, 4, 5), keepdims=0)
 
 
 def candidates(op: Any, samples: Samples, weight: Array, counts: list[list[int]]) -> Array:

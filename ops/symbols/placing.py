@@ -217,11 +217,11 @@ def resize(
     """y[j] = Σᵢ φ(at(j) - i) x[i], with x continued by its edge entries."""
     crops = coordinate_transformation_mode == "tf_crop_and_resize"
     axes = [a % x.ndim for a in (range(x.ndim) if axes is None else axes)]
-    factors = (
-        scales
-        if scales is not None and len(scales)
-        else ratios([x.shape[a] for a in axes], sizes, keep_aspect_ratio_policy)
-    )
+    factors = scales
+    if scales is None or not len(scales):  # one for all axes where the aspect ratio is kept
+        factors = [sp.Rational(int(m), x.shape[a]) for m, a in zip(sizes, axes, strict=True)]
+        if choose := {"not_larger": min, "not_smaller": max}.get(keep_aspect_ratio_policy):
+            factors = [choose(factors)] * len(factors)
     outside = closed_form(extrapolation_value)
     for k, axis in enumerate(axes):
         n, ends = x.shape[axis], (roi[k], roi[k + len(axes)]) if crops else (0, 1)
@@ -238,13 +238,6 @@ def resize(
         ]  # fmt: skip
         x = np.moveaxis(np.stack(made), 0, axis)
     return x
-
-
-def ratios(lengths: list[int], sizes: Any, policy: str) -> list[sp.Rational]:
-    """The scales that sizes imply: one for all axes where the aspect ratio is kept."""
-    each = [sp.Rational(int(m), n) for m, n in zip(sizes, lengths, strict=True)]
-    choose = {"not_larger": min, "not_smaller": max}.get(policy)
-    return [choose(each)] * len(each) if choose else each
 
 
 def resized(n: int, k: int, scale: Any, sizes: Any, policy: str, ends: Any) -> int:
@@ -306,23 +299,16 @@ def grid_sample(
     turned = partial(reflection, edge=0 if align_corners else 1)
     paddings: dict[str, Continued] = {"zeros": zeros, "border": border, "reflection": turned}
     continued = paddings[padding_mode]
-    value = nearest_entry if mode == "nearest" else between(*MODES[mode.removeprefix("bi")])
     for n, c, *place in np.ndindex(*y.shape):
-        point = zip(grid[(n, *place)][::-1], x.shape[2:], strict=True)
-        at = [unnormalised(g, m, align_corners) for g, m in point]
-        y[(n, c, *place)] = value(x[n, c], at, continued)
+        point = [*zip(grid[(n, *place)][::-1], x.shape[2:], strict=True)]
+        at = [(g + 1) * (m - 1) / 2 if align_corners else ((g + 1) * m - 1) / 2 for g, m in point]
+        if mode == "nearest":
+            found = tuple(continued(int(a.rint()), m) for a, (_, m) in zip(at, point, strict=True))
+            y[(n, c, *place)] = 0 if None in found else x[(n, c, *found)]
+        else:
+            phi, reach = MODES[mode.removeprefix("bi")]
+            y[(n, c, *place)] = interpolated(x[n, c], at, phi, reach, continued)
     return y
-
-
-def between(phi: Any, reach: int) -> Callable[..., Any]:
-    """A function that interpolates with the kernel φ."""
-    return lambda image, at, continued: interpolated(image, at, phi, reach, continued)
-
-
-def nearest_entry(image: Any, at: Any, continued: Continued) -> Any:
-    """The entry at the rounded place."""
-    place = tuple(continued(int(a.rint()), n) for a, n in zip(at, image.shape, strict=True))
-    return 0 if None in place else image[place]
 
 
 def reflection(i: int, n: int, edge: int) -> int:
@@ -334,11 +320,6 @@ def reflection(i: int, n: int, edge: int) -> int:
     period = max(2 * (n - 1 + edge), 1)
     i %= period
     return min(i, period - edge - i)
-
-
-def unnormalised(g: Any, n: int, align_corners: int) -> Any:
-    """The position on an axis of length n of a coordinate in [-1, 1]."""
-    return (g + 1) * (n - 1) / 2 if align_corners else ((g + 1) * n - 1) / 2
 
 
 @kernel("DeformConv")
