@@ -19,19 +19,20 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import onnx
 import sympy as sp
 
 from ...jacobians import Array, Op, Shape, reading
 from ...jacobians.errors import UnsupportedOp
 from ..node import AT, node_of
 from ..numbers import numbers
-from ..numbers.table import COUNTED
+from ..numbers.table import COUNTED, run_reference
 from ..numbers.table import KERNELS as PLAIN
 from ..registry import find, full_name
 from . import classical, placing, pointwise  # noqa: F401  (each registers its kernels)
 from .number import KERNELS, Kernel, Number, closed_form, value_of
 
-__all__ = ["Number", "Symbols", "Tensor", "closed_form", "each"]
+__all__ = ["REFERRED", "Number", "Symbols", "Tensor", "closed_form", "each", "referred"]
 
 
 class Symbols:
@@ -66,7 +67,8 @@ class Symbols:
 
     def kernel(self, op_type: str) -> Kernel | None:
         """The kernel of an operator over expressions."""
-        return KERNELS.get(op_type) or PLAIN.get(op_type)
+        found = KERNELS.get(op_type) or PLAIN.get(op_type)
+        return referred(op_type) if found is None and op_type in REFERRED else found
 
     def run(
         self, op_type: str, inputs: Sequence[Any], attrs: Mapping[str, Any], *,
@@ -122,6 +124,35 @@ class Symbols:
     def at(self, x: Any) -> Any:
         """The numbers of a tensor at the point."""
         return x.values if isinstance(x, Tensor) else x
+
+
+REFERRED = (
+    "BatchNormalization", "CenterCropPad", "Col2Im", "Compress", "Concat", "DepthToSpace",
+    "DequantizeLinear", "Expand", "Flatten", "GatherND", "Identity", "InstanceNormalization",
+    "MaxUnpool", "OneHot", "Range", "Reshape", "ReverseSequence", "ScatterElements", "Shape",
+    "Slice", "SpaceToDepth", "Split", "Squeeze", "TensorScatter", "Tile", "Transpose", "Trilu",
+    "Unique", "Unsqueeze", "Where", "ai.onnx.ml::ArrayFeatureExtractor", "ai.onnx.ml::Imputer",
+    "ai.onnx.ml::Scaler",
+)  # fmt: skip
+"""Operators that ONNX's reference implementation computes on arrays of any objects: they move
+entries, or add and multiply them.
+"""
+
+
+def referred(name: str) -> Kernel:
+    """ONNX's reference implementation of an operator, in its newest version."""
+    domain, _, op_type = name.rpartition("::")
+
+    def apply(*inputs: Any, outputs: int = 1, **attrs: Any) -> Any:
+        arrays = [np.asarray(x) if isinstance(x, tuple | int) else x for x in inputs]
+        given = {name: x for name, x in attrs.items() if x not in (None, ())}
+        version = onnx.defs.get_schema(op_type, domain=domain).since_version
+        made = run_reference(
+            op_type, arrays, given, domain=domain, version=version, outputs=outputs
+        )
+        return made[0] if outputs == 1 else made
+
+    return apply
 
 
 def has_expressions(x: Any) -> bool:

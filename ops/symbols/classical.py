@@ -17,26 +17,6 @@ def exact(values: Any, *shape: int) -> Any:
     return made.reshape(shape) if shape else made
 
 
-@kernel("ai.onnx.ml::Scaler")
-def scaler(x: Any, *, offset: Any = (0.0,), scale: Any = (1.0,)) -> Any:
-    """(x - offset) · scale."""
-    return (x - exact(offset)) * exact(scale)
-
-
-@kernel("ai.onnx.ml::Imputer")
-def imputer(
-    x: Any, *, imputed_value_floats: Any, replaced_value_float: float = 0.0, **_: Any
-) -> Any:
-    """x, with the imputed value where x equals the replaced value."""
-    return np.where(x == replaced_value_float, exact(imputed_value_floats), x)
-
-
-@kernel("ai.onnx.ml::ArrayFeatureExtractor")
-def array_feature_extractor(x: Any, index: Any) -> Any:
-    """Columns of x."""
-    return x[..., np.ravel(index)]
-
-
 @kernel("ai.onnx.ml::FeatureVectorizer")
 def feature_vectorizer(*xs: Any, inputdimensions: Any) -> Any:
     """The inputs side by side."""
