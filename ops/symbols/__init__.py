@@ -129,14 +129,12 @@ class Symbols:
 REFERRED = (
     "BatchNormalization", "CenterCropPad", "Col2Im", "Compress", "Concat", "DepthToSpace",
     "DequantizeLinear", "Expand", "Flatten", "GatherND", "Identity", "InstanceNormalization",
-    "MaxUnpool", "OneHot", "Range", "Reshape", "ReverseSequence", "ScatterElements", "Shape",
-    "Slice", "SpaceToDepth", "Split", "Squeeze", "TensorScatter", "Tile", "Transpose", "Trilu",
-    "Unique", "Unsqueeze", "Where", "ai.onnx.ml::ArrayFeatureExtractor", "ai.onnx.ml::Imputer",
-    "ai.onnx.ml::Scaler",
+    "MaxUnpool", "OneHot", "Range", "Reshape", "ReverseSequence", "RoiAlign", "ScatterElements",
+    "Shape", "Slice", "SpaceToDepth", "Split", "Squeeze", "TensorScatter", "Tile", "Transpose",
+    "Trilu", "Unique", "Unsqueeze", "Where", "ai.onnx.ml::ArrayFeatureExtractor",
+    "ai.onnx.ml::Imputer", "ai.onnx.ml::Normalizer", "ai.onnx.ml::Scaler",
 )  # fmt: skip
-"""Operators that ONNX's reference implementation computes on arrays of any objects: they move
-entries, or add and multiply them.
-"""
+"""Operators that ONNX's reference implementation computes on arrays of any objects."""
 
 
 def referred(name: str) -> Kernel:

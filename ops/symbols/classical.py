@@ -23,17 +23,6 @@ def feature_vectorizer(*xs: Any, inputdimensions: Any) -> Any:
     return np.concatenate([x[:, :n] for x, n in zip(xs, inputdimensions, strict=True)], axis=1)
 
 
-@kernel("ai.onnx.ml::Normalizer")
-def normalizer(x: Any, *, norm: str = "MAX") -> Any:
-    """Every row divided by its norm."""
-    sizes = {
-        "L1": lambda row: sum(abs(a) for a in row),
-        "L2": lambda row: sum(a * a for a in row).sqrt(),
-        "MAX": lambda row: max(abs(a) for a in row),
-    }[norm]
-    return np.stack([row / sizes(row) for row in x])
-
-
 def transformed(scores: Any, name: str) -> Any:
     """The scores after the post transform."""
     if name == "NONE":
