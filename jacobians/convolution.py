@@ -69,13 +69,9 @@ class Geometry:
     @property
     def steps(self) -> dict[str, Any]:
         """The attributes that Conv and ConvTranspose share."""
-        return {
-            "kernel_shape": None if is_symbolic(self.w[2:]) else self.w[2:],
-            "strides": self.strides,
-            "dilations": self.dilations,
-            "pads": self.pads,
-            "group": self.group,
-        }
+        kernel = None if is_symbolic(self.w[2:]) else self.w[2:]
+        return {"kernel_shape": kernel, "strides": self.strides, "dilations": self.dilations,
+                "pads": self.pads, "group": self.group}  # fmt: skip
 
     @property
     def output_padding(self) -> Shape:

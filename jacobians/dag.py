@@ -64,13 +64,9 @@ class Dag(Jacobian):
     names: Callable[[], Named] | None = None
 
     def __init__(
-        self,
-        shapes: tuple[Shape, ...],
-        edges: Iterable[Edge],
-        sources: tuple[int, ...],
-        sinks: tuple[int, ...],
-        dtype: np.dtype,
-    ) -> None:
+        self, shapes: tuple[Shape, ...], edges: Iterable[Edge], sources: tuple[int, ...],
+        sinks: tuple[int, ...], dtype: np.dtype,
+    ) -> None:  # fmt: skip
         self.shapes, self.sources, self.sinks = shapes, sources, sinks
         edges = tuple(edges)
         check_edges(edges, shapes, (*sources, *sinks))

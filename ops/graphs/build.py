@@ -14,12 +14,9 @@ IR_VERSION = 10
 
 
 def build(
-    recorder: Recorder,
-    inputs: Iterable[ir.Value],
-    outputs: Mapping[str, Array],
-    name: str,
+    recorder: Recorder, inputs: Iterable[ir.Value], outputs: Mapping[str, Array], name: str,
     kept: Iterable[ir.Value] = (),
-) -> ir.Model:
+) -> ir.Model:  # fmt: skip
     """The model from some inputs to some outputs, each output under its given name.
 
     The `kept` values stay in the model even if no output needs them.

@@ -12,11 +12,8 @@ from ...jacobians.arrays import Array, host, space
 from .table import ints, kernel, widened
 
 REDUCTIONS: dict[str, np.ufunc] = {
-    "add": np.add,
-    "mul": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-}
+    "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
+}  # fmt: skip
 
 MANY = 64
 """The least number of slices that a sparse matrix adds faster than `np.add.at`."""

@@ -282,12 +282,9 @@ def selected(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
 
 
 SLOPES: dict[str, Callable[..., Slopes]] = {
-    "none": written,
-    "add": lambda *_: (None, None),
-    "mul": multiplied,
-    "max": selected,
+    "none": written, "add": lambda *_: (None, None), "mul": multiplied, "max": selected,
     "min": selected,
-}
+}  # fmt: skip
 """reduction -> the slopes of y in its operands."""
 
 

@@ -36,13 +36,9 @@ def transformed(scores: Any, name: str) -> Any:
 
 @kernel("ai.onnx.ml::LinearRegressor")
 def linear_regressor(
-    x: Any,
-    *,
-    coefficients: Any,
-    intercepts: Any = (0.0,),
-    targets: int = 1,
+    x: Any, *, coefficients: Any, intercepts: Any = (0.0,), targets: int = 1,
     post_transform: str = "NONE",
-) -> Any:
+) -> Any:  # fmt: skip
     """f(x Aᵀ + b)."""
     a = exact(coefficients, targets, -1)
     return transformed(np.matmul(x, a.T) + exact(intercepts), post_transform)

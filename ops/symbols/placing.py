@@ -169,12 +169,9 @@ def sample(
 
 def nearest(at: Any, mode: str) -> int:
     """`at` rounded to an integer."""
-    return {
-        "floor": lambda: floor(at),
-        "ceil": lambda: -floor(-at),
-        "round_prefer_floor": lambda: -floor(HALF - at),
-        "round_prefer_ceil": lambda: floor(at + HALF),
-    }[mode]()
+    if mode in ("ceil", "round_prefer_floor"):
+        return -floor(-at if mode == "ceil" else HALF - at)
+    return floor(at if mode == "floor" else at + HALF)
 
 
 @kernel("GridSample")
