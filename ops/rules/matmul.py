@@ -225,14 +225,8 @@ def dft(op: Any, node: Node) -> Blocks:
 def check_parts(node: Node) -> None:
     """Raises `OnnxJacError` unless the last axis holds (re, im) pairs, or real parts only."""
     if node.x_shape[-1] not in (1, 2):
-        raise OnnxJacError(
-            f"{node.step} takes numbers as pairs on the last axis, not {signal_text(node)}"
-        )
-
-
-def signal_text(node: Node) -> str:
-    """The name and shape of the signal."""
-    return f"{node.step.inputs[SIGNAL]} {list(node.x_shape)}"
+        raise OnnxJacError(f"{node.step} takes numbers as pairs on the last axis, not "
+                           f"{node.step.inputs[SIGNAL]} {list(node.x_shape)}")  # fmt: skip
 
 
 def complex_of_length(shape: Shape, axis: int, n: Number, dtype: Any) -> Jacobian:
@@ -259,7 +253,8 @@ def mirrored(op: Any, shape: Shape, axis: int, n: Number, dtype: Any) -> Jacobia
 def stft(op: Any, node: Node) -> Blocks:
     """transform · diag(window) · framing in the signal; transform · diag(frames) in the window."""
     if len(node.x_shape) != 3:
-        raise OnnxJacError(f"{node.step} takes [batch, length, parts], not {signal_text(node)}")
+        raise OnnxJacError(f"{node.step} takes [batch, length, parts], not "
+                           f"{node.step.inputs[SIGNAL]} {list(node.x_shape)}")  # fmt: skip
     check_parts(node)
     window, frames, n = node.input(WINDOW), node.y_shape[1], node.x_shape[1]
     if window is not None:
