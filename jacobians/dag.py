@@ -170,7 +170,6 @@ class Dag(Jacobian):
 
     @property
     def operators(self) -> tuple[Jacobian, ...]:
-        """The operators of its edges."""
         return tuple(edge.operator for edge in self.edges)
 
     @property

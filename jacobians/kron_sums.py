@@ -169,7 +169,6 @@ def matrices_of(factors: list[Factor]) -> list[np.ndarray]:
 
 
 def equal(a: Factor, b: Factor) -> bool:
-    """Whether two factors are the same matrix."""
     if a is b or isinstance(a, Eye) or type(a) is not type(b):
         return a is b
     return shape_of(a) == shape_of(b) and bool(space(a).all(a == b))
@@ -201,7 +200,6 @@ def by_schur(operator: Sum, found: KronTerms | None) -> tuple[Kron | None, Sylve
 
 
 def hosted(factor: Factor) -> Factor:
-    """A factor as NumPy's."""
     return factor if isinstance(factor, Eye) else host(factor)
 
 
@@ -260,7 +258,6 @@ class Sylvester(Jacobian):
 
     @cached_property
     def matrix(self) -> np.ndarray:
-        """The dense matrix."""
         return self.toarray()
 
     def _apply(self, op: Op, v: Array) -> Array:

@@ -114,7 +114,6 @@ class Counter:
     bar: Any = None
 
     def update(self, n: int) -> None:
-        """Count n more parts."""
         self.count += n
         if self.bar is not None:
             self.bar.update(n)
@@ -135,7 +134,6 @@ class Counter:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Erase the bar."""
         if self.bar is not None:
             self.bar.close()
 
@@ -159,7 +157,6 @@ class Bar:
             self._write(f"{c.label} {bar}, {now - c.start:.0f} s")
 
     def close(self) -> None:
-        """Erase the line."""
         self._write("")
         self._write("")
 

@@ -51,7 +51,6 @@ class Entries:
 
     @property
     def T(self) -> Entries:
-        """The entries of the transpose."""
         return Entries(self.columns, self.rows, self.weights, self.held)
 
     @property

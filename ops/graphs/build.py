@@ -52,7 +52,6 @@ def named(recorder: Recorder, value: Array, name: str) -> ir.Value:
 
 
 def copied(recorder: Recorder, value: ir.Value, name: str) -> ir.Value:
-    """A copy of a value, under another name."""
     made = recorder.new((), dtype_of(value), name)
     made.shape = value.shape  # some sizes may be symbolic
     recorder.nodes.append(ir.Node("", "Identity", [value], outputs=[made]))
@@ -83,7 +82,6 @@ def operands_of(node: ir.Node) -> Iterator[ir.Value]:
 
 
 def graphs_of(node: ir.Node) -> Iterator[ir.Graph]:
-    """The subgraphs of a node."""
     for attribute in node.attributes.values():
         if attribute.type is ir.AttributeType.GRAPH:
             yield attribute.value

@@ -336,7 +336,6 @@ class Recorder:
         return value
 
     def new(self, shape: Iterable[Number], dtype: np.dtype, name: str | None = None) -> ir.Value:
-        """A new value of this graph."""
         kind = ir.TensorType(ir.DataType.from_numpy(np.dtype(dtype)))
         value = ir.Value(name=name, shape=as_shape(tuple(shape)), type=kind)
         value.meta[READING] = self

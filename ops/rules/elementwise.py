@@ -50,7 +50,6 @@ class Elementwise:
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
-        """The formulas."""
         return tuple(Piece(text, self.variables) for text in self.formulas.values())
 
     def formula(self, node: Node) -> str:
@@ -63,7 +62,6 @@ class Elementwise:
         return {**self.defaults, **node.attributes, **named}
 
     def define(self, op: Any, node: Node) -> tuple[Array]:
-        """The value."""
         tree = value(self.formula(node))
         return (evaluate(op, tree, self.values(node), dtype_of(node.inputs[0])),)
 

@@ -68,7 +68,6 @@ def at_the_point(op: Any, node: Node) -> np.ndarray:
 
 
 def mean(op: Any, samples: Samples, weight: Array, counts: list[list[int]]) -> Array:
-    """The mean over the samples of each bin."""
     total = op.ReduceSum(samples.weighted(weight), (3, 4), keepdims=0)
     number = np.maximum(np.prod(counts, axis=0), 1).astype(dtype_of(total))
     return op.Div(total, number.reshape(-1, 1, 1, 1))

@@ -12,7 +12,6 @@ from .pointwise import det, softmax
 
 
 def exact(values: Any, *shape: int) -> Any:
-    """Attributes as exact numbers."""
     made = np.array([closed_form(float(v)) for v in values], object)
     return made.reshape(shape) if shape else made
 
@@ -128,7 +127,6 @@ def coupled(r: Any, count: int) -> Any:
 
 
 def replaced(matrix: Any, k: int, column: Any) -> Any:
-    """The matrix with column k replaced."""
     made = matrix.copy()
     made[:, k] = column
     return made

@@ -111,18 +111,15 @@ class Tensors:
         return tuple(self.by_numbers(op_type, run, *inputs))
 
     def dtype(self, x: Array) -> np.dtype:
-        """The NumPy dtype of a tensor."""
         if x.dtype not in NUMPY:
             raise InputError(f"onnxjac does not compute with tensors of {x.dtype}: convert them")
         return NUMPY[x.dtype]
 
     def host(self, x: Array) -> np.ndarray:
-        """A tensor as a NumPy array."""
         found: np.ndarray = host(x)
         return found
 
     def place(self, device: Any) -> Place:
-        """The place of the arrays on a device."""
         return place(device)
 
     @torch.no_grad()

@@ -69,7 +69,6 @@ def static(name: str) -> Callable[[Kernel], Kernel]:
 
 
 def is_tensor(x: Any) -> bool:
-    """Whether x is a tensor of torch."""
     return isinstance(x, torch.Tensor)
 
 
