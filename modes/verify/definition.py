@@ -29,9 +29,8 @@ from ...ops.formulas import Total, parse, plain
 from ...ops.numbers.pointwise import UFUNCS
 from ...ops.registry import Declaration, full_name
 from ...ops.rules.elementwise import Elementwise
-from ...ops.symbols import Symbols, Tensor
+from ...ops.symbols import REFERRED, Symbols, Tensor, each
 from ...ops.symbols.number import FUNCTIONS, KERNELS, Kernel, Number, closed_form
-from ...ops.symbols.reading import each
 from ...ops.trees import accesses
 from ..linear.tape.active import active_steps
 from ..linear.tape.record import dag_of, has_tangent, record
@@ -42,7 +41,7 @@ from ..model.loading.load import load
 from ..model.loading.precision import to_double
 from ..model.primal.model import Model
 from ..model.primal.names import distinct
-from .transcriptions import REFERRED, TRANSCRIPTIONS, arithmetic, contrib, tabulate, windows  # noqa: F401  (the modules register their transcriptions)
+from .transcriptions import TRANSCRIPTIONS, arithmetic, contrib, tabulate, windows  # noqa: F401  (the modules register their transcriptions)
 from .transcriptions.case import Case, ModelCase, at, inside, node_case, positive
 
 BODY = "the function body that ONNX gives"

@@ -239,16 +239,10 @@ def size(x: Array) -> Array:
 
 @kernel("Constant")
 def constant(
-    *,
-    value: Array | None = None,
-    value_float: float | None = None,
-    value_floats: Any = None,
-    value_int: int | None = None,
-    value_ints: Any = None,
-    value_string: str | None = None,
-    value_strings: Any = None,
-    sparse_value: Any = None,
-) -> Array:
+    *, value: Array | None = None, value_float: float | None = None, value_floats: Any = None,
+    value_int: int | None = None, value_ints: Any = None, value_string: str | None = None,
+    value_strings: Any = None, sparse_value: Any = None,
+) -> Array:  # fmt: skip
     """The attribute as a tensor."""
     if value is not None:
         return value

@@ -19,7 +19,7 @@ import onnx.numpy_helper
 import onnx_ir
 from onnx.reference import ReferenceEvaluator
 
-from ...jacobians.arrays import common, is_tensor
+from ...jacobians.arrays import common, is_tensor, space
 from ...jacobians.errors import InputError, UnsupportedOp
 from ..node import remedy
 from ..registry import find
@@ -104,30 +104,39 @@ def widened(function: Kernel) -> Kernel:
             return function(*inputs, **attributes)
         results, dtype = function(*map(single, inputs), **attributes), meeting(*inputs)
         if isinstance(results, tuple):
-            return tuple(r if r.dtype.kind == "i" else r.astype(dtype) for r in results)
-        return results.astype(dtype)
+            return tuple(as_type(r, dtype) if is_float(r) else r for r in results)
+        return as_type(results, dtype)
 
     return call
 
 
-def meeting(*inputs: Any) -> np.dtype:
+def meeting(*inputs: Any) -> Any:
     """The common floating dtype of the inputs: a half only if all floats have that dtype.
 
     >>> meeting(np.ones(2, "f2"), np.arange(3)), meeting(np.ones(2, "f2"), np.ones(2, "f4"))
     (dtype('float16'), dtype('float32'))
     """
-    arrays = (x for x in inputs if isinstance(x, np.ndarray) and x.dtype.kind in "fV")
-    return common(*(x.dtype for x in arrays))
+    floats = [x for x in inputs if is_float(x)]
+    if is_tensor(floats[0]):
+        return functools.reduce(space(floats[0]).promote_types, (x.dtype for x in floats))
+    return common(*(x.dtype for x in floats))
+
+
+def is_float(x: Any) -> bool:
+    """Whether x is an array or a tensor of floats."""
+    if isinstance(x, np.ndarray):
+        return x.dtype.kind in "fV"
+    return is_tensor(x) and x.is_floating_point()
 
 
 def is_half(x: Any) -> bool:
-    """Whether x is an array of float16 or bfloat16."""
-    return isinstance(x, np.ndarray) and x.dtype.itemsize == 2 and x.dtype.kind in "fV"
+    """Whether x is an array or a tensor of float16 or bfloat16."""
+    return is_float(x) and x.dtype.itemsize == 2
 
 
 def single(x: Any) -> Any:
     """Half precision as float32, anything else as it is."""
-    return x.astype(np.float32) if is_half(x) else x
+    return as_type(x, space(x).float32) if is_half(x) else x
 
 
 def as_type(x: Any, dtype: Any) -> Any:
@@ -176,14 +185,9 @@ EMPTY = {"value_floats": onnx.AttributeProto.FLOATS, "value_strings": onnx.Attri
 
 
 def run_reference(
-    op_type: str,
-    inputs: Sequence[Any],
-    attributes: Mapping[str, Any],
-    *,
-    domain: str = "",
-    version: int = 21,
-    outputs: int = 1,
-) -> tuple[Any, ...]:
+    op_type: str, inputs: Sequence[Any], attributes: Mapping[str, Any], *,
+    domain: str = "", version: int = 21, outputs: int = 1,
+) -> tuple[Any, ...]:  # fmt: skip
     """The outputs of one node, computed by `onnx.reference`."""
     names = ["" if x is None else f"x{i}" for i, x in enumerate(inputs)]
     node = onnx.helper.make_node(op_type, names, [f"y{i}" for i in range(outputs)], domain=domain)
