@@ -40,7 +40,7 @@ class Algebra(linalg.LinearOperator):
     def _times(self, x: Any) -> Any:
         """J x for a tensor, a vector or a matrix."""
         n = self.shape[1]
-        if x.ndim not in (1, 2) or len(x) != n:
+        if x.ndim not in (1, 2) or x.shape[0] != n:
             raise self._mismatch(x, f"a vector of {n} or a matrix of {n} rows", x.numel() == n)
         if x.ndim == 1:
             return self._flat_product(x, ())
@@ -49,10 +49,10 @@ class Algebra(linalg.LinearOperator):
     def __matmul__(self, other: Any) -> Any:
         if type(other) is np.ndarray and other.shape == self.shape[1:]:
             return self._flat_product(other, ())  # fast path: SciPy's checks take microseconds
-        if isinstance(other, Algebra):
-            return multiply(self, other)
         if is_tensor(other):
             return self._times(other)
+        if isinstance(other, Algebra):
+            return multiply(self, other)
         if np.isscalar(other):
             raise InputError(f"{other!r} is a number: 2 * J scales, J @ v multiplies an array")
         if isinstance(other, dict):

@@ -55,9 +55,14 @@ def dtype_of(array: Array) -> np.dtype:
     dtype = array.dtype
     if isinstance(dtype, np.dtype):
         return dtype
-    if hasattr(dtype, "numpy"):
-        return np.dtype(dtype.numpy())
-    return reading(array).dtype(array)
+    if dtype not in FOREIGN:
+        named = hasattr(dtype, "numpy")
+        FOREIGN[dtype] = np.dtype(dtype.numpy()) if named else reading(array).dtype(array)
+    return FOREIGN[dtype]
+
+
+FOREIGN: dict[Any, np.dtype] = {}
+"""A dtype of ONNX or PyTorch -> NumPy's."""
 
 
 def host(value: Any) -> Any:

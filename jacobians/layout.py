@@ -113,9 +113,7 @@ class SumTo(Jacobian):
         check_repeats(self, self.out_shape, self.in_shape)
 
     def _apply(self, op: Op, v: Array) -> Array:
-        k, summed = lead(v, self.in_shape), summed_axes(self.out_shape, self.in_shape)
-        v = op.ReduceSum(v, summed, keepdims=1) if summed else v
-        return op.Reshape(v, (*k, *self.out_shape))
+        return summed_to(op, v, self.out_shape, self.in_shape)
 
     def _transpose(self) -> Jacobian:
         return Broadcast(self.in_shape, self.out_shape, self.dtype)
@@ -126,6 +124,14 @@ class SumTo(Jacobian):
 
     def __repr__(self) -> str:
         return f"sum({prod_text(self.in_shape)} → {prod_text(self.out_shape)})"
+
+
+def summed_to(op: Op, v: Array, small: Shape, large: Shape) -> Array:
+    """v (*columns, *large), summed over the axes along which `small` is repeated."""
+    columns, axes = lead(v, large), summed_axes(small, large)
+    gone = len(axes) == len(large) - len(small)  # those in front, which `small` does not have
+    v = op.ReduceSum(v, axes, keepdims=1 - gone) if axes else v
+    return v if gone else op.Reshape(v, (*columns, *small))
 
 
 def check_repeats(operator: Jacobian, small: Shape, large: Shape) -> None:
@@ -227,10 +233,7 @@ class Inner(Jacobian):
             check_repeats(self, small, self.in_shape)
 
     def _apply(self, op: Op, v: Array) -> Array:
-        k, summed = lead(v, self.in_shape), summed_axes(self.out_shape, self.in_shape)
-        y = op.Mul(v, self.w)
-        y = op.ReduceSum(y, summed, keepdims=1) if summed else y
-        return op.Reshape(y, (*k, *self.out_shape))
+        return summed_to(op, op.Mul(v, self.w), self.out_shape, self.in_shape)
 
     def _transpose(self) -> Jacobian:
         return Outer(self.w, self.in_shape, self.out_shape)

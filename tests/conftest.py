@@ -14,7 +14,7 @@ def clean_registry():
     from onnxjac.ops.registry import DECLARATIONS
 
     tables = DECLARATIONS, KERNELS, TENSORS, FORMULAS
-    before = [dict(table) for table in tables]
+    before = [table.copy() for table in tables]
     yield DECLARATIONS
     for table, held in zip(tables, before, strict=True):
         table.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import accumulate, pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -107,8 +108,7 @@ def slice_(x: Array, starts: Any, ends: Any, axes: Any = None, steps: Any = None
 
 def sliced(shape: Shape, *told: Any) -> Callable[[Array], Array]:
     """The slice of arrays of one shape."""
-    index = tuple(cuts(shape, *told))
-    return lambda x: x[index]
+    return itemgetter(tuple(cuts(shape, *told)))
 
 
 STATIC["Slice"] = sliced

@@ -173,20 +173,19 @@ def settled(
     name: str, kernels: Mapping[str, Kernel], static: Mapping[str, Kernel], shapes: Sequence[Shape],
     known: Sequence[Any], attrs: Mapping[str, Any],
 ) -> Kernel:  # fmt: skip
-    """The kernel of a hosted operator whose operands after the first are known.
+    """The kernel of a hosted operator whose operands after the first are known: of the first one.
 
     `shapes` are the shapes of its first operand and of its result.
     """
+    shape = shapes[1]
     if name in FREE:
-        shape = shapes[1]
-        return ((lambda x, *_: space(x).broadcast_to(x, shape)) if name == "Expand"
-                else lambda x, *_: x.reshape(shape))  # fmt: skip
+        return ((lambda x: space(x).broadcast_to(x, shape)) if name == "Expand"
+                else lambda x: x.reshape(shape))  # fmt: skip
     held = tuple(ints(y) if hasattr(y, "dtype") and dtype_of(y).kind in "iu" else y for y in known)
     if name in static:
-        function = static[name](shapes[0], *held, **attrs)
-        return lambda x, *_: function(x)
+        return static[name](shapes[0], *held, **attrs)
     function = functools.partial(kernels[name], **attrs)
-    return lambda x, *_: function(x, *held)
+    return lambda x: function(x, *held)
 
 
 def lowest(dtype: np.dtype) -> Any:

@@ -192,21 +192,22 @@ def _(array: torch.Tensor) -> Tensors:
 
 def bound(
     name: str, operands: Sequence[Any], known: Sequence[Any], attrs: Mapping[str, Any], shape: Shape
-) -> Callable[..., Any]:
-    """The function of all operands of a node, whose first output has this shape.
+) -> tuple[Callable[..., Any], int]:
+    """The function of the first operands of a node, whose first output has this shape, and how many
+    it takes.
 
     `known` are the operands' numbers, None where they vary. Floats in single or double precision go
     straight to the kernel, everything else through the reading, which looks at each operand.
     """
-    first = operands[:1] if name in HOSTED else operands
+    first, count = operands[:1] if name in HOSTED else operands, len(operands)
     rest = tuple(zip(operands, known, strict=True))[len(first) :]
     dtypes = {None if x is None else dtype_of(x) for x in first}
     told = all(x is None or y is not None for x, y in rest)
     if name not in KERNELS or not told or not dtypes <= {SINGLE, DOUBLE}:
-        return functools.partial(getattr(tensors, name), **attrs)
+        return functools.partial(getattr(tensors, name), **attrs), count
     if len(dtypes) == 1 and name in SAME:
-        return SAME[name]
+        return SAME[name], count
     if not rest and name not in FREE:
-        return functools.partial(KERNELS[name], **attrs)
+        return functools.partial(KERNELS[name], **attrs), count
     shapes = shape_of(first[0]), shape
-    return settled(name, KERNELS, STATIC, shapes, known[len(first) :], attrs)
+    return settled(name, KERNELS, STATIC, shapes, known[len(first) :], attrs), 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,8 @@ def sliced(shape: Shape, *told: Any) -> Callable[[Tensor], Tensor]:
             reach = range(*cut.indices(shape[axis]))
             found[axis] = slice(reach[-1], reach[0] + 1, -cut.step) if reach else slice(0)
             turned.append(axis)
-    index = tuple(found)
-    return (lambda x: x[index].flip(turned)) if turned else lambda x: x[index]
+    index = tuple(found) if found[1:] else found[0]
+    return (lambda x: x[index].flip(turned)) if turned else itemgetter(index)
 
 
 @kernel("Gather")

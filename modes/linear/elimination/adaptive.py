@@ -40,6 +40,11 @@ WEIGHTS = {DAG: 1.0, PLANNED: 1.0, COMPILED: 0.8, PROGRAM: 0.8}
 
 Ways = Mapping[str, tuple[Clock, Way]]
 
+QUICK, TURNS = 1e-3, 16
+"""Once its ways are settled, a program that takes fewer seconds is chosen for so many products: to
+choose takes ten microseconds.
+"""
+
 
 class Adaptive(Jacobian):
     """y = J x by the DAG as it is, planned or compiled, or by a program shared with other points.
@@ -70,6 +75,7 @@ class Adaptive(Jacobian):
         self._compiled: Compiled | None = None
         self._begun = set[Shape]()  # columns for which the structure is or is being compiled
         self._clocks: dict[tuple[Shape, str], Clock] = {}
+        self._kept: dict[Any, list[Any]] = {}  # columns and dtype -> a program, and how often still
 
     @property
     def dag(self) -> Dag:
@@ -83,7 +89,7 @@ class Adaptive(Jacobian):
     @property
     def structure(self) -> Jacobian:
         """The operator that computes products now, when no program does."""
-        return self._planned or (self.dag if self.place else eliminated(self.dag))
+        return self._planned or eliminated(self.dag)
 
     @property
     def place(self) -> Place | None:
@@ -92,6 +98,18 @@ class Adaptive(Jacobian):
     @property
     def _op(self) -> Op:
         return self.place.op if self.place else numbers
+
+    @property
+    def _device(self) -> Any:
+        return self.place.device if self.place else ""
+
+    def _flat_product(self, v: Any, columns: Shape) -> Any:
+        kept = self._kept.get((columns, v.dtype))
+        if not kept or not kept[1]:
+            return super()._flat_product(v, columns)
+        kept[1] -= 1
+        x = np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v
+        return kept[0](x.reshape((*columns, *self.in_shape))).reshape((*columns, self.shape[0]))
 
     def _apply(self, op: Op, v: Array) -> Array:
         if (place := self.place) and isinstance(v, np.ndarray):
@@ -104,13 +122,20 @@ class Adaptive(Jacobian):
             ways = {DAG: ways[DAG]}
         best = min(clock.least for clock, _ in ways.values())
         taken = min(ways, key=lambda name: ways[name][0].order(best) * WEIGHTS[name])
-        y, seconds = ways[taken][0].timed(ways[taken][1], v)
-        for name, (clock, _) in ways.items():
+        (clock, way), key = ways[taken], (columns, v.dtype)
+        y, seconds = clock.timed(way, v)
+        _, left = self._kept.pop(key, (way, TURNS))
+        since = 1 + TURNS - left  # products since the last choice
+        for name, (other, _) in ways.items():
             if name != taken and (name != DAG or self._dag is not None):
-                clock.wait(seconds)
-        self.count, self._seconds = self.count + prod(columns), self._seconds + seconds
-        least = ways[taken][0].least
-        self._look_ahead(columns, ways, min(least, max(3 * least - seconds, 0.0)))
+                other.wait(since * seconds)
+        self.count += since * prod(columns)
+        self._seconds += since * seconds
+        self._look_ahead(columns, ways, min(clock.least, max(3 * clock.least - seconds, 0.0)))
+        settled = clock.judged and not self._ahead and all(c.order(best) for c, _ in ways.values())
+        own = taken in (PROGRAM, COMPILED) and dtype_of(v) == self.dtype
+        if settled and own and self.dtype.itemsize > 2 and clock.least < QUICK:
+            self._kept[key] = [way, TURNS]
         return y
 
     def _ways(self, columns: Shape) -> Ways:
@@ -119,10 +144,10 @@ class Adaptive(Jacobian):
         if shared and tape and (program := shared.program(columns)):
             way = partial(shared.product, program, tape)
             ways[PROGRAM] = shared.clock(columns, PROGRAM), way
-        if self._compiled and (compiled := self._compiled.ready(columns)):
+        if self._compiled and (compiled := self._compiled.ready(columns, self._device)):
             ways[COMPILED] = self._clock(columns, COMPILED), compiled
         if self._planned:
-            way = partial(self._planned._apply, numbers)
+            way = partial(self._planned._apply, self._op)
             ways[PLANNED] = self._clock(columns, PLANNED), way
         kind = UNMADE if self._dag is None else DAG
         clock = shared.clock(columns, kind) if shared else self._clock(columns, kind)
@@ -133,7 +158,7 @@ class Adaptive(Jacobian):
 
     def _plainly(self, v: np.ndarray) -> np.ndarray:
         """A product by the DAG, eliminated if that takes no longer than one product."""
-        known = self.place is None and repays_elimination(self.dag, 1)
+        known = repays_elimination(self.dag, 1)
         return (eliminated(self.dag) if known else self.dag)._apply(self._op, v)
 
     def _look_ahead(self, columns: Shape, ways: Ways, patience: float) -> None:
@@ -143,8 +168,6 @@ class Adaptive(Jacobian):
                 shared.prepare(columns).wait(patience)
             if 0 < self._invested <= saved(ways):
                 shared.first = min(shared.first, self._begun_at)
-        if self.place is not None:  # plans are made of NumPy arrays
-            return
         if ahead := self._ahead:
             ahead.wait(patience)
             if ahead.going:
@@ -165,8 +188,9 @@ class Adaptive(Jacobian):
             not shared or shared.settled(columns)
         ) and self._seconds >= RECORDING * len(self.dag.edges):
             self._begun.add(columns)
-            compiled = self._compiled or Compiled(self.structure)
-            self._begin(partial(compiled_for, compiled, columns))
+            engine = f"torch:{self._device}" if self.place else None
+            compiled = self._compiled or Compiled(self.structure, engine)
+            self._begin(partial(compiled_for, compiled, columns, self.place or HOST))
 
     def _begin(self, make: Callable[[], Jacobian | None]) -> None:
         """Start work for this point in the background; later points wait longer until it pays."""
@@ -233,7 +257,8 @@ def is_due(dag: Dag, spent: float) -> bool:
     return ELIMINATED not in (dag.mirror or dag).known and spent >= ELIMINATING * len(dag.edges)
 
 
-def compiled_for(compiled: Compiled, columns: Shape) -> Compiled:
-    """The operator with a program for these columns that has run once."""
-    compiled.program(columns)(np.zeros((*columns, *compiled.in_shape), wide(compiled.dtype)))
+def compiled_for(compiled: Compiled, columns: Shape, place: Place) -> Compiled:
+    """The operator with a program for these columns at a place that has run once."""
+    zeros = place.take(np.zeros((*columns, *compiled.in_shape), wide(compiled.dtype)))
+    compiled.program(columns, place.device or "")(zeros)
     return compiled

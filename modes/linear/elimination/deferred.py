@@ -92,8 +92,9 @@ def run(name: str, attrs: dict[str, Any], *inputs: Any) -> Any:
 
 
 def summed(x: Shape, axes: tuple[int, ...], keepdims: int = 1) -> Shape:
-    """The shape of a sum with `keepdims`."""
-    return tuple(1 if k - len(x) in axes else n for k, n in enumerate(x))
+    """The shape of a sum over negative axes."""
+    gone = [k - len(x) in axes for k in range(len(x))]
+    return tuple(1 if s else n for s, n in zip(gone, x, strict=True) if keepdims or not s)
 
 
 SHAPES: dict[str, Callable[..., Shape]] = {

@@ -82,13 +82,15 @@ class Compiled(Jacobian):
         if not runs or dtype_of(v) != self.dtype or 0 in v.shape or self.dtype.itemsize < 4:
             return super()._flat_product(v, columns)
         program = self._programs.get((columns, device)) or self.program(columns, device)
-        shaped = v if device else np.ascontiguousarray(v)
-        y = program(shaped.reshape((*columns, *self.in_shape)))
-        return y.reshape((*columns, self.shape[0]))
+        v = v if device else np.ascontiguousarray(v)
+        if v.shape != (shape := (*columns, *self.in_shape)):
+            v = v.reshape(shape)
+        y = program(v)
+        return y if y.shape == (shape := (*columns, self.shape[0])) else y.reshape(shape)
 
-    def ready(self, columns: Shape) -> Program | None:
+    def ready(self, columns: Shape, device: Any = "") -> Program | None:
         """The program, if it is compiled already."""
-        return self._programs.get((columns, ""))
+        return self._programs.get((columns, device))
 
     def program(self, columns: Shape, device: Any = "") -> Program:
         """The program for right-hand sides of this leading shape; of PyTorch, for a device."""

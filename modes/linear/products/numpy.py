@@ -17,11 +17,11 @@ from ....jacobians import Array, dtype_of, shape_of
 from ....ops.numbers import numbers
 from ....ops.numbers.table import HOSTED, STATIC, settled
 from ...model.flow.steps import python_of
-from ...model.primal.engines.numpy import Call, Function, run
+from ...model.primal.engines.numpy import Call, Function, in_line
 from .record import Recording
 
-Bind = Callable[[ir.Node, Recording], Function]
-"""A node ↦ the function that computes it."""
+Bind = Callable[[ir.Node, Recording], tuple[Function, int]]
+"""A node ↦ the function of its first operands that computes it, and how many it takes."""
 
 
 class Program:
@@ -30,26 +30,28 @@ class Program:
     def __init__(
         self, recording: Recording, bind: Bind | None = None, take: Function = np.asarray
     ) -> None:  # fmt: skip
-        bind, numbered = bind or kernel, dict[int, int]()
-        self.constants: list[Any] = []  # by number; None where computed or omitted
+        bind, numbered, constants = bind or kernel, dict[int, int](), dict[int, Any]()
 
         def number(value: ir.Value | None) -> int:
             if id(value) not in numbered:
-                numbered[id(value)] = len(numbered)
+                n = numbered[id(value)] = len(numbered)
                 held = None if value is None else recording.array(value)
-                self.constants.append(None if held is None else take(held))
+                if held is not None or value is None:
+                    constants[n] = None if held is None else take(held)
             return numbered[id(value)]
 
-        self.dtype, self._v = dtype_of(recording.v), number(recording.v)
-        self._residuals = {key: number(x) for key, x in recording.residuals.items()}
-        self._y = number(recording.y)
-        self.calls: list[Call] = []
-        needed = {self._y}
+        v, y = number(recording.v), number(recording.y)
+        arguments = v, *map(number, recording.residuals.values())
+        calls, needed = list[Call](), {y}
         for node in reversed(recording.nodes):
             inputs, outputs = (tuple(map(number, x)) for x in (node.inputs, node.outputs))
-            done = {n for n in (*inputs, *outputs) if self.constants[n] is None} - needed
+            done = {*inputs, *outputs} - constants.keys() - needed
             needed.update(inputs)
-            self.calls.insert(0, Call(bind(node, recording), inputs, outputs, tuple(done)))
+            function, count = bind(node, recording)
+            calls.append(Call(function, inputs[:count], outputs, tuple(done)))
+        self.dtype, self.keys = dtype_of(recording.v), tuple(recording.residuals)
+        self.constants = (*constants.values(),)
+        self._run = in_line(calls[::-1], arguments, (y,), constants)
 
     def __call__(
         self, v: np.ndarray, residuals: Mapping[int, np.ndarray] = MappingProxyType({})
@@ -68,15 +70,11 @@ class Program:
 
     def run(self, v: Array, residuals: Mapping[int, Array]) -> Array:
         """y, which may be a view of v or of a residual."""
-        held: list[Any] = [*self.constants]
-        for key, n in self._residuals.items():
-            held[n] = residuals[key]
-        held[self._v] = v
-        run(self.calls, held)
-        return held[self._y]
+        (y,) = self._run(v, *[residuals[key] for key in self.keys])
+        return y
 
 
-def kernel(node: ir.Node, recording: Recording) -> Function:
+def kernel(node: ir.Node, recording: Recording) -> tuple[Function, int]:
     """The kernel of a node with its attributes, shapes and axes, and without the error state of
     each NumPy call.
     """
@@ -85,9 +83,9 @@ def kernel(node: ir.Node, recording: Recording) -> Function:
     plain, attrs = getattr(function, "__wrapped__", function), attributes(node)
     told = all(x is None or y is not None for x, y in zip(node.inputs[1:], known[1:], strict=True))
     if name not in HOSTED or not told:
-        return partial(plain, **attrs)
+        return partial(plain, **attrs), len(known)
     shapes = shape_of(node.inputs[0]), shape_of(node.outputs[0])
-    return settled(name, {name: plain}, STATIC, shapes, known[1:], attrs)
+    return settled(name, {name: plain}, STATIC, shapes, known[1:], attrs), 1
 
 
 def attributes(node: ir.Node) -> dict[str, Any]:

@@ -37,13 +37,12 @@ def compile(recording: Recording, provider: str = "cpu") -> Callable[..., Any]:
     def product(v: Any, residuals: Mapping[int, Any], held: Set[int]) -> Any:
         if not is_tensor(v):
             return host(product(there.take(v), residuals, held))
-        x = v.detach().to(there.device, dtype)
-        y = program.run(x, residuals)
+        if v.requires_grad or v.dtype != dtype or v.device != there.device:
+            return product(v.detach().to(there.device, dtype), residuals, held).to(v.device)
+        y = program.run(v, residuals)
         y = y if is_tensor(y) else there.take(y)
         memory = buffer_of(y)
-        if memory in held or memory == buffer_of(x):
-            y = y.clone()  # of the caller's
-        return y.to(v.device)
+        return y.clone() if memory in held or memory == buffer_of(v) else y  # of the caller's
 
     made: Any = at(NOTHING)
     made.at = at
@@ -51,8 +50,8 @@ def compile(recording: Recording, provider: str = "cpu") -> Callable[..., Any]:
     return made
 
 
-def kernel(node: ir.Node, recording: Recording) -> Callable[..., Any]:
-    """The function of a node."""
+def kernel(node: ir.Node, recording: Recording) -> tuple[Callable[..., Any], int]:
+    """The function of a node, and how many operands it takes."""
     known = [x and recording.array(x) for x in node.inputs]
     shape = shape_of(node.outputs[0])
     return bound(node.op_type, node.inputs, known, attributes(node), shape)

@@ -18,7 +18,7 @@ from ...flow.contents import Contents
 from ...flow.control import CONTROL, SEQUENCES
 from ...flow.steps import last_uses, needed
 from . import numpy as own
-from .numpy import Call, run
+from .numpy import Call, in_line
 
 SHAPES = 64
 """The most integers of a vector that are left on the host, where shapes and axes are read."""
@@ -103,23 +103,21 @@ def program_of(
             known |= found
             continue
         attrs = {**step.attrs, **({"outputs": count} if name in COUNTED else {})}
-        call = bound(name, operands, told, attrs, shape_of(made[0])) if name in KERNELS else (
-            partial(as_before, step, [shape_of(y) for y in made]))  # fmt: skip
-        inputs = tuple(places[n] if n else none for n in step.inputs)
+        if name in KERNELS:
+            call, taken = bound(name, operands, told, attrs, shape_of(made[0]))
+        else:
+            call, taken = partial(as_before, step, [shape_of(y) for y in made]), len(told)
+        inputs = tuple(places[n] if n else none for n in step.inputs[:taken])
         outputs = tuple(places[n] if n and n not in given else none + 1 for n in step.outputs)
         done = tuple(places[n] for n in finished if n not in given and n not in known)
         calls.append(Call(call, inputs, outputs, done))
-    start: list[Any] = [None] * (none + 2)
-    for name, x in known.items():
-        start[places[name]] = x
+    held = {none: None, **{places[name]: x for name, x in known.items()}}
+    arguments = [places[name] for name in given]
+    run = in_line(calls, arguments, [places[name] for name in names], held)
 
     def program(given: Mapping[str, Any]) -> dict[str, Any]:
-        held = [*start]
-        for name, x in given.items():
-            held[places[name]] = x
-        run(calls, held)
-        made = {name: held[places[name]] for name in names}
-        return {n: y.clone() if n in known and is_tensor(y) else y for n, y in made.items()}
+        found = dict(zip(names, run(*given.values()), strict=True))
+        return {n: y.clone() if n in known and is_tensor(y) else y for n, y in found.items()}
 
     return program
 
