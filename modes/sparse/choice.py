@@ -27,7 +27,6 @@ from .program import (
     Product,
     Program,
     Reading,
-    Scatter,
     Terms,
     as_slice,
     expanded,
@@ -277,7 +276,7 @@ class Accumulated(Method):
         terms, moving = A.terms, np.flatnonzero(A.terms.variable)
         constants = np.where(terms.variable == 0, terms.coefficient, 0)
         self.constants = constants.astype(self.program.dtype)
-        self.moving, self.variable = Scatter(moving), as_slice(terms.variable[moving])
+        self.moving, self.variable = as_slice(moving), as_slice(terms.variable[moving])
         self.coefficient = uniform(terms.coefficient[moving].astype(self.program.dtype))
         self.pattern = csr_array((np.ones(len(terms), bool), terms.columns, A.indptr), A.shape)
         self.program.close([self.variable])
@@ -309,7 +308,7 @@ class Accumulated(Method):
     def write(self, operator: Jacobian, out: np.ndarray) -> None:
         if self.program.read:
             x = self.program.run(self._read(operator))
-            self.moving.write(scaled(self.coefficient, x[self.variable]), out)
+            out[self.moving] = scaled(self.coefficient, x[self.variable])
             self.program.done(x.x)
 
     def _read(self, operator: Jacobian) -> list[np.ndarray]:

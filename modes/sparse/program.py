@@ -9,10 +9,6 @@ x is recomputed.
 `products` finds tensors that the model computes by Mul and the program can use: the derivative of
 u ∘ u ∘ u contains u ∘ u, twice as a product of two residuals and once as a residual. As one
 variable, the three add up to 3 u².
-
-`Scatter` writes numbers to positions that are mostly equally spaced, such as the diagonals of a
-stencil matrix, where the rows of the grid are alike. Such positions are written through a strided
-view, which is several times faster than an index array.
 """
 
 from __future__ import annotations
@@ -20,7 +16,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -447,79 +442,3 @@ def as_slice(index: np.ndarray) -> Index:
 def uniform(numbers: np.ndarray) -> Numbers:
     """A single number if all numbers are equal, else the array."""
     return float(numbers[0]) if len(numbers) and np.all(numbers == numbers[0]) else numbers
-
-
-LONG, PLATES = 16, 8
-"""The shortest run of equal steps that counts, and the most plates."""
-
-
-class Plate(NamedTuple):
-    """Runs of equal steps: numbers first + i·skip + j to positions start + i·down + j·step."""
-
-    shape: tuple[int, int]
-    first: int
-    skip: int
-    start: int
-    down: int
-    step: int
-
-    def of(self, numbers: np.ndarray) -> np.ndarray:
-        """A view of the numbers."""
-        return strided(numbers, self.shape, self.first, self.skip, 1)
-
-    def within(self, into: np.ndarray) -> np.ndarray:
-        """A view of the positions."""
-        return strided(into, self.shape, self.start, self.down, self.step)
-
-
-def strided(a: np.ndarray, shape: tuple[int, int], start: int, down: int, step: int) -> np.ndarray:
-    """The entries a[start + i·down + j·step], as a view: quicker than NumPy's `as_strided`."""
-    item = a.itemsize
-    return np.ndarray(shape, a.dtype, a, start * item, (down * item, step * item))
-
-
-class Scatter:
-    """into[at] = numbers, for positions `at` that are known in advance."""
-
-    def __init__(self, at: np.ndarray) -> None:
-        found = list(islice(plates(at), PLATES + 1))
-        self.plates = found if len(found) <= PLATES else []
-        others = np.ones(len(at), bool)
-        for plate in self.plates:
-            plate.of(others)[...] = False
-        self.rest = as_slice(np.flatnonzero(others))
-        self.at = as_slice(at[self.rest])
-
-    def write(self, numbers: np.ndarray, into: np.ndarray) -> None:
-        """into[at] = numbers, both contiguous and of one dtype."""
-        for plate in self.plates:
-            plate.within(into)[...] = plate.of(numbers)
-        into[self.at] = numbers[self.rest]
-
-
-def plates(at: np.ndarray) -> Iterator[Plate]:
-    """The long runs of equal steps; equal runs at equal distances form one plate."""
-    steps = np.diff(at)
-    heads = np.flatnonzero(np.diff(steps, prepend=steps[:1] - 1))
-    lengths = np.diff(heads, append=len(steps)) + 1
-    heads, lengths = heads[lengths >= LONG], lengths[lengths >= LONG]
-    kinds = np.stack([lengths, steps[heads]], axis=1).tolist()
-    spots = np.stack([at[heads], heads], axis=1).tolist()
-    while kinds:
-        n = alike(kinds, spots)
-        (length, step), (start, first) = kinds[0], spots[0]
-        down, skip = (spots[1][0] - start, spots[1][1] - first) if n > 1 else (0, 0)
-        yield Plate((n, length), first, skip, start, down, step)
-        kinds, spots = kinds[n:], spots[n:]
-
-
-def alike(kinds: list[list[int]], spots: list[list[int]]) -> int:
-    """The number of leading runs that have equal lengths, steps and distances."""
-    gaps = ([b - a for a, b in zip(*pair, strict=True)] for pair in pairwise(spots))
-    same = (kind == kinds[0] for kind in kinds[1:])
-    first: list[int] | None = None
-    for n, (gap, fits) in enumerate(zip(gaps, same, strict=True), 1):
-        first = first or gap
-        if not fits or gap != first:
-            return n
-    return len(kinds)
