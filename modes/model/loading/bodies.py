@@ -26,8 +26,7 @@ from ....jacobians.errors import LoadError, first_line
 from ....ops import registry
 from ....ops.node import TRAINING
 from ..flow.protos import graphs, inside, nodes, opset, schema_in
-from ..primal.engines.onnxruntime import installed
-from ..primal.engines.sessions import runtime
+from ..primal.engines.onnxruntime import installed, runtime
 
 Key = tuple[str, str]
 

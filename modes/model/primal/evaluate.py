@@ -40,7 +40,6 @@ from .engines import numpy as own
 from .engines import onnxruntime as ort
 from .engines import torch as tensors
 from .engines.defects import is_fatal, is_misread
-from .engines.sessions import EngineError
 
 ENGINES = (None, "onnxruntime", "numpy", "torch")
 
@@ -171,7 +170,7 @@ def known(
         forecast = Forecast(model, inputs, numbers)
         try:
             found = forecast.of(wanted) and (numbers or forecast.told)
-        except (LimitError, InputError, EngineError):
+        except (LimitError, InputError, ort.EngineError):
             if numbers:
                 raise
             found = False
@@ -249,9 +248,10 @@ class Forecast:
         operands = [self._stand_in(name) for name in step.inputs]
         check_operands(step, operands, self.model.limits)
         if is_fatal(step, operands):
-            raise EngineError(f"ONNX Runtime ends the process at {step}. Try engine='numpy'.")
+            raise ort.EngineError(f"ONNX Runtime ends the process at {step}. Try engine='numpy'.")
         if is_misread(step, operands):
-            raise EngineError(f"ONNX Runtime departs from ONNX in {step}. Try engine='numpy'.")
+            raise ort.EngineError(f"ONNX Runtime departs from ONNX in {step}. "
+                                  "Try engine='numpy'.")  # fmt: skip
         if step.op_type == "Einsum":
             self._check_einsum(step, operands)
         kinds = outputs_of(step, self.types, self.known)
@@ -367,7 +367,7 @@ class Forecast:
         """ONNX Runtime multiplies from left to right, however large the products become."""
         node = Node(step, tuple(operands), ())
         if product_bytes(node, left_to_right=True) > self.model.limits.bytes:
-            raise EngineError(
+            raise ort.EngineError(
                 f"ONNX Runtime multiplies the operands of {step} from left to right, which takes "
                 "more memory than the limits allow. Try engine='numpy'."
             )

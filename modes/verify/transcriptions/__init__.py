@@ -8,11 +8,14 @@ rules.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from numbers import Number as Scalar
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
+
+from ....ops.symbols.number import Number
 
 Transcription = Callable[..., Any]
 Index = tuple[int, ...]
@@ -59,13 +62,14 @@ def wrapped(i: Any, n: int) -> int:
 
 
 REFERRED = (
-    "BatchNormalization", "Compress", "Concat", "DepthToSpace", "Expand", "Flatten",
-    "GatherND", "Identity", "InstanceNormalization", "OneHot", "Reshape", "ScatterElements",
-    "Shape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Trilu",
-    "Unsqueeze", "Where",
+    "BatchNormalization", "Compress", "Concat", "Conv", "DepthToSpace",
+    "Expand", "Flatten", "Gather", "GatherND", "Gemm", "GlobalAveragePool", "Identity",
+    "InstanceNormalization", "Max", "Min", "OneHot", "ReduceMax", "ReduceMean", "ReduceMin",
+    "ReduceProd", "ReduceSum", "Reshape", "ScatterElements", "ScatterND", "Shape", "Slice",
+    "SpaceToDepth", "Split", "Squeeze", "Tile", "TopK", "Transpose", "Trilu", "Unsqueeze", "Where",
 )  # fmt: skip
 """Operators that ONNX's reference implementation computes on arrays of any objects: they move
-entries, or add and multiply them.
+entries, or add, multiply and compare them.
 """
 
 
@@ -83,6 +87,8 @@ def refer(op_type: str) -> None:
 
     transcription(op_type)(apply)
 
+
+Scalar.register(Number)  # so that NumPy and the reference implementation take it for a scalar
 
 for _name in REFERRED:
     refer(_name)

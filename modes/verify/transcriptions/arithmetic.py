@@ -1,9 +1,8 @@
-"""Arithmetic and moves: entry by entry, products, reductions; entries picked, padded, written."""
+"""Arithmetic and moves: entry by entry, products, norms; entries picked and padded."""
 
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -39,8 +38,6 @@ def entrywise(name: str, function: Callable[..., Any]) -> None:
 
 entrywise("Sum", lambda *xs: sum(xs))
 entrywise("Mean", lambda *xs: mean(xs))
-entrywise("Max", lambda *xs: max(xs))
-entrywise("Min", lambda *xs: min(xs))
 entrywise("Div", lambda a, b: a / b)
 
 
@@ -50,16 +47,6 @@ def dropout(x: Any, ratio: Any = None, training: Any = None, **_: Any) -> Any:
     if training is not None and np.any(training):
         raise NotImplementedError("Dropout in training draws a mask")
     return x
-
-
-@transcription("Gemm")
-def gemm(
-    a: Any, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 1.0,
-    transA: int = 0, transB: int = 0,
-) -> Any:  # fmt: skip
-    """y[i, j] = α Σₖ a[i, k] b[k, j] + β c[i, j], where a and b may be transposed."""
-    y = product(a.T if transA else a, b.T if transB else b) * alpha
-    return y if c is None else y + c * beta
 
 
 def product(a: Any, b: Any) -> Any:
@@ -90,29 +77,6 @@ def centre(i: int, n: int, align_corners: int) -> Any:
     if align_corners and n == 1:
         raise NotImplementedError("the centre of a single pixel cannot be both -1 and 1")
     return sp.Rational(2 * i, n - 1) - 1 if align_corners else sp.Rational(2 * i + 1, n) - 1
-
-
-def reduction(name: str, summary: Summary) -> None:
-    """Enter y[i] = f(the entries of x at i along the axes that are kept)."""
-
-    def apply(x: Any, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Any:
-        gone = [a % x.ndim for a in ints(() if axes is None else axes)]
-        if not gone and noop_with_empty_axes:
-            return x
-        gone = gone or list(range(x.ndim))
-        kept = [k for k in range(x.ndim) if k not in gone]
-        rows = x.transpose(*kept, *gone).reshape(*(x.shape[k] for k in kept), -1)
-        y = tabulate(rows.shape[:-1], lambda index: summary(list(rows[index])))
-        return np.expand_dims(y, tuple(gone)) if keepdims else y
-
-    transcription(name)(apply)
-
-
-reduction("ReduceSum", sum)
-reduction("ReduceMean", mean)
-reduction("ReduceProd", math.prod)
-reduction("ReduceMax", max)
-reduction("ReduceMin", min)
 
 
 def running(name: str, summary: Summary) -> None:
@@ -146,19 +110,6 @@ def lp_normalization(x: Any, *, axis: int = -1, p: int = 2) -> Any:
     return tabulate(x.shape, entry)
 
 
-@transcription("Gather")
-def gather(x: Any, indices: Any, *, axis: int = 0) -> Any:
-    """y[i, j, k] = x[i, indices[j], k]."""
-    axis, places = axis % x.ndim, np.asarray(indices)
-    end = axis + places.ndim
-
-    def entry(index: Index) -> Any:
-        i = wrapped(places[index[axis:end]], x.shape[axis])
-        return x[(*index[:axis], i, *index[end:])]
-
-    return tabulate(replaced(x.shape, axis, *places.shape), entry)
-
-
 @transcription("GatherElements")
 def gather_elements(x: Any, indices: Any, *, axis: int = 0) -> Any:
     """y[i, j, k] = x[i, indices[i, j, k], k]."""
@@ -166,28 +117,6 @@ def gather_elements(x: Any, indices: Any, *, axis: int = 0) -> Any:
     return tabulate(
         indices.shape, lambda index: x[replaced(index, axis, wrapped(indices[index], n))]
     )
-
-
-@transcription("TopK")
-def top_k(x: Any, k: Any, *, axis: int = -1, largest: int = 1, **_: Any) -> Any:
-    """The k greatest or least entries of each row, in order, and their places."""
-    shape = replaced(x.shape, axis, *ints(k))
-    order = {
-        row: ranked([x[replaced(row, axis, j)] for j in range(x.shape[axis])], largest)
-        for row in np.ndindex(*replaced(x.shape, axis, 1))
-    }
-    places = tabulate(shape, lambda index: order[replaced(index, axis, 0)][index[axis]])
-    values = tabulate(shape, lambda index: x[replaced(index, axis, places[index])])
-    return values, places.astype(np.int64)
-
-
-def ranked(row: list[Any], largest: int) -> list[int]:
-    """The places of the entries in order; among equal entries the first comes first.
-
-    >>> ranked([2, 3, 2], 1), ranked([2, 3, 2], 0)
-    ([1, 0, 2], [0, 2, 1])
-    """
-    return sorted(range(len(row)), key=row.__getitem__, reverse=bool(largest))
 
 
 @transcription("Pad")
@@ -223,26 +152,3 @@ def source(i: int, n: int, begin: int, end: int, mode: str) -> int | None:
     turn = max(len(kept) - 1, 1)
     k %= 2 * turn
     return kept[min(k, 2 * turn - k)] if len(kept) > 1 else kept[0]
-
-
-REDUCTIONS: dict[str, Any] = {
-    "none": lambda old, new: new,
-    "add": operator.add,
-    "mul": operator.mul,
-    "max": max,
-    "min": min,
-}
-"""reduction -> the entry that replaces the old one."""
-
-
-@transcription("ScatterND")
-def scatter_nd(x: Any, indices: Any, updates: Any, *, reduction: str = "none") -> Any:
-    """y[*indices[i], k] = f(y[…], updates[i, k])."""
-    y, f = x.copy(), REDUCTIONS[reduction]
-    rank, depth = indices.ndim - 1, indices.shape[-1]
-    for index in np.ndindex(*updates.shape):
-        lengths = x.shape[:depth]
-        outer = (wrapped(i, n) for i, n in zip(indices[index[:rank]], lengths, strict=True))
-        place = (*outer, *index[rank:])
-        y[place] = f(y[place], updates[index])
-    return y

@@ -10,9 +10,9 @@ import sympy as sp
 from ....ops.symbols.number import KERNELS
 from ....ops.symbols.placing import ints as counts
 from . import TRANSCRIPTIONS, tabulate, transcription
-from .arithmetic import entrywise, gemm, product
+from .arithmetic import entrywise, product
 from .case import SIDES, case, ints, numbers, script
-from .windows import axes, conv, taps
+from .windows import axes, taps
 
 MS = "com.microsoft::"
 
@@ -71,8 +71,8 @@ def fused_gemm(
     activation_beta: Any = None, activation_gamma: Any = None, **how: Any,
 ) -> Any:  # fmt: skip
     """f(α A B + β C)."""
-    given = (activation_alpha, activation_beta)
-    return activated(gemm(a, b, c, **how), activation, [v for v in given if v is not None])
+    y, given = TRANSCRIPTIONS["Gemm"](a, b, c, **how), (activation_alpha, activation_beta)
+    return activated(y, activation, [v for v in given if v is not None])
 
 
 @transcription(f"{MS}FusedConv")
@@ -81,7 +81,8 @@ def fused_conv(
     activation_params: Any = (), **how: Any,
 ) -> Any:  # fmt: skip
     """f(w ∗ x + b + z)."""
-    return activated(summed(conv(x, w, b, **how), z), activation, list(activation_params))
+    y = summed(TRANSCRIPTIONS["Conv"](x, w, b, **how), z)
+    return activated(y, activation, list(activation_params))
 
 
 def activated(y: Any, name: str, parameters: list[float]) -> Any:

@@ -1,4 +1,4 @@
-"""Windows that slide over space: convolutions, pools, and the bins of regions."""
+"""Windows that slide over space: transposed convolutions, pools, and the bins of regions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from . import Index, tabulate, transcription
-from .arithmetic import Summary, mean, norm
+from .arithmetic import Summary, norm
 
 
 @dataclass(frozen=True)
@@ -85,27 +85,6 @@ def taps(
         place = tuple(a.place(o, t) for a, o, t in zip(space, window, tap, strict=True))
         if all(a.inside(p, padding) for a, p in zip(space, place, strict=True)):
             yield tap, place
-
-
-@transcription("Conv")
-def conv(
-    x: Any, w: Any, b: Any = None, *, group: int = 1, kernel_shape: Any = None, **how: Any
-) -> Any:
-    """y[n, m, o] = b[m] + Σ w[m, c, t] x[n, g C + c, o · stride + t · dilation - begin]."""
-    space = axes(x.shape[2:], w.shape[2:], **how)
-    outputs, channels = w.shape[0] // group, w.shape[1]
-
-    def entry(index: Index) -> Any:
-        n, m, *window = index
-        first = m // outputs * channels
-        terms = (
-            w[(m, c, *tap)] * x[(n, first + c, *place)]
-            for tap, place in taps(space, tuple(window))
-            for c in range(channels)
-        )
-        return sum(terms) if b is None else b[m] + sum(terms)
-
-    return tabulate((x.shape[0], w.shape[0], *(a.count for a in space)), entry)
 
 
 @transcription("ConvTranspose")
@@ -197,7 +176,6 @@ def over_space(name: str, summary: Summary) -> None:
 
 
 over_space("GlobalMaxPool", max)
-over_space("GlobalAveragePool", mean)
 over_space("GlobalLpPool", norm)
 
 
