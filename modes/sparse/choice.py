@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, eye_array, vstack
@@ -15,10 +15,8 @@ from ...jacobians.arrays import wide
 from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.chosen import has_choices
 from ...jacobians.errors import LimitError
-from ...jacobians.progress import chunks
 from ...jacobians.sparse import count, positions
 from ..linear.elimination.cost import seconds
-from ..linear.elimination.dense import best_order, stations
 from ..linear.tape.tape import Tape
 from ..linear.tape.template import Template
 from .coloring import Coloring, Partition, best, coloring, cover, distinct, width
@@ -48,12 +46,6 @@ COLORED = 1e-7
 FULL = 2**20
 """From this many entries on, a matrix without known zeros is taken from `toarray`."""
 
-CHEAPER = 4
-"""How much less arithmetic a dense matrix times a sparse one must take than a dense result."""
-
-ROWS = 128
-"""Rows of a dense matrix that are multiplied with a sparse one at a time."""
-
 Fixed = Container[int] | None
 """The ids of the operators whose values never change; None for all operators."""
 
@@ -72,7 +64,7 @@ def method(
     turned = backward < forward / 2
     pattern = where(operator, fixed, backward=turned, limit=limit)
     if pattern.nnz == operator.shape[0] * operator.shape[1] >= FULL:
-        return Full(pattern, halves(operator, fixed, limit))
+        return Full(pattern)
     colors = pattern.nnz / max(min(operator.shape), 1)
     products = COLORED * pattern.nnz + colors * seconds(operator)
     if LAID_OUT * min(forward, backward) <= products:
@@ -82,41 +74,12 @@ def method(
 
 @dataclass(frozen=True)
 class Full(Method):
-    """The method for a matrix without known zeros: J = D S with dense D and sparse S, else dense.
-
-    `halves` are the vertex of a DAG behind which D begins, and the method for S.
-    """
+    """The method for a matrix without known zeros: the dense matrix."""
 
     pattern: csr_array[Any]
-    halves: tuple[int, Method] | None
 
     def values(self, operator: Jacobian) -> np.ndarray:
-        return self._matrix(operator).astype(wide(operator.dtype), copy=False).ravel()
-
-    def _matrix(self, operator: Jacobian) -> np.ndarray:
-        if self.halves is None:
-            return operator.toarray()
-        dag, (vertex, sparse) = cast(Dag, unwrap(operator)), self.halves
-        front, at = dag.between(dag.sources, (vertex,)), sparse.pattern
-        S = csr_array((sparse.values(front), at.indices, at.indptr), at.shape)
-        D = best_order(dag.between((vertex,), dag.sinks)).compute()
-        J = np.empty(dag.shape, wide(dag.dtype))
-        for start, stop in chunks(len(D), ROWS, "sparse matrix", "rows"):
-            J[start:stop] = D[start:stop] @ S
-        return J
-
-
-def halves(operator: Jacobian, fixed: Fixed, limit: int) -> tuple[int, Method] | None:
-    """The first vertex behind which J is cheap to compute, if J is sparse in front of it."""
-    if not isinstance(operator, Dag):
-        return None
-    most = best_order(operator).flops / CHEAPER
-    for (vertex,) in stations(operator)[1:-1]:
-        if best_order(operator.between((vertex,), operator.sinks)).flops > most:
-            continue
-        found = method(operator.between(operator.sources, (vertex,)), fixed, limit, symmetric=False)
-        return (vertex, found) if found.pattern.nnz * operator.shape[0] <= most else None
-    return None
+        return operator.toarray().astype(wide(operator.dtype), copy=False).ravel()
 
 
 def estimate(operator: Jacobian) -> tuple[float, float]:
