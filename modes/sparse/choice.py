@@ -242,7 +242,6 @@ class Accumulated(Method):
         self.moving, self.variable = as_slice(moving), as_slice(terms.variable[moving])
         self.coefficient = uniform(terms.coefficient[moving].astype(self.program.dtype))
         self.pattern = csr_array((np.ones(len(terms), bool), terms.columns, A.indptr), A.shape)
-        self.program.close([self.variable])
         self.by_operators = reading(self.program.read, held_by(source))
         self.by_template: tuple[Template, Reading] | None = None
         self.chooses = isinstance(operator, Dag) and has_choices(operator)
@@ -272,7 +271,6 @@ class Accumulated(Method):
         if self.program.read:
             x = self.program.run(self._read(operator))
             out[self.moving] = scaled(self.coefficient, x[self.variable])
-            self.program.done(x.x)
 
     def _read(self, operator: Jacobian) -> list[np.ndarray]:
         """The arrays of the program, from the residuals if these suffice."""

@@ -13,7 +13,6 @@ variable, the three add up to 3 u².
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -27,9 +26,6 @@ from ...jacobians.errors import LimitError
 from ...jacobians.sparse import entries
 from ..linear.tape.record import Entry
 from ..linear.tape.tape import Tape
-
-KEPT = 2**24
-"""The most bytes of a buffer for variables that is kept from one point to the next."""
 
 
 class Program:
@@ -49,9 +45,6 @@ class Program:
         self.length, self.stages = 1, list[Stage]()
         self.starts: dict[Key, int] = {}
         self.read: dict[Key, slice] = {}
-        self.copied: set[int] = set()
-        self.direct: dict[tuple[int, int], tuple[int, slice]] = {}
-        self._idle: deque[np.ndarray] = deque()
 
     def entries(self, operator: Jacobian) -> Terms:
         """The entries of an operator that is not composed of others."""
@@ -107,7 +100,7 @@ class Program:
     def multiplied(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """New variables, left · right."""
         made = self.reserve(len(left))
-        self.stages.append(Multiplied(left, right, made))
+        self.stages.append(Multiplied(as_slice(left), as_slice(right), made))
         return np.arange(made.start, made.stop)
 
     def total(
@@ -137,57 +130,21 @@ class Program:
             )
         return slice(self.length - n, self.length)
 
-    def close(self, reads: Iterable[Index]) -> None:
-        """Decide which arrays need a copy in x, when all stages and later reads of x are known.
-
-        A range of one array is read from the array; an index, or a range over several, from x.
-        """
-        spans = [(span.start, span.stop) for span in self.read.values()]
-        indices = [*(read for stage in self.stages for read in stage.reads), *reads]
-        for index in indices:
-            touched = [k for k, span in enumerate(spans) if overlaps(index, span)]
-            if len(touched) == 1 and isinstance(index, slice):
-                start, stop = spans[touched[0]]
-                if start <= index.start and index.stop <= stop:
-                    where = slice(index.start - start, index.stop - start)
-                    self.direct[index.start, index.stop] = touched[0], where
-                    continue
-            self.copied.update(touched)
-
-    def run(self, arrays: Iterable[np.ndarray]) -> Variables:
-        """All variables for some values of the arrays, in a buffer that `done` takes back."""
-        flat = [np.ascontiguousarray(array, self.dtype).reshape(-1) for array in arrays]
-        try:
-            x = self._idle.pop()  # without a check: another thread may take the last one
-        except IndexError:
-            x = np.empty(self.length, self.dtype)
+    def run(self, arrays: Iterable[np.ndarray]) -> np.ndarray:
+        """All variables for some values of the arrays."""
+        x = np.empty(self.length, self.dtype)
         x[0] = 1
-        spans = list(self.read.values())
-        for k in self.copied:
-            x[spans[k]] = flat[k]
-        variables = Variables(x, flat, self.direct)
+        for span, array in zip(self.read.values(), arrays, strict=True):
+            x[span] = array.reshape(-1)
         for stage in self.stages:
-            stage(variables)
-        return variables
-
-    def done(self, x: np.ndarray) -> None:
-        """Keep the buffer for the next run, unless it is large."""
-        if x.nbytes <= KEPT:
-            self._idle.append(x)
+            stage(x)
+        return x
 
 
 def size_of(key: Key) -> int:
     """The number of elements of an array with this identity."""
     _, shape, *_ = key
     return size(shape)
-
-
-def overlaps(index: Index, span: tuple[int, int]) -> bool:
-    """Whether an index reads anything between two positions."""
-    start, stop = span
-    if isinstance(index, slice):
-        return bool(index.start < stop and start < index.stop)
-    return bool(np.any((index >= start) & (index < stop)))
 
 
 STRIP = 2**21
@@ -335,44 +292,27 @@ ROUNDS = 8
 """Sums of up to this many terms are computed term by term, longer sums by a sparse product."""
 
 
-class Variables:
-    """The variables x; a range in `direct` is read from the array that it comes from."""
-
-    def __init__(
-        self, x: np.ndarray, flat: list[np.ndarray],
-        direct: Mapping[tuple[int, int], tuple[int, slice]],
-    ) -> None:  # fmt: skip
-        self.x, self.flat, self.direct = x, flat, direct
-
-    def __getitem__(self, index: Index) -> np.ndarray:
-        if isinstance(index, slice) and (index.start, index.stop) in self.direct:
-            source, where = self.direct[index.start, index.stop]
-            return self.flat[source][where]
-        return self.x[index]
-
-
+@dataclass(frozen=True)
 class Multiplied:
     """x[made] = x[left] ∘ x[right]."""
 
-    def __init__(self, left: np.ndarray, right: np.ndarray, made: slice) -> None:
-        self.reads: tuple[Index, ...] = (as_slice(left), as_slice(right))
-        self.made = made
+    left: Index
+    right: Index
+    made: slice
 
-    def __call__(self, x: Variables) -> None:
-        left, right = self.reads
-        np.multiply(x[left], x[right], out=x[self.made])
+    def __call__(self, x: np.ndarray) -> None:
+        np.multiply(x[self.left], x[self.right], out=x[self.made])
 
 
+@dataclass(frozen=True)
 class Added:
     """x[made] = constant + Σᵣ cᵣ ∘ x[vᵣ]; the first round has a term for each sum."""
 
-    def __init__(
-        self, constant: Numbers, rounds: list[tuple[Index, Index, Numbers]], made: slice
-    ) -> None:
-        self.constant, self.rounds, self.made = constant, rounds, made
-        self.reads: tuple[Index, ...] = tuple(variables for _, variables, _ in rounds)
+    constant: Numbers
+    rounds: list[tuple[Index, Index, Numbers]]
+    made: slice
 
-    def __call__(self, x: Variables) -> None:
+    def __call__(self, x: np.ndarray) -> None:
         total = x[self.made]
         (_, variables, coefficient), *others = self.rounds
         np.multiply(x[variables], coefficient, out=total)
@@ -381,15 +321,16 @@ class Added:
             total[rows] += scaled(coefficient, x[variables])
 
 
+@dataclass(frozen=True)
 class Spread:
     """x[made] = constant + C x, with C sparse."""
 
-    def __init__(self, constant: Numbers, matrix: csr_array[Any], made: slice) -> None:
-        self.constant, self.matrix, self.made = constant, matrix, made
-        self.reads: tuple[Index, ...] = (slice(0, made.start),)
+    constant: Numbers
+    matrix: csr_array[Any]
+    made: slice
 
-    def __call__(self, x: Variables) -> None:
-        x[self.made][:] = self.constant + self.matrix @ x[slice(0, self.made.start)]
+    def __call__(self, x: np.ndarray) -> None:
+        x[self.made] = self.constant + self.matrix @ x[: self.made.start]
 
 
 Stage = Multiplied | Added | Spread

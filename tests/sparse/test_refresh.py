@@ -1,6 +1,5 @@
 """The values of a sparse Jacobian at the next point: in place, and vectorised."""
 
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -14,7 +13,7 @@ from onnxjac.jacobians import Diagonal
 from onnxjac.jacobians.errors import InputError
 
 from .models import finite_elements, stencil_by_slices
-from .test_relinearize import linearized, method, point
+from .test_relinearize import linearized, point
 
 
 @pytest.fixture(scope="module", params=[stencil_by_slices, finite_elements])
@@ -90,19 +89,6 @@ def test_several_threads_at_a_time():
         found = pool.map(lambda K: K.tosparse().data, points * 5)
         for data, numbers in zip(found, expected * 5, strict=True):
             assert_array_equal(data, numbers)
-
-
-def test_another_thread_may_take_the_last_room():
-    """Between the check for a free buffer and its use."""
-
-    class Taken(deque):
-        def __bool__(self):
-            return True
-
-    J = linearized(stencil_by_slices(8))
-    expected = at(J, 1).tosparse().data
-    method(J).program._idle = Taken()
-    assert_array_equal(at(J, 1).tosparse().data, expected)
 
 
 @pytest.mark.parametrize("transposed", [False, True])
