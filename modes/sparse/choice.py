@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -22,7 +22,6 @@ from ..linear.tape.template import Template
 from .coloring import Coloring, Partition, best, coloring, cover, distinct, width
 from .program import (
     STRIP,
-    Product,
     Program,
     Reading,
     Terms,
@@ -51,14 +50,11 @@ Fixed = Container[int] | None
 
 
 def method(
-    operator: Jacobian, fixed: Fixed, limit: int, *, symmetric: bool,
-    known: Iterable[Product] = (),
-) -> Method:  # fmt: skip
+    operator: Jacobian, fixed: Fixed, limit: int, *, symmetric: bool
+) -> Method:
     """The cheaper of accumulation, from the better end, and products by a colouring.
 
     A large matrix without known zeros is multiplied out dense.
-
-    `known` are products of arrays of the operator that the model computes.
     """
     forward, backward = estimate(operator)[0], estimate(operator.T)[0]
     turned = backward < forward / 2
@@ -68,7 +64,7 @@ def method(
     colors = pattern.nnz / max(min(operator.shape), 1)
     products = COLORED * pattern.nnz + colors * seconds(operator)
     if LAID_OUT * min(forward, backward) <= products:
-        return Accumulated(operator, fixed, limit, backward=turned, products=known)
+        return Accumulated(operator, fixed, limit, backward=turned)
     return colored(pattern, symmetric=symmetric)
 
 
@@ -220,19 +216,14 @@ class Accumulated(Method):
 
     data = constants, except for coefficient ∘ x[variable] at the `moving` entries.
 
-    `backward` sweeps from the outputs, which is less work if there are few of them. A product among
-    `products` is used if the operators hold its two factors as well, so that all three are known at
-    the next point.
+    `backward` sweeps from the outputs, which is less work if there are few of them.
     """
 
     def __init__(
-        self, operator: Jacobian, fixed: Container[int] | None, limit: int, *, backward: bool,
-        products: Iterable[Product] = (),
-    ) -> None:  # fmt: skip
+        self, operator: Jacobian, fixed: Container[int] | None, limit: int, *, backward: bool
+    ) -> None:
         self.backward = backward
-        held = set(map(identity, operator.arrays()))
-        known = [product for product in products if held.issuperset(product)]
-        self.program = Program(wide(operator.dtype), fixed, limit, known)
+        self.program = Program(wide(operator.dtype), fixed, limit)
         source = operator.T if backward else operator
         A = swept(source, unit(source.shape[1], self.program))
         A = A.T if backward else A

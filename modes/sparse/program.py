@@ -5,26 +5,22 @@ arrays that change with the point, then the results of stages from earlier varia
 two variables, and sums of several. Positions and constants are computed once; at another point only
 x is recomputed.
 
-`Terms` are entries in coordinate form, `Reading` says which arrays at a point a program reads, and
-`products` finds tensors that the model computes by Mul and the program can use: the derivative of
-u ∘ u ∘ u contains u ∘ u, twice as a product of two residuals and once as a residual. As one
-variable, the three add up to 3 u².
+`Terms` are entries in coordinate form; `Reading` says which arrays at a point a program reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from ...jacobians import Diagonal, Jacobian
+from ...jacobians import Jacobian
 from ...jacobians.arrays import size
 from ...jacobians.errors import LimitError
 from ...jacobians.sparse import entries
-from ..linear.tape.record import Entry
 from ..linear.tape.tape import Tape
 
 
@@ -32,16 +28,10 @@ class Program:
     """The variables: the arrays that they are read from, and the stages that compute the others.
 
     `fixed` are the ids of the operators whose values never change; None for all operators.
-    `products` are arrays that are products of two others, and computed from these.
     """
 
-    def __init__(
-        self, dtype: Any, fixed: Container[int] | None, limit: int,
-        products: Sequence[Product] = (),
-    ) -> None:  # fmt: skip
+    def __init__(self, dtype: Any, fixed: Container[int] | None, limit: int) -> None:
         self.dtype, self.fixed, self.limit = np.dtype(dtype), fixed, limit
-        self.products = {product: (left, right) for left, right, product in products
-                         if product[-1] == self.dtype and product not in (left, right)}  # fmt: skip
         self.length, self.stages = 1, list[Stage]()
         self.starts: dict[Key, int] = {}
         self.read: dict[Key, slice] = {}
@@ -59,49 +49,20 @@ class Program:
     def start(self, key: Key) -> int:
         """Where the array of this identity starts in x, which holds each array once."""
         if key not in self.starts:
-            self.starts[key] = self._multiplied(key) if key in self.products else self._read(key)
+            _, shape, *_ = key
+            self.starts[key], self.length = self.length, self.length + size(shape)
+            self.read[key] = slice(self.starts[key], self.length)
         return self.starts[key]
-
-    def _read(self, key: Key) -> int:
-        start, self.length = self.length, self.length + size_of(key)
-        self.read[key] = slice(start, self.length)
-        return start
-
-    def _multiplied(self, key: Key) -> int:
-        at = np.arange(size_of(key))
-        left, right = (self.start(factor) + at for factor in self.products[key])
-        return int(self.multiplied(left, right)[0])
 
     def product(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """The variables left · right; new ones where neither factor is constant."""
         product = np.maximum(left, right).astype(np.int64, copy=False)
         new = np.flatnonzero(np.minimum(left, right))
         if len(new):
-            known = self.known(left[new], right[new])
-            product[new] = self.multiplied(left[new], right[new]) if known is None else known
+            made = self.reserve(len(new))
+            self.stages.append(Multiplied(as_slice(left[new]), as_slice(right[new]), made))
+            product[new] = np.arange(made.start, made.stop)
         return product
-
-    def known(self, left: np.ndarray, right: np.ndarray) -> np.ndarray | None:
-        """The variables left · right if they are entries of a known product, else None."""
-        for product, (a, b) in self.products.items():
-            for first, second in ((a, b), (b, a)):
-                at, same = self.places(left, first), self.places(right, second)
-                if at is not None and same is not None and np.array_equal(at, same):
-                    return self.start(product) + at
-        return None
-
-    def places(self, variable: np.ndarray, key: Key) -> np.ndarray | None:
-        """The positions of the variables in an array; None unless all are in it."""
-        if key not in self.starts:
-            return None
-        at: np.ndarray = variable - np.int64(self.starts[key])
-        return at if at.min() >= 0 and at.max() < size_of(key) else None
-
-    def multiplied(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """New variables, left · right."""
-        made = self.reserve(len(left))
-        self.stages.append(Multiplied(as_slice(left), as_slice(right), made))
-        return np.arange(made.start, made.stop)
 
     def total(
         self, variable: np.ndarray, coefficient: np.ndarray, starts: np.ndarray
@@ -139,12 +100,6 @@ class Program:
         for stage in self.stages:
             stage(x)
         return x
-
-
-def size_of(key: Key) -> int:
-    """The number of elements of an array with this identity."""
-    _, shape, *_ = key
-    return size(shape)
 
 
 STRIP = 2**21
@@ -248,41 +203,6 @@ def aliases(keys: Iterable[Any]) -> tuple[int, ...]:
     """
     first: dict[Any, int] = {}
     return tuple(first.setdefault(key, k) for k, key in enumerate(keys))
-
-
-class Product(NamedTuple):
-    """left ∘ right = product, known by their identities."""
-
-    left: Key
-    right: Key
-    product: Key
-
-
-def products(entries: Iterable[Entry]) -> list[Product]:
-    """The products in a model whose factors and result are held by its operators."""
-    made = [entry for entry in entries if entry.step.op_type == "Mul" and not entry.step.domain]
-    held = {name: array for entry in made for name, array in factors(entry)}
-    named = ((*entry.step.inputs, *entry.step.outputs) for entry in made)
-    found = ([held[name] for name in names if name in held] for names in named)
-    return [Product(*map(identity, three))
-            for three in found if len(three) == 3 and is_product(*three)]  # fmt: skip
-
-
-def factors(entry: Entry) -> Iterator[tuple[str, np.ndarray]]:
-    """The operands of z = x y by name, as far as ∂z/∂x = diag(y) and ∂z/∂y = diag(x) hold them."""
-    x, y = map(str, entry.step.inputs)
-    for name, slot in ((y, (0, 0)), (x, (0, 1))):
-        block: Jacobian | None = entry.blocks.get(slot)
-        if isinstance(block, Diagonal):
-            yield name, block.d
-
-
-def is_product(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> bool:
-    """Whether a ∘ b = c entry by entry: a user-defined rule may hold other arrays."""
-    if not (a.shape == b.shape == c.shape and a.dtype == b.dtype == c.dtype and c.size):
-        return False
-    with np.errstate(all="ignore"):
-        return np.array_equal(a * b, c, equal_nan=True)
 
 
 Index = np.ndarray | slice
