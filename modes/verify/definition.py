@@ -14,6 +14,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise, product
+from numbers import Number as Scalar
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,8 @@ FORMULAS_FIRST = frozenset({"Range", "Clip", "AffineGrid", "CenterCropPad"})
 """Operators whose body loops, needs integers, or is undecided at the bounds."""
 
 Names = tuple[str, ...]
+
+Scalar.register(Number)  # a scalar for NumPy, and so for ONNX's reference implementation
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import cache
 from math import prod
 from string import ascii_lowercase
 from typing import Any
@@ -240,6 +241,7 @@ def derivation(op_type: str, domain: str = "") -> tuple[str, str]:
     return LINEAR, "y is linear: the rule is the operator itself, which moves or adds entries"
 
 
+@cache
 def derivations() -> list[tuple[str, str, str]]:
     """All proved operators: how each is derived, or why not."""
     keys = sorted(CASES, key=lambda key: (key[1], key[0]))

@@ -198,19 +198,10 @@ def _specs(values: Iterable[ir.Value]) -> dict[str, TensorSpec]:
 
 
 def _spec(value: ir.Value) -> TensorSpec:
-    shape = None if value.shape is None else tuple(map(_dim, value.shape))
-    return TensorSpec(value.name or "", shape, _dtype(value))
-
-
-def _dim(dim: int | ir.SymbolicDim) -> Dim:
-    return dim if isinstance(dim, int) else dim.value
-
-
-def _dtype(value: ir.Value) -> np.dtype[Any] | None:
-    """None for what is not a tensor: sequences, optionals, maps."""
-    if not isinstance(value.type, ir.TensorType) or not value.dtype:
-        return None
-    return np.dtype(value.dtype.numpy())
+    dims = value.shape
+    shape = None if dims is None else tuple(d if isinstance(d, int) else d.value for d in dims)
+    kind = value.dtype if isinstance(value.type, ir.TensorType) else None  # not a sequence, a map
+    return TensorSpec(value.name or "", shape, np.dtype(kind.numpy()) if kind else None)
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:

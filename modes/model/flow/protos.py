@@ -71,12 +71,11 @@ def lowest_opsets(model: Contents) -> dict[str, int]:
     """
     nodes = list(ir.traversal.RecursiveGraphIterator(model.ir.graph))
     used = {node.op_type for node in nodes if not node.domain}
-    lowest = max([WORKING_OPSET, *(_since(op_type, model.opset) for op_type in used)])
+    lowest = max([WORKING_OPSET, *(
+        defs.get_schema(op_type, model.opset).since_version
+        if defs.has(op_type, model.opset) else model.opset for op_type in used
+    )])  # fmt: skip
     given = model.ir.opset_imports.get("", lowest)
     domains = {node.domain for node in nodes}
     others = {d: v for d, v in model.ir.opset_imports.items() if d in domains}
     return {**others, "": min(given, lowest)}
-
-
-def _since(op_type: str, opset: int) -> int:
-    return defs.get_schema(op_type, opset).since_version if defs.has(op_type, opset) else opset

@@ -8,14 +8,11 @@ rules.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from numbers import Number as Scalar
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
-
-from ....ops.symbols.number import Number
 
 Transcription = Callable[..., Any]
 Index = tuple[int, ...]
@@ -87,8 +84,6 @@ def refer(op_type: str) -> None:
 
     transcription(op_type)(apply)
 
-
-Scalar.register(Number)  # so that NumPy and the reference implementation take it for a scalar
 
 for _name in REFERRED:
     refer(_name)

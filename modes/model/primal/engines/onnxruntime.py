@@ -110,7 +110,8 @@ def cut(
     for index in indices:
         ir.serde.serialize_node_into(graph.node.add(), steps[index])
         _read_as_it_lies(graph.node[-1], model, given, values)
-        _yield_to_given(graph.node[-1], given)
+        outputs = graph.node[-1].output  # the node runs for the outputs that the caller lacks
+        outputs[:] = [f"{name}_computed" if name in given else name for name in outputs]
     for node in nodes(proto):
         if node.op_type in guests():
             node.domain = ""
@@ -119,13 +120,6 @@ def cut(
     graph.input.extend(ir.serde.serialize_value(values[name]) for name in sorted(inputs))
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     return proto, _add_initializers(graph, values, model, used - given)
-
-
-def _yield_to_given(node: onnx.NodeProto, given: frozenset[str]) -> None:
-    """Rename the outputs that the caller gives; the node runs for its other outputs."""
-    for index, name in enumerate(node.output):
-        if name in given:
-            node.output[index] = f"{name}_computed"
 
 
 def _read_as_it_lies(
@@ -147,17 +141,12 @@ def _read_as_it_lies(
 def _drop_unread(graph: onnx.GraphProto, model: Contents, names: tuple[str, ...]) -> None:
     """Remove the transposed constants that no node reads any more."""
     read = {*names, *(name for node in graph.node for name in node.input)}
-    if any(map(_has_body, graph.node)):
-        return
+    if any(a.HasField("g") or a.graphs for node in graph.node for a in node.attribute):
+        return  # subgraphs may read tensors of the outer graph
     for k in reversed(range(len(graph.node))):
         name = graph.node[k].output[0]
         if name in model.turned and name not in read:
             del graph.node[k]
-
-
-def _has_body(node: onnx.NodeProto) -> bool:
-    """Whether a node has subgraphs, which may read tensors of the outer graph."""
-    return any(a.HasField("g") or a.graphs for a in node.attribute)
 
 
 def _add_initializers(
