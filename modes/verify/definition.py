@@ -43,7 +43,7 @@ from ..model.loading.load import load
 from ..model.loading.precision import to_double
 from ..model.primal.model import Model
 from ..model.primal.names import distinct
-from .transcriptions import REFERRED, TRANSCRIPTIONS, arithmetic, contrib, tabulate, windows  # noqa: F401  (the modules register their transcriptions)
+from .transcriptions import REFERRED, TRANSCRIPTIONS, contrib, standard, tabulate  # noqa: F401  (the modules register their transcriptions)
 from .transcriptions.case import Case, ModelCase, at, inside, node_case, positive
 
 BODY = "the function body that ONNX gives"

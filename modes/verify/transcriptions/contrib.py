@@ -10,9 +10,8 @@ import sympy as sp
 from ....ops.symbols.number import KERNELS
 from ....ops.symbols.placing import ints as counts
 from . import TRANSCRIPTIONS, tabulate, transcription
-from .arithmetic import entrywise, product
 from .case import SIDES, case, ints, numbers, script
-from .windows import axes, taps
+from .standard import axes, entrywise, product, taps
 
 MS = "com.microsoft::"
 
