@@ -39,7 +39,13 @@ class TensorSpec(NamedTuple):
 
 
 class Derived:
-    """Cached results about a model, for one version of the declarations."""
+    """Cached results about a model, for one version of the declarations.
+
+    `forecasts` say whether all sizes are known before a run; `routes` are plans of linearisations;
+    `unkept` maps an output of control flow to the reason to unroll it where derivatives are
+    recorded; `linear` maps a step and the inputs that vary, with all shapes, to whether the step is
+    linear in these.
+    """
 
     def __init__(self, version: int) -> None:
         self.version = version
@@ -70,27 +76,7 @@ class Contents(Shown):
         return restored, (type(self), self.limits, self.lean, *packed(self.ir))
 
     @property
-    def forecasts(self) -> Latest[Any, bool]:
-        """Cached forecasts: whether all sizes are known before a run."""
-        return self._current.forecasts
-
-    @property
-    def routes(self) -> Latest[Any, Any]:
-        """Cached plans of linearisations."""
-        return self._current.routes
-
-    @property
-    def unkept(self) -> dict[str, str]:
-        """Output of control flow -> the reason to unroll it where derivatives are recorded."""
-        return self._current.unkept
-
-    @property
-    def linear(self) -> Latest[Any, bool]:
-        """A step and the inputs that vary, with all shapes -> whether it is linear in these."""
-        return self._current.linear
-
-    @property
-    def _current(self) -> Derived:
+    def derived(self) -> Derived:
         """The cached results for the current declarations."""
         if self._derived.version != version():
             self._derived = Derived(version())

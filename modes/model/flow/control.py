@@ -335,9 +335,9 @@ class LongLoop(Exception):
 
 def note(model: Contents, reason: NotKept) -> None:
     """Unroll the control flow of `reason` from now on; raises `reason` if that does not help."""
-    if reason.output is None or reason.output in model.unkept:
+    if reason.output is None or reason.output in model.derived.unkept:
         raise reason
-    model.unkept[reason.output] = str(reason)
+    model.derived.unkept[reason.output] = str(reason)
 
 
 @contextmanager

@@ -164,7 +164,7 @@ def known(
     """The cached forecast from the numbers of the inputs, or from their shapes alone; from shapes,
     it is true only if they tell all sizes, and these are within the limits.
     """
-    key, forecasts = (wanted, numbers, signature(inputs, numbers)), model.forecasts
+    key, forecasts = (wanted, numbers, signature(inputs, numbers)), model.derived.forecasts
     found = forecasts.get(key)
     if found is None:
         forecast = Forecast(model, inputs, numbers)
