@@ -18,9 +18,8 @@ from ....ops import numbers as arithmetic
 from ....ops.graphs.infer import output_types
 from ....ops.graphs.recorder import is_still
 from ....ops.node import ASKED
-from ...model.flow.contents import free_sizes
+from ...model.flow.contents import free_sizes, lowest_opsets
 from ...model.flow.control import NotKept, kept_whole, note
-from ...model.flow.protos import lowest_opsets
 from ...model.flow.steps import SMALL, needed, reads
 from ...model.primal.evaluate import evaluate
 from ...model.primal.model import Model, TensorSpec

@@ -24,8 +24,7 @@ from onnx import helper
 from .....jacobians.errors import OnnxJacError, first_line
 from .....jacobians.threads import Lock
 from .....ops.node import TRAINING, remedy
-from ...flow.contents import Contents
-from ...flow.protos import lowest_opsets, nodes
+from ...flow.contents import Contents, lowest_opsets, nodes
 from ...flow.steps import needed, tensor_of
 from .defects import without_traps
 
