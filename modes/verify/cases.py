@@ -497,11 +497,6 @@ script("LSTM", "(lambda gates: torch.lstm({0}, ({5}, {6}), ({1}[0][gates], {2}[0
        "{3}[0, :4][gates], {3}[0, 4:][gates]), " + CELL + ")([0, 2, 3, 1])", (2, 1, 2), (1, 4, 2),
        (1, 4, 1), (1, 8), None, (1, 1, 1), (1, 1, 1), hidden_size=1, outputs=3,
        of=(0,))  # fmt: skip
-script("DeformConv RoiAlign MaxRoiPool", "# torchvision has it, PyTorch alone does not")
-script("Range Unique", "# its operator has no derivative there")
-script(f"RotaryEmbedding LinearAttention CenterCropPad {ML}Scaler {ML}Imputer "
-       f"{ML}LinearClassifier {ML}SVMRegressor {ML}SVMClassifier",
-       "# it has no such operator")  # fmt: skip
 
 INDEXED = {
     "BatchNormalization": "y[a, b] = (x[a, b] - s[b])/sqrt(t[b] + 0.125)*w[b] + v[b], in 2 of 3 "

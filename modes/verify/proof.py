@@ -452,8 +452,8 @@ class Script:
 
 def script_of(op_type: str, domain: str = "") -> Script | None:
     """The script of an operator; None where PyTorch does not have the operator."""
-    text, case = SCRIPTS.get(full_name(op_type, domain), ("#", None))
-    return None if case is None or text.startswith("#") else written(text, case)
+    found = SCRIPTS.get(full_name(op_type, domain))
+    return written(*found) if found else None
 
 
 def written(text: str, case: Case) -> Script:

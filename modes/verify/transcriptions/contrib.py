@@ -958,8 +958,6 @@ script(MS + "GroupQueryAttention",
        "F.scaled_dot_product_attention({0}, {1}, {2}, is_causal=True)", (1, 2, 2), (1, 2, 2),
        (1, 2, 2), None, None, ints(1).astype(np.int32), np.array(2, np.int32), num_heads=1,
        kv_num_heads=1)  # fmt: skip
-script(f"{MS}RotaryEmbedding {MS}MRotaryEmbedding {MS}LinearAttention {MS}MatMulBnb4 "
-       f"{MS}GatherBlockQuantized", "# it has no such operator")  # fmt: skip
 script(MS + "MaxpoolWithMask", "F.max_pool1d({0}, 2)", (1, 1, 4), np.ones((1, 1, 4), np.int32),
        kernel_shape=[2], strides=[2])  # fmt: skip
 script(MS + "DecoderMaskedMultiHeadAttention",
@@ -971,8 +969,3 @@ script(MS + "WordConvEmbedding",
 script(MS + "VarlenCausalConvWithState",
        "F.conv1d(torch.cat(({4}, {0}.T.unsqueeze(0)), 2), {1}, {3})[0].T", (3, 1), (1, 1, 2),
        np.array([0, 3], np.int32), (1,), (1, 1, 1), outputs=2, of=(0,))  # fmt: skip
-script(f"{MS}MatMulFpQ4 {MS}NGramRepeatBlock {MS}CropAndResize {MS}MoE {MS}QMoE "
-       f"{MS}MoEGroupRouter", "# it has no such operator")  # fmt: skip
-script(f"{MS}DynamicQuantizeMatMul", "# its result is rounded, and there it has no operator")
-script(f"{MS}QAttention {MS}QEmbedLayerNormalization {MS}QGemm",
-       "# it is another operator between dequantised operands")  # fmt: skip
