@@ -20,6 +20,7 @@ from .contraction import Contraction, label_sizes
 from .convolution import Convolution, Geometry, convolution_of
 from .dag import Block, Dag, Edge, Joint, Part, stack
 from .elementwise import Cast, Diagonal, Identity, Scalar, Zero
+from .kron_sums import Sylvester
 from .layout import (
     Broadcast,
     Embed,
@@ -38,7 +39,6 @@ from .layout import (
 from .matrices import BlockDiagonal, Dense, Eye, Kron, LowRank, implicit_kron, transposed
 from .products import Product
 from .sums import Sum
-from .sylvester import Sylvester
 from .transforms import Circulant, Cumulative, Fourier
 
 __all__ = [

@@ -44,7 +44,11 @@ def as_one(operator: Sum) -> Jacobian | None:
     matrix = any(isinstance(leaf, Dense) and leaf.shape == operator.shape for leaf in own)
     if matrix and all(isinstance(leaf, HELD | MOVES) for leaf in own):
         return Dense(operator.toarray(), operator.out_shape, operator.in_shape)
-    return between_layouts(operator)
+    for P in layouts(operator):  # P (Σ Pᵀ T P) Pᵀ, where the terms are simpler
+        terms = [moved(term, P) for term in operator.terms]
+        if all(term is not None for term in terms):
+            return P @ reduce(add, terms) @ P.T
+    return None
 
 
 def leaves(operator: Jacobian) -> Iterator[Jacobian]:
@@ -157,15 +161,6 @@ def diagonal_blocks(operator: Block) -> list[Jacobian]:
     own = [row[k] for k, row in enumerate(rows) if k < len(row)]
     present = [block for row in rows for block in row if block is not None]
     return present if len(rows) == len(rows[0]) and present == own else []
-
-
-def between_layouts(operator: Sum) -> Jacobian | None:
-    """P (Σ Pᵀ T P) Pᵀ for a reshape or permutation P that makes the terms simpler; else None."""
-    for P in layouts(operator):
-        terms = [moved(term, P) for term in operator.terms]
-        if all(term is not None for term in terms):
-            return P @ reduce(add, terms) @ P.T
-    return None
 
 
 def layouts(operator: Sum) -> Iterator[Jacobian]:

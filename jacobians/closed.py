@@ -59,7 +59,7 @@ from .convolution import Convolution
 from .dag import Block, Dag, composed
 from .elementwise import Cast, Diagonal, Identity, Scalar, Zero
 from .errors import InputError
-from .kron_sums import by_schur, diagonalised, kron_terms
+from .kron_sums import Sylvester, by_schur, diagonalised, kron_terms
 from .lapack import (
     ZERO_DET,
     Singular,
@@ -86,7 +86,6 @@ from .matrices import (
 )
 from .products import Product
 from .sums import Sum, multiple, split_identity, terms_of
-from .sylvester import Sylvester
 from .transforms import Circulant, Cumulative, Fourier
 
 

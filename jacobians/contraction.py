@@ -29,12 +29,9 @@ class Contraction(Jacobian):
     holds = ("factors",)
 
     def __init__(
-        self,
-        factors: tuple[tuple[Array, str], ...],
-        in_term: str,
-        out_term: str,
+        self, factors: tuple[tuple[Array, str], ...], in_term: str, out_term: str,
         sizes: dict[str, int],
-    ) -> None:
+    ) -> None:  # fmt: skip
         factors = tuple((factor(a), term) for a, term in factors)
         check_terms(factors, in_term, out_term, sizes)
         dtype = np.result_type(*(dtype_of(a) for a, _ in factors))

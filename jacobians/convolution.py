@@ -69,13 +69,9 @@ class Geometry:
     @property
     def steps(self) -> dict[str, Any]:
         """The attributes that Conv and ConvTranspose share."""
-        return {
-            "kernel_shape": None if is_symbolic(self.w[2:]) else self.w[2:],
-            "strides": self.strides,
-            "dilations": self.dilations,
-            "pads": self.pads,
-            "group": self.group,
-        }
+        kernel = None if is_symbolic(self.w[2:]) else self.w[2:]
+        return {"kernel_shape": kernel, "strides": self.strides, "dilations": self.dilations,
+                "pads": self.pads, "group": self.group}  # fmt: skip
 
     @property
     def output_padding(self) -> Shape:
@@ -194,7 +190,9 @@ def correlate(op: Op, g: Geometry, x: Array, u: Array) -> Array:
 
     Either may have leading axes. The number of entries gathered at once is bounded.
     """
-    if not is_too_large(g, size(lead(x, g.x))):
+    taps, k = size(g.w[2:]), size(lead(x, g.x))
+    if is_symbolic((*g.w, *g.x, *g.u, k)) or taps <= 1 or (  # no bound holds at every point
+            taps * size(g.u[2:]) * max(k * g.x[0] * g.x[1], FEWEST) <= MOST):  # fmt: skip
         return correlate_at_once(op, g, x, u)
     x, g = with_margin(op, g, x)
     longest = max(range(len(g.strides)), key=lambda axis: g.w[2 + axis])
@@ -202,15 +200,6 @@ def correlate(op: Op, g: Geometry, x: Array, u: Array) -> Array:
     parts = (cut(op, g, x, longest, *part) for part in ((0, half), (half, end)))
     found = [correlate(op, *part, u) for part in parts]
     return op.Concat(*found, axis=longest - len(g.strides))
-
-
-def is_too_large(g: Geometry, k: int) -> bool:
-    """Whether patches of k signals have more than `MOST` entries, and the kernel can be split."""
-    sizes = (*g.w, *g.x, *g.u, k)
-    if is_symbolic(sizes):  # no bound holds at every point
-        return False
-    entries = size(g.w[2:]) * size(g.u[2:]) * max(k * g.x[0] * g.x[1], FEWEST)
-    return entries > MOST and size(g.w[2:]) > 1
 
 
 def with_margin(op: Op, g: Geometry, x: Array) -> tuple[Array, Geometry]:

@@ -64,13 +64,9 @@ class Dag(Jacobian):
     names: Callable[[], Named] | None = None
 
     def __init__(
-        self,
-        shapes: tuple[Shape, ...],
-        edges: Iterable[Edge],
-        sources: tuple[int, ...],
-        sinks: tuple[int, ...],
-        dtype: np.dtype,
-    ) -> None:
+        self, shapes: tuple[Shape, ...], edges: Iterable[Edge], sources: tuple[int, ...],
+        sinks: tuple[int, ...], dtype: np.dtype,
+    ) -> None:  # fmt: skip
         self.shapes, self.sources, self.sinks = shapes, sources, sinks
         edges = tuple(edges)
         check_edges(edges, shapes, (*sources, *sinks))
@@ -174,7 +170,6 @@ class Dag(Jacobian):
 
     @property
     def operators(self) -> tuple[Jacobian, ...]:
-        """The operators of its edges."""
         return tuple(edge.operator for edge in self.edges)
 
     @property
@@ -202,7 +197,7 @@ class Dag(Jacobian):
         brief = f"dag({len(self.edges):,} edges, {self.shape[0]}×{self.shape[1]})"
         if not 0 < len(self.edges) <= READABLE:
             return brief
-        formula = composed(self, in_series, in_parallel)
+        formula = composed(self, in_series, lambda a, b: Sum(terms_of(a) + terms_of(b)))
         token = NAMED.set(self.names() if self.names else NAMED.get())
         try:
             return brief if formula is None else repr(formula)
@@ -255,11 +250,6 @@ def in_series(left: Jacobian, right: Jacobian) -> Jacobian:
         return right
     pair = factors_of(left) + factors_of(right)
     return left if isinstance(right, Identity) else Product(pair)
-
-
-def in_parallel(left: Jacobian, right: Jacobian) -> Jacobian:
-    """The sum as a formula."""
-    return Sum(terms_of(left) + terms_of(right))
 
 
 def check_edges(edges: tuple[Edge, ...], shapes: tuple[Shape, ...], ends: tuple[int, ...]) -> None:

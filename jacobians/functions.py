@@ -293,15 +293,10 @@ def compressed(U: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray] | 
 def _(operator: Circulant, *, vectors: bool = True) -> Eigen | None:
     """The basis of the Hartley transform, where the kernel is real and symmetric."""
     values = operator.eigenvalues
-    if operator.dtype.kind == "c" or not is_real(values):
+    rounding = 100 * eps_of(values.dtype) * np.abs(values).max(initial=0)
+    if operator.dtype.kind == "c" or np.abs(values.imag).max(initial=0) > rounding:
         return None
     return np.tile(values.real.ravel(), operator.count), hartley(operator)
-
-
-def is_real(values: np.ndarray) -> bool:
-    """Whether complex numbers are real up to rounding."""
-    rounding = 100 * eps_of(values.dtype) * np.abs(values).max(initial=0)
-    return bool(np.abs(values.imag).max(initial=0) <= rounding)
 
 
 def hartley(C: Circulant) -> Jacobian:

@@ -279,7 +279,6 @@ def matrix_shape(factor: Factor) -> tuple[int, int]:
 
 
 def factor_diagonal(factor: Factor) -> Array:
-    """The diagonal of a square factor."""
     return np.ones(factor.n) if isinstance(factor, Eye) else diagonals(factor)
 
 

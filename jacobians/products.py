@@ -216,7 +216,7 @@ def _(a: SumTo, b: Broadcast) -> Jacobian | None:
 @merges(Kron, Kron)
 def _(k: Kron, h: Kron) -> Jacobian | None:
     """(A ⊗ B)(C ⊗ D) = AC ⊗ BD, where that does not make a product more expensive."""
-    merged = mixed(k, h)
+    merged = Kron(factor_product(k.left, h.left), factor_product(k.right, h.right), k.batch)
     return merged if at(merged.flops) <= at(k.flops + h.flops) else None
 
 
@@ -332,28 +332,17 @@ def extent(span: Span) -> tuple[int, int]:
 
 
 @merges(Take, Take)
-def _(a: Take, b: Take) -> Jacobian | None:
-    """Two selections along the same axis are one."""
-    if len(shape_of(b.index)) != 1 or a.axis != b.axis:
-        return None
-    index = reading_of(a.index, b.index).Gather(b.index, a.index, axis=0)
-    return Take(index, b.axis, b.in_shape, b.dtype, distinct=a.distinct and b.distinct)
-
-
 @merges(Scatter, Scatter)
-def _(a: Scatter, b: Scatter) -> Jacobian | None:
-    if len(shape_of(a.index)) != 1 or a.axis != b.axis:
+def _(a: Take | Scatter, b: Take | Scatter) -> Jacobian | None:
+    """Two selections along the same axis are one."""
+    first, then, shape = (b, a, b.in_shape) if isinstance(a, Take) else (a, b, a.out_shape)
+    if len(shape_of(first.index)) != 1 or a.axis != b.axis:
         return None
-    index = reading_of(a.index, b.index).Gather(a.index, b.index, axis=0)
-    return Scatter(index, a.axis, a.out_shape, a.dtype, distinct=a.distinct and b.distinct)
+    index = reading_of(a.index, b.index).Gather(first.index, then.index, axis=0)
+    return type(a)(index, a.axis, shape, a.dtype, distinct=a.distinct and b.distinct)
 
 
 Commuted = tuple[Kron, Jacobian]
-
-
-def mixed(k: Kron, h: Kron) -> Kron:
-    """(A ⊗ B)(C ⊗ D) = AC ⊗ BD."""
-    return Kron(factor_product(k.left, h.left), factor_product(k.right, h.right), k.batch)
 
 
 def factor_product(a: Factor, b: Factor) -> Factor:

@@ -54,7 +54,7 @@ def counting(
         # A program without a console has no stream.
         terminal = stream is not None and not stream.closed and stream.isatty()
         if wanted is False or INSIDE.get() or not (terminal or in_notebook()):
-            yield ignored
+            yield lambda n: None
             return
         INSIDE.set(True)
         counter = Counter(label, unit, total, stream, 0.0 if wanted else DELAY)
@@ -93,10 +93,6 @@ def counted(parts: Sequence[T], label: str, unit: str) -> Iterator[T]:
             tick(1)
 
 
-def ignored(n: int) -> None:
-    """A tick where nothing is shown."""
-
-
 def in_notebook() -> bool:
     """Whether this process is a notebook kernel."""
     python = sys.modules.get("IPython")
@@ -118,7 +114,6 @@ class Counter:
     bar: Any = None
 
     def update(self, n: int) -> None:
-        """Count n more parts."""
         self.count += n
         if self.bar is not None:
             self.bar.update(n)
@@ -139,7 +134,6 @@ class Counter:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Erase the bar."""
         if self.bar is not None:
             self.bar.close()
 
@@ -163,7 +157,6 @@ class Bar:
             self._write(f"{c.label} {bar}, {now - c.start:.0f} s")
 
     def close(self) -> None:
-        """Erase the line."""
         self._write("")
         self._write("")
 

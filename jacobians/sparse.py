@@ -21,6 +21,7 @@ from .convolution import Convolution, Geometry, patches
 from .dag import Part
 from .elementwise import Cast, Identity, Scalar, Zero
 from .errors import LimitError
+from .kron_sums import Sylvester
 from .layout import (
     Broadcast,
     Embed,
@@ -33,7 +34,6 @@ from .layout import (
     SumTo,
     Take,
 )
-from .sylvester import Sylvester
 from .transforms import Circulant, Cumulative, Fourier
 
 Held = tuple[np.ndarray, np.ndarray]
@@ -51,7 +51,6 @@ class Entries:
 
     @property
     def T(self) -> Entries:
-        """The entries of the transpose."""
         return Entries(self.columns, self.rows, self.weights, self.held)
 
     @property
@@ -165,6 +164,8 @@ def _labels(operator: Jacobian) -> int:
 for kind in EINSUMS:
     entries.register(kind, _einsum)
     count.register(kind, _labels)
+count.register(Cumulative, _labels)
+count.register(Fourier, _labels)
 
 
 @entries.register
@@ -190,10 +191,6 @@ def _(operator: Circulant) -> Entries:
 @count.register
 def _(operator: Circulant) -> int:
     return operator.shape[0] * operator.kernel.size
-
-
-count.register(Cumulative, _labels)
-count.register(Fourier, _labels)
 
 
 @count.register

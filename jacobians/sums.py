@@ -59,20 +59,14 @@ def _add(left: Jacobian, right: Jacobian) -> Jacobian:
         raise InputError(
             f"cannot add operators of shape {left.shape} and {right.shape}: {left!r} and {right!r}"
         )
-    right = as_shaped(right, left)
+    if not agree(right.out_shape, left.out_shape):
+        right = Identity(left.out_shape, right.dtype) @ right
+    if not agree(right.in_shape, left.in_shape):
+        right = right @ Identity(left.in_shape, right.dtype)
     terms = list(terms_of(left))
     for term in terms_of(right):
         absorb(terms, term)
     return terms[0] if len(terms) == 1 else Sum(tuple(terms))
-
-
-def as_shaped(operator: Jacobian, like: Jacobian) -> Jacobian:
-    """The operator with the tensor shapes of another one of the same flat sizes."""
-    if not agree(operator.out_shape, like.out_shape):
-        operator = Identity(like.out_shape, operator.dtype) @ operator
-    if not agree(operator.in_shape, like.in_shape):
-        operator = operator @ Identity(like.in_shape, operator.dtype)
-    return operator
 
 
 def terms_of(operator: Jacobian) -> tuple[Jacobian, ...]:

@@ -121,7 +121,6 @@ class Background(Generic[T]):
 
     @property
     def going(self) -> bool:
-        """Whether the thread is running."""
         return self._thread.is_alive()
 
     def wait(self, seconds: float | None = None) -> T | None:

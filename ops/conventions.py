@@ -120,7 +120,6 @@ CONVENTIONS: list[Convention] = []
 
 
 def convention(op_type: str, what: str, *told: Any, **how: Any) -> None:
-    """Declare one convention of an operator."""
     CONVENTIONS.append(Convention(what, op_type, *told, **how))
 
 

@@ -198,7 +198,6 @@ class Indexed:
         return tuple(Piece(s.text, tuple(s.atoms), not s.summed) for s in stages(self.stage))
 
     def define(self, op: Any, node: Node) -> tuple[Array]:
-        """The value."""
         return (At(op, self, node).value(self.stage),)
 
     def __call__(self, op: Any, node: Node) -> Blocks:

@@ -113,12 +113,9 @@ class Node:
     """
 
     def __init__(
-        self,
-        step: Step,
-        inputs: tuple[Array | None, ...],
-        outputs: tuple[Array | None, ...],
+        self, step: Step, inputs: tuple[Array | None, ...], outputs: tuple[Array | None, ...],
         wanted: frozenset[tuple[int, int]] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.step, self.inputs, self.outputs = step, inputs, outputs
         self._wanted = wanted
 

@@ -14,7 +14,6 @@ from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise, product
-from numbers import Number as Scalar
 from typing import Any
 
 import numpy as np
@@ -30,9 +29,8 @@ from ...ops.formulas import Total, parse, plain
 from ...ops.numbers.pointwise import UFUNCS
 from ...ops.registry import Declaration, full_name
 from ...ops.rules.elementwise import Elementwise
-from ...ops.symbols import Symbols, Tensor
+from ...ops.symbols import REFERRED, Symbols, Tensor, each
 from ...ops.symbols.number import FUNCTIONS, KERNELS, Kernel, Number, closed_form
-from ...ops.symbols.reading import each
 from ...ops.trees import accesses
 from ..linear.tape.active import active_steps
 from ..linear.tape.record import dag_of, has_tangent, record
@@ -43,7 +41,7 @@ from ..model.loading.load import load
 from ..model.loading.precision import to_double
 from ..model.primal.model import Model
 from ..model.primal.names import distinct
-from .transcriptions import REFERRED, TRANSCRIPTIONS, contrib, standard, tabulate  # noqa: F401  (the modules register their transcriptions)
+from .transcriptions import TRANSCRIPTIONS, contrib, standard, tabulate  # noqa: F401  (the modules register their transcriptions)
 from .transcriptions.case import Case, ModelCase, at, inside, node_case, positive
 
 BODY = "the function body that ONNX gives"
@@ -59,8 +57,6 @@ FORMULAS_FIRST = frozenset({"Range", "Clip", "AffineGrid", "CenterCropPad"})
 """Operators whose body loops, needs integers, or is undecided at the bounds."""
 
 Names = tuple[str, ...]
-
-Scalar.register(Number)  # a scalar for NumPy, and so for ONNX's reference implementation
 
 
 @dataclass(frozen=True)

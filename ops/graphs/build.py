@@ -14,12 +14,9 @@ IR_VERSION = 10
 
 
 def build(
-    recorder: Recorder,
-    inputs: Iterable[ir.Value],
-    outputs: Mapping[str, Array],
-    name: str,
+    recorder: Recorder, inputs: Iterable[ir.Value], outputs: Mapping[str, Array], name: str,
     kept: Iterable[ir.Value] = (),
-) -> ir.Model:
+) -> ir.Model:  # fmt: skip
     """The model from some inputs to some outputs, each output under its given name.
 
     The `kept` values stay in the model even if no output needs them.
@@ -55,7 +52,6 @@ def named(recorder: Recorder, value: Array, name: str) -> ir.Value:
 
 
 def copied(recorder: Recorder, value: ir.Value, name: str) -> ir.Value:
-    """A copy of a value, under another name."""
     made = recorder.new((), dtype_of(value), name)
     made.shape = value.shape  # some sizes may be symbolic
     recorder.nodes.append(ir.Node("", "Identity", [value], outputs=[made]))
@@ -80,21 +76,15 @@ def operands_of(node: ir.Node) -> Iterator[ir.Value]:
     """The values that a node reads: its inputs, and what its subgraphs capture."""
     yield from (value for value in node.inputs if value is not None)
     for graph in graphs_of(node):
-        yield from captured(graph)
+        own = {*graph.inputs, *(value for node in graph for value in node.outputs)}
+        used = (*graph.outputs, *(value for node in graph for value in operands_of(node)))
+        yield from (value for value in used if value not in own)
 
 
 def graphs_of(node: ir.Node) -> Iterator[ir.Graph]:
-    """The subgraphs of a node."""
     for attribute in node.attributes.values():
         if attribute.type is ir.AttributeType.GRAPH:
             yield attribute.value
-
-
-def captured(graph: ir.Graph) -> Iterator[ir.Value]:
-    """The values of outer graphs that a subgraph reads."""
-    own = {*graph.inputs, *(value for node in graph for value in node.outputs)}
-    used = (*graph.outputs, *(value for node in graph for value in operands_of(node)))
-    yield from (value for value in used if value not in own)
 
 
 def give_names(inputs: list[ir.Value], initializers: list[ir.Value], nodes: list[ir.Node]) -> None:

@@ -85,18 +85,13 @@ def _inferred(
     found = onnx.shape_inference.infer_node_outputs(
         onnx.defs.get_schema(op_type, version, domain),
         node,
-        {name: proto_of(kind) for name, kind in zip(names, kinds, strict=True) if kind},
+        {name: onnx.TypeProto.FromString(kind.other) if kind.other else
+         onnx.helper.make_tensor_type_proto(kind.dtype, kind.sizes)
+         for name, kind in zip(names, kinds, strict=True) if kind},
         {name: onnx.numpy_helper.from_array(array) for name, array in known.items()},
         opset_imports=[onnx.helper.make_opsetid(domain, version)],
     )
     return tuple(kind_in(found.get(name)) for name in results)
-
-
-def proto_of(kind: Kind) -> onnx.TypeProto:
-    """A type as ONNX stores it."""
-    if kind.other:
-        return onnx.TypeProto.FromString(kind.other)
-    return onnx.helper.make_tensor_type_proto(kind.dtype, kind.sizes)
 
 
 def kind_in(found: onnx.TypeProto | None) -> Kind | None:
@@ -139,24 +134,14 @@ def symbolic_shapes(
         found = inferred(op_type, domain, version, attrs, kinds, data, outputs)
     except Exception:  # no inference, or none for symbolic sizes
         return [None] * outputs
-    known = [sizes_in(kind, sizes) for kind in found]
-    if None in known and not domain:
-        fix_lengths(values)
+    known = [None if kind is None or kind.sizes is None else
+             tuple(sizes.get(n) if isinstance(n, str) else n for n in kind.sizes)
+             for kind in found]  # fmt: skip
+    if None in known and not domain:  # the lengths of integer vectors may determine the rank
+        for value in values:
+            if value is not None and value.dtype == ir.DataType.INT64 and len(shape_of(value)) == 1:
+                int(shape_of(value)[0])
     return known
-
-
-def fix_lengths(values: Values) -> None:
-    """Restrict the recording to the lengths of integer vectors, which may determine the rank."""
-    for value in values:
-        if value is not None and value.dtype == ir.DataType.INT64 and len(shape_of(value)) == 1:
-            int(shape_of(value)[0])
-
-
-def sizes_in(kind: Kind | None, sizes: Mapping[str, SymInt]) -> Known | None:
-    """The shape in an inferred type."""
-    if kind is None or kind.sizes is None:
-        return None
-    return tuple(sizes.get(n) if isinstance(n, str) else n for n in kind.sizes)
 
 
 def shape_in(kind: Kind | None) -> tuple[int, ...] | None:

@@ -237,12 +237,9 @@ class Recorder:
                     self.pin(value, self.symbols.reader if self.symbols else "")
 
     def copy(
-        self,
-        step: Step,
-        inputs: Iterable[Array | None],
-        ats: Iterable[Any],
+        self, step: Step, inputs: Iterable[Array | None], ats: Iterable[Any],
         names: tuple[str | None, ...] | None = None,
-    ) -> tuple[Any, ...]:
+    ) -> tuple[Any, ...]:  # fmt: skip
         """A copy of a model's step; its outputs, with old or new names, are shaped like `ats`.
 
         An operator with a rule and a definition is recorded as its definition, so that any runtime
@@ -339,7 +336,6 @@ class Recorder:
         return value
 
     def new(self, shape: Iterable[Number], dtype: np.dtype, name: str | None = None) -> ir.Value:
-        """A new value of this graph."""
         kind = ir.TensorType(ir.DataType.from_numpy(np.dtype(dtype)))
         value = ir.Value(name=name, shape=as_shape(tuple(shape)), type=kind)
         value.meta[READING] = self

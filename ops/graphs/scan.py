@@ -121,21 +121,19 @@ class Twin:
             self.recorder.pin(value, reader)
         return self.number(value)
 
-    def remember(self, value: Array, number: np.ndarray) -> None:
+    def remember(self, value: Any, number: np.ndarray) -> Any:
+        """The value, whose number is stored."""
         if isinstance(value, ir.Value):
             self._numbers[id(value)] = number
+        return value
 
     def input(self, number: np.ndarray, name: str) -> ir.Value:
         """A new graph input of the shape of a number."""
-        return self._kept(self.recorder.like(number, name), number)
+        return self.remember(self.recorder.like(number, name), number)
 
     def initializer(self, number: np.ndarray, name: str) -> ir.Value:
         """A named constant of the model."""
-        return self._kept(self.recorder.initializer(number, name), number)
-
-    def _kept(self, value: ir.Value, number: np.ndarray) -> ir.Value:
-        self.remember(value, number)
-        return value
+        return self.remember(self.recorder.initializer(number, name), number)
 
     def run(
         self, step: Step, inputs: list[Any], outputs: tuple[str | None, ...]

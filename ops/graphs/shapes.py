@@ -168,17 +168,6 @@ def entrywise(function: Callable[..., Any]) -> Callable[..., Any]:
     return formula
 
 
-def reshaped(held: list[Any], attrs: Mapping[str, Any]) -> Any:
-    """The same integers, in another shape."""
-    return held[0].ravel() if held[0].size == 1 or held[0].ndim == 1 else None
-
-
-def gathered(held: list[Any], attrs: Mapping[str, Any]) -> Any:
-    """Integers at known places."""
-    data, index = held
-    return None if index.dtype == object else np.take(data, index, axis=attrs.get("axis", 0))
-
-
 def sliced(held: list[Any], attrs: Mapping[str, Any]) -> Any:
     """Integers of a vector between known bounds."""
     data, bounds = held[0], [x for k, x in enumerate(held) if k != 3 and k and x is not None]
@@ -211,26 +200,20 @@ class Negative:
         return int(self.number < 0)
 
 
-def chosen(condition: Any, a: Number, b: Number) -> Number | None:
-    """a if the condition is true, else b; None if it is not tracked."""
-    return if_negative(condition.number, a, b) if isinstance(condition, Negative) else None
-
-
-def counted(held: list[Any], attrs: Mapping[str, Any]) -> Any:
-    """start, start + delta, … before the limit."""
-    numbers = [whole(x.item()) for x in held]
-    return None if is_symbolic(numbers) else np.arange(*numbers)
-
-
 INTEGERS: dict[str, Callable[..., Any]] = {
     "Shape": lambda sizes, attrs: objects(sizes[slice(attrs.get("start", 0), attrs.get("end"))]),
     "Size": lambda sizes, attrs: objects([math.prod(sizes)]).reshape(()),
     **dict.fromkeys(("Cast", "CastLike", "Identity"), lambda held, attrs: held[0]),
-    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Flatten"), reshaped),
-    "Gather": gathered,
+    **dict.fromkeys(
+        ("Reshape", "Squeeze", "Unsqueeze", "Flatten"),
+        lambda held, attrs: held[0].ravel() if held[0].size == 1 or held[0].ndim == 1 else None,
+    ),
+    "Gather": lambda held, attrs: None if held[1].dtype == object else (
+        np.take(held[0], held[1], axis=attrs.get("axis", 0))),
     "Slice": sliced,
     "Concat": lambda held, attrs: np.concatenate([x.astype(object) for x in held], attrs["axis"]),
-    "Range": counted,
+    "Range": lambda held, attrs: None if is_symbolic([x.item() for x in held]) else (
+        np.arange(*(int(x.item()) for x in held))),
     "ReduceProd": lambda held, attrs: objects([math.prod(held[0])]) if held[0].ndim == 1 else None,
     "Neg": lambda held, attrs: -held[0],
     "Add": entrywise(operator.add),
@@ -239,10 +222,12 @@ INTEGERS: dict[str, Callable[..., Any]] = {
     "Div": entrywise(truncated),
     "Mod": remainder,
     "Less": entrywise(lambda a, b: Negative(a - b)),
-    "Where": entrywise(chosen),
+    "Where": entrywise(
+        lambda c, a, b: if_negative(c.number, a, b) if isinstance(c, Negative) else None
+    ),
     "Max": entrywise(largest),
     "Min": entrywise(smallest),
-}
+}  # fmt: skip
 """Operator -> formula(contents, attrs): the integers of its output; Shape and Size take sizes."""
 
 
@@ -298,12 +283,10 @@ def as_sizes(numbers: Sequence[Number]) -> Sizes:
     """Numbers as sizes: those computed from a tensor entry are clamped at 0, those computed from
     sizes are sizes already.
     """
-    return tuple(largest(n, 0) if has_entry(n) else n for n in numbers)
-
-
-def has_entry(n: Number) -> bool:
-    """Whether a number is computed from an entry of a tensor."""
-    return isinstance(n, SymInt) and any(atom.is_entry for atom in n.roots())
+    return tuple(
+        largest(n, 0) if isinstance(n, SymInt) and any(a.is_entry for a in n.roots()) else n
+        for n in numbers
+    )
 
 
 formula(

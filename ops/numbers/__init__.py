@@ -45,15 +45,9 @@ class Numbers:
         return functools.partial(by_reference, name)
 
     def run(
-        self,
-        op_type: str,
-        inputs: Sequence[Any],
-        attrs: Mapping[str, Any],
-        *,
-        domain: str = "",
-        version: int = 21,
-        outputs: int = 1,
-    ) -> tuple[Any, ...]:
+        self, op_type: str, inputs: Sequence[Any], attrs: Mapping[str, Any], *,
+        domain: str = "", version: int = 21, outputs: int = 1,
+    ) -> tuple[Any, ...]:  # fmt: skip
         """The outputs of one node of a model."""
         name = full_name(op_type, domain)
         kernel = KERNELS.get(name)

@@ -28,14 +28,9 @@ SHORT = 128
 
 @kernel("Conv", wide=True)
 def conv(
-    x: Array,
-    w: Array,
-    b: Array | None = None,
-    *,
-    group: int = 1,
-    kernel_shape: Any = None,
+    x: Array, w: Array, b: Array | None = None, *, group: int = 1, kernel_shape: Any = None,
     **geometry: Any,
-) -> Array:
+) -> Array:  # fmt: skip
     """y[n, m, o] = Σ w[m, c, t] x[n, c, o · stride + t · dilation − begin] + b[m]."""
     check_kernel(w, kernel_shape)
     grid = whole(windows(x.shape[2:], w.shape[2:], **geometry))
@@ -47,7 +42,9 @@ def gathered(x: Array, w: Array, grid: Windows, group: int) -> Array:
     x = padded(x, grid)
     if math.prod(grid.kernel) == 1:
         return pointwise(x, w, grid, group)
-    return depthwise(x, w, grid) if is_depthwise(w, group) else general(x, w, grid, group)
+    if w.shape[1] == 1 < group and math.prod(grid.kernel) <= SHORT:
+        return depthwise(x, w, grid)
+    return general(x, w, grid, group)
 
 
 def check_kernel(w: Array, kernel_shape: Any) -> None:
@@ -72,11 +69,6 @@ def pointwise(x: Array, w: Array, grid: Windows, group: int) -> Array:
     n, c = x.shape[:2]
     x = x[(..., *reach)].reshape(n, group, c // group, math.prod(grid.count))
     return np.matmul(grouped(w, group), x).reshape(n, len(w), *grid.count)
-
-
-def is_depthwise(w: Array, group: int) -> bool:
-    """Whether there are groups of one input channel each, with few enough taps for a loop."""
-    return group > 1 and w.shape[1] == 1 and math.prod(w.shape[2:]) <= SHORT
 
 
 def depthwise(x: Array, w: Array, grid: Windows) -> Array:
@@ -132,14 +124,9 @@ def columns(part: Array, group: int) -> Array:
 
 @kernel("ConvTranspose", wide=True)
 def conv_transpose(
-    x: Array,
-    w: Array,
-    b: Array | None = None,
-    *,
-    group: int = 1,
-    kernel_shape: Any = None,
+    x: Array, w: Array, b: Array | None = None, *, group: int = 1, kernel_shape: Any = None,
     **geometry: Any,
-) -> Array:
+) -> Array:  # fmt: skip
     """y[n, m, i · stride + t · dilation − begin] is Σ w[c, m, t] x[n, c, i], plus b[m]."""
     check_kernel(w, kernel_shape)
     grid = transposed_windows(x.shape[2:], w.shape[2:], **geometry)

@@ -8,15 +8,12 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from ...jacobians.arrays import Array, space
+from ...jacobians.arrays import Array, host, space
 from .table import ints, kernel, widened
 
 REDUCTIONS: dict[str, np.ufunc] = {
-    "add": np.add,
-    "mul": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-}
+    "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
+}  # fmt: skip
 
 MANY = 64
 """The least number of slices that a sparse matrix adds faster than `np.add.at`."""
@@ -79,10 +76,11 @@ def top_k(
     return np.take_along_axis(x, places, axis), places
 
 
-@kernel("Compress")
-def compress(x: Array, condition: Array, *, axis: int | None = None) -> Array:
+@kernel("Compress", tensors=True, hosted=True)
+def compress(x: Array, condition: Any, *, axis: int | None = None) -> Array:
     """The slices along an axis where the condition holds."""
-    return np.compress(condition, x, axis)
+    x, axis = (x.reshape(-1), 0) if axis is None else (x, axis % x.ndim)
+    return x[(*(slice(None),) * axis, np.flatnonzero(host(condition)))]
 
 
 @kernel("Unique")
@@ -133,16 +131,12 @@ def from_start(indices: Array, length: Any) -> Array:
 def scattered(x: Array, places: Array, updates: Array, reduction: str) -> Array:
     """A copy of x with the rows at `places` replaced by, or combined with, the updates."""
     if reduction == "add" and x.ndim == 2 and len(places) >= MANY and x.dtype.kind == "f":
-        return x + selection(places, len(x), x.dtype) @ updates
+        ones, starts = np.ones(len(places), x.dtype), np.arange(len(places) + 1)
+        adding = sparse.csc_array((ones, places, starts), shape=(len(x), len(places)))
+        return x + adding @ updates
     y = x.copy()
     if reduction == "none":
         y[places] = updates
     else:
         REDUCTIONS[reduction].at(y, places, updates)
     return y
-
-
-def selection(places: Array, rows: int, dtype: np.dtype) -> sparse.csc_array:
-    """The matrix with a 1 at row places[j] of column j: it adds row j of a matrix to that row."""
-    ones, starts = np.ones(len(places), dtype), np.arange(len(places) + 1)
-    return sparse.csc_array((ones, places, starts), shape=(rows, len(places)))

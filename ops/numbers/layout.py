@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -13,7 +14,7 @@ import onnx.numpy_helper
 
 from ...jacobians.arrays import Array, is_tensor, shape_of, space
 from ...jacobians.symint import Number, if_negative, largest, same, smallest
-from .table import ints, kernel
+from .table import STATIC, ints, kernel
 
 Shape = tuple[int, ...]
 
@@ -98,10 +99,19 @@ def split(
     return tuple(x[(*ahead, slice(*ends_))] for ends_ in pairwise(ends))
 
 
-@kernel("Slice")
+@kernel("Slice", hosted=True)
 def slice_(x: Array, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Array:
     """x[start:end:step] along the given axes, by default the first ones."""
-    return x[tuple(cuts(x.shape, starts, ends, axes, steps))]
+    return sliced(x.shape, starts, ends, axes, steps)(x)
+
+
+def sliced(shape: Shape, *told: Any) -> Callable[[Array], Array]:
+    """The slice of arrays of one shape."""
+    index = tuple(cuts(shape, *told))
+    return lambda x: x[index]
+
+
+STATIC["Slice"] = sliced
 
 
 def cuts(shape: Shape, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> list[slice]:
@@ -239,16 +249,10 @@ def size(x: Array) -> Array:
 
 @kernel("Constant")
 def constant(
-    *,
-    value: Array | None = None,
-    value_float: float | None = None,
-    value_floats: Any = None,
-    value_int: int | None = None,
-    value_ints: Any = None,
-    value_string: str | None = None,
-    value_strings: Any = None,
-    sparse_value: Any = None,
-) -> Array:
+    *, value: Array | None = None, value_float: float | None = None, value_floats: Any = None,
+    value_int: int | None = None, value_ints: Any = None, value_string: str | None = None,
+    value_strings: Any = None, sparse_value: Any = None,
+) -> Array:  # fmt: skip
     """The attribute as a tensor."""
     if value is not None:
         return value

@@ -43,17 +43,13 @@ def unrepeated(x: Array) -> Array:
 
 
 def stacked(a: Array, b: Array) -> Array:
-    """A B; a stack times one matrix is a single tall product."""
-    if a.ndim > 2 and b.ndim == 2 and flattens(a):
+    """A B; a stack times one matrix is one tall product, where it takes no copy or a cheap one."""
+    tall = a.size and (a.flags.c_contiguous or a.shape[-2] * a.shape[-1] < TINY)
+    if a.ndim > 2 and b.ndim == 2 and tall:
         return np.matmul(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
     if a.ndim == 2 and b.ndim > 2 and b.shape[-1] <= THIN:
         return np.swapaxes(stacked(np.swapaxes(b, -1, -2), a.T), -1, -2)
     return np.matmul(a, b)
-
-
-def flattens(x: Array) -> bool:
-    """Whether a stack can become one tall matrix without a copy, or with a cheap one."""
-    return bool(x.size) and (x.flags.c_contiguous or x.shape[-2] * x.shape[-1] < TINY)
 
 
 @kernel("Gemm", tensors=True)

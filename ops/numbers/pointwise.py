@@ -123,11 +123,7 @@ def special_of(x: Array) -> Any:
     return space(x).special if is_tensor(x) else special
 
 
-@kernel("PRelu", tensors=True)
-def p_relu(x: Array, slope: Array) -> Array:
-    """x for x ≥ 0, slope · x below."""
-    return space(x).where(x < 0, slope * x, x)
-
+kernel("PRelu", tensors=True)(lambda x, slope: space(x).where(x < 0, slope * x, x))
 
 EXACT: dict[str, Kernel] = {
     "Max": lambda *data: functools.reduce(np.maximum, data),
@@ -220,7 +216,8 @@ def ways(pattern: str, length: int) -> int:
         elif token == "|":
             others, made, last = others + made * last, 1, 1
         elif token in "*+?" or token[0] == "{":
-            last = repeated(last, most(token, length))
+            turns = most(token, length)
+            last = turns + 1 if last == 1 else min(last ** min(turns, 64) + turns, 2 * WORK)
         else:
             made, last = made * last, 1
         made, last = min(made, 2 * WORK), min(last, 2 * WORK)
@@ -234,7 +231,3 @@ def most(token: str, length: int) -> int:
     counts = token.strip("{}").split(",")
     return 1 if token == "?" else min(int(counts[-1] or length), length)
 
-
-def repeated(ways: int, turns: int) -> int:
-    """The number of ways of up to `turns` iterations, each with `ways` ways."""
-    return turns + 1 if ways == 1 else min(ways ** min(turns, 64) + turns, 2 * WORK)

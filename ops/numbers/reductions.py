@@ -18,23 +18,18 @@ def plain(x: Array) -> Array:
     return x
 
 
-def fold(ufunc: Any) -> Kernel:
-    """The reduction by a ufunc, in x's own dtype."""
+def fold(ufunc: Any, neutral: Kernel | None = None) -> Kernel:
+    """The reduction by a ufunc, in x's own dtype; over no elements, the neutral one."""
 
     def folded(x: Array, axes: Axes, keepdims: bool) -> Array:
-        return ufunc.reduce(x, axis=axes, dtype=x.dtype, keepdims=keepdims, **neutral(ufunc, x))
+        start = {} if neutral is None or x.size else {"initial": neutral(x.dtype)}
+        return ufunc.reduce(x, axis=axes, dtype=x.dtype, keepdims=keepdims, **start)
 
     return folded
 
 
-def neutral(ufunc: Any, x: Array) -> dict[str, Any]:
-    """The initial value of extrema over no elements; NumPy has one for sums and products only."""
-    extremes = {np.maximum: lowest, np.minimum: highest}
-    return {} if x.size or ufunc not in extremes else {"initial": extremes[ufunc](x.dtype)}
-
-
 add, multiply = fold(np.add), fold(np.multiply)
-greatest, least = fold(np.maximum), fold(np.minimum)
+greatest, least = fold(np.maximum, lowest), fold(np.minimum, highest)
 
 
 def log_sum_exp(x: Array, axes: Axes, keepdims: bool) -> Array:
@@ -84,7 +79,7 @@ def reduction(before: Kernel, reduce: Kernel, after: Kernel) -> Kernel:
 
 
 for name, function in reductions(np, add, multiply, greatest, least, log_sum_exp).items():
-    kernel(name, wide=True)(function)
+    kernel(name, wide=True, hosted=True)(function)
 
 
 def extremum(search: str) -> Kernel:
@@ -149,17 +144,9 @@ def per_channel(v: Array, x: Array) -> Array:
 
 @kernel("BatchNormalization", counted=True, wide=True, tensors=True)
 def batch_normalization(
-    x: Array,
-    scale: Array,
-    b: Array,
-    mean: Array,
-    var: Array,
-    *,
-    epsilon: float = EPSILON,
-    momentum: float = single_precision(0.9),
-    training_mode: int = 0,
-    outputs: int = 1,
-) -> Any:
+    x: Array, scale: Array, b: Array, mean: Array, var: Array, *, epsilon: float = EPSILON,
+    momentum: float = single_precision(0.9), training_mode: int = 0, outputs: int = 1,
+) -> Any:  # fmt: skip
     """(x − μ) / √(σ² + ε) · scale + b per channel; μ and σ² are given, or moments of x."""
     if not training_mode:
         return affine(x, scale, b, mean, var, epsilon)
@@ -194,15 +181,9 @@ def axes_from(axis: int, x: Array) -> tuple[int, ...]:
 
 @kernel("LayerNormalization", counted=True, wide=True, tensors=True)
 def layer_normalization(
-    x: Array,
-    scale: Array,
-    b: Array | None = None,
-    *,
-    axis: int = -1,
-    epsilon: float = EPSILON,
-    stash_type: int = 1,
-    outputs: int = 1,
-) -> Any:
+    x: Array, scale: Array, b: Array | None = None, *, axis: int = -1, epsilon: float = EPSILON,
+    stash_type: int = 1, outputs: int = 1,
+) -> Any:  # fmt: skip
     """(x − μ) / √(σ² + ε) · scale + b over the axes from `axis` on; then μ and 1 / √(σ² + ε)."""
     y, mean, inverse = standard(x, axes_from(axis, x), epsilon)
     y = y * scale if b is None else y * scale + b
@@ -227,14 +208,9 @@ def instance_normalization(x: Array, scale: Array, b: Array, *, epsilon: float =
 
 @kernel("GroupNormalization", wide=True, tensors=True)
 def group_normalization(
-    x: Array,
-    scale: Array,
-    bias: Array,
-    *,
-    num_groups: int,
-    epsilon: float = EPSILON,
+    x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float = EPSILON,
     stash_type: int = 1,
-) -> Array:
+) -> Array:  # fmt: skip
     """(x − μ) / √(σ² + ε) · scale + b, with μ and σ² over each group of channels and its space."""
     groups = x.reshape(len(x), num_groups, math.prod(x.shape[1:]) // num_groups)
     y, _, _ = standard(groups, (2,), epsilon)
@@ -250,13 +226,9 @@ def mean_variance_normalization(x: Array, *, axes: Any = (0, 2, 3)) -> Array:
 
 @kernel("Dropout", counted=True)
 def dropout(
-    x: Array,
-    ratio: Any = None,
-    training_mode: Any = None,
-    *,
-    seed: int | None = None,
+    x: Array, ratio: Any = None, training_mode: Any = None, *, seed: int | None = None,
     outputs: int = 1,
-) -> Any:
+) -> Any:  # fmt: skip
     """x, in training with a fraction `ratio` set to 0 and the rest scaled up; then the mask."""
     ratio = 0.5 if ratio is None else float(ratio)
     if training_mode is None or not training_mode or ratio == 0:
@@ -275,13 +247,9 @@ def lp_normalization(x: Array, *, axis: int = -1, p: int = 2) -> Array:
 
 @kernel("NegativeLogLikelihoodLoss", wide=True)
 def negative_log_likelihood(
-    log_prob: Array,
-    labels: Array,
-    weights: Array | None = None,
-    *,
-    ignore_index: int | None = None,
-    reduction: str = "mean",
-) -> Array:
+    log_prob: Array, labels: Array, weights: Array | None = None, *,
+    ignore_index: int | None = None, reduction: str = "mean",
+) -> Array:  # fmt: skip
     """−w[label] · log_prob[label]; the mean divides by the sum of the weights."""
     batch, classes, *rest = log_prob.shape
     if labels.shape != (batch, *rest):
@@ -299,14 +267,9 @@ def negative_log_likelihood(
 
 @kernel("SoftmaxCrossEntropyLoss", counted=True, wide=True)
 def softmax_cross_entropy(
-    scores: Array,
-    labels: Array,
-    weights: Array | None = None,
-    *,
-    ignore_index: int | None = None,
-    reduction: str = "mean",
-    outputs: int = 1,
-) -> Any:
+    scores: Array, labels: Array, weights: Array | None = None, *,
+    ignore_index: int | None = None, reduction: str = "mean", outputs: int = 1,
+) -> Any:  # fmt: skip
     """The negative log likelihood of log softmax(scores); then log softmax(scores)."""
     log_prob = log_softmax(scores, axis=1)
     loss = negative_log_likelihood(

@@ -19,7 +19,8 @@ import onnx.numpy_helper
 import onnx_ir
 from onnx.reference import ReferenceEvaluator
 
-from ...jacobians.arrays import common, is_tensor
+from ...jacobians import Shape, dtype_of
+from ...jacobians.arrays import common, is_tensor, space
 from ...jacobians.errors import InputError, UnsupportedOp
 from ..node import remedy
 from ..registry import find
@@ -35,10 +36,12 @@ FREE: set[str] = set()
 """The operators that neither compute nor rearrange entries."""
 QUICK: dict[str, tuple[int, ...]] = {}
 """Operator -> its outputs that NumPy finds at least as soon as ONNX Runtime."""
-TENSORS: dict[str, bool] = {}
-"""The operators whose kernel takes tensors of PyTorch too -> whether the operands after the first
-stay on the host: shapes, axes.
-"""
+TENSORS: set[str] = set()
+"""The operators whose kernel takes tensors of PyTorch too."""
+HOSTED: set[str] = set()
+"""The operators whose operands after the first stay on the host: shapes, axes."""
+STATIC: dict[str, Kernel] = {}
+"""Hosted operator -> shape of x, *other operands ↦ its kernel for arrays of that shape."""
 
 
 def kernel(
@@ -50,11 +53,11 @@ def kernel(
     `name` is `Op` or `domain::Op`.
 
     Inputs come by position, attributes as keywords; the result is an array or a tuple of several.
-    With `tensors`, it takes tensors of PyTorch too; operands after the first are then NumPy's if
-    `hosted`. A `counted` one takes the number of outputs as `outputs`, a `wide` one computes with
-    halves in float32, and one that gives a `view` neither computes nor rearranges entries. `quick`
-    are the outputs that it finds sooner than ONNX Runtime. Raises `InputError` if an operator of
-    ONNX has a kernel.
+    With `tensors`, it takes tensors of PyTorch too. If they are `hosted`, integers among the
+    operands after the first are read by `ints`. A `counted` one takes the number of outputs as
+    `outputs`, a `wide` one computes with halves in float32, and one that gives a `view` neither
+    computes nor rearranges entries. `quick` are the outputs that it finds sooner than ONNX Runtime.
+    Raises `InputError` if an operator of ONNX has a kernel.
     """
 
     def enter(function: Kernel) -> Kernel:
@@ -71,7 +74,9 @@ def kernel(
         if view or quick:
             QUICK[name] = quick or (0,)
         if tensors:
-            TENSORS[name] = hosted
+            TENSORS.add(name)
+        if hosted:
+            HOSTED.add(name)
         return function
 
     return enter
@@ -102,30 +107,39 @@ def widened(function: Kernel) -> Kernel:
             return function(*inputs, **attributes)
         results, dtype = function(*map(single, inputs), **attributes), meeting(*inputs)
         if isinstance(results, tuple):
-            return tuple(r if r.dtype.kind == "i" else r.astype(dtype) for r in results)
-        return results.astype(dtype)
+            return tuple(as_type(r, dtype) if is_float(r) else r for r in results)
+        return as_type(results, dtype)
 
     return call
 
 
-def meeting(*inputs: Any) -> np.dtype:
+def meeting(*inputs: Any) -> Any:
     """The common floating dtype of the inputs: a half only if all floats have that dtype.
 
     >>> meeting(np.ones(2, "f2"), np.arange(3)), meeting(np.ones(2, "f2"), np.ones(2, "f4"))
     (dtype('float16'), dtype('float32'))
     """
-    arrays = (x for x in inputs if isinstance(x, np.ndarray) and x.dtype.kind in "fV")
-    return common(*(x.dtype for x in arrays))
+    floats = [x for x in inputs if is_float(x)]
+    if is_tensor(floats[0]):
+        return functools.reduce(space(floats[0]).promote_types, (x.dtype for x in floats))
+    return common(*(x.dtype for x in floats))
+
+
+def is_float(x: Any) -> bool:
+    """Whether x is an array or a tensor of floats."""
+    if isinstance(x, np.ndarray):
+        return x.dtype.kind in "fV"
+    return is_tensor(x) and x.is_floating_point()
 
 
 def is_half(x: Any) -> bool:
-    """Whether x is an array of float16 or bfloat16."""
-    return isinstance(x, np.ndarray) and x.dtype.itemsize == 2 and x.dtype.kind in "fV"
+    """Whether x is an array or a tensor of float16 or bfloat16."""
+    return is_float(x) and x.dtype.itemsize == 2
 
 
 def single(x: Any) -> Any:
     """Half precision as float32, anything else as it is."""
-    return x.astype(np.float32) if is_half(x) else x
+    return as_type(x, space(x).float32) if is_half(x) else x
 
 
 def as_type(x: Any, dtype: Any) -> Any:
@@ -155,6 +169,26 @@ def ints(value: Any) -> tuple[int, ...]:
     return tuple((value if hasattr(value, "reshape") else np.asarray(value)).reshape(-1).tolist())
 
 
+def settled(
+    name: str, kernels: Mapping[str, Kernel], static: Mapping[str, Kernel], shapes: Sequence[Shape],
+    known: Sequence[Any], attrs: Mapping[str, Any],
+) -> Kernel:  # fmt: skip
+    """The kernel of a hosted operator whose operands after the first are known.
+
+    `shapes` are the shapes of its first operand and of its result.
+    """
+    if name in FREE:
+        shape = shapes[1]
+        return ((lambda x, *_: space(x).broadcast_to(x, shape)) if name == "Expand"
+                else lambda x, *_: x.reshape(shape))  # fmt: skip
+    held = tuple(ints(y) if hasattr(y, "dtype") and dtype_of(y).kind in "iu" else y for y in known)
+    if name in static:
+        function = static[name](shapes[0], *held, **attrs)
+        return lambda x, *_: function(x)
+    function = functools.partial(kernels[name], **attrs)
+    return lambda x, *_: function(x, *held)
+
+
 def lowest(dtype: np.dtype) -> Any:
     """The lowest value of a dtype: the neutral element of the maximum."""
     if dtype.kind in "iu":
@@ -174,14 +208,9 @@ EMPTY = {"value_floats": onnx.AttributeProto.FLOATS, "value_strings": onnx.Attri
 
 
 def run_reference(
-    op_type: str,
-    inputs: Sequence[Any],
-    attributes: Mapping[str, Any],
-    *,
-    domain: str = "",
-    version: int = 21,
-    outputs: int = 1,
-) -> tuple[Any, ...]:
+    op_type: str, inputs: Sequence[Any], attributes: Mapping[str, Any], *,
+    domain: str = "", version: int = 21, outputs: int = 1,
+) -> tuple[Any, ...]:  # fmt: skip
     """The outputs of one node, computed by `onnx.reference`."""
     names = ["" if x is None else f"x{i}" for i, x in enumerate(inputs)]
     node = onnx.helper.make_node(op_type, names, [f"y{i}" for i in range(outputs)], domain=domain)

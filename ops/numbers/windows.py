@@ -109,15 +109,9 @@ def said(attrs: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def windows(
-    space: Sequence[int],
-    kernel: Sequence[int],
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Any = None,
-    pads: Any = None,
-    strides: Any = None,
-) -> Windows:
+    space: Sequence[int], kernel: Sequence[int], *, auto_pad: str = "NOTSET", ceil_mode: int = 0,
+    dilations: Any = None, pads: Any = None, strides: Any = None,
+) -> Windows:  # fmt: skip
     """The windows that ONNX's attributes describe, for kernels and rules alike.
 
     Raises `ValueError` for an unknown `auto_pad`, and where not even a part of a window fits.
@@ -140,16 +134,10 @@ def windows(
 
 
 def transposed_windows(
-    count: Sequence[int],
-    kernel: Sequence[int],
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Any = None,
-    output_padding: Any = None,
-    output_shape: Any = None,
-    pads: Any = None,
+    count: Sequence[int], kernel: Sequence[int], *, auto_pad: str = "NOTSET",
+    dilations: Any = None, output_padding: Any = None, output_shape: Any = None, pads: Any = None,
     strides: Any = None,
-) -> Windows:
+) -> Windows:  # fmt: skip
     """The windows over the output of a ConvTranspose, one for each entry of its input.
 
     The frame may be negative: entries that no window covers belong to the space, and so do entries

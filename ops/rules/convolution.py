@@ -82,7 +82,7 @@ def conv(op: Any, node: Node) -> Blocks:
 def conv_transpose(op: Any, node: Node) -> Blocks:
     """The adjoint of a convolution of y: the input x plays the role of the cotangent."""
     x, w = node.inputs[:2]
-    grid = transposed_windows_of(node, shape_of(w)[2:])
+    grid = windows_of(node, shape_of(w)[2:], transposed=True)
     full = (grid.covered(axis, n) for axis, n in enumerate(grid.count))
     ends = [f - a - n for f, a, n in zip(full, grid.begins, grid.space, strict=True)]
     inside = (n + smallest(e, 0) for n, e in zip(grid.space, ends, strict=True))
@@ -115,22 +115,14 @@ def with_bias(node: Node, blocks: dict[tuple[int, int], Jacobian], i: int = 2) -
     return blocks
 
 
-def windows_of(node: Node, kernel: Shape) -> Windows:
-    """The windows of a convolution or a pool over its first input."""
-    grid = windows(node.x_shape[2:], kernel, **said(node.step.attrs, *GEOMETRY))
-    return settled(node, grid, "count")
-
-
-def transposed_windows_of(node: Node, kernel: Shape) -> Windows:
-    """The windows of a transposed convolution over its output."""
-    attributes = said(node.step.attrs, *GEOMETRY, *CROPPING)
-    grid = transposed_windows(node.x_shape[2:], kernel, **attributes)
-    return settled(node, grid, "space")
-
-
-def settled(node: Node, grid: Windows, what: str) -> Windows:
-    """The windows; raises `ValueError` if they imply another output shape than the value has."""
-    lengths = getattr(grid, what)
+def windows_of(node: Node, kernel: Shape, *, transposed: bool = False) -> Windows:
+    """The windows of a convolution or a pool over its first input, or of a transposed convolution
+    over its output. Raises `ValueError` if the value has another shape than they imply.
+    """
+    make, names = (transposed_windows, (*GEOMETRY, *CROPPING)) if transposed else (
+        windows, GEOMETRY)  # fmt: skip
+    grid = make(node.x_shape[2:], kernel, **said(node.step.attrs, *names))
+    lengths = grid.space if transposed else grid.count
     if not agree(lengths, node.y_shape[2:]):
         raise ValueError(f"its attributes lead to an output of lengths {lengths}, and its value "
                          f"has the lengths {node.y_shape[2:]}; try engine='numpy'")  # fmt: skip
@@ -300,13 +292,16 @@ def deform_conv(op: Any, node: Node) -> Blocks:
     d = Deformed(op, node)
     outer = d.contraction("value")
     blocks: dict[tuple[int, int], Jacobian] = {
-        (0, X): outer @ d.masked(d.samples.in_rows()) @ d.image_rows(),
+        (0, X): outer @ d.masked(d.samples.in_rows()) @ d.rows_of_images,
         (0, W): d.contraction("weight"),
     }
     if node.wants(OFFSET):
         ones = [np.ones((), node.dtype)] * len(d.kernel)
         moved = d.samples.in_positions(ones, range(len(ones)))
-        blocks[0, OFFSET] = outer @ d.masked(moved) @ d.offset_points()
+        split = (*d.points[:3], len(ones), d.points[3])
+        points = Permutation((0, 1, 2, 4, 3), split, node.dtype) @ Reshape(
+            split, shape_of(node.inputs[OFFSET]), node.dtype)  # fmt: skip
+        blocks[0, OFFSET] = outer @ d.masked(moved) @ points
     if node.input(MASK) is not None and node.wants(MASK):
         taps = (*d.points, 1)
         lift = broadcast(taps, d.samples.shape, node.dtype)
@@ -326,8 +321,11 @@ class Deformed:
         n, c, *space = node.x_shape
         self.points = (n, self.groups, self.taps, size(self.out))
         self.split = (n, self.groups, c // self.groups, size(tuple(space)))
-        rows = op.Transpose(op.Reshape(node.x, self.split), perm=(0, 1, 3, 2))
-        rows = op.Reshape(rows, (n * self.groups * self.split[3], self.split[2]))
+        turned = Permutation((0, 1, 3, 2), self.split, self.dtype)
+        flat = (n * self.groups * self.split[3], self.split[2])
+        self.rows_of_images = Reshape(flat, turned.out_shape, self.dtype) @ turned @ Reshape(
+            self.split, node.x_shape, self.dtype)  # fmt: skip
+        rows = self.rows_of_images._apply(op, node.x)
         images = op.Reshape(counted(op, n * self.groups), (n, self.groups, 1, 1))
         lines = [line(op, self.position(k), m, "linear") for k, m in enumerate(space)]
         self.samples = Samples(op, rows, lines, op.Mul(images, self.split[3]))
@@ -381,18 +379,6 @@ class Deformed:
             J = Contraction(((self.value(), "ngckp"),), "gmck", "ngmp", sizes)
             before = Reshape(J.in_shape, shape_of(self.node.inputs[W]), self.dtype)
         return Reshape(shape, J.out_shape, self.dtype) @ J @ before
-
-    def image_rows(self) -> Jacobian:
-        """(N, C, *S) -> the rows that are sampled."""
-        turned = Permutation((0, 1, 3, 2), self.split, self.dtype)
-        split = Reshape(self.split, self.node.x_shape, self.dtype)
-        return Reshape(shape_of(self.samples.rows), turned.out_shape, self.dtype) @ turned @ split
-
-    def offset_points(self) -> Jacobian:
-        """The offsets as (*points, axes)."""
-        split = (*self.points[:3], len(self.kernel), self.points[3])
-        given = Reshape(split, shape_of(self.node.inputs[OFFSET]), self.dtype)
-        return Permutation((0, 1, 2, 4, 3), split, self.dtype) @ given
 
 
 def coordinate(op: Any, shape: Shape, k: int) -> Array:

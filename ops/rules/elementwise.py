@@ -50,7 +50,6 @@ class Elementwise:
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
-        """The formulas."""
         return tuple(Piece(text, self.variables) for text in self.formulas.values())
 
     def formula(self, node: Node) -> str:
@@ -63,7 +62,6 @@ class Elementwise:
         return {**self.defaults, **node.attributes, **named}
 
     def define(self, op: Any, node: Node) -> tuple[Array]:
-        """The value."""
         tree = value(self.formula(node))
         return (evaluate(op, tree, self.values(node), dtype_of(node.inputs[0])),)
 
@@ -221,17 +219,11 @@ convention("ThresholdedRelu", "thresholded relu(1)", (1.0,), (0.0,), BENDS,
            "lambda x: F.threshold(x, 1.0, 0.0)", jax=MISSING, tensorflow=MISSING)  # fmt: skip
 
 
-@jacobian("Sum")
+@jacobian("Sum", "Mean")
 def sum_(op: Any, node: Node) -> Blocks:
-    """y = Σ xᵢ."""
-    return {(0, i): spread(node, i, 1.0) for i in range(len(node.inputs)) if node.wants(i)}
-
-
-@jacobian("Mean")
-def mean(op: Any, node: Node) -> Blocks:
-    """y = Σ xᵢ / n."""
-    n = len(node.inputs)
-    return {(0, i): spread(node, i, 1.0 / n) for i in range(n) if node.wants(i)}
+    """y = Σ xᵢ, or Σ xᵢ / n."""
+    share = 1.0 / len(node.inputs) if node.step.op_type == "Mean" else 1.0
+    return {(0, i): spread(node, i, share) for i in range(len(node.inputs)) if node.wants(i)}
 
 
 @jacobian("Range", grows=True)
@@ -280,21 +272,15 @@ def pow_(op: Any, node: Node) -> Blocks:
     if node.wants(0):
         constant = op.And(op.Equal(exponent, 0.0), op.Equal(base, 0.0))  # 0 · 0⁻¹ would be NaN
         lower = op.Where(constant, 0.0, op.Sub(exponent, 1.0))
-        factor = factor_of(op, base, exponent) if node.wants(1) else exponent
+        factor = exponent
+        if node.wants(1):  # constant in e where b = 0, as bᵉ is: only whole e matter there
+            whole = op.Mul(op.Sign(exponent), op.Ceil(op.Abs(exponent)))
+            factor = op.Where(op.Equal(base, 0.0), whole, exponent)
         blocks[0, 0] = spread(node, 0, op.Mul(factor, op.Pow(base, lower)))
     if node.wants(1):
         safe = op.Where(op.Equal(base, 0.0), 1.0, base)
         blocks[0, 1] = spread(node, 1, op.Mul(node.y, op.Log(safe)))
     return blocks
-
-
-def factor_of(op: Any, base: Array, exponent: Array) -> Array:
-    """The factor e in e bᵉ⁻¹; where b = 0 it is made constant in e, as bᵉ and its derivative are.
-
-    There only whole e matter: for others the product is 0 or infinite.
-    """
-    whole = op.Mul(op.Sign(exponent), op.Ceil(op.Abs(exponent)))
-    return op.Where(op.Equal(base, 0.0), whole, exponent)
 
 
 convention("Pow", "0⁰", (0.0, 0.0), (0.0, 0.0), "x⁰ is constant, and 0ʸ is 0 for y > 0",

@@ -248,11 +248,6 @@ Slopes = tuple[Array | None, Array | None]
 """∂y/∂x entry by entry, and ∂y[at]/∂updates; None for ones."""
 
 
-def added(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
-    """y[at] = x[at] + Σ updates."""
-    return None, None
-
-
 def written(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
     """y[at] = updates: x does not count there, nor do updates that a later one overwrites.
 
@@ -287,12 +282,9 @@ def selected(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
 
 
 SLOPES: dict[str, Callable[..., Slopes]] = {
-    "none": written,
-    "add": added,
-    "mul": multiplied,
-    "max": selected,
+    "none": written, "add": lambda *_: (None, None), "mul": multiplied, "max": selected,
     "min": selected,
-}
+}  # fmt: skip
 """reduction -> the slopes of y in its operands."""
 
 

@@ -14,7 +14,6 @@ from ...jacobians import (
     Diagonal,
     Eye,
     Fourier,
-    Identity,
     Jacobian,
     Permutation,
     Reshape,
@@ -80,22 +79,13 @@ def gemm(op: Any, node: Node) -> Blocks:
     blocks = {}
     for i, flag in enumerate((node.transA, node.transB)):
         if node.wants(i):
-            J = matmul_block(op, a, b, i, node.dtype)
-            turned = orientation(flag, node.inputs[i], node.dtype)
-            blocks[0, i] = times(node.alpha, J @ turned)
+            J = matmul_block(op, a, b, i, node.dtype) * node.alpha
+            turned = Permutation((1, 0), shape_of(node.inputs[i]), node.dtype)
+            blocks[0, i] = J @ turned if flag else J
     if node.input(2) is not None and node.wants(2):
         lift = broadcast(shape_of(node.inputs[2]), node.y_shape, node.dtype)
-        blocks[0, 2] = times(node.beta, lift)
+        blocks[0, 2] = lift * node.beta
     return blocks
-
-
-def orientation(flag: int, x: Array, dtype: Any) -> Jacobian:
-    """The transposition of a matrix if the flag is set, else the identity."""
-    return Permutation((1, 0), shape_of(x), dtype) if flag else Identity(shape_of(x), dtype)
-
-
-def times(factor: float, J: Jacobian) -> Jacobian:
-    return J if factor == 1 else J * factor
 
 
 LABELS = 48
@@ -127,39 +117,27 @@ def einsum_block(
     dtype, term = node.dtype, terms[i]
     full = tuple(sizes[label] for label in term)
     J: Jacobian = broadcast(shape_of(node.inputs[i]), full, dtype)
-    if len(set(term)) < len(term):
-        distinct = "".join(dict.fromkeys(term))
-        J = diagonal_of(term, distinct, sizes, dtype) @ J
-        term = distinct
+    if len(set(term)) < len(term):  # x[i, i, j] as a tensor over the distinct labels i, j
+        once, at = "".join(dict.fromkeys(term)), np.arange(size(full)).reshape(full)
+        at = np.einsum(at, [once.index(c) for c in term], list(range(len(once))))
+        J, term = take_flat(at, full, dtype) @ J, once
     pairs = zip(node.inputs, terms, strict=True)
     others = [squeezed(op, x, t, sizes) for k, (x, t) in enumerate(pairs) if k != i]
     return Indices(op, sizes, dtype).operator(others, tuple(term), tuple(out)) @ J
 
 
 def squeezed(op: Any, x: Array, term: str, sizes: dict[str, int]) -> Factor:
-    """An operand with distinct labels, without the axes of length 1 that einsum broadcasts."""
-    stretched = [k for k, label in enumerate(term) if shape_of(x)[k] != sizes[label]]
-    if not stretched:
-        return distinct(op, x, term)
-    kept = [k for k in range(len(term)) if k not in stretched]
-    shape = tuple(shape_of(x)[k] for k in kept)
-    return distinct(op, op.Reshape(x, shape), "".join(term[k] for k in kept))
-
-
-def distinct(op: Any, x: Array, term: str) -> Factor:
-    """The diagonal of an operand along repeated labels."""
+    """An operand, without the axes of length 1 that einsum broadcasts, and its diagonal along
+    repeated labels.
+    """
+    kept = [k for k, label in enumerate(term) if shape_of(x)[k] == sizes[label]]
+    if len(kept) < len(term):
+        x = op.Reshape(x, tuple(shape_of(x)[k] for k in kept))
+        term = "".join(term[k] for k in kept)
     once = tuple(dict.fromkeys(term))
     if len(once) < len(term):
         x = op.Einsum(x, equation=f"{term}->{''.join(once)}")
     return x, once
-
-
-def diagonal_of(term: str, distinct: str, sizes: dict[str, int], dtype: Any) -> Jacobian:
-    """x[i, i, j] as a tensor over the distinct labels i, j."""
-    full = tuple(sizes[label] for label in term)
-    positions = np.arange(size(full)).reshape(full)
-    index = np.einsum(positions, [distinct.index(c) for c in term], list(range(len(distinct))))
-    return take_flat(index, full, dtype)
 
 
 def expand_equation(equation: str, ranks: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
@@ -247,14 +225,8 @@ def dft(op: Any, node: Node) -> Blocks:
 def check_parts(node: Node) -> None:
     """Raises `OnnxJacError` unless the last axis holds (re, im) pairs, or real parts only."""
     if node.x_shape[-1] not in (1, 2):
-        raise OnnxJacError(
-            f"{node.step} takes numbers as pairs on the last axis, not {signal_text(node)}"
-        )
-
-
-def signal_text(node: Node) -> str:
-    """The name and shape of the signal."""
-    return f"{node.step.inputs[SIGNAL]} {list(node.x_shape)}"
+        raise OnnxJacError(f"{node.step} takes numbers as pairs on the last axis, not "
+                           f"{node.step.inputs[SIGNAL]} {list(node.x_shape)}")  # fmt: skip
 
 
 def complex_of_length(shape: Shape, axis: int, n: Number, dtype: Any) -> Jacobian:
@@ -281,15 +253,22 @@ def mirrored(op: Any, shape: Shape, axis: int, n: Number, dtype: Any) -> Jacobia
 def stft(op: Any, node: Node) -> Blocks:
     """transform · diag(window) · framing in the signal; transform · diag(frames) in the window."""
     if len(node.x_shape) != 3:
-        raise OnnxJacError(f"{node.step} takes [batch, length, parts], not {signal_text(node)}")
+        raise OnnxJacError(f"{node.step} takes [batch, length, parts], not "
+                           f"{node.step.inputs[SIGNAL]} {list(node.x_shape)}")  # fmt: skip
     check_parts(node)
-    window, frames, n = node.input(WINDOW), node.y_shape[1], frame_length(node)
+    window, frames, n = node.input(WINDOW), node.y_shape[1], node.x_shape[1]
+    if window is not None:
+        n = shape_of(window)[0]
+    elif given := node.ints(3):
+        n = largest(given[0], 0)
     (step,) = node.ints(1) or (1,)
     starts = op.Reshape(op.Mul(counted(op, frames), step), (frames, 1))
     at = op.Add(starts, counted(op, n))
     cut = Take(at, 1, node.x_shape, node.dtype)
     framed = cut.out_shape
-    spectrum = transformed(node, framed)
+    whole = complex_of_length(framed, 2, n, node.dtype)
+    transform = Fourier(2, whole.out_shape, node.dtype)
+    spectrum = in_front(node.y_shape, transform.out_shape, node.dtype).T @ transform @ whole
     if window is None:
         return {(0, SIGNAL): spectrum @ cut}
     column = op.Reshape(window, (n, 1))
@@ -298,18 +277,3 @@ def stft(op: Any, node: Node) -> Blocks:
         lift = broadcast((n, 1), framed, node.dtype) @ Reshape((n, 1), (n,), node.dtype)
         blocks[0, WINDOW] = spectrum @ Diagonal(cut._apply(op, node.x)) @ lift
     return blocks
-
-
-def transformed(node: Node, framed: Shape) -> Jacobian:
-    """The transform of every frame, (batch, frames, n, parts), truncated to half if onesided."""
-    whole = complex_of_length(framed, 2, framed[2], node.dtype)
-    spectrum = Fourier(2, whole.out_shape, node.dtype)
-    return in_front(node.y_shape, spectrum.out_shape, node.dtype).T @ spectrum @ whole
-
-
-def frame_length(node: Node) -> Number:
-    """The length of the window, else as given, else the length of the signal."""
-    window, given = node.input(WINDOW), node.ints(3)
-    if window is not None:
-        return shape_of(window)[0]
-    return largest(given[0], 0) if given else node.x_shape[1]

@@ -289,7 +289,6 @@ def slope(op: Any, x: Array, p: int) -> Array:
 
 
 def power(op: Any, x: Array, exponent: int) -> Array:
-    """x to an integer power."""
     return op.Pow(x, op.CastLike(float(exponent), x))
 
 

@@ -19,7 +19,6 @@ import onnx_ir as ir
 from ...jacobians import (
     Array,
     Diagonal,
-    Identity,
     Jacobian,
     Reshape,
     Take,
@@ -31,7 +30,7 @@ from ..conventions import ORDER, PARTS, kinks
 from ..node import Node
 from ..numbers.windows import AUTO_PADS
 from ..registry import Blocks, defines, jacobian, zero
-from .elementwise import cast_input
+from .elementwise import cast_input, identity
 
 ROUNDED = "the result is piecewise constant: it is rounded to few values"
 zero(ROUNDED, "QuantizeLinear", "QLinearMatMul")
@@ -106,10 +105,7 @@ DOMAIN = "onnxjac.straight_through"
 """Operators of this domain occur in linearisations only, never in a model file."""
 
 
-@jacobian(f"{DOMAIN}::Round", f"{DOMAIN}::Floor", f"{DOMAIN}::Ceil")
-def rounding(op: Any, node: Node) -> Blocks:
-    """As if y = x."""
-    return {(0, 0): Identity(node.y_shape, node.dtype)}
+jacobian(f"{DOMAIN}::Round", f"{DOMAIN}::Floor", f"{DOMAIN}::Ceil")(identity)
 
 
 @jacobian(f"{DOMAIN}::Sign")
@@ -126,7 +122,8 @@ def quantize_through(op: Any, node: Node) -> tuple[Array]:
     A narrow float is a cast of x / scale.
     """
     x, zero = node.x, node.input(2)
-    dtype = dtype_of(zero) if zero is not None else stored_as(node)
+    unsigned = ir.DataType(node.output_dtype or ir.DataType.UINT8)
+    dtype = np.dtype(unsigned.numpy()) if zero is None else dtype_of(zero)
     y = op.Div(x, spread(op, node, 1, x))
     if dtype.kind not in "iuV" or "float" in dtype.name:
         return (op.CastLike(y, np.zeros((), dtype)),)
@@ -143,11 +140,6 @@ def dequantize_through(op: Any, node: Node) -> tuple[Array]:
     q = op.CastLike(node.x, scale)
     q = q if node.input(2) is None else op.Sub(q, spread(op, node, 2, scale))
     return (op.Mul(q, spread(op, node, 1, scale)),)
-
-
-def stored_as(node: Node) -> np.dtype:
-    """The type of a quantised tensor without a zero point."""
-    return np.dtype(ir.DataType(node.output_dtype or ir.DataType.UINT8).numpy())
 
 
 def spread(op: Any, node: Node, i: int, like: Array) -> Array:

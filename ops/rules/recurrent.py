@@ -170,7 +170,9 @@ def sequences(
     directions = [Direction(op, node, d, x, lengths, form, seen) for d in range(count)]
     for direction in directions:
         direction.cell = make(direction)
-    kernel = keeps(op) and has_kernel(node) and seen is None
+    # ONNX Runtime has a kernel in single precision, and does not clip an LSTM as ONNX does.
+    exact = dtype_of(node.x) == np.float32 and not (node.step.op_type == "LSTM" and node.clip)
+    kernel = keeps(op) and exact and seen is None
     found = by_kernel(directions) if kernel else [*map(computed, directions)]
     if keeps(op):
         found = [*map(with_tangents, directions, found)]
@@ -186,11 +188,6 @@ def sequences(
 def together(op: Any, parts: Sequence[Array]) -> Array:
     """The tensors of all directions, stacked along a new first axis."""
     return op.Concat(*(op.Unsqueeze(part, (0,)) for part in parts), axis=0)
-
-
-def has_kernel(node: Node) -> bool:
-    """Whether ONNX Runtime has a kernel, and clips as ONNX defines it."""
-    return dtype_of(node.x) == np.float32 and not (node.step.op_type == "LSTM" and node.clip)
 
 
 def by_kernel(directions: list[Direction]) -> list[Result]:

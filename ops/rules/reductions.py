@@ -111,17 +111,13 @@ convention("ReduceL2", "‖[0, 0]‖", ([0.0, 0.0],), ([0.0, 0.0],), "the middle
            "torch.norm", jax=([np.nan, np.nan],), tensorflow=([np.nan, np.nan],))  # fmt: skip
 
 
-@jacobian("ReduceMean")
+@jacobian("ReduceMean", "GlobalAveragePool")
 def reduce_mean(op: Any, node: Node) -> Blocks:
-    """y = Σ x / n."""
-    J = mean_over(node.x_shape, reduced_axes(node), node.dtype)
+    """y = Σ x / n, over some axes or over all spatial ones."""
+    over_space = node.step.op_type == "GlobalAveragePool"
+    axes = spatial(node.x_shape) if over_space else reduced_axes(node)
+    J = mean_over(node.x_shape, axes, node.dtype)
     return {(0, 0): Reshape(node.y_shape, J.out_shape, node.dtype) @ J}
-
-
-@jacobian("GlobalAveragePool")
-def global_average_pool(op: Any, node: Node) -> Blocks:
-    """y = the mean over all spatial axes."""
-    return {(0, 0): mean_over(node.x_shape, spatial(node.x_shape), node.dtype)}
 
 
 @jacobian("ReduceMax", "ReduceMin")

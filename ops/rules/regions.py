@@ -32,8 +32,12 @@ each region or for all of them at once.
 )
 def roi_align(op: Any, node: Node) -> Any:
     """y = the mean, or the maximum, of bilinear samples in each bin of each region."""
-    pooled = mean if node.mode == "avg" else greatest
-    return [op.Transpose(pooled(op, *region_samples(op, node)), perm=(0, 3, 1, 2))]
+    samples, weight, counts = region_samples(op, node)
+    if node.mode == "avg":
+        y = mean(op, samples, weight, counts)
+    else:  # of the weighted neighbours, as ONNX defines it
+        y = op.ReduceMax(candidates(op, samples, weight, counts), (3, 4, 5), keepdims=0)
+    return [op.Transpose(y, perm=(0, 3, 1, 2))]
 
 
 def region_samples(op: Any, node: Node) -> Sampled:
@@ -44,9 +48,11 @@ def region_samples(op: Any, node: Node) -> Sampled:
     bins = node.output_height, node.output_width
     lines, valid = [], []
     for k, length in enumerate((height, width)):
-        at, inside = sample_positions(op, node, k, bins[k], counts[k], length)
-        grid = (1, 3) if k == 0 else (0, 2)
-        at, inside = (op.Unsqueeze(a, tuple(axis + 1 for axis in grid)) for a in (at, inside))
+        at, present = sample_places(op, node, k, bins[k], counts[k])
+        near = op.And(op.GreaterOrEqual(at, -1.0), op.LessOrEqual(at, length))
+        inside = op.Mul(op.CastLike(near, at), present.astype(dtype_of(at)))
+        at, axes = op.Clip(at, 0.0, length - 1), ((2, 4), (1, 3))[k]
+        at, inside = (op.Unsqueeze(a, axes) for a in (at, inside))
         full = (shape_of(at)[0], *bins, *(max(count) for count in counts))
         lines.append(line(op, op.Expand(at, full), length, "linear"))
         valid.append(inside)
@@ -62,15 +68,9 @@ def at_the_point(op: Any, node: Node) -> np.ndarray:
 
 
 def mean(op: Any, samples: Samples, weight: Array, counts: list[list[int]]) -> Array:
-    """The mean over the samples of each bin."""
     total = op.ReduceSum(samples.weighted(weight), (3, 4), keepdims=0)
     number = np.maximum(np.prod(counts, axis=0), 1).astype(dtype_of(total))
     return op.Div(total, number.reshape(-1, 1, 1, 1))
-
-
-def greatest(op: Any, samples: Samples, weight: Array, counts: list[list[int]]) -> Array:
-    """The maximum of the weighted neighbours of each bin's samples, as ONNX defines it."""
-    return op.ReduceMax(candidates(op, samples, weight, counts), (3, 4, 5), keepdims=0)
 
 
 def candidates(op: Any, samples: Samples, weight: Array, counts: list[list[int]]) -> Array:
@@ -108,32 +108,23 @@ def sample_counts(op: Any, node: Node) -> list[list[int]]:
     return counts
 
 
-def sampled_bytes(op: Any, node: Node) -> int:
+def sampled_bytes(node: Node) -> int:
     """Bytes of the neighbours of all samples, four per sample."""
-    samples = math.prod(max(count) for count in sample_counts(op, node))
-    bins = node.output_height * node.output_width
-    channels = int(node.x_shape[1])
+    samples = math.prod(max(count) for count in sample_counts(numbers, node))
+    bins, channels = node.output_height * node.output_width, int(node.x_shape[1])
     regions = int(shape_of(node.inputs[1])[0])
     return 4 * regions * bins * samples * channels * int(dtype_of(node.x).itemsize)
 
 
-says("RoiAlign", memory=lambda node: sampled_bytes(numbers, node))
-
-
-def sample_positions(
-    op: Any, node: Node, k: int, bins: int, counts: list[int], length: int
-) -> tuple[Array, Array]:
-    """Sample positions along axis k, (regions, bins, samples), and 1 where they count."""
-    at, present = sample_places(op, node, k, bins, counts)
-    near = op.And(op.GreaterOrEqual(at, -1.0), op.LessOrEqual(at, length))
-    present = op.Mul(op.CastLike(near, at), present.astype(dtype_of(at)))
-    return op.Clip(at, 0.0, length - 1), present
+says("RoiAlign", memory=sampled_bytes)
 
 
 def sample_places(
     op: Any, node: Node, k: int, bins: int, counts: list[int]
 ) -> tuple[Array, np.ndarray]:
-    """Sample positions before they are clipped to the image, and which of them a region has."""
+    """Sample positions along axis k before they are clipped to the image, (regions, bins, samples),
+    and which of them a region has.
+    """
     start, extent = (op.Unsqueeze(a, (1, 2)) for a in extents(op, node, k))
     most, number = max(counts), np.maximum(counts, 1).reshape(-1, 1, 1)
     offset = (np.arange(bins)[:, None] + (np.arange(most) + 0.5) / number) / bins

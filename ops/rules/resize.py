@@ -26,7 +26,7 @@ from ...jacobians import (
     reading,
     shape_of,
 )
-from ...jacobians.symint import Number, if_negative, largest, same
+from ...jacobians.symint import if_negative, largest, same
 from ..conventions import BETWEEN, LINE, ON_LINE, kinks
 from ..node import Node, node_of
 from ..numbers import numbers, table
@@ -175,17 +175,11 @@ def scale_of(op: Any, node: Node, k: int) -> Array:
         return op.Gather(given, k, axis=0)
     precision = np.zeros((), np.float64 if dtype_of(node.x) == np.float64 else np.float32)
     lengths = (node.x_shape[a] for a in resized_axes(node))
-    ratios = [ratio(op, m, n, precision)
+    ratios = [np.ones_like(precision) if same(m, n)
+              else op.Div(op.CastLike(m, precision), op.CastLike(n, precision))
               for m, n in zip(node.ints(3) or (), lengths, strict=True)]  # fmt: skip
     choose = {"not_larger": op.Min, "not_smaller": op.Max}.get(node.keep_aspect_ratio_policy)
     return choose(*ratios) if choose else ratios[k]
-
-
-def ratio(op: Any, m: Number, n: Number, like: np.ndarray) -> Array:
-    """m / n."""
-    if same(m, n):
-        return np.ones_like(like)
-    return op.Div(op.CastLike(m, like), op.CastLike(n, like))
 
 
 def fixed_scale(op: Any, node: Node, k: int) -> float | None:
@@ -249,8 +243,11 @@ def weights(op: Any, axis: AxisOfResize, at: Array, slopes: Slopes) -> Weights:
     if node.exclude_outside:
         there = op.And(op.GreaterOrEqual(index, 0), op.Less(index, n))
         w, moved = (op.Where(there, w, 0.0), {k: op.Where(there, d, 0.0) for k, d in moved.items()})
-    if node.exclude_outside or node.antialias:
-        w, moved = normalized(op, w, moved)
+    if node.exclude_outside or node.antialias:  # weights that add up to 1
+        total, sums = (op.ReduceSum(w, (-1,), keepdims=1), {
+            k: op.ReduceSum(d, (-1,), keepdims=1) for k, d in moved.items()})  # fmt: skip
+        w = op.Div(w, total)
+        moved = {k: op.Div(op.Sub(d, op.Mul(w, sums[k])), total) for k, d in moved.items()}
     return op.Clip(index, 0, n - 1), w, moved
 
 
@@ -258,17 +255,6 @@ def squeezing(op: Any, axis: AxisOfResize) -> Array:
     """The factor of the kernel's argument: min(scale, 1) widens it if antialiased, else 1."""
     one = np.ones((), dtype_of(axis.scale))
     return op.Min(axis.scale, one) if axis.node.antialias else one
-
-
-def normalized(op: Any, w: Array, slopes: Slopes) -> tuple[Array, Slopes]:
-    """Weights that add up to 1, w / Σw, and their derivatives."""
-    total = op.ReduceSum(w, (-1,), keepdims=1)
-    w = op.Div(w, total)
-    corrected = {
-        name: op.Div(op.Sub(d, op.Mul(w, op.ReduceSum(d, (-1,), keepdims=1))), total)
-        for name, d in slopes.items()
-    }
-    return w, corrected
 
 
 def inside(op: Any, axis: AxisOfResize, at: Array) -> Weights:
@@ -291,21 +277,20 @@ def resized(
 ) -> Array:  # fmt: skip
     """Weighted sums of neighbours along each axis."""
     attributes = {
-        "antialias": antialias,
+        "antialias": antialias, "axes": axes, "cubic_coeff_a": cubic_coeff_a, "mode": mode,
         "coordinate_transformation_mode": coordinate_transformation_mode,
-        "cubic_coeff_a": cubic_coeff_a,
-        "exclude_outside": exclude_outside,
+        "exclude_outside": exclude_outside, "nearest_mode": nearest_mode,
         "keep_aspect_ratio_policy": keep_aspect_ratio_policy,
-        "mode": mode,
-        "nearest_mode": nearest_mode,
-        **({} if axes is None else {"axes": axes}),
-    }
+    }  # fmt: skip
     floating = x if x.dtype.kind == "f" else x.astype(np.float64)
     others = (None if a is None else np.asarray(a) for a in (roi, scales, sizes))
     y, outside = interpolated(node_of("Resize", (floating, *others), attributes))
     if outside.any():
         y = np.where(outside, np.asarray(extrapolation_value, y.dtype), y)
-    return y if y.dtype == x.dtype else saturated(y, x.dtype)
+    if y.dtype == x.dtype:
+        return y
+    limits = np.iinfo(x.dtype)
+    return np.clip(np.rint(y), limits.min, limits.max).astype(x.dtype)
 
 
 def interpolated(node: Node) -> tuple[Array, Array]:
@@ -337,12 +322,6 @@ def resized_shape(op: Any, node: Any) -> tuple[int, ...]:
             extent = node.inputs[ROI][k + len(axes)] - node.inputs[ROI][k] if crops else 1
             shape[axis] = int(np.floor(shape[axis] * extent * scale))
     return tuple(shape)
-
-
-def saturated(y: Array, dtype: np.dtype) -> Array:
-    """y rounded and clipped to the range of an integer dtype."""
-    limits = np.iinfo(dtype)
-    return np.clip(np.rint(y), limits.min, limits.max).astype(dtype)
 
 
 says("Resize", by_hand=BETWEEN)

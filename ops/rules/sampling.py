@@ -50,11 +50,12 @@ def line(
     """Samples at positions `at`; neighbours outside get weight 0, or `reindex` moves them."""
     at = op.Unsqueeze(at, (-1,))
     if mode == "nearest":
-        below, offsets = op.Round(at), np.zeros(1)
+        neighbour = op.Round(at)
+        w, slope = (op.Expand(np.full((), c, dtype_of(at)), shape_of(at)) for c in (1, 0))
     else:
-        below, offsets = op.Floor(at), np.arange(1.0 - SUPPORT[mode], 1.0 + SUPPORT[mode])
-    neighbour = op.Add(below, offsets.astype(dtype_of(at)))
-    w, slope = nearest(op, at) if mode == "nearest" else kernel(op, mode, op.Sub(neighbour, at))
+        offsets = np.arange(1.0 - SUPPORT[mode], 1.0 + SUPPORT[mode])
+        neighbour = op.Add(op.Floor(at), offsets.astype(dtype_of(at)))
+        w, slope = kernel(op, mode, op.Sub(neighbour, at))
     if reindex is None:
         there = op.And(op.GreaterOrEqual(neighbour, 0.0), op.LessOrEqual(neighbour, n - 1))
         w, slope = op.Where(there, w, 0.0), op.Where(there, slope, 0.0)
@@ -62,12 +63,6 @@ def line(
         neighbour = reindex(op, neighbour)
     index = op.Clip(op.CastLike(neighbour, np.zeros((), np.int64)), 0, n - 1)
     return Line(n, index, w, op.Neg(slope))
-
-
-def nearest(op: Any, at: Array) -> tuple[Array, Array]:
-    """Weight 1 and slope 0 at every position."""
-    one, zero = (op.Expand(np.full((), c, dtype_of(at)), shape_of(at)) for c in (1, 0))
-    return one, zero
 
 
 class Samples:

@@ -183,29 +183,20 @@ def closed_form(number: Any) -> sp.Expr:
     number = float(number)
     if not math.isfinite(number):
         return {math.inf: sp.oo, -math.inf: -sp.oo}.get(number, sp.nan)
-    single = float(np.float32(number)) == number
-    return (single_form(number) if single else double_form(number)) or sp.Rational(
-        *number.as_integer_ratio()
-    )
-
-
-def double_form(number: float) -> sp.Expr | None:
-    """A fraction or a root that rounds to a double."""
-    return decimal(number, repr(number), 9) or fraction(number, 10**7) or root(number, 2e-16)
+    if float(np.float32(number)) != number:
+        found = decimal(number, repr(number), 9) or fraction(number, 10**7) or root(number, 2e-16)
+    elif number * 1024 % 1 == 0:
+        found = fraction(number, 1024)
+    else:
+        short = decimal(number, str(np.float32(number)), 6)
+        found = short or root(number, 6e-8, 20) or fraction(number, 1000, np.float32)
+    return found or sp.Rational(*number.as_integer_ratio())
 
 
 def decimal(number: float, text: str, digits: int) -> sp.Rational | None:
     """The decimal fraction that a float prints as, if that has few digits."""
     mantissa = text.partition("e")[0].replace(".", "").replace("-", "").strip("0")
     return sp.Rational(text) if len(mantissa) <= digits else None
-
-
-def single_form(number: float) -> sp.Expr | None:
-    """A dyadic fraction, a decimal fraction with few digits, a root or a small fraction."""
-    if number * 1024 % 1 == 0:
-        return fraction(number, 1024)
-    short = decimal(number, str(np.float32(number)), 6)
-    return short or root(number, 6e-8, 20) or fraction(number, 1000, np.float32)
 
 
 def fraction(number: float, limit: int, kind: Any = float) -> sp.Rational | None:

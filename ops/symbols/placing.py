@@ -18,84 +18,6 @@ def ints(value: Any) -> tuple[int, ...]:
     return tuple(int(n) for n in np.ravel(value))
 
 
-@kernel("ReverseSequence")
-def reverse_sequence(x: Any, lengths: Any, *, time_axis: int = 0, batch_axis: int = 1) -> Any:
-    """Every sequence b with its first length_b entries reversed."""
-    y = np.moveaxis(x.copy(), (time_axis, batch_axis), (0, 1))
-    for b, n in enumerate(ints(lengths)):
-        y[:n, b] = y[:n, b][::-1].copy()
-    return np.moveaxis(y, (0, 1), (time_axis, batch_axis))
-
-
-@kernel("TensorScatter")
-def tensor_scatter(
-    cache: Any, update: Any, starts: Any = None, *, axis: int = -2, mode: str = "linear"
-) -> Any:
-    """cache[b, …, start_b + t] = update[b, …, t]."""
-    y, new = (np.moveaxis(a.copy(), axis, 1) for a in (cache, update))
-    for b, t in product(range(new.shape[0]), range(new.shape[1])):
-        at = t + (0 if starts is None else ints(starts)[b])
-        y[b, at % y.shape[1] if mode == "circular" else at] = new[b, t]
-    return np.moveaxis(y, 1, axis)
-
-
-@kernel("MaxUnpool")
-def max_unpool(
-    x: Any,
-    index: Any,
-    shape: Any = None,
-    *,
-    kernel_shape: Any,
-    pads: Any = None,
-    strides: Any = None,
-) -> Any:
-    """y[index] = x in a tensor of zeros with the shape before pooling."""
-    d = len(kernel_shape)
-    pads, strides = pads or (0,) * 2 * d, strides or (1,) * d
-    lengths = tuple(
-        (n - 1) * s - pads[k] - pads[k + d] + kernel_shape[k]
-        for k, (n, s) in enumerate(zip(x.shape[2:], strides, strict=True))
-    )
-    y = np.zeros(x.shape[:2] + lengths, object)
-    y.ravel()[np.ravel(index)] = x.ravel()
-    if shape is None:
-        return y
-    whole = np.zeros(ints(shape), object)
-    whole[tuple(map(slice, y.shape))] = y
-    return whole
-
-
-@kernel("Col2Im")
-def col2im(
-    x: Any, image: Any, block: Any, *, dilations: Any = None, pads: Any = None, strides: Any = None
-) -> Any:
-    """Every entry of every block added at its place in the image."""
-    image, block = ints(image), ints(block)
-    d = len(image)
-    pads, strides, dilations = pads or (0,) * 2 * d, strides or (1,) * d, dilations or (1,) * d
-    n, columns, _ = x.shape
-    taps = list(np.ndindex(*block))
-    y = np.zeros((n, columns // len(taps), *image), object)
-    counts = [
-        (m + pads[k] + pads[k + d] - dilations[k] * (block[k] - 1) - 1) // strides[k] + 1
-        for k, m in enumerate(image)
-    ]
-    for (t, tap), (p, place) in product(enumerate(taps), enumerate(np.ndindex(*counts))):
-        at = tuple(place[k] * strides[k] + tap[k] * dilations[k] - pads[k] for k in range(d))
-        if all(0 <= a < m for a, m in zip(at, image, strict=True)):
-            y[(slice(None), slice(None), *at)] += x[:, t :: len(taps), p]
-    return y
-
-
-@kernel("Unique")
-def unique(x: Any, *, axis: int | None = None, sorted: int = 1, outputs: int = 1) -> Any:
-    """The entries, sorted if asked; all must differ at the point."""
-    flat = list(x.ravel())
-    if sorted:
-        flat.sort()
-    return np.array(flat, object)
-
-
 @kernel("Scatter")
 def scatter(x: Any, index: Any, updates: Any, *, axis: int = 0) -> Any:
     """ScatterElements under its old name."""
@@ -105,41 +27,6 @@ def scatter(x: Any, index: Any, updates: Any, *, axis: int = 0) -> Any:
         at[axis] = int(index[place])
         y[tuple(at)] = updates[place]
     return y
-
-
-@kernel("CenterCropPad")
-def center_crop_pad(x: Any, shape: Any, *, axes: Any = None) -> Any:
-    """The centre of x on axes where it is longer, x centred in zeros where it is shorter."""
-    for axis, m in zip(range(x.ndim) if axes is None else axes, ints(shape), strict=True):
-        n = x.shape[axis]
-        rows = np.moveaxis(x, axis, 0)
-        if n >= m:
-            rows = rows[(n - m) // 2 : (n - m) // 2 + m]
-        else:
-            before = np.zeros(((m - n) // 2, *rows.shape[1:]), object)
-            after = np.zeros((m - n - len(before), *rows.shape[1:]), object)
-            rows = np.concatenate([before, rows, after])
-        x = np.moveaxis(rows, 0, axis)
-    return x
-
-
-@kernel("Range")
-def range_(start: Any, limit: Any, delta: Any, **_: Any) -> Any:
-    """start + k delta for all k below (limit - start) / delta."""
-    (first,), (step,), (last,) = np.ravel(start), np.ravel(delta), np.ravel(limit)
-    count = int((float(last) - float(first)) / float(step) + 1 - 1e-9)
-    return np.array([first + step * k for k in range(count)], object)
-
-
-@kernel("DequantizeLinear")
-def dequantize(x: Any, scale: Any, zero: Any = None, *, axis: int = 1, **_: Any) -> Any:
-    """(x - zero point) · scale, for the whole tensor or per entry of an axis."""
-    rest = (1,) * (x.ndim - 1 - axis % max(x.ndim, 1))
-    scale, zero = (
-        a if a is None or a.size == 1 else a.reshape(*a.shape, *rest) for a in (scale, zero)
-    )
-    whole = x.astype(int).astype(object) - (0 if zero is None else zero.astype(int).astype(object))
-    return np.asarray(whole * scale, object)
 
 
 # -- samples of an image between its entries: Resize, GridSample, DeformConv, RoiAlign -------------
@@ -217,11 +104,11 @@ def resize(
     """y[j] = Σᵢ φ(at(j) - i) x[i], with x continued by its edge entries."""
     crops = coordinate_transformation_mode == "tf_crop_and_resize"
     axes = [a % x.ndim for a in (range(x.ndim) if axes is None else axes)]
-    factors = (
-        scales
-        if scales is not None and len(scales)
-        else ratios([x.shape[a] for a in axes], sizes, keep_aspect_ratio_policy)
-    )
+    factors = scales
+    if scales is None or not len(scales):  # one for all axes where the aspect ratio is kept
+        factors = [sp.Rational(int(m), x.shape[a]) for m, a in zip(sizes, axes, strict=True)]
+        if choose := {"not_larger": min, "not_smaller": max}.get(keep_aspect_ratio_policy):
+            factors = [choose(factors)] * len(factors)
     outside = closed_form(extrapolation_value)
     for k, axis in enumerate(axes):
         n, ends = x.shape[axis], (roi[k], roi[k + len(axes)]) if crops else (0, 1)
@@ -238,13 +125,6 @@ def resize(
         ]  # fmt: skip
         x = np.moveaxis(np.stack(made), 0, axis)
     return x
-
-
-def ratios(lengths: list[int], sizes: Any, policy: str) -> list[sp.Rational]:
-    """The scales that sizes imply: one for all axes where the aspect ratio is kept."""
-    each = [sp.Rational(int(m), n) for m, n in zip(sizes, lengths, strict=True)]
-    choose = {"not_larger": min, "not_smaller": max}.get(policy)
-    return [choose(each)] * len(each) if choose else each
 
 
 def resized(n: int, k: int, scale: Any, sizes: Any, policy: str, ends: Any) -> int:
@@ -289,12 +169,9 @@ def sample(
 
 def nearest(at: Any, mode: str) -> int:
     """`at` rounded to an integer."""
-    return {
-        "floor": lambda: floor(at),
-        "ceil": lambda: -floor(-at),
-        "round_prefer_floor": lambda: -floor(HALF - at),
-        "round_prefer_ceil": lambda: floor(at + HALF),
-    }[mode]()
+    if mode in ("ceil", "round_prefer_floor"):
+        return -floor(-at if mode == "ceil" else HALF - at)
+    return floor(at if mode == "floor" else at + HALF)
 
 
 @kernel("GridSample")
@@ -306,23 +183,16 @@ def grid_sample(
     turned = partial(reflection, edge=0 if align_corners else 1)
     paddings: dict[str, Continued] = {"zeros": zeros, "border": border, "reflection": turned}
     continued = paddings[padding_mode]
-    value = nearest_entry if mode == "nearest" else between(*MODES[mode.removeprefix("bi")])
     for n, c, *place in np.ndindex(*y.shape):
-        point = zip(grid[(n, *place)][::-1], x.shape[2:], strict=True)
-        at = [unnormalised(g, m, align_corners) for g, m in point]
-        y[(n, c, *place)] = value(x[n, c], at, continued)
+        point = [*zip(grid[(n, *place)][::-1], x.shape[2:], strict=True)]
+        at = [(g + 1) * (m - 1) / 2 if align_corners else ((g + 1) * m - 1) / 2 for g, m in point]
+        if mode == "nearest":
+            found = tuple(continued(int(a.rint()), m) for a, (_, m) in zip(at, point, strict=True))
+            y[(n, c, *place)] = 0 if None in found else x[(n, c, *found)]
+        else:
+            phi, reach = MODES[mode.removeprefix("bi")]
+            y[(n, c, *place)] = interpolated(x[n, c], at, phi, reach, continued)
     return y
-
-
-def between(phi: Any, reach: int) -> Callable[..., Any]:
-    """A function that interpolates with the kernel φ."""
-    return lambda image, at, continued: interpolated(image, at, phi, reach, continued)
-
-
-def nearest_entry(image: Any, at: Any, continued: Continued) -> Any:
-    """The entry at the rounded place."""
-    place = tuple(continued(int(a.rint()), n) for a, n in zip(at, image.shape, strict=True))
-    return 0 if None in place else image[place]
 
 
 def reflection(i: int, n: int, edge: int) -> int:
@@ -334,11 +204,6 @@ def reflection(i: int, n: int, edge: int) -> int:
     period = max(2 * (n - 1 + edge), 1)
     i %= period
     return min(i, period - edge - i)
-
-
-def unnormalised(g: Any, n: int, align_corners: int) -> Any:
-    """The position on an axis of length n of a coordinate in [-1, 1]."""
-    return (g + 1) * (n - 1) / 2 if align_corners else ((g + 1) * n - 1) / 2
 
 
 @kernel("DeformConv")
@@ -367,50 +232,3 @@ def deform_conv(
             total = total + interpolated(x[n, channel], at, tent, 1) * (w[(m, c, *tap)] * factor)
         y[(n, m, *p)] = total
     return y
-
-
-@kernel("RoiAlign")
-def roi_align(
-    x: Any, rois: Any, batch: Any, *, mode: str = "avg", output_height: int = 1,
-    output_width: int = 1, sampling_ratio: int = 0, spatial_scale: float = 1.0,
-    coordinate_transformation_mode: str = "half_pixel",
-) -> Any:  # fmt: skip
-    """The mean of bilinear samples in each bin, or their greatest weighted neighbour."""
-    y = np.empty((len(rois), x.shape[1], output_height, output_width), object)
-    shifted = coordinate_transformation_mode == "half_pixel"
-    for k, c, *bin_ in np.ndindex(*y.shape):
-        corners = rois[k] * closed_form(spatial_scale) - (sp.S.Half if shifted else 0)
-        lines = [
-            positions(corners[1 - d], corners[3 - d], bin_[d], y.shape[2 + d], sampling_ratio,
-                      0 if shifted else 1)
-            for d in (0, 1)
-        ]  # fmt: skip
-        image = x[int(np.ravel(batch)[k]), c]
-        samples = [neighbours(image, at) for at in product(*lines)]
-        y[k, c, *bin_] = mean(samples) if mode == "avg" else max(map(max, samples))
-    return y
-
-
-def positions(first: Any, last: Any, bin_: int, bins: int, ratio: int, least: int) -> list[Any]:
-    """Where the samples of a bin lie: as many as asked for, or one per pixel."""
-    length = max(last - first, 0 * first + least) if least else last - first
-    count = ratio or int((length / bins).ceil())
-    return [first + length * (bin_ + (t + sp.S.Half) / count) / bins for t in range(count)]
-
-
-def neighbours(image: Any, at: tuple[Any, ...]) -> list[Any]:
-    """Four weighted neighbours; pixels at the border up to a pixel outside, and 0 further out."""
-    sizes = list(zip(at, image.shape, strict=True))
-    if any(a < -1 or a > n for a, n in sizes):
-        return [0]
-    inner = [min(max(a, 0), n - 1) for a, n in sizes]
-    taps = product(*(around(a, 1) for a in inner))
-    return [
-        image[tuple(map(border, tap, image.shape))] * prod(map(tent, np.subtract(inner, tap)))
-        for tap in taps
-    ]
-
-
-def mean(samples: list[list[Any]]) -> Any:
-    """The sum of all neighbours over the number of samples."""
-    return sum(map(sum, samples)) / max(len(samples), 1)

@@ -12,16 +12,12 @@ import sympy as sp
 from .number import closed_form, entrywise, kernel
 
 
-def _exp(x: Any) -> Any:
-    return x.exp()
-
-
 def _sigmoid(x: Any) -> Any:
-    return 1 / (1 + _exp(-x))
+    return 1 / (1 + (-x).exp())
 
 
 def _softplus(x: Any) -> Any:
-    return (1 + _exp(x)).log()
+    return (1 + x.exp()).log()
 
 
 def _gelu(x: Any, approximate: str = "none") -> Any:
@@ -33,7 +29,7 @@ def _gelu(x: Any, approximate: str = "none") -> Any:
 def _selu(
     x: Any, alpha: Any = 1.67326319217681884765625, gamma: Any = 1.05070102214813232421875
 ) -> Any:
-    return gamma * x if x > 0 else gamma * alpha * (_exp(x) - 1)
+    return gamma * x if x > 0 else gamma * alpha * (x.exp() - 1)
 
 
 def _shrink(x: Any, bias: Any = 0.0, lambd: Any = 0.5) -> Any:
@@ -59,8 +55,8 @@ FORMULAS: dict[str, Any] = {
     "LeakyRelu": lambda x, alpha=0.01: x if x > 0 else alpha * x,
     "PRelu": lambda x, slope: x if x > 0 else slope * x,
     "ThresholdedRelu": lambda x, alpha=1.0: x if x > alpha else 0 * x,
-    "Elu": lambda x, alpha=1.0: x if x > 0 else alpha * (_exp(x) - 1),
-    "Celu": lambda x, alpha=1.0: x if x > 0 else alpha * (_exp(x / alpha) - 1),
+    "Elu": lambda x, alpha=1.0: x if x > 0 else alpha * (x.exp() - 1),
+    "Celu": lambda x, alpha=1.0: x if x > 0 else alpha * ((x / alpha).exp() - 1),
     "Selu": _selu,
     "HardSigmoid": lambda x, alpha=0.2, beta=0.5: min(max(alpha * x + beta, 0), 1),
     "HardSwish": lambda x: x * min(max(x / 6 + sp.Rational(1, 2), 0), 1),

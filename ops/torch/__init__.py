@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...jacobians import Jacobian, Shape
-from ...jacobians.arrays import Array, reading, wide
+from ...jacobians import Jacobian, Shape, dtype_of, shape_of
+from ...jacobians.arrays import DOUBLE, SINGLE, Array, reading, wide
 from ...jacobians.errors import InputError
 from ...jacobians.placing import Place, placed
 from ..node import node_of
 from ..numbers import numbers
-from ..numbers.table import TENSORS
+from ..numbers.table import COUNTED, FREE, TENSORS, settled
 from ..registry import find, full_name
 from . import (  # noqa: F401  (each module registers its kernels in the table)
     layout,
@@ -32,11 +32,12 @@ from . import (  # noqa: F401  (each module registers its kernels in the table)
     products,
 )
 from .table import (
-    COUNTED,
     DTYPES,
     HOSTED,
     KERNELS,
     NUMPY,
+    SAME,
+    STATIC,
     device_of,
     held,
     host,
@@ -44,7 +45,7 @@ from .table import (
     tensor,
 )
 
-__all__ = ["Tensors", "place", "tensors"]
+__all__ = ["Tensors", "bound", "place", "tensors"]
 
 
 class Tensors:
@@ -110,18 +111,15 @@ class Tensors:
         return tuple(self.by_numbers(op_type, run, *inputs))
 
     def dtype(self, x: Array) -> np.dtype:
-        """The NumPy dtype of a tensor."""
         if x.dtype not in NUMPY:
             raise InputError(f"onnxjac does not compute with tensors of {x.dtype}: convert them")
         return NUMPY[x.dtype]
 
     def host(self, x: Array) -> np.ndarray:
-        """A tensor as a NumPy array."""
         found: np.ndarray = host(x)
         return found
 
     def place(self, device: Any) -> Place:
-        """The place of the arrays on a device."""
         return place(device)
 
     @torch.no_grad()
@@ -190,3 +188,25 @@ tensors = Tensors()
 @reading.register
 def _(array: torch.Tensor) -> Tensors:
     return tensors
+
+
+def bound(
+    name: str, operands: Sequence[Any], known: Sequence[Any], attrs: Mapping[str, Any], shape: Shape
+) -> Callable[..., Any]:
+    """The function of all operands of a node, whose first output has this shape.
+
+    `known` are the operands' numbers, None where they vary. Floats in single or double precision go
+    straight to the kernel, everything else through the reading, which looks at each operand.
+    """
+    first = operands[:1] if name in HOSTED else operands
+    rest = tuple(zip(operands, known, strict=True))[len(first) :]
+    dtypes = {None if x is None else dtype_of(x) for x in first}
+    told = all(x is None or y is not None for x, y in rest)
+    if name not in KERNELS or not told or not dtypes <= {SINGLE, DOUBLE}:
+        return functools.partial(getattr(tensors, name), **attrs)
+    if len(dtypes) == 1 and name in SAME:
+        return SAME[name]
+    if not rest and name not in FREE:
+        return functools.partial(KERNELS[name], **attrs)
+    shapes = shape_of(first[0]), shape
+    return settled(name, KERNELS, STATIC, shapes, known[len(first) :], attrs)

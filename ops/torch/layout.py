@@ -11,8 +11,8 @@ import torch
 
 from ..numbers.indexing import from_start
 from ..numbers.layout import cuts
-from ..numbers.table import ints
-from .table import Tensor, common, host, is_tensor, kernel, static, widened
+from ..numbers.table import ints, widened
+from .table import Tensor, common, is_tensor, kernel, static
 
 Shape = tuple[int, ...]
 
@@ -70,14 +70,6 @@ def top_k(
         raise ValueError(f"k={count} of {most} elements along axis {axis}")
     values, places = torch.sort(x, dim=axis, descending=bool(largest), stable=True)
     return values.narrow(axis, 0, count), places.narrow(axis, 0, count)
-
-
-@kernel("Compress", hosted=True)
-def compress(x: Tensor, condition: Any, *, axis: int | None = None) -> Tensor:
-    """The slices along an axis where the condition holds."""
-    x = x.reshape(-1) if axis is None else x
-    (places,) = np.nonzero(host(condition))
-    return x.index_select(axis or 0, torch.from_numpy(places).to(x.device))
 
 
 REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}

@@ -29,17 +29,12 @@ PLAIN: dict[str, Kernel] = {
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     **{name: getattr(torch, f"logical_{name.lower()}") for name in ("And", "Or", "Xor")},
-    "Add": lambda a, b: a | b if is_bool(a) else a + b,
+    "Add": lambda a, b: a | b if getattr(a, "dtype", None) == torch.bool else a + b,
     "BitwiseAnd": operator.and_, "BitwiseOr": operator.or_, "BitwiseXor": operator.xor,
     "Equal": operator.eq, "Greater": operator.gt, "GreaterOrEqual": operator.ge,
     "Less": operator.lt, "LessOrEqual": operator.le, "Mul": operator.mul, "Sub": operator.sub,
 }  # fmt: skip
 """Functions of two tensors of one dtype, or of a tensor and a number."""
-
-
-def is_bool(x: Any) -> bool:
-    """Whether x is a tensor of booleans."""
-    return is_tensor(x) and x.dtype == torch.bool
 
 
 def filled(*operands: Any) -> tuple[Any, ...]:

@@ -96,11 +96,6 @@ def conv_transpose(
     return y if b is None else y + b.reshape(-1, *(1,) * (y.ndim - 2))
 
 
-def add(x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
-    """Σ x; booleans are counted."""
-    return torch.sum(x, axes, keepdim=keepdims)
-
-
 def multiply(x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
     """∏ x, one axis at a time."""
     for axis in sorted((axis % x.ndim for axis in axes), reverse=True):
@@ -123,7 +118,9 @@ def extreme(reduce: Kernel, neutral: Kernel) -> Kernel:
 
 greatest, least = extreme(torch.amax, lowest), extreme(torch.amin, highest)
 
-for name, function in reductions(torch, add, multiply, greatest, least, torch.logsumexp).items():
+for name, function in reductions(
+    torch, torch.sum, multiply, greatest, least, torch.logsumexp
+).items():
     kernel(name, hosted=True, wide=True)(function)
 
 
@@ -160,7 +157,7 @@ def negative_log_likelihood(
     return F.nll_loss(log_prob, labels.long(), weights, None, ignored, None, reduction)
 
 
-@kernel("SoftmaxCrossEntropyLoss", counted=True, wide=True)
+@kernel("SoftmaxCrossEntropyLoss", wide=True)
 def softmax_cross_entropy(
     scores: Tensor, labels: Tensor, weights: Tensor | None = None, *, outputs: int = 1, **how: Any
 ) -> Any:

@@ -18,7 +18,7 @@ import torch
 
 from ...jacobians.arrays import Array
 from ..numbers import table as numbers_table
-from ..numbers.table import Kernel
+from ..numbers.table import Kernel, widened
 
 Tensor = Any
 
@@ -28,8 +28,6 @@ HOSTED: set[str] = set()
 STATIC: dict[str, Kernel] = {}
 SAME: dict[str, Kernel] = {}
 """The functions of torch for operators whose operands are tensors of one floating dtype."""
-COUNTED: set[str] = set()
-"""The operators whose kernel takes `outputs`, the number of requested outputs."""
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -42,12 +40,8 @@ DTYPES: dict[np.dtype, torch.dtype] = {
 }  # fmt: skip
 NUMPY = {known: dtype for dtype, known in DTYPES.items()}
 
-HALVES = frozenset({torch.float16, torch.bfloat16})
 
-
-def kernel(
-    name: str, *, counted: bool = False, hosted: bool = False, wide: bool = False
-) -> Callable[[Kernel], Kernel]:
+def kernel(name: str, *, hosted: bool = False, wide: bool = False) -> Callable[[Kernel], Kernel]:
     """Register a function as the kernel of operator `name`.
 
     A kernel takes tensors of one device; all operands but the first stay on the host if `hosted`. A
@@ -56,8 +50,6 @@ def kernel(
 
     def enter(function: Kernel) -> Kernel:
         KERNELS[name] = widened(function) if wide else function
-        if counted:
-            COUNTED.add(name)
         if hosted:
             HOSTED.add(name)
         return function
@@ -67,9 +59,9 @@ def kernel(
 
 def shared(name: str) -> None:
     """Register a kernel of the numbers reading that takes tensors as well as arrays."""
-    counted, wide = name in numbers_table.COUNTED, name in numbers_table.WIDE
     function = inspect.unwrap(numbers_table.KERNELS[name])
-    kernel(name, counted=counted, hosted=numbers_table.TENSORS[name], wide=wide)(function)
+    hosted, wide = name in numbers_table.HOSTED, name in numbers_table.WIDE
+    kernel(name, hosted=hosted, wide=wide)(function)
 
 
 def static(name: str) -> Callable[[Kernel], Kernel]:
@@ -77,31 +69,8 @@ def static(name: str) -> Callable[[Kernel], Kernel]:
     return lambda function: STATIC.setdefault(name, function)
 
 
-def widened(function: Kernel) -> Kernel:
-    """The function with halves computed in float32 and rounded once, at the end."""
-
-    @functools.wraps(function)
-    def call(*inputs: Any, **attributes: Any) -> Any:
-        if not any(is_half(x) for x in inputs):
-            return function(*inputs, **attributes)
-        floats = (x.dtype for x in inputs if is_tensor(x) and x.is_floating_point())
-        dtype = functools.reduce(torch.promote_types, floats)
-        made = function(*(x.float() if is_half(x) else x for x in inputs), **attributes)
-        if isinstance(made, tuple):
-            return tuple(y.to(dtype) if y.is_floating_point() else y for y in made)
-        return made.to(dtype)
-
-    return call
-
-
 def is_tensor(x: Any) -> bool:
-    """Whether x is a tensor of torch."""
     return isinstance(x, torch.Tensor)
-
-
-def is_half(x: Any) -> bool:
-    """Whether x is a tensor of float16 or bfloat16."""
-    return isinstance(x, torch.Tensor) and x.dtype in HALVES
 
 
 def common(*operands: Any) -> tuple[Any, ...]:

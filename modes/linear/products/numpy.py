@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ....jacobians import Array, dtype_of
+from ....jacobians import Array, dtype_of, shape_of
 from ....ops.numbers import numbers
+from ....ops.numbers.table import HOSTED, STATIC, settled
 from ...model.flow.steps import python_of
 from ...model.primal.engines.numpy import Call, Function, run
 from .record import Recording
@@ -76,9 +77,17 @@ class Program:
 
 
 def kernel(node: ir.Node, recording: Recording) -> Function:
-    """The kernel of a node with its attributes, without the error state of each NumPy call."""
-    function = getattr(numbers, node.op_type)
-    return partial(getattr(function, "__wrapped__", function), **attributes(node))
+    """The kernel of a node with its attributes, shapes and axes, and without the error state of
+    each NumPy call.
+    """
+    name, known = node.op_type, [x and recording.array(x) for x in node.inputs]
+    function = getattr(numbers, name)
+    plain, attrs = getattr(function, "__wrapped__", function), attributes(node)
+    told = all(x is None or y is not None for x, y in zip(node.inputs[1:], known[1:], strict=True))
+    if name not in HOSTED or not told:
+        return partial(plain, **attrs)
+    shapes = shape_of(node.inputs[0]), shape_of(node.outputs[0])
+    return settled(name, {name: plain}, STATIC, shapes, known[1:], attrs)
 
 
 def attributes(node: ir.Node) -> dict[str, Any]:

@@ -11,8 +11,7 @@ import onnx_ir as ir
 
 from ....jacobians import dtype_of, shape_of
 from ....jacobians.arrays import buffer_of, host, is_tensor
-from ....ops.torch import place
-from ....ops.torch.bound import bound
+from ....ops.torch import bound, place
 from ....ops.torch.table import DTYPES, KERNELS
 from ...model.primal.engines.torch import moved
 from .numpy import Program, attributes

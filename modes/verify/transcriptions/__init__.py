@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx.reference import ReferenceEvaluator
+
+from ....ops.symbols import REFERRED, referred
 
 Transcription = Callable[..., Any]
 Index = tuple[int, ...]
@@ -58,32 +58,5 @@ def wrapped(i: Any, n: int) -> int:
     return int(i) + n if i < 0 else int(i)
 
 
-REFERRED = (
-    "BatchNormalization", "Compress", "Concat", "Conv", "DepthToSpace",
-    "Expand", "Flatten", "Gather", "GatherND", "Gemm", "GlobalAveragePool", "Identity",
-    "InstanceNormalization", "Max", "Min", "OneHot", "ReduceMax", "ReduceMean", "ReduceMin",
-    "ReduceProd", "ReduceSum", "Reshape", "ScatterElements", "ScatterND", "Shape", "Slice",
-    "SpaceToDepth", "Split", "Squeeze", "Tile", "TopK", "Transpose", "Trilu", "Unsqueeze", "Where",
-)  # fmt: skip
-"""Operators that ONNX's reference implementation computes on arrays of any objects: they move
-entries, or add, multiply and compare them.
-"""
-
-
-def refer(op_type: str) -> None:
-    """Enter ONNX's reference implementation of an operator, in its newest version."""
-
-    def apply(*inputs: Any, outputs: int = 1, **attrs: Any) -> Any:
-        names = ["" if x is None else f"x{k}" for k, x in enumerate(inputs)]
-        given = {name: x for name, x in attrs.items() if x not in (None, ())}
-        node = onnx.helper.make_node(op_type, names, [f"y{k}" for k in range(outputs)], **given)
-        run = ReferenceEvaluator(node, opsets={"": onnx.defs.onnx_opset_version()}).run
-        arrays = (np.asarray(x) if isinstance(x, tuple | int) else x for x in inputs)
-        made = *run(None, {n: x for n, x in zip(names, arrays, strict=True) if n}),
-        return made[0] if outputs == 1 else made
-
-    transcription(op_type)(apply)
-
-
 for _name in REFERRED:
-    refer(_name)
+    transcription(_name)(referred(_name))

@@ -25,7 +25,7 @@ def multi_head_attention(op: Any, node: Node) -> tuple[Array, ...]:
     """
     q, k, v = (per_head(op, node, i) for i in range(3))
     count, buffers = node.ints(8), (node.input(6), node.input(7))
-    pasts = [begun(op, x, count) for x in buffers]
+    pasts = [x if x is None or count is None else op.Slice(x, (0,), count, (2,)) for x in buffers]
     present = (ended(op, behind(op, past, x), buffer, count)
                for x, past, buffer in zip((k, v), pasts, buffers, strict=True))  # fmt: skip
     k, v = (behind(op, of_beams(op, past, node.input(9)), x)
@@ -33,11 +33,6 @@ def multi_head_attention(op: Any, node: Node) -> tuple[Array, ...]:
     scores = masked_scores(op, node, q, k, node.input(4), node.input(5))
     y = join_heads(op, op.MatMul(op.Softmax(scores, axis=-1), v))
     return y, *present, scores
-
-
-def begun(op: Any, buffer: Array | None, count: Any) -> Array | None:
-    """The first entries of a buffer, which is all of them without a count."""
-    return buffer if buffer is None or count is None else op.Slice(buffer, (0,), count, (2,))
 
 
 def ended(op: Any, x: Array, buffer: Array | None, count: Any) -> Array:
@@ -178,7 +173,8 @@ def group_query_attention(op: Any, node: Node) -> tuple[Array, ...]:
         now, stop = op.Add(past, row), op.Add(past, length)
         at, real = positions(op, node.input(9), now, begins), None
     else:
-        check_padded(node)
+        if node.input(3) is None or node.causal == 0:
+            raise UnsupportedOp("query_seqlens requires past_key and past_value, and causal=1")
         real = op.Less(row, column(op, new))
         past, stop = op.Sub(ends, column(op, new)), ends
         now = op.Add(past, row)
@@ -186,7 +182,9 @@ def group_query_attention(op: Any, node: Node) -> tuple[Array, ...]:
         q = op.Where(op.Unsqueeze(real, (1, 3)), q, zero)
     q, k = (in_place(op, node, x, at, 7) for x in (q, k))
     scales = [in_heads(op, node.input(i), k) for i in (12, 13)]
-    made = [x if s is None else in_bytes(op, x, s) for x, s in zip((k, v), scales, strict=True)]
+    made = [x if s is None else
+            op.CastLike(op.Clip(op.Round(op.Div(x, s)), -128.0, 127.0), np.int8(0))
+            for x, s in zip((k, v), scales, strict=True)]  # fmt: skip
     held, placed = caches(op, node, made, past, ends, stop, total)
     k, v = (x if s is None else op.Mul(op.CastLike(x, s), s)
             for x, s in zip(placed, scales, strict=True))  # fmt: skip
@@ -209,12 +207,6 @@ def group_query_attention(op: Any, node: Node) -> tuple[Array, ...]:
 def column(op: Any, counts: Array) -> Array:
     """A number for each sequence, as int64 of shape (batch, 1)."""
     return op.Reshape(op.CastLike(counts, np.zeros((), np.int64)), (-1, 1))
-
-
-def check_padded(node: Node) -> None:
-    """Raises `UnsupportedOp` where ONNX Runtime takes no padded queries."""
-    if node.input(3) is None or node.causal == 0:
-        raise UnsupportedOp("query_seqlens requires past_key and past_value, and causal=1")
 
 
 def caches(
@@ -251,11 +243,6 @@ def in_heads(op: Any, scale: Array | None, x: Array) -> Array | None:
     _, heads, _, width = shape_of(x)
     whole = scale is None or shape_of(scale) == (1,)
     return scale if whole else op.Reshape(scale, (1, heads, 1, width))
-
-
-def in_bytes(op: Any, x: Array, scale: Array) -> Array:
-    """x / scale as a signed byte."""
-    return op.CastLike(op.Clip(op.Round(op.Div(x, scale)), -128.0, 127.0), np.int8(0))
 
 
 def positions(op: Any, given: Array | None, now: Array, begins: Array) -> Array:

@@ -50,45 +50,36 @@ def qlinear_where(op: Any, node: Node) -> tuple[Array]:
     return stored(op, node, chosen, 7, node.inputs[1])
 
 
-@rounded(f"{HOME}Sigmoid")
-def qlinear_sigmoid(op: Any, node: Node) -> tuple[Array]:
-    """y = round(σ(x) / scale) + zero."""
-    return stored(op, node, op.Sigmoid(real(op, node, 0)), 3, node.x)
+def qlinear(name: str, function: Callable[[Any, Node, Array], Array], **values: Any) -> None:
+    """Declare y = round(f(x) / scale) + zero."""
+    rounded(f"{HOME}{name}", **values)(
+        lambda op, node: stored(op, node, function(op, node, real(op, node, 0)), 3, node.x)
+    )
 
 
-@rounded(f"{HOME}LeakyRelu")
-def qlinear_leaky_relu(op: Any, node: Node) -> tuple[Array]:
-    """y = round(max(x, αx) / scale) + zero, for α below 1."""
-    alpha = 0.01 if node.alpha is None else node.alpha
-    return stored(op, node, op.LeakyRelu(real(op, node, 0), alpha=alpha), 3, node.x)
+def softmax(op: Any, node: Node, x: Array) -> Array:
+    """Softmax along an axis; before opset 13 over all axes from `axis` on."""
+    axis = -1 if node.axis is None else node.axis
+    if node.step.attrs["opset"] >= 13:
+        return op.Softmax(x, axis=axis)
+    rows = op.Reshape(x, (*node.x_shape[: axis % len(node.x_shape)], -1))
+    return op.Reshape(op.Softmax(rows, axis=-1), node.x_shape)
 
 
-@rounded(f"{HOME}Softmax")
-def qlinear_softmax(op: Any, node: Node) -> tuple[Array]:
-    """y = round(softmax(x) / scale) + zero; before opset 13 over all axes from `axis` on."""
-    x, axis = real(op, node, 0), -1 if node.axis is None else node.axis
-    if node.step.attrs["opset"] < 13:
-        axis %= len(node.x_shape)
-        rows = op.Reshape(x, (*node.x_shape[:axis], -1))
-        y = op.Reshape(op.Softmax(rows, axis=-1), node.x_shape)
-    else:
-        y = op.Softmax(x, axis=axis)
-    return stored(op, node, y, 3, node.x)
-
-
-@rounded(f"{HOME}GlobalAveragePool")
-def qlinear_global_average_pool(op: Any, node: Node) -> tuple[Array]:
-    """y = round(mean(x) / scale) + zero, over the pixels of each channel."""
+def mean_of_pixels(op: Any, node: Node, x: Array) -> Array:
+    """The mean over the pixels of each channel."""
     rank = len(node.x_shape)
     axes = tuple(range(1, rank - 1) if node.channels_last else range(2, rank))
-    return stored(op, node, op.ReduceMean(real(op, node, 0), axes, keepdims=1), 3, node.x)
+    return op.ReduceMean(x, axes, keepdims=1)
 
 
-@rounded(f"{HOME}AveragePool", auto_pad=AUTO_PADS)
-def qlinear_average_pool(op: Any, node: Node) -> tuple[Array]:
-    """y = round(mean(x) / scale) + zero, over windows."""
-    x, last = real(op, node, 0), node.channels_last
-    return stored(op, node, over_pixels(op, node, op.AveragePool, x, last), 3, node.x)
+qlinear("Sigmoid", lambda op, node, x: op.Sigmoid(x))
+qlinear("LeakyRelu", lambda op, node, x: op.LeakyRelu(
+    x, alpha=0.01 if node.alpha is None else node.alpha))  # fmt: skip
+qlinear("Softmax", softmax)
+qlinear("GlobalAveragePool", mean_of_pixels)
+qlinear("AveragePool", lambda op, node, x: over_pixels(
+    op, node, op.AveragePool, x, node.channels_last), auto_pad=AUTO_PADS)  # fmt: skip
 
 
 def over_pixels(

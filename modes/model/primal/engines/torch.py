@@ -74,9 +74,9 @@ def program_of(
 
     What follows from shapes and constants alone is computed now.
     """
-    from .....ops.torch import tensors
-    from .....ops.torch.bound import bound
-    from .....ops.torch.table import COUNTED, HOSTED, KERNELS
+    from .....ops.numbers.table import COUNTED
+    from .....ops.torch import bound, tensors
+    from .....ops.torch.table import HOSTED, KERNELS
 
     steps = [model.steps[k] for k in needed(model.steps, names, given)[0]]
     places: dict[str, int] = {}
