@@ -86,11 +86,11 @@ class Gradient:
         model, inside = whole.settled(point)
         shapes = signature_of(inside)
         key = "gradient", self.of, self.wrt, self.weights is None, self.engine, shapes
-        known: Recorded | None = None if shapes is None else model.routes.get(key)
+        known: Recorded | None = None if shapes is None else model.derived.routes.get(key)
         if known is None:
             known, is_general = self._record(model, hosted(inside))
             if is_general and shapes is not None:
-                model.routes[key] = known
+                model.derived.routes[key] = known
         return known, inside
 
     def _record(self, model: Model, point: Mapping[str, Any]) -> tuple[Recorded, bool]:

@@ -137,7 +137,7 @@ def loss_hessian(
     active = active_steps(model.steps, [at], [of])
     names = {at, *(n for a in active for n in (*a.step.inputs, *a.step.outputs) if n)}
     values = evaluate(model, point, names, engine=engine)
-    found = atoms(active, values, of, at, model.linear)
+    found = atoms(active, values, of, at, model.derived.linear)
     if found is None:
         return None
     seed = combination(model, point, (of,), weights, engine)

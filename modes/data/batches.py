@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from os import PathLike
 from struct import unpack_from
@@ -106,16 +107,9 @@ class Rows(Batches):
         return {name: a[start:stop] if np.ndim(a) else a for name, a in self.arrays.items()}
 
 
-@final
-@dataclass(frozen=True)
-class Archive(Batches):
+def rows_of(path: str, batch_size: int) -> Rows:
     """Blocks of rows of an `.npz` file, which every pass opens; workers receive only its path."""
-
-    path: str
-    batch_size: int
-
-    def __iter__(self) -> Iterator[Batch]:
-        return iter(Rows(mapped(self.path), self.batch_size))
+    return Rows(mapped(path), batch_size)
 
 
 def samples(batch: Batch) -> int:
@@ -165,7 +159,7 @@ def batches_of(data: Any, batch_size: int | None = None) -> Batches:
     if isinstance(data, str | PathLike):
         if batch_size is None:
             raise InputError("an .npz file needs batch_size=")
-        return Archive(str(data), batch_size)
+        return Made(partial(rows_of, str(data), batch_size))
     if isinstance(data, Mapping):
         return Listed((data,)) if batch_size is None else Rows(data, batch_size)
     if batch_size is not None:

@@ -361,7 +361,7 @@ class Route:
             if one.holds(point):
                 return one
         try:
-            symbols, unkept = shaped_as_here(self.model), self.model.unkept
+            symbols, unkept = shaped_as_here(self.model), self.model.derived.unkept
             flat = unrolled(
                 self.model, hosted(point), names, TURNS, self._recording, unkept, symbols,
                 self.estimate,
@@ -417,10 +417,10 @@ def route_of(
     """The route between some tensors, cached with the model."""
     key = of, wrt, engine, estimate, checkpoint, type(checkpoint)
     with model.lock:
-        route: Route | None = model.routes.get(key)
+        route: Route | None = model.derived.routes.get(key)
         if route is None:
             route = Route(model, of, wrt, engine, estimate=estimate, checkpoint=checkpoint)
-            model.routes[key] = route
+            model.derived.routes[key] = route
         return route
 
 

@@ -39,7 +39,7 @@ def save(proto: onnx.ModelProto, path: Target, *, limit: int = LIMIT) -> None:
     Raises `OnnxJacError` where a file cannot be written.
     """
     with drafts(path) as draft:
-        if tensor_bytes(proto) <= limit:
+        if sum(len(tensor.raw_data) for tensor in proto.graph.initializer) <= limit:
             onnx.save_model(proto, draft)
         elif draft == Path(path):
             raise OnnxJacError(f"{os.fspath(path)!r} is no file, and the model needs two.")
@@ -124,8 +124,3 @@ def refusals(path: Target) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or error
         raise OnnxJacError(f"cannot write {os.fspath(path)!r}: {reason}") from error
-
-
-def tensor_bytes(proto: onnx.ModelProto) -> int:
-    """Bytes of the initializers, which are nearly all of a large model."""
-    return sum(len(tensor.raw_data) for tensor in proto.graph.initializer)

@@ -21,7 +21,6 @@ from ..linear.linearization import Linearization
 from ..linear.tape.active import moving
 from .choice import method, where
 from .coloring import Coloring, coloring
-from .program import products
 from .sweep import Method, everything_in, unwrap
 
 Format = Literal["bsr", "coo", "csc", "csr", "dia", "dok", "lil"]
@@ -137,9 +136,7 @@ class Plan:
         sides = ((J, J.T) for J in self.fixed.values())
         known = {id(part) for pair in sides for side in pair for part in everything_in(side)}
         self.skeleton = self._skeleton(J.dag)
-        self.method = method(
-            J.dag, known, limit, symmetric=symmetric, known=products(J.entries)
-        )
+        self.method = method(J.dag, known, limit, symmetric=symmetric)
         self.method.learn(J.dag, J.tape)
 
     def fits(self, J: Linearization) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, eye_array, vstack
@@ -15,19 +15,15 @@ from ...jacobians.arrays import wide
 from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.chosen import has_choices
 from ...jacobians.errors import LimitError
-from ...jacobians.progress import chunks
 from ...jacobians.sparse import count, positions
 from ..linear.elimination.cost import seconds
-from ..linear.elimination.dense import best_order, stations
 from ..linear.tape.tape import Tape
 from ..linear.tape.template import Template
 from .coloring import Coloring, Partition, best, coloring, cover, distinct, width
 from .program import (
     STRIP,
-    Product,
     Program,
     Reading,
-    Scatter,
     Terms,
     as_slice,
     expanded,
@@ -49,75 +45,37 @@ COLORED = 1e-7
 FULL = 2**20
 """From this many entries on, a matrix without known zeros is taken from `toarray`."""
 
-CHEAPER = 4
-"""How much less arithmetic a dense matrix times a sparse one must take than a dense result."""
-
-ROWS = 128
-"""Rows of a dense matrix that are multiplied with a sparse one at a time."""
-
 Fixed = Container[int] | None
 """The ids of the operators whose values never change; None for all operators."""
 
 
 def method(
-    operator: Jacobian, fixed: Fixed, limit: int, *, symmetric: bool,
-    known: Iterable[Product] = (),
-) -> Method:  # fmt: skip
+    operator: Jacobian, fixed: Fixed, limit: int, *, symmetric: bool
+) -> Method:
     """The cheaper of accumulation, from the better end, and products by a colouring.
 
     A large matrix without known zeros is multiplied out dense.
-
-    `known` are products of arrays of the operator that the model computes.
     """
     forward, backward = estimate(operator)[0], estimate(operator.T)[0]
     turned = backward < forward / 2
     pattern = where(operator, fixed, backward=turned, limit=limit)
     if pattern.nnz == operator.shape[0] * operator.shape[1] >= FULL:
-        return Full(pattern, halves(operator, fixed, limit))
+        return Full(pattern)
     colors = pattern.nnz / max(min(operator.shape), 1)
     products = COLORED * pattern.nnz + colors * seconds(operator)
     if LAID_OUT * min(forward, backward) <= products:
-        return Accumulated(operator, fixed, limit, backward=turned, products=known)
+        return Accumulated(operator, fixed, limit, backward=turned)
     return colored(pattern, symmetric=symmetric)
 
 
 @dataclass(frozen=True)
 class Full(Method):
-    """The method for a matrix without known zeros: J = D S with dense D and sparse S, else dense.
-
-    `halves` are the vertex of a DAG behind which D begins, and the method for S.
-    """
+    """The method for a matrix without known zeros: the dense matrix."""
 
     pattern: csr_array[Any]
-    halves: tuple[int, Method] | None
 
     def values(self, operator: Jacobian) -> np.ndarray:
-        return self._matrix(operator).astype(wide(operator.dtype), copy=False).ravel()
-
-    def _matrix(self, operator: Jacobian) -> np.ndarray:
-        if self.halves is None:
-            return operator.toarray()
-        dag, (vertex, sparse) = cast(Dag, unwrap(operator)), self.halves
-        front, at = dag.between(dag.sources, (vertex,)), sparse.pattern
-        S = csr_array((sparse.values(front), at.indices, at.indptr), at.shape)
-        D = best_order(dag.between((vertex,), dag.sinks)).compute()
-        J = np.empty(dag.shape, wide(dag.dtype))
-        for start, stop in chunks(len(D), ROWS, "sparse matrix", "rows"):
-            J[start:stop] = D[start:stop] @ S
-        return J
-
-
-def halves(operator: Jacobian, fixed: Fixed, limit: int) -> tuple[int, Method] | None:
-    """The first vertex behind which J is cheap to compute, if J is sparse in front of it."""
-    if not isinstance(operator, Dag):
-        return None
-    most = best_order(operator).flops / CHEAPER
-    for (vertex,) in stations(operator)[1:-1]:
-        if best_order(operator.between((vertex,), operator.sinks)).flops > most:
-            continue
-        found = method(operator.between(operator.sources, (vertex,)), fixed, limit, symmetric=False)
-        return (vertex, found) if found.pattern.nnz * operator.shape[0] <= most else None
-    return None
+        return operator.toarray().astype(wide(operator.dtype), copy=False).ravel()
 
 
 def estimate(operator: Jacobian) -> tuple[float, float]:
@@ -258,29 +216,23 @@ class Accumulated(Method):
 
     data = constants, except for coefficient ∘ x[variable] at the `moving` entries.
 
-    `backward` sweeps from the outputs, which is less work if there are few of them. A product among
-    `products` is used if the operators hold its two factors as well, so that all three are known at
-    the next point.
+    `backward` sweeps from the outputs, which is less work if there are few of them.
     """
 
     def __init__(
-        self, operator: Jacobian, fixed: Container[int] | None, limit: int, *, backward: bool,
-        products: Iterable[Product] = (),
-    ) -> None:  # fmt: skip
+        self, operator: Jacobian, fixed: Container[int] | None, limit: int, *, backward: bool
+    ) -> None:
         self.backward = backward
-        held = set(map(identity, operator.arrays()))
-        known = [product for product in products if held.issuperset(product)]
-        self.program = Program(wide(operator.dtype), fixed, limit, known)
+        self.program = Program(wide(operator.dtype), fixed, limit)
         source = operator.T if backward else operator
         A = swept(source, unit(source.shape[1], self.program))
         A = A.T if backward else A
         terms, moving = A.terms, np.flatnonzero(A.terms.variable)
         constants = np.where(terms.variable == 0, terms.coefficient, 0)
         self.constants = constants.astype(self.program.dtype)
-        self.moving, self.variable = Scatter(moving), as_slice(terms.variable[moving])
+        self.moving, self.variable = as_slice(moving), as_slice(terms.variable[moving])
         self.coefficient = uniform(terms.coefficient[moving].astype(self.program.dtype))
         self.pattern = csr_array((np.ones(len(terms), bool), terms.columns, A.indptr), A.shape)
-        self.program.close([self.variable])
         self.by_operators = reading(self.program.read, held_by(source))
         self.by_template: tuple[Template, Reading] | None = None
         self.chooses = isinstance(operator, Dag) and has_choices(operator)
@@ -309,8 +261,7 @@ class Accumulated(Method):
     def write(self, operator: Jacobian, out: np.ndarray) -> None:
         if self.program.read:
             x = self.program.run(self._read(operator))
-            self.moving.write(scaled(self.coefficient, x[self.variable]), out)
-            self.program.done(x.x)
+            out[self.moving] = scaled(self.coefficient, x[self.variable])
 
     def _read(self, operator: Jacobian) -> list[np.ndarray]:
         """The arrays of the program, from the residuals if these suffice."""

@@ -5,58 +5,36 @@ arrays that change with the point, then the results of stages from earlier varia
 two variables, and sums of several. Positions and constants are computed once; at another point only
 x is recomputed.
 
-`Terms` are entries in coordinate form, `Reading` says which arrays at a point a program reads, and
-`products` finds tensors that the model computes by Mul and the program can use: the derivative of
-u ∘ u ∘ u contains u ∘ u, twice as a product of two residuals and once as a residual. As one
-variable, the three add up to 3 u².
-
-`Scatter` writes numbers to positions that are mostly equally spaced, such as the diagonals of a
-stencil matrix, where the rows of the grid are alike. Such positions are written through a strided
-view, which is several times faster than an index array.
+`Terms` are entries in coordinate form; `Reading` says which arrays at a point a program reads.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from ...jacobians import Diagonal, Jacobian
+from ...jacobians import Jacobian
 from ...jacobians.arrays import size
 from ...jacobians.errors import LimitError
 from ...jacobians.sparse import entries
-from ..linear.tape.record import Entry
 from ..linear.tape.tape import Tape
-
-KEPT = 2**24
-"""The most bytes of a buffer for variables that is kept from one point to the next."""
 
 
 class Program:
     """The variables: the arrays that they are read from, and the stages that compute the others.
 
     `fixed` are the ids of the operators whose values never change; None for all operators.
-    `products` are arrays that are products of two others, and computed from these.
     """
 
-    def __init__(
-        self, dtype: Any, fixed: Container[int] | None, limit: int,
-        products: Sequence[Product] = (),
-    ) -> None:  # fmt: skip
+    def __init__(self, dtype: Any, fixed: Container[int] | None, limit: int) -> None:
         self.dtype, self.fixed, self.limit = np.dtype(dtype), fixed, limit
-        self.products = {product: (left, right) for left, right, product in products
-                         if product[-1] == self.dtype and product not in (left, right)}  # fmt: skip
         self.length, self.stages = 1, list[Stage]()
         self.starts: dict[Key, int] = {}
         self.read: dict[Key, slice] = {}
-        self.copied: set[int] = set()
-        self.direct: dict[tuple[int, int], tuple[int, slice]] = {}
-        self._idle: deque[np.ndarray] = deque()
 
     def entries(self, operator: Jacobian) -> Terms:
         """The entries of an operator that is not composed of others."""
@@ -71,49 +49,20 @@ class Program:
     def start(self, key: Key) -> int:
         """Where the array of this identity starts in x, which holds each array once."""
         if key not in self.starts:
-            self.starts[key] = self._multiplied(key) if key in self.products else self._read(key)
+            _, shape, *_ = key
+            self.starts[key], self.length = self.length, self.length + size(shape)
+            self.read[key] = slice(self.starts[key], self.length)
         return self.starts[key]
-
-    def _read(self, key: Key) -> int:
-        start, self.length = self.length, self.length + size_of(key)
-        self.read[key] = slice(start, self.length)
-        return start
-
-    def _multiplied(self, key: Key) -> int:
-        at = np.arange(size_of(key))
-        left, right = (self.start(factor) + at for factor in self.products[key])
-        return int(self.multiplied(left, right)[0])
 
     def product(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """The variables left · right; new ones where neither factor is constant."""
         product = np.maximum(left, right).astype(np.int64, copy=False)
         new = np.flatnonzero(np.minimum(left, right))
         if len(new):
-            known = self.known(left[new], right[new])
-            product[new] = self.multiplied(left[new], right[new]) if known is None else known
+            made = self.reserve(len(new))
+            self.stages.append(Multiplied(as_slice(left[new]), as_slice(right[new]), made))
+            product[new] = np.arange(made.start, made.stop)
         return product
-
-    def known(self, left: np.ndarray, right: np.ndarray) -> np.ndarray | None:
-        """The variables left · right if they are entries of a known product, else None."""
-        for product, (a, b) in self.products.items():
-            for first, second in ((a, b), (b, a)):
-                at, same = self.places(left, first), self.places(right, second)
-                if at is not None and same is not None and np.array_equal(at, same):
-                    return self.start(product) + at
-        return None
-
-    def places(self, variable: np.ndarray, key: Key) -> np.ndarray | None:
-        """The positions of the variables in an array; None unless all are in it."""
-        if key not in self.starts:
-            return None
-        at: np.ndarray = variable - np.int64(self.starts[key])
-        return at if at.min() >= 0 and at.max() < size_of(key) else None
-
-    def multiplied(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """New variables, left · right."""
-        made = self.reserve(len(left))
-        self.stages.append(Multiplied(left, right, made))
-        return np.arange(made.start, made.stop)
 
     def total(
         self, variable: np.ndarray, coefficient: np.ndarray, starts: np.ndarray
@@ -142,57 +91,15 @@ class Program:
             )
         return slice(self.length - n, self.length)
 
-    def close(self, reads: Iterable[Index]) -> None:
-        """Decide which arrays need a copy in x, when all stages and later reads of x are known.
-
-        A range of one array is read from the array; an index, or a range over several, from x.
-        """
-        spans = [(span.start, span.stop) for span in self.read.values()]
-        indices = [*(read for stage in self.stages for read in stage.reads), *reads]
-        for index in indices:
-            touched = [k for k, span in enumerate(spans) if overlaps(index, span)]
-            if len(touched) == 1 and isinstance(index, slice):
-                start, stop = spans[touched[0]]
-                if start <= index.start and index.stop <= stop:
-                    where = slice(index.start - start, index.stop - start)
-                    self.direct[index.start, index.stop] = touched[0], where
-                    continue
-            self.copied.update(touched)
-
-    def run(self, arrays: Iterable[np.ndarray]) -> Variables:
-        """All variables for some values of the arrays, in a buffer that `done` takes back."""
-        flat = [np.ascontiguousarray(array, self.dtype).reshape(-1) for array in arrays]
-        try:
-            x = self._idle.pop()  # without a check: another thread may take the last one
-        except IndexError:
-            x = np.empty(self.length, self.dtype)
+    def run(self, arrays: Iterable[np.ndarray]) -> np.ndarray:
+        """All variables for some values of the arrays."""
+        x = np.empty(self.length, self.dtype)
         x[0] = 1
-        spans = list(self.read.values())
-        for k in self.copied:
-            x[spans[k]] = flat[k]
-        variables = Variables(x, flat, self.direct)
+        for span, array in zip(self.read.values(), arrays, strict=True):
+            x[span] = array.reshape(-1)
         for stage in self.stages:
-            stage(variables)
-        return variables
-
-    def done(self, x: np.ndarray) -> None:
-        """Keep the buffer for the next run, unless it is large."""
-        if x.nbytes <= KEPT:
-            self._idle.append(x)
-
-
-def size_of(key: Key) -> int:
-    """The number of elements of an array with this identity."""
-    _, shape, *_ = key
-    return size(shape)
-
-
-def overlaps(index: Index, span: tuple[int, int]) -> bool:
-    """Whether an index reads anything between two positions."""
-    start, stop = span
-    if isinstance(index, slice):
-        return bool(index.start < stop and start < index.stop)
-    return bool(np.any((index >= start) & (index < stop)))
+            stage(x)
+        return x
 
 
 STRIP = 2**21
@@ -298,41 +205,6 @@ def aliases(keys: Iterable[Any]) -> tuple[int, ...]:
     return tuple(first.setdefault(key, k) for k, key in enumerate(keys))
 
 
-class Product(NamedTuple):
-    """left ∘ right = product, known by their identities."""
-
-    left: Key
-    right: Key
-    product: Key
-
-
-def products(entries: Iterable[Entry]) -> list[Product]:
-    """The products in a model whose factors and result are held by its operators."""
-    made = [entry for entry in entries if entry.step.op_type == "Mul" and not entry.step.domain]
-    held = {name: array for entry in made for name, array in factors(entry)}
-    named = ((*entry.step.inputs, *entry.step.outputs) for entry in made)
-    found = ([held[name] for name in names if name in held] for names in named)
-    return [Product(*map(identity, three))
-            for three in found if len(three) == 3 and is_product(*three)]  # fmt: skip
-
-
-def factors(entry: Entry) -> Iterator[tuple[str, np.ndarray]]:
-    """The operands of z = x y by name, as far as ∂z/∂x = diag(y) and ∂z/∂y = diag(x) hold them."""
-    x, y = map(str, entry.step.inputs)
-    for name, slot in ((y, (0, 0)), (x, (0, 1))):
-        block: Jacobian | None = entry.blocks.get(slot)
-        if isinstance(block, Diagonal):
-            yield name, block.d
-
-
-def is_product(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> bool:
-    """Whether a ∘ b = c entry by entry: a user-defined rule may hold other arrays."""
-    if not (a.shape == b.shape == c.shape and a.dtype == b.dtype == c.dtype and c.size):
-        return False
-    with np.errstate(all="ignore"):
-        return np.array_equal(a * b, c, equal_nan=True)
-
-
 Index = np.ndarray | slice
 Numbers = np.ndarray | float
 
@@ -340,44 +212,27 @@ ROUNDS = 8
 """Sums of up to this many terms are computed term by term, longer sums by a sparse product."""
 
 
-class Variables:
-    """The variables x; a range in `direct` is read from the array that it comes from."""
-
-    def __init__(
-        self, x: np.ndarray, flat: list[np.ndarray],
-        direct: Mapping[tuple[int, int], tuple[int, slice]],
-    ) -> None:  # fmt: skip
-        self.x, self.flat, self.direct = x, flat, direct
-
-    def __getitem__(self, index: Index) -> np.ndarray:
-        if isinstance(index, slice) and (index.start, index.stop) in self.direct:
-            source, where = self.direct[index.start, index.stop]
-            return self.flat[source][where]
-        return self.x[index]
-
-
+@dataclass(frozen=True)
 class Multiplied:
     """x[made] = x[left] ∘ x[right]."""
 
-    def __init__(self, left: np.ndarray, right: np.ndarray, made: slice) -> None:
-        self.reads: tuple[Index, ...] = (as_slice(left), as_slice(right))
-        self.made = made
+    left: Index
+    right: Index
+    made: slice
 
-    def __call__(self, x: Variables) -> None:
-        left, right = self.reads
-        np.multiply(x[left], x[right], out=x[self.made])
+    def __call__(self, x: np.ndarray) -> None:
+        np.multiply(x[self.left], x[self.right], out=x[self.made])
 
 
+@dataclass(frozen=True)
 class Added:
     """x[made] = constant + Σᵣ cᵣ ∘ x[vᵣ]; the first round has a term for each sum."""
 
-    def __init__(
-        self, constant: Numbers, rounds: list[tuple[Index, Index, Numbers]], made: slice
-    ) -> None:
-        self.constant, self.rounds, self.made = constant, rounds, made
-        self.reads: tuple[Index, ...] = tuple(variables for _, variables, _ in rounds)
+    constant: Numbers
+    rounds: list[tuple[Index, Index, Numbers]]
+    made: slice
 
-    def __call__(self, x: Variables) -> None:
+    def __call__(self, x: np.ndarray) -> None:
         total = x[self.made]
         (_, variables, coefficient), *others = self.rounds
         np.multiply(x[variables], coefficient, out=total)
@@ -386,15 +241,16 @@ class Added:
             total[rows] += scaled(coefficient, x[variables])
 
 
+@dataclass(frozen=True)
 class Spread:
     """x[made] = constant + C x, with C sparse."""
 
-    def __init__(self, constant: Numbers, matrix: csr_array[Any], made: slice) -> None:
-        self.constant, self.matrix, self.made = constant, matrix, made
-        self.reads: tuple[Index, ...] = (slice(0, made.start),)
+    constant: Numbers
+    matrix: csr_array[Any]
+    made: slice
 
-    def __call__(self, x: Variables) -> None:
-        x[self.made][:] = self.constant + self.matrix @ x[slice(0, self.made.start)]
+    def __call__(self, x: np.ndarray) -> None:
+        x[self.made] = self.constant + self.matrix @ x[: self.made.start]
 
 
 Stage = Multiplied | Added | Spread
@@ -447,79 +303,3 @@ def as_slice(index: np.ndarray) -> Index:
 def uniform(numbers: np.ndarray) -> Numbers:
     """A single number if all numbers are equal, else the array."""
     return float(numbers[0]) if len(numbers) and np.all(numbers == numbers[0]) else numbers
-
-
-LONG, PLATES = 16, 8
-"""The shortest run of equal steps that counts, and the most plates."""
-
-
-class Plate(NamedTuple):
-    """Runs of equal steps: numbers first + i·skip + j to positions start + i·down + j·step."""
-
-    shape: tuple[int, int]
-    first: int
-    skip: int
-    start: int
-    down: int
-    step: int
-
-    def of(self, numbers: np.ndarray) -> np.ndarray:
-        """A view of the numbers."""
-        return strided(numbers, self.shape, self.first, self.skip, 1)
-
-    def within(self, into: np.ndarray) -> np.ndarray:
-        """A view of the positions."""
-        return strided(into, self.shape, self.start, self.down, self.step)
-
-
-def strided(a: np.ndarray, shape: tuple[int, int], start: int, down: int, step: int) -> np.ndarray:
-    """The entries a[start + i·down + j·step], as a view: quicker than NumPy's `as_strided`."""
-    item = a.itemsize
-    return np.ndarray(shape, a.dtype, a, start * item, (down * item, step * item))
-
-
-class Scatter:
-    """into[at] = numbers, for positions `at` that are known in advance."""
-
-    def __init__(self, at: np.ndarray) -> None:
-        found = list(islice(plates(at), PLATES + 1))
-        self.plates = found if len(found) <= PLATES else []
-        others = np.ones(len(at), bool)
-        for plate in self.plates:
-            plate.of(others)[...] = False
-        self.rest = as_slice(np.flatnonzero(others))
-        self.at = as_slice(at[self.rest])
-
-    def write(self, numbers: np.ndarray, into: np.ndarray) -> None:
-        """into[at] = numbers, both contiguous and of one dtype."""
-        for plate in self.plates:
-            plate.within(into)[...] = plate.of(numbers)
-        into[self.at] = numbers[self.rest]
-
-
-def plates(at: np.ndarray) -> Iterator[Plate]:
-    """The long runs of equal steps; equal runs at equal distances form one plate."""
-    steps = np.diff(at)
-    heads = np.flatnonzero(np.diff(steps, prepend=steps[:1] - 1))
-    lengths = np.diff(heads, append=len(steps)) + 1
-    heads, lengths = heads[lengths >= LONG], lengths[lengths >= LONG]
-    kinds = np.stack([lengths, steps[heads]], axis=1).tolist()
-    spots = np.stack([at[heads], heads], axis=1).tolist()
-    while kinds:
-        n = alike(kinds, spots)
-        (length, step), (start, first) = kinds[0], spots[0]
-        down, skip = (spots[1][0] - start, spots[1][1] - first) if n > 1 else (0, 0)
-        yield Plate((n, length), first, skip, start, down, step)
-        kinds, spots = kinds[n:], spots[n:]
-
-
-def alike(kinds: list[list[int]], spots: list[list[int]]) -> int:
-    """The number of leading runs that have equal lengths, steps and distances."""
-    gaps = ([b - a for a, b in zip(*pair, strict=True)] for pair in pairwise(spots))
-    same = (kind == kinds[0] for kind in kinds[1:])
-    first: list[int] | None = None
-    for n, (gap, fits) in enumerate(zip(gaps, same, strict=True), 1):
-        first = first or gap
-        if not fits or gap != first:
-            return n
-    return len(kinds)

@@ -23,9 +23,8 @@ from ...ops.node import AT, TRAINING
 from ..linear.tape.active import is_zero, moving, reach_forward
 from ..linear.tape.bodies import again, closed
 from ..linear.tape.trace import Trace
-from ..model.flow.contents import free_sizes
+from ..model.flow.contents import WORKING_OPSET, free_sizes, lowest_opsets
 from ..model.flow.control import CONTROL, NotKept, begin, end, shape_formals, shape_outputs
-from ..model.flow.protos import WORKING_OPSET, lowest_opsets
 from ..model.flow.steps import array_of, reads, step_of
 from ..model.loading.load import load
 from ..model.primal.model import Model

@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 
 from ...jacobians.errors import InputError, UnknownTensor, closest
 from ...ops.node import TRAINING
-from ..model.flow.protos import nodes as nodes_of
+from ..model.flow.contents import nodes as nodes_of
 from ..model.flow.steps import needed
 from ..model.loading.load import load
 from ..model.primal.model import Model

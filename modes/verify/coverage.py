@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -160,8 +160,7 @@ def same(formal: Any, index: int, k: int) -> bool:
 @cache
 def passed(op_type: str, domain: str, declared: int) -> frozenset[tuple[int, int]]:
     """(output, input) of the blocks that are not zero in some case, by one version of the rules."""
-    cases = CASES.get((op_type, domain), ())
-    return frozenset(slot for case in cases for slot in nonzero_blocks(case))
+    return frozenset(chain.from_iterable(map(nonzero_blocks, CASES.get((op_type, domain), ()))))
 
 
 def nonzero_blocks(case: Case) -> Iterator[tuple[int, int]]:

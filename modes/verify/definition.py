@@ -41,7 +41,7 @@ from ..model.loading.load import load
 from ..model.loading.precision import to_double
 from ..model.primal.model import Model
 from ..model.primal.names import distinct
-from .transcriptions import TRANSCRIPTIONS, arithmetic, contrib, tabulate, windows  # noqa: F401  (the modules register their transcriptions)
+from .transcriptions import TRANSCRIPTIONS, contrib, standard, tabulate  # noqa: F401  (the modules register their transcriptions)
 from .transcriptions.case import Case, ModelCase, at, inside, node_case, positive
 
 BODY = "the function body that ONNX gives"
@@ -148,7 +148,7 @@ def entrywise(rule: Elementwise | Indexed, inputs: list[Any], attrs: Mapping[str
             n: np.broadcast_to(x, shape) for n, x in arrays.items()}  # fmt: skip
         expr = parse(rule.text).replace(
             lambda e: e.is_Symbol and e.name in arrays,
-            lambda e: sp.Indexed(e.name, *map(integer, out)),
+            lambda e: sp.Indexed(e.name, *(sp.Symbol(i, integer=True) for i in out)),
         )
     else:
         expr, out, sizes = parse(rule.term), rule.out, sizes_of(rule, arrays)
@@ -175,11 +175,6 @@ def entrywise(rule: Elementwise | Indexed, inputs: list[Any], attrs: Mapping[str
         return sp.lambdify(list(known), made, [METHODS])(*known.values())
 
     return tabulate((sizes[n] for n in out), value)
-
-
-def integer(name: str) -> sp.Symbol:
-    """An index."""
-    return sp.Symbol(name, integer=True)
 
 
 def applied(method: str, function: Any, x: Any) -> Any:
@@ -292,21 +287,17 @@ def own_case(name: str, declared: Declaration, shapes: Shapes | None, attrs: Any
         raise InputError(f"give the shapes of the inputs: prove({name!r}, shapes=[(2, 3), (3,)])")
     for draw in DRAWS:
         made = (draw(*x, seed=k) if isinstance(x, tuple) else x for k, x in enumerate(inputs))
-        if is_defined(case := node_case(name, *made, **attrs)):
+        case = node_case(name, *made, **attrs)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", OnnxJacWarning)
+            found = case.model.run(case.point, engine="numpy").values()
+        if all(np.isfinite(np.asarray(y, float)).all() for y in found):
             return case
     return node_case(name, *inputs, **attrs)
 
 
 DRAWS = at, positive, inside, lambda *shape, seed: 1 + positive(*shape, seed=seed)
 """The points at which an operator is tried: a logarithm needs positive numbers, acos small ones."""
-
-
-def is_defined(case: Case) -> bool:
-    """Whether the values of a case are finite."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", OnnxJacWarning)
-        found = case.model.run(case.point, engine="numpy").values()
-    return all(np.isfinite(np.asarray(y, float)).all() for y in found)
 
 
 def shape_in(rule: Indexed, name: str) -> tuple[int, ...]:

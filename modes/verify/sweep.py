@@ -24,7 +24,6 @@ from ..linearize import linearize
 from ..model.loading.load import load
 from ..model.loading.upgrade import MICROSOFT
 from ..model.primal.engines import onnxruntime as ort
-from ..model.primal.engines.sessions import runtime
 from ..model.primal.evaluate import evaluate
 from ..model.primal.model import Model
 from ..recording.derive import jvp_graph, vjp_graph
@@ -364,7 +363,7 @@ def other_domains() -> str:
     found = list(beyond())
     count = sum(domain == MICROSOFT for domain, *_ in found)
     rows = "\n".join(f"| {' | '.join(row)} |" for row in found)
-    return BEYOND.format(com=count, version=runtime().__version__, rows=rows)
+    return BEYOND.format(com=count, version=ort.runtime().__version__, rows=rows)
 
 
 def totals(results: Sequence[Result]) -> str:

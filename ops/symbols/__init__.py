@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from numbers import Number as Scalar
 from typing import Any
 
 import numpy as np
@@ -127,14 +128,18 @@ class Symbols:
 
 
 REFERRED = (
-    "BatchNormalization", "CenterCropPad", "Col2Im", "Compress", "Concat", "DepthToSpace",
-    "DequantizeLinear", "Expand", "Flatten", "GatherND", "Identity", "InstanceNormalization",
-    "MaxUnpool", "OneHot", "Range", "Reshape", "ReverseSequence", "RoiAlign", "ScatterElements",
-    "Shape", "Slice", "SpaceToDepth", "Split", "Squeeze", "TensorScatter", "Tile", "Transpose",
-    "Trilu", "Unique", "Unsqueeze", "Where", "ai.onnx.ml::ArrayFeatureExtractor",
-    "ai.onnx.ml::Imputer", "ai.onnx.ml::Normalizer", "ai.onnx.ml::Scaler",
+    "BatchNormalization", "CenterCropPad", "Col2Im", "Compress", "Concat", "Conv", "DepthToSpace",
+    "DequantizeLinear", "Expand", "Flatten", "Gather", "GatherND", "Gemm", "GlobalAveragePool",
+    "Identity", "InstanceNormalization", "Max", "MaxUnpool", "Min", "OneHot", "Range", "ReduceMax",
+    "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "ReverseSequence", "RoiAlign",
+    "ScatterElements", "ScatterND", "Shape", "Slice", "SpaceToDepth", "Split", "Squeeze",
+    "TensorScatter", "Tile", "TopK", "Transpose", "Trilu", "Unique", "Unsqueeze", "Where",
+    "ai.onnx.ml::ArrayFeatureExtractor", "ai.onnx.ml::Imputer", "ai.onnx.ml::Normalizer",
+    "ai.onnx.ml::Scaler",
 )  # fmt: skip
 """Operators that ONNX's reference implementation computes on arrays of any objects."""
+
+Scalar.register(Number)  # NumPy, and with it the reference implementation, takes it for a scalar
 
 
 def referred(name: str) -> Kernel:

@@ -12,7 +12,7 @@ from house import modules
 CHANGEABLE = MutableMapping | MutableSequence | MutableSet
 KEPT = {
     "onnxjac.jacobians.threads.LOCKS": "open again in a forked process",
-    "onnxjac.modes.model.primal.engines.sessions.SESSIONS": "made again in a forked process",
+    "onnxjac.modes.model.primal.engines.onnxruntime.SESSIONS": "made again in a forked process",
 }
 """Tables that hold objects of all users without exposing them to one another."""
 

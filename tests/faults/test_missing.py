@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 
 import onnxjac as oj
 from house import ROOT
-from onnxjac.modes.model.primal.engines import sessions
-from onnxjac.modes.model.primal.engines.sessions import OutdatedEngine
+from onnxjac.modes.model.primal.engines import onnxruntime as ort
+from onnxjac.modes.model.primal.engines.onnxruntime import OutdatedEngine
 
 MODEL = Path(__file__).parents[1] / "models" / "mlp.onnx"
 
@@ -138,7 +138,7 @@ def test_a_runtime_older_than_the_model(monkeypatch, says):
         raise RuntimeError(says)
 
     pytest.importorskip("onnxruntime")
-    monkeypatch.setattr(sessions, "_session", too_old)
+    monkeypatch.setattr(ort, "started", too_old)
     model, x = oj.load(newer()), {"x": np.ones(3, np.float32)}
     with pytest.warns(oj.OnnxJacWarning, match="NumPy runs the model.*is older than"):
         made = model.run(x)

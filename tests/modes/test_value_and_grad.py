@@ -59,7 +59,7 @@ MOVING = {
 
 
 def recorded(model):
-    return [made for key, made in model.routes.items() if key[0] == "gradient"]
+    return [made for key, made in model.derived.routes.items() if key[0] == "gradient"]
 
 
 @pytest.mark.parametrize("engine", [None, "numpy"])

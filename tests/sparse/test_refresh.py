@@ -1,6 +1,5 @@
 """The values of a sparse Jacobian at the next point: in place, and vectorised."""
 
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,10 +11,9 @@ from scipy.sparse import csr_array
 import onnxjac as oj
 from onnxjac.jacobians import Diagonal
 from onnxjac.jacobians.errors import InputError
-from onnxjac.modes.sparse.program import LONG, PLATES, Scatter
 
 from .models import finite_elements, stencil_by_slices
-from .test_relinearize import linearized, method, point
+from .test_relinearize import linearized, point
 
 
 @pytest.fixture(scope="module", params=[stencil_by_slices, finite_elements])
@@ -91,50 +89,6 @@ def test_several_threads_at_a_time():
         found = pool.map(lambda K: K.tosparse().data, points * 5)
         for data, numbers in zip(found, expected * 5, strict=True):
             assert_array_equal(data, numbers)
-
-
-def test_another_thread_may_take_the_last_room():
-    """Between the check for a free buffer and its use."""
-
-    class Taken(deque):
-        def __bool__(self):
-            return True
-
-    J = linearized(stencil_by_slices(8))
-    expected = at(J, 1).tosparse().data
-    method(J).program._idle = Taken()
-    assert_array_equal(at(J, 1).tosparse().data, expected)
-
-
-def places():
-    rng = np.random.default_rng(0)
-    row = np.arange(50) * 5
-    yield "rows alike", np.concatenate([row + 300 * k for k in range(9)]), 1
-    yield "odd ends", np.concatenate([[1, 2], *(row + 9 + 300 * k for k in range(9)), [2999]]), 1
-    yield "two kinds", np.concatenate([row, 400 + row[:30], 800 + row[:30]]), 2
-    yield "scattered", np.sort(rng.choice(3000, 400, replace=False)), 0
-    yield "many kinds", np.cumsum(np.repeat(np.arange(1, PLATES + 4), LONG + 2)), 0
-    yield "short", np.array([4, 8, 9]), 0
-    yield "none", np.zeros(0, np.int64), 0
-    yield "downwards", row[::-1].copy(), 1
-
-
-@pytest.mark.parametrize(("at", "count"), [p[1:] for p in places()], ids=[p[0] for p in places()])
-def test_scatter(at, count):
-    found, into = Scatter(at), np.zeros(3000)
-    numbers = np.random.default_rng(1).standard_normal(len(at))
-    found.write(numbers, into)
-    expected = np.zeros(3000)
-    expected[at] = numbers
-    assert_array_equal(into, expected)
-    assert len(found.plates) == count
-
-
-def test_a_diagonal_is_written_in_plates():
-    """One plate for the first row of the grid, one for all inner rows, one for the last row."""
-    moving = method(linearized(stencil_by_slices(40))).moving
-    assert [plate.shape for plate in moving.plates] == [(1, 40), (38, 40), (1, 40)]
-    assert len(np.arange(40**2)[moving.rest]) == 0
 
 
 @pytest.mark.parametrize("transposed", [False, True])

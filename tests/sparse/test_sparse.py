@@ -10,7 +10,7 @@ from onnxjac.jacobians import Dense, Diagonal
 from onnxjac.jacobians.base import DENSE_LIMIT
 from onnxjac.jacobians.errors import LimitError
 from onnxjac.jacobians.sparse import count, entries
-from onnxjac.modes.sparse import Coloring, choice, method_of, pattern, sparse
+from onnxjac.modes.sparse import Coloring, method_of, pattern, sparse
 from onnxjac.modes.sparse.choice import Accumulated, Full, colored, where
 from onnxjac.modes.sparse.sweep import parts
 
@@ -139,27 +139,3 @@ def test_a_large_full_matrix_is_the_dense_one():
     assert_allclose(A.toarray(), J.toarray())
     assert sparse(Dense(2 * J.toarray()), out=A) is A
     assert_allclose(A.toarray(), 2 * J.toarray())
-
-
-def test_a_full_matrix_behind_a_sparse_one_is_their_product(monkeypatch):
-    """A dense layer behind convolutions of 24 channels: a fiftieth of the arithmetic of rows."""
-    n, channels = 16, 24
-    monkeypatch.setattr(choice, "FULL", n**4)
-    draw = np.random.default_rng(0)
-    model = oj.load(onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
-        g (double[1,1,{n},{n}] x, double[{channels},1,3,3] V, double[1,{channels},3,3] W,
-           double[{n * n},{n * n}] D) => (double[1,{n * n}] y) <int64[2] s = {{1, -1}}> {{
-        h = Conv<pads=[1,1,1,1]>(x, V)  a = Tanh(h)  b = Conv<pads=[1,1,1,1]>(a, W)
-        c = Reshape(b, s)  y = MatMul(c, D) }}"""))
-    shapes = {"x": (1, 1, n, n), "V": (channels, 1, 3, 3), "W": (1, channels, 3, 3),
-              "D": (n * n, n * n)}  # fmt: skip
-    point = {name: draw.normal(size=shape) for name, shape in shapes.items()}
-    J = oj.linearize(model, point, wrt="x")
-    found = method_of(J, DENSE_LIMIT)
-    assert isinstance(found, Full)
-    assert found.halves is not None
-    assert found.halves[1].pattern.nnz < n**4 / 5
-    for x in point["x"], 2 * point["x"]:
-        at = J.relinearize({**point, "x": x})
-        assert method_of(at, DENSE_LIMIT) is found
-        assert_allclose(at.tosparse().toarray(), at @ np.eye(n * n), rtol=1e-10)

@@ -26,8 +26,15 @@ from ....jacobians.errors import InputError, first_line
 from ....ops.graphs.build import build
 from ....ops.graphs.recorder import apart
 from ....ops.numbers.indexing import from_start
-from ...model.primal.engines.onnxruntime import EngineError, placeholder
-from ...model.primal.engines.sessions import CPU, interruptible, new_session, runtime, values_of
+from ...model.primal.engines.onnxruntime import (
+    CPU,
+    EngineError,
+    interruptible,
+    new_session,
+    placeholder,
+    runtime,
+    values_of,
+)
 from .compiled import kernels_of, multiplications
 from .record import Recording
 

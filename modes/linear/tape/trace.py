@@ -18,9 +18,8 @@ from ....ops import numbers as arithmetic
 from ....ops.graphs.infer import output_types
 from ....ops.graphs.recorder import is_still
 from ....ops.node import ASKED
-from ...model.flow.contents import free_sizes
+from ...model.flow.contents import free_sizes, lowest_opsets
 from ...model.flow.control import NotKept, kept_whole, note
-from ...model.flow.protos import lowest_opsets
 from ...model.flow.steps import SMALL, needed, reads
 from ...model.primal.evaluate import evaluate
 from ...model.primal.model import Model, TensorSpec
@@ -73,9 +72,9 @@ def trace(
     constants are known then.
     """
     wanted = tuple(names)
-    sampled, known = fixed(model, point, engine), model.unkept
+    sampled, known = fixed(model, point, engine), model.derived.unkept
     spread = {n: known[n] for n in needed(sampled.steps, wanted)[1] if n in known}
-    model = unrolled(sampled, point, wanted, 0, engine, model.unkept, symbols)
+    model = unrolled(sampled, point, wanted, 0, engine, model.derived.unkept, symbols)
     chosen_by = asked_in(model.ir.graph)
     if symbols is not None:  # the sizes and entries of the others are known
         chosen_by = {n: why for n, why in chosen_by.items() if n in symbols.pinned}

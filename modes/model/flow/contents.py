@@ -7,12 +7,13 @@ of 2 GiB per message.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 import onnx_ir as ir
+from onnx import defs
 
 from ....jacobians.errors import UnknownTensor, closest
 from ....jacobians.hooks import Shown
@@ -39,7 +40,13 @@ class TensorSpec(NamedTuple):
 
 
 class Derived:
-    """Cached results about a model, for one version of the declarations."""
+    """Cached results about a model, for one version of the declarations.
+
+    `forecasts` say whether all sizes are known before a run; `routes` are plans of linearisations;
+    `unkept` maps an output of control flow to the reason to unroll it where derivatives are
+    recorded; `linear` maps a step and the inputs that vary, with all shapes, to whether the step is
+    linear in these.
+    """
 
     def __init__(self, version: int) -> None:
         self.version = version
@@ -70,27 +77,7 @@ class Contents(Shown):
         return restored, (type(self), self.limits, self.lean, *packed(self.ir))
 
     @property
-    def forecasts(self) -> Latest[Any, bool]:
-        """Cached forecasts: whether all sizes are known before a run."""
-        return self._current.forecasts
-
-    @property
-    def routes(self) -> Latest[Any, Any]:
-        """Cached plans of linearisations."""
-        return self._current.routes
-
-    @property
-    def unkept(self) -> dict[str, str]:
-        """Output of control flow -> the reason to unroll it where derivatives are recorded."""
-        return self._current.unkept
-
-    @property
-    def linear(self) -> Latest[Any, bool]:
-        """A step and the inputs that vary, with all shapes -> whether it is linear in these."""
-        return self._current.linear
-
-    @property
-    def _current(self) -> Derived:
+    def derived(self) -> Derived:
         """The cached results for the current declarations."""
         if self._derived.version != version():
             self._derived = Derived(version())
@@ -198,19 +185,10 @@ def _specs(values: Iterable[ir.Value]) -> dict[str, TensorSpec]:
 
 
 def _spec(value: ir.Value) -> TensorSpec:
-    shape = None if value.shape is None else tuple(map(_dim, value.shape))
-    return TensorSpec(value.name or "", shape, _dtype(value))
-
-
-def _dim(dim: int | ir.SymbolicDim) -> Dim:
-    return dim if isinstance(dim, int) else dim.value
-
-
-def _dtype(value: ir.Value) -> np.dtype[Any] | None:
-    """None for what is not a tensor: sequences, optionals, maps."""
-    if not isinstance(value.type, ir.TensorType) or not value.dtype:
-        return None
-    return np.dtype(value.dtype.numpy())
+    dims = value.shape
+    shape = None if dims is None else tuple(d if isinstance(d, int) else d.value for d in dims)
+    kind = value.dtype if isinstance(value.type, ir.TensorType) else None  # not a sequence, a map
+    return TensorSpec(value.name or "", shape, np.dtype(kind.numpy()) if kind else None)
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:
@@ -252,3 +230,76 @@ def unpacked(graph: bytes, large: dict[str, np.ndarray]) -> ir.Model:
     for name, array in large.items():
         model.graph.initializers[name].const_value = ir.Tensor(array, name=name)
     return model
+
+
+# -- protobuf graphs, with their subgraphs; schemas; the lowest opsets that suffice ----------------
+
+
+def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs in the attributes of a node (If, Loop, Scan)."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def inside(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """The nodes, each followed by the nodes of its subgraphs."""
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            yield from inside(graph.node)
+
+
+def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """The graph and every graph inside it."""
+    yield graph
+    for node in graph.node:
+        for inner in subgraphs(node):
+            yield from graphs(inner)
+
+
+def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Every node of the model, graph by graph."""
+    for graph in graphs(model.graph):
+        yield from graph.node
+
+
+def opset(model: onnx.ModelProto, domain: str = "") -> int | None:
+    """The version of a domain that the model imports; the default domain has two names."""
+    aliases = ("", "ai.onnx") if domain in ("", "ai.onnx") else (domain,)
+    return next((o.version for o in model.opset_import if o.domain in aliases), None)
+
+
+def schema_in(model: onnx.ModelProto, domain: str, op_type: str) -> defs.OpSchema | None:
+    """The ONNX schema of an operator at the version that the model imports; None if none."""
+    return schema_of(op_type, domain, opset(model, domain) or 1)
+
+
+def schema_of(op_type: str, domain: str, version: int) -> defs.OpSchema | None:
+    """The ONNX schema of an operator at a version of its domain; None if there is none."""
+    if not 0 < version < 2**31 or not defs.has(op_type, version, domain):
+        return None
+    return defs.get_schema(op_type, version, domain)
+
+
+WORKING_OPSET = 21
+"""The opset of the default domain that models are raised to."""
+
+
+def lowest_opsets(model: Contents) -> dict[str, int]:
+    """The opset of each domain that the model uses; for the default domain, the lowest opset, from
+    `WORKING_OPSET` on, in which all of the model's operators keep their meaning.
+
+    The default domain is always included: derivatives are made of its operators.
+    """
+    nodes = list(ir.traversal.RecursiveGraphIterator(model.ir.graph))
+    used = {node.op_type for node in nodes if not node.domain}
+    lowest = max([WORKING_OPSET, *(
+        defs.get_schema(op_type, model.opset).since_version
+        if defs.has(op_type, model.opset) else model.opset for op_type in used
+    )])  # fmt: skip
+    given = model.ir.opset_imports.get("", lowest)
+    domains = {node.domain for node in nodes}
+    others = {d: v for d, v in model.ir.opset_imports.items() if d in domains}
+    return {**others, "": min(given, lowest)}

@@ -267,18 +267,6 @@ Tensors = list[Any]
 # -- sequences and optionals: lists of tensors, of known length at the point -----------------------
 
 
-def construct(op: Any, step: Step, at: Any, *tensors: Any) -> Tensors:
-    return list(tensors)
-
-
-def empty(op: Any, step: Step, at: Any) -> Tensors:
-    return []
-
-
-def element(op: Any, step: Step, at: Any, sequence: Tensors, position: Any) -> Any:
-    return sequence[int(at(position))]
-
-
 def insert(
     op: Any, step: Step, at: Any, sequence: Tensors, tensor: Any, position: Any = None
 ) -> Tensors:
@@ -291,10 +279,6 @@ def erase(op: Any, step: Step, at: Any, sequence: Tensors, position: Any = None)
     made = list(sequence)
     del made[-1 if position is None else int(at(position))]
     return made
-
-
-def length(op: Any, step: Step, at: Any, sequence: Tensors) -> Any:
-    return np.asarray(len(sequence), np.int64)
 
 
 def concat(op: Any, step: Step, at: Any, sequence: Tensors) -> Any:
@@ -319,26 +303,18 @@ def split(op: Any, step: Step, at: Any, x: Any, parts: Any = None) -> Tensors:
     return list(pieces)
 
 
-def optional(op: Any, step: Step, at: Any, value: Any = None) -> Any:
-    return value
-
-
-def has_element(op: Any, step: Step, at: Any, value: Any = None) -> Any:
-    return np.asarray(value is not None)
-
-
 SEQUENCES: dict[str, Callable[..., Any]] = {
-    "SequenceConstruct": construct,
-    "SequenceEmpty": empty,
-    "SequenceAt": element,
+    "SequenceConstruct": lambda op, step, at, *tensors: list(tensors),
+    "SequenceEmpty": lambda op, step, at: [],
+    "SequenceAt": lambda op, step, at, sequence, position: sequence[int(at(position))],
     "SequenceInsert": insert,
     "SequenceErase": erase,
-    "SequenceLength": length,
+    "SequenceLength": lambda op, step, at, sequence: np.asarray(len(sequence), np.int64),
     "ConcatFromSequence": concat,
     "SplitToSequence": split,
-    "Optional": optional,
-    "OptionalGetElement": optional,
-    "OptionalHasElement": has_element,
+    "Optional": lambda op, step, at, value=None: value,
+    "OptionalGetElement": lambda op, step, at, value=None: value,
+    "OptionalHasElement": lambda op, step, at, value=None: np.asarray(value is not None),
 }
 
 
@@ -359,9 +335,9 @@ class LongLoop(Exception):
 
 def note(model: Contents, reason: NotKept) -> None:
     """Unroll the control flow of `reason` from now on; raises `reason` if that does not help."""
-    if reason.output is None or reason.output in model.unkept:
+    if reason.output is None or reason.output in model.derived.unkept:
         raise reason
-    model.unkept[reason.output] = str(reason)
+    model.derived.unkept[reason.output] = str(reason)
 
 
 @contextmanager

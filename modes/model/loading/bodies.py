@@ -25,9 +25,8 @@ from onnx.helper import make_attribute, make_node, make_opsetid
 from ....jacobians.errors import LoadError, first_line
 from ....ops import registry
 from ....ops.node import TRAINING
-from ..flow.protos import graphs, inside, nodes, opset, schema_in
-from ..primal.engines.onnxruntime import installed
-from ..primal.engines.sessions import runtime
+from ..flow.contents import graphs, inside, nodes, opset, schema_in
+from ..primal.engines.onnxruntime import installed, runtime
 
 Key = tuple[str, str]
 

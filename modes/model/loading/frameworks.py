@@ -26,7 +26,7 @@ from onnx import helper, numpy_helper
 from ....jacobians.arrays import as_array, is_foreign
 from ....jacobians.errors import LoadError, closest, first_line, optional, warn
 from ....jacobians.text import joined
-from ..flow.protos import nodes
+from ..flow.contents import nodes
 
 NUMBER = re.compile(r"-?\d+\.\d*(?:e[-+]?\d+)?|-?\d+e[-+]?\d+")
 """A floating number, as Python writes it."""

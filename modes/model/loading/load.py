@@ -20,7 +20,7 @@ import onnx_ir as ir
 from onnx import serialization
 
 from ....jacobians.errors import LimitError, LoadError, first_line
-from ..flow.protos import inside, subgraphs
+from ..flow.contents import inside, subgraphs
 from ..limits import Limits, amount
 from ..primal.model import Model
 from .bodies import unblocked

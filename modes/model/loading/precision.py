@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx import defs
 
-from ..flow.protos import schema_of
+from ..flow.contents import schema_of
 from .bodies import has_body
 
 DOUBLE, FLOAT = ir.DataType.DOUBLE, ir.DataType.FLOAT

@@ -24,7 +24,7 @@ from onnx import numpy_helper
 from onnx.external_data_helper import uses_external_data
 
 from ....jacobians.errors import LoadError, first_line, warn
-from ..flow.protos import graphs
+from ..flow.contents import graphs
 from ..flow.steps import tensor_of
 from ..limits import Limits
 

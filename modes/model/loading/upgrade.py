@@ -23,7 +23,7 @@ from onnx.helper import (
 
 from ....jacobians.errors import LoadError, first_line, warn
 from ....ops.registry import find, traits_of
-from ..flow.protos import WORKING_OPSET, graphs, inside, nodes, opset, schema_in, schema_of
+from ..flow.contents import WORKING_OPSET, graphs, inside, nodes, opset, schema_in, schema_of
 from .bodies import align, brought_back, expand, inline, inline_local, set_aside
 
 LONGEST = 2**20

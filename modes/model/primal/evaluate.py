@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from ....jacobians.arrays import buffer_of, host, is_tensor, owner
-from ....jacobians.errors import InputError, LimitError, not_allowed, warn
+from ....jacobians.errors import InputError, LimitError, OnnxJacError, not_allowed, warn
 from ....ops.graphs.infer import Kind, shape_in
 from ....ops.node import Node, Step
 from ....ops.numbers import numbers
 from ....ops.registry import traits_of
 from ....ops.rules.matmul import product_bytes
 from ..flow.contents import Contents, TensorSpec
-from ..flow.control import CONTROL, turn
+from ..flow.control import CONTROL, shapes_around, shapes_within, turn, turns_of_scan
 from ..flow.steps import (
     SMALL,
     array_of,
@@ -40,7 +40,6 @@ from .engines import numpy as own
 from .engines import onnxruntime as ort
 from .engines import torch as tensors
 from .engines.defects import is_fatal, is_misread
-from .engines.sessions import EngineError
 
 ENGINES = (None, "onnxruntime", "numpy", "torch")
 
@@ -165,13 +164,13 @@ def known(
     """The cached forecast from the numbers of the inputs, or from their shapes alone; from shapes,
     it is true only if they tell all sizes, and these are within the limits.
     """
-    key, forecasts = (wanted, numbers, signature(inputs, numbers)), model.forecasts
+    key, forecasts = (wanted, numbers, signature(inputs, numbers)), model.derived.forecasts
     found = forecasts.get(key)
     if found is None:
         forecast = Forecast(model, inputs, numbers)
         try:
             found = forecast.of(wanted) and (numbers or forecast.told)
-        except (LimitError, InputError, EngineError):
+        except (LimitError, InputError, ort.EngineError):
             if numbers:
                 raise
             found = False
@@ -191,17 +190,6 @@ def signature(inputs: Mapping[str, Any], numbers: bool) -> tuple[Any, ...]:
 def decides(array: np.ndarray) -> bool:
     """Whether the numbers of an array may be shapes, counts or axes."""
     return array.dtype.kind in "iub" and array.size <= SMALL
-
-
-class Turns(NamedTuple):
-    """The trip count of a body, the types of its inputs and of its state, and the axes along which
-    the outputs after the state are stacked.
-    """
-
-    turns: int
-    formals: list[Kind]
-    state: list[Kind]
-    axes: tuple[int, ...]
 
 
 class Forecast:
@@ -249,9 +237,10 @@ class Forecast:
         operands = [self._stand_in(name) for name in step.inputs]
         check_operands(step, operands, self.model.limits)
         if is_fatal(step, operands):
-            raise EngineError(f"ONNX Runtime ends the process at {step}. Try engine='numpy'.")
+            raise ort.EngineError(f"ONNX Runtime ends the process at {step}. Try engine='numpy'.")
         if is_misread(step, operands):
-            raise EngineError(f"ONNX Runtime departs from ONNX in {step}. Try engine='numpy'.")
+            raise ort.EngineError(f"ONNX Runtime departs from ONNX in {step}. "
+                                  "Try engine='numpy'.")  # fmt: skip
         if step.op_type == "Einsum":
             self._check_einsum(step, operands)
         kinds = outputs_of(step, self.types, self.known)
@@ -271,18 +260,34 @@ class Forecast:
         """The types of the outputs of an If, Loop or Scan; None where only the run can tell."""
         if step.op_type == "If":
             return self._branches(step, held)
-        turned = self._loop(step) if step.op_type == "Loop" else self._scan(step)
-        if turned is None or turned.turns < 1:
+        body, numbered = step.attrs["body"], step.op_type == "Loop"
+        kinds = self._whole(step.inputs[2:] if numbered else step.inputs)
+        if kinds is None or (turns := self._turns(step, kinds)) < 1:
             return None
-        results = self._inside(step.attrs["body"], turned.formals, held, turned.turns)
+        shapes = [None] * 2 * numbered + [*map(shape_in, kinds)]
+        inner = shapes_within(step, shapes)[2 * numbered :]
+        formals = [kind_of(x) for x in turn(body, 0)] if numbered else []
+        formals += [Kind(kind.dtype, shape) for kind, shape in zip(kinds, inner, strict=True)]
+        results = self._inside(body, formals, held, turns)
         if results is None:
             return None
-        first = len(results) - len(turned.axes)
-        state, rows = results[first - len(turned.state) : first], results[first:]
-        if [*map(shape_in, state)] != [*map(shape_in, turned.state)]:
+        try:
+            found = shapes_around(step, shapes, [[shape_in(kind) or () for kind in results]], turns)
+        except OnnxJacError:  # a state changes its shape
             return None
-        pairs = zip(rows, turned.axes, strict=True)
-        return state + [stacked(kind, turned.turns, axis) for kind, axis in pairs]
+        pairs = zip(results[numbered:], found, strict=True)
+        return [Kind(kind.dtype, shape) for kind, shape in pairs]
+
+    def _turns(self, step: Step, kinds: list[Kind]) -> int:
+        """The trip count of a Loop or Scan; 0 if it is unknown."""
+        if step.op_type == "Scan":
+            return turns_of_scan(step, [*map(shape_in, kinds)]) if step.version >= 9 else 0
+        limit, go = (*step.inputs, None)[:2]
+        count = self.known.get(limit or "")
+        goes = go is None or bool(np.all(self.known.get(go, False)))
+        if count is None or not goes or not self._goes_on(step.attrs["body"]):
+            return 0
+        return int(np.ravel(count)[0])
 
     def _branches(self, step: Step, held: int) -> list[Kind] | None:
         """The types of the outputs of an If: of the branch that a known condition takes, or of both
@@ -299,31 +304,6 @@ class Forecast:
         if then is None or other is None:
             return None
         return then if [*map(shape_in, then)] == [*map(shape_in, other)] else None
-
-    def _loop(self, step: Step) -> Turns | None:
-        """The `Turns` of a Loop; None if its trip count is unknown."""
-        limit, go, *state = (*step.inputs, None) if len(step.inputs) < 2 else step.inputs
-        count = self.known.get(limit or "")
-        if count is None or (go is not None and not np.all(self.known.get(go, False))):
-            return None
-        body, kinds = step.attrs["body"], self._whole(state)
-        if kinds is None or not self._goes_on(body):
-            return None
-        told = [kind_of(array) for array in turn(body, 0)]
-        rows = (0,) * (len(body.outputs) - 1 - len(state))
-        return Turns(int(np.ravel(count)[0]), told + kinds, kinds, rows)
-
-    def _scan(self, step: Step) -> Turns | None:
-        """The `Turns` of a Scan; None if the shapes of its inputs are unknown."""
-        kinds, width = self._whole(step.inputs), step.attrs["num_scan_inputs"]
-        if step.version < 9 or kinds is None:
-            return None
-        state, series = kinds[: len(kinds) - width], kinds[len(kinds) - width :]
-        axes = step.attrs.get("scan_input_axes", (0,) * width)
-        slices = [without(kind, axis) for kind, axis in zip(series, axes, strict=True)]
-        rows = (0,) * (len(step.attrs["body"].outputs) - len(state))
-        turns = (shape_in(series[0]) or ())[axes[0]]
-        return Turns(turns, state + slices, state, step.attrs.get("scan_output_axes", rows))
 
     def _whole(self, names: Iterable[str | None]) -> list[Kind] | None:
         """The types of some tensors; None unless all their shapes are known."""
@@ -367,7 +347,7 @@ class Forecast:
         """ONNX Runtime multiplies from left to right, however large the products become."""
         node = Node(step, tuple(operands), ())
         if product_bytes(node, left_to_right=True) > self.model.limits.bytes:
-            raise EngineError(
+            raise ort.EngineError(
                 f"ONNX Runtime multiplies the operands of {step} from left to right, which takes "
                 "more memory than the limits allow. Try engine='numpy'."
             )
@@ -404,17 +384,3 @@ class Forecast:
         """Whether all outputs are small."""
         sizes = [shape_in(self.types.get(name)) for name in step.outputs if name]
         return all(s is not None and np.prod(s, dtype=float) <= SMALL for s in sizes)
-
-
-def without(kind: Kind, axis: int) -> Kind:
-    """The type of a slice along an axis."""
-    sizes = [*(shape_in(kind) or ())]
-    del sizes[axis]
-    return Kind(kind.dtype, tuple(sizes))
-
-
-def stacked(kind: Kind, count: int, axis: int) -> Kind:
-    """The type of `count` tensors stacked along a new axis."""
-    shape = shape_in(kind) or ()
-    at = axis % (len(shape) + 1)
-    return Kind(kind.dtype, (*shape[:at], count, *shape[at:]))

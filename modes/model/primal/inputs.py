@@ -157,7 +157,7 @@ def _check_shapes(specs: Mapping[str, TensorSpec], arrays: Mapping[str, Any]) ->
 def _ignore(model: Contents, conflicts: Mapping[str, str], arrays: Mapping[str, Any]) -> None:
     """Take these symbols from a model that runs at different sizes; else raises `InputError`."""
     why = next(iter(conflicts.values()))
-    if is_guarded(model):
+    if GUARDS in model.ir.metadata_props:  # a derivative that was recorded under conditions
         raise InputError(f"{why}.")
     free = type(model)(model.ir.clone(), model.limits)
     free.forget(conflicts)
@@ -212,11 +212,6 @@ def check_guards(model: Contents, point: Mapping[str, Any]) -> None:
                 f"this derivative was recorded for points where {guard}, which is not so here: "
                 "export it again at a point like this one"
             )
-
-
-def is_guarded(model: Contents) -> bool:
-    """Whether a model is a derivative that was recorded under conditions."""
-    return GUARDS in model.ir.metadata_props
 
 
 def numbers_of(model: Contents, point: Mapping[str, Any]) -> dict[str, int]:

@@ -205,7 +205,7 @@ CASES: dict[tuple[str, str], list[Case]] = {}
 
 SCRIPTS: dict[str, tuple[str, Case]] = {}
 """domain::op_type -> an expression of the inputs {0}, {1}, ..., or {all}, of a case, in PyTorch,
-where F is torch.nn.functional; or a comment on why there is none.
+where F is torch.nn.functional.
 """
 
 SAME = "torch.{name}({all})"
@@ -220,7 +220,6 @@ def case(op_types: str, *inputs: Any, torch: Any = "", **how: Any) -> None:
             SCRIPTS.setdefault(name, (torch.replace("{name}", name.lower()), one))
 
 
-def script(op_types: str, torch: str, *inputs: Any, **how: Any) -> None:
-    """Enter an expression of PyTorch at a case that is not proved, or why there is none."""
-    for name in op_types.split():
-        SCRIPTS[name] = torch, node_case(name, *inputs, **how)
+def script(name: str, torch: str, *inputs: Any, **how: Any) -> None:
+    """Enter an expression of PyTorch at a case that is not proved."""
+    SCRIPTS[name] = torch, node_case(name, *inputs, **how)

@@ -10,9 +10,8 @@ import sympy as sp
 from ....ops.symbols.number import KERNELS
 from ....ops.symbols.placing import ints as counts
 from . import TRANSCRIPTIONS, tabulate, transcription
-from .arithmetic import entrywise, gemm, product
 from .case import SIDES, case, ints, numbers, script
-from .windows import axes, conv, taps
+from .standard import axes, entrywise, product, taps
 
 MS = "com.microsoft::"
 
@@ -71,8 +70,8 @@ def fused_gemm(
     activation_beta: Any = None, activation_gamma: Any = None, **how: Any,
 ) -> Any:  # fmt: skip
     """f(α A B + β C)."""
-    given = (activation_alpha, activation_beta)
-    return activated(gemm(a, b, c, **how), activation, [v for v in given if v is not None])
+    y, given = TRANSCRIPTIONS["Gemm"](a, b, c, **how), (activation_alpha, activation_beta)
+    return activated(y, activation, [v for v in given if v is not None])
 
 
 @transcription(f"{MS}FusedConv")
@@ -81,7 +80,8 @@ def fused_conv(
     activation_params: Any = (), **how: Any,
 ) -> Any:  # fmt: skip
     """f(w ∗ x + b + z)."""
-    return activated(summed(conv(x, w, b, **how), z), activation, list(activation_params))
+    y = summed(TRANSCRIPTIONS["Conv"](x, w, b, **how), z)
+    return activated(y, activation, list(activation_params))
 
 
 def activated(y: Any, name: str, parameters: list[float]) -> Any:
@@ -958,8 +958,6 @@ script(MS + "GroupQueryAttention",
        "F.scaled_dot_product_attention({0}, {1}, {2}, is_causal=True)", (1, 2, 2), (1, 2, 2),
        (1, 2, 2), None, None, ints(1).astype(np.int32), np.array(2, np.int32), num_heads=1,
        kv_num_heads=1)  # fmt: skip
-script(f"{MS}RotaryEmbedding {MS}MRotaryEmbedding {MS}LinearAttention {MS}MatMulBnb4 "
-       f"{MS}GatherBlockQuantized", "# it has no such operator")  # fmt: skip
 script(MS + "MaxpoolWithMask", "F.max_pool1d({0}, 2)", (1, 1, 4), np.ones((1, 1, 4), np.int32),
        kernel_shape=[2], strides=[2])  # fmt: skip
 script(MS + "DecoderMaskedMultiHeadAttention",
@@ -971,8 +969,3 @@ script(MS + "WordConvEmbedding",
 script(MS + "VarlenCausalConvWithState",
        "F.conv1d(torch.cat(({4}, {0}.T.unsqueeze(0)), 2), {1}, {3})[0].T", (3, 1), (1, 1, 2),
        np.array([0, 3], np.int32), (1,), (1, 1, 1), outputs=2, of=(0,))  # fmt: skip
-script(f"{MS}MatMulFpQ4 {MS}NGramRepeatBlock {MS}CropAndResize {MS}MoE {MS}QMoE "
-       f"{MS}MoEGroupRouter", "# it has no such operator")  # fmt: skip
-script(f"{MS}DynamicQuantizeMatMul", "# its result is rounded, and there it has no operator")
-script(f"{MS}QAttention {MS}QEmbedLayerNormalization {MS}QGemm",
-       "# it is another operator between dequantised operands")  # fmt: skip

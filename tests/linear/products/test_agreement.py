@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 import onnxjac as oj
 from onnxjac.modes.linear.elimination.plan import plan
 from onnxjac.modes.linear.products import compiled
-from onnxjac.modes.model.primal.engines.sessions import EngineError
+from onnxjac.modes.model.primal.engines.onnxruntime import EngineError
 from onnxjac.ops.numbers import numbers
 
 from .random_models import Model

@@ -14,7 +14,7 @@ import onnx
 from onnx import TensorProto, numpy_helper, shape_inference
 
 from .....ops.node import Step
-from ...flow.protos import nodes, opset, subgraphs
+from ...flow.contents import nodes, opset, subgraphs
 
 
 def is_fatal(step: Step, inputs: Sequence[Any]) -> bool:

@@ -48,7 +48,8 @@ def _run(
     model: Contents, step: Step, values: Values, meter: Meter, op: Op
 ) -> dict[str, Any]:  # fmt: skip
     """The outputs of a step by name."""
-    results = _results(model, step, values, meter, op)
+    with explained(step, values):
+        results = _results(model, step, values, meter, op)
     if missing := list(filter(None, step.outputs[len(results) :])):
         raise LoadError(
             f"{step} gives {len(results)} outputs, none for {', '.join(missing)}: what it is given "
@@ -60,32 +61,22 @@ def _run(
 def _results(
     model: Contents, step: Step, values: Values, meter: Meter, op: Op
 ) -> Sequence[Any]:  # fmt: skip
-    with explained(step, values):
-        inputs = [None if name is None else values[name] for name in step.inputs]
-        check_step(step, inputs, model.limits)
-        if step.op_type in SEQUENCES and not step.domain:
-            return [SEQUENCES[step.op_type](op, step, host, *inputs)]
-        if step.op_type in CONTROL and not step.domain:
-            return control(
-                op,
-                step,
-                inputs,
-                lambda graph, arguments: _body(model, graph, arguments, values, meter, op),
-                host,
-                meter,
-            )
-        made = op.run(
-            step.op_type,
-            inputs,
-            step.attrs,
-            domain=step.domain,
-            version=step.version,
-            outputs=len(step.outputs),
-        )
-        for k, (name, y) in enumerate(zip(step.outputs, made, strict=False)):
-            if name and y is None:
-                raise UnsupportedOp(left_out(name, k))
-        return made
+    inputs = [None if name is None else values[name] for name in step.inputs]
+    check_step(step, inputs, model.limits)
+    if step.op_type in SEQUENCES and not step.domain:
+        return [SEQUENCES[step.op_type](op, step, host, *inputs)]
+    if step.op_type in CONTROL and not step.domain:
+
+        def run(graph: ir.Graph, arguments: Sequence[Any]) -> list[Any]:
+            return _body(model, graph, arguments, values, meter, op)
+
+        return control(op, step, inputs, run, host, meter)
+    made = op.run(step.op_type, inputs, step.attrs, domain=step.domain, version=step.version,
+                  outputs=len(step.outputs))  # fmt: skip
+    for k, (name, y) in enumerate(zip(step.outputs, made, strict=False)):
+        if name and y is None:
+            raise UnsupportedOp(left_out(name, k))
+    return made
 
 
 def _body(

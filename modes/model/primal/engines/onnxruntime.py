@@ -1,26 +1,34 @@
-"""The primal by ONNX Runtime: one session for each set of given and wanted tensors."""
+"""The primal by ONNX Runtime: one session for each set of given and wanted tensors.
+
+Sessions are also how products run, are left by a forked process, and end at Ctrl-C.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import importlib.util
+import os
 import re
-from collections.abc import Iterable, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
+from threading import Thread
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 from onnx import helper
 
-from .....jacobians.errors import first_line
+from .....jacobians.errors import OnnxJacError, first_line
+from .....jacobians.threads import Lock
 from .....ops.node import TRAINING, remedy
-from ...flow.contents import Contents
-from ...flow.protos import lowest_opsets, nodes
+from ...flow.contents import Contents, lowest_opsets, nodes
 from ...flow.steps import needed, tensor_of
-from .sessions import UPGRADE, EngineError, OutdatedEngine, guests, new_session, runtime
+from .defects import without_traps
 
-__all__ = ["EngineError", "OutdatedEngine", "compute", "installed"]
+UPGRADE = "`pip install -U 'onnxjac[runtime]'` brings the newest"
 
 TOO_NEW = re.compile(r"guarantees\W+support for models|max supported IR version")
 NO_KERNEL = re.compile(r"implementation for (\w+)\(\d+\) node with name '([^']*)'")
@@ -59,26 +67,17 @@ def _session(model: Contents, given: frozenset[str], names: tuple[str, ...], poo
     """A session, or a raised error, from the model's cache of the latest ones."""
     sessions, key = model.sessions, (given, names, pooled)
     with model.lock:
-        sessions[key] = found = sessions.get(key) or _session_or_error(model, *key)
+        found = sessions.get(key)
+        if found is None:
+            try:
+                cut_out = cut(model, given, names)
+                found = new_session(*cut_out, lean=model.lean, pooled=pooled)
+            except Exception as error:  # `compute` says what it means, also for the next run
+                found = error
+        sessions[key] = found
     if isinstance(found, Exception):
         raise found.with_traceback(None)  # a traceback would keep the tensors of every run alive
     return found
-
-
-def _session_or_error(
-    model: Contents, given: frozenset[str], names: tuple[str, ...], pooled: bool
-) -> Any:
-    try:
-        return _new_session(model, given, names, pooled)
-    except Exception as error:  # `compute` says what it means, also for the next run
-        return error
-
-
-def _new_session(
-    model: Contents, given: frozenset[str], names: tuple[str, ...], pooled: bool
-) -> Any:
-    proto, shared = cut(model, given, names)
-    return new_session(proto, shared, lean=model.lean, pooled=pooled)
 
 
 def _reason(model: Contents, message: str) -> str:
@@ -110,7 +109,8 @@ def cut(
     for index in indices:
         ir.serde.serialize_node_into(graph.node.add(), steps[index])
         _read_as_it_lies(graph.node[-1], model, given, values)
-        _yield_to_given(graph.node[-1], given)
+        outputs = graph.node[-1].output  # the node runs for the outputs that the caller lacks
+        outputs[:] = [f"{name}_computed" if name in given else name for name in outputs]
     for node in nodes(proto):
         if node.op_type in guests():
             node.domain = ""
@@ -119,13 +119,6 @@ def cut(
     graph.input.extend(ir.serde.serialize_value(values[name]) for name in sorted(inputs))
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     return proto, _add_initializers(graph, values, model, used - given)
-
-
-def _yield_to_given(node: onnx.NodeProto, given: frozenset[str]) -> None:
-    """Rename the outputs that the caller gives; the node runs for its other outputs."""
-    for index, name in enumerate(node.output):
-        if name in given:
-            node.output[index] = f"{name}_computed"
 
 
 def _read_as_it_lies(
@@ -147,17 +140,12 @@ def _read_as_it_lies(
 def _drop_unread(graph: onnx.GraphProto, model: Contents, names: tuple[str, ...]) -> None:
     """Remove the transposed constants that no node reads any more."""
     read = {*names, *(name for node in graph.node for name in node.input)}
-    if any(map(_has_body, graph.node)):
-        return
+    if any(a.HasField("g") or a.graphs for node in graph.node for a in node.attribute):
+        return  # subgraphs may read tensors of the outer graph
     for k in reversed(range(len(graph.node))):
         name = graph.node[k].output[0]
         if name in model.turned and name not in read:
             del graph.node[k]
-
-
-def _has_body(node: onnx.NodeProto) -> bool:
-    """Whether a node has subgraphs, which may read tensors of the outer graph."""
-    return any(a.HasField("g") or a.graphs for a in node.attribute)
 
 
 def _add_initializers(
@@ -183,3 +171,164 @@ def placeholder(name: str, array: np.ndarray) -> onnx.TensorProto:
     for key, value in (("location", "memory"), ("offset", 0), ("length", array.nbytes)):
         tensor.external_data.add(key=key, value=str(value))
     return tensor
+
+
+# -- sessions --------------------------------------------------------------------------------------
+
+CPU = "CPUExecutionProvider"
+
+SPINNING = "100"
+"""Microseconds that a session's threads spin after a run, before they sleep.
+
+The next product of the same operator then finds them awake, while a product of another operator, as
+when J and Jᵀ alternate, need not wait long for the cores.
+"""
+
+LARGE = 2**28
+"""A session with this many bytes of matrices makes no prepacked copies, though they are faster."""
+
+
+class EngineError(OnnxJacError):
+    """ONNX Runtime cannot run this model, or not at this point."""
+
+
+class OutdatedEngine(EngineError):
+    """The installed ONNX Runtime is too old for this model, or cannot be imported."""
+
+
+class Session:
+    """A session, with the function that creates it; a forked process creates its own session.
+
+    The threads of a session exist only in the process that created it. Without its threads, the
+    session hangs, or crashes the process when destroyed, so that a fork leaves it untouched.
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make, self._made, self._lock = make, make(), Lock()
+        SESSIONS.add(self)
+
+    @property
+    def here(self) -> Any:
+        """The session of this process."""
+        if self._made is None:
+            with self._lock:
+                self._made = self._made or self._make()
+        return self._made
+
+    def forsake(self) -> None:
+        """Leak the session of the parent process, so that it is never destroyed in this one."""
+        if self._made is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._made))
+            self._made = None
+
+
+SESSIONS: WeakSet[Session] = WeakSet()
+
+
+def _forsake_all() -> None:
+    """Leak all sessions, and all arrays that they have computed.
+
+    Freeing such an array would deadlock if a thread that does not exist here held the lock of the
+    allocator at the fork.
+    """
+    if SESSIONS:
+        gc.freeze()
+    for session in tuple(SESSIONS):
+        session.forsake()
+
+
+if hasattr(os, "register_at_fork"):  # Windows does not fork
+    os.register_at_fork(after_in_child=_forsake_all)
+
+
+def new_session(
+    proto: onnx.ModelProto,
+    shared: Mapping[str, np.ndarray],
+    *,
+    lean: bool = False,
+    pooled: bool = True,
+    provider: str = CPU,
+) -> Session:
+    """A session of a model, with the shared arrays as initializers; not `pooled`, without arena."""
+    safe = without_traps(proto, shared).SerializeToString()
+    return Session(partial(started, safe, dict(shared), lean, pooled, provider))
+
+
+def values_of(shared: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Arrays as values of ONNX Runtime, which share the memory of contiguous arrays."""
+    made = runtime().OrtValue.ortvalue_from_numpy
+    return {name: made(np.asarray(array, order="C")) for name, array in shared.items()}
+
+
+def started(
+    model: bytes, shared: Mapping[str, np.ndarray], lean: bool, pooled: bool, provider: str
+) -> Any:
+    """A session of ONNX Runtime.
+
+    A `lean` session, one of many side by side, keeps nothing between runs and has no threads that
+    spin. A session with `LARGE` matrices reads all weights in place, neither copied nor prepacked;
+    graph optimisation is disabled, since it may replace a weight under the same name.
+    """
+    ort = runtime()
+    options = ort.SessionOptions()
+    options.enable_cpu_mem_arena = pooled
+    options.log_severity_level = 4  # errors come as exceptions, not on stderr too
+    options.add_session_config_entry("session.intra_op.spin_duration_us", SPINNING)
+    values = values_of(shared)
+    options.add_external_initializers(list(values), list(values.values()))
+    large = sum(array.nbytes for array in shared.values() if array.ndim <= 2) >= LARGE
+    if large:
+        for name, value in values.items():
+            options.add_initializer(name, value)
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if lean:
+        options.enable_cpu_mem_arena = options.enable_mem_pattern = False
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if large or lean:
+        options.add_session_config_entry("session.disable_prepacking", "1")
+    providers = list(dict.fromkeys((provider, CPU)))
+    made = ort.InferenceSession(model, options, providers=providers)
+    if large:
+        made.read_where_they_are = values  # kept alive with the session
+    return made
+
+
+@cache
+def guests() -> frozenset[str]:
+    """Operators of ONNX Runtime that it keeps in the default domain, where ONNX has none."""
+    schemas = runtime().capi.onnxruntime_pybind11_state.get_all_operator_schema()
+    return frozenset(s.name for s in schemas if not s.domain and not onnx.defs.has(s.name))
+
+
+def runtime() -> Any:
+    """ONNX Runtime; raises `OutdatedEngine` where it is installed and cannot be imported."""
+    try:
+        return importlib.import_module("onnxruntime")
+    except (ImportError, AttributeError) as error:  # AttributeError if built for NumPy 1
+        raise OutdatedEngine(
+            f"ONNX Runtime cannot be imported: {first_line(error)}; {UPGRADE}."
+        ) from error
+
+
+def interruptible(run: Callable[..., Any], *arguments: Any, alive: Any) -> None:
+    """A run in its own thread: Ctrl-C ends the wait at once, and the run after its current kernel.
+
+    The session reads and writes `alive` until then.
+    """
+    options, failed = runtime().RunOptions(), list[BaseException]()
+
+    def go(_: Any) -> None:
+        try:
+            run(*arguments, options)
+        except BaseException as error:  # raised again by the thread that waits
+            failed.append(error)
+
+    thread = Thread(target=go, args=(alive,), daemon=True)
+    thread.start()
+    try:
+        thread.join()
+    except BaseException:
+        options.terminate = True
+        raise
+    if failed:
+        raise failed[0]
