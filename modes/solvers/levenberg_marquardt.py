@@ -37,8 +37,10 @@ from .problem import Problem, as_scipy
 SMALL = 100
 """The most variables for which every step is solved up to rounding."""
 
-FORCING = 1e-2
-"""How far the gradient of the linear problem falls in a step of more variables."""
+FORCING, CORRECTING = 0.1, 0.3
+"""How far the gradient of the linear problem falls in a step of more variables, and in its
+correction, which is small.
+"""
 
 Scale = Callable[[Any], np.ndarray]
 """J ↦ one positive number for each column."""
@@ -89,10 +91,10 @@ def levenberg_marquardt(
     geodesic acceleration; a correction beyond `acceleration`, relative to the step, counts as a
     failure, and 0 turns it off. A step costs one or two calls of `scipy.sparse.linalg.lsmr`, with
     these `options`: products with J and Jᵀ. Without `atol`, it solves for up to 100 variables to
-    rounding, and for more until the gradient of the linear problem has fallen to 1 %. A
-    `preconditioner` is a right factor R, or a function that builds it from J: LSMR solves for y
-    with δ = R y, in fewer products the closer the columns of J R are to orthonormal. The steps stay
-    the same, up to that tolerance.
+    rounding, and for more until the gradient of the linear problem has fallen to 10 %, or to 30 %
+    for the correction. A `preconditioner` is a right factor R, or a function that builds it from J:
+    LSMR solves for y with δ = R y, in fewer products the closer the columns of J R are to
+    orthonormal. The steps stay the same, up to that tolerance.
 
     The iteration ends when the cosine between r and every column of J is at most `tol` in
     magnitude, when the actual and predicted reductions are within `tol` times the cost, or when a
@@ -209,14 +211,14 @@ class Place:
         cosines = abs(self.gradient) / self.norms
         return float(cosines.max()) / max(length(self.r), TINY) if len(cosines) else 0.0
 
-    def solve(self, b: Array, damping: float) -> Array:
+    def solve(self, b: Array, damping: float, forcing: float = FORCING) -> Array:
         """D δ, for the δ that minimises ‖J δ + b‖² + λ ‖D δ‖²; LSMR takes NumPy arrays."""
         b, D = host(b).astype(np.float64), host(self.D)  # LSMR overflows in single precision
         J, R, d, (m, n) = self.J, self.R, np.sqrt(damping) * D, self.J.shape
         if R is None:
             scaling: Any = Diagonal(1 / D)
             A: Any = J @ aslinearoperator(scaling)
-            return like(self.solved(A, -b, damp=np.sqrt(damping)), self.x)
+            return like(self.solved(A, -b, forcing, damp=np.sqrt(damping)), self.x)
 
         def forward(y: Array) -> Array:
             x = R @ y
@@ -227,15 +229,15 @@ class Place:
             return found
 
         A = LinearOperator((m + n, n), forward, backward, dtype=J.dtype)  # [J; diag(d)] R
-        found = self.solved(A, np.concatenate([-b, np.zeros(n)]))
+        found = self.solved(A, np.concatenate([-b, np.zeros(n)]), forcing)
         return like(D * (R @ found), self.x)
 
-    def solved(self, A: Any, b: np.ndarray, damp: float = 0.0) -> np.ndarray:
-        """min ‖A y - b‖, until ‖Aᵀ(A y - b)‖ falls to `FORCING` of its start; ‖A‖ is at most √n."""
+    def solved(self, A: Any, b: np.ndarray, forcing: float, damp: float = 0.0) -> np.ndarray:
+        """min ‖A y - b‖, until ‖Aᵀ(A y - b)‖ falls to `forcing` of its start; ‖A‖ is at most √n."""
         options: dict[str, Any] = dict(self.options)
         if "atol" not in options:
             start = length(A.rmatvec(b)) / max(length(b) * A.shape[1] ** 0.5, TINY)
-            options = {"atol": FORCING * start, "btol": FORCING, **options}
+            options = {"atol": forcing * start, "btol": forcing, **options}
         found: np.ndarray = lsmr(A, b, damp=damp, **options)[0]
         return found
 
@@ -256,7 +258,7 @@ class Place:
         second = (moved / REACH - self.J @ delta) * (2 / REACH)
         if not space(second).isfinite(second).all():
             return None
-        scaled = self.solve(second / 2, damping)
+        scaled = self.solve(second / 2, damping, CORRECTING)
         fits = 2 * length(scaled) <= bound * step.length
         return step._replace(x=step.x + scaled / self.D) if fits else None
 

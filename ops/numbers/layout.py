@@ -98,7 +98,7 @@ def split(
     return tuple(x[(*ahead, slice(*ends_))] for ends_ in pairwise(ends))
 
 
-@kernel("Slice")
+@kernel("Slice", hosted=True)
 def slice_(x: Array, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Array:
     """x[start:end:step] along the given axes, by default the first ones."""
     return x[tuple(cuts(x.shape, starts, ends, axes, steps))]

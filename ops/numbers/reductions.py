@@ -79,7 +79,7 @@ def reduction(before: Kernel, reduce: Kernel, after: Kernel) -> Kernel:
 
 
 for name, function in reductions(np, add, multiply, greatest, least, log_sum_exp).items():
-    kernel(name, wide=True)(function)
+    kernel(name, wide=True, hosted=True)(function)
 
 
 def extremum(search: str) -> Kernel:

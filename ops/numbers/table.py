@@ -35,10 +35,10 @@ FREE: set[str] = set()
 """The operators that neither compute nor rearrange entries."""
 QUICK: dict[str, tuple[int, ...]] = {}
 """Operator -> its outputs that NumPy finds at least as soon as ONNX Runtime."""
-TENSORS: dict[str, bool] = {}
-"""The operators whose kernel takes tensors of PyTorch too -> whether the operands after the first
-stay on the host: shapes, axes.
-"""
+TENSORS: set[str] = set()
+"""The operators whose kernel takes tensors of PyTorch too."""
+HOSTED: set[str] = set()
+"""The operators whose operands after the first stay on the host: shapes, axes."""
 
 
 def kernel(
@@ -50,11 +50,11 @@ def kernel(
     `name` is `Op` or `domain::Op`.
 
     Inputs come by position, attributes as keywords; the result is an array or a tuple of several.
-    With `tensors`, it takes tensors of PyTorch too; operands after the first are then NumPy's if
-    `hosted`. A `counted` one takes the number of outputs as `outputs`, a `wide` one computes with
-    halves in float32, and one that gives a `view` neither computes nor rearranges entries. `quick`
-    are the outputs that it finds sooner than ONNX Runtime. Raises `InputError` if an operator of
-    ONNX has a kernel.
+    With `tensors`, it takes tensors of PyTorch too. If they are `hosted`, integers among the
+    operands after the first are read by `ints`. A `counted` one takes the number of outputs as
+    `outputs`, a `wide` one computes with halves in float32, and one that gives a `view` neither
+    computes nor rearranges entries. `quick` are the outputs that it finds sooner than ONNX Runtime.
+    Raises `InputError` if an operator of ONNX has a kernel.
     """
 
     def enter(function: Kernel) -> Kernel:
@@ -71,7 +71,9 @@ def kernel(
         if view or quick:
             QUICK[name] = quick or (0,)
         if tensors:
-            TENSORS[name] = hosted
+            TENSORS.add(name)
+        if hosted:
+            HOSTED.add(name)
         return function
 
     return enter

@@ -60,7 +60,8 @@ def kernel(name: str, *, hosted: bool = False, wide: bool = False) -> Callable[[
 def shared(name: str) -> None:
     """Register a kernel of the numbers reading that takes tensors as well as arrays."""
     function = inspect.unwrap(numbers_table.KERNELS[name])
-    kernel(name, hosted=numbers_table.TENSORS[name], wide=name in numbers_table.WIDE)(function)
+    hosted, wide = name in numbers_table.HOSTED, name in numbers_table.WIDE
+    kernel(name, hosted=hosted, wide=wide)(function)
 
 
 def static(name: str) -> Callable[[Kernel], Kernel]:

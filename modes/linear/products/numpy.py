@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from ....jacobians import Array, dtype_of
 from ....ops.numbers import numbers
+from ....ops.numbers.table import HOSTED, ints
 from ...model.flow.steps import python_of
 from ...model.primal.engines.numpy import Call, Function, run
 from .record import Recording
@@ -76,9 +77,18 @@ class Program:
 
 
 def kernel(node: ir.Node, recording: Recording) -> Function:
-    """The kernel of a node with its attributes, without the error state of each NumPy call."""
+    """The kernel of a node with its attributes, shapes and axes, and without the error state of
+    each NumPy call.
+    """
     function = getattr(numbers, node.op_type)
-    return partial(getattr(function, "__wrapped__", function), **attributes(node))
+    function = partial(getattr(function, "__wrapped__", function), **attributes(node))
+    if node.op_type not in HOSTED:
+        return function
+    known = [None if x is None else recording.array(x) for x in node.inputs[1:]]
+    if any(x is not None and y is None for x, y in zip(node.inputs[1:], known, strict=True)):
+        return function
+    held = [ints(y) if y is not None and y.dtype.kind in "iu" else y for y in known]
+    return lambda x, *_: function(x, *held)
 
 
 def attributes(node: ir.Node) -> dict[str, Any]:
