@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -13,7 +14,7 @@ import onnx.numpy_helper
 
 from ...jacobians.arrays import Array, is_tensor, shape_of, space
 from ...jacobians.symint import Number, if_negative, largest, same, smallest
-from .table import ints, kernel
+from .table import STATIC, ints, kernel
 
 Shape = tuple[int, ...]
 
@@ -101,7 +102,16 @@ def split(
 @kernel("Slice", hosted=True)
 def slice_(x: Array, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Array:
     """x[start:end:step] along the given axes, by default the first ones."""
-    return x[tuple(cuts(x.shape, starts, ends, axes, steps))]
+    return sliced(x.shape, starts, ends, axes, steps)(x)
+
+
+def sliced(shape: Shape, *told: Any) -> Callable[[Array], Array]:
+    """The slice of arrays of one shape."""
+    index = tuple(cuts(shape, *told))
+    return lambda x: x[index]
+
+
+STATIC["Slice"] = sliced
 
 
 def cuts(shape: Shape, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> list[slice]:

@@ -19,6 +19,7 @@ import onnx.numpy_helper
 import onnx_ir
 from onnx.reference import ReferenceEvaluator
 
+from ...jacobians import Shape, dtype_of
 from ...jacobians.arrays import common, is_tensor, space
 from ...jacobians.errors import InputError, UnsupportedOp
 from ..node import remedy
@@ -39,6 +40,8 @@ TENSORS: set[str] = set()
 """The operators whose kernel takes tensors of PyTorch too."""
 HOSTED: set[str] = set()
 """The operators whose operands after the first stay on the host: shapes, axes."""
+STATIC: dict[str, Kernel] = {}
+"""Hosted operator -> shape of x, *other operands ↦ its kernel for arrays of that shape."""
 
 
 def kernel(
@@ -164,6 +167,26 @@ def ints(value: Any) -> tuple[int, ...]:
     if isinstance(value, int):
         return (value,)
     return tuple((value if hasattr(value, "reshape") else np.asarray(value)).reshape(-1).tolist())
+
+
+def settled(
+    name: str, kernels: Mapping[str, Kernel], static: Mapping[str, Kernel], shapes: Sequence[Shape],
+    known: Sequence[Any], attrs: Mapping[str, Any],
+) -> Kernel:  # fmt: skip
+    """The kernel of a hosted operator whose operands after the first are known.
+
+    `shapes` are the shapes of its first operand and of its result.
+    """
+    if name in FREE:
+        shape = shapes[1]
+        return ((lambda x, *_: space(x).broadcast_to(x, shape)) if name == "Expand"
+                else lambda x, *_: x.reshape(shape))  # fmt: skip
+    held = tuple(ints(y) if hasattr(y, "dtype") and dtype_of(y).kind in "iu" else y for y in known)
+    if name in static:
+        function = static[name](shapes[0], *held, **attrs)
+        return lambda x, *_: function(x)
+    function = functools.partial(kernels[name], **attrs)
+    return lambda x, *_: function(x, *held)
 
 
 def lowest(dtype: np.dtype) -> Any:

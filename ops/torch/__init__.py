@@ -24,7 +24,7 @@ from ...jacobians.errors import InputError
 from ...jacobians.placing import Place, placed
 from ..node import node_of
 from ..numbers import numbers
-from ..numbers.table import COUNTED, FREE, TENSORS, ints
+from ..numbers.table import COUNTED, FREE, TENSORS, settled
 from ..registry import find, full_name
 from . import (  # noqa: F401  (each module registers its kernels in the table)
     layout,
@@ -204,15 +204,9 @@ def bound(
     told = all(x is None or y is not None for x, y in rest)
     if name not in KERNELS or not told or not dtypes <= {SINGLE, DOUBLE}:
         return functools.partial(getattr(tensors, name), **attrs)
-    if name in FREE:
-        return lambda x, *_: x.expand(shape) if name == "Expand" else x.reshape(shape)
     if len(dtypes) == 1 and name in SAME:
         return SAME[name]
-    if not rest:
+    if not rest and name not in FREE:
         return functools.partial(KERNELS[name], **attrs)
-    held = tuple(ints(y) if hasattr(y, "dtype") and dtype_of(y).kind in "iu" else y
-                 for _, y in rest)  # fmt: skip
-    if name in STATIC:
-        function = STATIC[name](shape_of(first[0]), *held, **attrs)
-        return lambda x, *_: function(x)
-    return lambda x, *_: KERNELS[name](x, *held, **attrs)
+    shapes = shape_of(first[0]), shape
+    return settled(name, KERNELS, STATIC, shapes, known[len(first) :], attrs)

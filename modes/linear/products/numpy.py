@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ....jacobians import Array, dtype_of
+from ....jacobians import Array, dtype_of, shape_of
 from ....ops.numbers import numbers
-from ....ops.numbers.table import HOSTED, ints
+from ....ops.numbers.table import HOSTED, STATIC, settled
 from ...model.flow.steps import python_of
 from ...model.primal.engines.numpy import Call, Function, run
 from .record import Recording
@@ -80,15 +80,14 @@ def kernel(node: ir.Node, recording: Recording) -> Function:
     """The kernel of a node with its attributes, shapes and axes, and without the error state of
     each NumPy call.
     """
-    function = getattr(numbers, node.op_type)
-    function = partial(getattr(function, "__wrapped__", function), **attributes(node))
-    if node.op_type not in HOSTED:
-        return function
-    known = [None if x is None else recording.array(x) for x in node.inputs[1:]]
-    if any(x is not None and y is None for x, y in zip(node.inputs[1:], known, strict=True)):
-        return function
-    held = [ints(y) if y is not None and y.dtype.kind in "iu" else y for y in known]
-    return lambda x, *_: function(x, *held)
+    name, known = node.op_type, [x and recording.array(x) for x in node.inputs]
+    function = getattr(numbers, name)
+    plain, attrs = getattr(function, "__wrapped__", function), attributes(node)
+    told = all(x is None or y is not None for x, y in zip(node.inputs[1:], known[1:], strict=True))
+    if name not in HOSTED or not told:
+        return partial(plain, **attrs)
+    shapes = shape_of(node.inputs[0]), shape_of(node.outputs[0])
+    return settled(name, {name: plain}, STATIC, shapes, known[1:], attrs)
 
 
 def attributes(node: ir.Node) -> dict[str, Any]:
