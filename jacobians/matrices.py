@@ -228,7 +228,8 @@ class Kron(Jacobian):
         m, n = matrix_shape(self.left)
         if m != n or self.shape[0] != self.shape[1]:
             return super()._diagonal()
-        a, b = factor_diagonal(self.left), factor_diagonal(self.right)
+        a, b = (np.ones(f.n) if isinstance(f, Eye) else diagonals(f)
+                for f in (self.left, self.right))  # fmt: skip
         entries = cast(reading_of(a, b).Mul(a[..., :, None], b[..., None, :]), self.dtype)
         return space(entries).broadcast_to(entries, self.out_shape).flatten()
 
@@ -276,10 +277,6 @@ def matrix_shape(factor: Factor) -> tuple[int, int]:
     if len(shape) < 2:
         raise InputError(f"Kron: a factor is a matrix, or a batch of them, not {list(shape)}")
     return shape[-2], shape[-1]
-
-
-def factor_diagonal(factor: Factor) -> Array:
-    return np.ones(factor.n) if isinstance(factor, Eye) else diagonals(factor)
 
 
 def diagonals(matrices: Array) -> Array:

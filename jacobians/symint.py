@@ -82,7 +82,9 @@ class Guard:
     reader: str
 
     def __str__(self) -> str:
-        left, right = sides(self.expression.terms)
+        terms = self.expression.terms.items()
+        left, right = (polynomial_text({atoms: sign * c for atoms, c in terms if sign * c > 0})
+                       for sign in (1, -1))  # fmt: skip
         signs = {("==", True): ("==", "=="), ("==", False): ("!=", "!="),
                  ("<", True): ("<", ">"), ("<", False): (">=", "<=")}  # fmt: skip
         sign, turned = signs[self.relation, self.truth]
@@ -561,13 +563,6 @@ def lowered_ratio(op: Any, x: Ratio, dtype: np.dtype) -> Any:
 
 
 # -- text
-
-
-def sides(terms: Polynomial) -> tuple[str, str]:
-    """The terms on both sides of a relation with 0, each with a positive coefficient."""
-    left = {atoms: c for atoms, c in terms.items() if c > 0}
-    right = {atoms: -c for atoms, c in terms.items() if c < 0}
-    return polynomial_text(left), polynomial_text(right)
 
 
 def polynomial_text(terms: Polynomial) -> str:

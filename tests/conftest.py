@@ -10,10 +10,10 @@ import pytest
 def clean_registry():
     """The registry of operators, restored after the test with the other tables of declarations."""
     from onnxjac.ops.graphs.shapes import FORMULAS
-    from onnxjac.ops.numbers.table import KERNELS, TENSORS
+    from onnxjac.ops.numbers.table import HOSTED, KERNELS, TENSORS
     from onnxjac.ops.registry import DECLARATIONS
 
-    tables = DECLARATIONS, KERNELS, TENSORS, FORMULAS
+    tables = DECLARATIONS, KERNELS, TENSORS, HOSTED, FORMULAS
     before = [table.copy() for table in tables]
     yield DECLARATIONS
     for table, held in zip(tables, before, strict=True):

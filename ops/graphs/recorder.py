@@ -79,7 +79,7 @@ class Recorder:
         arrays = self.operands(op_type, inputs)
         attrs = {name: unsymbolic(v) for name, v in attrs.items() if v is not None}
         if all(map(is_known, arrays)):
-            arrays = tuple(map(number, arrays))
+            arrays = tuple(a.meta[AT] if isinstance(a, ir.Value) else a for a in arrays)
             counted = {"outputs": outputs} if outputs > 1 else {}
             return getattr(numbers, op_type)(*arrays, **attrs, **counted)
         simpler = shortcut(self, op_type, arrays, attrs)
@@ -424,11 +424,6 @@ def holds_symbol(x: Any) -> bool:
 def is_known(array: Array | None) -> bool:
     """Whether an operand is a constant: an array, or an integer initializer."""
     return not isinstance(array, ir.Value) or (array.const_value is not None and AT in array.meta)
-
-
-def number(array: Array | None) -> np.ndarray | None:
-    """A constant operand as an array."""
-    return array.meta[AT] if isinstance(array, ir.Value) else array
 
 
 def unsymbolic(value: Any) -> Any:

@@ -174,18 +174,13 @@ def standard(x: Array, axes: tuple[int, ...], epsilon: float) -> tuple[Array, Ar
     return centred, mean, inverse
 
 
-def axes_from(axis: int, x: Array) -> tuple[int, ...]:
-    """The axis and all axes after it."""
-    return tuple(range(axis % x.ndim, x.ndim))
-
-
 @kernel("LayerNormalization", counted=True, wide=True, tensors=True)
 def layer_normalization(
     x: Array, scale: Array, b: Array | None = None, *, axis: int = -1, epsilon: float = EPSILON,
     stash_type: int = 1, outputs: int = 1,
 ) -> Any:  # fmt: skip
     """(x − μ) / √(σ² + ε) · scale + b over the axes from `axis` on; then μ and 1 / √(σ² + ε)."""
-    y, mean, inverse = standard(x, axes_from(axis, x), epsilon)
+    y, mean, inverse = standard(x, tuple(range(axis % x.ndim, x.ndim)), epsilon)
     y = y * scale if b is None else y * scale + b
     return y if outputs == 1 else (y, mean, inverse)[:outputs]
 
@@ -195,7 +190,7 @@ def rms_normalization(
     x: Array, scale: Array, *, axis: int = -1, epsilon: float = EPSILON, stash_type: int = 1
 ) -> Array:
     """x / √(mean x² + ε) · scale over the axes from `axis` on."""
-    square = (x * x).mean(axes_from(axis, x), keepdims=True)
+    square = (x * x).mean(tuple(range(axis % x.ndim, x.ndim)), keepdims=True)
     return x / (square + epsilon) ** 0.5 * scale
 
 

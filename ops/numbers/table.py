@@ -134,7 +134,7 @@ def is_float(x: Any) -> bool:
 
 def is_half(x: Any) -> bool:
     """Whether x is an array or a tensor of float16 or bfloat16."""
-    return is_float(x) and x.dtype.itemsize == 2
+    return hasattr(x, "dtype") and x.dtype.itemsize == 2 and is_float(x)
 
 
 def single(x: Any) -> Any:

@@ -19,6 +19,7 @@ import onnx_ir as ir
 from ...jacobians import (
     Array,
     Diagonal,
+    Identity,
     Jacobian,
     Reshape,
     Take,
@@ -30,7 +31,7 @@ from ..conventions import ORDER, PARTS, kinks
 from ..node import Node
 from ..numbers.windows import AUTO_PADS
 from ..registry import Blocks, defines, jacobian, zero
-from .elementwise import cast_input, identity
+from .elementwise import cast_input
 
 ROUNDED = "the result is piecewise constant: it is rounded to few values"
 zero(ROUNDED, "QuantizeLinear", "QLinearMatMul")
@@ -105,7 +106,10 @@ DOMAIN = "onnxjac.straight_through"
 """Operators of this domain occur in linearisations only, never in a model file."""
 
 
-jacobian(f"{DOMAIN}::Round", f"{DOMAIN}::Floor", f"{DOMAIN}::Ceil")(identity)
+@jacobian(f"{DOMAIN}::Round", f"{DOMAIN}::Floor", f"{DOMAIN}::Ceil")
+def rounding(op: Any, node: Node) -> Blocks:
+    """As if y = x."""
+    return {(0, 0): Identity(node.y_shape, node.dtype)}
 
 
 @jacobian(f"{DOMAIN}::Sign")

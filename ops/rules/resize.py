@@ -244,10 +244,10 @@ def weights(op: Any, axis: AxisOfResize, at: Array, slopes: Slopes) -> Weights:
         there = op.And(op.GreaterOrEqual(index, 0), op.Less(index, n))
         w, moved = (op.Where(there, w, 0.0), {k: op.Where(there, d, 0.0) for k, d in moved.items()})
     if node.exclude_outside or node.antialias:  # weights that add up to 1
-        total, sums = (op.ReduceSum(w, (-1,), keepdims=1), {
-            k: op.ReduceSum(d, (-1,), keepdims=1) for k, d in moved.items()})  # fmt: skip
+        total = op.ReduceSum(w, (-1,), keepdims=1)
         w = op.Div(w, total)
-        moved = {k: op.Div(op.Sub(d, op.Mul(w, sums[k])), total) for k, d in moved.items()}
+        moved = {k: op.Div(op.Sub(d, op.Mul(w, op.ReduceSum(d, (-1,), keepdims=1))), total)
+                 for k, d in moved.items()}  # fmt: skip
     return op.Clip(index, 0, n - 1), w, moved
 
 

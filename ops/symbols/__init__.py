@@ -158,6 +158,9 @@ def referred(name: str) -> Kernel:
     return apply
 
 
+KERNELS["Scatter"] = referred("ScatterElements")  # which has its old name
+
+
 def has_expressions(x: Any) -> bool:
     """Whether an operand is a tensor of expressions, or an array of floats."""
     floats = isinstance(x, np.ndarray | np.generic) and x.dtype.kind == "f"

@@ -1,4 +1,4 @@
-"""Operators that put entries at places given by integers, or sample between entries."""
+"""Samples of an image between its entries: Resize, GridSample, DeformConv."""
 
 from __future__ import annotations
 
@@ -17,19 +17,6 @@ from .number import closed_form, kernel
 def ints(value: Any) -> tuple[int, ...]:
     return tuple(int(n) for n in np.ravel(value))
 
-
-@kernel("Scatter")
-def scatter(x: Any, index: Any, updates: Any, *, axis: int = 0) -> Any:
-    """ScatterElements under its old name."""
-    y = x.copy()
-    for place in np.ndindex(*np.shape(index)):
-        at = list(place)
-        at[axis] = int(index[place])
-        y[tuple(at)] = updates[place]
-    return y
-
-
-# -- samples of an image between its entries: Resize, GridSample, DeformConv, RoiAlign -------------
 
 Kernel = Callable[[Any], Any]
 """φ(u), where u = place - neighbour."""

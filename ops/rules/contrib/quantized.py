@@ -50,15 +50,19 @@ def qlinear_where(op: Any, node: Node) -> tuple[Array]:
     return stored(op, node, chosen, 7, node.inputs[1])
 
 
-def qlinear(name: str, function: Callable[[Any, Node, Array], Array], **values: Any) -> None:
-    """Declare y = round(f(x) / scale) + zero."""
-    rounded(f"{HOME}{name}", **values)(
-        lambda op, node: stored(op, node, function(op, node, real(op, node, 0)), 3, node.x)
-    )
+def qlinear(
+    name: str, said: str, function: Callable[[Any, Node, Array], Array], **values: Any
+) -> None:
+    """Declare y = round(f(x) / scale) + zero, and what is said of f."""
+
+    def definition(op: Any, node: Node) -> tuple[Array]:
+        return stored(op, node, function(op, node, real(op, node, 0)), 3, node.x)
+
+    definition.__doc__ = f"y = round(f(x) / scale) + zero, where f is {said}."
+    rounded(f"{HOME}{name}", **values)(definition)
 
 
 def softmax(op: Any, node: Node, x: Array) -> Array:
-    """Softmax along an axis; before opset 13 over all axes from `axis` on."""
     axis = -1 if node.axis is None else node.axis
     if node.step.attrs["opset"] >= 13:
         return op.Softmax(x, axis=axis)
@@ -67,18 +71,17 @@ def softmax(op: Any, node: Node, x: Array) -> Array:
 
 
 def mean_of_pixels(op: Any, node: Node, x: Array) -> Array:
-    """The mean over the pixels of each channel."""
     rank = len(node.x_shape)
     axes = tuple(range(1, rank - 1) if node.channels_last else range(2, rank))
     return op.ReduceMean(x, axes, keepdims=1)
 
 
-qlinear("Sigmoid", lambda op, node, x: op.Sigmoid(x))
-qlinear("LeakyRelu", lambda op, node, x: op.LeakyRelu(
+qlinear("Sigmoid", "the sigmoid", lambda op, node, x: op.Sigmoid(x))
+qlinear("LeakyRelu", "max(x, αx), for α below 1", lambda op, node, x: op.LeakyRelu(
     x, alpha=0.01 if node.alpha is None else node.alpha))  # fmt: skip
-qlinear("Softmax", softmax)
-qlinear("GlobalAveragePool", mean_of_pixels)
-qlinear("AveragePool", lambda op, node, x: over_pixels(
+qlinear("Softmax", "softmax, before opset 13 over all axes from `axis` on", softmax)
+qlinear("GlobalAveragePool", "the mean over the pixels of each channel", mean_of_pixels)
+qlinear("AveragePool", "the mean over windows", lambda op, node, x: over_pixels(
     op, node, op.AveragePool, x, node.channels_last), auto_pad=AUTO_PADS)  # fmt: skip
 
 
