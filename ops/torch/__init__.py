@@ -206,7 +206,7 @@ def bound(
     if name not in KERNELS or not told or not dtypes <= {SINGLE, DOUBLE}:
         return functools.partial(getattr(tensors, name), **attrs), count
     if len(dtypes) == 1 and name in SAME:
-        return SAME[name], count
+        return SAME[name](*map(shape_of, first)), count
     if not rest and name not in FREE:
         return functools.partial(KERNELS[name], **attrs), count
     shapes = shape_of(first[0]), shape

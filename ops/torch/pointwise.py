@@ -49,7 +49,8 @@ for name, function in PLAIN.items():
     kernel(name)(function)
 for name, pair in BINARY.items():
     kernel(name)(lambda a, b, pair=pair: pair(*common(a, b)))
-SAME |= {"Add": torch.add, "Div": torch.div, "Mul": torch.mul, "Sub": torch.sub}
+for name in ("Add", "Div", "Mul", "Sub"):
+    SAME[name] = lambda *shapes, pair=getattr(torch, name.lower()): pair
 
 
 @kernel("Div")

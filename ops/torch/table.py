@@ -27,7 +27,7 @@ HOSTED: set[str] = set()
 """The operators all of whose operands but the first stay on the host: shapes, axes, a dtype."""
 STATIC: dict[str, Kernel] = {}
 SAME: dict[str, Kernel] = {}
-"""The functions of torch for operators whose operands are tensors of one floating dtype."""
+"""Operator -> the shapes of its operands, tensors of one float dtype ↦ the function of torch."""
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 

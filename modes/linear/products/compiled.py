@@ -46,7 +46,8 @@ class Compiled(Jacobian):
     """y = J x, by a program that is compiled at the first product with a new number of columns.
 
     `engine` is `"onnxruntime"`, `"numpy"`, `"torch"`, or None for the fastest available one;
-    `seconds` is the compile time so far. The transpose is compiled in the same way.
+    `seconds` is the compile time so far; `by_torch`, programs take tensors. The transpose is
+    compiled in the same way.
     """
 
     holds = ("operator",)
@@ -54,6 +55,7 @@ class Compiled(Jacobian):
     def __init__(self, operator: Jacobian, engine: str | None = None) -> None:
         super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
         self.operator, self.engine, self.seconds = operator, engine, 0.0
+        self.by_torch = engine is not None and engine.startswith("torch")
         if engine is not None:
             compiler(engine)  # raises if it is not available
         self._programs: Latest[tuple[Shape, str], Program] = Latest(KEPT)
@@ -101,11 +103,6 @@ class Compiled(Jacobian):
                 self._programs[key] = self._made(columns, device)
                 self.seconds += time.perf_counter() - started
             return self._programs[key]
-
-    @property
-    def by_torch(self) -> bool:
-        """Whether PyTorch runs the products."""
-        return self.engine is not None and self.engine.startswith("torch")
 
     def _made(self, columns: Shape, device: Any) -> Program:
         recording = record(self.operator, columns)
