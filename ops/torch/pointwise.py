@@ -49,8 +49,8 @@ for name, function in PLAIN.items():
     kernel(name)(function)
 for name, pair in BINARY.items():
     kernel(name)(lambda a, b, pair=pair: pair(*common(a, b)))
-for name in ("Add", "Div", "Mul", "Sub"):
-    SAME[name] = lambda *shapes, pair=getattr(torch, name.lower()): pair
+for name, pair in {"Add": torch.add, "Div": torch.div, "Mul": torch.mul, "Sub": torch.sub}.items():
+    SAME[name] = lambda *shapes, pair=pair: pair
 
 
 @kernel("Div")
