@@ -447,3 +447,17 @@ def test_a_seed_draws_the_same_samples_again(device):
     assert abs(first - other).max() > 1e-6
     many = make(samples=4000).diagonal()
     assert_allclose(many, make().diagonal(), rtol=0.1, atol=1e-3)
+
+
+def test_products_at_one_point_are_prepared_as_those_of_arrays(device):
+    J = linearization()
+    point = {name: tensor(x, device) for name, x in POINT.items()}
+    there = oj.linearize(MODEL, point, of="logits", wrt=["x", *WRT], engine=f"torch:{device}")
+    v, wanted = tensor(np.ones(J.shape[1]), device), J @ np.ones(J.shape[1])
+    for _ in range(400):
+        y = there @ v
+        there.structure.settle()
+        assert (y.device, y.dtype) == (v.device, torch.float64)
+        assert_allclose(host(y), wanted, **TIGHT)
+    assert "compiled" in there.structure.choice
+    assert_allclose(there @ np.ones(J.shape[1]), wanted, **TIGHT)

@@ -228,7 +228,7 @@ class Adaptive(Jacobian):
         kept = {name: part for name, part in vars(self).items() if name != "T"}
         kept |= dict.fromkeys(("_shared", "_tape", "_ahead", "_compiled"))
         dag = placed(self.dag, HOST) if self.place else self.dag
-        return kept | {"_dag": dag, "_begun": set(), "_clocks": {}}
+        return kept | {"_dag": dag, "_begun": set(), "_clocks": {}, "_kept": {}}
 
     def __repr__(self) -> str:
         return repr(self.structure) + (f", on {self.place.name}" if self.place else "")

@@ -24,7 +24,7 @@ from onnxjac.modes.linear.elimination.adaptive import (
     Adaptive,
 )
 from onnxjac.modes.linear.elimination.moving import AGAIN, SETTLED, TRIES, Clock
-from onnxjac.modes.linear.elimination.plan import planned
+from onnxjac.modes.linear.elimination.plan import eliminated, planned
 
 from .chains import perceptron
 
@@ -390,3 +390,41 @@ def test_a_product_waits_for_the_background_as_long_as_the_fastest_took(monkeypa
     assert waited
     assert max(waited) <= total
     assert max(waited) > 0
+
+
+def settled_program():
+    """An operator whose compiled program has been judged, and a vector."""
+    A, v = Adaptive(chain()), np.ones(5)
+    A._compiled = adaptive.Compiled(A.dag, "numpy")
+    A._compiled.program(())
+    eliminated(A.dag)
+    A._next, A._begun = 10**9, {()}
+    for name, least in ((DAG, 1.0), (COMPILED, 1e-6)):
+        A._clocks[(), name] = Clock(least, least * 100, 100, 1.0)
+    return A, v
+
+
+def test_a_settled_program_is_chosen_once_for_many_products(monkeypatch):
+    A, v = settled_program()
+    chosen = []
+    monkeypatch.setattr(A, "_ways", lambda columns, f=A._ways: chosen.append(0) or f(columns))
+    products = [A @ v for _ in range(2 * (adaptive.TURNS + 1))]
+    assert len(chosen) == 2
+    A @ v
+    assert A.count == len(products) + 1
+    assert_allclose(products, np.tile(A.dag @ v, (len(products), 1)))
+    assert not any(np.shares_memory(products[0], y) for y in products[1:])
+
+
+@pytest.mark.parametrize("v", [np.ones(10)[::2], np.ones(5, np.float32), np.ones(5, complex)])
+def test_a_settled_program_takes_vectors_of_its_own_type(v):
+    A, ones = settled_program()
+    A @ ones
+    assert A._kept
+    assert_allclose(A @ v, A.dag @ np.ones(5))
+
+
+def test_a_pickle_leaves_a_settled_program_behind():
+    A, v = settled_program()
+    expected = A @ v
+    assert_allclose(pickle.loads(pickle.dumps(A)) @ v, expected)
