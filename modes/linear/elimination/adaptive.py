@@ -13,12 +13,12 @@ from ....jacobians import Array, Dag, Jacobian, Op, Shape, dtype_of, lead, shape
 from ....jacobians.arrays import host, wide
 from ....jacobians.placing import HOST, Place, placed
 from ....jacobians.text import time_text
-from ....jacobians.threads import Background
+from ....jacobians.threads import Background, Latest
 from ....ops import numbers
-from ..products.compiled import Compiled
+from ..products.compiled import KEPT, Compiled
 from ..tape.tape import Tape
 from .cost import ELIMINATING, RECORDING
-from .moving import FIRST, Clock, Moving, Way
+from .moving import FIRST, TRIES, Clock, Moving, Way
 from .plan import (
     ELIMINATED,
     REPAID,
@@ -41,8 +41,8 @@ WEIGHTS = {DAG: 1.0, PLANNED: 1.0, COMPILED: 0.8, PROGRAM: 0.8}
 Ways = Mapping[str, tuple[Clock, Way]]
 
 QUICK, TURNS = 1e-3, 16
-"""Once its ways are settled, a program that takes fewer seconds is chosen for so many products: to
-choose takes ten microseconds.
+"""A program that takes fewer seconds, and is quicker than all other ways, is chosen for so many
+products: to choose takes ten microseconds.
 """
 
 
@@ -75,7 +75,7 @@ class Adaptive(Jacobian):
         self._compiled: Compiled | None = None
         self._begun = set[Shape]()  # columns for which the structure is or is being compiled
         self._clocks: dict[tuple[Shape, str], Clock] = {}
-        self._kept: dict[Any, list[Any]] = {}  # columns and dtype -> a program, and how often still
+        self._kept = Latest[Any, list[Any]](KEPT)  # columns, dtype -> a program, how often still
 
     @property
     def dag(self) -> Dag:
@@ -104,12 +104,19 @@ class Adaptive(Jacobian):
         return self.place.device if self.place else ""
 
     def _flat_product(self, v: Any, columns: Shape) -> Any:
+        if program := self._program(v, columns):
+            x = np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v
+            return program(x.reshape((*columns, *self.in_shape))).reshape((*columns, self.shape[0]))
+        return super()._flat_product(v, columns)
+
+    def _program(self, v: Array, columns: Shape) -> Way | None:
+        """The program that is kept for products with such arrays."""
         kept = self._kept.get((columns, v.dtype))
         if not kept or not kept[1]:
-            return super()._flat_product(v, columns)
+            return None
         kept[1] -= 1
-        x = np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v
-        return kept[0](x.reshape((*columns, *self.in_shape))).reshape((*columns, self.shape[0]))
+        program: Way = kept[0]
+        return program
 
     def _apply(self, op: Op, v: Array) -> Array:
         if (place := self.place) and isinstance(v, np.ndarray):
@@ -117,6 +124,8 @@ class Adaptive(Jacobian):
         if op is not self._op or (op is numbers and not isinstance(v, np.ndarray)):
             return self.structure._apply(op, v)
         columns = lead(v, self.in_shape)
+        if program := self._program(v, columns):
+            return program(v)
         ways = self._ways(columns)
         if dtype_of(v) != wide(self.dtype) or 0 in shape_of(v):
             ways = {DAG: ways[DAG]}
@@ -126,13 +135,14 @@ class Adaptive(Jacobian):
         y, seconds = clock.timed(way, v)
         _, left = self._kept.pop(key, (way, TURNS))
         since = 1 + TURNS - left  # products since the last choice
+        clock.spent += (since - 1) * seconds
         for name, (other, _) in ways.items():
             if name != taken and (name != DAG or self._dag is not None):
                 other.wait(since * seconds)
         self.count += since * prod(columns)
         self._seconds += since * seconds
         self._look_ahead(columns, ways, min(clock.least, max(3 * clock.least - seconds, 0.0)))
-        settled = clock.judged and not self._ahead and all(c.order(best) for c, _ in ways.values())
+        settled = clock.tries >= TRIES and clock.least <= best and not self._ahead
         own = taken in (PROGRAM, COMPILED) and dtype_of(v) == self.dtype
         if settled and own and self.dtype.itemsize > 2 and clock.least < QUICK:
             self._kept[key] = [way, TURNS]
@@ -228,7 +238,7 @@ class Adaptive(Jacobian):
         kept = {name: part for name, part in vars(self).items() if name != "T"}
         kept |= dict.fromkeys(("_shared", "_tape", "_ahead", "_compiled"))
         dag = placed(self.dag, HOST) if self.place else self.dag
-        return kept | {"_dag": dag, "_begun": set(), "_clocks": {}, "_kept": {}}
+        return kept | {"_dag": dag, "_begun": set(), "_clocks": {}}
 
     def __repr__(self) -> str:
         return repr(self.structure) + (f", on {self.place.name}" if self.place else "")

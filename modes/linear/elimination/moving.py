@@ -102,7 +102,8 @@ class Clock:
         """Sort key to find the fastest way: a way that is still to be tried comes first, unless its
         products took `FAR` times as long as the `best` product by any way.
         """
-        far = inf > self.least > FAR * best and self.spent >= SETTLED
+        tried = self.tries >= TRIES or self.spent >= SETTLED
+        far = tried and FAR * best < self.least < inf
         return self.least if self.judged or far else 0.0
 
 
@@ -195,12 +196,14 @@ class Moving:
         """The arrays that the programs read, from the residuals."""
         _, model, names = self.eliminated
         given = dict(zip(model.inputs, residuals.values(), strict=True))
+        missing = [name for name in names.values() if name not in given]
         if by_torch(self.engines[0]):
-            made = evaluate_there(model, given, names.values(), self.engines[0])
-            return {key: made[name] for key, name in names.items()}
+            made = evaluate_there(model, given, missing, self.engines[0]) if missing else {}
+            return {key: {**given, **made}[name] for key, name in names.items()}
         engine = "numpy" if self.engines == ["numpy"] else None
-        made = evaluate(model, given, names.values(), engine=engine)
-        return {key: np.asarray(made[name], order="C") for key, name in names.items()}
+        made = evaluate(model, given, missing, engine=engine) if missing else {}
+        made = {name: np.asarray(x, order="C") for name, x in made.items()}
+        return {key: {**given, **made}[name] for key, name in names.items()}
 
     @property
     def eliminated(self) -> Eliminated:
