@@ -115,6 +115,7 @@ class Adaptive(Jacobian):
         if not kept or not kept[1]:
             return None
         kept[1] -= 1
+        self.count += prod(columns)
         program: Way = kept[0]
         return program
 
@@ -139,7 +140,7 @@ class Adaptive(Jacobian):
         for name, (other, _) in ways.items():
             if name != taken and (name != DAG or self._dag is not None):
                 other.wait(since * seconds)
-        self.count += since * prod(columns)
+        self.count += prod(columns)
         self._seconds += since * seconds
         self._look_ahead(columns, ways, min(clock.least, max(3 * clock.least - seconds, 0.0)))
         settled = clock.tries >= TRIES and clock.least <= best and not self._ahead

@@ -30,7 +30,7 @@ from ..products.compiled import OpenProgram, compiler, is_inexact
 from ..products.record import Recording, Residuals, opened, record_open
 from ..tape.record import Entry, Names, dag_of
 from ..tape.tape import Tape
-from ..tape.template import Template, fill_of, values_in
+from ..tape.template import Template, fill_of, is_turned, values_in
 from .cost import RECORDING
 from .vertex_elimination import elimination
 
@@ -149,10 +149,14 @@ class Moving:
     def made(self, columns: Shape = ()) -> OpenProgram:
         """The program of the fastest engine; raises an error where none runs."""
         zeros = {key: zeros_like(x) for key, x in self.form.held.items()}
-        self._computed(zeros)  # raises an error before a product would
+        turned = self.form.turned
+        # raises an error before a product would
+        self._computed({key: x.T if key in turned else x for key, x in zeros.items()})
         tried: list[tuple[float, OpenProgram]] = []
         for engine in self.engines:
-            recording = record_open(held(self.eliminated[0]), self.dag, columns)
+            values = held(self.eliminated[0])
+            behind = {key for key, x in values.items() if matrix_behind(x) is not x}
+            recording = record_open(values, self.dag, columns, behind)
             kinds = {dtype_of(x).kind for x in recording.residuals.values()}
             if recording.meets_nothing or not kinds <= set("fiub"):
                 raise EngineError("No engine takes empty tensors, or bfloat16 from NumPy.")
@@ -214,14 +218,23 @@ class Moving:
 
     def _made(self) -> Eliminated:
         form = self.form
-        recorder, residuals = opened(form.held)
+        recorder, inputs, residuals = opened(form.held, form.turned)
         entries = tuple(part.at(residuals) for part in form.parts if isinstance(part, Entry))
         dag = dag_of(entries, form.shapes, self.wrt, self.of, form.ends[2])
         dag = elimination(chosen(recorder, dag)).after
-        values = held(dag)
+        values = {key: matrix_behind(x) for key, x in held(dag).items()}
         made = {f"made_{k}": x for k, x in enumerate(values.values()) if x.producer() is not None}
-        model = Model(build(recorder, residuals.values(), made, "eliminated"), form.model.limits)
+        model = Model(build(recorder, inputs.values(), made, "eliminated"), form.model.limits)
         return dag, model, {key: str(x.name) for key, x in values.items()}
+
+
+def matrix_behind(value: ir.Value) -> ir.Value:
+    """The input of which a value is the transpose; the value itself if it is none."""
+    node = value.producer()
+    if node is None or not is_turned(node):
+        return value
+    (x,) = node.inputs
+    return value if x is None or x.producer() is not None else x
 
 
 def held(dag: Dag) -> Residuals:

@@ -7,7 +7,7 @@ computed now.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -101,18 +101,25 @@ Residuals = Mapping[int, ir.Value]
 
 
 def record_open(
-    values: Residuals, operator: Callable[[Recorder, Residuals], Jacobian], columns: Shape = ()
-) -> Recording:
+    values: Residuals, operator: Callable[[Recorder, Residuals], Jacobian], columns: Shape = (),
+    turned: Collection[int] = (),
+) -> Recording:  # fmt: skip
     """The product at any point, with the operator as a function of residuals like `values`."""
-    recorder, residuals = opened(values)
-    return recorded(recorder, operator(recorder, residuals), columns, residuals)
+    recorder, inputs, residuals = opened(values, turned)
+    return recorded(recorder, operator(recorder, residuals), columns, inputs)
 
 
-def opened(values: Residuals) -> tuple[ResidualRecorder, Residuals]:
-    """A recorder with residuals like `values` as inputs."""
-    recorder = ResidualRecorder({"": OPSET})
-    return recorder, {key: recorder.new(shape_of(x), dtype_of(x), f"residual_{k}")
-                      for k, (key, x) in enumerate(values.items())}  # fmt: skip
+def opened(
+    values: Residuals, turned: Collection[int] = ()
+) -> tuple[ResidualRecorder, Residuals, Residuals]:
+    """A recorder, its inputs, and residuals like `values`: `turned` matrices enter transposed."""
+    recorder, inputs = ResidualRecorder({"": OPSET}), {}
+    for k, (key, x) in enumerate(values.items()):
+        shape = shape_of(x)[::-1] if key in turned else shape_of(x)
+        inputs[key] = recorder.new(shape, dtype_of(x), f"residual_{k}")
+    residuals = {key: recorder.Transpose(x, perm=(1, 0)) if key in turned else x
+                 for key, x in inputs.items()}  # fmt: skip
+    return recorder, inputs, residuals
 
 
 class ResidualRecorder(Recorder):

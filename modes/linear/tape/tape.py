@@ -129,10 +129,14 @@ class Tape:
 
     @cached_property
     def bound(self) -> Mapping[int, np.ndarray]:
-        """The residuals, C-contiguous, as a program for all points is bound to them."""
+        """The residuals as a program for all points is bound to them: C-contiguous, and the
+        `turned` ones of the template transposed.
+        """
+        turned = self.template.turned if self.template else ()
+        found = {key: x.T if key in turned else x for key, x in self.residuals.items()}
         if self.place is not None:
-            return self.residuals
-        return {key: np.asarray(array, order="C") for key, array in self.residuals.items()}
+            return found
+        return {key: np.asarray(array, order="C") for key, array in found.items()}
 
     @cached_property
     def fits(self) -> bool:

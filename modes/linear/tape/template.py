@@ -39,7 +39,8 @@ class Template:
 
     `ends` are the tensors behind columns and rows. `model` computes the residuals beside its own
     outputs; `fetched` are the tensors needed from it. `held` are the graph values that the
-    operators hold and `views` the fetched tensors that their arrays are views of, both by identity.
+    operators hold and `views` the fetched tensors that their arrays are views of, both by identity;
+    `turned` ones are transposes of matrices that lie in memory.
     The template is for points where the arrays of `not_nan` have no NaN. `few` says that the
     residuals take so little of the model's work that the outputs are left until they are needed.
     """
@@ -50,6 +51,7 @@ class Template:
     parts: tuple[Entry | ActiveStep, ...]
     held: Mapping[int, ir.Value]
     views: Mapping[int, tuple[str, View]]
+    turned: frozenset[int]
     fetched: tuple[str, ...]
     residuals: tuple[str, ...]
     not_nan: tuple[int, ...]
@@ -101,11 +103,12 @@ def template(
     extended = recorded(model, t, of, bases)
     direct = tuple(name for a in parts if isinstance(a, ActiveStep) for name in names_of(a))
     views = {key: (str(base.name), view_by(nodes)) for key, (base, nodes) in asked.items()}
+    turned = frozenset(key for key, (_, nodes) in asked.items() if nodes and is_turned(nodes[-1]))
     residuals = tuple(dict.fromkeys((*(str(base.name) for base in bases), *direct)))
     fetched = tuple(dict.fromkeys((*of, *residuals)))
     some, all_ = (len(needed(extended.steps, names, point)[0]) for names in (residuals, fetched))
     return Template(
-        extended, types, ends_of(types, of, wrt), parts, held, views, fetched, residuals,
+        extended, types, ends_of(types, of, wrt), parts, held, views, turned, fetched, residuals,
         tuple(not_nan), few=2 * some <= all_,
     )  # fmt: skip
 
@@ -200,6 +203,12 @@ def chain(value: ir.Value, is_leaf: Callable[[ir.Value], bool]) -> Chain:
 def is_quick(node: ir.Node, value: ir.Value) -> bool:
     """Whether NumPy is at least as quick as the engine at this output of the node."""
     return not node.domain and value.index() in QUICK.get(node.op_type, ())
+
+
+def is_turned(node: ir.Node) -> bool:
+    """Whether the node transposes a matrix."""
+    turns = node.op_type == "Transpose" and len(shape_of(node.outputs[0])) == 2
+    return turns and [*(node.attributes.get_ints("perm") or (1, 0))] == [1, 0]
 
 
 def fixed(node: ir.Node) -> bool:

@@ -31,6 +31,9 @@ MODELS = {
         <double zero = {0}> { r = Sqrt(x) y = Where(c, r, zero) }""",
     "one number": """g (double[3] x, double w) => (double[3] y)
         { y = Einsum<equation="i,->i">(x, w) }""",
+    "a turned weight": """g (double[4,3] x, double[5,3] w, double[5,5] v) => (double[4,5] y)
+        { t = Transpose<perm=[1, 0]>(w) a = MatMul(x, t) h = Tanh(a) u = Transpose(v)
+          i = Transpose<perm=[0, 1]>(u) b = MatMul(h, i) y = Exp(b) }""",
     "a sum": """g (double[3] x) => (double y) { e = Exp(x) y = ReduceSumSquare<keepdims=0>(e) }""",
     "a loss": """g (double[4,3] x, int64[4] t) => (double y)
         { y = SoftmaxCrossEntropyLoss(x, t) }""",
@@ -227,3 +230,15 @@ def test_where_onnx_runtime_has_no_kernel_rules_are_still_asked_once():
         assert J.tape.template is not None
         fresh = oj.linearize(oj.load(onnx.parser.parse_model(HEAD + text)), J.point)
         assert_allclose(J.toarray(), fresh.toarray(), rtol=1e-12)
+
+
+def test_a_transposed_weight_is_read_where_it_lies():
+    """A copy in another order would take as long as a small product."""
+    m = model("layers")
+    J = oj.linearize(m, point(m)).relinearize(at := point(m))
+    product = by_program(J)
+    read = J.structure._shared.arrays(J.tape).values()
+    assert J.tape.template.turned
+    assert any(np.shares_memory(x, J.point["v"]) for x in read)
+    assert_allclose(product(np.eye(J.shape[1])[7].reshape(J.in_shape)).ravel(),
+                    oj.linearize(m, at).toarray()[:, 7], rtol=1e-12)  # fmt: skip
