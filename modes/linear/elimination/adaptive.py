@@ -54,8 +54,9 @@ class Adaptive(Jacobian):
     products have taken as long as compiling takes. Both happen in a background thread, for which
     each product waits as long as the fastest one took, unless it took three times as long itself:
     alone on the cores, the thread is done far sooner. A plan is given up once this operator is
-    gone. Each product takes the way that was measured to be the fastest of the ready ways. Where
-    the arrays are tensors on a device, a NumPy vector goes there, and y comes back.
+    gone. Each product takes the way that was measured to be the fastest of the ready ways, a short
+    one for several products. Where the arrays are tensors on a device, a NumPy vector goes there,
+    and y comes back.
     """
 
     holds = ("structure",)
