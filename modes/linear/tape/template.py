@@ -8,6 +8,7 @@ point knows is read at every point.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
@@ -40,7 +41,7 @@ class Template:
     `ends` are the tensors behind columns and rows. `model` computes the residuals beside its own
     outputs; `fetched` are the tensors needed from it. `held` are the graph values that the
     operators hold and `views` the fetched tensors that their arrays are views of, both by identity;
-    `turned` ones are transposes of matrices that lie in memory.
+    `turned` ones, of one operator each, are transposes of matrices that lie in memory.
     The template is for points where the arrays of `not_nan` have no NaN. `few` says that the
     residuals take so little of the model's work that the outputs are left until they are needed.
     """
@@ -95,7 +96,9 @@ def template(
     names = {id(value): name for name, value in t.values.items()}
     parts = tuple(open_entry(a, t, values, names) or a for a in active)
     blocks = (J for part in parts if isinstance(part, Entry) for J in part.blocks.values())
-    held = {id(value): value for J in blocks for value in values_in(J)}
+    holding = [value for J in blocks for value in values_in(J)]
+    held = {id(value): value for value in holding}
+    uses = Counter(map(id, holding))
     not_nan = {id(value): value for value in asked_for_nan}
     asked = {key: chain(value, lambda v: id(v) in names)
              for key, value in {**held, **not_nan}.items()}  # fmt: skip
@@ -103,7 +106,8 @@ def template(
     extended = recorded(model, t, of, bases)
     direct = tuple(name for a in parts if isinstance(a, ActiveStep) for name in names_of(a))
     views = {key: (str(base.name), view_by(nodes)) for key, (base, nodes) in asked.items()}
-    turned = frozenset(key for key, (_, nodes) in asked.items() if nodes and is_turned(nodes[-1]))
+    turned = frozenset(key for key, (_, nodes) in asked.items()
+                       if uses[key] == 1 and nodes and is_turned(nodes[-1]))  # fmt: skip
     residuals = tuple(dict.fromkeys((*(str(base.name) for base in bases), *direct)))
     fetched = tuple(dict.fromkeys((*of, *residuals)))
     some, all_ = (len(needed(extended.steps, names, point)[0]) for names in (residuals, fetched))
