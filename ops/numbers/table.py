@@ -41,7 +41,7 @@ TENSORS: set[str] = set()
 HOSTED: set[str] = set()
 """The operators whose operands after the first stay on the host: shapes, axes."""
 STATIC: dict[str, Kernel] = {}
-"""Hosted operator -> shape of x, *other operands ↦ its kernel for arrays of that shape."""
+"""Hosted operator -> (shape of the first operand, *other operands) ↦ a kernel of one operand."""
 
 
 def kernel(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any
@@ -46,6 +47,14 @@ products: to choose takes ten microseconds.
 """
 
 
+@dataclass
+class Kept:
+    """A program, and for how many products it is still chosen."""
+
+    program: Way
+    left: int
+
+
 class Adaptive(Jacobian):
     """y = J x by the DAG as it is, planned or compiled, or by a program shared with other points.
 
@@ -76,7 +85,7 @@ class Adaptive(Jacobian):
         self._compiled: Compiled | None = None
         self._begun = set[Shape]()  # columns for which the structure is or is being compiled
         self._clocks: dict[tuple[Shape, str], Clock] = {}
-        self._kept = Latest[Any, list[Any]](KEPT)  # columns, dtype -> a program, how often still
+        self._kept = Latest[tuple[Shape, Any], Kept](KEPT)  # by columns and dtype
 
     @property
     def dag(self) -> Dag:
@@ -113,12 +122,11 @@ class Adaptive(Jacobian):
     def _program(self, v: Array, columns: Shape) -> Way | None:
         """The program that is kept for products with such arrays."""
         kept = self._kept.get((columns, v.dtype))
-        if not kept or not kept[1]:
+        if not kept or not kept.left:
             return None
-        kept[1] -= 1
+        kept.left -= 1
         self.count += prod(columns)
-        program: Way = kept[0]
-        return program
+        return kept.program
 
     def _apply(self, op: Op, v: Array) -> Array:
         if (place := self.place) and isinstance(v, np.ndarray):
@@ -135,7 +143,7 @@ class Adaptive(Jacobian):
         taken = min(ways, key=lambda name: ways[name][0].order(best) * WEIGHTS[name])
         (clock, way), key = ways[taken], (columns, v.dtype)
         y, seconds = clock.timed(way, v)
-        _, left = self._kept.pop(key, (way, TURNS))
+        left = self._kept.pop(key, Kept(way, TURNS)).left
         since = 1 + TURNS - left  # products since the last choice
         clock.spent += (since - 1) * seconds
         for name, (other, _) in ways.items():
@@ -147,7 +155,7 @@ class Adaptive(Jacobian):
         settled = clock.tries >= TRIES and clock.least <= best and not self._ahead
         own = taken in (PROGRAM, COMPILED) and dtype_of(v) == self.dtype
         if settled and own and self.dtype.itemsize > 2 and clock.least < QUICK:
-            self._kept[key] = [way, TURNS]
+            self._kept[key] = Kept(way, TURNS)
         return y
 
     def _ways(self, columns: Shape) -> Ways:

@@ -229,7 +229,7 @@ class Moving:
 
 
 def matrix_behind(value: ir.Value) -> ir.Value:
-    """The input of which a value is the transpose; the value itself if it is none."""
+    """The input whose transpose a value is; the value itself if it is no transpose of an input."""
     node = value.producer()
     if node is None or not is_turned(node):
         return value

@@ -1,5 +1,6 @@
 """The NumPy program gives the operator's products, and passes `check_operator`."""
 
+import sys
 import tracemalloc
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,7 @@ from onnxjac.jacobians import (
 from onnxjac.modes.linear.products.compiled import Compiled
 from onnxjac.modes.linear.products.numpy import compile
 from onnxjac.modes.linear.products.record import record
+from onnxjac.modes.model.primal.engines.numpy import Call, in_line
 from onnxjac.ops.numbers import numbers
 
 from ...jacobians.convolutions import GEOMETRIES, PAIRS, convolution
@@ -203,3 +205,22 @@ def test_columns_are_negated(kind, width):
     V = np.eye(width, dtype=dtype)
     wanted = np.diag([1] * (width - 1) + [-1])
     assert_array_equal(J.compile("numpy") @ V, wanted)
+
+
+def test_calls_in_line_give_several_values_and_drop_what_is_done():
+    made, held_by = [], []
+
+    def several(x):
+        made.append(x + 1)
+        return made[0], x + 2, x + 4
+
+    def last(a, b, none):
+        held_by.append(sys.getrefcount(made[0]))
+        return (a - b if none is None else none,)  # a tuple of one
+
+    calls = [Call(several, (0,), (1, 2, 3), (0, 2)), Call(lambda x: 10 * x, (1,), (4,), (1,)),
+             Call(last, (4, 3, 5), (6,), (3,))]  # fmt: skip
+    program = in_line(calls, (0, 7), (6, 4, 7, 8), {5: None, 8: "held"})
+    y, ten, given, held = program(np.zeros(1), "given")
+    assert (y, ten, given, held) == (6, 10, "given", "held")
+    assert held_by == [2]  # the list and the count itself
