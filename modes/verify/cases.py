@@ -22,7 +22,7 @@ from .transcriptions.case import (
     script,
 )
 
-__all__ = ["CASES", "INDEXED", "SCRIPTS"]
+__all__ = ["CASES", "SCRIPTS"]
 
 # Elementwise operators: both sides of every kink, and every kind of broadcasting.
 
@@ -497,27 +497,3 @@ script("LSTM", "(lambda gates: torch.lstm({0}, ({5}, {6}), ({1}[0][gates], {2}[0
        "{3}[0, :4][gates], {3}[0, 4:][gates]), " + CELL + ")([0, 2, 3, 1])", (2, 1, 2), (1, 4, 2),
        (1, 4, 1), (1, 8), None, (1, 1, 1), (1, 1, 1), hidden_size=1, outputs=3,
        of=(0,))  # fmt: skip
-
-INDEXED = {
-    "BatchNormalization": "y[a, b] = (x[a, b] - s[b])/sqrt(t[b] + 0.125)*w[b] + v[b], in 2 of 3 "
-    "cases",
-    "Conv": "y[n, m, a] = sum(w[m, c, A]*x[n, c, 1*a + 1*A], c, A) + b[m], in 1 of 3 cases",
-    "Einsum": "y[i, k] = sum(x[i, j]*w[j, k], j)",
-    "Gemm": "y[i, j] = 0.5*sum(a[i, k]*b[k, j], k) + -1.5*c[j]",
-    "GlobalAveragePool": "y[a, b] = sum(x[a, b, c], c)/3",
-    "GlobalLpPool": "y[a, b] = sum(abs(x[a, b, C])**2, C)**(1/2)",
-    "InstanceNormalization": "y[a, c, d] = (x[a, c, d] - sum(x[a, c, D], D)/2)/sqrt(sum((x[a, c, D]"
-    " - sum(x[a, c, DD], DD)/2)**2, D)/2 + 0.125)*w[c] + v[c]",
-    "LayerNormalization": "y[a, c] = (x[a, c] - sum(x[a, C], C)/3)/sqrt(sum((x[a, C] - sum("
-    "x[a, CC], CC)/3)**2, C)/3 + 1e-05)*w[c] + v[c]",
-    "LogSoftmax": "y[a, b] = x[a, b] - log(sum(exp(x[a, k]), k))",
-    "LpNormalization": "y[a, b] = x[a, b]/sum(abs(x[a, B])**2, B)**(1/2)",
-    "MatMul": "y[] = sum(a[k]*b[k], k)",
-    "NegativeLogLikelihoodLoss": "y[n] = -v[w[n]]*(x[n, w[n]]), in 3 of 4 cases",
-    "RMSNormalization": "y[a, c] = (x[a, c] - 0)/sqrt(sum((x[a, C] - 0)**2, C)/3 + 1e-05)*w[c]",
-    "ReduceMean": "y[] = sum(x[a, b], a, b)/4",
-    "Softmax": "y[a, b] = exp(x[a, b])/sum(exp(x[a, k]), k)",
-    "SoftmaxCrossEntropyLoss": "y[n] = -v[w[n]]*(x[n, w[n]] - log(sum(exp(x[n, k]), k)))",
-    f"{ML}Normalizer": "y[a, b] = x[a, b]/sum(abs(x[a, B])**1, B)**(1/1), in 2 of 3 cases",
-}
-"""Operator -> a case in index notation, from which SymPy derives the rule; the tests derive all."""

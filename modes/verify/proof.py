@@ -24,17 +24,15 @@ from ...jacobians.text import Table
 from ...jacobians.threads import cached_property
 from ...ops import find
 from ...ops.conventions import CONVENTIONS, shown
-from ...ops.derive import Indexed
 from ...ops.registry import Declaration, full_name
-from ...ops.rules.elementwise import Elementwise
 from ...ops.rules.quantization import DOMAIN
-from ...ops.rules.reductions import SUMS
 from ..linearize import linearize
 from ..model.markup import Markup, card, fold, folded, pre
-from .cases import CASES, INDEXED, SCRIPTS
+from .cases import CASES, SCRIPTS
 from .check import DIGITS, EXACT, REFUTED, Check, Verdict, operators
 from .coverage import schemas
 from .definition import Shapes, function_case, model_case, own_case
+from .derived import DERIVED, derivation
 from .differences import central, mismatch
 from .transcriptions.case import Case
 
@@ -282,28 +280,12 @@ HEAD = ("case", "block", "first derivative", "second, by the recorded VJP")
 def headline(proof: Proof) -> str:
     """The outcome in one sentence."""
     exact = sum(r.outcome == "exact" for r in proof.results)
-    indexed = INDICES, INDEXED.get(proof.title, "")
-    how, source = declared_text(proof.op_type, proof.domain) or indexed
-    derived = f" The rule can be derived, by {how}: {source}." if source else ""
+    how, source = derivation(proof.op_type, proof.domain)
+    derived = f" The rule can be derived, by {how}: {source}." if how in DERIVED else ""
     return (
         f"**{proof.outcome}**: the rule is the derivative of the definition in {exact} of "
         f"{len(proof.results)} cases exactly, entry by entry, by SymPy.{derived}"
     )
-
-
-FORMULA, INDICES = "formula", "index notation"
-
-
-def declared_text(op_type: str, domain: str) -> tuple[str, str] | None:
-    """The text that a rule is derived from, and what it is; None for a rule without one."""
-    rule = declared.rule if (declared := find(op_type, domain)) else None
-    if isinstance(rule, Indexed):
-        return INDICES, rule.text
-    if isinstance(rule, Elementwise):
-        return FORMULA, " or ".join(rule.formulas.values())
-    if op_type in SUMS and not domain:
-        return FORMULA, "{} with s = Σ {}".format(*SUMS[op_type])
-    return None
 
 
 def equation(proof: Proof) -> str:

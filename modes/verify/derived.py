@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import cache
 from math import prod
 from string import ascii_lowercase
 from typing import Any
@@ -12,21 +11,24 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from onnxjac.jacobians import label_sizes
-from onnxjac.modes.verify.cases import CASES
-from onnxjac.modes.verify.check import Check, Verdict
-from onnxjac.modes.verify.definition import blocks, dense
-from onnxjac.modes.verify.proof import INDICES, declared_text
-from onnxjac.modes.verify.transcriptions.case import Case
-from onnxjac.ops import find
-from onnxjac.ops.derive import Indexed
-from onnxjac.ops.node import Node
-from onnxjac.ops.registry import full_name
-from onnxjac.ops.rules.matmul import expand_equation
-from onnxjac.ops.rules.reductions import SUMS
-from onnxjac.ops.symbols.stages import names_in, parted
+from ...jacobians import label_sizes
+from ...jacobians.text import Table
+from ...ops import find
+from ...ops.derive import Indexed
+from ...ops.node import Node
+from ...ops.registry import full_name
+from ...ops.rules.elementwise import Elementwise
+from ...ops.rules.matmul import expand_equation
+from ...ops.rules.reductions import SUMS
+from ...ops.symbols.stages import names_in, parted
+from .cases import CASES
+from .check import Check, Verdict
+from .definition import blocks, dense
+from .transcriptions.case import Case
 
-PARTS, LINEAR, NOT = "composition", "linear", "no"
+FORMULA, INDICES, PARTS, LINEAR, NOT = "formula", "index notation", "composition", "linear", "no"
+
+DERIVED = FORMULA, INDICES
 
 Text = Callable[..., str]
 
@@ -226,10 +228,18 @@ def compared(case: Case) -> list[Verdict]:
 
 
 def derivation(op_type: str, domain: str = "") -> tuple[str, str]:
-    """How the rule of an operator is derived, or why it is not."""
+    """How the rule of an operator is derived, or why it is not.
+
+    >>> derivation("Tanh"), derivation("Transpose")[0], derivation("MaxPool")[0]
+    (('formula', 'tanh(x)'), 'linear', 'no')
+    """
     declared, cases = find(op_type, domain), CASES.get((op_type, domain), [])
-    if stated := declared_text(op_type, domain):
-        return stated
+    if declared and isinstance(declared.rule, Indexed):
+        return INDICES, declared.rule.text
+    if declared and isinstance(declared.rule, Elementwise):
+        return FORMULA, " or ".join(declared.rule.formulas.values())
+    if op_type in SUMS and not domain:
+        return FORMULA, "{} with s = Σ {}".format(*SUMS[op_type])
     if declared is None or declared.is_composed:
         return PARTS, "the rules of the operators that define it"
     texts = [case for case in cases if derived_rule(case)]
@@ -241,8 +251,8 @@ def derivation(op_type: str, domain: str = "") -> tuple[str, str]:
     return LINEAR, "y is linear: the rule is the operator itself, which moves or adds entries"
 
 
-@cache
-def derivations() -> list[tuple[str, str, str]]:
+def derivations() -> Table:
     """All proved operators: how each is derived, or why not."""
     keys = sorted(CASES, key=lambda key: (key[1], key[0]))
-    return [(full_name(*key), *derivation(*key)) for key in keys]
+    rows = (("::".join(filter(None, key[::-1])), *derivation(*key)) for key in keys)
+    return Table("derived rules", ("operator", "derived", "from, or why not"), tuple(rows))
