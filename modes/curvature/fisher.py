@@ -145,9 +145,6 @@ def loss_gradients(
     return slopes * len(slopes) if reduction == "mean" else slopes
 
 
-CHUNK = 32 * 2**20
-"""The most bytes of cotangents that are computed at a time."""
-
 Draw = Callable[[Any, np.ndarray], np.ndarray]
 """A function of random numbers, as `np.random.Generator` gives them, and parameters."""
 
@@ -172,19 +169,23 @@ class Likelihood:
         drawn = self.draw(place_of(z).random(seed), rows)
         return like(xp.moveaxis(drawn - rows, -1, axis % z.ndim + 1), z)
 
-    def roots(self, z: np.ndarray, axis: int = -1) -> Iterator[np.ndarray]:
-        """S with S Sᵀ = C for every sample: one column per output of a sample, in chunks (k, *z).
+    def roots(self, z: np.ndarray, width: int, axis: int = -1) -> Iterator[np.ndarray]:
+        """S with S Sᵀ = C for every sample, by columns (k, *z), k ≤ width; √C where C is diagonal.
 
-        S = C diag(μ)^(-1/2) = diag(√p) − p √pᵀ for a categorical. Otherwise C is diagonal, S = √C.
+        For a categorical, S has a column for each class but the last one, r: Sₖ = √pₖ (eₖ − q) with
+        q = (p + √pᵣ eᵣ) / (1 + √pᵣ). These are the other columns of diag(√p) H, where the
+        reflection H takes √p to −eᵣ. Raises `InputError` where the classes are the samples.
         """
+        axis = axis % z.ndim - z.ndim
         (mean, C), n = self._mean(z, axis), size(z.shape[1:])
         square = mean if self.coupled else (C @ like(np.ones(C.shape[1]), z)).reshape(z.shape)
-        where = space(z).where
-        weight = where(square > 0, where(square > 0, square, 1.0) ** -0.5, 0.0).reshape(-1, n)
-        units, width = like(np.eye(n), z), max(1, CHUNK // max(z.nbytes, 1))
-        for start in range(0, n, width):
-            columns = units[start : start + width, None] * weight  # zeros where weight is 0
-            yield (C @ columns.reshape(len(columns), -1).T).T.reshape(-1, *z.shape)
+        root, q, kept = space(z).where(square < 0, 0.0, square) ** 0.5, None, np.arange(n)
+        if self.coupled:
+            q, kept = reflected(mean, root, axis)
+        for start in range(0, len(kept), width):
+            units = kept[start : start + width, None] == np.arange(n)
+            columns = like(units.reshape(len(units), 1, *z.shape[1:]), root) * root
+            yield columns if q is None else columns - columns.sum(axis, keepdims=True) * q
 
     def _mean(self, z: np.ndarray, axis: int) -> tuple[Any, Jacobian]:
         if self.coupled and z.ndim < 2:
@@ -193,6 +194,20 @@ class Likelihood:
                 f"shape {list(z.shape)}: name logits with at="
             )
         return value_and_jacobian(self.mean, z, **({"axis": axis} if self.coupled else {}))
+
+
+def reflected(p: np.ndarray, root: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """q = (p + √pᵣ eᵣ) / (1 + √pᵣ) with the last class r; the entries of a sample but those of r.
+
+    A single class is kept. The axis is negative.
+    """
+    if axis == -p.ndim:
+        raise InputError("the classes lie along the axis of the samples, axis=0: name another axis")
+    classes = np.arange(p.shape[axis]).reshape(-1, *(1,) * (-1 - axis))
+    last = like(classes == classes.size - 1, p)
+    rest = (root * last).sum(axis, keepdims=True)
+    number = np.broadcast_to(classes, p.shape[1:]).ravel()
+    return (p + rest * last) / (1 + rest), np.flatnonzero(number < max(classes.size - 1, 1))
 
 
 def one_hot(rng: Any, p: np.ndarray) -> np.ndarray:

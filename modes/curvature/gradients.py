@@ -60,7 +60,7 @@ from ..linear.linearization import Linearization
 from ..linearize import linearize
 from ..model.primal.model import Model
 from ..model.primal.names import Names, name_of, names_of
-from .fisher import CHUNK, likelihood_of, loss_gradients, terms, with_samples
+from .fisher import likelihood_of, loss_gradients, terms, with_samples
 from .kronecker import gathered
 from .reductions import check_reduction
 from .weights import STILL, Use, uses
@@ -97,6 +97,10 @@ class Target:
         middle = name_of(model, self.at, model.outputs, "at")
         weights = names_of(model, self.wrt, model.initializers, "wrt")
         return linearize(model, inputs, of=middle, wrt=weights, engine=self.engine)
+
+
+CHUNK = 2**28
+"""The most bytes of the cotangents of one tensor that are computed at a time."""
 
 
 class Gradients:
@@ -166,14 +170,21 @@ class Gradients:
         """The number of terms in a mean."""
         return terms(self.z, self.target.axis)
 
+    @property
+    def width(self) -> int:
+        """The most cotangents pulled back at a time, by the largest tensor on their way."""
+        largest = max(map(size, self.back.shapes)) * self.back.dtype.itemsize
+        return max(1, CHUNK // max(largest, 1))
+
     def stacks(self) -> Iterator[np.ndarray]:
         """Cotangents (k, *at), whose outer products sum to F for `reduction="sum"`."""
         t = self.target
         family = likelihood_of(t.likelihood)
         if t.fisher_type == "type-2":
-            yield from family.roots(self.z, t.axis)
+            yield from family.roots(self.z, self.width, t.axis)
         elif t.fisher_type == "mc":
-            yield family.residuals(self.z, t.axis, t.samples, t.seed) / sqrt(t.samples)
+            drawn = family.residuals(self.z, t.axis, t.samples, t.seed) / sqrt(t.samples)
+            yield from (drawn[k : k + self.width] for k in range(0, len(drawn), self.width))
         elif t.of is not None and t.fisher_type == "empirical":
             (at,) = self.J.primal
             slopes = loss_gradients(self.model, self.J.given, t.of, at, t.reduction, t.engine)
@@ -275,20 +286,20 @@ def sample_diagonal(J: Linearization, H: Jacobian) -> np.ndarray | None:
     ones = ((layer.parts, np.ones(layer.start.out_shape)) for layer in found.layers)
     if (gathered(J.domain, J.dtype, ones) > 1).any():
         return None  # an entry belongs to several layers: the square of a sum of gradients
-    pulled = ((sign, *pair) for sign, stack in roots(H, z) for pair in found.cotangents(stack))
+    pulled = ((sign, *pair) for sign, stack in roots(H, z, found.width)
+              for pair in found.cotangents(stack))  # fmt: skip
     matrices = ((layer.parts, sign * squares(layer.x, g)) for sign, layer, g in pulled)
     return gathered(J.domain, J.dtype, matrices)
 
 
-def roots(H: Jacobian, z: np.ndarray) -> Iterator[tuple[float, np.ndarray]]:
-    """Signs and stacks (k, *z) of vectors sₙₖ with Hₙ = Σ ± sₙₖ sₙₖᵀ for every sample n."""
+def roots(H: Jacobian, z: np.ndarray, width: int) -> Iterator[tuple[float, np.ndarray]]:
+    """Signs and stacks (k, *z), k ≤ width, of sₙₖ with Hₙ = Σ ± sₙₖ sₙₖᵀ for every sample n."""
     xp, samples, n = space(z), len(z), size(z.shape[1:])
     units = xp.broadcast_to(like(np.eye(n), z)[:, None], (n, samples, n))
     blocks = (H @ units.reshape(n, -1).T).reshape(samples, n, n)
     values, vectors = xp.linalg.eigh((blocks + blocks.swapaxes(1, 2)) / 2)
     scaled = xp.moveaxis(vectors * abs(values)[:, None] ** 0.5, -1, 0)
     noise = n * eps_of(dtype_of(values)) * float(abs(values).max())
-    width = max(1, CHUNK // max(z.nbytes, 1))
     for sign in (1.0, -1.0):
         held = (sign * values > noise).T
         used = np.flatnonzero(host(held.any(1)))

@@ -5,6 +5,7 @@ For the gradients and their scaling, see `gradients`; for sums over batches, `ac
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any, TypedDict, Unpack
 
@@ -184,13 +185,17 @@ def second_moments(reduce: bool, found: Gradients) -> Moments:
 def gram(x: np.ndarray) -> np.ndarray:
     """XᵀX per group, of the rows along all other axes, (groups, ..., columns).
 
-    Where columns are not adjacent in memory, and no more than the last rows, no copy is made.
+    Rows are taken as they lie in memory. Where most of them lie within a column, none is copied.
     """
-    apart = isinstance(x, np.ndarray) and x.strides[-1] != x.itemsize
-    if apart and 1 < x.shape[-1] <= x.shape[-2]:
-        return (x.swapaxes(-1, -2) @ x).sum(axis=tuple(range(1, x.ndim - 2)))
-    rows = x.reshape(len(x), -1, x.shape[-1])
-    return rows.swapaxes(-1, -2) @ rows
+    if not isinstance(x, np.ndarray):
+        rows = x.reshape(len(x), -1, x.shape[-1])
+        return rows.swapaxes(-1, -2) @ rows
+    x = x.transpose(0, *sorted(range(1, x.ndim - 1), key=lambda axis: -x.strides[axis]), -1)
+    outer = next((a for a in range(1, x.ndim - 1) if x.strides[a] < x.strides[-1]), 1)
+    inner = math.prod(x.shape[outer:-1])
+    outer = outer if inner >= x.shape[-1] else 1
+    rows = x.reshape(*x.shape[:outer], math.prod(x.shape[outer:-1]), x.shape[-1])
+    return (rows.swapaxes(-1, -2) @ rows).sum(axis=tuple(range(1, outer)))
 
 
 @passes_options_to(Target, Accumulation)

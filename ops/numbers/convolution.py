@@ -175,12 +175,16 @@ def spread(y: Array, x: Array, w: Array, grid: Windows, group: int) -> None:
             spread(y[at], x, w[taps], part, group)
         return
     for images, rows in blocks(len(x), grid.count[0], row, w.nbytes):
-        part = x[images, :, rows].swapaxes(0, 1)
-        size = math.prod(part.shape[1:])
-        product = np.matmul(weights, part.reshape(group, weights.shape[2], size))
-        taps = product.reshape(y.shape[1], *grid.kernel, *part.shape[1:])
-        lower = y[images, :, rows.start * grid.strides[0] :]
-        stamp(lower.swapaxes(0, 1), taps, replace(grid, count=part.shape[2:]))
+        block = x[images, :, rows]
+        inner = -1 if len(block) > grid.count[-1] else -1 - len(grid.count)  # long inner additions
+        part = np.moveaxis(block, 0, inner)
+        columns = part.reshape(group, weights.shape[2], math.prod(part.shape[1:]))
+        taps = np.matmul(weights, columns).reshape(y.shape[1], *grid.kernel, *part.shape[1:])
+        lower = np.moveaxis(y[images, :, rows.start * grid.strides[0] :], 0, -1)
+        total = np.zeros(lower.shape, y.dtype) if inner == -1 else lower
+        stamp(total, np.moveaxis(taps, inner, -1), replace(grid, count=block.shape[2:]))
+        if total is not lower:
+            lower += total
 
 
 def spread_depthwise(y: Array, x: Array, w: Array, grid: Windows) -> None:
@@ -196,13 +200,13 @@ def spread_depthwise(y: Array, x: Array, w: Array, grid: Windows) -> None:
 
 
 def stamp(y: Array, taps: Array, grid: Windows) -> None:
-    """Add taps (channels, *kernel, n, *count) to y (channels, n, *space) at the taps' positions."""
+    """Add taps (channels, *kernel, *count, n) to y (channels, *space, n) at the taps' positions."""
     if is_mostly_kernel(grid):
         rank = len(grid.kernel)
-        kernel, count = range(1, 1 + rank), range(2 + rank, 2 + 2 * rank)
-        taps, grid = taps.transpose(0, *count, 1 + rank, *kernel), turned(grid)
+        kernel, count = range(1, 1 + rank), range(1 + rank, 1 + 2 * rank)
+        taps, grid = taps.transpose(0, *count, *kernel, -1), turned(grid)
     for tap, reach in grid.taps():
-        y[(..., *reach)] += taps[(slice(None), *tap)]
+        y[:, *reach] += taps[:, *tap]
 
 
 def is_mostly_kernel(grid: Windows) -> bool:

@@ -134,7 +134,8 @@ def scattered(x: Array, places: Array, updates: Array, reduction: str) -> Array:
         ones, starts = np.ones(len(places), x.dtype), np.arange(len(places) + 1)
         adding = sparse.csc_array((ones, places, starts), shape=(len(x), len(places)))
         return x + adding @ updates
-    y = x.copy()
+    blank = x.size and not any(x.strides) and not x.flat[0]  # one zero, expanded
+    y = np.zeros(x.shape, x.dtype) if blank else x.copy()
     if reduction == "none":
         y[places] = updates
     else:

@@ -1,5 +1,6 @@
 """Kronecker factors from structure: any operator that uses a weight as a matrix."""
 
+import sys
 import time
 
 import numpy as np
@@ -8,15 +9,15 @@ import pytest
 from numpy.testing import assert_allclose
 
 import onnxjac as oj
-from onnxjac.jacobians import Diagonal
+from onnxjac.jacobians import Diagonal, size
 from onnxjac.jacobians.errors import UnsupportedOp
 from onnxjac.jacobians.products import factors_of
-from onnxjac.modes.curvature.fisher import empirical_fisher, fisher
+from onnxjac.modes.curvature.fisher import empirical_fisher, fisher, likelihood_of
 from onnxjac.modes.curvature.gradients import Gradients, per_sample, sample_diagonal
 from onnxjac.modes.curvature.kfac import ekfac, gram, kfac, shampoo
 from onnxjac.modes.curvature.kronecker import Moment
 
-from .models import gradients, network, parsed
+from .models import gradients, network, parsed, regression
 from .use_cases import CASES, RNG, N, made
 
 
@@ -291,9 +292,48 @@ def test_cotangents_are_scaled_where_they_are_few():
 def test_second_moments_of_rows_in_any_order_of_memory():
     x = RNG.standard_normal((2, 3, 4, 5, 7))
     flat = x.reshape(2, -1, 7)
-    for rows in (x, x.swapaxes(-1, -2).copy().swapaxes(-1, -2),
-                 np.moveaxis(np.moveaxis(x, -1, 1).copy(), 1, -1), x[..., :3, ::2]):
+    for rows in (
+        x,
+        x.swapaxes(-1, -2).copy().swapaxes(-1, -2),
+        np.moveaxis(x.transpose(0, 2, 4, 3, 1).copy(), (4, 1, 3, 2), (1, 2, 3, 4)),
+        np.moveaxis(np.moveaxis(x, -1, 1).copy(), 1, -1),
+        x[..., :3, ::2],
+    ):
         wanted = flat if rows.shape == x.shape else rows.reshape(2, -1, 4)
         assert_allclose(gram(rows), wanted.swapaxes(-1, -2) @ wanted)
     wide = RNG.standard_normal((1, 3, 5, 9)).swapaxes(-1, -2)  # (1, 3, 9, 5): no copy
     assert_allclose(gram(wide)[0], sum(a.T @ a for a in wide[0]))
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((3, 4), -1), ((3, 4), 1), ((2, 3, 4), 1), ((2, 3, 4), 2), ((3, 1), -1)]
+)
+@pytest.mark.parametrize("width", [1, 3, 100])
+def test_roots_of_a_categorical_have_a_column_less_for_each_term(shape, axis, width):
+    z = 3 * np.random.default_rng(0).standard_normal(shape)
+    z.reshape(len(z), -1)[-1, -1] = -1e4  # the last class without probability
+    family, n = likelihood_of("categorical"), size(shape[1:])
+    S = np.concatenate(list(family.roots(z, width, axis))).reshape(-1, len(z), n)
+    assert len(S) == n - max(n // shape[axis], 1) or n == 1
+    C = family.covariance(z, axis).toarray().reshape(len(z), n, len(z), n)
+    for k in range(len(z)):
+        assert_allclose(np.einsum("ki,kj->ij", S[:, k], S[:, k]), C[k, :, k], atol=1e-15)
+
+
+def test_classes_along_the_axis_of_samples_have_no_roots():
+    z = np.ones((3, 4))
+    with pytest.raises(oj.InputError, match="axis=0"):
+        next(likelihood_of("categorical").roots(z, 1, 0))
+
+
+@pytest.mark.parametrize("fisher_type", ["type-2", "mc"])
+def test_cotangents_a_few_at_a_time(monkeypatch, fisher_type):
+    model, point = regression("categorical", "mean"), {"x": RNG.standard_normal((6, 4))}
+    point["y"] = np.zeros(6, np.int64)
+    options = {"at": "logits", "wrt": "W", "fisher_type": fisher_type, "samples": 5}
+    point["W"] = RNG.standard_normal((3, 4))
+    whole = kfac(model, point, **options).toarray()
+    monkeypatch.setattr(sys.modules[Gradients.__module__], "CHUNK", 1)
+    found = gradients(model, point, **options)
+    assert [len(stack) for stack in found.stacks()] == [1] * (2 if fisher_type == "type-2" else 5)
+    assert_allclose(kfac(model, point, **options).toarray(), whole, rtol=1e-12)

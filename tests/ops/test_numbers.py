@@ -252,6 +252,15 @@ def test_transposed_convolution_is_the_transpose():
     np.testing.assert_allclose((y * u).sum(), (x * back).sum())
 
 
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("kernel", [(3, 2), (5, 4)])
+def test_transposed_convolutions_of_many_small_images(group, kernel):
+    x, w = rng.normal(size=(9, 4, 2, 3)), rng.normal(size=(4, 2, *kernel))
+    how = {"strides": (2, 1), "dilations": (1, 2), "pads": (1, 0, 0, 1), "group": group}
+    alone = [op.ConvTranspose(image[None], w, **how) for image in x]
+    np.testing.assert_allclose(op.ConvTranspose(x, w, **how), np.concatenate(alone))
+
+
 def test_blocks_of_patches_join_seamlessly(monkeypatch):
     x, w = rng.normal(size=(3, 4, 10, 9)), rng.normal(size=(6, 4, 3, 3))
     y, back = op.Conv(x, w, strides=(2, 1)), op.ConvTranspose(x, w.swapaxes(0, 1), strides=(2, 1))
