@@ -17,9 +17,6 @@ SlogDet = tuple[Any, float]
 
 ZERO_DET = (0.0, -np.inf)
 
-TOGETHER = 32
-"""The most rows of matrices whose inverses take less time together than one by one."""
-
 
 class Singular(InputError):
     """A part of an operator has no inverse."""
@@ -57,60 +54,29 @@ def inverses(matrices: np.ndarray, whole: Jacobian, name: str = "") -> np.ndarra
 
 
 def inverse_of_each(a: np.ndarray) -> np.ndarray:
-    """A⁻¹ of each matrix; not finite where one is singular."""
+    """A⁻¹ of each matrix; not finite where one is singular.
+
+    By NumPy, whose threads multiply by A⁻¹ afterwards: after SciPy's LAPACK they would wait for its
+    threads, which spin for milliseconds.
+    """
     if is_tensor(a):
         found, failed = space(a).linalg.inv_ex(a)
         return space(a).where(failed[..., None, None] > 0, np.inf, found)
-    if not a.size:
-        return a
-    if a.ndim == 2:
-        definite = by_cholesky(a)
-        return by_lu(a) if definite is None else definite
-    if a.shape[-1] <= TOGETHER:
-        with suppress(np.linalg.LinAlgError):
-            return np.linalg.inv(a)
-    found = np.empty(a.shape, a.dtype)  # rows first, as products of a stack have to be
-    for k in np.ndindex(a.shape[:-2]):
-        found[k] = inverse_of_each(a[k])
-    return found
+    try:
+        inverse: np.ndarray = np.linalg.inv(a)
+    except np.linalg.LinAlgError:
+        return np.stack([*map(inverse_of_each, a)]) if a.ndim > 2 else np.full_like(a, np.inf)
+    return (inverse + adjoint_of(inverse)) / 2 if is_hermitian(a) else inverse
 
 
-def by_cholesky(a: np.ndarray) -> np.ndarray | None:
-    """A⁻¹ of one positive definite matrix; None for others."""
-    if (upper := root_of(a)) is None:
-        return None
-    potri: Any = scipy.linalg.get_lapack_funcs("potri", (a,))
-    upper, failed = potri(upper, overwrite_c=True)  # the upper triangle of A⁻ᵀ, and zeros
-    found = upper.T + upper.conj()
-    found.flat[:: len(a) + 1] /= 2
-    return None if failed else found
-
-
-def root_of(a: np.ndarray) -> np.ndarray | None:
-    """The triangle U with A = Uᵀ conj(U) of one positive definite matrix; None for others."""
-    if is_tensor(a) or a.ndim > 2 or not a.size or not (a == adjoint_of(a)).all():
-        return None
-    potrf: Any = scipy.linalg.get_lapack_funcs("potrf", (a,))
-    upper, failed = potrf(a.T)
-    return None if failed else upper
-
-
-def by_lu(a: np.ndarray) -> np.ndarray:
-    """A⁻¹ of one matrix; not finite where it is singular."""
-    lapack: Any = scipy.linalg.get_lapack_funcs(("getrf", "getri", "getri_lwork"), (a,))
-    getrf, getri, getri_lwork = lapack
-    lu, pivots, failed = getrf(a)
-    if failed:
-        return np.full_like(a, np.inf)
-    room, _ = getri_lwork(len(a))
-    found, _ = getri(lu, pivots, lwork=int(np.real(room)), overwrite_lu=True)
-    return np.asarray(found)
+def is_hermitian(a: np.ndarray) -> bool:
+    """Whether all of the matrices are Hermitian, exactly."""
+    return bool((a == adjoint_of(a)).all())
 
 
 def frobenius(a: np.ndarray) -> np.ndarray:
     """‖A‖ of each matrix."""
-    flat = a.reshape(*a.shape[:-2], a.shape[-2] * a.shape[-1])
-    norms: np.ndarray = space(a).linalg.vecdot(flat, flat).real ** 0.5
+    norms: np.ndarray = (abs(a) ** 2).sum((-2, -1)) ** 0.5
     return norms
 
 
@@ -119,8 +85,9 @@ def of_matrices(matrices: np.ndarray) -> SlogDet:
     if matrices.shape[-1] != matrices.shape[-2]:
         return ZERO_DET
     work = widened(matrices)
-    if (upper := root_of(work)) is not None:
-        return 1.0, 2 * of_sizes(np.diagonal(upper))
+    if not is_tensor(work) and is_hermitian(work):
+        with suppress(np.linalg.LinAlgError):
+            return 1.0, 2 * of_sizes(np.diagonal(np.linalg.cholesky(work), 0, -2, -1))
     signs, logs = map(host, space(work).linalg.slogdet(work))
     return signs.prod().item(), float(logs.sum(dtype=float))
 
