@@ -33,15 +33,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from .arrays import (
-    Array,
-    host,
-    is_tensor,
-    prod_text,
-    reading_of,
-    shape_of,
-    size,
-)
+from .arrays import Array, host, is_tensor, prod_text, reading_of, shape_of, size
 from .as_one import (
     HELD,
     MOVES,

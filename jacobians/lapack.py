@@ -38,9 +38,6 @@ def inverses(matrices: np.ndarray, whole: Jacobian, name: str = "") -> np.ndarra
     work, dtype, norm = widened(matrices), dtype_of(matrices), space(matrices).linalg.norm
     with np.errstate(all="ignore"):
         found = inverse_of_each(work)
-        bounds = n * frobenius(work) * frobenius(found)  # of the condition numbers
-        if (bounds * eps_of(dtype) < 1).all():
-            return rounded(found, dtype)
         norms = host(norm(work, 1, (-2, -1)) * norm(found, 1, (-2, -1)))
         bad = ~(norms * eps_of(dtype) < 1)
     if np.any(bad):
@@ -72,12 +69,6 @@ def inverse_of_each(a: np.ndarray) -> np.ndarray:
 def is_hermitian(a: np.ndarray) -> bool:
     """Whether all of the matrices are Hermitian, exactly."""
     return bool((a == adjoint_of(a)).all())
-
-
-def frobenius(a: np.ndarray) -> np.ndarray:
-    """‖A‖ of each matrix."""
-    norms: np.ndarray = (abs(a) ** 2).sum((-2, -1)) ** 0.5
-    return norms
 
 
 def of_matrices(matrices: np.ndarray) -> SlogDet:

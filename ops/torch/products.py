@@ -25,6 +25,9 @@ SPREAD = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
 MANY = 4096
 """From this many entries on, a stack of matrices is worth another order of the product."""
 
+LARGE = 1 << 18
+"""From this many entries on, a row times a matrix on a CPU is divided among the threads."""
+
 
 def product(a: tuple[int, ...], b: tuple[int, ...]) -> Kernel:
     """(A, B) ↦ A B for these shapes; vectors of a stack are multiplied as rows, which takes a CPU a
@@ -32,7 +35,19 @@ def product(a: tuple[int, ...], b: tuple[int, ...]) -> Kernel:
     """
     if len(b) > 2 < len(a) and b[-1] == 1 and math.prod(a) >= MANY:
         return lambda a, b: torch.matmul(b.mT, a.mT).mT
+    if len(a) == len(b) == 2 and a[0] == 1 and math.prod(b) >= LARGE:
+        return row_by_matrix
+    if len(a) == len(b) == 2 and b[1] == 1 and math.prod(a) >= LARGE:
+        return lambda a, b: row_by_matrix(b.T, a.T).T
     return torch.matmul
+
+
+def row_by_matrix(row: Tensor, b: Tensor) -> Tensor:
+    """A row times B, a block of rows of B for each thread; alone, it takes MKL one thread."""
+    blocks = torch.get_num_threads() if b.device.type == "cpu" else 1
+    if blocks == 1 or len(b) % blocks:
+        return row @ b
+    return torch.bmm(row.reshape(blocks, 1, -1), b.reshape(blocks, -1, b.shape[1])).sum(0)
 
 
 SAME["MatMul"] = product

@@ -98,3 +98,19 @@ def test_entries_of_a_vector(device):
     arrays = column, places[:, None], updates
     found = tensors.ScatterND(*(tensor(a, device) for a in arrays), reduction="add")
     same(found, numbers.ScatterND(*arrays, reduction="add"), 0)
+
+
+@pytest.mark.parametrize("n", [600, 601])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_row_times_a_large_matrix_on_several_threads(n, turned, device):
+    rng, before = np.random.default_rng(0), torch.get_num_threads()
+    row, b = rng.standard_normal((1, n)), rng.standard_normal((n, 500))
+    torch.set_num_threads(2)
+    try:
+        if turned:
+            found = tensors.MatMul(there(b.T.copy(), device), there(row.T.copy(), device)).T
+        else:
+            found = tensors.MatMul(there(row, device), there(b, device))
+    finally:
+        torch.set_num_threads(before)
+    same(found, row @ b, 1e-12)

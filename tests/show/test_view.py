@@ -8,13 +8,7 @@ import numpy as np
 import onnx.parser
 import pytest
 from numpy.testing import assert_allclose
-from onnx.helper import (
-    make_graph,
-    make_model,
-    make_node,
-    make_opsetid,
-    make_tensor_value_info,
-)
+from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor_value_info
 
 import onnxjac as oj
 from onnxjac.modes.model.markup import Page

@@ -13,16 +13,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from ....jacobians import (
-    BlockDiagonal,
-    Dag,
-    Dense,
-    Jacobian,
-    Permutation,
-    Reshape,
-    Shape,
-    size,
-)
+from ....jacobians import BlockDiagonal, Dag, Dense, Jacobian, Permutation, Reshape, Shape, size
 from ....jacobians.arrays import Array, is_tensor, owner, reading, space
 from ....jacobians.products import factors_of
 from ....jacobians.threads import check_wanted

@@ -4,10 +4,4 @@ Each is defined in the vocabulary: its derivatives follow, and so do its values 
 is not installed. The rest of the package does not refer to this one.
 """
 
-from . import (  # noqa: F401  (each family registers its declarations)
-    attention,
-    experts,
-    fused,
-    quantized,
-    recurrent,
-    )
+from . import attention, experts, fused, quantized, recurrent  # noqa: F401  (each family registers its declarations)
