@@ -17,7 +17,7 @@ import onnx.defs
 from ...jacobians.errors import closest
 from ..node import node_of
 from ..registry import find, full_name
-from . import convolution, indexing, layout, matmul, pointwise, reductions  # noqa: F401  (each module registers its kernels in the table)
+from . import convolution, indexing, layout, matmul, pointwise, reductions  # noqa: F401  (register kernels)
 from .table import COUNTED, KERNELS, run_reference
 
 __all__ = ["Numbers", "numbers"]

@@ -26,7 +26,7 @@ from ..node import node_of
 from ..numbers import numbers
 from ..numbers.table import COUNTED, FREE, TENSORS, settled
 from ..registry import find, full_name
-from . import layout, pointwise, products  # noqa: F401  (each module registers its kernels in the table)
+from . import layout, pointwise, products  # noqa: F401  (register kernels)
 from .table import (
     DTYPES,
     HOSTED,

@@ -4,4 +4,4 @@ Each is defined in the vocabulary: its derivatives follow, and so do its values 
 is not installed. The rest of the package does not refer to this one.
 """
 
-from . import attention, experts, fused, quantized, recurrent  # noqa: F401  (each family registers its declarations)
+from . import attention, experts, fused, quantized, recurrent  # noqa: F401  (register operators)
