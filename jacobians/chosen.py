@@ -9,9 +9,9 @@ arithmetic, as exp(x) = 0, drops nothing: 0 · ∞ is NaN there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial, reduce
+from functools import reduce
 from operator import is_not
 
 import numpy as np
@@ -28,31 +28,8 @@ SAME = Identity | Scalar | Cast
 MOVES = Reshape | Permutation | Broadcast | SumTo | Slice | Embed | Take | Scatter
 
 
-class Mask:
-    """A lazy boolean mask of the entries of a tensor that count.
-
-    Chains of any length are evaluated from their ends, without recursion.
-    """
-
-    def __init__(self, make: Callable[..., Array], *inputs: Mask) -> None:
-        self.make, self.inputs = make, inputs
-        self.known: Array | None = None
-
-    def __call__(self) -> Array:
-        waiting = [self]
-        while waiting:
-            missing = [mask for mask in waiting[-1].inputs if mask.known is None]
-            waiting += missing
-            if not missing:
-                mask = waiting.pop()
-                if mask.known is None:
-                    mask.known = mask.make(*(one.known for one in mask.inputs))
-        assert self.known is not None
-        return self.known
-
-
-Chosen = Mask | None
-"""A mask of the entries of a tensor that count, or None for all."""
+Chosen = Array | None
+"""A boolean mask of the entries of a tensor that count, or None for all."""
 
 
 def chosen(op: Op, dag: Dag) -> Dag:
@@ -109,11 +86,10 @@ def follow(op: Op, operator: Jacobian, mine: Chosen) -> tuple[Jacobian, Chosen]:
     if isinstance(operator, SAME):
         return operator, mine
     if isinstance(operator, MOVES):
-        return operator, mine and Mask(partial(moved, op, operator), mine)
+        return operator, None if mine is None else moved(op, operator, mine)
     if isinstance(operator, Diagonal):
-        around = (mine,) if mine else ()
-        before = Mask(partial(kept, op, operator), *around) if operator.chooses else mine
-        return masked(op, operator, mine) if mine else operator, before
+        before = kept(op, operator, mine) if operator.chooses else mine
+        return operator if mine is None else masked(op, operator, mine), before
     if isinstance(operator, Product):
         factors = []
         for factor in operator.factors:
@@ -129,16 +105,17 @@ def follow(op: Op, operator: Jacobian, mine: Chosen) -> tuple[Jacobian, Chosen]:
     return operator, None
 
 
-def masked(op: Op, d: Diagonal, mine: Mask) -> Diagonal:
+def masked(op: Op, d: Diagonal, mine: Array) -> Diagonal:
     """The diagonal with 0 at entries that do not count, if it may have non-finite entries."""
     if not may_be_infinite(d):
         return d
-    return Diagonal(op.Where(mine(), d.d, op.CastLike(0.0, d.d)), d.out_shape, chooses=d.chooses)
+    return Diagonal(op.Where(mine, d.d, op.CastLike(0.0, d.d)), d.out_shape, chooses=d.chooses)
 
 
-def kept(op: Op, d: Diagonal, *mine: Array) -> Array:
+def kept(op: Op, d: Diagonal, mine: Chosen) -> Array:
     """The entries of x that count for a diagonal that chooses."""
-    return reduce(op.And, mine, op.Not(op.Equal(d.d, op.CastLike(0.0, d.d))))
+    found = op.Not(op.Equal(d.d, op.CastLike(0.0, d.d)))
+    return found if mine is None else op.And(mine, found)
 
 
 def moved(op: Op, J: Jacobian, mine: Array) -> Array:
@@ -149,8 +126,5 @@ def moved(op: Op, J: Jacobian, mine: Array) -> Array:
 
 def either(op: Op, several: Iterable[Chosen]) -> Chosen:
     """The entries that count for at least one of several users."""
-    found = dict.fromkeys(several)
-    users = [mine for mine in found if mine]
-    if len(users) < len(found):
-        return None
-    return users[0] if len(users) == 1 else Mask(lambda *masks: reduce(op.Or, masks), *users)
+    found = {id(mine): mine for mine in several}
+    return None if id(None) in found else reduce(op.Or, found.values())
