@@ -9,7 +9,6 @@ import pytest
 from benchmarks import defaults, payback
 from benchmarks.defaults import NODE, Cost, Pauses
 from benchmarks.workloads import find
-from onnxjac.modes.linear.products.compiled import BreakEven
 
 
 def test_python_may_take_so_long_for_a_node_and_no_longer():
@@ -41,15 +40,15 @@ def test_collecting_garbage_is_no_part_of_a_product():
 def test_what_each_preparation_costs():
     stages = dict(payback.stages(find("tiny")))
     assert list(stages) == ["eliminate", "plan", "compile"]
-    assert all(found.compiling > 0 for found in stages.values() if found is not None)
+    assert all(found.spent > 0 for found in stages.values() if found is not None)
     assert None not in (stages["eliminate"], stages["compile"])
 
 
 @pytest.mark.parametrize(("found", "verdict"), [
     (None, ("declined", "met")),
-    (BreakEven(0.3, 0.01, 0.02), ("30", "met")),
-    (BreakEven(0.4, 0.01, 0.02), ("40", "not met")),
-    (BreakEven(0.4, 0.02, 0.01), ("inf", "not met")),
+    (payback.Repayment(0.3, 0.01, 0.02), ("30", "met")),
+    (payback.Repayment(0.4, 0.01, 0.02), ("40", "not met")),
+    (payback.Repayment(0.4, 0.02, 0.01), ("inf", "not met")),
 ])  # fmt: skip
 def test_when_a_preparation_pays(found, verdict):
     assert payback.row("w", "plan", found)[-2:] == verdict

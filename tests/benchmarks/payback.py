@@ -12,14 +12,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from itertools import pairwise
+from math import ceil, inf
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import onnxjac as oj
 from onnxjac.jacobians import Dag
 from onnxjac.modes.linear.elimination.plan import REPAID, eliminated, planned
-from onnxjac.modes.linear.products.compiled import BreakEven, Compiled, measured
+from onnxjac.modes.linear.products.compiled import Compiled
 
 from .table import markdown, ms, number, verdict
 from .workloads import Workload, find
@@ -28,12 +30,29 @@ from .workloads.model import OUTPUT, model_of
 NAMES = ("mlp", "resnet", "transformer", "transformer/pooled", "lstm")
 PRODUCTS = 100
 TRIES = 3
-"""The number of points at which J is prepared."""
+"""The number of points at which J is prepared, and the least number of timed products."""
+
+SETTLED = 0.2
+"""The least seconds of timed products."""
 
 HEAD = ("work", "preparation", "takes ms", "product before ms", "after ms", "pays after", "met")
 
 
-def stages(workload: Workload) -> Iterator[tuple[str, BreakEven | None]]:
+class Repayment(NamedTuple):
+    """Seconds of a preparation, and of one product after and before it."""
+
+    spent: float
+    after: float
+    before: float
+
+    @property
+    def products(self) -> float:
+        """spent / (before - after), rounded up; infinite if nothing is gained."""
+        won = self.before - self.after
+        return ceil(self.spent / won) if won > 0 else inf
+
+
+def stages(workload: Workload) -> Iterator[tuple[str, Repayment | None]]:
     """The cost and the savings of each preparation of J; None where it is declined."""
     dags = linearized(workload)
     plain = dags[-1]
@@ -64,16 +83,25 @@ def timed(prepare: Callable[[Dag], Any], dags: list[Dag]) -> tuple[Any, float]:
     return made, min(seconds)
 
 
-def repayment(spent: float, after: Any, before: Any, v: np.ndarray) -> BreakEven:
-    """The break-even point: seconds spent against seconds of a product after and before."""
-    return measured(spent, *(partial(J.__matmul__, v) for J in (after, before)))
+def repayment(spent: float, after: Any, before: Any, v: np.ndarray) -> Repayment:
+    """The seconds spent, and the fastest of many products in a row after and before."""
+    return Repayment(spent, *(quickest(partial(J.__matmul__, v)) for J in (after, before)))
 
 
-def row(name: str, stage: str, found: BreakEven | None) -> tuple[str, ...]:
+def quickest(function: Callable[[], Any]) -> float:
+    """Seconds of the fastest of many consecutive calls."""
+    moments = [time.perf_counter()]
+    while len(moments) <= TRIES or moments[-1] - moments[0] < SETTLED:
+        function()
+        moments.append(time.perf_counter())
+    return min(stop - start for start, stop in pairwise(moments))
+
+
+def row(name: str, stage: str, found: Repayment | None) -> tuple[str, ...]:
     """A line of the table."""
     if found is None:
         return (name, stage, "", "", "", "declined", verdict(True))
-    times = map(ms, (found.compiling, found.plain, found.compiled))
+    times = map(ms, (found.spent, found.before, found.after))
     return (name, stage, *times, number(found.products), verdict(found.products <= REPAID))
 
 

@@ -1,4 +1,4 @@
-"""Compiled: products that run on an engine, which engine, and when compilation breaks even.
+"""Compiled: products that run on an engine, and which engine that is.
 
 Small products run node by node in NumPy. Measured on one core, a session takes 15 µs per call and
 0.3 to 0.7 µs per kernel, a NumPy program 3 µs and 0.4 to 1.5 µs. Convolutions of any size run in a
@@ -10,10 +10,7 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
-from math import ceil, inf
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,11 +32,6 @@ from .record import Recording, record
 
 KEPT = 4
 """The number of programs kept per operator, each for one shape of columns."""
-
-TRIES, SETTLED = 3, 0.2
-"""The least number of timed products of each kind, and the least total seconds; the fastest product
-counts. Idle threads of an engine spin for a while, and slow down the other engine meanwhile.
-"""
 
 
 class Compiled(Jacobian):
@@ -124,25 +116,12 @@ class Compiled(Jacobian):
     def _diagonal(self) -> Array:
         return self.operator._diagonal()
 
-    def break_even(self) -> BreakEven | None:
-        """The number of products like the last one that repay compiling; None before the first.
-
-        Runs products for about half a second, or a few products if they take longer.
-        """
-        if not self._programs:
-            return None
-        (columns, _), program = next(reversed(self._programs.items()))
-        v = np.ones((*columns, *self.in_shape), wide(self.dtype))
-        return measured(
-            self.seconds, partial(program, v), partial(self.operator._apply, numbers, v)
-        )
-
     @property
     def choice(self) -> str:
-        """The engine that runs the products, and why; the compile time, and when it pays off."""
+        """The engine that runs the products, and why; the time that compiling took."""
         why = f" ({self._why})" if self._why else ", at the first product"
-        found = self.break_even()
-        return f"compiled: products by {self._ran}{why}" + (f"; {found}" if found else "")
+        took = f"; compiling took {time_text(self.seconds)}" if self._programs else ""
+        return f"compiled: products by {self._ran}{why}{took}"
 
     def __repr__(self) -> str:
         return f"{self.operator!r}, by {self._ran}"
@@ -159,40 +138,6 @@ def plain(operator: Jacobian, v: Any) -> Any:
     if is_tensor(v):
         return operator._apply(reading(v), v)
     return np.array(operator._apply(numbers, v), wide(operator.dtype))
-
-
-@dataclass(frozen=True)
-class BreakEven:
-    """Seconds of compiling, and of one product compiled and uncompiled."""
-
-    compiling: float
-    compiled: float
-    plain: float
-
-    @property
-    def products(self) -> float:
-        """compiling / (plain - compiled), rounded up; infinite if nothing is gained."""
-        won = self.plain - self.compiled
-        return ceil(self.compiling / won) if won > 0 else inf
-
-    def __str__(self) -> str:
-        pays = f"pays from product {self.products:,} on" if self.products < inf else "never pays"
-        each = f"{time_text(self.compiled)} each, {time_text(self.plain)} uncompiled"
-        return f"compiling took {time_text(self.compiling)} and {pays} ({each}, measured now)"
-
-
-def measured(compiling: float, compiled: Callable[[], Any], plain: Callable[[], Any]) -> BreakEven:
-    """The break-even point, from the current times of products."""
-    return BreakEven(compiling, quickest(compiled), quickest(plain))
-
-
-def quickest(function: Callable[[], Any]) -> float:
-    """Seconds of the fastest of many consecutive calls."""
-    moments = [time.perf_counter()]
-    while len(moments) <= TRIES or moments[-1] - moments[0] < SETTLED:
-        function()
-        moments.append(time.perf_counter())
-    return min(stop - start for start, stop in pairwise(moments))
 
 
 ENGINES = ("onnxruntime", "numpy", "torch")
