@@ -1,5 +1,6 @@
 """Planning: the same matrix, blocks where they pay off, within the memory limit."""
 
+import sys
 import tracemalloc
 from itertools import pairwise
 from time import process_time
@@ -21,6 +22,7 @@ from onnxjac.jacobians import (
     Kron,
     size,
 )
+from onnxjac.jacobians.errors import LimitError
 from onnxjac.jacobians.products import factors_of
 from onnxjac.modes.linear.elimination.cost import seconds
 from onnxjac.modes.linear.elimination.plan import plan
@@ -232,3 +234,17 @@ def test_a_chain_of_thousands_is_planned_in_seconds():
     assert process_time() - start < 10
     assert len(planned.edges) == 1
     assert_same(planned, dag)
+
+
+def test_what_takes_more_than_the_limits_is_not_multiplied_out(monkeypatch):
+    """A loop swept with many cotangents holds the states of all its turns for each of them."""
+
+    def too_large(*_):
+        raise LimitError("what is held needs 23.4 GiB")
+
+    dag = cnn(batch=4)
+    assert plan(dag, products=MANY).steps
+    monkeypatch.setattr(sys.modules[plan.__module__], "multiplied", too_large)
+    found = plan(dag, products=MANY)
+    assert not found.steps
+    assert_same(found.dag, dag)
