@@ -144,15 +144,10 @@ def diagonal_of(operator: Any) -> Array | None:
     return None if behind is operator else diagonal_of(behind)
 
 
-@diagonal_of.register(Identity)
-@diagonal_of.register(Zero)
-@diagonal_of.register(Scalar)
-@diagonal_of.register(Cast)
-@diagonal_of.register(Diagonal)
-@diagonal_of.register(Dense)
-@diagonal_of.register(LowRank)
-@diagonal_of.register(KroneckerFactored)
-def _(operator: Jacobian) -> Array:
+@diagonal_of.register
+def _(
+    operator: Identity | Zero | Scalar | Cast | Diagonal | Dense | LowRank | KroneckerFactored,
+) -> Array:
     return operator._diagonal()
 
 
@@ -179,8 +174,7 @@ def _(operator: Sum) -> np.ndarray | None:
     return None if found is None else reduce(total, found)
 
 
-@diagonal_of.register(Dag)
-@diagonal_of.register(Block)
+@diagonal_of.register
 def _(operator: Dag | Block) -> np.ndarray | None:
     """The diagonals of the diagonal blocks, if these are square."""
     blocks = as_blocks(operator)

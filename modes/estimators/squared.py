@@ -94,14 +94,8 @@ def _(operator: Diagonal) -> Jacobian:
     return Diagonal(operator.d**2, operator.out_shape)
 
 
-@squared.register(BlockDiagonal)
-@squared.register(Circulant)
-@squared.register(Convolution)
-@squared.register(Dense)
-@squared.register(Inner)
-@squared.register(Kron)
-@squared.register(Outer)
-def _(operator: Jacobian) -> Jacobian:
+@squared.register
+def _(operator: BlockDiagonal | Circulant | Convolution | Dense | Inner | Kron | Outer) -> Jacobian:
     """Every entry is a product of entries of the arrays, one of each."""
     made: Jacobian = with_parts(operator, lambda a: a if isinstance(a, Eye) else a**2)
     return made
@@ -153,8 +147,7 @@ def _(operator: Sum) -> Jacobian | None:
     return square + Diagonal(both.reshape(operator.out_shape))
 
 
-@squared.register(Dag)
-@squared.register(Block)
+@squared.register
 def _(operator: Dag | Block) -> Jacobian | None:
     """Block by block, if few paths lead from a source to a sink."""
     blocks = as_blocks(operator)

@@ -115,12 +115,8 @@ def acts_per_sample(operator: Jacobian, batch: Batch) -> Batch | None:
     return None
 
 
-@acts_per_sample.register(Identity)
-@acts_per_sample.register(Reshape)
-@acts_per_sample.register(Scalar)
-@acts_per_sample.register(Cast)
-@acts_per_sample.register(Diagonal)
-def _(operator: Jacobian, batch: Batch) -> Batch | None:
+@acts_per_sample.register
+def _(operator: Identity | Reshape | Scalar | Cast | Diagonal, batch: Batch) -> Batch | None:
     return batch
 
 
@@ -166,17 +162,13 @@ def _(operator: Permutation, batch: Batch) -> Batch | None:
     return None if axis is None else moved(operator, batch, axis, operator.perm.index(axis))
 
 
-@acts_per_sample.register(Broadcast)
-@acts_per_sample.register(Outer)
-@acts_per_sample.register(SumTo)
-@acts_per_sample.register(Inner)
-def _(operator: Jacobian, batch: Batch) -> Batch | None:
+@acts_per_sample.register
+def _(operator: Broadcast | Outer | SumTo | Inner, batch: Batch) -> Batch | None:
     axis = axis_of(batch, operator.in_shape)
     return None if axis is None else moved(operator, batch, axis, aligned(operator, axis))
 
 
-@acts_per_sample.register(Slice)
-@acts_per_sample.register(Embed)
+@acts_per_sample.register
 def _(operator: Slice | Embed, batch: Batch) -> Batch | None:
     axis = axis_of(batch, operator.in_shape)
     whole = axis is not None and same(tuple(operator.spans[axis][:2]), (0, 1))
