@@ -192,7 +192,10 @@ class Kron(Jacobian):
                              f"{' and '.join(str(list(shape_of(f))) for f in held)}")  # fmt: skip
         dtype = np.result_type(*map(dtype_of, held))
         super().__init__((*batch, m, rows), (*batch, n, columns), dtype)
-        self.left, self.right, self.batch = left, right, tuple(batch)
+        # In one precision, so that products of factors have it.
+        self.left, self.right = (f if isinstance(f, Eye) or dtype_of(f) == dtype else cast(f, dtype)
+                                 for f in (left, right))  # fmt: skip
+        self.batch = tuple(batch)
 
     def _apply(self, op: Op, v: Array) -> Array:
         """In the order that takes fewer flops."""
