@@ -49,6 +49,7 @@ from ...jacobians import (
 )
 from ...jacobians.arrays import host, like, space
 from ...jacobians.as_one import leaves
+from ...jacobians.base import CHUNK
 from ...jacobians.errors import InputError, LimitError, UnsupportedOp, not_allowed
 from ...jacobians.lapack import eps_of
 from ...jacobians.products import factors_of
@@ -97,10 +98,6 @@ class Target:
         middle = name_of(model, self.at, model.outputs, "at")
         weights = names_of(model, self.wrt, model.initializers, "wrt")
         return linearize(model, inputs, of=middle, wrt=weights, engine=self.engine)
-
-
-CHUNK = 2**28
-"""The most bytes of the cotangents of one tensor that are computed at a time."""
 
 
 class Gradients:

@@ -166,13 +166,15 @@ def flipped(w: Array, group: int) -> Array:
     return reverse.reshape(group * w.shape[1], len(w) // group, *taps)
 
 
-def spread(y: Array, x: Array, w: Array, grid: Windows, group: int) -> None:
-    """Add to y the kernel times each element of x, at the element's position."""
+def spread(
+    y: Array, x: Array, w: Array, grid: Windows, group: int, *, is_zero: bool = True
+) -> None:
+    """Add to y, which may be known to be zero, the kernel times each element of x, at its place."""
     weights = grouped(w, group).swapaxes(1, 2)
     row = y.shape[1] * math.prod(grid.kernel + grid.count[1:]) * x.itemsize
     if row > MOST and math.prod(grid.kernel) > 1:
         for part, taps, at in grid.halves():
-            spread(y[at], x, w[taps], part, group)
+            spread(y[at], x, w[taps], part, group, is_zero=False)
         return
     for images, rows in blocks(len(x), grid.count[0], row, w.nbytes):
         block = x[images, :, rows]
@@ -184,7 +186,7 @@ def spread(y: Array, x: Array, w: Array, grid: Windows, group: int) -> None:
         total = np.zeros(lower.shape, y.dtype) if inner == -1 else lower
         stamp(total, np.moveaxis(taps, inner, -1), replace(grid, count=block.shape[2:]))
         if total is not lower:
-            lower += total
+            lower[...] = total if is_zero else lower + total
 
 
 def spread_depthwise(y: Array, x: Array, w: Array, grid: Windows) -> None:

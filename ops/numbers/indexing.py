@@ -118,6 +118,8 @@ def rows_at(indices: Array, lengths: tuple[int, ...]) -> Array:
     """The row-major positions of the index tuples in the last axis, over axes of these lengths."""
     if not lengths:
         return np.zeros(math.prod(indices.shape[:-1]), np.int64)
+    if len(lengths) == 1 and indices.min(initial=0) >= 0 and indices.max(initial=-1) < lengths[0]:
+        return indices.ravel()
     places = np.moveaxis(from_start(indices, np.array(lengths)), -1, 0)
     return np.ravel_multi_index(tuple(places), lengths).ravel()
 
