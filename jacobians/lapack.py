@@ -17,6 +17,9 @@ SlogDet = tuple[Any, float]
 
 ZERO_DET = (0.0, -np.inf)
 
+SMALL = 32
+"""Half of a triangle with fewer rows is inverted as any other matrix."""
+
 
 class Singular(InputError):
     """A part of an operator has no inverse."""
@@ -59,11 +62,27 @@ def inverse_of_each(a: np.ndarray) -> np.ndarray:
     if is_tensor(a):
         found, failed = space(a).linalg.inv_ex(a)
         return space(a).where(failed[..., None, None] > 0, np.inf, found)
+    with suppress(np.linalg.LinAlgError):
+        if is_hermitian(a):
+            X = inverse_of_lower(np.linalg.cholesky(a))
+            return adjoint_of(X) @ X
     try:
         inverse: np.ndarray = np.linalg.inv(a)
+        return inverse
     except np.linalg.LinAlgError:
         return np.stack([*map(inverse_of_each, a)]) if a.ndim > 2 else np.full_like(a, np.inf)
-    return (inverse + adjoint_of(inverse)) / 2 if is_hermitian(a) else inverse
+
+
+def inverse_of_lower(L: np.ndarray) -> np.ndarray:
+    """L⁻¹ of each lower triangle, its halves joined by matrix products: NumPy has no routine."""
+    k = L.shape[-1] // 2
+    if k < SMALL:
+        return np.linalg.inv(L)
+    found = np.zeros_like(L)
+    found[..., :k, :k] = inverse_of_lower(L[..., :k, :k])
+    found[..., k:, k:] = inverse_of_lower(L[..., k:, k:])
+    found[..., k:, :k] = -found[..., k:, k:] @ (L[..., k:, :k] @ found[..., :k, :k])
+    return found
 
 
 def is_hermitian(a: np.ndarray) -> bool:
