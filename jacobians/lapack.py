@@ -18,7 +18,7 @@ SlogDet = tuple[Any, float]
 ZERO_DET = (0.0, -np.inf)
 
 SMALL = 32
-"""Half of a triangle with fewer rows is inverted as any other matrix."""
+"""LAPACK starts no threads for triangles of twice as many rows."""
 
 
 class Singular(InputError):
@@ -74,10 +74,14 @@ def inverse_of_each(a: np.ndarray) -> np.ndarray:
 
 
 def inverse_of_lower(L: np.ndarray) -> np.ndarray:
-    """L⁻¹ of each lower triangle, its halves joined by matrix products: NumPy has no routine."""
+    """L⁻¹ of each lower triangle: small ones by SciPy, halves of others joined by NumPy."""
     k = L.shape[-1] // 2
-    if k < SMALL:
+    if k < SMALL and L.ndim > 2:
         return np.linalg.inv(L)
+    if k < SMALL:
+        trtri: Any = scipy.linalg.get_lapack_funcs("trtri", (L,))
+        upper: np.ndarray = trtri(L.T)[0]
+        return upper.T
     found = np.zeros_like(L)
     found[..., :k, :k] = inverse_of_lower(L[..., :k, :k])
     found[..., k:, k:] = inverse_of_lower(L[..., k:, k:])
