@@ -8,7 +8,7 @@ which the model is unrolled.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from time import perf_counter
@@ -157,6 +157,8 @@ class Route:
         Where a Jacobian `moves` here from another point, more points are expected.
         """
         signature = signature_of(point)
+        if expected := self._expected(point, signature):
+            return expected
         flat = self._flat(point, signature)
         if flat is not self:
             try:
@@ -168,6 +170,27 @@ class Route:
         if not made.is_lazy:
             warn_nonfinite(self.model, made.primal, point)
         return made
+
+    def _expected(self, point: Mapping[str, Any], signature: Signature | None) -> Tape | None:
+        """The tape of the unrolled model that served last, by a run that gives its decisions too.
+
+        None where they are others, or where there is no template of it.
+        """
+        flat = next(iter(self._flats.get(signature, ())), self)
+        if not flat.decided or self.checkpoint:
+            return None
+        inside = flat.inside(point)
+        form = flat._templates.get(signature_of(inside))
+        if not isinstance(form, Template):
+            return None
+        try:
+            values = flat._residuals(form, inside, flat.decided)
+        except OnnxJacError:  # after another decision the rest may not even fit
+            return None
+        tape = flat._filled(form, inside, values) if flat.decides(values) else None
+        if tape and not tape.is_lazy:
+            warn_nonfinite(flat.model, tape.primal, inside)
+        return tape if tape and tape.fits else None
 
     def dag_at(self, point: Mapping[str, Any]) -> Dag:
         """The DAG at a point."""
@@ -205,7 +228,7 @@ class Route:
         try:
             return template(
                 self.model, hosted(point), self.active, self.of, self.wrt, types, self._recording,
-                nan=nan,
+                self.decided, nan=nan,
             )
         except OnnxJacError:  # something cannot be recorded, or not run
             return None
@@ -213,11 +236,15 @@ class Route:
             if self.model.lean:
                 self.model.sessions.clear()
 
-    def _filled(self, form: Template, point: Mapping[str, Any]) -> Tape | None:
-        """The tape from a template; None where no engine runs the nodes that it adds."""
+    def _filled(
+        self, form: Template, point: Mapping[str, Any], values: dict[str, Any] | None = None
+    ) -> Tape | None:
+        """The tape from a template, or also from the tensors that it needs; None where no engine
+        runs the nodes that it adds.
+        """
         primal: Any = partial(self._primal, point)
         try:
-            values = self._residuals(form, point)
+            values = self._residuals(form, point) if values is None else values
             if not form.few:
                 primal = self._given_out(values, point)
             elif not all(map(finite, values.values())):
@@ -235,9 +262,12 @@ class Route:
         warn_nonfinite(self.model, values, point)
         return values
 
-    def _residuals(self, form: Template, point: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The tensors that a template needs; its model has static shapes."""
-        names = form.residuals if form.few else form.fetched
+    def _residuals(
+        self, form: Template, point: Mapping[str, Any], more: Iterable[str] = ()
+    ) -> dict[str, np.ndarray]:
+        """The tensors that a template needs, and `more`; its model has static shapes."""
+        needed = form.residuals if form.few else form.fetched
+        names = tuple(dict.fromkeys((*needed, *more)))
         engine = self.engine or ("onnxruntime" if ort.installed() else "numpy")
         if self.place is not None:
             return evaluate_there(form.model, point, names, engine)
@@ -359,6 +389,7 @@ class Route:
         found = self._flats.get(signature, ())
         for one in found:
             if one.holds(point):
+                self._flats[signature] = one, *(other for other in found if other is not one)
                 return one
         try:
             symbols, unkept = shaped_as_here(self.model), self.model.derived.unkept
@@ -391,7 +422,12 @@ class Route:
             found = evaluate(self.model, self.inside(point), self.decided, engine=self.engine)
         except OnnxJacError:  # after another decision the rest may not even fit
             return False
-        return all(np.array_equal(x, self.decided[name]) for name, x in hosted(found).items())
+        return self.decides(found)
+
+    def decides(self, found: Mapping[str, Any]) -> bool:
+        """Whether the decisions among some tensors are the ones that unrolled the model."""
+        made = hosted({name: found[name] for name in self.decided})
+        return all(np.array_equal(x, self.decided[name]) for name, x in made.items())
 
     def zeros(self, dag: Dag, of: tuple[str, ...], wrt: tuple[str, ...]) -> tuple[str, ...]:
         """The pairs of tensors that no differentiable path joins, and the steps that cut them."""

@@ -489,6 +489,20 @@ def test_control_flow_is_unrolled_once_for_each_way_through_it(case, monkeypatch
     assert counts[-1] == counts[3]
 
 
+@pytest.mark.parametrize("case", DECIDED)
+def test_one_run_at_a_point_gives_the_decisions_too(case, monkeypatch):
+    runs, evaluate = [], route.evaluate
+    monkeypatch.setattr(route, "evaluate", lambda *a, **o: runs.append(a) or evaluate(*a, **o))
+    moving, x = model(HEAD + DECIDED[case]), np.array([0.3, 0.4, 0.5])
+    J = oj.linearize(moving, {"x": x, "n": np.array(6)}, wrt="x")
+    for scale, most in ((1, 2), (1.01, 1), (1.02, 1), (-1, 9), (-1.01, 9), (-1.02, 1),
+                        (-1.03, 1), (1.02, 9), (1.01, 1)):  # fmt: skip
+        runs.clear()
+        J = J.relinearize({"x": scale * x, "n": np.array(6)})
+        J @ x
+        assert len(runs) <= most, scale
+
+
 @pytest.mark.parametrize("dtype", ["float", "double"])
 @pytest.mark.parametrize(("kind", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
 def test_a_long_recurrent_network_is_one_operator(kind, gates, dtype, monkeypatch):

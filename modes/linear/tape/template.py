@@ -78,16 +78,16 @@ class Template:
 
 def template(
     model: Model, point: Mapping[str, Any], active: Iterable[ActiveStep], of: Names, wrt: Names,
-    types: Mapping[str, Any], engine: str | None, *, nan: bool = False,
+    types: Mapping[str, Any], engine: str | None, more: Iterable[str] = (), *, nan: bool = False,
 ) -> Template | None:  # fmt: skip
     """The template of the steps for all points with the shapes, types and names of this point.
 
     None where numbers decide the shapes of tensors that the steps read or make. With `nan`, rules
-    that ask for NaN are left to be read at the points.
+    that ask for NaN are left to be read at the points. The model has the tensors `more` as well.
     """
     symbols = shaped_as_here(model)
     given = point.keys() - model.inputs
-    t = trace(model, point, types, engine, given=given, symbols=symbols, types=types)
+    t = trace(model, point, (*types, *more), engine, given=given, symbols=symbols, types=types)
     unknown = (is_symbolic(shape_of(t.values[name])) for name in types)
     if symbols.guards or symbols.pinned or any(unknown):
         return None
