@@ -31,6 +31,10 @@ CASES = {
     "used twice": (f"{WHERE} s = Sqrt(x) t = Mul(s, s) u = Where(c, s, zero) "
                    "v = Where(c, t, zero) y = Add(u, v)", EDGE,
                    lambda x: np.where(x > 0, 0.5 / np.sqrt(np.where(x > 0, x, 1)) + 1, 0)),
+    "one choice after another": (f"{WHERE} s = Sqrt(x) u = Where(m, s, zero) "
+                                 "y = Where(c, u, zero)", EDGE,
+                                 lambda x: np.where(MASK & (x > 0), 0.5 / np.sqrt(
+                                     np.where(x > 0, x, 1)), 0)),
     "max": ("l = Log(x) y = Max(l, one)", np.array([[0.0, 1, 9], [0.5, 3, 20]]),
             lambda x: np.where(x > np.e, 1 / np.maximum(x, 1), 0)),
     "clip": ("l = Log(x) y = Clip(l, zero, one)", np.array([[0.0, 2, 9], [0.5, 2.5, 20]]),

@@ -409,3 +409,13 @@ def test_the_page_of_all_kinds():
     """`kinds` writes its table again."""
     assert table() in PAGE.read_text(encoding="utf-8")
     assert COSTS.keys() == {kind.__name__ for kind in kinds()}
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+@pytest.mark.parametrize("shape", [(150,), (2, 130)])
+def test_definite_matrices_of_many_rows_are_inverted_by_halves(shape, dtype):
+    root = Draw(0, dtype).normal(*shape, shape[-1])
+    a = root @ root.conj().swapaxes(-1, -2) / shape[-1] + np.eye(shape[-1])
+    a = (a + a.conj().swapaxes(-1, -2)) / 2
+    K = Kron(a, np.diag([1.0, 2.0]).astype(dtype), shape[:-1])
+    assert_allclose(K.inverse().left, np.linalg.inv(a), rtol=1e-9, atol=1e-12)
