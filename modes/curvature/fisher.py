@@ -197,9 +197,9 @@ class Likelihood:
 
 
 def reflected(p: np.ndarray, root: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """q = (p + √pᵣ eᵣ) / (1 + √pᵣ) with the last class r; the entries of a sample but those of r.
+    """q = (p + √pᵣ eᵣ) / (1 + √pᵣ) for the last class r, and a sample's entries of other classes.
 
-    A single class is kept. The axis is negative.
+    Where there is a single class, its entries are returned. The axis is negative.
     """
     if axis == -p.ndim:
         raise InputError("the classes lie along the axis of the samples, axis=0: name another axis")

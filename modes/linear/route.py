@@ -172,25 +172,33 @@ class Route:
         return made
 
     def _expected(self, point: Mapping[str, Any], signature: Signature | None) -> Tape | None:
-        """The tape of the unrolled model that served last, by a run that gives its decisions too.
+        """The tape of one of the two unrolled models that served last, if its decisions hold."""
+        for flat in () if self.checkpoint else self._flats.get(signature, ())[:2]:
+            if flat.decided and (made := flat._decided_tape(flat.inside(point))):
+                self._serves(signature, flat)
+                return made
+        return None
 
-        None where they are others, or where there is no template of it.
+    def _decided_tape(self, point: Mapping[str, Any]) -> Tape | None:
+        """The tape by the template, whose run gives the decisions too; None where they differ, or
+        where there is no template.
         """
-        flat = next(iter(self._flats.get(signature, ())), self)
-        if not flat.decided or self.checkpoint:
-            return None
-        inside = flat.inside(point)
-        form = flat._templates.get(signature_of(inside))
+        form = self._templates.get(signature_of(point))
         if not isinstance(form, Template):
             return None
         try:
-            values = flat._residuals(form, inside, flat.decided)
+            values = self._residuals(form, point, self.decided)
         except OnnxJacError:  # after another decision the rest may not even fit
             return None
-        tape = flat._filled(form, inside, values) if flat.decides(values) else None
+        tape = self._filled(form, point, values) if self.decides(values) else None
         if tape and not tape.is_lazy:
-            warn_nonfinite(flat.model, tape.primal, inside)
+            warn_nonfinite(self.model, tape.primal, point)
         return tape if tape and tape.fits else None
+
+    def _serves(self, signature: Signature | None, flat: Route) -> None:
+        """Put the unrolled model in front, where the next point tries it first."""
+        others = (other for other in self._flats.get(signature, ()) if other is not flat)
+        self._flats[signature] = flat, *others
 
     def dag_at(self, point: Mapping[str, Any]) -> Dag:
         """The DAG at a point."""
@@ -389,7 +397,7 @@ class Route:
         found = self._flats.get(signature, ())
         for one in found:
             if one.holds(point):
-                self._flats[signature] = one, *(other for other in found if other is not one)
+                self._serves(signature, one)
                 return one
         try:
             symbols, unkept = shaped_as_here(self.model), self.model.derived.unkept

@@ -1,13 +1,14 @@
 """The laws of the algebra for every pair of kinds, of real, single, complex and whole numbers.
 
-For pairs of closed forms, see also `test_closed.py::test_laws`.
+For pairs of closed forms, see also `test_closed.py::test_laws`; for mixed products and expressions
+of several kinds, `test_laws_of_expressions.py`.
 """
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from onnxjac.jacobians import Convolution, Dense, Embed, Eye, Identity, Kron, Slice, implicit_kron
+from onnxjac.jacobians import Convolution, Dense, Embed, Identity, Slice
 
 from .convolutions import GEOMETRIES, PAIRS, convolution
 from .examples import EXAMPLES, Draw
@@ -70,33 +71,3 @@ def test_laws_of_all_pairs(first):
             found = J @ x
             assert J.shape == matrix.shape
             assert_close(found, matrix @ x, A, B, message=f"{second}: {J!r}")
-
-
-FACTORS = {
-    "two matrices": (lambda d: d.normal(3, 4), lambda d: d.normal(2, 5), ()),
-    "I on the left": (lambda d: Eye(3), lambda d: d.normal(2, 5), ()),
-    "I on the right": (lambda d: d.normal(3, 4), lambda d: Eye(2), ()),
-    "stacks": (lambda d: d.normal(2, 3, 4), lambda d: d.normal(2, 2, 5), (2,)),
-    "a stack and a matrix": (lambda d: d.normal(2, 3, 4), lambda d: d.normal(2, 5), (2,)),
-    "a batch that shares them": (lambda d: d.normal(3, 4), lambda d: d.normal(2, 5), (2,)),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("dtypes", [(a, b) for a in DTYPES for b in DTYPES],
-                         ids=lambda pair: "-".join(t.__name__ for t in pair))  # fmt: skip
-@pytest.mark.parametrize("name", FACTORS)
-def test_mixed_products(name, dtypes):
-    """(A ⊗ B)(C ⊗ D) = AC ⊗ BD, for each layout of factors and the identities."""
-    left, right, batch = FACTORS[name]
-    draw, other = (Draw(k, dtype) for k, dtype in enumerate(dtypes))
-    K = Kron(left(draw), right(draw), batch)
-    *_, n, k = K.in_shape
-    for H in (implicit_kron(other.normal(n, 3), other.normal(k, 2)),
-              implicit_kron(Eye(n), other.normal(k, 2)), implicit_kron(other.normal(n, 3), Eye(k)),
-              Kron(other.normal(n, 2), other.normal(k, 3), batch)):  # fmt: skip
-        if batch:
-            H = Kron(H.left, H.right, batch)
-        J, expected = K @ H, K.toarray() @ H.toarray()
-        assert_close(J.toarray(), expected, K, H)
-        assert_close((H.T @ K.T).toarray(), expected.T, K, H)
-        assert_close((H.H @ K.H).toarray(), expected.conj().T, K, H)

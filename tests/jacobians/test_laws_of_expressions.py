@@ -5,8 +5,9 @@ For every pair of kinds in turn, see `test_laws.py` and `test_closed.py::test_la
 
 from typing import NamedTuple
 
+import hypothesis
 import numpy as np
-import pytest
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from onnxjac.jacobians import Eye, Jacobian, Kron
@@ -15,9 +16,6 @@ from .examples import Draw
 from .test_closed import CLOSE, KINDS
 from .test_closed import drawn as regular
 from .test_laws import ALL, DTYPES, fitted
-
-hypothesis = pytest.importorskip("hypothesis")
-from hypothesis import strategies as st  # noqa: E402
 
 law = hypothesis.settings(derandomize=True, deadline=None, max_examples=150, database=None)
 seeds, dtypes = st.integers(0, 2**32 - 1), st.sampled_from(DTYPES)
