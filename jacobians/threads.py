@@ -1,12 +1,15 @@
-"""Threads: cached properties, locks, values computed once and shared, or in the background."""
+"""Threads: cached properties, locks, values computed once and shared, in the background or side by
+side.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
 import sys
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from threading import RLock, Thread, local
 from time import perf_counter
@@ -177,3 +180,52 @@ def short_turns() -> Iterator[None]:
             before = working.pop()
             if not working and sys.getswitchinterval() == short:
                 sys.setswitchinterval(before)
+
+
+@functools.cache
+def libraries() -> Any:
+    """The libraries of linear algebra in this process, from threadpoolctl; None without that."""
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ImportError:
+        return None
+    return ThreadpoolController().select(user_api="blas")
+
+
+def cores() -> int:
+    """The number of threads that linear algebra may use now; 1 if threadpoolctl is missing."""
+    found = libraries()
+    return max((one.num_threads for one in found.lib_controllers), default=1) if found else 1
+
+
+limits: list[Any] = []
+"""The limit of linear algebra to one thread, once for each `concurrent` at work."""
+
+
+@contextmanager
+def single_threaded() -> Iterator[None]:
+    """Linear algebra in one thread: its own threads would wait for those of `concurrent`."""
+    with WORKING:
+        limits.append(limits[0] if limits else libraries().limit(limits=1))
+    try:
+        yield
+    finally:
+        with WORKING:
+            limit = limits.pop()
+            if not limits:
+                limit.restore_original_limits()
+
+
+def concurrent(f: Callable[[K], V], items: Iterable[K], threads: int) -> Iterator[V]:
+    """f(x) for every item, in order, by several threads, each with at most one item."""
+    if threads == 1:
+        yield from map(f, items)
+        return
+    ahead = deque[Future[V]]()
+    with single_threaded(), ThreadPoolExecutor(threads) as pool:
+        for item in items:
+            ahead.append(pool.submit(f, item))
+            if len(ahead) == threads:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()

@@ -168,9 +168,7 @@ def total(share: Share, find: Find) -> Sums:
 
 def summed(moments: Callable[[int, Any, Any], tuple[Any, ...]], found: Gradients) -> Moments:
     """Σ over stacks of cotangents of moments(k, x, g), for every layer k; empty without stacks."""
-    sums: dict[int, tuple[Any, ...]] = {}
-    for layer, g in found.each():
-        k = found.layers.index(layer)
-        new = moments(k, layer.x, g)
-        sums[k] = tuple(a + b for a, b in zip(sums[k], new, strict=True)) if k in sums else new
-    return list(sums.values())
+    sums: Moments = []
+    for new in found.each(moments):
+        sums = [tuple(map(add, *pair)) for pair in zip(sums, new, strict=True)] if sums else new
+    return sums

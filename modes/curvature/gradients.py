@@ -24,12 +24,11 @@ through steps that only move entries, and the rows of both must coincide there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from itertools import chain
 from math import sqrt
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -53,7 +52,7 @@ from ...jacobians.base import CHUNK
 from ...jacobians.errors import InputError, LimitError, UnsupportedOp, not_allowed
 from ...jacobians.lapack import eps_of
 from ...jacobians.products import factors_of
-from ...jacobians.threads import cached_property
+from ...jacobians.threads import cached_property, concurrent, cores
 from ...ops import numbers
 from ..linear.elimination.plan import eliminated, repays_elimination
 from ..linear.elimination.samples import Batch, within
@@ -65,6 +64,8 @@ from .fisher import likelihood_of, loss_gradients, terms, with_samples
 from .kronecker import gathered
 from .reductions import check_reduction
 from .weights import STILL, Use, uses
+
+T = TypeVar("T")
 
 FISHER_TYPES = "type-2", "mc", "empirical", "forward-only"
 
@@ -167,11 +168,21 @@ class Gradients:
         """The number of terms in a mean."""
         return terms(self.z, self.target.axis)
 
-    @property
-    def width(self) -> int:
-        """The most cotangents pulled back at a time, by the largest tensor on their way."""
+    @cached_property
+    def room(self) -> int:
+        """The most cotangents on their way at a time, by the largest tensor there."""
         largest = max(map(size, self.back.shapes)) * self.back.dtype.itemsize
         return max(1, CHUNK // max(largest, 1))
+
+    @property
+    def threads(self) -> int:
+        """The number of threads that pull back cotangents: one if the arrays are not NumPy's."""
+        return min(self.room, cores()) if self.J.place is None else 1
+
+    @property
+    def width(self) -> int:
+        """The most cotangents that one thread pulls back at a time."""
+        return self.room // self.threads
 
     def stacks(self) -> Iterator[np.ndarray]:
         """Cotangents (k, *at), whose outer products sum to F for `reduction="sum"`."""
@@ -187,9 +198,17 @@ class Gradients:
             slopes = loss_gradients(self.model, self.J.given, t.of, at, t.reduction, t.engine)
             yield slopes[None]
 
-    def each(self) -> Iterator[tuple[Layer, np.ndarray]]:
-        """Layers with cotangents (k, groups, samples, positions, outputs)."""
-        return chain.from_iterable(map(self.cotangents, self.stacks()))
+    def each(self, find: Callable[[int, Any, Any], T]) -> Iterator[list[T]]:
+        """find(k, x, g) for every layer k and its cotangents g, (k, groups, samples, positions,
+        outputs), a list for each stack.
+        """
+        inputs = [layer.x for layer in self.layers]
+
+        def found(stack: np.ndarray) -> list[T]:
+            pulled = self.cotangents(stack)
+            return [find(k, x, g) for k, (x, (_, g)) in enumerate(zip(inputs, pulled, strict=True))]
+
+        return concurrent(found, self.stacks(), self.threads)
 
     def cotangents(self, stack: np.ndarray) -> Iterator[tuple[Layer, np.ndarray]]:
         """Every layer, with a stack of cotangents of `at`, (k, *at), pulled back to it."""

@@ -176,12 +176,17 @@ def spread(
         for part, taps, at in grid.halves():
             spread(y[at], x, w[taps], part, group, is_zero=False)
         return
+    memory: Array = np.empty(0, y.dtype)  # of the first block, the largest one, kept for the others
     for images, rows in blocks(len(x), grid.count[0], row, w.nbytes):
         block = x[images, :, rows]
         inner = -1 if len(block) > grid.count[-1] else -1 - len(grid.count)  # long inner additions
         part = np.moveaxis(block, 0, inner)
         columns = part.reshape(group, weights.shape[2], math.prod(part.shape[1:]))
-        taps = np.matmul(weights, columns).reshape(y.shape[1], *grid.kernel, *part.shape[1:])
+        length = group * weights.shape[1] * columns.shape[-1]
+        memory = memory if len(memory) else np.empty(length, y.dtype)
+        product = memory[:length].reshape(*weights.shape[:2], columns.shape[-1])
+        np.matmul(weights, columns, out=product)
+        taps = product.reshape(y.shape[1], *grid.kernel, *part.shape[1:])
         lower = np.moveaxis(y[images, :, rows.start * grid.strides[0] :], 0, -1)
         total = np.zeros(lower.shape, y.dtype) if inner == -1 else lower
         stamp(total, np.moveaxis(taps, inner, -1), replace(grid, count=block.shape[2:]))

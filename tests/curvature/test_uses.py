@@ -96,7 +96,7 @@ def test_heuristic_damping_is_that_of_the_factors():
 def test_expand_and_reduce_differ_by_what_they_do_with_positions():
     model, point = made("matmul, of tokens")
     found = found_for(model, point, reduction="sum")
-    ((_, g),) = list(found.each())
+    ((g,),) = found.each(lambda _, x, g: g)
     x = point["x"]
     options = {"at": "out", "wrt": "W", "likelihood": "gaussian", "reduction": "sum"}
     (expand,) = kfac(model, point, **options).factors["W"]
@@ -112,7 +112,7 @@ def test_expand_and_reduce_differ_by_what_they_do_with_positions():
 def test_shampoo_is_the_root_of_second_moments():
     model, point = made("matmul")
     found = found_for(model, point, reduction="sum")
-    G = np.concatenate([per_sample(layer.x, g)[:, 0] for layer, g in found.each()])
+    ((G,),) = found.each(lambda _, x, g: per_sample(x, g)[:, 0])
     G = G.reshape(-1, *G.shape[2:])
     options = {"at": "out", "wrt": "W", "likelihood": "gaussian", "reduction": "sum"}
     (f,) = shampoo(model, point, **options).factors["W"]

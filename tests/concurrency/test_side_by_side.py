@@ -1,0 +1,66 @@
+"""Side by side: work in threads of our own, while those of linear algebra rest."""
+
+import sys
+from threading import Barrier
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import onnxjac as oj
+from faults.models import CNN, point_of
+from onnxjac.jacobians.threads import concurrent, cores, libraries
+from onnxjac.modes.curvature.gradients import Gradients
+
+
+@pytest.fixture
+def two():
+    """Linear algebra in two threads."""
+    if not libraries():
+        pytest.skip("threadpoolctl is not installed")
+    with libraries().limit(limits=2):
+        yield
+        assert cores() == 2
+
+
+def test_items_are_worked_on_at_the_same_time_and_in_order(two):
+    both = Barrier(2, timeout=10)
+
+    def work(k):
+        both.wait()  # broken if the other thread does not come
+        return k, cores()
+
+    assert list(concurrent(work, range(6), 2)) == [(k, 1) for k in range(6)]
+
+
+def test_one_thread_is_this_thread(two):
+    assert list(concurrent(lambda k: (k, cores()), range(3), 1)) == [(k, 2) for k in range(3)]
+
+
+@pytest.mark.parametrize("worker", [True, False])
+def test_the_limit_ends_with_an_error(two, worker):
+    def fails(k):
+        if k == 2:
+            raise ZeroDivisionError
+        return k
+
+    items = range(5) if worker else map(fails, range(5))
+    with pytest.raises(ZeroDivisionError):
+        list(concurrent(fails if worker else str, items, 2))
+
+
+def test_the_limit_ends_with_the_last_of_several(two):
+    one, other = (concurrent(lambda k: k, range(4), 2) for _ in range(2))
+    assert next(one) == next(other) == 0
+    assert (list(one), cores()) == ([1, 2, 3], 1)
+    assert (list(other), cores()) == ([1, 2, 3], 2)
+
+
+@pytest.mark.parametrize("make", [oj.kfac, oj.ekfac])
+def test_curvature_is_the_same(two, monkeypatch, make):
+    model = oj.load(CNN)
+    point, output = point_of(model), next(iter(model.outputs))
+    alone = make(model, point, at=output).toarray()
+    monkeypatch.setattr(sys.modules[Gradients.__module__], "CHUNK", 2 * 4096)
+    assert_allclose(make(model, point, at=output).toarray(), alone, rtol=1e-4, atol=1e-6)
+    assert np.abs(alone).max() > 0
