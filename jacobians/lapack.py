@@ -64,7 +64,7 @@ def inverse_of_each(a: np.ndarray) -> np.ndarray:
         return space(a).where(failed[..., None, None] > 0, np.inf, found)
     with suppress(np.linalg.LinAlgError):
         if is_hermitian(a):
-            X = inverse_of_lower(np.linalg.cholesky(a))
+            X = inverse_of_root(a)
             return adjoint_of(X) @ X
     try:
         inverse: np.ndarray = np.linalg.inv(a)
@@ -73,19 +73,21 @@ def inverse_of_each(a: np.ndarray) -> np.ndarray:
         return np.stack([*map(inverse_of_each, a)]) if a.ndim > 2 else np.full_like(a, np.inf)
 
 
-def inverse_of_lower(L: np.ndarray) -> np.ndarray:
-    """L⁻¹ of each lower triangle: small ones by SciPy, halves of others joined by NumPy."""
-    k = L.shape[-1] // 2
-    if k < SMALL and L.ndim > 2:
-        return np.linalg.inv(L)
+def inverse_of_root(a: np.ndarray) -> np.ndarray:
+    """L⁻¹ of each matrix L Lᴴ: by LAPACK for small ones, by halves and products for others.
+
+    Raises `LinAlgError` where one is not positive definite.
+    """
+    k = a.shape[-1] // 2
     if k < SMALL:
+        L = np.linalg.cholesky(a)
         trtri: Any = scipy.linalg.get_lapack_funcs("trtri", (L,))
-        upper: np.ndarray = trtri(L.T)[0]
-        return upper.T
-    found = np.zeros_like(L)
-    found[..., :k, :k] = inverse_of_lower(L[..., :k, :k])
-    found[..., k:, k:] = inverse_of_lower(L[..., k:, k:])
-    found[..., k:, :k] = -found[..., k:, k:] @ (L[..., k:, :k] @ found[..., :k, :k])
+        return np.linalg.inv(L) if a.ndim > 2 else cast(np.ndarray, trtri(L.T)[0].T)
+    found = np.zeros_like(a)
+    found[..., :k, :k] = upper = inverse_of_root(a[..., :k, :k])
+    lower = a[..., k:, :k] @ adjoint_of(upper)
+    found[..., k:, k:] = rest = inverse_of_root(a[..., k:, k:] - lower @ adjoint_of(lower))
+    np.matmul(-rest @ lower, upper, out=found[..., k:, :k])
     return found
 
 
