@@ -10,7 +10,7 @@ fixed, the gradient in a second one is a linear map of the third.
 | w → u | x | ∂conv/∂kernel; its adjoint u → w is a correlation |
 | w → x | u | ∂convtranspose/∂kernel; its adjoint x → w is a correlation |
 
-A correlation is a matrix product with gathered patches.
+A correlation is a matrix product with gathered patches, or a convolution over samples.
 """
 
 from __future__ import annotations
@@ -83,6 +83,15 @@ class Geometry:
         window = [k * (n - 1) + 1 for k, n in zip(self.dilations, self.w[2:], strict=True)]
         steps = [s * (n - 1) for s, n in zip(self.strides, self.u[2:], strict=True)]
         return tuple(p - w - s for p, w, s in zip(padded, window, steps, strict=True))
+
+
+    @property
+    def reach(self) -> Shape:
+        """Where the last window ends, counted from the first entry of x, which pads may precede."""
+        pairs = ((self.w, self.dilations), (self.u, self.strides))
+        spans = (zip(shape[2:], steps, strict=True) for shape, steps in pairs)
+        return tuple(1 - begin + sum(step * (n - 1) for n, step in axis)
+                     for begin, *axis in zip(self.pads, *spans, strict=False))  # fmt: skip
 
 
 def convolution_of(held: Array, source: str, target: str, geometry: Geometry) -> Jacobian:
@@ -191,6 +200,9 @@ def correlate(op: Op, g: Geometry, x: Array, u: Array) -> Array:
     Either may have leading axes. The number of entries gathered at once is bounded.
     """
     taps, k = size(g.w[2:]), size(lead(x, g.x))
+    sizes, by_samples = (*shape_of(x), *shape_of(u)), getattr(op, "convolves_samples", False)
+    if by_samples and not is_symbolic(sizes) and min(g.reach) > 0:
+        return over_samples(op, g, x, u)
     if is_symbolic((*g.w, *g.x, *g.u, k)) or taps <= 1 or (  # no bound holds at every point
             taps * size(g.u[2:]) * max(k * g.x[0] * g.x[1], FEWEST) <= MOST):  # fmt: skip
         return correlate_at_once(op, g, x, u)
@@ -200,6 +212,26 @@ def correlate(op: Op, g: Geometry, x: Array, u: Array) -> Array:
     parts = (cut(op, g, x, longest, *part) for part in ((0, half), (half, end)))
     found = [correlate(op, *part, u) for part in parts]
     return op.Concat(*found, axis=longest - len(g.strides))
+
+
+def over_samples(op: Op, g: Geometry, x: Array, u: Array) -> Array:
+    """A convolution with u as the kernel, whose channels are the samples of each group, and with
+    strides and dilations exchanged. What no window reaches of x is cut off.
+    """
+    of_x, of_u, d = lead(x, g.x), lead(u, g.u), len(g.strides)
+    (n, m), c, space = g.u[:2], g.w[1], tuple(map(min, g.x[2:], g.reach))
+    if space != g.x[2:]:
+        x = op.Slice(x, (0,) * d, space, tuple(range(-d, 0)))
+    ends = tuple(a - b for a, b in zip(g.reach, space, strict=True))
+    steps = {"strides": g.dilations, "dilations": g.strides, "group": g.group,
+             "pads": (*g.pads[:d], *ends)}  # fmt: skip
+    x = op.Reshape(x, (size(of_x), n, g.group, c, size(space)))
+    x = op.Reshape(op.Transpose(x, perm=(0, 3, 2, 1, 4)), (size(of_x) * c, g.group * n, *space))
+    u = op.Reshape(u, (size(of_u), n, g.group, m // g.group, size(g.u[2:])))
+    u = op.Reshape(op.Transpose(u, perm=(2, 0, 3, 1, 4)), (size(of_u) * m, n, *g.u[2:]))
+    w = op.Reshape(op.Conv(x, u, **steps),
+                   (size(of_x), c, g.group, size(of_u), m // g.group, size(g.w[2:])))  # fmt: skip
+    return op.Reshape(op.Transpose(w, perm=(0, 3, 2, 4, 1, 5)), (*of_x, *of_u, *g.w))
 
 
 def with_margin(op: Op, g: Geometry, x: Array) -> tuple[Array, Geometry]:

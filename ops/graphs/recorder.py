@@ -59,6 +59,9 @@ class Recorder:
     reduce ScatterND rows for one place concurrently. A product is neither.
     """
 
+    convolves_samples = False
+    """Whether correlations are recorded as convolutions: PyTorch has its fastest kernels there."""
+
     def __init__(self, opset_imports: Mapping[str, int], symbols: Symbols | None = None) -> None:
         self.opset_imports = dict(opset_imports)
         self.symbols = symbols

@@ -47,6 +47,8 @@ __all__ = ["Tensors", "bound", "place", "tensors"]
 class Tensors:
     """One method per ONNX operator: inputs by position, attributes by keyword."""
 
+    convolves_samples = True
+
     def __init__(self) -> None:
         self.on_host: set[str] = set()  # the operators that ran there so far
 

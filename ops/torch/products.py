@@ -14,7 +14,7 @@ from ..numbers.layout import framed
 from ..numbers.matmul import contraction_order
 from ..numbers.reductions import Axes, reductions
 from ..numbers.table import Kernel, highest, ints, lowest
-from ..numbers.windows import padded, transposed_windows, whole, windows
+from ..numbers.windows import Windows, padded, transposed_windows, whole, windows
 from .table import SAME, Tensor, common, kernel, static
 
 CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -90,11 +90,35 @@ def conv(
     check_kernel(w, kernel_shape)
     grid = whole(windows(tuple(x.shape[2:]), tuple(w.shape[2:]), **geometry))
     x, w, b = common(x, w, b)
-    x = padded(x, grid)
     if x.ndim - 2 not in CONV or 0 in (*x.shape, *w.shape, *grid.count):
         raise NotImplementedError("torch convolves along one to three axes that are not empty")
-    y = CONV[x.ndim - 2](x, w, b, grid.strides, 0, grid.dilations, group)
+    margin = tuple(begin for begin, _ in grid.frame)
+    if any(end > begin for begin, end in grid.frame):  # torch pads both ends alike
+        x, margin = padded(x, grid), (0,) * len(margin)
+    if math.prod(grid.kernel) > math.prod(grid.count) and not x.is_complex():
+        return shifted(correlated(x, w, grid, margin, group), b)
+    y = CONV[x.ndim - 2](x, w, b, grid.strides, margin, grid.dilations, group)
     return y[(..., *map(slice, grid.count))]
+
+
+def correlated(
+    x: Tensor, w: Tensor, grid: Windows, margin: tuple[int, ...], group: int
+) -> Tensor:
+    """The convolution by a kernel larger than the result: it is the gradient, in its kernel, of the
+    convolution with samples and channels of x exchanged, which has a faster kernel.
+    """
+    rank, lengths = len(margin), tuple(x.shape[2:])
+    reached = [grid.covered(axis, n) for axis, n in enumerate(grid.count)]
+    spare = (n + 2 * a - m for n, a, m in zip(lengths, margin, reached, strict=True))
+    if any(more >= step for more, step in zip(spare, grid.dilations, strict=True)):
+        x, margin = padded(x, grid) if any(margin) else x, (0,) * rank
+        x = x[(..., *map(slice, reached))]
+    signal = x.unflatten(1, (group, w.shape[1])).transpose(0, 2).flatten(1, 2)
+    y: Tensor = torch.ops.aten.convolution_backward(
+        w.transpose(0, 1), signal, x.new_empty((len(w), len(x), *grid.count)), None, grid.dilations,
+        margin, grid.strides, False, (0,) * rank, group, (False, True, False),
+    )[1]  # fmt: skip
+    return y.transpose(0, 1)
 
 
 @kernel("ConvTranspose")
@@ -112,6 +136,11 @@ def conv_transpose(
     margins = [(0, max(n - m, 0)) for n, m in zip(grid.framed, y.shape[2:], strict=True)]
     y = framed(y, [(0, 0), (0, 0), *margins], 0)
     y = y[(..., *(slice(a, a + n) for a, n in zip(grid.begins, grid.space, strict=True)))]
+    return shifted(y, b)
+
+
+def shifted(y: Tensor, b: Tensor | None) -> Tensor:
+    """y plus a vector over the channels."""
     return y if b is None else y + b.reshape(-1, *(1,) * (y.ndim - 2))
 
 

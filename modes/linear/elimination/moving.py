@@ -156,7 +156,8 @@ class Moving:
         for engine in self.engines:
             values = held(self.eliminated[0])
             behind = {key for key, x in values.items() if matrix_behind(x) is not x}
-            recording = record_open(values, self.dag, columns, behind)
+            there = by_torch(engine)
+            recording = record_open(values, self.dag, columns, behind, by_torch=there)
             kinds = {dtype_of(x).kind for x in recording.residuals.values()}
             if recording.meets_nothing or not kinds <= set("fiub"):
                 raise EngineError("No engine takes empty tensors, or bfloat16 from NumPy.")

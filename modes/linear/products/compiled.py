@@ -97,7 +97,7 @@ class Compiled(Jacobian):
             return self._programs[key]
 
     def _made(self, columns: Shape, device: Any) -> Program:
-        recording = record(self.operator, columns)
+        recording = record(self.operator, columns, by_torch=self.by_torch)
         if recording.meets_nothing:
             self._ran, self._why = "plain calls", "a tensor on the way has no elements"
             return partial(plain, self.operator)

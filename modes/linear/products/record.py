@@ -73,10 +73,10 @@ class Recording:
         return sum(array.nbytes for array in self.constants.values())
 
 
-def record(operator: Jacobian, columns: Shape = ()) -> Recording:
+def record(operator: Jacobian, columns: Shape = (), *, by_torch: bool = False) -> Recording:
     """The product of `operator` with `columns` right-hand sides at once; halves in float32."""
     held = operator if operator.place is None else placed(operator, HOST)
-    return recorded(ResidualRecorder({"": OPSET}), held, columns)
+    return recorded(ResidualRecorder(by_torch=by_torch), held, columns)
 
 
 def recorded(
@@ -92,7 +92,7 @@ def recorded(
     held = {id(x): x.const_value.numpy() for x in used if x.const_value is not None}
     read = {id(x) for node in nodes for x in operands_of(node)}
     inputs = {key: value for key, value in (residuals or {}).items() if id(value) in read}
-    again = partial(record, operator, columns)
+    again = partial(record, operator, columns, by_torch=recorder.convolves_samples)
     return Recording(tuple(nodes), held, v, y, recorder, again, inputs)
 
 
@@ -102,18 +102,18 @@ Residuals = Mapping[int, ir.Value]
 
 def record_open(
     values: Residuals, operator: Callable[[Recorder, Residuals], Jacobian], columns: Shape = (),
-    turned: Collection[int] = (),
+    turned: Collection[int] = (), *, by_torch: bool = False,
 ) -> Recording:  # fmt: skip
     """The product at any point, with the operator as a function of residuals like `values`."""
-    recorder, inputs, residuals = opened(values, turned)
+    recorder, inputs, residuals = opened(values, turned, by_torch=by_torch)
     return recorded(recorder, operator(recorder, residuals), columns, inputs)
 
 
 def opened(
-    values: Residuals, turned: Collection[int] = ()
+    values: Residuals, turned: Collection[int] = (), *, by_torch: bool = False
 ) -> tuple[ResidualRecorder, Residuals, Residuals]:
     """A recorder, its inputs, and residuals like `values`: `turned` matrices enter transposed."""
-    recorder, inputs = ResidualRecorder({"": OPSET}), {}
+    recorder, inputs = ResidualRecorder(by_torch=by_torch), {}
     for k, (key, x) in enumerate(values.items()):
         shape = shape_of(x)[::-1] if key in turned else shape_of(x)
         inputs[key] = recorder.new(shape, dtype_of(x), f"residual_{k}")
@@ -129,6 +129,10 @@ class ResidualRecorder(Recorder):
     """
 
     is_model = False
+
+    def __init__(self, *, by_torch: bool = False) -> None:
+        super().__init__({"": OPSET})
+        self.convolves_samples = by_torch
 
     def call(self, op_type: str, *inputs: Any, outputs: int = 1, **attrs: Any) -> Any:
         if op_type == "CastLike":
