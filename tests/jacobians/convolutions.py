@@ -30,6 +30,8 @@ GEOMETRIES = {
         n=2, m=3, size=(4, 5), kernel=(3, 2), strides=(1, 2), dilations=(1, 2), pads=(1, 0, 0, 2)
     ),
     "a remainder that no window meets": geometry(size=(8,), kernel=(2,), strides=(3,)),
+    "a pad that no window needs": geometry(size=(8,), kernel=(3,), strides=(2,), pads=(1, 1)),
+    "windows over pads alone": geometry(size=(1,), kernel=(1,), strides=(3,), pads=(2, 0)),
     "groups": geometry(c=4, m=6, size=(3, 3), kernel=(2, 2), group=2),
     "groups and samples": geometry(
         n=3, c=4, m=2, size=(3, 2), kernel=(2, 2), pads=(1, 0, 0, 1), group=2

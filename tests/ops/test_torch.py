@@ -70,6 +70,23 @@ def test_a_convolution_without_windows(device):
     same(tensors.Conv(tensor(x, device), tensor(w, device)), numbers.Conv(x, w), 0)
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_convolutions_of_random_geometry(seed, device):
+    """Kernels smaller and larger than the result, which torch convolves in two ways."""
+    rng = np.random.default_rng(seed)
+    rank, (n, c, m, group) = rng.integers(1, 4), rng.integers(1, 4, 4).tolist()
+    kernel, strides, dilations = rng.integers(1, (6, 4, 3), (rank, 3)).T
+    pads = rng.integers(0, 3, 2 * rank)
+    least = dilations * (kernel - 1) + 1 - pads[:rank] - pads[rank:]
+    size = np.maximum(least, 1) + rng.integers(0, 7, rank)
+    x = rng.standard_normal((n, group * c, *size))
+    w, b = rng.standard_normal((group * m, c, *kernel)), rng.standard_normal(group * m)
+    steps = {"strides": strides, "dilations": dilations, "pads": pads}
+    attrs = {"group": group, **{name: tuple(map(int, given)) for name, given in steps.items()}}
+    moved = (tensor(a, device) for a in (x, w, b))
+    same(tensors.Conv(*moved, **attrs), numbers.Conv(x, w, b, **attrs), 1e-12)
+
+
 def test_the_inverse_transform_of_real_numbers(device):
     x = np.random.default_rng(0).standard_normal((2, 3, 1))
     found = tensors.DFT(tensor(x, device), None, np.array(1), inverse=1)

@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+import onnxjac as oj
 from check_operator import TIGHT, check_operator
+from faults.models import CNN, point_of
 from onnxjac.jacobians import Dense
 from onnxjac.jacobians.errors import InputError
 from onnxjac.modes.linear.products import compiled
 from onnxjac.modes.linear.products.compiled import Compiled
+from onnxjac.modes.linear.products.record import record
 
 from ...jacobians.convolutions import GEOMETRIES, PAIRS, convolution
 from ...jacobians.examples import EXAMPLES, Draw
@@ -43,6 +46,28 @@ def test_operator(name, device):
 @pytest.mark.parametrize("pair", PAIRS, ids=" to ".join)
 def test_convolution(name, pair, device):
     check_compiled(*convolution(Draw(3), *pair, GEOMETRIES[name]), device)
+
+
+def test_a_correlation_gathers_no_patches(device):
+    J, _ = convolution(Draw(3), "u", "w", GEOMETRIES["2-D, asymmetric"])
+    kinds = [{node.op_type for node in record(J, by_torch=there).nodes} for there in (True, False)]
+    assert ["Conv" in kind for kind in kinds] == [True, False]
+
+
+@pytest.mark.parametrize("blocks", [None, "diagonal"])
+def test_second_derivatives_of_convolutions(blocks, device):
+    """The recorded gradient convolves over samples, and is linearised there."""
+    model = oj.load(CNN)
+    point = {n: x.astype(np.float64) for n, x in point_of(model).items()}
+    options = {"of": next(iter(model.outputs)), "wrt": tuple(model.initializers), "blocks": blocks}
+    options["weights"] = 1 + np.arange(model.run(point)[options["of"]].size).reshape(2, -1) / 10
+    H = oj.hessian(model, point, engine="numpy", **options)
+    there = {name: tensor(x, device) for name, x in point.items()}
+    K = oj.hessian(model, there, engine=f"torch:{device}", **options)
+    v = Draw(4).normal(H.shape[1])
+    expected = H @ v
+    assert_allclose(host(K @ tensor(v, device)), expected, rtol=1e-4, atol=1e-4)
+    assert np.abs(expected).max() > 0.1
 
 
 def test_other_engines_leave_tensors_to_the_operator(device):
