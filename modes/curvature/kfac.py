@@ -21,7 +21,7 @@ from ..model.primal.names import Names
 from ..model.signatures import passes_options_to
 from .accumulation import Accumulation, Moments, summed
 from .gradients import Gradients, Target, per_sample, squares
-from .kronecker import Factors, KroneckerFactored, Moment, rebuilt
+from .kronecker import Factors, KroneckerFactored, Moment, decompose, rebuilt
 
 APPROXIMATIONS = "expand", "reduce"
 
@@ -124,7 +124,7 @@ def ekfac(
     data = Accumulation(model, inputs, "E-KFAC", **options)
     with_gradients(data, "E-KFAC")
     blocks, domain = kronecker_factors(data, approximation)
-
+    decompose(blocks)
     bases = [(f.a.basis[1], f.b.basis[1]) for f in blocks]
     found = data.total(partial(summed, partial(rotated, bases)))
     c = data.scale(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import final
 
 import numpy as np
@@ -28,8 +29,11 @@ from ...jacobians.errors import InputError
 from ...jacobians.hooks import scale
 from ...jacobians.lapack import eps_of
 from ...jacobians.placing import place_of
-from ...jacobians.threads import cached_property
+from ...jacobians.threads import cached_property, concurrent, cores
 from ..linear.symmetric import Curvature, Specs
+
+LARGE = 2**14
+"""Entries of factors from which their eigenvectors are computed on several threads."""
 
 
 @final
@@ -123,6 +127,7 @@ class KroneckerFactored(Curvature):
     def _complete(self, what: str) -> list[Factors]:
         """The blocks, and zero blocks for unused entries; uses must not overlap."""
         blocks = list(self.blocks)
+        decompose(blocks)
         for spec in self.domain:
             count = self._uses[self._place(spec.name)[0]]
             if (count > 1).any():
@@ -316,6 +321,16 @@ class Factors:
         rows = Take(kept, 1, held.shape, self.left.dtype)
         left = Moment(self.left[:, kept][..., kept], self.a.rank)
         return Factors({name: rows @ part for name, part in parts.items()}, left, self.b)
+
+
+def decompose(blocks: Iterable[Factors]) -> None:
+    """Compute the eigenvectors of all factors, large ones side by side: LAPACK's own threads gain
+    little in one matrix.
+    """
+    moments = [m for f in blocks if f.corrected is None for m in (f.a, f.b)]
+    sizes = [m.matrix.size for m in moments if isinstance(m.matrix, np.ndarray)]
+    for _ in concurrent(attrgetter("basis"), moments, cores() if sum(sizes) >= LARGE else 1):
+        pass
 
 
 def unused(name: str, entries: np.ndarray, shape: Shape, dtype: np.dtype) -> Factors:

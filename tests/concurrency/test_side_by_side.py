@@ -1,6 +1,5 @@
 """Side by side: work in threads of our own, while those of linear algebra rest."""
 
-import sys
 from threading import Barrier
 
 import numpy as np
@@ -10,7 +9,7 @@ from numpy.testing import assert_allclose
 import onnxjac as oj
 from faults.models import CNN, point_of
 from onnxjac.jacobians.threads import concurrent, cores, libraries
-from onnxjac.modes.curvature.gradients import Gradients
+from onnxjac.modes.curvature import gradients, kronecker
 
 
 @pytest.fixture
@@ -58,9 +57,23 @@ def test_the_limit_ends_with_the_last_of_several(two):
 
 @pytest.mark.parametrize("make", [oj.kfac, oj.ekfac])
 def test_curvature_is_the_same(two, monkeypatch, make):
-    model = oj.load(CNN)
-    point, output = point_of(model), next(iter(model.outputs))
-    alone = make(model, point, at=output).toarray()
-    monkeypatch.setattr(sys.modules[Gradients.__module__], "CHUNK", 2 * 4096)
-    assert_allclose(make(model, point, at=output).toarray(), alone, rtol=1e-4, atol=1e-6)
-    assert np.abs(alone).max() > 0
+    """Cotangents, and the eigenvectors of factors."""
+    model, pool = oj.load(CNN), []
+
+    def started(f, items, threads):
+        pool.append(threads)
+        return concurrent(f, items, threads)
+
+    def matrices():
+        K = make(model, point_of(model), at=next(iter(model.outputs)))
+        return K.toarray(), K.inverse(0.1).toarray()
+
+    alone = matrices()
+    for module in (gradients, kronecker):
+        monkeypatch.setattr(module, "concurrent", started)
+    monkeypatch.setattr(gradients, "CHUNK", 2 * 4096)
+    monkeypatch.setattr(kronecker, "LARGE", 1)
+    for found, expected in zip(matrices(), alone, strict=True):
+        assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        assert np.abs(expected).max() > 0
+    assert pool.count(2) >= 2
