@@ -71,7 +71,7 @@ def test_curvature_is_the_same(two, monkeypatch, make):
     alone = matrices()
     for module in (gradients, kronecker):
         monkeypatch.setattr(module, "concurrent", started)
-    monkeypatch.setattr(gradients, "CHUNK", 2 * 4096)
+    monkeypatch.setattr(gradients.Gradients, "room", 2)
     monkeypatch.setattr(kronecker, "LARGE", 1)
     for found, expected in zip(matrices(), alone, strict=True):
         assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
