@@ -11,6 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from itertools import chain, islice
 from threading import RLock, Thread, local
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -218,7 +219,10 @@ def single_threaded() -> Iterator[None]:
 
 def concurrent(f: Callable[[K], V], items: Iterable[K], threads: int) -> Iterator[V]:
     """f(x) for every item, in order, by several threads, each with at most one item."""
-    if threads == 1:
+    items = iter(items)
+    first = [*islice(items, 2)]
+    items = chain(first, items)
+    if threads == 1 or len(first) < 2:
         yield from map(f, items)
         return
     ahead = deque[Future[V]]()

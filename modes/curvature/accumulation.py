@@ -166,9 +166,12 @@ def total(share: Share, find: Find) -> Sums:
         return share.total(find)
 
 
-def summed(moments: Callable[[int, Any, Any], tuple[Any, ...]], found: Gradients) -> Moments:
+def summed(
+    moments: Callable[[int, Any, Any], tuple[Any, ...]], found: Gradients,
+    read: Callable[[int, Any], Any] | None = None,
+) -> Moments:  # fmt: skip
     """Σ over stacks of cotangents of moments(k, x, g), for every layer k; empty without stacks."""
     sums: Moments = []
-    for new in found.each(moments):
+    for new in found.each(moments, read):
         sums = [tuple(map(add, *pair)) for pair in zip(sums, new, strict=True)] if sums else new
     return sums

@@ -181,8 +181,8 @@ class Gradients:
 
     @property
     def width(self) -> int:
-        """The most cotangents that one thread pulls back at a time."""
-        return self.room // self.threads
+        """The most cotangents pulled back at a time: few, so that several threads finish together."""
+        return max(1, self.room // (4 * self.threads)) if self.threads > 1 else self.room
 
     def stacks(self) -> Iterator[np.ndarray]:
         """Cotangents (k, *at), whose outer products sum to F for `reduction="sum"`."""
@@ -198,11 +198,13 @@ class Gradients:
             slopes = loss_gradients(self.model, self.J.given, t.of, at, t.reduction, t.engine)
             yield slopes[None]
 
-    def each(self, find: Callable[[int, Any, Any], T]) -> Iterator[list[T]]:
-        """find(k, x, g) for every layer k and its cotangents g, (k, groups, samples, positions,
-        outputs), a list for each stack.
+    def each(
+        self, find: Callable[[int, Any, Any], T], read: Callable[[int, Any], Any] | None = None
+    ) -> Iterator[list[T]]:
+        """find(k, x, g) for every layer k with its inputs, or read(k, inputs), and its cotangents
+        (k, groups, samples, positions, outputs): a list for each stack.
         """
-        inputs = [layer.x for layer in self.layers]
+        inputs = [read(k, layer.x) if read else layer.x for k, layer in enumerate(self.layers)]
 
         def found(stack: np.ndarray) -> list[T]:
             pulled = self.cotangents(stack)
@@ -274,7 +276,9 @@ def squares(x: np.ndarray, g: np.ndarray) -> np.ndarray:
     if x.shape[2] == 1:  # samples of one position: Gₙ = xₙ gₙᵀ is never formed
         total = space(g).einsum("kgno,kgno->gno", g[:, :, :, 0], g[:, :, :, 0])
         return (x[:, :, 0] ** 2).swapaxes(-1, -2) @ total
-    return (per_sample(x, g) ** 2).sum(axis=(0, 2))
+    G = per_sample(x, g)
+    G *= G
+    return G.sum(axis=(0, 2))
 
 
 OUTPUTS = 256

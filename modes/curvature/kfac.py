@@ -126,16 +126,27 @@ def ekfac(
     blocks, domain = kronecker_factors(data, approximation)
     decompose(blocks)
     bases = [(f.a.basis[1], f.b.basis[1]) for f in blocks]
-    found = data.total(partial(summed, partial(rotated, bases)))
+    found = data.total(partial(summed, partial(rotated, bases), read=partial(in_basis, bases)))
     c = data.scale(found)
     corrected = [f.with_values(c * values) for f, (values,) in zip(blocks, found.sums, strict=True)]
     return KroneckerFactored(corrected, domain)
 
 
+def turned(rows: np.ndarray, basis: np.ndarray) -> np.ndarray:
+    """Rows (..., groups, samples, positions, n) in a basis (groups, n, n)."""
+    *lead, samples, positions, n = rows.shape
+    found: np.ndarray = rows.reshape(*lead, samples * positions, n) @ basis  # few large products
+    return found.reshape(rows.shape)
+
+
+def in_basis(bases: Bases, k: int, x: np.ndarray) -> np.ndarray:
+    """The inputs of layer k in its basis."""
+    return turned(x, bases[k][0])
+
+
 def rotated(bases: Bases, k: int, x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray]:
-    """Σₙ Gₙ ∘ Gₙ in the basis of layer k."""
-    q, r = bases[k]
-    return (squares(x @ q[:, None], g @ r[:, None]),)
+    """Σₙ Gₙ ∘ Gₙ in the basis of layer k, in which the inputs are given."""
+    return (squares(x, turned(g, bases[k][1])),)
 
 
 def with_gradients(data: Accumulation, what: str) -> None:
