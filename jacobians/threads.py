@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -72,8 +72,8 @@ KEEPING = Lock()
 """The lock of all caches; an entry takes a microsecond."""
 
 
-class Latest(OrderedDict[K, V]):
-    """A cache of the `most` entries that were set last; a copy of it is empty."""
+class Latest(dict[K, V]):
+    """A cache of the `most` newest entries; a copy of it is empty."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -82,9 +82,8 @@ class Latest(OrderedDict[K, V]):
     def __setitem__(self, key: K, value: V) -> None:
         with KEEPING:
             super().__setitem__(key, value)
-            self.move_to_end(key)
             if len(self) > self.most:
-                self.popitem(last=False)
+                del self[next(iter(self))]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Latest, (self.most,)

@@ -181,7 +181,7 @@ class Gradients:
 
     @property
     def width(self) -> int:
-        """The most cotangents pulled back at a time: few, so that several threads finish together."""
+        """The most cotangents pulled back at a time: few, so that threads end together."""
         return max(1, self.room // (4 * self.threads)) if self.threads > 1 else self.room
 
     def stacks(self) -> Iterator[np.ndarray]:
@@ -306,9 +306,15 @@ def sample_diagonal(J: Linearization, H: Jacobian) -> np.ndarray | None:
     ones = ((layer.parts, np.ones(layer.start.out_shape)) for layer in found.layers)
     if (gathered(J.domain, J.dtype, ones) > 1).any():
         return None  # an entry belongs to several layers: the square of a sum of gradients
-    pulled = ((sign, *pair) for sign, stack in roots(H, z, found.width)
-              for pair in found.cotangents(stack))  # fmt: skip
-    matrices = ((layer.parts, sign * squares(layer.x, g)) for sign, layer, g in pulled)
+    inputs = [layer.x for layer in found.layers]
+
+    def parts(pair: tuple[float, np.ndarray]) -> list[np.ndarray]:
+        sign, pulled = pair[0], found.cotangents(pair[1])
+        return [sign * squares(x, g) for x, (_, g) in zip(inputs, pulled, strict=True)]
+
+    pulled = concurrent(parts, roots(H, z, found.width), found.threads)
+    matrices = ((layer.parts, m) for new in pulled
+                for layer, m in zip(found.layers, new, strict=True))  # fmt: skip
     return gathered(J.domain, J.dtype, matrices)
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from ...jacobians import reading, size
+from ...jacobians import reading
 from ...jacobians.arrays import like, space
 from ...jacobians.errors import InputError, not_allowed
 from ..data.adapter import Data
@@ -160,32 +160,29 @@ def kronecker_factors(data: Accumulation, approximation: str) -> tuple[list[Fact
     if approximation not in APPROXIMATIONS:
         raise not_allowed("approximation", approximation, APPROXIMATIONS)
     found = data.total(partial(second_moments, approximation == "reduce"))
-    c = data.scale(found)
-    inputs, outputs = [], []
-    for parts, (A, rows, B, rank) in zip(found.parts, found.sums, strict=True):
-        inputs.append(Moment(A / rows, rows))
-        if rank:
-            outputs.append(Moment(c * B, rank))
-        else:  # there are no gradients
-            groups, _, n = next(iter(parts.values())).out_shape
-            outputs.append(Moment(like(np.broadcast_to(np.eye(n), (groups, n, n)), A)))
+    c, inputs, outputs = data.scale(found), [], []
+    for parts, (A, rows, B) in zip(found.parts, found.sums, strict=True):
+        inputs.append(Moment(A / rows))
+        groups, _, n = next(iter(parts.values())).out_shape
+        if data.target.fisher_type == "forward-only":
+            B, c = like(np.broadcast_to(np.eye(n), (groups, n, n)), A), 1.0
+        outputs.append(Moment(c * B))
     return [Factors(parts, inputs[k], outputs[found.twins.get(k, k)])
             for k, parts in enumerate(found.parts)], found.domain  # fmt: skip
 
 
 def second_moments(reduce: bool, found: Gradients) -> Moments:
-    """Σ x xᵀ, its number of terms, Σ g gᵀ and its number of terms; with `reduce`, of the mean x and
-    the sum of g. A bias has the g of the weight to whose product it is added.
+    """Σ x xᵀ, its number of terms and Σ g gᵀ; with `reduce`, of the mean x and the sum of g. A bias
+    has the g of the weight to whose product it is added.
     """
 
-    def right(k: int, _: np.ndarray, g: np.ndarray) -> tuple[Any, int]:
-        g = g.sum(axis=-2, keepdims=True) if reduce else g
+    def right(k: int, _: np.ndarray, g: np.ndarray) -> tuple[Any]:
         if k in found.twins:
-            return 0.0, 1
-        count = size(g.shape) // (g.shape[1] * g.shape[-1])
-        return gram(space(g).moveaxis(g, 0, 1)), count
+            return (0.0,)
+        g = g.sum(axis=-2, keepdims=True) if reduce else g
+        return (gram(space(g).moveaxis(g, 0, 1)),)
 
-    backward = summed(right, found) or [(0.0, 0)] * len(found.layers)
+    backward = summed(right, found) or [(0.0,)] * len(found.layers)
     rows = []
     for layer, back in zip(found.layers, backward, strict=True):
         x = layer.x.mean(axis=-2, keepdims=True) if reduce else layer.x

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -28,7 +27,6 @@ from ...jacobians.arrays import host, like, space
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import scale
 from ...jacobians.lapack import eps_of
-from ...jacobians.placing import place_of
 from ...jacobians.threads import cached_property, concurrent, cores
 from ..linear.symmetric import Curvature, Specs
 
@@ -188,30 +186,15 @@ def _(operator: KroneckerFactored, factor: float) -> Jacobian:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Moment:
-    """Positive semidefinite matrices, (groups, n, n), of at most the given rank, such as Σ x xᵀ."""
+    """Positive semidefinite matrices, (groups, n, n), such as Σ x xᵀ."""
 
     matrix: np.ndarray
-    rank: int = sys.maxsize
 
     @cached_property
     def basis(self) -> tuple[np.ndarray, np.ndarray]:
-        """Eigenvalues, clipped at 0, and eigenvectors.
-
-        A small rank leaves most of them 0: products with random vectors, an eighth more than the
-        rank so that they are far from dependent, span the range, and only within it eigenvectors
-        are sought.
-        """
-        a, rank = self.matrix, self.rank + self.rank // 8 + 8
-        linalg = space(a).linalg
-        if 5 * rank > 3 * a.shape[-1]:
-            values, vectors = linalg.eigh(a)
-            return values.clip(0), vectors
-        probes = place_of(a).random(0).standard_normal((a.shape[-1], rank))
-        q, _ = linalg.qr(a @ like(probes, a), mode="complete")
-        inside, outside = q[..., :rank], q[..., rank:]
-        values, vectors = linalg.eigh(inside.swapaxes(-1, -2) @ a @ inside)
-        join, zeros = space(a).concatenate, outside[:, 0] * 0
-        return join([zeros, values.clip(0)], -1), join([outside, inside @ vectors], -1)
+        """Eigenvalues, clipped at 0, and eigenvectors."""
+        values, vectors = space(self.matrix).linalg.eigh(self.matrix)
+        return values.clip(0), vectors
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -293,7 +276,7 @@ class Factors:
         """A ⊗ (c B)."""
         if self.corrected is not None:
             return self.with_values(factor * self.corrected)
-        return replace(self, b=Moment(factor * self.right, self.b.rank))
+        return replace(self, b=Moment(factor * self.right))
 
     def inverse(self, damping: float, heuristic: bool) -> Factors:
         """(A ⊗ B + δ I)⁻¹, or (A + π √δ I)⁻¹ ⊗ (B + √δ/π I)⁻¹ with π² = mean(a) / mean(b).
@@ -319,7 +302,7 @@ class Factors:
         if self.corrected is not None or not held[:, kept].all():
             return None
         rows = Take(kept, 1, held.shape, self.left.dtype)
-        left = Moment(self.left[:, kept][..., kept], self.a.rank)
+        left = Moment(self.left[:, kept][..., kept])
         return Factors({name: rows @ part for name, part in parts.items()}, left, self.b)
 
 

@@ -15,7 +15,6 @@ from onnxjac.jacobians.products import factors_of
 from onnxjac.modes.curvature.fisher import empirical_fisher, fisher, likelihood_of
 from onnxjac.modes.curvature.gradients import Gradients, per_sample, sample_diagonal
 from onnxjac.modes.curvature.kfac import ekfac, gram, kfac, shampoo
-from onnxjac.modes.curvature.kronecker import Moment
 
 from .models import gradients, network, parsed, regression
 from .use_cases import CASES, RNG, N, made
@@ -219,15 +218,6 @@ def test_the_diagonal_of_fisher_is_exact(case):
     J = F.operator.factors[-1]
     middle = Diagonal(np.full(J.shape[0], -2.0))
     assert_allclose(sample_diagonal(J, middle), -2 * np.diag(F.toarray()), atol=1e-12)
-
-
-def test_a_moment_of_small_rank_has_the_eigenvectors_of_its_matrix():
-    x = RNG.standard_normal((2, 20, 100))
-    a = x.swapaxes(1, 2) @ x
-    values, vectors = Moment(a, 20).basis
-    assert_allclose(values, np.maximum(np.linalg.eigh(a)[0], 0), atol=1e-10)
-    assert_allclose(vectors.swapaxes(1, 2) @ vectors, np.stack([np.eye(100)] * 2), atol=1e-12)
-    assert_allclose((vectors * values[:, None]) @ vectors.swapaxes(1, 2), a, atol=1e-10)
 
 
 @pytest.mark.parametrize("joint", [False, True])
