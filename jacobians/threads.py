@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from itertools import chain, islice
 from threading import RLock, Thread, local
 from time import perf_counter
@@ -227,7 +228,7 @@ def concurrent(f: Callable[[K], V], items: Iterable[K], threads: int) -> Iterato
     ahead = deque[Future[V]]()
     with single_threaded(), ThreadPoolExecutor(threads) as pool:
         for item in items:
-            ahead.append(pool.submit(f, item))
+            ahead.append(pool.submit(copy_context().run, f, item))  # with errstate, progress
             if len(ahead) == threads:
                 yield ahead.popleft().result()
         while ahead:

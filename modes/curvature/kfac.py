@@ -72,7 +72,9 @@ def kfac(
 
     With `client`, a `distributed.Client`, the batches of the data are split among its workers: each
     sums over its own batches, and keeps up to `keep` bytes of them for the second pass of `ekfac`.
-    The draws of `fisher_type="mc"` do not depend on the number of workers.
+    The draws of `fisher_type="mc"` do not depend on the number of workers. Within a batch,
+    cotangents are divided among as many threads as NumPy's linear algebra has, if the extra
+    `runtime` is installed.
 
     - `model`: the model, as `load` gives it.
     - `at`: the tensor before the loss, such as logits, by name; by default the only floating

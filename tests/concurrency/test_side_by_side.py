@@ -32,6 +32,13 @@ def test_items_are_worked_on_at_the_same_time_and_in_order(two):
     assert list(concurrent(work, range(6), 2)) == [(k, 1) for k in range(6)]
 
 
+def test_threads_have_the_settings_of_this_one(two):
+    with np.errstate(divide="raise"), pytest.raises(FloatingPointError):
+        list(concurrent(lambda k: np.ones(1) / np.zeros(1), range(3), 2))
+    with np.errstate(divide="ignore"):
+        assert np.all(np.isinf(list(concurrent(lambda k: np.ones(1) / k, np.zeros(3), 2))))
+
+
 def test_one_thread_is_this_thread(two):
     assert list(concurrent(lambda k: (k, cores()), range(3), 1)) == [(k, 2) for k in range(3)]
 
