@@ -71,16 +71,17 @@ def test_curvature_is_the_same(two, monkeypatch, make):
         pool.append(threads)
         return concurrent(f, items, threads)
 
-    def matrices():
+    def products():
         K = make(model, point_of(model), at=next(iter(model.outputs)))
-        return K.toarray(), K.inverse(0.1).toarray()
+        v = np.random.default_rng(0).standard_normal(K.shape[1])
+        return K @ v, K.inverse(0.1) @ v, K.diagonal()
 
-    alone = matrices()
+    alone = products()
     for module in (gradients, kronecker):
         monkeypatch.setattr(module, "concurrent", started)
     monkeypatch.setattr(gradients.Gradients, "room", 2)
     monkeypatch.setattr(kronecker, "LARGE", 1)
-    for found, expected in zip(matrices(), alone, strict=True):
+    for found, expected in zip(products(), alone, strict=True):
         assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-        assert np.abs(expected).max() > 0
+        assert np.abs(expected).max() > 1e-3
     assert pool.count(2) >= 2
