@@ -17,7 +17,7 @@ from .linear.linearization import Linearization, linearized
 from .linear.route import Route, route_of, signature_of
 from .linear.tape.active import unjoined
 from .linearize import warn_zeros
-from .model.primal.evaluate import apart, evaluate
+from .model.primal.evaluate import apart, by_torch, evaluate
 from .model.primal.inputs import check_inputs, hosted, warn_nonfinite
 from .model.primal.model import Model
 from .recording.derive import Names, vjp_graph
@@ -100,7 +100,8 @@ class Gradient:
             seeds = {one(self.of): host(combination(model, point, self.of, None, self.engine))}
         given = tuple(point.keys() - model.inputs.keys())
         make = partial(vjp_graph, model, point, self.of, self.wrt, self.engine, seeds)
-        draft, is_general = shared(model, partial(make, given=given))
+        there = by_torch(self.engine)
+        draft, is_general = shared(model, partial(make, given=given, for_torch=there))
         assert draft.dag is not None
         zeros = unjoined(draft.traces[-1].steps, draft.dag, self.wrt, self.of)
         wrt = tuple(f"{name}_cotangent" for name in self.wrt)

@@ -70,9 +70,14 @@ def vjp_graph(
     *,
     given: Names = (),
     symbols: Symbols | None = None,
+    for_torch: bool = False,
 ) -> Draft:
-    """(inputs, cotangents) ↦ (of, Jᵀ · cotangents); `seeds`, if any, are constant cotangents."""
+    """(inputs, cotangents) ↦ (of, Jᵀ · cotangents); `seeds`, if any, are constant cotangents.
+
+    A graph that only PyTorch will run may be recorded `for_torch`, as its kernels are quickest.
+    """
     t = trace(model, point, (*of, *wrt), engine, given=given, perturbed=wrt, symbols=symbols)
+    t.recorder.convolves_samples = for_torch
     forward = t.dag(wrt, of)
     dag = forward.T
     asked = [] if seeds is not None else [like(t, name, f"{name}_cotangent") for name in of]

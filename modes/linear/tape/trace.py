@@ -21,7 +21,7 @@ from ....ops.node import ASKED
 from ...model.flow.contents import free_sizes, lowest_opsets
 from ...model.flow.control import NotKept, kept_whole, note
 from ...model.flow.steps import SMALL, needed, reads
-from ...model.primal.evaluate import by_torch, evaluate
+from ...model.primal.evaluate import evaluate
 from ...model.primal.model import Model, TensorSpec
 from .active import moving, without
 from .bodies import again, bodies_of, closed
@@ -89,7 +89,6 @@ def trace(
         shaped = {n: zeros(s.shape, s.dtype) for n, s in types.items() if isinstance(s, TensorSpec)}
         numbers = {**shaped, **model.constants, **point}
     recorder = Recorder(lowest_opsets(model), symbols)
-    recorder.convolves_samples = by_torch(engine)
     entered = [name for name in model.inputs if name in numbers]
     entries = dict.fromkeys((*entered, *sorted(given & met.union(wanted))))
     inputs = tuple(recorder.like(numbers[name], name) for name in entries)
