@@ -74,24 +74,18 @@ class Geometry:
                 "pads": self.pads, "group": self.group}  # fmt: skip
 
     @property
-    def output_padding(self) -> Shape:
-        """Entries that a transposed convolution must add at the end to recover the size of x."""
-        d = len(self.strides)
-        padded = [
-            n + a + b for n, a, b in zip(self.x[2:], self.pads[:d], self.pads[d:], strict=True)
-        ]
-        window = [k * (n - 1) + 1 for k, n in zip(self.dilations, self.w[2:], strict=True)]
-        steps = [s * (n - 1) for s, n in zip(self.strides, self.u[2:], strict=True)]
-        return tuple(p - w - s for p, w, s in zip(padded, window, steps, strict=True))
-
-
-    @property
     def reach(self) -> Shape:
         """Where the last window ends, counted from the first entry of x, which pads may precede."""
         pairs = ((self.w, self.dilations), (self.u, self.strides))
         spans = (zip(shape[2:], steps, strict=True) for shape, steps in pairs)
         return tuple(1 - begin + sum(step * (n - 1) for n, step in axis)
                      for begin, *axis in zip(self.pads, *spans, strict=False))  # fmt: skip
+
+    @property
+    def output_padding(self) -> Shape:
+        """Entries that a transposed convolution must add at the end to recover the size of x."""
+        axes = zip(self.x[2:], self.pads[len(self.strides) :], self.reach, strict=True)
+        return tuple(n + end - last for n, end, last in axes)
 
 
 def convolution_of(held: Array, source: str, target: str, geometry: Geometry) -> Jacobian:
@@ -216,7 +210,7 @@ def correlate(op: Op, g: Geometry, x: Array, u: Array) -> Array:
 
 def over_samples(op: Op, g: Geometry, x: Array, u: Array) -> Array:
     """A convolution with u as the kernel, whose channels are the samples of each group, and with
-    strides and dilations exchanged. What no window reaches of x is cut off.
+    strides and dilations exchanged. Entries of x that no window reaches are cut off.
     """
     of_x, of_u, d = lead(x, g.x), lead(u, g.u), len(g.strides)
     (n, m), c, space = g.u[:2], g.w[1], tuple(map(min, g.x[2:], g.reach))

@@ -205,7 +205,7 @@ limits: list[Any] = []
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
-    """Linear algebra in one thread: its own threads would wait for those of `concurrent`."""
+    """Linear algebra in one thread: several would wait for cores that `concurrent` uses."""
     with WORKING:
         limits.append(limits[0] if limits else libraries().limit(limits=1))
     try:

@@ -1,5 +1,6 @@
-"""Side by side: work in threads of our own, while those of linear algebra rest."""
+"""Side by side: work in threads of our own, while linear algebra takes one thread."""
 
+import sys
 from threading import Barrier
 
 import numpy as np
@@ -15,8 +16,6 @@ from onnxjac.modes.curvature import gradients, kronecker
 @pytest.fixture
 def two():
     """Linear algebra in two threads."""
-    if not libraries():
-        pytest.skip("threadpoolctl is not installed")
     with libraries().limit(limits=2):
         yield
         assert cores() == 2
@@ -37,6 +36,15 @@ def test_threads_have_the_settings_of_this_one(two):
         list(concurrent(lambda k: np.ones(1) / np.zeros(1), range(3), 2))
     with np.errstate(divide="ignore"):
         assert np.all(np.isinf(list(concurrent(lambda k: np.ones(1) / k, np.zeros(3), 2))))
+
+
+def test_without_threadpoolctl_there_is_one_thread(monkeypatch):
+    monkeypatch.setitem(sys.modules, "threadpoolctl", None)
+    libraries.cache_clear()
+    try:
+        assert cores() == 1
+    finally:
+        libraries.cache_clear()
 
 
 def test_one_thread_is_this_thread(two):
