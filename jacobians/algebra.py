@@ -32,6 +32,9 @@ class Algebra(linalg.LinearOperator):
     dense_limit: int  # bytes of a dense matrix
     T: Any
     H: Any
+    # What SciPy (1.18 and later) sets on each operator: its module of arrays, which is NumPy, and 2.
+    _xp: Any = getattr(linalg.aslinearoperator(np.eye(1)), "_xp", None)
+    ndim = 2
 
     @abstractmethod
     def _flat_product(self, v: Any, columns: Shape) -> Any:
@@ -57,7 +60,7 @@ class Algebra(linalg.LinearOperator):
             raise InputError(f"{other!r} is a number: 2 * J scales, J @ v multiplies an array")
         if isinstance(other, dict):
             raise InputError("J @ x is for vectors and matrices: J.apply({name: x}) takes tensors")
-        return super().__matmul__(self._unpacked(other))
+        return self.dot(other)
 
     def dot(self, x: Any) -> Any:
         """J x: for a vector, a matrix, a number or an operator `x`, as J @ x and J * x."""

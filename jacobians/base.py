@@ -138,6 +138,9 @@ class Holder:
         """The state without its place, which arrays that were pickled may have left."""
         return {name: part for name, part in vars(self).items() if name != "_whereabouts"}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)  # SciPy's expects its own state
+
     def __repr__(self) -> str:
         return type(self).__name__
 

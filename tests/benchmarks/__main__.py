@@ -17,7 +17,8 @@ from .limits import Machine
 from .report import Outcome, machine_readable
 from .rounds import measure, workers
 from .table import COMPARED, EACH, compared, each, show
-from .workloads import GROWTH, HIDDEN, WORKLOADS, find
+from .worker import WARM
+from .workloads import GROWTH, HIDDEN, SCALED, WORKLOADS, find
 
 THREADS = 2
 VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -36,6 +37,8 @@ def arguments() -> argparse.Namespace:
     add("--contenders", nargs="+", help="contenders, or how they begin; by default all")
     add("--rounds", type=int, default=7)
     add("--budget", type=float, default=0.15, help="seconds of one turn")
+    add("--device", default="cpu", help="where PyTorch and JAX compute: cpu, cuda")
+    add("--warm", type=float, default=WARM, help="seconds of steps before their timing")
     add("--json", type=Path, help="write everything that was measured")
     add("--markdown", type=Path, help="write the page of results")
     return parser.parse_args()
@@ -53,9 +56,9 @@ def same_machine() -> None:
 
 
 def chosen(only: list[str]) -> list[str]:
-    """The workloads whose names start with one of these; hidden ones need their full name."""
+    """The workloads whose names start with one of these; others need their full name."""
     names = [name for name in (*WORKLOADS, *GROWTH) if name.startswith(tuple(only))]
-    return names + [name for name in HIDDEN if name in only]
+    return names + [name for name in (*SCALED, *HIDDEN) if name in only]
 
 
 def outcomes(name: str, asked: argparse.Namespace) -> Iterator[Outcome]:
@@ -64,12 +67,14 @@ def outcomes(name: str, asked: argparse.Namespace) -> Iterator[Outcome]:
     settings = {"rounds": asked.rounds, "budget": asked.budget}
     begins = tuple(asked.contenders or [""])
     contenders = [c for c in MODULES if c.startswith(begins) and c != "machine"]
-    with workers(["machine", *contenders], name) as (machine, *others):
-        limits = Machine(machine, **settings)
+    machines = ["machine"] if asked.device == "cpu" else []
+    with workers([*machines, *contenders], name, asked.device, asked.warm) as started:
+        limits = Machine(started[0], **settings) if machines else None
+        others = started[len(machines) :]
         for product in asked.products or workload.products:
             found = measure(others, product, **settings)
             rows = next((m.result.size for m in found if m.result is not None), 0)
-            limit = limits.least(workload, product, rows)
+            limit = limits.least(workload, product, rows) if limits else None
             yield Outcome(name, product, workload.tolerance, found, limit)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .worker import Setup, serve
+from .worker import WARM, Setup, serve
 
 PATIENCE = 120.0
 """The time limit of a set-up or a turn, in seconds."""
@@ -29,10 +29,11 @@ class Asked(Protocol):
 class Worker:
     """A contender's process, stopped whenever it is not its turn."""
 
-    def __init__(self, name: str, workload: str) -> None:
+    def __init__(self, name: str, workload: str, device: str, warm: float) -> None:
         context = multiprocessing.get_context("spawn")
         self.name, (self.pipe, theirs) = name, context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs, name, workload), daemon=True)
+        told = theirs, name, workload, device, warm
+        self.process = context.Process(target=serve, args=told, daemon=True)
         self.process.start()
         theirs.close()
 
@@ -63,9 +64,11 @@ class Worker:
 
 
 @contextmanager
-def workers(names: list[str], workload: str) -> Iterator[list[Worker]]:
+def workers(
+    names: list[str], workload: str, device: str = "cpu", warm: float = WARM
+) -> Iterator[list[Worker]]:
     """One process for each contender, ended on exit."""
-    started = [Worker(name, workload) for name in names]
+    started = [Worker(name, workload, device, warm) for name in names]
     try:
         yield started
     finally:

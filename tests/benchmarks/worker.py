@@ -21,7 +21,7 @@ from .contenders.contender import STEPS, Absent, Contender, Task
 from .workloads import find
 
 WARM = 5.0
-"""Seconds of warm-up steps before timing, in which threads may build programs."""
+"""Seconds of warm-up steps before timing, unless asked otherwise: threads may build programs."""
 
 
 class Setup(NamedTuple):
@@ -31,27 +31,27 @@ class Setup(NamedTuple):
     result: np.ndarray
 
 
-def serve(connection: Connection, name: str, workload: str) -> None:
+def serve(connection: Connection, name: str, workload: str, device: str, warm: float) -> None:
     """Answer messages until there are no more."""
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     warnings.simplefilter("ignore")
-    made: Contender | None = None
+    made: Any = None
     task: Task = list
     for kind, value in iter(connection.recv, ("stop", None)):
         try:
             if kind == "setup":
                 task = list
                 gc.collect()  # the previous product may hold gigabytes
-                made = made or contender(name)(find(workload))
-                task, answer = prepared(made, value)
+                made = made or contender(name)(find(workload), device)
+                task, answer = prepared(made, value, warm)
             else:
-                answer = timed(task, value)
+                answer = timed(made, task, value)
         except Exception as error:
             answer = reason(error)
         connection.send(answer)
 
 
-def prepared(made: Contender, product: str, warm: float = WARM) -> tuple[Task, Setup]:
+def prepared(made: Contender, product: str, warm: float) -> tuple[Task, Setup]:
     """The task of a product, and its first result."""
     start = time.perf_counter()
     task = made.task(product)
@@ -62,15 +62,18 @@ def prepared(made: Contender, product: str, warm: float = WARM) -> tuple[Task, S
             task()
     while product.startswith(STEPS) and time.perf_counter() - start < warm:
         task()
+        made.wait()
     return task, setup
 
 
-def timed(task: Task, n: int) -> float:
+def timed(made: Contender, task: Task, n: int) -> float:
     """Seconds of n runs, after one that warms the caches."""
     task()
+    made.wait()
     start = time.perf_counter()
     for _ in range(n):
         task()
+    made.wait()
     return time.perf_counter() - start
 
 

@@ -34,8 +34,8 @@ class Casadi(Contender):
     def suits(cls, workload: Workload) -> bool:
         return workload.stencil
 
-    def __init__(self, workload: Workload) -> None:
-        super().__init__(workload)
+    def __init__(self, workload: Workload, device: str = "cpu") -> None:
+        super().__init__(workload, device)
         self.u = casadi.SX.sym("u", *self.point[0].shape)
         self.y = workload.forward(Vocabulary, {"u": self.u})
 

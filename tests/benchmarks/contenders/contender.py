@@ -42,18 +42,22 @@ class Contender:
     """One method per product: it does the set-up and returns a function for one run.
 
     `flat` makes the result of a run comparable: products as vectors, with columns as rows; `warm`
-    is the number of products before timing, in which a contender may adapt.
+    is the number of products before timing, in which a contender may adapt. Only with `devices` does
+    it compute on a GPU, and `wait` returns when all of that is done.
     """
 
     library: ClassVar[str]
     only: ClassVar[tuple[str, ...]] = ALL
+    devices: ClassVar[bool] = False
     warm: ClassVar[int] = 0
     point: tuple[Any, ...]
 
-    def __init__(self, workload: Workload) -> None:
-        self.workload, self.point = workload, workload.point
+    def __init__(self, workload: Workload, device: str = "cpu") -> None:
+        self.workload, self.point, self.device = workload, workload.point, device
         if not self.suits(workload):
             raise Absent("not for this workload")
+        if device != "cpu" and not self.devices:
+            raise Absent("for the CPU")
 
     @classmethod
     def suits(cls, workload: Workload) -> bool:
@@ -68,6 +72,9 @@ class Contender:
         if method is None or kind not in self.only:
             raise Absent(f"no {kind}")
         return method(int(count)) if count else method()
+
+    def wait(self) -> None:
+        """Return when the device has finished."""
 
     def operator(self) -> LinearOperator:
         """J for SciPy."""

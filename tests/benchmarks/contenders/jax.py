@@ -17,7 +17,6 @@ from .contender import ALPHA, BETA, EPSILON, RATE, Task
 from .peer import Peer
 
 jax.config.update("jax_enable_x64", True)
-jax.config.update("jax_platforms", "cpu")
 
 
 def waited(function: Callable[..., Any], *arguments: Any) -> Task:
@@ -31,6 +30,10 @@ class Jax(Peer):
 
     library: ClassVar[str] = "jax"
     nn = reading
+
+    def __init__(self, workload: Workload, device: str = "cpu") -> None:
+        jax.config.update("jax_platforms", device)
+        super().__init__(workload, device)
 
     def array(self, x: np.ndarray) -> Any:
         return jnp.asarray(x)

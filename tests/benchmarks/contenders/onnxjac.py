@@ -24,12 +24,12 @@ class Plain(Contender):
 
     library: ClassVar[str] = "onnxjac"
     engine: ClassVar[str | None] = None
-    primal: ClassVar[str | None] = None
+    primal: str | None = None
     compiled: ClassVar[bool] = False
     warm: ClassVar[int] = 30
 
-    def __init__(self, workload: Workload) -> None:
-        super().__init__(workload)
+    def __init__(self, workload: Workload, device: str = "cpu") -> None:
+        super().__init__(workload, device)
         self.model = oj.load(model_of(workload))
         self.inputs = {workload.input: self.array(workload.tensors[workload.input])}
         self.point = tuple(map(self.array, self.point))
@@ -220,14 +220,29 @@ class Torch(Plain):
         "grad", "grad+ggn", "grad+hvp", "f+jvp", "adam", "kfac", "factors", "ekfac",
         "diagonal")  # fmt: skip
     engine: ClassVar[str | None] = "torch"
-    primal: ClassVar[str | None] = "torch"
     compiled: ClassVar[bool] = True
+    devices: ClassVar[bool] = True
+
+    def __init__(self, workload: Workload, device: str = "cpu") -> None:
+        self.primal = f"torch:{device}"
+        super().__init__(workload, device)
 
     def array(self, x: np.ndarray) -> Any:
         import torch
 
         torch.set_num_threads(2)
-        return torch.from_numpy(np.array(x))
+        return torch.from_numpy(np.array(x)).to(self.device)
+
+    def wait(self) -> None:
+        from .torch import waited
+
+        waited(self.device)
+
+    def flat(self, result: Any) -> np.ndarray:
+        import torch
+        from torch.utils._pytree import tree_map_only
+
+        return super().flat(tree_map_only(torch.Tensor, torch.Tensor.cpu, result))
 
     def joined(self, parts: Iterable[Any]) -> Any:
         import torch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
@@ -18,8 +18,10 @@ class Peer(Contender):
 
     nn: Any
 
-    def __init__(self, workload: Workload) -> None:
-        super().__init__(workload)
+    devices: ClassVar[bool] = True
+
+    def __init__(self, workload: Workload, device: str = "cpu") -> None:
+        super().__init__(workload, device)
         self.fixed = {name: self.array(a) for name, a in workload.tensors.items()}
         self.point = tuple(self.fixed[name] for name in workload.wrt)
 

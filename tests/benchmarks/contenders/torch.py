@@ -34,7 +34,13 @@ def network(point: tuple[torch.Tensor, ...]) -> nn.Sequential:
         elif weight.ndim == 2:
             dense = any(isinstance(part, nn.Linear) for part in parts)
             parts += [nn.Tanh() if dense else nn.Flatten(), nn.Linear(n, m)]
-    return nn.Sequential(*parts).to(point[0].dtype)
+    return nn.Sequential(*parts).to(point[0])
+
+
+def waited(device: str) -> None:
+    """Return when a GPU has finished its work."""
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
 
 
 def turned(parts: Any) -> tuple[torch.Tensor, ...]:
@@ -67,10 +73,13 @@ class Functional(Peer):
         return net, list(net.parameters())
 
     def array(self, x: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(np.array(x))
+        return torch.from_numpy(np.array(x)).to(self.device)
+
+    def wait(self) -> None:
+        waited(self.device)
 
     def flat(self, result: Any) -> np.ndarray:
-        return super().flat(tree_map_only(torch.Tensor, torch.Tensor.detach, result))
+        return super().flat(tree_map_only(torch.Tensor, lambda t: t.detach().cpu(), result))
 
     def pushing(self, f: Callable[..., Any], *point: Any) -> Callable[..., Any]:
         """v ↦ ∂f/∂point v."""
@@ -185,8 +194,8 @@ class Retained(Functional):
         "jvp", "vjp", "hvp", "ggn", "svds", "grad", "grad+ggn", "grad+hvp", "adam",
     )  # fmt: skip
 
-    def __init__(self, workload: Workload) -> None:
-        super().__init__(workload)
+    def __init__(self, workload: Workload, device: str = "cpu") -> None:
+        super().__init__(workload, device)
         self.point = tuple(x.requires_grad_() for x in self.point)
 
     def pushed(self) -> Callable[..., Any]:

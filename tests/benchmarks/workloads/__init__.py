@@ -10,7 +10,7 @@ from .reaction import reaction
 from .sequences import classifier, generative, loop, lstm, transformer
 from .workload import Workload
 
-__all__ = ["GROWTH", "HIDDEN", "WORKLOADS", "Workload", "find"]
+__all__ = ["GROWTH", "HIDDEN", "SCALED", "WORKLOADS", "Workload", "find"]
 
 
 def steps(made: Callable[[], Workload], *more: str) -> Workload:
@@ -23,6 +23,9 @@ def curvature(made: Callable[[], Workload]) -> Workload:
     return replace(made(), products=("factors", "ekfac", "diagonal"))
 
 
+pooled = partial(transformer, pooled=True)
+trained = partial(pooled, labelled=True)
+
 WORKLOADS: dict[str, Callable[[], Workload]] = {
     "mlp": mlp,
     "mlp/float64": partial(mlp, "float64"),
@@ -30,7 +33,7 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
     "resnet": resnet,
     "lenet": lenet,
     "transformer": transformer,
-    "transformer/pooled": partial(transformer, pooled=True),
+    "transformer/pooled": pooled,
     "input": inputs,
     "input/float64": partial(inputs, "float64"),
     "reaction": reaction,
@@ -39,7 +42,7 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
     "steps/mlp": partial(steps, mlp, "kfac"),
     "steps/lenet": partial(steps, lenet),
     "steps/resnet": partial(steps, resnet),
-    "steps/transformer": partial(steps, partial(transformer, pooled=True, labelled=True)),
+    "steps/transformer": partial(steps, trained),
     "steps/lstm": partial(steps, lambda: classifier(lstm(), pooled=True)),
     "steps/loop": partial(steps, lambda: classifier(loop(turns=300))),
     "steps/if": partial(steps, branching),
@@ -63,6 +66,24 @@ GROWTH: dict[str, Callable[[], Workload]] = {
 }
 """Workloads for the growth of time with one size, the others as in the MLP or the grid."""
 
+SCALED: dict[str, Callable[[], Workload]] = {
+    **{f"{name}×{n}": partial(made, batch=n * batch)
+       for name, made, batch, sizes in (
+           ("mlp", mlp, 256, (10, 100)), ("lenet", lenet, 64, (10, 100)),
+           ("resnet", resnet, 16, (10,)), ("transformer/pooled", pooled, 4, (10, 100)),
+           ("large/resnet", deep, 2, (10,)),
+       ) for n in sizes},
+    "large/gpt×8": partial(generative, tokens=1024),
+    **{f"steps/{name}×{n}": partial(steps, partial(made, batch=n * batch))
+       for name, made, batch, n in (
+           ("mlp", mlp, 256, 10), ("lenet", lenet, 64, 10), ("resnet", resnet, 16, 10),
+           ("transformer", trained, 4, 10),
+       )},
+    **{f"curvature/{name}×10": partial(curvature, partial(made, batch=5120))
+       for name, made in (("mlp", mlp), ("lenet", lenet))},
+}  # fmt: skip
+"""Workloads of 10 and 100 times as many samples, or of 8 times as many tokens, for a GPU."""
+
 HIDDEN: dict[str, Callable[[], Workload]] = {
     "tiny": partial(mlp, "float64", batch=8, widths=(20, 16, 5)),
     "tiny/steps": partial(steps, partial(mlp, "float64", batch=8, widths=(20, 16, 5)), "kfac"),
@@ -85,4 +106,4 @@ SMALL = {"small/deep": lambda: replace(mlp(batch=8, widths=(16,) * 400 + (10,)),
 
 def find(name: str) -> Workload:
     """The workload of that name."""
-    return (WORKLOADS | GROWTH | HIDDEN | SMALL)[name]()
+    return (WORKLOADS | GROWTH | SCALED | HIDDEN | SMALL)[name]()

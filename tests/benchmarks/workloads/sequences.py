@@ -21,13 +21,13 @@ class Size(NamedTuple):
 
 
 def transformer(
-    dtype: str = "float32", *, pooled: bool = False, labelled: bool = False
+    dtype: str = "float32", *, batch: int = 4, pooled: bool = False, labelled: bool = False
 ) -> Workload:
     """Four pre-norm encoder layers with GELU; returns all states or ten logits of their mean."""
-    size = Size()
+    size = Size(batch)
     t = layers(size, dtype, {"head": (size.width, 10), "head.bias": (10,)} if pooled else {})
     forward = partial(classified if pooled else encoded, size)
-    labels = np.arange(size.batch) if labelled else None
+    labels = np.arange(size.batch) % 10 if labelled else None
     x = states(size, dtype)
     return Workload({"x": x, **t}, forward, tuple(t), ("jvp", "vjp"), labels, narrow=pooled)
 
