@@ -32,7 +32,7 @@ class Algebra(linalg.LinearOperator):
     dense_limit: int  # bytes of a dense matrix
     T: Any
     H: Any
-    # What SciPy (1.18 and later) sets on each operator: its module of arrays, which is NumPy, and 2.
+    # What SciPy's own constructor sets from 1.18 on: the module of its arrays, NumPy, and 2.
     _xp: Any = getattr(linalg.aslinearoperator(np.eye(1)), "_xp", None)
     ndim = 2
 

@@ -48,6 +48,7 @@ def device(request, monkeypatch):
         raise TypeError("NumPy reads a tensor, which might be on a GPU")
 
     monkeypatch.setattr(torch.Tensor, "__array__", refuse)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)  # 10 bits in convolutions
     return request.config.getoption("--device")
 
 

@@ -113,7 +113,8 @@ def test_an_expert_is_compared_apart():
 
 
 def test_a_process_that_ends_is_absent():
-    with workers(["onnxjac", "onnxjac"], "tiny") as (gone, here):
+    with workers(["onnxjac", "onnxjac"]) as (gone, here):
+        here.ask("workload", "tiny")
         gone.process.kill()
         absent, present = measure([gone, here], "jvp", rounds=3, budget=1e-3)
     assert absent.absent == "the process ended"

@@ -15,7 +15,7 @@ from .contenders import MODULES
 from .document import document
 from .limits import Machine
 from .report import Outcome, machine_readable
-from .rounds import measure, workers
+from .rounds import Worker, measure, workers
 from .table import COMPARED, EACH, compared, each, show
 from .worker import WARM
 from .workloads import GROWTH, HIDDEN, SCALED, WORKLOADS, find
@@ -44,14 +44,17 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def same_machine() -> None:
+def same_machine(device: str) -> None:
     """Limit every child process to two cores and two threads, and silence XLA.
 
-    OPENBLAS_CORETYPE is removed, so that OpenBLAS detects the actual processor.
+    OPENBLAS_CORETYPE is removed, so that OpenBLAS detects the actual processor. On a GPU, all
+    compute in full single precision, take memory as they need it, and compile on all cores.
     """
     os.environ.pop("OPENBLAS_CORETYPE", None)
     os.environ.update(dict.fromkeys(VARIABLES, str(THREADS)), TF_CPP_MIN_LOG_LEVEL="3")
-    if hasattr(os, "sched_setaffinity"):
+    if device != "cpu":
+        os.environ.update(NVIDIA_TF32_OVERRIDE="0", XLA_PYTHON_CLIENT_PREALLOCATE="false")
+    elif hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
 
 
@@ -61,33 +64,44 @@ def chosen(only: list[str]) -> list[str]:
     return names + [name for name in (*SCALED, *HIDDEN) if name in only]
 
 
-def outcomes(name: str, asked: argparse.Namespace) -> Iterator[Outcome]:
-    """The outcomes of all products of one workload."""
-    workload = find(name)
-    settings = {"rounds": asked.rounds, "budget": asked.budget}
+def all_outcomes(asked: argparse.Namespace) -> Iterator[Outcome]:
+    """The outcomes of all workloads, each in new processes; a GPU's, slow to start, are kept."""
     begins = tuple(asked.contenders or [""])
     contenders = [c for c in MODULES if c.startswith(begins) and c != "machine"]
-    machines = ["machine"] if asked.device == "cpu" else []
-    with workers([*machines, *contenders], name, asked.device, asked.warm) as started:
-        limits = Machine(started[0], **settings) if machines else None
-        others = started[len(machines) :]
-        for product in asked.products or workload.products:
-            found = measure(others, product, **settings)
-            rows = next((m.result.size for m in found if m.result is not None), 0)
-            limit = limits.least(workload, product, rows) if limits else None
-            yield Outcome(name, product, workload.tolerance, found, limit)
+    machines, names = ["machine"], chosen(asked.only)
+    groups = [[name] for name in names]
+    if asked.device != "cpu":
+        machines, groups = [], [names]
+    for group in groups:
+        with workers([*machines, *contenders], asked.device, asked.warm) as started:
+            for name in group:
+                yield from outcomes(name, started[len(machines) :], started[: len(machines)], asked)
+
+
+def outcomes(
+    name: str, others: list[Worker], machines: list[Worker], asked: argparse.Namespace
+) -> Iterator[Outcome]:
+    """The outcomes of all products of one workload."""
+    workload, settings = find(name), {"rounds": asked.rounds, "budget": asked.budget}
+    for worker in (*machines, *others):
+        worker.ask("workload", name)
+    limits = Machine(machines[0], **settings) if machines else None
+    for product in asked.products or workload.products:
+        found = measure(others, product, **settings)
+        rows = next((m.result.size for m in found if m.result is not None), 0)
+        limit = limits.least(workload, product, rows) if limits else None
+        yield Outcome(name, product, workload.tolerance, found, limit)
 
 
 def main() -> None:
     """Measure, show, write."""
     asked = arguments()
-    same_machine()
+    same_machine(asked.device)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that paused workers end as well
     measured: list[Outcome] = []
-    for name in chosen(asked.only):
-        for outcome in outcomes(name, asked):
-            measured.append(outcome)
-            show(f"{name} {outcome.product}", EACH, each([outcome]))
+    for outcome in all_outcomes(asked):
+        measured.append(outcome)
+        show(f"{outcome.workload} {outcome.product}", EACH, each([outcome]))
         write(measured, asked)  # intermediate results: the rest may take long
     show("ours and the best peer", COMPARED, compared(measured))
 

@@ -29,10 +29,10 @@ class Asked(Protocol):
 class Worker:
     """A contender's process, stopped whenever it is not its turn."""
 
-    def __init__(self, name: str, workload: str, device: str, warm: float) -> None:
+    def __init__(self, name: str, device: str, warm: float) -> None:
         context = multiprocessing.get_context("spawn")
         self.name, (self.pipe, theirs) = name, context.Pipe()
-        told = theirs, name, workload, device, warm
+        told = theirs, name, device, warm
         self.process = context.Process(target=serve, args=told, daemon=True)
         self.process.start()
         theirs.close()
@@ -65,10 +65,10 @@ class Worker:
 
 @contextmanager
 def workers(
-    names: list[str], workload: str, device: str = "cpu", warm: float = WARM
+    names: list[str], device: str = "cpu", warm: float = WARM
 ) -> Iterator[list[Worker]]:
     """One process for each contender, ended on exit."""
-    started = [Worker(name, workload, device, warm) for name in names]
+    started = [Worker(name, device, warm) for name in names]
     try:
         yield started
     finally:

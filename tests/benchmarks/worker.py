@@ -1,6 +1,7 @@
-"""Worker: one contender on one workload, in a process of its own.
+"""Worker: one contender, in a process of its own.
 
-Messages: ("setup", product) → `Setup` or the reason why not; ("run", n) → seconds of n runs.
+Messages: ("workload", name) → None; ("setup", product) → `Setup` or the reason why not; ("run", n)
+→ seconds of n runs.
 """
 
 from __future__ import annotations
@@ -31,15 +32,19 @@ class Setup(NamedTuple):
     result: np.ndarray
 
 
-def serve(connection: Connection, name: str, workload: str, device: str, warm: float) -> None:
+def serve(connection: Connection, name: str, device: str, warm: float) -> None:
     """Answer messages until there are no more."""
+    made: Any
+    answer: Any
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     warnings.simplefilter("ignore")
-    made: Any = None
+    workload, made = "", None
     task: Task = list
     for kind, value in iter(connection.recv, ("stop", None)):
         try:
-            if kind == "setup":
+            if kind == "workload":
+                workload, made, task, answer = value, None, list, None
+            elif kind == "setup":
                 task = list
                 gc.collect()  # the previous product may hold gigabytes
                 made = made or contender(name)(find(workload), device)

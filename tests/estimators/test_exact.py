@@ -27,7 +27,7 @@ from onnxjac.modes.estimators.exact import STRUCTURE, column_squares, diagonal_o
 from onnxjac.modes.estimators.norms import condition_number, frobenius_norm, spectral_norm
 from onnxjac.modes.estimators.squared import block, squared
 from onnxjac.modes.estimators.trace import diagonal, trace
-from sparse.models import finite_elements, stencil_by_convolution, stencil_by_slices
+from sparsity.models import finite_elements, stencil_by_convolution, stencil_by_slices
 from test_models import stored
 
 from ..jacobians.examples import EXAMPLES, Draw

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import onnxjac as oj
 
-from ..sparse.models import model, stencil_by_slices
+from ..sparsity.models import model, stencil_by_slices
 
 
 def twice(proto, points):

@@ -1,12 +1,12 @@
 """Operators of models over tensors of PyTorch: by position, by name, and with `engine="torch"`."""
 
+import json
 import pickle
 import subprocess
 import sys
 import warnings
 from functools import partial
 
-import nbformat
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -335,8 +335,8 @@ def test_the_notebook_copies_nothing(device, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(route, "PER_STEP", 0)  # templates at the second point, on any machine
     monkeypatch.chdir(ROOT / "notebooks")
-    cells = nbformat.read("09_tensors.ipynb", as_version=4).cells
-    sources = [cell.source for cell in cells if cell.cell_type == "code"]
+    cells = json.loads((ROOT / "notebooks" / "09_tensors.ipynb").read_text())["cells"]
+    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     fewer = {"range(25)": "range(6)", "(initial(), 12)": "(initial(), 3)"}
     names = {}
     for source in sources[:-1]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .mutants import Mutant
 
 TESTS = ("tests/jacobians", "tests/ops", "tests/test_doctests.py", "tests/modes", "tests/model",
-    "tests/linear", "tests/verify", "tests/sparse")  # fmt: skip
+    "tests/linear", "tests/verify", "tests/sparsity")  # fmt: skip
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 

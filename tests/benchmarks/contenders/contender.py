@@ -42,8 +42,8 @@ class Contender:
     """One method per product: it does the set-up and returns a function for one run.
 
     `flat` makes the result of a run comparable: products as vectors, with columns as rows; `warm`
-    is the number of products before timing, in which a contender may adapt. Only with `devices` does
-    it compute on a GPU, and `wait` returns when all of that is done.
+    is the number of products before timing, in which a contender may adapt. With `devices` it
+    computes on a GPU as well, and `wait` returns when the GPU has finished.
     """
 
     library: ClassVar[str]

@@ -17,6 +17,7 @@ from .contender import ALPHA, BETA, EPSILON, RATE, Task
 from .peer import Peer
 
 jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_default_matmul_precision", "highest")  # a GPU's default has 10 bits
 
 
 def waited(function: Callable[..., Any], *arguments: Any) -> Task:
