@@ -66,26 +66,21 @@ def chosen(only: list[str]) -> list[str]:
 
 def all_outcomes(asked: argparse.Namespace) -> Iterator[Outcome]:
     """The outcomes of all workloads, each in new processes; a GPU's, slow to start, are kept."""
-    begins = tuple(asked.contenders or [""])
+    begins, names = tuple(asked.contenders or [""]), chosen(asked.only)
     contenders = [c for c in MODULES if c.startswith(begins) and c != "machine"]
-    machines, names = ["machine"], chosen(asked.only)
-    groups = [[name] for name in names]
-    if asked.device != "cpu":
-        machines, groups = [], [names]
-    for group in groups:
-        with workers([*machines, *contenders], asked.device, asked.warm) as started:
+    for group in [[name] for name in names] if asked.device == "cpu" else [names]:
+        with workers(["machine", *contenders], asked.device, asked.warm) as started:
             for name in group:
-                yield from outcomes(name, started[len(machines) :], started[: len(machines)], asked)
+                yield from outcomes(name, started, asked)
 
 
-def outcomes(
-    name: str, others: list[Worker], machines: list[Worker], asked: argparse.Namespace
-) -> Iterator[Outcome]:
-    """The outcomes of all products of one workload."""
+def outcomes(name: str, started: list[Worker], asked: argparse.Namespace) -> Iterator[Outcome]:
+    """The outcomes of all products of one workload; only a CPU's have the machine's limit."""
     workload, settings = find(name), {"rounds": asked.rounds, "budget": asked.budget}
-    for worker in (*machines, *others):
+    for worker in started:
         worker.ask("workload", name)
-    limits = Machine(machines[0], **settings) if machines else None
+    machine, *others = started
+    limits = Machine(machine, **settings) if asked.device == "cpu" else None
     for product in asked.products or workload.products:
         found = measure(others, product, **settings)
         rows = next((m.result.size for m in found if m.result is not None), 0)

@@ -247,6 +247,7 @@ FULL = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize(
     ("name", "buffered"), [*((name, True) for name in FULL), ("spectrum", False), ("help", False)]
 )

@@ -203,6 +203,7 @@ def by_onnxruntime(model, feeds):
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "numpy"])
+@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize(
     ("op", "first", "last", "inputs", "outputs", "attributes"),
     CASES,

@@ -1,6 +1,7 @@
 """Whole networks: nine from the onnx wheel, three exported from PyTorch."""
 
 import gc
+from functools import lru_cache
 from importlib.util import find_spec
 
 import numpy as np
@@ -27,17 +28,18 @@ def _free_memory():
     gc.collect()
 
 
-@pytest.fixture(params=light.NAMES, scope="module")
-def network(request):
-    """One of the nine networks, its point, and the extent of its checks."""
-    proto = light.light(request.param)
-    whole = request.config.getoption("--whole")
-    return proto, light.draw(proto), "all" if whole else extent(request.param)
+shorter = pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.sampled(0)) if name in LONG else name
+    for name in light.NAMES
+])  # fmt: skip
+"""The nine networks; long ones with --whole only."""
 
 
-def extent(name):
-    """The checks of a network without --whole: products only, or all."""
-    return "products" if name in LONG else "all"
+@lru_cache(1)
+def drawn(name):
+    """A network and a point."""
+    proto = light.light(name)
+    return proto, light.draw(proto)
 
 
 def installed():
@@ -48,26 +50,23 @@ def installed():
 # -- the nine networks of the onnx wheel -----------------------------------------------------------
 
 
-def test_light_models_in_float64(network):
+@shorter
+def test_light_models_in_float64(name):
     """By the numpy engine: ONNX Runtime has no convolution in double precision."""
-    proto, point, extent = network
-    model = oj.load(proto, dtype="float64")
-    if extent == "all":
-        check_model(model, point, engine="numpy", columns=2)
-        return
-    J = oj.linearize(model, point, engine="numpy")
-    assert_dot(J, 1e-12)
+    proto, point = drawn(name)
+    check_model(oj.load(proto, dtype="float64"), point, engine="numpy", columns=2)
 
 
-def test_light_models_in_float32(network):
+@pytest.mark.parametrize("name", light.NAMES)
+def test_light_models_in_float32(name, request):
     """J in float32 is J in float64, but for the kinks that rounding moves the network across.
 
     A ReLU whose input is within rounding of 0, or a MaxPool with two inputs that close, chooses
     the other side in float32: entries of J then jump. Few do, so the error is small as a whole.
     """
-    proto, point, extent = network
+    proto, point = drawn(name)
     model, exact = oj.load(proto), None
-    if extent != "products":
+    if name not in LONG or request.config.getoption("--whole"):
         exact = oj.linearize(oj.load(proto, dtype="float64"), point, engine="numpy")
     for engine in installed():
         J = oj.linearize(model, point, engine=engine)
@@ -78,12 +77,11 @@ def test_light_models_in_float32(network):
             assert_near(J @ v.astype(np.float32), exact @ v, 1e-2)
 
 
-def test_light_models_by_onnx_runtime(network):
+@shorter
+def test_light_models_by_onnx_runtime(name):
     """The whole checker in single precision: ONNX Runtime has no convolutions in double."""
     pytest.importorskip("onnxruntime")
-    proto, point, extent = network
-    if extent != "all":
-        pytest.skip("in full with --whole")
+    proto, point = drawn(name)
     check_model(oj.load(proto), point, engine="onnxruntime", rtol=1e-3, columns=2)
 
 
@@ -100,11 +98,11 @@ def test_exported_models_by_onnx_runtime(name):
 @pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
 def test_light_models_by_their_weights(name):
     """With respect to the input and the first and last weights together."""
-    proto = light.light(name)
+    proto, point = drawn(name)
     model = oj.load(proto, dtype="float64")
     weights = [w for w, spec in model.initializers.items() if len(spec.shape) > 1]
     wrt = [*model.inputs, weights[0], weights[-1]]
-    check_model(model, light.draw(proto), wrt=wrt, engine="numpy", columns=2)
+    check_model(model, point, wrt=wrt, engine="numpy", columns=2)
 
 
 def assert_dot(J, rtol):
