@@ -159,10 +159,11 @@ class Loss:
 
     def slope(self, name: str, at: str) -> Jacobian:
         """L = ∂tensor/∂at, which is affine in `at`."""
+        end, start = (Identity(shape_of(x), dtype_of(x)) for x in map(self.values.get, (name, at)))
+        if name == at:
+            return start
         J = linearize(self.model, self.point, of=name, wrt=at, engine=self.engine)
-        ends = (shape_of(spec) for spec in (J.codomain[0], J.domain[0]))
-        shapes = [Identity(shape, J.dtype) for shape in ends]
-        return shapes[0] if name == at else shapes[0] @ J.there @ shapes[1]
+        return end @ J.there @ start
 
     def slopes(self, name: str) -> np.ndarray:
         """∂(Σ seed ∘ of)/∂tensor."""
