@@ -145,6 +145,7 @@ def no_torchvision(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision", None)
 
 
+@pytest.mark.sampled(0.6)
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("kind", CASES)
 def test_the_derivative_of_an_exported_network_keeps_every_free_dimension(kind):

@@ -257,7 +257,7 @@ def test_a_loaded_derivative_refuses_points_that_it_was_not_recorded_for():
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 
-@pytest.mark.sampled(0.5)
+@pytest.mark.sampled(0.3)
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("mode", ["vjp", "jvp", "jacobian"])
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
@@ -293,7 +293,7 @@ FORMS = {
 }
 
 
-@pytest.mark.sampled(0.5)
+@pytest.mark.sampled(0.3)
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("layout", [0, 1])
 @pytest.mark.parametrize("direction", ["reverse", "bidirectional"])

@@ -842,6 +842,7 @@ def test_a_product_with_a_sparse_tensor_has_the_values_of_onnxruntime():
     check_point(load(proto, dtype="float64"), feeds)
 
 
+@pytest.mark.sampled(0.5)
 def test_the_derivative_is_the_slope(case):
     proto, feeds = case
     check_point(load(proto, dtype="float64"), feeds)

@@ -53,7 +53,7 @@ def test_recorded_products_run_in_onnx_runtime(case):
                 assert_near(y, expected[name], 200 * np.finfo(y.dtype).eps)
 
 
-@pytest.mark.sampled(0.5)
+@pytest.mark.sampled(0.3)
 def test_the_hessian_is_symmetric_and_the_slope_of_the_gradient(case):
     model, point = loaded(case, "float64")
     skip_where_nothing_is_smooth(model, point)

@@ -56,6 +56,7 @@ def test_rule_at_our_cases(case, device):
     check_readings(load(graph, dtype="float64"), feeds, device)
 
 
+@pytest.mark.sampled(0.4)
 @pytest.mark.parametrize("case", onnx_cases(), ids=str)
 def test_rule_at_cases_of_onnx(case, device):
     check_readings(load(case.model, dtype="float64"), moved(case, 0), device)

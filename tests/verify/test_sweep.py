@@ -24,7 +24,7 @@ from onnxjac.ops import DECLARATIONS, Declaration, find
 
 OPERATORS = sorted({case.op_type for case in node_cases()})
 
-SAMPLE = 5
+SAMPLE = 4
 """The number of cases per operator checked in every way; with --whole, all of them."""
 
 
