@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,10 +27,8 @@ from ..numbers import numbers
 from ..numbers.table import COUNTED, FREE, TENSORS, settled
 from ..registry import find, full_name
 from . import layout, pointwise, products  # noqa: F401  (register kernels)
-from .pointwise import OVER
 from .table import (
     DTYPES,
-    FRESH,
     HOSTED,
     KERNELS,
     NUMPY,
@@ -190,21 +188,11 @@ def _(array: torch.Tensor) -> Tensors:
     return tensors
 
 
-class Bound(NamedTuple):
-    """A function of the first `count` operands. It can write its result into those at `places`, and
-    if it is `fresh`, the result shares no memory with an operand.
-    """
-
-    function: Callable[..., Any]
-    count: int
-    places: tuple[int, ...] = ()
-    fresh: bool = False
-
-
 def bound(
     name: str, operands: Sequence[Any], known: Sequence[Any], attrs: Mapping[str, Any], shape: Shape
-) -> Bound:
-    """The function of a node whose first output has this shape.
+) -> tuple[Callable[..., Any], int]:
+    """The function of the first operands of a node, whose first output has this shape, and how many
+    it takes.
 
     `known` are the operands' numbers, None where they vary. Floats in single or double precision go
     straight to the kernel, everything else through the reading, which looks at each operand.
@@ -214,12 +202,10 @@ def bound(
     dtypes = {None if x is None else dtype_of(x) for x in first}
     told = all(x is None or y is not None for x, y in rest)
     if name not in KERNELS or not told or not dtypes <= {SINGLE, DOUBLE}:
-        return Bound(functools.partial(getattr(tensors, name), **attrs), count)
-    shapes, fresh = [*map(shape_of, first)], name in FRESH
+        return functools.partial(getattr(tensors, name), **attrs), count
     if len(dtypes) == 1 and name in SAME:
-        places = (k for k, own in enumerate(shapes) if name in OVER and own == shape)
-        return Bound(SAME[name](*shapes), count, tuple(places), fresh)
+        return SAME[name](*map(shape_of, first)), count
     if not rest and name not in FREE:
-        return Bound(functools.partial(KERNELS[name], **attrs), count, (), fresh)
-    function = settled(name, KERNELS, STATIC, (shapes[0], shape), known[len(first) :], attrs)
-    return Bound(function, 1, (), fresh)
+        return functools.partial(KERNELS[name], **attrs), count
+    shapes = shape_of(first[0]), shape
+    return settled(name, KERNELS, STATIC, shapes, known[len(first) :], attrs), 1

@@ -46,16 +46,14 @@ def filled(*operands: Any) -> tuple[Any, ...]:
 
 
 for name, function in PLAIN.items():
-    kernel(name, fresh=True)(function)
+    kernel(name)(function)
 for name, pair in BINARY.items():
-    kernel(name, fresh=True)(lambda a, b, pair=pair: pair(*common(a, b)))
-OVER = {"Add": torch.add, "Div": torch.div, "Mul": torch.mul, "Sub": torch.sub}
-"""Functions of two tensors that can be told with `out=` where to write."""
-for name, pair in OVER.items():
+    kernel(name)(lambda a, b, pair=pair: pair(*common(a, b)))
+for name, pair in {"Add": torch.add, "Div": torch.div, "Mul": torch.mul, "Sub": torch.sub}.items():
     SAME[name] = lambda *shapes, pair=pair: pair
 
 
-@kernel("Div", fresh=True)
+@kernel("Div")
 def div(a: Any, b: Any) -> Tensor:
     """A / B, rounded towards zero for integers."""
     a, b = common(a, b)

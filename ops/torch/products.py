@@ -53,7 +53,7 @@ def row_by_matrix(row: Tensor, b: Tensor) -> Tensor:
 SAME["MatMul"] = product
 
 
-@kernel("MatMul", fresh=True)
+@kernel("MatMul")
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """A B over the last two axes, the axes before them broadcast."""
     a, b = common(a, b)
@@ -81,7 +81,7 @@ def einsum(*inputs: Tensor, equation: str) -> Tensor:
     return left.popitem()[1]
 
 
-@kernel("Conv", fresh=True)
+@kernel("Conv")
 def conv(
     x: Tensor, w: Tensor, b: Tensor | None = None, *, group: int = 1, kernel_shape: Any = None,
     **geometry: Any,
@@ -121,7 +121,7 @@ def correlated(
     return y.transpose(0, 1)
 
 
-@kernel("ConvTranspose", fresh=True)
+@kernel("ConvTranspose")
 def conv_transpose(
     x: Tensor, w: Tensor, b: Tensor | None = None, *, group: int = 1, kernel_shape: Any = None,
     **geometry: Any,

@@ -25,8 +25,6 @@ Tensor = Any
 KERNELS: dict[str, Kernel] = {}
 HOSTED: set[str] = set()
 """The operators all of whose operands but the first stay on the host: shapes, axes, a dtype."""
-FRESH: set[str] = set()
-"""The operators whose results share no memory with an operand."""
 STATIC: dict[str, Kernel] = {}
 SAME: dict[str, Kernel] = {}
 """Operator -> the shapes of its operands, tensors of one float dtype ↦ the function of torch."""
@@ -43,21 +41,17 @@ DTYPES: dict[np.dtype, torch.dtype] = {
 NUMPY = {known: dtype for dtype, known in DTYPES.items()}
 
 
-def kernel(
-    name: str, *, hosted: bool = False, wide: bool = False, fresh: bool = False
-) -> Callable[[Kernel], Kernel]:
+def kernel(name: str, *, hosted: bool = False, wide: bool = False) -> Callable[[Kernel], Kernel]:
     """Register a function as the kernel of operator `name`.
 
     A kernel takes tensors of one device; all operands but the first stay on the host if `hosted`. A
-    `wide` kernel computes with halves in float32. The result of a `fresh` one is no view.
+    `wide` kernel computes with halves in float32.
     """
 
     def enter(function: Kernel) -> Kernel:
         KERNELS[name] = widened(function) if wide else function
         if hosted:
             HOSTED.add(name)
-        if fresh:
-            FRESH.add(name)
         return function
 
     return enter

@@ -20,10 +20,8 @@ from ...model.flow.steps import python_of
 from ...model.primal.engines.numpy import Call, Function, in_line
 from .record import Recording
 
-Bind = Callable[[ir.Node, Recording], tuple[Any, ...]]
-"""A node ↦ the function of its first operands that computes it, how many it takes, and where a
-`Call` may write.
-"""
+Bind = Callable[[ir.Node, Recording], tuple[Function, int]]
+"""A node ↦ the function of its first operands that computes it, and how many it takes."""
 
 
 class Program:
@@ -49,8 +47,8 @@ class Program:
             inputs, outputs = (tuple(map(number, x)) for x in (node.inputs, node.outputs))
             done = {*inputs, *outputs} - constants.keys() - needed
             needed.update(inputs)
-            function, count, *places = bind(node, recording)
-            calls.append(Call(function, inputs[:count], outputs, tuple(done), *places))
+            function, count = bind(node, recording)
+            calls.append(Call(function, inputs[:count], outputs, tuple(done)))
         self.dtype, self.keys = dtype_of(recording.v), tuple(recording.residuals)
         self.constants = (*constants.values(),)
         self._run = in_line(calls[::-1], arguments, (y,), constants)

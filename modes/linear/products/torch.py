@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from ....jacobians import dtype_of, shape_of
 from ....jacobians.arrays import buffer_of, host, is_tensor
-from ....ops.torch import Bound, bound, place
+from ....ops.torch import bound, place
 from ....ops.torch.table import DTYPES, KERNELS
 from ...model.primal.engines.torch import moved
 from .numpy import Program, attributes
@@ -50,8 +50,8 @@ def compile(recording: Recording, provider: str = "cpu") -> Callable[..., Any]:
     return made
 
 
-def kernel(node: ir.Node, recording: Recording) -> Bound:
-    """The function of a node."""
+def kernel(node: ir.Node, recording: Recording) -> tuple[Callable[..., Any], int]:
+    """The function of a node, and how many operands it takes."""
     known = [x and recording.array(x) for x in node.inputs]
     shape = shape_of(node.outputs[0])
     return bound(node.op_type, node.inputs, known, attributes(node), shape)

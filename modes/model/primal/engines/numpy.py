@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import ChainMap, Counter
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 import onnx_ir as ir
@@ -97,33 +97,12 @@ Function = Callable[..., Any]
 
 
 class Call(NamedTuple):
-    """outputs ← function(*inputs), by number; the `done` values are not needed afterwards.
-
-    The result can be written into the inputs at `places`, and is no view if it is `fresh`.
-    """
+    """outputs ← function(*inputs), by number; the `done` values are not needed afterwards."""
 
     function: Function
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     done: tuple[int, ...]
-    places: tuple[int, ...] = ()
-    fresh: bool = False
-
-
-def overwriting(calls: Sequence[Call], results: Sequence[int]) -> Iterator[Call]:
-    """The calls, whose results take the place of a fresh operand that nothing else reads."""
-    reads = Counter([*results, *(n for call in calls for n in call.inputs)])
-    spare = {n for call in calls if call.fresh for n in call.outputs if reads[n] == 1}
-    for call in calls:
-        place = next((k for k in call.places if call.inputs[k] in spare), None)
-        yield call if place is None else call._replace(function=over(call.function, place))
-
-
-def over(function: Function, place: int) -> Function:
-    """A function of two arrays that writes its result into one of them."""
-    if place == 0:
-        return lambda a, b: function(a, b, out=a)
-    return lambda a, b: function(a, b, out=b)
 
 
 def in_line(
@@ -134,11 +113,10 @@ def in_line(
 
     A loop over the calls would take half a microsecond for each.
     """
-    calls = [*overwriting(calls, results)]
     read = {*results, *(n for call in calls for n in call.inputs)}
     held, known = set(arguments), {f"v{n}": x for n, x in constants.items()}
     lines = [f"def program({', '.join(f'v{n}' for n in arguments)}):"]
-    for k, (function, inputs, outputs, done, *_) in enumerate(calls):
+    for k, (function, inputs, outputs, done) in enumerate(calls):
         known[f"f{k}"], first = function, outputs[0]
         lines += [f" v{first} = f{k}({', '.join(f'v{n}' for n in inputs)})",
                   f" if isinstance(v{first}, tuple):"]  # fmt: skip

@@ -75,7 +75,7 @@ def program_of(
     What follows from shapes and constants alone is computed now.
     """
     from .....ops.numbers.table import COUNTED
-    from .....ops.torch import Bound, bound, tensors
+    from .....ops.torch import bound, tensors
     from .....ops.torch.table import HOSTED, KERNELS
 
     steps = [model.steps[k] for k in needed(model.steps, names, given)[0]]
@@ -104,13 +104,13 @@ def program_of(
             continue
         attrs = {**step.attrs, **({"outputs": count} if name in COUNTED else {})}
         if name in KERNELS:
-            call = bound(name, operands, told, attrs, shape_of(made[0]))
+            call, taken = bound(name, operands, told, attrs, shape_of(made[0]))
         else:
-            call = Bound(partial(as_before, step, [shape_of(y) for y in made]), len(told))
-        inputs = tuple(places[n] if n else none for n in step.inputs[: call.count])
+            call, taken = partial(as_before, step, [shape_of(y) for y in made]), len(told)
+        inputs = tuple(places[n] if n else none for n in step.inputs[:taken])
         outputs = tuple(places[n] if n and n not in given else none + 1 for n in step.outputs)
         done = tuple(places[n] for n in finished if n not in given and n not in known)
-        calls.append(Call(call.function, inputs, outputs, done, call.places, call.fresh))
+        calls.append(Call(call, inputs, outputs, done))
     held = {none: None, **{places[name]: x for name, x in known.items()}}
     arguments = [places[name] for name in given]
     run = in_line(calls, arguments, [places[name] for name in names], held)
