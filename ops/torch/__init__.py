@@ -30,6 +30,7 @@ from . import layout, pointwise, products  # noqa: F401  (register kernels)
 from .table import (
     DTYPES,
     HOSTED,
+    INDEXED,
     KERNELS,
     NUMPY,
     SAME,
@@ -137,6 +138,11 @@ class Tensors:
         return y if own else y.clone()
 
 
+FLOATS = {SINGLE, DOUBLE}
+
+MANY = 1024
+"""From this many indices on, to look for negative ones takes longer than to call PyTorch."""
+
 LACKS = "not implemented for"
 """What torch says where it has no kernel for a dtype."""
 
@@ -201,7 +207,11 @@ def bound(
     rest = tuple(zip(operands, known, strict=True))[len(first) :]
     dtypes = {None if x is None else dtype_of(x) for x in first}
     told = all(x is None or y is not None for x, y in rest)
-    if name not in KERNELS or not told or not dtypes <= {SINGLE, DOUBLE}:
+    if name in INDEXED and {*map(dtype_of, (operands[0], *operands[2:]))} <= FLOATS:
+        places = np.asarray(host(known[1]))
+        if places.size >= MANY and (places >= 0).all():
+            return functools.partial(KERNELS[name], nonnegative=True, **attrs), count
+    if name not in KERNELS or not told or not dtypes <= FLOATS:
         return functools.partial(getattr(tensors, name), **attrs), count
     if len(dtypes) == 1 and name in SAME:
         return SAME[name](*map(shape_of, first)), count

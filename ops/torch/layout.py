@@ -37,8 +37,8 @@ def sliced(shape: Shape, *told: Any) -> Callable[[Tensor], Tensor]:
     return (lambda x: x[index].flip(turned)) if turned else itemgetter(index)
 
 
-@kernel("Gather")
-def gather(x: Tensor, indices: Any, *, axis: int = 0) -> Tensor:
+@kernel("Gather", indexed=True)
+def gather(x: Tensor, indices: Any, *, axis: int = 0, nonnegative: bool = False) -> Tensor:
     """The slices of x at the indices along an axis."""
     axis, n = axis % x.ndim, x.shape[axis]
     if not is_tensor(indices):
@@ -46,19 +46,26 @@ def gather(x: Tensor, indices: Any, *, axis: int = 0) -> Tensor:
         if places.ndim == 0:
             return x.select(axis, int(places))
         indices = torch.from_numpy(np.array(places, np.int64)).to(x.device)
-    if x.ndim == 1:
+    if x.ndim == 1 and not nonnegative:
         return torch.take(x, indices.long())
-    flat = from_start(indices.reshape(-1).long(), n)
+    flat = counted(indices.reshape(-1), n, nonnegative)
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
     return x.index_select(axis, flat).reshape(shape)
 
 
-@kernel("GatherElements")
-def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
+@kernel("GatherElements", indexed=True)
+def gather_elements(
+    x: Tensor, indices: Tensor, *, axis: int = 0, nonnegative: bool = False
+) -> Tensor:
     """y[i, j, ...] = x[i, ..., indices[i, j, ...], ...], with the index at the axis."""
     if x.ndim == 1:
-        return torch.take(x, indices.long())
-    return torch.gather(x, axis, from_start(indices.long(), x.shape[axis]))
+        return gather(x, indices, nonnegative=nonnegative)
+    return torch.gather(x, axis, counted(indices, x.shape[axis], nonnegative))
+
+
+def counted(indices: Tensor, n: int, nonnegative: bool) -> Tensor:
+    """The indices of an axis of length n, from its start."""
+    return indices.long() if nonnegative else from_start(indices.long(), n)
 
 
 @kernel("TopK", hosted=True)
@@ -76,24 +83,28 @@ def top_k(
 REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 
 
-@kernel("ScatterElements")
+@kernel("ScatterElements", indexed=True)
 def scatter_elements(
-    x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
-) -> Tensor:
+    x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none",
+    nonnegative: bool = False,
+) -> Tensor:  # fmt: skip
     """x with the updates written to, or combined with, positions along an axis."""
-    (x, updates), places = common(x, updates), from_start(indices.long(), x.shape[axis])
+    (x, updates), places = common(x, updates), counted(indices, x.shape[axis], nonnegative)
     return scattered(x, updates, places, axis, reduction)
 
 
-@kernel("ScatterND")
-def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
+@kernel("ScatterND", indexed=True)
+def scatter_nd(
+    x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none",
+    nonnegative: bool = False,
+) -> Tensor:  # fmt: skip
     """x with slices written to, or combined with, the positions in the indices' last axis."""
     x, updates = common(x, updates)
     lengths = tuple(x.shape[: indices.shape[-1]])
     width = math.prod(x.shape[len(lengths) :])
     flat: Any = None if lengths else indices.new_zeros(indices.shape[:-1], dtype=torch.int64)
-    for n, places in zip(lengths, indices.long().unbind(-1), strict=True):
-        places = from_start(places, n)
+    for n, places in zip(lengths, indices.unbind(-1), strict=True):
+        places = counted(places, n, nonnegative)
         if len(lengths) > 1 and bool(((places < 0) | (places >= n)).any()):
             raise ValueError(f"an invalid entry: an index reaches outside an axis of length {n}")
         flat = places if flat is None else flat * n + places

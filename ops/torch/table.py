@@ -25,6 +25,8 @@ Tensor = Any
 KERNELS: dict[str, Kernel] = {}
 HOSTED: set[str] = set()
 """The operators all of whose operands but the first stay on the host: shapes, axes, a dtype."""
+INDEXED: set[str] = set()
+"""The operators whose kernels can be told that the second operand, indices, is `nonnegative`."""
 STATIC: dict[str, Kernel] = {}
 SAME: dict[str, Kernel] = {}
 """Operator -> the shapes of its operands, tensors of one float dtype ↦ the function of torch."""
@@ -41,17 +43,22 @@ DTYPES: dict[np.dtype, torch.dtype] = {
 NUMPY = {known: dtype for dtype, known in DTYPES.items()}
 
 
-def kernel(name: str, *, hosted: bool = False, wide: bool = False) -> Callable[[Kernel], Kernel]:
+def kernel(
+    name: str, *, hosted: bool = False, wide: bool = False, indexed: bool = False
+) -> Callable[[Kernel], Kernel]:
     """Register a function as the kernel of operator `name`.
 
     A kernel takes tensors of one device; all operands but the first stay on the host if `hosted`. A
-    `wide` kernel computes with halves in float32.
+    `wide` kernel computes with halves in float32. An `indexed` one takes `nonnegative`: no index
+    counts from the end, which to look for takes as long as to read the entries.
     """
 
     def enter(function: Kernel) -> Kernel:
         KERNELS[name] = widened(function) if wide else function
         if hosted:
             HOSTED.add(name)
+        if indexed:
+            INDEXED.add(name)
         return function
 
     return enter

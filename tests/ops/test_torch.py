@@ -9,7 +9,7 @@ from onnxjac.ops.numbers import numbers
 from .test_numbers import HALVES, UNARY, cases, python_value
 
 torch = pytest.importorskip("torch")
-from onnxjac.ops.torch import tensors  # noqa: E402
+from onnxjac.ops.torch import bound, tensors  # noqa: E402
 from onnxjac.ops.torch.table import KERNELS as OVER_TENSORS  # noqa: E402
 from onnxjac.ops.torch.table import host, tensor  # noqa: E402
 
@@ -131,3 +131,37 @@ def test_a_row_times_a_large_matrix_on_several_threads(n, turned, device):
     finally:
         torch.set_num_threads(before)
     same(found, row @ b, 1e-12)
+
+
+LONG = {
+    "Gather": ((1500,), (2000,), {}),
+    "Gather by rows": ((300, 4), (50, 40), {}),
+    "GatherElements": ((1500,), (2000,), {}),
+    "GatherElements by columns": ((30, 40), (30, 40), {"axis": 1}),
+    "ScatterElements": ((2000,), (2000,), {"reduction": "add"}),
+    "ScatterND": ((1500, 1), (1500,), {"reduction": "add"}),
+    "ScatterND by columns": ((1500, 1), (1500, 1), {"reduction": "add"}),
+    "ScatterND of matrices": ((1500, 2), (1500,), {"reduction": "add"}),
+}
+"""Many indices: their shape, the shape of x or of the updates, attributes."""
+
+
+@pytest.mark.parametrize("negative", [False, True])
+@pytest.mark.parametrize("name", LONG)
+def test_many_indices_that_are_known(name, negative, device):
+    """Nobody looks for indices from the end where there are none; elsewhere they count."""
+    op, (places, shape, attrs) = name.split()[0], LONG[name]
+    rng, n = np.random.default_rng(0), 25
+    indices = rng.integers(0, n, places)
+    indices[7] -= n * negative
+    x = rng.standard_normal(shape)
+    inputs = [x, indices]
+    if op.startswith("Scatter"):
+        onto = (n,) * indices.shape[-1] + shape[1:] if op == "ScatterND" else shape
+        inputs = [rng.standard_normal(onto), indices, x]
+    expected = getattr(numbers, op)(*inputs, **attrs)
+    known = [None, indices, None][: len(inputs)]
+    function, count = bound(op, inputs, known, attrs, expected.shape)
+    found = function(*(tensor(y, device) for y in inputs[:count]))
+    assert function.keywords.get("nonnegative", False) is not negative
+    np.testing.assert_allclose(host(found), expected, rtol=1e-12)
