@@ -187,16 +187,13 @@ def max_positions(op: Any, node: Node, grid: Windows) -> Array:
     indices = node.output(1)
     if indices is not None and not node.storage_order:
         return indices
-    how: dict[str, Any] = {"ceil_mode": 1} if node.ceil_mode else {}
-    how["pads"] = (*grid.begins, *grid.ends)
+    how = {**node.step.attrs, **({"storage_order": 0} if node.storage_order else {})}
     if node.ceil_mode and grid.drops:
-        how = {"pads": tuple(np.transpose(grid.frame).ravel().tolist())}
-    if is_symbolic(how["pads"]):
-        how = {"auto_pad": node.auto_pad}
-    _, positions = op.MaxPool(
-        node.x, kernel_shape=grid.kernel, strides=grid.strides, dilations=grid.dilations,
-        outputs=2, **how,
-    )  # fmt: skip
+        pads = tuple(np.transpose(grid.frame).ravel().tolist())
+        fit = {"auto_pad": node.auto_pad} if is_symbolic(pads) else {"pads": pads}
+        how = {"kernel_shape": grid.kernel, "strides": grid.strides, "dilations": grid.dilations}
+        how |= fit
+    _, positions = op.MaxPool(node.x, outputs=2, **how)  # the node itself, where it is recorded
     return positions
 
 

@@ -101,6 +101,23 @@ def test_pools_that_onnx_runtime_misreads_are_left_to_numpy(op_type, how):
     assert_allclose(J.primal["y0"], model.run({"x0": x}, engine="numpy")["y0"])
 
 
+@pytest.mark.parametrize("auto_pad", AUTO_PADS)
+@pytest.mark.parametrize("order", [0, 1])
+def test_a_recorded_derivative_has_each_pool_once(auto_pad, order):
+    """The gradient's positions are those of the forward pass, unless it counts by columns."""
+    x = signal(1, 2, 5, 4)
+    how = {"kernel_shape": [2, 3], "strides": [2, 1], "storage_order": order, "auto_pad": auto_pad}
+    model = oj.load(one_node("MaxPool", [x], how, 1, 21))
+    proto = oj.export(model, "vjp", {"x0": x}, of="y0", wrt="x0")
+    assert sum(node.op_type == "MaxPool" for node in proto.graph.node) == 1 + order
+    J, again = oj.linearize(model, {"x0": x}, engine="numpy"), oj.load(proto)
+    u = signal(*J.codomain[0].shape)
+    feeds = {"x0": x, **{name: u for name in again.inputs if name != "x0"}}
+    for engine in ("numpy", "onnxruntime"):
+        (found,) = (y for name, y in again.run(feeds, engine=engine).items() if name != "y0")
+        assert_allclose(found.ravel(), J.T @ u.ravel(), rtol=1e-6)
+
+
 def test_a_convolution_has_no_part_of_a_window():
     x, w = signal(1, 1, 1), signal(1, 1, 2)
     model = oj.load(one_node("Conv", [x, w], {"strides": [2]}, 1, 21))
