@@ -77,14 +77,13 @@ def pytest_collection_modifyitems(config, items):
     """Without --whole, only a share of the cases of a sampled test stays: the same in each run."""
     if config.getoption("--whole"):
         return
-    shares = [(item, item.get_closest_marker("sampled")) for item in items]
-    left = [
-        item for item, mark in shares
-        if mark and crc32(item.nodeid.encode()) >= mark.args[0] * 2**32
-    ]  # fmt: skip
+    kept, left = [], []
+    for item in items:
+        mark = item.get_closest_marker("sampled")
+        is_left = mark and crc32(item.nodeid.encode()) >= mark.args[0] * 2**32
+        (left if is_left else kept).append(item)
     config.hook.pytest_deselected(items=left)
-    gone = {id(item) for item in left}
-    items[:] = [item for item in items if id(item) not in gone]
+    items[:] = kept
 
 
 @pytest.hookimpl(wrapper=True)
