@@ -32,9 +32,6 @@ class Algebra(linalg.LinearOperator):
     dense_limit: int  # bytes of a dense matrix
     T: Any
     H: Any
-    # What SciPy's own constructor sets from 1.18 on: the module of its arrays, NumPy, and 2.
-    _xp: Any = getattr(linalg.aslinearoperator(np.eye(1)), "_xp", None)
-    ndim = 2
 
     @abstractmethod
     def _flat_product(self, v: Any, columns: Shape) -> Any:
@@ -220,6 +217,10 @@ class Algebra(linalg.LinearOperator):
         return to_pylops(self)
 
 
+for name in ("_xp", "ndim"):  # what SciPy's own constructor sets, from 1.18 on: NumPy and 2
+    setattr(Algebra, name, getattr(linalg.aslinearoperator(np.eye(1)), name, None))
+
+
 def array(x: Any) -> Any:
     """Lists and arrays of other libraries as NumPy arrays; anything else unchanged."""
     return as_array(x) if isinstance(x, list | tuple) else native(x)
@@ -228,4 +229,4 @@ def array(x: Any) -> Any:
 def _is_real_scalar(x: Any) -> bool:
     if isinstance(x, float | int) or is_symbolic(x):
         return True
-    return np.isscalar(x) and np.isrealobj(x) and not isinstance(x, str | bytes)
+    return np.isscalar(x) and not isinstance(x, complex | np.complexfloating | str | bytes)

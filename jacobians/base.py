@@ -188,7 +188,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         self.out_shape, self.in_shape = self._sizes(out_shape), self._sizes(in_shape)
         # As LinearOperator.__init__ sets them, but that requires plain integers.
         self.dtype = floating(dtype)
-        self.shape = size(self.out_shape), size(self.in_shape)  # type: ignore[misc]
+        vars(self)["shape"] = size(self.out_shape), size(self.in_shape)
 
     def _sizes(self, shape: Shape) -> Shape:
         """The shape as a tuple, checked."""

@@ -179,6 +179,7 @@ def test_a_right_use_has_its_type(said, expression):
     ((severity, text),) = said["user", f"reveal_type({expression})"]
     assert severity != "error"
     kind = re.search(r' is "(.*)"$', text)[1]
+    kind = kind.replace(", *tuple[Any, ...]", "")  # from SciPy 1.18 on, operators come in stacks
     assert re.sub(r"(\w+\.)+(?=\w)", "", kind) == RIGHT[expression]
 
 
