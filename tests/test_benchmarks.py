@@ -69,7 +69,6 @@ def elsewhere(monkeypatch):
 
 PEERS = {**dict.fromkeys(("kfac", "factors", "ekfac"), "curvlinops"), "diagonal": "backpack"}
 
-
 DEEP = {"tiny/deep", "tiny/resnet"}
 """Workloads that JAX compiles for ten seconds: with --whole only."""
 

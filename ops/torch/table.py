@@ -50,7 +50,7 @@ def kernel(
 
     A kernel takes tensors of one device; all operands but the first stay on the host if `hosted`. A
     `wide` kernel computes with halves in float32. An `indexed` one takes `nonnegative`: no index
-    counts from the end, which to look for takes as long as to read the entries.
+    counts from the end. Looking for such indices takes as long as reading the entries.
     """
 
     def enter(function: Kernel) -> Kernel:
