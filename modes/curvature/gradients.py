@@ -186,13 +186,13 @@ class Gradients:
 
     def stacks(self) -> Iterator[np.ndarray]:
         """Cotangents (k, *at), whose outer products sum to F for `reduction="sum"`."""
-        t = self.target
+        t, width = self.target, self.width  # which changes while linear algebra has one thread
         family = likelihood_of(t.likelihood)
         if t.fisher_type == "type-2":
-            yield from family.roots(self.z, self.width, t.axis)
+            yield from family.roots(self.z, width, t.axis)
         elif t.fisher_type == "mc":
             drawn = family.residuals(self.z, t.axis, t.samples, t.seed) / sqrt(t.samples)
-            yield from (drawn[k : k + self.width] for k in range(0, len(drawn), self.width))
+            yield from (drawn[k : k + width] for k in range(0, len(drawn), width))
         elif t.of is not None and t.fisher_type == "empirical":
             (at,) = self.J.primal
             slopes = loss_gradients(self.model, self.J.given, t.of, at, t.reduction, t.engine)

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import onnxjac as oj
-from onnxjac.jacobians import Diagonal, size
+from onnxjac.jacobians import Diagonal, size, threads
 from onnxjac.jacobians.errors import UnsupportedOp
 from onnxjac.jacobians.products import factors_of
 from onnxjac.modes.curvature.fisher import empirical_fisher, fisher, likelihood_of
@@ -117,6 +117,20 @@ def test_shampoo_is_the_root_of_second_moments():
     (f,) = shampoo(model, point, **options).factors["W"]
     assert_allclose(f.left[0] @ f.left[0], np.einsum("nio,njo->ij", G, G), atol=1e-10)
     assert_allclose(f.right[0] @ f.right[0], np.einsum("nip,niq->pq", G, G), atol=1e-10)
+
+
+@pytest.mark.parametrize("make", [kfac, ekfac])
+def test_draws_are_divided_once(make, monkeypatch):
+    """Among threads that take the threads of linear algebra: each draw counts once."""
+    monkeypatch.setattr(Gradients, "room", 4096)
+    model, point = network("mlp")
+    options = {"at": "logits", "wrt": "6.weight", "fisher_type": "mc", "samples": 20_000, "seed": 3}
+    found = []
+    for count in (1, 2):
+        threaded = property(lambda self, n=count: 1 if threads.limits else n)
+        monkeypatch.setattr(Gradients, "threads", threaded)
+        found.append(make(model, point, **options).toarray())
+    assert_allclose(*found, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("make", [kfac, ekfac])
