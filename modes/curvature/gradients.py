@@ -179,20 +179,23 @@ class Gradients:
         """The number of threads that pull back cotangents: one if the arrays are not NumPy's."""
         return min(self.room, cores()) if self.J.place is None else 1
 
-    @property
+    @cached_property
     def width(self) -> int:
-        """The most cotangents pulled back at a time: few, so that threads end together."""
+        """The most cotangents pulled back at a time: few, so that threads end together.
+
+        Settled once: `threads` falls to one while linear algebra is limited to one thread.
+        """
         return max(1, self.room // (4 * self.threads)) if self.threads > 1 else self.room
 
     def stacks(self) -> Iterator[np.ndarray]:
         """Cotangents (k, *at), whose outer products sum to F for `reduction="sum"`."""
-        t, width = self.target, self.width  # which changes while linear algebra has one thread
+        t = self.target
         family = likelihood_of(t.likelihood)
         if t.fisher_type == "type-2":
-            yield from family.roots(self.z, width, t.axis)
+            yield from family.roots(self.z, self.width, t.axis)
         elif t.fisher_type == "mc":
             drawn = family.residuals(self.z, t.axis, t.samples, t.seed) / sqrt(t.samples)
-            yield from (drawn[k : k + width] for k in range(0, len(drawn), width))
+            yield from (drawn[k : k + self.width] for k in range(0, len(drawn), self.width))
         elif t.of is not None and t.fisher_type == "empirical":
             (at,) = self.J.primal
             slopes = loss_gradients(self.model, self.J.given, t.of, at, t.reduction, t.engine)

@@ -149,7 +149,7 @@ LONG = {
 @pytest.mark.parametrize("negative", [False, True])
 @pytest.mark.parametrize("name", LONG)
 def test_many_indices_that_are_known(name, negative, device):
-    """Nobody looks for indices from the end where there are none; elsewhere they count."""
+    """Nonnegative indices are taken as they are; a negative index counts from the end."""
     op, (places, shape, attrs) = name.split()[0], LONG[name]
     rng, n = np.random.default_rng(0), 25
     indices = rng.integers(0, n, places)

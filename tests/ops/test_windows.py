@@ -104,7 +104,7 @@ def test_pools_that_onnx_runtime_misreads_are_left_to_numpy(op_type, how):
 @pytest.mark.parametrize("auto_pad", AUTO_PADS)
 @pytest.mark.parametrize("order", [0, 1])
 def test_a_recorded_derivative_has_each_pool_once(auto_pad, order):
-    """The gradient's positions are those of the forward pass, unless it counts by columns."""
+    """The forward pass gives the gradient its positions, unless the pool counts by columns."""
     x = signal(1, 2, 5, 4)
     how = {"kernel_shape": [2, 3], "strides": [2, 1], "storage_order": order, "auto_pad": auto_pad}
     model = oj.load(one_node("MaxPool", [x], how, 1, 21))
