@@ -39,7 +39,7 @@ def product(a: tuple[int, ...], b: tuple[int, ...]) -> Kernel:
         return row_by_matrix
     if len(a) == len(b) == 2 and b[1] == 1 and math.prod(a) >= LARGE:
         return lambda a, b: row_by_matrix(b.T, a.T).T
-    return torch.matmul
+    return torch.mm if len(a) == len(b) == 2 else torch.matmul
 
 
 def row_by_matrix(row: Tensor, b: Tensor) -> Tensor:

@@ -30,6 +30,13 @@ INDEXED: set[str] = set()
 STATIC: dict[str, Kernel] = {}
 SAME: dict[str, Kernel] = {}
 """Operator -> the shapes of its operands, tensors of one float dtype ↦ the function of torch."""
+FUSED: dict[tuple[Kernel, Kernel, int], Kernel] = {
+    **{(torch.add, torch.mul, place): torch.addcmul for place in (0, 1)},
+    **{(torch.add, torch.mm, place): torch.addmm for place in (0, 1)},
+    (torch.sub, torch.mul, 1): functools.partial(torch.addcmul, value=-1),
+    (torch.sub, torch.mm, 1): functools.partial(torch.addmm, alpha=-1),
+}
+"""f, g, the place of g's result among f's operands -> f's other operands, g's ↦ f of g's result."""
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 

@@ -24,7 +24,8 @@ def test_a_point_that_is_overwritten(engine):
     primal, of_J, of_H = J.primal["y"].copy(), product(J), product(H)
     x[...] = 7
     np.testing.assert_array_equal(J.primal["y"], primal)
-    np.testing.assert_allclose(product(J), of_J, rtol=1e-5)  # a later product may be computed otherwise
+    # a later product may be computed in another way
+    np.testing.assert_allclose(product(J), of_J, rtol=1e-5)
     np.testing.assert_allclose(product(H), of_H, rtol=1e-5)
     np.testing.assert_allclose(product(compiled), of_J, rtol=1e-5)
 

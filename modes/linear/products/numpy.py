@@ -28,7 +28,8 @@ class Program:
     """v ↦ J v. The result belongs to the caller; several threads may call at the same time."""
 
     def __init__(
-        self, recording: Recording, bind: Bind | None = None, take: Function = np.asarray
+        self, recording: Recording, bind: Bind | None = None, take: Function = np.asarray,
+        in_line: Callable[..., Function] = in_line,
     ) -> None:  # fmt: skip
         bind, numbered, constants = bind or kernel, dict[int, int](), dict[int, Any]()
 
@@ -42,16 +43,14 @@ class Program:
 
         v, y = number(recording.v), number(recording.y)
         arguments = v, *map(number, recording.residuals.values())
-        calls, needed = list[Call](), {y}
-        for node in reversed(recording.nodes):
+        calls = list[Call]()
+        for node in recording.nodes:
             inputs, outputs = (tuple(map(number, x)) for x in (node.inputs, node.outputs))
-            done = {*inputs, *outputs} - constants.keys() - needed
-            needed.update(inputs)
             function, count = bind(node, recording)
-            calls.append(Call(function, inputs[:count], outputs, tuple(done)))
+            calls.append(Call(function, inputs[:count], outputs, shape_of(node.outputs[0])))
         self.dtype, self.keys = dtype_of(recording.v), tuple(recording.residuals)
         self.constants = (*constants.values(),)
-        self._run = in_line(calls[::-1], arguments, (y,), constants)
+        self._run = in_line(calls, arguments, (y,), constants)
 
     def __call__(
         self, v: np.ndarray, residuals: Mapping[int, np.ndarray] = MappingProxyType({})

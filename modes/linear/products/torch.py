@@ -13,7 +13,7 @@ from ....jacobians import dtype_of, shape_of
 from ....jacobians.arrays import buffer_of, host, is_tensor
 from ....ops.torch import bound, place
 from ....ops.torch.table import DTYPES, KERNELS
-from ...model.primal.engines.torch import moved
+from ...model.primal.engines.torch import fused_in_line, moved
 from .numpy import Program, attributes
 from .record import Recording
 
@@ -26,7 +26,8 @@ def compile(recording: Recording, provider: str = "cpu") -> Callable[..., Any]:
     A tensor gives a tensor on its own device, an array an array.
     """
     there, dtype = place(provider), DTYPES[dtype_of(recording.v)]
-    program = Program(recording, kernel, partial(moved, there=there, take=there.hold))
+    take = partial(moved, there=there, take=there.hold)
+    program = Program(recording, kernel, take, fused_in_line)
     constants = {buffer_of(x) for x in program.constants if is_tensor(x)}
 
     def at(residuals: Mapping[int, Any]) -> Callable[..., Any]:

@@ -19,6 +19,8 @@ from ...jacobians.convolutions import GEOMETRIES, PAIRS, convolution
 from ...jacobians.examples import EXAMPLES, Draw
 
 torch = pytest.importorskip("torch")
+from onnxjac.modes.model.primal.engines import torch as engine  # noqa: E402
+from onnxjac.modes.model.primal.engines.numpy import Call, in_line  # noqa: E402
 from onnxjac.ops.torch.table import host, tensor  # noqa: E402
 
 pytestmark = pytest.mark.peers
@@ -89,3 +91,32 @@ def test_without_torch_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(InputError, match=r"onnxjac\[torch\]"):
         compiled.compiler("torch")
+
+
+SUMS = {"c + ab": (True, torch.add, (2, 3)), "ab + c": (True, torch.add, (3, 2)),
+        "c - ab": (True, torch.sub, (2, 3)), "ab - c": (False, torch.sub, (3, 2)),
+        "ab + ab": (False, torch.add, (3, 3))}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (1, 3), (3, 3), (2, 3, 3)], ids=str)
+@pytest.mark.parametrize("kernel", [torch.mul, torch.mm], ids=["mul", "mm"])
+@pytest.mark.parametrize("name", SUMS)
+def test_a_product_in_a_sum_is_one_kernel(name, kernel, shape, monkeypatch, device):
+    """Where the product has no other use and the shape of the sum."""
+    fuses, outer, operands = SUMS[name]
+    programs = []
+
+    def spied(calls, *told):
+        programs.append(calls)
+        return in_line(calls, *told)
+
+    monkeypatch.setattr(engine, "in_line", spied)
+    a, b, c = (tensor(Draw(7).normal(*s), device) for s in ((3, 3), (3, 3), shape))
+    made = torch.broadcast_shapes((3, 3), shape if operands != (3, 3) else ())
+    calls = [Call(kernel, (0, 1), (3,), (3, 3)), Call(outer, operands, (4,), tuple(made))]
+    (y,) = engine.fused_in_line(calls, (0, 1, 2), (4,), {})(a, b, c)
+    values = {2: c, 3: kernel(a, b)}
+    assert_allclose(host(y), host(outer(*(values[n] for n in operands))), **TIGHT)
+    assert len(programs[0]) == 2 - (fuses and len(shape) < 3)
+    kept = engine.fused_in_line(calls, (0, 1, 2), (4, 3), {})(a, b, c)
+    assert_allclose(host(kept[1]), host(values[3]), **TIGHT)

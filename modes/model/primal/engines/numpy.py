@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
-from .....jacobians import Op
+from .....jacobians import Op, Shape
 from .....jacobians.arrays import host
 from .....jacobians.errors import LoadError, UnsupportedOp
 from .....ops.node import Step
@@ -97,12 +97,12 @@ Function = Callable[..., Any]
 
 
 class Call(NamedTuple):
-    """outputs ← function(*inputs), by number; the `done` values are not needed afterwards."""
+    """outputs ← function(*inputs), by number; the first output has this shape."""
 
     function: Function
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    done: tuple[int, ...]
+    shape: Shape
 
 
 def in_line(
@@ -111,21 +111,22 @@ def in_line(
 ) -> Callable[..., tuple[Any, ...]]:  # fmt: skip
     """(*arguments) ↦ results, by number: a function of Python that makes all calls, line by line.
 
-    A loop over the calls would take half a microsecond for each.
+    A loop over the calls would take half a microsecond for each. Values are dropped after their
+    last use.
     """
+    last = {n: k for k, call in enumerate(calls) for n in (*call.outputs, *call.inputs)}
     read = {*results, *(n for call in calls for n in call.inputs)}
-    held, known = set(arguments), {f"v{n}": x for n, x in constants.items()}
+    kept, known = constants.keys() | set(results), {f"v{n}": x for n, x in constants.items()}
     lines = [f"def program({', '.join(f'v{n}' for n in arguments)}):"]
-    for k, (function, inputs, outputs, done) in enumerate(calls):
+    for k, (function, inputs, outputs, _) in enumerate(calls):
         known[f"f{k}"], first = function, outputs[0]
         lines += [f" v{first} = f{k}({', '.join(f'v{n}' for n in inputs)})",
                   f" if isinstance(v{first}, tuple):"]  # fmt: skip
         rest = [(j, n) for j, n in enumerate(outputs) if j and n in read]
         lines += [*(f"  v{n} = v{first}[{j}]" for j, n in rest), f"  v{first} = v{first}[0]"]
-        held |= read.intersection(outputs)
-        gone = held.intersection(done)
-        lines += [f" del {', '.join(f'v{n}' for n in sorted(gone))}"] if gone else []
-        held -= gone
+        made = {first, *(n for _, n in rest)}
+        gone = sorted(n for n in {*inputs, *made} - kept if last[n] == k)
+        lines += [f" del {', '.join(f'v{n}' for n in gone)}"] if gone else []
     exec("\n".join([*lines, f" return {''.join(f'v{n}, ' for n in results)}"]), known)
-    made: Callable[..., tuple[Any, ...]] = known["program"]
-    return made
+    program: Callable[..., tuple[Any, ...]] = known["program"]
+    return program

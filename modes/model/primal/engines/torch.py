@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from .....ops.node import Step
 from .....ops.registry import traits_of, version
 from ...flow.contents import Contents
 from ...flow.control import CONTROL, SEQUENCES
-from ...flow.steps import last_uses, needed
+from ...flow.steps import needed
 from . import numpy as own
 from .numpy import Call, in_line
 
@@ -85,7 +87,7 @@ def program_of(
     none = len(places)
     values, calls = {**constants, **given}, list[Call]()
     known = {name: x for name, x in constants.items() if name not in given}
-    for step, finished in zip(steps, last_uses(steps, names), strict=True):
+    for step in steps:
         name, operands = step.op_type, [n and values[n] for n in step.inputs]
         if step.domain or name in CONTROL or name in SEQUENCES:
             return ()
@@ -109,17 +111,41 @@ def program_of(
             call, taken = partial(as_before, step, [shape_of(y) for y in made]), len(told)
         inputs = tuple(places[n] if n else none for n in step.inputs[:taken])
         outputs = tuple(places[n] if n and n not in given else none + 1 for n in step.outputs)
-        done = tuple(places[n] for n in finished if n not in given and n not in known)
-        calls.append(Call(call, inputs, outputs, done))
+        calls.append(Call(call, inputs, outputs, shape_of(made[0])))
     held = {none: None, **{places[name]: x for name, x in known.items()}}
     arguments = [places[name] for name in given]
-    run = in_line(calls, arguments, [places[name] for name in names], held)
+    run = fused_in_line(calls, arguments, [places[name] for name in names], held)
 
     def program(given: Mapping[str, Any]) -> dict[str, Any]:
         found = dict(zip(names, run(*given.values()), strict=True))
         return {n: y.clone() if n in known and is_tensor(y) else y for n, y in found.items()}
 
     return program
+
+
+def fused_in_line(
+    calls: Sequence[Call], arguments: Sequence[int], results: Sequence[int],
+    constants: Mapping[int, Any],
+) -> Callable[..., tuple[Any, ...]]:  # fmt: skip
+    """(*arguments) ↦ results, with one kernel where PyTorch has one for two calls in a row.
+
+    The first of the two has no other use, and a result of the same shape.
+    """
+    from .....ops.torch.table import FUSED
+
+    uses = Counter(chain(results, *(call.inputs for call in calls)))
+    made = {call.outputs[0]: k for k, call in enumerate(calls)}
+    kept: list[Call | None] = list(calls)
+    for k, outer in enumerate(calls):
+        for place, n in enumerate(outer.inputs):
+            inner = kept[made[n]] if n in made and uses[n] == 1 else None
+            function = inner and FUSED.get((outer.function, inner.function, place))
+            if inner and function and inner.shape == outer.shape:
+                others = outer.inputs[:place] + outer.inputs[place + 1 :]
+                kept[k] = Call(function, others + inner.inputs, outer.outputs, outer.shape)
+                kept[made[n]] = None
+                break
+    return in_line(list(filter(None, kept)), arguments, results, constants)
 
 
 def as_before(step: Step, shapes: list[Shape], *inputs: Any) -> tuple[Any, ...]:
