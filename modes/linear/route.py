@@ -36,9 +36,8 @@ from .tape.bodies import closed
 from .tape.checkpoint import Segment, chained, checkpointed, segments
 from .tape.record import ends_of, fixed, may_draw, record, shapes_in
 from .tape.tape import Tape, dag_between
-from .tape.template import Template, names_of, template
-from .tape.trace import asked_in, shaped_as_here
-from .tape.unroll import is_variable, unrolled
+from .tape.template import Template, template
+from .tape.unroll import asked_in, is_variable, shaped_as_here, unrolled
 
 KEPT = 8
 """The most templates that are cached for a route."""
@@ -327,7 +326,7 @@ class Route:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """All tensors of the active steps."""
-        met = (name for a in self.active for name in names_of(a))
+        met = (name for a in self.active for name in a.tensors)
         return tuple(dict.fromkeys((*met, *self.of, *self.wrt)))
 
     @cached_property
@@ -341,7 +340,7 @@ class Route:
     def segments(self) -> tuple[tuple[Segment, Route], ...]:
         """The segments of a checkpointed tape, each with its own route."""
         count = 0 if self.checkpoint is True else self.checkpoint
-        types = {name: self.model.spec(name).dtype for a in self.active for name in names_of(a)}
+        types = {name: self.model.spec(name).dtype for a in self.active for name in a.tensors}
         discrete = {name for name, dtype in types.items() if dtype and not is_float(dtype)}
         parts = segments(self.steps, self.active, self.of, self.wrt, count, discrete)
         return tuple(

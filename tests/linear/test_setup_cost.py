@@ -16,7 +16,8 @@ import onnxjac as oj
 from networks.test_networks import MODELS, below, loaded
 from onnxjac.modes.linear import route
 from onnxjac.modes.linear.tape.template import leaves
-from onnxjac.modes.linear.tape.trace import shaped_as_here, trace
+from onnxjac.modes.linear.tape.trace import trace
+from onnxjac.modes.linear.tape.unroll import shaped_as_here
 from onnxjac.modes.model.primal.engines import onnxruntime
 
 RNG = np.random.default_rng(0)

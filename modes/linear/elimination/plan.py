@@ -25,11 +25,10 @@ from ....jacobians.products import factors_of
 from ....jacobians.text import clipped
 from ....jacobians.threads import Lock
 from ..products.compiled import Compiled
-from .accumulation import Choice, chosen
-from .adjoints import multiplied
-from .chain import MATRICES
+from .accumulation import Choice, chosen, multiplied
 from .cost import BANDWIDTH, CALL, DECIDING, ELIMINATING, RATE, SAVED, seconds
 from .deferred import Deferred, deferred, forced
+from .rewrites import MATRICES
 from .vertex_elimination import Elimination, elimination
 
 ENDS = 4

@@ -81,12 +81,12 @@ def record(
     active: tuple[ActiveStep, ...], values: Values, op: Any = numbers, place: Place | None = None
 ) -> tuple[Entry, ...]:
     """The blocks of every active step; a value is released after the last rule that reads it."""
-    last = {name: k for k, a in enumerate(active) for name in (*a.step.inputs, *a.step.outputs)}
+    last = {name: k for k, a in enumerate(active) for name in a.tensors}
     entries = []
     for k, a in enumerate(active):
         entries.append(entry_of(a, values, op, place))
-        for name in {*a.step.inputs, *a.step.outputs}:
-            if name is not None and last[name] == k:
+        for name in a.tensors:
+            if last[name] == k:
                 values.pop(name, None)
     return tuple(entries)
 
@@ -117,8 +117,7 @@ def entry_there(active: ActiveStep, values: Values, place: Place) -> Entry:
     try:
         return entry_of(active, values, place.op).placed(place)
     except OnnxJacError:
-        names = filter(None, (*active.step.inputs, *active.step.outputs))
-        held = {n: host(values[n]) if is_tensor(values[n]) else values[n] for n in names}
+        held = {n: host(values[n]) if is_tensor(values[n]) else values[n] for n in active.tensors}
         return entry_of(active, held, numbers).placed(place)
 
 
