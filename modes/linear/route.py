@@ -25,7 +25,6 @@ from ...jacobians.threads import Latest, Lock, cached_property
 from ...ops import Step, numbers
 from ...ops.registry import traits_of, version
 from ..model.flow.control import NotKept, note
-from ..model.primal.engines import onnxruntime as ort
 from ..model.primal.engines.torch import where
 from ..model.primal.evaluate import by_torch, evaluate, evaluate_there
 from ..model.primal.inputs import check_inputs, finite, hosted, warn_nonfinite
@@ -36,7 +35,7 @@ from .tape.bodies import closed
 from .tape.checkpoint import Segment, chained, checkpointed, segments
 from .tape.record import ends_of, fixed, may_draw, record, shapes_in
 from .tape.tape import Tape, dag_between
-from .tape.template import Template, template
+from .tape.template import Template, evaluate_static, template
 from .tape.unroll import asked_in, is_variable, shaped_as_here, unrolled
 
 KEPT = 8
@@ -125,6 +124,11 @@ class Route:
     def _templates(self) -> Latest[Signature | None, Readings | Template | None]:
         """Signature -> the readings so far, then the template; None where none can be made."""
         return Latest(KEPT)
+
+    @cached_property
+    def known(self) -> dict[Any, Any]:
+        """The results of others for all points, such as the plans of sparse matrices."""
+        return {}
 
     @cached_property
     def _lock(self) -> Lock:
@@ -275,15 +279,9 @@ class Route:
         """The tensors that a template needs, and `more`; its model has static shapes."""
         needed = form.residuals if form.few else form.fetched
         names = tuple(dict.fromkeys((*needed, *more)))
-        engine = self.engine or ("onnxruntime" if ort.installed() else "numpy")
         if self.place is not None:
-            return evaluate_there(form.model, point, names, engine)
-        try:
-            return evaluate(form.model, point, names, engine=engine)
-        except ort.EngineError:
-            if self.engine:
-                raise
-            return evaluate(form.model, point, names, engine="numpy")
+            return evaluate_there(form.model, point, names, str(self.engine))
+        return evaluate_static(form.model, point, names, self.engine)
 
     def _read(self, point: Mapping[str, Any], signature: Signature | None) -> Tape:
         """The tape by all rules; the first one of a signature leaves types for a template."""

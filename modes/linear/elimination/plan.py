@@ -76,17 +76,11 @@ def _(operator: Dag, products: int, memory: int | None = None) -> Jacobian:
 
 
 @planned.register
-def _(operator: Product, products: int, memory: int | None = None) -> Jacobian:
-    """Each factor gets an equal share of the memory."""
-    factors = operator.factors
-    share = None if memory is None else memory // len(factors)
-    return Product(tuple(planned(factor, products, share) for factor in factors))
-
-
-@planned.register
-def _(operator: Sum, products: int, memory: int | None = None) -> Jacobian:
-    share = None if memory is None else memory // len(operator.terms)
-    return Sum(tuple(planned(term, products, share) for term in operator.terms))
+def _(operator: Product | Sum, products: int, memory: int | None = None) -> Jacobian:
+    """Each factor or term gets an equal share of the memory."""
+    parts = tuple(operator.contents())
+    share = None if memory is None else memory // len(parts)
+    return type(operator)(tuple(planned(part, products, share) for part in parts))
 
 
 @compiled.register

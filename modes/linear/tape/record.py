@@ -342,20 +342,14 @@ def masked(node: ir.Node, mask: ir.Value) -> None:
     x, ratio = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
     ratio = ratio or constant(graph, f"{y.name}_ratio", np.array(0.5, np.float32))
     one = constant(graph, f"{y.name}_one", np.array(1.0, np.float32))
-
-    def call(op_type: str, *inputs: Any) -> ir.Value:
-        made = ir.node(op_type, inputs)
-        made.outputs[0].name = f"{y.name}_{len(new)}"
-        made.outputs[0].type = y.type
-        new.append(made)
-        return made.outputs[0]
-
-    new: list[ir.Node] = []
-    kept = call("Mul", x, call("CastLike", mask, x))
-    rest = call("Sub", call("CastLike", one, x), call("CastLike", ratio, x))
-    result = call("Div", kept, rest)
+    tape = ir.tape.Tape()
+    part, one_x, ratio_x = (tape.op("CastLike", [value, x]) for value in (mask, one, ratio))
+    kept, rest = tape.op("Mul", [x, part]), tape.op("Sub", [one_x, ratio_x])
+    result = tape.op("Div", [kept, rest])
+    for k, value in enumerate((part, one_x, ratio_x, kept, rest, result)):
+        value.name, value.type = f"{y.name}_{k}", y.type
     result.shape = y.shape
-    graph.insert_before(node, new)
+    graph.insert_before(node, tape.nodes)
     ir.convenience.replace_all_uses_with(y, result, replace_graph_outputs=True)
     y.name, result.name = None, y.name
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ....jacobians import Jacobian, Joint, dtype_of, reading, shape_of
+from ....jacobians import Joint, dtype_of, reading, shape_of
 from ....jacobians.base import Holder
 from ....jacobians.errors import OnnxJacError
 from ....jacobians.symint import is_symbolic
@@ -27,6 +28,8 @@ from ....ops.graphs.shapes import CONTENT, STILL
 from ....ops.node import AT, NAN
 from ....ops.numbers.table import QUICK
 from ...model.flow.steps import array_of, needed, python_of
+from ...model.primal.engines import onnxruntime as ort
+from ...model.primal.evaluate import evaluate
 from ...model.primal.model import Model
 from .active import ActiveStep
 from .bodies import bodies_of
@@ -117,6 +120,19 @@ def template(
         extended, types, ends_of(types, of, wrt), parts, held, views, turned, fetched, residuals,
         tuple(not_nan), few=2 * some <= all_,
     )  # fmt: skip
+
+
+def evaluate_static(
+    model: Model, point: Mapping[str, Any], names: Iterable[str], engine: str | None = None
+) -> dict[str, Any]:
+    """The values of tensors of a recorded model, none of whose sizes need to be foreseen.
+
+    Without an engine, ONNX Runtime runs it if it is installed and has the kernels, else NumPy.
+    """
+    if engine is None and ort.installed():
+        with suppress(ort.EngineError):
+            return evaluate(model, point, names, engine="onnxruntime")
+    return evaluate(model, point, names, engine=engine or "numpy")
 
 
 def leaves(t: Trace, asked_for_nan: list[ir.Value] | None = None) -> dict[str, Any]:
@@ -257,8 +273,8 @@ def fill_of(x: Any) -> Fill | None:
     kind = type(x)
     kept = {name: part for name, part in vars(x).items() if name not in ("T", "_whereabouts")}
 
-    def fill(arrays: Arrays) -> Jacobian:
-        made: Jacobian = object.__new__(kind)
+    def fill(arrays: Arrays) -> Any:
+        made = object.__new__(kind)
         made.__dict__.update(kept, **{name: hole(arrays) for name, hole in holes.items()})
         return made
 
