@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import Dag, dtype_of, shape_of
+from ...jacobians import Dag, chosen, dtype_of, shape_of
 from ...jacobians.arrays import host, is_tensor
 from ...jacobians.errors import OnnxJacError
 from ...jacobians.placing import HOST, Place, placed
@@ -33,8 +33,8 @@ from ..model.primal.names import is_float, may_float
 from .tape.active import ActiveStep, active_steps, moving, straight_through, unjoined, without
 from .tape.bodies import closed
 from .tape.checkpoint import Segment, chained, checkpointed, segments
-from .tape.record import ends_of, fixed, may_draw, record, shapes_in
-from .tape.tape import Tape, dag_between
+from .tape.record import dag_of, ends_of, fixed, may_draw, record, shapes_in
+from .tape.tape import Tape
 from .tape.template import Template, evaluate_static, template
 from .tape.unroll import asked_in, is_variable, shaped_as_here, unrolled
 
@@ -296,7 +296,7 @@ class Route:
         primal, ends = self._given_out(values, point), ends_of(types, self.of, self.wrt)
         entries = record(self.active, values, place=self.place)
         op = numbers if self.place is None else self.place.op
-        dag = dag_between(entries, shapes_in(types), ends, op)
+        dag = chosen(op, dag_of(entries, shapes_in(types), self.wrt, self.of, ends[2]))
         with self._lock:
             known = self._templates.get(signature)
             if isinstance(known, Readings):

@@ -38,8 +38,6 @@ from ....ops.numbers.convolution import BLOCK
 from .cost import BANDWIDTH, patches, seconds
 from .samples import Batch, Mixing, batches_of, layouts, mixing
 
-starts = attrgetter("start")
-
 Layouts = dict[int, dict[int, Batch]]
 """end -> vertex -> its samples, where all paths from the vertex to the end stay within them."""
 
@@ -393,7 +391,7 @@ def workspace(part: Dag, rows: int) -> int:
 def row_bytes(part: Dag) -> int:
     """Bytes to sweep one row, with the temporaries of operators."""
     done: Counter[int] = Counter()
-    last = {e.end: e.start for e in sorted(part.edges, key=starts, reverse=True)}
+    last = {e.end: e.start for e in sorted(part.edges, key=attrgetter("start"), reverse=True)}
     for end, first in last.items():
         done[first] += size(part.shapes[end])
     live = peak = 0

@@ -23,7 +23,7 @@ from ....jacobians.errors import LimitError, as_count
 from ....jacobians.hooks import compiled
 from ....jacobians.products import factors_of
 from ....jacobians.text import clipped
-from ....jacobians.threads import Lock
+from ....jacobians.threads import Lock, remembered
 from ..products.compiled import Compiled
 from .accumulation import Choice, chosen, multiplied
 from .cost import BANDWIDTH, CALL, DECIDING, ELIMINATING, RATE, SAVED, seconds
@@ -108,9 +108,7 @@ def elsewhere(make: Maker | None) -> Maker | None:
 
 def lock_of(dag: Dag) -> Lock:
     """The lock for cached results of a DAG and its transpose."""
-    known = (dag.mirror or dag).known
-    lock: Lock = known.get(LOCK) or known.setdefault(LOCK, Lock())
-    return lock
+    return remembered((dag.mirror or dag).known, LOCK, Lock)
 
 
 def eliminated(dag: Dag) -> Dag:
@@ -132,10 +130,7 @@ def elimination_of(dag: Dag) -> Elimination:
 
 def seconds_of(dag: Dag) -> float:
     """The estimated time of one product, cached."""
-    if SECONDS not in dag.known:
-        dag.known[SECONDS] = seconds(dag)
-    found: float = dag.known[SECONDS]
-    return found
+    return remembered(dag.known, SECONDS, lambda: seconds(dag))
 
 
 def repays_elimination(dag: Dag, products: int) -> bool:

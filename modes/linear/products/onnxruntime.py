@@ -25,6 +25,7 @@ from ....jacobians.errors import InputError, first_line
 from ....ops.graphs.build import build
 from ....ops.graphs.recorder import apart
 from ....ops.numbers.indexing import from_start
+from ...model.flow.steps import tensor_of
 from ...model.primal.engines.onnxruntime import (
     CPU,
     EngineError,
@@ -100,7 +101,7 @@ def compile(recording: Recording, provider: str = CPU) -> Session:
     results = {part.name: part.value for part in outputs}
     given = [*(part.value for part in inputs), *recording.residuals.values()]
     model = build(recording.recorder, given, results, "product")
-    held = {name: value.const_value for name, value in model.graph.initializers.items()}
+    held = {name: tensor_of(value) for name, value in model.graph.initializers.items()}
     model.graph.initializers.clear()
     proto = ir.to_proto(model)
     shared = add_initializers(proto.graph, {name: (x.numpy(), x) for name, x in held.items()})

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -226,15 +227,11 @@ def dag_of(
 
 def vertex_names(entries: tuple[Entry, ...], *ends: tuple[str, ...]) -> tuple[str, ...]:
     """The tensors behind the vertices of a DAG, in order."""
-    return tuple(dict.fromkeys(_met(entries, *ends)))
-
-
-def _met(entries: tuple[Entry, ...], *ends: tuple[str, ...]) -> Iterator[str]:
+    met = list[str]()
     for entry in entries:
         for names, slot in ((entry.step.inputs, 1), (entry.step.outputs, 0)):
-            yield from (names[key[slot]] or "" for key in entry.blocks)
-    for names in ends:
-        yield from names
+            met += (names[key[slot]] or "" for key in entry.blocks)
+    return tuple(dict.fromkeys(chain(met, *ends)))
 
 
 def ends_of(types: Mapping[str, Any], of: Names, wrt: Names) -> Ends:
