@@ -14,7 +14,7 @@ from .model.primal.model import Model
 from .model.primal.names import Names, check_model, names_of
 
 ZEROS = "zeros"
-"""Key, in a template's cache, of the structural zeros."""
+"""Key of the structural zeros in the results that a template or a route knows."""
 
 
 class Options(TypedDict, total=False):
