@@ -90,6 +90,14 @@ class Latest(dict[K, V]):
         return Latest, (self.most,)
 
 
+def remembered(known: dict[Any, Any], key: Any, make: Callable[[], T]) -> T:
+    """The result that `known` has for a key; at the first call what `make` gives."""
+    if key not in known:
+        known.setdefault(key, make())
+    found: T = known[key]
+    return found
+
+
 def _renew_all() -> None:
     for lock in tuple(LOCKS):
         lock.renew()

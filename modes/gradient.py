@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,19 +16,12 @@ from .forward import Tensors
 from .linear.linearization import Linearization, linearized
 from .linear.route import Route, route_of, signature_of
 from .linear.tape.active import unjoined
-from .linearize import warn_zeros
+from .linearize import ZEROS, warn_zeros
 from .model.primal.evaluate import apart, by_torch, evaluate
 from .model.primal.inputs import check_inputs, hosted, warn_nonfinite
 from .model.primal.model import Model
 from .recording.derive import Names, vjp_graph
 from .recording.guarded import shared
-
-
-class Recorded(NamedTuple):
-    """A recorded gradient, and the pairs of tensors that no path joins, as text."""
-
-    route: Route
-    zeros: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +45,8 @@ class Gradient:
         Where `engine` is ONNX Runtime and has no kernel for the graph, NumPy runs it.
         """
         point = check_inputs(self.model, inputs, keep=False, engine=self.engine)
-        (route, zeros), inside = self._recorded(point)
-        warn_zeros(zeros)
+        route, inside = self._recorded(point)
+        warn_zeros(route.known[ZEROS])
         engine = None if self.engine == "onnxruntime" else self.engine
         at, wanted = {**inside, **self._seeds(route)}, (*self.of, *route.of)
         found = apart(evaluate(route.model, at, wanted, engine=engine), at)
@@ -63,7 +56,7 @@ class Gradient:
 
     def linearized(self, inputs: Mapping[str, Any]) -> Linearization:
         """H = ∂²f/∂wrt² at a point."""
-        (route, _), inside = self._recorded(check_inputs(self.model, inputs, engine=self.engine))
+        route, inside = self._recorded(check_inputs(self.model, inputs, engine=self.engine))
         return linearized(route, {**inside, **self._seeds(route)})
 
     def _seeds(self, route: Route) -> dict[str, np.ndarray]:
@@ -75,8 +68,8 @@ class Gradient:
         pairs = zip(self.of, asked, strict=True)
         return {seed.name: weighing(named[name], seed, name) for name, seed in pairs}
 
-    def _recorded(self, point: Mapping[str, Any]) -> tuple[Recorded, Mapping[str, Any]]:
-        """The recorded graph for this point, and its inputs without the weights.
+    def _recorded(self, point: Mapping[str, Any]) -> tuple[Route, Mapping[str, Any]]:
+        """The route of the recorded graph for this point, and its inputs without the weights.
 
         The graph is cached if it holds for all points of these shapes. Control flow is unrolled
         where no number of a point decides how, since a turn of a Scan costs more than the operators
@@ -86,15 +79,18 @@ class Gradient:
         model, inside = whole.settled(point)
         shapes = signature_of(inside)
         key = "gradient", self.of, self.wrt, self.weights is None, self.engine, shapes
-        known: Recorded | None = None if shapes is None else model.derived.routes.get(key)
+        known: Route | None = None if shapes is None else model.derived.routes.get(key)
         if known is None:
             known, is_general = self._record(model, hosted(inside))
             if is_general and shapes is not None:
                 model.derived.routes[key] = known
         return known, inside
 
-    def _record(self, model: Model, point: Mapping[str, Any]) -> tuple[Recorded, bool]:
-        """A new recording, and whether it holds at all points of the same shapes."""
+    def _record(self, model: Model, point: Mapping[str, Any]) -> tuple[Route, bool]:
+        """A new recording, and whether it holds at all points of the same shapes.
+
+        Its route knows the pairs of tensors that no path joins.
+        """
         seeds = None
         if self.weights is None:
             seeds = {one(self.of): host(combination(model, point, self.of, None, self.engine))}
@@ -103,10 +99,10 @@ class Gradient:
         there = by_torch(self.engine)
         draft, is_general = shared(model, partial(make, given=given, for_torch=there))
         assert draft.dag is not None
-        zeros = unjoined(draft.traces[-1].steps, draft.dag, self.wrt, self.of)
-        wrt = tuple(f"{name}_cotangent" for name in self.wrt)
-        route = Route(draft.model("gradient"), wrt, self.wrt, self.engine)
-        return Recorded(route, zeros), is_general
+        slopes = tuple(f"{name}_cotangent" for name in self.wrt)
+        route = Route(draft.model("gradient"), slopes, self.wrt, self.engine)
+        route.known[ZEROS] = unjoined(draft.traces[-1].steps, draft.dag, self.wrt, self.of)
+        return route, is_general
 
 
 def combination(

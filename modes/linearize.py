@@ -7,13 +7,14 @@ from typing import Any, TypedDict
 
 from ..jacobians.arrays import is_tensor
 from ..jacobians.errors import as_count, warn
+from ..jacobians.threads import remembered
 from .linear.linearization import Linearization, linearized
 from .linear.route import route_of
 from .model.primal.model import Model
 from .model.primal.names import Names, check_model, names_of
 
 ZEROS = "zeros"
-"""Key, in a template's cache, of the structural zeros."""
+"""Key of the structural zeros in the results that a template or a route knows."""
 
 
 class Options(TypedDict, total=False):
@@ -81,12 +82,9 @@ def warn_of_zeros(J: Linearization) -> None:
 
     The pairs are the same at all points of a template that reads no rule at a point.
     """
-    form = J.tape.template
+    form, (wrt, of) = J.tape.template, J.tape.names
     known = form.known if form is not None and form.closed else {}
-    if ZEROS not in known:
-        of, wrt = (tuple(s.name for s in side) for side in (J.codomain, J.domain))
-        known[ZEROS] = J.route.zeros(J.dag, of, wrt)
-    warn_zeros(known[ZEROS])
+    warn_zeros(remembered(known, ZEROS, lambda: J.route.zeros(J.dag, of, wrt)))
 
 
 def warn_zeros(zeros: tuple[str, ...]) -> None:

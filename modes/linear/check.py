@@ -306,26 +306,21 @@ def checked(J: Any, seed: int, face: Jacobian | None = None) -> Check:
 
     `face` is the operator that users see if it differs from J, such as a Hessian.
     """
-    near, narrow = around(J), narrow_in(J)
+    near, narrow = Near(J), narrow_in(J)
     return check(face or J, J.dag, near, lambda: beside(J, near, seed), seed=seed, narrow=narrow)
 
 
 def differences(J: Any, seed: int) -> Outcome:
     """The last of these tests alone: J v against central differences of the model."""
-    near = around(J)
+    near = Near(J)
     return against_differences(J, near, lambda: beside(J, near, seed), seed, narrow_in(J))
-
-
-def around(J: Any) -> Near:
-    """The model as a function around the point."""
-    return Near(J.route.model, J.point, J.domain, J.codomain, J.route.engine)
 
 
 def beside(J: Any, near: Near, seed: int) -> tuple[Jacobian, Near]:
     """The Jacobian and the model at a random point close to this one."""
     shift = 1e-2 * spread(near.x) * random(seed).standard_normal(J.shape[1])
     moved = J._near(near.moved(shift.astype(J.dtype)))
-    return moved, around(moved)
+    return moved, Near(moved)
 
 
 def narrow_in(J: Any) -> tuple[TensorSpec, ...]:

@@ -15,7 +15,7 @@ import numpy as np
 from ...jacobians import Jacobian, shape_of, size
 from ...ops import numbers
 from ..model.primal.evaluate import evaluate
-from ..model.primal.model import Model, TensorSpec
+from ..model.primal.model import TensorSpec
 
 RATIO = 8.0
 """The ratio of each width to the next smaller one."""
@@ -35,56 +35,48 @@ ROUNDINGS = 2.0
 
 @dataclass(frozen=True)
 class Near:
-    """δ ↦ f(x + δ), flat, with x the tensors of `wrt` at the point and f the tensors of `of`."""
+    """δ ↦ f(x + δ), flat, at the point of J: x the tensors of `wrt`, f the tensors of `of`."""
 
-    model: Model
-    point: Mapping[str, Any]
-    wrt: tuple[TensorSpec, ...]
-    of: tuple[TensorSpec, ...]
-    engine: str | None
+    J: Any
 
     def __call__(self, shift: np.ndarray) -> np.ndarray:
-        return self._flat(self.of, self.moved(shift))
+        return self._flat(self.J.codomain, self.moved(shift))
 
     @property
     def x(self) -> np.ndarray:
         """x, flat."""
-        return self._flat(self.wrt, self.point)
+        return self._flat(self.J.domain, self.J.point)
 
     @property
     def parts(self) -> np.ndarray:
         """The index of the tensor in `of` that each entry of f belongs to."""
-        sizes = [size(shape_of(spec)) for spec in self.of]
+        sizes = [size(shape_of(spec)) for spec in self.J.codomain]
         return np.repeat(np.arange(len(sizes)), sizes)
 
     def moved(self, shift: np.ndarray) -> dict[str, np.ndarray]:
-        """The point with the tensors of `wrt` shifted."""
-        shapes = [shape_of(spec) for spec in self.wrt]
+        """The point with the tensors of `wrt` shifted.
+
+        An intermediate is first computed from the tensors shifted before it, then shifted itself.
+        """
+        shapes = [shape_of(spec) for spec in self.J.domain]
         parts = np.split(shift, np.cumsum(list(map(size, shapes)))[:-1])
         shifts: dict[str, np.ndarray] = {}
-        for spec, shape, part in zip(self.wrt, shapes, parts, strict=True):
+        for spec, shape, part in zip(self.J.domain, shapes, parts, strict=True):
             shifts[spec.name] = shifts.get(spec.name, 0) + part.reshape(shape)
-        return perturbed(self.model, self.point, shifts, self.engine)
+        steps, moved = self.J.route.model.steps, dict(self.J.point)
+        made = {name: k for k, step in enumerate(steps) for name in step.outputs}
+        for name in sorted(shifts, key=lambda name: made.get(name, -1)):
+            value = self._values([name], moved)[name]
+            moved[name] = (value + shifts[name]).astype(value.dtype)
+        return moved
 
     def _flat(self, specs: tuple[TensorSpec, ...], point: Mapping[str, Any]) -> np.ndarray:
         names = [spec.name for spec in specs]
-        values = evaluate(self.model, point, names, engine=self.engine)
+        values = self._values(names, point)
         return np.concatenate([np.ravel(values[name]) for name in names])
 
-
-def perturbed(
-    model: Model, point: Mapping[str, Any], shifts: Mapping[str, np.ndarray], engine: str | None
-) -> dict[str, Any]:
-    """The point with a shift added to each named tensor.
-
-    An intermediate is first computed from the tensors shifted before it, then shifted itself.
-    """
-    moved = dict(point)
-    made = {name: k for k, step in enumerate(model.steps) for name in step.outputs}
-    for name in sorted(shifts, key=lambda name: made.get(name, -1)):
-        value = evaluate(model, moved, [name], engine=engine)[name]
-        moved[name] = (value + shifts[name]).astype(value.dtype)
-    return moved
+    def _values(self, names: list[str], point: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        return evaluate(self.J.route.model, point, names, engine=self.J.route.engine)
 
 
 class Jump(Exception):

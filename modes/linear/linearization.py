@@ -214,6 +214,8 @@ class Linearization(Jacobian):
         whichever side, or the middle, is cheapest.
         """
         m, n = self.shape
+        if self.make is as_it_is:
+            return dense(self.dag, limit=limit)
         if repays_elimination(self.dag, min(m, n)):
             return dense(eliminated(self.dag), limit=limit)
         return columns(self.dag).T if n <= m else columns(self.dag.T)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import Dag, dtype_of, shape_of
+from ...jacobians import Dag, chosen, dtype_of, shape_of
 from ...jacobians.arrays import host, is_tensor
 from ...jacobians.errors import OnnxJacError
 from ...jacobians.placing import HOST, Place, placed
@@ -25,7 +25,6 @@ from ...jacobians.threads import Latest, Lock, cached_property
 from ...ops import Step, numbers
 from ...ops.registry import traits_of, version
 from ..model.flow.control import NotKept, note
-from ..model.primal.engines import onnxruntime as ort
 from ..model.primal.engines.torch import where
 from ..model.primal.evaluate import by_torch, evaluate, evaluate_there
 from ..model.primal.inputs import check_inputs, finite, hosted, warn_nonfinite
@@ -34,11 +33,10 @@ from ..model.primal.names import is_float, may_float
 from .tape.active import ActiveStep, active_steps, moving, straight_through, unjoined, without
 from .tape.bodies import closed
 from .tape.checkpoint import Segment, chained, checkpointed, segments
-from .tape.record import ends_of, fixed, may_draw, record, shapes_in
-from .tape.tape import Tape, dag_between
-from .tape.template import Template, names_of, template
-from .tape.trace import asked_in, shaped_as_here
-from .tape.unroll import is_variable, unrolled
+from .tape.record import dag_of, ends_of, fixed, may_draw, record, shapes_in
+from .tape.tape import Tape
+from .tape.template import Template, evaluate_static, template
+from .tape.unroll import asked_in, is_variable, shaped_as_here, unrolled
 
 KEPT = 8
 """The most templates that are cached for a route."""
@@ -126,6 +124,11 @@ class Route:
     def _templates(self) -> Latest[Signature | None, Readings | Template | None]:
         """Signature -> the readings so far, then the template; None where none can be made."""
         return Latest(KEPT)
+
+    @cached_property
+    def known(self) -> dict[Any, Any]:
+        """The results of others for all points, such as the plans of sparse matrices."""
+        return {}
 
     @cached_property
     def _lock(self) -> Lock:
@@ -276,15 +279,9 @@ class Route:
         """The tensors that a template needs, and `more`; its model has static shapes."""
         needed = form.residuals if form.few else form.fetched
         names = tuple(dict.fromkeys((*needed, *more)))
-        engine = self.engine or ("onnxruntime" if ort.installed() else "numpy")
         if self.place is not None:
-            return evaluate_there(form.model, point, names, engine)
-        try:
-            return evaluate(form.model, point, names, engine=engine)
-        except ort.EngineError:
-            if self.engine:
-                raise
-            return evaluate(form.model, point, names, engine="numpy")
+            return evaluate_there(form.model, point, names, str(self.engine))
+        return evaluate_static(form.model, point, names, self.engine)
 
     def _read(self, point: Mapping[str, Any], signature: Signature | None) -> Tape:
         """The tape by all rules; the first one of a signature leaves types for a template."""
@@ -299,7 +296,7 @@ class Route:
         primal, ends = self._given_out(values, point), ends_of(types, self.of, self.wrt)
         entries = record(self.active, values, place=self.place)
         op = numbers if self.place is None else self.place.op
-        dag = dag_between(entries, shapes_in(types), ends, op)
+        dag = chosen(op, dag_of(entries, shapes_in(types), self.wrt, self.of, ends[2]))
         with self._lock:
             known = self._templates.get(signature)
             if isinstance(known, Readings):
@@ -327,7 +324,7 @@ class Route:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """All tensors of the active steps."""
-        met = (name for a in self.active for name in names_of(a))
+        met = (name for a in self.active for name in a.tensors)
         return tuple(dict.fromkeys((*met, *self.of, *self.wrt)))
 
     @cached_property
@@ -341,7 +338,7 @@ class Route:
     def segments(self) -> tuple[tuple[Segment, Route], ...]:
         """The segments of a checkpointed tape, each with its own route."""
         count = 0 if self.checkpoint is True else self.checkpoint
-        types = {name: self.model.spec(name).dtype for a in self.active for name in names_of(a)}
+        types = {name: self.model.spec(name).dtype for a in self.active for name in a.tensors}
         discrete = {name for name, dtype in types.items() if dtype and not is_float(dtype)}
         parts = segments(self.steps, self.active, self.of, self.wrt, count, discrete)
         return tuple(

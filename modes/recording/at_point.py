@@ -24,13 +24,11 @@ from ...jacobians.threads import Latest
 from ...ops import Recorder, Step, build, numbers
 from ..linear.tape.bodies import Body, again
 from ..linear.tape.record import JOINTS, has_tangent
-from ..linear.tape.template import Template
+from ..linear.tape.template import Template, evaluate_static
 from ..model.flow.control import kept_whole
-from ..model.primal.engines import onnxruntime as ort
-from ..model.primal.evaluate import evaluate
 from ..model.primal.model import Model
 from ..model.primal.names import is_float
-from .control import Turns, joint_of
+from .control import Turns, ends_of, joint_of
 
 Values = Mapping[str, Any]
 Arrays = tuple[Array, ...]
@@ -79,12 +77,7 @@ class LoopAtPoint(Joint):
         self, form: LoopTemplate, read: Arrays | Callable[[], Arrays], back: bool = False
     ) -> None:
         self.form, self._read, self.back = form, read, back
-        step, likes = form.step, form.still
-        ends = [
-            {k: (shape_of(likes[n]), dtype_of(likes[n])) for k, n in enumerate(names)
-             if n and has_tangent(likes[n])} for names in (step.inputs, step.outputs)
-        ]  # fmt: skip
-        super().__init__(*(ends[::-1] if back else ends))
+        super().__init__(*ends_of(form.step, form.still, back=back))
 
     def at(self, read: Arrays) -> LoopAtPoint:
         """The same derivative with other tensors: one object for all its blocks."""
@@ -154,14 +147,9 @@ class LoopAtPoint(Joint):
 
 
 def computed(program: Model, values: Values) -> dict[str, np.ndarray]:
-    """All outputs of a program, by ONNX Runtime if it can run the program."""
+    """All outputs of a program."""
     feeds = {name: values[name] for name in program.inputs}
-    if ort.installed():
-        try:
-            return evaluate(program, feeds, program.outputs, engine="onnxruntime")
-        except ort.EngineError:
-            pass
-    return evaluate(program, feeds, program.outputs, engine="numpy")
+    return evaluate_static(program, feeds, program.outputs)
 
 
 def opened(op: Recorder, step: Step, values: Values) -> LoopAtPoint:

@@ -39,17 +39,22 @@ def joint_of(op: Recorder, step: Step, values: Values) -> Joint:
     return Branches(op, step, values) if step.op_type == "If" else Turns(op, step, values)
 
 
+def ends_of(step: Step, values: Values, *, back: bool) -> list[dict[int, Type]]:
+    """The shapes and dtypes of the tangents in and out, by slot."""
+    ends = [
+        {k: (shape_of(values[n]), dtype_of(values[n])) for k, n in enumerate(names)
+         if n and has_tangent(values[n])} for names in (step.inputs, step.outputs)
+    ]  # fmt: skip
+    return ends[::-1] if back else ends
+
+
 class Program(Joint):
     """The derivative of a step with bodies, recorded where it is used."""
 
     def __init__(self, op: Recorder, step: Step, values: Values, *, back: bool = False) -> None:
         self.op, self.step, self.back = op, step, back
         self.values = {n: values[n] for n in (*step.inputs, *step.outputs) if n}
-        ends = [
-            {k: (shape_of(values[n]), dtype_of(values[n])) for k, n in enumerate(names)
-             if n and has_tangent(values[n])} for names in (step.inputs, step.outputs)
-        ]  # fmt: skip
-        super().__init__(*(ends[::-1] if back else ends))
+        super().__init__(*ends_of(step, values, back=back))
         self.first = explicit(step)
 
     def lead(self, tangents: Mapping[int, Array]) -> Shape:
@@ -148,25 +153,21 @@ class Turns(Program):
     @cached_property
     def scanned(self) -> list[Track]:
         """The inputs that a Scan reads slice by slice."""
-        axes = self.step.attrs.get("scan_input_axes", (0,) * self.width)
-        back = self.step.attrs.get("scan_input_directions", (0,) * self.width)
         start = self.first - self.width
-        return [
-            Track(self.body.formals[start + k], start + k,
-                  axes[k] % (self.body.like[self.body.formals[start + k]].ndim + 1), back[k])
-            for k in range(self.width)
-        ]  # fmt: skip
+        return self.tracks("scan_input", self.body.formals[start : self.first], start)
 
     @cached_property
     def stacked(self) -> list[Track]:
         """The outputs that are stacked row by row."""
         names = self.body.results[self.lost // 2 + self.carried :]
-        axes = self.step.attrs.get("scan_output_axes", (0,) * len(names))
-        back = self.step.attrs.get("scan_output_directions", (0,) * len(names))
-        return [
-            Track(name, self.carried + k, axes[k] % (self.body.like[name].ndim + 1), back[k])
-            for k, name in enumerate(names)
-        ]
+        return self.tracks("scan_output", names, self.carried)
+
+    def tracks(self, kind: str, names: tuple[str, ...], first: int) -> list[Track]:
+        """The series of one kind, whose slots begin with the `first`."""
+        axes, back = (self.step.attrs.get(f"{kind}_{told}", (0,) * len(names))
+                      for told in ("axes", "directions"))  # fmt: skip
+        return [Track(name, first + k, axes[k] % (self.body.like[name].ndim + 1), back[k])
+                for k, name in enumerate(names)]  # fmt: skip
 
     @cached_property
     def operands(self) -> list[Any]:

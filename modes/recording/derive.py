@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Array, Dag, shape_of, size
+from ...jacobians import Array, Dag, Shape, shape_of, size
 from ...jacobians.symint import Symbols, is_symbolic, same
 from ...ops.graphs import Recorder, build
 from ..linear.elimination.samples import Batch, layouts
@@ -51,10 +51,9 @@ def jvp_graph(
     t = trace(model, point, (*of, *wrt), engine, symbols=symbols)
     dag = t.dag(wrt, of)
     tangents = [like(t, name, f"{name}_tangent") for name in wrt]
-    reached = dag.sweep(t.recorder, dict(zip(dag.sources, tangents, strict=True)))
     draft = started(t, tangents, of, wrt)
-    for name, sink in zip(of, dag.sinks, strict=True):
-        draft.outputs[f"{name}_tangent"] = present(t.recorder, reached, dag, sink)
+    for name, reached in zip(of, swept(t.recorder, dag, tangents), strict=True):
+        draft.outputs[f"{name}_tangent"] = reached
     return draft
 
 
@@ -79,14 +78,12 @@ def vjp_graph(
     t = trace(model, point, (*of, *wrt), engine, given=given, perturbed=wrt, symbols=symbols)
     t.recorder.convolves_samples = for_torch
     forward = t.dag(wrt, of)
-    dag = forward.T
     asked = [] if seeds is not None else [like(t, name, f"{name}_cotangent") for name in of]
     cotangents = asked if seeds is None else [seeds[name] for name in of]
-    reached = dag.sweep(t.recorder, dict(zip(dag.sources, cotangents, strict=True)))
     draft = started(t, asked, of, wrt)
     draft.dag = forward
-    for name, sink in zip(wrt, dag.sinks, strict=True):
-        draft.outputs[f"{name}_{suffix}"] = present(t.recorder, reached, dag, sink)
+    for name, reached in zip(wrt, swept(t.recorder, forward.T, cotangents), strict=True):
+        draft.outputs[f"{name}_{suffix}"] = reached
     return draft
 
 
@@ -130,11 +127,12 @@ def like(t: Trace, name: str, new: str) -> ir.Value:
     return t.recorder.new(shape_of(value), value.dtype.numpy(), new)
 
 
-def present(op: Recorder, reached: Mapping[int, Array], dag: Dag, vertex: int) -> Array:
-    """The result of a sweep at a vertex; zeros where nothing arrives."""
-    if vertex in reached:
-        return reached[vertex]
-    return op.Expand(np.zeros((), dag.dtype), dag.shapes[vertex])
+def swept(op: Recorder, dag: Dag, seeds: Sequence[Array], columns: Shape = ()) -> list[Array]:
+    """What arrives at the sinks, zeros where nothing does; `columns` are leading axes of seeds."""
+    reached = dag.sweep(op, dict(zip(dag.sources, seeds, strict=True)))
+    zero = np.zeros((), dag.dtype)
+    return [reached[v] if v in reached else op.Expand(zero, (*columns, *dag.shapes[v]))
+            for v in dag.sinks]  # fmt: skip
 
 
 @staying
@@ -182,10 +180,10 @@ def all_rows(t: Trace, of: str, wrt: Names) -> dict[str, Array]:
         return {f"{of}_{w}_jacobian": np.zeros(s, dag.dtype) for w, s in nothing.items()}
     unit = units(t.recorder, size(shape), dag.dtype)
     unit = t.recorder.Reshape(unit, (size(shape), *shape))
-    rows = swept(t.recorder, dag, unit, wrt)
+    rows = swept(t.recorder, dag, [t.recorder.value(unit)], (size(shape),))
     return {
         f"{of}_{w}_jacobian": t.recorder.Reshape(row, (*shape, *shape_of(t.values[w])))
-        for w, row in rows.items()
+        for w, row in zip(wrt, rows, strict=True)
     }
 
 
@@ -204,20 +202,10 @@ def sample_rows(t: Trace, of: str, wrt: Names) -> dict[str, Array]:
     dag = t.dag(wrt, (of,)).T
     m = size(tuple(rest))
     unit = np.eye(m, dtype=dag.dtype).reshape(m, 1, *rest)
-    rows = swept(op, dag, op.Expand(op.value(unit), (m, batch, *rest)), wrt)
+    rows = swept(op, dag, [op.Expand(op.value(unit), (m, batch, *rest))], (m,))
     dense = {}
-    for w, row in rows.items():
+    for w, row in zip(wrt, rows, strict=True):
         perm = (1, 0, *range(2, len(shape_of(row))))
         shape = (batch, *rest, *shape_of(t.values[w])[1:])
         dense[f"{of}_{w}_jacobian"] = op.Reshape(op.Transpose(row, perm=perm), shape)
     return dense
-
-
-def swept(op: Recorder, dag: Dag, units: Array, wrt: Names) -> dict[str, Array]:
-    """The results of sweeping a stack of cotangents: one stack per tensor of `wrt`."""
-    reached = dag.sweep(op, {dag.sources[0]: op.value(units)})
-    zero, k = np.zeros((), dag.dtype), shape_of(units)[0]
-    return {
-        w: reached[v] if v in reached else op.value(op.Expand(zero, (k, *dag.shapes[v])))
-        for w, v in zip(wrt, dag.sinks, strict=True)
-    }

@@ -9,9 +9,9 @@ over the turns, is recorded outside, with the turns as a new first axis.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -76,17 +76,6 @@ class Turn:
     def results(self) -> list[ir.Value]:
         """All that it computes."""
         return [*self.leave.values(), *self.terms.values(), *(value for _, value in self.makes)]
-
-
-class Parts(NamedTuple):
-    """The nodes that stay in the Scan, the values of theirs that the others read, and which terms
-    and rows are left to the others.
-    """
-
-    core: list[ir.Node]
-    cut: list[ir.Value]
-    summed: Collection[str]
-    placed: Collection[int]
 
 
 def fission(
@@ -155,8 +144,11 @@ def fission(
     return [*states, *(totals[n] for n in turn.terms), *(stacked[t.slot] for t, _ in turn.makes)]
 
 
-def parts(ahead: Vectorized, deep: list[ir.Node], turn: Turn) -> Parts:
-    """Which of the `deep` nodes, which are not recorded ahead of the Scan, must stay in it.
+def parts(
+    ahead: Vectorized, deep: list[ir.Node], turn: Turn
+) -> tuple[list[ir.Node], list[ir.Value], set[str], set[int]]:
+    """Which of the `deep` nodes, which are not recorded ahead of the Scan, must stay in it, the
+    values of theirs that the others read, and the terms and rows that are left to the others.
 
     A node that reads the state need not stay if no state reads it and it can be recorded for all
     turns, as is tried here.
@@ -177,7 +169,7 @@ def parts(ahead: Vectorized, deep: list[ir.Node], turn: Turn) -> Parts:
     read = (x for node in deep if node not in core for x in operands_of(node))
     terms = (turn.terms[n] for n in summed)
     cut = [x for x in dict.fromkeys((*read, *terms)) if x in inside]
-    return Parts(core, cut, summed, placed)
+    return core, cut, summed, placed
 
 
 def at_axis(op: Recorder, rows: Array, axis: int) -> Array:

@@ -20,7 +20,8 @@ from ...jacobians.symint import Guard, Symbols, SymInt
 from ...ops.graphs import every, reachable
 from ..linear.tape.active import moving
 from ..linear.tape.record import may_draw
-from ..linear.tape.trace import Trace, shaped_as_here
+from ..linear.tape.trace import Trace
+from ..linear.tape.unroll import shaped_as_here
 from ..model.flow.contents import free_sizes
 from ..model.flow.steps import needed
 from ..model.primal.inputs import GUARDS

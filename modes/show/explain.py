@@ -39,7 +39,7 @@ from ..linear.linearization import Linearization
 from ..linear.products.compiled import Compiled
 from ..linear.symmetric import Curvature
 from ..linear.tape.active import cuts
-from ..linear.tape.checkpoint import Checkpointed
+from ..linear.tape.checkpoint import is_checkpointed
 from . import blocks
 from .kinks import AtPoint, kinks_at
 
@@ -62,7 +62,7 @@ def products_of(
     J: Linearization,
 ) -> tuple[tuple[Row, ...], tuple[Stretch, ...], tuple[str, ...]]:
     """The blocks, the stretches that replace blocks, and the choices that were made."""
-    if any(isinstance(edge.operator, Checkpointed) for edge in J.dag.edges):
+    if any(is_checkpointed(edge.operator) for edge in J.dag.edges):
         why = "checkpointed: blocks are made again at every product, and never multiplied out"
         return (), (), (why,)
     if J.make:

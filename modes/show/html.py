@@ -26,7 +26,7 @@ from ..linear.elimination.adaptive import Adaptive
 from ..linear.elimination.cost import seconds
 from ..linear.explanation import Local, Tables
 from ..linear.linearization import Linearization
-from ..linear.tape.checkpoint import Checkpointed
+from ..linear.tape.checkpoint import is_checkpointed
 from ..model.flow.contents import Contents, TensorSpec
 from ..model.markup import CELL, FAINT, OPEN, Markup, card, fold, folded, grid, pre, tag
 from ..solvers.iteration import OptimizeResult
@@ -72,7 +72,7 @@ def amounts(J: Jacobian) -> str:
 
 def flops_text(operator: Jacobian) -> str:
     """Multiplications and additions of one product, or a dash where only running it would tell."""
-    unknown = isinstance(operator, Checkpointed | OverBatches | Distributed)
+    unknown = is_checkpointed(operator) or isinstance(operator, OverBatches | Distributed)
     return "–" if unknown else f"{operator.flops:,}"
 
 

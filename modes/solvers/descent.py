@@ -216,8 +216,7 @@ def searched(
 ) -> np.ndarray | None:
     """x + t δ with f(x + t δ) ≤ f(x) + 10⁻⁴ t ∇fᵀδ for the first t = 1, ½, ¼, …; None without."""
     slope = float(g @ delta)
-    t = backtrack(lambda t: problem.fun(x + t * delta) <= f + DESCENT * t * slope)
-    return None if t is None else x + t * delta
+    return backtrack(x, delta, lambda t, moved: problem.fun(moved) <= f + DESCENT * t * slope)
 
 
 POOR, GOOD, ENOUGH = 0.25, 0.75, 0.15

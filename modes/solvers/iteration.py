@@ -186,11 +186,11 @@ DESCENT = 1e-4
 """The fraction of the predicted reduction that a step must achieve."""
 
 
-def backtrack(enough: Callable[[float], bool]) -> float | None:
-    """t = 1, ½, ¼, …: the first length that is enough, or None.
+def backtrack(x: Array, delta: Array, enough: Callable[[float, Array], bool]) -> Array | None:
+    """x + t δ for the first t = 1, ½, ¼, … of which `enough(t, x + t δ)` is true, or None.
 
-    >>> backtrack(lambda t: (1 - 3 * t) ** 2 < 1)
-    0.5
+    >>> backtrack(1.0, -3.0, lambda t, moved: moved**2 < 1)
+    -0.5
     """
-    lengths = (0.5**k for k in range(HALVINGS))
-    return next((t for t in lengths if enough(t)), None)
+    moves = ((t, x + t * delta) for t in (0.5**k for k in range(HALVINGS)))
+    return next((moved for t, moved in moves if enough(t, moved)), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import count
 from typing import Any, final
 
@@ -136,19 +137,14 @@ def iterations(
         products += A.products
         if isinstance(preconditioner, Reused):
             preconditioner.took(A.products)
-        moved = searched(problem, x, delta, norm, eta)
+        falls = partial(is_descent, problem, norm, eta)
+        moved, before = backtrack(x, delta, falls), norm
         x, status = (x, STUCK) if moved is None else (moved, GOING)
-        before = norm
 
 
-def searched(
-    problem: Problem, x: Array, delta: Array, norm: float, eta: float
-) -> Array | None:
-    """x + t δ with a sufficient decrease of ‖F‖, at x its `norm`; None if there is none."""
-    t = backtrack(lambda t: (
-        length(problem.values(x + t * delta)) <= (1 - DESCENT * t * (1 - eta)) * norm
-    ))  # fmt: skip
-    return None if t is None else x + t * delta
+def is_descent(problem: Problem, norm: float, eta: float, t: float, moved: Array) -> bool:
+    """Whether ‖F‖ is sufficiently smaller than `norm` after t times a step."""
+    return length(problem.values(moved)) <= (1 - DESCENT * t * (1 - eta)) * norm
 
 
 @final

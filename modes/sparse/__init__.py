@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import fields, is_dataclass
 from typing import Any, Literal
-from weakref import finalize
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -122,10 +121,6 @@ def mismatch(out: Any, pattern: csr_array[Any], dtype: Any) -> str | None:
 
 # -- plans: the parts that are the same at all points ----------------------------------------------
 
-PLANS: dict[int, dict[Any, Plan]] = {}
-"""id of a route -> (codomain, domain, transposed, symmetric) -> the last plan."""
-
-
 class Plan:
     """The method for a sparse Jacobian, and the properties that another point must share."""
 
@@ -161,14 +156,10 @@ class Plan:
 
 def plan(J: Linearization, limit: int, *, symmetric: bool) -> Plan:
     """The plan for J: the plan of another point of the same model if it fits."""
-    known = PLANS.get(id(J.route))
-    if known is None:
-        known = PLANS[id(J.route)] = {}
-        finalize(J.route, PLANS.pop, id(J.route), None)
     key = J.codomain, J.domain, J.transposed, symmetric
-    found = known.get(key)
+    found: Plan | None = J.route.known.get(key)
     if found is None or not found.fits(J):
-        found = known[key] = Plan(J, limit, symmetric=symmetric)
+        found = J.route.known[key] = Plan(J, limit, symmetric=symmetric)
     return found
 
 

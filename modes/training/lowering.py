@@ -29,7 +29,7 @@ from ..model.flow.steps import array_of, reads, step_of
 from ..model.loading.load import load
 from ..model.primal.model import Model
 from ..model.primal.names import is_float
-from ..recording.derive import Draft, present
+from ..recording.derive import Draft, swept
 from ..recording.guarded import guarded
 from .optimizers import OPERATORS
 from .scope import INITIALIZER, Scope, ancestors, outputs_of, sample_inputs
@@ -213,11 +213,10 @@ def pulled_back(
     try:
         dag = Trace(low.op, values, (), steps).dag(wrt, of)
         check_differentiable(step, steps, dag, wrt, of[0])
-        y, back = values[of[0]], dag.T
+        y = values[of[0]]
         assert y.dtype is not None
         ones = low.op.Expand(np.ones((), y.dtype.numpy()), shape_of(y))
-        reached = back.sweep(low.op, {back.sources[0]: ones})
-        return [present(low.op, reached, back, sink) for sink in back.sinks]
+        return swept(low.op, dag.T, [ones])
     except NotKept as error:
         through = next((s for s in steps if error.output in s.outputs), step)
         message = f"{step} would differentiate through {through}: {error}"

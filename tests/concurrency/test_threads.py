@@ -12,7 +12,7 @@ from data.regressions import LABELS, W, X, softmax_hessian, softmax_regression
 from faults.models import CNN, MLP, point_of
 from onnxjac.modes.linear.elimination import plan
 from onnxjac.modes.model.primal.engines import onnxruntime as ort
-from onnxjac.modes.sparse import PLANS, Plan
+from onnxjac.modes.sparse import Plan
 from onnxjac.modes.sparse import plan as sparse_plan
 from onnxjac.ops.numbers.table import run_reference
 
@@ -170,7 +170,7 @@ def test_a_sparse_plan_that_another_thread_replaces(monkeypatch):
     fits = Plan.fits
 
     def replaced(self, dag):
-        (key,) = known = PLANS[id(J.route)]
+        (key,) = known = J.route.known
         known[key] = None
         return fits(self, dag)
 

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 import onnxjac as oj
 from house import ROOT
 from onnxjac.jacobians import Diagonal, Jacobian, sparse
-from onnxjac.modes.linear.check import DIFFERENCES, Near, against_differences, around, beside
+from onnxjac.modes.linear.check import DIFFERENCES, Near, against_differences, beside
 from onnxjac.modes.linear.differences import POWERS
 from onnxjac.modes.linear.elimination import dense
 from onnxjac.modes.linear.linearization import Linearization
@@ -192,7 +192,7 @@ def scaled(row, factor):
 
 def against(J, make=lambda J: J):
     """The test by differences for an operator built from J, with a neighbouring point."""
-    near = around(J)
+    near = Near(J)
 
     def neighbour():
         K, there = beside(J, near, 0)

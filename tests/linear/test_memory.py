@@ -126,6 +126,7 @@ def test_checkpoints_and_intermediates():
         J, C = (oj.linearize(m, point, checkpoint=c, **names) for c in (False, 2))
         assert_allclose(C.toarray(), J.toarray())
         assert_allclose(C.T.toarray(), J.T.toarray())
+        assert_allclose(C.tosparse().toarray(), J.toarray())
 
 
 @pytest.mark.parametrize("wrt", ["x", "w"])

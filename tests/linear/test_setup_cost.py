@@ -15,8 +15,10 @@ from onnx import numpy_helper, parser
 import onnxjac as oj
 from networks.test_networks import MODELS, below, loaded
 from onnxjac.modes.linear import route
+from onnxjac.modes.linear.tape import template
 from onnxjac.modes.linear.tape.template import leaves
-from onnxjac.modes.linear.tape.trace import shaped_as_here, trace
+from onnxjac.modes.linear.tape.trace import trace
+from onnxjac.modes.linear.tape.unroll import shaped_as_here
 from onnxjac.modes.model.primal.engines import onnxruntime
 
 RNG = np.random.default_rng(0)
@@ -56,7 +58,8 @@ def fetched(monkeypatch):
         asked.append([name for name in wanted if name not in held])
         return evaluate(model, inputs, wanted, **options)
 
-    monkeypatch.setattr(route, "evaluate", watching)
+    for module in (route, template):
+        monkeypatch.setattr(module, "evaluate", watching)
     return asked
 
 

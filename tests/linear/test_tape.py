@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import onnxjac as oj
 from onnxjac.modes.linear.tape import tape
-from onnxjac.modes.linear.tape.tape import dag_between
+from onnxjac.modes.linear.tape.record import dag_of
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +32,9 @@ def test_the_dag_of_a_point_is_made_once_by_several_threads(J, monkeypatch):
     def making(*arguments):
         time.sleep(0.02)  # gives other threads time to arrive
         made.append(1)
-        return dag_between(*arguments)
+        return dag_of(*arguments)
 
-    monkeypatch.setattr(tape, "dag_between", making)
+    monkeypatch.setattr(tape, "dag_of", making)
     K = J.relinearize({"x": np.ones(3), "y": np.ones(3)})
     with ThreadPoolExecutor(8) as pool:
         found = {id(x) for x in pool.map(lambda _: K.tape.dag, range(64))}

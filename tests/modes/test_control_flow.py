@@ -6,6 +6,7 @@ import pytest
 
 import onnxjac as oj
 from onnxjac.modes.linear import route
+from onnxjac.modes.linear.tape import template
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21]>'
 
@@ -492,7 +493,8 @@ def test_control_flow_is_unrolled_once_for_each_way_through_it(case, monkeypatch
 @pytest.mark.parametrize("case", DECIDED)
 def test_one_run_at_a_point_gives_the_decisions_too(case, monkeypatch):
     runs, evaluate = [], route.evaluate
-    monkeypatch.setattr(route, "evaluate", lambda *a, **o: runs.append(a) or evaluate(*a, **o))
+    for module in (route, template):
+        monkeypatch.setattr(module, "evaluate", lambda *a, **o: runs.append(a) or evaluate(*a, **o))
     moving, x = model(HEAD + DECIDED[case]), np.array([0.3, 0.4, 0.5])
     J = oj.linearize(moving, {"x": x, "n": np.array(6)}, wrt="x")
     for scale, most in ((1, 2), (1.01, 1), (1.02, 1), (-1, 9), (-1.01, 9), (-1.02, 1),

@@ -8,7 +8,6 @@ the arrays of a point, or for graph values without numbers; then the result is r
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from functools import partial
 from operator import is_not
 from typing import Any
@@ -18,6 +17,7 @@ import onnx_ir as ir
 
 from ....jacobians import Jacobian, Shape, common, dtype_of, reading, reading_of, shape_of, size
 from ....jacobians.arrays import is_tensor
+from ....jacobians.placing import with_parts
 
 
 class Deferred:
@@ -144,10 +144,4 @@ def mapped(held: Any, kind: Callable[[Any], bool], change: Callable[[Any], Any])
         return parts if any(map(is_not, parts, held)) else held
     if not isinstance(held, Jacobian):
         return held
-    made = {name: mapped(getattr(held, name), kind, change) for name in held.holds}
-    if all(part is getattr(held, name) for name, part in made.items()):
-        return held
-    twin = copy(held)
-    twin.__dict__.pop("T", None)  # the cached transpose of the original operator
-    twin.__dict__.update(made)
-    return twin
+    return with_parts(held, lambda part: mapped(part, kind, change))

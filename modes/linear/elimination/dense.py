@@ -30,8 +30,7 @@ from ....jacobians.arrays import rounded, wide
 from ....jacobians.base import CHUNK, DENSE_LIMIT
 from ....jacobians.progress import chunks
 from ....ops.numbers import numbers
-from .accumulation import readings, ways_from
-from .adjoints import Way, multiplied, row_bytes
+from .accumulation import Way, multiplied, readings, row_bytes, ways_from
 from .samples import Batch
 
 ORDER = "order"

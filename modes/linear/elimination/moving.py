@@ -20,7 +20,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import Dag, Edge, Shape, chosen, dtype_of, shape_of
-from ....jacobians.threads import Background
+from ....jacobians.threads import Background, remembered
 from ....ops.graphs import build
 from ...model.primal.engines.onnxruntime import EngineError, installed
 from ...model.primal.engines.torch import where
@@ -192,10 +192,7 @@ class Moving:
 
     def arrays(self, tape: Tape) -> Mapping[int, np.ndarray]:
         """The arrays that the programs of J and of Jᵀ read at a point."""
-        if self._ends not in tape.known:
-            tape.known[self._ends] = self._computed(tape.bound)
-        arrays: Mapping[int, np.ndarray] = tape.known[self._ends]
-        return arrays
+        return remembered(tape.known, self._ends, lambda: self._computed(tape.bound))
 
     def _computed(self, residuals: Mapping[int, np.ndarray]) -> Mapping[int, np.ndarray]:
         """The arrays that the programs read, from the residuals."""
@@ -213,9 +210,7 @@ class Moving:
     @property
     def eliminated(self) -> Eliminated:
         """The DAG of J after elimination, which programs of Jᵀ read too."""
-        known = self.form.known
-        found: Eliminated = known.get(self._ends) or known.setdefault(self._ends, self._made())
-        return found
+        return remembered(self.form.known, self._ends, self._made)
 
     def _made(self) -> Eliminated:
         form = self.form
@@ -267,8 +262,5 @@ def moving(
     form = tape.template
     if form is None or not form.closed or form.model.lean:
         return None
-    known, key = form.known, (of, wrt, transposed)
-    if key not in known:
-        known.setdefault(key, Moving(form, of, wrt, engine, transposed=transposed))
-    found: Moving = known[key]
-    return found
+    make = partial(Moving, form, of, wrt, engine, transposed=transposed)
+    return remembered(form.known, (of, wrt, transposed), make)

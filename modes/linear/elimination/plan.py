@@ -23,13 +23,12 @@ from ....jacobians.errors import LimitError, as_count
 from ....jacobians.hooks import compiled
 from ....jacobians.products import factors_of
 from ....jacobians.text import clipped
-from ....jacobians.threads import Lock
+from ....jacobians.threads import Lock, remembered
 from ..products.compiled import Compiled
-from .accumulation import Choice, chosen
-from .adjoints import multiplied
-from .chain import MATRICES
+from .accumulation import Choice, chosen, multiplied
 from .cost import BANDWIDTH, CALL, DECIDING, ELIMINATING, RATE, SAVED, seconds
 from .deferred import Deferred, deferred, forced
+from .rewrites import MATRICES
 from .vertex_elimination import Elimination, elimination
 
 ENDS = 4
@@ -77,17 +76,11 @@ def _(operator: Dag, products: int, memory: int | None = None) -> Jacobian:
 
 
 @planned.register
-def _(operator: Product, products: int, memory: int | None = None) -> Jacobian:
-    """Each factor gets an equal share of the memory."""
-    factors = operator.factors
-    share = None if memory is None else memory // len(factors)
-    return Product(tuple(planned(factor, products, share) for factor in factors))
-
-
-@planned.register
-def _(operator: Sum, products: int, memory: int | None = None) -> Jacobian:
-    share = None if memory is None else memory // len(operator.terms)
-    return Sum(tuple(planned(term, products, share) for term in operator.terms))
+def _(operator: Product | Sum, products: int, memory: int | None = None) -> Jacobian:
+    """Each factor or term gets an equal share of the memory."""
+    parts = tuple(operator.contents())
+    share = None if memory is None else memory // len(parts)
+    return type(operator)(tuple(planned(part, products, share) for part in parts))
 
 
 @compiled.register
@@ -115,9 +108,7 @@ def elsewhere(make: Maker | None) -> Maker | None:
 
 def lock_of(dag: Dag) -> Lock:
     """The lock for cached results of a DAG and its transpose."""
-    known = (dag.mirror or dag).known
-    lock: Lock = known.get(LOCK) or known.setdefault(LOCK, Lock())
-    return lock
+    return remembered((dag.mirror or dag).known, LOCK, Lock)
 
 
 def eliminated(dag: Dag) -> Dag:
@@ -139,10 +130,7 @@ def elimination_of(dag: Dag) -> Elimination:
 
 def seconds_of(dag: Dag) -> float:
     """The estimated time of one product, cached."""
-    if SECONDS not in dag.known:
-        dag.known[SECONDS] = seconds(dag)
-    found: float = dag.known[SECONDS]
-    return found
+    return remembered(dag.known, SECONDS, lambda: seconds(dag))
 
 
 def repays_elimination(dag: Dag, products: int) -> bool:

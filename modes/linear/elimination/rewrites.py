@@ -1,45 +1,334 @@
-"""Rewrites of neighbouring factors while vertices are eliminated: the rules behind `chain.meet`.
+"""Rewrites: products and sums of operators, simplified while vertices are eliminated.
 
-Diagonals and scalars commute with operators that move numbers, are absorbed by the terms of sums,
-and merge with the weights of inner and outer products. A rule that made none of the networks of the
-tests cheaper is not here: matrices and kernels absorb nothing, for example.
+In a `product`, factors are commuted until factors that can merge are adjacent. The table `rewrites`
+maps neighbouring factors to their replacement: one operator, or the same operators in another
+order. Diagonals and scalars move to the smaller of two tensors, past layout operators towards the
+input, and into sums, inner and outer products. Matrices are never multiplied here: the planner
+decides that. A rule that made none of the networks of the tests cheaper is not here: matrices and
+kernels absorb nothing, for example.
+
+In `plus`, terms merge as a whole or between their common factors. Terms that cancel up to rounding
+vanish, such as derivatives along directions that a normalisation removes. A diagonal shared by all
+terms is factored out: diag(d) + outer(u) W with u = d ∘ r is diag(d) (I + bcast · diag(r) · W),
+where u need not be read or kept. A softmax and its relatives have this form when they are written
+out.
 """
 
 from __future__ import annotations
 
-from functools import reduce
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
+from typing import Any
 
 import numpy as np
 
 from ....jacobians import (
     Array,
+    BlockDiagonal,
     Broadcast,
+    Contraction,
+    Convolution,
+    Dense,
     Diagonal,
+    Embed,
     Identity,
     Inner,
     Jacobian,
+    Kron,
+    LowRank,
     Outer,
     Permutation,
+    Product,
     Reshape,
     Scalar,
+    Scatter,
     Shape,
+    Slice,
     Sum,
+    SumTo,
     Take,
+    Zero,
+    dtype_of,
     reading_of,
     shape_of,
     size,
 )
+from ....jacobians.lapack import eps_of
 from ....jacobians.layout import summed_axes
-from ....jacobians.products import factors_of
-from .chain import Factors, product, rewrites, rewrites_both
+from ....jacobians.products import Rewrites, factors_of, merge
+from ....jacobians.sums import absorb, entries, terms_of
+from ....jacobians.sums import merge as merge_terms
 from .cost import seconds
-from .sums import plus
+from .deferred import Deferred, decided
+
+Factors = tuple[Jacobian, ...]
+Rule = Callable[..., Factors | None]
+
+rewrites = Rewrites()
+"""Kinds of two or three neighbours -> the factors that take their place."""
+
+MATRICES = {BlockDiagonal, Contraction, Convolution, Dense, Kron, LowRank}
+
+TRANSPOSES: dict[type, type] = {
+    Broadcast: SumTo, Inner: Outer, Outer: Inner, Slice: Embed, Take: Scatter
+}  # fmt: skip
+"""Kind -> the kind of its transpose, where it is a different one."""
+
+
+def rewrites_both(*kinds: type) -> Callable[[Rule], Rule]:
+    """Register a rule for A B, and its transpose for Bᵀ Aᵀ."""
+
+    def register(rule: Rule) -> Rule:
+        def transposed(*factors: Jacobian) -> Factors | None:
+            given = {factor.T: factor for factor in reversed(factors)}
+            found = rule(*given)
+            return found and tuple(given.get(factor) or factor.T for factor in reversed(found))
+
+        rewrites(*kinds)(rule)
+        rewrites(*(TRANSPOSES.get(kind, kind) for kind in reversed(kinds)))(transposed)
+        return rule
+
+    return register
+
+
+def product(left: Jacobian, right: Jacobian) -> Jacobian:
+    """left · right, with neighbouring factors merged."""
+    chain, others, unmoved = list(factors_of(left)), factors_of(right), 0
+    for position, factor in enumerate(others):
+        push(chain, factor)
+        unmoved = unmoved + 1 if chain[-1] is factor else 0
+        if unmoved == 2:  # the rest of `right` is merged with these already
+            return as_product([*chain, *others[position + 1 :]])
+    return as_product(chain)
+
+
+def as_product(factors: list[Jacobian]) -> Jacobian:
+    """One factor, or the product of several."""
+    return factors[0] if len(factors) == 1 else Product(tuple(factors))
+
+
+def push(chain: list[Jacobian], factor: Jacobian) -> None:
+    """Append a factor; if it rewrites with the last ones, the result replaces them."""
+    met, last = (meet(chain[-1], factor) if chain else None), 1
+    if met is None and len(chain) > 1:
+        met, last = rewrites.rewritten(*chain[-2:], factor), 2
+    if met is None:
+        chain.append(factor)
+        return
+    del chain[-last:]
+    for part in met:
+        push(chain, part)
+
+
+def meet(left: Jacobian, right: Jacobian) -> Factors | None:
+    """The factors that replace two neighbours, or None if they stay as they are."""
+    if not (type(left) in MATRICES and type(right) in MATRICES):
+        merged = merge(left, right)
+        if merged is not None:
+            return factors_of(merged)
+    found: Factors | None = rewrites.rewritten(left, right)
+    return found
+
+
+# -- sums whose terms merge -------------------------------------------------------------------
+
+DIAGONALS = Diagonal, Identity, Scalar
+
+ROUNDINGS = 8
+"""Largest remainder of cancelling terms, in units in the last place."""
+
+
+def plus(*operators: Jacobian) -> Jacobian:
+    """Σ operators, with like terms merged."""
+    terms: list[Jacobian] = []
+    given = [term for operator in operators for term in terms_of(operator)]
+    if any(isinstance(term, DIAGONALS) for term in given):
+        given = [part for term in given for part in opened(term)]
+    for term in given:
+        absorb(terms, term, merged)
+    present = tuple(t for t in terms if not isinstance(t, Zero)) or tuple(terms[:1])
+    return present[0] if len(present) == 1 else Sum(present)
+
+
+def opened(term: Jacobian) -> tuple[Jacobian, ...]:
+    """d e and d A for a term d (A + e) whose diagonal d e merges with one beside it."""
+    match tuple(factors_of(term)):
+        case d, Sum() as S if isinstance(d, DIAGONALS):
+            e = [t for t in S.terms if isinstance(t, DIAGONALS)]
+            A = [t for t in S.terms if not isinstance(t, DIAGONALS)]
+            if e and A:
+                return product(d, plus(*e)), product(d, plus(*A))
+    return (term,)
+
+
+def merged(left: Jacobian, right: Jacobian) -> Jacobian | None:
+    """The sum as one simpler operator, or None."""
+    return merge_terms(left, right) or between(left, right)
+
+
+def between(left: Jacobian, right: Jacobian) -> Jacobian | None:
+    """H X T + H Y T = H (X + Y) T, where X + Y is one diagonal or one outer product."""
+    a, b = list(factors_of(left)), list(factors_of(right))
+    head = common(a, b)
+    a, b = a[head:], b[head:]
+    tail = common(a[::-1], b[::-1])
+    middle = joined(a[: len(a) - tail], b[: len(b) - tail])
+    if middle is None or (head + tail == 0 and not isinstance(middle, Outer | Zero)):
+        return None
+    around = factors_of(left)
+    return reduce(product, (*around[:head], middle, *around[len(around) - tail :]))
+
+
+def common(a: Sequence[Jacobian], b: Sequence[Jacobian]) -> int:
+    """The number of equal leading factors of two products."""
+    n = 0
+    while n < min(len(a), len(b)) and same(a[n], b[n]):
+        n += 1
+    return n
+
+
+def same(a: Jacobian, b: Jacobian) -> bool:
+    """Whether two factors are surely equal: one object, or the same move between equal shapes."""
+    if a is b:
+        return True
+    if type(a) is not type(b) or not isinstance(a, Broadcast | SumTo | Reshape | Permutation):
+        return False
+    moved = getattr(a, "perm", None) == getattr(b, "perm", None)
+    return moved and (a.out_shape, a.in_shape) == (b.out_shape, b.in_shape)
+
+
+def joined(a: list[Jacobian], b: list[Jacobian]) -> Jacobian | None:
+    """The sum of two middle parts: diagonals (an empty part is the identity) or outer products."""
+    if not a and not b:
+        return None
+    if len(a) > 1 or len(b) > 1:
+        return None
+    x, y = (part[0] if part else None for part in (a, b))
+    if isinstance(x, Outer) and isinstance(y, Outer):
+        return sum_of_outers(x, y)
+    like = x if x is not None else y
+    assert like is not None
+    if like.out_shape != like.in_shape:
+        return None
+    x, y = (Identity(like.in_shape, like.dtype) if part is None else part for part in (x, y))
+    return sum_of_diagonals(x, y)
+
+
+def sum_of_outers(x: Outer, y: Outer) -> Jacobian | None:
+    """(u₁ + u₂) ∘ bcast(x), or zero if u₁ and u₂ cancel."""
+    if x.in_shape != y.in_shape or x.out_shape != y.out_shape or x.dtype != y.dtype:
+        return None
+    if size(shape_of(x.u)) != size(shape_of(y.u)):
+        return None
+    op = reading_of(x.u, y.u)
+    total = op.Add(x.u, y.u)
+    if vanishes(total, op.Add(op.Abs(x.u), op.Abs(y.u))):
+        return Zero(x.out_shape, x.in_shape, x.dtype)
+    return Outer(total, x.out_shape, x.in_shape)
+
+
+def sum_of_diagonals(x: Jacobian, y: Jacobian) -> Jacobian | None:
+    """diag(d + e), or zero if d and e cancel."""
+    total = merge_terms(x, y)
+    if isinstance(total, Scalar) and total.factor == 0:
+        return Zero(x.out_shape, x.in_shape, x.dtype)
+    if not isinstance(total, Diagonal):
+        return total
+    d, e = entries(x), entries(y)
+    op = reading_of(total.d)
+    if vanishes(total.d, op.Add(op.Abs(d), op.Abs(e))):
+        return Zero(x.out_shape, x.in_shape, x.dtype)
+    return total
+
+
+def vanishes(total: Any, sizes: Any) -> bool:
+    """|Σ aᵢ| ≤ 8 ε Σ |aᵢ| everywhere: the sum may as well be zero.
+
+    Half precision rounds too coarsely to tell.
+
+    >>> vanishes(np.array([1e-17, 0.0]), np.array([1.0, 2.0])), vanishes(np.ones(1), np.ones(1))
+    (True, False)
+    """
+    if (dtype := dtype_of(total)).kind != "f" or dtype.itemsize < 4:
+        return False
+    return bool(decided(is_rounding, total, sizes))
+
+
+def is_rounding(total: np.ndarray, sizes: np.ndarray) -> bool:
+    """Whether sums are within rounding error of zero, given the sums of absolute values."""
+    limit = ROUNDINGS * eps_of(dtype_of(total)) * sizes
+    return bool(((abs(total) <= limit) & (sizes < np.inf)).all())
+
+
+def factored(operator: Jacobian) -> Jacobian:
+    """The operator with the common diagonal of each sum factored out."""
+    if isinstance(operator, Product):
+        parts = tuple(map(factored, operator.factors))
+        return operator if parts == operator.factors else Product(flat(parts))
+    if not isinstance(operator, Sum):
+        return operator
+    whole = next((t for t in operator.terms if isinstance(t, Diagonal)), None)
+    if whole is None or size(shape_of(whole.d)) < whole.shape[0]:
+        return operator
+    shares = [share(whole, term) for term in operator.terms]
+    if any(term is None for term in shares):
+        return operator
+    return Product((whole, plus(*(term for term in shares if term is not None))))
+
+
+def flat(parts: tuple[Jacobian, ...]) -> tuple[Jacobian, ...]:
+    """The factors of all parts, in order."""
+    return tuple(factor for part in parts for factor in factors_of(part))
+
+
+def share(d: Diagonal, term: Jacobian) -> Jacobian | None:
+    """T with term = d · T, or None if there is no cheap T."""
+    if term is d:
+        return Identity(d.out_shape, d.dtype)
+    first, *rest = factors_of(term)
+    if not isinstance(first, Outer) or size(shape_of(first.u)) < first.shape[0]:
+        return None
+    if d.d.dtype.kind != "f" or d.d.dtype.itemsize < 4:
+        return None
+    shapes = first.in_shape, first.out_shape
+    if not decided(partial(is_multiple, *shapes), first.u, d.d):
+        return None
+    repeat = Broadcast(first.out_shape, first.in_shape, first.dtype)
+    dtype = np.result_type(first.u.dtype, d.d.dtype)
+    r = Deferred(first.in_shape, dtype, partial(ratio, *shapes), (first.u, d.d))
+    small: Jacobian = product(repeat, Diagonal(r))
+    for factor in rest:
+        small = product(small, factor)
+    return small
+
+
+def ratio(small: Shape, large: Shape, u: np.ndarray, d: np.ndarray) -> np.ndarray:
+    """r over the small tensor, by least squares in u = d ∘ bcast(r) over the large one.
+
+    >>> ratio((1, 1), (1, 2), np.array([[2.0, 4.0]]), np.array([[1.0, 2.0]]))
+    array([[2.]])
+    """
+    u, d, axes = u.reshape(large), d.reshape(large), summed_axes(small, large)
+    with np.errstate(all="ignore"):
+        above, below = (x.sum(axes, keepdims=True) if axes else x for x in (u * d, d * d))
+        ratios: np.ndarray = (above / below).reshape(small)
+    return ratios
+
+
+def is_multiple(small: Shape, large: Shape, u: np.ndarray, d: np.ndarray) -> bool:
+    """Whether u = d ∘ bcast(r) for some finite r, up to rounding."""
+    r = ratio(small, large, u, d)
+    with np.errstate(all="ignore"):
+        off = abs(u.reshape(large) - d.reshape(large) * r)
+        near = off <= ROUNDINGS * eps_of(dtype_of(d)) * abs(u.reshape(large))
+    return bool(near.all() and (abs(r) < np.inf).all())
+
 
 MANY = 6
 """Largest number of products of terms that are tried."""
 
 
-# -- operators that move, repeat or sum numbers ----------------------------------------------
+# -- rules: operators that move, repeat or sum numbers ---------------------------------------
 
 
 @rewrites_both(Scalar, Broadcast)
@@ -88,7 +377,7 @@ def _(T: Take, R: Reshape, d: Diagonal) -> Factors | None:
     return Diagonal(taken(whole, T), T.out_shape), T, R
 
 
-# -- inner and outer products ----------------------------------------------------------------
+# -- rules: inner and outer products ---------------------------------------------------------
 
 
 @rewrites_both(Scalar, Outer)
@@ -126,7 +415,7 @@ def _(W: Inner, B: Broadcast) -> Factors | None:
     return (Diagonal(op.Reshape(sums, W.out_shape), W.out_shape),)
 
 
-# -- sums ------------------------------------------------------------------------------------
+# -- rules: sums -----------------------------------------------------------------------------
 
 
 @rewrites(Diagonal, Sum)

@@ -164,8 +164,9 @@ def _(operator: Permutation, batch: Batch) -> Batch | None:
 
 @acts_per_sample.register
 def _(operator: Broadcast | Outer | SumTo | Inner, batch: Batch) -> Batch | None:
+    """Axes of x and y with the same negative index are aligned."""
     axis = axis_of(batch, operator.in_shape)
-    return None if axis is None else moved(operator, batch, axis, aligned(operator, axis))
+    return None if axis is None else moved(operator, batch, axis, axis - len(operator.in_shape))
 
 
 @acts_per_sample.register
@@ -202,7 +203,7 @@ def _(operator: Take, batch: Batch) -> Batch | None:
         return None
     if axis != taken:
         return moved(operator, batch, axis, axis if axis < taken else axis - len(operator.in_shape))
-    parted = parts_of(operator, batch, operator.shape[1], operator.shape[0])
+    parted = parts_of(operator, batch)
     if parted or not isinstance(operator.index, np.ndarray) or is_symbolic(operator.in_shape):
         return parted
     local = Batch(batch.count, batch.inner // size(operator.in_shape[axis + 1 :]))
@@ -217,7 +218,7 @@ def _(operator: Take, batch: Batch) -> Batch | None:
 
 @acts_per_sample.register
 def _(operator: Scatter, batch: Batch) -> Batch | None:
-    parted = parts_of(operator, batch, operator.shape[1], operator.shape[0])
+    parted = parts_of(operator, batch)
     axis, rank = axis_of(batch, operator.in_shape), len(operator.in_shape)
     first = len(operator.out_shape) + operator.axis
     if parted or axis is None:
@@ -231,8 +232,9 @@ def _(operator: Scatter, batch: Batch) -> Batch | None:
     return after if after and after.inner and acts_per_sample(operator.T, after) == batch else None
 
 
-def parts_of(operator: Take | Scatter, batch: Batch, old: int, new: int) -> Batch | None:
+def parts_of(operator: Take | Scatter, batch: Batch) -> Batch | None:
     """The samples of y if the samples of x are `parts`, within each of which the index stays."""
+    new, old = operator.shape
     for k in range(1, len(operator.parts) + 1):
         count = size(operator.parts[:k])
         inner = divided(new, count)
@@ -265,11 +267,6 @@ def moved(operator: Jacobian, batch: Batch, axis: int, to: int) -> Batch | None:
         return None
     to %= rank
     return batch.scaled(size(operator.in_shape[axis + 1 :]), size(operator.out_shape[to + 1 :]))
-
-
-def aligned(operator: Jacobian, axis: int) -> int:
-    """The negative axis of y that is aligned with an axis of x, as in broadcasting."""
-    return axis - len(operator.in_shape)
 
 
 @dataclass(frozen=True)

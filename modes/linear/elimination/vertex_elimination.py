@@ -18,11 +18,9 @@ from ....jacobians.dag import tiling
 from ....jacobians.products import factors_of
 from ....jacobians.sums import terms_of
 from ....jacobians.threads import cached_property
-from . import rewrites  # noqa: F401  (enters its rules into the table of `chain`)
-from .chain import MATRICES, product
 from .cost import BANDWIDTH, seconds
 from .deferred import Deferred, deferred, forced
-from .sums import factored, plus
+from .rewrites import MATRICES, factored, plus, product
 
 DEGREE = 64
 """Vertices with more pairs of edges are not tried: there would be too many products."""

@@ -140,11 +140,8 @@ def plain(operator: Jacobian, v: Any) -> Any:
     return np.array(operator._apply(numbers, v), wide(operator.dtype))
 
 
-ENGINES = ("onnxruntime", "numpy", "torch")
-"""Modules here with a function `compile(recording) -> Program`."""
-
-EXTRAS = {"onnxruntime": "runtime", "torch": "torch"}
-"""engine -> the extra that installs its dependencies."""
+ENGINES = {"onnxruntime": "runtime", "numpy": "", "torch": "torch"}
+"""Modules here with a function `compile(recording) -> Program`, and the extra that installs it."""
 
 FEW = 24
 """The most kernels that are faster called one by one than in a session."""
@@ -209,8 +206,8 @@ def compiler(engine: str) -> Callable[[Recording], OpenProgram]:
     name, _, provider = engine.partition(":")
     if name not in ENGINES or (provider and name not in ("onnxruntime", "torch")):
         raise not_allowed("engine", engine, ENGINES)
-    if name in EXTRAS:
-        optional(name, EXTRAS[name])
+    if extra := ENGINES[name]:
+        optional(name, extra)
     made: Callable[..., OpenProgram] = importlib.import_module(f".{name}", __package__).compile
     return partial(made, provider=provider) if provider else made
 

@@ -18,7 +18,6 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
 from ....jacobians import Shape, dtype_of, shape_of, size
@@ -26,12 +25,13 @@ from ....jacobians.errors import InputError, first_line
 from ....ops.graphs.build import build
 from ....ops.graphs.recorder import apart
 from ....ops.numbers.indexing import from_start
+from ...model.flow.steps import tensor_of
 from ...model.primal.engines.onnxruntime import (
     CPU,
     EngineError,
+    add_initializers,
     interruptible,
     new_session,
-    placeholder,
     runtime,
     values_of,
 )
@@ -44,8 +44,6 @@ LONG = 2**35
 Below this number a separate thread does not pay off: a session binds its threads to cores, and a
 new thread may start on the core of one of them, where the two wait for each other.
 """
-
-SMALL = 1024  # bytes; larger residuals are shared with the session, not copied into the model
 
 
 class Session:
@@ -103,34 +101,17 @@ def compile(recording: Recording, provider: str = CPU) -> Session:
     results = {part.name: part.value for part in outputs}
     given = [*(part.value for part in inputs), *recording.residuals.values()]
     model = build(recording.recorder, given, results, "product")
-    shared = outsourced(model.graph)
+    held = {name: tensor_of(value) for name, value in model.graph.initializers.items()}
+    model.graph.initializers.clear()
+    proto = ir.to_proto(model)
+    shared = add_initializers(proto.graph, {name: (x.numpy(), x) for name, x in held.items()})
     try:
-        session = session_of(ir.to_proto(model), shared, provider)
+        session = new_session(proto, shared, provider=provider)
     except Exception as error:  # its exceptions have no common base class
         raise EngineError(
             f"ONNX Runtime cannot run this product: {first_line(error)} Try engine='numpy'."
         ) from error
     return Session(session, inputs, outputs, recording)
-
-
-def outsourced(graph: ir.Graph) -> dict[str, np.ndarray]:
-    """Large initializers taken out of a graph, by name."""
-    shared = {}
-    for name, value in graph.initializers.items():
-        assert value.const_value is not None
-        array = value.const_value.numpy()
-        if array.nbytes > SMALL and array.dtype.kind in "fiub":
-            shared[name] = array
-            value.const_value = ir.Tensor(np.zeros(0, array.dtype), name=name)
-    return shared
-
-
-def session_of(proto: onnx.ModelProto, shared: Mapping[str, np.ndarray], provider: str) -> Any:
-    """A session whose large initializers are the shared arrays."""
-    for tensor in proto.graph.initializer:
-        if tensor.name in shared:
-            tensor.CopyFrom(placeholder(tensor.name, shared[tensor.name]))
-    return new_session(proto, shared, provider=provider)
 
 
 def check_provider(provider: str) -> None:

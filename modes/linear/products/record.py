@@ -67,11 +67,6 @@ class Recording:
         """Whether some value has no elements: engines fail at empty tensors in many ways."""
         return any(0 in shape_of(y) for node in self.nodes for y in node.outputs)
 
-    @cached_property
-    def nbytes(self) -> int:
-        """Bytes of all constants."""
-        return sum(array.nbytes for array in self.constants.values())
-
 
 def record(operator: Jacobian, columns: Shape = (), *, by_torch: bool = False) -> Recording:
     """The product of `operator` with `columns` right-hand sides at once; halves in float32."""

@@ -33,6 +33,11 @@ class ActiveStep:
     step: Step
     wanted: frozenset[Slot]
 
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The names of its inputs, then of its outputs."""
+        return tuple(name for name in (*self.step.inputs, *self.step.outputs) if name is not None)
+
 
 def without(steps: Iterable[Step], given: Collection[str]) -> tuple[Step, ...]:
     """The steps, without the outputs that are given instead of computed."""

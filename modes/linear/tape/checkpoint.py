@@ -6,7 +6,7 @@ A product then costs about one more run of the model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ....jacobians import Array, Dag, Edge, Jacobian, Op, Reshape, Shape, common, size
-from ....jacobians.layout import slab
+from ....jacobians import Array, Dag, Edge, Jacobian, Joint, Op, Part, Shape, dtype_of, shape_of
+from ....jacobians.dag import Ends
 from ....jacobians.threads import cached_property
 from ....ops import Step
 from ...model.flow.steps import reads
@@ -34,47 +34,51 @@ class Segment:
     given: Names
 
 
-class Checkpointed(Jacobian):
-    """y = J x for the DAG that `rebuild` makes from the held arrays at every product."""
+class Checkpointed(Joint):
+    """The derivative of a segment: the DAG that `rebuild` makes, at every product, from the arrays
+    that are `held`.
+    """
+
+    holds = ("held",)
 
     def __init__(
-        self, rebuild: Callable[[], Dag], held: tuple[Array, ...], out_shape: Shape,
-        in_shape: Shape, dtype: np.dtype, *, transposed: bool = False,
+        self, rebuild: Callable[[], Dag], held: tuple[Array, ...], ins: Ends, outs: Ends, *,
+        back: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(out_shape, in_shape, dtype)
-        self.rebuild, self.held, self.transposed = rebuild, held, transposed
+        super().__init__(ins, outs)
+        self.rebuild, self.held, self.back = rebuild, held, back
 
-    def _apply(self, op: Op, v: Array) -> Array:
+    def run(
+        self, op: Op, tangents: Mapping[int, Array], wanted: tuple[int, ...]
+    ) -> dict[int, Any]:
         dag = self.rebuild()
-        return (dag.T if self.transposed else dag)._apply(op, v)
+        dag = dag.T if self.back else dag
+        reached = dag.sweep(op, {dag.sources[i]: v for i, v in tangents.items()})
+        return {o: reached[dag.sinks[o]] for o in wanted if dag.sinks[o] in reached}
 
-    def _transpose(self) -> Jacobian:
-        return Checkpointed(
-            self.rebuild, self.held, self.in_shape, self.out_shape, self.dtype,
-            transposed=not self.transposed,
-        )  # fmt: skip
-
-    def arrays(self) -> Iterator[Array]:
-        yield from self.held
+    def transposed(self) -> Checkpointed:
+        return Checkpointed(self.rebuild, self.held, self.outs, self.ins, back=not self.back)
 
     @cached_property
     def flops(self) -> int:
-        """The product's alone; recomputed residuals are not counted."""
-        return self.rebuild().flops
+        """The share of one block in the product's; recomputed residuals are not counted."""
+        return self.rebuild().flops // (len(self.ins) * len(self.outs))
 
-    def __repr__(self) -> str:
-        return f"checkpointed({self.shape[0]}×{self.shape[1]})"
+
+def is_checkpointed(operator: Jacobian) -> bool:
+    """Whether an operator is a block of a segment."""
+    return isinstance(operator, Part) and isinstance(operator.joint, Checkpointed)
 
 
 def checkpointed(
     part: Segment, dag_at: Callable[[Mapping[str, Any]], Dag], values: Mapping[str, Any],
     constants: Collection[str],
 ) -> Checkpointed:  # fmt: skip
-    """The operator of a segment; it holds the values from which its residuals are computed."""
+    """The derivative of a segment; it holds the values from which its residuals are computed."""
     held = {name: values[name] for name in part.given if name not in constants}
-    m, n = (sum(values[name].size for name in names) for names in (part.outs, part.ins))
-    dtype = common(*(values[name].dtype for name in (*part.ins, *part.outs)))
-    return Checkpointed(partial(dag_at, held), tuple(held.values()), (m,), (n,), dtype)
+    ins, outs = ({k: (shape_of(values[n]), dtype_of(values[n])) for k, n in enumerate(names)}
+                 for names in (part.ins, part.outs))  # fmt: skip
+    return Checkpointed(partial(dag_at, held), tuple(held.values()), ins, outs)
 
 
 def as_it_is(dag: Dag) -> Jacobian:
@@ -144,38 +148,11 @@ def chained(
     parts: list[tuple[Segment, Checkpointed]], shapes: Mapping[str, Shape], of: Names,
     wrt: Names, dtype: np.dtype,
 ) -> Dag:  # fmt: skip
-    """The DAG whose edges are segments, with the tensors between them as vertices."""
-    number: dict[str, int] = {}
-    sizes: list[Shape] = []
-    edges: list[Edge] = []
-
-    def vertex(shape: Shape) -> int:
-        sizes.append(shape)
-        return len(sizes) - 1
-
-    produced = {name for part, _ in parts for name in part.outs}
-    for name in (*wrt, *of):
-        if name not in produced and name not in number:
-            number[name] = vertex(shapes[name])
-    for part, J in parts:
-        start, end = vertex(J.in_shape), vertex(J.out_shape)
-        edges.append(Edge(start, end, J))
-        for name, place in places(part.ins, shapes, J.dtype):
-            edges.append(Edge(number[name], start, place.T))
-        for name, place in places(part.outs, shapes, J.dtype):
-            number[name] = vertex(shapes[name])
-            edges.append(Edge(end, number[name], place))
+    """The DAG of the tensors between segments."""
+    made = [name for part, _ in parts for name in part.outs]
+    given = [name for name in (*wrt, *of) if name not in made]
+    number = {name: k for k, name in enumerate(dict.fromkeys((*given, *made)))}
+    edges = [Edge(number[part.ins[i]], number[part.outs[o]], J.part(o, i))
+             for part, J in parts for o in J.outs for i in J.ins]  # fmt: skip
     sources, sinks = (tuple(number[name] for name in names) for names in (wrt, of))
-    return Dag(tuple(sizes), edges, sources, sinks, dtype)
-
-
-def places(
-    names: Names, shapes: Mapping[str, Shape], dtype: np.dtype
-) -> Iterator[tuple[str, Jacobian]]:
-    """The selection of each tensor from the concatenation of all of them."""
-    whole, start = sum(size(shapes[name]) for name in names), 0
-    for name in names:
-        stop = start + size(shapes[name])
-        cut = slab((whole,), 0, start, stop, dtype)
-        yield name, Reshape(shapes[name], (stop - start,), dtype) @ cut
-        start = stop
+    return Dag(tuple(shapes[name] for name in number), edges, sources, sinks, dtype)

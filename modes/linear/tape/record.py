@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -81,12 +82,12 @@ def record(
     active: tuple[ActiveStep, ...], values: Values, op: Any = numbers, place: Place | None = None
 ) -> tuple[Entry, ...]:
     """The blocks of every active step; a value is released after the last rule that reads it."""
-    last = {name: k for k, a in enumerate(active) for name in (*a.step.inputs, *a.step.outputs)}
+    last = {name: k for k, a in enumerate(active) for name in a.tensors}
     entries = []
     for k, a in enumerate(active):
         entries.append(entry_of(a, values, op, place))
-        for name in {*a.step.inputs, *a.step.outputs}:
-            if name is not None and last[name] == k:
+        for name in a.tensors:
+            if last[name] == k:
                 values.pop(name, None)
     return tuple(entries)
 
@@ -117,8 +118,7 @@ def entry_there(active: ActiveStep, values: Values, place: Place) -> Entry:
     try:
         return entry_of(active, values, place.op).placed(place)
     except OnnxJacError:
-        names = filter(None, (*active.step.inputs, *active.step.outputs))
-        held = {n: host(values[n]) if is_tensor(values[n]) else values[n] for n in names}
+        held = {n: host(values[n]) if is_tensor(values[n]) else values[n] for n in active.tensors}
         return entry_of(active, held, numbers).placed(place)
 
 
@@ -227,15 +227,11 @@ def dag_of(
 
 def vertex_names(entries: tuple[Entry, ...], *ends: tuple[str, ...]) -> tuple[str, ...]:
     """The tensors behind the vertices of a DAG, in order."""
-    return tuple(dict.fromkeys(_met(entries, *ends)))
-
-
-def _met(entries: tuple[Entry, ...], *ends: tuple[str, ...]) -> Iterator[str]:
+    met = list[str]()
     for entry in entries:
         for names, slot in ((entry.step.inputs, 1), (entry.step.outputs, 0)):
-            yield from (names[key[slot]] or "" for key in entry.blocks)
-    for names in ends:
-        yield from names
+            met += (names[key[slot]] or "" for key in entry.blocks)
+    return tuple(dict.fromkeys(chain(met, *ends)))
 
 
 def ends_of(types: Mapping[str, Any], of: Names, wrt: Names) -> Ends:
@@ -343,20 +339,14 @@ def masked(node: ir.Node, mask: ir.Value) -> None:
     x, ratio = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
     ratio = ratio or constant(graph, f"{y.name}_ratio", np.array(0.5, np.float32))
     one = constant(graph, f"{y.name}_one", np.array(1.0, np.float32))
-
-    def call(op_type: str, *inputs: Any) -> ir.Value:
-        made = ir.node(op_type, inputs)
-        made.outputs[0].name = f"{y.name}_{len(new)}"
-        made.outputs[0].type = y.type
-        new.append(made)
-        return made.outputs[0]
-
-    new: list[ir.Node] = []
-    kept = call("Mul", x, call("CastLike", mask, x))
-    rest = call("Sub", call("CastLike", one, x), call("CastLike", ratio, x))
-    result = call("Div", kept, rest)
+    tape = ir.tape.Tape()
+    part, one_x, ratio_x = (tape.op("CastLike", [value, x]) for value in (mask, one, ratio))
+    kept, rest = tape.op("Mul", [x, part]), tape.op("Sub", [one_x, ratio_x])
+    result = tape.op("Div", [kept, rest])
+    for k, value in enumerate((part, one_x, ratio_x, kept, rest, result)):
+        value.name, value.type = f"{y.name}_{k}", y.type
     result.shape = y.shape
-    graph.insert_before(node, new)
+    graph.insert_before(node, tape.nodes)
     ir.convenience.replace_all_uses_with(y, result, replace_graph_outputs=True)
     y.name, result.name = None, y.name
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from operator import attrgetter
 from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ....jacobians import Dag, Op, Shape, chosen
+from ....jacobians import Dag, chosen
 from ....jacobians.placing import HOST, Place, placed
 from ....jacobians.threads import Lock, cached_property
 from ....ops import numbers
@@ -92,7 +91,9 @@ class Tape:
         with self._lock:
             if self._dag is None:
                 assert self.template is not None
-                self._dag = dag_between(self.entries, self.template.shapes, self.ends, self._op)
+                shapes, (wrt, of) = self.template.shapes, self.names
+                dag = dag_of(self.entries, shapes, wrt, of, self.ends[2])
+                self._dag = chosen(self._op, dag)
             return self._dag
 
     def between(self, of: Names, wrt: Names) -> Dag:
@@ -143,12 +144,3 @@ class Tape:
         """Whether no tensor that a rule of the template asked about has a NaN."""
         asked = self.template.not_nan if self.template else ()
         return not any((self[key] != self[key]).any() for key in asked)
-
-
-def dag_between(
-    entries: tuple[Entry, ...], shapes: Mapping[str, Shape], ends: Ends, op: Op = numbers
-) -> Dag:
-    """The DAG of the entries between the tensors at both ends."""
-    domain, codomain, dtype = ends
-    wrt, of = (tuple(map(attrgetter("name"), side)) for side in (domain, codomain))
-    return chosen(op, dag_of(entries, shapes, wrt, of, dtype))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
@@ -17,7 +18,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ....jacobians import Jacobian, Joint, dtype_of, reading, shape_of
+from ....jacobians import Joint, dtype_of, reading, shape_of
+from ....jacobians.base import Holder
 from ....jacobians.errors import OnnxJacError
 from ....jacobians.symint import is_symbolic
 from ....jacobians.threads import cached_property
@@ -26,11 +28,14 @@ from ....ops.graphs.shapes import CONTENT, STILL
 from ....ops.node import AT, NAN
 from ....ops.numbers.table import QUICK
 from ...model.flow.steps import array_of, needed, python_of
+from ...model.primal.engines import onnxruntime as ort
+from ...model.primal.evaluate import evaluate
 from ...model.primal.model import Model
 from .active import ActiveStep
 from .bodies import bodies_of
 from .record import JOINTS, Ends, Entry, Names, blocks_of, ends_of, shapes_in, slots_of
-from .trace import Trace, shaped_as_here, trace
+from .trace import Trace, trace
+from .unroll import shaped_as_here
 
 
 @dataclass(frozen=True)
@@ -104,7 +109,7 @@ def template(
              for key, value in {**held, **not_nan}.items()}  # fmt: skip
     bases = [base for base, _ in asked.values()]
     extended = recorded(model, t, of, bases)
-    direct = tuple(name for a in parts if isinstance(a, ActiveStep) for name in names_of(a))
+    direct = tuple(name for a in parts if isinstance(a, ActiveStep) for name in a.tensors)
     views = {key: (str(base.name), view_by(nodes)) for key, (base, nodes) in asked.items()}
     turned = frozenset(key for key, (_, nodes) in asked.items()
                        if uses[key] == 1 and nodes and is_turned(nodes[-1]))  # fmt: skip
@@ -115,6 +120,19 @@ def template(
         extended, types, ends_of(types, of, wrt), parts, held, views, turned, fetched, residuals,
         tuple(not_nan), few=2 * some <= all_,
     )  # fmt: skip
+
+
+def evaluate_static(
+    model: Model, point: Mapping[str, Any], names: Iterable[str], engine: str | None = None
+) -> dict[str, Any]:
+    """The values of tensors of a recorded model, none of whose sizes need to be foreseen.
+
+    Without an engine, ONNX Runtime runs it if it is installed and has the kernels, else NumPy.
+    """
+    if engine is None and ort.installed():
+        with suppress(ort.EngineError):
+            return evaluate(model, point, names, engine="onnxruntime")
+    return evaluate(model, point, names, engine=engine or "numpy")
 
 
 def leaves(t: Trace, asked_for_nan: list[ir.Value] | None = None) -> dict[str, Any]:
@@ -139,11 +157,6 @@ def recorded(
     return made
 
 
-def names_of(active: ActiveStep) -> Iterator[str]:
-    """The tensors of a step."""
-    yield from (n for n in (*active.step.inputs, *active.step.outputs) if n is not None)
-
-
 def open_entry(
     active: ActiveStep, t: Trace, values: Mapping[str, Any], names: Mapping[int, str]
 ) -> Entry | None:
@@ -158,8 +171,6 @@ def open_entry(
         else:
             blocks = blocks_of(active, values, t.recorder)
     except OnnxJacError:
-        return None
-    if not all(map(is_open, blocks.values())):
         return None
     fills = {slot: fill for slot, J in blocks.items() if (fill := fill_of(J))}
     behind = names_behind((v for J in blocks.values() for v in values_in(J)), names)
@@ -177,12 +188,6 @@ def names_behind(values: Iterable[ir.Value], names: Mapping[int, str]) -> frozen
             seen.add(id(value))
             stack.extend(x for x in node.inputs if x is not None)
     return frozenset(found)
-
-
-def is_open(operator: Jacobian) -> bool:
-    """Whether all graph values that an operator holds are where `fill_of` finds them."""
-    found = set(map(id, values_in(operator)))
-    return all(id(a) in found for a in operator.arrays() if isinstance(a, ir.Value))
 
 
 View = Callable[[np.ndarray], np.ndarray]
@@ -246,18 +251,9 @@ Arrays = Mapping[int, Any]
 Fill = Callable[[Arrays], Any]
 
 
-def values_in(x: Any) -> Iterator[ir.Value]:
-    """The graph values that an operator holds, wherever in it they are."""
-    if type(x) is ir.Value:  # `isinstance` of a protocol takes microseconds
-        yield x
-    elif isinstance(x, tuple):
-        for part in x:
-            yield from values_in(part)
-    elif isinstance(x, Jacobian):
-        for part in parts_of(x).values():
-            yield from values_in(part)
-    elif isinstance(x, Joint):
-        yield from values_in(x.read)
+def values_in(held: Holder) -> Iterator[ir.Value]:
+    """The graph values that an operator or a program holds."""
+    return (x for x in held.arrays() if type(x) is ir.Value)  # `isinstance` takes microseconds
 
 
 def fill_of(x: Any) -> Fill | None:
@@ -265,36 +261,24 @@ def fill_of(x: Any) -> Fill | None:
     if type(x) is ir.Value:
         key = id(x)
         return lambda arrays: arrays[key]
-    if isinstance(x, Jacobian):
-        return _operator(x)
-    if isinstance(x, Joint):
-        return _joint(x)
-    return _tuple(x) if type(x) is tuple else None
-
-
-def parts_of(operator: Jacobian) -> dict[str, Any]:
-    """The attributes of an operator, except for its transpose and its place."""
-    derived = ("T", "_whereabouts")
-    return {name: part for name, part in vars(operator).items() if name not in derived}
-
-
-def _operator(operator: Jacobian) -> Fill | None:
-    kind, kept = type(operator), parts_of(operator)
-    holes = {name: hole for name, part in kept.items() if (hole := fill_of(part))}
+    if type(x) is tuple:
+        return _tuple(x)
+    if not isinstance(x, Holder):
+        return None
+    holes = {name: hole for name in x.holds if (hole := fill_of(getattr(x, name)))}
     if not holes:
         return None
+    if isinstance(x, Joint):
+        return lambda arrays: x.at(holes["read"](arrays))
+    kind = type(x)
+    kept = {name: part for name, part in vars(x).items() if name not in ("T", "_whereabouts")}
 
-    def fill(arrays: Arrays) -> Jacobian:
-        made: Jacobian = object.__new__(kind)
+    def fill(arrays: Arrays) -> Any:
+        made = object.__new__(kind)
         made.__dict__.update(kept, **{name: hole(arrays) for name, hole in holes.items()})
         return made
 
     return fill
-
-
-def _joint(joint: Joint) -> Fill | None:
-    fill = fill_of(joint.read)
-    return fill and (lambda arrays: joint.at(fill(arrays)))
 
 
 def _tuple(parts: tuple[Any, ...]) -> Fill | None:

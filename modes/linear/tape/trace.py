@@ -17,7 +17,6 @@ from ....ops import Recorder, Step
 from ....ops import numbers as arithmetic
 from ....ops.graphs.infer import output_types
 from ....ops.graphs.recorder import is_still
-from ....ops.node import ASKED
 from ...model.flow.contents import free_sizes, lowest_opsets
 from ...model.flow.control import NotKept, kept_whole, note
 from ...model.flow.steps import SMALL, needed, reads
@@ -26,7 +25,7 @@ from ...model.primal.model import Model, TensorSpec
 from .active import moving, without
 from .bodies import again, bodies_of, closed
 from .record import between, fixed
-from .unroll import unrolled
+from .unroll import asked_in, unrolled
 
 Made = TypeVar("Made")
 
@@ -135,12 +134,6 @@ def zeros(shape: Any, dtype: Any) -> np.ndarray:
     return np.broadcast_to(np.zeros((), dtype), shape)
 
 
-def shaped_as_here(model: Model) -> Symbols:
-    """Symbols for a recording that serves all points of the same shapes."""
-    sizes = free_sizes(model.inputs).values()
-    return Symbols(fixed={size for axes in sizes for size in axes.values()})
-
-
 def staying(make: Callable[..., Made]) -> Callable[..., Made]:
     """Record with control flow kept where that is possible and unrolled elsewhere."""
 
@@ -166,13 +159,6 @@ def apart(step: Step, names: Collection[str], numbers: dict[str, Any]) -> Iterat
     yield replace(step, outputs=outputs) if copied else step
     for name, original in copied.items():
         yield Step("Identity", "", step.version, f"{name} (copied)", (original,), (name,))
-
-
-def asked_in(graph: ir.Graph) -> dict[str, str]:
-    """The tensors of a graph whose numbers were read, each with its reader."""
-    made = (value for node in graph for value in node.outputs)
-    values = (*graph.inputs, *made)
-    return {str(value.name): value.meta[ASKED] for value in values if ASKED in value.meta}
 
 
 def light(array: Any) -> Any:

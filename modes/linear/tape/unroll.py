@@ -142,6 +142,19 @@ def flatly(value: Any) -> Iterator[Any]:
         yield value
 
 
+def shaped_as_here(model: Model) -> Symbols:
+    """Symbols for a recording that serves all points of the same shapes."""
+    sizes = free_sizes(model.inputs).values()
+    return Symbols(fixed={size for axes in sizes for size in axes.values()})
+
+
+def asked_in(graph: ir.Graph) -> dict[str, str]:
+    """The tensors of a graph whose numbers were read, each with its reader."""
+    made = (value for node in graph for value in node.outputs)
+    values = (*graph.inputs, *made)
+    return {str(value.name): value.meta[ASKED] for value in values if ASKED in value.meta}
+
+
 class Unroller:
     """Runs the steps of a model and records the flat ones among them.
 

@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 
 from onnxjac.jacobians import Dag, Dense, Edge, Jacobian, threads
 from onnxjac.jacobians.threads import Background
-from onnxjac.modes.linear.elimination import adaptive, adjoints, moving
+from onnxjac.modes.linear.elimination import accumulation, adaptive, moving
 from onnxjac.modes.linear.elimination.adaptive import (
     COMPILED,
     DAG,
@@ -345,7 +345,7 @@ def test_a_plan_for_a_jacobian_that_is_gone_is_given_up(monkeypatch):
     def gone():
         raise threads.Abandoned
 
-    monkeypatch.setattr(adjoints, "check_wanted", gone)
+    monkeypatch.setattr(accumulation, "check_wanted", gone)
     with pytest.raises(threads.Abandoned):
         planned(perceptron((64, 64, 64, 2), batch=256), 10**4)
 

@@ -1,6 +1,6 @@
 """Payback: accumulated blocks pay off within the expected products; planning is cheap."""
 
-from onnxjac.modes.linear.elimination.adjoints import Way
+from onnxjac.modes.linear.elimination.accumulation import Way
 from onnxjac.modes.linear.elimination.plan import REPAID, plan
 
 from .chains import perceptron

@@ -22,10 +22,9 @@ from onnxjac.jacobians import (
     take_flat,
 )
 from onnxjac.jacobians.products import factors_of
-from onnxjac.modes.linear.elimination.chain import meet, product, rewrites
 from onnxjac.modes.linear.elimination.cost import seconds
 from onnxjac.modes.linear.elimination.deferred import deferred, forced
-from onnxjac.modes.linear.elimination.sums import factored, plus
+from onnxjac.modes.linear.elimination.rewrites import factored, meet, plus, product, rewrites
 from onnxjac.modes.linear.elimination.vertex_elimination import canonical
 
 FLOAT = np.dtype(float)

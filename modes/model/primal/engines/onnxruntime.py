@@ -10,7 +10,7 @@ import gc
 import importlib.util
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from threading import Thread
 from typing import Any
@@ -118,7 +118,9 @@ def cut(
     inputs = used & (given | model.inputs.keys())
     graph.input.extend(ir.serde.serialize_value(values[name]) for name in sorted(inputs))
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    return proto, _add_initializers(graph, values, model, used - given)
+    held = {name: (model.constants[name], tensor_of(values[name]))
+            for name in sorted(model.constants.keys() & (used - given))}  # fmt: skip
+    return proto, add_initializers(graph, held)
 
 
 def _read_as_it_lies(
@@ -148,12 +150,12 @@ def _drop_unread(graph: onnx.GraphProto, model: Contents, names: tuple[str, ...]
             del graph.node[k]
 
 
-def _add_initializers(
-    graph: onnx.GraphProto, values: dict[str, ir.Value], model: Contents, names: Iterable[str]
+def add_initializers(
+    graph: onnx.GraphProto, held: Mapping[str, tuple[np.ndarray, ir.TensorProtocol]]
 ) -> dict[str, np.ndarray]:
+    """Give a graph initializers by name; returns the large ones, whose numbers stay outside."""
     shared = {}
-    for name in sorted(model.constants.keys() & set(names)):
-        array, tensor = model.constants[name], tensor_of(values[name])
+    for name, (array, tensor) in held.items():
         if array.nbytes > SMALL and array.dtype.kind in "fiub":
             shared[name] = array
             graph.initializer.append(placeholder(name, array))
