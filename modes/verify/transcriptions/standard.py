@@ -40,6 +40,7 @@ def entrywise(name: str, function: Callable[..., Any]) -> None:
 
 entrywise("Sum", lambda *xs: sum(xs))
 entrywise("Mean", lambda *xs: mean(xs))
+entrywise("Div", lambda a, b: a / b)
 
 
 @transcription("Dropout")
@@ -73,6 +74,26 @@ def centre(i: int, n: int, align_corners: int) -> Any:
     if align_corners and n == 1:
         raise NotImplementedError("the centre of a single pixel cannot be both -1 and 1")
     return sp.Rational(2 * i, n - 1) - 1 if align_corners else sp.Rational(2 * i + 1, n) - 1
+
+
+def running(name: str, summary: Summary) -> None:
+    """Enter y[j] = f(x[i] for i ≤ j); for i < j if exclusive; from the other end if reverse."""
+
+    def apply(x: Any, axis: Any, *, exclusive: int = 0, reverse: int = 0) -> Any:
+        (along,) = ints(axis)
+
+        def entry(index: Index) -> Any:
+            j = index[along]
+            met = range(j + exclusive, x.shape[along]) if reverse else range(j + 1 - exclusive)
+            return summary([x[replaced(index, along, i)] for i in met])
+
+        return tabulate(x.shape, entry)
+
+    transcription(name)(apply)
+
+
+running("CumSum", sum)
+running("CumProd", math.prod)
 
 
 @transcription("LpNormalization")
