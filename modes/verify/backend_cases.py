@@ -16,6 +16,7 @@ import onnx
 from onnx import TensorProto, defs, helper, numpy_helper
 
 from ...ops.registry import DECLARATIONS, PLAIN
+from ..model.flow.contents import assign
 from .differences import has_tangents
 
 KINDS = ("simple", "pytorch-converted", "pytorch-operator")
@@ -142,13 +143,6 @@ def with_constants(case: BackendCase) -> BackendCase:
     assign(model.graph.input, [value for value in model.graph.input if value.name != name])
     feeds = {key: x for key, x in case.feeds.items() if key != name}
     return replace(case, model=model, feeds=feeds)
-
-
-def assign(repeated: Any, values: Iterable[Any]) -> None:
-    """Replace the values of a repeated field of a protobuf."""
-    kept = list(values)  # which may come from the field itself
-    del repeated[:]
-    repeated.extend(kept)
 
 
 # -- sequences and optionals as tensors ----------------------------------------------------------

@@ -36,7 +36,7 @@ from ..linear.tape.active import active_steps
 from ..linear.tape.record import dag_of, has_tangent, record
 from ..linear.tape.unroll import unrolled
 from ..model.flow.steps import needed
-from ..model.loading.bodies import has_body, inline
+from ..model.loading.bodies import add_import, has_body, inline
 from ..model.loading.load import load
 from ..model.loading.precision import to_double
 from ..model.primal.model import Model
@@ -313,8 +313,8 @@ def function_case(function: onnx.FunctionProto, shapes: Shapes | None, attrs: An
     name = f"{function.domain}::{function.name}"
     case = node_case(name, *inputs, outputs=len(function.output), **attrs)
     proto = onnx.ModelProto.FromString(case.proto.SerializeToString())
-    known = {entry.domain for entry in proto.opset_import}
-    proto.opset_import.extend(e for e in function.opset_import if e.domain not in known)
+    for entry in function.opset_import:
+        add_import(proto, entry.domain, entry.version)
     proto.functions.append(function)
     body = load(proto, dtype="float64")
     declared = find(function.name, function.domain)
