@@ -283,9 +283,7 @@ case("DeformConv", (1, 2, 1, 2), (2, 1, 1, 1), (1, 4, 2, 3), None, (1, 2, 2, 3),
      offset_group=2, strides=[1, 2], pads=[0, 1, 1, 2])  # fmt: skip
 case("DeformConv", (1, 1, 2, 3), (1, 1, 1, 2), (1, 4, 2, 1), dilations=[1, 2])
 
-PLACES = (
-    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "asymmetric", "align_corners",
-)  # fmt: skip
+PLACES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "asymmetric", "align_corners")
 SCALED = {"axes": [2], "wrt": (0, 2)}
 for mode, place in product(("linear", "cubic"), PLACES):
     how = {"mode": mode, "coordinate_transformation_mode": place, **SCALED}

@@ -104,14 +104,10 @@ def _raise(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
         ) from error
 
 
-AXES = frozenset({
-    "axes", "axis", "batch_axis", "time_axis", "scan_input_axes", "scan_output_axes",
-})  # fmt: skip
+AXES = frozenset({"axes", "axis", "batch_axis", "time_axis", "scan_input_axes", "scan_output_axes"})
 """Attributes that shape inference truncates to 32 bits, and may then index out of range with."""
 
-COUNTS = frozenset({
-    "dilations", "group", "kernel_shape", "num_groups", "offset_group", "strides",
-})  # fmt: skip
+COUNTS = frozenset({"dilations", "group", "kernel_shape", "num_groups", "offset_group", "strides"})
 """Attributes by which kernels divide or step."""
 
 PADDING = frozenset({"output_padding", "pads"})
