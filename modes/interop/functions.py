@@ -24,7 +24,7 @@ from ..linear.route import route_of
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import check_inputs
 from ..model.primal.model import Model
-from ..model.primal.names import Names, names_of
+from ..model.primal.names import Names, is_float, names_of
 from ..recording.derive import Draft, jvp_graph, vjp_graph
 
 Args = Sequence[Any]
@@ -90,8 +90,8 @@ class Product(Function):
                 f"J is {self.J.shape[0]}×{self.J.shape[1]}: give vectors of {self.J.shape[1]} "
                 f"entries along the last axis, not {list(shape)}"
             )
-        kept = dtype.kind == "f" or dtype.name == "bfloat16"
-        return [((*shape[:-1], self.J.shape[0]), dtype if kept else self.J.dtype)]
+        kept = dtype if is_float(dtype) else self.J.dtype
+        return [((*shape[:-1], self.J.shape[0]), kept)]
 
     def push(self, args: Args, v: Args) -> Call:
         return self, tuple(v)

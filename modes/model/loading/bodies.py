@@ -27,6 +27,7 @@ from ....ops import registry
 from ....ops.node import TRAINING
 from ..flow.contents import assign, graphs, inside, nodes, opset, schema_in
 from ..primal.engines.onnxruntime import installed, runtime
+from ..primal.names import unique
 
 Key = tuple[str, str]
 
@@ -215,12 +216,7 @@ def alias_parameters(function: onnx.FunctionProto, gradients: list[onnx.NodeProt
     named = {name for node in gradients for name in node.input}
     taken = {name for node in inside(function.node) for name in (*node.input, *node.output)}
     taken.update(function.input)
-    alias = {}
-    for name in function.input:
-        if name in named:
-            alias[name] = f"{name}_parameter"
-            while alias[name] in taken:
-                alias[name] += "_"
+    alias = {n: unique(f"{n}_parameter", taken) for n in function.input if n in named}
     for node in inside(function.node):
         for k, name in enumerate(node.input):
             node.input[k] = alias.get(name, name)

@@ -11,6 +11,7 @@ import onnx
 from onnx import helper
 
 from ....jacobians.threads import cached_property
+from ....ops.registry import full_name
 from ...model.loading.load import load
 from ...model.primal.model import Model
 
@@ -211,9 +212,10 @@ where F is torch.nn.functional.
 SAME = "torch.{name}({all})"
 
 
-def case(op_types: str, *inputs: Any, torch: Any = "", **how: Any) -> None:
+def case(op_types: str, *inputs: Any, domain: str = "", torch: Any = "", **how: Any) -> None:
     """Enter one case into the table for each operator of a list, `{name}` in lower case."""
-    for name in op_types.split():
+    for op_type in op_types.split():
+        name = full_name(op_type, domain)
         one = node_case(name, *inputs, **how)
         CASES.setdefault((one.op_type, one.domain), []).append(one)
         if torch:
