@@ -117,14 +117,14 @@ def gather_elements(x: Any, indices: Any, *, axis: int = 0) -> Any:
 
 
 @transcription("Pad")
-def pad(x: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: str = "constant") -> Any:
+def pad(x: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: Any = "constant") -> Any:
     """x, cropped where pads are negative, then extended by NumPy's mode of the same name."""
     given, chosen = ints(pads), range(x.ndim) if axes is None else ints(axes)
     around = {a % x.ndim: (given[k], given[k + len(chosen)]) for k, a in enumerate(chosen)}
     ends = [around.get(axis, (0, 0)) for axis in range(x.ndim)]
     kept = (slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(x.shape, ends, strict=True))
     filling = 0 if value is None else value.item()
-    options = {"constant_values": filling} if mode == "constant" else {}
+    options: dict[str, Any] = {"constant_values": filling} if mode == "constant" else {}
     return np.pad(x[*kept], np.maximum(ends, 0), mode, **options)
 
 
@@ -211,7 +211,7 @@ def conv_transpose(
     """y[n, m, o] = b[m] + Σ w[c, m, t] x[n, c, i], over i · stride + t · dilation - begin = o."""
     rank, inner, outer = x.ndim - 2, x.shape[1] // group, w.shape[1]
     space = [spread(x.shape[2 + i], w.shape[2 + i], i, rank, **how) for i in range(rank)]
-    y = np.zeros((len(x), outer * group, *(a.count for a in space)), int).astype(object)
+    y: Any = np.zeros((len(x), outer * group, *(a.count for a in space)), int).astype(object)
     for g, i, t in tuples(range(group), np.ndindex(x.shape[2:]), np.ndindex(w.shape[2:])):
         place = [a.place(*pair) for a, *pair in zip(space, i, t, strict=True)]
         if all(0 <= o < a.count for a, o in zip(space, place, strict=True)):
