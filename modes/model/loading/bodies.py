@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, defs, helper, inliner, numpy_helper, parser, shape_inference
-from onnx.helper import make_attribute, make_node, make_opsetid
 
 from ....jacobians.errors import LoadError, first_line
 from ....ops import registry
@@ -111,7 +110,7 @@ def _inline(model: onnx.ModelProto, keys: list[Key]) -> onnx.ModelProto:
 def add_import(model: onnx.ModelProto | onnx.FunctionProto, domain: str, version: int = 1) -> None:
     """Import a domain, unless it is imported."""
     if opset(model, domain) is None:
-        model.opset_import.append(make_opsetid(domain, version))
+        model.opset_import.append(helper.make_opsetid(domain, version))
 
 
 def _forget(model: onnx.ModelProto, domain: str) -> bool:
@@ -344,7 +343,7 @@ def align(model: onnx.ModelProto) -> None:
             schema = None if node.domain else schema_in(model, "", node.op_type)
             if schema is not None and node.op_type == "Cast" and schema.since_version < 6:
                 (to,) = (a for a in node.attribute if a.name == "to")
-                to.CopyFrom(make_attribute("to", TensorProto.DataType.Value(to.s.decode())))
+                to.CopyFrom(helper.make_attribute("to", TensorProto.DataType.Value(to.s.decode())))
                 node.domain = LEGACY
             if schema is None or "broadcast" not in schema.attributes:
                 continue
@@ -355,8 +354,8 @@ def align(model: onnx.ModelProto) -> None:
             if given.get("broadcast") and "axis" in given:
                 a, b = node.input
                 node.input[1] = f"{node.output[0]}_along_axis"
-                turned = make_node("AlongAxis", [a, b], [node.input[1]], domain=LEGACY,
-                                   axis=[given["axis"]])  # fmt: skip
+                turned = helper.make_node("AlongAxis", [a, b], [node.input[1]], domain=LEGACY,
+                                          axis=[given["axis"]])  # fmt: skip
                 graph.node.insert(index, turned)
     _import(model)
 
