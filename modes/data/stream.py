@@ -175,7 +175,7 @@ class Streamed(OverBatches):
         return self._sum(numbers, lambda C: C.toarray(limit=limit))
 
     def _diagonal(self) -> np.ndarray:
-        return self._sum(numbers, Jacobian.diagonal)
+        return self._sum(numbers, lambda C: C.diagonal())
 
     def _sum(self, op: Op, term: Callable[[Jacobian], Array]) -> Any:
         """Σ_b w_b term(C_b), in one pass."""
