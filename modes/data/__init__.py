@@ -1,8 +1,7 @@
 """Data: operators over batches, linearised one batch at a time.
 
-`batches` defines what counts as data; `stream` sums (`Streamed`) or stacks (`Stacked`) operators of
-successive batches. `streaming` builds them in this process, `cluster` on the workers of a client,
-and `adapter` lets a function of a point take data instead of the point:
+`batches` defines what counts as data; `stream` sums or stacks operators of successive batches in
+this process, `cluster` on the workers of a client; with `adapter` a function of a point takes data:
 
 | function | composition of the batches | reduction |
 |---|---|---|

@@ -1,8 +1,7 @@
 """Cluster: operators whose batches and columns are split among the workers of a Dask client.
 
 `distributed` makes a `Distributed`, whose products are one map over the workers and one sum.
-`Parts` holds the futures of the objects on the workers, and `placement` assigns the
-objects to workers.
+`Parts` holds the futures of the objects on the workers, and `Placement` assigns them to workers.
 
 The cost with W workers, P parts of the data (by default W), n columns and m rows of C, K right-hand
 sides and s bytes per number:

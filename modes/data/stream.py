@@ -21,6 +21,7 @@ from ...jacobians.arrays import buffer_of
 from ...jacobians.errors import InputError, as_count, not_allowed, warn
 from ...jacobians.progress import counting
 from ...jacobians.threads import cached_property
+from ...ops import numbers
 from ..linear.symmetric import Symmetric
 from ..model.primal.model import TensorSpec
 from .batches import Batch, Batches, batches_of, is_data, samples
@@ -160,11 +161,7 @@ class Streamed(OverBatches):
         super().__init__(stream, first.shape[::-1] if transposed else first.shape, first.dtype)
 
     def _apply(self, op: Op, v: Array) -> Array:
-        def term(C: Jacobian, w: np.ndarray | None) -> Array:
-            y = product(op, C, v)
-            return y if w is None else op.Mul(y, w)
-
-        return self._sum(op.Add, term)
+        return self._sum(op, lambda C: product(op, C, v))
 
     def _transpose(self) -> Jacobian:
         if self.outline.symmetric:
@@ -175,19 +172,20 @@ class Streamed(OverBatches):
         return Streamed(stream, self.weights, transposed=self.transposed)
 
     def _dense(self, limit: int) -> np.ndarray:
-        return self._sum(np.add, lambda C, w: times(w, C.toarray(limit=limit)))
+        return self._sum(numbers, lambda C: C.toarray(limit=limit))
 
     def _diagonal(self) -> np.ndarray:
-        return self._sum(np.add, lambda C, w: times(w, C.diagonal()))
+        return self._sum(numbers, lambda C: C.diagonal())
 
-    def _sum(self, add: Callable[[T, T], T], term: Callable[..., T]) -> T:
-        """Σ_b term(C_b, w_b), in one pass."""
+    def _sum(self, op: Op, term: Callable[[Jacobian], Array]) -> Any:
+        """Σ_b w_b term(C_b), in one pass."""
 
-        def use(b: int, C: Jacobian) -> T:
-            w = None if self.weights is None else np.asarray(self.weights[b], self.dtype)
-            return term(self._fitting(b, C), w)
+        def use(b: int, C: Jacobian) -> Array:
+            y = term(self._fitting(b, C))
+            w = self.weights
+            return y if w is None else op.Mul(y, np.asarray(w[b], self.dtype))
 
-        return reduce(add, self.stream.each(use))
+        return reduce(op.Add, self.stream.each(use))
 
     def _fitting(self, b: int, C: Jacobian) -> Jacobian:
         if C.shape != self.outline.shape:
@@ -214,11 +212,6 @@ def product(op: Op, C: Jacobian, v: Array) -> Array:
     """C v between flat vectors, (*K, n) -> (*K, m), whatever the shapes of C."""
     k = lead(v, C.shape[1:])
     return op.Reshape(C._apply(op, op.Reshape(v, (*k, *C.in_shape))), (*k, C.shape[0]))
-
-
-def times(w: np.ndarray | None, array: np.ndarray) -> np.ndarray:
-    """w · array."""
-    return array if w is None else w * array
 
 
 def compiled_one(

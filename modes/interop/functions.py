@@ -24,8 +24,8 @@ from ..linear.route import route_of
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import check_inputs
 from ..model.primal.model import Model
-from ..model.primal.names import Names, names_of
-from ..recording.derive import Draft, jvp_graph, vjp_graph
+from ..model.primal.names import Names, is_float, names_of
+from ..recording.derive import jvp_graph, vjp_graph
 
 Args = Sequence[Any]
 Call = tuple["Function", tuple[Any, ...]]
@@ -90,8 +90,8 @@ class Product(Function):
                 f"J is {self.J.shape[0]}×{self.J.shape[1]}: give vectors of {self.J.shape[1]} "
                 f"entries along the last axis, not {list(shape)}"
             )
-        kept = dtype.kind == "f" or dtype.name == "bfloat16"
-        return [((*shape[:-1], self.J.shape[0]), dtype if kept else self.J.dtype)]
+        kept = dtype if is_float(dtype) else self.J.dtype
+        return [((*shape[:-1], self.J.shape[0]), kept)]
 
     def push(self, args: Args, v: Args) -> Call:
         return self, tuple(v)
@@ -154,8 +154,7 @@ class Derived(Pointwise):
 
     def _at(self, args: Arrays) -> At:
         x, seeds = self.parts(args)
-        at = self.inner.at(x)
-        return at.reverse(seeds) if self.transpose else at.forward(seeds)
+        return self.inner.at(x).derived(seeds, self.transpose)
 
     def transposed(self, args: Args, u: Args) -> Call:
         x, _ = self.parts(args)
@@ -261,19 +260,15 @@ class At:
     def values(self) -> Arrays:
         return tuple(self.J.primal[name] for name in self.of)
 
-    def forward(self, tangents: Sequence[np.ndarray]) -> At:
-        """(x, v) ↦ J(x) v as a function of its own, at (x, tangents)."""
-        draft = jvp_graph(self.model, self.point, self.of, self.wrt, self.engine)
-        return self._next(draft, tangents, tuple(f"{name}_tangent" for name in self.of))
+    def derived(self, seeds: Sequence[np.ndarray], transpose: bool) -> At:
+        """(x, v) ↦ J(x) v, or transposed (x, u) ↦ J(x)ᵀ u, as a function of its own at (x, seeds).
 
-    def reverse(self, cotangents: Sequence[np.ndarray]) -> At:
-        """(x, u) ↦ J(x)ᵀ u as a function of its own, at (x, cotangents)."""
-        draft = vjp_graph(self.model, self.point, self.of, self.wrt, self.engine)
-        return self._next(draft, cotangents, tuple(f"{name}_cotangent" for name in self.wrt))
-
-    def _next(self, draft: Draft, seeds: Sequence[np.ndarray], of: tuple[str, ...]) -> At:
-        """The drafted model; its new tensors get names that the next derivative does not use."""
+        The new tensors of the recorded model get names that the next derivative does not use.
+        """
+        record, kind = (vjp_graph, "cotangent") if transpose else (jvp_graph, "tangent")
+        draft = record(self.model, self.point, self.of, self.wrt, self.engine)
         made, order = draft.model("derivative").ir, self.order + 1
+        of = tuple(f"{name}_{kind}" for name in (self.wrt if transpose else self.of))
         entries = made.graph.inputs[len(made.graph.inputs) - len(seeds) :]
         for value in (*entries, *(value for value in made.graph.outputs if value.name in of)):
             value.name = f"{value.name}@{order}"

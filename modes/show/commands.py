@@ -228,8 +228,7 @@ def run_report(args: Namespace, out: Output) -> bool:
     tell(report.jacobian_text(J, found), jacobian=report.jacobian_facts(J),
          explanation=found.to_dict())  # fmt: skip
     outcome = J.check(seed=args.seed)
-    out.tell(report.section("check", str(outcome).splitlines()),
-             check=report.check_facts(outcome))  # fmt: skip
+    out.tell(report.section("check", str(outcome).splitlines()), check=report.check_facts(outcome))
     with counting("singular values", "products") as tick:
         values = largest(J, MOST, seed=args.seed, tick=tick)
     tell(report.spectrum_text(values), spectrum=values)

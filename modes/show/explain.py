@@ -58,9 +58,7 @@ def _(J: Linearization, name: str | None = None) -> Explanation | Local:
     return Explanation(repr(J), *products_of(J), tuple(cut), zeros, kinks_at(J))
 
 
-def products_of(
-    J: Linearization,
-) -> tuple[tuple[Row, ...], tuple[Stretch, ...], tuple[str, ...]]:
+def products_of(J: Linearization) -> tuple[tuple[Row, ...], tuple[Stretch, ...], tuple[str, ...]]:
     """The blocks, the stretches that replace blocks, and the choices that were made."""
     if any(is_checkpointed(edge.operator) for edge in J.dag.edges):
         why = "checkpointed: blocks are made again at every product, and never multiplied out"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from ...jacobians.errors import InputError, LoadError, UnknownTensor, closest
@@ -20,7 +20,7 @@ from ..linear.tape.record import by_seed
 from ..model.loading.load import load
 from ..model.primal.inputs import check_inputs
 from ..model.primal.model import Dim, Model
-from ..model.primal.names import unique
+from ..model.primal.names import FLOATS, unique
 from .lowering import lowered
 from .scope import sample_inputs
 from .training_model import combined
@@ -57,9 +57,6 @@ class Exported:
             for name, shape in shapes.items()
         )
 
-
-FLOATING = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16,
-                      TensorProto.BFLOAT16})  # fmt: skip
 
 STEPS: deque[Exported] = deque(maxlen=4)
 """A cache of the steps that were exported last."""
@@ -209,7 +206,7 @@ def told(message: Any, state: Container[str]) -> Iterator[bytes]:
         elif field.name == "initializer":
             for tensor in value:
                 yield repr((tensor.name, tensor.data_type, [*tensor.dims])).encode()
-                if tensor.name not in state or tensor.data_type not in FLOATING:
+                if tensor.name not in state or tensor.data_type not in FLOATS:
                     yield tensor.SerializeToString(deterministic=True)
         elif field.message_type is None:
             yield repr(value).encode()

@@ -15,6 +15,7 @@ from ...jacobians.errors import InputError, UnknownTensor, closest
 from ...ops.node import TRAINING
 from ..model.flow.contents import nodes as nodes_of
 from ..model.flow.steps import needed
+from ..model.loading.bodies import add_import
 from ..model.loading.load import load
 from ..model.primal.model import Model
 from ..model.primal.names import is_float
@@ -70,7 +71,7 @@ def training_model(
     running = {old: new for old, new in statistics.items() if new and old in loaded.constants}
     chosen = optimizer_of(optimizer)
     add_step(info, loaded.constants, name, xs, [*zs, *running], chosen, learning_rate, running)
-    domains = [TRAINING]
+    add_import(proto, TRAINING)
     if isinstance(chosen, OptimizerFunction):
         f = chosen.function
         for entry in f.opset_import:  # ONNX cannot convert functions
@@ -79,11 +80,9 @@ def training_model(
                     f"{f.name} is written for opset {entry.version}, the model is at "
                     f"{loaded.opset}: write the function for opset {loaded.opset}"
                 )
-        proto.functions.append(chosen.function)
-        domains.append(chosen.function.domain)
+        proto.functions.append(f)
+        add_import(proto, f.domain)
     check_names(combined(proto, info.algorithm).graph)
-    known = {entry.domain for entry in proto.opset_import}
-    proto.opset_import.extend(helper.make_opsetid(d, 1) for d in domains if d not in known)
     return proto
 
 

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, defs, helper, numpy_helper
+from onnx import defs, helper, numpy_helper
 
 from ...ops.registry import DECLARATIONS, PLAIN
-from .differences import has_tangents
+from ..model.flow.contents import assign
+from ..model.primal.names import FLOATS, is_float
 
 KINDS = ("simple", "pytorch-converted", "pytorch-operator")
 """Whole models whose files come with the onnx wheel."""
@@ -144,13 +145,6 @@ def with_constants(case: BackendCase) -> BackendCase:
     return replace(case, model=model, feeds=feeds)
 
 
-def assign(repeated: Any, values: Iterable[Any]) -> None:
-    """Replace the values of a repeated field of a protobuf."""
-    kept = list(values)  # which may come from the field itself
-    del repeated[:]
-    repeated.extend(kept)
-
-
 # -- sequences and optionals as tensors ----------------------------------------------------------
 
 
@@ -241,7 +235,7 @@ def moved(op_type: str, feeds: Mapping[str, Any], seed: int = 0) -> dict[str, An
     rng = np.random.default_rng(seed)
 
     def near(i: int, x: Any) -> Any:
-        if not has_tangents(x.dtype):
+        if not is_float(x.dtype):
             return x
         close = x.astype(np.float64) + 0.1 * rng.standard_normal(x.shape)
         if takes := DECLARATIONS.get((op_type, ""), PLAIN).near:
@@ -255,10 +249,6 @@ def moved(op_type: str, feeds: Mapping[str, Any], seed: int = 0) -> dict[str, An
 
 DIFFERENTIABLE, UNKNOWN, NONE = "differentiable", "unknown", "none"
 """A path through differentiable ports; a path that needs ports of unknown kind; no such path."""
-
-FLOATS = frozenset(
-    {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16}
-)
 
 _TAG = defs.OpSchema.DifferentiationCategory
 _ALLOWED = {DIFFERENTIABLE: {_TAG.Differentiable}, UNKNOWN: {_TAG.Differentiable, _TAG.Unknown}}

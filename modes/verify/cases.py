@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -283,9 +284,7 @@ case("DeformConv", (1, 2, 1, 2), (2, 1, 1, 1), (1, 4, 2, 3), None, (1, 2, 2, 3),
      offset_group=2, strides=[1, 2], pads=[0, 1, 1, 2])  # fmt: skip
 case("DeformConv", (1, 1, 2, 3), (1, 1, 1, 2), (1, 4, 2, 1), dilations=[1, 2])
 
-PLACES = (
-    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "asymmetric", "align_corners",
-)  # fmt: skip
+PLACES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "asymmetric", "align_corners")
 SCALED = {"axes": [2], "wrt": (0, 2)}
 for mode, place in product(("linear", "cubic"), PLACES):
     how = {"mode": mode, "coordinate_transformation_mode": place, **SCALED}
@@ -417,36 +416,33 @@ case("LinearAttention", *[(1, 2, 1)] * 3, (1, 1, 1, 1), *[(1, 2, 1)] * 2, output
 
 # Operators of `ai.onnx.ml` that compute with floats.
 
-ML = "ai.onnx.ml::"
+ml = partial(case, domain="ai.onnx.ml")
 POSTS = ("NONE", "LOGISTIC", "SOFTMAX")
 
-case(ML + "Scaler", (2, 2), offset=[0.5, -1.0], scale=[2.0, 0.25])
-case(ML + "Imputer", numbers(1.5, -0.5).reshape(1, 2), imputed_value_floats=[0.25],
-     replaced_value_float=0.0)  # fmt: skip
-case(ML + "ArrayFeatureExtractor", (2, 3), ints(2, 0), torch="{0}.index_select(-1, {1})")
-case(ML + "FeatureVectorizer", (1, 2), (1, 1), inputdimensions=[2, 1],
-     torch="torch.cat(({all}), 1)")  # fmt: skip
+ml("Scaler", (2, 2), offset=[0.5, -1.0], scale=[2.0, 0.25])
+ml("Imputer", numbers(1.5, -0.5).reshape(1, 2), imputed_value_floats=[0.25],
+   replaced_value_float=0.0)  # fmt: skip
+ml("ArrayFeatureExtractor", (2, 3), ints(2, 0), torch="{0}.index_select(-1, {1})")
+ml("FeatureVectorizer", (1, 2), (1, 1), inputdimensions=[2, 1], torch="torch.cat(({all}), 1)")
 for norm in ("L1", "L2", "MAX"):
-    case(ML + "Normalizer", numbers(0.5, 1.75, 0.25).reshape(1, 3), norm=norm,
-         torch="F.normalize({0}, 1, -1)")  # fmt: skip
+    ml("Normalizer", numbers(0.5, 1.75, 0.25).reshape(1, 3), norm=norm,
+       torch="F.normalize({0}, 1, -1)")  # fmt: skip
 PLAIN = {"coefficients": [0.5, -1.0], "intercepts": [0.5]}
-case(ML + "LinearRegressor", (1, 2), **PLAIN,
-     torch="{0} @ torch.tensor([[0.5], [-1.0]]).double() + 0.5")  # fmt: skip
-case(ML + "LinearRegressor", (2, 2), **PLAIN)
+ml("LinearRegressor", (1, 2), **PLAIN, torch="{0} @ torch.tensor([[0.5], [-1.0]]).double() + 0.5")
+ml("LinearRegressor", (2, 2), **PLAIN)
 WHOLE = {"coefficients": [0.5, -1.0, 0.25, 2.0], "intercepts": [0.5, 1.0]}
 LABELS = {"outputs": 2, "of": (1,), "classlabels_ints": [0, 1]}
 for post in POSTS:
-    case(ML + "LinearRegressor", (1, 2), targets=2, post_transform=post, second=post == "NONE",
-         **WHOLE)  # fmt: skip
-    case(ML + "LinearClassifier", (1, 2), post_transform=post, **WHOLE, **LABELS)
+    ml("LinearRegressor", (1, 2), targets=2, post_transform=post, second=post == "NONE", **WHOLE)
+    ml("LinearClassifier", (1, 2), post_transform=post, **WHOLE, **LABELS)
 
 KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 PAIR = {"coefficients": [0.5, -1.0], "support_vectors": [1.0, 0.5, -0.25, 2.0], "rho": [0.75]}
 for kernel in KERNELS:
     machine = {"kernel_type": kernel, "kernel_params": [0.5, 0.25, 3.0], **PAIR}
-    case(ML + "SVMRegressor", (1, 2), n_supports=2, **machine)
-    case(ML + "SVMClassifier", (1, 2), vectors_per_class=[1, 1], **machine, **LABELS)
-case(ML + "SVMRegressor", (2, 2), coefficients=[0.5, -1.0], rho=[0.75])
+    ml("SVMRegressor", (1, 2), n_supports=2, **machine)
+    ml("SVMClassifier", (1, 2), vectors_per_class=[1, 1], **machine, **LABELS)
+ml("SVMRegressor", (2, 2), coefficients=[0.5, -1.0], rho=[0.75])
 
 THREE = {
     "coefficients": [0.5, -1.0, 0.75, 1.25, -0.5, 0.25, 1.5, -0.75], "rho": [0.75, -0.25, 0.5],
@@ -454,14 +450,14 @@ THREE = {
     "outputs": 2, "of": (1,), "classlabels_ints": [0, 1, 2],
 }  # fmt: skip
 for kernel, post in (*product(KERNELS, POSTS[:1]), ("LINEAR", "LOGISTIC"), ("LINEAR", "SOFTMAX")):
-    case(ML + "SVMClassifier", (2, 1), kernel_type=kernel, kernel_params=[0.5, 0.25, 2.0],
-         post_transform=post, **THREE)  # fmt: skip
-case(ML + "SVMClassifier", (1, 2), coefficients=[0.5, -1.0, 0.25, 2.0, 1.5, -0.5], rho=[0.75],
-     outputs=2, of=(1,), classlabels_ints=[0, 1, 2])  # fmt: skip
+    ml("SVMClassifier", (2, 1), kernel_type=kernel, kernel_params=[0.5, 0.25, 2.0],
+       post_transform=post, **THREE)  # fmt: skip
+ml("SVMClassifier", (1, 2), coefficients=[0.5, -1.0, 0.25, 2.0, 1.5, -0.5], rho=[0.75],
+   outputs=2, of=(1,), classlabels_ints=[0, 1, 2])  # fmt: skip
 # Two classes: with three, the probabilities are fractions too long for algebra.
-case(ML + "SVMClassifier", (1, 1), vectors_per_class=[1, 1], prob_a=[-0.5], prob_b=[0.25],
-     coefficients=[0.5, -2.0], support_vectors=[1.0, 0.5], rho=[0.75], second=False,
-     **LABELS)  # fmt: skip
+ml("SVMClassifier", (1, 1), vectors_per_class=[1, 1], prob_a=[-0.5], prob_b=[0.25],
+   coefficients=[0.5, -2.0], support_vectors=[1.0, 0.5], rho=[0.75], second=False,
+   **LABELS)  # fmt: skip
 
 # What the operators are in PyTorch, where no case of a proof says it.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, reduce
 from itertools import product
@@ -202,21 +202,18 @@ def unsigned(expr: sp.Expr, point: Point) -> sp.Expr:
     return expr
 
 
-def vanishes_near(expr: sp.Expr, point: Point, conditions: Iterable[Any]) -> bool:
+def vanishes_near(expr: sp.Expr, point: Point, conditions: tuple[Any, ...]) -> bool:
     """Whether |expr| < 10⁻³⁰ at three random rational points where the conditions hold."""
-    rng = random.Random(0)
-    for _ in range(3):
-        value = sp.N(expr.subs(drawn(expr, point, conditions, rng)), 50, maxn=400)
+    for at in drawn(expr, point, conditions):
+        value = sp.N(expr.subs(at), 50, maxn=400)
         if not value.is_number or value.has(sp.nan, sp.zoo) or abs(value) > sp.Float("1e-30"):
             return False
     return True
 
 
-def enclosed(expr: sp.Expr, point: Point, conditions: Iterable[Any]) -> bool:
+def enclosed(expr: sp.Expr, point: Point, conditions: tuple[Any, ...]) -> bool:
     """Whether interval arithmetic encloses 0 within 10⁻³⁰ at three random rational points."""
-    rng = random.Random(0)
-    for _ in range(3):
-        at = drawn(expr, point, conditions, rng)
+    for at in drawn(expr, point, conditions):
         inputs = [INTERVALS.mpf(int(v.p)) / INTERVALS.mpf(int(v.q)) for v in at.values()]
         function = sp.lambdify(list(at), expr, modules=[ENCLOSED, {"Abs": abs}])
         value = INTERVALS.mpf(function(*inputs))
@@ -226,17 +223,18 @@ def enclosed(expr: sp.Expr, point: Point, conditions: Iterable[Any]) -> bool:
     return True
 
 
-def drawn(expr: sp.Expr, point: Point, conditions: Iterable[Any], rng: random.Random) -> Point:
-    """Random fractions near the point, or near 1, drawn closer until the conditions hold."""
-    held = tuple(conditions)
-    names = sorted(expr.free_symbols.union(*(c.free_symbols for c in held)), key=str)
-    width = sp.Rational(1, 4)
-    for _ in range(12):
-        near = {s: point.get(s, sp.Integer(1)) + width * rng.randint(-97, 97) / 100 for s in names}
-        if all(c.subs(near) == True for c in held):  # noqa: E712  (SymPy's own truth)
-            break
-        width /= 4
-    return near
+def drawn(expr: sp.Expr, point: Point, conditions: tuple[Any, ...]) -> Iterator[Point]:
+    """Three times random fractions near the point, or near 1, closer until the conditions hold."""
+    rng = random.Random(0)
+    names = occurring(expr, *conditions)
+    for _ in range(3):
+        width = sp.Rational(1, 4)
+        for _ in range(12):
+            near = {s: point.get(s, 1) + width * rng.randint(-97, 97) / 100 for s in names}
+            if all(c.subs(near) == True for c in conditions):  # noqa: E712  (SymPy's own truth)
+                break
+            width /= 4
+        yield near
 
 
 # Algebra: rational functions of entries, exponentials and roots are compared as polynomials.

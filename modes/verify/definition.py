@@ -35,8 +35,9 @@ from ...ops.trees import accesses
 from ..linear.tape.active import active_steps
 from ..linear.tape.record import dag_of, has_tangent, record
 from ..linear.tape.unroll import unrolled
+from ..model.flow.contents import schema_of
 from ..model.flow.steps import needed
-from ..model.loading.bodies import has_body, inline
+from ..model.loading.bodies import add_import, has_body, inline
 from ..model.loading.load import load
 from ..model.loading.precision import to_double
 from ..model.primal.model import Model
@@ -78,8 +79,7 @@ def defined(case: Case, symbols: Mapping[str, Tensor], op: Symbols) -> Definitio
         inputs = [spec.operand({**case.point, **symbols}[name]) for name in case.names]
         y = entrywise(declared.rule, inputs, case.attrs)
         found = Definition({case.results[0]: Tensor(each(spec.number, y), op)}, WRITTEN)
-    known = onnx.defs.has(case.op_type, case.version, case.domain)
-    schema = onnx.defs.get_schema(case.op_type, case.version, case.domain) if known else None
+    schema = schema_of(case.op_type, case.domain, case.version)
     if not found and schema and has_body(schema) and case.op_type not in FORMULAS_FIRST:
         with suppress(NotImplementedError):  # this node has no body, or its body cannot be read
             found = by_body(case, symbols, spec)
@@ -132,7 +132,7 @@ def by_formula(case: Case, symbols: Mapping[str, Tensor], spec: Specification) -
 
 def by_parts(case: ModelCase, symbols: Mapping[str, Tensor], spec: Specification) -> Definition:
     """A model, its operators by formulas, transcriptions or bodies."""
-    proto = ir.to_proto((case.truth or case.model).ir)
+    proto = ir.to_proto(case.truth.ir)
     plain = inline(proto, lambda *found: not found[0] and spec.kernel(found[1]) is None)
     found = read(Model(to_double(ir.from_proto(plain))), case.point, case.results, symbols, spec)
     return Definition({name: found.values[name] for name in case.results}, PARTS)
@@ -313,13 +313,13 @@ def function_case(function: onnx.FunctionProto, shapes: Shapes | None, attrs: An
     name = f"{function.domain}::{function.name}"
     case = node_case(name, *inputs, outputs=len(function.output), **attrs)
     proto = onnx.ModelProto.FromString(case.proto.SerializeToString())
-    known = {entry.domain for entry in proto.opset_import}
-    proto.opset_import.extend(e for e in function.opset_import if e.domain not in known)
+    for entry in function.opset_import:
+        add_import(proto, entry.domain, entry.version)
     proto.functions.append(function)
     body = load(proto, dtype="float64")
     declared = find(function.name, function.domain)
-    return ModelCase(function.name, case.inputs, attrs, tensors=case.names, made=case.results,
-                     domain=function.domain, whole=case.model if declared else body, truth=body,
+    return ModelCase(function.name, case.inputs, attrs, names=case.names, results=case.results,
+                     domain=function.domain, model=case.model if declared else body, truth=body,
                      second=declared is None or declared.definition is not None)  # fmt: skip
 
 
@@ -347,8 +347,9 @@ def model_case(
     if m * n > LARGEST:
         raise InputError(f"the matrix has {m} × {n} entries, and symbols are for at "
                          f"most {LARGEST}: choose smaller sizes, or fewer tensors")  # fmt: skip
-    return ModelCase(str(model.ir.graph.name), tuple(tensors.values()), tensors=order, made=made,
-                     whole=model, wrt=tuple(map(order.index, names)), second=False)  # fmt: skip
+    return ModelCase(str(model.ir.graph.name), tuple(tensors.values()), names=order,
+                     results=made, model=model, truth=model, wrt=tuple(map(order.index, names)),
+                     second=False)  # fmt: skip
 
 
 def symbolic(

@@ -12,7 +12,6 @@ import numpy as np
 import sympy as sp
 
 from ...jacobians import label_sizes
-from ...jacobians.text import Table
 from ...ops import find
 from ...ops.derive import Indexed
 from ...ops.node import Node
@@ -249,10 +248,3 @@ def derivation(op_type: str, domain: str = "") -> tuple[str, str]:
     if declared.by_hand or any(Check(case).truth.free_symbols for case in cases):
         return NOT, declared.by_hand
     return LINEAR, "y is linear: the rule is the operator itself, which moves or adds entries"
-
-
-def derivations() -> Table:
-    """All proved operators: how each is derived, or why not."""
-    keys = sorted(CASES, key=lambda key: (key[1], key[0]))
-    rows = (("::".join(filter(None, key[::-1])), *derivation(*key)) for key in keys)
-    return Table("derived rules", ("operator", "derived", "from, or why not"), tuple(rows))

@@ -43,18 +43,13 @@ def central(run: Run, point: Mapping[str, Any], direction: Tensors, h: float) ->
         run({k: x + t * direction[k] if k in direction else x for k, x in point.items()})
         for t in (h, -h, 2 * h, -2 * h)
     )
-    floats = [name for name, y in a.items() if has_tangents(y.dtype)]
+    floats = [name for name, y in a.items() if is_float(y.dtype)]
     return {k: (8 * change(a[k], b[k]) - change(c[k], d[k])) / (12 * h) for k in floats}
 
 
 def change(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """a - b; 0 where both are the same infinity, NaN where their shapes differ."""
     return np.where(a == b, 0.0, a - b) if a.shape == b.shape else np.array(np.nan)
-
-
-def has_tangents(dtype: np.dtype) -> bool:
-    """Whether a type has derivatives that differences can check: floats of 16 bits or more."""
-    return is_float(dtype) and dtype.itemsize >= 2
 
 
 def mismatch(found: np.ndarray, expected: np.ndarray, floor: float = SCALE) -> float:

@@ -26,6 +26,7 @@ from ..model.loading.upgrade import MICROSOFT
 from ..model.primal.engines import onnxruntime as ort
 from ..model.primal.evaluate import evaluate
 from ..model.primal.model import Model
+from ..model.primal.names import is_float
 from ..recording.derive import jvp_graph, vjp_graph
 from ..training.lowering import lower_gradients
 from .backend_cases import (
@@ -40,7 +41,7 @@ from .backend_cases import (
     with_constants,
 )
 from .coverage import BODY, DOMAINS, RULE, beyond, schemas, status
-from .differences import SINGLE, STEPS, has_tangents, is_single, mismatch, slope_error
+from .differences import SINGLE, STEPS, is_single, mismatch, slope_error
 
 Shard = tuple[int, int]
 """(k, n): every n-th case from the k-th on, k = 1 … n."""
@@ -230,7 +231,7 @@ def problem(case: BackendCase, point: Mapping[str, Any], dtype: str | None) -> P
     model = load(case.model, dtype=dtype)
     weights = {} if case.kind == "node" else model.initializers
     of, wrt = (
-        tuple(n for n, spec in side.items() if spec.dtype is not None and has_tangents(spec.dtype))
+        tuple(n for n, spec in side.items() if spec.dtype is not None and is_float(spec.dtype))
         for side in (model.outputs, {**model.inputs, **weights})
     )
     if not of or not wrt:

@@ -14,8 +14,9 @@ import pytest
 
 import onnxjac as oj
 from onnxjac.modes.model.primal.engines import onnxruntime as ort
+from onnxjac.modes.model.primal.names import is_float
 from onnxjac.modes.verify.backend_cases import BackendCase, moved, node_cases
-from onnxjac.modes.verify.differences import has_tangents, is_single, mismatch
+from onnxjac.modes.verify.differences import is_single, mismatch
 from onnxjac.modes.verify.sweep import plain
 
 from ..ops.test_contrib import CASES as CONTRIB
@@ -71,7 +72,7 @@ class Freed:
                      for k, m in enumerate(np.shape(x)) if m}  # fmt: skip
         self.model = self.free(dict.fromkeys(self.size))
         self.of, self.wrt = (
-            tuple(n for n, s in end.items() if s.dtype is not None and has_tangents(s.dtype))
+            tuple(n for n, s in end.items() if s.dtype is not None and is_float(s.dtype))
             for end in (self.model.outputs, self.model.inputs)
         )
 

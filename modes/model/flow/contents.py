@@ -265,10 +265,17 @@ def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
         yield from graph.node
 
 
-def opset(model: onnx.ModelProto, domain: str = "") -> int | None:
+def opset(model: onnx.ModelProto | onnx.FunctionProto, domain: str = "") -> int | None:
     """The version of a domain that the model imports; the default domain has two names."""
     aliases = ("", "ai.onnx") if domain in ("", "ai.onnx") else (domain,)
     return next((o.version for o in model.opset_import if o.domain in aliases), None)
+
+
+def assign(repeated: Any, values: Iterable[Any]) -> None:
+    """Replace the values of a repeated field of a protobuf."""
+    kept = list(values)  # which may come from the field itself
+    del repeated[:]
+    repeated.extend(kept)
 
 
 def schema_in(model: onnx.ModelProto, domain: str, op_type: str) -> defs.OpSchema | None:

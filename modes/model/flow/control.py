@@ -37,16 +37,12 @@ def control(
     return made
 
 
-def branch(
-    op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter
-) -> list[Any]:
+def branch(op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter) -> list[Any]:
     """If: one of two graphs without arguments."""
     return run(step.attrs["then_branch" if np.all(at(inputs[0])) else "else_branch"], ())
 
 
-def loop(
-    op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter
-) -> list[Any]:
+def loop(op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter) -> list[Any]:
     """Loop: body(i, go, *state) -> (go, *state, *rows) while go, at most `limit` times."""
     body = step.attrs["body"]
     limit, go, *state = (*inputs, None) if len(inputs) < 2 else inputs
@@ -71,9 +67,7 @@ def turn(body: ir.Graph, i: int) -> tuple[np.ndarray, np.ndarray]:
     return np.full((1,) * first, i, np.int64), np.full((1,) * second, True)
 
 
-def scan(
-    op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter
-) -> list[Any]:
+def scan(op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter) -> list[Any]:
     """Scan: body(*state, *slices) -> (*state, *rows) over slices of the last inputs."""
     body, width = step.attrs["body"], step.attrs["num_scan_inputs"]
     if not 0 < width <= len(inputs):

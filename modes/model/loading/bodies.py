@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, defs, helper, inliner, numpy_helper, parser, shape_inference
-from onnx.helper import make_attribute, make_node, make_opsetid
 
 from ....jacobians.errors import LoadError, first_line
 from ....ops import registry
 from ....ops.node import TRAINING
-from ..flow.contents import graphs, inside, nodes, opset, schema_in
+from ..flow.contents import assign, graphs, inside, nodes, opset, schema_in
 from ..primal.engines.onnxruntime import installed, runtime
+from ..primal.names import unique
 
 Key = tuple[str, str]
 
@@ -107,12 +107,17 @@ def _inline(model: onnx.ModelProto, keys: list[Key]) -> onnx.ModelProto:
         return made
 
 
+def add_import(model: onnx.ModelProto | onnx.FunctionProto, domain: str, version: int = 1) -> None:
+    """Import a domain, unless it is imported."""
+    if opset(model, domain) is None:
+        model.opset_import.append(helper.make_opsetid(domain, version))
+
+
 def _forget(model: onnx.ModelProto, domain: str) -> bool:
     """Drop the import of a domain; returns whether there was one."""
     kept = [entry for entry in model.opset_import if entry.domain != domain]
     found = len(kept) < len(model.opset_import)
-    del model.opset_import[:]
-    model.opset_import.extend(kept)
+    assign(model.opset_import, kept)
     return found
 
 
@@ -126,7 +131,7 @@ def _with_bodies(model: onnx.ModelProto, keys: list[Key]) -> onnx.ModelProto:
             function.domain, function.name = BODIES, f"{node.op_type}_{count}"
             node.domain, node.op_type = function.domain, function.name
             model.functions.append(function)
-    model.opset_import.append(helper.make_opsetid(BODIES, 1))
+    add_import(model, BODIES)
     return model
 
 
@@ -158,7 +163,6 @@ def name_by_inputs(model: onnx.ModelProto) -> None:
     Parameters are replaced by aliases: two parameters are independent inside the function, even if
     a call passes the same tensor for both, or tensors that depend on one another.
     """
-    found = False
     for function in model.functions:
         inner = [node for node in inside(function.node) if is_gradient(node)]
         for node in inner:
@@ -169,11 +173,9 @@ def name_by_inputs(model: onnx.ModelProto) -> None:
             node.domain = NAMED
             node.attribute.append(helper.make_attribute("sizes", sizes))
         if inner:
-            found = True
-            function.opset_import.append(helper.make_opsetid(NAMED, 1))
+            add_import(function, NAMED)
+            add_import(model, NAMED)
             alias_parameters(function, inner)
-    if found:
-        model.opset_import.append(helper.make_opsetid(NAMED, 1))
 
 
 def name_by_strings(model: onnx.ModelProto) -> None:
@@ -188,8 +190,8 @@ def name_by_strings(model: onnx.ModelProto) -> None:
         node.domain = TRAINING
         parts = {**{key: part for key, part in named.items() if part}, "y": operands[-1]}
         node.attribute.extend(helper.make_attribute(*pair) for pair in parts.items())
-    if _forget(model, NAMED) and opset(model, TRAINING) is None:
-        model.opset_import.append(helper.make_opsetid(TRAINING, 1))
+    if _forget(model, NAMED):
+        add_import(model, TRAINING)
 
 
 def is_gradient(node: onnx.NodeProto) -> bool:
@@ -213,21 +215,14 @@ def alias_parameters(function: onnx.FunctionProto, gradients: list[onnx.NodeProt
     named = {name for node in gradients for name in node.input}
     taken = {name for node in inside(function.node) for name in (*node.input, *node.output)}
     taken.update(function.input)
-    alias = {}
-    for name in function.input:
-        if name in named:
-            alias[name] = f"{name}_parameter"
-            while alias[name] in taken:
-                alias[name] += "_"
+    alias = {n: unique(f"{n}_parameter", taken) for n in function.input if n in named}
     for node in inside(function.node):
         for k, name in enumerate(node.input):
             node.input[k] = alias.get(name, name)
     copies = [helper.make_node("Identity", [name], [new]) for name, new in alias.items()]
-    rest = list(function.node)
-    del function.node[:]
-    function.node.extend([*copies, *rest])
-    if copies and not any(entry.domain in ("", "ai.onnx") for entry in function.opset_import):
-        function.opset_import.append(helper.make_opsetid("", 21))
+    assign(function.node, [*copies, *function.node])
+    if copies:
+        add_import(function, "", 21)
 
 
 LEGACY = "onnxjac.legacy"
@@ -348,29 +343,26 @@ def align(model: onnx.ModelProto) -> None:
             schema = None if node.domain else schema_in(model, "", node.op_type)
             if schema is not None and node.op_type == "Cast" and schema.since_version < 6:
                 (to,) = (a for a in node.attribute if a.name == "to")
-                to.CopyFrom(make_attribute("to", TensorProto.DataType.Value(to.s.decode())))
+                to.CopyFrom(helper.make_attribute("to", TensorProto.DataType.Value(to.s.decode())))
                 node.domain = LEGACY
             if schema is None or "broadcast" not in schema.attributes:
                 continue
             given = {a.name: a.i for a in node.attribute}
-            kept = [a for a in node.attribute
-                    if a.name not in ("axis", "broadcast", "consumed_inputs")]  # fmt: skip
-            del node.attribute[:]
-            node.attribute.extend(kept)
+            gone = ("axis", "broadcast", "consumed_inputs")
+            assign(node.attribute, [a for a in node.attribute if a.name not in gone])
             node.domain = LEGACY
             if given.get("broadcast") and "axis" in given:
                 a, b = node.input
                 node.input[1] = f"{node.output[0]}_along_axis"
-                turned = make_node("AlongAxis", [a, b], [node.input[1]], domain=LEGACY,
-                                   axis=[given["axis"]])  # fmt: skip
+                turned = helper.make_node("AlongAxis", [a, b], [node.input[1]], domain=LEGACY,
+                                          axis=[given["axis"]])  # fmt: skip
                 graph.node.insert(index, turned)
     _import(model)
 
 
 def _import(model: onnx.ModelProto) -> None:
-    used = any(node.domain == LEGACY for node in nodes(model))
-    if used and opset(model, LEGACY) is None:
-        model.opset_import.append(make_opsetid(LEGACY, 1))
+    if any(node.domain == LEGACY for node in nodes(model)):
+        add_import(model, LEGACY)
 
 
 def brought_back(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -412,15 +404,14 @@ def unblocked(model: onnx.ModelProto) -> onnx.ModelProto:
     made.CopyFrom(model)
     kernels = {node.input[1] for node in made.graph.node
                if (node.domain, node.op_type) == (BLOCKED, "Conv")}  # fmt: skip
-    nodes = [made for node in model.graph.node for made in plain(node)]
-    del made.graph.node[:], made.graph.value_info[:]
-    made.graph.node.extend(nodes)
+    del made.graph.value_info[:]
+    assign(made.graph.node, (part for node in model.graph.node for part in plain(node)))
     for tensor in made.graph.initializer:
         if tensor.name in kernels:
             by_channel = in_order(numpy_helper.to_array(tensor), block_size())
             tensor.CopyFrom(numpy_helper.from_array(by_channel, tensor.name))
-    imported = {opset.domain for opset in made.opset_import}
-    made.opset_import.extend(helper.make_opsetid(d, 1) for d in {LEGACY, MICROSOFT} - imported)
+    add_import(made, LEGACY)
+    add_import(made, MICROSOFT)
     return made
 
 

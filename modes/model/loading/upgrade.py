@@ -13,18 +13,12 @@ from typing import Any
 import onnx
 import onnx.helper
 from onnx import checker, defs, numpy_helper, shape_inference, version_converter
-from onnx.helper import (
-    make_attribute,
-    make_graph,
-    make_node,
-    make_opsetid,
-    tensor_dtype_to_np_dtype,
-)
+from onnx.helper import make_attribute, make_graph, make_node, tensor_dtype_to_np_dtype
 
 from ....jacobians.errors import LoadError, first_line, warn
 from ....ops.registry import find, traits_of
 from ..flow.contents import WORKING_OPSET, graphs, inside, nodes, opset, schema_in, schema_of
-from .bodies import align, brought_back, expand, inline, inline_local, set_aside
+from .bodies import add_import, align, brought_back, expand, inline, inline_local, set_aside
 
 LONGEST = 2**20
 """The longest vector that ONNX's shape inference may process entry by entry."""
@@ -46,7 +40,7 @@ def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
         check_attributes(model)  # calls may have passed some to functions
     version = opset(model)
     if version is None:  # rules and definitions use ONNX's own operators
-        model.opset_import.append(make_opsetid("", WORKING_OPSET))
+        add_import(model, "", WORKING_OPSET)
     elif version < WORKING_OPSET:
         model = _raise(model, version)
     model = brought_back(model)
@@ -110,14 +104,10 @@ def _raise(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
         ) from error
 
 
-AXES = frozenset({
-    "axes", "axis", "batch_axis", "time_axis", "scan_input_axes", "scan_output_axes",
-})  # fmt: skip
+AXES = frozenset({"axes", "axis", "batch_axis", "time_axis", "scan_input_axes", "scan_output_axes"})
 """Attributes that shape inference truncates to 32 bits, and may then index out of range with."""
 
-COUNTS = frozenset({
-    "dilations", "group", "kernel_shape", "num_groups", "offset_group", "strides",
-})  # fmt: skip
+COUNTS = frozenset({"dilations", "group", "kernel_shape", "num_groups", "offset_group", "strides"})
 """Attributes by which kernels divide or step."""
 
 PADDING = frozenset({"output_padding", "pads"})
@@ -288,8 +278,7 @@ def _name_domains(model: onnx.ModelProto) -> None:
         early = node.op_type in SHARED and schema_of(node.op_type, "", version) is None
         if not node.domain and (foreign or early):
             node.domain = MICROSOFT
-            if opset(model, MICROSOFT) is None:
-                model.opset_import.append(make_opsetid(MICROSOFT, 1))
+            add_import(model, MICROSOFT)
 
 
 def _import_domains(model: onnx.ModelProto) -> None:
@@ -302,7 +291,7 @@ def _import_domains(model: onnx.ModelProto) -> None:
             schemas = defs.get_all_schemas_with_history()
             newest = max((s.since_version for s in schemas if s.domain == domain), default=1)
             version = newest if domain else WORKING_OPSET
-            model.opset_import.append(make_opsetid(domain, version))
+            add_import(model, domain, version)
             warn(f"the model does not import the domain {domain or 'ai.onnx'!r}: "
                  f"version {version} is taken")  # fmt: skip
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
 from ....jacobians import Jacobian, Shape, dtype_of, prod_text, reading, reading_of, shape_of, size
 from ....jacobians.arrays import as_array, is_tensor, wide
@@ -88,6 +89,12 @@ def not_floating(role: str, name: str, dtype: object) -> InputError:
 def is_float(dtype: np.dtype) -> bool:
     """Whether tangents exist: IEEE floats and bfloat16, not the types that only store numbers."""
     return (dtype.kind == "f" and dtype.itemsize > 1) or dtype.name == "bfloat16"
+
+
+FLOATS = frozenset(
+    {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16}
+)
+"""ONNX's numbers of the types for which `is_float` is true."""
 
 
 def unique(name: str, taken: set[str]) -> str:

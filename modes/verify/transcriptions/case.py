@@ -11,6 +11,7 @@ import onnx
 from onnx import helper
 
 from ....jacobians.threads import cached_property
+from ....ops.registry import full_name
 from ...model.loading.load import load
 from ...model.primal.model import Model
 
@@ -114,27 +115,14 @@ class Case:
         return {"positive": True} if self.names.index(name) in self.positive else {}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelCase(Case):
-    """A model at a point; `truth` is the model of its definition, if it is another one."""
+    """A model at a point; `truth` is the model of its definition."""
 
-    tensors: tuple[str, ...] = ()
-    made: tuple[str, ...] = ()
-    whole: Model | None = None
-    truth: Model | None = None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self.tensors
-
-    @property
-    def results(self) -> tuple[str, ...]:
-        return self.made
-
-    @property
-    def model(self) -> Model:
-        assert self.whole is not None
-        return self.whole
+    names: tuple[str, ...]
+    results: tuple[str, ...]
+    model: Model
+    truth: Model
 
 
 def declared(name: str, x: np.ndarray) -> onnx.ValueInfoProto:
@@ -211,9 +199,10 @@ where F is torch.nn.functional.
 SAME = "torch.{name}({all})"
 
 
-def case(op_types: str, *inputs: Any, torch: Any = "", **how: Any) -> None:
+def case(op_types: str, *inputs: Any, domain: Any = "", torch: Any = "", **how: Any) -> None:
     """Enter one case into the table for each operator of a list, `{name}` in lower case."""
-    for name in op_types.split():
+    for op_type in op_types.split():
+        name = full_name(op_type, domain)
         one = node_case(name, *inputs, **how)
         CASES.setdefault((one.op_type, one.domain), []).append(one)
         if torch:

@@ -1,8 +1,11 @@
-"""ONNX Runtime's own operators (`com.microsoft`), by the text of its documentation."""
+"""ONNX Runtime's own operators (`com.microsoft`), by the text of its documentation.
+
+Arguments are arrays of expressions or of numbers, and carry no annotations.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import numpy as np
 import sympy as sp
@@ -11,27 +14,27 @@ from ....ops.symbols.number import KERNELS
 from ....ops.symbols.placing import ints as counts
 from . import TRANSCRIPTIONS, tabulate, transcription
 from .case import SIDES, case, ints, numbers, script
-from .standard import axes, entrywise, product, taps
+from .standard import axes, entrywise, taps
 
 MS = "com.microsoft::"
 
 
-def gelu(x: Any) -> Any:
+def gelu(x):
     """x Φ(x)."""
     return x * (1 + (x / sp.sqrt(2)).erf()) / 2
 
 
-def fast_gelu(x: Any) -> Any:
+def fast_gelu(x):
     """x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2."""
     return x * (1 + ((x + x * x * x * 0.044715) * sp.sqrt(2 / sp.pi)).tanh()) / 2
 
 
-def silu(x: Any, alpha: Any = 1.0) -> Any:
+def silu(x, alpha=1.0):
     """x / (1 + exp(-αx))."""
     return x / (1 + np.exp(-(x * alpha)))
 
 
-def scaled_silu(x: Any, scale: Any = None, *, alpha: float = 1.0) -> Any:
+def scaled_silu(x, scale=None, *, alpha=1.0):
     """silu(z) with z = αx, or the scale times x."""
     return silu(x * (alpha if scale is None else scale))
 
@@ -51,40 +54,34 @@ entrywise(f"{MS}GatedAdd", lambda x, y, gate: x + y * gate)
 @transcription(f"{MS}SparseToDenseMatMul")
 @transcription(f"{MS}TransposeMatMul")
 @transcription(f"{MS}FusedMatMul")
-def fused_matmul(
-    a: Any, b: Any, *, alpha: float = 1.0, transA: int = 0, transB: int = 0,
-    transBatchA: int = 0, transBatchB: int = 0,
-) -> Any:  # fmt: skip
+def fused_matmul(a, b, *, alpha=1.0, transA=0, transB=0, transBatchA=0, transBatchB=0):
     """α A' B'; transBatch moves the first axis to second to last, trans swaps the last two."""
 
-    def view(x: Any, batch: int, matrix: int) -> Any:
+    def view(x, batch, matrix):
         moved = np.moveaxis(x, 0, -2) if batch else x
         return np.swapaxes(moved, -1, -2) if matrix else moved
 
-    return product(view(a, transBatchA, transA), view(b, transBatchB, transB)) * alpha
+    return view(a, transBatchA, transA) @ view(b, transBatchB, transB) * alpha
 
 
 @transcription(f"{MS}FusedGemm")
 def fused_gemm(
-    a: Any, b: Any, c: Any = None, *, activation: str = "", activation_alpha: Any = None,
-    activation_beta: Any = None, activation_gamma: Any = None, **how: Any,
-) -> Any:  # fmt: skip
+    a, b, c=None, *, activation="", activation_alpha=None, activation_beta=None,
+    activation_gamma=None, **how,
+):  # fmt: skip
     """f(α A B + β C)."""
     y, given = TRANSCRIPTIONS["Gemm"](a, b, c, **how), (activation_alpha, activation_beta)
     return activated(y, activation, [v for v in given if v is not None])
 
 
 @transcription(f"{MS}FusedConv")
-def fused_conv(
-    x: Any, w: Any, b: Any = None, z: Any = None, *, activation: str = "",
-    activation_params: Any = (), **how: Any,
-) -> Any:  # fmt: skip
+def fused_conv(x, w, b=None, z=None, *, activation="", activation_params=(), **how):
     """f(w ∗ x + b + z)."""
     y = summed(TRANSCRIPTIONS["Conv"](x, w, b, **how), z)
     return activated(y, activation, list(activation_params))
 
 
-def activated(y: Any, name: str, parameters: list[float]) -> Any:
+def activated(y, name, parameters):
     """f(y); the parameters of Clip are its bounds."""
     if name == "Clip":
         low, high = parameters
@@ -92,17 +89,17 @@ def activated(y: Any, name: str, parameters: list[float]) -> Any:
     return KERNELS[name](y, **dict(zip(("alpha", "beta"), parameters, strict=False))) if name else y
 
 
-def summed(x: Any, *others: Any) -> Any:
+def summed(x, *others):
     """x plus tensors that are broadcast to it, or left out."""
     return sum((y for y in others if y is not None), start=x)
 
 
 @transcription(f"{MS}Inverse")
-def inverse(x: Any) -> Any:
+def inverse(x):
     """The matrix of the solutions of X Y = 1, by Cramer's rule."""
     n = x.shape[-1]
 
-    def entry(index: Any) -> Any:
+    def entry(index):
         *row, i, j = index
         matrix = x[tuple(row)]
         unit = matrix.copy()
@@ -113,18 +110,18 @@ def inverse(x: Any) -> Any:
 
 
 @transcription(f"{MS}CDist")
-def cdist(a: Any, b: Any, *, metric: str) -> Any:
+def cdist(a, b, *, metric):
     """√Σₖ (aᵢₖ - bⱼₖ)², or its square."""
     squares = ((a[:, None] - b) ** 2).sum(-1)
     return squares if metric == "sqeuclidean" else np.sqrt(squares)
 
 
-def dequantized(q: Any, scale: Any, zero: Any = None) -> Any:
+def dequantized(q, scale, zero=None):
     """(q - zero) scale, for the whole tensor or per index of the last axis."""
     return (q.astype(int) - (0 if zero is None else zero.astype(int))) * scale
 
 
-def unpacked(packed: Any, bits: int) -> Any:
+def unpacked(packed, bits):
     """The numbers in the bytes of each row, the lowest bits first.
 
     >>> unpacked(np.array([[0x21, 0xC3]]), 4).tolist()
@@ -135,64 +132,50 @@ def unpacked(packed: Any, bits: int) -> Any:
 
 
 @transcription(f"{MS}MatMulIntegerToFloat")
-def matmul_integer_to_float(
-    a: Any, b: Any, a_scale: Any, b_scale: Any, a_zero: Any = None, b_zero: Any = None,
-    bias: Any = None,
-) -> Any:  # fmt: skip
+def matmul_integer_to_float(a, b, a_scale, b_scale, a_zero=None, b_zero=None, bias=None):
     """Σₖ aᵢₖ bₖⱼ + biasⱼ, dequantised."""
-    return summed(product(dequantized(a, a_scale, a_zero), dequantized(b, b_scale, b_zero)), bias)
+    return summed(dequantized(a, a_scale, a_zero) @ dequantized(b, b_scale, b_zero), bias)
 
 
 @transcription(f"{MS}DynamicQuantizeMatMul")
-def dynamic_quantize_matmul(
-    a: Any, b: Any, b_scale: Any, b_zero: Any = None, bias: Any = None
-) -> Any:
+def dynamic_quantize_matmul(a, b, b_scale, b_zero=None, bias=None):
     """(round(aᵢₖ / s) s) Bₖⱼ + biasⱼ, with 255 s = max(a, 0) - min(a, 0)."""
     step = (max(0, *a.flat) - min(0, *a.flat)) / 255
-    return summed(product(np.rint(a / step) * step, dequantized(b, b_scale, b_zero)), bias)
+    return summed((np.rint(a / step) * step) @ dequantized(b, b_scale, b_zero), bias)
 
 
 @transcription(f"{MS}QGemm")
-def qgemm(
-    a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, c: Any = None, *,
-    transA: int = 0, transB: int = 0, alpha: float = 1.0,
-) -> Any:  # fmt: skip
+def qgemm(a, a_scale, a_zero, b, b_scale, b_zero, c=None, *, transA=0, transB=0, alpha=1.0):
     """α scaleᵃ scaleᵇⱼ (Σₖ (aᵢₖ - zeroᵃ) (bₖⱼ - zeroᵇⱼ) + cⱼ)."""
     a, b = (x.T if turned else x for x, turned in ((a, transA), (b, transB)))
-    y = product(dequantized(a, a_scale, a_zero), dequantized(b, b_scale, b_zero))
+    y = dequantized(a, a_scale, a_zero) @ dequantized(b, b_scale, b_zero)
     return alpha * summed(y, None if c is None else c * a_scale * b_scale)
 
 
 @transcription(f"{MS}MatMulNBits")
-def matmul_nbits(
-    a: Any, packed: Any, scales: Any, zero: Any = None, g_idx: Any = None, bias: Any = None, *,
-    K: int, N: int, bits: int = 4, block_size: int,
-) -> Any:  # fmt: skip
+def matmul_nbits(a, packed, scales, zero=None, g_idx=None, bias=None, *, K, N, bits=4, block_size):
     """Σₖ a[..., k] (q[n, k] - zero[n, g]) scale[n, g] + bias[n], with g the group of k."""
     blocks, middle = packed.shape[1], np.array([[2 ** (bits - 1)]])
     zeros = middle if zero is None else unpacked(zero.reshape(N, -1), bits)[:, :blocks]
     group = np.arange(K) // block_size if g_idx is None else counts(g_idx)
     zeros = zeros if zero is None else zeros[:, group]
     w = (unpacked(packed, bits).reshape(N, -1)[:, :K] - zeros) * scales.reshape(N, blocks)[:, group]
-    return summed(product(a, w.T), bias)
+    return summed(a @ w.T, bias)
 
 
 @transcription(f"{MS}MatMulBnb4")
-def matmul_bnb4(
-    a: Any, packed: Any, scales: Any, *, K: int, N: int, block_size: int, quant_type: int,
-    transB: int = 1,
-) -> Any:  # fmt: skip
+def matmul_bnb4(a, packed, scales, *, K, N, block_size, quant_type, transB=1):
     """Σₖ a[..., k] code[q[n, k]] scale[(n K + k) // block], the first number in the upper half."""
     third = sp.Rational(1, 3)
     codes = [0, third / 64, 2 * third, 1, third, third / 2 * 3, third / 2, third / 4 * 3]
     q = unpacked(packed.reshape(-1, 1), 4)[:, ::-1].ravel()[: N * K]
     code = np.array([*codes, *(-v for v in codes)], object)[q]
     w = (np.repeat(scales, block_size)[: N * K] * code).reshape(N, K)
-    return product(a, w.T if transB else w)
+    return a @ (w.T if transB else w)
 
 
 @transcription(f"{MS}MatMulFpQ4")
-def matmul_fp_q4(a: Any, packed: Any, shape: Any, *, blk_quant_type: int = 1) -> Any:
+def matmul_fp_q4(a, packed, shape, *, blk_quant_type=1):
     """Σₖ a[i, k] (q[k, j] - zero) scale, in blocks of 32 entries of a column.
 
     A block has a float32 scale, with type 1 a zero point, and 16 bytes.
@@ -205,13 +188,11 @@ def matmul_fp_q4(a: Any, packed: Any, shape: Any, *, blk_quant_type: int = 1) ->
         byte = int(block[-16 + place % 16])
         q, zero = byte >> 4 if place > 15 else byte & 15, int(block[4]) if blk_quant_type else 8
         w[k, j] = (q - zero) * np.frombuffer(block[:4].tobytes(), "<f4")[0]
-    return product(a, w)
+    return a @ w
 
 
 @transcription(f"{MS}GatherBlockQuantized")
-def gather_block_quantized(
-    data: Any, indices: Any, scales: Any, zero: Any = None, *, block_size: int = 128
-) -> Any:
+def gather_block_quantized(data, indices, scales, zero=None, *, block_size=128):
     """(q[i, j] - zero[i, j // block]) scale[i, j // block] for rows of halves of bytes."""
     q = unpacked(data, 4)
     block = np.arange(q.shape[1]) // block_size
@@ -223,7 +204,7 @@ def gather_block_quantized(
 # Normalisations.
 
 
-def standardised(x: Any, epsilon: float) -> tuple[Any, Any, Any]:
+def standardised(x, epsilon):
     """((x - μ) / √(σ² + ε), μ, 1 / √(σ² + ε)), with μ and σ² along the last axis."""
     centre = x.mean(-1, keepdims=True)
     scale = 1 / np.sqrt(((x - centre) ** 2).mean(-1, keepdims=True) + epsilon)
@@ -231,9 +212,7 @@ def standardised(x: Any, epsilon: float) -> tuple[Any, Any, Any]:
 
 
 @transcription(f"{MS}SkipLayerNormalization")
-def skip_layer_normalization(
-    x: Any, skip: Any, gamma: Any, beta: Any = None, bias: Any = None, *, epsilon: float = 1e-12,
-) -> Any:  # fmt: skip
+def skip_layer_normalization(x, skip, gamma, beta=None, bias=None, *, epsilon=1e-12):
     """((s - μ) / √(σ² + ε) γ + β, μ, 1 / √(σ² + ε), s), with μ and σ² along the last axis."""
     s = summed(x, skip, bias)
     y, centre, scale = standardised(s, epsilon)
@@ -242,9 +221,9 @@ def skip_layer_normalization(
 
 @transcription(f"{MS}EmbedLayerNormalization")
 def embed_layer_normalization(
-    ids: Any, segments: Any, words: Any, positions: Any, kinds: Any, gamma: Any, beta: Any,
-    mask: Any = None, at: Any = None, *, epsilon: float = 1e-12, mask_index_type: int = 0,
-) -> Any:  # fmt: skip
+    ids, segments, words, positions, kinds, gamma, beta, mask=None, at=None, *, epsilon=1e-12,
+    mask_index_type=0,
+):  # fmt: skip
     """(LayerNormalization of the embeddings of words, positions and segments, lengths, sum)."""
     batch, time = np.shape(ids)
     s = words[ids] + positions[np.arange(time) if at is None else at]
@@ -254,9 +233,7 @@ def embed_layer_normalization(
 
 
 @transcription(f"{MS}QEmbedLayerNormalization")
-def qembed_layer_normalization(
-    ids: Any, segments: Any, *given: Any, epsilon: float = 1e-12
-) -> Any:
+def qembed_layer_normalization(ids, segments, *given, epsilon=1e-12):
     """EmbedLayerNormalization of dequantised tables and factors."""
     tables, mask, scales, zeros = given[:5], given[5], given[6:11], given[11:16]
     held = [None if q is None else dequantized(q, s, z)
@@ -264,79 +241,67 @@ def qembed_layer_normalization(
     return embed_layer_normalization(ids, segments, *held, mask, epsilon=epsilon)[:2]
 
 
-def by_root(x: Any, epsilon: float, start: int = -1) -> Any:
+def by_root(x, epsilon, start=-1):
     """x / √(mean x² + ε), with the mean over the axes from `start` on."""
     axes = tuple(range(start % x.ndim, x.ndim))
     return x / np.sqrt((x * x).mean(axes, keepdims=True) + epsilon)
 
 
 @transcription(f"{MS}SimplifiedLayerNormalization")
-def simplified_layer_normalization(
-    x: Any, gamma: Any, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
-) -> Any:
+def simplified_layer_normalization(x, gamma, *, axis=-1, epsilon=1e-5, stash_type=1):
     """x / √(mean x² + ε) γ, with the mean over the axes from `axis` on."""
     return by_root(x, epsilon, axis) * gamma
 
 
 @transcription(f"{MS}SkipSimplifiedLayerNormalization")
-def skip_simplified_layer_normalization(
-    x: Any, skip: Any, gamma: Any, bias: Any = None, *, epsilon: float = 1e-12
-) -> Any:
+def skip_simplified_layer_normalization(x, skip, gamma, bias=None, *, epsilon=1e-12):
     """SimplifiedLayerNormalization of x + skip + bias, along the last axis."""
     return by_root(summed(x, skip, bias), epsilon) * gamma
 
 
 @transcription(f"{MS}GatedRMSNorm")
-def gated_rms_norm(
-    x: Any, scale: Any, gate: Any, *, epsilon: float = 1e-5, activation: str = "silu"
-) -> Any:
+def gated_rms_norm(x, scale, gate, *, epsilon=1e-5, activation="silu"):
     """x / √(mean x² + ε) · scale · f(gate), with the mean of as many entries as scale has."""
     y = by_root(x.reshape(*x.shape[:-1], -1, len(scale)), epsilon) * scale
     return y.reshape(x.shape) * (1 / (1 + np.exp(-gate)) if activation == "sigmoid" else silu(gate))
 
 
-def branch(x: Any, count: int) -> Any:
+def branch(x, count):
     """x, (..., branches, features)."""
     return x.reshape(*x.shape[:-1], count, -1) if count else x
 
 
 @transcription(f"{MS}BranchwiseRMSNorm")
-def branchwise_rms_norm(
-    x: Any, scale: Any = None, *, num_branches: int = 0, epsilon: float = 1e-5
-) -> Any:
+def branchwise_rms_norm(x, scale=None, *, num_branches=0, epsilon=1e-5):
     """SimplifiedLayerNormalization of every branch."""
     y = by_root(branch(x, num_branches), epsilon)
     return (y if scale is None else y * scale.reshape(-1, y.shape[-1])).reshape(x.shape)
 
 
 @transcription(f"{MS}HyperConnectionPreMix")
-def hyper_connection_pre_mix(
-    x: Any, mix: Any, *, reduction_scale: float = 1.0, num_branches: int = 0
-) -> Any:
+def hyper_connection_pre_mix(x, mix, *, reduction_scale=1.0, num_branches=0):
     """scale Σ_c x[..., c, h] mix[..., c, h]."""
     x = branch(x, num_branches)
     return reduction_scale * (x * mix.reshape(*x.shape[:-1], -1)).sum(-2)
 
 
 @transcription(f"{MS}HyperConnectionPostMix")
-def hyper_connection_post_mix(
-    x: Any, block: Any, post: Any, mix: Any = None, *, num_branches: int = 0
-) -> Any:
+def hyper_connection_post_mix(x, block, post, mix=None, *, num_branches=0):
     """Σ_c mix[..., c, k] x[..., c, h] + post[..., k, h] block[..., h]."""
     shape, x = x.shape, branch(x, num_branches)
-    mixed = x if mix is None else product(np.swapaxes(mix, -1, -2), x)
+    mixed = x if mix is None else np.swapaxes(mix, -1, -2) @ x
     return (mixed + post.reshape(*x.shape[:-1], -1) * block[..., None, :]).reshape(shape)
 
 
 # Mixtures of experts.
 
 
-def best(x: Any, k: int) -> list[int]:
+def best(x, k):
     """The places of the k largest entries of a vector."""
     return sorted(range(len(x)), key=lambda i: x[i], reverse=True)[:k]
 
 
-def softmax(x: Any) -> Any:
+def softmax(x):
     """eˣ / Σ eˣ along the last axis."""
     powers = np.exp(x)
     return powers / powers.sum(-1, keepdims=True)
@@ -348,9 +313,8 @@ ACTIVATIONS = {"relu": lambda z: max(z, 0 * z), "gelu": fast_gelu, "silu": silu,
 
 @transcription(f"{MS}MoE")
 def mixture(
-    x: Any, router: Any, w1: Any, b1: Any, w2: Any, b2: Any = None, *, k: int = 1,
-    activation_type: str = "relu", normalize_routing_weights: int = 0,
-) -> Any:  # fmt: skip
+    x, router, w1, b1, w2, b2=None, *, k=1, activation_type="relu", normalize_routing_weights=0
+):
     """y[n] = Σₑ pₑ (W₂ₑ f(W₁ₑ x[n] + b₁ₑ) + b₂ₑ) over the k largest of p = softmax(router[n])."""
     shares, y, acted = softmax(router), 0 * x, ACTIVATIONS[activation_type]
     for n in range(len(x)):
@@ -364,10 +328,7 @@ def mixture(
 
 
 @transcription(f"{MS}QMoE")
-def quantized_mixture(
-    x: Any, router: Any, w1: Any, s1: Any, b1: Any, w2: Any, s2: Any, b2: Any = None, *,
-    expert_weight_bits: int = 4, **how: Any,
-) -> Any:  # fmt: skip
+def quantized_mixture(x, router, w1, s1, b1, w2, s2, b2=None, *, expert_weight_bits=4, **how):
     """MoE of W = (q - 2ᵇⁱᵗˢ / 2) scale by row; the weights of a token's experts sum to 1."""
     middle = 2 ** (expert_weight_bits - 1)
     w1, w2 = ((unpacked(w, expert_weight_bits) - middle) * s[..., None]
@@ -377,9 +338,8 @@ def quantized_mixture(
 
 @transcription(f"{MS}MoEGroupRouter")
 def group_router(
-    x: Any, bias: Any, *, top_k: int, n_group: int = 1, topk_group: int = 1, group_topk: int = 2,
-    router_sentinel: float = -10000.0,
-) -> Any:  # fmt: skip
+    x, bias, *, top_k, n_group=1, topk_group=1, group_topk=2, router_sentinel=-10000.0
+):
     """(log σ(x) of the top experts of the top groups, else the sentinel; σ(x) + bias; σ(x))."""
     s = 1 / (1 + np.exp(-x))
     score, y = s + bias, 0 * s + router_sentinel
@@ -398,18 +358,18 @@ LOWEST = float(np.finfo(np.float64).min)
 """The score of a masked key."""
 
 
-def heads(x: Any, count: int) -> Any:
+def heads(x, count):
     """y[n, h, t, d] = x[n, t, h D + d]: the heads of x."""
     return x.reshape(*x.shape[:2], count, -1).transpose(0, 2, 1, 3)
 
 
-def flat(y: Any) -> Any:
+def flat(y):
     """y[n, t, h D + d]: the heads concatenated."""
     n, _, time, _ = y.shape
     return y.transpose(0, 2, 1, 3).reshape(n, time, -1)
 
 
-def rotated(x: Any, cos: Any, sin: Any, apart: bool) -> Any:
+def rotated(x, cos, sin, apart):
     """(u, v) -> (u cos - v sin, u sin + v cos), for pairs half a width apart or side by side.
 
     cos and sin have the shape (batch, time, pairs).
@@ -422,10 +382,7 @@ def rotated(x: Any, cos: Any, sin: Any, apart: bool) -> Any:
 
 
 @transcription(f"{MS}RotaryEmbedding")
-def rotary_embedding(
-    x: Any, positions: Any, cos: Any, sin: Any, *, interleaved: int = 0, num_heads: int = 0,
-    rotary_embedding_dim: int = 0,
-) -> Any:  # fmt: skip
+def rotary_embedding(x, positions, cos, sin, *, interleaved=0, num_heads=0, rotary_embedding_dim=0):
     """Every pair of features of a head, rotated by the angle of its position."""
     whole = x.ndim == 4
     width = rotary_embedding_dim or 2 * cos.shape[1]
@@ -438,13 +395,12 @@ def rotary_embedding(
 
 @transcription(f"{MS}MRotaryEmbedding")
 def mrotary_embedding(
-    x: Any, positions: Any, cos: Any, sin: Any, *, mrope_section: Any, interleaved: int = 0,
-    mrope_layout: int = 0, scale: float = 1.0,
-) -> Any:  # fmt: skip
+    x, positions, cos, sin, *, mrope_section, interleaved=0, mrope_layout=0, scale=1.0
+):
     """RotaryEmbedding, in which angle k of a token has the position of its section."""
     first, second, third = mrope_section
 
-    def section(k: int) -> int:
+    def section(k):
         if mrope_layout:
             return k % 3 if k < 3 * (0, second, third)[k % 3] else 0
         return int(k >= first) + int(k >= first + second)
@@ -454,29 +410,28 @@ def mrotary_embedding(
     return rotated(x, cos[at, angles], sin[at, angles], not interleaved) * scale
 
 
-def scores(q: Any, k: Any, scale: Any) -> Any:
+def scores(q, k, scale):
     """scale · q[n, h, t] · k[n, h', j] with the group h' of h; the default scale is 1/√D."""
     k = np.repeat(k, q.shape[1] // k.shape[1], axis=1)
-    return product(q, np.swapaxes(k, 2, 3)) * (scale or 1 / sp.sqrt(q.shape[3]))
+    return q @ np.swapaxes(k, 2, 3) * (scale or 1 / sp.sqrt(q.shape[3]))
 
 
-def masked(score: Any, seen: Any) -> Any:
+def masked(score, seen):
     """The scores, with the lowest one where a key is not seen."""
     return np.where(seen, score, 0 * score + LOWEST)
 
 
-def attended(score: Any, v: Any, rest: Any = 0) -> Any:
+def attended(score, v, rest=0):
     """y[n, t, h D + d] = Σⱼ eˢ v[n, h', j, d] / (Σⱼ eˢ + rest) with s = score[n, h, t, j]."""
     powers, v = np.exp(score), np.repeat(v, score.shape[1] // v.shape[1], axis=1)
-    return flat(product(powers, v) / (powers.sum(-1, keepdims=True) + rest))
+    return flat(powers @ v / (powers.sum(-1, keepdims=True) + rest))
 
 
 @transcription(f"{MS}MultiHeadAttention")
 def multi_head_attention(
-    query: Any, key: Any, value: Any, bias: Any = None, mask: Any = None, added: Any = None,
-    past_key: Any = None, past_value: Any = None, *, num_heads: int, scale: Any = None,
-    unidirectional: int = 0, mask_filter_value: float = -10000.0,
-) -> Any:  # fmt: skip
+    query, key, value, bias=None, mask=None, added=None, past_key=None, past_value=None, *,
+    num_heads, scale=None, unidirectional=0, mask_filter_value=-10000.0,
+):  # fmt: skip
     """(y, keys, values): softmax(q kᵀ scale + added + mask) v."""
     width = query.shape[2]
     parts = (None,) * 3 if bias is None else np.split(bias, [width, 2 * width])
@@ -496,10 +451,9 @@ def multi_head_attention(
 
 @transcription(f"{MS}DecoderMaskedMultiHeadAttention")
 def decoder_masked_multi_head_attention(
-    query: Any, key: Any, value: Any, mask: Any = None, added: Any = None, past_key: Any = None,
-    past_value: Any = None, count: Any = None, width: Any = None, beams: Any = None,
-    bias: Any = None, *, past_present_share_buffer: int = 0, **how: Any,
-) -> Any:  # fmt: skip
+    query, key, value, mask=None, added=None, past_key=None, past_value=None, count=None,
+    width=None, beams=None, bias=None, *, past_present_share_buffer=0, **how,
+):  # fmt: skip
     """MultiHeadAttention of one query behind the first keys of a buffer, and the buffers with it.
 
     Keys with heads, of another sequence, have no past.
@@ -517,12 +471,12 @@ def decoder_masked_multi_head_attention(
 
 @transcription(f"{MS}Attention")
 def attention(
-    x: Any, weights: Any, bias: Any = None, mask: Any = None, past: Any = None, added: Any = None,
-    *, num_heads: int, qkv_hidden_sizes: Any = None, **how: Any,
-) -> Any:  # fmt: skip
+    x, weights, bias=None, mask=None, past=None, added=None, *, num_heads, qkv_hidden_sizes=None,
+    **how,
+):  # fmt: skip
     """(MultiHeadAttention of the parts of x W + b, keys and values)."""
     widths = qkv_hidden_sizes or [weights.shape[1] // 3] * 3
-    parts = np.split(summed(product(x, weights), bias), np.cumsum(widths)[:2], axis=-1)
+    parts = np.split(summed(x @ weights, bias), np.cumsum(widths)[:2], axis=-1)
     before = (None, None) if past is None else (past[0], past[1])
     y, k, v = multi_head_attention(*parts, None, mask, added, *before, num_heads=num_heads, **how)
     return (y, np.stack([k, v])) if k.shape == v.shape else (y,)
@@ -530,9 +484,8 @@ def attention(
 
 @transcription(f"{MS}QAttention")
 def qattention(
-    x: Any, weights: Any, bias: Any, x_scale: Any, w_scale: Any, mask: Any = None,
-    x_zero: Any = None, w_zero: Any = None, past: Any = None, **how: Any,
-) -> Any:  # fmt: skip
+    x, weights, bias, x_scale, w_scale, mask=None, x_zero=None, w_zero=None, past=None, **how
+):
     """Attention of dequantised x and W."""
     x, weights = dequantized(x, x_scale, x_zero), dequantized(weights, w_scale, w_zero)
     return attention(x, weights, bias, mask, past, **how)
@@ -540,12 +493,11 @@ def qattention(
 
 @transcription(f"{MS}GroupQueryAttention")
 def group_query_attention(
-    query: Any, key: Any, value: Any, past_key: Any, past_value: Any, ends: Any, total: Any,
-    cos: Any = None, sin: Any = None, positions: Any = None, added: Any = None, sink: Any = None,
-    *others: Any, num_heads: int, kv_num_heads: int, scale: Any = None, do_rotary: int = 0,
-    rotary_interleaved: int = 0, softcap: float = 0.0, local_window_size: int = -1,
-    smooth_softmax: int = 0, sliding_window_cache: int = 0,
-) -> Any:  # fmt: skip
+    query, key, value, past_key, past_value, ends, total, cos=None, sin=None, positions=None,
+    added=None, sink=None, *others, num_heads, kv_num_heads, scale=None, do_rotary=0,
+    rotary_interleaved=0, softcap=0.0, local_window_size=-1, smooth_softmax=0,
+    sliding_window_cache=0,
+):  # fmt: skip
     """(y, keys, values): causal attention in which a group of heads shares keys and values.
 
     A sequence has ends[n] + 1 keys: first the cached ones, then the new ones, of which the last of
@@ -564,12 +516,12 @@ def group_query_attention(
 
     room = 0 if past_key is None else past_key.shape[2]
 
-    def gone(count: int) -> int:
+    def gone(count):
         """How many of so many entries are no longer in a cache."""
         step = room - local_window_size + 1
         return max(0, -(-(count - room) // step) * step) if sliding_window_cache else 0
 
-    def joined(cache: Any, x: Any) -> Any:
+    def joined(cache, x):
         """The entries of each sequence, at their places; 0 elsewhere."""
         every = 0 * x[:, :, [0] * max(room, whole)]
         for n, (p, c) in enumerate(zip(past, new, strict=True)):
@@ -578,7 +530,7 @@ def group_query_attention(
             every[n, :, p : p + c] = x[n, :, :c]
         return every
 
-    def present(every: Any) -> Any:
+    def present(every):
         """The entries of each sequence that are still in its cache."""
         if not sliding_window_cache:
             return every
@@ -596,7 +548,7 @@ def group_query_attention(
 
 
 @transcription(f"{MS}LinearAttentionGate")
-def linear_attention_gate(a: Any, bias: Any, scale: Any, b: Any = None) -> Any:
+def linear_attention_gate(a, bias, scale, b=None):
     """(scale log(1 + exp(a + bias)), 1 / (1 + exp(-b)))."""
     decay = scale * np.log(1 + np.exp(a + bias))
     return (decay,) if b is None else (decay, 1 / (1 + np.exp(-b)))
@@ -604,9 +556,9 @@ def linear_attention_gate(a: Any, bias: Any, scale: Any, b: Any = None) -> Any:
 
 @transcription(f"{MS}LinearAttention")
 def linear_attention(
-    q: Any, k: Any, v: Any, state: Any = None, decay: Any = None, beta: Any = None, *,
-    q_num_heads: int, kv_num_heads: int, scale: float = 0.0, update_rule: str = "gated_delta",
-) -> Any:  # fmt: skip
+    q, k, v, state=None, decay=None, beta=None, *, q_num_heads, kv_num_heads, scale=0.0,
+    update_rule="gated_delta",
+):  # fmt: skip
     """S ← eᵍ S + β k ⊗ (v - Sᵀ k eᵍ); o = scale · q S, step by step."""
     width = q.shape[2] // q_num_heads
     q, k, v = heads(q, q_num_heads), heads(k, k.shape[2] // width), heads(v, kv_num_heads)
@@ -631,9 +583,8 @@ def linear_attention(
 
 @transcription(f"{MS}CausalConvWithState")
 def causal_conv_with_state(
-    x: Any, w: Any, b: Any = None, past: Any = None, *, dilation: int = 1,
-    activation: str = "none", channels_last: int = 0,
-) -> Any:  # fmt: skip
+    x, w, b=None, past=None, *, dilation=1, activation="none", channels_last=0
+):
     """(Σ_j w[c, 0, j] x[n, c, t - (K - 1 - j) dilation] + b[c], the last inputs)."""
     turned = (0, 2, 1) if channels_last else (0, 1, 2)
     x, taps = x.transpose(turned), w.shape[2]
@@ -647,9 +598,7 @@ def causal_conv_with_state(
 
 
 @transcription(f"{MS}VarlenCausalConvWithState")
-def packed_causal_conv(
-    x: Any, w: Any, ends: Any, b: Any, state: Any, *, dilation: int = 1, activation: str = "none"
-) -> Any:
+def packed_causal_conv(x, w, ends, b, state, *, dilation=1, activation="none"):
     """(CausalConvWithState of every sequence of tokens, the last inputs of each)."""
     results = []
     for start, stop, past in zip(counts(ends)[:-1], counts(ends)[1:], state, strict=True):
@@ -665,7 +614,7 @@ def packed_causal_conv(
 
 
 @transcription(f"{MS}NGramRepeatBlock")
-def ngram_repeat_block(ids: Any, scores: Any, *, ngram_size: int) -> Any:
+def ngram_repeat_block(ids, scores, *, ngram_size):
     """The scores, and -∞ for a token that was seen behind the last n - 1 tokens."""
     n, y = ngram_size, scores.copy()
     for b, row in enumerate(ids.tolist()):
@@ -676,11 +625,11 @@ def ngram_repeat_block(ids: Any, scores: Any, *, ngram_size: int) -> Any:
 
 
 @transcription(f"{MS}MaxpoolWithMask")
-def max_pool_with_mask(x: Any, mask: Any, *, kernel_shape: Any, **how: Any) -> Any:
+def max_pool_with_mask(x, mask, *, kernel_shape, **how):
     """The greatest entry of each window of which no masked entry lies before it on its line."""
     space = axes(x.shape[2:], kernel_shape, **how)
 
-    def entry(index: Any) -> Any:
+    def entry(index):
         n, c, *window = index
         met, stopped = [], set()
         for tap, place in taps(space, tuple(window)):
@@ -695,11 +644,11 @@ def max_pool_with_mask(x: Any, mask: Any, *, kernel_shape: Any, **how: Any) -> A
 
 
 @transcription(f"{MS}WordConvEmbedding")
-def word_conv_embedding(words: Any, w: Any, b: Any, table: Any) -> Any:
+def word_conv_embedding(words, w, b, table):
     """y[n, m] = the maximum of tanh(Σₖ Σ_d w[m, 0, k, d] C[word[n, t + k], d] + b[m]) over t."""
     wide = w.shape[2]
 
-    def entry(index: Any) -> Any:
+    def entry(index):
         n, m = index
         last = max(np.count_nonzero(words[n]), wide) - wide
         sums = ((table[words[n, t : t + wide]] * w[m, 0]).sum() + b[m] for t in range(last + 1))
@@ -709,14 +658,11 @@ def word_conv_embedding(words: Any, w: Any, b: Any, table: Any) -> Any:
 
 
 @transcription(f"{MS}CropAndResize")
-def crop_and_resize(
-    x: Any, boxes: Any, images: Any, size: Any, *, mode: str = "bilinear",
-    extrapolation_value: float = 0.0,
-) -> Any:  # fmt: skip
+def crop_and_resize(x, boxes, images, size, *, mode="bilinear", extrapolation_value=0.0):
     """y[r, c, i, j] at the point i and j of a grid from corner to corner of box r, bilinear."""
     count = counts(size)
 
-    def entry(index: Any) -> Any:
+    def entry(index):
         r, c, *place = index
         y = x[counts(images)[r], c]
         for a, i in reversed(list(enumerate(place))):
@@ -734,220 +680,212 @@ def crop_and_resize(
 
 
 @transcription(f"{MS}ConvTransposeWithDynamicPads")
-def conv_transpose_with_dynamic_pads(x: Any, w: Any, pads: Any, b: Any = None, **how: Any) -> Any:
+def conv_transpose_with_dynamic_pads(x, w, pads, b=None, **how):
     """ConvTranspose with these pads."""
     return TRANSCRIPTIONS["ConvTranspose"](x, w, b, pads=counts(pads), **how)
 
 
 @transcription(f"{MS}UnfoldTensor")
-def unfold(x: Any, *, size: int, dim: int = -1, step: int = 1) -> Any:
+def unfold(x, *, size, dim=-1, step=1):
     """y[..., i, ..., k] = x[..., i step + k, ...]."""
     axis = dim % x.ndim
-    shape = [*x.shape, size]
-    shape[axis] = (x.shape[axis] - size) // step + 1
-    return tabulate(shape, lambda i: x[(*i[:axis], i[axis] * step + i[-1], *i[axis + 1 : -1])])
+    windows = np.lib.stride_tricks.sliding_window_view(x, size, axis)
+    return windows.take(range(0, windows.shape[axis], step), axis)
 
 
 @transcription(f"{MS}ExpandDims")
-def expand_dims(x: Any, axis: Any) -> Any:
+def expand_dims(x, axis):
     """x with an axis of length 1."""
     return np.expand_dims(x, int(axis))
 
 
 @transcription(f"{MS}GridSample")
-def grid_sample(x: Any, grid: Any, *, mode: str) -> Any:
+def grid_sample(x, grid, *, mode):
     """ONNX's GridSample, in which the mode bilinear is named linear."""
     return KERNELS["GridSample"](x, grid, mode={"bilinear": "linear"}[mode])
 
 
 # -- cases -----------------------------------------------------------------------------------------
 
-case(MS + "Gelu", SIDES, torch="F.gelu({0})")
-case(MS + "FastGelu", SIDES, torch="F.gelu({0}, approximate='tanh')")
-case(MS + "BiasGelu", (2, 2), (2,), torch="F.gelu({0} + {1})")
-case(MS + "FastGelu", (2, 2), (2,))
-case(MS + "QuickGelu", SIDES, torch="{0} * torch.sigmoid(1.702 * {0})")
-case(MS + "QuickGelu", SIDES, alpha=1.5)
-case(MS + "SampleOp", (2,), torch="{0}.clone()")
-case(MS + "ScaledSiLU", SIDES, alpha=1.5)
-case(MS + "ScaledSiLU", (2, 1), np.array(0.5), torch="F.silu({1} * {0})")
+ort = partial(case, domain="com.microsoft")
 
-case(MS + "FusedMatMul", (2, 3), (3, 1), torch="{0} @ {1}")
-case(MS + "TransposeMatMul", (2, 2), (1, 2), transA=1, transB=1, alpha=0.5,
-     torch="0.5 * {0}.mT @ {1}.mT")  # fmt: skip
-case(MS + "ExpandDims", (2,), np.array(0, np.int32), torch="{0}.unsqueeze(0)")
-case(MS + "UnfoldTensor", (2, 5, 1), dim=1, size=3, step=2, torch="{0}.unfold(1, 3, 2)")
-case(MS + "UnfoldTensor", (3,), size=2)
-case(MS + "CDist", (2, 2), (1, 2), metric="sqeuclidean", torch="torch.cdist({0}, {1}) ** 2")
-case(MS + "CDist", (1, 2), (2, 2), metric="euclidean")
-case(MS + "GridSample", (1, 1, 3, 2), numbers(0.25, -0.375).reshape(1, 1, 1, 2), mode="bilinear",
-     torch="F.grid_sample({0}, {1}, align_corners=False)")  # fmt: skip
-case(MS + "FusedMatMul", (2, 2), (1, 2), transA=1, transB=1, alpha=0.5)
-case(MS + "FusedMatMul", (2, 1, 2), (1, 2, 2), transBatchA=1)
-case(MS + "FusedMatMul", (1, 2, 2), (2, 1, 2), transBatchB=1, transB=1)
-case(MS + "FusedGemm", (2, 2), (2, 2), (2,), transA=1, alpha=0.5,
-     torch="torch.addmm({2}, {0}.mT, {1}, alpha=0.5)")  # fmt: skip
-case(MS + "FusedGemm", (1, 2), (2, 2), (2,), activation="LeakyRelu", activation_alpha=0.25)
-case(MS + "FusedConv", (1, 1, 2, 3), (2, 1, 1, 2), (2,), activation="Relu",
-     torch="torch.relu(torch.conv2d({all}))")  # fmt: skip
-case(MS + "FusedConv", (1, 1, 1, 3), (1, 1, 1, 2), (1,), (1, 1, 1, 2), activation="Clip",
-     activation_params=[-0.5, 2.0])  # fmt: skip
+ort("Gelu", SIDES, torch="F.gelu({0})")
+ort("FastGelu", SIDES, torch="F.gelu({0}, approximate='tanh')")
+ort("BiasGelu", (2, 2), (2,), torch="F.gelu({0} + {1})")
+ort("FastGelu", (2, 2), (2,))
+ort("QuickGelu", SIDES, torch="{0} * torch.sigmoid(1.702 * {0})")
+ort("QuickGelu", SIDES, alpha=1.5)
+ort("SampleOp", (2,), torch="{0}.clone()")
+ort("ScaledSiLU", SIDES, alpha=1.5)
+ort("ScaledSiLU", (2, 1), np.array(0.5), torch="F.silu({1} * {0})")
+
+ort("FusedMatMul", (2, 3), (3, 1), torch="{0} @ {1}")
+ort("TransposeMatMul", (2, 2), (1, 2), transA=1, transB=1, alpha=0.5, torch="0.5 * {0}.mT @ {1}.mT")
+ort("ExpandDims", (2,), np.array(0, np.int32), torch="{0}.unsqueeze(0)")
+ort("UnfoldTensor", (2, 5, 1), dim=1, size=3, step=2, torch="{0}.unfold(1, 3, 2)")
+ort("UnfoldTensor", (3,), size=2)
+ort("CDist", (2, 2), (1, 2), metric="sqeuclidean", torch="torch.cdist({0}, {1}) ** 2")
+ort("CDist", (1, 2), (2, 2), metric="euclidean")
+ort("GridSample", (1, 1, 3, 2), numbers(0.25, -0.375).reshape(1, 1, 1, 2), mode="bilinear",
+    torch="F.grid_sample({0}, {1}, align_corners=False)")  # fmt: skip
+ort("FusedMatMul", (2, 2), (1, 2), transA=1, transB=1, alpha=0.5)
+ort("FusedMatMul", (2, 1, 2), (1, 2, 2), transBatchA=1)
+ort("FusedMatMul", (1, 2, 2), (2, 1, 2), transBatchB=1, transB=1)
+ort("FusedGemm", (2, 2), (2, 2), (2,), transA=1, alpha=0.5,
+    torch="torch.addmm({2}, {0}.mT, {1}, alpha=0.5)")  # fmt: skip
+ort("FusedGemm", (1, 2), (2, 2), (2,), activation="LeakyRelu", activation_alpha=0.25)
+ort("FusedConv", (1, 1, 2, 3), (2, 1, 1, 2), (2,), activation="Relu",
+    torch="torch.relu(torch.conv2d({all}))")  # fmt: skip
+ort("FusedConv", (1, 1, 1, 3), (1, 1, 1, 2), (1,), (1, 1, 1, 2), activation="Clip",
+    activation_params=[-0.5, 2.0])  # fmt: skip
 
 NEAR = {"epsilon": 0.125}
-case(MS + "SkipLayerNormalization", *[(1, 1, 2)] * 2, *[(2,)] * 3, second=False, **NEAR,
-     torch="F.layer_norm({0} + {1} + {4}, (2,), {2}, {3}, 0.125)")  # fmt: skip
-case(MS + "SkipLayerNormalization", (1, 2, 2), (1, 2, 2), (2,), outputs=4, of=(0, 3), **NEAR)
-case(MS + "SkipSimplifiedLayerNormalization", (1, 1, 2), (1, 1, 2), (2,), (2,), **NEAR,
-     torch="F.rms_norm({0} + {1} + {3}, (2,), {2}, 0.125)")  # fmt: skip
-case(MS + "SimplifiedLayerNormalization", (2, 2), (2,), **NEAR,
-     torch="F.rms_norm({0}, (2,), {1}, 0.125)")  # fmt: skip
-case(MS + "SimplifiedLayerNormalization", (1, 2, 1), (2, 1), axis=1, **NEAR)
+ort("SkipLayerNormalization", *[(1, 1, 2)] * 2, *[(2,)] * 3, second=False, **NEAR,
+    torch="F.layer_norm({0} + {1} + {4}, (2,), {2}, {3}, 0.125)")  # fmt: skip
+ort("SkipLayerNormalization", (1, 2, 2), (1, 2, 2), (2,), outputs=4, of=(0, 3), **NEAR)
+ort("SkipSimplifiedLayerNormalization", (1, 1, 2), (1, 1, 2), (2,), (2,), **NEAR,
+    torch="F.rms_norm({0} + {1} + {3}, (2,), {2}, 0.125)")  # fmt: skip
+ort("SimplifiedLayerNormalization", (2, 2), (2,), **NEAR, torch="F.rms_norm({0}, (2,), {1}, 0.125)")
+ort("SimplifiedLayerNormalization", (1, 2, 1), (2, 1), axis=1, **NEAR)
 
 FOUR = {"K": 3, "N": 2, "bits": 4, "block_size": 2}
 BYTES = np.array([[[0x21], [0xC3]], [[0xF8], [0x05]]], np.uint8)
-case(MS + "MatMulNBits", (1, 3), BYTES, (2, 2), **FOUR,
-     torch="{0} @ ((torch.tensor([[1, 2, 3], [8, 15, 5]]).double() - 8) "
-           "* {2}.repeat_interleave(2, 1)[:, :3]).mT")  # fmt: skip
-case(MS + "MatMulNBits", (2, 3), BYTES, (2, 2), np.array([[0x35], [0x80]], np.uint8), None, (2,),
-     **FOUR)  # fmt: skip
-case(MS + "MatMulNBits", (1, 3), BYTES, (2, 2), None, np.array([1, 0, 1], np.int32), **FOUR)
-case(MS + "MatMulNBits", (1, 2), np.array([[[3, 200]]], np.uint8), (1, 1), K=2, N=1, bits=8,
-     block_size=2)  # fmt: skip
+ort("MatMulNBits", (1, 3), BYTES, (2, 2), **FOUR,
+    torch="{0} @ ((torch.tensor([[1, 2, 3], [8, 15, 5]]).double() - 8) "
+          "* {2}.repeat_interleave(2, 1)[:, :3]).mT")  # fmt: skip
+ort("MatMulNBits", (2, 3), BYTES, (2, 2), np.array([[0x35], [0x80]], np.uint8), None, (2,), **FOUR)
+ort("MatMulNBits", (1, 3), BYTES, (2, 2), None, np.array([1, 0, 1], np.int32), **FOUR)
+ort("MatMulNBits", (1, 2), np.array([[[3, 200]]], np.uint8), (1, 1), K=2, N=1, bits=8, block_size=2)
 WORDS = np.array([[1, 0]], np.int32)
-case(MS + "EmbedLayerNormalization", WORDS, WORDS, *[(2, 2)] * 3, (2,), (2,), second=False, **NEAR,
-     torch="F.layer_norm({2}[{0}] + {3}[:2] + {4}[{1}], (2,), {5}, {6}, 0.125)")  # fmt: skip
-case(MS + "EmbedLayerNormalization", WORDS, None, (2, 2), (3, 2), None, (2,), (2,), None, WORDS + 1,
-     outputs=3, of=(2,), **NEAR)  # fmt: skip
+ort("EmbedLayerNormalization", WORDS, WORDS, *[(2, 2)] * 3, (2,), (2,), second=False, **NEAR,
+    torch="F.layer_norm({2}[{0}] + {3}[:2] + {4}[{1}], (2,), {5}, {6}, 0.125)")  # fmt: skip
+ort("EmbedLayerNormalization", WORDS, None, (2, 2), (3, 2), None, (2,), (2,), None, WORDS + 1,
+    outputs=3, of=(2,), **NEAR)  # fmt: skip
 
 TURN = ((2, 1), (2, 1))
-case(MS + "RotaryEmbedding", (1, 2, 2), ints(0), *TURN)
-case(MS + "RotaryEmbedding", (1, 1, 2, 2), ints([1, 0]), *TURN, interleaved=1)
-case(MS + "RotaryEmbedding", (1, 1, 6), ints([1]), *TURN, rotary_embedding_dim=2, num_heads=2)
+ort("RotaryEmbedding", (1, 2, 2), ints(0), *TURN)
+ort("RotaryEmbedding", (1, 1, 2, 2), ints([1, 0]), *TURN, interleaved=1)
+ort("RotaryEmbedding", (1, 1, 6), ints([1]), *TURN, rotary_embedding_dim=2, num_heads=2)
 
 FEW = {"num_heads": 2, "second": False}
-case(MS + "Attention", (1, 2, 1), (1, 6), (6,), **FEW)
-case(MS + "Attention", (1, 2, 1), (1, 3), num_heads=1)
-case(MS + "Attention", (1, 2, 2), (2, 5), None, np.array([[1, 0]], np.int32), unidirectional=1,
-     qkv_hidden_sizes=[2, 2, 1], num_heads=1, second=False)  # fmt: skip
-case(MS + "MultiHeadAttention", (1, 1, 2), (1, 2, 2), (1, 2, 2), (6,), **FEW)
-case(MS + "MultiHeadAttention", (1, 1, 1), (1, 2, 1), (1, 2, 1), None,
-     np.array([[1, 0]], np.int32), (1, 1, 1, 2), num_heads=1, scale=0.5)  # fmt: skip
-case(MS + "MultiHeadAttention", (1, 2, 1), (1, 2, 1), (1, 2, 1), num_heads=1, unidirectional=1,
-     second=False)  # fmt: skip
-case(MS + "MultiHeadAttention", (1, 1, 1), (1, 1, 1), (1, 1, 1), None, None, None, (1, 1, 1, 1),
-     (1, 1, 1, 1), num_heads=1, outputs=3, second=False)  # fmt: skip
+ort("Attention", (1, 2, 1), (1, 6), (6,), **FEW)
+ort("Attention", (1, 2, 1), (1, 3), num_heads=1)
+ort("Attention", (1, 2, 2), (2, 5), None, np.array([[1, 0]], np.int32), unidirectional=1,
+    qkv_hidden_sizes=[2, 2, 1], num_heads=1, second=False)  # fmt: skip
+ort("MultiHeadAttention", (1, 1, 2), (1, 2, 2), (1, 2, 2), (6,), **FEW)
+ort("MultiHeadAttention", (1, 1, 1), (1, 2, 1), (1, 2, 1), None,
+    np.array([[1, 0]], np.int32), (1, 1, 1, 2), num_heads=1, scale=0.5)  # fmt: skip
+ort("MultiHeadAttention", (1, 2, 1), (1, 2, 1), (1, 2, 1), num_heads=1, unidirectional=1,
+    second=False)  # fmt: skip
+ort("MultiHeadAttention", (1, 1, 1), (1, 1, 1), (1, 1, 1), None, None, None, (1, 1, 1, 1),
+    (1, 1, 1, 1), num_heads=1, outputs=3, second=False)  # fmt: skip
 
 LENGTHS = {n: (np.array([n - 1], np.int32), np.array(n, np.int32)) for n in (2, 3)}
 GROUP = {"num_heads": 2, "kv_num_heads": 1}
-case(MS + "GroupQueryAttention", (1, 2, 2), (1, 2, 1), (1, 2, 1), None, None, *LENGTHS[2], **GROUP)
-case(MS + "GroupQueryAttention", (1, 1, 2), (1, 1, 1), (1, 1, 1), (1, 1, 2, 1), (1, 1, 2, 1),
-     *LENGTHS[3], outputs=3, **GROUP)  # fmt: skip
-case(MS + "GroupQueryAttention", (1, 2, 2), (1, 2, 2), (1, 2, 2), None, None, *LENGTHS[2],
-     *TURN, num_heads=1, kv_num_heads=1, do_rotary=1, second=False)  # fmt: skip
-case(MS + "GroupQueryAttention", (1, 2, 1), (1, 2, 1), (1, 2, 1), None, None, *LENGTHS[2],
-     num_heads=1, kv_num_heads=1, softcap=2.0, local_window_size=1)  # fmt: skip
-case(MS + "GroupQueryAttention", (1, 1, 2), (1, 1, 1), (1, 1, 1), (1, 1, 2, 1), (1, 1, 2, 1),
-     *LENGTHS[3], None, None, None, None, (2,), second=False, **GROUP)  # fmt: skip
-case(MS + "GroupQueryAttention", (1, 2, 1), (1, 2, 1), (1, 2, 1), None, None, *LENGTHS[2],
-     num_heads=1, kv_num_heads=1, smooth_softmax=1, second=False)  # fmt: skip
-case(MS + "GroupQueryAttention", (1, 2, 1), (1, 2, 1), (1, 2, 1), (1, 1, 3, 1), (1, 1, 3, 1),
-     *LENGTHS[2], *[None] * 9, np.array([1], np.int32), num_heads=1, kv_num_heads=1, outputs=3,
-     second=False)  # fmt: skip
-case(MS + "GroupQueryAttention", (1, 1, 1), (1, 1, 1), (1, 1, 1), (1, 1, 2, 1), (1, 1, 2, 1),
-     *LENGTHS[3], num_heads=1, kv_num_heads=1, outputs=3, sliding_window_cache=1,
-     local_window_size=2, second=False)  # fmt: skip
-case(MS + "Attention", (1, 1, 1), (1, 3), None, None, (2, 1, 1, 1, 1), num_heads=1, outputs=2)
+ort("GroupQueryAttention", (1, 2, 2), (1, 2, 1), (1, 2, 1), None, None, *LENGTHS[2], **GROUP)
+ort("GroupQueryAttention", (1, 1, 2), (1, 1, 1), (1, 1, 1), (1, 1, 2, 1), (1, 1, 2, 1),
+    *LENGTHS[3], outputs=3, **GROUP)  # fmt: skip
+ort("GroupQueryAttention", (1, 2, 2), (1, 2, 2), (1, 2, 2), None, None, *LENGTHS[2],
+    *TURN, num_heads=1, kv_num_heads=1, do_rotary=1, second=False)  # fmt: skip
+ort("GroupQueryAttention", (1, 2, 1), (1, 2, 1), (1, 2, 1), None, None, *LENGTHS[2],
+    num_heads=1, kv_num_heads=1, softcap=2.0, local_window_size=1)  # fmt: skip
+ort("GroupQueryAttention", (1, 1, 2), (1, 1, 1), (1, 1, 1), (1, 1, 2, 1), (1, 1, 2, 1),
+    *LENGTHS[3], None, None, None, None, (2,), second=False, **GROUP)  # fmt: skip
+ort("GroupQueryAttention", (1, 2, 1), (1, 2, 1), (1, 2, 1), None, None, *LENGTHS[2],
+    num_heads=1, kv_num_heads=1, smooth_softmax=1, second=False)  # fmt: skip
+ort("GroupQueryAttention", (1, 2, 1), (1, 2, 1), (1, 2, 1), (1, 1, 3, 1), (1, 1, 3, 1), *LENGTHS[2],
+    *[None] * 9, np.array([1], np.int32), num_heads=1, kv_num_heads=1, outputs=3,
+    second=False)  # fmt: skip
+ort("GroupQueryAttention", (1, 1, 1), (1, 1, 1), (1, 1, 1), (1, 1, 2, 1), (1, 1, 2, 1),
+    *LENGTHS[3], num_heads=1, kv_num_heads=1, outputs=3, sliding_window_cache=1,
+    local_window_size=2, second=False)  # fmt: skip
+ort("Attention", (1, 1, 1), (1, 3), None, None, (2, 1, 1, 1, 1), num_heads=1, outputs=2)
 
 BYTE = {n: np.arange(7, 7 + 29 * np.prod(n), 29).astype(np.uint8).reshape(n)
         for n in ((1,), (2,), (1, 1, 2), (1, 2), (2, 1), (2, 2), (2, 3), (2, 6))}  # fmt: skip
 ZERO, UNIT = np.array(40, np.uint8), np.array(0.25)
-case(MS + "MatMulIntegerToFloat", BYTE[2, 2], BYTE[2, 2], UNIT, (2,), ZERO, BYTE[(2,)], (2,),
-     torch="(({0}.double() - {4}) * {2}) @ (({1}.double() - {5}) * {3}) + {6}")  # fmt: skip
-case(MS + "MatMulIntegerToFloat", BYTE[2, 2], BYTE[2, 1], UNIT, UNIT)
-case(MS + "DynamicQuantizeMatMul", (2, 2), BYTE[2, 2], (2,), BYTE[(2,)], (2,))
-case(MS + "QGemm", BYTE[1, 2], UNIT, ZERO, BYTE[2, 2], UNIT, ZERO, np.array([3, -4], np.int32),
-     alpha=0.5)  # fmt: skip
-case(MS + "QGemm", BYTE[2, 1], UNIT, ZERO, BYTE[2, 2], (2,), BYTE[(2,)], transA=1, transB=1)
-case(MS + "QAttention", BYTE[1, 1, 2], BYTE[2, 3], (3,), UNIT / 64, UNIT / 32, None, ZERO, ZERO,
-     num_heads=1)  # fmt: skip
-case(MS + "QAttention", BYTE[1, 1, 2], BYTE[2, 3], (3,), UNIT / 64, UNIT / 32, None, ZERO, ZERO,
-     (2, 1, 1, 1, 1), num_heads=1, unidirectional=1, outputs=2, second=False)  # fmt: skip
-case(MS + "QEmbedLayerNormalization", WORDS, WORDS, *[BYTE[2, 2]] * 3, BYTE[(2,)], BYTE[(2,)], None,
-     *[UNIT] * 5, *[ZERO] * 5, outputs=2, of=(0,), wrt=(8, 11), **NEAR)  # fmt: skip
+ort("MatMulIntegerToFloat", BYTE[2, 2], BYTE[2, 2], UNIT, (2,), ZERO, BYTE[(2,)], (2,),
+    torch="(({0}.double() - {4}) * {2}) @ (({1}.double() - {5}) * {3}) + {6}")  # fmt: skip
+ort("MatMulIntegerToFloat", BYTE[2, 2], BYTE[2, 1], UNIT, UNIT)
+ort("DynamicQuantizeMatMul", (2, 2), BYTE[2, 2], (2,), BYTE[(2,)], (2,))
+ort("QGemm", BYTE[1, 2], UNIT, ZERO, BYTE[2, 2], UNIT, ZERO, np.array([3, -4], np.int32), alpha=0.5)
+ort("QGemm", BYTE[2, 1], UNIT, ZERO, BYTE[2, 2], (2,), BYTE[(2,)], transA=1, transB=1)
+ort("QAttention", BYTE[1, 1, 2], BYTE[2, 3], (3,), UNIT / 64, UNIT / 32, None, ZERO, ZERO,
+    num_heads=1)  # fmt: skip
+ort("QAttention", BYTE[1, 1, 2], BYTE[2, 3], (3,), UNIT / 64, UNIT / 32, None, ZERO, ZERO,
+    (2, 1, 1, 1, 1), num_heads=1, unidirectional=1, outputs=2, second=False)  # fmt: skip
+ort("QEmbedLayerNormalization", WORDS, WORDS, *[BYTE[2, 2]] * 3, BYTE[(2,)], BYTE[(2,)], None,
+    *[UNIT] * 5, *[ZERO] * 5, outputs=2, of=(0,), wrt=(8, 11), **NEAR)  # fmt: skip
 
-case(MS + "GatedAdd", (2, 2), (2, 2), (2, 1), torch="{0} + {1} * {2}")
-case(MS + "GatedRMSNorm", (1, 4), (2,), (1, 4), second=False, **NEAR,
-     torch="F.rms_norm({0}.view(1, 2, 2), (2,), {1}, 0.125).view(1, 4) * F.silu({2})")  # fmt: skip
-case(MS + "GatedRMSNorm", (1, 2), (2,), (1, 2), activation="sigmoid", **NEAR)
-case(MS + "BranchwiseRMSNorm", (1, 2, 2), (2,), **NEAR, torch="F.rms_norm({0}, (2,), {1}, 0.125)")
-case(MS + "BranchwiseRMSNorm", (1, 4), (4,), num_branches=2, **NEAR)
-case(MS + "HyperConnectionPreMix", (1, 2, 2), (1, 2), reduction_scale=0.5,
-     torch="0.5 * ({0} * {1}.unsqueeze(-1)).sum(-2)")  # fmt: skip
-case(MS + "HyperConnectionPreMix", (1, 4), (1, 4), num_branches=2)
-case(MS + "HyperConnectionPostMix", (1, 2, 2), (1, 2), (1, 2), (1, 2, 2),
-     torch="{3}.mT @ {0} + {2}.unsqueeze(-1) * {1}.unsqueeze(-2)")  # fmt: skip
-case(MS + "HyperConnectionPostMix", (1, 4), (1, 2), (1, 2, 2), num_branches=2)
-case(MS + "LinearAttentionGate", (1, 2, 2), (2,), (2,), (1, 2, 2), outputs=2,
-     torch="{2} * F.softplus({0} + {1})")  # fmt: skip
+ort("GatedAdd", (2, 2), (2, 2), (2, 1), torch="{0} + {1} * {2}")
+ort("GatedRMSNorm", (1, 4), (2,), (1, 4), second=False, **NEAR,
+    torch="F.rms_norm({0}.view(1, 2, 2), (2,), {1}, 0.125).view(1, 4) * F.silu({2})")  # fmt: skip
+ort("GatedRMSNorm", (1, 2), (2,), (1, 2), activation="sigmoid", **NEAR)
+ort("BranchwiseRMSNorm", (1, 2, 2), (2,), **NEAR, torch="F.rms_norm({0}, (2,), {1}, 0.125)")
+ort("BranchwiseRMSNorm", (1, 4), (4,), num_branches=2, **NEAR)
+ort("HyperConnectionPreMix", (1, 2, 2), (1, 2), reduction_scale=0.5,
+    torch="0.5 * ({0} * {1}.unsqueeze(-1)).sum(-2)")  # fmt: skip
+ort("HyperConnectionPreMix", (1, 4), (1, 4), num_branches=2)
+ort("HyperConnectionPostMix", (1, 2, 2), (1, 2), (1, 2), (1, 2, 2),
+    torch="{3}.mT @ {0} + {2}.unsqueeze(-1) * {1}.unsqueeze(-2)")  # fmt: skip
+ort("HyperConnectionPostMix", (1, 4), (1, 2), (1, 2, 2), num_branches=2)
+ort("LinearAttentionGate", (1, 2, 2), (2,), (2,), (1, 2, 2), outputs=2,
+    torch="{2} * F.softplus({0} + {1})")  # fmt: skip
 RULE = {"outputs": 2, "q_num_heads": 1, "kv_num_heads": 1}
-case(MS + "LinearAttention", *[(1, 2, 1)] * 3, (1, 1, 1, 1), *[(1, 2, 1)] * 2, **RULE)
-case(MS + "LinearAttention", (1, 2, 2), (1, 2, 2), (1, 2, 1), update_rule="linear", **RULE)
-case(MS + "LinearAttention", (1, 1, 2), (1, 1, 1), (1, 1, 1), None, (1, 1, 1), update_rule="gated",
-     scale=0.5, outputs=2, q_num_heads=2, kv_num_heads=1)  # fmt: skip
-case(MS + "LinearAttention", *[(1, 2, 1)] * 3, None, None, (1, 2, 1), update_rule="delta", **RULE)
-case(MS + "CausalConvWithState", (1, 1, 3), (1, 1, 2), (1,), (1, 1, 2), dilation=2, outputs=2,
-     torch="F.conv1d(torch.cat(({3}, {0}), 2), {1}, {2}, dilation=2)")  # fmt: skip
-case(MS + "CausalConvWithState", (1, 2, 2), (2, 1, 2), outputs=2, channels_last=1,
-     activation="silu")  # fmt: skip
-case(MS + "Inverse", (2, 2), torch="torch.linalg.inv({0})")
-case(MS + "Inverse", (1, 1, 1))
+ort("LinearAttention", *[(1, 2, 1)] * 3, (1, 1, 1, 1), *[(1, 2, 1)] * 2, **RULE)
+ort("LinearAttention", (1, 2, 2), (1, 2, 2), (1, 2, 1), update_rule="linear", **RULE)
+ort("LinearAttention", (1, 1, 2), (1, 1, 1), (1, 1, 1), None, (1, 1, 1), update_rule="gated",
+    scale=0.5, outputs=2, q_num_heads=2, kv_num_heads=1)  # fmt: skip
+ort("LinearAttention", *[(1, 2, 1)] * 3, None, None, (1, 2, 1), update_rule="delta", **RULE)
+ort("CausalConvWithState", (1, 1, 3), (1, 1, 2), (1,), (1, 1, 2), dilation=2, outputs=2,
+    torch="F.conv1d(torch.cat(({3}, {0}), 2), {1}, {2}, dilation=2)")  # fmt: skip
+ort("CausalConvWithState", (1, 2, 2), (2, 1, 2), outputs=2, channels_last=1, activation="silu")
+ort("Inverse", (2, 2), torch="torch.linalg.inv({0})")
+ort("Inverse", (1, 1, 1))
 SECTIONS = np.array([[[1]], [[0]], [[1]]])
-case(MS + "MRotaryEmbedding", (1, 1, 1, 6), SECTIONS, (2, 3), (2, 3), mrope_section=[1, 1, 1],
-     scale=2.0)  # fmt: skip
-case(MS + "MRotaryEmbedding", (1, 1, 1, 6), SECTIONS, (2, 3), (2, 3), mrope_section=[1, 1, 1],
-     mrope_layout=1, interleaved=1)  # fmt: skip
+ort("MRotaryEmbedding", (1, 1, 1, 6), SECTIONS, (2, 3), (2, 3), mrope_section=[1, 1, 1], scale=2.0)
+ort("MRotaryEmbedding", (1, 1, 1, 6), SECTIONS, (2, 3), (2, 3), mrope_section=[1, 1, 1],
+    mrope_layout=1, interleaved=1)  # fmt: skip
 QUARTER = {"K": 3, "N": 2, "block_size": 4, "quant_type": 0}
-case(MS + "MatMulBnb4", (1, 3), np.array([0x21, 0x0B, 0x01], np.uint8), (2,), **QUARTER)
-case(MS + "MatMulBnb4", (1, 2), np.array([0x21, 0x0B, 0x01], np.uint8), (2,), transB=0, **QUARTER)
-case(MS + "ConvTransposeWithDynamicPads", (1, 1, 2, 1), (1, 1, 2, 1), ints(1, 0, 0, 0), (1,),
-     strides=[2, 1], torch="F.conv_transpose2d({0}, {1}, {3}, (2, 1))[:, :, 1:]")  # fmt: skip
-case(MS + "GatherBlockQuantized", BYTE[2, 2], ints(1, -1, 5), (2, 2), BYTE[2, 1], block_size=2)
-case(MS + "GatherBlockQuantized", BYTE[2, 2], ints([0]), (2, 1), block_size=16)
+ort("MatMulBnb4", (1, 3), np.array([0x21, 0x0B, 0x01], np.uint8), (2,), **QUARTER)
+ort("MatMulBnb4", (1, 2), np.array([0x21, 0x0B, 0x01], np.uint8), (2,), transB=0, **QUARTER)
+ort("ConvTransposeWithDynamicPads", (1, 1, 2, 1), (1, 1, 2, 1), ints(1, 0, 0, 0), (1,),
+    strides=[2, 1], torch="F.conv_transpose2d({0}, {1}, {3}, (2, 1))[:, :, 1:]")  # fmt: skip
+ort("GatherBlockQuantized", BYTE[2, 2], ints(1, -1, 5), (2, 2), BYTE[2, 1], block_size=2)
+ort("GatherBlockQuantized", BYTE[2, 2], ints([0]), (2, 1), block_size=16)
 
-case(MS + "SparseToDenseMatMul", (2, 2), (2, 1), alpha=0.5, torch="0.5 * {0} @ {1}")
+ort("SparseToDenseMatMul", (2, 2), (2, 1), alpha=0.5, torch="0.5 * {0} @ {1}")
 Q4 = np.concatenate([np.array([0.25], np.float32).view(np.uint8),
                      np.arange(17, dtype=np.uint8) * 15])  # fmt: skip
-case(MS + "MatMulFpQ4", (1, 18), Q4, ints(18, 1))
-case(MS + "MatMulFpQ4", (1, 2), np.delete(Q4, 4), ints(2, 1), blk_quant_type=0)
-case(MS + "NGramRepeatBlock", np.array([[1, 2, 3, 1, 2], [0, 0, 1, 2, 3]]), (2, 4), ngram_size=9)
-case(MS + "MaxpoolWithMask", (1, 1, 5), np.array([[[1, 1, 0, 1, 1]]], np.int32), kernel_shape=[2],
-     pads=[1, 0], strides=[2])  # fmt: skip
-case(MS + "MaxpoolWithMask", numbers(3, -1, 2, 0.5, 1, -2).reshape(1, 1, 2, 3),
-     np.array([[[[0, 1, 1], [0, 1, 1]]]], np.int32), kernel_shape=[2, 2])  # fmt: skip
-case(MS + "WordConvEmbedding", np.array([[1, 2, 1, 0], [2, 0, 0, 0]], np.int32), (1, 1, 2, 1), (1,),
-     (3, 1))  # fmt: skip
+ort("MatMulFpQ4", (1, 18), Q4, ints(18, 1))
+ort("MatMulFpQ4", (1, 2), np.delete(Q4, 4), ints(2, 1), blk_quant_type=0)
+ort("NGramRepeatBlock", np.array([[1, 2, 3, 1, 2], [0, 0, 1, 2, 3]]), (2, 4), ngram_size=9)
+ort("MaxpoolWithMask", (1, 1, 5), np.array([[[1, 1, 0, 1, 1]]], np.int32), kernel_shape=[2],
+    pads=[1, 0], strides=[2])  # fmt: skip
+ort("MaxpoolWithMask", numbers(3, -1, 2, 0.5, 1, -2).reshape(1, 1, 2, 3),
+    np.array([[[[0, 1, 1], [0, 1, 1]]]], np.int32), kernel_shape=[2, 2])  # fmt: skip
+ort("WordConvEmbedding", np.array([[1, 2, 1, 0], [2, 0, 0, 0]], np.int32), (1, 1, 2, 1), (1,),
+    (3, 1))  # fmt: skip
 CORNERS = numbers(0.125, 0.25, 0.875, 0.75).reshape(1, 4)
-case(MS + "CropAndResize", (1, 1, 3, 2), CORNERS, np.array([0], np.int32),
-     np.array([2, 1], np.int32))  # fmt: skip
-case(MS + "VarlenCausalConvWithState", (3, 1), (1, 1, 2), np.array([0, 2, 3], np.int32), (1,),
-     (2, 1, 1), outputs=2)  # fmt: skip
-case(MS + "VarlenCausalConvWithState", (2, 1), (1, 1, 2), np.array([0, 2], np.int32), (1,),
-     (1, 1, 2), dilation=2, activation="silu", outputs=2, second=False)  # fmt: skip
-case(MS + "DecoderMaskedMultiHeadAttention", (1, 1, 1), (1, 1, 1), (1, 1, 1), None, None,
-     (1, 1, 3, 1), (1, 1, 3, 1), np.array([1], np.int32), num_heads=1, past_present_share_buffer=1,
-     outputs=3, second=False)  # fmt: skip
-case(MS + "DecoderMaskedMultiHeadAttention", (1, 1, 1), (1, 1, 2, 1), (1, 1, 2, 1), num_heads=1)
-case(MS + "MoE", (1, 1), (1, 2), (2, 1, 1), (2, 1), (2, 1, 1), (2, 1), k=1, activation_type="silu",
-     second=False)  # fmt: skip
-case(MS + "MoE", (1, 2), (1, 2), (2, 1, 2), None, (2, 2, 1), k=2, normalize_routing_weights=1,
-     second=False)  # fmt: skip
-case(MS + "MoE", (1, 1), (1, 2), (2, 1, 1), None, (2, 1, 1), k=1)
-case(MS + "QMoE", (1, 2), (1, 2), BYTE[2, 2].reshape(2, 2, 1), (2, 2), None,
-     BYTE[2, 2].reshape(2, 2, 1)[::-1], (2, 2))  # fmt: skip
-case(MS + "QMoE", (1, 2), (1, 2), BYTE[2, 2].reshape(2, 2, 1), (2, 2), (2, 2),
-     BYTE[2, 2].reshape(2, 2, 1)[::-1], (2, 2), k=2, activation_type="identity",
-     second=False)  # fmt: skip
-case(MS + "MoEGroupRouter", (1, 4), (4,), top_k=1, n_group=2, topk_group=1, group_topk=2, outputs=3)
+ort("CropAndResize", (1, 1, 3, 2), CORNERS, np.array([0], np.int32), np.array([2, 1], np.int32))
+ort("VarlenCausalConvWithState", (3, 1), (1, 1, 2), np.array([0, 2, 3], np.int32), (1,),
+    (2, 1, 1), outputs=2)  # fmt: skip
+ort("VarlenCausalConvWithState", (2, 1), (1, 1, 2), np.array([0, 2], np.int32), (1,),
+    (1, 1, 2), dilation=2, activation="silu", outputs=2, second=False)  # fmt: skip
+ort("DecoderMaskedMultiHeadAttention", (1, 1, 1), (1, 1, 1), (1, 1, 1), None, None,
+    (1, 1, 3, 1), (1, 1, 3, 1), np.array([1], np.int32), num_heads=1, past_present_share_buffer=1,
+    outputs=3, second=False)  # fmt: skip
+ort("DecoderMaskedMultiHeadAttention", (1, 1, 1), (1, 1, 2, 1), (1, 1, 2, 1), num_heads=1)
+ort("MoE", (1, 1), (1, 2), (2, 1, 1), (2, 1), (2, 1, 1), (2, 1), k=1, activation_type="silu",
+    second=False)  # fmt: skip
+ort("MoE", (1, 2), (1, 2), (2, 1, 2), None, (2, 2, 1), k=2, normalize_routing_weights=1,
+    second=False)  # fmt: skip
+ort("MoE", (1, 1), (1, 2), (2, 1, 1), None, (2, 1, 1), k=1)
+ort("QMoE", (1, 2), (1, 2), BYTE[2, 2].reshape(2, 2, 1), (2, 2), None,
+    BYTE[2, 2].reshape(2, 2, 1)[::-1], (2, 2))  # fmt: skip
+ort("QMoE", (1, 2), (1, 2), BYTE[2, 2].reshape(2, 2, 1), (2, 2), (2, 2), BYTE[2, 2].reshape(2, 2,
+    1)[::-1], (2, 2), k=2, activation_type="identity", second=False)  # fmt: skip
+ort("MoEGroupRouter", (1, 4), (4,), top_k=1, n_group=2, topk_group=1, group_topk=2, outputs=3)
 
 script(MS + "Attention",
        "F.scaled_dot_product_attention(*({0} @ {1}).split(2, -1))", (1, 2, 3), (3, 6),

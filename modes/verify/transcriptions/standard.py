@@ -51,11 +51,6 @@ def dropout(x: Any, ratio: Any = None, training: Any = None, **_: Any) -> Any:
     return x
 
 
-def product(a: Any, b: Any) -> Any:
-    """Σₖ a[..., i, k] b[..., k, j]."""
-    return (a[..., None] * b[..., None, :, :]).sum(-2)
-
-
 @transcription("AffineGrid")
 def affine_grid(theta: Any, size: Any, *, align_corners: int = 0) -> Any:
     """y[n, p, r] = Σₖ θ[n, r, k] pₖ + θ[n, r, d], with the last axis of space first in p."""
@@ -122,38 +117,15 @@ def gather_elements(x: Any, indices: Any, *, axis: int = 0) -> Any:
 
 
 @transcription("Pad")
-def pad(x: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: str = "constant") -> Any:
-    """y[i] = x[i - begin], extended beyond x by the mode; negative pads remove entries."""
+def pad(x: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: Any = "constant") -> Any:
+    """x, cropped where pads are negative, then extended by NumPy's mode of the same name."""
     given, chosen = ints(pads), range(x.ndim) if axes is None else ints(axes)
     around = {a % x.ndim: (given[k], given[k + len(chosen)]) for k, a in enumerate(chosen)}
     ends = [around.get(axis, (0, 0)) for axis in range(x.ndim)]
-    filling = 0 if value is None else value[()] if value.ndim == 0 else value[0]
-
-    def entry(index: Index) -> Any:
-        places = [source(i, n, *e, mode) for i, n, e in zip(index, x.shape, ends, strict=True)]
-        return filling if None in places else x[tuple(places)]
-
-    return tabulate([n + sum(e) for n, e in zip(x.shape, ends, strict=True)], entry)
-
-
-def source(i: int, n: int, begin: int, end: int, mode: str) -> int | None:
-    """The place on an axis of length n from which entry i is taken; None where it is filled.
-
-    >>> [source(i, 3, 2, 1, "reflect") for i in range(6)]
-    [2, 1, 0, 1, 2, 1]
-    >>> [source(i, 3, 2, -1, "constant") for i in range(4)]
-    [None, None, 0, 1]
-    """
-    kept, k = range(max(-begin, 0), n - max(-end, 0)), i - max(begin, 0)
-    if mode == "constant":
-        return kept[k] if 0 <= k < len(kept) else None
-    if mode == "edge":
-        return kept[min(max(k, 0), len(kept) - 1)]
-    if mode == "wrap":
-        return kept[k % len(kept)]
-    turn = max(len(kept) - 1, 1)
-    k %= 2 * turn
-    return kept[min(k, 2 * turn - k)] if len(kept) > 1 else kept[0]
+    kept = (slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(x.shape, ends, strict=True))
+    filling = 0 if value is None else value.item()
+    options: dict[str, Any] = {"constant_values": filling} if mode == "constant" else {}
+    return np.pad(x[*kept], np.maximum(ends, 0), mode, **options)
 
 
 # -- windows that slide over space: transposed convolutions, pools, bins of regions ----------------
@@ -239,22 +211,13 @@ def conv_transpose(
     """y[n, m, o] = b[m] + Σ w[c, m, t] x[n, c, i], over i · stride + t · dilation - begin = o."""
     rank, inner, outer = x.ndim - 2, x.shape[1] // group, w.shape[1]
     space = [spread(x.shape[2 + i], w.shape[2 + i], i, rank, **how) for i in range(rank)]
-
-    def entry(index: Index) -> Any:
-        n, m, *place = index
-        g = m // outer
-        pairs = (  # of an input i and a tap t that fall on the place
-            [(i, t) for i, t in tuples(range(a.length), range(a.kernel)) if a.place(i, t) == o]
-            for a, o in zip(space, place, strict=True)
-        )
-        terms = (
-            w[(c, m - g * outer, *(t for _, t in met))] * x[(n, c, *(i for i, _ in met))]
-            for met in tuples(*pairs)
-            for c in range(g * inner, (g + 1) * inner)
-        )
-        return sum(terms) if b is None else b[m] + sum(terms)
-
-    return tabulate((x.shape[0], outer * group, *(a.count for a in space)), entry)
+    y: Any = np.zeros((len(x), outer * group, *(a.count for a in space)), int).astype(object)
+    for g, i, t in tuples(range(group), np.ndindex(x.shape[2:]), np.ndindex(w.shape[2:])):
+        place = [a.place(*pair) for a, *pair in zip(space, i, t, strict=True)]
+        if all(0 <= o < a.count for a, o in zip(space, place, strict=True)):
+            c, m = (slice(g * n, (g + 1) * n) for n in (inner, outer))
+            y[:, m, *place] += x[:, c, *i] @ w[c, :, *t]
+    return y if b is None else y + b.reshape(-1, *[1] * rank)
 
 
 def spread(

@@ -44,9 +44,7 @@ def compute(
     return {name: values[name] for name in names}
 
 
-def _run(
-    model: Contents, step: Step, values: Values, meter: Meter, op: Op
-) -> dict[str, Any]:  # fmt: skip
+def _run(model: Contents, step: Step, values: Values, meter: Meter, op: Op) -> dict[str, Any]:
     """The outputs of a step by name."""
     with explained(step, values):
         results = _results(model, step, values, meter, op)
@@ -58,9 +56,7 @@ def _run(
     return {name: y for name, y in zip(step.outputs, results, strict=False) if name}
 
 
-def _results(
-    model: Contents, step: Step, values: Values, meter: Meter, op: Op
-) -> Sequence[Any]:  # fmt: skip
+def _results(model: Contents, step: Step, values: Values, meter: Meter, op: Op) -> Sequence[Any]:
     inputs = [None if name is None else values[name] for name in step.inputs]
     check_step(step, inputs, model.limits)
     if step.op_type in SEQUENCES and not step.domain:
