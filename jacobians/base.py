@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVa
 
 import numpy as np
 
+from . import hooks
 from .algebra import Algebra
 from .arrays import (
     Array,
@@ -33,20 +34,6 @@ from .arrays import (
     wide,
 )
 from .errors import InputError, LimitError
-from .hooks import (
-    Shown,
-    compiled,
-    eigvalsh,
-    function,
-    inverse,
-    norm,
-    plot,
-    slogdet,
-    sparse,
-    spy,
-    svdvals,
-    to,
-)
 from .progress import chunks
 from .progress import progress as showing
 from .symint import at
@@ -151,7 +138,7 @@ def flat(parts: Iterable[Any]) -> Iterator[Any]:
         yield from flat(part) if isinstance(part, tuple) else (part,)
 
 
-class Jacobian(Holder, Algebra, Shown, ABC):
+class Jacobian(Holder, Algebra, hooks.Shown, ABC):
     """J = ∂y/∂x as a lazy linear operator, of shape (size of y, size of x).
 
     x has the shape `in_shape`, y the shape `out_shape`, and J the `dtype` of its numbers.
@@ -330,7 +317,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         `InputError` where `out` has another pattern.
         """
         with showing(progress):
-            return sparse(self, format, self.dense_limit if limit is None else limit, out)
+            return hooks.sparse(self, format, self.dense_limit if limit is None else limit, out)
 
     def _dense(self, limit: int) -> np.ndarray:
         """The dense matrix, already known to fit the limit."""
@@ -396,7 +383,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         Shape: (m, n), as before. Raises `InputError` at the first product for an engine that is
         unknown or not installed, and where a vector does not fit.
         """
-        return compiled(self, engine, products, memory)
+        return hooks.compiled(self, engine, products, memory)
 
     def to(self, device: Any) -> Jacobian:
         """J itself, with its arrays copied to a `device` of PyTorch, `"cuda"`, before the first
@@ -405,7 +392,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
 
         Shape: (m, n), as before. Raises `InputError` without PyTorch or the device.
         """
-        return to(self, device)
+        return hooks.to(self, device)
 
     def inverse(
         self, *, solver: str | None = None, preconditioner: Any = None, rtol: float = 1e-10,
@@ -422,7 +409,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         solver that does not take such an operator; a product raises `NotConverged` where the
         iteration does not reach its tolerance.
         """
-        return inverse(
+        return hooks.inverse(
             self, solver=solver, preconditioner=preconditioner, rtol=rtol, maxiter=maxiter
         )
 
@@ -444,7 +431,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         By structure where that determines it, else from the dense matrix. Shapes: two numbers.
         Raises `InputError` where J is not square, and `LimitError` where its matrix is too large.
         """
-        return slogdet(self)
+        return hooks.slogdet(self)
 
     def logdet(self) -> float:
         """log det J, as `slogdet`; -inf where J is singular.
@@ -463,14 +450,14 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         Shape: (n,). Raises `InputError` where J is not Hermitian, and `LimitError` where its matrix
         is too large.
         """
-        return np.asarray(eigvalsh(self))
+        return np.asarray(hooks.eigvalsh(self))
 
     def svdvals(self) -> np.ndarray:
         """All singular values in descending order, by structure or from the dense matrix.
 
         Shape: (min(m, n),). Raises `LimitError` where the matrix is too large.
         """
-        return np.asarray(svdvals(self))
+        return np.asarray(hooks.svdvals(self))
 
     def norm(self, ord: str | int = "fro") -> float:
         """‖J‖: the Frobenius norm, the spectral norm for 2 or the nuclear norm for "nuc", exact.
@@ -478,14 +465,14 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         Shape: a number. Raises `InputError` for another `ord`, and `LimitError` where structure
         does not suffice and the matrix is too large. `onnxjac.estimators` has estimates.
         """
-        return float(norm(self, ord))
+        return float(hooks.norm(self, ord))
 
     def pinv(self) -> Jacobian:
         """J⁺, the pseudo-inverse, by structure or from the dense matrix.
 
         Shape: (n, m). Raises `LimitError` where the matrix is too large.
         """
-        return function(self, "pinv")
+        return hooks.function(self, "pinv")
 
     def sqrt(self) -> Jacobian:
         """√J, the principal root of a Hermitian J ≥ 0, by structure or from the dense matrix.
@@ -493,11 +480,11 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         Shape: (n, n). Raises `InputError` where J is not such an operator, and `LimitError` where
         its matrix is too large.
         """
-        return function(self, "sqrt")
+        return hooks.function(self, "sqrt")
 
     def cholesky(self) -> Jacobian:
         """L, lower triangular with J = L Lᴴ, for a Hermitian J > 0; as `sqrt` in all else."""
-        return function(self, "cholesky")
+        return hooks.function(self, "cholesky")
 
     def expm(self) -> Jacobian:
         """exp J = Σ Jᵏ / k!, by structure or from the dense matrix.
@@ -505,18 +492,16 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         Shape: (n, n). Raises `InputError` where J is not square, and `LimitError` where its matrix
         is too large.
         """
-        return function(self, "expm")
+        return hooks.function(self, "expm")
 
     def power(self, p: float) -> Jacobian:
         """Jᵖ: J ⋯ J for a whole `p`, never dense, by J⁻¹ where p < 0; else as `sqrt`.
 
         Shape: (n, n). Raises `InputError` where J is not square, and as `inverse` and `sqrt` do.
         """
-        return function(self, "power", p)
+        return hooks.function(self, "power", p)
 
-    def __pow__(self, p: float) -> Jacobian:
-        """Jᵖ, as `power`."""
-        return self.power(p)
+    __pow__ = power  # type: ignore[assignment]
 
     def eigh(self) -> tuple[np.ndarray, Jacobian]:
         """λ and V with J = V diag(λ) Vᴴ for a Hermitian J; V is an operator, and Vᴴ V = I.
@@ -525,7 +510,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         and (n, n). Raises `InputError` where J is not Hermitian, and `LimitError` where its matrix
         is too large.
         """
-        return function(self, "eigh")
+        return hooks.function(self, "eigh")
 
     def svd(self) -> tuple[Jacobian, np.ndarray, Jacobian]:
         """U, σ and V with J = U diag(σ) Vᴴ, where Uᴴ U = I = Vᴴ V; U and V are operators.
@@ -533,7 +518,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         σ ≥ 0 is in the order of the structure, and zeros may be left out. Shapes: (m, k), (k,) and
         (n, k). Raises `LimitError` where structure does not suffice and the matrix is too large.
         """
-        return function(self, "svd")
+        return hooks.function(self, "svd")
 
     def plot(
         self, *, entries: bool | None = None, ax: Axes | None = None, seed: int = 0,
@@ -550,7 +535,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         Shape: J is (m, n), with m and n at least 1. Raises `InputError` without matplotlib, and for
         an operator without entries.
         """
-        return plot(self, entries=entries, ax=ax, seed=seed, progress=progress)
+        return hooks.plot(self, entries=entries, ax=ax, seed=seed, progress=progress)
 
     def spy(self, *, ax: Axes | None = None, progress: bool | None = None) -> Axes:
         """A plot of the sparsity pattern: options as for `onnxjac.plots.spy`.
@@ -562,7 +547,7 @@ class Jacobian(Holder, Algebra, Shown, ABC):
         Shape: J is (m, n), with m and n at least 1. Raises `InputError` without matplotlib, and
         `LimitError` where the pattern takes more than 2 GiB.
         """
-        return spy(self, ax=ax, progress=progress)
+        return hooks.spy(self, ax=ax, progress=progress)
 
 
 class Wrapper(Jacobian):

@@ -57,6 +57,7 @@ from .lapack import (
     Singular,
     SlogDet,
     both,
+    check_regular,
     eps_of,
     inverses,
     of_entries,
@@ -66,16 +67,7 @@ from .lapack import (
     singular,
 )
 from .layout import Embed, Permutation, Reshape, Scatter, Slice, Take
-from .matrices import (
-    BlockDiagonal,
-    Dense,
-    Eye,
-    Kron,
-    LowRank,
-    implicit_kron,
-    matrix_shape,
-    transposed,
-)
+from .matrices import BlockDiagonal, Dense, Eye, Kron, LowRank, implicit_kron, matrix_shape
 from .products import Product
 from .sums import Sum, multiple, split_identity, terms_of
 from .transforms import Circulant, Cumulative, Fourier
@@ -284,10 +276,7 @@ def of_sums(S: Sylvester) -> SlogDet:
 @inverted.register
 def _(operator: Circulant) -> Jacobian:
     values = operator.spectrum
-    sizes = np.abs(values)
-    small = sizes.min(initial=np.inf)
-    if small <= values.size * eps_of(operator.dtype) * sizes.max(initial=0):
-        raise singular(operator, f"its smallest eigenvalue is {small:.2g}")
+    check_regular(operator, values, values.size * eps_of(operator.dtype))
     return operator.with_spectrum(1 / values)
 
 
@@ -364,7 +353,7 @@ def _(operator: LowRank) -> SlogDet:
 
 def multiplied_out(operator: LowRank) -> Array:
     """U Vᵀ."""
-    return reading_of(operator.u, operator.v).MatMul(operator.u, transposed(operator.v))
+    return reading_of(operator.u, operator.v).MatMul(operator.u, operator.v.T)
 
 
 # -- composites ------------------------------------------------------------------------------------
@@ -444,9 +433,7 @@ def _(operator: Sum) -> Jacobian | None:
     if (split := by_schur(operator, terms)) is not None:
         outer, S = split
         S.schur  # noqa: B018 - the eigenvalues are on its diagonals
-        sizes = np.abs(S.values)
-        if sizes.min(initial=np.inf) <= sizes.size * eps_of(S.dtype) * sizes.max(initial=0):
-            raise singular(operator, f"its smallest eigenvalue is {sizes.min():.2g}")
+        check_regular(operator, S.values, S.shape[0] * eps_of(S.dtype))
         return S if outer is None else S @ inverted(outer)
     if (parts := woodbury(operator)) is not None:
         return parts.inverse(operator)

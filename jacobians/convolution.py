@@ -242,13 +242,9 @@ def cut(op: Op, g: Geometry, x: Array, axis: int, first: int, end: int) -> tuple
     start, step = first * g.dilations[axis], g.strides[axis]
     stop = (end - 1) * g.dilations[axis] + step * (g.u[2 + axis] - 1) + 1
     x = op.Slice(x, (start,), (stop,), (axis - len(g.strides),), (1,))
-    w = with_length(g.w, 2 + axis, end - first)
-    return replace(g, x=with_length(g.x, 2 + axis, stop - start), w=w), x
-
-
-def with_length(shape: Shape, axis: int, length: int) -> Shape:
-    """The shape with the length of one axis replaced."""
-    return (*shape[:axis], length, *shape[axis + 1 :])
+    w, space = list(g.w), shape_of(x)[-len(g.strides) :]
+    w[2 + axis] = end - first
+    return replace(g, x=(*g.x[:2], *space), w=tuple(w)), x
 
 
 def correlate_at_once(op: Op, g: Geometry, x: Array, u: Array) -> Array:

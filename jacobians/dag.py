@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from itertools import groupby
 from operator import add, attrgetter, matmul
 from typing import Any, cast
@@ -178,10 +179,6 @@ class Dag(Jacobian):
         sums = sum(size(self.shapes[e.end]) for e in self.edges)
         return super().flops + sums - sum(size(self.shapes[v]) for v in {e.end for e in self.edges})
 
-    def joins(self, source: int, sink: int) -> bool:
-        """Whether some path leads from the vertex `source` to the vertex `sink`."""
-        return source in self.behind(sink)
-
     def behind(self, sink: int) -> set[int]:
         """The vertices from which a path of at least one edge leads to the vertex `sink`."""
         found = {sink}
@@ -294,11 +291,7 @@ def accumulate(op: Op, terms: list[tuple[Jacobian, Array]]) -> Array:
     if tiled is not None:
         axis, order = tiled
         return op.Concat(*(inside(op, *terms[i]) for i in order), axis=axis)
-    total = None
-    for operator, v in terms:
-        part = operator._apply(op, v)
-        total = part if total is None else op.Add(total, part)
-    return total
+    return reduce(op.Add, (operator._apply(op, v) for operator, v in terms))
 
 
 def tiling(operators: list[Jacobian]) -> tuple[int, list[int]] | None:

@@ -27,20 +27,7 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.linalg
 
-from .arrays import (
-    cast,
-    dtype_of,
-    host,
-    is_tensor,
-    like,
-    rounded,
-    shape_of,
-    size,
-    space,
-    times,
-    wide,
-    widened,
-)
+from .arrays import cast, dtype_of, host, like, rounded, shape_of, size, space, times, wide, widened
 from .as_one import are_inverse, as_circulant, as_one, of_blocks
 from .base import Jacobian
 from .closed import all_numbers, check_square, inverse_of, joined, low_rank_of, whole
@@ -421,8 +408,7 @@ def of_hermitian(entries: Callable[[np.ndarray], np.ndarray], a: np.ndarray) -> 
     if (exact := hermitian(a)) is None:
         raise InputError("a root needs a Hermitian operator")
     V, values = eigen(True, exact)
-    found: np.ndarray = times(V, entries(values)[..., None, :]) @ adjoint_of(V)
-    return found
+    return times(V, entries(values)[..., None, :]) @ adjoint_of(V)
 
 
 def root(values: np.ndarray, power: float = 0.5) -> np.ndarray:
@@ -450,16 +436,14 @@ def triangle(a: np.ndarray) -> np.ndarray:
         raise InputError("a Cholesky factor needs a Hermitian operator")
     linalg = space(a).linalg
     try:
-        found: np.ndarray = linalg.cholesky(exact)
-        return found
+        return linalg.cholesky(exact)
     except linalg.LinAlgError:
         raise InputError("a Cholesky factor needs a positive definite operator") from None
 
 
 def exponential(a: np.ndarray) -> np.ndarray:
     """exp A of each matrix."""
-    found: np.ndarray = space(a).linalg.matrix_exp(a) if is_tensor(a) else scipy.linalg.expm(a)
-    return found
+    return scipy.linalg.expm(a) if space(a) is np else space(a).linalg.matrix_exp(a)
 
 
 PINV = Form(reciprocal, lambda a: space(a).linalg.pinv(a, rtol=None))  # relative to the rounding

@@ -17,20 +17,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from .arrays import (
-    Array,
-    Op,
-    Shape,
-    dtype_of,
-    factor,
-    host,
-    is_tensor,
-    lead,
-    reading,
-    shape_of,
-    space,
-    wide,
-)
+from .arrays import Array, Op, Shape, dtype_of, factor, host, is_tensor, reading, shape_of, wide
 from .base import Jacobian
 from .elementwise import Diagonal
 from .errors import InputError
@@ -38,13 +25,13 @@ from .lapack import (
     Singular,
     SlogDet,
     adjoint_of,
+    check_regular,
     eigen,
     eps_of,
     hermitian,
     inverses,
     of_entries,
     of_matrices,
-    singular,
 )
 from .matrices import Dense, Eye, Factor, Kron, matrix_shape
 from .products import Product
@@ -107,9 +94,7 @@ class Diagonalised:
 
     def inverse(self, whole: Jacobian) -> Jacobian:
         """(V ⊗ W) diag(1/λ) (V ⊗ W)ᴴ."""
-        sizes = np.abs(self.values)
-        if sizes.min(initial=np.inf) <= eps_of(whole.dtype) * sizes.max(initial=0):
-            raise singular(whole, f"its smallest eigenvalue is {sizes.min():.2g}")
+        check_regular(whole, self.values, eps_of(whole.dtype))
         K = Kron(self.left.vectors, self.right.vectors, self.values.shape[:-2])
         left, right = (f if isinstance(f, Eye) else adjoint_of(f) for f in (K.left, K.right))
         return Product((K, Diagonal(1 / self.values), Kron(left, right, K.batch)))
@@ -168,10 +153,10 @@ def matrices_of(factors: list[Factor]) -> list[np.ndarray]:
     return found
 
 
-def equal(a: Factor, b: Factor) -> bool:
+def equal(a: Any, b: Any) -> bool:
     if a is b or isinstance(a, Eye) or type(a) is not type(b):
         return a is b
-    return shape_of(a) == shape_of(b) and bool(space(a).all(a == b))
+    return shape_of(a) == shape_of(b) and bool((a == b).all())
 
 
 def by_schur(operator: Sum, found: KronTerms | None) -> tuple[Kron | None, Sylvester] | None:
@@ -269,7 +254,7 @@ class Sylvester(Jacobian):
             return self._apply(op, v.real) + 1j * self._apply(op, v.imag)
         found = [self._solved(C) for C in v.reshape(-1, *self.in_shape)]
         whole = np.array(found, wide(self.dtype)) if found else v
-        return whole.reshape(*lead(v, self.in_shape), *self.out_shape)
+        return whole.reshape(*v.shape[:-2], *self.out_shape)
 
     def _solved(self, C: np.ndarray) -> np.ndarray:
         """X; of the transpose, Aᵀ X + X B = C, by the conjugate equation and the same forms."""

@@ -33,6 +33,13 @@ def singular(operator: Jacobian, why: str) -> Singular:
     )
 
 
+def check_regular(whole: Jacobian, values: np.ndarray, rounding: float) -> None:
+    """Raises `Singular` where the smallest of some eigenvalues is 0, up to rounding."""
+    sizes = np.abs(values)
+    if sizes.min(initial=np.inf) <= rounding * sizes.max(initial=0):
+        raise singular(whole, f"its smallest eigenvalue is {sizes.min():.2g}")
+
+
 def inverses(matrices: np.ndarray, whole: Jacobian, name: str = "") -> np.ndarray:
     """A⁻¹ of each matrix in (*batch, n, n); `whole` and `name` say which they are."""
     m, n = matrices.shape[-2:]
@@ -67,8 +74,7 @@ def inverse_of_each(a: np.ndarray) -> np.ndarray:
             X = inverse_of_root(a)
             return adjoint_of(X) @ X
     try:
-        inverse: np.ndarray = np.linalg.inv(a)
-        return inverse
+        return np.linalg.inv(a)
     except np.linalg.LinAlgError:
         return np.stack([*map(inverse_of_each, a)]) if a.ndim > 2 else np.full_like(a, np.inf)
 

@@ -44,8 +44,7 @@ HOST = Place("NumPy", host)
 
 def place_of(x: Array) -> Place:
     """Where an array is."""
-    there: Place = reading(x).place(x.device) if is_tensor(x) else HOST
-    return there
+    return reading(x).place(x.device) if is_tensor(x) else HOST
 
 
 PLACED: WeakKeyDictionary[Holder, dict[Place, Any]] = WeakKeyDictionary()

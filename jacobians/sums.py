@@ -33,11 +33,7 @@ class Sum(Jacobian):
         self.terms = terms
 
     def _apply(self, op: Op, v: Array) -> Array:
-        first, *others = self.terms
-        y = first._apply(op, v)
-        for term in others:
-            y = op.Add(y, term._apply(op, v))
-        return y
+        return reduce(op.Add, (term._apply(op, v) for term in self.terms))
 
     def _transpose(self) -> Jacobian:
         return Sum(tuple(t.T for t in self.terms))

@@ -18,6 +18,7 @@ import operator
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -316,9 +317,7 @@ class Ratio:
 def number(terms: Polynomial) -> Number:
     """The number of a polynomial, without zero terms; constants become plain ints."""
     terms = {atoms: c for atoms, c in terms.items() if c}
-    if not terms:
-        return 0
-    return terms[()] if terms.keys() == {()} else SymInt(terms)
+    return SymInt(terms) if terms.keys() - {()} else terms.get((), 0)
 
 
 def polynomial(x: Any) -> Polynomial | None:
@@ -485,10 +484,7 @@ def largest(*numbers: Number) -> Number:
     >>> largest(2, 5, 3)
     5
     """
-    found, *others = numbers
-    for other in others:
-        found = larger(found, other)
-    return found
+    return reduce(larger, numbers)
 
 
 def smallest(*numbers: Number) -> Number:

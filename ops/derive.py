@@ -26,6 +26,7 @@ from .indices import Indices, letters
 from .node import Node, node_of
 from .registry import Blocks, declare
 from .rules.elementwise import Elementwise
+from .rules.indexing import from_the_start
 from .trees import Access, Index, Labels, Piece, Stage, Tree, accesses, evaluate, names, stages
 
 
@@ -285,9 +286,8 @@ class At(Indices):
     def index(self, index: Index, atom: Access, n: int) -> Array:
         """An index over the grid of its labels: affine in labels, or entries of an input."""
         if isinstance(index, Access):
-            t = self.op.CastLike(self.value(index), np.int64(0))
-            t = self.aligned(t, index.labels, atom.labels)
-            place = self.op.Where(self.op.Less(t, np.int64(0)), self.op.Add(t, np.int64(n)), t)
+            t = self.aligned(self.value(index), index.labels, atom.labels)
+            place = from_the_start(self.op, t, n)
         else:
             steps = {index: 1} if isinstance(index, str) else index
             place = np.full((1,) * len(atom.labels), steps.get("", 0), np.int64)

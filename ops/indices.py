@@ -94,7 +94,8 @@ class Indices:
         batch, old, new = out[:n], have[n:], out[n:]
         (x, labels), size = found[0], self.sizes
         if len(found) == 2 and len(old) == len(new) == 2:
-            triples = zip(self.sorted(found, new), new, old, strict=True)
+            ordered = found if new[0] in found[0][1] else found[::-1]
+            triples = zip(ordered, new, old, strict=True)
             pairs = [self.matrix(*factor, batch, p, q) for factor, p, q in triples]
             if all(F is not None for F in pairs):
                 return implicit_kron(pairs[0], pairs[1], self.shape(batch))
@@ -114,10 +115,6 @@ class Indices:
         flat = Reshape((*self.shape((*batch, q)), columns), self.shape(have), self.dtype)
         wide = Reshape(self.shape(out), (*self.shape((*batch, p)), columns), self.dtype)
         return wide @ implicit_kron(F, Eye(columns), self.shape(batch)) @ flat
-
-    def sorted(self, found: list[Factor], new: Labels) -> list[Factor]:
-        """Two factors in the order of the labels of the output."""
-        return found if new[0] in found[0][1] else found[::-1]
 
     def matrix(self, x: Array, labels: Labels, batch: Labels, p: str, q: str) -> Any:
         """A factor as a batch of matrices from q to p; None where it is not."""

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -55,11 +55,6 @@ class Kink:
         exceptions = " or ".join(f"{s} = {value}" for s, value in self.unless)
         unless = f", unless {exceptions}" if exceptions else ""
         return place + unless + (SECOND if self.order == 2 else "")
-
-    def meets(self, values: Mapping[sp.Symbol, Any]) -> bool:
-        """Whether a point, given by the values of inputs and attributes, lies on the kink."""
-        here = self.where.subs(values)
-        return bool(here.is_integer if self.whole else here == 0)
 
 
 def kinks(op_type: str) -> tuple[Kink, ...]:

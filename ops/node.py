@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,19 @@ class Step:
     def __str__(self) -> str:
         domain = f"{self.domain}::" if self.domain else ""
         return f"{domain}{self.op_type} (node {self.name!r}, opset {self.version})"
+
+
+class Vocabulary(ABC):
+    """A reading with one method per ONNX operator, all of them by `call`."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if not name[0].isupper():
+            raise AttributeError(name)
+        return partial(self.call, name)
+
+    @abstractmethod
+    def call(self, op_type: str, *inputs: Any, **attrs: Any) -> Any:
+        """The result of an operator: a tuple if several."""
 
 
 def node_of(

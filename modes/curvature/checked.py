@@ -9,24 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import Jacobian
-from ...jacobians.hooks import check
+from ...jacobians import Jacobian, hooks
 from ...jacobians.products import Product, factors_of
 from ...jacobians.sums import terms_of
 from ..hessian import hessian
-from ..linear.check import (
-    Check,
-    Outcome,
-    Test,
-    column_error,
-    differences,
-    dot_error,
-    entries,
-    outcome_of,
-    random,
-    relative,
-    tolerances,
-)
+from ..linear import check
 from ..linear.differences import epsilon
 from ..linear.linearization import Linearization
 from ..linear.symmetric import Curvature
@@ -35,8 +22,8 @@ PROBES = 8
 """The number of random vectors that are tried."""
 
 
-@check.register(Curvature)
-def checked(C: Curvature, seed: int = 0) -> Check:
+@hooks.check.register(Curvature)
+def checked(C: Curvature, seed: int = 0) -> check.Check:
     """Tests with random vectors drawn from `seed`; an exception inside counts as a failure.
 
     - dot test: ⟨u, C v⟩ = ⟨C u, v⟩;
@@ -47,21 +34,21 @@ def checked(C: Curvature, seed: int = 0) -> Check:
     - J v against central differences of the model, for every J in C;
     - for a Gauss-Newton matrix, the loss Hessian H against central differences of the gradient.
     """
-    rng = random(seed)
+    rng = check.random(seed)
     u, v = (rng.standard_normal(C.shape[0]).astype(C.dtype) for _ in range(2))
     V = rng.standard_normal((C.shape[1], 3)).astype(C.dtype)
-    fine, _ = tolerances(epsilon(C.dtype))
-    tests: list[Test] = [
-        ("dot test ⟨u, Cv⟩ = ⟨Cu, v⟩", lambda: dot_error(C, u, v)),
-        ("C V against its columns C v", lambda: column_error(C, V)),
+    fine, _ = check.tolerances(epsilon(C.dtype))
+    tests: list[check.Test] = [
+        ("dot test ⟨u, Cv⟩ = ⟨Cu, v⟩", lambda: check.dot_error(C, u, v)),
+        ("C V against its columns C v", lambda: check.column_error(C, V)),
     ]
     made = origin(C)
     if is_semidefinite(made, seed):
         tests.append(("vᵀ C v ≥ 0", partial(negativity, made, seed)))
-    products = (outcome_of(name, error, fine) for name, error in tests)
-    models = (differences(J, seed) for J in linearized(made))
-    found = (*products, *entries(C, seed, fine, "C"), *models, *against_gradient(made, seed))
-    return Check(found)
+    products = (check.outcome_of(name, error, fine) for name, error in tests)
+    models = (check.differences(J, seed) for J in linearized(made))
+    found = (*products, *check.entries(C, seed, fine, "C"), *models, *against_gradient(made, seed))
+    return check.Check(found)
 
 
 def is_semidefinite(C: Jacobian, seed: int) -> bool:
@@ -71,12 +58,12 @@ def is_semidefinite(C: Jacobian, seed: int) -> bool:
         return True
     if len(factors) == 2 and (factors[0].T is factors[1] or factors[1].T is factors[0]):
         return True
-    return H is not None and negativity(H, seed) <= tolerances(epsilon(H.dtype))[0]
+    return H is not None and negativity(H, seed) <= check.tolerances(epsilon(H.dtype))[0]
 
 
 def negativity(C: Jacobian, seed: int) -> float:
     """The largest -vᵀ C v / ‖v‖ ‖C v‖ over some random v, or 0 if all are negative."""
-    V = random(seed).standard_normal((C.shape[1], PROBES)).astype(C.dtype)
+    V = check.random(seed).standard_normal((C.shape[1], PROBES)).astype(C.dtype)
     V, images = V.astype(np.float64), np.asarray(C @ V, np.float64)
     sizes = np.linalg.norm(V, axis=0) * np.linalg.norm(images, axis=0)
     forms = np.sum(V * images, axis=0)
@@ -91,7 +78,7 @@ def between(C: Jacobian) -> Jacobian | None:
     return Product(factors[1:-1]) if len(factors) > 3 else factors[1]
 
 
-def against_gradient(C: Jacobian, seed: int) -> Iterator[Outcome]:
+def against_gradient(C: Jacobian, seed: int) -> Iterator[check.Outcome]:
     """H in Jᵀ H J against the recorded loss Hessian, and the recorded Hessian against differences.
 
     The recorded Hessian uses no closed form. A reduction only scales H, so products are normalised.
@@ -102,11 +89,11 @@ def against_gradient(C: Jacobian, seed: int) -> Iterator[Outcome]:
     J = linearized(C)[0]
     plain = hessian(J.route.model, J.point, of=asked["of"], wrt=asked["at"],
                     weights=asked.get("weights"), engine=asked.get("engine"))  # fmt: skip
-    w = random(seed).standard_normal(H.shape[1]).astype(H.dtype)
-    fine, _ = tolerances(epsilon(H.dtype))
-    yield outcome_of("loss Hessian against the recorded one",
-                 lambda: relative(unit(H @ w), unit(plain @ w)), fine)  # fmt: skip
-    found = differences(plain.J, seed)
+    w = check.random(seed).standard_normal(H.shape[1]).astype(H.dtype)
+    fine, _ = check.tolerances(epsilon(H.dtype))
+    yield check.outcome_of("loss Hessian against the recorded one",
+                           lambda: check.relative(unit(H @ w), unit(plain @ w)), fine)  # fmt: skip
+    found = check.differences(plain.J, seed)
     yield replace(found, name=f"H {found.name[2:]} of the gradient")
 
 

@@ -214,8 +214,7 @@ def one_hot(rng: Any, p: np.ndarray) -> np.ndarray:
     """Random unit vectors along the last axis, drawn with the probabilities p."""
     u, join = rng.random((*p.shape[:-1], 1)), space(p).concatenate
     above = 1.0 * (u > p.cumsum(-1)[..., :-1])
-    made: np.ndarray = join([u * 0 + 1, above], -1) - join([above, u * 0], -1)
-    return made
+    return join([u * 0 + 1, above], -1) - join([above, u * 0], -1)
 
 
 LIKELIHOODS = {

@@ -113,8 +113,7 @@ class Gradients:
         self.z = with_samples(J)
         found = [replace(use, x=self._taken(use.x)) for use in uses(J)]
         ends = dict.fromkeys(use.vertex for use in found)
-        dag = J.there
-        forth = Dag(dag.shapes, dag.edges, tuple(ends), dag.sinks, dag.dtype)
+        forth = J.there.between(tuple(ends), J.there.sinks)
         if J.place is None and repays_elimination(forth, size(shape_of(self.z)[1:])):
             forth = eliminated(forth)
         self.back = forth.T

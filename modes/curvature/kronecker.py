@@ -16,7 +16,6 @@ from ...jacobians import (
     Edge,
     Jacobian,
     Kron,
-    Reshape,
     Shape,
     Take,
     shape_of,
@@ -318,9 +317,8 @@ def decompose(blocks: Iterable[Factors]) -> None:
 
 def unused(name: str, entries: np.ndarray, shape: Shape, dtype: np.dtype) -> Factors:
     """The block of the unused entries of a tensor, whose eigenvalues are all 0."""
-    zero, n = Moment(np.zeros((len(entries), 1, 1), dtype)), len(entries)
-    part = Reshape((n, 1, 1), (n,), dtype) @ take_flat(entries, shape, dtype)
-    return Factors({name: part}, zero, zero)
+    zero = Moment(np.zeros((len(entries), 1, 1), dtype))
+    return Factors({name: take_flat(entries.reshape(-1, 1, 1), shape, dtype)}, zero, zero)
 
 
 def rebuilt(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:

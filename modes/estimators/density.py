@@ -39,9 +39,7 @@ class SpectralDensity(Shown):
     products: int
     method: str
     shorter: tuple[Rule, ...] = ()
-    """The nodes and weights after a third and two thirds of the steps."""
     eps: float = 0.0
-    """The relative rounding error of one product."""
 
     def __call__(self, grid: Any, *, width: float | None = None) -> Estimate:
         """φ(t) ≈ Σⱼ τⱼ² exp(-(t - θⱼ)²/2σ²) / √(2πσ²) for t on the grid, σ the width.

@@ -132,8 +132,7 @@ def probing(A: Any, label: str, shown: bool | None = None, seed: int = 0) -> Ite
 def triangular(R: Array, B: Array) -> Array:
     """R⁻ᵀ B for an upper triangular R."""
     if is_tensor(R):
-        solved: Array = space(R).linalg.solve_triangular(R.T, B, upper=False)
-        return solved
+        return space(R).linalg.solve_triangular(R.T, B, upper=False)
     return solve_triangular(R, B, trans="T")
 
 

@@ -31,6 +31,7 @@ from ...jacobians import (
     slogdet_of,
 )
 from ...jacobians.arrays import Array, host, reading_of, times, total, wide
+from ...jacobians.as_one import of_each
 from ...jacobians.closed import all_numbers, check_square, determinant, shifted
 from ...jacobians.errors import InputError
 from ...jacobians.functions import eigenbasis, function_of, singular_bases
@@ -122,14 +123,11 @@ def few_entries(A: Any) -> bool:
 def leaves(operator: Jacobian) -> Iterator[Jacobian]:
     """The operators that an operator is composed of, without composites and wrappers."""
     behind = bare(operator)
-    inner = parts(behind)
-    if behind is not operator:
-        yield from leaves(behind)
-    elif inner:
-        for part in inner:
-            yield from leaves(part)
-    else:
+    inner = parts(operator) if behind is operator else (behind,)
+    if not inner:
         yield operator
+    for part in inner:
+        yield from leaves(part)
 
 
 @singledispatch
@@ -158,9 +156,7 @@ def _(operator: Kron) -> Array | None:
     return operator._diagonal() if all(m == n for m, n in shapes) else None
 
 
-@diagonal_of.register
-def _(operator: Convolution) -> np.ndarray | None:
-    return own_diagonal(operator)
+diagonal_of.register(Convolution, own_diagonal)
 
 
 @diagonal_of.register
@@ -170,7 +166,7 @@ def _(operator: BlockDiagonal) -> np.ndarray | None:
 
 @diagonal_of.register
 def _(operator: Sum) -> np.ndarray | None:
-    found = _all_of([diagonal_of(term) for term in operator.terms])
+    found = of_each(diagonal_of, operator.terms)
     return None if found is None else reduce(total, found)
 
 
@@ -180,17 +176,8 @@ def _(operator: Dag | Block) -> np.ndarray | None:
     blocks = as_blocks(operator)
     if blocks is None or len(blocks) != len(blocks[0]):
         return None
-    own = [row[k] for k, row in enumerate(blocks)]
-    if any(block.shape[0] != block.shape[1] for block in own):
-        return None
-    found = _all_of([diagonal_of(block) for block in own])
+    found = of_each(diagonal_of, (row[k] for k, row in enumerate(blocks)))
     return None if found is None else reading_of(*found).Concat(*found, axis=0)
-
-
-def _all_of(found: list[Array | None]) -> list[Array] | None:
-    """All parts; None if one is missing."""
-    known = [part for part in found if part is not None]
-    return known if len(known) == len(found) else None
 
 
 @diagonal_of.register

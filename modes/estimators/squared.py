@@ -51,16 +51,13 @@ from ...jacobians.sparse import count, entries
 from ..linear.elimination.plan import eliminated
 from ..sparse.sweep import bare, unwrap
 
-MONOMIAL = (
-    Identity, Zero, Scalar, Cast, Reshape, Permutation, Diagonal, Slice, Embed, Take, Broadcast,
-    Outer,
-)  # fmt: skip
+SELECTING = Identity, Zero, Cast, Reshape, Permutation, Slice, Embed, Take, Broadcast
+"""Operators with at most one entry in each row, which is 1."""
+
+MONOMIAL = *SELECTING, Scalar, Diagonal, Outer
 """Operators with at most one entry in each row."""
 
-ZERO_ONE = (
-    Identity, Zero, Cast, Reshape, Permutation, Slice, Embed, Take, Broadcast, SumTo,
-    Scatter, Cumulative,
-)  # fmt: skip
+ZERO_ONE = *SELECTING, SumTo, Scatter, Cumulative
 """Operators whose entries are zeros and ones, which are their own squares."""
 
 DIAGONAL = Diagonal, Identity, Scalar
@@ -97,8 +94,7 @@ def _(operator: Diagonal) -> Jacobian:
 @squared.register
 def _(operator: BlockDiagonal | Circulant | Convolution | Dense | Inner | Kron | Outer) -> Jacobian:
     """Every entry is a product of entries of the arrays, one of each."""
-    made: Jacobian = with_parts(operator, lambda a: a if isinstance(a, Eye) else a**2)
-    return made
+    return with_parts(operator, lambda a: a if isinstance(a, Eye) else a**2)
 
 
 @squared.register

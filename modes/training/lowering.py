@@ -354,7 +354,7 @@ def check_differentiable(step: Step, steps: Sequence[Step], dag: Dag, wrt: Names
     vanishes almost everywhere, as for the step function in the derivative of Relu: zero is right.
     """
     for name, source in zip(wrt, dag.sources, strict=True):
-        if dag.joins(source, dag.sinks[0]) or name == y:
+        if source in dag.behind(dag.sinks[0]) or name == y:
             continue
         reached = reach_forward(steps, [name])
         cut = [s for s in steps if s.name and is_zero(s) and not reached.isdisjoint(reads(s))]

@@ -14,7 +14,7 @@ from ...jacobians import shape_of
 from ...jacobians.errors import InputError, OnnxJacError, first_line
 from ...jacobians.symint import Symbols, at
 from ...ops import Recorder, Step, numbers
-from ...ops.graphs import fresh, operands_of
+from ...ops.graphs.build import fresh, operands_of
 from ...ops.node import AT
 from ..model.flow.steps import SHAPES, python_of
 from ..model.primal.model import Model

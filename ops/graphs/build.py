@@ -44,7 +44,6 @@ def ir_version(opset: int) -> int:
 def named(recorder: Recorder, value: Array, name: str) -> ir.Value:
     """The value under a name: renamed if it has none yet, else copied."""
     value = recorder.value(value)
-    assert value is not None
     if value.producer() is None:
         return copied(recorder, value, name)
     value.name = value.name or name
@@ -148,7 +147,6 @@ def body_of(
     """The subgraph recorded in a `body()`, each output a different value that it computes."""
     results, formals = list[ir.Value](), list(inputs)
     for value in map(recorder.value, outputs):
-        assert value is not None
         if value.producer() in recorder.nodes and value not in results:
             results.append(value)
         else:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from ...jacobians.symint import (
     same,
     whole,
 )
-from ..node import AT, NAN, Node, Step, has_nan, schema_defaults
+from ..node import AT, NAN, Node, Step, Vocabulary, has_nan, schema_defaults
 from ..numbers import numbers
 from ..registry import find
 from .infer import is_open, output_types, symbolic_shapes
@@ -48,7 +48,7 @@ SHARED = 4096
 """Constants of up to this many elements are compared by content, larger ones by address."""
 
 
-class Recorder:
+class Recorder(Vocabulary):
     """One method per ONNX operator, as every reading of the vocabulary has.
 
     With `symbols`, shapes and small integer tensors are tracked symbolically.
@@ -71,11 +71,6 @@ class Recorder:
         self.inside: set[str] = set()  # the names in subgraphs
         self.depth = 0  # of the subgraph being recorded
         self._arrays: list[np.ndarray] = []  # keeps alive the `constants` known by address
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if not name[0].isupper():
-            raise AttributeError(name)
-        return partial(self.call, name)
 
     def call(self, op_type: str, *inputs: Any, outputs: int = 1, **attrs: Any) -> Any:
         """An operator's result: a value, or an array if all is constant; a tuple if several."""
@@ -123,9 +118,7 @@ class Recorder:
         """A symbolic number, or several, as a graph value of a dtype."""
         if isinstance(x, Ratio):
             kind = dtype if dtype.kind == "f" else np.dtype(np.float64)
-            ratio = self.value(lowered_ratio(self, x, kind))
-            assert ratio is not None
-            return ratio
+            return self.value(lowered_ratio(self, x, kind))
         if isinstance(x, SymInt):
             made, held = self.Reshape(lowered(self, x), ()), objects([x]).reshape(())
         else:
@@ -134,7 +127,6 @@ class Recorder:
             joined = self.Concat(*(lowered(self, n) for n in numbers_), axis=0)
             made, held = self.Reshape(joined, shape), objects(numbers_).reshape(shape)
         value = self.value(made if dtype == np.int64 else self.CastLike(made, np.zeros((), dtype)))
-        assert value is not None
         if dtype == np.int64:
             value.meta.setdefault(CONTENT, held)
         return value
@@ -146,7 +138,7 @@ class Recorder:
         """Set the symbolic shapes and integers of the outputs of a node."""
         found = symbolic_shapes(op_type, domain, version, values, attrs, len(made))
         for value, sizes in zip(made, found, strict=True):
-            if value is not None and not isinstance(value.shape, type(None)):
+            if value is not None and value.shape is not None:
                 self.shape(value, sizes)
         if made and made[0] is not None:
             held = integers(op_type, domain, values, attrs, made[0])
@@ -263,13 +255,10 @@ class Recorder:
         self._append(step.op_type, step.domain, values, spelled_out(step), shown)
         if self.symbols is not None:
             self.symbols.reader = str(step)
-            if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
-                pass  # the caller that recorded the subgraphs sets the shapes
-            elif is_still(step, values):
-                for value in made:
-                    if value is not None:
-                        value.meta[STILL] = True
-            else:
+            if is_still(step, values):
+                for value in filter(None, made):
+                    value.meta[STILL] = True
+            elif not has_bodies(step):  # else the caller that recorded them sets the shapes
                 self._follow(
                     step.op_type, step.domain, step.version, values, spelled_out(step), made
                 )
@@ -346,8 +335,8 @@ class Recorder:
             value.meta[DEPTH] = self.depth
         return value
 
-    def value(self, array: Array | None) -> ir.Value | None:
-        """The graph value of an operand; arrays become initializers, one for equal arrays."""
+    def value(self, array: Array | None) -> Any:
+        """The graph value of an operand, None if omitted; equal arrays become one initializer."""
         if array is None or isinstance(array, ir.Value):
             return array
         array = np.asarray(array)
@@ -392,9 +381,13 @@ def is_still(step: Step, values: Sequence[ir.Value | None]) -> bool:
     """Whether a step computes constants: from constants, or from a shape without free sizes."""
     if step.op_type in ("Shape", "Size") and not step.domain and values[0] is not None:
         return not is_symbolic(shape_of(values[0]))
-    bodies = any(isinstance(value, ir.Graph) for value in step.attrs.values())
     known = (v is None or v.const_value is not None or STILL in v.meta for v in values)
-    return not bodies and all(known)
+    return not has_bodies(step) and all(known)
+
+
+def has_bodies(step: Step) -> bool:
+    """Whether a step has subgraphs."""
+    return any(isinstance(value, ir.Graph) for value in step.attrs.values())
 
 
 @cache

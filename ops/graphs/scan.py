@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import onnx_ir as ir
 
 from ...jacobians import Array, dtype_of, shape_of
 from ...jacobians.symint import at
-from ..node import ASKED, SURROGATE, Step
+from ..node import ASKED, SURROGATE, Step, Vocabulary
 from ..numbers import numbers
 from .build import body_of, every, subgraphs
 from .recorder import Recorder
@@ -84,7 +83,7 @@ def fake(op: Any, values: Sequence[Any]) -> None:
 # -- recording and computing at once, where the graph depends on the numbers -----------------------
 
 
-class Twin:
+class Twin(Vocabulary):
     """A reading whose values are graph values, each with its number at the point."""
 
     def __init__(self, recorder: Recorder) -> None:
@@ -92,11 +91,6 @@ class Twin:
         self.keeps = False  # records loops in definitions as Scan nodes
         self.faked = False  # whether some numbers are placeholders, from such a loop
         self._numbers: dict[int, np.ndarray] = {}
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if not name[0].isupper():
-            raise AttributeError(name)
-        return partial(self.call, name)
 
     def call(self, op_type: str, *inputs: Any, **attrs: Any) -> Any:
         """The recorded result; its number is stored."""

@@ -13,11 +13,9 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 
-from ...jacobians.arrays import Array, is_tensor, shape_of, space
+from ...jacobians.arrays import Array, Shape, is_tensor, shape_of, space
 from ...jacobians.symint import Number, if_negative, largest, same, smallest
 from .table import STATIC, ints, kernel
-
-Shape = tuple[int, ...]
 
 
 @kernel("Identity", tensors=True, view=True)

@@ -65,18 +65,12 @@ def kernel(
             raise InputError(f"{name} has a kernel already")
         function = widened(function) if wide else function
         KERNELS[name] = function if view else quiet(function)
-        if counted:
-            COUNTED.add(name)
-        if wide:
-            WIDE.add(name)
-        if view:
-            FREE.add(name)
+        told = (COUNTED, counted), (WIDE, wide), (FREE, view), (TENSORS, tensors), (HOSTED, hosted)
+        for names, has in told:
+            if has:
+                names.add(name)
         if view or quick:
             QUICK[name] = quick or (0,)
-        if tensors:
-            TENSORS.add(name)
-        if hosted:
-            HOSTED.add(name)
         return function
 
     return enter

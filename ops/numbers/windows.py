@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians.arrays import Array
+from ...jacobians.arrays import Array, Shape
 from ...jacobians.symint import at, if_negative, largest, smallest
 from .layout import framed
 
-Shape = tuple[int, ...]
 Cut = tuple[Any, ...]
 
 GEOMETRY = ("auto_pad", "ceil_mode", "dilations", "pads", "strides")
@@ -78,9 +77,7 @@ class Windows:
     @property
     def framed(self) -> list[int]:
         """The lengths of the axes including the frame."""
-        ends = map(sum, zip(self.begins, self.space, strict=True))
-        return [max(self.covered(axis, n), end) for (axis, n), end in
-                zip(enumerate(self.count), ends, strict=True)]  # fmt: skip
+        return [a + n + b for n, (a, b) in zip(self.space, self.frame, strict=True)]
 
     def reach(self, axis: int, tap: int) -> slice:
         """The slice of padded elements that one tap reads over all windows along an axis."""

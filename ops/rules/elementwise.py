@@ -12,17 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import (
-    Array,
-    Cast,
-    Diagonal,
-    Identity,
-    Jacobian,
-    Scalar,
-    broadcast,
-    dtype_of,
-    shape_of,
-)
+from ...jacobians import Array, Cast, Diagonal, Identity, Jacobian, broadcast, dtype_of, shape_of
 from ..conventions import BENDS, LEFT, MISSING, ORDER, SHARED, convention, kinks, marked, tied
 from ..node import Node
 from ..numbers.table import KERNELS
@@ -114,10 +104,9 @@ def variables(formula: str) -> tuple[str, ...]:
 def spread(node: Node, i: int, d: Array | float, *, chooses: bool = False) -> Jacobian:
     """diag(d) after the broadcast of input i; a constant d needs no array."""
     lift = broadcast(shape_of(node.inputs[i]), node.y_shape, node.dtype)
-    if not isinstance(d, float | int):
-        return Diagonal(d, node.y_shape, chooses=chooses) @ lift
-    scalar = Scalar(d, node.y_shape, node.dtype) if d != 1 else Identity(node.y_shape, node.dtype)
-    return scalar @ lift
+    if isinstance(d, float | int):
+        return lift * d
+    return Diagonal(d, node.y_shape, chooses=chooses) @ lift
 
 
 def elementwise(

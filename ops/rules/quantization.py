@@ -16,22 +16,12 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import (
-    Array,
-    Diagonal,
-    Identity,
-    Jacobian,
-    Reshape,
-    Take,
-    broadcast,
-    dtype_of,
-    shape_of,
-)
+from ...jacobians import Array, Diagonal, Jacobian, Reshape, Take, broadcast, dtype_of, shape_of
 from ..conventions import ORDER, PARTS, kinks
 from ..node import Node
 from ..numbers.windows import AUTO_PADS
 from ..registry import Blocks, defines, jacobian, zero
-from .elementwise import cast_input
+from .elementwise import cast_input, identity
 
 ROUNDED = "the result is piecewise constant: it is rounded to few values"
 zero(ROUNDED, "QuantizeLinear", "QLinearMatMul")
@@ -109,7 +99,7 @@ DOMAIN = "onnxjac.straight_through"
 @jacobian(f"{DOMAIN}::Round", f"{DOMAIN}::Floor", f"{DOMAIN}::Ceil")
 def rounding(op: Any, node: Node) -> Blocks:
     """As if y = x."""
-    return {(0, 0): Identity(node.y_shape, node.dtype)}
+    return identity(op, node)
 
 
 @jacobian(f"{DOMAIN}::Sign")

@@ -49,6 +49,11 @@ class Form(NamedTuple):
     linear: int
 
 
+def plus(op: Any, y: Array, bias: Array | None) -> Array:
+    """y + bias, or y without one."""
+    return y if bias is None else op.Add(y, bias)
+
+
 class Direction:
     """One direction of a recurrent operator: its weights, its states, and the order of time.
 
@@ -109,14 +114,11 @@ class Direction:
         """The gates of a tensor (batch, gates · hidden)."""
         return (self.part(x, k) for k in range(shape_of(x)[-1] // self.hidden))
 
-    def plus(self, x: Array, y: Array | None) -> Array:
-        return x if y is None else self.op.Add(x, y)
-
     @property
     def projected(self) -> Array:
         """x Wᵀ + b for all time steps."""
         product = self.op.MatMul(self.x, self.op.Transpose(self.w, perm=(1, 0)))
-        return self.plus(product, self.wb)
+        return plus(self.op, product, self.wb)
 
     @property
     def turned(self) -> Array:
@@ -131,12 +133,12 @@ class Direction:
 
     def sums(self, h: Array) -> Array:
         """h Rᵀ + b for the linear gates."""
-        return self.plus(self.op.MatMul(self.seen(h), self.turned), self.first(self.rb))
+        return plus(self.op, self.op.MatMul(self.seen(h), self.turned), self.first(self.rb))
 
     def recurrent(self, h: Array, k: int) -> Array:
         """h Rᵀ + b for gate k."""
         r = self.op.Transpose(self.part(self.r, k, axis=0), perm=(1, 0))
-        return self.plus(self.op.MatMul(h, r), self.part(self.rb, k))
+        return plus(self.op, self.op.MatMul(h, r), self.part(self.rb, k))
 
     def scan(self, turn: Turn, state: Arrays, series: Sequence[Array]) -> tuple[Arrays, Array]:
         """The last state, and the rows of all time steps, in the order of this direction.
@@ -323,15 +325,13 @@ def rnn(op: Any, node: Node) -> Any:
     return sequences(op, node, make, Form(1, (5,), 1))
 
 
-@defines("LSTM", direction=DIRECTIONS)
-def lstm(op: Any, node: Node) -> Any:
+def lstm(op: Any, node: Node, seen: Function | None = None) -> Any:
     """c' = f ∘ c + i ∘ g(…), h' = o ∘ k(c'), with peepholes P into the gates i, o, f."""
-    return long_short_term(op, node)
-
-
-def long_short_term(op: Any, node: Node, seen: Function | None = None) -> Any:
-    """LSTM, where products with R take `seen`(h)."""
+    # products with R take seen(h)
     return sequences(op, node, lstm_cell, Form(4, (5, 6), 4), seen)
+
+
+defines("LSTM", direction=DIRECTIONS)(lstm)
 
 
 def lstm_cell(d: Direction) -> Cell:

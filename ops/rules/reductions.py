@@ -34,6 +34,7 @@ from ..conventions import (
     kinks,
     marked,
     tied,
+    zeros,
 )
 from ..node import Node
 from ..registry import Blocks, Count, jacobian, says
@@ -101,9 +102,7 @@ says("Det", by_hand="its sum has n! terms, one for each order of n columns")
 reduction("ReduceLogSumExp", "log(s)", "exp(x)")
 
 
-kinks("ReduceL1", where="where an entry is 0", given="0, as for |0|")(
-    lambda node: marked(node.x == 0)
-)
+kinks("ReduceL1", where="where an entry is 0", given="0, as for |0|")(zeros)
 kinks("ReduceL2", where=ZERO_NORM, given=BALL)(lambda node: marked(node.y == 0))
 convention("ReduceL1", "Σ |[0, 2]|", ([0.0, 2.0],), ([0.0, 1.0],), "as |0|",
            "lambda x: torch.norm(x, 1)", jax=([1.0, 1.0],))  # fmt: skip

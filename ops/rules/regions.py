@@ -156,8 +156,9 @@ def bin_pixels(
         [edges(first, last, bins, n) for first, last in corners[:, [1 - k, 3 - k]]]
         for k, (bins, n) in enumerate(zip(pooled, space, strict=True))
     ]
+    plane = np.arange(math.prod(space)).reshape(space)
     found = {
-        (r, i, j): pixels(batch, rows, columns, space)
+        (r, i, j): (batch * plane.size + plane[rows, columns]).ravel()
         for r, (batch, down, across) in enumerate(zip(rois[:, 0].astype(int), *spans, strict=True))
         for i, rows in enumerate(down)
         for j, columns in enumerate(across)
@@ -171,17 +172,11 @@ def bin_pixels(
     return index, empty
 
 
-def pixels(batch: int, rows: range, columns: range, space: tuple[int, int]) -> np.ndarray:
-    """The row-major positions of a rectangle of an image."""
-    down = batch * space[0] + np.arange(rows.start, rows.stop)
-    return (down[:, None] * space[1] + np.arange(columns.start, columns.stop)).ravel()
-
-
-def edges(first: int, last: int, bins: int, n: int) -> list[range]:
+def edges(first: int, last: int, bins: int, n: int) -> list[slice]:
     """The pixels of each bin of a region along an axis."""
     size = max(last - first + 1, 1) / bins
     ends = [(int(np.floor(b * size)), int(np.ceil((b + 1) * size))) for b in range(bins)]
-    return [range(*(min(max(e + first, 0), n) for e in pair)) for pair in ends]
+    return [slice(*(min(max(e + first, 0), n) for e in pair)) for pair in ends]
 
 
 @kinks("MaxRoiPool", where=ORDER, given=SHARED)

@@ -14,8 +14,7 @@ therefore hold where these decisions hold: in an open set around the point.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from numbers import Number as Scalar
 from typing import Any
 
@@ -25,7 +24,7 @@ import sympy as sp
 
 from ...jacobians import Array, Op, Shape, reading
 from ...jacobians.errors import UnsupportedOp
-from ..node import AT, node_of
+from ..node import AT, Vocabulary, node_of
 from ..numbers import numbers
 from ..numbers.table import COUNTED, run_reference
 from ..numbers.table import KERNELS as PLAIN
@@ -36,7 +35,7 @@ from .number import KERNELS, Kernel, Number, closed_form, value_of
 __all__ = ["REFERRED", "Number", "Symbols", "Tensor", "closed_form", "each", "referred"]
 
 
-class Symbols:
+class Symbols(Vocabulary):
     """One method per ONNX operator: a kernel of this package, or of the numbers reading.
 
     NumPy arrays are constants, with floats read as exact numbers; operators on integers alone are
@@ -45,11 +44,6 @@ class Symbols:
 
     def __init__(self) -> None:
         self.notes: dict[sp.Expr, None] = {}
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if not name[0].isupper():
-            raise AttributeError(name)
-        return partial(self.call, name)
 
     @property
     def conditions(self) -> tuple[sp.Expr, ...]:

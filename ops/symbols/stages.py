@@ -111,17 +111,17 @@ class Builder:
             symbol = self.known[key][0]
             return sp.exp(symbol) if logs else symbol
         if isinstance(expr, sp.Indexed):
-            return self.known[expr][0] if expr in self.known else self.name(expr, self.access(expr))
+            return self.name(expr, self.access(expr))
         if expr.is_Symbol and expr.name in self.variables:
-            return self.known[expr][0] if expr in self.known else self.name(
-                expr, Access(expr.name, (), ()))  # fmt: skip
+            return self.name(expr, Access(expr.name, (), ()))
         return expr.func(*map(self.lifted, expr.args)) if expr.args else expr
 
     def name(self, expr: sp.Expr, atom: Access | Stage) -> sp.Symbol:
-        base = atom.name if isinstance(atom, Access) else "s"
-        symbol = sp.Symbol(f"{base}{len(self.known) or ''}", real=True)
-        self.known[expr] = symbol, atom
-        return symbol
+        """The symbol of a part: the one it has already, or a new one for this atom."""
+        if expr not in self.known:
+            base = atom.name if isinstance(atom, Access) else "s"
+            self.known[expr] = sp.Symbol(f"{base}{len(self.known) or ''}", real=True), atom
+        return self.known[expr][0]
 
     def access(self, expr: sp.Indexed) -> Access:
         return Access(str(expr.base), tuple(map(self.index, expr.indices)), tuple(free(expr)))

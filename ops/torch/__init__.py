@@ -26,21 +26,8 @@ from ..node import node_of
 from ..numbers import numbers
 from ..numbers.table import COUNTED, FREE, TENSORS, settled
 from ..registry import find, full_name
-from . import layout, pointwise, products  # noqa: F401  (register kernels)
-from .table import (
-    DTYPES,
-    HOSTED,
-    INDEXED,
-    KERNELS,
-    NUMPY,
-    SAME,
-    STATIC,
-    device_of,
-    held,
-    host,
-    shared,
-    tensor,
-)
+from . import layout, pointwise, products, table  # noqa: F401  (register kernels)
+from .table import DTYPES, HOSTED, KERNELS, NUMPY, device_of, held, host, shared, tensor
 
 __all__ = ["Tensors", "bound", "place", "tensors"]
 
@@ -115,8 +102,7 @@ class Tensors:
         return NUMPY[x.dtype]
 
     def host(self, x: Array) -> np.ndarray:
-        found: np.ndarray = host(x)
-        return found
+        return host(x)
 
     def place(self, device: Any) -> Place:
         return place(device)
@@ -207,15 +193,15 @@ def bound(
     rest = tuple(zip(operands, known, strict=True))[len(first) :]
     dtypes = {None if x is None else dtype_of(x) for x in first}
     told = all(x is None or y is not None for x, y in rest)
-    if name in INDEXED and {*map(dtype_of, (operands[0], *operands[2:]))} <= FLOATS:
+    if name in table.INDEXED and {*map(dtype_of, (operands[0], *operands[2:]))} <= FLOATS:
         places = np.asarray(host(known[1]))
         if places.size >= MANY and (places >= 0).all():
             return functools.partial(KERNELS[name], nonnegative=True, **attrs), count
     if name not in KERNELS or not told or not dtypes <= FLOATS:
         return functools.partial(getattr(tensors, name), **attrs), count
-    if len(dtypes) == 1 and name in SAME:
-        return SAME[name](*map(shape_of, first)), count
+    if len(dtypes) == 1 and name in table.SAME:
+        return table.SAME[name](*map(shape_of, first)), count
     if not rest and name not in FREE:
         return functools.partial(KERNELS[name], **attrs), count
     shapes = shape_of(first[0]), shape
-    return settled(name, KERNELS, STATIC, shapes, known[len(first) :], attrs), 1
+    return settled(name, KERNELS, table.STATIC, shapes, known[len(first) :], attrs), 1

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...jacobians import Shape
 from ..numbers.indexing import from_start
 from ..numbers.layout import cuts
 from ..numbers.table import ints, widened
-from .table import Tensor, common, is_tensor, kernel, static
-
-Shape = tuple[int, ...]
+from .table import STATIC, Tensor, common, is_tensor, kernel
 
 
 @kernel("Slice", hosted=True)
@@ -24,7 +23,6 @@ def slice_(x: Tensor, starts: Any, ends: Any, axes: Any = None, steps: Any = Non
     return sliced(tuple(x.shape), starts, ends, axes, steps)(x)
 
 
-@static("Slice")
 def sliced(shape: Shape, *told: Any) -> Callable[[Tensor], Tensor]:
     """The slice of tensors of one shape."""
     found, turned = cuts(shape, *told), list[int]()
@@ -35,6 +33,9 @@ def sliced(shape: Shape, *told: Any) -> Callable[[Tensor], Tensor]:
             turned.append(axis)
     index = tuple(found) if found[1:] else found[0]
     return (lambda x: x[index].flip(turned)) if turned else itemgetter(index)
+
+
+STATIC["Slice"] = sliced
 
 
 @kernel("Gather", indexed=True)

@@ -15,7 +15,7 @@ from ..numbers.matmul import contraction_order
 from ..numbers.reductions import Axes, reductions
 from ..numbers.table import Kernel, highest, ints, lowest
 from ..numbers.windows import Windows, padded, transposed_windows, whole, windows
-from .table import SAME, Tensor, common, kernel, static
+from .table import SAME, STATIC, Tensor, common, kernel
 
 CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 SPREAD = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
@@ -172,7 +172,6 @@ for name, function in reductions(
     kernel(name, hosted=True, wide=True)(function)
 
 
-@static("ReduceSum")
 def summed(
     shape: tuple[int, ...], axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
 ) -> Kernel:
@@ -183,16 +182,11 @@ def summed(
     return lambda x: x.sum(tuple(range(len(shape))), bool(keepdims))
 
 
-@kernel("Softmax", wide=True)
-def softmax(x: Tensor, *, axis: int = -1) -> Tensor:
-    """exp(x) / Σ exp(x) along an axis."""
-    return torch.softmax(x, axis)
+STATIC["ReduceSum"] = summed
 
 
-@kernel("LogSoftmax", wide=True)
-def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
-    """x − log Σ exp(x) along an axis."""
-    return torch.log_softmax(x, axis)
+kernel("Softmax", wide=True)(lambda x, *, axis=-1: torch.softmax(x, axis))
+kernel("LogSoftmax", wide=True)(lambda x, *, axis=-1: torch.log_softmax(x, axis))
 
 
 @kernel("NegativeLogLikelihoodLoss", wide=True)

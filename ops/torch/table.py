@@ -28,6 +28,7 @@ HOSTED: set[str] = set()
 INDEXED: set[str] = set()
 """The operators whose kernels can be told that the second operand, indices, is `nonnegative`."""
 STATIC: dict[str, Kernel] = {}
+"""Hosted operator -> (shape of x, *operands on the host) ↦ its kernel at these."""
 SAME: dict[str, Kernel] = {}
 """Operator -> the shapes of its operands, tensors of one float dtype ↦ the function of torch."""
 FUSED: dict[tuple[Kernel, Kernel, int], Kernel] = {
@@ -76,11 +77,6 @@ def shared(name: str) -> None:
     function = inspect.unwrap(numbers_table.KERNELS[name])
     hosted, wide = name in numbers_table.HOSTED, name in numbers_table.WIDE
     kernel(name, hosted=hosted, wide=wide)(function)
-
-
-def static(name: str) -> Callable[[Kernel], Kernel]:
-    """Register shape of x, *operands on the host ↦ the kernel of a hosted operator at these."""
-    return lambda function: STATIC.setdefault(name, function)
 
 
 def is_tensor(x: Any) -> bool:

@@ -12,8 +12,8 @@ from ....jacobians.symint import Number, largest, same
 from ...node import Node, node_of
 from ...registry import defines
 from ..indexing import counted
-from ..recurrent import END
-from .fused import INT64, plus, refuse, swapped
+from ..recurrent import END, plus
+from .fused import INT64, refuse, swapped
 
 
 @defines("com.microsoft::MultiHeadAttention")
@@ -106,9 +106,8 @@ def per_head(op: Any, node: Node, i: int) -> Array:
         raise UnsupportedOp("query, key and value are packed: unpack them")
     if len(shape_of(x)) == 4:
         return x
-    widths = [shape_of(node.x)[-1]] * 2
-    start = sum(widths[:i])
     if node.input(3) is not None:
+        start = i * shape_of(node.x)[-1]
         x = op.Add(x, op.Slice(node.inputs[3], (start,), (start + shape_of(x)[-1],), (0,)))
     return split_heads(op, x, node.num_heads)
 
@@ -341,8 +340,7 @@ def sparse_attention(op: Any, node: Node) -> tuple[Array, ...]:
     """
     q, k, v = parts(op, node)
     length, room, (total,) = shape_of(q)[2], shape_of(node.inputs[3])[2], node.ints(7) or ()
-    ends = op.Reshape(op.CastLike(node.inputs[8], np.zeros((), np.int64)), (-1, 1))
-    past = op.Where(op.Equal(total, length), 0, op.Sub(ends, length))
+    past = op.Where(op.Equal(total, length), 0, op.Sub(column(op, node.inputs[8]), length))
     now, t = op.Add(past, counted(op, length)), counted(op, room)
     q, k = (in_place(op, node, x, now, 9) for x in (q, k))
     old = op.Unsqueeze(op.GreaterOrEqual(t, op.Add(past, length)), (1, 3))

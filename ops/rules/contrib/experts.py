@@ -15,7 +15,8 @@ from ....jacobians.errors import UnsupportedOp
 from ...conventions import PARTS, kinks
 from ...node import Node
 from ...registry import defines
-from .fused import in_blocks, plus, refuse, swapped, unpacked
+from ..recurrent import plus
+from .fused import in_blocks, refuse, swapped, unpacked
 
 ACTIVATIONS = ("relu", "gelu", "silu", "swiglu", "identity")
 

@@ -18,7 +18,7 @@ from ...numbers.windows import AUTO_PADS
 from ...registry import Blocks, defines, jacobian, says
 from ..elementwise import range_
 from ..indexing import unique as unique_blocks
-from ..recurrent import END
+from ..recurrent import END, plus
 from ..reductions import minors
 
 INT64 = int(ir.DataType.INT64)
@@ -38,11 +38,6 @@ def gelu(op: Any, node: Node) -> tuple[Array]:
     """y = z Φ(z) with z = x + b; FastGelu approximates it by tanh."""
     approximate = "tanh" if node.step.op_type == "FastGelu" else "none"
     return (op.Gelu(plus(op, node.x, node.input(1)), approximate=approximate),)
-
-
-def plus(op: Any, y: Array, bias: Array | None) -> Array:
-    """y + bias, or y without one."""
-    return y if bias is None else op.Add(y, bias)
 
 
 @defines("com.microsoft::QuickGelu")

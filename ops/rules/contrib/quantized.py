@@ -18,10 +18,10 @@ from ...numbers.windows import AUTO_PADS
 from ...registry import Definition, defines, zero
 from ..indexing import counted
 from ..quantization import ROUNDED, exact, kernel_and_bias, real, stored
-from ..recurrent import DIRECTIONS, long_short_term
+from ..recurrent import DIRECTIONS, lstm, plus
 from ..zeros import NO_FLOATS
 from .attention import self_attention
-from .fused import embedded, plus, swapped, unpacked
+from .fused import embedded, swapped, unpacked
 
 HOME = "com.microsoft::QLinear"
 
@@ -180,7 +180,7 @@ def dynamic_quantize_lstm(op: Any, node: Node) -> tuple[Array, ...]:
 
     inputs = (in_bytes(op, node.x), weight(1), weight(2), *node.inputs[3:8])
     plain = node_of("LSTM", inputs, node.step.attrs, outputs=len(node.step.outputs))
-    return tuple(long_short_term(op, plain, lambda h: in_bytes(op, h, (-1,))))
+    return tuple(lstm(op, plain, lambda h: in_bytes(op, h, (-1,))))
 
 
 @defines("com.microsoft::QAttention", past_present_share_buffer=(0,))

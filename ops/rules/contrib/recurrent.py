@@ -21,17 +21,7 @@ from ...node import Node, node_of
 from ...numbers.windows import AUTO_PADS, GEOMETRY, said, windows
 from ...registry import defines
 from ..indexing import counted
-from ..recurrent import (
-    DIRECTIONS,
-    Arrays,
-    Cell,
-    Direction,
-    Form,
-    Lengths,
-    computed,
-    lstm_cell,
-    together,
-)
+from ..recurrent import DIRECTIONS, Cell, Direction, Form, Lengths, computed, lstm_cell, together
 from .attention import only
 from .fused import INT64, refuse, swapped
 
@@ -69,7 +59,7 @@ def with_memory(node: Node, d: Direction) -> Cell:
     given, cell = op.Transpose(given, perm=(1, 0)), lstm_cell(d)
     d.initial = (*d.initial, op.Expand(np.zeros((), dtype_of(values)), (batch, width)))
 
-    def turn(x: Array, s: Array, states: Arrays) -> Arrays:
+    def turn(x: Array, s: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
         a = states[-1]
         h, c = cell(op.Add(x, op.MatMul(a, given)), s, states[:-1])
         inner = op.Tanh(op.Add(keys, op.Unsqueeze(op.MatMul(h, query), (1,))))
