@@ -376,6 +376,8 @@ def tree(expr: Any) -> Tree:
 
     >>> tree(parse("1 - Y**2"))
     ('Sub', 1.0, ('Mul', 'Y', 'Y'))
+    >>> tree(parse("Piecewise((1, x > 0), (0, True))"))
+    ('CastLike', ('Greater', 'x', 0.0), 1.0)
     """
     if expr.is_Symbol:
         return str(expr.name)
@@ -431,4 +433,7 @@ def _cases(pairs: list[Any]) -> Tree:
     (value, condition), *others = pairs
     if condition == True or not others:  # noqa: E712  (SymPy's own truth)
         return tree(value)
-    return ("Where", tree(condition), tree(value), _cases(others))
+    chosen, rest = tree(value), _cases(others)
+    if (chosen, rest) == (1.0, 0.0):  # to choose among two numbers takes ten times as long
+        return ("CastLike", tree(condition), 1.0)
+    return ("Where", tree(condition), chosen, rest)

@@ -23,7 +23,7 @@ from ...jacobians.placing import HOST, Place, placed
 from ...jacobians.symint import Symbols
 from ...jacobians.threads import Latest, Lock, cached_property
 from ...ops import Step, numbers
-from ...ops.registry import traits_of, version
+from ...ops.registry import version
 from ..model.flow.control import NotKept, note
 from ..model.primal.engines.torch import where
 from ..model.primal.evaluate import by_torch, evaluate, evaluate_there
@@ -105,7 +105,7 @@ class Route:
     @cached_property
     def may_draw(self) -> bool:
         """Whether an operator is random at some point."""
-        return any(traits_of(step).random for step in (self.source or self.model).steps)
+        return may_draw(self.source or self.model)
 
     @cached_property
     def active(self) -> tuple[ActiveStep, ...]:
@@ -375,9 +375,9 @@ class Route:
         """The unrolled model and its inputs, if no number of the point decides how it is unrolled;
         else the model itself.
         """
-        signature = signature_of(point)
-        if self.is_flat or may_draw(self.model):
+        if self.is_flat or self.may_draw:
             return self.model, point
+        signature = signature_of(point)
         if signature not in self._flats:
             self._flat(point, signature)
         ways = self._flats.get(signature, ())
@@ -407,7 +407,7 @@ class Route:
             return self._flat(point, signature)
         same = flat is self.model
         route = self if same else replace(self, model=flat, given=frozenset(), is_flat=True)
-        decided = None if may_draw(self.model) else decisions(flat, symbols)
+        decided = None if self.may_draw else decisions(flat, symbols)
         if decided is not None and all(is_variable(self.model, n, x) for n, x in point.items()):
             if not same:
                 at = evaluate(flat, route.inside(point), decided, engine=self.engine)

@@ -268,10 +268,14 @@ def max_pool(
 ) -> Any:
     """The maximum of each window; then its index in the flattened x."""
     grid = windows(x.shape[2:], kernel_shape, **geometry)
-    framed = padded(x, grid, lowest(dtype_of(x)))
+    low = lowest(dtype_of(x))
+    framed = padded(x, grid, low)
     if outputs == 1:
         return slide(framed, grid, space(x).maximum)
     values, taps = greatest_taps(framed, grid)
+    if framed.shape != x.shape and (values == low).any():  # the first of them is not padding
+        _, inside = greatest_taps(padded(space(x).ones_like(x), grid), grid)
+        taps = space(x).where(values == low, inside, taps)
     taps = as_type(taps, space(x).int64)
     offsets, base = (like(part, taps) for part in places(x.shape[:2], grid, storage_order))
     found = space(x).take(offsets, taps)

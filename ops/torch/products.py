@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from ...jacobians.arrays import dtype_of
 from ..numbers.convolution import check_kernel
+from ..numbers.convolution import max_pool as max_pool_by_taps
 from ..numbers.layout import framed
 from ..numbers.matmul import contraction_order
 from ..numbers.reductions import Axes, reductions
@@ -19,7 +20,8 @@ from .table import SAME, STATIC, Tensor, common, kernel
 
 CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 SPREAD = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
-"""Convolutions and transposed convolutions by the number of spatial axes."""
+POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+"""Convolutions, transposed convolutions and maxima of windows by the number of spatial axes."""
 
 
 MANY = 4096
@@ -142,6 +144,27 @@ def conv_transpose(
 def shifted(y: Tensor, b: Tensor | None) -> Tensor:
     """y plus a vector over the channels."""
     return y if b is None else y + b.reshape(-1, *(1,) * (y.ndim - 2))
+
+
+@kernel("MaxPool")
+def max_pool(
+    x: Tensor, *, kernel_shape: Any, storage_order: int = 0, outputs: int = 1, **geometry: Any
+) -> Any:
+    """The maximum of each window; then its index in the flattened x."""
+    grid = windows(tuple(x.shape[2:]), kernel_shape, **geometry)
+    margins = zip(grid.frame, grid.kernel, strict=True)
+    fits = all(end <= begin <= length / 2 for (begin, end), length in margins)
+    if storage_order or not fits or x.ndim - 2 not in POOL or 0 in (*x.shape, *grid.count):
+        told = {"storage_order": storage_order, "outputs": outputs, **geometry}
+        return max_pool_by_taps(x, kernel_shape=kernel_shape, **told)
+    begins = tuple(begin for begin, _ in grid.frame)
+    pool, there = POOL[x.ndim - 2], (..., *map(slice, grid.count))
+    if outputs == 1:
+        return pool(x, grid.kernel, grid.strides, begins, grid.dilations)[there]
+    y, found = pool(x, grid.kernel, grid.strides, begins, grid.dilations, return_indices=True)
+    count = math.prod(x.shape[:2])
+    images = torch.arange(count, device=x.device).reshape(*x.shape[:2], *(1,) * (x.ndim - 2))
+    return y[there], found[there] + images * math.prod(grid.space)
 
 
 def multiply(x: Tensor, axes: Axes, keepdims: bool) -> Tensor:

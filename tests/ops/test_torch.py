@@ -87,6 +87,31 @@ def test_convolutions_of_random_geometry(seed, device):
     same(tensors.Conv(*moved, **attrs), numbers.Conv(x, w, b, **attrs), 1e-12)
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_maxima_of_random_geometry(seed, device):
+    """The index of the first maximum, among few different numbers; padding has none."""
+    rng = np.random.default_rng(seed)
+    rank, (n, c) = rng.integers(1, 4), rng.integers(1, 4, 2).tolist()
+    kernel, strides, dilations = rng.integers(1, (5, 4, 3), (rank, 3)).T
+    extents = dilations * (kernel - 1) + 1
+    begins, ends = rng.integers(0, (extents + 1) // 2 + seed % 2, (2, rank))
+    size = np.maximum(extents - begins - ends, 1) + rng.integers(0, 7, rank)
+    x = rng.integers(-2, 2, (n, c, *size)).astype(float)
+    x[rng.random(x.shape) < 0.2] = -np.inf
+    steps = {"kernel_shape": kernel, "strides": strides, "dilations": dilations,
+             "pads": (*begins, *ends)}  # fmt: skip
+    attrs = {name: tuple(map(int, given)) for name, given in steps.items()}
+    attrs |= {"ceil_mode": int(rng.integers(2)), "storage_order": int(rng.integers(4) == 0)}
+    y, places = tensors.MaxPool(tensor(x, device), outputs=2, **attrs)
+    wanted, first = numbers.MaxPool(x, outputs=2, **attrs)
+    for found in (y, tensors.MaxPool(tensor(x, device), **attrs), numbers.MaxPool(x, **attrs)):
+        same(found, wanted, 0)
+    has_entries = numbers.MaxPool(np.zeros_like(x), **attrs) == 0
+    np.testing.assert_array_equal(host(places)[has_entries], first[has_entries])
+    if not attrs["storage_order"]:
+        np.testing.assert_array_equal(x.ravel()[first[has_entries]], wanted[has_entries])
+
+
 def test_the_inverse_transform_of_real_numbers(device):
     x = np.random.default_rng(0).standard_normal((2, 3, 1))
     found = tensors.DFT(tensor(x, device), None, np.array(1), inverse=1)

@@ -43,18 +43,13 @@ def compute(
 ) -> dict[str, Any]:
     """The named tensors at the inputs, as tensors; the model keeps its constants on the device."""
     there = where(engine)
-    from .....ops.torch import tensors
-    from .....ops.torch.table import constant
-
-    held, hold = model.tensors.setdefault(there.name, {}), partial(constant, device=there.name)
-    for name in needed(model.steps, names, inputs)[1] & model.constants.keys() - held.keys():
-        held[name] = moved(model.constants[name], there, hold)
     given = {name: moved(x, there) for name, x in inputs.items()}
     key = there.name, names, version(), *((n, dtype_of(x), shape_of(x)) if hasattr(x, "dtype")
                                           else n for n, x in given.items())  # fmt: skip
     program = model.programs.get(key, False)
+    held = partial(constants_of, model, given, names, there)
     if program is None:  # the sizes of all steps were checked in the run before
-        program = model.programs[key] = program_of(model, given, names, held)
+        program = model.programs[key] = program_of(model, given, names, held())
     if program:
         try:
             return program(given)
@@ -62,11 +57,24 @@ def compute(
             model.programs[key] = ()
         except Exception:  # the same error again, with the step that fails
             pass
-        return own.compute(model, given, names, tensors, held)
-    found = own.compute(model, given, names, tensors, held)
+    from .....ops.torch import tensors
+
+    found = own.compute(model, given, names, tensors, held())
     if program is False:
         model.programs[key] = None
     return found
+
+
+def constants_of(
+    model: Contents, given: Mapping[str, Any], names: tuple[str, ...], there: Place
+) -> dict[str, Any]:
+    """The model's constants at a place, those that the named tensors need among them."""
+    from .....ops.torch.table import constant
+
+    held, hold = model.tensors.setdefault(there.name, {}), partial(constant, device=there.name)
+    for name in needed(model.steps, names, given)[1] & model.constants.keys() - held.keys():
+        held[name] = moved(model.constants[name], there, hold)
+    return held
 
 
 def program_of(
