@@ -20,6 +20,13 @@ from .models import gradients, network, parsed, regression
 from .use_cases import CASES, RNG, N, made
 
 
+@pytest.fixture(autouse=True)
+def two_threads():
+    """Linear algebra in two threads, as users have it, whatever the environment says."""
+    with threads.libraries().limit(limits=2):
+        yield
+
+
 def found_for(model, point, **options):
     return gradients(model, point, at="out", wrt="W", likelihood="gaussian", **options)
 
