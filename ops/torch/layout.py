@@ -68,8 +68,8 @@ def counted(indices: Tensor, n: int, nonnegative: bool) -> Tensor:
     """The indices of an axis of length n, from its start."""
     indices = indices.long()
     on_cpu = indices.device.type == "cpu" and indices.numel()  # a GPU would wait for the answer
-    counted = nonnegative or (on_cpu and int(indices.min()) >= 0)
-    return indices if counted else from_start(indices, n)
+    known = nonnegative or (on_cpu and int(indices.min()) >= 0)
+    return indices if known else from_start(indices, n)
 
 
 @kernel("TopK", hosted=True)
