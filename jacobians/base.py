@@ -501,7 +501,9 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
         """
         return hooks.function(self, "power", p)
 
-    __pow__ = power  # type: ignore[assignment]
+    def __pow__(self, p: float) -> Jacobian:
+        """Jᵖ, as `power`."""
+        return self.power(p)
 
     def eigh(self) -> tuple[np.ndarray, Jacobian]:
         """λ and V with J = V diag(λ) Vᴴ for a Hermitian J; V is an operator, and Vᴴ V = I.

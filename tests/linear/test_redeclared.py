@@ -6,11 +6,11 @@ import pytest
 from numpy.testing import assert_allclose
 
 import onnxjac as oj
-from onnxjac.jacobians import Diagonal
+from onnxjac.jacobians import Diagonal, Jacobian
 
 torch = pytest.importorskip("torch")
 
-pytestmark = pytest.mark.usefixtures("clean_registry")
+pytestmark = [pytest.mark.peers, pytest.mark.usefixtures("clean_registry")]
 
 X = np.array([0.5, -1.5, 2.0])
 
@@ -140,6 +140,32 @@ def test_a_gauss_newton_matrix_of_an_operator_declared_anew(again):
     power(3)
     G = G.relinearize({"x": X}) if again else made()
     assert_allclose(G.toarray(), 2 * np.diag(9 * X**4))
+
+
+class Scaling(Jacobian):
+    """diag(d), of a class that does not say which attributes it `holds`."""
+
+    def __init__(self, d, shape):
+        super().__init__(shape, shape, np.float64)
+        self.d = d
+
+    def _apply(self, op, v):
+        return op.Mul(v, self.d)
+
+    def _transpose(self):
+        return self
+
+
+def test_an_operator_of_a_class_that_does_not_say_what_it_holds():
+    """Its rule is read again at every point."""
+
+    @oj.jacobian("Sin")
+    def rule(op, node):
+        return {(0, 0): Scaling(op.Cos(node.x), node.x_shape)}
+
+    J = oj.linearize(model("y = Sin(x)"), {"x": X})
+    for k in range(2, 5):
+        np.testing.assert_allclose(J.relinearize({"x": k * X}) @ np.ones(3), np.cos(k * X))
 
 
 def test_a_declaration_that_is_taken_away(clean_registry):

@@ -74,7 +74,7 @@ def checkpointed(
     part: Segment, dag_at: Callable[[Mapping[str, Any]], Dag], values: Mapping[str, Any],
     constants: Collection[str],
 ) -> Checkpointed:  # fmt: skip
-    """The derivative of a segment; it holds the values from which its residuals are computed."""
+    """The derivative of a segment, with the values from which residuals are computed."""
     held = {name: values[name] for name in part.given if name not in constants}
     ins, outs = ({k: (shape_of(values[n]), dtype_of(values[n])) for k, n in enumerate(names)}
                  for names in (part.ins, part.outs))  # fmt: skip

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ....jacobians import Joint, dtype_of, reading, shape_of
-from ....jacobians.base import Holder
+from ....jacobians import Jacobian, Joint, dtype_of, reading, shape_of
+from ....jacobians.base import Holder, flat
 from ....jacobians.errors import OnnxJacError
 from ....jacobians.symint import is_symbolic
 from ....jacobians.threads import cached_property
@@ -172,6 +172,8 @@ def open_entry(
             blocks = blocks_of(active, values, t.recorder)
     except OnnxJacError:
         return None
+    if not all(map(is_open, blocks.values())):
+        return None
     fills = {slot: fill for slot, J in blocks.items() if (fill := fill_of(J))}
     behind = names_behind((v for J in blocks.values() for v in values_in(J)), names)
     return Entry(active.step, blocks, behind, fills)
@@ -188,6 +190,13 @@ def names_behind(values: Iterable[ir.Value], names: Mapping[int, str]) -> frozen
             seen.add(id(value))
             stack.extend(x for x in node.inputs if x is not None)
     return frozenset(found)
+
+
+def is_open(operator: Jacobian) -> bool:
+    """Whether all graph values of an operator are in attributes that its class `holds`."""
+    others = vars(operator).keys() - {*operator.holds, "T"}
+    hidden = any(type(x) is ir.Value for x in flat(vars(operator)[name] for name in others))
+    return not hidden and all(is_open(x) for x in operator.contents() if isinstance(x, Jacobian))
 
 
 View = Callable[[np.ndarray], np.ndarray]
