@@ -220,6 +220,7 @@ def branching_loop(x, n):
 
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.peers
 
 
 def points_of(model, said):

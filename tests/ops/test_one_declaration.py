@@ -102,6 +102,7 @@ def test_its_size_is_checked_before_it_runs(calls):
     assert not calls
 
 
+@pytest.mark.peers
 def test_tensors_are_tensors(model, calls, device):
     torch = pytest.importorskip("torch")
     from onnxjac.ops.torch import tensors

@@ -286,6 +286,7 @@ def normalised(mode, outputs="n", rank=2):
 STATISTICS = {"mean", "var"}
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("rank", [2, 4])
 @pytest.mark.parametrize("outputs", ["n", "n, seen, spread"])
 def test_running_statistics_follow_the_batches_as_in_torch(outputs, rank):
@@ -357,6 +358,7 @@ def test_running_statistics_in_a_branch_are_refused():
         oj.training_model(proto, "loss")
 
 
+@pytest.mark.peers
 def test_a_model_with_a_loop_is_trained_as_torch_trains_it():
     """Trip count and branch are data; a training step is one plain file."""
     torch = pytest.importorskip("torch")

@@ -15,6 +15,8 @@ from onnxjac.modes.training import step as step_module
 ort = pytest.importorskip("onnxruntime")
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.peers
+
 functional = torch.nn.functional
 SIZES = (5, 1, 8, 3, 16)
 """Batch sizes, in a cycle."""
