@@ -18,6 +18,7 @@ import numpy as np
 
 from . import hooks
 from .algebra import Algebra
+from .arguments import Count, Natural, NonNegative, validated
 from .arrays import (
     Array,
     Op,
@@ -256,7 +257,8 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
 
     # -- as a matrix ---------------------------------------------------------------------------
 
-    def toarray(self, *, limit: int | None = None, progress: bool | None = None) -> np.ndarray:
+    @validated
+    def toarray(self, *, limit: Count | None = None, progress: bool | None = None) -> np.ndarray:
         """The dense matrix, from whichever side needs fewer products; silent with `progress=False`.
 
         Shape: (m, n). Raises `LimitError` where the matrix would take more than `limit` bytes,
@@ -301,8 +303,9 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
         progress: bool | None = None,
     ) -> Any: ...
 
+    @validated
     def tosparse(
-        self, format: str = "csr", *, limit: int | None = None, out: Any = None,
+        self, format: str = "csr", *, limit: Count | None = None, out: Any = None,
         progress: bool | None = None,
     ) -> Any:  # fmt: skip
         """The matrix as a SciPy sparse array, with every entry that may be nonzero.
@@ -369,8 +372,9 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
         """The operator itself, without the names and methods that a wrapper adds."""
         return self
 
+    @validated
     def compile(
-        self, engine: str | None = None, *, products: int = 100, memory: int | None = None
+        self, engine: str | None = None, *, products: Count = 100, memory: Count | None = None
     ) -> Jacobian:
         """The same operator, planned for a number of `products` and run by an engine.
 
@@ -394,9 +398,10 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
         """
         return hooks.to(self, device)
 
+    @validated
     def inverse(
-        self, *, solver: str | None = None, preconditioner: Any = None, rtol: float = 1e-10,
-        maxiter: int | None = None,
+        self, *, solver: str | None = None, preconditioner: Any = None, rtol: NonNegative = 1e-10,
+        maxiter: Count | None = None,
     ) -> Jacobian:  # fmt: skip
         """J⁻¹ as an operator, by structure or by Krylov solves: options as for `onnxjac.inverse`.
 
@@ -459,6 +464,7 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
         """
         return np.asarray(hooks.svdvals(self))
 
+    @validated
     def norm(self, ord: str | int = "fro") -> float:
         """‖J‖: the Frobenius norm, the spectral norm for 2 or the nuclear norm for "nuc", exact.
 
@@ -522,8 +528,9 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
         """
         return hooks.function(self, "svd")
 
+    @validated
     def plot(
-        self, *, entries: bool | None = None, ax: Axes | None = None, seed: int = 0,
+        self, *, entries: bool | None = None, ax: Axes | None = None, seed: Natural = 0,
         progress: bool | None = None,
     ) -> Axes:  # fmt: skip
         """A plot of the blocks or entries: options as for `onnxjac.plots.plot_jacobian`.
@@ -539,6 +546,7 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
         """
         return hooks.plot(self, entries=entries, ax=ax, seed=seed, progress=progress)
 
+    @validated
     def spy(self, *, ax: Axes | None = None, progress: bool | None = None) -> Axes:
         """A plot of the sparsity pattern: options as for `onnxjac.plots.spy`.
 

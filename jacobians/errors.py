@@ -7,8 +7,6 @@ import importlib
 import sys
 import warnings
 from collections.abc import Iterable
-from math import inf
-from numbers import Real
 from typing import Any
 
 
@@ -82,21 +80,6 @@ def not_allowed(argument: str, value: Any, allowed: Iterable[Any]) -> InputError
     near = difflib.get_close_matches(str(value), [x for x in known if isinstance(x, str)], n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return InputError(f"{argument}={value!r} is not one of {', '.join(map(repr, known))}.{hint}")
-
-
-def as_count(argument: str, value: Any, least: int = 0) -> Any:
-    """The value of an argument that counts something: a whole number, or infinity.
-
-    >>> as_count("maxiter", 1e3)
-    1000
-    >>> as_count("maxiter", 2.5, 1)
-    Traceback (most recent call last):
-    onnxjac.jacobians.errors.InputError: maxiter=2.5 must be a whole number, at least 1
-    """
-    whole = isinstance(value, Real) and (value == inf or float(value).is_integer())
-    if not whole or value < least:
-        raise InputError(f"{argument}={value!r} must be a whole number, at least {least}")
-    return value if value == inf else int(value)
 
 
 def first_line(error: BaseException, limit: int = 300) -> str:

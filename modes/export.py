@@ -10,6 +10,7 @@ from typing import Any, Literal
 import onnx
 import onnx_ir as ir
 
+from ..jacobians.arguments import validated
 from ..jacobians.errors import InputError, not_allowed, warn
 from ..ops.graphs import every, subgraphs
 from .linear.tape.record import constant, has_tangent
@@ -43,6 +44,7 @@ MODES: dict[str, Callable[..., Draft]] = {
 STEP = "training_step"
 
 
+@validated
 def export(
     model: Model | onnx.ModelProto,
     mode: Mode,

@@ -66,6 +66,8 @@ class Gradient:
         named = self.weights if isinstance(self.weights, Mapping) else {one(self.of): self.weights}
         asked = tuple(route.model.inputs.values())[-len(self.of) :]
         pairs = zip(self.of, asked, strict=True)
+        if missing := [name for name in self.of if name not in named]:
+            raise InputError(f"weights= has no {missing[0]!r}, which is differentiated")
         return {seed.name: weighing(named[name], seed, name) for name, seed in pairs}
 
     def _recorded(self, point: Mapping[str, Any]) -> tuple[Route, Mapping[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any, overload
 import numpy as np
 
 from ..jacobians import Jacobian
+from ..jacobians.arguments import Count, Natural, validated
 from ..jacobians.errors import InputError
 from ..jacobians.threads import cached_property
 from .forward import Tensors
@@ -39,7 +40,8 @@ class Hessian(Curvature):
         """∂f/∂wrt by name."""
         return {s.name: self.J.primal[f"{s.name}_cotangent"] for s in self.domain}
 
-    def plan(self, *, products: int = 100, memory: int | None = None) -> Hessian:
+    @validated
+    def plan(self, *, products: Count = 100, memory: Count | None = None) -> Hessian:
         """The same Hessian, prepared for a number of `products`, in at most `memory` bytes more.
 
         See `Linearization.plan`.
@@ -48,8 +50,9 @@ class Hessian(Curvature):
         """
         return Hessian(self.J.plan(products=products, memory=memory), self.function)
 
+    @validated
     def compile(
-        self, engine: str | None = None, *, products: int = 100, memory: int | None = None
+        self, engine: str | None = None, *, products: Count = 100, memory: Count | None = None
     ) -> Hessian:
         return Hessian(self.J.compile(engine, products=products, memory=memory), self.function)
 
@@ -78,6 +81,7 @@ class Hessian(Curvature):
             return self.J[f"{key[0]}_cotangent", key[1]]
         return super().__getitem__(key)
 
+    @validated
     def explain(self, name: str | None = None) -> Explanation | Local:
         """The parts of H as the Jacobian of the recorded gradient: see `Linearization.explain`.
 
@@ -87,7 +91,8 @@ class Hessian(Curvature):
         """
         return self.J.explain() if name is None else self.J.explain(name)
 
-    def check(self, *, seed: int = 0) -> Check:
+    @validated
+    def check(self, *, seed: Natural = 0) -> Check:
         """The tests of `Linearization.check`, of H as the Jacobian of the recorded gradient.
 
         Central differences are taken of the gradient; the matrices are H.toarray() and so on.
@@ -113,6 +118,7 @@ def hessian(
     model: Model, inputs: Mapping[str, Any], *, of: str | None = None, wrt: Names = None,
     weights: Any = None, blocks: str, engine: str | None = None,
 ) -> Symmetric: ...
+@validated
 def hessian(
     model: Model,
     inputs: Mapping[str, Any],
@@ -157,6 +163,7 @@ def hessian_of(
     return Hessian(f.linearized(inputs), f)
 
 
+@validated
 def hvp(
     model: Model,
     primals: Mapping[str, Any],
@@ -181,5 +188,7 @@ def hvp(
     where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an operator without a
     rule; `InputError` also where f is no scalar.
     """
+    if not isinstance(tangents, Mapping):
+        raise InputError(f"tangents are a dict from name to array, not {type(tangents).__name__}")
     H = hessian_of(model, primals, of, tuple(tangents), weights, engine)
     return dict(H.gradient), H.apply(tangents)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
+from ..jacobians.arguments import Natural, validated
 from ..jacobians.arrays import is_tensor
-from ..jacobians.errors import as_count, warn
+from ..jacobians.errors import warn
 from ..jacobians.threads import remembered
 from .linear.linearization import Linearization, linearized
 from .linear.route import route_of
@@ -25,6 +26,7 @@ class Options(TypedDict, total=False):
     checkpoint: bool | int
 
 
+@validated
 def linearize(
     model: Model,
     inputs: Mapping[str, Any],
@@ -33,7 +35,7 @@ def linearize(
     wrt: Names = None,
     engine: str | None = None,
     straight_through: bool = False,
-    checkpoint: bool | int = False,
+    checkpoint: bool | Natural = False,
 ) -> Linearization:
     """J = ∂of/∂wrt at the point `inputs`, as a lazy linear operator.
 
@@ -59,7 +61,6 @@ def linearize(
     without a rule.
     """
     check_model(model)
-    as_count("checkpoint", checkpoint)
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
     engine = engine_for(inputs, engine)

@@ -9,6 +9,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from ..jacobians import shape_of
+from ..jacobians.arguments import validated
 from ..jacobians.errors import InputError
 from .forward import Tensors
 from .gradient import Gradient
@@ -88,6 +89,7 @@ class ValueAndGrad:
         return f"value_and_grad: x ↦ ({f.of[0]}, ∂{f.of[0]}/∂({', '.join(f.wrt)}))"
 
 
+@validated
 def value_and_grad(
     model: Model, *, of: str | None = None, wrt: Names = None, engine: str | None = None
 ) -> ValueAndGrad:
@@ -116,6 +118,7 @@ def value_and_grad(
 
 
 @passes_options_to(linearize)
+@validated
 def grad(
     model: Model,
     inputs: Mapping[str, Any],

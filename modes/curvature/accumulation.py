@@ -13,6 +13,7 @@ from operator import add
 from typing import Any, cast, final
 
 from ...jacobians import Jacobian
+from ...jacobians.arguments import Count, Positive
 from ...jacobians.errors import InputError, warn
 from ...jacobians.progress import progress as showing
 from ..data.adapter import NOTHING, mixed
@@ -34,9 +35,9 @@ class Accumulation:
         inputs: Any,
         label: str,
         *,
-        batch_size: int | None = None,
+        batch_size: Positive | None = None,
         shared: Batch = NOTHING,
-        keep: int = 0,
+        keep: Count = 0,
         progress: bool | None = None,
         client: Any = None,
         **options: Any,
@@ -110,7 +111,7 @@ class GradientMaker:
     several: bool
 
     def __call__(self, batch: Batch) -> Linearization:
-        return self.target.linearized(self.model, {**self.shared, **as_batch(batch)})
+        return self.target.linearized(self.model, {**as_batch(self.shared), **as_batch(batch)})
 
     def gradients(self, J: Linearization) -> Gradients:
         """The gradients of the batch whose Jacobian is J."""

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Contraction, Inner, Jacobian, SumTo, reading, size
+from ...jacobians.arguments import Natural, Positive, validated
 from ...jacobians.arrays import like, space
-from ...jacobians.errors import InputError, as_count, not_allowed
+from ...jacobians.errors import InputError, not_allowed
 from ...jacobians.placing import place_of
 from ...ops import Node, find
 from ...ops.node import node_of
@@ -30,12 +31,13 @@ from ..linear.linearization import Linearization
 from ..linear.symmetric import Symmetric, relinearizable
 from ..linearize import linearize
 from ..model.primal.model import Model
-from ..model.primal.names import Names, name_of
+from ..model.primal.names import Names, check_model, name_of
 from ..reverse import grad
 from .reductions import check_reduction, warn_of_other
 
 
 @relinearizable
+@validated
 def fisher(
     model: Model,
     inputs: Mapping[str, Any],
@@ -45,8 +47,8 @@ def fisher(
     likelihood: str = "categorical",
     axis: int = -1,
     reduction: str = "mean",
-    samples: int | None = None,
-    seed: int = 0,
+    samples: Positive | None = None,
+    seed: Natural = 0,
     engine: str | None = None,
 ) -> Symmetric:
     """F = c Σₜ Jₜᵀ C(zₜ) Jₜ, with J = ∂at/∂wrt and C the covariance of y under p(y | zₜ).
@@ -68,10 +70,11 @@ def fisher(
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule; `InputError` also for an unknown `likelihood` or `reduction`.
     """
+    check_model(model)
     check_reduction(reduction, ("sum", "mean"))
     middle = name_of(model, at, model.outputs, "at")
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
-    z, family = with_samples(J), likelihood_of(likelihood)
+    z, family = with_samples(J, axis), likelihood_of(likelihood)
     if samples is None:
         C = family.covariance(z, axis)
     else:
@@ -97,6 +100,7 @@ def outer_products(r: np.ndarray, axis: int) -> Jacobian:
 
 
 @relinearizable
+@validated
 def empirical_fisher(
     model: Model,
     inputs: Mapping[str, Any],
@@ -124,6 +128,7 @@ def empirical_fisher(
     operator without a rule; `InputError` also for an unknown `reduction`, and where the
     tensor has no sample axis.
     """
+    check_model(model)
     check_reduction(reduction, ("sum", "mean"))
     middle = name_of(model, of if at is None else at, model.outputs, "at")
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
@@ -163,7 +168,7 @@ class Likelihood:
 
     def residuals(self, z: np.ndarray, axis: int, samples: int, seed: int) -> np.ndarray:
         """y − μ for samples y of p(· | z), (samples, *z): C is the mean of their outer products."""
-        xp, samples = space(z), as_count("samples", samples, 1)
+        xp = space(z)
         mean = self._mean(z, axis)[0]
         rows = xp.moveaxis(xp.broadcast_to(mean, (samples, *z.shape)), axis % z.ndim + 1, -1)
         drawn = self.draw(place_of(z).random(seed), rows)
@@ -231,12 +236,14 @@ def likelihood_of(name: str) -> Likelihood:
     return LIKELIHOODS[name]
 
 
-def with_samples(J: Linearization) -> Any:
-    """The value of `at` in J = ∂at/∂wrt; raises `InputError` where it is a scalar."""
+def with_samples(J: Linearization, axis: int = -1) -> Any:
+    """The value of `at` in J = ∂at/∂wrt; raises `InputError` where it has no samples or `axis`."""
     ((at, z),) = J.primal.items()
     if not z.shape:
         raise InputError(f"{at!r} is a scalar: name with at= a tensor that has a sample axis, "
                          f"such as the logits from which the loss is computed")  # fmt: skip
+    if not -z.ndim <= axis < z.ndim:
+        raise InputError(f"axis={axis} is no axis of {at!r}, which has shape {list(z.shape)}")
     return z
 
 

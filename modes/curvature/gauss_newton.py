@@ -27,6 +27,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Diagonal, Identity, Jacobian, Zero, broadcast, dtype_of, shape_of
+from ...jacobians.arguments import validated
 from ...jacobians.errors import InputError, OnnxJacError
 from ...jacobians.threads import Latest
 from ...ops import Recorder, Step
@@ -42,12 +43,13 @@ from ..linearize import linearize
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import check_inputs
 from ..model.primal.model import Model
-from ..model.primal.names import Names, is_float, name_of
+from ..model.primal.names import Names, check_model, is_float, name_of
 from .fisher import jacobian_at, value_and_jacobian
 from .reductions import check_reduction, factor, reduction_of
 
 
 @relinearizable
+@validated
 def gauss_newton(
     model: Model,
     inputs: Mapping[str, Any],
@@ -82,6 +84,7 @@ def gauss_newton(
     operator without a rule; `InputError` also for several elements of `of` without `weights`, and
     for a `reduction` where the model's last steps show none.
     """
+    check_model(model)
     check_reduction(reduction, (None, "sum", "mean"))
     middle = name_of(model, at, model.outputs, "at")
     loss = name_of(model, of, model.outputs, "of")
@@ -104,6 +107,7 @@ def gauss_newton(
 
 
 @relinearizable
+@validated
 def gram(
     model: Model,
     inputs: Mapping[str, Any],

@@ -46,6 +46,7 @@ from ...jacobians import (
     shape_of,
     size,
 )
+from ...jacobians.arguments import Natural, Positive
 from ...jacobians.arrays import host, like, space
 from ...jacobians.as_one import leaves
 from ...jacobians.base import CHUNK
@@ -59,7 +60,7 @@ from ..linear.elimination.samples import Batch, within
 from ..linear.linearization import Linearization
 from ..linearize import linearize
 from ..model.primal.model import Model
-from ..model.primal.names import Names, name_of, names_of
+from ..model.primal.names import Names, check_model, name_of, names_of
 from .fisher import likelihood_of, loss_gradients, terms, with_samples
 from .kronecker import gathered
 from .reductions import check_reduction
@@ -81,8 +82,8 @@ class Target:
     axis: int = -1
     fisher_type: str = "type-2"
     reduction: str = "mean"
-    samples: int = 1
-    seed: int = 0
+    samples: Positive = 1
+    seed: Natural = 0
     joint: bool = False
     engine: str | None = None
 
@@ -96,6 +97,7 @@ class Target:
 
     def linearized(self, model: Model, inputs: Mapping[str, Any]) -> Linearization:
         """J = ∂at/∂wrt."""
+        check_model(model)
         middle = name_of(model, self.at, model.outputs, "at")
         weights = names_of(model, self.wrt, model.initializers, "wrt")
         return linearize(model, inputs, of=middle, wrt=weights, engine=self.engine)
@@ -110,7 +112,7 @@ class Gradients:
 
     def __init__(self, J: Linearization, model: Model, target: Target) -> None:
         self.J, self.model, self.target = J, model, target
-        self.z = with_samples(J)
+        self.z = with_samples(J, target.axis)
         found = [replace(use, x=self._taken(use.x)) for use in uses(J)]
         ends = dict.fromkeys(use.vertex for use in found)
         forth = J.there.between(tuple(ends), J.there.sinks)

@@ -12,6 +12,7 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 
 from ...jacobians import reading
+from ...jacobians.arguments import validated
 from ...jacobians.arrays import like, space
 from ...jacobians.errors import InputError, not_allowed
 from ..data.adapter import Data
@@ -51,6 +52,7 @@ class Options(TypedDict, total=False):
 
 
 @passes_options_to(Target, Accumulation)
+@validated
 def kfac(
     model: Model, inputs: Data, *, approximation: str = "expand", **options: Unpack[Options]
 ) -> KroneckerFactored:
@@ -104,6 +106,7 @@ def kfac(
 
 
 @passes_options_to(Target, Accumulation)
+@validated
 def ekfac(
     model: Model, inputs: Data, *, approximation: str = "expand", **options: Unpack[Options]
 ) -> KroneckerFactored:
@@ -209,6 +212,7 @@ def gram(x: np.ndarray) -> np.ndarray:
 
 
 @passes_options_to(Target, Accumulation)
+@validated
 def shampoo(
     model: Model, inputs: Data, *, power: float = 0.5, **options: Unpack[Options]
 ) -> KroneckerFactored:

@@ -22,6 +22,7 @@ from ...jacobians import (
     size,
     take_flat,
 )
+from ...jacobians.arguments import NonNegative, validated
 from ...jacobians.arrays import host, like, space
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import scale
@@ -53,6 +54,7 @@ class KroneckerFactored(Curvature):
         """The blocks that involve each tensor, by name."""
         return {s.name: [f for f in self.blocks if s.name in f.parts] for s in self.domain}
 
+    @validated
     def block(self, name: str, *others: str) -> Curvature:
         """K[`name`, `name`], or with `others` the block of several tensors: a weight and its bias.
 
@@ -69,8 +71,9 @@ class KroneckerFactored(Curvature):
                              f"all of their tensors, or use submatrix()")  # fmt: skip
         return super().block(name)
 
+    @validated
     def inverse(  # type: ignore[override]
-        self, damping: float = 0.0, *, heuristic: bool = False
+        self, damping: NonNegative = 0.0, *, heuristic: bool = False
     ) -> KroneckerFactored:
         """(K + δ I)⁻¹, exact; δ = `damping`; with `heuristic`, δ is split over the factors of every
         block.

@@ -10,6 +10,7 @@ from os import PathLike
 from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast, overload
 
 from ...jacobians import Jacobian
+from ...jacobians.arguments import Count, Positive, validated
 from ...jacobians.errors import InputError
 from ..linear.symmetric import Symmetric
 from ..model.primal.model import Model
@@ -142,9 +143,10 @@ def takes_data(
         declared = signature(function).parameters
         own = {p.name: p.default for p in declared.values() if p.default is not Parameter.empty}
 
+        @validated
         def taking(
             model: Any, inputs: Any, *, reduction: str | None = own.get("reduction", reduction),
-            batch_size: int | None = None, keep: int = 0, check: bool = True,
+            batch_size: Positive | None = None, keep: Count = 0, check: bool = True,
             shared: Batch = NOTHING, client: Any = None, **options: Any,
         ) -> Any:  # fmt: skip
             several = is_data(inputs, batch_size)
@@ -153,7 +155,7 @@ def takes_data(
             if stated and reduction:
                 stated(reduction, model, **options)
             if not several and client is None:
-                point = {**shared, **inputs} if shared else inputs
+                point = {**as_batch(shared), **inputs} if shared is not NOTHING else inputs
                 return cast(Any, function)(model, point, **options)
             seeds = {"seed": own["seed"]} if "seed" in own else {}
             make = PerBatch(taking, model, seeds | options, shared, several)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from ...jacobians.arrays import is_foreign
-from ...jacobians.errors import InputError, as_count
+from ...jacobians.errors import InputError
 
 Batch = Mapping[str, Any]
 """The inputs of a model by name, for some samples."""
@@ -78,7 +78,11 @@ class Made(Batches):
     make: Callable[[], Iterable[Batch]]
 
     def __iter__(self) -> Iterator[Batch]:
-        return iter(self.make())
+        made = self.make()
+        if not isinstance(made, Iterable):
+            raise InputError(f"the function that makes batches returned {type(made).__name__}, "
+                             "not an iterator")  # fmt: skip
+        return iter(made)
 
 
 @final
@@ -154,8 +158,6 @@ def batches_of(data: Any, batch_size: int | None = None) -> Batches:
     >>> [samples(batch) for batch in batches_of({"x": np.zeros((5, 2))}, batch_size=2)]
     [2, 2, 1]
     """
-    if batch_size is not None:
-        batch_size = as_count("batch_size", batch_size, 1)
     if isinstance(data, str | PathLike):
         if batch_size is None:
             raise InputError("an .npz file needs batch_size=")

@@ -34,6 +34,7 @@ from typing import Any, TypeVar, final
 import numpy as np
 
 from ...jacobians import Array, Jacobian, Op, lead
+from ...jacobians.arguments import Count, Positive, validated
 from ...jacobians.arrays import is_tensor
 from ...jacobians.errors import InputError, OnnxJacError, first_line, warn
 from ...jacobians.threads import Lock
@@ -57,16 +58,17 @@ from .stream import (
 T = TypeVar("T")
 
 
+@validated
 def distributed(
     make: Make,
     data: Any,
     client: Any,
     *,
     reduction: str,
-    batch_size: int | None = None,
-    keep: int = 0,
+    batch_size: Positive | None = None,
+    keep: Count = 0,
     size: Size = samples,
-    parts: int | None = None,
+    parts: Positive | None = None,
     check: bool = True,
 ) -> Jacobian:
     """C = Σ_b w_b C_b or [C_1; C_2; …] as `streamed` makes it, computed by the workers of a client.
@@ -166,8 +168,9 @@ class Distributed(Jacobian):
             return super()._diagonal()
         return np.asarray(self.parts.summed(methodcaller("diagonal")))
 
+    @validated
     def compile(
-        self, engine: str | None = None, *, products: int = 100, memory: int | None = None
+        self, engine: str | None = None, *, products: Count = 100, memory: Count | None = None
     ) -> Jacobian:
         """The same operator, with the kept operators compiled: see `Streamed.compile`."""
         compiled = methodcaller("compile", engine, products=products, memory=memory)

@@ -17,8 +17,9 @@ from typing import Any, TypeVar, final
 import numpy as np
 
 from ...jacobians import Array, Jacobian, Op, Take, lead, shape_of, size
+from ...jacobians.arguments import Count, Positive, validated
 from ...jacobians.arrays import buffer_of
-from ...jacobians.errors import InputError, as_count, not_allowed, warn
+from ...jacobians.errors import InputError, not_allowed, warn
 from ...jacobians.progress import counting
 from ...jacobians.threads import cached_property
 from ...ops import numbers
@@ -45,7 +46,6 @@ class Stream:
     def __init__(
         self, make: Make, batches: Batches, keep: int = 0, label: str = "pass over the data"
     ) -> None:
-        keep = as_count("keep", keep)
         self.make, self.batches, self.keep, self.label = make, batches, keep, label
         self._kept: dict[int, Jacobian] = {}
         self._buffers: dict[int, int] = {}
@@ -127,8 +127,9 @@ class OverBatches(Jacobian):
     def with_stream(self, stream: Stream) -> OverBatches:
         """The same composition of another stream, with operators of the same shapes."""
 
+    @validated
     def compile(
-        self, engine: str | None = None, *, products: int = 100, memory: int | None = None
+        self, engine: str | None = None, *, products: Count = 100, memory: Count | None = None
     ) -> Jacobian:
         """The same operator, with the operator of each batch compiled for `products` products.
 
@@ -336,13 +337,14 @@ Size = Callable[[Batch], int]
 Weights = tuple[float, ...] | None
 
 
+@validated
 def streamed(
     make: Make,
     data: Any,
     *,
     reduction: str,
-    batch_size: int | None = None,
-    keep: int = 0,
+    batch_size: Positive | None = None,
+    keep: Count = 0,
     size: Size = samples,
     check: bool = True,
 ) -> Jacobian:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...jacobians.arguments import Natural, Positive, validated
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import Shown
 from .estimate import Estimate, mean, probing, square, symmetric
@@ -102,9 +103,10 @@ def remaining(first: Any, second: Any, last: Any) -> Any:
     return np.where(ratio > ratios[0], 4 * np.maximum(wide, near), left)
 
 
+@validated
 def spectral_density(
-    A: Any, *, steps: int = 50, probes: int = 10, exact: bool | None = None, seed: int = 0,
-    progress: bool | None = None,
+    A: Any, *, steps: Positive = 50, probes: Positive = 10, exact: bool | None = None,
+    seed: Natural = 0, progress: bool | None = None,
 ) -> SpectralDensity:  # fmt: skip
     """φ(t) ≈ mean over v of Σⱼ τⱼ² δ(t - θⱼ): stochastic Lanczos quadrature of a symmetric A.
 
@@ -139,9 +141,10 @@ def spectral_density(
         )
 
 
+@validated
 def logdet(
-    A: Any, *, steps: int = 50, probes: int = 10, exact: bool | None = None, seed: int = 0,
-    progress: bool | None = None,
+    A: Any, *, steps: Positive = 50, probes: Positive = 10, exact: bool | None = None,
+    seed: Natural = 0, progress: bool | None = None,
 ) -> Estimate:  # fmt: skip
     """log det A = tr log A = Σᵢ log λᵢ of a symmetric positive definite operator.
 

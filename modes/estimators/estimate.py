@@ -74,7 +74,10 @@ class Probed:
     """
 
     def __init__(self, A: Any, tick: Tick = lambda n: None, seed: int = 0) -> None:
-        self.A: Any = Dense(A) if is_tensor(A) else aslinearoperator(A)
+        try:
+            self.A: Any = Dense(A) if is_tensor(A) else aslinearoperator(A)
+        except TypeError as error:
+            raise InputError(f"an estimate is of an operator, not of {type(A).__name__}") from error
         if np.issubdtype(self.A.dtype, np.complexfloating):
             raise InputError(f"this needs a real operator, not one of {self.A.dtype}")
         self.shape, self.tick, self.products = self.A.shape, tick, 0

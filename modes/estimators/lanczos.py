@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...jacobians import Jacobian, LowRank
+from ...jacobians.arguments import Natural, Positive, validated
 from ...jacobians.arrays import Array, host, space
 from ...jacobians.errors import InputError
 from .estimate import Estimate, Probed, probing, symmetric, triangular
@@ -118,14 +119,15 @@ TESTS = 10
 """The number of random vectors that test an approximation."""
 
 
+@validated
 def low_rank(
     A: Any,
-    rank: int,
+    rank: Positive,
     *,
     method: str = "svd",
-    oversampling: int = 10,
-    iterations: int = 1,
-    seed: int = 0,
+    oversampling: Natural = 10,
+    iterations: Natural = 1,
+    seed: Natural = 0,
     progress: bool | None = None,
 ) -> Estimate:
     """A ≈ U Σ Vᵀ of the given `rank`, as an operator whose `u` and `v` hold U Σ and V.

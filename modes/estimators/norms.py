@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from ...jacobians.arguments import Natural, NonNegative, Positive, validated
 from ...jacobians.errors import InputError
 from .estimate import Estimate, mean, probing
 from .exact import DENSE, column_squares, exact_spectrum, known_squares
 from .lanczos import Extremes, extremes
 
 
+@validated
 def frobenius_norm(
-    A: Any, *, exact: bool | None = None, products: int = 60, seed: int = 0,
+    A: Any, *, exact: bool | None = None, products: Positive = 60, seed: Natural = 0,
     progress: bool | None = None,
 ) -> Estimate:  # fmt: skip
     """‖A‖_F = √(Σᵢⱼ Aᵢⱼ²) = √(E ‖A ω‖²) for a vector ω of random signs.
@@ -44,9 +46,10 @@ def frobenius_norm(
         return Estimate(norm, float(error / (2 * norm)) if norm else 0.0, P.products, "Hutchinson")
 
 
+@validated
 def spectral_norm(
-    A: Any, *, exact: bool | None = None, products: int = 200, rtol: float = 1e-6, seed: int = 0,
-    progress: bool | None = None,
+    A: Any, *, exact: bool | None = None, products: Positive = 200, rtol: NonNegative = 1e-6,
+    seed: Natural = 0, progress: bool | None = None,
 ) -> Estimate:  # fmt: skip
     """‖A‖₂ = σ₁, the largest singular value.
 
@@ -66,9 +69,10 @@ def spectral_norm(
     return _from_extremes(A, "spectral norm", _first, exact, products, rtol, seed, progress)
 
 
+@validated
 def condition_number(
-    A: Any, *, exact: bool | None = None, products: int = 400, rtol: float = 1e-3, seed: int = 0,
-    progress: bool | None = None,
+    A: Any, *, exact: bool | None = None, products: Positive = 400, rtol: NonNegative = 1e-3,
+    seed: Natural = 0, progress: bool | None = None,
 ) -> Estimate:  # fmt: skip
     """κ₂(A) = σ₁ / σₙ, the ratio of the extreme singular values; infinite if σₙ is zero.
 
@@ -122,7 +126,7 @@ def _from_extremes(
             values, how = np.sort(known[0])[::-1], known[1]
             found = Extremes(values, np.zeros_like(values))
         else:
-            found = extremes(P, products // 2, done)
+            found = extremes(P, max(products // 2, 1), done)
             how = "Golub–Kahan"
         value, error = of(found)
         return Estimate(float(value), float(error), P.products, how)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ...jacobians.arguments import Natural, Positive, validated
 from ...jacobians.arrays import Array, host
 from ...jacobians.errors import InputError, closest
 from .estimate import Estimate, Probed, mean, probing, square, triangular
@@ -24,8 +25,9 @@ Found = tuple[Any, Any]
 """Value and standard error."""
 
 
+@validated
 def trace(
-    A: Any, *, method: str | None = None, products: int = 60, seed: int = 0,
+    A: Any, *, method: str | None = None, products: Positive = 60, seed: Natural = 0,
     progress: bool | None = None,
 ) -> Estimate:  # fmt: skip
     """tr A = Σᵢ Aᵢᵢ of a square operator, estimated from at most `products` products.
@@ -96,8 +98,9 @@ def xtrace(P: Probed, products: int) -> Found:
     return mean(inside + scale * (rest * image).sum(0))
 
 
+@validated
 def diagonal(
-    A: Any, *, method: str | None = None, products: int = 60, seed: int = 0,
+    A: Any, *, method: str | None = None, products: Positive = 60, seed: Natural = 0,
     progress: bool | None = None,
 ) -> Estimate:  # fmt: skip
     """(Aᵢᵢ)ᵢ of a square operator, estimated from at most `products` products.

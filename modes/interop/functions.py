@@ -24,7 +24,7 @@ from ..linear.route import route_of
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import check_inputs
 from ..model.primal.model import Model
-from ..model.primal.names import Names, is_float, names_of
+from ..model.primal.names import Names, check_model, is_float, names_of
 from ..recording.derive import jvp_graph, vjp_graph
 
 Args = Sequence[Any]
@@ -211,6 +211,7 @@ def function_of(
 
     `call` gives the values of a `Primal`; one value is returned alone, several as a tuple.
     """
+    check_model(model)
     fixed, outputs = dict(inputs or {}), names_of(model, of, model.outputs, "of")
     free = {n: spec for n, spec in model.inputs.items() if n not in fixed}
     given = names_of(model, wrt, free, "wrt")

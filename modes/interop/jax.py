@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Jacobian, hooks
+from ...jacobians.arguments import validated
 from ...jacobians.arrays import as_array
 from ...jacobians.errors import optional
 from ..model.primal.model import Model
@@ -23,6 +24,7 @@ def _operator(J: Jacobian) -> Callable[[Any], Any]:
 
 
 @hooks.to_jax.register(Model)
+@validated
 def to_jax(
     model: Model, *, of: Names = None, wrt: Names = None, inputs: Mapping[str, Any] | None = None,
     engine: str | None = None,

@@ -10,6 +10,7 @@ from scipy.sparse import csc_array, csr_array, issparse
 from scipy.sparse.linalg import LinearOperator, splu
 
 from ...jacobians import Array, Dense, Diagonal, Jacobian, Op, Scatter, Take, hooks, lead
+from ...jacobians.arguments import validated
 from ...jacobians.arrays import factor, is_foreign
 from ...jacobians.closed import cycles, determinant, inverted
 from ...jacobians.errors import InputError
@@ -20,6 +21,7 @@ from ...ops import numbers
 
 
 @hooks.wrapped.register(object)
+@validated
 def asoperator(
     A: Any, shape: tuple[int, int] | None = None, *, adjoint: Callable[..., Any] | None = None,
     dtype: Any = float,

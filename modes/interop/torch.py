@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Jacobian, hooks
+from ...jacobians.arguments import validated
 from ...jacobians.arrays import as_array
 from ...jacobians.base import Wrapper
 from ...jacobians.errors import optional
@@ -39,6 +40,7 @@ def _operator(J: Jacobian) -> Callable[[Any], Any]:
 
 
 @hooks.to_torch.register(Model)
+@validated
 def to_torch(
     model: Model, *, of: Names = None, wrt: Names = None, inputs: Mapping[str, Any] | None = None,
     engine: str | None = None,

@@ -9,6 +9,7 @@ from typing import Any, overload
 import numpy as np
 
 from ...jacobians import Array, Dag, Jacobian, Op, Shape, prod_text, shape_of
+from ...jacobians.arguments import Count, Natural, validated
 from ...jacobians.arrays import Named, buffer_of, bytes_of, is_tensor, rounded, wide
 from ...jacobians.hooks import explain, view
 from ...jacobians.placing import HOST, Place, placed
@@ -156,7 +157,8 @@ class Linearization(Jacobian):
         given = {"point": self.given, **{name: getattr(self, name) for name in kept}}
         return Linearization(**{**given, **changed})
 
-    def plan(self, *, products: int = 100, memory: int | None = None) -> Linearization:
+    @validated
+    def plan(self, *, products: Count = 100, memory: Count | None = None) -> Linearization:
         """The same Jacobian, prepared for a number of `products`.
 
         Parts of J are multiplied out once, in at most `memory` bytes, where the products repay it:
@@ -167,8 +169,9 @@ class Linearization(Jacobian):
         """
         return self._with(make=partial(planned, products=products, memory=memory))
 
+    @validated
     def compile(
-        self, engine: str | None = None, *, products: int = 100, memory: int | None = None
+        self, engine: str | None = None, *, products: Count = 100, memory: Count | None = None
     ) -> Linearization:
         make = partial(by_engine, engine=engine, products=products, memory=memory)
         return self._with(make=make)
@@ -247,6 +250,7 @@ class Linearization(Jacobian):
     @overload
     def explain(self, name: str) -> Local: ...
 
+    @validated
     def explain(self, name: str | None = None) -> Explanation | Local:
         """The parts of J, step by step, and how products are computed and why.
 
@@ -267,7 +271,8 @@ class Linearization(Jacobian):
         page: Page = view(self)
         return page
 
-    def check(self, *, seed: int = 0) -> Check:
+    @validated
+    def check(self, *, seed: Natural = 0) -> Check:
         """Whether J is right: `Check`, true where all tests passed, with one line for each test.
 
         ⟨u, J v⟩ = ⟨Jᵀ u, v⟩; J V and Jᵀ U against their columns; J, planned or compiled as it is,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, final
 import numpy as np
 
 from ...jacobians import Block, Diagonal, Identity, Jacobian, Scalar, Sum, shape_of, size
+from ...jacobians.arguments import Count, Natural, validated
 from ...jacobians.arrays import is_tensor
 from ...jacobians.base import Wrapper
 from ...jacobians.errors import InputError
@@ -68,6 +69,7 @@ class Curvature(Wrapper):
             key = tuple(self._place(name)[0] for name in key)
         return super().__getitem__(key)
 
+    @validated
     def block(self, name: str) -> Curvature:
         """C[name, name], the block of the tensor `name`, which is symmetric too."""
         again = partial(moved, self, methodcaller("block", name))
@@ -82,7 +84,8 @@ class Curvature(Wrapper):
         found: Shown = explain(self)
         return found
 
-    def check(self, *, seed: int = 0) -> Check:
+    @validated
+    def check(self, *, seed: Natural = 0) -> Check:
         """Symmetry, definiteness, differences, by random vectors of `seed`."""
         found: Check = check(self, seed)
         return found
@@ -132,7 +135,8 @@ class Symmetric(Curvature):
         """
         return self.again(inputs) if self.again else super().relinearize(inputs)
 
-    def plan(self, *, products: int = 100, memory: int | None = None) -> Symmetric:
+    @validated
+    def plan(self, *, products: Count = 100, memory: Count | None = None) -> Symmetric:
         """The same operator, prepared for a number of `products`, in at most `memory` bytes more.
 
         See `Linearization.plan`.
@@ -141,8 +145,9 @@ class Symmetric(Curvature):
         operator = planned(self.operator, products, memory)
         return Symmetric(operator, self.domain, again, self.formula)
 
+    @validated
     def compile(
-        self, engine: str | None = None, *, products: int = 100, memory: int | None = None
+        self, engine: str | None = None, *, products: Count = 100, memory: Count | None = None
     ) -> Symmetric:
         operator = self.operator.compile(engine, products=products, memory=memory)
         compiled = methodcaller("compile", engine, products=products, memory=memory)

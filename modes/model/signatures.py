@@ -7,6 +7,7 @@ from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, TypeVar, cast
 
+from ...jacobians.arguments import fit, kinds_of
 from ...jacobians.errors import closest
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -15,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def passes_options_to(*receivers: Callable[..., Any], but: str = "") -> Callable[[F], F]:
     """Show, and allow, the parameters of the receivers that have defaults in place of `**options`.
 
-    The parameter that `but` names is none of them.
+    The parameter that `but` names is none of them. The options are validated at the call.
 
     >>> @passes_options_to(lambda x, *, engine=None: x)
     ... def twice(x, **options): ...
@@ -35,6 +36,8 @@ def passes_options_to(*receivers: Callable[..., Any], but: str = "") -> Callable
             for name in options.keys() - found.parameters.keys():
                 unknown = f"{function.__name__}() got an unexpected keyword argument {name!r}."
                 raise TypeError(unknown + closest(name, known))
+            for receiver in receivers:
+                options = fit(options, kinds_of(receiver)[1])
             return function(*args, **options)
 
         return cast(F, shown_as(checked, found))

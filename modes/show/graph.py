@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...jacobians import Dag, Edge, Jacobian
+from ...jacobians.arguments import validated
 from ...jacobians.errors import InputError
 from ...jacobians.threads import cached_property
 from ..hessian import Hessian
@@ -39,6 +40,7 @@ ASIDE = 5
 """Points between a place and the text beside it."""
 
 
+@validated
 def plot_graph(J: Jacobian, *, after: bool = False, ax: Axes | None = None) -> Axes:
     """The DAG whose sweep is J: the `wrt` tensors at the top, the `of` tensors at the bottom.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...jacobians import Jacobian, hooks, prod_text, shape_of, size
+from ...jacobians.arguments import Natural, validated
 from ...jacobians.arrays import host
 from ...jacobians.base import CHUNK
 from ...jacobians.errors import InputError
@@ -40,8 +41,9 @@ Edges = tuple[int, ...]
 
 
 @hooks.plot.register(Jacobian)
+@validated
 def plot_jacobian(
-    J: Jacobian, *, entries: bool | None = None, ax: Axes | None = None, seed: int = 0,
+    J: Jacobian, *, entries: bool | None = None, ax: Axes | None = None, seed: Natural = 0,
     progress: bool | None = None,
 ) -> Axes:  # fmt: skip
     """J as a picture: rows downwards, columns to the right, colours for magnitudes.
@@ -211,6 +213,7 @@ def _squares(
 
 
 @hooks.spy.register(Jacobian)
+@validated
 def spy(J: Jacobian, *, ax: Axes | None = None, progress: bool | None = None) -> Axes:
     """J[i, j] ≠ 0 at some point: the pattern of `onnxjac.pattern`, rows downwards.
 
@@ -271,6 +274,7 @@ def tiles(found: Any) -> np.ndarray:
 UNIT = "output per input"
 
 
+@validated
 def plot_sensitivity(
     J: Linearization, *, entry: Any = None, sample: int = 0, features: Sequence[str] | None = None,
     ax: Axes | None = None, progress: bool | None = None,

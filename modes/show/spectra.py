@@ -9,6 +9,7 @@ import numpy as np
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh, svds
 
 from ...jacobians import Jacobian
+from ...jacobians.arguments import Natural, Positive, validated
 from ...jacobians.errors import InputError, NotConverged
 from ...jacobians.progress import Tick, counting
 from ...jacobians.progress import progress as watched
@@ -85,9 +86,10 @@ def iterated(P: Probed, k: int, eigenvalues: bool, v0: np.ndarray) -> tuple[np.n
 # -- picture of the values -------------------------------------------------------------------------
 
 
+@validated
 def plot_spectrum(
-    J: Jacobian, k: int | None = None, *, ax: Axes | None = None, label: str = "", seed: int = 0,
-    progress: bool | None = None,
+    J: Jacobian, k: Positive | None = None, *, ax: Axes | None = None, label: str = "",
+    seed: Natural = 0, progress: bool | None = None,
 ) -> Axes:  # fmt: skip
     """σ₁ ≥ σ₂ ≥ … of J, or |λ₁| ≥ |λ₂| ≥ … of a symmetric operator, on a log scale.
 
@@ -159,9 +161,10 @@ def draw_values(ax: Axes, values: np.ndarray, J: Jacobian, symbol: str, label: s
 # -- picture of the density ------------------------------------------------------------------------
 
 
+@validated
 def plot_density(
     A: Jacobian | SpectralDensity, *, ax: Axes | None = None, label: str = "",
-    width: float | None = None, steps: int = 40, probes: int = 10, seed: int = 0,
+    width: float | None = None, steps: Positive = 40, probes: Positive = 10, seed: Natural = 0,
     progress: bool | None = None,
 ) -> Axes:  # fmt: skip
     """φ(λ) = (1/n) Σᵢ δ(λ - λᵢ), smoothed by a Gaussian, with ± 2 standard errors as a band.

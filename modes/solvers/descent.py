@@ -12,6 +12,7 @@ from scipy.optimize import minimize
 from scipy.sparse.linalg import cg
 
 from ...jacobians import Identity, dtype_of
+from ...jacobians.arguments import Count, NonNegative, validated
 from ...jacobians.arrays import is_tensor, like, space
 from ...jacobians.errors import InputError
 from ...jacobians.progress import counting
@@ -38,6 +39,7 @@ METHODS = {"line search": "Newton-CG", "trust region": "trust-ncg"}
 """globalization -> SciPy's method."""
 
 
+@validated
 def newton_cg(
     model: Model,
     inputs: Mapping[str, Any],
@@ -46,8 +48,8 @@ def newton_cg(
     wrt: Names = None,
     globalization: Literal["line search", "trust region"] = "trust region",
     preconditioner: Preconditioner | None = None,
-    tol: float | None = None,
-    maxiter: int | None = None,
+    tol: NonNegative | None = None,
+    maxiter: Count | None = None,
     options: Mapping[str, Any] | None = None,
     callback: Callback | None = None,
     progress: bool | None = None,
@@ -120,6 +122,7 @@ Curvature = Callable[[dict[str, Any]], Any]
 """The inputs of the model at a point ↦ a symmetric positive semidefinite operator there."""
 
 
+@validated
 def natural_gradient(
     model: Model,
     inputs: Mapping[str, Any],
@@ -128,11 +131,11 @@ def natural_gradient(
     at: str | None = None,
     wrt: Names = None,
     curvature: Curvature | None = None,
-    damping: float = 1e-3,
+    damping: NonNegative = 1e-3,
     preconditioner: Preconditioner | None = None,
-    gtol: float | None = None,
-    maxiter: int = 100,
-    inner_rtol: float = 1e-3,
+    gtol: NonNegative | None = None,
+    maxiter: Count = 100,
+    inner_rtol: NonNegative = 1e-3,
     callback: Callback | None = None,
     progress: bool | None = None,
     engine: str | None = None,

@@ -23,9 +23,10 @@ from ...jacobians import (
     inverse_of,
     lead,
 )
+from ...jacobians.arguments import Count, NonNegative, validated
 from ...jacobians.arrays import cast, is_tensor, space
 from ...jacobians.closed import inverted
-from ...jacobians.errors import InputError, NotConverged, as_count, closest
+from ...jacobians.errors import InputError, NotConverged, closest
 from ...ops import numbers
 from ..interop.operators import asoperator
 from ..sparse.sweep import alike, bare
@@ -41,19 +42,21 @@ def identity_like(G: Jacobian) -> Identity:
     >>> identity_like(Identity((2, 3), np.float32))
     I(2×3)
     """
+    G = asoperator(G)
     if G.shape[0] != G.shape[1]:
         raise InputError(f"the identity is square, but this operator has shape {G.shape}")
     return Identity(G.in_shape, G.dtype)
 
 
 @hooks.inverse.register(Jacobian)
+@validated
 def inverse(
     operator: Jacobian,
     *,
     solver: str | None = None,
     preconditioner: Any = None,
-    rtol: float = 1e-10,
-    maxiter: int | None = None,
+    rtol: NonNegative = 1e-10,
+    maxiter: Count | None = None,
 ) -> Jacobian:
     """A⁻¹ as an operator: x = A⁻¹ b, in closed form or with ‖A x - b‖ ≤ rtol ‖b‖ for each column.
 
@@ -100,14 +103,13 @@ def inverse(
             return found
     solver, why = (solver, "") if solver else chosen(operator)
     if solver not in SOLVERS:
-        named = getattr(solver, "__name__", str(solver))
-        raise InputError(f"there is no solver {solver!r}.{closest(named, SOLVERS)}")
+        raise InputError(f"there is no solver {solver!r}.{closest(solver, SOLVERS)}")
     m, n = operator.shape
     if operator.dtype.kind == "c":
         raise InputError(f"the solvers are for real operators, not for {operator.dtype}")
     if solver != "lsmr" and m != n:
         raise InputError(f"{solver} needs a square operator, not {m}×{n}: use solver='lsmr'")
-    maxiter = as_count("maxiter", 10 * n if maxiter is None else maxiter)
+    maxiter = 10 * n if maxiter is None else maxiter
     M = preconditioner_for(operator, preconditioner)
     return Inverse(operator, solver, M, rtol, maxiter, why)
 

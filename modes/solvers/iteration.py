@@ -15,7 +15,7 @@ from scipy import optimize
 from scipy.sparse.linalg import LinearOperator, SuperLU
 
 from ...jacobians.arrays import Array, is_tensor, space
-from ...jacobians.errors import InputError, as_count
+from ...jacobians.errors import InputError
 from ...jacobians.hooks import Shown
 from ...jacobians.progress import counting
 from .problem import Problem
@@ -85,7 +85,6 @@ def run(
 
     The states count iterations in `nit`, from 0 at the start; a terminal shows the count.
     """
-    maxiter = as_count("maxiter", maxiter)
     with counting(label, "iterations", shown=progress) as tick:
         for found in states:
             if found.nit:

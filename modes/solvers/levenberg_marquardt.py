@@ -11,6 +11,7 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, aslinearoperator, lsmr
 
 from ...jacobians import Diagonal, dtype_of
+from ...jacobians.arguments import Count, NonNegative, validated
 from ...jacobians.arrays import Array, cast, host, like, space
 from ...jacobians.threads import cached_property
 from ..estimators.estimate import Probed
@@ -64,18 +65,19 @@ def column_norms(J: Any, *, probes: int = 32, seed: int = 0) -> np.ndarray:
     return cast(P.xp.where(squares > 0, squares**0.5, 1.0), J.dtype)
 
 
+@validated
 def levenberg_marquardt(
     model: Model,
     inputs: Mapping[str, Any],
     *,
     of: Names = None,
     wrt: Names = None,
-    damping: float = 1e-3,
+    damping: NonNegative = 1e-3,
     acceleration: float = 0.75,
     scale: Scale = column_norms,
     preconditioner: Preconditioner | None = None,
-    tol: float | None = None,
-    maxiter: int = 200,
+    tol: NonNegative | None = None,
+    maxiter: Count = 200,
     options: Mapping[str, Any] | None = None,
     callback: Callback | None = None,
     progress: bool | None = None,

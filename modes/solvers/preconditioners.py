@@ -24,9 +24,10 @@ from ...jacobians import (
     shape_of,
     size,
 )
+from ...jacobians.arguments import Above0, Natural, NonNegative, Positive, validated
 from ...jacobians.arrays import host
 from ...jacobians.base import DENSE_LIMIT
-from ...jacobians.errors import InputError, LimitError, as_count
+from ...jacobians.errors import InputError, LimitError
 from ...jacobians.lapack import hermitian, inverses
 from ..estimators.estimate import probing, square, symmetric
 from ..estimators.exact import column_squares, exact_diagonal
@@ -47,7 +48,8 @@ def __dir__() -> list[str]:
     return __all__  # what completion offers
 
 
-def jacobi(A: Any, *, damping: float = 0.0) -> Diagonal:
+@validated
+def jacobi(A: Any, *, damping: NonNegative = 0.0) -> Diagonal:
     """M = diag(A + λI)⁻¹ for a symmetric A with a positive diagonal, λ the damping.
 
     The diagonal is exact: by structure, where A = JᵀDJ with a diagonal D squares J factor by
@@ -70,7 +72,8 @@ def jacobi(A: Any, *, damping: float = 0.0) -> Diagonal:
     return Diagonal((1 / positive(entries + damping)).reshape(in_shape(A)))
 
 
-def column_scaling(J: Any, *, damping: float = 0.0) -> Diagonal:
+@validated
+def column_scaling(J: Any, *, damping: NonNegative = 0.0) -> Diagonal:
     """R = diag(JᵀJ + λI)^(-1/2), with which J R has columns of norm one, up to the damping λ.
 
     For least squares: solve min ‖J R y - b‖, then x = R y. `R @ R` is the `M=` of `cg` on the
@@ -101,7 +104,8 @@ def positive(entries: np.ndarray) -> np.ndarray:
     return entries
 
 
-def block_jacobi(A: Any, blocks: int | None = None, *, damping: float = 0.0) -> Jacobian:
+@validated
+def block_jacobi(A: Any, blocks: Positive | None = None, *, damping: NonNegative = 0.0) -> Jacobian:
     """M = blockdiag(A₁₁ + λI, A₂₂ + λI, …)⁻¹ for a symmetric positive definite A, or any square A.
 
     One block per tensor of `A.domain`, or a number of equal `blocks`, such as one per sample of a
@@ -117,8 +121,6 @@ def block_jacobi(A: Any, blocks: int | None = None, *, damping: float = 0.0) -> 
     divide n or is not given for an A without `domain`; `LimitError` where the blocks take more than
     2 GiB.
     """
-    if blocks is not None:
-        blocks = as_count("blocks", blocks, 1)
     with probing(A, "block Jacobi") as P:
         n = square(P)
         sizes = _sizes(A, n, blocks)
@@ -186,9 +188,10 @@ def after(operator: Jacobian, batch: Batch) -> Batch | None:
             return within(plain, batch)
 
 
+@validated
 def ilu(
-    A: Jacobian, *, drop_tol: float = 1e-4, fill_factor: float = 10, drop_rule: str | None = None,
-    permc_spec: Any = None, diag_pivot_thresh: float | None = None,
+    A: Jacobian, *, drop_tol: NonNegative = 1e-4, fill_factor: float = 10,
+    drop_rule: str | None = None, permc_spec: Any = None, diag_pivot_thresh: float | None = None,
 ) -> LinearOperator:  # fmt: skip
     """M = (LU)⁻¹ with LU ≈ A, for a square A that has few entries in every row.
 
@@ -216,7 +219,10 @@ def ilu(
     return solves(factors, A.dtype)
 
 
-def low_rank_plus_damping(A: Any, rank: int, *, damping: float, seed: int = 0) -> Jacobian:
+@validated
+def low_rank_plus_damping(
+    A: Any, rank: Positive, *, damping: Above0, seed: Natural = 0
+) -> Jacobian:
     """M = (λᵣ + μ) U (Λ + μI)⁻¹ Uᵀ + (I - U Uᵀ) for solving with A + μI, μ the damping.
 
     A is symmetric positive semidefinite and U Λ Uᵀ its Nyström approximation of the given rank r,
@@ -234,9 +240,6 @@ def low_rank_plus_damping(A: Any, rank: int, *, damping: float, seed: int = 0) -
     Source: Frangella, Tropp and Udell, "Randomized Nyström preconditioning", SIAM J. Matrix Anal.
     Appl. 44, 2023.
     """
-    rank = as_count("rank", rank, 1)
-    if damping <= 0:
-        raise InputError(f"the damping must be positive, not {damping:g}")
     with probing(A, "Nyström", seed=seed) as P:
         U, values = nystrom(P, min(rank, symmetric(P)))
     weights = (values[-1] + damping) / (values + damping) - 1
@@ -244,7 +247,8 @@ def low_rank_plus_damping(A: Any, rank: int, *, damping: float, seed: int = 0) -
     return Identity(shape, np.float64) + LowRank(U * weights, U, shape, shape)
 
 
-def kronecker(K: Any, *, damping: float = 0.0) -> Any:
+@validated
+def kronecker(K: Any, *, damping: NonNegative = 0.0) -> Any:
     """M = (K + λI)⁻¹ for a K that can be inverted by its structure, λ the damping.
 
     For K = A ⊗ B, with A = QₐΛₐQₐᵀ and B likewise, M = (Qₐ ⊗ Q_b)(Λₐ ⊗ Λ_b + λI)⁻¹(Qₐ ⊗ Q_b)ᵀ,

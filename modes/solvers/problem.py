@@ -10,6 +10,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ...jacobians import Jacobian, common, dtype_of, shape_of, size
+from ...jacobians.arguments import validated
 from ...jacobians.arrays import as_array, is_tensor, like, reading_of, space
 from ...jacobians.base import Wrapper
 from ...jacobians.errors import InputError, not_allowed
@@ -310,6 +311,7 @@ def as_scipy(
     model: Model, inputs: Mapping[str, Any], *, of: Names = None, wrt: Names = None,
     engine: str | None = None, form: Form = "operator", t: str | None = None,
 ) -> Problem[Any]: ...
+@validated
 def as_scipy(
     model: Model,
     inputs: Mapping[str, Any],

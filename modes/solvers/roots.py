@@ -11,8 +11,9 @@ import numpy as np
 from scipy.sparse import linalg
 
 from ...jacobians import dtype_of, shape_of
+from ...jacobians.arguments import Count, Natural, NonNegative, validated
 from ...jacobians.arrays import Array, host, like, space
-from ...jacobians.errors import InputError, NotConverged, as_count
+from ...jacobians.errors import InputError, NotConverged
 from ..linear.linearization import Linearization
 from ..linear.tape.trace import trace
 from ..linearize import linearize
@@ -57,6 +58,7 @@ def solved(solver: Solver, A: Any, b: Array, **options: Any) -> Array:
     return like(np.asarray(solver(A, host(b), **options)[0]), b)
 
 
+@validated
 def newton_krylov(
     model: Model,
     inputs: Mapping[str, Any],
@@ -65,9 +67,9 @@ def newton_krylov(
     wrt: Names = None,
     solver: Solver = gmres,
     preconditioner: Preconditioner | None = None,
-    rtol: float | None = None,
-    atol: float | None = None,
-    maxiter: int = 50,
+    rtol: NonNegative | None = None,
+    atol: NonNegative | None = None,
+    maxiter: Count = 50,
     callback: Callback | None = None,
     progress: bool | None = None,
     engine: str | None = None,
@@ -179,6 +181,7 @@ class Reused:
             self.M = None
 
 
+@validated
 def implicit_euler(
     model: Model,
     inputs: Mapping[str, Any],
@@ -187,12 +190,12 @@ def implicit_euler(
     wrt: Names = None,
     t: str | None = None,
     step: float,
-    steps: int,
+    steps: Natural,
     solver: Solver = gmres,
     preconditioner: Preconditioner | None = None,
-    rtol: float | None = None,
-    atol: float | None = None,
-    maxiter: int = 50,
+    rtol: NonNegative | None = None,
+    atol: NonNegative | None = None,
+    maxiter: Count = 50,
     callback: Callback | None = None,
     progress: bool | None = None,
     engine: str | None = None,
@@ -218,7 +221,6 @@ def implicit_euler(
     does not converge, `InputError` where shapes, names or dtypes do not fit, `UnsupportedOp` for an
     operator without a rule.
     """
-    steps = as_count("steps", steps)
     names, inputs = states_of(model, wrt, t), check_inputs(model, inputs, engine=engine)
     start, u = time_of(model, inputs, t), evaluate(model, inputs, names, engine=engine)
     euler = euler_residual(model, inputs, of=of, wrt=names, engine=engine)
@@ -238,6 +240,7 @@ def implicit_euler(
         yield found
 
 
+@validated
 def pseudo_transient(
     model: Model,
     inputs: Mapping[str, Any],
@@ -247,9 +250,9 @@ def pseudo_transient(
     step: float,
     solver: Solver = gmres,
     preconditioner: Preconditioner | None = None,
-    inner_rtol: float = 1e-2,
-    rtol: float | None = None,
-    maxiter: int = 200,
+    inner_rtol: NonNegative = 1e-2,
+    rtol: NonNegative | None = None,
+    maxiter: Count = 200,
     callback: Callback | None = None,
     progress: bool | None = None,
     engine: str | None = None,
@@ -305,6 +308,7 @@ STEP = "step"
 """The input of an Euler residual that holds h."""
 
 
+@validated
 def euler_residual(
     model: Model,
     inputs: Mapping[str, Any],

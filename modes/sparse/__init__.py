@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import fields, is_dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from ...jacobians import Dag, Jacobian
+from ...jacobians.arguments import Count, validated
 from ...jacobians.arrays import wide
 from ...jacobians.base import DENSE_LIMIT
-from ...jacobians.errors import InputError
+from ...jacobians.errors import InputError, not_allowed
 from ...jacobians.hooks import sparse as hook
+from ...jacobians.hooks import wrapped
 from ..hessian import Hessian
 from ..linear.linearization import Linearization
 from ..linear.tape.active import moving
@@ -46,6 +48,8 @@ def sparse(J: Jacobian, format: Format = "csr", limit: int = DENSE_LIMIT, out: A
     >>> sparse(Diagonal(np.array([2.0, 0.0, 3.0]))).data
     array([2., 3.])
     """
+    if format not in get_args(Format):
+        raise not_allowed("format", format, get_args(Format))
     found = method_of(J, limit)
     if out is None:
         return fresh(found, J).asformat(format)
@@ -64,7 +68,8 @@ def sparse(J: Jacobian, format: Format = "csr", limit: int = DENSE_LIMIT, out: A
     return out
 
 
-def pattern(J: Jacobian, *, limit: int = DENSE_LIMIT) -> csr_array[Any]:
+@validated
+def pattern(J: Jacobian, *, limit: Count = DENSE_LIMIT) -> csr_array[Any]:
     """The entries J[i, j] of the operator `J` that may be nonzero at some point, as booleans.
 
     The result is a sparse array.
@@ -78,6 +83,7 @@ def pattern(J: Jacobian, *, limit: int = DENSE_LIMIT) -> csr_array[Any]:
     array([[ True, False],
            [False,  True]])
     """
+    J = wrapped(J)
     if isinstance(J, Linearization | Hessian):
         return method_of(J, limit).pattern.copy()
     return where(unwrap(J), (), backward=J.shape[0] < J.shape[1])

@@ -35,6 +35,7 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 from scipy.sparse.linalg import splu
 
 from ...jacobians import Jacobian, prod_text
+from ...jacobians.arguments import validated
 from ...jacobians.arrays import wide
 from ...jacobians.errors import InputError
 from .program import expanded
@@ -97,6 +98,7 @@ def indicator(color: np.ndarray) -> np.ndarray:
     return seeds
 
 
+@validated
 def coloring(pattern: Any, partition: Partition = "column") -> Coloring:
     """A colouring of a sparse pattern: `"column"`, `"row"` or `"bidirectional"`.
 

@@ -15,6 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from ...jacobians import Array, Dag, dtype_of, shape_of
+from ...jacobians.arguments import validated
 from ...jacobians.errors import InputError, OnnxJacError, UnknownTensor, UnsupportedOp, closest
 from ...jacobians.symint import Symbols
 from ...ops import Node, Step, find
@@ -35,6 +36,7 @@ from .optimizers import OPERATORS
 from .scope import INITIALIZER, Scope, ancestors, outputs_of, sample_inputs
 
 
+@validated
 def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> onnx.ModelProto:
     """The model with every node of `ai.onnx.preview.training` replaced by plain ONNX nodes.
 

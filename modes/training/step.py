@@ -14,6 +14,7 @@ import onnx_ir as ir
 from onnx import helper, numpy_helper
 from onnx.helper import tensor_dtype_to_np_dtype
 
+from ...jacobians.arguments import Natural, validated
 from ...jacobians.errors import InputError, LoadError, UnknownTensor, closest
 from ...ops.registry import version
 from ..linear.tape.record import by_seed
@@ -144,6 +145,7 @@ def iteration(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, str]]:
     return whole, new
 
 
+@validated
 def train_step(
     training_model: onnx.ModelProto,
     state: Mapping[str, Any] | None,
@@ -221,7 +223,8 @@ State = dict[str, np.ndarray]
 # -- the state, kept in the initializers of the model ----------------------------------------------
 
 
-def initial_state(training_model: onnx.ModelProto, *, seed: int | None = None) -> State:
+@validated
+def initial_state(training_model: onnx.ModelProto, *, seed: Natural | None = None) -> State:
     """The tensors that training changes, by name, before the first step.
 
     The values are the initializers, overwritten by the results of `initialization`. With a `seed`,

@@ -11,6 +11,7 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
+from ...jacobians.arguments import validated
 from ...jacobians.errors import InputError, UnknownTensor, closest
 from ...ops.node import TRAINING
 from ..model.flow.contents import nodes as nodes_of
@@ -25,6 +26,7 @@ Arrays = Mapping[str, np.ndarray]
 ONE = "one_update"
 
 
+@validated
 def training_model(
     model: Any,
     loss: str | onnx.GraphProto,

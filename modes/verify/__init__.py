@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...jacobians.arguments import validated
+
 if TYPE_CHECKING:
     import sympy as sp
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from .proof import Proof
 
 
+@validated
 def prove(
     what: Any, domain: str = "", *, shapes: Sequence[tuple[int, ...]] | None = None,
     inputs: Mapping[str, Any] | None = None, **attributes: Any,
@@ -74,6 +77,7 @@ def symbolic(
     return symbolic(model, inputs, of=of, wrt=wrt)
 
 
+@validated
 def tags(op_type: str | None = None) -> Tags:
     """Every port of every operator: ONNX's differentiability tag against the verdict of the proofs.
 

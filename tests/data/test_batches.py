@@ -94,7 +94,6 @@ def test_one_mapping_is_one_batch():
         (CUT, 3, "other data is cut"),
         ("data.npz", None, "needs batch_size="),
         ("nowhere.npz", 3, "not an .npz file"),
-        (ARRAYS, 0, "at least 1"),
         (7, None, "a dict, a list, a function or a path"),
     ],
 )

@@ -144,7 +144,7 @@ def test_what_is_refused():
     A = Dense(SPD)
     with pytest.raises(InputError, match="'cg'"):
         inverse(A, solver="gc")
-    with pytest.raises(InputError, match="Did you mean 'gmres'"):
+    with pytest.raises(InputError, match="must be a string"):
         inverse(A, solver=gmres)
     with pytest.raises(InputError, match="lsmr"):
         inverse(Dense(SPD[:4]), solver="cg")

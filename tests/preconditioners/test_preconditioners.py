@@ -298,7 +298,7 @@ def test_what_is_refused():
         block_jacobi(Hidden(np.zeros((4, 4))), 2)
     with pytest.raises(InputError, match="damping"):
         kronecker(Kron(np.zeros((2, 2)), np.eye(2), ()))
-    with pytest.raises(InputError, match="positive"):
+    with pytest.raises(InputError, match="above 0"):
         low_rank_plus_damping(A, 2, damping=0)
     assert Probed(A).products == 0
 

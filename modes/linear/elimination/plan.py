@@ -19,7 +19,7 @@ from operator import matmul
 from typing import Any
 
 from ....jacobians import Array, Dag, Edge, Jacobian, Permutation, Product, Reshape, Sum, shape_of
-from ....jacobians.errors import LimitError, as_count
+from ....jacobians.errors import LimitError
 from ....jacobians.hooks import compiled
 from ....jacobians.products import factors_of
 from ....jacobians.text import clipped
@@ -63,7 +63,6 @@ def _(operator: Dag, products: int, memory: int | None = None) -> Jacobian:
     if operator.mirror is not None:
         return planned(operator.mirror, products, memory).T
     dag = eliminated(operator)
-    products = as_count("products", products)
     asked = counted(products), memory
     with lock_of(operator):
         known, found = operator.known.get(PLAN, (None, None))

@@ -19,7 +19,8 @@ import onnx
 import onnx_ir as ir
 from onnx import serialization
 
-from ....jacobians.errors import LimitError, LoadError, first_line
+from ....jacobians.arguments import validated
+from ....jacobians.errors import InputError, LimitError, LoadError, first_line
 from ..flow.contents import inside, subgraphs
 from ..limits import Limits, amount
 from ..primal.model import Model
@@ -32,6 +33,7 @@ from .upgrade import upgrade
 DOUBLE = "float64", "torch.float64"
 
 
+@validated
 def load(
     source: Any,
     *,
@@ -67,6 +69,8 @@ def load(
     """
     if dtype is not None and getattr(dtype, "__name__", str(dtype)) not in DOUBLE:
         raise LoadError(f"dtype={dtype!r} is not offered: leave it out, or say dtype='float64'.")
+    if limits is not None and not isinstance(limits, Limits):
+        raise InputError(f"limits must be Limits, not {type(limits).__name__}: Limits(bytes=2**30)")
     limits = limits or Limits()
     source = exported(source, example_inputs, dynamic_batch)
     proto, weights = retried(source, lambda: parts(source, limits, mmap))

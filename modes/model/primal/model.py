@@ -8,6 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from ....jacobians import hooks
+from ....jacobians.arguments import validated
 from ..flow.contents import Contents, Dim, TensorSpec
 from .evaluate import apart, evaluate
 from .inputs import check_inputs, warn_nonfinite
@@ -28,6 +29,7 @@ class Model(Contents):
     what the model declares of a tensor.
     """
 
+    @validated
     def run(self, inputs: Mapping[str, Any], *, engine: str | None = None) -> dict[str, np.ndarray]:
         """All outputs by name, at the point `inputs`.
 
@@ -44,6 +46,7 @@ class Model(Contents):
         warn_nonfinite(self, outputs, point)
         return outputs
 
+    @validated
     def to_torch(
         self, *, of: Names = None, wrt: Names = None, inputs: Mapping[str, Any] | None = None,
         engine: str | None = None,
@@ -61,6 +64,7 @@ class Model(Contents):
         convert: Callable[..., Callable[..., Any]] = hooks.to_torch
         return convert(self, of=of, wrt=wrt, inputs=inputs, engine=engine)
 
+    @validated
     def to_jax(
         self, *, of: Names = None, wrt: Names = None, inputs: Mapping[str, Any] | None = None,
         engine: str | None = None,

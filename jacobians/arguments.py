@@ -1,0 +1,172 @@
+"""Arguments: public functions check numbers, strings and flags against their annotations.
+
+`@validated` reads the annotations of a function: `int`, `float`, `bool`, `str`, `None`, `Literal`,
+a callable, a `Range` of numbers, and unions of them. Everything else is left to the function.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, wraps
+from inspect import signature
+from math import inf
+from numbers import Real
+from reprlib import repr as short
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
+
+import numpy as np
+
+from .errors import InputError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers ≥ `least`, or > `least` if it is `open`; for a limit, infinity too."""
+
+    least: float
+    open: bool = False
+    limit: bool = False
+
+    def holds(self, value: Any) -> bool:
+        return bool(value > self.least if self.open else value >= self.least)
+
+    def __str__(self) -> str:
+        return f", {'above' if self.open else 'at least'} {self.least:g}"
+
+
+Natural = Annotated[int, Range(0)]
+Positive = Annotated[int, Range(1)]
+Count = Annotated[int, Range(0, limit=True)]
+NonNegative = Annotated[float, Range(0)]
+Above0 = Annotated[float, Range(0, open=True)]
+
+
+def validated(function: F) -> F:
+    """The function, which raises `InputError` for an argument that does not fit its annotation.
+
+    Whole numbers may be floats, flags 0 or 1, and numbers arrays without axes.
+
+    >>> @validated
+    ... def power(A: Any, k: Natural = 2, *, method: str | None = None): return k
+    >>> power("A", 3.0, method="squaring")
+    3
+    >>> power("A", -1)
+    Traceback (most recent call last):
+    onnxjac.jacobians.errors.InputError: k=-1 must be a whole number, at least 0
+    >>> power("A", method=7)
+    Traceback (most recent call last):
+    onnxjac.jacobians.errors.InputError: method=7 must be a string or None
+    """
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        names, kinds = kinds_of(function)
+        given = (fitted(name, x, kinds[name]) if name in kinds else x
+                 for name, x in zip(names, args, strict=False))  # fmt: skip
+        return function(*given, *args[len(names) :], **fit(options, kinds))
+
+    return cast(F, call)
+
+
+def fit(options: dict[str, Any], kinds: Mapping[str, list[Kind]]) -> dict[str, Any]:
+    """The options, each of the kinds of its name; raises `InputError`."""
+    return {name: fitted(name, x, kinds[name]) if name in kinds else x
+            for name, x in options.items()}  # fmt: skip
+
+
+@cache
+def kinds_of(function: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, list[Kind]]]:
+    """The names of the positional parameters, and the kinds of parameters that can be validated."""
+    parameters, found = signature(function).parameters.values(), {}
+    for p in parameters:
+        with suppress(NameError):  # a name that only a type checker imports
+            kinds = kinds_in(evaluated(p.annotation, function.__module__))
+            if kinds not in UNCHECKED and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+                found[p.name] = kinds
+    return tuple(p.name for p in parameters if p.kind <= p.POSITIONAL_OR_KEYWORD), found
+
+
+def evaluated(annotation: Any, module: str) -> Any:
+    """What an annotation says, if it is the text of an expression in a module."""
+    if not isinstance(annotation, str):
+        return annotation
+    return eval(annotation, vars(sys.modules[module]))
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a number, and not NaN."""
+    return isinstance(value, Real) and bool(value == value)
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is a whole number."""
+    return is_number(value) and value not in (inf, -inf) and value == int(value)
+
+
+def is_flag(value: Any) -> bool:
+    """Whether a value is True or False, or 1 or 0."""
+    return isinstance(value, np.bool_) or (is_number(value) and value in (0, 1))
+
+
+TESTS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
+    bool: ("True or False", is_flag),
+    int: ("a whole number", is_whole),
+    float: ("a number", is_number),
+    str: ("a string", lambda value: isinstance(value, str)),
+    NoneType: ("None", lambda value: value is None),
+    Callable: ("a function", callable),
+    Mapping: ("a dict", lambda value: isinstance(value, Mapping)),
+}
+"""What an argument may be: in words, and as a test."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A type of arguments, and a range of numbers."""
+
+    base: Any
+    range: Range | None = None
+
+    def holds(self, value: Any) -> bool:
+        """Whether a value is of this kind."""
+        fits = TESTS[self.base][1](value)
+        if self.range is None:
+            return fits
+        endless = self.range.limit and is_number(value) and value == inf
+        return (fits or endless) and self.range.holds(value)
+
+    def __str__(self) -> str:
+        return TESTS[self.base][0] + ("" if self.range is None else str(self.range))
+
+
+UNCHECKED = [], [Kind(Callable)], [Kind(Mapping)]
+"""What is left to a function, which can say what a function or a dict of its must be like."""
+
+
+def kinds_in(annotation: Any) -> list[Kind]:
+    """The kinds in an annotation; empty if one of them cannot be validated."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        found = [kinds_in(part) for part in parts]
+        return [kind for kinds in found for kind in kinds] if all(found) else []
+    if origin is Annotated:
+        return [Kind(*parts)] if isinstance(parts[1], Range) else []
+    if origin is Literal:
+        return [Kind(str)] if all(isinstance(x, str) for x in parts) else []
+    base = NoneType if annotation is None else origin or annotation
+    return [Kind(base)] if base in TESTS else []
+
+
+def fitted(name: str, value: Any, kinds: list[Kind]) -> Any:
+    """The value, as an int where whole numbers are due; raises `InputError`."""
+    plain = value.item() if getattr(value, "ndim", None) == 0 else value
+    for kind in kinds:
+        if kind.holds(plain):
+            return int(plain) if kind.base is int and plain != inf else value
+    raise InputError(f"{name}={short(value)} must be {' or '.join(map(str, kinds))}")
