@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_
 
 import numpy as np
 
-from .errors import InputError
+from .errors import InputError, not_allowed
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -50,7 +50,8 @@ Above0 = Annotated[float, Range(0, open=True)]
 def validated(function: F) -> F:
     """The function, which raises `InputError` for an argument that does not fit its annotation.
 
-    Whole numbers may be floats, flags 0 or 1, and numbers arrays without axes.
+    Whole numbers may be floats, flags 0 or 1, and numbers arrays without axes. The arguments of a
+    class are those that make an instance.
 
     >>> @validated
     ... def power(A: Any, k: Natural = 2, *, method: str | None = None): return k
@@ -63,6 +64,9 @@ def validated(function: F) -> F:
     Traceback (most recent call last):
     onnxjac.jacobians.errors.InputError: method=7 must be a string or None
     """
+    if isinstance(function, type):
+        cast(Any, function).__init__ = validated(cast(Any, function).__init__)
+        return function
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
@@ -114,7 +118,7 @@ def is_flag(value: Any) -> bool:
     return isinstance(value, np.bool_) or (is_number(value) and value in (0, 1))
 
 
-TESTS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
+CHECKS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
     bool: ("True or False", is_flag),
     int: ("a whole number", is_whole),
     float: ("a number", is_number),
@@ -128,24 +132,25 @@ TESTS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """A type of arguments, and a range of numbers."""
+    """A type of arguments, with a range of numbers or a choice of strings."""
 
     base: Any
     range: Range | None = None
+    choices: tuple[str, ...] = ()
 
     def holds(self, value: Any) -> bool:
         """Whether a value is of this kind."""
-        fits = TESTS[self.base][1](value)
+        fits = CHECKS[self.base][1](value) and (not self.choices or value in self.choices)
         if self.range is None:
             return fits
         endless = self.range.limit and is_number(value) and value == inf
         return (fits or endless) and self.range.holds(value)
 
     def __str__(self) -> str:
-        return TESTS[self.base][0] + ("" if self.range is None else str(self.range))
+        return CHECKS[self.base][0] + ("" if self.range is None else str(self.range))
 
 
-UNCHECKED = [], [Kind(Callable)], [Kind(Mapping)]
+UNCHECKED: list[list[Kind]] = [[], [Kind(Callable)], [Kind(Mapping)]]
 """What is left to a function, which can say what a function or a dict of its must be like."""
 
 
@@ -158,9 +163,9 @@ def kinds_in(annotation: Any) -> list[Kind]:
     if origin is Annotated:
         return [Kind(*parts)] if isinstance(parts[1], Range) else []
     if origin is Literal:
-        return [Kind(str)] if all(isinstance(x, str) for x in parts) else []
+        return [Kind(str, choices=parts)] if all(isinstance(x, str) for x in parts) else []
     base = NoneType if annotation is None else origin or annotation
-    return [Kind(base)] if base in TESTS else []
+    return [Kind(base)] if base in CHECKS else []
 
 
 def fitted(name: str, value: Any, kinds: list[Kind]) -> Any:
@@ -169,4 +174,6 @@ def fitted(name: str, value: Any, kinds: list[Kind]) -> Any:
     for kind in kinds:
         if kind.holds(plain):
             return int(plain) if kind.base is int and plain != inf else value
+    if choices := [choice for kind in kinds for choice in kind.choices]:
+        raise not_allowed(name, value, choices + [None] * (Kind(NoneType) in kinds))
     raise InputError(f"{name}={short(value)} must be {' or '.join(map(str, kinds))}")

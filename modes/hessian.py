@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -116,7 +116,7 @@ def hessian(
 @overload
 def hessian(
     model: Model, inputs: Mapping[str, Any], *, of: str | None = None, wrt: Names = None,
-    weights: Any = None, blocks: str, engine: str | None = None,
+    weights: Any = None, blocks: Literal["diagonal"], engine: str | None = None,
 ) -> Symmetric: ...
 @validated
 def hessian(
@@ -126,7 +126,7 @@ def hessian(
     of: str | None = None,
     wrt: Names = None,
     weights: Any = None,
-    blocks: str | None = None,
+    blocks: Literal["diagonal"] | None = None,
     engine: str | None = None,
 ) -> Hessian | Symmetric:
     """H = ∂²(Σ weights ∘ of)/∂wrt² at the point, as a symmetric operator.
@@ -145,8 +145,6 @@ def hessian(
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule; `InputError` also for several elements without `weights`.
     """
-    if blocks not in (None, "diagonal"):
-        raise InputError(f"blocks={blocks!r} is neither None nor 'diagonal'")
     H = hessian_of(model, inputs, of, wrt, weights, engine)
     return H if blocks is None else diagonal_blocks(H)
 

@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from string import ascii_letters
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from ...jacobians import Contraction, Inner, Jacobian, SumTo, reading, size
 from ...jacobians.arguments import Natural, Positive, validated
 from ...jacobians.arrays import like, space
-from ...jacobians.errors import InputError, not_allowed
+from ...jacobians.errors import InputError
 from ...jacobians.placing import place_of
 from ...ops import Node, find
 from ...ops.node import node_of
@@ -33,7 +33,9 @@ from ..linearize import linearize
 from ..model.primal.model import Model
 from ..model.primal.names import Names, check_model, name_of
 from ..reverse import grad
-from .reductions import check_reduction, warn_of_other
+from .reductions import Reduction, warn_of_other
+
+Family = Literal["categorical", "bernoulli", "gaussian"]
 
 
 @relinearizable
@@ -44,9 +46,9 @@ def fisher(
     *,
     at: str | None = None,
     wrt: Names = None,
-    likelihood: str = "categorical",
+    likelihood: Family = "categorical",
     axis: int = -1,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
     samples: Positive | None = None,
     seed: Natural = 0,
     engine: str | None = None,
@@ -71,10 +73,9 @@ def fisher(
     operator without a rule; `InputError` also for an unknown `likelihood` or `reduction`.
     """
     check_model(model)
-    check_reduction(reduction, ("sum", "mean"))
     middle = name_of(model, at, model.outputs, "at")
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
-    z, family = with_samples(J, axis), likelihood_of(likelihood)
+    z, family = with_samples(J, axis), LIKELIHOODS[likelihood]
     if samples is None:
         C = family.covariance(z, axis)
     else:
@@ -108,7 +109,7 @@ def empirical_fisher(
     of: str,
     at: str | None = None,
     wrt: Names = None,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
     engine: str | None = None,
 ) -> Symmetric:
     """F = c Σₙ gₙ gₙᵀ, with gₙ = ∂ℓₙ/∂wrt the gradient of the loss of sample n.
@@ -129,7 +130,6 @@ def empirical_fisher(
     tensor has no sample axis.
     """
     check_model(model)
-    check_reduction(reduction, ("sum", "mean"))
     middle = name_of(model, of if at is None else at, model.outputs, "at")
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
     shape = with_samples(J).shape
@@ -222,18 +222,11 @@ def one_hot(rng: Any, p: np.ndarray) -> np.ndarray:
     return join([u * 0 + 1, above], -1) - join([above, u * 0], -1)
 
 
-LIKELIHOODS = {
+LIKELIHOODS: dict[Family, Likelihood] = {
     "categorical": Likelihood("Softmax", True, one_hot),
     "bernoulli": Likelihood("Sigmoid", False, lambda rng, p: 1.0 * (rng.random(p.shape) < p)),
     "gaussian": Likelihood("Identity", False, lambda rng, z: z + rng.standard_normal(z.shape)),
 }
-
-
-def likelihood_of(name: str) -> Likelihood:
-    """The likelihood with this name; raises `InputError` if there is none."""
-    if name not in LIKELIHOODS:
-        raise not_allowed("likelihood", name, LIKELIHOODS)
-    return LIKELIHOODS[name]
 
 
 def with_samples(J: Linearization, axis: int = -1) -> Any:

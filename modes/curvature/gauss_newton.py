@@ -45,7 +45,7 @@ from ..model.primal.inputs import check_inputs
 from ..model.primal.model import Model
 from ..model.primal.names import Names, check_model, is_float, name_of
 from .fisher import jacobian_at, value_and_jacobian
-from .reductions import check_reduction, factor, reduction_of
+from .reductions import Reduction, factor, reduction_of
 
 
 @relinearizable
@@ -58,7 +58,7 @@ def gauss_newton(
     at: str,
     wrt: Names = None,
     weights: Any = None,
-    reduction: str | None = None,
+    reduction: Reduction | None = None,
     engine: str | None = None,
 ) -> Symmetric:
     """G = Jᵀ H J, with J = ∂at/∂wrt and H = ∂²of/∂at²: the generalised Gauss-Newton matrix.
@@ -85,7 +85,6 @@ def gauss_newton(
     for a `reduction` where the model's last steps show none.
     """
     check_model(model)
-    check_reduction(reduction, (None, "sum", "mean"))
     middle = name_of(model, at, model.outputs, "at")
     loss = name_of(model, of, model.outputs, "of")
     if middle == loss:

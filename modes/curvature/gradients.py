@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import sqrt
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -50,7 +50,7 @@ from ...jacobians.arguments import Natural, Positive
 from ...jacobians.arrays import host, like, space
 from ...jacobians.as_one import leaves
 from ...jacobians.base import CHUNK
-from ...jacobians.errors import InputError, LimitError, UnsupportedOp, not_allowed
+from ...jacobians.errors import InputError, LimitError, UnsupportedOp
 from ...jacobians.lapack import eps_of
 from ...jacobians.products import factors_of
 from ...jacobians.threads import cached_property, concurrent, cores
@@ -61,14 +61,14 @@ from ..linear.linearization import Linearization
 from ..linearize import linearize
 from ..model.primal.model import Model
 from ..model.primal.names import Names, check_model, name_of, names_of
-from .fisher import likelihood_of, loss_gradients, terms, with_samples
+from .fisher import LIKELIHOODS, Family, loss_gradients, terms, with_samples
 from .kronecker import gathered
-from .reductions import check_reduction
+from .reductions import Reduction
 from .weights import STILL, Use, uses
 
 T = TypeVar("T")
 
-FISHER_TYPES = "type-2", "mc", "empirical", "forward-only"
+FisherType = Literal["type-2", "mc", "empirical", "forward-only"]
 
 
 @dataclass(frozen=True)
@@ -78,20 +78,16 @@ class Target:
     at: str | None = None
     of: str | None = None
     wrt: Names = None
-    likelihood: str = "categorical"
+    likelihood: Family = "categorical"
     axis: int = -1
-    fisher_type: str = "type-2"
-    reduction: str = "mean"
+    fisher_type: FisherType = "type-2"
+    reduction: Reduction = "mean"
     samples: Positive = 1
     seed: Natural = 0
     joint: bool = False
     engine: str | None = None
 
     def __post_init__(self) -> None:
-        check_reduction(self.reduction, ("sum", "mean"))
-        likelihood_of(self.likelihood)
-        if self.fisher_type not in FISHER_TYPES:
-            raise not_allowed("fisher_type", self.fisher_type, FISHER_TYPES)
         if self.fisher_type == "empirical" and self.of is None:
             raise InputError("fisher_type='empirical' needs the loss: name it with of=")
 
@@ -191,7 +187,7 @@ class Gradients:
     def stacks(self) -> Iterator[np.ndarray]:
         """Cotangents (k, *at), whose outer products sum to F for `reduction="sum"`."""
         t = self.target
-        family = likelihood_of(t.likelihood)
+        family = LIKELIHOODS[t.likelihood]
         if t.fisher_type == "type-2":
             yield from family.roots(self.z, self.width, t.axis)
         elif t.fisher_type == "mc":

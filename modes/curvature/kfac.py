@@ -7,24 +7,26 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
 from ...jacobians import reading
 from ...jacobians.arguments import validated
 from ...jacobians.arrays import like, space
-from ...jacobians.errors import InputError, not_allowed
+from ...jacobians.errors import InputError
 from ..data.adapter import Data
 from ..data.batches import Batch
 from ..model.primal.model import Model
 from ..model.primal.names import Names
 from ..model.signatures import passes_options_to
 from .accumulation import Accumulation, Moments, summed
-from .gradients import Gradients, Target, per_sample, squares
+from .fisher import Family
+from .gradients import FisherType, Gradients, Target, per_sample, squares
 from .kronecker import Factors, KroneckerFactored, Moment, decompose, rebuilt
+from .reductions import Reduction
 
-APPROXIMATIONS = "expand", "reduce"
+Approximation = Literal["expand", "reduce"]
 
 Bases = list[tuple[np.ndarray, np.ndarray]]
 """The eigenvectors of A and of B for every layer."""
@@ -36,10 +38,10 @@ class Options(TypedDict, total=False):
     at: str | None
     of: str | None
     wrt: Names
-    likelihood: str
+    likelihood: Family
     axis: int
-    fisher_type: str
-    reduction: str
+    fisher_type: FisherType
+    reduction: Reduction
     samples: int
     seed: int
     joint: bool
@@ -54,8 +56,9 @@ class Options(TypedDict, total=False):
 @passes_options_to(Target, Accumulation)
 @validated
 def kfac(
-    model: Model, inputs: Data, *, approximation: str = "expand", **options: Unpack[Options]
-) -> KroneckerFactored:
+    model: Model, inputs: Data, *, approximation: Approximation = "expand",
+    **options: Unpack[Options],
+) -> KroneckerFactored:  # fmt: skip
     """K = blockdiag(A ⊗ B) with A = mean of x xᵀ, B = c Σ g gᵀ: the Kronecker factors of F.
 
     `approximation` says how positions that share a weight count (kernels, tokens): `"expand"`
@@ -108,8 +111,9 @@ def kfac(
 @passes_options_to(Target, Accumulation)
 @validated
 def ekfac(
-    model: Model, inputs: Data, *, approximation: str = "expand", **options: Unpack[Options]
-) -> KroneckerFactored:
+    model: Model, inputs: Data, *, approximation: Approximation = "expand",
+    **options: Unpack[Options],
+) -> KroneckerFactored:  # fmt: skip
     """E = Q diag(λ) Qᵀ: the eigenvectors Q of K-FAC, with λ = c Σₙ (Qᵀ vec Gₙ)² of F itself.
 
     No matrix with these eigenvectors is closer to F in the Frobenius norm.
@@ -162,8 +166,6 @@ def with_gradients(data: Accumulation, what: str) -> None:
 
 def kronecker_factors(data: Accumulation, approximation: str) -> tuple[list[Factors], Any]:
     """A and B of every layer, and the tensors of all layers."""
-    if approximation not in APPROXIMATIONS:
-        raise not_allowed("approximation", approximation, APPROXIMATIONS)
     found = data.total(partial(second_moments, approximation == "reduce"))
     c, inputs, outputs = data.scale(found), [], []
     for parts, (A, rows, B) in zip(found.parts, found.sums, strict=True):

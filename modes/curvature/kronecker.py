@@ -82,8 +82,6 @@ class KroneckerFactored(Curvature):
         Martens and Grosse, 2015. Blocks with corrected eigenvalues, or with a scalar A or B, are
         always damped exactly.
         """
-        if damping < 0:
-            raise InputError(f"damping={damping} is negative")
         blocks = self._complete("the inverse")
         if not damping and any(f.singular for f in blocks):
             raise InputError("K is singular, up to rounding: give a positive damping")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from ...jacobians.errors import InputError, not_allowed, warn
+from typing import Literal
+
+from ...jacobians.errors import InputError, warn
 from ..model.primal.model import Model
+
+Reduction = Literal["sum", "mean"]
 
 MOVES = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Cast", "Neg", "Flatten"})
 """Operators that preserve sums and means up to sign."""
@@ -31,12 +35,6 @@ def warn_of_other(reduction: str | None, model: Model, of: str) -> None:
     if found and reduction and found != reduction:
         warn(f"reduction={reduction!r} says how the model reduces over samples, but {of!r} ends in "
              f"a {found}: unless that is over other axes, say {found!r}")  # fmt: skip
-
-
-def check_reduction(reduction: str | None, allowed: tuple[str | None, ...]) -> None:
-    """Raises `InputError` where a reduction is not allowed."""
-    if reduction not in allowed:
-        raise not_allowed("reduction", reduction, allowed)
 
 
 def factor(wanted: str, found: str | None, of: str, batch: tuple[int, ...]) -> float:

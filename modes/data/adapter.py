@@ -18,7 +18,7 @@ from ..model.primal.names import Names
 from ..model.signatures import joined, shown_as
 from .batches import Batch, as_batch, is_data
 from .cluster import distributed
-from .stream import digest, streamed
+from .stream import Reduction, digest, streamed
 
 P = ParamSpec("P")
 Made_co = TypeVar("Made_co", covariant=True)
@@ -44,7 +44,7 @@ OVER_DATA = """
 class DataOptions(TypedDict, total=False):
     """What `takes_data` adds to the options of a function."""
 
-    reduction: str | None
+    reduction: Reduction | None
     batch_size: int | None
     keep: int
     check: bool
@@ -116,7 +116,7 @@ def mixed(seed: int, batch: Batch) -> int:
 
 
 def takes_data(
-    reduction: str | None = None, *, stated: Callable[..., None] | None = None
+    reduction: Reduction | None = None, *, stated: Callable[..., None] | None = None
 ) -> Callable[[Callable[P, Made_co]], TakesData[P, Made_co]]:
     """Let a function (model, inputs, **options) take data for `inputs`.
 
@@ -143,9 +143,11 @@ def takes_data(
         declared = signature(function).parameters
         own = {p.name: p.default for p in declared.values() if p.default is not Parameter.empty}
 
+        stated_first = own.get("reduction", reduction)
+
         @validated
         def taking(
-            model: Any, inputs: Any, *, reduction: str | None = own.get("reduction", reduction),
+            model: Any, inputs: Any, *, reduction: Reduction | None = stated_first,
             batch_size: Positive | None = None, keep: Count = 0, check: bool = True,
             shared: Batch = NOTHING, client: Any = None, **options: Any,
         ) -> Any:  # fmt: skip

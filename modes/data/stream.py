@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from hashlib import sha256
 from itertools import accumulate, chain, zip_longest
-from typing import Any, TypeVar, final
+from typing import Any, Literal, TypeVar, final
 
 import numpy as np
 
 from ...jacobians import Array, Jacobian, Op, Take, lead, shape_of, size
 from ...jacobians.arguments import Count, Positive, validated
 from ...jacobians.arrays import buffer_of
-from ...jacobians.errors import InputError, not_allowed, warn
+from ...jacobians.errors import InputError, warn
 from ...jacobians.progress import counting
 from ...jacobians.threads import cached_property
 from ...ops import numbers
@@ -330,7 +330,7 @@ def together(specs: Specs) -> TensorSpec:
     return specs[0]._replace(shape=(sum(counts), *(shapes[0][1:] if alike else ())))
 
 
-REDUCTIONS = ("sum", "mean", "stack")
+Reduction = Literal["sum", "mean", "stack"]
 
 Size = Callable[[Batch], int]
 
@@ -342,7 +342,7 @@ def streamed(
     make: Make,
     data: Any,
     *,
-    reduction: str,
+    reduction: Reduction,
     batch_size: Positive | None = None,
     keep: Count = 0,
     size: Size = samples,
@@ -390,8 +390,6 @@ def composed(stream: Stream, reduction: str, weights: Weights) -> OverBatches:
 
 def weights_of(batches: Batches, reduction: str, size: Size) -> Weights:
     """n_b / N for every batch, or None for unit weights."""
-    if reduction not in REDUCTIONS:
-        raise not_allowed("reduction", reduction, REDUCTIONS)
     if reduction != "mean":
         return None
     sizes = [size(batch) for batch in batches]

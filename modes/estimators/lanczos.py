@@ -9,7 +9,7 @@ with Applications", 2010; on the loss of orthogonality, Paige, 1972.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -124,7 +124,7 @@ def low_rank(
     A: Any,
     rank: Positive,
     *,
-    method: str = "svd",
+    method: Literal["svd", "nystrom"] = "svd",
     oversampling: Natural = 10,
     iterations: Natural = 1,
     seed: Natural = 0,
@@ -154,11 +154,9 @@ def low_rank(
             symmetric(P)
             U, sigma = nystrom(P, sketch)
             V, name = U, "Nyström"
-        elif method == "svd":
+        else:
             U, sigma, V = svd(P, sketch, iterations)
             name = "randomised SVD"
-        else:
-            raise InputError(f"there is no method {method!r}: 'svd' and 'nystrom' are known")
         shapes = (A.out_shape, A.in_shape) if isinstance(A, Jacobian) else (None, None)
         found = LowRank(U[:, :rank] * sigma[:rank], V[:, :rank], *shapes)
         tests = P.normal(P.shape[1], TESTS)

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ...jacobians.arguments import Natural, validated
 from ...jacobians.arrays import is_tensor
 from ...jacobians.base import DENSE_LIMIT
-from ...jacobians.errors import InputError, LimitError
+from ...jacobians.errors import LimitError
 
 
+@validated
 @dataclass(frozen=True)
 class Limits:
     """Limits on loading, running and linearising one model: `oj.load(..., limits=Limits(...))`.
@@ -29,16 +31,11 @@ class Limits:
     - ``depth``: nesting depth of graphs inside graphs, and of functions that call functions.
     """
 
-    bytes: int = 16 * 2**30
-    dense: int = DENSE_LIMIT
-    nodes: int = 1_000_000
-    steps: int = 1_000_000
-    depth: int = 32
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not isinstance(value, int) or value < 0:
-                raise InputError(f"the limit {name}={value!r} must be a whole number, 0 or more")
+    bytes: Natural = 16 * 2**30
+    dense: Natural = DENSE_LIMIT
+    nodes: Natural = 1_000_000
+    steps: Natural = 1_000_000
+    depth: Natural = 32
 
     def check(self, name: str, need: int, what: object) -> None:
         """Raises `LimitError` where the `need` of `what` exceeds the limit called `name`."""

@@ -80,8 +80,6 @@ def newton_cg(
     a dtype does not fit; `UnsupportedOp` for an operator without a rule. An iteration that ends
     early raises nothing: see `success` and `message` of the result.
     """
-    if globalization not in METHODS:
-        raise InputError(f"globalization={globalization!r} is none of {', '.join(METHODS)}")
     problem = scalar("newton_cg", as_scipy(model, inputs, of=of, wrt=wrt, engine=engine))
     if preconditioner is None and is_tensor(problem.x0):
         preconditioner = Identity(tuple(problem.x0.shape), dtype_of(problem.x0))

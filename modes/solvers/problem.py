@@ -13,7 +13,7 @@ from ...jacobians import Jacobian, common, dtype_of, shape_of, size
 from ...jacobians.arguments import validated
 from ...jacobians.arrays import as_array, is_tensor, like, reading_of, space
 from ...jacobians.base import Wrapper
-from ...jacobians.errors import InputError, not_allowed
+from ...jacobians.errors import InputError
 from ...ops.registry import version
 from ..gradient import Gradient
 from ..hessian import Hessian, hessian_of
@@ -117,8 +117,6 @@ class Problem(Generic[Given]):
         form: Form = "operator",
         t: str | None = None,
     ) -> None:
-        if form not in FORMS:
-            raise not_allowed("form", form, FORMS)
         self.model, self.inputs = model, check_inputs(model, inputs, engine=engine)
         self.of, self.wrt, self.engine, self.form, self.t = of, wrt, engine, form, t
         time_of(model, self.inputs, t)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import fields, is_dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -14,7 +14,7 @@ from ...jacobians import Dag, Jacobian
 from ...jacobians.arguments import Count, validated
 from ...jacobians.arrays import wide
 from ...jacobians.base import DENSE_LIMIT
-from ...jacobians.errors import InputError, not_allowed
+from ...jacobians.errors import InputError
 from ...jacobians.hooks import sparse as hook
 from ...jacobians.hooks import wrapped
 from ..hessian import Hessian
@@ -30,7 +30,8 @@ __all__ = ["Coloring", "coloring", "pattern", "sparse"]
 
 
 @hook.register
-def sparse(J: Jacobian, format: Format = "csr", limit: int = DENSE_LIMIT, out: Any = None) -> Any:
+@validated
+def sparse(J: Jacobian, format: Format = "csr", limit: Count = DENSE_LIMIT, out: Any = None) -> Any:
     """J as a SciPy sparse array.
 
     The pattern and all constant entries are computed once and reused after `relinearize`. Entries
@@ -48,8 +49,6 @@ def sparse(J: Jacobian, format: Format = "csr", limit: int = DENSE_LIMIT, out: A
     >>> sparse(Diagonal(np.array([2.0, 0.0, 3.0]))).data
     array([2., 3.])
     """
-    if format not in get_args(Format):
-        raise not_allowed("format", format, get_args(Format))
     found = method_of(J, limit)
     if out is None:
         return fresh(found, J).asformat(format)

@@ -115,8 +115,6 @@ def coloring(pattern: Any, partition: Partition = "column") -> Coloring:
     >>> coloring(np.eye(1000, dtype=bool))
     Coloring of 1000×1000, 1,000 entries from 1 products
     """
-    if partition not in PARTITIONS:
-        raise InputError(f"there is no partition {partition!r}: take one of {list(PARTITIONS)}")
     if isinstance(pattern, Jacobian):
         raise InputError("coloring takes a matrix, dense or sparse, not an operator: pattern(J)")
     pattern = csr_array(pattern, dtype=bool)

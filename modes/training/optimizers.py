@@ -11,13 +11,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import onnx
 from onnx import helper
 
 from ...jacobians import Array
+from ...jacobians.arguments import validated
 from ...jacobians.errors import InputError, closest
 from ...ops import Step
 from ...ops.node import TRAINING
@@ -74,6 +75,7 @@ def updated_before(op: Any, t: Array, x: Array) -> Array:
     return op.Greater(op.CastLike(t, x), op.CastLike(0.0, x))
 
 
+@validated
 @dataclass(frozen=True)
 class Adagrad(Operator):
     """H' = H + G²;  X' = X − R / (1 + T · decay_factor) · G / (√H' + ε).
@@ -99,6 +101,7 @@ class Adagrad(Operator):
         return op.Sub(x, step), squares
 
 
+@validated
 @dataclass(frozen=True)
 class Adam(Operator):
     """V' = αV + (1 − α)G;  H' = βH + (1 − β)G²;  X' = X − R' V' / (√H' + ε).
@@ -136,6 +139,7 @@ class Adam(Operator):
         return op.Where(later, op.Div(op.Mul(r, op.Sqrt(squares)), mean), r)
 
 
+@validated
 @dataclass(frozen=True)
 class Momentum(Operator):
     """V' = αV + βG, with β = 1 at first;  X' = X − R V'.
@@ -150,13 +154,9 @@ class Momentum(Operator):
 
     alpha: float = 0.9
     beta: float = 1.0
-    mode: str = "standard"
+    mode: Literal["standard", "nesterov"] = "standard"
     norm_coefficient: float = 0.0
     memory: ClassVar[Mapping[str, First]] = {"velocity": 0.0}
-
-    def __post_init__(self) -> None:
-        if self.mode not in ("standard", "nesterov"):
-            raise InputError(f"Momentum has mode={self.mode!r}, not 'standard' or 'nesterov'")
 
     def update(self, op: Any, r: Array, t: Array, x: Array, g: Array, *held: Array) -> Arrays:
         g = regularized(op, x, g, self.norm_coefficient)
