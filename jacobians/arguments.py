@@ -6,12 +6,10 @@ a callable, a `Range` of numbers, and unions of them. Everything else is left to
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, wraps
-from inspect import signature
+from inspect import Signature, signature
 from math import inf
 from numbers import Real
 from reprlib import repr as short
@@ -87,20 +85,22 @@ def fit(options: dict[str, Any], kinds: Mapping[str, list[Kind]]) -> dict[str, A
 @cache
 def kinds_of(function: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, list[Kind]]]:
     """The names of the positional parameters, and the kinds of parameters that can be validated."""
-    parameters, found = signature(function).parameters.values(), {}
+    parameters, found = evaluated(function).parameters.values(), {}
     for p in parameters:
-        with suppress(NameError):  # a name that only a type checker imports
-            kinds = kinds_in(evaluated(p.annotation, function.__module__))
-            if kinds not in UNCHECKED and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
-                found[p.name] = kinds
+        kinds = kinds_in(p.annotation)
+        if kinds not in UNCHECKED and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            found[p.name] = kinds
     return tuple(p.name for p in parameters if p.kind <= p.POSITIONAL_OR_KEYWORD), found
 
 
-def evaluated(annotation: Any, module: str) -> Any:
-    """What an annotation says, if it is the text of an expression in a module."""
-    if not isinstance(annotation, str):
-        return annotation
-    return eval(annotation, vars(sys.modules[module]))
+def evaluated(function: Callable[..., Any]) -> Signature:
+    """The signature with types as annotations; a name that only a type checker imports is Any."""
+    unknown: dict[str, Any] = {}
+    while True:
+        try:
+            return signature(function, locals=unknown, eval_str=True)
+        except NameError as error:
+            unknown[str(error.name)] = Any
 
 
 def is_number(value: Any) -> bool:

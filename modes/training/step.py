@@ -172,7 +172,7 @@ def train_step(
 
     Source: `TrainingInfoProto`, in the ONNX specification.
     """
-    held = initial_state(training_model) if state is None else checked(state)
+    held = initial_state(training_model) if state is None else dict(state)
     step = step_for(training_model, inputs)
     for name in held:
         if name not in step.inputs:
@@ -297,7 +297,9 @@ def save_state(training_model: onnx.ModelProto, state: Mapping[str, Any]) -> onn
     no initializer, `InputError` for a shape or type that does not fit.
     """
     check_training(training_model)
-    state = checked(state)
+    if not isinstance(state, Mapping):
+        raise InputError(f"a state is a dict from name to array, not {type(state).__name__}")
+    state = dict(state)
     saved = onnx.ModelProto()
     saved.CopyFrom(training_model)
     for name in state:
@@ -312,13 +314,6 @@ def save_state(training_model: onnx.ModelProto, state: Mapping[str, Any]) -> onn
         check_fits("state", tensor.name, array.dtype, array.shape, tensor)
         tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     return saved
-
-
-def checked(state: Any) -> dict[str, Any]:
-    """A copy of the state; raises `InputError` where it is not a mapping."""
-    if not isinstance(state, Mapping):
-        raise InputError(f"a state is a dict from name to array, not {type(state).__name__}")
-    return dict(state)
 
 
 def initializers(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:

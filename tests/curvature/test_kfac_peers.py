@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from onnxjac.modes.curvature.fisher import likelihood_of
+from onnxjac.modes.curvature.fisher import LIKELIHOODS
 from onnxjac.modes.curvature.kfac import ekfac, kfac
 
 from .test_peers import Both, assert_equal
@@ -101,7 +101,7 @@ def test_drawn_labels(both, joint, make):
 
     def draw_label(z):
         if not drawn:
-            family = likelihood_of(both.likelihood)
+            family = LIKELIHOODS[both.likelihood]
             residuals = family.residuals(z.detach().numpy(), -1, draws, 7)
             mean = family._mean(z.detach().numpy(), -1)[0]
             drawn.extend(mean + residuals if both.likelihood != "gaussian"

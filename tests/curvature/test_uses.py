@@ -12,7 +12,7 @@ import onnxjac as oj
 from onnxjac.jacobians import Diagonal, size, threads
 from onnxjac.jacobians.errors import UnsupportedOp
 from onnxjac.jacobians.products import factors_of
-from onnxjac.modes.curvature.fisher import empirical_fisher, fisher, likelihood_of
+from onnxjac.modes.curvature.fisher import LIKELIHOODS, empirical_fisher, fisher
 from onnxjac.modes.curvature.gradients import Gradients, per_sample, sample_diagonal
 from onnxjac.modes.curvature.kfac import ekfac, gram, kfac, shampoo
 
@@ -323,7 +323,7 @@ def test_second_moments_of_rows_in_any_order_of_memory():
 def test_roots_of_a_categorical_have_a_column_less_for_each_term(shape, axis, width):
     z = 3 * np.random.default_rng(0).standard_normal(shape)
     z.reshape(len(z), -1)[-1, -1] = -1e4  # the last class without probability
-    family, n = likelihood_of("categorical"), size(shape[1:])
+    family, n = LIKELIHOODS["categorical"], size(shape[1:])
     S = np.concatenate(list(family.roots(z, width, axis))).reshape(-1, len(z), n)
     assert len(S) == n - max(n // shape[axis], 1) or n == 1
     C = family.covariance(z, axis).toarray().reshape(len(z), n, len(z), n)
@@ -334,7 +334,7 @@ def test_roots_of_a_categorical_have_a_column_less_for_each_term(shape, axis, wi
 def test_classes_along_the_axis_of_samples_have_no_roots():
     z = np.ones((3, 4))
     with pytest.raises(oj.InputError, match="axis=0"):
-        next(likelihood_of("categorical").roots(z, 1, 0))
+        next(LIKELIHOODS["categorical"].roots(z, 1, 0))
 
 
 @pytest.mark.parametrize("fisher_type", ["type-2", "mc"])

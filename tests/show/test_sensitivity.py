@@ -65,7 +65,7 @@ def test_a_single_row_is_a_table():
 @pytest.mark.parametrize(
     ("options", "message"),
     [({"entry": (0, 9, 0, 0)}, r"of shape 2×3×4×5: .*; entry=\(0, 0, 0, 0\) is"),
-     ({"sample": 2}, "2 samples"), ({"sample": 0.5}, "2 samples"),
+     ({"sample": 2}, "2 samples"), ({"sample": 0.5}, "a whole number"),
      ({"features": "ab"}, "not images")],
 )  # fmt: skip
 def test_what_images_do_not_have(J, options, message):
