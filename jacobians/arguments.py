@@ -82,6 +82,17 @@ def fit(options: dict[str, Any], kinds: Mapping[str, list[Kind]]) -> dict[str, A
             for name, x in options.items()}  # fmt: skip
 
 
+def fitted(name: str, value: Any, kinds: list[Kind]) -> Any:
+    """The value, as an int where whole numbers are due; raises `InputError`."""
+    plain = value.item() if getattr(value, "ndim", None) == 0 else value
+    for kind in kinds:
+        if kind.holds(plain):
+            return int(plain) if kind.base is int and plain != inf else value
+    if choices := [choice for kind in kinds for choice in kind.choices]:
+        raise not_allowed(name, value, choices + [None] * (Kind(NoneType) in kinds))
+    raise InputError(f"{name}={short(value)} must be {' or '.join(map(str, kinds))}")
+
+
 @cache
 def kinds_of(function: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, list[Kind]]]:
     """The names of the positional parameters, and the kinds of parameters that can be validated."""
@@ -166,14 +177,3 @@ def kinds_in(annotation: Any) -> list[Kind]:
         return [Kind(str, choices=parts)] if all(isinstance(x, str) for x in parts) else []
     base = NoneType if annotation is None else origin or annotation
     return [Kind(base)] if base in CHECKS else []
-
-
-def fitted(name: str, value: Any, kinds: list[Kind]) -> Any:
-    """The value, as an int where whole numbers are due; raises `InputError`."""
-    plain = value.item() if getattr(value, "ndim", None) == 0 else value
-    for kind in kinds:
-        if kind.holds(plain):
-            return int(plain) if kind.base is int and plain != inf else value
-    if choices := [choice for kind in kinds for choice in kind.choices]:
-        raise not_allowed(name, value, choices + [None] * (Kind(NoneType) in kinds))
-    raise InputError(f"{name}={short(value)} must be {' or '.join(map(str, kinds))}")
