@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import reduce
 from heapq import heapify, heappop, heappush
 
-from ....jacobians import Dag, Edge, Embed, Jacobian, Product, Slice, Sum, size
+from ....jacobians import Dag, Edge, Embed, Jacobian, Part, Product, Slice, Sum, size
 from ....jacobians.dag import tiling
 from ....jacobians.products import factors_of
 from ....jacobians.sums import terms_of
@@ -172,7 +172,13 @@ class Graph:
         return sum(3 * size(self.shapes[end]) for _, end in ways) * self.itemsize / BANDWIDTH
 
     def products(self, v: int, limit: float) -> dict[Ends, Link] | None:
-        """The links that would replace v; None as soon as they cost more than the limit."""
+        """The links that would replace v; None as soon as they cost more than the limit.
+
+        None also at a block of a loop: all blocks share one run as long as they are edges.
+        """
+        around = (*self.incoming[v].values(), *self.outgoing[v].values())
+        if any(isinstance(link.operator, Part) for link in around):
+            return None
         links: dict[Ends, Link] = {}
         spent = 0.0
         for o, out in self.outgoing[v].items():

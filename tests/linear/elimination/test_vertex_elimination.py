@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx.parser
 import pytest
 from numpy.testing import assert_allclose
 
@@ -18,6 +19,7 @@ from onnxjac.jacobians import (
     Eye,
     Identity,
     Kron,
+    Part,
     Permutation,
     Scalar,
     implicit_kron,
@@ -262,3 +264,27 @@ def test_nothing_is_computed_that_is_not_kept(monkeypatch):
     computed.clear()
     eliminated(diamonds(60, kron, kron))
     assert not computed
+
+
+def test_the_blocks_of_a_loop_share_one_run(monkeypatch):
+    """They stay edges: a block in a product would run the loop for itself."""
+    loop = oj.load(onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+        g (double[5] x) => (double[5] y, double[3000,5] z) {
+            n = Constant<value = int64 {3000}>() go = Constant<value = bool {1}>()
+            u = Tanh(x)
+            a, b = Loop(n, go, u) <body = turn (int64 i, bool c, double[5] s) =>
+                (bool d, double[5] t, double[5] r) { d = Identity(c) t = Sin(s) r = Cos(s) }>
+            y = Exp(a) z = Tanh(b)
+        }"""))
+    J = oj.linearize(loop, {"x": np.linspace(0.1, 1, 5)}, of=["y", "z"])
+    joint = next(e.operator.joint for e in J.dag.edges if isinstance(e.operator, Part))
+    run, runs = type(joint).run, []
+    monkeypatch.setattr(type(joint), "run", lambda *args: runs.append(1) or run(*args))
+    for A in (J.dag, eliminated(J.dag), J.plan(products=3).structure):
+        runs.clear()
+        product = A @ np.ones(5)
+        assert len(runs) == 1
+        assert_allclose(product, J.toarray() @ np.ones(5), rtol=1e-11)
+        runs.clear()
+        A.T @ np.ones(J.shape[0])
+        assert len(runs) == 1
