@@ -78,7 +78,7 @@ def test_an_unknown_engine(net):
 
 
 def test_a_number_of_segments(net):
-    with pytest.raises(oj.InputError, match="checkpoint=-2 must be True or False or a whole number, at least 0"):
+    with pytest.raises(oj.InputError, match=r"checkpoint=-2 must be .*a whole number, at least 0"):
         oj.linearize(net, POINT, checkpoint=-2)
 
 
