@@ -142,3 +142,8 @@ def test_tensors_of_pytorch_as_inputs():
     with torch.no_grad():  # as an optimiser does
         point["fc1"].mul_(2)
     assert_allclose(J.relinearize(J.point).toarray(), linearization().toarray(), **TIGHT)
+
+
+def test_a_file_is_loaded_first():
+    with pytest.raises(oj.InputError, match="a model is what `load` gives, not str"):
+        oj.to_torch("net.onnx")
