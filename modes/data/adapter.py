@@ -143,11 +143,11 @@ def takes_data(
         declared = signature(function).parameters
         own = {p.name: p.default for p in declared.values() if p.default is not Parameter.empty}
 
-        stated_first = own.get("reduction", reduction)
+        default = own.get("reduction", reduction)
 
         @validated
         def taking(
-            model: Any, inputs: Any, *, reduction: Reduction | None = stated_first,
+            model: Any, inputs: Any, *, reduction: Reduction | None = default,
             batch_size: Positive | None = None, keep: Count = 0, check: bool = True,
             shared: Batch = NOTHING, client: Any = None, **options: Any,
         ) -> Any:  # fmt: skip
