@@ -163,7 +163,7 @@ class Adaptive(Jacobian):
         shared, tape, ways = self._shared, self._tape, dict[str, tuple[Clock, Way]]()
         if shared and tape and (program := shared.program(columns)):
             way = partial(shared.product, program, tape)
-            ways[PROGRAM] = shared.clock(columns, PROGRAM), way
+            ways[PROGRAM] = shared.clock(columns, PROGRAM, by_engine=True), way
         if self._compiled and (compiled := self._compiled.ready(columns, self._device)):
             ways[COMPILED] = self._clock(columns, COMPILED), compiled
         if self._planned:
@@ -174,7 +174,7 @@ class Adaptive(Jacobian):
         return {**ways, DAG: (clock, self._plainly)}
 
     def _clock(self, columns: Shape, way: str) -> Clock:
-        return self._clocks.setdefault((columns, way), Clock())
+        return self._clocks.setdefault((columns, way), Clock(by_engine=way == COMPILED))
 
     def _plainly(self, v: np.ndarray) -> np.ndarray:
         """A product by the DAG, eliminated if that takes no longer than one product."""

@@ -50,9 +50,9 @@ TRIES, ENOUGH = 3, 100
 include some setup.
 """
 
-SETTLED = 0.15
-"""Seconds of such products: after the last product of NumPy, where its threads took part, one of
-another engine takes twice as long for 80 to 120 ms, since they spin.
+SETTLED, SOON = 0.15, 0.02
+"""Seconds of such products by an engine, and by NumPy: after the last product of NumPy, where its
+threads took part, one by another engine takes twice as long for 80 to 120 ms, since they spin.
 """
 
 SHORT = 2e-3
@@ -70,7 +70,7 @@ class Clock:
     """The time of products by one way: seconds of the fastest, and of all of them.
 
     `tries` counts products since its trial began, which took `spent` seconds; `others` are the
-    seconds that other ways took since its last product.
+    seconds that other ways took since its last product. A way of NumPy's needs a shorter trial.
     """
 
     least: float = inf
@@ -78,6 +78,7 @@ class Clock:
     tries: int = 0
     spent: float = 0.0
     others: float = 0.0
+    by_engine: bool = True
 
     def timed(self, way: Way, v: np.ndarray) -> tuple[np.ndarray, float]:
         """A product by this way, and the seconds that it took."""
@@ -98,13 +99,18 @@ class Clock:
     @property
     def judged(self) -> bool:
         """Whether its trial is over."""
-        return self.tries >= TRIES and (self.spent >= SETTLED or self.tries >= ENOUGH)
+        return self.tries >= TRIES and (self.spent >= self.trial or self.tries >= ENOUGH)
+
+    @property
+    def trial(self) -> float:
+        """The seconds of a trial."""
+        return SETTLED if self.by_engine else SOON
 
     def order(self, best: float) -> float:
         """Sort key to find the fastest way: a way that is still to be tried comes first, unless its
         products took `FAR` times as long as the `best` product by any way.
         """
-        tried = self.tries >= TRIES or self.spent >= SETTLED
+        tried = self.tries >= TRIES or self.spent >= self.trial
         far = tried and FAR * best < self.least < inf
         return self.least if self.judged or far else 0.0
 
@@ -129,9 +135,9 @@ class Moving:
         self._clocks: dict[tuple[Shape, str], Clock] = {}
         self._programs: dict[Shape, Background[OpenProgram]] = {}
 
-    def clock(self, columns: Shape, way: str) -> Clock:
+    def clock(self, columns: Shape, way: str, *, by_engine: bool = False) -> Clock:
         """The clock of a way for products with these columns."""
-        return self._clocks.setdefault((columns, way), Clock())
+        return self._clocks.setdefault((columns, way), Clock(by_engine=by_engine))
 
     def program(self, columns: Shape) -> OpenProgram | None:
         """The program, if it is ready."""

@@ -79,8 +79,8 @@ class Points:
         self.made, self.cost, self.first, self.clocks = program, cost, 8, {}
         self.prepared = []
 
-    def clock(self, columns, way):
-        return self.clocks.setdefault((columns, way), Clock())
+    def clock(self, columns, way, *, by_engine=False):
+        return self.clocks.setdefault((columns, way), Clock(by_engine=by_engine))
 
     def program(self, columns):
         return self.made
@@ -116,6 +116,7 @@ def taken(J, v, count=40):
 def at_once(monkeypatch):
     """Ways are judged by `TRIES` products, however short: no engine's threads have to settle."""
     monkeypatch.setattr(moving, "SETTLED", 0.0)
+    monkeypatch.setattr(moving, "SOON", 0.0)
 
 
 def test_a_way_is_judged_once_the_threads_of_others_sleep():
