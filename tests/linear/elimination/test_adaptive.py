@@ -23,7 +23,7 @@ from onnxjac.modes.linear.elimination.adaptive import (
     UNMADE,
     Adaptive,
 )
-from onnxjac.modes.linear.elimination.moving import AGAIN, SETTLED, TRIES, Clock
+from onnxjac.modes.linear.elimination.moving import AGAIN, ENOUGH, SETTLED, SOON, TRIES, Clock
 from onnxjac.modes.linear.elimination.plan import eliminated, planned
 
 from .chains import perceptron
@@ -126,6 +126,21 @@ def test_a_way_is_judged_once_the_threads_of_others_sleep():
         clock.timed(lambda v: time.sleep(SETTLED / 8), np.ones(1))
     assert clock.tries > TRIES
     assert clock.order(np.inf) == clock.least
+
+
+def test_ways_of_numpy_and_short_products_are_judged_sooner():
+    """Nothing spins before NumPy's, and a hundred products are enough."""
+    clock, engine, short = Clock(by_engine=False), Clock(), Clock()
+    for _ in range(4):
+        for each in (clock, engine):
+            each.timed(lambda v: time.sleep(SOON / 4), np.ones(1))
+    assert clock.judged
+    assert not engine.judged
+    for _ in range(ENOUGH):
+        assert not short.judged
+        short.timed(lambda v: v, np.ones(1))
+    assert short.judged
+    assert short.spent < SOON
 
 
 @pytest.mark.usefixtures("at_once")
