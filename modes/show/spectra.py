@@ -10,7 +10,7 @@ from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator
 
 from ...jacobians import Jacobian
 from ...jacobians.arguments import Natural, Positive, validated
-from ...jacobians.errors import InputError, NotConverged
+from ...jacobians.errors import NotConverged
 from ...jacobians.progress import Tick, counting
 from ...jacobians.progress import progress as watched
 from ..estimators import exact
@@ -106,8 +106,6 @@ def plot_spectrum(
     `NotConverged` where the iteration for the k largest finds none.
     """
     check_jacobian(J)
-    if k is not None and k < 1:
-        raise InputError(f"k={k} values cannot be drawn: it must be 1 or more")
     symmetric = J.T is J
     with watched(progress):
         values = found_values(J, k, seed, symmetric)

@@ -148,7 +148,7 @@ def _sizes(A: Any, n: int, blocks: int | None) -> list[int]:
         if not hasattr(A, "domain"):
             raise InputError("this operator does not name its tensors: say how many blocks=")
         return [size(shape_of(spec)) for spec in A.domain]
-    if blocks < 1 or n % blocks:
+    if n % blocks:
         raise InputError(f"{n} columns are not {blocks} equal blocks")
     return [n // blocks] * blocks
 

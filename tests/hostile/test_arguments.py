@@ -73,6 +73,8 @@ RANGES = {
     "negative memory": lambda J, A: J.compile(memory=-1),
     "negative damping": lambda J, A: oj.preconditioners.jacobi(A, damping=-1.0),
     "damping that is no number": lambda J, A: oj.preconditioners.jacobi(A, damping=np.nan),
+    "a rate that is no number": lambda J, A: oj.Adam(alpha=np.nan),
+    "products that are no number": lambda J, A: J.plan(products=np.nan),
     "no damping": lambda J, A: oj.preconditioners.low_rank_plus_damping(A, 1, damping=0),
     "no rows": lambda J, A: oj.gram(network(), X, of="y", wrt="w", batch_size=0),
     "endless seed": lambda J, A: oj.estimators.trace(A, seed=np.inf),

@@ -59,7 +59,9 @@ SHORT = 2e-3
 """Seconds of a product by one engine from which no other one is tried."""
 
 AGAIN = 30
-"""A way is tried again after other ways took this many times as long as its trial."""
+"""A way is tried again after other ways took this many times as long as a trial by an engine: what
+follows a trial of NumPy waits for its threads.
+"""
 
 FAR = 3.0
 """A way that took this many times as long as another one is not tried any more."""
