@@ -38,21 +38,26 @@ class Algebra(linalg.LinearOperator):
         """J v for a flat vector, or for a batch of them: (*columns, n) -> (*columns, m)."""
 
     def _times(self, x: Any) -> Any:
-        """J x for a tensor, a vector or a matrix."""
-        n = self.shape[1]
-        if x.ndim not in (1, 2) or x.shape[0] != n:
-            raise self._mismatch(x, f"a vector of {n} or a matrix of {n} rows", x.numel() == n)
+        """J x for a vector or a matrix, of NumPy, SciPy or PyTorch."""
+        x, n = self._unpacked(x), self.shape[1]
+        if getattr(x, "ndim", 0) not in (1, 2) or x.shape[0] != n:
+            raise self._mismatch(x, f"a vector of {n} or a matrix of {n} rows")
         if x.ndim == 1:
             return self._flat_product(x, ())
+        if x.shape[1] == 1:  # a vector: programs and plans are kept by the number of columns
+            return self._flat_product(x.reshape(n), ())[:, None]
         return self._flat_product(x.T, (x.shape[1],)).T
+
+    _matvec = _matmat = _times
+
+    def _rmatvec(self, x: Any) -> Any:
+        return self.H._times(x)
+
+    _rmatmat = _rmatvec
 
     def __matmul__(self, other: Any) -> Any:
         if type(other) is np.ndarray and other.shape == self.shape[1:]:
-            return self._flat_product(other, ())  # fast path: SciPy's checks take microseconds
-        if is_tensor(other):
-            return self._times(other)
-        if isinstance(other, Algebra):
-            return multiply(self, other)
+            return self._flat_product(other, ())  # the fast path
         if np.isscalar(other):
             raise InputError(f"{other!r} is a number: 2 * J scales, J @ v multiplies an array")
         if isinstance(other, dict):
@@ -65,25 +70,26 @@ class Algebra(linalg.LinearOperator):
             return multiply(self, x)
         if _is_real_scalar(x):
             return scale(self, x)
-        if is_tensor(x):
-            return self._times(x)
-        return super().dot(self._factor(self._unpacked(array(x)), self.shape[1]))
+        if isinstance(x, linalg.LinearOperator) and x.shape[0] != self.shape[1]:
+            raise self._mismatch(x, f"an operator of {self.shape[1]} rows")
+        if np.isscalar(x) or isinstance(x, linalg.LinearOperator):
+            return super().dot(x)
+        return self._times(array(x))
 
     __mul__ = dot
 
     def __rmul__(self, x: Any) -> Any:
         if _is_real_scalar(x):
             return scale(self, x)
-        if is_tensor(x):
-            return self.T._times(x.T).T if x.ndim == 2 else self.T._times(x)
+        if np.isscalar(x):
+            return super().__rmul__(x)
         x, m = self._unpacked(array(x)), self.shape[0]
-        if isinstance(x, np.ndarray) and (x.ndim not in (1, 2) or x.shape[-1] != m):
+        if getattr(x, "ndim", 0) not in (1, 2) or x.shape[-1] != m:
             raise InputError(
                 f"dimension mismatch: a vector of {m} or a matrix of {m} columns times J, "
-                f"{type(self).__name__} of shape {prod_text(self.shape)}, not an array of shape "
-                f"{list(x.shape)}"
+                f"{type(self).__name__} of shape {prod_text(self.shape)}, not {shown(x)}"
             )
-        return super().__rmul__(x)
+        return self.T._times(x.T).T if x.ndim == 2 else self.T._times(x)
 
     def __truediv__(self, x: Any) -> Any:
         return scale(self, 1 / x) if _is_real_scalar(x) else super().__truediv__(x)
@@ -111,32 +117,26 @@ class Algebra(linalg.LinearOperator):
 
     def __getitem__(self, key: Any) -> Any:
         """`J[rows, columns]` with slices or index arrays, still lazy."""
-        rows, columns = key if isinstance(key, tuple) else (key, slice(None))
+        rows, columns, *others = key if isinstance(key, tuple) else (key, slice(None))
+        if others:
+            raise InputError(f"J[rows, columns] has two indices, not {len(key)}")
         return submatrix(self, rows, columns)
 
     def matvec(self, x: Any) -> Any:
         """J x for a vector x."""
-        if is_tensor(x):
-            return self._times(x)
-        return super().matvec(self._vector(array(x), self.shape[1]))
+        return self._times(self._vector(x, self.shape[1]))
 
     def rmatvec(self, x: Any) -> Any:
         """Jᴴ x for a vector x; Jᴴ is Jᵀ, conjugated where J is complex."""
-        if is_tensor(x):
-            return self.H._times(x)
-        return super().rmatvec(self._vector(array(x), self.shape[0]))
+        return self.H._times(self._vector(x, self.shape[0]))
 
     def matmat(self, X: Any) -> Any:
         """J X for a matrix X, all its columns at once."""
-        if is_tensor(X):
-            return self._times(X)
-        return super().matmat(self._matrix(X, self.shape[1]))
+        return self._times(self._matrix(X, self.shape[1]))
 
     def rmatmat(self, X: Any) -> Any:
         """Jᴴ X for a matrix X, all its columns at once."""
-        if is_tensor(X):
-            return self.H._times(X)
-        return super().rmatmat(self._matrix(X, self.shape[0]))
+        return self.H._times(self._matrix(X, self.shape[0]))
 
     def _unpacked(self, x: Any) -> Any:
         """A sparse matrix as an array; raises `LimitError` where it would be too large."""
@@ -151,38 +151,28 @@ class Algebra(linalg.LinearOperator):
             )
         return x.toarray()
 
-    def _vector(self, x: np.ndarray, n: int) -> np.ndarray:
+    def _vector(self, x: Any, n: int) -> Any:
         """A vector of n numbers, or a matrix of one column."""
-        if x.shape not in ((n,), (n, 1)):
-            raise self._mismatch(x, f"a vector of {n}", x.size == n)
+        x = array(x)
+        if getattr(x, "shape", None) not in ((n,), (n, 1)):
+            raise self._mismatch(x, f"a vector of {n}")
         return x
 
     def _matrix(self, X: Any, n: int) -> Any:
         """A matrix of n rows, dense or sparse."""
         X = array(X)
         if len(getattr(X, "shape", ())) != 2 or X.shape[0] != n:
-            raise self._mismatch(X, f"a matrix of {n} rows", False)
+            raise self._mismatch(X, f"a matrix of {n} rows")
         return X
 
-    def _factor(self, x: Any, n: int) -> Any:
-        """A right factor of J: an operator, a vector of n, or a matrix of n rows."""
-        if isinstance(x, linalg.LinearOperator):
-            if x.shape[0] != n:
-                raise self._mismatch(x, f"an operator of {n} rows", False)
-        elif isinstance(x, np.ndarray) and x.ndim == 0:
-            raise self._mismatch(x, f"expected 1-d or 2-d array, a vector of {n}", False)
-        elif isinstance(x, np.ndarray) and (x.ndim > 2 or len(x) != n):
-            raise self._mismatch(x, f"a vector of {n} or a matrix of {n} rows", x.size == n)
-        return x
-
-    def _mismatch(self, x: Any, wanted: str, ravels: bool) -> InputError:
+    def _mismatch(self, x: Any, wanted: str) -> InputError:
         """The error for a factor that does not fit J."""
+        ravels = getattr(x, "shape", ()) and prod(x.shape) == self.shape[1]
         said = ": x.ravel() is such a vector" if ravels else ""
         named = "; J.apply({name: x}) takes tensors" if hasattr(self, "apply") else ""
-        kind = "an operator" if isinstance(x, linalg.LinearOperator) else "an array"
         return InputError(
             f"dimension mismatch: J, {type(self).__name__} of shape {prod_text(self.shape)}, "
-            f"multiplies {wanted}, not {kind} of shape {list(getattr(x, 'shape', ()))}{said}{named}"
+            f"multiplies {wanted}, not {shown(x)}{said}{named}"
         )
 
     def to_torch(self) -> Any:
@@ -222,8 +212,18 @@ for name in ("_xp", "ndim"):  # what SciPy's own constructor sets, from 1.18 on:
 
 
 def array(x: Any) -> Any:
-    """Lists and arrays of other libraries as NumPy arrays; anything else unchanged."""
-    return as_array(x) if isinstance(x, list | tuple) else native(x)
+    """Lists and arrays of other libraries as NumPy arrays; tensors and anything else unchanged."""
+    if isinstance(x, list | tuple):
+        return as_array(x)
+    return x if is_tensor(x) else native(x)
+
+
+def shown(x: Any) -> str:
+    """What a factor is, for a message."""
+    if not hasattr(x, "shape"):
+        return type(x).__name__
+    kind = "an operator" if isinstance(x, linalg.LinearOperator) else "an array"
+    return f"{kind} of shape {list(x.shape)}"
 
 
 def _is_real_scalar(x: Any) -> bool:

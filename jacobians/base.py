@@ -9,6 +9,7 @@ their declared order, and J is outputs × inputs. A concrete operator has an `ou
 # mypy: disable-error-code="override"
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from operator import index
@@ -97,6 +98,14 @@ class Holder:
     def contents(self) -> Iterator[Any]:
         """Its data, one by one."""
         return flat(getattr(self, name) for name in self.holds)
+
+    def with_held(self, **parts: Any) -> Self:
+        """A copy with other data, by attribute, without the results derived from the data."""
+        made, kind = object.__new__(type(self)), type(self)
+        kept = ((name, part) for name, part in vars(self).items()
+                if not isinstance(getattr(kind, name, None), functools.cached_property))
+        vars(made).update(kept, **parts)
+        return made
 
     @property
     def flops(self) -> int:
@@ -222,20 +231,6 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
     def nbytes(self) -> int:
         """Bytes of the arrays it holds, with shared memory counted once."""
         return bytes_of(self.arrays())
-
-    def _matvec(self, x: np.ndarray) -> np.ndarray:
-        return self._flat_product(np.asarray(x).reshape(1, -1)[0], ())
-
-    def _matmat(self, X: np.ndarray) -> np.ndarray:
-        if X.shape[1] == 1:  # a vector: programs and plans are kept by the number of columns
-            return self._matvec(X)[:, None]
-        return self._flat_product(np.asarray(X).T, (X.shape[1],)).T
-
-    def _rmatvec(self, x: np.ndarray) -> np.ndarray:
-        return self.H._matvec(x)
-
-    def _rmatmat(self, X: np.ndarray) -> np.ndarray:
-        return self.H._matmat(X)
 
     def _flat_product(self, v: Any, columns: Shape) -> Any:
         if not isinstance(v, np.ndarray):
@@ -500,6 +495,7 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
         """
         return hooks.function(self, "expm")
 
+    @validated
     def power(self, p: float) -> Jacobian:
         """Jᵖ: J ⋯ J for a whole `p`, never dense, by J⁻¹ where p < 0; else as `sqrt`.
 

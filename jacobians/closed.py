@@ -33,7 +33,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from .arrays import Array, host, is_tensor, prod_text, reading_of, shape_of, size
+from .arrays import Array, host, is_tensor, prod_text, reading, reading_of, shape_of, size
 from .as_one import (
     HELD,
     MOVES,
@@ -68,6 +68,7 @@ from .lapack import (
 )
 from .layout import Embed, Permutation, Reshape, Scatter, Slice, Take
 from .matrices import BlockDiagonal, Dense, Eye, Kron, LowRank, implicit_kron, matrix_shape
+from .placing import HOST, placed
 from .products import Product
 from .sums import Sum, multiple, split_identity, terms_of
 from .transforms import Circulant, Cumulative, Fourier
@@ -177,8 +178,8 @@ def order_of(operator: Jacobian) -> np.ndarray | None:
     Both have the same determinant, ±1.
     """
     move = operator.T if isinstance(operator, Embed | Scatter) else operator
-    at = np.arange(operator.shape[0], dtype=float)
-    order = np.real(move @ at).astype(np.intp)
+    at = np.arange(operator.shape[0])
+    order = placed(move, HOST)._apply(reading(at), at.reshape(move.in_shape)).ravel()
     return order if np.array_equal(np.sort(order), at) else None
 
 

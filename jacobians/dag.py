@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby
 from operator import add, attrgetter, matmul
@@ -33,6 +33,8 @@ from .sums import Sum, terms_of
 from .symint import agree, at, same
 from .text import WIDTH, joined
 from .threads import cached_property
+
+Row = Sequence[Jacobian | None]
 
 READABLE = 200
 """The most edges of a DAG that prints as a formula."""
@@ -172,6 +174,10 @@ class Dag(Jacobian):
     @property
     def operators(self) -> tuple[Jacobian, ...]:
         return tuple(edge.operator for edge in self.edges)
+
+    def with_held(self, *, operators: tuple[Jacobian, ...]) -> Dag:
+        edges = (replace(e, operator=J) for e, J in zip(self.edges, operators, strict=True))
+        return Dag(self.shapes, edges, self.sources, self.sinks, self.dtype)
 
     @property
     def flops(self) -> int:
@@ -414,11 +420,16 @@ class Block(Jacobian):
     same in_shape.
     """
 
-    holds = ("dag",)
+    holds = ("rows",)
 
-    def __init__(self, rows: list[list[Jacobian | None]]) -> None:
-        self.rows = [list(row) for row in rows]
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = tuple(map(tuple, rows))
         check_grid(self.rows)
+        super().__init__(self.dag.out_shape, self.dag.in_shape, self.dag.dtype)
+
+    @cached_property
+    def dag(self) -> Dag:
+        """The grid as a DAG; raises `InputError` where a block does not fit its row and column."""
         heights = [first_of(row).out_shape for row in self.rows]
         widths = [first_of(column).in_shape for column in zip(*self.rows, strict=True)]
         edges = [Edge(j, len(widths) + i, block) for i, row in enumerate(self.rows)
@@ -432,8 +443,7 @@ class Block(Jacobian):
                 )
         dtype = common(*(e.operator.dtype for e in edges))
         sources, sinks = range(len(widths)), range(len(widths), len(widths) + len(heights))
-        self.dag = Dag((*widths, *heights), edges, tuple(sources), tuple(sinks), dtype)
-        super().__init__(self.dag.out_shape, self.dag.in_shape, dtype)
+        return Dag((*widths, *heights), edges, tuple(sources), tuple(sinks), dtype)
 
     def _apply(self, op: Op, v: Array) -> Array:
         return self.dag._apply(op, v)
@@ -442,16 +452,20 @@ class Block(Jacobian):
         columns = zip(*self.rows, strict=True)
         return Block([[block and block.T for block in column] for column in columns])
 
+    @property
+    def flops(self) -> int:
+        return self.dag.flops
+
     def __repr__(self) -> str:
         width = WIDTH // min(len(self.rows), 3)
 
-        def text(row: list[Jacobian | None]) -> str:
+        def text(row: Row) -> str:
             return f"[{joined(['0' if b is None else b for b in row], ', ', str, width)}]"
 
         return f"[{joined(self.rows, ', ', text)}]"
 
 
-def check_grid(rows: list[list[Jacobian | None]]) -> None:
+def check_grid(rows: Sequence[Row]) -> None:
     """Raises `InputError` where rows differ in length, or a row or column has no operator."""
     if not rows or len(set(map(len, rows))) != 1:
         raise InputError(f"Block: rows of {', '.join(str(len(r)) for r in rows) or 'no'} operators")

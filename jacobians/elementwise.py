@@ -42,11 +42,11 @@ class Diagonal(Jacobian):
 
     def __init__(self, d: Array, shape: Shape | None = None, *, chooses: bool = False) -> None:
         self.d, self.chooses = factor(d), chooses
-        shape = shape_of(d) if shape is None else shape
+        shape = shape_of(self.d) if shape is None else shape
         super().__init__(shape, shape, dtype_of(self.d))
-        if not fits(shape_of(d), self.in_shape):
-            raise InputError(f"Diagonal: entries of shape {list(shape_of(d))} do not broadcast to "
-                             f"a tensor of shape {list(self.in_shape)}")  # fmt: skip
+        if not fits(shape_of(self.d), self.in_shape):
+            raise InputError(f"Diagonal: entries of shape {list(shape_of(self.d))} do not "
+                             f"broadcast to a tensor of shape {list(self.in_shape)}")  # fmt: skip
 
     def _apply(self, op: Op, v: Array) -> Array:
         return op.Mul(v, self.d)
@@ -110,7 +110,7 @@ class Scalar(Jacobian):
     def __init__(self, factor: float, shape: Shape, dtype: Any) -> None:
         super().__init__(shape, shape, dtype)
         if not isinstance(factor, float) and not is_symbolic(factor):
-            if np.ndim(factor) or not np.isreal(factor):
+            if np.ndim(factor) or np.iscomplexobj(factor) or not np.isreal(factor):
                 raise InputError(f"Scalar: the factor is a real number, not {factor!r}; a Diagonal "
                                  "takes complex ones")  # fmt: skip
             factor = float(factor)

@@ -153,8 +153,10 @@ def _(operator: Permutation | Reshape | Slice | Embed, form: Form) -> Jacobian |
 @mapped.register
 def _(operator: LowRank, form: Form) -> Jacobian | None:
     """(U Vᵀ)⁺ by its singular values."""
+    if form is not PINV:
+        return None
     U, values, V = known(singular_bases, operator)
-    return V @ Diagonal(reciprocal(values)) @ U.H if form is PINV else None
+    return V @ Diagonal(reciprocal(values)) @ U.H
 
 
 @mapped.register
@@ -186,9 +188,11 @@ def by_eigenvectors(operator: Jacobian, form: Form) -> Jacobian | None:
 
 def of_low_rank(operator: Sum, form: Form) -> Jacobian | None:
     """f(c I + U Vᵀ) = f(c) I + Q diag(f(c + μ) - f(c)) Qᴴ, where U Vᵀ is Hermitian."""
+    if operator.shape[0] != operator.shape[1] or not form.spectral:
+        return None
     shift, others = split_identity(operator)
     low = [pair for term in others if (pair := low_rank_of(term))]
-    if not low or len(low) < len(others) or not form.spectral:
+    if not low or len(low) < len(others):
         return None
     U, V = map(joined, zip(*low, strict=True))
     if operator.shape[0] <= U.shape[1]:
@@ -314,7 +318,7 @@ def singular_bases(operator: Jacobian, *, vectors: bool = True) -> Bases | None:
 @singular_bases.register
 def _(operator: Identity | Permutation | Reshape | Slice | Embed, *, vectors: bool = True) -> Bases:
     m, n = operator.shape
-    ones = np.ones(min(m, n), wide(np.finfo(operator.dtype).dtype))
+    ones = np.ones(min(m, n), np.finfo(wide(operator.dtype)).dtype)
     if m < n:
         return Identity(operator.out_shape, operator.dtype), ones, operator.T
     return operator, ones, Identity(operator.in_shape, operator.dtype)

@@ -75,7 +75,7 @@ def diagonalised(
         return None
     values = sum(c * a[..., :, None] * b[..., None, :]
                  for c, a, b in zip(scales, left.values, right.values, strict=True))  # fmt: skip
-    real = wide(np.finfo(operator.dtype).dtype)
+    real = np.finfo(wide(operator.dtype)).dtype
     return Diagonalised(left, right, np.broadcast_to(np.asarray(values, real), operator.in_shape))
 
 
@@ -271,11 +271,9 @@ class Sylvester(Jacobian):
 
     @property
     def values(self) -> np.ndarray:
-        """λᵢ + μⱼ for the eigenvalues of A and B."""
-        if "schur" in vars(self):
-            a, b = map(of_schur, self.schur[::2])
-        else:
-            a, b = (np.linalg.eigvals(np.asarray(f, wide(self.dtype))) for f in (self.a, self.b))
+        """λᵢ + μⱼ for the eigenvalues of A and B, of their Schur forms where these are known."""
+        known = self.schur[::2] if "schur" in vars(self) else (self.a, self.b)
+        a, b = (np.linalg.eigvals(np.asarray(f, wide(self.dtype))) for f in known)
         return a[:, None] + b
 
     @property
@@ -286,12 +284,3 @@ class Sylvester(Jacobian):
     def __repr__(self) -> str:
         m, n = self.in_shape
         return f"sylvester({m}×{m}, {n}×{n})"
-
-
-def of_schur(T: np.ndarray) -> np.ndarray:
-    """The eigenvalues of a Schur form: a ± √(b c) of a block [[a, b], [c, a]] on its diagonal."""
-    roots = np.sqrt(np.diagonal(T, 1) * np.diagonal(T, -1) + 0j)
-    values = np.diagonal(T) + 0j
-    values[:-1] += roots
-    values[1:] -= roots
-    return values

@@ -88,7 +88,7 @@ def inverse_of_root(a: np.ndarray) -> np.ndarray:
     if k < SMALL:
         L = np.linalg.cholesky(a)
         trtri: Any = scipy.linalg.get_lapack_funcs("trtri", (L,))
-        return np.linalg.inv(L) if a.ndim > 2 else cast(np.ndarray, trtri(L.T)[0].T)
+        return np.linalg.inv(L) if a.ndim > 2 or not k else cast(np.ndarray, trtri(L.T)[0].T)
     found = np.zeros_like(a)
     found[..., :k, :k] = upper = inverse_of_root(a[..., :k, :k])
     lower = a[..., k:, :k] @ adjoint_of(upper)

@@ -14,6 +14,7 @@ from .arrays import (
     Array,
     Op,
     Shape,
+    as_array,
     axis_of,
     common,
     dtype_of,
@@ -169,8 +170,9 @@ def broadcast(in_shape: Shape, out_shape: Shape, dtype: Any) -> Jacobian:
     """
     if same(tuple(in_shape), tuple(out_shape)):
         return Identity(out_shape, dtype)
-    kind = Reshape if same(size(in_shape), size(out_shape)) else Broadcast
-    return kind(out_shape, in_shape, dtype)
+    repeated = Broadcast(out_shape, in_shape, dtype)
+    whole = same(size(in_shape), size(out_shape))
+    return Reshape(out_shape, in_shape, dtype) if whole else repeated
 
 
 class Outer(Jacobian):
@@ -327,6 +329,11 @@ def checked_spans(spans: tuple[Span, ...], shape: Shape, kind: str) -> tuple[Spa
     return tuple(spans)
 
 
+def listed(index: Array) -> Array:
+    """The index, where that is a list as an array."""
+    return as_array(index) if isinstance(index, list | tuple) else index
+
+
 def indexed(index: Array, axis: int, shape: Shape, kind: str) -> tuple[int, Shape]:
     """The axis, counted from the end, and the shape with the axes of the index in its place.
 
@@ -387,9 +394,9 @@ class Take(Jacobian):
         self, index: Array, axis: int, in_shape: Shape, dtype: Any, parts: Shape = (),
         distinct: bool = False,
     ) -> None:  # fmt: skip
-        self.axis, out_shape = indexed(index, axis, in_shape, "Take")
+        self.index, self.parts, self.distinct = listed(index), parts, distinct
+        self.axis, out_shape = indexed(self.index, axis, in_shape, "Take")
         super().__init__(out_shape, in_shape, dtype)
-        self.index, self.parts, self.distinct = index, parts, distinct
 
     def _apply(self, op: Op, v: Array) -> Array:
         axis = len(shape_of(v)) + self.axis
@@ -415,9 +422,9 @@ class Scatter(Jacobian):
         self, index: Array, axis: int, out_shape: Shape, dtype: Any, parts: Shape = (),
         distinct: bool = False,
     ) -> None:  # fmt: skip
-        self.axis, in_shape = indexed(index, axis, out_shape, "Scatter")
+        self.index, self.parts, self.distinct = listed(index), parts, distinct
+        self.axis, in_shape = indexed(self.index, axis, out_shape, "Scatter")
         super().__init__(out_shape, in_shape, dtype)
-        self.index, self.parts, self.distinct = index, parts, distinct
 
     def _apply(self, op: Op, v: Array) -> Array:
         n, k = self.out_shape[self.axis], lead(v, self.in_shape)

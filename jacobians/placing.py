@@ -6,7 +6,6 @@ operator. The DAG of a model has one copy for itself and its transpose.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import singledispatch
@@ -17,7 +16,7 @@ import numpy as np
 
 from .arrays import Array, Op, host, is_tensor, reading
 from .base import Holder, Jacobian
-from .dag import Dag, Edge, Joint
+from .dag import Dag, Joint
 
 
 @dataclass(frozen=True)
@@ -82,11 +81,7 @@ def with_parts(operator: Holder, change: Callable[[Any], Any]) -> Any:
     moved = {name: change(part) for name, part in held.items()}
     if all(moved[name] is part for name, part in held.items()):
         return operator
-    made, kind = object.__new__(type(operator)), type(operator)
-    kept = ((name, part) for name, part in vars(operator).items()
-            if not isinstance(getattr(kind, name, None), functools.cached_property))
-    made.__dict__.update(kept, **moved)
-    return made
+    return operator.with_held(**moved)
 
 
 @placed.register
@@ -95,8 +90,7 @@ def _(dag: Dag, place: Place) -> Any:
         return placed(dag.mirror, place).T
     known = PLACED.setdefault(dag, {})
     if place not in known:
-        edges = (Edge(e.start, e.end, placed(e.operator, place)) for e in dag.edges)
-        known.setdefault(place, Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype))
+        known.setdefault(place, dag.with_held(operators=placed(dag.operators, place)))
     return known[place]
 
 

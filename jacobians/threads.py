@@ -120,7 +120,7 @@ class Background(Generic[T]):
     """`value` is None until it is computed, which takes some `seconds`, and stays None if that
     raises an exception. Once nobody holds it, its thread ends at the next `check_wanted()`.
 
-    The thread does not exist in a forked process or after unpickling: there it stays None.
+    The thread does not exist in a forked process: there it stays None.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
@@ -140,9 +140,6 @@ class Background(Generic[T]):
         if self._thread.is_alive():
             self._thread.join(seconds)
         return self.value
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"value": self.value, "seconds": self.seconds, "_thread": Thread()}
 
 
 HERE = local()

@@ -113,7 +113,9 @@ def everything_in(operator: Jacobian) -> Iterator[Jacobian]:
 
 def parts(operator: Jacobian) -> tuple[Jacobian, ...]:
     """The operators that a composite is composed of; empty for other operators."""
-    return tuple(operator.contents()) if isinstance(operator, Product | Sum | Block | Dag) else ()
+    if not isinstance(operator, Product | Sum | Block | Dag):
+        return ()
+    return tuple(part for part in operator.contents() if part is not None)
 
 
 # -- methods: ways to find the entries of a sparse Jacobian, which serve many points ---------------

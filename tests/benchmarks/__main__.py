@@ -64,10 +64,15 @@ def chosen(only: list[str]) -> list[str]:
     return names + [name for name in (*SCALED, *HIDDEN) if name in only]
 
 
+def taking_part(asked: list[str]) -> list[str]:
+    """The contenders of these names; what is not a name stands for all that begin with it."""
+    return [c for c in MODULES if c != "machine"
+            and any(c == name or (name not in MODULES and c.startswith(name)) for name in asked)]
+
+
 def all_outcomes(asked: argparse.Namespace) -> Iterator[Outcome]:
     """The outcomes of all workloads, each in new processes; a GPU's, slow to start, are kept."""
-    begins, names = tuple(asked.contenders or [""]), chosen(asked.only)
-    contenders = [c for c in MODULES if c.startswith(begins) and c != "machine"]
+    names, contenders = chosen(asked.only), taking_part(asked.contenders or [""])
     for group in [[name] for name in names] if asked.device == "cpu" else [names]:
         with workers(["machine", *contenders], asked.device, asked.warm) as started:
             for name in group:
