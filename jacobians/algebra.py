@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy.sparse import issparse, linalg
@@ -73,7 +73,7 @@ class Algebra(linalg.LinearOperator):
         if isinstance(x, linalg.LinearOperator) and x.shape[0] != self.shape[1]:
             raise self._mismatch(x, f"an operator of {self.shape[1]} rows")
         if np.isscalar(x) or isinstance(x, linalg.LinearOperator):
-            return super().dot(x)
+            return super().dot(cast(Any, x))
         return self._times(array(x))
 
     __mul__ = dot
@@ -82,7 +82,7 @@ class Algebra(linalg.LinearOperator):
         if _is_real_scalar(x):
             return scale(self, x)
         if np.isscalar(x):
-            return super().__rmul__(x)
+            return super().__rmul__(cast(Any, x))
         x, m = self._unpacked(array(x)), self.shape[0]
         if getattr(x, "ndim", 0) not in (1, 2) or x.shape[-1] != m:
             raise InputError(

@@ -35,6 +35,7 @@ from .text import WIDTH, joined
 from .threads import cached_property
 
 Row = Sequence[Jacobian | None]
+Grid = list[list[Jacobian]]
 
 READABLE = 200
 """The most edges of a DAG that prints as a formula."""
@@ -175,8 +176,9 @@ class Dag(Jacobian):
     def operators(self) -> tuple[Jacobian, ...]:
         return tuple(edge.operator for edge in self.edges)
 
-    def with_held(self, *, operators: tuple[Jacobian, ...]) -> Dag:
-        edges = (replace(e, operator=J) for e, J in zip(self.edges, operators, strict=True))
+    def with_held(self, **parts: Any) -> Dag:
+        pairs = zip(self.edges, parts["operators"], strict=True)
+        edges = (replace(edge, operator=operator) for edge, operator in pairs)
         return Dag(self.shapes, edges, self.sources, self.sinks, self.dtype)
 
     @property
@@ -214,12 +216,17 @@ def composed(dag: Dag, series: Pair = matmul, parallel: Pair = add) -> Jacobian 
     A grid of such operators where there are more sources and sinks. None where a path branches
     inside another one.
     """
+    grid = grid_of(dag, series, parallel)
+    if grid is None:
+        return None
+    return grid[0][0] if len(grid) == len(grid[0]) == 1 else Block(grid)
+
+
+def grid_of(dag: Dag, series: Pair = matmul, parallel: Pair = add) -> Grid | None:
+    """The block of each source and sink; None where a path branches inside another one."""
     grid = [[reduced(dag, start, end, series, parallel) for start in dag.sources]
             for end in dag.sinks]  # fmt: skip
-    if any(block is None for row in grid for block in row):
-        return None
-    whole = grid[0][0]
-    return whole if len(grid) == len(grid[0]) == 1 else Block(cast(Any, grid))
+    return None if any(None in row for row in grid) else cast(Grid, grid)
 
 
 def reduced(dag: Dag, start: int, end: int, series: Pair, parallel: Pair) -> Jacobian | None:

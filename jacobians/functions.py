@@ -482,6 +482,8 @@ def pinv_of(A: Jacobian) -> Jacobian:
 
 def power_of(A: Jacobian, p: float) -> Jacobian:
     """Aᵖ: products for a whole p, V Λᵖ Vᴴ for another one."""
+    if not np.isfinite(p):
+        raise InputError(f"Jᵖ takes a finite p, not {p}")
     if p == int(p) < 0:
         return power_of(A.inverse(), -p)
     if p != int(p):

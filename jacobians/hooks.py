@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import singledispatch
-from typing import Any, Protocol, TypeVar, cast, overload
-
-F = TypeVar("F", bound=Callable[..., Any])
+from typing import Any
 
 
-class Hook(Protocol):
-    """A function of the type of its first argument."""
-
-    def __call__(self, thing: Any, *args: Any, **options: Any) -> Any: ...
-
-    @overload
-    def register(self, kind: type) -> Callable[[F], F]: ...
-
-    @overload
-    def register(self, kind: F) -> F: ...
-
-    def dispatch(self, kind: type) -> Callable[..., Any]:
-        """The function for a type."""
-
-
-def hook(refusal: str, doc: str) -> Hook:
+def hook(refusal: str, doc: str) -> Any:
     """A single-dispatch function, which raises TypeError for types without a registered method."""
 
     @singledispatch
@@ -32,7 +14,7 @@ def hook(refusal: str, doc: str) -> Hook:
         raise TypeError(f"cannot {refusal.format(type(thing).__name__)}")
 
     call.__doc__ = doc
-    return cast(Hook, call)
+    return call
 
 
 multiply = hook("multiply {}", "left · right, simplified: `products`.")

@@ -26,6 +26,7 @@ from .symint import agree, at, is_positive, largest, same, smallest
 from .text import joined
 
 F = TypeVar("F", bound=Callable[..., Any])
+Factors = tuple[Jacobian, ...]
 
 COPIES = 2
 """How many times larger than a tensor a rescaled matrix may be, to save a pass over the tensor."""
@@ -114,22 +115,6 @@ def factors_of(operator: Jacobian) -> tuple[Jacobian, ...]:
     return operator.factors if isinstance(operator, Product) else (operator,)
 
 
-def push(chain: list[Jacobian], factor: Jacobian) -> None:
-    """Append a factor, letting it merge with the last ones as long as that simplifies."""
-    while chain:
-        merged, last = merge(chain[-1], factor), 1
-        if merged is None and len(chain) > 1:
-            merged, last = merges.rewritten(*chain[-2:], factor), 2
-        if merged is None:
-            break
-        del chain[-last:]
-        first: list[Jacobian]
-        *first, factor = merged if isinstance(merged, tuple) else (merged,)
-        for part in first:
-            push(chain, part)
-    chain.append(factor)
-
-
 def merge(left: Jacobian, right: Jacobian) -> Jacobian | None:
     """The product as one simpler operator, or None; zero through an empty tensor."""
     if isinstance(left, Zero) or isinstance(right, Zero):
@@ -141,6 +126,26 @@ def merge(left: Jacobian, right: Jacobian) -> Jacobian | None:
     if same(left.shape[1], 0):
         return Zero(left.out_shape, right.in_shape, common(left.dtype, right.dtype))
     return merges.rewritten(left, right)
+
+
+def simplified(*factors: Jacobian) -> Factors | None:
+    """The factors that replace two or three neighbours, or None where these stay."""
+    found = merge(*factors) if len(factors) == 2 else merges.rewritten(*factors)
+    return found if found is None or isinstance(found, tuple) else factors_of(found)
+
+
+def push(
+    chain: list[Jacobian], factor: Jacobian, meet: Callable[..., Factors | None] = simplified
+) -> None:
+    """Append a factor; where it meets the last one or two, the result takes their place."""
+    for last in range(1, min(len(chain), 2) + 1):
+        found = meet(*chain[-last:], factor)
+        if found is not None:
+            del chain[-last:]
+            for part in found:
+                push(chain, part, meet)
+            return
+    chain.append(factor)
 
 
 def is_identity(operator: Jacobian) -> bool:

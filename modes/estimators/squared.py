@@ -6,10 +6,9 @@ path, the square of the product is the product of the squares, and no entry is c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import reduce, singledispatch
-from itertools import dropwhile, islice
-from operator import add, matmul
+from itertools import dropwhile
+from operator import matmul
 from typing import Any
 
 import numpy as np
@@ -46,6 +45,7 @@ from ...jacobians import (
     Zero,
 )
 from ...jacobians.arrays import times, total
+from ...jacobians.dag import Grid, grid_of
 from ...jacobians.placing import with_parts
 from ...jacobians.sparse import count, entries
 from ..linear.elimination.plan import eliminated
@@ -145,10 +145,15 @@ def _(operator: Sum) -> Jacobian | None:
 
 @squared.register
 def _(operator: Dag | Block) -> Jacobian | None:
-    """Block by block, if few paths lead from a source to a sink."""
+    """Block by block, where paths are in series and in parallel."""
     blocks = as_blocks(operator)
     squares = [] if blocks is None else [[squared(block) for block in row] for row in blocks]
     return Block(squares) if squares and all(None not in row for row in squares) else None
+
+
+def as_blocks(operator: Dag | Block) -> Grid | None:
+    """J between each source and each sink; None where a path branches inside another one."""
+    return grid_of(eliminated(operator.dag if isinstance(operator, Block) else operator)) or None
 
 
 def own_diagonal(operator: Jacobian) -> np.ndarray | None:
@@ -165,36 +170,3 @@ def own_diagonal(operator: Jacobian) -> np.ndarray | None:
 def foreign(operator: Jacobian) -> bool:
     """Whether no rule for the type gives the positions of its entries."""
     return entries.dispatch(type(operator)) is entries.dispatch(object)
-
-
-FEW = 4
-"""The most paths that a block sums over; their number may grow exponentially."""
-
-Grid = list[list[Jacobian]]
-
-
-def as_blocks(operator: Dag | Block) -> Grid | None:
-    """Jᵢⱼ = Σ over paths from source j to sink i; None where there are more than `FEW`."""
-    dag = eliminated(operator.dag if isinstance(operator, Block) else operator)
-    rows = [[block(dag, source, sink) for source in dag.sources] for sink in dag.sinks]
-    grid = [[part for part in row if part is not None] for row in rows]
-    return grid if grid and list(map(len, grid)) == list(map(len, rows)) else None
-
-
-def block(dag: Dag, source: int, sink: int) -> Jacobian | None:
-    """Σ over paths from a source to a sink; None where there are more than `FEW`."""
-    part = dag.between((source,), (sink,))  # in which all paths backwards lead to the source
-    found = list(islice(_paths(part, source, sink), FEW + 1))
-    if len(found) > FEW:
-        return None
-    zero = Zero(dag.shapes[sink], dag.shapes[source], dag.dtype)
-    return reduce(add, found, zero)
-
-
-def _paths(dag: Dag, source: int, sink: int) -> Iterator[Jacobian]:
-    """The product of the operators along each path."""
-    if source == sink:
-        yield Identity(dag.shapes[sink], dag.dtype)
-    for edge in dag.edges:
-        if edge.end == sink:
-            yield from (edge.operator @ path for path in _paths(dag, source, edge.start))

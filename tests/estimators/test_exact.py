@@ -25,7 +25,7 @@ from onnxjac.jacobians import (
 from onnxjac.modes.estimators.estimate import Probed
 from onnxjac.modes.estimators.exact import STRUCTURE, column_squares, diagonal_of, known_diagonal
 from onnxjac.modes.estimators.norms import condition_number, frobenius_norm, spectral_norm
-from onnxjac.modes.estimators.squared import block, squared
+from onnxjac.modes.estimators.squared import as_blocks, squared
 from onnxjac.modes.estimators.trace import diagonal, trace
 from sparsity.models import finite_elements, stencil_by_convolution, stencil_by_slices
 from test_models import stored
@@ -170,15 +170,17 @@ def diamonds(count):
     return Dag(tuple(shapes), edges, (0, 3 * count), (late,), np.dtype(float))
 
 
-def test_ways_are_few_or_none():
-    """The paths of sixty diamonds are not enumerated, for the source before them or the one after;
-    two diamonds have four paths.
-    """
-    many, few = diamonds(60), diamonds(2)
-    assert block(many, 0, 181) is None
-    assert_allclose(block(many, 180, 181).toarray(), np.eye(2))
-    assert_allclose(block(few, 0, 7).toarray(), few.toarray()[:, :2], rtol=1e-12)
-    assert block(diamonds(3), 0, 10) is None
+def test_the_paths_of_sixty_diamonds_are_not_enumerated():
+    """Neither for the source before them nor for the one after."""
+    many = diamonds(60)
+    ((before, after),) = as_blocks(many)
+    assert_allclose(before.toarray(), many.toarray()[:, :2], rtol=1e-12)
+    assert_allclose(after.toarray(), np.eye(2))
+
+
+def test_the_diagonal_through_diamonds_is_known():
+    J = diamonds(60).between((0,), (181,))
+    assert_allclose(diagonal_of(J), np.diagonal(J.toarray()), rtol=1e-12)
 
 
 def test_single_precision():

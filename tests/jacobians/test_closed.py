@@ -419,3 +419,15 @@ def test_definite_matrices_of_many_rows_are_inverted_by_halves(shape, dtype):
     a = (a + a.conj().swapaxes(-1, -2)) / 2
     K = Kron(a, np.diag([1.0, 2.0]).astype(dtype), shape[:-1])
     assert_allclose(K.inverse().left, np.linalg.inv(a), rtol=1e-9, atol=1e-12)
+
+
+def test_a_large_selection_in_single_precision_is_a_permutation():
+    """Positions above 2²⁴ are no numbers of float32."""
+    n = 2**24 + 2
+    S = Slice(((n - 1, -1, n),), (n,), np.float32)
+    assert S.slogdet() == ((-1.0) ** (n // 2), 0.0)
+
+
+def test_matrices_without_rows_are_inverted_silently(capfd):
+    assert Dense(np.zeros((0, 0))).inverse().shape == (0, 0)
+    assert capfd.readouterr().err == ""

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from onnxjac.jacobians import Dag, Dense, Diagonal, Edge, Jacobian, Reshape, Zero, slab
+from onnxjac.jacobians import Dag, Dense, Diagonal, Edge, Jacobian, Reshape, Zero, slab, stack
+from onnxjac.jacobians.placing import with_parts
 from onnxjac.ops.numbers import numbers
 
 from .examples import Draw
@@ -142,3 +143,21 @@ def test_tangents_are_let_go_when_they_were_used():
     J, _ = diamonds(5)
     held = J.sweep(numbers, {0: np.ones(2)})
     assert set(held) == {J.sinks[0]}
+
+
+def test_a_dag_and_a_grid_with_other_arrays_are_other_operators():
+    grid = stack([Dense(np.ones((2, 3))), Dense(np.ones((1, 3)))])
+    inner = Dag(((3,), (3,)), (Edge(0, 1, grid),), (0,), (1,), np.dtype(float))
+    for J in (grid, grid.T, inner, inner.T):
+        doubled = with_parts(J, twice)
+        assert_allclose(doubled.toarray(), 2 * J.toarray())
+        assert_allclose(doubled.T.toarray(), 2 * J.T.toarray())
+
+
+def twice(part):
+    """The part, with twice the numbers."""
+    if isinstance(part, tuple):
+        return tuple(map(twice, part))
+    if isinstance(part, np.ndarray):
+        return 2 * part
+    return part if part is None else with_parts(part, twice)

@@ -316,3 +316,33 @@ def test_spectra_of_complex_operators_are_real_and_come_from_structure(monkeypat
     assert_allclose(K.eigvalsh(), exact)
     assert_allclose(K.svdvals(), exact[::-1])
     assert identity.svd()[1].dtype == np.float32
+
+
+def test_pseudo_inverses_of_sums_with_low_ranks_that_are_not_square():
+    ones = np.ones
+    tall = LowRank(ones((5, 1)), ones((3, 1))) + LowRank(2 * ones((5, 1)), ones((3, 1)))
+    mixed = LowRank(ones((6, 1)), ones((2, 1))) - 1.5 * Kron(ones((3, 2)), ones((2, 1)), ())
+    for J in (tall, mixed):
+        assert_allclose(J.pinv().toarray(), np.linalg.pinv(J.toarray()), atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", ["identity", "permutation"])
+def test_decompositions_of_bfloat16(kind):
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    made = {"identity": Identity((3,), bfloat16), "permutation": Permutation((0,), (3,), bfloat16)}
+    U, values, V = made[kind].svd()
+    assert_allclose((U @ Diagonal(values) @ V.H).toarray().astype(float), np.eye(3))
+    K = implicit_kron(2 * np.eye(2, dtype=bfloat16), np.eye(2, dtype=bfloat16))
+    assert K.slogdet() == pytest.approx((1.0, 4 * np.log(2)))
+
+
+def test_an_exponential_of_low_rank_takes_no_singular_values(monkeypatch):
+    monkeypatch.setattr(np.linalg, "qr", None)
+    J = LowRank(np.ones((3, 1)), np.arange(3.0)[:, None])
+    assert_allclose(J.expm().toarray(), scipy.linalg.expm(J.toarray()))
+
+
+@pytest.mark.parametrize("p", [np.nan, np.inf, "a", 1j])
+def test_a_power_that_is_no_number_is_refused(p):
+    with pytest.raises(InputError, match="p"):
+        Identity((3,), float).power(p)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from onnxjac.jacobians import (
     Block,
@@ -42,6 +43,7 @@ from onnxjac.jacobians import (
     Sylvester,
     Take,
     Zero,
+    broadcast,
     implicit_kron,
     label_sizes,
     progress,
@@ -209,3 +211,29 @@ def test_what_does_not_fit_is_refused_when_an_operator_is_made(kind, make):
 
 def test_every_kind_says_what_does_not_fit():
     assert MISFITS.keys() == {kind for kind, _ in EXAMPLES.values()} | {Convolution}
+
+
+def test_lists_are_arrays():
+    assert_array_equal(Diagonal([1.0, 2.0]) @ np.ones(2), [1, 2])
+    assert_array_equal(Take([1, 0, 1], 0, (2,), float) @ np.array([3.0, 4.0]), [4, 3, 4])
+    assert_array_equal(Scatter([1, 1], 0, (2,), float) @ np.array([3.0, 4.0]), [0, 7])
+
+
+def test_what_is_no_factor_and_no_index_is_said():
+    J = Diagonal(np.ones(3))
+    wrong = {
+        "rows, not NoneType": lambda: J @ None,
+        "a vector of 3, not str": lambda: J.matvec("a"),
+        "a vector of 3, not NoneType": lambda: J.matvec(None),
+        "not object": lambda: object() @ J,
+        "two indices, not 3": lambda: J[0, 0, 0],
+        "a real number": lambda: Scalar(2 + 0j, (3,), float),
+    }
+    for said, product in wrong.items():
+        with pytest.raises(InputError, match=said):
+            product()
+
+
+def test_equal_sizes_do_not_make_a_broadcast():
+    with pytest.raises(InputError, match="1, 3"):
+        broadcast((1, 3), (3, 1), float)

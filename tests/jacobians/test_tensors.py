@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from check_operator import TIGHT
-from onnxjac.jacobians import Dense, Diagonal, Jacobian, Kron, LowRank, Scatter
+from onnxjac.jacobians import Block, Dense, Diagonal, Jacobian, Kron, LowRank, Scatter
 from onnxjac.jacobians.errors import InputError, NotConverged
 from onnxjac.jacobians.placing import PLACED, placed
 
@@ -156,6 +156,15 @@ def test_tensors_as_the_arrays_of_an_operator(device):
     assert_allclose(host(Dense(a) @ v), host(a).sum(1), **TIGHT)
     whole = torch.tensor([1, 2, 3, 4], device=device)
     assert (Diagonal(whole) @ v).dtype == torch.float64
+
+
+def test_a_grid_stays_where_it_is(device):
+    """Also its transpose and its inverse."""
+    grid = Block([[Dense(2 * np.eye(2)), None], [None, Dense(np.eye(3))]])
+    there = placed(grid, place(device))
+    for J in (there, there.T, there.inverse(), there.inverse().T):
+        assert J.place == place(device)
+    assert_allclose(host(there.T @ tensor(np.ones(5), device)), [2, 2, 1, 1, 1])
 
 
 def test_complex_vectors_and_halves(device):

@@ -55,13 +55,12 @@ from ....jacobians import (
 )
 from ....jacobians.lapack import eps_of
 from ....jacobians.layout import summed_axes
-from ....jacobians.products import Rewrites, factors_of, merge
+from ....jacobians.products import Factors, Rewrites, factors_of, push, simplified
 from ....jacobians.sums import absorb, entries, terms_of
 from ....jacobians.sums import merge as merge_terms
 from .cost import seconds
 from .deferred import Deferred, decided
 
-Factors = tuple[Jacobian, ...]
 Rule = Callable[..., Factors | None]
 
 rewrites = Rewrites()
@@ -95,7 +94,7 @@ def product(left: Jacobian, right: Jacobian) -> Jacobian:
     """left · right, with neighbouring factors merged."""
     chain, others, unmoved = list(factors_of(left)), factors_of(right), 0
     for position, factor in enumerate(others):
-        push(chain, factor)
+        push(chain, factor, meet)
         unmoved = unmoved + 1 if chain[-1] is factor else 0
         if unmoved == 2:  # the rest of `right` is merged with these already
             return as_product([*chain, *others[position + 1 :]])
@@ -107,27 +106,12 @@ def as_product(factors: list[Jacobian]) -> Jacobian:
     return factors[0] if len(factors) == 1 else Product(tuple(factors))
 
 
-def push(chain: list[Jacobian], factor: Jacobian) -> None:
-    """Append a factor; if it rewrites with the last ones, the result replaces them."""
-    met, last = (meet(chain[-1], factor) if chain else None), 1
-    if met is None and len(chain) > 1:
-        met, last = rewrites.rewritten(*chain[-2:], factor), 2
-    if met is None:
-        chain.append(factor)
-        return
-    del chain[-last:]
-    for part in met:
-        push(chain, part)
-
-
-def meet(left: Jacobian, right: Jacobian) -> Factors | None:
-    """The factors that replace two neighbours, or None if they stay as they are."""
-    if not (type(left) in MATRICES and type(right) in MATRICES):
-        merged = merge(left, right)
-        if merged is not None:
-            return factors_of(merged)
-    found: Factors | None = rewrites.rewritten(left, right)
-    return found
+def meet(*factors: Jacobian) -> Factors | None:
+    """The factors that replace two or three neighbours, or None if they stay as they are."""
+    found: Factors | None = None
+    if len(factors) == 2 and not MATRICES.issuperset(map(type, factors)):
+        found = simplified(*factors)
+    return rewrites.rewritten(*factors) if found is None else found
 
 
 # -- sums whose terms merge -------------------------------------------------------------------
