@@ -579,6 +579,9 @@ class Wrapper(Jacobian):
     def nbytes(self) -> int:
         return self.operator.nbytes
 
+    def _dense(self, limit: int) -> np.ndarray:
+        return self.operator._dense(limit)
+
     def _diagonal(self) -> Array:
         return self.operator._diagonal()
 

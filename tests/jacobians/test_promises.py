@@ -50,6 +50,7 @@ from onnxjac.jacobians import (
     stack,
 )
 from onnxjac.jacobians.arrays import as_array
+from onnxjac.jacobians.base import Wrapper
 from onnxjac.jacobians.errors import InputError, closest
 
 from .examples import EXAMPLES, Draw, matrices
@@ -237,3 +238,9 @@ def test_what_is_no_factor_and_no_index_is_said():
 def test_equal_sizes_do_not_make_a_broadcast():
     with pytest.raises(InputError, match="1, 3"):
         broadcast((1, 3), (3, 1), float)
+
+
+def test_a_wrapper_multiplies_out_in_the_order_of_its_operator(monkeypatch):
+    J = Dense(np.arange(6.0).reshape(2, 3))
+    monkeypatch.setattr(Jacobian, "_columns", None)
+    assert_array_equal(Wrapper(J).toarray(), J.a)
