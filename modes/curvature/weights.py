@@ -68,16 +68,21 @@ MOVES = *STILL, Scalar
 def uses(J: Linearization) -> list[Use]:
     """All uses of the tensors of the domain; raises `UnsupportedOp` if one is not a matrix."""
     dag, passing = J.there, passing_edges(J)
-    found = (
+    found = chain.from_iterable(
         _uses(dag, passing, source, Identity(dag.shapes[source], J.dtype), 1.0, spec.name)
         for spec, source in zip(J.domain, dag.sources, strict=True)
     )
-    return [replace(use, number=k) for k, use in enumerate(chain.from_iterable(found))]
+    held = (use for use in found if size(use.start.out_shape))  # else no entry of W is used
+    return [replace(use, number=k) for k, use in enumerate(held)]
 
 
 def _uses(
     dag: Dag, passing: set[int], vertex: int, start: Jacobian, gain: float, name: str
 ) -> Iterator[Use]:
+    if vertex in dag.sinks:  # W is `at`, or only moves on its way there
+        use = as_use((), name, start)
+        made = replace(use, vertex=vertex, x=use.x * gain, name=name)
+        yield restricted(made, name, start)
     for edge in dag.edges:
         if edge.start != vertex:
             continue
@@ -98,9 +103,7 @@ def _uses(
         bias = all(isinstance(f, Broadcast) for f in core)
         x = use.x if total == 1 else use.x * total
         made = Use(edge.end, use.start, x, use.rows @ end.T, bias, name)
-        made = restricted(made, name, edge.operator)
-        if size(made.start.out_shape):  # else no entry of W reaches this edge
-            yield made
+        yield restricted(made, name, edge.operator)
 
 
 def core_of(steps: tuple[Jacobian, ...], passes: bool) -> list[int]:

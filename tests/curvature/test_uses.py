@@ -174,6 +174,41 @@ def test_rows_that_mix_samples_are_refused():
         kfac(model, point, at="out", wrt="W", likelihood="gaussian")
 
 
+@pytest.mark.parametrize("wrt", ["z", ["W", "z"]])
+def test_at_itself_counts_among_the_weights(wrt):
+    """∂z/∂z = I: a use of all entries of z, whose rows are no samples."""
+    model = parsed("""g (double[4, 2] x, int64[4] t, double[2, 3] W)
+    => (double[4, 3] z, double loss) { z = MatMul(x, W) loss = SoftmaxCrossEntropyLoss(z, t) }""")
+    point = {"x": RNG.standard_normal((4, 2)), "t": np.array([2, 0, 1, 1]), "W": np.ones((2, 3))}
+    G = oj.gauss_newton(model, point, of="loss", at="z", wrt=wrt)
+    F = fisher(model, point, at="z", wrt=wrt, likelihood="categorical")
+    for A in (G, F):
+        assert_allclose(oj.estimators.diagonal(A).value, np.diag(A.toarray()), atol=1e-12)
+        assert_allclose(oj.estimators.trace(A).value, np.trace(A.toarray()), rtol=1e-12)
+    with pytest.raises(UnsupportedOp, match="each on its own"):
+        kfac(model, point, at="z", wrt=wrt, likelihood="categorical")
+
+
+@pytest.mark.parametrize("body", [
+    "z = Reshape(w, s)", "r = Reshape(w, s) z = Neg(r)",
+    "a = Slice(v, one, four) z = Reshape(a, s)",
+    "a = Concat<axis = 0>(w, one_more) b = Slice(a, one, four) z = Reshape(b, s)",
+])  # fmt: skip
+def test_a_weight_that_only_moves_to_at(body):
+    """Of one sample, its factors are exact, and so is their inverse."""
+    kind = "double[6] v" if "v" in body else "double[3] w"
+    model = parsed(f"""g ({kind}) => (double[1, 3] z) <int64[2] s = {{1, 3}}, int64[1] one = {{1}},
+    int64[1] four = {{4}}, double[1] one_more = {{0.5}}> {{ {body} }}""")
+    point = {kind[-1]: RNG.standard_normal(6 if "v" in body else 3)}
+    F = fisher(model, point, at="z", likelihood="categorical")
+    assert_allclose(oj.estimators.diagonal(F).value, np.diag(F.toarray()), atol=1e-12)
+    K = kfac(model, point, at="z", wrt=kind[-1], likelihood="categorical")
+    assert_allclose(K.toarray(), F.toarray(), atol=1e-12)
+    if K.tiled:
+        dense = np.linalg.inv(F.toarray() + 0.1 * np.eye(K.shape[0]))
+        assert_allclose(K.inverse(0.1).toarray(), dense, atol=1e-10)
+
+
 def test_uses_that_overlap_have_no_inverse():
     model = parsed("""g (double[5, 4] x, double[4, 4] W) => (double[5, 4] out)
     { a = MatMul(x, W) t = Transpose<perm = [1, 0]>(W) out = MatMul(a, t) }""")
