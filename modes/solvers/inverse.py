@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from enum import IntEnum
 from functools import partial, singledispatch
@@ -231,24 +232,25 @@ class Inverse(Jacobian):
 
 def krylov(solve: Callable[..., tuple[Array, int]], inv: Inverse, b: Array) -> Array:
     """A solver for square systems, restarted while the true residual is too large."""
-    A, M, left = inv.operator, inv.preconditioner, inv.maxiter
+    A, M, left = inv.operator, inv.preconditioner, min(inv.maxiter, sys.maxsize)
     A = A if is_tensor(b) else double(A)
-    b, x = cast(b, np.float64), 0.0
-    residual, size = b, length(b)
+    b = cast(b, np.float64)
+    x, residual, norm = 0 * b, b, length(b)
+    goal = inv.rtol * norm
 
     def count(_: Array) -> None:
         nonlocal left
         left -= 1
 
     for _ in range(RESTARTS):
+        if norm <= goal or not (np.isfinite(norm) and left > 0):
+            break
         with np.errstate(all="ignore"):  # zero division if A is not as required
             step, _ = solve(A, residual, rtol=inv.rtol / 2, maxiter=left, M=M, callback=count)
         x = x + step
         residual = b - A @ x
         norm = length(residual)
-        if norm <= inv.rtol * size or not (np.isfinite(norm) and left > 0):
-            break
-    inv.check(norm <= inv.rtol * size, norm / (size or 1))
+    inv.check(norm <= goal, norm / (length(b) or 1))
     return x
 
 
@@ -311,18 +313,19 @@ def by_lsmr(inv: Inverse, b: np.ndarray) -> np.ndarray:
     """min ‖A R y - b‖, x = R y."""
     R = inv.preconditioner
     A = inv.operator if R is None else double(inv.operator) @ double(R)
-    y, stopped, _, residual, *_ = lsmr(
+    y, stopped, _, residual, slope, *_ = lsmr(
         A, b, atol=inv.rtol, btol=inv.rtol, conlim=0, maxiter=inv.maxiter
     )
-    inv.check(stopped in (0, 1, 2, 4, 5), float(residual) / float(np.linalg.norm(b)))
+    solved = stopped in (1, 2, 4, 5) or slope == 0  # ‖Aᵀ(A y - b)‖, which is 0 for y = 0 as well
+    inv.check(solved, float(residual) / float(np.linalg.norm(b)))
     return np.asarray(y if R is None else R @ y)
 
 
 def neumann(inv: Inverse, b: np.ndarray) -> np.ndarray:
     """x ← x + M (b - A x), the partial sums of Σₖ (I - M A)ᵏ M b."""
     M, size = inv.preconditioner, float(np.linalg.norm(b))
-    x, residual = np.zeros_like(b), b
-    for _ in range(inv.maxiter):
+    x, residual, norm = np.zeros_like(b), b, size
+    for _ in range(min(inv.maxiter, sys.maxsize)):
         x = x + (residual if M is None else M @ residual)
         residual = b - inv.operator @ x
         norm = float(np.linalg.norm(residual))

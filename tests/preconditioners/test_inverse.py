@@ -140,6 +140,22 @@ def test_too_few_iterations_say_so(solver):
         inverse(Dense(CASES[solver]), solver=solver, maxiter=2) @ np.arange(1.0, 31)
 
 
+@pytest.mark.parametrize("solver", CASES)
+def test_any_number_of_iterations(solver):
+    """None at all give no solution but 0, of 0; infinitely many end at the solution."""
+    A = Dense(CASES[solver])
+    b = A @ np.ones(30)
+    assert_allclose(inverse(A, solver=solver, maxiter=np.inf) @ b, np.ones(30), **NEAR)
+    with pytest.raises(NotConverged, match="in 0 iterations: the relative residual is 1"):
+        inverse(A, solver=solver, maxiter=0) @ b
+    assert_allclose(inverse(A, solver=solver, maxiter=0) @ (0 * b), 0)
+
+
+def test_zero_is_the_least_squares_solution_where_no_column_meets_b():
+    A = Dense(np.array([[1.0, 2.0], [0.0, 1.0], [0.0, 0.0]]))
+    assert_allclose(inverse(A, solver="lsmr", maxiter=0) @ np.array([0.0, 0, 3]), 0)
+
+
 def test_what_is_refused():
     A = Dense(SPD)
     with pytest.raises(InputError, match="'cg'"):
