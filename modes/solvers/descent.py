@@ -88,7 +88,8 @@ def newton_cg(
             raise InputError("options= are for SciPy, which has no preconditioner: use tol=")
         moves = Moves(problem, preconditioner, np.inf if globalization == "line search" else None)
         states = descent(problem, moves, 1e-4 if tol is None else tol, "nhev")
-        return run(states, "Newton-CG", maxiter or 200 * len(problem.x0), callback, progress)
+        most = 200 * len(problem.x0) if maxiter is None else maxiter
+        return run(states, "Newton-CG", most, callback, progress)
     start, _ = problem.value_and_grad(problem.x0)  # warns of tensors without a part in f
     if not np.isfinite(start):
         raise InputError(f"{problem.of[0]!r} is not finite at the start, where newton_cg begins")

@@ -73,6 +73,16 @@ def test_negative_curvature_leads_on(globalization):
     assert_allclose(found.x, np.ones(10), atol=1e-8)
 
 
+@both
+def test_no_iterations_leave_the_start(stretched, globalization):
+    found = oj.newton_cg(
+        stretched, POINT, of="f", wrt="x", globalization=globalization, maxiter=0,
+        preconditioner=oj.preconditioners.jacobi,
+    )  # fmt: skip
+    assert (found.nit, found.nhev, found.success) == (0, 0, False)
+    assert_allclose(found.x, POINT["x"], rtol=0)
+
+
 def test_the_identity_leads_where_scipy_leads():
     """With the identity as preconditioner, to where f no longer changes."""
     data = labelled()
