@@ -82,7 +82,8 @@ def xtrace(P: Probed, products: int) -> Found:
     Half of the products are with the probes and half with the basis; the remainder of each probe is
     scaled to its expected length.
     """
-    n, m = P.shape[1], max(products // 2, 2)
+    n = P.shape[1]
+    m = min(max(products // 2, 2), n)
     D = deflated(P, P.normal(n, m))
     Z = P @ D.Q
     H = D.Q.T @ Z
@@ -131,7 +132,8 @@ def xdiag(P: Probed, products: int) -> Found:
 
     Half of the products are with Aᵀ. (I - QᵢQᵢᵀ) A ωᵢ = Q sᵢ (sᵢᵀ rᵢ), rᵢ column i of R.
     """
-    D = deflated(P, P.signs(P.shape[1], max(products // 2, 2)))
+    n = P.shape[1]
+    D = deflated(P, P.signs(n, min(max(products // 2, 2), n)))
     Z = P.adjoint(D.Q)
     inside = (D.Q * Z).sum(1)
     if D.S is None:  # the basis spans the range of A
@@ -172,7 +174,8 @@ def estimated(
 class Deflated:
     """Ω, Y = A Ω = Q R with a basis Q, and the directions sᵢ as columns of S.
 
-    S is None where Q spans the range of A, because the rank of A is below the number of probes.
+    S is None where Q spans the range of A, because the rank of A is below the number of probes, or
+    because there are as many probes as columns.
     """
 
     probes: Array
@@ -186,6 +189,8 @@ class Deflated:
 
         The squared norm is E ‖(I - QQᵀ) A ω‖²; the smallest diagonal entry of R is one sample.
         """
+        if self.Q.shape[0] == self.Q.shape[1]:
+            return 0.0
         found = size * float(abs(self.R.diagonal()).min())
         return found if found > len(self.R.T) * 10 * eps * float(abs(value).max()) else 0.0
 
@@ -195,7 +200,7 @@ def deflated(P: Probed, probes: Array) -> Deflated:
     Y = P @ probes
     Q, R = P.xp.linalg.qr(Y)
     size = abs(R.diagonal())
-    if size.min() <= len(Y) * P.eps * size.max():
+    if Q.shape[0] == Q.shape[1] or size.min() <= len(Y) * P.eps * size.max():
         return Deflated(probes, Y, Q, R, None)
     S = triangular(R, P.units(0, len(R), len(R)))
     return Deflated(probes, Y, Q, R, S / (S**2).sum(0) ** 0.5)

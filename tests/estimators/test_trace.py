@@ -97,6 +97,20 @@ def test_xdiag(seed):
     assert 0.6 < np.sqrt(np.mean(found.error**2) / np.mean(off**2)) < 1.6
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 29, 30, 31])
+def test_more_products_than_columns(n):
+    """As many probes as columns span the whole space."""
+    A = np.random.default_rng(n).standard_normal((n, n))
+    found, entries = trace(A, method="xtrace"), diagonal(A, method="xdiag")
+    assert found.exact == entries.exact == (n <= 30)
+    if found.exact:
+        assert found.products == entries.products == 2 * n
+        assert_allclose(found.value, np.trace(A), atol=1e-10)
+        assert_allclose(entries.value, np.diag(A), atol=1e-10)
+    zero = np.zeros((n, n))
+    assert (trace(zero, method="xtrace").value, trace(zero, method="xtrace").error) == (0, 0)
+
+
 def test_what_is_refused():
     with pytest.raises(InputError, match="square"):
         trace(Hidden(np.ones((2, 3))))
