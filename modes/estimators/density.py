@@ -12,7 +12,7 @@ from ...jacobians.arguments import Natural, Positive, validated
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import Shown
 from .estimate import Estimate, mean, probing, square, symmetric
-from .exact import exact_spectrum
+from .exact import STRUCTURE, exact_spectrum
 from .lanczos import Rule, ritz
 
 
@@ -113,8 +113,8 @@ def spectral_density(
     Takes steps · probes products, with at least three steps; the basis is fully reorthogonalised,
     so that no eigenvalue appears twice. `exact=True` computes all eigenvalues, `exact=False` an
     estimate; by default they are exact if structure, or at most as many products, determine them.
-    Raises `InputError` where A is not square and symmetric. Sources: Ubaru, Chen and Saad, "Fast
-    estimation of tr(f(A)) via stochastic Lanczos quadrature", 2017; Lin, Saad and Yang,
+    Raises `InputError` where A is empty, or not square and symmetric. Sources: Ubaru, Chen and
+    Saad, "Fast estimation of tr(f(A)) via stochastic Lanczos quadrature", 2017; Lin, Saad and Yang,
     "Approximating spectral densities of large matrices", 2016.
 
     - `A`: an operator of onnxjac or SciPy, or a matrix.
@@ -127,6 +127,8 @@ def spectral_density(
     """
     with probing(A, "spectral density", progress, seed) as P:
         n, most = square(P), np.inf if exact else steps * probes
+        if not n:
+            raise InputError("an empty operator has no spectral density: it has no eigenvalues")
         found = None if exact is False else exact_spectrum(P, "eigenvalues", most)
         if found:
             values, how = found
@@ -166,6 +168,8 @@ def logdet(
     >>> logdet(Kron(np.diag([1.0, 2.0]), np.diag([3.0, 5.0]), ()))
     6.80239 (exact by structure, 0 products)
     """
+    if getattr(A, "shape", None) == (0, 0):
+        return Estimate(0.0, 0.0, 0, STRUCTURE)  # det of an empty matrix is 1
     rho = spectral_density(A, steps=steps, probes=probes, exact=exact, seed=seed, progress=progress)
     found = rho.quadrature(_log)
     return Estimate(float(found.value), float(found.error), found.products, found.method)

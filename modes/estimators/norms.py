@@ -121,7 +121,8 @@ def _from_extremes(
 
     with probing(A, label, progress, seed) as P:
         most = np.inf if exact else min(products, DENSE)
-        known = None if exact is False else exact_spectrum(P, "singular values", most)
+        iterated = exact is False and min(P.shape) > 0
+        known = None if iterated else exact_spectrum(P, "singular values", most)
         if known:
             values, how = np.sort(known[0])[::-1], known[1]
             found = Extremes(values, np.zeros_like(values))

@@ -22,6 +22,7 @@ from onnxjac.jacobians import (
     Product,
     Scalar,
 )
+from onnxjac.modes.estimators.density import logdet, spectral_density
 from onnxjac.modes.estimators.estimate import Probed
 from onnxjac.modes.estimators.exact import STRUCTURE, column_squares, diagonal_of, known_diagonal
 from onnxjac.modes.estimators.norms import condition_number, frobenius_norm, spectral_norm
@@ -150,11 +151,24 @@ def test_foreign_operators_are_left_alone():
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0)])
 def test_empty_operators(shape):
     A = Hidden(np.zeros(shape))
-    assert frobenius_norm(A).value == spectral_norm(A).value == 0
-    with pytest.raises(InputError, match="no condition number"):
-        condition_number(A)
-    if shape == (0, 0):
-        assert trace(A).value == 0
+    for exact in (None, True, False):
+        assert frobenius_norm(A, exact=exact).value == spectral_norm(A, exact=exact).value == 0
+        with pytest.raises(InputError, match="no condition number"):
+            condition_number(A, exact=exact)
+
+
+def test_an_empty_square():
+    """Its trace is 0 and its determinant 1, by every method."""
+    A = np.zeros((0, 0))
+    for method in (None, "exact", "xtrace", "hutch++", "hutchinson"):
+        assert trace(A, method=method).value == 0
+    for found in (diagonal(A), diagonal(A, method="xdiag")):
+        assert found.exact
+        assert found.value.shape == (0,)
+    for exact in (None, True, False):
+        assert logdet(A, exact=exact).value == 0
+        with pytest.raises(InputError, match="no spectral density"):
+            spectral_density(A, exact=exact)
 
 
 def diamonds(count):
