@@ -186,7 +186,8 @@ HEADER = 30
 def mapped(path: str) -> dict[str, np.ndarray]:
     """name -> memory-mapped array, for every array of an `.npz` file.
 
-    Raises `InputError` for compressed arrays, which can only be read as a whole.
+    Raises `InputError` for compressed arrays, which can only be read as a whole, for arrays of
+    Python objects, and for members that are no arrays.
     """
     try:
         with ZipFile(path) as archive:
@@ -204,9 +205,15 @@ def _member(file: IO[bytes], member: ZipInfo) -> np.ndarray:
     file.seek(member.header_offset)
     name, extra = unpack_from("<HH", file.read(HEADER), HEADER - 4)
     file.seek(member.header_offset + HEADER + name + extra)
-    version = npy.read_magic(file)
-    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, fortran, dtype = read(file)
+    try:
+        version = npy.read_magic(file)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+    except ValueError as error:
+        raise InputError(f"{member.filename!r} in {file.name!r} is no array: write the file with "
+                         "np.savez") from error  # fmt: skip
+    if dtype.hasobject:  # pointers of another process
+        raise InputError(f"{member.filename!r} in {file.name!r} holds Python objects: save numbers")
     if 0 in shape or not shape:  # nothing to map; a scalar is shared by all batches
         return np.fromfile(file, dtype, count=int(np.prod(shape))).reshape(shape)
     return np.memmap(file.name, dtype, "r", file.tell(), shape, "F" if fortran else "C")

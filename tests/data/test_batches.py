@@ -1,5 +1,7 @@
 """Batches: every kind of data gives the same batches in every pass, and reads no more."""
 
+from zipfile import ZipFile
+
 import numpy as np
 import pytest
 
@@ -121,3 +123,16 @@ def test_a_batch_of_a_loader_has_no_names():
     model = parsed("g (double[n, 2] x, double[2, 3] W) => (double[n, 3] z) { z = MatMul(x, W) }")
     with pytest.raises(InputError, match="not tuple"):
         kfac(model, [(X, X)], wrt="W")
+
+
+def test_members_that_are_no_arrays_are_refused(tmp_path):
+    with ZipFile(archive(tmp_path), "a") as file:
+        file.writestr("readme.txt", "x are inputs, y are labels")
+    with pytest.raises(InputError, match=r"'readme.txt' in '.*data.npz' is no array: .*np\.savez"):
+        list(batches_of(tmp_path / "data.npz", 3))
+
+
+def test_python_objects_are_refused(tmp_path):
+    np.savez(tmp_path / "data.npz", x=X, names=np.array([{}, "a"], object))
+    with pytest.raises(InputError, match=r"'names.npy' in '.*data.npz' holds Python objects"):
+        list(batches_of(tmp_path / "data.npz", 3))
