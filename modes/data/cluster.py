@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
-from itertools import accumulate, chain, pairwise
+from itertools import pairwise
 from operator import add, methodcaller
 from time import sleep
 from typing import Any, TypeVar, final
@@ -44,10 +44,10 @@ from .stream import (
     Make,
     Outline,
     OverBatches,
+    OverData,
     Reduction,
     Size,
     Stream,
-    Streamed,
     Weights,
     composed,
     difference,
@@ -110,7 +110,7 @@ def distributed(
 
 
 @final
-class Distributed(Jacobian):
+class Distributed(OverData):
     """C = Σ_p C_p or [C_1; C_2; …], with C_p the operator of a part of the data, on a worker.
 
     C equals the operator of `streamed` up to the order of summation, which does not depend on the
@@ -119,19 +119,10 @@ class Distributed(Jacobian):
     """
 
     def __init__(
-        self, parts: Parts, outlines: list[Outline], stacked: bool, *, transposed: bool = False
+        self, parts: Parts, outlines: Sequence[Outline], stacked: bool, *, transposed: bool = False
     ) -> None:
-        self.parts, self.outlines = parts, outlines
-        self.stacked, self.transposed = stacked, transposed
-        self.ends = tuple(accumulate((o.shape[0] for o in outlines), initial=0))
-        m, n = outlines[0].shape
-        shape = (self.ends[-1] if stacked else m, n)[:: -1 if transposed else 1]
-        super().__init__(shape[:1], shape[1:], outlines[0].dtype)
-
-    @property
-    def codomains(self) -> tuple[Any, ...]:
-        """The tensors of the rows of each batch of a stack, if they have names."""
-        return tuple(chain.from_iterable(o.codomains for o in self.outlines))
+        self.parts = parts
+        super().__init__(outlines, stacked, transposed=transposed)
 
     def _apply(self, op: Op, v: Array) -> Array:
         if is_tensor(v):
@@ -159,10 +150,9 @@ class Distributed(Jacobian):
         found = [parts.submit(p, copy, product, sent[p], self.transposed) for p in whole]
         return found if self.stacked and not self.transposed else parts.added(found)
 
-    def _transpose(self) -> Jacobian:
-        if not self.stacked and self.outlines[0].symmetric:
-            return self
-        return Distributed(self.parts, self.outlines, self.stacked, transposed=not self.transposed)
+    def again(self, parts: Parts | None = None, *, transposed: bool | None = None) -> OverData:
+        turned = self.transposed if transposed is None else transposed
+        return Distributed(parts or self.parts, self.outlines, self.stacked, transposed=turned)
 
     def _diagonal(self) -> np.ndarray:
         if self.stacked:
@@ -173,7 +163,7 @@ class Distributed(Jacobian):
     def compile(
         self, engine: str | None = None, *, products: Count = 100, memory: Count | None = None
     ) -> Jacobian:
-        """The same operator, with the kept operators compiled: see `Streamed.compile`."""
+        """The same operator, with the kept operators compiled: see `OverBatches.compile`."""
         compiled = methodcaller("compile", engine, products=products, memory=memory)
 
         def build() -> tuple[Grid, Any]:
@@ -183,8 +173,7 @@ class Distributed(Jacobian):
                     for p, row in enumerate(grid)]  # fmt: skip
             return made, (grid, origin)
 
-        made = Parts(self.parts.placement, build)
-        return Distributed(made, self.outlines, self.stacked, transposed=self.transposed)
+        return self.again(Parts(self.parts.placement, build))
 
     def __repr__(self) -> str:
         parts, copies = len(self.parts.grid), self.parts.copies
@@ -293,9 +282,9 @@ def share(make: Make, batches: Batches, keep: int, reduction: str, weights: Weig
     return composed(Stream(make, batches, keep), reduction, weights)
 
 
-def described(C: Jacobian) -> Outline:
+def described(C: OverBatches) -> Outline:
     """The outline of a share, for the client."""
-    return C.outline if isinstance(C, Streamed) else outline_of(C)
+    return outline_of(C) if C.stacked else C.outlines[0]
 
 
 def product(C: Jacobian, v: np.ndarray, transposed: bool) -> np.ndarray:

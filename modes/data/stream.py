@@ -1,17 +1,17 @@
 """Stream: operators over all batches of some data, one batch at a time, in this process.
 
-`Stream` makes one operator at a time; `Streamed` is their sum, and `Stacked` their vertical stack.
+`Stream` makes one operator at a time; `OverBatches` is their sum or their vertical stack.
 """
 
 from __future__ import annotations
 
 import gc
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from hashlib import sha256
-from itertools import accumulate, chain, zip_longest
+from itertools import accumulate, chain, islice, zip_longest
 from typing import Any, Literal, TypeVar, final
 
 import numpy as np
@@ -112,20 +112,105 @@ class Outline:
     text: str
 
 
-class OverBatches(Jacobian):
-    """An operator between flat vectors, composed of the operators of a stream."""
+class OverData(Jacobian):
+    """C = Σ_b w_b C_b, or [C_1; C_2; …] if `stacked`, between flat vectors.
 
-    def __init__(self, stream: Stream, shape: tuple[int, int], dtype: np.dtype) -> None:
-        super().__init__(shape[:1], shape[1:], dtype)
-        self.stream = stream
+    `outlines` describe the parts of a stack, or the terms of a sum, at least the first one.
+    """
 
-    @cached_property
-    def _whereabouts(self) -> Any:
-        return next(self.stream.each(lambda _, C: C.place), None)
+    def __init__(
+        self, outlines: Sequence[Outline], stacked: bool, *, transposed: bool = False
+    ) -> None:
+        self.outlines, self.stacked, self.transposed = outlines, stacked, transposed
+        self.ends = tuple(accumulate((o.shape[0] for o in outlines), initial=0))
+        m, n = outlines[0].shape
+        shape = (self.ends[-1] if stacked else m, n)[:: -1 if transposed else 1]
+        super().__init__(shape[:1], shape[1:], outlines[0].dtype)
 
     @abstractmethod
-    def with_stream(self, stream: Stream) -> OverBatches:
-        """The same composition of another stream, with operators of the same shapes."""
+    def again(self, parts: Any = None, *, transposed: bool | None = None) -> OverData:
+        """The same composition, of other `parts` of the same shapes, or `transposed`."""
+
+    def _transpose(self) -> Jacobian:
+        alone = not self.stacked and self.outlines[0].symmetric
+        return self if alone else self.again(transposed=not self.transposed)
+
+    @property
+    def codomains(self) -> tuple[Any, ...]:
+        """The tensors of the rows of each batch of a stack; those of a sum have no names."""
+        if not self.stacked or self.transposed:
+            return ((),)
+        return tuple(chain.from_iterable(o.codomains for o in self.outlines))
+
+
+@final
+class OverBatches(OverData):
+    """C = Σ_b w_b C_b, without weights w_b = 1, or [C_1; C_2; …], for C_b = make(batch b).
+
+    A product with C or with Cᵀ, with one vector or many, is one pass over the data.
+    """
+
+    def __init__(
+        self, stream: Stream, outlines: Sequence[Outline], stacked: bool,
+        weights: tuple[float, ...] | None, place: Any, *, transposed: bool = False,
+    ) -> None:  # fmt: skip
+        self.stream, self.weights, self._whereabouts = stream, weights, place
+        super().__init__(outlines, stacked, transposed=transposed)
+
+    @cached_property
+    def _whereabouts(self) -> Any:  # a pickle leaves the place behind
+        return next(self.stream.each(lambda _, C: C.place), None)
+
+    def _apply(self, op: Op, v: Array) -> Array:
+        if self.stacked and not self.transposed:
+            return op.Concat(*self._each(lambda _, C: product(op, C, v)), axis=-1)
+        ends = self.ends
+
+        def term(b: int, C: Jacobian) -> Array:
+            u = op.Slice(v, (ends[b],), (ends[b + 1],), (-1,)) if self.stacked else v
+            return product(op, C, u)
+
+        return self._sum(op, term)
+
+    def again(self, parts: Stream | None = None, *, transposed: bool | None = None) -> OverData:
+        return OverBatches(
+            parts or self.stream, self.outlines, self.stacked, self.weights, self.place,
+            transposed=self.transposed if transposed is None else transposed,
+        )  # fmt: skip
+
+    def _dense(self, limit: int) -> np.ndarray:
+        if not self.stacked:
+            return self._sum(numbers, lambda _, C: C.toarray(limit=limit))
+        parts = list(self._each(lambda _, C: C.toarray(limit=limit)))
+        return np.concatenate(parts, axis=int(self.transposed))
+
+    def _diagonal(self) -> np.ndarray:
+        if self.stacked:
+            return super()._diagonal()
+        return self._sum(numbers, lambda _, C: C.diagonal())
+
+    def _sum(self, op: Op, term: Callable[[int, Jacobian], Array]) -> Any:
+        """Σ_b w_b term(b, C_b), in one pass."""
+
+        def use(b: int, C: Jacobian) -> Array:
+            y, w = term(b, C), self.weights
+            return y if w is None else op.Mul(y, np.asarray(w[b], self.dtype))
+
+        return reduce(op.Add, self._each(use))
+
+    def _each(self, use: Callable[[int, Jacobian], T]) -> Iterator[T]:
+        """use(b, C_b) for every batch, with C_bᵀ in the transpose."""
+
+        def fitting(b: int, C: Jacobian) -> T:
+            if not self.stacked and C.shape != self.outlines[0].shape:
+                raise InputError(
+                    f"batch {b} has an operator of shape {C.shape}, but the first one of "
+                    f"{self.outlines[0].shape}: what cannot be added is stacked by "
+                    "reduction='stack'"
+                )
+            return use(b, C.T if self.transposed else C)
+
+        return self.stream.each(fitting)
 
     @validated
     def compile(
@@ -137,68 +222,18 @@ class OverBatches(Jacobian):
         """
         old = self.stream
         make = partial(compiled_one, old.make, engine, products, memory)
-        return self.with_stream(Stream(make, old.batches, old.keep))
+        return self.again(Stream(make, old.batches, old.keep))
 
     def arrays(self) -> Iterator[Array]:
         for C in self.stream.kept:
             yield from C.arrays()
 
-
-@final
-class Streamed(OverBatches):
-    """C = Σ_b w_b C_b, for operators C_b = make(batch b) of one shape.
-
-    Without weights, w_b = 1. A product, with one vector or many, is one pass over the data.
-    """
-
-    def __init__(
-        self, stream: Stream, weights: tuple[float, ...] | None = None, *, transposed: bool = False
-    ) -> None:
-        first, place = next(stream.each(lambda _, C: (outline_of(C), C.place)), (None, None))
-        if first is None:
-            raise InputError("there are no batches")
-        self.weights, self.transposed, self.outline = weights, transposed, first
-        self._whereabouts = place
-        super().__init__(stream, first.shape[::-1] if transposed else first.shape, first.dtype)
-
-    def _apply(self, op: Op, v: Array) -> Array:
-        return self._sum(op, lambda C: product(op, C, v))
-
-    def _transpose(self) -> Jacobian:
-        if self.outline.symmetric:
-            return self
-        return Streamed(self.stream, self.weights, transposed=not self.transposed)
-
-    def with_stream(self, stream: Stream) -> OverBatches:
-        return Streamed(stream, self.weights, transposed=self.transposed)
-
-    def _dense(self, limit: int) -> np.ndarray:
-        return self._sum(numbers, lambda C: C.toarray(limit=limit))
-
-    def _diagonal(self) -> np.ndarray:
-        return self._sum(numbers, lambda C: C.diagonal())
-
-    def _sum(self, op: Op, term: Callable[[Jacobian], Array]) -> Any:
-        """Σ_b w_b term(C_b), in one pass."""
-
-        def use(b: int, C: Jacobian) -> Array:
-            y = term(self._fitting(b, C))
-            w = self.weights
-            return y if w is None else op.Mul(y, np.asarray(w[b], self.dtype))
-
-        return reduce(op.Add, self.stream.each(use))
-
-    def _fitting(self, b: int, C: Jacobian) -> Jacobian:
-        if C.shape != self.outline.shape:
-            raise InputError(
-                f"batch {b} has an operator of shape {C.shape}, but the first one of "
-                f"{self.outline.shape}: what cannot be added is stacked by reduction='stack'"
-            )
-        return C.T if self.transposed else C
-
     def __repr__(self) -> str:
+        turned = "ᵀ" if self.transposed else ""
+        if self.stacked:
+            return f"[J_1; …; J_{len(self.outlines)}]{turned}"
         w = "" if self.weights is None else "w_b "
-        return f"Σ_b {w}C_b{'ᵀ' if self.transposed else ''} with C_1 = {self.outline.text}"
+        return f"Σ_b {w}C_b{turned} with C_1 = {self.outlines[0].text}"
 
 
 def outline_of(C: Jacobian) -> Outline:
@@ -222,77 +257,13 @@ def compiled_one(
     return make(batch).compile(engine, products=products, memory=memory)
 
 
-@final
-class Stacked(OverBatches):
-    """J = [J_1; J_2; …], for operators J_b = make(batch b) of equal width.
-
-    J v is one pass over the data, and so is Jᵀ u = Σ_b J_bᵀ u_b. A first pass, in the constructor,
-    finds the heights, and `codomains`, the tensors of the rows of each batch.
-    """
-
-    def __init__(self, stream: Stream) -> None:
-        seen = tuple(stream.each(lambda _, J: (outline_of(J), J.place)))
-        found = [outline for outline, _ in seen]
-        heights, widths = ([J.shape[k] for J in found] for k in range(2))
-        if len(set(widths)) != 1:
-            raise InputError(f"operators of so many columns cannot be stacked: {list(widths)}")
-        self.ends = tuple(accumulate(heights, initial=0))
-        self.codomains = tuple(chain.from_iterable(J.codomains for J in found))
-        super().__init__(stream, (self.ends[-1], widths[0]), found[0].dtype)
-        self._whereabouts = seen[0][1]
-
-    def _apply(self, op: Op, v: Array) -> Array:
-        parts = list(self.stream.each(lambda _, J: product(op, J, v)))
-        return op.Concat(*parts, axis=-1)
-
-    def _transpose(self) -> Jacobian:
-        return StackedTranspose(self)
-
-    def with_stream(self, stream: Stream) -> OverBatches:
-        return Stacked(stream)
-
-    def _dense(self, limit: int) -> np.ndarray:
-        return np.concatenate(list(self.stream.each(lambda _, J: J.toarray(limit=limit))))
-
-    def __repr__(self) -> str:
-        return f"[J_1; …; J_{len(self.ends) - 1}]"
-
-
-@final
-class StackedTranspose(Jacobian):
-    """Jᵀ u = Σ_b J_bᵀ u_b, with u_b the rows of batch b."""
-
-    holds = ("stacked",)
-
-    def __init__(self, stacked: Stacked) -> None:
-        super().__init__(stacked.in_shape, stacked.out_shape, stacked.dtype)
-        self.stacked = stacked
-
-    def _apply(self, op: Op, v: Array) -> Array:
-        ends = self.stacked.ends
-
-        def term(b: int, J: Jacobian) -> Array:
-            return product(op, J.T, op.Slice(v, (ends[b],), (ends[b + 1],), (-1,)))
-
-        return reduce(op.Add, self.stacked.stream.each(term))
-
-    def _transpose(self) -> Jacobian:
-        return self.stacked
-
-    def _dense(self, limit: int) -> np.ndarray:
-        return np.ascontiguousarray(self.stacked.toarray(limit=limit).T)
-
-    def __repr__(self) -> str:
-        return f"{self.stacked!r}ᵀ"
-
-
 Specs = tuple[TensorSpec, ...]
 
 
 def by_tensor(J: Jacobian) -> tuple[Jacobian, Specs | None]:
     """J with its rows sorted by tensor, and these tensors over all batches.
 
-    The rows of `Stacked` are sorted by batch. If an operator has no names, or its names differ
+    The rows of a stack are sorted by batch. If an operator has no names, or its names differ
     between batches, J is returned unchanged, with None.
     """
     batches = codomains_of(J)
@@ -380,12 +351,21 @@ def streamed(
     C = composed(Stream(make, batches, keep), reduction, weights)
     if check and (message := difference(C)):
         warn(message)
-    return named(C, C.outline.domain if isinstance(C, Streamed) else None)
+    return named(C, C.outlines[0].domain)
 
 
 def composed(stream: Stream, reduction: str, weights: Weights) -> OverBatches:
-    """The operator over all batches, without names."""
-    return Stacked(stream) if reduction == "stack" else Streamed(stream, weights)
+    """The operator over all batches, without names; for a stack, a first pass finds the heights."""
+    stacked = reduction == "stack"
+    seen = stream.each(lambda _, C: (outline_of(C), C.place))
+    found = list(seen if stacked else islice(seen, 1))
+    if not found:
+        raise InputError("there are no batches")
+    outlines = [outline for outline, _ in found]
+    if len({outline.shape[1] for outline in outlines}) > 1:
+        widths = [outline.shape[1] for outline in outlines]
+        raise InputError(f"operators of so many columns cannot be stacked: {widths}")
+    return OverBatches(stream, outlines, stacked, weights, found[0][1])
 
 
 def weights_of(batches: Batches, reduction: str, size: Size) -> Weights:
@@ -407,7 +387,7 @@ def difference(C: OverBatches, *, seed: int = 0) -> str | None:
     Both products read the data. The order of batches may change if they are summed.
     """
     v = np.random.default_rng(seed).standard_normal(C.shape[1])
-    fresh = C.with_stream(Stream(C.stream.make, C.stream.batches))
+    fresh = C.again(Stream(C.stream.make, C.stream.batches))
     first, second = fresh @ v, fresh @ v
     distance, scale = (float(np.linalg.norm(y)) for y in (first - second, first))
     if distance <= float(np.sqrt(np.finfo(C.dtype).eps)) * scale:

@@ -17,8 +17,7 @@ import numpy as np
 from ...jacobians import Block, Dag, Jacobian, prod_text
 from ...jacobians.hooks import html
 from ...jacobians.text import FIRST, LAST, Table, abridged_lines, bytes_text, clipped, joined
-from ..data.cluster import Distributed
-from ..data.stream import OverBatches
+from ..data.stream import OverData
 from ..estimators.density import SpectralDensity
 from ..estimators.estimate import Estimate
 from ..linear.check import Check
@@ -72,7 +71,7 @@ def amounts(J: Jacobian) -> str:
 
 def flops_text(operator: Jacobian) -> str:
     """Multiplications and additions of one product, or a dash where only running it would tell."""
-    unknown = is_checkpointed(operator) or isinstance(operator, OverBatches | Distributed)
+    unknown = is_checkpointed(operator) or isinstance(operator, OverData)
     return "–" if unknown else f"{operator.flops:,}"
 
 

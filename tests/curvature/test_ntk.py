@@ -62,6 +62,15 @@ def test_the_kernel_over_data_has_the_names_of_that_of_one_batch():
     assert_allclose(part.toarray(), expected, atol=1e-12)
 
 
+def test_the_kernel_of_summed_jacobians_has_no_names():
+    """A sum of rows is of no sample in particular."""
+    model, point = network("mlp")
+    J = oj.linearize(model, point, of="logits", wrt=WEIGHTS, batch_size=2, reduction="sum")
+    K = oj.ntk(model, point, of="logits", wrt=WEIGHTS, batch_size=2, reduction="sum")
+    assert not hasattr(K, "domain")
+    assert_allclose(K.toarray(), J.toarray() @ J.toarray().T, atol=1e-12)
+
+
 def test_gram():
     model, point = network("mlp")
     J = oj.linearize(model, point, of="logits", wrt=WEIGHTS).toarray()

@@ -7,7 +7,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import onnxjac as oj
+from data.makers import gram
 from house import ROOT
+from onnxjac.modes.data.stream import streamed
 
 MODELS = ROOT / "tests" / "models"
 
@@ -64,6 +66,18 @@ def test_hessians():
     H = oj.hessian(model, point, wrt=tuple(model.initializers)[:1], weights=weights)
     v = np.random.default_rng(0).standard_normal(H.shape[1])
     assert_allclose(travelled(H)[0] @ v, H @ v, rtol=1e-13)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("reduction", ["sum", "stack"])
+def test_a_copy_over_batches_of_tensors_knows_where_they_are(reduction):
+    torch = pytest.importorskip("torch")
+    data = [{"x": torch.ones((k, 4), dtype=torch.float64)} for k in (2, 3)]
+    C = streamed(gram, data, reduction=reduction)
+    for copy in (travelled(C)[0], travelled(C.T)[0].T):
+        assert copy.place is not None
+        assert copy.place == C.place
+        assert_allclose(copy @ np.ones(4), C @ np.ones(4))
 
 
 def test_what_was_worked_out_stays_behind():

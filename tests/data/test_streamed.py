@@ -1,4 +1,4 @@
-"""Streamed and Stacked: the operator of all data, with one batch in memory at a time."""
+"""OverBatches: the operator of all data, with one batch in memory at a time."""
 
 import gc
 import weakref
@@ -164,7 +164,7 @@ def test_the_check_can_be_left_out(recwarn):
     ("data", "reduction", "message"),
     [
         ([], "sum", "no batches"),
-        ([], "stack", "cannot be stacked"),
+        ([], "stack", "no batches"),
         (UNEVEN, "average", "not one of 'sum', 'mean', 'stack'"),
         (UNEVEN, "sum", "batch 1 has an operator of shape"),
     ],
