@@ -199,9 +199,18 @@ class OverBatches(OverData):
         return reduce(op.Add, self._each(use))
 
     def _each(self, use: Callable[[int, Jacobian], T]) -> Iterator[T]:
-        """use(b, C_b) for every batch, with C_bᵀ in the transpose."""
+        """use(b, C_b) for every batch, with C_bᵀ in the transpose.
+
+        Raises `InputError` where these are not as many as the rows or the weights are of.
+        """
+        counted = self.outlines if self.stacked else self.weights
+        expected, seen = None if counted is None else len(counted), 0
 
         def fitting(b: int, C: Jacobian) -> T:
+            nonlocal seen
+            seen = b + 1
+            if b == expected:
+                raise other_count(expected, "more")
             if not self.stacked and C.shape != self.outlines[0].shape:
                 raise InputError(
                     f"batch {b} has an operator of shape {C.shape}, but the first one of "
@@ -210,7 +219,9 @@ class OverBatches(OverData):
                 )
             return use(b, C.T if self.transposed else C)
 
-        return self.stream.each(fitting)
+        yield from self.stream.each(fitting)
+        if expected not in (None, seen):
+            raise other_count(expected, seen)
 
     @validated
     def compile(
@@ -234,6 +245,14 @@ class OverBatches(OverData):
             return f"[J_1; …; J_{len(self.outlines)}]{turned}"
         w = "" if self.weights is None else "w_b "
         return f"Σ_b {w}C_b{turned} with C_1 = {self.outlines[0].text}"
+
+
+def other_count(expected: int, found: Any) -> InputError:
+    """The error for a pass over the data with another number of batches than the first one."""
+    return InputError(
+        f"the data has {expected} batches in the first pass and {found} in a later one: give a "
+        "function that makes the same batches in every pass"
+    )
 
 
 def outline_of(C: Jacobian) -> Outline:
@@ -373,7 +392,9 @@ def weights_of(batches: Batches, reduction: str, size: Size) -> Weights:
     if reduction != "mean":
         return None
     sizes = [size(batch) for batch in batches]
-    return tuple(n / sum(sizes) for n in sizes)
+    if sizes and not (total := sum(sizes)):
+        raise InputError("the batches have no samples, and so no mean: take reduction='sum'")
+    return tuple(n / total for n in sizes)
 
 
 def named(C: Jacobian, domain: tuple[Any, ...] | None) -> Jacobian:

@@ -15,7 +15,8 @@ from data.regressions import DATA, LABELS, UNEVEN, W, X, jacobian, noisy, softma
 from onnxjac.jacobians import Dense
 from onnxjac.jacobians.errors import InputError, OnnxJacWarning
 from onnxjac.modes.data import stream
-from onnxjac.modes.data.stream import streamed
+from onnxjac.modes.data.batches import batches_of
+from onnxjac.modes.data.stream import streamed, weights_of
 
 TIGHT = {"rtol": 1e-12, "atol": 1e-12}
 
@@ -172,3 +173,43 @@ def test_the_check_can_be_left_out(recwarn):
 def test_what_cannot_be_composed_is_refused(data, reduction, message):
     with pytest.raises(InputError, match=message):
         streamed(logits_maker(), data, reduction=reduction)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "stack"])
+@pytest.mark.parametrize(("counts", "found"), [((2, 3, 3), "more"), ((3, 2, 2), "2")])
+def test_another_number_of_batches_in_a_later_pass_is_refused(reduction, counts, found):
+    """The first pass counts the samples, or the rows; the others multiply."""
+    left = iter(counts)
+
+    def data():
+        return iter(UNEVEN[:1] * next(left))
+
+    message = f"{counts[0]} batches in the first pass and {found} in a later one"
+    C = streamed(hessian_maker(), data, reduction=reduction, check=False)
+    with pytest.raises(InputError, match=message):
+        C @ np.ones(12)
+
+
+def test_batches_without_samples_have_no_mean():
+    data = [{"x": X[:0], "y": LABELS[:0]}]
+    with pytest.raises(InputError, match="no samples"):
+        streamed(hessian_maker(), data, reduction="mean")
+
+
+def test_the_samples_are_counted_once():
+    """One sum over all batches, not one for each of them."""
+    sizes = [Added(1) for _ in range(100)]
+    batches = batches_of([{"k": k} for k in range(100)])
+    weights = weights_of(batches, "mean", lambda batch: sizes[batch["k"]])
+    assert weights == (0.01,) * 100
+    assert sum(n.count for n in sizes) == 100
+
+
+class Added(int):
+    """A number that counts how often it is added."""
+
+    count = 0
+
+    def __radd__(self, other):
+        self.count += 1
+        return int(other) + int(self)
