@@ -28,6 +28,7 @@ import onnx_ir as ir
 
 from ...jacobians import Diagonal, Identity, Jacobian, Zero, broadcast, dtype_of, shape_of
 from ...jacobians.arguments import validated
+from ...jacobians.dag import composed
 from ...jacobians.errors import InputError, OnnxJacError
 from ...jacobians.threads import Latest
 from ...ops import Recorder, Step
@@ -165,8 +166,8 @@ class Loss:
         end, start = (Identity(shape_of(x), dtype_of(x)) for x in map(self.values.get, (name, at)))
         if name == at:
             return start
-        J = linearize(self.model, self.point, of=name, wrt=at, engine=self.engine)
-        return end @ J.there @ start
+        J = linearize(self.model, self.point, of=name, wrt=at, engine=self.engine).there
+        return end @ (composed(J) or J) @ start
 
     def slopes(self, name: str) -> np.ndarray:
         """∂(Σ seed ∘ of)/∂tensor."""

@@ -276,6 +276,17 @@ def test_the_diagonal_of_fisher_is_exact(case):
     assert_allclose(sample_diagonal(J, middle), -2 * np.diag(F.toarray()), atol=1e-12)
 
 
+@pytest.mark.parametrize("likelihood", ["categorical", "bernoulli", "gaussian"])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_diagonal_of_a_gauss_newton_matrix_is_exact(likelihood, reduction):
+    """Whatever the loss: its Hessian couples no two samples."""
+    model, point = network("mlp", likelihood, reduction)
+    G = oj.gauss_newton(model, point, of="loss", at="logits", wrt=["4.bias", "6.weight"])
+    found = oj.estimators.diagonal(G, products=1)
+    assert (found.method, found.products) == ("exact by structure", 0)
+    assert_allclose(found.value, np.diag(G.toarray()), atol=1e-12)
+
+
 @pytest.mark.parametrize("joint", [False, True])
 def test_layers_found_at_one_point_serve_others(joint):
     (model, point), options = network("mlp"), {"at": "logits", "joint": joint}
