@@ -162,13 +162,13 @@ def takes_data(
             seeds = {"seed": own["seed"]} if "seed" in own else {}
             make = PerBatch(taking, model, seeds | options, shared, several)
             composed = streamed if client is None else partial(distributed, client=client)
-            if reduction is None:
+            if reduction is None and several:
                 raise InputError(
                     f"{taking.__name__} over several batches needs reduction='mean' or 'sum': "
                     "whether the model's loss is the mean or the sum over the samples of a batch"
                 )
-            return composed(make, inputs, reduction=reduction, batch_size=batch_size, keep=keep,
-                            check=check)  # fmt: skip
+            return composed(make, inputs, reduction=reduction or "sum", batch_size=batch_size,
+                            keep=keep, check=check)  # fmt: skip
 
         shown = joined(signature(function), signature(taking))
         wraps(function)(taking).__doc__ = f"{function.__doc__ or ''}{OVER_DATA}"

@@ -56,6 +56,20 @@ def test_functions_of_a_point_take_a_client(client, function, options, data):
     assert_allclose(C.toarray(), local.toarray(), **TIGHT)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_one_point_needs_no_reduction(client, reduction):
+    """There is nothing to reduce, whatever the model does."""
+    model, point = softmax_regression(reduction), {**DATA, "W": W}
+    H = oj.hessian(model, point, of="loss", wrt="W", client=client)
+    scale = 1 / len(X) if reduction == "mean" else 1.0
+    assert_allclose(H.toarray(), scale * softmax_hessian(X), **TIGHT)
+
+
+def test_several_points_need_a_reduction_on_workers_too(client):
+    with pytest.raises(InputError, match="over several batches needs reduction="):
+        oj.hessian(softmax_regression(), UNEVEN, of="loss", wrt="W", shared={"W": W}, client=client)
+
+
 @pytest.mark.parametrize("parts", [None, 1, 3])
 def test_a_stack_equals_the_local_one(client, parts):
     J = distributed(logits_maker(), UNEVEN, client, reduction="stack", parts=parts)
@@ -65,6 +79,15 @@ def test_a_stack_equals_the_local_one(client, parts):
     assert_allclose(J.toarray(), A, **TIGHT)
     assert_allclose(J.diagonal(), np.diagonal(A), **TIGHT)
     assert "on workers" in repr(J)
+
+
+def test_the_kernel_of_summed_jacobians_has_no_names(client):
+    options = {"of": ["logits", "loss"], "wrt": "W", "shared": {"W": W}, "reduction": "sum"}
+    data = [{name: a[:2] for name, a in DATA.items()}, {name: a[2:4] for name, a in DATA.items()}]
+    local = oj.ntk(softmax_regression(), data, **options)
+    K = oj.ntk(softmax_regression(), data, client=client, **options)
+    assert not hasattr(K, "domain")
+    assert_allclose(K.toarray(), local.toarray(), **TIGHT)
 
 
 def test_batches_are_partitioned_over_the_workers(client):
