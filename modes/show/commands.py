@@ -8,7 +8,7 @@ import re
 import sys
 import zipfile
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import accumulate
@@ -507,7 +507,7 @@ def parser(version: str) -> Parser:
     about = "The derivative of an ONNX model, as an operator."
     top = Parser("onnxjac", description=about, epilog=epilog, **STYLE)
     top.add_argument("--version", action="version", version=f"onnxjac {version}")
-    top.add_argument("--print-completion", action=PrintCompletion)
+    files = completion(top)
     made = top.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
         about = command.about[:1].lower() + command.about[1:-1]
@@ -516,36 +516,22 @@ def parser(version: str) -> Parser:
         )
         one._negative_number_matcher = re.compile(r"-\.?\d")  # -1,0 is a value, no option
         for flags, options in {**command.options, **TALK}.items():
-            one.add_argument(*flags.split(), **options)
+            argument = one.add_argument(*flags.split(), **options)
+            if argument.dest in FILES:
+                argument.complete = files  # type: ignore[attr-defined]
         one.set_defaults(command=command, parser=one, flags=tuple(one._option_string_actions))
     return top
 
 
-class PrintCompletion(argparse.Action):
-    """`--print-completion bash`: shtab's completion script, on stdout."""
-
-    def __init__(self, option_strings: list[str], dest: str) -> None:
-        about = "print a script that completes for this shell: `eval` it, or keep it in a file"
-        shells = ("bash", "zsh", "tcsh")
-        super().__init__(option_strings, argparse.SUPPRESS, choices=shells, help=about)
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
-        try:
-            import shtab
-        except ImportError:
-            parser.exit(1, "onnxjac: error: completion needs shtab: "
-                           "`pip install 'onnxjac[completion]'`\n")  # fmt: skip
-        for action in actions(parser):
-            if action.dest in FILES:
-                action.complete = shtab.FILE  # type: ignore[attr-defined]
-        print(shtab.complete(parser, values))
-        parser.exit()
-
-
-def actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """The arguments of all commands."""
-    for action in parser._actions:
-        yield action
-        if isinstance(action, argparse._SubParsersAction):
-            for command in action.choices.values():
-                yield from actions(command)
+def completion(top: Parser) -> Any:
+    """Add `--print-completion bash`; what completes paths of files, or None without shtab."""
+    flag = "--print-completion"
+    about = "print a script that completes for this shell: `eval` it, or keep it in a file"
+    try:
+        import shtab
+    except ImportError:
+        lacking = "onnxjac: error: completion needs shtab: `pip install 'onnxjac[completion]'`\n"
+        top.add_argument(flag, metavar="SHELL", type=lambda _: top.exit(1, lacking), help=about)
+        return None
+    shtab.add_argument_to(top, flag, about)
+    return shtab.FILE
