@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, numpy_helper, shape_inference
+from onnx import TensorProto, numpy_helper
 
 from .....ops.node import Step
-from ...flow.contents import nodes, opset, subgraphs
+from ...flow.contents import opset, subgraphs
 
 
 def is_fatal(step: Step, inputs: Sequence[Any]) -> bool:
@@ -153,45 +153,34 @@ ScatterND <reduction> (x, at, updates) => (y) {
 FUNCTIONS = {"Div": DIVISION, "ScatterND": REDUCTION}
 
 
-def without_traps(model: onnx.ModelProto, shared: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-    """The model with functions in place of the operators that are traps; itself if it has none.
+def guard_traps(model: onnx.ModelProto, shared: Mapping[str, np.ndarray]) -> None:
+    """Put functions in place of the operators of a model that are traps, unless it states why not.
 
     The least integer divided by -1 overflows, which crashes the process: the division here wraps
     around to the least integer, as NumPy does. The threads of ScatterND reduce several updates for
-    one place at the same time, so that some updates are lost.
+    one place at the same time, so that some updates are lost. A quotient that is declared as no
+    whole number is none of these.
     """
-    if not any(map(may_be_trap, nodes(model))):
-        return model
-    try:
-        typed = shape_inference.infer_shapes(model)
-    except Exception:  # then the types of few tensors are known
-        typed = model
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
-    guarded = _guard(made.graph, typed.graph, shared)
-    if not guarded:
-        return model
+    guarded = _guard(model.graph, shared)
     for op_type in sorted(guarded):
-        made.functions.append(onnx.parser.parse_function(FUNCTIONS[op_type]))
-        made.functions[-1].opset_import[0].version = opset(model) or 1
-    made.opset_import.add(domain=GUARD, version=1)
-    return made
+        model.functions.append(onnx.parser.parse_function(FUNCTIONS[op_type]))
+        model.functions[-1].opset_import[0].version = opset(model) or 1
+    if guarded:
+        model.opset_import.add(domain=GUARD, version=1)
 
 
-def _guard(
-    graph: onnx.GraphProto, typed: onnx.GraphProto, shared: Mapping[str, np.ndarray]
-) -> set[str]:
+def _guard(graph: onnx.GraphProto, shared: Mapping[str, np.ndarray]) -> set[str]:
     """Guard the traps in a graph, unless known constants make them safe; the guarded operators.
 
     Subgraphs may use the same names for other tensors.
     """
     types = {value.name: value.type.tensor_type.elem_type
-             for value in (*typed.input, *typed.value_info, *typed.output)}  # fmt: skip
+             for value in (*graph.value_info, *graph.output)}  # fmt: skip
     known = {**_stored(graph), **shared}
     guarded = set()
-    for node, its in zip(graph.node, typed.node, strict=True):
-        for inner, its_inner in zip(subgraphs(node), subgraphs(its), strict=True):
-            guarded |= _guard(inner, its_inner, {})
+    for node in graph.node:
+        for inner in subgraphs(node):
+            guarded |= _guard(inner, {})
         if may_be_trap(node) and not is_safe(node, types, known):
             node.domain = GUARD
             guarded.add(node.op_type)

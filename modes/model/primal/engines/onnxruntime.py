@@ -26,7 +26,7 @@ from .....jacobians.threads import Lock
 from .....ops.node import TRAINING, remedy
 from ...flow.contents import Contents, lowest_opsets, nodes
 from ...flow.steps import needed, tensor_of
-from .defects import without_traps
+from .defects import guard_traps
 
 UPGRADE = "`pip install -U 'onnxjac[runtime]'` brings the newest"
 
@@ -115,6 +115,9 @@ def cut(
         if node.op_type in guests():
             node.domain = ""
     _drop_unread(graph, model, names)
+    for name in (node.output[0] for node in graph.node if node.op_type == "Div"):
+        if name in values and (dtype := values[name].dtype) is not None:
+            graph.value_info.append(helper.make_tensor_value_info(name, dtype, None))
     inputs = used & (given | model.inputs.keys())
     graph.input.extend(ir.serde.serialize_value(values[name]) for name in sorted(inputs))
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
@@ -252,8 +255,9 @@ def new_session(
     provider: str = CPU,
 ) -> Session:
     """A session of a model, with the shared arrays as initializers; not `pooled`, without arena."""
-    safe = without_traps(proto, shared).SerializeToString()
-    return Session(partial(started, safe, dict(shared), lean, pooled, provider))
+    guard_traps(proto, shared)
+    model = proto.SerializeToString()
+    return Session(partial(started, model, dict(shared), lean, pooled, provider))
 
 
 def values_of(shared: Mapping[str, np.ndarray]) -> dict[str, Any]:
