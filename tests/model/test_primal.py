@@ -10,7 +10,10 @@ from onnx.backend.test.case.node import collect_testcases
 
 from models.light import NAMES, draw, light
 from onnxjac.jacobians.errors import InputError, OnnxJacError, OnnxJacWarning, UnknownTensor
+from onnxjac.modes.model.flow.contents import nodes
 from onnxjac.modes.model.loading.load import load
+from onnxjac.modes.model.primal.engines.defects import GUARD, guard_traps
+from onnxjac.modes.model.primal.engines.onnxruntime import cut
 from onnxjac.modes.model.primal.evaluate import evaluate
 from onnxjac.modes.model.primal.inputs import check_inputs
 
@@ -252,3 +255,20 @@ def test_an_input_smaller_than_the_window_is_said_to_be_too_small(node, engine):
     point = {"x": np.ones((1, 1, 3, 4), np.float32), "w": np.ones((1, 1, 7, 7), np.float32)}
     with pytest.raises(InputError, match=r"input is too small, .* shape \[1, 1, -3, -2\]"):
         m.run(point, engine=engine)
+
+
+@pytest.mark.parametrize(("kind", "guarded"), [("float", []), ("int16", []), ("int64", ["Div"])])
+def test_divisions_that_cannot_trap_are_left_alone(kind, guarded):
+    """By the types that the model declares or loading infers, in branches as well."""
+    model = load(parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+    g ({kind}[3] x, {kind}[3] b, bool c) => ({kind}[3] y) {{
+        q = Div(x, b)
+        r = If(c) <then_branch = p () => ({kind}[3] t) {{ d = Div(q, b) t = Mul(d, d) }},
+                   else_branch = o () => ({kind}[3] e) {{ e = Identity(q) }}>
+        y = Div(q, r) }}"""))
+    proto, shared = cut(model, frozenset({"x", "b", "c"}), ("y",))
+    divisions = [node for node in nodes(proto) if node.op_type == "Div"]
+    guard_traps(proto, shared)
+    assert [function.name for function in proto.functions] == guarded
+    assert len(divisions) == 3
+    assert {node.domain for node in divisions} == ({GUARD} if guarded else {""})

@@ -175,7 +175,7 @@ def _guard(graph: onnx.GraphProto, shared: Mapping[str, np.ndarray]) -> set[str]
     Subgraphs may use the same names for other tensors.
     """
     types = {value.name: value.type.tensor_type.elem_type
-             for value in (*graph.value_info, *graph.output)}  # fmt: skip
+             for value in (*graph.output, *graph.value_info)}  # fmt: skip
     known = {**_stored(graph), **shared}
     guarded = set()
     for node in graph.node:
