@@ -13,7 +13,7 @@ from ...jacobians.text import bytes_text, clipped, joined, time_text
 from ...ops import Step
 from ..linear.elimination.cost import seconds
 from ..linear.elimination.deferred import Deferred
-from ..linear.elimination.plan import elimination_of, plan_of
+from ..linear.elimination.plan import elimination_of, new_edges, plan_of
 from ..linear.elimination.vertex_elimination import Ends
 from ..linear.explanation import Costs, Row, Stretch
 from ..linear.linearization import Linearization
@@ -105,25 +105,27 @@ def stretches_of(
     `names` has the names of the vertices, `ops` the operator of each block.
     """
     collapse, plan = elimination_of(dag), plan_of(dag)
-    told = {} if plan is None else {(s.start, s.end): s for s in plan.steps}
+    after = collapse.after if plan is None else plan
+    planned = {id(edge) for edge in new_edges(after, collapse.after)}
     before: dict[int, list[Edge]] = defaultdict(list)
     for edge in dag.edges:
         before[edge.end].append(edge)
     found: list[Stretch] = []
     numbers: dict[Ends, dict[int, None]] = {}
-    for edge in (collapse.after if plan is None else plan.dag).edges:
+    for edge in after.edges:
         start, end, J = edge.start, edge.end, edge.operator
         inside: Set[int] = collapse.inside.get((start, end), frozenset())
-        if step := told.get((start, end)):
+        if id(edge) in planned:
             blocks = dag.between((start,), (end,)).edges
             inside = {v for e in blocks for v in (e.start, e.end)} - {start, end}
-            gain = f"all of J v {time_text(step.before)} → {time_text(step.after)}"
-            choice, why = "multiplied out", f"{gain}, holds {bytes_text(J.nbytes)}"
         else:
             near = (e for v in sorted(inside | {end}) for e in before[v])
             blocks = tuple(e for e in near if e.start in inside | {start})
-            old, new = sum(seconds(e.operator) for e in blocks), seconds(J)
-            gain = f"J v {time_text(old)} → {time_text(new)}"
+        old, new = sum(seconds(e.operator) for e in blocks), seconds(J)
+        gain = f"J v {time_text(old)} → {time_text(new)}"
+        if id(edge) in planned:
+            choice, why = "multiplied out", f"{gain}, holds {bytes_text(J.nbytes)}"
+        else:
             choice = "merged" if inside else "simplified"
             why = gain if new < old else "no dearer, and simpler"
         kept = not inside and any(e.operator is J for e in blocks)

@@ -24,7 +24,7 @@ from ..curvature.checked import inner, linearized, maker, origin
 from ..linear.elimination.adaptive import Adaptive
 from ..linear.elimination.cost import seconds
 from ..linear.elimination.dense import orders
-from ..linear.elimination.plan import eliminated, elimination_of, plan_of
+from ..linear.elimination.plan import eliminated, elimination_of, new_edges, plan_of, spent
 from ..linear.explanation import (
     Composition,
     Cut,
@@ -87,12 +87,12 @@ def choices_of(dag: Dag) -> Iterator[str]:
 
 def planning(dag: Dag) -> str:
     """What was multiplied out, or why nothing was."""
-    plan = plan_of(dag)
+    plan, before = plan_of(dag), eliminated(dag)
     if plan is None:
         return "not considered yet, since J has given few products; J.plan(products=) says how many"
-    if not (n := len(plan.steps)):
+    if not (n := len(new_edges(plan, before))):
         return "nothing, since no stretch would repay it"
-    return f"{n} stretch{'es' * (n > 1)}, which hold {bytes_text(plan.nbytes)}"
+    return f"{n} stretch{'es' * (n > 1)}, which hold {bytes_text(spent(plan, before))}"
 
 
 def matrix(dag: Dag) -> str:

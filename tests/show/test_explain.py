@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 import onnxjac as oj
-from onnxjac.modes.show.explain import mathematics
+from linear.elimination.chains import random_dag
+from onnxjac.modes.linear.elimination.plan import eliminated, planned
+from onnxjac.modes.show.explain import mathematics, planning
 from onnxjac.ops import DECLARATIONS, Step, find
-from show.examples import X, network
+from show.examples import X, network, parsed
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +50,28 @@ def test_choices_say_which_way_and_why(J, found):
     J = oj.linearize(network(), {"x": X}, wrt=["x", "W"]).plan(products=10000)
     J @ np.ones(20)
     assert "not considered" not in "\n".join(J.explain().choices)
+
+
+def test_a_plan_from_a_narrow_input_leaves_the_other_blocks_as_they_are():
+    model = parsed("""g (double[1,2] x, double[2,300] A, double[300,300] B, double[300,400] C,
+          double[400,3000] D, double[1,400] k) => (double[1,3000] y)
+        { h = MatMul(x, A) a = Tanh(h) q = MatMul(a, B) c = Tanh(q) r = MatMul(c, C) s = Add(r, k)
+          t = Tanh(s) y = MatMul(t, D) }""")
+    rng = np.random.default_rng(0)
+    point = {name: rng.standard_normal(spec.shape) for name, spec in model.inputs.items()}
+    found = oj.linearize(model, point, wrt=["x", "D"]).plan(products=10_000).explain()
+    (stretch,) = found.stretches
+    assert (stretch.start, stretch.end) == ("x", "t")
+    assert stretch.choice.startswith("multiplied out")
+    assert [row.after for row in found.rows[-2:]] == ["kept", "kept"]
+
+
+def test_what_another_direct_edge_replaces_is_not_counted():
+    dag = random_dag(22)
+    own = {id(edge.operator) for edge in eliminated(dag).edges}
+    made = [e.operator for e in planned(dag, 10_000, 10**8).edges if id(e.operator) not in own]
+    assert (len(made), sum(J.nbytes for J in made)) == (2, 480)
+    assert planning(dag) == "2 stretches, which hold 480 B"
 
 
 def test_products_with_matrices_alone_give_no_time_of_a_vector():

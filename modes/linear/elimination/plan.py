@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, reduce, singledispatch
 from operator import matmul
 from typing import Any
@@ -22,7 +22,6 @@ from ....jacobians import Array, Dag, Edge, Jacobian, Permutation, Product, Resh
 from ....jacobians.errors import LimitError
 from ....jacobians.hooks import compiled
 from ....jacobians.products import factors_of
-from ....jacobians.text import clipped
 from ....jacobians.threads import Lock, remembered
 from ..products.compiled import Compiled
 from .accumulation import Choice, chosen, multiplied
@@ -68,10 +67,10 @@ def _(operator: Dag, products: int, memory: int | None = None) -> Jacobian:
         known, found = operator.known.get(PLAN, (None, None))
         if known != asked:
             found = plan(dag, products=products, memory=memory)
+            found.names = operator.names
             operator.known[PLAN] = asked, found
-    planned_dag: Dag = found.dag
-    planned_dag.names = operator.names
-    return planned_dag
+    made: Dag = found
+    return made
 
 
 @planned.register
@@ -144,10 +143,21 @@ def repays_decision(dag: Dag, products: int) -> bool:
     return SAVED * counted(products) * seconds_of(dag) > DECIDING * len(dag.edges)
 
 
-def plan_of(dag: Dag) -> Plan | None:
+def plan_of(dag: Dag) -> Dag | None:
     """The last plan of a DAG, if there is one."""
-    found: tuple[Any, Plan | None] = dag.known.get(PLAN, (None, None))
+    found: tuple[Any, Dag | None] = dag.known.get(PLAN, (None, None))
     return found[1]
+
+
+def new_edges(after: Dag, before: Dag) -> list[Edge]:
+    """The edges whose operators were multiplied out."""
+    known = {id(edge.operator) for edge in before.edges}
+    return [edge for edge in after.edges if id(edge.operator) not in known]
+
+
+def spent(after: Dag, before: Dag) -> int:
+    """Bytes of all operators that were multiplied out."""
+    return sum(edge.operator.nbytes for edge in new_edges(after, before))
 
 
 def held(dag: Dag) -> Iterator[Array]:
@@ -157,49 +167,13 @@ def held(dag: Dag) -> Iterator[Array]:
     if ELIMINATED in first.known:
         yield from elimination_of(first).after.arrays()
     if found := plan_of(first):
-        yield from found.dag.arrays()
+        yield from found.arrays()
 
 
-@dataclass(frozen=True)
-class Step:
-    """A step of a plan: an operator from vertex `start` to vertex `end` that was multiplied out.
+def plan(dag: Dag, *, products: int, memory: int | None = None) -> Dag:
+    """The best DAG with the same matrix for a number of products.
 
-    `before` and `after` are the estimated seconds of a product, `nbytes` the bytes held.
-    """
-
-    start: int
-    end: int
-    text: str
-    before: float
-    after: float
-    nbytes: int
-
-    def __str__(self) -> str:
-        return self.told(str(self.start), str(self.end))
-
-    def told(self, start: str, end: str) -> str:
-        """The step in words, with names for its vertices."""
-        times = f"{self.before * 1e3:.3g} → {self.after * 1e3:.3g} ms"
-        return f"{start} → {end}: {self.text}, {times} (estimated), {self.nbytes:,} bytes"
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A DAG with the same matrix, and the steps that were multiplied out to get it."""
-
-    dag: Dag
-    steps: tuple[Step, ...] = ()
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all operators that were multiplied out."""
-        return sum(step.nbytes for step in self.steps)
-
-
-def plan(dag: Dag, *, products: int, memory: int | None = None) -> Plan:
-    """The best DAG for a number of products, and the steps that lead to it.
-
-    The DAG takes at most `memory` bytes more than the given DAG, also while it is made. The default
+    It takes at most `memory` bytes more than the given DAG, also while it is made. The default
     is four times the bytes of the given DAG, at least 1 GiB, but at most a quarter of free memory.
     """
     memory = spare(dag) if memory is None else memory
@@ -207,20 +181,17 @@ def plan(dag: Dag, *, products: int, memory: int | None = None) -> Plan:
     if not repays_decision(dag, products):
         return found
     products = counted(products)
-    found = narrowed(found, dag.sinks, products, memory)
-    found = turned(found, dag.sources, products, memory)
-    alive = {(edge.start, edge.end) for edge in found.dag.edges}
-    kept = tuple(s for s in found.steps if (s.start, s.end) in alive)
-    return Plan(found.dag, kept)
+    found = narrowed(found, dag.sinks, products, memory - spent(found, dag))
+    return turned(found, dag.sources, products, memory - spent(found, dag))
 
 
-def joined(dag: Dag, products: int, memory: int) -> Plan:
+def joined(dag: Dag, products: int, memory: int) -> Dag:
     """The DAG with neighbouring matrices of its chains multiplied, where products repay that.
 
     The matrices may stand on both sides of reshapes and permutations: the table
     `jacobians.products.merges` says what merges.
     """
-    kept, new = list[Edge](), list[Edge]()
+    edges, room = list[Edge](), memory
     leaves: dict[int, Deferred] = {}
     for chain in chains(dag):
         done = list[Edge]()
@@ -230,19 +201,21 @@ def joined(dag: Dag, products: int, memory: int) -> Plan:
                 parts = [deferred(e.operator, leaves) for e in done[start:]]
                 made = reduce(matmul, reversed(parts))
                 gain = sum(map(seconds, parts)) - seconds(made)
-                if gain * products <= making(made) or made.nbytes > memory:
+                freed = sum(e.operator.nbytes for e in done[start:] if is_deferred(e.operator))
+                if gain * products <= making(made) or made.nbytes > room + freed:
                     break
                 done[start:] = [Edge(done[start].start, edge.end, made)]
-        for edge in done:
-            if any(isinstance(array, Deferred) for array in edge.operator.arrays()):
-                new.append(Edge(edge.start, edge.end, forced(edge.operator)))
-            else:
-                kept.append(edge)
-    if not new:
-        return Plan(dag)
-    after = Dag(dag.shapes, kept + new, dag.sources, dag.sinks, dag.dtype)
-    costs = cost(dag), cost(after)
-    return Plan(after, tuple(step_of(edge, *costs) for edge in new))
+                room += freed - made.nbytes
+        edges += (replace(e, operator=forced(e.operator)) if is_deferred(e.operator) else e
+                  for e in done)  # fmt: skip
+    if len(edges) == len(dag.edges):
+        return dag
+    return Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
+
+
+def is_deferred(operator: Jacobian) -> bool:
+    """Whether some array of an operator is still to be computed."""
+    return any(isinstance(array, Deferred) for array in operator.arrays())
 
 
 def chains(dag: Dag) -> Iterator[list[Edge]]:
@@ -294,16 +267,16 @@ def counted(products: int) -> int:
     return min(products, max(REPAID, products // TRUSTED))
 
 
-def turned(past: Plan, ends: tuple[int, ...], products: int, memory: int) -> Plan:
+def turned(dag: Dag, ends: tuple[int, ...], products: int, memory: int) -> Dag:
     """Direct edges from some starts, where they pay: `narrowed` on the transpose."""
-    last = len(past.dag.shapes) - 1
-    mirrored = Plan(past.dag.T, past.steps)
+    last, mirrored = len(dag.shapes) - 1, dag.T
     found = narrowed(mirrored, tuple(last - end for end in ends), products, memory)
     if found is mirrored:
-        return past
-    new = found.steps[len(past.steps) :]
-    back = (replace(s, start=last - s.end, end=last - s.start) for s in new)
-    return Plan(found.dag.T, past.steps + tuple(back))
+        return dag
+    own = {id(edge.operator.T): edge.operator for edge in dag.edges}
+    edges = (Edge(last - e.end, last - e.start, own.get(id(e.operator)) or e.operator.T)
+             for e in found.edges)  # fmt: skip
+    return Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
 
 
 def spare(dag: Dag) -> int:
@@ -314,35 +287,25 @@ def spare(dag: Dag) -> int:
     return min(wanted, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)
 
 
-def narrowed(past: Plan, ends: tuple[int, ...], products: int, memory: int) -> Plan:
+def narrowed(dag: Dag, ends: tuple[int, ...], products: int, memory: int) -> Dag:
     """Direct edges to some ends, for the vertices for which they pay.
 
     A direct edge is the sum over the paths from a vertex to an end that pass no other end.
     Paths through another end continue from there along the edges of the DAG, which are kept.
     """
-    dag, memory = past.dag, memory - past.nbytes
     ends = tuple(dict.fromkeys(end for end in ends if any(e.end == end for e in dag.edges)))
     if not 0 < len(ends) <= ENDS:
-        return past
+        return dag
     paths = up_to(dag, ends)
     found = chosen(paths, ends, products, memory)
     if found is None:
-        return past
-    before, after = cost(dag), cost(rewired(dag, found.hollow()))
-    if (before - after) * products <= found.setup:
-        return past
+        return dag
+    if (cost(dag) - cost(rewired(dag, found.hollow()))) * products <= found.setup:
+        return dag
     try:
-        direct = list(direct_edges(paths, found, memory - found.nbytes))
+        return rewired(dag, list(direct_edges(paths, found, memory - found.nbytes)))
     except LimitError:  # a loop holds more than the model may, for so many cotangents at once
-        return past
-    steps = tuple(step_of(edge, before, after) for edge in direct)
-    return Plan(rewired(dag, direct), past.steps + steps)
-
-
-def step_of(edge: Edge, before: float, after: float) -> Step:
-    """The step that made an edge, and the seconds of a product before and after it."""
-    J = edge.operator
-    return Step(edge.start, edge.end, clipped(repr(J), 60), before, after, J.nbytes)
+        return dag
 
 
 def up_to(dag: Dag, ends: tuple[int, ...]) -> Dag:

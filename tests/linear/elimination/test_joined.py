@@ -106,11 +106,11 @@ def test_what_does_not_pay_is_left():
     """A product through a narrow tensor, few products, little memory, a tensor that is wanted."""
     assert len(planned(narrow(60, 2), 1000).edges) == 2
     square = narrow(200, 200)
-    assert len(plan(square, products=1).dag.edges) == 2
-    assert len(plan(square, products=1000).dag.edges) == 1
-    assert len(plan(square, products=1000, memory=1000).dag.edges) == 2
+    assert len(plan(square, products=1).edges) == 2
+    assert len(plan(square, products=1000).edges) == 1
+    assert len(plan(square, products=1000, memory=1000).edges) == 2
     both = Dag(square.shapes, square.edges, (0,), (1, 2), square.dtype)
-    assert len(plan(both, products=1000).dag.edges) == 2
+    assert len(plan(both, products=1000).edges) == 2
 
 
 def test_other_matrices_join_too():

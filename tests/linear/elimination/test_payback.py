@@ -16,15 +16,15 @@ def after(dag, planned, rows):
 def test_what_pays_late_is_left_for_many_products():
     """40 outputs per sample cost as much as 40 products."""
     dag = perceptron((40, 512, 512, 40), batch=64, weights=False)
-    planned = plan(dag, products=1000, memory=ROOM).dag
+    planned = plan(dag, products=1000, memory=ROOM)
     assert REPAID < after(dag, planned, rows=40) < 100
-    assert not plan(dag, products=30, memory=ROOM).steps
-    assert not plan(dag, products=100, memory=ROOM).steps
+    assert plan(dag, products=30, memory=ROOM) is dag
+    assert plan(dag, products=100, memory=ROOM) is dag
 
 
 def test_what_pays_early_is_done_for_thirty():
     dag = perceptron((40, 512, 512, 10), batch=64, weights=False)
-    planned = plan(dag, products=REPAID, memory=ROOM).dag
+    planned = plan(dag, products=REPAID, memory=ROOM)
     assert after(dag, planned, rows=10) < REPAID
 
 
@@ -32,7 +32,7 @@ def test_no_operator_is_tried_where_not_even_a_free_one_would_pay(monkeypatch):
     tried, hollow = [], Way.hollow
     monkeypatch.setattr(Way, "hollow", lambda way: tried.append(way) or hollow(way))
     wide = perceptron((64, 64, 64, 64), batch=64)
-    assert not plan(wide, products=1, memory=ROOM).steps
+    assert plan(wide, products=1, memory=ROOM) is wide
     assert not tried
     plan(wide, products=10**6, memory=ROOM)
     assert tried
