@@ -1,8 +1,10 @@
 """The memory of a Jacobian, actual and reported, and the allocations of a product."""
 
+import gc
 import subprocess
 import sys
 import tracemalloc
+import weakref
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from house import ROOT
 from networks.test_networks import MODELS, below, loaded
 from onnxjac.jacobians.arrays import buffer_of
 from onnxjac.modes.linear.elimination import adaptive
-from onnxjac.modes.linear.elimination.plan import ELIMINATED
+from onnxjac.modes.linear.elimination.plan import ELIMINATED, eliminated
 
 RNG = np.random.default_rng(0)
 
@@ -57,6 +59,31 @@ def test_nbytes_is_what_is_held(engine):
     grown, said, primal = map(int, run.stdout.split())
     assert said > 100 * 2**20
     assert abs(grown - (said + primal)) < 0.1 * grown
+
+
+@pytest.mark.parametrize("products", [1, 60])
+def test_a_jacobian_is_freed_at_once(products):
+    """Not when the garbage of circles is collected: no result refers to the DAG that keeps it."""
+    J, gone = linearized(), []
+    for _ in range(products):
+        J @ np.ones(J.shape[1])
+    eliminated(J.dag)
+    gone += map(weakref.ref, (J.dag, *(edge.operator for edge in J.dag.edges)))
+    gc.disable()
+    try:
+        del J
+        assert not any(ref() for ref in gone)
+    finally:
+        gc.enable()
+
+
+def linearized():
+    """∂y/∂x for y = tanh(x W) V."""
+    model = oj.load(parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+        g (double[64,32] x, double[32,32] W, double[32,4] V) => (double[64,4] y)
+        { h = MatMul(x, W) a = Tanh(h) y = MatMul(a, V) }"""))
+    point = {name: RNG.standard_normal(spec.shape) for name, spec in model.inputs.items()}
+    return oj.linearize(model, point, wrt="x")
 
 
 def wide():

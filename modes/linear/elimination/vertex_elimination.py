@@ -36,9 +36,8 @@ Ends = tuple[int, int]
 
 @dataclass(frozen=True)
 class Elimination:
-    """The DAGs before and after, and the eliminated vertices with the links that replaced each."""
+    """The DAG after, and the eliminated vertices with the links that replaced each."""
 
-    before: Dag
     after: Dag
     gone: tuple[tuple[int, tuple[Ends, ...]], ...]
 
@@ -51,22 +50,6 @@ class Elimination:
                 found[i, o] |= found[i, v] | found[v, o] | {v}
         return {ends: found[ends] for e in self.after.edges if found[ends := (e.start, e.end)]}
 
-    @property
-    def seconds(self) -> tuple[float, float]:
-        """The estimated time of one product, before and after."""
-        return seconds(self.before), seconds(self.after)
-
-    @property
-    def vertices(self) -> tuple[int, int]:
-        """How many tensors a product computes, before and after."""
-        before, after = ({v for e in dag.edges for v in (e.start, e.end)}
-                         for dag in (self.before, self.after))  # fmt: skip
-        return len(before), len(after)
-
-    def __repr__(self) -> str:
-        (m, n), (s, t) = self.vertices, self.seconds
-        return f"{m} → {n} tensors, {s * 1e6:.0f} → {t * 1e6:.0f} µs per product (estimated)"
-
 
 def elimination(dag: Dag) -> Elimination:
     """The elimination of a DAG of arrays, or of graph values."""
@@ -78,7 +61,7 @@ def elimination(dag: Dag) -> Elimination:
     ]  # fmt: skip
     after = Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
     after.names = dag.names
-    return Elimination(dag, after, tuple(graph.gone))
+    return Elimination(after, tuple(graph.gone))
 
 
 def eliminate_vertices(graph: Graph) -> None:
