@@ -78,7 +78,7 @@ class Session:
         for name, value in residuals.items():
             binding.bind_ortvalue_input(name, value)
         if self.long:
-            interruptible(session.run_with_iobinding, binding, alive=(v, y, residuals))
+            interruptible(session.run_with_iobinding, binding, alive=(flat, y, residuals))
         else:
             session.run_with_iobinding(binding)
         return y

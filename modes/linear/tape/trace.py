@@ -146,7 +146,7 @@ def staying(make: Callable[..., Made]) -> Callable[..., Made]:
             except NotKept as reason:
                 note(model, reason)
                 if symbols is not None and before:
-                    symbols.guards, symbols.pinned = before
+                    symbols.guards, symbols.pinned = (dict(d) for d in before)
 
     return made
 

@@ -11,6 +11,7 @@ import onnxjac as oj
 from check_model import assert_near
 from check_operator import check_operator
 from onnxjac.jacobians import Block, Convolution, Dense
+from onnxjac.modes.linear.products import onnxruntime
 from onnxjac.modes.linear.products.compiled import KEPT, Compiled, compile_by, kernels_of
 from onnxjac.modes.linear.products.onnxruntime import inputs_of, outputs_of
 from onnxjac.modes.linear.products.record import record
@@ -155,6 +156,23 @@ def test_numpy_gets_a_product_that_onnxruntime_refused_as_it_was():
     assert repr(C).endswith("by numpy")
     kernels = len(kernels_of(record(both)))
     assert f"{kernels} kernels" in C.choice
+
+
+def test_a_long_product_keeps_what_it_reads(monkeypatch):
+    """Ctrl-C leaves the session at work, when the caller's arrays are gone."""
+    kept = []
+
+    def at_once(run, *arguments, alive):
+        kept.extend(alive)
+        run(*arguments)
+
+    monkeypatch.setattr(onnxruntime, "LONG", -1)
+    monkeypatch.setattr(onnxruntime, "interruptible", at_once)
+    dense = RNG.standard_normal((3, 6))
+    program, _ = compile_by("onnxruntime", record(Dense(dense)))
+    v = np.repeat(RNG.standard_normal(6), 2)[::2]  # not contiguous: the session reads a copy
+    assert_allclose(program(v), dense @ v)
+    assert kept[0].flags.c_contiguous
 
 
 def test_unknown_engines():
