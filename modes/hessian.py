@@ -145,20 +145,12 @@ def hessian(
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule; `InputError` also for several elements without `weights`.
     """
-    H = hessian_of(model, inputs, of, wrt, weights, engine)
-    return H if blocks is None else diagonal_blocks(H)
-
-
-def hessian_of(
-    model: Model, inputs: Mapping[str, Any], of: str | None, wrt: Names, weights: Any = None,
-    engine: str | None = None,
-) -> Hessian:  # fmt: skip
-    """All of H: see `hessian`."""
     check_model(model)
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
     f = Gradient(model, of_names, wrt_names, weights, engine)
-    return Hessian(f.linearized(inputs), f)
+    H = Hessian(f.linearized(inputs), f)
+    return H if blocks is None else diagonal_blocks(H)
 
 
 @validated
@@ -188,5 +180,5 @@ def hvp(
     """
     if not isinstance(tangents, Mapping):
         raise InputError(f"tangents are a dict from name to array, not {type(tangents).__name__}")
-    H = hessian_of(model, primals, of, tuple(tangents), weights, engine)
+    H = hessian(model, primals, of=of, wrt=tuple(tangents), weights=weights, engine=engine)
     return dict(H.gradient), H.apply(tangents)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -81,29 +82,23 @@ class Check(Shown):
     __repr__ = __str__
 
 
-def check(
-    J: Jacobian,
-    plain: Jacobian,
-    near: Near,
-    neighbour: Neighbour,
-    *,
-    seed: int = 0,
-    narrow: tuple[Any, ...] = (),
-) -> Check:
+def checked(J: Any, seed: int, face: Jacobian | None = None) -> Check:
     """Tests with random vectors drawn from `seed`; an exception inside counts as a failure.
 
     - dot test: ⟨u, J v⟩ = ⟨Jᵀ u, v⟩;
     - J V and Jᵀ U against the products of their columns;
     - (Jᵀ)ᵀ v against J v;
-    - the dot test of `plain`, which is J before elimination, and its products J v and Jᵀ u against
-      the products of J, which may be planned, compiled, or simplified by elimination;
+    - the dot test before elimination, and the products J v and Jᵀ u there against those of J, which
+      may be planned, compiled, or simplified by elimination;
     - the matrices: see `entries`;
     - J v against central differences: see `against_differences`.
 
-    `narrow` are the tensors from `wrt` to `of` with a lower precision than J: all tolerances then
-    follow the lowest precision, and a note names the tensors.
+    Where tensors from `wrt` to `of` have a lower precision than J, all tolerances follow the lowest
+    precision, and a note names the tensors. `face` is the operator that users see if it differs
+    from J, such as a Hessian.
     """
-    rng = random(seed)
+    plain, near, narrow, rng = J.dag, Near(J), narrow_in(J), random(seed)
+    J, neighbour = face or J, partial(beside, J, near, seed)
     v, u = (rng.standard_normal(n).astype(J.dtype) for n in J.shape[::-1])
     V, U = (rng.standard_normal((n, 3)).astype(J.dtype) for n in J.shape[::-1])
     eps = max(map(epsilon, (J.dtype, *(spec.dtype for spec in narrow))))
@@ -301,19 +296,10 @@ def dot_error(J: Jacobian, u: np.ndarray, v: np.ndarray, floor: float = 0.0) -> 
     return difference / scale if scale else difference
 
 
-def checked(J: Any, seed: int, face: Jacobian | None = None) -> Check:
-    """The outcomes of all tests, with random vectors drawn from `seed`.
-
-    `face` is the operator that users see if it differs from J, such as a Hessian.
-    """
-    near, narrow = Near(J), narrow_in(J)
-    return check(face or J, J.dag, near, lambda: beside(J, near, seed), seed=seed, narrow=narrow)
-
-
 def differences(J: Any, seed: int) -> Outcome:
     """The last of these tests alone: J v against central differences of the model."""
     near = Near(J)
-    return against_differences(J, near, lambda: beside(J, near, seed), seed, narrow_in(J))
+    return against_differences(J, near, partial(beside, J, near, seed), seed, narrow_in(J))
 
 
 def beside(J: Any, near: Near, seed: int) -> tuple[Jacobian, Near]:

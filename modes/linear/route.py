@@ -32,7 +32,7 @@ from ..model.primal.model import Model, TensorSpec
 from ..model.primal.names import is_float, may_float
 from .tape.active import ActiveStep, active_steps, moving, straight_through, unjoined, without
 from .tape.bodies import closed
-from .tape.checkpoint import Segment, chained, checkpointed, segments
+from .tape.checkpoint import Segment, checkpointed, segments
 from .tape.record import dag_of, ends_of, fixed, may_draw, record, shapes_in
 from .tape.tape import Tape
 from .tape.template import Template, evaluate_static, template
@@ -357,9 +357,9 @@ class Route:
         types = {name: described(name, value) for name, value in values.items()}
         ends = ends_of(types, self.of, self.wrt)
         held = self.model.constants.keys() - point.keys()
-        parts = [(part, checkpointed(part, route.dag_at, values, held))
-                 for part, route in self.segments]  # fmt: skip
-        dag = chained(parts, shapes_in(types), self.of, self.wrt, ends[2])
+        entries = tuple(checkpointed(part, route.dag_at, values, held)
+                        for part, route in self.segments)  # fmt: skip
+        dag = dag_of(entries, shapes_in(types), self.wrt, self.of, ends[2])
         return Tape({name: values[name] for name in self.of}, ends, entries=(), dag=dag)
 
     def flat(self, point: Mapping[str, Any]) -> tuple[Route, Mapping[str, Any]]:

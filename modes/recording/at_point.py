@@ -14,15 +14,14 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
-import onnx_ir as ir
 
-from ...jacobians import Array, Joint, dtype_of, shape_of
+from ...jacobians import Array, Joint, shape_of
 from ...jacobians.arrays import host, is_tensor
 from ...jacobians.errors import OnnxJacError
 from ...jacobians.symint import is_symbolic
 from ...jacobians.threads import Latest
 from ...ops import Recorder, Step, build, numbers
-from ..linear.tape.bodies import Body, again
+from ..linear.tape.bodies import Body, again, number
 from ..linear.tape.record import JOINTS, has_tangent
 from ..linear.tape.template import Template, evaluate_static
 from ..model.flow.control import kept_whole
@@ -178,17 +177,10 @@ def template_of(op: Recorder, step: Step, values: Values) -> tuple[LoopTemplate,
         count = turns.turns()
     around = (*turns.captured.values(), *(step.inputs[t.slot] for t in turns.scanned))
     names = tuple(dict.fromkeys(n for n in around if n and values[n].const_value is None))
-    still = {n: like(values[n]) for n in (*step.inputs, *step.outputs) if n}
+    still = {n: number(values[n], shapes=True) for n in (*step.inputs, *step.outputs) if n}
     known = None if count is None or is_symbolic(count) else int(count)
     read = (*(values[n] for n in names), *turns.rows.values())
     return LoopTemplate(step, known, names, tuple(turns.rows), still), read
-
-
-def like(value: ir.Value) -> np.ndarray:
-    """The numbers of a constant, else zeros of the same shape."""
-    if value.const_value is not None:
-        return np.asarray(value.const_value.numpy())
-    return np.broadcast_to(np.zeros((), dtype_of(value)), shape_of(value))
 
 
 def at_point(op: Any, step: Step, values: Values) -> Joint:

@@ -139,8 +139,11 @@ def fission(
     after = Vectorized(op, turn.depth, turns, known, ahead.same)
     after.record(node for node in deep if node not in core)
     totals |= {n: after.total(turn.terms[n]) for n in summed}
-    stacked |= {t.slot: at_axis(op, after.rows[x], t.axis + leading)
-                for t, x in turn.makes if t.slot in placed}  # fmt: skip
+    for t, x in turn.makes:
+        if t.slot in placed:
+            order = [*range(1, len(shape_of(after.rows[x])))]
+            order.insert(t.axis + leading, 0)
+            stacked[t.slot] = op.Transpose(after.rows[x], perm=tuple(order))
     return [*states, *(totals[n] for n in turn.terms), *(stacked[t.slot] for t, _ in turn.makes)]
 
 
@@ -170,12 +173,6 @@ def parts(
     terms = (turn.terms[n] for n in summed)
     cut = [x for x in dict.fromkeys((*read, *terms)) if x in inside]
     return core, cut, summed, placed
-
-
-def at_axis(op: Recorder, rows: Array, axis: int) -> Array:
-    """Rows, stacked along the first axis, stacked along another one."""
-    rank = len(shape_of(rows))
-    return op.Transpose(rows, perm=(*range(1, axis + 1), 0, *range(axis + 1, rank)))
 
 
 def needed(

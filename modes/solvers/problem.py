@@ -16,7 +16,7 @@ from ...jacobians.base import Wrapper
 from ...jacobians.errors import InputError
 from ...ops.registry import version
 from ..gradient import Gradient
-from ..hessian import Hessian, hessian_of
+from ..hessian import Hessian, hessian
 from ..interop.operators import asoperator
 from ..linear.linearization import Linearization
 from ..linearize import linearize
@@ -268,7 +268,8 @@ class Problem(Generic[Given]):
         if not self.scalar:
             names = ", ".join(self.of)
             raise InputError(f"{names}: a Hessian of several numbers needs multipliers, hess(x, v)")
-        return hessian_of(self.model, self.point(x), self.of[0], self.wrt, engine=self.engine)
+        point, of, wrt = self.point(x), self.of[0], self.wrt
+        return hessian(self.model, point, of=of, wrt=wrt, engine=self.engine)
 
 
 def time_of(model: Model, inputs: Mapping[str, Any], t: str | None) -> float:

@@ -15,6 +15,7 @@ from onnx import parser
 import onnxjac as oj
 from house import ROOT
 from interop.operators import KINDS, MODEL, POINT, WEIGHTS, WRT, damped, hessian, linearization
+from linear.settled import settle
 
 torch = pytest.importorskip("torch")
 from onnxjac.jacobians import Jacobian  # noqa: E402
@@ -456,7 +457,7 @@ def test_products_at_one_point_are_prepared_as_those_of_arrays(device):
     v, wanted = tensor(np.ones(J.shape[1]), device), J @ np.ones(J.shape[1])
     for _ in range(400):
         y = there @ v
-        there.structure.settle()
+        settle(there.structure)
         assert (y.device, y.dtype) == (v.device, torch.float64)
         assert_allclose(host(y), wanted, **TIGHT)
     assert "compiled" in there.structure.choice

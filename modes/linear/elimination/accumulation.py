@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 import numpy as np
@@ -104,13 +104,8 @@ class Choice:
 
     layouts: Layouts
     ways: dict[int, tuple[Way, ...]] = field(default_factory=dict)
-    gains: dict[int, float] = field(default_factory=dict)
+    gain: float = 0.0
     setup: float = 0.0
-
-    @property
-    def gain(self) -> float:
-        """Seconds saved per product."""
-        return sum(self.gains.values())
 
     @property
     def nbytes(self) -> int:
@@ -120,10 +115,6 @@ class Choice:
     def hollow(self) -> list[Edge]:
         """The direct edges with blocks that take no memory, for estimates."""
         return [Edge(v, w.sink, w.hollow()) for v, ways in self.ways.items() for w in ways]
-
-    def copy(self) -> Choice:
-        """A copy of the choice."""
-        return Choice(self.layouts, dict(self.ways), dict(self.gains), self.setup)
 
     def worth(self, products: int) -> float:
         """Seconds saved over a number of products."""
@@ -229,7 +220,7 @@ class Accumulation:
         ends = self.choice.layouts
         passed = {*self.dag.sinks} - ends.keys()
         reached = {end: frozenset((end,)) for end in ends}
-        best = self.choice.copy()
+        best = replace(self.choice, ways={})
         for vertex in sorted(self.outgoing.keys() - ends.keys(), reverse=True):
             heads = {e.end for e in self.outgoing[vertex]}
             if not heads <= reached.keys():
@@ -239,7 +230,7 @@ class Accumulation:
                 reached[vertex] = found
             self.visit(vertex, found)
             if self.choice.worth(self.products) > best.worth(self.products):
-                best = self.choice.copy()
+                best = replace(self.choice, ways=dict(self.choice.ways))
         return best
 
     def visit(self, vertex: int, ends: frozenset[int]) -> None:
@@ -259,8 +250,8 @@ class Accumulation:
         gain = spent - sum(cost for _, cost in costs)
         if gain * self.products > setup:
             self.remaining.replace(vertex, lost, costs)
-            choice.ways[vertex], choice.gains[vertex] = ways, gain
-            choice.setup += setup
+            choice.ways[vertex] = ways
+            choice.gain, choice.setup = choice.gain + gain, choice.setup + setup
 
 
 def least(ways: tuple[Way, ...]) -> float:
@@ -293,8 +284,7 @@ def without_dead(dag: Dag, choice: Choice) -> Choice:
     kept = (e for e in dag.edges if e.start not in choice.ways)
     ends = {way.sink for ways in choice.ways.values() for way in ways}
     alive = {e.start for e in useful((*kept, *choice.hollow()), dag.sources, (*dag.sinks, *ends))}
-    ways = {v: w for v, w in choice.ways.items() if v in alive}
-    return Choice(choice.layouts, ways, choice.gains, choice.setup)
+    return replace(choice, ways={v: w for v, w in choice.ways.items() if v in alive})
 
 
 def multiplied(dag: Dag, ways: list[Way], layout: Mapping[int, Batch], room: int) -> list[Jacobian]:

@@ -228,12 +228,6 @@ class Adaptive(Jacobian):
             self._begun.clear()
             self._clocks = {key: c for key, c in self._clocks.items() if key[1] == DAG}
 
-    def settle(self) -> None:
-        """Wait for the background work and use its result."""
-        if ahead := self._ahead:
-            ahead.wait()
-            self._take(ahead)
-
     @property
     def choice(self) -> str:
         """The ways that were tried, each with the time of its fastest product."""

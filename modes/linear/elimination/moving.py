@@ -14,7 +14,6 @@ from functools import partial
 from math import inf
 from operator import itemgetter
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -27,7 +26,7 @@ from ...model.primal.engines.torch import where
 from ...model.primal.evaluate import by_torch, evaluate, evaluate_there
 from ...model.primal.model import Model
 from ..products.compiled import OpenProgram, compiler, is_inexact
-from ..products.record import Recording, Residuals, opened, record_open
+from ..products.record import Recording, Residuals, opened, recorded
 from ..tape.record import Entry, Names, dag_of
 from ..tape.tape import Tape
 from ..tape.template import Template, fill_of, is_turned, values_in
@@ -167,7 +166,8 @@ class Moving:
             values = held(self.eliminated[0])
             behind = {key for key, x in values.items() if matrix_behind(x) is not x}
             there = by_torch(engine)
-            recording = record_open(values, self.dag, columns, behind, by_torch=there)
+            recorder, inputs, residuals = opened(values, behind, by_torch=there)
+            recording = recorded(recorder, self.dag(residuals), columns, inputs)
             kinds = {dtype_of(x).kind for x in recording.residuals.values()}
             if recording.meets_nothing or not kinds <= set("fiub"):
                 raise EngineError("No engine takes empty tensors, or bfloat16 from NumPy.")
@@ -180,7 +180,7 @@ class Moving:
                 break
         return min(tried, key=itemgetter(0))[1]
 
-    def dag(self, op: Any, arrays: Residuals) -> Dag:
+    def dag(self, arrays: Residuals) -> Dag:
         """The DAG after elimination, over other values."""
         dag = self.eliminated[0]
         edges = (Edge(e.start, e.end, fill(arrays) if (fill := fill_of(e.operator)) else e.operator)

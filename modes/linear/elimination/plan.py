@@ -14,7 +14,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial, reduce, singledispatch
+from functools import reduce, singledispatch
 from operator import matmul
 from typing import Any
 
@@ -87,21 +87,6 @@ def by_engine(
 ) -> Jacobian:
     """The operator planned for a number of products and compiled."""
     return Compiled(planned(operator, products, memory), engine)
-
-
-def engine_of(make: Maker | None) -> str | None:
-    """The engine that was named when a Jacobian was compiled."""
-    engine: str | None = make.keywords.get("engine") if isinstance(make, partial) else None
-    return engine
-
-
-def elsewhere(make: Maker | None) -> Maker | None:
-    """The maker for another point: None if it compiles without a named engine, else the same.
-
-    With None, products use the default way, programs that all points share.
-    """
-    is_compiled = isinstance(make, partial) and make.func is by_engine
-    return None if is_compiled and engine_of(make) is None else make
 
 
 def lock_of(dag: Dag) -> Lock:

@@ -95,15 +95,6 @@ Residuals = Mapping[int, ir.Value]
 """The residuals of a recording by their keys."""
 
 
-def record_open(
-    values: Residuals, operator: Callable[[Recorder, Residuals], Jacobian], columns: Shape = (),
-    turned: Collection[int] = (), *, by_torch: bool = False,
-) -> Recording:  # fmt: skip
-    """The product at any point, with the operator as a function of residuals like `values`."""
-    recorder, inputs, residuals = opened(values, turned, by_torch=by_torch)
-    return recorded(recorder, operator(recorder, residuals), columns, inputs)
-
-
 def opened(
     values: Residuals, turned: Collection[int] = (), *, by_torch: bool = False
 ) -> tuple[ResidualRecorder, Residuals, Residuals]:

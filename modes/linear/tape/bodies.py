@@ -69,21 +69,6 @@ def may_stop(body: Body) -> bool:
     return name != body.formals[1] and name in body.moved
 
 
-def slots(step: Step, o: int) -> tuple[int, int | None]:
-    """The result of the body behind output o, and the input, if any, that is its first state."""
-    if step.op_type == "If":
-        return o, None
-    lost = step.op_type == "Loop"
-    states = explicit(step) - len(series(step)) - 2 * lost
-    return o + lost, o + 2 * lost if o < states else None
-
-
-def series(step: Step) -> range:
-    """The inputs that a Scan reads slice by slice."""
-    width = step.attrs["num_scan_inputs"] if step.op_type == "Scan" else 0
-    return range(explicit(step) - width, explicit(step))
-
-
 def closed(step: Step, opsets: Mapping[str, int], moved: Iterable[str]) -> Step:
     """The step with bodies in place of subgraphs, and the captured tensors among its inputs."""
     graphs = {key: value for key, value in step.attrs.items() if isinstance(value, ir.Graph)}

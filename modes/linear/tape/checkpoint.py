@@ -13,14 +13,13 @@ from itertools import accumulate
 from math import isqrt
 from typing import Any
 
-import numpy as np
-
-from ....jacobians import Array, Dag, Edge, Jacobian, Joint, Op, Part, Shape, dtype_of, shape_of
+from ....jacobians import Array, Dag, Jacobian, Joint, Op, Part, dtype_of, shape_of
 from ....jacobians.dag import Ends
 from ....jacobians.threads import cached_property
 from ....ops import Step
 from ...model.flow.steps import reads
 from .active import ActiveStep
+from .record import Entry
 
 Names = tuple[str, ...]
 
@@ -73,12 +72,14 @@ def is_checkpointed(operator: Jacobian) -> bool:
 def checkpointed(
     part: Segment, dag_at: Callable[[Mapping[str, Any]], Dag], values: Mapping[str, Any],
     constants: Collection[str],
-) -> Checkpointed:  # fmt: skip
-    """The derivative of a segment, with the values from which residuals are computed."""
+) -> Entry:  # fmt: skip
+    """The blocks of a segment, with the values from which residuals are computed."""
     held = {name: values[name] for name in part.given if name not in constants}
     ins, outs = ({k: (shape_of(values[n]), dtype_of(values[n])) for k, n in enumerate(names)}
                  for names in (part.ins, part.outs))  # fmt: skip
-    return Checkpointed(partial(dag_at, held), tuple(held.values()), ins, outs)
+    J = Checkpointed(partial(dag_at, held), tuple(held.values()), ins, outs)
+    step = Step("Segment", "", 1, "", part.ins, part.outs)
+    return Entry(step, {(o, i): J.part(o, i) for o in outs for i in ins})
 
 
 def as_it_is(dag: Dag) -> Jacobian:
@@ -142,17 +143,3 @@ def crossings(steps: tuple[Step, ...], of: Names) -> list[int]:
                 change[k + 1] += 1
                 change[min(last[name], len(steps)) + 1] -= 1
     return list(accumulate(change))[: len(steps)]
-
-
-def chained(
-    parts: list[tuple[Segment, Checkpointed]], shapes: Mapping[str, Shape], of: Names,
-    wrt: Names, dtype: np.dtype,
-) -> Dag:  # fmt: skip
-    """The DAG of the tensors between segments."""
-    made = [name for part, _ in parts for name in part.outs]
-    given = [name for name in (*wrt, *of) if name not in made]
-    number = {name: k for k, name in enumerate(dict.fromkeys((*given, *made)))}
-    edges = [Edge(number[part.ins[i]], number[part.outs[o]], J.part(o, i))
-             for part, J in parts for o in J.outs for i in J.ins]  # fmt: skip
-    sources, sinks = (tuple(number[name] for name in names) for names in (wrt, of))
-    return Dag(tuple(shapes[name] for name in number), edges, sources, sinks, dtype)

@@ -57,11 +57,6 @@ class Tape:
         return callable(self._primal)
 
     @property
-    def is_built(self) -> bool:
-        """Whether the DAG has been made."""
-        return self._dag is not None
-
-    @property
     def primal(self) -> Mapping[str, Any]:
         """The tensors of `of`."""
         with self._lock:

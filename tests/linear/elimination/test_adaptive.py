@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from linear.settled import settle
 from onnxjac.jacobians import Dag, Dense, Edge, Jacobian, threads
 from onnxjac.jacobians.threads import Background
 from onnxjac.modes.linear.elimination import accumulation, adaptive, moving
@@ -172,7 +173,7 @@ def test_a_plan_is_taken_where_it_is_quicker(monkeypatch):
     J, v = Adaptive(dag), np.ones(5)
     while J._planned is None:
         assert_allclose(J @ v, dag @ v)
-        J.settle()
+        settle(J)
     assert set(taken(J, v)[-10:]) <= {PLANNED, COMPILED}
 
 
@@ -184,7 +185,7 @@ def test_a_plan_that_gains_nothing_is_left_and_comes_later_at_the_next_point(mon
     J, v = Adaptive(dag, shared=points), np.ones(5)
     while J._planned is None:
         J @ v
-        J.settle()
+        settle(J)
     assert taken(J, v, 20)[-10:] == [DAG] * 10
     assert J._next >= points.first >= 32
     again = Adaptive(dag, shared=points)
@@ -200,7 +201,7 @@ def test_a_plan_that_pays_is_made_as_early_at_the_next_point(monkeypatch):
     J, v = Adaptive(dag, shared=points), np.ones(5)
     while J._planned is None:
         J @ v
-        J.settle()
+        settle(J)
     begun = J._begun_at
     assert points.first == 4 * begun  # not measured yet
     taken(J, v, 2 * TRIES)
@@ -215,7 +216,7 @@ def test_a_plan_that_has_not_repaid_its_making_is_not_made_as_early(monkeypatch)
     J, v = Adaptive(dag, shared=points), np.ones(5)
     while J._planned is None:
         J @ v
-        J.settle()
+        settle(J)
     begun = J._begun_at
     assert set(taken(J, v, 2 * TRIES)) <= {PLANNED}
     assert points.first == 4 * begun
@@ -282,7 +283,7 @@ def test_what_is_compiled_gives_the_same(monkeypatch):
     J, v = Adaptive(dag), RNG.standard_normal(5)
     for _ in range(4):
         assert_allclose(J @ v, dag @ v, rtol=1e-13)
-        J.settle()
+        settle(J)
     assert COMPILED in J._ways(())
     assert COMPILED in taken(J, v)
     assert_allclose(J @ v, dag @ v, rtol=1e-13)
@@ -302,7 +303,7 @@ def test_products_go_on_while_a_plan_is_made(monkeypatch):
         J @ v
     assert J._ahead.going
     ready.set()
-    J.settle()
+    settle(J)
     assert J._planned is not None
 
 
@@ -319,7 +320,7 @@ def test_what_cannot_be_prepared_is_left_out(monkeypatch):
     J, v = Adaptive(dag), np.ones(5)
     while not asked:
         assert_allclose(J @ v, dag @ v)
-        J.settle()
+        settle(J)
     assert_allclose(J @ v, dag @ v)
     assert J._planned is None
 
