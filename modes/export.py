@@ -13,7 +13,8 @@ import onnx_ir as ir
 from ..jacobians.arguments import validated
 from ..jacobians.errors import InputError, warn
 from ..ops.graphs import every, subgraphs
-from .linear.tape.record import constant, has_tangent
+from .linear.tape.record import has_tangent
+from .linear.tape.unroll import constant
 from .model.flow.steps import needed
 from .model.primal.evaluate import evaluate
 from .model.primal.inputs import check_inputs

@@ -37,8 +37,7 @@ from ...ops.registry import traits_of
 from ..gradient import combination
 from ..hessian import hessian
 from ..linear.symmetric import Symmetric, relinearizable
-from ..linear.tape.active import ActiveStep, active_steps, is_zero
-from ..linear.tape.record import blocks_of, has_tangent
+from ..linear.tape.record import ActiveStep, active_steps, blocks_of, has_tangent, is_zero
 from ..linear.tape.template import values_in
 from ..linearize import linearize
 from ..model.primal.evaluate import evaluate

@@ -21,7 +21,7 @@ from ...ops.node import schema_defaults
 from ..model.primal.model import TensorSpec
 from ..model.primal.names import is_float
 from .differences import Near, compared, epsilon, rounding, spread
-from .tape.active import active_steps
+from .tape.record import active_steps
 
 Neighbour = Callable[[], tuple[Jacobian, Near]]
 """A function that returns the Jacobian and the model at a point close to x."""

@@ -25,18 +25,28 @@ from ...jacobians.threads import Latest, Lock, cached_property
 from ...ops import Step, numbers
 from ...ops.registry import version
 from ..model.flow.control import NotKept, note
+from ..model.flow.steps import moving
 from ..model.primal.engines.torch import where
 from ..model.primal.evaluate import by_torch, evaluate, evaluate_there
 from ..model.primal.inputs import check_inputs, finite, hosted, warn_nonfinite
 from ..model.primal.model import Model, TensorSpec
 from ..model.primal.names import is_float, may_float
-from .tape.active import ActiveStep, active_steps, moving, straight_through, unjoined, without
 from .tape.bodies import closed
 from .tape.checkpoint import Segment, checkpointed, segments
-from .tape.record import dag_of, ends_of, fixed, may_draw, record, shapes_in
+from .tape.record import (
+    ActiveStep,
+    active_steps,
+    dag_of,
+    ends_of,
+    record,
+    shapes_in,
+    straight_through,
+    unjoined,
+    without,
+)
 from .tape.tape import Tape
 from .tape.template import Template, evaluate_static, template
-from .tape.unroll import asked_in, is_variable, shaped_as_here, unrolled
+from .tape.unroll import asked_in, fixed, is_variable, may_draw, shaped_as_here, unrolled
 
 KEPT = 8
 """The most templates that are cached for a route."""

@@ -17,8 +17,7 @@ from ..linear.elimination.plan import elimination_of, new_edges, plan_of
 from ..linear.elimination.vertex_elimination import Ends
 from ..linear.explanation import Costs, Row, Stretch
 from ..linear.linearization import Linearization
-from ..linear.tape.active import Slot
-from ..linear.tape.record import vertex_names
+from ..linear.tape.record import Slot, vertex_names
 
 structure_text = partial(clipped, width=60)
 """The structure of an operator, clipped for a table."""

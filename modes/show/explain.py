@@ -38,8 +38,8 @@ from ..linear.explanation import (
 from ..linear.linearization import Linearization
 from ..linear.products.compiled import Compiled
 from ..linear.symmetric import Curvature
-from ..linear.tape.active import cuts
 from ..linear.tape.checkpoint import is_checkpointed
+from ..linear.tape.record import cuts
 from . import blocks
 from .kinks import AtPoint, kinks_at
 

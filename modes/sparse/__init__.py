@@ -19,7 +19,7 @@ from ...jacobians.hooks import sparse as hook
 from ...jacobians.hooks import wrapped
 from ..hessian import Hessian
 from ..linear.linearization import Linearization
-from ..linear.tape.active import moving
+from ..model.flow.steps import moving
 from .choice import method, where
 from .coloring import Coloring, coloring
 from .sweep import Method, everything_in, unwrap

@@ -17,7 +17,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 from ...jacobians.arguments import Natural, validated
 from ...jacobians.errors import InputError, LoadError, UnknownTensor, closest
 from ...ops.registry import version
-from ..linear.tape.record import by_seed
+from ..linear.tape.unroll import by_seed
 from ..model.loading.load import load
 from ..model.primal.inputs import check_inputs
 from ..model.primal.model import Dim, Model

@@ -32,8 +32,7 @@ from ...ops.rules.elementwise import Elementwise
 from ...ops.symbols import REFERRED, Symbols, Tensor, each
 from ...ops.symbols.number import FUNCTIONS, KERNELS, Kernel, Number, closed_form
 from ...ops.trees import accesses
-from ..linear.tape.active import active_steps
-from ..linear.tape.record import dag_of, has_tangent, record
+from ..linear.tape.record import active_steps, dag_of, has_tangent, record
 from ..linear.tape.unroll import unrolled
 from ..model.flow.contents import schema_of
 from ..model.flow.steps import needed

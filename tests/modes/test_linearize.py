@@ -374,13 +374,13 @@ def count_rules(monkeypatch):
     """A list of the operators whose rules are called."""
     from onnxjac.modes.linear.tape import record as tape
 
-    asked, find = [], tape.find
+    asked, blocks_of = [], tape.blocks_of
 
-    def counting(op_type, domain=""):
-        asked.append(op_type)
-        return find(op_type, domain)
+    def counting(active, values, op):
+        asked.append(active.step.op_type)
+        return blocks_of(active, values, op)
 
-    monkeypatch.setattr(tape, "find", counting)
+    monkeypatch.setattr(tape, "blocks_of", counting)
     return asked
 
 

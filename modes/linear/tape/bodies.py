@@ -19,8 +19,7 @@ from ....ops import Recorder, Step, numbers
 from ....ops.graphs import body_of
 from ....ops.node import AT, NAN
 from ...model.flow.control import shape_formals, shape_outputs, turns_of_scan
-from ...model.flow.steps import SHAPES, captured, steps_of
-from .active import moving
+from ...model.flow.steps import SHAPES, captured, moving, steps_of
 
 INNER = "onnxjac.inner"
 """Metadata key of a recorded body: its tensors, and those around it, by their names in the step."""

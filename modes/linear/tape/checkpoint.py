@@ -18,8 +18,7 @@ from ....jacobians.dag import Ends
 from ....jacobians.threads import cached_property
 from ....ops import Step
 from ...model.flow.steps import reads
-from .active import ActiveStep
-from .record import Entry
+from .record import ActiveStep, Entry
 
 Names = tuple[str, ...]
 

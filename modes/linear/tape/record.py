@@ -1,12 +1,9 @@
-"""Record: the Jacobian blocks of the steps between some tensors, and the DAG that they make.
-
-`fixed` draws once for a whole model; `drawn` draws for a step inside a loop that is unrolled.
-"""
+"""Record: the active steps between some tensors, their Jacobian blocks, and the DAG of these."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -24,19 +21,19 @@ from ....jacobians import (
     common,
     dtype_of,
     shape_of,
+    size,
 )
-from ....jacobians.arrays import host, is_tensor
+from ....jacobians.arrays import buffer_of, host, is_tensor
 from ....jacobians.errors import OnnxJacError, UnsupportedOp
 from ....jacobians.placing import Place, placed
 from ....jacobians.symint import agree
 from ....ops import Node, Step, find, numbers
 from ....ops.graphs.recorder import Recorder
-from ....ops.node import ASKED, remedy
-from ....ops.registry import traits_of
-from ...model.primal.evaluate import evaluate
-from ...model.primal.model import Model, TensorSpec
+from ....ops.node import remedy
+from ....ops.rules.quantization import DOMAIN as ESTIMATORS
+from ...model.flow.steps import reads
+from ...model.primal.model import TensorSpec
 from ...model.primal.names import Specs, is_float, not_floating
-from .active import ActiveStep, Slot, active_steps, behind
 from .bodies import bodies_of
 
 Names = tuple[str, ...]
@@ -50,7 +47,172 @@ JOINTS: dict[type, Callable[[Any, Step, Mapping[str, Any]], Joint]] = {}
 """Reading, or `Template`, -> the function that makes the derivative of a step with bodies; see
 `recording`.
 """
+
 Tensors = tuple[Any, ...]
+
+Slot = tuple[int, int]
+"""(output, input) of a step."""
+
+Exact = Callable[[str], bool]
+
+FEW = 2
+"""How many of the steps that cut the same paths are named."""
+
+
+# -- active steps: those on a differentiable path --------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ActiveStep:
+    """A step on a path, and the blocks of its Jacobian that the path needs."""
+
+    step: Step
+    wanted: frozenset[Slot]
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The names of its inputs, then of its outputs."""
+        return tuple(name for name in (*self.step.inputs, *self.step.outputs) if name is not None)
+
+
+def without(steps: Iterable[Step], given: Collection[str]) -> tuple[Step, ...]:
+    """The steps, without the outputs that are given instead of computed."""
+    if not given:
+        return tuple(steps)
+    return tuple(
+        replace(step, outputs=tuple(None if name in given else name for name in step.outputs))
+        for step in steps
+    )
+
+
+def active_steps(
+    steps: Iterable[Step], wrt: Iterable[str], of: Iterable[str]
+) -> tuple[ActiveStep, ...]:
+    """The steps on a differentiable path from a tensor of `wrt` to one of `of`, in order."""
+    order = tuple(steps)
+    reached = reach_forward(order, wrt)
+    needed = reach_backward(order, of)
+    found = []
+    for step in order:
+        if is_zero(step):
+            continue
+        outs = [o for o, name in enumerate(step.outputs) if name in needed]
+        ins = [i for i, name in enumerate(step.inputs) if name in reached]
+        if outs and not reached.isdisjoint(carriers(step)):
+            found.append(ActiveStep(step, frozenset((o, i) for o in outs for i in ins)))
+    return tuple(found)
+
+
+def carriers(step: Step) -> Iterable[str | None]:
+    """The tensors whose tangents the outputs may take."""
+    return reads(step) if step.surrogate is None else (step.inputs[step.surrogate],)
+
+
+def is_zero(step: Step | ir.Node) -> bool:
+    """Whether the operator is declared to have no derivative."""
+    declared = find(step.op_type, step.domain)
+    return declared is not None and declared.zero is not None
+
+
+def reach_forward(steps: Iterable[Step], names: Iterable[str]) -> set[str | None]:
+    """The tensors that depend differentiably on some of the named ones."""
+    reached: set[str | None] = set(names)
+    for step in steps:
+        if not is_zero(step) and not reached.isdisjoint(carriers(step)):
+            reached.update(step.outputs)
+    return reached - {None}
+
+
+def reach_backward(steps: tuple[Step, ...], names: Iterable[str]) -> set[str | None]:
+    """The tensors on which some of the named ones depend differentiably."""
+    needed: set[str | None] = set(names)
+    for step in reversed(steps):
+        if not is_zero(step) and not needed.isdisjoint(step.outputs):
+            needed.update(carriers(step))
+    return needed - {None}
+
+
+def cuts(
+    steps: tuple[Step, ...], wrt: Iterable[str], of: Iterable[str], exact: Exact = lambda _: False
+) -> tuple[tuple[Step, str], ...]:
+    """The steps without a derivative on the paths between tensors, each with the reason.
+
+    `exact` tells which tensors hold no floating-point numbers.
+    """
+    reached, behind = reach_forward(steps, wrt), set(of)
+    for step in reversed(steps):
+        if not behind.isdisjoint(step.outputs):
+            behind.update(reads(step))
+    found = []
+    for step in steps:
+        declared = find(step.op_type, step.domain)
+        met = not reached.isdisjoint(reads(step)) and not behind.isdisjoint(step.outputs)
+        if declared and declared.zero and met:
+            found.append((step, declared.zero))
+        elif met and is_rounded(reached.intersection(reads(step)), behind & {*step.outputs}, exact):
+            found.append((step, "its result is not floating"))
+    return tuple(found)
+
+
+def is_rounded(read: Collection[Any], made: Collection[Any], exact: Exact) -> bool:
+    """Whether a step makes other numbers than floating ones of floating ones."""
+    return all(map(exact, made)) and not all(map(exact, read))
+
+
+def unjoined(
+    steps: tuple[Step, ...], dag: Dag, wrt: tuple[str, ...], of: tuple[str, ...],
+    exact: Exact = lambda _: False,
+) -> tuple[str, ...]:
+    """The pairs of source and sink that no path of a DAG joins, and the steps that cut the paths.
+
+    Pairs with an empty tensor are left out.
+    """
+    return tuple(
+        f"{o!r} does not depend differentiably on {w!r}{because(steps, w, o, exact)}"
+        for o, sink, behind in zip(of, dag.sinks, map(dag.behind, dag.sinks), strict=True)
+        for w, source in zip(wrt, dag.sources, strict=True)
+        if o != w and source not in behind and all(size(dag.shapes[i]) for i in (sink, source))
+    )
+
+
+def because(steps: tuple[Step, ...], wrt: str, of: str, exact: Exact) -> str:
+    """The first steps that cut all paths between two tensors, as text; empty where none does."""
+    found = [f"{s.op_type} {s.name!r} ({why})" for s, why in cuts(steps, [wrt], [of], exact)]
+    text = ", ".join(found[:FEW]) + (f" and {len(found) - FEW} more" if found[FEW:] else "")
+    return f" (cut by {text})" if text else ""
+
+
+def straight_through(steps: Iterable[Step]) -> tuple[Step, ...]:
+    """The same steps; roundings become estimators."""
+    return tuple(
+        replace(step, domain=ESTIMATORS, version=1)
+        if not step.domain and find(step.op_type, ESTIMATORS)
+        else step
+        for step in steps
+    )
+
+
+def behind(step: Step, blocks: Iterable[Jacobian], values: Mapping[str, Any]) -> frozenset[str]:
+    """The tensors of a step that its blocks depend on.
+
+    A rule never looks at floating numbers, so a block depends on the tensors that it holds and on
+    all integer and boolean tensors. A block with arrays that the rule computed depends on all
+    tensors of the step, and so does a block of a foreign operator, whose rule may do anything.
+    """
+    names = frozenset(name for name in (*step.inputs, *step.outputs) if name is not None)
+    owners = {buffer_of(values.get(name)): name for name in names}
+    held = {buffer_of(array) for J in blocks for array in J.arrays()}
+    if step.domain not in ("", "ai.onnx") or not held <= owners.keys():
+        return names
+    return frozenset(n for n in names if is_discrete(values.get(n))) | {owners[k] for k in held}
+
+
+def is_discrete(value: Any) -> bool:
+    """Whether a rule may look at the numbers of a value: integers, booleans, sequences."""
+    return not isinstance(value, np.ndarray) or value.dtype.kind in "iub"
+
+
+# -- entries: the blocks of the active steps, and their DAG ----------------------------------------
 
 
 @dataclass(frozen=True)
@@ -246,122 +408,3 @@ def floating(role: str, name: str, value: Any) -> TensorSpec:
     if not has_tangent(value):
         raise not_floating(role, name, getattr(value, "dtype", type(value).__name__))
     return TensorSpec(name, value.shape, value.dtype)
-
-
-SEEDS = 2**24
-"""The float attribute `seed` represents all integers below this number."""
-
-
-def draws(step: Step, known: Mapping[str, Any]) -> bool:
-    """Whether a step is random, given the tensors whose values are known before anything runs."""
-    return traits_of(step).random and (step.op_type != "Dropout" or trains(step, known))
-
-
-def trains(step: Step, known: Mapping[str, Any]) -> bool:
-    """Whether a Dropout is in training mode, as far as constants tell."""
-    mode = step.inputs[2] if len(step.inputs) > 2 else None
-    return mode is not None and (mode not in known or bool(np.all(known[mode])))
-
-
-def may_draw(model: Model) -> bool:
-    """Whether some node, in a subgraph maybe, is random, at some points at least."""
-    inside = (node for node in ir.traversal.RecursiveGraphIterator(model.ir.graph)
-              if node.graph is not model.ir.graph)  # fmt: skip
-    return (any(draws(step, model.constants) for step in model.steps)
-            or any(traits_of(node).random for node in inside))  # fmt: skip
-
-
-def fixed(model: Model, point: Mapping[str, Any], engine: str | None) -> Model:
-    """The model with the samples of one run as constants; the model itself if nothing is random."""
-    known = {**model.constants, **point}
-    random = {step.outputs[0] for step in model.steps if draws(step, known)} - point.keys()
-    if not random:
-        return model
-    copy = model.ir.clone()
-    nodes = [node for node in copy.graph if node.outputs and node.outputs[0].name in random]
-    samples = [sample_of(node) for node in nodes]
-    sampled = Model(copy, model.limits)
-    values = evaluate(sampled, point, [str(s.name) for s in samples], engine=engine)
-    for node, sample in zip(nodes, samples, strict=True):
-        held = constant(copy.graph, str(sample.name), host(values[str(sample.name)]))
-        if node.op_type == "Dropout":
-            mode = node.inputs[2]
-            assert mode is not None  # as the step is random
-            mode.meta[ASKED] = f"Dropout (node {node.name!r})"
-            masked(node, held)
-        ir.convenience.replace_all_uses_with(sample, held, replace_graph_outputs=True)
-        copy.graph.remove(node)
-    return Model(copy, model.limits)
-
-
-def by_seed(
-    model: Model, point: Mapping[str, Any], names: Iterable[str], rng: np.random.Generator
-) -> dict[str, np.ndarray]:
-    """The named tensors, where the generator gives each random operator a seed of its own."""
-    copy = model.ir.clone()
-    every = ir.traversal.RecursiveGraphIterator(copy.graph)
-    nodes = [node for node in every if traits_of(node).random]
-    for node, seed in zip(nodes, rng.choice(SEEDS, len(nodes), replace=False), strict=True):
-        whole = node.op_type == "Dropout"
-        node.attributes["seed"] = (
-            ir.AttrInt64("seed", int(seed)) if whole else ir.AttrFloat32("seed", float(seed))
-        )
-    if not nodes:
-        return evaluate(model, point, names)
-    return evaluate(Model(copy, model.limits), point, names, engine="numpy")
-
-
-def sample_of(node: ir.Node) -> ir.Value:
-    """The random output of a node: for Dropout the mask."""
-    if node.op_type != "Dropout":
-        return node.outputs[0]
-    if len(node.outputs) == 1:
-        node.resize_outputs(2)
-    mask = node.outputs[1]
-    mask.name = mask.name or f"{node.outputs[0].name}_mask"
-    mask.type, mask.shape = ir.TensorType(ir.DataType.BOOL), node.outputs[0].shape
-    return mask
-
-
-def constant(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
-    """A new initializer."""
-    value = ir.Value(name=name, shape=ir.Shape(array.shape))
-    value.type = ir.TensorType(ir.DataType.from_numpy(array.dtype))
-    value.const_value = ir.tensor(array, name=name)
-    graph.initializers[name] = value
-    return value
-
-
-def masked(node: ir.Node, mask: ir.Value) -> None:
-    """Dropout becomes y = x mask / (1 - ratio)."""
-    graph, y = node.graph, node.outputs[0]
-    assert isinstance(graph, ir.Graph)
-    x, ratio = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
-    ratio = ratio or constant(graph, f"{y.name}_ratio", np.array(0.5, np.float32))
-    one = constant(graph, f"{y.name}_one", np.array(1.0, np.float32))
-    tape = ir.tape.Tape()
-    part, one_x, ratio_x = (tape.op("CastLike", [value, x]) for value in (mask, one, ratio))
-    kept, rest = tape.op("Mul", [x, part]), tape.op("Sub", [one_x, ratio_x])
-    result = tape.op("Div", [kept, rest])
-    for k, value in enumerate((part, one_x, ratio_x, kept, rest, result)):
-        value.name, value.type = f"{y.name}_{k}", y.type
-    result.shape = y.shape
-    graph.insert_before(node, tape.nodes)
-    ir.convenience.replace_all_uses_with(y, result, replace_graph_outputs=True)
-    y.name, result.name = None, y.name
-
-
-def drawn(op: Any, step: Step, inputs: Sequence[Any], at: Any) -> list[Any]:
-    """The outputs of a random step: constants, or for Dropout a product with a constant."""
-    held = [op.number(x) for x in inputs]
-    if step.op_type != "Dropout":
-        made = numbers.run(step.op_type, held, step.attrs, domain=step.domain,
-                           version=step.version, outputs=1)  # fmt: skip
-        return [np.asarray(y) for y in made]
-    x, ratio, mode = (*inputs, None, None)[:3]
-    if mode is None or not np.all(at(mode)):
-        return [x, np.ones(shape_of(x), bool)]
-    ones = np.ones(shape_of(x), dtype_of(x))
-    _, mask = numbers.run("Dropout", [ones, *held[1:]], step.attrs, version=step.version, outputs=2)
-    rest = op.Sub(1.0, op.CastLike(np.array(0.5) if ratio is None else ratio, x))
-    return [op.Div(op.Mul(x, mask.astype(ones.dtype)), rest), mask]

@@ -31,9 +31,8 @@ from ...model.flow.steps import array_of, needed, python_of
 from ...model.primal.engines import onnxruntime as ort
 from ...model.primal.evaluate import evaluate
 from ...model.primal.model import Model
-from .active import ActiveStep
 from .bodies import bodies_of
-from .record import JOINTS, Ends, Entry, Names, blocks_of, ends_of, shapes_in, slots_of
+from .record import JOINTS, ActiveStep, Ends, Entry, Names, blocks_of, ends_of, shapes_in, slots_of
 from .trace import Trace, trace
 from .unroll import shaped_as_here
 

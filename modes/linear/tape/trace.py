@@ -19,13 +19,12 @@ from ....ops.graphs.infer import output_types
 from ....ops.graphs.recorder import is_still
 from ...model.flow.contents import free_sizes, lowest_opsets
 from ...model.flow.control import NotKept, kept_whole, note
-from ...model.flow.steps import SMALL, needed, reads
+from ...model.flow.steps import SMALL, moving, needed, reads
 from ...model.primal.evaluate import evaluate
 from ...model.primal.model import Model, TensorSpec
-from .active import moving, without
 from .bodies import again, bodies_of, closed
-from .record import between, fixed
-from .unroll import asked_in, unrolled
+from .record import between, without
+from .unroll import asked_in, fixed, unrolled
 
 Made = TypeVar("Made")
 

@@ -73,6 +73,16 @@ def needed(
     return kept[::-1], used
 
 
+def moving(steps: Iterable[Step], names: Iterable[str], *, shapes: bool = False) -> set[str]:
+    """The tensors that depend on the numbers, or also on the `shapes`, of named tensors."""
+    found = set(names)
+    for step in steps:
+        seen = shapes or step.op_type not in SHAPES
+        if traits_of(step).random or (seen and not found.isdisjoint(reads(step))):
+            found.update(name for name in step.outputs if name is not None)
+    return found
+
+
 def last_uses(steps: Sequence[Step], names: Iterable[str]) -> list[list[str]]:
     """For each step, the values that are not needed after it."""
     seen, finished = set(names), []

@@ -10,7 +10,7 @@ from onnxjac.jacobians import Eye, Take, implicit_kron
 from onnxjac.jacobians.products import factors_of
 from onnxjac.modes.linear.products.compiled import Compiled
 from onnxjac.modes.linear.products.onnxruntime import compile, peephole
-from onnxjac.modes.linear.products.record import record, record_open
+from onnxjac.modes.linear.products.record import opened, record, recorded
 
 from ...jacobians.examples import Draw
 
@@ -41,9 +41,9 @@ def test_positions_may_be_residuals(distinct):
     T = Take(held, 0, (7,), np.float32, distinct=distinct)
 
     def nodes(J, v):
-        made = record_open(
-            {0: held}, lambda op, x: type(J)(x[0], 0, (7,), np.float32, distinct=distinct), ()
-        )
+        recorder, inputs, x = opened({0: held})
+        at_any = type(J)(x[0], 0, (7,), np.float32, distinct=distinct)
+        made = recorded(recorder, at_any, (), inputs)
         assert_near(compile(made).at({0: held})(v), J @ v, 1e-6)
         return [node.op_type for node in made.recorder.nodes]
 
