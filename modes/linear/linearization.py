@@ -28,9 +28,8 @@ from ..model.primal.names import (
     listed,
 )
 from .check import Check, checked
-from .elimination.adaptive import Adaptive
+from .elimination.adaptive import Adaptive, moving
 from .elimination.dense import columns, dense
-from .elimination.moving import moving
 from .elimination.plan import Maker, by_engine, eliminated, held, planned, repays_elimination
 from .explanation import Explanation, Local
 from .route import Route

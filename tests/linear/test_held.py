@@ -12,7 +12,7 @@ from benchmarks.workloads import find, sequences
 from benchmarks.workloads.model import OUTPUT, model_of
 from linear.settled import settle
 from onnxjac.jacobians.arrays import buffer_of
-from onnxjac.modes.linear.elimination import adaptive, moving
+from onnxjac.modes.linear.elimination import adaptive
 from onnxjac.modes.linear.elimination.plan import eliminated
 
 TAKEN = {"mlp": 128, "lenet": 8, "transformer": 1}
@@ -41,8 +41,7 @@ def weights_in(J, model):
 @pytest.mark.parametrize("name", TAKEN)
 def test_nbytes_is_what_is_held(name, monkeypatch):
     """Within 10 %, apart from the primal and the weights, which belong to the model."""
-    for module in (adaptive, moving):  # excludes the memory of engines
-        monkeypatch.setattr(module, "RECORDING", np.inf)
+    monkeypatch.setattr(adaptive, "RECORDING", np.inf)  # excludes the memory of engines
     model, J, x = at(name, monkeypatch)
     u = np.ones(J.shape[0], np.float32)
     shared = weights_in(J, model)

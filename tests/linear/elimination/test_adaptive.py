@@ -15,16 +15,21 @@ from numpy.testing import assert_allclose
 from linear.settled import settle
 from onnxjac.jacobians import Dag, Dense, Edge, Jacobian, threads
 from onnxjac.jacobians.threads import Background
-from onnxjac.modes.linear.elimination import accumulation, adaptive, moving
+from onnxjac.modes.linear.elimination import accumulation, adaptive
 from onnxjac.modes.linear.elimination.adaptive import (
+    AGAIN,
     COMPILED,
     DAG,
+    ENOUGH,
     PLANNED,
     PROGRAM,
+    SETTLED,
+    SOON,
+    TRIES,
     UNMADE,
     Adaptive,
+    Clock,
 )
-from onnxjac.modes.linear.elimination.moving import AGAIN, ENOUGH, SETTLED, SOON, TRIES, Clock
 from onnxjac.modes.linear.elimination.plan import eliminated, planned
 
 from .chains import perceptron
@@ -116,8 +121,8 @@ def taken(J, v, count=40):
 @pytest.fixture
 def at_once(monkeypatch):
     """Ways are judged by `TRIES` products, however short: no engine's threads have to settle."""
-    monkeypatch.setattr(moving, "SETTLED", 0.0)
-    monkeypatch.setattr(moving, "SOON", 0.0)
+    monkeypatch.setattr(adaptive, "SETTLED", 0.0)
+    monkeypatch.setattr(adaptive, "SOON", 0.0)
 
 
 def test_a_way_is_judged_once_the_threads_of_others_sleep():

@@ -6,7 +6,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import onnxjac as oj
-from onnxjac.modes.linear.elimination import moving
+from onnxjac.modes.linear.elimination import adaptive
 from onnxjac.modes.linear.elimination.adaptive import PROGRAM
 from onnxjac.modes.linear.products import numpy, onnxruntime
 
@@ -104,8 +104,8 @@ def test_nothing_is_recorded_at_a_new_point(monkeypatch):
     m = model("layers")
     J = oj.linearize(m, point(m)).relinearize(point(m))
     by_program(J)
-    monkeypatch.setattr(moving, "record_open", None)
-    monkeypatch.setattr(moving, "compiler", None)
+    monkeypatch.setattr(adaptive, "recorded", None)
+    monkeypatch.setattr(adaptive, "compiler", None)
     K = J.relinearize(point(m))
     assert PROGRAM in K.structure._ways(())
     v = RNG.standard_normal(J.shape[1])
