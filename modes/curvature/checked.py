@@ -14,7 +14,6 @@ from ...jacobians.products import Product, factors_of
 from ...jacobians.sums import terms_of
 from ..hessian import hessian
 from ..linear import check
-from ..linear.differences import epsilon
 from ..linear.linearization import Linearization
 from ..linear.symmetric import Curvature
 
@@ -37,7 +36,7 @@ def checked(C: Curvature, seed: int = 0) -> check.Check:
     rng = check.random(seed)
     u, v = (rng.standard_normal(C.shape[0]).astype(C.dtype) for _ in range(2))
     V = rng.standard_normal((C.shape[1], 3)).astype(C.dtype)
-    fine, _ = check.tolerances(epsilon(C.dtype))
+    fine, _ = check.tolerances(check.epsilon(C.dtype))
     tests: list[check.Test] = [
         ("dot test ⟨u, Cv⟩ = ⟨Cu, v⟩", lambda: check.dot_error(C, u, v)),
         ("C V against its columns C v", lambda: check.column_error(C, V)),
@@ -58,7 +57,7 @@ def is_semidefinite(C: Jacobian, seed: int) -> bool:
         return True
     if len(factors) == 2 and (factors[0].T is factors[1] or factors[1].T is factors[0]):
         return True
-    return H is not None and negativity(H, seed) <= check.tolerances(epsilon(H.dtype))[0]
+    return H is not None and negativity(H, seed) <= check.tolerances(check.epsilon(H.dtype))[0]
 
 
 def negativity(C: Jacobian, seed: int) -> float:
@@ -90,7 +89,7 @@ def against_gradient(C: Jacobian, seed: int) -> Iterator[check.Outcome]:
     plain = hessian(J.route.model, J.point, of=asked["of"], wrt=asked["at"],
                     weights=asked.get("weights"), engine=asked.get("engine"))  # fmt: skip
     w = check.random(seed).standard_normal(H.shape[1]).astype(H.dtype)
-    fine, _ = check.tolerances(epsilon(H.dtype))
+    fine, _ = check.tolerances(check.epsilon(H.dtype))
     yield check.outcome_of("loss Hessian against the recorded one",
                            lambda: check.relative(unit(H @ w), unit(plain @ w)), fine)  # fmt: skip
     found = check.differences(plain.J, seed)

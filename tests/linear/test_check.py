@@ -10,8 +10,7 @@ from scipy.sparse import csr_array
 import onnxjac as oj
 from house import ROOT
 from onnxjac.jacobians import Diagonal, sparse
-from onnxjac.modes.linear.check import DIFFERENCES, Near, against_differences, beside
-from onnxjac.modes.linear.differences import POWERS
+from onnxjac.modes.linear.check import DIFFERENCES, POWERS, Near, against_differences, beside
 from onnxjac.modes.linear.elimination import dense
 from onnxjac.modes.linear.linearization import Linearization
 from onnxjac.modes.linear.products.compiled import Compiled
