@@ -186,21 +186,20 @@ def joined(dag: Dag, products: int, memory: int) -> Dag:
                 parts = [deferred(e.operator, leaves) for e in done[start:]]
                 made = reduce(matmul, reversed(parts))
                 gain = sum(map(seconds, parts)) - seconds(made)
-                freed = sum(e.operator.nbytes for e in done[start:] if is_deferred(e.operator))
-                if gain * products <= making(made) or made.nbytes > room + freed:
+                if gain * products <= making(made) or made.nbytes > room:
                     break
                 done[start:] = [Edge(done[start].start, edge.end, made)]
-                room += freed - made.nbytes
-        edges += (replace(e, operator=forced(e.operator)) if is_deferred(e.operator) else e
-                  for e in done)  # fmt: skip
+        for edge in done:
+            if not any(isinstance(array, Deferred) for array in edge.operator.arrays()):
+                edges.append(edge)
+            elif edge.operator.nbytes <= room:
+                room -= edge.operator.nbytes
+                edges.append(replace(edge, operator=forced(edge.operator)))
+            else:
+                edges += (e for e in chain if edge.start <= e.start < edge.end)
     if len(edges) == len(dag.edges):
         return dag
     return Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
-
-
-def is_deferred(operator: Jacobian) -> bool:
-    """Whether some array of an operator is still to be computed."""
-    return any(isinstance(array, Deferred) for array in operator.arrays())
 
 
 def chains(dag: Dag) -> Iterator[list[Edge]]:

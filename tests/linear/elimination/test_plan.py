@@ -25,7 +25,7 @@ from onnxjac.jacobians import (
 from onnxjac.jacobians.errors import LimitError
 from onnxjac.jacobians.products import factors_of
 from onnxjac.modes.linear.elimination.cost import seconds
-from onnxjac.modes.linear.elimination.plan import eliminated, new_edges, plan, spent
+from onnxjac.modes.linear.elimination.plan import eliminated, joined, new_edges, plan, spent
 from onnxjac.ops.numbers import numbers
 
 from ...networks.test_networks import MODELS, below, loaded
@@ -221,6 +221,20 @@ def test_two_chains_share_the_memory():
         made = {id(e.operator) for e in found.edges} - {id(e.operator) for e in dag.edges}
         assert len(made) == count
         assert sum(e.operator.nbytes for e in found.edges if id(e.operator) in made) <= memory
+
+
+@pytest.mark.parametrize(("memory", "count"), [(30_000, 5), (40_000, 4), (70_000, 3)])
+def test_two_stretches_of_a_chain_share_the_memory(memory, count):
+    """Four matrices with a diagonal in the middle."""
+    rng = np.random.default_rng(0)
+    a, b, c, d = (Dense(rng.standard_normal((64, 64))) for _ in range(4))
+    operators = enumerate((a, b, Diagonal(rng.standard_normal(64)), c, d))
+    edges = [Edge(k, k + 1, J) for k, J in operators]
+    dag = Dag(((64,),) * 6, edges, (0,), (5,), np.dtype(float))
+    found = joined(dag, 10_000, memory)
+    assert len(found.edges) == count
+    assert spent(found, dag) <= memory
+    assert_same(found, dag)
 
 
 def test_more_memory_is_never_slower():
