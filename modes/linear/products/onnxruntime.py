@@ -65,7 +65,7 @@ class Session:
     ) -> np.ndarray:
         """y for these residuals: values of ONNX Runtime by name."""
         session = self.session.here
-        flat, y = v.reshape(-1), np.empty(self.shape, self.dtype)
+        flat, y = v.ravel(), np.empty(self.shape, self.dtype)  # reshape may leave gaps
         made = y.reshape(-1)
         binding = session.io_binding()
         for bind, array, parts in (

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import onnxjac as oj
 from check_model import assert_near
 from check_operator import check_operator
-from onnxjac.jacobians import Block, Convolution, Dense
+from onnxjac.jacobians import Block, Convolution, Dense, Slice
 from onnxjac.modes.linear.products import onnxruntime
 from onnxjac.modes.linear.products.compiled import KEPT, Compiled, compile_by, kernels_of
 from onnxjac.modes.linear.products.onnxruntime import inputs_of, outputs_of
@@ -173,6 +173,16 @@ def test_a_long_product_keeps_what_it_reads(monkeypatch):
     v = np.repeat(RNG.standard_normal(6), 2)[::2]  # not contiguous: the session reads a copy
     assert_allclose(program(v), dense @ v)
     assert kept[0].flags.c_contiguous
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "numpy"])
+def test_every_second_number_of_a_vector(engine):
+    """Which NumPy cuts out without a copy, and flattens without one."""
+    dense, v = RNG.standard_normal((3, 6)), RNG.standard_normal(12)
+    C, half = Dense(dense).compile(engine), Slice(((0, 2, 6),), (12,), np.dtype(float))
+    assert_allclose((C @ half) @ v, dense @ v[::2], rtol=1e-13)
+    V = np.stack([v, -v], 1)
+    assert_allclose((C @ half) @ V, dense @ V[::2], rtol=1e-13)
 
 
 def test_unknown_engines():
