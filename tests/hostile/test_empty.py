@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import onnxjac as oj
-from onnxjac.modes.linear.products.compiled import compile_by
-from onnxjac.modes.linear.products.record import record
+from onnxjac.modes.linear.products.compiled import compile_by, record
 
 from .models import CALLS, ENGINES, model, network
 

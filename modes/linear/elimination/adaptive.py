@@ -31,8 +31,17 @@ from ...model.primal.engines.onnxruntime import EngineError, installed
 from ...model.primal.engines.torch import where
 from ...model.primal.evaluate import by_torch, evaluate, evaluate_there
 from ...model.primal.model import Model
-from ..products.compiled import KEPT, Compiled, OpenProgram, compiler, is_inexact
-from ..products.record import Recording, Residuals, opened, recorded
+from ..products.compiled import (
+    KEPT,
+    Compiled,
+    OpenProgram,
+    Recording,
+    Residuals,
+    compiler,
+    is_inexact,
+    opened,
+    recorded,
+)
 from ..tape.record import Entry, Names, dag_of
 from ..tape.tape import Tape
 from ..tape.template import Template, fill_of, is_turned, values_in

@@ -18,7 +18,7 @@ from ....ops.numbers import numbers
 from ....ops.numbers.table import HOSTED, STATIC, settled
 from ...model.flow.steps import python_of
 from ...model.primal.engines.numpy import Call, Function, in_line
-from .record import Recording
+from .compiled import Recording
 
 Bind = Callable[[ir.Node, Recording], tuple[Function, int]]
 """A node ↦ the function of its first operands that computes it, and how many it takes."""

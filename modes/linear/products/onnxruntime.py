@@ -35,8 +35,7 @@ from ...model.primal.engines.onnxruntime import (
     runtime,
     values_of,
 )
-from .compiled import kernels_of, multiplications
-from .record import Recording
+from .compiled import Recording, kernels_of, multiplications
 
 LONG = 2**35
 """Multiplications that take a good part of a second on two cores.

@@ -14,8 +14,8 @@ from ....jacobians.arrays import buffer_of, host, is_tensor
 from ....ops.torch import bound, place
 from ....ops.torch.table import DTYPES, KERNELS
 from ...model.primal.engines.torch import fused_in_line, moved
+from .compiled import Recording
 from .numpy import Program, attributes
-from .record import Recording
 
 NOTHING: Mapping[int, Any] = MappingProxyType({})
 

@@ -12,9 +12,8 @@ from check_model import assert_near
 from check_operator import check_operator
 from onnxjac.jacobians import Block, Convolution, Dense, Slice
 from onnxjac.modes.linear.products import onnxruntime
-from onnxjac.modes.linear.products.compiled import KEPT, Compiled, compile_by, kernels_of
+from onnxjac.modes.linear.products.compiled import KEPT, Compiled, compile_by, kernels_of, record
 from onnxjac.modes.linear.products.onnxruntime import inputs_of, outputs_of
-from onnxjac.modes.linear.products.record import record
 from onnxjac.modes.model.primal.engines.onnxruntime import EngineError
 
 from ...jacobians.convolutions import GEOMETRIES, convolution

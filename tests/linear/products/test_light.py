@@ -15,9 +15,9 @@ from onnxjac.modes.linear.products.compiled import (
     is_inexact,
     light,
     multiplications,
+    record,
 )
 from onnxjac.modes.linear.products.onnxruntime import compile as session
-from onnxjac.modes.linear.products.record import record
 
 pytest.importorskip("onnxruntime")
 RNG = np.random.default_rng(0)

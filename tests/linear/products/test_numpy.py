@@ -25,9 +25,8 @@ from onnxjac.jacobians import (
     Product,
     implicit_kron,
 )
-from onnxjac.modes.linear.products.compiled import Compiled
+from onnxjac.modes.linear.products.compiled import Compiled, record
 from onnxjac.modes.linear.products.numpy import compile
-from onnxjac.modes.linear.products.record import record
 from onnxjac.modes.model.primal.engines.numpy import Call, in_line
 from onnxjac.ops.numbers import numbers
 

@@ -8,9 +8,8 @@ import onnxjac as oj
 from check_model import assert_near
 from onnxjac.jacobians import Eye, Take, implicit_kron
 from onnxjac.jacobians.products import factors_of
-from onnxjac.modes.linear.products.compiled import Compiled
+from onnxjac.modes.linear.products.compiled import Compiled, opened, record, recorded
 from onnxjac.modes.linear.products.onnxruntime import compile, peephole
-from onnxjac.modes.linear.products.record import opened, record, recorded
 
 from ...jacobians.examples import Draw
 

@@ -12,8 +12,7 @@ from faults.models import CNN, point_of
 from onnxjac.jacobians import Dense
 from onnxjac.jacobians.errors import InputError
 from onnxjac.modes.linear.products import compiled
-from onnxjac.modes.linear.products.compiled import Compiled
-from onnxjac.modes.linear.products.record import record
+from onnxjac.modes.linear.products.compiled import Compiled, record
 
 from ...jacobians.convolutions import GEOMETRIES, PAIRS, convolution
 from ...jacobians.examples import EXAMPLES, Draw
