@@ -504,15 +504,15 @@ def entries(x: Array) -> tuple[Number, ...] | None:
 
 
 @simplifies("CastLike")
-def _cast_like(op: Any, x: Array, like: Array) -> Array:
+def _cast_like(op: Any, x: Array, like: Array, **attrs: Any) -> Array:
     target = dtype_of(like)
     if not isinstance(x, ir.Value):
         return np.asarray(x, target)
-    return op.Cast(x, to=int(ir.DataType.from_numpy(target)))
+    return op.Cast(x, to=int(ir.DataType.from_numpy(target)), **attrs)
 
 
 @simplifies("Cast")
-def _cast(op: Any, x: Array, to: int) -> Array | None:
+def _cast(op: Any, x: Array, to: int, **attrs: Any) -> Array | None:
     return x if dtype_of(x) == ir.DataType(to).numpy() else None
 
 
@@ -544,7 +544,8 @@ def resolved(target: Shape, shape: Shape) -> Shape:
 
 
 @simplifies("Transpose")
-def _transpose(op: Any, x: Array, perm: Any) -> Array | None:
+def _transpose(op: Any, x: Array, perm: Any = None) -> Array | None:
+    perm = tuple(reversed(range(len(shape_of(x))))) if perm is None else perm
     if tuple(perm) == tuple(range(len(perm))):
         return x
     before = made_by(x, "Transpose")
@@ -563,7 +564,7 @@ def _expand(op: Any, x: Array, shape: Array) -> Array | None:
 
 @simplifies("Pad")
 def _pad(
-    op: Any, x: Array, pads: Array, value: Any, axes: Array | None = None, **attrs: Any
+    op: Any, x: Array, pads: Array, value: Any = None, axes: Array | None = None, **attrs: Any
 ) -> Array | None:
     """Pads for all axes: ONNX Runtime 1.31 misreads a subset of axes after a Transpose."""
     held = entries(axes) if axes is not None else None

@@ -116,8 +116,8 @@ class Symbols(Vocabulary):
         """Numbers as a tensor of expressions."""
         return Tensor(each(self.number, np.asarray(array)), self)
 
-    def at(self, x: Any) -> Any:
-        """The numbers of a tensor at the point."""
+    def at(self, x: Any, reader: str = "") -> Any:
+        """The numbers of a tensor at the point; `reader` is the node that asks."""
         return x.values if isinstance(x, Tensor) else x
 
 

@@ -11,6 +11,7 @@ from onnxjac.jacobians.errors import OnnxJacError
 from onnxjac.jacobians.symint import Symbols
 from onnxjac.ops import Recorder, Step
 from onnxjac.ops.graphs import build
+from onnxjac.ops.numbers import numbers
 
 
 @pytest.fixture
@@ -100,6 +101,7 @@ def test_python_numbers_take_the_dtype_of_the_other_operand(op, x, number):
     lambda op, x: op.Reshape(op.Reshape(x, (12,)), (3, 4)),
     lambda op, x: op.Transpose(x, perm=(0, 1)),
     lambda op, x: op.Transpose(op.Transpose(x, perm=(1, 0)), perm=(1, 0)),
+    lambda op, x: op.Transpose(op.Transpose(x)),
     lambda op, x: op.Expand(x, (3, 4)),
     lambda op, x: op.Cast(x, to=onnx.TensorProto.FLOAT),
     lambda op, x: op.CastLike(x, np.zeros(2, np.float32)),
@@ -139,6 +141,26 @@ def test_a_negation_is_subtracted(op, x):
     calls = op.Add(x, op.Neg(y)), op.Add(op.Neg(y), x), op.Sub(x, op.Neg(y))
     assert [node.producer().op_type for node in calls] == ["Sub", "Sub", "Add"]
     assert all([*node.producer().inputs] == [x, y] for node in calls)
+
+
+@pytest.mark.parametrize("call", [
+    lambda op, x: op.Transpose(x),
+    lambda op, x: op.Pad(x, (0, 1, 0, 1)),
+    lambda op, x: op.Pad(x, (1, 1), None, (0,)),
+    lambda op, x: op.Cast(x, to=onnx.TensorProto.FLOAT, saturate=1),
+    lambda op, x: op.Cast(x, to=onnx.TensorProto.DOUBLE, saturate=1),
+    lambda op, x: op.CastLike(x, np.zeros(2, np.float64), saturate=1),
+    lambda op, x: op.CastLike(x, np.zeros(2, np.float64), saturate=0),
+])  # fmt: skip
+def test_what_onnx_lets_out_or_has_by_default(op, x, call):
+    """The values of the recording are those of the numbers reading."""
+    feed = np.arange(12, dtype=np.float32).reshape(3, 4)
+    expected = call(numbers, feed)
+    (found,) = ReferenceEvaluator(ir.to_proto(build(op, [x], {"y": call(op, x)}, "g"))).run(
+        None, {"x": feed}
+    )
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype == expected.dtype
 
 
 def test_casts_are_recorded_where_the_dtype_changes(op, x):

@@ -11,6 +11,8 @@ import sympy as sp
 from numpy.testing import assert_allclose
 from onnx import defs
 
+from onnxjac.ops import find
+from onnxjac.ops.node import node_of
 from onnxjac.ops.numbers import numbers
 from onnxjac.ops.rules.recurrent import PARAMETERS
 from onnxjac.ops.symbols import Symbols
@@ -96,3 +98,12 @@ def test_the_features_of_a_vectorizer_are_entered():
 
 def test_an_activation_at_zero():
     assert clipped(FORMULAS["Relu"], None, [], Number(sp.Integer(0), 0, {})) == 0
+
+
+def test_a_definition_reads_its_regions():
+    """From symbols as while recording, with the name of the node that reads them."""
+    x, regions = np.arange(4.0).reshape(1, 1, 2, 2), np.array([[0.0, 0.0, 0.0, 1.0, 1.0]])
+    op = Symbols()
+    node = node_of("MaxRoiPool", [op.variables("x", x), regions], {"pooled_shape": (1, 1)})
+    (y,) = find("MaxRoiPool").outputs(op, node)
+    assert str(y) == "[[[[x_0011]]]]"

@@ -144,6 +144,20 @@ def test_symbols_have_the_values_of_the_jacobian():
     assert "tanh" in found._repr_latex_()
 
 
+def test_a_model_with_a_layer_normalization_is_proved():
+    """In a model of doubles its statistics are doubles too, for which ONNX has no body."""
+    normal = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+    g (double[1,2] x) => (double[1,2] y, double[1,1] m)
+    <double[2] s = {1, 2}, double[2] b = {0, 1}> { y, m = LayerNormalization (x, s, b) }""")
+    assert oj.prove(normal).outcome == "exact"
+
+
+@pytest.mark.usefixtures("clean_registry")
+def test_a_number_as_the_constant_of_a_pad():
+    oj.defines("my.domain::F")(lambda op, node: (op.Pad(op.Mul(node.x, node.x), (1, 0), 2.0),))
+    assert oj.prove("my.domain::F", shapes=[(2,)]).outcome == "exact"
+
+
 def test_large_models_are_refused():
     wide = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
     g (float[100] x) => (float[100] y) { y = Tanh (x) }""")

@@ -107,6 +107,23 @@ def lp_normalization(x: Any, *, axis: int = -1, p: int = 2) -> Any:
     return tabulate(x.shape, entry)
 
 
+@transcription("LayerNormalization")
+def layer_normalization(
+    x: Any, scale: Any, bias: Any = None, *, axis: int = -1, epsilon: float = 1e-5,
+    stash_type: int = 1, outputs: int = 1,
+) -> Any:  # fmt: skip
+    """((x - μ) r scale + bias, μ, r), r = 1 / √(σ² + ε), with μ and σ² over the axes from `axis` on.
+
+    For models in double precision: ONNX gives no body whose statistics are doubles.
+    """
+    over = tuple(range(axis % x.ndim, x.ndim))
+    centred = x - (centre := x.mean(over, keepdims=True))
+    inverse = 1 / np.sqrt((centred * centred).mean(over, keepdims=True) + epsilon)
+    y = centred * inverse * scale
+    y = y if bias is None else y + bias
+    return y if outputs == 1 else (y, centre, inverse)[:outputs]
+
+
 @transcription("GatherElements")
 def gather_elements(x: Any, indices: Any, *, axis: int = 0) -> Any:
     """y[i, j, k] = x[i, indices[i, j, k], k]."""
@@ -123,7 +140,7 @@ def pad(x: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: Any = "
     around = {a % x.ndim: (given[k], given[k + len(chosen)]) for k, a in enumerate(chosen)}
     ends = [around.get(axis, (0, 0)) for axis in range(x.ndim)]
     kept = (slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(x.shape, ends, strict=True))
-    filling = 0 if value is None else value.item()
+    filling = 0 if value is None else np.asarray(value, object).item()
     options: dict[str, Any] = {"constant_values": filling} if mode == "constant" else {}
     return np.pad(x[*kept], np.maximum(ends, 0), mode, **options)
 
