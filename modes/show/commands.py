@@ -423,7 +423,7 @@ def run_lower(args: Namespace, out: Output) -> bool:
     {"name": {"metavar": "OPERATOR", "help": "Tanh, or ai.onnx.ml::Scaler"}},
     ("Tanh", "ai.onnx.ml::Scaler", "Softmax --json"),
     {"operator": "its name, with the domain where that is not ONNX's own",
-     "outcome": "the worst of all cases: exact, 30 digits, refuted; or zero, estimator",
+     "outcome": "the worst of all cases: exact, 30 or 14 digits, refuted; or zero, estimator",
      "cases": "a list of objects: case, source of the definition, outcome, proved",
      "markdown": "the proof as a page"},
 )  # fmt: skip

@@ -29,7 +29,7 @@ from ...ops.rules.quantization import DOMAIN
 from ..linearize import linearize
 from ..model.markup import Markup, card, fold, folded, pre
 from .cases import CASES, SCRIPTS
-from .check import DIGITS, EXACT, REFUTED, Check, Verdict, operators
+from .check import EXACT, OUTCOMES, Check, Verdict, operators
 from .coverage import schemas
 from .definition import Shapes, function_case, model_case, own_case
 from .derived import DERIVED, derivation
@@ -59,7 +59,7 @@ class Proof:
 
     @property
     def outcome(self) -> str:
-        """The worst outcome of all cases (exact, 30 digits or refuted), or `stated.outcome`."""
+        """The worst outcome of all cases (one of `OUTCOMES`), or `stated.outcome`."""
         if self.stated:
             return self.stated.outcome
         return worst(tuple(v for r in self.results for v in (*r.first, *r.second)))
@@ -173,8 +173,8 @@ def proved(case: Case) -> Proved:
 
 
 def worst(verdicts: tuple[Verdict, ...]) -> str:
-    """The worst outcome: refuted, else 30 digits, else exact."""
-    return max((v.outcome for v in verdicts), key=(EXACT, DIGITS, REFUTED).index, default=EXACT)
+    """The worst outcome: refuted, else 14 digits, else 30 digits, else exact."""
+    return max((v.outcome for v in verdicts), key=OUTCOMES.index, default=EXACT)
 
 
 def entries(case: Case) -> int:

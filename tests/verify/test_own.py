@@ -152,6 +152,28 @@ def test_a_model_with_a_layer_normalization_is_proved():
     assert oj.prove(normal).outcome == "exact"
 
 
+def scaled(op, node):
+    """x / √2.00001: the root is computed where the model is made flat, and exact in a proof."""
+    return (op.Div(node.x, op.Sqrt(op.Add(op.ReduceSum(np.ones(2)), 0.00001))),)
+
+
+@pytest.mark.usefixtures("clean_registry")
+def test_a_definition_with_a_constant_that_is_computed():
+    oj.defines("my.domain::F")(scaled)
+    proof = oj.prove("my.domain::F", shapes=[(2,)])
+    assert proof.outcome == "14 digits"
+    assert "14 digits" in proof.markdown()
+
+
+@pytest.mark.usefixtures("clean_registry")
+@pytest.mark.parametrize(("error", "outcome"), [(0, "14 digits"), (1e-12, "refuted")])
+def test_a_rule_with_a_constant_in_double_precision(error, outcome):
+    oj.defines("my.domain::F")(scaled)
+    oj.jacobian("my.domain::F")(lambda op, node: {
+        (0, 0): Diagonal(np.full(2, (1 + error) / np.sqrt(2.00001)))})  # fmt: skip
+    assert oj.prove("my.domain::F", shapes=[(2,)]).outcome == outcome
+
+
 @pytest.mark.usefixtures("clean_registry")
 def test_a_number_as_the_constant_of_a_pad():
     oj.defines("my.domain::F")(lambda op, node: (op.Pad(op.Mul(node.x, node.x), (1, 0), 2.0),))
