@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .transcriptions import contrib  # noqa: F401  (it registers the cases of ONNX Runtime)
+from . import contrib_cases  # noqa: F401  (it registers the cases of ONNX Runtime)
 from .transcriptions.case import (
     CASES,
     SAME,

@@ -41,17 +41,16 @@ from ..model.loading.load import load
 from ..model.loading.precision import to_double
 from ..model.primal.model import Model
 from ..model.primal.names import distinct
-from .transcriptions import TRANSCRIPTIONS, contrib, standard, tabulate  # noqa: F401  (the modules register their transcriptions)
+from .transcriptions import TRANSCRIPTIONS, standard, tabulate  # noqa: F401  (it registers its transcriptions)
 from .transcriptions.case import Case, ModelCase, at, inside, node_case, positive
 
 BODY = "the function body that ONNX gives"
 FORMULA = "the formula of ONNX's specification"
-TRANSCRIPTION = "a transcription of ONNX's specification, index by index"
+TRANSCRIPTION = "a transcription of the specification, index by index"
 STATED = "its definition in ONNX's operators"
 WRITTEN = "its formula, entry by entry"
 PARTS = "the definitions of its operators"
 REFERENCE = "ONNX's reference implementation, run over symbols"
-DOCUMENTED = "a transcription of ONNX Runtime's documentation"
 
 FORMULAS_FIRST = frozenset({"Range", "Clip", "AffineGrid", "CenterCropPad"})
 """Operators whose body loops, needs integers, or is undecided at the bounds."""
@@ -121,11 +120,11 @@ def by_formula(case: Case, symbols: Mapping[str, Tensor], spec: Specification) -
     attrs = next((s.attrs for s in case.model.steps if s.op_type == case.op_type), case.attrs)
     made = spec.run(case.op_type, inputs, attrs, domain=case.domain, outputs=case.outputs)
     name = full_name(case.op_type, case.domain)
-    transcribed = spec.kernel(name) is TRANSCRIPTIONS.get(name)
-    source = TRANSCRIPTION if transcribed else FORMULA
-    source = REFERENCE if transcribed and name in REFERRED else source
-    if case.schema is None:
-        source = DOCUMENTED if name in TRANSCRIPTIONS else STATED
+    source = FORMULA
+    if (kernel := spec.kernel(name)) is None:
+        source = STATED
+    elif kernel is TRANSCRIPTIONS.get(name):
+        source = REFERENCE if name in REFERRED else TRANSCRIPTION
     return Definition(dict(zip(case.results, made, strict=False)), source)
 
 

@@ -863,9 +863,10 @@ def test_the_recorded_pullback_runs_in_onnxruntime(case):
         np.testing.assert_allclose(found[f"{name}_cotangent"], expected, rtol=1e-3, atol=1e-4)
 
 
-def test_a_guest_in_the_default_domain():
+@pytest.mark.parametrize(("axis", "scale"), [(-1, (4,)), (1, (3, 4))])
+def test_a_guest_in_the_default_domain(axis, scale):
     """ONNX Runtime has SimplifiedLayerNormalization in ONNX's default domain."""
-    inputs, attrs = [N(2, 3, 4), N(4)], {"epsilon": 1e-3}
+    inputs, attrs = [N(2, 3, 4), N(*scale)], {"epsilon": 1e-3, "axis": axis}
     proto, feeds = one_node("SimplifiedLayerNormalization", inputs, attrs, 1)
     proto.graph.node[0].domain = ""
     check_point(load(proto, dtype="float64"), feeds)

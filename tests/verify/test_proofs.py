@@ -13,9 +13,9 @@ from onnxjac.modes.verify.cases import CASES
 from onnxjac.modes.verify.check import EXACT, Check
 from onnxjac.modes.verify.definition import (
     BODY,
-    DOCUMENTED,
     FORMULA,
     REFERENCE,
+    STATED,
     TRANSCRIPTION,
     WRITTEN,
     Specification,
@@ -64,7 +64,7 @@ def test_the_definition_is_the_operator(case):
 @pytest.mark.parametrize("case", EVERY, ids=str)
 def test_no_definition_runs_a_kernel_of_the_numbers(case, monkeypatch):
     """Over expressions; integer computations are left to the numbers reading."""
-    sources = {BODY, DOCUMENTED, FORMULA, REFERENCE, TRANSCRIPTION, WRITTEN}
+    sources = {BODY, FORMULA, REFERENCE, STATED, TRANSCRIPTION, WRITTEN}
     for name in KERNELS.keys() - UFUNCS.keys():
         monkeypatch.setitem(KERNELS, name, refusing(KERNELS[name]))
     assert Check(case).definition.source in sources
@@ -88,7 +88,8 @@ def test_the_specification_has_no_kernel_of_the_numbers():
 
 
 FOLDER = Path(transcriptions.__file__).parent
-TRANSCRIBED = sorted({*FOLDER.glob("*.py"), FOLDER.parent / "cases.py"} - {FOLDER / "case.py"})
+TABLES = {FOLDER.parent / name for name in ("cases.py", "contrib_cases.py")}
+TRANSCRIBED = sorted({*FOLDER.glob("*.py"), *TABLES} - {FOLDER / "case.py"})
 
 
 @pytest.mark.parametrize("path", TRANSCRIBED, ids=lambda path: path.stem)

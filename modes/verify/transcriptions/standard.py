@@ -112,7 +112,7 @@ def layer_normalization(
     x: Any, scale: Any, bias: Any = None, *, axis: int = -1, epsilon: float = 1e-5,
     stash_type: int = 1, outputs: int = 1,
 ) -> Any:  # fmt: skip
-    """((x - μ) r scale + bias, μ, r), r = 1 / √(σ² + ε), with μ and σ² over the axes from `axis` on.
+    """((x - μ) r scale + bias, μ, r), r = 1 / √(σ² + ε), over the axes from `axis` on.
 
     For models in double precision: ONNX gives no body whose statistics are doubles.
     """
@@ -359,3 +359,35 @@ def bin_of(i: int, bins: int, first: int, last: int, n: int) -> range:
     length = max(last - first + 1, 1)
     start, end = first + i * length // bins, first - (-(i + 1) * length // bins)
     return range(min(max(start, 0), n), min(max(end, 0), n))
+
+
+# -- two operators of ONNX Runtime whose definition is decided otherwise, or slowly ----------------
+
+
+def dequantized(q: Any, scale: Any, zero: Any = None) -> Any:
+    """(q - zero) scale, for the whole tensor or per index of the last axis."""
+    return (q.astype(int) - (0 if zero is None else zero.astype(int))) * scale
+
+
+@transcription("com.microsoft::DynamicQuantizeMatMul")
+def dynamic_quantize_matmul(
+    a: Any, b: Any, b_scale: Any, b_zero: Any = None, bias: Any = None
+) -> Any:
+    """(round(aᵢₖ / s) s) Bₖⱼ + biasⱼ, with 255 s = max(a, 0) - min(a, 0)."""
+    step = (max(0, *a.flat) - min(0, *a.flat)) / 255
+    y = (np.rint(a / step) * step) @ dequantized(b, b_scale, b_zero)
+    return y if bias is None else y + bias
+
+
+@transcription("com.microsoft::WordConvEmbedding")
+def word_conv_embedding(words: Any, w: Any, b: Any, table: Any) -> Any:
+    """y[n, m] = the maximum of tanh(Σₖ Σ_d w[m, 0, k, d] C[word[n, t + k], d] + b[m]) over t."""
+    wide = w.shape[2]
+
+    def entry(index: Index) -> Any:
+        n, m = index
+        last = max(np.count_nonzero(words[n]), wide) - wide
+        sums = ((table[words[n, t : t + wide]] * w[m, 0]).sum() + b[m] for t in range(last + 1))
+        return max(z.tanh() for z in sums)
+
+    return tabulate((len(words), len(w)), entry)
