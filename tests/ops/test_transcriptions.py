@@ -14,11 +14,10 @@ from onnx import defs
 from onnxjac.ops import find
 from onnxjac.ops.node import node_of
 from onnxjac.ops.numbers import numbers
-from onnxjac.ops.rules.recurrent import PARAMETERS
 from onnxjac.ops.symbols import Symbols
 from onnxjac.ops.symbols.classical import feature_vectorizer
 from onnxjac.ops.symbols.number import FUNCTIONS, KERNELS, Number
-from onnxjac.ops.symbols.pointwise import DEFAULTS, FORMULAS, clipped, mirrored
+from onnxjac.ops.symbols.pointwise import FORMULAS, mirrored
 
 from .test_defaults import default, equal
 
@@ -75,10 +74,6 @@ def test_what_is_equal_by_algebra_is_no_condition():
     assert len(notes) == 1
 
 
-def test_the_defaults_of_activations_are_those_of_the_rules():
-    assert DEFAULTS == PARAMETERS
-
-
 def test_a_length_that_a_scale_does_not_change_is_resized_nevertheless():
     op, x = Symbols(), np.array([1.0, 2.0, 4.0])
     how = {"mode": "linear", "coordinate_transformation_mode": "asymmetric"}
@@ -94,10 +89,6 @@ def test_half_a_spectrum_and_its_mirror_image(sign, last):
 
 def test_the_features_of_a_vectorizer_are_entered():
     assert KERNELS["ai.onnx.ml::FeatureVectorizer"] is feature_vectorizer
-
-
-def test_an_activation_at_zero():
-    assert clipped(FORMULAS["Relu"], None, [], Number(sp.Integer(0), 0, {})) == 0
 
 
 def test_a_definition_reads_its_regions():
