@@ -122,14 +122,15 @@ class Symbols(Vocabulary):
 
 
 REFERRED = (
-    "BatchNormalization", "CenterCropPad", "Col2Im", "Compress", "Concat", "Conv", "DepthToSpace",
-    "DequantizeLinear", "Expand", "Flatten", "Gather", "GatherND", "Gemm", "GlobalAveragePool",
-    "Identity", "InstanceNormalization", "Max", "MaxUnpool", "Min", "OneHot", "Range", "ReduceMax",
-    "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "ReverseSequence", "RoiAlign",
-    "ScatterElements", "ScatterND", "Shape", "Slice", "SpaceToDepth", "Split", "Squeeze",
-    "TensorScatter", "Tile", "TopK", "Transpose", "Trilu", "Unique", "Unsqueeze", "Where",
-    "ai.onnx.ml::ArrayFeatureExtractor", "ai.onnx.ml::Imputer", "ai.onnx.ml::Normalizer",
-    "ai.onnx.ml::Scaler",
+    "BatchNormalization", "CenterCropPad", "Col2Im", "Compress", "Concat", "Conv", "CumProd",
+    "CumSum", "DepthToSpace", "DequantizeLinear", "Dropout", "Expand", "Flatten", "Gather",
+    "GatherND", "Gemm", "GlobalAveragePool", "Identity", "InstanceNormalization", "Max",
+    "MaxUnpool", "Min", "OneHot", "Range", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+    "ReduceSum", "Reshape", "ReverseSequence", "RoiAlign", "ScatterElements", "ScatterND", "Shape",
+    "Slice", "SpaceToDepth", "Split", "Squeeze", "TensorScatter", "Tile", "TopK", "Transpose",
+    "Trilu", "Unique", "Unsqueeze", "Where",
+    "ai.onnx.ml::ArrayFeatureExtractor", "ai.onnx.ml::FeatureVectorizer", "ai.onnx.ml::Imputer",
+    "ai.onnx.ml::Normalizer", "ai.onnx.ml::SVMRegressor", "ai.onnx.ml::Scaler",
 )  # fmt: skip
 """Operators that ONNX's reference implementation computes on arrays of any objects."""
 

@@ -16,12 +16,6 @@ def exact(values: Any, *shape: int) -> Any:
     return made.reshape(shape) if shape else made
 
 
-@kernel("ai.onnx.ml::FeatureVectorizer")
-def feature_vectorizer(*xs: Any, inputdimensions: Any) -> Any:
-    """The inputs side by side."""
-    return np.concatenate([x[:, :n] for x, n in zip(xs, inputdimensions, strict=True)], axis=1)
-
-
 def transformed(scores: Any, name: str) -> Any:
     """The scores after the post transform."""
     if name == "NONE":
@@ -71,16 +65,6 @@ def kernels(
     """k(x, v) for every support vector."""
     rows = exact(vectors, -1, len(x))
     return np.array([kernel_value(x, v, kernel_type, kernel_params) for v in rows], object)
-
-
-@kernel("ai.onnx.ml::SVMRegressor")
-def svm_regressor(
-    x: Any, *, coefficients: Any, rho: Any, support_vectors: Any = (), n_supports: int = 0,
-    **how: Any,
-) -> Any:  # fmt: skip
-    """Σ cᵥ k(x, v) + ρ, or x c + ρ without support vectors."""
-    values = [kernels(row, support_vectors, **how) if n_supports else row for row in x]
-    return np.stack([exact(rho) + exact(coefficients) @ k for k in values])
 
 
 @kernel("ai.onnx.ml::SVMClassifier")

@@ -15,7 +15,6 @@ from onnxjac.ops import find
 from onnxjac.ops.node import node_of
 from onnxjac.ops.numbers import numbers
 from onnxjac.ops.symbols import Symbols
-from onnxjac.ops.symbols.classical import feature_vectorizer
 from onnxjac.ops.symbols.number import FUNCTIONS, KERNELS, Number
 from onnxjac.ops.symbols.pointwise import FORMULAS, mirrored
 
@@ -85,10 +84,6 @@ def test_a_length_that_a_scale_does_not_change_is_resized_nevertheless():
 @pytest.mark.parametrize(("sign", "last"), [(1, 5.0), (-1, -5.0)])
 def test_half_a_spectrum_and_its_mirror_image(sign, last):
     assert_allclose(mirrored(np.array([3.0, 5.0]), 3, sign), [3, 5, last])
-
-
-def test_the_features_of_a_vectorizer_are_entered():
-    assert KERNELS["ai.onnx.ml::FeatureVectorizer"] is feature_vectorizer
 
 
 def test_a_definition_reads_its_regions():

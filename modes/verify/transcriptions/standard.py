@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -43,14 +42,6 @@ entrywise("Mean", lambda *xs: mean(xs))
 entrywise("Div", lambda a, b: a / b)
 
 
-@transcription("Dropout")
-def dropout(x: Any, ratio: Any = None, training: Any = None, **_: Any) -> Any:
-    """y = x, outside training."""
-    if training is not None and np.any(training):
-        raise NotImplementedError("Dropout in training draws a mask")
-    return x
-
-
 @transcription("AffineGrid")
 def affine_grid(theta: Any, size: Any, *, align_corners: int = 0) -> Any:
     """y[n, p, r] = Σₖ θ[n, r, k] pₖ + θ[n, r, d], with the last axis of space first in p."""
@@ -74,26 +65,6 @@ def centre(i: int, n: int, align_corners: int) -> Any:
     if align_corners and n == 1:
         raise NotImplementedError("the centre of a single pixel cannot be both -1 and 1")
     return sp.Rational(2 * i, n - 1) - 1 if align_corners else sp.Rational(2 * i + 1, n) - 1
-
-
-def running(name: str, summary: Summary) -> None:
-    """Enter y[j] = f(x[i] for i ≤ j); for i < j if exclusive; from the other end if reverse."""
-
-    def apply(x: Any, axis: Any, *, exclusive: int = 0, reverse: int = 0) -> Any:
-        (along,) = ints(axis)
-
-        def entry(index: Index) -> Any:
-            j = index[along]
-            met = range(j + exclusive, x.shape[along]) if reverse else range(j + 1 - exclusive)
-            return summary([x[replaced(index, along, i)] for i in met])
-
-        return tabulate(x.shape, entry)
-
-    transcription(name)(apply)
-
-
-running("CumSum", sum)
-running("CumProd", math.prod)
 
 
 @transcription("LpNormalization")
@@ -315,50 +286,6 @@ def lrn(x: Any, *, size: int, alpha: float = 0.0001, beta: float = 0.75, bias: f
         return x[index] / (squares * alpha / size + bias) ** beta
 
     return tabulate(np.shape(x), entry)
-
-
-@transcription("MaxRoiPool")
-def max_roi_pool(x: Any, rois: Any, *, pooled_shape: Any, spatial_scale: float = 1.0) -> Any:
-    """y[r, c, i, j] = the greatest x[b, c, h, w] with (h, w) in bin (i, j) of region r, else 0.
-
-    A region (b, x₁, y₁, x₂, y₂) ends with its last pixel; its corners are rounded. The
-    specification does not define the bins; these are the bins of Fast R-CNN.
-    """
-
-    def entry(index: Index) -> Any:
-        r, c, *place = index
-        image, *corners = (float(v) for v in rois[r])
-        pixels = [
-            bin_of(place[k], pooled_shape[k], scaled(corners[1 - k]), scaled(corners[3 - k]), n)
-            for k, n in enumerate(x.shape[2:])
-        ]
-        met = [x[int(image), c, h, w] for h in pixels[0] for w in pixels[1]]
-        return max(met) if met else 0
-
-    def scaled(corner: float) -> int:
-        return rounded(corner * spatial_scale)
-
-    return tabulate((np.shape(rois)[0], x.shape[1], *pooled_shape), entry)
-
-
-def rounded(v: float) -> int:
-    """The nearest integer; halves are rounded away from zero.
-
-    >>> rounded(0.5), rounded(-0.5), rounded(-1.25)
-    (1, -1, -1)
-    """
-    return int(math.copysign(math.floor(abs(v) + 0.5), v))
-
-
-def bin_of(i: int, bins: int, first: int, last: int, n: int) -> range:
-    """The pixels of bin i of a region along an axis of length n; bins may overlap.
-
-    >>> [list(bin_of(i, 2, 1, 3, 5)) for i in range(2)]
-    [[1, 2], [2, 3]]
-    """
-    length = max(last - first + 1, 1)
-    start, end = first + i * length // bins, first - (-(i + 1) * length // bins)
-    return range(min(max(start, 0), n), min(max(end, 0), n))
 
 
 # -- two operators of ONNX Runtime whose definition is decided otherwise, or slowly ----------------
