@@ -28,10 +28,6 @@ ZERO_NORM = "where the norm is 0"
 ON_LINE = "where a sampled point lies on a line of pixels"
 ACTIVATIONS = "at the kinks of its activations, if any"
 
-# Why a rule is written by hand.
-NO_ORDER = "index notation has sums, but no maximum and no order of entries"
-BETWEEN = "it samples between entries, at places that are computed, and an index is a whole number"
-
 # What is given there.
 LEFT = "as on the left"
 SHARED = "shared equally by those that tie"

@@ -60,8 +60,6 @@ class Declaration:
     """The time steps of a node whose definition is unrolled."""
     near: Callable[[int, Any], Any] | None = None
     """Position of an input and numbers -> numbers nearby that it takes; all others, where None."""
-    by_hand: str = ""
-    """Why its rule, which is not linear, is not derived from a formula or from index notation."""
 
     @property
     def is_composed(self) -> bool:

@@ -24,15 +24,17 @@ from ...jacobians.text import Table
 from ...jacobians.threads import cached_property
 from ...ops import find
 from ...ops.conventions import CONVENTIONS, shown
+from ...ops.derive import Indexed
 from ...ops.registry import Declaration, full_name
+from ...ops.rules.elementwise import Elementwise
 from ...ops.rules.quantization import DOMAIN
+from ...ops.rules.reductions import SUMS
 from ..linearize import linearize
 from ..model.markup import Markup, card, fold, folded, pre
 from .cases import CASES, SCRIPTS
 from .check import EXACT, OUTCOMES, Check, Verdict, operators
 from .coverage import schemas
 from .definition import Shapes, function_case, model_case, own_case
-from .derived import DERIVED, derivation
 from .differences import central, mismatch
 from .transcriptions.case import Case
 
@@ -280,12 +282,22 @@ HEAD = ("case", "block", "first derivative", "second, by the recorded VJP")
 def headline(proof: Proof) -> str:
     """The outcome in one sentence."""
     exact = sum(r.outcome == "exact" for r in proof.results)
-    how, source = derivation(proof.op_type, proof.domain)
-    derived = f" The rule can be derived, by {how}: {source}." if how in DERIVED else ""
+    text = derived_from(proof.op_type, proof.domain)
+    derived = f" The rule is derived from {text} by SymPy." if text else ""
     return (
         f"**{proof.outcome}**: the rule is the derivative of the definition in {exact} of "
         f"{len(proof.results)} cases exactly, entry by entry, by SymPy.{derived}"
     )
+
+
+def derived_from(op_type: str, domain: str) -> str:
+    """The text of which SymPy makes the rule, while it is declared; empty for any other rule."""
+    rule = declared.rule if (declared := find(op_type, domain)) else None
+    if isinstance(rule, Elementwise):
+        return " or ".join(rule.formulas.values())
+    if op_type in SUMS and not domain:
+        return "{} with s = Σ {}".format(*SUMS[op_type])
+    return rule.text if isinstance(rule, Indexed) else ""
 
 
 def equation(proof: Proof) -> str:

@@ -25,7 +25,7 @@ from ...jacobians import (
 )
 from ..conventions import ORDER, SHARED, ZERO_NORM, kinks, marked, tied, zeros
 from ..node import Node
-from ..registry import Blocks, Count, jacobian, says
+from ..registry import Blocks, Count, jacobian
 from ..trees import evaluate
 from .elementwise import cast_input, derivative
 from .normalization import normalised, spread_total
@@ -36,12 +36,6 @@ def scaler(op: Any, node: Node) -> Blocks:
     """y = (x - offset) · scale."""
     scale = np.asarray(node.scale or 1.0, node.dtype)
     return {(0, 0): Diagonal(scale, node.y_shape) @ cast_input(node)}
-
-
-says("ai.onnx.ml::Imputer", "ai.onnx.ml::LinearRegressor", "ai.onnx.ml::LinearClassifier",
-     "ai.onnx.ml::SVMRegressor", "ai.onnx.ml::SVMClassifier",
-     by_hand="its coefficients are lists of attributes, and index notation has tensors as inputs"
-)  # fmt: skip
 
 
 @jacobian("ai.onnx.ml::Imputer")

@@ -26,19 +26,7 @@ from ...jacobians import (
     take_flat,
 )
 from ...jacobians.symint import agree, is_symbolic, largest, same, smallest
-from ..conventions import (
-    BETWEEN,
-    FIRST,
-    LINE,
-    NO_ORDER,
-    ON_LINE,
-    ORDER,
-    convention,
-    crossed,
-    kinks,
-    marked,
-    tied,
-)
+from ..conventions import FIRST, LINE, ON_LINE, ORDER, convention, crossed, kinks, marked, tied
 from ..node import Node, node_of
 from ..numbers import numbers, table
 from ..numbers.convolution import members
@@ -159,13 +147,8 @@ def spread_bytes(node: Node) -> int:
 says("Conv", "ConvInteger", memory=framed_bytes)
 says("QLinearConv", "com.microsoft::QLinearConv", "onnxjac.straight_through::QLinearConv",
      grows=True, memory=lambda node: framed_bytes(node, 3))  # fmt: skip
-says("ConvTranspose", memory=spread_bytes,
-     by_hand="the index of y is s·i + t, and index notation computes indices of inputs only"
-)  # fmt: skip
+says("ConvTranspose", memory=spread_bytes)
 says("MaxPool", "AveragePool", "LpPool", memory=lambda node: framed_bytes(node, None))
-says("MaxPool", by_hand=NO_ORDER)
-says("LRN", by_hand="its windows of channels are cut off at both ends")
-says("DeformConv", by_hand=BETWEEN)
 
 
 # -- pooling: a selection for the maximum, a convolution with ones for the average -----------------

@@ -22,10 +22,10 @@ from ...jacobians import (
     take_flat,
 )
 from ...jacobians.symint import Number, same
-from ..conventions import FIRST, NO_ORDER, ORDER, SHARED, convention, kinks, tied
+from ..conventions import FIRST, ORDER, SHARED, convention, kinks, tied
 from ..node import Node
 from ..numbers import numbers
-from ..registry import Blocks, Count, jacobian, says
+from ..registry import Blocks, Count, jacobian
 
 
 @jacobian("Gather")
@@ -82,11 +82,6 @@ def one_hot(op: Any, node: Node) -> Blocks:
 def top_k(op: Any, node: Node) -> Blocks:
     """The values are entries of x, at the indices in the second output."""
     return {(0, 0): picked(op, node.outputs[1], node.axis, node.x_shape, node.dtype)}
-
-
-says("TopK", "Unique", by_hand=NO_ORDER)
-says("ScatterND", "ScatterElements",
-     by_hand="it writes y at t[i], and index notation reads there only")  # fmt: skip
 
 
 @kinks("TopK", where=ORDER, given=FIRST)

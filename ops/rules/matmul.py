@@ -176,7 +176,6 @@ def product_bytes(node: Node, *, left_to_right: bool = False) -> int:
 
 
 says("Einsum", memory=product_bytes)
-says("STFT", by_hand="its factors cos(2π k t / n) have indices as numbers")
 
 
 def largest_product(

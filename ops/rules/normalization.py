@@ -194,10 +194,6 @@ MVN_EPSILON = 1e-9
 
 
 kinks("MeanVarianceNormalization", where=f"where the variance is 0{SECOND}", given="")
-says("GroupNormalization", by_hand="channels within groups are two indices of one axis")
-says("MeanVarianceNormalization",
-     by_hand="SymPy takes minutes over a derivation from indices, and does not prove it equal")
-says("LpPool", by_hand="an attribute is the length of its windows, and no input has that length")
 says("BatchNormalization", near=lambda i, x: np.abs(x) + 0.1 if i == 4 else x)
 
 

@@ -26,7 +26,6 @@ from ...jacobians.symint import Number, is_symbolic, largest, smallest
 from ..conventions import (
     BALL,
     FIRST,
-    NO_ORDER,
     ORDER,
     SHARED,
     ZERO_NORM,
@@ -96,9 +95,6 @@ reduction("ReduceL2", "sqrt(s)", "x**2")
 reduction("ReduceSumSquare", "s", "x**2")
 reduction("ReduceLogSum", "log(s)", "x")
 says("ReduceLogSum", near=lambda i, x: np.abs(x) + 0.1)
-says("ReduceMax", "ReduceMin", "GlobalMaxPool", by_hand=NO_ORDER)
-says("ReduceProd", "CumProd", by_hand="index notation has sums over an index, but no products")
-says("Det", by_hand="its sum has n! terms, one for each order of n columns")
 reduction("ReduceLogSumExp", "log(s)", "exp(x)")
 
 

@@ -27,10 +27,10 @@ from ...jacobians import (
     shape_of,
 )
 from ...jacobians.symint import if_negative, largest, same
-from ..conventions import BETWEEN, LINE, ON_LINE, kinks
+from ..conventions import LINE, ON_LINE, kinks
 from ..node import Node, node_of
 from ..numbers import numbers, table
-from ..registry import Blocks, Count, jacobian, says
+from ..registry import Blocks, Count, jacobian
 from .indexing import counted
 from .sampling import SUPPORT, kernel
 
@@ -322,9 +322,6 @@ def resized_shape(op: Any, node: Any) -> tuple[int, ...]:
             extent = node.inputs[ROI][k + len(axes)] - node.inputs[ROI][k] if crops else 1
             shape[axis] = int(np.floor(shape[axis] * extent * scale))
     return tuple(shape)
-
-
-says("Resize", by_hand=BETWEEN)
 
 
 @kinks("Resize", where=f"in scales and roi, {ON_LINE}", given=LINE, moves=(SCALES, ROI))

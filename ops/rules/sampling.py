@@ -27,10 +27,10 @@ from ...jacobians import (
     size,
 )
 from ...jacobians.symint import Number, agree, largest
-from ..conventions import BETWEEN, LINE, ON_LINE, crossed, kinks, marked
+from ..conventions import LINE, ON_LINE, crossed, kinks, marked
 from ..node import Node, node_of
 from ..numbers import numbers, table
-from ..registry import Blocks, Count, jacobian, says
+from ..registry import Blocks, Count, jacobian
 from .indexing import counted
 
 
@@ -310,9 +310,6 @@ def affine_gridded(theta: Array, size: Any, *, align_corners: int = 0) -> Array:
     lengths = table.ints(size)[2:]
     base = base_grid(reading(theta), lengths, bool(align_corners), theta.dtype)
     return (base @ theta.swapaxes(1, 2)).reshape(len(theta), *lengths, len(lengths))
-
-
-says("GridSample", by_hand=BETWEEN)
 
 
 @kinks("GridSample", where=ON_LINE, given=LINE, moves=(1,))

@@ -7,6 +7,7 @@ import onnx
 import pytest
 from onnx import helper
 
+from onnxjac.modes.verify.cases import CASES
 from onnxjac.ops.numbers import numbers as op
 
 ort = pytest.importorskip("onnxruntime")
@@ -209,6 +210,12 @@ def test_reversed_sequences():
     x = normal(4, 3, 2)
     agree("ReverseSequence", [x, np.array([4, 0, 2])], {"time_axis": 0, "batch_axis": 1})
     agree("ReverseSequence", [x, np.array([3, 1, 2, 0])], {"time_axis": 1, "batch_axis": 0})
+
+
+@pytest.mark.parametrize("case", CASES["MaxRoiPool", ""], ids=str)
+def test_regions(case):
+    """The cases of the proof, whose definition is that of the numbers."""
+    agree("MaxRoiPool", [x.astype(np.float32) for x in case.inputs], case.attrs)
 
 
 REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")

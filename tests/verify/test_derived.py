@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from onnxjac import InputError, derive
-from onnxjac.modes.verify import derived
+from onnxjac import InputError, derive, prove
 from onnxjac.modes.verify.cases import CASES
+from onnxjac.modes.verify.proof import derived_from
 from onnxjac.ops.registry import full_name
 from onnxjac.ops.rules.elementwise import FORMULAS
 from onnxjac.ops.rules.reductions import SUMS
+from verify import derived
 
 
 def test_a_wrong_text_is_refuted(monkeypatch):
@@ -38,5 +39,14 @@ def test_the_page_has_the_numbers():
         assert f"| {how} | {number} |" in page
     for name, how, why in rows:
         if how == derived.NOT:
-            assert why, f"{name}: says(..., by_hand=...) is missing"
+            assert why, f"{name}: no reason in BY_HAND"
             assert f"| {name} | {why} |" in page
+    assert {name for name, how, _ in rows if how == derived.NOT} == derived.REASONS.keys()
+
+
+def test_a_proof_says_what_its_rule_is_derived_from():
+    """Where the rule is made of it, and for no other rule."""
+    found = {key for key in CASES if derived_from(*key)}
+    assert found == {(name, "") for name in {*FORMULAS, *SUMS}}
+    assert "The rule is derived from tanh(x) by SymPy." in prove("Tanh").markdown()
+    assert "is derived" not in prove("Softmax").markdown()

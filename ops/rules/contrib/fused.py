@@ -15,7 +15,7 @@ from ....jacobians.symint import Number
 from ...conventions import ACTIVATIONS, ON_LINE, PARTS, kinks
 from ...node import Node
 from ...numbers.windows import AUTO_PADS
-from ...registry import Blocks, defines, jacobian, says
+from ...registry import Blocks, defines, jacobian
 from ..elementwise import range_
 from ..indexing import unique as unique_blocks
 from ..recurrent import END, plus
@@ -131,9 +131,6 @@ def inverse(op: Any, node: Node) -> tuple[Array]:
     """Y = cofactors(X)ᵀ / det X."""
     adjugate = swapped(op, minors(op, node.x, node.x_shape[-1]))
     return (op.Div(adjugate, op.Unsqueeze(op.Det(node.x), (-2, -1))),)
-
-
-says("com.microsoft::Inverse", by_hand="its entries are quotients of sums of n! terms")
 
 
 @jacobian("com.microsoft::Inverse")

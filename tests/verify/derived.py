@@ -11,23 +11,50 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from ...jacobians import label_sizes
-from ...ops import find
-from ...ops.derive import Indexed
-from ...ops.node import Node
-from ...ops.registry import full_name
-from ...ops.rules.elementwise import Elementwise
-from ...ops.rules.matmul import expand_equation
-from ...ops.rules.reductions import SUMS
-from ...ops.symbols.stages import names_in, parted
-from .cases import CASES
-from .check import Check, Verdict
-from .definition import blocks, dense
-from .transcriptions.case import Case
+from onnxjac.jacobians import label_sizes
+from onnxjac.modes.verify.cases import CASES
+from onnxjac.modes.verify.check import Check, Verdict
+from onnxjac.modes.verify.definition import blocks, dense
+from onnxjac.modes.verify.proof import derived_from
+from onnxjac.modes.verify.transcriptions.case import Case
+from onnxjac.ops import find
+from onnxjac.ops.derive import Indexed
+from onnxjac.ops.node import Node
+from onnxjac.ops.registry import full_name
+from onnxjac.ops.rules.matmul import expand_equation
+from onnxjac.ops.rules.reductions import SUMS
+from onnxjac.ops.symbols.stages import names_in, parted
 
 FORMULA, INDICES, PARTS, LINEAR, NOT = "formula", "index notation", "composition", "linear", "no"
 
-DERIVED = FORMULA, INDICES
+BY_HAND = {
+    "index notation has sums, but no maximum and no order of entries":
+        "GlobalMaxPool MaxPool ReduceMax ReduceMin TopK Unique",
+    "it samples between entries, at places that are computed, and an index is a whole number":
+        "DeformConv GridSample Resize",
+    "index notation has sums over an index, but no products": "CumProd ReduceProd",
+    "it writes y at t[i], and index notation reads there only": "ScatterElements ScatterND",
+    "a formula gives the derivative to one of the inputs that tie": "Max Min",
+    "its bounds may be left out, and a formula names all its inputs": "Clip",
+    "the slopes that SymPy finds, y/x xʸ and log(x) xʸ, are NaN at x = 0": "Pow",
+    "the number of its entries depends on its inputs": "Range",
+    "the index of y is s·i + t, and index notation computes indices of inputs only":
+        "ConvTranspose",
+    "its windows of channels are cut off at both ends": "LRN",
+    "an attribute is the length of its windows, and no input has that length": "LpPool",
+    "channels within groups are two indices of one axis": "GroupNormalization",
+    "SymPy takes minutes over a derivation from indices, and does not prove it equal":
+        "MeanVarianceNormalization",
+    "its factors cos(2π k t / n) have indices as numbers": "STFT",
+    "its sum has n! terms, one for each order of n columns": "Det",
+    "its entries are quotients of sums of n! terms": "com.microsoft::Inverse",
+    "its coefficients are lists of attributes, and index notation has tensors as inputs":
+        "ai.onnx.ml::Imputer ai.onnx.ml::LinearClassifier ai.onnx.ml::LinearRegressor "
+        "ai.onnx.ml::SVMClassifier ai.onnx.ml::SVMRegressor",
+}  # fmt: skip
+"""Why SymPy does not derive a rule -> operators."""
+
+REASONS = {name: why for why, names in BY_HAND.items() for name in names.split()}
 
 Text = Callable[..., str]
 
@@ -233,18 +260,15 @@ def derivation(op_type: str, domain: str = "") -> tuple[str, str]:
     (('formula', 'tanh(x)'), 'linear', 'no')
     """
     declared, cases = find(op_type, domain), CASES.get((op_type, domain), [])
-    if declared and isinstance(declared.rule, Indexed):
-        return INDICES, declared.rule.text
-    if declared and isinstance(declared.rule, Elementwise):
-        return FORMULA, " or ".join(declared.rule.formulas.values())
-    if op_type in SUMS and not domain:
-        return FORMULA, "{} with s = Σ {}".format(*SUMS[op_type])
+    if text := derived_from(op_type, domain):
+        return FORMULA, text
     if declared is None or declared.is_composed:
         return PARTS, "the rules of the operators that define it"
     texts = [case for case in cases if derived_rule(case)]
     if texts and all(compared(case) and all(compared(case)) for case in texts):
         kept = "" if len(texts) == len(cases) else f", in {len(texts)} of {len(cases)} cases"
         return INDICES, derived_rule(texts[0]).text + kept  # type: ignore[union-attr]
-    if declared.by_hand or any(Check(case).truth.free_symbols for case in cases):
-        return NOT, declared.by_hand
+    name = full_name(op_type, domain)
+    if name in REASONS or any(Check(case).truth.free_symbols for case in cases):
+        return NOT, REASONS.get(name, "")
     return LINEAR, "y is linear: the rule is the operator itself, which moves or adds entries"
