@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate, pairwise, product
 from typing import Any
 
@@ -25,12 +24,13 @@ from ...jacobians import Dag, Jacobian, shape_of, size
 from ...jacobians.errors import InputError, OnnxJacWarning, UnsupportedOp
 from ...ops import find
 from ...ops.derive import Indexed, sizes_of
-from ...ops.formulas import Total, parse, plain
+from ...ops.formulas import Total, parse
 from ...ops.numbers.pointwise import UFUNCS
 from ...ops.registry import Declaration, full_name
 from ...ops.rules.elementwise import Elementwise
 from ...ops.symbols import REFERRED, Symbols, Tensor, each
-from ...ops.symbols.number import FUNCTIONS, KERNELS, Kernel, Number, closed_form
+from ...ops.symbols.number import KERNELS, Kernel, closed_form
+from ...ops.symbols.pointwise import by_entries, exactly
 from ...ops.trees import accesses
 from ..linear.tape.record import active_steps, dag_of, has_tangent, record
 from ..linear.tape.unroll import unrolled
@@ -75,7 +75,8 @@ def defined(case: Case, symbols: Mapping[str, Tensor], op: Symbols) -> Definitio
     elif (declared and isinstance(declared.rule, Elementwise | Indexed)
           and spec.kernel(full_name(case.op_type, case.domain)) is None):  # fmt: skip
         inputs = [spec.operand({**case.point, **symbols}[name]) for name in case.names]
-        y = entrywise(declared.rule, inputs, case.attrs)
+        of: Any = by_entries if isinstance(declared.rule, Elementwise) else indexed
+        y = of(declared.rule, inputs, {**declared.rule.defaults, **case.attrs})
         found = Definition({case.results[0]: Tensor(each(spec.number, y), op)}, WRITTEN)
     schema = schema_of(case.op_type, case.domain, case.version)
     if not found and schema and has_body(schema) and case.op_type not in FORMULAS_FIRST:
@@ -136,21 +137,11 @@ def by_parts(case: ModelCase, symbols: Mapping[str, Tensor], spec: Specification
     return Definition({name: found.values[name] for name in case.results}, PARTS)
 
 
-def entrywise(rule: Elementwise | Indexed, inputs: list[Any], attrs: Mapping[str, Any]) -> Any:
+def indexed(rule: Indexed, inputs: list[Any], attrs: Mapping[str, Any]) -> Any:
     """A formula at every entry of y, with its sums in full: no code of the rule is run."""
     arrays = dict(zip(rule.variables, map(np.asarray, inputs), strict=True))
-    if isinstance(rule, Elementwise):
-        shape = np.broadcast_shapes(*(x.shape for x in arrays.values()))
-        out = tuple(f"i{k}" for k in range(len(shape)))
-        sizes, arrays = dict(zip(out, shape, strict=True)), {
-            n: np.broadcast_to(x, shape) for n, x in arrays.items()}  # fmt: skip
-        expr = parse(rule.text).replace(
-            lambda e: e.is_Symbol and e.name in arrays,
-            lambda e: sp.Indexed(e.name, *(sp.Symbol(i, integer=True) for i in out)),
-        )
-    else:
-        expr, out, sizes = parse(rule.term), rule.out, sizes_of(rule, arrays)
-    known = {sp.Symbol(n, real=True): closed_form(v) for n, v in {**rule.defaults, **attrs}.items()}
+    expr, sizes = parse(rule.term), sizes_of(rule, arrays)
+    known = {sp.Symbol(n, real=True): closed_form(v) for n, v in attrs.items()}
 
     def entry(e: sp.Expr, at: Mapping[str, int]) -> Any:
         if isinstance(e, Total):
@@ -169,22 +160,10 @@ def entrywise(rule: Elementwise | Indexed, inputs: list[Any], attrs: Mapping[str
         return e.func(*(entry(a, at) for a in e.args)) if e.args else e
 
     def value(place: tuple[int, ...]) -> Any:
-        made = plain(entry(expr, dict(zip(out, place, strict=True))))
-        return sp.lambdify(list(known), made, [METHODS])(*known.values())
+        made = entry(expr, dict(zip(rule.out, place, strict=True)))
+        return exactly(list(known), made)(*known.values())
 
-    return tabulate((sizes[n] for n in out), value)
-
-
-def applied(method: str, function: Any, x: Any) -> Any:
-    """A function of a symbolic number, or of a constant."""
-    return getattr(x, method)() if isinstance(x, Number) else function(x)
-
-
-METHODS = {f.__name__: partial(applied, name, f) for name, (f, _) in FUNCTIONS.items()} | {
-    "floor": lambda x: x.floor(), "ceiling": lambda x: x.ceil(), "ceil": lambda x: x.ceil(),
-    "sign": lambda x: (x > 0) - (x < 0), "Abs": abs,
-}  # fmt: skip
-"""The functions of a formula over symbolic numbers, by the names under which SymPy writes them."""
+    return tabulate((sizes[n] for n in rule.out), value)
 
 
 # -- a model over symbols ------------------------------------------------------------------------

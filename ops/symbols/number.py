@@ -167,6 +167,19 @@ for _name, _pair in FUNCTIONS.items():
     setattr(Number, _name, lambda self, pair=_pair: self.made(*pair))
 
 
+def applied(method: str, function: Any, x: Any) -> Any:
+    """A function of a symbolic number, or of a constant."""
+    return getattr(x, method)() if isinstance(x, Number) else function(x)
+
+
+METHODS = {f.__name__: partial(applied, name, f) for name, (f, _) in FUNCTIONS.items()} | {
+    "floor": lambda x: x.floor(), "ceiling": lambda x: x.ceil(), "ceil": lambda x: x.ceil(),
+    "sign": lambda x: (x > 0) - (x < 0), "Abs": abs, "pi": sp.pi,
+    "Rational": sp.Rational,
+}  # fmt: skip
+"""The functions of a formula over symbolic numbers, by the names under which SymPy writes them."""
+
+
 @cache
 def closed_form(number: Any) -> sp.Expr:
     """The simplest fraction, or √(p/q πᵏ), that rounds to a float.

@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
+import onnx
 import sympy as sp
+from sympy.printing.lambdarepr import LambdaPrinter
 
-from .number import entrywise, kernel
-
-
-def _sigmoid(x: Any) -> Any:
-    return 1 / (1 + (-x).exp())
-
-
-def _softplus(x: Any) -> Any:
-    return (1 + x.exp()).log()
-
-
-def _gelu(x: Any, approximate: str = "none") -> Any:
-    if approximate == "none":
-        return x * (1 + (x / sp.sqrt(2)).erf()) / 2
-    return x * (1 + ((x + x**3 * sp.Rational(8943, 200000)) * sp.sqrt(2 / sp.pi)).tanh()) / 2
-
-
-def _selu(
-    x: Any, alpha: Any = 1.67326319217681884765625, gamma: Any = 1.05070102214813232421875
-) -> Any:
-    return gamma * x if x > 0 else gamma * alpha * (x.exp() - 1)
-
-
-def _shrink(x: Any, bias: Any = 0.0, lambd: Any = 0.5) -> Any:
-    if x < -lambd:
-        return x + bias
-    return x - bias if x > lambd else 0 * x
+from ..formulas import parse, plain
+from ..node import schema_defaults
+from ..rules import elementwise
+from ..rules.elementwise import Elementwise
+from .number import KERNELS, METHODS, Number, closed_form, entrywise, kernel
 
 
 def _mod(x: Any, y: Any, fmod: int = 0) -> Any:
@@ -43,30 +25,58 @@ def _mod(x: Any, y: Any, fmod: int = 0) -> Any:
 
 FORMULAS: dict[str, Any] = {
     "Erf": lambda x: x.erf(),
-    "Sigmoid": _sigmoid,
-    "Softplus": _softplus,
-    "Softsign": lambda x: x / (1 + abs(x)),
-    "Swish": lambda x, alpha=1.0: x * _sigmoid(alpha * x),
-    "Mish": lambda x: x * _softplus(x).tanh(),
-    "Gelu": _gelu,
-    "Relu": lambda x: x if x > 0 else 0 * x,
-    "LeakyRelu": lambda x, alpha=0.01: x if x > 0 else alpha * x,
-    "PRelu": lambda x, slope: x if x > 0 else slope * x,
-    "ThresholdedRelu": lambda x, alpha=1.0: x if x > alpha else 0 * x,
-    "Elu": lambda x, alpha=1.0: x if x > 0 else alpha * (x.exp() - 1),
-    "Celu": lambda x, alpha=1.0: x if x > 0 else alpha * ((x / alpha).exp() - 1),
-    "Selu": _selu,
-    "HardSigmoid": lambda x, alpha=0.2, beta=0.5: min(max(alpha * x + beta, 0), 1),
-    "HardSwish": lambda x: x * min(max(x / 6 + sp.Rational(1, 2), 0), 1),
-    "Shrink": _shrink,
+    "Sigmoid": lambda x: 1 / (1 + (-x).exp()),
     "Pow": lambda x, y: x**y,
     "Sign": lambda x: (x > 0) - (x < 0),
     "Mod": _mod,
-}  # fmt: skip
-"""op_type -> the entrywise formula in ONNX's documentation."""
+}
+"""op_type -> the entrywise formula in ONNX's documentation, for operators without a body."""
 
 for _name, _function in FORMULAS.items():
     entrywise(_name, _function)
+
+
+def by_entries(rule: Elementwise, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    """f(x, y, z) entry by entry: the text of a rule as it is written, and no code of the rule."""
+    known = {n: closed_form(v) for n, v in attrs.items() if isinstance(v, int | float)}
+    names = [sp.Symbol(name, real=True) for name in (*rule.variables, *known)]
+    text = rule.formulas[attrs[rule.by] if rule.by else ""]
+    function = exactly(names, parse(text))
+
+    def entry(*xs: Any) -> Any:
+        held = (x if isinstance(x, Number) else closed_form(x) for x in xs)
+        return function(*held, *known.values())
+
+    return np.asarray(np.frompyfunc(entry, len(inputs), 1)(*inputs), object)
+
+
+class Fractions(LambdaPrinter):
+    """An expression in Python, in which 1/2 is no float."""
+
+    def _print_Rational(self, expr: Any) -> str:
+        return f"Rational({expr.p}, {expr.q})"
+
+
+def exactly(names: Sequence[sp.Symbol], expr: sp.Expr) -> Any:
+    """An expression as a function of symbolic numbers and fractions."""
+    printer = Fractions({"fully_qualified_modules": False, "allow_unknown_functions": True})
+    return sp.lambdify(names, plain(expr), [METHODS], printer=printer)
+
+
+def activation(name: str, *inputs: Any, **given: Any) -> Any:
+    """An operator by its declared formula."""
+    defaults = schema_defaults(name, "", onnx.defs.onnx_opset_version())
+    return by_entries(elementwise.FORMULAS[name], inputs, {**defaults, **given})
+
+
+ACTIVATIONS = (
+    "Celu", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "PRelu", "Relu", "Selu",
+    "Shrink", "Softplus", "Softsign", "Swish", "ThresholdedRelu",
+)  # fmt: skip
+"""Operators that run their declared formula; proofs compare their rules with ONNX's body."""
+
+for _name in ACTIVATIONS:
+    KERNELS[_name] = partial(activation, _name)
 
 
 @kernel("Clip")
@@ -79,8 +89,6 @@ def clip(x: Any, low: Any = None, high: Any = None) -> Any:
 @kernel("Cast", "CastLike")
 def cast(x: Any, like: Any = None, *, to: Any = None, **_: Any) -> Any:
     """Floats stay expressions; integers and truth values become their values at the point."""
-    import onnx
-
     dtype = onnx.helper.tensor_dtype_to_np_dtype(to) if like is None else like.dtype
     if dtype.kind in "fO" or dtype.name == "bfloat16":
         return np.asarray(x, object)

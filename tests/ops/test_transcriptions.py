@@ -16,7 +16,7 @@ from onnxjac.ops.node import node_of
 from onnxjac.ops.numbers import numbers
 from onnxjac.ops.symbols import Symbols
 from onnxjac.ops.symbols.number import FUNCTIONS, KERNELS, Number
-from onnxjac.ops.symbols.pointwise import FORMULAS, mirrored
+from onnxjac.ops.symbols.pointwise import ACTIVATIONS, FORMULAS, mirrored
 
 from .test_defaults import default, equal
 
@@ -46,7 +46,7 @@ SECOND = {"Pow": [1.5], "Mod": [1.5], "PRelu": [0.25]}
 ATTRIBUTES = {"Mod": {"fmod": 1}, "Shrink": {"lambd": 1.0, "bias": 0.5}}
 
 
-@pytest.mark.parametrize("name", FORMULAS)
+@pytest.mark.parametrize("name", [*FORMULAS, *ACTIVATIONS])
 def test_a_formula_has_the_numbers_of_the_kernel(name):
     x = np.array([-3.5, -1.25, -0.25, 0.25, 1.25, 3.5])[3 * (name == "Pow") :]
     more, how = [np.full(1, value) for value in SECOND.get(name, ())], ATTRIBUTES.get(name, {})

@@ -23,6 +23,7 @@ from onnxjac.modes.verify.definition import (
 from onnxjac.ops.numbers.pointwise import UFUNCS
 from onnxjac.ops.numbers.table import KERNELS
 from onnxjac.ops.registry import DECLARATIONS, find
+from onnxjac.ops.symbols.pointwise import ACTIVATIONS
 
 EVERY = [case for cases in CASES.values() for case in cases]
 
@@ -85,6 +86,12 @@ def test_the_specification_has_no_kernel_of_the_numbers():
     spec = Specification({})
     own = {id(kernel) for name, kernel in KERNELS.items() if name not in UFUNCS}
     assert all(id(spec.kernel(name)) not in own for name in KERNELS)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_a_declared_formula_is_not_compared_with_itself(name):
+    """What symbols compute by the formula of the rule is proved against ONNX's function body."""
+    assert {Check(case).definition.source for case in CASES[name, ""]} == {BODY}
 
 
 FOLDER = Path(transcriptions.__file__).parent
