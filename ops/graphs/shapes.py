@@ -361,13 +361,6 @@ def is_number(n: Number, special: int) -> bool:
     return n == special if entry else same(n, special)
 
 
-@formula("CenterCropPad", known=(1,))
-def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
-    axes = attrs.get("axes") or range(len(shapes[0]))
-    found = dict(zip((axis % len(shapes[0]) for axis in axes), as_sizes(held[1]), strict=True))
-    return [tuple(found.get(k, n) for k, n in enumerate(shapes[0]))]
-
-
 @formula("TopK", known=(1,))
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
     sizes = list(shapes[0])

@@ -28,7 +28,7 @@ from ...jacobians import (
     slab,
 )
 from ...jacobians.layout import Span
-from ...jacobians.symint import Number, largest, same, smallest
+from ...jacobians.symint import Number, largest, same
 from ..node import Node
 from ..numbers.layout import equal_parts, pad_widths, span
 from ..numbers.windows import GEOMETRY, said, transposed_windows, whole, windows
@@ -235,24 +235,6 @@ def col2im(op: Any, node: Node) -> Blocks:
     fold = convolution_of(units, "u", "x", g)
     J = fold @ Reshape(g.u, (n, columns, count), node.dtype)
     return {(0, 0): Reshape(node.y_shape, g.x, node.dtype) @ J}
-
-
-@jacobian("CenterCropPad", grows=True)
-def center_crop_pad(op: Any, node: Node) -> Blocks:
-    """The middle of x, or x in the middle of zeros, along each axis."""
-    spans = [middle(n, m) for n, m in zip(node.x_shape, node.y_shape, strict=True)]
-    cut = Slice(tuple(source for source, _ in spans), node.x_shape, node.dtype)
-    return {(0, 0): Embed(tuple(target for _, target in spans), node.y_shape, node.dtype) @ cut}
-
-
-def middle(n: Number, m: Number) -> tuple[Span, Span]:
-    """The spans of equal length in the middle of an axis of length n and of one of length m.
-
-    >>> middle(5, 2), middle(2, 5)
-    (((1, 1, 2), (0, 1, 2)), ((0, 1, 2), (1, 1, 2)))
-    """
-    count = smallest(n, m)
-    return (largest((n - m) // 2, 0), 1, count), (largest((m - n) // 2, 0), 1, count)
 
 
 @jacobian("ReverseSequence", time_axis=(0, 1), batch_axis=(0, 1))

@@ -31,7 +31,7 @@ KERNEL, HIDDEN = "the lengths of a kernel", "the size of a gate, which an attrib
 RANK, PARTS = "the rank of the result", "the real and imaginary part on the last axis"
 
 FIXED = {
-    "CausalConvWithState": KERNEL, "CenterCropPad": "how many sizes there are",
+    "CausalConvWithState": KERNEL,
     "ConvTranspose": KERNEL, "DFT": PARTS, "Einsum": "of a label that repeats, behind an ellipsis",
     "Expand": RANK, "GRU": HIDDEN, "Gemm": "whether C has one row for all", "LSTM": HIDDEN,
     "MatMul": "of an axis of one that is repeated", "RNN": HIDDEN, "Reshape": RANK,
