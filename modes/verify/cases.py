@@ -9,19 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import contrib_cases  # noqa: F401  (it registers the cases of ONNX Runtime)
-from .transcriptions.case import (
-    CASES,
-    SAME,
-    SCRIPTS,
-    SIDES,
-    at,
-    case,
-    inside,
-    ints,
-    numbers,
-    positive,
-    script,
-)
+from .case import CASES, SAME, SCRIPTS, SIDES, at, case, inside, ints, numbers, positive, script
 
 __all__ = ["CASES", "SCRIPTS"]
 

@@ -19,8 +19,8 @@ from ...jacobians.threads import cached_property
 from ...ops.symbols import Symbols, Tensor
 from ...ops.symbols.number import closed_form
 from ..recording.derive import vjp_graph
+from .case import Case
 from .definition import Reading, blocks, defined, dense, exprs_of, read
-from .transcriptions.case import Case
 
 Pair = tuple[str, str]
 

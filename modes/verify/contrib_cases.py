@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from .transcriptions.case import SIDES, case, ints, numbers, script
+from .case import SIDES, case, ints, numbers, script
 
 MS = "com.microsoft::"
 

@@ -26,8 +26,8 @@ from ..model.flow.control import CONTROL, SEQUENCES
 from ..model.loading.bodies import has_body
 from ..model.loading.upgrade import MICROSOFT, SHARED
 from ..training.optimizers import OPERATORS as OPTIMIZERS
+from .case import Case
 from .cases import CASES
-from .transcriptions.case import Case
 
 EVERYWHERE, ALMOST, NOT = "everywhere", "almost everywhere", "not"
 

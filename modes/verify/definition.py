@@ -41,8 +41,8 @@ from ..model.loading.load import load
 from ..model.loading.precision import to_double
 from ..model.primal.model import Model
 from ..model.primal.names import distinct
-from .transcriptions import TRANSCRIPTIONS, standard, tabulate  # noqa: F401  (it registers its transcriptions)
-from .transcriptions.case import Case, ModelCase, at, inside, node_case, positive
+from .case import Case, ModelCase, at, inside, node_case, positive
+from .transcriptions import TRANSCRIPTIONS, tabulate
 
 BODY = "the function body that ONNX gives"
 FORMULA = "the formula of ONNX's specification"

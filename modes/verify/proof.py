@@ -31,12 +31,12 @@ from ...ops.rules.quantization import DOMAIN
 from ...ops.rules.reductions import SUMS
 from ..linearize import linearize
 from ..model.markup import Markup, card, fold, folded, pre
+from .case import Case
 from .cases import CASES, SCRIPTS
 from .check import EXACT, OUTCOMES, Check, Verdict, operators
 from .coverage import schemas
 from .definition import Shapes, function_case, model_case, own_case
 from .differences import central, mismatch
-from .transcriptions.case import Case
 
 
 class Proof:

@@ -9,8 +9,8 @@ import pytest
 import onnxjac as oj
 from check_rule import one_node
 from onnxjac.modes.model.loading.load import load
+from onnxjac.modes.verify.case import Case
 from onnxjac.modes.verify.cases import CASES
-from onnxjac.modes.verify.transcriptions.case import Case
 from onnxjac.ops.conventions import CONVENTIONS, SECOND
 from onnxjac.ops.kinks import kink_set
 from onnxjac.ops.registry import DECLARATIONS, find

@@ -10,9 +10,9 @@ import numpy as np
 import sympy as sp
 
 from onnxjac.jacobians.errors import OnnxJacError
+from onnxjac.modes.verify.case import Case
 from onnxjac.modes.verify.check import Check
 from onnxjac.modes.verify.definition import exprs_of
-from onnxjac.modes.verify.transcriptions.case import Case
 
 STEP = sp.Rational(1, 512)
 """The distance from the boundary at which its sides are evaluated."""

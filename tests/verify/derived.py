@@ -12,11 +12,11 @@ import numpy as np
 import sympy as sp
 
 from onnxjac.jacobians import label_sizes
+from onnxjac.modes.verify.case import Case
 from onnxjac.modes.verify.cases import CASES
 from onnxjac.modes.verify.check import Check, Verdict
 from onnxjac.modes.verify.definition import blocks, dense
 from onnxjac.modes.verify.proof import derived_from
-from onnxjac.modes.verify.transcriptions.case import Case
 from onnxjac.ops import find
 from onnxjac.ops.derive import Indexed
 from onnxjac.ops.node import Node

@@ -8,8 +8,8 @@ import pytest
 
 from onnxjac.jacobians import Embed, Permutation
 from onnxjac.jacobians.errors import OnnxJacError
+from onnxjac.modes.verify.case import Case, at, ints, numbers
 from onnxjac.modes.verify.check import EXACT, REFUTED, Check
-from onnxjac.modes.verify.transcriptions.case import Case, at, ints, numbers
 from onnxjac.ops.numbers import numbers as plain
 from onnxjac.ops.numbers.table import KERNELS
 from onnxjac.ops.numbers.windows import Windows

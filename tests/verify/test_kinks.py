@@ -7,8 +7,8 @@ import pytest
 import sympy as sp
 
 from onnxjac.modes.linearize import linearize
+from onnxjac.modes.verify.case import Case, at, positive
 from onnxjac.modes.verify.cases import CASES
-from onnxjac.modes.verify.transcriptions.case import Case, at, positive
 from onnxjac.ops.conventions import SECOND
 from onnxjac.ops.formulas import NAMES, parse
 from onnxjac.ops.kinks import kink_set, kinks, kinks_of

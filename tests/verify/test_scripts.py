@@ -6,9 +6,9 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
+from onnxjac.modes.verify.case import Case
 from onnxjac.modes.verify.cases import CASES, SCRIPTS
 from onnxjac.modes.verify.proof import Script, script_of, written
-from onnxjac.modes.verify.transcriptions.case import Case
 
 MS, ML = "com.microsoft::", "ai.onnx.ml::"
 

@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from ....jacobians.threads import cached_property
-from ....ops.registry import full_name
-from ...model.loading.load import load
-from ...model.primal.model import Model
+from ...jacobians.threads import cached_property
+from ...ops.registry import full_name
+from ..model.loading.load import load
+from ..model.primal.model import Model
 
 WORKING = 21
 """The opset of the cases; newer operators have the opset that introduced them."""
