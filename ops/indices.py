@@ -117,8 +117,8 @@ class Indices:
         return wide @ implicit_kron(F, Eye(columns), self.shape(batch)) @ flat
 
     def matrix(self, x: Array, labels: Labels, batch: Labels, p: str, q: str) -> Any:
-        """A factor as a batch of matrices from q to p; None where it is not."""
-        if not {p, q} <= {*labels} or not {*labels} <= {*batch, p, q}:
+        """A factor as a batch of matrices from q to p; None where it is not, or is diagonal."""
+        if p == q or not {p, q} <= {*labels} or not {*labels} <= {*batch, p, q}:
             return None
         return self.aligned(x, labels, (*batch, p, q))
 
