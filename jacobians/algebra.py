@@ -102,6 +102,9 @@ class Algebra(linalg.LinearOperator):
             return add(self, other)
         if is_sparse(other) or (isinstance(other, np.ndarray) and other.ndim == 2):
             return add(self, wrapped(other))
+        if np.isscalar(other):
+            raise InputError(f"J + c adds no number to an operator, here {other!r}: J + c * "
+                             "identity_like(J) adds c I")  # fmt: skip
         if isinstance(other, linalg.LinearOperator) and other.shape != self.shape:
             raise InputError(f"cannot add operators of shape {self.shape} and {other.shape}: "
                              f"{self!r} and {other!r}")  # fmt: skip

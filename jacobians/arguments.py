@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, wraps
-from inspect import Signature, signature
+from inspect import Parameter, Signature, signature
 from math import inf
 from numbers import Real
 from reprlib import repr as short
@@ -69,11 +69,28 @@ def validated(function: F) -> F:
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
         names, kinds = kinds_of(function)
+        if len(args) > len(names):
+            check_positions(call, names)
         given = (fitted(name, x, kinds[name]) if name in kinds else x
                  for name, x in zip(names, args, strict=False))  # fmt: skip
         return function(*given, *args[len(names) :], **fit(options, kinds))
 
     return cast(F, call)
+
+
+def check_positions(function: Callable[..., Any], names: tuple[str, ...]) -> None:
+    """Raises `InputError` for a function that takes these parameters by position, others by name.
+
+    >>> check_positions(lambda a, *, b=1: a, ("a",))
+    Traceback (most recent call last):
+    onnxjac.jacobians.errors.InputError: <lambda> takes a by position, all else by name: b=
+    """
+    kinds = {p.name: p.kind for p in signature(function).parameters.values()}
+    others = [f"{name}=" for name, kind in kinds.items() if kind == Parameter.KEYWORD_ONLY]
+    if others and Parameter.VAR_POSITIONAL not in kinds.values():
+        taken = ", ".join(name for name in names if name != "self") or "nothing"
+        raise InputError(f"{function.__name__} takes {taken} by position, all else by name: "
+                         f"{', '.join(others)}")  # fmt: skip
 
 
 def fit(options: dict[str, Any], kinds: Mapping[str, list[Kind]]) -> dict[str, Any]:

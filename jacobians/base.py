@@ -99,7 +99,7 @@ class Holder:
         """Its data, one by one."""
         return flat(getattr(self, name) for name in self.holds)
 
-    def with_held(self, **parts: Any) -> Self:
+    def _holding(self, **parts: Any) -> Self:
         """A copy with other data, by attribute, without the results derived from the data."""
         made, kind = object.__new__(type(self)), type(self)
         kept = ((name, part) for name, part in vars(self).items()
@@ -212,7 +212,7 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
     @cached_property
     def T(self) -> Jacobian:
         """The transpose: one object, even if several threads build it at once."""
-        return self.__dict__.setdefault("T", self._transpose())
+        return self._transpose()
 
     @property
     def H(self) -> Jacobian:
@@ -342,7 +342,7 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
 
         Shape: (min(m, n),).
         """
-        return np.array(host(self._diagonal()))
+        return np.array(host(hooks.diagonal(self)), self.dtype)
 
     def _diagonal(self) -> Array:
         """The diagonal, where the arrays are; it may be a view of one of them."""

@@ -20,6 +20,7 @@ from functools import reduce
 from itertools import groupby
 from operator import add, attrgetter, matmul
 from typing import Any, cast
+from weakref import ref
 
 import numpy as np
 
@@ -58,9 +59,9 @@ class Dag(Jacobian):
 
     Vertices are numbered so that every edge leads to a greater number; `shapes[i]` is the shape of
     the tensor at vertex i, `edges` are the operators between two vertices each, and `dtype` is the
-    type of J. in_shape and out_shape are flat: the concatenated tensors. The transpose has the DAG
-    as its `mirror`. `known` is a memo of results derived from the DAG, freed with the DAG. `names`
-    are the tensors of a model that its operators hold, for the text.
+    type of J. in_shape and out_shape are flat: the concatenated tensors. `known` is a memo of
+    results derived from the DAG, freed with the DAG. `names` are the tensors of a model that its
+    operators hold, for the text.
     """
 
     holds = ("operators",)
@@ -76,13 +77,19 @@ class Dag(Jacobian):
         check_edges(edges, shapes, (*sources, *sinks))
         self.edges = useful(edges, sources, sinks)
         super().__init__((self._width(sinks),), (self._width(sources),), dtype)
-        self.mirror: Dag | None = None
+        self._mirror: ref[Dag] | None = None
         self.known: dict[str, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without caches, which are rebuilt on demand."""
-        derived = ("known", "T", "_schedule", "names", "_whereabouts")
-        return {"known": {}} | {k: v for k, v in vars(self).items() if k not in derived}
+        derived = ("known", "T", "_mirror", "_schedule", "names", "_whereabouts")
+        kept = {name: part for name, part in vars(self).items() if name not in derived}
+        return {"known": {}, "_mirror": None, **kept}
+
+    @property
+    def mirror(self) -> Dag | None:
+        """The DAG whose transpose this is, as long as that lives."""
+        return None if self._mirror is None else self._mirror()
 
     @cached_property
     def _schedule(self) -> tuple[tuple[int, tuple[Edge, ...], tuple[int, ...]], ...]:
@@ -107,7 +114,7 @@ class Dag(Jacobian):
         edges = (Edge(last - e.end, last - e.start, e.operator.T) for e in reversed(self.edges))
         sources, sinks = (tuple(last - i for i in v) for v in (self.sinks, self.sources))
         transpose = Dag(self.shapes[::-1], edges, sources, sinks, self.dtype)
-        transpose.mirror, transpose.names = self, self.names
+        transpose._mirror, transpose.names = ref(self), self.names
         return transpose
 
     def split(self, op: Op, v: Array, vertices: tuple[int, ...]) -> dict[int, Array]:
@@ -176,7 +183,7 @@ class Dag(Jacobian):
     def operators(self) -> tuple[Jacobian, ...]:
         return tuple(edge.operator for edge in self.edges)
 
-    def with_held(self, **parts: Any) -> Dag:
+    def _holding(self, **parts: Any) -> Dag:
         pairs = zip(self.edges, parts["operators"], strict=True)
         edges = (replace(edge, operator=operator) for edge, operator in pairs)
         return Dag(self.shapes, edges, self.sources, self.sinks, self.dtype)

@@ -25,6 +25,7 @@ submatrix = hook("index {}", "The rows and columns that an index picks: `layout`
 compiled = hook("compile {}", "An operator whose products an engine runs: `modes.linear.products`.")
 sparse = hook("make {} sparse", "The operator as a sparse array of SciPy: `modes.sparse`.")
 inverse = hook("invert {}", "The operator whose product solves with this one: `modes.solvers`.")
+diagonal = hook("find the diagonal of {}", "The diagonal: `modes.estimators.exact`.")
 slogdet = hook("find det of {}", "Sign and logarithm of det J: `modes.estimators.exact`.")
 eigvalsh = hook("find λ of {}", "The eigenvalues: `modes.estimators.exact`.")
 function = hook("find a function of {}", "A function of the matrix: `modes.estimators.exact`.")

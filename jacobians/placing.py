@@ -81,7 +81,7 @@ def with_parts(operator: Holder, change: Callable[[Any], Any]) -> Any:
     moved = {name: change(part) for name, part in held.items()}
     if all(moved[name] is part for name, part in held.items()):
         return operator
-    return operator.with_held(**moved)
+    return operator._holding(**moved)
 
 
 @placed.register
@@ -90,7 +90,7 @@ def _(dag: Dag, place: Place) -> Any:
         return placed(dag.mirror, place).T
     known = PLACED.setdefault(dag, {})
     if place not in known:
-        known.setdefault(place, dag.with_held(operators=placed(dag.operators, place)))
+        known.setdefault(place, dag._holding(operators=placed(dag.operators, place)))
     return known[place]
 
 

@@ -38,8 +38,12 @@ class cached_property(functools.cached_property[T]):
                 return self
             known = vars(instance)
             if self.attrname not in known:
-                known.setdefault(self.attrname, self.func(instance))
+                value = self.func(instance)
+                if value is instance:  # which would keep itself alive
+                    return value
+                known.setdefault(self.attrname, value)
             return known[self.attrname]
+
 
 class Lock:
     """A reentrant lock; a pickle or a copy of it is a new lock.

@@ -61,11 +61,17 @@ Found = tuple[Array, str]
 
 
 def known_diagonal(P: Probed) -> Found | None:
-    """diag(A) without a product: by structure, or from sparse entries if there are few."""
-    found = diagonal_of(P.A)
+    """diag(A) without a product, where the arrays of A are."""
+    found = without_products(P.A)
+    return found and (P.place.take(found[0]), found[1])
+
+
+def without_products(A: Any) -> Found | None:
+    """diag(A) by structure, or from sparse entries if there are few."""
+    found = diagonal_of(A)
     if found is not None:
-        return P.place.take(found), STRUCTURE
-    return (P.place.take(sparse(P.A).diagonal()), SPARSE) if few_entries(P.A) else None
+        return found, STRUCTURE
+    return (sparse(A).diagonal(), SPARSE) if few_entries(A) else None
 
 
 def exact_diagonal(P: Probed) -> Found:
@@ -325,6 +331,14 @@ def _(operator: Sum) -> Array | None:
 def dense(J: Jacobian) -> np.ndarray:
     """The dense matrix, in at least single precision: LAPACK knows no half."""
     return np.asarray(J.toarray(), wide(J.dtype))
+
+
+@hooks.diagonal.register
+def _(A: Jacobian) -> Array:
+    """Half precision would be rounded at each step of the structure, but once in a product."""
+    real = A.dtype in (np.float32, np.float64)
+    found = without_products(A) if real else None
+    return A._diagonal() if found is None else found[0]
 
 
 @hooks.slogdet.register

@@ -33,7 +33,7 @@ from .blocks import held_in, memory_text, tensor_names
 
 SPECS = ("tensor", "shape", "type")
 
-DERIVED = frozenset({"T", "mirror", "dag", "structure", "known"})
+DERIVED = frozenset({"T", "dag", "structure", "known"})
 """Attributes whose operators are not parts: the operator itself again, or shown elsewhere."""
 
 ROOM = 200

@@ -61,7 +61,7 @@ MESSAGES: dict[int | None, str] = {
     GRADIENT: "the gradient, or the residual, is within its tolerance",
     VALUE: "the reductions of the objective, real and predicted, are within their tolerance",
     STEP: "the step is within its tolerance",
-    STUCK: "no step along the direction found makes the objective smaller",
+    STUCK: "no step along the direction found makes the objective, or the residual, smaller",
     INFINITE: "the objective, or the residual, is not finite",
     ENOUGH: "the maximum number of iterations is reached",
     STOPPED: "the callback raised StopIteration",

@@ -97,8 +97,9 @@ class Program:
         x[0] = 1
         for span, array in zip(self.read.values(), arrays, strict=True):
             x[span] = array.reshape(-1)
-        for stage in self.stages:
-            stage(x)
+        with np.errstate(all="ignore"):  # NaN and infinity are results like others
+            for stage in self.stages:
+                stage(x)
         return x
 
 

@@ -203,3 +203,13 @@ def test_single_precision():
     assert_allclose(found, np.diag(matrix), rtol=1e-6)
     off = abs(trace(Hidden(matrix), seed=3).value - np.trace(matrix))
     assert off < 4 * trace(Hidden(matrix), seed=3).error
+
+
+def test_the_diagonal_of_a_large_sparse_jacobian_takes_no_products(monkeypatch):
+    """Nor does its trace: n products take time quadratic in n."""
+    model = oj.load(stencil_by_convolution(60))
+    J = oj.linearize(model, {"u": np.random.default_rng(0).random((60, 60))})
+    expected = J.tosparse().diagonal()
+    monkeypatch.setattr(Jacobian, "_diagonal", None)
+    assert_allclose(J.diagonal(), expected)
+    assert_allclose(J.trace(), expected.sum())

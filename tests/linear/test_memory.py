@@ -67,7 +67,7 @@ def test_a_jacobian_is_freed_at_once(products):
     """Not when the garbage of circles is collected: no result refers to the DAG that keeps it."""
     J, gone = linearized(), []
     for _ in range(products):
-        J @ np.ones(J.shape[1])
+        J.T @ (J @ np.ones(J.shape[1]))
     eliminated(J.dag)
     gone += map(weakref.ref, (J.dag, *(edge.operator for edge in J.dag.edges)))
     gc.disable()

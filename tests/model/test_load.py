@@ -1,6 +1,7 @@
 """`oj.load`: every kind of source, without losses, and without changes to the caller's model."""
 
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -30,7 +31,7 @@ def affine(size=64):
     return proto, {"x": RNG.standard_normal((5, size)).astype(np.float32)}
 
 
-@pytest.fixture(params=["str", "Path", "bytes", "ModelProto", "onnx_ir", "external"])
+@pytest.fixture(params=["str", "Path", "bytes", "ModelProto", "onnx_ir", "function", "external"])
 def source(request, tmp_path):
     """The same model in every supported form."""
     proto, feeds = affine()
@@ -44,6 +45,7 @@ def source(request, tmp_path):
         "bytes": proto.SerializeToString(),
         "ModelProto": proto,
         "onnx_ir": ir.from_proto(proto),
+        "function": SimpleNamespace(to_model_proto=lambda: proto),  # as of onnxscript
         "str": str(path),
     }
     return forms.get(request.param, path), proto, feeds

@@ -374,3 +374,25 @@ def test_a_loss_refuses_labels_and_weights_that_do_not_fit(loss, labels, weights
         model.run(point, engine=engine)
     fitting = {**point, "t": np.zeros(2, np.int64), "w": np.ones(3)}
     assert np.isfinite(model.run(fitting, engine=engine)["y"]).all()
+
+
+def test_arguments_that_go_by_name(net):
+    point = {"x": X, "rows": np.array([0])}
+    for function in (oj.linearize, oj.hessian, oj.grad):
+        said = f"{function.__name__} takes model, inputs by position"
+        with pytest.raises(oj.InputError, match=said):
+            function(net, point, "y")
+
+
+def test_a_number_is_no_operator():
+    J = oj.asoperator(np.eye(2))
+    for sum_ in (lambda: J + 1.0, lambda: 1.0 + J, lambda: J.T @ J - 2):
+        with pytest.raises(oj.InputError, match=r"c \* identity_like\(J\) adds c I"):
+            sum_()
+
+
+def test_arrays_of_strings_are_taken():
+    net = model("e = Equal(s, t) z = Cast<to=11>(e) y = Mul(x, z)",
+                "(double[2] x, string[2] s, string[2] t) => (double[2] y)")  # fmt: skip
+    point = {"x": np.ones(2), "s": np.array(["a", "b"]), "t": np.array(["a", "c"])}
+    assert_array_equal(oj.linearize(net, point, wrt="x").diagonal(), [1, 0])

@@ -1,4 +1,4 @@
-"""Einsum with any equation: a product is linear in each operand, so NumPy gives both derivatives."""
+"""Einsum: a product is linear in each operand, so that NumPy gives both derivatives."""
 
 from itertools import pairwise
 

@@ -54,7 +54,8 @@ def load(
     weights as in the module (``"fc1.weight"``), arrays in a nest ``"params.fc1.w"``. A module is
     exported in evaluation mode, with its current weights. Shapes: as in the file, or as in the
     examples, whose first axis is free with ``dynamic_batch=True`` or for the arguments which
-    ``dynamic_batch`` names. A ``torch.export.ExportedProgram`` is taken as it is, without examples.
+    ``dynamic_batch`` names. A ``torch.export.ExportedProgram`` and a function of onnxscript are
+    taken as they are, without examples.
 
     External weights are read, or with ``mmap=True`` mapped: then they take memory only as far as
     they are needed, and the files must not change while the model is in use.
@@ -72,6 +73,8 @@ def load(
     if limits is not None and not isinstance(limits, Limits):
         raise InputError(f"limits must be Limits, not {type(limits).__name__}: Limits(bytes=2**30)")
     limits = limits or Limits()
+    if hasattr(source, "to_model_proto"):  # a function of onnxscript
+        source = source.to_model_proto()
     source = exported(source, example_inputs, dynamic_batch)
     proto, weights = retried(source, lambda: parts(source, limits, mmap))
     model = attach(upgrade(proto), weights)

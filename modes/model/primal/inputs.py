@@ -85,13 +85,16 @@ def _as_array(spec: TensorSpec, value: Any, keep: bool) -> Any:
     if not hasattr(value, "dtype") and not is_foreign(value):
         return settled(_from_python(spec, value, spec.dtype))
     array = _read(spec, value)
+    if spec.dtype == object and array.dtype.kind == "U":  # a tensor of strings
+        array = array.astype(object)
     order = array.dtype.newbyteorder("=")
     if order == spec.dtype:
         own = settled(array) if keep else array
         return own if array.dtype == order else array.astype(order)
     if {str(order), str(spec.dtype)} <= FLOATS:
         return _rounded(spec, array, spec.dtype)
-    raise InputError(f"{_what(spec)} was given as {array.dtype}{list(array.shape)}: use .astype.")
+    raise InputError(f"{_what(spec)} was given as {array.dtype}{list(array.shape)}: use "
+                     f".astype({spec.dtype.name!r}).")  # fmt: skip
 
 
 def _as_it_is(value: Any) -> Any:
