@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import singledispatch
-from typing import Any
+from typing import Any, Protocol, TypeVar, cast, overload
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def hook(refusal: str, doc: str) -> Any:
+class Hook(Protocol):
+    """A function of the type of its first argument."""
+
+    def __call__(self, thing: Any, *args: Any, **options: Any) -> Any: ...
+
+    @overload
+    def register(self, kind: type) -> Callable[[F], F]: ...
+
+    @overload
+    def register(self, kind: F) -> F: ...
+
+    def dispatch(self, kind: type) -> Callable[..., Any]:
+        """The function for a type."""
+
+
+def hook(refusal: str, doc: str) -> Hook:
     """A single-dispatch function, which raises TypeError for types without a registered method."""
 
     @singledispatch
@@ -14,7 +32,7 @@ def hook(refusal: str, doc: str) -> Any:
         raise TypeError(f"cannot {refusal.format(type(thing).__name__)}")
 
     call.__doc__ = doc
-    return call
+    return cast(Hook, call)
 
 
 multiply = hook("multiply {}", "left · right, simplified: `products`.")

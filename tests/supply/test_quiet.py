@@ -19,9 +19,8 @@ MODULES = {
 EXCEPTIONS = {
     ("ops/formulas.py", "sympify"): "reads the formulas that rules declare, not a model's",
     ("ops/formulas.py", "lambdify"): "compares a stable form with the expression parsed",
-    ("modes/verify/definition.py", "lambdify"): "evaluates a definition made of SymPy operators",
+    ("ops/symbols/pointwise.py", "lambdify"): "evaluates such formulas over SymPy's numbers",
     ("modes/show/kinks.py", "lambdify"): "makes a function of a kink that a rule declares",
-    ("modes/verify/check.py", "lambdify"): "encloses a difference of such formulas",
     ("modes/model/primal/engines/numpy.py", "exec"): "calls kernels; its lines hold numbers alone",
     ("modes/verify/proof.py", "exec"): "runs a proof's script, assembled from our own lines",
     ("modes/verify/proof.py", "compile"): "the same script",
