@@ -191,7 +191,7 @@ def as_use(core: tuple[Jacobian, ...], name: str, start: Jacobian) -> Use:
         case (Outer() as y,):
             repeat = Broadcast(y.out_shape, y.in_shape, y.dtype)
             return as_use((repeat, Diagonal(y.u, y.out_shape)), name, start)
-        case (Broadcast() as repeat, *others):
+        case (Broadcast() as repeat, *others) if len(others) < 2:
             (operator,) = others or [Identity(repeat.out_shape, repeat.dtype)]
             if isinstance(operator, (*EINSUMS, Identity)):
                 return matrix(after_broadcast(contraction(operator), repeat), start)

@@ -226,7 +226,7 @@ FAR = 2**31 - 1
 def clamped(i: Number, low: Number, high: Number) -> Number:
     """i clamped to [low, high]; numbers from `FAR` on mean a bound, even if that is symbolic."""
     if isinstance(i, int) and abs(i) >= FAR:
-        return high if i > 0 else low
+        return high if i > 0 else smallest(low, high)
     return smallest(largest(i, low), high)
 
 

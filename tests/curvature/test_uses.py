@@ -394,3 +394,14 @@ def test_cotangents_a_few_at_a_time(monkeypatch, fisher_type):
     found = gradients(model, point, **options)
     assert [len(stack) for stack in found.stacks()] == [1] * (2 if fisher_type == "type-2" else 5)
     assert_allclose(kfac(model, point, **options).toarray(), whole, rtol=1e-12)
+
+
+def test_a_weight_that_is_repeated_and_multiplied_is_no_kronecker_product():
+    model = oj.load(onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+        g (double[3,2] w, double[2,1,1] x) => (double[3,2] o)
+        { o = Einsum<equation="ba,abc->ba">(w, x) }"""))
+    point = {"w": np.ones((3, 2)), "x": np.ones((2, 1, 1))}
+    J = oj.linearize(model, point, of="o", wrt=["w", "x"])
+    assert_allclose((J.T @ J).diagonal(), np.sum(J.toarray() ** 2, axis=0))
+    with pytest.raises(UnsupportedOp, match="no Kronecker product"):
+        oj.kfac(model, point, at="o", wrt="x")

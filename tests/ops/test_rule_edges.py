@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from numpy.testing import assert_allclose
 
 import onnxjac as oj
 from check_rule import check_rule, one_node
@@ -311,3 +312,57 @@ def test_reductions_of_an_empty_tensor_that_drop_the_axis(op_type, axis):
         {{ y = Reduce{op_type}<keepdims = 0>(x, a) }}""")
     J = oj.linearize(oj.load(proto), {"x": np.zeros((3, 0))})
     assert J.toarray().shape == J.shape == ((0, 0) if axis == 0 else (3, 0))
+
+
+def model_of(text):
+    return oj.load(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'))
+
+
+@pytest.mark.parametrize("sizes", [(2, 1, 1, 2), (2, 1, 2, 2)])
+def test_a_single_point_between_aligned_corners(sizes):
+    """Its place is 0 by ONNX, where ONNX Runtime gives -1."""
+    model = model_of("g (double[2,2,3] t, int64[4] z) => (double[n,h,w,2] o) "
+                     "{ o = AffineGrid<align_corners=1>(t, z) }")  # fmt: skip
+    point = {"t": np.arange(12.0).reshape(2, 2, 3), "z": np.array(sizes)}
+    J = oj.linearize(model, point, wrt="t")
+    assert_allclose(J.primal["o"], model.run(point, engine="numpy")["o"])
+    assert_allclose(J @ point["t"].ravel(), J.primal["o"].ravel(), atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 6])
+def test_a_onesided_spectrum_is_turned_back_to_any_length(n):
+    model = model_of(f"g (double[1,3,2] x) => (double[1,k,1] o) <int64 n={{{n}}}, int64 a={{1}}> "
+                     "{ o = DFT<inverse=1, onesided=1>(x, n, a) }")  # fmt: skip
+    x = np.random.default_rng(0).standard_normal((1, 3, 2))
+    J = oj.linearize(model, {"x": x})
+    assert_allclose(J.primal["o"].ravel(), np.fft.irfft(x @ [1, 1j], n).ravel(), atol=1e-12)
+    assert_allclose(J @ x.ravel(), J.primal["o"].ravel(), atol=1e-12)
+
+
+def test_a_product_over_an_empty_axis():
+    model = model_of("g (double[2,3,0] a, double[0,4] b) => (double[2,3,4] y) { y = MatMul(a, b) }")
+    J = oj.linearize(model, {"a": np.zeros((2, 3, 0)), "b": np.zeros((0, 4))})
+    assert J.toarray().shape == (24, 0)
+
+
+@pytest.mark.parametrize("start", [-(2**31), -(2**63), -5, 2**31])
+@pytest.mark.parametrize("n", [0, 3])
+def test_a_slice_backwards_that_starts_far_away(n, start):
+    model = model_of("g (double[n] x, int64[1] s, int64[1] e, int64[1] t) => (double[k] y) "
+                     "{ y = Slice(x, s, e, , t) }")  # fmt: skip
+    point = {"x": np.arange(float(n)), "s": np.array([start]), "e": np.array([-9]),
+             "t": np.array([-1])}  # fmt: skip
+    J = oj.linearize(model, point, wrt="x")
+    expected = np.arange(float(n))[max(start, -n) if n else 0 : -9 : -1]
+    assert_allclose(J.primal["y"], expected)
+    assert_allclose(J @ point["x"], expected)
+
+
+def test_an_einsum_of_nothing_does_not_end_the_process():
+    """ONNX Runtime divides by the length of the axis."""
+    model = model_of('g (double[2,0] x, double[3,0] y, double[3,2] z) => (double[2,2] o) '
+                     '{ o = Einsum<equation="ij,kj,kl->il">(x, y, z) }')  # fmt: skip
+    point = {"x": np.ones((2, 0)), "y": np.ones((3, 0)), "z": np.ones((3, 2))}
+    assert not oj.linearize(model, point).toarray().any()
+    with pytest.raises(oj.OnnxJacError, match="ends the process"):
+        model.run(point, engine="onnxruntime")

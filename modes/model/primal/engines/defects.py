@@ -21,13 +21,15 @@ def is_fatal(step: Step, inputs: Sequence[Any]) -> bool:
     """Whether ONNX Runtime 1.31 is known to crash the process for operands of these shapes.
 
     ONNX Runtime crashes for a transposed convolution with three or more spatial axes, one of them
-    empty, and for an STFT with frames of length 0.
+    empty, for an STFT with frames of length 0, and for an Einsum with an empty operand.
     """
     if step.domain:
         return False
     if step.op_type == "ConvTranspose":
         space = np.shape(inputs[0])[2:]
         return len(space) > 2 and 0 in space
+    if step.op_type == "Einsum":
+        return any(0 in np.shape(x) for x in inputs)
     if step.op_type == "STFT":
         _, _, window, length = (*inputs, None, None)[:4]
         return np.shape(window) == (0,) or (length is not None and not np.any(length))
@@ -42,7 +44,9 @@ def is_misread(step: Step, inputs: Sequence[Any]) -> bool:
     `roi` when it computes the output size, and `scales` when no size changes. Window coefficients,
     and all of Shrink, are computed in float32 even for double. Losses accept fewer labels than
     samples, and a number of weights other than one per class. LSTM with `clip` does not clip the
-    cell state before the last activation. MatMulNBits with `g_idx` reads two bits as four, beyond
+    cell state before the last activation. AffineGrid with aligned corners puts the only point of an
+    axis at its end, and a onesided inverse DFT of another length than 2 (n - 1) mirrors the wrong
+    numbers. MatMulNBits with `g_idx` reads two bits as four, beyond
     the end of the weights.
     """
     if (step.domain, step.op_type) == ("com.microsoft", "MatMulNBits"):
@@ -60,6 +64,11 @@ def is_misread(step: Step, inputs: Sequence[Any]) -> bool:
         return inputs[0] is None or bool(inputs[0].dtype == np.float64)
     if step.op_type == "LSTM":
         return bool(step.attrs.get("clip"))
+    if step.op_type == "AffineGrid":
+        sizes = inputs[1] if len(inputs) > 1 else None
+        return bool(step.attrs.get("align_corners")) and (sizes is None or 1 in sizes[2:])
+    if step.op_type == "DFT":
+        return is_misread_transform(step, *inputs)
     if step.op_type == "MaxUnpool":
         return len(inputs) > 2 and inputs[2] is not None
     if step.op_type in ("AveragePool", "LpPool", "MaxPool"):
@@ -71,6 +80,15 @@ def leaps(step: Step) -> bool:
     """Whether the windows of a pool are dilated, or have strides longer than the windows."""
     sizes = step.attrs.get("strides", ()), step.attrs.get("kernel_shape", ())
     return any(n > 1 for n in step.attrs.get("dilations", ())) or any(map(int.__gt__, *sizes))
+
+
+def is_misread_transform(step: Step, x: Any, length: Any = None, axis: Any = None) -> bool:
+    """Whether a onesided spectrum is turned back into another number of samples than 2 (n - 1)."""
+    back = step.attrs.get("inverse") and step.attrs.get("onesided")
+    if not back or len(step.inputs) < 2 or step.inputs[1] is None:
+        return False
+    along = step.attrs.get("axis", -2) if axis is None else int(axis)
+    return x is None or length is None or int(length) != 2 * (np.shape(x)[along] - 1)
 
 
 def is_misread_resize(step: Step, x: Any, roi: Any = None, scales: Any = None, *_: Any) -> bool:
