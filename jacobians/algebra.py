@@ -41,7 +41,7 @@ class Algebra(linalg.LinearOperator):
         """J x for a vector or a matrix, of NumPy, SciPy or PyTorch."""
         x, n = self._unpacked(x), self.shape[1]
         if getattr(x, "ndim", 0) not in (1, 2) or x.shape[0] != n:
-            raise self._mismatch(x, f"a vector of {n} or a matrix of {n} rows")
+            raise self._mismatch(x, n, f"a vector of {n} or a matrix of {n} rows")
         if x.ndim == 1:
             return self._flat_product(x, ())
         if x.shape[1] == 1:  # a vector: programs and plans are kept by the number of columns
@@ -71,7 +71,7 @@ class Algebra(linalg.LinearOperator):
         if _is_real_scalar(x):
             return scale(self, x)
         if isinstance(x, linalg.LinearOperator) and x.shape[0] != self.shape[1]:
-            raise self._mismatch(x, f"an operator of {self.shape[1]} rows")
+            raise self._mismatch(x, 0, f"an operator of {self.shape[1]} rows")
         if np.isscalar(x) or isinstance(x, linalg.LinearOperator):
             return super().dot(cast(Any, x))
         return self._times(array(x))
@@ -158,19 +158,19 @@ class Algebra(linalg.LinearOperator):
         """A vector of n numbers, or a matrix of one column."""
         x = array(x)
         if getattr(x, "shape", None) not in ((n,), (n, 1)):
-            raise self._mismatch(x, f"a vector of {n}")
+            raise self._mismatch(x, n, f"a vector of {n}")
         return x
 
     def _matrix(self, X: Any, n: int) -> Any:
         """A matrix of n rows, dense or sparse."""
         X = array(X)
         if len(getattr(X, "shape", ())) != 2 or X.shape[0] != n:
-            raise self._mismatch(X, f"a matrix of {n} rows")
+            raise self._mismatch(X, 0, f"a matrix of {n} rows")
         return X
 
-    def _mismatch(self, x: Any, wanted: str) -> InputError:
-        """The error for a factor that does not fit J."""
-        ravels = getattr(x, "shape", ()) and prod(x.shape) == self.shape[1]
+    def _mismatch(self, x: Any, n: int, wanted: str) -> InputError:
+        """The error for a factor that does not fit J; n numbers would fit as a vector."""
+        ravels = n and getattr(x, "shape", ()) and prod(x.shape) == n
         said = ": x.ravel() is such a vector" if ravels else ""
         named = "; J.apply({name: x}) takes tensors" if hasattr(self, "apply") else ""
         return InputError(

@@ -52,6 +52,7 @@ from onnxjac.jacobians import (
 from onnxjac.jacobians.arrays import as_array
 from onnxjac.jacobians.base import Wrapper
 from onnxjac.jacobians.errors import InputError, closest
+from onnxjac.jacobians.hooks import wrapped
 
 from .examples import EXAMPLES, Draw, matrices
 
@@ -245,3 +246,13 @@ def test_a_wrapper_multiplies_out_in_the_order_of_its_operator(monkeypatch):
     monkeypatch.setattr(Jacobian, "_columns", None)
     named = type("Named", (Wrapper,), {"_transpose": lambda self: self.operator.T})
     assert_array_equal(named(J).toarray(), J.a)
+
+
+def test_what_would_fit_as_a_vector_is_said():
+    J = Dense(np.ones((2, 6)))
+    with pytest.raises(InputError, match=r"a vector of 6, .* x.ravel\(\) is such a vector"):
+        J.matvec(np.ones((2, 3)))
+    for wrong in (lambda: J.rmatvec(np.ones((2, 3))), lambda: J @ wrapped(np.ones((2, 3)))):
+        with pytest.raises(InputError, match="mismatch|multiply") as caught:
+            wrong()
+        assert "ravel" not in str(caught.value)
