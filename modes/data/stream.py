@@ -137,7 +137,7 @@ class OverData(Jacobian):
 
     @property
     def codomains(self) -> tuple[Any, ...]:
-        """The tensors of the rows of each batch of a stack; those of a sum have no names."""
+        """The tensors of the rows of each batch of a stack; the rows of a sum have no names."""
         if not self.stacked or self.transposed:
             return ((),)
         return tuple(chain.from_iterable(o.codomains for o in self.outlines))

@@ -85,8 +85,8 @@ def checked(J: Any, seed: int, face: Jacobian | None = None) -> Check:
     - dot test: ⟨u, J v⟩ = ⟨Jᵀ u, v⟩;
     - J V and Jᵀ U against the products of their columns;
     - (Jᵀ)ᵀ v against J v;
-    - the dot test before elimination, and the products J v and Jᵀ u there against those of J, which
-      may be planned, compiled, or simplified by elimination;
+    - the dot test before elimination, and J v and Jᵀ u before elimination against the products of
+      J, which may be planned, compiled, or simplified by elimination;
     - the matrices: see `entries`;
     - J v against central differences: see `against_differences`.
 

@@ -253,6 +253,6 @@ def test_what_would_fit_as_a_vector_is_said():
     with pytest.raises(InputError, match=r"a vector of 6, .* x.ravel\(\) is such a vector"):
         J.matvec(np.ones((2, 3)))
     for wrong in (lambda: J.rmatvec(np.ones((2, 3))), lambda: J @ wrapped(np.ones((2, 3)))):
-        with pytest.raises(InputError, match="mismatch|multiply") as caught:
+        with pytest.raises(InputError, match=r"mismatch|multiply") as caught:
             wrong()
         assert "ravel" not in str(caught.value)

@@ -214,7 +214,7 @@ def test_reversed_sequences():
 
 @pytest.mark.parametrize("case", CASES["MaxRoiPool", ""], ids=str)
 def test_regions(case):
-    """The cases of the proof, whose definition is that of the numbers."""
+    """The cases of the proof, which takes the same definition as NumPy does."""
     agree("MaxRoiPool", [x.astype(np.float32) for x in case.inputs], case.attrs)
 
 

@@ -153,7 +153,7 @@ def test_a_negation_is_subtracted(op, x):
     lambda op, x: op.CastLike(x, np.zeros(2, np.float64), saturate=0),
 ])  # fmt: skip
 def test_what_onnx_lets_out_or_has_by_default(op, x, call):
-    """The values of the recording are those of the numbers reading."""
+    """The recording and NumPy give the same values."""
     feed = np.arange(12, dtype=np.float32).reshape(3, 4)
     expected = call(numbers, feed)
     (found,) = ReferenceEvaluator(ir.to_proto(build(op, [x], {"y": call(op, x)}, "g"))).run(
