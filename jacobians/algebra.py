@@ -170,7 +170,8 @@ class Algebra(linalg.LinearOperator):
 
     def _mismatch(self, x: Any, n: int, wanted: str) -> InputError:
         """The error for a factor that does not fit J; n numbers would fit as a vector."""
-        ravels = n and getattr(x, "shape", ()) and prod(x.shape) == n
+        shape = getattr(x, "shape", ())
+        ravels = bool(n and shape) and prod(shape) == n
         said = ": x.ravel() is such a vector" if ravels else ""
         named = "; J.apply({name: x}) takes tensors" if hasattr(self, "apply") else ""
         return InputError(
