@@ -73,6 +73,8 @@ def clip(x: Array, low: Array | None = None, high: Array | None = None) -> Array
 @kernel("IsInf", tensors=True)
 def is_inf(x: Array, *, detect_negative: int = 1, detect_positive: int = 1) -> Array:
     """Whether x is infinite, with a sign that is to be detected."""
+    if detect_negative and detect_positive:
+        return space(x).isinf(x)
     below, above = space(x).isneginf(x), space(x).isposinf(x)
     return (detect_negative == 1) & below | (detect_positive == 1) & above
 

@@ -267,7 +267,10 @@ def warn_nonfinite(
     The search goes back from a bad value through bad inputs. With `inputs`, intermediate values
     that were not kept are recomputed.
     """
-    bad = next((name for name, value in values.items() if not finite(value)), None)
+    sums = [value.sum() for value in values.values() if is_tensor(value)]
+    known = bool(sums) and finite(sum(sums))  # all tensors in one question to the GPU
+    left = ((name, value) for name, value in values.items() if not (known and is_tensor(value)))
+    bad = next((name for name, value in left if not finite(value)), None)
     if bad is None:
         return
     known = hosted({**model.constants, **(inputs or {}), **values})
