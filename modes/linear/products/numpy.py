@@ -28,8 +28,8 @@ class Program:
     """v ↦ J v. The result belongs to the caller; several threads may call at the same time."""
 
     def __init__(
-        self, recording: Recording, bind: Bind | None = None, take: Function = np.asarray,
-        in_line: Callable[..., Function] = in_line,
+        self, recording: Recording, bind: Bind | None = None,
+        take: Function = lambda _, x: np.asarray(x), in_line: Callable[..., Function] = in_line,
     ) -> None:  # fmt: skip
         bind, numbered, constants = bind or kernel, dict[int, int](), dict[int, Any]()
 
@@ -38,7 +38,7 @@ class Program:
                 n = numbered[id(value)] = len(numbered)
                 held = None if value is None else recording.array(value)
                 if held is not None or value is None:
-                    constants[n] = None if held is None else take(held)
+                    constants[n] = None if held is None else take(value, held)
             return numbered[id(value)]
 
         v, y = number(recording.v), number(recording.y)

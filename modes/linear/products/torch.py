@@ -13,7 +13,7 @@ from ....jacobians import dtype_of, shape_of
 from ....jacobians.arrays import buffer_of, host, is_tensor
 from ....ops.torch import bound, place
 from ....ops.torch.table import DTYPES, KERNELS
-from ...model.primal.engines.torch import fused_in_line, moved
+from ...model.primal.engines.torch import as_tensors, fused_in_line, moved
 from .compiled import Recording
 from .numpy import Program, attributes
 
@@ -26,8 +26,12 @@ def compile(recording: Recording, provider: str = "cpu") -> Callable[..., Any]:
     A tensor gives a tensor on its own device, an array an array.
     """
     there, dtype = place(provider), DTYPES[dtype_of(recording.v)]
-    take = partial(moved, there=there, take=there.hold)
-    program = Program(recording, kernel, take, fused_in_line)
+    ours = as_tensors(recording.nodes)
+
+    def take(value: ir.Value, x: Any) -> Any:
+        return there.hold(x) if value in ours else moved(x, there, there.hold)
+
+    program = Program(recording, kernel, take, partial(fused_in_line, fresh=1))
     constants = {buffer_of(x) for x in program.constants if is_tensor(x)}
 
     def at(residuals: Mapping[int, Any]) -> Callable[..., Any]:

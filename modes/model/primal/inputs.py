@@ -268,9 +268,9 @@ def warn_nonfinite(
     that were not kept are recomputed.
     """
     sums = [value.sum() for value in values.values() if is_tensor(value)]
-    known = bool(sums) and finite(sum(sums))  # all tensors in one question to the GPU
-    left = ((name, value) for name, value in values.items() if not (known and is_tensor(value)))
-    bad = next((name for name, value in left if not finite(value)), None)
+    settled = bool(sums) and finite(sum(sums))  # all tensors in one question to the GPU
+    left = {n: value for n, value in values.items() if not (settled and is_tensor(value))}
+    bad = next((name for name, value in left.items() if not finite(value)), None)
     if bad is None:
         return
     known = hosted({**model.constants, **(inputs or {}), **values})

@@ -75,10 +75,9 @@ SCALED: dict[str, Callable[[], Workload]] = {
        ) for n in sizes},
     "large/gpt×8": partial(generative, tokens=1024),
     **{f"steps/{name}×{n}": partial(steps, partial(made, batch=n * batch))
-       for name, made, batch, n in (
-           ("mlp", mlp, 256, 10), ("lenet", lenet, 64, 10), ("resnet", resnet, 16, 10),
-           ("transformer", trained, 4, 10),
-       )},
+       for name, made, batch in (("mlp", mlp, 256), ("lenet", lenet, 64), ("resnet", resnet, 16),
+                                 ("transformer", trained, 4))
+       for n in (10, 100)},
     **{f"curvature/{name}×10": partial(curvature, partial(made, batch=5120))
        for name, made in (("mlp", mlp), ("lenet", lenet))},
 }  # fmt: skip

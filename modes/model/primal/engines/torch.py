@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from .....jacobians import Shape, dtype_of, shape_of
 from .....jacobians.arrays import buffer_of, is_tensor
@@ -23,7 +24,8 @@ from . import numpy as own
 from .numpy import Call, in_line
 
 SHAPES = 64
-"""The most integers of a vector that are left on the host, where shapes and axes are read."""
+"""The most integers of a vector that are left on the host, where shapes and axes are read, unless
+kernels alone read it, as tensors."""
 
 
 class OtherSize(Exception):
@@ -72,9 +74,21 @@ def constants_of(
     from .....ops.torch.table import constant
 
     held, hold = model.tensors.setdefault(there.name, {}), partial(constant, device=there.name)
-    for name in needed(model.steps, names, given)[1] & model.constants.keys() - held.keys():
-        held[name] = moved(model.constants[name], there, hold)
+    if missing := needed(model.steps, names, given)[1] & model.constants.keys() - held.keys():
+        ours = as_tensors(model.steps)
+        for name in missing:
+            x = model.constants[name]
+            held[name] = hold(x) if name in ours else moved(x, there, hold)
     return held
+
+
+def as_tensors(nodes: Iterable[Step | ir.Node]) -> set[Any]:
+    """The inputs of nodes that kernels alone read, and not as shapes or axes."""
+    from .....ops.torch.table import HOSTED, KERNELS
+
+    read = [(x, node.op_type in KERNELS and not (k and node.op_type in HOSTED))
+            for node in nodes for k, x in enumerate(node.inputs)]  # fmt: skip
+    return {x for x, _ in read} - {x for x, is_tensor in read if not is_tensor}
 
 
 def program_of(
@@ -133,12 +147,14 @@ def program_of(
 
 def fused_in_line(
     calls: Sequence[Call], arguments: Sequence[int], results: Sequence[int],
-    constants: Mapping[int, Any],
+    constants: Mapping[int, Any], fresh: int | None = None,
 ) -> Callable[..., tuple[Any, ...]]:  # fmt: skip
     """(*arguments) ↦ results, with one kernel where PyTorch has one for two calls in a row.
 
-    The first of the two has no other use, and a result of the same shape.
+    The first of the two has no other use, and a result of the same shape. On a GPU the calls are
+    replayed: see `replayed` for `fresh`.
     """
+    from .....ops.torch.replay import replayed
     from .....ops.torch.table import FUSED
 
     uses = Counter(chain(results, *(call.inputs for call in calls)))
@@ -153,7 +169,7 @@ def fused_in_line(
                 kept[k] = Call(function, others + inner.inputs, outer.outputs, outer.shape)
                 kept[made[n]] = None
                 break
-    return in_line(list(filter(None, kept)), arguments, results, constants)
+    return replayed(in_line(list(filter(None, kept)), arguments, results, constants), fresh)
 
 
 def as_before(step: Step, shapes: list[Shape], *inputs: Any) -> tuple[Any, ...]:

@@ -1,0 +1,151 @@
+"""Replay: a program over tensors on a GPU as one CUDA graph.
+
+A program of small tensors takes as long as it takes to launch its kernels, one after the other. A
+CUDA graph launches them all at once, from inputs in fixed memory to outputs in fixed memory. After
+some calls a program is captured as such a graph, and stays one if that is quicker.
+Source: the CUDA C++ Programming Guide, "CUDA Graphs".
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from .table import Tensor, is_tensor
+
+Run = Callable[..., tuple[Any, ...]]
+
+CALLS = 8
+"""The calls of a program before it is captured, which must not meet what happens only once."""
+
+BYTES = 1 << 28
+"""The most bytes of inputs and outputs: a graph holds them once more, and launching is no longer
+what takes the time."""
+
+GAIN = 0.8
+"""A graph is kept if it takes at most this share of the time of the calls one by one."""
+
+
+def replayed(run: Run, fresh: int | None = None) -> Run:
+    """(*inputs) ↦ outputs, as `run`, whose steps follow from the shapes of its inputs.
+
+    The first `fresh` inputs, by default all, may hold other numbers at each call; the others are
+    tensors that nobody writes to.
+    """
+    return Replayed(run, fresh) if torch.cuda.is_available() else run
+
+
+class Replayed:
+    """A program that becomes a graph.
+
+    `run` answers calls that need gradients, calls within another capture, and calls while another
+    thread replays the graph; and all calls if a step needs the host, so that it cannot be captured.
+    """
+
+    def __init__(self, run: Run, fresh: int | None = None) -> None:
+        self.run, self.fresh, self.calls, self.lock = run, fresh, 0, Lock()
+        self.graph: Graph | None = None
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        settled = self.graph is None and self.calls > CALLS
+        if settled or not fits(inputs) or not self.lock.acquire(blocking=False):
+            return self.run(*inputs)
+        try:
+            self.calls += 1
+            if self.calls == CALLS + 1:
+                self.graph = captured(self.run, inputs, self.fresh)
+            return self.run(*inputs) if self.graph is None else self.graph(*inputs)
+        finally:
+            self.lock.release()
+
+
+def fits(inputs: tuple[Any, ...]) -> bool:
+    """Whether all inputs are tensors on the current GPU, and we are on its default stream."""
+    here = torch.cuda.current_stream()
+    return (
+        all(is_tensor(x) and x.device == here.device and not x.requires_grad for x in inputs)
+        and here == torch.cuda.default_stream()
+        and not torch.cuda.is_current_stream_capturing()
+    )
+
+
+@torch.no_grad()
+def captured(run: Run, inputs: tuple[Tensor, ...], fresh: int | None) -> Graph | None:
+    """The graph of a program; None where it cannot be captured, is too large or not quicker."""
+    try:
+        with OnGPU() as watched:
+            outputs = run(*inputs)
+        if not watched.alone or sum(x.nbytes for x in (*inputs, *outputs)) > BYTES:
+            return None
+        graph = Graph(run, inputs, fresh)
+        alone, replayed = seconds(run, inputs), seconds(graph, inputs)
+        return graph if replayed < GAIN * alone else None
+    except RuntimeError:  # a step needs the host, or memory is short
+        return None
+
+
+class OnGPU(TorchDispatchMode):
+    """Notes whether kernels are `alone`: no tensor of the CPU, no number or size that it waits for.
+
+    A capture would fail there, and PyTorch's allocator does not recover from a capture that failed.
+    """
+
+    WAITS = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape})
+
+    alone = True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:  # fmt: skip
+        made = func(*args, **(kwargs or {}))
+        tensors = filter(is_tensor, tree_leaves((args, kwargs, made)))
+        self.alone &= self.WAITS.isdisjoint(func.tags) and all(x.is_cuda for x in tensors)
+        return made
+
+
+def seconds(run: Run, inputs: tuple[Tensor, ...]) -> float:
+    """The shortest time of three calls."""
+    taken = []
+    for _ in range(3):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        run(*inputs)
+        torch.cuda.synchronize()
+        taken.append(time.perf_counter() - start)
+    return min(taken)
+
+
+class Graph:
+    """A captured program, with the memory of its inputs and outputs."""
+
+    def __init__(self, run: Run, inputs: tuple[Tensor, ...], fresh: int | None) -> None:
+        self.fresh = len(inputs) if fresh is None else fresh
+        self.inputs, self.copied = [x.clone() for x in inputs], [*map(weakref.ref, inputs)]
+        self.graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self.graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                self.outputs = run(*self.inputs)
+            finally:
+                self.graph.capture_end()
+        torch.cuda.current_stream().wait_stream(stream)
+
+    def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """The outputs in new memory; of the inputs that nobody writes to, those of before stay."""
+        moved = [k for k, x in enumerate(inputs) if k < self.fresh or self.copied[k]() is not x]
+        if moved:
+            torch._foreach_copy_([self.inputs[k] for k in moved], [inputs[k] for k in moved])
+            for k in moved:
+                self.copied[k] = weakref.ref(inputs[k])
+        self.graph.replay()
+        made = [torch.empty_like(y) for y in self.outputs]
+        torch._foreach_copy_(made, list(self.outputs))
+        return (*made,)
