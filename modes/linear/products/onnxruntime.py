@@ -96,7 +96,7 @@ def compile(recording: Recording, provider: str = CPU) -> Session:
     check_provider(provider)
     recording = peephole(recording)
     outputs = outputs_of(recording)
-    inputs = inputs_of(recording)
+    inputs = inputs_of(recording, outputs)
     results = {part.name: part.value for part in outputs}
     given = [*(part.value for part in inputs), *recording.residuals.values()]
     model = build(recording.recorder, given, results, "product")
@@ -134,14 +134,16 @@ class Part:
         return shape_of(self.value)
 
 
-def inputs_of(recording: Recording) -> list[Part]:
-    """New inputs in place of the slices of a flat v; and v itself if it is read whole."""
-    v = recording.v
+def inputs_of(recording: Recording, outputs: list[Part]) -> list[Part]:
+    """New inputs in place of the slices of a flat v; and v itself if it is read whole, or if a
+    slice of it is a part of y.
+    """
+    v, ends = recording.v, {id(recording.y), *(id(part.value) for part in outputs)}
     parts = [Part("v", 0, v)] if recording.y is v else []
     for node, k in users_of(recording, v):
         start = beginning(recording, node) if k == 0 and len(shape_of(v)) == 1 else None
         cuts = [] if start is None else reshaped(recording, node)
-        if start is None or any(cut is recording.y for cut in cuts):
+        if start is None or any(id(cut) in ends for cut in (node.outputs[0], *cuts)):
             if all(part.value is not v for part in parts):
                 parts.append(Part("v", 0, v))
             continue

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import onnxjac as oj
 from check_model import assert_near
 from check_operator import check_operator
-from onnxjac.jacobians import Block, Convolution, Dense, Slice
+from onnxjac.jacobians import Block, Convolution, Dense, Reshape, Slice
 from onnxjac.modes.linear.products import onnxruntime
 from onnxjac.modes.linear.products.compiled import KEPT, Compiled, compile_by, kernels_of, record
 from onnxjac.modes.linear.products.onnxruntime import inputs_of, outputs_of
@@ -119,8 +119,18 @@ def test_gauss_newton_is_what_it_says():
 def test_ends_are_bound_where_they_lie():
     """The tensors of v and y are separate inputs and outputs: nothing is split or concatenated."""
     recording = record(Block([[Dense(np.ones((2, 3))), None], [None, Dense(np.ones((4, 5)))]]))
-    assert [(p.start, p.value.shape.numpy()[-1]) for p in inputs_of(recording)] == [(0, 3), (3, 5)]
-    assert [p.start for p in outputs_of(recording)] == [0, 2]
+    outputs = outputs_of(recording)
+    inputs = [(p.start, p.value.shape.numpy()[-1]) for p in inputs_of(recording, outputs)]
+    assert inputs == [(0, 3), (3, 5)]
+    assert [p.start for p in outputs] == [0, 2]
+
+
+def test_a_part_of_v_that_is_a_part_of_y():
+    """It was bound as an output, without the v that it is cut from."""
+    J = Block([[Dense(2 * np.eye(3)), None], [None, Reshape((2, 1), (1, 2), float)]])
+    for K in (J, J.T):
+        v = RNG.standard_normal(K.shape[1])
+        assert_allclose(Compiled(K, "onnxruntime") @ v, K @ v)
 
 
 def test_programs_are_kept_by_the_number_of_columns():
