@@ -549,3 +549,31 @@ def test_a_long_scan_without_reads_of_its_own():
     H = oj.hessian(distances, {"x": np.array([[0.3, -0.2]])})
     assert H.check()
     assert H.T.check()
+
+
+@pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
+def test_a_long_loop_in_a_branch_is_one_operator(engine, monkeypatch):
+    """Its second derivative too, where an If asks whether there are turns at all."""
+    text = f"""{HEAD} looped (bool go, int64 n, float[2] x) => (float[2] y)
+        {{ y = If (go) <
+            then_branch = then () => (float[2] a)
+            {{ s = Loop (n, , x) <body = turn (int64 i, bool b, float[2] s) => (bool c, float[2] t)
+                {{ c = Identity(b)  p = Mul(s, x)  t = Sin(p) }}>
+              a = Exp(s) }},
+            else_branch = other () => (float[2] b) {{ b = Neg(x) }}> }}"""
+    looped = model(text)
+    point = {"go": np.array(True), "n": np.array(60), "x": np.array([1.2, 1.4])}
+
+    def made():
+        J = oj.linearize(looped, point, wrt="x", engine=engine)
+        moved = J.relinearize({**point, "x": np.array([1.3, 1.1])})
+        H = oj.hessian(looped, point, wrt="x", weights=np.ones(2), engine=engine)
+        return len(J.dag.edges), J.toarray(), moved.toarray(), H.toarray()
+
+    edges, *found = made()
+    monkeypatch.setattr(route, "TURNS", 100)
+    looped = model(text)
+    all_edges, *wanted = made()
+    assert edges < 10 < 100 < all_edges
+    for y, z in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(y, z, rtol=1e-10)

@@ -51,6 +51,7 @@ from ...model.flow.control import (
 )
 from ...model.flow.steps import SHAPES, array_of, check_step, needed, reads, turns
 from ...model.limits import Meter
+from ...model.primal.engines.numpy import results_of
 from ...model.primal.evaluate import evaluate
 from ...model.primal.model import Model
 from ...model.primal.names import is_float
@@ -272,15 +273,18 @@ class Unroller:
     ) -> list[Any] | None:
         """A step with bodies, turn by turn; None where the step is kept.
 
-        Long loops are kept, and all control flow in a kept body.
+        Long loops are kept, in the branch that an If takes as well, and all control flow in a kept
+        body.
         """
         if self.inside:
             return None
-        own = names == step.outputs and not any(name in self.unkept for name in names if name)
-        if self.most is None or not own:
+        unkept = any(name in self.unkept for name in (*names, *step.outputs) if name)
+        if self.most is None or unkept:
             return spread()
         if self.most == 0:
-            return None
+            return None if names == step.outputs else spread()
+        if step.op_type == "If" or self.stop < math.inf:
+            return spread()
         start, self.stop = len(self.op.recorder.nodes), self.turns + self.most
         try:
             return spread()
@@ -308,16 +312,20 @@ class Unroller:
         finally:
             self.inside = outside
         whole = replace(step, attrs={**step.attrs, **bodies})
-        if outside:
-            numbers = end(step, held, found)
-        else:
-            known = self.values([name for name in step.outputs if name])
-            numbers = [name and known[name] for name in step.outputs]
+        numbers = end(step, held, found) if outside else self.known(step, scope, names)
         made = self.op.recorder.copy(whole, inputs, numbers, names)
         shape_outputs(self.op.recorder, step, bodies, inputs, made)
         for value, number in zip(made, numbers, strict=True):
             self.op.remember(value, number)
         return made
+
+    def known(self, step: Step, scope: Scope, names: tuple[str | None, ...]) -> list[Any]:
+        """The outputs of a step with bodies at the point; those in a branch are run anew."""
+        if names == step.outputs:
+            found = self.values([name for name in names if name])
+            return [name and found[name] for name in names]
+        values = {name: self.number(scope[name]) for name in reads(step)}
+        return [*results_of(self.model, step, values, self.meter)]
 
     def kept_body(
         self, step: Step, graph: ir.Graph, inputs: list[Any], outer: Scope

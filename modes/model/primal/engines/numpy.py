@@ -47,7 +47,7 @@ def compute(
 def _run(model: Contents, step: Step, values: Values, meter: Meter, op: Op) -> dict[str, Any]:
     """The outputs of a step by name."""
     with explained(step, values):
-        results = _results(model, step, values, meter, op)
+        results = results_of(model, step, values, meter, op)
     if missing := list(filter(None, step.outputs[len(results) :])):
         raise LoadError(
             f"{step} gives {len(results)} outputs, none for {', '.join(missing)}: what it is given "
@@ -56,7 +56,10 @@ def _run(model: Contents, step: Step, values: Values, meter: Meter, op: Op) -> d
     return {name: y for name, y in zip(step.outputs, results, strict=False) if name}
 
 
-def _results(model: Contents, step: Step, values: Values, meter: Meter, op: Op) -> Sequence[Any]:
+def results_of(
+    model: Contents, step: Step, values: Values, meter: Meter, op: Op = numbers
+) -> Sequence[Any]:
+    """The outputs of a step, given the tensors that it and its bodies read."""
     inputs = [None if name is None else values[name] for name in step.inputs]
     check_step(step, inputs, model.limits)
     if step.op_type in SEQUENCES and not step.domain:
