@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Array, Dag, Shape, shape_of, size
+from ...jacobians import Array, Dag, Shape, dtype_of, shape_of, size
 from ...jacobians.symint import Symbols, is_symbolic, same
 from ...ops.graphs import Recorder, build
 from ..linear.elimination.samples import Batch, layouts
@@ -178,7 +178,7 @@ def all_rows(t: Trace, of: str, wrt: Names) -> dict[str, Array]:
     if same(size(shape), 0):
         nothing = {w: (*shape, *shape_of(t.values[w])) for w in wrt}
         return {f"{of}_{w}_jacobian": np.zeros(s, dag.dtype) for w, s in nothing.items()}
-    unit = units(t.recorder, size(shape), dag.dtype)
+    unit = units(t.recorder, size(shape), dtype_of(t.values[of]))
     unit = t.recorder.Reshape(unit, (size(shape), *shape))
     rows = swept(t.recorder, dag, [t.recorder.value(unit)], (size(shape),))
     return {
@@ -201,7 +201,7 @@ def sample_rows(t: Trace, of: str, wrt: Names) -> dict[str, Array]:
     batch, *rest = shape_of(t.values[of])
     dag = t.dag(wrt, (of,)).T
     m = size(tuple(rest))
-    unit = np.eye(m, dtype=dag.dtype).reshape(m, 1, *rest)
+    unit = np.eye(m, dtype=dtype_of(t.values[of])).reshape(m, 1, *rest)
     rows = swept(op, dag, [op.Expand(op.value(unit), (m, batch, *rest))], (m,))
     dense = {}
     for w, row in zip(wrt, rows, strict=True):

@@ -27,7 +27,7 @@ from ..conventions import ORDER, SHARED, ZERO_NORM, kinks, marked, tied, zeros
 from ..node import Node
 from ..registry import Blocks, Count, jacobian
 from ..trees import evaluate
-from .elementwise import cast_input, derivative
+from .elementwise import derivative
 from .normalization import normalised, spread_total
 
 
@@ -35,7 +35,7 @@ from .normalization import normalised, spread_total
 def scaler(op: Any, node: Node) -> Blocks:
     """y = (x - offset) · scale."""
     scale = np.asarray(node.scale or 1.0, node.dtype)
-    return {(0, 0): Diagonal(scale, node.y_shape) @ cast_input(node)}
+    return {(0, 0): Diagonal(scale, node.y_shape)}
 
 
 @jacobian("ai.onnx.ml::Imputer")
@@ -77,8 +77,8 @@ def columns(node: Node, i: int, start: int, width: int) -> Any:
     x = node.inputs[i]
     rows = (node.y_shape[0], size(shape_of(x)) // max(node.y_shape[0], 1))
     kept = min(width, rows[1])
-    cut = slab(rows, 1, 0, kept, node.dtype) @ Reshape(rows, shape_of(x), dtype_of(x))
-    return slab(node.y_shape, 1, start, start + kept, node.dtype).T @ cut @ cast_input(node, i)
+    cut = slab(rows, 1, 0, kept, node.dtype) @ Reshape(rows, shape_of(x), node.dtype)
+    return slab(node.y_shape, 1, start, start + kept, node.dtype).T @ cut
 
 
 @jacobian("ai.onnx.ml::Normalizer", norm=("MAX", "L1", "L2"))
@@ -89,7 +89,7 @@ def normalizer(op: Any, node: Node) -> Blocks:
     norm = op.ReduceSum(op.Mul(g, x), (-1,), keepdims=1)
     inverse = op.Reciprocal(op.Where(op.Equal(norm, 0.0), 1.0, norm))
     axis = len(node.y_shape) - 1
-    return {(0, 0): normalised(node, inverse, node.y, g, axis) @ cast_input(node)}
+    return {(0, 0): normalised(node, inverse, node.y, g, axis)}
 
 
 def norm_slope(op: Any, node: Node, x: Array) -> Array:
@@ -154,7 +154,7 @@ def scored(op: Any, node: Node, o: int, scores: Array, J: Jacobian) -> Jacobian:
     if o and J.out_shape[-1] == 1 and shape[-1] == 2:  # regressors have no pairs
         pair = np.array([[-1.0], [1.0]], dtype)
         J, scores = implicit_kron(Eye(J.out_shape[0]), pair) @ J, op.MatMul(scores, pair.T)
-    J = Reshape(shape, J.out_shape, dtype) @ J @ cast_input(node, 0, o)
+    J = Reshape(shape, J.out_shape, dtype) @ J
     return transformed(op, node.post_transform, op.Reshape(scores, shape), y) @ J
 
 

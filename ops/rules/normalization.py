@@ -120,7 +120,7 @@ def affine(
     op: Any, node: Node, norm: Standardized, gain: Shape | None = None
 ) -> dict[tuple[int, int], Jacobian]:
     """y = x̂ · scale + bias, with x̂ in the shape of x."""
-    scale = op.Reshape(node.inputs[1], gain) if gain else node.inputs[1]
+    scale = op.CastLike(op.Reshape(node.inputs[1], gain) if gain else node.inputs[1], node.x)
     split = Reshape(norm.shape, node.x_shape, node.dtype)
     blocks = {
         (0, 0): Diagonal(scale, node.x_shape) @ split.T @ norm.jacobian() @ split,
@@ -203,7 +203,9 @@ def batch_normalization(op: Any, node: Node) -> Blocks:
     gain = per_channel(node.x_shape) if len(node.x_shape) > 1 else (1,)  # x of one axis: C = 1
     if node.training_mode:
         return batch_statistics(op, node, gain)
-    scale, mean, variance = (op.Reshape(node.inputs[i], gain) for i in (1, 3, 4))
+    scale, mean, variance = (
+        op.CastLike(op.Reshape(node.inputs[i], gain), node.x) for i in (1, 3, 4)
+    )
     inverse = op.Reciprocal(op.Sqrt(op.Add(variance, node.epsilon)))
     slope = op.Mul(scale, inverse)
     blocks = {(0, 0): Diagonal(slope, node.x_shape), (0, 2): lift(node, 2, gain)}
@@ -229,7 +231,7 @@ def batch_statistics(op: Any, node: Node, gain: Shape) -> dict[tuple[int, int], 
     statistics = {1: mean, 2: 2.0 * (mean @ Diagonal(deviation))}
     for o, statistic in statistics.items():
         blocks[o, 0] = (1 - node.momentum) * (flat @ statistic)
-        blocks[o, 2 + o] = node.momentum * Identity(channels, dtype)
+        blocks[o, 2 + o] = node.momentum * Identity(channels, dtype_of(node.inputs[3]))
     return blocks
 
 

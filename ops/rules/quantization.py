@@ -21,7 +21,7 @@ from ..conventions import ORDER, PARTS, kinks
 from ..node import Node
 from ..numbers.windows import AUTO_PADS
 from ..registry import Blocks, defines, jacobian, zero
-from .elementwise import cast_input, identity
+from .elementwise import identity
 
 ROUNDED = "the result is piecewise constant: it is rounded to few values"
 zero(ROUNDED, "QuantizeLinear", "QLinearMatMul")
@@ -39,10 +39,10 @@ def dequantize(op: Any, node: Node) -> Blocks:
     if node.input(2) is not None:
         shift = op.CastLike(node.inputs[2], node.y)
         offset = op.Sub(offset, per_block(node, 2, node.dtype)._apply(op, shift))
-    blocks = {(0, 1): Diagonal(offset, node.y_shape) @ expansion @ cast_input(node, 1)}
+    blocks = {(0, 1): Diagonal(offset, node.y_shape) @ expansion}
     if node.wants(0):
         scale = expansion._apply(op, op.CastLike(node.inputs[1], node.y))
-        blocks[0, 0] = Diagonal(scale, node.y_shape) @ cast_input(node, 0)
+        blocks[0, 0] = Diagonal(scale, node.y_shape)
     return blocks
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnx_ir as ir
 import pytest
 from onnx.reference import ReferenceEvaluator
@@ -110,6 +111,51 @@ def test_the_dense_jacobian_is_per_sample_where_samples_are_independent(model):
             rank = len(J.codomain[0].shape)
             dense = np.stack([np.take(dense[i], i, axis=rank - 1) for i in range(batch)])
         close(run(proto, point)[f"logits_{x}_jacobian"], dense)
+
+
+STATISTICS = "float[3] s, float[3] b, double[3] m, double[3] v"
+WIDTHS = {
+    "Pow": ("double[3] x, float[3] e", "double[3] y", "y = Pow(x, e)"),
+    "Pow of a float": ("float[3] x, double[3] e", "float[3] y", "y = Pow(x, e)"),
+    "Resize": ("double[3] x, float[1] r", "double[4] y",
+               'y = Resize<mode = "linear">(x, , r)'),
+    "BatchNormalization": (f"float[2,3] x, {STATISTICS}", "float[2,3] y",
+                           "y = BatchNormalization(x, s, b, m, v)"),
+    "LayerNormalization": ("double[2,3] x, double[3] s",
+                           "double[2,3] h, float[2,1] m, float[2,1] y",
+                           "h, m, y = LayerNormalization(x, s)"),
+    "Cast": ("double[3] x", "float[3] y", "h = Exp(x) c = Cast<to = 1>(h) y = Mul(c, c)"),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
+@pytest.mark.parametrize("case", WIDTHS)
+def test_tensors_of_two_widths(case):
+    inputs, outputs, body = WIDTHS[case]
+    proto = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 21]> g ({inputs}) => ({outputs}) {{ {body} }}'
+    )
+    model, rng = oj.load(proto), np.random.default_rng(0)
+    point = {n: rng.uniform(1.4, 1.6, s.shape).astype(s.dtype) for n, s in model.inputs.items()}
+    J = oj.linearize(model, point)
+
+    def by_numpy(mode, feeds):  # ONNX Runtime has few of these kernels
+        made = oj.export(model, mode, point)
+        onnx.checker.check_model(made, full_check=True)
+        return oj.load(made).run(feeds, engine="numpy")
+
+    for mode, K, suffix in (("jvp", J, "_tangent"), ("vjp", J.T, "_cotangent")):
+        v = {s.name: np.ones(s.shape, s.dtype) for s in K.domain}
+        found = by_numpy(mode, point | {n + suffix: x for n, x in v.items()})
+        for name, wanted in K.apply(v).items():
+            close(found[name + suffix], wanted)
+    found = by_numpy("jacobian", point)
+    for o in J.codomain:
+        for x in J.domain:
+            block = found[f"{o.name}_{x.name}_jacobian"]
+            close(block.ravel(), J[o.name, x.name].toarray().ravel())
+    H = oj.hessian(model, point, of="y", weights=np.ones(model.outputs["y"].shape))
+    close(H.toarray(), H.T.toarray())
 
 
 def test_names_are_c_identifiers_and_the_domain_is_onnx(model):

@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import (
+    Cast,
     Dag,
     Edge,
     Identity,
@@ -328,7 +329,17 @@ def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[Sl
             f"the rule of {step} failed on {tensors_text(step, values)}: "
             f"{type(error).__name__}: {error}"
         ) from error
-    return {key: J for key, J in blocks.items() if not isinstance(J, Zero)}
+    return {(o, i): between_types(J, inputs[i], outputs[o]) for (o, i), J in blocks.items()
+            if not isinstance(J, Zero)}  # fmt: skip
+
+
+def between_types(J: Jacobian, x: Any, y: Any) -> Jacobian:
+    """The block ∂y/∂x with casts from and to the dtypes of x and y, where these differ."""
+    source, target, own = dtype_of(x), dtype_of(y), J.dtype
+    if source == target:
+        return J
+    J = J if source == own else J @ Cast(J.in_shape, source, own)
+    return J if target == own else Cast(J.out_shape, own, target) @ J
 
 
 def slots_of(joint: Joint, wanted: Iterable[Slot]) -> dict[Slot, Jacobian]:
