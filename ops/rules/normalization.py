@@ -344,11 +344,15 @@ def likelihood(op: Any, node: Node, log_prob: Array) -> dict[tuple[int, int], Ja
     if node.reduction != "none":
         reduction = SumTo((), shape, node.dtype)
     if node.reduction == "mean":
-        reduction = Diagonal(op.Reciprocal(reduction._apply(op, share))) @ reduction
+        count = reduction._apply(op, share)
+        if ignored is not None:  # perhaps all of them, and then nothing is multiplied
+            count = op.Where(op.Equal(count, 0.0), 1.0, count)
+        reduction = Diagonal(op.Reciprocal(count)) @ reduction
     blocks = {(0, 0): reduction @ Diagonal(op.Neg(share), chooses=True) @ selection}
     if weights is not None and node.wants(2):
         slope = op.Neg(selection._apply(op, log_prob))
         slope = op.Sub(slope, node.y) if node.reduction == "mean" else slope
+        slope = slope if ignored is None else op.Where(kept, slope, 0.0)
         chosen = Take(at, 0, shape_of(weights), node.dtype)
-        blocks[0, 2] = reduction @ Diagonal(op.Mul(slope, counted)) @ chosen
+        blocks[0, 2] = reduction @ Diagonal(slope) @ chosen
     return blocks

@@ -104,7 +104,7 @@ def sample_counts(op: Any, node: Node) -> list[list[int]]:
         length = (rois[:, 3 - k] - rois[:, 1 - k]) * rois.dtype.type(node.spatial_scale)
         if node.coordinate_transformation_mode != "half_pixel":
             length = np.maximum(length, 1)
-        counts.append([int(count) for count in np.maximum(np.ceil(length / bins), 0)])
+        counts.append([int(count) for count in np.maximum(np.ceil(length / bins), 0)] or [0])
     return counts
 
 

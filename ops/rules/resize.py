@@ -78,7 +78,7 @@ def resize(op: Any, node: Node) -> Blocks:
     blocks: dict[tuple[int, int], Jacobian] = {(0, 0): interpolation(op, node, moved)}
     for i in (ROI, SCALES):
         given = node.input(i)
-        if given is not None and node.wants(i):
+        if given is not None and shape_of(given)[0] and node.wants(i):
             blocks |= parameter_block(op, node, i, moved)
     return blocks
 

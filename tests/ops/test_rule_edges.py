@@ -366,3 +366,28 @@ def test_an_einsum_of_nothing_does_not_end_the_process():
     assert not oj.linearize(model, point).toarray().any()
     with pytest.raises(oj.OnnxJacError, match="ends the process"):
         model.run(point, engine="onnxruntime")
+
+
+def test_a_resize_to_sizes_has_no_scales():
+    model = model_of("g (double[1,4] x, float[0] s, int64[2] n) => (double[1,k] y) "
+                     "{ y = Resize<mode=\"linear\">(x, , s, n) }")  # fmt: skip
+    point = {"x": np.arange(4.0)[None], "s": np.zeros(0, np.float32), "n": np.array([1, 7])}
+    J = oj.linearize(model, point, wrt=["s", "x"], engine="numpy")
+    assert_allclose(J @ point["x"].ravel(), J.primal["y"].ravel())
+
+
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_no_region_at_all(mode):
+    point = {"x": np.ones((1, 2, 5, 5)), "r": np.zeros((0, 4)), "i": np.zeros(0, np.int64)}
+    model = model_of("g (double[1,2,5,5] x, double[n,4] r, int64[n] i) => (double[n,2,1,1] y) "
+                     f"{{ y = RoiAlign<mode=\"{mode}\">(x, r, i) }}")  # fmt: skip
+    assert oj.linearize(model, point, engine="numpy").toarray().shape == (0, 50)
+
+
+@pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
+@pytest.mark.parametrize("op_type", ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"])
+def test_a_mean_over_ignored_labels_alone_has_no_derivative(op_type):
+    """The mean is 0 / 0, and its derivative 0, as in PyTorch."""
+    x, weights = np.arange(6.0).reshape(2, 3), np.array([1.0, 2.0, 3.0])
+    how = {"ignore_index": 1, "reduction": "mean"}
+    check_rule(op_type, [x, np.array([1, 1]), weights], how, dense=np.zeros((1, 9)))
