@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -36,7 +37,7 @@ def _to(J: Jacobian, device: Any) -> Jacobian:
 @hooks.to_torch.register(Jacobian)
 def _operator(J: Jacobian) -> Callable[[Any], Any]:
     apply, product = applied().apply, Product(J)
-    return lambda v: apply(product, tensor(v))[0]
+    return untraced(lambda v: apply(product, tensor(v))[0])
 
 
 @hooks.to_torch.register(Model)
@@ -66,7 +67,22 @@ def to_torch(
         values: Sequence[Any] = apply(primal, *map(tensor, operands))
         return values
 
-    return function_of(call, model, of, wrt, inputs, engine, torch.is_grad_enabled)
+    return untraced(function_of(call, model, of, wrt, inputs, engine, torch.is_grad_enabled))
+
+
+def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which `torch.compile` calls and does not trace, nor what it calls.
+
+    Traced, NumPy would be computed by PyTorch, and derivatives would be wrong. `_disable_dynamo`
+    imports the compiler, which takes seconds, at its first call: it is called where a program has
+    imported the compiler already.
+    """
+    disabled = optional("torch", "torch")._disable_dynamo(function)
+
+    def call(*args: Any, **others: Any) -> Any:
+        return (disabled if "torch._dynamo" in sys.modules else function)(*args, **others)
+
+    return call
 
 
 @cache

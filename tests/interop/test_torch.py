@@ -78,6 +78,21 @@ def test_hessians_by_every_pair_of_modes(loss, inner, outer):
     assert_allclose(H.reshape(15, 15), hessian()["fc2", "fc2"].toarray(), **TIGHT)
 
 
+def test_a_compiled_program_calls_them(loss):
+    """Compiled with its NumPy, a function had wrong gradients, also where it was called later."""
+    J = linearization()
+    Jv, found = J.to_torch(), leaves()
+    torch.compile(lambda *weights: 2 * loss(*weights), backend="eager")(*found).backward()
+    later, expected = leaves(), leaves()
+    loss(*later).backward()
+    plain(*expected).backward()
+    for a, b, c in zip(found, later, expected, strict=True):
+        assert_allclose(a.grad, 2 * c.grad, **TIGHT)
+        assert_allclose(b.grad, c.grad, **TIGHT)
+    v = torch.ones(J.shape[1], dtype=torch.float64)
+    assert_allclose(torch.compile(lambda v: 2 * Jv(v), backend="eager")(v), 2 * (J @ v), **TIGHT)
+
+
 def test_third_order(loss):
     W1, W2 = (t.detach() for t in leaves())
     third = [
