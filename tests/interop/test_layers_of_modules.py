@@ -48,6 +48,31 @@ def test_folded_transposes_have_the_names_of_the_module(network, dynamo, tmp_pat
         np.testing.assert_allclose(J.toarray(), wanted.reshape(J.shape), atol=1e-5)
 
 
+class Loss(torch.nn.Module):
+    def __init__(self, **options):
+        super().__init__()
+        self.options = options
+
+    def forward(self, x, y):
+        x = torch.nn.functional.avg_pool2d(x, 2, 1, 0, False, True, self.options.get("divisor"))
+        smoothing = self.options.get("smoothing", 0.0)
+        return torch.nn.functional.cross_entropy(x, y, None, None, 1, label_smoothing=smoothing)
+
+
+@pytest.mark.parametrize("options", [{}, {"divisor": 3}, {"smoothing": 0.25}], ids=str)
+def test_arguments_that_the_exporter_ignores_are_named(options):
+    """PyTorch's loss differs from the file's, which nothing else would say."""
+    module, at = Loss(**options), (torch.randn(4, 3, 3, 3), 2 * torch.ones(4, 2, 2).long())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", oj.OnnxJacWarning)
+        model = oj.load(module, example_inputs=at)
+    (value,) = model.run({"x": at[0], "y": at[1]}).values()
+    said = [str(w.message) for w in caught if w.category is oj.OnnxJacWarning]
+    assert np.allclose(value, module(*at)) == (not said) == (not options)
+    for name, number in options.items():
+        assert re.search(rf"leaves out \w*{name}\w*={number} of", said[0])
+
+
 def test_parameters_that_are_gone_are_named(network, tmp_path):
     x, file = torch.randn(2, 3, 4), str(tmp_path / "m.onnx")
     torch.onnx.export(network, (x,), file, dynamo=True, verbose=False)

@@ -13,6 +13,7 @@ import logging
 import re
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
@@ -303,11 +304,21 @@ VALUE, QUOTED = re.compile(r"%(\w+)"), re.compile(r"'(.*?)'")
 TURNED = re.compile(r"(t|permute|transpose)(_\d+)?")
 CREATED = re.compile(r"scalar_tensor|clone|full|zeros|ones")
 TRACED = re.compile(r"onnx::MatMul_\d+")
+ARGUMENT = r"(\[[^]]*\]|[^],[)]+)"
+IGNORED = {
+    name: re.compile(rf"aten\.({call})\.default\]\(args = \((?:{ARGUMENT}, ){{{k}}}{ARGUMENT}\)")
+    for name, call, k in (("label_smoothing", "cross_entropy_loss", 5),
+                          ("divisor_override", r"avg_pool\dd", 6))
+}  # fmt: skip
+"""Arguments that the exporter ignores: argument k of a call."""
 
 
 def name_layers(model: ir.Model) -> None:
-    """Name the weights of linear layers; warn of parameters that are gone, merged or folded."""
+    """Name the weights of linear layers; warn of what the exporter left out, merged or folded."""
     graph = model.graph
+    if ignored := left_out(graph):
+        warn(f"PyTorch's exporter leaves out {shown(ignored)}: values and derivatives are "
+             "as without it. Have the module compute it by other operations.")  # fmt: skip
     listed = dict(PARAMETER.findall(graph.metadata_props.get(SIGNATURE, "")))
     for node in list(graph):
         weight = node.inputs[1] if node.op_type == "MatMul" and len(node.inputs) == 2 else None
@@ -339,6 +350,17 @@ def name_layers(model: ir.Model) -> None:
 
 
 ADVICE = "torch.onnx.export(..., optimize=False) neither merges nor folds."
+
+
+def left_out(graph: ir.Graph) -> list[str]:
+    """The arguments of PyTorch's calls that the exporter ignored: the call became one node."""
+    calls = Counter(node.metadata_props.get(CALL, "") for node in graph)
+    return [
+        f"{name}={found[found.lastindex or 0]} of {found[1]}"
+        for name, pattern in IGNORED.items()
+        for call, count in calls.items()
+        if count == 1 and (found := pattern.search(call))
+    ]
 
 
 def shown(names: list[str]) -> str:
