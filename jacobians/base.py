@@ -395,8 +395,8 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
 
     @validated
     def inverse(
-        self, *, solver: str | None = None, preconditioner: Any = None, rtol: NonNegative = 1e-10,
-        maxiter: Count | None = None,
+        self, *, solver: str | None = None, preconditioner: Any = None,
+        rtol: NonNegative | None = None, maxiter: Count | None = None,
     ) -> Jacobian:  # fmt: skip
         """J⁻¹ as an operator, by structure or by Krylov solves: options as for `onnxjac.inverse`.
 

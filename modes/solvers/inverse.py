@@ -56,7 +56,7 @@ def inverse(
     *,
     solver: str | None = None,
     preconditioner: Any = None,
-    rtol: NonNegative = 1e-10,
+    rtol: NonNegative | None = None,
     maxiter: Count | None = None,
 ) -> Jacobian:
     """A⁻¹ as an operator: x = A⁻¹ b, in closed form or with ‖A x - b‖ ≤ rtol ‖b‖ for each column.
@@ -82,7 +82,8 @@ def inverse(
     - `operator`: A, an operator or a matrix.
     - `solver`: the name of a solver; by default structure decides.
     - `preconditioner`: the M of the table, or a function that builds it from A.
-    - `rtol`: the relative residual at which a solve ends.
+    - `rtol`: the relative residual at which a solve ends; by default 1e-10, and 1e-4 for products
+      in less than double precision, except for `"lsmr"`, which ends where rounding stops it.
     - `maxiter`: the most iterations of a solve.
 
     Shapes: A is (m, n) and A⁻¹ (n, m), with m = n except for `"lsmr"`; M is (n, n). Raises
@@ -110,6 +111,8 @@ def inverse(
         raise InputError(f"the solvers are for real operators, not for {operator.dtype}")
     if solver != "lsmr" and m != n:
         raise InputError(f"{solver} needs a square operator, not {m}×{n}: use solver='lsmr'")
+    if rtol is None:
+        rtol = 1e-10 if operator.dtype.itemsize >= 8 or solver == "lsmr" else 1e-4
     maxiter = 10 * n if maxiter is None else maxiter
     M = preconditioner_for(operator, preconditioner)
     return Inverse(operator, solver, M, rtol, maxiter, why)
@@ -222,11 +225,13 @@ class Inverse(Jacobian):
     def check(self, converged: bool, residual: float) -> None:
         """Raises `NotConverged` if the iteration did not end at a solution."""
         if not converged:
+            dtype = self.operator.dtype
+            finer = "" if dtype.itemsize >= 8 else f"compute in float64 instead of {dtype}, "
             raise NotConverged(
                 f"{self.solver}{self.why} did not solve with an operator of shape "
                 f"{self.operator.shape} to rtol={self.rtol:g} in {self.maxiter} iterations: the "
                 f"relative residual is {residual:.2g}. Give a preconditioner=, add damping * "
-                f"identity_like(A), {HINTS[self.solver]}or raise maxiter= or rtol="
+                f"identity_like(A), {HINTS[self.solver]}{finer}or raise maxiter= or rtol="
             )
 
 

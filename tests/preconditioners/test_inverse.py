@@ -115,13 +115,27 @@ def test_a_scaled_pseudo_inverse():
     assert_allclose(inv.T @ np.ones(20), np.linalg.pinv(matrix).T @ np.ones(20), **NEAR)
 
 
-def test_a_damped_gauss_newton_matrix():
-    model = oj.load(ROOT / "tests" / "models" / "mlp.onnx", dtype="float64")
+def damped(dtype):
+    model = oj.load(ROOT / "tests" / "models" / "mlp.onnx", dtype=dtype)
     J = oj.linearize(model, {"x": stored("mlp")["x"]}, of="logits", wrt=["6.weight", "6.bias"])
-    A = J.T @ J + 0.1 * identity_like(J.T @ J)
+    return J.T @ J + 0.1 * identity_like(J.T @ J)
+
+
+def test_a_damped_gauss_newton_matrix():
+    A = damped("float64")
     b = RNG.standard_normal(A.shape[0])
     x = inverse(A, preconditioner=jacobi(A)) @ b
     assert_allclose(x, np.linalg.solve(A.toarray(), b), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("solver", [None, "minres", "gmres", "bicgstab"])
+def test_single_precision_is_solved_by_default(solver):
+    """A residual of 1e-10 is out of reach."""
+    A = damped(None)
+    b = RNG.standard_normal(A.shape[0])
+    assert np.linalg.norm(A @ (inverse(A, solver=solver) @ b) - b) < 2e-4 * np.linalg.norm(b)
+    with pytest.raises(NotConverged, match="compute in float64 instead of float32, or raise"):
+        A.solve(b, rtol=1e-10)
 
 
 @pytest.mark.parametrize(
