@@ -460,7 +460,7 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
         return np.asarray(hooks.svdvals(self))
 
     @validated
-    def norm(self, ord: str | int = "fro") -> float:
+    def norm(self, ord: str | float = "fro") -> float:
         """‖J‖: the Frobenius norm, the spectral norm for 2 or the nuclear norm for "nuc", exact.
 
         Shape: a number. Raises `InputError` for another `ord`, and `LimitError` where structure
