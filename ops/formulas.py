@@ -406,10 +406,12 @@ def _sum(expr: sp.Expr) -> Tree:
 
 
 def _product(expr: sp.Expr) -> Tree:
-    below = [f for f in expr.args if f.is_Pow and f.exp.could_extract_minus_sign()]
-    above = [f for f in expr.args if f not in below]
-    if above and above[0] == -1:
-        return ("Neg", tree(-expr))
+    number, varying = expr.as_independent(*expr.free_symbols)  # all numbers are one
+    if number == -1:
+        return ("Neg", tree(varying))
+    factors = sp.Mul.make_args(varying)
+    below = [f for f in factors if f.is_Pow and f.exp.could_extract_minus_sign()]
+    above = [number] * (number != 1) + [f for f in factors if f not in below]
     top = _fold(above) if above else 1.0
     return ("Div", top, _fold([1 / f for f in below])) if below else top
 

@@ -53,6 +53,12 @@ for name, pair in {"Add": torch.add, "Div": torch.div, "Mul": torch.mul, "Sub": 
     SAME[name] = lambda *shapes, pair=pair: pair
 
 
+@kernel("Gelu")
+def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
+    """x Φ(x) with the normal distribution Φ, or its approximation by tanh."""
+    return torch.nn.functional.gelu(x, approximate=approximate)
+
+
 @kernel("Div")
 def div(a: Any, b: Any) -> Tensor:
     """A / B, rounded towards zero for integers."""

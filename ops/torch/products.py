@@ -13,7 +13,8 @@ from ..numbers.convolution import check_kernel
 from ..numbers.convolution import max_pool as max_pool_by_taps
 from ..numbers.layout import framed
 from ..numbers.matmul import contraction_order
-from ..numbers.reductions import Axes, reductions
+from ..numbers.reductions import EPSILON, Axes, reductions
+from ..numbers.reductions import layer_normalization as standardized
 from ..numbers.table import Kernel, highest, ints, lowest
 from ..numbers.windows import Windows, padded, transposed_windows, whole, windows
 from .table import SAME, STATIC, Tensor, common, kernel
@@ -210,6 +211,20 @@ STATIC["ReduceSum"] = summed
 
 kernel("Softmax", wide=True)(lambda x, *, axis=-1: torch.softmax(x, axis))
 kernel("LogSoftmax", wide=True)(lambda x, *, axis=-1: torch.log_softmax(x, axis))
+
+
+@kernel("LayerNormalization", wide=True)
+def layer_normalization(
+    x: Tensor, scale: Tensor, b: Tensor | None = None, *, axis: int = -1, outputs: int = 1,
+    **how: Any,
+) -> Any:  # fmt: skip
+    """(x − μ) / √(σ² + ε) · scale + b; then μ and 1 / √(σ² + ε)."""
+    shape, told = x.shape[axis:], {"axis": axis, "outputs": outputs, **how}
+    fits = {t.dtype for t in (scale, b) if t is not None} == {x.dtype} and scale.shape == shape
+    if not fits or (b is not None and b.shape != shape) or not x.numel():
+        return standardized(x, scale, b, **told)
+    y = torch.native_layer_norm(x, shape, scale, b, how.get("epsilon", EPSILON))
+    return y[0] if outputs == 1 else y[:outputs]
 
 
 @kernel("NegativeLogLikelihoodLoss", wide=True)

@@ -82,7 +82,8 @@ def captured(run: Run, inputs: tuple[Tensor, ...], fresh: int | None) -> Graph |
     try:
         with OnGPU() as watched:
             outputs = run(*inputs)
-        if not watched.alone or sum(x.nbytes for x in (*inputs, *outputs)) > BYTES:
+        bytes = sum(x.nbytes for x in (*inputs, *outputs))
+        if watched.kernels < 2 or not watched.alone or bytes > BYTES:
             return None
         graph = Graph(run, inputs, fresh)
         alone, replayed = seconds(run, inputs), seconds(graph, inputs)
@@ -92,14 +93,15 @@ def captured(run: Run, inputs: tuple[Tensor, ...], fresh: int | None) -> Graph |
 
 
 class OnGPU(TorchDispatchMode):
-    """Notes whether kernels are `alone`: no tensor of the CPU, no number or size that it waits for.
+    """Counts kernels, and notes whether they are `alone`: no tensor is on the CPU, and no number or
+    size is waited for.
 
     A capture would fail there, and PyTorch's allocator does not recover from a capture that failed.
     """
 
     WAITS = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape})
 
-    alone = True
+    kernels, alone = 0, True
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -107,6 +109,8 @@ class OnGPU(TorchDispatchMode):
         made = func(*args, **(kwargs or {}))
         tensors = filter(is_tensor, tree_leaves((args, kwargs, made)))
         self.alone &= self.WAITS.isdisjoint(func.tags) and all(x.is_cuda for x in tensors)
+        views = all(result.alias_info is not None for result in func._schema.returns)
+        self.kernels += not views and any(y.numel() for y in filter(is_tensor, tree_leaves(made)))
         return made
 
 

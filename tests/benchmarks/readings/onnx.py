@@ -102,7 +102,7 @@ def relu(x):
 
 def gelu(x):
     """x (1 + erf(x / √2)) / 2."""
-    return (x * 0.5) * ((x * 0.5**0.5).op("Erf") + 1.0)
+    return x.op("Gelu")
 
 
 def mean(x, axes, keepdims=0):
@@ -137,9 +137,7 @@ def batch_norm(x, gamma, beta, mu, var):
 
 def layer_norm(x, gamma, beta):
     """γ (x − mean) / √(var + ε) + β over the last axis."""
-    centred = x - mean(x, [-1], keepdims=1)
-    var = mean(centred * centred, [-1], keepdims=1)
-    return centred.op("Div", (var + EPSILON).op("Sqrt")) * gamma + beta
+    return x.op("LayerNormalization", gamma, beta, axis=-1, epsilon=EPSILON)
 
 
 def attention(q, k, v, width, mask=None):
