@@ -19,7 +19,7 @@ from ...jacobians.errors import InputError, UnsupportedOp
 from ...jacobians.symint import Number, at
 from ..conventions import ACTIVATIONS, PARTS, kinks
 from ..graphs import Turn, keeps, kept, scan, surrogate
-from ..node import Node
+from ..node import Node, Step
 from ..registry import defines, says
 
 DIRECTIONS = ("forward", "reverse", "bidirectional")
@@ -172,8 +172,8 @@ def sequences(
     directions = [Direction(op, node, d, x, lengths, form, seen) for d in range(count)]
     for direction in directions:
         direction.cell = make(direction)
-    # ONNX Runtime has a kernel in single precision, and does not clip an LSTM as ONNX does.
-    exact = dtype_of(node.x) == np.float32 and not (node.step.op_type == "LSTM" and node.clip)
+    # ONNX Runtime has a kernel in single precision.
+    exact = dtype_of(node.x) == np.float32 and not is_misread(node.step)
     kernel = keeps(op) and exact and seen is None
     found = by_kernel(directions) if kernel else [*map(computed, directions)]
     if keeps(op):
@@ -402,6 +402,22 @@ def parameters(node: Node, names: list[str], at: int) -> tuple[float, ...]:
             default = PARAMETERS[names[at]][position]
             given.append(values[rank] if rank < len(values) else default)
     return tuple(given)
+
+
+def is_misread(step: Step) -> bool:
+    """Whether ONNX Runtime computes otherwise than ONNX says.
+
+    It does not clip the cell state of an LSTM before the last activation, and takes 0 for the
+    parameters of Affine, ScaledTanh and ThresholdedRelu that are left out.
+    """
+    if step.op_type == "LSTM" and step.attrs.get("clip"):
+        return True
+    names = [canonical(name) for name in step.attrs.get("activations", ())]
+    if {"Affine", "ScaledTanh", "ThresholdedRelu"}.isdisjoint(names):
+        return False
+    given = (step.attrs.get(f"activation_{which}") or () for which in ("alpha", "beta"))
+    return any(len(values) < sum(len(PARAMETERS.get(name, ())) > k for name in names)
+               for k, values in enumerate(given))  # fmt: skip
 
 
 def named(op: Any, name: str, values: tuple[float, ...]) -> Function:

@@ -10,6 +10,7 @@ from onnx.backend.test.case.node import collect_testcases
 
 from models.light import NAMES, draw, light
 from onnxjac.jacobians.errors import InputError, OnnxJacError, OnnxJacWarning, UnknownTensor
+from onnxjac.modes.export import export
 from onnxjac.modes.model.flow.contents import nodes
 from onnxjac.modes.model.loading.load import load
 from onnxjac.modes.model.primal.engines.defects import GUARD, guard_traps
@@ -228,6 +229,22 @@ def test_every_activation_of_an_lstm_clips():
     found = clips.run(x)["y"].item()
     gate, new = 1 / (1 + np.exp(-0.5)), np.tanh(0.5)
     np.testing.assert_allclose(found, gate * np.tanh(min(gate * new, 0.5)), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "meant"),
+    [('activations=["Affine"]', 0.5), ('activations=["ThresholdedRelu"]', 0.0),
+     ('activations=["ScaledTanh"], activation_alpha=[3.0]', 3 * np.tanh(0.5))],
+)  # fmt: skip
+def test_parameters_of_activations_that_are_left_out(attributes, meant):
+    """ONNX Runtime takes 0 for them, also in an exported derivative."""
+    signature = "(float[1,1,1] x) => (float[1,1,1,1] y)"
+    cell = model(f"y = RNN<hidden_size=1, {attributes}>(x, w, r)", signature,
+                 w=np.full((1, 1, 1), 0.5, "f4"), r=np.zeros((1, 1, 1), "f4"))  # fmt: skip
+    x = {"x": np.ones((1, 1, 1), "f4")}
+    np.testing.assert_allclose(cell.run(x)["y"].item(), meant, rtol=1e-6)
+    made = load(export(cell, "jvp", x)).run({**x, "x_tangent": x["x"]})
+    np.testing.assert_allclose(made["y"].item(), meant, rtol=1e-6)
 
 
 @pytest.mark.parametrize("op", ["HannWindow", "HammingWindow", "BlackmanWindow"])

@@ -14,6 +14,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from .....ops.node import Step
+from .....ops.rules import recurrent
 from ...flow.contents import opset, subgraphs
 
 
@@ -43,11 +44,10 @@ def is_misread(step: Step, inputs: Sequence[Any]) -> bool:
     `auto_pad=SAME_*` ignore dilations, and crop where a stride exceeds the window. Resize ignores
     `roi` when it computes the output size, and `scales` when no size changes. Window coefficients,
     and all of Shrink, are computed in float32 even for double. Losses accept fewer labels than
-    samples, and a number of weights other than one per class. LSTM with `clip` does not clip the
-    cell state before the last activation. AffineGrid with aligned corners puts the only point of an
-    axis at its end, and a onesided inverse DFT of another length than 2 (n - 1) mirrors the wrong
-    numbers. MatMulNBits with `g_idx` reads two bits as four, beyond
-    the end of the weights.
+    samples, and a number of weights other than one per class. RNN, GRU and LSTM depart in the cases
+    of `recurrent.is_misread`. AffineGrid with aligned corners puts the only point of an axis at its
+    end, and a onesided inverse DFT of another length than 2 (n - 1) mirrors the wrong numbers.
+    MatMulNBits with `g_idx` reads two bits as four, beyond the end of the weights.
     """
     if (step.domain, step.op_type) == ("com.microsoft", "MatMulNBits"):
         return step.attrs.get("bits") == 2 and any(name is not None for name in step.inputs[4:5])
@@ -62,8 +62,8 @@ def is_misread(step: Step, inputs: Sequence[Any]) -> bool:
         return bool(step.attrs.get("output_datatype", 1) == TensorProto.DOUBLE)
     if step.op_type == "Shrink":
         return inputs[0] is None or bool(inputs[0].dtype == np.float64)
-    if step.op_type == "LSTM":
-        return bool(step.attrs.get("clip"))
+    if step.op_type in ("RNN", "GRU", "LSTM"):
+        return recurrent.is_misread(step)
     if step.op_type == "AffineGrid":
         sizes = inputs[1] if len(inputs) > 1 else None
         return bool(step.attrs.get("align_corners")) and (sizes is None or 1 in sizes[2:])
