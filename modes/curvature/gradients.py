@@ -60,7 +60,7 @@ from ..linear.elimination.samples import Batch, within
 from ..linear.linearization import Linearization
 from ..linearize import linearize
 from ..model.primal.model import Model
-from ..model.primal.names import Names, check_model, name_of, names_of
+from ..model.primal.names import Names, check_model, name_of, names_of, weights_of
 from .fisher import LIKELIHOODS, Family, loss_gradients, terms, with_samples
 from .kronecker import gathered
 from .reductions import Reduction
@@ -73,7 +73,7 @@ FisherType = Literal["type-2", "mc", "empirical", "forward-only"]
 
 @dataclass(frozen=True)
 class Target:
-    """The options of the gradients; `wrt` defaults to all floating initializers."""
+    """The options of the gradients; `wrt` defaults to the floating tensors of `weights_of`."""
 
     at: str | None = None
     of: str | None = None
@@ -95,7 +95,7 @@ class Target:
         """J = ∂at/∂wrt."""
         check_model(model)
         middle = name_of(model, self.at, model.outputs, "at")
-        weights = names_of(model, self.wrt, model.initializers, "wrt")
+        weights = names_of(model, self.wrt, weights_of(model), "wrt")
         return linearize(model, inputs, of=middle, wrt=weights, engine=self.engine)
 
 

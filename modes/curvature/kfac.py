@@ -119,7 +119,8 @@ def kfac(
     - `at`: the tensor before the loss, such as logits, by name; by default the only floating
       output.
     - `of`: the loss, by name, where `fisher_type="empirical"`.
-    - `wrt`: the weights, by name; by default all floating initializers.
+    - `wrt`: the weights, by name; by default all floating initializers, and of a file of PyTorch
+      the parameters of the module.
     - `likelihood`: `"categorical"`, `"bernoulli"` or `"gaussian"`, with parameters `at`; see
       `fisher`.
     - `axis`: the axis of `at` along which a row is one term of the loss.

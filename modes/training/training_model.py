@@ -19,7 +19,7 @@ from ..model.flow.steps import needed
 from ..model.loading.bodies import add_import
 from ..model.loading.load import load
 from ..model.primal.model import Model
-from ..model.primal.names import is_float
+from ..model.primal.names import is_float, weights_of
 from .optimizers import COUNT, OPERATORS, RATE, Optimizer, OptimizerFunction
 
 Arrays = Mapping[str, np.ndarray]
@@ -40,10 +40,11 @@ def training_model(
 
     `loss` names a tensor of the model, or is a graph whose first output is the loss: its inputs
     are tensors of the model, by name, or further inputs of the step, such as labels.
-    `trainable` are initializers, by default all floating ones that the loss depends on, except the
-    running statistics of BatchNormalization: these are never trained. With `training_mode=1` a step
-    sets them to the node's running outputs, momentum · old + (1 - momentum) · batch, where the
-    variance of the batch is over n (PyTorch: n - 1); with `training_mode=0` they do not change.
+    `trainable` are initializers, by default all floating ones that the loss depends on, and of a
+    file of PyTorch only the parameters of the module. The running statistics of BatchNormalization
+    are never trained. With `training_mode=1` a step sets them to the node's running outputs,
+    momentum · old + (1 - momentum) · batch, where the variance of the batch is over n (PyTorch:
+    n - 1); with `training_mode=0` they do not change.
     `optimizer` is `"Adam"`, `"Adagrad"` or `"Momentum"`, one of these with its coefficients, or an
     `OptimizerFunction` of your own. `initialization` is a graph without inputs; its outputs are
     initial values, possibly random, of the tensors of the same names.
@@ -181,7 +182,8 @@ def independent(
     _, used = needed(model.steps, [loss])
     weights = [name for name, array in model.constants.items() if is_float(array.dtype)]
     held = set(statistics)
-    found = [name for name in weights if name in used and name not in held]
+    found = [name for name in weights_of(model)
+             if name in weights and name in used and name not in held]  # fmt: skip
     xs = found if trainable is None else list(trainable)
     for name in xs:
         if name in held:

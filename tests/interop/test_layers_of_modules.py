@@ -48,6 +48,35 @@ def test_folded_transposes_have_the_names_of_the_module(network, dynamo, tmp_pat
         np.testing.assert_allclose(J.toarray(), wanted.reshape(J.shape), atol=1e-5)
 
 
+class Shifted(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(4, 3)
+        self.register_buffer("shift", torch.arange(3.0))
+
+    def forward(self, x):
+        y = 3 * torch.tanh(self.fc(x)) + self.shift
+        return y, (y**3).mean()
+
+
+@pytest.mark.parametrize("opset", [18, 21])
+def test_buffers_and_numbers_are_no_weights(opset, tmp_path):
+    """The exporter makes the factor and the exponent initializers, which were trained as well."""
+    file, x = str(tmp_path / "m.onnx"), torch.randn(5, 4)
+    torch.onnx.export(Shifted(), (x,), file, input_names=["x"], output_names=["y", "loss"],
+                      opset_version=opset, verbose=False)  # fmt: skip
+    model = oj.load(file)
+    floating = {name for name, spec in model.initializers.items() if spec.dtype == np.float32}
+    assert floating > {"fc.weight", "fc.bias", "shift"}
+    for source in (file, model):
+        training = oj.training_model(source, "loss", optimizer="Momentum")
+        names = {"fc.weight", "fc.bias"}
+        assert set(oj.initial_state(training)) == names | {f"{n}_velocity" for n in names} | {
+            "update_count"}  # fmt: skip
+    K = oj.kfac(model, {"x": x}, at="y", likelihood="gaussian")
+    assert K.shape == (15, 15)
+
+
 class Loss(torch.nn.Module):
     def __init__(self, **options):
         super().__init__()

@@ -28,6 +28,7 @@ from ....jacobians.arrays import as_array, is_foreign
 from ....jacobians.errors import LoadError, closest, first_line, optional, warn
 from ....jacobians.text import joined
 from ..flow.contents import nodes
+from ..primal.names import PARAMETERS
 
 NUMBER = re.compile(r"-?\d+\.\d*(?:e[-+]?\d+)?|-?\d+e[-+]?\d+")
 """A floating number, as Python writes it."""
@@ -320,6 +321,8 @@ def name_layers(model: ir.Model) -> None:
         warn(f"PyTorch's exporter leaves out {shown(ignored)}: values and derivatives are "
              "as without it. Have the module compute it by other operations.")  # fmt: skip
     listed = dict(PARAMETER.findall(graph.metadata_props.get(SIGNATURE, "")))
+    if listed:
+        model.metadata_props[PARAMETERS] = "\n".join(listed.values())
     for node in list(graph):
         weight = node.inputs[1] if node.op_type == "MatMul" and len(node.inputs) == 2 else None
         if weight is None or weight.name not in graph.initializers or node.domain:

@@ -45,6 +45,17 @@ def names_of(
     return chosen
 
 
+PARAMETERS = "onnxjac.parameters"
+"""Key of the metadata with the names of the parameters of a module of PyTorch, one a line."""
+
+
+def weights_of(model: Model) -> dict[str, TensorSpec]:
+    """The initializers; in a file of PyTorch those that are parameters, not buffers or numbers."""
+    named = frozenset(model.ir.metadata_props.get(PARAMETERS, "").splitlines())
+    found = {name: spec for name, spec in model.initializers.items() if name in named}
+    return found or model.initializers
+
+
 def name_of(model: Model, name: str | None, default: dict[str, TensorSpec], role: str) -> str:
     """The one named tensor, or the only floating tensor of the default."""
     found = names_of(model, name, default, role)
