@@ -206,10 +206,9 @@ def batch_normalization(op: Any, node: Node) -> Blocks:
     gain = per_channel(node.x_shape) if len(node.x_shape) > 1 else (1,)  # x of one axis: C = 1
     if node.training_mode:
         return batch_statistics(op, node, gain)
-    scale, mean, variance = (
-        op.CastLike(op.Reshape(node.inputs[i], gain), node.x) for i in (1, 3, 4)
-    )
+    scale, mean, variance = (op.Reshape(node.inputs[i], gain) for i in (1, 3, 4))
     inverse = op.Reciprocal(op.Sqrt(op.Add(variance, node.epsilon)))
+    scale, mean, inverse = (op.CastLike(a, node.x) for a in (scale, mean, inverse))
     slope = op.Mul(scale, inverse)
     blocks = {(0, 0): Diagonal(slope, node.x_shape), (0, 2): lift(node, 2, gain)}
     if node.wants(3):

@@ -136,6 +136,34 @@ def test_mixed_precision(case):
             assert np.linalg.norm(found - expected) <= eps * np.linalg.norm(expected)
 
 
+WIDTHS = {
+    "Pow": ("y = Pow(x, w)", "(float[2,3] x) => (float[2,3] y)"),
+    "BatchNormalization": (
+        "y = BatchNormalization(x, w, w, w, w)", "(float[2,3] x) => (float[2,3] y)"),
+    "BatchNormalization of the batch": (
+        "y, m, v = BatchNormalization<training_mode = 1>(x, w, w, w, w)",
+        "(float[2,3] x) => (float[2,3] y, double[3] m, double[3] v)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WIDTHS)
+def test_operators_whose_inputs_have_two_widths_are_recorded(case):
+    """Graphs convert nothing by themselves: every derivative has the type of its tensor."""
+    rng = np.random.default_rng(0)
+    m = model(*WIDTHS[case], w=rng.random(3) + 0.5)
+    point = {"x": rng.random((2, 3), dtype=np.float32) + 0.5}
+    J = oj.linearize(m, point, wrt=["x", "w"])
+    for mode, kind, K in (("jvp", "tangent", J), ("vjp", "cotangent", J.T)):
+        made = oj.load(oj.export(m, mode, point, wrt=["x", "w"]))
+        seeds = {s.name: rng.random(s.shape).astype(s.dtype) for s in K.domain}
+        named = {f"{name}_{kind}": seed for name, seed in seeds.items()}
+        found = made.run({**point, **m.constants, **named}, engine="numpy")
+        for spec in K.codomain:
+            got, expected = found[f"{spec.name}_{kind}"], K.apply(seeds)[spec.name]
+            assert got.dtype == spec.dtype
+            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 def test_a_sparse_matrix_of_halves(kind):
     """SciPy has no sparse float16 matrices: the entries are float32, unrounded."""
