@@ -58,7 +58,7 @@ def matmul_block(op: Any, a: Array, b: Array, i: int, dtype: Any) -> Jacobian:
     (m, k), n = shape_of(a)[-2:], shape_of(b)[-1]
     if len(shape_of(b)) == 2 and i == 0:
         return implicit_kron(Eye(m), transposed(b), shape_of(a)[:-2])
-    if len(shape_of(b)) == 2 and not same(k, 0):
+    if len(shape_of(a)) > len(shape_of(b)) == 2 and not same(k, 0):
         rows = op.Reshape(a, (-1, k))
         flat = shape_of(rows)[0]
         return Reshape((*shape_of(a)[:-1], n), (flat, n), dtype) @ implicit_kron(rows, Eye(n))
