@@ -7,10 +7,10 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from ..jacobians.arguments import passes_options_to
 from .linearize import Options, linearize
 from .model.primal.model import Model
 from .model.primal.names import Names, check_named
-from .model.signatures import passes_options_to
 
 Tensors = dict[str, np.ndarray]
 

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from ..jacobians import shape_of
-from ..jacobians.arguments import validated
+from ..jacobians.arguments import passes_options_to, validated
 from ..jacobians.errors import InputError
 from .forward import Tensors
 from .gradient import Gradient
@@ -17,7 +17,6 @@ from .linear.linearization import Linearization
 from .linearize import Options, linearize
 from .model.primal.model import Model
 from .model.primal.names import Names, check_model, names_of
-from .model.signatures import passes_options_to
 
 
 class Pullback:

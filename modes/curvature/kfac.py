@@ -17,7 +17,7 @@ from typing import Any, Literal, Unpack, cast, final
 import numpy as np
 
 from ...jacobians import Jacobian, reading
-from ...jacobians.arguments import Count, Positive, validated
+from ...jacobians.arguments import Count, Positive, passes_options_to, validated
 from ...jacobians.arrays import like, space
 from ...jacobians.errors import InputError, warn
 from ...jacobians.progress import progress as showing
@@ -28,7 +28,6 @@ from ..data.stream import Stream, changed
 from ..linear.linearization import Linearization
 from ..linear.symmetric import Specs
 from ..model.primal.model import Model
-from ..model.signatures import passes_options_to
 from .gradients import FisherType, Gradients, Target, per_sample, squares
 from .kronecker import Factors, KroneckerFactored, Moment, decompose, rebuilt
 

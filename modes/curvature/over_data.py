@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from ...jacobians import Jacobian
+from ...jacobians.arguments import passes_options_to
 from .. import hessian as hessians
 from .. import linearize as linearizing
 from ..data.adapter import Data, DataOptions, takes_data
@@ -18,7 +19,6 @@ from ..data.stream import by_tensor
 from ..linear.symmetric import Symmetric
 from ..model.primal.model import Model
 from ..model.primal.names import Names, name_of
-from ..model.signatures import passes_options_to
 from . import fisher as fishers
 from . import gauss_newton as gauss_newtons
 from .reductions import warn_of_other

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial, wraps
 from inspect import Parameter, signature
@@ -10,12 +10,11 @@ from os import PathLike
 from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast, overload
 
 from ...jacobians import Jacobian
-from ...jacobians.arguments import Count, Positive, validated
+from ...jacobians.arguments import Count, Positive, joined, shown_as, validated
 from ...jacobians.errors import InputError
 from ..linear.symmetric import Symmetric
 from ..model.primal.model import Model
 from ..model.primal.names import Names
-from ..model.signatures import joined, shown_as
 from .batches import Batch, as_batch, is_data
 from .cluster import distributed
 from .stream import Reduction, digest, streamed
@@ -151,7 +150,8 @@ def takes_data(
             batch_size: Positive | None = None, keep: Count = 0, check: bool = True,
             shared: Batch = NOTHING, client: Any = None, **options: Any,
         ) -> Any:  # fmt: skip
-            several = is_data(inputs, batch_size)
+            one = batch_size is None and isinstance(inputs, Mapping)  # a point, as mostly
+            several = not one and is_data(inputs, batch_size)
             if "reduction" in own:
                 options["reduction"] = reduction
             if stated and reduction:
