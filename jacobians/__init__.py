@@ -14,11 +14,10 @@ from .arrays import (
     size,
 )
 from .base import Conjugate, Jacobian
-from .chosen import chosen
 from .closed import inverse_of, slogdet_of
 from .contraction import Contraction, label_sizes
 from .convolution import Convolution, Geometry, convolution_of
-from .dag import Block, Dag, Edge, Joint, Part, stack
+from .dag import Block, Dag, Edge, Joint, Part, chosen, stack
 from .elementwise import Cast, Diagonal, Identity, Scalar, Zero
 from .kron_sums import Sylvester
 from .layout import (

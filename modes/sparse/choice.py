@@ -13,7 +13,7 @@ from scipy.sparse import csr_array, eye_array, vstack
 from ...jacobians import Dag, Jacobian, Part, Sylvester
 from ...jacobians.arrays import wide
 from ...jacobians.base import DENSE_LIMIT
-from ...jacobians.chosen import has_choices
+from ...jacobians.dag import has_choices
 from ...jacobians.errors import LimitError
 from ...jacobians.sparse import count, positions
 from ..linear.elimination.cost import seconds
