@@ -13,8 +13,7 @@ from onnxjac.jacobians.errors import InputError, OnnxJacError, OnnxJacWarning, U
 from onnxjac.modes.export import export
 from onnxjac.modes.model.flow.contents import nodes
 from onnxjac.modes.model.loading.load import load
-from onnxjac.modes.model.primal.engines.defects import GUARD, guard_traps
-from onnxjac.modes.model.primal.engines.onnxruntime import cut
+from onnxjac.modes.model.primal.engines.onnxruntime import GUARD, cut, guard_traps
 from onnxjac.modes.model.primal.evaluate import evaluate
 from onnxjac.modes.model.primal.inputs import check_inputs
 

@@ -39,7 +39,6 @@ from ..limits import Meter
 from .engines import numpy as own
 from .engines import onnxruntime as ort
 from .engines import torch as tensors
-from .engines.defects import is_fatal, is_misread
 
 ENGINES = (None, "onnxruntime", "numpy", "torch")
 
@@ -236,9 +235,9 @@ class Forecast:
         """The bytes of the outputs of a step by name, None where they are not known."""
         operands = [self._stand_in(name) for name in step.inputs]
         check_operands(step, operands, self.model.limits)
-        if is_fatal(step, operands):
+        if ort.is_fatal(step, operands):
             raise ort.EngineError(f"ONNX Runtime ends the process at {step}. Try engine='numpy'.")
-        if is_misread(step, operands):
+        if ort.is_misread(step, operands):
             raise ort.EngineError(f"ONNX Runtime departs from ONNX in {step}. "
                                   "Try engine='numpy'.")  # fmt: skip
         if step.op_type == "Einsum":
