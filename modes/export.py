@@ -17,10 +17,9 @@ from .linear.tape.record import has_tangent
 from .linear.tape.unroll import constant
 from .model.flow.steps import needed
 from .model.primal.evaluate import evaluate
-from .model.primal.inputs import check_inputs
+from .model.primal.inputs import Names as NamesOrNone
+from .model.primal.inputs import check_inputs, check_model, names_of, not_floating, unique
 from .model.primal.model import Model
-from .model.primal.names import Names as NamesOrNone
-from .model.primal.names import check_model, names_of, not_floating, unique
 from .recording.derive import (
     Draft,
     Names,

@@ -9,8 +9,8 @@ import numpy as np
 
 from ..jacobians.arguments import passes_options_to
 from .linearize import Options, linearize
+from .model.primal.inputs import Names, check_named
 from .model.primal.model import Model
-from .model.primal.names import Names, check_named
 
 Tensors = dict[str, np.ndarray]
 

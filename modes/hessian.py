@@ -17,8 +17,8 @@ from .linear.check import Check, checked
 from .linear.explanation import Explanation, Local
 from .linear.linearization import Linearization
 from .linear.symmetric import Curvature, Symmetric, diagonal_blocks
+from .model.primal.inputs import Names, check_model, listed, names_of
 from .model.primal.model import Model
-from .model.primal.names import Names, check_model, listed, names_of
 
 
 class Hessian(Curvature):

@@ -11,8 +11,8 @@ from ..jacobians.errors import warn
 from ..jacobians.threads import remembered
 from .linear.linearization import Linearization, linearized
 from .linear.route import route_of
+from .model.primal.inputs import Names, check_model, names_of
 from .model.primal.model import Model
-from .model.primal.names import Names, check_model, names_of
 
 ZEROS = "zeros"
 """Key of the structural zeros in the results that a template or a route knows."""

@@ -15,8 +15,8 @@ from .forward import Tensors
 from .gradient import Gradient
 from .linear.linearization import Linearization
 from .linearize import Options, linearize
+from .model.primal.inputs import Names, check_model, names_of
 from .model.primal.model import Model
-from .model.primal.names import Names, check_model, names_of
 
 
 class Pullback:

@@ -30,8 +30,8 @@ from ...ops.node import node_of
 from ..linear.linearization import Linearization
 from ..linear.symmetric import Symmetric, relinearizable
 from ..linearize import linearize
+from ..model.primal.inputs import Names, check_model, name_of
 from ..model.primal.model import Model
-from ..model.primal.names import Names, check_model, name_of
 from ..reverse import grad
 from .reductions import Reduction, warn_of_other
 

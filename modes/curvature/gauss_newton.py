@@ -41,9 +41,8 @@ from ..linear.tape.record import ActiveStep, active_steps, blocks_of, has_tangen
 from ..linear.tape.template import values_in
 from ..linearize import linearize
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import check_inputs
+from ..model.primal.inputs import Names, check_inputs, check_model, is_float, name_of
 from ..model.primal.model import Model
-from ..model.primal.names import Names, check_model, is_float, name_of
 from .fisher import jacobian_at, value_and_jacobian
 from .reductions import Reduction, factor, reduction_of
 

@@ -59,8 +59,8 @@ from ..linear.elimination.plan import eliminated, repays_elimination
 from ..linear.elimination.samples import Batch, within
 from ..linear.linearization import Linearization
 from ..linearize import linearize
+from ..model.primal.inputs import Names, check_model, name_of, names_of, weights_of
 from ..model.primal.model import Model
-from ..model.primal.names import Names, check_model, name_of, names_of, weights_of
 from .fisher import LIKELIHOODS, Family, loss_gradients, terms, with_samples
 from .kronecker import gathered
 from .reductions import Reduction

@@ -17,8 +17,8 @@ from .. import linearize as linearizing
 from ..data.adapter import Data, DataOptions, takes_data
 from ..data.stream import by_tensor
 from ..linear.symmetric import Symmetric
+from ..model.primal.inputs import Names, name_of
 from ..model.primal.model import Model
-from ..model.primal.names import Names, name_of
 from . import fisher as fishers
 from . import gauss_newton as gauss_newtons
 from .reductions import warn_of_other

@@ -13,8 +13,8 @@ from ...jacobians import Jacobian
 from ...jacobians.arguments import Count, Positive, joined, shown_as, validated
 from ...jacobians.errors import InputError
 from ..linear.symmetric import Symmetric
+from ..model.primal.inputs import Names
 from ..model.primal.model import Model
-from ..model.primal.names import Names
 from .batches import Batch, as_batch, is_data
 from .cluster import distributed
 from .stream import Reduction, digest, streamed

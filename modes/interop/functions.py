@@ -22,9 +22,8 @@ from ...ops.registry import version
 from ..linear.linearization import Linearization, linearized
 from ..linear.route import route_of
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import check_inputs
+from ..model.primal.inputs import Names, check_inputs, check_model, is_float, names_of
 from ..model.primal.model import Model
-from ..model.primal.names import Names, check_model, is_float, names_of
 from ..recording.derive import jvp_graph, vjp_graph
 
 Args = Sequence[Any]

@@ -12,8 +12,8 @@ from ...jacobians import Jacobian, hooks
 from ...jacobians.arguments import validated
 from ...jacobians.arrays import as_array
 from ...jacobians.errors import optional
+from ..model.primal.inputs import Names
 from ..model.primal.model import Model
-from ..model.primal.names import Names
 from .functions import Function, Product, function_of
 
 

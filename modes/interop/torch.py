@@ -15,8 +15,8 @@ from ...jacobians.arrays import as_array
 from ...jacobians.base import Wrapper
 from ...jacobians.errors import optional
 from ...jacobians.placing import placed
+from ..model.primal.inputs import Names
 from ..model.primal.model import Model
-from ..model.primal.names import Names
 from .functions import Function, Product, function_of
 
 

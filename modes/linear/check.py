@@ -21,8 +21,8 @@ from ...jacobians.threads import cached_property
 from ...ops import Step, numbers
 from ...ops.node import schema_defaults
 from ..model.primal.evaluate import evaluate
+from ..model.primal.inputs import is_float
 from ..model.primal.model import TensorSpec
-from ..model.primal.names import is_float
 from .tape.record import active_steps
 
 Test = tuple[str, Callable[[], float]]

@@ -16,17 +16,17 @@ from ...jacobians.placing import HOST, Place, placed
 from ...jacobians.threads import cached_property
 from ...ops import numbers
 from ..model.markup import Page
-from ..model.primal.inputs import hosted
-from ..model.primal.model import Model
-from ..model.primal.names import (
+from ..model.primal.inputs import (
     Specs,
     applied,
     check_named,
     find_tensor,
     fitting,
     flat_shape,
+    hosted,
     listed,
 )
+from ..model.primal.model import Model
 from .check import Check, checked
 from .elimination.adaptive import Adaptive, moving
 from .elimination.dense import columns, dense

@@ -17,8 +17,8 @@ from ...jacobians.errors import InputError
 from ...jacobians.hooks import Shown, add, check, explain, scale
 from ...jacobians.sums import split_identity
 from ...jacobians.text import clipped, joined
+from ..model.primal.inputs import applied, check_named, find_tensor, fitting, listed
 from ..model.primal.model import TensorSpec
-from ..model.primal.names import applied, check_named, find_tensor, fitting, listed
 from .check import Check
 from .elimination.plan import planned
 

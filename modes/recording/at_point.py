@@ -25,8 +25,8 @@ from ..linear.tape.bodies import Body, again, number
 from ..linear.tape.record import JOINTS, has_tangent
 from ..linear.tape.template import Template, evaluate_static
 from ..model.flow.control import kept_whole
+from ..model.primal.inputs import is_float
 from ..model.primal.model import Model
-from ..model.primal.names import is_float
 from .control import Turns, ends_of, joint_of
 
 Values = Mapping[str, Any]

@@ -22,9 +22,8 @@ from ..linear.tape.trace import Trace
 from ..linear.tape.unroll import may_draw, shaped_as_here
 from ..model.flow.contents import free_sizes
 from ..model.flow.steps import moving, needed
-from ..model.primal.inputs import GUARDS
+from ..model.primal.inputs import GUARDS, is_float
 from ..model.primal.model import Model
-from ..model.primal.names import is_float
 from .derive import Draft
 
 Make = Callable[..., Draft]

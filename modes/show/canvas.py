@@ -13,8 +13,8 @@ import numpy as np
 
 from ...jacobians import Jacobian, prod_text, shape_of, size
 from ...jacobians.errors import InputError, optional
+from ..model.primal.inputs import flat_shape
 from ..model.primal.model import TensorSpec
-from ..model.primal.names import flat_shape
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

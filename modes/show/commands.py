@@ -26,8 +26,7 @@ from ...jacobians.text import joined
 from ..export import MODES, export
 from ..hessian import hessian
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import GUARDS
-from ..model.primal.names import Specs, names_of
+from ..model.primal.inputs import GUARDS, Specs, names_of
 from ..model.save import drafts, save, save_text
 from ..training.lowering import lower_gradients
 from ..verify import prove, tags

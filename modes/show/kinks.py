@@ -27,8 +27,7 @@ from ..linear.linearization import Linearization
 from ..linear.tape.record import ActiveStep, active_steps, cuts
 from ..linear.tape.unroll import definition_of
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import finite
-from ..model.primal.names import is_float
+from ..model.primal.inputs import finite, is_float
 from .blocks import Held, end_names, held_in
 
 Values = Mapping[str, Any]

@@ -25,9 +25,8 @@ from ..linearize import linearize
 from ..model.limits import Limits
 from ..model.loading.load import load
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import check_inputs
+from ..model.primal.inputs import check_inputs, is_float
 from ..model.primal.model import Model, TensorSpec
-from ..model.primal.names import is_float
 from .blocks import memory_text, structure_kind
 from .spectra import Spectrum
 

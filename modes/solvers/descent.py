@@ -17,8 +17,8 @@ from ...jacobians.arrays import is_tensor, like, space
 from ...jacobians.errors import InputError
 from ...jacobians.progress import counting
 from ..curvature.gauss_newton import gauss_newton
+from ..model.primal.inputs import Names
 from ..model.primal.model import Model
-from ..model.primal.names import Names
 from .iteration import (
     DESCENT,
     GOING,

@@ -16,8 +16,8 @@ from ...jacobians.arrays import Array, cast, host, like, space
 from ...jacobians.threads import cached_property
 from ..estimators.estimate import Probed
 from ..estimators.exact import squares_by_products
+from ..model.primal.inputs import Names
 from ..model.primal.model import Model
-from ..model.primal.names import Names
 from .iteration import (
     GOING,
     GRADIENT,

@@ -21,9 +21,16 @@ from ..interop.operators import asoperator
 from ..linear.linearization import Linearization
 from ..linearize import linearize
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import check_inputs
+from ..model.primal.inputs import (
+    Names,
+    check_inputs,
+    check_model,
+    check_named,
+    is_float,
+    listed,
+    names_of,
+)
 from ..model.primal.model import Model, TensorSpec
-from ..model.primal.names import Names, check_model, check_named, is_float, listed, names_of
 from ..reverse import value_and_grad
 from ..sparse import sparse
 from ..sparse.sweep import bare

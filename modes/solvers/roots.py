@@ -18,9 +18,8 @@ from ..linear.linearization import Linearization
 from ..linear.tape.trace import trace
 from ..linearize import linearize
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import check_inputs
+from ..model.primal.inputs import Names, check_inputs, names_of
 from ..model.primal.model import Model
-from ..model.primal.names import Names, names_of
 from ..recording.derive import like as value_like
 from ..recording.derive import started
 from .iteration import (

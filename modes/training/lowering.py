@@ -28,8 +28,8 @@ from ..model.flow.contents import WORKING_OPSET, free_sizes, lowest_opsets
 from ..model.flow.control import CONTROL, NotKept, begin, end, shape_formals, shape_outputs
 from ..model.flow.steps import array_of, moving, reads, step_of
 from ..model.loading.load import load
+from ..model.primal.inputs import is_float
 from ..model.primal.model import Model
-from ..model.primal.names import is_float
 from ..recording.derive import Draft, swept
 from ..recording.guarded import guarded
 from .optimizers import OPERATORS

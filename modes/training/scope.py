@@ -17,8 +17,8 @@ from ...ops import Recorder, Step, numbers
 from ...ops.graphs.build import fresh, operands_of
 from ...ops.node import AT
 from ..model.flow.steps import SHAPES, python_of
+from ..model.primal.inputs import is_float
 from ..model.primal.model import Model
-from ..model.primal.names import is_float
 
 
 class Scope:

@@ -19,9 +19,8 @@ from ...jacobians.errors import InputError, LoadError, UnknownTensor, closest
 from ...ops.registry import version
 from ..linear.tape.unroll import by_seed
 from ..model.loading.load import load
-from ..model.primal.inputs import check_inputs
+from ..model.primal.inputs import FLOATS, check_inputs, unique
 from ..model.primal.model import Dim, Model
-from ..model.primal.names import FLOATS, unique
 from .lowering import lowered
 from .scope import sample_inputs
 from .training_model import combined

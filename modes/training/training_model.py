@@ -18,8 +18,8 @@ from ..model.flow.contents import nodes as nodes_of
 from ..model.flow.steps import needed
 from ..model.loading.bodies import add_import
 from ..model.loading.load import load
+from ..model.primal.inputs import is_float, weights_of
 from ..model.primal.model import Model
-from ..model.primal.names import is_float, weights_of
 from .optimizers import COUNT, OPERATORS, RATE, Optimizer, OptimizerFunction
 
 Arrays = Mapping[str, np.ndarray]

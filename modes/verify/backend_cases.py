@@ -17,7 +17,7 @@ from onnx import defs, helper, numpy_helper
 
 from ...ops.registry import DECLARATIONS, PLAIN
 from ..model.flow.contents import assign
-from ..model.primal.names import FLOATS, is_float
+from ..model.primal.inputs import FLOATS, is_float
 
 KINDS = ("simple", "pytorch-converted", "pytorch-operator")
 """Whole models whose files come with the onnx wheel."""

@@ -39,8 +39,8 @@ from ..model.flow.steps import needed
 from ..model.loading.bodies import add_import, has_body, inline
 from ..model.loading.load import load
 from ..model.loading.precision import to_double
+from ..model.primal.inputs import distinct
 from ..model.primal.model import Model
-from ..model.primal.names import distinct
 from .case import Case, ModelCase, at, inside, node_case, positive
 from .transcriptions import TRANSCRIPTIONS, tabulate
 

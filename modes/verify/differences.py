@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..model.primal.inputs import is_float
 from ..model.primal.model import Model
-from ..model.primal.names import is_float
 
 Tensors = dict[str, np.ndarray]
 Run = Callable[[dict[str, Any]], Tensors]

@@ -25,8 +25,8 @@ from ..model.loading.load import load
 from ..model.loading.upgrade import MICROSOFT
 from ..model.primal.engines import onnxruntime as ort
 from ..model.primal.evaluate import evaluate
+from ..model.primal.inputs import is_float
 from ..model.primal.model import Model
-from ..model.primal.names import is_float
 from ..recording.derive import jvp_graph, vjp_graph
 from ..training.lowering import lower_gradients
 from .backend_cases import (

@@ -14,7 +14,7 @@ import pytest
 
 import onnxjac as oj
 from onnxjac.modes.model.primal.engines import onnxruntime as ort
-from onnxjac.modes.model.primal.names import is_float
+from onnxjac.modes.model.primal.inputs import is_float
 from onnxjac.modes.verify.backend_cases import BackendCase, moved, node_cases
 from onnxjac.modes.verify.differences import is_single, mismatch
 from onnxjac.modes.verify.sweep import plain

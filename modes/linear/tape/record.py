@@ -33,8 +33,8 @@ from ....ops.graphs.recorder import Recorder
 from ....ops.node import remedy
 from ....ops.rules.quantization import DOMAIN as ESTIMATORS
 from ...model.flow.steps import reads
+from ...model.primal.inputs import Specs, is_float, not_floating
 from ...model.primal.model import TensorSpec
-from ...model.primal.names import Specs, is_float, not_floating
 from .bodies import bodies_of
 
 Names = tuple[str, ...]

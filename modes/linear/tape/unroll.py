@@ -53,8 +53,8 @@ from ...model.flow.steps import SHAPES, array_of, check_step, needed, reads, tur
 from ...model.limits import Meter
 from ...model.primal.engines.numpy import results_of
 from ...model.primal.evaluate import evaluate
+from ...model.primal.inputs import is_float
 from ...model.primal.model import Model
-from ...model.primal.names import is_float
 
 Scope = MutableMapping[str, Any]
 

@@ -26,7 +26,7 @@ from ....ops import registry
 from ....ops.node import TRAINING
 from ..flow.contents import assign, graphs, inside, nodes, opset, schema_in
 from ..primal.engines.onnxruntime import installed, runtime
-from ..primal.names import unique
+from ..primal.inputs import unique
 
 Key = tuple[str, str]
 

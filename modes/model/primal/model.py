@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, final
 
 import numpy as np
@@ -11,12 +11,9 @@ from ....jacobians import hooks
 from ....jacobians.arguments import validated
 from ..flow.contents import Contents, Dim, TensorSpec
 from .evaluate import apart, evaluate
-from .inputs import check_inputs, warn_nonfinite
+from .inputs import Names, check_inputs, warn_nonfinite
 
 __all__ = ["Dim", "Model", "TensorSpec"]
-
-
-Names = str | Iterable[str] | None
 
 
 @final

@@ -26,6 +26,7 @@ from onnx import TensorProto, helper, numpy_helper
 from .....jacobians.errors import OnnxJacError, first_line
 from .....jacobians.threads import Lock
 from .....ops.node import TRAINING, Step, remedy
+from .....ops.rules import recurrent
 from ...flow.contents import Contents, lowest_opsets, nodes, opset, subgraphs
 from ...flow.steps import needed, tensor_of
 
