@@ -195,6 +195,11 @@ def size(shape: Shape) -> int:
     return math.prod(shape)
 
 
+def zeros(shape: Shape, dtype: Any) -> np.ndarray:
+    """Zeros of a `shape` and `dtype` that take no memory, read-only."""
+    return np.broadcast_to(np.zeros((), dtype), shape)
+
+
 def lead(array: Array, shape: Shape) -> Shape:
     """The leading axes K of an `array` of shape (*K, *`shape`)."""
     full = shape_of(array)

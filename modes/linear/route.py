@@ -25,12 +25,11 @@ from ...jacobians.threads import Latest, Lock, cached_property
 from ...ops import Step, numbers
 from ...ops.registry import version
 from ..model.flow.control import NotKept, note
-from ..model.flow.steps import moving
+from ..model.flow.steps import closed, moving
 from ..model.primal.engines.torch import where
 from ..model.primal.evaluate import by_torch, evaluate, evaluate_there
 from ..model.primal.inputs import check_inputs, finite, hosted, is_float, may_float, warn_nonfinite
 from ..model.primal.model import Model, TensorSpec
-from .tape.bodies import closed
 from .tape.checkpoint import Segment, checkpointed, segments
 from .tape.record import (
     ActiveStep,

@@ -21,10 +21,11 @@ from ...jacobians.errors import OnnxJacError
 from ...jacobians.symint import is_symbolic
 from ...jacobians.threads import Latest
 from ...ops import Recorder, Step, build, numbers
-from ..linear.tape.bodies import Body, again, number
 from ..linear.tape.record import JOINTS, has_tangent
 from ..linear.tape.template import Template, evaluate_static
+from ..linear.tape.trace import again, number
 from ..model.flow.control import kept_whole
+from ..model.flow.steps import Body
 from ..model.primal.inputs import is_float
 from ..model.primal.model import Model
 from .control import Turns, ends_of, joint_of

@@ -18,17 +18,10 @@ from ...jacobians.symint import Number, at, depth_of, same
 from ...jacobians.threads import cached_property
 from ...ops import Recorder, Step
 from ...ops.graphs import body_of, operands_of
-from ..linear.tape.bodies import (
-    Body,
-    bodies_of,
-    explicit,
-    formals_of,
-    replayed,
-    tensors_of,
-    turns_of,
-)
 from ..linear.tape.record import between, has_tangent
+from ..linear.tape.trace import formals_of, replayed, tensors_of, turns_of
 from ..model.flow.control import kept_whole, shapes_around
+from ..model.flow.steps import Body, bodies_of, explicit
 from .fission import Series, Track, Turn, Type, fission, needed
 
 Values = Mapping[str, Any]

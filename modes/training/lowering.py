@@ -21,12 +21,11 @@ from ...jacobians.symint import Symbols
 from ...ops import Node, Step, find
 from ...ops.graphs import copied, name_nodes, operands_of, reachable, without_surrogates
 from ...ops.node import AT, TRAINING
-from ..linear.tape.bodies import again, closed
 from ..linear.tape.record import is_zero, reach_forward
-from ..linear.tape.trace import Trace
+from ..linear.tape.trace import Trace, again
 from ..model.flow.contents import WORKING_OPSET, free_sizes, lowest_opsets
 from ..model.flow.control import CONTROL, NotKept, begin, end, shape_formals, shape_outputs
-from ..model.flow.steps import array_of, moving, reads, step_of
+from ..model.flow.steps import array_of, closed, moving, reads, step_of
 from ..model.loading.load import load
 from ..model.primal.inputs import is_float
 from ..model.primal.model import Model

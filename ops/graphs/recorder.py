@@ -19,6 +19,7 @@ import onnx
 import onnx_ir as ir
 
 from ...jacobians import Array, Shape, dtype_of, reading, shape_of, size
+from ...jacobians.arrays import zeros
 from ...jacobians.errors import OnnxJacError
 from ...jacobians.symint import (
     Number,
@@ -275,7 +276,7 @@ class Recorder(Vocabulary):
         """A new node with outputs of these shapes and dtypes, without shape inference."""
         names = tuple(f"{k}" for k in range(len(types)))
         step = Step(op_type, "", self.opset_imports[""], op_type, (), names, attrs)
-        likes = [np.broadcast_to(np.zeros((), dtype), at(tuple(shape))) for shape, dtype in types]
+        likes = [zeros(at(tuple(shape)), dtype) for shape, dtype in types]
         made = self.copy(step, inputs, likes)
         for value, (shape, _) in zip(made, types, strict=True):
             value.name = None

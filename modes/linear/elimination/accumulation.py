@@ -30,7 +30,7 @@ from ....jacobians import (
     Shape,
     size,
 )
-from ....jacobians.arrays import Array, is_tensor, owner, reading, space
+from ....jacobians.arrays import Array, is_tensor, owner, reading, space, zeros
 from ....jacobians.dag import useful
 from ....jacobians.products import factors_of
 from ....jacobians.threads import check_wanted
@@ -84,7 +84,7 @@ class Way:
 
     def hollow(self) -> Jacobian:
         """The operator with blocks that take no memory, to estimate its cost."""
-        return self.operator(np.broadcast_to(np.zeros((), self.dtype), self.block))
+        return self.operator(zeros(self.block, self.dtype))
 
 
 def samples_first(batch: Batch, shape: Shape, dtype: np.dtype) -> Jacobian:

@@ -32,10 +32,9 @@ from ....ops import Node, Step, find, numbers
 from ....ops.graphs.recorder import Recorder
 from ....ops.node import remedy
 from ....ops.rules.quantization import DOMAIN as ESTIMATORS
-from ...model.flow.steps import reads
+from ...model.flow.steps import bodies_of, reads
 from ...model.primal.inputs import Specs, is_float, not_floating
 from ...model.primal.model import TensorSpec
-from .bodies import bodies_of
 
 Names = tuple[str, ...]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -11,18 +11,39 @@ from typing import Any, TypeVar
 import numpy as np
 import onnx_ir as ir
 
-from ....jacobians import Dag
-from ....jacobians.symint import Symbols
+from ....jacobians import Dag, shape_of
+from ....jacobians.arrays import zeros
+from ....jacobians.symint import Number, Symbols
 from ....ops import Recorder, Step
 from ....ops import numbers as arithmetic
+from ....ops.graphs import body_of
 from ....ops.graphs.infer import output_types
 from ....ops.graphs.recorder import is_still
+from ....ops.node import AT, NAN
 from ...model.flow.contents import free_sizes, lowest_opsets
-from ...model.flow.control import NotKept, kept_whole, note
-from ...model.flow.steps import SMALL, moving, needed, reads
+from ...model.flow.control import (
+    NotKept,
+    kept_whole,
+    note,
+    shape_formals,
+    shape_outputs,
+    turns_of_scan,
+)
+from ...model.flow.steps import (
+    SHAPES,
+    SMALL,
+    Body,
+    bodies_of,
+    closed,
+    explicit,
+    fixed_turns,
+    moving,
+    needed,
+    reads,
+    zeros_for,
+)
 from ...model.primal.evaluate import evaluate
 from ...model.primal.model import Model, TensorSpec
-from .bodies import again, bodies_of, closed
 from .record import between, without
 from .unroll import asked_in, fixed, unrolled
 
@@ -84,7 +105,8 @@ def trace(
     if types is None:
         numbers = evaluate(model, point, met.union(wanted, model.inputs), engine=engine)
     else:
-        shaped = {n: zeros(s.shape, s.dtype) for n, s in types.items() if isinstance(s, TensorSpec)}
+        shaped = {n: zeros(shape_of(s), s.dtype)
+                  for n, s in types.items() if isinstance(s, TensorSpec)}  # fmt: skip
         numbers = {**shaped, **model.constants, **point}
     recorder = Recorder(lowest_opsets(model), symbols)
     entered = [name for name in model.inputs if name in numbers]
@@ -128,11 +150,6 @@ def found(
     return {name: zeros(*types[k]) for name, k in names.items()}
 
 
-def zeros(shape: Any, dtype: Any) -> np.ndarray:
-    """Zeros that take no memory."""
-    return np.broadcast_to(np.zeros((), dtype), shape)
-
-
 def staying(make: Callable[..., Made]) -> Callable[..., Made]:
     """Record with control flow kept where that is possible and unrolled elsewhere."""
 
@@ -163,5 +180,108 @@ def apart(step: Step, names: Collection[str], numbers: dict[str, Any]) -> Iterat
 def light(array: Any) -> Any:
     """The tensor to keep: zeros for a floating tensor of many elements, whose shape is enough."""
     if isinstance(array, np.ndarray) and array.dtype.kind not in "iub" and array.size > SMALL:
-        return np.broadcast_to(np.zeros((), array.dtype), array.shape)
+        return zeros(array.shape, array.dtype)
     return array
+
+
+# -- steps again, with the bodies of If, Loop and Scan ---------------------------------------------
+
+INNER = "onnxjac.inner"
+"""Metadata key of a recorded body: its tensors, and those around it, by their names in the step."""
+
+
+def replayed(op: Recorder, body: Body, values: Mapping[str, Any]) -> dict[str, Any]:
+    """All tensors of a body, recorded with these values for its inputs and captured tensors."""
+    known = dict(values)
+    for step in body.steps:
+        made = again(op, step, known, [n and body.like[n] for n in step.outputs])
+        for name, value in zip(step.outputs, made, strict=True):
+            if name is not None:
+                value.name = None
+                told(op, step, known, value, unknown=name in body.moved)
+                if name in body.moved:
+                    value.meta[NAN] = True  # in some turn it may be
+                known[name] = value
+    return known
+
+
+def again(
+    op: Recorder, step: Step, values: Mapping[str, Any], likes: Iterable[Any]
+) -> tuple[Any, ...]:
+    """A step recorded on these values with its bodies; the outputs have the shapes of `likes`."""
+    if step.surrogate is not None:  # its value is its first input; the tangents are recorded
+        step = replace(step, op_type="Identity", inputs=step.inputs[:1], surrogate=None)
+    bodies, inputs, whole = bodies_of(step), step.inputs, step
+    if bodies:
+        inputs = inputs[: explicit(step)]
+        while inputs and inputs[-1] is None:
+            inputs = inputs[:-1]
+    operands = [n and values[n] for n in inputs]
+    graphs = {key: graph_of(op, step, inner, operands, values) for key, inner in bodies.items()}
+    made = op.copy(replace(step, attrs={**step.attrs, **graphs}), operands, likes)
+    if bodies:
+        shape_outputs(op, whole, graphs, operands, made, turns_of(whole, values))
+    return made
+
+
+def turns_of(step: Step, values: Mapping[str, Any]) -> Number | None:
+    """The trip count, where no turn decides it; else None."""
+    if step.op_type == "Loop" and fixed_turns(step, lambda name: values[name].const_value):
+        return max(int(np.ravel(values[str(step.inputs[0])].const_value.numpy())[0]), 0)
+    if step.op_type == "Scan":
+        given = filter(None, step.inputs[: explicit(step)])
+        return turns_of_scan(step, [shape_of(values[name]) for name in given])
+    return None
+
+
+def graph_of(
+    op: Recorder, step: Step, body: Body, operands: Sequence[Any], values: Mapping[str, Any]
+) -> ir.Graph:
+    """A body of a step as a subgraph among these values."""
+    with op.body():
+        formals = formals_of(op, step, body, operands)
+        inner = replayed(op, body, {**values, **formals})
+        results = [inner[name] for name in body.results]
+        made = body_of(op, formals.values(), results, body.name)
+        made.meta[INNER] = inner
+        return made
+
+
+def tensors_of(graph: ir.Graph) -> Mapping[str, ir.Value]:
+    """The tensors of a body by their names in the step that it was recorded for."""
+    made = (*graph.inputs, *(value for node in graph for value in node.outputs))
+    known: Mapping[str, ir.Value] = graph.meta.get(INNER) or {str(v.name): v for v in made}
+    return known
+
+
+def formals_of(
+    op: Recorder, step: Step, body: Body, operands: Sequence[Any]
+) -> dict[str, ir.Value]:
+    """New inputs for the body of a step, whose numbers are unknown."""
+    made = {name: op.like(body.like[name]) for name in body.formals}
+    for value in made.values():
+        value.meta.pop(AT, None)
+        value.meta[NAN] = True
+    shape_formals(op, step, made.values(), operands)
+    return made
+
+
+def told(
+    op: Recorder, step: Step, values: Mapping[str, Any], value: ir.Value, *, unknown: bool
+) -> None:
+    """Give a value of integers its number, where shapes and constants determine it."""
+    if value.meta.pop(AT, None) is None or unknown or len(step.outputs) > 1 or bodies_of(step):
+        return
+    held = [None if n is None else number(values[n], step.op_type in SHAPES) for n in step.inputs]
+    if not any(x is None and n for x, n in zip(held, step.inputs, strict=True)):
+        (value.meta[AT],) = arithmetic.run(step.op_type, held, step.attrs, domain=step.domain,
+                                           version=step.version, outputs=1)  # fmt: skip
+
+
+def number(value: Any, shapes: bool) -> Any:
+    """The known array of a value, or zeros of its shape where the shape is enough."""
+    if not isinstance(value, ir.Value):
+        return value
+    if value.const_value is not None:
+        return value.const_value.numpy()
+    return zeros_for(value) if shapes else value.meta.get(AT)

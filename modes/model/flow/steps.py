@@ -8,7 +8,8 @@ tensor, and the intermediate products of an Einsum, may take far more memory tha
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ import onnx_ir as ir
 from onnx import TensorProto, helper
 
 from ....jacobians import dtype_of, shape_of, size
-from ....jacobians.arrays import host, is_tensor
+from ....jacobians.arrays import host, is_tensor, zeros
 from ....jacobians.errors import InputError, OnnxJacError
+from ....jacobians.symint import at
 from ....ops.graphs.infer import Kind, inferred, shape_in
 from ....ops.graphs.shapes import sizes_by_formula
 from ....ops.node import SURROGATE, Node, Step
@@ -140,6 +142,87 @@ def python_of(attribute: ir.Attr) -> Any:
     return attribute.value
 
 
+# -- bodies: If, Loop and Scan as steps whose inputs include all tensors that the bodies read ------
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """A subgraph: its steps by name, and zeros of the shape of every tensor in it.
+
+    `moved` are its tensors whose numbers may differ at another turn or point.
+    """
+
+    formals: tuple[str, ...]
+    results: tuple[str, ...]
+    steps: tuple[Step, ...]
+    captured: tuple[str, ...]
+    like: Mapping[str, np.ndarray]
+    moved: frozenset[str]
+    name: str
+    opsets: Mapping[str, int]
+
+
+def bodies_of(step: Step) -> dict[str, Body]:
+    """The bodies of a step, by attribute."""
+    return {key: value for key, value in step.attrs.items() if isinstance(value, Body)}
+
+
+def explicit(step: Step) -> int:
+    """The number of inputs of a step with bodies that are not captured tensors."""
+    return 1 if step.op_type == "If" else len(step.attrs["body"].formals)
+
+
+def fixed_turns(step: Step, constants: Callable[[str], Any]) -> bool:
+    """Whether the trip count of a Loop is the same at every point; `constants` looks up arrays."""
+    limit, go = (*step.inputs, None, None)[:2]
+    known = limit is not None and constants(limit) is not None
+    return known and (go is None or constants(go) is not None) and not may_stop(step.attrs["body"])
+
+
+def may_stop(body: Body) -> bool:
+    """Whether the body of a Loop computes when to stop."""
+    copies = {s.outputs[0]: s.inputs[0] for s in body.steps if s.op_type == "Identity"}
+    name: str | None = body.results[0]
+    while name in copies:
+        name = copies[name]
+    return name != body.formals[1] and name in body.moved
+
+
+def closed(step: Step, opsets: Mapping[str, int], moved: Iterable[str]) -> Step:
+    """The step with bodies in place of subgraphs, and the captured tensors among its inputs.
+
+    The explicit inputs are first, then the captured tensors, under their names in the bodies.
+    """
+    graphs = {key: value for key, value in step.attrs.items() if isinstance(value, ir.Graph)}
+    if not graphs:
+        return step
+    bodies = {key: body(graph, opsets, moved) for key, graph in graphs.items()}
+    taken = dict.fromkeys(name for made in bodies.values() for name in made.captured)
+    made = replace(step, attrs={**step.attrs, **bodies})
+    missing = explicit(made) - len(step.inputs)
+    return replace(made, inputs=(*step.inputs, *(None,) * missing, *taken))
+
+
+def body(graph: ir.Graph, opsets: Mapping[str, int], moved: Iterable[str]) -> Body:
+    """A flat subgraph, whose tensors all have shapes."""
+    steps = steps_of(graph, opsets)
+    formals = tuple(str(value.name) for value in graph.inputs)
+    inside = frozenset(moving(steps, {*formals, *moved}))
+    made = (*graph.inputs, *(value for node in graph for value in node.outputs))
+    return Body(
+        formals, tuple(str(value.name) for value in graph.outputs),
+        tuple(closed(step, opsets, inside) for step in steps), tuple(sorted(captured(graph))),
+        {str(value.name): zeros_for(value) for value in made if value.name}, inside,
+        graph.name or "body", opsets,
+    )  # fmt: skip
+
+
+def zeros_for(value: ir.Value) -> np.ndarray:
+    """Zeros of the shape of a value."""
+    assert value.dtype is not None
+    return zeros(at(shape_of(value)), value.dtype.numpy())
+
+
 # -- sizes: the bytes of the outputs of a step, before it runs -------------------------------------
 
 SMALL = 1024
@@ -176,7 +259,7 @@ def outlined(value: Any, *, numbers: bool = False) -> Any:
     shape, dtype = shape_of(value), dtype_of(value)
     if numbers and dtype.kind in "iu" and math.prod(shape) <= SMALL:
         return host(value)
-    return np.broadcast_to(np.zeros((), dtype), shape)
+    return zeros(shape, dtype)
 
 
 def turns(step: Step, inputs: Sequence[Any]) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ....jacobians.arrays import buffer_of, host, is_tensor, owner
+from ....jacobians.arrays import buffer_of, host, is_tensor, owner, zeros
 from ....jacobians.errors import InputError, LimitError, OnnxJacError, not_allowed, warn
 from ....ops.graphs.infer import Kind, shape_in
 from ....ops.node import Node, Step
@@ -358,7 +358,7 @@ class Forecast:
         if name in self.known or kind is None or shape is None or min(shape, default=0) < 0:
             return self.known.get(name or "")
         try:
-            return np.broadcast_to(np.zeros((), dtype_in(kind)), shape)
+            return zeros(shape, dtype_in(kind))
         except ValueError:  # an empty tensor whose other sizes overflow in NumPy
             return None
 
