@@ -14,8 +14,8 @@ from ..jacobians.arrays import as_array, host, like
 from ..jacobians.errors import InputError
 from .forward import Tensors
 from .linear.linearization import Linearization, linearized
-from .linear.route import Route, route_of, signature_of
 from .linear.tape.record import unjoined
+from .linear.tape.route import Route, route_of, signature_of
 from .linearize import ZEROS, warn_zeros
 from .model.primal.evaluate import apart, by_torch, evaluate
 from .model.primal.inputs import check_inputs, hosted, warn_nonfinite

@@ -10,7 +10,7 @@ from ..jacobians.arrays import is_tensor
 from ..jacobians.errors import warn
 from ..jacobians.threads import remembered
 from .linear.linearization import Linearization, linearized
-from .linear.route import route_of
+from .linear.tape.route import route_of
 from .model.primal.inputs import Names, check_model, names_of
 from .model.primal.model import Model
 

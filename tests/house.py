@@ -70,7 +70,7 @@ def owner(target: str) -> str:
 def room(module: str) -> str:
     """The folder of `modes/` that a module is in, a file directly in `modes/`, or another floor.
 
-    >>> room("onnxjac.modes.linear.route"), room("onnxjac.modes.hessian"), room("onnxjac.ops.node")
+    >>> room("onnxjac.modes.linear.check"), room("onnxjac.modes.hessian"), room("onnxjac.ops.node")
     ('linear/', 'hessian', 'ops/')
     """
     _, floor, *inside = module.split(".")

@@ -32,10 +32,9 @@ from .elimination.adaptive import Adaptive, moving
 from .elimination.dense import columns, dense
 from .elimination.plan import Maker, by_engine, eliminated, held, planned, repays_elimination
 from .explanation import Explanation, Local
-from .route import Route
 from .tape.checkpoint import as_it_is
 from .tape.record import Entry
-from .tape.tape import Tape
+from .tape.route import Route, Tape
 
 
 class Linearization(Jacobian):

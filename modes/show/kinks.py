@@ -24,8 +24,7 @@ from ...ops.registry import Count, Kinks, find, full_name, traits_of
 from ...ops.rules.elementwise import FORMULAS
 from ..linear.explanation import Kink
 from ..linear.linearization import Linearization
-from ..linear.tape.record import ActiveStep, active_steps, cuts
-from ..linear.tape.unroll import definition_of
+from ..linear.tape.record import ActiveStep, active_steps, cuts, definition_of
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import finite, is_float
 from .blocks import Held, end_names, held_in

@@ -17,7 +17,7 @@ from ...jacobians.dag import has_choices
 from ...jacobians.errors import LimitError
 from ...jacobians.sparse import count, positions
 from ..linear.elimination.cost import seconds
-from ..linear.tape.tape import Tape
+from ..linear.tape.route import Tape
 from ..linear.tape.template import Template
 from .coloring import Coloring, Partition, best, coloring, cover, distinct, width
 from .program import (

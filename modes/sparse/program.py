@@ -21,7 +21,7 @@ from ...jacobians import Jacobian
 from ...jacobians.arrays import size
 from ...jacobians.errors import LimitError
 from ...jacobians.sparse import entries
-from ..linear.tape.tape import Tape
+from ..linear.tape.route import Tape
 
 
 class Program:

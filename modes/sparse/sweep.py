@@ -25,7 +25,7 @@ from ..linear.elimination.adaptive import Adaptive
 from ..linear.linearization import Linearization
 from ..linear.products.compiled import Compiled
 from ..linear.symmetric import Symmetric
-from ..linear.tape.tape import Tape
+from ..linear.tape.route import Tape
 
 
 class Matrix(ABC):

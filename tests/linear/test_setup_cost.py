@@ -14,8 +14,7 @@ from onnx import numpy_helper, parser
 
 import onnxjac as oj
 from networks.test_networks import MODELS, below, loaded
-from onnxjac.modes.linear import route
-from onnxjac.modes.linear.tape import template
+from onnxjac.modes.linear.tape import route, template
 from onnxjac.modes.linear.tape.template import leaves
 from onnxjac.modes.linear.tape.trace import trace
 from onnxjac.modes.linear.tape.unroll import shaped_as_here

@@ -11,7 +11,7 @@ from benchmarks.workloads.images import lenet, resnet
 from benchmarks.workloads.model import OUTPUT, model_of
 from benchmarks.workloads.sequences import lstm
 from curvature.models import parsed
-from onnxjac.modes.linear import route
+from onnxjac.modes.linear.tape import route
 from onnxjac.modes.model.primal.engines import onnxruntime
 
 RUNS = {"linearize": 3, "relinearize": 2}

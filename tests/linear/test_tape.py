@@ -12,7 +12,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import onnxjac as oj
-from onnxjac.modes.linear.tape import tape
+from onnxjac.modes.linear.tape import route
 from onnxjac.modes.linear.tape.record import dag_of
 
 
@@ -34,7 +34,7 @@ def test_the_dag_of_a_point_is_made_once_by_several_threads(J, monkeypatch):
         made.append(1)
         return dag_of(*arguments)
 
-    monkeypatch.setattr(tape, "dag_of", making)
+    monkeypatch.setattr(route, "dag_of", making)
     K = J.relinearize({"x": np.ones(3), "y": np.ones(3)})
     with ThreadPoolExecutor(8) as pool:
         found = {id(x) for x in pool.map(lambda _: K.tape.dag, range(64))}

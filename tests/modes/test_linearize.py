@@ -486,7 +486,7 @@ def test_values_are_released(monkeypatch):
     import gc
     import weakref
 
-    from onnxjac.modes.linear import route as module
+    from onnxjac.modes.linear.tape import route as module
 
     references = {}
 

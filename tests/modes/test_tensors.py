@@ -19,7 +19,7 @@ from linear.settled import settle
 
 torch = pytest.importorskip("torch")
 from onnxjac.jacobians import Jacobian  # noqa: E402
-from onnxjac.modes.linear import route  # noqa: E402
+from onnxjac.modes.linear.tape import route  # noqa: E402
 from onnxjac.ops.torch.table import host, tensor  # noqa: E402
 
 pytestmark = pytest.mark.peers

@@ -43,7 +43,7 @@ from ..products.compiled import (
     recorded,
 )
 from ..tape.record import Entry, Names, dag_of
-from ..tape.tape import Tape
+from ..tape.route import Tape
 from ..tape.template import Template, fill_of, is_turned, values_in
 from .cost import ELIMINATING, RECORDING
 from .plan import (

@@ -1,4 +1,8 @@
-"""Record: the active steps between some tensors, their Jacobian blocks, and the DAG of these."""
+"""Record: the active steps between some tensors, their Jacobian blocks, and the DAG of these.
+
+A model can be recorded as it stands where it is flat: without control flow, operators that others
+define, and random numbers.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +35,12 @@ from ....jacobians.symint import agree
 from ....ops import Node, Step, find, numbers
 from ....ops.graphs.recorder import Recorder
 from ....ops.node import remedy
+from ....ops.registry import Declaration, traits_of
 from ....ops.rules.quantization import DOMAIN as ESTIMATORS
+from ...model.flow.control import CONTROL, SEQUENCES
 from ...model.flow.steps import bodies_of, reads
 from ...model.primal.inputs import Specs, is_float, not_floating
-from ...model.primal.model import TensorSpec
+from ...model.primal.model import Model, TensorSpec
 
 Names = tuple[str, ...]
 
@@ -210,6 +216,45 @@ def behind(step: Step, blocks: Iterable[Jacobian], values: Mapping[str, Any]) ->
 def is_discrete(value: Any) -> bool:
     """Whether a rule may look at the numbers of a value: integers, booleans, sequences."""
     return not isinstance(value, np.ndarray) or value.dtype.kind in "iub"
+
+
+# -- steps as they stand: without control flow, definitions and random numbers ---------------------
+
+
+def is_flat(steps: Iterable[Step], known: Mapping[str, Any], estimate: bool = False) -> bool:
+    """Whether a model can be differentiated as it stands."""
+    return not any(
+        (not step.domain and (step.op_type in CONTROL or step.op_type in SEQUENCES))
+        or definition_of(step, estimate)
+        or draws(step, known)
+        for step in steps
+    )
+
+
+def definition_of(step: Step, estimate: bool) -> Declaration | None:
+    """The declaration of an operator by others, or None; an estimator has precedence."""
+    held = find(step.op_type, ESTIMATORS) if estimate and not step.domain else None
+    held = held or find(step.op_type, step.domain)
+    return held if held and held.is_composed else None
+
+
+def draws(step: Step, known: Mapping[str, Any]) -> bool:
+    """Whether a step is random, given the tensors whose values are known before anything runs."""
+    return traits_of(step).random and (step.op_type != "Dropout" or trains(step, known))
+
+
+def trains(step: Step, known: Mapping[str, Any]) -> bool:
+    """Whether a Dropout is in training mode, as far as constants tell."""
+    mode = step.inputs[2] if len(step.inputs) > 2 else None
+    return mode is not None and (mode not in known or bool(np.all(known[mode])))
+
+
+def may_draw(model: Model) -> bool:
+    """Whether some node, in a subgraph maybe, is random, at some points at least."""
+    inside = (node for node in ir.traversal.RecursiveGraphIterator(model.ir.graph)
+              if node.graph is not model.ir.graph)  # fmt: skip
+    return (any(draws(step, model.constants) for step in model.steps)
+            or any(traits_of(node).random for node in inside))  # fmt: skip
 
 
 # -- entries: the blocks of the active steps, and their DAG ----------------------------------------

@@ -4,7 +4,7 @@ If becomes its branch, Loop and Scan become their turns, sequences become their 
 operator that is defined by others becomes its definition. The result is an ordinary model for
 this point. Tensors keep their names, and tensors of turn i of a body get a prefix.
 
-Of control flow that is kept, only the bodies are made flat: see `bodies`.
+Of control flow that is kept, only the bodies are made flat: see `closed`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ....jacobians.symint import Symbols
 from ....ops import Node, Recorder, Step, Twin, build, copied, find, numbers
 from ....ops.graphs import body_of
 from ....ops.node import ASKED, AT, node_of
-from ....ops.registry import Declaration, traits_of
+from ....ops.registry import traits_of
 from ....ops.rules.quantization import DOMAIN as ESTIMATORS
 from ...model.flow.contents import free_sizes
 from ...model.flow.control import (
@@ -55,25 +55,9 @@ from ...model.primal.engines.numpy import results_of
 from ...model.primal.evaluate import evaluate
 from ...model.primal.inputs import is_float
 from ...model.primal.model import Model
+from .record import definition_of, draws, is_flat
 
 Scope = MutableMapping[str, Any]
-
-
-def is_flat(steps: Iterable[Step], known: Mapping[str, Any], estimate: bool = False) -> bool:
-    """Whether a model can be differentiated as it stands."""
-    return not any(
-        (not step.domain and (step.op_type in CONTROL or step.op_type in SEQUENCES))
-        or definition_of(step, estimate)
-        or draws(step, known)
-        for step in steps
-    )
-
-
-def definition_of(step: Step, estimate: bool) -> Declaration | None:
-    """The declaration of an operator by others, or None; an estimator has precedence."""
-    held = find(step.op_type, ESTIMATORS) if estimate and not step.domain else None
-    held = held or find(step.op_type, step.domain)
-    return held if held and held.is_composed else None
 
 
 class Estimating(Twin):
@@ -375,25 +359,6 @@ class Unroller:
 
 SEEDS = 2**24
 """The float attribute `seed` represents all integers below this number."""
-
-
-def draws(step: Step, known: Mapping[str, Any]) -> bool:
-    """Whether a step is random, given the tensors whose values are known before anything runs."""
-    return traits_of(step).random and (step.op_type != "Dropout" or trains(step, known))
-
-
-def trains(step: Step, known: Mapping[str, Any]) -> bool:
-    """Whether a Dropout is in training mode, as far as constants tell."""
-    mode = step.inputs[2] if len(step.inputs) > 2 else None
-    return mode is not None and (mode not in known or bool(np.all(known[mode])))
-
-
-def may_draw(model: Model) -> bool:
-    """Whether some node, in a subgraph maybe, is random, at some points at least."""
-    inside = (node for node in ir.traversal.RecursiveGraphIterator(model.ir.graph)
-              if node.graph is not model.ir.graph)  # fmt: skip
-    return (any(draws(step, model.constants) for step in model.steps)
-            or any(traits_of(node).random for node in inside))  # fmt: skip
 
 
 def fixed(model: Model, point: Mapping[str, Any], engine: str | None) -> Model:

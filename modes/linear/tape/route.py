@@ -4,47 +4,56 @@ At the first point all rules are read over the values of all tensors. At another
 shapes a template is made: when a Jacobian moves there, or when calls of `linearize` have taken as
 long as making a template takes. For a model with control flow there is a route for each way in
 which the model is unrolled.
+
+What a route gives at a point is a `Tape`: the blocks of the active steps, and their DAG.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from time import perf_counter
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ...jacobians import Dag, chosen, dtype_of, shape_of
-from ...jacobians.arrays import host, is_tensor
-from ...jacobians.errors import OnnxJacError
-from ...jacobians.placing import HOST, Place, placed
-from ...jacobians.symint import Symbols
-from ...jacobians.threads import Latest, Lock, cached_property
-from ...ops import Step, numbers
-from ...ops.registry import version
-from ..model.flow.control import NotKept, note
-from ..model.flow.steps import closed, moving
-from ..model.primal.engines.torch import where
-from ..model.primal.evaluate import by_torch, evaluate, evaluate_there
-from ..model.primal.inputs import check_inputs, finite, hosted, is_float, may_float, warn_nonfinite
-from ..model.primal.model import Model, TensorSpec
-from .tape.checkpoint import Segment, checkpointed, segments
-from .tape.record import (
+from ....jacobians import Dag, chosen, dtype_of, shape_of
+from ....jacobians.arrays import host, is_tensor
+from ....jacobians.errors import OnnxJacError
+from ....jacobians.placing import HOST, Place, placed
+from ....jacobians.symint import Symbols
+from ....jacobians.threads import Latest, Lock, cached_property
+from ....ops import Step, numbers
+from ....ops.registry import version
+from ...model.flow.control import NotKept, note
+from ...model.flow.steps import closed, moving, needed
+from ...model.primal.engines.torch import where
+from ...model.primal.evaluate import by_torch, evaluate, evaluate_there
+from ...model.primal.inputs import check_inputs, finite, hosted, is_float, may_float, warn_nonfinite
+from ...model.primal.model import Model, TensorSpec
+from .checkpoint import Segment, checkpointed, segments
+from .record import (
     ActiveStep,
+    Ends,
+    Entry,
+    Names,
+    Values,
     active_steps,
     dag_of,
     ends_of,
+    entry_of,
+    is_flat,
+    may_draw,
     record,
     shapes_in,
     straight_through,
     unjoined,
     without,
 )
-from .tape.tape import Tape
-from .tape.template import Template, evaluate_static, template
-from .tape.unroll import asked_in, fixed, is_variable, may_draw, shaped_as_here, unrolled
+from .template import Template, evaluate_static, template
+from .unroll import asked_in, fixed, is_variable, shaped_as_here, unrolled
 
 KEPT = 8
 """The most templates that are cached for a route."""
@@ -78,8 +87,8 @@ class Route:
     """The part of a linearisation that does not depend on the point.
 
     `given` are the intermediates that the point holds, which are not computed. Where `model` holds
-    samples, `source` is the model with the random operators that drew them. Where `is_flat`, it is
-    unrolled, as holds for all points at which the `decided` tensors have the same numbers.
+    samples, `source` is the model with the random operators that drew them. Where
+    `is_unrolled`, `model` serves all points at which the `decided` tensors have these numbers.
     """
 
     model: Model
@@ -90,7 +99,7 @@ class Route:
     source: Model | None = None
     estimate: bool = False
     checkpoint: bool | int = False
-    is_flat: bool = False
+    is_unrolled: bool = False
     decided: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -106,9 +115,18 @@ class Route:
     def steps(self) -> tuple[Step, ...]:
         """The steps of the model without given tensors, roundings as estimators if asked for."""
         steps = without(self.model.steps, self.given)
-        if self.is_flat:
+        if self.is_unrolled:
             steps = tuple(closed(s, self.model.ir.opset_imports, self.model.inputs) for s in steps)
         return straight_through(steps) if self.estimate else steps
+
+    @cached_property
+    def stands(self) -> bool:
+        """Whether the model is flat as it stands, or unrolled already, at every point."""
+        if self.is_unrolled:
+            return True
+        steps = self.model.steps
+        order, _ = needed(steps, (*self.of, *self.wrt), self.given)
+        return is_flat([steps[k] for k in order], self.model.constants, self.estimate)
 
     @cached_property
     def may_draw(self) -> bool:
@@ -383,7 +401,7 @@ class Route:
         """The unrolled model and its inputs, if no number of the point decides how it is unrolled;
         else the model itself.
         """
-        if self.is_flat or self.may_draw:
+        if self.stands or self.may_draw:
             return self.model, point
         signature = signature_of(point)
         if signature not in self._flats:
@@ -396,7 +414,7 @@ class Route:
 
     def _flat(self, point: Mapping[str, Any], signature: Signature | None) -> Route:
         """The route through the unrolled model, a cached one where its decisions hold."""
-        if self.is_flat:
+        if self.stands:
             return self
         names = *self.of, *self.wrt
         found = self._flats.get(signature, ())
@@ -414,7 +432,7 @@ class Route:
             note(self.model, reason)
             return self._flat(point, signature)
         same = flat is self.model
-        route = self if same else replace(self, model=flat, given=frozenset(), is_flat=True)
+        route = self if same else replace(self, model=flat, given=frozenset(), is_unrolled=True)
         decided = None if self.may_draw else decisions(flat, symbols)
         if decided is not None and all(is_variable(self.model, n, x) for n, x in point.items()):
             if not same:
@@ -483,3 +501,131 @@ def signature_of(point: Mapping[str, Any]) -> Signature | None:
     if not all(isinstance(x, np.ndarray) or is_tensor(x) for x in point.values()):
         return None
     return tuple((name, shape_of(a), dtype_of(a)) for name, a in sorted(point.items()))
+
+
+# -- tape: the model at a point --------------------------------------------------------------------
+
+
+class Tape:
+    """The model at a point: `primal` are the tensors of `of`, `ends` the tensors behind columns and
+    rows of J; `entries` and `dag` are its structure, over tensors of PyTorch if there is a `place`.
+
+    A tape of a `template` holds the `values` that one run of the template's model gave; its items
+    are the residuals, the arrays of the graph values that the template's operators hold, by the
+    identity of these. Residuals, entries, DAG and a `primal` that is given as a function are made
+    when they are first needed, and once for all threads.
+    """
+
+    def __init__(
+        self, primal: Mapping[str, Any] | Callable[[], Mapping[str, Any]], ends: Ends, *,
+        entries: tuple[Entry, ...] | None = None, dag: Dag | None = None,
+        template: Template | None = None, values: Values | None = None, place: Place | None = None,
+    ) -> None:  # fmt: skip
+        self.ends, self.template, self.place = ends, template, place
+        self._primal, self._entries, self._dag = primal, entries, dag
+        self._parts: WeakValueDictionary[tuple[Names, Names], Dag] = WeakValueDictionary()
+        self._lock = Lock()
+        self._values, self._views = values or {}, template.views if template else {}
+        self._shown = dict[int, Any]()
+        self._op = numbers if place is None else place.op
+        self.known: dict[Any, Any] = {}  # results at this point, by the object that computed them
+        self.read_by: Any = None  # a reading that is known to fit the residuals
+
+    def __getstate__(self) -> dict[str, Any]:
+        """With primal, entries and DAG in place of the residuals."""
+        entries, dag = self.entries, self.dag
+        if self.place is not None:
+            entries, dag = tuple(e.placed(HOST) for e in entries), placed(dag, HOST)
+        return {"primal": self.primal, "ends": self.ends, "entries": entries, "dag": dag}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether the tensors of `of` are still to be computed."""
+        return callable(self._primal)
+
+    @property
+    def primal(self) -> Mapping[str, Any]:
+        """The tensors of `of`."""
+        with self._lock:
+            if callable(self._primal):
+                self._primal = self._primal()
+            return self._primal
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The active steps with their blocks; arrays that no operator holds are released."""
+        with self._lock:
+            if self._entries is None:
+                assert self.template is not None
+                residuals, values = self.residuals, self._values
+                self._entries = tuple(
+                    part.at(residuals, self.place) if isinstance(part, Entry)
+                    else entry_of(part, values, numbers, self.place) for part in self.template.parts
+                )  # fmt: skip
+                self._shown = residuals
+                self._views = {key: self._views[key] for key in self._shown}
+                self._values = {}
+            return self._entries
+
+    @property
+    def dag(self) -> Dag:
+        """The DAG of the blocks."""
+        with self._lock:
+            if self._dag is None:
+                assert self.template is not None
+                shapes, (wrt, of) = self.template.shapes, self.names
+                dag = dag_of(self.entries, shapes, wrt, of, self.ends[2])
+                self._dag = chosen(self._op, dag)
+            return self._dag
+
+    def between(self, of: Names, wrt: Names) -> Dag:
+        """The part of the DAG from some of the tensors of `wrt` to some of those of `of`."""
+        if (wrt, of) == self.names:
+            return self.dag
+        with self._lock:
+            part = self._parts.get((wrt, of))
+            if part is None:
+                sides = zip((wrt, of), self.names, (self.dag.sources, self.dag.sinks), strict=True)
+                starts, ends = (tuple(vertices[names.index(name)] for name in some)
+                                for some, names, vertices in sides)  # fmt: skip
+                part = self._parts[wrt, of] = chosen(self._op, self.dag.between(starts, ends))
+            return part
+
+    @cached_property
+    def names(self) -> tuple[Names, Names]:
+        """The names of the tensors behind columns and rows."""
+        domain, codomain = (tuple(spec.name for spec in side) for side in self.ends[:2])
+        return domain, codomain
+
+    def __getitem__(self, key: int) -> Any:
+        # read in the opposite order in which `entries`, in another thread, replaces them
+        values, shown = self._values, self._shown
+        if key not in shown:
+            name, view = self._views[key]
+            shown.setdefault(key, view(values[name]))
+        return shown[key]
+
+    @property
+    def residuals(self) -> dict[int, np.ndarray]:
+        """All residuals."""
+        return {key: self[key] for key in self.template.held} if self.template else {}
+
+    @cached_property
+    def bound(self) -> Mapping[int, np.ndarray]:
+        """The residuals as a program for all points is bound to them: C-contiguous, and the
+        `turned` ones of the template transposed.
+        """
+        turned = self.template.turned if self.template else ()
+        found = {key: x.T if key in turned else x for key, x in self.residuals.items()}
+        if self.place is not None:
+            return found
+        return {key: np.asarray(array, order="C") for key, array in found.items()}
+
+    @cached_property
+    def fits(self) -> bool:
+        """Whether no tensor that a rule of the template asked about has a NaN."""
+        asked = self.template.not_nan if self.template else ()
+        return not any((self[key] != self[key]).any() for key in asked)
