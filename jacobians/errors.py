@@ -82,7 +82,7 @@ def not_allowed(argument: str, value: Any, allowed: Iterable[Any]) -> InputError
     return InputError(f"{argument}={value!r} is not one of {', '.join(map(repr, known))}.{hint}")
 
 
-def first_line(error: BaseException, limit: int = 300) -> str:
+def first_line(error: BaseException) -> str:
     r"""The first line of the original cause of an error, or the type of the cause.
 
     >>> first_line(ValueError("bad node\n\n==> Context: node 3"))
@@ -91,7 +91,7 @@ def first_line(error: BaseException, limit: int = 300) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:limit] if lines else type(error).__name__
+    return lines[0][:300] if lines else type(error).__name__
 
 
 def optional(module: str, extra: str) -> Any:

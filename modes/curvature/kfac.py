@@ -26,7 +26,7 @@ from ..data.batches import Batch, Batches, as_batch, batches_of, is_data
 from ..data.cluster import Parts, Placement, counted, evenly, spread
 from ..data.stream import Stream, changed
 from ..linear.linearization import Linearization
-from ..linear.symmetric import Specs
+from ..model.primal.inputs import Specs
 from ..model.primal.model import Model
 from .gradients import FisherType, Gradients, Target, per_sample, squares
 from .kronecker import Factors, KroneckerFactored, Moment, decompose, rebuilt

@@ -28,7 +28,8 @@ from ...jacobians.errors import InputError
 from ...jacobians.hooks import scale
 from ...jacobians.lapack import eps_of
 from ...jacobians.threads import cached_property, concurrent, cores
-from ..linear.symmetric import Curvature, Specs
+from ..linear.symmetric import Curvature
+from ..model.primal.inputs import Specs
 
 LARGE = 2**14
 """Entries of factors from which their eigenvectors are computed on several threads."""

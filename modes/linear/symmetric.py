@@ -17,7 +17,7 @@ from ...jacobians.errors import InputError
 from ...jacobians.hooks import Shown, add, check, explain, scale
 from ...jacobians.sums import split_identity
 from ...jacobians.text import clipped, joined
-from ..model.primal.inputs import applied, check_named, find_tensor, fitting, listed
+from ..model.primal.inputs import Specs, applied, check_named, find_tensor, fitting, listed
 from ..model.primal.model import TensorSpec
 from .check import Check
 from .elimination.plan import planned
@@ -25,7 +25,6 @@ from .elimination.plan import planned
 if TYPE_CHECKING:
     from ...jacobians.base import Scaled
 
-Specs = tuple[TensorSpec, ...]
 Again = Callable[[Mapping[str, Any]], "Curvature"]
 Make = TypeVar("Make", bound=Callable[..., "Symmetric"])
 

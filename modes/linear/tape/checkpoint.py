@@ -18,9 +18,7 @@ from ....jacobians.dag import Ends
 from ....jacobians.threads import cached_property
 from ....ops import Step
 from ...model.flow.steps import reads
-from .record import ActiveStep, Entry
-
-Names = tuple[str, ...]
+from .record import ActiveStep, Entry, Names
 
 
 @dataclass(frozen=True)

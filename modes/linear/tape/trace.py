@@ -190,21 +190,6 @@ INNER = "onnxjac.inner"
 """Metadata key of a recorded body: its tensors, and those around it, by their names in the step."""
 
 
-def replayed(op: Recorder, body: Body, values: Mapping[str, Any]) -> dict[str, Any]:
-    """All tensors of a body, recorded with these values for its inputs and captured tensors."""
-    known = dict(values)
-    for step in body.steps:
-        made = again(op, step, known, [n and body.like[n] for n in step.outputs])
-        for name, value in zip(step.outputs, made, strict=True):
-            if name is not None:
-                value.name = None
-                told(op, step, known, value, unknown=name in body.moved)
-                if name in body.moved:
-                    value.meta[NAN] = True  # in some turn it may be
-                known[name] = value
-    return known
-
-
 def again(
     op: Recorder, step: Step, values: Mapping[str, Any], likes: Iterable[Any]
 ) -> tuple[Any, ...]:
@@ -222,6 +207,21 @@ def again(
     if bodies:
         shape_outputs(op, whole, graphs, operands, made, turns_of(whole, values))
     return made
+
+
+def replayed(op: Recorder, body: Body, values: Mapping[str, Any]) -> dict[str, Any]:
+    """All tensors of a body, recorded with these values for its inputs and captured tensors."""
+    known = dict(values)
+    for step in body.steps:
+        made = again(op, step, known, [n and body.like[n] for n in step.outputs])
+        for name, value in zip(step.outputs, made, strict=True):
+            if name is not None:
+                value.name = None
+                told(op, step, known, value, unknown=name in body.moved)
+                if name in body.moved:
+                    value.meta[NAN] = True  # in some turn it may be
+                known[name] = value
+    return known
 
 
 def turns_of(step: Step, values: Mapping[str, Any]) -> Number | None:

@@ -17,6 +17,7 @@ from ....jacobians import Array, dtype_of, shape_of
 from ....jacobians.errors import LimitError, OnnxJacError, first_line
 from ....jacobians.symint import Number, at, depth_of, same
 from ....ops import Recorder, Step, find
+from ....ops.graphs.shapes import Sizes
 from ..limits import Meter
 from .contents import Contents
 
@@ -152,9 +153,6 @@ def end(step: Step, held: Sequence[Any], found: Mapping[str, Sequence[Any]]) -> 
 def repeated(x: np.ndarray, turns: int, axis: int) -> np.ndarray:
     """The same row for every iteration, stacked."""
     return np.repeat(np.expand_dims(x, axis), turns, axis)
-
-
-Sizes = tuple[Number, ...]
 
 
 # -- the symbolic shapes around bodies -------------------------------------------------------------

@@ -1,5 +1,7 @@
 """Steps: a graph as a flat list, which of its steps a result needs, and how large they make it.
 
+If, Loop and Scan can be steps with bodies, whose inputs include all tensors that the bodies read.
+
 For sizes, ONNX's shape inference does the work for one step at a time, from the shapes of its
 inputs and from the numbers of small inputs, such as shapes, axes and counts. The padding around a
 tensor, and the intermediate products of an Einsum, may take far more memory than the outputs.
