@@ -28,7 +28,7 @@ from ....jacobians.arrays import as_array, is_foreign
 from ....jacobians.errors import LoadError, closest, first_line, optional, warn
 from ....jacobians.text import joined
 from ..flow.contents import nodes
-from ..primal.names import PARAMETERS
+from ..primal.inputs import PARAMETERS
 
 NUMBER = re.compile(r"-?\d+\.\d*(?:e[-+]?\d+)?|-?\d+e[-+]?\d+")
 """A floating number, as Python writes it."""

@@ -219,7 +219,7 @@ PARAMETERS = "onnxjac.parameters"
 """Key of the metadata with the names of the parameters of a module of PyTorch, one a line."""
 
 
-def weights_of(model: Model) -> dict[str, TensorSpec]:
+def weights_of(model: Contents) -> dict[str, TensorSpec]:
     """The initializers; in a file of PyTorch those that are parameters, not buffers or numbers."""
     named = frozenset(model.ir.metadata_props.get(PARAMETERS, "").splitlines())
     found = {name: spec for name, spec in model.initializers.items() if name in named}
