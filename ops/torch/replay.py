@@ -86,8 +86,7 @@ def captured(run: Run, inputs: tuple[Tensor, ...], fresh: int | None) -> Graph |
         if watched.kernels < 2 or not watched.alone or bytes > BYTES:
             return None
         graph = Graph(run, inputs, fresh)
-        alone, replayed = seconds(run, inputs), seconds(graph, inputs)
-        return graph if replayed < GAIN * alone else None
+        return graph if seconds(graph, inputs) < GAIN * seconds(run, inputs) else None
     except RuntimeError:  # a step needs the host, or memory is short
         return None
 
