@@ -45,6 +45,7 @@ def test_the_command_measures_ours(tmp_path):
         assert outcome["limit"] > 0
         assert [c["contender"] for c in outcome["contenders"]] == ["onnxjac numpy"]
         assert outcome["contenders"][0]["median"] > 0
+        assert 2**24 < outcome["contenders"][0]["memory"] < 2**40
         assert all((c["absent"] or "Absent").startswith(FORESEEN) for c in outcome["contenders"])
     assert "| tiny | hvp | onnxjac numpy |" in page
 

@@ -35,7 +35,8 @@ new point each time, are timed after five seconds of them.
 ## Every contender
 
 Set-up: seconds until the first result, with all compilation. Ours pays after so many products,
-against not compiling.
+against not compiling. Peak: the memory of the process until then, in this and earlier products
+of the workload, with the libraries that it imports.
 
 {each}
 """

@@ -6,7 +6,6 @@ holds, the peak memory of the process above the model alone, and the time of a p
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -15,6 +14,7 @@ from statistics import median
 
 import onnxjac as oj
 
+from .worker import peak
 from .workloads import find
 from .workloads.model import OUTPUT, model_of
 
@@ -50,12 +50,6 @@ def timed(J: oj.Jacobian, v: object) -> float:
         J @ v
         seconds.append(time.perf_counter() - started)
     return median(seconds)
-
-
-def peak() -> int:
-    """The peak resident memory so far, in bytes."""
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return used if sys.platform == "darwin" else used * 1024
 
 
 def main(names: tuple[str, ...] = NAMES) -> None:

@@ -133,7 +133,8 @@ def machine_readable(outcome: Outcome) -> dict[str, Any]:
     """Everything but the results, for JSON."""
     contenders = [
         {"contender": m.contender, "setup": m.setup, "seconds": m.seconds, "absent": m.absent,
-         "median": m.median if m.seconds else None, "error": outcome.error(m)}
+         "median": m.median if m.seconds else None, "error": outcome.error(m),
+         "memory": m.memory}
         for m in outcome.found
     ]  # fmt: skip
     compared = [

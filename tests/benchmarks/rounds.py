@@ -78,13 +78,17 @@ def workers(
 
 @dataclass
 class Measured:
-    """One contender on one product: seconds per run in every round, or the reason for none."""
+    """One contender on one product: seconds per run in every round, or the reason for none.
+
+    `memory` is the peak of its process until then, with all that it imports, in bytes.
+    """
 
     contender: str
     setup: float = 0.0
     result: np.ndarray | None = None
     seconds: list[float] = field(default_factory=list)
     absent: str | None = None
+    memory: int = 0
 
     @property
     def median(self) -> float:
@@ -101,6 +105,8 @@ def measure(workers: list[Worker], product: str, *, rounds: int, budget: float) 
         shift = i % max(len(here), 1)
         for worker, measured in here[shift:] + here[:shift]:
             turn(worker, measured, counts[worker.name])
+    for worker, measured in here:
+        measured.memory = 0 if measured.absent else worker.ask("memory", None)
     return found
 
 

@@ -9,7 +9,8 @@ from .report import Outcome, Row, pays, rows
 
 COMPARED = ("work", "product", "ours", "ms", "best peer", "ms", "ratio", "target", "met",
             "limit ms", "share", "enough", "error")  # fmt: skip
-EACH = ("work", "product", "contender", "ms", "set-up s", "pays after", "error", "why not")
+EACH = ("work", "product", "contender", "ms", "set-up s", "pays after", "peak MB", "error",
+        "why not")  # fmt: skip
 
 Cells = tuple[str, ...]
 
@@ -36,7 +37,8 @@ def each(outcomes: Iterable[Outcome]) -> list[Cells]:
     return [
         (o.workload, o.product, m.contender, ms(m.median if m.seconds else None),
          number(m.setup if m.seconds else None), number(pays(o, m) if m in o.ours else None),
-         error(o.error(m)), m.absent or ("" if o.right(m) else "wrong"))
+         str(m.memory >> 20) if m.memory else "", error(o.error(m)),
+         m.absent or ("" if o.right(m) else "wrong"))
         for o in outcomes
         for m in o.found
         if m.absent not in UNSAID

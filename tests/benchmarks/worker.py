@@ -1,7 +1,7 @@
 """Worker: one contender, in a process of its own.
 
 Messages: ("workload", name) → None; ("setup", product) → `Setup` or the reason why not; ("run", n)
-→ seconds of n runs.
+→ seconds of n runs; ("memory", None) → the peak bytes of the process so far.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def serve(connection: Connection, name: str, device: str, warm: float) -> None:
                 made = made or contender(name)(find(workload), device)
                 task, answer = prepared(made, value, warm)
             else:
-                answer = timed(made, task, value)
+                answer = timed(made, task, value) if kind == "run" else peak()
         except Exception as error:
             answer = reason(error)
         connection.send(answer)
@@ -80,6 +80,14 @@ def timed(made: Contender, task: Task, n: int) -> float:
         task()
     made.wait()
     return time.perf_counter() - start
+
+
+def peak() -> int:
+    """The peak resident memory so far, in bytes."""
+    import resource  # not on Windows
+
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return used if sys.platform == "darwin" else used * 1024
 
 
 def reason(error: Exception) -> Any:
