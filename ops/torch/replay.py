@@ -11,13 +11,13 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable
-from threading import Lock
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ...jacobians.threads import Lock
 from .table import Tensor, is_tensor
 
 Run = Callable[..., tuple[Any, ...]]
@@ -45,8 +45,8 @@ def replayed(run: Run, fresh: int | None = None) -> Run:
 class Replayed:
     """A program that becomes a graph.
 
-    `run` answers calls that need gradients, calls within another capture, and calls while another
-    thread replays the graph; and all calls if a step needs the host, so that it cannot be captured.
+    `run` answers calls that need gradients and calls within another capture; and all calls if a
+    step needs the host, so that it cannot be captured.
     """
 
     def __init__(self, run: Run, fresh: int | None = None) -> None:
@@ -54,16 +54,13 @@ class Replayed:
         self.graph: Graph | None = None
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        settled = self.graph is None and self.calls > CALLS
-        if settled or not fits(inputs) or not self.lock.acquire(blocking=False):
+        if (self.graph is None and self.calls > CALLS) or not fits(inputs):
             return self.run(*inputs)
-        try:
+        with self.lock:
             self.calls += 1
             if self.calls == CALLS + 1:
                 self.graph = captured(self.run, inputs, self.fresh)
             return self.run(*inputs) if self.graph is None else self.graph(*inputs)
-        finally:
-            self.lock.release()
 
 
 def fits(inputs: tuple[Any, ...]) -> bool:

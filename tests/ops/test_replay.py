@@ -87,17 +87,6 @@ def test_a_program_is_captured_once(monkeypatch):
     assert [(inputs, fresh) for _, inputs, fresh in asked] == [((replay.CALLS,), 1)]
 
 
-def test_a_graph_in_use_keeps_nobody_waiting(monkeypatch):
-    def from_the_graph(*inputs):
-        assert made(3) == ("as it is",)
-        return ("by the graph",)
-
-    monkeypatch.setattr(replay, "fits", lambda inputs: True)
-    monkeypatch.setattr(replay, "captured", lambda *told: from_the_graph)
-    made = replay.Replayed(lambda x: ("as it is",))
-    assert [made(k) for k in range(replay.CALLS + 2)][-2:] == [("by the graph",)] * 2
-
-
 def test_gradients_and_products_at_many_points(device):
     """More calls than come before a capture, each at a new point, and small integers as labels."""
     model, rng = oj.load(onnx.parser.parse_model(NET)), np.random.default_rng(0)
