@@ -401,6 +401,19 @@ def copies(device):
     return COPIES
 
 
+def test_gradients_copy_no_labels(device, copies):
+    """Few integers might be a shape, and stay on the host, unless a kernel reads them."""
+    model = loaded("""net (float[3,4] x, float[4,5] W) => (float f) <int64[3] labels = {2, 0, 4}>
+                      { y = MatMul(x, W)  f = SoftmaxCrossEntropyLoss(y, labels) }""")
+    f = oj.value_and_grad(model, wrt="W", engine=f"torch:{device}")
+    point = {"x": torch.rand(3, 4).to(device), "W": torch.rand(4, 5).to(device)}
+    for _ in range(3):
+        f(point)
+    copies.clear()
+    f(point)
+    assert not copies.total()
+
+
 @pytest.mark.parametrize("kind", OPERATORS)
 def test_products_copy_nothing(kind, device, copies):
     """From the second product on; programs are tried with zeros that are uploaded."""
