@@ -150,7 +150,7 @@ def takes_data(
             batch_size: Positive | None = None, keep: Count = 0, check: bool = True,
             shared: Batch = NOTHING, client: Any = None, **options: Any,
         ) -> Any:  # fmt: skip
-            one = batch_size is None and isinstance(inputs, Mapping)  # a point, as mostly
+            one = batch_size is None and isinstance(inputs, Mapping)  # mostly a point
             several = not one and is_data(inputs, batch_size)
             if "reduction" in own:
                 options["reduction"] = reduction

@@ -139,7 +139,9 @@ class Graph:
         torch.cuda.current_stream().wait_stream(stream)
 
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """The outputs in new memory; of the inputs that nobody writes to, those of before stay."""
+        """The outputs in new memory. An input that nobody writes to is copied when it is another
+        tensor than at the call before.
+        """
         moved = [k for k, x in enumerate(inputs) if k < self.fresh or self.copied[k]() is not x]
         if moved:
             torch._foreach_copy_([self.inputs[k] for k in moved], [inputs[k] for k in moved])

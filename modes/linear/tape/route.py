@@ -539,7 +539,7 @@ class Tape:
         return {"primal": self.primal, "ends": self.ends, "entries": entries, "dag": dag}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+        self.__init__(**state)  # type: ignore[misc]  # a new tape, called by pickle alone
 
     @property
     def is_lazy(self) -> bool:
@@ -582,7 +582,7 @@ class Tape:
             return self._dag
 
     def between(self, of: Names, wrt: Names) -> Dag:
-        """The part of the DAG from some of the tensors of `wrt` to some of those of `of`."""
+        """The part of the DAG from some tensors of `wrt` to some tensors of `of`."""
         if (wrt, of) == self.names:
             return self.dag
         with self._lock:

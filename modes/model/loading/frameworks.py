@@ -315,7 +315,9 @@ IGNORED = {
 
 
 def name_layers(model: ir.Model) -> None:
-    """Name the weights of linear layers; warn of what the exporter left out, merged or folded."""
+    """Name the weights of linear layers; warn of arguments that the exporter left out, and of
+    parameters that are gone, merged or folded.
+    """
     graph = model.graph
     if ignored := left_out(graph):
         warn(f"PyTorch's exporter leaves out {shown(ignored)}: values and derivatives are "
