@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from math import inf, prod
+from math import ceil, inf, prod
 from operator import itemgetter
 from time import perf_counter
 from typing import Any
@@ -204,7 +204,8 @@ class Adaptive(Jacobian):
         settled = clock.tries >= TRIES and clock.least <= best and not self._ahead
         own = taken in (PROGRAM, COMPILED) and dtype_of(v) == self.dtype
         if settled and own and self.dtype.itemsize > 2 and clock.least < QUICK:
-            self._kept[key] = Kept(way, TURNS)
+            due = max(0, self._next - self.count) / max(prod(columns), 1)  # until a plan is due
+            self._kept[key] = Kept(way, min(TURNS, ceil(due) or TURNS))
         return y
 
     def _ways(self, columns: Shape) -> Ways:
