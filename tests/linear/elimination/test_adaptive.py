@@ -444,6 +444,19 @@ def test_a_settled_program_is_chosen_once_for_many_products(monkeypatch):
     assert not any(np.shares_memory(products[0], y) for y in products[1:])
 
 
+@pytest.mark.parametrize(("shape", "looked"), [((5,), [1, 8]), ((5, 4), [4, 12])])
+def test_a_settled_program_is_kept_until_a_plan_is_due(monkeypatch, shape, looked):
+    A, _ = settled_program()
+    A._compiled.program(shape[1:])
+    for name, least in ((DAG, 1.0), (COMPILED, 1e-6)):
+        A._clocks[shape[1:], name] = Clock(least, least * 100, 100, 1.0)
+    A._next, found = 7, []
+    monkeypatch.setattr(A, "_look_ahead", lambda *_: found.append(A.count))
+    while A.count < looked[-1]:
+        A @ np.ones(shape)
+    assert found == looked
+
+
 @pytest.mark.parametrize("v", [np.ones(10)[::2], np.ones(5, np.float32), np.ones(5, complex)])
 def test_a_settled_program_takes_vectors_of_its_own_type(v):
     A, ones = settled_program()
