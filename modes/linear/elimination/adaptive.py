@@ -71,7 +71,8 @@ WEIGHTS = {DAG: 1.0, PLANNED: 1.0, COMPILED: 0.8, PROGRAM: 0.8}
 
 QUICK, TURNS = 1e-2, 16
 """A program that takes fewer seconds, and is quicker than all other ways, is chosen for so many
-products: to choose takes ten microseconds, and a hundred after a product that used all caches.
+products, or until a plan is due: to choose takes ten microseconds, and a hundred after a product
+that used all caches.
 """
 
 FIRST = 8
