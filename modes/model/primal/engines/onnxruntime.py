@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
+from math import prod
 from threading import Thread
 from typing import Any
 from weakref import WeakSet
@@ -25,6 +26,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from .....jacobians.errors import OnnxJacError, first_line
 from .....jacobians.threads import Lock
+from .....ops.graphs.recorder import READING
 from .....ops.node import TRAINING, Step, remedy
 from .....ops.rules import recurrent
 from ...flow.contents import Contents, lowest_opsets, nodes, opset, subgraphs
@@ -117,15 +119,27 @@ def cut(
         if node.op_type in guests():
             node.domain = ""
     _drop_unread(graph, model, names)
-    for name in (node.output[0] for node in graph.node if node.op_type == "Div"):
-        if name in values and (dtype := values[name].dtype) is not None:
-            graph.value_info.append(helper.make_tensor_value_info(name, dtype, None))
+    for node in graph.node:
+        _declare(graph, node, values)
     inputs = used & (given | model.inputs.keys())
     graph.input.extend(ir.serde.serialize_value(values[name]) for name in sorted(inputs))
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     held = {name: (model.constants[name], tensor_of(values[name]))
             for name in sorted(model.constants.keys() & (used - given))}  # fmt: skip
     return proto, add_initializers(graph, held)
+
+
+def _declare(
+    graph: onnx.GraphProto, node: onnx.NodeProto, values: Mapping[str, ir.Value]
+) -> None:
+    """Keep the type of a quotient, and the shape of a sum's operand where it is recorded: a model
+    may declare others than it has.
+    """
+    if node.op_type == "Div" and (value := values.get(node.output[0])) and value.dtype is not None:
+        graph.value_info.append(helper.make_tensor_value_info(str(value.name), value.dtype, None))
+    if node.op_type == "ReduceSum" and (value := values.get(node.input[0])) is not None:
+        if READING in value.meta and value.producer() is not None:
+            graph.value_info.append(ir.serde.serialize_value(value))
 
 
 def _read_as_it_lies(
@@ -178,6 +192,51 @@ def placeholder(name: str, array: np.ndarray) -> onnx.TensorProto:
     for key, value in (("location", "memory"), ("offset", 0), ("length", array.nbytes)):
         tensor.external_data.add(key=key, value=str(value))
     return tensor
+
+
+FEW = 1024
+"""A sum of so few numbers takes no longer than a product with ones."""
+
+
+def sum_by_products(graph: onnx.GraphProto) -> None:
+    """Sums over leading axes become products with ones, which take 0.1 to 0.5 of the time."""
+    if all(node.op_type != "ReduceSum" for node in graph.node):
+        return
+    values = {value.name: value.type.tensor_type for value in (*graph.input, *graph.value_info)}
+    known, made = _stored(graph), list[onnx.NodeProto]()
+    for node in graph.node:
+        made += _product(graph, node, values, known) or [node]
+    del graph.node[:]
+    graph.node.extend(made)
+
+
+def _product(
+    graph: onnx.GraphProto, node: onnx.NodeProto, values: Mapping[str, onnx.TypeProto.Tensor],
+    known: Mapping[str, np.ndarray],
+) -> list[onnx.NodeProto]:  # fmt: skip
+    """The nodes that compute a sum over leading axes as a product; none for other nodes."""
+    if node.op_type != "ReduceSum" or node.domain or len(node.input) < 2:
+        return []
+    (x, axes), (y,) = node.input, node.output
+    if x not in values or axes not in known or not values[x].HasField("shape"):
+        return []
+    dtype, shape = values[x].elem_type, [size.dim_value for size in values[x].shape.dim]
+    first = sorted(known[axes] % len(shape)) if shape else []
+    rows, columns = prod(shape[: len(first)]), prod(shape[len(first) :])
+    if first != [*range(len(first))] or rows < 2 or columns < 2 or rows * columns <= FEW:
+        return []  # a size that is not known is 0
+    if dtype not in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE):
+        return []
+    keeps = next((a.i for a in node.attribute if a.name == "keepdims"), 1)
+    made = [1] * len(first) * keeps + shape[len(first) :]
+    ones = np.ones(rows, helper.tensor_dtype_to_np_dtype(dtype))
+    held = {f"{y}_ones": ones, f"{y}_rows": np.array([rows, columns]), f"{y}_shape": np.array(made)}
+    graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in held.items())
+    return [
+        helper.make_node("Reshape", [x, f"{y}_rows"], [f"{y}_matrix"]),
+        helper.make_node("MatMul", [f"{y}_ones", f"{y}_matrix"], [f"{y}_vector"]),
+        helper.make_node("Reshape", [f"{y}_vector", f"{y}_shape"], [y]),
+    ]
 
 
 # -- sessions --------------------------------------------------------------------------------------
@@ -258,6 +317,7 @@ def new_session(
 ) -> Session:
     """A session of a model, with the shared arrays as initializers; not `pooled`, without arena."""
     guard_traps(proto, shared)
+    sum_by_products(proto.graph)
     model = proto.SerializeToString()
     return Session(partial(started, model, dict(shared), lean, pooled, provider))
 
