@@ -96,6 +96,22 @@ def test_products_while_others_relinearize(expected):
     together(work)
 
 
+@pytest.mark.parametrize("engine", ["onnxruntime", "numpy"])
+def test_a_program_at_a_point(engine):
+    model = oj.load(MLP)
+    J = oj.linearize(model, point_of(model), engine=engine).relinearize(point_of(model))
+    shared = J.structure._shared
+    program = shared.prepare(()).wait().at(shared.arrays(J.tape))
+    columns = np.random.default_rng(0).standard_normal((8, *J.in_shape)).astype(J.dtype)
+    expected = [J @ v.ravel() for v in columns]
+
+    def work(k):
+        for _ in range(TIMES):
+            near([program(columns[k]).ravel()], [expected[k]])
+
+    together(work)
+
+
 def test_many_routes_and_sessions():
     """More than the caches hold: a thread may evict what another one needs."""
     model = oj.load(MLP)

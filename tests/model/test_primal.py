@@ -5,6 +5,7 @@ import tracemalloc
 import numpy as np
 import onnx
 import pytest
+from numpy.testing import assert_allclose
 from onnx import numpy_helper, parser
 from onnx.backend.test.case.node import collect_testcases
 
@@ -13,9 +14,17 @@ from onnxjac.jacobians.errors import InputError, OnnxJacError, OnnxJacWarning, U
 from onnxjac.modes.export import export
 from onnxjac.modes.model.flow.contents import nodes
 from onnxjac.modes.model.loading.load import load
-from onnxjac.modes.model.primal.engines.onnxruntime import GUARD, cut, guard_traps
+from onnxjac.modes.model.primal.engines.onnxruntime import (
+    GUARD,
+    cut,
+    guard_traps,
+    new_session,
+    sum_by_products,
+)
 from onnxjac.modes.model.primal.evaluate import evaluate
 from onnxjac.modes.model.primal.inputs import check_inputs
+from onnxjac.modes.model.primal.model import Model
+from onnxjac.ops import Recorder, Twin, build
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 3)).astype(np.float32)
@@ -288,3 +297,36 @@ def test_divisions_that_cannot_trap_are_left_alone(kind, guarded):
     assert [function.name for function in proto.functions] == guarded
     assert len(divisions) == 3
     assert {node.domain for node in divisions} == ({GUARD} if guarded else {""})
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("axes", [[0], [0, 1], [-2, 0], [1], [0, 2], [0, 1, 2]])
+def test_sums_over_leading_axes_are_products_with_ones(axes, keepdims):
+    """Where the shape is certain: an input's is checked, another one may be declared wrongly."""
+    m = load(parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+    g (float[8,16,32] x) => (float[a] y, float[b] z)
+    <int64[{len(axes)}] axes = {{{str(axes)[1:-1]}}}, float[7,7,7] h> {{
+        y = ReduceSum<keepdims = {keepdims}>(x, axes)
+        h = Mul(x, x)
+        z = ReduceSum<keepdims = {keepdims}>(h, axes) }}"""))
+    x = np.random.default_rng(0).standard_normal((8, 16, 32)).astype(np.float32)
+    proto, shared = cut(m, frozenset({"x"}), ("y", "z"))
+    found = new_session(proto, shared).here.run(["y", "z"], {"x": x})
+    for y, terms in zip(found, (x, x * x), strict=True):
+        wanted = terms.astype(float).sum(tuple(axes), keepdims=bool(keepdims))
+        assert y.shape == wanted.shape
+        assert_allclose(y, wanted, rtol=1e-5, atol=1e-5)
+    made = [node.op_type for node in proto.graph.node]
+    leading = sorted(a % 3 for a in axes) in ([0], [0, 1])
+    assert (made.count("MatMul"), made.count("ReduceSum")) == (leading, 2 - leading)
+
+
+def test_the_shape_of_a_recorded_tensor_is_certain():
+    op = Twin(Recorder({"": 21}))
+    x = op.input(np.ones((64, 32), np.float32), "x")
+    y = op.ReduceSum(op.Mul(x, x), (0,), keepdims=0)
+    proto, _ = cut(Model(build(op.recorder, [x], {"y": y}, "sum")), frozenset({"x"}), ("y",))
+    sum_by_products(proto.graph)
+    made = [node.op_type for node in proto.graph.node]
+    assert "MatMul" in made
+    assert "ReduceSum" not in made

@@ -166,7 +166,7 @@ def test_what_an_engine_cannot_run_is_left_to_numpy(monkeypatch, engines):
         raise RuntimeError("no kernel")
 
     for kind in (onnxruntime.Session, numpy.Program)[:engines]:
-        monkeypatch.setattr(kind, "__call__", failing)
+        monkeypatch.setattr(kind, "at", failing)
     m = model("layers")
     J = oj.linearize(m, point(m)).relinearize(point(m))
     shared = J.structure._shared

@@ -137,9 +137,9 @@ def _declare(
     """
     if node.op_type == "Div" and (value := values.get(node.output[0])) and value.dtype is not None:
         graph.value_info.append(helper.make_tensor_value_info(str(value.name), value.dtype, None))
-    if node.op_type == "ReduceSum" and (value := values.get(node.input[0])) is not None:
-        if READING in value.meta and value.producer() is not None:
-            graph.value_info.append(ir.serde.serialize_value(value))
+    summed = values.get(node.input[0]) if node.op_type == "ReduceSum" else None
+    if summed is not None and summed.producer() is not None and READING in summed.meta:
+        graph.value_info.append(ir.serde.serialize_value(summed))
 
 
 def _read_as_it_lies(
