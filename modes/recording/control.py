@@ -8,7 +8,7 @@ shape another iteration may change has no rows and is recomputed; see `fission` 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx_ir as ir
@@ -291,7 +291,9 @@ class Turns(Program):
     ) -> dict[ir.Value, Series]:
         """The inputs of the body that a Scan reads slice by slice."""
         back, tracks = self.back, {t.name: t for t in self.scanned}
-        self.stack([n for n in turn.reads if n not in tracks])
+        rows = [n for n in turn.reads if n not in tracks]
+        after = {old: new for old, new in self.states if new in rows and old not in self.rows}
+        self.stack([n for n in rows if n not in after or not self.surely_turns()])
         found = {}
         for name, value in turn.reads.items():
             if name in tracks:
@@ -299,11 +301,19 @@ class Turns(Program):
                 whole = self.values[str(self.step.inputs[t.slot])]
                 found[value] = Series(whole, t.axis, t.back ^ back)
             else:
-                found[value] = Series(self.rows[name], 0, int(back))
+                whole = self.rows[name] if name in self.rows else self.before(op, name)
+                found[value] = Series(whole, 0, int(back))
         for t, value in turn.slices:
             whole = op.value(tangents[t.slot])
             found[value] = Series(whole, len(k) + t.axis, t.back ^ back)
         return found
+
+    def before(self, op: Recorder, name: str) -> ir.Value:
+        """The rows of a state before each iteration: the first one, and those after the others."""
+        j, after = next((j, new) for j, (old, new) in enumerate(self.states) if old == name)
+        first, rows = self.values[str(self.step.inputs[self.lost + j])], self.rows[after]
+        made = op.Concat(op.Unsqueeze(first, (0,)), op.Slice(rows, (0,), (-1,), (0,)), axis=0)
+        return cast(ir.Value, shaped(op, made, shape_of(rows)))
 
     def check_states(self, inner: Values) -> None:
         """Raises `OnnxJacError` where a state may change its shape between iterations."""

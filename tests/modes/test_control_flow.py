@@ -106,10 +106,28 @@ def test_an_exported_loop_stays_a_loop():
     x = np.array([0.9, -1.1], np.float32)
     single = oj.load(onnx.parser.parse_model(NESTED))
     proto = oj.export(single, "jvp", {"x": x})
-    assert [node.op_type for node in proto.graph.node] == ["Loop", "Scan"]
+    kinds = [node.op_type for node in proto.graph.node]
+    assert kinds == ["Loop", "Reshape", "Scan"]  # the state before each turn, with an axis
     session = runtime.InferenceSession(proto.SerializeToString())
     _, found = session.run(None, {"x": x, "x_tangent": x})
     np.testing.assert_allclose(found, oj.linearize(single, {"x": x}) @ x, rtol=1e-5)
+
+
+def test_a_state_has_rows_once():
+    """Those before the turns are the first state, and those after all turns but the last."""
+    single = oj.load(onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+    rnn (float[2] x, float[2,2] w) => (float[2] y) <bool yes = {1}, int64 n = {5}>
+    { y = Loop (n, yes, x) <body = b (int64 i, bool a, float[2] s) => (bool c, float[2] t)
+      { c = Identity(a)  p = MatMul(s, w)  t = Tanh(p) }> }"""))
+    point = {"x": np.array([0.9, -1.1], np.float32), "w": np.float32([[1, 2], [-3, 0.5]])}
+    proto = oj.export(single, "vjp", point, wrt=("x", "w"))
+    (loop,) = (node for node in proto.graph.node if node.op_type == "Loop")
+    assert len(loop.output) == 2
+    u = np.array([1, 2], np.float32)
+    found = oj.load(proto).run({**point, "y_cotangent": u})
+    wanted = oj.linearize(oj.load(single.ir), point).T.apply({"y": u})
+    for name in point:
+        np.testing.assert_allclose(found[f"{name}_cotangent"], wanted[name], rtol=1e-5)
 
 
 @pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
