@@ -59,7 +59,7 @@ class Algebra(linalg.LinearOperator):
         if type(other) is np.ndarray and other.shape == self.shape[1:]:
             return self._flat_product(other, ())  # the fast path
         if np.isscalar(other):
-            raise InputError(f"{other!r} is a number: 2 * J scales, J @ v multiplies an array")
+            raise InputError(f"J @ v multiplies an array, not {other!r}: 2 * J scales")
         if isinstance(other, dict):
             raise InputError("J @ x is for vectors and matrices: J.apply({name: x}) takes tensors")
         return self.dot(other)
@@ -231,6 +231,9 @@ def shown(x: Any) -> str:
 
 
 def _is_real_scalar(x: Any) -> bool:
+    """Whether x is a real number; raises `InputError` for text, which scales nothing."""
+    if isinstance(x, str | bytes):
+        raise InputError(f"an operator multiplies numbers, not {x!r}")
     if isinstance(x, float | int) or is_symbolic(x):
         return True
-    return np.isscalar(x) and not isinstance(x, complex | np.complexfloating | str | bytes)
+    return np.isscalar(x) and not isinstance(x, complex | np.complexfloating)

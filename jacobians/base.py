@@ -240,6 +240,10 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
             return real + 1j * imaginary
         if v.dtype.kind not in "biufcVO":
             raise InputError(f"an operator multiplies numbers, not {v.dtype}")
+        objects = v.flat if v.dtype.kind == "O" and self.dtype.kind != "c" else ()
+        for x in objects:
+            if not hasattr(x, "__float__"):
+                raise InputError(f"an operator multiplies numbers, not objects such as {x!r}")
         result = np.result_type(self.dtype, v.dtype)
         if v.size == 0:
             return np.zeros((*columns, self.shape[0]), result)

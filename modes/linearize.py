@@ -54,7 +54,8 @@ def linearize(
     or the one named after a colon, `"torch:cuda"`; inputs on a GPU imply it.
 
     - `model`: the model, as `load` gives it.
-    - `inputs`: the point, an array by name for every input; weights may be given too.
+    - `inputs`: the point, an array by name for every input; weights may be given too. A model
+      without inputs needs none.
 
     Shapes: (total size of `of`, total size of `wrt`), tensors ravelled and concatenated in order.
     Raises `InputError` for a name or input that does not fit, `UnsupportedOp` for an operator

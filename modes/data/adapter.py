@@ -146,7 +146,7 @@ def takes_data(
 
         @validated
         def taking(
-            model: Any, inputs: Any, *, reduction: Reduction | None = default,
+            model: Any, inputs: Any = NOTHING, *, reduction: Reduction | None = default,
             batch_size: Positive | None = None, keep: Count = 0, check: bool = True,
             shared: Batch = NOTHING, client: Any = None, **options: Any,
         ) -> Any:  # fmt: skip

@@ -23,7 +23,9 @@ from .iteration import (
     DESCENT,
     GOING,
     GRADIENT,
+    MESSAGES,
     STUCK,
+    VALUE,
     Callback,
     Counted,
     OptimizeResult,
@@ -37,6 +39,9 @@ from .problem import Problem, as_scipy
 
 METHODS = {"line search": "Newton-CG", "trust region": "trust-ncg"}
 """globalization -> SciPy's method."""
+
+NO_PROGRESS = 2
+"""SciPy's status where a line search fails, or a predicted reduction is not positive."""
 
 
 @validated
@@ -61,7 +66,8 @@ def newton_cg(
     tolerance that follows the gradient and at negative curvature. The iteration is SciPy's
     `minimize`: method `Newton-CG` with a line search, where `tol` bounds the step, or `trust-ncg`
     with a trust region, where `tol` bounds ‖∇f‖; `options` are passed to the method. The result is
-    SciPy's, with `tensors`; `nhev` counts the products H v.
+    SciPy's, with `tensors`; `nhev` counts the products H v. Where SciPy makes no progress, and a
+    Newton step would change f by rounding only, the result is a success.
 
     A `preconditioner` is a positive definite M ≈ H⁻¹, or a function that builds it from H, such as
     `oj.preconditioners.jacobi`. SciPy's methods take none, so a preconditioned iteration is our
@@ -109,7 +115,21 @@ def newton_cg(
             problem.fun, problem.x0, jac=slopes, hessp=problem.hessp, tol=tol, options=asked,
             method=METHODS[globalization], callback=watch,
         )  # type: ignore[call-overload]  # fmt: skip
+    if found.status == NO_PROGRESS and settled(problem, found):
+        found.update(success=True, message=MESSAGES[VALUE])
     return with_tensors(problem, found)
+
+
+def settled(problem: Problem, found: OptimizeResult) -> bool:
+    """Whether a Newton step, in no trust region, would reduce f by no more than its rounding."""
+    H, g = problem.curvature(found.x), np.asarray(found.jac)
+    step = truncated_cg(H, g, Identity(g.shape, g.dtype), rtol=1e-3)
+    return step.promise(g) <= rounding(problem.x0, found.fun)
+
+
+def rounding(x: np.ndarray, f: float) -> float:
+    """The changes of f that are rounding, in the precision of x."""
+    return 10 * float(np.finfo(dtype_of(x)).eps) * abs(f)
 
 
 def with_tensors(problem: Problem, found: OptimizeResult) -> OptimizeResult:
@@ -252,7 +272,7 @@ class Moves:
     def trusted(self, x: np.ndarray, f: float, g: np.ndarray, step: Step) -> np.ndarray:
         """x + δ if f decreases about as predicted, else x; adapts the region."""
         moved = x + like(step.delta, x)
-        noise = 10 * float(np.finfo(dtype_of(x)).eps) * abs(f)  # smaller changes of f are rounding
+        noise = rounding(x, f)
         gain = (f - self.problem.fun(moved) + noise) / (step.promise(g) + noise)
         assert self.radius is not None
         if not gain >= POOR:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, spilu
@@ -24,7 +24,7 @@ from ...jacobians import (
     shape_of,
     size,
 )
-from ...jacobians.arguments import Above0, Natural, NonNegative, Positive, validated
+from ...jacobians.arguments import Above0, Natural, NonNegative, Positive, Range, validated
 from ...jacobians.arrays import host
 from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.errors import InputError, LimitError
@@ -188,9 +188,15 @@ def after(operator: Jacobian, batch: Batch) -> Batch | None:
             return within(plain, batch)
 
 
+MOST_ENTRIES = 2**31
+"""SuperLU counts the entries of LU in 32 bits: the process may end where the number overflows."""
+
+AtLeast1 = Annotated[float, Range(1)]  # below, SuperLU may never come to an end
+
+
 @validated
 def ilu(
-    A: Jacobian, *, drop_tol: NonNegative = 1e-4, fill_factor: float = 10,
+    A: Jacobian, *, drop_tol: NonNegative = 1e-4, fill_factor: AtLeast1 = 10,
     drop_rule: str | None = None, permc_spec: Any = None, diag_pivot_thresh: float | None = None,
 ) -> LinearOperator:  # fmt: skip
     """M = (LU)⁻¹ with LU ≈ A, for a square A that has few entries in every row.
@@ -200,22 +206,28 @@ def ilu(
 
     - `A`: an operator or a matrix.
     - `drop_tol`: entries of LU that are smaller, relative to their column, are dropped.
-    - `fill_factor`: the most entries of LU, relative to A.
+    - `fill_factor`: the most entries of LU, relative to A; fewer than 2³¹ in all.
     - `drop_rule`, `permc_spec`, `diag_pivot_thresh`: rules for dropping, order and pivots; see
       `spilu`.
 
-    Shapes: A and M are (n, n). Raises `LimitError` where the entries of A take more than 2 GiB.
-    Errors of `spilu` are passed on: `RuntimeError` for a pivot that is zero, `ValueError` where A
-    is not square. Source: Li and Shao, "A supernodal approach to incomplete LU factorization with
-    partial pivoting", 2011.
+    Shapes: A and M are (n, n). Raises `LimitError` where the entries of A take more than 2 GiB, and
+    `InputError` for a `fill_factor` below 1 or too large. Errors of `spilu` are passed on:
+    `RuntimeError` for a pivot that is zero, `ValueError` where A is not square. Source: Li and
+    Shao, "A supernodal approach to incomplete LU factorization with partial pivoting", 2011.
 
     >>> import numpy as np
     >>> from onnxjac.jacobians import Diagonal
     >>> ilu(Diagonal(np.array([2.0, 4.0]))) @ np.ones(2)
     array([0.5 , 0.25])
     """
-    factors = spilu(sparse(asoperator(A), "csc"), drop_tol, fill_factor, drop_rule, permc_spec,
-                    diag_pivot_thresh)  # fmt: skip
+    entries = sparse(asoperator(A), "csc")
+    if not fill_factor * entries.nnz < MOST_ENTRIES:  # an endless factor of no entries is NaN
+        raise InputError(
+            f"fill_factor={fill_factor:g} allows {fill_factor:g} · {entries.nnz:,} entries of LU, "
+            "and SuperLU, which sets memory aside for all of them, counts below 2³¹: give a "
+            "smaller one, 10 is the default"
+        )
+    factors = spilu(entries, drop_tol, fill_factor, drop_rule, permc_spec, diag_pivot_thresh)
     return solves(factors, A.dtype)
 
 

@@ -54,7 +54,7 @@ def log_softmax(op: Any, node: Node) -> Blocks:
     if rows is None:
         return {(0, 0): Identity(shape, node.dtype) - total_ @ Diagonal(y)}
     numbers = throughout(op, node, op.Not(op.IsNaN(node.x)))  # ONNX Runtime skips a NaN of x
-    y = op.Where(numbers, y, op.CastLike(np.nan, y))
+    y = op.Where(numbers, y, op.Mul(y, op.CastLike(np.nan, y)))  # NaN, and so its derivative
     y = op.Where(rows, y, op.CastLike(0.0, y))
     J = Identity(shape, node.dtype) - total_ @ Diagonal(y)
     return {(0, 0): Diagonal(op.CastLike(rows, y), shape, chooses=True) @ J}

@@ -207,6 +207,8 @@ def by_kernel(directions: list[Direction]) -> list[Result]:
 
 def computed(d: Direction) -> Result:
     """The outputs at all time steps, and the last states, by one loop."""
+    if not keeps(d.op) and int(shape_of(d.x)[0]) == 0:
+        return without_steps(d)
 
     def turn(states: Arrays, slices: Arrays) -> tuple[Arrays, Array]:
         (x,) = slices
@@ -215,6 +217,12 @@ def computed(d: Direction) -> Result:
 
     states, ys = d.scan(turn, d.initial, [d.projected])
     return d.lengths.zeroed(ys), d.lengths.final(states)
+
+
+def without_steps(d: Direction) -> Result:
+    """The outputs at no time steps, and the last states of empty sequences, which are 0."""
+    zero, shape = np.zeros((), dtype_of(d.x)), (shape_of(d.x)[1], d.hidden)
+    return d.op.Expand(zero, (0, *shape)), tuple(d.op.Expand(zero, shape) for _ in d.initial)
 
 
 def with_tangents(d: Direction, values: Result) -> Result:

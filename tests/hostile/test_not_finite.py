@@ -128,3 +128,16 @@ def test_what_overflows_on_the_way_only(n):
     J = oj.linearize(m, {"x": np.zeros(n, np.float16)})
     for K in (J, J.compile("numpy"), J.compile("onnxruntime")):
         np.testing.assert_array_equal(K @ np.ones(n, np.float16), [200] * n)
+
+
+@pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+@pytest.mark.parametrize("engine", ["numpy", None])
+def test_a_hessian_through_a_softmax_keeps_the_nan_of_its_row(op, engine):
+    m = model(f"y = {op}(x) s = ReduceSum<keepdims = 0>(y)", "(double[2,3] x) => (double s)")
+    x = np.array([[1, np.nan, 2], [0.5, 0.3, 0.2]])
+    H = oj.hessian(m, {"x": x}, of="s", engine=engine)
+    for K in (H, H.compile()):
+        product = K @ np.arange(6.0)
+        assert np.isnan(product[:3]).all()
+        assert np.isfinite(product[3:]).all()

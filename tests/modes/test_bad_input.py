@@ -58,6 +58,14 @@ def test_inputs_that_do_not_fit(net, case, call):
         call(net, point)
 
 
+def test_inputs_that_are_left_out(net):
+    for call in (oj.linearize, oj.hessian, oj.gram):
+        with pytest.raises(oj.InputError, match=r"missing input: x float64\[2,3\], rows int64"):
+            call(net)
+    bare = model("y = Mul(w, w)", "() => (double[2] y)", w=[1.0, 3.0])
+    assert_allclose(oj.linearize(bare, wrt="w").toarray(), np.diag([2.0, 6.0]))
+
+
 @pytest.mark.parametrize("case", INPUTS)
 def test_relinearize_checks_its_point_too(net, case):
     point, message = INPUTS[case]

@@ -80,6 +80,29 @@ def test_tensors_by_name_are_for_apply(J):
         J @ np.array(list("abcdef"))
 
 
+TIMES = {"J * x": lambda J, x: J * x, "x * J": lambda J, x: x * J, "J / x": lambda J, x: J / x}
+
+
+@pytest.mark.parametrize("x", ["a", b"a"], ids=["text", "bytes"])
+@pytest.mark.parametrize("way", TIMES)
+def test_text_scales_no_operator(J, way, x):
+    with pytest.raises(oj.InputError, match=f"an operator multiplies numbers, not {x!r}"):
+        TIMES[way](J, x)
+    with pytest.raises(oj.InputError, match=f"J @ v multiplies an array, not {x!r}: 2"):
+        J @ x
+
+
+@pytest.mark.parametrize("odd", [None, "1", 1j], ids=["none", "text", "complex"])
+def test_objects_that_are_no_numbers(J, odd):
+    x = np.array([1.0] * 5 + [odd], object)
+    for product in (lambda: J @ x, lambda: J * x, lambda: x * J, lambda: J.compile() @ x):
+        with pytest.raises(oj.InputError, match=f"numbers, not objects such as {odd!r}"):
+            product()
+    with pytest.raises(oj.InputError, match=r"not an array of shape \[1\]"):
+        J * np.array([None])
+    np.testing.assert_allclose((J @ np.arange(6).astype(object)).astype(float), J @ np.arange(6.0))
+
+
 def test_powers_and_sparse_vectors(J):
     A, x = J.toarray(), np.arange(6.0)
     np.testing.assert_allclose((J**2).toarray(), A @ A)

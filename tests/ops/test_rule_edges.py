@@ -368,6 +368,50 @@ def test_an_einsum_of_nothing_does_not_end_the_process():
         model.run(point, engine="onnxruntime")
 
 
+FATAL = {
+    "GRU": ("y, z = GRU<hidden_size = 2>(x, w, r)", (3, 0, 1), 6),
+    "LSTM": ("y, z = LSTM<hidden_size = 2>(x, w, r)", (3, 0, 1), 8),
+    "Unique": ("y, i, j, z = Unique<axis = 0>(x)", (3, 0, 1), 1),
+}
+
+
+@pytest.mark.parametrize("op", FATAL)
+def test_an_empty_operand_does_not_end_the_process(op):
+    body, shape, gates = FATAL[op]
+    model = model_of(f"g (float[a,b,c] x, float[1,{gates},1] w, float[1,{gates},2] r) "
+                     f"=> (float[d,e,f,g] y) {{ {body} }}")  # fmt: skip
+    point = {"x": np.ones(shape, np.float32), "w": np.ones((1, gates, 1), np.float32),
+             "r": np.ones((1, gates, 2), np.float32)}  # fmt: skip
+    assert oj.linearize(model, point, wrt="x").shape == (0, 0)
+    with pytest.raises(oj.OnnxJacError, match="ends the process"):
+        model.run(point, engine="onnxruntime")
+
+
+@pytest.mark.parametrize("engine", ["numpy", None])
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.parametrize(("op", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_no_time_steps(op, gates, direction, engine):
+    """The last states are 0, as in ONNX Runtime, whatever the initial ones."""
+    d = 2 if direction == "bidirectional" else 1
+    model = model_of(
+        f"g (float[t,3,2] x, float[{d},{2 * gates},2] w, float[{d},{2 * gates},2] r, "
+        f"float[{d},3,2] h) => (float[t,{d},3,2] y, float[{d},3,2] z) "
+        f'{{ y, z = {op}<hidden_size = 2, direction = "{direction}">(x, w, r, , , h) }}'
+    )
+    rng = np.random.default_rng(0)
+    sizes = {"x": (0, 3, 2), "w": (d, 2 * gates, 2), "r": (d, 2 * gates, 2), "h": (d, 3, 2)}
+    point = {name: rng.standard_normal(n).astype(np.float32) for name, n in sizes.items()}
+    with pytest.warns(oj.OnnxJacWarning, match="'z' does not depend"):
+        J = oj.linearize(model, point, engine=engine)
+    assert J.primal["y"].shape == (0, d, 3, 2)
+    assert_allclose(J.primal["z"], np.zeros((d, 3, 2)))
+    for K in (J, J.compile()):
+        assert not K.toarray().any()
+        assert not K.T.toarray().any()
+    longer = J.relinearize({**point, "x": np.ones((2, 3, 2), np.float32)})
+    assert longer.toarray().any()
+
+
 def test_a_resize_to_sizes_has_no_scales():
     model = model_of("g (double[1,4] x, float[0] s, int64[2] n) => (double[1,k] y) "
                      "{ y = Resize<mode=\"linear\">(x, , s, n) }")  # fmt: skip

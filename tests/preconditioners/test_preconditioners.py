@@ -305,3 +305,15 @@ def test_what_is_refused():
 
 def test_completion_offers_the_preconditioners_alone():
     assert set(dir(oj.preconditioners)) == set(oj.preconditioners.__all__)
+
+
+@pytest.mark.parametrize("fill_factor", [1e9, 1e30, np.inf])
+def test_ilu_sets_no_endless_memory_aside(fill_factor):
+    with pytest.raises(InputError, match=r"fill_factor=.* allows .* · 3 entries of LU, .* 2³¹"):
+        oj.preconditioners.ilu(np.diag([1.0, 2.0, 3.0]), fill_factor=fill_factor)
+
+
+@pytest.mark.parametrize("fill_factor", [0, 0.1, -1])
+def test_ilu_comes_to_an_end(fill_factor):
+    with pytest.raises(InputError, match=r"fill_factor=.* must be a number, at least 1"):
+        oj.preconditioners.ilu(np.diag([1.0, 2.0, 3.0]), fill_factor=fill_factor)

@@ -51,6 +51,27 @@ def test_in_single_precision():
 
 
 @both
+@pytest.mark.parametrize("tol", [1e-6, 1e-8])
+def test_a_minimum_to_single_precision_is_a_success(globalization, method, tol):
+    data = {name: array.astype(np.float32) for name, array in labelled().items()}
+    options = {"of": "f", "wrt": "w", "globalization": globalization, "tol": tol}
+    found = newton_cg(logistic("float32"), data, **options)
+    assert found.success, found.message
+    best = newton_cg(logistic(), labelled(), of="f", wrt="w", tol=1e-12)
+    assert_allclose(found.fun, best.fun, rtol=1e-6)
+
+
+@both
+def test_a_kink_on_the_way_is_no_success(globalization, method):
+    model = parsed("m (double[2] x) => (double f) <double[2] w = {-3.0, 1.0}, double k = {4.0}> "
+                   "{ a = Abs (x) b = Mul (k, a) c = Mul (x, x) d = Mul (w, x) e = Sum (b, c, d) "
+                   "f = ReduceSum <keepdims = 0> (e) }")  # fmt: skip
+    found = newton_cg(model, {"x": np.array([0.7, 0.35])}, tol=1e-9, globalization=globalization)
+    assert (found.success, found.status) == (False, 2)
+    assert np.abs(found.jac).max() > 0.1
+
+
+@both
 def test_the_callback_may_stop(globalization, method):
     met = []
 

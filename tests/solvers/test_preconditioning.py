@@ -90,7 +90,7 @@ def test_the_identity_leads_where_scipy_leads():
     plain = oj.newton_cg(logistic(), data, **options)
     found = oj.newton_cg(logistic(), data, preconditioner=Diagonal(np.ones(3)), **options)
     assert found.success
-    assert not plain.success
+    assert (plain.success, plain.status) == (True, 2)  # by the predicted reduction, not by tol
     assert found.nit <= plain.nit + 2
     assert_allclose(found.x, plain.x, atol=1e-10)
 

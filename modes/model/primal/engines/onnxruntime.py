@@ -409,14 +409,17 @@ def is_fatal(step: Step, inputs: Sequence[Any]) -> bool:
     """Whether ONNX Runtime 1.31 is known to crash the process for operands of these shapes.
 
     ONNX Runtime crashes for a transposed convolution with three or more spatial axes, one of them
-    empty, for an STFT with frames of length 0, and for an Einsum with an empty operand.
+    empty, for an STFT with frames of length 0, for an LSTM with an empty batch, and for an Einsum,
+    a GRU or a Unique along an axis with an empty operand.
     """
     if step.domain:
         return False
     if step.op_type == "ConvTranspose":
         space = np.shape(inputs[0])[2:]
         return len(space) > 2 and 0 in space
-    if step.op_type == "Einsum":
+    if step.op_type == "LSTM":
+        return np.shape(inputs[0])[1:2] == (0,)
+    if step.op_type in ("Einsum", "GRU") or (step.op_type == "Unique" and "axis" in step.attrs):
         return any(0 in np.shape(x) for x in inputs)
     if step.op_type == "STFT":
         _, _, window, length = (*inputs, None, None)[:4]
