@@ -29,7 +29,7 @@ from .....jacobians.threads import Lock
 from .....ops.graphs.recorder import READING
 from .....ops.node import TRAINING, Step, remedy
 from .....ops.rules import recurrent
-from ...flow.contents import Contents, lowest_opsets, nodes, opset, subgraphs
+from ...flow.contents import Contents, lowest_opsets, names_in, nodes, opset, subgraphs, unique
 from ...flow.steps import needed, tensor_of
 
 UPGRADE = "`pip install -U 'onnxjac[runtime]'` brings the newest"
@@ -113,8 +113,9 @@ def cut(
     for index in indices:
         ir.serde.serialize_node_into(graph.node.add(), steps[index])
         _read_as_it_lies(graph.node[-1], model, given, values)
-        outputs = graph.node[-1].output  # the node runs for the outputs that the caller lacks
-        outputs[:] = [f"{name}_computed" if name in given else name for name in outputs]
+    taken = names_in(graph) | used
+    for node in graph.node:  # a node runs for the outputs that the caller lacks
+        node.output[:] = [unique(n, taken) if n in given else n for n in node.output]
     for node in nodes(proto):
         if node.op_type in guests():
             node.domain = ""
@@ -203,25 +204,28 @@ def sum_by_products(graph: onnx.GraphProto) -> None:
     if all(node.op_type != "ReduceSum" for node in graph.node):
         return
     values = {value.name: value.type.tensor_type for value in (*graph.input, *graph.value_info)}
-    known, made = _stored(graph), list[onnx.NodeProto]()
+    known, taken, made = _stored(graph), names_in(graph), list[onnx.NodeProto]()
     for node in graph.node:
-        made += _product(graph, node, values, known) or [node]
+        made += _product(graph, node, values, known, taken) or [node]
     del graph.node[:]
     graph.node.extend(made)
 
 
 def _product(
     graph: onnx.GraphProto, node: onnx.NodeProto, values: Mapping[str, onnx.TypeProto.Tensor],
-    known: Mapping[str, np.ndarray],
+    known: Mapping[str, np.ndarray], taken: set[str],
 ) -> list[onnx.NodeProto]:  # fmt: skip
-    """The nodes that compute a sum over leading axes as a product; none for other nodes."""
+    """The nodes that compute a sum over leading axes as a product; none for other nodes.
+
+    They take names that are not `taken`, in subgraphs either.
+    """
     if node.op_type != "ReduceSum" or node.domain or len(node.input) < 2:
         return []
     (x, axes), (y,) = node.input, node.output
     if x not in values or axes not in known or not values[x].HasField("shape"):
         return []
     dtype, shape = values[x].elem_type, [size.dim_value for size in values[x].shape.dim]
-    first = sorted(known[axes] % len(shape)) if shape else []
+    first = sorted(axis + len(shape) * (axis < 0) for axis in known[axes].flat)
     rows, columns = prod(shape[: len(first)]), prod(shape[len(first) :])
     if first != [*range(len(first))] or rows < 2 or columns < 2 or rows * columns <= FEW:
         return []  # a size that is not known is 0
@@ -230,12 +234,15 @@ def _product(
     keeps = next((a.i for a in node.attribute if a.name == "keepdims"), 1)
     made = [1] * len(first) * keeps + shape[len(first) :]
     ones = np.ones(rows, helper.tensor_dtype_to_np_dtype(dtype))
-    held = {f"{y}_ones": ones, f"{y}_rows": np.array([rows, columns]), f"{y}_shape": np.array(made)}
-    graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in held.items())
+    constants = (ones, np.array([rows, columns]), np.array(made))
+    parts = "ones", "rows", "shape", "matrix", "vector"
+    left, flat, whole, matrix, vector = (unique(f"{y}_{part}", taken) for part in parts)
+    held = zip(constants, (left, flat, whole), strict=True)
+    graph.initializer.extend(numpy_helper.from_array(a, name) for a, name in held)
     return [
-        helper.make_node("Reshape", [x, f"{y}_rows"], [f"{y}_matrix"]),
-        helper.make_node("MatMul", [f"{y}_ones", f"{y}_matrix"], [f"{y}_vector"]),
-        helper.make_node("Reshape", [f"{y}_vector", f"{y}_shape"], [y]),
+        helper.make_node("Reshape", [x, flat], [matrix]),
+        helper.make_node("MatMul", [left, matrix], [vector]),
+        helper.make_node("Reshape", [vector, whole], [y]),
     ]
 
 
