@@ -113,7 +113,7 @@ def cut(
     for index in indices:
         ir.serde.serialize_node_into(graph.node.add(), steps[index])
         _read_as_it_lies(graph.node[-1], model, given, values)
-    taken = names_in(graph) | used
+    taken = {*values, *names_in(graph)}
     for node in graph.node:  # a node runs for the outputs that the caller lacks
         node.output[:] = [unique(n, taken) if n in given else n for n in node.output]
     for node in nodes(proto):
