@@ -7,13 +7,14 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from _thread import RLock
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from itertools import chain, islice
-from threading import RLock, Thread, local
+from threading import Thread, local
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakSet, ref
@@ -45,30 +46,25 @@ class cached_property(functools.cached_property[T]):
             return known[self.attrname]
 
 
-class Lock:
+class Lock(RLock):  # type: ignore[misc]  # final for type checkers, not in CPython
     """A reentrant lock; a pickle or a copy of it is a new lock.
 
-    A forked process releases it if another thread held it: that thread does not exist there.
+    A forked process releases it if another thread held it: that thread does not exist there. Enter
+    and exit are not written in Python, where Ctrl-C may come between them and the `with` statement:
+    the lock would be held for ever.
     """
 
     def __init__(self) -> None:
-        self._lock = RLock()
         LOCKS.add(self)
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Lock, ()
 
     def renew(self) -> None:
         """Release the lock unless this thread holds it: other threads do not survive a fork."""
-        held: Any = self._lock
+        held: Any = self
         if not held._is_owned():  # by the thread that forked, which continues here
-            self._lock = RLock()
+            held._at_fork_reinit()
 
 
 LOCKS: WeakSet[Lock] = WeakSet()

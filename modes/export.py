@@ -15,10 +15,11 @@ from ..jacobians.errors import InputError, warn
 from ..ops.graphs import every, subgraphs
 from .linear.tape.record import has_tangent
 from .linear.tape.unroll import constant
+from .model.flow.contents import unique
 from .model.flow.steps import needed
 from .model.primal.evaluate import evaluate
 from .model.primal.inputs import Names as NamesOrNone
-from .model.primal.inputs import check_inputs, check_model, names_of, not_floating, unique
+from .model.primal.inputs import check_inputs, check_model, names_of, not_floating
 from .model.primal.model import Model
 from .recording.derive import (
     Draft,

@@ -18,8 +18,9 @@ from ...jacobians.arguments import Natural, validated
 from ...jacobians.errors import InputError, LoadError, UnknownTensor, closest
 from ...ops.registry import version
 from ..linear.tape.unroll import by_seed
+from ..model.flow.contents import unique
 from ..model.loading.load import load
-from ..model.primal.inputs import FLOATS, check_inputs, unique
+from ..model.primal.inputs import FLOATS, check_inputs
 from ..model.primal.model import Dim, Model
 from .lowering import lowered
 from .scope import sample_inputs

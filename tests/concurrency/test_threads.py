@@ -2,6 +2,7 @@
 
 import sys
 import time
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import onnxjac as oj
 from concurrency.workers import KINDS, THREADS, TIMES, jacobian, near, products, together
 from data.regressions import LABELS, W, X, softmax_hessian, softmax_regression
 from faults.models import CNN, MLP, point_of
+from onnxjac.jacobians.threads import Lock
 from onnxjac.modes.linear.elimination import plan
 from onnxjac.modes.model.primal.engines import onnxruntime as ort
 from onnxjac.modes.sparse import Plan
@@ -203,3 +205,32 @@ def test_kernels_of_the_reference_implementation():
     for k, results in enumerate(made):
         for result in results:
             np.testing.assert_array_equal(result, alone[k])
+
+
+def test_an_interrupt_leaves_no_lock_held():
+    """Ctrl-C at the end of a function of Python that took the lock would leave it held."""
+
+    def interrupt(frame, event, arg):
+        if event == "return":
+            raise KeyboardInterrupt
+        return interrupt
+
+    def use():
+        with lock:
+            pass
+
+    lock, free, before = Lock(), [], sys.gettrace()
+    sys.settrace(interrupt)
+    try:
+        use()
+    except KeyboardInterrupt:
+        sys.settrace(before)
+
+    def other():
+        with lock:
+            free.append(True)
+
+    thread = Thread(target=other, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert free

@@ -330,3 +330,49 @@ def test_the_shape_of_a_recorded_tensor_is_certain():
     made = [node.op_type for node in proto.graph.node]
     assert "MatMul" in made
     assert "ReduceSum" not in made
+
+
+@pytest.mark.parametrize("part", ["ones", "rows", "shape", "matrix", "vector"])
+def test_products_with_ones_take_names_that_the_model_does_not_have(part):
+    m = load(parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+    g (float[64,32] x, float[32] y_{part}) => (float[32] z) <int64[1] axes = {{0}}> {{
+        y = ReduceSum<keepdims = 0>(x, axes)
+        y_{part}_1 = Mul(y, y_{part})
+        z = Add(y, y_{part}_1) }}"""))
+    x = np.random.default_rng(0).standard_normal((64, 32)).astype(np.float32)
+    given = {"x": x, f"y_{part}": np.full(32, 2, np.float32)}
+    found = evaluate(m, given, ["z"], engine="onnxruntime")["z"]
+    assert_allclose(found, 3 * x.astype(float).sum(0), rtol=1e-5, atol=1e-5)
+
+
+def test_a_tensor_that_is_given_and_computed_too_may_have_any_name():
+    m = load(parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+    g (float[4] x) => (float[2] y) {
+        a, b = Split<num_outputs = 2>(x)
+        a_computed = Mul(a, b)
+        a_1 = Add(a, a_computed)
+        y = Mul(a_1, b) }"""))
+    given = {"x": np.arange(1, 5, dtype=np.float32), "a": np.array([10, 20], np.float32)}
+    found = evaluate(m, given, ["y"], engine="onnxruntime")["y"]
+    assert found.tolist() == [10 * 4 * 3, 20 * 5 * 4]
+
+
+@pytest.mark.parametrize("axis", [2, -3])
+def test_a_sum_over_an_axis_that_does_not_exist_stays_an_error(axis):
+    m = load(parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+    g (float[64,32] x) => (float[a] y) <int64[1] axes = {{{axis}}}> {{
+        y = ReduceSum<keepdims = 0>(x, axes) }}"""))
+    with pytest.raises(OnnxJacError, match="axis"):
+        evaluate(m, {"x": np.ones((64, 32), np.float32)}, ["y"], engine="onnxruntime")
+
+
+def test_the_ones_of_many_rows_are_no_part_of_the_model_that_a_session_keeps():
+    m = load(parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+    g (float[100000,2] x) => (float[2] y) <int64[1] axes = {0}> {
+        y = ReduceSum<keepdims = 0>(x, axes) }"""))
+    session = new_session(*cut(m, frozenset({"x"}), ("y",)))
+    model, shared = session._make.args[:2]
+    assert len(model) < 1024
+    assert [ones.shape for ones in shared.values()] == [(100000,)]
+    (y,) = session.here.run(["y"], {"x": np.ones((100000, 2), np.float32)})
+    assert y.tolist() == [1e5, 1e5]

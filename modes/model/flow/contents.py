@@ -265,6 +265,25 @@ def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
         yield from graph.node
 
 
+def names_in(graph: onnx.GraphProto) -> set[str]:
+    """The names of all tensors in the graph and in every graph inside it."""
+    return {
+        name for g in graphs(graph) for name in (
+            *(value.name for value in (*g.input, *g.output, *g.initializer)),
+            *(name for node in g.node for name in (*node.input, *node.output)),
+        )
+    }  # fmt: skip
+
+
+def unique(name: str, taken: set[str]) -> str:
+    """The name, numbered if it is taken; the result is added to `taken`."""
+    chosen, k = name, 1
+    while chosen in taken:
+        chosen, k = f"{name}_{k}", k + 1
+    taken.add(chosen)
+    return chosen
+
+
 def opset(model: onnx.ModelProto | onnx.FunctionProto, domain: str = "") -> int | None:
     """The version of a domain that the model imports; the default domain has two names."""
     aliases = ("", "ai.onnx") if domain in ("", "ai.onnx") else (domain,)

@@ -24,9 +24,8 @@ from onnx import TensorProto, defs, helper, inliner, numpy_helper, parser, shape
 from ....jacobians.errors import LoadError, first_line
 from ....ops import registry
 from ....ops.node import TRAINING
-from ..flow.contents import assign, graphs, inside, nodes, opset, schema_in
+from ..flow.contents import assign, graphs, inside, nodes, opset, schema_in, unique
 from ..primal.engines.onnxruntime import installed, runtime
-from ..primal.inputs import unique
 
 Key = tuple[str, str]
 

@@ -278,15 +278,6 @@ FLOATS = frozenset(
 """ONNX's numbers of the types for which `is_float` is true."""
 
 
-def unique(name: str, taken: set[str]) -> str:
-    """The name, numbered if it is taken; the result is added to `taken`."""
-    chosen, k = name, 1
-    while chosen in taken:
-        chosen, k = f"{name}_{k}", k + 1
-    taken.add(chosen)
-    return chosen
-
-
 Specs = tuple[TensorSpec, ...]
 """Tensors in the order in which they are concatenated."""
 

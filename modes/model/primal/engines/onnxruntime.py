@@ -29,7 +29,7 @@ from .....jacobians.threads import Lock
 from .....ops.graphs.recorder import READING
 from .....ops.node import TRAINING, Step, remedy
 from .....ops.rules import recurrent
-from ...flow.contents import Contents, lowest_opsets, nodes, opset, subgraphs
+from ...flow.contents import Contents, lowest_opsets, names_in, nodes, opset, subgraphs, unique
 from ...flow.steps import needed, tensor_of
 
 UPGRADE = "`pip install -U 'onnxjac[runtime]'` brings the newest"
@@ -113,8 +113,9 @@ def cut(
     for index in indices:
         ir.serde.serialize_node_into(graph.node.add(), steps[index])
         _read_as_it_lies(graph.node[-1], model, given, values)
-        outputs = graph.node[-1].output  # the node runs for the outputs that the caller lacks
-        outputs[:] = [f"{name}_computed" if name in given else name for name in outputs]
+    taken = {*values, *names_in(graph)}
+    for node in graph.node:  # a node runs for the outputs that the caller lacks
+        node.output[:] = [unique(n, taken) if n in given else n for n in node.output]
     for node in nodes(proto):
         if node.op_type in guests():
             node.domain = ""
@@ -198,30 +199,38 @@ FEW = 1024
 """A sum of so few numbers takes no longer than a product with ones."""
 
 
-def sum_by_products(graph: onnx.GraphProto) -> None:
-    """Sums over leading axes become products with ones, which take 0.1 to 0.5 of the time."""
+def sum_by_products(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
+    """Sums over leading axes become products with ones, which take 0.1 to 0.5 of the time.
+
+    Returns the large vectors of ones, whose numbers stay outside the graph.
+    """
     if all(node.op_type != "ReduceSum" for node in graph.node):
-        return
+        return {}
     values = {value.name: value.type.tensor_type for value in (*graph.input, *graph.value_info)}
-    known, made = _stored(graph), list[onnx.NodeProto]()
+    known, taken, made = _stored(graph), names_in(graph), list[onnx.NodeProto]()
+    held: dict[str, np.ndarray] = {}
     for node in graph.node:
-        made += _product(graph, node, values, known) or [node]
+        made += _product(node, values, known, taken, held) or [node]
     del graph.node[:]
     graph.node.extend(made)
+    return add_initializers(graph, {name: (a, ir.Tensor(a)) for name, a in held.items()})
 
 
 def _product(
-    graph: onnx.GraphProto, node: onnx.NodeProto, values: Mapping[str, onnx.TypeProto.Tensor],
-    known: Mapping[str, np.ndarray],
+    node: onnx.NodeProto, values: Mapping[str, onnx.TypeProto.Tensor],
+    known: Mapping[str, np.ndarray], taken: set[str], held: dict[str, np.ndarray],
 ) -> list[onnx.NodeProto]:  # fmt: skip
-    """The nodes that compute a sum over leading axes as a product; none for other nodes."""
+    """The nodes that compute a sum over leading axes as a product; none for other nodes.
+
+    Their names are not `taken`, in subgraphs either; their constants are added to `held`.
+    """
     if node.op_type != "ReduceSum" or node.domain or len(node.input) < 2:
         return []
     (x, axes), (y,) = node.input, node.output
     if x not in values or axes not in known or not values[x].HasField("shape"):
         return []
     dtype, shape = values[x].elem_type, [size.dim_value for size in values[x].shape.dim]
-    first = sorted(known[axes] % len(shape)) if shape else []
+    first = sorted(axis + len(shape) * (axis < 0) for axis in known[axes].flat)
     rows, columns = prod(shape[: len(first)]), prod(shape[len(first) :])
     if first != [*range(len(first))] or rows < 2 or columns < 2 or rows * columns <= FEW:
         return []  # a size that is not known is 0
@@ -230,12 +239,14 @@ def _product(
     keeps = next((a.i for a in node.attribute if a.name == "keepdims"), 1)
     made = [1] * len(first) * keeps + shape[len(first) :]
     ones = np.ones(rows, helper.tensor_dtype_to_np_dtype(dtype))
-    held = {f"{y}_ones": ones, f"{y}_rows": np.array([rows, columns]), f"{y}_shape": np.array(made)}
-    graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in held.items())
+    constants = (ones, np.array([rows, columns]), np.array(made))
+    parts = "ones", "rows", "shape", "matrix", "vector"
+    left, flat, whole, matrix, vector = (unique(f"{y}_{part}", taken) for part in parts)
+    held.update(zip((left, flat, whole), constants, strict=True))
     return [
-        helper.make_node("Reshape", [x, f"{y}_rows"], [f"{y}_matrix"]),
-        helper.make_node("MatMul", [f"{y}_ones", f"{y}_matrix"], [f"{y}_vector"]),
-        helper.make_node("Reshape", [f"{y}_vector", f"{y}_shape"], [y]),
+        helper.make_node("Reshape", [x, flat], [matrix]),
+        helper.make_node("MatMul", [left, matrix], [vector]),
+        helper.make_node("Reshape", [vector, whole], [y]),
     ]
 
 
@@ -317,9 +328,9 @@ def new_session(
 ) -> Session:
     """A session of a model, with the shared arrays as initializers; not `pooled`, without arena."""
     guard_traps(proto, shared)
-    sum_by_products(proto.graph)
+    shared = {**shared, **sum_by_products(proto.graph)}
     model = proto.SerializeToString()
-    return Session(partial(started, model, dict(shared), lean, pooled, provider))
+    return Session(partial(started, model, shared, lean, pooled, provider))
 
 
 def values_of(shared: Mapping[str, np.ndarray]) -> dict[str, Any]:
