@@ -11,6 +11,7 @@ from house import modules
 
 CHANGEABLE = MutableMapping | MutableSequence | MutableSet
 KEPT = {
+    "onnxjac.jacobians.arrays.FOREIGN": "dtypes only",
     "onnxjac.jacobians.threads.LOCKS": "open again in a forked process",
     "onnxjac.modes.model.primal.engines.onnxruntime.SESSIONS": "made again in a forked process",
 }
