@@ -2,13 +2,13 @@
 
 For many points there is one program, whose inputs are the residuals. Vertices are eliminated once
 for all points, on graph values: what that multiplies out of the residuals is computed at each point
-by a model of its own. Programs read all of it in place, so that nothing is recorded or compiled at
-a new point.
+by a model of its own, and so is what a program computes without v. Programs read all of it in
+place, so that nothing is recorded or compiled at a new point.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -35,11 +35,13 @@ from ..products.compiled import (
     KEPT,
     Compiled,
     OpenProgram,
+    Program,
     Recording,
     Residuals,
     compiler,
     is_inexact,
     opened,
+    prepared,
     recorded,
 )
 from ..tape.record import Entry, Names, dag_of
@@ -357,8 +359,12 @@ class Moving:
             if engine == "onnxruntime" and len(self.engines) > 1 and is_inexact(recording):
                 continue
             with suppress(Exception):  # the exceptions of engines have no common base class
+                names = {key: str(x.name) for key, x in recording.residuals.items()}
+                recording, model = prepared(recording)
                 program = compiler(engine)(recording)
-                tried.append((seconds_of(program, recording, engine), program))
+                seconds = seconds_of(program, recording, engine)
+                program = Prepared(program, model, names, engine) if model else program
+                tried.append((seconds, program))
             if tried and tried[-1][0] > SHORT:
                 break
         return min(tried, key=itemgetter(0))[1]
@@ -392,13 +398,8 @@ class Moving:
         _, model, names = self.eliminated
         given = dict(zip(model.inputs, residuals.values(), strict=True))
         missing = [name for name in names.values() if name not in given]
-        if by_torch(self.engines[0]):
-            made = evaluate_there(model, given, missing, self.engines[0]) if missing else {}
-            return {key: {**given, **made}[name] for key, name in names.items()}
-        engine = "numpy" if self.engines == ["numpy"] else None
-        made = evaluate(model, given, missing, engine=engine) if missing else {}
-        made = {name: np.asarray(x, order="C") for name, x in made.items()}
-        return {key: {**given, **made}[name] for key, name in names.items()}
+        known = {**given, **computed(model, given, missing, self.engines[0])}
+        return {key: known[name] for key, name in names.items()}
 
     @property
     def eliminated(self) -> Eliminated:
@@ -415,6 +416,37 @@ class Moving:
         made = {f"made_{k}": x for k, x in enumerate(values.values()) if x.producer() is not None}
         model = Model(build(recorder, inputs.values(), made, "eliminated"), form.model.limits)
         return dag, model, {key: str(x.name) for key, x in values.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A program that reads what a model computes of the residuals, once for each point."""
+
+    program: OpenProgram
+    model: Model
+    names: Mapping[int, str]  # of the model's inputs, by the keys of residuals
+    engine: str
+
+    def __call__(self, v: np.ndarray) -> np.ndarray:
+        return self.program(v)
+
+    def at(self, residuals: Mapping[int, np.ndarray]) -> Program:
+        given = {name: residuals[key] for key, name in self.names.items()}
+        made = computed(self.model, given, self.model.outputs, self.engine)
+        further = {-1 - k: made[name] for k, name in enumerate(self.model.outputs)}
+        return self.program.at({**residuals, **further})
+
+
+def computed(
+    model: Model, given: Mapping[str, Any], names: Collection[str], engine: str
+) -> dict[str, Any]:
+    """The named tensors of a model, contiguous, where programs of an engine read them."""
+    if not names:
+        return {}
+    if by_torch(engine):
+        return evaluate_there(model, given, names, engine)
+    made = evaluate(model, given, names, engine="numpy" if engine == "numpy" else None)
+    return {name: np.asarray(x, order="C") for name, x in made.items()}
 
 
 def moving(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -348,6 +348,65 @@ def recorded(
     inputs = {key: value for key, value in (residuals or {}).items() if id(value) in read}
     again = partial(record, operator, columns, by_torch=recorder.convolves_samples)
     return Recording(tuple(nodes), held, v, y, recorder, again, inputs)
+
+
+MOST = 2
+"""What is computed of the residuals alone may take this many times their bytes."""
+
+
+def prepared(recording: Recording) -> tuple[Recording, Model | None]:
+    """The recording, with all that it computes of the residuals alone as further residuals, and the
+    model that computes them: output k has the key -1 - k. No model where nothing is gained.
+    """
+    moving, of_residuals = {id(recording.v)}, {id(x) for x in recording.residuals.values()}
+    still, rest = list[ir.Node](), list[ir.Node]()
+    for node in recording.nodes:
+        read, made = {id(x) for x in operands_of(node)}, {id(y) for y in node.outputs}
+        moves = not moving.isdisjoint(read) or is_read_as_it_lies(node)
+        alone = not moves and not of_residuals.isdisjoint(read)
+        moving |= made if moves else set()
+        of_residuals |= made if alone else set()
+        (still if alone else rest).append(node)
+    read = {id(x) for node in rest for x in operands_of(node)}
+    held = [y for node in still for y in node.outputs if id(y) in read]
+    most = MOST * sum(map(bytes_of, recording.residuals.values()))
+    idle = all(node.op_type in FREE for node in still)
+    if idle or id(recording.y) in of_residuals or sum(map(bytes_of, held)) > most:
+        return recording, None
+    named = {f"held_{k}": y for k, y in enumerate(held)}
+    model = split_off(recording, named)
+    inside, residuals = {*map(id, every(rest))}, dict(recording.residuals)
+    for k, (name, y) in enumerate(named.items()):
+        value = residuals[-1 - k] = recording.recorder.new(shape_of(y), dtype_of(y), name)
+        for node, index in [(use.node, use.idx) for use in y.uses() if id(use.node) in inside]:
+            node.replace_input_with(index, value)
+    recording.recorder.nodes[:] = rest
+    read = {id(x) for node in rest for x in operands_of(node)}
+    residuals = {key: x for key, x in residuals.items() if id(x) in read}
+    return replace(recording, nodes=tuple(rest), residuals=residuals), model
+
+
+def split_off(recording: Recording, outputs: Mapping[str, ir.Value]) -> Model:
+    """A copy of the part of a recording from the residuals to these values."""
+    whole = build(recording.recorder, recording.residuals.values(), outputs, "residuals")
+    model, graph = Model(whole.clone()), whole.graph
+    graph.remove(tuple(graph))  # the recording keeps its nodes and constants
+    for owned in (graph.inputs, graph.outputs, graph.initializers):
+        owned.clear()
+    return model
+
+
+def is_read_as_it_lies(node: ir.Node) -> bool:
+    """Whether a node turns a matrix that products read on the right: no engine makes a copy."""
+    if node.op_type != "Transpose":
+        return False
+    uses = node.outputs[0].uses()
+    return all(use.node.op_type == "MatMul" and use.idx == 1 for use in uses)
+
+
+def bytes_of(x: ir.Value) -> int:
+    """The bytes of a value."""
+    return size(shape_of(x)) * dtype_of(x).itemsize
 
 
 def opened(
