@@ -54,7 +54,8 @@ def log_softmax(op: Any, node: Node) -> Blocks:
     if rows is None:
         return {(0, 0): Identity(shape, node.dtype) - total_ @ Diagonal(y)}
     numbers = throughout(op, node, op.Not(op.IsNaN(node.x)))  # ONNX Runtime skips a NaN of x
-    y = op.Where(numbers, y, op.Mul(y, op.CastLike(np.nan, y)))  # NaN, and so its derivative
+    one, nan = (op.CastLike(x, y) for x in (1.0, np.nan))
+    y = op.Mul(y, op.Where(numbers, one, nan))  # so that derivatives of the row are NaN, too
     y = op.Where(rows, y, op.CastLike(0.0, y))
     J = Identity(shape, node.dtype) - total_ @ Diagonal(y)
     return {(0, 0): Diagonal(op.CastLike(rows, y), shape, chooses=True) @ J}
