@@ -92,7 +92,7 @@ def gauss_newton(
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
     tail = {**J.given, middle: J.primal[middle]}  # the steps before it do not run again
     try:
-        tail = check_inputs(model, tail, engine=engine)
+        tail = check_inputs(model, tail, keep=False, engine=engine)
     except InputError:  # a model may compute another shape or dtype than it declares
         tail = {**J.given}
     H = loss_hessian(model, tail, loss, middle, weights, engine)
@@ -132,10 +132,9 @@ def gram(
 
 
 def loss_hessian(
-    model: Model, inputs: Mapping[str, Any], of: str, at: str, weights: Any, engine: str | None
+    model: Model, point: Mapping[str, Any], of: str, at: str, weights: Any, engine: str | None
 ) -> Jacobian | None:
     """H = ∂²(Σ weights ∘ of)/∂at² in closed form; None if the loss is not affine in atoms."""
-    point = check_inputs(model, inputs, engine=engine)
     active = active_steps(model.steps, [at], [of])
     names = {at, *(n for a in active for n in (*a.step.inputs, *a.step.outputs) if n)}
     values = evaluate(model, point, names, engine=engine)

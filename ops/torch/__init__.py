@@ -124,7 +124,7 @@ class Tensors:
         return y if own else y.clone()
 
 
-FLOATS = {SINGLE, DOUBLE}
+FLOATS, TRUTH = {SINGLE, DOUBLE}, np.dtype(bool)
 
 MANY = 1024
 """From this many indices on, to look for negative ones takes longer than to call PyTorch."""
@@ -186,8 +186,9 @@ def bound(
     """The function of the first operands of a node, whose first output has this shape, and how many
     it takes.
 
-    `known` are the operands' numbers, None where they vary. Floats in single or double precision go
-    straight to the kernel, everything else through the reading, which looks at each operand.
+    `known` are the operands' numbers, None where they vary. Floats in single or double precision,
+    and truth values to be converted, go straight to the kernel, everything else through the
+    reading, which looks at each operand.
     """
     first, count = operands[:1] if name in HOSTED else operands, len(operands)
     rest = tuple(zip(operands, known, strict=True))[len(first) :]
@@ -197,6 +198,8 @@ def bound(
         places = np.asarray(host(known[1]))
         if places.size >= MANY and (places >= 0).all():
             return functools.partial(KERNELS[name], nonnegative=True, **attrs), count
+    if dtypes == {TRUTH} and name in table.OF_TRUTH and (made := table.OF_TRUTH[name](**attrs)):
+        return made, count
     if name not in KERNELS or not told or not dtypes <= FLOATS:
         return functools.partial(getattr(tensors, name), **attrs), count
     if len(dtypes) == 1 and name in table.SAME:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from ...jacobians.arrays import dtype_of
+from ...jacobians.arrays import Shape, dtype_of
 from ..numbers.convolution import check_kernel
 from ..numbers.convolution import max_pool as max_pool_by_taps
 from ..numbers.layout import framed
@@ -132,14 +132,28 @@ def conv_transpose(
     """y[n, m, i · stride + t · dilation − begin] is Σ w[c, m, t] x[n, c, i], plus b[m]."""
     check_kernel(w, kernel_shape)
     grid = transposed_windows(tuple(x.shape[2:]), tuple(w.shape[2:]), **geometry)
-    x, w = common(x, w)
+    x, w, b = common(x, w, b)
     if x.ndim - 2 not in SPREAD or 0 in (*x.shape, *w.shape):
         raise NotImplementedError("torch convolves along one to three axes that are not empty")
+    if (extra := beyond(grid)) is not None:
+        spread = SPREAD[x.ndim - 2]
+        return spread(x, w, b, grid.strides, grid.begins, extra, group, grid.dilations)
     y = SPREAD[x.ndim - 2](x, w, None, grid.strides, 0, 0, group, grid.dilations)
     margins = [(0, max(n - m, 0)) for n, m in zip(grid.framed, y.shape[2:], strict=True)]
     y = framed(y, [(0, 0), (0, 0), *margins], 0)
     y = y[(..., *(slice(a, a + n) for a, n in zip(grid.begins, grid.space, strict=True)))]
     return shifted(y, b)
+
+
+def beyond(grid: Windows) -> Shape | None:
+    """The `output_padding` for torch, which cuts off as much at the end of an axis as at its begin;
+    None where torch has none.
+    """
+    axes = enumerate(zip(grid.count, grid.space, grid.begins, strict=True))
+    extra = tuple(n + 2 * a - grid.covered(axis, count) for axis, (count, n, a) in axes)
+    steps = map(max, grid.strides, grid.dilations)
+    fits = all(0 <= more < step for more, step in zip(extra, steps, strict=True))
+    return extra if fits and min(grid.begins) >= 0 else None
 
 
 def shifted(y: Tensor, b: Tensor | None) -> Tensor:

@@ -31,6 +31,8 @@ STATIC: dict[str, Kernel] = {}
 """Hosted operator -> (shape of x, *operands on the host) ↦ its kernel at these."""
 SAME: dict[str, Kernel] = {}
 """Operator -> the shapes of its operands, tensors of one float dtype ↦ the function of torch."""
+OF_TRUTH: dict[str, Kernel] = {}
+"""Operator -> its attributes ↦ the function of a tensor of truth values, if torch has it."""
 FUSED: dict[tuple[Kernel, Kernel, int], Kernel] = {
     **{(torch.add, torch.mul, place): torch.addcmul for place in (0, 1)},
     **{(torch.add, torch.mm, place): torch.addmm for place in (0, 1)},
