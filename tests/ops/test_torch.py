@@ -88,6 +88,29 @@ def test_convolutions_of_random_geometry(seed, device):
 
 
 @pytest.mark.parametrize("seed", range(60))
+def test_transposed_convolutions_of_random_geometry(seed, device):
+    """Margins of all kinds: torch has those that cut off as much at either end, and few entries
+    after the last window.
+    """
+    rng = np.random.default_rng(seed)
+    rank, (n, c, m, group) = rng.integers(1, 4), rng.integers(1, 4, 4).tolist()
+    kernel, strides, dilations = rng.integers(1, (6, 4, 3), (rank, 3)).T
+    extra = rng.integers(0, np.maximum(strides, dilations))
+    size = rng.integers(1, 7, rank)
+    reached = (size - 1) * strides + dilations * (kernel - 1) + 1 + extra
+    begins = rng.integers(-1 if seed % 5 == 0 else 0, (reached + 1) // 2)
+    ends = begins if seed % 2 else rng.integers(0, (reached + 1) // 2)
+    x = rng.standard_normal((n, group * c, *size))
+    w, b = rng.standard_normal((group * c, m, *kernel)), rng.standard_normal(group * m)
+    steps = {"strides": strides, "dilations": dilations, "pads": (*begins, *ends),
+             "output_padding": extra}  # fmt: skip
+    attrs = {"group": group, **{name: tuple(map(int, given)) for name, given in steps.items()}}
+    for inputs in ((x, w, b), (x, w)):
+        moved = (tensor(a, device) for a in inputs)
+        same(tensors.ConvTranspose(*moved, **attrs), numbers.ConvTranspose(*inputs, **attrs), 1e-12)
+
+
+@pytest.mark.parametrize("seed", range(60))
 def test_maxima_of_random_geometry(seed, device):
     """The index of the first maximum, among few different numbers; padding has none."""
     rng = np.random.default_rng(seed)

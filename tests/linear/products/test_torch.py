@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from onnx import helper
 
 import onnxjac as oj
 from check_operator import TIGHT, check_operator
@@ -20,6 +21,7 @@ from ...jacobians.examples import EXAMPLES, Draw
 torch = pytest.importorskip("torch")
 from onnxjac.modes.model.primal.engines import torch as engine  # noqa: E402
 from onnxjac.modes.model.primal.engines.numpy import Call, in_line  # noqa: E402
+from onnxjac.ops.torch import bound, tensors  # noqa: E402
 from onnxjac.ops.torch.table import host, tensor  # noqa: E402
 
 pytestmark = pytest.mark.peers
@@ -119,3 +121,30 @@ def test_a_product_in_a_sum_is_one_kernel(name, kernel, shape, monkeypatch, devi
     assert len(programs[0]) == 2 - (fuses and len(shape) < 3)
     kept = engine.fused_in_line(calls, (0, 1, 2), (4, 3), {})(a, b, c)
     assert_allclose(host(kept[1]), host(values[3]), **TIGHT)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"])
+def test_a_comparison_is_written_as_numbers(name, dtype, monkeypatch, device):
+    """1 where it holds and 0 elsewhere, as it is for NaN."""
+    programs = []
+
+    def spied(calls, *told):
+        programs.append(calls)
+        return in_line(calls, *told)
+
+    monkeypatch.setattr(engine, "in_line", spied)
+    x = np.array([[-1, 0, 1], [2, np.nan, np.inf]], dtype)
+    a, b = (tensor(y, device) for y in (x, np.array([0, 1, 1], dtype)))
+    truth, to = getattr(tensors, name)(a, b), helper.np_dtype_to_tensor_dtype(x.dtype)
+    steps = [(name, (a, b), (0, 1), {}), ("Cast", (truth,), (2,), {"to": to})]
+    calls = [
+        Call(bound(op, given, [None] * len(given), attrs, (2, 3))[0], places, (k + 2,), (2, 3))
+        for k, (op, given, places, attrs) in enumerate(steps)
+    ]
+    (y,) = engine.fused_in_line(calls, (0, 1), (3,), {})(a, b)
+    assert len(programs[0]) == 1
+    assert y.dtype == a.dtype
+    assert host(y).tolist() == host(truth).astype(dtype).tolist()
+    kept = engine.fused_in_line(calls, (0, 1), (2, 3), {})(a, b)
+    assert all(map(torch.equal, kept, (truth, y)))
