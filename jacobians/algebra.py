@@ -56,7 +56,7 @@ class Algebra(linalg.LinearOperator):
     _rmatmat = _rmatvec
 
     def __matmul__(self, other: Any) -> Any:
-        if type(other) is np.ndarray and other.shape == self.shape[1:]:
+        if (type(other) is np.ndarray or is_tensor(other)) and other.shape == self.shape[1:]:
             return self._flat_product(other, ())  # the fast path
         if np.isscalar(other):
             raise InputError(f"J @ v multiplies an array, not {other!r}: 2 * J scales")

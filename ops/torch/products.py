@@ -42,6 +42,8 @@ def product(a: tuple[int, ...], b: tuple[int, ...]) -> Kernel:
         return row_by_matrix
     if len(a) == len(b) == 2 and b[1] == 1 and math.prod(a) >= LARGE:
         return lambda a, b: row_by_matrix(b.T, a.T).T
+    if len(a) == len(b) == 3 and a[0] == b[0]:
+        return torch.bmm
     return torch.mm if len(a) == len(b) == 2 else torch.matmul
 
 
