@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...jacobians import Jacobian, Shape, dtype_of, shape_of
+from ...jacobians import Jacobian, Shape, dtype_of, shape_of, size
 from ...jacobians.arrays import DOUBLE, SINGLE, Array, reading, wide
 from ...jacobians.errors import InputError
 from ...jacobians.placing import Place, placed
@@ -127,7 +127,8 @@ class Tensors:
 FLOATS, TRUTH = {SINGLE, DOUBLE}, np.dtype(bool)
 
 MANY = 1024
-"""From this many indices on, to look for negative ones takes longer than to call PyTorch."""
+"""From this many indices on, to look for negative ones takes longer than to call PyTorch; so many are
+a tensor."""
 
 LACKS = "not implemented for"
 """What torch says where it has no kernel for a dtype."""
@@ -195,9 +196,11 @@ def bound(
     dtypes = {None if x is None else dtype_of(x) for x in first}
     told = all(x is None or y is not None for x, y in rest)
     if name in table.INDEXED and {*map(dtype_of, (operands[0], *operands[2:]))} <= FLOATS:
-        places = np.asarray(host(known[1]))
-        if places.size >= MANY and (places >= 0).all():
-            return functools.partial(KERNELS[name], nonnegative=True, **attrs), count
+        facts = {"nonnegative": known[1] is not None and (host(known[1]) >= 0).all()}
+        if len(operands) > 2:
+            facts["blank"] = known[0] is not None and not host(known[0]).any()
+        if any(facts.values()) and size(shape_of(operands[1])) >= MANY:
+            return functools.partial(KERNELS[name], **facts, **attrs), count
     if dtypes == {TRUTH} and name in table.OF_TRUTH and (made := table.OF_TRUTH[name](**attrs)):
         return made, count
     if name not in KERNELS or not told or not dtypes <= FLOATS:

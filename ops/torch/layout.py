@@ -90,17 +90,17 @@ REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 @kernel("ScatterElements", indexed=True)
 def scatter_elements(
     x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none",
-    nonnegative: bool = False,
+    nonnegative: bool = False, blank: bool = False,
 ) -> Tensor:  # fmt: skip
     """x with the updates written to, or combined with, positions along an axis."""
     (x, updates), places = common(x, updates), counted(indices, x.shape[axis], nonnegative)
-    return scattered(x, updates, places, axis, reduction)
+    return scattered(x, updates, places, axis, reduction, blank)
 
 
 @kernel("ScatterND", indexed=True)
 def scatter_nd(
     x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none",
-    nonnegative: bool = False,
+    nonnegative: bool = False, blank: bool = False,
 ) -> Tensor:  # fmt: skip
     """x with slices written to, or combined with, the positions in the indices' last axis."""
     x, updates = common(x, updates)
@@ -113,17 +113,21 @@ def scatter_nd(
             raise ValueError(f"an invalid entry: an index reaches outside an axis of length {n}")
         flat = places if flat is None else flat * n + places
     rows, slices = x.reshape(math.prod(lengths), width), updates.reshape(flat.numel(), width)
-    return scattered(rows, slices, flat.reshape(-1, 1), 0, reduction).reshape(x.shape)
+    return scattered(rows, slices, flat.reshape(-1, 1), 0, reduction, blank).reshape(x.shape)
 
 
 @widened
-def scattered(x: Tensor, updates: Tensor, places: Tensor, axis: int, reduction: str) -> Tensor:
-    """A copy of x with updates written to, or combined with, the places along an axis."""
+def scattered(
+    x: Tensor, updates: Tensor, places: Tensor, axis: int, reduction: str, blank: bool
+) -> Tensor:
+    """A copy of x, zeros if it is blank, with updates written to, or combined with, the places."""
+    y = torch.zeros_like(x) if blank else x.clone()
     if reduction == "add" and places.shape[1:] == (1,) and axis == 0:
         if x.shape[1:] == (1,):  # flat, it takes half of the time
-            return x[:, 0].scatter_add(0, places[:, 0], updates[:, 0])[:, None]
-        return x.index_add(0, places[:, 0], updates)
+            y[:, 0].scatter_add_(0, places[:, 0], updates[:, 0])
+            return y
+        return y.index_add_(0, places[:, 0], updates)
     places = places.expand(updates.shape)
     if reduction == "none":
-        return x.scatter(axis, places, updates)
-    return x.scatter_reduce(axis, places, updates, REDUCTIONS[reduction], include_self=True)
+        return y.scatter_(axis, places, updates)
+    return y.scatter_reduce_(axis, places, updates, REDUCTIONS[reduction], include_self=True)

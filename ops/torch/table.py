@@ -26,7 +26,8 @@ KERNELS: dict[str, Kernel] = {}
 HOSTED: set[str] = set()
 """The operators all of whose operands but the first stay on the host: shapes, axes, a dtype."""
 INDEXED: set[str] = set()
-"""The operators whose kernels can be told that the second operand, indices, is `nonnegative`."""
+"""The operators whose kernels can be told that the second operand, indices, is `nonnegative`; and
+with updates, the third one, that the first one is `blank`: zeros."""
 STATIC: dict[str, Kernel] = {}
 """Hosted operator -> (shape of x, *operands on the host) ↦ its kernel at these."""
 SAME: dict[str, Kernel] = {}

@@ -213,3 +213,25 @@ def test_many_indices_that_are_known(name, negative, device):
     found = function(*(tensor(y, device) for y in inputs[:count]))
     assert function.keywords.get("nonnegative", False) is not negative
     np.testing.assert_allclose(host(found), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("reduction", ["none", "add", "max"])
+@pytest.mark.parametrize("are_known", [True, False])
+@pytest.mark.parametrize("name", [name for name in LONG if name.startswith("Scatter")])
+def test_zeros_that_are_known(name, are_known, reduction, device):
+    """Updates are written to new zeros, which no later call sees."""
+    op, (places, shape, _), n = name.split()[0], LONG[name], 2000
+    rng = np.random.default_rng(0)
+    indices = rng.integers(0, 50, places)
+    if reduction == "none":  # each place once
+        indices.reshape(len(indices), -1)[:, 0] = rng.permutation(n)[: len(indices)]
+    updates = rng.standard_normal(shape)
+    onto = (n,) * indices.shape[-1] + shape[1:] if op == "ScatterND" else (n,)
+    known = [np.zeros(onto), indices if are_known else None, None]
+    function, _ = bound(op, (known[0], indices, updates), known, {"reduction": reduction}, onto)
+    assert function.keywords["blank"]
+    for scale in (1, 2):
+        inputs = known[0], indices, scale * updates
+        expected = getattr(numbers, op)(*inputs, reduction=reduction)
+        found = function(*(tensor(y, device) for y in inputs))
+        np.testing.assert_allclose(host(found), expected, rtol=1e-12)
