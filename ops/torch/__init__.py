@@ -127,8 +127,8 @@ class Tensors:
 FLOATS, TRUTH = {SINGLE, DOUBLE}, np.dtype(bool)
 
 MANY = 1024
-"""From this many indices on, to look for negative ones takes longer than to call PyTorch; so many are
-a tensor."""
+"""From this many indices on, always a tensor, to look for negative ones takes longer than to call
+PyTorch."""
 
 LACKS = "not implemented for"
 """What torch says where it has no kernel for a dtype."""

@@ -231,7 +231,7 @@ def test_zeros_that_are_known(name, are_known, reduction, device):
     function, _ = bound(op, (known[0], indices, updates), known, {"reduction": reduction}, onto)
     assert function.keywords["blank"]
     for scale in (1, 2):
-        inputs = known[0], indices, scale * updates
-        expected = getattr(numbers, op)(*inputs, reduction=reduction)
-        found = function(*(tensor(y, device) for y in inputs))
+        given = indices, scale * updates
+        expected = getattr(numbers, op)(np.zeros(onto), *given, reduction=reduction)
+        found = function(*(tensor(y, device) for y in (known[0], *given)))
         np.testing.assert_allclose(host(found), expected, rtol=1e-12)
