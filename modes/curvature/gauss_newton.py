@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Diagonal, Identity, Jacobian, Zero, broadcast, dtype_of, shape_of
+from ...jacobians import Diagonal, Identity, Jacobian, Zero, broadcast, dtype_of, reading, shape_of
 from ...jacobians.arguments import validated
 from ...jacobians.dag import composed
 from ...jacobians.errors import InputError, OnnxJacError
@@ -202,7 +202,7 @@ def in_log_probabilities(
 ) -> np.ndarray:
     """∂of/∂log p within a cross-entropy, which is linear in log p."""
     given = [n and loss.values[n] for n in (*atom.step.inputs[1:], atom.step.outputs[0])]
-    log_p, _ = value_and_jacobian("LogSoftmax", scores, axis=atom.axis)
+    log_p = reading(scores).LogSoftmax(scores, axis=atom.axis)
     attrs = {"reduction": "mean", **atom.step.attrs}
     J = jacobian_at("NegativeLogLikelihoodLoss", (log_p, *given[:-1]), (given[-1],), attrs)
     return (J.T @ slopes.reshape(-1)).reshape(scores.shape)
