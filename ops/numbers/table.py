@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -174,7 +175,7 @@ def settled(
     shape = shapes[1]
     if name in FREE:
         return ((lambda x: space(x).broadcast_to(x, shape)) if name == "Expand"
-                else lambda x: x.reshape(shape))  # fmt: skip
+                else methodcaller("reshape", shape))  # fmt: skip
     held = tuple(ints(y) if hasattr(y, "dtype") and dtype_of(y).kind in "iu" else y for y in known)
     if name in static:
         return static[name](shapes[0], *held, **attrs)
