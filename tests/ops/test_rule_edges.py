@@ -62,10 +62,10 @@ def test_a_vector_may_have_a_scale_per_entry():
 
 
 def test_of_two_factors_at_one_place_a_zero_stops_the_other():
-    x, at = np.array([2.0, 5.0]), np.array([[0], [0]])
-    updates = np.array([0.0, 3.0])
-    slopes = multiplied(numbers, x, updates, at, np.array([0.0, 5.0]))
-    np.testing.assert_array_equal(slopes[1], [6, 0])
+    x, at = np.array([[2.0], [5.0]]), np.array([[0], [0]])
+    updates = np.array([[0.0], [3.0]])
+    slopes = multiplied(numbers, x, updates, at, np.array([[0.0], [5.0]]))
+    np.testing.assert_array_equal(slopes[1], [[6], [0]])
 
 
 @pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
