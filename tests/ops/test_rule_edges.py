@@ -339,6 +339,14 @@ def test_a_onesided_spectrum_is_turned_back_to_any_length(n):
     assert_allclose(J @ x.ravel(), J.primal["o"].ravel(), atol=1e-12)
 
 
+def test_half_a_spectrum_of_one_entry_is_turned_back_to_nothing():
+    """Without a length, 2 (n - 1) = 0 numbers."""
+    model = model_of("g (double[1,1,2] x) => (double[1,k,1] o) {"
+                     "o = DFT<inverse=1, onesided=1>(x) }")  # fmt: skip
+    J = oj.linearize(model, {"x": np.ones((1, 1, 2))}, engine="onnxruntime")
+    assert J.toarray().shape == (0, 2)
+
+
 def test_a_product_over_an_empty_axis():
     model = model_of("g (double[2,3,0] a, double[0,4] b) => (double[2,3,4] y) { y = MatMul(a, b) }")
     J = oj.linearize(model, {"a": np.zeros((2, 3, 0)), "b": np.zeros((0, 4))})
