@@ -181,6 +181,7 @@ TYPED = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 @pytest.mark.parametrize("case", TYPED)
 @pytest.mark.parametrize("engine", ["numpy", "torch"])
