@@ -38,6 +38,7 @@ from ...jacobians.symint import (
 )
 from ..node import AT, NAN, Node, Step, Vocabulary, has_nan, schema_defaults
 from ..numbers import numbers
+from ..numbers.windows import windows
 from ..registry import find
 from .infer import is_open, output_types, symbolic_shapes
 from .shapes import CONTENT, DEPTH, STILL, Known, as_shape, content, depth_in, integers, objects
@@ -309,6 +310,8 @@ class Recorder(Vocabulary):
     def _append(
         self, op_type: str, domain: str, values: Any, attrs: Mapping[str, Any], made: Any
     ) -> None:
+        if not domain and str(attrs.get("auto_pad", "")).startswith("SAME"):
+            attrs = with_pads(attrs, shape_of(made[0]), *map(shape_of, values[:2]))
         attributes = ir.convenience.convert_attributes({k: _plain(v) for k, v in attrs.items()})
         self.nodes.append(ir.Node(domain, op_type, values, attributes, outputs=made))
 
@@ -376,6 +379,24 @@ def spelled_out(step: Step) -> Mapping[str, Any]:
     if not any(getattr(schema, body, False) for body in bodies):
         return step.attrs
     return {**schema_defaults(step.op_type, step.domain, step.version), **step.attrs}
+
+
+def with_pads(attrs: Mapping[str, Any], y: Shape, x: Shape, w: Shape = ()) -> Mapping[str, Any]:
+    """The attributes with pads instead of `auto_pad`, if these are the same for all free sizes.
+
+    ONNX Runtime 1.31 pads dilated windows too little, or refuses them, and crops inputs where
+    strides exceed the windows.
+    """
+    kernel = attrs.get("kernel_shape") or w[2:]
+    told = {name: attrs[name] for name in ("auto_pad", "dilations", "strides") if name in attrs}
+    if len(kernel) != len(x) - 2 or (grid := windows(at(x[2:]), kernel, **told)).count != at(y[2:]):
+        return attrs  # a kernel elsewhere, or windows over y
+    plain = max(grid.dilations) == 1 and all(map(int.__le__, grid.strides, kernel))
+    moving = any(is_symbolic(n) and s > 1 for n, s in zip(x[2:], grid.strides, strict=True))
+    if plain or moving:
+        return attrs
+    rest = {name: v for name, v in attrs.items() if name not in ("auto_pad", "ceil_mode")}
+    return {**rest, "pads": (*grid.begins, *grid.ends)}
 
 
 def is_still(step: Step, values: Sequence[ir.Value | None]) -> bool:

@@ -64,7 +64,7 @@ def kernel(
     def enter(function: Kernel) -> Kernel:
         if name in KERNELS and "::" not in name:
             raise InputError(f"{name} has a kernel already")
-        function = widened(function) if wide else function
+        function = widened(function, name) if wide else function
         KERNELS[name] = function if view else quiet(function)
         told = (COUNTED, counted), (WIDE, wide), (FREE, view), (TENSORS, tensors), (HOSTED, hosted)
         for names, has in told:
@@ -90,22 +90,44 @@ def quiet(function: Kernel) -> Kernel:
     return functools.update_wrapper(call, function)
 
 
-def widened(function: Kernel) -> Kernel:
+def widened(function: Kernel, name: str = "") -> Kernel:
     """The function with float16 and bfloat16 computed in float32 and rounded once, at the end.
 
-    Halves mixed with wider floats are not rounded back, following NumPy's promotion.
+    Outputs have the dtype of the inputs that share their type in the schema of the named operator;
+    halves mixed with wider floats among these follow NumPy's promotion.
     """
+    strangers = of_other_types(name)
 
     @functools.wraps(function)
     def call(*inputs: Any, **attributes: Any) -> Any:
-        if not any(map(is_half, inputs)):
+        if not (strangers or any(map(is_half, inputs))):
             return function(*inputs, **attributes)
-        results, dtype = function(*map(single, inputs), **attributes), meeting(*inputs)
+
+        def rounded(y: Any, o: int = 0) -> Any:
+            apart = strangers.get(o, ())
+            own = [x for k, x in enumerate(inputs) if k not in apart and is_float(x)]
+            return as_type(y, meeting(*own)) if own and is_float(y) else y
+
+        results = function(*map(single, inputs), **attributes)
         if isinstance(results, tuple):
-            return tuple(as_type(r, dtype) if is_float(r) else r for r in results)
-        return as_type(results, dtype)
+            return tuple(map(rounded, results, range(len(results))))
+        return rounded(results)
 
     return call
+
+
+def of_other_types(name: str) -> dict[int, frozenset[int]]:
+    """Output of an operator -> floating inputs that may have another type, by ONNX's schema.
+
+    >>> of_other_types("RMSNormalization"), of_other_types("ReduceSum")
+    ({0: frozenset({0})}, {})
+    """
+    if not onnx.defs.has(name):
+        return {}
+    schema = onnx.defs.get_schema(name)
+    floats = [(k, x.type_str) for k, x in enumerate(schema.inputs) if "tensor(float)" in x.types]
+    others = (frozenset(k for k, kind in floats if kind != y.type_str) for y in schema.outputs)
+    return {o: apart for o, apart in enumerate(others) if apart}
 
 
 def meeting(*inputs: Any) -> Any:
@@ -122,7 +144,7 @@ def meeting(*inputs: Any) -> Any:
 
 def is_float(x: Any) -> bool:
     """Whether x is an array or a tensor of floats."""
-    if isinstance(x, np.ndarray):
+    if isinstance(x, np.ndarray | np.generic):
         return x.dtype.kind in "fV"
     return is_tensor(x) and x.is_floating_point()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from ...jacobians import (
     slab,
     take_flat,
 )
-from ...jacobians.symint import Number, same
+from ...jacobians.symint import Number, is_symbolic, same, smallest
 from ..conventions import FIRST, ORDER, SHARED, convention, kinks, tied
 from ..node import Node
 from ..numbers import numbers
@@ -150,12 +150,17 @@ def flat_positions(op: Any, index: Array, axis: int, shape: Shape) -> Array:
 
 def last_of_each(op: Any, at: Array, rows: Number) -> Array | None:
     """A mask of the indices, (n, 1), that no later one repeats; None if all are known to differ."""
-    count = shape_of(at)[0]
-    if isinstance(at, np.ndarray) and np.unique(at).size == count:
+    if differ(at):
         return None
+    count = shape_of(at)[0]
     order = op.Reshape(counted(op, count), (count, 1))
     none = op.Expand(np.full((1, 1), -1), (rows, 1))
     return op.Equal(op.GatherND(op.ScatterND(none, at, order, reduction="max"), at), order)
+
+
+def differ(at: Array) -> bool:
+    """Whether the indices are known, and known to differ."""
+    return isinstance(at, np.ndarray) and np.unique(at).size == at.size
 
 
 @jacobian("Unique")
@@ -255,17 +260,52 @@ def written(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
 
 
 def multiplied(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
-    """y[at] = x[at] ∏ updates: each slope is the product of the other factors, zeros counted.
+    """y[at] = x[at] ∏ updates: each slope is the product of the other factors, zeros counted."""
+    one = op.Expand(np.array(1, dtype_of(x)), shape_of(x))
+    kept, old = op.ScatterND(one, at, updates, reduction="mul"), op.GatherND(x, at)
+    if differ(at):
+        return kept, old
+    _, order = op.TopK(at, (shape_of(at)[0],), axis=0, largest=0, outputs=2)
+    others = product_of_others(op, op.GatherND(updates, order), 0, op.GatherND(at, order))
+    return kept, op.Mul(old, op.ScatterND(others, order, others))
 
-    Where an entry gets two updates and one of them is 0, its higher derivatives are missing.
+
+def product_of_others(op: Any, x: Array, axis: int = -1, group: Array | None = None) -> Array:
+    """∏ of all other entries along an axis: those before times those after, by doubling.
+
+    Of entries of the same group only, if each has the number of its group, in ascending order. A
+    quotient would be cheaper, but at 0 its value and its derivatives would be wrong.
     """
-    one, none = (op.Expand(np.array(c, dtype_of(x)), shape_of(x)) for c in (1, 0))
-    kept = op.ScatterND(one, at, updates, reduction="mul")
-    zero = op.CastLike(op.Equal(updates, 0.0), updates)
-    zeros = op.GatherND(op.ScatterND(none, at, zero, reduction="add"), at)
-    factors = op.Add(updates, zero)
-    product = op.GatherND(op.ScatterND(x, at, factors, reduction="mul"), at)
-    return kept, op.Where(op.Equal(zeros, zero), op.Div(product, factors), 0.0)
+
+    def shifted(y: Array, step: int) -> Array:
+        y = moved(op, y, axis, step)
+        if group is None:
+            return y
+        return op.Where(op.Equal(group, moved(op, group, axis, step)), y, op.CastLike(1.0, y))
+
+    before, after = shifted(x, 1), shifted(x, -1)
+    for step in doublings(shape_of(x)[axis]):
+        before = op.Mul(before, shifted(before, step))
+        after = op.Mul(after, shifted(after, -step))
+    return op.Mul(before, after)
+
+
+FAR = 4096
+"""Graphs recorded for a symbolic axis length hold for all lengths up to at least this one."""
+
+
+def doublings(n: Number) -> Iterator[int]:
+    """1, 2, 4, … below n; for a symbolic n, at least below `FAR`."""
+    step = 1
+    while (is_symbolic(n) and step < FAR) or step < n:
+        yield step
+        step *= 2
+
+
+def moved(op: Any, x: Array, axis: int, step: int) -> Array:
+    """x shifted along an axis, with ones shifted in."""
+    far = smallest(abs(step), shape_of(x)[axis])
+    return op.Pad(x, (far, -far) if step > 0 else (-far, far), 1.0, (axis,))
 
 
 def selected(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:

@@ -214,7 +214,7 @@ def dft(op: Any, node: Node) -> Blocks:
     axis = (node.ints(2) or (-2,))[0] % len(shape)
     half, given = bool(node.onesided and node.inverse), (node.ints(1) or (0,))[0]
     n = (2 * (shape[axis] - 1) if half else shape[axis]) if same(given, 0) else given
-    J = complex_of_length(shape, axis, n // 2 + 1 if half else n, node.dtype)
+    J = complex_of_length(shape, axis, n // 2 + (not same(n, 0)) if half else n, node.dtype)
     if half:
         J = mirrored(op, J.out_shape, axis, n, node.dtype) @ J
     J = Fourier(axis, J.out_shape, node.dtype, inverse=bool(node.inverse)) @ J

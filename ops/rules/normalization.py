@@ -124,7 +124,7 @@ def affine(
     op: Any, node: Node, norm: Standardized, gain: Shape | None = None
 ) -> dict[tuple[int, int], Jacobian]:
     """y = x̂ · scale + bias, with x̂ in the shape of x."""
-    scale = op.CastLike(op.Reshape(node.inputs[1], gain) if gain else node.inputs[1], node.x)
+    scale = op.CastLike(op.Reshape(node.inputs[1], gain) if gain else node.inputs[1], node.y)
     split = Reshape(norm.shape, node.x_shape, node.dtype)
     blocks = {
         (0, 0): Diagonal(scale, node.x_shape) @ split.T @ norm.jacobian() @ split,
@@ -161,7 +161,8 @@ def layer_normalization(op: Any, node: Node) -> Blocks:
 @jacobian("RMSNormalization")
 def rms_normalization(op: Any, node: Node) -> Blocks:
     """x divided by its root mean square over the last axes, then scaled."""
-    norm = Standardized(op, node.x, last_axes(node), node.epsilon, centred=False)
+    x = op.CastLike(node.x, node.y)
+    norm = Standardized(op, x, last_axes(node), node.epsilon, centred=False)
     return affine(op, node, norm)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from ...jacobians import (
     size,
     slab,
 )
-from ...jacobians.symint import Number, is_symbolic, largest, smallest
+from ...jacobians.symint import Number, largest, smallest
 from ..conventions import (
     BALL,
     FIRST,
@@ -39,7 +38,7 @@ from ..node import Node
 from ..registry import Blocks, Count, jacobian, says
 from ..trees import evaluate
 from .elementwise import derivative_of_sum
-from .indexing import counted, picked
+from .indexing import counted, doublings, moved, picked, product_of_others
 
 
 def reduced_axes(node: Node) -> tuple[int, ...]:
@@ -176,18 +175,6 @@ convention("ReduceProd", "Π [2, 0, 3]", ([2.0, 0.0, 3.0],), ([0.0, 6.0, 0.0],),
            "no kink: no division by 0", "torch.prod")  # fmt: skip
 
 
-def product_of_others(op: Any, x: Array) -> Array:
-    """∏ of all other entries along the last axis: those before times those after, by doubling.
-
-    A quotient would be cheaper, but at 0 its value and its derivatives would be wrong.
-    """
-    before, after = moved(op, x, -1, 1), moved(op, x, -1, -1)
-    for step in doublings(shape_of(x)[-1]):
-        before = op.Mul(before, moved(op, before, -1, step))
-        after = op.Mul(after, moved(op, after, -1, -step))
-    return op.Mul(before, after)
-
-
 @jacobian("CumSum")
 def cum_sum(op: Any, node: Node) -> Blocks:
     """y = running sums along an axis."""
@@ -220,24 +207,6 @@ def cum_prod(op: Any, node: Node) -> Blocks:
         J = (Diagonal(shifted) + Diagonal(y) @ move(node, axis, sign * step)) @ J
         y = op.Mul(y, shifted)
     return {(0, 0): J}
-
-
-FAR = 4096
-"""Graphs recorded for a symbolic axis length hold for all lengths up to at least this one."""
-
-
-def doublings(n: Number) -> Iterator[int]:
-    """1, 2, 4, … below n; for a symbolic n, at least below `FAR`."""
-    step = 1
-    while (is_symbolic(n) and step < FAR) or step < n:
-        yield step
-        step *= 2
-
-
-def moved(op: Any, x: Array, axis: int, step: int) -> Array:
-    """x shifted along an axis, with ones shifted in."""
-    far = smallest(abs(step), shape_of(x)[axis])
-    return op.Pad(x, (far, -far) if step > 0 else (-far, far), 1.0, (axis,))
 
 
 def move(node: Node, axis: int, step: int) -> Jacobian:

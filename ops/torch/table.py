@@ -65,7 +65,7 @@ def kernel(
     """
 
     def enter(function: Kernel) -> Kernel:
-        KERNELS[name] = widened(function) if wide else function
+        KERNELS[name] = widened(function, name) if wide else function
         if hosted:
             HOSTED.add(name)
         if indexed:

@@ -9,9 +9,11 @@ ENGINES = ("numpy", "onnxruntime")
 W = np.random.default_rng(0).standard_normal((3, 4)).round(2)
 
 
-def model(body, signature="(float[N,3] x) => (float[N,4] y)", **weights):
+def model(body, signature="(float[N,3] x) => (float[N,4] y)", opset=21, **weights):
     """A loaded model in ONNX's text format, with initializers."""
-    proto = parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> g {signature} {{{body}}}')
+    proto = parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": {opset}]> g {signature} {{{body}}}'
+    )
     for name, array in weights.items():
         proto.graph.initializer.append(numpy_helper.from_array(np.asarray(array), name))
     return oj.load(proto)

@@ -1,5 +1,7 @@
 """float16 and bfloat16 are multiplied and added in float32, and rounded once."""
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -162,6 +164,46 @@ def test_operators_whose_inputs_have_two_widths_are_recorded(case):
             got, expected = found[f"{spec.name}_{kind}"], K.apply(seeds)[spec.name]
             assert got.dtype == spec.dtype
             np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+PARAMETERS = "float[3] s, float[3] b, float[3] m, float[3] v"
+TYPED = {
+    "BatchNormalization": (f"{{0}}[2,3] x, {PARAMETERS}", "{0}[2,3] y",
+                           "y = BatchNormalization(x, s, b, m, v)"),
+    "BatchNormalization of the batch": (
+        f"{{0}}[2,3] x, {PARAMETERS}", "{0}[2,3] y, float[3] r, float[3] t",
+        "y, r, t = BatchNormalization<training_mode = 1>(x, s, b, m, v)"),
+    "LayerNormalization": ("{0}[2,3] x, {0}[3] s", "{0}[2,3] y, float[2,1] m, float[2,1] v",
+                           "y, m, v = LayerNormalization(x, s)"),
+    "RMSNormalization": ("{0}[2,3] x, float[3] s", "float[2,3] y", "y = RMSNormalization(x, s)"),
+    "RMSNormalization by halves": ("float[2,3] x, {0}[3] s", "{0}[2,3] y",
+                                   "y = RMSNormalization(x, s)"),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+@pytest.mark.parametrize("case", TYPED)
+@pytest.mark.parametrize("engine", ["numpy", "torch"])
+def test_outputs_have_the_types_that_onnx_says(engine, case, kind):
+    """Values, Jᵀ u and exports, beside the same model in double precision."""
+    pytest.importorskip(engine)
+    inputs, outputs, body = (part.format(kind) for part in TYPED[case])
+    signature, eps = f"({inputs}) => ({outputs})", 0.05 if kind == "bfloat16" else 0.005
+    m = model(body, signature, opset=23)
+    fine = model(body, re.sub(rf"({kind}|float)\[", "double[", signature), opset=23)
+    rng = np.random.default_rng(0)
+    point = {k: (rng.random(s.shape) + 0.5).astype(s.dtype) for k, s in m.inputs.items()}
+    J, K = oj.linearize(m, point, engine=engine), oj.linearize(fine, point, engine="numpy")
+    u = {name: np.ones_like(y) for name, y in J.primal.items()}
+    made = oj.load(oj.export(m, "vjp", point))
+    found = made.run({**point, **{f"{k}_cotangent": x for k, x in u.items()}}, engine=engine)
+    wanted, products = K.T.apply(u), J.T.apply(u)
+    pairs = [(J.primal[k], K.primal[k], m.outputs[k].dtype) for k in u]
+    pairs += [(found[f"{k}_cotangent"], wanted[k], m.inputs[k].dtype) for k in wanted]
+    for x, exact, dtype in (*pairs, *((products[k], wanted[k], J.dtype) for k in wanted)):
+        assert x.dtype == dtype
+        np.testing.assert_allclose(x.astype(float), exact, rtol=eps, atol=eps)
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])

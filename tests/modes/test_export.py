@@ -158,6 +158,32 @@ def test_tensors_of_two_widths(case):
     close(H.toarray(), H.T.toarray())
 
 
+WINDOWED = {"Conv": "(x, w)", "MaxPool": "(x)", "AveragePool": "(x)", "LpPool": "(x)"}
+SIZES = [("7", 1, 2), ("7", 2, 2), ("n", 1, 2), ("7", 4, 1)]
+
+
+@pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
+@pytest.mark.parametrize(("size", "stride", "dilation"), SIZES)
+@pytest.mark.parametrize("padding", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("op_type", WINDOWED)
+def test_windows_that_onnx_runtime_misreads(op_type, padding, size, stride, dilation):
+    """It pads dilated windows too little, or refuses them: exports state the pads."""
+    proto = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 21]> g (float[1,2,{size}] x, float[2,2,3] w) => '
+        f'(float[1,2,k] y) {{ y = {op_type}<auto_pad = "{padding}", kernel_shape = [3], '
+        f"dilations = [{dilation}], strides = [{stride}]>{WINDOWED[op_type]} }}"
+    )
+    rng = np.random.default_rng(0)
+    point = {"x": rng.random((1, 2, 7), np.float32), "w": rng.random((2, 2, 3), np.float32)}
+    J = oj.linearize(oj.load(proto), point, wrt="x", engine="numpy")
+    made = oj.export(oj.load(proto), "vjp", point, wrt="x", engine="numpy")
+    u = rng.random(J.codomain[0].shape, np.float32)
+    feeds, asked = {**point, "y_cotangent": u}, {x.name for x in made.graph.input}
+    found = run(made, {name: feeds[name] for name in asked})
+    close(found["y"], J.primal["y"])
+    close(found["x_cotangent"].ravel(), J.T @ u.ravel())
+
+
 def test_names_are_c_identifiers_and_the_domain_is_onnx(model):
     proto = oj.export(model, "vjp", point_of(model, 3), wrt=sides(model)[0])
     graph = proto.graph

@@ -62,10 +62,10 @@ def test_a_vector_may_have_a_scale_per_entry():
 
 
 def test_of_two_factors_at_one_place_a_zero_stops_the_other():
-    x, at = np.array([2.0, 5.0]), np.array([[0], [0]])
-    updates = np.array([0.0, 3.0])
-    slopes = multiplied(numbers, x, updates, at, np.array([0.0, 5.0]))
-    np.testing.assert_array_equal(slopes[1], [6, 0])
+    x, at = np.array([[2.0], [5.0]]), np.array([[0], [0]])
+    updates = np.array([[0.0], [3.0]])
+    slopes = multiplied(numbers, x, updates, at, np.array([[0.0], [5.0]]))
+    np.testing.assert_array_equal(slopes[1], [[6], [0]])
 
 
 @pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
@@ -337,6 +337,14 @@ def test_a_onesided_spectrum_is_turned_back_to_any_length(n):
     J = oj.linearize(model, {"x": x})
     assert_allclose(J.primal["o"].ravel(), np.fft.irfft(x @ [1, 1j], n).ravel(), atol=1e-12)
     assert_allclose(J @ x.ravel(), J.primal["o"].ravel(), atol=1e-12)
+
+
+def test_half_a_spectrum_of_one_entry_is_turned_back_to_nothing():
+    """Without a length, 2 (n - 1) = 0 numbers."""
+    model = model_of("g (double[1,1,2] x) => (double[1,k,1] o) {"
+                     "o = DFT<inverse=1, onesided=1>(x) }")  # fmt: skip
+    J = oj.linearize(model, {"x": np.ones((1, 1, 2))}, engine="onnxruntime")
+    assert J.toarray().shape == (0, 2)
 
 
 def test_a_product_over_an_empty_axis():

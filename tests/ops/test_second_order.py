@@ -9,7 +9,7 @@ import onnxjac as oj
 from onnxjac.modes.hessian import hessian
 
 
-def hessian_of(op_type, *inputs, **attrs):
+def hessian_of(op_type, *inputs, engine="numpy", **attrs):
     """The dense Hessian of the sum over the outputs of one node, in all floating inputs."""
     point = {f"x{k}": np.asarray(x) for k, x in enumerate(inputs)}
     node = helper.make_node(op_type, list(point), ["y"], **attrs)
@@ -18,7 +18,7 @@ def hessian_of(op_type, *inputs, **attrs):
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     model = oj.load(onnx.shape_inference.infer_shapes(proto))
     weights = np.ones(model.run(point)["y"].shape)
-    return hessian(model, point, weights=weights, engine="numpy").toarray()
+    return hessian(model, point, weights=weights, engine=engine).toarray()
 
 
 def declared(name, x):
@@ -83,9 +83,14 @@ def test_updates_that_multiply(zero):
     np.testing.assert_allclose(found, [[0, 0, 1], [0, 0, 0], [1, 0, 0]], atol=1e-12)
 
 
-def test_two_updates_of_one_entry():
-    """y = x u v."""
-    x, u, v = 2.0, 3.0, 5.0
-    index, updates = np.array([[0], [0]]), np.array([u, v])
-    found = hessian_of("ScatterND", np.array([x]), index, updates, reduction="mul")
-    np.testing.assert_allclose(found, [[0, v, u], [v, 0, x], [u, x, 0]], atol=1e-12)
+@pytest.mark.parametrize("factors", [(2, 3, 5), (2, 0, 5), (0, 3, 0), (0, 0, 0)])
+@pytest.mark.parametrize("op_type", ["ScatterElements", "ScatterND"])
+@pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
+def test_updates_that_multiply_one_entry(op_type, factors, engine):
+    """y = (x u v, z w), with zeros among the factors; the updates are not in order."""
+    x, u, v = factors
+    index = np.array([0, 1, 0]).reshape(-1, *[1] * (op_type == "ScatterND"))
+    updates = np.array([u, 7.0, v])
+    found = hessian_of(op_type, np.array([x, 11.0]), index, updates, engine=engine, reduction="mul")
+    expected = [[0, 0, v, 0, u], [0, 0, 0, 1, 0], [v, 0, 0, 0, x], [0, 1, 0, 0, 0], [u, 0, x, 0, 0]]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
