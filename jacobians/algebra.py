@@ -109,7 +109,9 @@ class Algebra(linalg.LinearOperator):
         if np.isscalar(other):
             raise InputError(f"J + c adds no number to an operator, here {other!r}: J + c * "
                              "identity_like(J) adds c I")  # fmt: skip
-        if isinstance(other, linalg.LinearOperator) and other.shape != self.shape:
+        if not isinstance(other, linalg.LinearOperator):
+            raise InputError(f"J + K adds an operator or a matrix, not {shown(other)}")
+        if other.shape != self.shape:
             raise InputError(f"cannot add operators of shape {self.shape} and {other.shape}: "
                              f"{self!r} and {other!r}")  # fmt: skip
         return super().__add__(other)
@@ -117,7 +119,7 @@ class Algebra(linalg.LinearOperator):
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
-        return self + (-other)
+        return self + (-other if hasattr(other, "__neg__") else other)
 
     def __rsub__(self, other: Any) -> Any:
         return -self + other

@@ -25,8 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers ≥ `least`, or > `least` if it is `open`, and < `below`; for a limit, infinity too.
-    """
+    """The numbers ≥ `least`, > it if it is `open`, and < `below`; for a limit, infinity too."""
 
     least: float
     open: bool = False
