@@ -97,7 +97,7 @@ def test_nothing_is_no_operand(J):
         with pytest.raises(oj.InputError, match=r"J \+ K adds an operator or a matrix, not None"):
             what()
     for what in (lambda: J @ None, lambda: None @ J):
-        with pytest.raises(oj.InputError, match="dimension mismatch: .*, not NoneType"):
+        with pytest.raises(oj.InputError, match=r"dimension mismatch: .*, not NoneType"):
             what()
 
 
