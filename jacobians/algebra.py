@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 from scipy.sparse import issparse, linalg
 
-from .arrays import Shape, as_array, is_tensor, native, prod_text
+from .arrays import Shape, as_array, is_tensor, native, prod_text, untraced
 from .errors import InputError, LimitError
 from .hooks import add, multiply, scale, submatrix, to_jax, to_pylops, to_torch, wrapped
 from .symint import is_symbolic
@@ -37,6 +37,7 @@ class Algebra(linalg.LinearOperator):
     def _flat_product(self, v: Any, columns: Shape) -> Any:
         """J v for a flat vector, or for a batch of them: (*columns, n) -> (*columns, m)."""
 
+    @untraced
     def _times(self, x: Any) -> Any:
         """J x for a vector or a matrix, of NumPy, SciPy or PyTorch."""
         x, n = self._unpacked(x), self.shape[1]
@@ -56,8 +57,10 @@ class Algebra(linalg.LinearOperator):
     _rmatmat = _rmatvec
 
     def __matmul__(self, other: Any) -> Any:
-        if (type(other) is np.ndarray or is_tensor(other)) and other.shape == self.shape[1:]:
+        if type(other) is np.ndarray and other.shape == self.shape[1:]:
             return self._flat_product(other, ())  # the fast path
+        if is_tensor(other):
+            return self._times(other)
         if np.isscalar(other):
             raise InputError(f"J @ v multiplies an array, not {other!r}: 2 * J scales")
         if isinstance(other, dict):
@@ -78,6 +81,7 @@ class Algebra(linalg.LinearOperator):
 
     __mul__ = dot
 
+    @untraced
     def __rmul__(self, x: Any) -> Any:
         if _is_real_scalar(x):
             return scale(self, x)
@@ -105,7 +109,9 @@ class Algebra(linalg.LinearOperator):
         if np.isscalar(other):
             raise InputError(f"J + c adds no number to an operator, here {other!r}: J + c * "
                              "identity_like(J) adds c I")  # fmt: skip
-        if isinstance(other, linalg.LinearOperator) and other.shape != self.shape:
+        if not isinstance(other, linalg.LinearOperator):
+            raise InputError(f"J + K adds an operator or a matrix, not {shown(other)}")
+        if other.shape != self.shape:
             raise InputError(f"cannot add operators of shape {self.shape} and {other.shape}: "
                              f"{self!r} and {other!r}")  # fmt: skip
         return super().__add__(other)
@@ -113,7 +119,7 @@ class Algebra(linalg.LinearOperator):
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
-        return self + (-other)
+        return self + (-other if hasattr(other, "__neg__") else other)
 
     def __rsub__(self, other: Any) -> Any:
         return -self + other

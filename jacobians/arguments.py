@@ -25,17 +25,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers ≥ `least`, or > `least` if it is `open`; for a limit, infinity too."""
+    """The numbers ≥ `least`, > it if it is `open`, and < `below`; for a limit, infinity too."""
 
     least: float
     open: bool = False
     limit: bool = False
+    below: float | None = None
 
     def holds(self, value: Any) -> bool:
-        return bool(value > self.least if self.open else value >= self.least)
+        fits = value > self.least if self.open else value >= self.least
+        return bool(fits and (self.below is None or value < self.below))
 
     def __str__(self) -> str:
-        return f", {'above' if self.open else 'at least'} {self.least:g}"
+        end = "" if self.below is None else f" and below {self.below:g}"
+        return f", {'above' if self.open else 'at least'} {self.least:g}{end}"
 
 
 Natural = Annotated[int, Range(0)]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from functools import singledispatch
+from functools import singledispatch, wraps
 from types import MappingProxyType
 from typing import Any
 
@@ -271,6 +271,23 @@ def is_tensor(value: Any) -> bool:
     """Whether this is a tensor of PyTorch, which is not imported for that."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
+
+
+def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which `torch.compile` calls and does not trace, nor what it calls.
+
+    Traced, NumPy would be computed by PyTorch, and derivatives would be wrong. `_disable_dynamo`
+    imports the compiler, which takes seconds, at its first call: it is called where a program has
+    imported the compiler already.
+    """
+
+    @wraps(function)
+    def call(*args: Any, **others: Any) -> Any:
+        if "torch._dynamo" in sys.modules:
+            return sys.modules["torch"]._disable_dynamo(function)(*args, **others)
+        return function(*args, **others)
+
+    return call
 
 
 def space(x: Any) -> Any:

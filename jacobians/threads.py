@@ -204,22 +204,27 @@ def cores() -> int:
     return max((one.num_threads for one in found.lib_controllers), default=1) if found else 1
 
 
-limits: list[Any] = []
-"""The limit of linear algebra to one thread, once for each `concurrent` at work."""
+limits: dict[object, Any] = {}
+"""What restores the threads of linear algebra, once for each `concurrent` at work."""
 
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
-    """Linear algebra in one thread: several would wait for cores that `concurrent` uses."""
-    with WORKING:
-        limits.append(limits[0] if limits else libraries().limit(limits=1))
+    """Linear algebra in one thread: several would wait for cores that `concurrent` uses.
+
+    Ctrl-C may come at any line: what restores the threads is known before they change.
+    """
+    here = object()
     try:
+        with WORKING:
+            limits[here] = next(iter(limits.values()), None) or libraries().limit(limits=None)
+            libraries().limit(limits=1)
         yield
     finally:
         with WORKING:
-            limit = limits.pop()
-            if not limits:
-                limit.restore_original_limits()
+            if [*limits] == [here]:
+                limits[here].restore_original_limits()
+            limits.pop(here, None)
 
 
 def concurrent(f: Callable[[K], V], items: Iterable[K], threads: int) -> Iterator[V]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Unpack
 
 import numpy as np
@@ -17,6 +18,9 @@ from .linear.linearization import Linearization
 from .linearize import Options, linearize
 from .model.primal.inputs import Names, check_model, names_of
 from .model.primal.model import Model
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+"""The inputs of a model without inputs."""
 
 
 class Pullback:
@@ -43,7 +47,7 @@ class Pullback:
 @passes_options_to(linearize)
 def vjp(
     model: Model,
-    primals: Mapping[str, Any],
+    primals: Mapping[str, Any] = NOTHING,
     *,
     of: Names = None,
     wrt: Names = None,
@@ -77,7 +81,7 @@ class ValueAndGrad:
 
     gradient: Gradient
 
-    def __call__(self, inputs: Mapping[str, Any]) -> tuple[Any, Tensors]:
+    def __call__(self, inputs: Mapping[str, Any] = NOTHING) -> tuple[Any, Tensors]:
         """The number f and ∇f by name, at the point `inputs`."""
         values, slopes = self.gradient(inputs)
         (f,) = values.values()
@@ -120,7 +124,7 @@ def value_and_grad(
 @validated
 def grad(
     model: Model,
-    inputs: Mapping[str, Any],
+    inputs: Mapping[str, Any] = NOTHING,
     *,
     of: str | None = None,
     wrt: Names = None,

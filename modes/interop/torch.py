@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 
 from ...jacobians import Jacobian, hooks
 from ...jacobians.arguments import validated
-from ...jacobians.arrays import as_array
+from ...jacobians.arrays import as_array, untraced
 from ...jacobians.base import Wrapper
 from ...jacobians.errors import optional
 from ...jacobians.placing import placed
@@ -68,21 +67,6 @@ def to_torch(
         return values
 
     return untraced(function_of(call, model, of, wrt, inputs, engine, torch.is_grad_enabled))
-
-
-def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which `torch.compile` calls and does not trace, nor what it calls.
-
-    Traced, NumPy would be computed by PyTorch, and derivatives would be wrong. `_disable_dynamo`
-    imports the compiler, which takes seconds, at its first call: it is called where a program has
-    imported the compiler already.
-    """
-    disabled = optional("torch", "torch")._disable_dynamo(function)
-
-    def call(*args: Any, **others: Any) -> Any:
-        return (disabled if "torch._dynamo" in sys.modules else function)(*args, **others)
-
-    return call
 
 
 @cache

@@ -256,16 +256,24 @@ class Moves:
         self, problem: Problem, preconditioner: Preconditioner, radius: float | None
     ) -> None:
         self.problem, self.preconditioner, self.radius = problem, preconditioner, radius
+        self.least, self.flattest = np.inf, np.inf  # f and ‖∇f‖ so far
 
     def __call__(self, x: np.ndarray, f: float, g: np.ndarray) -> tuple[np.ndarray | None, int]:
-        """The point after a step δ ≈ −H⁻¹ g, more accurate for smaller g; None if it is x."""
+        """The point after a step δ ≈ −H⁻¹ g, more accurate for smaller g; None if it is x.
+
+        None, too, if the last step along a line reduced neither f nor g: such steps may go on and
+        on in the rounding of f.
+        """
+        slope, line = float(space(g).linalg.norm(g)), self.radius == np.inf
+        if line and not (f < self.least or slope < self.flattest):
+            return None, 0
+        self.least, self.flattest = min(f, self.least), min(slope, self.flattest)
         H = self.problem.curvature(x)
         M, A = preconditioner_for(H, self.preconditioner), Counted(H)
         if self.radius is None:
             self.radius = float(g @ (M @ g)) ** 0.5
-        rtol = min(0.5, float(space(g).linalg.norm(g)) ** 0.5)
-        step = truncated_cg(A, g, M, rtol=rtol, radius=self.radius)
-        delta, line = like(step.delta, x), self.radius == np.inf
+        step = truncated_cg(A, g, M, rtol=min(0.5, slope**0.5), radius=self.radius)
+        delta = like(step.delta, x)
         moved = searched(self.problem, x, f, g, delta) if line else self.trusted(x, f, g, step)
         return None if bool((x + delta == x).all()) else moved, A.products
 

@@ -11,20 +11,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import onnx
 from onnx import helper
 
 from ...jacobians import Array
-from ...jacobians.arguments import validated
+from ...jacobians.arguments import Range, validated
 from ...jacobians.errors import InputError, closest
 from ...ops import Step
 from ...ops.node import TRAINING
 
 Arrays = tuple[Array, ...]
 First = float | Callable[[np.ndarray], Any]
+Decay = Annotated[float, Range(0, below=1)]
 COUNT, RATE = "update_count", "learning_rate"
 
 
@@ -115,8 +116,8 @@ class Adam(Operator):
     `ai.onnx.preview.training`, in the ONNX specification; Kingma and Ba, 2015.
     """
 
-    alpha: float = 0.9
-    beta: float = 0.999
+    alpha: Decay = 0.9
+    beta: Decay = 0.999
     epsilon: float = 1e-6
     norm_coefficient: float = 0.0
     norm_coefficient_post: float = 0.0

@@ -225,7 +225,11 @@ def add_step(
     )
     graph.node.extend(optimizer.nodes(trained))
     graph.node.append(helper.make_node("Add", [COUNT, ONE], [f"{COUNT}_new"], "count"))
-    rate = np.array(learning_rate, weights[xs[0]].dtype)
+    with np.errstate(over="ignore"):
+        rate = np.array(learning_rate, weights[xs[0]].dtype)
+    if not np.isfinite(rate):
+        raise InputError(f"learning_rate={learning_rate} must be a finite number of {rate.dtype}, "
+                         f"the type of {xs[0]!r}")  # fmt: skip
     own = {**slots, COUNT: state[COUNT], RATE: rate, ONE: np.array(1, np.int64)}
     graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in own.items())
     graph.input.append(typed(RATE, rate))  # its initializer is its default

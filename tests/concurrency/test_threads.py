@@ -11,6 +11,7 @@ import onnxjac as oj
 from concurrency.workers import KINDS, THREADS, TIMES, jacobian, near, products, together
 from data.regressions import LABELS, W, X, softmax_hessian, softmax_regression
 from faults.models import CNN, MLP, point_of
+from onnxjac.jacobians import threads
 from onnxjac.jacobians.threads import Lock
 from onnxjac.modes.linear.elimination import plan
 from onnxjac.modes.model.primal.engines import onnxruntime as ort
@@ -234,3 +235,25 @@ def test_an_interrupt_leaves_no_lock_held():
     thread.start()
     thread.join(10)
     assert free
+
+
+def test_an_interrupt_leaves_linear_algebra_its_threads(monkeypatch):
+    libraries = threads.libraries()
+    limit = libraries.limit
+
+    def interrupted(*, limits):
+        made = limit(limits=limits)
+        if limits == 1:
+            raise KeyboardInterrupt
+        return made
+
+    with libraries.limit(limits=2):
+        monkeypatch.setattr(libraries, "limit", interrupted)
+        with pytest.raises(KeyboardInterrupt), threads.single_threaded():
+            pass
+        assert threads.cores() == 2
+        assert not threads.limits
+        monkeypatch.undo()
+        with threads.single_threaded(), threads.single_threaded():
+            assert threads.cores() == 1
+        assert threads.cores() == 2

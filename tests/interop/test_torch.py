@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import onnxjac as oj
+from curvature.models import parsed
 from interop.operators import KINDS, MODEL, POINT, WEIGHTS, WRT, hessian, linearization
 
 torch = pytest.importorskip("torch")
@@ -91,6 +92,27 @@ def test_a_compiled_program_calls_them(loss):
         assert_allclose(b.grad, c.grad, **TIGHT)
     v = torch.ones(J.shape[1], dtype=torch.float64)
     assert_allclose(torch.compile(lambda v: 2 * Jv(v), backend="eager")(v), 2 * (J @ v), **TIGHT)
+
+
+PRODUCTS = {
+    "J @ v": lambda J, V: J @ V[:, 0],
+    "J @ V": lambda J, V: J @ V,
+    "J.T @ u": lambda J, V: J.T @ (J @ V[:, 0]),
+    "V.T @ J.T": lambda J, V: V.T @ J.T,
+    "apply": lambda J, V: J.apply({"x": V[:, 0].reshape(4, 3)})["y"],
+}
+
+
+@pytest.mark.filterwarnings("ignore:Dynamo detected")  # of caches, at J.T
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_compiled_program_multiplies(name):
+    model = parsed("""f (double[4, 3] x, double[3, 5] W) => (double[4, 5] y) {
+        z = MatMul(x, W) p = Softmax(z) h = Tanh(x) g = MatMul(h, W) y = Mul(p, g) }""")
+    J = oj.linearize(model, {"x": np.ones((4, 3)), "W": np.eye(3, 5)}, wrt="x")
+    V = torch.ones((12, 2), dtype=torch.float64)
+    torch._dynamo.reset()
+    product = torch.compile(lambda V: 2 * PRODUCTS[name](J, V), backend="eager")
+    assert_allclose(product(V), 2 * PRODUCTS[name](J, V), **TIGHT)
 
 
 def test_third_order(loss):

@@ -59,7 +59,8 @@ def test_inputs_that_do_not_fit(net, case, call):
 
 
 def test_inputs_that_are_left_out(net):
-    for call in (oj.linearize, oj.hessian, oj.gram):
+    slopes = (lambda net: oj.grad(net, of="s"), lambda net: oj.value_and_grad(net, of="s")())
+    for call in (oj.linearize, oj.hessian, oj.gram, oj.vjp, *slopes):
         with pytest.raises(oj.InputError, match=r"missing input: x float64\[2,3\], rows int64"):
             call(net)
     bare = model("y = Mul(w, w)", "() => (double[2] y)", w=[1.0, 3.0])

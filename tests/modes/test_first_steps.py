@@ -92,6 +92,15 @@ def test_text_scales_no_operator(J, way, x):
         J @ x
 
 
+def test_nothing_is_no_operand(J):
+    for what in (lambda: J + None, lambda: None + J, lambda: J - None, lambda: None - J):
+        with pytest.raises(oj.InputError, match=r"J \+ K adds an operator or a matrix, not None"):
+            what()
+    for what in (lambda: J @ None, lambda: None @ J):
+        with pytest.raises(oj.InputError, match=r"dimension mismatch: .*, not NoneType"):
+            what()
+
+
 @pytest.mark.parametrize("odd", [None, "1", 1j], ids=["none", "text", "complex"])
 def test_objects_that_are_no_numbers(J, odd):
     x = np.array([1.0] * 5 + [odd], object)

@@ -62,6 +62,21 @@ def test_a_minimum_to_single_precision_is_a_success(globalization, method, tol):
 
 
 @both
+def test_a_tolerance_below_single_precision_is_no_success_with_a_preconditioner(
+    globalization, method
+):
+    """Steps that changed f by nothing but rounding went on to the last iteration."""
+    model = parsed("m (float[6] x) => (float f) { t = Tanh (x) q = Mul (x, x) c = Mul (q, q) "
+                   "s = Add (c, t) f = ReduceSum <keepdims = 0> (s) }", "float32")  # fmt: skip
+    options = {"globalization": globalization, "preconditioner": np.eye(6, dtype=np.float32)}
+    start = {"x": np.linspace(0.5, 2, 6, dtype=np.float32)}
+    found = newton_cg(model, start, tol=1e-12, **options)
+    assert (found.success, found.status) == (False, -1)
+    assert found.nit < 50
+    assert np.linalg.norm(found.jac) < 1e-5
+
+
+@both
 def test_a_kink_on_the_way_is_no_success(globalization, method):
     model = parsed("m (double[2] x) => (double f) <double[2] w = {-3.0, 1.0}, double k = {4.0}> "
                    "{ a = Abs (x) b = Mul (k, a) c = Mul (x, x) d = Mul (w, x) e = Sum (b, c, d) "

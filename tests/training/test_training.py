@@ -77,6 +77,18 @@ def test_an_unknown_mode_of_momentum_is_refused():
         oj.Momentum(mode="heavy")
 
 
+@pytest.mark.parametrize("given", [{"alpha": 1}, {"beta": 2}, {"beta": -0.1}])
+def test_means_that_would_not_decay_are_refused(given):
+    with pytest.raises(oj.InputError, match=r"=.* must be a number, at least 0 and below 1"):
+        oj.Adam(**given)
+
+
+@pytest.mark.parametrize("rate", [1e300, np.inf, np.nan])
+def test_a_learning_rate_that_is_not_finite_is_refused(rate):
+    with pytest.raises(oj.InputError, match=r"learning_rate=.* must be a"):
+        oj.training_model(classifier(), LOSS, learning_rate=rate)
+
+
 LOSS = parser.parse_graph("""entropy (float[batch, 10] logits, int64[batch] label) => (float loss)
     { loss = SoftmaxCrossEntropyLoss<reduction = "mean">(logits, label) }""")  # fmt: skip
 

@@ -13,7 +13,16 @@ import numpy as np
 from onnx import TensorProto
 
 from ....jacobians import Jacobian, Shape, dtype_of, prod_text, reading, reading_of, shape_of, size
-from ....jacobians.arrays import as_array, host, is_foreign, is_tensor, native, settled, wide
+from ....jacobians.arrays import (
+    as_array,
+    host,
+    is_foreign,
+    is_tensor,
+    native,
+    settled,
+    untraced,
+    wide,
+)
 from ....jacobians.errors import InputError, OnnxJacError, UnknownTensor, closest, warn
 from ....jacobians.text import clipped, joined
 from ....ops.node import Step
@@ -323,6 +332,7 @@ def fitting(spec: TensorSpec, tensor: Any, dtype: np.dtype) -> Any:
     return array
 
 
+@untraced
 def applied(
     J: Jacobian, tangents: Mapping[str, Any], domain: Specs, codomain: Specs
 ) -> dict[str, Any]:  # fmt: skip
