@@ -44,6 +44,9 @@ def product(a: tuple[int, ...], b: tuple[int, ...]) -> Kernel:
         return lambda a, b: row_by_matrix(b.T, a.T).T
     if len(a) == len(b) == 3 and a[0] == b[0]:
         return torch.bmm
+    if len(b) == 2 < len(a):  # torch would copy the matrix for rows that do not lie in line
+        rows, shape = (math.prod(a[:-1]), a[-1]), (*a[:-1], b[1])
+        return lambda a, b: torch.mm(a.reshape(rows), b).view(shape)
     return torch.mm if len(a) == len(b) == 2 else torch.matmul
 
 

@@ -148,6 +148,17 @@ def test_vectors_of_a_stack(shapes, device):
     same(tensors.MatMul(tensor(a, device), tensor(b, device)), numbers.MatMul(a, b), 1e-12)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_rows_of_a_stack_by_a_matrix(turned, device):
+    """Also rows that do not lie in line."""
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((3, 5, 7, 4)), rng.standard_normal((4, 6))
+    x = there(a, device)
+    x = x.transpose(0, 3).contiguous().transpose(0, 3) if turned else x
+    same(tensors.MatMul(x, there(b, device)), a @ b, 1e-12)
+    same(tensors.MatMul(x[:0], there(b, device)), a[:0] @ b, 1e-12)
+
+
 def test_entries_of_a_vector(device):
     """Gathered and added, with places that count from the end and places that are met twice."""
     x, places = np.arange(6.0), np.array([1, -1, 1])

@@ -1,6 +1,7 @@
 """The torch program gives the operator's products, of arrays and of tensors."""
 
 import sys
+from operator import methodcaller
 
 import numpy as np
 import pytest
@@ -148,3 +149,15 @@ def test_a_comparison_is_written_as_numbers(name, dtype, monkeypatch, device):
     assert host(y).tolist() == host(truth).astype(dtype).tolist()
     kept = engine.fused_in_line(calls, (0, 1), (2, 3), {})(a, b)
     assert all(map(torch.equal, kept, (truth, y)))
+
+
+def test_a_transpose_is_copied_once_for_all_its_shapes(device):
+    """From the first new shape, the others are views."""
+    x = tensor(Draw(8).normal(2, 3, 4), device)
+    calls = [Call(lambda x: x.mT, (0,), (1,), (2, 4, 3))]
+    shapes = [(8, 3), (24,), (2, 12)]
+    calls += [Call(methodcaller("reshape", s), (1,), (k + 2,), s) for k, s in enumerate(shapes)]
+    made = engine.fused_in_line(calls, (0,), (2, 3, 4), {})(x)
+    assert [tuple(y.shape) for y in made] == shapes
+    assert all(torch.equal(y, x.mT.reshape(y.shape)) for y in made)
+    assert len({y.data_ptr() for y in made}) == 1

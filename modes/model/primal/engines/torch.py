@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -157,9 +158,10 @@ def fused_in_line(
     from .....ops.torch.replay import replayed
     from .....ops.torch.table import FUSED
 
+    calls = list(reshaped_once(calls))
     uses = Counter(chain(results, *(call.inputs for call in calls)))
     made = {call.outputs[0]: k for k, call in enumerate(calls)}
-    kept: list[Call | None] = list(calls)
+    kept: list[Call | None] = [*calls]
     for k, outer in enumerate(calls):
         for place, n in enumerate(outer.inputs):
             inner = kept[made[n]] if n in made and uses[n] == 1 else None
@@ -170,6 +172,18 @@ def fused_in_line(
                 kept[made[n]] = None
                 break
     return replayed(in_line(list(filter(None, kept)), arguments, results, constants), fresh)
+
+
+def reshaped_once(calls: Iterable[Call]) -> Iterator[Call]:
+    """The calls, where a tensor of several new shapes is reshaped from the first of them: a reshaped
+    transpose is a copy, of which the others are views.
+    """
+    first: dict[int, int] = {}
+    for call in calls:
+        n = call.inputs[0] if isinstance(call.function, methodcaller) else None
+        yield call._replace(inputs=(first[n],)) if n in first else call
+        if n is not None:
+            first.setdefault(n, call.outputs[0])
 
 
 def as_before(step: Step, shapes: list[Shape], *inputs: Any) -> tuple[Any, ...]:
