@@ -175,8 +175,8 @@ def fused_in_line(
 
 
 def reshaped_once(calls: Iterable[Call]) -> Iterator[Call]:
-    """The calls, where a tensor of several new shapes is reshaped from the first of them: a reshaped
-    transpose is a copy, of which the others are views.
+    """The calls, where a tensor of several new shapes takes the others from the first one: where a
+    transpose is copied to be reshaped, these are views of the copy.
     """
     first: dict[int, int] = {}
     for call in calls:
