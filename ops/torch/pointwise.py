@@ -52,6 +52,7 @@ for name, pair in BINARY.items():
     kernel(name)(lambda a, b, pair=pair: pair(*common(a, b)))
 COMPARED = {"Equal": torch.eq, "Greater": torch.gt, "GreaterOrEqual": torch.ge, "Less": torch.lt,
             "LessOrEqual": torch.le}  # fmt: skip
+"""Functions of two tensors of one dtype whose results are truth values."""
 
 for name, pair in {"Add": torch.add, "Div": torch.div, "Mul": torch.mul, "Sub": torch.sub,
                    **COMPARED}.items():  # fmt: skip
