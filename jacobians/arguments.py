@@ -25,7 +25,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers ≥ `least`, > it if it is `open`, and < `below`; for a limit, infinity too."""
+    """The numbers from `least` on, without `least` if `open`, and less than `below`; for a limit,
+    infinity too.
+    """
 
     least: float
     open: bool = False

@@ -384,7 +384,7 @@ def spelled_out(step: Step) -> Mapping[str, Any]:
 def with_pads(attrs: Mapping[str, Any], y: Shape, x: Shape, w: Shape = ()) -> Mapping[str, Any]:
     """The attributes with pads instead of `auto_pad`, if these are the same for all free sizes.
 
-    ONNX Runtime 1.31 pads dilated windows too little, or refuses them, and crops inputs where
+    ONNX Runtime 1.32 pads dilated windows too little, or refuses them, and crops inputs where
     strides exceed the windows.
     """
     kernel = attrs.get("kernel_shape") or w[2:]

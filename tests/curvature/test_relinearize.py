@@ -54,6 +54,22 @@ def test_it_is_what_is_made_afresh(make):
         assert_allclose(C.toarray(), fresh.toarray(), rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("by_torch", [False, pytest.param(True, marks=pytest.mark.peers)])
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_later_writes_to_the_point_have_no_effect(make, by_torch):
+    """The caller may write to the arrays before the first product."""
+    p = point()
+    take = pytest.importorskip("torch").tensor if by_torch else np.array
+    given, moved = ({name: take(x) for name, x in p.items()} for _ in range(2))
+    C = make(parsed(TEXT), given)
+    made = C, C.relinearize(moved)
+    for x in (*given.values(), *moved.values()):
+        x[:] = 0
+    for found in made:
+        expected = make(parsed(TEXT), p).toarray()
+        assert_allclose(found.toarray(), expected, rtol=1e-12, atol=1e-14)
+
+
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize("make", [MAKERS["hessian"], MAKERS["fisher"]], ids=["hessian", "fisher"])
 def test_what_was_done_to_it_is_done_again(make, change):
