@@ -1,9 +1,8 @@
-"""Commands of the shell, from `report` to `sweep`: their parser, options, and what each does."""
+"""Commands of the shell, from `report` to `view`: their parser, options, and what each does."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 import zipfile
@@ -30,8 +29,6 @@ from ..model.primal.inputs import GUARDS, Specs, names_of
 from ..model.save import drafts, save, save_text
 from ..training.lowering import lower_gradients
 from ..verify import prove, tags
-from ..verify.sweep import Shard, chosen, records, sweep
-from ..verify.sweep import page as sweep_page
 from . import report
 from .output import COMMON, Output, page
 from .report import At, at_point, jacobian_at
@@ -92,8 +89,8 @@ def command(*said: Any) -> Callable[[Run], None]:
 def of_kind(example: str, read: Callable[[str], Any]) -> Callable[[str], Any]:
     """A type for argparse: what `read` makes of an argument, unless it raises ValueError.
 
-    >>> of_kind("like 1/4", shard)("2/4"), of_kind("like x=1", named_shape)("image=1,3,64,64")
-    ((2, 4), ('image', (1, 3, 64, 64)))
+    >>> of_kind("like x=1", named_shape)("image=1,3,64,64")
+    ('image', (1, 3, 64, 64))
     """
 
     def checked(argument: str) -> Any:
@@ -118,12 +115,6 @@ def named_shape(argument: str) -> tuple[str, tuple[int, ...]]:
     if not (name and sign):
         raise ValueError
     return name, tuple(map(natural, sizes.split(","))) if sizes else ()
-
-
-def shard(argument: str) -> Shard:
-    """`2/4` → (2, 4): the second of four parts."""
-    k, n = map(natural, argument.split("/"))
-    return natural(str(k), 1), natural(str(n), k)
 
 
 def numbers(argument: str) -> list[float]:
@@ -449,34 +440,6 @@ def run_tags(args: Namespace, out: Output) -> bool:
     text = found.csv() if args.format == "csv" else found.markdown()
     out.tell(text, tags=found.records())
     return True
-
-
-@command(
-    {"--op": {"nargs": "+", "default": [], "metavar": "NAME", "help": "of these operators only"},
-     "--shard": {"type": of_kind("like 1/4, 2/4, 3/4, 4/4", shard), "default": (1, 1),
-                 "metavar": "K/N", "help": "part K of N parts"},
-     "--jobs": {"type": POSITIVE, "default": os.cpu_count() or 1, "metavar": "N",
-                "help": "processes (all cores)"},
-     **output("FILE.md", "where to write the page, instead of stdout", required=False)},
-    ("--op Softmax Resize", "-o SWEEP.md", "--shard 1/4 --jobs 2 --json"),
-    {"file": "the page that was written, or null",
-     "cases": "a list with an object for each case: name, operator, tag, the errors of its checks "
-              "over those allowed, which failed"},
-)  # fmt: skip
-def run_sweep(args: Namespace, out: Output) -> bool:
-    """Differentiate and check every case that ONNX ships for its operators."""
-    positions = chosen(args.op, args.shard)
-    results = []
-    with counting("sweep", "cases", len(positions)) as tick:
-        for result in sweep(positions, args.jobs):
-            results.append(result)
-            tick(1)
-    if args.output is None:
-        out.tell(sweep_page(results), file=None, cases=records(results))
-    else:
-        save_text(sweep_page(results), args.output)
-        out.wrote(args.output, f"{len(results)} cases", cases=records(results))
-    return not any(result.failed for result in results)
 
 
 STYLE: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Verify: proofs of every rule by SymPy, ONNX's differentiability tags, the sweep of its cases."""
+"""Verify: proofs of rules by SymPy, and ONNX's differentiability tags against them."""
 
 from __future__ import annotations
 

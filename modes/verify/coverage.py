@@ -253,27 +253,3 @@ def operators(domain: str = "") -> Iterator[str]:
     for (op_type, held), schema in sorted(schemas().items()):
         if held == domain and (not schema.deprecated or domain):
             yield op_type
-
-
-@cache
-def runtime_operators() -> dict[str, bool]:
-    """Operators of com.microsoft in ONNX Runtime -> whether it has a kernel for CPUs."""
-    from onnxruntime.capi import onnxruntime_pybind11_state as runtime
-
-    kernels = {k.op_name for k in runtime.get_all_opkernel_def()
-               if k.domain == MICROSOFT and k.provider.startswith("CPU")}  # fmt: skip
-    found = {s.name for s in runtime.get_all_operator_schema() if s.domain == MICROSOFT}
-    return {name: name in kernels for name in sorted(found)}
-
-
-def beyond() -> Iterator[tuple[str, str, str, str]]:
-    """(domain, operator, kind, reason) of every operator outside ONNX's default domain."""
-    for domain in DOMAINS[1:]:
-        for op_type in operators(domain):
-            yield domain, op_type, *status(op_type, domain)
-    for op_type, runs in runtime_operators().items():
-        try:
-            yield MICROSOFT, op_type, *status(op_type, MICROSOFT)
-        except UnsupportedOp:
-            why = "it has no rule yet" if runs else "ONNX Runtime has no kernel of it for CPUs"
-            yield MICROSOFT, op_type, REFUSED, why

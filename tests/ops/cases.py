@@ -8,9 +8,9 @@ import pytest
 from onnx import TensorProto, defs
 
 from onnxjac.modes.model.primal.evaluate import evaluate
-from onnxjac.modes.verify import backend_cases
-from onnxjac.modes.verify.backend_cases import BackendCase, node_cases, with_constants
 from onnxjac.ops import find
+from sweep import cases as onnx_made
+from sweep.cases import BackendCase, node_cases, with_constants
 
 FLOATS = {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16}
 NARROW = {*range(TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2FNUZ + 1), TensorProto.FLOAT4E2M1}
@@ -59,7 +59,7 @@ def few_of_each(count: int = 3, seed: int = 0) -> list[BackendCase]:
 
 def moved(case: BackendCase, seed: int) -> dict[str, np.ndarray]:
     """The inputs, the floating ones moved off kinks and into the operator's domain."""
-    return backend_cases.moved(case.op_type, case.feeds, seed)
+    return onnx_made.moved(case.op_type, case.feeds, seed)
 
 
 def skip_where_nothing_is_smooth(model, feeds):

@@ -11,11 +11,11 @@ from check_rule import check_point, declared
 from onnxjac.modes.model.loading.load import load
 from onnxjac.modes.recording.derive import vjp_graph
 from onnxjac.modes.verify.cases import CASES as PROVED
-from onnxjac.modes.verify.coverage import runtime_operators
 from onnxjac.ops.node import node_of
 from onnxjac.ops.numbers.table import run_reference
 from onnxjac.ops.registry import find
 from onnxjac.ops.rules.zeros import NO_FLOATS
+from sweep.page import runtime_operators
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")

@@ -6,7 +6,7 @@ from onnx import TensorProto, helper
 
 import onnxjac as oj
 from onnxjac.modes.model.loading.load import load
-from onnxjac.modes.verify.backend_cases import node_cases
+from sweep.cases import node_cases
 
 CASES = [case for case in node_cases() if case.op_type == "DequantizeLinear"]
 RNG = np.random.default_rng(3)

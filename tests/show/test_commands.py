@@ -12,10 +12,9 @@ from scipy.sparse import load_npz
 import onnxjac as oj
 from onnxjac.__main__ import main
 from onnxjac.modes.linear.check import Check, Outcome
-from onnxjac.modes.show import commands, output
+from onnxjac.modes.show import output
 from onnxjac.modes.show.commands import COMMANDS, parser
 from onnxjac.modes.show.output import COMMON
-from onnxjac.modes.verify.sweep import Result
 from show.running import DIGITS, GRADIENT, SAMPLES, answer, parsed, refused, written
 
 NAMES = [command.name for command in COMMANDS]
@@ -26,13 +25,11 @@ def arguments(tmp_path, monkeypatch):
     """Arguments for each command."""
     out = ("-o", str(tmp_path / "out"))
     monkeypatch.setattr(output, "find_spec", lambda name: None)
-    monkeypatch.setattr(commands, "chosen", lambda *_: [0])  # finding all cases takes seconds
-    monkeypatch.setattr(commands, "sweep", lambda *_: [Result("test_tanh", "node", "Tanh", "none")])
     return {
         "report": (DIGITS, "--html", str(tmp_path / "page.html")), "check": (DIGITS,),
         "jacobian": (DIGITS, *out), "spectrum": (DIGITS,), "export": (DIGITS, *out),
         "lower": (written(tmp_path, *GRADIENT), *out), "prove": ("Floor",),
-        "tags": ("--op", "Clip"), "view": (DIGITS, *out), "sweep": ("--op", "Tanh", "--jobs", "1"),
+        "tags": ("--op", "Clip"), "view": (DIGITS, *out),
     }  # fmt: skip
 
 

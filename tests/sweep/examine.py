@@ -1,80 +1,35 @@
-"""The sweep: every case that ONNX ships, differentiated and checked in four ways, and its page."""
+"""One case of the sweep, differentiated and checked in four ways."""
 
 from __future__ import annotations
 
 import re
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
-from multiprocessing import get_context
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import onnx
 
-from ...jacobians.errors import OnnxJacWarning, UnknownTensor, closest, first_line
-from ...jacobians.threads import cached_property
-from ...ops.node import TRAINING
-from ..hessian import hessian
-from ..linear.check import dot_error
-from ..linear.linearization import Linearization
-from ..linearize import linearize
-from ..model.loading.load import load
-from ..model.loading.upgrade import MICROSOFT
-from ..model.primal.engines import onnxruntime as ort
-from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import is_float
-from ..model.primal.model import Model
-from ..recording.derive import jvp_graph, vjp_graph
-from ..training.lowering import lower_gradients
-from .backend_cases import (
-    DIFFERENTIABLE,
-    NONE,
-    UNKNOWN,
-    BackendCase,
-    all_cases,
-    between_tensors,
-    moved,
-    tag,
-    with_constants,
-)
-from .coverage import BODY, DOMAINS, RULE, beyond, schemas, status
-from .differences import SINGLE, STEPS, is_single, mismatch, slope_error
+from onnxjac.jacobians.errors import OnnxJacWarning, first_line
+from onnxjac.jacobians.threads import cached_property
+from onnxjac.modes.hessian import hessian
+from onnxjac.modes.linear.check import dot_error
+from onnxjac.modes.linear.linearization import Linearization
+from onnxjac.modes.linearize import linearize
+from onnxjac.modes.model.loading.load import load
+from onnxjac.modes.model.primal.engines import onnxruntime as ort
+from onnxjac.modes.model.primal.evaluate import evaluate
+from onnxjac.modes.model.primal.inputs import is_float
+from onnxjac.modes.model.primal.model import Model
+from onnxjac.modes.recording.derive import jvp_graph, vjp_graph
+from onnxjac.modes.training.lowering import lower_gradients
+from onnxjac.modes.verify.differences import SINGLE, STEPS, is_single, mismatch, slope_error
+from onnxjac.ops.node import TRAINING
 
-Shard = tuple[int, int]
-"""(k, n): every n-th case from the k-th on, k = 1 … n."""
+from .cases import BackendCase, between_tensors, moved, tag, with_constants
 
 NUMPY = "numpy"
-
-
-def chosen(operators: Sequence[str], shard: Shard) -> list[int]:
-    """The positions of the cases of some operators, or of all, in a shard."""
-    known = {case.op_type for case in all_cases()}
-    for name in operators:
-        if name not in known:
-            raise UnknownTensor(f"ONNX has no case of {name!r}.{closest(name, known)}")
-    held = [k for k, case in enumerate(all_cases()) if not operators or case.op_type in operators]
-    return held[shard[0] - 1 :: shard[1]]
-
-
-def sweep(positions: Sequence[int], jobs: int) -> Iterator[Result]:
-    """The results of some cases, one at a time in their order, from one process or several."""
-    jobs = min(jobs, len(positions) // 32)
-    if jobs < 2:
-        yield from map(examine_at, positions)
-        return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(examine_at, positions, chunksize=8)
-
-
-def examine_at(position: int) -> Result:
-    """The case at a position, examined."""
-    return examine(all_cases()[position])
-
-
-# -- one case ------------------------------------------------------------------------------------
 
 WAYS = ("slope", "adjoint", "graphs", "symmetry")
 """The checks of a case."""
@@ -298,120 +253,3 @@ def symmetry(p: Problem) -> float:
         scale = max(float(np.linalg.norm(u) * np.linalg.norm(Hv)), 1.0)
         errors.append(abs(float(u @ Hv) - float(v @ Hu)) / scale)
     return max(errors) / p.tolerance
-
-
-# -- the page: the same results give the same page -------------------------------------------------
-
-HEAD = """\
-# The sweep
-
-Every case that onnx {version} ships to test its backends, differentiated.
-`onnxjac sweep -o SWEEP.md` writes this page. A case passes where, at a point moved off kinks,
-between all its floating inputs and outputs,
-
-- J v is the slope of the model in double precision, by central differences of fourth order;
-- ⟨u, J v⟩ = ⟨Jᵀ u, v⟩;
-- J v and Jᵀ u, recorded as graphs, run in ONNX Runtime in the precision of the case, or by NumPy in
-  double precision where ONNX Runtime lacks a kernel, a type or the opset, and give the same;
-- the Hessian, the linearisation of the recorded gradient, is symmetric.
-"""
-
-COLUMNS = "| {} | cases | tagged | unknown | other | passed | of them in ONNX Runtime | |"
-
-TAGS = {
-    DIFFERENTIABLE: "have a path from a floating input to a floating output along ports that "
-    "ONNX tags differentiable",
-    UNKNOWN: "more count if ports of unknown kind do",
-    NONE: "others have no such path; those with floating tensors on both ends are checked too",
-}
-
-
-def records(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """A record of each case, with errors over allowed errors; null where they are not finite."""
-    return [
-        {**asdict(r), "failed": r.failed,
-         "errors": {name: float(e) if np.isfinite(e) else None for name, e in r.errors.items()}}
-        for r in results
-    ]  # fmt: skip
-
-
-def page(results: Sequence[Result]) -> str:
-    """Totals, a table of the operators, a table of the whole models, the failures."""
-    nodes = [r for r in results if r.kind == "node"]
-    models = [r for r in results if r.kind != "node"]
-    parts = [HEAD.format(version=onnx.__version__)]
-    if nodes:
-        parts += [totals(nodes), table("operator", nodes, [r.op_type for r in nodes])]
-        parts += [other_domains()] if ort.installed() else []
-    if models:
-        parts += ["Whole models:\n", table("kind", models, [r.kind for r in models])]
-    return "\n".join((*parts, *exceptions(results)))
-
-
-BEYOND = """\
-Operators outside ONNX's default domain, among them {com} of com.microsoft in ONNX Runtime
-{version}, and how each is differentiated. A derivative that would pass a refused operator raises
-`UnsupportedOp`.
-
-| domain | operator | derivative | |
-|---|---|---|---|
-{rows}
-"""
-
-
-def other_domains() -> str:
-    """A table of the operators of other domains, by how they are differentiated."""
-    found = list(beyond())
-    count = sum(domain == MICROSOFT for domain, *_ in found)
-    rows = "\n".join(f"| {' | '.join(row)} |" for row in found)
-    return BEYOND.format(com=count, version=ort.runtime().__version__, rows=rows)
-
-
-def totals(results: Sequence[Result]) -> str:
-    """The number of cases with each tag, and how many of these pass."""
-    lines = [f"{len(results)} cases, of which:\n"]
-    for kind, text in TAGS.items():
-        held = [r for r in results if r.tag == kind]
-        checked = [r for r in held if r.checked or r.failed]
-        passed = sum(not r.failed for r in checked)
-        lines.append(f"- {len(held)} {text}: **{passed} of {len(checked)} pass**")
-    zero = sum(r.zero for r in results if r.tag != NONE)
-    said = f"\nOf those with a path, {zero} have J = 0, as they compute what is piecewise constant"
-    return "\n".join([*lines, said, "or have an empty tensor."]) + "\n"
-
-
-def table(title: str, results: Sequence[Result], keys: Sequence[str]) -> str:
-    """A table with a row for every key."""
-    lines = [COLUMNS.format(title), "|---|" + "--:|" * 6 + "---|"]
-    for key in sorted(set(keys), key=str.lower):
-        group = [r for r, k in zip(results, keys, strict=True) if k == key]
-        passed = [r for r in group if r.checked and not r.failed]
-        counts = (len(group), *(sum(r.tag == kind for r in group) for kind in TAGS), len(passed),
-                  sum(r.engine == "onnxruntime" for r in passed))  # fmt: skip
-        lines.append(f"| {key} | {' | '.join(map(str, counts))} | {remark(key, group)} |")
-    return "\n".join(lines) + "\n"
-
-
-def remark(key: str, group: Iterable[Result]) -> str:
-    """The checks that failed; else why the derivative is zero or does not exist."""
-    failed = sorted({check for r in group for check in r.failed})
-    if failed:
-        return f"**fails: {', '.join(failed)}**"
-    known = schemas()
-    domain = next((d for d in DOMAINS if (key, d) in known), None)
-    if domain is None:
-        return ""
-    if not domain and known[key, domain].deprecated:
-        return "deprecated: raised to what replaces it when a model is loaded"
-    kind, reason = status(key, domain)
-    return "" if kind in (RULE, BODY) else reason
-
-
-def exceptions(results: Sequence[Result]) -> Iterator[str]:
-    """One line for every exception with its cases, and for every case that fails."""
-    for note in sorted({r.note for r in results if r.note}):
-        yield f"- {', '.join(r.name for r in results if r.note == note)}: {note}."
-    for r in results:
-        if r.failed:
-            errors = ", ".join(f"{name} {r.errors[name]:.1e}" for name in r.failed)
-            yield f"- {r.name} fails ({errors} times what is allowed): {r.message}"

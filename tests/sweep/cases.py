@@ -15,9 +15,9 @@ import numpy as np
 import onnx
 from onnx import defs, helper, numpy_helper
 
-from ...ops.registry import DECLARATIONS, PLAIN
-from ..model.flow.contents import assign
-from ..model.primal.inputs import FLOATS, is_float
+from onnxjac.modes.model.flow.contents import assign
+from onnxjac.modes.model.primal.inputs import FLOATS, is_float
+from onnxjac.ops.registry import DECLARATIONS, PLAIN
 
 KINDS = ("simple", "pytorch-converted", "pytorch-operator")
 """Whole models whose files come with the onnx wheel."""
