@@ -204,7 +204,7 @@ def drop_empty_operands(model: onnx.ModelProto) -> None:
                     f"{node.op_type} (node {node.name!r}) leaves out its input {formal.name!r} "
                     f"(number {index}), which it needs."
                 )
-        while node.input and not node.input[-1]:
+        while len(node.input) > schema.min_input and not node.input[-1]:
             del node.input[-1]
 
 
