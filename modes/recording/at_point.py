@@ -51,6 +51,10 @@ class LoopTemplate:
     programs: Latest[Any, Model] = field(default_factory=partial(Latest, 8))
     made: WeakValueDictionary[bool, LoopAtPoint] = field(default_factory=WeakValueDictionary)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle without the cached programs and derivatives."""
+        return LoopTemplate, (self.step, self.turns, self.names, self.rows, self.still)
+
     def turning(self, op: Recorder, read: Arrays, back: bool) -> Turns:
         """The derivative with these tensors, as what records its products."""
         values = [op.value(x) for x in read]
@@ -78,6 +82,10 @@ class LoopAtPoint(Joint):
     ) -> None:
         self.form, self._read, self.back = form, read, back
         super().__init__(*ends_of(form.step, form.still, back=back))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle with the tensors that it reads, which are computed for it."""
+        return LoopAtPoint, (self.form, self.read, self.back)
 
     def at(self, read: Arrays) -> LoopAtPoint:
         """The same derivative with other tensors: one object for all its blocks."""

@@ -366,9 +366,17 @@ class Recorder(Vocabulary):
         """A new initializer that holds an array."""
         value = self.like(array, name)
         held = np.ascontiguousarray(array).reshape(array.shape)
-        value.const_value = ir.Tensor(held, name=name, dtype=value.dtype)
+        value.const_value = tensor_of(held, name)
         self._arrays.append(array)
         return value
+
+
+def tensor_of(array: np.ndarray, name: str | None = None) -> ir.TensorProtocol:
+    """An array as onnx-ir holds it: strings are bytes."""
+    if array.dtype != object:
+        return ir.Tensor(array, name=name, dtype=ir.DataType.from_numpy(array.dtype))
+    texts = np.char.encode(array.astype(str), "utf-8", "surrogateescape").astype(object)
+    return ir.StringTensor(texts, shape=ir.Shape(array.shape), name=name)
 
 
 def spelled_out(step: Step) -> Mapping[str, Any]:
@@ -454,7 +462,7 @@ def unsymbolic(value: Any) -> Any:
 def _plain(value: Any) -> Any:
     """An attribute as onnx-ir takes it."""
     if isinstance(value, np.ndarray):
-        return ir.tensor(value)
+        return tensor_of(value)
     return tuple(value) if isinstance(value, list) else value
 
 

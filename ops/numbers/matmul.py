@@ -115,7 +115,11 @@ def dft(
 def stft(
     x: Array, frame_step: Any, window: Any = None, frame_length: Any = None, *, onesided: int = 1
 ) -> Array:
-    """The transforms of frames of the signal, weighted by a window."""
+    """The transforms of frames of the signal, weighted by a window.
+
+    A real signal may lack the axis of its parts.
+    """
+    x = x if x.ndim == 3 else x[..., None]
     n = ints(frame_length)[0] if window is None and frame_length is not None else None
     n = n or (x.shape[1] if window is None else len(window))
     frames = np.lib.stride_tricks.sliding_window_view(x, n, axis=1)[:, :: ints(frame_step)[0]]

@@ -11,7 +11,8 @@ import numpy as np
 from scipy import special
 
 from ...jacobians.arrays import Array, is_tensor, space
-from ...jacobians.errors import OnnxJacError
+from ...jacobians.errors import OnnxJacError, first_line
+from ...jacobians.text import clipped
 from .table import Kernel, as_type, kernel, single_precision
 
 UFUNCS: dict[str, Kernel] = {
@@ -196,7 +197,13 @@ def regex_full_match(x: Array, *, pattern: str | None = None) -> Array:
             f"the pattern {pattern!r} could match strings of {longest} characters in too many "
             "ways: write it without repetitions inside repetitions, and with fewer of them"
         )
-    matches = re.compile(pattern).fullmatch
+    try:
+        matches = re.compile(pattern).fullmatch
+    except (re.error, RecursionError, OverflowError) as error:
+        raise OnnxJacError(
+            f"the pattern {clipped(pattern, 80)!r} cannot be read: {first_line(error)}. Write it "
+            "with fewer groups inside groups, or try engine='onnxruntime'"
+        ) from error
     return np.array([matches(text) is not None for text in strings], bool).reshape(x.shape)
 
 

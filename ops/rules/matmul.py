@@ -210,7 +210,7 @@ SIGNAL, WINDOW = 0, 2
 def dft(op: Any, node: Node) -> Blocks:
     """truncation · transform · truncation or zero-padding to the transform's length."""
     shape = node.x_shape
-    check_parts(node)
+    check_parts(node, shape)
     axis = (node.ints(2) or (-2,))[0] % len(shape)
     half, given = bool(node.onesided and node.inverse), (node.ints(1) or (0,))[0]
     n = (2 * (shape[axis] - 1) if half else shape[axis]) if same(given, 0) else given
@@ -221,9 +221,9 @@ def dft(op: Any, node: Node) -> Blocks:
     return {(0, 0): in_front(node.y_shape, J.out_shape, node.dtype).T @ J}
 
 
-def check_parts(node: Node) -> None:
+def check_parts(node: Node, shape: Shape) -> None:
     """Raises `OnnxJacError` unless the last axis holds (re, im) pairs, or real parts only."""
-    if node.x_shape[-1] not in (1, 2):
+    if shape[-1] not in (1, 2):
         raise OnnxJacError(f"{node.step} takes numbers as pairs on the last axis, not "
                            f"{node.step.inputs[SIGNAL]} {list(node.x_shape)}")  # fmt: skip
 
@@ -250,11 +250,15 @@ def mirrored(op: Any, shape: Shape, axis: int, n: Number, dtype: Any) -> Jacobia
 
 @jacobian("STFT", grows=True)
 def stft(op: Any, node: Node) -> Blocks:
-    """transform · diag(window) · framing in the signal; transform · diag(frames) in the window."""
-    if len(node.x_shape) != 3:
+    """transform · diag(window) · framing in the signal; transform · diag(frames) in the window.
+
+    A real signal may lack the axis of its parts.
+    """
+    shape = (*node.x_shape, 1) if len(node.x_shape) == 2 else node.x_shape
+    if len(shape) != 3:
         raise OnnxJacError(f"{node.step} takes [batch, length, parts], not "
                            f"{node.step.inputs[SIGNAL]} {list(node.x_shape)}")  # fmt: skip
-    check_parts(node)
+    check_parts(node, shape)
     window, frames, n = node.input(WINDOW), node.y_shape[1], node.x_shape[1]
     if window is not None:
         n = shape_of(window)[0]
@@ -263,7 +267,7 @@ def stft(op: Any, node: Node) -> Blocks:
     (step,) = node.ints(1) or (1,)
     starts = op.Reshape(op.Mul(counted(op, frames), step), (frames, 1))
     at = op.Add(starts, counted(op, n))
-    cut = Take(at, 1, node.x_shape, node.dtype)
+    cut = Take(at, 1, shape, node.dtype) @ Reshape(shape, node.x_shape, node.dtype)
     framed = cut.out_shape
     whole = complex_of_length(framed, 2, n, node.dtype)
     transform = Fourier(2, whole.out_shape, node.dtype)

@@ -84,10 +84,15 @@ def kernel_and_bias(op: Any, node: Node) -> tuple[Array, Array | None]:
 
 
 def stored(op: Any, node: Node, y: Array, i: int, like: Array) -> tuple[Array]:
-    """y, rounded by the scale in input i and the zero point behind it, in the dtype of an input."""
-    zero_point = node.input(i + 1)
+    """y, rounded by the scale in input i and the zero point behind it, in the dtype of an input.
+
+    In single precision where it is double, which QuantizeLinear does not take.
+    """
+    scale, zero_point = node.inputs[i], node.input(i + 1)
     zero_point = np.zeros((), dtype_of(like)) if zero_point is None else zero_point
-    return (op.QuantizeLinear(y, node.inputs[i], zero_point),)
+    if np.float64 in map(dtype_of, (y, scale)):
+        y, scale = (op.Cast(x, to=int(ir.DataType.FLOAT)) for x in (y, scale))
+    return (op.QuantizeLinear(y, scale, zero_point),)
 
 
 # -- straight-through estimators -------------------------------------------------------------------

@@ -369,9 +369,12 @@ def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[Sl
     except Exception as error:  # a rule may be a user's
         if symbols is not None:
             op.fix(value for value in (*inputs, *outputs) if value is not None)
+        reason = f"{type(error).__name__}: {error}"
+        scalar = any(getattr(x, "shape", None) == () for x in inputs)
+        if scalar and isinstance(error, IndexError | ZeroDivisionError):
+            reason = "a scalar has no axis: give it one by Reshape or Unsqueeze"
         raise OnnxJacError(
-            f"the rule of {step} failed on {tensors_text(step, values)}: "
-            f"{type(error).__name__}: {error}"
+            f"the rule of {step} failed on {tensors_text(step, values)}: {reason}"
         ) from error
     return {(o, i): between_types(J, inputs[i], outputs[o]) for (o, i), J in blocks.items()
             if not isinstance(J, Zero)}  # fmt: skip

@@ -369,7 +369,7 @@ class Route:
         parts = segments(self.steps, self.active, self.of, self.wrt, count, discrete)
         return tuple(
             (part, Route(self.lean, part.outs, part.ins, self.engine, frozenset(part.given),
-                         estimate=self.estimate))
+                         estimate=self.estimate, is_unrolled=self.is_unrolled))
             for part in parts
         )  # fmt: skip
 

@@ -18,7 +18,7 @@ from ....ops import Recorder, Step
 from ....ops import numbers as arithmetic
 from ....ops.graphs import body_of
 from ....ops.graphs.infer import output_types
-from ....ops.graphs.recorder import is_still
+from ....ops.graphs.recorder import has_bodies, is_still
 from ....ops.node import AT, NAN
 from ...model.flow.contents import free_sizes, lowest_opsets
 from ...model.flow.control import (
@@ -87,8 +87,8 @@ def trace(
     A `perturbed` tensor is copied where it is computed. What is recorded of the step that computes
     the tensor, such as its derivative, reads the original and does not move with the copy.
 
-    Given the `types` of some tensors, the model is not run: only shapes, types and the results of
-    constants are known then.
+    Given the `types` of some tensors, only what control flow that these leave out needs is run:
+    only shapes, types and the results of constants are known then.
     """
     wanted = tuple(names)
     sampled, known = fixed(model, point, engine), model.derived.unkept
@@ -107,7 +107,10 @@ def trace(
     else:
         shaped = {n: zeros(shape_of(s), s.dtype)
                   for n, s in types.items() if isinstance(s, TensorSpec)}  # fmt: skip
-        numbers = {**shaped, **model.constants, **point}
+        whole = [n for step in steps if has_bodies(step) for n in step.outputs
+                 if n and n not in shaped]  # fmt: skip
+        numbers = {**shaped, **evaluate(model, point, whole, engine=engine),
+                   **model.constants, **point}  # fmt: skip
     recorder = Recorder(lowest_opsets(model), symbols)
     entered = [name for name in model.inputs if name in numbers]
     entries = dict.fromkeys((*entered, *sorted(given & met.union(wanted))))
@@ -122,7 +125,7 @@ def trace(
     steps = tuple(closed(part, opsets, moved) for step in steps
                   for part in apart(step, perturbed, numbers))  # fmt: skip
     for step in steps:
-        if types is not None:
+        if types is not None and not bodies_of(step):
             numbers.update(found(step, values, numbers))
         with kept_whole(step) if bodies_of(step) else nullcontext():
             made = again(recorder, step, values, [n and numbers[n] for n in step.outputs])
@@ -198,9 +201,7 @@ def again(
         step = replace(step, op_type="Identity", inputs=step.inputs[:1], surrogate=None)
     bodies, inputs, whole = bodies_of(step), step.inputs, step
     if bodies:
-        inputs = inputs[: explicit(step)]
-        while inputs and inputs[-1] is None:
-            inputs = inputs[:-1]
+        inputs = inputs[: explicit(step)]  # of a Loop, limit and condition may both be left out
     operands = [n and values[n] for n in inputs]
     graphs = {key: graph_of(op, step, inner, operands, values) for key, inner in bodies.items()}
     made = op.copy(replace(step, attrs={**step.attrs, **graphs}), operands, likes)

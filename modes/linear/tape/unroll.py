@@ -21,7 +21,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,7 @@ from ...model.flow.control import (
     kept_whole,
     shape_formals,
     shape_outputs,
+    stacked,
 )
 from ...model.flow.steps import SHAPES, array_of, check_step, needed, reads, turns
 from ...model.limits import Meter
@@ -87,7 +88,8 @@ def unrolled(
     steps = [model.steps[k] for k in needed(model.steps, wanted, point)[0]]
     if is_flat(steps, {**model.constants, **point}, estimate):
         return model
-    values = partial(evaluate, model, point, engine=engine)
+    whole = [name for step in steps if is_whole(step, estimate) for name in step.outputs if name]
+    values = cache(partial(evaluate, model, point, whole, engine=engine))
     unroller = Unroller(model, most, unkept, values, symbols, estimate)
     given = [name for name in dict.fromkeys((*model.inputs, *point)) if name in point]
     tensors = [name for name in given if is_variable(model, name, point[name])]
@@ -106,6 +108,12 @@ def unrolled(
     held += [value for value in made if ASKED in value.meta]
     flat = build(unroller.op.recorder, inputs, outputs, model.name or "unrolled", held)
     return Model(flat, model.limits)
+
+
+def is_whole(step: Step, estimate: bool) -> bool:
+    """Whether a step has bodies or a definition, and may be kept as it is nevertheless."""
+    flow = step.op_type in CONTROL and not step.domain
+    return flow or definition_of(step, estimate) is not None
 
 
 def is_variable(model: Model, name: str, array: Any) -> bool:
@@ -144,12 +152,13 @@ class Unroller:
     """Runs the steps of a model and records the flat ones among them.
 
     `moving` are the values that may differ at another point, or at another turn of a kept body;
-    nothing inside such a body may depend on their numbers here.
+    nothing inside such a body may depend on their numbers here. `values` runs the model once, for
+    the outputs of all steps that may be kept.
     """
 
     def __init__(
         self, model: Model, most: int | None, unkept: Collection[str | None],
-        values: Callable[[list[str]], Mapping[str, Any]], symbols: Symbols | None = None,
+        values: Callable[[], Mapping[str, Any]], symbols: Symbols | None = None,
         estimate: bool = False,
     ) -> None:  # fmt: skip
         self.model, self.meter, self.estimate = model, Meter(model.limits), estimate
@@ -227,10 +236,9 @@ class Unroller:
             made = list(declared.outputs(self.op, Node(step, tuple(inputs), (None,) * len(names))))
             if self.op.faked and not self.inside:
                 made = [y and self.op.recorder.value(y) for y in made]
-                known = self.values([name for name in step.outputs if name])
-                for y, name in zip(made, step.outputs, strict=False):
-                    if name:
-                        self.op.remember(y, known[name])
+                for y, number in zip(made, self.known(step, scope, names), strict=False):
+                    if number is not None:
+                        self.op.remember(y, number)
         else:
             return self.op.run(step, inputs, names)
         return [self.named(y, name) for y, name in zip(made, names, strict=False)]
@@ -296,7 +304,8 @@ class Unroller:
         finally:
             self.inside = outside
         whole = replace(step, attrs={**step.attrs, **bodies})
-        numbers = end(step, held, found) if outside else self.known(step, scope, names)
+        made = end(step, held, found) if outside else self.known(step, scope, names)
+        numbers = stacked(step, made, found)
         made = self.op.recorder.copy(whole, inputs, numbers, names)
         shape_outputs(self.op.recorder, step, bodies, inputs, made)
         for value, number in zip(made, numbers, strict=True):
@@ -304,9 +313,9 @@ class Unroller:
         return made
 
     def known(self, step: Step, scope: Scope, names: tuple[str | None, ...]) -> list[Any]:
-        """The outputs of a step with bodies at the point; those in a branch are run anew."""
+        """The outputs of a step at the point, run anew where it stands in a body."""
         if names == step.outputs:
-            found = self.values([name for name in names if name])
+            found = self.values()
             return [name and found[name] for name in names]
         values = {name: self.number(scope[name]) for name in reads(step)}
         return [*results_of(self.model, step, values, self.meter)]

@@ -265,6 +265,14 @@ def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
         yield from graph.node
 
 
+def owned(
+    model: onnx.ModelProto,
+) -> Iterator[tuple[onnx.ModelProto | onnx.FunctionProto, onnx.NodeProto]]:
+    """Every node of the model and of its functions, each with the model or function it is in."""
+    yield from ((model, node) for node in nodes(model))
+    yield from ((function, node) for function in model.functions for node in inside(function.node))
+
+
 def names_in(graph: onnx.GraphProto) -> set[str]:
     """The names of all tensors in the graph and in every graph inside it."""
     return {

@@ -150,6 +150,17 @@ def end(step: Step, held: Sequence[Any], found: Mapping[str, Sequence[Any]]) -> 
     return results[:carried] + [repeated(x, turns, axis) for x, axis in rows]
 
 
+def stacked(step: Step, made: list[Any], found: Mapping[str, Sequence[Any]]) -> list[Any]:
+    """The outputs of a step; a stack without a row gets the shape of the rows that its body gives,
+    which may be declared nowhere.
+    """
+    if step.op_type != "Loop":
+        return made
+    states = len(step.attrs["body"].inputs) - 2
+    rows = zip(made[states:], found["body"][1 + states :], strict=False)
+    return [*made[:states], *(y if y is None or len(y) else repeated(x, 0, 0) for y, x in rows)]
+
+
 def repeated(x: np.ndarray, turns: int, axis: int) -> np.ndarray:
     """The same row for every iteration, stacked."""
     return np.repeat(np.expand_dims(x, axis), turns, axis)

@@ -24,7 +24,7 @@ from onnx import TensorProto, defs, helper, inliner, numpy_helper, parser, shape
 from ....jacobians.errors import LoadError, first_line
 from ....ops import registry
 from ....ops.node import TRAINING
-from ..flow.contents import assign, graphs, inside, nodes, opset, schema_in, unique
+from ..flow.contents import assign, graphs, inside, nodes, opset, owned, schema_in, unique
 from ..primal.engines.onnxruntime import installed, runtime
 
 Key = tuple[str, str]
@@ -326,10 +326,11 @@ The border of Crop is left, top, right and bottom; a `scale` is the height and w
 def set_aside(model: onnx.ModelProto) -> None:
     """Move operators that the version converter does not know to the domain of their functions."""
     held = {function.name for function in FUNCTIONS}
-    for node in nodes(model):
+    for owner, node in owned(model):
         if not node.domain and node.op_type in held and not defs.has(node.op_type):
             node.domain = LEGACY
-    _import(model)
+            add_import(owner, LEGACY)
+            add_import(model, LEGACY)
 
 
 def align(model: onnx.ModelProto) -> None:

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -157,8 +158,8 @@ def _first_names(proto: onnx.ModelProto, module: Any) -> onnx.ModelProto:
     every = module.named_parameters(remove_duplicate=False)
     names = {name: first[id(p)] for name, p in every if first[id(p)] != name}
     for held in proto.graph.metadata_props:
-        for name, own in names.items() if held.key == SIGNATURE else ():
-            held.value = held.value.replace(f"target='{name}'", f"target='{own}'")
+        if held.key == SIGNATURE:
+            held.value = TARGET.sub(lambda found: names.get(found[0], found[0]), held.value)
     stored = {tensor.name for tensor in proto.graph.initializer}
     renamed = {a: b for a, b in names.items() if a in stored and b not in stored}
     for value in (*proto.graph.initializer, *proto.graph.value_info):
@@ -300,6 +301,7 @@ CALL, RULE = "pkg.torch.onnx.fx_node", "pkg.onnxscript.rewriter.rule_name"
 SOURCES = "pkg.onnxscript.optimizer.folded_from"
 
 PARAMETER = re.compile(r"^(\w+): PARAMETER target='(.+)'$", re.M)
+TARGET = re.compile(r"(?<=target=')[^'\n]+(?=')")
 LINEAR = re.compile(r"aten\.linear\.default\]\(args = \(%\w+, %(\w+)")
 VALUE, QUOTED = re.compile(r"%(\w+)"), re.compile(r"'(.*?)'")
 TURNED = re.compile(r"(t|permute|transpose)(_\d+)?")
@@ -325,19 +327,20 @@ def name_layers(model: ir.Model) -> None:
     listed = dict(PARAMETER.findall(graph.metadata_props.get(SIGNATURE, "")))
     if listed:
         model.metadata_props[PARAMETERS] = "\n".join(listed.values())
+    originals, known = Originals(graph), set(listed.values())
     for node in list(graph):
         weight = node.inputs[1] if node.op_type == "MatMul" and len(node.inputs) == 2 else None
         if weight is None or weight.name not in graph.initializers or node.domain:
             continue
         call = LINEAR.search(node.metadata_props.get(CALL, ""))
-        name = listed.get(call[1]) if call else traced(graph, node, weight)
+        name = listed.get(call[1]) if call else traced(originals, node, weight)
         if name and name != weight.name:
-            turn(graph, weight, name)
+            turn(originals, weight, name)
     for constant in filter(TURNED.fullmatch, computed(graph, listed)):
         value = graph.initializers[constant]
-        lost = folded_from(value) & set(listed.values()) - graph.initializers.keys()
-        if name := untied(graph, value) or (lost.pop() if len(lost) == 1 else None):
-            turn(graph, value, name)
+        lost = {n for n in folded_from(value) & known if n not in graph.initializers}
+        if name := originals.of(value) or (lost.pop() if len(lost) == 1 else None):
+            turn(originals, value, name)
     holders, folded = mixed(graph, listed), made_of_parameters(graph, listed)
     if gone := [name for name in listed.values() if name not in graph.initializers]:
         found = ", ".join(n.metadata_props[RULE] for n in graph if RULE in n.metadata_props)
@@ -353,6 +356,9 @@ def name_layers(model: ir.Model) -> None:
         warn(f"the exporter merged parameters that were equal: a derivative by {shown(equal)} is "
              f"the sum of the derivatives by all of them. {ADVICE}")  # fmt: skip
 
+
+FOLLOWED = 16
+"""The most initializers of one constant that are followed, so that loading takes linear time."""
 
 ADVICE = "torch.onnx.export(..., optimize=False) neither merges nor folds."
 
@@ -375,12 +381,17 @@ def shown(names: list[str]) -> str:
 def mixed(graph: ir.Graph, listed: dict[str, str]) -> list[str]:
     """The parameters that stand for others as well, which the exporter merged into them.
 
-    The nodes of one call of PyTorch use all parameters that the call names, and no others.
+    The nodes of one call of PyTorch use all parameters that the call names, and no others; a node
+    of no call makes constants of those that it reads.
     """
     calls: dict[str, set[str]] = {}
+    made = {name: frozenset([name]) for name in graph.initializers}
     for node in graph:
+        parts = [made.get(str(x.name) if x else "", frozenset()) for x in node.inputs]
         if call := node.metadata_props.get(CALL):
-            calls.setdefault(call, set()).update(*map(stored, node.inputs))
+            calls.setdefault(call, set()).update(*parts)
+        elif parts and all(parts) and len(whole := frozenset().union(*parts)) <= FOLLOWED:
+            made.update((str(y.name), whole) for y in node.outputs)
     holders, known = set[str](), set(listed.values())
     for call, used in calls.items():
         named = {listed[each] for each in VALUE.findall(call) if each in listed}
@@ -429,20 +440,11 @@ def computed(graph: ir.Graph, listed: dict[str, str]) -> set[str]:
     return set(VALUE.findall(calls)) & graph.initializers.keys() - set(listed.values())
 
 
-def stored(value: ir.Value | None) -> set[str]:
-    """The names of the initializers that a constant value is made of."""
-    if value is None or value.is_initializer():
-        return {str(value.name)} if value else set()
-    node = value.producer()
-    parts = list(map(stored, node.inputs)) if node else []
-    return set().union(*parts) if all(parts) else set()
-
-
-def traced(graph: ir.Graph, node: ir.Node, weight: ir.Value) -> str | None:
+def traced(originals: Originals, node: ir.Node, weight: ir.Value) -> str | None:
     """`fc.weight`, for a constant of the tracing exporter: its transpose, or `fc.bias` is added."""
     if not TRACED.fullmatch(str(weight.name)) or weight.const_value is None:
         return None
-    if name := untied(graph, weight):
+    if name := originals.of(weight):
         return name
     used = list(node.outputs[0].uses())
     if len(used) != 1 or used[0].node.op_type != "Add":
@@ -451,21 +453,46 @@ def traced(graph: ir.Graph, node: ir.Node, weight: ir.Value) -> str | None:
     return re.sub(r"\.bias$", ".weight", names[0]) if names and names[0].endswith(".bias") else None
 
 
-def untied(graph: ir.Graph, constant: ir.Value) -> str | None:
-    """The name of an initializer of which a constant is the transpose."""
-    if constant.const_value is None:
-        return None
-    turned = constant.const_value.numpy().T
-    for name, value in graph.initializers.items():
-        held = value.const_value if value is not constant else None
-        if held and tuple(held.shape) == turned.shape and np.array_equal(held.numpy(), turned):
-            return name
-    return None
+class Originals:
+    """The matrices among the initializers by their content, each read once, where one is asked for
+    whose shape they have.
+    """
+
+    def __init__(self, graph: ir.Graph) -> None:
+        self.graph = graph
+        self.shaped: dict[tuple[Any, ...], list[str]] = {}
+        self.named: dict[Any, list[str]] = {}
+        for value in graph.initializers.values():
+            self.note(value)
+
+    def note(self, value: ir.Value) -> None:
+        """Remember an initializer."""
+        if value.const_value is not None and len(value.const_value.shape) == 2:
+            self.shaped.setdefault(tuple(value.const_value.shape), []).append(str(value.name))
+
+    def of(self, constant: ir.Value) -> str | None:
+        """The name of an initializer of which a constant is the transpose."""
+        if constant.const_value is None:
+            return None
+        turned = constant.const_value.numpy().T
+        for name in self.shaped.pop(turned.shape, ()):
+            value = self.graph.initializers.get(name)
+            if value and value.const_value is not None:
+                self.named.setdefault(content(value.const_value.numpy()), []).append(name)
+        names = self.named.get(content(turned), [])
+        while names and names[0] not in self.graph.initializers:  # it was turned, and has no uses
+            names.pop(0)
+        return next((name for name in names if name != constant.name), None)
 
 
-def turn(graph: ir.Graph, old: ir.Value, name: str) -> None:
+def content(array: np.ndarray) -> tuple[Any, ...]:
+    """What is equal for equal arrays."""
+    return array.shape, array.dtype.str, sha256(array.tobytes()).digest()
+
+
+def turn(originals: Originals, old: ir.Value, name: str) -> None:
     """Replace an initializer by the transpose of the named one, which is new if there is none."""
-    tensor = old.const_value
+    graph, tensor = originals.graph, old.const_value
     if tensor is None or len(tensor.shape) != 2:
         return
     array, weight = tensor.numpy().T, graph.initializers.get(name)
@@ -473,6 +500,7 @@ def turn(graph: ir.Graph, old: ir.Value, name: str) -> None:
         held = ir.Tensor(array, dtype=tensor.dtype, name=name)
         weight = ir.Value(name=name, const_value=held, shape=ir.Shape(array.shape), type=old.type)
         graph.register_initializer(weight)
+        originals.note(weight)
     elif weight.const_value is None or not np.array_equal(weight.const_value.numpy(), array):
         return
     turned = ir.Value(name=old.name, shape=old.shape, type=old.type)

@@ -21,6 +21,7 @@ from onnx import serialization
 
 from ....jacobians.arguments import validated
 from ....jacobians.errors import InputError, LimitError, LoadError, first_line
+from ....jacobians.text import joined
 from ..flow.contents import inside, subgraphs
 from ..limits import Limits, amount
 from ..primal.model import Model
@@ -323,14 +324,19 @@ def _key(node: onnx.NodeProto) -> Key:
 
 def _inner_first(functions: Mapping[Key, onnx.FunctionProto]) -> list[Key]:
     """The functions in an order in which each calls only functions before it."""
-    waiting = {key: {*map(_key, inside(f.node))} & functions.keys() for key, f in functions.items()}
-    order: list[Key] = []
-    while waiting:
-        ready = [key for key, called in waiting.items() if not called & waiting.keys()]
-        if not ready:
-            names = ", ".join(sorted(repr(key[1]) for key in waiting))
-            raise LoadError(f"functions of the model call each other in a circle: among {names}.")
-        order.extend(ready)
-        for key in ready:
-            del waiting[key]
+    waiting, callers = dict[Key, int](), dict[Key, list[Key]]()
+    for key, function in functions.items():
+        called = {*map(_key, inside(function.node))} & functions.keys()
+        waiting[key] = len(called)
+        for each in called:
+            callers.setdefault(each, []).append(key)
+    order = [key for key, count in waiting.items() if not count]
+    for key in order:  # it grows
+        for caller in callers.get(key, ()):
+            waiting[caller] -= 1
+            if not waiting[caller]:
+                order.append(caller)
+    if len(order) < len(functions):
+        names = joined(sorted(repr(key[1]) for key, count in waiting.items() if count), ", ")
+        raise LoadError(f"functions of the model call each other in a circle: among {names}.")
     return order

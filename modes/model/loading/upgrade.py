@@ -17,7 +17,7 @@ from onnx.helper import make_attribute, make_graph, make_node, tensor_dtype_to_n
 
 from ....jacobians.errors import LoadError, first_line, warn
 from ....ops.registry import find, traits_of
-from ..flow.contents import WORKING_OPSET, graphs, inside, nodes, opset, schema_in, schema_of
+from ..flow.contents import WORKING_OPSET, graphs, inside, nodes, opset, owned, schema_in, schema_of
 from .bodies import add_import, align, brought_back, expand, inline, inline_local, set_aside
 
 LONGEST = 2**20
@@ -204,7 +204,7 @@ def drop_empty_operands(model: onnx.ModelProto) -> None:
                     f"{node.op_type} (node {node.name!r}) leaves out its input {formal.name!r} "
                     f"(number {index}), which it needs."
                 )
-        while node.input and not node.input[-1]:
+        while len(node.input) > schema.min_input and not node.input[-1]:
             del node.input[-1]
 
 
@@ -272,12 +272,13 @@ def before_check(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _name_domains(model: onnx.ModelProto) -> None:
     """Move operators of ONNX Runtime, or from a later opset, from the default domain to its own."""
-    version = opset(model) or WORKING_OPSET
-    for node in nodes(model):
+    for owner, node in owned(model):
+        version = opset(owner) or WORKING_OPSET
         foreign = not defs.has(node.op_type) and find(node.op_type, MICROSOFT)
         early = node.op_type in SHARED and schema_of(node.op_type, "", version) is None
         if not node.domain and (foreign or early):
             node.domain = MICROSOFT
+            add_import(owner, MICROSOFT)
             add_import(model, MICROSOFT)
 
 
@@ -298,7 +299,7 @@ def _import_domains(model: onnx.ModelProto) -> None:
 
 def _count_axes(model: onnx.ModelProto) -> None:
     """Count the axes in `perm` of every Transpose from the first axis, also those below 0."""
-    for node in (*nodes(model), *(node for f in model.functions for node in inside(f.node))):
+    for _, node in owned(model):
         for a in node.attribute if (node.op_type, node.domain) == ("Transpose", "") else ():
             n = len(a.ints)
             a.ints[:] = [i + n if -n <= i < 0 else i for i in a.ints]
