@@ -128,6 +128,11 @@ def empty_in_contrib(step: Step, *inputs: Any) -> bool:
     return any(is_empty(x) for k, x in enumerate(inputs) if k not in past)
 
 
+@defect("com.microsoft::DecoderMaskedMultiHeadAttention", ENDS)
+def no_present(step: Step, *inputs: Any) -> bool:
+    return len([*filter(None, step.outputs)]) < 3
+
+
 # -- operands for which it departs from ONNX -------------------------------------------------------
 
 
