@@ -40,6 +40,7 @@ from ..node import AT, NAN, Node, Step, Vocabulary, has_nan, schema_defaults
 from ..numbers import numbers
 from ..numbers.windows import windows
 from ..registry import find
+from .defects import by_function, writes
 from .infer import is_open, output_types, symbolic_shapes
 from .shapes import CONTENT, DEPTH, STILL, Known, as_shape, content, depth_in, integers, objects
 
@@ -240,11 +241,13 @@ class Recorder(Vocabulary):
         """A copy of a model's step; its outputs, with old or new names, are shaped like `ats`.
 
         An operator with a rule and a definition is recorded as its definition, so that any runtime
-        knows what is recorded.
+        knows what is recorded; and as a function where a runtime may write to its operands.
         """
         declared, inputs = find(step.op_type, step.domain), tuple(inputs)
-        if declared and declared.definition and not declared.is_composed:
-            made = declared.outputs(self, Node(step, inputs, (None,) * len(step.outputs)))
+        defined = declared and declared.definition and not declared.is_composed
+        if declared and (defined or writes(step)):
+            made = (declared.outputs(self, Node(step, inputs, (None,) * len(step.outputs)))
+                    if defined else by_function(self, step, inputs))  # fmt: skip
             plain = replace(step, op_type="Identity", domain="", attrs={})
             copies = zip(made, ats, names or step.outputs, strict=False)
             return tuple(n and self.copy(plain, (y,), (at,), (n,))[0] for y, at, n in copies)

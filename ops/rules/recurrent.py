@@ -19,6 +19,7 @@ from ...jacobians.errors import InputError, UnsupportedOp
 from ...jacobians.symint import Number, at
 from ..conventions import ACTIVATIONS, PARTS, kinks
 from ..graphs import Turn, keeps, kept, scan, surrogate
+from ..graphs.defects import DEPARTS, defect
 from ..node import Node, Step
 from ..registry import defines, says
 
@@ -173,7 +174,7 @@ def sequences(
     for direction in directions:
         direction.cell = make(direction)
     # ONNX Runtime has a kernel in single precision.
-    exact = dtype_of(node.x) == np.float32 and not is_misread(node.step)
+    exact = dtype_of(node.x) == np.float32 and not left_out_parameters(node.step)
     kernel = keeps(op) and exact and seen is None
     found = by_kernel(directions) if kernel else [*map(computed, directions)]
     if keeps(op):
@@ -412,10 +413,9 @@ def parameters(node: Node, names: list[str], at: int) -> tuple[float, ...]:
     return tuple(given)
 
 
-def is_misread(step: Step) -> bool:
-    """Whether ONNX Runtime computes otherwise than ONNX says.
-
-    It does not clip the cell state of an LSTM before the last activation, and takes 0 for the
+@defect("RNN GRU LSTM", DEPARTS)
+def left_out_parameters(step: Step, *inputs: Any) -> bool:
+    """It does not clip the cell state of an LSTM before the last activation, and takes 0 for the
     parameters of Affine, ScaledTanh and ThresholdedRelu that are left out.
     """
     if step.op_type == "LSTM" and step.attrs.get("clip"):

@@ -323,8 +323,9 @@ class Recording:
 
     @property
     def meets_nothing(self) -> bool:
-        """Whether some value has no elements: engines fail at empty tensors in many ways."""
-        return any(0 in shape_of(y) for node in self.nodes for y in node.outputs)
+        """Whether some tensor has no elements: engines fail at empty tensors in many ways."""
+        met = (x for node in self.nodes for x in (*node.inputs, *node.outputs) if x is not None)
+        return any(0 in shape_of(x) and dtype_of(x).kind not in "iu" for x in met)
 
 
 def record(operator: Jacobian, columns: Shape = (), *, by_torch: bool = False) -> Recording:

@@ -24,10 +24,23 @@ from onnx import TensorProto, defs, helper, inliner, numpy_helper, parser, shape
 from ....jacobians.errors import LoadError, first_line
 from ....ops import registry
 from ....ops.node import TRAINING
-from ..flow.contents import assign, graphs, inside, nodes, opset, owned, schema_in, unique
+from ..flow.contents import (
+    assign,
+    graphs,
+    inside,
+    nodes,
+    opset,
+    owned,
+    schema_in,
+    subgraphs,
+    unique,
+)
 from ..primal.engines.onnxruntime import installed, runtime
 
 Key = tuple[str, str]
+
+Types = Mapping[str, onnx.TypeProto]
+UNKNOWN = onnx.TypeProto()
 
 BODIES = "onnxjac.bodies"
 """The domain of bodies while they are inlined."""
@@ -122,26 +135,47 @@ def _forget(model: onnx.ModelProto, domain: str) -> bool:
 
 def _with_bodies(model: onnx.ModelProto, keys: list[Key]) -> onnx.ModelProto:
     """The chosen operators as calls of functions of the model, one per node."""
-    known = shape_inference.infer_shapes(model).graph
-    types = {v.name: v.type for v in (*known.input, *known.value_info, *known.output)}
-    for count, node in enumerate(nodes(model)):
+    known = typed_nodes(shape_inference.infer_shapes(model).graph, {})
+    for count, (node, (_, types)) in enumerate(zip(nodes(model), known, strict=True)):
         if _key(node) in keys:
             function = _body(model, node, types)
             function.domain, function.name = BODIES, f"{node.op_type}_{count}"
+            for entry in function.opset_import:  # as the inliner does with bodies of its own
+                entry.version = opset(model, entry.domain) or entry.version
             node.domain, node.op_type = function.domain, function.name
             model.functions.append(function)
     add_import(model, BODIES)
     return model
 
 
+def typed_nodes(
+    graph: onnx.GraphProto, outer: Types
+) -> Iterator[tuple[onnx.NodeProto, Types]]:
+    """The nodes of a graph, as `nodes` lists them, each with the types of the tensors it sees."""
+    held = {t.name: helper.make_tensor_type_proto(t.data_type, t.dims) for t in graph.initializer}
+    told = {v.name: v.type for v in (*graph.input, *graph.value_info, *graph.output)}
+    types = {**outer, **held, **told}
+    yield from ((node, types) for node in graph.node)
+    for node in graph.node:
+        for inner in subgraphs(node):
+            yield from typed_nodes(inner, types)
+
+
 def _body(
-    model: onnx.ModelProto, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
+    model: onnx.ModelProto, node: onnx.NodeProto, types: Types
 ) -> onnx.FunctionProto:
-    """The body of a node, by the schema of its operator."""
+    """The body of a node, by the schema of its operator; without the type of an input that is
+    given, ONNX's code may end the process.
+    """
     schema: Any = schema_in(model, node.domain, node.op_type)
     if schema.has_function:
         return schema.function_body
-    given = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
+    if unknown := [n for n in node.input if n and not types.get(n, UNKNOWN).WhichOneof("value")]:
+        raise LoadError(
+            f"the body of {node.op_type} (node {node.name!r}) depends on the type of "
+            f"{unknown[0]!r}, which is not known: declare it in the model's value_info."
+        )
+    given = [types.get(name, UNKNOWN).SerializeToString() for name in node.input]
     try:
         made = schema.get_context_dependent_function(node.SerializeToString(), given)
     except (RuntimeError, ValueError) as error:

@@ -17,7 +17,18 @@ from onnx.helper import make_attribute, make_graph, make_node, tensor_dtype_to_n
 
 from ....jacobians.errors import LoadError, first_line, warn
 from ....ops.registry import find, traits_of
-from ..flow.contents import WORKING_OPSET, graphs, inside, nodes, opset, owned, schema_in, schema_of
+from ..flow.contents import (
+    WORKING_OPSET,
+    graphs,
+    inside,
+    names_in,
+    nodes,
+    opset,
+    owned,
+    schema_in,
+    schema_of,
+    unique,
+)
 from .bodies import add_import, align, brought_back, expand, inline, inline_local, set_aside
 
 LONGEST = 2**20
@@ -33,6 +44,7 @@ def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
     clear_unknown_dims(model)
     _check_rules(model)
     drop_empty_operands(model)
+    name_outputs(model)
     check_attributes(model)
     if model.functions:
         model = inline_local(model)
@@ -198,14 +210,37 @@ def drop_empty_operands(model: onnx.ModelProto) -> None:
         if schema is None:
             continue
         for index, name in enumerate(node.input):
-            formal = schema.inputs[min(index, len(schema.inputs) - 1)] if schema.inputs else None
-            if not name and formal is not None and formal.option != OPTIONAL:
+            port = formal(schema.inputs, index) if schema.inputs else None
+            if not name and port is not None and port.option != OPTIONAL:
                 raise LoadError(
-                    f"{node.op_type} (node {node.name!r}) leaves out its input {formal.name!r} "
+                    f"{node.op_type} (node {node.name!r}) leaves out its input {port.name!r} "
                     f"(number {index}), which it needs."
                 )
         while len(node.input) > schema.min_input and not node.input[-1]:
             del node.input[-1]
+
+
+def name_outputs(model: onnx.ModelProto) -> None:
+    """Name the outputs that a node leaves out though its operator always gives them, as Loop and
+    Split do: ONNX Runtime would end the process.
+    """
+    held = (model.graph.node, *(function.node for function in model.functions))
+    all_nodes = [node for part in held for node in inside(part)]
+    taken = {name for node in all_nodes for name in (*node.input, *node.output)}
+    taken |= names_in(model.graph)
+    for node in all_nodes:
+        given = (a.i for a in node.attribute if a.name == "num_outputs" and node.op_type == "Split")
+        missing = [""] * (next(given, 0) - len(node.output))
+        node.output.extend(missing)
+        schema = schema_in(model, node.domain, node.op_type) if "" in node.output else None
+        for k, name in enumerate(node.output):
+            if not name and schema and formal(schema.outputs, k).option != OPTIONAL:
+                node.output[k] = unique(f"{node.op_type.lower()}_output_{k}", taken)
+
+
+def formal(ports: Any, k: int) -> Any:
+    """The port of a schema that input or output k belongs to; the last one may be variadic."""
+    return ports[min(k, len(ports) - 1)]
 
 
 def clear_unknown_dims(model: onnx.ModelProto) -> None:

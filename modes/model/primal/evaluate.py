@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from ....jacobians.arrays import buffer_of, host, is_tensor, owner, zeros
 from ....jacobians.errors import InputError, LimitError, OnnxJacError, not_allowed, warn
+from ....ops.graphs.defects import refusal
 from ....ops.graphs.infer import Kind, shape_in
 from ....ops.node import Node, Step
 from ....ops.numbers import numbers
@@ -248,11 +249,8 @@ class Forecast:
         """The bytes of the outputs of a step by name, None where they are not known."""
         operands = [self._stand_in(name) for name in step.inputs]
         check_operands(step, operands, self.model.limits)
-        if ort.is_fatal(step, operands):
-            raise ort.EngineError(f"ONNX Runtime ends the process at {step}. Try engine='numpy'.")
-        if ort.is_misread(step, operands):
-            raise ort.EngineError(f"ONNX Runtime departs from ONNX in {step}. "
-                                  "Try engine='numpy'.")  # fmt: skip
+        if reason := refusal(step, operands):
+            raise ort.EngineError(reason)
         if step.op_type == "Einsum":
             self._check_einsum(step, operands)
         kinds = outputs_of(step, self.types, self.known)
