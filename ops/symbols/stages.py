@@ -171,9 +171,9 @@ def weakness(pieces: Iterable[Piece]) -> str:
             continue  # rounding may cross a step
         roots = (kink.x - kink.where for kink in kinks_of(expr))
         at = tuple(float(root) for root in roots if root.is_number)
-        if weak := unstable(stable(expr), expr, "", at):
+        if weak := unstable(stable(expr), expr, kinks=at):
             return f"y = {weak}"
         for name, d in found.items():
-            if weak := unstable(d, expr, name, at):
+            if weak := unstable(d, expr, name, kinks=at):
                 return f"∂y/∂{name} = {weak}"
     return ""
