@@ -90,7 +90,7 @@ class Derived:
 
     >>> gate = derive("my.domain::Gate", "g*sigmoid(x)")
     >>> isinstance(gate, Derived), gate.derivatives["x"], gate.kinks, gate.function().name
-    (True, Y*(1 - sigmoid(x)), (), 'Gate')
+    (True, Y*sigmoid(-x), (), 'Gate')
     """
 
     name: str

@@ -31,6 +31,7 @@ def tree(node: Any) -> Tree:
 PATTERNS = [tuple(tree(ast.parse(text, mode="eval").body) for text in pair) for pair in (
     ("Log(Sigmoid(x))", "Neg(Softplus(Neg(x)))"),
     ("Log(Sub(1, Sigmoid(x)))", "Neg(Softplus(x))"),
+    ("Log(Add(1, Neg(Sigmoid(x))))", "Neg(Softplus(x))"),
     ("Log(Softmax(x))", "LogSoftmax(x)"),
     ("Log(Exp(x))", "Identity(x)"),
     ("Log(Add(1, Exp(x)))", "Softplus(x)"),

@@ -569,7 +569,48 @@ ScatterND <reduction> (x, at, updates) => (y) {
 """
 """y[at] = reduction(x[at], updates), one update after the other; slices of x as rows."""
 
-FUNCTIONS = {"Div": DIVISION, "ScatterND": REDUCTION}
+SIGMOID = """
+<domain: "onnxjac.guard", opset_import: ["": 21]>
+Sigmoid (x) => (y) {
+    one = Constant<value_float = 1.0>()
+    one_like_x = CastLike(one, x)
+    minus = Neg(x)
+    power = Exp(minus)
+    sum = Add(one_like_x, power)
+    y = Reciprocal(sum)
+}
+"""
+"""1 / (1 + exp(-x)), which ONNX Runtime rounds to 0 from x = -18 on."""
+
+SOFTPLUS = """
+<domain: "onnxjac.guard", opset_import: ["": 21]>
+Softplus (x) => (y) {
+    one = Constant<value_float = 1.0>()
+    one_like_x = CastLike(one, x)
+    zero = Sub(one_like_x, one_like_x)
+    size = Abs(x)
+    minus = Neg(size)
+    power = Exp(minus)
+    sum = Add(one_like_x, power)
+    rounded = Sub(sum, one_like_x)
+    log = Log(sum)
+    product = Mul(log, power)
+    small = Equal(rounded, zero)
+    divisor = Where(small, one_like_x, rounded)
+    quotient = Div(product, divisor)
+    rest = Where(small, power, quotient)
+    above = Max(x, zero)
+    y = Add(above, rest)
+}
+"""
+"""max(x, 0) + log(1 + exp(-|x|)), where log(1 + e) = log(u) e / (u - 1) for the rounded u = 1 + e;
+ONNX Runtime has none for double.
+"""
+
+FUNCTIONS = {"Div": DIVISION, "ScatterND": REDUCTION, "Sigmoid": SIGMOID, "Softplus": SOFTPLUS}
+
+INEXACT = {"Sigmoid": (TensorProto.FLOAT, TensorProto.DOUBLE), "Softplus": (TensorProto.DOUBLE,)}
+"""Operators, and the types for which ONNX Runtime loses their digits or has no kernel."""
 
 
 def guard_traps(model: onnx.ModelProto, shared: Mapping[str, np.ndarray]) -> None:
@@ -578,7 +619,7 @@ def guard_traps(model: onnx.ModelProto, shared: Mapping[str, np.ndarray]) -> Non
     The least integer divided by -1 overflows, which crashes the process: the division here wraps
     around to the least integer, as NumPy does. The threads of ScatterND reduce several updates for
     one place at the same time, so that some updates are lost. A quotient that is declared as no
-    whole number is none of these.
+    whole number is none of these. `INEXACT` operators lose digits.
     """
     guarded = _guard(model.graph, shared)
     for op_type in sorted(guarded):
@@ -600,7 +641,8 @@ def _guard(graph: onnx.GraphProto, shared: Mapping[str, np.ndarray]) -> set[str]
     for node in graph.node:
         for inner in subgraphs(node):
             guarded |= _guard(inner, {})
-        if may_be_trap(node) and not is_safe(node, types, known):
+        inexact = not node.domain and types.get(node.output[0]) in INEXACT.get(node.op_type, ())
+        if inexact or (may_be_trap(node) and not is_safe(node, types, known)):
             node.domain = GUARD
             guarded.add(node.op_type)
     return guarded
