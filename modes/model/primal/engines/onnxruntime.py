@@ -133,10 +133,11 @@ def cut(
 def _declare(
     graph: onnx.GraphProto, node: onnx.NodeProto, values: Mapping[str, ir.Value]
 ) -> None:
-    """Keep the type of a quotient, and the shape of a sum's operand where it is recorded: a model
-    may declare others than it has.
+    """Keep the type of what may be guarded, and the shape of a sum's operand where it is recorded:
+    a model may declare others than it has.
     """
-    if node.op_type == "Div" and (value := values.get(node.output[0])) and value.dtype is not None:
+    value = values.get(node.output[0]) if node.op_type in ("Div", *INEXACT) else None
+    if value is not None and value.dtype is not None:
         graph.value_info.append(helper.make_tensor_value_info(str(value.name), value.dtype, None))
     summed = values.get(node.input[0]) if node.op_type == "ReduceSum" else None
     if summed is not None and summed.producer() is not None and READING in summed.meta:
