@@ -27,7 +27,19 @@ from .node import Node, node_of
 from .registry import Blocks, declare
 from .rules.elementwise import Elementwise
 from .rules.indexing import from_the_start
-from .trees import Access, Index, Labels, Piece, Stage, Tree, accesses, evaluate, names, stages
+from .trees import (
+    SHARE,
+    Access,
+    Index,
+    Labels,
+    Piece,
+    Stage,
+    Tree,
+    accesses,
+    evaluate,
+    names,
+    stages,
+)
 
 
 def derive(
@@ -90,7 +102,7 @@ class Derived:
 
     >>> gate = derive("my.domain::Gate", "g*sigmoid(x)")
     >>> isinstance(gate, Derived), gate.derivatives["x"], gate.kinks, gate.function().name
-    (True, Y*(1 - sigmoid(x)), (), 'Gate')
+    (True, Y*sigmoid(-x), (), 'Gate')
     """
 
     name: str
@@ -237,12 +249,18 @@ class At(Indices):
             out = letters(stage.labels, grid)
             return self.op.Einsum(*(x for x, _ in found), equation=f"{terms}->{out}")
         ((x, have),) = found
-        whole = self.aligned(x, have, (*stage.labels, *stage.summed))
+        whole, n = self.aligned(x, have, (*stage.labels, *stage.summed)), len(stage.labels)
         if not stage.summed:
             return whole
-        n = len(stage.labels)
         reduce = self.op.ReduceLogSumExp if stage.logs else self.op.ReduceSum
         return reduce(whole, tuple(range(n, n + len(stage.summed))), keepdims=0)
+
+    def share(self, stage: Stage) -> Array:
+        """exp(term) / Σ exp(term): from the term, since Y is rounded."""
+        x, have = self.factor(stage, stage.factors[0])
+        whole = self.aligned(x, have, (*stage.labels, *stage.summed))
+        rows = self.op.Reshape(whole, (*shape_of(whole)[: len(stage.labels)], -1))
+        return self.op.Reshape(self.op.Softmax(rows, axis=-1), shape_of(whole))
 
     def factor(self, stage: Stage, tree: Tree) -> tuple[Array, Labels]:
         """A factor of a stage, and the labels of its axes."""
@@ -252,6 +270,8 @@ class At(Indices):
         arrays = {n: (self.value(a), a.labels) for n, a in atoms.items()}
         if "Y" in names(tree):
             arrays["Y"] = (self.value(stage), stage.labels)
+        if SHARE in names(tree):
+            arrays[SHARE] = (self.share(stage), (*stage.labels, *stage.summed))
         union = {label for _, labels in arrays.values() for label in labels}
         want = tuple(label for label in (*stage.labels, *stage.summed) if label in union)
         held = {n: self.aligned(x, have, want) for n, (x, have) in arrays.items()}

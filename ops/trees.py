@@ -13,6 +13,9 @@ Tree = float | str | tuple[Any, ...]
 
 INPUTS = ("x", "y", "z")
 
+SHARE = "softmax of Y"
+"""The name of exp(term) / Σ exp(term) in the slopes of Y = log Σ exp(term)."""
+
 
 def evaluate(op: Any, tree: Tree, values: Mapping[str, Any], dtype: np.dtype) -> Any:
     """The value of a tree in the reading `op`; equal subtrees are computed once.

@@ -229,6 +229,7 @@ ATOMS = {
     ("Log", "softmax"): "log softmax",
     ("Log", "sigmoid"): "log sigmoid",
     ("Softplus", AFFINE): "softplus",
+    ("Softplus", "-abs"): "softplus",
     ("Log", "1 + exp"): "softplus",
     ("SoftmaxCrossEntropyLoss", AFFINE): "cross-entropy",
     ("product", AFFINE): "product",

@@ -298,9 +298,35 @@ FUNCTIONS = {"Div": """Div (a, b) => (y) {
     added_variance = Mul(batch_variance, new_part)
     new_mean = Add(kept_mean, added_mean)
     new_variance = Add(kept_variance, added_variance)
+}""", "Sigmoid": """Sigmoid (x) => (y) {
+    one = Constant<value_float = 1.0>()
+    one_like_x = CastLike(one, x)
+    minus = Neg(x)
+    power = Exp(minus)
+    sum = Add(one_like_x, power)
+    y = Reciprocal(sum)
+}""", "Softplus": """Softplus (x) => (y) {
+    one = Constant<value_float = 1.0>()
+    one_like_x = CastLike(one, x)
+    zero = Sub(one_like_x, one_like_x)
+    size = Abs(x)
+    minus = Neg(size)
+    power = Exp(minus)
+    sum = Add(one_like_x, power)
+    rounded = Sub(sum, one_like_x)
+    log = Log(sum)
+    product = Mul(log, power)
+    small = Equal(rounded, zero)
+    divisor = Where(small, one_like_x, rounded)
+    quotient = Div(product, divisor)
+    rest = Where(small, power, quotient)
+    above = Max(x, zero)
+    y = Add(above, rest)
 }"""}
 """a / b, but a b where b = -1; no unsigned b is negative. y[at] = reduction(x[at], updates), one
 update after the other; slices of x as rows. Batch statistics, and the running ones as new tensors.
+1 / (1 + exp(-x)). max(x, 0) + log(1 + exp(-|x|)), where log(1 + e) = log(u) e / (u - 1) for the
+rounded u = 1 + e.
 """
 
 
@@ -365,6 +391,18 @@ def race(node: onnx.NodeProto, types: Types, known: Numbers) -> bool:
 def training(node: onnx.NodeProto, types: Types, known: Numbers) -> bool:
     """Running statistics are written over the old ones: inputs, weights, residuals."""
     return any(a.name == "training_mode" and a.i for a in node.attribute)
+
+
+@defect("Sigmoid", DEPARTS, remedy=FUNCTION)
+def rounded_tail(node: onnx.NodeProto, types: Types, known: Numbers) -> bool:
+    """It is 0 from x = -18 on."""
+    return types.get(node.output[0]) in (TensorProto.FLOAT, TensorProto.DOUBLE)
+
+
+@defect("Softplus", REFUSES, remedy=FUNCTION)
+def double_softplus(node: onnx.NodeProto, types: Types, known: Numbers) -> bool:
+    """It has no kernel for double."""
+    return types.get(node.output[0]) == TensorProto.DOUBLE
 
 
 def writes(step: Step) -> bool:

@@ -85,6 +85,11 @@ def leaky_relu(x: Array, *, alpha: float = single_precision(0.01)) -> Array:
     return space(x).where(x < 0, alpha * x, x)
 
 
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x)), where exp cannot overflow."""
+    return np.exp(np.minimum(x, 0)) / (1 + np.exp(-abs(x)))
+
+
 def softplus(x: Array) -> Array:
     """log(1 + exp(x)), where exp cannot overflow."""
     return x.clip(0, None) + space(x).log1p(space(x).exp(-abs(x)))
@@ -103,8 +108,8 @@ def hard_sigmoid(x: Array, *, alpha: float = single_precision(0.2), beta: float 
 def gelu(x: Array, *, approximate: str = "none") -> Array:
     """x Φ(x) with the normal distribution Φ, or its approximation by tanh."""
     if approximate == "tanh":
-        return 0.5 * x * (1 + space(x).tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    return 0.5 * x * (1 + special_of(x).erf(x / math.sqrt(2)))
+        return x * special_of(x).expit(math.sqrt(8 / math.pi) * (x + 0.044715 * x**3))
+    return x * special_of(x).ndtr(x)
 
 
 def selu(
@@ -139,7 +144,7 @@ EXACT: dict[str, Kernel] = {
 WIDE: dict[str, Kernel] = {
     "Erf": special.erf,
     "Mean": lambda *data: functools.reduce(np.add, data) / len(data),
-    "Sigmoid": special.expit,
+    "Sigmoid": sigmoid,
     "Sum": lambda *data: functools.reduce(np.add, data),
 }
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...jacobians import dtype_of
 from ...jacobians.arrays import Array, space
 from .table import Kernel, as_type, highest, ints, kernel, lowest, single_precision
 
@@ -49,6 +50,16 @@ def reductions(
         """Σ x / n; 0 / 0 for no elements."""
         return as_type(add(x, axes, keepdims) / math.prod(x.shape[k] for k in axes), x.dtype)
 
+    def norm(x: Array, axes: Axes, keepdims: bool) -> Array:
+        """√Σ x², with a power of 2 near the greatest |x| divided out: its square may overflow."""
+        scale: Any = 1
+        if (dtype := dtype_of(x)).kind == "f":
+            info = np.finfo(dtype)
+            exponents = xp.floor(xp.log2(greatest(abs(x), axes, True)))
+            scale = xp.exp2(xp.clip(exponents, int(info.minexp), int(info.maxexp) - 2))
+        norms = xp.sqrt(add(xp.square(x / scale), axes, True)) * scale
+        return norms if keepdims else xp.squeeze(norms, axes)
+
     steps = {
         "ReduceSum": (plain, add, plain),
         "ReduceMean": (plain, mean, plain),
@@ -56,7 +67,7 @@ def reductions(
         "ReduceMax": (plain, greatest, plain),
         "ReduceMin": (plain, least, plain),
         "ReduceL1": (abs, add, plain),
-        "ReduceL2": (xp.square, add, xp.sqrt),
+        "ReduceL2": (plain, norm, plain),
         "ReduceSumSquare": (xp.square, add, plain),
         "ReduceLogSum": (plain, add, xp.log),
         "ReduceLogSumExp": (plain, log_sum_exp, plain),
@@ -236,6 +247,8 @@ def dropout(
 @kernel("LpNormalization", wide=True)
 def lp_normalization(x: Array, *, axis: int = -1, p: int = 2) -> Array:
     """x / ‖x‖ₚ along an axis; 0 where the norm is 0."""
+    greatest = np.max(abs(x), axis=axis, keepdims=True, initial=0)
+    x = x / np.where(greatest == 0, 1, greatest)  # its squares do not overflow
     norm = np.linalg.norm(x, ord=p, axis=axis, keepdims=True)
     return x / np.where(norm == 0, 1, norm)
 

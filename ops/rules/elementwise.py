@@ -22,6 +22,9 @@ from ..trees import INPUTS, Piece, Tree, evaluate
 FORMULAS: dict[str, Elementwise] = {}
 """op_type -> declaration, so that every formula can be checked."""
 
+SLOPES: dict[str, str] = {}
+"""A formula in x -> the form of its derivative that keeps its digits where SymPy's do not."""
+
 
 class Elementwise:
     """y = f(x, y, z) entry by entry, with ONNX's broadcasting: SymPy derives the Jacobian.
@@ -69,9 +72,11 @@ class Elementwise:
 
 @cache
 def derivative(formula: str, variable: str) -> Tree:
-    """∂formula/∂variable as a tree, in a stable form."""
+    """∂formula/∂variable as a tree: the declared form, or a stable one that SymPy finds."""
     from .. import formulas
 
+    if formula in SLOPES:
+        return formulas.tree(formulas.parse(SLOPES[formula]))
     return formulas.tree(formulas.derive(formulas.parse(formula), variable))
 
 
@@ -110,12 +115,17 @@ def spread(node: Node, i: int, d: Array | float, *, chooses: bool = False) -> Ja
 
 
 def elementwise(
-    op_type: str, formula: Any, *, by: str = "", given: str = "", near: Any = None
+    op_type: str, formula: Any, *, d: Any = "", by: str = "", given: str = "", near: Any = None
 ) -> None:
     """Declare an elementwise operator by its formula, what is given at its kinks, in words, and a
     function of a position and numbers that moves them into its domain.
+
+    `d` is a form of the derivative in x and Y. SymPy proves it equal on each of its pieces, so that
+    all higher derivatives are right too where two pieces meet; it is there for its accuracy.
     """
     FORMULAS[op_type] = declared = Elementwise(formula, by)
+    forms = d if isinstance(d, dict) else {"": d}
+    SLOPES.update((declared.formulas[key], form) for key, form in forms.items() if form)
     says(op_type, kinks=Kinks("", given) if given else None, near=near)
     declare([op_type], declared, values={by: tuple(formula)} if by else {},
             definition=None if op_type in KERNELS else declared.define)  # fmt: skip
@@ -152,23 +162,28 @@ elementwise("Cos", "cos(x)")
 elementwise("Tan", "tan(x)")
 elementwise("Asin", "asin(x)", near=lambda i, x: 0.9 * np.tanh(x))
 elementwise("Acos", "acos(x)", near=lambda i, x: 0.9 * np.tanh(x))
-elementwise("Atan", "atan(x)")
+elementwise("Atan", "atan(x)", d="1/(1 + x**2) if Abs(x) < 1 else x**-2/(1 + x**-2)")
 elementwise("Sinh", "sinh(x)")
 elementwise("Cosh", "cosh(x)")
-elementwise("Tanh", "tanh(x)")
-elementwise("Asinh", "asinh(x)")
+elementwise("Tanh", "tanh(x)", d="1 - Y**2 if Abs(x) < 1 else exp(-2*Abs(x))*(1 + Abs(Y))**2")
+elementwise("Asinh", "asinh(x)",
+            d="1/sqrt(1 + x**2) if Abs(x) < 1 else 1/(Abs(x)*sqrt(1 + x**-2))")  # fmt: skip
 elementwise("Acosh", "acosh(x)", near=lambda i, x: np.abs(x) + 1.1)
 elementwise("Atanh", "atanh(x)", near=lambda i, x: 0.9 * np.tanh(x))
 
-elementwise("Sigmoid", "1/(1 + exp(-x))")
+elementwise("Sigmoid", "1/(1 + exp(-x))",
+            d="Y*(1 - Y) if Abs(x) < 1 else exp(-Abs(x))/(1 + exp(-Abs(x)))**2")  # fmt: skip
 elementwise("Softplus", "log(1 + exp(x))")
 elementwise("Softsign", "x/(1 + Abs(x))")
 elementwise("Swish", "x*sigmoid(alpha*x)")
-elementwise("Mish", "x*tanh(softplus(x))")
+elementwise("Mish", "x*tanh(softplus(x))",
+            d="tanh(softplus(x)) + 4*x*sigmoid(x)*(sigmoid(-x)/(1 + sigmoid(-x)**2))**2")  # fmt: skip
+BEND = "sqrt(8/pi)*(x + 0.044715*x**3)"
 elementwise("Gelu", {
     "none": "x*(1 + erf(x/sqrt(2)))/2",
     "tanh": "x*(1 + tanh(sqrt(2/pi)*(x + 0.044715*x**3)))/2",
-}, by="approximate")  # fmt: skip
+}, d={"tanh": f"sigmoid({BEND})*(1 + x*sigmoid(-({BEND}))*sqrt(8/pi)*(1 + 3*0.044715*x**2)) "
+              "if Abs(x) < 30 else (1 if x > 0 else 0)"}, by="approximate")  # fmt: skip
 
 elementwise("Relu", "Piecewise((x, x > 0), (0, True))", given=f"0, {LEFT}")
 elementwise("LeakyRelu", "Piecewise((x, x > 0), (alpha*x, True))", given=f"alpha, {LEFT}")
@@ -268,7 +283,8 @@ def pow_(op: Any, node: Node) -> Blocks:
         blocks[0, 0] = spread(node, 0, op.Mul(factor, op.Pow(base, lower)))
     if node.wants(1):
         safe = op.Where(op.Equal(base, 0.0), 1.0, base)
-        blocks[0, 1] = spread(node, 1, op.Mul(node.y, op.Log(safe)))
+        root = op.Pow(base, op.Mul(exponent, 0.5))  # y may overflow before y log b does
+        blocks[0, 1] = spread(node, 1, op.Mul(op.Mul(root, op.Log(safe)), root))
     return blocks
 
 

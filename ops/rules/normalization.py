@@ -265,15 +265,12 @@ def norm_block(op: Any, node: Node, sums: Jacobian) -> Jacobian:
 
 @jacobian("LpNormalization", p=(1, 2))
 def lp_normalization(op: Any, node: Node) -> Blocks:
-    """y = x / ‖x‖ along the axis, with ∂‖x‖/∂x = sign(y) |y|^(p-1)."""
-    axis, x = node.axis % len(node.x_shape), node.x
-    sizes = op.Abs(x) if node.p == 1 else op.Mul(x, x)
-    norm = op.ReduceSum(sizes, (axis,), keepdims=1)
-    norm = norm if node.p == 1 else op.Sqrt(norm)
+    """y = x / ‖x‖ along the axis, with g = ∂‖x‖/∂x = sign(y) |y|^(p-1) and ‖x‖ = gᵀ x."""
+    axis, g = node.axis % len(node.x_shape), slope(op, node.y, node.p)
+    norm = op.ReduceSum(op.Mul(g, node.x), (axis,), keepdims=1)  # x² would overflow
     none = op.Equal(norm, 0.0)
     inverse = op.Where(none, 0.0, op.Reciprocal(op.Where(none, 1.0, norm)))
-    y = op.Mul(x, inverse)
-    return {(0, 0): normalised(node, inverse, y, slope(op, y, node.p), axis)}
+    return {(0, 0): normalised(node, inverse, node.y, g, axis)}
 
 
 def normalised(node: Node, inverse: Array, y: Array, g: Array, axis: int) -> Jacobian:

@@ -94,7 +94,14 @@ reduction("ReduceL2", "sqrt(s)", "x**2")
 reduction("ReduceSumSquare", "s", "x**2")
 reduction("ReduceLogSum", "log(s)", "x")
 says("ReduceLogSum", near=lambda i, x: np.abs(x) + 0.1)
-reduction("ReduceLogSumExp", "log(s)", "exp(x)")
+
+
+@jacobian("ReduceLogSumExp")
+def reduce_log_sum_exp(op: Any, node: Node) -> Blocks:
+    """∂y/∂x = softmax(x), from x: exp(x - y) would have the rounding of y in every entry."""
+    split, J = rows(node)
+    d = split.T._apply(op, op.Softmax(split._apply(op, node.x), axis=-1))
+    return {(0, 0): J @ Diagonal(d, node.x_shape)}
 
 
 kinks("ReduceL1", where="where an entry is 0", given="0, as for |0|")(zeros)
@@ -158,17 +165,20 @@ def global_max_pool(op: Any, node: Node) -> Blocks:
 @jacobian("ReduceProd")
 def reduce_prod(op: Any, node: Node) -> Blocks:
     """∂y/∂xᵢ = ∏ of the other entries, also correct where some entries are 0."""
+    split, J = rows(node)
+    d = split.T._apply(op, product_of_others(op, split._apply(op, node.x)))
+    return {(0, 0): J @ Diagonal(d, node.x_shape)}
+
+
+def rows(node: Node) -> tuple[Jacobian, Jacobian]:
+    """The entries of x with those that are reduced together along the last axis, and y = Σ x."""
     axes = reduced_axes(node)
-    kept = kept_shape(node.x_shape, axes)
-    if not axes:
-        return {(0, 0): Identity(node.y_shape, node.dtype)}
-    others = tuple(k for k in range(len(kept)) if k not in axes)
+    others = tuple(k for k in range(len(node.x_shape)) if k not in axes)
     last = Permutation((*others, *axes), node.x_shape, node.dtype)
     flat = (*last.out_shape[: len(others)], size(last.out_shape[len(others) :]))
-    split = Reshape(flat, last.out_shape, node.dtype) @ last
-    d = split.T._apply(op, product_of_others(op, split._apply(op, node.x)))
-    J = total(node.x_shape, axes, node.dtype) @ Diagonal(d, node.x_shape)
-    return {(0, 0): Reshape(node.y_shape, kept, node.dtype) @ J}
+    J = total(node.x_shape, axes, node.dtype)
+    return (Reshape(flat, last.out_shape, node.dtype) @ last,
+            Reshape(node.y_shape, J.out_shape, node.dtype) @ J)  # fmt: skip
 
 
 convention("ReduceProd", "Π [2, 0, 3]", ([2.0, 0.0, 3.0],), ([0.0, 6.0, 0.0],),

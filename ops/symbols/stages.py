@@ -11,7 +11,9 @@ import sympy as sp
 from ...jacobians.errors import InputError
 from ..formulas import OUTPUT, Total, derive, parse, stable, tree, unstable
 from ..kinks import kinks_of
-from ..trees import Access, Index, Labels, Piece, Stage, Tree
+from ..trees import SHARE, Access, Index, Labels, Piece, Stage, Tree
+
+SOFTMAX = sp.Symbol(SHARE, real=True)
 
 HEAD = re.compile(r"\s*\w+\s*(?:\[([^\]]*)\])?\s*=(?!=)")
 
@@ -78,17 +80,20 @@ class Builder:
         slopes = {}
         for name in atoms:
             d = derive(term, name, level)
-            slopes[name] = self.split(d * sp.exp(term - OUTPUT) if logs else d, atoms, labels)
+            slopes[name] = self.split(d * SOFTMAX if logs else d, atoms, labels, summed)
         factors = (tree(term),) if logs or not summed else self.split(term, atoms, labels)
         return Stage(labels, summed, atoms, factors, slopes, logs, str(term))
 
-    def split(self, expr: sp.Expr, atoms: Any, labels: Labels) -> tuple[Tree, ...]:
+    def split(
+        self, expr: sp.Expr, atoms: Any, labels: Labels, summed: Labels = ()
+    ) -> tuple[Tree, ...]:
         """The factors of a product, multiplied where they have the same labels."""
         groups: dict[frozenset[str], list[sp.Expr]] = {}
         for factor in sp.Mul.make_args(expr):
             names = {s.name for s in factor.free_symbols}
             on = {n for a in names & atoms.keys() for n in atoms[a].labels}
-            on |= {*labels} if OUTPUT.name in names else set()
+            on |= {*labels} if {OUTPUT.name, SHARE} & names else set()
+            on |= {*summed} if SHARE in names else set()
             groups.setdefault(frozenset(on), []).append(factor)
         constant = groups.pop(frozenset(), [])
         if constant and groups and any(f.free_symbols for f in constant):
@@ -171,9 +176,9 @@ def weakness(pieces: Iterable[Piece]) -> str:
             continue  # rounding may cross a step
         roots = (kink.x - kink.where for kink in kinks_of(expr))
         at = tuple(float(root) for root in roots if root.is_number)
-        if weak := unstable(stable(expr), expr, "", at):
+        if weak := unstable(stable(expr), expr, kinks=at):
             return f"y = {weak}"
         for name, d in found.items():
-            if weak := unstable(d, expr, name, at):
+            if weak := unstable(d, expr, name, kinks=at):
                 return f"∂y/∂{name} = {weak}"
     return ""

@@ -169,7 +169,7 @@ class Route:
             return replace(self).through(inputs)
         point = check_inputs(self.model, inputs, engine=self.engine)
         given = frozenset(point.keys() - self.model.inputs.keys() - self.model.initializers.keys())
-        source = self.source or self.model
+        source = (self.source or self.model).literal(given)
         model = fixed(source, point, self.engine) if self.may_draw else source
         if model is self.model and given == self.given:
             return self, point
@@ -482,6 +482,7 @@ def route_of(
     checkpoint: bool | int,
 ) -> Route:  # fmt: skip
     """The route between some tensors, cached with the model."""
+    model = model.literal(wrt)
     key = of, wrt, engine, estimate, checkpoint, type(checkpoint)
     with model.lock:
         route: Route | None = model.derived.routes.get(key)

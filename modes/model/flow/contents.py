@@ -7,8 +7,8 @@ of 2 GiB per message.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import onnx
@@ -71,6 +71,7 @@ class Contents(Shown):
         self.programs: Latest[Any, Any] = Latest(8)  # of PyTorch, by names and shapes
         self.lean = False  # whether runs should save memory rather than time
         self._bodies: dict[ir.Graph, tuple[Step, ...]] = {}
+        self._literals: Latest[frozenset[str], Any] = Latest(4)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle without the cached results: sessions cannot be pickled."""
@@ -131,6 +132,29 @@ class Contents(Shown):
             for name, source, order in found
             if source in self.constants and name not in self.outputs
         }
+
+    @cached_property
+    def patterns(self) -> tuple[frozenset[str], ...]:
+        """The tensors inside each pattern that was written in a stable form at loading."""
+        held = (node.metadata_props.get(INSIDE) for node in self.ir.graph)
+        return tuple(frozenset(names.splitlines()) for names in held if names)
+
+    def literal(self, names: Iterable[str]) -> Self:
+        """The model in which the patterns around some tensors are as they were stored."""
+        found = frozenset(names).intersection(frozenset[str]().union(*self.patterns))
+        if not found:
+            return self
+        with self.lock:
+            if found not in self._literals:
+                copy = self.ir.clone()
+                values = ir.convenience.create_value_mapping(copy.graph, include_subgraphs=False)
+                for node in list(copy.graph):
+                    if found & {*node.metadata_props.get(INSIDE, "").splitlines()}:
+                        del node.metadata_props[INSIDE]
+                        op_type, *operands = node.metadata_props[STORED].split("\n")
+                        become(node, op_type, [values.get(name) for name in operands])
+                self._literals[found] = type(self)(copy, self.limits)
+            return self._literals[found]
 
     def forget(self, sizes: Container[str]) -> None:
         """Take the names of some `sizes` from all shapes, with what is cached of these."""
@@ -206,6 +230,21 @@ def free_sizes(inputs: Mapping[str, TensorSpec]) -> dict[str, dict[int, str]]:
         }
         for name, spec in inputs.items() if spec.dtype is not None
     }  # fmt: skip
+
+
+STORED, INSIDE = "onnxjac.stored", "onnxjac.inside"
+"""Keys of the metadata of a node that was the last one of a pattern: its operator and inputs as
+they were stored, and the tensors inside the pattern, one a line.
+"""
+
+
+def become(node: ir.Node, op_type: str, operands: Sequence[ir.Value | None]) -> None:
+    """Turn a node into another operator of other inputs, without attributes."""
+    node.op_type = op_type
+    node.resize_inputs(len(operands))
+    for index, value in enumerate(operands):
+        node.replace_input_with(index, value)
+    node.attributes.clear()
 
 
 SMALL = 1024

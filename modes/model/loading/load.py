@@ -27,6 +27,7 @@ from ..limits import Limits, amount
 from ..primal.model import Model
 from .bodies import unblocked
 from .frameworks import Batch, exported, name_layers
+from .patterns import recognise
 from .precision import to_double
 from .tensors import Weights, attach, densely, detach, in_memory, readable, without_maps
 from .upgrade import upgrade
@@ -47,7 +48,8 @@ def load(
     """The model in a path, bytes, ModelProto or onnx_ir.Model; the source is left as it is.
 
     Model-local functions are inlined, an opset below 21 is raised to 21, and operators that have a
-    function body but no rule are replaced by that body. Every tensor keeps its name.
+    function body but no rule are replaced by that body. Every tensor keeps its name. Patterns such
+    as the logarithm of a sigmoid become an operator that keeps its digits: see `patterns`.
     ``dtype="float64"`` raises all floating-point tensors, weights and casts to double precision.
 
     A `torch.nn.Module` or a JAX function is exported first, at ``example_inputs``: a tuple of
@@ -79,6 +81,7 @@ def load(
     source = exported(source, example_inputs, dynamic_batch)
     proto, weights = retried(source, lambda: parts(source, limits, mmap))
     model = attach(upgrade(proto), weights)
+    recognise(model)
     return Model(model if dtype is None else to_double(model), limits)
 
 

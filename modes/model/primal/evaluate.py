@@ -70,6 +70,7 @@ def evaluate(
         return {name: inputs[name] for name in names}
     for name in names:
         model.spec(name)
+    model = model.literal(inputs)
     if by_torch(engine) and any(map(is_tensor, inputs.values())):
         return tensors.results(model, inputs, names, str(engine))
     held = {**turned(model, inputs, names), **model.constants, **inputs}

@@ -22,11 +22,11 @@ from weakref import WeakSet
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from .....jacobians.errors import OnnxJacError, first_line
 from .....jacobians.threads import Lock
-from .....ops.graphs.defects import GUARD, TRAPPED, function, is_trap
+from .....ops.graphs.defects import FUNCTIONS, GUARD, TRAPPED, function, is_trap
 from .....ops.graphs.recorder import READING
 from .....ops.node import TRAINING, remedy
 from ...flow.contents import Contents, lowest_opsets, names_in, nodes, opset, subgraphs, unique
@@ -133,10 +133,11 @@ def cut(
 def _declare(
     graph: onnx.GraphProto, node: onnx.NodeProto, values: Mapping[str, ir.Value]
 ) -> None:
-    """Keep the type of a quotient, and the shape of a sum's operand where it is recorded: a model
-    may declare others than it has.
+    """Keep the type of what may be guarded, and the shape of a sum's operand where it is recorded:
+    a model may declare others than it has.
     """
-    if node.op_type == "Div" and (value := values.get(node.output[0])) and value.dtype is not None:
+    value = values.get(node.output[0]) if node.op_type in FUNCTIONS else None
+    if value is not None and value.dtype is not None:
         graph.value_info.append(helper.make_tensor_value_info(str(value.name), value.dtype, None))
     summed = values.get(node.input[0]) if node.op_type == "ReduceSum" else None
     if summed is not None and summed.producer() is not None and READING in summed.meta:
