@@ -150,8 +150,13 @@ def of_blocks(function: Callable[[Jacobian], Any], operator: Block) -> Block | N
 
 
 def of_each(question: Callable[[Jacobian], Any], parts: Iterable[Jacobian]) -> list[Any] | None:
-    """The answers for square operators; None where one is not square, or has no answer."""
-    found = [question(part) if part.shape[0] == part.shape[1] else None for part in parts]
+    """The answers for square operators; None where one is not square, or has no answer.
+
+    None is asked where one is not square: others may be singular, and the whole not.
+    """
+    parts = list(parts)
+    square = all(part.shape[0] == part.shape[1] for part in parts)
+    found = [question(part) for part in parts] if square else [None]
     return None if any(one is None for one in found) else found
 
 

@@ -24,6 +24,7 @@ NumPy's.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce, singledispatch
 from operator import add, matmul
@@ -33,7 +34,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from .arrays import Array, host, is_tensor, prod_text, reading, reading_of, shape_of, size
+from .arrays import Array, host, is_tensor, prod_text, reading, reading_of, shape_of, size, widened
 from .as_one import (
     HELD,
     MOVES,
@@ -53,12 +54,14 @@ from .elementwise import Cast, Diagonal, Identity, Scalar, Zero
 from .errors import InputError
 from .kron_sums import Sylvester, by_schur, diagonalised, kron_terms
 from .lapack import (
+    LOST,
     ZERO_DET,
     Singular,
     SlogDet,
     both,
     check_regular,
     eps_of,
+    inverse_of_each,
     inverses,
     of_entries,
     of_matrices,
@@ -68,7 +71,7 @@ from .lapack import (
 )
 from .layout import Embed, Permutation, Reshape, Scatter, Slice, Take
 from .matrices import BlockDiagonal, Dense, Eye, Kron, LowRank, implicit_kron, matrix_shape
-from .placing import HOST, placed
+from .placing import HOST, placed, with_parts
 from .products import Product
 from .sums import Sum, multiple, split_identity, terms_of
 from .transforms import Circulant, Cumulative, Fourier
@@ -90,9 +93,8 @@ def inverse_of(operator: Jacobian) -> Jacobian | None:
     if not all_numbers(operator):
         return None
     found = inverted(operator)
-    cheap = (isinstance(leaf, HELD | MOVES) for leaf in leaves(operator))
-    if found is None and operator.shape[0] <= SMALL and all(cheap):
-        found = Dense(inverses(operator.toarray(), operator), operator.in_shape, operator.out_shape)
+    if found is None and (whole := as_matrix(operator)) is not None:
+        found = checked(operator, inverted(whole))
     return found
 
 
@@ -121,6 +123,51 @@ def all_numbers(operator: Jacobian) -> bool:
     others = [a for a in held if not isinstance(a, np.ndarray)]
     floats = (a for a in held if isinstance(a, np.ndarray) and a.dtype.kind not in "iub")
     return not others or (all(map(is_tensor, others)) and not any(True for _ in floats))
+
+
+def as_matrix(operator: Jacobian) -> Dense | None:
+    """The dense matrix; None for a large A, and where A is more than the arrays it holds."""
+    cheap = (isinstance(leaf, HELD | MOVES) for leaf in leaves(operator))
+    if operator.shape[0] > SMALL or not all(cheap):
+        return None
+    return Dense(operator.toarray(), operator.out_shape, operator.in_shape)
+
+
+def checked(A: Jacobian, M: Jacobian, slack: float = np.inf, lost: float = LOST) -> Jacobian:
+    """M ≈ A⁻¹; raises `Singular` where x = M v has a relative error above `lost` for a random v.
+
+    The error is M r for the residual r = A x - v, or for a random one as large as rounding makes
+    it, ε |A| |x|, where nothing cancels in |A|. The first is at most `slack` times the second.
+    Source: Higham, "Accuracy and stability of numerical algorithms", 2002, chapter 7.
+    """
+    eps, (n, k) = eps_of(A.dtype), (A.shape[0], 3)
+    v, signs = np.random.default_rng(0).standard_normal((2, n, k))
+    with np.errstate(all="ignore"):
+        x = M @ v
+        noise = eps * signs * np.abs(absolute(A) @ np.abs(x))
+        errors = np.abs(M @ np.hstack([A @ x - v, noise])).max(0, initial=0).reshape(2, k)
+        own, least = (errors / np.abs(x).max(0)).max(1) if n else (0.0, 0.0)
+    if not (least < lost and own < min(lost, slack * least + eps)):
+        raise singular(A, f"its condition number is {max(own, least) / eps:.2g} in {A.dtype}")
+    return M
+
+
+def magnitude(A: Jacobian) -> float:
+    """A bound of ‖A‖, and of what is added and subtracted in it: √(‖|A|‖₁ ‖|A|‖∞)."""
+    B, (m, n) = absolute(A), A.shape
+    rows, columns = (np.abs(v).max(initial=0) for v in (B @ np.ones(n), B.T @ np.ones(m)))
+    return float(rows * columns) ** 0.5
+
+
+def absolute(part: Any) -> Any:
+    """|A|, the operator with the magnitudes of the numbers that it holds: nothing cancels in it."""
+    if isinstance(part, Scalar):
+        return Scalar(abs(part.factor), part.in_shape, part.dtype)
+    if isinstance(part, tuple):
+        return tuple(map(absolute, part))
+    if isinstance(part, HELD | Sum | Product):
+        return with_parts(part, absolute)
+    return part if isinstance(part, Eye | Jacobian) else abs(part)
 
 
 @singledispatch
@@ -425,16 +472,28 @@ def _(operator: Block) -> SlogDet | None:
 
 @inverted.register
 def _(operator: Sum) -> Jacobian | None:
+    """By its terms, or for a small sum by its matrix, where terms that cancel make that better."""
     shift, others = split_identity(operator)
     if len(others) == 1 and (found := shifted(others[0], shift)) is not None:
         return found
+    found = None
+    with suppress(Singular):
+        if (found := inverse_by_terms(operator)) is None:
+            return None
+        return checked(operator, found, slack=100)
+    with suppress(Singular):
+        if (whole := as_matrix(operator)) is not None:
+            return checked(operator, inverted(whole))
+    return checked(operator, found or inverse_by_terms(operator))
+
+
+def inverse_by_terms(operator: Sum) -> Jacobian | None:
+    """(Σ T)⁻¹, by the first form that fits."""
     terms = kron_terms(operator)
     if (pairs := diagonalised(operator, terms, with_vectors=True)) is not None:
         return pairs.inverse(operator)
     if (split := by_schur(operator, terms)) is not None:
         outer, S = split
-        S.schur  # noqa: B018 - the eigenvalues are on its diagonals
-        check_regular(operator, S.values, S.shape[0] * eps_of(S.dtype))
         return S if outer is None else S @ inverted(outer)
     if (parts := woodbury(operator)) is not None:
         return parts.inverse(operator)
@@ -444,16 +503,17 @@ def _(operator: Sum) -> Jacobian | None:
 
 @determinant.register
 def _(operator: Sum) -> SlogDet | None:
-    terms = kron_terms(operator)
-    if (pairs := diagonalised(operator, terms)) is not None:
+    """By its terms; a small sum by its matrix where the terms may be worse conditioned."""
+    terms, large = kron_terms(operator), operator.shape[0] > SMALL
+    if (pairs := diagonalised(operator, terms)) and (large or pairs.rotation):
         return pairs.determinant
-    if (split := by_schur(operator, terms)) is not None:
+    if (split := by_schur(operator, terms)) and (large or split[0] is None):
         outer, S = split
         left = (1.0, 0.0) if outer is None else determinant(outer)
         return None if left is None else both(left, of_sums(S))
-    if (parts := woodbury(operator)) is not None:
+    if (parts := woodbury(operator)) and (large or parts.exact):
         return parts.determinant
-    whole = as_one(operator)
+    whole = as_one(operator) or as_matrix(operator)
     return None if whole is None else determinant(whole)
 
 
@@ -479,6 +539,15 @@ class Woodbury:
         left = LowRank(self.Y, -middle.T, whole.in_shape)  # not multiplied out: it is as large so
         low = Product((left, Dense(Z.T, None, whole.out_shape)))
         return Sum((*terms_of(self.base_inverse), low))
+
+    @property
+    def exact(self) -> bool:
+        """Whether rounding, ε |C⁻¹| (I + |V|ᵀ |Y|), moves det C by a relative √ε at most."""
+        op, V, Y = reading_of(self.V, self.Y), abs(self.V), abs(self.Y)
+        C, inner = (np.abs(host(a)) for a in (inverse_of_each(widened(self.C)), op.MatMul(V.T, Y)))
+        with np.errstate(invalid="ignore"):
+            moved = np.trace(C @ (np.eye(len(C)) + inner))
+        return bool(moved * eps_of(self.base.dtype) ** 0.5 <= 1)
 
     @property
     def determinant(self) -> SlogDet | None:

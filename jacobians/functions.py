@@ -30,7 +30,16 @@ import scipy.linalg
 from .arrays import cast, dtype_of, host, like, rounded, shape_of, size, space, times, wide, widened
 from .as_one import are_inverse, as_circulant, as_one, of_blocks
 from .base import Jacobian
-from .closed import all_numbers, check_square, inverse_of, joined, low_rank_of, whole
+from .closed import (
+    all_numbers,
+    check_square,
+    checked,
+    inverse_of,
+    joined,
+    low_rank_of,
+    magnitude,
+    whole,
+)
 from .dag import Block, Dag
 from .elementwise import Diagonal, Identity, Scalar
 from .errors import InputError
@@ -52,13 +61,14 @@ class Form:
     """f of numbers and of stacks of matrices.
 
     A function `splits` if f(A ⊗ B) = f(A) ⊗ f(B), and is `spectral` if f(V Λ Vᴴ) = V f(Λ) Vᴴ for
-    unitary V.
+    unitary V; f(U Σ Vᴴ) = V f(Σ) Uᴴ if it is the `pseudo`-inverse.
     """
 
     entries: Callable[[np.ndarray], np.ndarray]
     matrices: Callable[[np.ndarray], np.ndarray]
     splits: bool = True
     spectral: bool = True
+    pseudo: bool = False
 
     def at(self, c: float) -> Form:
         """A ↦ f(c A)."""
@@ -97,7 +107,7 @@ def mapped(operator: Jacobian, form: Form) -> Jacobian | None:
     """f(A) by structure, or None."""
     c, P, A, Q = parts(operator)
     keeps = form.spectral or isinstance(P, Identity | Reshape)
-    fits = form is PINV or (keeps and are_inverse(P, Q))
+    fits = form.pseudo or (keeps and are_inverse(P, Q))
     if type(A) is type(operator) or not fits:
         return None
     scale = 1.0
@@ -130,8 +140,9 @@ def _(operator: BlockDiagonal, form: Form) -> Jacobian:
 @mapped.register
 def _(operator: Kron, form: Form) -> Jacobian | None:
     (m, n), (rows, columns) = matrix_shape(operator.left), matrix_shape(operator.right)
-    if not form.splits or ((m, rows) != (n, columns) and form is not PINV):
+    if not form.splits or ((m, rows) != (n, columns) and not form.pseudo):
         return by_eigenvectors(operator, form)
+    form = pseudo() if form.pseudo else form  # by the sizes of each factor
     try:
         left, right = (f if isinstance(f, Eye) else kept(form.matrices, f)
                        for f in (operator.left, operator.right))  # fmt: skip
@@ -147,16 +158,16 @@ def _(operator: Circulant, form: Form) -> Jacobian | None:
 
 @mapped.register
 def _(operator: Permutation | Reshape | Slice | Embed, form: Form) -> Jacobian | None:
-    return operator.T if form is PINV else None
+    return operator.T if form.pseudo else None
 
 
 @mapped.register
 def _(operator: LowRank, form: Form) -> Jacobian | None:
     """(U Vᵀ)⁺ by its singular values."""
-    if form is not PINV:
+    if not form.pseudo:
         return None
     U, values, V = known(singular_bases, operator)
-    return V @ Diagonal(reciprocal(values)) @ U.H
+    return V @ Diagonal(pseudo(operator).entries(values)) @ U.H
 
 
 @mapped.register
@@ -166,6 +177,7 @@ def _(operator: Block, form: Form) -> Jacobian | None:
 
 @mapped.register
 def _(operator: Sum, form: Form) -> Jacobian | None:
+    form = pseudo(operator) if form.pseudo else form
     if (one := as_one(operator)) is not None:
         return mapped(one, form)
     found = by_eigenvectors(operator, form) or of_low_rank(operator, form)
@@ -200,9 +212,9 @@ def of_low_rank(operator: Sum, form: Form) -> Jacobian | None:
     if (found := compressed(U, V)) is None:
         return None
     W, values = eigen(True, found[1])
-    c = np.array(shift, values.dtype)
-    Q, base = found[0] @ W, form.entries(c)
-    Q, P = times(Q, form.entries(c + values) - base), Q.conj()
+    base, *others = form.entries(shift + np.append(np.zeros(1, values.dtype), values))
+    Q = found[0] @ W
+    Q, P = times(Q, np.array(others) - base), Q.conj()
     return base.item() * Identity(operator.in_shape, operator.dtype) + LowRank(
         Q, P, operator.out_shape, operator.in_shape)  # fmt: skip
 
@@ -427,11 +439,25 @@ def root(values: np.ndarray, power: float = 0.5) -> np.ndarray:
     return np.maximum(np.real(values), 0) ** power
 
 
-def reciprocal(values: np.ndarray) -> np.ndarray:
-    """1/λ, and 0 where λ is 0 up to rounding."""
+def reciprocal(values: np.ndarray, floor: float = 0.0) -> np.ndarray:
+    """1/λ, and 0 where λ is 0 up to rounding, or up to the rounding `floor` of larger numbers."""
     sizes = np.abs(values)
-    small = sizes <= values.size * eps_of(values.dtype) * sizes.max(initial=0)
+    small = sizes <= max(values.size * eps_of(values.dtype) * sizes.max(initial=0), floor)
     return np.where(small, 0, 1 / np.where(small, 1, values))
+
+
+def reciprocals(a: np.ndarray, floor: float = 0.0) -> np.ndarray:
+    """A⁺ of each matrix, by the reciprocals of its singular values."""
+    (U, values, V), n = thin(a, True), min(a.shape[-2:])
+    rows = [reciprocal(row, floor) for row in values.reshape(-1, n)]
+    inverse = np.array(rows, values.dtype).reshape(values.shape)
+    return times(V, inverse[..., None, :]) @ adjoint_of(U)
+
+
+def pseudo(A: Jacobian | None = None) -> Form:
+    """The pseudo-inverse: what is at most the rounding of the numbers in A is 0."""
+    floor = 0.0 if A is None else max(A.shape) * eps_of(A.dtype) * magnitude(A)
+    return Form(partial(reciprocal, floor=floor), partial(reciprocals, floor=floor), pseudo=True)
 
 
 def triangle(a: np.ndarray) -> np.ndarray:
@@ -450,7 +476,6 @@ def exponential(a: np.ndarray) -> np.ndarray:
     return scipy.linalg.expm(a) if space(a) is np else space(a).linalg.matrix_exp(a)
 
 
-PINV = Form(reciprocal, lambda a: space(a).linalg.pinv(a, rtol=None))  # relative to the rounding
 FORMS = {
     "sqrt": Form(root, partial(of_hermitian, root)),
     "cholesky": Form(root, triangle, spectral=False),
@@ -473,11 +498,12 @@ def function_of(A: Jacobian, name: str, *args: Any) -> Any:
 
 def pinv_of(A: Jacobian) -> Jacobian:
     """A⁺, which is A⁻¹ where structure gives that."""
-    found = mapped(A, PINV) if all_numbers(A) else None
+    found = mapped(A, pseudo()) if all_numbers(A) else None
     if found is None and A.shape[0] == A.shape[1]:
         with suppress(Singular):
-            found = inverse_of(A)
-    return found or known(mapped, A, PINV)
+            inverse = inverse_of(A)
+            found = inverse and checked(A, inverse, lost=1e-3)
+    return found or known(mapped, A, pseudo(A))
 
 
 def power_of(A: Jacobian, p: float) -> Jacobian:

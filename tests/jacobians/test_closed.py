@@ -295,7 +295,7 @@ SINGULAR = {
     "rank is at most 1": LowRank(np.ones((3, 1)), np.ones((3, 1))),
     "smallest eigenvalue": implicit_kron(np.eye(2), Eye(3)) - implicit_kron(Eye(2), np.eye(3)),
     "capacitance": Identity((2,), float) + LowRank(np.array([[1.0], [0]]), np.array([[-1.0], [0]])),
-    "smallest eigenvalue is": implicit_kron(np.array([[1.0, 1], [0, 2]]), Eye(2))
+    "its condition number is": implicit_kron(np.array([[1.0, 1], [0, 2]]), Eye(2))
     - implicit_kron(Eye(2), np.array([[1.0, 1], [0, 3]])),
     "it is 0": Zero((2,), (2,), float),
     "takes an entry twice": Take(np.array([0, 0]), 0, (2,), float),

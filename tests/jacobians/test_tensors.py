@@ -111,7 +111,7 @@ def outcome(method, A):
 @pytest.mark.parametrize("kind", ["dense", "blocks", "kron", "kron + δ I", "I + low rank"])
 @pytest.mark.parametrize("name", ["inverse", "pinv", "sqrt", "det"])
 def test_matrices_are_decomposed_where_they_are(kind, name, device, monkeypatch):
-    """No more than eigenvalues goes to the host, as in `d` of a diagonal."""
+    """No more than eigenvalues, as in `d` of a diagonal, and the vectors of a check go to the host."""
     A, copied = placed(POSITIVE[kind](Draw(1)), place(device)), []
     for way in ("cpu", "numpy"):
         before = getattr(torch.Tensor, way)
@@ -123,7 +123,7 @@ def test_matrices_are_decomposed_where_they_are(kind, name, device, monkeypatch)
         monkeypatch.setattr(torch.Tensor, way, noted)
     found = METHODS[name](A)
     monkeypatch.undo()
-    assert max(copied, default=0) <= A.shape[0]
+    assert max(copied, default=0) <= 6 * A.shape[0]
     if isinstance(found, Jacobian):
         assert any(isinstance(a, torch.Tensor) for a in found.arrays())
 
