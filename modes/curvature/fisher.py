@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...jacobians import Contraction, Inner, Jacobian, SumTo, reading, size
+from ...jacobians import Contraction, Inner, Jacobian, Shape, SumTo, reading, size
 from ...jacobians.arguments import Natural, Positive, validated
 from ...jacobians.arrays import like, space
 from ...jacobians.errors import InputError
@@ -33,7 +33,7 @@ from ..linearize import linearize
 from ..model.primal.inputs import Names, check_model, name_of
 from ..model.primal.model import Model
 from ..reverse import grad
-from .reductions import Reduction, warn_of_other
+from .reductions import Reduction, Tail, warn_of_other
 
 Family = Literal["categorical", "bernoulli", "gaussian"]
 
@@ -80,7 +80,7 @@ def fisher(
         C = family.covariance(z, axis)
     else:
         C = outer_products(family.residuals(z, axis, samples, seed), axis)
-    scale = 1 / terms(z, axis) if reduction == "mean" else 1.0
+    scale = 1 / terms(z.shape, axis) if reduction == "mean" else 1.0
     return Symmetric(J.T @ (C * scale @ J), J.domain, formula=f"Jᵀ C({middle}) J")
 
 
@@ -117,7 +117,8 @@ def empirical_fisher(
     Without `at`, `of` holds the losses of the samples along its first axis. With `at`, `of` is
     their sum or mean, and each ℓₙ depends on one sample of `at`, along its first axis. `reduction`
     states which, and is the reduction of F: `"sum"`: of = Σ ℓₙ and c = 1; `"mean"`: of = (1/N) Σ ℓₙ
-    and c = 1/N. No gradient is formed: F = c Gᵀ G, and a product with G is a product with J.
+    and c = 1/N, where class weights, ignored labels and masks w weigh by Σ w in place of N and
+    belong to ℓₙ. No gradient is formed: F = c Gᵀ G, and a product with G is a product with J.
     Shapes: (size of `wrt`)²; `wrt` are all floating inputs by default. Source: Kunstner, Balles,
     Hennig, "Limitations of the empirical Fisher approximation for natural gradient descent", 2019.
 
@@ -136,18 +137,22 @@ def empirical_fisher(
     samples = (shape[0], *(1,) * (len(shape) - 1))
     rows: Jacobian = SumTo(samples, shape, J.dtype)  # G = rows J
     if at is not None:
-        rows = Inner(loss_gradients(model, inputs, of, middle, reduction, engine), samples, shape)
+        rows = Inner(loss_gradients(J, of, middle, reduction, engine), samples, shape)
     scale = 1 / rows.shape[0] if reduction == "mean" else 1.0
     return Symmetric(J.T @ (rows.T * scale @ rows @ J), J.domain, formula=f"Σ ∇{of} ∇{of}ᵀ")
 
 
 def loss_gradients(
-    model: Model, inputs: Mapping[str, Any], of: str, at: str, reduction: str, engine: str | None
+    J: Linearization, of: str, at: str, reduction: str, engine: str | None
 ) -> np.ndarray:
     """∂ℓₙ/∂at, one row for each sample, where `of` is the sum or the mean of the losses ℓₙ."""
-    warn_of_other(reduction, model, of)
-    slopes = grad(model, inputs, of=of, wrt=at, engine=engine)[at]
-    return slopes * len(slopes) if reduction == "mean" else slopes
+    model = J.route.model
+    warn_of_other(reduction, model, of, (at,))
+    slopes = grad(model, J.given, of=of, wrt=at, engine=engine)[at]
+    if reduction != "mean":
+        return slopes
+    tail = Tail(model, of, (at,), {*model.inputs, at}, engine)
+    return slopes * (tail.divisor(J.given, len(slopes)) if tail.terms else len(slopes))
 
 
 Draw = Callable[[Any, np.ndarray], np.ndarray]
@@ -240,9 +245,9 @@ def with_samples(J: Linearization, axis: int = -1) -> Any:
     return z
 
 
-def terms(z: np.ndarray, axis: int = -1) -> int:
+def terms(shape: Shape, axis: int = -1) -> int:
     """The number of terms of a loss on z: its rows along the axis, or the entries of a vector."""
-    return size(z.shape) if z.ndim < 2 else size(z.shape) // z.shape[axis]
+    return size(shape) if len(shape) < 2 else size(shape) // shape[axis]
 
 
 def value_and_jacobian(op_type: str, *inputs: np.ndarray, **attrs: Any) -> tuple[Any, Jacobian]:

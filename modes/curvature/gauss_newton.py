@@ -44,7 +44,7 @@ from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import Names, check_inputs, check_model, is_float, name_of
 from ..model.primal.model import Model
 from .fisher import jacobian_at, value_and_jacobian
-from .reductions import Reduction, factor, reduction_of
+from .reductions import Reduction, factor
 
 
 @relinearizable
@@ -99,7 +99,7 @@ def gauss_newton(
     if H is None:
         H = hessian(model, tail, of=loss, wrt=middle, weights=weights, engine=engine)
     if reduction is not None:
-        H = H * factor(reduction, reduction_of(model, loss), loss, shape_of(J.codomain[0])[:1])
+        H = H * factor(reduction, model, loss, middle, tail, engine)
     text = f"Jᵀ (∂²{loss}/∂{middle}²) J"
     return Symmetric(J.T @ (H @ J), J.domain, formula=text)
 

@@ -163,7 +163,7 @@ class Gradients:
     @property
     def terms(self) -> int:
         """The number of terms in a mean."""
-        return terms(self.z, self.target.axis)
+        return terms(self.z.shape, self.target.axis)
 
     @cached_property
     def room(self) -> int:
@@ -195,7 +195,7 @@ class Gradients:
             yield from (drawn[k : k + self.width] for k in range(0, len(drawn), self.width))
         elif t.of is not None and t.fisher_type == "empirical":
             (at,) = self.J.primal
-            slopes = loss_gradients(self.model, self.J.given, t.of, at, t.reduction, t.engine)
+            slopes = loss_gradients(self.J, t.of, at, t.reduction, t.engine)
             yield slopes[None]
 
     def each(

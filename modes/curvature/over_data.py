@@ -15,25 +15,62 @@ from ...jacobians.arguments import passes_options_to
 from .. import hessian as hessians
 from .. import linearize as linearizing
 from ..data.adapter import Data, DataOptions, takes_data
-from ..data.stream import by_tensor
+from ..data.batches import Batch, samples
+from ..data.stream import Size, by_tensor
 from ..linear.symmetric import Symmetric
-from ..model.primal.inputs import Names, name_of
+from ..model.primal.evaluate import shape_at
+from ..model.primal.inputs import Names, check_inputs, name_of, names_of
 from ..model.primal.model import Model
 from . import fisher as fishers
 from . import gauss_newton as gauss_newtons
-from .reductions import warn_of_other
+from .fisher import terms
+from .reductions import Tail, warn_of_other
 
 
-def stated(reduction: str | None, model: Model, of: str | None = None, **_: Any) -> None:
+def stated(
+    reduction: str | None, model: Model, of: str | None = None, wrt: Names = None, **_: Any
+) -> None:
     """A Hessian has the reduction of its model."""
-    warn_of_other(reduction, model, name_of(model, of, model.outputs, "of"))
+    by = names_of(model, wrt, model.inputs, "wrt")
+    warn_of_other(reduction, model, name_of(model, of, model.outputs, "of"), by)
+
+
+def divisor(
+    model: Model, shared: Batch, *, of: str | None = None, at: str | None = None,
+    wrt: Names = None, engine: str | None = None, **_: Any,
+) -> Size:  # fmt: skip
+    """batch ↦ D of its loss; the number of its samples where the model shows no mean."""
+    loss = name_of(model, of, model.outputs, "of")
+    by = names_of(model, wrt, model.inputs, "wrt") if at is None else (at,)
+
+    def size(batch: Batch) -> float:
+        point = check_inputs(model, {**shared, **batch}, keep=False, engine=engine)
+        tail = Tail(model, loss, by, batch, engine)
+        return tail.divisor(point) if tail.terms or tail.varying else samples(batch)
+
+    return size
+
+
+def rows(
+    model: Model, shared: Batch, *, of: str | None = None, at: str | None = None,
+    axis: int | None = None, engine: str | None = None, **_: Any,
+) -> Size:  # fmt: skip
+    """batch ↦ the number of terms: rows of z along the axis, or of the first axis without one."""
+    z = name_of(model, of if at is None else at, model.outputs, "at")
+
+    def size(batch: Batch) -> int:
+        point = check_inputs(model, {**shared, **batch}, keep=False, engine=engine)
+        shape = shape_at(model, point, z, engine)
+        return shape[0] if axis is None else terms(shape, axis)
+
+    return size
 
 
 linearize = takes_data("stack")(linearizing.linearize)
-hessian = takes_data(stated=stated)(hessians.hessian)
-gauss_newton = takes_data()(gauss_newtons.gauss_newton)
-fisher = takes_data()(fishers.fisher)
-empirical_fisher = takes_data()(fishers.empirical_fisher)
+hessian = takes_data(stated=stated, size=divisor)(hessians.hessian)
+gauss_newton = takes_data(size=divisor)(gauss_newtons.gauss_newton)
+fisher = takes_data(size=rows)(fishers.fisher)
+empirical_fisher = takes_data(size=rows)(fishers.empirical_fisher)
 gram = takes_data("sum")(gauss_newtons.gram)
 
 for _function in (linearize, hessian, gauss_newton, fisher, empirical_fisher, gram):

@@ -15,9 +15,9 @@ from ...jacobians.errors import InputError
 from ..linear.symmetric import Symmetric
 from ..model.primal.inputs import Names
 from ..model.primal.model import Model
-from .batches import Batch, as_batch, is_data
+from .batches import Batch, as_batch, is_data, samples
 from .cluster import distributed
-from .stream import Reduction, digest, streamed
+from .stream import Reduction, Size, digest, streamed
 
 P = ParamSpec("P")
 Made_co = TypeVar("Made_co", covariant=True)
@@ -115,7 +115,8 @@ def mixed(seed: int, batch: Batch) -> int:
 
 
 def takes_data(
-    reduction: Reduction | None = None, *, stated: Callable[..., None] | None = None
+    reduction: Reduction | None = None, *, stated: Callable[..., None] | None = None,
+    size: Callable[..., Size] | None = None,
 ) -> Callable[[Callable[P, Made_co]], TakesData[P, Made_co]]:
     """Let a function (model, inputs, **options) take data for `inputs`.
 
@@ -126,6 +127,7 @@ def takes_data(
     The batches of a function with an option `reduction` are composed by that option. Any other
     function gains the option: `reduction` is its default, and None means that the caller must state
     how the model reduces over samples; `stated(reduction, model, **options)` may check that.
+    A mean over batches weighs by `size(model, shared, **options)`, by default by their samples.
 
     >>> from onnxjac.jacobians import Dense
     >>> @takes_data()
@@ -162,13 +164,14 @@ def takes_data(
             seeds = {"seed": own["seed"]} if "seed" in own else {}
             make = PerBatch(taking, model, seeds | options, shared, several)
             composed = streamed if client is None else partial(distributed, client=client)
+            weighs = size(model, as_batch(shared), **own | options) if size else samples
             if reduction is None and several:
                 raise InputError(
                     f"{taking.__name__} over several batches needs reduction='mean' or 'sum': "
                     "whether the model's loss is the mean or the sum over the samples of a batch"
                 )
             return composed(make, inputs, reduction=reduction or "sum", batch_size=batch_size,
-                            keep=keep, check=check)  # fmt: skip
+                            keep=keep, size=weighs, check=check)  # fmt: skip
 
         shown = joined(signature(function), signature(taking))
         wraps(function)(taking).__doc__ = f"{function.__doc__ or ''}{OVER_DATA}"

@@ -195,7 +195,9 @@ class OverBatches(OverData):
 
         def use(b: int, C: Jacobian) -> Array:
             y, w = term(b, C), self.weights
-            return y if w is None else op.Mul(y, np.asarray(w[b], self.dtype))
+            if w is None or w[b]:
+                return y if w is None else op.Mul(y, np.asarray(w[b], self.dtype))
+            return op.Expand(np.zeros((), self.dtype), shape_of(y))  # also where S / D is 0 / 0
 
         return reduce(op.Add, self._each(use))
 

@@ -121,6 +121,21 @@ def _compute(
     return own.compute(model, inputs, names)  # may know the operator, or will report the error
 
 
+def shape_at(
+    model: Contents, inputs: Mapping[str, Any], name: str, engine: str | None
+) -> tuple[int, ...]:
+    """The shape of a tensor at the (checked) inputs; the model runs only if nothing else tells."""
+    try:
+        forecast = Forecast(model, inputs, True)
+        sure = forecast.of((name,))
+        shape = shape_in(forecast.types.get(name)) if sure else None
+    except OnnxJacError:
+        shape = None
+    if shape is None or min(shape, default=0) < 0:
+        shape = tuple(evaluate(model, inputs, [name], engine=engine)[name].shape)
+    return shape
+
+
 def apart(arrays: Mapping[str, np.ndarray], point: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The arrays, copied where needed so that each is writeable and owns its memory."""
     taken, found = set(map(buffer_of, point.values())), {}
