@@ -37,10 +37,13 @@ def guarded(model: Model, point: Mapping[str, Any], make: Make, name: str) -> Mo
     constants, and guards; the metadata `onnxjac.held` and `onnxjac.guards` list the last two.
     """
     draft, symbols, fixed = recorded(point, make)
-    if symbols.pinned and not draft.traces:  # a lowered model: its point is only a sample
-        name, why = next(iter(symbols.pinned.items()))
-        message = f"{why} depends on the numbers behind {name!r}"
-        raise UnsupportedOp(f"{message}: make them constants of the model")
+    if not draft.traces:  # a lowered model: its point is only a sample
+        told = {a.tensor: g.reader for g in equations(symbols) for a in g.expression.roots()
+                if not a.free} | symbols.pinned  # fmt: skip
+        if told:
+            name, why = next(iter(told.items()))
+            message = f"{why} depends on the numbers behind {name!r}, or on their count"
+            raise UnsupportedOp(f"{message}: make them constants of the model")
     draft = hold(draft, symbols.pinned)
     made = draft.model(name)
     for size, reader in fixed.items():
