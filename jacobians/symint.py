@@ -129,7 +129,8 @@ class Symbols:
         if relation == "<" and ((low is not None and low >= 0) or (high is not None and high < 0)):
             return high is not None and high < 0
         truth = RELATIONS[relation](difference.at, 0)
-        key = difference.key, relation
+        same_either_way = relation == "==" and (-difference).key
+        key = min(difference.key, same_either_way or difference.key), relation
         self.guards.setdefault(key, Guard(difference, relation, truth, self.reader))
         return truth
 

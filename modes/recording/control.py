@@ -18,6 +18,7 @@ from ...jacobians.symint import Number, at, depth_of, same
 from ...jacobians.threads import cached_property
 from ...ops import Recorder, Step
 from ...ops.graphs import body_of, operands_of
+from ...ops.graphs.infer import data_everywhere
 from ..linear.tape.record import between, has_tangent
 from ..linear.tape.trace import formals_of, replayed, tensors_of, turns_of
 from ..model.flow.control import kept_whole, shapes_around
@@ -343,7 +344,7 @@ class Turns(Program):
         if not self.loop:
             return True
         limit, go = (*self.step.inputs, None, None)[:2]
-        known = [constant(self.values[name]) for name in (limit, go) if name is not None]
+        known = [data_everywhere(self.values[name]) for name in (limit, go) if name is not None]
         return limit is not None and all(held is not None and np.all(held > 0) for held in known)
 
     def stack(self, names: list[str]) -> None:
@@ -428,8 +429,3 @@ def grown(
         alive = others | {source[entry[j]] for j in found}
         found |= {j for j in leave if not alive.isdisjoint(dag.behind(sink[leave[j]]))}
     return sorted(found)
-
-
-def constant(value: ir.Value) -> np.ndarray | None:
-    """The numbers of a constant."""
-    return None if value.const_value is None else value.const_value.numpy()

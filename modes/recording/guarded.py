@@ -7,7 +7,6 @@ all other guards go into the metadata of the recorded model.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -16,7 +15,7 @@ import onnx_ir as ir
 
 from ...jacobians import shape_of
 from ...jacobians.errors import OnnxJacError, UnsupportedOp, warn
-from ...jacobians.symint import Guard, Symbols, SymInt
+from ...jacobians.symint import Atom, Guard, Symbols, SymInt
 from ...ops.graphs import every, reachable
 from ..linear.tape.record import may_draw
 from ..linear.tape.trace import Trace
@@ -38,12 +37,14 @@ def guarded(model: Model, point: Mapping[str, Any], make: Make, name: str) -> Mo
     constants, and guards; the metadata `onnxjac.held` and `onnxjac.guards` list the last two.
     """
     draft, symbols, fixed = recorded(point, make)
-    pinned = pinned_tensors(symbols)
-    if pinned and not draft.traces:  # a lowered model: its point is only a sample
-        name, why = next(iter(pinned.items()))
-        message = f"{why} depends on the numbers behind {name!r}"
-        raise UnsupportedOp(f"{message}: make them constants of the model")
-    draft = hold(draft, pinned)
+    if not draft.traces:  # a lowered model: its point is only a sample
+        told = {a.tensor: g.reader for g in equations(symbols) for a in g.expression.roots()
+                if not a.free} | symbols.pinned  # fmt: skip
+        if told:
+            name, why = next(iter(told.items()))
+            message = f"{why} depends on the numbers behind {name!r}, or on their count"
+            raise UnsupportedOp(f"{message}: make them constants of the model")
+    draft = hold(draft, symbols.pinned)
     made = draft.model(name)
     for size, reader in fixed.items():
         warn(f"{where(model, point, size)}: {reader}")
@@ -85,30 +86,39 @@ def recorded(point: Mapping[str, Any], make: Make) -> tuple[Draft, Symbols, dict
     It is recorded again, with more numbers fixed, until no others must be fixed.
     """
     fixed: dict[str, str] = {}
-    pinned: dict[str, str] = {}
+    numbers: dict[tuple[Any, ...], Guard] = {}
     while True:
-        symbols = Symbols(fixed={*fixed, *pinned})
+        symbols = Symbols(fixed={*fixed, *(name for name, _ in numbers)})
         try:
             draft, failure = make(point, symbols=symbols), None
         except OnnxJacError as error:
             draft, failure = None, error
         found = {name: why for name, why in fixed_sizes(symbols).items() if name not in fixed}
-        more = {f"{a.tensor}[:]" if a.is_entry else a.name: g.reader
-                for g in equations(symbols) for a in g.expression.roots()
-                if not a.free and a.tensor and (failure or a.is_entry)}  # fmt: skip
-        more = {name: why for name, why in more.items() if name not in pinned}
-        if not found and not more:
+        roots = {g: g.expression.roots() for g in equations(symbols)}
+        more = {(f"{a.tensor}[:]" if a.is_entry else a.name, a.tensor): guard_of(a, g.reader)
+                for g, atoms in roots.items() for a in atoms if not a.free and a.tensor
+                and (failure or all(a.is_entry for a in atoms))}  # fmt: skip
+        if not found and not more.keys() - numbers.keys():
             if draft is None:
                 assert failure is not None
                 raise failure
-            assert draft is not None
-            symbols.pinned = {**pinned_in(pinned), **symbols.pinned}
-            found = {name: why for tensor, why in symbols.pinned.items()
+            for (name, tensor), guard in numbers.items():
+                if name.endswith("[:]"):
+                    symbols.pinned.setdefault(tensor, guard.reader)
+                else:
+                    symbols.guards[name, tensor] = guard
+            told = {a.tensor: g.reader for g, atoms in roots.items() for a in atoms}
+            found = {name: why for tensor, why in (told | symbols.pinned).items()
                      for name in sizes_behind(draft, tensor) if name not in fixed}  # fmt: skip
             if not found:
                 return draft, symbols, fixed
         fixed |= found
-        pinned |= more
+        numbers = more | numbers
+
+
+def guard_of(number: Atom, reader: str) -> Guard:
+    """The guard of a number that must equal its value at the point."""
+    return Guard(SymInt({(number,): 1, (): -number.at}), "==", True, reader)
 
 
 def sizes_behind(draft: Draft, tensor: str) -> set[str]:
@@ -123,11 +133,6 @@ def sizes_behind(draft: Draft, tensor: str) -> set[str]:
     return {a.name for n in sizes if isinstance(n, SymInt) for a in n.roots() if a.free}
 
 
-def pinned_in(names: Mapping[str, str]) -> dict[str, str]:
-    """The tensors that sizes and entries belong to: x.shape[0] and x[:] to x."""
-    return {re.sub(r"(\.shape)?\[(\d+|:)\]$", "", name): why for name, why in names.items()}
-
-
 def fixed_sizes(symbols: Symbols) -> dict[str, str]:
     """The free sizes that equations determine, and the rules that asked for them."""
     return {
@@ -137,17 +142,6 @@ def fixed_sizes(symbols: Symbols) -> dict[str, str]:
         for atom in guard.expression.roots()
         if atom.free
     }
-
-
-def pinned_tensors(symbols: Symbols) -> dict[str, str]:
-    """The tensors whose values or sizes the recording depends on, and why."""
-    found = dict(symbols.pinned)
-    for guard in equations(symbols):
-        for atom in sorted(guard.expression.roots()):
-            if not atom.free:
-                why = guard.reader if atom.axis is None else f"the size of {atom.tensor!r}"
-                found.setdefault(atom.tensor, why)
-    return found
 
 
 def equations(symbols: Symbols) -> Iterator[Guard]:

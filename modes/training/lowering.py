@@ -22,7 +22,7 @@ from ...ops import Node, Step, find
 from ...ops.graphs import copied, name_nodes, operands_of, reachable, without_surrogates
 from ...ops.node import AT, TRAINING
 from ..linear.tape.record import is_zero, reach_forward
-from ..linear.tape.trace import Trace, again
+from ..linear.tape.trace import Trace, again, turns_of
 from ..model.flow.contents import WORKING_OPSET, free_sizes, lowest_opsets
 from ..model.flow.control import CONTROL, NotKept, begin, end, shape_formals, shape_outputs
 from ..model.flow.steps import array_of, closed, moving, reads, step_of
@@ -131,8 +131,9 @@ def control(low: Scope, step: Step, inputs: Sequence[Any]) -> tuple[Any, ...]:
                 bodies[name], found[name] = body(low, step, graph, inputs, given, steady)
         lowered = replace(step, attrs={**step.attrs, **bodies})
         made = low.copy(lowered, inputs, end(step, held, found), step.outputs)
+        whole = closed(lowered, low.op.opset_imports, low.values)
         try:
-            shape_outputs(low.op, step, bodies, inputs, made)
+            shape_outputs(low.op, step, bodies, inputs, made, turns_of(whole, low.values))
         except OnnxJacError:  # a state that changes its shape
             for value in filter(None, made):
                 low.op.shape(value, None)

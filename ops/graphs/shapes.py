@@ -21,6 +21,7 @@ from ...jacobians.symint import (
     Number,
     Symbols,
     SymInt,
+    at,
     broadcast_sizes,
     divided,
     if_negative,
@@ -177,17 +178,18 @@ def sliced(held: list[Any], attrs: Mapping[str, Any]) -> Any:
 
 
 def truncated(a: Number, b: Number) -> Number | None:
-    """a / b rounded towards zero; None where the signs, and so the direction, are unknown."""
+    """a / b rounded towards zero; None where b is 0 or the direction, by the signs, is unknown."""
     exact = divided(a, b)
     if exact is not None:
         return exact
-    return quotient(a, b) if all(is_positive(n, strictly=False) for n in (a, b)) else None
+    signs_known = at(b) and all(is_positive(n, strictly=False) for n in (a, b))
+    return quotient(a, b) if signs_known else None
 
 
 def remainder(held: list[Any], attrs: Mapping[str, Any]) -> Any:
-    """a - b ⌊a / b⌋."""
+    """a - b ⌊a / b⌋; None where b is 0, as numbers that are not known yet may be."""
     a, b = (x.astype(object) for x in held)
-    return None if attrs.get("fmod") or any(same(n, 0) for n in b.ravel()) else a % b
+    return a % b if all(map(at, b.ravel())) and not attrs.get("fmod") else None
 
 
 @dataclass(frozen=True)
@@ -434,14 +436,17 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     return [tuple(sizes)]
 
 
-@formula("Conv", "MaxPool", "AveragePool", "LpPool")
+@formula("Conv", "ConvInteger", "MaxPool", "AveragePool", "LpPool")
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
     x, w = shapes[:2]
     kernel = tuple(attrs["kernel_shape"]) if w is None else w[2:]
-    if is_symbolic(kernel):
-        return None
-    space = windows(x[2:], kernel, **said(attrs, *GEOMETRY)).count
+    space = [None] * len(kernel)
+    if not is_symbolic(kernel):
+        space = windows(x[2:], kernel, **said(attrs, *GEOMETRY)).count
     return [(x[0], x[1] if w is None else w[0], *space)] * 2  # MaxPool also gives indices
+
+
+formula("QLinearConv")(lambda shapes, held, attrs: FORMULAS["Conv"](shapes[::3], held, attrs))
 
 
 @formula("DFT", known=(1,), fixed=(2,))

@@ -17,7 +17,7 @@ from ....jacobians.symint import Number, Symbols
 from ....ops import Recorder, Step
 from ....ops import numbers as arithmetic
 from ....ops.graphs import body_of
-from ....ops.graphs.infer import output_types
+from ....ops.graphs.infer import data_everywhere, output_types
 from ....ops.graphs.recorder import has_bodies, is_still
 from ....ops.node import AT, NAN
 from ...model.flow.contents import free_sizes, lowest_opsets
@@ -227,8 +227,8 @@ def replayed(op: Recorder, body: Body, values: Mapping[str, Any]) -> dict[str, A
 
 def turns_of(step: Step, values: Mapping[str, Any]) -> Number | None:
     """The trip count, where no turn decides it; else None."""
-    if step.op_type == "Loop" and fixed_turns(step, lambda name: values[name].const_value):
-        return max(int(np.ravel(values[str(step.inputs[0])].const_value.numpy())[0]), 0)
+    if step.op_type == "Loop" and fixed_turns(step, lambda name: data_everywhere(values[name])):
+        return max(int(np.ravel(data_everywhere(values[str(step.inputs[0])]))[0]), 0)
     if step.op_type == "Scan":
         given = filter(None, step.inputs[: explicit(step)])
         return turns_of_scan(step, [shape_of(values[name]) for name in given])
