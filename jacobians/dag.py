@@ -37,6 +37,7 @@ from .arrays import (
     dtype_of,
     is_recorded,
     lead,
+    reading_of,
     size,
 )
 from .base import Holder, Jacobian
@@ -45,7 +46,7 @@ from .errors import InputError
 from .layout import Broadcast, Embed, Permutation, Reshape, Scatter, Slice, SumTo, Take
 from .products import Product, factors_of
 from .sums import Sum, terms_of
-from .symint import agree, at, same
+from .symint import agree, at, is_symbolic, same
 from .text import WIDTH, joined
 from .threads import cached_property
 
@@ -517,7 +518,11 @@ def stack(operators: list[Jacobian]) -> Jacobian:
 # -- chosen: entries that an operator does not select have no part in J ----------------------------
 
 SAME = Identity | Scalar | Cast
-MOVES = Reshape | Permutation | Broadcast | SumTo | Slice | Embed | Take | Scatter
+SELECTS, PLACES = Slice | Take, Embed | Scatter
+MOVES = Reshape | Permutation | Broadcast | SumTo | SELECTS | PLACES
+
+FINITE = "Add", "Sub", "Mul", "Neg", "Where", "Cast", "CastLike", "Expand", "Reshape"
+"""Operators of a graph whose results are finite where their operands are."""
 
 Chosen = Array | None
 """A boolean mask of the entries of a tensor that count, or None for all."""
@@ -526,15 +531,16 @@ Chosen = Array | None
 def chosen(op: Op, dag: Dag) -> Dag:
     """The DAG with zero derivatives for entries that reach no output, or that no input reaches.
 
-    Where(c, √x, 0) ignores √x where c is false, and so must J: 0 · ∞ would be NaN. A diagonal that
-    `chooses` drops the entries where it is 0. Dropped entries are followed towards inputs and
-    outputs, through operators that keep entries apart, and their derivatives there are set to 0 in
-    J itself, so that products, plans, compiled programs and recorded graphs agree. An exact 0 that
-    results from arithmetic, as exp(x) = 0, drops nothing: 0 · ∞ is NaN there.
+    Where(c, √x, 0) ignores √x where c is false, as Slice(√x) does outside the slice, and so must J:
+    0 · ∞ would be NaN. A selection drops what it does not take, and a diagonal that `chooses` drops
+    the entries where it is 0. Dropped entries are followed towards inputs and outputs, through
+    operators that keep entries apart, and their derivatives there are set to 0 in J itself, so that
+    products, plans, compiled programs and recorded graphs agree. An exact 0 that results from
+    arithmetic, as exp(x) = 0, drops nothing: 0 · ∞ is NaN there.
 
-    For NumPy arrays, diagonals of finite numbers are unchanged. The numbers in a graph are unknown:
-    there, every diagonal is masked, unless it is constant or part of a sum. `op` is the vocabulary
-    of the arrays in `dag`.
+    For arrays, diagonals of finite numbers are unchanged. The numbers in a graph are unknown:
+    there, every diagonal is masked, unless it is made of constants and truth values alone, or is
+    part of a sum. `op` is the vocabulary of the arrays in `dag`.
     """
     if not has_choices(dag) or not any(map(may_be_infinite, diagonals_in(dag))):
         return dag
@@ -543,9 +549,10 @@ def chosen(op: Op, dag: Dag) -> Dag:
     return Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
 
 
-def has_choices(dag: Dag) -> bool:
-    """Whether some operator drops entries."""
-    return any(d.chooses for d in diagonals_in(dag))
+def has_choices(operator: Jacobian) -> bool:
+    """Whether some part of an operator drops entries of its input, or of its output."""
+    return any(isinstance(part, SELECTS | PLACES) or getattr(part, "chooses", False)
+               for part in parts_in(operator))  # fmt: skip
 
 
 def followed(op: Op, edges: Sequence[Edge], ends: tuple[int, ...], *, forward: bool) -> list[Edge]:
@@ -563,19 +570,45 @@ def followed(op: Op, edges: Sequence[Edge], ends: tuple[int, ...], *, forward: b
 
 
 def diagonals_in(operator: Jacobian) -> Iterator[Diagonal]:
-    """The diagonals among the factors and terms of an operator, or of all edges."""
-    if isinstance(operator, Diagonal):
+    """The diagonals among the parts of an operator."""
+    return (part for part in parts_in(operator) if isinstance(part, Diagonal))
+
+
+def parts_in(operator: Jacobian) -> Iterator[Jacobian]:
+    """The factors and terms of an operator, or of all edges, that are not products or sums."""
+    if not isinstance(operator, Product | Sum | Dag):
         yield operator
-    elif isinstance(operator, Product | Sum | Dag):
-        for part in operator.contents():
-            yield from diagonals_in(part)
+        return
+    for part in operator.contents():
+        yield from parts_in(part)
 
 
 def may_be_infinite(d: Diagonal) -> bool:
-    """Whether some entry is not finite; true for a graph value that is not constant."""
-    if is_recorded(d.d):
-        return d.d.const_value is None
-    return not bool((abs(d.d) < np.inf).all())
+    """Whether some entry is not finite, or in a graph, may be so."""
+    return not (is_surely_finite(d.d) if is_recorded(d.d) else (abs(d.d) < np.inf).all())
+
+
+def is_surely_finite(value: Array) -> bool:
+    """Whether a graph value is made of finite constants, or of truth values as well but `FINITE`ly:
+    a quotient of truth values may be 0 / 0.
+    """
+    waiting, seen, varies, divides = [value], set[int](), False, False
+    while waiting:
+        x = waiting.pop()
+        if x is None or id(x) in seen:
+            continue
+        seen.add(id(x))
+        if x.const_value is not None:
+            if not np.isfinite(x.const_value.numpy()).all():
+                return False
+        elif dtype_of(x).kind in "biu":
+            varies = True
+        elif (node := x.producer()) is None:
+            return False
+        else:
+            divides |= node.op_type not in FINITE
+            waiting += node.inputs
+    return not (varies and divides)
 
 
 def follow(op: Op, operator: Jacobian, mine: Chosen) -> tuple[Jacobian, Chosen]:
@@ -583,7 +616,8 @@ def follow(op: Op, operator: Jacobian, mine: Chosen) -> tuple[Jacobian, Chosen]:
     if isinstance(operator, SAME):
         return operator, mine
     if isinstance(operator, MOVES):
-        return operator, None if mine is None else moved(op, operator, mine)
+        drops = mine is not None or isinstance(operator, SELECTS)
+        return operator, moved(op, operator, mine) if drops else None
     if isinstance(operator, Diagonal):
         before = kept(op, operator, mine) if operator.chooses else mine
         return operator if mine is None else masked(op, operator, mine), before
@@ -611,17 +645,29 @@ def masked(op: Op, d: Diagonal, mine: Array) -> Diagonal:
 
 def kept(op: Op, d: Diagonal, mine: Chosen) -> Array:
     """The entries of x that count for a diagonal that chooses."""
+    op = at_hand(op, d.d)
     found = op.Not(op.Equal(d.d, op.CastLike(0.0, d.d)))
-    return found if mine is None else op.And(mine, found)
+    return found if mine is None else at_hand(op, found, mine).And(mine, found)
 
 
-def moved(op: Op, J: Jacobian, mine: Array) -> Array:
-    """The entries of x that count where y = J x moves or sums entries."""
+def moved(op: Op, J: Jacobian, mine: Chosen) -> Array:
+    """The entries of x that count where y = J x moves, sums or selects entries."""
+    mine = np.ones((), bool) if mine is None else mine
+    if not is_symbolic((J.out_shape, J.in_shape)):
+        op = at_hand(op, mine, *J.arrays())
     ones = op.CastLike(op.Expand(mine, J.out_shape), np.zeros((), SINGLE))
     return op.Greater(J.T._apply(op, ones), np.zeros((), SINGLE))
+
+
+def at_hand(op: Op, *arrays: Array) -> Op:
+    """The vocabulary of NumPy where all arrays are of NumPy, so that a graph gets constants."""
+    return reading_of(*arrays) if all(isinstance(a, np.ndarray) for a in arrays) else op
 
 
 def either(op: Op, several: Iterable[Chosen]) -> Chosen:
     """The entries that count for at least one of several users."""
     found = {id(mine): mine for mine in several}
-    return None if id(None) in found else reduce(op.Or, found.values())
+    if id(None) in found:
+        return None
+    mine = reduce(lambda a, b: at_hand(op, a, b).Or(a, b), found.values())
+    return None if isinstance(mine, np.ndarray) and mine.all() else mine

@@ -167,7 +167,7 @@ def _(c: Scalar, d: Scalar) -> Jacobian:
 
 @merges(Scalar, Diagonal)
 def _(c: Scalar, d: Diagonal) -> Jacobian:
-    return Diagonal(reading_of(d.d).Mul(d.d, c.factor), d.out_shape)
+    return Diagonal(reading_of(d.d).Mul(d.d, c.factor), d.out_shape, chooses=d.chooses)
 
 
 @merges(Diagonal, Scalar)

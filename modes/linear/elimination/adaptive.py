@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ....jacobians import Array, Dag, Edge, Jacobian, Op, Shape, chosen, dtype_of, lead, shape_of
+from ....jacobians import Array, Dag, Edge, Jacobian, Op, Shape, dtype_of, lead, shape_of
 from ....jacobians.arrays import host, wide
 from ....jacobians.placing import HOST, Place, placed
 from ....jacobians.text import time_text
@@ -411,7 +411,7 @@ class Moving:
         recorder, inputs, residuals = opened(form.held, form.turned)
         entries = tuple(part.at(residuals) for part in form.parts if isinstance(part, Entry))
         dag = dag_of(entries, form.shapes, self.wrt, self.of, form.ends[2])
-        dag = elimination(chosen(recorder, dag)).after
+        dag = elimination(dag).after
         values = {key: matrix_behind(x) for key, x in held(dag).items()}
         made = {f"made_{k}": x for k, x in enumerate(values.values()) if x.producer() is not None}
         model = Model(build(recorder, inputs.values(), made, "eliminated"), form.model.limits)
@@ -452,9 +452,12 @@ def computed(
 def moving(
     tape: Tape, of: Names, wrt: Names, engine: str | None, *, transposed: bool
 ) -> Moving | None:
-    """The products between some tensors at all points; None if no program can compute them."""
+    """The products between some tensors at all points; None if no program can compute them.
+
+    None too where slopes are not finite that some operator may leave out: programs multiply by all.
+    """
     form = tape.template
-    if form is None or not form.closed or form.model.lean:
+    if form is None or not form.closed or form.model.lean or not tape.is_finite:
         return None
     make = partial(Moving, form, of, wrt, engine, transposed=transposed)
     return remembered(form.known, (of, wrt, transposed), make)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 from time import perf_counter
 from typing import Any
 from weakref import WeakValueDictionary
@@ -630,3 +631,9 @@ class Tape:
         """Whether no tensor that a rule of the template asked about has a NaN."""
         asked = self.template.not_nan if self.template else ()
         return not any((self[key] != self[key]).any() for key in asked)
+
+    @cached_property
+    def is_finite(self) -> bool:
+        """Whether no slope that an operator may leave out is infinite or NaN."""
+        slopes = self.template.slopes if self.template else ()
+        return bool(reduce(and_, ((abs(self[key]) < np.inf).all() for key in slopes), True))

@@ -19,7 +19,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import Jacobian, Joint, dtype_of, reading, shape_of
+from ....jacobians.arrays import is_recorded
 from ....jacobians.base import Holder, flat
+from ....jacobians.dag import diagonals_in, has_choices, may_be_infinite
 from ....jacobians.errors import OnnxJacError
 from ....jacobians.symint import is_symbolic
 from ....jacobians.threads import cached_property
@@ -67,6 +69,14 @@ class Template:
     def closed(self) -> bool:
         """Whether points differ in the arrays of `views` alone, so that no rule is read there."""
         return all(isinstance(part, Entry) for part in self.parts)
+
+    @cached_property
+    def slopes(self) -> tuple[int, ...]:
+        """The slopes that may be infinite, where operators leave out entries: see `chosen`."""
+        blocks = [J for part in self.parts if isinstance(part, Entry) for J in part.blocks.values()]
+        held = (d for J in blocks for d in diagonals_in(J) if is_recorded(d.d))
+        found = (id(d.d) for d in held if may_be_infinite(d))
+        return tuple(dict.fromkeys(found)) if any(map(has_choices, blocks)) else ()
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
