@@ -69,9 +69,6 @@ Eliminated = tuple[Dag, Model, Mapping[int, str]]
 from the residuals; and their names there, by their identity.
 """
 
-MOST = 8
-"""The most programs for all points, so that products with ever new numbers of columns sweep."""
-
 
 class Adaptive(Jacobian):
     """y = J x by the DAG as it is, then by a program, of the DAG or of a plan.
@@ -154,8 +151,9 @@ class Adaptive(Jacobian):
             if self.count >= self._next:
                 self._replan()
             program = self._programs.get(columns)
-            if program is None and len(self._programs) < KEPT and (program := self._due(columns)):
-                self._programs[columns] = program
+            if program is None and has_room(self._programs, columns):
+                program = self._due(columns)
+                self._programs |= {columns: program} if program else {}
             return program
 
     def _replan(self) -> None:
@@ -249,7 +247,7 @@ class Moving:
         """The program, made once products repay that; None where no engine runs it."""
         if columns not in self._programs and self.work[columns] >= self.cost:
             with self._lock:
-                if columns not in self._programs and len(self._programs) < MOST:
+                if columns not in self._programs and has_room(self._programs, columns):
                     self._programs[columns] = self.made(columns)
         return self._programs.get(columns)
 
@@ -384,6 +382,11 @@ def _(operator: Adaptive, place: Place) -> Any:
 @planned.register
 def _(operator: Adaptive, products: int, memory: int | None = None) -> Jacobian:
     return planned(operator.dag, products, memory)
+
+
+def has_room(programs: Collection[Shape], columns: Shape) -> bool:
+    """Whether a program for these columns may be kept: for one vector, or for few other numbers."""
+    return columns == () or len(programs) < KEPT
 
 
 def is_due(dag: Dag, spent: float) -> bool:
