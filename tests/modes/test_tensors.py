@@ -278,7 +278,7 @@ def test_tensors_in_give_tensors_out(device):
         check(J, K.toarray(), device)
     assert J.tape.template is not None
     shared, v = J.structure._shared, torch.ones(J.shape[1], device=device).double()
-    program = shared.prepare(()).wait()
+    program = shared.prepare(())
     assert_allclose(host(shared.product(program, J.tape, v)), K @ np.ones(J.shape[1]), **TIGHT)
 
 

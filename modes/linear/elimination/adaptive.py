@@ -245,13 +245,18 @@ class Moving:
 
     def program(self, columns: Shape) -> OpenProgram | None:
         """The program, made once products repay that; None where no engine runs it."""
-        if columns not in self._programs and self.work[columns] >= self.cost:
-            with self._lock:
-                if columns not in self._programs and has_room(self._programs, columns):
-                    self._programs[columns] = self.made(columns)
+        if self.work[columns] >= self.cost and has_room(self._programs, columns):
+            return self.prepare(columns)
         return self._programs.get(columns)
 
-    def made(self, columns: Shape = ()) -> OpenProgram | None:
+    def prepare(self, columns: Shape = ()) -> OpenProgram | None:
+        """The program, made now."""
+        with self._lock:
+            if columns not in self._programs:
+                self._programs[columns] = self._made_by_any(columns)
+            return self._programs[columns]
+
+    def _made_by_any(self, columns: Shape) -> OpenProgram | None:
         """The program by the engine that suits it, or by another one that runs it."""
         with suppress(Exception):  # the exceptions of engines have no common base class
             zeros = {key: zeros_like(x) for key, x in self.form.held.items()}
@@ -386,7 +391,7 @@ def _(operator: Adaptive, products: int, memory: int | None = None) -> Jacobian:
 
 def has_room(programs: Collection[Shape], columns: Shape) -> bool:
     """Whether a program for these columns may be kept: for one vector, or for few other numbers."""
-    return columns == () or len(programs) < KEPT
+    return columns in ((), *programs) or len(programs) < KEPT
 
 
 def is_due(dag: Dag, spent: float) -> bool:

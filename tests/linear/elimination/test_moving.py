@@ -56,8 +56,7 @@ def point(m):
 def by_program(J, columns=()):
     """v ↦ J v by the shared program, built at once."""
     shared = J.structure._shared
-    shared.work[columns] = np.inf
-    program = shared.program(columns)
+    program = shared.prepare(columns)
     assert program is not None
     return lambda v: shared.product(program, J.tape, v)
 
@@ -169,7 +168,7 @@ def test_what_an_engine_cannot_run_is_left_to_numpy(monkeypatch, engines):
         monkeypatch.setattr(kind, "at", failing)
     m = model("layers")
     J = oj.linearize(m, point(m)).relinearize(point(m))
-    assert (J.structure._shared.made() is None) == (engines == 2)
+    assert (J.structure._shared.prepare() is None) == (engines == 2)
     v = RNG.standard_normal(J.shape[1])
     assert_allclose(J @ v, oj.linearize(model("layers"), J.point).toarray() @ v, rtol=1e-12)
 
@@ -180,7 +179,7 @@ def test_numpy_runs_the_program_as_well(name):
     J = oj.linearize(m, point(m), engine="numpy").relinearize(point(m))
     fresh = oj.linearize(model(name), J.point).toarray()
     for A, matrix in ((J, fresh), (J.T, fresh.T)):
-        program = A.structure._shared.made()
+        program = A.structure._shared.prepare()
         assert isinstance(getattr(program, "program", program), numpy.Program)
         v = RNG.standard_normal(A.shape[1]).astype(A.dtype)
         y = A.structure._shared.product(program, A.tape, v)
