@@ -1,23 +1,18 @@
-"""Threads: cached properties, locks, values computed once and shared, in the background or side by
-side.
-"""
+"""Threads: cached properties, locks, values computed once and shared, or side by side."""
 
 from __future__ import annotations
 
 import functools
 import os
-import sys
 from _thread import RLock
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import copy_context
 from itertools import chain, islice
-from threading import Thread, local
-from time import perf_counter
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
-from weakref import WeakSet, ref
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -106,86 +101,8 @@ def _renew_all() -> None:
 if hasattr(os, "register_at_fork"):  # Windows does not fork
     os.register_at_fork(after_in_child=_renew_all)
 
-TURN = 2e-4
-"""Switch interval of the interpreter, in seconds, while a background thread is at work.
-
-With the default of 5 ms, other threads wait that long after each NumPy call that releases the GIL.
-"""
-
 WORKING = Lock()
-"""The lock under which threads begin and end work in the background."""
-
-
-class Background(Generic[T]):
-    """`value` is None until it is computed, which takes some `seconds`, and stays None if that
-    raises an exception. Once nobody holds it, its thread ends at the next `check_wanted()`.
-
-    The thread does not exist in a forked process: there it stays None.
-    """
-
-    def __init__(self, make: Callable[[], T]) -> None:
-        self.value: T | None = None
-        self.seconds = 0.0
-        name = "onnxjac: preparing products"
-        self._thread = Thread(target=compute, args=(ref(self), make), name=name)
-        with suppress(RuntimeError):  # the interpreter is about to end
-            self._thread.start()
-
-    @property
-    def going(self) -> bool:
-        return self._thread.is_alive()
-
-    def wait(self, seconds: float | None = None) -> T | None:
-        """The value, after waiting for the thread, at most for some seconds."""
-        if self._thread.is_alive():
-            self._thread.join(seconds)
-        return self.value
-
-
-HERE = local()
-"""`task` is the work of this thread, if it is in the background."""
-
-
-class Abandoned(Exception):
-    """Nobody waits for the result of this thread any more."""
-
-
-def compute(task: ref[Background[T]], make: Callable[[], T]) -> None:
-    """Compute the value of a task, on its thread."""
-    HERE.task, started, value = task, perf_counter(), None
-    with suppress(Exception), short_turns():  # without a program, products go on as before
-        value = make()
-    if (held := task()) is not None:
-        held.value, held.seconds = value, perf_counter() - started
-
-
-def check_wanted() -> None:
-    """End work in the background whose result nobody can ask for any more; for long loops."""
-    task = getattr(HERE, "task", None)
-    if task is not None and task() is None:
-        raise Abandoned
-
-
-working: list[float] = []
-"""The original switch interval, once for each background thread at work."""
-
-
-@contextmanager
-def short_turns() -> Iterator[None]:
-    """A switch interval of at most `TURN` seconds; the last thread restores the original interval,
-    unless it was changed elsewhere in the meantime.
-    """
-    with WORKING:
-        working.append(sys.getswitchinterval() if not working else working[0])
-        sys.setswitchinterval(min(TURN, working[0]))
-        short = sys.getswitchinterval()
-    try:
-        yield
-    finally:
-        with WORKING:
-            before = working.pop()
-            if not working and sys.getswitchinterval() == short:
-                sys.setswitchinterval(before)
+"""The lock under which the threads of linear algebra are limited and restored."""
 
 
 @functools.cache

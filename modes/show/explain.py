@@ -113,13 +113,11 @@ def matrix(dag: Dag) -> str:
 
 
 def engine_of(J: Linearization) -> Iterator[str]:
-    """The engines of products with J and with Jᵀ, and the measured times behind the choice."""
+    """How products with J and with Jᵀ are taken, and why."""
     for side, kind in ((J, ""), (vars(J).get("T"), "Jᵀ ")):
         taken = vars(side).get("structure") if side is not None else None
-        if isinstance(taken, Compiled):
+        if isinstance(taken, Compiled | Adaptive):
             yield kind + taken.choice
-        elif isinstance(taken, Adaptive) and (choice := taken.choice):
-            yield f"{kind}by the quickest way so far: {choice}"
 
 
 # -- local: one step -------------------------------------------------------------------------------

@@ -356,7 +356,7 @@ def by_program(J: oj.Linearization, wanted: np.ndarray) -> Iterator[Compared]:
     """Products by the program that all points share, built at once."""
     n = J.shape[1]
     shared = J.structure._shared
-    if shared and J.dtype == np.float64 and (program := shared.prepare((n,)).wait()):
+    if shared and J.dtype == np.float64 and (program := shared.prepare((n,))):
         products = shared.product(program, J.tape, np.eye(n))
         yield Compared("by the program of all points", products.T, wanted)
 
@@ -387,7 +387,7 @@ def moved_tensors(s: Subject) -> Iterator[Compared]:
         made = J.T @ torch.eye(m, dtype=torch.float64)
         yield Compared(f"tensors: relinearize({label}).T", made.numpy(), wanted.T)
         shared = J.structure._shared
-        if shared and J.dtype == np.float64 and (program := shared.prepare((n,)).wait()):
+        if shared and J.dtype == np.float64 and (program := shared.prepare((n,))):
             made = program.at(shared.arrays(J.tape))(columns)
             yield Compared(f"tensors: program ({label})", made.numpy().T, wanted)
         found, made = f(there(point))

@@ -104,7 +104,7 @@ def test_a_program_at_a_point(engine):
     model = oj.load(MLP)
     J = oj.linearize(model, point_of(model), engine=engine).relinearize(point_of(model))
     shared = J.structure._shared
-    program = shared.prepare(()).wait().at(shared.arrays(J.tape))
+    program = shared.prepare(()).at(shared.arrays(J.tape))
     columns = np.random.default_rng(0).standard_normal((8, *J.in_shape)).astype(J.dtype)
     expected = [J @ v.ravel() for v in columns]
 

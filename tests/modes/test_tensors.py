@@ -15,7 +15,6 @@ from onnx import parser
 import onnxjac as oj
 from house import ROOT
 from interop.operators import KINDS, MODEL, POINT, WEIGHTS, WRT, damped, hessian, linearization
-from linear.settled import settle
 
 torch = pytest.importorskip("torch")
 from onnxjac.jacobians import Jacobian  # noqa: E402
@@ -279,7 +278,7 @@ def test_tensors_in_give_tensors_out(device):
         check(J, K.toarray(), device)
     assert J.tape.template is not None
     shared, v = J.structure._shared, torch.ones(J.shape[1], device=device).double()
-    program = shared.prepare(()).wait()
+    program = shared.prepare(())
     assert_allclose(host(shared.product(program, J.tape, v)), K @ np.ones(J.shape[1]), **TIGHT)
 
 
@@ -334,7 +333,7 @@ def identity(H):
 def test_the_notebook_copies_nothing(device, monkeypatch):
     """Its steps, after the first ones: no tensor becomes a NumPy array."""
     monkeypatch.undo()
-    monkeypatch.setattr(route, "PER_STEP", 0)  # templates at the second point, on any machine
+    monkeypatch.setattr(route, "READ", 0)  # templates at the second point
     monkeypatch.chdir(ROOT / "notebooks")
     cells = json.loads((ROOT / "notebooks" / "09_tensors.ipynb").read_text())["cells"]
     sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
@@ -470,7 +469,6 @@ def test_products_at_one_point_are_prepared_as_those_of_arrays(device):
     v, wanted = tensor(np.ones(J.shape[1]), device), J @ np.ones(J.shape[1])
     for _ in range(400):
         y = there @ v
-        settle(there.structure)
         assert (y.device, y.dtype) == (v.device, torch.float64)
         assert_allclose(host(y), wanted, **TIGHT)
     assert "compiled" in there.structure.choice

@@ -189,7 +189,7 @@ def test_nothing_of_a_long_loop_is_recorded_at_a_new_point(monkeypatch):
     v = np.ones(J.shape[1])
     assert J.tape.template.closed
     for one in (J, J.T):  # without a program, the first products record the loop at their point
-        assert one.structure._shared.prepare(()).wait()
+        assert one.structure._shared.prepare(())
     J @ v, J.T @ np.ones(1)
     monkeypatch.setattr(Turns, "run", None)
     for point in points[2:]:

@@ -33,7 +33,6 @@ from ....jacobians import (
 from ....jacobians.arrays import Array, is_tensor, owner, reading, space, zeros
 from ....jacobians.dag import useful
 from ....jacobians.products import factors_of
-from ....jacobians.threads import check_wanted
 from ....ops.numbers.convolution import BLOCK
 from .cost import BANDWIDTH, patches, seconds
 from .samples import Batch, Mixing, batches_of, layouts, mixing
@@ -299,7 +298,6 @@ def multiplied(dag: Dag, ways: list[Way], layout: Mapping[int, Batch], room: int
     spared = sum(way.nbytes for way in ways if way.lies)
     step = rows if rows * each <= room + spared else max(1, room // each)
     for start in range(0, rows, step):
-        check_wanted()
         kept = slice(start, min(start + step, rows))
         seeds = unit_rows(layout[sink], shape, dag.dtype, kept)
         seeds = part.place.take(seeds) if part.place else seeds

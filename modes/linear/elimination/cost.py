@@ -51,6 +51,11 @@ SAVED = 1 / 4
 RECORDING = 3e-4
 """Seconds that an engine takes to compile a program, per edge."""
 
+SWEEPING, MAKING = 1.5e-5, 1e-4
+"""Seconds of Python per edge of a DAG: for a product without a program, and for rules that give the
+operators at a new point.
+"""
+
 SLOWNESS: dict[type, float] = {Dense: 1.0, Kron: 1.0, Contraction: 2.0, Convolution: 1.5}
 """Kinds with significant arithmetic -> its slowdown relative to a product of whole matrices."""
 

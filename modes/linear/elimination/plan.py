@@ -159,7 +159,8 @@ def plan(dag: Dag, *, products: int, memory: int | None = None) -> Dag:
     """The best DAG with the same matrix for a number of products.
 
     It takes at most `memory` bytes more than the given DAG, also while it is made. The default
-    is four times the bytes of the given DAG, at least 1 GiB, but at most a quarter of free memory.
+    is four times the bytes of the given DAG, at least 1 GiB, but at most an eighth of the memory of
+    the machine, whatever else runs there.
     """
     memory = spare(dag) if memory is None else memory
     found = joined(dag, counted(products), memory)
@@ -266,9 +267,9 @@ def turned(dag: Dag, ends: tuple[int, ...], products: int, memory: int) -> Dag:
 def spare(dag: Dag) -> int:
     """Bytes that a plan may take by default."""
     wanted = max(LEAST, 4 * dag.nbytes)
-    if not hasattr(os, "sysconf") or "SC_AVPHYS_PAGES" not in os.sysconf_names:
+    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
         return wanted
-    return min(wanted, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)
+    return min(wanted, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 8)
 
 
 def narrowed(dag: Dag, ends: tuple[int, ...], products: int, memory: int) -> Dag:

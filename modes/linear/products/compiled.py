@@ -37,7 +37,6 @@ from ....jacobians.arrays import is_tensor, wide
 from ....jacobians.errors import not_allowed, optional
 from ....jacobians.placing import HOST, Place, placed
 from ....jacobians.symint import same
-from ....jacobians.text import time_text
 from ....jacobians.threads import Latest, Lock, cached_property
 from ....ops import numbers
 from ....ops.graphs import Recorder, build
@@ -135,10 +134,9 @@ class Compiled(Jacobian):
 
     @property
     def choice(self) -> str:
-        """The engine that runs the products, and why; the time that compiling took."""
+        """The engine that runs the products, and why."""
         why = f" ({self._why})" if self._why else ", at the first product"
-        took = f"; compiling took {time_text(self.seconds)}" if self._programs else ""
-        return f"compiled: products by {self._ran}{why}{took}"
+        return f"compiled: products by {self._ran}{why}"
 
     def __repr__(self) -> str:
         return f"{self.operator!r}, by {self._ran}"

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial, reduce
 from operator import and_
-from time import perf_counter
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -59,8 +58,8 @@ from .unroll import asked_in, fixed, is_variable, shaped_as_here, unrolled
 KEPT = 8
 """The most templates that are cached for a route."""
 
-PER_STEP = 5e-4
-"""Seconds that making a template takes, for each step."""
+READ = 5
+"""The points that are read by rules before a template is made where none moves from the last."""
 
 BRANCHES = 4
 """The most unrolled models that are cached for points of the same shapes."""
@@ -75,12 +74,10 @@ Signature = tuple[Any, ...]
 
 @dataclass
 class Readings:
-    """The points of a signature without a template: the types of the tensors, and the seconds taken
-    by all but the first, which makes sessions too.
-    """
+    """The points of a signature without a template: the types of the tensors, and their number."""
 
     types: Mapping[str, Any]
-    seconds: float = 0.0
+    points: int = 1
 
 
 @dataclass(frozen=True)
@@ -255,7 +252,7 @@ class Route:
         with self._lock:
             known = self._templates.get(signature)
             if isinstance(known, Readings):
-                if not moves and known.seconds < PER_STEP * len(self.active):
+                if not moves and known.points < READ:
                     return None
                 known = self._templates[signature] = self._recorded(known.types, point)
             return known
@@ -312,7 +309,6 @@ class Route:
 
     def _read(self, point: Mapping[str, Any], signature: Signature | None) -> Tape:
         """The tape by all rules; the first one of a signature leaves types for a template."""
-        started = perf_counter()
         if self.place is None:
             values = evaluate(self.model, point, self.names, engine=self.engine, pooled=False)
         else:
@@ -327,7 +323,7 @@ class Route:
         with self._lock:
             known = self._templates.get(signature)
             if isinstance(known, Readings):
-                known.seconds += perf_counter() - started
+                known.points += 1
             elif signature is not None and signature not in self._templates:
                 self._templates[signature] = Readings(types)
         return Tape(primal, ends, entries=entries, dag=dag, place=self.place)

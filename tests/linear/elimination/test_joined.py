@@ -8,7 +8,6 @@ import pytest
 from numpy.testing import assert_allclose
 
 import onnxjac as oj
-from linear.settled import settle
 from onnxjac.jacobians import Dag, Dense, Diagonal, Edge, Eye, Kron, implicit_kron
 from onnxjac.jacobians.products import factors_of
 from onnxjac.modes.linear.elimination import adaptive
@@ -92,7 +91,6 @@ def test_it_happens_by_itself_where_it_pays():
     v = RNG.standard_normal(160**2)
     for _ in range(4 * adaptive.FIRST):
         J @ v
-        settle(J.structure)
     assert len(J.structure.structure.edges) == 1
 
 

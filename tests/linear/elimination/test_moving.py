@@ -7,7 +7,6 @@ from numpy.testing import assert_allclose
 
 import onnxjac as oj
 from onnxjac.modes.linear.elimination import adaptive
-from onnxjac.modes.linear.elimination.adaptive import PROGRAM
 from onnxjac.modes.linear.products import numpy, onnxruntime
 
 pytest.importorskip("onnxruntime")
@@ -57,7 +56,7 @@ def point(m):
 def by_program(J, columns=()):
     """v ↦ J v by the shared program, built at once."""
     shared = J.structure._shared
-    program = shared.prepare(columns).wait()
+    program = shared.prepare(columns)
     assert program is not None
     return lambda v: shared.product(program, J.tape, v)
 
@@ -110,10 +109,10 @@ def test_nothing_is_recorded_at_a_new_point(monkeypatch):
     monkeypatch.setattr(adaptive, "recorded", None)
     monkeypatch.setattr(adaptive, "compiler", None)
     K = J.relinearize(point(m))
-    assert PROGRAM in K.structure._ways(())
     v = RNG.standard_normal(J.shape[1])
     fresh = oj.linearize(model("layers"), K.point).toarray()
     assert_allclose(K @ v, fresh @ v, rtol=1e-12)
+    assert K.structure.choice == "by the program of all points"
     assert K.tape._dag is None
 
 
@@ -172,9 +171,7 @@ def test_what_an_engine_cannot_run_is_left_to_numpy(monkeypatch, engines):
         monkeypatch.setattr(kind, "at", failing)
     m = model("layers")
     J = oj.linearize(m, point(m)).relinearize(point(m))
-    shared = J.structure._shared
-    assert (shared.prepare(()).wait() is None) == (engines == 2)
-    assert shared.settled(())
+    assert (J.structure._shared.prepare() is None) == (engines == 2)
     v = RNG.standard_normal(J.shape[1])
     assert_allclose(J @ v, oj.linearize(model("layers"), J.point).toarray() @ v, rtol=1e-12)
 
@@ -185,30 +182,37 @@ def test_numpy_runs_the_program_as_well(name):
     J = oj.linearize(m, point(m), engine="numpy").relinearize(point(m))
     fresh = oj.linearize(model(name), J.point).toarray()
     for A, matrix in ((J, fresh), (J.T, fresh.T)):
-        program = A.structure._shared.prepare(()).wait()
+        program = A.structure._shared.prepare()
         assert isinstance(getattr(program, "program", program), numpy.Program)
         v = RNG.standard_normal(A.shape[1]).astype(A.dtype)
         y = A.structure._shared.product(program, A.tape, v)
         assert_allclose(y, matrix @ v, rtol=1e-4 if A.dtype == np.float32 else 1e-12, atol=1e-5)
 
 
-def test_a_default_product_is_by_the_program_in_the_end():
+def test_a_default_product_is_by_the_program_once_products_repay_it():
     """The point changes at every step, as in an optimiser's loop."""
     m = model("layers")
     J = oj.linearize(m, point(m))
-    for _ in range(400):
+    while J.structure.choice != "by the program of all points":
         J = J.relinearize(point(m))
-        for _ in range(10):
-            J @ np.ones(J.shape[1])
-        if J.structure._shared.settled(()):
-            break
-    else:
-        pytest.fail("no program was made")
+        shared = J.structure._shared
+        assert shared.work[()] < 2 * shared.cost
+        J @ np.ones(J.shape[1])
     K = J.relinearize(point(m))
     fresh = oj.linearize(model("layers"), K.point).toarray()
     v = RNG.standard_normal(J.shape[1])
     assert_allclose(K @ v, fresh @ v, rtol=1e-12)
-    assert PROGRAM in K.structure.choice
+
+
+def test_programs_for_ever_new_numbers_of_columns_have_a_limit():
+    m = model("layers")
+    J = oj.linearize(m, point(m)).relinearize(point(m))
+    J.structure._shared.cost = 0.0
+    matrix = J.toarray()
+    for k in range(1, 2 * adaptive.KEPT):
+        v = RNG.standard_normal((J.shape[1], k))
+        assert_allclose(J @ v, matrix @ v, rtol=1e-12)
+    assert len(J.structure._shared._programs) == adaptive.KEPT
 
 
 def test_what_was_compiled_is_not_compiled_again_at_another_point():

@@ -1,4 +1,4 @@
-"""What `explain` says of the time that compiling took, by every engine."""
+"""What `explain` says of compiled products, by every engine."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from curvature.models import parsed
 
 
 @pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
-def test_explain_says_what_compiling_took(engine):
+def test_explain_names_the_engine(engine):
     pytest.importorskip(engine)
     model = parsed("""g (double[8] x) => (double[8] y)
         <int64[1] from = {-1}, int64[1] to = {-9}, int64[1] by = {-1}, int64[1] axis = {0}> {
@@ -16,10 +16,8 @@ def test_explain_says_what_compiling_took(engine):
     }""")
     J = oj.linearize(model, {"x": np.linspace(-1, 1, 8)})
     C = J.compile(engine)
-    assert "compiling" not in str(C.explain())
     C @ np.ones(J.shape[1], J.dtype)
     C.T @ np.ones(J.shape[0], J.dtype)
-    for kind, side in (("compiled", C), ("Jᵀ compiled", C.T)):
+    for kind in ("compiled", "Jᵀ compiled"):
         (line,) = (line for line in C.explain().choices if line.startswith(kind))
-        assert f"by {engine} (asked for); compiling took" in line
-        assert side.structure.seconds > 0
+        assert line.endswith(f"by {engine} (asked for)")
