@@ -15,6 +15,7 @@ Entries that no operator selects have no part in J, whatever their derivative: s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -97,7 +98,7 @@ class Dag(Jacobian):
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without caches, which are rebuilt on demand."""
-        derived = ("known", "T", "_mirror", "_schedule", "names", "_whereabouts")
+        derived = ("known", "T", "_mirror", "_schedule", "_parts", "names", "_whereabouts")
         kept = {name: part for name, part in vars(self).items() if name not in derived}
         return {"known": {}, "_mirror": None, **kept}
 
@@ -116,6 +117,15 @@ class Dag(Jacobian):
                 finished[end].append(start)
         groups = groupby(self.edges, key=attrgetter("end"))
         return tuple((end, tuple(edges), tuple(finished[end])) for end, edges in groups)
+
+    @cached_property
+    def _parts(self) -> Mapping[Joint, list[tuple[int, Part]]]:
+        """Each program: its parts among the operators, with the vertices where these start."""
+        found = defaultdict[Joint, list[tuple[int, Part]]](list)
+        for edge in self.edges:
+            if isinstance(edge.operator, Part):
+                found[edge.operator.joint].append((edge.start, edge.operator))
+        return found
 
     def _width(self, vertices: tuple[int, ...]) -> int:
         return sum(size(self.shapes[i]) for i in vertices)
@@ -189,8 +199,7 @@ class Dag(Jacobian):
         """The outputs of one program. The parts of a joint join all inputs with all outputs, so
         that all input tangents are known when the first output is needed.
         """
-        parts = [(e.start, e.operator) for e in self.edges if isinstance(e.operator, Part)]
-        mine = [(start, part) for start, part in parts if part.joint is joint]
+        mine = self._parts[joint]
         seeds = {part.i: tangents[start] for start, part in mine if start in tangents}
         return joint.run(op, seeds, tuple(dict.fromkeys(part.o for _, part in mine)))
 
@@ -217,7 +226,9 @@ class Dag(Jacobian):
 
     def between(self, sources: tuple[int, ...], sinks: tuple[int, ...]) -> Dag:
         """The DAG between other `sources` and `sinks`."""
-        return Dag(self.shapes, self.edges, sources, sinks, self.dtype)
+        ends = min(sources, default=0), max(sinks, default=0)
+        start, stop = (bisect_right(self.edges, v, key=attrgetter("end")) for v in ends)
+        return Dag(self.shapes, self.edges[start:stop], sources, sinks, self.dtype)
 
     def __repr__(self) -> str:
         """The formula, with names of tensors, of a short DAG that is in series and in parallel."""

@@ -39,8 +39,9 @@ class LoopTemplate:
     """The derivative of a Loop or Scan without the tensors that it reads; `turns` is None where the
     tensors of a point tell how many there are.
 
-    `names` are the tensors around the body that it reads, `rows` the tensors of the body, and
-    `still` all other tensors of the step: constants, or zeros where the shape is enough.
+    `names` are the tensors around the body that it reads, also the first states where `rows` hold
+    the states after each turn; `rows` are the tensors of the body, and `still` all other tensors of
+    the step: constants, or zeros where the shape is enough.
     """
 
     step: Step
@@ -184,7 +185,9 @@ def template_of(op: Recorder, step: Step, values: Values) -> tuple[LoopTemplate,
         for side in (turns, turns.T):
             side.run(op, {i: op.new(*end) for i, end in side.ins.items()}, tuple(side.outs))
         count = turns.turns()
-    around = (*turns.captured.values(), *(step.inputs[t.slot] for t in turns.scanned))
+    begun = (step.inputs[turns.lost + j] for j, (old, new) in enumerate(turns.states)
+             if new in turns.rows and old not in turns.rows)  # fmt: skip
+    around = (*turns.captured.values(), *(step.inputs[t.slot] for t in turns.scanned), *begun)
     names = tuple(dict.fromkeys(n for n in around if n and values[n].const_value is None))
     still = {n: number(values[n], shapes=True) for n in (*step.inputs, *step.outputs) if n}
     known = None if count is None or is_symbolic(count) else int(count)

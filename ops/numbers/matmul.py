@@ -119,7 +119,7 @@ def stft(
 
     A real signal may lack the axis of its parts.
     """
-    x = x if x.ndim == 3 else x[..., None]
+    x = x[..., None] if x.ndim == 2 else x
     n = ints(frame_length)[0] if window is None and frame_length is not None else None
     n = n or (x.shape[1] if window is None else len(window))
     frames = np.lib.stride_tricks.sliding_window_view(x, n, axis=1)[:, :: ints(frame_step)[0]]

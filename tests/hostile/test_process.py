@@ -174,6 +174,16 @@ def test_a_pattern_of_exponentially_many_ways(pattern):
 
 
 @pytest.mark.parametrize("pattern", [
+    "(" * 5000 + "a" + ")" * 5000, "(?:" * 5000 + "a" + ")" * 5000, "(a", "a)", "[a", "*a",
+])  # fmt: skip
+def test_a_pattern_that_is_too_deep_or_broken(pattern):
+    error = matches(pattern, ["a"], "numpy")
+    assert isinstance(error, oj.OnnxJacError)
+    assert "cannot be read" in str(error)
+    assert len(str(error)) < 500
+
+
+@pytest.mark.parametrize("pattern", [
     r"[a-z0-9]+@[a-z]+[.](com|org)", "(ab)*", "a{2,3}b?", "[]a]*", "([(]a|b)?[)]?", "x|yz", "",
     ".*-.*-.*", "(?i)AB*",
 ])  # fmt: skip

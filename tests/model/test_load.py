@@ -269,6 +269,23 @@ def test_the_long_name_of_the_default_domain():
     assert (loaded.opset, loaded.steps[0].domain) == (21, "")
 
 
+@pytest.mark.parametrize("node", [
+    "SimplifiedLayerNormalization<axis=-1>(a, w)", "SkipSimplifiedLayerNormalization(a, a, w)",
+    "FusedMatMul<transB=1>(a, a)", "BiasGelu(a, w)", "ScaledTanh<alpha=2.0, beta=0.5>(a)",
+    "Scale<scale=2.0>(a)",
+])  # fmt: skip
+def test_a_function_may_hold_what_a_graph_may_hold(node):
+    """Operators of ONNX Runtime, or that ONNX has no more, in the default domain."""
+    ends = "(float[2,3] x, float[3] w) => (float[N,M] y)"
+    more = f'<domain: "f", opset_import: ["": 21]> F (a, w) => (q) {{ q = {node} }}'
+    plain = load(model(f"a = Identity(x) y = {node}", ends))
+    inner = load(model("y = f.F(x, w)", ends, imports=', "f": 1', more=more))
+    feeds = {"x": X, "w": np.array([1, 2, 3], np.float32)}
+    np.testing.assert_array_equal(inner.run(feeds)["y"], plain.run(feeds)["y"])
+    J, K = (linearize(m, feeds, wrt=["x", "w"] if "w" in node else "x") for m in (inner, plain))
+    np.testing.assert_array_equal(J.toarray(), K.toarray())
+
+
 @pytest.mark.parametrize("count", [0, 2, 300])
 @pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
 @pytest.mark.parametrize("kept", ["initializer", "constant"])

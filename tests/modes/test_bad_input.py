@@ -1,5 +1,6 @@
 """Bad input: one clear error of onnxjac's own, which says what to do next."""
 
+import re
 import warnings
 
 import numpy as np
@@ -398,6 +399,21 @@ def test_a_number_is_no_operator():
     for sum_ in (lambda: J + 1.0, lambda: 1.0 + J, lambda: J.T @ J - 2):
         with pytest.raises(oj.InputError, match=r"c \* identity_like\(J\) adds c I"):
             sum_()
+
+
+@pytest.mark.parametrize("node", [
+    "Softmax(x)", "LogSoftmax(x)", "LpNormalization(x)", "CumSum(x, axis)", "Hardmax(x)",
+    "LayerNormalization(x, x)", "Gather(x, axis)",
+])  # fmt: skip
+def test_an_axis_of_a_scalar(node):
+    """An answer, or a refusal that is no text of Python's."""
+    net = model(f"y = {node}", "(double x) => (double y)", axis=np.array(0))
+    said = ""
+    try:
+        assert not oj.linearize(net, {"x": np.array(0.5)}, engine="numpy").toarray().any()
+    except oj.OnnxJacError as error:
+        said = str(error)
+    assert not re.search("ZeroDivision|IndexError|modulo|out of range", said)
 
 
 def test_arrays_of_strings_are_taken():

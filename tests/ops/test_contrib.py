@@ -709,6 +709,24 @@ def test_a_rounded_result_has_the_values_of_onnxruntime_and_no_derivative(name):
     assert not J.toarray()[:, 1:].any()
 
 
+@pytest.mark.parametrize("name", ROUNDED)
+def test_a_rounded_result_is_the_same_in_double_precision(name):
+    op_type, (inputs, attrs) = name.split()[0], ROUNDED[name]
+    place = {"QLinearConcat": 1, "QLinearConv": 7}.get(op_type, -1)
+    proto, feeds = one_node(op_type, inputs, attrs, 1, np.asarray(inputs[place]).dtype)
+    scale = next(name for name, x in feeds.items() if x.dtype == np.float32)
+    proto.graph.node.append(helper.make_node("DequantizeLinear", ["y0", scale], ["z"]))
+    proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, None))
+    wide = {n: x.astype(float) if x.dtype == np.float32 else x for n, x in feeds.items()}
+    model, single = load(proto, dtype="float64"), load(proto).run(feeds)["z"]
+    z = model.run(wide)["z"]
+    assert z.dtype == np.float64
+    assert abs(z - single).max() <= 1.001 * feeds[scale].max()  # a tie is rounded either way
+    vjp = load(oj.export(model, "vjp", wide, of="z", wrt=scale))
+    found = vjp.run({**wide, "z_cotangent": np.ones(z.shape)})["z"]
+    np.testing.assert_allclose(found, z, rtol=1e-6)
+
+
 def test_a_maximum_of_integers_has_the_values_of_onnxruntime():
     attrs = {"kernel_shape": [2, 3], "strides": [2, 1], "pads": [1, 0, 0, 1]}
     proto, feeds = one_node("NhwcMaxPool", [BYTES(1, 5, 5, 3)], attrs, 1, np.uint8)

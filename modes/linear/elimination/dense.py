@@ -25,7 +25,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from ....jacobians import Dag, Dense, Diagonal, Eye, Jacobian, Kron, Product, Reshape, size
+from ....jacobians import Dag, Dense, Diagonal, Edge, Eye, Jacobian, Kron, Product, Reshape, size
 from ....jacobians.arrays import rounded, wide
 from ....jacobians.base import CHUNK, DENSE_LIMIT
 from ....jacobians.progress import chunks
@@ -118,7 +118,9 @@ def by_sample(dag: Dag) -> list[Order]:
         return []
     (sink,), found = sinks, []
     for layout in readings(dag, dag.sinks):
-        edges = {v: [e for e in dag.edges if e.start == v] for v in dag.sources}
+        edges: dict[int, list[Edge]] = {v: [] for v in dag.sources}
+        for edge in dag.edges:
+            edges.get(edge.start, []).append(edge)
         ends = frozenset(sinks)
         tried = [ways_from(dag, v, edges[v], ends, layout) for v in dag.sources if edges[v]]
         chosen = [way for part in tried if part for way in part]

@@ -37,7 +37,7 @@ from ....ops.graphs.recorder import Recorder
 from ....ops.node import remedy
 from ....ops.registry import Declaration, traits_of
 from ....ops.rules.quantization import DOMAIN as ESTIMATORS
-from ...model.flow.control import CONTROL, SEQUENCES
+from ...model.flow.control import CONTROL, SEQUENCES, reason_of
 from ...model.flow.steps import bodies_of, reads
 from ...model.primal.inputs import Specs, is_float, not_floating
 from ...model.primal.model import Model, TensorSpec
@@ -369,10 +369,7 @@ def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[Sl
     except Exception as error:  # a rule may be a user's
         if symbols is not None:
             op.fix(value for value in (*inputs, *outputs) if value is not None)
-        reason = f"{type(error).__name__}: {error}"
-        scalar = any(getattr(x, "shape", None) == () for x in inputs)
-        if scalar and isinstance(error, IndexError | ZeroDivisionError):
-            reason = "a scalar has no axis: give it one by Reshape or Unsqueeze"
+        reason = reason_of(error, inputs, f"{type(error).__name__}: {error}")
         raise OnnxJacError(
             f"the rule of {step} failed on {tensors_text(step, values)}: {reason}"
         ) from error

@@ -364,10 +364,18 @@ def explained(step: Step, values: Mapping[str, Any]) -> Iterator[None]:
     except OnnxJacError as error:
         raise type(error)(f"{step}: {error}") from error
     except Exception as error:  # of a kernel, or of a definition that a user declared
+        said = first_line(error).removesuffix(".")
+        reason = reason_of(error, (values.get(n) for n in step.inputs if n), said)
         raise OnnxJacError(
-            f"{step} fails on {_described(step, values)}: {first_line(error).removesuffix('.')}. "
-            f"{_advice(step)}"
+            f"{step} fails on {_described(step, values)}: {reason}. {_advice(step)}"
         ) from error
+
+
+def reason_of(error: Exception, operands: Iterable[Any], said: str) -> str:
+    """Why a step fails: what Python `said`, unless it counted the axes of a scalar."""
+    scalar = any(getattr(x, "shape", None) == () for x in operands)
+    counted = isinstance(error, IndexError | ZeroDivisionError)
+    return "a scalar has no axis, Reshape gives it one" if scalar and counted else said
 
 
 def _advice(step: Step) -> str:

@@ -28,6 +28,7 @@ from onnx import helper, numpy_helper
 from ....jacobians.arrays import as_array, is_foreign
 from ....jacobians.errors import LoadError, closest, first_line, optional, warn
 from ....jacobians.text import joined
+from ....jacobians.threads import cached_property
 from ..flow.contents import nodes
 from ..primal.inputs import PARAMETERS
 
@@ -454,33 +455,26 @@ def traced(originals: Originals, node: ir.Node, weight: ir.Value) -> str | None:
 
 
 class Originals:
-    """The matrices among the initializers by their content, each read once, where one is asked for
-    whose shape they have.
-    """
+    """The matrices among the initializers by their content, read once, when one is asked for."""
 
     def __init__(self, graph: ir.Graph) -> None:
         self.graph = graph
-        self.shaped: dict[tuple[Any, ...], list[str]] = {}
-        self.named: dict[Any, list[str]] = {}
-        for value in graph.initializers.values():
-            self.note(value)
 
-    def note(self, value: ir.Value) -> None:
-        """Remember an initializer."""
-        if value.const_value is not None and len(value.const_value.shape) == 2:
-            self.shaped.setdefault(tuple(value.const_value.shape), []).append(str(value.name))
+    @cached_property
+    def named(self) -> dict[Any, list[str]]:
+        """Content -> the names of the matrices that have it."""
+        found: dict[Any, list[str]] = {}
+        for name, value in self.graph.initializers.items():
+            if value.const_value is not None and len(value.const_value.shape) == 2:
+                found.setdefault(content(value.const_value.numpy()), []).append(name)
+        return found
 
     def of(self, constant: ir.Value) -> str | None:
         """The name of an initializer of which a constant is the transpose."""
         if constant.const_value is None:
             return None
-        turned = constant.const_value.numpy().T
-        for name in self.shaped.pop(turned.shape, ()):
-            value = self.graph.initializers.get(name)
-            if value and value.const_value is not None:
-                self.named.setdefault(content(value.const_value.numpy()), []).append(name)
-        names = self.named.get(content(turned), [])
-        while names and names[0] not in self.graph.initializers:  # it was turned, and has no uses
+        names = self.named.get(content(constant.const_value.numpy().T), [])
+        while names and names[0] not in self.graph.initializers:  # it was turned
             names.pop(0)
         return next((name for name in names if name != constant.name), None)
 
@@ -500,7 +494,7 @@ def turn(originals: Originals, old: ir.Value, name: str) -> None:
         held = ir.Tensor(array, dtype=tensor.dtype, name=name)
         weight = ir.Value(name=name, const_value=held, shape=ir.Shape(array.shape), type=old.type)
         graph.register_initializer(weight)
-        originals.note(weight)
+        originals.named.setdefault(content(array), []).append(name)
     elif weight.const_value is None or not np.array_equal(weight.const_value.numpy(), array):
         return
     turned = ir.Value(name=old.name, shape=old.shape, type=old.type)
