@@ -22,7 +22,7 @@ from weakref import WeakSet
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from .....jacobians.errors import OnnxJacError, first_line
 from .....jacobians.threads import Lock
