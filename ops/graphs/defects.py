@@ -1,18 +1,17 @@
 """Defects of ONNX Runtime: one row for each, with what is done about it.
 
-A row names the operators, says what the runtime does and for which operands, and with which
-version this was seen last. The remedy is one of three: the runtime is not asked, and a kernel of
-this package computes the step; a function in other operators stands in for the step; or a function
-elsewhere, which the row names, writes the graph otherwise. `tests/model/test_defects.py` runs the
-runtime itself at such operands, and fails where it is mended: then the row can go.
+A row names the operators, says what the runtime does and for which operands, and which version had
+it last. Without a remedy the runtime is not asked, and a kernel of this package computes the step;
+a function stands in for it; or the function that is named writes the graph otherwise.
+`tests/model/test_defects.py` runs the runtime itself at such operands, and fails where it is
+mended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -20,22 +19,20 @@ from onnx import TensorProto, helper, parser
 
 from ...jacobians import shape_of
 from ..node import Step, schema_defaults
+from ..registry import full_name
 
-ENDS, HANGS = "ends the process at", "does not return from"
-DEPARTS, WRITES, REFUSES = "departs from ONNX in", "writes to operands of", "refuses"
-
-Where = Callable[..., bool]
-"""where(step, *inputs): whether the runtime fails; what is not known of an input is None."""
+ENDS, HANGS, WRITES = "ends the process at", "does not return from", "writes to operands of"
+DEPARTS, ROUNDS = "departs from ONNX in", "rounds doubles to float32 in"
+REFUSES = "has no kernel for"
 
 
-@dataclass(frozen=True)
-class Defect:
-    """A row: without a `remedy`, the runtime is not asked `where` it fails."""
+class Defect(NamedTuple):
+    """A row; `where(step, *inputs)` with None for what is unknown, for a function `is_trap`'s."""
 
     name: str
-    operators: tuple[str, ...]
+    operators: str
     effect: str
-    where: Where
+    where: Callable[..., bool]
     remedy: str = ""
     seen: str = "1.32"
 
@@ -45,74 +42,27 @@ ROWS_OF: dict[str, list[Defect]] = {}
 """The rows by name, and by operator."""
 
 
-def enter(name: str, operators: str, effect: str, where: Where, **facts: Any) -> None:
-    """Enter a row; `operators` are separated by spaces."""
-    row = DEFECTS[name] = Defect(name, (*operators.split(),), effect, where, **facts)
-    for operator in row.operators:
-        ROWS_OF.setdefault(operator, []).append(row)
-
-
-def always(step: Step, *inputs: Any) -> bool:
-    """For all operands; or the remedy knows for which."""
-    return True
-
-
-def defect(operators: str, effect: str, **facts: Any) -> Callable[[Where], Where]:
-    """Enter a row under the name of its predicate."""
-
-    def register(where: Where) -> Where:
-        enter(where.__name__, operators, effect, where, **facts)
-        return where
-
-    return register
+def enter(*row: Any) -> None:
+    """Enter a row."""
+    entered = DEFECTS[row[0]] = Defect(*row)
+    for operator in entered.operators.split():
+        ROWS_OF.setdefault(operator, []).append(entered)
 
 
 def refusal(step: Step, inputs: Any) -> str | None:
     """Why ONNX Runtime is not asked to compute a step; None if it may be."""
-    name = f"{step.domain}::{step.op_type}" if step.domain else step.op_type
-    for row in ROWS_OF.get(name, ()):
+    for row in ROWS_OF.get(full_name(step.op_type, step.domain), ()):
         if not row.remedy and row.where(step, *inputs):
             return f"ONNX Runtime {row.effect} {step}. Try engine='numpy'."
     return None
 
 
-# -- steps that kernels of this package compute: operands that end the process ---------------------
-
-
 def is_empty(x: Any) -> bool:
-    """Whether an operand is known to have no entries."""
     return x is not None and 0 in np.shape(x)
 
 
-@defect("Einsum GRU", ENDS)
-def empty_operand(step: Step, *inputs: Any) -> bool:
-    return any(map(is_empty, inputs))
-
-
-@defect("Unique", ENDS)
-def empty_slices(step: Step, x: Any) -> bool:
-    return "axis" in step.attrs and is_empty(x)
-
-
-@defect("LSTM", ENDS)
-def empty_batch(step: Step, x: Any, *inputs: Any) -> bool:
-    return np.shape(x)[1:2] == (0,)
-
-
-@defect("ConvTranspose", ENDS)
-def empty_volume(step: Step, x: Any, *inputs: Any) -> bool:
-    """Three or more spatial axes, one of them empty."""
-    return len(np.shape(x)) > 4 and 0 in np.shape(x)[2:]
-
-
-@defect("Conv com.microsoft::FusedConv", HANGS)
-def empty_window(step: Step, x: Any, w: Any = None, *inputs: Any) -> bool:
-    return 0 in np.shape(w)[2:]
-
-
-@defect("STFT", ENDS)
-def empty_frame(step: Step, x: Any, hop: Any, window: Any = None, length: Any = None) -> bool:
-    return np.shape(window) == (0,) or (length is not None and not np.any(length))
+def is_double(step: Step, x: Any, *inputs: Any) -> bool:
+    return x is not None and bool(x.dtype == np.float64)
 
 
 PAST = {"Attention": (4,), "DecoderMaskedMultiHeadAttention": (5, 6), "GroupQueryAttention": (3, 4),
@@ -120,29 +70,15 @@ PAST = {"Attention": (4,), "DecoderMaskedMultiHeadAttention": (5, 6), "GroupQuer
 """The operands that are empty where a text begins."""
 
 
-@defect(" ".join(f"com.microsoft::{name}" for name in (
-    *PAST, "Inverse", "RotaryEmbedding", "SkipLayerNormalization",
-    "SkipSimplifiedLayerNormalization")) + " ai.onnx.ml::FeatureVectorizer", ENDS)  # fmt: skip
 def empty_in_contrib(step: Step, *inputs: Any) -> bool:
     past = PAST.get(step.op_type, ())
     return any(is_empty(x) for k, x in enumerate(inputs) if k not in past)
 
 
-@defect("com.microsoft::DecoderMaskedMultiHeadAttention", ENDS)
-def no_present(step: Step, *inputs: Any) -> bool:
-    return len([*filter(None, step.outputs)]) < 3
+def empty_frame(step: Step, x: Any, hop: Any, window: Any = None, length: Any = None) -> bool:
+    return np.shape(window) == (0,) or (length is not None and not np.any(length))
 
 
-# -- operands for which it departs from ONNX -------------------------------------------------------
-
-
-@defect("com.microsoft::MatMulNBits", DEPARTS)
-def order_of_two_bits(step: Step, *inputs: Any) -> bool:
-    """With `g_idx` it reads two bits as four, beyond the end of the weights."""
-    return step.attrs.get("bits") == 2 and any(name is not None for name in step.inputs[4:5])
-
-
-@defect("NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss", DEPARTS)
 def few_labels(step: Step, x: Any, *inputs: Any) -> bool:
     """It accepts fewer labels than samples, and a number of weights other than one per class."""
     shape = np.shape(x)
@@ -151,25 +87,6 @@ def few_labels(step: Step, x: Any, *inputs: Any) -> bool:
     return any(given is not None and np.shape(given) != n for given, n in pairs)
 
 
-@defect("HammingWindow BlackmanWindow", DEPARTS)
-def single_window(step: Step, *inputs: Any) -> bool:
-    """The coefficients are rounded to float32."""
-    return bool(step.attrs.get("output_datatype", 1) == TensorProto.DOUBLE)
-
-
-@defect("Shrink", DEPARTS)
-def single_shrink(step: Step, x: Any) -> bool:
-    """It computes in float32 even for double."""
-    return x is None or bool(x.dtype == np.float64)
-
-
-@defect("AffineGrid", DEPARTS)
-def single_point(step: Step, theta: Any, sizes: Any = None) -> bool:
-    """With aligned corners, the only point of an axis is put at its end."""
-    return bool(step.attrs.get("align_corners")) and (sizes is None or 1 in sizes[2:])
-
-
-@defect("DFT", DEPARTS)
 def mirrored(step: Step, x: Any, length: Any = None, axis: Any = None) -> bool:
     """A onesided spectrum is turned back into another number of samples than 2 (n - 1)."""
     back = step.attrs.get("inverse") and step.attrs.get("onesided")
@@ -179,13 +96,6 @@ def mirrored(step: Step, x: Any, length: Any = None, axis: Any = None) -> bool:
     return x is None or length is None or int(length) != 2 * (np.shape(x)[along] - 1)
 
 
-@defect("MaxUnpool", DEPARTS)
-def given_shape(step: Step, x: Any, index: Any, shape: Any = None) -> bool:
-    """It places values by the inferred shape, not by the given one."""
-    return shape is not None
-
-
-@defect("AveragePool LpPool MaxPool", DEPARTS)
 def leaps(step: Step, *inputs: Any) -> bool:
     """With SAME, it ignores dilations, and crops where a stride exceeds the window."""
     sizes = step.attrs.get("strides", ()), step.attrs.get("kernel_shape", ())
@@ -193,7 +103,6 @@ def leaps(step: Step, *inputs: Any) -> bool:
     return wide and str(step.attrs.get("auto_pad", "")).startswith("SAME")
 
 
-@defect("Resize", DEPARTS)
 def kept_sizes(step: Step, x: Any, roi: Any = None, scales: Any = None, *_: Any) -> bool:
     """It ignores `roi` when it computes the size, and `scales` ≠ 1 where they keep the size."""
     if step.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
@@ -210,118 +119,124 @@ def kept_sizes(step: Step, x: Any, roi: Any = None, scales: Any = None, *_: Any)
     return bool(same and np.any(scales != 1)) or not np.all(scales)
 
 
+MS, ML = "com.microsoft::", "ai.onnx.ml::"
+CONTRIB = (*PAST, "Inverse", "RotaryEmbedding", "SkipLayerNormalization",
+           "SkipSimplifiedLayerNormalization")  # fmt: skip
+CLASSICAL = "FeatureVectorizer", "LinearClassifier", "Normalizer", "SVMClassifier", "Scaler"
+
+for _row in (
+    ("empty_operand", "Einsum GRU", ENDS, lambda step, *xs: any(map(is_empty, xs))),
+    ("empty_slices", "Unique", ENDS, lambda step, x: "axis" in step.attrs and is_empty(x)),
+    ("empty_batch", "LSTM", ENDS, lambda step, x, *_: np.shape(x)[1:2] == (0,)),
+    ("empty_volume", "ConvTranspose", ENDS,
+     lambda step, x, *_: np.ndim(x) > 4 and 0 in np.shape(x)[2:]),
+    ("empty_window", f"Conv {MS}FusedConv", HANGS,
+     lambda step, x, w=None, *_: 0 in np.shape(w)[2:]),
+    ("empty_frame", "STFT", ENDS, empty_frame),
+    ("empty_in_contrib", f"{ML}FeatureVectorizer {' '.join(MS + n for n in CONTRIB)}", ENDS,
+     empty_in_contrib),
+    ("no_present", f"{MS}DecoderMaskedMultiHeadAttention", ENDS,
+     lambda step, *_: any(step.inputs[5:7]) and len([*filter(None, step.outputs)]) < 3),
+    # With `g_idx` it reads two bits as four, beyond the end of the weights.
+    ("order_of_two_bits", f"{MS}MatMulNBits", DEPARTS,
+     lambda step, *_: step.attrs.get("bits") == 2 and any(step.inputs[4:5])),
+    ("few_labels", "NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss", DEPARTS, few_labels),
+    ("single_point", "AffineGrid", DEPARTS,  # with aligned corners, it is put at the axis' end
+     lambda step, _, n=None: bool(step.attrs.get("align_corners")) and (n is None or 1 in n[2:])),
+    ("mirrored", "DFT", DEPARTS, mirrored),
+    # It places values by the inferred shape, not by the given one.
+    ("given_shape", "MaxUnpool", DEPARTS, lambda step, *xs: any(x is not None for x in xs[2:])),
+    ("leaps", "AveragePool LpPool MaxPool", DEPARTS, leaps),
+    ("kept_sizes", "Resize", DEPARTS, kept_sizes),
+    # From opset 28 on it has no kernel, and the function that it takes overflows.
+    ("large_exponentials", "ReduceLogSumExp", DEPARTS, lambda step, *_: step.version > 27),
+    ("single_window", "HammingWindow BlackmanWindow", ROUNDS,
+     lambda step, *_: step.attrs.get("output_datatype", 1) == TensorProto.DOUBLE),
+    ("single_shrink", "Shrink", ROUNDS, lambda step, x: x is None or is_double(step, x)),
+    ("single_length", "DFT", ROUNDS,
+     lambda step, *xs: bool(step.attrs.get("inverse")) and is_double(step, *xs)),
+    ("single_factors", f"{MS}FastGelu", ROUNDS, is_double),
+    ("single_tanh", "Gelu", ROUNDS,
+     lambda step, x: step.attrs.get("approximate") == "tanh" and is_double(step, x)),
+    ("single_groups", "GroupNormalization", ROUNDS,
+     lambda step, *xs: step.attrs.get("stash_type", 1) == 1 and is_double(step, *xs)),
+    ("single_statistics", "LayerNormalization", ROUNDS,
+     lambda step, *xs: any(step.outputs[1:]) and is_double(step, *xs)),
+    ("single_results", " ".join(ML + name for name in CLASSICAL), ROUNDS,
+     lambda step, *xs: any(is_double(step, x) for x in xs)),
+    *((name, operators, effect, lambda step, *_: True, remedy, *seen)
+      for name, operators, effect, remedy, *seen in (
+        ("subset_of_pads", "Pad", DEPARTS, "ops.graphs.recorder._pad", "1.31"),
+        ("dilated_same", "Conv", DEPARTS, "ops.graphs.recorder.with_pads"),
+        ("omitted_output", "Loop Split", ENDS, "modes.model.loading.upgrade.name_outputs"),
+        ("omitted_last_input", "LayerNormalization", ENDS,
+         "modes.model.loading.upgrade.drop_empty_operands"),
+        ("no_width", "RandomUniform", ENDS, "modes.model.loading.upgrade._check_range"),
+        ("no_turn", "Scan", DEPARTS, "modes.recording.control.Turns.guarded"),
+        ("left_to_right", "Einsum", HANGS, "modes.model.primal.evaluate.Forecast._check_einsum"),
+      )),
+):  # fmt: skip
+    enter(*_row)
+
+
 # -- functions that stand in for operators ---------------------------------------------------------
 
 GUARD = "onnxjac.guard"
 """The domain of the functions that replace operators of ONNX Runtime."""
 
 FUNCTIONS = {"Div": """Div (a, b) => (y) {
-    minus_one = Constant<value_int = -1>()
-    zero = Constant<value_int = 0>()
-    minus_one_like_b = CastLike(minus_one, b)
-    zero_like_b = CastLike(zero, b)
-    equal = Equal(b, minus_one_like_b)
-    negative = Less(b, zero_like_b)
-    by_minus_one = And(equal, negative)
-    product = Mul(a, b)
-    one = Mul(b, b)
-    divisor = Where(by_minus_one, one, b)
-    quotient = Div(a, divisor)
+    n = Constant<value_int = -1>() minus_one = CastLike(n, b) equal = Equal(b, minus_one)
+    o = Constant<value_int = 0>() zero = CastLike(o, b) negative = Less(b, zero)
+    by_minus_one = And(equal, negative) product = Mul(a, b) one = Mul(b, b)
+    divisor = Where(by_minus_one, one, b) quotient = Div(a, divisor)
     y = Where(by_minus_one, product, quotient)
 }""", "ScatterND": """ScatterND <reduction> (x, at, updates) => (y) {
-    none = Constant<value_int = 0>()
-    step = Constant<value_int = 1>()
-    first = Constant<value_ints = [0]>()
-    one = Constant<value_ints = [1]>()
+    none = Constant<value_int = 0>() step = Constant<value_int = 1>()
+    first = Constant<value_ints = [0]>() one = Constant<value_ints = [1]>()
     end = Constant<value_ints = [9223372036854775807]>()
-    shape = Shape(x)
-    depth = Shape<start = -1>(at)
-    sizes = Slice(shape, first, depth)
-    rest = Slice(shape, depth, end)
-    rest_or_one = Concat<axis = 0>(rest, one)
-    width = ReduceProd(rest_or_one)
-    count = ReduceProd<keepdims = 0>(sizes)
-    places = Range(none, count, step)
-    numbered = Reshape<allowzero = 1>(places, sizes)
-    index = GatherND(numbered, at)
-    rows = Size(index)
-    rows_alone = Reshape(rows, one)
-    count_alone = Reshape(count, one)
-    column_shape = Concat<axis = 0>(rows_alone, one)
-    rows_shape = Concat<axis = 0>(rows_alone, width)
-    flat_shape = Concat<axis = 0>(count_alone, width)
-    column = Reshape<allowzero = 1>(index, column_shape)
-    columns = Expand(column, rows_shape)
-    flat_x = Reshape<allowzero = 1>(x, flat_shape)
+    shape = Shape(x) depth = Shape<start = -1>(at)
+    sizes = Slice(shape, first, depth) rest = Slice(shape, depth, end)
+    rest_or_one = Concat<axis = 0>(rest, one) width = ReduceProd(rest_or_one)
+    count = ReduceProd<keepdims = 0>(sizes) places = Range(none, count, step)
+    numbered = Reshape<allowzero = 1>(places, sizes) index = GatherND(numbered, at)
+    n = Size(index) rows = Reshape(n, one) length = Reshape(count, one)
+    column_shape = Concat<axis = 0>(rows, one) column = Reshape<allowzero = 1>(index, column_shape)
+    rows_shape = Concat<axis = 0>(rows, width) columns = Expand(column, rows_shape)
+    flat_shape = Concat<axis = 0>(length, width) flat_x = Reshape<allowzero = 1>(x, flat_shape)
     moved = Reshape<allowzero = 1>(updates, rows_shape)
     flat_y = ScatterElements<axis = 0, reduction: string = @reduction>(flat_x, columns, moved)
     y = Reshape<allowzero = 1>(flat_y, shape)
 }""", "BatchNormalization": """BatchNormalization
 <training_mode, epsilon: float = 1e-5, momentum: float = 0.9>
 (x, scale, b, old_mean, old_variance) => (y, new_mean, new_variance) {
-    axes = Constant<value_ints = [0, -1]>()
-    column = Constant<value_ints = [-1, 1]>()
-    one = Constant<value_int = 1>()
-    shape = Shape(x)
-    ahead = Shape<start = 0, end = 2>(x)
-    rest = Constant<value_ints = [-1]>()
-    rows = Concat<axis = 0>(ahead, rest)
-    flat = Reshape(x, rows)
-    mean = ReduceMean<keepdims = 1>(flat, axes)
-    centred = Sub(flat, mean)
-    square = Mul(centred, centred)
-    variance = ReduceMean<keepdims = 1>(square, axes)
-    offset = Constant<value_float: float = @epsilon>()
-    offset_like_x = CastLike(offset, x)
-    shifted = Add(variance, offset_like_x)
-    deviation = Sqrt(shifted)
-    normal = Div(centred, deviation)
-    scale_column = Reshape(scale, column)
-    b_column = Reshape(b, column)
-    scale_like_x = CastLike(scale_column, x)
-    b_like_x = CastLike(b_column, x)
-    scaled = Mul(normal, scale_like_x)
-    flat_y = Add(scaled, b_like_x)
-    y = Reshape(flat_y, shape)
-    part = Constant<value_float: float = @momentum>()
-    old_part = CastLike(part, old_mean)
-    whole = CastLike(one, old_mean)
-    new_part = Sub(whole, old_part)
-    channels = Shape(old_mean)
-    flat_mean = Reshape(mean, channels)
+    axes = Constant<value_ints = [0, -1]>() column = Constant<value_ints = [-1, 1]>()
+    ahead = Shape<start = 0, end = 2>(x) rest = Constant<value_ints = [-1]>()
+    rows = Concat<axis = 0>(ahead, rest) flat = Reshape(x, rows)
+    mean = ReduceMean<keepdims = 1>(flat, axes) centred = Sub(flat, mean)
+    square = Mul(centred, centred) variance = ReduceMean<keepdims = 1>(square, axes)
+    e = Constant<value_float: float = @epsilon>() offset = CastLike(e, x)
+    shifted = Add(variance, offset) deviation = Sqrt(shifted) normal = Div(centred, deviation)
+    scales = Reshape(scale, column) slope = CastLike(scales, x) scaled = Mul(normal, slope)
+    shifts = Reshape(b, column) shift = CastLike(shifts, x) flat_y = Add(scaled, shift)
+    shape = Shape(x) y = Reshape(flat_y, shape)
+    m = Constant<value_float: float = @momentum>() old_part = CastLike(m, old_mean)
+    w = Constant<value_int = 1>() whole = CastLike(w, old_mean) part = Sub(whole, old_part)
+    channels = Shape(old_mean) flat_mean = Reshape(mean, channels)
+    seen_mean = CastLike(flat_mean, old_mean) added_mean = Mul(seen_mean, part)
     flat_variance = Reshape(variance, channels)
-    batch_mean = CastLike(flat_mean, old_mean)
-    batch_variance = CastLike(flat_variance, old_mean)
-    kept_mean = Mul(old_mean, old_part)
-    kept_variance = Mul(old_variance, old_part)
-    added_mean = Mul(batch_mean, new_part)
-    added_variance = Mul(batch_variance, new_part)
-    new_mean = Add(kept_mean, added_mean)
-    new_variance = Add(kept_variance, added_variance)
+    seen_variance = CastLike(flat_variance, old_mean) added_variance = Mul(seen_variance, part)
+    kept_mean = Mul(old_mean, old_part) new_mean = Add(kept_mean, added_mean)
+    kept_variance = Mul(old_variance, old_part) new_variance = Add(kept_variance, added_variance)
 }""", "Sigmoid": """Sigmoid (x) => (y) {
-    one = Constant<value_float = 1.0>()
-    one_like_x = CastLike(one, x)
-    minus = Neg(x)
-    power = Exp(minus)
-    sum = Add(one_like_x, power)
-    y = Reciprocal(sum)
+    w = Constant<value_float = 1.0>() one = CastLike(w, x)
+    minus = Neg(x) power = Exp(minus) sum = Add(one, power) y = Reciprocal(sum)
 }""", "Softplus": """Softplus (x) => (y) {
-    one = Constant<value_float = 1.0>()
-    one_like_x = CastLike(one, x)
-    zero = Sub(one_like_x, one_like_x)
-    size = Abs(x)
-    minus = Neg(size)
-    power = Exp(minus)
-    sum = Add(one_like_x, power)
-    rounded = Sub(sum, one_like_x)
-    log = Log(sum)
-    product = Mul(log, power)
-    small = Equal(rounded, zero)
-    divisor = Where(small, one_like_x, rounded)
-    quotient = Div(product, divisor)
-    rest = Where(small, power, quotient)
-    above = Max(x, zero)
-    y = Add(above, rest)
+    w = Constant<value_float = 1.0>() one = CastLike(w, x) zero = Sub(one, one)
+    size = Abs(x) minus = Neg(size) power = Exp(minus) sum = Add(one, power)
+    rounded = Sub(sum, one) log = Log(sum) product = Mul(log, power)
+    small = Equal(rounded, zero) divisor = Where(small, one, rounded)
+    quotient = Div(product, divisor) rest = Where(small, power, quotient)
+    above = Max(x, zero) y = Add(above, rest)
 }"""}
 """a / b, but a b where b = -1; no unsigned b is negative. y[at] = reduction(x[at], updates), one
 update after the other; slices of x as rows. Batch statistics, and the running ones as new tensors.
@@ -338,8 +253,8 @@ def function(op_type: str) -> onnx.FunctionProto:
 
 def by_function(op: Any, step: Step, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """The outputs of a step by the function that stands in for it, in calls of the vocabulary."""
-    body, values = function(step.op_type), dict[str, Any]()
-    values.update(zip(body.input, inputs, strict=True))
+    body = function(step.op_type)
+    values: dict[str, Any] = dict(zip(body.input, inputs, strict=True))
     told = {**schema_defaults(step.op_type, "", step.version), **step.attrs}
     for node in body.node:
         attrs = {a.name: told[a.ref_attr_name] if a.ref_attr_name else helper.get_attribute_value(a)
@@ -353,7 +268,10 @@ def by_function(op: Any, step: Step, inputs: tuple[Any, ...]) -> tuple[Any, ...]
     return tuple(values[name] for name in body.output)
 
 
-FUNCTION = "ops.graphs.defects.function"
+def writes(step: Step) -> bool:
+    """Whether a runtime may write to the operands of a step, which is recorded as its function."""
+    return step.op_type == "BatchNormalization" and bool(step.attrs.get("training_mode"))
+
 
 TRAPPED = (TensorProto.INT32, TensorProto.INT64, TensorProto.UNDEFINED)
 """Types of a quotient at which the processor may trap, and the unknown type."""
@@ -367,7 +285,6 @@ def is_trap(node: onnx.NodeProto, types: Types, known: Numbers) -> bool:
     return any(row.remedy == FUNCTION and row.where(node, types, known) for row in rows)
 
 
-@defect("Div", ENDS, remedy=FUNCTION)
 def overflow(node: onnx.NodeProto, types: Types, known: Numbers) -> bool:
     """The least integer divided by -1; here it wraps around to itself, as in NumPy."""
     divisor = known.get(node.input[1])
@@ -375,52 +292,33 @@ def overflow(node: onnx.NodeProto, types: Types, known: Numbers) -> bool:
     return whole and (divisor is None or bool(np.any(divisor == -1)))
 
 
-@defect("ScatterND", DEPARTS, remedy=FUNCTION)
 def race(node: onnx.NodeProto, types: Types, known: Numbers) -> bool:
     """Threads reduce several updates for one place at the same time, and lose some."""
     if all(a.name != "reduction" or a.s == b"none" for a in node.attribute):
         return False
     at = known.get(node.input[1])
-    if at is None or np.any(at < 0):
-        return True
-    places = at.reshape(-1, at.shape[-1])
-    return len(np.unique(places, axis=0)) < len(places)
+    places = at.reshape(-1, at.shape[-1]) if at is not None and not np.any(at < 0) else None
+    return places is None or len(np.unique(places, axis=0)) < len(places)
 
 
-@defect("BatchNormalization", WRITES, remedy=FUNCTION)
 def training(node: onnx.NodeProto, types: Types, known: Numbers) -> bool:
     """Running statistics are written over the old ones: inputs, weights, residuals."""
     return any(a.name == "training_mode" and a.i for a in node.attribute)
 
 
-@defect("Sigmoid", DEPARTS, remedy=FUNCTION)
 def rounded_tail(node: onnx.NodeProto, types: Types, known: Numbers) -> bool:
-    """It is 0 from x = -18 on."""
+    """Sigmoid is 0 from x = -18 on."""
     return types.get(node.output[0]) in (TensorProto.FLOAT, TensorProto.DOUBLE)
 
 
-@defect("Softplus", REFUSES, remedy=FUNCTION)
 def double_softplus(node: onnx.NodeProto, types: Types, known: Numbers) -> bool:
-    """It has no kernel for double."""
+    """There is no kernel for double."""
     return types.get(node.output[0]) == TensorProto.DOUBLE
 
 
-def writes(step: Step) -> bool:
-    """Whether a runtime may write to the operands of a step, which is recorded as its function."""
-    return step.op_type == "BatchNormalization" and bool(step.attrs.get("training_mode"))
-
-
-# -- graphs that are written otherwise -------------------------------------------------------------
-
-RECORDER, LOADING = "ops.graphs.recorder", "modes.model.loading.upgrade"
-
-enter("subset_of_pads", "Pad", DEPARTS, always, remedy=f"{RECORDER}._pad")
-enter("dilated_same", "AveragePool Conv LpPool MaxPool", DEPARTS, always, remedy=f"{RECORDER}.with_pads")
-enter("rows_at_once", "ScatterND", DEPARTS, always, remedy=f"{RECORDER}._scatter_nd")
-enter("omitted_output", "If Loop Scan Split", ENDS, always, remedy=f"{LOADING}.name_outputs")
-enter("omitted_last_input", "LayerNormalization", ENDS, always, remedy=f"{LOADING}.drop_empty_operands")
-enter("no_width", "RandomNormal RandomUniform", ENDS, always, remedy=f"{LOADING}._check_range")
-enter("no_turn", "Scan", REFUSES, always, remedy="modes.recording.control.Turns.guarded")
-enter("copied_row", "Gemm", DEPARTS, always, remedy="modes.recording.control.Turns.stack")
-enter("left_to_right", "Einsum", HANGS, always, remedy="modes.model.primal.evaluate.Forecast._check_einsum")
-enter("double_transform", "DFT STFT", DEPARTS, always, remedy="modes.linear.products.compiled.is_inexact")
+FUNCTION = "ops.graphs.defects.function"
+enter("overflow", "Div", ENDS, overflow, FUNCTION)
+enter("race", "ScatterND", DEPARTS, race, FUNCTION)
+enter("training", "BatchNormalization", WRITES, training, FUNCTION)
+enter("rounded_tail", "Sigmoid", DEPARTS, rounded_tail, FUNCTION)
+enter("double_softplus", "Softplus", REFUSES, double_softplus, FUNCTION)

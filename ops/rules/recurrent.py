@@ -19,7 +19,7 @@ from ...jacobians.errors import InputError, UnsupportedOp
 from ...jacobians.symint import Number, at
 from ..conventions import ACTIVATIONS, PARTS, kinks
 from ..graphs import Turn, keeps, kept, scan, surrogate
-from ..graphs.defects import DEPARTS, defect
+from ..graphs.defects import DEPARTS, enter
 from ..node import Node, Step
 from ..registry import defines, says
 
@@ -413,7 +413,6 @@ def parameters(node: Node, names: list[str], at: int) -> tuple[float, ...]:
     return tuple(given)
 
 
-@defect("RNN GRU LSTM", DEPARTS)
 def left_out_parameters(step: Step, *inputs: Any) -> bool:
     """It does not clip the cell state of an LSTM before the last activation, and takes 0 for the
     parameters of Affine, ScaledTanh and ThresholdedRelu that are left out.
@@ -426,6 +425,9 @@ def left_out_parameters(step: Step, *inputs: Any) -> bool:
     given = (step.attrs.get(f"activation_{which}") or () for which in ("alpha", "beta"))
     return any(len(values) < sum(len(PARAMETERS.get(name, ())) > k for name in names)
                for k, values in enumerate(given))  # fmt: skip
+
+
+enter("left_out_parameters", "RNN GRU LSTM", DEPARTS, left_out_parameters)
 
 
 def named(op: Any, name: str, values: tuple[float, ...]) -> Function:

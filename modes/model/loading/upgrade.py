@@ -17,18 +17,7 @@ from onnx.helper import make_attribute, make_graph, make_node, tensor_dtype_to_n
 
 from ....jacobians.errors import LoadError, first_line, warn
 from ....ops.registry import find, traits_of
-from ..flow.contents import (
-    WORKING_OPSET,
-    graphs,
-    inside,
-    names_in,
-    nodes,
-    opset,
-    owned,
-    schema_in,
-    schema_of,
-    unique,
-)
+from ..flow.contents import WORKING_OPSET, graphs, inside, nodes, opset, owned, schema_in, schema_of
 from .bodies import add_import, align, brought_back, expand, inline, inline_local, set_aside
 
 LONGEST = 2**20
@@ -225,17 +214,20 @@ def name_outputs(model: onnx.ModelProto) -> None:
     Split do: ONNX Runtime would end the process.
     """
     held = (model.graph.node, *(function.node for function in model.functions))
-    all_nodes = [node for part in held for node in inside(part)]
-    taken = {name for node in all_nodes for name in (*node.input, *node.output)}
-    taken |= names_in(model.graph)
-    for node in all_nodes:
-        given = (a.i for a in node.attribute if a.name == "num_outputs" and node.op_type == "Split")
-        missing = [""] * (next(given, 0) - len(node.output))
-        node.output.extend(missing)
+    every = [node for part in held for node in inside(part)]
+    taken = {v.name for graph in graphs(model.graph) for v in (*graph.input, *graph.initializer)}
+    taken.update(name for node in every for name in (*node.input, *node.output))
+    for node in every:
+        count = next((a.i for a in node.attribute if a.name == "num_outputs"), 0)
+        node.output.extend([""] * (count - len(node.output)) if node.op_type == "Split" else [])
         schema = schema_in(model, node.domain, node.op_type) if "" in node.output else None
         for k, name in enumerate(node.output):
             if not name and schema and formal(schema.outputs, k).option != OPTIONAL:
-                node.output[k] = unique(f"{node.op_type.lower()}_output_{k}", taken)
+                name = f"{node.op_type}_{k}"
+                while name in taken:
+                    name += "_"
+                node.output[k] = name
+                taken.add(name)
 
 
 def formal(ports: Any, k: int) -> Any:
