@@ -14,6 +14,7 @@ from ....jacobians.errors import UnsupportedOp
 from ....jacobians.symint import Number
 from ...conventions import ACTIVATIONS, ON_LINE, PARTS, kinks
 from ...node import Node
+from ...numbers.table import single_precision
 from ...numbers.windows import AUTO_PADS
 from ...registry import Blocks, defines, jacobian
 from ..elementwise import range_
@@ -43,7 +44,7 @@ def gelu(op: Any, node: Node) -> tuple[Array]:
 @defines("com.microsoft::QuickGelu")
 def quick_gelu(op: Any, node: Node) -> tuple[Array]:
     """y = x σ(αx)."""
-    alpha = 1.702 if node.alpha is None else node.alpha
+    alpha = single_precision(1.702) if node.alpha is None else node.alpha
     return (op.Mul(node.x, op.Sigmoid(op.Mul(node.x, alpha))),)
 
 
