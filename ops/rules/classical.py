@@ -27,7 +27,7 @@ from ..conventions import ORDER, SHARED, ZERO_NORM, kinks, marked, tied, zeros
 from ..node import Node
 from ..registry import Blocks, Count, jacobian
 from ..trees import evaluate
-from .elementwise import derivative
+from .elementwise import derivative, slope_of
 from .normalization import normalised, spread_total
 
 
@@ -162,7 +162,7 @@ def transformed(op: Any, name: str, scores: Array, y: Array) -> Jacobian:
     """∂f/∂scores of a post transform y = f(scores)."""
     shape, dtype = shape_of(y), dtype_of(y)
     if name == "LOGISTIC":
-        return Diagonal(op.Mul(y, op.Sub(1.0, y)))
+        return Diagonal(slope_of(op, "Sigmoid", scores, y))
     if name in ("SOFTMAX", "SOFTMAX_ZERO"):
         d = Diagonal(y)
         return d @ (Identity(shape, dtype) - spread_total(shape, (len(shape) - 1,), dtype) @ d)
@@ -242,7 +242,7 @@ def kernel(op: Any, node: Node, x: Array, vectors: np.ndarray) -> tuple[Array, A
         return op.Mul(lower, s), op.Mul(lower, gamma * int(degree))
     if node.kernel_type == "SIGMOID":
         value = op.Tanh(s)
-        return value, op.Mul(op.Sub(1.0, op.Mul(value, value)), gamma)
+        return value, op.Mul(slope_of(op, "Tanh", s, value), gamma)
     return inner, op.Expand(np.ones((), vectors.dtype), shape_of(inner))
 
 
@@ -254,7 +254,8 @@ def coupled(op: Any, node: Node, scores: Array, J: Jacobian) -> tuple[Array, Jac
     """
     k, dtype = len(node.vectors_per_class), J.dtype
     a, b = (np.asarray(v, dtype) for v in (node.prob_a, node.prob_b))
-    r = op.Sigmoid(op.Neg(op.Add(op.Mul(scores, a), b)))
+    z = op.Neg(op.Add(op.Mul(scores, a), b))
+    r = op.Sigmoid(z)
     pairs = np.array(list(combinations(range(k), 2)))
     first, second = np.eye(k, dtype=dtype)[pairs.T]
     column = op.Unsqueeze(r, (-1,))
@@ -267,7 +268,7 @@ def coupled(op: Any, node: Node, scores: Array, J: Jacobian) -> tuple[Array, Jac
     both = first + second
     change = op.Add(op.Mul(op.MatMul(q, share), both), op.Mul(op.MatMul(both, share), q))
     blocks = op.MatMul(within, transposed(change))
-    slope = op.Neg(op.Mul(op.Mul(r, op.Sub(1.0, r)), a))
+    slope = op.Neg(op.Mul(slope_of(op, "Sigmoid", z, r), a))
     found = op.Reshape(share, (-1, k))
     return found, BlockDiagonal(blocks) @ Diagonal(slope, shape_of(r)) @ J
 

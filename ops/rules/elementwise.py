@@ -106,6 +106,11 @@ def variables(formula: str) -> tuple[str, ...]:
     return tuple(name for name in INPUTS if name in words)
 
 
+def slope_of(op: Any, name: str, x: Array, y: Array) -> Array:
+    """f'(x) for the operator y = f(x) of this name."""
+    return evaluate(op, derivative(FORMULAS[name].text, "x"), {"x": x, "Y": y}, dtype_of(x))
+
+
 def spread(node: Node, i: int, d: Array | float, *, chooses: bool = False) -> Jacobian:
     """diag(d) after the broadcast of input i; a constant d needs no array."""
     lift = broadcast(shape_of(node.inputs[i]), node.y_shape, node.dtype)

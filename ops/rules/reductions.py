@@ -92,13 +92,20 @@ reduction("ReduceSum", "s", "x")
 reduction("ReduceL1", "s", "abs(x)")
 reduction("ReduceL2", "sqrt(s)", "x**2")
 reduction("ReduceSumSquare", "s", "x**2")
-reduction("ReduceLogSum", "log(s)", "x")
 says("ReduceLogSum", near=lambda i, x: np.abs(x) + 0.1)
+
+
+@jacobian("ReduceLogSum")
+def reduce_log_sum(op: Any, node: Node) -> Blocks:
+    """∂y/∂x = 1 / Σ x: exp(-y) would have the rounding of y."""
+    J = total(node.x_shape, reduced_axes(node), node.dtype)
+    d = Diagonal(op.Reciprocal(J._apply(op, node.x)))
+    return {(0, 0): Reshape(node.y_shape, J.out_shape, node.dtype) @ d @ J}
 
 
 @jacobian("ReduceLogSumExp")
 def reduce_log_sum_exp(op: Any, node: Node) -> Blocks:
-    """∂y/∂x = softmax(x), from x: exp(x - y) would have the rounding of y in every entry."""
+    """∂y/∂x = softmax(x): exp(x - y) would have the rounding of y in every entry."""
     split, J = rows(node)
     d = split.T._apply(op, op.Softmax(split._apply(op, node.x), axis=-1))
     return {(0, 0): J @ Diagonal(d, node.x_shape)}
