@@ -44,4 +44,14 @@ def factor(wanted: str, found: str | None, of: str, batch: tuple[int, ...]) -> f
             f"the model does not end in a sum or a mean over samples that make {of!r}: leave out "
             f"reduction= and scale the operator"
         )
-    return 1.0 if wanted == found else {"sum": float(batch[0]), "mean": 1 / batch[0]}[wanted]
+    if wanted == found:
+        return 1.0
+    return weight_in_mean(batch[0]) if wanted == "mean" else float(batch[0])
+
+
+def weight_in_mean(terms: int) -> float:
+    """1 / N, the weight of each of N terms in a mean; raises `InputError` for no terms."""
+    if not terms:
+        raise InputError("a batch has no samples, and so no mean: leave it out, or take "
+                         "reduction='sum'")  # fmt: skip
+    return 1 / terms
