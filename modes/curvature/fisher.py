@@ -33,7 +33,7 @@ from ..linearize import linearize
 from ..model.primal.inputs import Names, check_model, name_of
 from ..model.primal.model import Model
 from ..reverse import grad
-from .reductions import Reduction, Tail, warn_of_other
+from .reductions import Reduction, Tail, warn_of_other, weight_in_mean
 
 Family = Literal["categorical", "bernoulli", "gaussian"]
 
@@ -80,7 +80,7 @@ def fisher(
         C = family.covariance(z, axis)
     else:
         C = outer_products(family.residuals(z, axis, samples, seed), axis)
-    scale = 1 / terms(z.shape, axis) if reduction == "mean" else 1.0
+    scale = weight_in_mean(terms(z.shape, axis)) if reduction == "mean" else 1.0
     return Symmetric(J.T @ (C * scale @ J), J.domain, formula=f"Jᵀ C({middle}) J")
 
 
@@ -138,7 +138,7 @@ def empirical_fisher(
     rows: Jacobian = SumTo(samples, shape, J.dtype)  # G = rows J
     if at is not None:
         rows = Inner(loss_gradients(J, of, middle, reduction, engine), samples, shape)
-    scale = 1 / rows.shape[0] if reduction == "mean" else 1.0
+    scale = weight_in_mean(rows.shape[0]) if reduction == "mean" else 1.0
     return Symmetric(J.T @ (rows.T * scale @ rows @ J), J.domain, formula=f"Σ ∇{of} ∇{of}ᵀ")
 
 

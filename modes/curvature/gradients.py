@@ -323,6 +323,9 @@ def roots(H: Jacobian, z: np.ndarray, width: int) -> Iterator[tuple[float, np.nd
     xp, samples, n = space(z), len(z), size(z.shape[1:])
     units = xp.broadcast_to(like(np.eye(n), z)[:, None], (n, samples, n))
     blocks = (H @ units.reshape(n, -1).T).reshape(samples, n, n)
+    if not xp.isfinite(blocks).all():  # LAPACK may raise an error, and no NaN is above the noise
+        yield 1.0, xp.full_like(z, np.nan)[None]
+        return
     values, vectors = xp.linalg.eigh((blocks + blocks.swapaxes(1, 2)) / 2)
     scaled = xp.moveaxis(vectors * abs(values)[:, None] ** 0.5, -1, 0)
     noise = n * eps_of(dtype_of(values)) * float(abs(values).max())

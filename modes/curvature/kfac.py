@@ -30,6 +30,7 @@ from ..model.primal.inputs import Specs
 from ..model.primal.model import Model
 from .gradients import FisherType, Gradients, Target, per_sample, squares
 from .kronecker import Factors, KroneckerFactored, Moment, decompose, rebuilt
+from .reductions import weight_in_mean
 
 Approximation = Literal["expand", "reduce"]
 
@@ -83,7 +84,7 @@ class Accumulation:
 
     def scale(self, sums: Sums) -> float:
         """c: 1 for a sum, 1 over the number of terms for a mean."""
-        return 1 / sums.terms if self.target.reduction == "mean" else 1.0
+        return weight_in_mean(sums.terms) if self.target.reduction == "mean" else 1.0
 
 
 @passes_options_to(Target, Accumulation)

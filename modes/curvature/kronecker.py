@@ -193,7 +193,9 @@ class Moment:
 
     @cached_property
     def basis(self) -> tuple[np.ndarray, np.ndarray]:
-        """Eigenvalues, clipped at 0, and eigenvectors."""
+        """Eigenvalues, clipped at 0, and eigenvectors; raises `InputError` without finite ones."""
+        if not space(self.matrix).isfinite(self.matrix).all():
+            raise InputError("a factor of K is not finite: an input, a weight or a gradient is not")
         values, vectors = space(self.matrix).linalg.eigh(self.matrix)
         return values.clip(0), vectors
 

@@ -158,4 +158,13 @@ def factor(
         )
     if tail.kinds == {wanted}:
         return 1.0
-    return tail.divisor(point) ** (1 if wanted == "sum" else -1)
+    divisor = tail.divisor(point)
+    return weight_in_mean(divisor) if wanted == "mean" else divisor
+
+
+def weight_in_mean(terms: float) -> float:
+    """1 / N, the weight of each of N terms in a mean; raises `InputError` for no terms."""
+    if not terms:
+        raise InputError("a batch has no samples, and so no mean: leave it out, or take "
+                         "reduction='sum'")  # fmt: skip
+    return 1 / terms

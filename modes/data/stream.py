@@ -223,8 +223,8 @@ class OverBatches(OverData):
             return use(b, C.T if self.transposed else C)
 
         yield from self.stream.each(fitting)
-        if expected not in (None, seen):
-            raise other_count(expected, seen)
+        if not seen or expected not in (None, seen):
+            raise other_count(expected or "some", seen)
 
     @validated
     def compile(
@@ -250,7 +250,7 @@ class OverBatches(OverData):
         return f"Σ_b {w}C_b{turned} with C_1 = {self.outlines[0].text}"
 
 
-def other_count(expected: int, found: Any) -> InputError:
+def other_count(expected: Any, found: Any) -> InputError:
     """The error for a pass over the data with another number of batches than the first one."""
     return InputError(
         f"the data has {expected} batches in the first pass and {found} in a later one: give a "

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...jacobians import Diagonal, Identity, Scalar
 from ...jacobians.arguments import Natural, NonNegative, Positive, validated
 from ...jacobians.errors import InputError
 from .estimate import Estimate, mean, probing
@@ -77,7 +78,8 @@ def condition_number(
     """κ₂(A) = σ₁ / σₙ, the ratio of the extreme singular values; infinite if σₙ is zero.
 
     `error` follows from error bounds of both, as for `spectral_norm`. The value approaches κ from
-    below. If the iteration runs out of products, it is a lower bound, and the error is infinite.
+    below. If the iteration runs out of products, it is a lower bound, and the error is infinite; it
+    is so, too, where ε κ exceeds `rtol`, because σₙ is rounding, except for a diagonal operator.
 
     - `A`: an operator of onnxjac or SciPy, or a matrix.
     - `exact`: True computes all singular values, False iterates; by default what is cheaper.
@@ -90,7 +92,13 @@ def condition_number(
     is empty or complex.
     """
     found = _from_extremes(A, "condition number", _ratio, exact, products, rtol, seed, progress)
-    return found if found.error <= rtol * found.value else replace(found, error=np.inf)
+    if found.error <= rtol * found.value:
+        return found
+    return replace(found, error=np.inf, method=ROUNDED if found.exact else found.method)
+
+
+ROUNDED = "σₙ is rounding"
+"""The method of a condition number that its singular values do not determine."""
 
 
 def _first(found: Extremes) -> tuple[float, float]:
@@ -129,5 +137,9 @@ def _from_extremes(
         else:
             found = extremes(P, max(products // 2, 1), done)
             how = "Golub–Kahan"
+        rounding = P.eps * found.values[:1]
+        if not isinstance(P.A, Diagonal | Scalar | Identity) and found.values.size:
+            lost = rounding > rtol * found.values
+            found = found._replace(errors=found.errors + np.where(lost, rounding, 0))
         value, error = of(found)
         return Estimate(float(value), float(error), P.products, how)

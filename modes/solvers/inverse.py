@@ -196,7 +196,8 @@ class Inverse(Jacobian):
             M = self.preconditioner
             if self.solver not in OWN or not (M is None or isinstance(M, Jacobian)):
                 return op.by_numbers(self.solver, partial(self._apply, numbers), v)
-            rows = [krylov(OWN[self.solver], self, b) for b in v.reshape(-1, self.shape[1])]
+            solve = partial(krylov, OWN[self.solver])
+            rows = [self.solved(solve, b) for b in v.reshape(-1, self.shape[1])]
             return op.CastLike(space(v).stack(rows).reshape(v.shape), v)
         if op is not numbers:
             raise InputError("an inverse is an iteration, which no graph records: apply it to "
@@ -204,8 +205,13 @@ class Inverse(Jacobian):
         columns = v.reshape(-1, self.shape[1])
         found = np.empty((len(columns), self.shape[0]), v.dtype)
         for b, x in zip(columns, found, strict=True):
-            x[:] = SOLVERS[self.solver](self, b) if b.any() else 0
+            x[:] = self.solved(SOLVERS[self.solver], b) if b.any() else 0
         return found.reshape(*lead(v, self.in_shape), *self.out_shape)
+
+    def solved(self, solve: Callable[[Inverse, Array], Array], b: Array) -> Array:
+        """A⁻¹ b, by a b with entries up to 1: no ‖b‖² under- or overflows."""
+        largest = float(abs(b).max()) or 1.0
+        return largest * solve(self, b / largest)
 
     def _transpose(self) -> Jacobian:
         """A⁻ᵀ, with the preconditioner transposed; a right factor does not fit and is dropped."""

@@ -177,19 +177,20 @@ class Problem(Generic[Given]):
     def jac(self, x: np.ndarray, *rest: Never) -> Given:
         """∇f(x) of a scalar f; else J(x). SciPy's `args`, as `rest`, are refused."""
         alone(x, rest)
-        found: Any = self.slopes(x)[1] if self.scalar else self._given("jac", self.linearized(x))
-        return found
+        if self.scalar:
+            return fitted(self.slopes(x)[1], x)
+        return self._given("jac", self.linearized(x), x)
 
     def value_and_grad(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """f(x) and ∇f(x) of a scalar f by one program, as `minimize(jac=True)` expects."""
         if not self.scalar:
             raise InputError(f"{', '.join(self.of)} is not one number: fun and jac are for vectors")
         f, slopes = self.slopes(x)
-        return float(f), slopes
+        return float(f), fitted(slopes, x)
 
     def hess(self, x: np.ndarray, v: Any = None) -> Given:
         """H(x) of a scalar f; with multipliers v, Σᵢ vᵢ ∂²fᵢ/∂x², as for `NonlinearConstraint`."""
-        return self._given("hess", self.curvature(x) if v is None else self.weighted(x, v))
+        return self._given("hess", self.curvature(x) if v is None else self.weighted(x, v), x)
 
     def hessp(self, x: np.ndarray, p: np.ndarray) -> np.ndarray:
         """H(x) p, one product."""
@@ -211,16 +212,16 @@ class Problem(Generic[Given]):
 
         SciPy's `args`, as `rest`, are refused.
         """
-        return self._given("ode_jac", self.linearized(x, *self._time(t, rest)))
+        return self._given("ode_jac", self.linearized(x, *self._time(t, rest)), x)
 
     def __repr__(self) -> str:
         at = (TensorSpec(n, shape_of(x), dtype_of(x)) for n, x in self.start.items())
         x, f = listed(tuple(at), shapes=True), ", ".join(self.of)
         return f"as_scipy: x = ({x}), of {len(self.x0)} ↦ ({f}), form={self.form!r}"
 
-    def _given(self, by: str, operator: Any) -> Any:
+    def _given(self, by: str, operator: Any, x: Any) -> Any:
         """A Jacobian or a Hessian in the form asked for, which knows the function that gives it."""
-        made = FORMS[self.form][by == "hess"](operator)
+        made = fitted(FORMS[self.form][by == "hess"](operator), x)
         if isinstance(made, NotDense):
             made.given_by = by
         return made
@@ -290,6 +291,13 @@ def time_of(model: Model, inputs: Mapping[str, Any], t: str | None) -> float:
     return float(given.item())
 
 
+def fitted(found: Any, x: Any) -> Any:
+    """An array in the precision of x, if that is higher: compiled methods take no other."""
+    if not isinstance(found, np.ndarray):
+        return found
+    return found.astype(np.result_type(found.dtype, np.asarray(x).dtype), copy=False)
+
+
 def alone(x: Any, rest: tuple[Any, ...]) -> Any:
     """x, if nothing is given besides it."""
     if rest:
@@ -336,6 +344,8 @@ def as_scipy(
     `solve_ivp(p.ode, span, p.x0, method="BDF", jac=p.ode_jac)` for ẋ = f(x). Where f depends on the
     time, `t` is the input that holds it. `p.unflatten(x)` returns the tensors by name.
 
+    x0, and ∇f and dense J at such an x, are of double precision: some methods take no other.
+
     `form` is the form of `jac` of a vector and of `hess`: an operator, an array or a sparse array.
     SciPy's methods multiply by Hessians or take them as arrays, so that `"sparse"` gives `hess` as
     an operator over the sparse entries, `hess(x).tosparse()`. A method that needs an array refuses
@@ -353,6 +363,17 @@ def as_scipy(
     and where a name, a shape or a dtype does not fit; `UnsupportedOp` for an operator without a
     rule.
     """
+    problem = problem_of(model, inputs, of, wrt, engine, form, t)
+    if not is_tensor(problem.x0):
+        problem.x0 = problem.x0.astype(np.float64)
+    return problem
+
+
+def problem_of(
+    model: Model, inputs: Mapping[str, Any], of: Names, wrt: Names, engine: str | None,
+    form: Form = "operator", t: str | None = None,
+) -> Problem[Any]:  # fmt: skip
+    """The model as functions of x in its own precision, as our solvers take it."""
     check_model(model)
     of_names = names_of(model, of, model.outputs, "of")
     return Problem(model, inputs, of_names, states_of(model, wrt, t), engine, form, t)

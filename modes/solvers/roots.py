@@ -38,7 +38,7 @@ from .iteration import (
     run,
     state,
 )
-from .problem import Problem, as_scipy, states_of, time_of
+from .problem import Problem, problem_of, states_of, time_of
 
 Solver = Callable[..., tuple[np.ndarray, int]]
 """(A, b, rtol=, M=) ↦ x with A x ≈ b, and a code: one of `scipy.sparse.linalg`."""
@@ -81,8 +81,10 @@ def newton_krylov(
     reduction of ‖F‖, so that early steps are cheap and late ones converge superlinearly;
     backtracking ensures that ‖F‖ decreases.
 
-    The iteration ends when ‖F‖ ≤ atol + rtol ‖F(x₀)‖, by default with `rtol` = √ε and `atol` =
-    ε^(2/3) √n. The result has `fun` = F, `tensors`, and `products`, the number of products with J.
+    The iteration ends when ‖F‖ ≤ atol + rtol ‖F(x₀)‖, by default with `rtol` = 0 and `atol` =
+    ε^(2/3) max(√n, ‖J x̃‖), where x̃ is x with random signs: as much as F changes where x changes by
+    its own size. The result has `fun` = F, `tensors`, and `products`, the number of products with
+    J δ.
 
     - `model`: the model, as `load` gives it.
     - `inputs`: the point, an array by name for every input; weights may be given too.
@@ -99,16 +101,31 @@ def newton_krylov(
     Source: Eisenstat and Walker, "Choosing the forcing terms in an inexact Newton method", 1996,
     choice 2.
     """
-    problem = as_scipy(model, inputs, of=of, wrt=wrt, engine=engine)
+    problem = problem_of(model, inputs, of, wrt, engine)
     F, x = problem.values(problem.x0), problem.x0
     if len(F) != len(x):
         raise InputError(f"{len(F)} equations for {len(x)} unknowns: a root needs as many of each")
-    eps = float(np.finfo(dtype_of(x)).eps)
-    relative = np.sqrt(eps) if rtol is None else rtol
-    absolute = eps ** (2 / 3) * np.sqrt(len(x)) if atol is None else atol
-    goal = absolute + relative * length(F)
+    goal = Goal(problem, rtol, atol)
     states = iterations(problem, solver, preconditioner, goal)
     return run(states, "Newton-Krylov", maxiter, callback, progress)
+
+
+class Goal:
+    """‖F‖ at most `size` = atol + rtol ‖F(x₀)‖, or without an atol at most ε^(2/3) ‖J x̃‖."""
+
+    def __init__(self, problem: Problem, rtol: float | None, atol: float | None) -> None:
+        x = problem.x0
+        small = float(np.finfo(dtype_of(x)).eps) ** (2 / 3)
+        self.relative = small if atol is None else 0.0
+        self.size = small * len(x) ** 0.5 if atol is None else atol
+        self.size += (rtol or 0.0) * length(problem.values(x))
+        self.signs = like(np.random.default_rng(0).choice([-1.0, 1.0], len(x)), x)
+
+    def met(self, norm: float, x: Array, J: Callable[[Array], Array]) -> bool:
+        """Whether ‖F‖ at x is small; `J` multiplies, if that is asked for."""
+        if norm <= self.size or not (self.relative and np.isfinite(norm)):
+            return norm <= self.size
+        return norm <= self.relative * length(J(self.signs * x))
 
 
 def forcing(before: float, after: float, last: float) -> float:
@@ -122,7 +139,7 @@ def forcing(before: float, after: float, last: float) -> float:
 
 
 def iterations(
-    problem: Problem, solver: Solver, preconditioner: Preconditioner | None, goal: float
+    problem: Problem, solver: Solver, preconditioner: Preconditioner | None, goal: Goal
 ) -> Iterator[OptimizeResult]:
     """The state at the start, and after every iteration."""
     x, eta, status, before, products = problem.x0, 0.5, GOING, 0.0, 0
@@ -130,11 +147,11 @@ def iterations(
         F = problem.values(x)
         norm = length(F)
         eta = forcing(before, norm, eta) if before else eta
-        status = GRADIENT if norm <= goal else status
-        yield state(problem, status, x=x, fun=F, nit=nit, products=products)
+        small = goal.met(norm, x, lambda v, x=x: problem.linearized(x) @ v)
+        yield state(problem, GRADIENT if small else status, x=x, fun=F, nit=nit, products=products)
         J = problem.linearized(x)
         A, M = Counted(J), preconditioner_for(J, preconditioner)
-        delta = solved(solver, A, -F, rtol=min(max(eta, 0.5 * goal / norm), 0.9), M=M)
+        delta = solved(solver, A, -F, rtol=min(max(eta, 0.5 * goal.size / norm), 0.9), M=M)
         products += A.products
         if isinstance(preconditioner, Reused):
             preconditioner.took(A.products)
@@ -261,8 +278,8 @@ def pseudo_transient(
     Small steps at first, h₀ = `step`, follow the flow u̇ = F(u) to its steady state, and not to any
     other root; large steps at the end are Newton steps. The linear systems are solved to a relative
     residual of `inner_rtol`; a `preconditioner` is an M ≈ (I − h J)⁻¹, or a function that builds it
-    from I − h J. The iteration ends when ‖F‖ ≤ rtol ‖F(u₀)‖, with `rtol` = √ε by default. The
-    result has `fun` = F, `tensors`, `step` = h and `products`.
+    from I − h J. The iteration ends as in `newton_krylov`. The result has `fun` = F, `tensors`,
+    `step` = h and `products`.
 
     - `inputs`: the point at the start.
     - `of`, `wrt`: the tensors F and u, by name; by default all floating outputs and inputs.
@@ -276,24 +293,23 @@ def pseudo_transient(
 
     Source: Kelley and Keyes, "Convergence analysis of pseudo-transient continuation", 1998.
     """
-    problem = as_scipy(model, inputs, of=of, wrt=wrt, engine=engine)
+    problem = problem_of(model, inputs, of, wrt, engine)
     euler = euler_residual(model, inputs, of=of, wrt=wrt, engine=engine)
-    relative = np.sqrt(np.finfo(dtype_of(problem.x0)).eps) if rtol is None else rtol
-    goal = float(relative) * length(problem.values(problem.x0))
+    goal = Goal(problem, rtol, None)
 
     def states() -> Iterator[OptimizeResult]:
         """The state at the start, and after every iteration."""
         J: Linearization | None = None
         x, F, h, products = problem.x0, problem.values(problem.x0), step, 0
         for nit in count():
-            norm = length(F)
-            status = GRADIENT if norm <= goal else GOING
-            yield state(problem, status, x=x, fun=F, step=h, nit=nit, products=products)
-            point = at_step(problem.point(x), problem.unflatten(x), h)
+            point, norm = at_step(problem.point(x), problem.unflatten(x), h), length(F)
             if J is None:
                 J = linearize(euler, point, wrt=problem.wrt, engine=engine)
             else:
                 J = J.relinearize(point)
+            small = goal.met(norm, x, lambda v, J=J, h=h: (v - J @ v) / h)
+            status = GRADIENT if small else GOING
+            yield state(problem, status, x=x, fun=F, step=h, nit=nit, products=products)
             A, M = Counted(J), preconditioner_for(J, preconditioner)
             x = x + solved(solver, A, h * F, rtol=inner_rtol, M=M)
             products += A.products

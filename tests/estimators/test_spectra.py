@@ -82,6 +82,21 @@ def test_a_singular_operator_has_an_infinite_condition_number():
     assert found.value > 1e12
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("exact", [None, True, False])
+def test_a_condition_number_beyond_rounding_has_an_infinite_error(exact, dtype):
+    """σₙ is then rounding; before that, the error says how far it is off."""
+    eps = np.finfo(dtype).eps
+    for kappa in (1e3, 0.1 / eps, 100 / eps):
+        A = Hidden(rotated(np.logspace(0, -np.log10(kappa), 40)).astype(dtype))
+        found = condition_number(A, exact=exact)
+        assert (found.error == np.inf) == (kappa > 1e3)
+        assert abs(found.value - kappa) <= max(found.error, 1e-2 * kappa)
+        assert "± inf" in repr(found) or kappa == 1e3
+    large = condition_number(Diagonal(np.array([1.0, 1e-20])))
+    assert (large.value, large.error) == (1e20, 0)
+
+
 def test_a_few_distinct_singular_values_end_the_iteration():
     P = Probed(Hidden(rotated(np.repeat([1.0, 2.0, 5.0], 30))))
     found = extremes(P, 60, lambda _: False)

