@@ -19,7 +19,7 @@ import numpy as np
 from ...jacobians import Jacobian, reading
 from ...jacobians.arguments import Count, Positive, passes_options_to, validated
 from ...jacobians.arrays import like, space
-from ...jacobians.errors import InputError, warn
+from ...jacobians.errors import InputError, UnsupportedOp, warn
 from ...jacobians.progress import progress as showing
 from ..data.adapter import NOTHING, Data, Every, mixed
 from ..data.batches import Batch, Batches, as_batch, batches_of, is_data
@@ -160,7 +160,8 @@ def ekfac(
       `joint`, `engine`, `batch_size`, `shared`, `keep`, `progress`, `client`: as for `kfac`.
 
     Shapes: E and Q are (n, n), λ is (n,), n the size of `wrt`. Raises the errors of `kfac`, and
-    `InputError` for `fisher_type="forward-only"`, which has no gradients.
+    `InputError` for `fisher_type="forward-only"`, which has no gradients; `UnsupportedOp` also for
+    a weight whose uses overlap, as W and Wᵀ do.
 
     Source: George et al., "Fast approximate natural gradient descent in a Kronecker-factored
     eigenbasis", 2018.
@@ -168,6 +169,7 @@ def ekfac(
     data = Accumulation(model, inputs, "E-KFAC", **options)
     with_gradients(data, "E-KFAC")
     blocks, domain = kronecker_factors(data, approximation)
+    apart(KroneckerFactored(blocks, domain), "E-KFAC")
     decompose(blocks)
     bases = [(f.a.basis[1], f.b.basis[1]) for f in blocks]
     found = data.total(partial(summed, partial(rotated, bases), read=partial(in_basis, bases)))
@@ -197,6 +199,16 @@ def with_gradients(data: Accumulation, what: str) -> None:
     """Raises `InputError` where there are no gradients."""
     if data.target.fisher_type == "forward-only":
         raise InputError(f"{what} is made of gradients: fisher_type='forward-only' has none")
+
+
+def apart(K: KroneckerFactored, what: str) -> KroneckerFactored:
+    """K; raises `UnsupportedOp` where uses overlap: the Gₙ of an entry is the sum over its uses."""
+    if K.overlapping is None:
+        return K
+    raise UnsupportedOp(
+        f"{what} has no form for {K.overlapping!r}, whose entries meet the model in more than one "
+        f"matrix, as W and Wᵀ do: leave it out of wrt=, or take kfac, fisher or empirical_fisher"
+    )
 
 
 def kronecker_factors(data: Accumulation, approximation: str) -> tuple[list[Factors], Any]:
@@ -262,8 +274,7 @@ def shampoo(
       `joint`, `engine`, `batch_size`, `shared`, `keep`, `progress`, `client`: as for `kfac`.
 
     Shapes: S is (n, n), n the size of `wrt`; for a weight with i inputs and o outputs Gₙ is (i, o),
-    L is (i, i) and R is (o, o). Raises the errors of `kfac`, and `InputError` for
-    `fisher_type="forward-only"`, which has no gradients.
+    L is (i, i) and R is (o, o). Raises the errors of `ekfac`.
 
     Source: Gupta, Koren, Singer, "Shampoo: preconditioned stochastic tensor optimization", 2018.
     """
@@ -271,11 +282,9 @@ def shampoo(
     with_gradients(data, "Shampoo")
     found = data.total(partial(summed, sides))
     c = data.scale(found)
-    return KroneckerFactored(
-        [Factors(parts, powered(c * left, power), powered(c * right, power))
-         for parts, (left, right) in zip(found.parts, found.sums, strict=True)],
-        found.domain,
-    )  # fmt: skip
+    blocks = [Factors(parts, powered(c * left, power), powered(c * right, power))
+              for parts, (left, right) in zip(found.parts, found.sums, strict=True)]  # fmt: skip
+    return apart(KroneckerFactored(blocks, found.domain), "Shampoo")
 
 
 def sides(_: int, x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

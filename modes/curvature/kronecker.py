@@ -112,10 +112,16 @@ class KroneckerFactored(Curvature):
         """det K = Π λ."""
         return float(np.prod(self.eigenvalues()))
 
-    @cached_property
+    @property
     def tiled(self) -> bool:
         """Whether no entry of a tensor has two uses, so that all eigenbases form one basis."""
-        return bool((self._uses <= 1).all())
+        return self.overlapping is None
+
+    @cached_property
+    def overlapping(self) -> str | None:
+        """The first tensor with an entry that has two uses."""
+        names = (s.name for s in self.domain)
+        return next((n for n in names if (self._uses[self._place(n)[0]] > 1).any()), None)
 
     @cached_property
     def _uses(self) -> np.ndarray:
@@ -127,11 +133,11 @@ class KroneckerFactored(Curvature):
         """The blocks, and zero blocks for unused entries; uses must not overlap."""
         blocks = list(self.blocks)
         decompose(blocks)
+        if not self.tiled:
+            raise InputError(f"the factors of K do not give {what}: the uses of "
+                             f"{self.overlapping!r} do not tile it, they overlap")  # fmt: skip
         for spec in self.domain:
             count = self._uses[self._place(spec.name)[0]]
-            if (count > 1).any():
-                raise InputError(f"the factors of K do not give {what}: the uses of {spec.name!r} "
-                                 f"do not tile it, they overlap")  # fmt: skip
             if (left := np.flatnonzero(count == 0)).size:
                 blocks.append(unused(spec.name, left, shape_of(spec), self.dtype))
         return blocks

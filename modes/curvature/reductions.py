@@ -98,7 +98,7 @@ class Tail:
         found, uneven = list[float](), bool(samples)
         for name, factors in self.terms:
             D, entries = self._count(self.made[name], point)
-            uneven = uneven or bool(factors) or D != entries
+            uneven = uneven or bool(factors) or entries != D
             if factors:
                 D = D if own(self.made[name]) == "mean" else 1.0
             elif samples:
@@ -110,7 +110,7 @@ class Tail:
                 D *= value.item() ** sign
             found.append(D)
         if self.varying:
-            raise self._apart(f"is scaled by {self.varying!r}, which depends on {', '.join(self.by)}")
+            raise self._apart(f"is scaled by {self.varying!r}, which varies with {min(self.by)!r}")
         if len(self.kinds) > 1 or (uneven and not np.allclose(found, found[0], rtol=1e-5, atol=0)):
             raise self._apart(f"adds parts with D = {', '.join(f'{D:.6g}' for D in found)}")
         return min(found)

@@ -117,7 +117,7 @@ def mixed(seed: int, batch: Batch) -> int:
 def takes_data(
     reduction: Reduction | None = None, *, stated: Callable[..., None] | None = None,
     size: Callable[..., Size] | None = None,
-) -> Callable[[Callable[P, Made_co]], TakesData[P, Made_co]]:
+) -> Callable[[Callable[P, Made_co]], TakesData[P, Made_co]]:  # fmt: skip
     """Let a function (model, inputs, **options) take data for `inputs`.
 
     `batch_size`, `keep` and `check` are passed to `streamed`; `shared` are inputs that are the same

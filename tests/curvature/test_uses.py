@@ -222,19 +222,40 @@ def test_uses_that_overlap_have_no_inverse():
     assert_allclose(oj.estimators.trace(K).value, np.trace(A), rtol=1e-10)
 
 
-@pytest.mark.parametrize("make", [kfac, ekfac, shampoo])
-@pytest.mark.parametrize(("second", "blocks"), [("W", 1), ("t", 2)])
-def test_a_weight_used_twice_has_a_determinant(make, second, blocks):
-    """By factors where both uses have one layout; of the dense matrix for W and Wᵀ."""
+def twice(second):
+    """W, used as a matrix twice, the second time as it is or as `t`, its transpose."""
     model = parsed(f"""g (double[9, 4] x, double[4, 4] W) => (double[9, 4] out)
     {{ a = MatMul(x, W) b = Tanh(a) t = Transpose<perm = [1, 0]>(W) out = MatMul(b, {second}) }}""")
-    point = {"x": RNG.standard_normal((9, 4)), "W": RNG.standard_normal((4, 4))}
+    return model, {"x": RNG.standard_normal((9, 4)), "W": RNG.standard_normal((4, 4))}
+
+
+@pytest.mark.parametrize(("make", "second", "blocks"), [
+    (kfac, "W", 1), (ekfac, "W", 1), (shampoo, "W", 1), (kfac, "t", 2)])  # fmt: skip
+def test_a_weight_used_twice_has_a_determinant(make, second, blocks):
+    """By factors where both uses have one layout; of the dense matrix for W and Wᵀ."""
+    model, point = twice(second)
     K = make(model, point, at="out", wrt="W", likelihood="gaussian", reduction="sum")
     assert len(K.blocks) == blocks
     A, delta = K.toarray(), 0.1 * oj.identity_like(K)
     for J, dense in ((K, A), (K + delta, A + 0.1 * np.eye(16)), (2 * K, 2 * A)):
         assert_allclose(J.slogdet(), np.linalg.slogdet(dense), rtol=1e-9)
         assert_allclose(oj.estimators.logdet(J).value, J.logdet(), rtol=1e-9)
+
+
+@pytest.mark.parametrize("make", [ekfac, shampoo])
+def test_a_weight_tied_to_its_transpose_is_refused(make):
+    """The trace was wrong by 14 %: a sample's gradient is the sum over both uses."""
+    model, point = twice("t")
+    with pytest.raises(oj.UnsupportedOp, match="'W', whose entries .* more than one matrix"):
+        make(model, point, at="out", wrt="W", likelihood="gaussian")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_trace_of_ekfac_is_the_trace_of_the_fisher(case):
+    model, point = made(case)
+    options = {"at": "out", "wrt": "W", "likelihood": "gaussian"}
+    F = fisher(model, point, **options)
+    assert_allclose(ekfac(model, point, **options).trace(), np.trace(F.toarray()), rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn", "encoder"])
