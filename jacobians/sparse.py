@@ -164,8 +164,13 @@ def _labels(operator: Jacobian) -> int:
 for kind in EINSUMS:
     entries.register(kind, _einsum)
     count.register(kind, _labels)
-count.register(Cumulative, _labels)
-count.register(Fourier, _labels)
+
+
+@count.register
+def _(operator: Cumulative | Fourier) -> int:
+    """Each entry meets all of its line, in a transform both parts of each number."""
+    parts = 2 if isinstance(operator, Fourier) else 1
+    return operator.shape[0] * operator.in_shape[operator.axis] * parts
 
 
 @entries.register

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -13,7 +13,7 @@ from ..jacobians.errors import InputError
 from ..jacobians.threads import cached_property
 from .forward import Tensors
 from .gradient import Gradient
-from .linear.check import Check, checked
+from .linear.check import Check, Outcome, against_values, checked
 from .linear.explanation import Explanation, Local
 from .linear.linearization import Linearization
 from .linear.symmetric import Curvature, Symmetric, diagonal_blocks
@@ -95,10 +95,11 @@ class Hessian(Curvature):
     def check(self, *, seed: Natural = 0) -> Check:
         """The tests of `Linearization.check`, of H as the Jacobian of the recorded gradient.
 
-        Central differences are taken of the gradient; the matrices are H.toarray() and so on.
-        `seed` is the seed of the random vectors.
+        Central differences are taken of the gradient; the matrices are H.toarray() and so on. As
+        the gradient has the same rules as H, ∇f v and vᵀ H v are compared with first and second
+        differences of the values of f, too. `seed` is the seed of the random vectors.
         """
-        return checked(self.J, seed, self)
+        return Check((*checked(self.J, seed, self).outcomes, *by_values(self, seed)))
 
     @property
     def formula(self) -> str:
@@ -106,6 +107,12 @@ class Hessian(Curvature):
 
     def __repr__(self) -> str:
         return f"{self.formula}: {self.shape[0]}×{self.shape[1]} {self.dtype}"
+
+
+def by_values(H: Hessian, seed: int) -> Iterator[Outcome]:
+    """∇f and H against differences of the values of f."""
+    weights = list(map(np.ravel, H.function._seeds(H.J.route).values())) or [np.ones(1)]
+    return against_values(H.J, H.function.of, np.concatenate(weights).astype(np.float64), seed)
 
 
 @overload

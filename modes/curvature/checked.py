@@ -12,7 +12,7 @@ import numpy as np
 from ...jacobians import Jacobian, hooks
 from ...jacobians.products import Product, factors_of
 from ...jacobians.sums import terms_of
-from ..hessian import hessian
+from ..hessian import by_values, hessian
 from ..linear import check
 from ..linear.linearization import Linearization
 from ..linear.symmetric import Curvature
@@ -31,11 +31,12 @@ def checked(C: Curvature, seed: int = 0) -> check.Check:
     - vᵀ C v ≥ 0 where it must hold, before damping: for J Jᵀ and Fisher matrices, and for
       Jᵀ H J where no wᵀ H w was found to be negative;
     - J v against central differences of the model, for every J in C;
-    - for a Gauss-Newton matrix, the loss Hessian H against central differences of the gradient.
+    - for a Gauss-Newton matrix, the loss Hessian H against central differences of the gradient,
+      and both against differences of the values of the loss.
     """
     rng = check.random(seed)
     u, v = (rng.standard_normal(C.shape[0]).astype(C.dtype) for _ in range(2))
-    V = rng.standard_normal((C.shape[1], 3)).astype(C.dtype)
+    V = rng.standard_normal((C.shape[1], check.several(C, 3))).astype(C.dtype)
     fine, _ = check.tolerances(check.epsilon(C.dtype))
     tests: list[check.Test] = [
         ("dot test ⟨u, Cv⟩ = ⟨Cu, v⟩", lambda: check.dot_error(C, u, v)),
@@ -62,7 +63,7 @@ def is_semidefinite(C: Jacobian, seed: int) -> bool:
 
 def negativity(C: Jacobian, seed: int) -> float:
     """The largest -vᵀ C v / ‖v‖ ‖C v‖ over some random v, or 0 if all are negative."""
-    V = check.random(seed).standard_normal((C.shape[1], PROBES)).astype(C.dtype)
+    V = check.random(seed).standard_normal((C.shape[1], check.several(C, PROBES))).astype(C.dtype)
     V, images = V.astype(np.float64), np.asarray(C @ V, np.float64)
     sizes = np.linalg.norm(V, axis=0) * np.linalg.norm(images, axis=0)
     forms = np.sum(V * images, axis=0)
@@ -94,6 +95,7 @@ def against_gradient(C: Jacobian, seed: int) -> Iterator[check.Outcome]:
                            lambda: check.relative(unit(H @ w), unit(plain @ w)), fine)  # fmt: skip
     found = check.differences(plain.J, seed)
     yield replace(found, name=f"H {found.name[2:]} of the gradient")
+    yield from by_values(plain, seed)
 
 
 def unit(v: np.ndarray) -> np.ndarray:

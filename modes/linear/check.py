@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx_ir as ir
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from ...jacobians import Jacobian, prod_text, shape_of, size
@@ -20,55 +22,79 @@ from ...jacobians.text import clipped, joined
 from ...jacobians.threads import cached_property
 from ...ops import Step, numbers
 from ...ops.node import schema_defaults
+from ..model.flow.steps import moving, needed, reads
+from ..model.loading.load import load
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import is_float
-from ..model.primal.model import TensorSpec
-from .tape.record import active_steps
+from ..model.primal.model import Model, TensorSpec
+from .tape.record import ESTIMATORS, active_steps
 
 Test = tuple[str, Callable[[], float]]
 """The name of a test, and a function that computes its relative error."""
 
-ENTRIES = 2**22
+ENTRIES = 2**20
 """The most entries of a dense matrix that is formed for a test."""
 
 PRODUCT, WORK = 2**20, 2**31
 """Entries are compared up to `PRODUCT` flops per product, or `WORK` flops per matrix."""
 
-SPARSE, TERMS = 2**24, 2**25
+SPARSE, TERMS = 2**21, 2**25
 """The most bytes of a sparse matrix, and flops to find its entries, slower than other flops."""
 
-COLUMNS = 8
-"""The number of columns that are compared entry by entry."""
+COLUMNS, ROWS = 8, 2**17
+"""The most columns that are compared entry by entry, and rows that are compared with slopes."""
+
+RIGHT, WRONG, NOT_COMPARED = "right", "wrong", "not compared"
+"""The verdicts: of a test, and of all of them."""
+
+SIGNS = {RIGHT: "ok  ", WRONG: "FAIL", NOT_COMPARED: "none"}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One test: its relative error, the largest error that passes, and a note."""
+    """One test: its relative error, the largest error that passes, and a note.
+
+    Where not all was `compared`, the note says what was not, and why.
+    """
 
     name: str
     error: float
     tolerance: float
     note: str = ""
+    compared: bool = True
+
+    @property
+    def verdict(self) -> str:
+        """`"right"`, `"wrong"` or `"not compared"`."""
+        if not self.error <= self.tolerance:
+            return WRONG
+        return RIGHT if self.compared else NOT_COMPARED
 
     @property
     def passed(self) -> bool:
-        return self.error <= self.tolerance
+        return self.verdict == RIGHT
 
     def __str__(self) -> str:
-        sign = "ok  " if self.passed else "FAIL"
-        text = f"{sign} {self.name:<46} error {self.error:.1e}, allowed {self.tolerance:.1e}"
+        errors = f"error {self.error:.1e}, allowed {self.tolerance:.1e}"
+        text = f"{SIGNS[self.verdict]} {self.name:<46} {errors}"
         return f"{text} ({self.note})" if self.note else text
 
 
 @dataclass(frozen=True)
 class Check(Shown):
-    """The `outcomes` of `J.check()`; true where all passed."""
+    """The `outcomes` of `J.check()`; true where all of them are right."""
 
     outcomes: tuple[Outcome, ...]
 
     @property
+    def verdict(self) -> str:
+        """`"right"`, `"wrong"` or `"not compared"`: the worst of the tests."""
+        found = {outcome.verdict for outcome in self.outcomes}
+        return next((worst for worst in (WRONG, NOT_COMPARED) if worst in found), RIGHT)
+
+    @property
     def passed(self) -> bool:
-        return all(outcome.passed for outcome in self.outcomes)
+        return self.verdict == RIGHT
 
     def __bool__(self) -> bool:
         return self.passed
@@ -97,7 +123,9 @@ def checked(J: Any, seed: int, face: Jacobian | None = None) -> Check:
     plain, near, narrow, rng = J.dag, Near(J), narrow_in(J), random(seed)
     J, neighbour = face or J, partial(beside, J, near, seed)
     v, u = (rng.standard_normal(n).astype(J.dtype) for n in J.shape[::-1])
-    V, U = (rng.standard_normal((n, 3)).astype(J.dtype) for n in J.shape[::-1])
+    more = several(J, 3) - 1
+    V, U = (np.column_stack([x, rng.standard_normal((len(x), more)).astype(J.dtype)])
+            if more else x[:, None] for x in (v, u))  # fmt: skip
     eps = max(map(epsilon, (J.dtype, *(spec.dtype for spec in narrow))))
     fine, _ = tolerances(eps)
     floor, floor_T = noise(plain, v), noise(plain.T, u)
@@ -122,8 +150,9 @@ def entries(
     """J.toarray(), J.tosparse() and J.diagonal() against products, for J and for Jᵀ.
 
     Tests the shape, a few columns entry by entry, and the product of the matrix with a random
-    vector, to which all entries contribute. Dense matrices are skipped beyond about 2 · 10⁹ flops
-    or 4 million entries, sparse ones beyond 3 · 10⁷ flops or 16 MiB.
+    vector, to which all entries contribute. Dense matrices beyond about 2 · 10⁹ flops or 10⁶
+    entries are tested in these columns alone; sparse ones are skipped beyond 3 · 10⁷ flops or
+    2 MiB.
     """
     yield from ways(J, letter, seed, allowed, floors[0])
     if J.T is not J:
@@ -138,13 +167,15 @@ def ways(J: Jacobian, name: str, seed: int, allowed: float, floor: float) -> Ite
     limit = min(SPARSE, J.dense_limit)
     tests: dict[str, Callable[[], float]] = {}
     if cheap and m * n <= ENTRIES and m * n * J.dtype.itemsize <= J.dense_limit:
-        tests["toarray"] = lambda: some.error(J.toarray(progress=False))
-        tests["diagonal"] = lambda: some.diagonal_error(J.diagonal())
-    if J.flops <= PRODUCT or work <= TERMS:
-        tests["tosparse"] = lambda: some.error(J.tosparse(limit=limit, progress=False))
+        tests[".toarray()"] = lambda: some.error(J.toarray(progress=False))
+        tests[".diagonal()"] = lambda: some.diagonal_error(J.diagonal())
+    elif cheap:
+        tests["[:, sample].toarray()"] = some.columns_error
+    if sum(J.shape) <= ROWS and (J.flops <= PRODUCT or work <= TERMS):
+        tests[".tosparse()"] = lambda: some.error(J.tosparse(limit=limit, progress=False))
     for way, error in tests.items():
         with suppress(LimitError):
-            yield outcome_of(f"{name}.{way}() against products", error, allowed, but=LimitError)
+            yield outcome_of(f"{name}{way} against products", error, allowed, but=LimitError)
 
 
 class Samples:
@@ -153,7 +184,7 @@ class Samples:
     def __init__(self, J: Jacobian, seed: int, floor: float) -> None:
         rng = random(seed)
         self.J, self.floor, n = J, floor, J.shape[1]
-        self.places = np.sort(rng.choice(n, min(n, COLUMNS), replace=False))
+        self.places = np.sort(rng.choice(n, min(n, several(J, COLUMNS)), replace=False))
         self.v = rng.standard_normal(n).astype(J.dtype)
 
     @cached_property
@@ -173,12 +204,21 @@ class Samples:
         pairs = (some, self.columns), (matrix @ v, self.J @ self.v)
         return max(relative(a, b, self.floor) for a, b in pairs)
 
+    def columns_error(self) -> float:
+        """The largest error of the sampled columns as an operator."""
+        return relative(self.J[:, self.places].toarray(progress=False), self.columns, self.floor)
+
     def diagonal_error(self, diagonal: np.ndarray) -> float:
         """The largest error of entries of a diagonal; raises `InputError` for a wrong shape."""
         check_shape(diagonal.shape, (min(self.J.shape),))
         here = self.places < len(diagonal)
         places = self.places[here]
         return relative(diagonal[places], self.columns[places, np.flatnonzero(here)], self.floor)
+
+
+def several(J: Jacobian, most: int) -> int:
+    """How many vectors of J's rows and columns fit into 16 MiB, between 1 and `most`."""
+    return max(1, min(most, 2**21 // max(sum(J.shape), 1)))
 
 
 def check_shape(found: tuple[int, ...], expected: tuple[int, ...]) -> None:
@@ -248,25 +288,25 @@ def noise(J: Jacobian, v: np.ndarray) -> float:
 
 def relative(a: np.ndarray, b: np.ndarray, floor: float = 0.0) -> float:
     """‖a - b‖ over the larger norm, or over a `floor` above both; 0 for two zeros."""
-    a, b = a.astype(np.float64), b.astype(np.float64)  # where no square overflows
+    a, b = (x.astype(np.float64, copy=False) for x in (a, b))  # where no square overflows
     scale = max(float(np.linalg.norm(a)), float(np.linalg.norm(b)), floor)
     return float(np.linalg.norm(a - b)) / scale if scale else 0.0
 
 
 def dot_error(J: Jacobian, u: np.ndarray, v: np.ndarray, floor: float = 0.0) -> float:
     """|⟨u, Jv⟩ - ⟨Jᵀu, v⟩| over ‖u‖ max(‖Jv‖, `floor`): rounding errors are relative to it."""
-    forward, reverse = ((J @ v).astype(np.float64), (J.T @ u).astype(np.float64))
+    forward, reverse = (x.astype(np.float64, copy=False) for x in (J @ v, J.T @ u))
     norm = max(float(np.linalg.norm(forward)), floor)
-    scale = float(np.linalg.norm(u.astype(np.float64))) * norm
+    scale = float(np.linalg.norm(u.astype(np.float64, copy=False))) * norm
     difference = abs(float(u @ forward) - float(reverse @ v))
     return difference / scale if scale else difference
 
 
-def beside(J: Any, near: Near, seed: int) -> tuple[Jacobian, Near]:
-    """The Jacobian and the model at a random point close to this one."""
-    shift = 1e-2 * spread(near.x) * random(seed).standard_normal(J.shape[1])
-    moved = J._near(near.moved(shift.astype(J.dtype)))
-    return moved, Near(moved)
+def beside(J: Any, near: Near, seed: int, k: int = 0) -> tuple[Any, Near]:
+    """The Jacobian and the model at random point k close to this one."""
+    shift = 1e-2 * spread(near.x) * random(seed + k).standard_normal(J.shape[1])
+    moved = J._near(Near(J).moved(shift.astype(J.dtype)))
+    return moved, replace(near, J=moved)
 
 
 def narrow_in(J: Any) -> tuple[TensorSpec, ...]:
@@ -306,23 +346,30 @@ KINK = 1e-2
 SURE = 10.0
 """A difference from J v counts if it exceeds the slope's uncertainty by this factor."""
 
+TINY = float(np.finfo(float).tiny)
+
 ROUNDINGS = 2.0
 """The number of rounding errors of f and of x that are assumed in one difference."""
 
 
 @dataclass(frozen=True)
 class Near:
-    """δ ↦ f(x + δ), flat, at the point of J: x the tensors of `wrt`, f the tensors of `of`."""
+    """δ ↦ f(x + δ), flat, at the point of J: x the tensors of `wrt`, f the tensors of `of`.
+
+    `f` names other tensors of J's model than those of `of`, and `model` is J's in double precision.
+    """
 
     J: Any
+    f: tuple[str, ...] = ()
+    model: Model | None = None
 
     def __call__(self, shift: np.ndarray) -> np.ndarray:
-        return self._flat(self.J.codomain, self.moved(shift))
+        return self._flat(self.f or names_of(self.J.codomain), self.moved(shift))
 
     @property
     def x(self) -> np.ndarray:
         """x, flat."""
-        return self._flat(self.J.domain, self.J.point)
+        return self._flat(names_of(self.J.domain), self.J.point)
 
     @property
     def parts(self) -> np.ndarray:
@@ -347,17 +394,31 @@ class Near:
             moved[name] = (value + shifts[name]).astype(value.dtype)
         return moved
 
-    def _flat(self, specs: tuple[TensorSpec, ...], point: Mapping[str, Any]) -> np.ndarray:
-        names = [spec.name for spec in specs]
+    def _flat(self, names: tuple[str, ...], point: Mapping[str, Any]) -> np.ndarray:
         values = self._values(names, point)
         return np.concatenate([np.ravel(values[name]) for name in names])
 
-    def _values(self, names: list[str], point: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        return evaluate(self.J.route.model, point, names, engine=self.J.route.engine)
+    def _values(self, names: Iterable[str], point: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        if self.model is None:
+            return evaluate(self.J.route.model, point, names, engine=self.J.route.engine)
+        wide = ((n, np.asarray(x)) for n, x in point.items())
+        raised = {n: x.astype(np.float64) if is_float(x.dtype) else x for n, x in wide}
+        return evaluate(self.model, raised, names)
 
 
-Neighbour = Callable[[], tuple[Jacobian, Near]]
-"""A function that returns the Jacobian and the model at a point close to x."""
+def names_of(specs: tuple[TensorSpec, ...]) -> tuple[str, ...]:
+    """The names of some tensors."""
+    return tuple(spec.name for spec in specs)
+
+
+Neighbour = Callable[[int], tuple[Any, Near]]
+"""A function of a number, which returns the Jacobian and the model at a point close to x."""
+
+QUANTIZES = re.compile("Quantize|DynamicQuantize|QLinear|QGemm|QAttention")
+"""The names of operators that round to few values."""
+
+NEIGHBOURS = 3
+"""The most points close to x at which an entry is tried that no width decides at x."""
 
 
 def against_differences(
@@ -367,28 +428,117 @@ def against_differences(
 
     One width is enough for most models; the others are tried, extrapolated and compared with each
     other if some entry of J v disagrees. An entry with a kink or jump of f within reach of every
-    width is not compared: a note counts such entries, and the test is repeated at a `neighbour` of
-    x. The tolerance includes the rounding of f and x, at the lowest precision among the tensors
-    from `wrt` to `of`. At most 17 runs of the model at x, and 17 at the neighbour.
+    width is not compared at x, but at up to three neighbours of x: a note counts such entries. The
+    tolerance includes the rounding of f and x, at the lowest precision among the tensors from `wrt`
+    to `of`. At most 17 runs of the model at x, and 17 at each neighbour.
+
+    Nothing is compared where J is no derivative, or the derivative of steps: see `staircase`.
     """
     eps = max(map(epsilon, (J.dtype, *(spec.dtype for spec in narrow))))
     _, allowed = tolerances(eps)
+    if why := staircase(near.J):
+        return Outcome(DIFFERENCES, 0.0, allowed, why, compared=False)
     v = random(seed).standard_normal(J.shape[1]).astype(J.dtype)
+    compare = partial(rows_of, v=v, eps=eps, allowed=allowed, seed=seed)
     notes = [narrow_text(narrow)] if narrow else []
-    name, worst = DIFFERENCES, (float("inf"), allowed)
+    return decided(DIFFERENCES, compare, J, near, neighbour, allowed, notes)
+
+
+@np.errstate(all="ignore")
+def decided(
+    name: str, compare: Callable[[Any, Near], Comparison], J: Any, near: Near, neighbour: Neighbour,
+    allowed: float, notes: list[str],
+) -> Outcome:  # fmt: skip
+    """The outcome at x, and at neighbours of x for what is not decided there."""
+    worst, judged = (float("inf"), allowed), np.ones(1, bool)
     try:
-        here = compared(J, near, v, eps, allowed, seed)
-        worst = here.worst
-        if not here.judged.all():
+        here = compare(J, near).run()
+        worst, judged = here.worst, here.judged
+        if not judged.all():
             notes.append(here.note)
         if here.on_kinks:
-            name = f"{DIFFERENCES}, beside a kink"
-            with suppress(Exception):  # no kink, or no Jacobian there
-                there = compared(*neighbour(), v, eps, allowed, seed)
-                worst = max(worst, there.worst, key=lambda found: found[0] / found[1])
+            name = f"{name}, beside a kink"
+            for k in range(NEIGHBOURS):
+                with suppress(Exception):  # no kink, or no Jacobian there
+                    there = compare(*neighbour(k)).run()
+                    worst = max(worst, there.worst, key=lambda found: found[0] / (found[1] or TINY))
+                    same = judged.shape == there.judged.shape
+                    judged = judged | there.judged if same else there.judged
+                if judged.all():
+                    break
+            if not judged.all():
+                notes.append(f"{np.count_nonzero(~judged)} of them not beside it either")
     except Exception as error:  # a check that cannot be made has failed, and says why
         notes.append(said(error))
-    return Outcome(name, *worst, "; ".join(notes))
+    return Outcome(name, *worst, "; ".join(notes), compared=bool(judged.all()))
+
+
+def staircase(J: Any) -> str:
+    """Why J says nothing of how f changes: it estimates, or numbers are quantised on the way."""
+    if any(step.domain == ESTIMATORS for step in J.route.steps):
+        return "not compared: roundings are estimators here, which are no derivatives by intent"
+    steps, of, wrt = J.route.model.steps, names_of(J.codomain), names_of(J.domain)
+    moved = moving(steps, wrt)
+    way = (steps[k] for k in needed(steps, of, wrt)[0] if not moved.isdisjoint(reads(steps[k])))
+    found = ", ".join(dict.fromkeys(s.op_type for s in way if QUANTIZES.match(s.op_type)))
+    return found and (
+        f"not compared: {found} on the way: J has the slopes of the steps, not of the staircase; "
+        f"straight_through=True estimates these"
+    )
+
+
+def against_values(J: Any, f: tuple[str, ...], weights: np.ndarray, seed: int) -> Iterator[Outcome]:
+    """∇φ v and vᵀ H v against first and second differences of φ = Σ weights ∘ f, in a few v.
+
+    J is H, the linearised gradient, whose model has the tensors f too: their values ask no rule.
+    v is random in all tensors of `wrt`, and in some of them alone.
+    """
+    if staircase(J):
+        return
+    eps = max(map(epsilon, (J.dtype, *(spec.dtype for spec in narrow_in(J)))))
+    near, (_, allowed) = Near(J, f, doubled(J)), tolerances(eps)
+    for name, second in (("∇f v against differences of f", False),
+                         ("vᵀ H v against second differences of f", True)):  # fmt: skip
+        compare = partial(along, w=weights, second=second, eps=eps, allowed=allowed, seed=seed)
+        neighbour = partial(beside, J, near, seed)
+        yield decided(name, compare, J, near, neighbour, allowed, [])
+
+
+def doubled(J: Any) -> Model | None:
+    """A small model of single precision in double precision, for more digits; None for others."""
+    held: Model = J.route.model
+    if J.dtype.itemsize == 8 or sum(x.nbytes for x in held.constants.values()) > 2**24:
+        return None
+    with suppress(Exception):  # its own precision has to do
+        return load(ir.to_proto(held.ir), dtype="float64")
+    return None
+
+
+def along(
+    J: Any, near: Near, w: np.ndarray, second: bool, eps: float, allowed: float, seed: int
+) -> Comparison:
+    """∇φ v, or vᵀ H v, for some v, against differences of φ."""
+    rng, x = random(seed), near.x.astype(np.float64)
+    sizes = [size(shape_of(spec)) for spec in J.domain]
+    parts, v = np.repeat(range(len(sizes)), sizes), rng.standard_normal(len(x))
+    chosen = rng.choice(len(sizes), min(len(sizes), 3), replace=False) if sizes[1:] else ()
+    V = np.stack([v, *(v * (parts == k) for k in chosen)])
+    g = np.concatenate([np.ravel(J.primal[name]) for name in names_of(J.codomain)]).astype(float)
+    slopes, images = V @ g, np.asarray(J @ V.T.astype(J.dtype), np.float64).T
+    bends, lengths = np.sum(V * images, axis=1), np.linalg.norm(V, axis=1)
+    reach = lengths * np.linalg.norm(images if second else V * g, axis=1)
+    steep = reach / np.sqrt(np.count_nonzero(V, axis=1)) if second else reach / lengths
+
+    def f(h: float) -> np.ndarray:
+        return np.array([w @ near(h * v).astype(np.float64) for v in V])
+
+    values = np.full(len(V), abs(w) @ abs(near(0 * v).astype(np.float64)) + abs(g) @ abs(x))
+    digits = eps if near.model is None else epsilon(np.dtype(np.float64))
+    return Comparison(
+        f, f(0.0), bends if second else slopes, np.maximum(abs(bends if second else slopes), steep),
+        eps * reach, digits * values, np.arange(len(V)), allowed,
+        spread(x) * digits ** (1 / 4 if second else 1 / 3), slopes if second else None,
+    )  # fmt: skip
 
 
 def differences(J: Any, seed: int) -> Outcome:
@@ -437,22 +587,8 @@ class Compared:
         if not self.judged.any():
             return 0.0, float(self.limits.min(initial=np.inf))
         errors, limits = self.errors[self.judged], self.limits[self.judged]
-        k = int(np.argmax(errors / np.maximum(limits, np.finfo(float).tiny)))
+        k = int(np.argmax(errors / np.maximum(limits, TINY)))
         return float(errors[k]), float(limits[k])
-
-
-def compared(
-    J: Jacobian, near: Near, v: np.ndarray, eps: float, allowed: float, seed: int
-) -> Compared:
-    """J v against slopes along v, at as many widths as some entry needs.
-
-    An entry agrees if the central difference at one width, or extrapolated from two, equals J v up
-    to `allowed` and the rounding of f. Otherwise three widths decide: J v is wrong if it differs
-    from the extrapolated slope by much more than the uncertainty, which is estimated from the
-    three widths and the one-sided slopes.
-    """
-    with np.errstate(all="ignore"):
-        return Comparison(J, near, v, eps, allowed, seed).run()
 
 
 @dataclass
@@ -478,28 +614,68 @@ class Slopes:
         return mean, np.maximum(abs(sides[0] - sides[1]), abs(mean - other.mean))
 
 
-class Comparison:
-    """The slopes computed so far, compared with J v."""
+def rows_of(
+    J: Jacobian, near: Near, v: np.ndarray, eps: float, allowed: float, seed: int
+) -> Comparison:
+    """J v, or a sample of its entries, against slopes of the model along v."""
+    sample = np.random.default_rng(seed)
+    rows = np.sort(sample.choice(J.shape[0], min(J.shape[0], ROWS), replace=False))
+    parts, signs = near.parts[rows], sample.choice([-1.0, 1.0], len(v))
 
-    def __init__(
-        self, J: Jacobian, near: Near, v: np.ndarray, eps: float, allowed: float, seed: int
-    ) -> None:
-        self.near, self.v, self.allowed = near, v.astype(np.float64), allowed
-        self.product, self.here = (np.asarray(a, np.float64) for a in (J @ v, near(0 * self.v)))
-        self.size = pooled(self.product, near.parts)
+    def product(u: np.ndarray) -> np.ndarray:
+        return np.asarray(J @ u.astype(J.dtype), np.float64)[rows]
+
+    def f(h: float) -> np.ndarray:
+        found = np.asarray(near(h * v.astype(np.float64)), np.float64)
+        if len(found) != J.shape[0]:
+            raise Jump
+        return found[rows]
+
+    found, x, here = product(v), near.x, f(0.0)
+    values = pooled(here, parts) + pooled(product(x * signs), parts)
+    noise = pooled(rounding(J, v)[rows], parts)
+    return Comparison(f, here, found, pooled(found, parts), noise, eps * values, parts, allowed,
+                      spread(x) * eps ** (1 / 3))  # fmt: skip
+
+
+@dataclass
+class Comparison:
+    """Some `products` against slopes of f along a line, at as many widths as some entry needs.
+
+    An entry agrees if the central difference at one width, or extrapolated from two, equals the
+    product up to `allowed` and the rounding of f. Otherwise three widths decide: the product is
+    wrong if it differs from the extrapolated slope by much more than the uncertainty, which is
+    estimated from the three widths and the one-sided slopes.
+
+    f is h ↦ f(x + h v). The error is relative to the `size` of an entry; `noise` is the rounding
+    error of a product, `eps_f` of f, and `best` the first width. With the `slopes` f' given, the
+    second differences (f(h) - 2 f(0) + f(-h)) / h² take the place of slopes.
+    """
+
+    f: Callable[[float], np.ndarray]
+    here: np.ndarray
+    product: np.ndarray
+    size: np.ndarray
+    noise: np.ndarray
+    eps_f: np.ndarray
+    parts: np.ndarray
+    allowed: float
+    best: float
+    first: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
         self.unit = np.where(self.size > 0, self.size, 1.0)
-        x, signs = near.x, np.random.default_rng(seed).choice([-1.0, 1.0], len(self.v))
-        moved = np.asarray(J @ (x * signs).astype(J.dtype), np.float64)
-        values = pooled(self.here, near.parts) + pooled(moved, near.parts)
-        self.rounding = ROUNDINGS * eps * values  # divided by h, the error of a slope
-        self.noise = SURE * pooled(rounding(J, v), near.parts)
-        self.best = spread(x) * eps ** (1 / 3)  # for a smooth f
         self.slopes: dict[int, Slopes] = {}
+
+    def rounding(self, h: float, smallest: Any = 0.0) -> np.ndarray:
+        """The rounding error of a slope, or of a second difference, at a width."""
+        error = np.maximum(ROUNDINGS * self.eps_f, smallest)
+        return np.asarray(error / h if self.first is None else 2 * error / h**2)
 
     def run(self) -> Compared:
         """Compare width by width, until all entries agree."""
         finite = np.isfinite(self.here)
-        errors, limits = np.full_like(self.here, np.inf), self.limit(self.rounding / self.best)
+        errors, limits = np.full_like(self.here, np.inf), self.limit(self.rounding(self.best))
         agree, problem = np.zeros(self.here.shape, bool), Exception()
         for power in POWERS:
             try:
@@ -519,11 +695,11 @@ class Comparison:
 
     def at(self, h: float) -> Slopes:
         """The slopes at a width."""
-        steps = h * self.v, -h * self.v
-        ahead, behind = (np.asarray(self.near(step), np.float64) for step in steps)
-        if not ahead.shape == self.here.shape == behind.shape:
-            raise Jump
-        return Slopes(h, (ahead - self.here) / h, (self.here - behind) / h)
+        ahead, behind = self.f(h), self.f(-h)
+        sides = (ahead - self.here) / h, (self.here - behind) / h
+        if self.first is None:
+            return Slopes(h, *sides)
+        return Slopes(h, 2 * (sides[0] - self.first) / h, 2 * (self.first - sides[1]) / h)
 
     def found_with(self, power: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """The slopes at a width, alone and extrapolated with the slopes at adjacent widths.
@@ -543,13 +719,13 @@ class Comparison:
 
     def apart(self, slopes: Slopes) -> np.ndarray:
         """The relative gap between the one-sided slopes, beyond their rounding error."""
-        gap = abs(slopes.ahead - slopes.behind) - 2 * self.rounding / slopes.h
+        gap = abs(slopes.ahead - slopes.behind) - 2 * self.rounding(slopes.h)
         scale = np.maximum.reduce([abs(slopes.ahead), abs(slopes.behind), self.size])
         return gap / np.where(scale > 0, scale, 1.0)
 
     def limit(self, uncertainty: np.ndarray) -> np.ndarray:
         """The error that is allowed, relative to the size of J v."""
-        return (self.allowed * self.size + self.noise + uncertainty) / self.unit
+        return (self.allowed * self.size + SURE * self.noise + uncertainty) / self.unit
 
     def decided(
         self, errors: np.ndarray, limits: np.ndarray, agree: np.ndarray, finite: np.ndarray
@@ -570,37 +746,31 @@ class Comparison:
 
         The small difference of large numbers changes in steps that its own size does not reveal.
         """
-        if not self.slopes:
+        if not self.slopes or self.first is not None:
             return np.zeros_like(self.here)
         changes = [abs(s.h * side) for s in self.slopes.values() for side in (s.ahead, s.behind)]
         least = np.min([np.where(change > 0, change, np.inf) for change in changes], axis=0)
         still = np.any([change == 0 for change in changes], axis=0)
         seen = np.where(still & np.isfinite(least), least, 0.0)
-        return pooled(seen, self.near.parts)
+        return pooled(seen, self.parts)
 
     def certain(self) -> tuple[np.ndarray, np.ndarray]:
         """The most certain extrapolated slope, entry by entry, and its uncertainty."""
         best = np.zeros_like(self.here), np.full_like(self.here, np.inf)
-        rounding = np.maximum(self.rounding, self.resolution())
+        least = self.resolution()
         powers = sorted(self.slopes)
         pairs = [(fine, *self.slopes[wide].finer(self.slopes[fine]))
                  for wide, fine in pairwise(powers) if fine == wide + 1]  # fmt: skip
         for (_, coarse, loose), (fine, slope, tight) in pairwise(pairs):
             unsure = np.maximum.reduce([loose, tight, abs(slope - coarse)])
             finer = [self.slopes[power] for power in powers if power > fine]
-            unsure = np.maximum.reduce([unsure, *(against(slope, s, rounding) for s in finer)])
-            unsure = unsure + rounding / self.slopes[fine].h
+            unsure = np.maximum.reduce([unsure, *(
+                np.maximum(abs(slope - s.mean) - SURE * self.rounding(s.h, least), 0) for s in finer
+            )])  # fmt: skip
+            unsure = unsure + self.rounding(self.slopes[fine].h, least)
             better = unsure < best[1]
             best = np.where(better, slope, best[0]), np.where(better, unsure, best[1])
         return best
-
-
-def against(slope: np.ndarray, finer: Slopes, rounding: np.ndarray) -> np.ndarray:
-    """The distance of a slope from the mean at a smaller width, beyond the rounding error there.
-
-    A function that looks smooth at large widths, such as a sawtooth, need not be at small ones.
-    """
-    return np.maximum(abs(slope - finer.mean) - SURE * rounding / finer.h, 0.0)
 
 
 def spread(x: np.ndarray) -> float:

@@ -24,6 +24,7 @@ from ...jacobians.progress import counting
 from ...jacobians.text import joined
 from ..export import MODES, export
 from ..hessian import hessian
+from ..linear.check import RIGHT, WRONG
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import GUARDS, Specs, names_of
 from ..model.save import drafts, save, save_text
@@ -38,11 +39,12 @@ Options = Mapping[str, Mapping[str, Any]]
 """Flags, or the name of a positional argument -> the keywords of `add_argument`."""
 
 STATUS = """\
-exit status: 0 all is well; 1 a check, a proof or a case failed, or the model, the input or the
-file was refused, or nothing can be written; 2 usage; 130 interrupted; 143 ended by SIGTERM"""
+exit status: 0 all is well; 1 a check or a proof failed, or the model, the input or the file was
+refused, or nothing can be written; 2 usage; 3 a check or a proof could not compare all, and says
+what and why; 130 interrupted; 143 ended by SIGTERM"""
 
-Run = Callable[[Namespace, Output], bool]
-"""Execute a command, and report its findings; returns whether all is well."""
+Run = Callable[[Namespace, Output], str]
+"""Execute a command, and report its findings; returns the verdict, `RIGHT` where all is well."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +205,7 @@ MOST = 5
      "file": "with --html the page that was written",
      "pictures": "with --html how many pictures are in it"},
 )  # fmt: skip
-def run_report(args: Namespace, out: Output) -> bool:
+def run_report(args: Namespace, out: Output) -> str:
     """The Jacobian of a model at a point: structure, check, singular values, timings."""
     at, summary = at_point(args), []
 
@@ -228,22 +230,23 @@ def run_report(args: Namespace, out: Output) -> bool:
         made = page(args.model, at.model, J, summary, outcome, found, seed=args.seed)
         save_text(made, args.html)
         out.wrote(args.html, "written", pictures=made.count("<img "))
-    return outcome.passed
+    return outcome.verdict
 
 
 @command(
     AT_POINT,
     ("model.onnx", "model.onnx --dtype float64 --seed 7",
      "model.onnx --input point.npz --wrt fc1.weight --of logits --json"),
-    {"jacobian": report.JACOBIAN_KEYS, "check": report.CHECK_KEYS},
+    {"jacobian": report.JACOBIAN_KEYS, "verdict": "right, wrong, or not compared",
+     "check": report.CHECK_KEYS},
 )  # fmt: skip
-def run_check(args: Namespace, out: Output) -> bool:
+def run_check(args: Namespace, out: Output) -> str:
     """Try a Jacobian on random vectors: adjoint, columns, central differences."""
     J = jacobian_at(at_point(args), args)
     outcome = J.check(seed=args.seed)
-    out.tell(f"{J}\n{outcome}", jacobian=report.jacobian_facts(J),
+    out.tell(f"{J}\n{outcome}", jacobian=report.jacobian_facts(J), verdict=outcome.verdict,
              check=report.check_facts(outcome))  # fmt: skip
-    return outcome.passed
+    return outcome.verdict
 
 
 @command(
@@ -254,13 +257,13 @@ def run_check(args: Namespace, out: Output) -> bool:
     {"file": "the page that was written",
      "jacobian": report.JACOBIAN_KEYS},
 )  # fmt: skip
-def run_view(args: Namespace, out: Output) -> bool:
+def run_view(args: Namespace, out: Output) -> str:
     """Write the graph of a model with its Jacobian as an HTML page, for any browser."""
     J = jacobian_at(at_point(args), args)
     target = args.output or f"{Path(args.model).stem}.html"
     J.view().save(target)
     out.wrote(target, str(J), jacobian=report.jacobian_facts(J))
-    return True
+    return RIGHT
 
 
 # -- jacobian, spectrum ----------------------------------------------------------------------------
@@ -277,7 +280,7 @@ def run_view(args: Namespace, out: Output) -> bool:
      "sparse": "whether it is a sparse matrix",
      "entries": "how many entries were written"},
 )  # fmt: skip
-def run_jacobian(args: Namespace, out: Output) -> bool:
+def run_jacobian(args: Namespace, out: Output) -> str:
     """Write the Jacobian as a matrix, dense or sparse."""
     kind = Path(args.output).suffix.lower()
     if kind not in ("", ".npz", *((".csv",) if not args.sparse else ())):
@@ -294,7 +297,7 @@ def run_jacobian(args: Namespace, out: Output) -> bool:
     entries = int(matrix.nnz if args.sparse else matrix.size)
     out.wrote(args.output, f"{J}, {entries:,} entries", jacobian=report.jacobian_facts(J),
               sparse=args.sparse, entries=entries)  # fmt: skip
-    return True
+    return RIGHT
 
 
 def named(side: str, specs: Specs) -> dict[str, np.ndarray]:
@@ -330,7 +333,7 @@ def write(path: Path, matrix: Any, names: Mapping[str, np.ndarray]) -> None:
      "of": "singular values or eigenvalues",
      **report.SPECTRUM_KEYS},
 )  # fmt: skip
-def run_spectrum(args: Namespace, out: Output) -> bool:
+def run_spectrum(args: Namespace, out: Output) -> str:
     """The largest singular values of a Jacobian, or eigenvalues of a Hessian."""
     if args.weights and not args.hessian:
         raise InputError("--weights goes with --hessian: singular values take no weights")
@@ -340,7 +343,7 @@ def run_spectrum(args: Namespace, out: Output) -> bool:
     with counting(what, "products") as tick:
         found = largest(A, args.k, eigenvalues=args.hessian, seed=args.seed, tick=tick)
     out.tell(f"{A}\n{report.spectrum_text(found, what)}", operator=str(A), of=what, **asdict(found))
-    return not found.why
+    return WRONG if found.why else RIGHT
 
 
 def hessian_at(at: At, args: Namespace) -> Jacobian:
@@ -377,7 +380,7 @@ def hessian_at(at: At, args: Namespace) -> Jacobian:
      "outputs": "the names of its outputs",
      "guards": "the conditions on sizes and integers under which the model is right"},
 )  # fmt: skip
-def run_export(args: Namespace, out: Output) -> bool:
+def run_export(args: Namespace, out: Output) -> str:
     """Write a derivative of a model as an ONNX model."""
     at = at_point(args)
     made = export(at.model, args.mode, at.point, of=args.of, wrt=args.wrt, engine=args.engine)
@@ -389,7 +392,7 @@ def run_export(args: Namespace, out: Output) -> bool:
               guards=held.splitlines())  # fmt: skip
     if args.guards:
         out.tell(f"right where\n{held}" if held else "right at every point")
-    return True
+    return RIGHT
 
 
 @command(
@@ -397,35 +400,37 @@ def run_export(args: Namespace, out: Output) -> bool:
     ("with_gradients.onnx -o plain.onnx",),
     {"file": "the file that was written", "nodes": "how many nodes the written model has"},
 )  # fmt: skip
-def run_lower(args: Namespace, out: Output) -> bool:
+def run_lower(args: Namespace, out: Output) -> str:
     """Replace the Gradient and optimiser nodes of a model by plain ones."""
     made = lower_gradients(args.model)
     save(made, args.output)
     nodes = len(made.graph.node)
     out.wrote(args.output, f"{nodes} nodes", nodes=nodes)
-    return True
+    return RIGHT
 
 
-# -- prove, tags, sweep ----------------------------------------------------------------------------
+# -- prove, tags ----------------------------------------------------------------------------------
 
 
 @command(
     {"name": {"metavar": "OPERATOR", "help": "Tanh, or ai.onnx.ml::Scaler"}},
     ("Tanh", "ai.onnx.ml::Scaler", "Softmax --json"),
     {"operator": "its name, with the domain where that is not ONNX's own",
+     "verdict": "right, wrong, or not compared",
      "outcome": "the worst of all cases: exact, 30 or 14 digits, refuted; or zero, estimator",
      "cases": "a list of objects: case, source of the definition, outcome, proved",
      "markdown": "the proof as a page"},
 )  # fmt: skip
-def run_prove(args: Namespace, out: Output) -> bool:
+def run_prove(args: Namespace, out: Output) -> str:
     """Prove by SymPy that the derivative of an operator is right."""
     domain, _, op_type = args.name.rpartition("::")
     proof = prove(op_type, domain)
     cases = [{"case": str(r.case), "source": r.source, "outcome": r.outcome, "proved": bool(r)}
              for r in proof.results]  # fmt: skip
     text = proof.markdown()
-    out.tell(text, operator=proof.title, outcome=proof.outcome, cases=cases, markdown=text)
-    return bool(proof)
+    out.tell(text, operator=proof.title, verdict=proof.verdict, outcome=proof.outcome, cases=cases,
+             markdown=text)  # fmt: skip
+    return proof.verdict
 
 
 @command(
@@ -434,12 +439,12 @@ def run_prove(args: Namespace, out: Output) -> bool:
     ("--op Clip", "--format csv > tags.csv", "--op Softmax --json"),
     {"tags": "a list with an object for each port: operator, port, ONNX's tag, verdict, evidence"},
 )  # fmt: skip
-def run_tags(args: Namespace, out: Output) -> bool:
+def run_tags(args: Namespace, out: Output) -> str:
     """Compare ONNX's tags of differentiability with what is proved."""
     found = tags(args.op)
     text = found.csv() if args.format == "csv" else found.markdown()
     out.tell(text, tags=found.records())
-    return True
+    return RIGHT
 
 
 STYLE: dict[str, Any] = {

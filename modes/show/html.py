@@ -20,7 +20,7 @@ from ...jacobians.text import FIRST, LAST, Table, abridged_lines, bytes_text, cl
 from ..data.stream import OverData
 from ..estimators.density import SpectralDensity
 from ..estimators.estimate import Estimate
-from ..linear.check import Check
+from ..linear.check import NOT_COMPARED, SIGNS, WRONG, Check
 from ..linear.elimination.adaptive import Adaptive
 from ..linear.elimination.cost import seconds
 from ..linear.explanation import Local, Tables
@@ -255,10 +255,11 @@ def listing(lines: Iterable[str]) -> Markup:
 @html.register
 def _(found: Check) -> str:
     """A row for every test."""
-    rows = tuple(("ok" if o.passed else "FAIL", f"{o.name} ({o.note})" if o.note else o.name,
+    rows = tuple((SIGNS[o.verdict].strip(), f"{o.name} ({o.note})" if o.note else o.name,
                   f"{o.error:.1e}", f"{o.tolerance:.1e}") for o in found.outcomes)  # fmt: skip
-    failed = sum(not o.passed for o in found.outcomes)
-    title = f"{failed} of {len(rows)} tests failed" if failed else f"all {len(rows)} tests passed"
+    counts = Counter(o.verdict for o in found.outcomes)
+    title = f"all {len(rows)} tests passed" if found else f"{found.verdict}: " + ", ".join(
+        f"{counts[v]} of {len(rows)} tests {v}" for v in (WRONG, NOT_COMPARED) if counts[v])
     head = ("", "test", "error", "allowed")
     return card(title, "", grid(Table("", head, rows, head[2:])))
 

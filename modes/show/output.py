@@ -23,7 +23,7 @@ import numpy as np
 
 from ...jacobians.errors import OnnxJacError
 from ...jacobians.hooks import html
-from ..linear.check import Check
+from ..linear.check import NOT_COMPARED, RIGHT, WRONG, Check
 from ..linear.explanation import Explanation
 from ..linear.linearization import Linearization
 from ..model.markup import FAINT, Markup, tag
@@ -70,10 +70,10 @@ class Output:
         if not self.quiet:
             complain(f"warning: {message}")
 
-    def end(self, ok: bool) -> int:
+    def end(self, verdict: str) -> int:
         """Print the JSON object, if asked for; returns the exit status."""
-        self._print(ok, self.facts)
-        return 0 if ok else 1
+        self._print(verdict == RIGHT, self.facts)
+        return {RIGHT: 0, WRONG: 1, NOT_COMPARED: 3}[verdict]
 
     def refused(self, error: BaseException, options: Iterable[str] = ()) -> int:
         """Report an error in one line, not in a traceback; returns the exit status.

@@ -34,7 +34,7 @@ FEW = 3
 """At most this many of the heaviest blocks, and of the zero blocks, are named."""
 
 JACOBIAN_KEYS = "an object: text, shape, dtype, of, wrt (names), flops, bytes, dense_bytes"
-CHECK_KEYS = "a list with an object for each test: name, error, tolerance, note, passed"
+CHECK_KEYS = "a list with an object for each test: name, error, tolerance, note, compared, passed"
 SPECTRUM_KEYS = {
     "values": "the values, by magnitude",
     "products": "how many products with the operator or its transpose were taken",

@@ -15,7 +15,7 @@ from ...jacobians.arrays import wide
 from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.dag import has_choices
 from ...jacobians.errors import LimitError
-from ...jacobians.sparse import count, positions
+from ...jacobians.sparse import count, factors, positions
 from ..linear.elimination.cost import seconds
 from ..linear.tape.route import Tape
 from ..linear.tape.template import Template
@@ -41,6 +41,9 @@ LAID_OUT = 1e-8
 
 COLORED = 1e-7
 """Seconds per entry to find the colours."""
+
+PARTIAL = 2**24
+"""Bytes that a partial product of a pattern may take where the limit is lower."""
 
 FULL = 2**20
 """From this many entries on, a matrix without known zeros is taken from `toarray`."""
@@ -104,7 +107,7 @@ def where(
     source = operator.T if backward else operator
     unit = csr_array(eye_array(source.shape[1], dtype=bool, format="csr"))
     each = np.arange(source.shape[1], dtype=np.int32)
-    A = swept(source, Boolean(unit, each, fixed, max(limit, DENSE_LIMIT)))
+    A = swept(source, Boolean(unit, each, fixed, max(limit, PARTIAL)))
     count = int(np.diff(A.rows.indptr)[A.of].sum(dtype=np.int64))
     check_entries(operator.shape, operator.dtype, count, limit)
     found = csr_array(A.matrix.T) if backward else A.matrix
@@ -170,6 +173,8 @@ class Boolean(Matrix):
     def under(self, operator: Jacobian) -> Boolean:
         rows, of = self.rows, self.of
         constant = self.fixed is None or id(operator) in self.fixed
+        if not factors(operator):
+            check_entries(operator.shape, operator.dtype, count(operator), self.limit)
         for local in reversed(positions(operator, constant=constant)):
             shape = local.shape[0], rows.shape[0]
             local = csr_array((local.data, of[local.indices], local.indptr), shape)
@@ -188,6 +193,9 @@ class Boolean(Matrix):
             key = of.astype(np.int64) * B.rows.shape[0] + B.of
             pairs, of = np.unique(key, return_inverse=True)
             i, j = np.divmod(pairs, B.rows.shape[0])
+            for C, k in (rows, i), (B.rows, j):
+                entries = int(np.diff(C.indptr)[k].sum(dtype=np.int64))
+                check_entries((len(k), C.shape[1]), C.dtype, entries, self.limit)
             rows = rows[i] + B.rows[j]
             of = of.astype(B.of.dtype)
         return self._with(rows, of)

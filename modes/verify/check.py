@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, reduce
 from itertools import product
 from typing import Any
@@ -51,6 +51,7 @@ class Check:
         self.symbols = {name: self.op.variables(name, case.point[name], **case.assumed(name))
                         for name in self.wrt}  # fmt: skip
         self.definition = defined(case, self.symbols, self.op)
+        self.specified = self.op.conditions  # rules add others
         tensors = self.definition.outputs
         self.of = tuple(n for n in case.chosen if isinstance(tensors.get(n), Tensor))
 
@@ -104,6 +105,22 @@ class Check:
         return Verdict(pair, found.shape, worst)
 
     def first(self) -> list[Verdict]:
+        """Verdicts on the Jacobian, here and across each condition that only the rule has."""
+        return [*self.here(), *(v for other in self.across() for v in Check(other).here() if not v)]
+
+    def across(self) -> Iterator[Case]:
+        """The case on the other side of each condition of the rule that its definition lacks."""
+        point, known = dict(self.point), boundaries(self.specified)
+        for boundary in boundaries(self.op.conditions):
+            for moved in sorted(boundary.free_symbols & point.keys(), key=str):
+                asked = [c for c in self.specified if moved in c.free_symbols]
+                sides = () if boundary in known else sides_of(boundary, moved, point)
+                held = [at for at in sides if all(c.subs(at) == True for c in asked)]  # noqa: E712
+                yield from (replace(self.case, inputs=tuple(placed(self, at))) for at in held)
+                if held:
+                    break
+
+    def here(self) -> list[Verdict]:
         """Verdicts on the Jacobian, and on its transpose, which is a separate operator."""
         adjoint = dense(self.dag.T, self.op).T
         places = blocks(self.reading.values, self.of, self.wrt)
@@ -130,6 +147,42 @@ class Check:
         hessian = dense(again.dag(self.wrt, slopes_of), self.op)
         places = blocks(again.values, slopes_of, self.wrt)
         return found + self.compare(hessian, slopes(list(pulled), variables), places)
+
+
+NEAR = np.arange(-2048, 2049) / 512
+"""The steps of an entry among which a boundary is looked for."""
+
+
+def boundaries(conditions: Any) -> tuple[sp.Expr, ...]:
+    """The expressions that are 0 where a condition changes, unique up to constant factors."""
+    relations = {r for c in conditions for r in c.atoms(sp.core.relational.Relational)}
+    sides = (
+        (r.lhs.args[0], r.rhs.args[0]) if r.lhs.func == r.rhs.func == sp.tanh else (r.lhs, r.rhs)
+        for r in relations
+    )
+    found = {sp.factor_terms(left - right).as_coeff_Mul()[1] for left, right in sides}
+    return tuple(sorted((d for d in found if d.free_symbols), key=str))
+
+
+def sides_of(boundary: sp.Expr, moved: sp.Symbol, point: Point) -> Iterator[Point]:
+    """The points on both sides of the nearest boundary, with one entry moved."""
+    line = sp.lambdify(moved, boundary.subs({s: x for s, x in point.items() if s != moved}))
+    with np.errstate(all="ignore"):
+        side = np.sign(np.broadcast_to(line(float(point[moved]) + NEAR), NEAR.shape))
+    if len(changes := 1 + np.flatnonzero(side[1:-2] * side[2:-1] <= 0)):
+        k = min(changes, key=lambda k: abs(NEAR[k]))
+        for step in NEAR[k - 1], NEAR[k + 2]:
+            yield {**point, moved: point[moved] + sp.Rational(step)}
+
+
+def placed(check: Check, at: Point) -> Iterator[np.ndarray | None]:
+    """The inputs of the case, with the entries of another point."""
+    for name, x in zip(check.case.names, check.case.inputs, strict=True):
+        if x is None or name not in check.symbols:
+            yield x
+            continue
+        entries = check.symbols[name].exprs.ravel()
+        yield np.array([float(at[s]) for s in entries]).reshape(x.shape).astype(x.dtype)
 
 
 def slopes(rows: list[Any], variables: list[Any]) -> sp.Matrix:

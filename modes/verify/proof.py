@@ -29,6 +29,7 @@ from ...ops.registry import Declaration, full_name
 from ...ops.rules.elementwise import Elementwise
 from ...ops.rules.quantization import DOMAIN
 from ...ops.rules.reductions import SUMS
+from ..linear.check import NOT_COMPARED, RIGHT, WRONG
 from ..linearize import linearize
 from ..model.markup import Markup, card, fold, folded, pre
 from .case import Case
@@ -66,8 +67,15 @@ class Proof:
             return self.stated.outcome
         return worst(tuple(v for r in self.results for v in (*r.first, *r.second)))
 
+    @property
+    def verdict(self) -> str:
+        """`"right"`, `"wrong"`, or `"not compared"`, where the text says what was not, and why."""
+        if self.stated:
+            return NOT_COMPARED
+        return RIGHT if all(self.results) else WRONG
+
     def __bool__(self) -> bool:
-        return self.stated is not None or all(self.results)
+        return self.verdict == RIGHT
 
     @cached_property
     def shown(self) -> Check:

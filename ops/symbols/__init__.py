@@ -24,6 +24,7 @@ import sympy as sp
 
 from ...jacobians import Array, Op, Shape, reading
 from ...jacobians.errors import UnsupportedOp
+from ..graphs.recorder import constant, type_variables
 from ..node import AT, Vocabulary, node_of
 from ..numbers import numbers
 from ..numbers.table import COUNTED, run_reference
@@ -57,7 +58,7 @@ class Symbols(Vocabulary):
         kernel = self.kernel(op_type)
         if kernel is None:
             raise UnsupportedOp(f"{op_type} has no reading in symbols")
-        made = kernel(*map(self.operand, inputs), **attrs)
+        made = kernel(*map(self.operand, typed(op_type, inputs)), **attrs)
         return tuple(map(self.tensor, made)) if isinstance(made, tuple) else self.tensor(made)
 
     def kernel(self, op_type: str) -> Kernel | None:
@@ -154,6 +155,16 @@ def referred(name: str) -> Kernel:
 
 
 KERNELS["Scatter"] = referred("ScatterElements")  # which has its old name
+
+
+def typed(op_type: str, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The inputs, Python numbers as arrays of the dtype of their type variable, as in recordings."""
+    if "::" in op_type or all(x is None or hasattr(x, "dtype") for x in inputs):
+        return inputs
+    kinds = type_variables(op_type, onnx.defs.onnx_opset_version(), len(inputs))
+    dtypes = {v: x.dtype for v, x in zip(kinds, inputs, strict=True) if hasattr(x, "dtype")}
+    return tuple(x if x is None or hasattr(x, "dtype") else constant(x, dtypes.get(v))
+                 for v, x in zip(kinds, inputs, strict=True))  # fmt: skip
 
 
 def has_expressions(x: Any) -> bool:

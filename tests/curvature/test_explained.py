@@ -22,7 +22,8 @@ DOT, COLUMNS, DEFINITE = "dot test ⟨u, Cv⟩ = ⟨Cu, v⟩", "C V against its 
 MATRICES = tuple(f"C.{way}() against products" for way in ("toarray", "diagonal", "tosparse"))
 MODELS = "J v against central differences"
 LOSS = ("loss Hessian against the recorded one",
-        "H v against central differences of the gradient")  # fmt: skip
+        "H v against central differences of the gradient",
+        "∇f v against differences of f", "vᵀ H v against second differences of f")  # fmt: skip
 
 
 @pytest.fixture(scope="module")

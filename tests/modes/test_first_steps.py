@@ -151,7 +151,7 @@ def test_the_declaration_of_a_rule_takes_no_model(model):
 def test_a_hessian_can_be_checked(model):
     H = oj.hessian(model, {"x": X}, weights=np.ones((1, 2, 3)))
     assert H.check()
-    assert len(H.check().outcomes) == 11
+    assert len(H.check().outcomes) == 13
     np.testing.assert_allclose(H.gradient["x"], 3 * X**2)
     np.testing.assert_allclose(H.diagonal(), 6 * X.ravel())
 

@@ -28,7 +28,7 @@ def arguments(tmp_path, monkeypatch):
     return {
         "report": (DIGITS, "--html", str(tmp_path / "page.html")), "check": (DIGITS,),
         "jacobian": (DIGITS, *out), "spectrum": (DIGITS,), "export": (DIGITS, *out),
-        "lower": (written(tmp_path, *GRADIENT), *out), "prove": ("Floor",),
+        "lower": (written(tmp_path, *GRADIENT), *out), "prove": ("Tanh",),
         "tags": ("--op", "Clip"), "view": (DIGITS, *out),
     }  # fmt: skip
 
@@ -122,6 +122,16 @@ def test_a_spectrum_of_a_hessian_has_signs(capsys, tmp_path, size):
 def test_a_hessian_is_of_one_scalar(capsys, tmp_path):
     path = written(tmp_path, "g (float[3] x) => (float[3] y, float[3] z) { y = Exp(x) z = Sin(x) }")
     assert "--of" in refused(capsys, "spectrum", path, "--hessian")
+
+
+def test_a_check_that_compares_nothing_is_status_3(capsys, tmp_path):
+    text = "q, s, z = DynamicQuantizeLinear(x) y = DequantizeLinear(q, s, z)"
+    model = written(tmp_path, f"g (float[3] x) => (float[3] y) {{ {text} }}")
+    found = parsed(capsys, "check", model, status=3)
+    assert (found["ok"], found["verdict"]) == (False, "not compared")
+    assert [test["compared"] for test in found["check"]].count(False) == 1
+    assert main(["check", model]) == 3
+    assert "QuantizeLinear on the way" in capsys.readouterr().out
 
 
 def test_a_failed_check_is_status_1(capsys, monkeypatch):

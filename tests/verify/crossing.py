@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
-import numpy as np
 import sympy as sp
 
 from onnxjac.jacobians.errors import OnnxJacError
 from onnxjac.modes.verify.case import Case
-from onnxjac.modes.verify.check import Check
+from onnxjac.modes.verify.check import Check, Point, boundaries, placed
 from onnxjac.modes.verify.definition import exprs_of
 
 STEP = sp.Rational(1, 512)
@@ -21,8 +19,6 @@ UNREADABLE = (OnnxJacError, ValueError)
 """Errors of undefined definitions: a negative scale, an empty region."""
 
 T = sp.Symbol("t", positive=True)
-
-Point = dict[sp.Symbol, sp.Expr]
 
 
 @dataclass(frozen=True)
@@ -85,23 +81,11 @@ def rooted(expr: sp.Expr) -> bool:
     return any(not p.exp.is_Integer for p in expr.atoms(sp.Pow) if p.base.has(T))
 
 
-def boundaries(conditions: Any) -> tuple[sp.Expr, ...]:
-    """The expressions that are 0 where a condition changes, unique up to constant factors."""
-    relations = {r for c in conditions for r in c.atoms(sp.core.relational.Relational)}
-    sides = (
-        (r.lhs.args[0], r.rhs.args[0]) if r.lhs.func == r.rhs.func == sp.tanh else (r.lhs, r.rhs)
-        for r in relations
-    )
-    found = {sp.factor_terms(left - right).as_coeff_Mul()[1] for left, right in sides}
-    return tuple(sorted((d for d in found if d.free_symbols), key=str))
-
-
 def roots(boundary: sp.Expr, point: Point) -> Iterator[tuple[sp.Symbol, sp.Expr]]:
     """(entry, nearest value on the boundary), with all other entries fixed."""
     for symbol in sorted(boundary.free_symbols & point.keys(), key=str):
         rest = {s: value for s, value in point.items() if s != symbol}
-        line = boundary.subs(rest)
-        found = [r for r in sp.solve(line, symbol) if r.is_real]
+        found = [r for r in sp.solve(boundary.subs(rest), symbol) if r.is_real]
         if found:
             yield symbol, min(found, key=lambda r: abs(float(r - point[symbol])))
 
@@ -130,16 +114,6 @@ def outputs(check: Check, at: Point) -> list[sp.Expr]:
 def hidden(expr: sp.Expr) -> bool:
     """Whether an expression is the exponential of a masked score, which is almost 0."""
     return isinstance(expr, sp.exp) and expr.exp.as_coeff_Add()[0] < -(10**300)
-
-
-def placed(check: Check, at: Point) -> Iterator[np.ndarray | None]:
-    """The inputs of the case, with the entries of another point."""
-    for name, x in zip(check.case.names, check.case.inputs, strict=True):
-        if x is None or name not in check.symbols:
-            yield x
-            continue
-        entries = check.symbols[name].exprs.ravel()
-        yield np.array([float(at[s]) for s in entries]).reshape(x.shape).astype(x.dtype)
 
 
 def differ(left: list[sp.Expr], right: list[sp.Expr]) -> bool:
