@@ -21,6 +21,9 @@ from .modes.show.output import Output, complain
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
+    for name in ("stdin", "stdout", "stderr"):  # in the order of their numbers, if closed (`>&-`)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115
     try:
         with ending():
             try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from .model.flow.contents import unique
 from .model.flow.steps import needed
 from .model.primal.evaluate import evaluate
 from .model.primal.inputs import Names as NamesOrNone
-from .model.primal.inputs import check_inputs, check_model, names_of, not_floating
+from .model.primal.inputs import check_inputs, check_model, names_of, not_floating, optional_inputs
 from .model.primal.model import Model
 from .recording.derive import (
     Draft,
@@ -94,7 +94,9 @@ def export(
     Where an unrolled loop or branch, a shape or a rule depends on numbers of the point, the tensors
     with these numbers become constants. One `OnnxJacWarning` and the metadata entry `onnxjac.held`
     name them; inputs among them are no inputs of the result. Weights and intermediates that
-    `inputs` gives become constants too. A sample that a random operator drew is a constant.
+    `inputs` gives become constants too, but an initializer that the file lists among its inputs is
+    an input, with the given value as its default. A sample that a random operator drew is a
+    constant.
 
     A dense Jacobian is per sample, (batch, *of, *wrt), where `of` and `wrt` have the same free
     dimension as their first axis and no operator between them mixes samples along it; else
@@ -112,20 +114,24 @@ def export(
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
     point = check_inputs(model, inputs or {})
-    model, point = settled(model.literal((*wrt_names, *point)), point, (*of_names, *wrt_names))
+    given = {name: point[name] for name in optional_inputs(model) & point.keys()}
+    literal = model.literal((*wrt_names, *point))
+    model, point = settled(literal, point, (*of_names, *wrt_names), given)
     require_floating(model, point, of_names, wrt_names)
     if mode in ("grad", "hvp"):
         require_scalar(model, point, of_names, mode)
     make = partial(MODES[mode], model, of=of_names, wrt=wrt_names, engine=engine)
-    made = guarded(model, point, make, f"{model.name or 'model'}_{mode}").ir
+    made = guarded(model, point, make, f"{model.name or 'model'}_{mode}", given).ir
     rename(made.graph)
     return ir.to_proto(made)
 
 
 def settled(
-    model: Model, point: Mapping[str, Any], names: Names
+    model: Model, point: Mapping[str, Any], names: Names, free: Collection[str]
 ) -> tuple[Model, Mapping[str, Any]]:
-    """The model with given weights and intermediates as constants, and the inputs."""
+    """The model with given weights and intermediates as constants, those that are `free` as inputs,
+    and the inputs.
+    """
     given = [name for name in point if name not in model.inputs]
     if not given:
         return model, point
@@ -135,6 +141,10 @@ def settled(
     for name in given:
         old = values[name]
         copy.graph.initializers.pop(name, None)
+        if name in free:
+            old.const_value = None
+            copy.graph.inputs.append(old)
+            continue
         old.name = None
         held = constant(copy.graph, name, point[name])
         ir.convenience.replace_all_uses_with(old, held, replace_graph_outputs=True)
@@ -144,7 +154,8 @@ def settled(
     if gone:
         listed = ", ".join(repr(value.name) for value in gone)
         warn(f"no input any more, as what is computed from it is given: {listed}")
-    return Model(copy, model.limits), {n: x for n, x in point.items() if n in model.inputs}
+    made = Model(copy, model.limits)
+    return made, {name: x for name, x in point.items() if name in made.inputs}
 
 
 def require_floating(model: Model, point: Mapping[str, Any], of: Names, wrt: Names) -> None:

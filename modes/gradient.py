@@ -101,8 +101,7 @@ class Gradient:
         there = by_torch(self.engine)
         draft, is_general = shared(model, partial(make, given=given, for_torch=there))
         assert draft.dag is not None
-        slopes = tuple(f"{name}_cotangent" for name in self.wrt)
-        route = Route(draft.model("gradient"), slopes, self.wrt, self.engine)
+        route = Route(draft.model("gradient"), draft.made, self.wrt, self.engine)
         route.known[ZEROS] = unjoined(draft.traces[-1].steps, draft.dag, self.wrt, self.of)
         return route, is_general
 

@@ -38,7 +38,13 @@ class Hessian(Curvature):
     @cached_property
     def gradient(self) -> dict[str, np.ndarray]:
         """∂f/∂wrt by name."""
-        return {s.name: self.J.primal[f"{s.name}_cotangent"] for s in self.domain}
+        return {name: self.J.primal[slope] for name, slope in self._slopes.items()}
+
+    @property
+    def _slopes(self) -> dict[str, str]:
+        """The tensors of `wrt`, and the names of their gradients in the recorded graph."""
+        pairs = zip(self.domain, self.J.codomain, strict=True)
+        return {spec.name: slope.name for spec, slope in pairs}
 
     @validated
     def plan(self, *, products: Count = 100, memory: Count | None = None) -> Hessian:
@@ -74,11 +80,11 @@ class Hessian(Curvature):
         tangent does not fit, `UnknownTensor` for a name that is not in `wrt`.
         """
         products = self.J.apply(tangents)
-        return {spec.name: products[f"{spec.name}_cotangent"] for spec in self.domain}
+        return {name: products[slope] for name, slope in self._slopes.items()}
 
     def __getitem__(self, key: Any) -> Jacobian:
         if isinstance(key, tuple) and len(key) == 2 and all(isinstance(k, str) for k in key):
-            return self.J[f"{key[0]}_cotangent", key[1]]
+            return self.J[self._slopes.get(key[0], key[0]), key[1]]
         return super().__getitem__(key)
 
     @validated

@@ -16,6 +16,9 @@ from typing import Any
 import numpy as np
 import sympy as sp
 from mpmath import MPContext
+from sympy.core.relational import Relational
+from sympy.functions.elementary.piecewise import ExprCondPair
+from sympy.logic.boolalg import BooleanAtom, BooleanFunction
 from sympy.printing.pycode import MpmathPrinter
 
 from ..jacobians.errors import InputError, closest
@@ -111,11 +114,27 @@ def parse(text: str) -> sp.Expr:
     Piecewise((x, x > 0), (alpha*(exp(x) - 1), True))
     """
     try:
-        return sp.sympify(built(ast.parse(text.strip(), mode="eval").body))
+        found = sp.sympify(built(ast.parse(text.strip(), mode="eval").body))
+        check_kinds(found)
+        return found
     except InputError as error:
         raise InputError(f"the formula {text!r}: {error}") from None
     except (SyntaxError, RecursionError, MemoryError, TypeError, ValueError) as error:
         raise InputError(f"the formula {text!r} cannot be read: {error}") from None
+
+
+def check_kinds(expr: sp.Basic, *, truth: bool = False) -> None:
+    """Raises `InputError` for a number in place of a condition, and the reverse."""
+    if isinstance(expr, Relational | BooleanFunction | BooleanAtom) != truth:
+        said = "is a number, not a condition: compare it" if truth else (
+            "is a condition, not a number: choose by it, as in 1 if x > 0 else 0")  # fmt: skip
+        raise InputError(f"{str(expr)!r} {said}")
+    for part in () if isinstance(expr, sp.Indexed) else expr.args:
+        if isinstance(part, ExprCondPair):
+            check_kinds(part.expr)
+            check_kinds(part.cond, truth=True)
+        else:
+            check_kinds(part, truth=isinstance(expr, BooleanFunction))
 
 
 def built(node: ast.AST, *, index: bool = False) -> Any:

@@ -71,28 +71,35 @@ def kinks_in(text: str) -> tuple[Kink, ...]:
 
 def kinks_of(formula: sp.Expr) -> Iterator[Kink]:
     """The points where the two sides of a formula differ."""
-    yield from (Kink(f.args[0], 0, whole=True) for f in formula.atoms(sp.floor))
+    yield from (Kink(f.args[0], 0, whole=True) for f in formula.atoms(sp.floor, sp.ceiling))
     pieces = formula.replace(sp.Abs, lambda e: sp.Piecewise((e, e > 0), (-e, True)))
+    pieces = pieces.replace(sp.sign, lambda e: sp.Piecewise((1, e > 0), (-1, True)))
     for line in sorted({r.lhs - r.rhs for r in pieces.atoms(Relational)}, key=str):
         inputs = sorted(line.free_symbols - GENERIC.keys() - {X}, key=str)
         x = X if line.has(X) or not inputs else inputs[0]
         for root in sp.solve(line, x):
             gaps = gaps_at(pieces, root, x)
-            order = next((k for k, gap in enumerate(gaps) if gap != 0), None)
+            sides = [gaps, gaps_at(pieces, root, x, 0)] if pieces.has(sp.Eq) else [gaps]
+            order = min((k for found in sides for k, gap in enumerate(found) if gap != 0),
+                        default=None)  # fmt: skip
             if order is not None:
                 yield Kink(x - root, order, unless=tuple(exceptions(gaps, root)), x=x)
 
 
-def gaps_at(pieces: sp.Expr, root: sp.Expr, x: sp.Symbol = X) -> tuple[sp.Expr, ...]:
-    """The jumps of value, first and second derivative at a root, from left to right."""
-    left, right = (side(pieces, root, h, x) for h in (-1, 1))
+def gaps_at(
+    pieces: sp.Expr, root: sp.Expr, x: sp.Symbol = X, start: int = -1
+) -> tuple[sp.Expr, ...]:
+    """The jumps of value, first and second derivative at a root, from left to right, or from the
+    root itself with `start` = 0.
+    """
+    left, right = (side(pieces, root, h, x) for h in (start, 1))
     step = right - left
     slopes = (steady(step, lambda e, k=k: sp.diff(e, x, k)) for k in range(3))  # type: ignore[misc]
     return tuple(sp.simplify(slope.subs(x, root)) for slope in slopes)
 
 
 def side(pieces: sp.Expr, root: sp.Expr, direction: int, x: sp.Symbol = X) -> sp.Expr:
-    """The piece of the formula on one side of a root."""
+    """The piece of the formula on one side of a root, or at the root."""
     others = sorted(pieces.free_symbols - GENERIC.keys(), key=str)
     generic = {**GENERIC, **{s: sp.prime(9 + k) for k, s in enumerate(others)}}
     near: dict[Any, Any] = {**generic, x: root.subs(generic) + sp.Rational(direction, 1000)}

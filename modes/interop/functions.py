@@ -265,10 +265,10 @@ class At:
 
         The new tensors of the recorded model get names that the next derivative does not use.
         """
-        record, kind = (vjp_graph, "cotangent") if transpose else (jvp_graph, "tangent")
+        record = vjp_graph if transpose else jvp_graph
         draft = record(self.model, self.point, self.of, self.wrt, self.engine)
         made, order = draft.model("derivative").ir, self.order + 1
-        of = tuple(f"{name}_{kind}" for name in (self.wrt if transpose else self.of))
+        of = draft.made
         entries = made.graph.inputs[len(made.graph.inputs) - len(seeds) :]
         for value in (*entries, *(value for value in made.graph.outputs if value.name in of)):
             value.name = f"{value.name}@{order}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from ...jacobians.symint import Symbols, is_symbolic, same
 from ...ops.graphs import Recorder, build
 from ..linear.elimination.samples import Batch, layouts
 from ..linear.tape.trace import Trace, staying, trace
+from ..model.flow.contents import unique
 from ..model.primal.evaluate import evaluate
 from ..model.primal.model import Model
 
@@ -26,7 +27,8 @@ class Draft:
 
     The tensors of `wrt` are kept, so that the graph can be differentiated with respect to them
     again. `traces` are the recordings it was made from, the last one with its values; `held` maps
-    tensors fixed at their values at the point to reasons; `dag` is the DAG of the pullback.
+    tensors fixed at their values at the point to reasons; `dag` is the DAG of the pullback;
+    `made` are the names of what was derived.
     """
 
     recorder: Recorder
@@ -36,6 +38,7 @@ class Draft:
     traces: tuple[Trace, ...] = ()
     held: Mapping[str, str] = field(default_factory=dict)
     dag: Dag | None = None
+    made: Names = ()
 
     def model(self, name: str) -> Model:
         """The draft as a model, which can be linearised like any other."""
@@ -50,11 +53,9 @@ def jvp_graph(
     """(inputs, tangents) ↦ (of, J · tangents)."""
     t = trace(model, point, (*of, *wrt), engine, symbols=symbols)
     dag = t.dag(wrt, of)
-    tangents = [like(t, name, f"{name}_tangent") for name in wrt]
+    tangents = likes(t, model, wrt, "tangent")
     draft = started(t, tangents, of, wrt)
-    for name, reached in zip(of, swept(t.recorder, dag, tangents), strict=True):
-        draft.outputs[f"{name}_tangent"] = reached
-    return draft
+    return derived(draft, called(model, of, "tangent"), swept(t.recorder, dag, tangents))
 
 
 @staying
@@ -78,13 +79,11 @@ def vjp_graph(
     t = trace(model, point, (*of, *wrt), engine, given=given, perturbed=wrt, symbols=symbols)
     t.recorder.convolves_samples = for_torch
     forward = t.dag(wrt, of)
-    asked = [] if seeds is not None else [like(t, name, f"{name}_cotangent") for name in of]
+    asked = [] if seeds is not None else likes(t, model, of, "cotangent")
     cotangents = asked if seeds is None else [seeds[name] for name in of]
     draft = started(t, asked, of, wrt)
     draft.dag = forward
-    for name, reached in zip(wrt, swept(t.recorder, forward.T, cotangents), strict=True):
-        draft.outputs[f"{name}_{suffix}"] = reached
-    return draft
+    return derived(draft, called(model, wrt, suffix), swept(t.recorder, forward.T, cotangents))
 
 
 def grad_graph(
@@ -104,13 +103,10 @@ def hvp_graph(
     """(inputs, tangents) ↦ (of, ∇ of, H · tangents) for a scalar `of`."""
     first = grad_graph(model, point, of, wrt, engine, symbols)
     gradient = first.model("grad")
-    slopes = tuple(f"{name}_grad" for name in wrt)
-    draft = jvp_graph(gradient, point, (*of, *slopes), wrt, engine, symbols=symbols)
+    draft = jvp_graph(gradient, point, (*of, *first.made), wrt, engine, symbols=symbols)
     draft.traces = (*first.traces, *draft.traces)
-    hidden = {f"{name}_tangent" for name in of}
-    final = {f"{name}_grad_tangent": f"{name}_hvp" for name in wrt}
-    draft.outputs = {final.get(k, k): v for k, v in draft.outputs.items() if k not in hidden}
-    return draft
+    products = [draft.outputs.pop(name) for name in draft.made]
+    return derived(draft, called(gradient, wrt, "hvp"), products[len(of) :])
 
 
 def started(t: Trace, asked: list[ir.Value], of: Names, wrt: Names) -> Draft:
@@ -120,11 +116,22 @@ def started(t: Trace, asked: list[ir.Value], of: Names, wrt: Names) -> Draft:
     return Draft(t.recorder, [*t.inputs, *asked], outputs, kept, (t,))
 
 
-def like(t: Trace, name: str, new: str) -> ir.Value:
-    """A new input of the shape and dtype of a tensor."""
-    value = t.values[name]
-    assert value.dtype is not None
-    return t.recorder.new(shape_of(value), value.dtype.numpy(), new)
+def derived(draft: Draft, names: Names, arrays: Iterable[Array]) -> Draft:
+    """The draft with what was derived as outputs of these names."""
+    draft.made, draft.outputs = names, draft.outputs | dict(zip(names, arrays, strict=True))
+    return draft
+
+
+def called(model: Model, names: Names, kind: str) -> Names:
+    """The names of derivatives of some tensors, which no tensor of the model has."""
+    taken = {*model.inputs, *model.initializers, *model.intermediates, *model.outputs}
+    return tuple(unique(f"{name}_{kind}", taken) for name in names)
+
+
+def likes(t: Trace, model: Model, names: Names, kind: str) -> list[ir.Value]:
+    """New inputs of the shapes and dtypes of some tensors."""
+    return [t.recorder.new(shape_of(t.values[n]), dtype_of(t.values[n]), new)
+            for n, new in zip(names, called(model, names, kind), strict=True)]  # fmt: skip
 
 
 def swept(op: Recorder, dag: Dag, seeds: Sequence[Array], columns: Shape = ()) -> list[Array]:
@@ -144,14 +151,16 @@ def jacobian_graph(
     (of, wrt) with a first axis of free size along which no operator between them mixes.
     """
     t = trace(model, point, (*of, *wrt), engine, symbols=symbols)
-    draft = started(t, [], of, wrt)
+    rows: dict[tuple[str, str], Array] = {}
     for o in of:
         one = separate(t, o, wrt)
         rest = tuple(w for w in wrt if w not in one)
         for names, dense in ((one, sample_rows), (rest, all_rows)):
             if names:
-                draft.outputs.update(dense(t, o, names))
-    return draft
+                rows |= {(o, w): row for w, row in dense(t, o, names).items()}
+    pairs = [(o, w) for o in of for w in wrt]
+    names = called(model, tuple(f"{o}_{w}" for o, w in pairs), "jacobian")
+    return derived(started(t, [], of, wrt), names, [rows[pair] for pair in pairs])
 
 
 def separate(t: Trace, of: str, wrt: Names) -> Names:
@@ -177,12 +186,12 @@ def all_rows(t: Trace, of: str, wrt: Names) -> dict[str, Array]:
     dag = t.dag(wrt, (of,)).T
     if same(size(shape), 0):
         nothing = {w: (*shape, *shape_of(t.values[w])) for w in wrt}
-        return {f"{of}_{w}_jacobian": np.zeros(s, dag.dtype) for w, s in nothing.items()}
+        return {w: np.zeros(s, dag.dtype) for w, s in nothing.items()}
     unit = units(t.recorder, size(shape), dtype_of(t.values[of]))
     unit = t.recorder.Reshape(unit, (size(shape), *shape))
     rows = swept(t.recorder, dag, [t.recorder.value(unit)], (size(shape),))
     return {
-        f"{of}_{w}_jacobian": t.recorder.Reshape(row, (*shape, *shape_of(t.values[w])))
+        w: t.recorder.Reshape(row, (*shape, *shape_of(t.values[w])))
         for w, row in zip(wrt, rows, strict=True)
     }
 
@@ -207,5 +216,5 @@ def sample_rows(t: Trace, of: str, wrt: Names) -> dict[str, Array]:
     for w, row in zip(wrt, rows, strict=True):
         perm = (1, 0, *range(2, len(shape_of(row))))
         shape = (batch, *rest, *shape_of(t.values[w])[1:])
-        dense[f"{of}_{w}_jacobian"] = op.Reshape(op.Transpose(row, perm=perm), shape)
+        dense[w] = op.Reshape(op.Transpose(row, perm=perm), shape)
     return dense

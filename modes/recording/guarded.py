@@ -8,6 +8,7 @@ all other guards go into the metadata of the recorded model.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,13 @@ Make = Callable[..., Draft]
 """make(point, symbols=symbols): a derivative recorded at a point."""
 
 
-def guarded(model: Model, point: Mapping[str, Any], make: Make, name: str) -> Model:
+def guarded(
+    model: Model, point: Mapping[str, Any], make: Make, name: str,
+    defaults: Mapping[str, np.ndarray] = MappingProxyType({}),
+) -> Model:  # fmt: skip
     """The derivative that `make` records, valid at every point at which its guards hold.
+
+    Inputs of the names of `defaults` may be left out, and have these values then.
 
     Warnings (`OnnxJacWarning`) name the fixed sizes, unrolled control flow, tensors that became
     constants, and guards; the metadata `onnxjac.held` and `onnxjac.guards` list the last two.
@@ -46,6 +52,10 @@ def guarded(model: Model, point: Mapping[str, Any], make: Make, name: str) -> Mo
             raise UnsupportedOp(f"{message}: make them constants of the model")
     draft = hold(draft, symbols.pinned)
     made = draft.model(name)
+    for value in made.ir.graph.inputs:
+        if value.name in defaults:
+            value.const_value = ir.tensor(defaults[value.name], name=value.name)
+            made.ir.graph.register_initializer(value)
     for size, reader in fixed.items():
         warn(f"{where(model, point, size)}: {reader}")
     for output, why in {o: why for t in draft.traces for o, why in t.unrolled.items()}.items():

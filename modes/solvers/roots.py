@@ -20,8 +20,7 @@ from ..linearize import linearize
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import Names, check_inputs, names_of
 from ..model.primal.model import Model
-from ..recording.derive import like as value_like
-from ..recording.derive import started
+from ..recording.derive import likes, started
 from .iteration import (
     DESCENT,
     GOING,
@@ -353,7 +352,7 @@ def euler_residual(
         raise InputError(f"the rates {list(rates)} have shapes {shapes[0]}, but the states "
                          f"{list(states)} {shapes[1]}: name the states by wrt=, and as many rates "
                          "by of=")  # fmt: skip
-    op, before = t.recorder, [value_like(t, name, f"{name}_before") for name in states]
+    op, before = t.recorder, likes(t, model, states, "before")
     h = op.new((), dtype_of(t.values[states[0]]), STEP)
     draft = started(t, [*before, h], (), states)
     for rate, name, past in zip(rates, states, before, strict=True):

@@ -7,6 +7,7 @@ there. The graph says how y depends on these tensors.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,14 @@ import onnx_ir as ir
 
 from ...jacobians import Array, Dag, dtype_of, shape_of
 from ...jacobians.arguments import validated
-from ...jacobians.errors import InputError, OnnxJacError, UnknownTensor, UnsupportedOp, closest
+from ...jacobians.errors import (
+    InputError,
+    OnnxJacError,
+    UnknownTensor,
+    UnsupportedOp,
+    closest,
+    warn,
+)
 from ...jacobians.symint import Symbols
 from ...ops import Node, Step, find
 from ...ops.graphs import copied, name_nodes, operands_of, reachable, without_surrogates
@@ -27,7 +35,7 @@ from ..model.flow.contents import WORKING_OPSET, free_sizes, lowest_opsets
 from ..model.flow.control import CONTROL, NotKept, begin, end, shape_formals, shape_outputs
 from ..model.flow.steps import array_of, closed, moving, reads, step_of
 from ..model.loading.load import load
-from ..model.primal.inputs import is_float
+from ..model.primal.inputs import is_float, may_float, optional_inputs
 from ..model.primal.model import Model
 from ..recording.derive import Draft, swept
 from ..recording.guarded import guarded
@@ -51,19 +59,41 @@ def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> on
     its specification, and `OnnxJacError` where the structure of a derivative depends on integers
     of the inputs: lengths, axes, shapes.
 
+    Inputs that may be left out stay so, with their values. The `training_info` of a ModelProto is
+    kept as it is: `export` as a `"training_step"` lowers it.
+
     - `model`: the model, as `load` gives or takes it.
 
     Shapes: every tensor keeps its shape; a gradient has the shape of its tensor of `xs`.
     """
     loaded = model if isinstance(model, Model) else load(model)
+    name = loaded.name or "lowered"
     point = sample_inputs(loaded, sizes or {})
-    return ir.to_proto(lowered(loaded, point, loaded.name or "lowered").ir)
+    infos = getattr(model, "training_info", ())
+    floats = {n for n in optional_inputs(loaded) if may_float(loaded.initializers[n])}
+    for free in (optional_inputs(loaded), floats):  # integers may decide what the graph is
+        with suppress(*(OnnxJacError,) * (free != floats)):
+            made = ir.to_proto(lowered(loaded, point, name, free, free, whole=bool(infos)).ir)
+            break
+    if gone := optional_inputs(loaded) - free:
+        warn("no input any more, as the graph depends on the numbers: " + ", ".join(sorted(gone)))
+    versions = {entry.domain: entry.version for entry in made.opset_import}
+    if infos and any(versions.get(e.domain, e.version) != e.version for e in model.opset_import):
+        warn(f"training_info is left out: the result is of another opset, {versions['']}")
+    elif infos:
+        made.training_info.extend(infos)
+        made.functions.extend(model.functions)
+        made.opset_import.extend(e for e in model.opset_import if e.domain not in versions)
+    return made
 
 
 def lowered(
-    model: Model, point: Mapping[str, np.ndarray], name: str, mutable: Collection[str] = ()
-) -> Model:
-    """The model without training operators; `mutable` initializers become inputs."""
+    model: Model, point: Mapping[str, np.ndarray], name: str, mutable: Collection[str] = (),
+    optional: Collection[str] = (), *, whole: bool = False,
+) -> Model:  # fmt: skip
+    """The model without training operators; `mutable` initializers become inputs, and the
+    `optional` ones among them may be left out. A `whole` model keeps tensors that nothing reads.
+    """
 
     def make(point: Mapping[str, np.ndarray], symbols: Symbols) -> Draft:
         imports = {d: v for d, v in lowest_opsets(model).items() if d != TRAINING}
@@ -79,9 +109,10 @@ def lowered(
         run(low, model.steps)
         low.name_all(outputs_of(low.op.nodes))
         without_surrogates(low.op.nodes)
-        return Draft(low.op, inputs, {name: low.values[name] for name in model.outputs})
+        held = [*low.values.values()] if whole else []
+        return Draft(low.op, inputs, {name: low.values[name] for name in model.outputs}, held)
 
-    return guarded(model, point, make, name)
+    return guarded(model, point, make, name, {n: model.constants[n] for n in optional})
 
 
 def run(low: Scope, steps: Iterable[Step]) -> None:

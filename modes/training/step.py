@@ -66,6 +66,8 @@ STEPS: deque[Exported] = deque(maxlen=4)
 def training_step(model: Any, inputs: Mapping[str, Any] | None = None) -> onnx.ModelProto:
     """(batch, state) ↦ (outputs, new state): see `export`."""
     check_bindings(model)
+    if not any(info.update_binding for info in model.training_info):
+        raise InputError("training_info has no update_binding: a step changes nothing")
     whole, new = iteration(model)
     net = loaded(whole, "the model with its algorithm")
     point = sample_inputs(net, {}) if inputs is None else check_inputs(net, inputs)
@@ -75,12 +77,8 @@ def training_step(model: Any, inputs: Mapping[str, Any] | None = None) -> onnx.M
     chosen = {v.name for v in whole.graph.input} & net.initializers.keys()
     first = {pair.key for info in model.training_info for pair in info.initialization_binding}
     mutable = new.keys() | first | chosen
-    made = lowered(net, point, f"{net.name or 'model'}_step", mutable)
+    made = lowered(net, point, f"{net.name or 'model'}_step", mutable, chosen - new.keys() - first)
     check_updates(model, made, new)
-    for name in chosen - new.keys() - first:
-        value = next(v for v in made.ir.graph.inputs if v.name == name)
-        value.const_value = ir.tensor(net.constants[name], name=name)
-        made.ir.graph.register_initializer(value)
     made.ir.metadata_props[BOUND] = json.dumps(new)
     return ir.to_proto(made.ir)
 
@@ -106,7 +104,8 @@ def iteration(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, str]]:
     Each of several algorithms becomes a function that includes the graph of the model, so that
     names do not collide. The functions are called in order, each after the updates before it.
     """
-    first, *more = model.training_info
+    infos = [info for info in model.training_info if info.update_binding or info.algorithm.node]
+    first, *more = infos
     if not more:
         return combined(model, first.algorithm), {p.key: p.value for p in first.update_binding}
     whole, new = combined(model, onnx.GraphProto()), dict[str, str]()
@@ -114,9 +113,9 @@ def iteration(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, str]]:
     for part in ("node", "output", "value_info"):
         graph.ClearField(part)
     now = {tensor.name: tensor.name for tensor in graph.initializer}
-    keys = {pair.key for info in model.training_info for pair in info.update_binding}
+    keys = {pair.key for info in infos for pair in info.update_binding}
     taken = {value.name for value in graph.input} | {*now} | keys
-    for k, info in enumerate(model.training_info):
+    for k, info in enumerate(infos):
         both, scope = combined(model, info.algorithm).graph, dict(now)
         for tensor in info.algorithm.initializer:
             known = any(pair.key == tensor.name for pair in info.update_binding)
@@ -365,8 +364,6 @@ def check_bindings(model: onnx.ModelProto) -> None:
                        (model.graph.initializer, model.graph.output))  # fmt: skip
     updated: dict[str, str] = {}
     for k, info in enumerate(model.training_info):
-        if not info.update_binding:
-            raise InputError(f"training_info[{k}] has no update_binding: its step changes nothing")
         held = [*shared, *(tensor.name for tensor in info.algorithm.initializer)]
         made = [*results, *(value.name for value in info.algorithm.output)]
         first, initial = [value.name for value in info.initialization.output], dict[str, str]()

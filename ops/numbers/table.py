@@ -35,6 +35,8 @@ WIDE: set[str] = set()
 """The operators whose kernel computes with halves in float32."""
 FREE: set[str] = set()
 """The operators that neither compute nor rearrange entries."""
+FOREIGN: set[str] = set()
+"""The operators whose kernel is from elsewhere, and may be wrong."""
 QUICK: dict[str, tuple[int, ...]] = {}
 """Operator -> its outputs that NumPy finds at least as soon as ONNX Runtime."""
 TENSORS: set[str] = set()
@@ -64,10 +66,13 @@ def kernel(
     def enter(function: Kernel) -> Kernel:
         if name in KERNELS and "::" not in name:
             raise InputError(f"{name} has a kernel already")
+        home = getattr(function, "__module__", "").partition(".")[0]
+        own = "::" not in name or home == __name__.partition(".")[0]
         function = widened(function, name) if wide else function
-        KERNELS[name] = function if view else quiet(function)
+        called = function if own else checked(function)
+        KERNELS[name] = called if view else quiet(called)
         told = (COUNTED, counted), (WIDE, wide), (FREE, view), (TENSORS, tensors), (HOSTED, hosted)
-        for names, has in told:
+        for names, has in (*told, (FOREIGN, not own)):
             if has:
                 names.add(name)
         if view or quick:
@@ -75,6 +80,27 @@ def kernel(
         return function
 
     return enter
+
+
+def checked(function: Kernel) -> Kernel:
+    """A function from elsewhere, which cannot write to its inputs and has to return arrays."""
+
+    @functools.wraps(function)
+    def call(*inputs: Any, **attributes: Any) -> Any:
+        made = function(*map(unwritten, inputs), **attributes)
+        for y in made if isinstance(made, tuple) else (made,):
+            if not (y is None or hasattr(y, "dtype")):
+                raise TypeError(f"its kernel gives a {type(y).__name__}, not an array")
+        return made
+
+    return call
+
+
+def unwritten(x: Any) -> Any:
+    """A read-only view of an array, a copy of a tensor."""
+    if is_tensor(x):
+        return x.clone()
+    return np.broadcast_to(x, x.shape) if isinstance(x, np.ndarray) else x
 
 
 def quiet(function: Kernel) -> Kernel:

@@ -27,6 +27,7 @@ from ....jacobians.errors import LoadError, first_line, warn
 from ..flow.contents import graphs
 from ..flow.steps import tensor_of
 from ..limits import Limits
+from ..primal.inputs import OPTIONAL
 
 FLOAT = onnx.TensorProto.FLOAT
 
@@ -39,7 +40,10 @@ def detach(model: ir.Model) -> tuple[onnx.ModelProto, Weights]:
     """The model without its large weights, and all its weights in their order."""
     graph = model.graph
     weights = {name: _data(value) for name, value in graph.initializers.items()}
-    _drop_inputs(graph, weights)  # before IR version 4 every initializer was a graph input too
+    both = [str(value.name) for value in graph.inputs if value.name in weights]
+    if both and model.ir_version >= 4:  # before, every initializer was a graph input too
+        model.metadata_props[OPTIONAL] = "\n".join(both)
+    _drop_inputs(graph, weights)
     model.ir_version = max(model.ir_version, 10)
     for name, tensor in weights.items():
         value = graph.initializers[name]

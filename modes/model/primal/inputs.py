@@ -227,6 +227,15 @@ def names_of(
 PARAMETERS = "onnxjac.parameters"
 """Key of the metadata with the names of the parameters of a module of PyTorch, one a line."""
 
+OPTIONAL = "onnxjac.optional"
+"""Key of the metadata with the names of the initializers that the file lists among its inputs."""
+
+
+def optional_inputs(model: Contents) -> set[str]:
+    """The initializers that are inputs too, which a caller may give other values."""
+    named = model.ir.metadata_props.get(OPTIONAL, "").splitlines()
+    return model.initializers.keys() & named
+
 
 def weights_of(model: Contents) -> dict[str, TensorSpec]:
     """The initializers; in a file of PyTorch those that are parameters, not buffers or numbers."""

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
-from .....jacobians import Op, Shape
+from .....jacobians import Op, Shape, dtype_of
 from .....jacobians.arrays import host
-from .....jacobians.errors import LoadError, UnsupportedOp
+from .....jacobians.errors import LoadError, OnnxJacError, UnsupportedOp
 from .....ops.node import Step
 from .....ops.numbers import numbers
-from .....ops.registry import left_out
+from .....ops.numbers.table import FOREIGN
+from .....ops.registry import full_name, left_out
 from ...flow.contents import Contents
 from ...flow.control import CONTROL, SEQUENCES, control, explained
 from ...flow.steps import array_of, check_step, last_uses, needed
@@ -38,10 +39,24 @@ def compute(
     meter = Meter(model.limits)
     for step, finished in zip(steps, last_uses(steps, names), strict=True):
         made = _run(model, step, values, meter, op)
+        if full_name(step.op_type, step.domain) in FOREIGN:
+            check_declared(model, step, made)
         values.update((name, value) for name, value in made.items() if name not in inputs)
         meter.keep(made.values(), f"what is held at {step}")
         meter.drop(values.pop(name, None) for name in finished if name not in inputs)
     return {name: values[name] for name in names}
+
+
+def check_declared(model: Contents, step: Step, made: Mapping[str, Any]) -> None:
+    """Raises `OnnxJacError` where results are not as the model declares them."""
+    for name, y in made.items():
+        spec, shape = model.spec(name), tuple(y.shape)
+        pairs = zip(spec.shape or (), shape, strict=False)
+        fits = len(spec.shape or shape) == len(shape) and (
+            spec.dtype is None or spec.dtype.kind == dtype_of(y).kind)  # fmt: skip
+        if not fits or any(isinstance(n, int) and n != m for n, m in pairs):
+            raise OnnxJacError(f"{step}: its kernel gives {name!r} as {dtype_of(y)}{list(shape)}, "
+                               f"which the model declares as {spec}")  # fmt: skip
 
 
 def _run(model: Contents, step: Step, values: Values, meter: Meter, op: Op) -> dict[str, Any]:
