@@ -376,4 +376,6 @@ def _reason(error: BaseException) -> str:
     name, text = type(error).__name__, str(error).strip().partition("\n")[0]
     if name.startswith("Tracer"):
         return "it is traced by JAX; to_jax() gives a function that JAX can trace"
+    if text.startswith("Batching rule not implemented"):  # vectorize=, is_grads_batched=
+        return "PyTorch's old vmap holds it; take torch.func.vmap, jacrev, jacfwd or hessian"
     return f"{text.removesuffix('.') or name}; bring it to the CPU as a plain, dense array"

@@ -15,7 +15,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ...jacobians import Jacobian, Shape, hooks, shape_of
+from ...jacobians import Jacobian, Shape, dtype_of, hooks, shape_of
 from ...jacobians.errors import InputError, closest, optional
 from ...jacobians.threads import cached_property
 from ...ops.registry import version
@@ -273,8 +273,10 @@ class At:
         for value in (*entries, *(value for value in made.graph.outputs if value.name in of)):
             value.name = f"{value.name}@{order}"
         names = tuple(str(value.name) for value in entries)
+        given = {name: np.asarray(seed, dtype_of(value))  # of JAX with 32 bits, in a double model
+                 for name, seed, value in zip(names, seeds, entries, strict=True)}  # fmt: skip
         return At(
-            Model(made, self.model.limits), {**self.point, **dict(zip(names, seeds, strict=True))},
+            Model(made, self.model.limits), {**self.point, **given},
             tuple(f"{name}@{order}" for name in of), (*self.wrt, *names), self.engine, order,
         )  # fmt: skip
 

@@ -78,7 +78,8 @@ def applied() -> Any:
     class Applied(Base):
         @staticmethod
         def forward(function: Function, *tensors: Any) -> tuple[Any, ...]:
-            return tuple(map(tensor, function(tuple(map(as_array, tensors)))))
+            made = tuple(map(tensor, function(tuple(map(as_array, tensors)))))
+            return recorded(lambda *args: Applied.apply(function, *args), tensors, made)
 
         @staticmethod
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -88,15 +89,17 @@ def applied() -> Any:
 
         @staticmethod
         def backward(ctx: Any, *u: Any) -> tuple[Any, ...]:
-            function, args = ctx.function.pull(ctx.saved_tensors, u)
+            saved = ctx.saved_tensors  # which `checkpoint` unpacks once
+            function, args = ctx.function.pull(saved, u)
             cotangents = Applied.apply(function, *args)
-            return None, *cotangents, *[None] * (len(ctx.saved_tensors) - len(cotangents))
+            return None, *cotangents, *[None] * (len(saved) - len(cotangents))
 
         @staticmethod
         def jvp(ctx: Any, _: None, *v: Any) -> tuple[Any, ...]:
-            x = ctx.saved_tensors[: ctx.function.n]
-            seeds = [torch.zeros_like(a) if t is None else t for a, t in zip(x, v, strict=False)]
-            function, args = ctx.function.push(ctx.saved_tensors, seeds)
+            saved, n = ctx.saved_tensors, ctx.function.n
+            pairs = zip(saved[:n], v, strict=False)
+            seeds = [torch.zeros_like(a) if t is None else t for a, t in pairs]
+            function, args = ctx.function.push(saved, seeds)
             return Applied.apply(function, *args)
 
         @staticmethod
@@ -109,6 +112,16 @@ def applied() -> Any:
             return tuple(map(torch.stack, zip(*results, strict=True))), (0,) * function.m
 
     return Applied
+
+
+def recorded(call: Callable[..., Any], tensors: Sequence[Any], made: tuple[Any, ...]) -> Any:
+    """The values of a call, as a node of the graph that `make_fx` traces, if it traces one."""
+    proxies = optional("torch.fx.experimental.proxy_tensor", "torch")
+    if (mode := proxies.get_proxy_mode()) is None:
+        return made
+    args = tuple(map(mode.tracer.unwrap_proxy, tensors))
+    node = mode.tracer.create_proxy("call_function", call, args, {})
+    return proxies.track_tensor_tree(made, node, constant=None, tracer=mode.tracer)
 
 
 def sample(pairs: Sequence[tuple[Any, int | None]], k: int) -> list[Any]:

@@ -43,7 +43,7 @@ def gelu(op: Any, node: Node) -> tuple[Array]:
 @defines("com.microsoft::QuickGelu")
 def quick_gelu(op: Any, node: Node) -> tuple[Array]:
     """y = x σ(αx)."""
-    alpha = 1.702 if node.alpha is None else node.alpha
+    alpha = float(np.float32(1.702)) if node.alpha is None else node.alpha
     return (op.Mul(node.x, op.Sigmoid(op.Mul(node.x, alpha))),)
 
 
