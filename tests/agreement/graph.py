@@ -6,7 +6,7 @@ shapes and values: no overflow, no kink nearby, small tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +46,8 @@ class Graph:
     values: dict[str, Any] = field(default_factory=dict)
     functions: list[onnx.FunctionProto] = field(default_factory=list)
     count: int = 0
+    spelled: Callable[[onnx.ModelProto], onnx.ModelProto] = lambda model: model
+    """A model as ONNX's reference can evaluate it."""
 
     # --- randomness
 
@@ -179,18 +181,26 @@ class Graph:
     # --- nodes
 
     def node(self, op: str, inputs: Sequence[str], outputs: int = 1, **attributes: Any) -> Any:
-        """Add a node and return the names of its outputs; raises `Unfit` if it is not allowed."""
-        domain = attributes.pop("domain", "")
+        """Add a node and return the names of its outputs; raises `Unfit` if it is not allowed.
+
+        The outputs numbered in `without` get no names.
+        """
+        domain, gone = attributes.pop("domain", ""), attributes.pop("without", ())
         names = [self.name() for _ in range(outputs)]
-        made = helper.make_node(op, list(inputs), names, domain=domain, **attributes)
-        if not domain:
-            self._typed(op, inputs)
+        self.add(helper.make_node(op, list(inputs), names, domain=domain, **attributes), gone)
+        return names[0] if outputs == 1 else ["" if k in gone else n for k, n in enumerate(names)]
+
+    def add(self, made: onnx.NodeProto, without: Sequence[int] = ()) -> None:
+        """Add a node as it stands, but for names of outputs."""
+        if not made.domain:
+            self._typed(made.op_type, made.input)
         results = self._evaluated(made)
         for value in results:
             self._wanted(value)
+        for k in without:
+            made.output[k] = ""
         self.nodes.append(made)
-        self.values.update(zip(names, results, strict=True))
-        return names[0] if outputs == 1 else names
+        self.values.update((n, v) for n, v in zip(made.output, results, strict=True) if n)
 
     def _typed(self, op: str, inputs: Sequence[str]) -> None:
         """Raise `Unfit` unless the operator takes these types at this opset."""
@@ -212,11 +222,10 @@ class Graph:
             [node], "one", [helper.make_value_info(n, type_of(feeds[n])) for n in names],
             [onnx.ValueInfoProto(name=n) for n in node.output],
         )  # fmt: skip
-        imports = [helper.make_opsetid("", self.opset), helper.make_opsetid("local", 1)]
-        model = helper.make_model(graph, opset_imports=imports, functions=self.functions)
+        model = helper.make_model(graph, opset_imports=self.imports(), functions=self.functions)
         try:
             with np.errstate(all="ignore"):
-                return ReferenceEvaluator(model).run(None, feeds)
+                return ReferenceEvaluator(self.spelled(model)).run(None, feeds)
         except Exception as error:
             raise Unfit(str(error)) from None
 
@@ -230,6 +239,12 @@ class Graph:
                 raise Unfit
 
     # --- the model
+
+    def imports(self) -> list[onnx.OperatorSetIdProto]:
+        """The domains of the operators, with their versions."""
+        more = {"local", *(node.domain for node in self.nodes)} - {""}
+        versions = {"": self.opset, **dict.fromkeys(sorted(more), 1)}
+        return [helper.make_opsetid(*pair) for pair in versions.items()]
 
     def dims(self, name: str, value: np.ndarray) -> list[Any]:
         free = self.symbolic and value.dtype.kind == "f" and value.ndim
@@ -248,9 +263,9 @@ class Graph:
             self.nodes, "random", infos, [self.output(name) for name in outputs],
             [numpy_helper.from_array(v, n) for n, v in self.initializers.items()],
         )  # fmt: skip
-        imports = [helper.make_opsetid("", self.opset)]
-        if self.functions:
-            imports.append(helper.make_opsetid("local", 1))
+        imports = self.imports()
+        if not self.functions:
+            imports = [i for i in imports if i.domain != "local"]
         return helper.make_model(
             graph, opset_imports=imports, functions=self.functions,
             ir_version=max(8, helper.find_min_ir_version_for(imports, True)),
@@ -288,3 +303,11 @@ def captured(node: onnx.NodeProto) -> list[str]:
             made |= set(inner.output)
         names += [o.name for o in graph.output if o.name not in made]
     return names
+
+
+def contained(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """The nodes and those of their subgraphs."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            yield from contained(attribute.g.node)

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import printer
 
-from .graph import captured
+from .graph import captured, contained
 from .make import Case
 
 TRIES = 300
@@ -43,13 +43,14 @@ def smaller_ones(case: Case) -> Iterator[Case]:
     for k in reversed(range(len(nodes))):
         for smaller in without(case, k):
             yield cleaned(smaller)
+    yield from map(cleaned, inside(case))
 
 
 def without(case: Case, k: int) -> Iterator[Case]:
     """The cases in which an operand of node k replaces its result."""
     node = case.model.graph.node[k]
-    for out in node.output[:1]:
-        for x in node.input:
+    for out in [name for name in node.output if name][:1]:
+        for x in filter(None, node.input):
             model = onnx.ModelProto()
             model.CopyFrom(case.model)
             del model.graph.node[k]
@@ -100,12 +101,48 @@ def cleaned(case: Case) -> Case:
     for output in graph.output:
         if not output.HasField("type"):
             output.type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
-    called = {node.op_type for node in kept if node.domain}
+    called, waiting = set[str](), list(kept)
+    known = {f.name: f for f in model.functions}
+    while waiting:
+        for node in contained([waiting.pop()]):
+            if node.domain == "local" and node.op_type not in called:
+                called.add(node.op_type)
+                waiting += known[node.op_type].node
     functions = [f for f in model.functions if f.name in called]
     del model.functions[:]
     model.functions.extend(functions)
     operators = sorted({node.op_type for node in kept})
     return replace(case, model=model, point=point, operators=operators)
+
+
+def inside(case: Case) -> Iterator[Case]:
+    """The cases in which an operand of a node in a body or function replaces its result."""
+    bodies = len(list(holders(case.model)))
+    for k in range(1, bodies):
+        for j in reversed(range(len(list(holders(case.model))[k].node))):
+            for i in range(len(list(holders(case.model))[k].node[j].input)):
+                model = onnx.ModelProto()
+                model.CopyFrom(case.model)
+                holder = list(holders(model))[k]
+                node = holder.node[j]
+                x, out = node.input[i], node.output[0] if node.output else ""
+                del holder.node[j]
+                for other in holder.node:
+                    substitute(other, out, x)
+                ends = holder.output
+                if any((o if isinstance(o, str) else o.name) == out for o in ends):
+                    copy = onnx.helper.make_node("Identity", [x], [out])
+                    holder.node.append(copy)
+                if node.op_type != "Identity":
+                    yield replace(case, model=model)
+
+
+def holders(model: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
+    """The graph, the functions and all bodies."""
+    for holder in (model.graph, *model.functions):
+        yield holder
+        for node in contained(holder.node):
+            yield from (a.g for a in node.attribute if a.HasField("g"))
 
 
 def text_of(case: Case) -> str:

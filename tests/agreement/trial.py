@@ -14,6 +14,8 @@ import numpy as np
 import onnxjac as oj
 
 from . import ways
+from .contrib import spelled
+from .deep import HELD_BACK
 from .make import Case, case
 from .shrink import shrunk, text_of
 from .ways import Compared, Subject, Way, finite
@@ -25,10 +27,13 @@ EXACT = {ways.tensors: 1e-12}
 """Ways of the same arithmetic, and the largest error allowed for them."""
 
 SINGLE = {
-    "Attention", "BlackmanWindow", "DFT", "GroupNormalization", "HammingWindow", "Resize", "STFT",
-    "Shrink", "Upsample",
+    "Attention", "BlackmanWindow", "DFT", "FastGelu", "GroupNormalization", "HammingWindow",
+    "Resize", "STFT", "Shrink", "Upsample",
 }  # fmt: skip
 """Operators that ONNX Runtime computes partly in float32, even in float64 models."""
+
+HALF = 2e-2
+"""The largest error allowed in graphs with numbers of 16 bits."""
 
 STEP = 1e-6
 """The step of central differences: the generator keeps values further from kinks."""
@@ -87,9 +92,10 @@ def examined(made: Case, seed: int, number: int, dear: int) -> Verdict:
             return Verdict("finding", f"linearize: {said(error)}", 0, verdict.operators)
         if not finite(plain, *subject.J.primal.values()):
             return Verdict("refused", "not finite", 0, verdict.operators)
-        single = SINGLE & set(made.operators)
-        for way in chosen(rng, dear):
+        single = SINGLE & set(made.operators) or "narrow" in made.traits
+        for way in chosen(rng, dear, made):
             relative = 1e-5 if single else EXACT.get(way, RELATIVE)
+            relative = HALF if "half" in made.traits else relative
             subject.rng = np.random.default_rng([seed, number, 2])
             label = way.__name__
             try:
@@ -103,10 +109,20 @@ def examined(made: Case, seed: int, number: int, dear: int) -> Verdict:
     return verdict
 
 
-def chosen(rng: np.random.Generator, dear: int) -> list[Way]:
-    """All fast ways, and a random choice of the slower ones."""
-    picked = rng.permutation(len(ways.SAMPLED))[:dear]
-    return [judged, *ways.ALWAYS, *(ways.SAMPLED[k] for k in sorted(picked))]
+def chosen(rng: np.random.Generator, dear: int, made: Case) -> list[Way]:
+    """All fast ways, and a random choice of the slower ones.
+
+    Graphs of newer kinds are pickled and checkpointed as well.
+    """
+    picked = {ways.SAMPLED[k] for k in rng.permutation(len(ways.SAMPLED))[:dear]}
+    if "newer" in made.traits:
+        picked |= {ways.pickled, ways.checkpointed}
+    found = [*ways.ALWAYS, *(way for way in ways.SAMPLED if way in picked)]
+    if "drawn" in made.traits:
+        found = [way for way in found if way in ways.QUIET]
+    if "long" in made.traits and "long loops in all ways" in HELD_BACK:
+        found = [way for way in found if way not in ways.OUT_OF_PLACE]
+    return [judged, *found]
 
 
 def disagreement(got: object, wanted: object, relative: float = RELATIVE) -> str:
@@ -127,13 +143,14 @@ def judged(s: Subject) -> Iterator[Compared]:
     try:
         from . import judge
 
-        wanted = judge.jacobian(s.case.model, s.case.point, s.case.of, s.case.wrt)
+        model = spelled(s.case.model)
+        wanted = judge.jacobian(model, s.case.point, s.case.of, s.case.wrt)
     except Exception:  # no torch, or no kernel, or an invalid graph
         s.judge = "differences"
         yield from differences(s)
         return
     s.judge = "torch"
-    known = judge.run(s.case.model, as_torch(s.case.point))
+    known = judge.run(model, as_torch(s.case.point))
     for name, value in s.model.run(s.case.point).items():
         if value.dtype.kind == "f":
             yield Compared(f"value of {name}", value, known[name].detach().numpy())
@@ -147,7 +164,9 @@ def as_torch(point: ways.Point) -> dict[str, object]:
 
 
 def differences(s: Subject) -> Iterator[Compared]:
-    """Columns of inputs by central differences, run by the NumPy engine in float64."""
+    """Columns of inputs by central differences in float64, run by the NumPy engine."""
+    if {"half", "narrow"} & s.case.traits:
+        return
     column, tensors = 0, {**s.case.point}
     for spec in s.J.domain:
         size = int(np.prod(spec.shape))
@@ -158,7 +177,7 @@ def differences(s: Subject) -> Iterator[Compared]:
                     moved = np.array(tensors[spec.name])
                     moved.flat[k] += step
                     at = {**tensors, spec.name: moved}
-                    J = s.linearize(at, engine="numpy")
+                    J = s.linearize(at, engine=s.engine)
                     ends.append(np.concatenate([v.ravel() for v in J.primal.values()]))
                 slope = (ends[0] - ends[1]) / (2 * STEP)
                 got = s.plain[:, column + k]

@@ -23,6 +23,7 @@ import onnxjac as oj
 from onnxjac import jacobians
 from onnxjac.modes.linear.check import WRONG
 
+from .contrib import spelled
 from .make import Case
 
 Point = dict[str, np.ndarray]
@@ -59,7 +60,7 @@ class Subject:
     """A case with its model, its plain Jacobian and its points."""
 
     def __init__(self, case: Case, rng: np.random.Generator) -> None:
-        self.case, self.rng = case, rng
+        self.case, self.rng, self.engine = case, rng, None if "drawn" in case.traits else "numpy"
         self.model = oj.load(case.model)
         self.stored = pickle.dumps(self.model)
 
@@ -299,6 +300,28 @@ def worn(s: Subject) -> Iterator[Compared]:
     yield from both(s, "after 3,000 products: J", J)
 
 
+@always
+def repeated(s: Subject) -> Iterator[Compared]:
+    """A second run, and a second J, at one point; and nobody's arrays are written to."""
+    point = {n: np.array(v) for n, v in s.case.point.items()}
+    held = {n: np.array(v) for n, v in s.model.constants.items()}
+    J = s.linearize()
+    K = J.relinearize(s.case.point)
+    yield Compared("relinearized here", K @ np.eye(K.shape[1]), s.plain)
+    for engine in () if "drawn" in s.case.traits else (None, "numpy"):
+        first = s.model.run(s.case.point, engine=engine)
+        again = s.model.run(s.case.point, engine=engine)
+        for name, value in first.items():
+            same = np.array_equal(value, again[name], equal_nan=value.dtype.kind == "f")
+            yield Compared(f"run again: {name}", float(same), 1.0)
+    for name, value in K.primal.items():
+        yield Compared(f"relinearized here: {name}", value, J.primal[name])
+    for before, after in ((point, s.case.point), (held, s.model.constants)):
+        for name, value in before.items():
+            same = np.array_equal(after[name], value)
+            yield Compared(f"{name} is as it was", float(same), 1.0)
+
+
 @sampled
 def checkpointed(s: Subject) -> Iterator[Compared]:
     for how in (True, 2):
@@ -451,7 +474,7 @@ def hessians(s: Subject) -> Iterator[Compared]:
     try:
         from . import judge
 
-        wanted = judge.hessian(s.scalar, s.case.point, "loss", s.case.wrt)
+        wanted = judge.hessian(spelled(s.scalar), s.case.point, "loss", s.case.wrt)
     except Exception:  # no torch, or no kernel there
         wanted = None
     if wanted is not None:
@@ -681,3 +704,12 @@ def block_and_stack(s: Subject) -> Iterator[Compared]:
     yield Compared("Block.T", A.T @ np.eye(2 * m), wanted.T)
     yield Compared("stack", jacobians.stack([J, 2 * J]) @ np.eye(n), np.vstack([R, 2 * R]))
 
+
+
+QUIET = (products, forms, blocks, planned, numpy_engine, worn, repeated, algebra, block_and_stack,
+         pickled)  # fmt: skip
+"""Ways that do not draw random numbers again."""
+
+OUT_OF_PLACE = (repeated, checkpointed, pickled, moved, moved_tensors, gradients, hessians,
+                gauss_newton)  # fmt: skip
+"""Ways that take a J away from where it was made."""
