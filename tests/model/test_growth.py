@@ -138,17 +138,30 @@ def ifs(blocks):
     return model_of(*in_series(blocks, make))
 
 
-def loops(blocks, turns=51):
-    """Loops that are kept."""
+def loop(x, y, *nodes):
+    """A Loop that is kept, from the state s to t."""
+    state = [value("i", (), TensorProto.INT64), value("go", (), TensorProto.BOOL), value("s")]
+    nodes = [helper.make_node("Identity", ["go"], ["on"]), *nodes]
+    body = graph("body", nodes, state, [value("on", (), TensorProto.BOOL), value("t")])
+    return helper.make_node("Loop", ["n", "", x], [y], body=body)
 
+
+def loops(blocks):
     def make(k, x, y):
-        state = [value("i", (), TensorProto.INT64), value("go", (), TensorProto.BOOL), value("s")]
-        nodes = [helper.make_node(kind, [a], [b])
-                 for kind, a, b in (("Identity", "go", "on"), ("Sin", "s", "t"))]  # fmt: skip
-        body = graph("body", nodes, state, [value("on", (), TensorProto.BOOL), value("t")])
-        return [helper.make_node("Loop", ["n", "", x], [y], body=body)], {"n": turns}
+        return [loop(x, y, helper.make_node("Sin", ["s"], ["t"]))], {"n": 51}
 
     return model_of(*in_series(blocks, make))
+
+
+def bodies(blocks):
+    """Sums of a captured tensor in a body, on 2ⁿ paths."""
+    nodes = [helper.make_node("Add", 2 * [f"d{k}" if k else "x"], [f"d{k + 1}"])
+             for k in range(blocks)]  # fmt: skip
+    nodes.append(helper.make_node("Mul", [f"d{blocks}", "share"], ["m"]))
+    nodes.append(helper.make_node("Mul", ["m", "s"], ["p"]))
+    nodes.append(helper.make_node("Sin", ["p"], ["t"]))
+    ends = [helper.make_node("Cos", ["x"], ["z"]), loop("z", "y", *nodes)]
+    return model_of(ends, {"n": 51, "share": 0.5**blocks})
 
 
 def arms(blocks):
@@ -161,7 +174,7 @@ def arms(blocks):
     return model_of(nodes, weights)
 
 
-GRAPHS = {f.__name__: f for f in (chain, tower, attention, tree, ifs, loops, arms)}
+GRAPHS = {f.__name__: f for f in (chain, tower, attention, tree, ifs, loops, bodies, arms)}
 
 
 # -- what exporters note ---------------------------------------------------------------------------
