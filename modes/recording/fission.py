@@ -246,16 +246,32 @@ class Vectorized:
         return self.op.Reshape(value, (turns, *(1,) * (rank - len(sizes)), *sizes))
 
     def total(self, x: ir.Value) -> Array:
-        """Σ of the rows of a value: one product for a sum of products."""
-        node, op = x.producer(), self.op
-        kind = None if node is None or node.domain else node.op_type
-        parts = [n for n in node.inputs if n in self.rows] if node is not None else []
-        if kind == "Add" and len(parts) == 2 and all(same(shape_of(n), shape_of(x)) for n in parts):
-            return op.Add(*map(self.total, parts))
-        if kind == "MatMul" and len(parts) == 2 and min(len(shape_of(n)) for n in parts) >= 2:
+        """Σ of the rows of a value: one product for a sum of products, each term once."""
+        totals, waiting = dict[ir.Value, Array](), [x]
+        while waiting:
+            y = waiting[-1]
+            kind, parts = self.made_by(y)
+            added = kind == "Add" and all(same(shape_of(n), shape_of(y)) for n in parts)
+            if added and (left := [n for n in parts if n not in totals]):
+                waiting += left
+            elif added:
+                totals[waiting.pop()] = self.op.Add(*(totals[n] for n in parts))
+            else:
+                totals[waiting.pop()] = self.summed(y, kind, parts)
+        return totals[x]
+
+    def made_by(self, x: ir.Value) -> tuple[str | None, list[ir.Value]]:
+        """The operator that makes a value of two rows, and these; None if none does."""
+        node = x.producer()
+        parts = [n for n in node.inputs if n is not None and n in self.rows] if node else []
+        return (node.op_type, parts) if node and not node.domain and len(parts) == 2 else (None, [])
+
+    def summed(self, x: ir.Value, kind: str | None, parts: list[ir.Value]) -> Array:
+        """Σ of the rows of a value that is no sum."""
+        if kind == "MatMul" and min(len(shape_of(n)) for n in parts) >= 2:
             a, b = (self.rows[n] for n in parts)
-            return op.MatMul(self.turned(self.joined(self.turned(a))), self.joined(b))
-        return op.ReduceSum(self.rows[x], (0,), keepdims=0)
+            return self.op.MatMul(self.turned(self.joined(self.turned(a))), self.joined(b))
+        return self.op.ReduceSum(self.rows[x], (0,), keepdims=0)
 
     def joined(self, rows: Array) -> Array:
         """The rows, matrices, one below the other in one matrix."""

@@ -90,7 +90,7 @@ def stored(op: Any, node: Node, y: Array, i: int, like: Array) -> tuple[Array]:
     """
     scale, zero_point = node.inputs[i], node.input(i + 1)
     zero_point = np.zeros((), dtype_of(like)) if zero_point is None else zero_point
-    if np.float64 in map(dtype_of, (y, scale)):
+    if np.dtype(np.float64) in map(dtype_of, (y, scale)):
         y, scale = (op.Cast(x, to=int(ir.DataType.FLOAT)) for x in (y, scale))
     return (op.QuantizeLinear(y, scale, zero_point),)
 

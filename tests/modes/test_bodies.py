@@ -95,6 +95,7 @@ def multiplied(J):
 
 @pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
 @pytest.mark.parametrize("kind", LOOPS)
+@pytest.mark.sampled(0.5)
 def test_a_jacobian_with_long_loops_travels_and_moves(kind):
     model = model_of(LOOPS[kind])
     expected = differences(model, {"x": MOVED})
@@ -167,7 +168,7 @@ def layer(kind, outputs):
 @pytest.mark.parametrize("outputs", ["Y, q", "Y, q, c", "_, q"])
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("kind", GATES)
-@pytest.mark.sampled(0.4)
+@pytest.mark.sampled(0.12)
 def test_recurrent_layers_in_bodies_are_exported(kind, place, outputs):
     """Outputs that nothing reads, too."""
     outputs = outputs if kind == "LSTM" else outputs.removesuffix(", c")

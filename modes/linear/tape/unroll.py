@@ -88,7 +88,8 @@ def unrolled(
     steps = [model.steps[k] for k in needed(model.steps, wanted, point)[0]]
     if is_flat(steps, {**model.constants, **point}, estimate):
         return model
-    whole = [name for step in steps if is_whole(step, estimate) for name in step.outputs if name]
+    whole = [name for s in steps for name in s.outputs
+             if name and ((s.op_type in CONTROL and not s.domain) or definition_of(s, estimate))]
     values = cache(partial(evaluate, model, point, whole, engine=engine))
     unroller = Unroller(model, most, unkept, values, symbols, estimate)
     given = [name for name in dict.fromkeys((*model.inputs, *point)) if name in point]
@@ -108,12 +109,6 @@ def unrolled(
     held += [value for value in made if ASKED in value.meta]
     flat = build(unroller.op.recorder, inputs, outputs, model.name or "unrolled", held)
     return Model(flat, model.limits)
-
-
-def is_whole(step: Step, estimate: bool) -> bool:
-    """Whether a step has bodies or a definition, and may be kept as it is nevertheless."""
-    flow = step.op_type in CONTROL and not step.domain
-    return flow or definition_of(step, estimate) is not None
 
 
 def is_variable(model: Model, name: str, array: Any) -> bool:
@@ -304,8 +299,8 @@ class Unroller:
         finally:
             self.inside = outside
         whole = replace(step, attrs={**step.attrs, **bodies})
-        made = end(step, held, found) if outside else self.known(step, scope, names)
-        numbers = stacked(step, made, found)
+        here = end(step, held, found) if outside else self.known(step, scope, names)
+        numbers = stacked(step, here, found)
         made = self.op.recorder.copy(whole, inputs, numbers, names)
         shape_outputs(self.op.recorder, step, bodies, inputs, made)
         for value, number in zip(made, numbers, strict=True):

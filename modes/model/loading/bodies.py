@@ -391,10 +391,6 @@ def align(model: onnx.ModelProto) -> None:
                 turned = helper.make_node("AlongAxis", [a, b], [node.input[1]], domain=LEGACY,
                                           axis=[given["axis"]])  # fmt: skip
                 graph.node.insert(index, turned)
-    _import(model)
-
-
-def _import(model: onnx.ModelProto) -> None:
     if any(node.domain == LEGACY for node in nodes(model)):
         add_import(model, LEGACY)
 

@@ -16,7 +16,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from typing import Any
 
@@ -28,7 +28,6 @@ from onnx import helper, numpy_helper
 from ....jacobians.arrays import as_array, is_foreign
 from ....jacobians.errors import LoadError, closest, first_line, optional, warn
 from ....jacobians.text import joined
-from ....jacobians.threads import cached_property
 from ..flow.contents import nodes
 from ..primal.inputs import PARAMETERS
 
@@ -328,20 +327,20 @@ def name_layers(model: ir.Model) -> None:
     listed = dict(PARAMETER.findall(graph.metadata_props.get(SIGNATURE, "")))
     if listed:
         model.metadata_props[PARAMETERS] = "\n".join(listed.values())
-    originals, known = Originals(graph), set(listed.values())
+    matrices, known = cache(partial(by_content, graph)), set(listed.values())
     for node in list(graph):
         weight = node.inputs[1] if node.op_type == "MatMul" and len(node.inputs) == 2 else None
         if weight is None or weight.name not in graph.initializers or node.domain:
             continue
         call = LINEAR.search(node.metadata_props.get(CALL, ""))
-        name = listed.get(call[1]) if call else traced(originals, node, weight)
+        name = listed.get(call[1]) if call else traced(graph, matrices, node, weight)
         if name and name != weight.name:
-            turn(originals, weight, name)
+            turn(graph, matrices, weight, name)
     for constant in filter(TURNED.fullmatch, computed(graph, listed)):
         value = graph.initializers[constant]
         lost = {n for n in folded_from(value) & known if n not in graph.initializers}
-        if name := originals.of(value) or (lost.pop() if len(lost) == 1 else None):
-            turn(originals, value, name)
+        if name := untied(graph, matrices, value) or (lost.pop() if len(lost) == 1 else None):
+            turn(graph, matrices, value, name)
     holders, folded = mixed(graph, listed), made_of_parameters(graph, listed)
     if gone := [name for name in listed.values() if name not in graph.initializers]:
         found = ", ".join(n.metadata_props[RULE] for n in graph if RULE in n.metadata_props)
@@ -441,11 +440,13 @@ def computed(graph: ir.Graph, listed: dict[str, str]) -> set[str]:
     return set(VALUE.findall(calls)) & graph.initializers.keys() - set(listed.values())
 
 
-def traced(originals: Originals, node: ir.Node, weight: ir.Value) -> str | None:
+def traced(
+    graph: ir.Graph, matrices: Matrices, node: ir.Node, weight: ir.Value
+) -> str | None:
     """`fc.weight`, for a constant of the tracing exporter: its transpose, or `fc.bias` is added."""
     if not TRACED.fullmatch(str(weight.name)) or weight.const_value is None:
         return None
-    if name := originals.of(weight):
+    if name := untied(graph, matrices, weight):
         return name
     used = list(node.outputs[0].uses())
     if len(used) != 1 or used[0].node.op_type != "Add":
@@ -454,29 +455,17 @@ def traced(originals: Originals, node: ir.Node, weight: ir.Value) -> str | None:
     return re.sub(r"\.bias$", ".weight", names[0]) if names and names[0].endswith(".bias") else None
 
 
-class Originals:
-    """The matrices among the initializers by their content, read once, when one is asked for."""
+Matrices = Callable[[], dict[Any, list[str]]]
+"""The names of the initializers of each content."""
 
-    def __init__(self, graph: ir.Graph) -> None:
-        self.graph = graph
 
-    @cached_property
-    def named(self) -> dict[Any, list[str]]:
-        """Content -> the names of the matrices that have it."""
-        found: dict[Any, list[str]] = {}
-        for name, value in self.graph.initializers.items():
-            if value.const_value is not None and len(value.const_value.shape) == 2:
-                found.setdefault(content(value.const_value.numpy()), []).append(name)
-        return found
-
-    def of(self, constant: ir.Value) -> str | None:
-        """The name of an initializer of which a constant is the transpose."""
-        if constant.const_value is None:
-            return None
-        names = self.named.get(content(constant.const_value.numpy().T), [])
-        while names and names[0] not in self.graph.initializers:  # it was turned
-            names.pop(0)
-        return next((name for name in names if name != constant.name), None)
+def by_content(graph: ir.Graph) -> dict[Any, list[str]]:
+    """Content -> the names of the matrices among the initializers that have it."""
+    found: dict[Any, list[str]] = {}
+    for name, value in graph.initializers.items():
+        if value.const_value is not None and len(value.const_value.shape) == 2:
+            found.setdefault(content(value.const_value.numpy()), []).append(name)
+    return found
 
 
 def content(array: np.ndarray) -> tuple[Any, ...]:
@@ -484,9 +473,19 @@ def content(array: np.ndarray) -> tuple[Any, ...]:
     return array.shape, array.dtype.str, sha256(array.tobytes()).digest()
 
 
-def turn(originals: Originals, old: ir.Value, name: str) -> None:
+def untied(graph: ir.Graph, matrices: Matrices, constant: ir.Value) -> str | None:
+    """The name of an initializer of which a constant is the transpose."""
+    if constant.const_value is None:
+        return None
+    names = matrices().get(content(constant.const_value.numpy().T), [])
+    while names and names[0] not in graph.initializers:  # it was turned
+        names.pop(0)
+    return next((name for name in names if name != constant.name), None)
+
+
+def turn(graph: ir.Graph, matrices: Matrices, old: ir.Value, name: str) -> None:
     """Replace an initializer by the transpose of the named one, which is new if there is none."""
-    graph, tensor = originals.graph, old.const_value
+    tensor = old.const_value
     if tensor is None or len(tensor.shape) != 2:
         return
     array, weight = tensor.numpy().T, graph.initializers.get(name)
@@ -494,7 +493,7 @@ def turn(originals: Originals, old: ir.Value, name: str) -> None:
         held = ir.Tensor(array, dtype=tensor.dtype, name=name)
         weight = ir.Value(name=name, const_value=held, shape=ir.Shape(array.shape), type=old.type)
         graph.register_initializer(weight)
-        originals.named.setdefault(content(array), []).append(name)
+        matrices().setdefault(content(array), []).append(name)
     elif weight.const_value is None or not np.array_equal(weight.const_value.numpy(), array):
         return
     turned = ir.Value(name=old.name, shape=old.shape, type=old.type)

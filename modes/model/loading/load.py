@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -327,19 +328,11 @@ def _key(node: onnx.NodeProto) -> Key:
 
 def _inner_first(functions: Mapping[Key, onnx.FunctionProto]) -> list[Key]:
     """The functions in an order in which each calls only functions before it."""
-    waiting, callers = dict[Key, int](), dict[Key, list[Key]]()
-    for key, function in functions.items():
-        called = {*map(_key, inside(function.node))} & functions.keys()
-        waiting[key] = len(called)
-        for each in called:
-            callers.setdefault(each, []).append(key)
-    order = [key for key, count in waiting.items() if not count]
-    for key in order:  # it grows
-        for caller in callers.get(key, ()):
-            waiting[caller] -= 1
-            if not waiting[caller]:
-                order.append(caller)
-    if len(order) < len(functions):
-        names = joined(sorted(repr(key[1]) for key, count in waiting.items() if count), ", ")
-        raise LoadError(f"functions of the model call each other in a circle: among {names}.")
-    return order
+    called = {key: {*map(_key, inside(f.node))} & functions.keys() for key, f in functions.items()}
+    try:
+        return [*TopologicalSorter(called).static_order()]
+    except CycleError as error:
+        names = joined(sorted({repr(key[1]) for key in error.args[1]}), ", ")
+        raise LoadError(
+            f"functions of the model call each other in a circle: among {names}."
+        ) from error

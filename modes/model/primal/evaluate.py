@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from copy import copy
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -209,17 +209,6 @@ def decides(array: np.ndarray) -> bool:
     return array.dtype.kind in "iub" and array.size <= SMALL
 
 
-Held = TypeVar("Held")
-Kinds, Arrays = MutableMapping[str, Kind], MutableMapping[str, np.ndarray]
-
-
-def within(outer: MutableMapping[str, Held], own: set[str | None]) -> MutableMapping[str, Held]:
-    """What a body sees of the tensors around it, and may add to, without the names of its own."""
-    if any(name in outer for name in own):
-        outer = {name: held for name, held in outer.items() if name not in own}
-    return ChainMap({}, outer)
-
-
 class Forecast:
     """The types of the tensors seen so far, and the numbers of the small ones that are known.
 
@@ -231,10 +220,10 @@ class Forecast:
     def __init__(self, model: Contents, inputs: Mapping[str, Any], numbers: bool) -> None:
         self.model, self.given = model, inputs.keys()
         arrays = {n: x for n, x in {**model.constants, **inputs}.items() if hasattr(x, "dtype")}
-        self.types: Kinds = {name: kind_of(array) for name, array in arrays.items()}
+        self.types: MutableMapping[str, Kind] = {n: kind_of(x) for n, x in arrays.items()}
         fixed = {n: a for n, a in model.constants.items() if n not in inputs and a.size <= SMALL}
         given = {n: x for n, x in arrays.items() if numbers and n in inputs and decides(x)}
-        self.known: Arrays = {**fixed, **given}
+        self.known: MutableMapping[str, np.ndarray] = {**fixed, **given}
         self.told, self.times = True, 1
         self.meter = Meter(model.limits)
 
@@ -345,9 +334,8 @@ class Forecast:
         inner.times = self.times * turns
         self.meter.turn(inner.times * (len(steps) + 1) - 1)
         names = [str(value.name) for value in graph.inputs]
-        own = {*names, *(name for step in steps for name in step.outputs)}
         arrays = {name: array_of(value) for name, value in graph.initializers.items()}
-        inner.types, inner.known = within(self.types, own), within(self.known, own)
+        inner.types, inner.known = ChainMap({}, self.types), ChainMap({}, self.known)
         inner.types.update(zip(names, formals, strict=False))
         inner.types.update((n, kind_of(x)) for n, x in arrays.items())
         inner.known.update((n, x) for n, x in arrays.items() if x.size <= SMALL)
