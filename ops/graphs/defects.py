@@ -60,7 +60,7 @@ def is_empty(x: Any) -> bool:
     return x is not None and 0 in np.shape(x)
 
 
-def is_double(step: Step, x: Any, *inputs: Any) -> bool:
+def is_double(step: Step, x: Any = None, *inputs: Any) -> bool:
     return x is not None and bool(x.dtype == np.float64)
 
 
