@@ -16,14 +16,17 @@ from .test_process import apart
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
 
 CALLS = {
-    "loop": (4, range(4), """{outs} = Loop(n, "", x, x) <body = b (int64 i, bool t, float[N] a, float[N] d) =>
+    "loop": (4, range(4), """{outs} = Loop(n, "", x, x) <
+        body = b (int64 i, bool t, float[N] a, float[N] d) =>
         (bool u, float[N] a2, float[N] d2, float[N] r, float[N] s) {{ u = Identity(t)
         a2 = Mul(a, d) d2 = Add(d, a) r = Neg(a) s = Exp(d) }}>"""),
     "scan": (3, range(3), """{outs} = Scan<num_scan_inputs = 1, body = b (float[N] a, float z) =>
         (float[N] a2, float r, float s) {{ a2 = Add(a, z) r = Neg(z) s = Exp(z) }}>(x, x)"""),
-    "if": (3, range(3), """{outs} = If(c) <then_branch = p () => (float[N] a, float[N] b, float[N] d) {{
-        a = Neg(x) b = Exp(x) d = Abs(x) }}, else_branch = q () => (float[N] a2, float[N] b2,
-        float[N] d2) {{ a2 = Sin(x) b2 = Cos(x) d2 = Identity(x) }}>"""),
+    "if": (3, range(3), """{outs} = If(c) <
+        then_branch = p () => (float[N] a, float[N] b, float[N] d) {{
+        a = Neg(x) b = Exp(x) d = Abs(x) }},
+        else_branch = q () => (float[N] a2, float[N] b2, float[N] d2) {{
+        a2 = Sin(x) b2 = Cos(x) d2 = Identity(x) }}>"""),
     "split": (3, range(3), "{outs} = Split<num_outputs = 3>(x)"),
     "batch": (3, [1], """two = Constant<value_ints = [-1, 1]>() m = Reshape(x, two)
         one = Constant<value_floats = [1.0]>()

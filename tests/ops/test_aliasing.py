@@ -10,13 +10,13 @@ from copy import deepcopy
 from itertools import groupby
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxjac as oj
 from onnxjac.modes.verify.cases import CASES
 from onnxjac.ops.registry import traits_of
+
 from .cases import node_cases
 
 ENGINES = ("onnxruntime", "numpy", "torch")
@@ -62,7 +62,7 @@ def add_output(proto, name):
 def with_weights(proto, feeds, *, merged):
     """All inputs but the first as weights; `merged`, equal shapes have one."""
     made, kept, held = deepcopy(proto), list(proto.graph.input), {}
-    first, *others = (name for name in feeds if feeds[name].dtype.kind == "f")
+    _, *others = (name for name in feeds if feeds[name].dtype.kind == "f")
     for name in others:
         x = feeds[name]
         same = held.setdefault((x.shape, x.dtype) if merged else name, name)
@@ -133,11 +133,11 @@ def is_stateful(name):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [*filter(is_stateful, GROUPS)])
 def test_operators_with_states(name):
-    for _, proto, feeds in GROUPS[name][-2:]:
+    for _, proto, feeds in GROUPS[name][-1:]:
         check_all(proto, feeds)
 
 
-@pytest.mark.sampled(0.05)
+@pytest.mark.sampled(0.02)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", GROUPS)
 def test_every_operator(name):
