@@ -263,7 +263,8 @@ def writes(step: Step) -> bool:
 TRAPPED = (TensorProto.INT32, TensorProto.INT64, TensorProto.UNDEFINED)
 """Types of a quotient at which the processor may trap, and the unknown type."""
 
-Types, Numbers = Mapping[str, int], Mapping[str, np.ndarray]
+Types = Mapping[str, int]
+Numbers = Mapping[str, np.ndarray]
 
 
 def is_trap(node: onnx.NodeProto, types: Types, known: Numbers) -> bool:
