@@ -61,7 +61,7 @@ def is_empty(x: Any) -> bool:
     return x is not None and 0 in np.shape(x)
 
 
-def is_double(step: Step, x: Any, *inputs: Any) -> bool:
+def is_double(step: Step, x: Any = None, *inputs: Any) -> bool:
     return x is not None and bool(x.dtype == np.float64)
 
 
@@ -276,7 +276,8 @@ def writes(step: Step) -> bool:
 TRAPPED = (TensorProto.INT32, TensorProto.INT64, TensorProto.UNDEFINED)
 """Types of a quotient at which the processor may trap, and the unknown type."""
 
-Types, Numbers = Mapping[str, int], Mapping[str, np.ndarray]
+Types = Mapping[str, int]
+Numbers = Mapping[str, np.ndarray]
 
 
 def is_trap(node: onnx.NodeProto, types: Types, known: Numbers) -> bool:
