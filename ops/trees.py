@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
+
+from ..jacobians import shape_of
+from .numbers import numbers
 
 Tree = float | str | tuple[Any, ...]
 """A number, a name, or (vocabulary operator, *arguments)."""
@@ -23,7 +28,14 @@ def evaluate(op: Any, tree: Tree, values: Mapping[str, Any], dtype: np.dtype) ->
     Numbers become scalars of `dtype`, so that the result has that dtype; a tree that is one
     number stays a Python float.
     """
-    done: dict[Tree, Any] = {}
+    if op is numbers and isinstance(tree, tuple) and (flat := long(tree, values)):
+        shape, n = shape_of(values[next(iter(flat))]), len(next(iter(flat.values())))
+        made = np.empty(n, dtype)
+        for k in range(0, n, BLOCK):
+            part = {name: x[k : k + BLOCK] for name, x in flat.items()}
+            made[k : k + BLOCK] = evaluate(op, tree, {**values, **part}, dtype)
+        return made.reshape(shape)
+    done, left = dict[Tree, Any](), dict(uses(tree))
 
     def value(node: Tree) -> Any:
         if isinstance(node, str):
@@ -31,11 +43,37 @@ def evaluate(op: Any, tree: Tree, values: Mapping[str, Any], dtype: np.dtype) ->
             return np.asarray(known, dtype) if isinstance(known, float | int) else known
         if not isinstance(node, tuple):
             return np.asarray(node, dtype)
-        if node not in done:
-            done[node] = getattr(op, node[0])(*map(value, node[1:]))
-        return done[node]
+        left[node] -= 1
+        made = done.pop(node) if node in done else getattr(op, node[0])(*map(value, node[1:]))
+        if left[node]:  # else its memory is free for the next result
+            done[node] = made
+        return made
 
     return tree if isinstance(tree, float) else value(tree)
+
+
+BLOCK = 2**17
+"""Entries that are computed at a time, so that their intermediate results stay in the cache."""
+
+
+def long(tree: Tree, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays in a tree, flat, if they have one shape of more than a block."""
+    arrays = {name: values[name] for name in names(tree) if np.ndim(values[name])}
+    one = len({x.shape for x in arrays.values()}) == 1 and all(x.size > BLOCK and
+          x.flags.c_contiguous for x in arrays.values())  # fmt: skip
+    return {name: x.reshape(-1) for name, x in arrays.items()} if one else {}
+
+
+@cache
+def uses(tree: Tree) -> Mapping[Tree, int]:
+    """How often each subtree is an operand, if equal subtrees are computed once."""
+    found, waiting = Counter([tree]), [tree] * isinstance(tree, tuple)
+    while waiting:
+        for part in waiting.pop()[1:]:
+            if isinstance(part, tuple):
+                waiting += [part] * (part not in found)
+                found[part] += 1
+    return found
 
 
 def names(tree: Tree) -> frozenset[str]:
