@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from ..jacobians import shape_of
 from .numbers import numbers
 
 Tree = float | str | tuple[Any, ...]
@@ -21,6 +21,9 @@ INPUTS = ("x", "y", "z")
 SHARE = "softmax of Y"
 """The name of exp(term) / Σ exp(term) in the slopes of Y = log Σ exp(term)."""
 
+BLOCK = 2**17
+"""Entries that are computed at a time, so that their intermediate results stay in the cache."""
+
 
 def evaluate(op: Any, tree: Tree, values: Mapping[str, Any], dtype: np.dtype) -> Any:
     """The value of a tree in the reading `op`; equal subtrees are computed once.
@@ -28,13 +31,14 @@ def evaluate(op: Any, tree: Tree, values: Mapping[str, Any], dtype: np.dtype) ->
     Numbers become scalars of `dtype`, so that the result has that dtype; a tree that is one
     number stays a Python float.
     """
-    if op is numbers and isinstance(tree, tuple) and (flat := long(tree, values)):
-        shape, n = shape_of(values[next(iter(flat))]), len(next(iter(flat.values())))
-        made = np.empty(n, dtype)
+    arrays = {name: x for name, x in values.items() if np.ndim(x)} if op is numbers else {}
+    shapes = {x.shape for x in arrays.values()}
+    if len(shapes) == 1 and (n := prod(*shapes)) > BLOCK and isinstance(tree, tuple):
+        made, flat = np.empty(n, dtype), {name: x.reshape(-1) for name, x in arrays.items()}
         for k in range(0, n, BLOCK):
             part = {name: x[k : k + BLOCK] for name, x in flat.items()}
             made[k : k + BLOCK] = evaluate(op, tree, {**values, **part}, dtype)
-        return made.reshape(shape)
+        return made.reshape(*shapes)
     done, left = dict[Tree, Any](), dict(uses(tree))
 
     def value(node: Tree) -> Any:
@@ -52,27 +56,14 @@ def evaluate(op: Any, tree: Tree, values: Mapping[str, Any], dtype: np.dtype) ->
     return tree if isinstance(tree, float) else value(tree)
 
 
-BLOCK = 2**17
-"""Entries that are computed at a time, so that their intermediate results stay in the cache."""
-
-
-def long(tree: Tree, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The arrays in a tree, flat, if they have one shape of more than a block."""
-    arrays = {name: values[name] for name in names(tree) if np.ndim(values[name])}
-    one = len({x.shape for x in arrays.values()}) == 1 and all(x.size > BLOCK and
-          x.flags.c_contiguous for x in arrays.values())  # fmt: skip
-    return {name: x.reshape(-1) for name, x in arrays.items()} if one else {}
-
-
 @cache
 def uses(tree: Tree) -> Mapping[Tree, int]:
-    """How often each subtree is an operand, if equal subtrees are computed once."""
-    found, waiting = Counter([tree]), [tree] * isinstance(tree, tuple)
-    while waiting:
-        for part in waiting.pop()[1:]:
-            if isinstance(part, tuple):
-                waiting += [part] * (part not in found)
-                found[part] += 1
+    """How often each subtree is an operand where equal subtrees are computed once."""
+    found, waiting = Counter([tree]), [tree]
+    for node in waiting:
+        for part in node[1:] if isinstance(node, tuple) else ():
+            waiting += [part] * (part not in found)
+            found[part] += 1
     return found
 
 

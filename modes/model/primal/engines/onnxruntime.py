@@ -571,40 +571,22 @@ ScatterND <reduction> (x, at, updates) => (y) {
 """y[at] = reduction(x[at], updates), one update after the other; slices of x as rows."""
 
 SIGMOID = """
-<domain: "onnxjac.guard", opset_import: ["": 21]>
-Sigmoid (x) => (y) {
-    one = Constant<value_float = 1.0>()
-    one_like_x = CastLike(one, x)
-    minus = Neg(x)
-    power = Exp(minus)
-    sum = Add(one_like_x, power)
-    y = Reciprocal(sum)
+<domain: "onnxjac.guard", opset_import: ["": 21]> Sigmoid (x) => (y) {
+    o = Constant<value_float = 1.0>() one = CastLike(o, x)
+    n = Neg(x) e = Exp(n) s = Add(one, e) y = Reciprocal(s)
 }
 """
 """1 / (1 + exp(-x)), which ONNX Runtime rounds to 0 from x = -18 on."""
 
 SOFTPLUS = """
-<domain: "onnxjac.guard", opset_import: ["": 21]>
-Softplus (x) => (y) {
-    one = Constant<value_float = 1.0>()
-    one_like_x = CastLike(one, x)
-    zero = Sub(one_like_x, one_like_x)
-    size = Abs(x)
-    minus = Neg(size)
-    power = Exp(minus)
-    sum = Add(one_like_x, power)
-    rounded = Sub(sum, one_like_x)
-    log = Log(sum)
-    product = Mul(log, power)
-    small = Equal(rounded, zero)
-    divisor = Where(small, one_like_x, rounded)
-    quotient = Div(product, divisor)
-    rest = Where(small, power, quotient)
-    above = Max(x, zero)
-    y = Add(above, rest)
+<domain: "onnxjac.guard", opset_import: ["": 21]> Softplus (x) => (y) {
+    o = Constant<value_float = 1.0>() one = CastLike(o, x) zero = Sub(one, one)
+    a = Abs(x) n = Neg(a) e = Exp(n) u = Add(one, e) d = Sub(u, one) same = Equal(d, zero)
+    l = Log(u) p = Mul(l, e) safe = Where(same, one, d) q = Div(p, safe)
+    rest = Where(same, e, q) above = Max(x, zero) y = Add(above, rest)
 }
 """
-"""max(x, 0) + log(1 + exp(-|x|)), where log(1 + e) = log(u) e / (u - 1) for the rounded u = 1 + e;
+"""max(x, 0) + log(1 + exp(-|x|)), with log(1 + e) = log(u) e / (u - 1) for the rounded u = 1 + e;
 ONNX Runtime has none for double.
 """
 
