@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
+
+from .numbers import numbers
 
 Tree = float | str | tuple[Any, ...]
 """A number, a name, or (vocabulary operator, *arguments)."""
@@ -16,6 +21,9 @@ INPUTS = ("x", "y", "z")
 SHARE = "softmax of Y"
 """The name of exp(term) / Σ exp(term) in the slopes of Y = log Σ exp(term)."""
 
+BLOCK = 2**17
+"""Entries that are computed at a time, so that their intermediate results stay in the cache."""
+
 
 def evaluate(op: Any, tree: Tree, values: Mapping[str, Any], dtype: np.dtype) -> Any:
     """The value of a tree in the reading `op`; equal subtrees are computed once.
@@ -23,7 +31,15 @@ def evaluate(op: Any, tree: Tree, values: Mapping[str, Any], dtype: np.dtype) ->
     Numbers become scalars of `dtype`, so that the result has that dtype; a tree that is one
     number stays a Python float.
     """
-    done: dict[Tree, Any] = {}
+    arrays = {name: x for name, x in values.items() if np.ndim(x)} if op is numbers else {}
+    shapes = {x.shape for x in arrays.values()}
+    if len(shapes) == 1 and (n := prod(*shapes)) > BLOCK and isinstance(tree, tuple):
+        made, flat = np.empty(n, dtype), {name: x.reshape(-1) for name, x in arrays.items()}
+        for k in range(0, n, BLOCK):
+            part = {name: x[k : k + BLOCK] for name, x in flat.items()}
+            made[k : k + BLOCK] = evaluate(op, tree, {**values, **part}, dtype)
+        return made.reshape(*shapes)
+    done, left = dict[Tree, Any](), dict(uses(tree))
 
     def value(node: Tree) -> Any:
         if isinstance(node, str):
@@ -31,11 +47,24 @@ def evaluate(op: Any, tree: Tree, values: Mapping[str, Any], dtype: np.dtype) ->
             return np.asarray(known, dtype) if isinstance(known, float | int) else known
         if not isinstance(node, tuple):
             return np.asarray(node, dtype)
-        if node not in done:
-            done[node] = getattr(op, node[0])(*map(value, node[1:]))
-        return done[node]
+        left[node] -= 1
+        made = done.pop(node) if node in done else getattr(op, node[0])(*map(value, node[1:]))
+        if left[node]:  # else its memory is free for the next result
+            done[node] = made
+        return made
 
     return tree if isinstance(tree, float) else value(tree)
+
+
+@cache
+def uses(tree: Tree) -> Mapping[Tree, int]:
+    """How often each subtree is an operand where equal subtrees are computed once."""
+    found, waiting = Counter([tree]), [tree]
+    for node in waiting:
+        for part in node[1:] if isinstance(node, tuple) else ():
+            waiting += [part] * (part not in found)
+            found[part] += 1
+    return found
 
 
 def names(tree: Tree) -> frozenset[str]:

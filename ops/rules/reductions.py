@@ -69,17 +69,22 @@ SUMS: dict[str, tuple[str, str]] = {}
 """op_type -> the formulas of a reduction: y = outer(s) with s = Σ inner(x)."""
 
 
-def reduction(op_type: str, outer: str, inner: str) -> None:
-    """Declare y = outer(s) with s = Σ inner(x): SymPy derives ∂y/∂x by x and the output Y."""
+def reduction(op_type: str, outer: str, inner: str, slope: Any = None) -> None:
+    """Declare y = outer(s) with s = Σ inner(x): SymPy derives ∂y/∂x by x and the output Y.
+
+    A `slope` is a function of a node that gives ∂y/∂x from x, without the rounding of Y.
+    """
     SUMS[op_type] = outer, inner
 
     def rule(op: Any, node: Node) -> Blocks:
         axes = reduced_axes(node)
         kept = kept_shape(node.x_shape, axes)
-        y = op.Reshape(node.y, kept)
-        values = {"x": node.x, "Y": y}
         J = total(node.x_shape, axes, node.dtype)
-        value = evaluate(op, derivative_of_sum(outer, inner), values, node.dtype)
+        if slope is not None:
+            value = slope(op, node)
+        else:
+            values = {"x": node.x, "Y": op.Reshape(node.y, kept)}
+            value = evaluate(op, derivative_of_sum(outer, inner), values, node.dtype)
         if not isinstance(value, float):
             J = J @ Diagonal(value, node.x_shape)
         return {(0, 0): Reshape(node.y_shape, kept, node.dtype) @ J}
@@ -88,27 +93,33 @@ def reduction(op_type: str, outer: str, inner: str) -> None:
     jacobian(op_type)(rule)
 
 
+def inverse_sum(op: Any, node: Node) -> Array:
+    """1 / Σ x: exp(-y) would have the rounding of y."""
+    return op.Reciprocal(total(node.x_shape, reduced_axes(node), node.dtype)._apply(op, node.x))
+
+
+def share(op: Any, node: Node) -> Array:
+    """softmax(x) over the axes: exp(x - y) would have the rounding of y in every entry."""
+    split = rows(node)
+    return split.T._apply(op, op.Softmax(split._apply(op, node.x), axis=-1))
+
+
+def rows(node: Node) -> Jacobian:
+    """x with the entries that are reduced together along its last axis."""
+    axes = reduced_axes(node)
+    others = tuple(k for k in range(len(node.x_shape)) if k not in axes)
+    last = Permutation((*others, *axes), node.x_shape, node.dtype)
+    flat = (*last.out_shape[: len(others)], size(last.out_shape[len(others) :]))
+    return Reshape(flat, last.out_shape, node.dtype) @ last
+
+
 reduction("ReduceSum", "s", "x")
 reduction("ReduceL1", "s", "abs(x)")
 reduction("ReduceL2", "sqrt(s)", "x**2")
 reduction("ReduceSumSquare", "s", "x**2")
+reduction("ReduceLogSum", "log(s)", "x", inverse_sum)
 says("ReduceLogSum", near=lambda i, x: np.abs(x) + 0.1)
-
-
-@jacobian("ReduceLogSum")
-def reduce_log_sum(op: Any, node: Node) -> Blocks:
-    """∂y/∂x = 1 / Σ x: exp(-y) would have the rounding of y."""
-    J = total(node.x_shape, reduced_axes(node), node.dtype)
-    d = Diagonal(op.Reciprocal(J._apply(op, node.x)))
-    return {(0, 0): Reshape(node.y_shape, J.out_shape, node.dtype) @ d @ J}
-
-
-@jacobian("ReduceLogSumExp")
-def reduce_log_sum_exp(op: Any, node: Node) -> Blocks:
-    """∂y/∂x = softmax(x): exp(x - y) would have the rounding of y in every entry."""
-    split, J = rows(node)
-    d = split.T._apply(op, op.Softmax(split._apply(op, node.x), axis=-1))
-    return {(0, 0): J @ Diagonal(d, node.x_shape)}
+reduction("ReduceLogSumExp", "log(s)", "exp(x)", share)
 
 
 kinks("ReduceL1", where="where an entry is 0", given="0, as for |0|")(zeros)
@@ -172,20 +183,12 @@ def global_max_pool(op: Any, node: Node) -> Blocks:
 @jacobian("ReduceProd")
 def reduce_prod(op: Any, node: Node) -> Blocks:
     """∂y/∂xᵢ = ∏ of the other entries, also correct where some entries are 0."""
-    split, J = rows(node)
+    axes, split = reduced_axes(node), rows(node)
+    if not axes:
+        return {(0, 0): Identity(node.y_shape, node.dtype)}
     d = split.T._apply(op, product_of_others(op, split._apply(op, node.x)))
-    return {(0, 0): J @ Diagonal(d, node.x_shape)}
-
-
-def rows(node: Node) -> tuple[Jacobian, Jacobian]:
-    """The entries of x with those that are reduced together along the last axis, and y = Σ x."""
-    axes = reduced_axes(node)
-    others = tuple(k for k in range(len(node.x_shape)) if k not in axes)
-    last = Permutation((*others, *axes), node.x_shape, node.dtype)
-    flat = (*last.out_shape[: len(others)], size(last.out_shape[len(others) :]))
-    J = total(node.x_shape, axes, node.dtype)
-    return (Reshape(flat, last.out_shape, node.dtype) @ last,
-            Reshape(node.y_shape, J.out_shape, node.dtype) @ J)  # fmt: skip
+    J = total(node.x_shape, axes, node.dtype) @ Diagonal(d, node.x_shape)
+    return {(0, 0): Reshape(node.y_shape, J.out_shape, node.dtype) @ J}
 
 
 convention("ReduceProd", "Π [2, 0, 3]", ([2.0, 0.0, 3.0],), ([0.0, 6.0, 0.0],),

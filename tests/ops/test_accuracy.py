@@ -13,6 +13,8 @@ import onnxjac as oj
 from onnxjac.ops.formulas import NAMES, OUTPUT, derive, parse, plain, unstable
 from onnxjac.ops.rules.elementwise import FORMULAS, SLOPES
 from precision.accuracy import BOUND, CASES, DTYPES, EXCEPTIONS, ORDERS
+from precision.networks import ROOT
+from precision.page import OPERATORS
 
 X = NAMES["x"]
 
@@ -30,6 +32,12 @@ def test_results_keep_their_digits(case, dtype, request):
 def test_every_formula_is_measured():
     assert {case.op for case in CASES} >= FORMULAS.keys()
     assert {name for name, _ in EXCEPTIONS} <= set(map(str, CASES))
+
+
+def test_the_page_has_every_operator():
+    text = (ROOT / "PRECISION.md").read_text(encoding="utf-8").partition(OPERATORS)[2]
+    shown = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
+    assert shown[1:] == list(map(str, CASES))
 
 
 # -- forms: chosen by accuracy, equal by proof -----------------------------------------------------

@@ -6,4 +6,5 @@ the same weights, point and vectors, all representable in float32.
 
     cd tests && python -m precision               # writes PRECISION.md, takes a few minutes
     cd tests && python -m precision mlp digits    # prints some rows
+    cd tests && python -m precision operators     # writes the section on operators alone
 """

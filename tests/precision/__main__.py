@@ -1,4 +1,4 @@
-"""The command line: `cd tests && python -m precision [network ...]`."""
+"""The command line: `cd tests && python -m precision [network ... | operators]`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from . import __doc__ as description
 from .measure import Row, rows
 from .networks import ROOT, makers
-from .page import line, page
+from .page import OPERATORS, line, operators, page
 
 
 def measured(names: list[str]) -> Iterator[Row]:
@@ -20,16 +20,20 @@ def measured(names: list[str]) -> Iterator[Row]:
 
 
 def main() -> None:
-    """Write the page for all networks, or print the rows of some."""
+    """Write the page, or its section on operators, or print the rows of some networks."""
     parser = argparse.ArgumentParser(
         "python -m precision", description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("networks", nargs="*", metavar="network", help="of all of them by default")
-    asked = parser.parse_args().networks
+    parser.add_argument("networks", nargs="*", metavar="network", help="of all of them by default; or operators, for their section alone")
+    asked, file = parser.parse_args().networks, ROOT / "PRECISION.md"
+    if asked == ["operators"]:
+        text = file.read_text(encoding="utf-8").partition(OPERATORS)[0].rstrip("\n")
+        file.write_text(f"{text}\n\n{operators()}", encoding="utf-8")
+        return
     found = list(measured(asked or list(makers())))
     if not asked:
-        (ROOT / "PRECISION.md").write_text(page(found), encoding="utf-8")
+        file.write_text(page(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -354,6 +354,10 @@ def power(x: Any, info: Any) -> bool:
     return not all(least < (e - k) * size < most for k in range(3))
 
 
+def vanishing(x: Any, info: Any) -> bool:
+    return 1.702 * float(x[0]) < math.log(float(info.tiny))
+
+
 def whole(x: Any, info: Any) -> bool:
     ratio = float(x[0]) / float(x[1])
     return math.isinf(ratio) or abs(ratio - round(ratio)) <= 4 * float(info.eps) * abs(ratio)
@@ -371,8 +375,10 @@ EXCEPTIONS: dict[tuple[str, int], Exception_] = {
     ("Gelu", 1): ERFC,
     ("Gelu tanh", 2): CUBE,
     ("FastGelu", 2): CUBE,
-    ("Sigmoid", 2): Exception_("|x| < 1/16", "σ(x) - 1/2 has the rounding of 1/2: ε/16",
-                               lambda x, _: abs(x[0]) < 1 / 16),
+    ("Sigmoid", 2): Exception_("|x| < 1/4", "σ(x) - 1/2 has the rounding of 1/2: ε/16",
+                               lambda x, _: abs(x[0]) < 1 / 4),
+    **{(name, k): Exception_("exp(αx) subnormal", "it is a factor", vanishing)
+       for name in ("Swish", "Mish", "ScaledSiLU", "QuickGelu") for k in range(3)},
     **{("Div", k): Exception_("x/y near the subnormal numbers", "y is reused", quotient)
        for k in (1, 2)},
     **{("Pow", k): Exception_("xʸ, xʸ⁻¹ or xʸ⁻² out of range", "it is a factor", power)
