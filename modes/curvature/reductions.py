@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from ...jacobians.errors import InputError, warn
@@ -44,9 +45,8 @@ def factor(wanted: str, found: str | None, of: str, batch: tuple[int, ...]) -> f
             f"the model does not end in a sum or a mean over samples that make {of!r}: leave out "
             f"reduction= and scale the operator"
         )
-    if wanted == found:
-        return 1.0
-    return weight_in_mean(batch[0]) if wanted == "mean" else float(batch[0])
+    scale: dict[str, Callable[[int], float]] = {"sum": float, "mean": weight_in_mean}
+    return 1.0 if wanted == found else scale[wanted](batch[0])
 
 
 def weight_in_mean(terms: int) -> float:

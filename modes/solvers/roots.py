@@ -38,7 +38,7 @@ from .iteration import (
     run,
     state,
 )
-from .problem import Problem, problem_of, states_of, time_of
+from .problem import Problem, states_of, time_of
 
 Solver = Callable[..., tuple[np.ndarray, int]]
 """(A, b, rtol=, M=) ↦ x with A x ≈ b, and a code: one of `scipy.sparse.linalg`."""
@@ -101,7 +101,7 @@ def newton_krylov(
     Source: Eisenstat and Walker, "Choosing the forcing terms in an inexact Newton method", 1996,
     choice 2.
     """
-    problem = problem_of(model, inputs, of, wrt, engine)
+    problem = Problem[Any](model, inputs, of, wrt, engine)
     F, x = problem.values(problem.x0), problem.x0
     if len(F) != len(x):
         raise InputError(f"{len(F)} equations for {len(x)} unknowns: a root needs as many of each")
@@ -293,7 +293,7 @@ def pseudo_transient(
 
     Source: Kelley and Keyes, "Convergence analysis of pseudo-transient continuation", 1998.
     """
-    problem = problem_of(model, inputs, of, wrt, engine)
+    problem = Problem[Any](model, inputs, of, wrt, engine)
     euler = euler_residual(model, inputs, of=of, wrt=wrt, engine=engine)
     goal = Goal(problem, rtol, None)
 
