@@ -33,7 +33,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from .arrays import Array, host, is_tensor, prod_text, reading, reading_of, shape_of, size
+from .arrays import Array, host, is_tensor, prod_text, reading, reading_of, shape_of, size, widened
 from .as_one import (
     SMALL,
     absolute,
@@ -60,6 +60,7 @@ from .lapack import (
     both,
     check_regular,
     eps_of,
+    inverse_of_each,
     inverses,
     of_entries,
     of_matrices,
@@ -90,8 +91,10 @@ def inverse_of(operator: Jacobian) -> Jacobian | None:
     check_square(operator)
     if not all_numbers(operator):
         return None
-    found = inverted(operator)
-    return inverse_of_matrix(operator) if found is None else found
+    if (found := inverted(operator)) is not None:
+        return found
+    found = inverse_of_matrix(operator)
+    return found and checked(operator, found)
 
 
 def slogdet_of(operator: Jacobian) -> SlogDet | None:
@@ -135,7 +138,8 @@ def checked(A: Jacobian, M: Jacobian, slack: float = np.inf, lost: float = LOST)
         noise = eps * signs * np.abs(absolute(A) @ np.abs(x))
         errors = np.abs(M @ np.hstack([A @ x - v, noise])).max(0, initial=0).reshape(2, k)
         own, least = (errors / np.abs(x).max(0)).max(1) if n else (0.0, 0.0)
-    if not (least < lost and own < min(lost, slack * least + eps)):
+    stored = 0.01 if A.dtype.itemsize < 4 else eps  # what M, in half precision, is off by
+    if not (least < lost and own < min(lost, slack * least + stored)):
         raise singular(A, f"its condition number is {max(own, least) / eps:.2g} in {A.dtype}")
     return M
 
@@ -446,8 +450,8 @@ def _(operator: Sum) -> Jacobian | None:
     shift, others = split_identity(operator)
     if len(others) == 1 and (found := shifted(others[0], shift)) is not None:
         return found
-    error, slack = None, 100 if operator.shape[0] <= SMALL else np.inf
-    for inverse in inverse_by_terms, inverse_of_matrix:
+    error, most = None, 100 if operator.shape[0] <= SMALL else np.inf
+    for inverse, slack in (inverse_by_terms, most), (inverse_of_matrix, np.inf):
         try:
             if (found := inverse(operator)) is not None:
                 return checked(operator, found, slack)
@@ -460,8 +464,8 @@ def _(operator: Sum) -> Jacobian | None:
 
 def inverse_of_matrix(operator: Jacobian) -> Jacobian | None:
     """A⁻¹ of a small A, as a dense matrix."""
-    found = (whole := as_matrix(operator)) and inverted(whole)
-    return found and checked(operator, found)
+    whole = as_matrix(operator)
+    return whole and inverted(whole)
 
 
 def inverse_by_terms(operator: Sum) -> Jacobian | None:
@@ -488,7 +492,7 @@ def _(operator: Sum) -> SlogDet | None:
         outer, S = split
         left = (1.0, 0.0) if outer is None else determinant(outer)
         return None if left is None else both(left, of_sums(S))
-    if (parts := woodbury(operator)) and large:
+    if (parts := woodbury(operator)) and (large or parts.exact):
         return parts.determinant
     whole = as_one(operator) or as_matrix(operator)
     return None if whole is None else determinant(whole)
@@ -516,6 +520,15 @@ class Woodbury:
         left = LowRank(self.Y, -middle.T, whole.in_shape)  # not multiplied out: it is as large so
         low = Product((left, Dense(Z.T, None, whole.out_shape)))
         return Sum((*terms_of(self.base_inverse), low))
+
+    @property
+    def exact(self) -> bool:
+        """Whether rounding, ε |C⁻¹| (I + |V|ᵀ |Y|), moves det C by a relative √ε at most."""
+        sizes = reading_of(self.V, self.Y).MatMul(abs(self.V).T, abs(self.Y))
+        C = np.abs(host(inverse_of_each(widened(self.C))))
+        with np.errstate(invalid="ignore"):
+            moved = np.trace(C @ (np.eye(len(C)) + host(sizes)))
+        return bool(moved * eps_of(self.base.dtype) ** 0.5 <= 1)
 
     @property
     def determinant(self) -> SlogDet | None:
