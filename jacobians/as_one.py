@@ -16,7 +16,8 @@ from .dag import Block
 from .elementwise import Cast, Diagonal, Identity, Scalar
 from .layout import Embed, Permutation, Reshape, Scatter, Slice, Take
 from .matrices import BlockDiagonal, Dense, Eye, Kron, LowRank
-from .products import commuted, factors_of
+from .placing import with_parts
+from .products import Product, commuted, factors_of
 from .sums import Sum, coefficient, split_identity, terms_of
 from .transforms import Circulant
 
@@ -34,6 +35,24 @@ MOVES = Slice | Embed | Take | Scatter | Cast
 def held(operator: Jacobian) -> bool:
     """Whether an operator is of these kinds, or a product of them."""
     return all(isinstance(factor, HELD) for factor in factors_of(operator))
+
+
+def as_matrix(operator: Jacobian) -> Dense | None:
+    """The dense matrix; None for a large A, and where A is more than the arrays it holds."""
+    cheap = all(isinstance(leaf, HELD | MOVES) for leaf in leaves(operator))
+    small = cheap and operator.shape[0] <= SMALL
+    return Dense(operator.toarray(), operator.out_shape, operator.in_shape) if small else None
+
+
+def absolute(part: Any) -> Any:
+    """|A|, the operator with the magnitudes of the numbers that it holds: nothing cancels in it."""
+    if isinstance(part, Scalar):
+        return Scalar(abs(part.factor), part.in_shape, part.dtype)
+    if isinstance(part, tuple):
+        return tuple(map(absolute, part))
+    if isinstance(part, HELD | Sum | Product):
+        return with_parts(part, absolute)
+    return part if isinstance(part, Eye | Jacobian) else abs(part)
 
 
 def as_one(operator: Sum) -> Jacobian | None:
@@ -150,12 +169,9 @@ def of_blocks(function: Callable[[Jacobian], Any], operator: Block) -> Block | N
 
 
 def of_each(question: Callable[[Jacobian], Any], parts: Iterable[Jacobian]) -> list[Any] | None:
-    """The answers for square operators; None where one is not square, or has no answer.
-
-    None is asked where one is not square: others may be singular, and the whole not.
-    """
+    """The answers for square operators; None where one is not square, or has no answer."""
     parts = list(parts)
-    square = all(part.shape[0] == part.shape[1] for part in parts)
+    square = all(part.shape[0] == part.shape[1] for part in parts)  # else one may be singular
     found = [question(part) for part in parts] if square else [None]
     return None if any(one is None for one in found) else found
 

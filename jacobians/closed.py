@@ -24,7 +24,6 @@ NumPy's.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce, singledispatch
 from operator import add, matmul
@@ -36,10 +35,10 @@ from scipy.sparse.csgraph import connected_components
 
 from .arrays import Array, host, is_tensor, prod_text, reading, reading_of, shape_of, size, widened
 from .as_one import (
-    HELD,
-    MOVES,
     SMALL,
+    absolute,
     as_circulant,
+    as_matrix,
     as_one,
     diagonal_blocks,
     held,
@@ -71,7 +70,7 @@ from .lapack import (
 )
 from .layout import Embed, Permutation, Reshape, Scatter, Slice, Take
 from .matrices import BlockDiagonal, Dense, Eye, Kron, LowRank, implicit_kron, matrix_shape
-from .placing import HOST, placed, with_parts
+from .placing import HOST, placed
 from .products import Product
 from .sums import Sum, multiple, split_identity, terms_of
 from .transforms import Circulant, Cumulative, Fourier
@@ -92,10 +91,10 @@ def inverse_of(operator: Jacobian) -> Jacobian | None:
     check_square(operator)
     if not all_numbers(operator):
         return None
-    found = inverted(operator)
-    if found is None and (whole := as_matrix(operator)) is not None:
-        found = checked(operator, inverted(whole))
-    return found
+    if (found := inverted(operator)) is not None:
+        return found
+    found = inverse_of_matrix(operator)
+    return found and checked(operator, found)
 
 
 def slogdet_of(operator: Jacobian) -> SlogDet | None:
@@ -125,14 +124,6 @@ def all_numbers(operator: Jacobian) -> bool:
     return not others or (all(map(is_tensor, others)) and not any(True for _ in floats))
 
 
-def as_matrix(operator: Jacobian) -> Dense | None:
-    """The dense matrix; None for a large A, and where A is more than the arrays it holds."""
-    cheap = (isinstance(leaf, HELD | MOVES) for leaf in leaves(operator))
-    if operator.shape[0] > SMALL or not all(cheap):
-        return None
-    return Dense(operator.toarray(), operator.out_shape, operator.in_shape)
-
-
 def checked(A: Jacobian, M: Jacobian, slack: float = np.inf, lost: float = LOST) -> Jacobian:
     """M ≈ A⁻¹; raises `Singular` where x = M v has a relative error above `lost` for a random v.
 
@@ -147,27 +138,10 @@ def checked(A: Jacobian, M: Jacobian, slack: float = np.inf, lost: float = LOST)
         noise = eps * signs * np.abs(absolute(A) @ np.abs(x))
         errors = np.abs(M @ np.hstack([A @ x - v, noise])).max(0, initial=0).reshape(2, k)
         own, least = (errors / np.abs(x).max(0)).max(1) if n else (0.0, 0.0)
-    if not (least < lost and own < min(lost, slack * least + eps)):
+    stored = 0.01 if A.dtype.itemsize < 4 else eps  # what M, in half precision, is off by
+    if not (least < lost and own < min(lost, slack * least + stored)):
         raise singular(A, f"its condition number is {max(own, least) / eps:.2g} in {A.dtype}")
     return M
-
-
-def magnitude(A: Jacobian) -> float:
-    """A bound of ‖A‖, and of what is added and subtracted in it: √(‖|A|‖₁ ‖|A|‖∞)."""
-    B, (m, n) = absolute(A), A.shape
-    rows, columns = (np.abs(v).max(initial=0) for v in (B @ np.ones(n), B.T @ np.ones(m)))
-    return float(rows * columns) ** 0.5
-
-
-def absolute(part: Any) -> Any:
-    """|A|, the operator with the magnitudes of the numbers that it holds: nothing cancels in it."""
-    if isinstance(part, Scalar):
-        return Scalar(abs(part.factor), part.in_shape, part.dtype)
-    if isinstance(part, tuple):
-        return tuple(map(absolute, part))
-    if isinstance(part, HELD | Sum | Product):
-        return with_parts(part, absolute)
-    return part if isinstance(part, Eye | Jacobian) else abs(part)
 
 
 @singledispatch
@@ -476,15 +450,22 @@ def _(operator: Sum) -> Jacobian | None:
     shift, others = split_identity(operator)
     if len(others) == 1 and (found := shifted(others[0], shift)) is not None:
         return found
-    found = None
-    with suppress(Singular):
-        if (found := inverse_by_terms(operator)) is None:
-            return None
-        return checked(operator, found, slack=100)
-    with suppress(Singular):
-        if (whole := as_matrix(operator)) is not None:
-            return checked(operator, inverted(whole))
-    return checked(operator, found or inverse_by_terms(operator))
+    error, most = None, 100 if operator.shape[0] <= SMALL else np.inf
+    for inverse, slack in (inverse_by_terms, most), (inverse_of_matrix, np.inf):
+        try:
+            if (found := inverse(operator)) is not None:
+                return checked(operator, found, slack)
+        except Singular as singular:
+            error = error or singular
+    if error is not None:
+        raise error
+    return None
+
+
+def inverse_of_matrix(operator: Jacobian) -> Jacobian | None:
+    """A⁻¹ of a small A, as a dense matrix."""
+    whole = as_matrix(operator)
+    return whole and inverted(whole)
 
 
 def inverse_by_terms(operator: Sum) -> Jacobian | None:
@@ -543,10 +524,10 @@ class Woodbury:
     @property
     def exact(self) -> bool:
         """Whether rounding, ε |C⁻¹| (I + |V|ᵀ |Y|), moves det C by a relative √ε at most."""
-        op, V, Y = reading_of(self.V, self.Y), abs(self.V), abs(self.Y)
-        C, inner = (np.abs(host(a)) for a in (inverse_of_each(widened(self.C)), op.MatMul(V.T, Y)))
+        sizes = reading_of(self.V, self.Y).MatMul(abs(self.V).T, abs(self.Y))
+        C = np.abs(host(inverse_of_each(widened(self.C))))
         with np.errstate(invalid="ignore"):
-            moved = np.trace(C @ (np.eye(len(C)) + inner))
+            moved = np.trace(C @ (np.eye(len(C)) + host(sizes)))
         return bool(moved * eps_of(self.base.dtype) ** 0.5 <= 1)
 
     @property

@@ -28,18 +28,9 @@ import numpy as np
 import scipy.linalg
 
 from .arrays import cast, dtype_of, host, like, rounded, shape_of, size, space, times, wide, widened
-from .as_one import are_inverse, as_circulant, as_one, of_blocks
+from .as_one import absolute, are_inverse, as_circulant, as_one, of_blocks
 from .base import Jacobian
-from .closed import (
-    all_numbers,
-    check_square,
-    checked,
-    inverse_of,
-    joined,
-    low_rank_of,
-    magnitude,
-    whole,
-)
+from .closed import all_numbers, check_square, checked, inverse_of, joined, low_rank_of, whole
 from .dag import Block, Dag
 from .elementwise import Diagonal, Identity, Scalar
 from .errors import InputError
@@ -439,25 +430,24 @@ def root(values: np.ndarray, power: float = 0.5) -> np.ndarray:
     return np.maximum(np.real(values), 0) ** power
 
 
-def reciprocal(values: np.ndarray, floor: float = 0.0) -> np.ndarray:
-    """1/λ, and 0 where λ is 0 up to rounding, or up to the rounding `floor` of larger numbers."""
+def reciprocal(floor: float, values: np.ndarray) -> np.ndarray:
+    """1/λ along the last axis, and 0 where λ is 0 up to rounding, or up to `floor`."""
     sizes = np.abs(values)
-    small = sizes <= max(values.size * eps_of(values.dtype) * sizes.max(initial=0), floor)
+    least = values.shape[-1] * eps_of(values.dtype) * sizes.max(-1, initial=0, keepdims=True)
+    small = sizes <= np.maximum(least, floor)
     return np.where(small, 0, 1 / np.where(small, 1, values))
 
 
-def reciprocals(a: np.ndarray, floor: float = 0.0) -> np.ndarray:
-    """A⁺ of each matrix, by the reciprocals of its singular values."""
-    (U, values, V), n = thin(a, True), min(a.shape[-2:])
-    rows = [reciprocal(row, floor) for row in values.reshape(-1, n)]
-    inverse = np.array(rows, values.dtype).reshape(values.shape)
-    return times(V, inverse[..., None, :]) @ adjoint_of(U)
-
-
 def pseudo(A: Jacobian | None = None) -> Form:
-    """The pseudo-inverse: what is at most the rounding of the numbers in A is 0."""
-    floor = 0.0 if A is None else max(A.shape) * eps_of(A.dtype) * magnitude(A)
-    return Form(partial(reciprocal, floor=floor), partial(reciprocals, floor=floor), pseudo=True)
+    """The pseudo-inverse: 0 is what rounding leaves of the numbers in A, with magnitudes |A| 1."""
+    largest = 0.0 if A is None else np.abs(absolute(A) @ np.ones(A.shape[1])).max(initial=0)
+    of_values = partial(reciprocal, 0.0 if A is None else max(A.shape) * eps_of(A.dtype) * largest)
+
+    def matrices(a: np.ndarray) -> np.ndarray:
+        U, values, V = thin(a, True)
+        return times(V, of_values(values)[..., None, :]) @ adjoint_of(U)
+
+    return Form(lambda d: of_values(d.ravel()).reshape(d.shape), matrices, pseudo=True)
 
 
 def triangle(a: np.ndarray) -> np.ndarray:

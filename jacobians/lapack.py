@@ -43,13 +43,8 @@ def check_regular(whole: Jacobian, values: np.ndarray, rounding: float) -> None:
         raise singular(whole, f"its smallest eigenvalue is {sizes.min():.2g}")
 
 
-def inverses(
-    matrices: np.ndarray, whole: Jacobian, name: str = "", lost: float = LOST
-) -> np.ndarray:
-    """A⁻¹ of each matrix in (*batch, n, n); `whole` and `name` say which they are.
-
-    Raises `Singular` where rounding, times a condition number, reaches the relative error `lost`.
-    """
+def inverses(matrices: np.ndarray, whole: Jacobian, name: str = "") -> np.ndarray:
+    """A⁻¹ of each matrix in (*batch, n, n); `whole` and `name` say which they are."""
     m, n = matrices.shape[-2:]
     if m != n:
         raise singular(whole, f"its {name} factor is {m}×{n}" if name else f"it holds {m}×{n}")
@@ -57,7 +52,7 @@ def inverses(
     with np.errstate(all="ignore"):
         found = inverse_of_each(work)
         norms = host(norm(work, 1, (-2, -1)) * norm(found, 1, (-2, -1)))
-        bad = ~(norms * eps_of(dtype) < lost)
+        bad = ~(norms * eps_of(dtype) < LOST)
     if np.any(bad):
         what = f"its {name} factor" if name else "its matrix" if work.ndim == 2 else "a block"
         first = tuple(map(int, np.argwhere(bad)[0]))

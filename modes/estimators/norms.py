@@ -94,11 +94,7 @@ def condition_number(
     found = _from_extremes(A, "condition number", _ratio, exact, products, rtol, seed, progress)
     if found.error <= rtol * found.value:
         return found
-    return replace(found, error=np.inf, method=ROUNDED if found.exact else found.method)
-
-
-ROUNDED = "σₙ is rounding"
-"""The method of a condition number that its singular values do not determine."""
+    return replace(found, error=np.inf, method=found.method.removeprefix("exact "))
 
 
 def _first(found: Extremes) -> tuple[float, float]:

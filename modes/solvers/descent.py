@@ -35,7 +35,7 @@ from .iteration import (
     run,
     state,
 )
-from .problem import Problem, problem_of
+from .problem import Problem
 
 METHODS = {"line search": "Newton-CG", "trust region": "trust-ncg"}
 """globalization -> SciPy's method."""
@@ -86,7 +86,7 @@ def newton_cg(
     a dtype does not fit; `UnsupportedOp` for an operator without a rule. An iteration that ends
     early raises nothing: see `success` and `message` of the result.
     """
-    problem = scalar("newton_cg", problem_of(model, inputs, of, wrt, engine))
+    problem = scalar("newton_cg", Problem[Any](model, inputs, of, wrt, engine))
     if preconditioner is None and is_tensor(problem.x0):
         preconditioner = Identity(tuple(problem.x0.shape), dtype_of(problem.x0))
     if preconditioner is not None:
@@ -112,9 +112,8 @@ def newton_cg(
             return problem.flatten(problem.curvature(x).gradient)
 
         def finite(x: np.ndarray) -> float:
-            """f, or ∞ for NaN, which SciPy's trust region takes for a decrease."""
-            f = problem.fun(x)
-            return np.inf if np.isnan(f) else f
+            """f, or ∞ for NaN, at which SciPy's trust region stays as it is."""
+            return np.inf if np.isnan(f := problem.fun(x)) else f
 
         found = minimize(
             finite, problem.x0, jac=slopes, hessp=problem.hessp, tol=tol, options=asked,
@@ -125,19 +124,12 @@ def newton_cg(
     if found.success and globalization == "line search":  # which takes no step at curvature 0
         found.jac, most = slopes(found.x), asked.get("xtol", 1e-5 if tol is None else tol)
         if not settled(problem, found, 10 * len(found.x) * most):
-            found.update(success=False, status=STUCK, message=FLAT)
+            found.update(success=False, status=STUCK, message="f falls on: its curvature is ~ 0")
     return with_tensors(problem, found)
 
 
-FLAT = ("the steps ended where f still falls: the curvature along ∇f is 0, negative or small; take "
-        "globalization='trust region'")  # fmt: skip
-
-
 def settled(problem: Problem, found: OptimizeResult, short: float) -> bool:
-    """Whether a Newton step, in no trust region, would reduce f by no more than its rounding.
-
-    Or whether it is `short`, as a sum of magnitudes, where f is convex along ∇f.
-    """
+    """Whether a Newton step would reduce f by rounding only, or is `short` where f is convex."""
     H, g = problem.curvature(found.x), np.asarray(found.jac)
     step = truncated_cg(H, g, Identity(g.shape, g.dtype), rtol=1e-3)
     if step.promise(g) <= rounding(problem.x0, found.fun):
@@ -200,7 +192,7 @@ def natural_gradient(
     Sources: Amari, "Natural gradient works efficiently in learning", 1998; Martens, "New insights
     and perspectives on the natural gradient method", 2020.
     """
-    problem = scalar("natural_gradient", problem_of(model, inputs, of, wrt, engine))
+    problem = scalar("natural_gradient", Problem[Any](model, inputs, of, wrt, engine))
     if curvature is None:
         if at is None:
             raise InputError("say at= which tensor the loss begins, or give curvature=")

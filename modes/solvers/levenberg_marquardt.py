@@ -33,7 +33,7 @@ from .iteration import (
     run,
     state,
 )
-from .problem import Problem, problem_of
+from .problem import Problem
 
 SMALL = 100
 """The most variables for which every step is solved up to rounding."""
@@ -117,7 +117,7 @@ def levenberg_marquardt(
     Marquardt's method", 1999, for λ; Transtrum and Sethna, "Improvements to the
     Levenberg-Marquardt algorithm for nonlinear least-squares minimization", 2012, for acceleration.
     """
-    problem = problem_of(model, inputs, of, wrt, engine)
+    problem = Problem[Any](model, inputs, of, wrt, engine)
     eps = float(np.finfo(dtype_of(problem.x0)).eps)
     exact = {"atol": eps, "btol": eps} if len(problem.x0) <= SMALL else {}
     asked = {"conlim": 0, "maxiter": 10 * len(problem.x0), **exact, **(options or {})}

@@ -118,22 +118,24 @@ class Problem(Generic[Given]):
         self,
         model: Model,
         inputs: Mapping[str, Any],
-        of: tuple[str, ...],
-        wrt: tuple[str, ...],
+        of: Names,
+        wrt: Names,
         engine: str | None = None,
         form: Form = "operator",
         t: str | None = None,
     ) -> None:
+        check_model(model)
+        self.of, self.wrt = names_of(model, of, model.outputs, "of"), states_of(model, wrt, t)
         self.model, self.inputs = model, check_inputs(model, inputs, engine=engine)
-        self.of, self.wrt, self.engine, self.form, self.t = of, wrt, engine, form, t
+        self.engine, self.form, self.t = engine, form, t
         time_of(model, self.inputs, t)
-        self.start = evaluate(model, self.inputs, wrt, engine=engine)
+        self.start = evaluate(model, self.inputs, self.wrt, engine=engine)
         self.values, self.linearized = Memoized(self._values), Memoized(self._linearized)
         self.slopes, self.curvature = Memoized(self._slopes), Memoized(self._curvature)
         self.x0 = self.flatten(self.start)
         if dtype_of(self.x0).kind != "f":
             raise InputError(f"SciPy solves nothing in {self.x0.dtype}: load(dtype='float64').")
-        self.scalar = len(of) == 1 and len(self.values(self.x0)) == 1
+        self.scalar = len(self.of) == 1 and len(self.values(self.x0)) == 1
         if t is not None:
             self.ode(time_of(model, self.inputs, t), self.x0)
 
@@ -293,9 +295,7 @@ def time_of(model: Model, inputs: Mapping[str, Any], t: str | None) -> float:
 
 def fitted(found: Any, x: Any) -> Any:
     """An array in the precision of x, if that is higher: compiled methods take no other."""
-    if not isinstance(found, np.ndarray):
-        return found
-    return found.astype(np.result_type(found.dtype, np.asarray(x).dtype), copy=False)
+    return found * np.ones((), np.asarray(x).dtype) if isinstance(found, np.ndarray) else found
 
 
 def alone(x: Any, rest: tuple[Any, ...]) -> Any:
@@ -342,9 +342,8 @@ def as_scipy(
     `minimize(p.value_and_grad, p.x0, jac=True)`;
     `least_squares(p.fun, p.x0, jac=p.jac)` and `root(p.fun, p.x0, jac=p.jac)` for residuals, and
     `solve_ivp(p.ode, span, p.x0, method="BDF", jac=p.ode_jac)` for ẋ = f(x). Where f depends on the
-    time, `t` is the input that holds it. `p.unflatten(x)` returns the tensors by name.
-
-    x0, and ∇f and dense J at such an x, are of double precision: some methods take no other.
+    time, `t` is the input that holds it. `p.unflatten(x)` returns the tensors by name. x0, and ∇f
+    and dense J at such an x, are of double precision: some methods take no other.
 
     `form` is the form of `jac` of a vector and of `hess`: an operator, an array or a sparse array.
     SciPy's methods multiply by Hessians or take them as arrays, so that `"sparse"` gives `hess` as
@@ -363,20 +362,10 @@ def as_scipy(
     and where a name, a shape or a dtype does not fit; `UnsupportedOp` for an operator without a
     rule.
     """
-    problem = problem_of(model, inputs, of, wrt, engine, form, t)
+    problem = Problem[Any](model, inputs, of, wrt, engine, form, t)
     if not is_tensor(problem.x0):
         problem.x0 = problem.x0.astype(np.float64)
     return problem
-
-
-def problem_of(
-    model: Model, inputs: Mapping[str, Any], of: Names, wrt: Names, engine: str | None,
-    form: Form = "operator", t: str | None = None,
-) -> Problem[Any]:  # fmt: skip
-    """The model as functions of x in its own precision, as our solvers take it."""
-    check_model(model)
-    of_names = names_of(model, of, model.outputs, "of")
-    return Problem(model, inputs, of_names, states_of(model, wrt, t), engine, form, t)
 
 
 def states_of(model: Model, wrt: Names, t: str | None) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ from .iteration import (
     run,
     state,
 )
-from .problem import Problem, problem_of, states_of, time_of
+from .problem import Problem, states_of, time_of
 
 Solver = Callable[..., tuple[np.ndarray, int]]
 """(A, b, rtol=, M=) ↦ x with A x ≈ b, and a code: one of `scipy.sparse.linalg`."""
@@ -100,7 +100,7 @@ def newton_krylov(
     Source: Eisenstat and Walker, "Choosing the forcing terms in an inexact Newton method", 1996,
     choice 2.
     """
-    problem = problem_of(model, inputs, of, wrt, engine)
+    problem = Problem[Any](model, inputs, of, wrt, engine)
     F, x = problem.values(problem.x0), problem.x0
     if len(F) != len(x):
         raise InputError(f"{len(F)} equations for {len(x)} unknowns: a root needs as many of each")
@@ -110,7 +110,7 @@ def newton_krylov(
 
 
 class Goal:
-    """‖F‖ at most `size` = atol + rtol ‖F(x₀)‖, or without an atol at most ε^(2/3) ‖J x̃‖."""
+    """‖F‖ ≤ `size`, atol + rtol ‖F(x₀)‖, or ‖F‖ ≤ `relative` ‖J x̃‖, with x̃ = `signs` ∘ x."""
 
     def __init__(self, problem: Problem, rtol: float | None, atol: float | None) -> None:
         x = problem.x0
@@ -119,12 +119,6 @@ class Goal:
         self.size = small * len(x) ** 0.5 if atol is None else atol
         self.size += (rtol or 0.0) * length(problem.values(x))
         self.signs = like(np.random.default_rng(0).choice([-1.0, 1.0], len(x)), x)
-
-    def met(self, norm: float, x: Array, J: Callable[[Array], Array]) -> bool:
-        """Whether ‖F‖ at x is small; `J` multiplies, if that is asked for."""
-        if norm <= self.size or not (self.relative and np.isfinite(norm)):
-            return norm <= self.size
-        return norm <= self.relative * length(J(self.signs * x))
 
 
 def forcing(before: float, after: float, last: float) -> float:
@@ -146,7 +140,8 @@ def iterations(
         F = problem.values(x)
         norm = length(F)
         eta = forcing(before, norm, eta) if before else eta
-        small = goal.met(norm, x, lambda v, x=x: problem.linearized(x) @ v)
+        small = norm <= goal.size or (norm < np.inf and norm <= goal.relative * length(
+            problem.linearized(x) @ (goal.signs * x)))  # fmt: skip
         yield state(problem, GRADIENT if small else status, x=x, fun=F, nit=nit, products=products)
         J = problem.linearized(x)
         A, M = Counted(J), preconditioner_for(J, preconditioner)
@@ -283,7 +278,7 @@ def pseudo_transient(
     - `inputs`: the point at the start.
     - `of`, `wrt`: the tensors F and u, by name; by default all floating outputs and inputs.
     - `solver`: `gmres` or any function of (A, b, rtol=, M=), for the linear systems.
-    - `model`, `maxiter`, `callback`, `progress`, `engine`: as for `newton_krylov`.
+    - `model`, `rtol`, `maxiter`, `callback`, `progress`, `engine`: as for `newton_krylov`.
 
     Shapes: u, F and δ are (n,), n the size of the tensors of `wrt`; J and M are (n, n). Raises
     `InputError` where the tensors of `of` do not have the shapes of the tensors of `wrt`, and where
@@ -292,7 +287,7 @@ def pseudo_transient(
 
     Source: Kelley and Keyes, "Convergence analysis of pseudo-transient continuation", 1998.
     """
-    problem = problem_of(model, inputs, of, wrt, engine)
+    problem = Problem[Any](model, inputs, of, wrt, engine)
     euler = euler_residual(model, inputs, of=of, wrt=wrt, engine=engine)
     goal = Goal(problem, rtol, None)
 
@@ -306,7 +301,8 @@ def pseudo_transient(
                 J = linearize(euler, point, wrt=problem.wrt, engine=engine)
             else:
                 J = J.relinearize(point)
-            small = goal.met(norm, x, lambda v, J=J, h=h: (v - J @ v) / h)
+            v = goal.signs * x  # J v is (v - G v) / h, with G = I - h J
+            small = norm <= max(goal.size, goal.relative / h * length(v - J @ v)) < np.inf
             status = GRADIENT if small else GOING
             yield state(problem, status, x=x, fun=F, step=h, nit=nit, products=products)
             A, M = Counted(J), preconditioner_for(J, preconditioner)

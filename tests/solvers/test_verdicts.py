@@ -36,6 +36,17 @@ def test_a_root_is_where_the_residual_is_small_and_not_where_it_has_fallen(
     assert_allclose(found.x, ROOT, rtol=1e-5 if dtype == "float64" else 1e-2)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("solve", [newton_krylov, pseudo_transient])
+def test_a_residual_whose_square_overflows_is_no_root(solve, dtype):
+    unit = 1e9 if dtype == "float32" else 1e160
+    options = {"step": 1.0} if solve is pseudo_transient else {}
+    point = {"x": np.full(2, 1e4, dtype), "unit": np.array(unit, dtype)}
+    with np.errstate(all="ignore"):
+        found = solve(parsed(CUBIC, dtype), point, wrt="x", maxiter=0, **options)
+    assert not found.success
+
+
 @pytest.mark.parametrize("solve", [newton_krylov, pseudo_transient])
 def test_what_has_no_root_is_no_success(solve):
     model = parsed("none (float[n] x) => (float[n] y) <float one = {1.0}> "
