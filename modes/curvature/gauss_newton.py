@@ -67,9 +67,10 @@ def gauss_newton(
     binary cross-entropies and squared errors, however they are written; otherwise it is the
     linearisation of the recorded gradient.
 
-    Scaling: none by default; if `of` is a mean over samples, so is G. With `reduction="sum"` or
-    `"mean"`, G belongs to the sum or mean over the N samples, the first axis of `at`; the last
-    steps before `of` must show which of the two the model computes.
+    Scaling: none by default; if `of` is a mean S / D, so is G. With `reduction="sum"` or `"mean"`,
+    G belongs to S or to S / D, whichever of them the model computes; its last steps must show it. D
+    is what they divide by: the number of entries, or Σ w of class weights, labels that are not
+    ignored, or a mask. A mean over batches weighs by D as well.
 
     G is positive semidefinite where the loss is convex in `at`. Shapes: (size of `wrt`)²; `wrt` are
     all floating inputs by default, so name the weights. Source: Schraudolph, "Fast curvature

@@ -16,7 +16,7 @@ from .. import hessian as hessians
 from .. import linearize as linearizing
 from ..data.adapter import Data, DataOptions, takes_data
 from ..data.batches import Batch, samples
-from ..data.stream import Size, by_tensor
+from ..data.stream import by_tensor
 from ..linear.symmetric import Symmetric
 from ..model.primal.evaluate import shape_at
 from ..model.primal.inputs import Names, check_inputs, name_of, names_of
@@ -36,34 +36,26 @@ def stated(
 
 
 def divisor(
-    model: Model, shared: Batch, *, of: str | None = None, at: str | None = None,
+    model: Model, batch: Batch, shared: Batch, *, of: str | None = None, at: str | None = None,
     wrt: Names = None, engine: str | None = None, **_: Any,
-) -> Size:  # fmt: skip
-    """batch ↦ D of its loss; the number of its samples where the model shows no mean."""
-    loss = name_of(model, of, model.outputs, "of")
+) -> float:  # fmt: skip
+    """D of the loss of a batch; the number of its samples where the model shows no mean."""
     by = names_of(model, wrt, model.inputs, "wrt") if at is None else (at,)
-
-    def size(batch: Batch) -> float:
-        point = check_inputs(model, {**shared, **batch}, keep=False, engine=engine)
-        tail = Tail(model, loss, by, batch, engine)
-        return tail.divisor(point) if tail.terms or tail.varying else samples(batch)
-
-    return size
+    tail = Tail(model, name_of(model, of, model.outputs, "of"), by, batch, engine)
+    if not (tail.terms or tail.varying):
+        return samples(batch)
+    return tail.divisor(check_inputs(model, {**shared, **batch}, keep=False, engine=engine))
 
 
 def rows(
-    model: Model, shared: Batch, *, of: str | None = None, at: str | None = None,
+    model: Model, batch: Batch, shared: Batch, *, of: str | None = None, at: str | None = None,
     axis: int | None = None, engine: str | None = None, **_: Any,
-) -> Size:  # fmt: skip
-    """batch ↦ the number of terms: rows of z along the axis, or of the first axis without one."""
+) -> int:  # fmt: skip
+    """The number of terms of a batch: rows of z along the axis, or of the first axis if None."""
     z = name_of(model, of if at is None else at, model.outputs, "at")
-
-    def size(batch: Batch) -> int:
-        point = check_inputs(model, {**shared, **batch}, keep=False, engine=engine)
-        shape = shape_at(model, point, z, engine)
-        return shape[0] if axis is None else terms(shape, axis)
-
-    return size
+    point = check_inputs(model, {**shared, **batch}, keep=False, engine=engine)
+    shape = shape_at(model, point, z, engine)
+    return shape[0] if axis is None else terms(shape, axis)
 
 
 linearize = takes_data("stack")(linearizing.linearize)

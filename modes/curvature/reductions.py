@@ -101,7 +101,7 @@ class Tail:
             uneven = uneven or bool(factors) or entries != D
             if factors:
                 D = D if own(self.made[name]) == "mean" else 1.0
-            elif samples:
+            elif samples and entries % samples == 0:  # else the steps select samples
                 D *= samples / max(entries, 1)
             for other, sign in factors:
                 value = host(evaluate(self.model, point, [other], engine=self.engine)[other])

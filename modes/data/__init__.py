@@ -11,6 +11,9 @@ this process, `cluster` on the workers of a client; with `adapter` a function of
 | `empirical_fisher` | sum or mean | its option `reduction`, which the loss has as well |
 | `gram` | sum | none: JᵀJ is a sum over rows |
 
+A mean over batches weighs each batch by what its own mean divides by: the number of samples or
+terms, or Σ w where the loss has class weights, ignored labels or a mask.
+
 A matrix that is not a sum over samples cannot be summed over batches. An NTK couples all pairs of
 samples, so it is `J @ J.T` with the stacked J of `linearize`, its rows sorted by tensor
 (`by_tensor`). The factors of K-FAC are sums, but their product is not, so `kfac` adds up the

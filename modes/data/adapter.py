@@ -17,7 +17,7 @@ from ..model.primal.inputs import Names
 from ..model.primal.model import Model
 from .batches import Batch, as_batch, is_data, samples
 from .cluster import distributed
-from .stream import Reduction, Size, digest, streamed
+from .stream import Reduction, digest, streamed
 
 P = ParamSpec("P")
 Made_co = TypeVar("Made_co", covariant=True)
@@ -116,7 +116,7 @@ def mixed(seed: int, batch: Batch) -> int:
 
 def takes_data(
     reduction: Reduction | None = None, *, stated: Callable[..., None] | None = None,
-    size: Callable[..., Size] | None = None,
+    size: Callable[..., float] | None = None,
 ) -> Callable[[Callable[P, Made_co]], TakesData[P, Made_co]]:  # fmt: skip
     """Let a function (model, inputs, **options) take data for `inputs`.
 
@@ -127,7 +127,7 @@ def takes_data(
     The batches of a function with an option `reduction` are composed by that option. Any other
     function gains the option: `reduction` is its default, and None means that the caller must state
     how the model reduces over samples; `stated(reduction, model, **options)` may check that.
-    A mean over batches weighs by `size(model, shared, **options)`, by default by their samples.
+    A mean weighs by `size(model, batch, shared, **options)`, by default the number of samples.
 
     >>> from onnxjac.jacobians import Dense
     >>> @takes_data()
@@ -164,7 +164,8 @@ def takes_data(
             seeds = {"seed": own["seed"]} if "seed" in own else {}
             make = PerBatch(taking, model, seeds | options, shared, several)
             composed = streamed if client is None else partial(distributed, client=client)
-            weighs = size(model, as_batch(shared), **own | options) if size else samples
+            every = {"shared": as_batch(shared), **own, **options}
+            weighs = partial(size, model, **every) if size else samples
             if reduction is None and several:
                 raise InputError(
                     f"{taking.__name__} over several batches needs reduction='mean' or 'sum': "

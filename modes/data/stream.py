@@ -322,7 +322,7 @@ def together(specs: Specs) -> TensorSpec:
 
 Reduction = Literal["sum", "mean", "stack"]
 
-Size = Callable[[Batch], int]
+Size = Callable[[Batch], float]
 
 Weights = tuple[float, ...] | None
 

@@ -273,10 +273,9 @@ class At:
         for value in (*entries, *(value for value in made.graph.outputs if value.name in of)):
             value.name = f"{value.name}@{order}"
         names = tuple(str(value.name) for value in entries)
-        given = {name: np.asarray(seed, dtype_of(value))  # of JAX with 32 bits, in a double model
-                 for name, seed, value in zip(names, seeds, entries, strict=True)}  # fmt: skip
+        given = map(np.asarray, seeds, map(dtype_of, entries))  # JAX may have 32 bits only
         return At(
-            Model(made, self.model.limits), {**self.point, **given},
+            Model(made, self.model.limits), {**self.point, **dict(zip(names, given, strict=True))},
             tuple(f"{name}@{order}" for name in of), (*self.wrt, *names), self.engine, order,
         )  # fmt: skip
 

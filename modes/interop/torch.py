@@ -96,10 +96,9 @@ def applied() -> Any:
 
         @staticmethod
         def jvp(ctx: Any, _: None, *v: Any) -> tuple[Any, ...]:
-            saved, n = ctx.saved_tensors, ctx.function.n
-            pairs = zip(saved[:n], v, strict=False)
-            seeds = [torch.zeros_like(a) if t is None else t for a, t in pairs]
-            function, args = ctx.function.push(saved, seeds)
+            x = ctx.saved_tensors[: ctx.function.n]
+            seeds = [torch.zeros_like(a) if t is None else t for a, t in zip(x, v, strict=False)]
+            function, args = ctx.function.push(ctx.saved_tensors, seeds)
             return Applied.apply(function, *args)
 
         @staticmethod

@@ -246,7 +246,7 @@ def test_a_weight_used_twice_has_a_determinant(make, second, blocks):
 def test_a_weight_tied_to_its_transpose_is_refused(make):
     """The trace was wrong by 14 %: a sample's gradient is the sum over both uses."""
     model, point = twice("t")
-    with pytest.raises(oj.UnsupportedOp, match="'W', whose entries .* more than one matrix"):
+    with pytest.raises(oj.UnsupportedOp, match=r"'W', whose entries .* more than one matrix"):
         make(model, point, at="out", wrt="W", likelihood="gaussian")
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from copy import copy
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from ....jacobians.arrays import buffer_of, host, is_tensor, owner, zeros
+from ....jacobians.arrays import Shape, buffer_of, host, is_tensor, owner, shape_of, zeros
 from ....jacobians.errors import InputError, LimitError, OnnxJacError, not_allowed, warn
 from ....ops.graphs.defects import refusal
 from ....ops.graphs.infer import Kind, shape_in
@@ -123,17 +124,14 @@ def _compute(
 
 def shape_at(
     model: Contents, inputs: Mapping[str, Any], name: str, engine: str | None
-) -> tuple[int, ...]:
+) -> Shape:
     """The shape of a tensor at the (checked) inputs; the model runs only if nothing else tells."""
-    try:
-        forecast = Forecast(model, inputs, True)
-        sure = forecast.of((name,))
-        shape = shape_in(forecast.types.get(name)) if sure else None
-    except OnnxJacError:
-        shape = None
-    if shape is None or min(shape, default=0) < 0:
-        shape = tuple(evaluate(model, inputs, [name], engine=engine)[name].shape)
-    return shape
+    forecast = Forecast(model, inputs, True)
+    with suppress(OnnxJacError):
+        shape = shape_in(forecast.types.get(name)) if forecast.of((name,)) else None
+        if shape is not None and min(shape, default=0) >= 0:
+            return shape
+    return shape_of(evaluate(model, inputs, [name], engine=engine)[name])
 
 
 def apart(arrays: Mapping[str, np.ndarray], point: Mapping[str, Any]) -> dict[str, np.ndarray]:
