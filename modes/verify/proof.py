@@ -34,18 +34,7 @@ from ..linearize import linearize
 from ..model.markup import Markup, card, fold, folded, pre
 from .case import Case
 from .cases import CASES, SCRIPTS
-from .check import (
-    AGREES,
-    DIGITS,
-    EXACT,
-    OUTCOMES,
-    REFUTED,
-    ROUNDED,
-    UNPROVED,
-    Check,
-    Verdict,
-    operators,
-)
+from .check import AGREES, EXACT, OUTCOMES, REFUTED, UNPROVED, Check, Verdict, operators
 from .coverage import schemas
 from .definition import Shapes, function_case, model_case, own_case
 from .differences import central, mismatch
@@ -81,9 +70,9 @@ class Proof:
     @property
     def verdict(self) -> str:
         """`"right"`, `"wrong"`, or `"not compared"`, where the text says what was not, and why."""
-        return {REFUTED: WRONG, EXACT: RIGHT, DIGITS: RIGHT, ROUNDED: RIGHT}.get(
-            self.outcome, NOT_COMPARED
-        )
+        if self.stated or self.outcome in (AGREES, UNPROVED):
+            return NOT_COMPARED
+        return WRONG if self.outcome == REFUTED else RIGHT
 
     def __bool__(self) -> bool:
         return self.verdict == RIGHT
