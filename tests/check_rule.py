@@ -17,7 +17,7 @@ from onnxjac.modes.estimators.trace import trace
 from onnxjac.modes.linearize import linearize
 from onnxjac.modes.model.loading.load import load
 from onnxjac.modes.sparse import pattern
-from onnxjac.modes.verify.differences import STEPS, slope_error
+from sweep.slopes import STEPS, slope_error
 
 SMALL = 10**5
 """The size up to which all entries of a matrix are compared."""

@@ -22,12 +22,13 @@ from ...jacobians.text import clipped, joined
 from ...jacobians.threads import cached_property
 from ...ops import Step, numbers
 from ...ops.node import schema_defaults
+from ...ops.rules.quantization import DOMAIN as ESTIMATORS
 from ..model.flow.steps import moving, needed, reads
 from ..model.loading.load import load
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import is_float
 from ..model.primal.model import Model, TensorSpec
-from .tape.record import ESTIMATORS, active_steps
+from .tape.record import active_steps
 
 Test = tuple[str, Callable[[], float]]
 """The name of a test, and a function that computes its relative error."""

@@ -264,17 +264,20 @@ class Linearization(Jacobian):
 
     @validated
     def check(self, *, seed: Natural = 0) -> Check:
-        """Whether J is right: `Check`, true where all tests passed, with one line for each test.
+        """Whether J is right: `Check`, true where all tests are, with one line for each test.
 
         ⟨u, J v⟩ = ⟨Jᵀ u, v⟩; J V and Jᵀ U against their columns; J, planned or compiled as it is,
         against J as the rules gave it; J.toarray(), J.tosparse() and J.diagonal(), also of Jᵀ,
-        against products, where the matrix has at most 4 million entries; J v against differences of
-        the model. Vectors are drawn from `seed`. An exception counts as a failure of its test.
+        against products, or some columns of a large matrix; J v against differences of the model.
+        Vectors are drawn from `seed`. An exception counts as a failure of its test.
+
+        The `verdict` is "right", "wrong", or "not compared", which is not true: an entry has a
+        kink, a jump or too much rounding within reach of all step widths, here and at three points
+        beside; numbers are quantised on the way; or J is an estimator. The line says which.
 
         Differences take 3 runs of the model, up to 17 where an entry of J v is not the slope at the
-        first step width, and as many again beside a kink. An entry with a kink, a jump or too much
-        rounding within reach of all widths is not compared, but counted in the line. Tolerances
-        follow the coarsest float between `wrt` and `of`; tensors coarser than J are named.
+        first step width, and as many again at each point beside. Tolerances follow the coarsest
+        float between `wrt` and `of`; tensors coarser than J are named.
         """
         return self.T.check(seed=seed) if self.transposed else checked(self, seed)
 

@@ -22,8 +22,10 @@ def prove(
     """The proof that a rule is the derivative of what defines the operator.
 
     The rule and the definition are run over SymPy expressions; SymPy differentiates the
-    definition entry by entry, and the entries must be identically equal. A proof can be
-    printed, shown in Jupyter, and written as Markdown by `markdown()`.
+    definition entry by entry, and the entries must be identically equal, also across each condition
+    that only the rule has. A proof can be printed, shown in Jupyter, and written as Markdown by
+    `markdown()`. Its `verdict` is "right", "wrong", or "not compared", which is not true: the
+    operator is composed of others, with no definition apart, or its derivative is declared zero.
 
     `what` is an operator of ONNX, or of another `domain`; an operator that `derive`, `defines` or
     `jacobian` declared, `"my.domain::Op"`, at small `shapes` of its inputs and with these

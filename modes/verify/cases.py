@@ -45,12 +45,15 @@ for a, b in (((2,), (2,)), ((2, 1), (3,)), ((2,), ()), ((), (2, 2)), ((2, 2), (1
     case("Div", a, positive(*b, seed=1), torch=SAME)
     case("Mod", a, positive(*b, seed=1), fmod=1, torch="torch.fmod({all})")
     case("Pow", positive(*a), b, positive=(0,), torch=SAME)
+case("Mod", SIDES, numbers(1.5, 1.0), fmod=1)
 case("Sum Mean Max Min", (2, 1), (3,), ())
 case("Sum Mean Max Min", (2,))
 case("Pow", at(3), ints(2, 3, 1))
 case("Where", np.array([True, False]), (2,), (2,), torch="torch.where({all})")
 case("Where", np.array([[True], [False]]), (2,), ())
 case("Clip", numbers(-3, 0.5, 3), np.array(-1.0), np.array(1.0), torch="torch.clamp({all})")
+case("Clip", numbers(-3), np.array(-1.0), np.array(1.0))
+case("Clip", numbers(-3, 0.5, 3), np.array(1.0), np.array(-1.0))
 case("Clip", numbers(-3, 3), np.array(0.25), None)
 case("Clip", numbers(-3, 3), None, np.array(0.25))
 case("Clip", numbers(-3, 3))
@@ -58,6 +61,7 @@ case("Identity", (2, 2), torch="{0}.clone()")
 case("Cast", (2,), to=1, torch="{0}.double()")
 case("CastLike", (2,), np.zeros((), np.float64), wrt=(0,), torch="{0}.type_as({1})")
 case("Dropout", (2, 2), torch="F.dropout({0}, training=False)")
+case("Dropout", (3,), np.array(0.25), np.array(True), seed=1, outputs=2, of=(0,))
 
 # Operators that move entries: every axis, negative steps, repeated and negative indices.
 

@@ -19,7 +19,7 @@ from ...jacobians.errors import OnnxJacError, OnnxJacWarning, UnsupportedOp, clo
 from ...ops import find
 from ...ops.kinks import kink_set
 from ...ops.node import TRAINING
-from ...ops.registry import version
+from ...ops.registry import full_name, version
 from ...ops.rules.zeros import NOT_REAL
 from ..linearize import linearize
 from ..model.flow.control import CONTROL, SEQUENCES
@@ -28,6 +28,7 @@ from ..model.loading.upgrade import MICROSOFT, SHARED
 from ..training.optimizers import OPERATORS as OPTIMIZERS
 from .case import Case
 from .cases import CASES
+from .transcriptions import TRANSCRIPTIONS
 
 EVERYWHERE, ALMOST, NOT = "everywhere", "almost everywhere", "not"
 
@@ -138,7 +139,10 @@ def judged(schema: defs.OpSchema, kind: str, index: int, formal: Any) -> tuple[b
         return False, reason
     slots, cases = passed(op_type, domain, version()), CASES.get((op_type, domain), [])
     if any(same(formal, index, slot[side]) for slot in slots):
-        return True, f"proof: {len(cases)} cases by SymPy"
+        declared = find(op_type, domain)
+        alone = declared and declared.is_composed and full_name(op_type, domain) in TRANSCRIPTIONS
+        proved = alone or not declared or not declared.is_composed
+        return True, f"{'proof' if proved else 'composition'}: {len(cases)} cases by SymPy"
     if not cases and what in (RULE, BODY):
         return bool(schema.inputs), reason
     why, differentiable = STATED.get(op_type, ("", set[str]()))

@@ -8,33 +8,12 @@ from typing import Any
 import numpy as np
 
 from ..model.primal.inputs import is_float
-from ..model.primal.model import Model
 
 Tensors = dict[str, np.ndarray]
 Run = Callable[[dict[str, Any]], Tensors]
 
-STEPS = (1e-4, 1e-6, 1e-3, 1e-7, 1.0)
-"""For a smooth operator, near a kink, for a rough operator, at a kink, for a linear operator."""
-
-SINGLE = (1e-2, 1.0, 1e-1, 1e-3)
-"""For operators that compute in single precision."""
-
 SCALE = 1e-2
 """The error of a smaller derivative is relative to this."""
-
-
-def slope_error(
-    run: Run, point: Mapping[str, Any], direction: Tensors, pushed: Tensors,
-    steps: tuple[float, ...], enough: float,
-) -> float:  # fmt: skip
-    """The error of `pushed`, J · direction, against the slope at the best of some steps."""
-    best = np.inf
-    for h in steps:
-        slopes = central(run, point, direction, h)
-        best = min(best, max(mismatch(dy, slopes[name]) for name, dy in pushed.items()))
-        if best <= enough:
-            break
-    return best
 
 
 def central(run: Run, point: Mapping[str, Any], direction: Tensors, h: float) -> Tensors:
@@ -59,9 +38,3 @@ def mismatch(found: np.ndarray, expected: np.ndarray, floor: float = SCALE) -> f
     scale = max(floor, float(np.abs(expected).max(initial=0)))
     error = float(np.abs(found - expected).max(initial=0)) / scale
     return error if np.isfinite(error) else np.inf
-
-
-def is_single(model: Model) -> bool:
-    """Whether a model in double precision has single precision inside."""
-    specs = {**model.inputs, **model.intermediates, **model.outputs}.values()
-    return any(s.dtype is not None and is_float(s.dtype) and s.dtype.itemsize < 8 for s in specs)

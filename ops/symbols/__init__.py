@@ -158,7 +158,7 @@ KERNELS["Scatter"] = referred("ScatterElements")  # which has its old name
 
 
 def typed(op_type: str, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The inputs, Python numbers as arrays of the dtype of their type variable, as in recordings."""
+    """The inputs; Python numbers are arrays of the dtype of their type variable, as recorded."""
     if "::" in op_type or all(x is None or hasattr(x, "dtype") for x in inputs):
         return inputs
     kinds = type_variables(op_type, onnx.defs.onnx_opset_version(), len(inputs))

@@ -15,9 +15,10 @@ import pytest
 import onnxjac as oj
 from onnxjac.modes.model.primal.engines import onnxruntime as ort
 from onnxjac.modes.model.primal.inputs import is_float
-from onnxjac.modes.verify.differences import is_single, mismatch
+from onnxjac.modes.verify.differences import mismatch
 from sweep.cases import BackendCase, moved, node_cases
 from sweep.examine import plain
+from sweep.slopes import is_single
 
 from ..ops.test_contrib import CASES as CONTRIB
 from ..ops.test_contrib import one_node

@@ -24,10 +24,11 @@ from onnxjac.modes.model.primal.inputs import is_float
 from onnxjac.modes.model.primal.model import Model
 from onnxjac.modes.recording.derive import jvp_graph, vjp_graph
 from onnxjac.modes.training.lowering import lower_gradients
-from onnxjac.modes.verify.differences import SINGLE, STEPS, is_single, mismatch, slope_error
+from onnxjac.modes.verify.differences import mismatch
 from onnxjac.ops.node import TRAINING
 
 from .cases import BackendCase, between_tensors, moved, tag, with_constants
+from .slopes import SINGLE, STEPS, is_single, slope_error
 
 NUMPY = "numpy"
 

@@ -174,6 +174,29 @@ def test_a_rule_with_a_constant_in_double_precision(error, outcome):
     assert oj.prove("my.domain::F", shapes=[(2,)]).outcome == outcome
 
 
+NUMBERS = {
+    "Max": lambda op, x: op.Max(x, 0.0), "three of Max": lambda op, x: op.Max(0.5, x, 1),
+    "Min, whole": lambda op, x: op.Min(op.Max(x, -1), 1), "Mul": lambda op, x: op.Mul(2, x),
+    "Where": lambda op, x: op.Where(op.Greater(x, 0.0), x, 0.0),
+    "Equal": lambda op, x: op.Where(op.Equal(x, 0), 1.0, op.Mul(x, x)),
+    "And": lambda op, x: op.Where(op.And(op.Less(x, 1), True), x, 0),
+    "Clip": lambda op, x: op.Clip(x, -0.5, 1.0), "Pow": lambda op, x: op.Pow(x, 2),
+    "Sum": lambda op, x: op.Sum(x, 1.0, x), "Mean": lambda op, x: op.Mean(x, 1),
+    "PRelu": lambda op, x: op.PRelu(x, 0.25), "Mod": lambda op, x: op.Mod(x, 1.5, fmod=1),
+    "Gemm": lambda op, x: op.Gemm(x, x, 1.0), "Add": lambda op, x: op.Add(op.Neg(2.0), x),
+    "Gather": lambda op, x: op.Gather(x, -1, axis=1), "CumSum": lambda op, x: op.CumSum(x, 1),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("clean_registry")
+@pytest.mark.parametrize("name", NUMBERS)
+def test_python_numbers_are_operands_of_a_definition(name):
+    """As in a recording, they have the type of the tensor beside them."""
+    oj.defines("my.domain::F")(lambda op, node: (NUMBERS[name](op, node.x),))
+    proof = oj.prove("my.domain::F", shapes=[(2, 2)])
+    assert (proof.outcome, proof.verdict) == ("exact", "right")
+
+
 @pytest.mark.usefixtures("clean_registry")
 def test_a_number_as_the_constant_of_a_pad():
     oj.defines("my.domain::F")(lambda op, node: (op.Pad(op.Mul(node.x, node.x), (1, 0), 2.0),))

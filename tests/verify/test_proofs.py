@@ -31,7 +31,7 @@ WITHOUT_A_PROOF = {"Gradient", "Adagrad", "Adam", "Momentum"}
 """Rules of operators that are replaced by plain ones, which have proofs."""
 
 
-@pytest.mark.sampled(0.6)
+@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize("case", EVERY, ids=str)
 def test_the_rule_is_the_derivative(case):
     check = Check(case)
@@ -56,6 +56,8 @@ def test_every_rule_has_a_second_derivative(name):
 @pytest.mark.parametrize("case", EVERY, ids=str)
 def test_the_definition_is_the_operator(case):
     """At the point, the expressions have the values that the model computes."""
+    if find(case.op_type, case.domain) and find(case.op_type, case.domain).random and case.attrs:
+        pytest.skip("every engine draws other numbers")
     check = Check(case)
     with engine_of(case) as made:
         for name in check.of:
