@@ -11,10 +11,11 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import shape_of
-from ...jacobians.errors import InputError, OnnxJacError, first_line
+from ...jacobians.errors import InputError, OnnxJacError, UnsupportedOp, first_line
 from ...jacobians.symint import Symbols, at
 from ...ops import Recorder, Step, numbers
 from ...ops.graphs.build import fresh, operands_of
+from ...ops.graphs.infer import data_everywhere
 from ...ops.node import AT
 from ..model.flow.steps import SHAPES, python_of
 from ..model.primal.inputs import is_float
@@ -39,6 +40,8 @@ class Scope:
             if value.name
         }
         self._nodes: set[str] = set()
+        self.again = False  # in a loop that is unrolled
+        self.formals: dict[ir.Value, None] = {}  # the inputs of its turns
 
     @contextmanager
     def inner(self) -> Iterator[None]:
@@ -51,6 +54,26 @@ class Scope:
         finally:
             self.values = outer
 
+    @contextmanager
+    def unrolled(self) -> Iterator[None]:
+        """A context in which recorded steps get names of their own, and stay in this graph."""
+        outer, self.again = (self.values, self.again), True
+        self.values = self.values.new_child()
+        try:
+            yield
+        finally:
+            self.values, self.again = outer
+
+    def number(self, step: Step, value: Any) -> Any:
+        """The number of a value that is the same for all data."""
+        held = value if isinstance(value, np.ndarray) else data_everywhere(value)
+        if held is None and AT in value.meta:
+            self.op.pin(value, str(step))
+            held = value.meta[AT]
+        if held is None:
+            raise UnsupportedOp(f"{step} depends on numbers that are no constants of the model")
+        return held
+
     def entry(self, name: str, at: np.ndarray) -> ir.Value:
         """An input of the model or of a subgraph."""
         self.values[name] = value = self.op.like(at, name)
@@ -62,6 +85,8 @@ class Scope:
         self, step: Step, inputs: Sequence[Any], ats: Sequence[Any], names: tuple[str | None, ...]
     ) -> tuple[Any, ...]:
         """A copy of a step, with sample values and names for its outputs."""
+        if self.again:
+            names = tuple(name and self.fresh(name) for name in names)
         made = self.op.copy(step, inputs, ats, names)
         name = fresh(step.name, self._nodes) if step.name in self._nodes else step.name
         self._nodes.update({name} - {""})  # a step may be recorded more than once
