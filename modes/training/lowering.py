@@ -6,7 +6,8 @@ there. The graph says how y depends on these tensors.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -69,8 +70,8 @@ def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> on
     its specification, and `OnnxJacError` where the structure of a derivative depends on integers
     of the inputs: lengths, axes, shapes.
 
-    Inputs that may be left out stay so, with their values. The `training_info` of a ModelProto is
-    kept as it is: `export` as a `"training_step"` lowers it.
+    Inputs that may be left out stay so, with their values. The `training_info` of a file or
+    ModelProto is kept as it is: `export` as a `"training_step"` lowers it.
 
     - `model`: the model, as `load` gives or takes it.
 
@@ -79,6 +80,10 @@ def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> on
     loaded = model if isinstance(model, Model) else load(model)
     name = loaded.name or "lowered"
     point = sample_inputs(loaded, sizes or {})
+    if isinstance(model, str | os.PathLike):
+        model = onnx.load(model, load_external_data=False)
+    elif isinstance(model, bytes):
+        model = onnx.ModelProto.FromString(model)
     infos = getattr(model, "training_info", ())
     floats = {n for n in optional_inputs(loaded) if may_float(loaded.initializers[n])}
     for free in (optional_inputs(loaded), floats):  # integers may decide what the graph is
@@ -150,13 +155,18 @@ def results(low: Scope, step: Step, inputs: Sequence[Any]) -> Sequence[Any]:
         return gradient(low, step, inputs)
     if step.domain == TRAINING and step.op_type in OPERATORS:
         return OPERATORS[step.op_type].lowered(low.op, step, inputs)
+
+    def at(value: Any) -> Any:
+        named = replace(step, inputs=(getattr(value, "name", None),))
+        return Node(named, (value,), ()).number(0)
+
     if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
         if any(isinstance(value, list) for value in inputs):
-            around = low.op, step, inputs, partial(turn, low), partial(low.number, step)
-            return CONTROL[step.op_type](*around, Meter(low.model.limits))
+            meter = Meter(low.model.limits)
+            return CONTROL[step.op_type](low.op, step, inputs, partial(turn, low), at, meter)
         return control(low, step, inputs)
     if step.op_type in SEQUENCES and not step.domain:
-        return [SEQUENCES[step.op_type](low.op, step, partial(low.number, step), *inputs)]
+        return [SEQUENCES[step.op_type](low.op, step, at, *inputs)]
     if step.op_type == "Identity" and isinstance(inputs[0], list):
         return inputs
     if declared and declared.definition:
@@ -177,11 +187,11 @@ def tensor(value: Any, name: str) -> ir.Value:
 
 def turn(low: Scope, graph: ir.Graph, arguments: Sequence[Any]) -> list[Any]:
     """The outputs of one turn of a loop over sequences, recorded among the nodes around it."""
-    with low.unrolled():
+    with low.inner(unrolled=True):
         for value, given in zip(graph.inputs, arguments, strict=True):
             if isinstance(given, ir.Value) and given.const_value is None:
                 given = copied(low.op, given, low.fresh(str(value.name)))
-                low.formals[given] = None  # as in a loop that is kept, it depends on nothing else
+                low.formals.add(given)  # as in a loop that is kept, it depends on nothing else
             low.values[str(value.name)] = given if isinstance(given, list) else low.op.value(given)
         for name, value in graph.initializers.items():
             low.values[name] = low.op.initializer(array_of(value))
@@ -254,7 +264,7 @@ def gradient(low: Scope, step: Step, inputs: Sequence[Any]) -> list[Array]:
     for name, value in ((y, target), *zip(xs, named, strict=False)):
         if not is_float(kind := dtype_of(value)):
             raise InputError(f"{step} cannot differentiate: {name!r} is a tensor of {kind}")
-    check_listed(step, (*xs, *zs), named, inputs, low.formals)
+    check_listed(low, step, (*xs, *zs), named, inputs)
     nodes = ancestors([target], set(named))
     check_complete(step, nodes, named, target)
     low.name_all((*named, target, *values_of(nodes)))
@@ -382,12 +392,9 @@ def named_tensor(values: Mapping[str, ir.Value], step: Step, name: str) -> ir.Va
 
 
 def check_listed(
-    step: Step, names: Names, values: Sequence[ir.Value], inputs: Sequence[ir.Value],
-    formals: Container[ir.Value],
-) -> None:  # fmt: skip
-    """Raises where a listed tensor is given another type, or is computed from another one, as seen
-    from the inputs of its body.
-    """
+    low: Scope, step: Step, names: Names, values: Sequence[ir.Value], inputs: Sequence[ir.Value]
+) -> None:
+    """Raises where a listed tensor is given another type, or is computed from another one."""
     known: dict[ir.Value, str] = {}
     for name, value, given in zip(names, values, inputs, strict=True):
         old, new = dtype_of(value), dtype_of(given)
@@ -398,7 +405,7 @@ def check_listed(
             raise InputError(f"{step} lists {first!r} and {name!r}, which are the same tensor")
         known[value] = name
     for value, name in known.items():
-        for node in ancestors([value], formals):
+        for node in ancestors([value], low.formals):
             for other in operands_of(node):
                 if other in known:
                     raise InputError(

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import shape_of
-from ...jacobians.errors import InputError, OnnxJacError, UnsupportedOp, first_line
+from ...jacobians.errors import InputError, OnnxJacError, first_line
 from ...jacobians.symint import Symbols, at
 from ...ops import Recorder, Step, numbers
 from ...ops.graphs.build import fresh, operands_of
-from ...ops.graphs.infer import data_everywhere
 from ...ops.node import AT
 from ..model.flow.steps import SHAPES, python_of
 from ..model.primal.inputs import is_float
@@ -40,39 +39,21 @@ class Scope:
             if value.name
         }
         self._nodes: set[str] = set()
-        self.again = False  # in a loop that is unrolled
-        self.formals: dict[ir.Value, None] = {}  # the inputs of its turns
+        self.again = False  # in a turn that is unrolled
+        self.formals: set[ir.Value] = set()  # the inputs of such turns
 
     @contextmanager
-    def inner(self) -> Iterator[None]:
-        """A context in which recorded steps belong to a subgraph."""
-        outer = self.values
-        self.values = outer.new_child()
+    def inner(self, *, unrolled: bool = False) -> Iterator[None]:
+        """A context in which recorded steps belong to a subgraph; or, in a turn that is `unrolled`,
+        to the graph around it, under names of their own.
+        """
+        outer = self.values, self.again
+        self.values, self.again = self.values.new_child(), self.again or unrolled
         try:
-            with self.op.body():
+            with nullcontext() if unrolled else self.op.body():
                 yield
         finally:
-            self.values = outer
-
-    @contextmanager
-    def unrolled(self) -> Iterator[None]:
-        """A context in which recorded steps get names of their own, and stay in this graph."""
-        outer, self.again = (self.values, self.again), True
-        self.values = self.values.new_child()
-        try:
-            yield
-        finally:
             self.values, self.again = outer
-
-    def number(self, step: Step, value: Any) -> Any:
-        """The number of a value that is the same for all data."""
-        held = value if isinstance(value, np.ndarray) else data_everywhere(value)
-        if held is None and AT in value.meta:
-            self.op.pin(value, str(step))
-            held = value.meta[AT]
-        if held is None:
-            raise UnsupportedOp(f"{step} depends on numbers that are no constants of the model")
-        return held
 
     def entry(self, name: str, at: np.ndarray) -> ir.Value:
         """An input of the model or of a subgraph."""

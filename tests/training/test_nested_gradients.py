@@ -41,18 +41,19 @@ class Program:
         h, q = self.name("h"), self.name("q")
         inner = self.wrapped(word, a, h)  # p is read where a branch is inside
         zs, given = (', zs=["p"]', ", p") if "branch" in word else ("", "")
-        return f"""{inner} {q} = ai.onnx.preview.training.Gradient<xs=["{a}"]{zs}, y="{h}">({a}{given})
-            {r} = Identity({q})"""
+        node = f'ai.onnx.preview.training.Gradient<xs=["{a}"]{zs}, y="{h}">({a}{given})'
+        return f"{inner} {q} = {node} {r} = Identity({q})"
 
     def loop(self, word, a, r):
         i, k, k2, u, u2, n, t = map(self.name, ("i", "k", "kk", "u", "v", "n", "t"))
+        inner = self.wrapped(word, u, u2)
         return f"""{n} = Constant<value_int=2>() {t} = Constant<value = bool {{1}}>()
             {r} = Loop({n}, {t}, {a}) <body = b{i} (int64 {i}, bool {k}, double[3] {u})
-            => (bool {k2}, double[3] {u2}) {{ {k2} = Identity({k}) {self.wrapped(word, u, u2)} }}>"""
+            => (bool {k2}, double[3] {u2}) {{ {k2} = Identity({k}) {inner} }}>"""
 
     def rows(self, word, a, r):
         """The sum of the rows that a loop stacks, times weights of a known size."""
-        i, k, k2, u, u2, n, t, w, o, m, z, c = map(self.name, "i k kk u v n t w o m z c".split())
+        i, k, k2, u, u2, n, t, w, o, m, z, c = map(self.name, tuple("ikluvntwomzc"))
         return f"""{n} = Constant<value_int=2>() {t} = Constant<value = bool {{1}}>()
             {m}, {o} = Loop({n}, {t}, {a}) <body = b{i} (int64 {i}, bool {k}, double[3] {u})
             => (bool {k2}, double[3] {u2}, double[3] {w}) {{ {k2} = Identity({k})
@@ -73,7 +74,7 @@ class Program:
 
     def sequence(self, word, a, r):
         """A loop appends f to a sequence that began with its argument, which is summed."""
-        i, k, k2, u, u2, n, t, s, q, o, m, z = map(self.name, "i k kk u v n t s q o m z".split())
+        i, k, k2, u, u2, n, t, s, q, o, m, z = map(self.name, tuple("ikluvntsqomz"))
         return f"""{n} = Constant<value_int=2>() {t} = Constant<value = bool {{1}}>()
             {s} = SequenceConstruct({a})
             {m}, {o} = Loop({n}, {t}, {a}, {s}) <body = b{i} (int64 {i}, bool {k}, double[3] {u},

@@ -349,7 +349,7 @@ def test_an_initialization_alone_is_a_training_info(others):
             oj.train_step(model, start, BATCH)
 
 
-def test_lowered_gradients_leave_the_training_of_a_model():
+def test_lowered_gradients_leave_the_training_of_a_model(tmp_path):
     """The model itself has a Gradient; tensors that only the algorithm reads stay."""
     text = onnx.printer.to_text(MODEL).replace("(double loss)", "(double loss, double[2] d)")
     node = 'd = ai.onnx.preview.training.Gradient<xs=["w"], zs=["x", "y", "b"], y="loss">(w,x,y,b)'
@@ -361,6 +361,9 @@ def test_lowered_gradients_leave_the_training_of_a_model():
     assert {node.domain for node in lowered.graph.node} == {""}
     assert [*lowered.training_info] == [*made.training_info]
     checker.check_model(lowered)
+    onnx.save(made, tmp_path / "made.onnx")
+    for source in (tmp_path / "made.onnx", made.SerializeToString()):
+        assert oj.lower_gradients(source).training_info == lowered.training_info
     state = other = None
     for _ in range(2):
         (state, outputs), (other, again) = (
