@@ -52,8 +52,8 @@ def guarded(
     draft = hold(draft, symbols.pinned)
     made = draft.model(name)
     for value in made.ir.graph.inputs:
-        if defaults and value.name in defaults:
-            value.const_value = ir.tensor(defaults[value.name], name=value.name)
+        if defaults and (given := str(value.name)) in defaults:
+            value.const_value = ir.tensor(defaults[given], name=given)
             made.ir.graph.register_initializer(value)
     for size, reader in fixed.items():
         warn(f"{where(model, point, size)}: {reader}")

@@ -31,7 +31,7 @@ class Scope:
     def __init__(self, model: Model, opset_imports: Mapping[str, int], symbols: Symbols) -> None:
         self.model, self.op, self.symbols = model, Recorder(opset_imports, symbols), symbols
         self.samples = Samples(opset_imports)
-        self.values: ChainMap[str, ir.Value] = ChainMap()
+        self.values: ChainMap[str, Any] = ChainMap()  # a sequence is a list of values
         self._taken = {
             value.name
             for graph in model.ir.graphs()
