@@ -113,7 +113,7 @@ def export(
     check_model(model)
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
-    point = check_inputs(model, inputs or {})
+    point: Mapping[str, Any] = check_inputs(model, inputs or {})
     given = {name: point[name] for name in optional_inputs(model) & point.keys()}
     literal = model.literal((*wrt_names, *point))
     model, point = settled(literal, point, (*of_names, *wrt_names), given)

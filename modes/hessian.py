@@ -43,8 +43,7 @@ class Hessian(Curvature):
     @property
     def _slopes(self) -> dict[str, str]:
         """The tensors of `wrt`, and the names of their gradients in the recorded graph."""
-        pairs = zip(self.domain, self.J.codomain, strict=True)
-        return {spec.name: slope.name for spec, slope in pairs}
+        return {s.name: o.name for s, o in zip(self.domain, self.J.codomain, strict=True)}
 
     @validated
     def plan(self, *, products: Count = 100, memory: Count | None = None) -> Hessian:

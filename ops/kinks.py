@@ -73,14 +73,14 @@ def kinks_of(formula: sp.Expr) -> Iterator[Kink]:
     """The points where the two sides of a formula differ."""
     yield from (Kink(f.args[0], 0, whole=True) for f in formula.atoms(sp.floor, sp.ceiling))
     pieces = formula.replace(sp.Abs, lambda e: sp.Piecewise((e, e > 0), (-e, True)))
-    pieces = pieces.replace(sp.sign, lambda e: sp.Piecewise((1, e > 0), (-1, True)))
+    pieces = pieces.replace(sp.sign, lambda e: sp.Piecewise((1, e > 0), (-1, e < 0), (0, True)))
     for line in sorted({r.lhs - r.rhs for r in pieces.atoms(Relational)}, key=str):
         inputs = sorted(line.free_symbols - GENERIC.keys() - {X}, key=str)
         x = X if line.has(X) or not inputs else inputs[0]
         for root in sp.solve(line, x):
             gaps = gaps_at(pieces, root, x)
-            sides = [gaps, gaps_at(pieces, root, x, 0)] if pieces.has(sp.Eq) else [gaps]
-            order = min((k for found in sides for k, gap in enumerate(found) if gap != 0),
+            alone = gaps_at(pieces, root, x, 0) if formula.has(sp.Eq, sp.sign) else ()
+            order = min((k for found in (gaps, alone) for k, gap in enumerate(found) if gap != 0),
                         default=None)  # fmt: skip
             if order is not None:
                 yield Kink(x - root, order, unless=tuple(exceptions(gaps, root)), x=x)

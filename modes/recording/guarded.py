@@ -8,7 +8,6 @@ all other guards go into the metadata of the recorded model.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ Make = Callable[..., Draft]
 
 def guarded(
     model: Model, point: Mapping[str, Any], make: Make, name: str,
-    defaults: Mapping[str, np.ndarray] = MappingProxyType({}),
+    defaults: Mapping[str, np.ndarray] | None = None,
 ) -> Model:  # fmt: skip
     """The derivative that `make` records, valid at every point at which its guards hold.
 
@@ -53,8 +52,8 @@ def guarded(
     draft = hold(draft, symbols.pinned)
     made = draft.model(name)
     for value in made.ir.graph.inputs:
-        if value.name in defaults:
-            value.const_value = ir.tensor(defaults[value.name], name=value.name)
+        if defaults and (given := str(value.name)) in defaults:
+            value.const_value = ir.tensor(defaults[given], name=given)
             made.ir.graph.register_initializer(value)
     for size, reader in fixed.items():
         warn(f"{where(model, point, size)}: {reader}")

@@ -6,9 +6,11 @@ there. The graph says how y depends on these tensors.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,8 +34,17 @@ from ...ops.node import AT, TRAINING
 from ..linear.tape.record import is_zero, reach_forward
 from ..linear.tape.trace import Trace, again, turns_of
 from ..model.flow.contents import WORKING_OPSET, free_sizes, lowest_opsets
-from ..model.flow.control import CONTROL, NotKept, begin, end, shape_formals, shape_outputs
+from ..model.flow.control import (
+    CONTROL,
+    SEQUENCES,
+    NotKept,
+    begin,
+    end,
+    shape_formals,
+    shape_outputs,
+)
 from ..model.flow.steps import array_of, closed, moving, reads, step_of
+from ..model.limits import Meter
 from ..model.loading.load import load
 from ..model.primal.inputs import is_float, may_float, optional_inputs
 from ..model.primal.model import Model
@@ -59,8 +70,8 @@ def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> on
     its specification, and `OnnxJacError` where the structure of a derivative depends on integers
     of the inputs: lengths, axes, shapes.
 
-    Inputs that may be left out stay so, with their values. The `training_info` of a ModelProto is
-    kept as it is: `export` as a `"training_step"` lowers it.
+    Inputs that may be left out stay so, with their values. The `training_info` of a file or
+    ModelProto is kept as it is: `export` as a `"training_step"` lowers it.
 
     - `model`: the model, as `load` gives or takes it.
 
@@ -69,6 +80,10 @@ def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> on
     loaded = model if isinstance(model, Model) else load(model)
     name = loaded.name or "lowered"
     point = sample_inputs(loaded, sizes or {})
+    if isinstance(model, str | os.PathLike):
+        model = onnx.load(model, load_external_data=False)
+    elif isinstance(model, bytes):
+        model = onnx.ModelProto.FromString(model)
     infos = getattr(model, "training_info", ())
     floats = {n for n in optional_inputs(loaded) if may_float(loaded.initializers[n])}
     for free in (optional_inputs(loaded), floats):  # integers may decide what the graph is
@@ -109,8 +124,9 @@ def lowered(
         run(low, model.steps)
         low.name_all(outputs_of(low.op.nodes))
         without_surrogates(low.op.nodes)
-        held = [*low.values.values()] if whole else []
-        return Draft(low.op, inputs, {name: low.values[name] for name in model.outputs}, held)
+        held = [v for v in low.values.values() if isinstance(v, ir.Value)] if whole else []
+        outputs = {name: tensor(low.values[name], name) for name in model.outputs}
+        return Draft(low.op, inputs, outputs, held)
 
     return guarded(model, point, make, name, {n: model.constants[n] for n in optional})
 
@@ -123,11 +139,11 @@ def run(low: Scope, steps: Iterable[Step]) -> None:
     for step in steps:
         low.symbols.reader = str(step)
         found = results(low, step, [name and low.values[name] for name in step.inputs])
-        for name, array in zip(step.outputs, found, strict=False):
+        for name, made in zip(step.outputs, found, strict=False):
             if name:
-                value = low.op.value(array)
-                assert value is not None
-                if value.name is None and value.producer() and len(low.values.maps) == 1:
+                value = [*map(low.op.value, made)] if isinstance(made, list) else low.op.value(made)
+                if (isinstance(value, ir.Value) and value.name is None and value.producer()
+                        and len(low.values.maps) == 1):  # fmt: skip
                     value.name = name
                 low.values[name] = value
 
@@ -139,14 +155,48 @@ def results(low: Scope, step: Step, inputs: Sequence[Any]) -> Sequence[Any]:
         return gradient(low, step, inputs)
     if step.domain == TRAINING and step.op_type in OPERATORS:
         return OPERATORS[step.op_type].lowered(low.op, step, inputs)
+
+    def at(value: Any) -> Any:
+        named = replace(step, inputs=(getattr(value, "name", None),))
+        return Node(named, (value,), ()).number(0)
+
     if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
+        if any(isinstance(value, list) for value in inputs):
+            meter = Meter(low.model.limits)
+            return CONTROL[step.op_type](low.op, step, inputs, partial(turn, low), at, meter)
         return control(low, step, inputs)
+    if step.op_type in SEQUENCES and not step.domain:
+        return [SEQUENCES[step.op_type](low.op, step, at, *inputs)]
+    if step.op_type == "Identity" and isinstance(inputs[0], list):
+        return inputs
     if declared and declared.definition:
         return declared.outputs(low.op, Node(step, tuple(inputs), (None,) * len(step.outputs)))
     return low.copy(step, inputs, low.samples.step(step, inputs), step.outputs)
 
 
 Arrays = list[np.ndarray]
+
+
+def tensor(value: Any, name: str) -> ir.Value:
+    """A value that is not a sequence."""
+    if isinstance(value, ir.Value):
+        return value
+    raise UnsupportedOp(f"{name} is a sequence: lower_gradients takes sequences apart, which their "
+                        "lengths must allow at all points")  # fmt: skip
+
+
+def turn(low: Scope, graph: ir.Graph, arguments: Sequence[Any]) -> list[Any]:
+    """The outputs of one turn of a loop over sequences, recorded among the nodes around it."""
+    with low.inner(unrolled=True):
+        for value, given in zip(graph.inputs, arguments, strict=True):
+            if isinstance(given, ir.Value) and given.const_value is None:
+                given = copied(low.op, given, low.fresh(str(value.name)))
+                low.formals.add(given)  # as in a loop that is kept, it depends on nothing else
+            low.values[str(value.name)] = given if isinstance(given, list) else low.op.value(given)
+        for name, value in graph.initializers.items():
+            low.values[name] = low.op.initializer(array_of(value))
+        run(low, low.model.body(graph))
+        return [low.values[str(value.name)] for value in graph.outputs]
 
 
 def control(low: Scope, step: Step, inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -194,7 +244,7 @@ def body(
         run(low, low.model.body(graph))
         results: list[ir.Value] = []
         for value in graph.outputs:
-            result = low.values[value.name or ""]
+            result = tensor(low.values[value.name or ""], f"{value.name} of {step}")
             if result.producer() not in low.op.nodes or result in results:
                 # a subgraph must compute its outputs and list each once
                 result = copied(low.op, result, low.fresh("identity"))
@@ -214,7 +264,7 @@ def gradient(low: Scope, step: Step, inputs: Sequence[Any]) -> list[Array]:
     for name, value in ((y, target), *zip(xs, named, strict=False)):
         if not is_float(kind := dtype_of(value)):
             raise InputError(f"{step} cannot differentiate: {name!r} is a tensor of {kind}")
-    check_listed(step, (*xs, *zs), named, inputs)
+    check_listed(low, step, (*xs, *zs), named, inputs)
     nodes = ancestors([target], set(named))
     check_complete(step, nodes, named, target)
     low.name_all((*named, target, *values_of(nodes)))
@@ -342,7 +392,7 @@ def named_tensor(values: Mapping[str, ir.Value], step: Step, name: str) -> ir.Va
 
 
 def check_listed(
-    step: Step, names: Names, values: Sequence[ir.Value], inputs: Sequence[ir.Value]
+    low: Scope, step: Step, names: Names, values: Sequence[ir.Value], inputs: Sequence[ir.Value]
 ) -> None:
     """Raises where a listed tensor is given another type, or is computed from another one."""
     known: dict[ir.Value, str] = {}
@@ -355,7 +405,7 @@ def check_listed(
             raise InputError(f"{step} lists {first!r} and {name!r}, which are the same tensor")
         known[value] = name
     for value, name in known.items():
-        for node in ancestors([value]):
+        for node in ancestors([value], low.formals):
             for other in operands_of(node):
                 if other in known:
                     raise InputError(

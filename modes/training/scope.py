@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ class Scope:
     def __init__(self, model: Model, opset_imports: Mapping[str, int], symbols: Symbols) -> None:
         self.model, self.op, self.symbols = model, Recorder(opset_imports, symbols), symbols
         self.samples = Samples(opset_imports)
-        self.values: ChainMap[str, ir.Value] = ChainMap()
+        self.values: ChainMap[str, Any] = ChainMap()  # a sequence is a list of values
         self._taken = {
             value.name
             for graph in model.ir.graphs()
@@ -39,17 +39,21 @@ class Scope:
             if value.name
         }
         self._nodes: set[str] = set()
+        self.again = False  # in a turn that is unrolled
+        self.formals: set[ir.Value] = set()  # the inputs of such turns
 
     @contextmanager
-    def inner(self) -> Iterator[None]:
-        """A context in which recorded steps belong to a subgraph."""
-        outer = self.values
-        self.values = outer.new_child()
+    def inner(self, *, unrolled: bool = False) -> Iterator[None]:
+        """A context in which recorded steps belong to a subgraph; or, in a turn that is `unrolled`,
+        to the graph around it, under names of their own.
+        """
+        outer = self.values, self.again
+        self.values, self.again = self.values.new_child(), self.again or unrolled
         try:
-            with self.op.body():
+            with nullcontext() if unrolled else self.op.body():
                 yield
         finally:
-            self.values = outer
+            self.values, self.again = outer
 
     def entry(self, name: str, at: np.ndarray) -> ir.Value:
         """An input of the model or of a subgraph."""
@@ -62,6 +66,8 @@ class Scope:
         self, step: Step, inputs: Sequence[Any], ats: Sequence[Any], names: tuple[str | None, ...]
     ) -> tuple[Any, ...]:
         """A copy of a step, with sample values and names for its outputs."""
+        if self.again:
+            names = tuple(name and self.fresh(name) for name in names)
         made = self.op.copy(step, inputs, ats, names)
         name = fresh(step.name, self._nodes) if step.name in self._nodes else step.name
         self._nodes.update({name} - {""})  # a step may be recorded more than once

@@ -440,9 +440,8 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes] | None:
     x, w = shapes[:2]
     kernel = tuple(attrs["kernel_shape"]) if w is None else w[2:]
-    space = [None] * len(kernel)
-    if not is_symbolic(kernel):
-        space = windows(x[2:], kernel, **said(attrs, *GEOMETRY)).count
+    space = (None,) * len(kernel) if is_symbolic(kernel) else (
+        windows(x[2:], kernel, **said(attrs, *GEOMETRY)).count)  # fmt: skip
     return [(x[0], x[1] if w is None else w[0], *space)] * 2  # MaxPool also gives indices
 
 

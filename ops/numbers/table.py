@@ -85,7 +85,6 @@ def kernel(
 def checked(function: Kernel) -> Kernel:
     """A function from elsewhere, which cannot write to its inputs and has to return arrays."""
 
-    @functools.wraps(function)
     def call(*inputs: Any, **attributes: Any) -> Any:
         made = function(*map(unwritten, inputs), **attributes)
         for y in made if isinstance(made, tuple) else (made,):

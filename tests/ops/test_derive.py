@@ -1,5 +1,6 @@
 """oj.derive: values, Jacobian, adjoint, Hessian and function of an operator, from its formula."""
 
+import re
 import warnings
 
 import numpy as np
@@ -210,6 +211,37 @@ def test_kinks_are_found(definition, kinks):
     assert set(oj.derive("my.domain::F", definition).kinks) == kinks
 
 
+JUMPS = [f.replace("u", u) for u in ("x", "(x - 1)", "(2*x + 1)") for f in (
+    "sign(u)", "u*sign(u)", "exp(x)*sign(u)", "ceil(u)", "floor(u)", "x*ceil(u)", "abs(u)",
+    "max(u, 0)", "min(u, x**2)", "2 if u > 0 else x", "x if u >= 0 else x**2",
+    "1 if u == 0 else x**2", "x if u == 0 else x**3", "sign(u)*sign(u)*x", "max(u, 0)**2",
+    "x if u > 0 and x < 3 else x**2", "sign(abs(u) - 0.5)")]  # fmt: skip
+
+
+@pytest.mark.sampled(0.5)
+@pytest.mark.usefixtures("clean_registry")
+@pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
+@pytest.mark.parametrize("definition", JUMPS)
+def test_every_jump_of_a_formula_is_a_kink(definition):
+    """A jump of value, first or second derivative, seen in the values at multiples of 1/2."""
+    derived, h = oj.derive("my.domain::F", definition), 1e-3
+    proto = model_of("F", ["double[n]"])
+    model, places = oj.load(proto), np.arange(-5, 6) / 2
+    y = model.run({"x0": np.add.outer(places, h * np.arange(-3, 4)).ravel()})["y"].reshape(-1, 7)
+    left, right = y[:, 2::-1], y[:, 4:]  # from the place outwards
+    ends = [(3 * a - 3 * b + c, (2.5 * a - 4 * b + 1.5 * c) / h, (a - 2 * b + c) / h**2)
+            for a, b, c in (left.T, right.T)]  # fmt: skip
+    jumps = [abs(ends[0][0] - ends[1][0]) > 0.01, abs(ends[0][1] + ends[1][1]) > 0.05,
+             abs(ends[0][2] - ends[1][2]) > 0.5, abs(y[:, 3] - ends[0][0]) > 0.01]  # fmt: skip
+    said = {float(sp.sympify(k.split(" = ")[1].split(",")[0])) for k in derived.kinks if "=" in k}
+    line = {float(p) for k in derived.kinks if k.endswith(" whole") for p in places
+            if float(eval(k.removesuffix(" whole"), {"x": p})).is_integer()}
+    found = {p for p, *told in zip(places, *jumps, strict=True) if any(told)}
+    assert found <= said | line
+    if not {"==", "sign"} & {*re.findall("==|sign", definition)}:  # the slope of one point alone
+        assert said & {*places} <= found
+
+
 @pytest.mark.usefixtures("clean_registry")
 def test_sympy_expressions():
     x, g = sp.symbols("x g")
@@ -264,7 +296,14 @@ def test_text_is_never_evaluated(text):
     ("y[i] = x[j]", "i, j is to be an index"), ("y[i,j] = x[i]", "j is to be"),
     ("y[i] = i*x[i]", "i is an index"), ("x + sum(x[i], i)", "x is an index or has indices"),
     ("3", "its inputs are none"), ("y[i] = x[i*i]", "not like 2"), ("Y*x", "Y is the output"),
-    ("gamma(x)", "no function 'gamma'"),
+    ("gamma(x)", "no function 'gamma'"), ("x > 0", "is a condition, not a number"),
+    ("x == 0", "is a condition"), ("exp(x > 0)", "is a condition|cannot be read"),
+    ("x and g", "is a condition"), ("x if x else 1", "'x' is a number, not a condition"),
+    ("g if not x else 1", "is a number"), ("Piecewise((g, x), (1, True))", "is a number"),
+    ("1 if x > 0 and g else 0", "'g' is a number"), ("max(x > 0, 1)", "is a condition|cannot"),
+    ("y[i] = sum(a[i,j] > 0, j)", "is a condition"),
+    ("y[i] = a[i] if b[i] else 0", "must be a Boolean"),
+    ("(x > 0) if g > 0 else 1", "is a condition"), ("1 if (x > 0) == g else 0", "is a condition"),
 ])  # fmt: skip
 def test_bad_definitions_say_what_is_wrong(text, message):
     with pytest.raises(oj.InputError, match=message):

@@ -114,3 +114,60 @@ def test_tensors_are_tensors(model, calls, device):
     J = oj.linearize(model, POINT, wrt="x")
     v = torch.ones(3, dtype=torch.float64, device=device)
     np.testing.assert_array_equal((J @ v).cpu().numpy(), SLOPES.sum(1))
+
+
+# -- kernels that do not keep what they promise ------------------------------------------------
+
+
+def written(x):
+    x *= x
+    return x
+
+
+def sorted_in_place(x):
+    x.sort()
+    return x
+
+
+WRONG = {
+    "it writes to its input": (written, "read-only"),
+    "it sorts its input": (sorted_in_place, "read-only"),
+    "a Python number": (lambda x: 3.0, "gives a float, not an array"),
+    "a list": (lambda x: [1.0, 2.0, 3.0], "gives a list, not an array"),
+    "a tuple of a number": (lambda x: (1.0,), "gives a float, not an array"),
+    "too few entries": (lambda x: x[:2], r"gives 'y' as float64\[2\].*y float64\[3\]"),
+    "too many axes": (lambda x: x[None], r"gives 'y' as float64\[1, 3\].*y float64\[3\]"),
+    "a scalar of NumPy": (lambda x: np.float64(2), r"gives 'y' as float64\[\].*y float64\[3\]"),
+    "integers": (lambda x: x.astype(int), r"gives 'y' as int64\[3\].*y float64\[3\]"),
+}
+
+
+@pytest.mark.usefixtures("clean_registry")
+@pytest.mark.parametrize("engine", ["numpy", None])
+@pytest.mark.parametrize("case", WRONG)
+def test_a_kernel_that_is_wrong_is_refused_by_name(case, engine):
+    """And nothing that the caller or the model holds is written to."""
+    values, message = WRONG[case]
+    oj.kernel("my.domain::Own")(values)
+    oj.zero("", "my.domain::Own")
+    model = oj.load(onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21,
+        "my.domain": 1]> g (double[3] x) => (double[3] y) <double[3] w = {3, 1, 2}>
+        { v = Identity(w) z = my.domain.Own(v) y = my.domain.Own(x) }"""))
+    x = np.array([3.0, 1.0, 2.0])
+    for work in (model.run, lambda point, **k: oj.linearize(model, point, **k)):
+        with pytest.raises(oj.OnnxJacError, match=rf"my\.domain::Own \(node 'Own_2'.*{message}"):
+            work({"x": x}, engine=engine)
+    np.testing.assert_array_equal(x, [3, 1, 2])
+    np.testing.assert_array_equal(model.constants["w"], [3, 1, 2])
+
+
+@pytest.mark.usefixtures("clean_registry")
+def test_a_kernel_for_tensors_gets_a_copy():
+    torch = pytest.importorskip("torch")
+    oj.kernel("my.domain::Own", tensors=True)(lambda x: x.mul_(x) if is_tensor(x) else x * x)
+    oj.zero("", "my.domain::Own")
+    model = oj.load(onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21,
+        "my.domain": 1]> g (double[3] x) => (double[3] y) { y = my.domain.Own(x) }"""))
+    x = torch.tensor([3.0, 1.0, 2.0], dtype=torch.float64)
+    np.testing.assert_array_equal(model.run({"x": x}, engine="torch")["y"], [9, 1, 4])
+    assert x.tolist() == [3, 1, 2]

@@ -1,5 +1,6 @@
 """The commands: the files they write, the JSON that machines read, and completion in shells."""
 
+import io
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,25 @@ def arguments(tmp_path, monkeypatch):
         "lower": (written(tmp_path, *GRADIENT), *out), "prove": ("Tanh",),
         "tags": ("--op", "Clip"), "view": (DIGITS, *out),
     }  # fmt: skip
+
+
+@pytest.mark.sampled(0.3)
+@pytest.mark.parametrize("closed", [("stdout",), ("stderr",), ("stdin", "stdout", "stderr")])
+@pytest.mark.parametrize("command", COMMANDS, ids=NAMES)
+def test_closed_streams_change_no_status(arguments, command, closed, monkeypatch):
+    """As `>&-` and `2>&-` leave them; an error on a closed stderr goes nowhere else."""
+    status = main([command.name, *arguments[command.name]])
+    said = io.StringIO()
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, said)
+    for name in closed:
+        monkeypatch.setattr(sys, name, None)
+    assert main([command.name, *arguments[command.name]]) == status
+    with pytest.raises(SystemExit):
+        main([command.name, "--help"])
+    said.truncate(0)
+    assert main(["report", "nowhere.onnx"]) == 1
+    assert bool(said.getvalue()) is ("stderr" not in closed)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=NAMES)

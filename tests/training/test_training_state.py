@@ -270,7 +270,7 @@ BROKEN = {
     ),
     "nothing is bound": (
         lambda model, info: info.ClearField(UPDATE), oj.InputError,
-        r"training_info\[0\] has no update_binding",
+        "training_info has no update_binding",
     ),
     "the optimizer is missing": (
         without("Momentum"), oj.LoadError, "the model with its algorithm: .*w_new",
@@ -319,6 +319,63 @@ def test_a_broken_training_model_is_refused(name):
     with pytest.raises(oj.OnnxJacError, match=message) as caught:
         oj.train_step(model, None, BATCH)
     assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_an_initialization_alone_is_a_training_info(others):
+    """Before or behind an algorithm, too, whose step it does not change."""
+    model = training() if others else onnx.ModelProto()
+    if not others:
+        model.CopyFrom(MODEL)
+    info = model.training_info.add()
+    info.initialization.CopyFrom(parser.parse_graph("""first () => (double[2] drawn) {
+        drawn = RandomNormal<dtype = 11, shape = [2]>() }"""))
+    key = "one" if others else "w"
+    if others:
+        model.graph.initializer.append(numpy_helper.from_array(np.zeros(2), key))
+    info.initialization_binding.add(key=key, value="drawn")
+    checker.check_model(model)
+    start = oj.initial_state(model, seed=3)
+    assert np.any(start[key]) and key in oj.load_state(model)
+    saved = oj.save_state(model, start)
+    np.testing.assert_array_equal(oj.load_state(saved)[key], start[key])
+    if others:
+        state, _ = oj.train_step(model, None, BATCH)
+        right, _ = oj.train_step(training(), None, BATCH)
+        for name, array in right.items():
+            np.testing.assert_array_equal(state[name], array)
+    else:
+        with pytest.raises(oj.InputError, match="has no update_binding: a step changes nothing"):
+            oj.train_step(model, start, BATCH)
+
+
+def test_lowered_gradients_leave_the_training_of_a_model(tmp_path):
+    """The model itself has a Gradient; tensors that only the algorithm reads stay."""
+    text = onnx.printer.to_text(MODEL).replace("(double loss)", "(double loss, double[2] d)")
+    node = 'd = ai.onnx.preview.training.Gradient<xs=["w"], zs=["x", "y", "b"], y="loss">(w,x,y,b)'
+    head, _, rest = text.rpartition("}")
+    proto = parser.parse_model(head.replace('"" : 21', '"" : 21, "ai.onnx.preview.training" : 1')
+                               + node + "}" + rest)  # fmt: skip
+    made = oj.training_model(proto, "square", optimizer="Momentum", learning_rate=0.125)
+    lowered = oj.lower_gradients(made)
+    assert {node.domain for node in lowered.graph.node} == {""}
+    assert [*lowered.training_info] == [*made.training_info]
+    checker.check_model(lowered)
+    onnx.save(made, tmp_path / "made.onnx")
+    for source in (tmp_path / "made.onnx", made.SerializeToString()):
+        assert oj.lower_gradients(source).training_info == lowered.training_info
+    state = other = None
+    for _ in range(2):
+        (state, outputs), (other, again) = (
+            oj.train_step(m, s, BATCH) for m, s in ((made, state), (lowered, other)))
+        for found, right in ((other, state), (again, outputs)):
+            for name, array in right.items():
+                np.testing.assert_allclose(found[name], array, rtol=1e-12)
+    old = onnx.ModelProto()
+    old.CopyFrom(made)
+    old.opset_import[0].version = 18
+    with pytest.warns(oj.OnnxJacWarning, match="training_info is left out: .* opset, 21"):
+        assert not oj.lower_gradients(old).training_info
 
 
 # -- several algorithms ----------------------------------------------------------------------------

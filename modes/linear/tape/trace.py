@@ -228,7 +228,8 @@ def replayed(op: Recorder, body: Body, values: Mapping[str, Any]) -> dict[str, A
 def turns_of(step: Step, values: Mapping[str, Any]) -> Number | None:
     """The trip count, where no turn decides it; else None."""
     if step.op_type == "Loop" and fixed_turns(step, lambda name: data_everywhere(values[name])):
-        return max(int(np.ravel(data_everywhere(values[str(step.inputs[0])]))[0]), 0)
+        held: Any = data_everywhere(values[str(step.inputs[0])])
+        return max(int(np.ravel(held)[0]), 0)
     if step.op_type == "Scan":
         given = filter(None, step.inputs[: explicit(step)])
         return turns_of_scan(step, [shape_of(values[name]) for name in given])
