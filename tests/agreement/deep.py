@@ -301,7 +301,7 @@ def omitted(g: Graph) -> None:
         g.node("Gather", [x, i])
     elif kind == 1 and g.opset >= 17:
         x = g.pick(lambda s: len(s) > 0 and 0 not in s)
-        g.node("LayerNormalization", [x, g.fresh(g.shape(x)[-1:])], 3, epsilon=0.1, without=[1])
+        g.node("LayerNormalization", [x, g.fresh(g.shape(x)[-1:])], 2, epsilon=0.1, without=[1])
     elif kind == 2 and not g.symbolic:
         x = g.pick(lambda s: len(s) == 3 and 0 not in s and np.prod(s) <= 24)
         w, r = g.fresh([1, 8, g.shape(x)[2]]), g.fresh([1, 8, 2])
