@@ -532,9 +532,6 @@ SAME = Identity | Scalar | Cast
 SELECTS, PLACES = Slice | Take, Embed | Scatter
 MOVES = Reshape | Permutation | Broadcast | SumTo | SELECTS | PLACES
 
-FINITE = "Add", "Sub", "Mul", "Neg", "Where", "Cast", "CastLike", "Expand", "Reshape"
-"""Operators of a graph whose results are finite where their operands are."""
-
 Chosen = Array | None
 """A boolean mask of the entries of a tensor that count, or None for all."""
 
@@ -600,10 +597,8 @@ def may_be_infinite(d: Diagonal) -> bool:
 
 
 def is_surely_finite(value: Array) -> bool:
-    """Whether a graph value is made of finite constants, or of truth values as well but `FINITE`ly:
-    a quotient of truth values may be 0 / 0.
-    """
-    waiting, seen, varies, divides = [value], set[int](), False, False
+    """Whether a graph value is made of finite constants and truth values, without a quotient."""
+    waiting, seen = [value], set[int]()
     while waiting:
         x = waiting.pop()
         if x is None or id(x) in seen:
@@ -612,14 +607,12 @@ def is_surely_finite(value: Array) -> bool:
         if x.const_value is not None:
             if not np.isfinite(x.const_value.numpy()).all():
                 return False
-        elif dtype_of(x).kind in "biu":
-            varies = True
-        elif (node := x.producer()) is None:
-            return False
-        else:
-            divides |= node.op_type not in FINITE
+        elif dtype_of(x).kind not in "biu":
+            node = x.producer()
+            if node is None or node.op_type == "Div":  # 0 / 0 among truth values
+                return False
             waiting += node.inputs
-    return not (varies and divides)
+    return True
 
 
 def follow(op: Op, operator: Jacobian, mine: Chosen) -> tuple[Jacobian, Chosen]:

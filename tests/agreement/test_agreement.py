@@ -8,7 +8,9 @@ from onnx import checker
 
 from onnxjac.modes.linear.linearization import Linearization
 
+from . import contrib
 from .catalogue import CATALOGUE
+from .graph import contained
 from .make import case
 from .trial import examined, trial
 
@@ -20,11 +22,38 @@ def test_graphs_are_valid_and_the_same_every_time():
         checker.check_model(made.model)
 
 
-def test_many_operators_and_opsets_are_drawn():
-    made = [case(3, number) for number in range(400)]
+@pytest.fixture(scope="module")
+def drawn():
+    return [case(3, number) for number in range(400)]
+
+
+def test_many_operators_and_opsets_are_drawn(drawn):
+    made = drawn
     assert len({op for c in made for op in c.operators}) >= 140
     assert {c.model.opset_import[0].version for c in made} >= {*range(7, 27)}
     assert len(CATALOGUE) >= 140
+
+
+def depth(nodes, functions):
+    """How many bodies, and functions that are called, stand in one another."""
+    held = [depth(functions[n.op_type], functions) for n in nodes if n.op_type in functions]
+    held += [depth(a.g.node, functions) for n in nodes for a in n.attribute if a.HasField("g")]
+    return 1 + max(held, default=-1)
+
+
+def test_half_of_the_graphs_are_of_newer_kinds(drawn):
+    newer = [c for c in drawn if "newer" in c.traits]
+    assert 160 <= len(newer) <= 240
+    for trait in ("long", "drawn", "half", "narrow"):
+        assert sum(trait in c.traits for c in newer) >= 10, trait
+    deep = [depth(c.model.graph.node, {f.name: f.node for f in c.model.functions}) for c in newer]
+    assert sum(d >= 4 for d in deep) >= 20  # three in a function
+    assert sum(bool({*c.of} & {*c.wrt}) for c in newer) >= 10
+    assert sum(any(w not in c.point and w[0] == "t" for w in c.wrt) for c in newer) >= 40
+    nodes = [n for c in newer for n in contained(c.model.graph.node)]
+    assert len({n.op_type for n in nodes if n.domain == contrib.DOMAIN}) >= 10
+    assert {"SequenceMap", "Optional", "LSTM"} <= {n.op_type for n in nodes}
+    assert sum("" in n.output for n in nodes) >= 10
 
 
 @pytest.mark.parametrize("number", range(4))

@@ -1081,3 +1081,16 @@ def test_operators_without_real_numbers_have_none():
             assert not [t for p in ports for t in p.types if "float" in t or "double" in t], schema
             seen.add(schema.name)
     assert len(seen) == 13
+
+
+def test_a_default_is_what_the_attribute_would_say():
+    """A float attribute holds 24 bits: α = 1.702 is not the double of that text."""
+    x, found = np.linspace(-3, 3, 7), []
+    for said in ({}, {"alpha": 1.702}):
+        node = helper.make_node("QuickGelu", ["x"], ["y"], domain="com.microsoft", **said)
+        ends = (helper.make_tensor_value_info(n, onnx.TensorProto.DOUBLE, [7]) for n in "xy")
+        graph = helper.make_graph([node], "g", *([end] for end in ends))
+        opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+        model = oj.load(helper.make_model(graph, opset_imports=opsets, ir_version=10))
+        found.append(model.run({"x": x}, engine="numpy")["y"])
+    np.testing.assert_array_equal(*found)
