@@ -46,7 +46,7 @@ def branch(op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: 
 def loop(op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter) -> list[Any]:
     """Loop: body(i, go, *state) -> (go, *state, *rows) while go, at most `limit` times."""
     body = step.attrs["body"]
-    limit, go, *state = (*inputs, None) if len(inputs) < 2 else inputs
+    limit, go, *state = inputs
     carried, rows = len(state), []
     for i in count() if limit is None else range(int(np.ravel(at(limit))[0])):
         if go is not None and not np.all(at(go)):

@@ -200,9 +200,7 @@ def closed(step: Step, opsets: Mapping[str, int], moved: Iterable[str]) -> Step:
         return step
     bodies = {key: body(graph, opsets, moved) for key, graph in graphs.items()}
     taken = dict.fromkeys(name for made in bodies.values() for name in made.captured)
-    made = replace(step, attrs={**step.attrs, **bodies})
-    missing = explicit(made) - len(step.inputs)
-    return replace(made, inputs=(*step.inputs, *(None,) * missing, *taken))
+    return replace(step, attrs={**step.attrs, **bodies}, inputs=(*step.inputs, *taken))
 
 
 def body(graph: ir.Graph, opsets: Mapping[str, int], moved: Iterable[str]) -> Body:
