@@ -105,6 +105,9 @@ def _raise(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
         ) from error
 
 
+MOST = 1024
+"""The most outputs that a node may leave out."""
+
 AXES = frozenset({"axes", "axis", "batch_axis", "time_axis", "scan_input_axes", "scan_output_axes"})
 """Attributes that shape inference truncates to 32 bits, and may then index out of range with."""
 
@@ -219,7 +222,8 @@ def name_outputs(model: onnx.ModelProto) -> None:
     taken.update(name for node in every for name in (*node.input, *node.output))
     for node in every:
         count = next((a.i for a in node.attribute if a.name == "num_outputs"), 0)
-        node.output.extend([""] * (count - len(node.output)) if node.op_type == "Split" else [])
+        missing = min(count, MOST) - len(node.output)  # onnx-ir drops them at the end
+        node.output.extend([""] * missing if node.op_type == "Split" else [])
         schema = schema_in(model, node.domain, node.op_type) if "" in node.output else None
         for k, name in enumerate(node.output):
             if not name and schema and formal(schema.outputs, k).option != OPTIONAL:
