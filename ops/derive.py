@@ -27,7 +27,19 @@ from .node import Node, node_of
 from .registry import Blocks, declare
 from .rules.elementwise import Elementwise
 from .rules.indexing import from_the_start
-from .trees import SHARE, Access, Index, Labels, Piece, Stage, Tree, accesses, evaluate, names, stages
+from .trees import (
+    SHARE,
+    Access,
+    Index,
+    Labels,
+    Piece,
+    Stage,
+    Tree,
+    accesses,
+    evaluate,
+    names,
+    stages,
+)
 
 
 def derive(
