@@ -111,8 +111,8 @@ def export(
     check_model(model)
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
-    point = check_inputs(model, inputs or {})
-    model, point = settled(model.literal((*wrt_names, *point)), point, (*of_names, *wrt_names))
+    given = check_inputs(model, inputs or {})
+    model, point = settled(model.literal((*wrt_names, *given)), given, (*of_names, *wrt_names))
     require_floating(model, point, of_names, wrt_names)
     if mode in ("grad", "hvp"):
         require_scalar(model, point, of_names, mode)

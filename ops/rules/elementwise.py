@@ -174,12 +174,12 @@ elementwise("Tan", "tan(x)")
 elementwise("Asin", "asin(x)", near=lambda i, x: 0.9 * np.tanh(x))
 elementwise("Acos", "acos(x)", near=lambda i, x: 0.9 * np.tanh(x))
 elementwise("Atan", "atan(x)",
-            d="1/(1 + x**2) if Abs(x) < 1 else x**-2/(1 + x**-2)")  # fmt: skip
+            d="1/(1 + x**2) if Abs(x) < 99 else x**-2/(1 + x**-2)")  # fmt: skip
 elementwise("Sinh", "sinh(x)")
 elementwise("Cosh", "cosh(x)")
 elementwise("Tanh", "tanh(x)", d=blended("1 - Y**2", "exp(-2*Abs(x))*(1 + Abs(Y))**2"))
 elementwise("Asinh", "asinh(x)",
-            d="1/sqrt(1 + x**2) if Abs(x) < 1 else 1/(Abs(x)*sqrt(1 + x**-2))")  # fmt: skip
+            d="1/sqrt(1 + x**2) if Abs(x) < 99 else 1/(Abs(x)*sqrt(1 + x**-2))")  # fmt: skip
 elementwise("Acosh", "acosh(x)", near=lambda i, x: np.abs(x) + 1.1)
 elementwise("Atanh", "atanh(x)", near=lambda i, x: 0.9 * np.tanh(x))
 
