@@ -173,12 +173,13 @@ elementwise("Cos", "cos(x)")
 elementwise("Tan", "tan(x)")
 elementwise("Asin", "asin(x)", near=lambda i, x: 0.9 * np.tanh(x))
 elementwise("Acos", "acos(x)", near=lambda i, x: 0.9 * np.tanh(x))
-elementwise("Atan", "atan(x)", d="1/(1 + x**2) if Abs(x) < 1 else x**-2/(1 + x**-2)")
+elementwise("Atan", "atan(x)",
+            d="1/(1 + x**2) if Abs(x) < 99 else x**-2/(1 + x**-2)")  # fmt: skip
 elementwise("Sinh", "sinh(x)")
 elementwise("Cosh", "cosh(x)")
 elementwise("Tanh", "tanh(x)", d=blended("1 - Y**2", "exp(-2*Abs(x))*(1 + Abs(Y))**2"))
 elementwise("Asinh", "asinh(x)",
-            d="1/sqrt(1 + x**2) if Abs(x) < 1 else 1/(Abs(x)*sqrt(1 + x**-2))")  # fmt: skip
+            d="1/sqrt(1 + x**2) if Abs(x) < 99 else 1/(Abs(x)*sqrt(1 + x**-2))")  # fmt: skip
 elementwise("Acosh", "acosh(x)", near=lambda i, x: np.abs(x) + 1.1)
 elementwise("Atanh", "atanh(x)", near=lambda i, x: 0.9 * np.tanh(x))
 
@@ -188,7 +189,7 @@ elementwise("Softplus", "log(1 + exp(x))")
 elementwise("Softsign", "x/(1 + Abs(x))")
 elementwise("Swish", "x*sigmoid(alpha*x)")
 elementwise("Mish", "x*tanh(softplus(x))",
-            d="tanh(softplus(x)) + 4*x*sigmoid(x)*(sigmoid(-x)/(1 + sigmoid(-x)**2))**2")  # fmt: skip
+            d="tanh(softplus(x)) + 4*x*sigmoid(x)*(sigmoid(-x)/(1 + sigmoid(-x)**2))**2")
 BEND = "sqrt(8/pi)*(x + 0.044715*x**3)"
 elementwise("Gelu", {
     "none": "x*(1 + erf(x/sqrt(2)))/2",

@@ -56,9 +56,11 @@ X = [[-20, 3, 0.5], [50, -50, 1], [800, -800, 2], [0, 0, 0], [-45, 0, 1]]
 def loaded(what, dtype):
     kind = {"float32": "float", "float64": "double"}[dtype]
     body = BODIES[what][0].format(kind=kind)
-    return oj.load(onnx.parser.parse_model(
-        f'<ir_version: 10, opset_import: ["": 21]> g ({kind}[n,3] x) => ({kind}[n,m] y) {{ {body} }}'
-    ))  # fmt: skip
+    return parsed(f"({kind}[n,3] x) => ({kind}[n,m] y) {{ {body} }}")
+
+
+def parsed(text):
+    return oj.load(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> g {text}'))
 
 
 def test_every_pattern_is_tested():
@@ -69,7 +71,7 @@ def test_every_pattern_is_tested():
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("what", BODIES)
 def test_every_engine_keeps_the_digits(what, dtype, engine):
-    """16 units in the last place; of log softmax, of the largest entry of a row; of slopes, of 1."""
+    """16 units in the last place, of log softmax in the largest entry of a row, of slopes in 1."""
     model, x, f = loaded(what, dtype), np.array(X, dtype), BODIES[what][1]
     assert model.patterns
     y, eps = model.run({"x": x}, engine=engine)["y"], np.finfo(dtype).eps
@@ -125,8 +127,7 @@ def test_other_shapes_of_the_pattern_stay():
     for body in ("o = Constant<value = float {2.0}>() s = Sigmoid(x) d = Sub(o, s) y = Log(d)",
                  "o = Constant<value = float {1.0}>() s = Sigmoid(x) d = Add(o, s) y = Log(d)",
                  "s = Sigmoid(x) y = Exp(s)"):  # fmt: skip
-        text = f'<ir_version: 10, opset_import: ["": 21]> g (float[n] x) => (float[n] y) {{ {body} }}'
-        assert not oj.load(onnx.parser.parse_model(text)).patterns
+        assert not parsed(f"(float[n] x) => (float[n] y) {{ {body} }}").patterns
 
 
 def test_a_gradient_node_keeps_what_it_names():

@@ -25,7 +25,8 @@ def main() -> None:
         "python -m precision", description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("networks", nargs="*", metavar="network", help="of all of them by default; or operators, for their section alone")
+    parser.add_argument("networks", nargs="*", metavar="network",
+                        help="by default all; `operators` writes their section alone")  # fmt: skip
     asked, file = parser.parse_args().networks, ROOT / "PRECISION.md"
     if asked == ["operators"]:
         text = file.read_text(encoding="utf-8").partition(OPERATORS)[0].rstrip("\n")

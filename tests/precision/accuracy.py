@@ -235,7 +235,8 @@ class Rows:
             found[1] += [(k, o, (i,), slopes[k, o, k, i]) for i in range(3)]
             found[2] += [(k, o, (i, j), bends[o][k, i, k, j]) for i, j in pairs]
         for results in found.values():
-            keyed = [(k, self.formulas[o], tuple(names[i] for i in by), z) for k, o, by, z in results]
+            keyed = [(k, self.formulas[o], tuple(names[i] for i in by), z)
+                     for k, o, by, z in results]  # fmt: skip
             largest: dict[int, Any] = {}
             for k, f, by, _ in keyed:
                 size = abs(truth(f, names, by, tuple(x[k]), dtype) or 0)
@@ -383,9 +384,9 @@ EXCEPTIONS: dict[tuple[str, int], Exception_] = {
        for k in (1, 2)},
     **{("Pow", k): Exception_("xʸ, xʸ⁻¹ or xʸ⁻² out of range", "it is a factor", power)
        for k in (1, 2)},
-    **{(name, k): SHARE for name, k in (
-        ("Softmax", 1), ("Softmax", 2), ("LogSoftmax", 2), ("ReduceLogSumExp", 2),
-        ("SoftmaxCrossEntropyLoss", 1), ("SoftmaxCrossEntropyLoss", 2))},
+    ("Softmax", 1): SHARE, ("Softmax", 2): SHARE, ("LogSoftmax", 2): SHARE,
+    ("ReduceLogSumExp", 2): SHARE, ("SoftmaxCrossEntropyLoss", 1): SHARE,
+    ("SoftmaxCrossEntropyLoss", 2): SHARE,
     **{(f"{name}Normalization", k): WIDE for name in ("Layer", "RMS", "Instance")
        for k in range(3)},
 }  # fmt: skip

@@ -35,22 +35,23 @@ all three ways to the product, are of that kind.
 OPERATORS = "## What is promised for each operator"
 PROMISE = f"""{OPERATORS}
 
-Every value, slope and second derivative is right within {BOUND} units, in float32 and in float64, from the
-smallest subnormal number to a quarter of the largest, for both signs and on both sides of every kink.
-`cd tests && python -m precision operators` measures this with NumPy against mpmath in up to 900 digits,
-and writes this table of the largest errors found, in units; `tests/ops/test_accuracy.py` keeps it so.
+Every value, slope and second derivative is right within {BOUND} units, in float32 and in float64,
+from the smallest subnormal number to a quarter of the largest, for both signs and on both sides of
+every kink. `cd tests && python -m precision operators` measures this with NumPy against mpmath in
+up to 900 digits, and writes this table of the largest errors found, in units;
+`tests/ops/test_accuracy.py` keeps it so.
 
 A unit is ε times the largest of three sizes: of the true result; of what a relative change of the
-inputs by 1 changes in it, which no algorithm that is given rounded inputs can be expected to beat; and,
-for operators on rows, of the largest result of the row. In the subnormal range it is the smallest
-subnormal number, so that a slope there has fewer digits. Where the true result overflows, nothing is
-promised. The operators on rows are measured with gaps of up to 1,400 between entries and with scales
-over the whole range.
+inputs by 1 changes in it, which no algorithm that is given rounded inputs can be expected to beat;
+and, for operators on rows, of the largest result of the row. In the subnormal range it is the
+smallest subnormal number, so that a slope there has fewer digits. Where the true result overflows,
+nothing is promised. The operators on rows are measured with gaps of up to 1,400 between entries and
+with scales over the whole range.
 
-Values by ONNX Runtime and by PyTorch are as their kernels give them: the slopes and second derivatives
-are the same graphs there. What a model makes of several operators is not promised: 1 - σ(x) has the
-rounding of 1. Patterns of operators that are common and that have a form that keeps its digits are
-recognised at loading, whichever engine runs them:
+Values by ONNX Runtime and by PyTorch are as their kernels give them: the slopes and second
+derivatives are the same graphs there. What a model makes of several operators is not promised: 1 -
+σ(x) has the rounding of 1. Patterns of operators that are common and that have a form that keeps
+its digits are recognised at loading, whichever engine runs them:
 
 {{patterns}}
 
@@ -66,7 +67,7 @@ def operators(count: int = 12) -> str:
     for case in CASES:
         errors = [list(case.measured(dtype, count)) for dtype in DTYPES]
         cells = (", ".join(f"{e.units:.1f}" for e in pair) for pair in zip(*errors, strict=True))
-        text += f"| {case} | {' | '.join(cells)} | {exceptions(str(case))} |\n".replace("|x|", "∣x∣")
+        text += f"| {case} | {' | '.join(cells)} | {exceptions(str(case))} |\n"
     return text
 
 
@@ -76,7 +77,8 @@ def exceptions(name: str) -> str:
     for order, what in enumerate(ORDERS):
         if found := EXCEPTIONS.get((name, order)):
             said.setdefault(f"{found.where} ({found.why})", []).append(what)
-    return "; ".join(f"{', '.join(orders)}, {text}" for text, orders in said.items())
+    told = "; ".join(f"{', '.join(orders)}, {text}" for text, orders in said.items())
+    return told.replace("|", "∣")
 
 
 def as_text(pattern: object) -> str:

@@ -89,7 +89,7 @@ def write(
 ) -> None:  # fmt: skip
     """Put the nodes of a pattern in place of the last node that was met, and note how it was."""
     (y,), graph = node.outputs, node.graph
-    stored = (node.op_type, *(x.name if x else "" for x in node.inputs))
+    stored = (node.op_type, *(str(x.name) if x else "" for x in node.inputs))
     attributes = {a.name: a for n in met for a in n.attributes.values()}
 
     def operand(part: Tree) -> ir.Value | None:
