@@ -128,18 +128,21 @@ def checked(A: Jacobian, M: Jacobian, slack: float = np.inf, lost: float = LOST)
     """M ≈ A⁻¹; raises `Singular` where x = M v has a relative error above `lost` for a random v.
 
     The error is M r for the residual r = A x - v, or for a random one as large as rounding makes
-    it, ε |A| |x|, where nothing cancels in |A|. The first is at most `slack` times the second.
+    it, ε |A| |x|, where nothing cancels in |A|. r, and the first error, are at most `slack` times
+    the second ones.
     Source: Higham, "Accuracy and stability of numerical algorithms", 2002, chapter 7.
     """
     eps, (n, k) = eps_of(A.dtype), (A.shape[0], 3)
     v, signs = np.random.default_rng(0).standard_normal((2, n, k))
     with np.errstate(all="ignore"):
         x = M @ v
-        noise = eps * signs * np.abs(absolute(A) @ np.abs(x))
-        errors = np.abs(M @ np.hstack([A @ x - v, noise])).max(0, initial=0).reshape(2, k)
+        r, noise = A @ x - v, eps * np.abs(absolute(A) @ np.abs(x))
+        errors = np.abs(M @ np.hstack([r, signs * noise])).max(0, initial=0).reshape(2, k)
         own, least = (errors / np.abs(x).max(0)).max(1) if n else (0.0, 0.0)
+        off = np.max(np.abs(r).max(0) / noise.max(0)) if n else 0.0
     stored = 0.01 if A.dtype.itemsize < 4 else eps  # what M, in half precision, is off by
-    if not (least < lost and own < min(lost, slack * least + stored)):
+    stable = own <= slack * least + stored and off <= slack * stored / eps
+    if not (stable and max(own, least) < lost):
         raise singular(A, f"its condition number is {max(own, least) / eps:.2g} in {A.dtype}")
     return M
 
