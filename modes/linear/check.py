@@ -369,8 +369,9 @@ class Near:
 
     @property
     def x(self) -> np.ndarray:
-        """x, flat."""
-        return self._flat(names_of(self.J.domain), self.J.point)
+        """x, flat; 0 where it is not finite, for its size."""
+        x = self._flat(names_of(self.J.domain), self.J.point)
+        return np.where(np.isfinite(x), x, np.zeros((), x.dtype))
 
     @property
     def parts(self) -> np.ndarray:

@@ -36,6 +36,7 @@ BY_HAND = {
     "it writes y at t[i], and index notation reads there only": "ScatterElements ScatterND",
     "a formula gives the derivative to one of the inputs that tie": "Max Min",
     "its bounds may be left out, and a formula names all its inputs": "Clip",
+    "in training it has a mask that was drawn, which a formula does not name": "Dropout",
     "the slopes that SymPy finds, y/x xʸ and log(x) xʸ, are NaN at x = 0": "Pow",
     "the number of its entries depends on its inputs": "Range",
     "the index of y is s·i + t, and index notation computes indices of inputs only":
