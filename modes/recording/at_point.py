@@ -125,7 +125,7 @@ class LoopAtPoint(Joint):
         program = self.form.programs.get(key)
         if program is None:
             program = self.form.programs[key] = self.program(feeds, wanted)
-        every = {f"read {k}": x for k, x in enumerate(self.read)}
+        every = {f"read {k}": host(x) for k, x in enumerate(self.read)}
         every |= {f"tangent {i}": v for i, v in feeds.items()}
         found = computed(program, every)
         return {o: found[f"product {o}"] for o in wanted if f"product {o}" in found}
