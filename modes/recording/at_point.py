@@ -134,7 +134,7 @@ class LoopAtPoint(Joint):
         """(tensors, tangents) ↦ products."""
         with kept_whole(self.form.step):
             op = Recorder(self.form.step.attrs["body"].opsets)
-            read = tuple(op.like(x, f"read {k}") for k, x in enumerate(self.read))
+            read = tuple(op.like(host(x), f"read {k}") for k, x in enumerate(self.read))
             tangents = {i: op.like(v, f"tangent {i}") for i, v in feeds.items()}
             found = self.form.turning(op, read, self.back).run(op, tangents, wanted)
             outputs = {f"product {o}": y for o, y in found.items()}
