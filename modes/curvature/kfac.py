@@ -274,7 +274,7 @@ def shampoo(
       `joint`, `engine`, `batch_size`, `shared`, `keep`, `progress`, `client`: as for `kfac`.
 
     Shapes: S is (n, n), n the size of `wrt`; for a weight with i inputs and o outputs Gₙ is (i, o),
-    L is (i, i) and R is (o, o). Raises the errors of `ekfac`.
+    L is (i, i) and R is (o, o). Raises the errors of `ekfac`: `InputError`, `UnsupportedOp`.
 
     Source: Gupta, Koren, Singer, "Shampoo: preconditioned stochastic tensor optimization", 2018.
     """
