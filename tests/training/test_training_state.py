@@ -336,7 +336,8 @@ def test_an_initialization_alone_is_a_training_info(others):
     info.initialization_binding.add(key=key, value="drawn")
     checker.check_model(model)
     start = oj.initial_state(model, seed=3)
-    assert np.any(start[key]) and key in oj.load_state(model)
+    assert np.any(start[key])
+    assert key in oj.load_state(model)
     saved = oj.save_state(model, start)
     np.testing.assert_array_equal(oj.load_state(saved)[key], start[key])
     if others:
