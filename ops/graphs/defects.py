@@ -148,6 +148,10 @@ for _row in (
     ("given_shape", "MaxUnpool", DEPARTS, lambda step, *xs: any(x is not None for x in xs[2:])),
     ("leaps", "AveragePool LpPool MaxPool", DEPARTS, leaps),
     ("kept_sizes", "Resize", DEPARTS, kept_sizes),
+    # Its generator goes on from run to run: the same seed gives other numbers.
+    ("advancing_seed", "Bernoulli Dropout Multinomial RandomNormal RandomNormalLike RandomUniform "
+     "RandomUniformLike", DEPARTS,
+     lambda step, *_: "seed" in step.attrs and (step.op_type != "Dropout" or any(step.inputs[2:]))),
     # From opset 28 on it has no kernel, and the function that it takes overflows.
     ("large_exponentials", "ReduceLogSumExp", DEPARTS, lambda step, *_: step.version > 27),
     ("single_window", "HammingWindow BlackmanWindow", ROUNDS,

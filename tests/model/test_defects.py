@@ -49,6 +49,12 @@ def accepted(y, inputs):
     return True
 
 
+def varies(y, inputs, seen=[]):  # noqa: B006 - the results of earlier runs
+    """The result is not the one of the first run."""
+    seen.append(y)
+    return not np.array_equal(y, seen[0])
+
+
 canary("empty_batch", "g (float[2,0,2] x, float[1,12,2] w, float[1,12,3] r) => (float[a,b,c,d] y) "
        "{ y = LSTM<hidden_size = 3>(x, w, r) }",
        np.zeros((2, 0, 2), F), np.zeros((1, 12, 2), F), np.zeros((1, 12, 3), F))
@@ -134,6 +140,8 @@ canary("training", "g (float[2,1] x, float[1] m) => (float l) "
        "l = ReduceSum<keepdims = 0>(r) }",
        np.array([[1], [3]], F), np.ones(1, F),
        wrong=lambda y, xs: xs[1][0] != 1)
+canary("advancing_seed", "g () => (float[4] y) { y = RandomNormal<seed = 1.0, shape = [4]>() }",
+       wrong=varies)
 canary("rounded_tail", "g (float[4] x) => (float[4] y) { y = Sigmoid(x) }", np.full(4, -40, F),
        wrong=lambda y, xs: not np.all(y > 0))
 canary("double_softplus", "g (double[4] x) => (double[4] y) { y = Softplus(x) }", np.ones(4))
