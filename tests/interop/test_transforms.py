@@ -2,17 +2,17 @@
 function written there, to the third order; or a refusal by name.
 """
 
-import jax
 import numpy as np
 import pytest
-import torch
 from numpy.testing import assert_allclose
-from torch.autograd import forward_ad, functional
-from torch.func import functional_call, grad, jacfwd, jacrev, jvp, linearize, vjp, vmap
-from torch.utils.checkpoint import checkpoint
 
 import onnxjac as oj
 from curvature.models import parsed
+
+jax, torch = pytest.importorskip("jax"), pytest.importorskip("torch")
+from torch.autograd import forward_ad, functional  # noqa: E402
+from torch.func import functional_call, grad, jacfwd, jacrev, jvp, linearize, vjp, vmap  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 pytestmark = pytest.mark.peers
 
