@@ -167,7 +167,7 @@ def results(case, rng=None):
                 yield case.name, what, mode, "fails", f"{type(error).__name__}: {error}"
 
 
-@pytest.mark.sampled(0.4)
+@pytest.mark.sampled(0.3)
 @pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
 @pytest.mark.parametrize("op_type", sorted({case.op_type for case in CASES}))
 def test_integers_are_computed_at_each_point_by(op_type, request):

@@ -34,7 +34,7 @@ def arguments(tmp_path, monkeypatch):
     }  # fmt: skip
 
 
-@pytest.mark.sampled(0.3)
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize("closed", [("stdout",), ("stderr",), ("stdin", "stdout", "stderr")])
 @pytest.mark.parametrize("command", COMMANDS, ids=NAMES)
 def test_closed_streams_change_no_status(arguments, command, closed, monkeypatch):
