@@ -67,6 +67,7 @@ def test_every_pattern_is_tested():
     assert len(BODIES) == len(PATTERNS)
 
 
+@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("what", BODIES)
@@ -97,6 +98,7 @@ def test_second_derivatives_are_finite(what):
     assert np.isfinite(H).all()
 
 
+@pytest.mark.sampled(0.5)
 @pytest.mark.filterwarnings("ignore:.*not finite at this point")
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("what", BODIES)

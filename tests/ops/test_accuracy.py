@@ -19,7 +19,7 @@ from precision.page import OPERATORS
 X = NAMES["x"]
 
 
-@pytest.mark.sampled(0.4)
+@pytest.mark.sampled(0.2)
 @pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", CASES, ids=str)

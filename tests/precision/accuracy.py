@@ -356,7 +356,7 @@ def power(x: Any, info: Any) -> bool:
 
 
 def vanishing(x: Any, info: Any) -> bool:
-    return 1.702 * float(x[0]) < math.log(float(info.tiny))
+    return -1.702 * abs(float(x[0])) < math.log(float(info.tiny) / float(info.eps))
 
 
 def whole(x: Any, info: Any) -> bool:
@@ -378,7 +378,7 @@ EXCEPTIONS: dict[tuple[str, int], Exception_] = {
     ("FastGelu", 2): CUBE,
     ("Sigmoid", 2): Exception_("|x| < 1/4", "σ(x) - 1/2 has the rounding of 1/2: ε/16",
                                lambda x, _: abs(x[0]) < 1 / 4),
-    **{(name, k): Exception_("exp(αx) subnormal", "it is a factor", vanishing)
+    **{(name, k): Exception_("exp(-∣αx∣) near the subnormal numbers", "it is a factor", vanishing)
        for name in ("Swish", "Mish", "ScaledSiLU", "QuickGelu") for k in range(3)},
     **{("Div", k): Exception_("x/y near the subnormal numbers", "y is reused", quotient)
        for k in (1, 2)},

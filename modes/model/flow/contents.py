@@ -140,7 +140,7 @@ class Contents(Shown):
         return tuple(frozenset(names.splitlines()) for names in held if names)
 
     def literal(self, names: Iterable[str]) -> Self:
-        """The model in which the patterns around some tensors are as they were stored."""
+        """The model in which the patterns around the tensors `names` are as they were stored."""
         found = frozenset(names).intersection(frozenset[str]().union(*self.patterns))
         if not found:
             return self
