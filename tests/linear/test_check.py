@@ -380,7 +380,7 @@ def test_a_hessian_of_a_rule_of_a_user(wrong, clean_registry):
     m = oj.load(parser.parse_model("""<ir_version: 10, opset_import: ["": 21, "my.domain": 1]>
         g (double[2,3] x, double[2,3] w) => (double l)
         { c = my.domain.Cube(x) t = Tanh(w) p = Mul(c, t) l = ReduceSum<keepdims=0>(p) }"""))
-    outcome = oj.hessian(m, {"x": X, "w": W[:2]}).check()
+    outcome = oj.hessian(m, {"x": X, "w": W[:2]}, wrt="x").check()
     fine = wrong in ("right", "right to first order at the point")
     assert outcome.verdict == (RIGHT if fine else "wrong")
 
