@@ -190,8 +190,9 @@ class Adaptive(Jacobian):
         made = 0.0 if self._dag is not None else MAKING
         dag = self.dag
         work = (SWEEPING + made) * len(dag.edges) + prod(columns) * seconds_of(dag)
-        for owner in filter(None, (self, self._shared)):
-            owner.work[columns] += work
+        self.work[columns] += work
+        if self._shared:
+            self._shared.work[columns] += work
         if self._planned:
             return self._planned
         due = repays_elimination(dag, 1) or is_due(dag, sum(self.work.values()))

@@ -98,10 +98,6 @@ class Compiled(Jacobian):
         y = program(v)
         return y if y.shape == (shape := (*columns, self.shape[0])) else y.reshape(shape)
 
-    def ready(self, columns: Shape, device: Any = "") -> Program | None:
-        """The program, if it is compiled already."""
-        return self._programs.get((columns, device))
-
     def program(self, columns: Shape, device: Any = "") -> Program:
         """The program for right-hand sides of this leading shape; of PyTorch, for a device."""
         key = columns, device
