@@ -295,7 +295,7 @@ def pow_(op: Any, node: Node) -> Blocks:
         blocks[0, 0] = spread(node, 0, op.Mul(factor, op.Pow(base, lower)))
     if node.wants(1):
         safe = op.Where(op.Equal(base, 0.0), 1.0, base)
-        root = op.Pow(base, op.Mul(exponent, 0.5))  # y may overflow before y log b does
+        root = op.Pow(safe, op.Mul(exponent, 0.5))  # y may overflow before y log b does
         blocks[0, 1] = spread(node, 1, op.Mul(op.Mul(root, op.Log(safe)), root))
     return blocks
 
