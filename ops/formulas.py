@@ -249,20 +249,26 @@ def ones(expr: sp.Expr) -> list[sp.Expr] | None:
     return found if found and len(found) == 2 and not any(a.has(sp.log) for a in found) else None
 
 
-def derive(expr: sp.Expr, variable: str, output: sp.Symbol | None = OUTPUT) -> sp.Expr:
+def derive(
+    expr: sp.Expr, variable: str, output: sp.Symbol | None = OUTPUT, *, shortest: bool = False
+) -> sp.Expr:
     """∂ expr / ∂ variable in a stable form, with the output Y, if that is at hand, where it occurs.
 
     Of the forms that SymPy finds, the shortest is taken that keeps its digits, also in the tails
-    where the slope vanishes; if none does, the shortest that keeps them at large arguments.
+    where the slope vanishes; if none does, the shortest that keeps them at large arguments. For
+    reading, it is the `shortest` of all.
 
     >>> derive(parse("exp(-x)"), "x"), derive(parse("x/(1 + Abs(x))"), "x")
     (-Y, (Abs(x) + 1)**(-2))
     >>> derive(parse("tanh(x)"), "x"), derive(parse("log(1 + exp(x))"), "x")
     (4*sigmoid(-2*x)*sigmoid(2*x), sigmoid(x))
+    >>> derive(parse("tanh(x)"), "x", shortest=True)
+    1 - Y**2
     """
     expr = stable(expr)
     if expr.is_Piecewise:
-        return sp.Piecewise(*((derive(e, variable, output), c) for e, c in expr.args))
+        return sp.Piecewise(*((derive(e, variable, output, shortest=shortest), c)
+                              for e, c in expr.args))  # fmt: skip
     x = sp.Symbol(variable, real=True)
     if x not in expr.free_symbols:
         return sp.S.Zero
@@ -275,7 +281,7 @@ def derive(expr: sp.Expr, variable: str, output: sp.Symbol | None = OUTPUT) -> s
     if output in found[0].free_symbols and found[0].has(sp.exp):
         found += forms  # Y e^u may be 0 · ∞
     found = list(dict.fromkeys([*found, *map(tails, forms)]))
-    if len(found) == 1:
+    if len(found) == 1 or shortest:
         return found[0]
     return next((f for least in (0, 1) for f in found if not unstable(f, expr, variable, least)),
                 found[0])  # fmt: skip

@@ -231,7 +231,7 @@ def equations(declared: Elementwise, step: Step) -> Iterator[Any]:
     formula = parse(declared.formula(Node(step, (), ())))
     yield Eq(Symbol("Y"), formula, evaluate=False)
     for name in declared.variables:
-        yield Eq(Symbol(f"∂Y/∂{name}"), derive(formula, name), evaluate=False)
+        yield Eq(Symbol(f"∂Y/∂{name}"), derive(formula, name, shortest=True), evaluate=False)
 
 
 def mathml(step: Step) -> tuple[str, ...]:

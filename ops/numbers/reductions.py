@@ -55,7 +55,7 @@ def reductions(
         scale: Any = 1
         if (dtype := dtype_of(x)).kind == "f":
             info = np.finfo(dtype)
-            exponents = xp.floor(xp.log2(greatest(abs(x), axes, True)))
+            exponents = xp.floor(xp.log2(abs(greatest(abs(x), axes, True))))  # ∞ of no entries
             scale = xp.exp2(xp.clip(exponents, int(info.minexp), int(info.maxexp) - 2))
         norms = xp.sqrt(add(xp.square(x / scale), axes, True)) * scale
         return norms if keepdims else xp.squeeze(norms, axes)

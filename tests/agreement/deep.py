@@ -11,12 +11,7 @@ from . import contrib
 from .control import beside, body, untyped
 from .graph import Graph, Unfit, type_of
 
-HELD_BACK: set[str] = {
-    "BatchNormalization that trains",  # ONNX Runtime writes into its inputs
-    "SequenceMap of unknown types",  # in a branch, or behind com.microsoft: ends the process
-    "Loop without its first output",  # ends the process
-    "long loops in all ways",  # pickling, relinearize and checkpoint= of loops that are kept
-}
+HELD_BACK = set[str]()
 """What is not drawn, as long as its known faults are not mended."""
 
 NEW: list[Callable[[Graph], None]] = [contrib.any_of, contrib.any_of]

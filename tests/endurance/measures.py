@@ -61,7 +61,7 @@ def products(kind, times):
     V = np.ones((J.shape[1], 3), J.dtype)
     u = np.ones(J.shape[0], J.dtype)
     turns = (lambda: J @ V[:, 0], lambda: J.T @ u, lambda: J @ V)
-    return growth(lambda k: turns[k % 3](), times, warm=3000)  # everything is prepared by then
+    return growth(lambda k: turns[k % 3](), times, warm=4500)  # the next plan is far away
 
 
 def points(way, times):
