@@ -343,7 +343,8 @@ def unstable(
     relative to |truth| + `least`.
     """
     inputs = sorted(expr.free_symbols, key=str)
-    truth = plain(expr) if not variable else sp.diff(plain(expr), sp.Symbol(variable, real=True))
+    x = sp.Symbol(variable, real=True) if variable else None
+    truth = steady(plain(expr), lambda e: e.diff(x)) if x else plain(expr)
     printer = MpmathPrinter({"fully_qualified_modules": False, "inline": True})
     exact, level = (sp.lambdify(inputs, e, [EXACT], printer) for e in (truth, plain(expr)))
     for point in points([s.name for s in inputs], (*kinks, *GRID)):

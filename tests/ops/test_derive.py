@@ -303,7 +303,8 @@ def test_text_is_never_evaluated(text):
     ("1 if x > 0 and g else 0", "'g' is a number"), ("max(x > 0, 1)", "is a condition|cannot"),
     ("y[i] = sum(a[i,j] > 0, j)", "is a condition"),
     ("y[i] = a[i] if b[i] else 0", "must be a Boolean"),
-    ("(x > 0) if g > 0 else 1", "is a condition"), ("1 if (x > 0) == g else 0", "is a condition"),
+    ("(x > 0) if g > 0 else 1", "is a condition"),
+    ("1 if (x > 0) == g else 0", "is a condition|cannot be read"),
 ])  # fmt: skip
 def test_bad_definitions_say_what_is_wrong(text, message):
     with pytest.raises(oj.InputError, match=message):
