@@ -11,7 +11,7 @@ place, so that nothing is recorded or compiled at a new point.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -92,7 +92,7 @@ class Adaptive(Jacobian):
         super().__init__(like.out_shape, like.in_shape, like.dtype)
         self._dag, self._shared, self._tape = dag, shared, tape
         self.count, self._next = 0, FIRST * FACTOR if shared else FIRST
-        self.work = Counter[Shape]()  # estimated seconds of the sweeps so far, by columns
+        self.work = defaultdict[Shape, float](float)  # estimated seconds of the sweeps so far, by columns
         self._planned: Jacobian | None = None
         self._compiled: Compiled | None = None
         self._programs: dict[Shape, Way] = {}  # by columns
@@ -240,7 +240,7 @@ class Moving:
         self.engines = [engine] if engine else ["onnxruntime"] * installed() + ["numpy"]
         entries = (part for part in form.parts if isinstance(part, Entry))
         self.cost = RECORDING * sum(len(e.blocks) for e in entries)
-        self.work = Counter[Shape]()  # at all points
+        self.work = defaultdict[Shape, float](float)  # at all points
         self._programs: dict[Shape, OpenProgram | None] = {}
         self._lock = Lock()
 
