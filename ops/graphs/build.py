@@ -23,7 +23,13 @@ def build(
     """
     entries = list(inputs)
     results = [named(recorder, value, text) for text, value in outputs.items()]
-    nodes, used = reachable(recorder, [*results, *kept])
+    wanted = [*results, *kept]
+    nodes, used = reachable(recorder, wanted)
+    for node in nodes:  # ONNX has no type for statistics in double, which nothing may read
+        while node.op_type == "LayerNormalization" and not (
+            (last := node.outputs[-1]).uses() or last in wanted
+        ):
+            node.resize_outputs(len(node.outputs) - 1)
     initializers = [v for v in used if v.const_value is not None]
     give_names(entries, initializers, nodes)
     name_nodes(nodes)

@@ -164,8 +164,6 @@ for _row in (
      lambda step, x: step.attrs.get("approximate") == "tanh" and is_double(step, x)),
     ("single_groups", "GroupNormalization", ROUNDS,
      lambda step, *xs: step.attrs.get("stash_type", 1) == 1 and is_double(step, *xs)),
-    ("single_statistics", "LayerNormalization", ROUNDS,
-     lambda step, *xs: any(step.outputs[1:]) and is_double(step, *xs)),
     ("single_results", " ".join(ML + name for name in CLASSICAL), ROUNDS,
      lambda step, *xs: any(is_double(step, x) for x in xs)),
     *((name, operators, effect, lambda step, *_: True, remedy, *seen)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from ...jacobians import dtype_of
 from ...jacobians.arrays import Array, space
+from .layout import numpy_dtype
 from .table import Kernel, as_type, highest, ints, kernel, lowest, single_precision
 
 Axes = tuple[int, ...]
@@ -191,9 +193,15 @@ def layer_normalization(
     stash_type: int = 1, outputs: int = 1,
 ) -> Any:  # fmt: skip
     """(x − μ) / √(σ² + ε) · scale + b over the axes from `axis` on; then μ and 1 / √(σ² + ε)."""
-    y, mean, inverse = standard(x, tuple(range(axis % x.ndim, x.ndim)), epsilon)
+    y, *moments = standard(x, tuple(range(axis % x.ndim, x.ndim)), epsilon)
     y = y * scale if b is None else y * scale + b
-    return y if outputs == 1 else (y, mean, inverse)[:outputs]
+    return y if outputs == 1 else (y, *stashed(moments, stash_type))[:outputs]
+
+
+def stashed(moments: Iterable[Array], stash_type: int) -> list[Array]:
+    """Statistics in the type that ONNX numbers, whatever the type of x."""
+    name = numpy_dtype(stash_type).name
+    return [as_type(z, getattr(space(z), name, name)) for z in moments]
 
 
 @kernel("RMSNormalization", wide=True, tensors=True)
