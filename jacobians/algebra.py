@@ -96,6 +96,10 @@ class Algebra(linalg.LinearOperator):
         return self.T._times(x.T).T if x.ndim == 2 else self.T._times(x)
 
     def __truediv__(self, x: Any) -> Any:
+        if not is_symbolic(x) and (not np.isscalar(x) or x == 0):
+            raise InputError(f"J / c divides by a number other than 0, not "
+                             f"{x if np.isscalar(x) else shown(x)}: c * J, with a finite c, "
+                             "scales J, and K @ J takes a matrix")  # fmt: skip
         return scale(self, 1 / x) if _is_real_scalar(x) else super().__truediv__(x)
 
     def __neg__(self) -> Any:
