@@ -98,7 +98,7 @@ class Algebra(linalg.LinearOperator):
     def __truediv__(self, x: Any) -> Any:
         if not is_symbolic(x) and (not np.isscalar(x) or x == 0):
             raise InputError(f"J / c divides by a number other than 0, not "
-                             f"{x if np.isscalar(x) else shown(x)}: c * J, with a finite c, "
+                             f"{repr(x) if np.isscalar(x) else shown(x)}: c * J, with a finite c, "
                              "scales J, and K @ J takes a matrix")  # fmt: skip
         return scale(self, 1 / x) if _is_real_scalar(x) else super().__truediv__(x)
 

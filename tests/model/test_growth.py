@@ -178,7 +178,32 @@ def arms(blocks):
     return model_of(nodes, weights)
 
 
-GRAPHS = {f.__name__: f for f in (chain, tower, attention, tree, ifs, loops, bodies, arms)}
+def branches(blocks, last, **attributes):
+    """Branches that read one tensor: tanh(x w)."""
+    nodes = [helper.make_node("Mul", ["x", f"w{k}"], [f"m{k}"]) for k in range(blocks)]
+    nodes += [helper.make_node("Tanh", [f"m{k}"], [f"t{k}"]) for k in range(blocks)]
+    nodes.append(helper.make_node(last, [f"t{k}" for k in range(blocks)], ["y"], **attributes))
+    return model_of(nodes, {f"w{k}": weight(k, 3) for k in range(blocks)})
+
+
+def fan(blocks):
+    """Branches that are added at once."""
+    return branches(blocks, "Sum")
+
+
+def rows(blocks):
+    """Branches that are joined, and their sum."""
+    made = branches(blocks, "Concat", axis=0)
+    made.graph.node[-1].output[0] = "c"
+    made.graph.node.append(helper.make_node("Reshape", ["c", "shape"], ["r"]))
+    made.graph.node.append(helper.make_node("ReduceSum", ["r", "first"], ["y"], keepdims=0))
+    made.graph.initializer.append(numpy_helper.from_array(np.array([-1, *SHAPE]), "shape"))
+    made.graph.initializer.append(numpy_helper.from_array(np.array([0]), "first"))
+    return made
+
+
+GRAPHS = {f.__name__: f for f in (chain, tower, attention, tree, ifs, loops, bodies, arms, fan,
+                                  rows)}  # fmt: skip
 
 
 # -- what exporters note ---------------------------------------------------------------------------
@@ -369,7 +394,7 @@ TASKS = {
 
 
 def floats(m):
-    return ["x", *(name for name, array in m.constants.items() if array.ndim and array.size > 1)]
+    return ["x", *(n for n, a in m.constants.items() if a.dtype.kind == "f" and a.size > 1)]
 
 
 @pytest.mark.parametrize("task", TASKS)

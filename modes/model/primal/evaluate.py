@@ -277,9 +277,9 @@ class Forecast:
         names = step.inputs[2:] if numbered else step.inputs
         kinds = self._whole(names)
         if kinds is None or (turns := self._turns(step, kinds)) < 1:
-            first = map(self.types.get, ["", "", *names] if numbered else ())
+            first = [self.types.get(name or "") for name in (None, None, *names) if numbered]
             with suppress(LimitError, InputError):  # it may make no turn: it is only not refused
-                self._inside(body, [*first], held, 1)
+                self._inside(body, first, held, 1)
             return None
         shapes = [None] * 2 * numbered + [*map(shape_in, kinds)]
         inner = shapes_within(step, shapes)[2 * numbered :]
