@@ -97,9 +97,7 @@ class Algebra(linalg.LinearOperator):
 
     def __truediv__(self, x: Any) -> Any:
         if not is_symbolic(x) and (not np.isscalar(x) or x == 0):
-            raise InputError(f"J / c divides by a number other than 0, not "
-                             f"{repr(x) if np.isscalar(x) else shown(x)}: c * J, with a finite c, "
-                             "scales J, and K @ J takes a matrix")  # fmt: skip
+            raise InputError(f"J / c takes a number c other than 0, not {x!r:.40}: c * J scales J")
         return scale(self, 1 / x) if _is_real_scalar(x) else super().__truediv__(x)
 
     def __neg__(self) -> Any:

@@ -136,7 +136,9 @@ def passing_edges(J: Linearization) -> set[int]:
         for entry in J.tape.entries
         for still in [fixed.issuperset(filter(None, entry.step.inputs))]
         for (_, i), operator in entry.blocks.items()
-        if still or (passes_on(entry.step, i) and not any(isinstance(f, Take) for f in factors_of(operator)))
+        if still or (
+            passes_on(entry.step, i) and not any(isinstance(f, Take) for f in factors_of(operator))
+        )
     }
 
 
@@ -157,9 +159,9 @@ def passes_on(step: Step, i: int) -> bool:
     except onnx.defs.SchemaError:
         return False
     formal = schema.inputs
-    kinds = (formal[min(k, len(formal) - 1)].type_str for k, name in enumerate(step.inputs)
-             if name and k != i)  # fmt: skip
-    return formal[min(i, len(formal) - 1)].type_str not in kinds
+    given = step.inputs[: len(formal) + 1]  # two of a variadic input are enough
+    kinds = [formal[min(k, len(formal) - 1)].type_str for k, name in enumerate(given) if name]
+    return kinds.count(formal[min(i, len(formal) - 1)].type_str) == 1
 
 
 def applied(start: Jacobian, factors: tuple[Jacobian, ...]) -> Jacobian:

@@ -25,11 +25,9 @@ def build(
     results = [named(recorder, value, text) for text, value in outputs.items()]
     wanted = [*results, *kept]
     nodes, used = reachable(recorder, wanted)
-    for node in nodes:  # ONNX has no type for statistics in double, which nothing may read
-        while node.op_type == "LayerNormalization" and not (
-            (last := node.outputs[-1]).uses() or last in wanted
-        ):
-            node.resize_outputs(len(node.outputs) - 1)
+    for node in (n for n in nodes if n.op_type == "LayerNormalization"):
+        read = [k for k, value in enumerate(node.outputs) if value.uses() or value in wanted]
+        node.resize_outputs(read[-1] + 1)  # ONNX has no type for statistics in double
     initializers = [v for v in used if v.const_value is not None]
     give_names(entries, initializers, nodes)
     name_nodes(nodes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -195,13 +194,9 @@ def layer_normalization(
     """(x − μ) / √(σ² + ε) · scale + b over the axes from `axis` on; then μ and 1 / √(σ² + ε)."""
     y, *moments = standard(x, tuple(range(axis % x.ndim, x.ndim)), epsilon)
     y = y * scale if b is None else y * scale + b
-    return y if outputs == 1 else (y, *stashed(moments, stash_type))[:outputs]
-
-
-def stashed(moments: Iterable[Array], stash_type: int) -> list[Array]:
-    """Statistics in the type that ONNX numbers, whatever the type of x."""
-    name = numpy_dtype(stash_type).name
-    return [as_type(z, getattr(space(z), name, name)) for z in moments]
+    kept = numpy_dtype(stash_type).name  # whatever the type of x
+    moments = [as_type(z, getattr(space(z), kept, kept)) for z in moments]
+    return y if outputs == 1 else (y, *moments)[:outputs]
 
 
 @kernel("RMSNormalization", wide=True, tensors=True)

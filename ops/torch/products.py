@@ -13,7 +13,7 @@ from ..numbers.convolution import check_kernel
 from ..numbers.convolution import max_pool as max_pool_by_taps
 from ..numbers.layout import framed
 from ..numbers.matmul import contraction_order
-from ..numbers.reductions import EPSILON, Axes, reductions, stashed
+from ..numbers.reductions import EPSILON, Axes, reductions
 from ..numbers.reductions import layer_normalization as standardized
 from ..numbers.table import Kernel, highest, ints, lowest
 from ..numbers.windows import Windows, padded, transposed_windows, whole, windows
@@ -240,10 +240,9 @@ def layer_normalization(
     """(x − μ) / √(σ² + ε) · scale + b; then μ and 1 / √(σ² + ε)."""
     shape, told = x.shape[axis:], {"axis": axis, "outputs": outputs, **how}
     fits = {t.dtype for t in (scale, b) if t is not None} == {x.dtype} and scale.shape == shape
-    if not fits or (b is not None and b.shape != shape) or not x.numel():
+    if not fits or (b is not None and b.shape != shape) or not x.numel() or outputs > 1:
         return standardized(x, scale, b, **told)
-    y = torch.native_layer_norm(x, shape, scale, b, how.get("epsilon", EPSILON))
-    return y[0] if outputs == 1 else (y[0], *stashed(y[1:outputs], how.get("stash_type", 1)))
+    return torch.native_layer_norm(x, shape, scale, b, how.get("epsilon", EPSILON))[0]
 
 
 @kernel("NegativeLogLikelihoodLoss", wide=True)

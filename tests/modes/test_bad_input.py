@@ -397,7 +397,7 @@ def test_arguments_that_go_by_name(net):
 
 @pytest.mark.parametrize("divisor", [0, 0.0, False, np.float32(0), 0j, None, np.ones(3), [1.0]])
 def test_a_divisor_is_a_number_other_than_0(divisor):
-    with pytest.raises(oj.InputError, match=r"J / c divides by a number other than 0, not .*: "):
+    with pytest.raises(oj.InputError, match=r"J / c takes a number c other than 0, not .*: "):
         oj.asoperator(np.eye(3)) / divisor
 
 

@@ -188,7 +188,7 @@ class Graph:
             return False
         key = (end if into else start), into
         if key not in self.tiled:
-            links = (self.incoming if into else self.outgoing)[key[0]].values()
+            links = (self.incoming[end] if into else self.outgoing[start]).values()
             slabs = [link.operator if into else link.operator.T for link in links]
             self.tiled[key] = tiling(slabs) is not None
         return self.tiled[key]

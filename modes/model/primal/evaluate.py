@@ -274,10 +274,9 @@ class Forecast:
         if step.op_type == "If":
             return self._branches(step, held)
         body, numbered = step.attrs["body"], step.op_type == "Loop"
-        names = step.inputs[2:] if numbered else step.inputs
-        kinds = self._whole(names)
+        kinds = self._whole(step.inputs[2:] if numbered else step.inputs)
         if kinds is None or (turns := self._turns(step, kinds)) < 1:
-            first = [self.types.get(name or "") for name in (None, None, *names) if numbered]
+            first = [self.types.get(n or "") for n in ("", "", *step.inputs[2:]) if numbered]
             with suppress(LimitError, InputError):  # it may make no turn: it is only not refused
                 self._inside(body, first, held, 1)
             return None
