@@ -17,6 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxjac as oj
+from onnxjac.modes.curvature.weights import uses
 from onnxjac.modes.model.loading.load import load
 
 SHAPE = 2, 3
@@ -393,7 +394,15 @@ def test_work(kind, task):
     def made(n):
         return partial(TASKS[task], load(GRAPHS[kind](n)))
 
-    assert_linear(made, {"attention": 2, "loops": 1, "rows": 16}.get(kind, 4))
+    assert_linear(made, {"attention": 2, "loops": 1, "rows": 12}.get(kind, 4))
+
+
+def test_uses_of_the_weights_of_a_fan():
+    def made(n):
+        m = load(fan(n))
+        return partial(uses, oj.linearize(m, X, wrt=floats(m)[1:]))
+
+    assert_linear(made, 32)
 
 
 @pytest.mark.parametrize("task", ["linearize", "jvp", "tosparse"])
