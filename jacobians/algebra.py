@@ -96,6 +96,8 @@ class Algebra(linalg.LinearOperator):
         return self.T._times(x.T).T if x.ndim == 2 else self.T._times(x)
 
     def __truediv__(self, x: Any) -> Any:
+        if not is_symbolic(x) and (not np.isscalar(x) or x == 0):
+            raise InputError(f"J / c takes a number c other than 0, not {x!r:.40}: c * J scales J")
         return scale(self, 1 / x) if _is_real_scalar(x) else super().__truediv__(x)
 
     def __neg__(self) -> Any:

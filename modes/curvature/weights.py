@@ -19,7 +19,8 @@ or from a weight and constants (Pad), each weight is a part.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import prod
@@ -35,6 +36,7 @@ from ...jacobians import (
     Convolution,
     Dag,
     Diagonal,
+    Edge,
     Embed,
     Identity,
     Jacobian,
@@ -67,9 +69,11 @@ MOVES = *STILL, Scalar
 
 def uses(J: Linearization) -> list[Use]:
     """All uses of the tensors of the domain; raises `UnsupportedOp` if one is not a matrix."""
-    dag, passing = J.there, passing_edges(J)
+    dag, passing, leaving = J.there, passing_edges(J), defaultdict[int, list[Edge]](list)
+    for edge in dag.edges:
+        leaving[edge.start].append(edge)
     found = chain.from_iterable(
-        _uses(dag, passing, source, Identity(dag.shapes[source], J.dtype), 1.0, spec.name)
+        _uses(dag, leaving, passing, source, Identity(dag.shapes[source], J.dtype), 1.0, spec.name)
         for spec, source in zip(J.domain, dag.sources, strict=True)
     )
     held = (use for use in found if size(use.start.out_shape))  # else no entry of W is used
@@ -77,22 +81,21 @@ def uses(J: Linearization) -> list[Use]:
 
 
 def _uses(
-    dag: Dag, passing: set[int], vertex: int, start: Jacobian, gain: float, name: str
-) -> Iterator[Use]:
+    dag: Dag, leaving: Mapping[int, list[Edge]], passing: set[int], vertex: int, start: Jacobian,
+    gain: float, name: str,
+) -> Iterator[Use]:  # fmt: skip
     if vertex in dag.sinks:  # W is `at`, or only moves on its way there
         use = as_use((), name, start)
         made = replace(use, vertex=vertex, x=use.x * gain, name=name)
         yield restricted(made, name, start)
-    for edge in dag.edges:
-        if edge.start != vertex:
-            continue
+    for edge in leaving[vertex]:
         steps = factors_of(edge.operator)[::-1]
         passes = id(edge.operator) in passing
         middle = core_of(steps, passes)
         begun = applied(start, steps[: middle[0]] if middle else steps)
         total = gain * prod(f.factor for f in steps if isinstance(f, Scalar))
         if not middle and passes:
-            yield from _uses(dag, passing, edge.end, begun, total, name)
+            yield from _uses(dag, leaving, passing, edge.end, begun, total, name)
             continue
         after = middle[-1] + 1 if middle else len(steps)
         core = steps[middle[0] : after] if middle else ()
@@ -131,9 +134,11 @@ def passing_edges(J: Linearization) -> set[int]:
     return {
         id(operator)
         for entry in J.tape.entries
+        for still in [fixed.issuperset(filter(None, entry.step.inputs))]
         for (_, i), operator in entry.blocks.items()
-        if fixed.issuperset(filter(None, entry.step.inputs))
-        or (passes_on(entry.step, i) and not any(isinstance(f, Take) for f in factors_of(operator)))
+        if still or (
+            passes_on(entry.step, i) and not any(isinstance(f, Take) for f in factors_of(operator))
+        )
     }
 
 
@@ -154,7 +159,8 @@ def passes_on(step: Step, i: int) -> bool:
     except onnx.defs.SchemaError:
         return False
     formal = schema.inputs
-    kinds = [formal[min(k, len(formal) - 1)].type_str for k, name in enumerate(step.inputs) if name]
+    given = step.inputs[: len(formal) + 1]  # two of a variadic input are enough
+    kinds = [formal[min(k, len(formal) - 1)].type_str for k, name in enumerate(given) if name]
     return kinds.count(formal[min(i, len(formal) - 1)].type_str) == 1
 
 

@@ -175,6 +175,7 @@ def takes_data(
                             keep=keep, size=weighs, check=check)  # fmt: skip
 
         shown = joined(signature(function), signature(taking))
+        cast(Any, taking).__wrapped__.__qualname__ = function.__qualname__  # for a TypeError
         wraps(function)(taking).__doc__ = f"{function.__doc__ or ''}{OVER_DATA}"
         return cast(TakesData[P, Made_co], shown_as(taking, shown))
 

@@ -106,9 +106,10 @@ def stretches_of(
     collapse, plan = elimination_of(dag), plan_of(dag)
     after = collapse.after if plan is None else plan
     planned = {id(edge) for edge in new_edges(after, collapse.after)}
-    before: dict[int, list[Edge]] = defaultdict(list)
+    before, beside = defaultdict[int, list[Edge]](list), defaultdict[Ends, list[Edge]](list)
     for edge in dag.edges:
         before[edge.end].append(edge)
+        beside[edge.start, edge.end].append(edge)
     found: list[Stretch] = []
     numbers: dict[Ends, dict[int, None]] = {}
     for edge in after.edges:
@@ -118,8 +119,9 @@ def stretches_of(
             blocks = dag.between((start,), (end,)).edges
             inside = {v for e in blocks for v in (e.start, e.end)} - {start, end}
         else:
-            near = (e for v in sorted(inside | {end}) for e in before[v])
-            blocks = tuple(e for e in near if e.start in inside | {start})
+            near = (e for v in sorted(inside) for e in before[v] if e.start in inside | {start})
+            last = (e for v in sorted(inside | {start}) for e in beside[v, end])
+            blocks = (*near, *last)
         old, new = sum(seconds(e.operator) for e in blocks), seconds(J)
         gain = f"J v {time_text(old)} → {time_text(new)}"
         if id(edge) in planned:

@@ -23,7 +23,11 @@ def build(
     """
     entries = list(inputs)
     results = [named(recorder, value, text) for text, value in outputs.items()]
-    nodes, used = reachable(recorder, [*results, *kept])
+    wanted = [*results, *kept]
+    nodes, used = reachable(recorder, wanted)
+    for node in (n for n in nodes if n.op_type == "LayerNormalization"):
+        read = [k for k, value in enumerate(node.outputs) if value.uses() or value in wanted]
+        node.resize_outputs(read[-1] + 1)  # ONNX has no type for statistics in double
     initializers = [v for v in used if v.const_value is not None]
     give_names(entries, initializers, nodes)
     name_nodes(nodes)

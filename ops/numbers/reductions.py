@@ -9,6 +9,7 @@ import numpy as np
 
 from ...jacobians import dtype_of
 from ...jacobians.arrays import Array, space
+from .layout import numpy_dtype
 from .table import Kernel, as_type, highest, ints, kernel, lowest, single_precision
 
 Axes = tuple[int, ...]
@@ -191,9 +192,11 @@ def layer_normalization(
     stash_type: int = 1, outputs: int = 1,
 ) -> Any:  # fmt: skip
     """(x − μ) / √(σ² + ε) · scale + b over the axes from `axis` on; then μ and 1 / √(σ² + ε)."""
-    y, mean, inverse = standard(x, tuple(range(axis % x.ndim, x.ndim)), epsilon)
+    y, *moments = standard(x, tuple(range(axis % x.ndim, x.ndim)), epsilon)
     y = y * scale if b is None else y * scale + b
-    return y if outputs == 1 else (y, mean, inverse)[:outputs]
+    kept = numpy_dtype(stash_type).name  # whatever the type of x
+    moments = [as_type(z, getattr(space(z), kept, kept)) for z in moments]
+    return y if outputs == 1 else (y, *moments)[:outputs]
 
 
 @kernel("RMSNormalization", wide=True, tensors=True)

@@ -240,10 +240,9 @@ def layer_normalization(
     """(x − μ) / √(σ² + ε) · scale + b; then μ and 1 / √(σ² + ε)."""
     shape, told = x.shape[axis:], {"axis": axis, "outputs": outputs, **how}
     fits = {t.dtype for t in (scale, b) if t is not None} == {x.dtype} and scale.shape == shape
-    if not fits or (b is not None and b.shape != shape) or not x.numel():
+    if not fits or (b is not None and b.shape != shape) or not x.numel() or outputs > 1:
         return standardized(x, scale, b, **told)
-    y = torch.native_layer_norm(x, shape, scale, b, how.get("epsilon", EPSILON))
-    return y[0] if outputs == 1 else y[:outputs]
+    return torch.native_layer_norm(x, shape, scale, b, how.get("epsilon", EPSILON))[0]
 
 
 @kernel("NegativeLogLikelihoodLoss", wide=True)

@@ -85,6 +85,32 @@ def test_what_only_the_run_tells_is_run_by_numpy(name, monkeypatch):
         assert model.run(given(model))["y"] is not None
 
 
+DEPARTING = {
+    "by type": "r = Shrink<lambd=0.1>(s)",
+    "by attributes": "f = RandomUniformLike<seed=1.0>(s) r = Add(s, f)",
+    "by both": "f = Unsqueeze(s, w) h = DFT<inverse=1>(f) r = ReduceSum<keepdims=0>(h, w)",
+    "in a branch": "r = If(d) <then_branch = a () => (double[2,3] p) { p = Shrink(s) }, "
+                   "else_branch = k () => (double[2,3] q) { q = Sin(s) }>",
+}  # fmt: skip
+ENDING = "l = ReduceSum<keepdims=0>(s) e = Less(l, l)"
+UNKNOWN = {
+    "no limit": {"limit": '""', "stop": ENDING},
+    "a condition of the state": {"stop": ENDING},
+    "turns of floating numbers": {"limit": "k"},
+}
+
+
+@pytest.mark.parametrize("body", DEPARTING)
+@pytest.mark.parametrize("turns", UNKNOWN)
+def test_what_departs_is_refused_in_a_loop_of_unknown_turns(turns, body):
+    """Even where the caller names ONNX Runtime, which would give a wrong result."""
+    pytest.importorskip("onnxruntime")
+    text = loop(**UNKNOWN[turns], body=DEPARTING[body])
+    model = load(text.replace("{ y,", f"{{ w = Constant<value_ints=[2]>() {SUM} y,", 1))
+    with pytest.raises(oj.OnnxJacError, match=r"ONNX Runtime .* Try engine='numpy'"):
+        model.run(given(model), engine="onnxruntime")
+
+
 def test_no_turn_is_left_to_numpy():
     model = load(loop(limit="n"))
     assert not foreseen(model, {**given(model), "n": np.array(0)}, ["y"])

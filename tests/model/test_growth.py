@@ -7,7 +7,6 @@ a + b n, the step from 2n to 4n is twice the step from n to 2n.
 
 import cProfile
 import inspect
-import itertools
 import pickle
 import sys
 import tracemalloc
@@ -18,9 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxjac as oj
-from onnxjac.jacobians import threads
-from onnxjac.modes.linear.elimination import adaptive
-from onnxjac.modes.linear.tape import route
+from onnxjac.modes.curvature.weights import uses
 from onnxjac.modes.model.loading.load import load
 
 SHAPE = 2, 3
@@ -178,7 +175,32 @@ def arms(blocks):
     return model_of(nodes, weights)
 
 
-GRAPHS = {f.__name__: f for f in (chain, tower, attention, tree, ifs, loops, bodies, arms)}
+def branches(blocks, last, **attributes):
+    """Branches that read one tensor: tanh(x w)."""
+    nodes = [helper.make_node("Mul", ["x", f"w{k}"], [f"m{k}"]) for k in range(blocks)]
+    nodes += [helper.make_node("Tanh", [f"m{k}"], [f"t{k}"]) for k in range(blocks)]
+    nodes.append(helper.make_node(last, [f"t{k}" for k in range(blocks)], ["y"], **attributes))
+    return model_of(nodes, {f"w{k}": weight(k, 3) for k in range(blocks)})
+
+
+def fan(blocks):
+    """Branches that are added at once."""
+    return branches(blocks, "Sum")
+
+
+def rows(blocks):
+    """Branches that are joined, and their sum."""
+    made = branches(blocks, "Concat", axis=0)
+    made.graph.node[-1].output[0] = "c"
+    made.graph.node.append(helper.make_node("Reshape", ["c", "shape"], ["r"]))
+    made.graph.node.append(helper.make_node("ReduceSum", ["r", "first"], ["y"], keepdims=0))
+    made.graph.initializer.append(numpy_helper.from_array(np.array([-1, *SHAPE]), "shape"))
+    made.graph.initializer.append(numpy_helper.from_array(np.array([0]), "first"))
+    return made
+
+
+GRAPHS = {f.__name__: f for f in (chain, tower, attention, tree, ifs, loops, bodies, arms, fan,
+                                  rows)}  # fmt: skip
 
 
 # -- what exporters note ---------------------------------------------------------------------------
@@ -305,13 +327,6 @@ EXPORTERS = {f.__name__: f for f in (
 # -- work ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(autouse=True)
-def still(monkeypatch):
-    """No way is chosen by a measured time: the clocks tick once a reading, by a nanosecond."""
-    for module in (adaptive, route, threads):
-        monkeypatch.setattr(module, "perf_counter", itertools.count(step=1e-9).__next__)
-
-
 def work(task):
     """The number of calls."""
     profile = cProfile.Profile()
@@ -369,7 +384,7 @@ TASKS = {
 
 
 def floats(m):
-    return ["x", *(name for name, array in m.constants.items() if array.ndim and array.size > 1)]
+    return ["x", *(n for n, a in m.constants.items() if a.dtype.kind == "f" and a.size > 1)]
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -379,7 +394,15 @@ def test_work(kind, task):
     def made(n):
         return partial(TASKS[task], load(GRAPHS[kind](n)))
 
-    assert_linear(made, {"attention": 2, "loops": 1}.get(kind, 4))
+    assert_linear(made, {"attention": 2, "loops": 1, "rows": 12}.get(kind, 4))
+
+
+def test_uses_of_the_weights_of_a_fan():
+    def made(n):
+        m = load(fan(n))
+        return partial(uses, oj.linearize(m, X, wrt=floats(m)[1:]))
+
+    assert_linear(made, 32)
 
 
 @pytest.mark.parametrize("task", ["linearize", "jvp", "tosparse"])

@@ -1,5 +1,6 @@
 """Bad input: one clear error of onnxjac's own, which says what to do next."""
 
+import inspect
 import re
 import warnings
 
@@ -392,6 +393,28 @@ def test_arguments_that_go_by_name(net):
         said = f"{function.__name__} takes model, inputs by position"
         with pytest.raises(oj.InputError, match=said):
             function(net, point, "y")
+
+
+@pytest.mark.parametrize("divisor", [0, 0.0, False, np.float32(0), 0j, None, np.ones(3), [1.0]])
+def test_a_divisor_is_a_number_other_than_0(divisor):
+    with pytest.raises(oj.InputError, match=r"J / c takes a number c other than 0, not .*: "):
+        oj.asoperator(np.eye(3)) / divisor
+
+
+def takes_arguments(function):
+    """Whether a function has a positional parameter without a default."""
+    kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    found = inspect.signature(function).parameters.values()
+    return any(p.kind in kinds and p.default is p.empty for p in found)
+
+
+FUNCTIONS = {name: f for name in oj.__all__ if inspect.isfunction(f := getattr(oj, name))}
+
+
+@pytest.mark.parametrize("name", [n for n, f in FUNCTIONS.items() if takes_arguments(f)])
+def test_a_call_without_arguments_names_the_function(name):
+    with pytest.raises(TypeError, match=rf"^{name}\(\) missing"):
+        FUNCTIONS[name]()
 
 
 def test_a_number_is_no_operator():

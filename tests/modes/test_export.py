@@ -158,6 +158,31 @@ def test_tensors_of_two_widths(case):
     close(H.toarray(), H.T.toarray())
 
 
+@pytest.mark.parametrize(("kind", "raised", "of"), [
+    *((kind, None, of) for kind in ("float", "double") for of in "ymi"), ("float", "float64", "y"),
+])  # fmt: skip
+def test_statistics_that_onnx_types_apart(kind, raised, of):
+    """ONNX has them in float32 whatever the type of x; in double, nothing may read them."""
+    model = oj.load(onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 21]> g ({kind}[2,3] x) => '
+        f"({kind}[2,3] y, float[2,1] m, float[2,1] i) <{kind}[3] s = {{1, 2, 3}}> "
+        "{ y, m, i = LayerNormalization<epsilon = 0.1>(x, s) }"
+    ), dtype=raised)  # fmt: skip
+    pytest.importorskip("torch")
+    point = {"x": np.array([[1, 2, 4], [0, 3, 1]], model.inputs["x"].dtype)}
+    values = {e: model.run(point, engine=e) for e in ("numpy", "torch", None)}
+    for name, spec in model.outputs.items():
+        assert {y[name].dtype for y in values.values()} == {spec.dtype}
+    J = oj.linearize(model, point, of=of)
+    for mode, K, suffix in (("jvp", J, "_tangent"), ("vjp", J.T, "_cotangent")):
+        v = {s.name: np.ones(s.shape, s.dtype) for s in K.domain}
+        feeds = point | {n + suffix: x for n, x in v.items()}
+        found = run(oj.export(model, mode, point, of=of), feeds)
+        close(found[of], values["numpy"][of])
+        for name, wanted in K.apply(v).items():
+            close(found[name + suffix], wanted)
+
+
 WINDOWED = {"Conv": "(x, w)", "MaxPool": "(x)", "AveragePool": "(x)", "LpPool": "(x)"}
 SIZES = [("7", 1, 2), ("7", 2, 2), ("n", 1, 2), ("7", 4, 1)]
 

@@ -7,6 +7,7 @@ Rounding is 16 ulp of the result's scale, and of what results change by where in
 
 import numpy as np
 import pytest
+from onnx import parser
 
 import onnxjac as oj
 from onnxjac.modes.verify.cases import CASES
@@ -126,3 +127,25 @@ def check(proto, feeds, dtype):
                 least = slope_of(expected, point) if key == "J v" else 0
                 off = excess(found[key], expected[key], held, eps, least)
                 assert off <= most, f"{key} by {engine} at {size or 'ordinary inputs'}: {off:.3g}"
+
+
+STOOD_IN = {"Sigmoid": "", "Softplus": "", "Gelu": '<approximate = "tanh">'}
+"""Elementwise operators that functions compute in ONNX Runtime, in double."""
+
+
+@pytest.mark.parametrize("op_type", STOOD_IN)
+def test_functions_in_double(op_type):
+    """ONNX Runtime is not refused, and within the rounding of NumPy's kernel."""
+    pytest.importorskip("onnxruntime")
+    model = oj.load(parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> g (double[n] x) => (double[n] y) '
+        f"{{ y = {op_type}{STOOD_IN[op_type]}(x) }}"
+    ))  # fmt: skip
+    for size in (1e-300, 1, 8, 20, 50, 800, 1e150):
+        point = {"x": np.linspace(-size, size, 101)}
+        found, expected = (model.run(point, engine=e)["y"] for e in ("onnxruntime", "numpy"))
+        near = [model.run(nearby(point, seed), engine="numpy")["y"] for seed in range(3)]
+        moved = np.max([abs(y - expected) for y in near], axis=0)
+        least = np.finfo(float).tiny * max(size, 1)  # 1 / exp(800) is 0
+        allowed = ULPS * np.finfo(float).eps * abs(expected) + 2 * moved + least
+        assert np.all(abs(found - expected) <= allowed)

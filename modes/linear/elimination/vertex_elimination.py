@@ -117,6 +117,7 @@ class Graph:
             link = link if present is None else Link(plus(present.operator, link.operator))
             self.add(edge.start, edge.end, link)
         self.gone: list[tuple[int, tuple[Ends, ...]]] = []
+        self.tiled: dict[tuple[int, bool], bool] = {}  # whether the slabs at a vertex tile it
         self.interior = {*self.incoming} & {*self.outgoing} - {*dag.sources} - {*dag.sinks}
 
     def add(self, start: int, end: int, link: Link) -> None:
@@ -181,12 +182,16 @@ class Graph:
 
     def tiles(self, start: int, end: int) -> bool:
         """Whether a link is a slab that Concat or Split moves without any addition."""
-        operator = self.incoming[end][start].operator
-        if isinstance(factors_of(operator)[0], Embed):
-            return tiling([link.operator for link in self.incoming[end].values()]) is not None
-        if isinstance(factors_of(operator)[-1], Slice):
-            return tiling([link.operator.T for link in self.outgoing[start].values()]) is not None
-        return False
+        factors = factors_of(self.incoming[end][start].operator)
+        into = isinstance(factors[0], Embed)
+        if not into and not isinstance(factors[-1], Slice):
+            return False
+        key = (end if into else start), into
+        if key not in self.tiled:
+            links = (self.incoming[end] if into else self.outgoing[start]).values()
+            slabs = [link.operator if into else link.operator.T for link in links]
+            self.tiled[key] = tiling(slabs) is not None
+        return self.tiled[key]
 
     def simple(self, v: int) -> bool:
         """Whether there is no matrix at v, which would be left to the planner."""
@@ -199,8 +204,10 @@ class Graph:
         ins, outs = self.incoming.pop(v), self.outgoing.pop(v)
         for i in ins:
             del self.outgoing[i][v]
+            self.tiled.pop((i, False), None)
         for o in outs:
             del self.incoming[o][v]
+            self.tiled.pop((o, True), None)
             for i in ins:
                 self.incoming[o].pop(i, None)
                 self.outgoing[i].pop(o, None)

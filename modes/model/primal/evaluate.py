@@ -276,6 +276,9 @@ class Forecast:
         body, numbered = step.attrs["body"], step.op_type == "Loop"
         kinds = self._whole(step.inputs[2:] if numbered else step.inputs)
         if kinds is None or (turns := self._turns(step, kinds)) < 1:
+            first = [self.types.get(n or "") for n in ("", "", *step.inputs[2:]) if numbered]
+            with suppress(LimitError, InputError):  # it may make no turn: it is only not refused
+                self._inside(body, first, held, 1)
             return None
         shapes = [None] * 2 * numbered + [*map(shape_in, kinds)]
         inner = shapes_within(step, shapes)[2 * numbered :]
@@ -325,7 +328,7 @@ class Forecast:
         return whole if len(whole) == len(kinds) else None
 
     def _inside(
-        self, graph: ir.Graph, formals: Sequence[Kind], held: int, turns: int
+        self, graph: ir.Graph, formals: Sequence[Kind | None], held: int, turns: int
     ) -> list[Kind] | None:
         """The types of the outputs of a body; None where not all sizes in it are known."""
         steps, inner = self.model.body(graph), copy(self)
@@ -334,7 +337,7 @@ class Forecast:
         names = [str(value.name) for value in graph.inputs]
         arrays = {name: array_of(value) for name, value in graph.initializers.items()}
         inner.types, inner.known = ChainMap({}, self.types), ChainMap({}, self.known)
-        inner.types.update(zip(names, formals, strict=False))
+        inner.types.update((n, k) for n, k in zip(names, formals, strict=False) if k is not None)
         inner.types.update((n, kind_of(x)) for n, x in arrays.items())
         inner.known.update((n, x) for n, x in arrays.items() if x.size <= SMALL)
         outputs = [str(value.name) for value in graph.outputs]
