@@ -539,7 +539,7 @@ MIXES = Contraction | Kron | BlockDiagonal | Convolution | Fourier
 MOVES = Reshape | Permutation | Broadcast | SumTo | Cumulative | SELECTS | PLACES | MIXES
 
 Chosen = Array | None
-"""A boolean mask of the entries of a tensor that count, or None for all."""
+"""A boolean mask, which broadcasts, of the entries of a tensor that count, or None for all."""
 
 
 def chosen(op: Op, dag: Dag) -> Dag:
@@ -671,11 +671,11 @@ def moved(op: Op, J: Jacobian, mine: Chosen) -> Array:
 
 
 def gathered(op: Op, J: Jacobian, y: Array) -> Array:
-    """The sum of y over the axes that J mixes, repeated along the axes of x that it mixes."""
+    """The sum of y over the axes that J mixes, of length 1 along the axes of x that it mixes."""
     out, into = axes_of(J)
     kept = "".join(axis for axis in into if axis in out)
     small = tuple(n if axis in out else 1 for axis, n in zip(into, J.in_shape, strict=True))
-    return op.Expand(op.Reshape(op.Einsum(y, equation=f"{out}->{kept}"), small), J.in_shape)
+    return op.Reshape(op.Einsum(y, equation=f"{out}->{kept}"), small)
 
 
 def axes_of(J: Jacobian) -> tuple[str, str]:
