@@ -277,13 +277,24 @@ FACES = {"products": (products, "J"), "tensors": (tensors, "J"), "gradients": (g
 
 OTHERS = [face for face in FACES if face != "products"]
 
+
+def faces_of(k, how):
+    """How the k-th operator is always checked; a graph knows no numbers of a normalisation."""
+    if " of Concat" in how:
+        return ["products"]
+    if "behind" in how:
+        return ["exports" if "Norm" in how or "max" in how else [*FACES][k % len(FACES)]]
+    return ["products", OTHERS[k % len(OTHERS)]]
+
+
 ALWAYS = {
     (how, pole, face)
     for k, how in enumerate(dict.fromkeys(how for how, _ in CASES))
     for pole in [[p for h, p in CASES if h == how][k % 12]]
-    for face in ("products", OTHERS[k % len(OTHERS)])
+    for face in faces_of(k, how)
 }  # fmt: skip
-"""Of each operator that selects or inserts, one case by products and by another face."""
+"""Of each operator that selects or inserts, one case by products and by another face, and one case
+behind each operator that mixes entries."""
 
 
 def marks(case):
