@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby
 from operator import add, attrgetter, is_not, matmul
+from string import ascii_letters
 from typing import Any, cast
 from weakref import ref
 
@@ -42,14 +43,18 @@ from .arrays import (
     size,
 )
 from .base import Holder, Jacobian
+from .contraction import Contraction, as_contraction
+from .convolution import Convolution
 from .elementwise import Cast, Diagonal, Identity, Scalar, Zero
 from .errors import InputError
 from .layout import Broadcast, Embed, Permutation, Reshape, Scatter, Slice, SumTo, Take
+from .matrices import BlockDiagonal, Kron
 from .products import Product, factors_of
 from .sums import Sum, terms_of
 from .symint import agree, at, is_symbolic, same
 from .text import WIDTH, joined
 from .threads import cached_property
+from .transforms import Cumulative, Fourier
 
 Row = Sequence[Jacobian | None]
 Grid = list[list[Jacobian]]
@@ -530,10 +535,11 @@ def stack(operators: list[Jacobian]) -> Jacobian:
 
 SAME = Identity | Scalar | Cast
 SELECTS, PLACES = Slice | Take, Embed | Scatter
-MOVES = Reshape | Permutation | Broadcast | SumTo | SELECTS | PLACES
+MIXES = Contraction | Kron | BlockDiagonal | Convolution | Fourier
+MOVES = Reshape | Permutation | Broadcast | SumTo | Cumulative | SELECTS | PLACES | MIXES
 
 Chosen = Array | None
-"""A boolean mask of the entries of a tensor that count, or None for all."""
+"""A boolean mask, which broadcasts, of the entries of a tensor that count, or None for all."""
 
 
 def chosen(op: Op, dag: Dag) -> Dag:
@@ -541,14 +547,14 @@ def chosen(op: Op, dag: Dag) -> Dag:
 
     Where(c, √x, 0) ignores √x where c is false, as Slice(√x) does outside the slice, and so must J:
     0 · ∞ would be NaN. A selection drops what it does not take, and a diagonal that `chooses` drops
-    the entries where it is 0. Dropped entries are followed towards inputs and outputs, through
-    operators that keep entries apart, and their derivatives there are set to 0 in J itself, so that
+    the entries where it is 0. Dropped entries are followed towards inputs and outputs, along axes
+    that operators keep apart, and their derivatives there are set to 0 in J itself, so that
     products, plans, compiled programs and recorded graphs agree. An exact 0 that results from
     arithmetic, as exp(x) = 0, drops nothing: 0 · ∞ is NaN there.
 
     For arrays, diagonals of finite numbers are unchanged. The numbers in a graph are unknown:
-    there, every diagonal is masked, unless it is made of constants and truth values alone, or is
-    part of a sum. `op` is the vocabulary of the arrays in `dag`.
+    there, every diagonal is masked, unless it is made of constants and truth values alone. `op` is
+    the vocabulary of the arrays in `dag`.
     """
     if not has_choices(dag) or not any(map(may_be_infinite, diagonals_in(dag))):
         return dag
@@ -632,7 +638,7 @@ def follow(op: Op, operator: Jacobian, mine: Chosen) -> tuple[Jacobian, Chosen]:
             factors.append(factor)
         changed = any(map(is_not, factors, operator.factors))
         return Product(tuple(factors)) if changed else operator, mine
-    if isinstance(operator, Sum) and not any(map(is_recorded, operator.arrays())):
+    if isinstance(operator, Sum):
         pairs = [follow(op, term, mine) for term in operator.terms]
         terms = [term for term, _ in pairs]
         changed = any(map(is_not, terms, operator.terms))
@@ -649,18 +655,37 @@ def masked(op: Op, d: Diagonal, mine: Array) -> Diagonal:
 
 def kept(op: Op, d: Diagonal, mine: Chosen) -> Array:
     """The entries of x that count for a diagonal that chooses."""
-    op = at_hand(op, d.d)
-    found = op.Not(op.Equal(d.d, op.CastLike(0.0, d.d)))
+    own = at_hand(op, d.d)
+    found = own.Not(own.Equal(d.d, own.CastLike(0.0, d.d)))
     return found if mine is None else at_hand(op, found, mine).And(mine, found)
 
 
 def moved(op: Op, J: Jacobian, mine: Chosen) -> Array:
-    """The entries of x that count where y = J x moves, sums or selects entries."""
-    mine = np.ones((), bool) if mine is None else mine
+    """The entries of x that count where y = J x moves, sums, selects or mixes entries."""
+    mine, mixes = np.ones((), bool) if mine is None else mine, isinstance(J, MIXES)
     if not is_symbolic((J.out_shape, J.in_shape)):
-        op = at_hand(op, mine, *J.arrays())
-    ones = op.CastLike(op.Expand(mine, J.out_shape), np.zeros((), SINGLE))
-    return op.Greater(J.T._apply(op, ones), np.zeros((), SINGLE))
+        op = at_hand(op, mine, *(() if mixes else J.arrays()))
+    none = np.zeros((), SINGLE)
+    ones = op.CastLike(op.Expand(mine, J.out_shape), none)
+    return op.Greater(gathered(op, J, ones) if mixes else J.T._apply(op, ones), none)
+
+
+def gathered(op: Op, J: Jacobian, y: Array) -> Array:
+    """The sum of y over the axes that J mixes, of length 1 along the axes of x that it mixes."""
+    out, into = axes_of(J)
+    kept = "".join(axis for axis in into if axis in out)
+    small = tuple(n if axis in out else 1 for axis, n in zip(into, J.in_shape, strict=True))
+    return op.Reshape(op.Einsum(y, equation=f"{out}->{kept}"), small)
+
+
+def axes_of(J: Jacobian) -> tuple[str, str]:
+    """A letter for each axis of y and x: entries meet only at one place of the shared axes."""
+    if isinstance(J, Convolution):
+        terms = {"x": "ncABCDEFGH", "w": "mkIJKLMNOP", "u": "nmQRSTUVWX"}
+        return terms[J.target][: len(J.out_shape)], terms[J.source][: len(J.in_shape)]
+    if isinstance(J, Fourier):
+        return (own := ascii_letters[: len(J.in_shape)]), own[:-1].replace(own[J.axis], "Y") + "Z"
+    return (C := as_contraction(J)).out_term, C.in_term
 
 
 def at_hand(op: Op, *arrays: Array) -> Op:

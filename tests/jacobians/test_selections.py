@@ -23,7 +23,13 @@ CONSTANTS = """<double one = {1}, double half = {0.5}, double minus = {-0.5}, do
     int64[1] k0 = {0}, int64[1] k1 = {1}, int64[1] k4 = {4}, int64[1] k5 = {5}, int64[1] k6 = {6},
     int64[4] rest = {5, 2, 1, 2}, int64[5] last = {1, 2, 3, 4, 5}, int64[2] parts = {1, 5},
     int64[2] cut = {-1, 0}, int64[2] front = {1, 0}, int64[3] image = {1, 1, 6},
-    int64[2] square = {2, 3}, int64[2] table = {3, 2}, int64[1] line = {-1}>"""
+    int64[2] square = {2, 3}, int64[2] table = {3, 2}, int64[1] line = {-1}, int64[1] k2 = {2},
+    int64[1] k3 = {3}, int64[2] column = {6, 1}, int64[3] stack = {3, 1, 2},
+    int64[3] piled = {6, 1, 1}, double[1,1,1] unit = {1}, double[1,1] eye = {1},
+    double[2,2] mix = {0.5, -1.5, 0.75, 1},
+    double[3,3] turn = {1, -0.5, 0.25, 2, 1, -1, 0.5, 3, 1},
+    double[3,2,2] mixes = {0.5, 1, 2, -1, 1, 3, -0.5, 1, 2, 1, 0.5, 1}, double[2] gain = {1.5, 0.5},
+    double[1,1,2] kernel = {0.5, 1.5}>"""
 
 POSITIVE, INSIDE = (0, 0.5, 1.2, 4, 9, 2), (1, 0.5, 0.1, -0.4, 0.9, 0.2)
 
@@ -66,6 +72,31 @@ BY_POSITION = {
     "through a layout": "c = Reshape(s, table) e = Transpose(c) u = Slice(e, k1, k6, k1) "
                         "v = Concat<axis = 1>(u, u) y = Reshape(v, line)",
 }  # fmt: skip
+ROWS = {
+    "MatMul": "g = MatMul(c, mix)",
+    "Gemm": "g = Gemm<transB = 1>(c, mix, gain)",
+    "two layers": "a = MatMul(c, mix) h = Tanh(a) g = MatMul(h, mix)",
+    "batched MatMul": "b = Reshape(c, stack) h = MatMul(b, mixes) g = Reshape(h, table)",
+    "Einsum": 'g = Einsum<equation = "ij,ijk->ik">(c, mixes)',
+    "Conv": "b = Reshape(c, stack) g = Conv(b, kernel)",
+    "ConvTranspose": "b = Reshape(c, stack) g = ConvTranspose(b, kernel)",
+    "CumSum": "g = CumSum(c, second)",
+    "CumSum to the left": "g = CumSum<reverse = 1>(c, nought)",
+    "DFT": "b = Unsqueeze(c, k2) g = DFT(b, , second)",
+    "Softmax": "g = Softmax(c)",
+    "LogSoftmax": "g = LogSoftmax(c)",
+    "LayerNormalization": "g = LayerNormalization(c, gain)",
+}  # fmt: skip
+"""name -> c to g, where the first row of c, with the first two entries, reaches that of g alone."""
+COLUMNS = {
+    "MatMul on the left": "g = MatMul(turn, c)",
+    "Einsum that turns": 'g = Einsum<equation = "ij,ki->kj">(c, turn)',
+}  # fmt: skip
+for found, axis in ((ROWS, 0), (COLUMNS, 1)):
+    BY_POSITION |= {
+        f"behind {name}": f"c = Reshape(s, table) {body} u = Slice(g, k1, k3, k{axis}) "
+                          "y = Reshape(u, line)" for name, body in found.items()
+    }  # fmt: skip
 BY_VALUE = {
     "TopK": "y, i = TopK(s, k5)",
     "MaxPool": "c = Reshape(s, image) u = MaxPool<kernel_shape = [2], strides = [2]>(c) "
@@ -86,6 +117,17 @@ INSERTIONS = {
                                 "u = Gather(x, last) p = ScatterND(c, i, u)",
     "SequenceInsert": "n = SplitToSequence(x, parts) g = SequenceErase(n, nought) "
                       "h = SequenceInsert(g, bad, nought) p = ConcatFromSequence<axis = 0>(h)",
+}  # fmt: skip
+INSERTIONS |= {
+    f"{name} of Concat": f"v = Slice(x, k1, k6) q = Concat<axis = 0>(bad, v) {body}"
+    for name, body in {
+        "MatMul": "c = Reshape(q, column) g = MatMul(c, eye) p = Reshape(g, line)",
+        "MatMul on the left": "c = Unsqueeze(q, k0) g = MatMul(eye, c) p = Reshape(g, line)",
+        "Conv": "c = Reshape(q, piled) g = Conv(c, unit) p = Reshape(g, line)",
+        "CumSum": "c = Reshape(q, column) g = CumSum(c, second) p = Reshape(g, line)",
+        "Einsum": 'c = Reshape(q, column) g = Einsum<equation = "ij,jk->ki">(c, eye) '
+                  "p = Reshape(g, line)",
+    }.items()
 }  # fmt: skip
 NO_ORDER = "Mul of Log", "Sin of NaN", "Mul of infinity"
 
@@ -160,12 +202,13 @@ def products(s):
     for k in range(2):
         elsewhere = elsewhere.relinearize(s.at(s.regular + k / 64))
     rows = np.eye(J.shape[0])
+    runtime = None if "Conv" in s.text else "onnxruntime"  # which convolves no doubles
     for K in (J, elsewhere.relinearize(s.point)):
         yield from (K @ UNIT, (K.T @ rows).T, K.toarray(), K.T.toarray().T, K["y", "x"] @ UNIT)
         yield from (K.tosparse().toarray(), K.T.tosparse().toarray().T)
         yield from (np.stack([K @ v for v in UNIT], -1), np.stack([K.T @ u for u in rows]))
         yield np.stack([K.apply({"x": v})["y"].ravel() for v in UNIT], -1)
-        for L in (K.plan(products=5000), K.compile("numpy"), K.compile("onnxruntime")):
+        for L in (K.plan(products=5000), K.compile("numpy"), K.compile(runtime)):
             yield from (L @ UNIT, (L.T @ rows).T)
         if K.shape[0] == 6:
             yield np.where(UNIT, K.diagonal(), K.toarray())
@@ -234,13 +277,24 @@ FACES = {"products": (products, "J"), "tensors": (tensors, "J"), "gradients": (g
 
 OTHERS = [face for face in FACES if face != "products"]
 
+
+def faces_of(k, how):
+    """How the k-th operator is always checked; a graph knows no numbers of a normalisation."""
+    if " of Concat" in how:
+        return ["products"]
+    if "behind" in how:
+        return ["exports" if "Norm" in how or "max" in how else [*FACES][k % len(FACES)]]
+    return ["products", OTHERS[k % len(OTHERS)]]
+
+
 ALWAYS = {
     (how, pole, face)
     for k, how in enumerate(dict.fromkeys(how for how, _ in CASES))
     for pole in [[p for h, p in CASES if h == how][k % 12]]
-    for face in ("products", OTHERS[k % len(OTHERS)])
+    for face in faces_of(k, how)
 }  # fmt: skip
-"""Of each operator that selects or inserts, one case by products and by another face."""
+"""Of each operator that selects or inserts, one case by products and by another face, and one case
+behind each operator that mixes entries."""
 
 
 def marks(case):
