@@ -92,7 +92,7 @@ class Adaptive(Jacobian):
         super().__init__(like.out_shape, like.in_shape, like.dtype)
         self._dag, self._shared, self._tape = dag, shared, tape
         self.count, self._next = 0, FIRST * FACTOR if shared else FIRST
-        self.work = defaultdict[Shape, float](float)  # estimated seconds of the sweeps so far, by columns
+        self.work = defaultdict[Shape, float](float)  # seconds of sweeps, estimated, by columns
         self._planned: Jacobian | None = None
         self._compiled: Compiled | None = None
         self._programs: dict[Shape, Way] = {}  # by columns
