@@ -17,6 +17,7 @@ from .linear.tape.record import has_tangent
 from .linear.tape.unroll import constant
 from .model.flow.contents import unique
 from .model.flow.steps import needed
+from .model.loading.patterns import proto_of
 from .model.primal.evaluate import evaluate
 from .model.primal.inputs import Names as NamesOrNone
 from .model.primal.inputs import check_inputs, check_model, names_of, not_floating, optional_inputs
@@ -123,7 +124,7 @@ def export(
     make = partial(MODES[mode], model, of=of_names, wrt=wrt_names, engine=engine)
     made = guarded(model, point, make, f"{model.name or 'model'}_{mode}", given).ir
     rename(made.graph)
-    return ir.to_proto(made)
+    return proto_of(made)
 
 
 def settled(

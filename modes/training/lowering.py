@@ -46,6 +46,7 @@ from ..model.flow.control import (
 from ..model.flow.steps import array_of, closed, moving, reads, step_of
 from ..model.limits import Meter
 from ..model.loading.load import load
+from ..model.loading.patterns import proto_of
 from ..model.primal.inputs import is_float, may_float, optional_inputs
 from ..model.primal.model import Model
 from ..recording.derive import Draft, swept
@@ -88,7 +89,7 @@ def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> on
     floats = {n for n in optional_inputs(loaded) if may_float(loaded.initializers[n])}
     for free in (optional_inputs(loaded), floats):  # integers may decide what the graph is
         with suppress(*(OnnxJacError,) * (free != floats)):
-            made = ir.to_proto(lowered(loaded, point, name, free, free, whole=bool(infos)).ir)
+            made = proto_of(lowered(loaded, point, name, free, free, whole=bool(infos)).ir)
             break
     if gone := optional_inputs(loaded) - free:
         warn("no input any more, as the graph depends on the numbers: " + ", ".join(sorted(gone)))

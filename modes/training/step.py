@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 from onnx import helper, numpy_helper
 from onnx.helper import tensor_dtype_to_np_dtype
 
@@ -20,6 +19,7 @@ from ...ops.registry import version
 from ..linear.tape.unroll import by_seed
 from ..model.flow.contents import unique
 from ..model.loading.load import load
+from ..model.loading.patterns import proto_of
 from ..model.primal.inputs import FLOATS, check_inputs
 from ..model.primal.model import Dim, Model
 from .lowering import lowered
@@ -80,7 +80,7 @@ def training_step(model: Any, inputs: Mapping[str, Any] | None = None) -> onnx.M
     made = lowered(net, point, f"{net.name or 'model'}_step", mutable, chosen - new.keys() - first)
     check_updates(model, made, new)
     made.ir.metadata_props[BOUND] = json.dumps(new)
-    return ir.to_proto(made.ir)
+    return proto_of(made.ir)
 
 
 def no_input(name: str) -> InputError:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 from onnx import helper, numpy_helper
 
 from ...jacobians.arguments import validated
@@ -18,6 +17,7 @@ from ..model.flow.contents import nodes as nodes_of
 from ..model.flow.steps import needed
 from ..model.loading.bodies import add_import
 from ..model.loading.load import load
+from ..model.loading.patterns import proto_of
 from ..model.primal.inputs import is_float, weights_of
 from ..model.primal.model import Model
 from .optimizers import COUNT, OPERATORS, RATE, Optimizer, OptimizerFunction
@@ -63,7 +63,7 @@ def training_model(
     operators of `ai.onnx.preview.training`, in the ONNX specification.
     """
     loaded = model if isinstance(model, Model) else load(model)
-    proto = ir.to_proto(loaded.ir)
+    proto = proto_of(loaded.ir)
     info = proto.training_info.add()
     info.algorithm.name, info.initialization.name = "training_step", "initialization"
     if initialization is not None:

@@ -40,6 +40,9 @@ BODIES = {
                       lambda x: list(map(softplus, x))),
     "log (exp + 1)": (f"o = {ONE} s = Exp(x) d = Add(s, o) y = Log(d)",
                       lambda x: list(map(softplus, x))),
+    "max + log (1 + exp)": (
+        "z = Constant<value = {kind} {{0.0}}>() " f"o = {ONE} m = Max(x, z) a = Abs(x) n = Neg(a) "
+        "s = Exp(n) d = Add(o, s) l = Log(d) y = Add(m, l)", lambda x: list(map(softplus, x))),
     "log Σ exp": (SUM, lambda x: [log_sum_exp(x)]),
     "ReduceLogSum exp": ("a = Constant<value_ints = [1]>() s = Exp(x) y = ReduceLogSum(s, a)",
                          lambda x: [log_sum_exp(x)]),
@@ -142,3 +145,20 @@ def test_a_gradient_node_keeps_what_it_names():
             g = ai.onnx.preview.training.Gradient<xs = ["s"], y = "z">(s)
         }"""))
     assert not model.patterns
+
+
+def test_exports_of_softplus_in_double_run_anywhere():
+    """ONNX Runtime has no kernel for it: it is spelled out, and recognised in the file."""
+    ort = pytest.importorskip("onnxruntime")
+    model = oj.load(onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+        g (double[3] x) => (double[3] y) { s = Sigmoid(x) l = Log(s) y = Mul(l, l) }"""))
+    x, u = np.array([-30.0, 0, 3]), np.ones(3)
+    proto = oj.export(model, "vjp", {"x": x})
+    session = ort.InferenceSession(proto.SerializeToString())
+    found = session.run(["x_cotangent"], {"x": x, "y_cotangent": u})[0]
+    np.testing.assert_allclose(found, oj.linearize(model, {"x": x}).T @ u, rtol=1e-14)
+    again = oj.load(proto)
+    assert "Softplus" in {step.op_type for step in again.steps}
+    H = oj.linearize(again, {"x": x, "y_cotangent": u}, of="x_cotangent", wrt="x").diagonal()
+    s = 1 / (1 + np.exp(-x))
+    np.testing.assert_allclose(H, 2 * (1 - s) ** 2 - 2 * np.log(s) * s * (1 - s), rtol=1e-12)

@@ -12,6 +12,8 @@ import ast
 from itertools import zip_longest
 from typing import Any
 
+import numpy as np
+import onnx
 import onnx_ir as ir
 
 from ....ops.node import TRAINING
@@ -36,12 +38,16 @@ PATTERNS = [tuple(tree(ast.parse(text, mode="eval").body) for text in pair) for 
     ("Log(Exp(x))", "Identity(x)"),
     ("Log(Add(1, Exp(x)))", "Softplus(x)"),
     ("Log(Add(Exp(x), 1))", "Softplus(x)"),
+    ("Add(Max(x, 0), Log(Add(1, Exp(Neg(Abs(x))))))", "Softplus(x)"),
     ("Log(ReduceSum(Exp(x), axes))", "ReduceLogSumExp(x, axes)"),
     ("ReduceLogSum(Exp(x), axes)", "ReduceLogSumExp(x, axes)"),
     ("Mul(ReduceL2(x, axes), ReduceL2(x, axes))", "ReduceSumSquare(x, axes)"),
     ("Pow(ReduceL2(x, axes), 2)", "ReduceSumSquare(x, axes)"),
 )]  # fmt: skip
 """(what is stored, what it becomes); the last node gets the attributes of all that are matched."""
+
+SOFTPLUS = next(old for old, _ in PATTERNS if old[0] == "Add")
+"""The form that any runtime computes, and that keeps its slopes when it is read again."""
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16)
 """The types that Softplus takes."""
@@ -95,13 +101,38 @@ def write(
     def operand(part: Tree) -> ir.Value | None:
         if isinstance(part, str):
             return tensors[part]
-        made = ir.Node("", part[0], [operand(p) for p in part[1:]])
-        made.outputs[0].name, made.outputs[0].type = f"{y.name}_{part[0]}_stable", y.type
-        made.outputs[0].shape = y.shape
         assert graph is not None
+        assert y.dtype is not None
+        if isinstance(part, int):
+            held = ir.tensor(np.array(part, y.dtype.numpy()))
+            made = ir.node("Constant", [], {"value": held})
+            made.outputs[0].name = f"{y.name}_{part}_stable"
+        else:
+            made = ir.Node("", part[0], [operand(p) for p in part[1:]])
+            made.outputs[0].name, made.outputs[0].type = f"{y.name}_{part[0]}_stable", y.type
+            made.outputs[0].shape = y.shape
         graph.insert_before(node, made)
         return made.outputs[0]
 
     become(node, pattern[0], [operand(part) for part in pattern[1:]])
     node.attributes.update(attributes)
     node.metadata_props[STORED], node.metadata_props[INSIDE] = "\n".join(stored), "\n".join(between)
+
+
+def proto_of(model: ir.Model) -> onnx.ModelProto:
+    """A model as a file. Softplus of doubles, for which ONNX Runtime has no kernel, is spelled out
+    in a form that is recognised when the file is read.
+    """
+    if not softplus_in(model):
+        return ir.to_proto(model)
+    copy = model.clone()
+    for node in softplus_in(copy):
+        write(SOFTPLUS, node, {"x": node.inputs[0]}, [], set())
+    return ir.to_proto(copy)
+
+
+def softplus_in(model: ir.Model) -> list[ir.Node]:
+    """The nodes that compute softplus in double precision."""
+    return [node for node in ir.traversal.RecursiveGraphIterator(model.graph)
+            if (node.domain, node.op_type) == ("", "Softplus")
+            and node.outputs[0].dtype == ir.DataType.DOUBLE]  # fmt: skip
