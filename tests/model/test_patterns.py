@@ -104,7 +104,7 @@ def test_second_derivatives_are_finite(what):
 @pytest.mark.sampled(0.5)
 @pytest.mark.filterwarnings("ignore:.*not finite at this point")
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("what", BODIES)
+@pytest.mark.parametrize("what", [w for w in BODIES if "max" not in w])  # all passes through s
 def test_tensors_inside_stay(what, engine):
     """of= and wrt= may name them, a point may hold them, and an export may start there."""
     model, x = loaded(what, "float64"), np.array([[-1.5, 0.5, 2]])
