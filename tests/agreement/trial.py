@@ -15,7 +15,6 @@ import onnxjac as oj
 
 from . import ways
 from .contrib import spelled
-from .deep import HELD_BACK
 from .make import Case, case
 from .shrink import shrunk, text_of
 from .ways import Compared, Subject, Way, finite
@@ -120,8 +119,6 @@ def chosen(rng: np.random.Generator, dear: int, made: Case) -> list[Way]:
     found = [*ways.ALWAYS, *(way for way in ways.SAMPLED if way in picked)]
     if "drawn" in made.traits:
         found = [way for way in found if way in ways.QUIET]
-    if "long" in made.traits and "long loops in all ways" in HELD_BACK:
-        found = [way for way in found if way not in ways.OUT_OF_PLACE]
     return [judged, *found]
 
 

@@ -709,7 +709,3 @@ def block_and_stack(s: Subject) -> Iterator[Compared]:
 QUIET = (products, forms, blocks, planned, numpy_engine, worn, repeated, algebra, block_and_stack,
          pickled)  # fmt: skip
 """Ways that do not draw random numbers again."""
-
-OUT_OF_PLACE = (repeated, checkpointed, pickled, moved, moved_tensors, gradients, hessians,
-                gauss_newton)  # fmt: skip
-"""Ways that take a J away from where it was made."""
