@@ -203,12 +203,14 @@ def regex_full_match(x: Array, *, pattern: str | None = None) -> Array:
             "ways: write it without repetitions inside repetitions, and with fewer of them"
         )
     try:
-        matches = re.compile(pattern).fullmatch
+        matches, why = re.compile(pattern).fullmatch, ""
     except (re.error, RecursionError, OverflowError) as error:
+        why = first_line(error)  # without thousands of frames of its traceback
+    if why:
         raise OnnxJacError(
-            f"the pattern {clipped(pattern, 80)!r} cannot be read: {first_line(error)}. Write it "
-            "with fewer groups inside groups, or try engine='onnxruntime'"
-        ) from error
+            f"the pattern {clipped(pattern, 80)!r} cannot be read: {why}. Write it with fewer "
+            "groups inside groups, or try engine='onnxruntime'"
+        )
     return np.array([matches(text) is not None for text in strings], bool).reshape(x.shape)
 
 

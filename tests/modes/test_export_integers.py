@@ -15,8 +15,8 @@ import pytest
 from onnx import helper
 
 import onnxjac as oj
-from onnxjac.modes.verify.backend_cases import BackendCase, node_cases
-from onnxjac.modes.verify.sweep import plain
+from sweep.cases import BackendCase, node_cases
+from sweep.examine import plain
 
 from ..ops.test_contrib import ROUNDED, one_node
 from .test_export_sizes import RANDOM, Freed, outcome
