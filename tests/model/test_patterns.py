@@ -14,7 +14,7 @@ import pytest
 import onnxjac as oj
 from onnxjac.modes.model.loading.patterns import PATTERNS
 
-ENGINES = ("numpy", "onnxruntime", "torch")
+ENGINES = ("numpy", "onnxruntime", pytest.param("torch", marks=pytest.mark.peers))
 
 ONE, TWO = "Constant<value = {kind} {{1.0}}>()", "Constant<value = {kind} {{2.0}}>()"
 SUM = "a = Constant<value_ints = [1]>() e = Exp(x) s = ReduceSum(e, a) y = Log(s)"

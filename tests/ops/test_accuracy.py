@@ -18,6 +18,8 @@ from precision.page import OPERATORS
 
 X = NAMES["x"]
 
+TORCH = pytest.param("torch", marks=pytest.mark.peers)
+
 
 @pytest.mark.sampled(0.2)
 @pytest.mark.filterwarnings("ignore::onnxjac.OnnxJacWarning")
@@ -82,7 +84,7 @@ def loaded(body, dtype):
 
 
 @pytest.mark.filterwarnings("ignore:.*not finite at this point")
-@pytest.mark.parametrize("engine", ["numpy", None, "torch"])
+@pytest.mark.parametrize("engine", ["numpy", None, TORCH])
 @pytest.mark.parametrize(("body", "dtype", "x", "slope"), [
     ("e = Exp(x) y = Asinh(e)", "float32", 50, 1),
     ("e = Exp(x) y = Asinh(e)", "float64", 500, 1),
