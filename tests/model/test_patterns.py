@@ -5,6 +5,7 @@ gaps up to ±800; the tensors inside a pattern keep their values, and derivative
 """
 
 import pickle
+from importlib.util import find_spec
 
 import mpmath
 import numpy as np
@@ -14,7 +15,8 @@ import pytest
 import onnxjac as oj
 from onnxjac.modes.model.loading.patterns import PATTERNS
 
-ENGINES = ("numpy", "onnxruntime", pytest.param("torch", marks=pytest.mark.peers))
+WITH_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
+ENGINES = ("numpy", "onnxruntime", pytest.param("torch", marks=[pytest.mark.peers, WITH_TORCH]))
 
 ONE, TWO = "Constant<value = {kind} {{1.0}}>()", "Constant<value = {kind} {{2.0}}>()"
 SUM = "a = Constant<value_ints = [1]>() e = Exp(x) s = ReduceSum(e, a) y = Log(s)"

@@ -4,6 +4,8 @@ The promise of PRECISION.md, for every formula and for operators on rows: 16 uni
 `precision.accuracy` against mpmath; forms that are chosen for their accuracy are equal by SymPy.
 """
 
+from importlib.util import find_spec
+
 import numpy as np
 import onnx
 import pytest
@@ -18,7 +20,8 @@ from precision.page import OPERATORS
 
 X = NAMES["x"]
 
-TORCH = pytest.param("torch", marks=pytest.mark.peers)
+WITH_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
+TORCH = pytest.param("torch", marks=[pytest.mark.peers, WITH_TORCH])
 
 
 @pytest.mark.sampled(0.2)
