@@ -705,7 +705,6 @@ def block_and_stack(s: Subject) -> Iterator[Compared]:
     yield Compared("stack", jacobians.stack([J, 2 * J]) @ np.eye(n), np.vstack([R, 2 * R]))
 
 
-
 QUIET = (products, forms, blocks, planned, numpy_engine, worn, repeated, algebra, block_and_stack,
          pickled)  # fmt: skip
 """Ways that do not draw random numbers again."""

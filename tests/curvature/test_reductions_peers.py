@@ -1,4 +1,4 @@
-"""Losses of PyTorch, exported: their Hessians over uneven batches are those of all samples."""
+"""Losses of PyTorch, exported: their Hessians over uneven batches equal the Hessian of all samples."""
 
 import pytest
 
