@@ -1,4 +1,4 @@
-"""Losses of PyTorch, exported: their Hessians over uneven batches equal the Hessian of all samples."""
+"""Losses of PyTorch, exported: Hessians over uneven batches equal the Hessian of all samples."""
 
 import pytest
 
