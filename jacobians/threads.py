@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import WeakSet
 
 T = TypeVar("T")
@@ -69,14 +69,39 @@ KEEPING = Lock()
 
 
 class Latest(dict[K, V]):
-    """A cache of the `most` newest entries; a copy of it is empty."""
+    """A cache of the `most` entries that were used last; a copy of it is empty.
+
+    >>> known = Latest(2)
+    >>> known["a"], known["b"] = 1, 2
+    >>> known["a"], known.setdefault("c", 3), [*known]
+    (1, 3, ['a', 'c'])
+    """
 
     def __init__(self, most: int) -> None:
         super().__init__()
         self.most = most
 
+    def __getitem__(self, key: K) -> V:
+        with KEEPING:
+            value = super().pop(key)
+            super().__setitem__(key, value)
+            return value
+
+    def get(self, key: K, default: Any = None) -> Any:
+        """The value of a key, which becomes the last one used."""
+        with KEEPING:
+            return self[key] if key in self else default
+
+    def setdefault(self, key: K, default: Any = None) -> V:
+        """The value of a key, at first `default`."""
+        with KEEPING:
+            if key not in self:
+                self[key] = default
+            return self[key]
+
     def __setitem__(self, key: K, value: V) -> None:
         with KEEPING:
+            super().pop(key, None)
             super().__setitem__(key, value)
             if len(self) > self.most:
                 del self[next(iter(self))]
@@ -85,12 +110,13 @@ class Latest(dict[K, V]):
         return Latest, (self.most,)
 
 
+MISSING = object()
+
+
 def remembered(known: dict[Any, Any], key: Any, make: Callable[[], T]) -> T:
     """The result that `known` has for a key; at the first call what `make` gives."""
-    if key not in known:
-        known.setdefault(key, make())
-    found: T = known[key]
-    return found
+    found = known.get(key, MISSING)
+    return cast(T, known.setdefault(key, make()) if found is MISSING else found)
 
 
 def _renew_all() -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from operator import itemgetter
 from typing import Any, overload
 
 import numpy as np
 
-from ...jacobians import Array, Dag, Jacobian, Op, Shape, prod_text, shape_of
+from ...jacobians import Array, Dag, Jacobian, Op, Shape, prod_text, shape_of, size
 from ...jacobians.arguments import Count, Natural, validated
 from ...jacobians.arrays import Named, buffer_of, bytes_of, is_tensor, rounded, wide
 from ...jacobians.hooks import explain, view
 from ...jacobians.placing import HOST, Place, placed
-from ...jacobians.threads import cached_property
-from ...ops import numbers
+from ...jacobians.threads import Latest, cached_property, remembered
 from ..model.markup import Page
 from ..model.primal.inputs import (
     Specs,
@@ -35,6 +35,9 @@ from .explanation import Explanation, Local
 from .tape.checkpoint import as_it_is
 from .tape.record import Entry
 from .tape.route import Route, Tape
+
+BLOCKS = 16
+"""The most blocks by name that a Jacobian keeps, with their programs."""
 
 
 class Linearization(Jacobian):
@@ -224,16 +227,19 @@ class Linearization(Jacobian):
         name that is not in `wrt`.
         """
         check_named(tangents)
+        found = [find_tensor(name, self.domain) for name in tangents]
+        if not found:
+            return {s.name: np.zeros(shape_of(s), self.dtype) for s in self.codomain}
+        names = tuple(spec.name for _, spec in sorted(found, key=itemgetter(0)))
+        part = self.block(tuple(s.name for s in self.codomain), names)
         if any(map(is_tensor, tangents.values())):
-            return applied(self, tangents, self.domain, self.codomain)
-        seeds = {}
-        for name, tangent in tangents.items():
-            place, spec = find_tensor(name, self.domain)
-            seeds[self.dag.sources[place]] = fitting(spec, tangent, wide(self.dtype))
-        reached = self.dag.sweep(numbers, seeds)
-        zero, ends = np.zeros(()), zip(self.codomain, self.dag.sinks, strict=True)
-        shaped = ((s, np.broadcast_to(reached.get(v, zero), shape_of(s))) for s, v in ends)
-        return {spec.name: np.array(rounded(y, self.dtype)) for spec, y in shaped}
+            return applied(part, tangents, part.domain, part.codomain)
+        kind = wide(self.dtype)
+        parts = [fitting(s, tangents[s.name], kind).ravel() for s in part.domain]
+        product = rounded(part @ (parts[0] if len(parts) == 1 else np.concatenate(parts)), self.dtype)
+        ends = np.cumsum([size(shape_of(s)) for s in self.codomain])[:-1]
+        pairs = zip(self.codomain, np.split(product, ends), strict=True)
+        return {s.name: np.array(y).reshape(shape_of(s)) for s, y in pairs}
 
     @overload
     def explain(self) -> Explanation: ...
@@ -293,11 +299,17 @@ class Linearization(Jacobian):
         Shape: (size of these `of`, size of these `wrt`). Raises `UnknownTensor` for a tensor that
         J does not have on that side.
         """
+        if (of, wrt) == tuple(tuple(s.name for s in side) for side in (self.codomain, self.domain)):
+            return self
         codomain = tuple(find_tensor(name, self.codomain)[1] for name in of)
         domain = tuple(find_tensor(name, self.domain)[1] for name in wrt)
-        if (domain, codomain) == (self.domain, self.codomain):
-            return self
-        return self._with(domain=domain, codomain=codomain)
+        made = partial(self._with, domain=domain, codomain=codomain)
+        return remembered(self._blocks, (of, wrt), made)
+
+    @cached_property
+    def _blocks(self) -> Latest[Any, Linearization]:
+        """The blocks by the names of their ends: each goes on with its own products."""
+        return Latest(BLOCKS)
 
     def __repr__(self) -> str:
         rows, columns = (listed(specs, shapes=True) for specs in (self.codomain, self.domain))

@@ -26,7 +26,6 @@ def gpu(device):
 
 def graphed(run, monkeypatch, inputs, fresh=None):
     """The program after the calls before its capture; a graph is kept however long it takes."""
-    monkeypatch.setattr(replay, "GAIN", np.inf)
     made = replay.replayed(run, fresh)
     for _ in range(replay.CALLS + 1):
         made(*inputs)

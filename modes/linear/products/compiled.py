@@ -12,7 +12,6 @@ session, and so do large matrix products, for which a session has its own thread
 from __future__ import annotations
 
 import importlib
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -54,15 +53,14 @@ class Compiled(Jacobian):
     """y = J x, by a program that is compiled at the first product with a new number of columns.
 
     `engine` is `"onnxruntime"`, `"numpy"`, `"torch"`, or None for the fastest available one;
-    `seconds` is the compile time so far; `by_torch`, programs take tensors. The transpose is
-    compiled in the same way.
+    `by_torch`, programs take tensors. The transpose is compiled in the same way.
     """
 
     holds = ("operator",)
 
     def __init__(self, operator: Jacobian, engine: str | None = None) -> None:
         super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
-        self.operator, self.engine, self.seconds = operator, engine, 0.0
+        self.operator, self.engine = operator, engine
         self.by_torch = engine is not None and engine.startswith("torch")
         if engine is not None:
             compiler(engine)  # raises if it is not available
@@ -103,9 +101,7 @@ class Compiled(Jacobian):
         key = columns, device
         with self._lock:
             if key not in self._programs:
-                started = time.perf_counter()
                 self._programs[key] = self._made(columns, device)
-                self.seconds += time.perf_counter() - started
             return self._programs[key]
 
     def _made(self, columns: Shape, device: Any) -> Program:

@@ -2,7 +2,7 @@
 
 import hashlib
 import pickle
-import re
+
 import threading
 from itertools import pairwise
 
@@ -174,17 +174,3 @@ def test_the_same_products_give_the_same_bits():
 
 MODEL = ROOT / "notebooks" / "models" / "digits.onnx"
 IMAGES = np.load(ROOT / "notebooks" / "models" / "digits_samples.npz")["image"]
-
-
-def test_no_clock_and_no_thread_decides_on_products():
-    """Progress, servers of data, reports of times and graphs of CUDA apart."""
-    words = re.compile(r"perf_counter|monotonic|process_time|Thread\(|setswitchinterval|SC_AVPHYS")
-    free = re.compile(r"progress|cluster|modes/data/|show/report|torch/replay|products/compiled|"
-                      r"interruptible|engines/onnxruntime")  # fmt: skip
-    found = [
-        str(path.relative_to(ROOT)) for room in ("jacobians", "ops", "modes")
-        for path in (ROOT / room).rglob("*.py")
-        if not free.search(str(path)) and words.search(path.read_text())
-    ]  # fmt: skip
-    assert not found
-

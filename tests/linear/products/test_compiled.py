@@ -140,7 +140,6 @@ def test_programs_are_kept_by_the_number_of_columns():
         V = RNG.standard_normal((J.shape[1], k))
         assert_allclose(C @ V, dense @ V, atol=1e-12)
         assert len(C._programs) <= KEPT
-    assert C.seconds > 0
 
 
 def test_what_onnxruntime_has_no_kernel_for():
