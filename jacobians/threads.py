@@ -68,6 +68,9 @@ KEEPING = Lock()
 """The lock of all caches; an entry takes a microsecond."""
 
 
+MISSING: Any = object()
+
+
 class Latest(dict[K, V]):
     """A cache of the `most` entries that were used last; a copy of it is empty.
 
@@ -90,7 +93,11 @@ class Latest(dict[K, V]):
     def get(self, key: K, default: Any = None) -> Any:
         """The value of a key, which becomes the last one used."""
         with KEEPING:
-            return self[key] if key in self else default
+            value = super().pop(key, MISSING)
+            if value is MISSING:
+                return default
+            super().__setitem__(key, value)
+            return value
 
     def setdefault(self, key: K, default: Any = None) -> V:
         """The value of a key, at first `default`."""
@@ -108,9 +115,6 @@ class Latest(dict[K, V]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Latest, (self.most,)
-
-
-MISSING = object()
 
 
 def remembered(known: dict[Any, Any], key: Any, make: Callable[[], T]) -> T:

@@ -84,7 +84,7 @@ def warn_of_zeros(J: Linearization) -> None:
 
     The pairs are the same at all points of a template that reads no rule at a point.
     """
-    form, (wrt, of) = J.tape.template, J.tape.names
+    form, (wrt, of) = J.tape.derivative, J.tape.names
     known = form.known if form is not None and form.closed else {}
     warn_zeros(remembered(known, ZEROS, lambda: J.route.zeros(J.dag, of, wrt)))
 

@@ -37,8 +37,8 @@ from ...ops.registry import traits_of
 from ..gradient import combination
 from ..hessian import hessian
 from ..linear.symmetric import Symmetric, relinearizable
+from ..linear.tape.derivative import values_in
 from ..linear.tape.record import ActiveStep, active_steps, blocks_of, has_tangent, is_zero
-from ..linear.tape.template import values_in
 from ..linearize import linearize
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import Names, check_inputs, check_model, is_float, name_of

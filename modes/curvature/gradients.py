@@ -116,7 +116,7 @@ class Gradients:
             forth = eliminated(forth)
         self.back = forth.T
         self.vertices = dict(zip(self.back.sinks, ends, strict=True))
-        form = J.tape.template
+        form = J.tape.derivative
         key = "layers", target.joint, J.domain, J.codomain
         fixed = form and form.closed and (form.rigid or self._selects_within_samples(found))
         known = form.known if form and fixed else {}

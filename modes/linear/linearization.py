@@ -28,13 +28,14 @@ from ..model.primal.inputs import (
 )
 from ..model.primal.model import Model
 from .check import Check, checked
-from .elimination.adaptive import Adaptive, moving
+from .elimination.adaptive import Adaptive, products_of
 from .elimination.dense import columns, dense
 from .elimination.plan import Maker, by_engine, eliminated, held, planned, repays_elimination
 from .explanation import Explanation, Local
 from .tape.checkpoint import as_it_is
+from .tape.point import Point
 from .tape.record import Entry
-from .tape.route import Route, Tape
+from .tape.route import Route
 
 BLOCKS = 16
 """The most blocks by name that a Jacobian keeps, with their programs."""
@@ -59,7 +60,7 @@ class Linearization(Jacobian):
         self,
         route: Route,
         point: Mapping[str, np.ndarray],
-        tape: Tape,
+        tape: Point,
         *,
         domain: Specs | None = None,
         codomain: Specs | None = None,
@@ -123,7 +124,7 @@ class Linearization(Jacobian):
         """The operator that takes the products: the DAG, prepared as far as products repay that."""
         if self.make:
             return self.make(self.there)
-        shared = moving(self.tape, *self._ends, self.route.engine, transposed=self.transposed)
+        shared = products_of(self.tape, *self._ends, self.route.engine, transposed=self.transposed)
         return Adaptive(None if shared else self.there, self, shared, self.tape)
 
     def _apply(self, op: Op, v: Array) -> Array:
@@ -236,7 +237,8 @@ class Linearization(Jacobian):
             return applied(part, tangents, part.domain, part.codomain)
         kind = wide(self.dtype)
         parts = [fitting(s, tangents[s.name], kind).ravel() for s in part.domain]
-        product = rounded(part @ (parts[0] if len(parts) == 1 else np.concatenate(parts)), self.dtype)
+        v = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        product = rounded(part @ v, self.dtype)
         ends = np.cumsum([size(shape_of(s)) for s in self.codomain])[:-1]
         pairs = zip(self.codomain, np.split(product, ends), strict=True)
         return {s.name: np.array(y).reshape(shape_of(s)) for s, y in pairs}

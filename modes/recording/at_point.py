@@ -21,8 +21,8 @@ from ...jacobians.errors import OnnxJacError
 from ...jacobians.symint import is_symbolic
 from ...jacobians.threads import Latest
 from ...ops import Recorder, Step, build, numbers
+from ..linear.tape.derivative import Derivative, evaluate_static
 from ..linear.tape.record import JOINTS, has_tangent
-from ..linear.tape.template import Template, evaluate_static
 from ..linear.tape.trace import again, number
 from ..model.flow.control import kept_whole
 from ..model.flow.steps import Body
@@ -35,7 +35,7 @@ Arrays = tuple[Array, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class LoopTemplate:
+class LoopDerivative:
     """The derivative of a Loop or Scan without the tensors that it reads; `turns` is None where the
     tensors of a point tell how many there are.
 
@@ -54,7 +54,7 @@ class LoopTemplate:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle without the cached programs and derivatives."""
-        return LoopTemplate, (self.step, self.turns, self.names, self.rows, self.still)
+        return LoopDerivative, (self.step, self.turns, self.names, self.rows, self.still)
 
     def turning(self, op: Recorder, read: Arrays, back: bool) -> Turns:
         """The derivative with these tensors, as what records its products."""
@@ -79,7 +79,7 @@ class LoopAtPoint(Joint):
     holds = ("read",)
 
     def __init__(
-        self, form: LoopTemplate, read: Arrays | Callable[[], Arrays], back: bool = False
+        self, form: LoopDerivative, read: Arrays | Callable[[], Arrays], back: bool = False
     ) -> None:
         self.form, self._read, self.back = form, read, back
         super().__init__(*ends_of(form.step, form.still, back=back))
@@ -176,7 +176,7 @@ def opened(op: Recorder, step: Step, values: Values) -> LoopAtPoint:
     return LoopAtPoint(form, read)
 
 
-def template_of(op: Recorder, step: Step, values: Values) -> tuple[LoopTemplate, Arrays]:
+def template_of(op: Recorder, step: Step, values: Values) -> tuple[LoopDerivative, Arrays]:
     """The derivative of a recorded Loop or Scan, and the tensors that it reads."""
     if step.op_type == "If":
         raise OnnxJacError(f"points decide on the branch of {step}")
@@ -192,7 +192,7 @@ def template_of(op: Recorder, step: Step, values: Values) -> tuple[LoopTemplate,
     still = {n: number(values[n], shapes=True) for n in (*step.inputs, *step.outputs) if n}
     known = None if count is None or is_symbolic(count) else int(count)
     read = (*(values[n] for n in names), *turns.rows.values())
-    return LoopTemplate(step, known, names, tuple(turns.rows), still), read
+    return LoopDerivative(step, known, names, tuple(turns.rows), still), read
 
 
 def at_point(op: Any, step: Step, values: Values) -> Joint:
@@ -223,4 +223,4 @@ def at_point(op: Any, step: Step, values: Values) -> Joint:
 
 JOINTS[Recorder] = joint_of
 JOINTS[type(numbers)] = at_point
-JOINTS[Template] = opened
+JOINTS[Derivative] = opened

@@ -17,8 +17,8 @@ from ...jacobians.dag import has_choices
 from ...jacobians.errors import LimitError
 from ...jacobians.sparse import count, factors, positions
 from ..linear.elimination.cost import seconds
-from ..linear.tape.route import Tape
-from ..linear.tape.template import Template
+from ..linear.tape.derivative import Derivative
+from ..linear.tape.point import Point
 from .coloring import Coloring, Partition, best, coloring, cover, distinct, width
 from .program import (
     STRIP,
@@ -242,17 +242,17 @@ class Accumulated(Method):
         self.coefficient = uniform(terms.coefficient[moving].astype(self.program.dtype))
         self.pattern = csr_array((np.ones(len(terms), bool), terms.columns, A.indptr), A.shape)
         self.by_operators = reading(self.program.read, held_by(source))
-        self.by_template: tuple[Template, Reading] | None = None
+        self.by_template: tuple[Derivative, Reading] | None = None
         self.chooses = isinstance(operator, Dag) and has_choices(operator)
 
     def fits(self, operator: Jacobian) -> bool:
         return self.by_operators is not None and self.by_operators.fits(self._held(operator))
 
-    def knows(self, tape: Tape | None) -> bool:
+    def knows(self, tape: Point | None) -> bool:
         return self._reading(tape) is not None
 
-    def learn(self, operator: Jacobian, tape: Tape | None) -> None:
-        form = None if tape is None else tape.template
+    def learn(self, operator: Jacobian, tape: Point | None) -> None:
+        form = None if tape is None else tape.derivative
         if tape is None or form is None or not form.rigid or self.by_operators is None:
             return
         if tape.place is not None:  # the program reads arrays of NumPy
@@ -280,10 +280,10 @@ class Accumulated(Method):
         assert self.by_operators is not None
         return self.by_operators.of(self._held(operator))
 
-    def _reading(self, tape: Tape | None) -> Reading | None:
+    def _reading(self, tape: Point | None) -> Reading | None:
         """How the residuals at a point are read; None if they do not suffice."""
         form, found = self.by_template or (None, None)
-        if tape is None or found is None or tape.template is not form:
+        if tape is None or found is None or tape.derivative is not form:
             return None
         if tape.read_by is not found and found.fits(tape):
             read = found.of(tape) if self.chooses else ()

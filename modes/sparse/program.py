@@ -21,7 +21,7 @@ from ...jacobians import Jacobian
 from ...jacobians.arrays import size
 from ...jacobians.errors import LimitError
 from ...jacobians.sparse import entries
-from ..linear.tape.route import Tape
+from ..linear.tape.point import Point
 
 
 class Program:
@@ -171,11 +171,11 @@ class Reading:
     names: tuple[Any, ...]
     aliases: tuple[int, ...]
 
-    def fits(self, arrays: Mapping[Any, np.ndarray] | Tape) -> bool:
+    def fits(self, arrays: Mapping[Any, np.ndarray] | Point) -> bool:
         """Whether the same arrays coincide as before."""
         return aliases(identity(arrays[name]) for name in self.names) == self.aliases
 
-    def of(self, arrays: Mapping[Any, np.ndarray] | Tape) -> list[np.ndarray]:
+    def of(self, arrays: Mapping[Any, np.ndarray] | Point) -> list[np.ndarray]:
         """The arrays that are read, each once."""
         return [arrays[name] for name in self.first]
 

@@ -25,7 +25,7 @@ from ..linear.elimination.adaptive import Adaptive
 from ..linear.linearization import Linearization
 from ..linear.products.compiled import Compiled
 from ..linear.symmetric import Symmetric
-from ..linear.tape.route import Tape
+from ..linear.tape.point import Point
 
 
 class Matrix(ABC):
@@ -133,11 +133,11 @@ class Method(ABC):
         """Whether the method works for an `operator` of the same structure."""
         return True
 
-    def knows(self, tape: Tape | None) -> bool:
+    def knows(self, tape: Point | None) -> bool:
         """Whether the residuals at a point, `tape`, suffice, whatever the operators are."""
         return False
 
-    def learn(self, operator: Jacobian, tape: Tape | None) -> None:  # noqa: B027 - may do nothing
+    def learn(self, operator: Jacobian, tape: Point | None) -> None:  # noqa: B027 - may do nothing
         """Take note of an `operator` that fits, and of its residuals, `tape`."""
 
     @abstractmethod
@@ -182,7 +182,7 @@ def _(operator: Compiled | Hessian | Symmetric) -> Jacobian:
     return bare(operator.operator)
 
 
-def tape_of(operator: Jacobian) -> Tape | None:
+def tape_of(operator: Jacobian) -> Point | None:
     """The tape of a model's Jacobian; None for another operator."""
     J = operator.J if isinstance(operator, Hessian) else operator
     return J.tape if isinstance(J, Linearization) else None

@@ -25,9 +25,7 @@ def build(
     results = [named(recorder, value, text) for text, value in outputs.items()]
     wanted = [*results, *kept]
     nodes, used = reachable(recorder, wanted)
-    for node in (n for n in nodes if n.op_type == "LayerNormalization"):
-        read = [k for k, value in enumerate(node.outputs) if value.uses() or value in wanted]
-        node.resize_outputs(read[-1] + 1)  # ONNX has no type for statistics in double
+    trim(nodes, wanted)
     initializers = [v for v in used if v.const_value is not None]
     give_names(entries, initializers, nodes)
     name_nodes(nodes)
@@ -61,18 +59,60 @@ def copied(recorder: Recorder, value: ir.Value, name: str) -> ir.Value:
     return made
 
 
-def reachable(recorder: Recorder, results: list[ir.Value]) -> tuple[list[ir.Node], list[ir.Value]]:
-    """The nodes that the results need, in recorded order, and every value these read."""
-    needed = {id(value) for value in results}
+def reachable(
+    recorder: Recorder, results: list[ir.Value], given: Iterable[ir.Value] = ()
+) -> tuple[list[ir.Node], list[ir.Value]]:
+    """The nodes that the results need beside the `given` values, in recorded order, and every value
+    these read.
+    """
+    known = {id(value) for value in given}
+    needed = {id(value) for value in results} - known
     nodes: list[ir.Node] = []
     used: dict[int, ir.Value] = {id(value): value for value in results}
     for node in reversed(recorder.nodes):
         if any(id(value) in needed for value in node.outputs):
             nodes.append(node)
             present = list(operands_of(node))
-            needed.update(map(id, present))
+            needed.update(id(value) for value in present if id(value) not in known)
             used.update((id(value), value) for value in present)
     return nodes[::-1], list(used.values())
+
+
+def part(
+    recorder: Recorder, inputs: Iterable[ir.Value], outputs: Iterable[ir.Value],
+    kept: Iterable[ir.Value] = (), name: str = "part",
+) -> ir.Model:  # fmt: skip
+    """A copy of what leads from some values to others, as a model; the recording goes on."""
+    entries, results, kept = list(inputs), list(outputs), list(kept)
+    nodes, used = reachable(recorder, [*results, *kept], entries)
+    give_all_names(recorder, entries)
+    held = [value for value in used if value.const_value is not None]
+    view = ir.GraphView(entries, results, nodes=nodes, initializers=held,
+                        opset_imports=recorder.opset_imports, name=name)  # fmt: skip
+    graph, names = view.clone(), {value.name for value in (*results, *kept)}
+    trim(graph, [y for node in graph for y in node.outputs if y.name in names])
+    return ir.Model(graph, ir_version=ir_version(recorder.opset_imports.get("", 1)),
+                    producer_name="onnxjac")  # fmt: skip
+
+
+def give_all_names(recorder: Recorder, inputs: Iterable[ir.Value]) -> None:
+    """Name all values and nodes of a recording that have no name yet."""
+    entries, held = list(inputs), list[ir.Value]()
+    for node in recorder.nodes:
+        held += (x for x in operands_of(node) if x.const_value is not None)
+    constants = [*{id(x): x for x in held}.values()]
+    give_names(entries, constants, recorder.nodes)
+    name_nodes(recorder.nodes)
+    name_inside(entries, constants, recorder.nodes)
+
+
+def trim(nodes: Iterable[ir.Node], wanted: Iterable[ir.Value] = ()) -> None:
+    """Leave out the statistics of LayerNormalization that nothing reads: ONNX has no type for them
+    in double.
+    """
+    for node in (n for n in nodes if n.op_type == "LayerNormalization"):
+        read = [k for k, value in enumerate(node.outputs) if value.uses() or value in wanted]
+        node.resize_outputs(read[-1] + 1)
 
 
 def operands_of(node: ir.Node) -> Iterator[ir.Value]:

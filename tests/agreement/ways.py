@@ -412,7 +412,7 @@ def moved_tensors(s: Subject) -> Iterator[Compared]:
         yield Compared(f"tensors: relinearize({label}).T", made.numpy(), wanted.T)
         shared = J.structure._shared
         if shared and J.dtype == np.float64 and (program := shared.prepare((n,))):
-            made = program.at(shared.arrays(J.tape))(columns)
+            made = shared.product(program, J.tape, columns)
             yield Compared(f"tensors: program ({label})", made.numpy().T, wanted)
         found, made = f(there(point))
         yield Compared(f"tensors: value ({label})", np.asarray(found), value)

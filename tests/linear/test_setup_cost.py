@@ -13,8 +13,8 @@ from onnx import numpy_helper, parser
 
 import onnxjac as oj
 from networks.test_networks import MODELS, below, loaded
-from onnxjac.modes.linear.tape import route, template
-from onnxjac.modes.linear.tape.template import leaves
+from onnxjac.modes.linear.tape import derivative, route
+from onnxjac.modes.linear.tape.derivative import leaves
 from onnxjac.modes.linear.tape.trace import trace
 from onnxjac.modes.linear.tape.unroll import shaped_as_here
 from onnxjac.modes.model.primal.engines import onnxruntime
@@ -56,7 +56,7 @@ def fetched(monkeypatch):
         asked.append([name for name in wanted if name not in held])
         return evaluate(model, inputs, wanted, **options)
 
-    for module in (route, template):
+    for module in (route, derivative):
         monkeypatch.setattr(module, "evaluate", watching)
     return asked
 
@@ -84,15 +84,15 @@ def test_no_session_is_made_from_the_third_point_on(monkeypatch):
 
 def test_linearize_makes_a_template_after_some_calls(monkeypatch):
     m = model(LAYERS, w=W, v=V, b=np.ones(3))
-    made = [oj.linearize(m, {"x": k * X}).tape.template is not None for k in range(route.READ + 2)]
+    made = [oj.linearize(m, {"x": k * X}).tape.derivative is not None for k in range(route.READ + 2)]
     assert made == [False] * route.READ + [True] * 2
 
 
 def test_a_jacobian_that_moves_makes_the_template_at_once():
     m = model(LAYERS, w=W, v=V, b=np.ones(3))
     J = oj.linearize(m, {"x": X})
-    assert J.tape.template is None
-    assert J.relinearize({"x": 2 * X}).tape.template is not None
+    assert J.tape.derivative is None
+    assert J.relinearize({"x": 2 * X}).tape.derivative is not None
 
 
 def test_a_step_that_holds_no_residual_has_one_entry_for_all_points():

@@ -12,7 +12,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import onnxjac as oj
-from onnxjac.modes.linear.tape import route
+from onnxjac.modes.linear.tape import point
 from onnxjac.modes.linear.tape.record import dag_of
 
 
@@ -34,7 +34,7 @@ def test_the_dag_of_a_point_is_made_once_by_several_threads(J, monkeypatch):
         made.append(1)
         return dag_of(*arguments)
 
-    monkeypatch.setattr(route, "dag_of", making)
+    monkeypatch.setattr(point, "dag_of", making)
     K = J.relinearize({"x": np.ones(3), "y": np.ones(3)})
     with ThreadPoolExecutor(8) as pool:
         found = {id(x) for x in pool.map(lambda _: K.tape.dag, range(64))}
@@ -45,7 +45,7 @@ def test_a_point_travels_with_its_dag(J):
     K = J.relinearize({"x": np.ones(3), "y": np.ones(3)})
     there = pickle.loads(pickle.dumps(K))
     assert there.tape._dag is not None
-    assert there.tape.template is None
+    assert there.tape.derivative is None
     assert_array_equal(there.toarray(), K.toarray())
 
 

@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 import onnxjac as oj
-from onnxjac.modes.linear.tape import route, template
+from onnxjac.modes.linear.tape import derivative, route
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21]>'
 
@@ -511,7 +511,7 @@ def test_control_flow_is_unrolled_once_for_each_way_through_it(case, monkeypatch
 @pytest.mark.parametrize("case", DECIDED)
 def test_one_run_at_a_point_gives_the_decisions_too(case, monkeypatch):
     runs, evaluate = [], route.evaluate
-    for module in (route, template):
+    for module in (route, derivative):
         monkeypatch.setattr(module, "evaluate", lambda *a, **o: runs.append(a) or evaluate(*a, **o))
     moving, x = model(HEAD + DECIDED[case]), np.array([0.3, 0.4, 0.5])
     J = oj.linearize(moving, {"x": x, "n": np.array(6)}, wrt="x")

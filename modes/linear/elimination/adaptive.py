@@ -3,18 +3,16 @@
 Which way a product takes follows from counted work: the estimated seconds of the products so far,
 and their number. No clock is read, so that the same products give the same bits on every run.
 
-For many points there is one program, whose inputs are the residuals. Vertices are eliminated once
-for all points, on graph values: what that multiplies out of the residuals is computed at each point
-by a model of its own, and so is what a program computes without v. Programs read all of it in
-place, so that nothing is recorded or compiled at a new point.
+For many points there is one program, whose inputs are the residuals: what is computed of a point
+without v. They are computed in one run of the model at a new point, where nothing is recorded or
+compiled.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any
@@ -22,35 +20,30 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ....jacobians import Array, Dag, Edge, Jacobian, Op, Shape, dtype_of, lead, shape_of
+from ....jacobians import Array, Dag, Jacobian, Op, Shape, dtype_of, lead, shape_of
 from ....jacobians.arrays import host, wide
 from ....jacobians.placing import HOST, Place, placed
 from ....jacobians.text import time_text
 from ....jacobians.threads import Lock, remembered
 from ....ops import numbers
-from ....ops.graphs import build
 from ...model.primal.engines.onnxruntime import installed
 from ...model.primal.engines.torch import where
-from ...model.primal.evaluate import by_torch, evaluate, evaluate_there
-from ...model.primal.model import Model
+from ...model.primal.evaluate import by_torch
 from ..products.compiled import (
     KEPT,
     Compiled,
     OpenProgram,
-    Program,
     Recording,
-    Residuals,
     compiler,
     is_inexact,
     light,
-    opened,
     plain,
-    prepared,
     recorded,
 )
+from ..products.cut import cut
+from ..tape.derivative import Derivative
+from ..tape.point import Point
 from ..tape.record import Entry, Names, dag_of
-from ..tape.route import Tape
-from ..tape.template import Template, fill_of, is_turned, values_in
 from .cost import ELIMINATING, MAKING, RECORDING, SWEEPING
 from .plan import ELIMINATED, eliminated, planned, repays_decision, repays_elimination, seconds_of
 from .vertex_elimination import elimination
@@ -63,11 +56,6 @@ FIRST, FACTOR = 8, 8
 
 AHEAD = 4
 """For each product so far, the products for which a plan is made."""
-
-Eliminated = tuple[Dag, Model, Mapping[int, str]]
-"""A DAG after elimination, over graph values, for all points; the model that computes these values
-from the residuals; and their names there, by their identity.
-"""
 
 
 class Adaptive(Jacobian):
@@ -84,13 +72,13 @@ class Adaptive(Jacobian):
     holds = ("structure",)
 
     def __init__(
-        self, dag: Dag | None, like: Jacobian | None = None, shared: Moving | None = None,
-        tape: Tape | None = None,
+        self, dag: Dag | None, like: Jacobian | None = None, shared: Products | None = None,
+        point: Point | None = None,
     ) -> None:  # fmt: skip
         like = like or dag
         assert like is not None
         super().__init__(like.out_shape, like.in_shape, like.dtype)
-        self._dag, self._shared, self._tape = dag, shared, tape
+        self._dag, self._shared, self._point = dag, shared, point
         self.count, self._next = 0, FIRST * FACTOR if shared else FIRST
         self.work = defaultdict[Shape, float](float)  # seconds of sweeps, estimated, by columns
         self._planned: Jacobian | None = None
@@ -103,8 +91,8 @@ class Adaptive(Jacobian):
         """The DAG as the rules gave it, made when it is first needed."""
         if self._dag is None:
             assert self._shared is not None
-            assert self._tape is not None
-            self._dag = self._shared.dag_at(self._tape)
+            assert self._point is not None
+            self._dag = self._shared.dag_at(self._point)
         return self._dag
 
     @property
@@ -114,7 +102,7 @@ class Adaptive(Jacobian):
 
     @property
     def place(self) -> Place | None:
-        return self._tape.place if self._tape else None
+        return self._point.place if self._point else None
 
     @property
     def _op(self) -> Op:
@@ -161,7 +149,7 @@ class Adaptive(Jacobian):
         while self._next <= self.count:
             self._next *= FACTOR
         products = AHEAD * self.count
-        known = self._shared.eliminated[0] if self._shared else self.dag
+        known = self._shared.eliminated if self._shared else self.dag
         if not repays_decision(known, products):
             return
         with suppress(Exception):  # without a plan, products go on as before
@@ -173,9 +161,9 @@ class Adaptive(Jacobian):
     def _due(self, columns: Shape) -> Way | None:
         """A program of all points, or of this one once the sweeps repay that."""
         shared = self._shared if self._planned is None else None
-        if shared and self._tape:
+        if shared and self._point:
             program = shared.program(columns)
-            return program and partial(shared.product, program, self._tape)
+            return program and partial(shared.product, program, self._point)
         if self.work[columns] < RECORDING * len(self.dag.edges):
             return None
         engine = f"torch:{self._device}" if self.place else None
@@ -212,12 +200,12 @@ class Adaptive(Jacobian):
                 f"so far, repays a program, {time_text(cost)}")  # fmt: skip
 
     def _transpose(self) -> Jacobian:
-        return Adaptive(self.dag.T, tape=self._tape)
+        return Adaptive(self.dag.T, point=self._point)
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without programs and a place."""
         kept = {name: part for name, part in vars(self).items() if name != "T"}
-        kept |= dict.fromkeys(("_shared", "_tape", "_compiled"))
+        kept |= dict.fromkeys(("_shared", "_point", "_compiled"))
         dag = placed(self.dag, HOST) if self.place else self.dag
         return kept | {"_dag": dag, "_programs": {}}
 
@@ -225,161 +213,107 @@ class Adaptive(Jacobian):
         return repr(self.structure) + (f", on {self.place.name}" if self.place else "")
 
 
-class Moving:
-    """v ↦ J v, or Jᵀ v, at every point of a template: programs, one for each number of columns.
+class Products:
+    """v ↦ J v, or Jᵀ v, at every point of a derivative: programs, one for each number of columns.
 
-    A program is compiled once the counted work of products without it, at whichever points, is as
-    much as compiling takes, `cost`.
+    The DAG is eliminated on graph values, a product with it is recorded beside the model, and cut
+    off where the graph meets v. A program is compiled once the counted work of products without it,
+    at whichever points, is as much as compiling takes, `cost`.
     """
 
     def __init__(
-        self, form: Template, of: Names, wrt: Names, engine: str | None, *, transposed: bool
+        self, form: Derivative, of: Names, wrt: Names, engine: str | None, *, transposed: bool
     ) -> None:
         self.form, self.of, self.wrt, self.transposed = form, of, wrt, transposed
-        self._ends = of, wrt
         self.engines = [engine] if engine else ["onnxruntime"] * installed() + ["numpy"]
         entries = (part for part in form.parts if isinstance(part, Entry))
         self.cost = RECORDING * sum(len(e.blocks) for e in entries)
         self.work = defaultdict[Shape, float](float)  # at all points
-        self._programs: dict[Shape, OpenProgram | None] = {}
-        self._lock = Lock()
+        self._programs: dict[Shape, tuple[OpenProgram, Names] | None] = {}
 
-    def program(self, columns: Shape) -> OpenProgram | None:
-        """The program, made once products repay that; None where no engine runs it."""
+    def program(self, columns: Shape) -> tuple[OpenProgram, Names] | None:
+        """The program and what it reads, made once products repay that; None where none runs."""
         if self.work[columns] >= self.cost and has_room(self._programs, columns):
             return self.prepare(columns)
         return self._programs.get(columns)
 
-    def prepare(self, columns: Shape = ()) -> OpenProgram | None:
-        """The program, made now."""
-        with self._lock:
+    def prepare(self, columns: Shape = ()) -> tuple[OpenProgram, Names] | None:
+        """The program and what it reads, made now, by the first engine that suits it."""
+        with self.form.lock:
             if columns not in self._programs:
-                self._programs[columns] = self._made_by_any(columns)
+                made = filter(None, (self._made_by(engine, columns) for engine in self.engines))
+                self._programs[columns] = next(made, None)
             return self._programs[columns]
 
-    def _made_by_any(self, columns: Shape) -> OpenProgram | None:
-        """The program by the engine that suits it, or by another one that runs it."""
+    def _made_by(self, engine: str, columns: Shape) -> tuple[OpenProgram, Names] | None:
+        """The program by an engine; None where another one suits it, or it cannot run it."""
         with suppress(Exception):  # the exceptions of engines have no common base class
-            zeros = {key: zeros_like(x) for key, x in self.form.held.items()}
-            turned = self.form.turned
-            # raises an error before a product would
-            self._computed({key: x.T if key in turned else x for key, x in zeros.items()})
-            for engine in self.engines:
-                with suppress(Exception):
-                    if program := self._made_by(engine, columns):
-                        return program
+            op, (v, y) = self.form.op, self._recorded(columns)
+            recording, residuals = cut(op, self.form.inputs, v, y, self.held)
+            kinds = {dtype_of(x).kind for x in recording.residuals.values()}
+            if recording.meets_nothing or not kinds <= set("fiub"):  # or bfloat16 from NumPy
+                return None
+            suits = not is_inexact(recording) and not light(recording)
+            if engine == "onnxruntime" and len(self.engines) > 1 and not suits:
+                return None
+            program = compiler(engine)(recording)
+            try_out(program, recording, engine)
+            return program, self.form.keep(residuals)
         return None
 
-    def _made_by(self, engine: str, columns: Shape) -> OpenProgram | None:
-        """The program by an engine; None where another one suits it, or no engine runs it."""
-        values = held(self.eliminated[0])
-        behind = {key for key, x in values.items() if matrix_behind(x) is not x}
-        recorder, inputs, residuals = opened(values, behind, by_torch=by_torch(engine))
-        recording = recorded(recorder, self.dag(residuals), columns, inputs)
-        kinds = {dtype_of(x).kind for x in recording.residuals.values()}
-        if recording.meets_nothing or not kinds <= set("fiub"):  # or bfloat16 from NumPy
-            return None
-        names = {key: str(x.name) for key, x in recording.residuals.items()}
-        inexact = is_inexact(recording)
-        recording, model = prepared(recording)
-        if engine == "onnxruntime" and len(self.engines) > 1 and (inexact or light(recording)):
-            return None
-        program = compiler(engine)(recording)
-        try_out(program, recording, engine)
-        return Prepared(program, model, names, engine) if model else program
-
-    def dag(self, arrays: Residuals) -> Dag:
-        """The DAG after elimination, over other values."""
-        dag = self.eliminated[0]
-        edges = (Edge(e.start, e.end, fill(arrays) if (fill := fill_of(e.operator)) else e.operator)
-                 for e in dag.edges)  # fmt: skip
-        made = Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
-        return made.T if self.transposed else made
-
-    def dag_at(self, tape: Tape) -> Dag:
-        """The DAG at a point, before elimination."""
-        dag = tape.between(self.of, self.wrt)
-        return dag.T if self.transposed else dag
-
-    def product(self, program: OpenProgram, tape: Tape, v: np.ndarray) -> np.ndarray:
-        """J v by a program at a point."""
-        if program not in tape.known:
-            tape.known[program] = program.at(self.arrays(tape))
-        product: Way = tape.known[program]
-        return product(np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v)
-
-    def arrays(self, tape: Tape) -> Mapping[int, np.ndarray]:
-        """The arrays that the programs of J and of Jᵀ read at a point."""
-        return remembered(tape.known, self._ends, lambda: self._computed(tape.bound))
-
-    def _computed(self, residuals: Mapping[int, np.ndarray]) -> Mapping[int, np.ndarray]:
-        """The arrays that the programs read, from the residuals."""
-        _, model, names = self.eliminated
-        given = dict(zip(model.inputs, residuals.values(), strict=True))
-        missing = [name for name in names.values() if name not in given]
-        known = {**given, **computed(model, given, missing, self.engines[0])}
-        return {key: known[name] for key, name in names.items()}
+    def _recorded(self, columns: Shape) -> tuple[ir.Value, ir.Value]:
+        """v and y = J v, recorded once."""
+        key = self.of, self.wrt, self.transposed, columns
+        dag = self.eliminated.T if self.transposed else self.eliminated
+        return remembered(self.form.known, key, lambda: recorded(self.form.op, dag, columns))
 
     @property
-    def eliminated(self) -> Eliminated:
-        """The DAG of J after elimination, which programs of Jᵀ read too."""
-        return remembered(self.form.known, self._ends, self._made)
+    def eliminated(self) -> Dag:
+        """The DAG of J after elimination, on graph values, which programs of Jᵀ read too."""
+        with self.form.lock:
+            return self._eliminated[0]
 
-    def _made(self) -> Eliminated:
-        form = self.form
-        recorder, inputs, residuals = opened(form.held, form.turned)
-        entries = tuple(part.at(residuals) for part in form.parts if isinstance(part, Entry))
-        dag = dag_of(entries, form.shapes, self.wrt, self.of, form.ends[2])
-        dag = elimination(dag).after
-        values = {key: matrix_behind(x) for key, x in held(dag).items()}
-        made = {f"made_{k}": x for k, x in enumerate(values.values()) if x.producer() is not None}
-        model = Model(build(recorder, inputs.values(), made, "eliminated"), form.model.limits)
-        return dag, model, {key: str(x.name) for key, x in values.items()}
+    @property
+    def held(self) -> frozenset[ir.Node]:
+        """The nodes of the model and of the eliminated DAG."""
+        return self._eliminated[1]
 
+    @property
+    def _eliminated(self) -> tuple[Dag, frozenset[ir.Node]]:
+        def make() -> tuple[Dag, frozenset[ir.Node]]:
+            form = self.form
+            entries = tuple(part for part in form.parts if isinstance(part, Entry))
+            dag = dag_of(entries, form.shapes, self.wrt, self.of, form.ends[2])
+            return elimination(dag).after, frozenset(form.op.nodes)
 
-@dataclass(frozen=True, eq=False)
-class Prepared:
-    """A program that reads what a model computes of the residuals, once for each point."""
+        return remembered(self.form.known, (self.of, self.wrt), make)
 
-    program: OpenProgram
-    model: Model
-    names: Mapping[int, str]  # of the model's inputs, by the keys of residuals
-    engine: str
+    def dag_at(self, point: Point) -> Dag:
+        """The DAG at a point, before elimination."""
+        dag = point.between(self.of, self.wrt)
+        return dag.T if self.transposed else dag
 
-    def __call__(self, v: np.ndarray) -> np.ndarray:
-        return self.program(v)
-
-    def at(self, residuals: Mapping[int, np.ndarray]) -> Program:
-        given = {name: residuals[key] for key, name in self.names.items()}
-        made = computed(self.model, given, self.model.outputs, self.engine)
-        further = {-1 - k: made[name] for k, name in enumerate(self.model.outputs)}
-        return self.program.at({**residuals, **further})
-
-
-def computed(
-    model: Model, given: Mapping[str, Any], names: Collection[str], engine: str
-) -> dict[str, Any]:
-    """The named tensors of a model, contiguous, where programs of an engine read them."""
-    if not names:
-        return {}
-    if by_torch(engine):
-        return evaluate_there(model, given, names, engine)
-    made = evaluate(model, given, names, engine="numpy" if engine == "numpy" else None)
-    return {name: np.asarray(x, order="C") for name, x in made.items()}
+    def product(self, made: tuple[OpenProgram, Names], point: Point, v: np.ndarray) -> np.ndarray:
+        """J v by a program at a point."""
+        program, names = made
+        if program not in point.known:
+            point.known[program] = program.at(point.arrays(names))
+        product: Way = point.known[program]
+        return product(np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v)
 
 
-def moving(
-    tape: Tape, of: Names, wrt: Names, engine: str | None, *, transposed: bool
-) -> Moving | None:
+def products_of(
+    point: Point, of: Names, wrt: Names, engine: str | None, *, transposed: bool
+) -> Products | None:
     """The products between some tensors at all points; None if no program can compute them.
 
     None too where slopes are not finite that some operator may leave out: programs multiply by all.
     """
-    form = tape.template
-    if form is None or not form.closed or form.model.lean or not tape.is_finite:
+    form = point.derivative
+    if form is None or not form.closed or form.source.lean or not point.is_finite:
         return None
-    make = partial(Moving, form, of, wrt, engine, transposed=transposed)
-    return remembered(form.known, (of, wrt, transposed), make)
+    make = partial(Products, form, of, wrt, engine, transposed=transposed)
+    return remembered(form.known, ("products", of, wrt, transposed), make)
 
 
 @placed.register
@@ -401,23 +335,6 @@ def has_room(programs: Collection[Shape], columns: Shape) -> bool:
 def is_due(dag: Dag, spent: float) -> bool:
     """Whether elimination is still to be done and takes no longer than the products so far."""
     return ELIMINATED not in (dag.mirror or dag).known and spent >= ELIMINATING * len(dag.edges)
-
-
-# -- helpers of many points: graph values and their programs ---------------------------------------
-
-
-def matrix_behind(value: ir.Value) -> ir.Value:
-    """The input whose transpose a value is; the value itself if it is no transpose of an input."""
-    node = value.producer()
-    if node is None or not is_turned(node):
-        return value
-    (x,) = node.inputs
-    return value if x is None or x.producer() is not None else x
-
-
-def held(dag: Dag) -> Residuals:
-    """The graph values that the operators of a DAG hold, by their identity."""
-    return {id(x): x for edge in dag.edges for x in values_in(edge.operator)}
 
 
 def try_out(program: OpenProgram, recording: Recording, engine: str) -> None:

@@ -12,8 +12,8 @@ session, and so do large matrix products, for which a session has its own thread
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -39,7 +39,8 @@ from ....jacobians.symint import same
 from ....jacobians.threads import Latest, Lock, cached_property
 from ....ops import numbers
 from ....ops.graphs import Recorder, build
-from ....ops.graphs.build import every, operands_of, reachable, subgraphs
+from ....ops.graphs.build import every, reachable, subgraphs
+from ....ops.graphs.recorder import READING
 from ....ops.numbers.table import FREE
 from ...model.primal.engines.onnxruntime import EngineError, installed
 from ...model.primal.evaluate import evaluate
@@ -168,9 +169,9 @@ class Program(Protocol):
 
 
 class OpenProgram(Program, Protocol):
-    """A program with residuals as inputs: `at(residuals)`, arrays by key, is v ↦ J v."""
+    """A program with residuals as inputs: `at(residuals)`, arrays by name, is v ↦ J v."""
 
-    def at(self, residuals: Mapping[int, np.ndarray]) -> Program: ...
+    def at(self, residuals: Mapping[str, np.ndarray]) -> Program: ...
 
 
 def compile_by(engine: str | None, recording: Recording) -> tuple[Program, str]:
@@ -187,7 +188,7 @@ def compile_by(engine: str | None, recording: Recording) -> tuple[Program, str]:
         try:
             return compiler("onnxruntime")(recording), "onnxruntime"
         except EngineError:  # it lacks a kernel for this dtype
-            recording = recording.again()
+            recording = recording.again() if recording.again else recording
     made = interpreted(recording) if recording.has_bodies else compiler("numpy")(recording)
     return made, "numpy"
 
@@ -275,18 +276,15 @@ OPSET = 21
 LARGE = 2**20
 """Bytes from which a matrix and its transpose are not both held."""
 
-Residuals = Mapping[int, ir.Value]
-"""The residuals of a recording by their keys."""
-
 
 @dataclass(frozen=True)
 class Recording:
     """v ↦ J v: the nodes in order, each value with its static shape and dtype.
 
     `v` is (*columns, *in_shape) and `y` is (*columns, *out_shape). Residuals are `constants`, by
-    the identity of their value, or, for a product at any point, `residuals`: further inputs, each
-    with its key in the arrays of a point. `again` makes another recording, since an engine may
-    modify the one that it is given.
+    the identity of their value, or, for a product at any point, `residuals`: further inputs, by the
+    names of their tensors at a point. `again` makes another recording, since an engine may modify
+    the one that it is given.
     """
 
     nodes: tuple[ir.Node, ...]
@@ -294,8 +292,8 @@ class Recording:
     v: ir.Value
     y: ir.Value
     recorder: Recorder
-    again: Callable[[], Recording]
-    residuals: Mapping[int, ir.Value] = field(default_factory=dict)
+    again: Callable[[], Recording] | None = None
+    residuals: Mapping[str, ir.Value] = field(default_factory=dict)
 
     @cached_property
     def present(self) -> frozenset[int]:
@@ -321,96 +319,22 @@ class Recording:
 def record(operator: Jacobian, columns: Shape = (), *, by_torch: bool = False) -> Recording:
     """The product of `operator` with `columns` right-hand sides at once; halves in float32."""
     held = operator if operator.place is None else placed(operator, HOST)
-    return recorded(ResidualRecorder(by_torch=by_torch), held, columns)
-
-
-def recorded(
-    recorder: ResidualRecorder, operator: Jacobian, columns: Shape,
-    residuals: Residuals | None = None,
-) -> Recording:  # fmt: skip
-    """The product of an operator whose residuals are arrays, or values of the recorder."""
-    dtype = wide(operator.dtype)
-    v = recorder.new((*columns, *operator.in_shape), dtype, "v")
-    y = recorder.value(recorder.CastLike(operator._apply(recorder, v), np.zeros((), dtype)))
-    assert y is not None
+    recorder = ResidualRecorder(by_torch=by_torch)
+    v, y = recorded(recorder, held, columns)
+    v.name = "v"
     nodes, used = reachable(recorder, [y])
-    held = {id(x): x.const_value.numpy() for x in used if x.const_value is not None}
-    read = {id(x) for node in nodes for x in operands_of(node)}
-    inputs = {key: value for key, value in (residuals or {}).items() if id(value) in read}
-    again = partial(record, operator, columns, by_torch=recorder.convolves_samples)
-    return Recording(tuple(nodes), held, v, y, recorder, again, inputs)
+    arrays = {id(x): x.const_value.numpy() for x in used if x.const_value is not None}
+    again = partial(record, operator, columns, by_torch=by_torch)
+    return Recording(tuple(nodes), arrays, v, y, recorder, again)
 
 
-MOST = 2
-"""What is computed of the residuals alone may take this many times their bytes."""
-
-
-def prepared(recording: Recording) -> tuple[Recording, Model | None]:
-    """The recording, with all that it computes of the residuals alone as further residuals, and the
-    model that computes them: output k has the key -1 - k. No model where nothing is gained.
-    """
-    moving, of_residuals = {id(recording.v)}, {id(x) for x in recording.residuals.values()}
-    still, rest = list[ir.Node](), list[ir.Node]()
-    for node in recording.nodes:
-        read, made = {id(x) for x in operands_of(node)}, {id(y) for y in node.outputs}
-        moves = not moving.isdisjoint(read) or is_read_as_it_lies(node)
-        alone = not moves and not of_residuals.isdisjoint(read)
-        moving |= made if moves else set()
-        of_residuals |= made if alone else set()
-        (still if alone else rest).append(node)
-    read = {id(x) for node in rest for x in operands_of(node)}
-    held = [y for node in still for y in node.outputs if id(y) in read]
-    most = MOST * sum(map(bytes_of, recording.residuals.values()))
-    idle = all(node.op_type in FREE for node in still)
-    if idle or id(recording.y) in of_residuals or sum(map(bytes_of, held)) > most:
-        return recording, None
-    named = {f"held_{k}": y for k, y in enumerate(held)}
-    model = split_off(recording, named)
-    inside, residuals = {*map(id, every(rest))}, dict(recording.residuals)
-    for k, (name, y) in enumerate(named.items()):
-        value = residuals[-1 - k] = recording.recorder.new(shape_of(y), dtype_of(y), name)
-        for node, index in [(use.node, use.idx) for use in y.uses() if id(use.node) in inside]:
-            node.replace_input_with(index, value)
-    recording.recorder.nodes[:] = rest
-    read = {id(x) for node in rest for x in operands_of(node)}
-    residuals = {key: x for key, x in residuals.items() if id(x) in read}
-    return replace(recording, nodes=tuple(rest), residuals=residuals), model
-
-
-def split_off(recording: Recording, outputs: Mapping[str, ir.Value]) -> Model:
-    """A copy of the part of a recording from the residuals to these values."""
-    whole = build(recording.recorder, recording.residuals.values(), outputs, "residuals")
-    model, graph = Model(whole.clone()), whole.graph
-    graph.remove(tuple(graph))  # the recording keeps its nodes and constants
-    for owned in (graph.inputs, graph.outputs, graph.initializers):
-        owned.clear()
-    return model
-
-
-def is_read_as_it_lies(node: ir.Node) -> bool:
-    """Whether a node turns a matrix that products read on the right: no engine makes a copy."""
-    if node.op_type != "Transpose":
-        return False
-    uses = node.outputs[0].uses()
-    return all(use.node.op_type == "MatMul" and use.idx == 1 for use in uses)
-
-
-def bytes_of(x: ir.Value) -> int:
-    """The bytes of a value."""
-    return size(shape_of(x)) * dtype_of(x).itemsize
-
-
-def opened(
-    values: Residuals, turned: Collection[int] = (), *, by_torch: bool = False
-) -> tuple[ResidualRecorder, Residuals, Residuals]:
-    """A recorder, its inputs, and residuals like `values`: `turned` matrices enter transposed."""
-    recorder, inputs = ResidualRecorder(by_torch=by_torch), {}
-    for k, (key, x) in enumerate(values.items()):
-        shape = shape_of(x)[::-1] if key in turned else shape_of(x)
-        inputs[key] = recorder.new(shape, dtype_of(x), f"residual_{k}")
-    residuals = {key: recorder.Transpose(x, perm=(1, 0)) if key in turned else x
-                 for key, x in inputs.items()}  # fmt: skip
-    return recorder, inputs, residuals
+def recorded(op: ResidualRecorder, operator: Jacobian, columns: Shape) -> tuple[ir.Value, ir.Value]:
+    """v and y = J v, recorded."""
+    dtype = wide(operator.dtype)
+    v = op.new((*columns, *operator.in_shape), dtype)
+    y = op.value(op.CastLike(operator._apply(op, v), np.zeros((), dtype)))
+    assert y is not None
+    return v, y
 
 
 class ResidualRecorder(Recorder):
@@ -421,9 +345,27 @@ class ResidualRecorder(Recorder):
 
     is_model = False
 
-    def __init__(self, *, by_torch: bool = False) -> None:
-        super().__init__({"": OPSET})
+    def __init__(
+        self, *, by_torch: bool = False, opset_imports: Mapping[str, int] | None = None
+    ) -> None:  # fmt: skip
+        super().__init__(opset_imports or {"": OPSET})
         self.convolves_samples = by_torch
+
+    @classmethod
+    def beyond(
+        cls, model: Recorder, inputs: Iterable[ir.Value], *, by_torch: bool
+    ) -> ResidualRecorder:  # fmt: skip
+        """A recorder that goes on after the nodes of a model."""
+        made = cls(by_torch=by_torch)
+        made.__dict__.update(vars(model) | {"symbols": None, "convolves_samples": by_torch})
+        outputs = (y for node in every(made.nodes) for y in node.outputs)
+        for value in (*inputs, *outputs, *made.constants.values()):
+            value.meta[READING] = made
+        return made
+
+    def empty(self) -> ResidualRecorder:
+        """A new recorder of the same operators."""
+        return ResidualRecorder(by_torch=self.convolves_samples, opset_imports=self.opset_imports)
 
     def call(self, op_type: str, *inputs: Any, outputs: int = 1, **attrs: Any) -> Any:
         if op_type == "CastLike":

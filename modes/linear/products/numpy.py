@@ -53,7 +53,7 @@ class Program:
         self._run = in_line(calls, arguments, (y,), constants)
 
     def __call__(
-        self, v: np.ndarray, residuals: Mapping[int, np.ndarray] = MappingProxyType({})
+        self, v: np.ndarray, residuals: Mapping[str, np.ndarray] = MappingProxyType({})
     ) -> np.ndarray:
         """y for these residuals, by key."""
         v = np.asarray(v, self.dtype)
@@ -63,11 +63,11 @@ class Program:
         own = y.base is None and not any(y is x for x in given)
         return y if own and y.flags.c_contiguous else np.array(y, order="C")
 
-    def at(self, residuals: Mapping[int, np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+    def at(self, residuals: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
         """The program for these residuals, by key."""
         return partial(self, residuals=residuals)
 
-    def run(self, v: Array, residuals: Mapping[int, Array]) -> Array:
+    def run(self, v: Array, residuals: Mapping[str, Array]) -> Array:
         """y, which may be a view of v or of a residual."""
         (y,) = self._run(v, *[residuals[key] for key in self.keys])
         return y

@@ -61,7 +61,7 @@ class Session:
         """y, where the residuals are initializers."""
         return self.run(self.session.here.io_binding(), v)
 
-    def at(self, residuals: Mapping[int, np.ndarray]) -> Bound:
+    def at(self, residuals: Mapping[str, np.ndarray]) -> Bound:
         """The program for these residuals, contiguous arrays by key, whose memory it reads."""
         return Bound(self, {name: residuals[key] for key, name in self.residuals.items()})
 

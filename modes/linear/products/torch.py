@@ -17,7 +17,7 @@ from ...model.primal.engines.torch import as_tensors, fused_in_line, moved
 from .compiled import Recording
 from .numpy import Program, attributes
 
-NOTHING: Mapping[int, Any] = MappingProxyType({})
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def compile(recording: Recording, provider: str = "cpu") -> Callable[..., Any]:
@@ -34,12 +34,12 @@ def compile(recording: Recording, provider: str = "cpu") -> Callable[..., Any]:
     program = Program(recording, kernel, take, partial(fused_in_line, fresh=1))
     constants = {buffer_of(x) for x in program.constants if is_tensor(x)}
 
-    def at(residuals: Mapping[int, Any]) -> Callable[..., Any]:
+    def at(residuals: Mapping[str, Any]) -> Callable[..., Any]:
         moved_there = {k: r if is_tensor(r) else moved(r, there) for k, r in residuals.items()}
         held = constants | {buffer_of(r) for r in moved_there.values() if is_tensor(r)}
         return partial(product, residuals=moved_there, held=held)
 
-    def product(v: Any, residuals: Mapping[int, Any], held: Set[int]) -> Any:
+    def product(v: Any, residuals: Mapping[str, Any], held: Set[int]) -> Any:
         if not is_tensor(v):
             return host(product(there.take(v), residuals, held))
         if v.requires_grad or v.dtype != dtype or v.device != there.device:

@@ -50,7 +50,7 @@ Ends = tuple[Specs, Specs, np.dtype]
 """The tensors behind the columns and the rows of a Jacobian, and their common dtype."""
 
 JOINTS: dict[type, Callable[[Any, Step, Mapping[str, Any]], Joint]] = {}
-"""Reading, or `Template`, -> the function that makes the derivative of a step with bodies; see
+"""Reading, or `Derivative`, -> the function that makes the derivative of a step with bodies; see
 `recording`.
 """
 

@@ -5,17 +5,15 @@ shapes a template is made: when a Jacobian moves there, or when calls of `linear
 long as making a template takes. For a model with control flow there is a route for each way in
 which the model is unrolled.
 
-What a route gives at a point is a `Tape`: the blocks of the active steps, and their DAG.
+What a route gives at a point is a `Point`: the blocks of the active steps, and their DAG.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import partial, reduce
-from operator import and_
+from functools import partial
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -34,16 +32,14 @@ from ...model.primal.evaluate import by_torch, evaluate, evaluate_there
 from ...model.primal.inputs import check_inputs, finite, hosted, is_float, may_float, warn_nonfinite
 from ...model.primal.model import Model, TensorSpec
 from .checkpoint import Segment, checkpointed, segments
+from .derivative import Derivative, differentiated, evaluate_static
+from .point import Point
 from .record import (
     ActiveStep,
-    Ends,
-    Entry,
     Names,
-    Values,
     active_steps,
     dag_of,
     ends_of,
-    entry_of,
     is_flat,
     may_draw,
     record,
@@ -52,7 +48,6 @@ from .record import (
     unjoined,
     without,
 )
-from .template import Template, evaluate_static, template
 from .unroll import asked_in, fixed, is_variable, shaped_as_here, unrolled
 
 KEPT = 8
@@ -145,7 +140,7 @@ class Route:
         return Latest(KEPT)
 
     @cached_property
-    def _templates(self) -> Latest[Signature | None, Readings | Template | None]:
+    def _derivatives(self) -> Latest[Signature | None, Readings | Derivative | None]:
         """Signature -> the readings so far, then the template; None where none can be made."""
         return Latest(KEPT)
 
@@ -178,7 +173,7 @@ class Route:
                 self._others[given] = other
         return other, point
 
-    def tape(self, point: Mapping[str, Any], *, moves: bool = True) -> Tape:
+    def tape(self, point: Mapping[str, Any], *, moves: bool = True) -> Point:
         """The tape at a checked point that gives the intermediates in `given` and no others.
 
         Where a Jacobian `moves` here from another point, more points are expected.
@@ -198,7 +193,7 @@ class Route:
             warn_nonfinite(self.model, made.primal, point)
         return made
 
-    def _expected(self, point: Mapping[str, Any], signature: Signature | None) -> Tape | None:
+    def _expected(self, point: Mapping[str, Any], signature: Signature | None) -> Point | None:
         """The tape of one of the two unrolled models that served last, if its decisions hold."""
         for flat in () if self.checkpoint else self._flats.get(signature, ())[:2]:
             if flat.decided and (made := flat._decided_tape(flat.inside(point))):
@@ -206,15 +201,15 @@ class Route:
                 return made
         return None
 
-    def _decided_tape(self, point: Mapping[str, Any]) -> Tape | None:
+    def _decided_tape(self, point: Mapping[str, Any]) -> Point | None:
         """The tape by the template, whose run gives the decisions too; None where they differ, or
         where there is no template.
         """
-        form = self._templates.get(signature_of(point))
-        if not isinstance(form, Template):
+        form = self._derivatives.get(signature_of(point))
+        if not isinstance(form, Derivative):
             return None
         try:
-            values = self._residuals(form, point, self.decided)
+            values = self._first(form, partial(self._values, form, point), self.decided)
         except OnnxJacError:  # after another decision the rest may not even fit
             return None
         tape = self._filled(form, point, values) if self.decides(values) else None
@@ -233,37 +228,37 @@ class Route:
         found: Dag = tape.dag if self.place is None else placed(tape.dag, HOST)
         return found
 
-    def _tape(self, point: Mapping[str, Any], signature: Signature | None, moves: bool) -> Tape:
+    def _tape(self, point: Mapping[str, Any], signature: Signature | None, moves: bool) -> Point:
         """The tape by the template, if there is one that holds here; else by all rules."""
-        form = self._template(point, signature, moves)
+        form = self._derivative(point, signature, moves)
         tape = form and self._filled(form, point)
         if form and tape and not tape.fits:
             form = self._recorded(form.types, point, nan=True)
-            self._templates[signature] = form
+            self._derivatives[signature] = form
             tape = form and self._filled(form, point)
         if form and not tape:
-            self._templates[signature] = None
+            self._derivatives[signature] = None
         return tape or self._read(point, signature)
 
-    def _template(
+    def _derivative(
         self, point: Mapping[str, Any], signature: Signature | None, moves: bool
-    ) -> Template | None:
+    ) -> Derivative | None:
         """The template of a signature, if there is one or it is time to make it."""
         with self._lock:
-            known = self._templates.get(signature)
+            known = self._derivatives.get(signature)
             if isinstance(known, Readings):
                 if not moves and known.points < READ:
                     return None
-                known = self._templates[signature] = self._recorded(known.types, point)
+                known = self._derivatives[signature] = self._recorded(known.types, point)
             return known
 
     def _recorded(
         self, types: Mapping[str, Any], point: Mapping[str, Any], *, nan: bool = False
-    ) -> Template | None:
+    ) -> Derivative | None:
         try:
-            return template(
+            return differentiated(
                 self.model, hosted(point), self.active, self.of, self.wrt, types, self._recording,
-                self.decided, nan=nan,
+                self.decided, nan=nan, by_torch=self.place is not None,
             )
         except OnnxJacError:  # something cannot be recorded, or not run
             return None
@@ -272,24 +267,33 @@ class Route:
                 self.model.sessions.clear()
 
     def _filled(
-        self, form: Template, point: Mapping[str, Any], values: dict[str, Any] | None = None
-    ) -> Tape | None:
-        """The tape from a template, or also from the tensors that it needs; None where no engine
+        self, form: Derivative, point: Mapping[str, Any], values: Mapping[str, Any] | None = None
+    ) -> Point | None:
+        """The point from a derivative, or also from the tensors that it needs; None where no engine
         runs the nodes that it adds.
         """
         primal: Any = partial(self._primal, point)
+        compute = partial(self._values, form, point)
         try:
-            values = self._residuals(form, point) if values is None else values
-            if not form.few:
+            values = self._first(form, compute) if values is None else values
+            if values.keys() >= {*self.of}:
                 primal = self._given_out(values, point)
             elif not all(map(finite, values.values())):
                 primal = evaluate(self.model, point, self.of, engine=self.engine)
-            tape = Tape(primal, form.ends, template=form, values=values, place=self.place)
-            if not form.closed and tape.fits:
-                tape.entries  # noqa: B018 - what rules have to say is said now
+            made = Point(primal, form.ends, derivative=form, values=values, compute=compute,
+                         place=self.place)  # fmt: skip
+            if not form.closed and made.fits:
+                made.entries  # noqa: B018 - raises the errors of rules
         except OnnxJacError:  # the model without residuals may run, or its error is clearer
             return None
-        return tape
+        return made
+
+    def _first(
+        self, form: Derivative, compute: Callable[[Names], dict[str, Any]], more: Iterable[str] = ()
+    ) -> dict[str, Any]:
+        """What a point computes at once, and `more`."""
+        names = tuple(dict.fromkeys((*form.wanted(), *more)))
+        return compute(names if form.leaves_out(names) else (*names, *self.of))
 
     def _primal(self, point: Mapping[str, Any]) -> dict[str, Any]:
         """The tensors of `of`, with a warning if one is not finite."""
@@ -297,17 +301,15 @@ class Route:
         warn_nonfinite(self.model, values, point)
         return values
 
-    def _residuals(
-        self, form: Template, point: Mapping[str, Any], more: Iterable[str] = ()
+    def _values(
+        self, form: Derivative, point: Mapping[str, Any], names: Names
     ) -> dict[str, np.ndarray]:
-        """The tensors that a template needs, and `more`; its model has static shapes."""
-        needed = form.residuals if form.few else form.fetched
-        names = tuple(dict.fromkeys((*needed, *more)))
+        """Tensors of the recorded model, whose shapes are static, at a point."""
         if self.place is not None:
             return evaluate_there(form.model, point, names, str(self.engine))
         return evaluate_static(form.model, point, names, self.engine)
 
-    def _read(self, point: Mapping[str, Any], signature: Signature | None) -> Tape:
+    def _read(self, point: Mapping[str, Any], signature: Signature | None) -> Point:
         """The tape by all rules; the first one of a signature leaves types for a template."""
         if self.place is None:
             values = evaluate(self.model, point, self.names, engine=self.engine, pooled=False)
@@ -321,12 +323,12 @@ class Route:
         op = numbers if self.place is None else self.place.op
         dag = chosen(op, dag_of(entries, shapes_in(types), self.wrt, self.of, ends[2]))
         with self._lock:
-            known = self._templates.get(signature)
+            known = self._derivatives.get(signature)
             if isinstance(known, Readings):
                 known.points += 1
-            elif signature is not None and signature not in self._templates:
-                self._templates[signature] = Readings(types)
-        return Tape(primal, ends, entries=entries, dag=dag, place=self.place)
+            elif signature is not None and signature not in self._derivatives:
+                self._derivatives[signature] = Readings(types)
+        return Point(primal, ends, entries=entries, dag=dag, place=self.place)
 
     @cached_property
     def place(self) -> Place | None:
@@ -370,7 +372,7 @@ class Route:
             for part in parts
         )  # fmt: skip
 
-    def _segmented(self, point: Mapping[str, Any]) -> Tape:
+    def _segmented(self, point: Mapping[str, Any]) -> Point:
         """The tape of the tensors between segments; its DAG recomputes the others."""
         point = hosted(point)
         between = (n for part, _ in self.segments for n in (*part.given, *part.ins, *part.outs))
@@ -383,7 +385,7 @@ class Route:
         entries = tuple(checkpointed(part, route.dag_at, values, held)
                         for part, route in self.segments)  # fmt: skip
         dag = dag_of(entries, shapes_in(types), self.wrt, self.of, ends[2])
-        return Tape({name: values[name] for name in self.of}, ends, entries=(), dag=dag)
+        return Point({name: values[name] for name in self.of}, ends, entries=(), dag=dag)
 
     def flat(self, point: Mapping[str, Any]) -> tuple[Route, Mapping[str, Any]]:
         """The route of the unrolled model at a point, and its inputs there."""
@@ -499,137 +501,3 @@ def signature_of(point: Mapping[str, Any]) -> Signature | None:
     if not all(isinstance(x, np.ndarray) or is_tensor(x) for x in point.values()):
         return None
     return tuple((name, shape_of(a), dtype_of(a)) for name, a in sorted(point.items()))
-
-
-# -- tape: the model at a point --------------------------------------------------------------------
-
-
-class Tape:
-    """The model at a point: `primal` are the tensors of `of`, `ends` the tensors behind columns and
-    rows of J; `entries` and `dag` are its structure, over tensors of PyTorch if there is a `place`.
-
-    A tape of a `template` holds the `values` that one run of the template's model gave; its items
-    are the residuals, the arrays of the graph values that the template's operators hold, by the
-    identity of these. Residuals, entries, DAG and a `primal` that is given as a function are made
-    when they are first needed, and once for all threads.
-    """
-
-    def __init__(
-        self, primal: Mapping[str, Any] | Callable[[], Mapping[str, Any]], ends: Ends, *,
-        entries: tuple[Entry, ...] | None = None, dag: Dag | None = None,
-        template: Template | None = None, values: Values | None = None, place: Place | None = None,
-    ) -> None:  # fmt: skip
-        self.ends, self.template, self.place = ends, template, place
-        self._primal, self._entries, self._dag = primal, entries, dag
-        self._parts: WeakValueDictionary[tuple[Names, Names], Dag] = WeakValueDictionary()
-        self._lock = Lock()
-        self._values, self._views = values or {}, template.views if template else {}
-        self._shown = dict[int, Any]()
-        self._op = numbers if place is None else place.op
-        self.known: dict[Any, Any] = {}  # results at this point, by the object that computed them
-        self.read_by: Any = None  # a reading that is known to fit the residuals
-
-    def __getstate__(self) -> dict[str, Any]:
-        """With primal, entries and DAG in place of the residuals."""
-        entries, dag = self.entries, self.dag
-        if self.place is not None:
-            entries, dag = tuple(e.placed(HOST) for e in entries), placed(dag, HOST)
-        return {"primal": self.primal, "ends": self.ends, "entries": entries, "dag": dag}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]  # a new tape, called by pickle alone
-
-    @property
-    def is_lazy(self) -> bool:
-        """Whether the tensors of `of` are still to be computed."""
-        return callable(self._primal)
-
-    @property
-    def primal(self) -> Mapping[str, Any]:
-        """The tensors of `of`."""
-        with self._lock:
-            if callable(self._primal):
-                self._primal = self._primal()
-            return self._primal
-
-    @property
-    def entries(self) -> tuple[Entry, ...]:
-        """The active steps with their blocks; arrays that no operator holds are released."""
-        with self._lock:
-            if self._entries is None:
-                assert self.template is not None
-                residuals, values = self.residuals, self._values
-                self._entries = tuple(
-                    part.at(residuals, self.place) if isinstance(part, Entry)
-                    else entry_of(part, values, numbers, self.place) for part in self.template.parts
-                )  # fmt: skip
-                self._shown = residuals
-                self._views = {key: self._views[key] for key in self._shown}
-                self._values = {}
-            return self._entries
-
-    @property
-    def dag(self) -> Dag:
-        """The DAG of the blocks."""
-        with self._lock:
-            if self._dag is None:
-                assert self.template is not None
-                shapes, (wrt, of) = self.template.shapes, self.names
-                dag = dag_of(self.entries, shapes, wrt, of, self.ends[2])
-                self._dag = chosen(self._op, dag)
-            return self._dag
-
-    def between(self, of: Names, wrt: Names) -> Dag:
-        """The part of the DAG from some tensors of `wrt` to some tensors of `of`."""
-        if (wrt, of) == self.names:
-            return self.dag
-        with self._lock:
-            part = self._parts.get((wrt, of))
-            if part is None:
-                sides = zip((wrt, of), self.names, (self.dag.sources, self.dag.sinks), strict=True)
-                starts, ends = (tuple(vertices[names.index(name)] for name in some)
-                                for some, names, vertices in sides)  # fmt: skip
-                part = self._parts[wrt, of] = chosen(self._op, self.dag.between(starts, ends))
-            return part
-
-    @cached_property
-    def names(self) -> tuple[Names, Names]:
-        """The names of the tensors behind columns and rows."""
-        domain, codomain = (tuple(spec.name for spec in side) for side in self.ends[:2])
-        return domain, codomain
-
-    def __getitem__(self, key: int) -> Any:
-        # read in the opposite order in which `entries`, in another thread, replaces them
-        values, shown = self._values, self._shown
-        if key not in shown:
-            name, view = self._views[key]
-            shown.setdefault(key, view(values[name]))
-        return shown[key]
-
-    @property
-    def residuals(self) -> dict[int, np.ndarray]:
-        """All residuals."""
-        return {key: self[key] for key in self.template.held} if self.template else {}
-
-    @cached_property
-    def bound(self) -> Mapping[int, np.ndarray]:
-        """The residuals as a program for all points is bound to them: C-contiguous, and the
-        `turned` ones of the template transposed.
-        """
-        turned = self.template.turned if self.template else ()
-        found = {key: x.T if key in turned else x for key, x in self.residuals.items()}
-        if self.place is not None:
-            return found
-        return {key: np.asarray(array, order="C") for key, array in found.items()}
-
-    @cached_property
-    def fits(self) -> bool:
-        """Whether no tensor that a rule of the template asked about has a NaN."""
-        asked = self.template.not_nan if self.template else ()
-        return not any((self[key] != self[key]).any() for key in asked)
-
-    @cached_property
-    def is_finite(self) -> bool:
-        """Whether no slope that an operator may leave out is infinite or NaN."""
-        slopes = self.template.slopes if self.template else ()
-        return bool(reduce(and_, ((abs(self[key]) < np.inf).all() for key in slopes), True))

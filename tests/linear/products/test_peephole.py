@@ -8,7 +8,8 @@ import onnxjac as oj
 from check_model import assert_near
 from onnxjac.jacobians import Eye, Take, implicit_kron
 from onnxjac.jacobians.products import factors_of
-from onnxjac.modes.linear.products.compiled import Compiled, opened, record, recorded
+from onnxjac.modes.linear.products.compiled import Compiled, ResidualRecorder, record, recorded
+from onnxjac.modes.linear.products.cut import cut
 from onnxjac.modes.linear.products.onnxruntime import compile, peephole
 
 from ...jacobians.examples import Draw
@@ -40,10 +41,12 @@ def test_positions_may_be_residuals(distinct):
     T = Take(held, 0, (7,), np.float32, distinct=distinct)
 
     def nodes(J, v):
-        recorder, inputs, x = opened({0: held})
-        at_any = type(J)(x[0], 0, (7,), np.float32, distinct=distinct)
-        made = recorded(recorder, at_any, (), inputs)
-        assert_near(compile(made).at({0: held})(v), J @ v, 1e-6)
+        op = ResidualRecorder()
+        x = op.new(held.shape, held.dtype, "x")
+        at_any = type(J)(x, 0, (7,), np.float32, distinct=distinct)
+        made, read = cut(op, [x], *recorded(op, at_any, ()), ())
+        assert read == (x,)
+        assert_near(compile(made).at({"x": held})(v), J @ v, 1e-6)
         return [node.op_type for node in made.recorder.nodes]
 
     assert "GatherElements" in nodes(T, np.arange(7, dtype=np.float32))

@@ -1,14 +1,13 @@
-"""Template: the tape read once over graph values, to be filled with numbers at each point.
+"""Derivative: ∂of/∂wrt of a model at all points of the same shapes, recorded once as one graph.
 
-The model is recorded with its integers followed symbolically, which proves that no shape depends
-on numbers. Residuals such as 1 - y² become nodes beside the model's own, so that one run of the
-engine computes them all and returns nothing else. A step whose rule asks for numbers that only a
-point knows is read at every point.
+The model is recorded with its integers followed symbolically, which proves that no shape depends on
+numbers. Its rules, read over the values of the graph, add what operators hold, such as 1 - y²;
+products add theirs, and are cut off where the graph meets the tangent: see `products.cut`. A step
+whose rule asks for numbers that only a point knows is read at every point.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,14 +17,14 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ....jacobians import Jacobian, Joint, dtype_of, reading, shape_of
+from ....jacobians import Jacobian, Joint, dtype_of, reading, shape_of, size
 from ....jacobians.arrays import is_recorded
 from ....jacobians.base import Holder, flat
 from ....jacobians.dag import diagonals_in, has_choices, may_be_infinite
 from ....jacobians.errors import OnnxJacError
 from ....jacobians.symint import is_symbolic
-from ....jacobians.threads import cached_property
-from ....ops.graphs import build
+from ....jacobians.threads import Lock, cached_property, remembered
+from ....ops.graphs.build import give_all_names, part
 from ....ops.graphs.shapes import CONTENT, STILL
 from ....ops.node import AT, NAN
 from ....ops.numbers.table import QUICK
@@ -33,50 +32,53 @@ from ...model.flow.steps import array_of, bodies_of, needed, python_of
 from ...model.primal.engines import onnxruntime as ort
 from ...model.primal.evaluate import evaluate
 from ...model.primal.model import Model
+from ..products.compiled import ResidualRecorder
 from .record import JOINTS, ActiveStep, Ends, Entry, Names, blocks_of, ends_of, shapes_in, slots_of
 from .trace import Trace, trace
 from .unroll import shaped_as_here
 
+FITS, FINITE = "no NaN where rules ask for none", "no infinite slope where entries are left out"
+"""The conditions of a derivative, and of its programs: names of numbers that are 0 where they hold.
+"""
 
-@dataclass(frozen=True)
-class Template:
-    """All entries of a tape without their numbers; a step that is read at every point in place of
-    its entry.
 
-    `ends` are the tensors behind columns and rows. `model` computes the residuals beside its own
-    outputs; `fetched` are the tensors needed from it. `held` are the graph values that the
-    operators hold and `views` the fetched tensors that their arrays are views of, both by identity;
-    `turned` ones, of one operator each, are transposes of matrices that lie in memory.
-    The template is for points where the arrays of `not_nan` have no NaN. `few` says that the
-    residuals take so little of the model's work that the outputs are left until they are needed.
+@dataclass(eq=False)
+class Derivative:
+    """∂of/∂wrt of a model at all points of the same shapes.
+
+    `ends` are the tensors behind columns and rows. `op` records products beside the model, from
+    `inputs`. `parts` are the entries of the steps without their numbers; a step that is read at
+    every point in place of its entry. `held` are the graph values that the operators hold, and
+    `views` the tensors that their arrays are views of, both by identity. `bases` are the tensors
+    behind all of these; `checks` compute the `conditions` alone. `read` are the tensors that products at the last point took: the next point
+    computes them in one run.
     """
 
-    model: Model
+    source: Model
+    of: Names
     types: Mapping[str, Any]
     ends: Ends
+    op: ResidualRecorder
+    inputs: tuple[ir.Value, ...]
+    values: dict[str, ir.Value]
     parts: tuple[Entry | ActiveStep, ...]
     held: Mapping[int, ir.Value]
     views: Mapping[int, tuple[str, View]]
-    turned: frozenset[int]
-    fetched: tuple[str, ...]
-    residuals: tuple[str, ...]
-    not_nan: tuple[int, ...]
-    few: bool
-    known: dict[Any, Any] = field(default_factory=dict, compare=False)
+    bases: tuple[str, ...]
+    conditions: tuple[str, ...]
+    checks: frozenset[str | None]
+    read: frozenset[str] = frozenset()
+    known: dict[Any, Any] = field(default_factory=dict)
     """The cache of results for all points, by name or ends."""
+    lock: Lock = field(default_factory=Lock)
+    residuals: set[str] = field(default_factory=set)
+    """The names of what programs of products read."""
+    _model: Model | None = None
 
     @cached_property
     def closed(self) -> bool:
         """Whether points differ in the arrays of `views` alone, so that no rule is read there."""
         return all(isinstance(part, Entry) for part in self.parts)
-
-    @cached_property
-    def slopes(self) -> tuple[int, ...]:
-        """The slopes that may be infinite, where operators leave out entries: see `chosen`."""
-        blocks = [J for part in self.parts if isinstance(part, Entry) for J in part.blocks.values()]
-        held = (d for J in blocks for d in diagonals_in(J) if is_recorded(d.d))
-        found = (id(d.d) for d in held if may_be_infinite(d))
-        return tuple(dict.fromkeys(found)) if any(map(has_choices, blocks)) else ()
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -88,15 +90,59 @@ class Template:
         """Whether points differ in floating numbers of the `views` alone."""
         return self.closed and all(dtype_of(v).kind == "f" for v in self.held.values())
 
+    @property
+    def model(self) -> Model:
+        """(inputs) ↦ (of, and all tensors that points are asked for)."""
+        with self.lock:
+            if self._model is None:
+                outputs = [self.values[n] for n in self.of if self.values[n].producer() is not None]
+                made = part(self.op, self.inputs, outputs, self.values.values())
+                self._model = Model(made, self.source.limits)
+                self._model.lean = self.source.lean
+            return self._model
 
-def template(
+    def keep(self, values: Iterable[ir.Value]) -> Names:
+        """The names of values that points are asked for from now on."""
+        with self.lock:
+            found = {str(value.name): value for value in values}
+            self.residuals |= found.keys()
+            if found.keys() - self.values.keys():
+                self.values |= found
+                self._model = None
+            return tuple(found)
+
+    def wanted(self) -> Names:
+        """The tensors that a point computes at once, but for `of`."""
+        return *self.conditions, *(self.read or self.bases)
+
+    def leaves_out(self, names: Iterable[str]) -> bool:
+        """Whether tensors take so little of the work that the outputs are left until needed."""
+        wanted = tuple(names)
+
+        def steps_behind(some: Names) -> int:
+            found, steps = needed(self.model.steps, some, self.given)[0], self.model.steps
+            return sum(self.checks.isdisjoint(steps[k].outputs) for k in found)
+
+        def ask() -> bool:
+            return 2 * steps_behind(wanted) <= steps_behind((*wanted, *self.of))
+
+        return remembered(self.known, ("left out", wanted), ask)
+
+    @cached_property
+    def given(self) -> frozenset[str]:
+        """The names of the inputs."""
+        return frozenset(str(value.name) for value in self.inputs)
+
+
+def differentiated(
     model: Model, point: Mapping[str, Any], active: Iterable[ActiveStep], of: Names, wrt: Names,
     types: Mapping[str, Any], engine: str | None, more: Iterable[str] = (), *, nan: bool = False,
-) -> Template | None:  # fmt: skip
-    """The template of the steps for all points with the shapes, types and names of this point.
+    by_torch: bool = False,
+) -> Derivative | None:  # fmt: skip
+    """The derivative of the steps for all points with the shapes, types and names of this point.
 
     None where numbers decide the shapes of tensors that the steps read or make. With `nan`, rules
-    that ask for NaN are left to be read at the points. The model has the tensors `more` as well.
+    that ask for NaN are left to be read at the points. The tensors `more` can be asked for as well.
     """
     symbols = shaped_as_here(model)
     given = point.keys() - model.inputs
@@ -108,26 +154,45 @@ def template(
     values = leaves(t, None if nan else asked_for_nan)
     names = {id(value): name for name, value in t.values.items()}
     parts = tuple(open_entry(a, t, values, names) or a for a in active)
-    blocks = (J for part in parts if isinstance(part, Entry) for J in part.blocks.values())
-    holding = [value for J in blocks for value in values_in(J)]
-    held = {id(value): value for value in holding}
-    uses = Counter(map(id, holding))
-    not_nan = {id(value): value for value in asked_for_nan}
-    asked = {key: chain(value, lambda v: id(v) in names)
-             for key, value in {**held, **not_nan}.items()}  # fmt: skip
-    bases = [base for base, _ in asked.values()]
-    extended = recorded(model, t, of, bases)
+    blocks = [J for part in parts if isinstance(part, Entry) for J in part.blocks.values()]
+    held = {id(value): value for J in blocks for value in values_in(J)}
+    op = ResidualRecorder.beyond(t.recorder, t.inputs, by_torch=by_torch)
+    before, slopes = len(op.nodes), slopes_in(blocks) if any(map(has_choices, blocks)) else []
+    flags = {FITS: unmet(op, asked_for_nan, op.IsNaN), FINITE: unmet(op, slopes, infinite(op))}
+    conditions = {name: flag for name, flag in flags.items() if flag is not None}
+    asked = {key: chain(value, lambda v: id(v) in names) for key, value in held.items()}
+    for name, flag in conditions.items():
+        flag.name = name
+    give_all_names(op, t.inputs)
     direct = tuple(name for a in parts if isinstance(a, ActiveStep) for name in a.tensors)
+    bases = {str(base.name): base for base, _ in asked.values()}
     views = {key: (str(base.name), view_by(nodes)) for key, (base, nodes) in asked.items()}
-    turned = frozenset(key for key, (_, nodes) in asked.items()
-                       if uses[key] == 1 and nodes and is_turned(nodes[-1]))  # fmt: skip
-    residuals = tuple(dict.fromkeys((*(str(base.name) for base in bases), *direct)))
-    fetched = tuple(dict.fromkeys((*of, *residuals)))
-    some, all_ = (len(needed(extended.steps, names, point)[0]) for names in (residuals, fetched))
-    return Template(
-        extended, types, ends_of(types, of, wrt), parts, held, views, turned, fetched, residuals,
-        tuple(not_nan), few=2 * some <= all_,
+    return Derivative(
+        model, of, types, ends_of(types, of, wrt), op, t.inputs,
+        {**bases, **conditions, **t.values}, parts, held, views,
+        tuple(dict.fromkeys((*bases, *direct))), tuple(conditions),
+        frozenset(y.name for node in op.nodes[before:] for y in node.outputs),
     )  # fmt: skip
+
+
+def slopes_in(blocks: Iterable[Jacobian]) -> list[ir.Value]:
+    """The recorded slopes of diagonals that may be infinite."""
+    found = (d for J in blocks for d in diagonals_in(J) if is_recorded(d.d))
+    return [*{id(d.d): d.d for d in found if may_be_infinite(d)}.values()]
+
+
+def infinite(op: ResidualRecorder) -> Callable[[ir.Value], Any]:
+    """x ↦ where x is infinite or NaN."""
+    return lambda x: op.Not(op.Less(op.Abs(x), np.array(np.inf, dtype_of(x))))
+
+
+def unmet(
+    op: ResidualRecorder, values: Iterable[ir.Value], is_bad: Callable[[ir.Value], Any]
+) -> ir.Value | None:
+    """How many of some values have a bad entry; None where there is nothing to count."""
+    found = [x for x in {id(x): x for x in values}.values() if size(shape_of(x))]
+    counts = [op.ReduceMax(op.Cast(is_bad(x), to=ir.DataType.INT32), keepdims=0) for x in found]
+    return reduce(op.Add, counts) if counts else None
 
 
 def evaluate_static(
@@ -154,17 +219,6 @@ def leaves(t: Trace, asked_for_nan: list[ir.Value] | None = None) -> dict[str, A
     return {n: v if v.const_value is None else array_of(v) for n, v in t.values.items()}
 
 
-def recorded(
-    model: Model, t: Trace, ends: Iterable[str], residuals: Iterable[ir.Value]
-) -> Model:
-    """The model that computes residuals beside its own tensors."""
-    kept = [*residuals, *t.values.values()]
-    outputs = {name: t.values[name] for name in ends if t.values[name].producer() is not None}
-    made = Model(build(t.recorder, t.inputs, outputs, model.name, kept), model.limits)
-    made.lean = model.lean
-    return made
-
-
 def open_entry(
     active: ActiveStep, t: Trace, values: Mapping[str, Any], names: Mapping[int, str]
 ) -> Entry | None:
@@ -175,7 +229,7 @@ def open_entry(
         if bodies_of(active.step):
             ends = active.step.inputs, active.step.outputs
             step = next(s for s in t.steps if (s.inputs, s.outputs) == ends)
-            blocks = slots_of(JOINTS[Template](t.recorder, step, t.values), active.wanted)
+            blocks = slots_of(JOINTS[Derivative](t.recorder, step, t.values), active.wanted)
         else:
             blocks = blocks_of(active, values, t.recorder)
     except OnnxJacError:
@@ -229,12 +283,6 @@ def chain(value: ir.Value, is_leaf: Callable[[ir.Value], bool]) -> Chain:
 def is_quick(node: ir.Node, value: ir.Value) -> bool:
     """Whether NumPy is at least as quick as the engine at this output of the node."""
     return not node.domain and value.index() in QUICK.get(node.op_type, ())
-
-
-def is_turned(node: ir.Node) -> bool:
-    """Whether the node transposes a matrix."""
-    turns = node.op_type == "Transpose" and len(shape_of(node.outputs[0])) == 2
-    return turns and [*(node.attributes.get_ints("perm") or (1, 0))] == [1, 0]
 
 
 def fixed(node: ir.Node) -> bool:

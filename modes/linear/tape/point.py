@@ -1,0 +1,154 @@
+"""Point: the model at a point, by the tensors that its derivative needs there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from ....jacobians import Dag, chosen
+from ....jacobians.placing import HOST, Place, placed
+from ....jacobians.threads import Lock, cached_property
+from ....ops import numbers
+from .derivative import FINITE, FITS, Derivative
+from .record import Ends, Entry, Names, dag_of, entry_of
+
+
+class Point:
+    """The model at a point: `primal` are the tensors of `of`, `ends` the tensors behind columns and
+    rows of J; `entries` and `dag` are its structure, over tensors of PyTorch if there is a `place`.
+
+    A point of a `derivative` holds `values`, tensors by name; further ones are computed, by
+    `compute`, when they are asked for. Entries, DAG and a `primal` that is given as a function are
+    made when they are first needed, and once for all threads.
+    """
+
+    def __init__(
+        self, primal: Mapping[str, Any] | Callable[[], Mapping[str, Any]], ends: Ends, *,
+        entries: tuple[Entry, ...] | None = None, dag: Dag | None = None,
+        derivative: Derivative | None = None, values: Mapping[str, Any] | None = None,
+        compute: Callable[[Names], Mapping[str, Any]] | None = None, place: Place | None = None,
+    ) -> None:  # fmt: skip
+        self.ends, self.derivative, self.place = ends, derivative, place
+        self._primal, self._entries, self._dag = primal, entries, dag
+        self._parts: WeakValueDictionary[tuple[Names, Names], Dag] = WeakValueDictionary()
+        self._lock = Lock()
+        self._values, self._compute = dict(values or {}), compute
+        self._read = frozenset[str]()
+        self._op = numbers if place is None else place.op
+        self.known: dict[Any, Any] = {}  # results at this point, by the object that computed them
+        self.read_by: Any = None  # a reading that is known to fit the residuals
+
+    def __getstate__(self) -> dict[str, Any]:
+        """With primal, entries and DAG in place of the residuals."""
+        entries, dag = self.entries, self.dag
+        if self.place is not None:
+            entries, dag = tuple(e.placed(HOST) for e in entries), placed(dag, HOST)
+        return {"primal": self.primal, "ends": self.ends, "entries": entries, "dag": dag}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]  # a new point, called by pickle alone
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether the tensors of `of` are still to be computed."""
+        return callable(self._primal)
+
+    @property
+    def primal(self) -> Mapping[str, Any]:
+        """The tensors of `of`."""
+        with self._lock:
+            if callable(self._primal):
+                self._primal = self._primal()
+            return self._primal
+
+    def read(self, names: Iterable[str]) -> dict[str, Any]:
+        """The named tensors. The next point computes what this one was asked for in one run."""
+        with self._lock:
+            names = tuple(names)
+            missing = tuple(name for name in names if name not in self._values)
+            if missing:
+                assert self._compute is not None
+                self._values |= self._compute(missing)
+            if self.derivative is not None and not self._read.issuperset(names):
+                self.derivative.read = self._read = self._read.union(names)
+            return {name: self._values[name] for name in names}
+
+    def arrays(self, names: Iterable[str]) -> dict[str, Any]:
+        """The named tensors as programs read them: C-contiguous."""
+        found = self.read(names)
+        if self.place is not None:
+            return found
+        return {name: np.asarray(x, order="C") for name, x in found.items()}
+
+    def __getitem__(self, key: int) -> Any:
+        """The array of a value that operators of the derivative hold, by its identity."""
+        return self.residuals[key]
+
+    @cached_property
+    def residuals(self) -> dict[int, np.ndarray]:
+        """The arrays of all values that operators of the derivative hold, by their identity."""
+        if self.derivative is None:
+            return {}
+        values = self.read(self.derivative.bases)
+        return {key: view(values[n]) for key, (n, view) in self.derivative.views.items()}
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The active steps with their blocks; arrays that neither these nor programs hold are
+        released.
+        """
+        with self._lock:
+            if self._entries is None:
+                assert self.derivative is not None
+                residuals, values = self.residuals, self._values
+                self._entries = tuple(
+                    part.at(residuals, self.place) if isinstance(part, Entry)
+                    else entry_of(part, values, numbers, self.place)
+                    for part in self.derivative.parts
+                )  # fmt: skip
+                free = {*self.derivative.bases} - self.derivative.residuals
+                self._values = {name: x for name, x in values.items() if name not in free}
+            return self._entries
+
+    @property
+    def dag(self) -> Dag:
+        """The DAG of the blocks."""
+        with self._lock:
+            if self._dag is None:
+                assert self.derivative is not None
+                shapes, (wrt, of) = self.derivative.shapes, self.names
+                dag = dag_of(self.entries, shapes, wrt, of, self.ends[2])
+                self._dag = chosen(self._op, dag)
+            return self._dag
+
+    def between(self, of: Names, wrt: Names) -> Dag:
+        """The part of the DAG from some tensors of `wrt` to some tensors of `of`."""
+        if (wrt, of) == self.names:
+            return self.dag
+        with self._lock:
+            part = self._parts.get((wrt, of))
+            if part is None:
+                sides = zip((wrt, of), self.names, (self.dag.sources, self.dag.sinks), strict=True)
+                starts, ends = (tuple(vertices[names.index(name)] for name in some)
+                                for some, names, vertices in sides)  # fmt: skip
+                part = self._parts[wrt, of] = chosen(self._op, self.dag.between(starts, ends))
+            return part
+
+    @cached_property
+    def names(self) -> tuple[Names, Names]:
+        """The names of the tensors behind columns and rows."""
+        domain, codomain = (tuple(spec.name for spec in side) for side in self.ends[:2])
+        return domain, codomain
+
+    @property
+    def fits(self) -> bool:
+        """Whether no tensor that a rule of the derivative asked about has a NaN."""
+        return not self._values.get(FITS)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether no slope that an operator may leave out is infinite or NaN."""
+        return not self._values.get(FINITE)
