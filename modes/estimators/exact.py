@@ -35,7 +35,7 @@ from ...jacobians.as_one import of_each
 from ...jacobians.closed import all_numbers, check_square, determinant, shifted
 from ...jacobians.errors import InputError
 from ...jacobians.functions import eigenbasis, function_of, singular_bases
-from ...jacobians.lapack import SlogDet, hermitian, largest, of_values
+from ...jacobians.lapack import SlogDet, hermitian, largest, of_matrix, of_values
 from ...jacobians.matrices import matrix_shape
 from ..curvature.gradients import sample_diagonal
 from ..curvature.kronecker import KroneckerFactored
@@ -346,10 +346,7 @@ def _(J: Jacobian) -> SlogDet:
     found = slogdet_of(alike(J))
     if found is None and (values := spectrum(J, "eigenvalues")) is not None:
         return of_spectrum(J, values)
-    if found is None:
-        sign, log = np.linalg.slogdet(dense(J))
-        found = sign.item(), float(log)
-    return found
+    return of_matrix(J, dense(J)) if found is None else found
 
 
 @determinant.register
