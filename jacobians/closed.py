@@ -511,6 +511,8 @@ def _(operator: Sum) -> SlogDet | None:
         found = parts.determinant
     else:
         whole = as_one(operator) or as_matrix(operator)
+        if isinstance(whole, Dense) and not is_tensor(whole.a):
+            return of_matrix(operator, whole.a)
         return None if whole is None else determinant(whole)
     try:
         if found is not None and (M := inverse_by_terms(operator)) is not None:

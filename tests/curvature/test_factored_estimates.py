@@ -116,7 +116,7 @@ def test_uses_that_overlap_are_estimated():
     assert oj.estimators.trace(K).method == "exact by structure"
 
 
-@pytest.mark.parametrize("damping", [0.0, 1e-18])
+@pytest.mark.parametrize("damping", [0.0, 1e-18, 1e-15])
 def test_a_determinant_that_rounding_decides_is_said(damping):
     """More inputs than samples: eigenvalues are 0, up to rounding of either sign."""
     K = kfac(*network("mlp"), **OPTIONS)
@@ -125,13 +125,12 @@ def test_a_determinant_that_rounding_decides_is_said(damping):
     moment = Moment((vectors * low) @ vectors.swapaxes(-1, -2) + 1e-17 * np.eye(len(low)))
     K = KroneckerFactored([replace(f, b=moment), *K.blocks[1:]], K.domain)
     J = K + damping * oj.identity_like(K) if damping else K
-    for logdet in (J.logdet, lambda: oj.estimators.logdet(J).value):
+    for logdet in (lambda: J.slogdet()[1], lambda: oj.estimators.logdet(J).value):
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             try:
                 value = logdet()
-            except InputError as error:
-                assert "positive definite" in str(error)
+            except InputError:  # it has an eigenvalue that is not positive
                 continue
         known = any("its condition number is" in str(s.message) for s in said)
         assert known or value == -np.inf

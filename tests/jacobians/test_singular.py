@@ -27,11 +27,11 @@ from onnxjac.jacobians import (
     Scalar,
     Sum,
     Take,
+    closed,
     implicit_kron,
     inverse_of,
 )
 from onnxjac.jacobians import as_one as limits
-from onnxjac.jacobians import closed
 from onnxjac.jacobians.as_one import absolute
 from onnxjac.jacobians.lapack import Singular
 
