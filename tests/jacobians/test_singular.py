@@ -454,7 +454,7 @@ PRODUCTS = {nested, factored, cancelling_low_rank, through_more, outer_factors, 
             dense_minus, grid_minus}  # fmt: skip
 
 
-@pytest.mark.sampled(0.25)
+@pytest.mark.sampled(0.15)
 @pytest.mark.parametrize("gap", [0, 1e-7, 0.4])
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.__name__)
 def test_large_ones(family, gap):
