@@ -24,6 +24,9 @@ from .transforms import Circulant
 SMALL = 1000
 """The most rows of an operator that is inverted as a dense matrix where no closed form is known."""
 
+LARGE = 4000
+"""The most rows of an operator whose matrix, in seconds, replaces a closed form that is off."""
+
 HELD = (Dense | LowRank | Diagonal | Scalar | Identity | Reshape | Permutation | Kron
         | BlockDiagonal | Circulant)  # fmt: skip
 """The operators that may be multiplied out, because they are as cheap as the arrays they hold."""
@@ -37,10 +40,13 @@ def held(operator: Jacobian) -> bool:
     return all(isinstance(factor, HELD) for factor in factors_of(operator))
 
 
-def as_matrix(operator: Jacobian) -> Dense | None:
-    """The dense matrix; None for a large A, and where A is more than the arrays it holds."""
+def as_matrix(operator: Jacobian, off: bool = False) -> Dense | None:
+    """The dense matrix; None for an A that is more than the arrays it holds, and for a large A.
+
+    Where a closed form of A is `off`, larger ones are worth their seconds.
+    """
     cheap = all(isinstance(leaf, HELD | MOVES) for leaf in leaves(operator))
-    small = cheap and operator.shape[0] <= SMALL
+    small = cheap and operator.shape[0] <= (LARGE if off else SMALL)
     return Dense(operator.toarray(), operator.out_shape, operator.in_shape) if small else None
 
 

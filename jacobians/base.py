@@ -432,7 +432,8 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
     def slogdet(self) -> tuple[Any, float]:
         """The sign of det J, or its phase where J is complex, and log |det J|, exact.
 
-        By structure where that determines it, else from the dense matrix. Shapes: two numbers.
+        By structure where that determines it, else from the dense matrix. Warns with the condition
+        number of a sum or a matrix whose determinant rounding decides. Shapes: two numbers.
         Raises `InputError` where J is not square, and `LimitError` where its matrix is too large.
         """
         return hooks.slogdet(self)

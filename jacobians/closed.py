@@ -33,9 +33,9 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from .arrays import Array, host, is_tensor, prod_text, reading, reading_of, shape_of, size, widened
+from .arrays import Array, host, is_tensor, prod_text, reading, reading_of, shape_of, size
 from .as_one import (
-    SMALL,
+    LARGE,
     absolute,
     as_circulant,
     as_matrix,
@@ -60,13 +60,16 @@ from .lapack import (
     both,
     check_regular,
     eps_of,
-    inverse_of_each,
     inverses,
+    largest,
     of_entries,
     of_matrices,
+    of_matrix,
     of_sizes,
+    of_values,
     powered,
     singular,
+    warn_of_rounding,
 )
 from .layout import Embed, Permutation, Reshape, Scatter, Slice, Take
 from .matrices import BlockDiagonal, Dense, Eye, Kron, LowRank, implicit_kron, matrix_shape
@@ -308,6 +311,7 @@ def _(operator: Circulant) -> Jacobian:
 @determinant.register
 def _(operator: Circulant) -> SlogDet:
     values, n = operator.spectrum, operator.in_shape[-1]
+    of_values(operator, values, largest(values))
     if operator.dtype.kind == "c":
         return powered(of_entries(values), operator.count)
     inner = values[..., 1 : (n + 1) // 2]  # the conjugates are in the other half
@@ -453,10 +457,10 @@ def _(operator: Sum) -> Jacobian | None:
     shift, others = split_identity(operator)
     if len(others) == 1 and (found := shifted(others[0], shift)) is not None:
         return found
-    error, most = None, 100 if operator.shape[0] <= SMALL else np.inf
-    for inverse, slack in (inverse_by_terms, most), (inverse_of_matrix, np.inf):
+    error = None
+    for inverse, slack in (inverse_by_terms, 100), (inverse_of_matrix, np.inf), (refined, np.inf):
         try:
-            if (found := inverse(operator)) is not None:
+            if (found := inverse(operator, error)) is not None:
                 return checked(operator, found, slack)
         except Singular as singular:
             error = error or singular
@@ -465,13 +469,19 @@ def _(operator: Sum) -> Jacobian | None:
     return None
 
 
-def inverse_of_matrix(operator: Jacobian) -> Jacobian | None:
-    """A⁻¹ of a small A, as a dense matrix."""
-    whole = as_matrix(operator)
+def inverse_of_matrix(operator: Jacobian, error: Singular | None = None) -> Jacobian | None:
+    """A⁻¹ of a small A, as a dense matrix; of a larger one where its terms end in an error."""
+    whole = as_matrix(operator, error is not None)
     return whole and inverted(whole)
 
 
-def inverse_by_terms(operator: Sum) -> Jacobian | None:
+def refined(operator: Sum, error: Singular | None) -> Jacobian | None:
+    """M + M (I - A M) of M ≈ A⁻¹ by the terms of an A that is too large for a dense matrix."""
+    M = inverse_by_terms(operator) if error and operator.shape[0] > LARGE else None
+    return M and M + M @ (Identity(operator.in_shape, operator.dtype) - operator @ M)
+
+
+def inverse_by_terms(operator: Sum, error: Singular | None = None) -> Jacobian | None:
     """(Σ T)⁻¹, by the first form that fits."""
     terms = kron_terms(operator)
     if (pairs := diagonalised(operator, terms, with_vectors=True)) is not None:
@@ -487,18 +497,31 @@ def inverse_by_terms(operator: Sum) -> Jacobian | None:
 
 @determinant.register
 def _(operator: Sum) -> SlogDet | None:
-    """By its terms; a small sum by its matrix where the terms may be worse conditioned."""
-    terms, large = kron_terms(operator), operator.shape[0] > SMALL
-    if (pairs := diagonalised(operator, terms)) and (large or pairs.rotation):
-        return pairs.determinant
-    if (split := by_schur(operator, terms)) and (large or split[0] is None):
+    """By its terms; by its matrix where the inverse by the same terms is inaccurate."""
+    found: SlogDet | None
+    if pairs := diagonalised(operator, terms := kron_terms(operator)):
+        if pairs.rotation:
+            return of_values(operator, pairs.values, pairs.sizes)
+        found = pairs.determinant
+    elif split := by_schur(operator, terms):
         outer, S = split
-        left = (1.0, 0.0) if outer is None else determinant(outer)
-        return None if left is None else both(left, of_sums(S))
-    if (parts := woodbury(operator)) and (large or parts.exact):
-        return parts.determinant
-    whole = as_one(operator) or as_matrix(operator)
-    return None if whole is None else determinant(whole)
+        found = (1.0, 0.0) if outer is None else determinant(outer)
+        found = found and both(found, of_sums(S))
+    elif parts := woodbury(operator):
+        found = parts.determinant
+    else:
+        whole = as_one(operator) or as_matrix(operator)
+        if isinstance(whole, Dense) and not is_tensor(whole.a):
+            return of_matrix(operator, whole.a)
+        return None if whole is None else determinant(whole)
+    try:
+        if found is not None and (M := inverse_by_terms(operator)) is not None:
+            checked(operator, M, 100)
+    except Singular as error:
+        if (whole := as_matrix(operator, True)) is not None:
+            return of_matrix(operator, host(whole.a))
+        warn_of_rounding(operator, error.why)
+    return found
 
 
 # -- B + U Vᵀ --------------------------------------------------------------------------------------
@@ -523,15 +546,6 @@ class Woodbury:
         left = LowRank(self.Y, -middle.T, whole.in_shape)  # not multiplied out: it is as large so
         low = Product((left, Dense(Z.T, None, whole.out_shape)))
         return Sum((*terms_of(self.base_inverse), low))
-
-    @property
-    def exact(self) -> bool:
-        """Whether rounding, ε |C⁻¹| (I + |V|ᵀ |Y|), moves det C by a relative √ε at most."""
-        sizes = reading_of(self.V, self.Y).MatMul(abs(self.V).T, abs(self.Y))
-        C = np.abs(host(inverse_of_each(widened(self.C))))
-        with np.errstate(invalid="ignore"):
-            moved = np.trace(C @ (np.eye(len(C)) + host(sizes)))
-        return bool(moved * eps_of(self.base.dtype) ** 0.5 <= 1)
 
     @property
     def determinant(self) -> SlogDet | None:

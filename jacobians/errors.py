@@ -44,8 +44,8 @@ class OnnxJacWarning(UserWarning):
 
 def warn(message: str) -> None:
     """One warning, attributed to the line outside the package that led to it."""
-    package, level, frame = __name__.partition(".")[0], 2, sys._getframe(1)
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+    own, level, frame = (__name__.partition(".")[0], "functools"), 2, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in own:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, OnnxJacWarning, stacklevel=level)
 

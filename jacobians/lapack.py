@@ -10,7 +10,7 @@ import scipy.linalg
 
 from .arrays import dtype_of, host, is_tensor, prod_text, rounded, space, wide, widened
 from .base import Jacobian
-from .errors import InputError
+from .errors import InputError, warn
 
 SlogDet = tuple[Any, float]
 """The sign of a determinant, or its phase, and the logarithm of its absolute value."""
@@ -25,15 +25,25 @@ SMALL = 32
 
 
 class Singular(InputError):
-    """A part of an operator has no inverse."""
+    """A part of an operator has no inverse; `why` says so in numbers."""
+
+    why = ""
 
 
 def singular(operator: Jacobian, why: str) -> Singular:
     """The error for an operator, or a part of one, that has no inverse."""
-    return Singular(
+    error = Singular(
         f"{operator!r}, {prod_text(operator.shape)}, has no inverse: {why}. Add damping, A + λ * "
         f"identity_like(A), or take the pseudo-inverse, solver='lsmr'"
     )
+    error.why = why
+    return error
+
+
+def warn_of_rounding(operator: Jacobian, why: str) -> None:
+    """Warns that rounding decides det A."""
+    warn(f"{operator!r}, {prod_text(operator.shape)}, may have another determinant, by rounding: "
+         f"{why}. Add damping, A + λ * identity_like(A)")  # fmt: skip
 
 
 def check_regular(whole: Jacobian, values: np.ndarray, rounding: float) -> None:
@@ -115,6 +125,32 @@ def of_matrices(matrices: np.ndarray) -> SlogDet:
             return 1.0, 2 * of_sizes(np.diagonal(np.linalg.cholesky(work), 0, -2, -1))
     signs, logs = map(host, space(work).linalg.slogdet(work))
     return signs.prod().item(), float(logs.sum(dtype=float))
+
+
+def of_matrix(whole: Jacobian, a: np.ndarray) -> SlogDet:
+    """sign, log |det A| of the matrix of `whole`; warns where its condition number is too large."""
+    getrf, gecon = cast(Any, scipy.linalg.get_lapack_funcs(("getrf", "gecon"), (widened(a),)))
+    lu, steps, _ = getrf(widened(a))
+    inverse, _ = gecon(lu, np.linalg.norm(a, 1))
+    if not eps_of(a.dtype) < LOST * inverse:
+        number = f"{1 / inverse:.2g}" if inverse else "infinite"
+        warn_of_rounding(whole, f"its condition number is {number} in {a.dtype}")
+    swaps = np.count_nonzero(steps != np.arange(len(steps)))
+    return both(((-1.0) ** swaps, 0.0), of_entries(np.diagonal(lu)))
+
+
+def of_values(whole: Jacobian, values: np.ndarray, sizes: Any) -> SlogDet:
+    """sign, log |Π λ| of eigenvalues with the errors ε `sizes`; warns where they are too large.
+
+    These move log |Π λ| by ε ‖sizes / λ‖, if they are independent.
+    """
+    with np.errstate(all="ignore"):
+        parts = np.asarray(sizes / np.abs(values))
+    moved = float(np.linalg.norm(parts.ravel()))
+    if np.isfinite(moved) and moved * eps_of(whole.dtype) >= LOST:
+        number = f"its condition number is {parts.max():.2g} in {whole.dtype}"
+        warn_of_rounding(whole, number)
+    return of_entries(values)
 
 
 def of_entries(values: np.ndarray) -> SlogDet:

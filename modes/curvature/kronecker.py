@@ -98,6 +98,10 @@ class KroneckerFactored(Curvature):
         blocks = self._complete("the eigenvalues")
         return np.concatenate([host(f.values).ravel() for f in blocks])
 
+    def eigenvalue_errors(self) -> np.ndarray:
+        """The errors of the eigenvalues by rounding, over ε."""
+        return np.concatenate([host(f.errors).ravel() for f in self.blocks])
+
     def eigenvectors(self) -> Jacobian:
         """Q, orthogonal, as an operator: Q.T takes a vector to the eigenbasis of K."""
         blocks = self._complete("the eigenvectors")
@@ -255,6 +259,14 @@ class Factors:
         if self.corrected is not None:
             return self.corrected
         return outer(self.a.basis[0], self.b.basis[0])
+
+    @property
+    def errors(self) -> np.ndarray:
+        """max(a) b + a max(b), by which rounding moves the products of eigenvalues, over ε."""
+        if self.corrected is not None:
+            return self.corrected
+        (a, _), (b, _) = self.a.basis, self.b.basis
+        return outer(a[..., -1:] + 0 * a, b) + outer(a, b[..., -1:] + 0 * b)
 
     @property
     def singular(self) -> bool:

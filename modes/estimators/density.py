@@ -11,8 +11,9 @@ import numpy as np
 from ...jacobians.arguments import Natural, Positive, validated
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import Shown
+from ..interop.operators import asoperator
 from .estimate import Estimate, mean, probing, square, symmetric
-from .exact import STRUCTURE, exact_spectrum
+from .exact import STRUCTURE, exact_spectrum, of_spectrum
 from .lanczos import Rule, ritz
 
 
@@ -172,6 +173,8 @@ def logdet(
         return Estimate(0.0, 0.0, 0, STRUCTURE)  # det of an empty matrix is 1
     rho = spectral_density(A, steps=steps, probes=probes, exact=exact, seed=seed, progress=progress)
     found = rho.quadrature(_log)
+    if found.exact:
+        of_spectrum(asoperator(A), rho.nodes.ravel())
     return Estimate(float(found.value), float(found.error), found.products, found.method)
 
 

@@ -35,7 +35,7 @@ from ...jacobians.as_one import of_each
 from ...jacobians.closed import all_numbers, check_square, determinant, shifted
 from ...jacobians.errors import InputError
 from ...jacobians.functions import eigenbasis, function_of, singular_bases
-from ...jacobians.lapack import SlogDet, hermitian, of_entries
+from ...jacobians.lapack import SlogDet, hermitian, largest, of_matrix, of_values
 from ...jacobians.matrices import matrix_shape
 from ..curvature.gradients import sample_diagonal
 from ..curvature.kronecker import KroneckerFactored
@@ -345,16 +345,21 @@ def _(A: Jacobian) -> Array:
 def _(J: Jacobian) -> SlogDet:
     found = slogdet_of(alike(J))
     if found is None and (values := spectrum(J, "eigenvalues")) is not None:
-        return of_entries(values)
-    if found is None:
-        sign, log = np.linalg.slogdet(dense(J))
-        found = sign.item(), float(log)
-    return found
+        return of_spectrum(J, values)
+    return of_matrix(J, dense(J)) if found is None else found
 
 
 @determinant.register
 def _(operator: KroneckerFactored) -> SlogDet | None:
-    return of_entries(operator.eigenvalues()) if operator.tiled else None
+    return of_spectrum(operator, operator.eigenvalues()) if operator.tiled else None
+
+
+def of_spectrum(A: Jacobian, values: np.ndarray) -> SlogDet:
+    """sign, log |Π λ| of all eigenvalues of A; warns where rounding moves it."""
+    K = (undamped(A) or (A,))[0] if isinstance(A, Sum) else A
+    if isinstance(K, KroneckerFactored) and K.tiled:
+        return of_values(A, values, K.eigenvalue_errors())
+    return of_values(A, values, largest(values))
 
 
 @shifted.register

@@ -1,5 +1,8 @@
 """Estimators and preconditioners use the structure of K-FAC: exact, without products."""
 
+import warnings
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -8,6 +11,7 @@ from scipy.sparse.linalg import cg
 import onnxjac as oj
 from onnxjac.jacobians.errors import InputError
 from onnxjac.modes.curvature.kfac import ekfac, kfac, shampoo
+from onnxjac.modes.curvature.kronecker import KroneckerFactored, Moment
 
 from .models import network, parsed
 
@@ -110,3 +114,23 @@ def test_uses_that_overlap_are_estimated():
     assert found.method == "exact by products"
     assert_allclose(found.value, np.linalg.norm(K.toarray()), rtol=1e-10)
     assert oj.estimators.trace(K).method == "exact by structure"
+
+
+@pytest.mark.parametrize("damping", [0.0, 1e-18, 1e-15])
+def test_a_determinant_that_rounding_decides_is_said(damping):
+    """More inputs than samples: eigenvalues are 0, up to rounding of either sign."""
+    K = kfac(*network("mlp"), **OPTIONS)
+    (values, vectors), f = K.blocks[0].b.basis, K.blocks[0]
+    low = np.array([0.0] + [1.0] * (values.shape[-1] - 1))
+    moment = Moment((vectors * low) @ vectors.swapaxes(-1, -2) + 1e-17 * np.eye(len(low)))
+    K = KroneckerFactored([replace(f, b=moment), *K.blocks[1:]], K.domain)
+    J = K + damping * oj.identity_like(K) if damping else K
+    for logdet in (lambda: J.slogdet()[1], lambda: oj.estimators.logdet(J).value):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            try:
+                value = logdet()
+            except InputError:  # it has an eigenvalue that is not positive
+                continue
+        known = any("its condition number is" in str(s.message) for s in said)
+        assert known or value == -np.inf

@@ -4,6 +4,7 @@ Every closed form gives what LAPACK gives for the matrix, up to rounding times t
 or says that the operator is singular. A number is judged by the sizes that it is the difference of.
 """
 
+import warnings
 from functools import reduce
 
 import numpy as np
@@ -26,8 +27,12 @@ from onnxjac.jacobians import (
     Scalar,
     Sum,
     Take,
+    closed,
     implicit_kron,
+    inverse_of,
 )
+from onnxjac.jacobians import as_one as limits
+from onnxjac.jacobians.as_one import absolute
 from onnxjac.jacobians.lapack import Singular
 
 from .examples import Draw
@@ -396,3 +401,80 @@ def test_a_singular_a_nearly_singular_and_regular_ones(family, dtype):
         for check in CHECKS:
             check(J, A)
             check(J.T, A.T)
+
+
+class Large(Case):
+    """A case of more rows than are inverted as a matrix at once."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.shape, self.size = (self.m, self.n), 1023
+        self.m, self.n = self.shape = 31, 33
+
+
+def said_slogdet(J):
+    """sign, log |det J|, and what is said of the condition number."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = J.slogdet()
+    assert all("its condition number is" in str(s.message) for s in said)
+    return found, bool(said) or found[1] == -np.inf
+
+
+def check_large(J, A, by_factors=False):
+    """Right up to 100 ε κ, or said to be singular: what is singular up to rounding, nothing else.
+
+    The determinant of a product is LAPACK's of each factor, where that says nothing.
+    """
+    eps = float(np.finfo(J.dtype).eps)
+    inverse = np.linalg.inv(A) if np.linalg.slogdet(A)[0] else np.full_like(A, np.inf)
+    sizes = float(np.max(absolute(J) @ np.ones(len(A))))
+    lost = eps * sizes * np.linalg.norm(inverse, np.inf)
+    (sign, log), said = said_slogdet(J)
+    if 100 * lost < 0.1:
+        assert not said
+        phase, value = np.linalg.slogdet(A)
+        assert_allclose([sign, log], [phase, value], rtol=1e-12, atol=100 * lost)
+    assert said or by_factors or lost < len(A)
+    try:
+        M, b = inverse_of(J), np.ones(len(A))
+    except Singular:
+        assert lost > 1e-3
+        return
+    if M is None:  # left to Krylov, which says what residual it ends with
+        return
+    found, exact = M @ b, inverse @ b
+    assert lost < len(A)
+    if 100 * lost < 0.1:
+        size = np.linalg.norm(exact) + np.linalg.norm(inverse, np.inf)
+        assert np.linalg.norm(found - exact) <= 100 * lost * size
+
+
+PRODUCTS = {nested, factored, cancelling_low_rank, through_more, outer_factors, permuted, blocks,
+            dense_minus, grid_minus}  # fmt: skip
+
+
+@pytest.mark.sampled(0.15)
+@pytest.mark.parametrize("gap", [0, 1e-7, 0.4])
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.__name__)
+def test_large_ones(family, gap):
+    J = family(Large(FAMILIES.index(family), np.float64, gap))
+    check_large(J, J.toarray(), family in PRODUCTS)
+
+
+@pytest.mark.parametrize("family", [ill_base_plus, ill_metric], ids=lambda f: f.__name__)
+def test_what_is_too_large_for_a_matrix(family, monkeypatch):
+    """An inverse by terms that are worse conditioned than their sum is refined, or is an error."""
+    for module in limits, closed:
+        monkeypatch.setattr(module, "LARGE", 1000)
+    J = family(Large(0, np.float64, 0.4))
+    A = J.toarray()
+    (_, log), said = said_slogdet(J)
+    assert said or abs(log - np.linalg.slogdet(A)[1]) < 1e-8
+    assert abs(log - np.linalg.slogdet(A)[1]) < 1e-3
+    b = np.ones(len(A))
+    exact = np.linalg.solve(A, b)
+    try:
+        assert np.linalg.norm(J.solve(b) - exact) <= 1e-3 * np.linalg.norm(exact)
+    except Singular:
+        assert family is ill_metric
