@@ -117,9 +117,9 @@ class Convolution(Jacobian):
         if (source, target) not in MAPS:
             raise InputError(f"Convolution: a map from {source!r} to {target!r} is none of "
                              f"{', '.join(' to '.join(pair) for pair in MAPS)}")  # fmt: skip
-        (third,) = {"x", "w", "u"} - {source, target}
-        if not agree(shape_of(held), getattr(geometry, third)) or not geometry.fits:
-            raise InputError(f"Convolution: {third} of shape {list(shape_of(held))} is held where "
+        (self.third,) = {"x", "w", "u"} - {source, target}
+        if not agree(shape_of(held), getattr(geometry, self.third)) or not geometry.fits:
+            raise InputError(f"Convolution: {self.third} of shape {list(shape_of(held))} is held where "
                              f"the geometry is {geometry}")  # fmt: skip
         out_shape, in_shape = getattr(geometry, target), getattr(geometry, source)
         super().__init__(out_shape, in_shape, dtype_of(held))
@@ -130,6 +130,12 @@ class Convolution(Jacobian):
 
     def _transpose(self) -> Jacobian:
         return Convolution(self.held, self.target, self.source, self.geometry)
+
+    def reach(self, source: bool) -> Convolution:
+        """y ↦ the sums of y that an entry of `source`, or of the array that is held, meets."""
+        end, other = (self.source, self.third) if source else (self.third, self.source)
+        ones = np.ones(getattr(self.geometry, other), np.float32)
+        return Convolution(ones, self.target, end, self.geometry)
 
     @property
     def flops(self) -> int:

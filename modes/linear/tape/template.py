@@ -21,7 +21,7 @@ import onnx_ir as ir
 from ....jacobians import Jacobian, Joint, dtype_of, reading, shape_of
 from ....jacobians.arrays import is_recorded
 from ....jacobians.base import Holder, flat
-from ....jacobians.dag import diagonals_in, has_choices, may_be_infinite
+from ....jacobians.dag import has_choices, is_surely_finite, numbers_in
 from ....jacobians.errors import OnnxJacError
 from ....jacobians.symint import is_symbolic
 from ....jacobians.threads import cached_property
@@ -72,10 +72,10 @@ class Template:
 
     @cached_property
     def slopes(self) -> tuple[int, ...]:
-        """The slopes that may be infinite, where operators leave out entries: see `chosen`."""
+        """The factors that may be infinite, where operators leave out entries: see `chosen`."""
         blocks = [J for part in self.parts if isinstance(part, Entry) for J in part.blocks.values()]
-        held = (d for J in blocks for d in diagonals_in(J) if is_recorded(d.d))
-        found = (id(d.d) for d in held if may_be_infinite(d))
+        held = (a for J in blocks for part in numbers_in(J) for a in part.arrays())
+        found = (id(a) for a in held if is_recorded(a) and not is_surely_finite(a))
         return tuple(dict.fromkeys(found)) if any(map(has_choices, blocks)) else ()
 
     @cached_property
