@@ -42,7 +42,6 @@ from .arrays import (
     reading_of,
     shape_of,
     size,
-    space,
 )
 from .base import Holder, Jacobian
 from .contraction import Contraction, as_contraction
@@ -541,7 +540,7 @@ MIXES = Contraction | Kron | BlockDiagonal | Convolution | Fourier
 MOVES = Reshape | Permutation | Broadcast | SumTo | Cumulative | SELECTS | PLACES | MIXES
 
 FINITE: WeakKeyDictionary[Jacobian, bool] = WeakKeyDictionary()
-"""operator -> whether all entries of its arrays are finite."""
+"""operator -> whether its arrays are finite, found once: constants serve all points."""
 
 Chosen = Array | None
 """A boolean mask, which broadcasts, of the entries of a tensor that count, or None for all."""
@@ -589,7 +588,7 @@ def followed(op: Op, edges: Sequence[Edge], ends: tuple[int, ...], *, forward: b
 
 
 def numbers_in(operator: Jacobian) -> Iterator[Jacobian]:
-    """The parts of an operator whose arrays are factors of x: where they are 0, x is left out."""
+    """The parts of an operator whose arrays multiply entries of x: see `masked`."""
     return (part for part in parts_in(operator) if isinstance(part, Diagonal | MIXES))
 
 
@@ -603,12 +602,9 @@ def parts_in(operator: Jacobian) -> Iterator[Jacobian]:
 
 
 def may_be_infinite(J: Jacobian) -> bool:
-    """Whether some entry of its arrays is not finite, or in a graph, may be so.
-
-    Found once, since an operator that holds constants serves all points.
-    """
+    """Whether some entry of its arrays is not finite, or in a graph, may be so."""
     if J not in FINITE:
-        FINITE[J] = all(is_surely_finite(a) if is_recorded(a) else bool(space(a).isfinite(a).all())
+        FINITE[J] = all(is_surely_finite(a) if is_recorded(a) else bool((abs(a) < np.inf).all())
                         for a in J.arrays())  # fmt: skip
     return not FINITE[J]
 
@@ -669,7 +665,7 @@ def masked(op: Op, J: Jacobian, mine: Array) -> Jacobian:
     def only(part: Any) -> Any:
         if isinstance(part, tuple):
             return tuple(map(only, part))
-        counts = either(op, [met(op, J, mine, next(ends))]) if hasattr(part, "shape") else None
+        counts = either(op, [moved(op, J, mine, next(ends))]) if hasattr(part, "shape") else None
         return part if counts is None else op.Where(counts, part, op.CastLike(0.0, part))
 
     return J._holding(**{name: only(getattr(J, name)) for name in J.holds})
@@ -682,33 +678,27 @@ def kept(op: Op, d: Diagonal, mine: Chosen) -> Array:
     return found if mine is None else at_hand(op, found, mine).And(mine, found)
 
 
-def moved(op: Op, J: Jacobian, mine: Chosen) -> Array:
-    """The entries of x that count where y = J x moves, sums, selects or mixes entries."""
-    mine = np.ones((), bool) if mine is None else mine
-    if isinstance(J, MIXES):
-        return met(op, J, mine, 1)
-    if not is_symbolic((J.out_shape, J.in_shape)):
-        op = at_hand(op, mine, *J.arrays())
-    none = np.zeros((), SINGLE)
-    return op.Greater(J.T._apply(op, op.CastLike(op.Expand(mine, J.out_shape), none)), none)
-
-
-def met(op: Op, J: Jacobian, mine: Array, end: int) -> Array:
-    """The entries of x (`end` 1), or of an array that J holds (2, 3, …), that meet y where it
-    counts: of length 1 along axes that J mixes.
-
-    A kernel's reach is followed where the mask is known before a graph runs.
+def moved(op: Op, J: Jacobian, mine: Chosen, end: int = 1) -> Array:
+    """The entries of x (`end` 1), or of an array that J holds (2, 3, …), that count where y = J x
+    moves, sums, selects or mixes entries.
     """
-    op = op if is_symbolic((J.out_shape, J.in_shape)) else at_hand(op, mine)
+    mine, mixes = np.ones((), bool) if mine is None else mine, isinstance(J, MIXES)
+    if not is_symbolic((J.out_shape, J.in_shape)):
+        op = at_hand(op, mine, *(() if mixes else J.arrays()))
     none = np.zeros((), SINGLE)
-    y = op.CastLike(op.Expand(mine, J.out_shape), none)
-    if isinstance(J, Convolution) and not is_recorded(y):
-        return op.Greater(J.reach(end == 1)._apply(op, y), none)
+    ones = op.CastLike(op.Expand(mine, J.out_shape), none)
+    return op.Greater(met(op, J, ones, end) if mixes else J.T._apply(op, ones), none)
+
+
+def met(op: Op, J: Jacobian, y: Array, end: int) -> Array:
+    """The sum of y over the axes that J mixes, of length 1 along the other array's mixed axes."""
+    if isinstance(J, Convolution) and (name := (J.source, J.third)[end - 1]) != "w" != J.target:
+        return J.met(op, y, name)
     out, term = (terms := axes_of(J))[0], terms[end]
     shape = (J.in_shape, *map(shape_of, J.arrays()))[end - 1]
-    kept = "".join(a for a, n in zip(term, shape, strict=True) if a in out and not same(n, 1))
-    small = tuple(n if a in kept else 1 for a, n in zip(term, shape, strict=True))
-    return op.Greater(op.Reshape(op.Einsum(y, equation=f"{out}->{kept}"), small), none)
+    small = tuple(n if axis in out else 1 for axis, n in zip(term, shape, strict=True))
+    kept = "".join(a for a, n in zip(term, small, strict=True) if a in out and not same(n, 1))
+    return op.Reshape(op.Einsum(y, equation=f"{out}->{kept}"), small)
 
 
 def axes_of(J: Jacobian) -> tuple[str, ...]:
@@ -716,8 +706,8 @@ def axes_of(J: Jacobian) -> tuple[str, ...]:
     the shared axes.
     """
     if isinstance(J, Convolution):
-        terms = {"x": "ncABCDEFGH", "w": "mkIJKLMNOP", "u": "nmQRSTUVWX"}
-        rank = len(J.out_shape)
+        rank, c = len(J.out_shape), "k" if same(J.geometry.group, 1) else "c"
+        terms = {"x": f"n{c}ABCDEFGH", "w": "mkIJKLMNOP", "u": "nmQRSTUVWX"}
         return tuple(terms[end][:rank] for end in (J.target, J.source, J.third))
     if isinstance(J, Fourier):
         return (own := ascii_letters[: len(J.in_shape)]), own[:-1].replace(own[J.axis], "Y") + "Z"

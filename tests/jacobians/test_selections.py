@@ -145,6 +145,7 @@ INSERTIONS = {
 INSERTIONS |= {
     f"{name} of Concat": f"v = Slice(x, k1, k6) q = Concat<axis = 0>(bad, v) {body}"
     for name, body in {
+        "batched MatMul by itself": "c = Reshape(q, piled) g = MatMul(c, c) p = Reshape(g, line)",
         "MatMul": "c = Reshape(q, column) g = MatMul(c, eye) p = Reshape(g, line)",
         "MatMul on the left": "c = Unsqueeze(q, k0) g = MatMul(eye, c) p = Reshape(g, line)",
         "Conv": "c = Reshape(q, piled) g = Conv(c, unit) p = Reshape(g, line)",
