@@ -632,12 +632,12 @@ def follow(op: Op, operator: Jacobian, mine: Chosen) -> tuple[Jacobian, Chosen]:
     """The operator, masked to the entries of y that count, and the entries of x that then count."""
     if isinstance(operator, SAME):
         return operator, mine
+    if isinstance(operator, Diagonal):
+        before = kept(op, operator, mine) if operator.chooses else mine
+        return operator if mine is None else masked(op, operator, mine), before
     if isinstance(operator, MOVES):
         drops = mine is not None or isinstance(operator, SELECTS)
         before = moved(op, operator, mine) if drops else None
-        return operator if mine is None else masked(op, operator, mine), before
-    if isinstance(operator, Diagonal):
-        before = kept(op, operator, mine) if operator.chooses else mine
         return operator if mine is None else masked(op, operator, mine), before
     if isinstance(operator, Product):
         factors = []
@@ -658,14 +658,14 @@ def masked(op: Op, J: Jacobian, mine: Array) -> Jacobian:
     """The operator with 0 at entries of its arrays that count for no y, if some may be infinite."""
     if not may_be_infinite(J):
         return J
-    if isinstance(J, Diagonal):
-        return Diagonal(op.Where(mine, J.d, op.CastLike(0.0, J.d)), J.out_shape, chooses=J.chooses)
     ends = count(2)
 
     def only(part: Any) -> Any:
         if isinstance(part, tuple):
             return tuple(map(only, part))
-        counts = either(op, [moved(op, J, mine, next(ends))]) if hasattr(part, "shape") else None
+        if not hasattr(part, "shape"):  # a symbolic identity, or the labels of axes
+            return part
+        counts = mine if isinstance(J, Diagonal) else either(op, [moved(op, J, mine, next(ends))])
         return part if counts is None else op.Where(counts, part, op.CastLike(0.0, part))
 
     return J._holding(**{name: only(getattr(J, name)) for name in J.holds})
@@ -679,9 +679,7 @@ def kept(op: Op, d: Diagonal, mine: Chosen) -> Array:
 
 
 def moved(op: Op, J: Jacobian, mine: Chosen, end: int = 1) -> Array:
-    """The entries of x (`end` 1), or of an array that J holds (2, 3, …), that count where y = J x
-    moves, sums, selects or mixes entries.
-    """
+    """The entries of x (`end` 1), or of an array that J holds (2, 3, …), that count for y = J x."""
     mine, mixes = np.ones((), bool) if mine is None else mine, isinstance(J, MIXES)
     if not is_symbolic((J.out_shape, J.in_shape)):
         op = at_hand(op, mine, *(() if mixes else J.arrays()))
@@ -702,17 +700,14 @@ def met(op: Op, J: Jacobian, y: Array, end: int) -> Array:
 
 
 def axes_of(J: Jacobian) -> tuple[str, ...]:
-    """A letter for each axis of y, x and all arrays that J holds: entries meet only at one place of
-    the shared axes.
-    """
+    """A letter for each axis of y, x and J's arrays: entries meet at one place of shared axes."""
     if isinstance(J, Convolution):
         rank, c = len(J.out_shape), "k" if same(J.geometry.group, 1) else "c"
         terms = {"x": f"n{c}ABCDEFGH", "w": "mkIJKLMNOP", "u": "nmQRSTUVWX"}
         return tuple(terms[end][:rank] for end in (J.target, J.source, J.third))
     if isinstance(J, Fourier):
         return (own := ascii_letters[: len(J.in_shape)]), own[:-1].replace(own[J.axis], "Y") + "Z"
-    C = as_contraction(J)
-    return C.out_term, C.in_term, *(term for _, term in C.factors)
+    return (C := as_contraction(J)).out_term, C.in_term, *(term for _, term in C.factors)
 
 
 def at_hand(op: Op, *arrays: Array) -> Op:
