@@ -89,7 +89,7 @@ ROWS = {
     "LayerNormalization": "g = LayerNormalization(c, gain)",
     "batched MatMul of itself": "b = Reshape(c, stack) d = Transpose<perm = [0, 2, 1]>(b) "
                                 "h = MatMul(b, d) g = Reshape(h, upright)",
-    "MatMul by its transpose": "d = Transpose(c) h = MatMul(c, d) g = Slice(h, k1, k3, k1)",
+    "MatMul by itself turned": "d = Transpose(c) h = MatMul(c, d) g = Slice(h, k1, k3, k1)",
     "Mul as an outer product": "l = Reshape(c, line) d = Reshape(c, column) h = Mul(d, l) "
                                "g = Slice(h, k1, k6, k1)",
     "Einsum with itself": 'h = Einsum<equation = "ij,kj->ik">(c, c) g = Slice(h, k1, k3, k1)',
@@ -107,8 +107,7 @@ LINES = {
     "Conv": "b = Reshape(c, image) g = Conv(b, kernel)",
     "Conv with pads and strides": "b = Reshape(c, image) "
                                   "g = Conv<pads = [1, 1], strides = [2]>(b, kernel)",
-    "Conv with entries of its signal": "b = Reshape(c, image) w = Slice(b, k4, k6, k2) "
-                                       "g = Conv(b, w)",
+    "Conv by a part of itself": "b = Reshape(c, image) w = Slice(b, k4, k6, k2) g = Conv(b, w)",
     "ConvTranspose": "b = Reshape(c, image) "
                      "g = ConvTranspose<pads = [1, 0], strides = [2]>(b, kernel)",
     "AveragePool": "b = Reshape(c, image) g = AveragePool<kernel_shape = [2], strides = [2]>(b)",
@@ -154,6 +153,8 @@ INSERTIONS |= {
                   "p = Reshape(g, line)",
     }.items()
 }  # fmt: skip
+HELD = "Mul of infinity"
+"""The pole where operators by themselves hold what has no finite value."""
 NO_ORDER = "Mul of Log", "Sin of NaN", "Mul of infinity"
 
 CASES = [
@@ -316,7 +317,7 @@ def faces_of(k, how):
 ALWAYS = {
     (how, pole, face)
     for k, how in enumerate(dict.fromkeys(how for how, _ in CASES))
-    for pole in [[p for h, p in CASES if h == how][k % 12]]
+    for pole in [HELD if "itself" in how else [p for h, p in CASES if h == how][k % 12]]
     for face in faces_of(k, how)
 }  # fmt: skip
 """Of each operator that selects or inserts, one case by products and by another face, and one case
