@@ -90,7 +90,7 @@ ROWS = {
     "batched MatMul of itself": "b = Reshape(c, stack) d = Transpose<perm = [0, 2, 1]>(b) "
                                 "h = MatMul(b, d) g = Reshape(h, upright)",
     "MatMul by itself turned": "d = Transpose(c) h = MatMul(c, d) g = Slice(h, k1, k3, k1)",
-    "Mul as an outer product": "l = Reshape(c, line) d = Reshape(c, column) h = Mul(d, l) "
+    "Mul as an outer product": "f = Reshape(c, line) d = Reshape(c, column) h = Mul(d, f) "
                                "g = Slice(h, k1, k6, k1)",
     "Einsum with itself": 'h = Einsum<equation = "ij,kj->ik">(c, c) g = Slice(h, k1, k3, k1)',
     "Conv of itself": "b = Reshape(c, stack) h = Conv(b, b) g = Slice(h, k1, k3, k1)",
@@ -207,7 +207,7 @@ class Chosen:
         for k in range(1, 6):
             ends = (self.run(x + step * UNIT[k])["y"].ravel() for step in (h, -h))
             J[:, k] = np.subtract(*ends) / (2 * h)
-        h = 2e-4
+        h = 1e-4
         for i in range(1, 6):
             for j in range(1, i + 1):
                 e, f = h * UNIT[[i, j]]
