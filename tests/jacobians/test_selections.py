@@ -335,4 +335,4 @@ def marks(case):
 def test_what_is_left_out_has_slope_0(how, pole, face):
     s, (ways, wanted) = chosen(how, pole), FACES[face]
     for k, found in enumerate(ways(s)):
-        np.testing.assert_allclose(found, getattr(s, wanted), 1e-4, 1e-5, err_msg=f"way {k}")
+        np.testing.assert_allclose(found, getattr(s, wanted), 1e-4, 5e-5, err_msg=f"way {k}")
