@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Array, Op, Shape, dtype_of, factor, held_text, lead, shape_of, size
+from .arrays import SINGLE, Array, Op, Shape, dtype_of, factor, held_text, lead, shape_of, size
 from .base import Jacobian
 from .elementwise import Zero
 from .errors import InputError
@@ -117,10 +117,10 @@ class Convolution(Jacobian):
         if (source, target) not in MAPS:
             raise InputError(f"Convolution: a map from {source!r} to {target!r} is none of "
                              f"{', '.join(' to '.join(pair) for pair in MAPS)}")  # fmt: skip
-        (third,) = {"x", "w", "u"} - {source, target}
-        if not agree(shape_of(held), getattr(geometry, third)) or not geometry.fits:
-            raise InputError(f"Convolution: {third} of shape {list(shape_of(held))} is held where "
-                             f"the geometry is {geometry}")  # fmt: skip
+        (self.third,) = {"x", "w", "u"} - {source, target}
+        if not agree(shape_of(held), getattr(geometry, self.third)) or not geometry.fits:
+            raise InputError(f"Convolution: {self.third} of shape {list(shape_of(held))} is held "
+                             f"where the geometry is {geometry}")  # fmt: skip
         out_shape, in_shape = getattr(geometry, target), getattr(geometry, source)
         super().__init__(out_shape, in_shape, dtype_of(held))
         self.held, self.source, self.target, self.geometry = held, source, target, geometry
@@ -130,6 +130,15 @@ class Convolution(Jacobian):
 
     def _transpose(self) -> Jacobian:
         return Convolution(self.held, self.target, self.source, self.geometry)
+
+    def met(self, op: Op, y: Array, end: str) -> Array:
+        """The sums of y, one of x and u, over what the entries of the other one, `end`, meet."""
+        g, shape = self.geometry, getattr(self.geometry, end)
+        n, many = g.x[0] * g.group, shape[1] // g.group
+        g = replace(g, x=(n, 1, *g.x[2:]), w=(1, 1, *g.w[2:]), u=(n, 1, *g.u[2:]), group=1)
+        J = Convolution(op.Expand(np.ones((), SINGLE), g.w), self.target, end, g)
+        y = op.ReduceSum(op.Reshape(y, (n, -1, *self.out_shape[2:])), (1,), keepdims=1)
+        return op.Reshape(op.Expand(J._apply(op, y), (n, many, *shape[2:])), shape)
 
     @property
     def flops(self) -> int:

@@ -20,11 +20,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import groupby
+from itertools import count, groupby
 from operator import add, attrgetter, is_not, matmul
 from string import ascii_letters
 from typing import Any, cast
-from weakref import ref
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from .arrays import (
     is_recorded,
     lead,
     reading_of,
+    shape_of,
     size,
 )
 from .base import Holder, Jacobian
@@ -538,6 +539,9 @@ SELECTS, PLACES = Slice | Take, Embed | Scatter
 MIXES = Contraction | Kron | BlockDiagonal | Convolution | Fourier
 MOVES = Reshape | Permutation | Broadcast | SumTo | Cumulative | SELECTS | PLACES | MIXES
 
+FINITE: WeakKeyDictionary[Jacobian, bool] = WeakKeyDictionary()
+"""operator -> whether its arrays are finite, found once: constants serve all points."""
+
 Chosen = Array | None
 """A boolean mask, which broadcasts, of the entries of a tensor that count, or None for all."""
 
@@ -552,11 +556,11 @@ def chosen(op: Op, dag: Dag) -> Dag:
     products, plans, compiled programs and recorded graphs agree. An exact 0 that results from
     arithmetic, as exp(x) = 0, drops nothing: 0 · ∞ is NaN there.
 
-    For arrays, diagonals of finite numbers are unchanged. The numbers in a graph are unknown:
-    there, every diagonal is masked, unless it is made of constants and truth values alone. `op` is
-    the vocabulary of the arrays in `dag`.
+    For arrays, operators of finite numbers are unchanged. The numbers in a graph are unknown:
+    there, every diagonal, and what matrices and kernels hold, is masked, unless it is made of
+    constants and truth values alone. `op` is the vocabulary of the arrays in `dag`.
     """
-    if not has_choices(dag) or not any(map(may_be_infinite, diagonals_in(dag))):
+    if not has_choices(dag) or not any(map(may_be_infinite, numbers_in(dag))):
         return dag
     edges = followed(op, dag.edges[::-1], dag.sinks, forward=False)
     edges = followed(op, edges[::-1], dag.sources, forward=True)
@@ -583,9 +587,9 @@ def followed(op: Op, edges: Sequence[Edge], ends: tuple[int, ...], *, forward: b
     return made
 
 
-def diagonals_in(operator: Jacobian) -> Iterator[Diagonal]:
-    """The diagonals among the parts of an operator."""
-    return (part for part in parts_in(operator) if isinstance(part, Diagonal))
+def numbers_in(operator: Jacobian) -> Iterator[Jacobian]:
+    """The parts of an operator whose arrays multiply entries of x: see `masked`."""
+    return (part for part in parts_in(operator) if isinstance(part, Diagonal | MIXES))
 
 
 def parts_in(operator: Jacobian) -> Iterator[Jacobian]:
@@ -597,9 +601,12 @@ def parts_in(operator: Jacobian) -> Iterator[Jacobian]:
         yield from parts_in(part)
 
 
-def may_be_infinite(d: Diagonal) -> bool:
-    """Whether some entry is not finite, or in a graph, may be so."""
-    return not (is_surely_finite(d.d) if is_recorded(d.d) else (abs(d.d) < np.inf).all())
+def may_be_infinite(J: Jacobian) -> bool:
+    """Whether some entry of its arrays is not finite, or in a graph, may be so."""
+    if J not in FINITE:
+        FINITE[J] = all(is_surely_finite(a) if is_recorded(a) else bool((abs(a) < np.inf).all())
+                        for a in J.arrays())  # fmt: skip
+    return not FINITE[J]
 
 
 def is_surely_finite(value: Array) -> bool:
@@ -625,11 +632,12 @@ def follow(op: Op, operator: Jacobian, mine: Chosen) -> tuple[Jacobian, Chosen]:
     """The operator, masked to the entries of y that count, and the entries of x that then count."""
     if isinstance(operator, SAME):
         return operator, mine
-    if isinstance(operator, MOVES):
-        drops = mine is not None or isinstance(operator, SELECTS)
-        return operator, moved(op, operator, mine) if drops else None
     if isinstance(operator, Diagonal):
         before = kept(op, operator, mine) if operator.chooses else mine
+        return operator if mine is None else masked(op, operator, mine), before
+    if isinstance(operator, MOVES):
+        drops = mine is not None or isinstance(operator, SELECTS)
+        before = moved(op, operator, mine) if drops else None
         return operator if mine is None else masked(op, operator, mine), before
     if isinstance(operator, Product):
         factors = []
@@ -646,11 +654,21 @@ def follow(op: Op, operator: Jacobian, mine: Chosen) -> tuple[Jacobian, Chosen]:
     return operator, None
 
 
-def masked(op: Op, d: Diagonal, mine: Array) -> Diagonal:
-    """The diagonal with 0 at entries that do not count, if it may have non-finite entries."""
-    if not may_be_infinite(d):
-        return d
-    return Diagonal(op.Where(mine, d.d, op.CastLike(0.0, d.d)), d.out_shape, chooses=d.chooses)
+def masked(op: Op, J: Jacobian, mine: Array) -> Jacobian:
+    """The operator with 0 at entries of its arrays that count for no y, if some may be infinite."""
+    if not may_be_infinite(J):
+        return J
+    ends = count(2)
+
+    def only(part: Any) -> Any:
+        if isinstance(part, tuple):
+            return tuple(map(only, part))
+        if not hasattr(part, "shape"):  # a symbolic identity, or the labels of axes
+            return part
+        counts = mine if isinstance(J, Diagonal) else either(op, [moved(op, J, mine, next(ends))])
+        return part if counts is None else op.Where(counts, part, op.CastLike(0.0, part))
+
+    return J._holding(**{name: only(getattr(J, name)) for name in J.holds})
 
 
 def kept(op: Op, d: Diagonal, mine: Chosen) -> Array:
@@ -660,32 +678,36 @@ def kept(op: Op, d: Diagonal, mine: Chosen) -> Array:
     return found if mine is None else at_hand(op, found, mine).And(mine, found)
 
 
-def moved(op: Op, J: Jacobian, mine: Chosen) -> Array:
-    """The entries of x that count where y = J x moves, sums, selects or mixes entries."""
+def moved(op: Op, J: Jacobian, mine: Chosen, end: int = 1) -> Array:
+    """The entries of x (`end` 1), or of an array that J holds (2, 3, …), that count for y = J x."""
     mine, mixes = np.ones((), bool) if mine is None else mine, isinstance(J, MIXES)
     if not is_symbolic((J.out_shape, J.in_shape)):
         op = at_hand(op, mine, *(() if mixes else J.arrays()))
     none = np.zeros((), SINGLE)
     ones = op.CastLike(op.Expand(mine, J.out_shape), none)
-    return op.Greater(gathered(op, J, ones) if mixes else J.T._apply(op, ones), none)
+    return op.Greater(met(op, J, ones, end) if mixes else J.T._apply(op, ones), none)
 
 
-def gathered(op: Op, J: Jacobian, y: Array) -> Array:
-    """The sum of y over the axes that J mixes, of length 1 along the axes of x that it mixes."""
-    out, into = axes_of(J)
-    kept = "".join(axis for axis in into if axis in out)
-    small = tuple(n if axis in out else 1 for axis, n in zip(into, J.in_shape, strict=True))
+def met(op: Op, J: Jacobian, y: Array, end: int) -> Array:
+    """The sum of y over the axes that J mixes, of length 1 along the other array's mixed axes."""
+    if isinstance(J, Convolution) and (name := (J.source, J.third)[end - 1]) != "w" != J.target:
+        return J.met(op, y, name)
+    out, term = (terms := axes_of(J))[0], terms[end]
+    shape = (J.in_shape, *map(shape_of, J.arrays()))[end - 1]
+    small = tuple(n if axis in out else 1 for axis, n in zip(term, shape, strict=True))
+    kept = "".join(a for a, n in zip(term, small, strict=True) if a in out and not same(n, 1))
     return op.Reshape(op.Einsum(y, equation=f"{out}->{kept}"), small)
 
 
-def axes_of(J: Jacobian) -> tuple[str, str]:
-    """A letter for each axis of y and x: entries meet only at one place of the shared axes."""
+def axes_of(J: Jacobian) -> tuple[str, ...]:
+    """A letter for each axis of y, x and J's arrays: entries meet at one place of shared axes."""
     if isinstance(J, Convolution):
-        terms = {"x": "ncABCDEFGH", "w": "mkIJKLMNOP", "u": "nmQRSTUVWX"}
-        return terms[J.target][: len(J.out_shape)], terms[J.source][: len(J.in_shape)]
+        rank, c = len(J.out_shape), "k" if same(J.geometry.group, 1) else "c"
+        terms = {"x": f"n{c}ABCDEFGH", "w": "mkIJKLMNOP", "u": "nmQRSTUVWX"}
+        return tuple(terms[end][:rank] for end in (J.target, J.source, J.third))
     if isinstance(J, Fourier):
         return (own := ascii_letters[: len(J.in_shape)]), own[:-1].replace(own[J.axis], "Y") + "Z"
-    return (C := as_contraction(J)).out_term, C.in_term
+    return (C := as_contraction(J)).out_term, C.in_term, *(term for _, term in C.factors)
 
 
 def at_hand(op: Op, *arrays: Array) -> Op:

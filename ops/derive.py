@@ -50,7 +50,7 @@ def derive(
     `name` is `Op` or `domain::Op`. SymPy derives its values, Jacobian, adjoint and derivatives of
     any order. `definition` is text or a SymPy expression. Without indices it holds entry by entry,
     with ONNX's broadcasting; with indices, `sum(term, j)` sums over j, an index may be `2*i + k` or
-    `t[i]` for integers t, and every index of y runs over all entries. Functions are those of ONNX,
+    `t[i]` for integers t, and every index of y runs over all entries. Functions are ONNX's,
     `sigmoid`, `softplus`, `max`, `min`, `Piecewise` and `a if c else b`. Exponentials are rewritten
     so that they do not overflow, log Σ exp included; if double precision still loses the value at 0
     or ±800, there is an `OnnxJacWarning`.

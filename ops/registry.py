@@ -145,7 +145,7 @@ def jacobian(
 
     `names` are the operators, `values` are the allowed values of attributes, `mode=("linear",
     "cubic")`; a model with another value is not loaded. An operator `grows` if the number of
-    elements of its output may exceed the product of those of its inputs; a `random` operator draws
+    elements of its output may exceed the product of its inputs' sizes; a `random` operator draws
     a sample, which is a constant of the linearisation. For the Jacobian of a model, use
     `linearize(model, inputs)`.
 

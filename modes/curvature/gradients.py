@@ -251,8 +251,8 @@ class Gradients:
         ]  # fmt: skip
         if not any(fits):
             raise UnsupportedOp(
-                f"{use.name!r} meets {count} rows that are not those of {samples} samples, each on "
-                f"its own: leave it out of wrt=, or take gauss_newton or fisher"
+                f"{use.name!r} meets {count} rows that are not the rows of {samples} samples, each "
+                f"on its own: leave it out of wrt=, or take gauss_newton or fisher"
             )
         order = slice(None) if fits[0] else np.argsort(trailing, kind="stable")
         return order, not all(fits) or np.array_equal(leading, trailing)
@@ -347,7 +347,7 @@ class Layer:
     """The uses of the same entries of a tensor, which share these weights.
 
     `parts` maps each tensor, the weight alone or with its bias, to (groups, inputs, outputs). The
-    `biases` are the uses of a bias that are added to those of the weight.
+    `biases` are the uses of a bias that are added to the weight's uses.
     """
 
     parts: Mapping[str, Jacobian]
@@ -406,7 +406,7 @@ class Layer:
 @dataclass(frozen=True)
 class Layout:
     """What is known of the layers at all points: their fingerprints, and `twins`, the number of
-    each bias whose cotangents are those of a weight, by the number of that weight's layer.
+    each bias whose cotangents are a weight's, by the number of that weight's layer.
 
     It is `certain` if the cotangents that it was found by were not zero by chance, and `leading` if
     samples come before positions everywhere.

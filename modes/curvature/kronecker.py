@@ -216,7 +216,7 @@ class Factors:
 
     `parts` holds S by tensor: a weight alone, or a weight and a bias that are one matrix. `left` is
     A, (groups, inputs, inputs), and `right` is B, (groups, outputs, outputs), of the moments `a`
-    and `b`. `corrected` eigenvalues, where given, replace those of A ⊗ B in the same basis.
+    and `b`. `corrected` eigenvalues, where given, replace the eigenvalues of A ⊗ B in its basis.
     """
 
     parts: Mapping[str, Jacobian]

@@ -176,7 +176,7 @@ class Use:
     """Y = rowsᵀ(X · start(W)), with X of shape (g, rows, i), at a vertex of the DAG.
 
     `start` takes W to (g, i, o), and `rows` takes Y to (g, rows, o). A `bias` multiplies no data:
-    its X is the same number everywhere. `name` is that of W, `number` counts the uses of all
+    its X is the same number everywhere. `name` is W's name, `number` counts the uses of all
     weights.
     """
 

@@ -357,7 +357,7 @@ ROUNDINGS = 2.0
 class Near:
     """δ ↦ f(x + δ), flat, at the point of J: x the tensors of `wrt`, f the tensors of `of`.
 
-    `f` names other tensors of J's model than those of `of`, and `model` is J's in double precision.
+    `f` names other tensors of J's model than `of`, and `model` is J's in double precision.
     """
 
     J: Any

@@ -61,7 +61,7 @@ def symbolic(
     """J = ∂of/∂wrt as a SymPy matrix: the rules of a small model, run over symbols.
 
     The entry x[0, 1] of a tensor is the symbol x_01. `inputs` is the point at which comparisons are
-    decided, by default distinct fractions; integers are those of the point, by default 0. `model`
+    decided, by default distinct fractions; integers are the point's, by default 0. `model`
     is as `load` gives or takes it.
 
     Shapes: (size of `of`, size of `wrt`), as for `linearize`. Raises `InputError` where the matrix

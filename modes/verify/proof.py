@@ -300,7 +300,7 @@ def headline(proof: Proof) -> str:
         return (
             f"**{proof.outcome}**: it is composed of other operators, and no definition was "
             f"written apart: no proof. Its derivative is the composition's, whose values "
-            f"are those of ONNX Runtime's kernel in {cases} of {len(proof.results)} cases."
+            f"equal ONNX Runtime's kernel in {cases} of {len(proof.results)} cases."
         )
     exact = sum(r.outcome == EXACT for r in proof.results)
     text = derived_from(proof.op_type, proof.domain)

@@ -42,7 +42,7 @@ from .indexing import counted, doublings, moved, picked, product_of_others
 
 
 def reduced_axes(node: Node) -> tuple[int, ...]:
-    """The axes that a Reduce* operator reduces: those of its second input, by default all."""
+    """The axes that a Reduce* operator reduces: its second input names them, by default all."""
     axes = node.ints(1)
     if not axes:
         return () if node.noop_with_empty_axes else tuple(range(len(node.x_shape)))

@@ -84,7 +84,7 @@ and share a machine of {cores} cores with the client, the scheduler and whatever
 passed between processes. "Alone" is what the slowest worker takes for the same batches where none
 sends anything, so that its efficiency is what the machine itself allows.
 
-| workers | a product | alone | parallel efficiency | that of "alone" | sent | in multiples of v |
+| workers | a product | alone | parallel efficiency | efficiency alone | sent | in multiples of v |
 |---|---|---|---|---|---|---|
 {measured}
 
@@ -97,7 +97,7 @@ with one worker, {kfac_two:.1f} s with two, and {kfac_here:.1f} s in one process
 
 ## What two workers on {cores} cores can show
 
-- That the result is that of one process, which was compared to a relative 1e-10, and that what is
+- That the result is one process's, which was compared to a relative 1e-10, and that what is
   sent grows as the formulas below say.
 - What sending, adding and scheduling cost beside the computation: the difference between a product
   and "alone". A parallel efficiency that "alone" has not either is lost to the machine, whose cores
@@ -142,5 +142,5 @@ need:
 {predicted}
 
 Tasks are what limits: a thousand workers pay where one would compute for many minutes. Several
-right-hand sides in one product (`G @ V`) share the tasks, so that T₁ is that of all of them.
+right-hand sides in one product (`G @ V`) share the tasks, so that T₁ is the time of all of them.
 """

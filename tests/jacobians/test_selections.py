@@ -29,7 +29,8 @@ CONSTANTS = """<double one = {1}, double half = {0.5}, double minus = {-0.5}, do
     double[2,2] mix = {0.5, -1.5, 0.75, 1},
     double[3,3] turn = {1, -0.5, 0.25, 2, 1, -1, 0.5, 3, 1},
     double[3,2,2] mixes = {0.5, 1, 2, -1, 1, 3, -0.5, 1, 2, 1, 0.5, 1}, double[2] gain = {1.5, 0.5},
-    double[1,1,2] kernel = {0.5, 1.5}>"""
+    double[1,1,2] kernel = {0.5, 1.5}, double[3,1,2] kernels = {1, 2, 0.5, 1.5, -1, 1},
+    int64[2] upright = {3, 1}, int64[3] single = {1, 3, 2}>"""
 
 POSITIVE, INSIDE = (0, 0.5, 1.2, 4, 9, 2), (1, 0.5, 0.1, -0.4, 0.9, 0.2)
 
@@ -86,13 +87,35 @@ ROWS = {
     "Softmax": "g = Softmax(c)",
     "LogSoftmax": "g = LogSoftmax(c)",
     "LayerNormalization": "g = LayerNormalization(c, gain)",
+    "batched MatMul of itself": "b = Reshape(c, stack) d = Transpose<perm = [0, 2, 1]>(b) "
+                                "h = MatMul(b, d) g = Reshape(h, upright)",
+    "MatMul by itself turned": "d = Transpose(c) h = MatMul(c, d) g = Slice(h, k1, k3, k1)",
+    "Mul as an outer product": "f = Reshape(c, line) d = Reshape(c, column) h = Mul(d, f) "
+                               "g = Slice(h, k1, k6, k1)",
+    "Einsum with itself": 'h = Einsum<equation = "ij,kj->ik">(c, c) g = Slice(h, k1, k3, k1)',
+    "Conv of itself": "b = Reshape(c, stack) h = Conv(b, b) g = Slice(h, k1, k3, k1)",
+    "ConvTranspose of itself": "b = Reshape(c, stack) d = Reshape(c, single) "
+                               "h = ConvTranspose(b, d) g = Slice(h, k1, k3, k1)",
 }  # fmt: skip
 """name -> c to g, where the first row of c, with the first two entries, reaches that of g alone."""
 COLUMNS = {
     "MatMul on the left": "g = MatMul(turn, c)",
     "Einsum that turns": 'g = Einsum<equation = "ij,ki->kj">(c, turn)',
+    "Conv per channel": "b = Reshape(c, single) g = Conv<group = 3>(b, kernels)",
 }  # fmt: skip
-for found, axis in ((ROWS, 0), (COLUMNS, 1)):
+LINES = {
+    "Conv": "b = Reshape(c, image) g = Conv(b, kernel)",
+    "Conv with pads and strides": "b = Reshape(c, image) "
+                                  "g = Conv<pads = [1, 1], strides = [2]>(b, kernel)",
+    "Conv by a part of itself": "b = Reshape(c, image) w = Slice(b, k4, k6, k2) g = Conv(b, w)",
+    "ConvTranspose": "b = Reshape(c, image) "
+                     "g = ConvTranspose<pads = [1, 0], strides = [2]>(b, kernel)",
+    "AveragePool": "b = Reshape(c, image) g = AveragePool<kernel_shape = [2], strides = [2]>(b)",
+    "LpPool": "b = Reshape(c, image) g = LpPool<kernel_shape = [2], strides = [2]>(b)",
+}  # fmt: skip
+"""name -> c to g, where the first entry of c reaches the first one of g alone, on the last axis."""
+LINES = {f"{name} along its axis": body for name, body in LINES.items()}
+for found, axis in ((ROWS, 0), (COLUMNS, 1), (LINES, 2)):
     BY_POSITION |= {
         f"behind {name}": f"c = Reshape(s, table) {body} u = Slice(g, k1, k3, k{axis}) "
                           "y = Reshape(u, line)" for name, body in found.items()
@@ -121,6 +144,7 @@ INSERTIONS = {
 INSERTIONS |= {
     f"{name} of Concat": f"v = Slice(x, k1, k6) q = Concat<axis = 0>(bad, v) {body}"
     for name, body in {
+        "batched MatMul by itself": "c = Reshape(q, piled) g = MatMul(c, c) p = Reshape(g, line)",
         "MatMul": "c = Reshape(q, column) g = MatMul(c, eye) p = Reshape(g, line)",
         "MatMul on the left": "c = Unsqueeze(q, k0) g = MatMul(eye, c) p = Reshape(g, line)",
         "Conv": "c = Reshape(q, piled) g = Conv(c, unit) p = Reshape(g, line)",
@@ -129,6 +153,8 @@ INSERTIONS |= {
                   "p = Reshape(g, line)",
     }.items()
 }  # fmt: skip
+HELD = "Mul of infinity"
+"""The pole where operators by themselves hold what has no finite value."""
 NO_ORDER = "Mul of Log", "Sin of NaN", "Mul of infinity"
 
 CASES = [
@@ -181,7 +207,7 @@ class Chosen:
         for k in range(1, 6):
             ends = (self.run(x + step * UNIT[k])["y"].ravel() for step in (h, -h))
             J[:, k] = np.subtract(*ends) / (2 * h)
-        h = 2e-4
+        h = 1e-4
         for i in range(1, 6):
             for j in range(1, i + 1):
                 e, f = h * UNIT[[i, j]]
@@ -202,7 +228,8 @@ def products(s):
     for k in range(2):
         elsewhere = elsewhere.relinearize(s.at(s.regular + k / 64))
     rows = np.eye(J.shape[0])
-    runtime = None if "Conv" in s.text else "onnxruntime"  # which convolves no doubles
+    convolves = "Conv" in s.text or "Pool" in s.text
+    runtime = None if convolves else "onnxruntime"  # which convolves no doubles
     for K in (J, elsewhere.relinearize(s.point)):
         yield from (K @ UNIT, (K.T @ rows).T, K.toarray(), K.T.toarray().T, K["y", "x"] @ UNIT)
         yield from (K.tosparse().toarray(), K.T.tosparse().toarray().T)
@@ -290,7 +317,7 @@ def faces_of(k, how):
 ALWAYS = {
     (how, pole, face)
     for k, how in enumerate(dict.fromkeys(how for how, _ in CASES))
-    for pole in [[p for h, p in CASES if h == how][k % 12]]
+    for pole in [HELD if "itself" in how else [p for h, p in CASES if h == how][k % 12]]
     for face in faces_of(k, how)
 }  # fmt: skip
 """Of each operator that selects or inserts, one case by products and by another face, and one case
@@ -308,4 +335,4 @@ def marks(case):
 def test_what_is_left_out_has_slope_0(how, pole, face):
     s, (ways, wanted) = chosen(how, pole), FACES[face]
     for k, found in enumerate(ways(s)):
-        np.testing.assert_allclose(found, getattr(s, wanted), 1e-4, 1e-5, err_msg=f"way {k}")
+        np.testing.assert_allclose(found, getattr(s, wanted), 1e-4, 5e-5, err_msg=f"way {k}")

@@ -24,7 +24,7 @@ the network itself, which no derivative can be expected to beat by much; ε is 1
 error among the products is {largest:.0e}, the largest residual {residual:.0e}.
 
 Where a network has kinks, such as ReLU and MaxPool, and rounding moves it across one, entries of J
-jump: J is right, at a point on the other side. Errors far above that of y, which are the same for
+jump: J is right, at a point on the other side. Errors far above y's error, which are the same for
 all three ways to the product, are of that kind.
 
 | network | rows × columns | run by | y | `J @ v` | compiled, NumPy | compiled, ONNX Runtime |

@@ -20,7 +20,7 @@ import onnx_ir as ir
 from ....jacobians import Jacobian, Joint, dtype_of, reading, shape_of, size
 from ....jacobians.arrays import is_recorded
 from ....jacobians.base import Holder, flat
-from ....jacobians.dag import diagonals_in, has_choices, may_be_infinite
+from ....jacobians.dag import has_choices, is_surely_finite, numbers_in
 from ....jacobians.errors import OnnxJacError
 from ....jacobians.symint import is_symbolic
 from ....jacobians.threads import Lock, cached_property, remembered
@@ -37,9 +37,8 @@ from .record import JOINTS, ActiveStep, Ends, Entry, Names, blocks_of, ends_of, 
 from .trace import Trace, trace
 from .unroll import shaped_as_here
 
-FITS, FINITE = "no NaN where rules ask for none", "no infinite slope where entries are left out"
-"""The conditions of a derivative, and of its programs: names of numbers that are 0 where they hold.
-"""
+FITS, FINITE = "no NaN where rules ask for it", "all finite where entries are left out"
+"""The conditions of a derivative, and of its programs: tensors that are 0 where these hold."""
 
 
 @dataclass(eq=False)
@@ -50,8 +49,8 @@ class Derivative:
     `inputs`. `parts` are the entries of the steps without their numbers; a step that is read at
     every point in place of its entry. `held` are the graph values that the operators hold, and
     `views` the tensors that their arrays are views of, both by identity. `bases` are the tensors
-    behind all of these; `checks` compute the `conditions` alone. `read` are the tensors that products at the last point took: the next point
-    computes them in one run.
+    behind all of these; `checks` compute the `conditions` alone. `read` are the tensors that
+    products at the last point took: the next point computes them in one run.
     """
 
     source: Model
@@ -157,8 +156,9 @@ def differentiated(
     blocks = [J for part in parts if isinstance(part, Entry) for J in part.blocks.values()]
     held = {id(value): value for J in blocks for value in values_in(J)}
     op = ResidualRecorder.beyond(t.recorder, t.inputs, by_torch=by_torch)
-    before, slopes = len(op.nodes), slopes_in(blocks) if any(map(has_choices, blocks)) else []
-    flags = {FITS: unmet(op, asked_for_nan, op.IsNaN), FINITE: unmet(op, slopes, infinite(op))}
+    before, factors = len(op.nodes), factors_in(blocks) if any(map(has_choices, blocks)) else []
+    flags = {FITS: total(op, map(any_nan(op), some(asked_for_nan))),
+             FINITE: total(op, map(zero_if_finite(op), some(factors)))}  # fmt: skip
     conditions = {name: flag for name, flag in flags.items() if flag is not None}
     asked = {key: chain(value, lambda v: id(v) in names) for key, value in held.items()}
     for name, flag in conditions.items():
@@ -175,24 +175,31 @@ def differentiated(
     )  # fmt: skip
 
 
-def slopes_in(blocks: Iterable[Jacobian]) -> list[ir.Value]:
-    """The recorded slopes of diagonals that may be infinite."""
-    found = (d for J in blocks for d in diagonals_in(J) if is_recorded(d.d))
-    return [*{id(d.d): d.d for d in found if may_be_infinite(d)}.values()]
+def factors_in(blocks: Iterable[Jacobian]) -> list[ir.Value]:
+    """The recorded arrays that multiply entries and may be infinite."""
+    held = (a for J in blocks for part in numbers_in(J) for a in part.arrays())
+    return [a for a in held if is_recorded(a) and not is_surely_finite(a)]
 
 
-def infinite(op: ResidualRecorder) -> Callable[[ir.Value], Any]:
-    """x ↦ where x is infinite or NaN."""
-    return lambda x: op.Not(op.Less(op.Abs(x), np.array(np.inf, dtype_of(x))))
+def some(values: Iterable[ir.Value]) -> list[ir.Value]:
+    """The values that have entries, each once."""
+    return [x for x in {id(x): x for x in values}.values() if size(shape_of(x))]
 
 
-def unmet(
-    op: ResidualRecorder, values: Iterable[ir.Value], is_bad: Callable[[ir.Value], Any]
-) -> ir.Value | None:
-    """How many of some values have a bad entry; None where there is nothing to count."""
-    found = [x for x in {id(x): x for x in values}.values() if size(shape_of(x))]
-    counts = [op.ReduceMax(op.Cast(is_bad(x), to=ir.DataType.INT32), keepdims=0) for x in found]
-    return reduce(op.Add, counts) if counts else None
+def any_nan(op: ResidualRecorder) -> Callable[[ir.Value], Any]:
+    """x ↦ 1 if an entry is NaN, else 0."""
+    return lambda x: op.ReduceMax(op.Cast(op.IsNaN(x), to=ir.DataType.INT32), keepdims=0)
+
+
+def zero_if_finite(op: ResidualRecorder) -> Callable[[ir.Value], Any]:
+    """x ↦ Σ 0 · x, which is NaN if an entry is infinite or NaN."""
+    return lambda x: op.ReduceSum(op.Mul(x, np.zeros((), dtype_of(x))), keepdims=0)
+
+
+def total(op: ResidualRecorder, numbers: Iterable[Any]) -> ir.Value | None:
+    """The sum of some numbers; None where there are none."""
+    found = list(numbers)
+    return reduce(op.Add, found) if found else None
 
 
 def evaluate_static(

@@ -64,7 +64,7 @@ def attention(op: Any, node: Node) -> tuple[Array, ...]:
 def self_attention(
     op: Any, node: Node, packed: Array, mask: Array | None, past: Array | None, added: Array | None
 ) -> tuple[Array, ...]:
-    """The attention of the parts of a tensor, and its keys and values behind those of the past."""
+    """The attention of the parts of a tensor, and its keys and values behind the past ones."""
     refuse(node, {}, do_rotary=0)
     widths = node.qkv_hidden_sizes or (shape_of(packed)[-1] // 3,) * 3
     cut = op.Split(packed, np.array(widths), axis=-1, outputs=3)

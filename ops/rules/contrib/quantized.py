@@ -151,7 +151,7 @@ def dynamic_quantize_matmul(op: Any, node: Node) -> tuple[Array]:
 def in_bytes(op: Any, x: Array, axes: tuple[int, ...] | None = None) -> Array:
     """s (q - z): x by its 256 steps s from its least to its largest entry, or 0.
 
-    With `axes`, the steps are those of each slice along these axes. As q and z are piecewise
+    With `axes`, each slice along these axes has its own steps. As q and z are piecewise
     constant, the derivative is the derivative of s.
     """
     nought, keep = np.zeros((), dtype_of(x)), int(axes is not None)

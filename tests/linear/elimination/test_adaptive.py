@@ -2,7 +2,6 @@
 
 import hashlib
 import pickle
-
 import threading
 from itertools import pairwise
 
