@@ -68,7 +68,6 @@ class Subject:
     def __init__(self, case: Case, rng: np.random.Generator) -> None:
         self.case, self.rng, self.engine = case, rng, None if "drawn" in case.traits else "numpy"
         self.model = oj.load(case.model)
-        self.stored = pickle.dumps(self.model)
         self.apart = bool(rng.random() < APART)
 
     def linearize(self, point: Mapping[str, Any] | None = None, **options: Any) -> oj.Linearization:
@@ -84,13 +83,11 @@ class Subject:
     @cached_property
     def tapes(self) -> Iterator[oj.Linearization]:
         """J as all rules give it, and as its template does, in turns."""
-        J = oj.linearize(self.model, self.case.point, of=self.case.of, wrt=self.case.wrt)
-        return cycle((J, J.relinearize(self.case.point)))
+        return cycle((self.J, self.J.relinearize(self.case.point)))
 
-    def plainly(self, point: Mapping[str, Any] | None = None) -> np.ndarray:
+    def plainly(self, point: Mapping[str, Any]) -> np.ndarray:
         """J @ I of a fresh J, of a model that nothing but what is expected comes from."""
-        source = self.sources[False]
-        J = oj.linearize(source, point or self.case.point, of=self.case.of, wrt=self.case.wrt)
+        J = oj.linearize(self.sources[False], point, of=self.case.of, wrt=self.case.wrt)
         return J @ np.eye(J.shape[1])
 
     def by_torch(self, point: Point) -> np.ndarray | None:
@@ -114,16 +111,26 @@ class Subject:
         return Sources(self.fresh)
 
     @cached_property
+    def stored(self) -> bytes:
+        return pickle.dumps(oj.load(self.case.model))
+
+    @cached_property
     def stored_scalar(self) -> bytes:
         return pickle.dumps(oj.load(self.scalar))
 
     @cached_property
     def J(self) -> oj.Linearization:
-        return self.linearize()
+        return oj.linearize(self.model, self.case.point, of=self.case.of, wrt=self.case.wrt)
 
     @cached_property
     def plain(self) -> np.ndarray:
-        return self.plainly()
+        """J @ I, the first product of all."""
+        made: np.ndarray = self.J._with() @ np.eye(self.J.shape[1])
+        return made
+
+    @cached_property
+    def hessian(self) -> Hessian:
+        return oj.hessian(self.sources[True], self.case.point, of="loss", wrt=self.case.wrt)
 
     def random(self, *shape: int) -> np.ndarray:
         return self.rng.standard_normal(shape)
@@ -367,12 +374,13 @@ def repeated(s: Subject) -> Iterator[Compared]:
 
 @sampled
 def checkpointed(s: Subject) -> Iterator[Compared]:
-    (m, n), K = s.plain.shape, s.linearize(checkpoint=2)
-    J, v, u = s.linearize(checkpoint=True), s.random(n), s.random(m)
-    yield Compared("checkpoint=True @ I", J @ np.eye(n), s.plain)
-    yield Compared("checkpoint=True.T @ u", J.T @ u, s.plain.T @ u)
-    yield Compared("checkpoint=2 @ v", K @ v, s.plain @ v)
-    yield Compared("checkpoint=2.T @ I", K.T @ np.eye(m), s.plain.T)
+    """Two segments, or √n of them."""
+    (m, n), how = s.plain.shape, bool(s.rng.random() < 0.5) or 2
+    J, v, u = s.linearize(checkpoint=how), s.random(n), s.random(m)
+    yield Compared(f"checkpoint={how} @ I", J @ np.eye(n), s.plain)
+    yield Compared(f"checkpoint={how}.T @ I", J.T @ np.eye(m), s.plain.T)
+    yield Compared(f"checkpoint={how} @ v", J @ v, s.plain @ v)
+    yield Compared(f"checkpoint={how}.T @ u", J.T @ u, s.plain.T @ u)
 
 
 @sampled
@@ -675,8 +683,7 @@ def as_hvp(at: Exported) -> Iterator[Compared]:
     v = at.subject.random(at.R.shape[1])
     values = at.run(at.feeds | by_name(at.J.domain, v, "_tangent"))
     yield Compared(f"{at.label} grad", flat(at.J.domain, values, "_grad"), at.R[0])
-    H = oj.hessian(at.source, at.point, of="loss", wrt=at.subject.case.wrt)
-    wanted = H @ v
+    wanted = at.subject.hessian.relinearize(at.point) @ v
     if finite(wanted):
         yield Compared(at.label, flat(at.J.domain, values, "_hvp"), wanted)
 
