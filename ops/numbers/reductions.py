@@ -77,15 +77,15 @@ def reductions(
 
 
 def reduction(before: Kernel, reduce: Kernel, after: Kernel) -> Kernel:
-    """after ∘ reduce ∘ before: over all axes if none are given, or over none with `noop`."""
+    """after ∘ reduce ∘ before over all axes if none are given; over none, of each entry alone."""
 
     def reduced(
         x: Array, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
     ) -> Array:
         given = () if axes is None else ints(axes)
         found = given if given or noop_with_empty_axes else tuple(range(x.ndim))
-        y = before(x)  # torch takes no axes for all of them
-        return as_type(after(reduce(y, found, bool(keepdims)) if found else y), x.dtype)
+        y = before(x if found else x[..., None])  # torch takes no axes for all of them
+        return as_type(after(reduce(y, found or (-1,), bool(found and keepdims))), x.dtype)
 
     return reduced
 

@@ -15,7 +15,11 @@ from concurrent.futures.process import BrokenProcessPool
 from itertools import count
 
 from . import __doc__ as description
+from .make import case
 from .trial import Verdict, silent, trial
+
+PROGRESS = 100
+"""Graphs from one line of progress to the next."""
 
 
 def arguments() -> argparse.Namespace:
@@ -27,6 +31,7 @@ def arguments() -> argparse.Namespace:
     add("--first", type=int, default=0, help="number of the first graph (0)")
     add("--jobs", type=int, default=2, help="processes (2)")
     add("--seconds", type=float, default=float("inf"), help="begin no graph after so many seconds")
+    add("--newer", action="store_true", help="no graphs but those with newer kinds of nodes")
     add("--dear", type=int, default=1, help="of the ways that take longer: how many a graph (1)")
     return parser.parse_args()
 
@@ -46,6 +51,8 @@ def new_pool(jobs: int) -> ProcessPoolExecutor:
 def verdicts(asked: argparse.Namespace) -> Iterator[tuple[int, Verdict]]:
     """The verdict of every trial, in any order; a process that dies is a finding."""
     start, numbers = time.monotonic(), count(asked.first)
+    if asked.newer:
+        numbers = (n for n in numbers if "newer" in case(asked.seed, n).traits)
     pool = new_pool(asked.jobs)
     running: dict[Future[Verdict], int] = {}
     left = asked.count
@@ -92,6 +99,10 @@ def main() -> int:
             refusals[verdict.text[:100]] += 1
         if verdict.kind == "finding":
             print(f"--- graph {number} of seed {asked.seed}: {verdict.text}\n", flush=True)
+        if (done := sum(kinds.values())) % PROGRESS == 0:
+            took = time.monotonic() - start
+            found = f"{kinds['finding']} findings, {compared} comparisons"
+            print(f"{done} graphs in {took:.0f} s: {found}", file=sys.stderr, flush=True)
     seconds = time.monotonic() - start
     for text, times in refusals.most_common(10):
         print(f"refused {times} x: {text}")

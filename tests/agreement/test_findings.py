@@ -98,6 +98,16 @@ CASES = {
         { y = MaxPool<ceil_mode=1, kernel_shape=[2], pads=[0, 1], strides=[1]>(x) }""",
         "y", "x", x=[[[0.8, -1.4, 0.3, 0.2]]],
     ),
+    "the slope by the ratio of a Dropout that keeps all": case(
+        """g (double[2] x) => (double[2] y) <double r = {0}, bool t = {1}>
+        { y = Dropout<seed=2>(x, r, t) }""",
+        "y", "x r", x=[0.3, -0.7],
+    ),
+    "the norm of a negative number": case(
+        """g (double[2] x) => (double y)
+        { s = ReduceSum<keepdims=0>(x) y = ReduceL2<keepdims=0>(s) }""",
+        "y", "x", x=[0.3, -0.7],
+    ),
 }  # fmt: skip
 
 

@@ -10,8 +10,9 @@ import copy
 import pickle
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.util import find_spec
+from itertools import cycle
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,9 @@ from onnx import helper, numpy_helper
 
 import onnxjac as oj
 from onnxjac import jacobians
+from onnxjac.modes.hessian import Hessian
 from onnxjac.modes.linear.check import WRONG
+from onnxjac.modes.model.primal.evaluate import evaluate
 
 from .contrib import spelled
 from .make import Case
@@ -38,6 +41,9 @@ class Compared(NamedTuple):
 
 
 Way = Callable[["Subject"], Iterator[Compared]]
+
+APART = 0.1
+"""The share of graphs of which every way linearises anew."""
 
 ALWAYS: list[Way] = []
 """Ways that every trial takes."""
@@ -60,19 +66,39 @@ class Subject:
     """A case with its model, its plain Jacobian and its points."""
 
     def __init__(self, case: Case, rng: np.random.Generator) -> None:
-        self.case, self.rng, self.engine = case, rng, None if "drawn" in case.traits else "numpy"
+        self.case, self.rng = case, rng
         self.model = oj.load(case.model)
-        self.stored = pickle.dumps(self.model)
+        self.apart = bool(rng.random() < APART)
 
     def linearize(self, point: Mapping[str, Any] | None = None, **options: Any) -> oj.Linearization:
+        """J at the first point over residuals that others hold too; new ones for all else, and in
+        some of the graphs.
+        """
+        if point is None and not options and not self.apart:
+            return next(self.tapes)._with()
         return oj.linearize(
             self.model, point or self.case.point, of=self.case.of, wrt=self.case.wrt, **options
         )
 
-    def plainly(self, point: Mapping[str, Any] | None = None) -> np.ndarray:
-        """J @ I of a fresh J of a fresh model, without caches left by earlier ways."""
-        J = oj.linearize(self.fresh(), point or self.case.point, of=self.case.of, wrt=self.case.wrt)
+    @cached_property
+    def tapes(self) -> Iterator[oj.Linearization]:
+        """J as all rules give it, and as its template does, in turns."""
+        return cycle((self.J, self.J.relinearize(self.case.point)))
+
+    def plainly(self, point: Mapping[str, Any]) -> np.ndarray:
+        """J @ I of a fresh J, of a model that nothing but what is expected comes from."""
+        J = oj.linearize(self.sources[False], point, of=self.case.of, wrt=self.case.wrt)
         return J @ np.eye(J.shape[1])
+
+    def by_torch(self, point: Point) -> np.ndarray | None:
+        """J by the interpreter over torch; None without torch, or where it lacks a kernel."""
+        try:
+            from . import judge
+
+            made = judge.jacobian(spelled(self.case.model), point, self.case.of, self.case.wrt)
+        except Exception:
+            return None
+        return made
 
     def fresh(self, scalar: bool = False) -> oj.Model:
         """The model, or the model with a loss, without caches left by earlier ways."""
@@ -80,16 +106,31 @@ class Subject:
         return made
 
     @cached_property
+    def sources(self) -> Mapping[bool, oj.Model]:
+        """The model, and the one with a loss, of which results at all points are expected."""
+        return Sources(self.fresh)
+
+    @cached_property
+    def stored(self) -> bytes:
+        return pickle.dumps(oj.load(self.case.model))
+
+    @cached_property
     def stored_scalar(self) -> bytes:
         return pickle.dumps(oj.load(self.scalar))
 
     @cached_property
     def J(self) -> oj.Linearization:
-        return self.linearize()
+        return oj.linearize(self.model, self.case.point, of=self.case.of, wrt=self.case.wrt)
 
     @cached_property
     def plain(self) -> np.ndarray:
-        return self.plainly()
+        """J @ I, the first product of all."""
+        made: np.ndarray = self.J._with() @ np.eye(self.J.shape[1])
+        return made
+
+    @cached_property
+    def hessian(self) -> Hessian:
+        return oj.hessian(self.sources[True], self.case.point, of="loss", wrt=self.case.wrt)
 
     def random(self, *shape: int) -> np.ndarray:
         return self.rng.standard_normal(shape)
@@ -142,10 +183,9 @@ class Subject:
         """Whether the `of` and `wrt` tensors are finite there."""
         names = [*self.case.of, *self.case.wrt]
         try:
-            J = oj.linearize(self.model, point, of=names, wrt=self.case.wrt)
+            return finite(*evaluate(self.model, point, names).values())
         except oj.OnnxJacError:
             return False
-        return finite(*J.primal.values())
 
     def moved(self, value: np.ndarray) -> np.ndarray:
         if value.dtype.kind != "f":
@@ -158,6 +198,16 @@ class Subject:
         if value.dtype.kind == "i":
             return np.asarray(np.maximum(value - 1, 0), value.dtype)
         return np.asarray(-value)
+
+
+class Sources(dict[bool, oj.Model]):
+    """Models that are made when they are first asked for."""
+
+    def __init__(self, make: Callable[[bool], oj.Model]) -> None:
+        self.make = make
+
+    def __missing__(self, scalar: bool) -> oj.Model:
+        return self.setdefault(scalar, self.make(scalar))
 
 
 def finite(*arrays: Any) -> bool:
@@ -186,8 +236,10 @@ def forms(s: Subject) -> Iterator[Compared]:
     yield Compared("toarray", J.toarray(), s.plain)
     yield Compared("J.T.toarray", J.T.toarray(), s.plain.T)
     J = s.linearize()
-    yield Compared("tosparse", J.tosparse().toarray(), s.plain)
-    yield Compared("J.T.tosparse", J.T.tosparse().toarray(), s.plain.T)
+    if s.rng.random() < 0.5:
+        yield Compared("tosparse", J.tosparse().toarray(), s.plain)
+    else:
+        yield Compared("J.T.tosparse", J.T.tosparse().toarray(), s.plain.T)
     J = s.linearize()
     if m == n:
         yield Compared("diagonal", J.diagonal(), np.diagonal(s.plain))
@@ -227,15 +279,14 @@ def planned(s: Subject) -> Iterator[Compared]:
 
 
 def both(s: Subject, label: str, J: Any, wanted: np.ndarray | None = None) -> Iterator[Compared]:
-    """JVPs and VJPs, of one vector and of all columns."""
+    """JVPs and VJPs: all columns at once of the ones, twice a vector of the others."""
     wanted = s.plain if wanted is None else wanted
-    m, n = wanted.shape
-    yield Compared(f"{label} @ I", J @ np.eye(n), wanted)
-    yield Compared(f"{label}.T @ I", J.T @ np.eye(m), wanted.T)
-    v, u = s.random(n), s.random(m)
-    yield Compared(f"{label} @ v", J @ v, wanted @ v)
-    yield Compared(f"{label}.T @ u", J.T @ u, wanted.T @ u)
-    yield Compared(f"{label} @ v again", J @ v, wanted @ v)
+    sides = (label, J, wanted), (f"{label}.T", J.T, wanted.T)
+    (whole, A, R), (single, B, S) = sides if s.rng.random() < 0.5 else sides[::-1]
+    v = s.random(S.shape[1])
+    yield Compared(f"{whole} @ I", A @ np.eye(R.shape[1]), R)
+    yield Compared(f"{single} @ v", B @ v, S @ v)
+    yield Compared(f"{single} @ v again", B @ v, S @ v)
 
 
 @always
@@ -255,11 +306,13 @@ def tensors(s: Subject) -> Iterator[Compared]:
     J, (m, n) = s.linearize(), s.J.shape
     ways = {"J": J, "compile('torch')": J.compile("torch"), "torch": s.linearize(engine="torch")}
     for label, K in ways.items():
-        yield Compared(f"{label} @ tensor", (K @ torch.eye(n).double()).numpy(), s.plain)
-        yield Compared(f"{label}.T @ tensor", (K.T @ torch.eye(m).double()).numpy(), s.plain.T)
         v, u = torch.tensor(s.random(n)), torch.tensor(s.random(m))
-        yield Compared(f"{label} @ vector", (K @ v).numpy(), s.plain @ v.numpy())
-        yield Compared(f"{label}.T @ vector", (K.T @ u).numpy(), s.plain.T @ u.numpy())
+        if s.rng.random() < 0.5:
+            yield Compared(f"{label} @ tensor", (K @ torch.eye(n).double()).numpy(), s.plain)
+            yield Compared(f"{label}.T @ vector", (K.T @ u).numpy(), s.plain.T @ u.numpy())
+        else:
+            yield Compared(f"{label}.T @ tensor", (K.T @ torch.eye(m).double()).numpy(), s.plain.T)
+            yield Compared(f"{label} @ vector", (K @ v).numpy(), s.plain @ v.numpy())
     yield from both(s, "engine='torch'", ways["torch"])
     yield Compared("engine='torch'.toarray", ways["torch"].toarray(), s.plain)
 
@@ -324,8 +377,9 @@ def repeated(s: Subject) -> Iterator[Compared]:
 
 @sampled
 def checkpointed(s: Subject) -> Iterator[Compared]:
-    for how in (True, 2):
-        yield from both(s, f"checkpoint={how}", s.linearize(checkpoint=how))
+    """Two segments, or √n of them."""
+    how = bool(s.rng.random() < 0.5) or 2
+    yield from both(s, f"checkpoint={how}", s.linearize(checkpoint=how))
 
 
 @sampled
@@ -363,6 +417,8 @@ def moved(s: Subject) -> Iterator[Compared]:
             continue
         if not finite(wanted):
             continue
+        if label in ("near", "flipped") and (known := s.by_torch(point)) is not None:
+            yield Compared(f"torch ({label})", wanted, known)
         for name, J in (("", plain), ("plan", ready), ("compile", compiled)):
             K = J.relinearize(point)
             yield from both(s, f"{name} relinearize({label})", K, wanted)
@@ -426,7 +482,7 @@ def gradients(s: Subject) -> Iterator[Compared]:
     f = oj.value_and_grad(s.fresh(scalar=True), of="loss", wrt=s.case.wrt)
     for label, point in (("here", s.case.point), *s.points(), ("here again", s.case.point)):
         try:
-            J = oj.linearize(s.fresh(scalar=True), point, of="loss", wrt=s.case.wrt)
+            J = oj.linearize(s.sources[True], point, of="loss", wrt=s.case.wrt)
             wanted = (J.T @ np.eye(1)).ravel()
         except oj.OnnxJacError:
             continue
@@ -456,7 +512,8 @@ def curvature(
     yield from both(s, f"{label}.compile('numpy')", make().compile("numpy"), wanted)
     for name, point in s.points():
         try:
-            elsewhere = other(point) @ np.eye(other(point).shape[1])
+            there = other(point)
+            elsewhere = there @ np.eye(there.shape[1])
         except oj.OnnxJacError:
             continue
         if finite(elsewhere):
@@ -467,7 +524,7 @@ def curvature(
 @sampled
 def hessians(s: Subject) -> Iterator[Compared]:
     def at(point: Point) -> Any:
-        return oj.hessian(s.fresh(scalar=True), point, of="loss", wrt=s.case.wrt)
+        return oj.hessian(s.sources[True], point, of="loss", wrt=s.case.wrt)
 
     model = s.fresh(scalar=True)
     H = oj.hessian(model, s.case.point, of="loss", wrt=s.case.wrt)
@@ -479,9 +536,7 @@ def hessians(s: Subject) -> Iterator[Compared]:
         wanted = None
     if wanted is not None:
         yield Compared("hessian by torch", H @ np.eye(H.shape[1]), wanted)
-    yield from curvature(
-        "hessian", lambda: oj.hessian(model, s.case.point, of="loss", wrt=s.case.wrt), at, s
-    )
+    yield from curvature("hessian", lambda: Hessian(H.J._with(), H.function), at, s)
 
 
 @sampled
@@ -498,14 +553,14 @@ def gauss_newton(s: Subject) -> Iterator[Compared]:
     yield Compared("gauss_newton", G @ np.eye(J.shape[1]), J.T @ H @ J)
     yield from curvature(
         "gauss_newton", lambda: oj.gauss_newton(model, s.case.point, **options),
-        lambda point: oj.gauss_newton(s.fresh(scalar=True), point, **options), s,
+        lambda point: oj.gauss_newton(s.sources[True], point, **options), s,
     )  # fmt: skip
 
 
 # --- exports
 
 
-def run(model: onnx.ModelProto, feeds: Point) -> Point:
+def runner(model: onnx.ModelProto) -> Callable[[Point], Point]:
     """The outputs by ONNX Runtime, or by our NumPy engine where ONNX Runtime lacks kernels or
     infers wrong shapes: it counts pooling windows that start behind the last entry.
     """
@@ -519,9 +574,9 @@ def run(model: onnx.ModelProto, feeds: Point) -> Point:
         refusals = "NOT_IMPLEMENTED", "implementation for", "ShapeInferenceError"
         if not any(text in str(error) for text in refusals):
             raise
-        return oj.load(model).run(feeds, engine="numpy")
+        return partial(oj.load(model).run, engine="numpy")
     names = [o.name for o in session.get_outputs()]
-    return dict(zip(names, session.run(names, feeds), strict=True))
+    return lambda feeds: dict(zip(names, session.run(names, feeds), strict=True))
 
 
 def exported(mode: str, s: Subject) -> Iterator[Compared]:
@@ -536,6 +591,7 @@ def exported(mode: str, s: Subject) -> Iterator[Compared]:
             return
     told = " ".join(str(w.message) for w in said)
     shapes, known = {i.name: dims_of(i) for i in made.graph.input}, None
+    run = runner(made)
     for label, point in (("here", s.case.point), *s.points()):
         frozen = label != "here" and any(
             name not in shapes and not np.array_equal(value, s.case.point[name])
@@ -547,9 +603,8 @@ def exported(mode: str, s: Subject) -> Iterator[Compared]:
         )  # fmt: skip
         if frozen or not fits or (label != "here" and "holds only" in told):
             continue
-        fresh = s.fresh(scalar)
         try:
-            J = oj.linearize(fresh, point, of=of, wrt=s.case.wrt)
+            J = oj.linearize(s.sources[scalar], point, of=of, wrt=s.case.wrt)
             R = J @ np.eye(J.shape[1])
         except oj.OnnxJacError:
             continue
@@ -561,7 +616,7 @@ def exported(mode: str, s: Subject) -> Iterator[Compared]:
         if ranks != known:  # stacks of no iterations, whose shape is unknown
             continue
         feeds = {n: v for n, v in point.items() if n in shapes}
-        at = Exported(f"export {mode} ({label})", s, made, feeds, J, R, fresh, point)
+        at = Exported(f"export {mode} ({label})", s, run, feeds, J, R, point)
         yield from EXPORTS[mode](at)
 
 
@@ -588,11 +643,10 @@ class Exported(NamedTuple):
 
     label: str
     subject: Subject
-    model: onnx.ModelProto
+    run: Callable[[Point], Point]
     feeds: Point
     J: oj.Linearization
     R: np.ndarray
-    source: oj.Model
     point: Point
 
 
@@ -604,36 +658,35 @@ def primals(at: Exported, made: Point) -> Iterator[Compared]:
 
 def as_jvp(at: Exported) -> Iterator[Compared]:
     v = at.subject.random(at.R.shape[1])
-    values = run(at.model, at.feeds | by_name(at.J.domain, v, "_tangent"))
+    values = at.run(at.feeds | by_name(at.J.domain, v, "_tangent"))
     yield from primals(at, values)
     yield Compared(at.label, flat(at.J.codomain, values, "_tangent"), at.R @ v)
 
 
 def as_vjp(at: Exported) -> Iterator[Compared]:
     u = at.subject.random(at.R.shape[0])
-    values = run(at.model, at.feeds | by_name(at.J.codomain, u, "_cotangent"))
+    values = at.run(at.feeds | by_name(at.J.codomain, u, "_cotangent"))
     yield from primals(at, values)
     yield Compared(at.label, flat(at.J.domain, values, "_cotangent"), at.R.T @ u)
 
 
 def as_grad(at: Exported) -> Iterator[Compared]:
-    values = run(at.model, at.feeds)
+    values = at.run(at.feeds)
     yield from primals(at, values)
     yield Compared(at.label, flat(at.J.domain, values, "_grad"), at.R[0])
 
 
 def as_hvp(at: Exported) -> Iterator[Compared]:
     v = at.subject.random(at.R.shape[1])
-    values = run(at.model, at.feeds | by_name(at.J.domain, v, "_tangent"))
+    values = at.run(at.feeds | by_name(at.J.domain, v, "_tangent"))
     yield Compared(f"{at.label} grad", flat(at.J.domain, values, "_grad"), at.R[0])
-    H = oj.hessian(at.source, at.point, of="loss", wrt=at.subject.case.wrt)
-    wanted = H @ v
+    wanted = at.subject.hessian.relinearize(at.point) @ v
     if finite(wanted):
         yield Compared(at.label, flat(at.J.domain, values, "_hvp"), wanted)
 
 
 def as_jacobian(at: Exported) -> Iterator[Compared]:
-    values = run(at.model, at.feeds)
+    values = at.run(at.feeds)
     row = 0
     for out in at.J.codomain:
         rows, column = int(np.prod(out.shape)), 0

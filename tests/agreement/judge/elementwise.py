@@ -256,10 +256,13 @@ def swish(node: Node, x: Tensor) -> Tensor:
 def dropout(
     node: Node, x: Tensor, ratio: Tensor | None = None, training: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    if training is not None and bool(training) and (ratio is None or float(ratio) != 0):
-        raise NoKernel("Dropout that draws numbers")
+    y = x.clone()
+    if training is not None and bool(training):
+        if ratio is None or float(ratio) != 0:
+            raise NoKernel("Dropout that draws numbers")
+        y = x / (1 - ratio)  # all entries stay, scaled: the ratio has a slope
     mask = torch.ones_like(x, dtype=torch.bool)
-    return x.clone(), mask if node.opset >= 10 else mask.to(x.dtype)
+    return y, mask if node.opset >= 10 else mask.to(x.dtype)
 
 
 # Reductions
