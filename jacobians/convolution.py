@@ -132,7 +132,9 @@ class Convolution(Jacobian):
         return Convolution(self.held, self.target, self.source, self.geometry)
 
     def met(self, op: Op, y: Array, end: str) -> Array:
-        """The sums of y, one of x and u, over what the entries of the other one, `end`, meet."""
+        """The sums of y, one of x and u, over what the entries of the other one, `end`, meet, by
+        the operators of `op`.
+        """
         g, shape = self.geometry, getattr(self.geometry, end)
         n, many = g.x[0] * g.group, shape[1] // g.group
         g = replace(g, x=(n, 1, *g.x[2:]), w=(1, 1, *g.w[2:]), u=(n, 1, *g.u[2:]), group=1)
