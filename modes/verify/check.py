@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 import sympy as sp
 from sympy.polys.fields import field
+from sympy.polys.groebnertools import groebner
 from sympy.polys.rings import ring
 
 from ...jacobians import Dag, Jacobian
 from ...jacobians.errors import OnnxJacError
 from ...jacobians.threads import cached_property
+from ...ops.formulas import MANY as MP
+from ...ops.formulas import numeric
 from ...ops.registry import find, traits_of
 from ...ops.symbols import Symbols, Tensor
 from ...ops.symbols.number import closed_form
@@ -304,11 +307,7 @@ def without_powers(expr: sp.Expr) -> sp.Expr:
 
 def vanishes_near(expr: sp.Expr, point: Point, conditions: tuple[Any, ...]) -> bool:
     """Whether |expr| < 10⁻³⁰ at three random rational points where the conditions hold."""
-    for at in drawn(expr, point, conditions):
-        value = sp.N(expr.subs(at), 50, maxn=400)
-        if not value.is_number or value.has(sp.nan, sp.zoo) or abs(value) > sp.Float("1e-30"):
-            return False
-    return True
+    return all(abs(value) <= 1e-30 for value, in computed((expr,), point, conditions))
 
 
 def agree(a: sp.Expr, b: sp.Expr, conditions: tuple[Any, ...], point: Point) -> bool:
@@ -318,18 +317,28 @@ def agree(a: sp.Expr, b: sp.Expr, conditions: tuple[Any, ...], point: Point) -> 
     """
     if all(n.q < LONG for n in (a - b).atoms(sp.Rational)):
         return False
-    for at in drawn(a - b, point, conditions):
-        one, other = (sp.N(e.subs(at), 50, maxn=400) for e in (a, b))
-        error, scale = abs(one - other), max(1, abs(other))
-        if not error.is_number or error.has(sp.nan, sp.zoo) or error > scale * sp.Float("1e-14"):
-            return False
-    return True
+    pairs = computed((a, b), point, conditions)
+    return all(abs(one - other) <= 1e-14 * max(1, abs(other)) for one, other in pairs)
 
 
-def drawn(expr: sp.Expr, point: Point, conditions: tuple[Any, ...]) -> Iterator[Point]:
+def computed(
+    exprs: tuple[sp.Expr, ...], point: Point, conditions: tuple[Any, ...]
+) -> Iterator[list[Any]]:
+    """Expressions in many digits at three points by `drawn`; NaN where one has no value."""
+    names = occurring(*exprs, *conditions)
+    values = numeric(names, exprs)
+    for at in drawn(names, point, conditions):
+        try:
+            yield values(*(MP.convert(at[s]._to_mpmath(MP.prec)) for s in names))
+        except (ArithmeticError, ValueError):
+            yield [MP.nan for _ in exprs]
+
+
+def drawn(
+    names: list[sp.Symbol], point: Point, conditions: tuple[Any, ...]
+) -> Iterator[Point]:
     """Three times random fractions near the point, or near 1, closer until the conditions hold."""
     rng = random.Random(0)
-    names = occurring(expr, *conditions)
     for _ in range(3):
         width = sp.Rational(1, 4)
         for _ in range(12):
@@ -444,6 +453,8 @@ def is_zero_polynomial(expr: sp.Expr) -> bool:
     >>> y = 1 / (1 + sp.exp(-x))
     >>> is_zero_polynomial(sp.diff(y, x, 2) - y * (1 - y) * (1 - 2 * y)), is_zero_polynomial(y - 1)
     (True, False)
+    >>> is_zero_polynomial(y + y.subs(x, -x) - 1)
+    True
     """
     unknowns = Reciprocals(expr)
     plain = unknowns.replace(expr)
@@ -452,7 +463,11 @@ def is_zero_polynomial(expr: sp.Expr) -> bool:
         return bool(plain == 0)
     polynomials = ring(names, sp.QQ)[0]
     relations = [polynomials.from_expr(r) for r in unknowns.relations]
-    return bool(polynomials.from_expr(plain).rem(relations) == 0)
+    if (rest := polynomials.from_expr(plain).rem(relations)) == 0:
+        return True
+    own = {*unknowns.names.values()}  # 1 / (1 + eᵘ) + 1 / (1 + e⁻ᵘ) = 1 follows from these alone
+    tied = [r for r, e in zip(relations, unknowns.relations, strict=True) if e.free_symbols <= own]
+    return bool(rest.rem(groebner(tied, polynomials)) == 0)
 
 
 class Reciprocals(Unknowns):
