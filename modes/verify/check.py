@@ -193,7 +193,8 @@ def boundaries(conditions: Any) -> tuple[sp.Expr, ...]:
         (r.lhs.args[0], r.rhs.args[0]) if r.lhs.func == r.rhs.func == sp.tanh else (r.lhs, r.rhs)
         for r in relations
     )
-    found = {sp.factor_terms(left - right).as_coeff_Mul()[1] for left, right in sides}
+    found = {parted(left - right)[1] for left, right in sides}
+    found = {-d if d.could_extract_minus_sign() else d for d in found}
     return tuple(sorted((d for d in found if d.free_symbols), key=str))
 
 
@@ -255,6 +256,9 @@ SINGLE = 1e-5
 LARGE, HUGE = 1500, 12000
 """Operations in an expression beyond which fractions, or even polynomials, take too long."""
 
+SIMPLE = 4
+"""The degree of a denominator up to which the consequences of denominators are worked out."""
+
 FEW = 8
 """Below this number of symbols, even a huge expression becomes one fraction in little time."""
 
@@ -298,11 +302,19 @@ def unsigned(expr: sp.Expr, point: Point) -> sp.Expr:
 def without_powers(expr: sp.Expr) -> sp.Expr:
     """exp(2 k u) as ((1 + t) / (1 - t))ᵏ, where t = tanh u occurs as well."""
     for t in expr.atoms(sp.tanh):
-        u = t.args[0]
-        powers = {e: k for e in expr.atoms(sp.exp) for k in (-4, -3, -2, -1, 1, 2, 3, 4)
-                  if sp.expand(e.exp - 2 * k * u) == 0}  # fmt: skip
-        expr = expr.xreplace({e: ((1 + t) / (1 - t)) ** k for e, k in powers.items()})
+        c, u = expanded(t.args[0])
+        signs = {u: 1, -u: -1}
+        ratios = ((e, *expanded(e.exp)) for e in expr.atoms(sp.exp))
+        powers = {e: signs[v] * d / (2 * c) for e, d, v in ratios if v in signs}
+        expr = expr.xreplace({e: ((1 + t) / (1 - t)) ** k
+                              for e, k in powers.items() if k.is_Integer and abs(k) <= 4})  # fmt: skip
     return expr
+
+
+@cache
+def expanded(exponent: sp.Expr) -> tuple[Any, sp.Expr]:
+    """A rational factor of an exponent that is expanded, and the rest."""
+    return parted(sp.expand(exponent))
 
 
 def vanishes_near(expr: sp.Expr, point: Point, conditions: tuple[Any, ...]) -> bool:
@@ -402,6 +414,7 @@ class Unknowns:
         self.canonical, self.units = canonical, units_of(expr)
         self.names: dict[sp.Expr, sp.Symbol] = {}
         self.roots: list[tuple[sp.Symbol, sp.Expr]] = []
+        self.replaced: dict[sp.Expr, Any] = {}
 
     def name(self, expr: sp.Expr, kind: str) -> sp.Symbol:
         """One name for equal expressions."""
@@ -411,6 +424,11 @@ class Unknowns:
 
     def replace(self, expr: sp.Expr) -> sp.Expr:
         """The expression with names in place of functions and roots."""
+        if expr not in self.replaced:
+            self.replaced[expr] = self._replace(expr)
+        return self.replaced[expr]
+
+    def _replace(self, expr: sp.Expr) -> sp.Expr:
         if expr.is_Rational or expr.is_Symbol:
             return expr
         if expr.is_Add or expr.is_Mul:
@@ -466,7 +484,8 @@ def is_zero_polynomial(expr: sp.Expr) -> bool:
     if (rest := polynomials.from_expr(plain).rem(relations)) == 0:
         return True
     own = {*unknowns.names.values()}  # 1 / (1 + eᵘ) + 1 / (1 + e⁻ᵘ) = 1 follows from these alone
-    tied = [r for r, e in zip(relations, unknowns.relations, strict=True) if e.free_symbols <= own]
+    tied = [r for r, e in zip(relations, unknowns.relations, strict=True)
+            if e.free_symbols <= own and sum(r.LM) <= SIMPLE]  # fmt: skip
     return bool(rest.rem(groebner(tied, polynomials)) == 0)
 
 
@@ -477,11 +496,10 @@ class Reciprocals(Unknowns):
         super().__init__(expr, lambda e: sp.expand(self.replace(e)))
         self.relations: list[sp.Expr] = []
 
-    def replace(self, expr: sp.Expr) -> sp.Expr:
-        """The expression as a polynomial in names."""
+    def _replace(self, expr: sp.Expr) -> sp.Expr:
         if expr.is_Pow and expr.exp.is_Integer:
             return self._whole(self.replace(expr.base), expr.exp)
-        return super().replace(expr)
+        return super()._replace(expr)
 
     def _whole(self, base: sp.Expr, n: Any) -> sp.Expr:
         return base**n if n > 0 else self._reciprocal(base, 1) ** -n
