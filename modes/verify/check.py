@@ -306,8 +306,8 @@ def without_powers(expr: sp.Expr) -> sp.Expr:
         signs = {u: 1, -u: -1}
         ratios = ((e, *expanded(e.exp)) for e in expr.atoms(sp.exp))
         powers = {e: signs[v] * d / (2 * c) for e, d, v in ratios if v in signs}
-        expr = expr.xreplace({e: ((1 + t) / (1 - t)) ** k
-                              for e, k in powers.items() if k.is_Integer and abs(k) <= 4})  # fmt: skip
+        whole = {e: k for e, k in powers.items() if k.is_Integer and abs(k) <= 4}
+        expr = expr.xreplace({e: ((1 + t) / (1 - t)) ** k for e, k in whole.items()})
     return expr
 
 

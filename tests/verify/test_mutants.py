@@ -123,7 +123,7 @@ SMOOTH = {"Asinh": 1, "Atan": 1, "Sigmoid": 1, "Tanh": 1, "Gelu": 2, "LinearRegr
           "LinearClassifier": 1, "SVMRegressor": 1, "SVMClassifier": 1}  # fmt: skip
 MODES = {
     ("Pow", 0): "its sign counts at a base of 0 alone, where the slope is declared, not proved",
-    ("GridSample", 12): "the sign counts between a pixel and its mirror image, where the slope is 0",
+    ("GridSample", 12): "its sign counts between a pixel and its mirror image, where y is flat",
     **{(name, k): EQUAL for name, most in SMOOTH.items() for k in range(most)},
 }
 """(operator, number of a comparison) -> why no case refutes a rule where it is moved."""
