@@ -345,8 +345,7 @@ def unstable(
     inputs = sorted(expr.free_symbols, key=str)
     x = sp.Symbol(variable, real=True) if variable else None
     truth = steady(plain(expr), lambda e: e.diff(x)) if x else plain(expr)
-    printer = MpmathPrinter({"fully_qualified_modules": False, "inline": True})
-    exact, level = (sp.lambdify(inputs, e, [EXACT], printer) for e in (truth, plain(expr)))
+    exact, level = (numeric(inputs, e) for e in (truth, plain(expr)))
     for point in points([s.name for s in inputs], (*kinks, *GRID)):
         try:
             made = [MANY.convert(f(*map(MANY.mpf, point))) for f in (exact, level)]
@@ -387,6 +386,12 @@ MANY = MPContext()
 MANY.dps = 900
 
 EXACT = {n: getattr(MANY, n) for n in dir(MANY) if n[0] != "_"} | {"exp": exponential}
+
+
+def numeric(names: list[sp.Symbol], exprs: Any) -> Callable[..., Any]:
+    """Expressions as a function in many digits; what occurs twice is computed once."""
+    printer = MpmathPrinter({"fully_qualified_modules": False, "inline": True})
+    return sp.lambdify(names, exprs, [EXACT], printer, cse=True)
 
 
 def plain(expr: sp.Expr) -> sp.Expr:

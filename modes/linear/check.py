@@ -119,16 +119,26 @@ def checked(J: Any, seed: int, face: Jacobian | None = None) -> Check:
 
     Where tensors from `wrt` to `of` have a lower precision than J, all tolerances follow the lowest
     precision, and a note names the tensors. `face` is the operator that users see if it differs
-    from J, such as a Hessian.
+    from J, such as a Hessian. No test takes more than 64 MiB beyond what J holds, or than five
+    vectors of its rows and columns, where these are more.
     """
-    plain, near, narrow, rng = J.dag, Near(J), narrow_in(J), random(seed)
+    plain, near, narrow = J.dag, Near(J), narrow_in(J)
     J, neighbour = face or J, partial(beside, J, near, seed)
+    fine, _ = tolerances(max(map(epsilon, (J.dtype, *(spec.dtype for spec in narrow)))))
+    products, floors = products_of(J, plain, seed, fine)
+    slopes = against_differences(J, near, neighbour, seed, narrow)
+    return Check((*products, *entries(J, seed, fine, floors=floors), slopes))
+
+
+def products_of(
+    J: Jacobian, plain: Jacobian, seed: int, fine: float
+) -> tuple[list[Outcome], tuple[float, float]]:
+    """The tests of products, and the floors of the norms of J v and Jᵀ u; frees its vectors."""
+    rng = random(seed)
     v, u = (rng.standard_normal(n).astype(J.dtype) for n in J.shape[::-1])
     more = several(J, 3) - 1
     V, U = (np.column_stack([x, rng.standard_normal((len(x), more)).astype(J.dtype)])
             if more else x[:, None] for x in (v, u))  # fmt: skip
-    eps = max(map(epsilon, (J.dtype, *(spec.dtype for spec in narrow))))
-    fine, _ = tolerances(eps)
     floor, floor_T = noise(plain, v), noise(plain.T, u)
     tests: tuple[Test, ...] = (
         ("dot test ⟨u, Jv⟩ = ⟨Jᵀu, v⟩", lambda: dot_error(J, u, v, floor)),
@@ -139,9 +149,7 @@ def checked(J: Any, seed: int, face: Jacobian | None = None) -> Check:
         ("J v against J v before elimination", lambda: relative(J @ v, plain @ v, floor)),
         ("Jᵀ u against Jᵀ u before elimination", lambda: relative(J.T @ u, plain.T @ u, floor_T)),
     )
-    products = [outcome_of(name, error, fine) for name, error in tests]
-    slopes = against_differences(J, near, neighbour, seed, narrow)
-    return Check((*products, *entries(J, seed, fine, floors=(floor, floor_T)), slopes))
+    return [outcome_of(name, error, fine) for name, error in tests], (floor, floor_T)
 
 
 def entries(
@@ -183,10 +191,8 @@ class Samples:
     """Products of an operator, to be compared with its matrix."""
 
     def __init__(self, J: Jacobian, seed: int, floor: float) -> None:
-        rng = random(seed)
-        self.J, self.floor, n = J, floor, J.shape[1]
-        self.places = np.sort(rng.choice(n, min(n, several(J, COLUMNS)), replace=False))
-        self.v = rng.standard_normal(n).astype(J.dtype)
+        self.J, self.floor, self.seed, n = J, floor, seed, J.shape[1]
+        self.places = np.sort(random(seed).choice(n, min(n, several(J, COLUMNS)), replace=False))
 
     @cached_property
     def columns(self) -> np.ndarray:
@@ -201,8 +207,8 @@ class Samples:
         matrix = matrix.astype(np.float64)
         some = matrix[:, self.places]
         some = some if isinstance(some, np.ndarray) else some.toarray()
-        v = self.v.astype(np.float64)
-        pairs = (some, self.columns), (matrix @ v, self.J @ self.v)
+        v = random(self.seed).standard_normal(self.J.shape[1]).astype(self.J.dtype)
+        pairs = (some, self.columns), (matrix @ v.astype(np.float64), self.J @ v)
         return max(relative(a, b, self.floor) for a, b in pairs)
 
     def columns_error(self) -> float:
@@ -388,12 +394,13 @@ class Near:
         parts = np.split(shift, np.cumsum(list(map(size, shapes)))[:-1])
         shifts: dict[str, np.ndarray] = {}
         for spec, shape, part in zip(self.J.domain, shapes, parts, strict=True):
-            shifts[spec.name] = shifts.get(spec.name, 0) + part.reshape(shape)
+            part = part.reshape(shape)
+            shifts[spec.name] = shifts[spec.name] + part if spec.name in shifts else part
         steps, moved = self.J.route.model.steps, dict(self.J.point)
         made = {name: k for k, step in enumerate(steps) for name in step.outputs}
         for name in sorted(shifts, key=lambda name: made.get(name, -1)):
             value = self._values([name], moved)[name]
-            moved[name] = (value + shifts[name]).astype(value.dtype)
+            moved[name] = (value + shifts[name]).astype(value.dtype, copy=False)
         return moved
 
     def _flat(self, names: tuple[str, ...], point: Mapping[str, Any]) -> np.ndarray:
@@ -622,22 +629,27 @@ def rows_of(
     """J v, or a sample of its entries, against slopes of the model along v."""
     sample = np.random.default_rng(seed)
     rows = np.sort(sample.choice(J.shape[0], min(J.shape[0], ROWS), replace=False))
-    parts, signs = near.parts[rows], sample.choice([-1.0, 1.0], len(v))
+    parts, noise = near.parts[rows], rounding(J, v)[rows]
 
     def product(u: np.ndarray) -> np.ndarray:
         return np.asarray(J @ u.astype(J.dtype), np.float64)[rows]
 
     def f(h: float) -> np.ndarray:
-        found = np.asarray(near(h * v.astype(np.float64)), np.float64)
+        found = np.asarray(near(h * v.astype(np.float64, copy=False)), np.float64)
         if len(found) != J.shape[0]:
             raise Jump
         return found[rows]
 
     found, x, here = product(v), near.x, f(0.0)
-    values = pooled(here, parts) + pooled(product(x * signs), parts)
-    noise = pooled(rounding(J, v)[rows], parts)
-    return Comparison(f, here, found, pooled(found, parts), noise, eps * values, parts, allowed,
-                      spread(x) * eps ** (1 / 3))  # fmt: skip
+    best = spread(x) * eps ** (1 / 3)
+    values = pooled(here, parts) + pooled(product(x * signs_of(sample, x)), parts)
+    return Comparison(f, here, found, pooled(found, parts), pooled(noise, parts), eps * values,
+                      parts, allowed, best)  # fmt: skip
+
+
+def signs_of(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
+    """Random signs of the shape of x, in a byte each."""
+    return rng.integers(0, 2, x.shape, np.int8) * np.int8(2) - np.int8(1)
 
 
 @dataclass
@@ -803,9 +815,11 @@ def rounding(J: Jacobian, v: np.ndarray) -> np.ndarray:
     """
     with suppress(Exception), np.errstate(all="ignore"):  # the tests will say what is wrong
         shaped = v.reshape(J.in_shape)
-        exact, off = (J._apply(op, shaped).astype(np.float64) for op in (numbers, Rounded()))
-        found = np.abs(np.ravel(off - exact))
-        return np.where(np.isfinite(found), found, 0.0)
+        off, exact = (J._apply(op, shaped).astype(np.float64) for op in (Rounded(), numbers))
+        off -= exact
+        found = np.abs(off, out=off).ravel()
+        found[~np.isfinite(found)] = 0.0
+        return found
     return np.zeros(J.shape[0])
 
 
@@ -827,6 +841,6 @@ class Rounded:
         """A tensor with a rounding error in every entry."""
         if not isinstance(x, np.ndarray) or x.dtype.kind not in "fV" or not x.size:
             return x
-        signs = self.signs.choice([-1.0, 1.0], x.shape)
-        error = epsilon(x.dtype) * float(np.abs(x).max())
-        return np.asarray(x + (error * signs).astype(x.dtype), x.dtype)
+        error = epsilon(x.dtype) * max(float(x.max()), -float(x.min()))
+        errors = error * signs_of(self.signs, x)
+        return np.asarray(x + errors.astype(x.dtype, copy=False), x.dtype)

@@ -46,7 +46,8 @@ for a, b in (((2,), (2,)), ((2, 1), (3,)), ((2,), ()), ((), (2, 2)), ((2, 2), (1
     case("Mod", a, positive(*b, seed=1), fmod=1, torch="torch.fmod({all})")
     case("Pow", positive(*a), b, positive=(0,), torch=SAME)
 case("Mod", SIDES, numbers(1.5, 1.0), fmod=1)
-case("Sum Mean Max Min", (2, 1), (3,), ())
+case("Sum Mean Max", (2, 1), (3,), ())
+case("Min", (2, 1), (3,), numbers(-0.875))
 case("Sum Mean Max Min", (2,))
 case("Pow", at(3), ints(2, 3, 1))
 case("Where", np.array([True, False]), (2,), (2,), torch="torch.where({all})")
@@ -417,7 +418,7 @@ ml("Imputer", numbers(1.5, -0.5).reshape(1, 2), imputed_value_floats=[0.25],
 ml("ArrayFeatureExtractor", (2, 3), ints(2, 0), torch="{0}.index_select(-1, {1})")
 ml("FeatureVectorizer", (1, 2), (1, 1), inputdimensions=[2, 1], torch="torch.cat(({all}), 1)")
 for norm in ("L1", "L2", "MAX"):
-    ml("Normalizer", numbers(0.5, 1.75, 0.25).reshape(1, 3), norm=norm,
+    ml("Normalizer", numbers(0.5, 1.75, -0.25).reshape(1, 3), norm=norm,
        torch="F.normalize({0}, 1, -1)")  # fmt: skip
 PLAIN = {"coefficients": [0.5, -1.0], "intercepts": [0.5]}
 ml("LinearRegressor", (1, 2), **PLAIN, torch="{0} @ torch.tensor([[0.5], [-1.0]]).double() + 0.5")

@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 import sympy as sp
 from sympy.polys.fields import field
+from sympy.polys.groebnertools import groebner
 from sympy.polys.rings import ring
 
 from ...jacobians import Dag, Jacobian
 from ...jacobians.errors import OnnxJacError
 from ...jacobians.threads import cached_property
+from ...ops.formulas import MANY as MP
+from ...ops.formulas import numeric
 from ...ops.registry import find, traits_of
 from ...ops.symbols import Symbols, Tensor
 from ...ops.symbols.number import closed_form
@@ -190,7 +193,8 @@ def boundaries(conditions: Any) -> tuple[sp.Expr, ...]:
         (r.lhs.args[0], r.rhs.args[0]) if r.lhs.func == r.rhs.func == sp.tanh else (r.lhs, r.rhs)
         for r in relations
     )
-    found = {sp.factor_terms(left - right).as_coeff_Mul()[1] for left, right in sides}
+    found = {parted(left - right)[1] for left, right in sides}
+    found = {-d if d.could_extract_minus_sign() else d for d in found}
     return tuple(sorted((d for d in found if d.free_symbols), key=str))
 
 
@@ -252,6 +256,9 @@ SINGLE = 1e-5
 LARGE, HUGE = 1500, 12000
 """Operations in an expression beyond which fractions, or even polynomials, take too long."""
 
+SIMPLE = 4
+"""The degree of a denominator up to which the consequences of denominators are worked out."""
+
 FEW = 8
 """Below this number of symbols, even a huge expression becomes one fraction in little time."""
 
@@ -295,20 +302,24 @@ def unsigned(expr: sp.Expr, point: Point) -> sp.Expr:
 def without_powers(expr: sp.Expr) -> sp.Expr:
     """exp(2 k u) as ((1 + t) / (1 - t))ᵏ, where t = tanh u occurs as well."""
     for t in expr.atoms(sp.tanh):
-        u = t.args[0]
-        powers = {e: k for e in expr.atoms(sp.exp) for k in (-4, -3, -2, -1, 1, 2, 3, 4)
-                  if sp.expand(e.exp - 2 * k * u) == 0}  # fmt: skip
-        expr = expr.xreplace({e: ((1 + t) / (1 - t)) ** k for e, k in powers.items()})
+        c, u = expanded(t.args[0])
+        signs = {u: 1, -u: -1}
+        ratios = ((e, *expanded(e.exp)) for e in expr.atoms(sp.exp))
+        powers = {e: signs[v] * d / (2 * c) for e, d, v in ratios if v in signs}
+        whole = {e: k for e, k in powers.items() if k.is_Integer and abs(k) <= 4}
+        expr = expr.xreplace({e: ((1 + t) / (1 - t)) ** k for e, k in whole.items()})
     return expr
+
+
+@cache
+def expanded(exponent: sp.Expr) -> tuple[Any, sp.Expr]:
+    """A rational factor of an exponent that is expanded, and the rest."""
+    return parted(sp.expand(exponent))
 
 
 def vanishes_near(expr: sp.Expr, point: Point, conditions: tuple[Any, ...]) -> bool:
     """Whether |expr| < 10⁻³⁰ at three random rational points where the conditions hold."""
-    for at in drawn(expr, point, conditions):
-        value = sp.N(expr.subs(at), 50, maxn=400)
-        if not value.is_number or value.has(sp.nan, sp.zoo) or abs(value) > sp.Float("1e-30"):
-            return False
-    return True
+    return all(abs(value) <= 1e-30 for value, in computed((expr,), point, conditions))
 
 
 def agree(a: sp.Expr, b: sp.Expr, conditions: tuple[Any, ...], point: Point) -> bool:
@@ -318,18 +329,28 @@ def agree(a: sp.Expr, b: sp.Expr, conditions: tuple[Any, ...], point: Point) -> 
     """
     if all(n.q < LONG for n in (a - b).atoms(sp.Rational)):
         return False
-    for at in drawn(a - b, point, conditions):
-        one, other = (sp.N(e.subs(at), 50, maxn=400) for e in (a, b))
-        error, scale = abs(one - other), max(1, abs(other))
-        if not error.is_number or error.has(sp.nan, sp.zoo) or error > scale * sp.Float("1e-14"):
-            return False
-    return True
+    pairs = computed((a, b), point, conditions)
+    return all(abs(one - other) <= 1e-14 * max(1, abs(other)) for one, other in pairs)
 
 
-def drawn(expr: sp.Expr, point: Point, conditions: tuple[Any, ...]) -> Iterator[Point]:
+def computed(
+    exprs: tuple[sp.Expr, ...], point: Point, conditions: tuple[Any, ...]
+) -> Iterator[list[Any]]:
+    """Expressions in many digits at three points by `drawn`; NaN where one has no value."""
+    names = occurring(*exprs, *conditions)
+    values = numeric(names, exprs)
+    for at in drawn(names, point, conditions):
+        try:
+            yield values(*(MP.convert(at[s]._to_mpmath(MP.prec)) for s in names))
+        except (ArithmeticError, ValueError):
+            yield [MP.nan for _ in exprs]
+
+
+def drawn(
+    names: list[sp.Symbol], point: Point, conditions: tuple[Any, ...]
+) -> Iterator[Point]:
     """Three times random fractions near the point, or near 1, closer until the conditions hold."""
     rng = random.Random(0)
-    names = occurring(expr, *conditions)
     for _ in range(3):
         width = sp.Rational(1, 4)
         for _ in range(12):
@@ -393,6 +414,7 @@ class Unknowns:
         self.canonical, self.units = canonical, units_of(expr)
         self.names: dict[sp.Expr, sp.Symbol] = {}
         self.roots: list[tuple[sp.Symbol, sp.Expr]] = []
+        self.replaced: dict[sp.Expr, Any] = {}
 
     def name(self, expr: sp.Expr, kind: str) -> sp.Symbol:
         """One name for equal expressions."""
@@ -402,6 +424,11 @@ class Unknowns:
 
     def replace(self, expr: sp.Expr) -> sp.Expr:
         """The expression with names in place of functions and roots."""
+        if expr not in self.replaced:
+            self.replaced[expr] = self._replace(expr)
+        return self.replaced[expr]
+
+    def _replace(self, expr: sp.Expr) -> sp.Expr:
         if expr.is_Rational or expr.is_Symbol:
             return expr
         if expr.is_Add or expr.is_Mul:
@@ -444,6 +471,8 @@ def is_zero_polynomial(expr: sp.Expr) -> bool:
     >>> y = 1 / (1 + sp.exp(-x))
     >>> is_zero_polynomial(sp.diff(y, x, 2) - y * (1 - y) * (1 - 2 * y)), is_zero_polynomial(y - 1)
     (True, False)
+    >>> is_zero_polynomial(y + y.subs(x, -x) - 1)
+    True
     """
     unknowns = Reciprocals(expr)
     plain = unknowns.replace(expr)
@@ -452,7 +481,12 @@ def is_zero_polynomial(expr: sp.Expr) -> bool:
         return bool(plain == 0)
     polynomials = ring(names, sp.QQ)[0]
     relations = [polynomials.from_expr(r) for r in unknowns.relations]
-    return bool(polynomials.from_expr(plain).rem(relations) == 0)
+    if (rest := polynomials.from_expr(plain).rem(relations)) == 0:
+        return True
+    own = {*unknowns.names.values()}  # 1 / (1 + eᵘ) + 1 / (1 + e⁻ᵘ) = 1 follows from these alone
+    tied = [r for r, e in zip(relations, unknowns.relations, strict=True)
+            if e.free_symbols <= own and sum(r.LM) <= SIMPLE]  # fmt: skip
+    return bool(rest.rem(groebner(tied, polynomials)) == 0)
 
 
 class Reciprocals(Unknowns):
@@ -462,11 +496,10 @@ class Reciprocals(Unknowns):
         super().__init__(expr, lambda e: sp.expand(self.replace(e)))
         self.relations: list[sp.Expr] = []
 
-    def replace(self, expr: sp.Expr) -> sp.Expr:
-        """The expression as a polynomial in names."""
+    def _replace(self, expr: sp.Expr) -> sp.Expr:
         if expr.is_Pow and expr.exp.is_Integer:
             return self._whole(self.replace(expr.base), expr.exp)
-        return super().replace(expr)
+        return super()._replace(expr)
 
     def _whole(self, base: sp.Expr, n: Any) -> sp.Expr:
         return base**n if n > 0 else self._reciprocal(base, 1) ** -n

@@ -43,9 +43,10 @@ UNPROVED = [key for key in RULED if is_circular(key)]
 @pytest.fixture
 def mutate(monkeypatch):
     """Replace the rule of an operator, which a composed one has too: its definition's blocks."""
+    rules = {}
 
     def install(key, change):
-        old = find(*key)
+        old = rules.setdefault(key, find(*key))  # no change is made to a changed rule
 
         def rule(op, node):
             return change(op, node, old.rule)
@@ -110,15 +111,21 @@ def test_a_scaled_rule_and_one_without_a_block_are_refuted(op_type, domain, k, m
     held = slots(case)
     if not held:
         pytest.skip("J = 0")
-    mutate(key, scaled)
+    rule = ("ScatterElements", "") if op_type == "Scatter" else key  # which replaces it
+    mutate(rule, scaled)
     assert refuted(case)
     for slot in held:
-        mutate(key, without(slot))
+        mutate(rule, without(slot))
         assert refuted(case), slot
 
 
+EQUAL = "it chooses among equal forms by accuracy, and both were proved"
+SMOOTH = {"Asinh": 1, "Atan": 1, "Sigmoid": 1, "Tanh": 1, "Gelu": 2, "LinearRegressor": 1,
+          "LinearClassifier": 1, "SVMRegressor": 1, "SVMClassifier": 1}  # fmt: skip
 MODES = {
     ("Pow", 0): "its sign counts at a base of 0 alone, where the slope is declared, not proved",
+    ("GridSample", 12): "its sign counts between a pixel and its mirror image, where y is flat",
+    **{(name, k): EQUAL for name, most in SMOOTH.items() for k in range(most)},
 }
 """(operator, number of a comparison) -> why no case refutes a rule where it is moved."""
 
@@ -133,7 +140,7 @@ def test_a_rule_with_a_moved_condition_is_refuted(key, mutate, request):
         if not reached:
             break
         mutate(key, lambda op, node, rule, n=n: rule(Shifted(op, n), node))
-        assert any(map(refuted, reached)) or (key[0], n) in MODES
+        assert any(map(refuted, reached)) != ((key[0], n) in MODES), n
 
 
 ENOUGH = 6
