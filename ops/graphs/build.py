@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import onnx_ir as ir
 
 from ...jacobians import Array, dtype_of
-from .recorder import Recorder
+from .recorder import READING, Recorder
 
 IR_VERSION = 10
 """The IR version of opset 21; newer opsets raise it below."""
@@ -86,13 +86,49 @@ def part(
     entries, results, kept = list(inputs), list(outputs), list(kept)
     nodes, used = reachable(recorder, [*results, *kept], entries)
     give_all_names(recorder, entries)
-    held = [value for value in used if value.const_value is not None]
-    view = ir.GraphView(entries, results, nodes=nodes, initializers=held,
-                        opset_imports=recorder.opset_imports, name=name)  # fmt: skip
-    graph, names = view.clone(), {value.name for value in (*results, *kept)}
-    trim(graph, [y for node in graph for y in node.outputs if y.name in names])
-    return ir.Model(graph, ir_version=ir_version(recorder.opset_imports.get("", 1)),
-                    producer_name="onnxjac")  # fmt: skip
+    known: dict[int, ir.Value] = {}
+    made = [copied_node(node, known) for node in nodes]
+    trim(made, [known[id(value)] for value in (*results, *kept) if id(value) in known])
+    graph = ir.Graph(
+        [copied_value(value, known) for value in entries],
+        [copied_value(value, known) for value in results], nodes=made,
+        initializers=[copied_value(x, known) for x in used if x.const_value is not None],
+        name=name, opset_imports=recorder.opset_imports,
+    )  # fmt: skip
+    version = ir_version(recorder.opset_imports.get("", 1))
+    return ir.Model(graph, ir_version=version, producer_name="onnxjac")
+
+
+def copied_value(value: ir.Value, known: dict[int, ir.Value]) -> ir.Value:
+    """A value like another one, which `known` has by its identity from then on."""
+    if id(value) not in known:
+        made = ir.Value(name=value.name, shape=value.shape, type=value.type,
+                        const_value=value.const_value)  # fmt: skip
+        made.meta[READING] = value.meta.get(READING)
+        known[id(value)] = made
+    return known[id(value)]
+
+
+def copied_node(node: ir.Node, known: dict[int, ir.Value]) -> ir.Node:
+    """A node like another one, with its bodies, on the `known` copies of what it reads."""
+    attributes = [
+        ir.AttrGraph(name, copied_graph(attribute.value, known))
+        if attribute.type is ir.AttributeType.GRAPH else attribute
+        for name, attribute in node.attributes.items()
+    ]  # fmt: skip
+    inputs = [None if x is None else copied_value(x, known) for x in node.inputs]
+    outputs = [copied_value(y, known) for y in node.outputs]
+    return ir.Node(node.domain, node.op_type, inputs, attributes, outputs=outputs, name=node.name)
+
+
+def copied_graph(graph: ir.Graph, known: dict[int, ir.Value]) -> ir.Graph:
+    """A body like another one."""
+    inputs = [copied_value(value, known) for value in graph.inputs]
+    held = [copied_value(value, known) for value in graph.initializers.values()]
+    nodes = [copied_node(node, known) for node in graph]
+    outputs = [copied_value(value, known) for value in graph.outputs]
+    return ir.Graph(inputs, outputs, nodes=nodes, initializers=held, name=graph.name,
+                    opset_imports=graph.opset_imports)  # fmt: skip
 
 
 def give_all_names(recorder: Recorder, inputs: Iterable[ir.Value]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 import onnx_ir as ir
 
 from ....jacobians import dtype_of, shape_of, size
-from ....ops.graphs.build import give_all_names, operands_of, reachable
+from ....ops.graphs.build import copied_node, copied_value, give_all_names, operands_of, reachable
 from ....ops.numbers.table import FREE
 from .compiled import Recording, ResidualRecorder
 
@@ -87,14 +87,10 @@ def copied(
     """The nodes of a product as a recording of their own."""
     read = {id(x) for node in part for x in operands_of(node)} | {id(y)}
     held = [x for x in used if x.const_value is not None and id(x) in read]
-    view = ir.GraphView([v, *residuals], [y], nodes=part, initializers=held, name="product",
-                        opset_imports=op.opset_imports)  # fmt: skip
-    graph = view.clone()
-    made, (start, *given), (end,) = op.empty(), graph.inputs, graph.outputs
-    nodes, constants = tuple(graph), tuple(graph.initializers.values())
-    graph.remove(nodes)
-    for owned in (graph.inputs, graph.outputs, graph.initializers):
-        owned.clear()
+    known: dict[int, ir.Value] = {}
+    nodes = tuple(copied_node(node, known) for node in part)
+    start, end, *given = (copied_value(x, known) for x in (v, y, *residuals))
+    constants, made = [copied_value(x, known) for x in held], op.empty()
     for value in (*(z for node in nodes for z in node.outputs), *constants):
         value.name = None
     start.name = "v"

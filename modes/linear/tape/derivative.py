@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -157,8 +157,9 @@ def differentiated(
     held = {id(value): value for J in blocks for value in values_in(J)}
     op = ResidualRecorder.beyond(t.recorder, t.inputs, by_torch=by_torch)
     before, factors = len(op.nodes), factors_in(blocks) if any(map(has_choices, blocks)) else []
-    flags = {FITS: total(op, map(any_nan(op), some(asked_for_nan))),
-             FINITE: total(op, map(zero_if_finite(op), some(factors)))}  # fmt: skip
+    seen, met = some(asked_for_nan), some(factors)
+    flags = {FITS: op.Sum(*map(any_nan(op), seen)) if seen else None,
+             FINITE: op.Mul(op.Sum(*map(total(op), met)), 0) if met else None}  # fmt: skip
     conditions = {name: flag for name, flag in flags.items() if flag is not None}
     asked = {key: chain(value, lambda v: id(v) in names) for key, value in held.items()}
     for name, flag in conditions.items():
@@ -188,18 +189,12 @@ def some(values: Iterable[ir.Value]) -> list[ir.Value]:
 
 def any_nan(op: ResidualRecorder) -> Callable[[ir.Value], Any]:
     """x ↦ 1 if an entry is NaN, else 0."""
-    return lambda x: op.ReduceMax(op.Cast(op.IsNaN(x), to=ir.DataType.INT32), keepdims=0)
+    return lambda x: op.ReduceMax(op.CastLike(op.IsNaN(x), np.zeros((), np.float32)), keepdims=0)
 
 
-def zero_if_finite(op: ResidualRecorder) -> Callable[[ir.Value], Any]:
-    """x ↦ Σ 0 · x, which is NaN if an entry is infinite or NaN."""
-    return lambda x: op.ReduceSum(op.Mul(x, np.zeros((), dtype_of(x))), keepdims=0)
-
-
-def total(op: ResidualRecorder, numbers: Iterable[Any]) -> ir.Value | None:
-    """The sum of some numbers; None where there are none."""
-    found = list(numbers)
-    return reduce(op.Add, found) if found else None
+def total(op: ResidualRecorder) -> Callable[[ir.Value], Any]:
+    """x ↦ Σ x, which is infinite or NaN if an entry is."""
+    return partial(op.ReduceSum, keepdims=0)
 
 
 def evaluate_static(
