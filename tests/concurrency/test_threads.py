@@ -120,7 +120,8 @@ def test_many_routes_and_sessions():
     """More than the caches hold: a thread may evict what another one needs."""
     model = oj.load(MLP)
     point, inside = point_of(model), [*model.intermediates, *model.outputs]
-    ends = [(of, wrt) for of in inside for wrt in (("x",), ("x", "0.weight"))]
+    wrt = ("x",), ("0.weight",), ("x", "0.weight")
+    ends = [(of, names) for of in inside for names in wrt]
     assert len(inside) > model.sessions.most
     assert len(ends) > model.derived.routes.most
 

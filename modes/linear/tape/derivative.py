@@ -41,6 +41,10 @@ FITS, FINITE = "no NaN where rules ask for it", "all finite where entries are le
 """The conditions of a derivative, and of its programs: tensors that are 0 where these hold."""
 
 
+RECENT = 3
+"""What one of the last points was asked for, the next point computes at once."""
+
+
 @dataclass(eq=False)
 class Derivative:
     """∂of/∂wrt of a model at all points of the same shapes.
@@ -49,8 +53,8 @@ class Derivative:
     `inputs`. `parts` are the entries of the steps without their numbers; a step that is read at
     every point in place of its entry. `held` are the graph values that the operators hold, and
     `views` the tensors that their arrays are views of, both by identity. `bases` are the tensors
-    behind all of these; `checks` compute the `conditions` alone. `read` are the tensors that
-    products at the last point took: the next point computes them in one run.
+    behind all of these; `checks` compute the `conditions` alone. `read` are the tensors
+    that points were asked for, with the number of the last one: see `wanted`.
     """
 
     source: Model
@@ -66,7 +70,7 @@ class Derivative:
     bases: tuple[str, ...]
     conditions: tuple[str, ...]
     checks: frozenset[str | None]
-    read: frozenset[str] = frozenset()
+    read: dict[str, int] = field(default_factory=dict)
     known: dict[Any, Any] = field(default_factory=dict)
     """The cache of results for all points, by name or ends."""
     lock: Lock = field(default_factory=Lock)
@@ -112,7 +116,17 @@ class Derivative:
 
     def wanted(self) -> Names:
         """The tensors that a point computes at once, but for `of`."""
-        return *self.conditions, *(self.read or self.bases)
+        with self.lock:
+            last = max(self.read.values(), default=0)
+            recent = sorted(name for name, k in self.read.items() if k > last - RECENT)
+        return *self.conditions, *(recent or self.bases)
+
+    def note(self, names: Names, point: int) -> int:
+        """Note that a point, by its number, 0 for a new one, gave these tensors; its number."""
+        with self.lock:
+            point = point or 1 + max(self.read.values(), default=0)
+            self.read |= dict.fromkeys(names, point)
+            return point
 
     def leaves_out(self, names: Iterable[str]) -> bool:
         """Whether tensors take so little of the work that the outputs are left until needed."""

@@ -36,7 +36,7 @@ class Point:
         self._parts: WeakValueDictionary[tuple[Names, Names], Dag] = WeakValueDictionary()
         self._lock = Lock()
         self._values, self._compute = dict(values or {}), compute
-        self._read = frozenset[str]()
+        self._read, self._number = set[str](), 0
         self._op = numbers if place is None else place.op
         self.known: dict[Any, Any] = {}  # results at this point, by the object that computed them
         self.read_by: Any = None  # a reading that is known to fit the residuals
@@ -65,7 +65,7 @@ class Point:
             return self._primal
 
     def read(self, names: Iterable[str]) -> dict[str, Any]:
-        """The named tensors. The next point computes what this one was asked for in one run."""
+        """The named tensors. The next points compute what this one was asked for in one run."""
         with self._lock:
             names = tuple(names)
             missing = tuple(name for name in names if name not in self._values)
@@ -73,7 +73,8 @@ class Point:
                 assert self._compute is not None
                 self._values |= self._compute(missing)
             if self.derivative is not None and not self._read.issuperset(names):
-                self.derivative.read = self._read = self._read.union(names)
+                self._number = self.derivative.note(names, self._number)
+                self._read.update(names)
             return {name: self._values[name] for name in names}
 
     def arrays(self, names: Iterable[str]) -> dict[str, Any]:

@@ -50,8 +50,8 @@ class Derived:
 
     def __init__(self, version: int) -> None:
         self.version = version
-        self.forecasts: Latest[Any, bool] = Latest(16)
-        self.routes: Latest[Any, Any] = Latest(8)
+        self.forecasts: Latest[Any, bool] = Latest(64)
+        self.routes: Latest[Any, Any] = Latest(16)
         self.unkept: dict[str, str] = {}
         self.linear: Latest[Any, bool] = Latest(1024)
 
