@@ -40,7 +40,7 @@ def cut(
         read_by(nodes, wide, v)
     ):
         late = wide
-    late |= sunk(nodes, late, y)
+    late |= sunk(nodes, late)
     part, residuals = [n for n in nodes if id(n) in late], read_by(nodes, late, v, y)
     give_all_names(op, inputs)
     return copied(op, part, v, y, residuals, used), residuals
@@ -56,7 +56,7 @@ def read_by(
     return (*{id(x): x for x in read if id(x) not in made and x.const_value is None}.values(),)
 
 
-def sunk(nodes: list[ir.Node], late: Collection[int], y: ir.Value) -> set[int]:
+def sunk(nodes: list[ir.Node], late: Collection[int]) -> set[int]:
     """The nodes that cost a product nothing: reshapes, and transposes that engines read in place.
 
     Without them the residuals are the tensors of the model themselves, and nothing is copied.

@@ -40,7 +40,6 @@ from .unroll import shaped_as_here
 FITS, FINITE = "no NaN where rules ask for it", "all finite where entries are left out"
 """The conditions of a derivative, and of its programs: tensors that are 0 where these hold."""
 
-
 RECENT = 3
 """What one of the last points was asked for, the next point computes at once."""
 
