@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import Jacobian, Joint, dtype_of, reading, shape_of, size
-from ....jacobians.arrays import is_recorded
+from ....jacobians.arrays import is_recorded, wide
 from ....jacobians.base import Holder, flat
 from ....jacobians.dag import has_choices, is_surely_finite, numbers_in
 from ....jacobians.errors import OnnxJacError
@@ -206,8 +206,8 @@ def any_nan(op: ResidualRecorder) -> Callable[[ir.Value], Any]:
 
 
 def total(op: ResidualRecorder) -> Callable[[ir.Value], Any]:
-    """x ↦ Σ x, which is infinite or NaN if an entry is."""
-    return partial(op.ReduceSum, keepdims=0)
+    """x ↦ Σ x, which is infinite or NaN if an entry is; halves are added in float32."""
+    return lambda x: op.ReduceSum(op.CastLike(x, np.zeros((), wide(dtype_of(x)))), keepdims=0)
 
 
 def evaluate_static(
