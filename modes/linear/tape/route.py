@@ -59,8 +59,10 @@ READ = 5
 BRANCHES = 4
 """The most unrolled models that are cached for points of the same shapes."""
 
-TURNS = 50
-"""The largest trip count that is unrolled; the derivative of a longer loop is one program."""
+NODES = 1000
+"""The most nodes of a loop that is unrolled, see `unrolled`; the derivative of a longer loop is one
+program.
+"""
 
 
 Signature = tuple[Any, ...]
@@ -424,7 +426,7 @@ class Route:
         try:
             symbols, unkept = shaped_as_here(self.model), self.model.derived.unkept
             flat = unrolled(
-                self.model, hosted(point), names, TURNS, self._recording, unkept, symbols,
+                self.model, hosted(point), names, NODES, self._recording, unkept, symbols,
                 self.estimate,
             )  # fmt: skip
         except NotKept as reason:
