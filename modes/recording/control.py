@@ -371,7 +371,7 @@ class Turns(Program):
                 dag = between(op, body.steps, {**self.values, **inner}, wrt, of)
             except OnnxJacError:  # a rule may need the numbers of constants alone
                 return False
-            found = [x for edge in dag.edges for x in values_in(edge.operator)]
+            found = values_in(edge.operator for edge in dag.edges)
             named = formals | self.kept(op, self.primal, inner, [*formals.values()])
             _, read = needed([*self.primal, *op.nodes], found, {*named.values()})
             for node in op.nodes:
