@@ -158,7 +158,7 @@ def differentiated(
     held = {id(value): value for value in values_in(blocks)}
     op = ResidualRecorder.beyond(t.recorder, t.inputs, by_torch=by_torch)
     before, slopes = len(op.nodes), slopes_in(blocks) if any(map(has_choices, blocks)) else []
-    flags = {FITS: unmet(op, asked_for_nan, op.IsNaN), FINITE: unmet(op, slopes, infinite(op))}
+    flags = {FITS: unmet(op, asked_for_nan), FINITE: unmet(op, gaps(op, slopes))}
     conditions = {name: flag for name, flag in flags.items() if flag is not None}
     asked = {key: chain(value, lambda v: id(v) in names) for key, value in held.items()}
     for name, flag in conditions.items():
@@ -181,17 +181,18 @@ def slopes_in(blocks: Iterable[Jacobian]) -> list[ir.Value]:
     return [*{id(d.d): d.d for d in found if may_be_infinite(d)}.values()]
 
 
-def infinite(op: ResidualRecorder) -> Callable[[ir.Value], Any]:
-    """x ↦ where x is infinite or NaN."""
-    return lambda x: op.Not(op.Less(op.Abs(x), np.array(np.inf, dtype_of(x))))
+def gaps(op: ResidualRecorder, values: Iterable[ir.Value]) -> list[ir.Value]:
+    """Σ (x - x) over some values, for each dtype: NaN where an entry is infinite or NaN."""
+    found: dict[np.dtype, list[ir.Value]] = {}
+    for x in values:
+        found.setdefault(dtype_of(x), []).append(op.ReduceSum(op.Sub(x, x), keepdims=0))
+    return [op.Sum(*parts) for parts in found.values()]
 
 
-def unmet(
-    op: ResidualRecorder, values: Iterable[ir.Value], is_bad: Callable[[ir.Value], Any]
-) -> ir.Value | None:
-    """How many of some values have a bad entry; None where there is nothing to count."""
+def unmet(op: ResidualRecorder, values: Iterable[ir.Value]) -> ir.Value | None:
+    """How many of some values have a NaN; None where there is nothing to count."""
     found = [x for x in {id(x): x for x in values}.values() if size(shape_of(x))]
-    counts = [op.ReduceMax(op.Cast(is_bad(x), to=ir.DataType.INT32), keepdims=0) for x in found]
+    counts = [op.ReduceMax(op.Cast(op.IsNaN(x), to=ir.DataType.INT32), keepdims=0) for x in found]
     return reduce(op.Add, counts) if counts else None
 
 
