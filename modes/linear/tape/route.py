@@ -24,6 +24,7 @@ from ....jacobians.placing import HOST, Place, placed
 from ....jacobians.symint import Symbols
 from ....jacobians.threads import Latest, Lock, cached_property
 from ....ops import Step, numbers
+from ....ops.graphs.recorder import has_bodies
 from ....ops.registry import version
 from ...model.flow.control import NotKept, note
 from ...model.flow.steps import closed, moving, needed
@@ -432,7 +433,7 @@ class Route:
         except NotKept as reason:
             note(self.model, reason)
             return self._flat(point, signature)
-        same = flat is self.model
+        same = flat is self.model and not any(map(has_bodies, flat.steps))
         route = self if same else replace(self, model=flat, given=frozenset(), is_unrolled=True)
         decided = None if self.may_draw else decisions(flat, symbols)
         if decided is not None and all(is_variable(self.model, n, x) for n, x in point.items()):

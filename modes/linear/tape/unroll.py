@@ -28,11 +28,12 @@ import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import dtype_of, shape_of
-from ....jacobians.arrays import host
+from ....jacobians.arrays import host, zeros
 from ....jacobians.errors import OnnxJacError
-from ....jacobians.symint import Symbols
+from ....jacobians.symint import Symbols, is_symbolic
 from ....ops import Node, Recorder, Step, Twin, build, copied, find, numbers
 from ....ops.graphs import body_of
+from ....ops.graphs.shapes import Measured
 from ....ops.node import ASKED, AT, node_of
 from ....ops.registry import traits_of
 from ....ops.rules.quantization import DOMAIN as ESTIMATORS
@@ -90,7 +91,9 @@ def unrolled(
     """
     wanted = tuple(names)
     steps = [model.steps[k] for k in needed(model.steps, wanted, point)[0]]
-    if is_flat(steps, {**model.constants, **point}, estimate):
+    known = {**model.constants, **point}
+    if is_flat(steps, known, estimate) or (not unkept and point.keys() <= model.inputs.keys()
+       and all(stays(model, step, known, most, estimate) for step in steps)):  # fmt: skip
         return model
     whole = [name for s in steps for name in s.outputs
              if name and ((s.op_type in CONTROL and not s.domain) or definition_of(s, estimate))]
@@ -113,6 +116,42 @@ def unrolled(
     held += [value for value in made if ASKED in value.meta]
     flat = build(unroller.op.recorder, inputs, outputs, model.name or "unrolled", held)
     return Model(flat, model.limits)
+
+
+def stays(
+    model: Model, step: Step, known: Mapping[str, Any], most: int | None, estimate: bool
+) -> bool:
+    """Whether a step is flat, or is to be kept and was recorded with its bodies."""
+    graphs = [value for value in step.attrs.values() if isinstance(value, ir.Graph)]
+    if not graphs:
+        return is_flat([step], known, estimate)
+    if most != 0:
+        held = [known[n] if n in known else None if step.op_type == "Loop" or n is None
+                else zeros(model.spec(n).shape, np.float32) for n in step.inputs]
+        if step.op_type == "If" or most is None or nodes_of(model, step, held) <= most:
+            return False
+    values = (x for graph in graphs for x in (*graph.inputs, *(y for n in graph for y in n.outputs)))
+    return (all(isinstance(x.shape, Measured) and not is_symbolic(shape_of(x)) for x in values)
+            and all(stays(model, s, known, 0, estimate) for g in graphs for s in model.body(g)))
+
+
+def nodes_of(model: Model, step: Step, held: Sequence[Any]) -> int:
+    """The nodes of all turns of a Loop or Scan; 0 where turns decide how many there are."""
+    return (trips(model, step, held) or 0) * max(len(model.body(step.attrs["body"])), TURN)
+
+
+def trips(model: Model, step: Step, held: Sequence[Any]) -> int | None:
+    """The trip count of a Loop or Scan with these inputs; None where turns decide it."""
+    body = step.attrs["body"]
+    if step.op_type == "Scan":
+        return int(turns_of_scan(step, [None if x is None else shape_of(x) for x in held]))
+    limit, go = held[:2]
+    true = {name for name, x in body.initializers.items() if np.all(array_of(x))}
+    ends = str(body.outputs[0].name), str(body.inputs[1].name)
+    stops = may_stop(model.body(body), *ends, lambda name: name not in true)
+    if limit is None or stops or not (go is None or np.all(go)):
+        return None
+    return max(int(np.ravel(limit)[0]), 0)
 
 
 def is_variable(model: Model, name: str, array: Any) -> bool:
@@ -280,8 +319,7 @@ class Unroller:
             return None if names == step.outputs else spread()
         if step.op_type == "If" or self.stop < math.inf:
             return spread()
-        count = self.trips(step, inputs) or 0
-        if count * max(len(self.model.body(step.attrs["body"])), TURN) > self.most:
+        if nodes_of(self.model, step, [*map(self.number, inputs)]) > self.most:
             return None
         start, self.stop = len(self.op.recorder.nodes), self.nodes + self.most
         try:
@@ -293,19 +331,6 @@ class Unroller:
             return None
         finally:
             self.stop = math.inf
-
-    def trips(self, step: Step, inputs: list[Any]) -> int | None:
-        """The trip count of a Loop or Scan at the point; None where turns decide it."""
-        held, body = [*map(self.number, inputs)], step.attrs["body"]
-        if step.op_type == "Scan":
-            return int(turns_of_scan(step, [None if x is None else shape_of(x) for x in held]))
-        limit, go = held[:2]
-        true = {name for name, x in body.initializers.items() if np.all(array_of(x))}
-        ends = str(body.outputs[0].name), str(body.inputs[1].name)
-        stops = may_stop(self.model.body(body), *ends, lambda name: name not in true)
-        if limit is None or stops or not (go is None or np.all(go)):
-            return None
-        return max(int(np.ravel(limit)[0]), 0)
 
     def kept(
         self, step: Step, inputs: list[Any], scope: Scope, names: tuple[str | None, ...]
@@ -327,7 +352,7 @@ class Unroller:
         numbers = stacked(step, here, found)
         made = self.op.recorder.copy(whole, inputs, numbers, names)
         still = step.op_type == "Loop" and not any(id(x) in self.moving for x in inputs[:2])
-        count = self.trips(step, inputs) if still else None
+        count = trips(self.model, step, held) if still else None
         shape_outputs(self.op.recorder, step, bodies, inputs, made, count)
         for value, number in zip(made, numbers, strict=True):
             self.op.remember(value, number)
