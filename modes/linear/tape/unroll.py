@@ -28,7 +28,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import dtype_of, shape_of
-from ....jacobians.arrays import host, zeros
+from ....jacobians.arrays import SINGLE, host, zeros
 from ....jacobians.errors import OnnxJacError
 from ....jacobians.symint import Symbols, is_symbolic
 from ....ops import Node, Recorder, Step, Twin, build, copied, find, numbers
@@ -85,8 +85,8 @@ def unrolled(
     """The part of the model that the named tensors need, flat; the model itself if it is flat.
 
     Loops whose turns have more than `most` nodes, turns of inner loops included, are kept with flat
-    bodies; with `most` = 0 all control flow is. `unkept` are outputs of the steps that cannot be kept; `NotKept`
-    is raised for a further one. With `symbols`, free sizes stay free unless they decide what is
+    bodies; with `most` = 0 all control flow is. `unkept` are outputs of the steps that cannot be
+    kept; `NotKept` is raised for a further one. With `symbols`, free sizes stay free unless they decide what is
     unrolled. With `estimate`, quantised tensors are the same numbers, but floating ones.
     """
     wanted = tuple(names)
@@ -126,11 +126,14 @@ def stays(
     if not graphs:
         return is_flat([step], known, estimate)
     if most != 0:
-        held = [known[n] if n in known else None if step.op_type == "Loop" or n is None
-                else zeros(model.spec(n).shape, np.float32) for n in step.inputs]
+        held = [known.get(n or "") for n in step.inputs]
+        if step.op_type == "Scan":
+            shapes = [(model.spec(n).shape or ()) if n else () for n in step.inputs]
+            sizes = (tuple(k if isinstance(k, int) else 0 for k in shape) for shape in shapes)
+            held = [zeros(shape, SINGLE) for shape in sizes]
         if step.op_type == "If" or most is None or nodes_of(model, step, held) <= most:
             return False
-    values = (x for graph in graphs for x in (*graph.inputs, *(y for n in graph for y in n.outputs)))
+    values = (x for g in graphs for x in (*g.inputs, *(y for node in g for y in node.outputs)))
     return (all(isinstance(x.shape, Measured) and not is_symbolic(shape_of(x)) for x in values)
             and all(stays(model, s, known, 0, estimate) for g in graphs for s in model.body(g)))
 
