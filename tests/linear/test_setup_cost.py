@@ -86,8 +86,8 @@ def test_no_session_is_made_from_the_third_point_on(monkeypatch):
 
 def test_linearize_makes_a_template_after_some_calls(monkeypatch):
     m = model(LAYERS, w=W, v=V, b=np.ones(3))
-    made = [oj.linearize(m, {"x": k * X}).tape.derivative is not None for k in range(route.READ + 2)]
-    assert made == [False] * route.READ + [True] * 2
+    made = [oj.linearize(m, {"x": k * X}).tape.derivative for k in range(route.READ + 2)]
+    assert [one is not None for one in made] == [False] * route.READ + [True] * 2
 
 
 def test_a_jacobian_that_moves_makes_the_template_at_once():
@@ -290,7 +290,8 @@ HOLDING = [
     "m = ReduceMax(s) t = Sub(s, m)", "t = LayerNormalization(s, c)", "p = Mul(s, s) t = Sin(p)",
     "a = Transpose(s) b = MatMul(s, a) t = MatMul(b, s)", "a = Exp(s) t = Pow(a, d)",
     "f = Cast<to=1>(i) t = Add(s, c)", "q = Greater(s, c) t = Where(q, s, d)", "t = Gather(s, j)",
-    "m = ReduceMean(s) r = Sub(s, m) v = ReduceL2(r) t = Div(r, v)", "t = CumSum(s, j0)", "t = Clip(s, l, u)",
+    "m = ReduceMean(s) r = Sub(s, m) v = ReduceL2(r) t = Div(r, v)", "t = CumSum(s, j0)",
+    "t = Clip(s, l, u)",
     "q = Less(i, three) t = If(q) <then_branch = a () => (double[2,3] o) { o = Sin(s) },"
     " else_branch = b () => (double[2,3] o2) { o2 = Mul(s, s) }>",
 ]  # fmt: skip

@@ -50,8 +50,8 @@ class Derivative:
     `inputs`. `parts` are the entries of the steps without their numbers; a step that is read at
     every point in place of its entry. `held` are the graph values that the operators hold, and
     `views` the tensors that their arrays are views of, both by identity. `bases` are the tensors
-    behind all of these; `checks` compute the `conditions` alone. `read` are the tensors that products at the last point took: the next point
-    computes them in one run.
+    behind all of these; `checks` compute the `conditions` alone. `read` are the tensors that
+    products at the last point took: the next point computes them in one run.
     """
 
     source: Model

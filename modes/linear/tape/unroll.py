@@ -86,8 +86,8 @@ def unrolled(
 
     Loops whose turns have more than `most` nodes, turns of inner loops included, are kept with flat
     bodies; with `most` = 0 all control flow is. `unkept` are outputs of the steps that cannot be
-    kept; `NotKept` is raised for a further one. With `symbols`, free sizes stay free unless they decide what is
-    unrolled. With `estimate`, quantised tensors are the same numbers, but floating ones.
+    kept; `NotKept` is raised for a further one. With `symbols`, free sizes stay free unless they
+    decide what is unrolled. With `estimate`, quantised tensors are the same numbers, but floating.
     """
     wanted = tuple(names)
     steps = [model.steps[k] for k in needed(model.steps, wanted, point)[0]]
