@@ -47,7 +47,10 @@ def shape_of(array: Array) -> Shape:
     shape = array.shape
     if type(shape) is tuple:
         return shape
-    return tuple(n.number if hasattr(n, "number") else int(n) for n in shape)
+    known: Shape | None = getattr(shape, "numbers", None)
+    if known is None:
+        known = tuple(n.number if hasattr(n, "number") else int(n) for n in shape)
+    return known
 
 
 def dtype_of(array: Array) -> np.dtype:

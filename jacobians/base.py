@@ -148,6 +148,17 @@ def flat(parts: Iterable[Any]) -> Iterator[Any]:
         yield from flat(part) if isinstance(part, tuple) else (part,)
 
 
+def arrays_of(parts: Iterable[Any], seen: set[int] | None = None) -> Iterator[Array]:
+    """The arrays that several holders hold; a program that some of them share is read once."""
+    seen = set() if seen is None else seen
+    for part in flat(parts):
+        if not isinstance(part, Holder):
+            yield from (part,) if hasattr(part, "shape") else ()
+        elif id(part) not in seen:
+            seen.add(id(part))
+            yield from arrays_of(part.contents(), seen)
+
+
 class Jacobian(Holder, Algebra, hooks.Shown, ABC):
     """J = ∂y/∂x as a lazy linear operator, of shape (size of y, size of x).
 

@@ -345,7 +345,7 @@ class Reader:
             blocks = blocks_of(active, {**self.values, **leaves}, recorder)
         except OnnxJacError:
             return False
-        held = [value for J in blocks.values() for value in values_in(J)]
+        held = [*values_in(blocks.values())]
         return not varies(held, {id(value) for value in leaves.values()})
 
     def _meaning(self, step: Step, slots: list[int]) -> str:

@@ -182,7 +182,7 @@ def template_of(op: Recorder, step: Step, values: Values) -> tuple[LoopDerivativ
         raise OnnxJacError(f"points decide on the branch of {step}")
     with kept_whole(step):
         turns = Turns(op, step, values)
-        for side in (turns, turns.T):
+        for side in () if turns.hold() else (turns, turns.T):
             side.run(op, {i: op.new(*end) for i, end in side.ins.items()}, tuple(side.outs))
         count = turns.turns()
     begun = (step.inputs[turns.lost + j] for j, (old, new) in enumerate(turns.states)

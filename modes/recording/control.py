@@ -7,18 +7,20 @@ shape another iteration may change has no rows and is recomputed; see `fission` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Array, Dag, Joint, Shape, dtype_of, lead, shape_of
-from ...jacobians.symint import Number, at, depth_of, same
+from ...jacobians.errors import OnnxJacError
+from ...jacobians.symint import Number, at, depth_of, is_symbolic, same
 from ...jacobians.threads import cached_property
 from ...ops import Recorder, Step
 from ...ops.graphs import body_of, operands_of
 from ...ops.graphs.infer import data_everywhere
+from ..linear.tape.derivative import is_open, values_in
 from ..linear.tape.record import between, has_tangent
 from ..linear.tape.trace import formals_of, replayed, tensors_of, turns_of
 from ..model.flow.control import kept_whole, shapes_around
@@ -234,7 +236,7 @@ class Turns(Program):
                 formals[go] = op.initializer(np.ones(like[go].shape, bool))
             inner = replayed(op, self.body, {**self.values, **formals})
             self.check_states(inner)
-            primal = {*op.nodes}
+            primal = [*op.nodes]
             wrt, of = (ends, starts) if back else (starts, ends)
             dag = between(op, self.body.steps, inner, wrt, of)
             dag = dag.T if back else dag
@@ -262,12 +264,12 @@ class Turns(Program):
         return turn
 
     def kept(
-        self, op: Recorder, primal: set[ir.Node], inner: Values, formals: list[ir.Value]
+        self, op: Recorder, primal: Iterable[ir.Node], inner: Values, formals: list[ir.Value]
     ) -> dict[str, ir.Value]:
         """The tensors of the primal body that its rows hold, or could hold, by name."""
         moved = {*formals}
-        for node in op.nodes:
-            if node in primal and not moved.isdisjoint(operands_of(node)):
+        for node in primal:
+            if not moved.isdisjoint(operands_of(node)):
                 moved.update(node.outputs)
         moved -= {*formals}
         names = (n for step in self.body.steps for n in step.outputs if n and inner[n] in moved)
@@ -277,7 +279,7 @@ class Turns(Program):
         """Whether the primal can output a tensor of its body as rows, all of the same shape."""
         if not self.grows or any(depth_of(n) >= op.depth for n in shape_of(value)):
             return False
-        node = tensors_of(self.primal)[name].producer()
+        node = self.inside[name].producer()
         return node is not None and node.graph is self.primal
 
     @property
@@ -287,14 +289,17 @@ class Turns(Program):
         graph: ir.Graph = node.attributes["body"].value
         return graph
 
+    @cached_property
+    def inside(self) -> Mapping[str, ir.Value]:
+        """The tensors of the recorded body of the primal."""
+        return tensors_of(self.primal)
+
     def series(
         self, op: Recorder, turn: Turn, tangents: Mapping[int, Array], k: Shape
     ) -> dict[ir.Value, Series]:
         """The inputs of the body that a Scan reads slice by slice."""
         back, tracks = self.back, {t.name: t for t in self.scanned}
-        rows = [n for n in turn.reads if n not in tracks]
-        after = {old: new for old, new in self.states if new in rows and old not in self.rows}
-        self.stack([n for n in rows if n not in after or not self.surely_turns()])
+        self.stack(turn.reads)
         found = {}
         for name, value in turn.reads.items():
             if name in tracks:
@@ -347,13 +352,51 @@ class Turns(Program):
         known = [data_everywhere(self.values[name]) for name in (limit, go) if name is not None]
         return limit is not None and all(held is not None and np.all(held > 0) for held in known)
 
-    def stack(self, names: list[str]) -> None:
-        """Make the primal output these tensors of its body as rows, one per iteration."""
-        missing = [n for n in names if n not in self.rows]
+    def hold(self) -> bool:
+        """Make the primal output as rows what the operators of a turn hold, which is all that its
+        products read; False where products alone tell, which read sizes and inner loops as well.
+        """
+        op, inner, body = self.op, self.inside, self.body
+        foreign = any(bodies_of(s) or s.domain not in ("", "ai.onnx") for s in body.steps)
+        if foreign or any(is_symbolic(shape_of(x)) for x in inner.values()):
+            return False
+        floats = {n for n in inner if has_tangent(inner[n])}
+        around = [n for n in self.captured.values() if has_tangent(self.values[n])]
+        wrt = *(n for n in body.formals if n in floats), *around
+        of = tuple(dict.fromkeys(n for n in body.results if n in floats))
+        formals = {n: inner[n] for k, n in enumerate(body.formals) if k != 1 or not self.loop}
+        with op.body():
+            self.check_states(inner)
+            try:
+                dag = between(op, body.steps, {**self.values, **inner}, wrt, of)
+            except OnnxJacError:  # a rule may need the numbers of constants alone
+                return False
+            found = values_in(edge.operator for edge in dag.edges)
+            named = formals | self.kept(op, self.primal, inner, [*formals.values()])
+            _, read = needed([*self.primal, *op.nodes], found, {*named.values()})
+            for node in op.nodes:
+                for k in range(len(node.inputs)):
+                    node.replace_input_with(k, None)
+        reads = [n for n, x in named.items() if x in read]
+        if not reads or not all(is_open(edge.operator) for edge in dag.edges):
+            return False
+        self.stack(reads)
+        return True
+
+    def stack(self, names: Iterable[str]) -> None:
+        """Make the primal output these tensors of its body as rows, one per iteration, or for a
+        state the rows after each one.
+        """
+        scanned = {t.name for t in self.scanned}
+        rows = [n for n in names if n not in scanned]
+        known = {*rows, *self.rows}
+        after = {old: new for old, new in self.states if new in known and old not in self.rows}
+        rows = [n for n in rows if n not in after or not self.surely_turns()]
+        missing = [n for n in rows if n not in self.rows]
         if not missing:
             return
         node = next(self.values[n].producer() for n in self.step.outputs if n)
-        graph, inside = self.primal, tensors_of(self.primal)
+        graph, inside = self.primal, self.inside
         start = len(node.outputs)
         node.resize_outputs(start + len(missing))
         for name, row in zip(missing, node.outputs[start:], strict=True):

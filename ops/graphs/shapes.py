@@ -11,6 +11,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,8 @@ SMALL = 64
 OPTIONAL = 4
 """The most operands of an operator that its formula reads and that a node may leave out."""
 
+FLOATS = frozenset(kind for kind in ir.DataType if kind.is_floating_point())
+
 Values = Sequence[ir.Value | None]
 Sizes = tuple[Number, ...]
 Known = tuple[Number | None, ...]
@@ -61,6 +64,9 @@ Formula = Callable[..., Sequence[Known] | None]
 
 FORMULAS: dict[str, Formula] = {}
 """Operator -> formula(shapes, contents, attrs): the shapes of its outputs, None if not known."""
+
+BY_SHAPES: set[str] = set()
+"""The operators whose formulas read no integers."""
 
 
 class Dimension(ir.SymbolicDim):
@@ -75,9 +81,24 @@ class Dimension(ir.SymbolicDim):
         self.number = number
 
 
+class Measured(ir.Shape):
+    """The shape of a graph value with its sizes as `numbers`, which are read often."""
+
+    __slots__ = ("numbers",)
+
+    def __init__(self, numbers: Sizes) -> None:
+        dims = [Dimension(n) if isinstance(n, SymInt) else n for n in numbers]
+        super().__init__(dims, frozen=True)
+        self.numbers = numbers
+
+
 def as_shape(sizes: Sequence[Number]) -> ir.Shape:
     """Sizes as the shape of a graph value."""
-    return ir.Shape([Dimension(n) if isinstance(n, SymInt) else int(n) for n in sizes])
+    numbers = tuple(n if isinstance(n, SymInt) else int(n) for n in sizes)
+    return Measured(numbers) if is_symbolic(numbers) else _measured(numbers)
+
+
+_measured = lru_cache(maxsize=4096)(Measured)
 
 
 # -- integers
@@ -87,7 +108,7 @@ def content(x: Any) -> np.ndarray | None:
     """The integers of an operand, symbolic ones in an object array; None if not tracked."""
     if isinstance(x, np.ndarray):
         return x if x.dtype.kind in "iub" else None
-    if x is None:
+    if x is None or x.dtype in FLOATS:
         return None
     if CONTENT in x.meta:
         return np.asarray(x.meta[CONTENT])
@@ -253,6 +274,8 @@ def formula(
             return function(shapes, held, attrs)
 
         FORMULAS.update(dict.fromkeys(names, checked))
+        if not (known or fixed):
+            BY_SHAPES.update(names)
         return function
 
     return register
@@ -267,7 +290,8 @@ def sizes_by_formula(
         return None
     every = (*values, *(None,) * OPTIONAL)
     shapes = [None if v is None else shape_of(v) for v in every]
-    return found(shapes, [integers_of(v) for v in every], attrs)
+    held = [None if op_type in BY_SHAPES else integers_of(v) for v in every]
+    return found(shapes, held, attrs)
 
 
 def integers_of(value: ir.Value | None) -> tuple[Any, ...] | None:

@@ -5,6 +5,7 @@ the engine gives the residuals only, and no rule is called.
 """
 
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from onnxjac.modes.linear.tape.derivative import leaves
 from onnxjac.modes.linear.tape.trace import trace
 from onnxjac.modes.linear.tape.unroll import shaped_as_here
 from onnxjac.modes.model.primal.engines import onnxruntime
+from onnxjac.ops import Recorder
 
 RNG = np.random.default_rng(0)
 W, V = RNG.standard_normal((2, 3, 3))
@@ -212,3 +214,111 @@ def test_a_weight_that_the_point_replaces_is_no_constant():
     values = leaves(trace(m, point, ["y"], given=["w"], symbols=shaped_as_here(m)))
     assert values["w"].const_value is None
     assert_array_equal(values["v"], V)
+
+
+# -- loops: what is recorded does not grow with the turns ------------------------------------------
+
+TURN = "p{0} = MatMul(s{0}, w) q{0} = Tanh(p{0}) r{0} = Mul(q{0}, s{0}) s{1} = Add(r{0}, c)"
+
+
+def loop(turns, nodes, limit="n"):
+    """A loop with so many nodes in a turn; `limit` is its trip count, or "stop" where data tell."""
+    parts = " ".join(TURN.format(k, k + 1) for k in range(nodes // 4))
+    go = "t = Less(i, last) go = Identity(t)" if limit == "stop" else "go = Identity(g)"
+    signature = f"(double[2,3] x{', int64 k' * (limit == 'k')}) => (double[2,3] y, double loss)"
+    body = (f"y = Loop({'' if limit == 'stop' else limit}, yes, x) <body = turn (int64 i, bool g,"
+            f" double[2,3] s0) => (bool go, double[2,3] out) {{ {parts} out ="
+            f" Identity(s{nodes // 4}) {go} }}> loss = ReduceSumSquare<keepdims=0>(y)")  # fmt: skip
+    m = model(body, signature, w=W / 9, c=V[0] / 9, n=np.array(turns), yes=np.array(True),
+              last=np.array(turns - 1))  # fmt: skip
+    return m, {"k": np.array(turns)} if limit == "k" else {}
+
+
+def recorded(monkeypatch, function):
+    """The number of nodes that are recorded."""
+    counted, append = [], Recorder._append
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "_append", lambda *a: counted.append(1) or append(*a))
+        function()
+    return len(counted)
+
+
+@pytest.mark.parametrize("limit", ["n", "k", "stop"])
+def test_a_loop_is_kept_from_some_nodes_and_turns_on(limit, monkeypatch):
+    """What data stop is unrolled as far as the number of nodes that a loop may have."""
+
+    def costs(turns):
+        m, rest = loop(turns, 60, limit)
+        point = {"x": X, **rest}
+        tasks = partial(oj.linearize, of="y"), partial(oj.hessian, of="loss")
+        return [recorded(monkeypatch, lambda: task(m, point, wrt="x")) for task in tasks]  # noqa: B023
+
+    few, many = costs(18), costs(200)
+    assert few == many
+    wasted = route.NODES * (limit == "stop")
+    assert few[0] < 6 * 60 + wasted
+    assert few[1] < 28 * 60 + 2 * wasted
+
+
+def test_python_calls_for_a_kept_loop_are_few_for_each_node():
+    def per_node(nodes):
+        m, _ = loop(18, nodes)
+        return calls(lambda: oj.linearize(m, {"x": X}, of="y")) / nodes
+
+    per_node(80)
+    few, many = per_node(80), per_node(320)
+    assert many < 3200
+    assert many < 1.1 * few
+
+
+@pytest.mark.parametrize(("turns", "limit"), [(30, "n"), (30, "k"), (70, "n")])
+def test_a_hessian_of_a_loop_is_recorded_once(limit, turns, monkeypatch):
+    """Where the trip count is an input, the loop is read at every point, and not the gradient."""
+    m, rest = loop(turns, 40, limit)
+    costs, made = [], []
+    for scale in (1, 1.1, 1.2):
+        point = {"x": scale * X, **rest}
+        costs.append(recorded(
+            monkeypatch, lambda p=point: made.append(oj.hessian(m, p, of="loss", wrt="x"))))
+    assert costs[1] < costs[0]
+    assert costs[2] < (8 * 40 if limit == "k" else 1)
+    fresh = oj.hessian(loop(turns, 40, limit)[0], point, of="loss", wrt="x")
+    assert_allclose(made[2].toarray(), fresh.toarray(), rtol=1e-10)
+
+
+HOLDING = [
+    "t = Softmax(s)", "t = Div(s, d)", "e = Exp(s) t = Log(e)", "t = Max(s, c)", "t = Identity(s)",
+    "m = ReduceMax(s) t = Sub(s, m)", "t = LayerNormalization(s, c)", "p = Mul(s, s) t = Sin(p)",
+    "a = Transpose(s) b = MatMul(s, a) t = MatMul(b, s)", "a = Exp(s) t = Pow(a, d)",
+    "f = Cast<to=1>(i) t = Add(s, c)", "q = Greater(s, c) t = Where(q, s, d)", "t = Gather(s, j)",
+    "m = ReduceMean(s) r = Sub(s, m) v = ReduceL2(r) t = Div(r, v)", "t = CumSum(s, j0)",
+    "t = Clip(s, l, u)",
+    "q = Less(i, three) t = If(q) <then_branch = a () => (double[2,3] o) { o = Sin(s) },"
+    " else_branch = b () => (double[2,3] o2) { o2 = Mul(s, s) }>",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", HOLDING)
+def test_a_kept_loop_reads_what_its_operators_hold(body, monkeypatch):
+    """The same products as of the loop turn by turn, at the first point and where it moves."""
+    text = (f"y, rows = Loop(n, yes, x) <body = turn (int64 i, bool g, double[2,3] s) => (bool go,"
+            f" double[2,3] z, double[2,3] z2) {{ {body} h = Mul(t, w) z = Tanh(h)"
+            f" z2 = Identity(z) go = Identity(g) }}>")  # fmt: skip
+    weights = {"n": np.array(6), "yes": np.array(True), "w": W[:2], "d": 1 + V[:2] ** 2,
+               "c": V[0], "l": np.array(-0.5), "u": np.array(0.5), "j": np.array([1, 0]),
+               "j0": np.array(1), "three": np.array(3)}  # fmt: skip
+
+    def products():
+        m = model(text, "(double[2,3] x) => (double[2,3] y, double[N,2,3] rows)", **weights)
+        J = oj.linearize(m, {"x": X}, wrt=["x", "w", "c"])
+        v, u = np.ones(J.shape[1]), np.arange(J.shape[0])
+        moved = J.relinearize({"x": np.cos(X)})
+        return [f for K in (J, moved) for f in (K @ v, K.T @ u)], len(J.dag.edges)
+
+    monkeypatch.setattr(route, "NODES", 10**6)
+    wanted, flat = products()
+    monkeypatch.setattr(route, "NODES", 1)
+    found, kept = products()
+    assert kept < 20 < flat or body == "t = Identity(s)"
+    for a, b in zip(found, wanted, strict=True):
+        assert_allclose(a, b, rtol=1e-9, atol=1e-9 * np.abs(b).max())

@@ -544,7 +544,7 @@ def test_a_long_recurrent_network_is_one_operator(kind, gates, dtype, monkeypatc
         return len(J.dag.edges), J @ v, J.T @ u, H @ w
 
     edges, *found = made()
-    monkeypatch.setattr(route, "TURNS", 100)
+    monkeypatch.setattr(route, "NODES", 2000)
     model = oj.load(onnx.parser.parse_model(text))
     all_edges, *wanted = made()
     assert edges < 40 < 400 < all_edges
@@ -588,7 +588,7 @@ def test_a_long_loop_in_a_branch_is_one_operator(engine, monkeypatch):
         return len(J.dag.edges), J.toarray(), moved.toarray(), H.toarray()
 
     edges, *found = made()
-    monkeypatch.setattr(route, "TURNS", 100)
+    monkeypatch.setattr(route, "NODES", 2000)
     looped = model(text)
     all_edges, *wanted = made()
     assert edges < 10 < 100 < all_edges

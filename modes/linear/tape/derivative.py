@@ -19,7 +19,7 @@ import onnx_ir as ir
 
 from ....jacobians import Jacobian, Joint, dtype_of, reading, shape_of, size
 from ....jacobians.arrays import is_recorded, wide
-from ....jacobians.base import Holder, flat
+from ....jacobians.base import Holder, arrays_of, flat
 from ....jacobians.dag import has_choices, is_surely_finite, numbers_in
 from ....jacobians.errors import OnnxJacError
 from ....jacobians.symint import is_symbolic
@@ -167,7 +167,7 @@ def differentiated(
     names = {id(value): name for name, value in t.values.items()}
     parts = tuple(open_entry(a, t, values, names) or a for a in active)
     blocks = [J for part in parts if isinstance(part, Entry) for J in part.blocks.values()]
-    held = {id(value): value for J in blocks for value in values_in(J)}
+    held = {id(value): value for value in values_in(blocks)}
     op = ResidualRecorder.beyond(t.recorder, t.inputs, by_torch=by_torch)
     before, factors = len(op.nodes), factors_in(blocks) if any(map(has_choices, blocks)) else []
     seen, met = some(asked_for_nan), some(factors)
@@ -251,8 +251,9 @@ def open_entry(
         return None
     if not all(map(is_open, blocks.values())):
         return None
-    fills = {slot: fill for slot, J in blocks.items() if (fill := fill_of(J))}
-    behind = names_behind((v for J in blocks.values() for v in values_in(J)), names)
+    known: dict[int, Fill | None] = {}
+    fills = {slot: fill for slot, J in blocks.items() if (fill := fill_of(J, known))}
+    behind = names_behind(values_in(blocks.values()), names)
     return Entry(active.step, blocks, behind, fills)
 
 
@@ -331,25 +332,29 @@ Arrays = Mapping[int, Any]
 Fill = Callable[[Arrays], Any]
 
 
-def values_in(held: Holder) -> Iterator[ir.Value]:
-    """The graph values that an operator or a program holds."""
-    return (x for x in held.arrays() if type(x) is ir.Value)  # `isinstance` takes microseconds
+def values_in(held: Iterable[Holder]) -> Iterator[ir.Value]:
+    """The graph values that operators or programs hold."""
+    return (x for x in arrays_of(held) if type(x) is ir.Value)  # `isinstance` takes microseconds
 
 
-def fill_of(x: Any) -> Fill | None:
-    """A function that rebuilds x from the arrays at a point; None where x holds no graph value."""
+def fill_of(x: Any, known: dict[int, Fill | None]) -> Fill | None:
+    """A function that rebuilds x from the arrays at a point; None where x holds no graph value.
+
+    The functions of programs that operators share are `known` from then on.
+    """
     if type(x) is ir.Value:
         key = id(x)
         return lambda arrays: arrays[key]
     if type(x) is tuple:
-        return _tuple(x)
-    if not isinstance(x, Holder):
-        return None
-    holes = {name: hole for name in x.holds if (hole := fill_of(getattr(x, name)))}
+        return _tuple(x, known)
+    if not isinstance(x, Holder) or id(x) in known:
+        return known.get(id(x))
+    holes = {name: hole for name in x.holds if (hole := fill_of(getattr(x, name), known))}
+    if isinstance(x, Joint):
+        known[id(x)] = (lambda arrays: x.at(holes["read"](arrays))) if holes else None
+        return known[id(x)]
     if not holes:
         return None
-    if isinstance(x, Joint):
-        return lambda arrays: x.at(holes["read"](arrays))
     kind = type(x)
     kept = {name: part for name, part in vars(x).items() if name not in ("T", "_whereabouts")}
 
@@ -361,8 +366,8 @@ def fill_of(x: Any) -> Fill | None:
     return fill
 
 
-def _tuple(parts: tuple[Any, ...]) -> Fill | None:
-    fills = [fill_of(part) for part in parts]
+def _tuple(parts: tuple[Any, ...], known: dict[int, Fill | None]) -> Fill | None:
+    fills = [fill_of(part, known) for part in parts]
     if not any(fills):
         return None
     pairs = tuple(zip(fills, parts, strict=True))

@@ -29,6 +29,7 @@ from ....jacobians import (
     size,
 )
 from ....jacobians.arrays import buffer_of, host, is_tensor
+from ....jacobians.base import arrays_of
 from ....jacobians.errors import OnnxJacError, UnsupportedOp
 from ....jacobians.placing import Place, placed
 from ....jacobians.symint import agree
@@ -207,7 +208,7 @@ def behind(step: Step, blocks: Iterable[Jacobian], values: Mapping[str, Any]) ->
     """
     names = frozenset(name for name in (*step.inputs, *step.outputs) if name is not None)
     owners = {buffer_of(values.get(name)): name for name in names}
-    held = {buffer_of(array) for J in blocks for array in J.arrays()}
+    held = {*map(buffer_of, arrays_of(blocks))}
     if step.domain not in ("", "ai.onnx") or not held <= owners.keys():
         return names
     return frozenset(n for n in names if is_discrete(values.get(n))) | {owners[k] for k in held}

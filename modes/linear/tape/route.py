@@ -24,6 +24,7 @@ from ....jacobians.placing import HOST, Place, placed
 from ....jacobians.symint import Symbols
 from ....jacobians.threads import Latest, Lock, cached_property
 from ....ops import Step, numbers
+from ....ops.graphs.recorder import has_bodies
 from ....ops.registry import version
 from ...model.flow.control import NotKept, note
 from ...model.flow.steps import closed, moving, needed
@@ -59,8 +60,10 @@ READ = 5
 BRANCHES = 4
 """The most unrolled models that are cached for points of the same shapes."""
 
-TURNS = 50
-"""The largest trip count that is unrolled; the derivative of a longer loop is one program."""
+NODES = 1000
+"""The most nodes of a loop that is unrolled, see `unrolled`; the derivative of a longer loop is one
+program.
+"""
 
 
 Signature = tuple[Any, ...]
@@ -81,7 +84,8 @@ class Route:
 
     `given` are the intermediates that the point holds, which are not computed. Where `model` holds
     samples, `source` is the model with the random operators that drew them. Where
-    `is_unrolled`, `model` serves all points at which the `decided` tensors have these numbers.
+    `is_unrolled`, `model` serves all points at which the `decided` tensors have these numbers, or
+    those that are `sized` these shapes.
     """
 
     model: Model
@@ -94,6 +98,7 @@ class Route:
     checkpoint: bool | int = False
     is_unrolled: bool = False
     decided: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
+    sized: frozenset[str] = frozenset()
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone, without cached results."""
@@ -424,19 +429,20 @@ class Route:
         try:
             symbols, unkept = shaped_as_here(self.model), self.model.derived.unkept
             flat = unrolled(
-                self.model, hosted(point), names, TURNS, self._recording, unkept, symbols,
+                self.model, hosted(point), names, NODES, self._recording, unkept, symbols,
                 self.estimate,
             )  # fmt: skip
         except NotKept as reason:
             note(self.model, reason)
             return self._flat(point, signature)
-        same = flat is self.model
+        same = flat is self.model and not any(map(has_bodies, flat.steps))
         route = self if same else replace(self, model=flat, given=frozenset(), is_unrolled=True)
-        decided = None if self.may_draw else decisions(flat, symbols)
+        decided, sized = (None, frozenset()) if self.may_draw else decisions(flat, symbols)
         if decided is not None and all(is_variable(self.model, n, x) for n, x in point.items()):
             if not same:
                 at = evaluate(flat, route.inside(point), decided, engine=self.engine)
-                route = replace(route, decided=hosted(at))
+                route = replace(route, sized=sized)
+                route = replace(route, decided=route.told(at))
             found = route, *found[: BRANCHES - 1]
         self._flats[signature] = found
         return route
@@ -456,8 +462,13 @@ class Route:
 
     def decides(self, found: Mapping[str, Any]) -> bool:
         """Whether the decisions among some tensors are the ones that unrolled the model."""
-        made = hosted({name: found[name] for name in self.decided})
+        made = self.told({name: found[name] for name in self.decided})
         return all(np.array_equal(x, self.decided[name]) for name, x in made.items())
+
+    def told(self, found: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """What some tensors decide: their shapes, or their numbers."""
+        return hosted({name: np.array(shape_of(x)) if name in self.sized else x
+                       for name, x in found.items()})  # fmt: skip
 
     def zeros(self, dag: Dag, of: tuple[str, ...], wrt: tuple[str, ...]) -> tuple[str, ...]:
         """The pairs of tensors that no differentiable path joins, and the steps that cut them."""
@@ -468,12 +479,16 @@ class Route:
         return not may_float(self.model.spec(name))
 
 
-def decisions(flat: Model, symbols: Symbols) -> tuple[str, ...] | None:
-    """The tensors whose numbers decided how a model was unrolled; None where one has no name."""
-    guards = (atom.tensor for g in symbols.guards.values() for atom in g.expression.roots())
-    names = {*asked_in(flat.ir.graph), *symbols.pinned, *guards}
+def decisions(flat: Model, symbols: Symbols) -> tuple[tuple[str, ...] | None, frozenset[str]]:
+    """The tensors that decided how a model was unrolled, None where one has no name, and those of
+    which the shape alone did.
+    """
+    atoms = {atom for g in symbols.guards.values() for atom in g.expression.roots()}
+    numbers = {*asked_in(flat.ir.graph), *symbols.pinned, *(a.tensor for a in atoms if a.is_entry)}
+    names = numbers | {atom.tensor for atom in atoms}
     known = {*flat.inputs, *flat.constants, *(n for step in flat.steps for n in step.outputs)}
-    return tuple(sorted(names & moving(flat.steps, [*flat.inputs]))) if names <= known else None
+    found = tuple(sorted(names & moving(flat.steps, [*flat.inputs]))) if names <= known else None
+    return found, frozenset(names - numbers)
 
 
 def route_of(

@@ -28,11 +28,12 @@ import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import dtype_of, shape_of
-from ....jacobians.arrays import host
+from ....jacobians.arrays import SINGLE, host, zeros
 from ....jacobians.errors import OnnxJacError
-from ....jacobians.symint import Symbols
+from ....jacobians.symint import Symbols, is_symbolic
 from ....ops import Node, Recorder, Step, Twin, build, copied, find, numbers
 from ....ops.graphs import body_of
+from ....ops.graphs.shapes import Measured
 from ....ops.node import ASKED, AT, node_of
 from ....ops.registry import traits_of
 from ....ops.rules.quantization import DOMAIN as ESTIMATORS
@@ -49,8 +50,9 @@ from ...model.flow.control import (
     shape_formals,
     shape_outputs,
     stacked,
+    turns_of_scan,
 )
-from ...model.flow.steps import SHAPES, array_of, check_step, needed, reads, turns
+from ...model.flow.steps import SHAPES, array_of, check_step, may_stop, needed, reads, turns
 from ...model.limits import Meter
 from ...model.primal.engines.numpy import results_of
 from ...model.primal.evaluate import evaluate
@@ -59,6 +61,9 @@ from ...model.primal.model import Model
 from .record import definition_of, draws, is_flat
 
 Scope = MutableMapping[str, Any]
+
+TURN = 20
+"""The least nodes that a turn counts for, as a program of few nodes is quick to record."""
 
 
 class Estimating(Twin):
@@ -79,14 +84,16 @@ def unrolled(
 ) -> Model:  # fmt: skip
     """The part of the model that the named tensors need, flat; the model itself if it is flat.
 
-    Loops of more than `most` turns, turns of inner loops included, are kept with flat bodies; with
-    `most` = 0 all control flow is. `unkept` are outputs of the steps that cannot be kept; `NotKept`
-    is raised for a further one. With `symbols`, free sizes stay free unless they decide what is
-    unrolled. With `estimate`, quantised tensors are the same numbers, but floating ones.
+    Loops whose turns have more than `most` nodes, turns of inner loops included, are kept with flat
+    bodies; with `most` = 0 all control flow is. `unkept` are outputs of the steps that cannot be
+    kept; `NotKept` is raised for a further one. With `symbols`, free sizes stay free unless they
+    decide what is unrolled. With `estimate`, quantised tensors are the same numbers, but floating.
     """
     wanted = tuple(names)
     steps = [model.steps[k] for k in needed(model.steps, wanted, point)[0]]
-    if is_flat(steps, {**model.constants, **point}, estimate):
+    known = {**model.constants, **point}
+    if is_flat(steps, known, estimate) or (not unkept and point.keys() <= model.inputs.keys()
+       and all(stays(model, step, known, most, estimate) for step in steps)):  # fmt: skip
         return model
     whole = [name for s in steps for name in s.outputs
              if name and ((s.op_type in CONTROL and not s.domain) or definition_of(s, estimate))]
@@ -109,6 +116,45 @@ def unrolled(
     held += [value for value in made if ASKED in value.meta]
     flat = build(unroller.op.recorder, inputs, outputs, model.name or "unrolled", held)
     return Model(flat, model.limits)
+
+
+def stays(
+    model: Model, step: Step, known: Mapping[str, Any], most: int | None, estimate: bool
+) -> bool:
+    """Whether a step is flat, or is to be kept and was recorded with its bodies."""
+    graphs = [value for value in step.attrs.values() if isinstance(value, ir.Graph)]
+    if not graphs:
+        return is_flat([step], known, estimate)
+    if most != 0:
+        held = [known.get(n or "") for n in step.inputs]
+        if step.op_type == "Scan":
+            shapes = [(model.spec(n).shape or ()) if n else () for n in step.inputs]
+            sizes = (tuple(k if isinstance(k, int) else 0 for k in shape) for shape in shapes)
+            held = [zeros(shape, SINGLE) for shape in sizes]
+        if step.op_type == "If" or most is None or nodes_of(model, step, held) <= most:
+            return False
+    values = (x for g in graphs for x in (*g.inputs, *(y for node in g for y in node.outputs)))
+    return (all(isinstance(x.shape, Measured) and not is_symbolic(shape_of(x)) for x in values)
+            and all(stays(model, s, known, 0, estimate) for g in graphs for s in model.body(g)))
+
+
+def nodes_of(model: Model, step: Step, held: Sequence[Any]) -> int:
+    """The nodes of all turns of a Loop or Scan; 0 where turns decide how many there are."""
+    return (trips(model, step, held) or 0) * max(len(model.body(step.attrs["body"])), TURN)
+
+
+def trips(model: Model, step: Step, held: Sequence[Any]) -> int | None:
+    """The trip count of a Loop or Scan with these inputs; None where turns decide it."""
+    body = step.attrs["body"]
+    if step.op_type == "Scan":
+        return int(turns_of_scan(step, [None if x is None else shape_of(x) for x in held]))
+    limit, go = held[:2]
+    true = {name for name, x in body.initializers.items() if np.all(array_of(x))}
+    ends = str(body.outputs[0].name), str(body.inputs[1].name)
+    stops = may_stop(model.body(body), *ends, lambda name: name not in true)
+    if limit is None or stops or not (go is None or np.all(go)):
+        return None
+    return max(int(np.ravel(limit)[0]), 0)
 
 
 def is_variable(model: Model, name: str, array: Any) -> bool:
@@ -162,7 +208,7 @@ class Unroller:
         self.most, self.unkept, self.values = most, unkept, values
         self.moving: set[int] = set()
         self.inside = False  # a body that is kept
-        self.turns, self.stop = 0, math.inf
+        self.turns, self.nodes, self.stop = 0, 0, math.inf
 
     def constant(self, value: Any, name: str) -> Any:
         """A tensor, or a sequence of tensors, that is fixed at the point."""
@@ -217,7 +263,7 @@ class Unroller:
         elif step.op_type in CONTROL and not step.domain:
             run = partial(self.body, outer=scope)
             spread = partial(control, self.op, step, inputs, run, at, self.meter)
-            tried = self.tried(step, spread, names)
+            tried = self.tried(step, inputs, spread, names)
             if tried is None:
                 with kept_whole(step):
                     return self.kept(step, inputs, scope, names)
@@ -242,7 +288,7 @@ class Unroller:
         """Whether the loop in a definition is kept: all are with `most` = 0, none with None."""
         if self.most is None or self.most == 0:
             return self.most == 0
-        return turns(step, [*map(self.number, inputs)]) > self.most
+        return TURN * turns(step, [*map(self.number, inputs)]) > self.most
 
     def body(self, graph: ir.Graph, arguments: Sequence[Any], outer: Scope) -> list[Any]:
         """The outputs of one turn of a subgraph, which sees the tensors around it."""
@@ -251,13 +297,17 @@ class Unroller:
         scope.update((name, array_of(value)) for name, value in graph.initializers.items())
         scope.update(zip((str(value.name) for value in graph.inputs), arguments, strict=True))
         steps = self.model.body(graph)
+        self.nodes += max(len(steps), TURN)
+        if self.nodes > self.stop:
+            raise LongLoop
         self.meter.turn(len(steps))
         self.run(steps, scope, prefix)
         return [scope[str(value.name)] for value in graph.outputs]
 
     def tried(
-        self, step: Step, spread: Callable[[], list[Any]], names: tuple[str | None, ...]
-    ) -> list[Any] | None:
+        self, step: Step, inputs: list[Any], spread: Callable[[], list[Any]],
+        names: tuple[str | None, ...],
+    ) -> list[Any] | None:  # fmt: skip
         """A step with bodies, turn by turn; None where the step is kept.
 
         Long loops are kept, in the branch that an If takes as well, and all control flow in a kept
@@ -272,7 +322,9 @@ class Unroller:
             return None if names == step.outputs else spread()
         if step.op_type == "If" or self.stop < math.inf:
             return spread()
-        start, self.stop = len(self.op.recorder.nodes), self.turns + self.most
+        if nodes_of(self.model, step, [*map(self.number, inputs)]) > self.most:
+            return None
+        start, self.stop = len(self.op.recorder.nodes), self.nodes + self.most
         try:
             return spread()
         except LongLoop:
@@ -302,7 +354,9 @@ class Unroller:
         here = end(step, held, found) if outside else self.known(step, scope, names)
         numbers = stacked(step, here, found)
         made = self.op.recorder.copy(whole, inputs, numbers, names)
-        shape_outputs(self.op.recorder, step, bodies, inputs, made)
+        still = step.op_type == "Loop" and not any(id(x) in self.moving for x in inputs[:2])
+        count = trips(self.model, step, held) if still else None
+        shape_outputs(self.op.recorder, step, bodies, inputs, made, count)
         for value, number in zip(made, numbers, strict=True):
             self.op.remember(value, number)
         return made
@@ -343,8 +397,6 @@ class Unroller:
     def prefix(self, graph: ir.Graph) -> str:
         """The prefix of names in a turn."""
         self.turns += 1
-        if self.turns > self.stop:
-            raise LongLoop
         return f"{graph.name or 'body'}_{self.turns - 1}_"
 
     def named(self, value: Any, name: str | None) -> Any:

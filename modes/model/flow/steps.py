@@ -178,16 +178,21 @@ def fixed_turns(step: Step, constants: Callable[[str], Any]) -> bool:
     """Whether the trip count of a Loop is the same at every point; `constants` looks up arrays."""
     limit, go = (*step.inputs, None, None)[:2]
     known = limit is not None and constants(limit) is not None
-    return known and (go is None or constants(go) is not None) and not may_stop(step.attrs["body"])
+    body: Body = step.attrs["body"]
+    stops = may_stop(body.steps, body.results[0], body.formals[1], body.moved.__contains__)
+    return known and (go is None or constants(go) is not None) and not stops
 
 
-def may_stop(body: Body) -> bool:
-    """Whether the body of a Loop computes when to stop."""
-    copies = {s.outputs[0]: s.inputs[0] for s in body.steps if s.op_type == "Identity"}
-    name: str | None = body.results[0]
-    while name in copies:
-        name = copies[name]
-    return name != body.formals[1] and name in body.moved
+def may_stop(
+    steps: Iterable[Step], result: str | None, go: str, moves: Callable[[str | None], bool]
+) -> bool:
+    """Whether the body of a Loop computes when to stop, as its first `result`: not if that is its
+    condition `go`, or does not move.
+    """
+    copies = {s.outputs[0]: s.inputs[0] for s in steps if s.op_type == "Identity"}
+    while result in copies:
+        result = copies[result]
+    return result != go and moves(result)
 
 
 def closed(step: Step, opsets: Mapping[str, int], moved: Iterable[str]) -> Step:
