@@ -44,7 +44,7 @@ from ..products.cut import cut
 from ..tape.derivative import Derivative
 from ..tape.point import Point
 from ..tape.record import Entry, Names, dag_of
-from .cost import ELIMINATING, MAKING, RECORDING, SWEEPING
+from .cost import ELIMINATING, MAKING, RECORDING, SWEEPING, seconds
 from .plan import ELIMINATED, eliminated, planned, repays_decision, repays_elimination, seconds_of
 from .vertex_elimination import elimination
 
@@ -325,6 +325,11 @@ def _(operator: Adaptive, place: Place) -> Any:
 @planned.register
 def _(operator: Adaptive, products: int, memory: int | None = None) -> Jacobian:
     return planned(operator.dag, products, memory)
+
+
+@seconds.register
+def _(operator: Adaptive) -> float:
+    return seconds_of(operator.dag)
 
 
 def has_room(programs: Collection[Shape], columns: Shape) -> bool:

@@ -63,6 +63,8 @@ SLOWNESS: dict[type, float] = {Dense: 1.0, Kron: 1.0, Contraction: 2.0, Convolut
 @singledispatch
 def seconds(operator: Jacobian) -> float:
     """Estimated seconds of one product."""
+    if (inner := operator.structure) is not operator:
+        return seconds(inner)
     return max(arithmetic(operator), traffic(operator) / BANDWIDTH) + CALL
 
 
