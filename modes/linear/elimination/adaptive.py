@@ -41,11 +41,12 @@ from ..products.compiled import (
     recorded,
 )
 from ..products.cut import cut
+from ..products.replay import replay
 from ..tape.derivative import Derivative
 from ..tape.point import Point
 from ..tape.record import Entry, Names, dag_of
-from .cost import ELIMINATING, MAKING, RECORDING, SWEEPING, seconds
-from .plan import ELIMINATED, eliminated, planned, repays_decision, repays_elimination, seconds_of
+from .cost import MAKING, RECORDING, REPLAYING, SWEEPING, seconds
+from .plan import eliminated, planned, repays_decision, repays_elimination, seconds_of
 from .vertex_elimination import elimination
 
 Way = Callable[[np.ndarray], np.ndarray]
@@ -84,6 +85,8 @@ class Adaptive(Jacobian):
         self._planned: Jacobian | None = None
         self._compiled: Compiled | None = None
         self._programs: dict[Shape, Way] = {}  # by columns
+        self._replays: dict[Shape, Way | None] = {}
+        self._replayed: Jacobian | None = None
         self._lock = Lock()
 
     @property
@@ -131,7 +134,7 @@ class Adaptive(Jacobian):
         if dtype_of(v) == wide(self.dtype) and 0 not in shape_of(v):
             taken = self._program(columns)
         self.count += prod(columns)
-        return taken(v) if taken else self._swept(columns)._apply(op, v)
+        return taken(v) if taken else self._swept(op, v, columns)
 
     def _program(self, columns: Shape) -> Way | None:
         """The program for products with these columns, made if it is due."""
@@ -173,18 +176,31 @@ class Adaptive(Jacobian):
         except Exception:  # the exceptions of engines have no common base class
             return partial(plain, self.structure)
 
-    def _swept(self, columns: Shape) -> Jacobian:
-        """The operator of a product without a program, whose work is counted."""
+    def _swept(self, op: Op, v: Array, columns: Shape) -> Array:
+        """A product without a program, whose work is counted; small calls are noted the second
+        time, and replayed from then on.
+        """
         made = 0.0 if self._dag is not None else MAKING
-        dag = self.dag
-        work = (SWEEPING + made) * len(dag.edges) + prod(columns) * seconds_of(dag)
+        dag, arrays = self.dag, prod(columns) * seconds_of(self.dag)
+        found = self._planned or (eliminated(dag) if repays_elimination(dag, self.count) else dag)
+        program = None
+        if op is numbers and (self.work[columns] or not self._shared) and arrays <= SWEEPING * len(dag.edges):
+            program = self._replay(found, v, columns)
+        work = ((REPLAYING if program else SWEEPING) + made) * len(dag.edges) + arrays
         self.work[columns] += work
         if self._shared:
             self._shared.work[columns] += work
-        if self._planned:
-            return self._planned
-        due = repays_elimination(dag, 1) or is_due(dag, sum(self.work.values()))
-        return eliminated(dag) if due else dag
+        return program(v) if program else found._apply(op, v)
+
+    def _replay(self, operator: Jacobian, v: np.ndarray, columns: Shape) -> Way | None:
+        """The calls of a product with such columns, made the first time it is asked for."""
+        known = self._replays
+        if self._replayed is not operator:
+            known.clear()
+            self._replayed = operator
+        if v.dtype != wide(self.dtype) or not has_room(known, columns):
+            return None
+        return remembered(known, columns, partial(replay, operator, v))
 
     @property
     def choice(self) -> str:
@@ -207,7 +223,7 @@ class Adaptive(Jacobian):
         kept = {name: part for name, part in vars(self).items() if name != "T"}
         kept |= dict.fromkeys(("_shared", "_point", "_compiled"))
         dag = placed(self.dag, HOST) if self.place else self.dag
-        return kept | {"_dag": dag, "_programs": {}}
+        return kept | {"_dag": dag, "_programs": {}, "_replays": {}, "_replayed": None}
 
     def __repr__(self) -> str:
         return repr(self.structure) + (f", on {self.place.name}" if self.place else "")
@@ -335,11 +351,6 @@ def _(operator: Adaptive) -> float:
 def has_room(programs: Collection[Shape], columns: Shape) -> bool:
     """Whether a program for these columns may be kept: for one vector, or for few other numbers."""
     return columns in ((), *programs) or len(programs) < KEPT
-
-
-def is_due(dag: Dag, spent: float) -> bool:
-    """Whether elimination is still to be done and takes no longer than the products so far."""
-    return ELIMINATED not in (dag.mirror or dag).known and spent >= ELIMINATING * len(dag.edges)
 
 
 def try_out(program: OpenProgram, recording: Recording, engine: str) -> None:
