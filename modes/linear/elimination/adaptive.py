@@ -55,6 +55,9 @@ Way = Callable[[np.ndarray], np.ndarray]
 FIRST, FACTOR = 8, 8
 """A plan is considered after 8, 64, 512 … products; at points that share a program, from 64 on."""
 
+REPLAYS = "replays"
+"""The key of the products of a DAG whose calls are noted, by columns."""
+
 AHEAD = 4
 """For each product so far, the products for which a plan is made."""
 
@@ -82,11 +85,9 @@ class Adaptive(Jacobian):
         self._dag, self._shared, self._point = dag, shared, point
         self.count, self._next = 0, FIRST * FACTOR if shared else FIRST
         self.work = defaultdict[Shape, float](float)  # seconds of sweeps, estimated, by columns
-        self._planned: Jacobian | None = None
+        self._planned: Dag | None = None
         self._compiled: Compiled | None = None
         self._programs: dict[Shape, Way] = {}  # by columns
-        self._replays: dict[Shape, Way | None] = {}
-        self._replayed: Jacobian | None = None
         self._lock = Lock()
 
     @property
@@ -177,30 +178,23 @@ class Adaptive(Jacobian):
             return partial(plain, self.structure)
 
     def _swept(self, op: Op, v: Array, columns: Shape) -> Array:
-        """A product without a program, whose work is counted; small calls are noted the second
-        time, and replayed from then on.
+        """A product without a program, whose work is counted. Where it takes little arithmetic, its
+        calls are noted, at a point of many the second time, and replayed from then on.
         """
         made = 0.0 if self._dag is not None else MAKING
         dag, arrays = self.dag, prod(columns) * seconds_of(self.dag)
         found = self._planned or (eliminated(dag) if repays_elimination(dag, self.count) else dag)
-        program = None
-        if op is numbers and (self.work[columns] or not self._shared) and arrays <= SWEEPING * len(dag.edges):
-            program = self._replay(found, v, columns)
+        program, again = None, self.work[columns] or not self._shared
+        plain = op is numbers and v.dtype == wide(self.dtype)
+        if again and plain and arrays <= SWEEPING * len(dag.edges):
+            known = remembered(found.known, REPLAYS, dict)
+            if has_room(known, columns):
+                program = remembered(known, columns, partial(replay, found, v))
         work = ((REPLAYING if program else SWEEPING) + made) * len(dag.edges) + arrays
         self.work[columns] += work
         if self._shared:
             self._shared.work[columns] += work
         return program(v) if program else found._apply(op, v)
-
-    def _replay(self, operator: Jacobian, v: np.ndarray, columns: Shape) -> Way | None:
-        """The calls of a product with such columns, made the first time it is asked for."""
-        known = self._replays
-        if self._replayed is not operator:
-            known.clear()
-            self._replayed = operator
-        if v.dtype != wide(self.dtype) or not has_room(known, columns):
-            return None
-        return remembered(known, columns, partial(replay, operator, v))
 
     @property
     def choice(self) -> str:
@@ -223,7 +217,7 @@ class Adaptive(Jacobian):
         kept = {name: part for name, part in vars(self).items() if name != "T"}
         kept |= dict.fromkeys(("_shared", "_point", "_compiled"))
         dag = placed(self.dag, HOST) if self.place else self.dag
-        return kept | {"_dag": dag, "_programs": {}, "_replays": {}, "_replayed": None}
+        return kept | {"_dag": dag, "_programs": {}}
 
     def __repr__(self) -> str:
         return repr(self.structure) + (f", on {self.place.name}" if self.place else "")

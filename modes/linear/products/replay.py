@@ -42,9 +42,8 @@ class Replay:
         self.values: list[Any] = [v]
         with np.errstate(all="ignore"):
             self.end = operator._apply(self, Noted(v, 0, self)).number
-        self.first = np.asarray(self.values[self.end])
         for k in (0, *(k for _, _, k in self.calls)):
-            self.values[k] = None
+            self.values[k] = None  # constants alone are kept
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if not name[0].isupper():
@@ -58,24 +57,22 @@ class Replay:
         return self._noted(partial(plain, **attributes) if attributes else plain, inputs)
 
     def _noted(self, function: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
-        places = [x.number if type(x) is Noted else self._place(x) for x in inputs]
-        take = itemgetter(*places) if len(places) > 1 else itemgetter(slice(*places, places[0] + 1))
-        y, k = function(*take(self.values)), self._place(None)
-        self.values[k] = y
+        places = [x.number if type(x) is Noted else self._placed(x) for x in inputs]
+        pick: Any = itemgetter
+        take = pick(*places) if len(places) > 1 else pick(slice(places[0], places[0] + 1))
+        y = function(*take(self.values))
+        k = self._placed(y)
         self.calls.append((function, take, k))
-        made = Noted(np.zeros(()) if isinstance(y, tuple) else y, k, self)
         if not isinstance(y, tuple):
-            return made
-        return tuple(self._noted(itemgetter(part), (made,)) for part in range(len(y)))
+            return Noted(y, k, self)
+        whole = Noted(np.zeros(()), k, self)
+        return tuple(self._noted(itemgetter(part), (whole,)) for part in range(len(y)))
 
-    def _place(self, value: Any) -> int:
+    def _placed(self, value: Any) -> int:
         self.values.append(value)
         return len(self.values) - 1
 
     def __call__(self, v: np.ndarray) -> np.ndarray:
-        """J v; the first product is known."""
-        if (y := vars(self).pop("first", None)) is not None:
-            return y
         values = self.values.copy()
         values[0] = v
         with np.errstate(all="ignore"):  # infinities and NaN are values, as in every engine
