@@ -65,8 +65,9 @@ AHEAD = 4
 class Adaptive(Jacobian):
     """y = J x by the DAG as it is, then by a program, of the DAG or of a plan.
 
-    The number of future products is unknown. The first products sweep the DAG; it is eliminated,
-    and then recorded as a program, once their counted work is as much as that takes. After 8, 64,
+    The number of future products is unknown. The first products sweep the DAG, small ones by the
+    calls that the first one made; it is eliminated, and then recorded as a program, once their
+    counted work is as much as that takes. After 8, 64,
     512 … products the DAG is planned for four times as many, if these may repay the decision, and
     the plan is recorded in its turn. Points that share a program record nothing of their own before
     they have a plan. Where the arrays are tensors on a device, a NumPy vector goes there, and y
@@ -85,7 +86,7 @@ class Adaptive(Jacobian):
         self._dag, self._shared, self._point = dag, shared, point
         self.count, self._next = 0, FIRST * FACTOR if shared else FIRST
         self.work = defaultdict[Shape, float](float)  # seconds of sweeps, estimated, by columns
-        self._planned: Dag | None = None
+        self._planned: Jacobian | None = None
         self._compiled: Compiled | None = None
         self._programs: dict[Shape, Way] = {}  # by columns
         self._lock = Lock()
@@ -183,11 +184,12 @@ class Adaptive(Jacobian):
         """
         made = 0.0 if self._dag is not None else MAKING
         dag, arrays = self.dag, prod(columns) * seconds_of(self.dag)
-        found = self._planned or (eliminated(dag) if repays_elimination(dag, self.count) else dag)
+        due = repays_elimination(dag, self.count)
+        found: Any = self._planned or (eliminated(dag) if due else dag)
         program, again = None, self.work[columns] or not self._shared
         plain = op is numbers and v.dtype == wide(self.dtype)
         if again and plain and arrays <= SWEEPING * len(dag.edges):
-            known = remembered(found.known, REPLAYS, dict)
+            known: dict[Shape, Way | None] = remembered(found.known, REPLAYS, dict)
             if has_room(known, columns):
                 program = remembered(known, columns, partial(replay, found, v))
         work = ((REPLAYING if program else SWEEPING) + made) * len(dag.edges) + arrays
