@@ -67,11 +67,10 @@ class Adaptive(Jacobian):
 
     The number of future products is unknown. The first products sweep the DAG, small ones by the
     calls that the first one made; it is eliminated, and then recorded as a program, once their
-    counted work is as much as that takes. After 8, 64,
-    512 … products the DAG is planned for four times as many, if these may repay the decision, and
-    the plan is recorded in its turn. Points that share a program record nothing of their own before
-    they have a plan. Where the arrays are tensors on a device, a NumPy vector goes there, and y
-    comes back.
+    counted work is as much as that takes. After 8, 64, 512 … products the DAG is planned for four
+    times as many, if these may repay the decision, and the plan is recorded in its turn. Points
+    that share a program record nothing of their own before they have a plan. Where the arrays are
+    tensors on a device, a NumPy vector goes there, and y comes back.
     """
 
     holds = ("structure",)
