@@ -361,6 +361,8 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
 
     def _diagonal(self) -> Array:
         """The diagonal, where the arrays are; it may be a view of one of them."""
+        if self.shape[0] * self.shape[1] * self.dtype.itemsize <= CHUNK:
+            return self._dense(CHUNK).diagonal()
         entries = np.empty(min(self.shape), dtype=self.dtype)
         for start, stop, product in self._products(len(entries), "diagonal"):
             entries[start:stop] = product[range(start, stop), range(stop - start)]

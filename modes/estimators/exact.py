@@ -9,6 +9,7 @@ from operator import matmul
 from typing import Any, Literal
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from ...jacobians import (
     Block,
@@ -42,17 +43,13 @@ from ..curvature.kronecker import KroneckerFactored
 from ..linear.elimination.cost import seconds
 from ..linear.linearization import Linearization
 from ..linear.symmetric import undamped
-from ..sparse import sparse
-from ..sparse.choice import estimate
-from ..sparse.sweep import alike, bare, parts
+from ..sparse import sparse_within
+from ..sparse.sweep import alike, bare, leaves
 from .estimate import Probed
 from .squared import as_blocks, foreign, own_diagonal, squared
 
-PATIENCE = 30.0
-"""The most seconds that accumulating a sparse matrix may take."""
-
-TERM = 1.5e-7
-"""Seconds per product of two entries during accumulation."""
+PART = 1 / 8
+"""The most that finding sparse entries may take of the counted time of products."""
 
 STRUCTURE, SPARSE, PRODUCTS = "exact by structure", "exact by sparse entries", "exact by products"
 
@@ -71,7 +68,8 @@ def without_products(A: Any) -> Found | None:
     found = diagonal_of(A)
     if found is not None:
         return found, STRUCTURE
-    return (sparse(A).diagonal(), SPARSE) if few_entries(A) else None
+    matrix = by_entries(A)
+    return None if matrix is None else (matrix.diagonal(), SPARSE)
 
 
 def exact_diagonal(P: Probed) -> Found:
@@ -90,8 +88,7 @@ def known_squares(P: Probed) -> Found | None:
     found = gram_diagonal(P.A) if square is None else square.T @ ones
     if found is not None:
         return P.place.take(found), STRUCTURE
-    if few_entries(P.A):
-        matrix = sparse(P.A)
+    if (matrix := by_entries(P.A)) is not None:
         return P.place.take(np.bincount(matrix.indices, matrix.data**2, P.shape[1])), SPARSE
     return None
 
@@ -118,22 +115,11 @@ def units(P: Probed, n: int, first: int, width: int = 64) -> Iterator[tuple[int,
         yield start, stop, P.units(start, stop, n)
 
 
-def few_entries(A: Any) -> bool:
-    """Whether A has known sparse entries, and accumulating them costs less than products."""
+def by_entries(A: Any) -> csr_array[Any] | None:
+    """A by its sparse entries, where they are known and take less counted work than products."""
     if not isinstance(A, Jacobian) or any(map(foreign, leaves(A))):
-        return False
-    accumulating = TERM * min(estimate(A)[0], estimate(A.T)[0])
-    return accumulating <= min(PATIENCE, min(A.shape) * seconds(bare(A)))
-
-
-def leaves(operator: Jacobian) -> Iterator[Jacobian]:
-    """The operators that an operator is composed of, without composites and wrappers."""
-    behind = bare(operator)
-    inner = parts(operator) if behind is operator else (behind,)
-    if not inner:
-        yield operator
-    for part in inner:
-        yield from leaves(part)
+        return None
+    return sparse_within(A, PART * min(A.shape) * seconds(A))
 
 
 @singledispatch

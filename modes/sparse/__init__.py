@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from copy import copy
 from dataclasses import fields, is_dataclass
+from math import inf
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +16,7 @@ from ...jacobians import Dag, Jacobian
 from ...jacobians.arguments import Count, validated
 from ...jacobians.arrays import wide
 from ...jacobians.base import DENSE_LIMIT
-from ...jacobians.errors import InputError
+from ...jacobians.errors import InputError, LimitError
 from ...jacobians.hooks import sparse as hook
 from ...jacobians.hooks import wrapped
 from ..hessian import Hessian
@@ -22,9 +24,12 @@ from ..linear.linearization import Linearization
 from ..model.flow.steps import moving
 from .choice import method, where
 from .coloring import Coloring, coloring
-from .sweep import Method, everything_in, unwrap
+from .sweep import Method, everything_in, leaves, unwrap
 
 Format = Literal["bsr", "coo", "csc", "csr", "dia", "dok", "lil"]
+
+PATTERN, BYTE = 1.5e-3, 2e-9
+"""Seconds to find a pattern: for each operator, and for each byte of the largest partial one."""
 
 __all__ = ["Coloring", "coloring", "pattern", "sparse"]
 
@@ -88,13 +93,22 @@ def pattern(J: Jacobian, *, limit: Count = DENSE_LIMIT) -> csr_array[Any]:
     return where(unwrap(J), (), backward=J.shape[0] < J.shape[1])
 
 
-def method_of(J: Jacobian, limit: int) -> Method:
+def sparse_within(J: Jacobian, most: float) -> csr_array[Any] | None:
+    """J as a SciPy sparse array, where that takes at most `most` counted seconds, else None."""
+    if PATTERN * sum(1 for _ in leaves(J)) > most:
+        return None
+    with suppress(LimitError):
+        return fresh(method_of(J, min(DENSE_LIMIT, int(most / BYTE)), most), J)
+    return None
+
+
+def method_of(J: Jacobian, limit: int, most: float = inf) -> Method:
     """How the entries of J are found; the Jacobian of a model keeps its method for all points."""
     if isinstance(J, Hessian):
-        return plan(J.J, limit, symmetric=True).method
+        return plan(J.J, limit, most, symmetric=True).method
     if isinstance(J, Linearization):
-        return plan(J, limit, symmetric=False).method
-    return method(unwrap(J), None, limit, symmetric=J.T is J)
+        return plan(J, limit, most, symmetric=False).method
+    return method(unwrap(J), None, limit, most, symmetric=J.T is J)
 
 
 def fresh(method: Method, J: Jacobian) -> csr_array[Any]:
@@ -129,14 +143,14 @@ def mismatch(out: Any, pattern: csr_array[Any], dtype: Any) -> str | None:
 class Plan:
     """The method for a sparse Jacobian, and the properties that another point must share."""
 
-    def __init__(self, J: Linearization, limit: int, *, symmetric: bool) -> None:
+    def __init__(self, J: Linearization, limit: int, most: float, *, symmetric: bool) -> None:
         constant = constants(J)
         operators = enumerate(edge.operator for edge in J.dag.edges)
         self.fixed = {k: operator for k, operator in operators if id(operator) in constant}
         sides = ((J, J.T) for J in self.fixed.values())
         known = {id(part) for pair in sides for side in pair for part in everything_in(side)}
         self.skeleton = self._skeleton(J.dag)
-        self.method = method(J.dag, known, limit, symmetric=symmetric)
+        self.method = method(J.dag, known, limit, most, symmetric=symmetric)
         self.method.learn(J.dag, J.tape)
 
     def fits(self, J: Linearization) -> bool:
@@ -159,12 +173,14 @@ class Plan:
         return dag.shapes, dag.sources, dag.sinks, len(dag.edges), tuple(moving)
 
 
-def plan(J: Linearization, limit: int, *, symmetric: bool) -> Plan:
+def plan(
+    J: Linearization, limit: int, most: float = inf, *, symmetric: bool
+) -> Plan:  # fmt: skip
     """The plan for J: the plan of another point of the same model if it fits."""
     key = J.codomain, J.domain, J.transposed, symmetric
     found: Plan | None = J.route.known.get(key)
     if found is None or not found.fits(J):
-        found = J.route.known[key] = Plan(J, limit, symmetric=symmetric)
+        found = J.route.known[key] = Plan(J, limit, most, symmetric=symmetric)
     return found
 
 

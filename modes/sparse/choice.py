@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 from itertools import accumulate
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,9 @@ from .sweep import Matrix, Method, everything_in, swept, tape_of, unwrap
 LAID_OUT = 1e-8
 """Seconds charged for a term: a tenth of its time, since the program serves all later points."""
 
+TERM = 1.5e-7
+"""Seconds that a term takes once."""
+
 COLORED = 1e-7
 """Seconds per entry to find the colours."""
 
@@ -53,21 +57,24 @@ Fixed = Container[int] | None
 
 
 def method(
-    operator: Jacobian, fixed: Fixed, limit: int, *, symmetric: bool
+    operator: Jacobian, fixed: Fixed, limit: int, most: float = inf, *, symmetric: bool
 ) -> Method:
     """The cheaper of accumulation, from the better end, and products by a colouring.
 
-    A large matrix without known zeros is multiplied out dense.
+    A large matrix without known zeros is multiplied out dense. Raises `LimitError` where the method
+    takes more than `most` counted seconds.
     """
     forward, backward = estimate(operator)[0], estimate(operator.T)[0]
     turned = backward < forward / 2
     pattern = where(operator, fixed, backward=turned, limit=limit)
-    if pattern.nnz == operator.shape[0] * operator.shape[1] >= FULL:
+    if pattern.nnz == operator.shape[0] * operator.shape[1] >= FULL and most == inf:
         return Full(pattern)
-    colors = pattern.nnz / max(min(operator.shape), 1)
+    colors, terms = pattern.nnz / max(min(operator.shape), 1), min(forward, backward)
     products = COLORED * pattern.nnz + colors * seconds(operator)
-    if LAID_OUT * min(forward, backward) <= products:
+    if LAID_OUT * terms <= products and TERM * terms <= most:
         return Accumulated(operator, fixed, limit, backward=turned)
+    if products > most:
+        raise LimitError(f"products by a colouring take {products:.2g} s, more than {most:.2g} s")
     return colored(pattern, symmetric=symmetric)
 
 

@@ -118,6 +118,16 @@ def parts(operator: Jacobian) -> tuple[Jacobian, ...]:
     return tuple(part for part in operator.contents() if part is not None)
 
 
+def leaves(operator: Jacobian) -> Iterator[Jacobian]:
+    """The operators that an operator is composed of, without composites and wrappers."""
+    behind = bare(operator)
+    inner = parts(operator) if behind is operator else (behind,)
+    if not inner:
+        yield operator
+    for part in inner:
+        yield from leaves(part)
+
+
 # -- methods: ways to find the entries of a sparse Jacobian, which serve many points ---------------
 
 

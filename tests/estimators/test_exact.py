@@ -1,16 +1,20 @@
 """Diagonals and column norms from structure, without products, against the dense matrix."""
 
 import time
+from functools import partial
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from onnx import numpy_helper
+from onnx.parser import parse_model
 
 import onnxjac as oj
 from estimators.examples import Hidden
 from house import ROOT
 from onnxjac import InputError
 from onnxjac.jacobians import (
+    Block,
     Contraction,
     Cumulative,
     Dag,
@@ -21,13 +25,17 @@ from onnxjac.jacobians import (
     Jacobian,
     Product,
     Scalar,
+    Sum,
 )
+from onnxjac.jacobians.base import Wrapper
 from onnxjac.modes.estimators.density import logdet, spectral_density
 from onnxjac.modes.estimators.estimate import Probed
 from onnxjac.modes.estimators.exact import STRUCTURE, column_squares, diagonal_of, known_diagonal
 from onnxjac.modes.estimators.norms import condition_number, frobenius_norm, spectral_norm
 from onnxjac.modes.estimators.squared import as_blocks, squared
 from onnxjac.modes.estimators.trace import diagonal, trace
+from onnxjac.modes.linear.elimination.adaptive import Adaptive
+from onnxjac.modes.sparse.choice import Boolean, Symbolic
 from sparsity.models import finite_elements, stencil_by_convolution, stencil_by_slices
 from test_models import stored
 
@@ -213,3 +221,107 @@ def test_the_diagonal_of_a_large_sparse_jacobian_takes_no_products(monkeypatch):
     monkeypatch.setattr(Jacobian, "_diagonal", None)
     assert_allclose(J.diagonal(), expected)
     assert_allclose(J.trace(), expected.sum())
+
+
+# -- closed forms and products, by counted work ----------------------------------------------------
+
+BATCH = 250, 16
+
+
+def in_a_batch(*lines):
+    """y ↦ l = Σ y², for a batch x whose samples do not mix on the way to y."""
+    body = "\n".join((*lines, "q = Mul(y, y)", "l = ReduceSum<keepdims=0>(q)"))
+    proto = parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+        g (double[250,16] x) => (double l) {{ {body} }}""")
+    for k in range(3):
+        w = np.random.default_rng(k).standard_normal((16, 16)) / 4
+        proto.graph.initializer.append(numpy_helper.from_array(w, f"w{k}"))
+    proto.graph.initializer.append(numpy_helper.from_array(np.ones(16), "g"))
+    return oj.load(proto)
+
+
+NETS = {
+    "layers": ("a = MatMul(x, w0)", "b = Tanh(a)", "c = MatMul(b, w1)", "d = Tanh(c)",
+               "y = MatMul(d, w2)"),
+    "residual": ("a = MatMul(x, w0)", "b = Tanh(a)", "c = Add(x, b)", "d = MatMul(c, w1)",
+                 "e = Sin(d)", "y = Add(c, e)"),
+    "softmax": ("a = MatMul(x, w0)", "y = Softmax(a)"),
+    "norm": ("a = MatMul(x, w0)", "b = LayerNormalization(a, g, g)", "y = Tanh(b)"),
+}  # fmt: skip
+
+OPERATORS = {
+    "J": lambda J, H: J,
+    "H": lambda J, H: H,
+    "JᵀJ": lambda J, H: J.T @ J,
+    "H + 2 I": lambda J, H: H + 2.0 * Identity(H.in_shape, H.dtype),
+    "J + JᵀJ": lambda J, H: J + J.T @ J,
+    "half of H": lambda J, H: H[: H.shape[0] // 2, : H.shape[0] // 2],
+}
+
+FORMS = {
+    "diagonal": (lambda A: A.diagonal(), 1),
+    "norm": (lambda A: A.norm(), 1), "rows": (lambda A: A[:8].toarray(), 8 / 4000),
+    "columns": (lambda A: A[:, :8].toarray(), 8 / 4000),
+    "block": (lambda A: A[:8, 4:12].toarray(), 8 / 4000),
+    "diagonal of a block": (lambda A: A[:1900, :1900].diagonal(), 1 / 2),
+}  # fmt: skip
+"""The forms, and the part of all products that gives them by hand."""
+
+
+class Work:
+    """The numbers that operators, and the terms that sparse matrices, read and write."""
+
+    def __init__(self, monkeypatch):
+        self.done = 0
+        monkeypatch.setattr(Adaptive, "_program", lambda self, columns: None)  # sweeps alone
+        for kind in {type(J) for J, _ in (EXAMPLES[name][1](Draw(1)) for name in EXAMPLES)}:
+            if not issubclass(kind, Dag | Product | Sum | Block | Wrapper):
+                self.count(monkeypatch, kind, "_apply", self.entries)
+        for kind in Symbolic, Boolean:
+            self.count(monkeypatch, kind, "under", self.terms)
+
+    def count(self, monkeypatch, kind, name, size):
+        plain = getattr(kind, name)
+
+        def counted(*args):
+            found = plain(*args)
+            self.done += size(*args, found)
+            return found
+
+        monkeypatch.setattr(kind, name, counted)
+
+    @staticmethod
+    def entries(J, op, v, y):
+        return np.size(v) + np.size(y)
+
+    @staticmethod
+    def terms(A, operator, found):
+        return found.indptr[-1] if isinstance(found, Symbolic) else found.rows.nnz + len(found.of)
+
+    def of(self, task):
+        before = self.done
+        task()
+        return self.done - before
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.sampled(0.4)
+@pytest.mark.parametrize("net", NETS)
+def test_closed_forms_take_no_more_work_than_products(net, operator, monkeypatch):
+    """Nor more than the sparse matrix, in the numbers that are read and written."""
+    model, x = in_a_batch(*NETS[net]), np.random.default_rng(3).standard_normal(BATCH)
+
+    def made():
+        J = oj.linearize(model, {"x": x}, of="y", wrt="x")
+        A = OPERATORS[operator](J, oj.hessian(model, {"x": x}, of="l"))
+        return A, np.ones(A.shape[1])
+
+    work = Work(monkeypatch)
+    A, v = made()
+    A @ v
+    product, sparse = work.of(lambda: A @ v), work.of(A.tosparse)
+    for name, (form, part) in FORMS.items():
+        A, v = made()
+        A @ v
+        least = min(part * len(v) * product, sparse)
+        assert work.of(partial(form, A)) <= 2 * least + len(v), name

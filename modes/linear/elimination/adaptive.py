@@ -41,11 +41,12 @@ from ..products.compiled import (
     recorded,
 )
 from ..products.cut import cut
+from ..products.replay import replay
 from ..tape.derivative import Derivative
 from ..tape.point import Point
 from ..tape.record import Entry, Names, dag_of
-from .cost import ELIMINATING, MAKING, RECORDING, SWEEPING
-from .plan import ELIMINATED, eliminated, planned, repays_decision, repays_elimination, seconds_of
+from .cost import MAKING, RECORDING, REPLAYING, SWEEPING, seconds
+from .plan import eliminated, planned, repays_decision, repays_elimination, seconds_of
 from .vertex_elimination import elimination
 
 Way = Callable[[np.ndarray], np.ndarray]
@@ -54,6 +55,9 @@ Way = Callable[[np.ndarray], np.ndarray]
 FIRST, FACTOR = 8, 8
 """A plan is considered after 8, 64, 512 … products; at points that share a program, from 64 on."""
 
+REPLAYS = "replays"
+"""The key of the products of a DAG whose calls are noted, by columns."""
+
 AHEAD = 4
 """For each product so far, the products for which a plan is made."""
 
@@ -61,12 +65,12 @@ AHEAD = 4
 class Adaptive(Jacobian):
     """y = J x by the DAG as it is, then by a program, of the DAG or of a plan.
 
-    The number of future products is unknown. The first products sweep the DAG; it is eliminated,
-    and then recorded as a program, once their counted work is as much as that takes. After 8, 64,
-    512 … products the DAG is planned for four times as many, if these may repay the decision, and
-    the plan is recorded in its turn. Points that share a program record nothing of their own before
-    they have a plan. Where the arrays are tensors on a device, a NumPy vector goes there, and y
-    comes back.
+    The number of future products is unknown. The first products sweep the DAG, small ones by the
+    calls that the first one made; it is eliminated, and then recorded as a program, once their
+    counted work is as much as that takes. After 8, 64, 512 … products the DAG is planned for four
+    times as many, if these may repay the decision, and the plan is recorded in its turn. Points
+    that share a program record nothing of their own before they have a plan. Where the arrays are
+    tensors on a device, a NumPy vector goes there, and y comes back.
     """
 
     holds = ("structure",)
@@ -131,7 +135,7 @@ class Adaptive(Jacobian):
         if dtype_of(v) == wide(self.dtype) and 0 not in shape_of(v):
             taken = self._program(columns)
         self.count += prod(columns)
-        return taken(v) if taken else self._swept(columns)._apply(op, v)
+        return taken(v) if taken else self._swept(op, v, columns)
 
     def _program(self, columns: Shape) -> Way | None:
         """The program for products with these columns, made if it is due."""
@@ -173,18 +177,25 @@ class Adaptive(Jacobian):
         except Exception:  # the exceptions of engines have no common base class
             return partial(plain, self.structure)
 
-    def _swept(self, columns: Shape) -> Jacobian:
-        """The operator of a product without a program, whose work is counted."""
+    def _swept(self, op: Op, v: Array, columns: Shape) -> Array:
+        """A product without a program, whose work is counted. Where it takes little arithmetic, its
+        calls are noted, at a point of many the second time, and replayed from then on.
+        """
         made = 0.0 if self._dag is not None else MAKING
-        dag = self.dag
-        work = (SWEEPING + made) * len(dag.edges) + prod(columns) * seconds_of(dag)
+        dag, arrays = self.dag, prod(columns) * seconds_of(self.dag)
+        due = repays_elimination(dag, self.count)
+        found: Any = self._planned or (eliminated(dag) if due else dag)
+        program, again = None, self.work[columns] or not self._shared
+        plain = op is numbers and v.dtype == wide(self.dtype)
+        if again and plain and arrays <= SWEEPING * len(dag.edges):
+            known: dict[Shape, Way | None] = remembered(found.known, REPLAYS, dict)
+            if has_room(known, columns):
+                program = remembered(known, columns, partial(replay, found, v))
+        work = ((REPLAYING if program else SWEEPING) + made) * len(dag.edges) + arrays
         self.work[columns] += work
         if self._shared:
             self._shared.work[columns] += work
-        if self._planned:
-            return self._planned
-        due = repays_elimination(dag, 1) or is_due(dag, sum(self.work.values()))
-        return eliminated(dag) if due else dag
+        return program(v) if program else found._apply(op, v)
 
     @property
     def choice(self) -> str:
@@ -327,14 +338,14 @@ def _(operator: Adaptive, products: int, memory: int | None = None) -> Jacobian:
     return planned(operator.dag, products, memory)
 
 
+@seconds.register
+def _(operator: Adaptive) -> float:
+    return seconds_of(operator.dag)
+
+
 def has_room(programs: Collection[Shape], columns: Shape) -> bool:
     """Whether a program for these columns may be kept: for one vector, or for few other numbers."""
     return columns in ((), *programs) or len(programs) < KEPT
-
-
-def is_due(dag: Dag, spent: float) -> bool:
-    """Whether elimination is still to be done and takes no longer than the products so far."""
-    return ELIMINATED not in (dag.mirror or dag).known and spent >= ELIMINATING * len(dag.edges)
 
 
 def try_out(program: OpenProgram, recording: Recording, engine: str) -> None:

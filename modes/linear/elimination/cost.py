@@ -51,9 +51,9 @@ SAVED = 1 / 4
 RECORDING = 3e-4
 """Seconds that an engine takes to compile a program, per edge."""
 
-SWEEPING, MAKING = 1.5e-5, 1e-4
-"""Seconds of Python per edge of a DAG: for a product without a program, and for rules that give the
-operators at a new point.
+SWEEPING, REPLAYING, MAKING = 1.5e-5, 5e-6, 1e-4
+"""Seconds of Python per edge of a DAG: for a product without a program, for one whose calls are
+known, and for rules that give the operators at a new point.
 """
 
 SLOWNESS: dict[type, float] = {Dense: 1.0, Kron: 1.0, Contraction: 2.0, Convolution: 1.5}
@@ -63,6 +63,8 @@ SLOWNESS: dict[type, float] = {Dense: 1.0, Kron: 1.0, Contraction: 2.0, Convolut
 @singledispatch
 def seconds(operator: Jacobian) -> float:
     """Estimated seconds of one product."""
+    if (inner := operator.structure) is not operator:
+        return seconds(inner)
     return max(arithmetic(operator), traffic(operator) / BANDWIDTH) + CALL
 
 

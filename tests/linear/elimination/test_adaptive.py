@@ -1,13 +1,18 @@
 """The way of a product follows from counted work alone: the same products give the same bits."""
 
+import cProfile
 import hashlib
 import pickle
 import threading
+from functools import partial
 from itertools import pairwise
+from operator import matmul
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from onnx import numpy_helper
+from onnx.parser import parse_model
 
 import onnxjac as oj
 from house import ROOT
@@ -173,3 +178,88 @@ def test_the_same_products_give_the_same_bits():
 
 MODEL = ROOT / "notebooks" / "models" / "digits.onnx"
 IMAGES = np.load(ROOT / "notebooks" / "models" / "digits_samples.npz")["image"]
+
+
+# -- products that are noted and replayed ----------------------------------------------------------
+
+
+def network(kind, layers):
+    """J of a chain of small layers: dense, residual, with branches by the point, or in parallel."""
+    step = {
+        "dense": "m{k} = MatMul(a{k}, w) s{k} = Add(m{k}, b) a{n} = Tanh(s{k})",
+        "residual": "m{k} = MatMul(a{k}, w) t{k} = Tanh(m{k}) r{k} = Mul(t{k}, m{k}) "
+                    "a{n} = Add(a{k}, r{k})",
+        "branches": "r{k} = ReduceSum<keepdims=0>(a{k}) c{k} = Greater(r{k}, zero) "
+                    "m{k} = MatMul(a{k}, w) a{n} = If(c{k}) <"
+                    "then_branch = t{k} () => (tt{k}) {{ tt{k} = Tanh(m{k}) }}, "
+                    "else_branch = e{k} () => (ee{k}) {{ ee{k} = Sin(m{k}) }}>",
+        "parallel": "m{k} = MatMul(x, w) t{k} = Tanh(m{k}) a{n} = Add(a{k}, t{k})",
+        "split": "p{k}, q{k} = Split<axis=1, num_outputs=2>(a{k}) s{k} = Sin(p{k}) "
+                 "j{k} = Concat<axis=1>(s{k}, q{k}) a{n} = MatMul(j{k}, w)",
+    }[kind]  # fmt: skip
+    body = " ".join(step.format(k=k, n=k + 1) for k in range(layers))
+    proto = parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+        g (float[1,8] x) => (float[1,8] y)
+        <float[8] b = {{1,2,3,4,5,6,7,8}}, float zero = {{0}}>
+        {{ a0 = Identity(x) {body} y = Identity(a{layers}) }}""")
+    w = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32) / 3
+    proto.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    return oj.linearize(oj.load(proto), {"x": np.linspace(-1, 1, 8, dtype=np.float32)[None]})
+
+
+def calls(task):
+    """The number of calls of Python's functions, and the result."""
+    profile = cProfile.Profile()
+    y = profile.runcall(task)
+    return sum(e.callcount for e in profile.getstats() if not isinstance(e.code, str)), y
+
+
+@pytest.mark.parametrize("layers", [20, 100])
+@pytest.mark.parametrize("kind", ["dense", "residual", "branches", "parallel", "split"])
+def test_the_second_to_thirtieth_product_make_few_calls(kind, layers):
+    """At most four of Python's for each operator, with the same bits as a sweep."""
+    J, rng = network(kind, layers), np.random.default_rng(1)
+    for A in (J, J.T):
+        A @ np.ones(8, np.float32)
+        for _ in range(2, 31):
+            v = rng.standard_normal(8).astype(np.float32)
+            made, y = calls(partial(matmul, A, v))
+            assert made <= 4 * len(J.dag.edges) + 60
+            assert np.array_equal(y, A.dag._apply(adaptive.numbers, v).ravel())
+            y[...] = np.nan  # the caller's own
+
+
+class Peeking(Dense):
+    """A matrix whose product looks at the entries of v."""
+
+    def _apply(self, op, v):
+        return super()._apply(op, np.asarray(v) if np.any(v) else v)
+
+
+class Bypassing(Dense):
+    """A matrix whose product is not made of calls of the vocabulary."""
+
+    def _apply(self, op, v):
+        return v @ self.a.T
+
+
+@pytest.mark.parametrize("kind", [Peeking, Bypassing])
+def test_what_is_not_made_of_calls_is_not_replayed(kind):
+    edges = [Edge(k, k + 1, kind(RNG.standard_normal((3, 3)))) for k in range(3)]
+    J = Adaptive(Dag(((3,),) * 4, edges, (0,), (3,), np.dtype(float)))
+    for _ in range(4):
+        v = RNG.standard_normal(3)
+        assert_allclose(J @ v, np.linalg.multi_dot([e.operator.a for e in edges[::-1]]) @ v)
+
+
+def test_threads_replay_their_own_vectors():
+    J, found = network("residual", 20), {}
+    vectors = RNG.standard_normal((8, 8)).astype(np.float32)
+    threads = [threading.Thread(target=lambda k=k: found.update({k: J @ vectors[k]}))
+               for k in range(8)]  # fmt: skip
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for k, y in found.items():
+        assert np.array_equal(y, J.dag._apply(adaptive.numbers, vectors[k]).ravel())
