@@ -29,6 +29,7 @@ from ....ops import numbers
 from ...model.primal.engines.onnxruntime import installed
 from ...model.primal.engines.torch import where
 from ...model.primal.evaluate import by_torch
+from ..products.calls import note_calls
 from ..products.compiled import (
     KEPT,
     Compiled,
@@ -41,11 +42,10 @@ from ..products.compiled import (
     recorded,
 )
 from ..products.cut import cut
-from ..products.replay import replay
 from ..tape.derivative import Derivative
 from ..tape.point import Point
 from ..tape.record import Entry, Names, dag_of
-from .cost import MAKING, RECORDING, REPLAYING, SWEEPING, seconds
+from .cost import MAKING, RECORDING, REPEATING, SWEEPING, seconds
 from .plan import eliminated, planned, repays_decision, repays_elimination, seconds_of
 from .vertex_elimination import elimination
 
@@ -55,7 +55,7 @@ Way = Callable[[np.ndarray], np.ndarray]
 FIRST, FACTOR = 8, 8
 """A plan is considered after 8, 64, 512 … products; at points that share a program, from 64 on."""
 
-REPLAYS = "replays"
+CALLS = "calls"
 """The key of the products of a DAG whose calls are noted, by columns."""
 
 AHEAD = 4
@@ -188,10 +188,10 @@ class Adaptive(Jacobian):
         program, again = None, self.work[columns] or not self._shared
         plain = op is numbers and v.dtype == wide(self.dtype)
         if again and plain and arrays <= SWEEPING * len(dag.edges):
-            known: dict[Shape, Way | None] = remembered(found.known, REPLAYS, dict)
+            known: dict[Shape, Way | None] = remembered(found.known, CALLS, dict)
             if has_room(known, columns):
-                program = remembered(known, columns, partial(replay, found, v))
-        work = ((REPLAYING if program else SWEEPING) + made) * len(dag.edges) + arrays
+                program = remembered(known, columns, partial(note_calls, found, v))
+        work = ((REPEATING if program else SWEEPING) + made) * len(dag.edges) + arrays
         self.work[columns] += work
         if self._shared:
             self._shared.work[columns] += work

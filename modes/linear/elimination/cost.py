@@ -51,7 +51,7 @@ SAVED = 1 / 4
 RECORDING = 3e-4
 """Seconds that an engine takes to compile a program, per edge."""
 
-SWEEPING, REPLAYING, MAKING = 1.5e-5, 5e-6, 1e-4
+SWEEPING, REPEATING, MAKING = 1.5e-5, 5e-6, 1e-4
 """Seconds of Python per edge of a DAG: for a product without a program, for one whose calls are
 known, and for rules that give the operators at a new point.
 """

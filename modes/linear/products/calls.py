@@ -1,4 +1,4 @@
-"""Replay: a product noted call by call while NumPy takes it, so that the next ones only make calls.
+"""Calls: a product noted call by call while NumPy takes it, so that the next ones only make these.
 
 Operators are written in calls of the vocabulary, and shapes alone decide which calls these are.
 Where arrays are small, finding a call takes three times as long as the call. The results are the
@@ -25,16 +25,16 @@ class Noted:
 
     __array__ = __array_ufunc__ = None
 
-    def __init__(self, array: Any, number: int, op: Replay) -> None:
+    def __init__(self, array: Any, number: int, op: Calls) -> None:
         self.shape, self.dtype, self.number, self.op = array.shape, array.dtype, number, op
 
 
 @reading.register(Noted)
-def _(array: Noted) -> Replay:
+def _(array: Noted) -> Calls:
     return array.op
 
 
-class Replay:
+class Calls:
     """v ↦ J v, and the vocabulary that notes the calls of the first product."""
 
     def __init__(self, operator: Jacobian, v: np.ndarray) -> None:
@@ -81,8 +81,8 @@ class Replay:
         return np.asarray(values[self.end])
 
 
-def replay(operator: Jacobian, v: np.ndarray) -> Replay | None:
+def note_calls(operator: Jacobian, v: np.ndarray) -> Calls | None:
     """The product with arrays like v; None where an operator does more than calls."""
     with suppress(Exception):  # whatever comes of an array without entries
-        return Replay(operator, v)
+        return Calls(operator, v)
     return None
