@@ -78,3 +78,16 @@ def test_a_sequence_at_which_nobody_looks_is_not_kept(J):
     assert [r() is None for r in gone] == [True, True, False]
     assert first.tape._dag is None
     assert_array_equal(K.toarray(), J.relinearize(K.point).toarray())
+
+
+def test_names_of_a_recording_do_not_meet_other_names_of_a_point(J):
+    """A segment of a checkpointed model is given tensors that its recording does not read."""
+    K = J.relinearize({"x": np.ones(3), "y": np.ones(3)})
+    form = K.tape.derivative
+    K.toarray()
+    made = [name for name in form.bases if name not in form.given]
+    taken = {**K.point, **dict.fromkeys(made, np.zeros(3))}
+    assert made
+    for name, x in K.route._values(form, taken, tuple(made)).items():
+        assert_array_equal(x, K.tape.read((name,))[name])
+        assert x.any()

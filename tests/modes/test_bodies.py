@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import onnx
 import pytest
+from numpy.testing import assert_allclose
 
 import onnxjac as oj
 
@@ -225,3 +226,19 @@ def test_strings_are_exported(kept):
     check_exports(model, points)
     for mode in ("grad", "hvp", "jacobian"):
         onnx.checker.check_model(oj.export(model, mode, points[0], of="y", wrt="x"))
+
+
+def test_a_block_reads_the_rows_that_all_blocks_share():
+    """∂b/∂s alone reads the states before the turns, which follow from the rows after them."""
+    text = """<ir_version: 8, opset_import: ["": 13]> g (double[6,2] x) => (double[6,2] b)
+    { s = ReduceMean<axes=[0], keepdims=0>(x) t, b = Scan<num_scan_inputs=1, body = turn
+      (double[] p, double[] q) => (double[] r, double[] y) {
+        n = Constant<value = int64 {2}>() go = Constant<value = bool {1}>()
+        r = Loop(n, go, p) <body = outer (int64 i, bool c, double[] u) => (bool d, double[] v) {
+          d = Identity(c) m = Constant<value = int64 {3}>() on = Constant<value = bool {1}>()
+          v, w = Loop(m, on, u) <body = inner (int64 k, bool e, double[] a) =>
+            (bool f, double[] h, double[] z) { f = Identity(e) h = Identity(a) z = Identity(a) }> }>
+        y = Mul(r, q) }>(s, x) }"""
+    model = oj.load(onnx.parser.parse_model(text))
+    J = oj.linearize(model, {"x": np.random.default_rng(0).standard_normal((6, 2))})
+    assert_allclose(J.T.tosparse().toarray(), J.toarray().T, rtol=1e-12, atol=1e-14)

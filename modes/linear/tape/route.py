@@ -310,9 +310,10 @@ class Route:
         self, form: Derivative, point: Mapping[str, Any], names: Names
     ) -> dict[str, np.ndarray]:
         """Tensors of the recorded model, whose shapes are static, at a point."""
+        inputs = {name: point[name] for name in form.given}  # others may have names that are new
         if self.place is not None:
-            return evaluate_there(form.model, point, names, str(self.engine))
-        return evaluate_static(form.model, point, names, self.engine)
+            return evaluate_there(form.model, inputs, names, str(self.engine))
+        return evaluate_static(form.model, inputs, names, self.engine)
 
     def _read(self, point: Mapping[str, Any], signature: Signature | None) -> Point:
         """The tape by all rules; the first one of a signature leaves types for a template."""
