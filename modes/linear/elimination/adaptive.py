@@ -29,7 +29,7 @@ from ....ops import numbers
 from ...model.primal.engines.onnxruntime import installed
 from ...model.primal.engines.torch import where
 from ...model.primal.evaluate import by_torch
-from ..products.calls import note_calls
+from ..products.calls import Calls, note_calls
 from ..products.compiled import (
     KEPT,
     Compiled,
@@ -185,17 +185,21 @@ class Adaptive(Jacobian):
         dag, arrays = self.dag, prod(columns) * seconds_of(self.dag)
         due = repays_elimination(dag, self.count)
         found: Any = self._planned or (eliminated(dag) if due else dag)
-        program, again = None, self.work[columns] or not self._shared
-        plain = op is numbers and v.dtype == wide(self.dtype)
+        calls, again = None, self.work[columns] or not self._shared
+        plain, y = op is numbers and v.dtype == wide(self.dtype), None
         if again and plain and arrays <= SWEEPING * len(dag.edges):
-            known: dict[Shape, Way | None] = remembered(found.known, CALLS, dict)
-            if has_room(known, columns):
-                program = remembered(known, columns, partial(note_calls, found, v))
-        work = ((REPEATING if program else SWEEPING) + made) * len(dag.edges) + arrays
+            known: dict[Shape, Calls | None] = remembered(found.known, CALLS, dict)
+            if columns not in known and has_room(known, columns):
+                calls, y = note_calls(found, v)
+                known[columns] = calls
+            calls = known.get(columns)
+        work = ((REPEATING if calls else SWEEPING) + made) * len(dag.edges) + arrays
         self.work[columns] += work
         if self._shared:
             self._shared.work[columns] += work
-        return program(v) if program else found._apply(op, v)
+        if y is None:
+            y = calls(v) if calls else found._apply(op, v)
+        return y
 
     @property
     def choice(self) -> str:

@@ -35,13 +35,14 @@ def _(array: Noted) -> Calls:
 
 
 class Calls:
-    """v ↦ J v, and the vocabulary that notes the calls of the first product."""
+    """v ↦ J v, and the vocabulary that notes the calls of the first product, with the result `y`."""
 
     def __init__(self, operator: Jacobian, v: np.ndarray) -> None:
         self.calls: list[tuple[Callable[..., Any], Callable[[Any], Any], int]] = []
         self.values: list[Any] = [v]
         with np.errstate(all="ignore"):
             self.end = operator._apply(self, Noted(v, 0, self)).number
+        self.y: np.ndarray | None = np.asarray(self.values[self.end])
         for k in (0, *(k for _, _, k in self.calls)):
             self.values[k] = None  # constants alone are kept
 
@@ -81,8 +82,10 @@ class Calls:
         return np.asarray(values[self.end])
 
 
-def note_calls(operator: Jacobian, v: np.ndarray) -> Calls | None:
-    """The product with arrays like v; None where an operator does more than calls."""
+def note_calls(operator: Jacobian, v: np.ndarray) -> tuple[Calls | None, np.ndarray | None]:
+    """The product with arrays like v, and J v; None where an operator does more than calls."""
     with suppress(Exception):  # whatever comes of an array without entries
-        return Calls(operator, v)
-    return None
+        calls = Calls(operator, v)
+        y, calls.y = calls.y, None
+        return calls, y
+    return None, None

@@ -20,6 +20,7 @@ from collections.abc import (
     MutableMapping,
     Sequence,
 )
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -140,7 +141,9 @@ def stays(
 
 def nodes_of(model: Model, step: Step, held: Sequence[Any]) -> int:
     """The nodes of all turns of a Loop or Scan; 0 where turns decide how many there are."""
-    return (trips(model, step, held) or 0) * max(len(model.body(step.attrs["body"])), TURN)
+    with suppress(LookupError, TypeError):  # of what is ill-formed, a run says how
+        return (trips(model, step, held) or 0) * max(len(model.body(step.attrs["body"])), TURN)
+    return 0
 
 
 def trips(model: Model, step: Step, held: Sequence[Any]) -> int | None:
