@@ -33,7 +33,7 @@ from .modes.linear.linearization import Linearization
 from .modes.model.limits import Limits
 from .modes.model.loading.load import load
 from .modes.model.primal.model import Model, TensorSpec
-from .modes.recording import at_point as _at_point  # noqa: F401  (long loops in a tape)
+from .modes.recording import at_point as _at_point  # noqa: F401  (long loops at a point)
 from .modes.reverse import grad, value_and_grad, vjp
 from .modes.show import explain as _explain  # noqa: F401  (J.explain and C.explain)
 from .modes.show import html as _html  # noqa: F401  (what notebooks show)

@@ -13,8 +13,8 @@ import onnx_ir as ir
 from ..jacobians.arguments import validated
 from ..jacobians.errors import InputError, warn
 from ..ops.graphs import every, subgraphs
-from .linear.tape.record import has_tangent
-from .linear.tape.unroll import constant
+from .linear.derivatives.record import has_tangent
+from .linear.derivatives.unroll import constant
 from .model.flow.contents import unique
 from .model.flow.steps import needed
 from .model.loading.patterns import proto_of

@@ -13,9 +13,9 @@ from ..jacobians import dtype_of, shape_of, size
 from ..jacobians.arrays import as_array, host, like
 from ..jacobians.errors import InputError
 from .forward import Tensors
+from .linear.derivatives.record import unjoined
+from .linear.derivatives.route import Route, route_of, signature_of
 from .linear.linearization import Linearization, linearized
-from .linear.tape.record import unjoined
-from .linear.tape.route import Route, route_of, signature_of
 from .linearize import ZEROS, warn_zeros
 from .model.primal.evaluate import apart, by_torch, evaluate
 from .model.primal.inputs import check_inputs, hosted, warn_nonfinite

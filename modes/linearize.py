@@ -9,13 +9,13 @@ from ..jacobians.arguments import Natural, validated
 from ..jacobians.arrays import is_tensor
 from ..jacobians.errors import warn
 from ..jacobians.threads import remembered
+from .linear.derivatives.route import route_of
 from .linear.linearization import Linearization, linearized
-from .linear.tape.route import route_of
 from .model.primal.inputs import Names, check_model, names_of
 from .model.primal.model import Model
 
 ZEROS = "zeros"
-"""Key of the structural zeros in the results that a template or a route knows."""
+"""Key of the structural zeros in the results that a derivative or a route knows."""
 
 
 class Options(TypedDict, total=False):
@@ -82,9 +82,9 @@ def engine_for(inputs: Any, engine: str | None) -> str | None:
 def warn_of_zeros(J: Linearization) -> None:
     """Warn of pairs of tensors that no differentiable path joins, and name what cuts the path.
 
-    The pairs are the same at all points of a template that reads no rule at a point.
+    The pairs are the same at all points of a derivative that reads no rule at a point.
     """
-    form, (wrt, of) = J.tape.derivative, J.tape.names
+    form, (wrt, of) = J.at.derivative, J.at.names
     known = form.known if form is not None and form.closed else {}
     warn_zeros(remembered(known, ZEROS, lambda: J.route.zeros(J.dag, of, wrt)))
 

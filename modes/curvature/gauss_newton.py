@@ -36,9 +36,9 @@ from ...ops.graphs.build import graphs_of
 from ...ops.registry import traits_of
 from ..gradient import combination
 from ..hessian import hessian
+from ..linear.derivatives.derivative import values_in
+from ..linear.derivatives.record import ActiveStep, active_steps, blocks_of, has_tangent, is_zero
 from ..linear.symmetric import Symmetric, relinearizable
-from ..linear.tape.derivative import values_in
-from ..linear.tape.record import ActiveStep, active_steps, blocks_of, has_tangent, is_zero
 from ..linearize import linearize
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import Names, check_inputs, check_model, is_float, name_of

@@ -116,7 +116,7 @@ class Gradients:
             forth = eliminated(forth)
         self.back = forth.T
         self.vertices = dict(zip(self.back.sinks, ends, strict=True))
-        form = J.tape.derivative
+        form = J.at.derivative
         key = "layers", target.joint, J.domain, J.codomain
         fixed = form and form.closed and (form.rigid or self._selects_within_samples(found))
         known = form.known if form and fixed else {}
@@ -219,7 +219,7 @@ class Gradients:
 
     def _taken(self, x: Any) -> Any:
         """An array where J holds its arrays."""
-        place = self.J.tape.place
+        place = self.J.at.place
         return place.take(x) if place else x
 
     def _swept(self, stack: Any) -> dict[int, Any]:

@@ -16,7 +16,7 @@ from ...jacobians import size
 from ...jacobians.arrays import host
 from ...jacobians.errors import InputError, warn
 from ...ops import Step
-from ..linear.tape.record import reach_forward
+from ..linear.derivatives.record import reach_forward
 from ..model.flow.steps import reads
 from ..model.primal.evaluate import evaluate, shape_at
 from ..model.primal.model import Model

@@ -133,7 +133,7 @@ def passing_edges(J: Linearization) -> set[int]:
     fixed = without_data(J)
     return {
         id(operator)
-        for entry in J.tape.entries
+        for entry in J.at.entries
         for still in [fixed.issuperset(filter(None, entry.step.inputs))]
         for (_, i), operator in entry.blocks.items()
         if still or (

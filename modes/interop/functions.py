@@ -19,8 +19,8 @@ from ...jacobians import Jacobian, Shape, dtype_of, hooks, shape_of
 from ...jacobians.errors import InputError, closest, optional
 from ...jacobians.threads import cached_property
 from ...ops.registry import version
+from ..linear.derivatives.route import route_of
 from ..linear.linearization import Linearization, linearized
-from ..linear.tape.route import route_of
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import Names, check_inputs, check_model, is_float, names_of
 from ..model.primal.model import Model

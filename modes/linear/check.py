@@ -28,7 +28,7 @@ from ..model.loading.load import load
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import is_float
 from ..model.primal.model import Model, TensorSpec
-from .tape.record import active_steps
+from .derivatives.record import active_steps
 
 Test = tuple[str, Callable[[], float]]
 """The name of a test, and a function that computes its relative error."""

@@ -28,14 +28,14 @@ from ..model.primal.inputs import (
 )
 from ..model.primal.model import Model
 from .check import Check, checked
+from .derivatives.checkpoint import as_it_is
+from .derivatives.point import Point
+from .derivatives.record import Entry
+from .derivatives.route import Route
 from .elimination.adaptive import Adaptive, products_of
 from .elimination.dense import columns, dense
 from .elimination.plan import Maker, by_engine, eliminated, held, planned, repays_elimination
 from .explanation import Explanation, Local
-from .tape.checkpoint import as_it_is
-from .tape.point import Point
-from .tape.record import Entry
-from .tape.route import Route
 
 BLOCKS = 16
 """The most blocks by name that a Jacobian keeps, with their programs."""
@@ -51,7 +51,7 @@ class Linearization(Jacobian):
     tensors of `of` at `point`. `J["out", "in"]` is a named block and `J.apply` a product by name;
     both work for `J.T` as well.
 
-    `linearize` makes J: from its plan `route` and its residuals `tape`, `transposed` for J.T;
+    `linearize` makes J: from its plan `route` and its residuals there, `at`, `transposed` for J.T;
     `make` prepares the products of a `plan`. After `relinearize`, J holds its residuals alone;
     `dag` and `entries` are built when they are needed.
     """
@@ -60,18 +60,18 @@ class Linearization(Jacobian):
         self,
         route: Route,
         point: Mapping[str, np.ndarray],
-        tape: Point,
+        at: Point,
         *,
         domain: Specs | None = None,
         codomain: Specs | None = None,
         transposed: bool = False,
         make: Maker | None = None,
     ) -> None:
-        all_domain, all_codomain, dtype = tape.ends
+        all_domain, all_codomain, dtype = at.ends
         self.domain = all_domain if domain is None else domain
         self.codomain = all_codomain if codomain is None else codomain
         super().__init__(flat_shape(self.codomain), flat_shape(self.domain), dtype)
-        self.route, self.given, self.tape = route, point, tape
+        self.route, self.given, self.at = route, point, at
         self.transposed, self.make = transposed, make
         self.dense_limit = route.model.limits.dense
 
@@ -82,27 +82,27 @@ class Linearization(Jacobian):
 
     @cached_property
     def _whereabouts(self) -> Place | None:
-        return self.tape.place
+        return self.at.place
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state without the DAG of a place, which the tape makes again."""
+        """The state without the DAG of a place, which the point makes again."""
         return {name: part for name, part in super().__getstate__().items() if name != "there"}
 
     @property
     def primal(self) -> Mapping[str, Any]:
         """The tensors of `of` at the point, by name: of PyTorch, where it ran the model on some."""
-        return self.tape.primal
+        return self.at.primal
 
     @cached_property
     def dag(self) -> Dag:
         """The DAG of the blocks between the tensors, over NumPy arrays."""
-        found: Dag = self.there if self.tape.place is None else placed(self.there, HOST)
+        found: Dag = self.there if self.at.place is None else placed(self.there, HOST)
         return found
 
     @cached_property
     def there(self) -> Dag:
         """The DAG over arrays where they are, also as tensors on a GPU."""
-        part = self.tape.between(*self._ends)
+        part = self.at.between(*self._ends)
         part.names = partial(named, self.route.model, self.given)
         return part.T if self.transposed else part
 
@@ -115,23 +115,23 @@ class Linearization(Jacobian):
     @property
     def entries(self) -> tuple[Entry, ...]:
         """The steps of the model at the point, with their blocks."""
-        if self.tape.place is None:
-            return self.tape.entries
-        return tuple(entry.placed(HOST) for entry in self.tape.entries)
+        if self.at.place is None:
+            return self.at.entries
+        return tuple(entry.placed(HOST) for entry in self.at.entries)
 
     @cached_property
     def structure(self) -> Jacobian:
         """The operator that takes the products: the DAG, prepared as far as products repay that."""
         if self.make:
             return self.make(self.there)
-        shared = products_of(self.tape, *self._ends, self.route.engine, transposed=self.transposed)
-        return Adaptive(None if shared else self.there, self, shared, self.tape)
+        shared = products_of(self.at, *self._ends, self.route.engine, transposed=self.transposed)
+        return Adaptive(None if shared else self.there, self, shared, self.at)
 
     def _apply(self, op: Op, v: Array) -> Array:
         return self.structure._apply(op, v)
 
     def _flat_product(self, v: Any, columns: Shape) -> Any:
-        if self.place is not self.tape.place:  # by `to`
+        if self.place is not self.at.place:  # by `to`
             return super()._flat_product(v, columns)
         return self.structure._flat_product(v, columns)
 
@@ -147,7 +147,7 @@ class Linearization(Jacobian):
 
     def _with(self, **changed: Any) -> Linearization:
         """A copy with some attributes changed."""
-        kept = ("route", "tape", "domain", "codomain", "transposed", "make")
+        kept = ("route", "at", "domain", "codomain", "transposed", "make")
         given = {"point": self.given, **{name: getattr(self, name) for name in kept}}
         return Linearization(**{**given, **changed})
 
@@ -196,7 +196,7 @@ class Linearization(Jacobian):
 
     def _near(self, point: Mapping[str, Any]) -> Linearization:
         """The same Jacobian at a checked point of the same shapes."""
-        return self._like(Linearization(self.route, point, self.route.tape(point)))
+        return self._like(Linearization(self.route, point, self.route.at(point)))
 
     def _like(self, J: Linearization) -> Linearization:
         """The block of a whole J at another point that this one is, transposed if this one is."""
@@ -329,4 +329,4 @@ def linearized(route: Route, inputs: Mapping[str, Any], *, moves: bool = True) -
     """The Jacobian between the tensors of a route, at a point; more follow where it `moves`."""
     taken, point = route.through(inputs)
     make: Maker | None = as_it_is if route.checkpoint else None
-    return Linearization(taken, point, taken.tape(point, moves=moves), make=make)
+    return Linearization(taken, point, taken.at(point, moves=moves), make=make)

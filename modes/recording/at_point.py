@@ -2,7 +2,7 @@
 
 The rows that it reads, which the primal outputs for all iterations, are computed once at a point; a
 product is then one Scan over them, forwards or backwards. The program of a product is recorded once
-for each shape of right-hand sides, for all points that share a template.
+for each shape of right-hand sides, for all points that share a derivative.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ...jacobians.errors import OnnxJacError
 from ...jacobians.symint import is_symbolic
 from ...jacobians.threads import Latest
 from ...ops import Recorder, Step, build, numbers
-from ..linear.tape.derivative import Derivative, evaluate_static
-from ..linear.tape.record import JOINTS, has_tangent
-from ..linear.tape.trace import again, number
+from ..linear.derivatives.derivative import Derivative, evaluate_static
+from ..linear.derivatives.record import JOINTS, has_tangent
+from ..linear.derivatives.trace import again, number
 from ..model.flow.control import kept_whole
 from ..model.flow.steps import Body
 from ..model.primal.inputs import is_float
@@ -167,7 +167,7 @@ def opened(op: Recorder, step: Step, values: Values) -> LoopAtPoint:
     Raises `OnnxJacError` where products cannot be recorded for all points.
     """
     before = op.symbols
-    form, read = template_of(op, step, values)
+    form, read = derivative_of(op, step, values)
     op.symbols = before
     if form.turns is None:
         raise OnnxJacError(f"points decide on the turns of {step}")
@@ -176,7 +176,7 @@ def opened(op: Recorder, step: Step, values: Values) -> LoopAtPoint:
     return LoopAtPoint(form, read)
 
 
-def template_of(op: Recorder, step: Step, values: Values) -> tuple[LoopDerivative, Arrays]:
+def derivative_of(op: Recorder, step: Step, values: Values) -> tuple[LoopDerivative, Arrays]:
     """The derivative of a recorded Loop or Scan, and the tensors that it reads."""
     if step.op_type == "If":
         raise OnnxJacError(f"points decide on the branch of {step}")
@@ -208,7 +208,7 @@ def at_point(op: Any, step: Step, values: Values) -> Joint:
         outputs = [n and host(values[n]) for n in step.outputs]
         made = again(recorder, step, inputs, outputs)
         known = {**inputs, **{n: v for n, v in zip(step.outputs, made, strict=True) if n}}
-        form, found = template_of(recorder, step, known)
+        form, found = derivative_of(recorder, step, known)
         names = (f"{n} (rows)" for n in form.rows)
         rows = dict(zip(names, found[len(form.names) :], strict=True))
         given = [v for v in inputs.values() if v.const_value is None]

@@ -20,9 +20,9 @@ from ...jacobians.threads import cached_property
 from ...ops import Recorder, Step
 from ...ops.graphs import body_of, operands_of
 from ...ops.graphs.infer import data_everywhere
-from ..linear.tape.derivative import is_open, values_in
-from ..linear.tape.record import between, has_tangent
-from ..linear.tape.trace import formals_of, replayed, tensors_of, turns_of
+from ..linear.derivatives.derivative import is_open, values_in
+from ..linear.derivatives.record import between, has_tangent
+from ..linear.derivatives.trace import formals_of, replayed, tensors_of, turns_of
 from ..model.flow.control import kept_whole, shapes_around
 from ..model.flow.steps import Body, bodies_of, explicit
 from .fission import Series, Track, Turn, Type, fission, needed

@@ -12,8 +12,8 @@ import onnx_ir as ir
 from ...jacobians import Array, Dag, Shape, dtype_of, shape_of, size
 from ...jacobians.symint import Symbols, is_symbolic, same
 from ...ops.graphs import Recorder, build
+from ..linear.derivatives.trace import Trace, staying, trace
 from ..linear.elimination.samples import Batch, layouts
-from ..linear.tape.trace import Trace, staying, trace
 from ..model.flow.contents import unique
 from ..model.primal.evaluate import evaluate
 from ..model.primal.model import Model

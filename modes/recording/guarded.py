@@ -17,9 +17,9 @@ from ...jacobians import shape_of
 from ...jacobians.errors import OnnxJacError, UnsupportedOp, warn
 from ...jacobians.symint import Atom, Guard, Symbols, SymInt
 from ...ops.graphs import every, reachable
-from ..linear.tape.record import may_draw
-from ..linear.tape.trace import Trace
-from ..linear.tape.unroll import shaped_as_here
+from ..linear.derivatives.record import may_draw
+from ..linear.derivatives.trace import Trace
+from ..linear.derivatives.unroll import shaped_as_here
 from ..model.flow.contents import free_sizes
 from ..model.flow.steps import moving, needed
 from ..model.primal.inputs import GUARDS, is_float

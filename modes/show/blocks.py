@@ -11,13 +11,13 @@ from functools import partial
 from ...jacobians import Dag, Dense, Edge, Jacobian
 from ...jacobians.text import bytes_text, clipped, joined, time_text
 from ...ops import Step
+from ..linear.derivatives.record import Slot, vertex_names
 from ..linear.elimination.cost import seconds
 from ..linear.elimination.deferred import Deferred
 from ..linear.elimination.plan import elimination_of, new_edges, plan_of
 from ..linear.elimination.vertex_elimination import Ends
 from ..linear.explanation import Costs, Row, Stretch
 from ..linear.linearization import Linearization
-from ..linear.tape.record import Slot, vertex_names
 
 structure_text = partial(clipped, width=60)
 """The structure of an operator, clipped for a table."""

@@ -21,6 +21,8 @@ from ...jacobians.text import bytes_text, time_text
 from ...ops import Node, Step, find
 from ...ops.rules.elementwise import Elementwise
 from ..curvature.checked import inner, linearized, maker, origin
+from ..linear.derivatives.checkpoint import is_checkpointed
+from ..linear.derivatives.record import cuts
 from ..linear.elimination.adaptive import Adaptive
 from ..linear.elimination.cost import seconds
 from ..linear.elimination.dense import orders
@@ -38,8 +40,6 @@ from ..linear.explanation import (
 from ..linear.linearization import Linearization
 from ..linear.products.compiled import Compiled
 from ..linear.symmetric import Curvature
-from ..linear.tape.checkpoint import is_checkpointed
-from ..linear.tape.record import cuts
 from . import blocks
 from .kinks import AtPoint, kinks_at
 

@@ -21,11 +21,11 @@ from ..data.stream import OverData
 from ..estimators.density import SpectralDensity
 from ..estimators.estimate import Estimate
 from ..linear.check import NOT_COMPARED, SIGNS, WRONG, Check
+from ..linear.derivatives.checkpoint import is_checkpointed
 from ..linear.elimination.adaptive import Adaptive
 from ..linear.elimination.cost import seconds
 from ..linear.explanation import Local, Tables
 from ..linear.linearization import Linearization
-from ..linear.tape.checkpoint import is_checkpointed
 from ..model.flow.contents import Contents, TensorSpec
 from ..model.markup import CELL, FAINT, OPEN, Markup, card, fold, folded, grid, pre, tag
 from ..solvers.iteration import OptimizeResult

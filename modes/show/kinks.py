@@ -22,9 +22,9 @@ from ...ops import Node, Step
 from ...ops.conventions import CONVENTIONS, SECOND, marked
 from ...ops.registry import Count, Kinks, find, full_name, traits_of
 from ...ops.rules.elementwise import FORMULAS
+from ..linear.derivatives.record import ActiveStep, active_steps, cuts, definition_of
 from ..linear.explanation import Kink
 from ..linear.linearization import Linearization
-from ..linear.tape.record import ActiveStep, active_steps, cuts, definition_of
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import finite, is_float
 from .blocks import Held, end_names, held_in

@@ -14,8 +14,8 @@ from ...jacobians import dtype_of, shape_of
 from ...jacobians.arguments import Count, Natural, NonNegative, validated
 from ...jacobians.arrays import Array, host, like, space
 from ...jacobians.errors import InputError, NotConverged
+from ..linear.derivatives.trace import trace
 from ..linear.linearization import Linearization
-from ..linear.tape.trace import trace
 from ..linearize import linearize
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import Names, check_inputs, names_of

@@ -151,11 +151,11 @@ class Plan:
         known = {id(part) for pair in sides for side in pair for part in everything_in(side)}
         self.skeleton = self._skeleton(J.dag)
         self.method = method(J.dag, known, limit, most, symmetric=symmetric)
-        self.method.learn(J.dag, J.tape)
+        self.method.learn(J.dag, J.at)
 
     def fits(self, J: Linearization) -> bool:
         """Whether J, at another point, differs only in values that may change."""
-        if self.method.knows(J.tape):
+        if self.method.knows(J.at):
             return True
         if self._skeleton(J.dag) != self.skeleton or not self.method.fits(J.dag):
             return False
@@ -164,7 +164,7 @@ class Plan:
                for k, kept in self.fixed.items()):  # fmt: skip
             return False
         self.fixed = now  # the next comparison is by identity
-        self.method.learn(J.dag, J.tape)
+        self.method.learn(J.dag, J.at)
         return True
 
     def _skeleton(self, dag: Dag) -> Any:

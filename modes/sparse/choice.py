@@ -17,9 +17,9 @@ from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.dag import has_choices
 from ...jacobians.errors import LimitError
 from ...jacobians.sparse import count, factors, positions
+from ..linear.derivatives.derivative import Derivative
+from ..linear.derivatives.point import Point
 from ..linear.elimination.cost import seconds
-from ..linear.tape.derivative import Derivative
-from ..linear.tape.point import Point
 from .coloring import Coloring, Partition, best, coloring, cover, distinct, width
 from .program import (
     STRIP,
@@ -35,7 +35,7 @@ from .program import (
     strips,
     uniform,
 )
-from .sweep import Matrix, Method, everything_in, swept, tape_of, unwrap
+from .sweep import Matrix, Method, everything_in, point_of, swept, unwrap
 
 LAID_OUT = 1e-8
 """Seconds charged for a term: a tenth of its time, since the program serves all later points."""
@@ -249,24 +249,24 @@ class Accumulated(Method):
         self.coefficient = uniform(terms.coefficient[moving].astype(self.program.dtype))
         self.pattern = csr_array((np.ones(len(terms), bool), terms.columns, A.indptr), A.shape)
         self.by_operators = reading(self.program.read, held_by(source))
-        self.by_template: tuple[Derivative, Reading] | None = None
+        self.by_derivative: tuple[Derivative, Reading] | None = None
         self.chooses = isinstance(operator, Dag) and has_choices(operator)
 
     def fits(self, operator: Jacobian) -> bool:
         return self.by_operators is not None and self.by_operators.fits(self._held(operator))
 
-    def knows(self, tape: Point | None) -> bool:
-        return self._reading(tape) is not None
+    def knows(self, point: Point | None) -> bool:
+        return self._reading(point) is not None
 
-    def learn(self, operator: Jacobian, tape: Point | None) -> None:
-        form = None if tape is None else tape.derivative
-        if tape is None or form is None or not form.rigid or self.by_operators is None:
+    def learn(self, operator: Jacobian, point: Point | None) -> None:
+        form = None if point is None else point.derivative
+        if point is None or form is None or not form.rigid or self.by_operators is None:
             return
-        if tape.place is not None:  # the program reads arrays of NumPy
+        if point.place is not None:  # the program reads arrays of NumPy
             return
         read = [identity(array) for array in self.by_operators.of(self._held(operator))]
-        found = reading(read, tape.residuals)
-        self.by_template = None if found is None else (form, found)
+        found = reading(read, point.residuals)
+        self.by_derivative = None if found is None else (form, found)
 
     def values(self, operator: Jacobian) -> np.ndarray:
         data = self.constants.copy()
@@ -280,23 +280,23 @@ class Accumulated(Method):
 
     def _read(self, operator: Jacobian) -> list[np.ndarray]:
         """The arrays of the program, from the residuals if these suffice."""
-        tape = tape_of(operator)
-        found = self._reading(tape)
-        if tape is not None and found is not None:
-            return found.of(tape)
+        point = point_of(operator)
+        found = self._reading(point)
+        if point is not None and found is not None:
+            return found.of(point)
         assert self.by_operators is not None
         return self.by_operators.of(self._held(operator))
 
-    def _reading(self, tape: Point | None) -> Reading | None:
+    def _reading(self, point: Point | None) -> Reading | None:
         """How the residuals at a point are read; None if they do not suffice."""
-        form, found = self.by_template or (None, None)
-        if tape is None or found is None or tape.derivative is not form:
+        form, found = self.by_derivative or (None, None)
+        if point is None or found is None or point.derivative is not form:
             return None
-        if tape.read_by is not found and found.fits(tape):
-            read = found.of(tape) if self.chooses else ()
+        if point.read_by is not found and found.fits(point):
+            read = found.of(point) if self.chooses else ()
             if all(np.isfinite(array).all() for array in read):  # else some may be left out
-                tape.read_by = found
-        return found if tape.read_by is found else None
+                point.read_by = found
+        return found if point.read_by is found else None
 
     def _held(self, operator: Jacobian) -> dict[int, np.ndarray]:
         operator = unwrap(operator)

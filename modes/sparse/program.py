@@ -21,7 +21,7 @@ from ...jacobians import Jacobian
 from ...jacobians.arrays import size
 from ...jacobians.errors import LimitError
 from ...jacobians.sparse import entries
-from ..linear.tape.point import Point
+from ..linear.derivatives.point import Point
 
 
 class Program:

@@ -21,11 +21,11 @@ from ...jacobians.closed import all_numbers
 from ...jacobians.placing import HOST, placed
 from ...jacobians.progress import counted
 from ..hessian import Hessian
+from ..linear.derivatives.point import Point
 from ..linear.elimination.adaptive import Adaptive
 from ..linear.linearization import Linearization
 from ..linear.products.compiled import Compiled
 from ..linear.symmetric import Symmetric
-from ..linear.tape.point import Point
 
 
 class Matrix(ABC):
@@ -143,12 +143,12 @@ class Method(ABC):
         """Whether the method works for an `operator` of the same structure."""
         return True
 
-    def knows(self, tape: Point | None) -> bool:
-        """Whether the residuals at a point, `tape`, suffice, whatever the operators are."""
+    def knows(self, point: Point | None) -> bool:
+        """Whether the residuals at a point, `point`, suffice, whatever the operators are."""
         return False
 
-    def learn(self, operator: Jacobian, tape: Point | None) -> None:  # noqa: B027 - may do nothing
-        """Take note of an `operator` that fits, and of its residuals, `tape`."""
+    def learn(self, operator: Jacobian, point: Point | None) -> None:  # noqa: B027 - may do nothing
+        """Take note of an `operator` that fits, and of its residuals, `point`."""
 
     @abstractmethod
     def values(self, operator: Jacobian) -> np.ndarray:
@@ -192,7 +192,7 @@ def _(operator: Compiled | Hessian | Symmetric) -> Jacobian:
     return bare(operator.operator)
 
 
-def tape_of(operator: Jacobian) -> Point | None:
-    """The tape of a model's Jacobian; None for another operator."""
+def point_of(operator: Jacobian) -> Point | None:
+    """The point of a model's Jacobian; None for another operator."""
     J = operator.J if isinstance(operator, Hessian) else operator
-    return J.tape if isinstance(J, Linearization) else None
+    return J.at if isinstance(J, Linearization) else None

@@ -31,8 +31,8 @@ from ...jacobians.symint import Symbols
 from ...ops import Node, Step, find
 from ...ops.graphs import copied, name_nodes, operands_of, reachable, without_surrogates
 from ...ops.node import AT, TRAINING
-from ..linear.tape.record import is_zero, reach_forward
-from ..linear.tape.trace import Trace, again, turns_of
+from ..linear.derivatives.record import is_zero, reach_forward
+from ..linear.derivatives.trace import Trace, again, turns_of
 from ..model.flow.contents import WORKING_OPSET, free_sizes, lowest_opsets
 from ..model.flow.control import (
     CONTROL,

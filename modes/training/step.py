@@ -16,7 +16,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 from ...jacobians.arguments import Natural, validated
 from ...jacobians.errors import InputError, LoadError, UnknownTensor, closest
 from ...ops.registry import version
-from ..linear.tape.unroll import by_seed
+from ..linear.derivatives.unroll import by_seed
 from ..model.flow.contents import unique
 from ..model.loading.load import load
 from ..model.loading.patterns import proto_of

@@ -32,8 +32,8 @@ from ...ops.symbols import REFERRED, Symbols, Tensor, each
 from ...ops.symbols.number import KERNELS, Kernel, closed_form
 from ...ops.symbols.pointwise import by_entries, exactly
 from ...ops.trees import accesses
-from ..linear.tape.record import active_steps, dag_of, has_tangent, record
-from ..linear.tape.unroll import unrolled
+from ..linear.derivatives.record import active_steps, dag_of, has_tangent, record
+from ..linear.derivatives.unroll import unrolled
 from ..model.flow.contents import schema_of
 from ..model.flow.steps import needed
 from ..model.loading.bodies import add_import, has_body, inline

@@ -437,7 +437,7 @@ def by_program(J: oj.Linearization, wanted: np.ndarray) -> Iterator[Compared]:
     n = J.shape[1]
     shared = J.structure._shared
     if shared and J.dtype == np.float64 and (program := shared.prepare((n,))):
-        products = shared.product(program, J.tape, np.eye(n))
+        products = shared.product(program, J.at, np.eye(n))
         yield Compared("by the program of all points", products.T, wanted)
 
 
@@ -468,7 +468,7 @@ def moved_tensors(s: Subject) -> Iterator[Compared]:
         yield Compared(f"tensors: relinearize({label}).T", made.numpy(), wanted.T)
         shared = J.structure._shared
         if shared and J.dtype == np.float64 and (program := shared.prepare((n,))):
-            made = shared.product(program, J.tape, columns)
+            made = shared.product(program, J.at, columns)
             yield Compared(f"tensors: program ({label})", made.numpy().T, wanted)
         found, made = f(there(point))
         yield Compared(f"tensors: value ({label})", np.asarray(found), value)

@@ -105,7 +105,7 @@ def test_a_program_at_a_point(engine):
     J = oj.linearize(model, point_of(model), engine=engine).relinearize(point_of(model))
     shared = J.structure._shared
     program, names = shared.prepare(())
-    program = program.at(J.tape.arrays(names))
+    program = program.at(J.at.arrays(names))
     columns = np.random.default_rng(0).standard_normal((8, *J.in_shape)).astype(J.dtype)
     expected = [J @ v.ravel() for v in columns]
 

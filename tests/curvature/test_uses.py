@@ -329,7 +329,7 @@ def test_layers_of_a_pooled_network_are_found_once(monkeypatch):
     model, made, fixed = parsed(POOLED), [], []
     layout, within = Gradients._layout, Gradients._selects_within_samples
     monkeypatch.setattr(Gradients, "_layout", lambda self, found: made.append(
-        self.J.tape.derivative is not None) or layout(self, found))  # fmt: skip
+        self.J.at.derivative is not None) or layout(self, found))  # fmt: skip
     monkeypatch.setattr(Gradients, "_selects_within_samples", lambda self, found: fixed.append(
         within(self, found)) or fixed[-1])  # fmt: skip
     options = {"at": "out", "wrt": ["W", "V"], "likelihood": "gaussian"}

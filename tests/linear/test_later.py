@@ -32,9 +32,9 @@ def draws(count=3):
 def test_it_is_the_model_at_the_point(stencil):
     points = draws()
     loaded, J = twice(stencil, points)
-    assert J.tape.is_lazy
+    assert J.at.is_lazy
     assert list(J.primal) == ["f"]
-    assert not J.tape.is_lazy
+    assert not J.at.is_lazy
     assert len(J.primal) == 1
     assert_allclose(J.primal["f"], loaded.run({"u": points[-1]})["f"])
     assert_allclose(J.T.primal["f"], J.primal["f"])
@@ -55,7 +55,7 @@ def test_a_primal_that_is_not_finite_is_told_when_it_is_seen():
     J = oj.linearize(loaded, {"u": ones, "c": ones})
     for c in (ones, ones, zeros):
         J = J.relinearize({"u": ones, "c": c})
-    assert J.tape.is_lazy
+    assert J.at.is_lazy
     with pytest.warns(oj.OnnxJacWarning, match="not finite"):
         assert np.all(J.primal["f"] == -np.inf)
 
@@ -63,7 +63,7 @@ def test_a_primal_that_is_not_finite_is_told_when_it_is_seen():
 def test_a_network_whose_residuals_are_all_of_it_computes_both_at_once():
     nodes = [("Tanh", ["u"], ["a"]), ("Tanh", ["a"], ["b"]), ("Tanh", ["b"], ["f"])]
     _, J = twice(model(nodes, {}, (6, 6)), draws())
-    assert not J.tape.is_lazy
+    assert not J.at.is_lazy
 
 
 TAIL = [("Add", [a, "u"], [b]) for a, b in ("dk", "kl", "lm", "mn", "no", "op", "pf")]

@@ -14,10 +14,10 @@ from onnx import numpy_helper, parser
 
 import onnxjac as oj
 from networks.test_networks import MODELS, below, loaded
-from onnxjac.modes.linear.tape import derivative, route
-from onnxjac.modes.linear.tape.derivative import leaves
-from onnxjac.modes.linear.tape.trace import trace
-from onnxjac.modes.linear.tape.unroll import shaped_as_here
+from onnxjac.modes.linear.derivatives import derivative, route
+from onnxjac.modes.linear.derivatives.derivative import leaves
+from onnxjac.modes.linear.derivatives.trace import trace
+from onnxjac.modes.linear.derivatives.unroll import shaped_as_here
 from onnxjac.modes.model.primal.engines import onnxruntime
 from onnxjac.ops import Recorder
 
@@ -87,15 +87,15 @@ def test_no_session_is_made_from_the_third_point_on(monkeypatch):
 def test_linearize_makes_a_template_after_some_calls(monkeypatch):
     m = model(LAYERS, w=W, v=V, b=np.ones(3))
     found = (oj.linearize(m, {"x": k * X}) for k in range(route.READ + 2))
-    made = [J.tape.derivative is not None for J in found]
+    made = [J.at.derivative is not None for J in found]
     assert made == [False] * route.READ + [True] * 2
 
 
 def test_a_jacobian_that_moves_makes_the_template_at_once():
     m = model(LAYERS, w=W, v=V, b=np.ones(3))
     J = oj.linearize(m, {"x": X})
-    assert J.tape.derivative is None
-    assert J.relinearize({"x": 2 * X}).tape.derivative is not None
+    assert J.at.derivative is None
+    assert J.relinearize({"x": 2 * X}).at.derivative is not None
 
 
 def test_a_step_that_holds_no_residual_has_one_entry_for_all_points():

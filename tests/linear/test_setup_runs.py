@@ -11,7 +11,7 @@ from benchmarks.workloads.images import lenet, resnet
 from benchmarks.workloads.model import OUTPUT, model_of
 from benchmarks.workloads.sequences import lstm
 from curvature.models import parsed
-from onnxjac.modes.linear.tape import route
+from onnxjac.modes.linear.derivatives import route
 from onnxjac.modes.model.primal.engines import onnxruntime
 
 RUNS = {"linearize": 3, "relinearize": 2}
@@ -123,5 +123,5 @@ def test_from_the_third_point_on_nothing_is_drawn_until_it_is_needed(monkeypatch
         point = {name: np.random.default_rng(0).standard_normal(2) for name in "xw"}
         with pytest.warns(oj.OnnxJacWarning, match="'y' does not depend .* on 'w'"):
             J = oj.linearize(model, point)
-    assert J.tape._dag is None
+    assert J.at._dag is None
     assert_array_equal(J.toarray(), np.eye(2, 4))

@@ -4,7 +4,7 @@ from onnx import parser
 
 import onnxjac as oj
 from onnxjac.jacobians.symint import Symbols
-from onnxjac.modes.linear.tape.trace import staying
+from onnxjac.modes.linear.derivatives.trace import staying
 from onnxjac.modes.model.flow.control import NotKept
 from onnxjac.ops import Step
 

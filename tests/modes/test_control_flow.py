@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 import onnxjac as oj
-from onnxjac.modes.linear.tape import derivative, route
+from onnxjac.modes.linear.derivatives import derivative, route
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21]>'
 
@@ -490,7 +490,7 @@ DECIDED = {
 
 @pytest.mark.parametrize("case", DECIDED)
 def test_control_flow_is_unrolled_once_for_each_way_through_it(case, monkeypatch):
-    from onnxjac.modes.linear.tape import route
+    from onnxjac.modes.linear.derivatives import route
 
     made, make = [], route.unrolled
     monkeypatch.setattr(route, "unrolled", lambda m, *a: made.append(m) or make(m, *a))

@@ -372,15 +372,15 @@ def test_relinearize_sees_an_index_move():
 
 def count_rules(monkeypatch):
     """A list of the operators whose rules are called."""
-    from onnxjac.modes.linear.tape import record as tape
+    from onnxjac.modes.linear.derivatives import record as module
 
-    asked, blocks_of = [], tape.blocks_of
+    asked, blocks_of = [], module.blocks_of
 
     def counting(active, values, op):
         asked.append(active.step.op_type)
         return blocks_of(active, values, op)
 
-    monkeypatch.setattr(tape, "blocks_of", counting)
+    monkeypatch.setattr(module, "blocks_of", counting)
     return asked
 
 
@@ -486,7 +486,7 @@ def test_values_are_released(monkeypatch):
     import gc
     import weakref
 
-    from onnxjac.modes.linear.tape import route as module
+    from onnxjac.modes.linear.derivatives import route as module
 
     references = {}
 

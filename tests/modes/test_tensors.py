@@ -18,7 +18,7 @@ from interop.operators import KINDS, MODEL, POINT, WEIGHTS, WRT, damped, hessian
 
 torch = pytest.importorskip("torch")
 from onnxjac.jacobians import Jacobian  # noqa: E402
-from onnxjac.modes.linear.tape import route  # noqa: E402
+from onnxjac.modes.linear.derivatives import route  # noqa: E402
 from onnxjac.ops.torch.table import host, tensor  # noqa: E402
 
 pytestmark = pytest.mark.peers
@@ -280,10 +280,10 @@ def test_tensors_in_give_tensors_out(device):
         assert_allclose(host(J.primal["logits"]), K.primal["logits"], **TIGHT)
         assert_allclose(host(MODEL.run(there, engine=engine)["loss"]), wanted, **TIGHT)
         check(J, K.toarray(), device)
-    assert J.tape.derivative is not None
+    assert J.at.derivative is not None
     shared, v = J.structure._shared, torch.ones(J.shape[1], device=device).double()
     program = shared.prepare(())
-    assert_allclose(host(shared.product(program, J.tape, v)), K @ np.ones(J.shape[1]), **TIGHT)
+    assert_allclose(host(shared.product(program, J.at, v)), K @ np.ones(J.shape[1]), **TIGHT)
 
 
 def test_inputs_are_kept_as_they_were(device):

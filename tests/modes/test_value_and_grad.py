@@ -187,7 +187,7 @@ def test_nothing_of_a_long_loop_is_recorded_at_a_new_point(monkeypatch):
     points = [{"x": np.full((2, 3), c), "w": np.eye(3) * c} for c in (0.1, 0.2, 0.3, 0.4)]
     J = oj.linearize(model, points[0], wrt=["x", "w"]).relinearize(points[1])
     v = np.ones(J.shape[1])
-    assert J.tape.derivative.closed
+    assert J.at.derivative.closed
     for one in (J, J.T):  # without a program, the first products record the loop at their point
         assert one.structure._shared.prepare(())
     J @ v, J.T @ np.ones(1)

@@ -100,9 +100,9 @@ def test_new_numbers_need_no_operators(transposed):
         at(J, seed).tosparse()
     K = at(J, 3)
     A = K.tosparse()
-    assert K.tape._dag is None
+    assert K.at._dag is None
     assert_allclose(A.toarray(), K.toarray(), rtol=1e-13, atol=1e-13)
-    assert K.tape._dag is not None
+    assert K.at._dag is not None
     assert_array_equal(K.tosparse().data, A.data)
 
 

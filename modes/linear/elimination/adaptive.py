@@ -29,6 +29,9 @@ from ....ops import numbers
 from ...model.primal.engines.onnxruntime import installed
 from ...model.primal.engines.torch import where
 from ...model.primal.evaluate import by_torch
+from ..derivatives.derivative import Derivative
+from ..derivatives.point import Point
+from ..derivatives.record import Entry, Names, dag_of
 from ..products.calls import Calls, note_calls
 from ..products.compiled import (
     KEPT,
@@ -42,9 +45,6 @@ from ..products.compiled import (
     recorded,
 )
 from ..products.cut import cut
-from ..tape.derivative import Derivative
-from ..tape.point import Point
-from ..tape.record import Entry, Names, dag_of
 from .cost import MAKING, RECORDING, REPEATING, SWEEPING, seconds
 from .plan import eliminated, planned, repays_decision, repays_elimination, seconds_of
 from .vertex_elimination import elimination

@@ -35,7 +35,7 @@ def _(array: Noted) -> Calls:
 
 
 class Calls:
-    """v ↦ J v, and the vocabulary that notes the calls of the first product, with the result `y`."""
+    """v ↦ J v, and the vocabulary that notes the calls of the first product, with result `y`."""
 
     def __init__(self, operator: Jacobian, v: np.ndarray) -> None:
         self.calls: list[tuple[Callable[..., Any], Callable[[Any], Any], int]] = []

@@ -58,7 +58,7 @@ def by_program(J, columns=()):
     shared = J.structure._shared
     program = shared.prepare(columns)
     assert program is not None
-    return lambda v: shared.product(program, J.tape, v)
+    return lambda v: shared.product(program, J.at, v)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -85,7 +85,7 @@ def test_vertices_are_eliminated_once_for_all_points():
     assert K.structure._shared.eliminated is dag
     x = K.point["x"]
     _, names = K.structure._shared.prepare()
-    (d,) = K.tape.arrays(names).values()
+    (d,) = K.at.arrays(names).values()
     s = np.sin(x)
     assert_allclose(d, np.cos(x) * (np.tanh(s) + s / np.cosh(s) ** 2), rtol=1e-12)
 
@@ -112,7 +112,7 @@ def test_nothing_is_recorded_at_a_new_point(monkeypatch):
     fresh = oj.linearize(model("layers"), K.point).toarray()
     assert_allclose(K @ v, fresh @ v, rtol=1e-12)
     assert K.structure.choice == "by the program of all points"
-    assert K.tape._dag is None
+    assert K.at._dag is None
 
 
 def test_a_block_and_a_transpose_have_programs_of_their_own():
@@ -151,7 +151,7 @@ def test_a_nan_where_another_step_is_read_at_every_point():
     for _ in range(3):
         J = J.relinearize({"x": RNG.standard_normal((2, 3)), "w": np.zeros((2, 3))})
         fresh = oj.linearize(oj.load(onnx.parser.parse_model(HEAD + text)), J.point)
-        assert not J.tape.derivative.closed
+        assert not J.at.derivative.closed
         assert_allclose(J.toarray(), fresh.toarray(), rtol=1e-12, atol=1e-14)
 
 
@@ -184,7 +184,7 @@ def test_numpy_runs_the_program_as_well(name):
         program = A.structure._shared.prepare()
         assert isinstance(program[0], numpy.Program)
         v = RNG.standard_normal(A.shape[1]).astype(A.dtype)
-        y = A.structure._shared.product(program, A.tape, v)
+        y = A.structure._shared.product(program, A.at, v)
         assert_allclose(y, matrix @ v, rtol=1e-4 if A.dtype == np.float32 else 1e-12, atol=1e-5)
 
 
@@ -233,7 +233,7 @@ def test_where_onnx_runtime_has_no_kernel_rules_are_still_asked_once():
     J = oj.linearize(m, point(m))
     for _ in range(3):
         J = J.relinearize(point(m))
-        assert J.tape.derivative is not None
+        assert J.at.derivative is not None
         fresh = oj.linearize(oj.load(onnx.parser.parse_model(HEAD + text)), J.point)
         assert_allclose(J.toarray(), fresh.toarray(), rtol=1e-12)
 
@@ -243,7 +243,7 @@ def test_a_transposed_weight_is_read_where_it_lies():
     m = model("layers")
     J = oj.linearize(m, point(m)).relinearize(at := point(m))
     product = by_program(J)
-    read = J.tape.arrays(J.structure._shared.prepare()[1]).values()
+    read = J.at.arrays(J.structure._shared.prepare()[1]).values()
     assert any(np.shares_memory(x, J.point["v"]) for x in read)
     assert_allclose(product(np.eye(J.shape[1])[7].reshape(J.in_shape)).ravel(),
                     oj.linearize(m, at).toarray()[:, 7], rtol=1e-12)  # fmt: skip

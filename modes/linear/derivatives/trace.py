@@ -1,4 +1,4 @@
-"""Trace: the tape in the graphs reading. The same steps, their tensors as values of a new graph."""
+"""Trace: steps in the graphs reading, their tensors as values of a new graph."""
 
 from __future__ import annotations
 

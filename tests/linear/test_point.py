@@ -12,8 +12,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import onnxjac as oj
-from onnxjac.modes.linear.tape import point
-from onnxjac.modes.linear.tape.record import dag_of
+from onnxjac.modes.linear.derivatives import point
+from onnxjac.modes.linear.derivatives.record import dag_of
 
 
 @pytest.fixture(scope="module")
@@ -37,26 +37,26 @@ def test_the_dag_of_a_point_is_made_once_by_several_threads(J, monkeypatch):
     monkeypatch.setattr(point, "dag_of", making)
     K = J.relinearize({"x": np.ones(3), "y": np.ones(3)})
     with ThreadPoolExecutor(8) as pool:
-        found = {id(x) for x in pool.map(lambda _: K.tape.dag, range(64))}
+        found = {id(x) for x in pool.map(lambda _: K.at.dag, range(64))}
     assert (len(found), made) == (1, [1])
 
 
 def test_a_point_travels_with_its_dag(J):
     K = J.relinearize({"x": np.ones(3), "y": np.ones(3)})
     there = pickle.loads(pickle.dumps(K))
-    assert there.tape._dag is not None
-    assert there.tape.derivative is None
+    assert there.at._dag is not None
+    assert there.at.derivative is None
     assert_array_equal(there.toarray(), K.toarray())
 
 
 def test_relinearize_makes_no_operators(J):
     K = J.relinearize({"x": np.zeros(3), "y": np.ones(3)})
     T, block = K.T, K["f", "x"]
-    assert all(J.tape._dag is None for J in (K, T, block))
+    assert all(J.at._dag is None for J in (K, T, block))
     assert K.shape == (3, 6)
     assert T.shape == (6, 3)
     assert_allclose(block.toarray(), np.e * np.eye(3), rtol=1e-15)
-    assert K.tape._dag is not None
+    assert K.at._dag is not None
     assert_array_equal(T.toarray(), K.toarray().T)
 
 
@@ -76,18 +76,18 @@ def test_a_sequence_at_which_nobody_looks_is_not_kept(J):
             for n in range(3)]  # fmt: skip
     gc.collect()
     assert [r() is None for r in gone] == [True, True, False]
-    assert first.tape._dag is None
+    assert first.at._dag is None
     assert_array_equal(K.toarray(), J.relinearize(K.point).toarray())
 
 
 def test_names_of_a_recording_do_not_meet_other_names_of_a_point(J):
     """A segment of a checkpointed model is given tensors that its recording does not read."""
     K = J.relinearize({"x": np.ones(3), "y": np.ones(3)})
-    form = K.tape.derivative
+    form = K.at.derivative
     K.toarray()
     made = [name for name in form.bases if name not in form.given]
     taken = {**K.point, **dict.fromkeys(made, np.zeros(3))}
     assert made
     for name, x in K.route._values(form, taken, tuple(made)).items():
-        assert_array_equal(x, K.tape.read((name,))[name])
+        assert_array_equal(x, K.at.read((name,))[name])
         assert x.any()

@@ -1,8 +1,8 @@
 """Route: the part of a linearisation that is the same at every point, cached with the model.
 
 At the first point all rules are read over the values of all tensors. At another point of the same
-shapes a template is made: when a Jacobian moves there, or when calls of `linearize` have taken as
-long as making a template takes. For a model with control flow there is a route for each way in
+shapes a derivative is made: when a Jacobian moves there, or when calls of `linearize` have taken as
+long as making a derivative takes. For a model with control flow there is a route for each way in
 which the model is unrolled.
 
 What a route gives at a point is a `Point`: the blocks of the active steps, and their DAG.
@@ -52,10 +52,10 @@ from .record import (
 from .unroll import asked_in, fixed, is_variable, shaped_as_here, unrolled
 
 KEPT = 8
-"""The most templates that are cached for a route."""
+"""The most derivatives that are cached for a route."""
 
 READ = 5
-"""The points that are read by rules before a template is made where none moves from the last."""
+"""The points that are read by rules before a derivative is made where none moves from the last."""
 
 BRANCHES = 4
 """The most unrolled models that are cached for points of the same shapes."""
@@ -72,7 +72,7 @@ Signature = tuple[Any, ...]
 
 @dataclass
 class Readings:
-    """The points of a signature without a template: the types of the tensors, and their number."""
+    """The points of a signature without a derivative: the types of tensors, and their number."""
 
     types: Mapping[str, Any]
     points: int = 1
@@ -146,7 +146,7 @@ class Route:
 
     @cached_property
     def _derivatives(self) -> Latest[Signature | None, Readings | Derivative | None]:
-        """Signature -> the readings so far, then the template; None where none can be made."""
+        """Signature -> the readings so far, then the derivative; None where none can be made."""
         return Latest(KEPT)
 
     @cached_property
@@ -178,8 +178,8 @@ class Route:
                 self._others[given] = other
         return other, point
 
-    def tape(self, point: Mapping[str, Any], *, moves: bool = True) -> Point:
-        """The tape at a checked point that gives the intermediates in `given` and no others.
+    def at(self, point: Mapping[str, Any], *, moves: bool = True) -> Point:
+        """The model at a checked point that gives the intermediates in `given` and no others.
 
         Where a Jacobian `moves` here from another point, more points are expected.
         """
@@ -189,26 +189,27 @@ class Route:
         flat = self._flat(point, signature)
         if flat is not self:
             try:
-                return flat.tape(flat.inside(point), moves=moves)
+                return flat.at(flat.inside(point), moves=moves)
             except NotKept as reason:
                 note(self.model, reason)
-                return self.tape(point, moves=moves)
-        made = self._segmented(point) if self.checkpoint else self._tape(point, signature, moves)
+                return self.at(point, moves=moves)
+        made = self._segmented(point) if self.checkpoint else self._at(point, signature, moves)
         if not made.is_lazy:
             warn_nonfinite(self.model, made.primal, point)
         return made
 
     def _expected(self, point: Mapping[str, Any], signature: Signature | None) -> Point | None:
-        """The tape of one of the two unrolled models that served last, if its decisions hold."""
+        """The model there, by one of the two unrolled ones that served last, if that holds."""
         for flat in () if self.checkpoint else self._flats.get(signature, ())[:2]:
-            if flat.decided and (made := flat._decided_tape(flat.inside(point))):
+            if flat.decided and (made := flat._decided_at(flat.inside(point))):
                 self._serves(signature, flat)
                 return made
         return None
 
-    def _decided_tape(self, point: Mapping[str, Any]) -> Point | None:
-        """The tape by the template, whose run gives the decisions too; None where they differ, or
-        where there is no template.
+    def _decided_at(self, point: Mapping[str, Any]) -> Point | None:
+        """The model there by the derivative, whose run gives the decisions too; None where they
+        differ, or
+        where there is no derivative.
         """
         form = self._derivatives.get(signature_of(point))
         if not isinstance(form, Derivative):
@@ -217,10 +218,10 @@ class Route:
             values = self._first(form, partial(self._values, form, point), self.decided)
         except OnnxJacError:  # after another decision the rest may not even fit
             return None
-        tape = self._filled(form, point, values) if self.decides(values) else None
-        if tape and not tape.is_lazy:
-            warn_nonfinite(self.model, tape.primal, point)
-        return tape if tape and tape.fits else None
+        made = self._filled(form, point, values) if self.decides(values) else None
+        if made and not made.is_lazy:
+            warn_nonfinite(self.model, made.primal, point)
+        return made if made and made.fits else None
 
     def _serves(self, signature: Signature | None, flat: Route) -> None:
         """Put the unrolled model in front, where the next point tries it first."""
@@ -229,26 +230,26 @@ class Route:
 
     def dag_at(self, point: Mapping[str, Any]) -> Dag:
         """The DAG at a point."""
-        tape = self._tape(point, signature_of(point), moves=True)
-        found: Dag = tape.dag if self.place is None else placed(tape.dag, HOST)
+        made = self._at(point, signature_of(point), moves=True)
+        found: Dag = made.dag if self.place is None else placed(made.dag, HOST)
         return found
 
-    def _tape(self, point: Mapping[str, Any], signature: Signature | None, moves: bool) -> Point:
-        """The tape by the template, if there is one that holds here; else by all rules."""
+    def _at(self, point: Mapping[str, Any], signature: Signature | None, moves: bool) -> Point:
+        """The model there by the derivative, if there is one that holds here; else by all rules."""
         form = self._derivative(point, signature, moves)
-        tape = form and self._filled(form, point)
-        if form and tape and not tape.fits:
+        made = form and self._filled(form, point)
+        if form and made and not made.fits:
             form = self._recorded(form.types, point, nan=True)
             self._derivatives[signature] = form
-            tape = form and self._filled(form, point)
-        if form and not tape:
+            made = form and self._filled(form, point)
+        if form and not made:
             self._derivatives[signature] = None
-        return tape or self._read(point, signature)
+        return made or self._read(point, signature)
 
     def _derivative(
         self, point: Mapping[str, Any], signature: Signature | None, moves: bool
     ) -> Derivative | None:
-        """The template of a signature, if there is one or it is time to make it."""
+        """The derivative of a signature, if there is one or it is time to make it."""
         with self._lock:
             known = self._derivatives.get(signature)
             if isinstance(known, Readings):
@@ -316,13 +317,13 @@ class Route:
         return evaluate_static(form.model, inputs, names, self.engine)
 
     def _read(self, point: Mapping[str, Any], signature: Signature | None) -> Point:
-        """The tape by all rules; the first one of a signature leaves types for a template."""
+        """The model there by all rules; the first point leaves types for a derivative."""
         if self.place is None:
             values = evaluate(self.model, point, self.names, engine=self.engine, pooled=False)
         else:
             values = evaluate_there(self.model, point, self.names, str(self.engine))
         if self.model.lean:
-            self.model.sessions.clear()  # the template has its own
+            self.model.sessions.clear()  # the derivative has its own
         types = {name: described(name, value) for name, value in values.items()}
         primal, ends = self._given_out(values, point), ends_of(types, self.of, self.wrt)
         entries = record(self.active, values, place=self.place)
@@ -367,7 +368,7 @@ class Route:
 
     @cached_property
     def segments(self) -> tuple[tuple[Segment, Route], ...]:
-        """The segments of a checkpointed tape, each with its own route."""
+        """The segments of a checkpointed model, each with its own route."""
         count = 0 if self.checkpoint is True else self.checkpoint
         types = {name: self.model.spec(name).dtype for a in self.active for name in a.tensors}
         discrete = {name for name, dtype in types.items() if dtype and not is_float(dtype)}
@@ -379,7 +380,7 @@ class Route:
         )  # fmt: skip
 
     def _segmented(self, point: Mapping[str, Any]) -> Point:
-        """The tape of the tensors between segments; its DAG recomputes the others."""
+        """The model there by the tensors between segments; its DAG recomputes the others."""
         point = hosted(point)
         between = (n for part, _ in self.segments for n in (*part.given, *part.ins, *part.outs))
         names = tuple(dict.fromkeys((*between, *self.of, *self.wrt)))
@@ -513,7 +514,7 @@ def described(name: str, value: Any) -> Any:
 
 
 def signature_of(point: Mapping[str, Any]) -> Signature | None:
-    """The shapes and types of a point, for which a template holds; None if it is not all arrays."""
+    """The shapes and types of a point, for which a derivative holds; None where not all arrays."""
     if not all(isinstance(x, np.ndarray) or is_tensor(x) for x in point.values()):
         return None
     return tuple((name, shape_of(a), dtype_of(a)) for name, a in sorted(point.items()))

@@ -1,0 +1,1 @@
+"""Derivatives: the flat steps between the tensors of `wrt` and `of`, at a point and at all."""
