@@ -348,7 +348,7 @@ def test_the_notebook_copies_nothing(device, monkeypatch):
             source = source.replace(many, few)
         exec(source, names)
     assert names["losses"][-1] < 0.9 * names["losses"][0]
-    for _ in range(2):  # programs look at constants once
+    for _ in range(8):  # programs look at constants once
         names["newton"](names["kfac_step"](names["weights"])[0], 2)
     copied = []
 
@@ -477,5 +477,5 @@ def test_products_at_one_point_are_prepared_as_those_of_arrays(device):
         y = there @ v
         assert (y.device, y.dtype) == (v.device, torch.float64)
         assert_allclose(host(y), wanted, **TIGHT)
-    assert "compiled" in there.structure.choice
+    assert any(word in there.structure.choice for word in ("compiled", "program of all points"))
     assert_allclose(there @ np.ones(J.shape[1]), wanted, **TIGHT)
