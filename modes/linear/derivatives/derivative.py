@@ -8,6 +8,7 @@ whose rule asks for numbers that only a point knows is read at every point.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -172,7 +173,7 @@ def differentiated(
     before, factors = len(op.nodes), factors_in(blocks) if any(map(has_choices, blocks)) else []
     seen, met = some(asked_for_nan), some(factors)
     flags = {FITS: op.Sum(*map(any_nan(op), seen)) if seen else None,
-             FINITE: op.Mul(op.Sum(*map(total(op), met)), 0) if met else None}  # fmt: skip
+             FINITE: op.Mul(op.Sum(*totals(op, met)), 0) if met else None}  # fmt: skip
     conditions = {name: flag for name, flag in flags.items() if flag is not None}
     asked = {key: chain(value, lambda v: id(v) in names) for key, value in held.items()}
     for name, flag in conditions.items():
@@ -205,9 +206,13 @@ def any_nan(op: ResidualRecorder) -> Callable[[ir.Value], Any]:
     return lambda x: op.ReduceMax(op.CastLike(op.IsNaN(x), np.zeros((), np.float32)), keepdims=0)
 
 
-def total(op: ResidualRecorder) -> Callable[[ir.Value], Any]:
-    """x ↦ Σ x, which is infinite or NaN if an entry is; halves are added in float32."""
-    return lambda x: op.ReduceSum(op.CastLike(x, np.zeros((), wide(dtype_of(x)))), keepdims=0)
+def totals(op: ResidualRecorder, values: Iterable[ir.Value]) -> list[Any]:
+    """Σ over the values of each shape, infinite or NaN if an entry is; of halves in float32."""
+    found = defaultdict[Any, list[Any]](list)
+    for x in values:
+        kind = wide(dtype_of(x))
+        found[shape_of(x), kind].append(op.CastLike(x, np.zeros((), kind)))
+    return [op.ReduceSum(op.Sum(*parts), keepdims=0) for parts in found.values()]
 
 
 def evaluate_static(
