@@ -3,6 +3,7 @@ is exported as well as elsewhere. Judged by finite differences of the model's va
 """
 
 import pickle
+import warnings
 
 import numpy as np
 import onnx
@@ -242,3 +243,31 @@ def test_a_block_reads_the_rows_that_all_blocks_share():
     model = oj.load(onnx.parser.parse_model(text))
     J = oj.linearize(model, {"x": np.random.default_rng(0).standard_normal((6, 2))})
     assert_allclose(J.T.tosparse().toarray(), J.toarray().T, rtol=1e-12, atol=1e-14)
+
+
+def test_a_loop_in_a_branch_in_a_turn_is_kept_in_second_derivatives():
+    """Its constant trip count tells the sizes of its rows: nothing is unrolled for the point."""
+    text = """<ir_version: 8, opset_import: ["": 21]> g (double[3] s, double[N,3] x) => (double f)
+    { t, y = Scan<num_scan_inputs=1, body = turn (double[3] p, double[3] q) =>
+      (double[3] r, double[3] z) { a = ReduceSum<keepdims=0>(p) l = Constant<value_float = -0.4>()
+        e = CastLike(l, a) c = Less(a, e) w = Add(p, q)
+        r = If(c) <then_branch = yes () => (double[3] u) { u = Sin(w) },
+          else_branch = no () => (double[3] v) {
+            n = Constant<value = int64 {1}>() go = Constant<value = bool {1}>()
+            v = Loop(n, go, w) <body = deep (int64 i, bool on, double[3] b) =>
+              (bool d, double[3] o) { d = Identity(on) o = Tanh(b) }> }>
+        z = Identity(r) }>(s, x)
+      h = Mul(y, y) f = ReduceSum<keepdims=0>(h) }"""
+    model = oj.load(onnx.parser.parse_model(text))
+    x, s = np.array([[1.4, -1.2, 0.3], [0.2, 0.1, -0.8]]), np.array([0.1, 0.2, 0.3])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made = oj.load(oj.export(model, "hvp", {"x": x, "s": s}, of="f", wrt="x"))
+    for at in (x, -x, x[:1], np.concatenate([x, -2 * x])):
+        found = made.run({"x": at, "s": s, "x_tangent": np.ones_like(at)}, engine="numpy")
+        ends = (at + d for k in (1e-6, -1e-6) for d in k * np.eye(at.size).reshape(-1, *at.shape))
+        values = [model.run({"x": end, "s": s}, engine="numpy")["f"] for end in ends]
+        slopes = np.subtract(values[: at.size], values[at.size :]) / 2e-6
+        assert_allclose(found["x_grad"].ravel(), slopes, rtol=1e-6, atol=1e-8)
+        H = oj.hessian(model, {"x": at, "s": s}, of="f", wrt="x")
+        assert_allclose(found["x_hvp"].ravel(), H @ np.ones(at.size), rtol=1e-9, atol=1e-12)
