@@ -82,7 +82,7 @@ def part(
     recorder: Recorder, inputs: Iterable[ir.Value], outputs: Iterable[ir.Value],
     kept: Iterable[ir.Value] = (), name: str = "part",
 ) -> ir.Model:  # fmt: skip
-    """A copy of what leads from some values to others, as a model; the recording goes on."""
+    """A copy of the nodes from some values to others, as a model; the recording goes on."""
     entries, results, kept = list(inputs), list(outputs), list(kept)
     nodes, used = reachable(recorder, [*results, *kept], entries)
     give_all_names(recorder, entries)
@@ -110,7 +110,7 @@ def copied_value(value: ir.Value, known: dict[int, ir.Value]) -> ir.Value:
 
 
 def copied_node(node: ir.Node, known: dict[int, ir.Value]) -> ir.Node:
-    """A node like another one, with its bodies, on the `known` copies of what it reads."""
+    """A copy of a node with its bodies, on the `known` copies of its operands."""
     attributes = [
         ir.AttrGraph(name, copied_graph(attribute.value, known))
         if attribute.type is ir.AttributeType.GRAPH else attribute

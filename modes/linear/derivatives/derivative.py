@@ -75,7 +75,7 @@ class Derivative:
     """The cache of results for all points, by name or ends."""
     lock: Lock = field(default_factory=Lock)
     residuals: set[str] = field(default_factory=set)
-    """The names of what programs of products read."""
+    """The names of the tensors that programs of products read."""
     _model: Model | None = None
 
     @cached_property
@@ -171,7 +171,7 @@ def differentiated(
     held = {id(value): value for value in values_in(blocks)}
     op = ResidualRecorder.beyond(t.recorder, t.inputs, by_torch=by_torch)
     before, factors = len(op.nodes), factors_in(blocks) if any(map(has_choices, blocks)) else []
-    seen, met = some(asked_for_nan), some(factors)
+    seen, met = nonempty(asked_for_nan), nonempty(factors)
     flags = {FITS: op.Sum(*map(any_nan(op), seen)) if seen else None,
              FINITE: op.Mul(op.Sum(*totals(op, met)), 0) if met else None}  # fmt: skip
     conditions = {name: flag for name, flag in flags.items() if flag is not None}
@@ -196,7 +196,7 @@ def factors_in(blocks: Iterable[Jacobian]) -> list[ir.Value]:
     return [a for a in held if is_recorded(a) and not is_surely_finite(a)]
 
 
-def some(values: Iterable[ir.Value]) -> list[ir.Value]:
+def nonempty(values: Iterable[ir.Value]) -> list[ir.Value]:
     """The values that have entries, each once."""
     return [x for x in {id(x): x for x in values}.values() if size(shape_of(x))]
 

@@ -141,7 +141,7 @@ def stays(
 
 def nodes_of(model: Model, step: Step, held: Sequence[Any]) -> int:
     """The nodes of all turns of a Loop or Scan; 0 where turns decide how many there are."""
-    with suppress(LookupError, TypeError):  # of what is ill-formed, a run says how
+    with suppress(LookupError, TypeError):  # a run names what is ill-formed
         return (trips(model, step, held) or 0) * max(len(model.body(step.attrs["body"])), TURN)
     return 0
 

@@ -16,7 +16,7 @@ from ....ops.numbers.table import FREE
 from .compiled import Recording, ResidualRecorder
 
 MOST = 2
-"""What is computed for a point may take this many times the bytes of what operators hold."""
+"""Residuals may take this many times the bytes of the arrays that operators hold."""
 
 
 def cut(
