@@ -482,8 +482,8 @@ class Route:
 
 
 def decisions(flat: Model, symbols: Symbols) -> tuple[tuple[str, ...] | None, frozenset[str]]:
-    """The tensors that decided how a model was unrolled, None where one has no name; and the tensors
-    whose shapes alone decided.
+    """The tensors that decided how a model was unrolled, None where one has no name; and the
+    tensors whose shapes alone decided.
     """
     atoms = {atom for g in symbols.guards.values() for atom in g.expression.roots()}
     numbers = {*asked_in(flat.ir.graph), *symbols.pinned, *(a.tensor for a in atoms if a.is_entry)}
