@@ -133,8 +133,8 @@ def cut(
 def _declare(
     graph: onnx.GraphProto, node: onnx.NodeProto, values: Mapping[str, ir.Value]
 ) -> None:
-    """Keep the types of halves and of what may be guarded, and the shape of a recorded sum's operand:
-    a model may declare others than it has.
+    """Keep the types of halves and of what may be guarded, and the shape of a recorded sum's
+    operand: a model may declare others than it has.
     """
     for value in map(values.get, node.output):
         is_half = value is not None and value.dtype == ir.DataType.FLOAT16
