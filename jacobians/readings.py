@@ -39,6 +39,22 @@ class Reading(ABC):
         """An array in another dtype of NumPy, where it is."""
         return self.CastLike(x, np.zeros((), dtype))
 
+    def flow(
+        self, op_type: str, attrs: Mapping[str, Any], inputs: Sequence[Any],
+        run: Callable[[Any, Sequence[Any]], list[Any]],
+    ) -> Sequence[Any] | None:  # fmt: skip
+        """The outputs of an If, Loop or Scan, by a loop or branch of the library's own, where `run`
+        gives the outputs of a subgraph; None where it is to be run turn by turn.
+        """
+        return None
+
+    def scanned(
+        self, turn: Callable[..., Any], state: Sequence[Array], series: Sequence[Array],
+        backward: bool,
+    ) -> Any:  # fmt: skip
+        """The final state and the rows of a loop, likewise; None where it is run turn by turn."""
+        return None
+
 
 def host(value: Any) -> Any:
     """The numbers of a value as a NumPy array, also of a tensor on a GPU."""

@@ -367,7 +367,7 @@ def coordinate(op: Any, shape: Shape, k: int) -> Array:
     return op.Reshape(op.Expand(line, shape), (size(shape),))
 
 
-@table.kernel("DeformConv")
+@table.kernel("DeformConv", tensors=True)
 def deformed(
     x: Array, w: Array, offset: Array, b: Any = None, mask: Any = None, *, dilations: Any = None,
     group: int = 1, kernel_shape: Any = None, offset_group: int = 1, pads: Any = None,
