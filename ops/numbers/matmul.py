@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians.arrays import Array
+from ...jacobians.arrays import Array, dtype_of
 from ...jacobians.readings import module_of
 from .table import as_type, ints, is_half, kernel, meeting, single
 
@@ -61,12 +61,12 @@ def gemm(
     """α A' B' + β C, where ' transposes if the flag is set."""
     multiply = matmul if isinstance(a, np.ndarray) else module_of(a).matmul
     product = scaled(alpha, multiply(a.T if transA else a, b.T if transB else b))
-    return product if c is None else as_type(product + scaled(beta, c), a.dtype)
+    return product if c is None else as_type(product + scaled(beta, c), dtype_of(a))
 
 
 def scaled(factor: float, x: Array) -> Array:
     """x times a factor, without an operation for the factor 1."""
-    return x if factor == 1 else as_type(factor * x, x.dtype)
+    return x if factor == 1 else as_type(factor * x, dtype_of(x))
 
 
 @kernel("Einsum", wide=True)

@@ -50,7 +50,7 @@ def reductions(
 
     def mean(x: Array, axes: Axes, keepdims: bool) -> Array:
         """Σ x / n; 0 / 0 for no elements."""
-        return as_type(add(x, axes, keepdims) / math.prod(x.shape[k] for k in axes), x.dtype)
+        return as_type(add(x, axes, keepdims) / math.prod(x.shape[k] for k in axes), dtype_of(x))
 
     def norm(x: Array, axes: Axes, keepdims: bool) -> Array:
         """√Σ x², with a power of 2 near the greatest |x| divided out: its square may overflow."""
@@ -173,8 +173,8 @@ def batch_normalization(
 def affine(x: Array, scale: Array, b: Array, mean: Array, var: Array, epsilon: float) -> Array:
     """The normalisation per channel as one multiplication and one addition."""
     slope = scale / (var + epsilon) ** 0.5
-    y = x * as_type(per_channel(slope, x), x.dtype)
-    y += as_type(per_channel(b - mean * slope, x), x.dtype)
+    y = x * as_type(per_channel(slope, x), dtype_of(x))
+    y += as_type(per_channel(b - mean * slope, x), dtype_of(x))
     return y
 
 
