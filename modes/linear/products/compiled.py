@@ -94,7 +94,7 @@ class Compiled(Jacobian):
             return super()._flat_product(v, columns)
         device = library_of(v).place(v).device if is_own else ""
         program = self._programs.get((columns, device)) or self.program(columns, device)
-        v = v if device else np.ascontiguousarray(v)
+        v = v if is_own else np.ascontiguousarray(v)
         if v.shape != (shape := (*columns, *self.in_shape)):
             v = v.reshape(shape)
         y = program(v)
@@ -119,7 +119,7 @@ class Compiled(Jacobian):
             self._ran, self._why = "plain calls", "a tensor on the way has no elements"
             return partial(plain, self.operator)
         self._why = "asked for" if self.engine else size_text(recording)
-        engine = f"torch:{device}" if device else self.engine
+        engine = f"{str(self.engine).partition(':')[0]}:{device}" if device else self.engine
         program, self._ran = compile_by(engine, recording)
         if left := getattr(program, "on_host", ()):
             self._why += f"; without kernels for {', '.join(sorted(left))}, which NumPy computes"
@@ -159,7 +159,7 @@ def plain(operator: Jacobian, v: Any) -> Any:
 
 # -- engines: which one runs a recorded product ----------------------------------------------------
 
-ENGINES = {"onnxruntime": "runtime", "numpy": "", "torch": "torch"}
+ENGINES = {"onnxruntime": "runtime", "numpy": "", "torch": "torch", "jax": "jax"}
 """Modules here with a function `compile(recording) -> Program`, and the extra that installs it."""
 
 FEW = 24
@@ -191,7 +191,7 @@ def compile_by(engine: str | None, recording: Recording) -> tuple[Program, str]:
     """
     if engine is not None:
         make = compiler(engine)
-        runs = engine.startswith("onnxruntime") or not recording.has_bodies
+        runs = engine.startswith(("onnxruntime", "jax")) or not recording.has_bodies
         return make(recording) if runs else interpreted(recording), engine
     if installed() and not light(recording) and not is_inexact(recording):
         try:

@@ -40,11 +40,15 @@ from ..flow.steps import (
     outputs_of,
 )
 from ..limits import Meter
+from .engines import jax as xla
 from .engines import numpy as own
 from .engines import onnxruntime as ort
 from .engines import torch as tensors
 
-ENGINES = (None, "onnxruntime", "numpy", "torch")
+ENGINES = (None, "onnxruntime", "numpy", "torch", "jax")
+
+OVER_ARRAYS = {"torch": tensors, "jax": xla}
+"""The engines that compute with arrays of a library of their own."""
 
 
 def evaluate(
@@ -58,8 +62,8 @@ def evaluate(
     shape of its state, or where floating-point values decide a size: NumPy runs such a model, and
     checks the limits of the model at every step.
 
-    PyTorch runs it on the device after a colon, `"torch:cuda"`, and keeps the weights there. The
-    values are tensors if an input is one.
+    PyTorch runs it on the device after a colon, `"torch:cuda"`, and keeps the weights there; with
+    `"jax"`, XLA compiles it. The values are arrays of that library if an input is one.
 
     ONNX Runtime keeps its memory for the next run, unless `pooled` is false: a pool would hold the
     memory of all tensors as long as one of them lives.
@@ -74,7 +78,7 @@ def evaluate(
         model.spec(name)
     model = model.literal(inputs)
     if any(runs_on(engine, x) for x in inputs.values()):
-        return tensors.results(model, inputs, names, str(engine))
+        return OVER_ARRAYS[name].results(model, inputs, names, str(engine))
     held = {**turned(model, inputs, names), **model.constants, **inputs}
     asked = tuple(name for name in names if name not in held)
     if missing := [spec for name, spec in model.inputs.items() if name in asked]:
@@ -86,9 +90,9 @@ def evaluate(
 def evaluate_there(
     model: Contents, inputs: Mapping[str, Any], wanted: Iterable[str], engine: str
 ) -> dict[str, Any]:  # fmt: skip
-    """The values of the wanted tensors as tensors of PyTorch, where `engine` computes."""
+    """The values of the wanted tensors as arrays of the library of the engine."""
     names = tuple(dict.fromkeys(wanted))
-    return tensors.compute(model, inputs, names, engine)
+    return OVER_ARRAYS[engine.partition(":")[0]].compute(model, inputs, names, engine)
 
 
 def turned(
@@ -110,7 +114,7 @@ def _compute(
     if engine == "numpy" or (engine is None and not ort.installed()):
         return own.compute(model, inputs, names)
     if engine is not None and library_of_engine(engine):
-        made = tensors.compute(model, inputs, names, engine)
+        made = evaluate_there(model, inputs, names, engine)
         return {name: on_host(y) for name, y in made.items()}
     try:
         if foreseen(model, inputs, names) or engine == "onnxruntime":

@@ -1,0 +1,140 @@
+"""XLA as an engine: a model, or a product, is one function that JAX compiles.
+
+It is compiled once for the shapes of its arguments. Weights are arguments, so that the compiler does
+not look at their numbers; small constants are known to it, and whole numbers too, which may be
+shapes and axes. Among the inputs, whole numbers are arguments as long as none of them decides a
+size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .....jacobians import dtype_of
+from .....jacobians.arrays import host
+from .....jacobians.errors import UnsupportedOp, optional
+from .....jacobians.readings import is_kept
+from .....jacobians.threads import remembered
+from .....ops.graphs import build
+from .....ops.registry import version
+from ...flow.contents import Contents
+from ...flow.steps import needed
+from . import numpy as own
+
+LARGE = 64
+"""Entries above which a constant is an argument of the function."""
+
+SHAPES = 64
+"""The most whole numbers of a vector that may be a shape."""
+
+
+def compute(
+    model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...], engine: str = "jax"
+) -> dict[str, Any]:
+    """The named tensors at the inputs, as arrays of JAX."""
+    key = "jax", names, tuple(inputs), version()
+    function = remembered(model.programs, key, partial(Function, model, tuple(inputs), names))
+    made: dict[str, Any] = function(inputs)
+    return made
+
+
+results = compute
+"""The named tensors as the caller may have them: nobody writes to an array of JAX."""
+
+
+class Function:
+    """inputs ↦ the named tensors of a model, compiled by XLA."""
+
+    def __init__(self, model: Contents, given: tuple[str, ...], names: tuple[str, ...]) -> None:
+        optional("jax", "jax")
+        from .....ops.jax.table import array
+
+        self.model, self.names, self.static = model, names, frozenset[str]()
+        used = needed(model.steps, names, given)[1] & model.constants.keys() - {*given}
+        constants = {name: model.constants[name] for name in sorted(used)}
+        large = {n for n, x in constants.items() if x.dtype.kind in "fVc" and x.size > LARGE}
+        self.weights = {name: array(constants.pop(name)) for name in sorted(large)}
+        self.constants, self._compiled = constants, dict[Any, Callable[..., Any]]()
+
+    def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        import jax
+
+        given = {n: x for n, x in inputs.items() if n not in self.static and is_argument(x)}
+        known = {n: x for n, x in inputs.items() if n not in given}
+        key = tuple((n, contents(x)) for n, x in known.items())
+        if key not in self._compiled:
+            self._compiled[key] = jax.jit(partial(self._run, known))
+        try:
+            with jax.enable_x64(True):
+                made: dict[str, Any] = self._compiled[key](given, self.weights)
+                return made
+        except UnsupportedOp:
+            sizes = {n for n, x in given.items() if may_be_sizes(x)}
+            if not sizes:
+                raise
+            self.static |= sizes
+        return self(inputs)
+
+    def _run(self, known: Any, given: Any, weights: Any) -> dict[str, Any]:
+        """The named tensors, while JAX traces."""
+        from .....ops.jax import arrays
+
+        held = {**self.constants, **weights}
+        return own.compute(self.model, {**known, **given}, self.names, arrays, held)
+
+
+def is_argument(x: Any) -> bool:
+    """Whether a function of JAX may take this as an argument."""
+    if isinstance(x, list):
+        return all(map(is_argument, x))
+    return x is None or is_kept(x) or (isinstance(x, np.ndarray) and x.dtype.kind not in "OUS")
+
+
+def may_be_sizes(x: Any) -> bool:
+    """Whether these may be shapes, axes or counts, and are known."""
+    if not (isinstance(x, np.ndarray) and x.dtype.kind in "iub"):
+        return False
+    return x.ndim < 2 and x.size <= SHAPES
+
+
+def contents(x: Any) -> Any:
+    """What tells a known input from others."""
+    if isinstance(x, list):
+        return tuple(map(contents, x))
+    is_array = isinstance(x, np.ndarray)
+    return (x.shape, x.dtype.str, tuple(x.ravel().tolist())) if is_array else x
+
+
+class Program:
+    """v ↦ J v, and `at(residuals)` likewise. An array of JAX gives one, also while it traces."""
+
+    def __init__(self, recording: Any) -> None:
+        given = (recording.v, *recording.residuals.values())
+        model = Contents(build(recording.recorder, given, {"y": recording.y}, "product"))
+        names = tuple(str(value.name) for value in given)
+        self.function, self.v = Function(model, names, ("y",)), names[0]
+        self.names = dict(zip(recording.residuals, names[1:], strict=True))
+        self.dtype = dtype_of(recording.v)
+
+    def at(self, residuals: Mapping[str, Any]) -> Callable[[Any], Any]:
+        """The program for these residuals, by key, which go to the device once."""
+        from .....ops.jax.table import array
+
+        return partial(self._product, {self.names[key]: array(x) for key, x in residuals.items()})
+
+    def __call__(self, v: Any) -> Any:
+        return self._product({}, v)
+
+    def _product(self, residuals: Mapping[str, Any], v: Any) -> Any:
+        v = v if dtype_of(v) == self.dtype else v.astype(self.dtype)
+        y = self.function({self.v: v, **residuals})["y"]
+        return y if is_kept(v) else np.array(host(y))
+
+
+def compile(recording: Any) -> Program:
+    """The program of a product."""
+    return Program(recording)
