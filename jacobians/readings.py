@@ -96,6 +96,9 @@ class Library(Reading):
     keeps: ClassVar[bool] = True
     """Whether products with its arrays are arrays of the same library, on the same device."""
 
+    compiles: ClassVar[bool] = False
+    """Whether its engine compiles whole functions, so that operators one by one are slow."""
+
     writes: ClassVar[bool] = True
     """Whether its arrays can be written to, by `y[...] = x` and by functions with `out=`."""
 

@@ -48,7 +48,7 @@ class Arrays(ArrayLibrary):
     """One method per ONNX operator: inputs by position, attributes by keyword."""
 
     module, special, kind = jnp, jax.scipy.special, jax.Array
-    engine, table, writes = "jax", TABLE, False
+    engine, table, compiles, writes = "jax", TABLE, True, False
 
     def dtype(self, x: Array) -> np.dtype:
         if x.dtype not in DTYPES:
@@ -74,7 +74,10 @@ class Arrays(ArrayLibrary):
     @in_double
     def call(self, op_type: str, *inputs: Any, **attrs: Any) -> Any:
         try:
-            return super().call(op_type, *inputs, **attrs)
+            if is_traced(inputs):
+                return super().call(op_type, *inputs, **attrs)
+            with jax.ensure_compile_time_eval():  # what is known is no part of a traced function
+                return super().call(op_type, *inputs, **attrs)
         except jax.errors.JAXTypeError as error:
             raise UnsupportedOp(f"{op_type} decides by numbers, and {TOLD}") from error
 

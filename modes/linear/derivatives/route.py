@@ -29,7 +29,7 @@ from ....ops.graphs.recorder import has_bodies
 from ....ops.registry import version
 from ...model.flow.control import NotKept, note
 from ...model.flow.steps import closed, moving, needed
-from ...model.primal.evaluate import evaluate, evaluate_there
+from ...model.primal.evaluate import evaluate, evaluate_there, kinds_there
 from ...model.primal.inputs import check_inputs, finite, hosted, is_float, may_float, warn_nonfinite
 from ...model.primal.model import Model, TensorSpec
 from .checkpoint import Segment, checkpointed, segments
@@ -251,12 +251,22 @@ class Route:
     ) -> Derivative | None:
         """The derivative of a signature, if there is one or it is time to make it."""
         with self._lock:
+            if self._compiles and signature is not None and signature not in self._derivatives:
+                moves, self._derivatives[signature] = True, self._told(point)
             known = self._derivatives.get(signature)
             if isinstance(known, Readings):
                 if not moves and known.points < READ:
                     return None
                 known = self._derivatives[signature] = self._recorded(known.types, point)
             return known
+
+    def _told(self, point: Mapping[str, Any]) -> Readings | None:
+        """The types of the tensors without a run; None where only a run tells them."""
+        try:
+            values = kinds_there(self.model, point, self.names, str(self.engine))
+        except OnnxJacError:
+            return None
+        return Readings({name: described(name, value) for name, value in values.items()})
 
     def _recorded(
         self, types: Mapping[str, Any], point: Mapping[str, Any], *, nan: bool = False
@@ -299,6 +309,8 @@ class Route:
         self, form: Derivative, compute: Callable[[Names], dict[str, Any]], more: Iterable[str] = ()
     ) -> dict[str, Any]:
         """What a point computes at once, and `more`."""
+        if self._compiles:
+            return compute((*form.conditions, *more))
         names = tuple(dict.fromkeys((*form.wanted(), *more)))
         return compute(names if form.leaves_out(names) else (*names, *self.of))
 
@@ -313,6 +325,8 @@ class Route:
     ) -> dict[str, np.ndarray]:
         """Tensors of the recorded model, whose shapes are static, at a point."""
         inputs = {name: point[name] for name in form.given}  # others may have names that are new
+        if self._compiles:  # few sets of tensors, since each one is compiled
+            names = tuple(sorted({*names, *form.conditions, *form.residuals, *self.of}))
         if self.place is not None:
             return evaluate_there(form.model, inputs, names, str(self.engine))
         return evaluate_static(form.model, inputs, names, self.engine)
@@ -342,6 +356,11 @@ class Route:
     def place(self) -> Place | None:
         """Where the engine computes the residuals, if not over NumPy's arrays."""
         return place_of_engine(self.engine)
+
+    @property
+    def _compiles(self) -> bool:
+        """Whether the engine compiles whole functions: a derivative is made for the first point."""
+        return self.place is not None and bool(self.place.op.compiles)
 
     @property
     def _recording(self) -> str | None:

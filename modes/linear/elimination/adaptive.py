@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from math import prod
+from sys import maxsize
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ import onnx_ir as ir
 from ....jacobians import Array, Dag, Jacobian, Op, Shape, dtype_of, lead, shape_of
 from ....jacobians.arrays import host, wide
 from ....jacobians.placing import HOST, Place, placed
-from ....jacobians.readings import place_of_engine
+from ....jacobians.readings import library_of, library_of_engine, place_of_engine
 from ....jacobians.text import time_text
 from ....jacobians.threads import Lock, remembered
 from ....ops import numbers
@@ -83,6 +84,7 @@ class Adaptive(Jacobian):
         super().__init__(like.out_shape, like.in_shape, like.dtype)
         self._dag, self._shared, self._point = dag, shared, point
         self.count, self._next = 0, FIRST * FACTOR if shared else FIRST
+        self._next = maxsize if self._compiles else self._next
         self.work = defaultdict[Shape, float](float)  # seconds of sweeps, estimated, by columns
         self._planned: Jacobian | None = None
         self._compiled: Compiled | None = None
@@ -112,13 +114,19 @@ class Adaptive(Jacobian):
         return self.place.op if self.place else numbers
 
     @property
+    def _compiles(self) -> bool:
+        """Whether products are compiled before the first one."""
+        return self.place is not None and bool(self.place.op.compiles)
+
+    @property
     def _device(self) -> Any:
         return self.place.device if self.place else ""
 
     def _flat_product(self, v: Any, columns: Shape) -> Any:
         """Fast path: a program may take only a few microseconds."""
         program = self._programs.get(columns) if self.count < self._next else None
-        here = isinstance(v, np.ndarray) == (self.place is None)
+        is_own = self.place is not None and library_of(v) is self._op
+        here = is_own or (isinstance(v, np.ndarray) and (self.place is None or self._compiles))
         if program is None or not here or dtype_of(v) != self.dtype or self.dtype.itemsize < 4:
             return super()._flat_product(v, columns)
         self.count += prod(columns)
@@ -167,9 +175,9 @@ class Adaptive(Jacobian):
         if shared and self._point:
             program = shared.program(columns)
             return program and partial(shared.product, program, self._point)
-        if self.work[columns] < RECORDING * len(self.dag.edges):
+        if not self._compiles and self.work[columns] < RECORDING * len(self.dag.edges):
             return None
-        engine = f"torch:{self._device}" if self.place else None
+        engine = ":".join(filter(None, (self._op.engine, str(self._device)))) or None
         try:
             self._compiled = self._compiled or Compiled(self.structure, engine)
             return self._compiled.program(columns, self._device)
@@ -205,7 +213,8 @@ class Adaptive(Jacobian):
         """How the next product with one vector is taken, and why."""
         kind = "the plan" if self._planned else "the DAG"
         if () in self._programs:
-            made = self._compiled.choice if self._compiled else "by the program of all points"
+            by = ", by XLA" if self._compiles else ""
+            made = self._compiled.choice if self._compiled else f"by the program of all points{by}"
             return f"{made}, of {kind}" if self._planned else made
         shared = self._shared if self._planned is None else None
         work = (shared or self).work[()]
@@ -242,6 +251,9 @@ class Products:
         self.engines = [engine] if engine else ["onnxruntime"] * installed() + ["numpy"]
         entries = (part for part in form.parts if isinstance(part, Entry))
         self.cost = RECORDING * sum(len(e.blocks) for e in entries)
+        library = library_of_engine(engine)
+        if library is not None and library.compiles:  # operator by operator, it would be slow
+            self.cost = 0.0
         self.work = defaultdict[Shape, float](float)  # at all points
         self._programs: dict[Shape, tuple[OpenProgram, Names] | None] = {}
 

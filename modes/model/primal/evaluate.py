@@ -95,6 +95,13 @@ def evaluate_there(
     return OVER_ARRAYS[engine.partition(":")[0]].compute(model, inputs, names, engine)
 
 
+def kinds_there(
+    model: Contents, inputs: Mapping[str, Any], wanted: Iterable[str], engine: str
+) -> dict[str, Any]:  # fmt: skip
+    """Shapes and dtypes of the wanted tensors, by an engine that compiles whole functions."""
+    return OVER_ARRAYS[engine.partition(":")[0]].kinds(model, inputs, tuple(dict.fromkeys(wanted)))
+
+
 def turned(
     model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...]
 ) -> dict[str, np.ndarray]:

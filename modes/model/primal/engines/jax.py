@@ -9,6 +9,7 @@ size.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -42,6 +43,11 @@ def compute(
     return made
 
 
+def kinds(model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """The shapes and dtypes of the named tensors, without a run."""
+    return Function(model, tuple(inputs), names).kinds(inputs)
+
+
 results = compute
 """The named tensors as the caller may have them: nobody writes to an array of JAX."""
 
@@ -60,8 +66,20 @@ class Function:
         self.weights = {name: array(constants.pop(name)) for name in sorted(large)}
         self.constants, self._compiled = constants, dict[Any, Callable[..., Any]]()
 
+    def kinds(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The shapes and dtypes of the named tensors."""
+        import jax
+
+        given = {n: x for n, x in inputs.items() if is_argument(x) and not may_be_sizes(x)}
+        known = {n: x for n, x in inputs.items() if n not in given}
+        with jax.enable_x64(True):
+            made: dict[str, Any] = jax.eval_shape(partial(self._run, known), given, self.weights)
+        return made
+
     def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         import jax
+
+        from .....ops.jax.table import is_traced
 
         given = {n: x for n, x in inputs.items() if n not in self.static and is_argument(x)}
         known = {n: x for n, x in inputs.items() if n not in given}
@@ -69,7 +87,7 @@ class Function:
         if key not in self._compiled:
             self._compiled[key] = jax.jit(partial(self._run, known))
         try:
-            with jax.enable_x64(True):
+            with jax.enable_x64(True), nullcontext() if is_traced(given.values()) else jax.ensure_compile_time_eval():
                 made: dict[str, Any] = self._compiled[key](given, self.weights)
                 return made
         except UnsupportedOp:
