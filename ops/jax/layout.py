@@ -10,17 +10,38 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from ..numbers.indexing import mesh
 from ..numbers.layout import cuts
 from ..numbers.table import ints, widened
-from .table import Array, array, kernel
+from .table import Array, array, is_traced, kernel
 
 
 @kernel("Slice", hosted=True)
 def slice_(x: Array, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Array:
     """x[start:end:step] along the given axes."""
     return x[tuple(cuts(x.shape, starts, ends, axes, steps))]
+
+
+@kernel("Concat")
+def concat(*parts: Array, axis: int) -> Array:
+    """The parts side by side along an axis. Long ones are written into the result, one by one: for
+    a concatenation XLA's loop asks at each entry which part has it.
+    """
+    dtype, shape = jnp.result_type(*parts), list(parts[0].shape)
+    shape[axis] = sum(part.shape[axis] for part in parts)
+    if math.prod(shape) < LONG or not is_traced(parts):
+        return jnp.concatenate(parts, axis)
+    y, start = jnp.zeros(shape, dtype), 0
+    for part in parts:
+        y = lax.dynamic_update_slice_in_dim(y, part.astype(dtype), start, axis)
+        start += part.shape[axis]
+    return y
+
+
+LONG = 1 << 15
+"""The entries from which the parts of a result are written one by one."""
 
 
 @kernel("Transpose")

@@ -65,6 +65,9 @@ NODES = 1000
 program.
 """
 
+FEW = 80
+"""The same where an engine compiles whole functions: a loop is compiled once for all its turns."""
+
 
 Signature = tuple[Any, ...]
 """The names, shapes and types of the arrays of a point."""
@@ -451,8 +454,8 @@ class Route:
         try:
             symbols, unkept = shaped_as_here(self.model), self.model.derived.unkept
             flat = unrolled(
-                self.model, hosted(point), names, NODES, self._recording, unkept, symbols,
-                self.estimate,
+                self.model, hosted(point), names, FEW if self._compiles else NODES,
+                self._recording, unkept, symbols, self.estimate,
             )  # fmt: skip
         except NotKept as reason:
             note(self.model, reason)

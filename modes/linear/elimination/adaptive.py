@@ -131,7 +131,8 @@ class Adaptive(Jacobian):
             return super()._flat_product(v, columns)
         self.count += prod(columns)
         x = np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v
-        return program(x.reshape((*columns, *self.in_shape))).reshape((*columns, self.shape[0]))
+        y = program(shaped(x, (*columns, *self.in_shape)))
+        return shaped(y, (*columns, self.shape[0]))
 
     def _apply(self, op: Op, v: Array) -> Array:
         if (place := self.place) and isinstance(v, np.ndarray):
@@ -356,6 +357,11 @@ def _(operator: Adaptive, products: int, memory: int | None = None) -> Jacobian:
 @seconds.register
 def _(operator: Adaptive) -> float:
     return seconds_of(operator.dag)
+
+
+def shaped(x: Array, shape: Shape) -> Array:
+    """x in a shape; a library may take long to find that it has it already."""
+    return x if x.shape == shape else x.reshape(shape)
 
 
 def has_room(programs: Collection[Shape], columns: Shape) -> bool:

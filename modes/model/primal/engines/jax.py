@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from .....jacobians import dtype_of
-from .....jacobians.arrays import host
 from .....jacobians.errors import UnsupportedOp, optional
 from .....jacobians.readings import is_kept
 from .....jacobians.threads import remembered
@@ -73,7 +72,7 @@ class Function:
         given = {n: x for n, x in inputs.items() if is_argument(x) and not may_be_sizes(x)}
         known = {n: x for n, x in inputs.items() if n not in given}
         with jax.enable_x64(True):
-            made: dict[str, Any] = jax.eval_shape(partial(self._run, known), given, self.weights)
+            made: dict[str, Any] = jax.eval_shape(partial(self.run, known), given, self.weights)
         return made
 
     def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,7 +84,7 @@ class Function:
         known = {n: x for n, x in inputs.items() if n not in given}
         key = tuple((n, contents(x)) for n, x in known.items())
         if key not in self._compiled:
-            self._compiled[key] = jax.jit(partial(self._run, known))
+            self._compiled[key] = jax.jit(partial(self.run, known))
         try:
             with jax.enable_x64(True), nullcontext() if is_traced(given.values()) else jax.ensure_compile_time_eval():
                 made: dict[str, Any] = self._compiled[key](given, self.weights)
@@ -97,7 +96,7 @@ class Function:
             self.static |= sizes
         return self(inputs)
 
-    def _run(self, known: Any, given: Any, weights: Any) -> dict[str, Any]:
+    def run(self, known: Any, given: Any, weights: Any) -> dict[str, Any]:
         """The named tensors, while JAX traces."""
         from .....ops.jax import arrays
 
@@ -131,26 +130,35 @@ class Program:
     """v ↦ J v, and `at(residuals)` likewise. An array of JAX gives one, also while it traces."""
 
     def __init__(self, recording: Any) -> None:
+        import jax
+
         given = (recording.v, *recording.residuals.values())
         model = Contents(build(recording.recorder, given, {"y": recording.y}, "product"))
         names = tuple(str(value.name) for value in given)
-        self.function, self.v = Function(model, names, ("y",)), names[0]
-        self.names = dict(zip(recording.residuals, names[1:], strict=True))
-        self.dtype = dtype_of(recording.v)
+        function = Function(model, names, ("y",))
+
+        def product(weights: Any, residuals: tuple[Any, ...], v: Any) -> Any:
+            return function.run({}, dict(zip(names, (v, *residuals), strict=True)), weights)["y"]
+
+        self._compiled, self.weights = jax.jit(product), function.weights
+        self.keys, self.dtype = tuple(recording.residuals), dtype_of(recording.v)
 
     def at(self, residuals: Mapping[str, Any]) -> Callable[[Any], Any]:
         """The program for these residuals, by key, which go to the device once."""
         from .....ops.jax.table import array
 
-        return partial(self._product, {self.names[key]: array(x) for key, x in residuals.items()})
+        return partial(self._product, tuple(array(residuals[key]) for key in self.keys))
 
     def __call__(self, v: Any) -> Any:
-        return self._product({}, v)
+        return self._product((), v)
 
-    def _product(self, residuals: Mapping[str, Any], v: Any) -> Any:
-        v = v if dtype_of(v) == self.dtype else v.astype(self.dtype)
-        y = self.function({self.v: v, **residuals})["y"]
-        return y if is_kept(v) else np.array(host(y))
+    def _product(self, residuals: tuple[Any, ...], v: Any) -> Any:
+        import jax
+
+        with jax.enable_x64(True):
+            x = v if v.dtype == self.dtype else v.astype(self.dtype)
+            y = self._compiled(self.weights, residuals, x)
+        return np.array(y) if isinstance(v, np.ndarray) else y
 
 
 def compile(recording: Any) -> Program:
