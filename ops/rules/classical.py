@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import accumulate, combinations
-from typing import Any
 
 import numpy as np
 
@@ -73,7 +72,7 @@ def feature_vectorizer(op: Op, node: Node) -> Blocks:
     }
 
 
-def columns(node: Node, i: int, start: int, width: int) -> Any:
+def columns(node: Node, i: int, start: int, width: int) -> Jacobian:
     """Input i embedded in y as the columns from `start` on."""
     x = node.inputs[i]
     rows = (node.y_shape[0], size(shape_of(x)) // max(node.y_shape[0], 1))
@@ -139,7 +138,7 @@ def linear_classifier(op: Op, node: Node) -> Blocks:
     return {(1, 0): scored(op, node, 1, *linear(op, node, 1, A, node.intercepts))}
 
 
-def linear(op: Op, node: Node, o: int, A: Any, b: Any) -> tuple[Array, Jacobian]:
+def linear(op: Op, node: Node, o: int, A: Array, b: Array) -> tuple[Array, Jacobian]:
     """The scores x Aᵀ + b, one row per sample, and ∂scores/∂x, in the dtype of output o."""
     A = np.asarray(A, dtype_of(node.outputs[o]))
     rows = (size(node.x_shape) // A.shape[1], A.shape[1])

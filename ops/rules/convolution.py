@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -118,7 +118,7 @@ def windows_of(node: Node, kernel: Shape, *, transposed: bool = False) -> Window
     return grid
 
 
-def in_margin(shape: Shape, pads: Shape, dtype: Any) -> tuple[Jacobian, Shape]:
+def in_margin(shape: Shape, pads: Shape, dtype: np.dtype) -> tuple[Jacobian, Shape]:
     """The embedding of the signal in zeros for symbolic pads, which no attribute can hold; and the
     pads that remain.
     """
@@ -370,9 +370,10 @@ def coordinate(op: Op, shape: Shape, k: int) -> Array:
 
 @table.kernel("DeformConv")
 def deformed(
-    x: Array, w: Array, offset: Array, b: Any = None, mask: Any = None, *, dilations: Any = None,
-    group: int = 1, kernel_shape: Any = None, offset_group: int = 1, pads: Any = None,
-    strides: Any = None,
+    x: Array, w: Array, offset: Array, b: Array | None = None, mask: Array | None = None, *,
+    dilations: Sequence[int] | None = None, group: int = 1,
+    kernel_shape: Sequence[int] | None = None, offset_group: int = 1,
+    pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
 ) -> Array:  # fmt: skip
     """The kernel applied to samples at displaced positions."""
     steps = {"dilations": dilations, "group": group, "offset_group": offset_group, "pads": pads,

@@ -6,7 +6,7 @@ is imported only when the first derivative is requested.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, reduce
 from typing import Any
 
@@ -336,7 +336,9 @@ def clip(op: Op, node: Node) -> Blocks:
     }
 
 
-def _mask(op: Op, node: Node, compare: Any, x: Array, bound: Array | None) -> Array:
+def _mask(
+    op: Op, node: Node, compare: Callable[..., Array], x: Array, bound: Array | None
+) -> Array:
     """1 where x lies beyond the bound, else 0; 0 everywhere without a bound."""
     if bound is None:
         return op.CastLike(0.0, node.y)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
@@ -132,7 +131,7 @@ def row_positions(op: Op, index: Array, shape: Shape) -> Array:
     return at
 
 
-def picked(op: Op, index: Array, axis: int, shape: Shape, dtype: Any) -> Jacobian:
+def picked(op: Op, index: Array, axis: int, shape: Shape, dtype: np.dtype) -> Jacobian:
     """The entries of a tensor of the given shape at indices along one axis."""
     at, first = flat_positions(op, index, axis, shape), shape[: axis % len(shape)]
     return take_flat(at, shape, dtype, first if same(shape_of(index)[: len(first)], first) else ())

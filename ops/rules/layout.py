@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import accumulate, pairwise
-from typing import Any
 
 import numpy as np
 
@@ -121,7 +120,7 @@ def space_to_depth(op: Op, node: Node) -> Blocks:
     return {(0, 0): pixels(node.y_shape, node.blocksize, node.mode or "DCR", node.dtype).T}
 
 
-def pixels(shape: Shape, b: int, mode: str, dtype: Any) -> Jacobian:
+def pixels(shape: Shape, b: int, mode: str, dtype: np.dtype) -> Jacobian:
     """(N, C b², H, W) -> (N, C, H b, W b), the blocks first (DCR) or the channels first (CRD)."""
     n, channels, height, width = shape
     c = channels // b**2
@@ -172,7 +171,7 @@ def within(shape: Shape, ends: Pads) -> tuple[Span, ...]:
     return tuple((a, 1, n - a - b) for n, a, b in kept)
 
 
-def in_front(shape: Shape, full: Shape, dtype: Any) -> Jacobian:
+def in_front(shape: Shape, full: Shape, dtype: np.dtype) -> Jacobian:
     """The embedding of a tensor as the first entries, along every axis, of a full one."""
     spans = tuple((0, 1, n) for n in shape)
     return Identity(shape, dtype) if same(shape, full) else Embed(spans, full, dtype)

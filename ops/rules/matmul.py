@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -54,7 +53,7 @@ def matmul(op: Op, node: Node) -> Blocks:
     return blocks
 
 
-def matmul_block(op: Op, a: Array, b: Array, i: int, dtype: Any) -> Jacobian:
+def matmul_block(op: Op, a: Array, b: Array, i: int, dtype: np.dtype) -> Jacobian:
     """∂(A B)/∂A, or ∂(A B)/∂B for i = 1, for operands of rank 2 or more."""
     (m, k), n = shape_of(a)[-2:], shape_of(b)[-1]
     if len(shape_of(b)) == 2 and i == 0:
@@ -229,14 +228,14 @@ def check_parts(node: Node, shape: Shape) -> None:
                            f"{node.step.inputs[SIGNAL]} {list(node.x_shape)}")  # fmt: skip
 
 
-def complex_of_length(shape: Shape, axis: int, n: Number, dtype: Any) -> Jacobian:
+def complex_of_length(shape: Shape, axis: int, n: Number, dtype: np.dtype) -> Jacobian:
     """Truncation or zero-padding to n entries, with zero imaginary parts for real signals."""
     cut = tuple(smallest(m, n) if k == axis else m for k, m in enumerate(shape))
     full = (*(n if k == axis else m for k, m in enumerate(shape[:-1])), 2)
     return in_front(cut, full, dtype) @ in_front(cut, shape, dtype).T
 
 
-def mirrored(op: Op, shape: Shape, axis: int, n: Number, dtype: Any) -> Jacobian:
+def mirrored(op: Op, shape: Shape, axis: int, n: Number, dtype: np.dtype) -> Jacobian:
     """Half a spectrum embedded in a whole one, for transforms of which only the real part is used.
 
     Entries with a mirror image count twice.

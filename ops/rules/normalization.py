@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...jacobians import (
@@ -31,7 +29,7 @@ from .indexing import flat_positions
 from .reductions import kept_shape, mean_over, spatial, total
 
 
-def spread_total(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Jacobian:
+def spread_total(shape: Shape, axes: tuple[int, ...], dtype: np.dtype) -> Jacobian:
     """Each entry becomes the sum over the axes: 1 1ᵀ per row."""
     repeat = broadcast(kept_shape(shape, axes), shape, dtype)
     return repeat @ repeat.T

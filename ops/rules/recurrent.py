@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -106,7 +106,7 @@ class Direction:
             return function
         return lambda x: function(self.op.Clip(x, -node.clip, node.clip))
 
-    def part(self, x: Any, k: int, axis: int = -1) -> Any:
+    def part(self, x: Array | None, k: int, axis: int = -1) -> Array | None:
         """Gate k of a tensor of concatenated gates."""
         h = self.hidden
         return None if x is None else self.op.Slice(x, (k * h,), ((k + 1) * h,), (axis,))
@@ -163,7 +163,7 @@ class Direction:
 def sequences(
     op: Op, node: Node, make: Callable[[Direction], Cell], form: Form,
     seen: Function | None = None,
-) -> Any:  # fmt: skip
+) -> Arrays:  # fmt: skip
     """Y and the last states of all directions, in the layout of the operator."""
     if len(shape_of(node.x)) != 3:
         raise InputError(f"X has shape {list(at(shape_of(node.x)))}, where it must have three axes")
@@ -325,7 +325,7 @@ says("RNN", "LSTM", "GRU", turns=time_steps)
 
 
 @defines("RNN", direction=DIRECTIONS)
-def rnn(op: Op, node: Node) -> Any:
+def rnn(op: Op, node: Node) -> Arrays:
     """h' = f(x Wᵀ + h Rᵀ + b)."""
 
     def make(d: Direction) -> Cell:
@@ -335,7 +335,7 @@ def rnn(op: Op, node: Node) -> Any:
     return sequences(op, node, make, Form(1, (5,), 1))
 
 
-def lstm(op: Op, node: Node, seen: Function | None = None) -> Any:
+def lstm(op: Op, node: Node, seen: Function | None = None) -> Arrays:
     """c' = f ∘ c + i ∘ g(…), h' = o ∘ k(c'), with peepholes P into the gates i, o, f."""
     # products with R take seen(h)
     return sequences(op, node, lstm_cell, Form(4, (5, 6), 4), seen)
@@ -365,7 +365,7 @@ def lstm_cell(d: Direction) -> Cell:
 
 
 @defines("GRU", direction=DIRECTIONS)
-def gru(op: Op, node: Node) -> Any:
+def gru(op: Op, node: Node) -> Arrays:
     """h' = (1 - z) ∘ n + z ∘ h, with the reset r before or after the recurrent product of n."""
 
     def make(d: Direction) -> Cell:
@@ -414,7 +414,7 @@ def parameters(node: Node, names: list[str], at: int) -> tuple[float, ...]:
     return tuple(given)
 
 
-def left_out_parameters(step: Step, *inputs: Any) -> bool:
+def left_out_parameters(step: Step, *inputs: Array) -> bool:
     """It does not clip the cell state of an LSTM before the last activation, and takes 0 for the
     parameters of Affine, ScaledTanh and ThresholdedRelu that are left out.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
@@ -55,12 +55,12 @@ def kept_shape(shape: Shape, axes: tuple[int, ...]) -> Shape:
     return tuple(1 if k in axes else n for k, n in enumerate(shape))
 
 
-def total(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Jacobian:
+def total(shape: Shape, axes: tuple[int, ...], dtype: np.dtype) -> Jacobian:
     """Σ over some axes, kept with length 1."""
     return broadcast(kept_shape(shape, axes), shape, dtype).T
 
 
-def mean_over(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Jacobian:
+def mean_over(shape: Shape, axes: tuple[int, ...], dtype: np.dtype) -> Jacobian:
     """The mean over some axes, kept with length 1."""
     n = size(tuple(shape[a] for a in axes))
     return total(shape, axes, dtype) / largest(n, 1)
@@ -70,7 +70,9 @@ SUMS: dict[str, tuple[str, str]] = {}
 """op_type -> the formulas of a reduction: y = outer(s) with s = Σ inner(x)."""
 
 
-def reduction(op_type: str, outer: str, inner: str, slope: Any = None) -> None:
+def reduction(
+    op_type: str, outer: str, inner: str, slope: Callable[..., Array] | None = None
+) -> None:
     """Declare y = outer(s) with s = Σ inner(x): SymPy derives ∂y/∂x by x and the output Y.
 
     A `slope` is a function of a node that gives ∂y/∂x from x, without the rounding of Y.

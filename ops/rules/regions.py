@@ -7,7 +7,6 @@ these integers are taken at the linearisation point.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -30,7 +29,7 @@ each region or for all of them at once.
     coordinate_transformation_mode=("half_pixel", "output_half_pixel"),
     grows=True,
 )
-def roi_align(op: Op, node: Node) -> Any:
+def roi_align(op: Op, node: Node) -> list[Array]:
     """y = the mean, or the maximum, of bilinear samples in each bin of each region."""
     samples, weight, counts = region_samples(op, node)
     if node.mode == "avg":
@@ -133,7 +132,7 @@ def sample_places(
 
 
 @defines("MaxRoiPool", grows=True)
-def max_roi_pool(op: Op, node: Node) -> Any:
+def max_roi_pool(op: Op, node: Node) -> list[Array]:
     """y = the maximum of each bin of each region, 0 for an empty bin."""
     rois = at_the_point(op, node)
     c, height, width = node.x_shape[1:]

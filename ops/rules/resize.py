@@ -84,7 +84,9 @@ def resize(op: Op, node: Node) -> Blocks:
     return blocks
 
 
-def interpolation(op: Op, node: Node, axes: list[AxisOfResize], slope: Any = None) -> Jacobian:
+def interpolation(
+    op: Op, node: Node, axes: list[AxisOfResize], slope: tuple[AxisOfResize, str] | None = None
+) -> Jacobian:
     """The product over the axes; for `slope` = (axis, name), with the slope of that weight."""
     J: Jacobian = Identity(node.x_shape, node.dtype)
     for axis in axes:
@@ -270,7 +272,8 @@ def inside(op: Op, axis: AxisOfResize, at: Array) -> Weights:
 
 @table.kernel("Resize")
 def resized(
-    x: Array, roi: Any = None, scales: Any = None, sizes: Any = None, *, antialias: int = 0,
+    x: Array, roi: Array | None = None, scales: Array | None = None,
+    sizes: Array | None = None, *, antialias: int = 0,
     axes: Any = None, coordinate_transformation_mode: str = "half_pixel",
     cubic_coeff_a: float = -0.75, exclude_outside: int = 0, extrapolation_value: float = 0.0,
     keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",

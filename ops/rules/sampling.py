@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import Any
 
 import numpy as np
 
@@ -118,7 +117,7 @@ class Samples:
         return BlockDiagonal(op.Concat(*(op.Unsqueeze(c, (-1,)) for c in columns), axis=-1))
 
 
-def outer(op: Op, combine: Any, a: Array, b: Array) -> Array:
+def outer(op: Op, combine: Callable[[Array, Array], Array], a: Array, b: Array) -> Array:
     """The outer `combine`, (*Q, m) and (*Q, n) -> (*Q, m n); b alone if a is a scalar."""
     if not shape_of(a):
         return b
@@ -254,7 +253,7 @@ def reflected(op: Op, node: Node, at: Array, n: Number) -> tuple[Array, Array]:
     return op.Add(op.Mul(op.Abs(rest), length), low), op.Sign(rest)
 
 
-def channels_last(shape: Shape, dtype: Any) -> Permutation:
+def channels_last(shape: Shape, dtype: np.dtype) -> Permutation:
     """(N, C, *S) -> (N, *S, C)."""
     return Permutation((0, *range(2, len(shape)), 1), shape, dtype)
 
@@ -269,7 +268,7 @@ def affine_grid(op: Op, node: Node) -> Blocks:
     return {(0, 0): Reshape(node.y_shape, J.out_shape, node.dtype) @ J}
 
 
-def base_grid(op: Op, lengths: Shape, align_corners: bool, dtype: Any) -> Array:
+def base_grid(op: Op, lengths: Shape, align_corners: bool, dtype: np.dtype) -> Array:
     """The homogeneous coordinates of all points, last axis first: (points, D + 1).
 
     >>> from onnxjac.ops.numbers import numbers
@@ -306,7 +305,7 @@ def grid_sampled(
 
 
 @table.kernel("AffineGrid")
-def affine_gridded(theta: Array, size: Any, *, align_corners: int = 0) -> Array:
+def affine_gridded(theta: Array, size: Array, *, align_corners: int = 0) -> Array:
     """θ applied to the coordinates of every point."""
     lengths = table.ints(size)[2:]
     base = base_grid(reading(theta), lengths, bool(align_corners), theta.dtype)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ....jacobians import Array, Op, dtype_of, shape_of
@@ -35,7 +33,7 @@ def multi_head_attention(op: Op, node: Node) -> tuple[Array, ...]:
     return y, *present, scores
 
 
-def ended(op: Op, x: Array, buffer: Array | None, count: Any) -> Array:
+def ended(op: Op, x: Array, buffer: Array | None, count: Array | None) -> Array:
     """x in place of the first entries of a buffer; without a count, x alone."""
     if buffer is None or count is None:
         return x
@@ -304,7 +302,7 @@ def grouped(op: Op, x: Array, keys: int) -> Array:
 
 
 def cached(
-    op: Op, cache: Array | None, x: Array, past: Array, t: Array, stop: Array, gone: Any = 0
+    op: Op, cache: Array | None, x: Array, past: Array, t: Array, stop: Array, gone: Array = 0
 ) -> Array:
     """The entries at places t of each sequence: the `past` ones from a cache, which lacks the first
     ones that are `gone`, then x, and 0 from `stop` on.

@@ -214,7 +214,7 @@ def causal_conv_with_state(op: Op, node: Node) -> tuple[Array, Array]:
     return y, state
 
 
-def series(op: Op, node: Node, x: Array | None, channels: Number) -> Any:
+def series(op: Op, node: Node, x: Array | None, channels: Number) -> Array | None:
     """x, (batch, channels, time)."""
     if x is None or not node.channels_last:
         return x
@@ -301,7 +301,7 @@ def embed_layer_normalization(op: Op, node: Node) -> tuple[Array, ...]:
     return embedded(op, node, node.inputs[2:7], node.input(8))
 
 
-def embedded(op: Op, node: Node, held: Sequence[Any], at: Array | None) -> tuple[Array, ...]:
+def embedded(op: Op, node: Node, held: Sequence[Array], at: Array | None) -> tuple[Array, ...]:
     """The same by the tables of words, positions and segments, γ and β, at these positions."""
     ids, segments = node.inputs[:2]
     words, positions, kinds, gamma, beta = held

@@ -51,7 +51,7 @@ def qlinear_where(op: Op, node: Node) -> tuple[Array]:
 
 
 def qlinear(
-    name: str, said: str, function: Callable[[Any, Node, Array], Array], **values: Any
+    name: str, said: str, function: Callable[[Op, Node, Array], Array], **values: Any
 ) -> None:
     """Declare y = round(f(x) / scale) + zero, and what is said of f."""
 
