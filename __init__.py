@@ -12,6 +12,7 @@ from .jacobians.errors import (
 )
 from .jacobians.progress import progress
 from .modes import estimators
+from .modes.check_derivative import check_derivative
 from .modes.curvature import checked as _checked  # noqa: F401  (C.check)
 from .modes.curvature.kfac import ekfac, kfac, shampoo
 from .modes.curvature.over_data import (
@@ -61,9 +62,9 @@ __all__ = [
     "Adagrad", "Adam", "Coloring", "Derived", "Hessian", "InputError", "LimitError", "Limits",
     "Linearization", "LoadError", "Model", "Momentum", "NotConverged", "OnnxJacError",
     "OnnxJacWarning", "OptimizerFunction", "TensorSpec", "UnknownTensor", "UnsupportedOp",
-    "as_scipy", "asoperator", "coloring", "defines", "derive", "distributed", "ekfac",
-    "empirical_fisher", "estimators", "euler_residual", "export", "fisher", "gauss_newton", "grad",
-    "gram", "hessian", "hvp", "identity_like", "implicit_euler", "initial_state", "inverse",
+    "as_scipy", "asoperator", "check_derivative", "coloring", "defines", "derive", "distributed",
+    "ekfac", "empirical_fisher", "estimators", "euler_residual", "export", "fisher", "gauss_newton",
+    "grad", "gram", "hessian", "hvp", "identity_like", "implicit_euler", "initial_state", "inverse",
     "jacobian", "jvp", "kernel", "kfac", "levenberg_marquardt", "linearize", "load", "load_state",
     "lower_gradients", "natural_gradient", "newton_cg", "newton_krylov", "ntk", "pattern", "plots",
     "preconditioners", "progress", "prove", "pseudo_transient", "save_state", "shampoo", "streamed",
