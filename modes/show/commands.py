@@ -8,7 +8,7 @@ import sys
 import zipfile
 from argparse import Namespace
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -22,9 +22,11 @@ from ...jacobians.arrays import wide
 from ...jacobians.errors import InputError
 from ...jacobians.progress import counting
 from ...jacobians.text import joined
+from ..comparison.compare import compare
 from ..export import MODES, export
 from ..hessian import hessian
 from ..linear.check import RIGHT, WRONG
+from ..model.loading.load import load
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import GUARDS, Specs, names_of
 from ..model.save import drafts, save, save_text
@@ -39,9 +41,9 @@ Options = Mapping[str, Mapping[str, Any]]
 """Flags, or the name of a positional argument -> the keywords of `add_argument`."""
 
 STATUS = """\
-exit status: 0 all is well; 1 a check or a proof failed, or the model, the input or the file was
-refused, or nothing can be written; 2 usage; 3 a check or a proof could not compare all, and says
-what and why; 130 interrupted; 143 ended by SIGTERM"""
+exit status: 0 all is well; 1 a check or a proof failed, models differ, or the model, the input or
+the file was refused, or nothing can be written; 2 usage; 3 a check, a comparison or a proof could
+not compare all, and says what and why; 130 interrupted; 143 ended by SIGTERM"""
 
 Run = Callable[[Namespace, Output], str]
 """Execute a command, and report its findings; returns the verdict, `RIGHT` where all is well."""
@@ -122,6 +124,13 @@ def named_shape(argument: str) -> tuple[str, tuple[int, ...]]:
 def numbers(argument: str) -> list[float]:
     """`1,0,-2.5` → [1.0, 0.0, -2.5]."""
     return [float(part) for part in argument.split(",")]
+
+
+def positive(argument: str) -> float:
+    """A number from 0 upwards."""
+    if not 0 <= (value := float(argument)) < np.inf:
+        raise ValueError
+    return value
 
 
 POSITIVE = of_kind("a number like 1, 2, 3, ...", partial(natural, least=1))
@@ -264,6 +273,49 @@ def run_view(args: Namespace, out: Output) -> str:
     J.view().save(target)
     out.wrote(target, str(J), jacobian=report.jacobian_facts(J))
     return RIGHT
+
+
+@command(
+    {"model": MODEL["model"],
+     "twin": {"metavar": "TWIN.onnx", "help": "the optimised, quantised or converted model"},
+     **{flag: about for flag, about in AT_POINT.items() if flag != "model"},
+     "--batch-size": {"type": POSITIVE, "metavar": "N",
+                      "help": "cut the arrays of --input into batches of so many rows"},
+     "--rtol": {"type": of_kind("a number like 1e-3", positive), "metavar": "1e-3",
+                "help": "the relative difference that is allowed (half of the digits)"},
+     "--layers": {"type": of_kind("a number like 0, 1, 2, ...", natural), "default": 32,
+                  "metavar": "N", "help": "compare the slopes of at most so many layers (32)"},
+     "--straight-through": {"action": "store_true",
+                            "help": "let tangents pass rounding, as training for it does"},
+     "--html": {"metavar": "FILE.html", "type": HTML,
+                "help": "the same as a page of its own, with pictures"}},
+    ("model.onnx optimised.onnx",
+     "model.onnx int8.onnx --straight-through --rtol 0.05 --html compare.html",
+     "model.onnx converted.onnx --input samples.npz --batch-size 16 --of logits --json"),
+    {"twin": "the file of the twin", "verdict": "right (equal), wrong (differs), or not compared",
+     "rtol": "the relative difference that was allowed", "batches": "how many there were",
+     "inputs": "a list of pairs of names: a, b, by (name, position or value)",
+     "wrt": "what J differentiates by, pairs of names",
+     "outputs": "a list with an object for each output: names, shape, values and slopes (relative "
+                "differences), largest, agree, sigma and norm (‖J_a − J_b‖ and ‖J_a‖), batch, note",
+     "layers": "the same for layers that both have",
+     "alone": "outputs that one model has alone", "check": report.CHECK_KEYS,
+     "file": "with --html the page that was written"},
+)  # fmt: skip
+def run_compare(args: Namespace, out: Output) -> str:
+    """Compare a model with its twin: values, and slopes by the norm of J_a − J_b."""
+    at, b = at_point(args), load(args.twin, dtype=args.dtype)
+    found = compare(
+        at.model, b, at.point, of=args.of, wrt=args.wrt, rtol=args.rtol, layers=args.layers,
+        straight_through=args.straight_through, batch_size=args.batch_size, engine=args.engine,
+        seed=args.seed,
+    )  # fmt: skip
+    found = replace(found, titles=(Path(args.model).name, Path(args.twin).name))
+    out.tell(str(found), twin=args.twin, **found.to_dict())
+    if args.html:
+        found.view().save(args.html)
+        out.wrote(args.html, "written")
+    return found.verdict
 
 
 # -- jacobian, spectrum ----------------------------------------------------------------------------
@@ -452,7 +504,7 @@ STYLE: dict[str, Any] = {
     "allow_abbrev": False,
 }
 
-FILES = frozenset({"model", "input", "output", "html"})
+FILES = frozenset({"model", "twin", "input", "output", "html"})
 """Arguments that are paths of files."""
 
 
