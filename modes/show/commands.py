@@ -22,7 +22,11 @@ from ...jacobians.arrays import wide
 from ...jacobians.errors import InputError
 from ...jacobians.progress import counting
 from ...jacobians.text import joined
+from ..attribution.attribution import Attribution
+from ..attribution.grad_cam import grad_cam
+from ..attribution.gradients import gradient_times_input, integrated_gradients, saliency, smoothgrad
 from ..comparison.compare import compare
+from ..embeddings import embeddings_of
 from ..export import MODES, export
 from ..hessian import hessian
 from ..linear.check import RIGHT, WRONG
@@ -318,6 +322,75 @@ def run_compare(args: Namespace, out: Output) -> str:
     return found.verdict
 
 
+# -- explain ---------------------------------------------------------------------------------------
+
+METHODS: dict[str, Callable[..., Attribution]] = {
+    "saliency": saliency, "gradient-times-input": gradient_times_input, "smoothgrad": smoothgrad,
+    "integrated-gradients": integrated_gradients, "grad-cam": grad_cam,
+}  # fmt: skip
+
+
+@command(
+    {**{flag: about for flag, about in AT_POINT.items() if flag != "--of"},
+     "--of": {"metavar": "NAME[0,3]", "help": "the entry to explain (the largest of each sample)"},
+     "--method": {"choices": list(METHODS), "default": "saliency", "help": "how (saliency)"},
+     "--samples": {"type": POSITIVE, "default": 50, "metavar": "N",
+                   "help": "of smoothgrad: how many noisy inputs (50)"},
+     "--noise": {"type": of_kind("a number like 0.15", positive), "default": 0.15,
+                 "metavar": "0.15", "help": "of smoothgrad: its share of the input's range (0.15)"},
+     "--steps": {"type": POSITIVE, "default": 50, "metavar": "N",
+                 "help": "of integrated-gradients: how many gradients (50)"},
+     "--layer": {"metavar": "NAME", "help": "of grad-cam: which layer (the last image)"},
+     "--words": {"metavar": "FILE.txt",
+                 "help": "the vocabulary: line k, from 0 on, is the word of token k"},
+     **output("OUT.html", "the page to write (the name of the model, with .explain.html, here); "
+              "OUT.npz has the arrays", required=False, kind=path(".html", ".htm", ".npz"))},
+    ("model.onnx --input image.npz", "model.onnx --input image.npz --of logits[0,3] "
+     "--method integrated-gradients -o looks.html",
+     "bert.onnx --input ids.npz --words vocabulary.txt --method gradient-times-input",
+     "model.onnx --method grad-cam --layer relu_12 -o map.npz --json"),
+    {"method": "its name", "of": "the entry that is explained", "values": "f, for each sample",
+     "gap": "of integrated gradients: by how much the numbers of each sample miss the change of f",
+     "maps": "an object: the shape of the map of each tensor, by name",
+     "file": "the file that was written: a page, or the maps by name"},
+)  # fmt: skip
+def run_explain(args: Namespace, out: Output) -> str:
+    """Show what an output looks at: the pixels, tokens or features that it depends on."""
+    at = at_point(args)
+    options: dict[str, Any] = {"of": args.of, "engine": args.engine}
+    if args.method == "grad-cam":
+        options["layer"] = args.layer
+    else:
+        options["wrt"] = args.wrt
+    if args.method == "smoothgrad":
+        options |= {"samples": args.samples, "noise": args.noise, "seed": args.seed}
+    if args.method == "integrated-gradients":
+        options["steps"] = args.steps
+    found = METHODS[args.method](at.model, at.point, **options)
+    target = args.output or f"{Path(args.model).stem}.explain.html"
+    if Path(target).suffix.lower() == ".npz":
+        with drafts(target) as draft, draft.open("wb") as file:
+            np.savez(file, allow_pickle=False, **found.maps)
+    else:
+        found.view(worded(at, found, args.words)).save(target)
+    out.wrote(target, repr(found), **found.facts())
+    return RIGHT
+
+
+def worded(at: At, found: Attribution, words: str | None) -> list[list[str]] | None:
+    """The words of the tokens that an attribution explains; their numbers without a vocabulary."""
+    made = {vectors: name for name, vectors in embeddings_of(at.model).items()}
+    name = next((made[vectors] for vectors in found.maps if vectors in made), None)
+    if name is None:
+        return None
+    try:
+        known = Path(words).read_text("utf-8").splitlines() if words else []
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {words!r}: {error}") from error
+    rows = np.asarray(at.point[name])
+    return [[known[k] if 0 <= k < len(known) else str(k) for k in row.ravel()] for row in rows]
+
+
 # -- jacobian, spectrum ----------------------------------------------------------------------------
 
 
@@ -504,7 +577,7 @@ STYLE: dict[str, Any] = {
     "allow_abbrev": False,
 }
 
-FILES = frozenset({"model", "twin", "input", "output", "html"})
+FILES = frozenset({"model", "twin", "input", "output", "html", "words"})
 """Arguments that are paths of files."""
 
 
