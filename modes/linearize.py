@@ -76,7 +76,7 @@ def engine_for(inputs: Any, engine: str | None) -> str | None:
     values = inputs.values() if isinstance(inputs, Mapping) else ()
     for library, x in ((library_of(x), x) for x in values):
         if library.keeps and library.engine and engine in (None, library.engine):
-            name = library.place(x).name
+            name = str(library.place(x).device)
             if name.partition(":")[0] not in ("cpu", "meta"):
                 return f"{library.engine}:{name}"
     return engine

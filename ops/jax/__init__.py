@@ -56,16 +56,15 @@ class Arrays(ArrayLibrary):
         return np.dtype(x.dtype)
 
     def host(self, x: Any) -> np.ndarray:
-        if is_traced([x]):
-            raise UnsupportedOp(f"JAX traces this function, so that {TOLD}")
-        return np.asarray(x)
+        return np.asarray(x)  # JAX says what is wrong with an array that is traced
 
     def device(self, x: Array) -> str:
         return ""  # JAX itself moves arrays to those that have a device
 
     def place_on(self, device: Any) -> Place:
-        if device:
-            raise InputError("engine='jax' has no device: JAX's own settings choose it")
+        if device not in ("", PLACE.device):
+            raise InputError(f"JAX computes on {PLACE.device!r} here, not on {device!r}: its own "
+                             "settings choose the device")  # fmt: skip
         return PLACE
 
     def take(self, x: Any, device: Any) -> Any:
@@ -157,5 +156,5 @@ class Generator:
 
 arrays = Arrays()
 
-PLACE = Place("JAX", array, arrays, Generator, jnp, "", array)
-"""Wherever JAX computes."""
+PLACE = Place("JAX", array, arrays, Generator, jnp, jax.default_backend(), array)
+"""Where JAX computes: the CPU, or whatever it has been told."""

@@ -116,13 +116,13 @@ def loop(attrs: Mapping[str, Any], inputs: Sequence[Any], run: Run) -> list[Any]
 
 def passes_on(body: ir.Graph) -> bool:
     """Whether a Loop's body gives the condition that it is given, or true."""
-    value, taken = body.outputs[0], body.inputs[1]
+    value: Any = body.outputs[0]
     while (node := value.producer()) is not None and node.op_type in ("Identity", "Cast"):
         value = node.inputs[0]
     if node is not None and node.op_type == "Constant" and "value" in node.attributes:
         return bool(node.attributes["value"].as_tensor().numpy().all())
     known = value.const_value
-    return value is taken or (known is not None and bool(known.numpy().all()))
+    return value is body.inputs[1] or (known is not None and bool(known.numpy().all()))
 
 
 def scan(attrs: Mapping[str, Any], inputs: Sequence[Any], run: Run) -> list[Any]:
@@ -131,9 +131,9 @@ def scan(attrs: Mapping[str, Any], inputs: Sequence[Any], run: Run) -> list[Any]
     carried = len(inputs) - width
     start, series = as_arrays(inputs[:carried]), as_arrays(inputs[carried:])
     count = len(body.outputs) - carried
-    ins, outs = (attrs.get(f"scan_{side}put_axes", (0,) * n) for side, n in (("in", width), ("out", count)))
-    back, forth = (attrs.get(f"scan_{side}put_directions", (0,) * n)
-                   for side, n in (("in", width), ("out", count)))  # fmt: skip
+    sides = ("in", width), ("out", count)
+    ins, outs = (attrs.get(f"scan_{side}put_axes", (0,) * n) for side, n in sides)
+    back, forth = (attrs.get(f"scan_{side}put_directions", (0,) * n) for side, n in sides)
     whole = all((*back, *forth))  # else, what goes the other way is reversed by itself
 
     def step(state: Arrays, slices: Arrays) -> tuple[Arrays, Arrays]:

@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 
 from ..numbers.indexing import mesh
-from ..numbers.layout import cuts
+from ..numbers.layout import cuts, numpy_dtype
 from ..numbers.table import ints, widened
 from .table import Array, array, is_traced, kernel
 
@@ -166,6 +166,5 @@ def one_hot(indices: Array, depth: Any, values: Any, *, axis: int = -1) -> Array
 @kernel("EyeLike")
 def eye_like(x: Array, *, dtype: int | None = None, k: int = 0) -> Array:
     """Ones on the k-th diagonal of a matrix of the shape of x, zeros elsewhere."""
-    from ..numbers.layout import numpy_dtype
-
-    return jnp.eye(*x.shape, k, x.dtype if dtype is None else numpy_dtype(dtype))
+    rows, columns = x.shape
+    return jnp.eye(rows, columns, k, x.dtype if dtype is None else numpy_dtype(dtype))

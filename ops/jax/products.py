@@ -12,10 +12,10 @@ from jax import lax
 
 from ..numbers.convolution import check_kernel, flipped
 from ..numbers.matmul import dft
-from ..numbers.reductions import Axes, fold, reductions
+from ..numbers.reductions import Axes, reductions
 from ..numbers.table import Kernel, highest, ints, lowest
 from ..numbers.windows import Windows, transposed_windows, whole, windows
-from .table import Array, is_traced, kernel
+from .table import Array, kernel
 
 kernel("MatMul", wide=True)(jnp.matmul)
 
@@ -35,7 +35,8 @@ def conv(
     check_kernel(w, kernel_shape)
     grid = whole(windows(x.shape[2:], w.shape[2:], **geometry))
     pads = [*zip(grid.begins, grid.ends, strict=True)]
-    return convolved(x, w, b, grid.count, pads, strides=grid.strides, dilations=grid.dilations, group=group)
+    return convolved(x, w, b, grid.count, pads, strides=grid.strides, dilations=grid.dilations,
+                     group=group)  # fmt: skip
 
 
 @kernel("ConvTranspose", wide=True)
@@ -187,7 +188,9 @@ def negative_log_likelihood(
     """−w[label] · log_prob[label]; the mean divides by the sum of the weights."""
     counted = jnp.ones(labels.shape, bool) if ignore_index is None else labels != ignore_index
     at = jnp.where(counted, labels, 0)
-    share = counted.astype(log_prob.dtype) if weights is None else jnp.where(counted, weights[at], 0)
+    share: Array = counted.astype(log_prob.dtype)
+    if weights is not None:
+        share = jnp.where(counted, weights[at], 0)
     loss = -share * jnp.take_along_axis(log_prob, at[:, None], 1)[:, 0]
     if reduction == "none":
         return loss

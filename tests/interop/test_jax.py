@@ -116,5 +116,6 @@ def test_arrays_of_jax_as_inputs():
     J = oj.linearize(MODEL, point, of="logits", wrt=["x", *WRT])
     assert_allclose(J.toarray(), linearization().toarray(), **TIGHT)
     assert_allclose(J @ jax.numpy.ones(59), J @ np.ones(59), **TIGHT)
+    assert_allclose(jax.jit(lambda v: J @ v)(np.ones(59)), J @ np.ones(59), **TIGHT)
     with pytest.raises(oj.InputError, match=r"traced by JAX; to_jax\(\)"):
-        jax.jit(lambda v: J @ v)(np.ones(59))
+        jax.jit(lambda x: oj.linearize(MODEL, {**POINT, "x": x}).primal["loss"])(POINT["x"])

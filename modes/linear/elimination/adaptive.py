@@ -178,7 +178,7 @@ class Adaptive(Jacobian):
             return program and partial(shared.product, program, self._point)
         if not self._compiles and self.work[columns] < RECORDING * len(self.dag.edges):
             return None
-        engine = ":".join(filter(None, (self._op.engine, str(self._device)))) or None
+        engine = f"{self.place.op.engine}:{self._device}" if self.place else None
         try:
             self._compiled = self._compiled or Compiled(self.structure, engine)
             return self._compiled.program(columns, self._device)

@@ -223,7 +223,7 @@ def compiler(engine: str) -> Callable[[Recording], OpenProgram]:
     `"onnxruntime:CUDAExecutionProvider"`, and so does a device of PyTorch, `"torch:cuda"`.
     """
     name, _, provider = engine.partition(":")
-    if name not in ENGINES or (provider and name not in ("onnxruntime", "torch")):
+    if name not in ENGINES or (provider and name not in ("onnxruntime", "torch", "jax")):
         raise not_allowed("engine", engine, ENGINES)
     if extra := ENGINES[name]:
         optional(name, extra)

@@ -37,7 +37,7 @@ def control(
         made = CONTROL[step.op_type](op, step, inputs, run, at, meter)
     if len(made) < len(step.outputs):
         raise OnnxJacError(f"its bodies give {len(made)} outputs, not {len(step.outputs)}")
-    return made
+    return [*made]
 
 
 def branch(op: Op, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter) -> list[Any]:

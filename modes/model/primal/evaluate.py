@@ -47,8 +47,10 @@ from .engines import torch as tensors
 
 ENGINES = (None, "onnxruntime", "numpy", "torch", "jax")
 
-OVER_ARRAYS = {"torch": tensors, "jax": xla}
-"""The engines that compute with arrays of a library of their own."""
+
+def over_arrays(engine: str) -> Any:
+    """The module of an engine that computes with arrays of a library of its own."""
+    return {"torch": tensors, "jax": xla}[engine.partition(":")[0]]
 
 
 def evaluate(
@@ -69,7 +71,7 @@ def evaluate(
     memory of all tensors as long as one of them lives.
     """
     name, _, device = (engine or "").partition(":")
-    if (name or None) not in ENGINES or (device and name != "torch"):
+    if (name or None) not in ENGINES or (device and name not in ("torch", "jax")):
         raise not_allowed("engine", engine, ENGINES)
     names = tuple(dict.fromkeys(wanted))
     if all(name in inputs for name in names):
@@ -78,7 +80,7 @@ def evaluate(
         model.spec(name)
     model = model.literal(inputs)
     if any(runs_on(engine, x) for x in inputs.values()):
-        return OVER_ARRAYS[name].results(model, inputs, names, str(engine))
+        return over_arrays(str(engine)).results(model, inputs, names, str(engine))
     held = {**turned(model, inputs, names), **model.constants, **inputs}
     asked = tuple(name for name in names if name not in held)
     if missing := [spec for name, spec in model.inputs.items() if name in asked]:
@@ -92,14 +94,14 @@ def evaluate_there(
 ) -> dict[str, Any]:  # fmt: skip
     """The values of the wanted tensors as arrays of the library of the engine."""
     names = tuple(dict.fromkeys(wanted))
-    return OVER_ARRAYS[engine.partition(":")[0]].compute(model, inputs, names, engine)
+    return over_arrays(engine).compute(model, inputs, names, engine)
 
 
 def kinds_there(
     model: Contents, inputs: Mapping[str, Any], wanted: Iterable[str], engine: str
 ) -> dict[str, Any]:  # fmt: skip
     """Shapes and dtypes of the wanted tensors, by an engine that compiles whole functions."""
-    return OVER_ARRAYS[engine.partition(":")[0]].kinds(model, inputs, tuple(dict.fromkeys(wanted)))
+    return over_arrays(engine).kinds(model, inputs, tuple(dict.fromkeys(wanted)))
 
 
 def turned(

@@ -1,7 +1,7 @@
 """XLA as an engine: a model, or a product, is one function that JAX compiles.
 
-It is compiled once for the shapes of its arguments. Weights are arguments, so that the compiler does
-not look at their numbers; small constants are known to it, and whole numbers too, which may be
+It is compiled once for the shapes of its arguments. Weights are arguments, so that the compiler
+does not look at their numbers; small constants are known to it, and whole numbers too, which may be
 shapes and axes. Among the inputs, whole numbers are arguments as long as none of them decides a
 size.
 """
@@ -85,8 +85,10 @@ class Function:
         key = tuple((n, contents(x)) for n, x in known.items())
         if key not in self._compiled:
             self._compiled[key] = jax.jit(partial(self.run, known))
+        traced = is_traced(given.values())
+        at_once = nullcontext() if traced else jax.ensure_compile_time_eval()
         try:
-            with jax.enable_x64(True), nullcontext() if is_traced(given.values()) else jax.ensure_compile_time_eval():
+            with jax.enable_x64(True), at_once:  # the values may be kept: see `Point`
                 made: dict[str, Any] = self._compiled[key](given, self.weights)
                 return made
         except UnsupportedOp:
@@ -161,6 +163,6 @@ class Program:
         return np.array(y) if isinstance(v, np.ndarray) else y
 
 
-def compile(recording: Any) -> Program:
-    """The program of a product."""
+def compile(recording: Any, provider: str = "") -> Program:
+    """The program of a product; JAX's own settings choose where it runs."""
     return Program(recording)
