@@ -118,6 +118,10 @@ class Library(Reading):
     def place_on(self, device: Any) -> Place:
         """A device as a place, or its name; "" is the library's own choice."""
 
+    def overflows(self, rounded: Array, x: Array) -> bool:
+        """Whether a finite entry of x is infinite when rounded, as far as the numbers are known."""
+        return bool((self.module.isinf(rounded) & self.module.isfinite(x)).any())
+
     def detached(self, x: Array) -> Array:
         """The array without what may track it for a gradient."""
         return x

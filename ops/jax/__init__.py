@@ -58,6 +58,10 @@ class Arrays(ArrayLibrary):
     def host(self, x: Any) -> np.ndarray:
         return np.asarray(x)  # JAX says what is wrong with an array that is traced
 
+    @in_double
+    def overflows(self, rounded: Array, x: Array) -> bool:
+        return not is_traced([x]) and super().overflows(rounded, x)
+
     def device(self, x: Array) -> str:
         return ""  # JAX itself moves arrays to those that have a device
 
@@ -102,8 +106,11 @@ class Arrays(ArrayLibrary):
 
     def product(self, J: Jacobian, v: Array, columns: Shape) -> Array:
         dtype = jax.dtypes.canonicalize_dtype(self.promoted(J.dtype, self.dtype(v)))
-        with jax.enable_x64(True):
-            return super().product(J, v, columns).astype(dtype)
+        try:
+            with jax.enable_x64(True):
+                return super().product(J, v, columns).astype(dtype)
+        except jax.errors.JAXTypeError as error:
+            raise UnsupportedOp(f"a {type(J).__name__} decides by numbers, and {TOLD}") from error
 
     @in_double
     def cast(self, x: Array, dtype: Any) -> Array:
