@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 import onnx_ir as ir
 
 from ...jacobians import Array, dtype_of
-from .recorder import READING, Recorder
+from .recorder import Recorder
+from .shapes import READING
 
 IR_VERSION = 10
 """The IR version of opset 21; newer opsets raise it below."""
@@ -109,15 +110,20 @@ def copied_value(value: ir.Value, known: dict[int, ir.Value]) -> ir.Value:
     return known[id(value)]
 
 
-def copied_node(node: ir.Node, known: dict[int, ir.Value]) -> ir.Node:
-    """A copy of a node with its bodies, on the `known` copies of its operands."""
+def copied_node(
+    node: ir.Node, known: dict[int, ir.Value], given: Container[int] = ()
+) -> ir.Node:  # fmt: skip
+    """A copy of a node with its bodies, on the `known` copies of its operands.
+
+    Its outputs that are `given`, by identity, are computed under other names.
+    """
     attributes = [
         ir.AttrGraph(name, copied_graph(attribute.value, known))
         if attribute.type is ir.AttributeType.GRAPH else attribute
         for name, attribute in node.attributes.items()
     ]  # fmt: skip
     inputs = [None if x is None else copied_value(x, known) for x in node.inputs]
-    outputs = [copied_value(y, known) for y in node.outputs]
+    outputs = [ir.Value() if id(y) in given else copied_value(y, known) for y in node.outputs]
     return ir.Node(node.domain, node.op_type, inputs, attributes, outputs=outputs, name=node.name)
 
 

@@ -166,7 +166,7 @@ for _row in (
      lambda step, *xs: any(is_double(step, x) for x in xs)),
     *((name, operators, effect, lambda step, *_: True, remedy, *seen)
       for name, operators, effect, remedy, *seen in (
-        ("subset_of_pads", "Pad", DEPARTS, "ops.graphs.recorder._pad", "1.31"),
+        ("subset_of_pads", "Pad", DEPARTS, "ops.graphs.simplify._pad", "1.31"),
         ("dilated_same", "Conv", DEPARTS, "ops.graphs.recorder.with_pads"),
         ("omitted_output", "Loop Split", ENDS, "modes.model.loading.upgrade.name_outputs"),
         ("omitted_last_input", "LayerNormalization", ENDS,

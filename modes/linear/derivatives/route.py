@@ -28,10 +28,10 @@ from ....ops.graphs.recorder import has_bodies
 from ....ops.registry import version
 from ...model.flow.control import NotKept, note
 from ...model.flow.steps import closed, moving, needed
-from ...model.primal.engines.torch import where
 from ...model.primal.evaluate import by_torch, evaluate, evaluate_there
 from ...model.primal.inputs import check_inputs, finite, hosted, is_float, may_float, warn_nonfinite
 from ...model.primal.model import Model, TensorSpec
+from ...model.programs.torch import where
 from .checkpoint import Segment, checkpointed, segments
 from .derivative import Derivative, differentiated, evaluate_static
 from .point import Point

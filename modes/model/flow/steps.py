@@ -129,9 +129,14 @@ def step_of(node: ir.Node, opsets: Mapping[str, int], name: str = "") -> Step:
         name=node.name or name,
         inputs=tuple(value.name or None if value is not None else None for value in node.inputs),
         outputs=tuple(value.name or None for value in node.outputs),
-        attrs={name: python_of(attribute) for name, attribute in node.attributes.items()},
+        attrs=attributes_of(node),
         surrogate=node.meta.get(SURROGATE),
     )
+
+
+def attributes_of(node: ir.Node) -> dict[str, Any]:
+    """The attributes of a node by name."""
+    return {name: python_of(attribute) for name, attribute in node.attributes.items()}
 
 
 def python_of(attribute: ir.Attr) -> Any:

@@ -39,9 +39,9 @@ from ..flow.steps import (
     outputs_of,
 )
 from ..limits import Meter
-from .engines import numpy as own
-from .engines import onnxruntime as ort
-from .engines import torch as tensors
+from ..programs import numpy as own
+from ..programs import onnxruntime as ort
+from ..programs import torch as tensors
 
 ENGINES = (None, "onnxruntime", "numpy", "torch")
 
