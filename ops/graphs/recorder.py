@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import onnx
@@ -78,12 +78,6 @@ class Recorder(Vocabulary):
         self.inside: set[str] = set()  # the names in subgraphs
         self.depth = 0  # of the subgraph being recorded
         self._arrays: list[np.ndarray] = []  # keeps alive the `constants` known by address
-
-    def empty(self) -> Self:
-        """A new recorder of the same operators."""
-        made = type(self)(self.opset_imports)
-        made.convolves_samples = self.convolves_samples
-        return made
 
     def call(self, op_type: str, *inputs: Any, outputs: int = 1, **attrs: Any) -> Any:
         """An operator's result: a value, or an array if all is constant; a tuple if several."""

@@ -23,15 +23,19 @@ from ...jacobians import Array, Shape, dtype_of, shape_of, size
 from ...jacobians.symint import Number, is_symbolic, largest, quotient, same, whole
 from .shapes import CONTENT, READING
 
-RUNTIME = "onnxruntime"
+RUNTIME, PRODUCTS = "onnxruntime", "products by onnxruntime"
 
 
 class Rewrite(NamedTuple):
-    """A row: `rule(op, *inputs, **attributes)` gives the result of an operator, or None."""
+    """A row: `rule(op, *inputs, **attributes)` gives the result of an operator, or None.
+
+    It is tried where an operand, by its index, comes `after` an operator.
+    """
 
     operator: str
     engine: str
     rule: Callable[..., Any]
+    after: tuple[int, str] | None = None
 
     @property
     def why(self) -> str:
@@ -42,21 +46,25 @@ class Rewrite(NamedTuple):
 TABLE: dict[tuple[str, str], list[Rewrite]] = {}
 """(operator, engine) -> the rows, in the order in which they are tried."""
 
+Rule = Callable[..., Any]
 
-def rewrites(*names: str, engine: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+
+def rewrites(
+    *names: str, engine: str = "", after: tuple[int, str] | None = None
+) -> Callable[[Rule], Rule]:  # fmt: skip
     """Enter a rule for some operators, of an engine or of all recordings."""
 
-    def enter(rule: Callable[..., Any]) -> Callable[..., Any]:
+    def enter(rule: Rule) -> Rule:
         for name in names:
-            TABLE.setdefault((name, engine), []).append(Rewrite(name, engine, rule))
+            TABLE.setdefault((name, engine), []).append(Rewrite(name, engine, rule, after))
         return rule
 
     return enter
 
 
-def rewritten(op: Any, op_type: str, inputs: Any, attrs: Any, engine: str = "") -> Any:
-    """The result of a call by the first row that applies; else None."""
-    for row in TABLE.get((op_type, engine), ()):
+def rewritten(op: Any, op_type: str, inputs: Any, attrs: Any) -> Any:
+    """The result of a recorded call by the first row that applies; else None."""
+    for row in TABLE.get((op_type, ""), ()):
         made = row.rule(op, *inputs, **attrs)
         if made is not None:
             return made
@@ -336,35 +344,15 @@ FEW = 1024
 FLOATS = (np.float32, np.float64)
 
 
-@rewrites("MatMul", engine=RUNTIME)
-def _reads_in_place(op: Any, a: ir.Value, c: ir.Value) -> ir.Value | None:
-    """Gemm reads a large transposed constant in place, which a Transpose would write at every run.
+@rewrites("MatMul", engine=PRODUCTS)
+def _as_left_factor(op: Any, a: ir.Value, c: ir.Value) -> ir.Value | None:
+    """A large constant on the right is read from memory in a packed copy, on the left in place.
 
-    In a product, a large matrix becomes the left factor where that is faster still.
-    """
-    turned = transposed(c)
-    if not op.is_model and (made := _as_left_factor(op, a, c, turned)):
-        return made
-    held, rank = numbers_of(turned), rank_of(a)
-    large = held is not None and held.ndim == 2 and held.nbytes >= LARGE and held.dtype in FLOATS
-    if turned is None or not large or (rank != 2 and op.is_model):
-        return None
-    if rank == 2:  # whatever its sizes are
-        return bare(op, "Gemm", (a, turned), transB=1)
-    n, k = shape_of(turned)
-    made = op.Gemm(op.Reshape(a, (size(shape_of(a)) // k, k)), turned, transB=1)
-    return op.Reshape(made, (*shape_of(a)[:-1], n))
-
-
-def _as_left_factor(
-    op: Any, a: ir.Value, c: ir.Value, turned: ir.Value | None
-) -> ir.Value | None:  # fmt: skip
-    """A C = (Cᵀ Aᵀ)ᵀ if C is large: a constant, or the transpose of a computed matrix.
-
-    A large constant on the right is read from memory in a packed copy, on the left in place.
+    A C = (Cᵀ Aᵀ)ᵀ if C is large: a constant, or the transpose of a computed matrix.
     """
     if not is_one_matrix(a) or not is_one_matrix(c):
         return None
+    turned = transposed(c)
     (m, k), n = shape_of(a)[-2:], shape_of(c)[-1]
     held = numbers_of(c if turned is None else turned)
     long = turned is not None and k >= n >= LONGER * m and (held is None or k >= LONGER * n)
@@ -377,6 +365,22 @@ def _as_left_factor(
         left = op.Reshape(turned, (n, k))
     made = op.MatMul(left, op.Transpose(op.Reshape(a, (m, k)), perm=(1, 0)))
     return op.Reshape(op.Transpose(made, perm=(1, 0)), (*shape_of(a)[:-1], n))
+
+
+@rewrites("MatMul", engine=RUNTIME, after=(1, "Transpose"))
+def _reads_in_place(op: Any, a: ir.Value, c: ir.Value) -> ir.Value | None:
+    """Gemm reads a large transposed constant in place; a Transpose would write it at every run."""
+    turned, rank = transposed(c), rank_of(a)
+    held = numbers_of(turned)
+    if turned is None or held is None or held.ndim != 2 or held.nbytes < LARGE:
+        return None
+    if held.dtype not in FLOATS or (rank != 2 and op.is_model):
+        return None
+    if rank == 2:  # whatever its sizes are
+        return bare(op, "Gemm", (a, turned), transB=1)
+    n, k = shape_of(turned)
+    made = op.Gemm(op.Reshape(a, (size(shape_of(a)) // k, k)), turned, transB=1)
+    return op.Reshape(made, (*shape_of(a)[:-1], n))
 
 
 def is_one_matrix(x: ir.Value) -> bool:
@@ -394,7 +398,7 @@ def dominates(held: np.ndarray, m: int, k: int, n: int) -> bool:
     return few and held.nbytes >= LARGE and held.size >= LONGER * m * max(k, n)
 
 
-@rewrites("ScatterND", engine=RUNTIME)
+@rewrites("ScatterND", engine=PRODUCTS)
 def _single_numbers(
     op: Any, zeros: ir.Value, index: ir.Value, x: ir.Value, reduction: str = "none"
 ) -> ir.Value | None:  # fmt: skip
@@ -402,8 +406,6 @@ def _single_numbers(
 
     MaxUnpool, or ScatterElements where numbers are summed.
     """
-    if op.is_model:
-        return None
     (n, *row), (rows, *depth) = shape_of(zeros), shape_of(index)
     if row != [1] or depth != [1]:
         return None

@@ -25,6 +25,8 @@ from onnxjac.modes.model.programs.onnxruntime import (
     serialized,
 )
 from onnxjac.ops import Recorder, Twin, build
+from onnxjac.ops.graphs.build import simplified
+from onnxjac.ops.graphs.simplify import RUNTIME
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 3)).astype(np.float32)
@@ -43,7 +45,7 @@ def model(body, signature="(float[2,3] x) => (float[2,3] y)", opset=21, dtype=No
 
 def cut(model, given, names):
     """A part of a model as the runtime reads it, and the weights outside it."""
-    return serialized(graph_of(model, frozenset(given), names).simplified("onnxruntime"))
+    return serialized(simplified(graph_of(model, frozenset(given), names), RUNTIME))
 
 
 CHAIN = "a = Mul(x, w) b = Tanh(a) c, d = Split<axis=1, num_outputs=2>(b) y = Concat<axis=1>(d, c)"

@@ -26,8 +26,8 @@ from ....jacobians.placing import HOST, Place, placed
 from ....jacobians.text import time_text
 from ....jacobians.threads import Lock, remembered
 from ....ops import numbers
+from ....ops.graphs.build import Graph
 from ...model.primal.evaluate import by_torch
-from ...model.programs.graph import Graph
 from ...model.programs.program import Program, candidates, compiler
 from ...model.programs.torch import where
 from ..derivatives.derivative import Derivative

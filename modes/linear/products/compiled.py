@@ -19,10 +19,11 @@ from ....jacobians.arrays import is_tensor, wide
 from ....jacobians.placing import HOST, Place, placed
 from ....jacobians.threads import Latest, Lock
 from ....ops import numbers
-from ....ops.graphs import Recorder, every, reachable
+from ....ops.graphs import Recorder
+from ....ops.graphs.build import Graph, V, every, reachable
 from ....ops.graphs.shapes import READING
-from ...model.programs.graph import Graph, V
-from ...model.programs.program import compile_by, compiler, size_text
+from ...model.programs.program import compile_by, compiler
+from ...model.programs.work import size_text
 
 Way = Callable[[Any], Any]
 """v ↦ J v; the result belongs to the caller."""
@@ -143,7 +144,7 @@ def record(operator: Jacobian, columns: Shape = (), *, by_torch: bool = False) -
     held = operator if operator.place is None else placed(operator, HOST)
     op = ResidualRecorder(by_torch=by_torch)
     v, y = recorded(op, held, columns)
-    return Graph(op, tuple(reachable(op, [y])[0]), {V: v}, {"y": y})
+    return Graph(type(op), op.opset_imports, reachable(op, [y])[0], {V: v}, {"y": y})
 
 
 def recorded(op: ResidualRecorder, operator: Jacobian, columns: Shape) -> tuple[ir.Value, ir.Value]:

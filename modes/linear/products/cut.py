@@ -11,10 +11,9 @@ from collections.abc import Collection, Iterable
 import onnx_ir as ir
 
 from ....jacobians import dtype_of, shape_of, size
-from ....ops.graphs.build import give_all_names, operands_of, reachable
+from ....ops.graphs.build import Graph, V, give_all_names, operands_of, reachable
 from ....ops.graphs.simplify import rank_of, transposed
 from ....ops.numbers.table import FREE
-from ...model.programs.graph import Graph, V
 from .compiled import ResidualRecorder
 
 MOST = 2
@@ -45,7 +44,8 @@ def cut(
     late |= sunk(nodes, late)
     give_all_names(op, inputs)
     residuals = {str(x.name): x for x in read_by(nodes, late, v, y)}
-    return Graph(op, tuple(n for n in nodes if id(n) in late), {V: v, **residuals}, {"y": y})
+    part = [node for node in nodes if id(node) in late]
+    return Graph(type(op), op.opset_imports, part, {V: v, **residuals}, {"y": y})
 
 
 def read_by(

@@ -28,6 +28,7 @@ from ..flow.contents import Contents, TensorSpec
 from ..flow.control import CONTROL, shapes_around, shapes_within, turn, turns_of_scan
 from ..flow.steps import (
     SMALL,
+    Meter,
     array_of,
     bytes_of,
     check_operands,
@@ -38,7 +39,6 @@ from ..flow.steps import (
     needed,
     outputs_of,
 )
-from ..limits import Meter
 from ..programs import numpy as own
 from ..programs import onnxruntime as ort
 from ..programs import torch as tensors

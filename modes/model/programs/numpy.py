@@ -18,16 +18,14 @@ import onnx_ir as ir
 from ....jacobians import Array, Op, Shape, dtype_of, reading, shape_of
 from ....jacobians.arrays import host, is_tensor
 from ....jacobians.errors import LoadError, OnnxJacError, UnsupportedOp
-from ....ops.graphs import build
+from ....ops.graphs.build import Graph, build, simplified
 from ....ops.node import Step
 from ....ops.numbers import numbers
 from ....ops.numbers.table import FOREIGN, HOSTED, STATIC, settled
 from ....ops.registry import full_name, left_out
 from ..flow.contents import Contents
 from ..flow.control import CONTROL, SEQUENCES, control, explained
-from ..flow.steps import array_of, attributes_of, check_step, last_uses, needed
-from ..limits import Meter
-from .graph import Graph
+from ..flow.steps import Meter, array_of, attributes_of, check_step, last_uses, needed
 
 Values = MutableMapping[str, Any]
 
@@ -231,8 +229,8 @@ def keywords(node: ir.Node) -> dict[str, Any]:
 
 def stepwise(graph: Graph) -> Function:
     """A product with subgraphs, such as loops, which runs step by step as a model does."""
-    copy = graph.simplified("numpy")
-    model = Contents(build(copy.op, copy.inputs.values(), copy.outputs, "product"))
+    copy = simplified(graph)
+    model = Contents(build(copy, copy.inputs.values(), copy.outputs, "product"))
     (v,), (y,) = model.inputs, model.outputs
 
     def run(array: np.ndarray) -> np.ndarray:

@@ -28,14 +28,14 @@ from onnx import helper, numpy_helper
 from ....jacobians import Shape, dtype_of, shape_of, size
 from ....jacobians.errors import InputError, OnnxJacError, first_line
 from ....jacobians.threads import Lock
-from ....ops.graphs.build import IR_VERSION, build, every
+from ....ops.graphs.build import IR_VERSION, Graph, build, every, simplified
 from ....ops.graphs.defects import FUNCTIONS, GUARD, TRAPPED, function, is_trap
 from ....ops.graphs.recorder import Recorder
-from ....ops.graphs.simplify import RUNTIME
+from ....ops.graphs.simplify import PRODUCTS, RUNTIME
 from ....ops.node import TRAINING, remedy
 from ..flow.contents import Contents, lowest_opsets, opset, subgraphs
 from ..flow.steps import array_of, needed, tensor_of
-from .graph import Graph, kernels_of, multiplications
+from .work import kernels_of, multiplications
 
 UPGRADE = "`pip install -U 'onnxjac[runtime]'` brings the newest"
 
@@ -79,7 +79,7 @@ def _session(model: Contents, given: frozenset[str], names: tuple[str, ...], poo
         found = sessions.get(key)
         if found is None:
             try:
-                graph = graph_of(model, given, names).simplified(RUNTIME)
+                graph = simplified(graph_of(model, given, names), RUNTIME)
                 found = new_session(*serialized(graph), lean=model.lean, pooled=pooled)
             except Exception as error:  # `compute` says what it means, also for the next run
                 found = error
@@ -110,19 +110,19 @@ def graph_of(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> 
     values = ir.convenience.create_value_mapping(model.ir.graph, include_subgraphs=False)
     inputs = {name: values[name] for name in sorted(used & (given | model.inputs.keys()))}
     outputs = {name: values[name] for name in names}
-    return Graph(Recorder(lowest_opsets(model)), tuple(nodes[k] for k in indices), inputs, outputs)
+    return Graph(Recorder, lowest_opsets(model), [nodes[k] for k in indices], inputs, outputs)
 
 
 def serialized(graph: Graph) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """A simplified graph as the runtime reads it, and the weights that are left outside it."""
     unnamed = [node for node in graph.nodes if not node.name]
-    model = build(graph.op, graph.inputs.values(), graph.outputs, "graph")
+    model = build(graph, graph.inputs.values(), graph.outputs, "graph")
     for node in unnamed:
         node.name = ""  # as in the runtime's messages
     for node in every(model.graph):
         if node.op_type in guests():
             node.domain = ""
-    for node in graph.nodes if graph.op.is_model else ():
+    for node in graph.nodes if graph.kind.is_model else ():
         for y in node.outputs:  # a model may declare other shapes than it has
             y.shape, y.type = None, y.type if node.op_type in FUNCTIONS else None
     held = {name: (array_of(x), tensor_of(x)) for name, x in model.graph.initializers.items()}
@@ -384,7 +384,7 @@ def compile(graph: Graph, provider: str = CPU) -> Program:
     Raises `EngineError` where ONNX Runtime has no kernel for it.
     """
     check_provider(provider)
-    graph = graph.simplified(RUNTIME)
+    graph = simplified(graph, PRODUCTS, RUNTIME)
     outputs = outputs_of(graph)
     inputs = inputs_of(graph, outputs)
     given = (*(part.value for part in inputs), *graph.residuals.values())
@@ -434,7 +434,7 @@ def inputs_of(graph: Graph, outputs: list[Part]) -> list[Part]:
                 parts.append(Part(str(v.name), 0, v))
             continue
         for cut in cuts:
-            value = graph.op.new(shape_of(cut), dtype_of(v), f"v_{len(parts)}")
+            value = graph.new(shape_of(cut), dtype_of(v), f"v_{len(parts)}")
             for user, place in graph.uses(cut):
                 user.replace_input_with(place, value)
             parts.append(Part(value.name or "", start, value))

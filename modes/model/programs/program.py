@@ -1,9 +1,4 @@
-"""Program: a graph compiled by one engine, and the rule that picks the engine.
-
-Small products run node by node in NumPy. Measured on one core, a session takes 15 µs per call and
-0.3 to 0.7 µs per kernel, a NumPy program 3 µs and 0.4 to 1.5 µs. Convolutions of any size run in a
-session, and so do large matrix products, for which a session has its own threads.
-"""
+"""Program: a graph compiled by one engine, and the rule that picks the engine."""
 
 from __future__ import annotations
 
@@ -15,19 +10,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ....jacobians import dtype_of
 from ....jacobians.errors import not_allowed, optional
-from .graph import WINDOWS, Graph, kernels_of, multiplications
+from ....ops.graphs.build import Graph
 from .onnxruntime import EngineError, installed
+from .work import is_inexact, light
 
 ENGINES = {"onnxruntime": "runtime", "numpy": "", "torch": "torch"}
 """Modules here with a function `compile(graph) -> Program`, and the extra that installs it."""
-
-FEW = 24
-"""The most kernels that are faster called one by one than in a session."""
-
-SMALL = 2**22
-"""The number of multiplications that take about as long as a call."""
 
 
 class Program(Protocol):
@@ -76,26 +65,3 @@ def compiler(engine: str) -> Callable[[Graph], Program]:
         optional(name, extra)
     made: Callable[..., Program] = importlib.import_module(f".{name}", __package__).compile
     return partial(made, provider=provider) if provider else made
-
-
-def light(graph: Graph) -> bool:
-    """Whether a NumPy program is faster than a session."""
-    kernels = kernels_of(graph)
-    few = len(kernels) <= FEW and not any(node.op_type in WINDOWS for node in kernels)
-    return few and not graph.has_bodies and sum(map(multiplications, kernels)) <= SMALL
-
-
-def is_inexact(graph: Graph) -> bool:
-    """Whether ONNX Runtime would lose digits: its DFT of doubles is right to some 1e-8, except for
-    lengths that are powers of two.
-    """
-    return any(node.op_type in ("DFT", "STFT") and dtype_of(node.outputs[0]).itemsize == 8
-               for node in graph.nodes)  # fmt: skip
-
-
-def size_text(graph: Graph) -> str:
-    """The amount of work in words, and whether it repays a session's call."""
-    kernels, few = kernels_of(graph), light(graph)
-    why = "less than a session's call takes" if few else "repays a session's call"
-    count = sum(map(multiplications, kernels))
-    return f"{len(kernels)} kernels, {count:,} multiplications: {why}"

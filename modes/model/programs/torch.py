@@ -21,13 +21,13 @@ from ....jacobians import Shape, dtype_of, shape_of
 from ....jacobians.arrays import buffer_of, host, is_tensor
 from ....jacobians.errors import optional
 from ....jacobians.placing import Place
+from ....ops.graphs.build import Graph
 from ....ops.node import Step
 from ....ops.registry import traits_of, version
 from ..flow.contents import Contents
 from ..flow.control import CONTROL, SEQUENCES
 from ..flow.steps import needed
 from . import numpy as own
-from .graph import Graph
 from .numpy import Call, in_line, keywords
 
 SHAPES = 64

@@ -8,9 +8,9 @@ from onnx import numpy_helper, parser
 import onnxjac as oj
 from onnxjac.jacobians import BlockDiagonal, Convolution, Dense, Fourier, Geometry
 from onnxjac.modes.linear.products.compiled import Compiled, record
-from onnxjac.modes.model.programs.graph import multiplications
 from onnxjac.modes.model.programs.onnxruntime import compile as session
-from onnxjac.modes.model.programs.program import FEW, SMALL, compile_by, is_inexact, light
+from onnxjac.modes.model.programs.program import compile_by
+from onnxjac.modes.model.programs.work import FEW, SMALL, is_inexact, light, multiplications
 
 pytest.importorskip("onnxruntime")
 RNG = np.random.default_rng(0)

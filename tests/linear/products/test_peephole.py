@@ -11,6 +11,8 @@ from onnxjac.jacobians.products import factors_of
 from onnxjac.modes.linear.products.compiled import Compiled, ResidualRecorder, record, recorded
 from onnxjac.modes.linear.products.cut import cut
 from onnxjac.modes.model.programs.onnxruntime import compile
+from onnxjac.ops.graphs.build import simplified
+from onnxjac.ops.graphs.simplify import PRODUCTS, RUNTIME
 
 from ...jacobians.examples import Draw
 
@@ -20,7 +22,7 @@ RNG = np.random.default_rng(0)
 
 def single(op_type, J):
     """The nodes of one kind in a product by ONNX Runtime, which is also checked."""
-    graph = record(J).simplified("onnxruntime")
+    graph = simplified(record(J), PRODUCTS, RUNTIME)
     v = RNG.standard_normal(J.shape[1]).astype(J.dtype)
     assert_near(Compiled(J, "onnxruntime") @ v, J @ v, 1e-6)
     return [node for node in graph.nodes if node.op_type == op_type]
@@ -47,7 +49,7 @@ def test_positions_may_be_residuals(distinct):
         made = cut(op, [x], *recorded(op, at_any, ()), ())
         assert made.residuals == {"x": x}
         assert_near(compile(made).bind({"x": held})(v), J @ v, 1e-6)
-        return [node.op_type for node in made.simplified("onnxruntime").nodes]
+        return [node.op_type for node in simplified(made, PRODUCTS, RUNTIME).nodes]
 
     assert "GatherElements" in nodes(T, np.arange(7, dtype=np.float32))
     put = nodes(T.T, np.arange(1, 4, dtype=np.float32))
