@@ -23,13 +23,12 @@ import onnx_ir as ir
 from ....jacobians import Array, Dag, Jacobian, Op, Shape, dtype_of, lead, shape_of
 from ....jacobians.arrays import host, wide
 from ....jacobians.placing import HOST, Place, placed
+from ....jacobians.readings import place_of_engine
 from ....jacobians.text import time_text
 from ....jacobians.threads import Lock, remembered
 from ....ops import numbers
 from ....ops.graphs.build import Graph
-from ...model.primal.evaluate import by_torch
 from ...model.programs.program import Program, candidates, compiler
-from ...model.programs.torch import where
 from ..derivatives.derivative import Derivative
 from ..derivatives.point import Point
 from ..derivatives.record import Entry, Names, dag_of
@@ -342,7 +341,7 @@ def has_room(programs: Collection[Shape], columns: Shape) -> bool:
 
 def try_out(program: Program, graph: Graph, engine: str) -> None:
     """Take a product with zeros: an engine may find only then that it cannot."""
-    take = where(engine).take if by_torch(engine) else np.asarray
+    take = (place_of_engine(engine) or HOST).take
     arrays = {key: take(zeros_like(x)) for key, x in graph.residuals.items()}
     program.bind(arrays)(take(zeros_like(graph.v)))
 

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from ....jacobians import Array, Op, Shape, dtype_of, reading, shape_of
-from ....jacobians.arrays import host, is_tensor
+from ....jacobians import Array, Shape, dtype_of, shape_of
+from ....jacobians.arrays import host
 from ....jacobians.errors import LoadError, OnnxJacError, UnsupportedOp
+from ....jacobians.readings import Library, library_of
 from ....ops.graphs.build import Graph, build, simplified
 from ....ops.node import Step
 from ....ops.numbers import numbers
@@ -31,7 +32,7 @@ Values = MutableMapping[str, Any]
 
 
 def compute(
-    model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...], op: Op = numbers,
+    model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...], op: Library = numbers,
     constants: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The named tensors at the inputs; every other value is dropped after its last use.
@@ -66,7 +67,7 @@ def check_declared(model: Contents, step: Step, made: Mapping[str, Any]) -> None
                                f"which the model declares as {spec}")  # fmt: skip
 
 
-def _run(model: Contents, step: Step, values: Values, meter: Meter, op: Op) -> dict[str, Any]:
+def _run(model: Contents, step: Step, values: Values, meter: Meter, op: Library) -> dict[str, Any]:
     """The outputs of a step by name."""
     with explained(step, values):
         results = results_of(model, step, values, meter, op)
@@ -79,7 +80,7 @@ def _run(model: Contents, step: Step, values: Values, meter: Meter, op: Op) -> d
 
 
 def results_of(
-    model: Contents, step: Step, values: Values, meter: Meter, op: Op = numbers
+    model: Contents, step: Step, values: Values, meter: Meter, op: Library = numbers
 ) -> Sequence[Any]:
     """The outputs of a step, given the tensors that it and its bodies read."""
     inputs = [None if name is None else values[name] for name in step.inputs]
@@ -101,8 +102,9 @@ def results_of(
 
 
 def _body(
-    model: Contents, graph: ir.Graph, arguments: Sequence[Any], outer: Values, meter: Meter, op: Op
-) -> list[Any]:
+    model: Contents, graph: ir.Graph, arguments: Sequence[Any], outer: Values, meter: Meter,
+    op: Library,
+) -> list[Any]:  # fmt: skip
     """The outputs of a subgraph, which sees the values of the graph around it."""
     scope: Values = ChainMap({}, outer)
     scope.update((name, array_of(value)) for name, value in graph.initializers.items())
@@ -238,7 +240,7 @@ def stepwise(graph: Graph) -> Function:
         return made
 
     def product(v: Any) -> Any:
-        return reading(v).by_numbers("loop", run, v) if is_tensor(v) else run(v)
+        return library_of(v).by_numbers("loop", run, v)
 
     return product
 

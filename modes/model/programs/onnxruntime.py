@@ -33,7 +33,7 @@ from ....ops.graphs.defects import FUNCTIONS, GUARD, TRAPPED, function, is_trap
 from ....ops.graphs.recorder import Recorder
 from ....ops.graphs.simplify import PRODUCTS, RUNTIME
 from ....ops.node import TRAINING, remedy
-from ..flow.contents import Contents, lowest_opsets, opset, subgraphs
+from ..flow.contents import Contents, lowest_opsets, names_in, opset, subgraphs, unique
 from ..flow.steps import array_of, needed, tensor_of
 from .work import kernels_of, multiplications
 
@@ -124,7 +124,8 @@ def serialized(graph: Graph) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
             node.domain = ""
     for node in graph.nodes if graph.kind.is_model else ():
         for y in node.outputs:  # a model may declare other shapes than it has
-            y.shape, y.type = None, y.type if node.op_type in FUNCTIONS else None
+            told = node.op_type in FUNCTIONS or y.dtype == ir.DataType.FLOAT16
+            y.shape, y.type = None, y.type if told else None
     held = {name: (array_of(x), tensor_of(x)) for name, x in model.graph.initializers.items()}
     model.graph.initializers.clear()
     model.ir_version = IR_VERSION
@@ -235,6 +236,7 @@ def new_session(
 ) -> Session:
     """A session of a model, with the shared arrays as initializers; not `pooled`, without arena."""
     guard_traps(proto, shared)
+    round_halves(proto.graph)
     model = proto.SerializeToString()
     return Session(partial(started, model, shared, lean, pooled, provider))
 
@@ -512,6 +514,42 @@ def _guard(graph: onnx.GraphProto, shared: Mapping[str, np.ndarray]) -> set[str]
             node.domain = GUARD
             guarded.add(node.op_type)
     return guarded
+
+
+def round_halves(graph: onnx.GraphProto) -> None:
+    """Put Max of one operand, which has a kernel for halves, behind each step that computes halves.
+
+    The runtime computes most steps in float32 and leaves out the rounding between two of them, so
+    that a tensor would depend on which others are asked for.
+    """
+    types = {value.name: value.type.tensor_type.elem_type
+             for value in (*graph.output, *graph.value_info)}  # fmt: skip
+    nodes, taken = list[onnx.NodeProto](), names_in(graph)
+    for node in graph.node:
+        for inner in subgraphs(node):
+            round_halves(inner)
+        nodes.append(node)
+        for k, name in enumerate(node.output) if node.op_type not in MOVES else ():
+            if is_half(node) if name not in types else types[name] == onnx.TensorProto.FLOAT16:
+                node.output[k] = unique(name, taken)
+                nodes.append(helper.make_node("Max", [node.output[k]], [name]))
+    if len(nodes) > len(graph.node):
+        del graph.node[:]
+        graph.node.extend(nodes)
+
+
+MOVES = {
+    "Concat", "Constant", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements",
+    "GatherND", "If", "Identity", "Loop", "Max", "Min", "Relu", "Reshape", "Scan", "Slice",
+    "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where",
+}  # fmt: skip
+"""Operators whose results are entries of their operands, and control flow."""
+
+
+def is_half(node: onnx.NodeProto) -> bool:
+    """Whether a node casts to halves."""
+    to = onnx.TensorProto.FLOAT16
+    return node.op_type == "Cast" and any(a.name == "to" and a.i == to for a in node.attribute)
 
 
 def _stored(graph: onnx.GraphProto) -> dict[str, np.ndarray]:

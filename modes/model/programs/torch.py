@@ -18,9 +18,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import Shape, dtype_of, shape_of
-from ....jacobians.arrays import buffer_of, host, is_tensor
-from ....jacobians.errors import optional
+from ....jacobians.arrays import buffer_of, host
 from ....jacobians.placing import Place
+from ....jacobians.readings import is_kept, place_of_engine
 from ....ops.graphs.build import Graph
 from ....ops.node import Step
 from ....ops.registry import traits_of, version
@@ -39,19 +39,12 @@ class OtherSize(Exception):
     """Numbers decide a size: an output has another shape than at the point before."""
 
 
-def where(engine: str) -> Place:
-    """The place of an engine's tensors: `"torch"` is the CPU, `"torch:cuda"` a GPU."""
-    optional("torch", "torch")
-    from ....ops.torch import place
-
-    return place(engine.partition(":")[2] or "cpu")
-
-
 def compute(
     model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...], engine: str
 ) -> dict[str, Any]:
     """The named tensors at the inputs, as tensors; the model keeps its constants on the device."""
-    there = where(engine)
+    there = place_of_engine(engine)
+    assert there is not None
     given = {name: moved(x, there) for name, x in inputs.items()}
     key = there.name, names, version(), *((n, dtype_of(x), shape_of(x)) if hasattr(x, "dtype")
                                           else n for n, x in given.items())  # fmt: skip
@@ -147,7 +140,7 @@ def program_of(
 
     def program(given: Mapping[str, Any]) -> dict[str, Any]:
         found = dict(zip(names, run(*given.values()), strict=True))
-        return {n: y.clone() if n in known and is_tensor(y) else y for n, y in found.items()}
+        return {n: y.clone() if n in known and is_kept(y) else y for n, y in found.items()}
 
     return program
 
@@ -207,9 +200,10 @@ def results(
     model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...], engine: str
 ) -> dict[str, Any]:
     """The named tensors as the caller may have them: none shares memory with a constant."""
-    there, made = where(engine), compute(model, inputs, names, engine)
+    there, made = place_of_engine(engine), compute(model, inputs, names, engine)
+    assert there is not None
     kept = set(map(buffer_of, model.tensors[there.name].values()))
-    shared = {name for name, y in made.items() if is_tensor(y) and buffer_of(y) in kept}
+    shared = {name for name, y in made.items() if is_kept(y) and buffer_of(y) in kept}
     return {name: y.clone() if name in shared else there.take(y) if hasattr(y, "dtype") else y
             for name, y in made.items()}  # fmt: skip
 
@@ -235,7 +229,8 @@ class Program(own.Program):
     def __init__(self, graph: Graph, provider: str) -> None:
         from ....ops.torch.table import DTYPES, KERNELS
 
-        there, ours = where(f"torch:{provider}"), as_tensors(graph.nodes)
+        there, ours = place_of_engine(f"torch:{provider}"), as_tensors(graph.nodes)
+        assert there is not None
 
         def take(value: ir.Value, x: Any) -> Any:
             return there.hold(x) if value in ours else moved(x, there, there.hold)
@@ -243,12 +238,12 @@ class Program(own.Program):
         super().__init__(graph, kernel, take, partial(fused_in_line, fresh=1))
         self.there, self.kind = there, DTYPES[self.dtype]
         self.on_host = {node.op_type for node in graph.nodes} - KERNELS.keys()
-        self.held = frozenset(buffer_of(x) for x in self.constants if is_tensor(x))
+        self.held = frozenset(buffer_of(x) for x in self.constants if is_kept(x))
 
     def bind(self, residuals: Mapping[str, Any]) -> Callable[[Any], Any]:
         """The program for these residuals, by key."""
-        found = {k: r if is_tensor(r) else moved(r, self.there) for k, r in residuals.items()}
-        held = self.held | {buffer_of(r) for r in found.values() if is_tensor(r)}
+        found = {k: r if is_kept(r) else moved(r, self.there) for k, r in residuals.items()}
+        held = self.held | {buffer_of(r) for r in found.values() if is_kept(r)}
         return partial(self._product, residuals=found, held=held)
 
     def __call__(self, v: Any, residuals: Mapping[str, Any] = MappingProxyType({})) -> Any:
@@ -256,13 +251,13 @@ class Program(own.Program):
         return self.bind(residuals)(v) if residuals else self._product(v, residuals, self.held)
 
     def _product(self, v: Any, residuals: Mapping[str, Any], held: Set[int]) -> Any:
-        if not is_tensor(v):
+        if not is_kept(v):
             return host(self._product(self.there.take(v), residuals, held))
         if v.requires_grad or v.dtype != self.kind or v.device != self.there.device:
             x = v.detach().to(self.there.device, self.kind)
             return self._product(x, residuals, held).to(v.device)
         y = self.run(v, residuals)
-        y = y if is_tensor(y) else self.there.take(y)
+        y = y if is_kept(y) else self.there.take(y)
         memory = buffer_of(y)
         return y.clone() if memory in held or memory == buffer_of(v) else y  # of the caller's
 
