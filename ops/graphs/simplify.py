@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -150,18 +149,21 @@ def _concat(op: Any, *parts: Array, axis: int) -> Array | None:
     return parts[0] if len(parts) == 1 else None
 
 
-def _unrepeated(name: str, op: Any, x: Array, y: Array) -> Array | None:
-    """An operand is taken as it was before an Expand to the shape of the other one."""
-    for k, (one, other) in enumerate(((x, y), (y, x))):
-        node, shape = made_by(one, "Expand"), shape_of(one)
-        if node is not None and same(shape_of(other)[-len(shape) :], shape):
-            before = node.inputs[0]
-            return getattr(op, name)(*((before, other) if k == 0 else (other, before)))
-    return None
+def _unrepeated(name: str) -> Rule:
+    def rule(op: Any, x: Array, y: Array) -> Array | None:
+        """An operand is taken as it was before an Expand to the shape of the other one."""
+        for k, (one, other) in enumerate(((x, y), (y, x))):
+            node, shape = made_by(one, "Expand"), shape_of(one)
+            if node is not None and same(shape_of(other)[-len(shape) :], shape):
+                before = node.inputs[0]
+                return getattr(op, name)(*((before, other) if k == 0 else (other, before)))
+        return None
+
+    return rule
 
 
 for _name in ("Add", "Sub", "Mul", "Div"):
-    rewrites(_name)(partial(_unrepeated, _name))
+    rewrites(_name)(_unrepeated(_name))
 
 
 @rewrites("CastLike")

@@ -23,13 +23,13 @@ from weakref import WeakSet
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from ....jacobians import Shape, dtype_of, shape_of, size
 from ....jacobians.errors import InputError, OnnxJacError, first_line
 from ....jacobians.threads import Lock
 from ....ops.graphs.build import IR_VERSION, Graph, build, every, simplified
-from ....ops.graphs.defects import FUNCTIONS, GUARD, TRAPPED, function, is_trap
+from ....ops.graphs.defects import GUARD, function, is_trap
 from ....ops.graphs.recorder import Recorder
 from ....ops.graphs.simplify import PRODUCTS, RUNTIME
 from ....ops.node import TRAINING, remedy
@@ -122,14 +122,19 @@ def serialized(graph: Graph) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     for node in every(model.graph):
         if node.op_type in guests():
             node.domain = ""
+    guarded = sorted(guard_traps(model.graph))
     for node in graph.nodes if graph.kind.is_model else ():
         for y in node.outputs:  # a model may declare other shapes than it has
-            told = node.op_type in FUNCTIONS or y.dtype == ir.DataType.FLOAT16
-            y.shape, y.type = None, y.type if told else None
+            y.shape, y.type = None, y.type if y.dtype == ir.DataType.FLOAT16 else None
     held = {name: (array_of(x), tensor_of(x)) for name, x in model.graph.initializers.items()}
     model.graph.initializers.clear()
     model.ir_version = IR_VERSION
+    if guarded:
+        model.opset_imports[GUARD] = 1
     proto = ir.to_proto(model)
+    for op_type in guarded:
+        proto.functions.append(function(op_type))
+        proto.functions[-1].opset_import[0].version = opset(proto) or 1
     return proto, add_initializers(proto.graph, held)
 
 
@@ -235,7 +240,6 @@ def new_session(
     provider: str = CPU,
 ) -> Session:
     """A session of a model, with the shared arrays as initializers; not `pooled`, without arena."""
-    guard_traps(proto, shared)
     round_halves(proto.graph)
     model = proto.SerializeToString()
     return Session(partial(started, model, shared, lean, pooled, provider))
@@ -486,34 +490,14 @@ def unshaped(x: ir.Value) -> ir.Value:
 # -- traps: operators that are replaced by functions, for some numbers -----------------------------
 
 
-def guard_traps(model: onnx.ModelProto, shared: Mapping[str, np.ndarray]) -> None:
-    """Put functions in place of the operators of a model that are traps, unless it states why not:
-    a quotient, for example, that is declared as no whole number.
+def guard_traps(graph: ir.Graph) -> set[str]:
+    """Put functions in place of the operators that are traps, unless the graph states why not: a
+    quotient, for example, that is declared as no whole number. Returns these operators.
     """
-    guarded = _guard(model.graph, shared)
-    for op_type in sorted(guarded):
-        model.functions.append(function(op_type))
-        model.functions[-1].opset_import[0].version = opset(model) or 1
-    if guarded:
-        model.opset_import.add(domain=GUARD, version=1)
-
-
-def _guard(graph: onnx.GraphProto, shared: Mapping[str, np.ndarray]) -> set[str]:
-    """Guard the traps in a graph, unless known constants make them safe; the guarded operators.
-
-    Subgraphs may use the same names for other tensors.
-    """
-    types = {value.name: value.type.tensor_type.elem_type
-             for value in (*graph.output, *graph.value_info)}  # fmt: skip
-    known = {**_stored(graph), **shared}
-    guarded = set()
-    for node in graph.node:
-        for inner in subgraphs(node):
-            guarded |= _guard(inner, {})
-        if is_trap(node, types, known):
-            node.domain = GUARD
-            guarded.add(node.op_type)
-    return guarded
+    guarded = [node for node in every(graph) if is_trap(node)]
+    for node in guarded:
+        node.domain = GUARD
+    return {node.op_type for node in guarded}
 
 
 def round_halves(graph: onnx.GraphProto) -> None:
@@ -550,16 +534,3 @@ def is_half(node: onnx.NodeProto) -> bool:
     """Whether a node casts to halves."""
     to = onnx.TensorProto.FLOAT16
     return node.op_type == "Cast" and any(a.name == "to" and a.i == to for a in node.attribute)
-
-
-def _stored(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
-    """The integer constants that are stored in a graph itself, by name."""
-    stored = {tensor.name: tensor for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant":
-            stored.update((node.output[0], a.t) for a in node.attribute if a.name == "value")
-    return {
-        name: numpy_helper.to_array(tensor)
-        for name, tensor in stored.items()
-        if tensor.data_type in TRAPPED[:2] and not tensor.external_data
-    }
