@@ -229,7 +229,8 @@ def copied_value(value: ir.Value, known: dict[int, ir.Value]) -> ir.Value:
     if id(value) not in known:
         made = ir.Value(name=value.name, shape=value.shape, type=value.type,
                         const_value=value.const_value)  # fmt: skip
-        made.meta[READING] = value.meta.get(READING)
+        if (op := value.meta.get(READING)) is not None:
+            made.meta[READING] = op
         known[id(value)] = made
     return known[id(value)]
 
