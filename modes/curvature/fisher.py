@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...jacobians import Contraction, Inner, Jacobian, Shape, SumTo, reading, size
+from ...jacobians import Contraction, Diagonal, Jacobian, Shape, SumTo, reading, size
 from ...jacobians.arguments import Natural, Positive, validated
 from ...jacobians.arrays import like
 from ...jacobians.errors import InputError
@@ -137,7 +137,7 @@ def empirical_fisher(
     samples = (shape[0], *(1,) * (len(shape) - 1))
     rows: Jacobian = SumTo(samples, shape, J.dtype)  # G = rows J
     if at is not None:
-        rows = Inner(loss_gradients(J, of, middle, reduction, engine), samples, shape)
+        rows @= Diagonal(loss_gradients(J, of, middle, reduction, engine), shape)
     scale = weight_in_mean(rows.shape[0]) if reduction == "mean" else 1.0
     return Symmetric(J.T @ (rows.T * scale @ rows @ J), J.domain, formula=f"Σ ∇{of} ∇{of}ᵀ")
 

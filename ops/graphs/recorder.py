@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ...jacobians import Array, Shape, dtype_of, reading, shape_of
+from ...jacobians import Array, Op, Shape, dtype_of, reading, shape_of
 from ...jacobians.arrays import zeros
 from ...jacobians.errors import OnnxJacError
 from ...jacobians.readings import Reading
@@ -179,7 +179,7 @@ class Recorder(Reading):
         if name in self.symbols.fixed:
             return here
 
-        def lower(op: Any) -> Any:
+        def lower(op: Op) -> Any:
             return op.Shape(value, start=axis, end=axis + 1)
 
         least = 1 if free and here else 0

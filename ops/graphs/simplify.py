@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Array, Shape, dtype_of, shape_of, size
+from ...jacobians import Array, Op, Shape, dtype_of, shape_of, size
 from ...jacobians.symint import Number, is_symbolic, largest, quotient, same, whole
 from .shapes import CONTENT, READING
 
@@ -138,19 +138,19 @@ def apart(places: tuple[Any, ...], n: int) -> bool:
 
 
 @rewrites("Identity")
-def _identity(op: Any, x: Array) -> Array:
+def _identity(op: Op, x: Array) -> Array:
     """A value needs no second name."""
     return x
 
 
 @rewrites("Concat")
-def _concat(op: Any, *parts: Array, axis: int) -> Array | None:
+def _concat(op: Op, *parts: Array, axis: int) -> Array | None:
     """One part is the whole."""
     return parts[0] if len(parts) == 1 else None
 
 
 def _unrepeated(name: str) -> Rule:
-    def rule(op: Any, x: Array, y: Array) -> Array | None:
+    def rule(op: Op, x: Array, y: Array) -> Array | None:
         """An operand is taken as it was before an Expand to the shape of the other one."""
         for k, (one, other) in enumerate(((x, y), (y, x))):
             node, shape = made_by(one, "Expand"), shape_of(one)
@@ -167,7 +167,7 @@ for _name in ("Add", "Sub", "Mul", "Div"):
 
 
 @rewrites("CastLike")
-def _cast_like(op: Any, x: Array, like: Array, **attrs: Any) -> Array:
+def _cast_like(op: Op, x: Array, like: Array, **attrs: Any) -> Array:
     """The type is known, and `like` need not be there."""
     target = dtype_of(like)
     if not isinstance(x, ir.Value):
@@ -176,13 +176,13 @@ def _cast_like(op: Any, x: Array, like: Array, **attrs: Any) -> Array:
 
 
 @rewrites("Cast")
-def _cast(op: Any, x: Array, to: int, **attrs: Any) -> Array | None:
+def _cast(op: Op, x: Array, to: int, **attrs: Any) -> Array | None:
     """A value may have the type already."""
     return x if dtype_of(x) == ir.DataType(to).numpy() else None
 
 
 @rewrites("Reshape")
-def _reshape(op: Any, x: Array, shape: Array, **attrs: Any) -> Array | None:
+def _reshape(op: Op, x: Array, shape: Array, **attrs: Any) -> Array | None:
     """Only the last shape counts, with its numbers spelt out."""
     asked = entries(shape)
     if asked is None:
@@ -228,7 +228,7 @@ def _transpose(op: Any, x: Array, perm: Any = None) -> Array | None:
 
 
 @rewrites("Expand")
-def _expand(op: Any, x: Array, shape: Array) -> Array | None:
+def _expand(op: Op, x: Array, shape: Array) -> Array | None:
     """A value may have the shape already."""
     sizes = entries(shape)
     return x if sizes is not None and same(sizes, shape_of(x)) else None
@@ -236,7 +236,7 @@ def _expand(op: Any, x: Array, shape: Array) -> Array | None:
 
 @rewrites("Pad")
 def _pad(
-    op: Any, x: Array, pads: Array, value: Any = None, axes: Array | None = None, **attrs: Any
+    op: Op, x: Array, pads: Array, value: Any = None, axes: Array | None = None, **attrs: Any
 ) -> Array | None:
     """Pads for all axes: ONNX Runtime 1.31 misreads a subset of axes after a Transpose."""
     held = entries(axes) if axes is not None else None
@@ -251,7 +251,7 @@ def _pad(
 
 
 @rewrites("Mul")
-def _mul(op: Any, x: Array, y: Array) -> Array | None:
+def _mul(op: Op, x: Array, y: Array) -> Array | None:
     """1 x = x."""
     for kept, other in ((x, y), (y, x)):
         if is_constant(other, 1) and np.ndim(other) <= len(shape_of(kept)):
@@ -260,20 +260,20 @@ def _mul(op: Any, x: Array, y: Array) -> Array | None:
 
 
 @rewrites("Div")
-def _div(op: Any, x: Array, y: Array) -> Array | None:
+def _div(op: Op, x: Array, y: Array) -> Array | None:
     """x / 1 = x."""
     return x if is_constant(y, 1) and np.ndim(y) <= len(shape_of(x)) else None
 
 
 @rewrites("Neg")
-def _neg(op: Any, x: Array) -> Array | None:
+def _neg(op: Op, x: Array) -> Array | None:
     """-(-x) = x."""
     before = made_by(x, "Neg")
     return None if before is None else before.inputs[0]
 
 
 @rewrites("Add")
-def _add(op: Any, x: Array, y: Array) -> Array | None:
+def _add(op: Op, x: Array, y: Array) -> Array | None:
     """x + (-y) = x - y."""
     if (before := made_by(y, "Neg")) is not None:
         return op.Sub(x, before.inputs[0])
@@ -282,7 +282,7 @@ def _add(op: Any, x: Array, y: Array) -> Array | None:
 
 
 @rewrites("Sub")
-def _sub(op: Any, x: Array, y: Array) -> Array | None:
+def _sub(op: Op, x: Array, y: Array) -> Array | None:
     """x - (-y) = x + y."""
     before = made_by(y, "Neg")
     return None if before is None else op.Add(x, before.inputs[0])
