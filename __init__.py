@@ -39,7 +39,7 @@ from .modes.forward import jvp
 from .modes.hessian import Hessian, hvp
 from .modes.interop import asoperator, to_jax, to_torch
 from .modes.linear.linearization import Linearization
-from .modes.model.limits import Limits
+from .modes.model.flow.steps import Limits
 from .modes.model.loading.load import load
 from .modes.model.primal.model import Model, TensorSpec
 from .modes.recording import at_point as _at_point  # noqa: F401  (long loops at a point)
