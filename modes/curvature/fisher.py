@@ -20,11 +20,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...jacobians import Contraction, Inner, Jacobian, Shape, SumTo, reading, size
+from ...jacobians import Contraction, Diagonal, Jacobian, Shape, SumTo, reading, size
 from ...jacobians.arguments import Natural, Positive, validated
-from ...jacobians.arrays import like, space
+from ...jacobians.arrays import like
 from ...jacobians.errors import InputError
-from ...jacobians.placing import place_of
+from ...jacobians.readings import library_of, module_of
 from ...ops import Node, find
 from ...ops.node import node_of
 from ..linear.linearization import Linearization
@@ -145,9 +145,10 @@ def sample_gradients(
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
     shape = with_samples(J).shape
     samples = (shape[0], *(1,) * (len(shape) - 1))
-    if at is None:
-        return SumTo(samples, shape, J.dtype), J
-    return Inner(loss_gradients(J, of, middle, reduction, engine), samples, shape), J
+    rows: Jacobian = SumTo(samples, shape, J.dtype)
+    if at is not None:
+        rows @= Diagonal(loss_gradients(J, of, middle, reduction, engine), shape)
+    return rows, J
 
 
 def loss_gradients(
@@ -181,10 +182,10 @@ class Likelihood:
 
     def residuals(self, z: np.ndarray, axis: int, samples: int, seed: int) -> np.ndarray:
         """y − μ for samples y of p(· | z), (samples, *z): C is the mean of their outer products."""
-        xp = space(z)
+        xp = module_of(z)
         mean = self._mean(z, axis)[0]
         rows = xp.moveaxis(xp.broadcast_to(mean, (samples, *z.shape)), axis % z.ndim + 1, -1)
-        drawn = self.draw(place_of(z).random(seed), rows)
+        drawn = self.draw(library_of(z).place(z).random(seed), rows)
         return like(xp.moveaxis(drawn - rows, -1, axis % z.ndim + 1), z)
 
     def roots(self, z: np.ndarray, width: int, axis: int = -1) -> Iterator[np.ndarray]:
@@ -197,7 +198,7 @@ class Likelihood:
         axis = axis % z.ndim - z.ndim
         (mean, C), n = self._mean(z, axis), size(z.shape[1:])
         square = mean if self.coupled else (C @ like(np.ones(C.shape[1]), z)).reshape(z.shape)
-        root, q, kept = space(z).where(square < 0, 0.0, square) ** 0.5, None, np.arange(n)
+        root, q, kept = module_of(z).where(square < 0, 0.0, square) ** 0.5, None, np.arange(n)
         if self.coupled:
             q, kept = reflected(mean, root, axis)
         for start in range(0, len(kept), width):
@@ -230,7 +231,7 @@ def reflected(p: np.ndarray, root: np.ndarray, axis: int) -> tuple[np.ndarray, n
 
 def one_hot(rng: Any, p: np.ndarray) -> np.ndarray:
     """Random unit vectors along the last axis, drawn with the probabilities p."""
-    u, join = rng.random((*p.shape[:-1], 1)), space(p).concatenate
+    u, join = rng.random((*p.shape[:-1], 1)), module_of(p).concatenate
     above = 1.0 * (u > p.cumsum(-1)[..., :-1])
     return join([u * 0 + 1, above], -1) - join([above, u * 0], -1)
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import size
-from ...jacobians.arrays import as_array, host, is_foreign, is_tensor, like
+from ...jacobians.arrays import as_array, is_foreign, like
 from ...jacobians.errors import InputError
+from ...jacobians.readings import is_kept, library_of
 from ...jacobians.threads import cached_property
 
 
@@ -98,18 +99,18 @@ def structure_of(value: Any, what: str) -> Structure:
 
 def is_array(value: Any) -> bool:
     """Whether a value is an array of NumPy, or of another library."""
-    return isinstance(value, np.ndarray | np.generic) or is_tensor(value) or is_foreign(value)
+    return isinstance(value, np.ndarray | np.generic) or is_kept(value) or is_foreign(value)
 
 
 def numbers_of(array: Any) -> np.ndarray:
     """The numbers of an array of any library."""
-    return np.asarray(host(array.detach()) if is_tensor(array) else as_array(array))
+    return as_array(array)
 
 
 def array_like(array: Any, dtype: np.dtype, entries: np.ndarray) -> Any:
     """A fresh array of the library of `array`, with these entries."""
     pairs = entries.view(np.complex128) if dtype.kind == "c" else entries
     made = pairs.reshape(np.shape(array)).astype(dtype)
-    if is_tensor(array):
-        return like(made, array.detach())
+    if is_kept(array):
+        return like(made, library_of(array).detached(array))
     return array.__array_namespace__().asarray(made) if is_foreign(array) else made

@@ -150,7 +150,7 @@ class Derivative:
 def differentiated(
     model: Model, point: Mapping[str, Any], active: Iterable[ActiveStep], of: Names, wrt: Names,
     types: Mapping[str, Any], engine: str | None, more: Iterable[str] = (), *, nan: bool = False,
-    by_torch: bool = False,
+    convolves_samples: bool = False,
 ) -> Derivative | None:  # fmt: skip
     """The derivative of the steps for all points with the shapes, types and names of this point.
 
@@ -169,7 +169,7 @@ def differentiated(
     parts = tuple(open_entry(a, t, values, names) or a for a in active)
     blocks = [J for part in parts if isinstance(part, Entry) for J in part.blocks.values()]
     held = {id(value): value for value in values_in(blocks)}
-    op = ResidualRecorder.beyond(t.recorder, t.inputs, by_torch=by_torch)
+    op = ResidualRecorder.beyond(t.recorder, t.inputs, convolves_samples=convolves_samples)
     before, factors = len(op.nodes), factors_in(blocks) if any(map(has_choices, blocks)) else []
     seen, met = nonempty(asked_for_nan), nonempty(factors)
     flags = {FITS: op.Sum(*map(any_nan(op), seen)) if seen else None,

@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from ....jacobians import Dag, chosen, dtype_of, shape_of
-from ....jacobians.arrays import host, is_tensor
+from ....jacobians.arrays import host
 from ....jacobians.errors import OnnxJacError
 from ....jacobians.placing import HOST, Place, placed
+from ....jacobians.readings import is_kept, place_of_engine
 from ....jacobians.symint import Symbols
 from ....jacobians.threads import Latest, Lock, cached_property
 from ....ops import Step, numbers
@@ -28,8 +29,7 @@ from ....ops.graphs.recorder import has_bodies
 from ....ops.registry import version
 from ...model.flow.control import NotKept, note
 from ...model.flow.steps import closed, moving, needed
-from ...model.primal.engines.torch import where
-from ...model.primal.evaluate import by_torch, evaluate, evaluate_there
+from ...model.primal.evaluate import evaluate, evaluate_there
 from ...model.primal.inputs import check_inputs, finite, hosted, is_float, may_float, warn_nonfinite
 from ...model.primal.model import Model, TensorSpec
 from .checkpoint import Segment, checkpointed, segments
@@ -264,7 +264,8 @@ class Route:
         try:
             return differentiated(
                 self.model, hosted(point), self.active, self.of, self.wrt, types, self._recording,
-                self.decided, nan=nan, by_torch=self.place is not None,
+                self.decided, nan=nan,
+                convolves_samples=bool(self.place and self.place.op.convolves_samples),
             )
         except OnnxJacError:  # something cannot be recorded, or not run
             return None
@@ -339,8 +340,8 @@ class Route:
 
     @cached_property
     def place(self) -> Place | None:
-        """Where PyTorch computes the residuals, if it does."""
-        return where(str(self.engine)) if by_torch(self.engine) else None
+        """Where the engine computes the residuals, if not over NumPy's arrays."""
+        return place_of_engine(self.engine)
 
     @property
     def _recording(self) -> str | None:
@@ -349,7 +350,7 @@ class Route:
 
     def _given_out(self, values: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
         """The tensors of `of` among the values: NumPy arrays, unless the point holds tensors."""
-        take = self.place.take if self.place and any(map(is_tensor, point.values())) else host
+        take = self.place.take if self.place and any(map(is_kept, point.values())) else host
         return {name: values[name] if self.place is None else take(values[name])
                 for name in self.of}  # fmt: skip
 
@@ -515,6 +516,6 @@ def described(name: str, value: Any) -> Any:
 
 def signature_of(point: Mapping[str, Any]) -> Signature | None:
     """The shapes and types of a point, for which a derivative holds; None where not all arrays."""
-    if not all(isinstance(x, np.ndarray) or is_tensor(x) for x in point.values()):
+    if not all(isinstance(x, np.ndarray) or is_kept(x) for x in point.values()):
         return None
     return tuple((name, shape_of(a), dtype_of(a)) for name, a in sorted(point.items()))
