@@ -130,16 +130,25 @@ def empirical_fisher(
     operator without a rule; `InputError` also for an unknown `reduction`, and where the
     tensor has no sample axis.
     """
+    rows, J = sample_gradients(model, inputs, of, at, wrt, reduction, engine)
+    scale = weight_in_mean(rows.shape[0]) if reduction == "mean" else 1.0
+    return Symmetric(J.T @ (rows.T * scale @ rows @ J), J.domain, formula=f"Σ ∇{of} ∇{of}ᵀ")
+
+
+def sample_gradients(
+    model: Model, inputs: Mapping[str, Any], of: str, at: str | None, wrt: Names,
+    reduction: Reduction, engine: str | None,
+) -> tuple[Jacobian, Linearization]:  # fmt: skip
+    """R and J with G = R J, whose row n is the gradient of the loss of sample n."""
     check_model(model)
     middle = name_of(model, of if at is None else at, model.outputs, "at")
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
     shape = with_samples(J).shape
     samples = (shape[0], *(1,) * (len(shape) - 1))
-    rows: Jacobian = SumTo(samples, shape, J.dtype)  # G = rows J
+    rows: Jacobian = SumTo(samples, shape, J.dtype)
     if at is not None:
         rows @= Diagonal(loss_gradients(J, of, middle, reduction, engine), shape)
-    scale = weight_in_mean(rows.shape[0]) if reduction == "mean" else 1.0
-    return Symmetric(J.T @ (rows.T * scale @ rows @ J), J.domain, formula=f"Σ ∇{of} ∇{of}ᵀ")
+    return rows, J
 
 
 def loss_gradients(

@@ -1,8 +1,8 @@
 """JAX: operators and models as functions that `jit`, `vmap`, `jvp` and `grad` transform.
 
-Both are computed by JAX itself, without calls of the host. The derivative of a model is `custom_jvp`:
-J v, recorded as a model by the rules of this package, which is such a function again. JAX transposes
-it, since it is linear in v.
+Both are computed by JAX itself, without calls of the host. The derivative of a model is a
+`custom_jvp`: J v, recorded as a model by the rules of this package, which is such a function again.
+JAX transposes it, since it is linear in v.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Native:
     of: tuple[str, ...]
     names: tuple[str, ...]
     fixed: Mapping[str, Any]
-    _derivatives: dict[Any, Native] = field(default_factory=dict)
+    _derivatives: dict[Any, Derived] = field(default_factory=dict)
 
     def __call__(self, operands: Sequence[Any]) -> list[Any]:
         import jax
@@ -135,12 +135,16 @@ class Native:
             found = dict(zip(floats, made([given[name] for name in made.names]), strict=True))
         return values, [found.get(n, no_tangent(y)) for n, y in zip(self.of, values, strict=True)]
 
-    def derivative(self, point: Mapping[str, Any], wrt: tuple[str, ...], of: tuple[str, ...]) -> Any:
+    def derivative(
+        self, point: Mapping[str, Any], wrt: tuple[str, ...], of: tuple[str, ...]
+    ) -> Derived:
         """(the point, v) ↦ J v for tangents v of `wrt`, at all points of these shapes."""
         key = wrt, of, *((n, shape_of(x), dtype_of(x)) for n, x in sorted(point.items()))
         return remembered(self._derivatives, key, partial(self._recorded, point, wrt, of))
 
-    def _recorded(self, point: Mapping[str, Any], wrt: tuple[str, ...], of: tuple[str, ...]) -> Any:
+    def _recorded(
+        self, point: Mapping[str, Any], wrt: tuple[str, ...], of: tuple[str, ...]
+    ) -> Derived:
         """J v recorded at some numbers, which have to be like any others."""
         inputs = {n: x if is_known(x) else some(x) for n, x in {**self.fixed, **point}.items()}
         given = check_inputs(self.model, inputs)

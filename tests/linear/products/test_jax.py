@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 
 import onnxjac as oj
 from interop.operators import MODEL, POINT, WRT
-from onnxjac.modes.model.primal.engines.jax import Function
+from onnxjac.modes.model.programs.jax import Function
 
 jax = pytest.importorskip("jax")
 pytestmark = pytest.mark.peers

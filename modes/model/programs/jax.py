@@ -15,14 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from .....jacobians import dtype_of
-from .....jacobians.errors import UnsupportedOp, optional
-from .....jacobians.readings import is_kept
-from .....jacobians.threads import remembered
-from .....ops.graphs import build
-from .....ops.registry import version
-from ...flow.contents import Contents
-from ...flow.steps import needed
+from ....jacobians import dtype_of
+from ....jacobians.errors import UnsupportedOp, optional
+from ....jacobians.readings import is_kept
+from ....jacobians.threads import remembered
+from ....ops.graphs import build
+from ....ops.graphs.build import Graph, V, simplified
+from ....ops.registry import version
+from ..flow.contents import Contents
+from ..flow.steps import needed
 from . import numpy as own
 
 LARGE = 64
@@ -56,7 +57,7 @@ class Function:
 
     def __init__(self, model: Contents, given: tuple[str, ...], names: tuple[str, ...]) -> None:
         optional("jax", "jax")
-        from .....ops.jax.table import array
+        from ....ops.jax.table import array
 
         self.model, self.names, self.static = model, names, frozenset[str]()
         used = needed(model.steps, names, given)[1] & model.constants.keys() - {*given}
@@ -78,7 +79,7 @@ class Function:
     def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         import jax
 
-        from .....ops.jax.table import is_traced
+        from ....ops.jax.table import is_traced
 
         given = {n: x for n, x in inputs.items() if n not in self.static and is_argument(x)}
         known = {n: x for n, x in inputs.items() if n not in given}
@@ -100,7 +101,7 @@ class Function:
 
     def run(self, known: Any, given: Any, weights: Any) -> dict[str, Any]:
         """The named tensors, while JAX traces."""
-        from .....ops.jax import arrays
+        from ....ops.jax import arrays
 
         held = {**self.constants, **weights}
         return own.compute(self.model, {**known, **given}, self.names, arrays, held)
@@ -129,32 +130,34 @@ def contents(x: Any) -> Any:
 
 
 class Program:
-    """v ↦ J v, and `at(residuals)` likewise. An array of JAX gives one, also while it traces."""
+    """v ↦ J v. An array of JAX gives one, also while it traces."""
 
-    def __init__(self, recording: Any) -> None:
+    def __init__(self, graph: Graph) -> None:
         import jax
 
-        given = (recording.v, *recording.residuals.values())
-        model = Contents(build(recording.recorder, given, {"y": recording.y}, "product"))
-        names = tuple(str(value.name) for value in given)
-        function = Function(model, names, ("y",))
+        copy = simplified(graph)
+        model = Contents(build(copy, copy.inputs.values(), copy.outputs, "product"))
+        names, (y,) = [str(value.name) for value in copy.inputs.values()], model.outputs
+        function, keys = Function(model, tuple(names), (y,)), [*copy.inputs]
 
-        def product(weights: Any, residuals: tuple[Any, ...], v: Any) -> Any:
-            return function.run({}, dict(zip(names, (v, *residuals), strict=True)), weights)["y"]
+        def product(weights: Any, residuals: Mapping[str, Any], v: Any) -> Any:
+            given = {V: v, **residuals}
+            held = {name: given[key] for name, key in zip(names, keys, strict=True)}
+            return function.run({}, held, weights)[y]
 
         self._compiled, self.weights = jax.jit(product), function.weights
-        self.keys, self.dtype = tuple(recording.residuals), dtype_of(recording.v)
+        self.keys, self.dtype = tuple(copy.residuals), dtype_of(copy.v)
 
-    def at(self, residuals: Mapping[str, Any]) -> Callable[[Any], Any]:
+    def bind(self, residuals: Mapping[str, Any]) -> Callable[[Any], Any]:
         """The program for these residuals, by key, which go to the device once."""
-        from .....ops.jax.table import array
+        from ....ops.jax.table import array
 
-        return partial(self._product, tuple(array(residuals[key]) for key in self.keys))
+        return partial(self._product, {key: array(residuals[key]) for key in self.keys})
 
     def __call__(self, v: Any) -> Any:
-        return self._product((), v)
+        return self._product({}, v)
 
-    def _product(self, residuals: tuple[Any, ...], v: Any) -> Any:
+    def _product(self, residuals: Mapping[str, Any], v: Any) -> Any:
         import jax
 
         with jax.enable_x64(True):
@@ -163,6 +166,6 @@ class Program:
         return np.array(y) if isinstance(v, np.ndarray) else y
 
 
-def compile(recording: Any, provider: str = "") -> Program:
+def compile(graph: Graph, provider: str = "") -> Program:
     """The program of a product; JAX's own settings choose where it runs."""
-    return Program(recording)
+    return Program(graph)

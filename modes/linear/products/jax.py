@@ -1,5 +1,0 @@
-"""XLA as the engine of products."""
-
-from ...model.primal.engines.jax import compile
-
-__all__ = ["compile"]
