@@ -51,7 +51,8 @@ def linearize(
     multiplied out.
 
     With `engine="torch"`, PyTorch runs the model and J holds tensors, on the device of the inputs
-    or the one named after a colon, `"torch:cuda"`; inputs on a GPU imply it.
+    or the one named after a colon, `"torch:cuda"`; inputs on a GPU imply it. With `engine="jax"`,
+    XLA compiles the model and the products, for all points of the same shapes.
 
     - `model`: the model, as `load` gives it.
     - `inputs`: the point, an array by name for every input; weights may be given too. A model

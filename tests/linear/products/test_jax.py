@@ -10,6 +10,8 @@ from interop.operators import MODEL, POINT, WRT
 from onnxjac.modes.model.programs.jax import Function
 
 jax = pytest.importorskip("jax")
+from interop.jaxprs import primitives  # noqa: E402
+
 pytestmark = pytest.mark.peers
 
 TIGHT = {"rtol": 1e-10, "atol": 1e-12}
@@ -48,16 +50,6 @@ def draw(n, seed=0):
 
 def of_logits(engine=None):
     return oj.linearize(MODEL, POINT, of="logits", wrt=WRT, engine=engine)
-
-
-def primitives(jaxpr):
-    """The names of all primitives in a jaxpr, and in those inside it."""
-    for equation in jaxpr.eqns:
-        yield equation.primitive.name
-        for part in jax.tree.leaves(list(equation.params.values())):
-            inner = getattr(part, "jaxpr", part)
-            if hasattr(inner, "eqns"):
-                yield from primitives(inner)
 
 
 @pytest.mark.parametrize("of", ["here", "moved"])
