@@ -109,14 +109,13 @@ class Native:
 
     def values(self, free: tuple[str, ...], known: Mapping[str, Any], *args: Any) -> list[Any]:
         """The tensors of `of`, in types that JAX knows."""
-        import jax
+        from ...ops.jax.table import array, as_chosen
 
         point = {**self.fixed, **known, **dict(zip(free, args, strict=True))}
-        inputs = check_inputs(self.model, point, keep=False, engine="jax")
-        made = evaluate(self.model, inputs, self.of, engine="jax")
-        with jax.enable_x64(True):
-            arrays = [jax.numpy.asarray(made[name]) for name in self.of]
-        return [x.astype(jax.dtypes.canonicalize_dtype(x.dtype)) for x in arrays]
+        with as_chosen():
+            inputs = check_inputs(self.model, point, keep=False, engine="jax")
+            made = evaluate(self.model, inputs, self.of, engine="jax")
+            return [array(made[name]) for name in self.of]
 
     def pushed(self, free: tuple[str, ...], known: Any, primals: Any, tangents: Any) -> Any:
         """The values and their tangents; only those inputs move that have a tangent."""

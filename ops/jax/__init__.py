@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -28,17 +30,17 @@ from ...jacobians.errors import InputError, UnsupportedOp
 from ...jacobians.placing import Place
 from ..library import ArrayLibrary
 from . import control, layout, pointwise, products  # noqa: F401  (register kernels)
-from .table import DTYPES, TABLE, array, is_traced
+from .table import DTYPES, NARROW, TABLE, array, as_chosen, is_traced, known, types
 
 __all__ = ["Arrays", "arrays"]
 
 
 def in_double(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method with types of 64 bits, which JAX knows within it only."""
+    """The method with types of 64 bits, which JAX knows within it only: see `types`."""
 
     @functools.wraps(method)
     def call(*inputs: Any, **attrs: Any) -> Any:
-        with jax.enable_x64(True):
+        with types():
             return method(*inputs, **attrs)
 
     return call
@@ -69,7 +71,7 @@ class Arrays(ArrayLibrary):
         if device not in ("", PLACE.device):
             raise InputError(f"JAX computes on {PLACE.device!r} here, not on {device!r}: its own "
                              "settings choose the device")  # fmt: skip
-        return PLACE
+        return SINGLE_PLACE if NARROW.get() else PLACE
 
     def take(self, x: Any, device: Any) -> Any:
         return array(x)
@@ -105,16 +107,16 @@ class Arrays(ArrayLibrary):
         return control.flow(op_type, attrs, inputs, run)
 
     def product(self, J: Jacobian, v: Array, columns: Shape) -> Array:
-        dtype = jax.dtypes.canonicalize_dtype(self.promoted(J.dtype, self.dtype(v)))
+        dtype = known(self.promoted(J.dtype, self.dtype(v)))
         try:
-            with jax.enable_x64(True):
+            with as_chosen() if is_traced([v]) else nullcontext(), types():
                 return super().product(J, v, columns).astype(dtype)
         except jax.errors.JAXTypeError as error:
             raise UnsupportedOp(f"a {type(J).__name__} decides by numbers, and {TOLD}") from error
 
     @in_double
     def cast(self, x: Array, dtype: Any) -> Array:
-        return x.astype(dtype)
+        return x.astype(known(dtype))
 
     @in_double
     def full(self, x: Array, shape: Shape, value: Any) -> Array:
@@ -165,3 +167,6 @@ arrays = Arrays()
 
 PLACE = Place("JAX", array, arrays, Generator, jnp, jax.default_backend(), array)
 """Where JAX computes: the CPU, or whatever it has been told."""
+
+SINGLE_PLACE = replace(PLACE, name="JAX, in 32 bits")
+"""The same for arrays of 32 bits at most."""

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from jax import lax
 
 from ...jacobians.errors import UnsupportedOp
-from .table import Array, array, is_traced
+from .table import Array, array, is_traced, known
 
 Arrays = tuple[Array, ...]
 
@@ -110,7 +110,7 @@ def loop(attrs: Mapping[str, Any], inputs: Sequence[Any], run: Run) -> list[Any]
         fresh, state, _ = step(state, i)
         return i + 1, jnp.all(fresh), state
 
-    begun = jnp.zeros((), np.int64), jnp.asarray(True if go is None else jnp.all(go)), start
+    begun = jnp.zeros((), known(np.int64)), jnp.asarray(True if go is None else jnp.all(go)), start
     return [*lax.while_loop(goes_on, turn, begun)[2]]
 
 

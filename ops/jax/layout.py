@@ -15,7 +15,7 @@ from jax import lax
 from ..numbers.indexing import mesh
 from ..numbers.layout import cuts, numpy_dtype
 from ..numbers.table import ints, widened
-from .table import Array, array, is_traced, kernel
+from .table import Array, array, is_traced, kernel, known
 
 
 @kernel("Slice", hosted=True)
@@ -117,7 +117,7 @@ def top_k(
         raise ValueError(f"k={count} of {most} elements along axis {axis}")
     order = jnp.argsort(x, axis, stable=True, descending=bool(largest))
     places = order[(slice(None),) * (axis % x.ndim) + (slice(count),)]
-    return jnp.take_along_axis(x, places, axis), places.astype(np.int64)
+    return jnp.take_along_axis(x, places, axis), places.astype(known(np.int64))
 
 
 METHODS = {"none": "set", "add": "add", "mul": "multiply", "max": "max", "min": "min"}
@@ -155,7 +155,7 @@ def scattered(x: Array, updates: Array, places: tuple[Any, ...], reduction: str)
 def one_hot(indices: Array, depth: Any, values: Any, *, axis: int = -1) -> Array:
     """The second value at the index on the new axis, the first one elsewhere."""
     (depth,) = ints(np.asarray(depth).astype(np.int64))
-    places = indices.astype(np.int64)
+    places = indices.astype(known(np.int64))
     places = jnp.where((places < 0) & (places >= -depth), places + depth, places)
     axis = axis + places.ndim + 1 if axis < 0 else axis
     line = np.arange(depth).reshape(-1, *(1,) * (places.ndim - axis))
@@ -167,4 +167,4 @@ def one_hot(indices: Array, depth: Any, values: Any, *, axis: int = -1) -> Array
 def eye_like(x: Array, *, dtype: int | None = None, k: int = 0) -> Array:
     """Ones on the k-th diagonal of a matrix of the shape of x, zeros elsewhere."""
     rows, columns = x.shape
-    return jnp.eye(rows, columns, k, x.dtype if dtype is None else numpy_dtype(dtype))
+    return jnp.eye(rows, columns, k, x.dtype if dtype is None else known(numpy_dtype(dtype)))

@@ -13,7 +13,7 @@ from jax import lax
 from ..numbers.layout import numpy_dtype
 from ..numbers.pointwise import UFUNCS
 from ..numbers.table import Kernel
-from .table import DTYPES, Array, array, kernel
+from .table import DTYPES, Array, array, kernel, known
 
 for name, ufunc in UFUNCS.items():
     kernel(name)(getattr(jnp, ufunc.__name__))
@@ -37,7 +37,7 @@ def power(x: Any, y: Any) -> Array:
     dtype = jnp.asarray(x).dtype
     if not (jnp.issubdtype(dtype, jnp.integer) and jnp.issubdtype(jnp.result_type(y), jnp.integer)):
         return jnp.power(x, y).astype(dtype)
-    fraction = jnp.power(jnp.asarray(x, np.float64), jnp.asarray(y, np.float64))
+    fraction = jnp.power(*(jnp.asarray(z, known(np.float64)) for z in (x, y)))
     return jnp.where(y < 0, fraction.astype(dtype), jnp.power(x, jnp.maximum(y, 0)).astype(dtype))
 
 
@@ -83,7 +83,7 @@ def converted(x: Array, dtype: Any) -> Array:
     """x in a dtype that kernels compute with."""
     if np.dtype(dtype) not in DTYPES:
         raise NotImplementedError(f"no kernel over arrays of JAX computes with {dtype}")
-    return x.astype(dtype)
+    return x.astype(known(dtype))
 
 
 def folded(pair: Kernel) -> Kernel:

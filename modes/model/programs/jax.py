@@ -37,7 +37,10 @@ def compute(
     model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...], engine: str = "jax"
 ) -> dict[str, Any]:
     """The named tensors at the inputs, as arrays of JAX."""
-    key = "jax", names, tuple(inputs), version()
+    optional("jax", "jax")
+    from ....ops.jax.table import NARROW
+
+    key = "jax", names, tuple(inputs), version(), NARROW.get()
     function = remembered(model.programs, key, partial(Function, model, tuple(inputs), names))
     made: dict[str, Any] = function(inputs)
     return made
@@ -56,7 +59,6 @@ class Function:
     """inputs ↦ the named tensors of a model, compiled by XLA."""
 
     def __init__(self, model: Contents, given: tuple[str, ...], names: tuple[str, ...]) -> None:
-        optional("jax", "jax")
         from ....ops.jax.table import array
 
         self.model, self.names, self.static = model, names, frozenset[str]()
@@ -70,16 +72,18 @@ class Function:
         """The shapes and dtypes of the named tensors."""
         import jax
 
+        from ....ops.jax.table import types
+
         given = {n: x for n, x in inputs.items() if is_argument(x) and not may_be_sizes(x)}
         known = {n: x for n, x in inputs.items() if n not in given}
-        with jax.enable_x64(True):
+        with types():
             made: dict[str, Any] = jax.eval_shape(partial(self.run, known), given, self.weights)
         return made
 
     def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         import jax
 
-        from ....ops.jax.table import is_traced
+        from ....ops.jax.table import is_traced, types
 
         given = {n: x for n, x in inputs.items() if n not in self.static and is_argument(x)}
         known = {n: x for n, x in inputs.items() if n not in given}
@@ -89,7 +93,7 @@ class Function:
         traced = is_traced(given.values())
         at_once = nullcontext() if traced else jax.ensure_compile_time_eval()
         try:
-            with jax.enable_x64(True), at_once:  # the values may be kept: see `Point`
+            with types(), at_once:  # the values may be kept: see `Point`
                 made: dict[str, Any] = self._compiled[key](given, self.weights)
                 return made
         except UnsupportedOp:
