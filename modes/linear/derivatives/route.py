@@ -158,14 +158,17 @@ class Route:
     def _lock(self) -> Lock:
         return Lock()
 
-    def through(self, inputs: Mapping[str, Any]) -> tuple[Route, Mapping[str, Any]]:
-        """The route for these inputs, with samples as constants, and the checked point.
+    def through(
+        self, inputs: Mapping[str, Any], *, checked: bool = False
+    ) -> tuple[Route, Mapping[str, Any]]:
+        """The route for these inputs, with samples as constants, and the point, checked here or
+        before.
 
         After a new declaration of an operator, nothing cached is used.
         """
         if self.declared != version():
-            return replace(self).through(inputs)
-        point = check_inputs(self.model, inputs, engine=self.engine)
+            return replace(self).through(inputs, checked=checked)
+        point = inputs if checked else check_inputs(self.model, inputs, engine=self.engine)
         given = frozenset(point.keys() - self.model.inputs.keys() - self.model.initializers.keys())
         source = (self.source or self.model).literal(given)
         model = fixed(source, point, self.engine) if self.may_draw else source
@@ -429,7 +432,7 @@ class Route:
                 self._serves(signature, one)
                 return one
         try:
-            symbols, unkept = shaped_as_here(self.model), self.model.derived.unkept
+            symbols, unkept = shaped_as_here(self.model), self.model.cache["unkept"]
             flat = unrolled(
                 self.model, hosted(point), names, NODES, self._recording, unkept, symbols,
                 self.estimate,
@@ -494,17 +497,17 @@ def decisions(flat: Model, symbols: Symbols) -> tuple[tuple[str, ...] | None, fr
 
 
 def route_of(
-    model: Model, of: tuple[str, ...], wrt: tuple[str, ...], engine: str | None, estimate: bool,
-    checkpoint: bool | int,
+    model: Model, of: tuple[str, ...], wrt: tuple[str, ...], engine: str | None = None,
+    estimate: bool = False, checkpoint: bool | int = False,
 ) -> Route:  # fmt: skip
     """The route between some tensors, cached with the model."""
     model = model.literal(wrt)
     key = of, wrt, engine, estimate, checkpoint, type(checkpoint)
     with model.lock:
-        route: Route | None = model.derived.routes.get(key)
+        route: Route | None = model.cache["route"].get(key)
         if route is None:
             route = Route(model, of, wrt, engine, estimate=estimate, checkpoint=checkpoint)
-            model.derived.routes[key] = route
+            model.cache["route"][key] = route
         return route
 
 

@@ -91,9 +91,9 @@ def trace(
     only shapes, types and the results of constants are known then.
     """
     wanted = tuple(names)
-    sampled, known = fixed(model, point, engine), model.derived.unkept
+    sampled, known = fixed(model, point, engine), model.cache["unkept"]
     spread = {n: known[n] for n in needed(sampled.steps, wanted)[1] if n in known}
-    model = unrolled(sampled, point, wanted, 0, engine, model.derived.unkept, symbols)
+    model = unrolled(sampled, point, wanted, 0, engine, model.cache["unkept"], symbols)
     chosen_by = asked_in(model.ir.graph)
     if symbols is not None:  # the sizes and entries of the others are known
         chosen_by = {n: why for n, why in chosen_by.items() if n in symbols.pinned}

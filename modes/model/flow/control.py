@@ -338,9 +338,9 @@ class LongLoop(Exception):
 
 def note(model: Contents, reason: NotKept) -> None:
     """Unroll the control flow of `reason` from now on; raises `reason` if that does not help."""
-    if reason.output is None or reason.output in model.derived.unkept:
+    if reason.output is None or reason.output in model.cache["unkept"]:
         raise reason
-    model.derived.unkept[reason.output] = str(reason)
+    model.cache["unkept"][reason.output] = str(reason)
 
 
 @contextmanager
