@@ -173,6 +173,8 @@ for _row in (
          "modes.model.loading.upgrade.drop_empty_operands"),
         ("no_width", "RandomUniform", ENDS, "modes.model.loading.upgrade._check_range"),
         ("no_turn", "Scan", DEPARTS, "modes.recording.control.Turns.guarded"),
+        ("unrounded_halves", "Cast", DEPARTS,
+         "modes.model.primal.engines.onnxruntime.round_halves"),
         ("left_to_right", "Einsum", HANGS, "modes.model.primal.evaluate.Forecast._check_einsum"),
       )),
 ):  # fmt: skip

@@ -159,6 +159,9 @@ canary("no_width", "g () => (float[9] y) "
 canary("no_turn", "g (float[0] x, float s) => (float y) { y = Scan<num_scan_inputs = 1, "
        "body = b (float a, float e) => (float c) { c = Add(a, e) }>(s, x) }",
        np.zeros(0, F), np.ones((), F))
+canary("unrounded_halves", "g (double[1] x) => (double[1] y) "
+       "{ a = Cast<to = 10>(x) b = Neg(a) y = Cast<to = 11>(b) }",
+       np.array([1.00001]), wrong=differs([-1]))
 canary("left_to_right", 'g (float[n] a, float[m] b) => (float[n] y) '
        '{ y = Einsum<equation = "i,j,i,j->i">(a, b, a, b) }',
        np.ones(60000, F), np.ones(60000, F))

@@ -220,6 +220,27 @@ def test_where_onnx_runtime_departs_from_onnx_numpy_runs():
         model.run(point, engine="onnxruntime")
 
 
+@pytest.mark.parametrize("opset", [13, 21])
+def test_halves_do_not_depend_on_the_tensors_that_are_asked_for(opset):
+    """Each step rounds its result, also in a loop, whichever other results are asked for."""
+    body = """a = Cast<to = 10>(x) b = Neg(a) c = Exp(b) d = Cast<to = 11>(c)
+    n = Constant<value_int = 3>()
+    t = Constant<value_int = 1>() go = Cast<to = 9>(t) e = Loop(n, go, d) <body = turn (
+        int64 k, bool g, double s) => (bool h, double r) {
+        h = Identity(g) p = Cast<to = 10>(s) q = Neg(p) r = Cast<to = 11>(q) }>"""
+    m = model(body, "(double[3] x) => (double[3] e)", opset)
+    point = {"x": np.array([1.00001, 0.1, -0.7])}
+    names = ("a", "b", "c", "d", "e")
+    together = evaluate(m, point, names, engine="onnxruntime")
+    half = point["x"].astype(np.float16)
+    assert np.array_equal(together["b"], -half)
+    assert_allclose(together["c"], np.exp(-half.astype(float)), rtol=2e-3)
+    assert np.array_equal(together["e"], -together["d"])
+    for name in names:
+        alone = evaluate(m, point, (name,), engine="onnxruntime")[name]
+        assert np.array_equal(alone, together[name]), name
+
+
 def test_shrinking_doubles_is_exact():
     """ONNX Runtime computes Shrink of doubles in float32."""
     shrink = model("y = Shrink<bias=0.3, lambd=0.5>(x)", "(double[3] x) => (double[3] y)")

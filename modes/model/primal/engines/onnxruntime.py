@@ -133,12 +133,14 @@ def cut(
 def _declare(
     graph: onnx.GraphProto, node: onnx.NodeProto, values: Mapping[str, ir.Value]
 ) -> None:
-    """Keep the type of what may be guarded, and the shape of a sum's operand where it is recorded:
-    a model may declare others than it has.
+    """Keep the types of halves and of what may be guarded, and the shape of a recorded sum's
+    operand: a model may declare others than it has.
     """
-    value = values.get(node.output[0]) if node.op_type in FUNCTIONS else None
-    if value is not None and value.dtype is not None:
-        graph.value_info.append(helper.make_tensor_value_info(str(value.name), value.dtype, None))
+    for value in map(values.get, node.output):
+        is_half = value is not None and value.dtype == ir.DataType.FLOAT16
+        if value is not None and value.dtype and (is_half or node.op_type in FUNCTIONS):
+            declared = helper.make_tensor_value_info(str(value.name), value.dtype, None)
+            graph.value_info.append(declared)
     summed = values.get(node.input[0]) if node.op_type == "ReduceSum" else None
     if summed is not None and summed.producer() is not None and READING in summed.meta:
         graph.value_info.append(ir.serde.serialize_value(summed))
@@ -329,6 +331,7 @@ def new_session(
 ) -> Session:
     """A session of a model, with the shared arrays as initializers; not `pooled`, without arena."""
     guard_traps(proto, shared)
+    round_halves(proto.graph)
     shared = {**shared, **sum_by_products(proto.graph)}
     model = proto.SerializeToString()
     return Session(partial(started, model, shared, lean, pooled, provider))
@@ -445,6 +448,42 @@ def _guard(graph: onnx.GraphProto, shared: Mapping[str, np.ndarray]) -> set[str]
             node.domain = GUARD
             guarded.add(node.op_type)
     return guarded
+
+
+def round_halves(graph: onnx.GraphProto) -> None:
+    """Put Max of one operand, which has a kernel for halves, behind each step that computes halves.
+
+    The runtime computes most steps in float32 and leaves out the rounding between two of them, so
+    that a tensor would depend on which others are asked for.
+    """
+    types = {value.name: value.type.tensor_type.elem_type
+             for value in (*graph.output, *graph.value_info)}  # fmt: skip
+    nodes, taken = list[onnx.NodeProto](), names_in(graph)
+    for node in graph.node:
+        for inner in subgraphs(node):
+            round_halves(inner)
+        nodes.append(node)
+        for k, name in enumerate(node.output) if node.op_type not in MOVES else ():
+            if is_half(node) if name not in types else types[name] == onnx.TensorProto.FLOAT16:
+                node.output[k] = unique(name, taken)
+                nodes.append(helper.make_node("Max", [node.output[k]], [name]))
+    if len(nodes) > len(graph.node):
+        del graph.node[:]
+        graph.node.extend(nodes)
+
+
+MOVES = {
+    "Concat", "Constant", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements",
+    "GatherND", "If", "Identity", "Loop", "Max", "Min", "Relu", "Reshape", "Scan", "Slice",
+    "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where",
+}  # fmt: skip
+"""Operators whose results are entries of their operands, and control flow."""
+
+
+def is_half(node: onnx.NodeProto) -> bool:
+    """Whether a node casts to halves."""
+    to = onnx.TensorProto.FLOAT16
+    return node.op_type == "Cast" and any(a.name == "to" and a.i == to for a in node.attribute)
 
 
 def _stored(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
