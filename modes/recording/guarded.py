@@ -14,15 +14,16 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import shape_of
-from ...jacobians.errors import OnnxJacError, UnsupportedOp, warn
+from ...jacobians.errors import OnnxJacError, UnsupportedOp
 from ...jacobians.symint import Atom, Guard, Symbols, SymInt
 from ...ops.graphs import every, reachable
 from ..linear.derivatives.record import may_draw
 from ..linear.derivatives.trace import Trace
 from ..linear.derivatives.unroll import shaped_as_here
+from ..model.flow.conditions import Condition, state
 from ..model.flow.contents import free_sizes
 from ..model.flow.steps import moving, needed
-from ..model.primal.inputs import GUARDS, is_float
+from ..model.primal.inputs import is_float
 from ..model.primal.model import Model
 from .derive import Draft
 
@@ -51,25 +52,26 @@ def guarded(
             raise UnsupportedOp(f"{message}: make them constants of the model")
     draft = hold(draft, symbols.pinned)
     made = draft.model(name)
+    state(made.ir, conditions(model, point, draft, symbols, fixed))
     for value in made.ir.graph.inputs:
         if defaults and (given := str(value.name)) in defaults:
             value.const_value = ir.tensor(defaults[given], name=given)
             made.ir.graph.register_initializer(value)
-    for size, reader in fixed.items():
-        warn(f"{where(model, point, size)}: {reader}")
-    for output, why in {o: why for t in draft.traces for o, why in t.unrolled.items()}.items():
-        warn(f"the control flow that computes {output!r} is unrolled for the point, its turns and "
-             f"branches are fixed: {why}")  # fmt: skip
-    if draft.held:
-        parts = ", ".join(f"{tensor!r} ({why})" for tensor, why in draft.held.items())
-        warn(f"the derivative holds only for the numbers that the point gives these: {parts}")
-        made.ir.metadata_props["onnxjac.held"] = ", ".join(draft.held)
-    guards = {str(g): g.reader for g in symbols.guards.values() if not is_settled(g, draft)}
-    if guards:
-        parts = ", ".join(f"{text} ({reader})" for text, reader in guards.items())
-        warn(f"the derivative holds only where {parts}")
-        made.ir.metadata_props[GUARDS] = "\n".join(guards)
     return made
+
+
+def conditions(
+    model: Model, point: Mapping[str, Any], draft: Draft, symbols: Symbols, fixed: Mapping[str, str]
+) -> Iterator[Condition]:
+    """Where a draft holds: sizes, unrolled control flow, tensors that are constants, and guards."""
+    for size, reader in fixed.items():
+        yield Condition("size", where(model, point, size), reader)
+    yield from {c.name: c for t in draft.traces for c in t.unrolled}.values()
+    for tensor, reader in draft.held.items():
+        yield Condition("numbers", tensor, reader)
+    for text, reader in {str(g): g.reader for g in symbols.guards.values()
+                         if not is_settled(g, draft)}.items():  # fmt: skip
+        yield Condition("relation", text, reader)
 
 
 def shared(model: Model, make: Callable[..., Draft]) -> tuple[Draft, bool]:

@@ -19,6 +19,7 @@ from ....jacobians.symint import Number, at, depth_of, same
 from ....ops import Recorder, Step, find
 from ....ops.graphs.shapes import Sizes
 from ..limits import Meter
+from .conditions import Condition
 from .contents import Contents
 
 Run = Callable[[ir.Graph, Sequence[Any]], list[Any]]
@@ -340,7 +341,7 @@ def note(model: Contents, reason: NotKept) -> None:
     """Unroll the control flow of `reason` from now on; raises `reason` if that does not help."""
     if reason.output is None or reason.output in model.cache["unkept"]:
         raise reason
-    model.cache["unkept"][reason.output] = str(reason)
+    model.cache["unkept"][reason.output] = Condition("unrolled", reason.output, str(reason))
 
 
 @contextmanager
