@@ -12,12 +12,13 @@ import numpy as np
 from ..jacobians import dtype_of, shape_of, size
 from ..jacobians.arrays import as_array, host, like, settled
 from ..jacobians.errors import InputError
+from ..jacobians.readings import library_of_engine
 from .forward import Tensors
 from .linear.derivatives.record import unjoined
 from .linear.derivatives.route import route_of, signature_of
 from .linear.linearization import Linearization, linearized
 from .linearize import warn_zeros
-from .model.primal.evaluate import apart, by_torch, evaluate
+from .model.primal.evaluate import apart, evaluate
 from .model.primal.inputs import check_inputs, hosted, warn_nonfinite
 from .model.primal.model import Model
 from .recording.derive import Names, vjp_graph
@@ -79,10 +80,10 @@ class Gradient:
         if self.weights is None:
             seeds = {one(self.of): host(combination(model, inside, self.of, None, self.engine))}
         given = tuple(inside.keys() - model.inputs.keys())
-        make = partial(vjp_graph, model, inside, self.of, self.wrt, self.engine, seeds)
-        draft, is_general = shared(
-            model, partial(make, given=given, for_torch=by_torch(self.engine))
-        )
+        library = library_of_engine(self.engine)
+        make = partial(vjp_graph, model, inside, self.of, self.wrt, self.engine, seeds, given=given,
+                       convolves_samples=bool(library and library.convolves_samples))  # fmt: skip
+        draft, is_general = shared(model, make)
         assert draft.dag is not None
         zeros = unjoined(draft.traces[-1].steps, draft.dag, self.wrt, self.of)
         made = draft.model("gradient"), zeros

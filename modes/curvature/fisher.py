@@ -23,9 +23,9 @@ import numpy as np
 
 from ...jacobians import Contraction, Inner, Jacobian, Shape, SumTo, dtype_of, reading, size
 from ...jacobians.arguments import Natural, Positive, validated
-from ...jacobians.arrays import like, space
+from ...jacobians.arrays import like
 from ...jacobians.errors import InputError
-from ...jacobians.placing import place_of
+from ...jacobians.readings import library_of, module_of
 from ...jacobians.threads import Latest, remembered
 from ...ops import Node, find
 from ...ops.node import node_of
@@ -192,8 +192,8 @@ def behind(
     another type than the model declares; and what is `known` of points of the same shapes.
     """
     point, model = {**J.given, **J.primal}, J.route.model
-    kinds = {(type(x), str(getattr(x, "device", ""))) for x in point.values()}
-    key = version(), signature_of(point), frozenset(kinds)
+    places = frozenset(library_of(x).place(x).name for x in point.values())
+    key = version(), signature_of(point), places
     here: dict[Any, Any] = remembered(known, key, dict) if key[1] else {}
 
     def fits() -> bool:
@@ -224,10 +224,10 @@ class Likelihood:
 
     def residuals(self, z: np.ndarray, axis: int, samples: int, seed: int) -> np.ndarray:
         """y − μ for samples y of p(· | z), (samples, *z): C is the mean of their outer products."""
-        xp = space(z)
+        xp = module_of(z)
         mean = self._mean(z, axis)[0]
         rows = xp.moveaxis(xp.broadcast_to(mean, (samples, *z.shape)), axis % z.ndim + 1, -1)
-        drawn = self.draw(place_of(z).random(seed), rows)
+        drawn = self.draw(library_of(z).place(z).random(seed), rows)
         return like(xp.moveaxis(drawn - rows, -1, axis % z.ndim + 1), z)
 
     def roots(self, z: np.ndarray, width: int, axis: int = -1) -> Iterator[np.ndarray]:
@@ -240,7 +240,7 @@ class Likelihood:
         axis = axis % z.ndim - z.ndim
         (mean, C), n = self._mean(z, axis), size(z.shape[1:])
         square = mean if self.coupled else (C @ like(np.ones(C.shape[1]), z)).reshape(z.shape)
-        root, q, kept = space(z).where(square < 0, 0.0, square) ** 0.5, None, np.arange(n)
+        root, q, kept = module_of(z).where(square < 0, 0.0, square) ** 0.5, None, np.arange(n)
         if self.coupled:
             q, kept = reflected(mean, root, axis)
         for start in range(0, len(kept), width):
@@ -273,7 +273,7 @@ def reflected(p: np.ndarray, root: np.ndarray, axis: int) -> tuple[np.ndarray, n
 
 def one_hot(rng: Any, p: np.ndarray) -> np.ndarray:
     """Random unit vectors along the last axis, drawn with the probabilities p."""
-    u, join = rng.random((*p.shape[:-1], 1)), space(p).concatenate
+    u, join = rng.random((*p.shape[:-1], 1)), module_of(p).concatenate
     above = 1.0 * (u > p.cumsum(-1)[..., :-1])
     return join([u * 0 + 1, above], -1) - join([above, u * 0], -1)
 

@@ -47,12 +47,13 @@ from ...jacobians import (
     size,
 )
 from ...jacobians.arguments import Natural, Positive
-from ...jacobians.arrays import host, like, space
+from ...jacobians.arrays import host, like
 from ...jacobians.as_one import leaves
 from ...jacobians.base import CHUNK
 from ...jacobians.errors import InputError, LimitError, UnsupportedOp
 from ...jacobians.lapack import eps_of
 from ...jacobians.products import factors_of
+from ...jacobians.readings import module_of
 from ...jacobians.threads import cached_property, concurrent, cores
 from ...ops import numbers
 from ..linear.derivatives.route import Route, route_of
@@ -244,7 +245,7 @@ class Gradients:
         rows = np.arange(count)
         leading, trailing = rows // max(positions, 1), rows % samples
         fits = [
-            count == positions * samples and space(one).allclose(
+            count == positions * samples and module_of(one).allclose(
                 numbered, self._taken(owner[:, None] + 1) * one, rtol=1e-3,
                 atol=1e-6 * float(abs(numbered).max()),
             ) for owner in (leading, trailing)
@@ -320,7 +321,7 @@ def sample_diagonal(J: Linearization, H: Jacobian) -> np.ndarray | None:
 
 def roots(H: Jacobian, z: np.ndarray, width: int) -> Iterator[tuple[float, np.ndarray]]:
     """Signs and stacks (k, *z), k ≤ width, of sₙₖ with Hₙ = Σ ± sₙₖ sₙₖᵀ for every sample n."""
-    xp, samples, n = space(z), len(z), size(z.shape[1:])
+    xp, samples, n = module_of(z), len(z), size(z.shape[1:])
     units = xp.broadcast_to(like(np.eye(n), z)[:, None], (n, samples, n))
     blocks = (H @ units.reshape(n, -1).T).reshape(samples, n, n)
     if not xp.isfinite(blocks).all():  # LAPACK may raise an error, and no NaN is above the noise
@@ -339,7 +340,7 @@ def roots(H: Jacobian, z: np.ndarray, width: int) -> Iterator[tuple[float, np.nd
 
 def concatenated(parts: list[np.ndarray], axis: int) -> np.ndarray:
     """The parts along an axis; one part is not copied."""
-    return parts[0] if len(parts) == 1 else space(parts[0]).concatenate(parts, axis)
+    return parts[0] if len(parts) == 1 else module_of(parts[0]).concatenate(parts, axis)
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -18,9 +18,10 @@ import numpy as np
 
 from ...jacobians import Jacobian, reading
 from ...jacobians.arguments import Count, Positive, passes_options_to, validated
-from ...jacobians.arrays import like, space
+from ...jacobians.arrays import like
 from ...jacobians.errors import InputError, UnsupportedOp, warn
 from ...jacobians.progress import progress as showing
+from ...jacobians.readings import module_of
 from ...jacobians.threads import remembered
 from ..data.adapter import NOTHING, Data, Every, mixed
 from ..data.batches import Batch, Batches, as_batch, batches_of, is_data
@@ -237,7 +238,7 @@ def second_moments(reduce: bool, found: Gradients) -> Moments:
         if k in found.twins:
             return (0.0,)
         g = g.sum(axis=-2, keepdims=True) if reduce else g
-        return (gram(space(g).moveaxis(g, 0, 1)),)
+        return (gram(module_of(g).moveaxis(g, 0, 1)),)
 
     backward = summed(right, found) or [(0.0,)] * len(found.layers)
     rows = []

@@ -51,11 +51,12 @@ from ...jacobians import (
     shape_of,
     size,
 )
-from ...jacobians.arrays import Array, host, reading_of, space
+from ...jacobians.arrays import Array, host, reading_of
 from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.contraction import EINSUMS, as_contraction
 from ...jacobians.errors import LimitError, UnsupportedOp
 from ...jacobians.products import factors_of
+from ...jacobians.readings import module_of
 from ...ops import Step
 from ..linear.linearization import Linearization
 from ..model.flow.steps import SHAPES
@@ -124,7 +125,7 @@ def picks(operator: Jacobian) -> bool:
     """Whether an operator selects and moves entries, without repeating or adding any."""
     if isinstance(operator, Take | Scatter):
         index = operator.index
-        return index.ndim < 2 and len(space(index).unique(index)) == size(shape_of(index))
+        return index.ndim < 2 and len(module_of(index).unique(index)) == size(shape_of(index))
     return isinstance(operator, (*MOVES, Slice, Embed))
 
 

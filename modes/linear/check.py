@@ -18,6 +18,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 from ...jacobians import Jacobian, prod_text, shape_of, size
 from ...jacobians.errors import InputError, LimitError, OnnxJacError
 from ...jacobians.hooks import Shown
+from ...jacobians.readings import Reading
 from ...jacobians.text import clipped, joined
 from ...jacobians.threads import cached_property
 from ...ops import Step, numbers
@@ -823,18 +824,15 @@ def rounding(J: Jacobian, v: np.ndarray) -> np.ndarray:
     return np.zeros(J.shape[0])
 
 
-class Rounded:
+class Rounded(Reading):
     """The `numbers` reading with a rounding error in every floating result."""
 
     def __init__(self) -> None:
         self.signs = np.random.default_rng(0)
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        return partial(self.call, getattr(numbers, name))
-
-    def call(self, kernel: Callable[..., Any], *inputs: Any, **attrs: Any) -> Any:
+    def call(self, op_type: str, *inputs: Any, **attrs: Any) -> Any:
         """The result of an operator, with rounding errors."""
-        found = kernel(*inputs, **attrs)
+        found = getattr(numbers, op_type)(*inputs, **attrs)
         return tuple(map(self.off, found)) if isinstance(found, tuple) else self.off(found)
 
     def off(self, x: Any) -> Any:

@@ -11,10 +11,10 @@ import numpy as np
 
 from ...jacobians import Block, Diagonal, Identity, Jacobian, Scalar, Sum, shape_of, size
 from ...jacobians.arguments import Count, Natural, validated
-from ...jacobians.arrays import is_tensor
 from ...jacobians.base import Wrapper
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import Shown, add, check, explain, scale
+from ...jacobians.readings import is_kept
 from ...jacobians.sums import split_identity
 from ...jacobians.text import clipped, joined
 from ..model.primal.inputs import Specs, applied, check_named, find_tensor, fitting, listed
@@ -56,7 +56,7 @@ class Curvature(Wrapper):
     def apply(self, tangents: Mapping[str, Any]) -> dict[str, Any]:
         """C v by name, for `tangents` v by name; those that are left out are zero."""
         check_named(tangents)
-        if any(map(is_tensor, tangents.values())):
+        if any(map(is_kept, tangents.values())):
             return applied(self, tangents, self.domain, self.domain)
         v = np.zeros(self.shape[1], self.dtype)
         for name, tangent in tangents.items():

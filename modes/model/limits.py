@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from ...jacobians.arguments import Natural, validated
-from ...jacobians.arrays import is_tensor
 from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.errors import LimitError
+from ...jacobians.readings import is_kept
 
 
 @validated
@@ -89,7 +89,7 @@ def nbytes_of(value: Any) -> int:
     """
     if isinstance(value, list):
         return sum(map(nbytes_of, value))
-    if is_tensor(value):
+    if is_kept(value):
         return int(value.nbytes)
     if not isinstance(value, np.ndarray) or (value.ndim and not any(value.strides)):
         return 0

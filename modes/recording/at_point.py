@@ -16,8 +16,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from ...jacobians import Array, Joint, shape_of
-from ...jacobians.arrays import host, is_tensor
+from ...jacobians.arrays import host
 from ...jacobians.errors import OnnxJacError
+from ...jacobians.readings import is_kept
 from ...jacobians.symint import is_symbolic
 from ...jacobians.threads import Latest
 from ...ops import Recorder, Step, build, numbers
@@ -110,7 +111,7 @@ class LoopAtPoint(Joint):
     ) -> dict[int, Any]:
         if isinstance(op, Recorder):
             return self.form.turning(op, self.read, self.back).run(op, tangents, wanted)
-        if any(map(is_tensor, tangents.values())):
+        if any(map(is_kept, tangents.values())):
 
             def run(*arrays: Any) -> tuple[Any, ...]:
                 found = self.run(numbers, dict(zip(tangents, arrays, strict=True)), wanted)

@@ -70,14 +70,14 @@ def vjp_graph(
     *,
     given: Names = (),
     symbols: Symbols | None = None,
-    for_torch: bool = False,
+    convolves_samples: bool = False,
 ) -> Draft:
     """(inputs, cotangents) ↦ (of, Jᵀ · cotangents); `seeds`, if any, are constant cotangents.
 
-    A graph that only PyTorch will run may be recorded `for_torch`, as its kernels are quickest.
+    With `convolves_samples`, the graph suits the kernels of PyTorch, if only that will run it.
     """
     t = trace(model, point, (*of, *wrt), engine, given=given, perturbed=wrt, symbols=symbols)
-    t.recorder.convolves_samples = for_torch
+    t.recorder.convolves_samples = convolves_samples
     forward = t.dag(wrt, of)
     asked = [] if seeds is not None else likes(t, model, of, "cotangent")
     cotangents = asked if seeds is None else [seeds[name] for name in of]

@@ -13,9 +13,10 @@ from scipy.sparse.linalg import cg
 
 from ...jacobians import Identity, dtype_of
 from ...jacobians.arguments import Count, NonNegative, validated
-from ...jacobians.arrays import is_tensor, like, space
+from ...jacobians.arrays import like
 from ...jacobians.errors import InputError
 from ...jacobians.progress import counting
+from ...jacobians.readings import is_kept, module_of
 from ..curvature.gauss_newton import gauss_newton
 from ..model.primal.inputs import Names
 from ..model.primal.model import Model
@@ -87,7 +88,7 @@ def newton_cg(
     early raises nothing: see `success` and `message` of the result.
     """
     problem = scalar("newton_cg", Problem[Any](model, inputs, of, wrt, engine))
-    if preconditioner is None and is_tensor(problem.x0):
+    if preconditioner is None and is_kept(problem.x0):
         preconditioner = Identity(tuple(problem.x0.shape), dtype_of(problem.x0))
     if preconditioner is not None:
         if options:
@@ -204,7 +205,7 @@ def natural_gradient(
     def move(x: np.ndarray, f: float, g: np.ndarray) -> tuple[np.ndarray | None, int]:
         C = metric(problem.point(x))
         M, A = preconditioner_for(C, preconditioner), Counted(C, damping)
-        if is_tensor(g):
+        if is_kept(g):
             M = Identity(tuple(g.shape), dtype_of(g)) if M is None else M
             delta = truncated_cg(A, g, M, rtol=inner_rtol).delta
         else:
@@ -249,7 +250,7 @@ def descent(
     x, status, products = problem.x0, GOING, 0
     for nit in count():
         f, g = problem.value_and_grad(x)
-        status = GRADIENT if space(g).linalg.norm(g) <= gtol else status
+        status = GRADIENT if module_of(g).linalg.norm(g) <= gtol else status
         yield state(problem, status, x=x, fun=f, jac=g, nit=nit, **{called: products})
         moved, taken = move(x, f, g)
         products += taken
@@ -287,7 +288,7 @@ class Moves:
         None, too, if the last step along a line reduced neither f nor g: such steps may go on and
         on in the rounding of f.
         """
-        slope, line = float(space(g).linalg.norm(g)), self.radius == np.inf
+        slope, line = float(module_of(g).linalg.norm(g)), self.radius == np.inf
         if line and not (f < self.least or slope < self.flattest):
             return None, 0
         self.least, self.flattest = min(f, self.least), min(slope, self.flattest)
@@ -337,7 +338,7 @@ def truncated_cg(H: Any, g: np.ndarray, M: Any, *, rtol: float, radius: float = 
     >>> truncated_cg(np.eye(2), np.array([0.0, -4.0]), np.eye(2), rtol=1e-9, radius=1.0).delta
     array([0., 1.])
     """
-    delta, r, z = space(g).zeros_like(g), g, M @ g
+    delta, r, z = module_of(g).zeros_like(g), g, M @ g
     p, rz = -z, float(g @ z)
     goal = rtol**2 * rz
     length, along, reach = 0.0, 0.0, rz  # δᵀM⁻¹δ, δᵀM⁻¹p, pᵀM⁻¹p: M⁻¹ itself is never needed

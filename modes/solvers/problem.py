@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, final, overload
 
 import numpy as np
@@ -11,9 +12,10 @@ from scipy.sparse import csr_array
 
 from ...jacobians import Jacobian, common, dtype_of, shape_of, size
 from ...jacobians.arguments import validated
-from ...jacobians.arrays import as_array, is_tensor, like, reading_of, space
+from ...jacobians.arrays import as_array, like, reading_of
 from ...jacobians.base import Wrapper
 from ...jacobians.errors import InputError
+from ...jacobians.readings import is_kept, module_of
 from ...ops.registry import version
 from ..gradient import Gradient
 from ..hessian import Hessian, hessian
@@ -144,14 +146,14 @@ class Problem(Generic[Given]):
         """The tensors of `wrt`, `tensors` by name, as one vector."""
         check_named(tensors)
         zero = np.zeros((), common(*map(dtype_of, self.start.values())))
-        arrays = [tensors[name] if is_tensor(tensors[name]) else as_array(tensors[name])
-                  for name in self.wrt]  # fmt: skip
+        given = (tensors[name] for name in self.wrt)
+        arrays = [x if is_kept(x) else as_array(x) for x in given]
         op = reading_of(*self.start.values())
         return op.CastLike(op.Concat(*(x.reshape(-1) for x in arrays), axis=0), zero)
 
     def unflatten(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """The tensors of `wrt` in a vector x by name, each in its shape and dtype."""
-        x = x if is_tensor(x) else np.ravel(x)
+        x = x if is_kept(x) else np.ravel(x)
         if len(x) != len(self.x0):
             raise InputError(
                 f"a vector of {len(x)} numbers, but wrt ({', '.join(self.wrt)}) has "
@@ -167,7 +169,7 @@ class Problem(Generic[Given]):
     def point(self, x: np.ndarray, *time: float) -> dict[str, Any]:
         """All inputs of the model, with the tensors of `wrt` at x; the time as given, or `time`."""
         given = self.inputs.get(self.t or "")
-        now = [(self.t, space(given).full_like(given, t)) for t in time if self.t]
+        now = [(self.t, module_of(given).full_like(given, t)) for t in time if self.t]
         return {**self.inputs, **dict(now), **self.unflatten(x)}
 
     # -- called by SciPy ----------------------------------------------------------------------
@@ -264,7 +266,7 @@ class Problem(Generic[Given]):
         else:
             found = evaluate(self.model, self.point(x, *time), self.of, engine=self.engine)
         parts = [found[name].reshape(-1) for name in self.of]
-        return space(parts[0]).concatenate(parts)
+        return module_of(parts[0]).concatenate(parts)
 
     def _linearized(self, x: np.ndarray, *time: float) -> Linearization:
         point = self.point(x, *time)
@@ -312,7 +314,8 @@ def split(x: Any, sizes: list[int]) -> list[np.ndarray]:
     >>> split([1, 2, 3], [1, 2])
     [array([1]), array([2, 3])]
     """
-    return list(x.split(sizes)) if is_tensor(x) else np.split(np.ravel(x), np.cumsum(sizes)[:-1])
+    x = x if is_kept(x) else np.ravel(x)
+    return [x[end - n : end] for n, end in zip(sizes, accumulate(sizes), strict=True)]
 
 
 @overload
@@ -363,7 +366,7 @@ def as_scipy(
     rule.
     """
     problem = Problem[Any](model, inputs, of, wrt, engine, form, t)
-    if not is_tensor(problem.x0):
+    if isinstance(problem.x0, np.ndarray):
         problem.x0 = problem.x0.astype(np.float64)
     return problem
 
@@ -394,7 +397,7 @@ class Memoized(Generic[Value]):
         self.last: tuple[Value, Any, Any] | None = None
 
     def __call__(self, x: Any, *more: float) -> Value:
-        x = x if is_tensor(x) else np.asarray(x)
+        x = x if is_kept(x) else np.asarray(x)
         value = self.known(x, *more)
         if value is None:
             declared, value = version(), self.compute(x, *more)

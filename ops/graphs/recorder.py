@@ -21,6 +21,7 @@ import onnx_ir as ir
 from ...jacobians import Array, Shape, dtype_of, reading, shape_of, size
 from ...jacobians.arrays import zeros
 from ...jacobians.errors import OnnxJacError
+from ...jacobians.readings import Reading
 from ...jacobians.symint import (
     Number,
     Ratio,
@@ -36,7 +37,7 @@ from ...jacobians.symint import (
     same,
     whole,
 )
-from ..node import AT, NAN, Node, Step, Vocabulary, has_nan, schema_defaults
+from ..node import AT, NAN, Node, Step, has_nan, schema_defaults
 from ..numbers import numbers
 from ..numbers.windows import windows
 from ..registry import find
@@ -51,7 +52,7 @@ SHARED = 4096
 """Constants of up to this many elements are compared by content, larger ones by address."""
 
 
-class Recorder(Vocabulary):
+class Recorder(Reading):
     """One method per ONNX operator, as every reading of the vocabulary has.
 
     With `symbols`, shapes and small integer tensors are tracked symbolically.

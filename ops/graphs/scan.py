@@ -9,8 +9,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Array, dtype_of, shape_of
+from ...jacobians.readings import Reading
 from ...jacobians.symint import at
-from ..node import ASKED, SURROGATE, Step, Vocabulary
+from ..node import ASKED, SURROGATE, Step
 from ..numbers import numbers
 from .build import body_of, every, subgraphs
 from .recorder import Recorder
@@ -83,7 +84,7 @@ def fake(op: Any, values: Sequence[Any]) -> None:
 # -- recording and computing at once, where the graph depends on the numbers -----------------------
 
 
-class Twin(Vocabulary):
+class Twin(Reading):
     """A reading whose values are graph values, each with its number at the point."""
 
     def __init__(self, recorder: Recorder) -> None:

@@ -183,7 +183,8 @@ def differentiated(
     parts = tuple(open_entry(a, t, values, names) or a for a in active)
     blocks = [J for part in parts if isinstance(part, Entry) for J in part.blocks.values()]
     held = {id(value): value for value in values_in(blocks)}
-    op = ResidualRecorder.beyond(t.recorder, t.inputs, by_torch=place is not None)
+    convolves = bool(place and place.op.convolves_samples)
+    op = ResidualRecorder.beyond(t.recorder, t.inputs, convolves_samples=convolves)
     before, factors = len(op.nodes), factors_in(blocks) if any(map(has_choices, blocks)) else []
     seen, met = nonempty(asked_for_nan), nonempty(factors)
     flags = {FITS: op.Sum(*map(any_nan(op), seen)) if seen else None,

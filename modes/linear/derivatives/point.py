@@ -10,9 +10,10 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from ....jacobians import Dag, chosen
-from ....jacobians.arrays import host, is_tensor
+from ....jacobians.arrays import host
 from ....jacobians.errors import OnnxJacError
 from ....jacobians.placing import HOST, Place, placed
+from ....jacobians.readings import is_kept
 from ....jacobians.threads import Lock, cached_property
 from ....ops import numbers
 from ...model.flow.conditions import Condition
@@ -204,5 +205,5 @@ def given_out(
     values: Mapping[str, Any], names: Names, inputs: Mapping[str, Any], place: Place | None
 ) -> dict[str, Any]:
     """The named values: NumPy arrays, unless the inputs hold tensors."""
-    take = place.take if place and any(map(is_tensor, inputs.values())) else host
+    take = place.take if place and any(map(is_kept, inputs.values())) else host
     return {name: values[name] if place is None else take(values[name]) for name in names}

@@ -28,7 +28,7 @@ from ....jacobians import (
     shape_of,
     size,
 )
-from ....jacobians.arrays import buffer_of, host, is_tensor
+from ....jacobians.arrays import buffer_of, on_host
 from ....jacobians.base import arrays_of
 from ....jacobians.errors import OnnxJacError, UnsupportedOp
 from ....jacobians.placing import Place, placed
@@ -326,7 +326,7 @@ def entry_there(active: ActiveStep, values: Values, place: Place) -> Entry:
     try:
         return entry_of(active, values, place.op).placed(place)
     except OnnxJacError:
-        held = {n: host(values[n]) if is_tensor(values[n]) else values[n] for n in active.tensors}
+        held = {n: on_host(values[n]) for n in active.tensors}
         return entry_of(active, held, numbers).placed(place)
 
 

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from ....jacobians import Dag, chosen, dtype_of, shape_of
-from ....jacobians.arrays import is_tensor
 from ....jacobians.errors import OnnxJacError
 from ....jacobians.placing import HOST, Place, placed
+from ....jacobians.readings import is_kept, place_of_engine
 from ....jacobians.threads import Latest, Lock, cached_property
 from ....ops import Step, numbers
 from ....ops.graphs.recorder import has_bodies
@@ -27,8 +27,7 @@ from ....ops.registry import version
 from ...model.flow.conditions import Condition
 from ...model.flow.control import NotKept, note
 from ...model.flow.steps import closed, needed
-from ...model.primal.engines.torch import where
-from ...model.primal.evaluate import by_torch, evaluate, evaluate_there
+from ...model.primal.evaluate import evaluate, evaluate_there
 from ...model.primal.inputs import check_inputs, hosted, is_float, may_float, warn_nonfinite
 from ...model.primal.model import Model, TensorSpec
 from .checkpoint import Segment, checkpointed, segments
@@ -282,8 +281,8 @@ class Route:
 
     @cached_property
     def place(self) -> Place | None:
-        """Where PyTorch computes the residuals, if it does."""
-        return where(str(self.engine)) if by_torch(self.engine) else None
+        """Where the engine computes the residuals, if not over NumPy's arrays."""
+        return place_of_engine(self.engine)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -429,6 +428,6 @@ def described(name: str, value: Any) -> Any:
 
 def signature_of(point: Mapping[str, Any]) -> Signature | None:
     """The shapes and types of a point, for which a derivative holds; None where not all arrays."""
-    if not all(isinstance(x, np.ndarray) or is_tensor(x) for x in point.values()):
+    if not all(isinstance(x, np.ndarray) or is_kept(x) for x in point.values()):
         return None
     return tuple((name, shape_of(a), dtype_of(a)) for name, a in sorted(point.items()))

@@ -23,12 +23,11 @@ import onnx_ir as ir
 from ....jacobians import Array, Dag, Jacobian, Op, Shape, dtype_of, lead, shape_of
 from ....jacobians.arrays import host, wide
 from ....jacobians.placing import HOST, Place, placed
+from ....jacobians.readings import place_of_engine
 from ....jacobians.text import time_text
 from ....jacobians.threads import Lock, remembered
 from ....ops import numbers
 from ...model.primal.engines.onnxruntime import installed
-from ...model.primal.engines.torch import where
-from ...model.primal.evaluate import by_torch
 from ..derivatives.derivative import Derivative
 from ..derivatives.point import Point
 from ..derivatives.record import Entry, Names, dag_of
@@ -354,7 +353,7 @@ def has_room(programs: Collection[Shape], columns: Shape) -> bool:
 
 def try_out(program: OpenProgram, recording: Recording, engine: str) -> None:
     """Take a product with zeros: an engine may find only then that it cannot."""
-    take = where(engine).take if by_torch(engine) else np.asarray
+    take = (place_of_engine(engine) or HOST).take
     arrays = {key: take(zeros_like(x)) for key, x in recording.residuals.items()}
     program.at(arrays)(take(zeros_like(recording.v)))
 

@@ -16,8 +16,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import Jacobian, Shape, common, dtype_of, reading, reading_of, shape_of, size
-from ....jacobians.arrays import is_tensor
 from ....jacobians.placing import with_parts
+from ....jacobians.readings import Reading, is_kept
 
 
 class Deferred:
@@ -48,7 +48,7 @@ class Deferred:
             if x.known is None and not missing:
                 assert x.make is not None
                 made = x.make(*(i.known if isinstance(i, Deferred) else i for i in x.inputs))
-                x.known = made if x.open or is_tensor(made) else np.asarray(made, x.dtype)
+                x.known = made if x.open or is_kept(made) else np.asarray(made, x.dtype)
             if x.known is not None:
                 waiting.pop()
             waiting += missing
@@ -67,21 +67,22 @@ def decided(function: Callable[..., Any], *arrays: Any) -> Any:
     return function(*(x.value if isinstance(x, Deferred) else x for x in arrays))
 
 
-class Deferring:
+class Deferring(Reading):
     """The vocabulary over deferred arrays: the calls that rewriting makes, with shape inference."""
 
-    def __getattr__(self, name: str) -> Callable[..., Deferred]:
+    def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in SHAPES:
             raise AttributeError(name)
         return partial(self.call, name)
 
-    def call(self, name: str, *inputs: Any, **attrs: Any) -> Deferred:
+    def call(self, op_type: str, *inputs: Any, **attrs: Any) -> Deferred:
         """The deferred result of an operator."""
         shapes = tuple(shape_of(x) if hasattr(x, "shape") else x if isinstance(x, tuple) else ()
                        for x in inputs)  # fmt: skip
         dtypes = (dtype_of(x) for x in inputs if hasattr(x, "dtype"))
         dtype = common(*(dtype for dtype in dtypes if dtype.kind not in "iu"))
-        return Deferred(SHAPES[name](*shapes, **attrs), dtype, partial(run, name, attrs), inputs)
+        shape = SHAPES[op_type](*shapes, **attrs)
+        return Deferred(shape, dtype, partial(run, op_type, attrs), inputs)
 
 
 def run(name: str, attrs: dict[str, Any], *inputs: Any) -> Any:
@@ -127,7 +128,7 @@ def deferred(operator: Jacobian, leaves: dict[int, Deferred]) -> Jacobian:
             leaves[id(array)] = Deferred(shape_of(array), dtype_of(array), given=array)
         return leaves[id(array)]
 
-    return mapped(operator, lambda x: isinstance(x, np.ndarray | ir.Value) or is_tensor(x), leaf)
+    return mapped(operator, lambda x: isinstance(x, np.ndarray | ir.Value) or is_kept(x), leaf)
 
 
 def forced(operator: Jacobian) -> Jacobian:

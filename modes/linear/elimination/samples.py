@@ -46,8 +46,8 @@ from ....jacobians import (
     shape_of,
     size,
 )
-from ....jacobians.arrays import space
 from ....jacobians.products import factors_of
+from ....jacobians.readings import module_of
 from ....jacobians.symint import divided, is_symbolic, same
 
 
@@ -350,7 +350,8 @@ def _(operator: Outer, batch: Batch, sample: int) -> Jacobian | None:
     """The input broadcast to a single sample, times the weights of the sample."""
     if not is_repeated(operator, batch):
         return None
-    weights = space(operator.u).broadcast_to(operator.u, operator.out_shape)[sample : sample + 1]
+    whole = module_of(operator.u).broadcast_to(operator.u, operator.out_shape)
+    weights = whole[sample : sample + 1]
     return Diagonal(weights) @ broadcast(operator.in_shape, weights.shape, operator.dtype)
 
 

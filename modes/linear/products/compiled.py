@@ -32,9 +32,10 @@ from ....jacobians import (
     shape_of,
     size,
 )
-from ....jacobians.arrays import is_tensor, wide
+from ....jacobians.arrays import wide
 from ....jacobians.errors import not_allowed, optional
 from ....jacobians.placing import HOST, Place, placed
+from ....jacobians.readings import is_kept, library_of, library_of_engine
 from ....jacobians.symint import same
 from ....jacobians.threads import Latest, Lock, cached_property
 from ....ops import numbers
@@ -53,8 +54,9 @@ KEPT = 4
 class Compiled(Jacobian):
     """y = J x, by a program that is compiled at the first product with a new number of columns.
 
-    `engine` is `"onnxruntime"`, `"numpy"`, `"torch"`, or None for the fastest available one;
-    `by_torch`, programs take tensors. The transpose is compiled in the same way.
+    `engine` is `"onnxruntime"`, `"numpy"`, `"torch"`, or None for the fastest available one. The
+    programs take arrays of NumPy, and of the `library` of the engine, if it has one. The transpose
+    is compiled in the same way.
     """
 
     holds = ("operator",)
@@ -62,9 +64,9 @@ class Compiled(Jacobian):
     def __init__(self, operator: Jacobian, engine: str | None = None) -> None:
         super().__init__(operator.out_shape, operator.in_shape, operator.dtype)
         self.operator, self.engine = operator, engine
-        self.by_torch = engine is not None and engine.startswith("torch")
         if engine is not None:
             compiler(engine)  # raises if it is not available
+        self.library = library_of_engine(engine)
         self._programs: Latest[tuple[Shape, str], Program] = Latest(KEPT)
         self._lock = Lock()
         self._ran, self._why = engine or "the first engine that can", ""
@@ -77,8 +79,8 @@ class Compiled(Jacobian):
         self.__init__(**state)  # type: ignore[misc]
 
     def _apply(self, op: Op, v: Array) -> Array:
-        if is_tensor(v) and self.by_torch:
-            return self.program(lead(v, self.in_shape), v.device)(v)
+        if self._takes(v):
+            return self.program(lead(v, self.in_shape), library_of(v).place(v).device)(v)
         if op is not numbers or not isinstance(v, np.ndarray):
             return self.operator._apply(op, v)
         v = v.astype(wide(self.dtype), copy=False)
@@ -86,16 +88,21 @@ class Compiled(Jacobian):
 
     def _flat_product(self, v: Any, columns: Shape) -> Any:
         """Fast path: a program may take only a few microseconds."""
-        device = v.device if is_tensor(v) else ""
-        runs = not device or self.by_torch
-        if not runs or dtype_of(v) != self.dtype or 0 in v.shape or self.dtype.itemsize < 4:
+        is_own, is_wide = self._takes(v), self.dtype.itemsize >= 4
+        runs = is_wide and (is_own or isinstance(v, np.ndarray))
+        if not runs or dtype_of(v) != self.dtype or 0 in v.shape:
             return super()._flat_product(v, columns)
+        device = library_of(v).place(v).device if is_own else ""
         program = self._programs.get((columns, device)) or self.program(columns, device)
         v = v if device else np.ascontiguousarray(v)
         if v.shape != (shape := (*columns, *self.in_shape)):
             v = v.reshape(shape)
         y = program(v)
         return y if y.shape == (shape := (*columns, self.shape[0])) else y.reshape(shape)
+
+    def _takes(self, v: Array) -> bool:
+        """Whether an array is of the library of the engine."""
+        return self.library is not None and library_of(v) is self.library
 
     def program(self, columns: Shape, device: Any = "") -> Program:
         """The program for right-hand sides of this leading shape; of PyTorch, for a device."""
@@ -106,7 +113,8 @@ class Compiled(Jacobian):
             return self._programs[key]
 
     def _made(self, columns: Shape, device: Any) -> Program:
-        recording = record(self.operator, columns, by_torch=self.by_torch)
+        how = bool(self.library and self.library.convolves_samples)
+        recording = record(self.operator, columns, convolves_samples=how)
         if recording.meets_nothing:
             self._ran, self._why = "plain calls", "a tensor on the way has no elements"
             return partial(plain, self.operator)
@@ -137,13 +145,14 @@ class Compiled(Jacobian):
 
 @placed.register
 def _(operator: Compiled, place: Place) -> Any:
-    """The operator itself if PyTorch runs it; other engines take no tensors."""
-    return operator if operator.by_torch else placed(operator.operator, place)
+    """The operator itself, if its engine takes arrays of the library of this place."""
+    takes = operator.library is not None and place.op in (None, operator.library)
+    return operator if takes else placed(operator.operator, place)
 
 
 def plain(operator: Jacobian, v: Any) -> Any:
     """J v without an engine."""
-    if is_tensor(v):
+    if is_kept(v):
         return operator._apply(reading(v), v)
     return np.array(operator._apply(numbers, v), wide(operator.dtype))
 
@@ -202,7 +211,7 @@ def interpreted(recording: Recording) -> Program:
         return evaluate(model, {"v": v}, ("y",), engine="numpy")["y"]
 
     def product(v: Any) -> Any:
-        return reading(v).by_numbers("loop", run, v) if is_tensor(v) else run(v)
+        return library_of(v).by_numbers("loop", run, v)
 
     return product
 
@@ -316,15 +325,17 @@ class Recording:
         return any(0 in shape_of(x) and dtype_of(x).kind not in "iu" for x in met)
 
 
-def record(operator: Jacobian, columns: Shape = (), *, by_torch: bool = False) -> Recording:
+def record(
+    operator: Jacobian, columns: Shape = (), *, convolves_samples: bool = False
+) -> Recording:  # fmt: skip
     """The product of `operator` with `columns` right-hand sides at once; halves in float32."""
     held = operator if operator.place is None else placed(operator, HOST)
-    recorder = ResidualRecorder(by_torch=by_torch)
+    recorder = ResidualRecorder(convolves_samples=convolves_samples)
     v, y = recorded(recorder, held, columns)
     v.name = "v"
     nodes, used = reachable(recorder, [y])
     arrays = {id(x): x.const_value.numpy() for x in used if x.const_value is not None}
-    again = partial(record, operator, columns, by_torch=by_torch)
+    again = partial(record, operator, columns, convolves_samples=convolves_samples)
     return Recording(tuple(nodes), arrays, v, y, recorder, again)
 
 
@@ -346,18 +357,19 @@ class ResidualRecorder(Recorder):
     is_model = False
 
     def __init__(
-        self, *, by_torch: bool = False, opset_imports: Mapping[str, int] | None = None
+        self, *, convolves_samples: bool = False, opset_imports: Mapping[str, int] | None = None
     ) -> None:  # fmt: skip
         super().__init__(opset_imports or {"": OPSET})
-        self.convolves_samples = by_torch
+        self.convolves_samples = convolves_samples
 
     @classmethod
     def beyond(
-        cls, model: Recorder, inputs: Iterable[ir.Value], *, by_torch: bool
+        cls, model: Recorder, inputs: Iterable[ir.Value], *, convolves_samples: bool
     ) -> ResidualRecorder:  # fmt: skip
         """A recorder that goes on after the nodes of a model."""
-        made = cls(by_torch=by_torch)
-        made.__dict__.update(vars(model) | {"symbols": None, "convolves_samples": by_torch})
+        made = cls(convolves_samples=convolves_samples)
+        kept = {"symbols": None, "convolves_samples": convolves_samples}
+        made.__dict__.update(vars(model) | kept)
         outputs = (y for node in every(made.nodes) for y in node.outputs)
         for value in (*inputs, *outputs, *made.constants.values()):
             value.meta[READING] = made
@@ -365,7 +377,8 @@ class ResidualRecorder(Recorder):
 
     def empty(self) -> ResidualRecorder:
         """A new recorder of the same operators."""
-        return ResidualRecorder(by_torch=self.convolves_samples, opset_imports=self.opset_imports)
+        how = self.convolves_samples
+        return ResidualRecorder(convolves_samples=how, opset_imports=self.opset_imports)
 
     def call(self, op_type: str, *inputs: Any, outputs: int = 1, **attrs: Any) -> Any:
         if op_type == "CastLike":

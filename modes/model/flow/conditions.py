@@ -99,9 +99,8 @@ def check_relations(model: Contents, point: Mapping[str, Any]) -> None:
 
     Relations of intermediate values, and of names that are not identifiers, are not checked.
     """
-    relations = model.ir.metadata_props.get(GUARDS, "").splitlines()
-    numbers = sizes_and_integers(model, point) if relations else {}
-    for text in relations:
+    numbers = sizes_and_integers(model, point)
+    for text in model.ir.metadata_props[GUARDS].splitlines():
         if Condition("relation", text).holds(numbers) is False:
             raise InputError(
                 f"this derivative was recorded for points where {text}, which is not so here: "

@@ -19,8 +19,9 @@ import onnx_ir as ir
 from onnx import TensorProto, helper
 
 from ....jacobians import dtype_of, shape_of, size
-from ....jacobians.arrays import host, is_tensor, zeros
+from ....jacobians.arrays import host, zeros
 from ....jacobians.errors import InputError, OnnxJacError
+from ....jacobians.readings import is_kept
 from ....jacobians.symint import at
 from ....ops.graphs.infer import Kind, inferred, shape_in
 from ....ops.graphs.shapes import sizes_by_formula
@@ -258,8 +259,10 @@ def check_sizes(kinds: Mapping[str, Kind | None], where: str = "") -> None:
 
 
 def outlined(value: Any, *, numbers: bool = False) -> Any:
-    """A tensor of PyTorch as an array of its shape, with its `numbers` where they may be sizes."""
-    if not is_tensor(value):
+    """An array of a library as one of NumPy of its shape, with its `numbers` where they may be
+    sizes.
+    """
+    if not is_kept(value):
         return value
     shape, dtype = shape_of(value), dtype_of(value)
     if numbers and dtype.kind in "iu" and math.prod(shape) <= SMALL:

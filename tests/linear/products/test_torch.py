@@ -54,7 +54,7 @@ def test_convolution(name, pair, device):
 
 def test_a_correlation_gathers_no_patches(device):
     J, _ = convolution(Draw(3), "u", "w", GEOMETRIES["2-D, asymmetric"])
-    kinds = [{node.op_type for node in record(J, by_torch=there).nodes} for there in (True, False)]
+    kinds = [{node.op_type for node in record(J, convolves_samples=there).nodes} for there in (True, False)]
     assert ["Conv" in kind for kind in kinds] == [True, False]
 
 

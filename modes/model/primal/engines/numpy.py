@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
-from .....jacobians import Op, Shape, dtype_of
+from .....jacobians import Shape, dtype_of
 from .....jacobians.arrays import host
 from .....jacobians.errors import LoadError, OnnxJacError, UnsupportedOp
+from .....jacobians.readings import Library
 from .....ops.node import Step
 from .....ops.numbers import numbers
 from .....ops.numbers.table import FOREIGN
@@ -24,7 +25,7 @@ Values = MutableMapping[str, Any]
 
 
 def compute(
-    model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...], op: Op = numbers,
+    model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...], op: Library = numbers,
     constants: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The named tensors at the inputs; every other value is dropped after its last use.
@@ -59,7 +60,7 @@ def check_declared(model: Contents, step: Step, made: Mapping[str, Any]) -> None
                                f"which the model declares as {spec}")  # fmt: skip
 
 
-def _run(model: Contents, step: Step, values: Values, meter: Meter, op: Op) -> dict[str, Any]:
+def _run(model: Contents, step: Step, values: Values, meter: Meter, op: Library) -> dict[str, Any]:
     """The outputs of a step by name."""
     with explained(step, values):
         results = results_of(model, step, values, meter, op)
@@ -72,7 +73,7 @@ def _run(model: Contents, step: Step, values: Values, meter: Meter, op: Op) -> d
 
 
 def results_of(
-    model: Contents, step: Step, values: Values, meter: Meter, op: Op = numbers
+    model: Contents, step: Step, values: Values, meter: Meter, op: Library = numbers
 ) -> Sequence[Any]:
     """The outputs of a step, given the tensors that it and its bodies read."""
     inputs = [None if name is None else values[name] for name in step.inputs]
@@ -94,8 +95,9 @@ def results_of(
 
 
 def _body(
-    model: Contents, graph: ir.Graph, arguments: Sequence[Any], outer: Values, meter: Meter, op: Op
-) -> list[Any]:
+    model: Contents, graph: ir.Graph, arguments: Sequence[Any], outer: Values, meter: Meter,
+    op: Library,
+) -> list[Any]:  # fmt: skip
     """The outputs of a subgraph, which sees the values of the graph around it."""
     scope: Values = ChainMap({}, outer)
     scope.update((name, array_of(value)) for name, value in graph.initializers.items())

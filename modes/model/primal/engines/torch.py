@@ -13,9 +13,9 @@ import numpy as np
 import onnx_ir as ir
 
 from .....jacobians import Shape, dtype_of, shape_of
-from .....jacobians.arrays import buffer_of, is_tensor
-from .....jacobians.errors import optional
+from .....jacobians.arrays import buffer_of
 from .....jacobians.placing import Place
+from .....jacobians.readings import is_kept, place_of_engine
 from .....ops.node import Step
 from .....ops.registry import traits_of, version
 from ...flow.contents import Contents
@@ -33,19 +33,12 @@ class OtherSize(Exception):
     """Numbers decide a size: an output has another shape than at the point before."""
 
 
-def where(engine: str) -> Place:
-    """The place of an engine's tensors: `"torch"` is the CPU, `"torch:cuda"` a GPU."""
-    optional("torch", "torch")
-    from .....ops.torch import place
-
-    return place(engine.partition(":")[2] or "cpu")
-
-
 def compute(
     model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...], engine: str
 ) -> dict[str, Any]:
     """The named tensors at the inputs, as tensors; the model keeps its constants on the device."""
-    there = where(engine)
+    there = place_of_engine(engine)
+    assert there is not None
     given = {name: moved(x, there) for name, x in inputs.items()}
     key = there.name, names, version(), *((n, dtype_of(x), shape_of(x)) if hasattr(x, "dtype")
                                           else n for n, x in given.items())  # fmt: skip
@@ -141,7 +134,7 @@ def program_of(
 
     def program(given: Mapping[str, Any]) -> dict[str, Any]:
         found = dict(zip(names, run(*given.values()), strict=True))
-        return {n: y.clone() if n in known and is_tensor(y) else y for n, y in found.items()}
+        return {n: y.clone() if n in known and is_kept(y) else y for n, y in found.items()}
 
     return program
 
@@ -201,9 +194,10 @@ def results(
     model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...], engine: str
 ) -> dict[str, Any]:
     """The named tensors as the caller may have them: none shares memory with a constant."""
-    there, made = where(engine), compute(model, inputs, names, engine)
+    there, made = place_of_engine(engine), compute(model, inputs, names, engine)
+    assert there is not None
     kept = set(map(buffer_of, model.tensors[there.name].values()))
-    shared = {name for name, y in made.items() if is_tensor(y) and buffer_of(y) in kept}
+    shared = {name for name, y in made.items() if is_kept(y) and buffer_of(y) in kept}
     return {name: y.clone() if name in shared else there.take(y) if hasattr(y, "dtype") else y
             for name, y in made.items()}  # fmt: skip
 
