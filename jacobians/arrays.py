@@ -346,6 +346,8 @@ def _read(value: Any) -> Any:
         value = value.detach()
         value = value.float() if str(value.dtype) == "torch.bfloat16" else value
         return value.numpy(force=is_kept(value) or str(value.device) == "cpu")  # also from a GPU
+    if is_kept(value):
+        return host(value)
     if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
     return value

@@ -35,7 +35,7 @@ from .elementwise import Diagonal, Identity, Scalar
 from .errors import InputError
 from .kron_sums import by_schur, diagonalised, kron_terms
 from .lapack import Singular, adjoint_of, eigen, eps_of, hermitian
-from .layout import Embed, Inner, Permutation, Reshape, Slice
+from .layout import Embed, Permutation, Reshape, Slice, SumTo
 from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron, LowRank, matrix_shape
 from .products import factors_of
 from .readings import library_of, module_of
@@ -301,7 +301,8 @@ def hartley(C: Circulant) -> Jacobian:
     for axis in C.axes:
         V = Fourier(axis - 1, pair, C.dtype) @ V
     weights = np.array([1, -1], wide(C.dtype)) / size(shape_of(C.kernel)) ** 0.5
-    return Reshape(shape, column, C.dtype) @ Inner(weights, column, pair) @ V
+    V = SumTo(column, pair, C.dtype) @ Diagonal(weights, pair) @ V
+    return Reshape(shape, column, C.dtype) @ V
 
 
 @singledispatch

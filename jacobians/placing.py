@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from .base import Holder, Jacobian
 from .dag import Dag, Joint
-from .readings import HOST, Place
+from .readings import HOST, Place, is_kept
 
 __all__ = ["HOST", "PLACED", "Place", "placed", "with_parts"]
 
@@ -24,7 +24,7 @@ PLACED: WeakKeyDictionary[Holder, dict[Place, Any]] = WeakKeyDictionary()
 @singledispatch
 def placed(part: Any, place: Place) -> Any:
     """The operator, or an array or a part of it, with its arrays at a place."""
-    return place.hold(part) if hasattr(part, "__array__") else part
+    return place.hold(part) if hasattr(part, "__array__") or is_kept(part) else part
 
 
 @placed.register

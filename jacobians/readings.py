@@ -195,7 +195,7 @@ def place_of_engine(engine: str | None) -> Place | None:
 def runs_on(engine: str | None, x: Any) -> bool:
     """Whether an engine computes with an array as it is, and not with a copy of NumPy's."""
     library = library_of(x)
-    return library.keeps and library.engine == (engine or "").partition(":")[0]
+    return library.keeps and engine is not None and library.engine == engine.partition(":")[0]
 
 
 def _found(x: Any) -> Library:

@@ -75,8 +75,11 @@ class Gradient:
         found = None if shapes is None else known.get(key)
         if found is not None:
             return cast(tuple[Model, tuple[str, ...]], found)
-        model, inside = route_of(self.model, self.of, self.wrt, self.engine).settled(point)
-        inside, seeds = hosted(inside), None
+        route, seeds = route_of(self.model, self.of, self.wrt, self.engine), None
+        flat, inside = route.flat(point)
+        if flat.conditions or route.may_draw:
+            flat, inside = route, point
+        model, inside = flat.model, hosted(inside)
         if self.weights is None:
             seeds = {one(self.of): host(combination(model, inside, self.of, None, self.engine))}
         given = tuple(inside.keys() - model.inputs.keys())

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...jacobians import Contraction, Inner, Jacobian, Shape, SumTo, dtype_of, reading, size
+from ...jacobians import Contraction, Diagonal, Jacobian, Shape, SumTo, dtype_of, reading, size
 from ...jacobians.arguments import Natural, Positive, validated
 from ...jacobians.arrays import like
 from ...jacobians.errors import InputError
@@ -158,7 +158,8 @@ def sample_products(
     """c Gᵀ G, with G from `at` to the losses of the samples; `slopes` are their gradients."""
     (z,) = J.primal.values()
     samples = (len(z), *(1,) * (len(z.shape) - 1))
-    G: Jacobian = Inner(slopes(J), samples, z.shape) if slopes else SumTo(samples, z.shape, J.dtype)
+    G: Jacobian = SumTo(samples, z.shape, J.dtype)
+    G = G @ Diagonal(slopes(J), z.shape) if slopes else G
     return G.T * (weight_in_mean(len(z)) if reduction == "mean" else 1.0) @ G
 
 

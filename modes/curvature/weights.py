@@ -40,7 +40,6 @@ from ...jacobians import (
     Embed,
     Identity,
     Jacobian,
-    Outer,
     Permutation,
     Reshape,
     Scalar,
@@ -195,9 +194,6 @@ def as_use(core: tuple[Jacobian, ...], name: str, start: Jacobian) -> Use:
     match core:
         case (Convolution(source="w") as kernel,):
             return convolution(kernel, start)
-        case (Outer() as y,):
-            repeat = Broadcast(y.out_shape, y.in_shape, y.dtype)
-            return as_use((repeat, Diagonal(y.u, y.out_shape)), name, start)
         case (Broadcast() as repeat, *others) if len(others) < 2:
             (operator,) = others or [Identity(repeat.out_shape, repeat.dtype)]
             if isinstance(operator, (*EINSUMS, Identity)):

@@ -534,20 +534,33 @@ def along(
     chosen = rng.choice(len(sizes), min(len(sizes), 3), replace=False) if sizes[1:] else ()
     V = np.stack([v, *(v * (parts == k) for k in chosen)])
     g = np.concatenate([np.ravel(J.primal[name]) for name in names_of(J.codomain)]).astype(float)
-    slopes, images = V @ g, np.asarray(J @ V.T.astype(J.dtype), np.float64).T
-    bends, lengths = np.sum(V * images, axis=1), np.linalg.norm(V, axis=1)
-    reach = lengths * np.linalg.norm(images if second else V * g, axis=1)
-    steep = reach / np.sqrt(np.count_nonzero(V, axis=1)) if second else reach / lengths
+    images = np.asarray(J @ V.T.astype(J.dtype), np.float64).T if second else g
 
     def f(h: float) -> np.ndarray:
         return np.array([w @ near(h * v).astype(np.float64) for v in V])
 
-    values = np.full(len(V), abs(w) @ abs(near(0 * v).astype(np.float64)) + abs(g) @ abs(x))
+    values = abs(w) @ abs(near(0 * v).astype(np.float64)) + abs(g) @ abs(x)
     digits = eps if near.model is None else epsilon(np.dtype(np.float64))
+    return lines(f, V, images, V @ g if second else None, (eps, digits * float(values)), allowed,
+                 spread(x) * digits ** (1 / 4 if second else 1 / 3))  # fmt: skip
+
+
+def lines(
+    f: Callable[[float], np.ndarray], V: np.ndarray, images: np.ndarray, slopes: np.ndarray | None,
+    rounding: tuple[float, float], allowed: float, best: float,
+) -> Comparison:  # fmt: skip
+    """∇φ v, or with `slopes` ∇φ v given vᵀ H v, for every row v of V, against differences of φ.
+
+    f is h ↦ φ(x + h v), for every v; `images` are ∇φ, or the rows H v; `rounding` is relative to
+    the products, and absolute for φ.
+    """
+    second, lengths, (eps, eps_f) = slopes is not None, np.linalg.norm(V, axis=1), rounding
+    found = np.sum(V * images, axis=1)
+    reach = lengths * np.linalg.norm(images if second else V * images, axis=1)
+    steep = reach / np.sqrt(np.count_nonzero(V, axis=1)) if second else reach / lengths
     return Comparison(
-        f, f(0.0), bends if second else slopes, np.maximum(abs(bends if second else slopes), steep),
-        eps * reach, digits * values, np.arange(len(V)), allowed,
-        spread(x) * digits ** (1 / 4 if second else 1 / 3), slopes if second else None,
+        f, f(0.0), found, np.maximum(abs(found), steep), eps * reach, np.full(len(V), eps_f),
+        np.arange(len(V)), allowed, best, slopes,
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ import onnx
 from onnx import TensorProto, helper, parser
 
 from ...jacobians import shape_of
+from ...jacobians.readings import Reading
 from ..node import Step, schema_defaults
 from ..registry import full_name
 
@@ -258,7 +259,7 @@ def function(op_type: str) -> onnx.FunctionProto:
     return parser.parse_function(f'<domain: "{GUARD}", opset_import: ["": 21]>{FUNCTIONS[op_type]}')
 
 
-def by_function(op: Any, step: Step, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+def by_function(op: Reading, step: Step, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """The outputs of a step by the function that stands in for it, in calls of the vocabulary."""
     body = function(step.op_type)
     values: dict[str, Any] = dict(zip(body.input, inputs, strict=True))

@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ...jacobians import Array, Shape, dtype_of, reading, shape_of, size
+from ...jacobians import Array, Op, Shape, dtype_of, reading, shape_of, size
 from ...jacobians.arrays import zeros
 from ...jacobians.errors import OnnxJacError
 from ...jacobians.readings import Reading
@@ -175,7 +175,7 @@ class Recorder(Reading):
         if name in self.symbols.fixed:
             return here
 
-        def lower(op: Any) -> Any:
+        def lower(op: Op) -> Any:
             return op.Shape(value, start=axis, end=axis + 1)
 
         least = 1 if free and here else 0
@@ -491,7 +491,7 @@ SHORTCUTS: dict[str, Callable[..., Any]] = {
 }
 
 
-def shortcut(op: Any, op_type: str, arrays: Operands, attrs: dict[str, Any]) -> Any:
+def shortcut(op: Op, op_type: str, arrays: Operands, attrs: dict[str, Any]) -> Any:
     """The result of a call that needs no node, or a simpler one; else None."""
     if op_type in BROADCASTING and (before := unrepeated(*arrays)):
         return getattr(op, op_type)(*before)
@@ -540,7 +540,7 @@ def entries(x: Array) -> tuple[Number, ...] | None:
 
 
 @simplifies("CastLike")
-def _cast_like(op: Any, x: Array, like: Array, **attrs: Any) -> Array:
+def _cast_like(op: Op, x: Array, like: Array, **attrs: Any) -> Array:
     target = dtype_of(like)
     if not isinstance(x, ir.Value):
         return np.asarray(x, target)
@@ -548,12 +548,12 @@ def _cast_like(op: Any, x: Array, like: Array, **attrs: Any) -> Array:
 
 
 @simplifies("Cast")
-def _cast(op: Any, x: Array, to: int, **attrs: Any) -> Array | None:
+def _cast(op: Op, x: Array, to: int, **attrs: Any) -> Array | None:
     return x if dtype_of(x) == ir.DataType(to).numpy() else None
 
 
 @simplifies("Reshape")
-def _reshape(op: Any, x: Array, shape: Array, **attrs: Any) -> Array | None:
+def _reshape(op: Op, x: Array, shape: Array, **attrs: Any) -> Array | None:
     asked = entries(shape)
     if asked is None:
         return None
@@ -580,7 +580,7 @@ def resolved(target: Shape, shape: Shape) -> Shape:
 
 
 @simplifies("Transpose")
-def _transpose(op: Any, x: Array, perm: Any = None) -> Array | None:
+def _transpose(op: Op, x: Array, perm: Any = None) -> Array | None:
     perm = tuple(reversed(range(len(shape_of(x))))) if perm is None else perm
     if tuple(perm) == tuple(range(len(perm))):
         return x
@@ -593,14 +593,14 @@ def _transpose(op: Any, x: Array, perm: Any = None) -> Array | None:
 
 
 @simplifies("Expand")
-def _expand(op: Any, x: Array, shape: Array) -> Array | None:
+def _expand(op: Op, x: Array, shape: Array) -> Array | None:
     sizes = entries(shape)
     return x if sizes is not None and same(sizes, shape_of(x)) else None
 
 
 @simplifies("Pad")
 def _pad(
-    op: Any, x: Array, pads: Array, value: Any = None, axes: Array | None = None, **attrs: Any
+    op: Op, x: Array, pads: Array, value: Any = None, axes: Array | None = None, **attrs: Any
 ) -> Array | None:
     """Pads for all axes: ONNX Runtime 1.31 misreads a subset of axes after a Transpose."""
     held = entries(axes) if axes is not None else None
@@ -615,7 +615,7 @@ def _pad(
 
 
 @simplifies("Mul")
-def _mul(op: Any, x: Array, y: Array) -> Array | None:
+def _mul(op: Op, x: Array, y: Array) -> Array | None:
     for kept, other in ((x, y), (y, x)):
         if is_constant(other, 1) and np.ndim(other) <= len(shape_of(kept)):
             return kept
@@ -623,18 +623,18 @@ def _mul(op: Any, x: Array, y: Array) -> Array | None:
 
 
 @simplifies("Div")
-def _div(op: Any, x: Array, y: Array) -> Array | None:
+def _div(op: Op, x: Array, y: Array) -> Array | None:
     return x if is_constant(y, 1) and np.ndim(y) <= len(shape_of(x)) else None
 
 
 @simplifies("Neg")
-def _neg(op: Any, x: Array) -> Array | None:
+def _neg(op: Op, x: Array) -> Array | None:
     before = made_by(x, "Neg")
     return None if before is None else before.inputs[0]
 
 
 @simplifies("Add")
-def _add(op: Any, x: Array, y: Array) -> Array | None:
+def _add(op: Op, x: Array, y: Array) -> Array | None:
     if (before := made_by(y, "Neg")) is not None:
         return op.Sub(x, before.inputs[0])
     before = made_by(x, "Neg")
@@ -642,13 +642,13 @@ def _add(op: Any, x: Array, y: Array) -> Array | None:
 
 
 @simplifies("Sub")
-def _sub(op: Any, x: Array, y: Array) -> Array | None:
+def _sub(op: Op, x: Array, y: Array) -> Array | None:
     before = made_by(y, "Neg")
     return None if before is None else op.Add(x, before.inputs[0])
 
 
 @simplifies("Gather")
-def _gather(op: Any, x: Array, index: Array, axis: int = 0) -> Array | None:
+def _gather(op: Recorder, x: Array, index: Array, axis: int = 0) -> Array | None:
     """GatherElements instead for rows of one number: ONNX Runtime takes a fifth of the time.
 
     ONNX's reference evaluator, which may run a model, cannot gather more than 64 elements.
@@ -661,7 +661,7 @@ def _gather(op: Any, x: Array, index: Array, axis: int = 0) -> Array | None:
 
 @simplifies("ScatterND")
 def _scatter_nd(
-    op: Any, x: Array, index: Array, updates: Array, reduction: str = "none"
+    op: Recorder, x: Array, index: Array, updates: Array, reduction: str = "none"
 ) -> Array | None:
     """ScatterElements instead, where places may repeat: ONNX Runtime reduces rows of ScatterND in
     concurrent threads, so that some updates to the same place are lost.

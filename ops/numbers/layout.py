@@ -100,7 +100,7 @@ def split(
     return tuple(x[(*ahead, slice(*ends_))] for ends_ in pairwise(ends))
 
 
-@kernel("Slice", hosted=True)
+@kernel("Slice", tensors=True, hosted=True)
 def slice_(x: Array, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Array:
     """x[start:end:step] along the given axes, by default the first ones."""
     return sliced(x.shape, starts, ends, axes, steps)(x)

@@ -184,7 +184,7 @@ def single(x: Any) -> Any:
 
 def as_type(x: Any, dtype: np.dtype) -> Any:
     """An array in another dtype; within a kernel, NumPy need not be told to be quiet."""
-    if isinstance(x, np.ndarray | np.generic):
+    if isinstance(x, np.ndarray) or not is_kept(x):  # or one symbol
         return x.astype(dtype, copy=False)
     return library_of(x).cast(x, dtype)
 

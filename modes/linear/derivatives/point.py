@@ -19,7 +19,7 @@ from ....ops import numbers
 from ...model.flow.conditions import Condition
 from ...model.primal.evaluate import evaluate
 from ...model.primal.inputs import finite, warn_nonfinite
-from .derivative import FINITE, FITS, Derivative
+from .derivative import FITS, Derivative
 from .record import Ends, Entry, Names, dag_of, entry_of
 
 
@@ -156,16 +156,6 @@ class Point:
         condition = self.derivative and self.derivative.conditions.get(name)
         return not condition or condition.holds(self._values) is True
 
-    @property
-    def fits(self) -> bool:
-        """Whether no tensor that a rule of the derivative asked about has a NaN."""
-        return self.holds(FITS)
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether no slope that an operator may leave out is infinite or NaN."""
-        return self.holds(FINITE)
-
 
 def point_of(
     form: Derivative, inputs: Mapping[str, Any], conditions: Iterable[Condition] = ()
@@ -194,7 +184,7 @@ def point_of(
             primal = evaluate(model, inputs, of, engine=form.engine)
         made = Point(primal, form.ends, derivative=form, values=values, compute=compute,
                      place=form.place)  # fmt: skip
-        if not form.closed and made.fits:
+        if not form.closed and made.holds(FITS):
             made.entries  # noqa: B018 - raises the errors of rules
     except OnnxJacError:  # the model without residuals may run, or its error is clearer
         return None

@@ -21,6 +21,7 @@ from ....jacobians import (
     Identity,
     Jacobian,
     Joint,
+    Op,
     Zero,
     chosen,
     common,
@@ -287,7 +288,7 @@ class Entry:
 
 
 def record(
-    active: tuple[ActiveStep, ...], values: Values, op: Any = numbers, place: Place | None = None
+    active: tuple[ActiveStep, ...], values: Values, op: Op = numbers, place: Place | None = None
 ) -> tuple[Entry, ...]:
     """The blocks of every active step; a value is released after the last rule that reads it."""
     last = {name: k for k, a in enumerate(active) for name in a.tensors}
@@ -301,7 +302,7 @@ def record(
 
 
 def between(
-    op: Any, steps: Iterable[Step], values: Mapping[str, Any], wrt: tuple[str, ...],
+    op: Op, steps: Iterable[Step], values: Mapping[str, Any], wrt: tuple[str, ...],
     of: tuple[str, ...],
 ) -> Dag:  # fmt: skip
     """The DAG of recorded steps between some tensors, with graph values as data."""
@@ -312,7 +313,7 @@ def between(
     return chosen(op, dag_of(entries, shapes, wrt, of, common(*dtypes)))
 
 
-def entry_of(active: ActiveStep, values: Values, op: Any, place: Place | None = None) -> Entry:
+def entry_of(active: ActiveStep, values: Values, op: Op, place: Place | None = None) -> Entry:
     """The entry of a step, by its rule, at a place where there is one."""
     if place is not None:
         return entry_there(active, values, place)
@@ -330,7 +331,7 @@ def entry_there(active: ActiveStep, values: Values, place: Place) -> Entry:
         return entry_of(active, held, numbers).placed(place)
 
 
-def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[Slot, Jacobian]:
+def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Op) -> dict[Slot, Jacobian]:
     """The wanted blocks of a step between floating tensors, by its rule."""
     step = active.step
     if bodies_of(step):
@@ -368,7 +369,7 @@ def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[Sl
     except OnnxJacError:
         raise
     except Exception as error:  # a rule may be a user's
-        if symbols is not None:
+        if symbols is not None and isinstance(op, Recorder):
             op.fix(value for value in (*inputs, *outputs) if value is not None)
         reason = reason_of(error, inputs, f"{type(error).__name__}: {error}")
         raise OnnxJacError(

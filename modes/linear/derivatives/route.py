@@ -31,7 +31,7 @@ from ...model.primal.evaluate import evaluate, evaluate_there
 from ...model.primal.inputs import check_inputs, hosted, is_float, may_float, warn_nonfinite
 from ...model.primal.model import Model, TensorSpec
 from .checkpoint import Segment, checkpointed, segments
-from .derivative import Derivative, differentiated
+from .derivative import FITS, Derivative, differentiated
 from .point import Point, given_out, point_of
 from .record import (
     ActiveStep,
@@ -63,16 +63,11 @@ program.
 """
 
 
+HERE = Condition("point", "this point")
+"""The condition of a model that was unrolled for one point."""
+
 Signature = tuple[Any, ...]
 """The names, shapes and types of the arrays of a point."""
-
-
-@dataclass
-class Readings:
-    """The points of a signature without a derivative: the types of tensors, and their number."""
-
-    types: Mapping[str, Any]
-    points: int = 1
 
 
 @dataclass(frozen=True)
@@ -140,8 +135,13 @@ class Route:
         return Latest(KEPT)
 
     @cached_property
-    def _derivatives(self) -> Latest[Signature | None, Readings | Derivative | None]:
-        """Signature -> the readings so far, then the derivative; None where none can be made."""
+    def _derivatives(self) -> Latest[Signature | None, Derivative | None]:
+        """Signature -> the derivative; None where none can be made."""
+        return Latest(KEPT)
+
+    @cached_property
+    def _read_at(self) -> Latest[Signature | None, tuple[Mapping[str, Any], int]]:
+        """Signature -> the types of tensors, and the number of points that rules were read at."""
         return Latest(KEPT)
 
     @cached_property
@@ -201,8 +201,8 @@ class Route:
         where one of these does not hold, or where there is no derivative.
         """
         form = self._derivatives.get(signature_of(point))
-        made = point_of(form, point, self.conditions) if isinstance(form, Derivative) else None
-        return self._warned(made, point) if made and made.fits else None
+        made = form and point_of(form, point, self.conditions)
+        return self._warned(made, point) if made and made.holds(FITS) else None
 
     def _warned(self, made: Point, point: Mapping[str, Any]) -> Point:
         """A point, with a warning if a tensor of `of` is not finite."""
@@ -225,7 +225,7 @@ class Route:
         """The model there by the derivative, if there is one that holds here; else by all rules."""
         form = self._derivative(point, signature, moves)
         made = form and point_of(form, point)
-        if form and made and not made.fits:
+        if form and made and not made.holds(FITS):
             form = self._derivatives[signature] = self._recorded(form.types, point, nan=True)
             made = form and point_of(form, point)
         if form and not made:
@@ -237,12 +237,12 @@ class Route:
     ) -> Derivative | None:
         """The derivative of a signature, if there is one or it is time to make it."""
         with self._lock:
-            known = self._derivatives.get(signature)
-            if isinstance(known, Readings):
-                if not moves and known.points < READ:
+            if signature not in self._derivatives:
+                types, points = self._read_at.get(signature, ({}, 0))
+                if points < (1 if moves else READ):
                     return None
-                known = self._derivatives[signature] = self._recorded(known.types, point)
-            return known
+                self._derivatives[signature] = self._recorded(types, point)
+            return self._derivatives[signature]
 
     def _recorded(
         self, types: Mapping[str, Any], point: Mapping[str, Any], *, nan: bool = False
@@ -259,10 +259,12 @@ class Route:
 
     def _read(self, point: Mapping[str, Any], signature: Signature | None) -> Point:
         """The model there by all rules; the first point leaves types for a derivative."""
+        met = (name for a in self.active for name in a.tensors)
+        names = tuple(dict.fromkeys((*met, *self.of, *self.wrt)))
         if self.place is None:
-            values = evaluate(self.model, point, self.names, engine=self.engine, pooled=False)
+            values = evaluate(self.model, point, names, engine=self.engine, pooled=False)
         else:
-            values = evaluate_there(self.model, point, self.names, str(self.engine))
+            values = evaluate_there(self.model, point, names, str(self.engine))
         if self.model.lean:
             self.model.sessions.clear()  # the derivative has its own
         types = {name: described(name, value) for name, value in values.items()}
@@ -271,24 +273,16 @@ class Route:
         entries = record(self.active, values, place=self.place)
         op = numbers if self.place is None else self.place.op
         dag = chosen(op, dag_of(entries, shapes_in(types), self.wrt, self.of, ends[2]))
-        with self._lock:
-            known = self._derivatives.get(signature)
-            if isinstance(known, Readings):
-                known.points += 1
-            elif signature is not None and signature not in self._derivatives:
-                self._derivatives[signature] = Readings(types)
+        if signature is not None:
+            with self._lock:
+                before = self._read_at.get(signature, (types, 0))
+                self._read_at[signature] = before[0], before[1] + 1
         return Point(primal, ends, entries=entries, dag=dag, place=self.place)
 
     @cached_property
     def place(self) -> Place | None:
         """Where the engine computes the residuals, if not over NumPy's arrays."""
         return place_of_engine(self.engine)
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """All tensors of the active steps."""
-        met = (name for a in self.active for name in a.tensors)
-        return tuple(dict.fromkeys((*met, *self.of, *self.wrt)))
 
     @cached_property
     def lean(self) -> Model:
@@ -339,21 +333,6 @@ class Route:
         """The inputs of this model, taken from a point of another model."""
         return {name: point[name] for name in self.model.inputs}
 
-    def settled(self, point: Mapping[str, Any]) -> tuple[Model, Mapping[str, Any]]:
-        """The unrolled model and its inputs, if no number of the point decides how it is unrolled;
-        else the model itself.
-        """
-        if self.stands or self.may_draw:
-            return self.model, point
-        signature = signature_of(point)
-        if signature not in self._flats:
-            self._flat(point, signature)
-        ways = self._flats.get(signature, ())
-        if not ways or any(one.conditions for one in ways):
-            return self.model, point
-        flat = ways[0]
-        return flat.model, point if flat is self else flat.inside(point)
-
     def _flat(self, point: Mapping[str, Any], signature: Signature | None) -> Route:
         """The route through the unrolled model, a cached one where its decisions hold."""
         if self.stands:
@@ -375,14 +354,14 @@ class Route:
         same = flat is self.model and not any(map(has_bodies, flat.steps))
         route = self if same else replace(self, model=flat, given=frozenset(), is_unrolled=True)
         asked = None if self.may_draw else decisions(flat, symbols)
-        if asked is not None and all(is_variable(self.model, n, x) for n, x in point.items()):
-            if not same:
-                at = hosted(evaluate(flat, route.inside(point), asked, engine=self.engine))
-                here = (Condition(kind, n, why, shape_of(at[n]) if kind == "shape" else at[n])
-                        for n, (kind, why) in asked.items())  # fmt: skip
-                route = replace(route, conditions=tuple(here))
-            found = route, *found[: BRANCHES - 1]
-        self._flats[signature] = found
+        if asked is None or not all(is_variable(self.model, n, x) for n, x in point.items()):
+            return replace(route, conditions=(HERE,))
+        if not same:
+            at = hosted(evaluate(flat, route.inside(point), asked, engine=self.engine))
+            here = (Condition(kind, n, why, shape_of(at[n]) if kind == "shape" else at[n])
+                    for n, (kind, why) in asked.items())  # fmt: skip
+            route = replace(route, conditions=tuple(here))
+        self._flats[signature] = route, *found[: BRANCHES - 1]
         return route
 
     def holds(self, point: Mapping[str, Any]) -> bool:

@@ -517,7 +517,7 @@ def masked(node: ir.Node, mask: ir.Value) -> None:
     y.name, result.name = None, y.name
 
 
-def drawn(op: Any, step: Step, inputs: Sequence[Any], at: Any) -> list[Any]:
+def drawn(op: Twin, step: Step, inputs: Sequence[Any], at: Any) -> list[Any]:
     """The outputs of a random step: constants, or for Dropout a product with a constant."""
     held = [op.number(x) for x in inputs]
     if step.op_type != "Dropout":

@@ -60,13 +60,6 @@ def is_open(x: Any) -> bool:
     return type(x) is ir.Value or (isinstance(x, Deferred) and x.open)
 
 
-def decided(function: Callable[..., Any], *arrays: Any) -> Any:
-    """function(*arrays) on values; None where these are unknown."""
-    if any(map(is_open, arrays)):
-        return None
-    return function(*(x.value if isinstance(x, Deferred) else x for x in arrays))
-
-
 class Deferring(Reading):
     """The vocabulary over deferred arrays: the calls that rewriting makes, with shape inference."""
 
@@ -92,22 +85,14 @@ def run(name: str, attrs: dict[str, Any], *inputs: Any) -> Any:
     return value.copy() if name == "Transpose" and isinstance(value, np.ndarray) else value
 
 
-def summed(x: Shape, axes: tuple[int, ...], keepdims: int = 1) -> Shape:
-    """The shape of a sum over negative axes."""
-    gone = [k - len(x) in axes for k in range(len(x))]
-    return tuple(1 if s else n for s, n in zip(gone, x, strict=True) if keepdims or not s)
-
-
 SHAPES: dict[str, Callable[..., Shape]] = {
     "Add": np.broadcast_shapes,
-    "Abs": lambda x: x,
     "Mul": np.broadcast_shapes,
     "MatMul": lambda a, b: (*np.broadcast_shapes(a[:-2], b[:-2]), a[-2], b[-1]),
     "Reshape": lambda x, shape: shape,
     "Expand": np.broadcast_shapes,
     "Gather": lambda x, index, axis: (*x[:axis], *index, *x[axis + 1 :]),
     "Transpose": lambda x, perm: tuple(x[k] for k in perm),
-    "ReduceSum": summed,
 }
 """Operator -> the shape of its result."""
 

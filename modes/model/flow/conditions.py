@@ -40,11 +40,12 @@ class Condition:
     | `"relation"` | a relation of sizes and integers of inputs | that it is true |
     | `"size"` | a free size of inputs, in words | the size |
     | `"unrolled"` | an output of control flow | the turns and branches |
+    | `"point"` | the point | all numbers |
 
     `reader` is the step that decided by it, or the reason why that had to be decided.
     """
 
-    kind: Literal["numbers", "shape", "none", "relation", "size", "unrolled"]
+    kind: Literal["numbers", "shape", "none", "relation", "size", "unrolled", "point"]
     name: str
     reader: str = ""
     here: Any = None
@@ -71,6 +72,7 @@ TEXTS = {
     "numbers": "{!r} has the numbers that it has here",
     "shape": "{!r} has the shape that it has here",
     "none": "there are no {}",
+    "point": "all numbers are those of {}",
     "unrolled": "the control flow that computes {!r} is unrolled for the point, its turns and "
                 "branches are fixed",
 }  # fmt: skip

@@ -54,7 +54,8 @@ def test_convolution(name, pair, device):
 
 def test_a_correlation_gathers_no_patches(device):
     J, _ = convolution(Draw(3), "u", "w", GEOMETRIES["2-D, asymmetric"])
-    kinds = [{node.op_type for node in record(J, convolves_samples=there).nodes} for there in (True, False)]
+    recordings = [record(J, convolves_samples=convolves) for convolves in (True, False)]
+    kinds = [{node.op_type for node in recording.nodes} for recording in recordings]
     assert ["Conv" in kind for kind in kinds] == [True, False]
 
 
