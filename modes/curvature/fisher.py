@@ -193,9 +193,9 @@ def behind(
     another type than the model declares; and what is `known` of points of the same shapes.
     """
     point, model = {**J.given, **J.primal}, J.route.model
-    places = frozenset(library_of(x).place(x).name for x in point.values())
-    key = version(), signature_of(point), places
-    here: dict[Any, Any] = remembered(known, key, dict) if key[1] else {}
+    signature, kinds = signature_of(point), frozenset(map(type, point.values()))
+    key = version(), signature, J.route.engine, kinds
+    here: dict[Any, Any] = remembered(known, key, dict) if signature else {}
 
     def fits() -> bool:
         try:

@@ -53,7 +53,8 @@ def guarded(
     held = hold(draft, symbols.pinned)
     made = draft.model(name)
     sizes = {where(model, point, size): reader for size, reader in fixed.items()}
-    state(made.ir, conditions(draft, symbols, sizes, held))
+    if found := [*conditions(draft, symbols, sizes, held)]:
+        state(made.ir, found)
     for value in made.ir.graph.inputs:
         if defaults and (given := str(value.name)) in defaults:
             value.const_value = ir.tensor(defaults[given], name=given)

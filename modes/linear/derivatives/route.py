@@ -29,8 +29,8 @@ from ...model.flow.control import NotKept, note
 from ...model.flow.steps import closed, needed
 from ...model.primal.evaluate import evaluate, evaluate_there
 from ...model.primal.inputs import check_inputs, hosted, is_float, may_float, warn_nonfinite
-from ...model.primal.model import Model, TensorSpec
-from .checkpoint import Segment, checkpointed, segments
+from ...model.primal.model import Model
+from .checkpoint import Segment, segmented, segments
 from .derivative import FITS, Derivative, differentiated
 from .point import Point, given_out, point_of
 from .record import (
@@ -43,6 +43,7 @@ from .record import (
     record,
     shapes_in,
     straight_through,
+    types_of,
     unjoined,
     without,
 )
@@ -193,7 +194,10 @@ class Route:
             except NotKept as reason:
                 note(self.model, reason)
                 return self.at(point, moves=moves)
-        made = self._segmented(point) if self.checkpoint else self._at(point, signature, moves)
+        if not self.checkpoint:
+            return self._warned(self._at(point, signature, moves), point)
+        parts = tuple((part, route.dag_at) for part, route in self.segments)
+        made = segmented(self.lean, hosted(point), parts, self.of, self.wrt, self.engine)
         return self._warned(made, point)
 
     def _decided(self, point: Mapping[str, Any]) -> Point | None:
@@ -267,7 +271,7 @@ class Route:
             values = evaluate_there(self.model, point, names, str(self.engine))
         if self.model.lean:
             self.model.sessions.clear()  # the derivative has its own
-        types = {name: described(name, value) for name, value in values.items()}
+        types = types_of(values)
         primal = given_out(values, self.of, point, self.place)
         ends = ends_of(types, self.of, self.wrt)
         entries = record(self.active, values, place=self.place)
@@ -303,21 +307,6 @@ class Route:
                          estimate=self.estimate, is_unrolled=self.is_unrolled))
             for part in parts
         )  # fmt: skip
-
-    def _segmented(self, point: Mapping[str, Any]) -> Point:
-        """The model there by the tensors between segments; its DAG recomputes the others."""
-        point = hosted(point)
-        between = (n for part, _ in self.segments for n in (*part.given, *part.ins, *part.outs))
-        names = tuple(dict.fromkeys((*between, *self.of, *self.wrt)))
-        values = evaluate(self.lean, point, names, engine=self.engine)
-        self.lean.sessions.clear()  # which would hold more than the checkpoints save
-        types = {name: described(name, value) for name, value in values.items()}
-        ends = ends_of(types, self.of, self.wrt)
-        held = self.model.constants.keys() - point.keys()
-        entries = tuple(checkpointed(part, route.dag_at, values, held)
-                        for part, route in self.segments)  # fmt: skip
-        dag = dag_of(entries, shapes_in(types), self.wrt, self.of, ends[2])
-        return Point({name: values[name] for name in self.of}, ends, entries=(), dag=dag)
 
     def flat(self, point: Mapping[str, Any]) -> tuple[Route, Mapping[str, Any]]:
         """The route of the unrolled model at a point, and its inputs there."""
@@ -398,11 +387,6 @@ def route_of(
             route = Route(model, of, wrt, engine, estimate=estimate, checkpoint=checkpoint)
             model.cache["route"][key] = route
         return route
-
-
-def described(name: str, value: Any) -> Any:
-    """Shape and dtype of a tensor; a sequence stays as it is."""
-    return TensorSpec(name, shape_of(value), dtype_of(value)) if hasattr(value, "dtype") else value
 
 
 def signature_of(point: Mapping[str, Any]) -> Signature | None:
