@@ -19,6 +19,7 @@ from .modes.attribution.gradients import (
     saliency,
     smoothgrad,
 )
+from .modes.attribution.influence import influence, nearest_gradients
 from .modes.check_derivative import check_derivative
 from .modes.comparison.compare import compare
 from .modes.curvature import checked as _checked  # noqa: F401  (C.check)
@@ -39,7 +40,7 @@ from .modes.forward import jvp
 from .modes.hessian import Hessian, hvp
 from .modes.interop import asoperator, to_jax, to_torch
 from .modes.linear.linearization import Linearization
-from .modes.model.limits import Limits
+from .modes.model.flow.steps import Limits
 from .modes.model.loading.load import load
 from .modes.model.primal.model import Model, TensorSpec
 from .modes.recording import at_point as _at_point  # noqa: F401  (long loops at a point)
@@ -75,10 +76,10 @@ __all__ = [
     "as_scipy", "asoperator", "check_derivative", "coloring", "compare", "defines", "derive",
     "distributed", "ekfac", "empirical_fisher", "estimators", "euler_residual", "export", "fisher",
     "gauss_newton", "grad", "grad_cam", "gradient_times_input", "gram", "hessian", "hvp",
-    "identity_like", "implicit_euler", "initial_state", "integrated_gradients", "inverse",
-    "jacobian", "jvp", "kernel", "kfac", "levenberg_marquardt", "linearize", "load", "load_state",
-    "lower_gradients", "natural_gradient", "newton_cg", "newton_krylov", "ntk", "pattern", "plots",
-    "preconditioners", "progress", "prove", "pseudo_transient", "saliency", "save_state", "shampoo",
-    "smoothgrad", "streamed", "symbolic", "tags", "to_jax", "to_torch", "train_step",
-    "training_model", "value_and_grad", "vjp", "zero",
+    "identity_like", "implicit_euler", "influence", "initial_state", "integrated_gradients",
+    "inverse", "jacobian", "jvp", "kernel", "kfac", "levenberg_marquardt", "linearize", "load",
+    "load_state", "lower_gradients", "natural_gradient", "nearest_gradients", "newton_cg",
+    "newton_krylov", "ntk", "pattern", "plots", "preconditioners", "progress", "prove",
+    "pseudo_transient", "saliency", "save_state", "shampoo", "smoothgrad", "streamed", "symbolic",
+    "tags", "to_jax", "to_torch", "train_step", "training_model", "value_and_grad", "vjp", "zero",
 ]  # fmt: skip

@@ -217,7 +217,7 @@ def _type(kind: type | str) -> type | None:
 def reading(array: Array) -> Op:
     """The vocabulary that computes with `array`; each reading registers its own array type."""
     library = library_of(array)
-    if not library.keeps:
+    if not (library.keeps or isinstance(array, np.ndarray | np.generic)):
         kind = type(array).__name__
         raise TypeError(f"no reading of the vocabulary is registered for {kind}")
     reading.register(type(array), lambda array: library)  # the next one is found at once

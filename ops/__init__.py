@@ -4,7 +4,6 @@ from importlib import import_module
 
 import numpy as np
 
-from ..jacobians import reading
 from ..jacobians.errors import optional
 from ..jacobians.readings import Library, register_library
 from . import rules  # noqa: F401  (each family registers its declarations)
@@ -14,9 +13,7 @@ from .numbers import numbers
 from .registry import DECLARATIONS, Blocks, Declaration, defines, find, jacobian, zero
 
 for _kind in (np.ndarray, np.generic):
-    reading.register(_kind, lambda array: numbers)
     register_library(_kind, lambda: numbers)
-
 
 
 def _torch() -> Library:

@@ -48,7 +48,8 @@ def entered(walk: Callable[[], Any]) -> tuple[frozenset[str], frozenset[str]]:
 
     def path_of(name: str) -> str | None:
         path = Path(name).resolve()
-        return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else None
+        inside = path.is_relative_to(ROOT) and path != Path(__file__).resolve()
+        return str(path.relative_to(ROOT)) if inside else None
 
     def note(frame: Any, event: str, _: Any) -> None:
         name = frame.f_code.co_filename

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from ...jacobians import size
 from ...jacobians.arguments import validated
 from ...jacobians.arrays import host
 from ...jacobians.errors import InputError
@@ -16,6 +18,12 @@ from ..model.primal.inputs import may_float
 from ..model.primal.model import Model
 from .attribution import Attribution
 from .target import Target, target_of
+
+MAKES = re.compile("Conv|Pool|Resize|Upsample")
+"""Operators whose results of four axes are images (N, C, H, W)."""
+
+MIXES = frozenset({"MatMul", "Gemm", "Einsum", "Transpose", "Reshape", "Softmax"})
+"""Operators whose results are no images, though they may have the same places."""
 
 
 @validated
@@ -31,8 +39,8 @@ def grad_cam(
     - `model`: the model, as `load` gives it.
     - `inputs`: the point, an array by name for every input.
     - `of`: the entry; by default of the only floating output.
-    - `layer`: A, a tensor (N, C, *places); by default the last one of an image's form that has more
-      than one place, on the way to f.
+    - `layer`: A, a tensor (N, C, *places); by default the last images that convolutions and pools
+      make on the way to f, with more than one place.
     - `relu`: False keeps places that speak against f, below 0.
     - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
 
@@ -48,7 +56,7 @@ def grad_cam(
     if layer is None:
         f = target_of(model, inputs, of, (last_image(f),), engine)
     (name,) = f.wrt
-    values, slopes = f.at()
+    values, slopes = f.here()
     A = f.inputs()[name]
     if A.ndim < 3:
         raise InputError(f"layer={name!r} has shape {list(A.shape)}: Grad-CAM needs channels and "
@@ -64,12 +72,20 @@ def grad_cam(
 
 
 def last_image(f: Target) -> str:
-    """The last tensor of four axes with more than one place, on the way to f."""
+    """The last tensor of images on the way to f: from a convolution or pool, step by step."""
     steps = active_steps(f.model.steps, f.wrt, (f.of,))
     names = [n for found in steps for n in found.step.outputs if n and n != f.of]
     made = evaluate(f.model, f.point, names, engine=f.engine)
-    images = [n for n in names if np.ndim(made[n]) == 4 and np.prod(made[n].shape[2:]) > 1]
-    if not images:
-        raise InputError("no layer has the form (N, C, H, W): name another one with layer=, or "
-                         "take integrated_gradients")  # fmt: skip
-    return images[-1]
+    places = {n: np.shape(x)[2:] for n, x in made.items()
+              if hasattr(x, "shape") and np.ndim(x) == 4 and len(x) == len(f.weights)}  # fmt: skip
+    images: dict[str, tuple[int, ...]] = {}
+    for step in (found.step for found in steps):
+        kept = [images[n] for n in step.inputs if n in images and step.op_type not in MIXES]
+        for name in step.outputs:
+            if name in places and (MAKES.search(step.op_type) or places[name] in kept):
+                images[name] = places[name]
+    found = [name for name, shape in images.items() if size(shape) > 1]
+    if not found:
+        raise InputError("no layer is made of images by convolutions or pools: name another one "
+                         "with layer=, or take integrated_gradients")  # fmt: skip
+    return found[-1]

@@ -41,7 +41,7 @@ def saliency(
     Source: Simonyan, Vedaldi, Zisserman, "Deep inside convolutional networks", 2014.
     """
     f = target_of(model, inputs, of, wrt, engine)
-    values, slopes = f.at()
+    values, slopes = f.here()
     return attribution("saliency", f, values, {n: np.abs(g) for n, g in slopes.items()}, False)
 
 
@@ -68,7 +68,7 @@ def gradient_times_input(
     Source: Shrikumar, Greenside, Shcherbina, Kundaje, "Not just a black box", 2016.
     """
     f = target_of(model, inputs, of, wrt, engine)
-    values, slopes = f.at()
+    values, slopes = f.here()
     held = f.inputs()
     return attribution("gradient × input", f, values, {n: held[n] * g for n, g in slopes.items()})
 
@@ -105,7 +105,7 @@ def smoothgrad(
     with counting("SmoothGrad", "gradients", samples) as tick:
         for _ in range(samples):
             moved = {name: noisy(x, noise, rng) for name, x in held.items()}
-            for name, slope in f.at(moved)[1].items():
+            for name, slope in f.slopes(moved).items():
                 sums[name] += slope / samples
             tick(1)
     return attribution("SmoothGrad", f, f.values({}), sums)
@@ -154,7 +154,7 @@ def integrated_gradients(
     with counting("integrated gradients", "gradients", steps) as tick:
         for t, w in zip((nodes + 1) / 2, weights / 2, strict=True):
             moved = {n: (start[n] + t * (x - start[n])).astype(x.dtype) for n, x in held.items()}
-            for name, slope in f.at(moved)[1].items():
+            for name, slope in f.slopes(moved).items():
                 sums[name] += w * slope
             tick(1)
     maps = {name: (x - start[name]) * sums[name] for name, x in held.items()}

@@ -14,6 +14,7 @@ from ...jacobians.errors import InputError
 from ..embeddings import default_wrt
 from ..forward import Tensors
 from ..gradient import Gradient
+from ..linearize import linearize
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import Names, check_inputs, check_model, name_of, names_of
 from ..model.primal.model import Model
@@ -35,11 +36,16 @@ class Target:
     text: str
     engine: str | None
 
-    def at(self, moved: Mapping[str, Any] | None = None) -> tuple[np.ndarray, Tensors]:
-        """fₙ for each sample, and ∂(Σₙ fₙ)/∂wrt by name, where tensors of `wrt` are `moved`."""
+    def here(self) -> tuple[np.ndarray, Tensors]:
+        """fₙ for each sample, and ∂(Σₙ fₙ)/∂wrt by name, at the point: one product."""
+        J = linearize(self.model, self.point, of=self.of, wrt=self.wrt, engine=self.engine)
+        slopes = J.T.apply({self.of: self.weights.astype(J.dtype)})
+        return self._by_sample(J.primal[self.of]), {n: host(g) for n, g in slopes.items()}
+
+    def slopes(self, moved: Mapping[str, Any]) -> Tensors:
+        """∂(Σₙ fₙ)/∂wrt by name, where tensors of `wrt` are `moved`: one run of a program."""
         f = Gradient(self.model, (self.of,), self.wrt, {self.of: self.weights}, self.engine)
-        values, slopes = f({**self.point, **(moved or {})})
-        return self._by_sample(values[self.of]), {n: host(g) for n, g in slopes.items()}
+        return {n: host(g) for n, g in f({**self.point, **moved})[1].items()}
 
     def values(self, moved: Mapping[str, Any]) -> np.ndarray:
         """fₙ for each sample."""

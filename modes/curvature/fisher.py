@@ -33,7 +33,7 @@ from ...ops.registry import version
 from ..gradient import Gradient
 from ..linear.derivatives.route import signature_of
 from ..linear.linearization import Linearization
-from ..linear.symmetric import Symmetric, between
+from ..linear.symmetric import Middle, Symmetric, between
 from ..linearize import linearize
 from ..model.primal.inputs import Names, check_inputs, check_model, name_of
 from ..model.primal.model import Model
@@ -143,24 +143,35 @@ def empirical_fisher(
     operator without a rule; `InputError` also for an unknown `reduction`, and where the
     tensor has no sample axis.
     """
+    rows, J = sample_gradients(model, inputs, of, at, wrt, reduction, engine)
+    return between(J, partial(sample_products, rows, reduction), f"Σ ∇{of} ∇{of}ᵀ",
+                   name="empirical_fisher", of=of, at=at, wrt=wrt, reduction=reduction)  # fmt: skip
+
+
+def sample_gradients(
+    model: Model, inputs: Mapping[str, Any], of: str, at: str | None, wrt: Names,
+    reduction: Reduction, engine: str | None,
+) -> tuple[Middle, Linearization]:  # fmt: skip
+    """J ↦ R, and J, with G = R J, whose row n is the gradient of the loss of sample n."""
     check_model(model)
     middle = name_of(model, of if at is None else at, model.outputs, "at")
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
     with_samples(J)
     slopes = None if at is None else LossGradients(J, of, reduction, engine)
-    return between(J, partial(sample_products, slopes, reduction), f"Σ ∇{of} ∇{of}ᵀ",
-                   name="empirical_fisher", of=of, at=at, wrt=wrt, reduction=reduction)  # fmt: skip
+    return partial(sample_rows, slopes), J
 
 
-def sample_products(
-    slopes: LossGradients | None, reduction: Reduction, J: Linearization
-) -> Jacobian:
-    """c Gᵀ G, with G from `at` to the losses of the samples; `slopes` are their gradients."""
+def sample_rows(slopes: LossGradients | None, J: Linearization) -> Jacobian:
+    """R, the sums over each sample, of the products with `slopes` where `of` is one loss."""
     (z,) = J.primal.values()
-    samples = (len(z), *(1,) * (len(z.shape) - 1))
-    G: Jacobian = SumTo(samples, z.shape, J.dtype)
-    G = G @ Diagonal(slopes(J), z.shape) if slopes else G
-    return G.T * (weight_in_mean(len(z)) if reduction == "mean" else 1.0) @ G
+    rows: Jacobian = SumTo((len(z), *(1,) * (len(z.shape) - 1)), z.shape, J.dtype)
+    return rows @ Diagonal(slopes(J), z.shape) if slopes else rows
+
+
+def sample_products(rows: Middle, reduction: Reduction, J: Linearization) -> Jacobian:
+    """c Rᵀ R."""
+    R = rows(J)
+    return R.T * (weight_in_mean(R.shape[0]) if reduction == "mean" else 1.0) @ R
 
 
 class LossGradients:

@@ -22,7 +22,7 @@ from ..linear.check import Check
 from ..linear.explanation import Explanation
 from ..linear.linearization import Linearization
 from ..linearize import linearize
-from ..model.limits import Limits
+from ..model.flow.steps import Limits
 from ..model.loading.load import load
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import check_inputs, is_float

@@ -42,6 +42,9 @@ from ..registry import full_name
 CONTENT = "onnxjac.content"
 """Metadata key of a graph value: its integers, some of which are symbolic."""
 
+READING = "onnxjac.reading"
+"""Metadata key of a graph value: the recorder that it belongs to."""
+
 STILL = "onnxjac.still"
 """Metadata key of a graph value that nodes compute from constants alone."""
 

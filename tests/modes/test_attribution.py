@@ -191,6 +191,14 @@ def test_grad_cam_takes_the_last_image():
     assert set(found.images) == {"x"}
 
 
+def test_heads_of_attention_are_no_images():
+    """(N, heads, T, T) has four axes, and so has what a product of heads makes."""
+    body = """c = Conv(x, k) q = Transpose<perm=[0,1,3,2]>(c) s = MatMul(c, q) p = Softmax(s)
+        h = MatMul(p, c) f = Flatten(h) y = ReduceSum<keepdims=1>(f, axis)"""
+    model = loaded(body, "(double[n,2,4,4] x) => (double[n,1] y)", k=KERNELS, axis=np.array([1]))
+    assert list(oj.grad_cam(model, {"x": IMAGES}).maps) == ["c"]
+
+
 def test_a_vector_without_samples():
     model = loaded("t = Tanh(x) y = MatMul(t, w)", "(double[6] x) => (double[5] y)", w=MIX)
     x = TABLE[0]
@@ -210,7 +218,7 @@ def test_a_vector_without_samples():
         (lambda: oj.integrated_gradients(cnn(), {"x": IMAGES}, baseline=np.ones(3)), "baseline of"),
         (lambda: oj.integrated_gradients(cnn(), {"x": IMAGES}, baseline={"z": 1}), "'z'"),
         (lambda: oj.grad_cam(cnn(), {"x": IMAGES}, layer="f"), "channels and places"),
-        (lambda: oj.grad_cam(reader(), {"ids": IDS}), "no layer has the form"),
+        (lambda: oj.grad_cam(reader(), {"ids": IDS}), "no layer is made of images"),
         (lambda: oj.saliency(cnn(), {"x": IMAGES})["y"], "no map of 'y'"),
         (lambda: oj.saliency(cnn(), {"x": IMAGES}).picture(sample=3), "no sample 3"),
         (lambda: oj.saliency(cnn(), {"x": IMAGES}).view([["a"]]), "words of 1 samples"),

@@ -32,9 +32,9 @@ from ....ops.node import AT, NAN
 from ....ops.numbers.table import QUICK
 from ...model.flow.conditions import Condition
 from ...model.flow.steps import array_of, bodies_of, needed, python_of
-from ...model.primal.engines import onnxruntime as ort
 from ...model.primal.evaluate import evaluate, evaluate_there
 from ...model.primal.model import Model
+from ...model.programs import onnxruntime as ort
 from ..products.compiled import ResidualRecorder
 from .record import JOINTS, ActiveStep, Ends, Entry, Names, blocks_of, ends_of, shapes_in, slots_of
 from .trace import Trace, trace

@@ -53,12 +53,21 @@ from ...model.flow.control import (
     stacked,
     turns_of_scan,
 )
-from ...model.flow.steps import SHAPES, array_of, check_step, may_stop, moving, needed, reads, turns
-from ...model.limits import Meter
-from ...model.primal.engines.numpy import results_of
+from ...model.flow.steps import (
+    SHAPES,
+    Meter,
+    array_of,
+    check_step,
+    may_stop,
+    moving,
+    needed,
+    reads,
+    turns,
+)
 from ...model.primal.evaluate import evaluate
 from ...model.primal.inputs import is_float
 from ...model.primal.model import Model
+from ...model.programs.numpy import results_of
 from .record import definition_of, draws, is_flat
 
 Scope = MutableMapping[str, Any]

@@ -22,8 +22,7 @@ from ....jacobians.text import joined
 from ....jacobians.threads import Latest, Lock, cached_property
 from ....ops.node import Step
 from ....ops.registry import version
-from ..limits import Limits
-from .steps import array_of, steps_of
+from .steps import Limits, array_of, steps_of
 
 Dim = int | str | None
 

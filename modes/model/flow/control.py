@@ -18,9 +18,9 @@ from ....jacobians.errors import LimitError, OnnxJacError, first_line
 from ....jacobians.symint import Number, at, depth_of, same
 from ....ops import Recorder, Step, find
 from ....ops.graphs.shapes import Sizes
-from ..limits import Meter
 from .conditions import Condition
 from .contents import Contents
+from .steps import Meter
 
 Run = Callable[[ir.Graph, Sequence[Any]], list[Any]]
 """run(graph, arguments): the outputs of a subgraph."""

@@ -29,6 +29,7 @@ from ..flow.contents import Contents, TensorSpec
 from ..flow.control import CONTROL, shapes_around, shapes_within, turn, turns_of_scan
 from ..flow.steps import (
     SMALL,
+    Meter,
     array_of,
     bytes_of,
     check_operands,
@@ -39,10 +40,9 @@ from ..flow.steps import (
     needed,
     outputs_of,
 )
-from ..limits import Meter
-from .engines import numpy as own
-from .engines import onnxruntime as ort
-from .engines import torch as tensors
+from ..programs import numpy as own
+from ..programs import onnxruntime as ort
+from ..programs import torch as tensors
 
 ENGINES = (None, "onnxruntime", "numpy", "torch")
 
