@@ -149,11 +149,11 @@ class LossHessian:
         point, known = behind(J, self.known)
         find = partial(closed_form, self.gradient, point)
         closed = remembered(known, "closed", find)
-        H = closed.at(point) if closed else None
-        if closed and not H:
+        if closed and not closed.holds(point):
             closed = known["closed"] = find()
-            H = closed.at(point) if closed else None
-        if H is None:
+        if closed:
+            H: Jacobian = closed.at(point)
+        else:
             H = Hessian(self.gradient.linearized(point, checked=True), self.gradient)
         return H if self.reduction is None else H * factor(self.reduction, self.tail, point)
 
@@ -183,21 +183,26 @@ class ClosedForm:
     @cached_property
     def names(self) -> set[str]:
         """The tensors whose numbers the curvatures of the atoms need."""
-        found = {name for name, _ in self.asked}
-        for atom in self.atoms:
-            found |= {atom.ends[0]} if atom.kind != "product" else set()
-            if atom.kind == "cross-entropy":
-                found |= {*filter(None, (*atom.step.inputs[1:], atom.step.outputs[0]))}
-        return found
+        found = {atom.ends[0] for atom in self.atoms if atom.kind != "product"}
+        losses = (atom.step for atom in self.atoms if atom.kind == "cross-entropy")
+        read = (name for step in losses for name in (*step.inputs[1:], step.outputs[0]))
+        return found.union(filter(None, read))
 
-    def at(self, point: Mapping[str, Any]) -> Jacobian | None:
-        """H at a point; None where other tensors are numbers that make atoms."""
-        f, missing = self.gradient, self.names - point.keys()
-        values = {**point, **evaluate(f.model, point, missing, engine=f.engine)}
-        if any(is_all(values[name], k) != told for (name, k), told in self.asked.items()):
-            return None
-        (shape, dtype), at = self.types[f.wrt[0]], partial(self._term, point, values)
-        return reduce(add, map(at, self.atoms), Zero(shape, shape, dtype))
+    def holds(self, point: Mapping[str, Any]) -> bool:
+        """Whether the numbers that make atoms are the same at a point."""
+        values = self._values(point, {name for name, _ in self.asked})
+        return all(is_all(values[name], k) == told for (name, k), told in self.asked.items())
+
+    def at(self, point: Mapping[str, Any]) -> Jacobian:
+        """H at a point."""
+        (shape, dtype), values = self.types[self.gradient.wrt[0]], self._values(point, self.names)
+        terms = (self._term(point, values, atom) for atom in self.atoms)
+        return reduce(add, terms, Zero(shape, shape, dtype))
+
+    def _values(self, point: Mapping[str, Any], names: set[str]) -> Mapping[str, Any]:
+        """The named tensors, those that a point gives without a run."""
+        f, missing = self.gradient, names - point.keys()
+        return {**point, **evaluate(f.model, point, missing, engine=f.engine)} if missing else point
 
     def _term(self, point: Mapping[str, Any], values: Mapping[str, Any], atom: Atom) -> Jacobian:
         """Lᵀ D L of one atom."""

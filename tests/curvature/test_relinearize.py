@@ -165,3 +165,14 @@ def test_an_operator_over_batches_says_that_it_is_of_no_single_point():
     model = parsed(TEXT)
     with pytest.raises(oj.InputError, match="make it again"):
         oj.streamed(make, [point(), point()], reduction="sum").relinearize(point())
+
+
+def test_a_loss_whose_exponent_is_an_input_is_recognised_again():
+    """z² is a square and has a closed form; z³ is another loss."""
+    model = parsed("""g (double[4, 2] z, double p) => (double loss) {
+        s = Pow(z, p) loss = ReduceSum<keepdims = 0>(s) }""")
+    z = 1 + RNG.random((4, 2))
+    G = oj.gauss_newton(model, {"z": z, "p": 2.0}, of="loss", at="z", wrt="z")
+    for p in (2.0, 3.0, 2.0):
+        G = G.relinearize({"z": z, "p": p})
+        assert_allclose(G.toarray(), np.diag(p * (p - 1) * z.ravel() ** (p - 2)), rtol=1e-12)
