@@ -23,7 +23,7 @@ import onnx_ir as ir
 from ....jacobians import Array, Dag, Jacobian, Op, Shape, dtype_of, lead, shape_of
 from ....jacobians.arrays import host, wide
 from ....jacobians.placing import HOST, Place, placed
-from ....jacobians.readings import place_of_engine
+from ....jacobians.readings import library_of, place_of_engine
 from ....jacobians.text import time_text
 from ....jacobians.threads import Lock, remembered
 from ....ops import numbers
@@ -109,11 +109,12 @@ class Adaptive(Jacobian):
     def _flat_product(self, v: Any, columns: Shape) -> Any:
         """Fast path: a program may take only a few microseconds."""
         program = self._programs.get(columns) if self.count < self._next else None
-        here = isinstance(v, np.ndarray) == (self.place is None)
+        is_numpy, place = isinstance(v, np.ndarray), self.place
+        here = is_numpy if place is None else not is_numpy and library_of(v) is place.op
         if program is None or not here or dtype_of(v) != self.dtype or self.dtype.itemsize < 4:
             return super()._flat_product(v, columns)
         self.count += prod(columns)
-        x = np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v
+        x = np.ascontiguousarray(v) if is_numpy else v
         return program(x.reshape((*columns, *self.in_shape))).reshape((*columns, self.shape[0]))
 
     def _apply(self, op: Op, v: Array) -> Array:
@@ -160,7 +161,7 @@ class Adaptive(Jacobian):
             return program and partial(shared.product, program, self._point)
         if self.work[columns] < RECORDING * len(self.dag.edges):
             return None
-        engine = f"torch:{self._device}" if self.place else None
+        engine = f"{self.place.op.engine}:{self._device}" if self.place else None
         try:
             self._compiled = self._compiled or Compiled(self.structure, engine)
             return self._compiled.program(columns, self._device)
