@@ -72,11 +72,16 @@ class Place:
 
     name: str
     take: Callable[[Any], Array] = field(compare=False)
-    op: Any = field(default=None, compare=False)
+    op: Any = None
     random: Callable[[int], Any] = field(default=np.random.default_rng, compare=False)
     module: Any = field(default=np, compare=False)
     device: Any = field(default=None, compare=False)
     hold: Callable[[Any], Array] = field(default=host, compare=False)
+
+    @property
+    def compiles(self) -> bool:
+        """Whether whole functions are compiled there: see `Library.compiles`."""
+        return self.op is not None and bool(self.op.compiles)
 
 
 HOST = Place("NumPy", host)

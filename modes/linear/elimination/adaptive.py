@@ -24,13 +24,13 @@ import onnx_ir as ir
 from ....jacobians import Array, Dag, Jacobian, Op, Shape, dtype_of, lead, shape_of
 from ....jacobians.arrays import host, wide
 from ....jacobians.placing import HOST, Place, placed
-from ....jacobians.readings import library_of, library_of_engine, place_of_engine
+from ....jacobians.readings import library_of, place_of_engine
 from ....jacobians.text import time_text
 from ....jacobians.threads import Lock, remembered
 from ....ops import numbers
 from ....ops.graphs.build import Graph
 from ...model.programs.program import Program, candidates, compiler
-from ..derivatives.derivative import Derivative
+from ..derivatives.derivative import FINITE, Derivative
 from ..derivatives.point import Point
 from ..derivatives.record import Entry, Names, dag_of
 from ..products.calls import Calls, note_calls
@@ -107,7 +107,7 @@ class Adaptive(Jacobian):
     @property
     def _compiles(self) -> bool:
         """Whether products are compiled before the first one."""
-        return self.place is not None and bool(self.place.op.compiles)
+        return self.place is not None and self.place.compiles
 
     @property
     def _device(self) -> Any:
@@ -116,12 +116,13 @@ class Adaptive(Jacobian):
     def _flat_product(self, v: Any, columns: Shape) -> Any:
         """Fast path: a program may take only a few microseconds."""
         program = self._programs.get(columns) if self.count < self._next else None
-        is_own = self.place is not None and library_of(v) is self._op
-        here = is_own or (isinstance(v, np.ndarray) and (self.place is None or self._compiles))
+        is_numpy, place = isinstance(v, np.ndarray), self.place
+        takes_numpy = place is None or place.compiles
+        here = takes_numpy if is_numpy else place is not None and library_of(v) is place.op
         if program is None or not here or dtype_of(v) != self.dtype or self.dtype.itemsize < 4:
             return super()._flat_product(v, columns)
         self.count += prod(columns)
-        x = np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v
+        x = np.ascontiguousarray(v) if is_numpy else v
         y = program(shaped(x, (*columns, *self.in_shape)))
         return shaped(y, (*columns, self.shape[0]))
 
@@ -243,8 +244,7 @@ class Products:
         self.engine = engine
         entries = (part for part in form.parts if isinstance(part, Entry))
         self.cost = RECORDING * sum(len(e.blocks) for e in entries)
-        library = library_of_engine(engine)
-        if library is not None and library.compiles:  # operator by operator, it would be slow
+        if form.place is not None and form.place.compiles:  # operator by operator, it would be slow
             self.cost = 0.0
         self.work = defaultdict[Shape, float](float)  # at all points
         self._programs: dict[Shape, tuple[Program, Names] | None] = {}
@@ -325,7 +325,7 @@ def products_of(
     None too where slopes are not finite that some operator may leave out: programs multiply by all.
     """
     form = point.derivative
-    if form is None or not form.closed or form.source.lean or not point.is_finite:
+    if form is None or not form.closed or form.source.lean or not point.holds(FINITE):
         return None
     make = partial(Products, form, of, wrt, engine, transposed=transposed)
     return remembered(form.known, ("products", of, wrt, transposed), make)

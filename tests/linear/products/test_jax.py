@@ -123,7 +123,10 @@ def test_single_precision_where_jax_is_told_nothing():
     with jax.enable_x64(False):
         y = jax.jit(lambda v: J @ v)(np.float32(v))
         assert y.dtype == np.float32
+        slope = jax.grad(lambda v: ((J @ v) ** 2).sum())(np.float32(v))
+        assert slope.dtype == np.float32
     assert_allclose(y, J @ v, rtol=1e-4)
+    assert_allclose(slope, 2 * (J.T @ (J @ v)), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("text", [LOOP, SCAN, IF], ids=["Loop", "Scan", "If"])
