@@ -34,7 +34,7 @@ from ..model.primal.inputs import (
     names_of,
 )
 from ..model.primal.model import Model, TensorSpec
-from .matching import Pair, difference, ends_matched, layers_matched, unmatched
+from .matching import Pair, alike, difference, ends_matched, layers_matched, unmatched
 from .slopes import difference_of, worst_of
 
 
@@ -258,7 +258,9 @@ class Twins:
                              f"{[str(spec) for spec in self.b.outputs.values()]}")  # fmt: skip
         between = layers_matched(*({n: x for n, x in side.items() if n in held} for side, held
                                    in zip((known, other), inner, strict=True)))  # fmt: skip
-        both = {p.a: p for p in (*self.inputs, *between)}
+        weights = (Pair(n, n, "name") for n, spec in self.a.initializers.items()
+                   if n in self.b.initializers and alike(spec, self.b.initializers[n]))  # fmt: skip
+        both = {p.a: p for p in (*weights, *between, *self.inputs)}
         by = names_of(self.a, default_wrt(self.a) if wrt is None else wrt, self.a.inputs, "wrt")
         if missing := [name for name in by if name not in both]:
             raise InputError(f"wrt={missing[0]!r} has no twin of its values in the other model: "

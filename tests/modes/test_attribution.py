@@ -171,6 +171,15 @@ def test_tokens_and_a_baseline_of_tokens():
     np.testing.assert_allclose(found["e"].sum(axis=(1, 2)), change, atol=1e-6)
 
 
+def test_words_not_their_positions_are_explained():
+    body = """e = Gather(table, ids) p = Gather(places, positions) h = Add(e, p)
+        logits = ReduceSum<keepdims=0>(h, axis)"""
+    model = loaded(body, "(int64[n,t] ids, int64[t] positions) => (double[n,6] logits)",
+                   table=TABLE, places=TABLE[:4], axis=np.array([1]))  # fmt: skip
+    found = oj.saliency(model, {"ids": IDS, "positions": np.arange(4)})
+    assert list(found.maps) == ["e"]
+
+
 def test_smoothgrad_of_a_linear_model_is_its_gradient():
     model = loaded("y = MatMul(x, w)", "(double[n,6] x) => (double[n,5] y)", w=MIX)
     found = oj.smoothgrad(model, {"x": TABLE}, of="y[:,0]", samples=3)

@@ -146,6 +146,22 @@ def test_tokens_are_compared_by_their_vectors():
     assert found.outputs[0].norm == pytest.approx(abs(np.cos(table[[1, 4, 9]])).max(), rel=1e-2)
 
 
+def test_slopes_by_weights_and_by_layers():
+    other = V + 0.1
+    found = oj.compare(mlp(), mlp(V=other), {"x": X}, wrt="W", layers=0)
+    a = 1 - np.tanh(X @ W) ** 2
+    J, K = (np.concatenate([np.einsum("i,h,hy->yih", x, s, B).reshape(3, -1)
+                            for x, s in zip(X, a, strict=True)]) for B in (V, other))  # fmt: skip
+    assert found.outputs[0].sigma == pytest.approx(np.linalg.norm(J - K, 2), rel=1e-6)
+    found = oj.compare(mlp(), mlp(V=other, names="uvwz"), {"x": X}, wrt="a", layers=0)
+    assert [tuple(pair) for pair in found.wrt] == [("a", "w", "value")]
+    assert found.outputs[0].sigma == pytest.approx(np.linalg.norm(V - other, 2), rel=1e-6)
+    renamed = oj.load(proto("z = Neg(x) y = Neg(z)", "(double[5] x) => (double[5] y)"))
+    plain = oj.load(proto("y = Mul(x, c)", "(double[5] x) => (double[5] y)", c=1.0))
+    with pytest.raises(oj.InputError, match="no twin"):
+        oj.compare(plain, renamed, {"x": X[0]}, wrt="c")
+
+
 def test_a_long_difference_by_lanczos():
     A, B = RNG.standard_normal((2, 90, 70))
     found = worst_of(difference_of(oj.asoperator(A), oj.asoperator(B)))
@@ -268,7 +284,6 @@ def test_a_notebook_shows_tests_and_table():
     [
         ({"rtol": -1}, "rtol=-1"),
         ({"wrt": "z"}, "'z'"),
-        ({"wrt": "W"}, "no twin"),
         ({"of": "q"}, "'q'"),
         ({"layers": -1}, "layers=-1"),
     ],

@@ -5,6 +5,7 @@ import pytest
 from onnx import numpy_helper, parser
 
 import onnxjac as oj
+from onnxjac.modes.attribution import samples
 
 RNG = np.random.default_rng(0)
 W, B = RNG.standard_normal((4, 3)), RNG.standard_normal(3)
@@ -111,6 +112,14 @@ def test_influence_is_the_change_after_training_again():
         moved = [trained(start + s * eps * np.eye(9)[n]) for s in (1, -1)]
         slope = (loss(moved[0]) - loss(moved[1])) / (2 * eps)
         np.testing.assert_allclose(found[:, n], slope, rtol=1e-5)
+
+
+def test_gradients_are_formed_some_at_a_time(monkeypatch):
+    monkeypatch.setattr(samples, "CHUNK", 8 * 15 * 2)
+    rows = samples.losses_of(model(), "losses", None, ["W", "b"], "mean", None).rows(TRAIN)
+    assert [part.shape for part in rows._columns()] == [(15, 2)] * 4 + [(15, 1)]
+    np.testing.assert_allclose(rows.dense(), gradients(TRAIN).T)
+    np.testing.assert_allclose(rows.norms(), np.linalg.norm(gradients(TRAIN), axis=1))
 
 
 @pytest.mark.parametrize("batch_size", [None, 4])

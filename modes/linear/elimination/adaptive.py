@@ -29,7 +29,7 @@ from ....jacobians.threads import Lock, remembered
 from ....ops import numbers
 from ....ops.graphs.build import Graph
 from ...model.programs.program import Program, candidates, compiler
-from ..derivatives.derivative import Derivative
+from ..derivatives.derivative import FINITE, Derivative
 from ..derivatives.point import Point
 from ..derivatives.record import Entry, Names, dag_of
 from ..products.calls import Calls, note_calls
@@ -313,7 +313,7 @@ def products_of(
     None too where slopes are not finite that some operator may leave out: programs multiply by all.
     """
     form = point.derivative
-    if form is None or not form.closed or form.source.lean or not point.is_finite:
+    if form is None or not form.closed or form.source.lean or not point.holds(FINITE):
         return None
     make = partial(Products, form, of, wrt, engine, transposed=transposed)
     return remembered(form.known, ("products", of, wrt, transposed), make)
