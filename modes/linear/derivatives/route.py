@@ -246,7 +246,7 @@ class Route:
                 if points < (1 if moves else READ):
                     return None
                 self._derivatives[signature] = self._recorded(types, point)
-            return self._derivatives[signature]
+            return self._derivatives.get(signature)
 
     def _recorded(
         self, types: Mapping[str, Any], point: Mapping[str, Any], *, nan: bool = False
