@@ -29,6 +29,7 @@ from ..model.primal.inputs import (
     check_inputs,
     check_model,
     distinct,
+    hosted,
     is_float,
     may_float,
     names_of,
@@ -246,8 +247,8 @@ class Twins:
         """The pairs of `of`, and of layers on the way to them; sets those of `wrt`."""
         inner = [model.intermediates for model in (self.a, self.b)]
         known, other = (
-            evaluate(model, point, {**model.outputs, **model.intermediates}, engine=self.engine)
-            for model, point in zip((self.a, self.b), points, strict=True)
+            hosted(evaluate(m, x, {**m.outputs, **m.intermediates}, engine=self.engine))
+            for m, x in zip((self.a, self.b), points, strict=True)
         )
         there = self.b.outputs
         if not all(name in self.a.outputs for name in names):
