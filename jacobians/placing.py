@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from .base import Holder, Jacobian
 from .dag import Dag, Joint
-from .readings import HOST, Place, is_kept
+from .readings import HOST, Place, host, is_kept, library_of
 
 __all__ = ["HOST", "PLACED", "Place", "placed", "with_parts"]
 
@@ -24,6 +24,8 @@ PLACED: WeakKeyDictionary[Holder, dict[Place, Any]] = WeakKeyDictionary()
 @singledispatch
 def placed(part: Any, place: Place) -> Any:
     """The operator, or an array or a part of it, with its arrays at a place."""
+    if is_kept(part) and library_of(part) is not place.op:
+        return place.hold(host(part))
     return place.hold(part) if hasattr(part, "__array__") or is_kept(part) else part
 
 

@@ -56,7 +56,7 @@ class Place:
 
     name: str
     take: Callable[[Any], Array] = field(compare=False)
-    op: Any = field(default=None, compare=False)
+    op: Any = None
     random: Callable[[int], Any] = field(default=np.random.default_rng, compare=False)
     module: Any = field(default=np, compare=False)
     device: Any = field(default=None, compare=False)

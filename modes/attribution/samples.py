@@ -40,9 +40,10 @@ class Losses:
 
     def rows(self, batch: Mapping[str, Any]) -> Rows:
         """The gradients of a batch."""
-        return Rows(*sample_gradients(
+        R, J = sample_gradients(
             self.model, batch, self.of, self.at, self.wrt, self.reduction, self.engine
-        ))  # fmt: skip
+        )
+        return Rows(R(J), J)
 
     def dense(self, data: Any, batch_size: int | None) -> np.ndarray:
         """All gradients, a column for each sample, in double precision."""

@@ -56,13 +56,13 @@ from ...jacobians.products import factors_of
 from ...jacobians.readings import module_of
 from ...jacobians.threads import cached_property, concurrent, cores
 from ...ops import numbers
+from ..linear.derivatives.route import Route, route_of
 from ..linear.elimination.plan import eliminated, repays_elimination
 from ..linear.elimination.samples import Batch, within
 from ..linear.linearization import Linearization
-from ..linearize import linearize
 from ..model.primal.inputs import Names, check_model, name_of, names_of, weights_of
 from ..model.primal.model import Model
-from .fisher import LIKELIHOODS, Family, loss_gradients, terms, with_samples
+from .fisher import LIKELIHOODS, Family, LossGradients, terms, with_samples
 from .kronecker import gathered
 from .reductions import Reduction
 from .weights import STILL, Use, uses
@@ -92,23 +92,25 @@ class Target:
         if self.fisher_type == "empirical" and self.of is None:
             raise InputError("fisher_type='empirical' needs the loss: name it with of=")
 
-    def linearized(self, model: Model, inputs: Mapping[str, Any]) -> Linearization:
-        """J = ∂at/∂wrt."""
+    def route(self, model: Model, engine: str | None) -> Route:
+        """The route from `wrt` to `at`."""
         check_model(model)
         middle = name_of(model, self.at, model.outputs, "at")
         weights = names_of(model, self.wrt, weights_of(model), "wrt")
-        return linearize(model, inputs, of=middle, wrt=weights, engine=self.engine)
+        return route_of(model, (middle,), weights, engine)
 
 
 class Gradients:
     """The gradients of one batch: all uses of the tensors of J = ∂at/∂wrt, and cotangents of `at`.
 
-    One reverse sweep leads from `at` to the uses. What is known of the layers is kept for other
-    points where these differ in floating numbers alone.
+    One reverse sweep leads from `at` to the uses. `slopes` are the gradients of the losses. What is
+    known of the layers is kept for other points where these differ in floating numbers alone.
     """
 
-    def __init__(self, J: Linearization, model: Model, target: Target) -> None:
-        self.J, self.model, self.target = J, model, target
+    def __init__(
+        self, J: Linearization, target: Target, slopes: LossGradients | None = None
+    ) -> None:
+        self.J, self.target, self.slopes = J, target, slopes
         self.z = with_samples(J, target.axis)
         found = [replace(use, x=self._taken(use.x)) for use in uses(J)]
         ends = dict.fromkeys(use.vertex for use in found)
@@ -194,10 +196,8 @@ class Gradients:
         elif t.fisher_type == "mc":
             drawn = family.residuals(self.z, t.axis, t.samples, t.seed) / sqrt(t.samples)
             yield from (drawn[k : k + self.width] for k in range(0, len(drawn), self.width))
-        elif t.of is not None and t.fisher_type == "empirical":
-            (at,) = self.J.primal
-            slopes = loss_gradients(self.J, t.of, at, t.reduction, t.engine)
-            yield slopes[None]
+        elif self.slopes:
+            yield self.slopes(self.J)[None]
 
     def each(
         self, find: Callable[[int, Any, Any], T], read: Callable[[int, Any], Any] | None = None
@@ -301,7 +301,7 @@ def sample_diagonal(J: Linearization, H: Jacobian) -> np.ndarray | None:
     if batch.inner > OUTPUTS or within(H, batch) != batch:
         return None
     try:
-        found = Gradients(J, J.route.model, Target())
+        found = Gradients(J, Target())
     except (UnsupportedOp, LimitError):
         return None
     ones = ((layer.parts, np.ones(layer.start.out_shape)) for layer in found.layers)

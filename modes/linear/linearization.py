@@ -326,8 +326,12 @@ def named(model: Model, point: Mapping[str, Any]) -> Named:
     return {buffer_of(x): (name, x) for name, x in held.items() if isinstance(x, np.ndarray)}
 
 
-def linearized(route: Route, inputs: Mapping[str, Any], *, moves: bool = True) -> Linearization:
-    """The Jacobian between the tensors of a route, at a point; more follow where it `moves`."""
-    taken, point = route.through(inputs)
+def linearized(
+    route: Route, inputs: Mapping[str, Any], *, moves: bool = True, checked: bool = False
+) -> Linearization:
+    """The Jacobian between the tensors of a route, at a point, which was `checked` or is checked
+    now; more points follow where it `moves`.
+    """
+    taken, point = route.through(inputs, checked=checked)
     make: Maker | None = as_it_is if route.checkpoint else None
     return Linearization(taken, point, taken.at(point, moves=moves), make=make)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial, reduce, wraps
+from functools import partial, reduce
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, final
+from typing import TYPE_CHECKING, Any, ClassVar, cast, final
 
 import numpy as np
 
@@ -21,12 +21,15 @@ from ..model.primal.inputs import Specs, applied, check_named, find_tensor, fitt
 from ..model.primal.model import TensorSpec
 from .check import Check
 from .elimination.plan import planned
+from .linearization import Linearization
 
 if TYPE_CHECKING:
     from ...jacobians.base import Scaled
 
 Again = Callable[[Mapping[str, Any]], "Curvature"]
-Make = TypeVar("Make", bound=Callable[..., "Symmetric"])
+
+Middle = Callable[[Linearization], Jacobian]
+"""J ↦ C in Jᵀ C J: called at every point, it holds what is the same at all points."""
 
 
 class Curvature(Wrapper):
@@ -194,16 +197,21 @@ def summed(left: Curvature, right: Jacobian, inputs: Any) -> Curvature:
     return cast(Curvature, left.relinearize(inputs) + other)
 
 
-def relinearizable(make: Make) -> Make:
-    """make(model, inputs, wrt=..., **options), whose result can be made again at another point."""
+def between(J: Linearization, middle: Middle | None, formula: str, **asked: Any) -> Symmetric:
+    """Jᵀ C J with C = middle(J), or Jᵀ J: at another point J moves, and C is what J gives there.
 
-    @wraps(make)
-    def made(model: Any, inputs: Any, **options: Any) -> Symmetric:
-        C = make(model, inputs, **options)
-        options["wrt"] = tuple(spec.name for spec in C.domain)
-        return Symmetric(C.operator, C.domain, partial(made, model, **options), C.formula)
+    `asked` are the name and the options of the public function that was called.
+    """
+    asked["wrt"] = tuple(spec.name for spec in J.domain)
+    again = partial(between_there, J, middle=middle, formula=formula, asked=asked)
+    return Symmetric(J.T @ (middle(J) @ J if middle else J), J.domain, again, formula)
 
-    return cast(Make, made)
+
+def between_there(
+    J: Linearization, inputs: Any, middle: Middle | None, formula: str, asked: dict[str, Any]
+) -> Curvature:
+    """The operator that `between` made, at another point."""
+    return between(J.relinearize(inputs), middle, formula, **asked)
 
 
 def diagonal_blocks(C: Curvature) -> Symmetric:

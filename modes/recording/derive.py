@@ -26,9 +26,8 @@ class Draft:
     """A graph under construction: its inputs, and its outputs by name.
 
     The tensors of `wrt` are kept, so that the graph can be differentiated with respect to them
-    again. `traces` are the recordings it was made from, the last one with its values; `held` maps
-    tensors fixed at their values at the point to reasons; `dag` is the DAG of the pullback;
-    `made` are the names of what was derived.
+    again. `traces` are the recordings it was made from, the last one with its values; `dag` is the
+    DAG of the pullback; `made` are the names of what was derived.
     """
 
     recorder: Recorder
@@ -36,7 +35,6 @@ class Draft:
     outputs: dict[str, Array] = field(default_factory=dict)
     wrt: list[ir.Value] = field(default_factory=list)
     traces: tuple[Trace, ...] = ()
-    held: Mapping[str, str] = field(default_factory=dict)
     dag: Dag | None = None
     made: Names = ()
 

@@ -30,9 +30,10 @@ from ..embeddings import embeddings_of
 from ..export import MODES, export
 from ..hessian import hessian
 from ..linear.check import RIGHT, WRONG
+from ..model.flow.conditions import GUARDS
 from ..model.loading.load import load
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import GUARDS, Specs, names_of
+from ..model.primal.inputs import Specs, names_of
 from ..model.save import drafts, save, save_text
 from ..training.lowering import lower_gradients
 from ..verify import prove, tags

@@ -198,7 +198,8 @@ def natural_gradient(
         if at is None:
             raise InputError("say at= which tensor the loss begins, or give curvature=")
         (f,) = problem.of
-        curvature = partial(gauss_newton, model, of=f, at=at, wrt=problem.wrt, engine=engine)
+        make = partial(gauss_newton, model, of=f, at=at, wrt=problem.wrt, engine=engine)
+        curvature = moving(make)
     metric = curvature
 
     def move(x: np.ndarray, f: float, g: np.ndarray) -> tuple[np.ndarray | None, int]:
@@ -214,6 +215,18 @@ def natural_gradient(
     tolerance = float(np.sqrt(np.finfo(dtype_of(problem.x0)).eps)) if gtol is None else gtol
     states = descent(problem, move, tolerance)
     return run(states, "natural gradient", maxiter, callback, progress)
+
+
+def moving(make: Curvature) -> Curvature:
+    """The function, which makes an operator once and then moves it from point to point."""
+    last: Any = None
+
+    def there(point: dict[str, Any]) -> Any:
+        nonlocal last
+        last = last.relinearize(point) if last else make(point)
+        return last
+
+    return there
 
 
 def scalar(solver: str, problem: Problem) -> Problem:

@@ -33,7 +33,7 @@ from ..model.primal.inputs import (
     names_of,
 )
 from ..model.primal.model import Model, TensorSpec
-from ..reverse import value_and_grad
+from ..reverse import ValueAndGrad
 from ..sparse import sparse
 from ..sparse.sweep import bare
 
@@ -134,6 +134,7 @@ class Problem(Generic[Given]):
         self.start = evaluate(model, self.inputs, self.wrt, engine=engine)
         self.values, self.linearized = Memoized(self._values), Memoized(self._linearized)
         self.slopes, self.curvature = Memoized(self._slopes), Memoized(self._curvature)
+        self.gradient = ValueAndGrad(Gradient(model, self.of[:1], self.wrt, None, engine))
         self.x0 = self.flatten(self.start)
         if dtype_of(self.x0).kind != "f":
             raise InputError(f"SciPy solves nothing in {self.x0.dtype}: load(dtype='float64').")
@@ -254,8 +255,7 @@ class Problem(Generic[Given]):
         return Hessian(f.linearized(point), f)
 
     def _slopes(self, x: np.ndarray) -> tuple[Any, np.ndarray]:
-        f = value_and_grad(self.model, of=self.of[0], wrt=self.wrt, engine=self.engine)
-        value, slopes = f(self.point(x))
+        value, slopes = self.gradient(self.point(x))
         return value, self.flatten(slopes)
 
     def _values(self, x: np.ndarray, *time: float) -> np.ndarray:

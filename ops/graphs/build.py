@@ -120,12 +120,14 @@ def simplified(graph: Graph, *engines: str) -> Graph:
             known[id(y)] = made
     outputs = {name: copied_value(y, known) for name, y in graph.outputs.items()}
     inputs = {name: known[id(x)] for name, x in graph.inputs.items()}
-    made = replace(graph, nodes=nodes, inputs=inputs, outputs=outputs)
-    needed, used = reachable(made, [*outputs.values()])
+    copy = replace(graph, nodes=nodes, inputs=inputs, outputs=outputs)
+    if graph.kind.is_model and op is None:
+        return copy
+    needed, used = reachable(copy, [*outputs.values()])
     for value in () if graph.kind.is_model else used:
         if value.producer() is not None or value.const_value is not None:
             value.name = None
-    return replace(made, nodes=needed)
+    return replace(copy, nodes=needed)
 
 
 def fits(row: Rewrite, node: ir.Node) -> bool:

@@ -123,7 +123,7 @@ def test_many_routes_and_sessions():
     wrt = ("x",), ("0.weight",), ("x", "0.weight")
     ends = [(of, names) for of in inside for names in wrt]
     assert len(inside) > model.sessions.most
-    assert len(ends) > model.derived.routes.most
+    assert len(ends) > model.cache["route"].most
 
     def work(k):
         for i in range(len(ends)):

@@ -201,6 +201,20 @@ def test_operators_of_boxes():
     assert placed(Dense(Box(a)), HOST).place is None
 
 
+@pytest.mark.peers
+def test_boxes_times_an_operator_of_tensors():
+    """Two libraries meet: the operator's arrays go where the vector is."""
+    torch = pytest.importorskip("torch")
+    J = at_a_point(MLP)
+    point = {name: torch.from_numpy(np.array(x)) for name, x in J.point.items()}
+    K, v = oj.linearize(J.route.model, point, wrt=[*point], engine="torch"), drawn(J.shape[1])
+    for _ in range(80):  # past the program over tensors
+        K @ torch.from_numpy(v)
+    close(K @ Box(v), J.toarray() @ v)
+    assert isinstance(K @ torch.from_numpy(v), torch.Tensor)
+    assert isinstance(K @ v, np.ndarray)
+
+
 def test_points_of_boxes():
     J = at_a_point(MLP)
     K = oj.linearize(J.route.model, {name: Box(x) for name, x in J.point.items()}, wrt="W")

@@ -408,6 +408,12 @@ def has_tangent(value: Any) -> bool:
     return hasattr(value, "dtype") and is_float(dtype_of(value))
 
 
+def types_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Shapes and dtypes of tensors; a sequence stays as it is."""
+    return {n: TensorSpec(n, shape_of(x), dtype_of(x)) if hasattr(x, "dtype") else x
+            for n, x in values.items()}  # fmt: skip
+
+
 def shapes_in(types: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """The shapes of the floating tensors."""
     return {name: spec.shape for name, spec in types.items() if has_tangent(spec)}

@@ -23,13 +23,13 @@ import onnx_ir as ir
 from ....jacobians import Array, Dag, Jacobian, Op, Shape, dtype_of, lead, shape_of
 from ....jacobians.arrays import host, wide
 from ....jacobians.placing import HOST, Place, placed
-from ....jacobians.readings import place_of_engine
+from ....jacobians.readings import library_of, place_of_engine
 from ....jacobians.text import time_text
 from ....jacobians.threads import Lock, remembered
 from ....ops import numbers
 from ....ops.graphs.build import Graph
 from ...model.programs.program import Program, candidates, compiler
-from ..derivatives.derivative import Derivative
+from ..derivatives.derivative import FINITE, Derivative
 from ..derivatives.point import Point
 from ..derivatives.record import Entry, Names, dag_of
 from ..products.calls import Calls, note_calls
@@ -109,11 +109,12 @@ class Adaptive(Jacobian):
     def _flat_product(self, v: Any, columns: Shape) -> Any:
         """Fast path: a program may take only a few microseconds."""
         program = self._programs.get(columns) if self.count < self._next else None
-        here = isinstance(v, np.ndarray) == (self.place is None)
+        is_numpy, place = isinstance(v, np.ndarray), self.place
+        here = is_numpy if place is None else not is_numpy and library_of(v) is place.op
         if program is None or not here or dtype_of(v) != self.dtype or self.dtype.itemsize < 4:
             return super()._flat_product(v, columns)
         self.count += prod(columns)
-        x = np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v
+        x = np.ascontiguousarray(v) if is_numpy else v
         return program(x.reshape((*columns, *self.in_shape))).reshape((*columns, self.shape[0]))
 
     def _apply(self, op: Op, v: Array) -> Array:
@@ -160,7 +161,7 @@ class Adaptive(Jacobian):
             return program and partial(shared.product, program, self._point)
         if self.work[columns] < RECORDING * len(self.dag.edges):
             return None
-        engine = f"torch:{self._device}" if self.place else None
+        engine = f"{self.place.op.engine}:{self._device}" if self.place else None
         try:
             self._compiled = self._compiled or Compiled(self.structure, engine)
             return self._compiled.program(columns, self._device)
@@ -312,7 +313,7 @@ def products_of(
     None too where slopes are not finite that some operator may leave out: programs multiply by all.
     """
     form = point.derivative
-    if form is None or not form.closed or form.source.lean or not point.is_finite:
+    if form is None or not form.closed or form.source.lean or not point.holds(FINITE):
         return None
     make = partial(Products, form, of, wrt, engine, transposed=transposed)
     return remembered(form.known, ("products", of, wrt, transposed), make)

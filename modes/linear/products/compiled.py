@@ -95,13 +95,14 @@ class Compiled(Jacobian):
             return self._programs[key]
 
     def _made(self, columns: Shape, device: Any) -> Way:
-        how = bool(self.library and self.library.convolves_samples)
+        library = self.library
+        how = library is not None and library.convolves_samples
         recording = record(self.operator, columns, convolves_samples=how)
         if recording.meets_nothing:
             self._ran, self._why = "plain calls", "a tensor on the way has no elements"
             return partial(plain, self.operator)
         self._why = "asked for" if self.engine else size_text(recording)
-        engine = f"torch:{device}" if device else self.engine
+        engine = f"{library.engine}:{device}" if library and device else self.engine
         program, self._ran = compile_by(engine, recording)
         if left := getattr(program, "on_host", ()):
             self._why += f"; without kernels for {', '.join(sorted(left))}, which NumPy computes"

@@ -18,6 +18,7 @@ from ....jacobians.errors import LimitError, OnnxJacError, first_line
 from ....jacobians.symint import Number, at, depth_of, same
 from ....ops import Recorder, Step, find
 from ....ops.graphs.shapes import Sizes
+from .conditions import Condition
 from .contents import Contents
 from .steps import Meter
 
@@ -338,9 +339,9 @@ class LongLoop(Exception):
 
 def note(model: Contents, reason: NotKept) -> None:
     """Unroll the control flow of `reason` from now on; raises `reason` if that does not help."""
-    if reason.output is None or reason.output in model.derived.unkept:
+    if reason.output is None or reason.output in model.cache["unkept"]:
         raise reason
-    model.derived.unkept[reason.output] = str(reason)
+    model.cache["unkept"][reason.output] = Condition("unrolled", reason.output, str(reason))
 
 
 @contextmanager

@@ -175,7 +175,7 @@ def known(
     """The cached forecast from the numbers of the inputs, or from their shapes alone; from shapes,
     it is true only if they tell all sizes, and these are within the limits.
     """
-    key, forecasts = (wanted, numbers, signature(inputs, numbers)), model.derived.forecasts
+    key, forecasts = (wanted, numbers, signature(inputs, numbers)), model.cache["forecast"]
     found = forecasts.get(key)
     if found is None:
         forecast = Forecast(model, inputs, numbers)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
-import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -13,21 +11,13 @@ import numpy as np
 from onnx import TensorProto
 
 from ....jacobians import Jacobian, Shape, dtype_of, prod_text, reading, reading_of, shape_of, size
-from ....jacobians.arrays import (
-    as_array,
-    host,
-    is_foreign,
-    native,
-    on_host,
-    settled,
-    untraced,
-    wide,
-)
+from ....jacobians.arrays import as_array, is_foreign, native, on_host, settled, untraced, wide
 from ....jacobians.errors import InputError, OnnxJacError, UnknownTensor, closest, warn
 from ....jacobians.readings import is_kept, library_of, module_of, runs_on
 from ....jacobians.text import clipped, joined
 from ....ops.node import Step
-from ..flow.contents import Contents, TensorSpec, free_sizes
+from ..flow.conditions import GUARDS, check_relations
+from ..flow.contents import Contents, TensorSpec
 from ..flow.steps import needed, reads
 from .evaluate import evaluate, left_out
 
@@ -65,7 +55,8 @@ def check_inputs(
     conflicts = _check_shapes(given, arrays)
     if conflicts:
         _ignore(model, conflicts, arrays)
-    check_guards(model, arrays)
+    if GUARDS in model.ir.metadata_props:
+        check_relations(model, arrays)
     return arrays
 
 
@@ -374,82 +365,6 @@ def listed(specs: tuple[TensorSpec, ...], *, shapes: bool = False) -> str:
         return f"{name} {prod_text(shape_of(spec))}" if shapes else name
 
     return joined(specs, ", ", text, 80)
-
-
-# -- guards: the conditions under which a recorded derivative is valid -----------------------------
-
-GUARDS = "onnxjac.guards"
-"""Key of the metadata with the conditions on sizes and integers of a recorded derivative."""
-
-LONGEST = 2000
-"""Longest condition, in characters, and largest integer input that conditions may read."""
-
-FUNCTIONS: dict[str, Callable[..., int]] = {
-    "floor": operator.floordiv,
-    "max": max,
-    "choose": lambda x, then, otherwise: then if x < 0 else otherwise,
-}
-"""Functions for numbers that are not polynomials; see `jacobians/symint.py`."""
-
-OPERATORS: dict[type, Callable[..., Any]] = {
-    ast.Add: operator.add, ast.Mult: operator.mul, ast.USub: operator.neg, ast.Eq: operator.eq,
-    ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}  # fmt: skip
-
-
-def check_guards(model: Contents, point: Mapping[str, Any]) -> None:
-    """Raises `InputError` where a recorded derivative is not valid at the point.
-
-    Conditions on intermediate values, and on names that are not identifiers, are not checked.
-    """
-    guards = model.ir.metadata_props.get(GUARDS, "").splitlines()
-    numbers = numbers_of(model, point) if guards else {}
-    for guard in guards:
-        if holds(guard, numbers) is False:
-            raise InputError(
-                f"this derivative was recorded for points where {guard}, which is not so here: "
-                "export it again at a point like this one"
-            )
-
-
-def numbers_of(model: Contents, point: Mapping[str, Any]) -> dict[str, int]:
-    """The free sizes and the small integers of a point, as guards name them."""
-    found: dict[str, int] = {}
-    for name, sizes in free_sizes(model.inputs).items():
-        array = host(point[name])
-        found |= {size: array.shape[axis] for axis, size in sizes.items()}
-        if array.dtype.kind in "iu" and array.size <= LONGEST:
-            found |= {f"{name}[{k}]": int(n) for k, n in enumerate(array.ravel())}
-    return found
-
-
-def holds(guard: str, numbers: Mapping[str, int]) -> bool | None:
-    """Whether a condition is true; None if that cannot be decided.
-
-    >>> holds("2·N + -1·x[0] >= 3", {"N": 2, "x[0]": 1}), holds("floor(N, 2) == 1", {"N": 4})
-    (True, False)
-    """
-    if len(guard) > LONGEST:
-        return None
-    try:
-        return bool(value(ast.parse(guard.replace("·", "*"), mode="eval").body, numbers))
-    except (SyntaxError, LookupError, ArithmeticError, RecursionError, TypeError, ValueError):
-        return None
-
-
-def value(node: ast.expr, numbers: Mapping[str, int]) -> Any:
-    """The value of an expression; raises `KeyError` for an unknown name."""
-    match node:
-        case ast.Constant(value=int() as n):
-            return n
-        case ast.UnaryOp(op=op, operand=x):
-            return OPERATORS[type(op)](value(x, numbers))
-        case ast.BinOp(left=a, op=op, right=b) | ast.Compare(left=a, ops=[op], comparators=[b]):
-            return OPERATORS[type(op)](value(a, numbers), value(b, numbers))
-        case ast.Call(func=ast.Name(id=name), args=args):
-            return FUNCTIONS[name](*(value(x, numbers) for x in args))
-    return numbers[ast.unparse(node)]
 
 
 # -- values that are not finite, with the node that began ------------------------------------------

@@ -114,15 +114,22 @@ def graph_of(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> 
 
 
 def serialized(graph: Graph) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """A simplified graph as the runtime reads it, and the weights that are left outside it."""
+    """A simplified graph as the runtime reads it, and the weights that are left outside it.
+
+    Functions are in place of the operators that are traps, unless the graph states why not: a
+    quotient, for example, that is declared as no whole number.
+    """
     unnamed = [node for node in graph.nodes if not node.name]
     model = build(graph, graph.inputs.values(), graph.outputs, "graph")
     for node in unnamed:
         node.name = ""  # as in the runtime's messages
+    guarded = set[str]()
     for node in every(model.graph):
         if node.op_type in guests():
             node.domain = ""
-    guarded = sorted(guard_traps(model.graph))
+        elif is_trap(node):
+            node.domain = GUARD
+            guarded.add(node.op_type)
     for node in graph.nodes if graph.kind.is_model else ():
         for y in node.outputs:  # a model may declare other shapes than it has
             y.shape, y.type = None, y.type if y.dtype == ir.DataType.FLOAT16 else None
@@ -132,7 +139,7 @@ def serialized(graph: Graph) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     if guarded:
         model.opset_imports[GUARD] = 1
     proto = ir.to_proto(model)
-    for op_type in guarded:
+    for op_type in sorted(guarded):
         proto.functions.append(function(op_type))
         proto.functions[-1].opset_import[0].version = opset(proto) or 1
     return proto, add_initializers(proto.graph, held)
@@ -487,17 +494,7 @@ def unshaped(x: ir.Value) -> ir.Value:
     return x if before is None else before
 
 
-# -- traps: operators that are replaced by functions, for some numbers -----------------------------
-
-
-def guard_traps(graph: ir.Graph) -> set[str]:
-    """Put functions in place of the operators that are traps, unless the graph states why not: a
-    quotient, for example, that is declared as no whole number. Returns these operators.
-    """
-    guarded = [node for node in every(graph) if is_trap(node)]
-    for node in guarded:
-        node.domain = GUARD
-    return {node.op_type for node in guarded}
+# -- halves -------------------------------------------------------------------------------------
 
 
 def round_halves(graph: onnx.GraphProto) -> None:
