@@ -30,6 +30,7 @@ from .modes.forward import jvp
 from .modes.hessian import Hessian, hvp
 from .modes.interop import asoperator, to_jax, to_torch
 from .modes.linear.linearization import Linearization
+from .modes.losses import with_loss
 from .modes.model.limits import Limits
 from .modes.model.loading.load import load
 from .modes.model.primal.model import Model, TensorSpec
@@ -68,5 +69,5 @@ __all__ = [
     "lower_gradients", "natural_gradient", "newton_cg", "newton_krylov", "ntk", "pattern", "plots",
     "preconditioners", "progress", "prove", "pseudo_transient", "save_state", "shampoo", "streamed",
     "symbolic", "tags", "to_jax", "to_torch", "train_step", "training_model", "value_and_grad",
-    "vjp", "zero",
+    "vjp", "with_loss", "zero",
 ]  # fmt: skip

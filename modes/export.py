@@ -20,7 +20,7 @@ from .model.flow.steps import needed
 from .model.loading.patterns import proto_of
 from .model.primal.evaluate import evaluate
 from .model.primal.inputs import Names as NamesOrNone
-from .model.primal.inputs import check_inputs, check_model, names_of, not_floating, optional_inputs
+from .model.primal.inputs import as_model, check_inputs, names_of, not_floating, optional_inputs
 from .model.primal.model import Model
 from .recording.derive import (
     Draft,
@@ -111,7 +111,7 @@ def export(
         if (of, wrt) != (None, None):
             raise InputError(f"mode={mode!r} takes no of= and wrt=: the training model says both")
         return training_step(model, inputs)
-    check_model(model)
+    model = as_model(model)
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
     point: Mapping[str, Any] = check_inputs(model, inputs or {})

@@ -17,7 +17,7 @@ from .linear.check import Check, Outcome, against_values, checked
 from .linear.explanation import Explanation, Local
 from .linear.linearization import Linearization
 from .linear.symmetric import Curvature, Symmetric, diagonal_blocks
-from .model.primal.inputs import Names, check_model, listed, names_of
+from .model.primal.inputs import Names, as_model, listed, names_of
 from .model.primal.model import Model
 
 
@@ -157,7 +157,7 @@ def hessian(
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule; `InputError` also for several elements without `weights`.
     """
-    check_model(model)
+    model = as_model(model)
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
     f = Gradient(model, of_names, wrt_names, weights, engine)

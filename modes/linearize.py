@@ -11,7 +11,7 @@ from ..jacobians.errors import warn
 from ..jacobians.threads import remembered
 from .linear.derivatives.route import route_of
 from .linear.linearization import Linearization, linearized
-from .model.primal.inputs import Names, check_model, names_of
+from .model.primal.inputs import Names, as_model, names_of
 from .model.primal.model import Model
 
 ZEROS = "zeros"
@@ -61,7 +61,7 @@ def linearize(
     Raises `InputError` for a name or input that does not fit, `UnsupportedOp` for an operator
     without a rule.
     """
-    check_model(model)
+    model = as_model(model)
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
     engine = engine_for(inputs, engine)

@@ -16,7 +16,7 @@ from .forward import Tensors
 from .gradient import Gradient
 from .linear.linearization import Linearization
 from .linearize import Options, linearize
-from .model.primal.inputs import Names, check_model, names_of
+from .model.primal.inputs import Names, as_model, names_of
 from .model.primal.model import Model
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -113,7 +113,7 @@ def value_and_grad(
     which `vjp` takes a cotangent, and where an input does not fit, and `UnsupportedOp` for an
     operator without a rule.
     """
-    check_model(model)
+    model = as_model(model)
     names = names_of(model, of, model.outputs, "of")
     return ValueAndGrad(
         Gradient(model, names, names_of(model, wrt, model.inputs, "wrt"), None, engine)

@@ -30,7 +30,7 @@ from ...ops.node import node_of
 from ..linear.linearization import Linearization
 from ..linear.symmetric import Symmetric, relinearizable
 from ..linearize import linearize
-from ..model.primal.inputs import Names, check_model, name_of
+from ..model.primal.inputs import Names, as_model, heads_of, name_of
 from ..model.primal.model import Model
 from ..reverse import grad
 from .reductions import Reduction, Tail, warn_of_other, weight_in_mean
@@ -72,8 +72,8 @@ def fisher(
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule; `InputError` also for an unknown `likelihood` or `reduction`.
     """
-    check_model(model)
-    middle = name_of(model, at, model.outputs, "at")
+    model = as_model(model)
+    middle = name_of(model, at, heads_of(model), "at")
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
     z, family = with_samples(J, axis), LIKELIHOODS[likelihood]
     if samples is None:
@@ -130,7 +130,7 @@ def empirical_fisher(
     operator without a rule; `InputError` also for an unknown `reduction`, and where the
     tensor has no sample axis.
     """
-    check_model(model)
+    model = as_model(model)
     middle = name_of(model, of if at is None else at, model.outputs, "at")
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
     shape = with_samples(J).shape

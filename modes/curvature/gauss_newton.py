@@ -41,7 +41,7 @@ from ..linear.derivatives.record import ActiveStep, active_steps, blocks_of, has
 from ..linear.symmetric import Symmetric, relinearizable
 from ..linearize import linearize
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import Names, check_inputs, check_model, is_float, name_of
+from ..model.primal.inputs import Names, as_model, check_inputs, heads_of, is_float, name_of
 from ..model.primal.model import Model
 from .fisher import jacobian_at, value_and_jacobian
 from .reductions import Reduction, factor
@@ -53,8 +53,8 @@ def gauss_newton(
     model: Model,
     inputs: Mapping[str, Any],
     *,
-    of: str,
-    at: str,
+    of: str | None = None,
+    at: str | None = None,
     wrt: Names = None,
     weights: Any = None,
     reduction: Reduction | None = None,
@@ -78,17 +78,19 @@ def gauss_newton(
 
     - `model`: the model, as `load` gives it.
     - `inputs`: the point, an array by name for every input; weights may be given too.
+    - `of`, `at`: the loss and the tensor before it, such as logits, by name; not needed where
+      `with_loss` appended the loss.
     - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
 
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule; `InputError` also for several elements of `of` without `weights`, and
     for a `reduction` where the model's last steps show none.
     """
-    check_model(model)
-    middle = name_of(model, at, model.outputs, "at")
+    model = as_model(model)
+    middle = name_of(model, at, heads_of(model), "at")
     loss = name_of(model, of, model.outputs, "of")
     if middle == loss:
-        raise InputError(f"at={at!r} is the loss itself, and ∂²of/∂at² is 0: name with at= the "
+        raise InputError(f"at={middle!r} is the loss itself, and ∂²of/∂at² is 0: name with at= the "
                          f"tensor from which the loss is computed, such as the logits")  # fmt: skip
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
     tail = {**J.given, middle: J.primal[middle]}  # the steps before it do not run again

@@ -59,7 +59,7 @@ from ..linear.elimination.plan import eliminated, repays_elimination
 from ..linear.elimination.samples import Batch, within
 from ..linear.linearization import Linearization
 from ..linearize import linearize
-from ..model.primal.inputs import Names, check_model, name_of, names_of, weights_of
+from ..model.primal.inputs import Names, as_model, heads_of, name_of, names_of, weights_of
 from ..model.primal.model import Model
 from .fisher import LIKELIHOODS, Family, loss_gradients, terms, with_samples
 from .kronecker import gathered
@@ -93,8 +93,8 @@ class Target:
 
     def linearized(self, model: Model, inputs: Mapping[str, Any]) -> Linearization:
         """J = ∂at/∂wrt."""
-        check_model(model)
-        middle = name_of(model, self.at, model.outputs, "at")
+        model = as_model(model)
+        middle = name_of(model, self.at, heads_of(model), "at")
         weights = names_of(model, self.wrt, weights_of(model), "wrt")
         return linearize(model, inputs, of=middle, wrt=weights, engine=self.engine)
 

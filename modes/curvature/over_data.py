@@ -19,7 +19,7 @@ from ..data.batches import Batch, samples
 from ..data.stream import by_tensor
 from ..linear.symmetric import Symmetric
 from ..model.primal.evaluate import shape_at
-from ..model.primal.inputs import Names, check_inputs, name_of, names_of
+from ..model.primal.inputs import Names, check_inputs, heads_of, name_of, names_of
 from ..model.primal.model import Model
 from . import fisher as fishers
 from . import gauss_newton as gauss_newtons
@@ -52,7 +52,7 @@ def rows(
     axis: int | None = None, engine: str | None = None, **_: Any,
 ) -> int:  # fmt: skip
     """The number of terms of a batch: rows of z along the axis, or of the first axis if None."""
-    z = name_of(model, of if at is None else at, model.outputs, "at")
+    z = name_of(model, of if at is None else at, heads_of(model), "at")
     point = check_inputs(model, {**shared, **batch}, keep=False, engine=engine)
     shape = shape_at(model, point, z, engine)
     return shape[0] if axis is None else terms(shape, axis)

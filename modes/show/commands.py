@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 import sys
 import zipfile
@@ -124,6 +125,28 @@ def numbers(argument: str) -> list[float]:
     return [float(part) for part in argument.split(",")]
 
 
+class LossOptions(argparse.Action):
+    """`cross_entropy at=logits axis=-1` → ("cross_entropy", {"at": "logits", "axis": -1})."""
+
+    def __call__(self, _: Any, args: Namespace, values: Any, flag: str | None = None) -> None:
+        kind, *settings = values
+        options = {}
+        for setting in settings:
+            name, sign, text = setting.partition("=")
+            if not (sign and name.isidentifier()):
+                raise argparse.ArgumentError(self, f"{setting!r} is not like axis=-1")
+            options[name] = setting_of(text)
+        args.loss = kind, options
+
+
+def setting_of(text: str) -> Any:
+    """`-1` → -1, `[1,2]` → [1, 2], `logits` → "logits", `a,b` → ["a", "b"]."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text.split(",") if "," in text else text
+
+
 POSITIVE = of_kind("a number like 1, 2, 3, ...", partial(natural, least=1))
 
 MODEL: Options = {"model": {"metavar": "MODEL.onnx", "help": "the model"}}
@@ -137,6 +160,11 @@ AT_POINT: Options = {
     "--of": {
         "nargs": "+", "action": "extend", "metavar": "NAME",
         "help": "what to differentiate (all floating outputs)",
+    },
+    "--loss": {
+        "nargs": "+", "action": LossOptions, "metavar": ("KIND", "NAME=VALUE"),
+        "help": "append a loss of PyTorch, such as cross_entropy, which is then --of, with options "
+                "of oj.with_loss: at=logits target=label label_smoothing=0.1",
     },
     "--input": {
         "metavar": "FILE.npz",

@@ -22,6 +22,7 @@ from ..linear.check import Check
 from ..linear.explanation import Explanation
 from ..linear.linearization import Linearization
 from ..linearize import linearize
+from ..losses import with_loss
 from ..model.limits import Limits
 from ..model.loading.load import load
 from ..model.primal.evaluate import evaluate
@@ -215,6 +216,9 @@ class At:
 def at_point(args: Namespace) -> At:
     """The model of a command, at its `--input`, and at random values for other inputs."""
     model = load(args.model, dtype=args.dtype)
+    if args.loss:
+        kind, options = args.loss
+        model = with_loss(model, kind, **options)
     given = arrays(args.input) if args.input else {}
 
     def draw(first: int, inner: int) -> dict[str, Any]:

@@ -23,8 +23,8 @@ from ..linearize import linearize
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import (
     Names,
+    as_model,
     check_inputs,
-    check_model,
     check_named,
     is_float,
     listed,
@@ -124,7 +124,7 @@ class Problem(Generic[Given]):
         form: Form = "operator",
         t: str | None = None,
     ) -> None:
-        check_model(model)
+        model = as_model(model)
         self.of, self.wrt = names_of(model, of, model.outputs, "of"), states_of(model, wrt, t)
         self.model, self.inputs = model, check_inputs(model, inputs, engine=engine)
         self.engine, self.form, self.t = engine, form, t

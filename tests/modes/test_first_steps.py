@@ -1,6 +1,9 @@
 """Typical first mistakes: invalid models, points, vectors and block names."""
 
+from contextlib import nullcontext
+
 import numpy as np
+import onnx
 import pytest
 from onnx import parser
 from scipy.sparse import coo_array
@@ -35,8 +38,22 @@ def J(model):
     return oj.linearize(model, {"x": X})
 
 
+SCALAR = oj.grad, oj.hessian
+
+
+@pytest.mark.parametrize("call", [oj.linearize, oj.vjp, *SCALAR])
+def test_a_file_is_loaded(call, tmp_path):
+    onnx.save(PROTO, tmp_path / "model.onnx")
+    for given in (PROTO, PROTO.SerializeToString(), tmp_path / "model.onnx"):
+        refused = pytest.raises(oj.InputError, match=r"\[1, 2, 3\]")  # the gradient of 6 numbers
+        with refused if call in SCALAR else nullcontext():
+            call(given, {"x": X})
+    with pytest.raises(oj.LoadError, match="there is no file"):
+        call("nowhere.onnx", {"x": X})
+
+
 @pytest.mark.parametrize("call", [oj.linearize, oj.vjp, oj.grad, oj.hessian])
-@pytest.mark.parametrize("given", ["model.onnx", PROTO, None], ids=["path", "proto", "none"])
+@pytest.mark.parametrize("given", [None, 3, [PROTO]], ids=["none", "number", "list"])
 def test_what_is_not_loaded_is_no_model(call, given):
     with pytest.raises(oj.InputError, match=rf"not {type(given).__name__}: load it first"):
         call(given, {"x": X})

@@ -20,6 +20,7 @@ import onnx
 import onnx_ir as ir
 from onnx import serialization
 
+from ....jacobians import hooks
 from ....jacobians.arguments import validated
 from ....jacobians.errors import InputError, LimitError, LoadError, first_line
 from ....jacobians.text import joined
@@ -84,6 +85,10 @@ def load(
     model = attach(upgrade(proto), weights)
     recognise(model)
     return Model(model if dtype is None else to_double(model), limits)
+
+
+for _kind in (str, os.PathLike, bytes, onnx.ModelProto, ir.Model):  # in place of a model
+    hooks.loaded.register(_kind)(load)
 
 
 def parts(source: Any, limits: Limits, mmap: bool) -> tuple[onnx.ModelProto, Weights]:

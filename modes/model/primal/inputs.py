@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from ....jacobians import Jacobian, Shape, dtype_of, prod_text, reading, reading_of, shape_of, size
+from ....jacobians import (
+    Jacobian,
+    Shape,
+    dtype_of,
+    hooks,
+    prod_text,
+    reading,
+    reading_of,
+    shape_of,
+    size,
+)
 from ....jacobians.arrays import (
     as_array,
     host,
@@ -231,6 +241,16 @@ OPTIONAL = "onnxjac.optional"
 """Key of the metadata with the names of the initializers that the file lists among its inputs."""
 
 
+HEAD = "onnxjac.head"
+"""Key of the metadata with the name of the tensor to which `with_loss` appended a loss."""
+
+
+def heads_of(model: Contents) -> dict[str, TensorSpec]:
+    """The tensors of which one stands before the loss: the outputs, unless a loss was appended."""
+    head = model.ir.metadata_props.get(HEAD)
+    return model.outputs if head is None else {head: model.spec(head)}
+
+
 def optional_inputs(model: Contents) -> set[str]:
     """The initializers that are inputs too, which a caller may give other values."""
     named = model.ir.metadata_props.get(OPTIONAL, "").splitlines()
@@ -253,10 +273,14 @@ def name_of(model: Contents, name: str | None, default: dict[str, TensorSpec], r
     return found[0]
 
 
-def check_model(model: Any) -> None:
-    """Refuse anything but a loaded model: a file, a module, a result of `onnx.load`."""
-    if not isinstance(model, Contents):
-        raise InputError(f"a model is what `load` gives, not {type(model).__name__}: load it first")
+def as_model(model: Any) -> Any:
+    """The model itself, or what `load` makes of a file."""
+    if isinstance(model, Contents):
+        return model
+    if hooks.loaded.dispatch(type(model)) is hooks.loaded.dispatch(object):
+        kind = type(model).__name__
+        raise InputError(f"a model is what `load` gives, not {kind}: load it first")
+    return hooks.loaded(model)
 
 
 def distinct(names: str | Iterable[str], role: str) -> tuple[str, ...]:
