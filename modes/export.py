@@ -55,6 +55,7 @@ def export(
     of: NamesOrNone = None,
     wrt: NamesOrNone = None,
     engine: str | None = None,
+    straight_through: bool = False,
 ) -> onnx.ModelProto:
     """A derivative of the model, recorded at the point `inputs`, as an ONNX model.
 
@@ -80,6 +81,7 @@ def export(
     - `mode`: which derivative, from the table.
     - `of`, `wrt`: what is differentiated, and by what; by default all floating outputs and inputs.
     - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
 
     Shapes: the free dimensions of the model's inputs stay free. Where a rule decides by a size or
     by an integer of the point, the result holds where the decision is the same: one
@@ -111,7 +113,7 @@ def export(
         if (of, wrt) != (None, None):
             raise InputError(f"mode={mode!r} takes no of= and wrt=: the training model says both")
         return training_step(model, inputs)
-    model = as_model(model)
+    model = as_model(model, straight_through=straight_through)
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
     point: Mapping[str, Any] = check_inputs(model, inputs or {})

@@ -13,10 +13,10 @@ from ..jacobians import dtype_of, shape_of, size
 from ..jacobians.arrays import as_array, host, like
 from ..jacobians.errors import InputError
 from .forward import Tensors
-from .linear.derivatives.record import unjoined
+from .linear.derivatives.record import roundings, unjoined
 from .linear.derivatives.route import Route, route_of, signature_of
 from .linear.linearization import Linearization, linearized
-from .linearize import ZEROS, warn_zeros
+from .linearize import ROUNDED, ZEROS, warn_roundings, warn_zeros
 from .model.primal.evaluate import apart, by_torch, evaluate
 from .model.primal.inputs import check_inputs, hosted, warn_nonfinite
 from .model.primal.model import Model
@@ -47,6 +47,7 @@ class Gradient:
         point = check_inputs(self.model, inputs, keep=False, engine=self.engine)
         route, inside = self._recorded(point)
         warn_zeros(route.known[ZEROS])
+        warn_roundings(route.known[ROUNDED])
         engine = None if self.engine == "onnxruntime" else self.engine
         at, wanted = {**inside, **self._seeds(route)}, (*self.of, *route.of)
         found = apart(evaluate(route.model, at, wanted, engine=engine), at)
@@ -57,6 +58,7 @@ class Gradient:
     def linearized(self, inputs: Mapping[str, Any]) -> Linearization:
         """H = ∂²f/∂wrt² at a point."""
         route, inside = self._recorded(check_inputs(self.model, inputs, engine=self.engine))
+        warn_roundings(route.known[ROUNDED])
         return linearized(route, {**inside, **self._seeds(route)})
 
     def _seeds(self, route: Route) -> dict[str, np.ndarray]:
@@ -101,8 +103,11 @@ class Gradient:
         there = by_torch(self.engine)
         draft, is_general = shared(model, partial(make, given=given, for_torch=there))
         assert draft.dag is not None
-        route = Route(draft.model("gradient"), draft.made, self.wrt, self.engine)
-        route.known[ZEROS] = unjoined(draft.traces[-1].steps, draft.dag, self.wrt, self.of)
+        made = draft.model("gradient")
+        route = Route(made, draft.made, self.wrt, self.engine, estimate=made.estimates)
+        ends = draft.dag, self.wrt, self.of
+        route.known[ZEROS] = unjoined(draft.traces[-1].active, *ends)
+        route.known[ROUNDED] = roundings(draft.traces[-1].active, *ends, lambda _: False)
         return route, is_general
 
 

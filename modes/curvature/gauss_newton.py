@@ -37,7 +37,14 @@ from ...ops.registry import traits_of
 from ..gradient import combination
 from ..hessian import hessian
 from ..linear.derivatives.derivative import values_in
-from ..linear.derivatives.record import ActiveStep, active_steps, blocks_of, has_tangent, is_zero
+from ..linear.derivatives.record import (
+    ActiveStep,
+    active_steps,
+    blocks_of,
+    has_tangent,
+    is_zero,
+    straight_through,
+)
 from ..linear.symmetric import Symmetric, relinearizable
 from ..linearize import linearize
 from ..model.primal.evaluate import evaluate
@@ -59,6 +66,7 @@ def gauss_newton(
     weights: Any = None,
     reduction: Reduction | None = None,
     engine: str | None = None,
+    straight_through: bool = False,
 ) -> Symmetric:
     """G = Jᵀ H J, with J = ∂at/∂wrt and H = ∂²of/∂at²: the generalised Gauss-Newton matrix.
 
@@ -81,12 +89,13 @@ def gauss_newton(
     - `of`, `at`: the loss and the tensor before it, such as logits, by name; not needed where
       `with_loss` appended the loss.
     - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
 
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule; `InputError` also for several elements of `of` without `weights`, and
     for a `reduction` where the model's last steps show none.
     """
-    model = as_model(model)
+    model = as_model(model, straight_through=straight_through)
     middle = name_of(model, at, heads_of(model), "at")
     loss = name_of(model, of, model.outputs, "of")
     if middle == loss:
@@ -138,7 +147,8 @@ def loss_hessian(
     model: Model, point: Mapping[str, Any], of: str, at: str, weights: Any, engine: str | None
 ) -> Jacobian | None:
     """H = ∂²(Σ weights ∘ of)/∂at² in closed form; None if the loss is not affine in atoms."""
-    active = active_steps(model.steps, [at], [of])
+    steps = straight_through(model.steps) if model.estimates else model.steps
+    active = active_steps(steps, [at], [of])
     names = {at, *(n for a in active for n in (*a.step.inputs, *a.step.outputs) if n)}
     values = evaluate(model, point, names, engine=engine)
     found = atoms(active, values, of, at, model.derived.linear)

@@ -86,6 +86,7 @@ class Target:
     seed: Natural = 0
     joint: bool = False
     engine: str | None = None
+    straight_through: bool = False
 
     def __post_init__(self) -> None:
         if self.fisher_type == "empirical" and self.of is None:
@@ -93,7 +94,7 @@ class Target:
 
     def linearized(self, model: Model, inputs: Mapping[str, Any]) -> Linearization:
         """J = ∂at/∂wrt."""
-        model = as_model(model)
+        model = as_model(model, straight_through=self.straight_through)
         middle = name_of(model, self.at, heads_of(model), "at")
         weights = names_of(model, self.wrt, weights_of(model), "wrt")
         return linearize(model, inputs, of=middle, wrt=weights, engine=self.engine)

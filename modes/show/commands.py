@@ -178,6 +178,8 @@ AT_POINT: Options = {
     "--seed": {"type": of_kind("a number like 0, 1, 2, ...", natural), "default": 0, "metavar": "N",
                "help": "of all that is random (0)"},
     "--dtype": {"choices": ["float64"], "help": "raise the whole model to double precision"},
+    "--straight-through": {"action": "store_true",
+                           "help": "let tangents pass rounding and quantisation"},
     "--engine": {"choices": ["onnxruntime", "numpy"], "help": "what runs the model"},
 }  # fmt: skip
 

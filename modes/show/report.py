@@ -215,7 +215,7 @@ class At:
 
 def at_point(args: Namespace) -> At:
     """The model of a command, at its `--input`, and at random values for other inputs."""
-    model = load(args.model, dtype=args.dtype)
+    model = load(args.model, dtype=args.dtype, straight_through=args.straight_through)
     if args.loss:
         kind, options = args.loss
         model = with_loss(model, kind, **options)

@@ -7,6 +7,7 @@ of 2 GiB per message.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -72,6 +73,7 @@ class Contents(Shown):
         self.lean = False  # whether runs should save memory rather than time
         self._bodies: dict[ir.Graph, tuple[Step, ...]] = {}
         self._literals: Latest[frozenset[str], Any] = Latest(4)
+        self._estimating: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle without the cached results: sessions cannot be pickled."""
@@ -156,6 +158,29 @@ class Contents(Shown):
                 self._literals[found] = type(self)(copy, self.limits)
             return self._literals[found]
 
+    @cached_property
+    def changed(self) -> dict[str, str]:
+        """Parameters that the exporter merged or folded, some of them gone -> what to know."""
+        found: dict[str, str] = json.loads(self.ir.metadata_props.get(CHANGED, "{}"))
+        return found
+
+    @property
+    def estimates(self) -> bool:
+        """Whether tangents pass roundings, in all derivatives of the model."""
+        return ESTIMATES in self.ir.metadata_props
+
+    @property
+    def estimating(self) -> Self:
+        """The same model, with straight-through estimators in its derivatives."""
+        if self.estimates:
+            return self
+        with self.lock:
+            if self._estimating is None:
+                copy = self.ir.clone()
+                copy.metadata_props[ESTIMATES] = "1"
+                self._estimating = type(self)(copy, self.limits)
+            return self._estimating
+
     def forget(self, sizes: Container[str]) -> None:
         """Take the names of some `sizes` from all shapes, with what is cached of these."""
         made = (value for node in ir.traversal.RecursiveGraphIterator(self.ir.graph)
@@ -180,6 +205,7 @@ class Contents(Shown):
         hint, parts = closest(name, known), name.replace(",", " ").split()
         if len(parts) > 1 and set(parts) <= set(known):
             hint = f" {' and '.join(map(repr, parts))} are names of their own: name each."
+        hint += f" {self.changed[name]}" if name in self.changed else ""
         if folded := next((each for each in self.initializers if each.startswith("onnx::")), None):
             hint += (f" Weights that PyTorch's exporter folded have names such as {folded!r}: "
                      "torch.onnx.export(..., do_constant_folding=False) keeps theirs.")  # fmt: skip
@@ -231,6 +257,12 @@ def free_sizes(inputs: Mapping[str, TensorSpec]) -> dict[str, dict[int, str]]:
         for name, spec in inputs.items() if spec.dtype is not None
     }  # fmt: skip
 
+
+CHANGED = "onnxjac.changed"
+"""Key of the metadata with JSON: parameters that an exporter merged or folded -> what to know."""
+
+ESTIMATES = "onnxjac.straight_through"
+"""Key of the metadata of a model in whose derivatives roundings are straight-through estimators."""
 
 STORED, INSIDE = "onnxjac.stored", "onnxjac.inside"
 """Keys of the metadata of a node that was the last one of a pattern: its operator and inputs as

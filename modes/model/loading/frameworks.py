@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import json
 import logging
 import re
 import sys
@@ -28,7 +29,7 @@ from onnx import helper, numpy_helper
 from ....jacobians.arrays import as_array, is_foreign
 from ....jacobians.errors import LoadError, closest, first_line, optional, warn
 from ....jacobians.text import joined
-from ..flow.contents import nodes
+from ..flow.contents import CHANGED, nodes
 from ..primal.inputs import PARAMETERS
 
 NUMBER = re.compile(r"-?\d+\.\d*(?:e[-+]?\d+)?|-?\d+e[-+]?\d+")
@@ -317,8 +318,8 @@ IGNORED = {
 
 
 def name_layers(model: ir.Model) -> None:
-    """Name the weights of linear layers; warn of arguments that the exporter left out, and of
-    parameters that are gone, merged or folded.
+    """Name the weights of linear layers; warn of arguments that the exporter left out, and note the
+    parameters that are gone, merged or folded, of which `names_of` warns.
     """
     graph = model.graph
     if ignored := left_out(graph):
@@ -346,15 +347,25 @@ def name_layers(model: ir.Model) -> None:
         found = ", ".join(n.metadata_props[RULE] for n in graph if RULE in n.metadata_props)
         why = f" by {', '.join(sorted(set(found.split(', '))))}" if found else ""
         into = f" So the derivatives by {shown(holders)} are not the module's." if holders else ""
-        warn(f"{len(gone)} of {len(listed)} parameters of the module are not in the file: "
-             f"{shown(gone)}. No output depends on them, they have another name too, or the "
-             f"exporter merged or folded them{why}.{into} {ADVICE}")  # fmt: skip
+        text = (f"{len(gone)} of {len(listed)} parameters of the module are not in the file: "
+                f"{shown(gone)}. No output depends on them, they have another name too, or the "
+                f"exporter merged or folded them{why}.{into} {ADVICE}")  # fmt: skip
+        note(model, [*gone, *holders], text)
     if folded:
-        warn("derivatives by parameters may miss what the exporter folded into constants: "
-             f"{shown(folded)}. {ADVICE}")  # fmt: skip
+        text = ("derivatives by parameters may miss what the exporter folded into constants: "
+                f"{shown(sorted(set().union(*folded.values())))}. {ADVICE}")  # fmt: skip
+        note(model, folded, text)
     if equal := alike(graph):
-        warn(f"the exporter merged parameters that were equal: a derivative by {shown(equal)} is "
-             f"the sum of the derivatives by all of them. {ADVICE}")  # fmt: skip
+        text = (f"the exporter merged parameters that were equal: a derivative by {shown(equal)} "
+                f"is the sum of the derivatives by all of them. {ADVICE}")  # fmt: skip
+        note(model, equal, text)
+
+
+def note(model: ir.Model, names: Iterable[str], text: str) -> None:
+    """Note what is to be known of parameters, in the metadata of the model."""
+    notes = json.loads(model.metadata_props.get(CHANGED, "{}"))
+    notes.update((name, f"{notes[name]} {text}" if name in notes else text) for name in names)
+    model.metadata_props[CHANGED] = json.dumps(notes)
 
 
 FOLLOWED = 16
@@ -400,20 +411,24 @@ def mixed(graph: ir.Graph, listed: dict[str, str]) -> list[str]:
     return sorted(holders)
 
 
-def made_of_parameters(graph: ir.Graph, listed: dict[str, str]) -> list[str]:
-    """The constants that the exporter computed from parameters, of which some are in the file.
+def made_of_parameters(graph: ir.Graph, listed: dict[str, str]) -> dict[str, set[str]]:
+    """The parameters in the file from which the exporter computed constants, with the constants.
 
     Exporters before the end of 2025 do not note what a constant was folded from: then every
     computed constant may be made of parameters.
     """
     values, known = graph.initializers, graph.initializers.keys() & listed.values()
-    found = {name for name, value in values.items() if known & folded_from(value)}
+    found: dict[str, set[str]] = {}
+    for name, value in values.items():
+        for parameter in known & folded_from(value):
+            found.setdefault(parameter, set()).add(name)
     if not any(map(folded_from, values.values())):
         for name in computed(graph, listed):
             held = values[name].const_value
             if held and held.dtype.is_floating_point() and not CREATED.match(name):
-                found.add(name)
-    return sorted(found)
+                for parameter in known:
+                    found.setdefault(parameter, set()).add(name)
+    return found
 
 
 def folded_from(value: ir.Value) -> set[str]:

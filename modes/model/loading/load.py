@@ -44,6 +44,7 @@ def load(
     dtype: Any = None,
     example_inputs: Any = None,
     dynamic_batch: Batch = False,
+    straight_through: bool = False,
     limits: Limits | None = None,
     mmap: bool = False,
 ) -> Model:
@@ -61,6 +62,9 @@ def load(
     examples, whose first axis is free with ``dynamic_batch=True`` or for the arguments which
     ``dynamic_batch`` names. A ``torch.export.ExportedProgram`` and a function of onnxscript are
     taken as they are, without examples.
+
+    With ``straight_through=True`` tangents pass rounding and quantisation in all derivatives of the
+    model: see `linearize`.
 
     External weights are read, or with ``mmap=True`` mapped: then they take memory only as far as
     they are needed, and the files must not change while the model is in use.
@@ -84,7 +88,8 @@ def load(
     proto, weights = retried(source, lambda: parts(source, limits, mmap))
     model = attach(upgrade(proto), weights)
     recognise(model)
-    return Model(model if dtype is None else to_double(model), limits)
+    loaded = Model(model if dtype is None else to_double(model), limits)
+    return loaded.estimating if straight_through else loaded
 
 
 for _kind in (str, os.PathLike, bytes, onnx.ModelProto, ir.Model):  # in place of a model

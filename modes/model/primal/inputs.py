@@ -231,6 +231,9 @@ def names_of(
     for name in chosen:
         if not may_float(spec := model.spec(name)):
             raise not_floating(role, name, spec.dtype)
+    if role == "wrt":
+        for text in {model.changed[name]: None for name in chosen if name in model.changed}:
+            warn(text)
     return chosen
 
 
@@ -273,14 +276,14 @@ def name_of(model: Contents, name: str | None, default: dict[str, TensorSpec], r
     return found[0]
 
 
-def as_model(model: Any) -> Any:
-    """The model itself, or what `load` makes of a file."""
-    if isinstance(model, Contents):
-        return model
-    if hooks.loaded.dispatch(type(model)) is hooks.loaded.dispatch(object):
-        kind = type(model).__name__
-        raise InputError(f"a model is what `load` gives, not {kind}: load it first")
-    return hooks.loaded(model)
+def as_model(model: Any, *, straight_through: bool = False) -> Any:
+    """The model itself, or what `load` makes of a file, maybe with straight-through estimators."""
+    if not isinstance(model, Contents):
+        if hooks.loaded.dispatch(type(model)) is hooks.loaded.dispatch(object):
+            kind = type(model).__name__
+            raise InputError(f"a model is what `load` gives, not {kind}: load it first")
+        model = hooks.loaded(model)
+    return model.estimating if straight_through else model
 
 
 def distinct(names: str | Iterable[str], role: str) -> tuple[str, ...]:
