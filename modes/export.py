@@ -113,7 +113,7 @@ def export(
         if (of, wrt) != (None, None):
             raise InputError(f"mode={mode!r} takes no of= and wrt=: the training model says both")
         return training_step(model, inputs)
-    model = as_model(model, straight_through=straight_through)
+    model = as_model(model, of, wrt=wrt, straight_through=straight_through)
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
     point: Mapping[str, Any] = check_inputs(model, inputs or {})

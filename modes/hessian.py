@@ -161,7 +161,7 @@ def hessian(
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule; `InputError` also for several elements without `weights`.
     """
-    model = as_model(model, straight_through=straight_through)
+    model = as_model(model, of, wrt=wrt, straight_through=straight_through)
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
     f = Gradient(model, of_names, wrt_names, weights, engine)

@@ -61,7 +61,7 @@ def linearize(
     Raises `InputError` for a name or input that does not fit, `UnsupportedOp` for an operator
     without a rule.
     """
-    model = as_model(model, straight_through=straight_through)
+    model = as_model(model, of, wrt=wrt, straight_through=straight_through)
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
     engine = engine_for(inputs, engine)

@@ -190,7 +190,7 @@ def with_loss(
     of the shape of labels or of x. Raises `InputError` for an unknown kind or option, and for a
     name, a number of tensors or an axis that does not fit.
     """
-    source = as_model(model)
+    source = as_model(model, at)
     if kind not in LOSSES:
         raise not_allowed("kind", kind, LOSSES)
     loss, chosen = LOSSES[kind], options_of(

@@ -115,7 +115,7 @@ def value_and_grad(
     which `vjp` takes a cotangent, and where an input does not fit, and `UnsupportedOp` for an
     operator without a rule.
     """
-    model = as_model(model, straight_through=straight_through)
+    model = as_model(model, of, wrt=wrt, straight_through=straight_through)
     names = names_of(model, of, model.outputs, "of")
     return ValueAndGrad(
         Gradient(model, names, names_of(model, wrt, model.inputs, "wrt"), None, engine)

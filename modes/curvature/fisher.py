@@ -72,7 +72,7 @@ def fisher(
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule; `InputError` also for an unknown `likelihood` or `reduction`.
     """
-    model = as_model(model)
+    model = as_model(model, at, wrt=wrt)
     middle = name_of(model, at, heads_of(model), "at")
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
     z, family = with_samples(J, axis), LIKELIHOODS[likelihood]
@@ -130,7 +130,7 @@ def empirical_fisher(
     operator without a rule; `InputError` also for an unknown `reduction`, and where the
     tensor has no sample axis.
     """
-    model = as_model(model)
+    model = as_model(model, of, at, wrt=wrt)
     middle = name_of(model, of if at is None else at, model.outputs, "at")
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
     shape = with_samples(J).shape

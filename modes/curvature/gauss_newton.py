@@ -95,7 +95,7 @@ def gauss_newton(
     operator without a rule; `InputError` also for several elements of `of` without `weights`, and
     for a `reduction` where the model's last steps show none.
     """
-    model = as_model(model, straight_through=straight_through)
+    model = as_model(model, of, at, wrt=wrt, straight_through=straight_through)
     middle = name_of(model, at, heads_of(model), "at")
     loss = name_of(model, of, model.outputs, "of")
     if middle == loss:

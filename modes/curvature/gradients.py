@@ -94,7 +94,9 @@ class Target:
 
     def linearized(self, model: Model, inputs: Mapping[str, Any]) -> Linearization:
         """J = ∂at/∂wrt."""
-        model = as_model(model, straight_through=self.straight_through)
+        model = as_model(
+            model, self.at, self.of, wrt=self.wrt, straight_through=self.straight_through
+        )
         middle = name_of(model, self.at, heads_of(model), "at")
         weights = names_of(model, self.wrt, weights_of(model), "wrt")
         return linearize(model, inputs, of=middle, wrt=weights, engine=self.engine)

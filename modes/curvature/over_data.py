@@ -19,7 +19,7 @@ from ..data.batches import Batch, samples
 from ..data.stream import by_tensor
 from ..linear.symmetric import Symmetric
 from ..model.primal.evaluate import shape_at
-from ..model.primal.inputs import Names, check_inputs, heads_of, name_of, names_of
+from ..model.primal.inputs import Names, as_model, check_inputs, heads_of, name_of, names_of
 from ..model.primal.model import Model
 from . import fisher as fishers
 from . import gauss_newton as gauss_newtons
@@ -31,6 +31,7 @@ def stated(
     reduction: str | None, model: Model, of: str | None = None, wrt: Names = None, **_: Any
 ) -> None:
     """A Hessian has the reduction of its model."""
+    model = as_model(model, of, wrt=wrt)
     by = names_of(model, wrt, model.inputs, "wrt")
     warn_of_other(reduction, model, name_of(model, of, model.outputs, "of"), by)
 
@@ -40,6 +41,7 @@ def divisor(
     wrt: Names = None, engine: str | None = None, **_: Any,
 ) -> float:  # fmt: skip
     """D of the loss of a batch; the number of its samples where the model shows no mean."""
+    model = as_model(model, of, at, wrt=wrt)
     by = names_of(model, wrt, model.inputs, "wrt") if at is None else (at,)
     tail = Tail(model, name_of(model, of, model.outputs, "of"), by, batch, engine)
     if not (tail.terms or tail.varying):
@@ -52,6 +54,7 @@ def rows(
     axis: int | None = None, engine: str | None = None, **_: Any,
 ) -> int:  # fmt: skip
     """The number of terms of a batch: rows of z along the axis, or of the first axis if None."""
+    model = as_model(model, of, at)
     z = name_of(model, of if at is None else at, heads_of(model), "at")
     point = check_inputs(model, {**shared, **batch}, keep=False, engine=engine)
     shape = shape_at(model, point, z, engine)

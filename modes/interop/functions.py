@@ -210,7 +210,7 @@ def function_of(
 
     `call` gives the values of a `Primal`; one value is returned alone, several as a tuple.
     """
-    model = as_model(model)
+    model = as_model(model, of)
     fixed, outputs = dict(inputs or {}), names_of(model, of, model.outputs, "of")
     free = {n: spec for n, spec in model.inputs.items() if n not in fixed}
     given = names_of(model, wrt, free, "wrt")

@@ -26,7 +26,7 @@ from ..losses import with_loss
 from ..model.limits import Limits
 from ..model.loading.load import load
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import check_inputs, is_float
+from ..model.primal.inputs import as_model, check_inputs, is_float
 from ..model.primal.model import Model, TensorSpec
 from .blocks import memory_text, structure_kind
 from .spectra import Spectrum
@@ -219,6 +219,7 @@ def at_point(args: Namespace) -> At:
     if args.loss:
         kind, options = args.loss
         model = with_loss(model, kind, **options)
+    model = as_model(model, args.of, wrt=args.wrt)
     given = arrays(args.input) if args.input else {}
 
     def draw(first: int, inner: int) -> dict[str, Any]:

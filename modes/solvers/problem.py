@@ -124,7 +124,7 @@ class Problem(Generic[Given]):
         form: Form = "operator",
         t: str | None = None,
     ) -> None:
-        model = as_model(model)
+        model = as_model(model, of, wrt=wrt)
         self.of, self.wrt = names_of(model, of, model.outputs, "of"), states_of(model, wrt, t)
         self.model, self.inputs = model, check_inputs(model, inputs, engine=engine)
         self.engine, self.form, self.t = engine, form, t

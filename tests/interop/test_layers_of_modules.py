@@ -107,10 +107,10 @@ def test_parameters_that_are_gone_are_named(network, tmp_path):
     torch.onnx.export(network, (x,), file, dynamo=True, verbose=False)
     model = oj.load(file)
     for name in ("gain", "unused"):
-        with pytest.raises(oj.UnknownTensor, match="2 of 6 param.* not in the file: gain, unused"):
+        with pytest.raises(oj.UnknownTensor, match=r"2 of 6 param.* not in the file: gain, unused"):
             oj.linearize(model, {"x": x}, wrt=name)
     model = oj.load(network, example_inputs=(x,))
-    with pytest.raises(oj.UnknownTensor, match="1 of 6 parameters .* not in the file: unused"):
+    with pytest.raises(oj.UnknownTensor, match=r"1 of 6 parameters .* not in the file: unused"):
         oj.linearize(model, {"x": x}, wrt="unused")
     assert "gain" in model.initializers
     with warnings.catch_warnings():

@@ -8,7 +8,8 @@ of 2 GiB per message.
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -72,8 +73,7 @@ class Contents(Shown):
         self.programs: Latest[Any, Any] = Latest(8)  # of PyTorch, by names and shapes
         self.lean = False  # whether runs should save memory rather than time
         self._bodies: dict[ir.Graph, tuple[Step, ...]] = {}
-        self._literals: Latest[frozenset[str], Any] = Latest(4)
-        self._estimating: Any = None
+        self._variants: Latest[Any, Any] = Latest(8)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle without the cached results: sessions cannot be pickled."""
@@ -146,17 +146,17 @@ class Contents(Shown):
         found = frozenset(names).intersection(frozenset[str]().union(*self.patterns))
         if not found:
             return self
+        return self.variant(found, partial(restore, names=found))
+
+    def variant(self, key: Any, change: Callable[[ir.Model], None]) -> Self:
+        """The model after a `change` of a copy of its graph, cached by a `key`."""
         with self.lock:
-            if found not in self._literals:
+            if key not in self._variants:
                 copy = self.ir.clone()
-                values = ir.convenience.create_value_mapping(copy.graph, include_subgraphs=False)
-                for node in list(copy.graph):
-                    if found & {*node.metadata_props.get(INSIDE, "").splitlines()}:
-                        del node.metadata_props[INSIDE]
-                        op_type, *operands = node.metadata_props[STORED].split("\n")
-                        become(node, op_type, [values.get(name) for name in operands])
-                self._literals[found] = type(self)(copy, self.limits)
-            return self._literals[found]
+                change(copy)
+                self._variants[key] = type(self)(copy, self.limits)
+            found: Self = self._variants[key]
+            return found
 
     @cached_property
     def changed(self) -> dict[str, str]:
@@ -174,12 +174,7 @@ class Contents(Shown):
         """The same model, with straight-through estimators in its derivatives."""
         if self.estimates:
             return self
-        with self.lock:
-            if self._estimating is None:
-                copy = self.ir.clone()
-                copy.metadata_props[ESTIMATES] = "1"
-                self._estimating = type(self)(copy, self.limits)
-            return self._estimating
+        return self.variant(ESTIMATES, lambda copy: copy.metadata_props.update({ESTIMATES: "1"}))
 
     def forget(self, sizes: Container[str]) -> None:
         """Take the names of some `sizes` from all shapes, with what is cached of these."""
@@ -194,6 +189,11 @@ class Contents(Shown):
                 vars(self).pop(name, None)
             self.sessions.clear()
             self._derived = Derived(version())
+
+    def __contains__(self, name: object) -> bool:
+        """Whether the model has a tensor of this name."""
+        kinds = (self.inputs, self.outputs, self.initializers, self.intermediates)
+        return any(name in kind for kind in kinds)
 
     def spec(self, name: str) -> TensorSpec:
         """The tensor with this `name`, wherever in the model it is."""
@@ -268,6 +268,16 @@ STORED, INSIDE = "onnxjac.stored", "onnxjac.inside"
 """Keys of the metadata of a node that was the last one of a pattern: its operator and inputs as
 they were stored, and the tensors inside the pattern, one a line.
 """
+
+
+def restore(model: ir.Model, names: frozenset[str]) -> None:
+    """Write the patterns around some tensors as they were stored."""
+    values = ir.convenience.create_value_mapping(model.graph, include_subgraphs=False)
+    for node in list(model.graph):
+        if not names.isdisjoint(node.metadata_props.get(INSIDE, "").splitlines()):
+            del node.metadata_props[INSIDE]
+            op_type, *operands = node.metadata_props[STORED].split("\n")
+            become(node, op_type, [values.get(name) for name in operands])
 
 
 def become(node: ir.Node, op_type: str, operands: Sequence[ir.Value | None]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -37,6 +37,7 @@ from ....jacobians.errors import InputError, OnnxJacError, UnknownTensor, closes
 from ....jacobians.text import clipped, joined
 from ....ops.node import Step
 from ..flow.contents import Contents, TensorSpec, free_sizes
+from ..flow.entries import with_entries
 from ..flow.steps import needed, reads
 from .evaluate import by_torch, evaluate, left_out
 
@@ -276,14 +277,26 @@ def name_of(model: Contents, name: str | None, default: dict[str, TensorSpec], r
     return found[0]
 
 
-def as_model(model: Any, *, straight_through: bool = False) -> Any:
-    """The model itself, or what `load` makes of a file, maybe with straight-through estimators."""
+def as_model(
+    model: Any, *names: Names, wrt: Names = None, straight_through: bool = False
+) -> Any:  # fmt: skip
+    """The model itself, or what `load` makes of a file, with the parts of tensors that are named,
+    and maybe with straight-through estimators.
+    """
     if not isinstance(model, Contents):
         if hooks.loaded.dispatch(type(model)) is hooks.loaded.dispatch(object):
             kind = type(model).__name__
             raise InputError(f"a model is what `load` gives, not {kind}: load it first")
         model = hooks.loaded(model)
+    if any(map(mentions_parts, (*names, wrt))):
+        model = with_entries(model, names, wrt)
     return model.estimating if straight_through else model
+
+
+def mentions_parts(names: Names) -> bool:
+    """Whether one of some names may be that of a part of a tensor, such as `logits[0,3]`."""
+    several = names if isinstance(names, Collection) and not isinstance(names, str) else (names,)
+    return any(isinstance(name, str) and name.endswith("]") for name in several)
 
 
 def distinct(names: str | Iterable[str], role: str) -> tuple[str, ...]:
