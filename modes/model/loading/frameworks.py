@@ -36,23 +36,38 @@ NUMBER = re.compile(r"-?\d+\.\d*(?:e[-+]?\d+)?|-?\d+e[-+]?\d+")
 """A floating number, as Python writes it."""
 
 
-def exported(source: Any, examples: Any, batch: Batch) -> Any:
+def exported(source: Any, examples: Any, batch: Batch, shapes: Any = None) -> Any:
     """The exported module or function, the proto of an exported program, or the source itself."""
     source = getattr(source, "model_proto", source)
     source = getattr(source, "_orig_mod", source)  # of torch.compile
     if is_module(source):
-        return module_proto(source, examples, batch)
-    if hasattr(source, "graph_signature") and examples is None and not batch:
+        return module_proto(source, examples, batch, shapes)
+    if shapes is not None:
+        raise LoadError(
+            f"dynamic_shapes are for a torch.nn.Module, not for a {type(source).__name__}: "
+            "dynamic_batch=True frees the batch of a file"
+        )
+    if is_program(source) and examples is None:
         with _quiet():  # of torch.export
             return _first_names(_converted(source), source.module())
-    if callable(source) and not isinstance(source, type):
+    if is_traced(source):
         return function_proto(source, examples, batch)
-    if examples is not None or batch:
+    if examples is not None:
         kind = type(source).__name__
-        raise LoadError(
-            f"example_inputs and dynamic_batch are for a module or a function, not for a {kind}."
-        )
+        raise LoadError(f"example_inputs are for a module or a function, not for a {kind}.")
     return source
+
+
+def is_program(source: Any) -> bool:
+    """Whether this is a program of `torch.export`."""
+    return hasattr(source, "graph_signature")
+
+
+def is_traced(source: Any) -> bool:
+    """Whether this is a module or a function, which is exported at examples."""
+    source = getattr(getattr(source, "model_proto", source), "_orig_mod", source)
+    function = callable(source) and not isinstance(source, type) and not is_program(source)
+    return is_module(source) or function
 
 
 def is_module(source: Any) -> bool:
@@ -61,7 +76,9 @@ def is_module(source: Any) -> bool:
     return torch is not None and isinstance(source, torch.nn.Module)
 
 
-def module_proto(module: Any, examples: Any, batch: Batch) -> onnx.ModelProto:
+def module_proto(
+    module: Any, examples: Any, batch: Batch, shapes: Any = None
+) -> onnx.ModelProto:  # fmt: skip
     """The module in evaluation mode, with the input names of `forward` and its weight names.
 
     A module that the exporter cannot handle is traced, with a warning: the model then takes the
@@ -74,9 +91,12 @@ def module_proto(module: Any, examples: Any, batch: Batch) -> onnx.ModelProto:
         bound.arguments[name] = mapped(partial(_example, module, name in dynamic), value)
     with _evaluating(module), _quiet():
         try:
-            return _first_names(_exported(module, bound, dynamic), module)
+            return _first_names(_exported(module, bound, dynamic, shapes), module)
         except Exception as error:
             reason = first_line(error)
+            if shapes is not None:
+                raise LoadError(f"PyTorch cannot export {type(module).__name__} with these "
+                                f"dynamic_shapes: {reason}") from error  # fmt: skip
             proto = _first_names(_traced(module, bound, dynamic, reason), module)
     warn(f"PyTorch's exporter failed ({reason}): the module was traced instead, with its branches "
          "as they are at example_inputs")  # fmt: skip
@@ -84,9 +104,11 @@ def module_proto(module: Any, examples: Any, batch: Batch) -> onnx.ModelProto:
 
 
 def _exported(
-    module: Any, bound: inspect.BoundArguments, dynamic: frozenset[str]
+    module: Any, bound: inspect.BoundArguments, dynamic: frozenset[str], given: Any = None
 ) -> onnx.ModelProto:
     torch = optional("torch", "torch")
+    if given is not None:
+        return _converted(module, bound.args, kwargs=bound.kwargs, dynamic_shapes=given)
     dim = torch.export.Dim("batch")
 
     def axes(free: bool, leaf: Any) -> dict[int, Any] | None:
