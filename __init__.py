@@ -18,10 +18,12 @@ from .modes.curvature.over_data import (
     empirical_fisher,
     fisher,
     gauss_newton,
+    grad,
     gram,
     hessian,
     linearize,
     ntk,
+    value_and_grad,
 )
 from .modes.data.cluster import distributed
 from .modes.data.stream import streamed
@@ -35,7 +37,7 @@ from .modes.model.limits import Limits
 from .modes.model.loading.load import load
 from .modes.model.primal.model import Model, TensorSpec
 from .modes.recording import at_point as _at_point  # noqa: F401  (long loops at a point)
-from .modes.reverse import grad, value_and_grad, vjp
+from .modes.reverse import vjp
 from .modes.show import explain as _explain  # noqa: F401  (J.explain and C.explain)
 from .modes.show import html as _html  # noqa: F401  (what notebooks show)
 from .modes.show import plots

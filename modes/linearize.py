@@ -55,7 +55,7 @@ def linearize(
 
     - `model`: the model, as `load` gives it.
     - `inputs`: the point, an array by name for every input; weights may be given too. A model
-      without inputs needs none.
+      without inputs needs none; one array stands for the only input, see `Model.run`.
 
     Shapes: (total size of `of`, total size of `wrt`), tensors ravelled and concatenated in order.
     Raises `InputError` for a name or input that does not fit, `UnsupportedOp` for an operator

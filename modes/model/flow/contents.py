@@ -176,6 +176,20 @@ class Contents(Shown):
             return self
         return self.variant(ESTIMATES, lambda copy: copy.metadata_props.update({ESTIMATES: "1"}))
 
+    def redeclare(self, name: str, shape: tuple[int, ...]) -> None:
+        """Take from the shape of the tensor `name` the sizes that are others in `shape`."""
+        with self.lock:
+            values = ir.convenience.create_value_mapping(self.ir.graph, include_subgraphs=False)
+            value = values[name]
+            known = value.shape or ir.Shape([])
+            known = known if len(known) == len(shape) else ir.Shape([None] * len(shape))
+            pairs = zip(known, shape, strict=True)
+            value.shape = ir.Shape([None if isinstance(n, int) and n != m else n for n, m in pairs])
+            for kind in ("outputs", "intermediates"):
+                vars(self).pop(kind, None)
+            self.sessions.clear()
+            self._derived = Derived(version())
+
     def forget(self, sizes: Container[str]) -> None:
         """Take the names of some `sizes` from all shapes, with what is cached of these."""
         made = (value for node in ir.traversal.RecursiveGraphIterator(self.ir.graph)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ast
 import operator
+import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
+from numbers import Real
+from os import PathLike, fspath
 from typing import Any
 
 import numpy as np
@@ -60,11 +64,7 @@ def check_inputs(
     symbol that stands for different sizes is an error, unless the model runs at them: then the
     model loses the symbol, with a warning.
     """
-    if not isinstance(inputs, Mapping):
-        kind, name = type(inputs).__name__, next(iter(model.inputs), "x")
-        raise InputError(
-            f"inputs must be a dict from name to array, not {kind}, as in {{{name!r}: array}}."
-        )
+    inputs = as_point(model, inputs)
     taken = {name: _tensor if by_torch(engine) and is_tensor(value) else _as_array
              for name, value in inputs.items()}  # fmt: skip
     arrays = {name: take(_spec(model, name), inputs[name], keep) for name, take in taken.items()}
@@ -77,6 +77,61 @@ def check_inputs(
         _ignore(model, conflicts, arrays)
     check_guards(model, arrays)
     return arrays
+
+
+def as_point(model: Contents, inputs: Any) -> Mapping[str, Any]:
+    """The inputs by name: one array of a model with one input, a list of arrays in their order, or
+    the path of an npz file.
+    """
+    if isinstance(inputs, Mapping):
+        return inputs
+    if isinstance(inputs, str | PathLike):
+        return arrays_in(inputs)
+    names = [name for name, spec in model.inputs.items() if spec.dtype is not None]
+    several = isinstance(inputs, list | tuple) and any(map(is_array, inputs))
+    if several and len(inputs) == len(names):
+        return dict(zip(names, inputs, strict=True))
+    if not several and len(names) == 1 and (is_array(inputs) or isinstance(inputs, list | Real)):
+        return {names[0]: inputs}
+    kind, name = type(inputs).__name__, next(iter(model.inputs), "x")
+    found = f"{len(inputs)} arrays" if several else kind
+    raise InputError(
+        f"inputs must be a dict from name to array, not {found}, as in {{{name!r}: array}}: the "
+        f"model has the inputs {joined(tuple(model.inputs.values()), ', ', width=80) or 'none'}"
+    )
+
+
+def is_array(value: Any) -> bool:
+    """Whether a value is an array, of any library."""
+    return hasattr(value, "dtype") or is_foreign(value)
+
+
+def arrays_in(path: Any) -> dict[str, np.ndarray]:
+    """The arrays of an npz file by name."""
+    try:
+        with open(path, "rb") as file:
+            if zipfile.is_zipfile(file):
+                file.seek(0)
+                return dict(np.load(file))
+    except OSError as error:
+        raise InputError(f"cannot read {fspath(path)!r}: {error.strerror or error}") from error
+    except (EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        reason = f"{fspath(path)!r} holds what is not a plain array: {error}"
+        raise InputError(reason) from error
+    raise InputError(f"{fspath(path)!r} is not an npz file: np.savez writes them")
+
+
+def correct(model: Contents, values: Mapping[str, Any]) -> None:
+    """Correct declared shapes that values contradict, with a warning."""
+    for name, value in values.items():
+        spec, shape = model.spec(name), getattr(value, "shape", None)
+        if spec.shape is None or shape is None or spec.dtype is None:
+            continue
+        pairs = zip(spec.shape, shape, strict=False)
+        if len(spec.shape) != len(shape) or any(isinstance(n, int) and n != m for n, m in pairs):
+            warn(f"the file declares {spec}, but a run gives the shape {list(shape)}: the "
+                 "declaration is corrected")  # fmt: skip
+            model.redeclare(name, tuple(shape))
 
 
 def hosted(point: Mapping[str, Any]) -> dict[str, Any]:
