@@ -12,6 +12,16 @@ from .jacobians.errors import (
 )
 from .jacobians.progress import progress
 from .modes import estimators
+from .modes.attribution.grad_cam import grad_cam
+from .modes.attribution.gradients import (
+    gradient_times_input,
+    integrated_gradients,
+    saliency,
+    smoothgrad,
+)
+from .modes.attribution.influence import influence, nearest_gradients
+from .modes.check_derivative import check_derivative
+from .modes.comparison.compare import compare
 from .modes.curvature import checked as _checked  # noqa: F401  (C.check)
 from .modes.curvature.kfac import ekfac, kfac, shampoo
 from .modes.curvature.over_data import (
@@ -33,11 +43,13 @@ from .modes.hessian import Hessian, hvp
 from .modes.interop import asoperator, to_jax, to_torch
 from .modes.linear.linearization import Linearization
 from .modes.losses import with_loss
-from .modes.model.limits import Limits
+from .modes.model.flow.steps import Limits
 from .modes.model.loading.load import load
 from .modes.model.primal.model import Model, TensorSpec
 from .modes.recording import at_point as _at_point  # noqa: F401  (long loops at a point)
 from .modes.reverse import vjp
+from .modes.show import attribution as _attribution  # noqa: F401  (pictures of attributions)
+from .modes.show import comparison as _comparison  # noqa: F401  (pages of comparisons)
 from .modes.show import explain as _explain  # noqa: F401  (J.explain and C.explain)
 from .modes.show import html as _html  # noqa: F401  (what notebooks show)
 from .modes.show import plots
@@ -64,12 +76,14 @@ __all__ = [
     "Adagrad", "Adam", "Coloring", "Derived", "Hessian", "InputError", "LimitError", "Limits",
     "Linearization", "LoadError", "Model", "Momentum", "NotConverged", "OnnxJacError",
     "OnnxJacWarning", "OptimizerFunction", "TensorSpec", "UnknownTensor", "UnsupportedOp",
-    "as_scipy", "asoperator", "coloring", "defines", "derive", "distributed", "ekfac",
-    "empirical_fisher", "estimators", "euler_residual", "export", "fisher", "gauss_newton", "grad",
-    "gram", "hessian", "hvp", "identity_like", "implicit_euler", "initial_state", "inverse",
-    "jacobian", "jvp", "kernel", "kfac", "levenberg_marquardt", "linearize", "load", "load_state",
-    "lower_gradients", "natural_gradient", "newton_cg", "newton_krylov", "ntk", "pattern", "plots",
-    "preconditioners", "progress", "prove", "pseudo_transient", "save_state", "shampoo", "streamed",
-    "symbolic", "tags", "to_jax", "to_torch", "train_step", "training_model", "value_and_grad",
-    "vjp", "with_loss", "zero",
+    "as_scipy", "asoperator", "check_derivative", "coloring", "compare", "defines", "derive",
+    "distributed", "ekfac", "empirical_fisher", "estimators", "euler_residual", "export", "fisher",
+    "gauss_newton", "grad", "grad_cam", "gradient_times_input", "gram", "hessian", "hvp",
+    "identity_like", "implicit_euler", "influence", "initial_state", "integrated_gradients",
+    "inverse", "jacobian", "jvp", "kernel", "kfac", "levenberg_marquardt", "linearize", "load",
+    "load_state", "lower_gradients", "natural_gradient", "nearest_gradients", "newton_cg",
+    "newton_krylov", "ntk", "pattern", "plots", "preconditioners", "progress", "prove",
+    "pseudo_transient", "saliency", "save_state", "shampoo", "smoothgrad", "streamed", "symbolic",
+    "tags", "to_jax", "to_torch", "train_step", "training_model", "value_and_grad", "vjp",
+    "with_loss", "zero",
 ]  # fmt: skip

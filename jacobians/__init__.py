@@ -23,8 +23,6 @@ from .kron_sums import Sylvester
 from .layout import (
     Broadcast,
     Embed,
-    Inner,
-    Outer,
     Permutation,
     Reshape,
     Scatter,
@@ -42,10 +40,10 @@ from .transforms import Circulant, Cumulative, Fourier
 
 __all__ = [
     "Array", "Block", "BlockDiagonal", "Broadcast", "Cast", "Circulant", "Conjugate",
-    "Contraction", "Convolution", "Cumulative", "Dag", "Dense", "Diagonal", "Edge", "Embed", "Eye",
-    "Fourier", "Geometry", "Identity", "Inner", "Jacobian", "Joint", "Kron", "LowRank", "Op",
-    "Outer", "Part", "Permutation", "Product", "Reshape", "Scalar", "Scatter", "Shape", "Slice",
-    "Sum", "SumTo", "Sylvester", "Take", "Zero", "broadcast", "chosen", "common", "convolution_of",
+    "Contraction", "Convolution", "Cumulative", "Dag", "Dense", "Diagonal", "Edge", "Embed",
+    "Eye", "Fourier", "Geometry", "Identity", "Jacobian", "Joint", "Kron", "LowRank", "Op",
+    "Part", "Permutation", "Product", "Reshape", "Scalar", "Scatter", "Shape", "Slice", "Sum",
+    "SumTo", "Sylvester", "Take", "Zero", "broadcast", "chosen", "common", "convolution_of",
     "dtype_of", "implicit_kron", "inverse_of", "label_sizes", "lead", "prod_text", "reading",
     "reading_of", "shape_of", "size", "slab", "slogdet_of", "stack", "take_flat", "transposed",
 ]  # fmt: skip

@@ -10,9 +10,10 @@ from typing import Any, cast
 import numpy as np
 from scipy.sparse import issparse, linalg
 
-from .arrays import Shape, as_array, is_tensor, native, prod_text, untraced
+from .arrays import Shape, as_array, native, prod_text, untraced
 from .errors import InputError, LimitError
 from .hooks import add, multiply, scale, submatrix, to_jax, to_pylops, to_torch, wrapped
+from .readings import is_kept
 from .symint import is_symbolic
 
 is_sparse: Callable[[Any], bool] = issparse
@@ -59,7 +60,7 @@ class Algebra(linalg.LinearOperator):
     def __matmul__(self, other: Any) -> Any:
         if type(other) is np.ndarray and other.shape == self.shape[1:]:
             return self._flat_product(other, ())  # the fast path
-        if is_tensor(other):
+        if is_kept(other):
             return self._times(other)
         if np.isscalar(other):
             raise InputError(f"J @ v multiplies an array, not {other!r}: 2 * J scales")
@@ -227,7 +228,7 @@ def array(x: Any) -> Any:
     """Lists and arrays of other libraries as NumPy arrays; tensors and anything else unchanged."""
     if isinstance(x, list | tuple):
         return as_array(x)
-    return x if is_tensor(x) else native(x)
+    return x if is_kept(x) else native(x)
 
 
 def shown(x: Any) -> str:

@@ -10,36 +10,23 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from functools import singledispatch, wraps
+from functools import wraps
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from .errors import InputError
+from .readings import host as host
+from .readings import is_kept, library_of
+from .readings import reading as reading
+from .readings import reading_of as reading_of
 from .symint import at
-
-Array = Any
-"""A tensor in some reading: `numpy.ndarray`, a graph value, an object array of symbols."""
-
-Op = Any
-"""A reading of the vocabulary: `op.MatMul(a, b)` and so on, one method per ONNX operator."""
-
-Shape = tuple[int, ...]
+from .vocabulary import Array as Array
+from .vocabulary import Op as Op
+from .vocabulary import Shape as Shape
 
 SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
-
-
-@singledispatch
-def reading(array: Array) -> Op:
-    """The vocabulary that computes with `array`; each reading registers its own array type."""
-    raise TypeError(f"no reading of the vocabulary is registered for {type(array).__name__}")
-
-
-def reading_of(*arrays: Array) -> Op:
-    """The vocabulary for several `arrays`: NumPy arrays are constants in every other reading."""
-    foreign = [a for a in arrays if not isinstance(a, np.ndarray | np.generic)]
-    return reading(foreign[0] if foreign else arrays[0])
 
 
 def shape_of(array: Array) -> Shape:
@@ -60,17 +47,17 @@ def dtype_of(array: Array) -> np.dtype:
         return dtype
     if dtype not in FOREIGN:
         named = hasattr(dtype, "numpy")
-        FOREIGN[dtype] = np.dtype(dtype.numpy()) if named else reading(array).dtype(array)
+        FOREIGN[dtype] = np.dtype(dtype.numpy()) if named else library_of(array).dtype(array)
     return FOREIGN[dtype]
 
 
 FOREIGN: dict[Any, np.dtype] = {}
-"""A dtype of ONNX or PyTorch -> NumPy's."""
+"""A dtype of ONNX or of an array library -> NumPy's."""
 
 
-def host(value: Any) -> Any:
-    """The numbers of a value as a NumPy array, also of a tensor on a GPU."""
-    return reading(value).host(value) if is_tensor(value) else np.asarray(value)
+def on_host(value: Any) -> Any:
+    """An array of a library as a NumPy array; anything else as it is."""
+    return library_of(value).host(value) if is_kept(value) else value
 
 
 def like(array: Any, x: Array) -> Any:
@@ -80,7 +67,7 @@ def like(array: Any, x: Array) -> Any:
 
 def cast(x: Array, dtype: Any) -> Any:
     """An array in another dtype, where it is."""
-    return reading(x).CastLike(x, np.zeros((), dtype))
+    return reading(x).cast(x, dtype)
 
 
 def total(a: Array, b: Array) -> Array:
@@ -113,8 +100,8 @@ def factor(array: Array) -> Array:
     """
     if not isinstance(array, np.ndarray):
         if hasattr(array, "shape") and hasattr(array, "dtype") and not np.isscalar(array):
-            whole = is_tensor(array) and dtype_of(array).kind in "biu"
-            return reading(array).CastLike(array, np.zeros((), DOUBLE)) if whole else array
+            whole = is_kept(array) and dtype_of(array).kind in "biu"
+            return cast(array, DOUBLE) if whole else array
         array = as_array(array)
     return array.astype(DOUBLE) if array.dtype.kind in "biu" else array
 
@@ -187,7 +174,7 @@ def rounded(array: np.ndarray, dtype: Any) -> np.ndarray:
     """The array in another dtype; overflow gives infinities, without a warning."""
     if array.dtype == dtype:
         return array
-    if is_tensor(array):
+    if not isinstance(array, np.ndarray | np.generic):
         return cast(array, dtype)
     with np.errstate(over="ignore", under="ignore"):
         return array.astype(dtype)
@@ -226,6 +213,12 @@ def buffer_of(array: Any) -> int:
     """The identity of the memory that an array views."""
     storage = getattr(array, "untyped_storage", None)  # of a tensor
     return storage().data_ptr() if storage else id(owner(array))
+
+
+def memory_of(array: Any) -> int:
+    """Bytes of the memory that an array views, all of it."""
+    storage = getattr(array, "untyped_storage", None)  # of a tensor
+    return int(storage().nbytes() if storage else owner(array).nbytes)
 
 
 def bytes_of(arrays: Iterable[Any]) -> int:
@@ -270,12 +263,6 @@ def is_foreign(value: Any) -> bool:
     return hasattr(value, "__array__") or hasattr(value, "__dlpack__")
 
 
-def is_tensor(value: Any) -> bool:
-    """Whether this is a tensor of PyTorch, which is not imported for that."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
-
-
 def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, which `torch.compile` calls and does not trace, nor what it calls.
 
@@ -291,11 +278,6 @@ def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, **others)
 
     return call
-
-
-def space(x: Any) -> Any:
-    """The module with the functions of an array: NumPy, or PyTorch for a tensor."""
-    return sys.modules["torch"] if is_tensor(x) else np
 
 
 def as_array(value: Any, dtype: Any = None) -> np.ndarray:
@@ -363,7 +345,9 @@ def _read(value: Any) -> Any:
     if hasattr(value, "detach"):  # PyTorch does not convert tensors that require a gradient
         value = value.detach()
         value = value.float() if str(value.dtype) == "torch.bfloat16" else value
-        return value.numpy(force=is_tensor(value) or str(value.device) == "cpu")  # also from a GPU
+        return value.numpy(force=is_kept(value) or str(value.device) == "cpu")  # also from a GPU
+    if is_kept(value):
+        return host(value)
     if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
     return value

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Array, host, rounded, size, space, wide
+from .arrays import Array, host, rounded, size, wide
 from .base import Jacobian
 from .convolution import Convolution
 from .dag import Block
@@ -18,6 +18,7 @@ from .layout import Embed, Permutation, Reshape, Scatter, Slice, Take
 from .matrices import BlockDiagonal, Dense, Eye, Kron, LowRank
 from .placing import with_parts
 from .products import Product, commuted, factors_of
+from .readings import module_of
 from .sums import Sum, coefficient, split_identity, terms_of
 from .transforms import Circulant
 
@@ -155,7 +156,7 @@ def stack_of(term: Jacobian) -> Array | None:
         right: Any = K.right
         shape = (*K.batch, K.left.n, *right.shape[-2:])
         if size(shape) * term.dtype.itemsize <= term.dense_limit:
-            return space(right).broadcast_to(c * right[..., None, :, :], shape)
+            return module_of(right).broadcast_to(c * right[..., None, :, :], shape)
     return c * K.blocks if isinstance(K, BlockDiagonal) else None
 
 

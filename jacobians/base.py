@@ -28,7 +28,6 @@ from .arrays import (
     floating,
     host,
     is_recorded,
-    is_tensor,
     own,
     reading,
     rounded,
@@ -38,6 +37,7 @@ from .arrays import (
 from .errors import InputError, LimitError
 from .progress import chunks
 from .progress import progress as showing
+from .readings import is_kept, library_of
 from .symint import at
 from .threads import cached_property
 
@@ -114,7 +114,7 @@ class Holder:
 
     @property
     def place(self) -> Any:
-        """The `Place` of its arrays where some are tensors of PyTorch; None where all are NumPy's.
+        """The `Place` of its arrays where some are of another library than NumPy; else None.
 
         Products of NumPy arrays are computed there, and go back.
         """
@@ -126,7 +126,7 @@ class Holder:
             if isinstance(part, Holder):
                 found = part.place
             else:
-                found = reading(part).place(part.device) if is_tensor(part) else None
+                found = library_of(part).place(part) if is_kept(part) else None
             if found is not None:
                 return found
         return None
@@ -245,7 +245,7 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
 
     def _flat_product(self, v: Any, columns: Shape) -> Any:
         if not isinstance(v, np.ndarray):
-            return reading(v).product(self, v, columns)
+            return library_of(v).product(self, v, columns)
         if np.iscomplexobj(v) and self.dtype.kind != "c":
             real, imaginary = (self._flat_product(part, columns) for part in (v.real, v.imag))
             return real + 1j * imaginary

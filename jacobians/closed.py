@@ -33,7 +33,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from .arrays import Array, host, is_tensor, prod_text, reading, reading_of, shape_of, size
+from .arrays import Array, host, prod_text, reading, reading_of, shape_of, size
 from .as_one import (
     LARGE,
     absolute,
@@ -75,6 +75,7 @@ from .layout import Embed, Permutation, Reshape, Scatter, Slice, Take
 from .matrices import BlockDiagonal, Dense, Eye, Kron, LowRank, implicit_kron, matrix_shape
 from .placing import HOST, placed
 from .products import Product
+from .readings import is_kept
 from .sums import Sum, multiple, split_identity, terms_of
 from .transforms import Circulant, Cumulative, Fourier
 
@@ -124,7 +125,7 @@ def all_numbers(operator: Jacobian) -> bool:
     held = list(operator.arrays())
     others = [a for a in held if not isinstance(a, np.ndarray)]
     floats = (a for a in held if isinstance(a, np.ndarray) and a.dtype.kind not in "iub")
-    return not others or (all(map(is_tensor, others)) and not any(True for _ in floats))
+    return not others or (all(map(is_kept, others)) and not any(True for _ in floats))
 
 
 def checked(A: Jacobian, M: Jacobian, slack: float = np.inf, lost: float = LOST) -> Jacobian:
@@ -511,7 +512,7 @@ def _(operator: Sum) -> SlogDet | None:
         found = parts.determinant
     else:
         whole = as_one(operator) or as_matrix(operator)
-        if isinstance(whole, Dense) and not is_tensor(whole.a):
+        if isinstance(whole, Dense) and isinstance(whole.a, np.ndarray):
             return of_matrix(operator, whole.a)
         return None if whole is None else determinant(whole)
     try:

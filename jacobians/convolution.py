@@ -205,7 +205,7 @@ def correlate(op: Op, g: Geometry, x: Array, u: Array) -> Array:
     Either may have leading axes. The number of entries gathered at once is bounded.
     """
     taps, k = size(g.w[2:]), size(lead(x, g.x))
-    sizes, by_samples = (*shape_of(x), *shape_of(u)), getattr(op, "convolves_samples", False)
+    sizes, by_samples = (*shape_of(x), *shape_of(u)), op.convolves_samples
     if by_samples and not is_symbolic(sizes) and min(g.reach) > 0:
         return over_samples(op, g, x, u)
     if is_symbolic((*g.w, *g.x, *g.u, k)) or taps <= 1 or (  # no bound holds at every point
@@ -228,7 +228,7 @@ def over_samples(op: Op, g: Geometry, x: Array, u: Array) -> Array:
     if space != g.x[2:]:
         x = op.Slice(x, (0,) * d, space, tuple(range(-d, 0)))
     ends = tuple(a - b for a, b in zip(g.reach, space, strict=True))
-    steps = {"strides": g.dilations, "dilations": g.strides, "group": g.group,
+    steps: dict[str, Any] = {"strides": g.dilations, "dilations": g.strides, "group": g.group,
              "pads": (*g.pads[:d], *ends)}  # fmt: skip
     x = op.Reshape(x, (size(of_x), n, g.group, c, size(space)))
     x = op.Reshape(op.Transpose(x, perm=(0, 3, 2, 1, 4)), (size(of_x) * c, g.group * n, *space))

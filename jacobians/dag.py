@@ -402,11 +402,13 @@ class Joint(Holder, ABC):
         return self
 
     @abstractmethod
-    def run(self, op: Op, tangents: Mapping[int, Array], wanted: tuple[int, ...]) -> dict[int, Any]:
+    def run(
+        self, op: Any, tangents: Mapping[int, Array], wanted: tuple[int, ...]
+    ) -> dict[int, Array]:
         """The `wanted` outputs by slot; absent `tangents` are zero, and so are absent outputs.
 
-        `op` is the vocabulary of the tangents. Leading axes are right-hand sides, the same for all
-        tangents.
+        `op` is the vocabulary of the tangents, one that this program can be run in. Leading axes
+        are right-hand sides, the same for all tangents.
         """
 
     @abstractmethod

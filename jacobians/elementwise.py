@@ -22,11 +22,11 @@ from .arrays import (
     prod_text,
     shape_of,
     size,
-    space,
     wide,
 )
 from .base import Jacobian
 from .errors import InputError
+from .readings import module_of
 from .symint import at, is_symbolic, same
 
 
@@ -59,7 +59,7 @@ class Diagonal(Jacobian):
         return size(self.out_shape)
 
     def _diagonal(self) -> Array:
-        return space(self.d).broadcast_to(self.d, self.out_shape).flatten()
+        return module_of(self.d).broadcast_to(self.d, self.out_shape).flatten()
 
     def __repr__(self) -> str:
         return f"diag({held_text(self.d)})"

@@ -25,9 +25,8 @@ from operator import matmul
 from typing import Any, TypeVar
 
 import numpy as np
-import scipy.linalg
 
-from .arrays import cast, dtype_of, host, like, rounded, shape_of, size, space, times, wide, widened
+from .arrays import cast, dtype_of, host, like, rounded, shape_of, size, times, wide, widened
 from .as_one import absolute, are_inverse, as_circulant, as_one, of_blocks
 from .base import Jacobian
 from .closed import all_numbers, check_square, checked, inverse_of, joined, low_rank_of, whole
@@ -36,9 +35,10 @@ from .elementwise import Diagonal, Identity, Scalar
 from .errors import InputError
 from .kron_sums import by_schur, diagonalised, kron_terms
 from .lapack import Singular, adjoint_of, eigen, eps_of, hermitian
-from .layout import Embed, Inner, Permutation, Reshape, Slice
+from .layout import Embed, Permutation, Reshape, Slice, SumTo
 from .matrices import BlockDiagonal, Dense, Eye, Factor, Kron, LowRank, matrix_shape
 from .products import factors_of
+from .readings import library_of, module_of
 from .sums import Sum, multiple, split_identity
 from .transforms import Circulant, Fourier
 
@@ -273,7 +273,7 @@ def _(operator: LowRank, *, vectors: bool = True) -> Eigen | None:
 
 def compressed(U: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Q and H with U Vᵀ = Q H Qᴴ, where that is Hermitian."""
-    dtype, linalg = wide(np.result_type(dtype_of(U), dtype_of(V))), space(U).linalg
+    dtype, linalg = wide(np.result_type(dtype_of(U), dtype_of(V))), module_of(U).linalg
     U, V = cast(U, dtype), cast(V, dtype)
     Q, R = linalg.qr(U)
     inside = R @ (V.T @ Q)
@@ -301,7 +301,8 @@ def hartley(C: Circulant) -> Jacobian:
     for axis in C.axes:
         V = Fourier(axis - 1, pair, C.dtype) @ V
     weights = np.array([1, -1], wide(C.dtype)) / size(shape_of(C.kernel)) ** 0.5
-    return Reshape(shape, column, C.dtype) @ Inner(weights, column, pair) @ V
+    V = SumTo(column, pair, C.dtype) @ Diagonal(weights, pair) @ V
+    return Reshape(shape, column, C.dtype) @ V
 
 
 @singledispatch
@@ -353,7 +354,7 @@ def _(operator: Kron, *, vectors: bool = True) -> Bases:
 @singular_bases.register
 def _(operator: LowRank, *, vectors: bool = True) -> Bases:
     sides = (cast(f, wide(operator.dtype)) for f in (operator.u, operator.v.conj()))
-    (Q, R), (P, S) = (space(f).linalg.qr(f) for f in sides)
+    (Q, R), (P, S) = (module_of(f).linalg.qr(f) for f in sides)
     U, values, V = thin(R @ S.T.conj(), vectors)
     if not vectors:
         return None, values, None
@@ -400,7 +401,7 @@ def thin(factor: Factor, vectors: bool) -> tuple[Any, np.ndarray, Any]:
     """U, σ and V of each matrix, as many columns as the smaller side."""
     if isinstance(factor, Eye):
         return factor, np.ones(factor.n), factor
-    work, linalg = widened(factor), space(factor).linalg
+    work, linalg = widened(factor), module_of(factor).linalg
     if not vectors:
         return None, host(linalg.svdvals(work)), None
     U, values, Vh = linalg.svd(work, full_matrices=False)
@@ -454,7 +455,7 @@ def triangle(a: np.ndarray) -> np.ndarray:
     """L with A = L Lᴴ."""
     if (exact := hermitian(a)) is None:
         raise InputError("a Cholesky factor needs a Hermitian operator")
-    linalg = space(a).linalg
+    linalg = module_of(a).linalg
     try:
         return linalg.cholesky(exact)
     except linalg.LinAlgError:
@@ -463,7 +464,7 @@ def triangle(a: np.ndarray) -> np.ndarray:
 
 def exponential(a: np.ndarray) -> np.ndarray:
     """exp A of each matrix."""
-    return scipy.linalg.expm(a) if space(a) is np else space(a).linalg.matrix_exp(a)
+    return library_of(a).exponential(a)
 
 
 FORMS = {
@@ -506,6 +507,6 @@ def power_of(A: Jacobian, p: float) -> Jacobian:
         entries = partial(root, power=p)
         return known(mapped, A, Form(entries, partial(of_hermitian, entries)))
     n = int(p)
-    form = Form(lambda d: np.asarray(d**n), lambda a: space(a).linalg.matrix_power(a, n))
+    form = Form(lambda d: np.asarray(d**n), lambda a: module_of(a).linalg.matrix_power(a, n))
     found = mapped(A, form) if n and all_numbers(A) else None
     return found or reduce(matmul, [A] * n, Identity(A.in_shape, A.dtype))

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from .arrays import Array, Op, Shape, dtype_of, factor, host, is_tensor, reading, shape_of, wide
+from .arrays import Array, Op, Shape, dtype_of, factor, host, reading, shape_of, wide
 from .base import Jacobian
 from .elementwise import Diagonal
 from .errors import InputError
@@ -36,6 +36,7 @@ from .lapack import (
 )
 from .matrices import Dense, Eye, Factor, Kron, matrix_shape
 from .products import Product
+from .readings import is_kept, library_of
 from .sums import Sum, scaled_kron, split_identity
 from .threads import cached_property
 
@@ -251,8 +252,8 @@ class Sylvester(Jacobian):
         return self.toarray()
 
     def _apply(self, op: Op, v: Array) -> Array:
-        if is_tensor(v):
-            return op.by_numbers("Sylvester", lambda x: self._apply(reading(x), x), v)
+        if is_kept(v):
+            return library_of(v).by_numbers("Sylvester", lambda x: self._apply(reading(x), x), v)
         if not isinstance(v, np.ndarray) or v.dtype.kind == "O":  # a graph holds the matrix
             return Dense(self.matrix, self.out_shape, self.in_shape)._apply(op, v)
         if np.iscomplexobj(v) and self.dtype.kind != "c":  # a real Schur form takes real columns

@@ -8,9 +8,10 @@ from typing import Any, cast
 import numpy as np
 import scipy.linalg
 
-from .arrays import dtype_of, host, is_tensor, prod_text, rounded, space, wide, widened
+from .arrays import dtype_of, host, prod_text, rounded, wide, widened
 from .base import Jacobian
 from .errors import InputError, warn
+from .readings import library_of, module_of
 
 SlogDet = tuple[Any, float]
 """The sign of a determinant, or its phase, and the logarithm of its absolute value."""
@@ -58,9 +59,9 @@ def inverses(matrices: np.ndarray, whole: Jacobian, name: str = "") -> np.ndarra
     m, n = matrices.shape[-2:]
     if m != n:
         raise singular(whole, f"its {name} factor is {m}×{n}" if name else f"it holds {m}×{n}")
-    work, dtype, norm = widened(matrices), dtype_of(matrices), space(matrices).linalg.norm
+    work, dtype, norm = widened(matrices), dtype_of(matrices), module_of(matrices).linalg.norm
     with np.errstate(all="ignore"):
-        found = inverse_of_each(work)
+        found = library_of(work).inverse(work)
         norms = host(norm(work, 1, (-2, -1)) * norm(found, 1, (-2, -1)))
         bad = ~(norms * eps_of(dtype) < LOST)
     if np.any(bad):
@@ -79,9 +80,6 @@ def inverse_of_each(a: np.ndarray) -> np.ndarray:
     By NumPy, whose threads multiply by A⁻¹ afterwards: after SciPy's LAPACK they would wait for its
     threads, which spin for milliseconds.
     """
-    if is_tensor(a):
-        found, failed = space(a).linalg.inv_ex(a)
-        return space(a).where(failed[..., None, None] > 0, np.inf, found)
     with suppress(np.linalg.LinAlgError):
         if is_hermitian(a):
             X = inverse_of_root(a)
@@ -90,6 +88,11 @@ def inverse_of_each(a: np.ndarray) -> np.ndarray:
         return np.linalg.inv(a)
     except np.linalg.LinAlgError:
         return np.stack([*map(inverse_of_each, a)]) if a.ndim > 2 else np.full_like(a, np.inf)
+
+
+def solve_lower(R: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """R⁻ᵀ B for an upper triangular R."""
+    return scipy.linalg.solve_triangular(R, B, trans="T")
 
 
 def inverse_of_root(a: np.ndarray) -> np.ndarray:
@@ -120,10 +123,10 @@ def of_matrices(matrices: np.ndarray) -> SlogDet:
     if matrices.shape[-1] != matrices.shape[-2]:
         return ZERO_DET
     work = widened(matrices)
-    if not is_tensor(work) and is_hermitian(work):
+    if isinstance(work, np.ndarray) and is_hermitian(work):
         with suppress(np.linalg.LinAlgError):
             return 1.0, 2 * of_sizes(np.diagonal(np.linalg.cholesky(work), 0, -2, -1))
-    signs, logs = map(host, space(work).linalg.slogdet(work))
+    signs, logs = map(host, module_of(work).linalg.slogdet(work))
     return signs.prod().item(), float(logs.sum(dtype=float))
 
 
@@ -182,7 +185,7 @@ def eigen(
 
     V is where the matrices are, except for the metric, which only LAPACK takes; λ is NumPy's.
     """
-    eigh, linalg = cast(Any, scipy.linalg.eigh), space(a).linalg
+    eigh, linalg = cast(Any, scipy.linalg.eigh), module_of(a).linalg
     if metric is not None:
         a, metric = host(a), host(metric)
         found = eigh(a, metric, eigvals_only=not with_vectors, check_finite=False)

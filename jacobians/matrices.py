@@ -21,10 +21,10 @@ from .arrays import (
     reading_of,
     shape_of,
     size,
-    space,
 )
 from .base import Jacobian
 from .errors import InputError
+from .readings import module_of
 from .symint import agree, at, broadcast_sizes, same
 from .threads import cached_property
 
@@ -234,7 +234,7 @@ class Kron(Jacobian):
         a, b = (np.ones(f.n) if isinstance(f, Eye) else diagonals(f)
                 for f in (self.left, self.right))  # fmt: skip
         entries = cast(reading_of(a, b).Mul(a[..., :, None], b[..., None, :]), self.dtype)
-        return space(entries).broadcast_to(entries, self.out_shape).flatten()
+        return module_of(entries).broadcast_to(entries, self.out_shape).flatten()
 
     def __repr__(self) -> str:
         return f"({factor_text(self.left)} ⊗ {factor_text(self.right)})"

@@ -7,44 +7,15 @@ operator. The DAG of a model has one copy for itself and its transpose.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import singledispatch
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
-from .arrays import Array, Op, host, is_tensor, reading
 from .base import Holder, Jacobian
 from .dag import Dag, Joint
+from .readings import HOST, Place, host, is_kept, library_of
 
-
-@dataclass(frozen=True)
-class Place:
-    """Where arrays go: `take` makes them arrays there, which `op` computes with.
-
-    `random` makes a generator of a seed, with methods as NumPy's, `module` has the functions of the
-    arrays, and `device` is PyTorch's. `hold` is `take` for arrays that nobody writes to, such as
-    the weights of a model, which are there once.
-    """
-
-    name: str
-    take: Callable[[Any], Array] = field(compare=False)
-    op: Op = field(default=None, compare=False)
-    random: Callable[[int], Any] = field(default=np.random.default_rng, compare=False)
-    module: Any = field(default=np, compare=False)
-    device: Any = field(default=None, compare=False)
-    hold: Callable[[Any], Array] = field(default=host, compare=False)
-
-
-HOST = Place("NumPy", host)
-"""Main memory, as NumPy arrays."""
-
-
-def place_of(x: Array) -> Place:
-    """Where an array is."""
-    return reading(x).place(x.device) if is_tensor(x) else HOST
-
+__all__ = ["HOST", "PLACED", "Place", "placed", "with_parts"]
 
 PLACED: WeakKeyDictionary[Holder, dict[Place, Any]] = WeakKeyDictionary()
 """operator -> place -> the operator over the arrays there."""
@@ -53,7 +24,9 @@ PLACED: WeakKeyDictionary[Holder, dict[Place, Any]] = WeakKeyDictionary()
 @singledispatch
 def placed(part: Any, place: Place) -> Any:
     """The operator, or an array or a part of it, with its arrays at a place."""
-    return place.hold(part) if hasattr(part, "__array__") else part
+    if is_kept(part) and library_of(part) is not place.op:
+        return place.hold(host(part))
+    return place.hold(part) if hasattr(part, "__array__") or is_kept(part) else part
 
 
 @placed.register

@@ -22,18 +22,7 @@ from .dag import Part
 from .elementwise import Cast, Identity, Scalar, Zero
 from .errors import LimitError
 from .kron_sums import Sylvester
-from .layout import (
-    Broadcast,
-    Embed,
-    Inner,
-    Outer,
-    Permutation,
-    Reshape,
-    Scatter,
-    Slice,
-    SumTo,
-    Take,
-)
+from .layout import Broadcast, Embed, Permutation, Reshape, Scatter, Slice, SumTo, Take
 from .transforms import Circulant, Cumulative, Fourier
 
 Held = tuple[np.ndarray, np.ndarray]
@@ -117,15 +106,7 @@ def _(operator: Broadcast | Permutation | Slice | Take) -> Entries:
 
 
 @entries.register
-def _(operator: Outer) -> Entries:
-    repeat = entries(Broadcast(operator.out_shape, operator.in_shape, operator.dtype))
-    at = np.arange(operator.u.size).reshape(operator.u.shape)
-    at = np.broadcast_to(at, operator.out_shape).ravel()
-    return Entries(repeat.rows, repeat.columns, 1.0, ((operator.u, at),))
-
-
-@entries.register
-def _(operator: SumTo | Inner | Embed | Scatter) -> Entries:
+def _(operator: SumTo | Embed | Scatter) -> Entries:
     return entries(operator.T).T
 
 

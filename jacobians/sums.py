@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import reduce
 from operator import is_
 
@@ -99,13 +98,10 @@ def merge(left: Jacobian, right: Jacobian) -> Jacobian | None:
     return None
 
 
-def absorb(
-    terms: list[Jacobian], term: Jacobian,
-    together: Callable[[Jacobian, Jacobian], Jacobian | None] = merge,
-) -> None:  # fmt: skip
+def absorb(terms: list[Jacobian], term: Jacobian) -> None:
     """Merge a term into the first one that it simplifies with, else append it."""
     for position, present in enumerate(terms):
-        found = together(present, term)
+        found = merge(present, term)
         if found is not None:
             terms[position] = found
             return

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from .errors import OnnxJacError
+from .vocabulary import Op
 
 Monomial = tuple["Atom", ...]
 Polynomial = dict[Monomial, int]
@@ -427,7 +428,7 @@ def quotient(a: Number, b: Number) -> Number:
     a, b = cancelled(a, b)
     least = 0 if is_positive(a, strictly=False) and is_positive(b) else None
 
-    def lower(op: Any) -> Any:
+    def lower(op: Op) -> Any:
         x, y = lowered(op, a), lowered(op, b)
         return op.Div(op.Sub(x, op.Mod(x, y)), y)  # Mod has the sign of y: the quotient is exact
 
@@ -505,7 +506,7 @@ def larger(a: Number, b: Number) -> Number:
         return b
     known = [n for n in (floor_of(a), floor_of(b)) if n is not None]
 
-    def lower(op: Any) -> Any:
+    def lower(op: Op) -> Any:
         return op.Max(lowered(op, a), lowered(op, b))
 
     return derived("max", (a, b), max, lower, max(known, default=None))
@@ -526,7 +527,7 @@ def if_negative(x: Number, then: Number, otherwise: Number) -> Number:
     if high is not None and high < 0:
         return then
 
-    def lower(op: Any) -> Any:
+    def lower(op: Op) -> Any:
         negative = op.Less(lowered(op, x), np.array([0]))
         return op.Where(negative, lowered(op, then), lowered(op, otherwise))
 
@@ -538,7 +539,7 @@ def if_negative(x: Number, then: Number, otherwise: Number) -> Number:
     return derived("choose", (x, then, otherwise), value, lower, least)
 
 
-def lowered(op: Any, x: Number) -> Any:
+def lowered(op: Op, x: Number) -> Any:
     """The graph value of a number: int64 of shape [1]."""
     if not isinstance(x, SymInt):
         return np.array([int(x)], np.int64)
@@ -552,7 +553,7 @@ def lowered(op: Any, x: Number) -> Any:
     return total
 
 
-def lowered_ratio(op: Any, x: Ratio, dtype: np.dtype) -> Any:
+def lowered_ratio(op: Op, x: Ratio, dtype: np.dtype) -> Any:
     """The graph value of a ratio: a floating scalar."""
     like = np.zeros((), dtype)
     n, d = (op.CastLike(op.Reshape(lowered(op, k), ()), like) for k in (x.n, x.d))

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from ..jacobians import dtype_of, shape_of, size
-from ..jacobians.arrays import as_array, host, like
+from ..jacobians.arrays import as_array, host, like, settled
 from ..jacobians.errors import InputError
+from ..jacobians.readings import library_of_engine
 from .forward import Tensors
 from .linear.derivatives.record import roundings, unjoined
-from .linear.derivatives.route import Route, route_of, signature_of
+from .linear.derivatives.route import route_of, signature_of
 from .linear.linearization import Linearization, linearized
-from .linearize import ROUNDED, ZEROS, warn_roundings, warn_zeros
-from .model.primal.evaluate import apart, by_torch, evaluate
+from .linearize import warn_roundings, warn_zeros
+from .model.primal.evaluate import apart, evaluate
 from .model.primal.inputs import check_inputs, hosted, warn_nonfinite
 from .model.primal.model import Model
 from .recording.derive import Names, vjp_graph
@@ -39,76 +40,85 @@ class Gradient:
     weights: Any = None
     engine: str | None = None
 
-    def __call__(self, inputs: Mapping[str, Any]) -> tuple[Tensors, Tensors]:
+    def __call__(
+        self, inputs: Mapping[str, Any], *, checked: bool = False
+    ) -> tuple[Tensors, Tensors]:
         """The tensors of `of` and ∇f, both by name: one run of the recorded graph.
 
         Where `engine` is ONNX Runtime and has no kernel for the graph, NumPy runs it.
         """
-        point = check_inputs(self.model, inputs, keep=False, engine=self.engine)
-        route, inside = self._recorded(point)
-        warn_zeros(route.known[ZEROS])
-        warn_roundings(route.known[ROUNDED])
+        point = inputs if checked else self._checked(inputs, keep=False)
+        graph, zeros, rounded = self.recorded(point)
+        warn_zeros(zeros)
+        warn_roundings(rounded)
         engine = None if self.engine == "onnxruntime" else self.engine
-        at, wanted = {**inside, **self._seeds(route)}, (*self.of, *route.of)
-        found = apart(evaluate(route.model, at, wanted, engine=engine), at)
+        at, slopes = self._inside(graph, point), self.slopes(graph)
+        found = apart(evaluate(graph, at, (*self.of, *slopes), engine=engine), at)
         values = {name: found[name] for name in self.of}
         warn_nonfinite(self.model, values, point)
-        return values, {name: found[x] for name, x in zip(self.wrt, route.of, strict=True)}
+        return values, {name: found[x] for name, x in zip(self.wrt, slopes, strict=True)}
 
-    def linearized(self, inputs: Mapping[str, Any]) -> Linearization:
-        """H = ∂²f/∂wrt² at a point."""
-        route, inside = self._recorded(check_inputs(self.model, inputs, engine=self.engine))
-        warn_roundings(route.known[ROUNDED])
-        return linearized(route, {**inside, **self._seeds(route)})
+    def linearized(self, inputs: Mapping[str, Any], *, checked: bool = False) -> Linearization:
+        """H = ∂²f/∂wrt² at a point: the derivative of the recorded graph."""
+        point = inputs if checked else self._checked(inputs)
+        graph, _, rounded = self.recorded(point)
+        warn_roundings(rounded)
+        route = route_of(graph, self.slopes(graph), self.wrt, self.engine)
+        return linearized(route, self._inside(graph, point), checked=True)
 
-    def _seeds(self, route: Route) -> dict[str, np.ndarray]:
+    def recorded(self, point: Mapping[str, Any]) -> tuple[Model, tuple[str, ...], str]:
+        """(inputs, weights) ↦ (of, ∇f) as a model, the pairs of tensors that no path joins, and the
+        roundings that cut some of the paths.
+
+        It is cached if it holds at all points of these shapes. Control flow is unrolled where no
+        number of a point decides how, since a turn of a Scan costs more than the operators inside.
+        """
+        known, shapes = self.model.cache["gradient"], signature_of(point)
+        key = self.of, self.wrt, self.weights is None, self.engine, shapes
+        found = None if shapes is None else known.get(key)
+        if found is not None:
+            return cast(tuple[Model, tuple[str, ...], str], found)
+        route, seeds = route_of(self.model, self.of, self.wrt, self.engine), None
+        flat, inside = route.flat(point)
+        if flat.conditions or route.may_draw:
+            flat, inside = route, point
+        model, inside = flat.model, hosted(inside)
+        if self.weights is None:
+            seeds = {one(self.of): host(combination(model, inside, self.of, None, self.engine))}
+        given = tuple(inside.keys() - model.inputs.keys())
+        library = library_of_engine(self.engine)
+        make = partial(vjp_graph, model, inside, self.of, self.wrt, self.engine, seeds, given=given,
+                       convolves_samples=bool(library and library.convolves_samples))  # fmt: skip
+        draft, is_general = shared(model, make)
+        assert draft.dag is not None
+        steps = draft.traces[-1].active
+        zeros = unjoined(steps, draft.dag, self.wrt, self.of)
+        rounded = roundings(steps, draft.dag, self.wrt, self.of, lambda _: False)
+        made = draft.model("gradient"), zeros, rounded
+        if is_general and shapes is not None:
+            known[key] = made
+        return made
+
+    def seeds(self, graph: Model) -> dict[str, np.ndarray]:
         """The weights as the last inputs of the recorded graph."""
         if self.weights is None:
             return {}
         named = self.weights if isinstance(self.weights, Mapping) else {one(self.of): self.weights}
-        asked = tuple(route.model.inputs.values())[-len(self.of) :]
-        pairs = zip(self.of, asked, strict=True)
+        pairs = zip(self.of, tuple(graph.inputs.values())[-len(self.of) :], strict=True)
         if missing := [name for name in self.of if name not in named]:
             raise InputError(f"weights= has no {missing[0]!r}, which is differentiated")
-        return {seed.name: weighing(named[name], seed, name) for name, seed in pairs}
+        return {seed.name: settled(weighing(named[name], seed, name)) for name, seed in pairs}
 
-    def _recorded(self, point: Mapping[str, Any]) -> tuple[Route, Mapping[str, Any]]:
-        """The route of the recorded graph for this point, and its inputs without the weights.
+    def slopes(self, graph: Model) -> Names:
+        """The names of ∇f in the recorded graph."""
+        return tuple(graph.outputs)[len(self.of) :]
 
-        The graph is cached if it holds for all points of these shapes. Control flow is unrolled
-        where no number of a point decides how, since a turn of a Scan costs more than the operators
-        inside.
-        """
-        whole = route_of(self.model, self.of, self.wrt, self.engine, False, False)
-        model, inside = whole.settled(point)
-        shapes = signature_of(inside)
-        key = "gradient", self.of, self.wrt, self.weights is None, self.engine, shapes
-        known: Route | None = None if shapes is None else model.derived.routes.get(key)
-        if known is None:
-            known, is_general = self._record(model, hosted(inside))
-            if is_general and shapes is not None:
-                model.derived.routes[key] = known
-        return known, inside
+    def _checked(self, inputs: Mapping[str, Any], *, keep: bool = True) -> Mapping[str, Any]:
+        return check_inputs(self.model, inputs, keep=keep, engine=self.engine)
 
-    def _record(self, model: Model, point: Mapping[str, Any]) -> tuple[Route, bool]:
-        """A new recording, and whether it holds at all points of the same shapes.
-
-        Its route knows the pairs of tensors that no path joins.
-        """
-        seeds = None
-        if self.weights is None:
-            seeds = {one(self.of): host(combination(model, point, self.of, None, self.engine))}
-        given = tuple(point.keys() - model.inputs.keys())
-        make = partial(vjp_graph, model, point, self.of, self.wrt, self.engine, seeds)
-        there = by_torch(self.engine)
-        draft, is_general = shared(model, partial(make, given=given, for_torch=there))
-        assert draft.dag is not None
-        made = draft.model("gradient")
-        route = Route(made, draft.made, self.wrt, self.engine, estimate=made.estimates)
-        ends = draft.dag, self.wrt, self.of
-        route.known[ZEROS] = unjoined(draft.traces[-1].active, *ends)
-        route.known[ROUNDED] = roundings(draft.traces[-1].active, *ends, lambda _: False)
-        return route, is_general
+    def _inside(self, graph: Model, point: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs of the recorded graph."""
+        return {n: point[n] for n in graph.inputs if n in point} | self.seeds(graph)
 
 
 def combination(

@@ -116,7 +116,7 @@ class Hessian(Curvature):
 
 def by_values(H: Hessian, seed: int) -> Iterator[Outcome]:
     """∇f and H against differences of the values of f."""
-    weights = list(map(np.ravel, H.function._seeds(H.J.route).values())) or [np.ones(1)]
+    weights = list(map(np.ravel, H.function.seeds(H.J.route.model).values())) or [np.ones(1)]
     return against_values(H.J, H.function.of, np.concatenate(weights).astype(np.float64), seed)
 
 

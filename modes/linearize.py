@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from ..jacobians.arguments import Natural, validated
-from ..jacobians.arrays import is_tensor
 from ..jacobians.errors import warn
+from ..jacobians.readings import library_of
 from ..jacobians.threads import remembered
 from .linear.derivatives.route import route_of
 from .linear.linearization import Linearization, linearized
@@ -74,9 +74,12 @@ def linearize(
 def engine_for(inputs: Any, engine: str | None) -> str | None:
     """The engine with the device of the inputs, if one of them is a tensor on a GPU."""
     values = inputs.values() if isinstance(inputs, Mapping) else ()
-    devices = (str(x.device) for x in values if is_tensor(x))
-    device = next((name for name in devices if name.partition(":")[0] not in ("cpu", "meta")), None)
-    return f"torch:{device}" if device and engine in (None, "torch") else engine
+    for library, x in ((library_of(x), x) for x in values):
+        if library.keeps and library.engine and engine in (None, library.engine):
+            name = library.place(x).name
+            if name.partition(":")[0] not in ("cpu", "meta"):
+                return f"{library.engine}:{name}"
+    return engine
 
 
 def warn_of_zeros(J: Linearization) -> None:

@@ -1,11 +1,11 @@
 """Ops: what each ONNX operator declares, in a vocabulary that has several readings."""
 
-from typing import Any
+from importlib import import_module
 
 import numpy as np
 
-from ..jacobians import Op, reading
-from ..jacobians.arrays import is_tensor
+from ..jacobians.errors import optional
+from ..jacobians.readings import Library, register_library
 from . import rules  # noqa: F401  (each family registers its declarations)
 from .graphs import Recorder, Twin, build, copied
 from .node import Node, Step
@@ -13,18 +13,16 @@ from .numbers import numbers
 from .registry import DECLARATIONS, Blocks, Declaration, defines, find, jacobian, zero
 
 for _kind in (np.ndarray, np.generic):
-    reading.register(_kind, lambda array: numbers)
+    register_library(_kind, lambda: numbers)
 
 
-@reading.register(object)
-def _tensor_reading(array: Any) -> Op:
+def _torch() -> Library:
     """The torch reading, which is imported when the first tensor is met."""
-    if not is_tensor(array):
-        kind = type(array).__name__
-        raise TypeError(f"no reading of the vocabulary is registered for {kind}")
-    from .torch import tensors
+    optional("torch", "torch")
+    return import_module(".torch", __name__).tensors
 
-    return tensors
+
+register_library("torch.Tensor", _torch, engine="torch")
 
 
 __all__ = [

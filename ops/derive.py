@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ..jacobians import Array, Identity, Jacobian, Sum, common, dtype_of, shape_of, take_flat
+from ..jacobians import Array, Identity, Jacobian, Op, Sum, common, dtype_of, shape_of, take_flat
 from ..jacobians.errors import InputError, warn
 from ..jacobians.symint import same
 from ..jacobians.threads import cached_property
@@ -210,10 +210,10 @@ class Indexed:
         """The formula of every stage."""
         return tuple(Piece(s.text, tuple(s.atoms), not s.summed) for s in stages(self.stage))
 
-    def define(self, op: Any, node: Node) -> tuple[Array]:
+    def define(self, op: Op, node: Node) -> tuple[Array]:
         return (At(op, self, node).value(self.stage),)
 
-    def __call__(self, op: Any, node: Node) -> Blocks:
+    def __call__(self, op: Op, node: Node) -> Blocks:
         at = At(op, self, node)
         blocks = ((i, at.block(self.stage, x)) for i, x in enumerate(self.variables)
                   if node.wants(i))  # fmt: skip
@@ -223,7 +223,7 @@ class Indexed:
 class At(Indices):
     """An indexed definition at the inputs of a node."""
 
-    def __init__(self, op: Any, rule: Indexed, node: Node) -> None:
+    def __init__(self, op: Op, rule: Indexed, node: Node) -> None:
         self.inputs = dict(zip(rule.variables, node.inputs, strict=True))
         floats = [dtype_of(x) for x in node.inputs if dtype_of(x).kind not in "iub"]
         super().__init__(op, sizes_of(rule, self.inputs), common(*floats))

@@ -17,6 +17,7 @@ from ..jacobians import (
     Eye,
     Identity,
     Jacobian,
+    Op,
     Permutation,
     Reshape,
     broadcast,
@@ -40,7 +41,7 @@ class Indices:
     (I(2) ⊗ A[4×3])
     """
 
-    def __init__(self, op: Any, sizes: Mapping[str, int], dtype: Any) -> None:
+    def __init__(self, op: Op, sizes: Mapping[str, int], dtype: Any) -> None:
         self.op, self.sizes, self.dtype = op, sizes, dtype
 
     def shape(self, labels: Iterable[str]) -> tuple[int, ...]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
 import onnx
 
 from ..jacobians import Array, Shape, dtype_of, reading, shape_of
-from ..jacobians.arrays import host, is_recorded, is_tensor
+from ..jacobians.arrays import is_recorded, on_host
 from ..jacobians.errors import OnnxJacError
 from ..jacobians.symint import whole
 
@@ -63,19 +62,6 @@ class Step:
         return f"{domain}{self.op_type} (node {self.name!r}, opset {self.version})"
 
 
-class Vocabulary(ABC):
-    """A reading with one method per ONNX operator, all of them by `call`."""
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if not name[0].isupper():
-            raise AttributeError(name)
-        return partial(self.call, name)
-
-    @abstractmethod
-    def call(self, op_type: str, *inputs: Any, **attrs: Any) -> Any:
-        """The result of an operator: a tuple if several."""
-
-
 def node_of(
     op_type: str, inputs: Sequence[Any], attrs: Mapping[str, Any], domain: str = "",
     version: int = 21, outputs: int = 1,
@@ -101,6 +87,11 @@ def has_nan(array: Array) -> bool:
         known.append(array)
         return False
     return bool(known)
+
+
+def recorder_of(value: Array) -> Any:
+    """The reading of a graph value, which knows more of it than other readings of their arrays."""
+    return reading(value)
 
 
 @cache
@@ -183,7 +174,7 @@ class Node:
     def ints(self, i: int) -> tuple[int, ...] | None:
         """An integer input as numbers, symbolic where the recording tracks them."""
         value: Any = self.input(i)
-        held = reading(value).content(value) if hasattr(value, "meta") else None
+        held = recorder_of(value).content(value) if hasattr(value, "meta") else None
         if held is None:
             held = self.number(i)
         return None if held is None else tuple(whole(n) for n in np.ravel(held))
@@ -200,9 +191,9 @@ class Node:
         """
         value: Any = self.input(i)
         if not hasattr(value, "meta"):
-            return host(value) if is_tensor(value) else value
+            return on_host(value)
         value.meta[ASKED] = str(self.step)
-        reading(value).pin(value, str(self.step))
+        recorder_of(value).pin(value, str(self.step))
         if AT not in value.meta and value.const_value is None:
             name = self.step.inputs[i] if i < len(self.step.inputs) else None
             raise OnnxJacError(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..jacobians import Jacobian
+from ..jacobians import Jacobian, Op
 from ..jacobians.errors import InputError, UnsupportedOp
 from .node import Node
 
@@ -66,7 +66,7 @@ class Declaration:
         """Whether its definition is differentiated, as it has no rule of its own."""
         return self.definition is not None and self.rule is _no_blocks
 
-    def outputs(self, op: Any, node: Node) -> tuple[Any, ...]:
+    def outputs(self, op: Op, node: Node) -> tuple[Any, ...]:
         """The outputs of the definition; raises `UnsupportedOp` where it omits a named output."""
         assert self.definition is not None
         made = tuple(self.definition(op, node))
@@ -97,7 +97,7 @@ class Declarations(UserDict[tuple[str, str], Declaration]):
 DECLARATIONS = Declarations()
 
 
-def _by_body(op: Any, node: Node) -> Blocks:
+def _by_body(op: Op, node: Node) -> Blocks:
     raise UnsupportedOp(f"{node.step} has no rule")
 
 
@@ -210,7 +210,7 @@ def defines(
 def refuses(reason: str, *names: str) -> None:
     """Declare operators whose floating results are not differentiated, and why."""
 
-    def refuse(op: Any, node: Node) -> Blocks:
+    def refuse(op: Op, node: Node) -> Blocks:
         raise UnsupportedOp(f"{node.step} is not differentiated: {reason}")
 
     declare(names, refuse, refused=reason)
@@ -222,7 +222,7 @@ def left_out(name: str, k: int) -> str:
             "or define the operator with @onnxjac.defines")  # fmt: skip
 
 
-def _no_blocks(op: Any, node: Node) -> Blocks:
+def _no_blocks(op: Op, node: Node) -> Blocks:
     return {}
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..jacobians import Op
 from .numbers import numbers
 
 Tree = float | str | tuple[Any, ...]
@@ -25,7 +26,7 @@ BLOCK = 2**17
 """Entries that are computed at a time, so that their intermediate results stay in the cache."""
 
 
-def evaluate(op: Any, tree: Tree, values: Mapping[str, Any], dtype: np.dtype) -> Any:
+def evaluate(op: Op, tree: Tree, values: Mapping[str, Any], dtype: np.dtype) -> Any:
     """The value of a tree in the reading `op`; equal subtrees are computed once.
 
     Numbers become scalars of `dtype`, so that the result has that dtype; a tree that is one

@@ -19,7 +19,7 @@ HEAD = """
 import numpy as np
 import scipy.sparse as sp
 import onnxjac as oj
-from onnxjac.jacobians import Dense, Jacobian
+from onnxjac.jacobians import Dense, Jacobian, Op, reading
 
 m = oj.load("model.onnx")
 x = {"x": np.ones(3)}
@@ -27,6 +27,7 @@ v = np.ones(3)
 J = oj.linearize(m, x)
 S = sp.eye_array(3)
 H = oj.hessian(m, x, of="loss")
+op: Op = reading(v)
 """
 
 ARRAY = "ndarray[tuple[Any, ...], dtype[Any]]"
@@ -74,6 +75,9 @@ RIGHT = {
     "[s.success for s in oj.implicit_euler(m, x, step=0.1, steps=3)]": "list[bool]",
     "oj.export(m, 'vjp', x)": "ModelProto",
     "oj.prove('Tanh')": "Proof",
+    "op": "Vocabulary",
+    "op.Softmax(v, axis=0)": "Any",
+    "op.TopK(v, (1,), axis=-1)": "tuple[Any, ...]",
 }
 """An expression -> its type, without the modules."""
 
@@ -118,6 +122,10 @@ WRONG = (
     "oj.newton_cg(m, x).sucess",
     "oj.as_scipy(m, x, form='csc')",
     "oj.as_scipy(m, x).jacobian",
+    "op.Matmul(v, v)",
+    "op.MatMul(v)",
+    "op.Transpose(v, (1, 0))",
+    "op.Softmax(v, axes=1)",
 )
 
 FOREIGN = re.compile(r"svds\(|slope\.ravel|state\[|\.grad\.")

@@ -17,6 +17,7 @@ import onnxjac as oj
 PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "architecture.md"
 START, END = "<!-- walks -->\n", "<!-- end of walks -->\n"
 ROOT = Path(oj.__file__).resolve().parent
+OWN = str(Path(__file__).resolve().relative_to(ROOT))
 
 HEAD = '<ir_version: 10, opset_import: ["": 21]>'
 
@@ -47,7 +48,8 @@ def entered(walk: Callable[[], Any]) -> tuple[frozenset[str], frozenset[str]]:
 
     def path_of(name: str) -> str | None:
         path = Path(name).resolve()
-        return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else None
+        inside = path.is_relative_to(ROOT) and path != Path(__file__).resolve()
+        return str(path.relative_to(ROOT)) if inside else None
 
     def note(frame: Any, event: str, _: Any) -> None:
         name = frame.f_code.co_filename
@@ -55,7 +57,7 @@ def entered(walk: Callable[[], Any]) -> tuple[frozenset[str], frozenset[str]]:
             return
         if name not in paths:
             paths[name] = path_of(name)
-        if not paths[name]:
+        if not paths[name] or paths[name] == OWN:
             return
         files.add(paths[name])
         if frame.f_code.co_varnames[:1] == ("self",) and "self" in frame.f_locals:

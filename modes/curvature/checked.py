@@ -12,10 +12,11 @@ import numpy as np
 from ...jacobians import Jacobian, hooks
 from ...jacobians.products import Product, factors_of
 from ...jacobians.sums import terms_of
-from ..hessian import by_values, hessian
+from ..hessian import Hessian, by_values
 from ..linear import check
 from ..linear.linearization import Linearization
 from ..linear.symmetric import Curvature
+from .gauss_newton import LossHessian
 
 PROBES = 8
 """The number of random vectors that are tried."""
@@ -53,7 +54,7 @@ def checked(C: Curvature, seed: int = 0) -> check.Check:
 
 def is_semidefinite(C: Jacobian, seed: int) -> bool:
     """Whether C is known to have no negative eigenvalue."""
-    factors, H = factors_of(inner(C)), between(C)
+    factors, H = factors_of(inner(C)), middle_of(C)
     if maker(C)[0] in ("fisher", "empirical_fisher"):
         return True
     if len(factors) == 2 and (factors[0].T is factors[1] or factors[1].T is factors[0]):
@@ -70,7 +71,7 @@ def negativity(C: Jacobian, seed: int) -> float:
     return float(np.max(-forms / np.where(sizes == 0, 1, sizes), initial=0))
 
 
-def between(C: Jacobian) -> Jacobian | None:
+def middle_of(C: Jacobian) -> Jacobian | None:
     """H of C = Jᵀ H J; None if C is composed in another way."""
     factors = factors_of(inner(C))
     if len(factors) < 3 or not all(isinstance(factors[k], Linearization) for k in (0, -1)):
@@ -78,17 +79,16 @@ def between(C: Jacobian) -> Jacobian | None:
     return Product(factors[1:-1]) if len(factors) > 3 else factors[1]
 
 
-def against_gradient(C: Jacobian, seed: int) -> Iterator[check.Outcome]:
+def against_gradient(C: Any, seed: int) -> Iterator[check.Outcome]:
     """H in Jᵀ H J against the recorded loss Hessian, and the recorded Hessian against differences.
 
     The recorded Hessian uses no closed form. A reduction only scales H, so products are normalised.
     """
-    H, (name, asked) = between(C), maker(C)
-    if name != "gauss_newton" or H is None:
+    H, made = middle_of(C), getattr(C.again, "keywords", {}).get("middle")
+    if H is None or not isinstance(made, LossHessian):
         return
     J = linearized(C)[0]
-    plain = hessian(J.route.model, J.point, of=asked["of"], wrt=asked["at"],
-                    weights=asked.get("weights"), engine=asked.get("engine"))  # fmt: skip
+    plain = Hessian(made.gradient.linearized(J.point), made.gradient)
     w = check.random(seed).standard_normal(H.shape[1]).astype(H.dtype)
     fine, _ = check.tolerances(check.epsilon(H.dtype))
     yield check.outcome_of("loss Hessian against the recorded one",
@@ -107,7 +107,7 @@ def unit(v: np.ndarray) -> np.ndarray:
 def origin(C: Jacobian) -> Jacobian:
     """The operator before it was planned, compiled, scaled, cut or damped."""
     again = getattr(C, "again", None)
-    while isinstance(again, partial) and again.args and isinstance(again.args[0], Jacobian):
+    while isinstance(again, partial) and again.args and isinstance(again.args[0], Curvature):
         C = again.args[0]
         again = getattr(C, "again", None)
     return C
@@ -128,6 +128,5 @@ def linearized(C: Jacobian) -> tuple[Linearization, ...]:
 def maker(C: Jacobian) -> tuple[str, dict[str, Any]]:
     """The name of the function that made an operator, and its options; empty if unknown."""
     again = getattr(C, "again", None)
-    if not isinstance(again, partial) or not again.keywords:
-        return "", {}
-    return again.func.__name__, dict(again.keywords)
+    asked = again.keywords.get("asked", {}) if isinstance(again, partial) else {}
+    return asked.get("name", ""), {k: x for k, x in asked.items() if k != "name" and x is not None}

@@ -14,31 +14,34 @@ by the operator that computes its mean, and the Jacobian of this operator is C.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from string import ascii_letters
 from typing import Any, Literal
 
 import numpy as np
 
-from ...jacobians import Contraction, Inner, Jacobian, Shape, SumTo, reading, size
+from ...jacobians import Contraction, Diagonal, Jacobian, Shape, SumTo, dtype_of, reading, size
 from ...jacobians.arguments import Natural, Positive, validated
-from ...jacobians.arrays import like, space
+from ...jacobians.arrays import like
 from ...jacobians.errors import InputError
-from ...jacobians.placing import place_of
+from ...jacobians.readings import library_of, module_of
+from ...jacobians.threads import Latest, remembered
 from ...ops import Node, find
 from ...ops.node import node_of
+from ...ops.registry import version
+from ..gradient import Gradient
+from ..linear.derivatives.route import signature_of
 from ..linear.linearization import Linearization
-from ..linear.symmetric import Symmetric, relinearizable
+from ..linear.symmetric import Middle, Symmetric, between
 from ..linearize import linearize
-from ..model.primal.inputs import Names, as_model, heads_of, name_of
+from ..model.primal.inputs import Names, as_model, check_inputs, heads_of, name_of
 from ..model.primal.model import Model
-from ..reverse import grad
 from .reductions import Reduction, Tail, warn_of_other, weight_in_mean
 
 Family = Literal["categorical", "bernoulli", "gaussian"]
 
 
-@relinearizable
 @validated
 def fisher(
     model: Model,
@@ -75,13 +78,24 @@ def fisher(
     model = as_model(model, at, wrt=wrt)
     middle = name_of(model, at, heads_of(model), "at")
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
-    z, family = with_samples(J, axis), LIKELIHOODS[likelihood]
+    with_samples(J, axis)
+    C = partial(covariance, likelihood, axis, reduction, samples, seed)
+    return between(J, C, f"Jᵀ C({middle}) J", name="fisher", at=at, wrt=wrt,
+                   likelihood=likelihood, axis=axis, reduction=reduction, samples=samples,
+                   seed=seed)  # fmt: skip
+
+
+def covariance(
+    likelihood: Family, axis: int, reduction: Reduction, samples: int | None, seed: int,
+    J: Linearization,
+) -> Jacobian:  # fmt: skip
+    """c C(z) at the value z that J is of; with `samples`, from as many draws."""
+    (z,), family = J.primal.values(), LIKELIHOODS[likelihood]
     if samples is None:
         C = family.covariance(z, axis)
     else:
         C = outer_products(family.residuals(z, axis, samples, seed), axis)
-    scale = weight_in_mean(terms(z.shape, axis)) if reduction == "mean" else 1.0
-    return Symmetric(J.T @ (C * scale @ J), J.domain, formula=f"Jᵀ C({middle}) J")
+    return C * (weight_in_mean(terms(z.shape, axis)) if reduction == "mean" else 1.0)
 
 
 def outer_products(r: np.ndarray, axis: int) -> Jacobian:
@@ -100,7 +114,6 @@ def outer_products(r: np.ndarray, axis: int) -> Jacobian:
     return Contraction(((r / len(r), k + rows), (r, k + columns)), columns, rows, sizes)
 
 
-@relinearizable
 @validated
 def empirical_fisher(
     model: Model,
@@ -130,29 +143,79 @@ def empirical_fisher(
     operator without a rule; `InputError` also for an unknown `reduction`, and where the
     tensor has no sample axis.
     """
+    rows, J = sample_gradients(model, inputs, of, at, wrt, reduction, engine)
+    return between(J, partial(sample_products, rows, reduction), f"Σ ∇{of} ∇{of}ᵀ",
+                   name="empirical_fisher", of=of, at=at, wrt=wrt, reduction=reduction)  # fmt: skip
+
+
+def sample_gradients(
+    model: Model, inputs: Mapping[str, Any], of: str, at: str | None, wrt: Names,
+    reduction: Reduction, engine: str | None,
+) -> tuple[Middle, Linearization]:  # fmt: skip
+    """J ↦ R, and J, with G = R J, whose row n is the gradient of the loss of sample n."""
     model = as_model(model, of, at, wrt=wrt)
     middle = name_of(model, of if at is None else at, model.outputs, "at")
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
-    shape = with_samples(J).shape
-    samples = (shape[0], *(1,) * (len(shape) - 1))
-    rows: Jacobian = SumTo(samples, shape, J.dtype)  # G = rows J
-    if at is not None:
-        rows = Inner(loss_gradients(J, of, middle, reduction, engine), samples, shape)
-    scale = weight_in_mean(rows.shape[0]) if reduction == "mean" else 1.0
-    return Symmetric(J.T @ (rows.T * scale @ rows @ J), J.domain, formula=f"Σ ∇{of} ∇{of}ᵀ")
+    with_samples(J)
+    slopes = None if at is None else LossGradients(J, of, reduction, engine)
+    return partial(sample_rows, slopes), J
 
 
-def loss_gradients(
-    J: Linearization, of: str, at: str, reduction: str, engine: str | None
-) -> np.ndarray:
-    """∂ℓₙ/∂at, one row for each sample, where `of` is the sum or the mean of the losses ℓₙ."""
-    model = J.route.model
-    warn_of_other(reduction, model, of, (at,))
-    slopes = grad(model, J.given, of=of, wrt=at, engine=engine)[at]
-    if reduction != "mean":
-        return slopes
-    tail = Tail(model, of, (at,), {*model.inputs, at}, engine)
-    return slopes * (tail.divisor(J.given, len(slopes)) if tail.terms else len(slopes))
+def sample_rows(slopes: LossGradients | None, J: Linearization) -> Jacobian:
+    """R, the sums over each sample, of the products with `slopes` where `of` is one loss."""
+    (z,) = J.primal.values()
+    rows: Jacobian = SumTo((len(z), *(1,) * (len(z.shape) - 1)), z.shape, J.dtype)
+    return rows @ Diagonal(slopes(J), z.shape) if slopes else rows
+
+
+def sample_products(rows: Middle, reduction: Reduction, J: Linearization) -> Jacobian:
+    """c Rᵀ R."""
+    R = rows(J)
+    return R.T * (weight_in_mean(R.shape[0]) if reduction == "mean" else 1.0) @ R
+
+
+class LossGradients:
+    """J ↦ ∂ℓₙ/∂at, one row for each sample, at the point of J = ∂at/∂wrt.
+
+    `of` is the sum or the mean of the losses ℓₙ; its gradient is one program for all points.
+    """
+
+    def __init__(self, J: Linearization, of: str, reduction: str, engine: str | None) -> None:
+        model, (at,) = J.route.model, J.primal
+        warn_of_other(reduction, model, of, (at,))
+        loss = name_of(model, of, model.outputs, "of")
+        self.gradient = Gradient(model, (loss,), (at,), None, engine)
+        self.tail = Tail(model, of, (at,), {*model.inputs, at}, engine)
+        self.is_mean = reduction == "mean"
+        self.known: Latest[Any, dict[Any, Any]] = Latest(8)
+
+    def __call__(self, J: Linearization) -> np.ndarray:
+        f = replace(self.gradient, model=J.route.model)  # which has the samples that J drew
+        (slopes,) = f(behind(J, self.known)[0], checked=True)[1].values()
+        if self.is_mean:
+            D = self.tail.divisor(J.given, len(slopes)) if self.tail.terms else len(slopes)
+        return slopes * D if self.is_mean else slopes
+
+
+def behind(
+    J: Linearization, known: Latest[Any, dict[Any, Any]]
+) -> tuple[Mapping[str, Any], dict[Any, Any]]:
+    """The point from which steps behind the tensor of J run, with its value unless that is of
+    another type than the model declares; and what is `known` of points of the same shapes.
+    """
+    point, model = {**J.given, **J.primal}, J.route.model
+    signature, kinds = signature_of(point), frozenset(map(type, point.values()))
+    key = version(), signature, J.route.engine, kinds
+    here: dict[Any, Any] = remembered(known, key, dict) if signature else {}
+
+    def fits() -> bool:
+        try:
+            found = check_inputs(model, point, keep=False, engine=J.route.engine)
+        except InputError:
+            return False
+        return all(dtype_of(found[name]) == dtype_of(x) for name, x in J.primal.items())
+
+    return point if remembered(here, "fits", fits) else J.given, here
 
 
 Draw = Callable[[Any, np.ndarray], np.ndarray]
@@ -173,10 +236,10 @@ class Likelihood:
 
     def residuals(self, z: np.ndarray, axis: int, samples: int, seed: int) -> np.ndarray:
         """y − μ for samples y of p(· | z), (samples, *z): C is the mean of their outer products."""
-        xp = space(z)
+        xp = module_of(z)
         mean = self._mean(z, axis)[0]
         rows = xp.moveaxis(xp.broadcast_to(mean, (samples, *z.shape)), axis % z.ndim + 1, -1)
-        drawn = self.draw(place_of(z).random(seed), rows)
+        drawn = self.draw(library_of(z).place(z).random(seed), rows)
         return like(xp.moveaxis(drawn - rows, -1, axis % z.ndim + 1), z)
 
     def roots(self, z: np.ndarray, width: int, axis: int = -1) -> Iterator[np.ndarray]:
@@ -189,7 +252,7 @@ class Likelihood:
         axis = axis % z.ndim - z.ndim
         (mean, C), n = self._mean(z, axis), size(z.shape[1:])
         square = mean if self.coupled else (C @ like(np.ones(C.shape[1]), z)).reshape(z.shape)
-        root, q, kept = space(z).where(square < 0, 0.0, square) ** 0.5, None, np.arange(n)
+        root, q, kept = module_of(z).where(square < 0, 0.0, square) ** 0.5, None, np.arange(n)
         if self.coupled:
             q, kept = reflected(mean, root, axis)
         for start in range(0, len(kept), width):
@@ -222,7 +285,7 @@ def reflected(p: np.ndarray, root: np.ndarray, axis: int) -> tuple[np.ndarray, n
 
 def one_hot(rng: Any, p: np.ndarray) -> np.ndarray:
     """Random unit vectors along the last axis, drawn with the probabilities p."""
-    u, join = rng.random((*p.shape[:-1], 1)), space(p).concatenate
+    u, join = rng.random((*p.shape[:-1], 1)), module_of(p).concatenate
     above = 1.0 * (u > p.cumsum(-1)[..., :-1])
     return join([u * 0 + 1, above], -1) - join([above, u * 0], -1)
 

@@ -18,24 +18,34 @@ nodes and however many operators the loss consists of: see `PHASES` and `ATOMS`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from functools import reduce
+from dataclasses import dataclass, field
+from functools import partial, reduce
 from operator import add
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Diagonal, Identity, Jacobian, Zero, broadcast, dtype_of, reading, shape_of
+from ...jacobians import (
+    Diagonal,
+    Identity,
+    Jacobian,
+    Shape,
+    Zero,
+    broadcast,
+    dtype_of,
+    reading,
+    shape_of,
+)
 from ...jacobians.arguments import validated
 from ...jacobians.dag import composed
 from ...jacobians.errors import InputError, OnnxJacError
-from ...jacobians.threads import Latest
+from ...jacobians.threads import Latest, cached_property, remembered
 from ...ops import Recorder, Step
 from ...ops.graphs.build import graphs_of
 from ...ops.registry import traits_of
-from ..gradient import combination
-from ..hessian import hessian
+from ..gradient import Gradient, combination
+from ..hessian import Hessian
 from ..linear.derivatives.derivative import values_in
 from ..linear.derivatives.record import (
     ActiveStep,
@@ -45,16 +55,17 @@ from ..linear.derivatives.record import (
     is_zero,
     straight_through,
 )
-from ..linear.symmetric import Symmetric, relinearizable
-from ..linearize import linearize
+from ..linear.derivatives.route import Route, route_of
+from ..linear.linearization import Linearization, linearized
+from ..linear.symmetric import Symmetric, between
+from ..linearize import engine_for, linearize
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import Names, as_model, check_inputs, heads_of, is_float, name_of
+from ..model.primal.inputs import Names, as_model, heads_of, is_float, name_of
 from ..model.primal.model import Model
-from .fisher import jacobian_at, value_and_jacobian
-from .reductions import Reduction, factor
+from .fisher import behind, jacobian_at, value_and_jacobian
+from .reductions import Reduction, Tail, factor
 
 
-@relinearizable
 @validated
 def gauss_newton(
     model: Model,
@@ -102,21 +113,12 @@ def gauss_newton(
         raise InputError(f"at={middle!r} is the loss itself, and ∂²of/∂at² is 0: name with at= the "
                          f"tensor from which the loss is computed, such as the logits")  # fmt: skip
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
-    tail = {**J.given, middle: J.primal[middle]}  # the steps before it do not run again
-    try:
-        tail = check_inputs(model, tail, keep=False, engine=engine)
-    except InputError:  # a model may compute another shape or dtype than it declares
-        tail = {**J.given}
-    H = loss_hessian(model, tail, loss, middle, weights, engine)
-    if H is None:
-        H = hessian(model, tail, of=loss, wrt=middle, weights=weights, engine=engine)
-    if reduction is not None:
-        H = H * factor(reduction, model, loss, middle, tail, engine)
+    H = LossHessian(Gradient(model, (loss,), (middle,), weights, engine), reduction)
     text = f"Jᵀ (∂²{loss}/∂{middle}²) J"
-    return Symmetric(J.T @ (H @ J), J.domain, formula=text)
+    return between(J, H, text, name="gauss_newton", of=of, at=at, wrt=wrt,
+                   reduction=reduction)  # fmt: skip
 
 
-@relinearizable
 @validated
 def gram(
     model: Model,
@@ -140,81 +142,147 @@ def gram(
     operator without a rule.
     """
     J = linearize(model, inputs, of=of, wrt=wrt, engine=engine)
-    return Symmetric(J.T @ J, J.domain, formula="Jᵀ J")
+    return between(J, None, "Jᵀ J", name="gram", wrt=wrt)
 
 
-def loss_hessian(
-    model: Model, point: Mapping[str, Any], of: str, at: str, weights: Any, engine: str | None
-) -> Jacobian | None:
-    """H = ∂²(Σ weights ∘ of)/∂at² in closed form; None if the loss is not affine in atoms."""
-    steps = straight_through(model.steps) if model.estimates else model.steps
-    active = active_steps(steps, [at], [of])
-    names = {at, *(n for a in active for n in (*a.step.inputs, *a.step.outputs) if n)}
-    values = evaluate(model, point, names, engine=engine)
-    found = atoms(active, values, of, at, model.derived.linear)
-    if found is None:
-        return None
-    seed = combination(model, point, (of,), weights, engine)
-    loss = Loss(model, point, values, of, seed, engine)
-    zero = Zero(shape_of(values[at]), shape_of(values[at]), dtype_of(values[at]))
-    return reduce(add, (pulled_back(atom, loss, at) for atom in found), zero)
+class LossHessian:
+    """J ↦ H = ∂²(Σ weights ∘ of)/∂at² at the point of J = ∂at/∂wrt, scaled to a `reduction`.
+
+    H is a closed form, if the loss has one at points of these shapes, or else the linearisation of
+    the `gradient`, ∂of/∂at.
+    """
+
+    def __init__(self, gradient: Gradient, reduction: Reduction | None) -> None:
+        self.gradient, self.reduction = gradient, reduction
+        self.known: Latest[Any, dict[Any, Any]] = Latest(8)
+
+    def __call__(self, J: Linearization) -> Jacobian:
+        point, known = behind(J, self.known)
+        find = partial(closed_form, self.gradient, point)
+        closed = remembered(known, "closed", find)
+        if closed and not closed.holds(point):
+            closed = known["closed"] = find()
+        if closed:
+            H: Jacobian = closed.at(point)
+        else:
+            H = Hessian(self.gradient.linearized(point, checked=True), self.gradient)
+        return H if self.reduction is None else H * factor(self.reduction, self.tail, point)
+
+    @cached_property
+    def tail(self) -> Tail:
+        """The last steps of the loss."""
+        f = self.gradient
+        return Tail(f.model, f.of[0], f.wrt, {*f.model.inputs, *f.wrt}, f.engine)
 
 
 @dataclass(frozen=True)
-class Loss:
-    """A loss at a point: the values of tensors, and its gradients with respect to them."""
+class ClosedForm:
+    """H = Σ Lᵀ D L over the `atoms` of a loss, at all points of the same shapes.
 
-    model: Model
-    point: Mapping[str, Any]
-    values: Mapping[str, Any]
-    of: str
+    `seed` is the cotangent of the loss, `types` are the tensors of the steps at one point, and
+    `asked` tells of which tensors it was asked whether all entries are a number.
+    """
+
+    gradient: Gradient
+    atoms: tuple[Atom, ...]
     seed: np.ndarray
+    types: Mapping[str, tuple[Shape, np.dtype]]
+    asked: Mapping[tuple[str, float], bool]
     engine: str | None
+    routes: dict[Any, Route] = field(default_factory=dict)
 
-    def slope(self, name: str, at: str) -> Jacobian:
+    @cached_property
+    def names(self) -> set[str]:
+        """The tensors whose numbers the curvatures of the atoms need."""
+        found = {atom.ends[0] for atom in self.atoms if atom.kind != "product"}
+        losses = (atom.step for atom in self.atoms if atom.kind == "cross-entropy")
+        read = (name for step in losses for name in (*step.inputs[1:], step.outputs[0]))
+        return found.union(filter(None, read))
+
+    def holds(self, point: Mapping[str, Any]) -> bool:
+        """Whether the numbers that make atoms are the same at a point."""
+        values = self._values(point, {name for name, _ in self.asked})
+        return all(is_all(values[name], k) == told for (name, k), told in self.asked.items())
+
+    def at(self, point: Mapping[str, Any]) -> Jacobian:
+        """H at a point."""
+        (shape, dtype), values = self.types[self.gradient.wrt[0]], self._values(point, self.names)
+        terms = (self._term(point, values, atom) for atom in self.atoms)
+        return reduce(add, terms, Zero(shape, shape, dtype))
+
+    def _values(self, point: Mapping[str, Any], names: set[str]) -> Mapping[str, Any]:
+        """The named tensors, those that a point gives without a run."""
+        f, missing = self.gradient, names - point.keys()
+        return {**point, **evaluate(f.model, point, missing, engine=f.engine)} if missing else point
+
+    def _term(self, point: Mapping[str, Any], values: Mapping[str, Any], atom: Atom) -> Jacobian:
+        """Lᵀ D L of one atom."""
+        a = self._slopes(point, atom.output)
+        if atom.kind != "product":
+            L = self._slope(point, atom.ends[0])
+            return L.T @ (curvature(atom, a, values) @ L)
+        slopes = (self._slope(point, end) for end in atom.ends)
+        L, M = (broadcast(slope.out_shape, a.shape, slope.dtype) @ slope for slope in slopes)
+        cross = L.T @ (Diagonal(a) @ M)
+        return cross * 2 if atom.ends[0] == atom.ends[1] else cross + cross.T
+
+    def _slope(self, point: Mapping[str, Any], name: str) -> Jacobian:
         """L = ∂tensor/∂at, which is affine in `at`."""
-        end, start = (Identity(shape_of(x), dtype_of(x)) for x in map(self.values.get, (name, at)))
+        (at,) = self.gradient.wrt
+        end, start = (Identity(*self.types[x]) for x in (name, at))
         if name == at:
             return start
-        J = linearize(self.model, self.point, of=name, wrt=at, engine=self.engine).there
+        J = self._linearized(point, name, at).there
         return end @ (composed(J) or J) @ start
 
-    def slopes(self, name: str) -> np.ndarray:
+    def _slopes(self, point: Mapping[str, Any], name: str) -> np.ndarray:
         """∂(Σ seed ∘ of)/∂tensor."""
-        if name == self.of:
+        (of,) = self.gradient.of
+        if name == of:
             return self.seed
-        J = linearize(self.model, self.point, of=self.of, wrt=name, engine=self.engine)
-        return J.T.apply({self.of: self.seed})[name]
+        return self._linearized(point, of, name).T.apply({of: self.seed})[name]
+
+    def _linearized(self, point: Mapping[str, Any], of: str, wrt: str) -> Linearization:
+        """∂of/∂wrt at a checked point."""
+        moves, model = (of, wrt) in self.routes, self.gradient.model
+        make = partial(route_of, model, (of,), (wrt,), self.engine)
+        route = remembered(self.routes, (of, wrt), make)
+        return linearized(route, point, moves=moves, checked=True)
 
 
-def pulled_back(atom: Atom, loss: Loss, at: str) -> Jacobian:
-    """Lᵀ D L of one atom."""
-    if atom.kind != "product":
-        L = loss.slope(atom.ends[0], at)
-        return L.T @ (curvature(atom, loss, loss.values[atom.ends[0]]) @ L)
-    a = loss.slopes(atom.output)
-    slopes = (loss.slope(end, at) for end in atom.ends)
-    L, M = (broadcast(slope.out_shape, a.shape, slope.dtype) @ slope for slope in slopes)
-    cross = L.T @ (Diagonal(a) @ M)
-    return cross * 2 if atom.ends[0] == atom.ends[1] else cross + cross.T
+def closed_form(gradient: Gradient, point: Mapping[str, Any]) -> ClosedForm | None:
+    """∂²(Σ weights ∘ of)/∂at² in closed form; None if the loss is not affine in atoms."""
+    f, (of,), (at,) = gradient, gradient.of, gradient.wrt
+    steps = straight_through(f.model.steps) if f.model.estimates else f.model.steps
+    active = active_steps(steps, [at], [of])
+    names = {at, *(n for a in active for n in (*a.step.inputs, *a.step.outputs) if n)}
+    values = evaluate(f.model, point, names, engine=f.engine)
+    reader = Reader(values, at, f.model.cache["linear"])
+    found = reader.atoms(active, of)
+    if found is None:
+        return None
+    types = {name: (shape_of(x), dtype_of(x)) for name, x in values.items() if x is not None}
+    seed = combination(f.model, point, f.of, f.weights, f.engine)
+    asked = {(n, k): told for (n, k), told in reader.asked.items() if n not in f.model.constants}
+    return ClosedForm(f, found, seed, types, asked, engine_for(point, f.engine))
 
 
-def curvature(atom: Atom, loss: Loss, d: Any) -> Jacobian:
-    """D = Σₖ aₖ ∂²fₖ/∂d² of one atom."""
-    a = loss.slopes(atom.output)
+def curvature(atom: Atom, a: np.ndarray, values: Mapping[str, Any]) -> Jacobian:
+    """D = Σₖ aₖ ∂²fₖ/∂d² of one atom f(d), with a = ∂of/∂f(d)."""
+    d = values[atom.ends[0]]
     if atom.kind in ("log sigmoid", "softplus"):
         return Diagonal(a if atom.kind == "softplus" else -a) @ value_and_jacobian("Sigmoid", d)[1]
     if atom.kind == "cross-entropy":
-        a = in_log_probabilities(atom, loss, d, a)
+        a = in_log_probabilities(atom, values, d, a)
     _, J = value_and_jacobian("Softmax", d, axis=atom.axis)
     return Diagonal(-a.sum(axis=atom.axis, keepdims=True), shape_of(d)) @ J
 
 
 def in_log_probabilities(
-    atom: Atom, loss: Loss, scores: np.ndarray, slopes: np.ndarray
+    atom: Atom, values: Mapping[str, Any], scores: np.ndarray, slopes: np.ndarray
 ) -> np.ndarray:
     """∂of/∂log p within a cross-entropy, which is linear in log p."""
-    given = [n and loss.values[n] for n in (*atom.step.inputs[1:], atom.step.outputs[0])]
+    given = [n and values[n] for n in (*atom.step.inputs[1:], atom.step.outputs[0])]
     log_p = reading(scores).LogSoftmax(scores, axis=atom.axis)
     attrs = {"reduction": "mean", **atom.step.attrs}
     J = jacobian_at("NegativeLogLikelihoodLoss", (log_p, *given[:-1]), (given[-1],), attrs)
@@ -270,27 +338,23 @@ class State:
     axis: int = -1
 
 
-def atoms(
-    active: tuple[ActiveStep, ...], values: Mapping[str, Any], of: str, at: str,
-    linear: Latest[Any, bool],
-) -> tuple[Atom, ...] | None:  # fmt: skip
-    """The atoms between two tensors; None where `of` is not an affine function of atoms."""
-    reader = Reader(values, at, linear)
-    if not all(map(reader.read, active)):
-        return None
-    settled = of == at or reader.states.get(of, State("")).phase in (AFFINE, CURVED)
-    return tuple(reader.found) if settled else None
-
-
 class Reader:
     """Goes through the steps in order and finds the state of each tensor.
 
-    `linear` is what is known of the steps at any point.
+    `linear` is what is known of the steps at any point; `asked` are the tensors of which it was
+    asked whether all entries are a number.
     """
 
     def __init__(self, values: Mapping[str, Any], at: str, linear: Latest[Any, bool]) -> None:
         self.values, self.states, self.found = values, {at: State(AFFINE)}, list[Atom]()
-        self.linear = linear
+        self.linear, self.asked = linear, dict[tuple[str, float], bool]()
+
+    def atoms(self, active: tuple[ActiveStep, ...], of: str) -> tuple[Atom, ...] | None:
+        """The atoms before `of`; None where `of` is not an affine function of atoms."""
+        if not all(map(self.read, active)):
+            return None
+        settled = self.states.get(of, State("")).phase in (AFFINE, CURVED)
+        return tuple(self.found) if settled else None
 
     def read(self, active: ActiveStep) -> bool:
         """Whether the step is supported for its inputs' states; sets the states of its outputs."""
@@ -375,7 +439,15 @@ class Reader:
 
     def _is(self, name: str | None, number: float) -> bool:
         """Whether all entries of a tensor are this number."""
-        return name is not None and bool((self.values[name] == number).all())
+        if name is None:
+            return False
+        self.asked[name, number] = is_all(self.values[name], number)
+        return self.asked[name, number]
+
+
+def is_all(x: Any, number: float) -> bool:
+    """Whether all entries of a tensor are this number."""
+    return bool((x == number).all())
 
 
 def varies(values: Iterable[ir.Value], leaves: Collection[int]) -> bool:

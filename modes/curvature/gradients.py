@@ -47,21 +47,22 @@ from ...jacobians import (
     size,
 )
 from ...jacobians.arguments import Natural, Positive
-from ...jacobians.arrays import host, like, space
+from ...jacobians.arrays import host, like
 from ...jacobians.as_one import leaves
 from ...jacobians.base import CHUNK
 from ...jacobians.errors import InputError, LimitError, UnsupportedOp
 from ...jacobians.lapack import eps_of
 from ...jacobians.products import factors_of
+from ...jacobians.readings import module_of
 from ...jacobians.threads import cached_property, concurrent, cores
 from ...ops import numbers
+from ..linear.derivatives.route import Route, route_of
 from ..linear.elimination.plan import eliminated, repays_elimination
 from ..linear.elimination.samples import Batch, within
 from ..linear.linearization import Linearization
-from ..linearize import linearize
 from ..model.primal.inputs import Names, as_model, heads_of, name_of, names_of, weights_of
 from ..model.primal.model import Model
-from .fisher import LIKELIHOODS, Family, loss_gradients, terms, with_samples
+from .fisher import LIKELIHOODS, Family, LossGradients, terms, with_samples
 from .kronecker import gathered
 from .reductions import Reduction
 from .weights import STILL, Use, uses
@@ -92,25 +93,27 @@ class Target:
         if self.fisher_type == "empirical" and self.of is None:
             raise InputError("fisher_type='empirical' needs the loss: name it with of=")
 
-    def linearized(self, model: Model, inputs: Mapping[str, Any]) -> Linearization:
-        """J = ∂at/∂wrt."""
+    def route(self, model: Model, engine: str | None) -> Route:
+        """The route from `wrt` to `at`."""
         model = as_model(
             model, self.at, self.of, wrt=self.wrt, straight_through=self.straight_through
         )
         middle = name_of(model, self.at, heads_of(model), "at")
         weights = names_of(model, self.wrt, weights_of(model), "wrt")
-        return linearize(model, inputs, of=middle, wrt=weights, engine=self.engine)
+        return route_of(model, (middle,), weights, engine)
 
 
 class Gradients:
     """The gradients of one batch: all uses of the tensors of J = ∂at/∂wrt, and cotangents of `at`.
 
-    One reverse sweep leads from `at` to the uses. What is known of the layers is kept for other
-    points where these differ in floating numbers alone.
+    One reverse sweep leads from `at` to the uses. `slopes` are the gradients of the losses. What is
+    known of the layers is kept for other points where these differ in floating numbers alone.
     """
 
-    def __init__(self, J: Linearization, model: Model, target: Target) -> None:
-        self.J, self.model, self.target = J, model, target
+    def __init__(
+        self, J: Linearization, target: Target, slopes: LossGradients | None = None
+    ) -> None:
+        self.J, self.target, self.slopes = J, target, slopes
         self.z = with_samples(J, target.axis)
         found = [replace(use, x=self._taken(use.x)) for use in uses(J)]
         ends = dict.fromkeys(use.vertex for use in found)
@@ -196,10 +199,8 @@ class Gradients:
         elif t.fisher_type == "mc":
             drawn = family.residuals(self.z, t.axis, t.samples, t.seed) / sqrt(t.samples)
             yield from (drawn[k : k + self.width] for k in range(0, len(drawn), self.width))
-        elif t.of is not None and t.fisher_type == "empirical":
-            (at,) = self.J.primal
-            slopes = loss_gradients(self.J, t.of, at, t.reduction, t.engine)
-            yield slopes[None]
+        elif self.slopes:
+            yield self.slopes(self.J)[None]
 
     def each(
         self, find: Callable[[int, Any, Any], T], read: Callable[[int, Any], Any] | None = None
@@ -247,7 +248,7 @@ class Gradients:
         rows = np.arange(count)
         leading, trailing = rows // max(positions, 1), rows % samples
         fits = [
-            count == positions * samples and space(one).allclose(
+            count == positions * samples and module_of(one).allclose(
                 numbered, self._taken(owner[:, None] + 1) * one, rtol=1e-3,
                 atol=1e-6 * float(abs(numbered).max()),
             ) for owner in (leading, trailing)
@@ -303,7 +304,7 @@ def sample_diagonal(J: Linearization, H: Jacobian) -> np.ndarray | None:
     if batch.inner > OUTPUTS or within(H, batch) != batch:
         return None
     try:
-        found = Gradients(J, J.route.model, Target())
+        found = Gradients(J, Target())
     except (UnsupportedOp, LimitError):
         return None
     ones = ((layer.parts, np.ones(layer.start.out_shape)) for layer in found.layers)
@@ -323,7 +324,7 @@ def sample_diagonal(J: Linearization, H: Jacobian) -> np.ndarray | None:
 
 def roots(H: Jacobian, z: np.ndarray, width: int) -> Iterator[tuple[float, np.ndarray]]:
     """Signs and stacks (k, *z), k ≤ width, of sₙₖ with Hₙ = Σ ± sₙₖ sₙₖᵀ for every sample n."""
-    xp, samples, n = space(z), len(z), size(z.shape[1:])
+    xp, samples, n = module_of(z), len(z), size(z.shape[1:])
     units = xp.broadcast_to(like(np.eye(n), z)[:, None], (n, samples, n))
     blocks = (H @ units.reshape(n, -1).T).reshape(samples, n, n)
     if not xp.isfinite(blocks).all():  # LAPACK may raise an error, and no NaN is above the noise
@@ -342,7 +343,7 @@ def roots(H: Jacobian, z: np.ndarray, width: int) -> Iterator[tuple[float, np.nd
 
 def concatenated(parts: list[np.ndarray], axis: int) -> np.ndarray:
     """The parts along an axis; one part is not copied."""
-    return parts[0] if len(parts) == 1 else space(parts[0]).concatenate(parts, axis)
+    return parts[0] if len(parts) == 1 else module_of(parts[0]).concatenate(parts, axis)
 
 
 @dataclass(frozen=True, repr=False, eq=False)

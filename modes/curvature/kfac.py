@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import add
 from typing import Any, Literal, Unpack, cast, final
@@ -18,16 +18,20 @@ import numpy as np
 
 from ...jacobians import Jacobian, reading
 from ...jacobians.arguments import Count, Positive, passes_options_to, validated
-from ...jacobians.arrays import like, space
+from ...jacobians.arrays import like
 from ...jacobians.errors import InputError, UnsupportedOp, warn
 from ...jacobians.progress import progress as showing
+from ...jacobians.readings import module_of
+from ...jacobians.threads import remembered
 from ..data.adapter import NOTHING, Data, Every, mixed
 from ..data.batches import Batch, Batches, as_batch, batches_of, is_data
 from ..data.cluster import Parts, Placement, counted, evenly, spread
 from ..data.stream import Stream, changed
-from ..linear.linearization import Linearization
+from ..linear.linearization import Linearization, linearized
+from ..linearize import engine_for, warn_of_zeros
 from ..model.primal.inputs import Specs, as_model
 from ..model.primal.model import Model
+from .fisher import LossGradients
 from .gradients import FisherType, Gradients, Target, per_sample, squares
 from .kronecker import Factors, KroneckerFactored, Moment, decompose, rebuilt
 from .reductions import weight_in_mean
@@ -237,7 +241,7 @@ def second_moments(reduce: bool, found: Gradients) -> Moments:
         if k in found.twins:
             return (0.0,)
         g = g.sum(axis=-2, keepdims=True) if reduce else g
-        return (gram(space(g).moveaxis(g, 0, 1)),)
+        return (gram(module_of(g).moveaxis(g, 0, 1)),)
 
     backward = summed(right, found) or [(0.0,)] * len(found.layers)
     rows = []
@@ -349,15 +353,27 @@ class GradientMaker:
     target: Target
     shared: Batch
     several: bool
+    known: dict[Any, Any] = field(default_factory=dict)
+    """The routes by engine, and the gradients of losses: they serve all batches."""
 
     def __call__(self, batch: Batch) -> Linearization:
-        return self.target.linearized(self.model, {**as_batch(self.shared), **as_batch(batch)})
+        inputs = {**as_batch(self.shared), **as_batch(batch)}
+        engine = engine_for(inputs, self.target.engine)
+        is_first = engine not in self.known
+        route = remembered(self.known, engine, partial(self.target.route, self.model, engine))
+        J = linearized(route, inputs, moves=False)
+        if is_first:
+            warn_of_zeros(J)
+        return J
 
     def gradients(self, J: Linearization) -> Gradients:
         """The gradients of the batch whose Jacobian is J."""
         own = self.several and self.target.fisher_type == "mc"
-        seed = mixed(self.target.seed, J.point) if own else self.target.seed
-        return Gradients(J, self.model, replace(self.target, seed=seed))
+        target = replace(self.target, seed=mixed(self.target.seed, J.point)) if own else self.target
+        if target.of is None or target.fisher_type != "empirical":
+            return Gradients(J, target)
+        make = partial(LossGradients, J, target.of, target.reduction, target.engine)
+        return Gradients(J, target, remembered(self.known, "losses", make))
 
 
 @final

@@ -23,10 +23,11 @@ from ...jacobians import (
     take_flat,
 )
 from ...jacobians.arguments import NonNegative, validated
-from ...jacobians.arrays import host, like, space
+from ...jacobians.arrays import host, like
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import scale
 from ...jacobians.lapack import eps_of
+from ...jacobians.readings import module_of
 from ...jacobians.threads import cached_property, concurrent, cores
 from ..linear.symmetric import Curvature
 from ..model.primal.inputs import Specs
@@ -168,7 +169,7 @@ def gathered(
     for s in domain:
         if s.name not in total:
             total[s.name] = like(np.zeros(size(shape_of(s)), dtype), m)
-    return space(m).concatenate([total[s.name] for s in domain])
+    return module_of(m).concatenate([total[s.name] for s in domain])
 
 
 def sandwich(blocks: tuple[Factors, ...], domain: Specs) -> Dag:
@@ -204,9 +205,9 @@ class Moment:
     @cached_property
     def basis(self) -> tuple[np.ndarray, np.ndarray]:
         """Eigenvalues, clipped at 0, and eigenvectors; raises `InputError` without finite ones."""
-        if not space(self.matrix).isfinite(self.matrix).all():
+        if not module_of(self.matrix).isfinite(self.matrix).all():
             raise InputError("a factor of K is not finite: an input, a weight or a gradient is not")
-        values, vectors = space(self.matrix).linalg.eigh(self.matrix)
+        values, vectors = module_of(self.matrix).linalg.eigh(self.matrix)
         return values.clip(0), vectors
 
 
@@ -285,7 +286,7 @@ class Factors:
     def diagonal(self) -> np.ndarray:
         """The diagonal of the block, (groups, inputs, outputs): (Q_A ∘ Q_A) λ (Q_B ∘ Q_B)ᵀ."""
         if self.corrected is None:
-            return outer(*(space(f).einsum("gii->gi", f) for f in (self.left, self.right)))
+            return outer(*(module_of(f).einsum("gii->gi", f) for f in (self.left, self.right)))
         q, r = self.a.basis[1] ** 2, self.b.basis[1] ** 2
         return q @ self.corrected @ r.swapaxes(-1, -2)
 
@@ -356,5 +357,5 @@ def outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def balance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """mean(a) / mean(b) per group, or 1 where one of them is 0."""
     x, y = a.mean(axis=-1, keepdims=True), b.mean(axis=-1, keepdims=True)
-    where = space(x).where
+    where = module_of(x).where
     return where((x > 0) & (y > 0), x / where(y > 0, y, 1), 1.0)

@@ -146,15 +146,12 @@ def warn_of_other(reduction: str | None, model: Model, of: str, by: Collection[s
              f"a {found}: unless that is over other axes, say {found!r}")  # fmt: skip
 
 
-def factor(
-    wanted: str, model: Model, of: str, at: str, point: Mapping[str, Any], engine: str | None
-) -> float:
-    """The factor from the model's reduction over samples to the wanted reduction."""
-    tail = Tail(model, of, (at,), {*model.inputs, at}, engine)
+def factor(wanted: str, tail: Tail, point: Mapping[str, Any]) -> float:
+    """The factor from the model's reduction over samples, as its last steps show it."""
     if not tail.terms and not tail.varying:
         raise InputError(
-            f"the model does not end in a sum or a mean over samples that make {of!r}: leave out "
-            f"reduction= and scale the operator; over batches, take `streamed` with size="
+            f"the model does not end in a sum or a mean over samples that make {tail.of!r}: leave "
+            f"out reduction= and scale the operator; over batches, take `streamed` with size="
         )
     if tail.kinds == {wanted}:
         return 1.0

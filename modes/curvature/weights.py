@@ -40,7 +40,6 @@ from ...jacobians import (
     Embed,
     Identity,
     Jacobian,
-    Outer,
     Permutation,
     Reshape,
     Scalar,
@@ -51,11 +50,12 @@ from ...jacobians import (
     shape_of,
     size,
 )
-from ...jacobians.arrays import Array, host, reading_of, space
+from ...jacobians.arrays import Array, host, reading_of
 from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.contraction import EINSUMS, as_contraction
 from ...jacobians.errors import LimitError, UnsupportedOp
 from ...jacobians.products import factors_of
+from ...jacobians.readings import module_of
 from ...ops import Step
 from ..linear.linearization import Linearization
 from ..model.flow.steps import SHAPES
@@ -124,7 +124,7 @@ def picks(operator: Jacobian) -> bool:
     """Whether an operator selects and moves entries, without repeating or adding any."""
     if isinstance(operator, Take | Scatter):
         index = operator.index
-        return index.ndim < 2 and len(space(index).unique(index)) == size(shape_of(index))
+        return index.ndim < 2 and len(module_of(index).unique(index)) == size(shape_of(index))
     return isinstance(operator, (*MOVES, Slice, Embed))
 
 
@@ -194,9 +194,6 @@ def as_use(core: tuple[Jacobian, ...], name: str, start: Jacobian) -> Use:
     match core:
         case (Convolution(source="w") as kernel,):
             return convolution(kernel, start)
-        case (Outer() as y,):
-            repeat = Broadcast(y.out_shape, y.in_shape, y.dtype)
-            return as_use((repeat, Diagonal(y.u, y.out_shape)), name, start)
         case (Broadcast() as repeat, *others) if len(others) < 2:
             (operator,) = others or [Identity(repeat.out_shape, repeat.dtype)]
             if isinstance(operator, (*EINSUMS, Identity)):

@@ -35,8 +35,8 @@ import numpy as np
 
 from ...jacobians import Array, Jacobian, Op, lead
 from ...jacobians.arguments import Count, Positive, validated
-from ...jacobians.arrays import is_tensor
 from ...jacobians.errors import InputError, OnnxJacError, first_line, warn
+from ...jacobians.readings import is_kept, library_of
 from ...jacobians.threads import Lock
 from ...ops import numbers
 from .batches import Batches, batches_of, samples
@@ -125,8 +125,8 @@ class Distributed(OverData):
         super().__init__(outlines, stacked, transposed=transposed)
 
     def _apply(self, op: Op, v: Array) -> Array:
-        if is_tensor(v):
-            return op.by_numbers("workers", partial(self._apply, numbers), v)
+        if is_kept(v):
+            return library_of(v).by_numbers("workers", partial(self._apply, numbers), v)
         if op is not numbers:
             raise InputError("a product over workers cannot be written into a graph")
         columns = np.reshape(v, (-1, self.shape[1]))

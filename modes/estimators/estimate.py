@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import solve_triangular
 from scipy.sparse.linalg import aslinearoperator
 
 from ...jacobians import Dense
-from ...jacobians.arrays import Array, host, is_tensor, space
+from ...jacobians.arrays import Array, host
 from ...jacobians.base import CHUNK
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import Shown
 from ...jacobians.placing import HOST
 from ...jacobians.progress import Tick, counting
+from ...jacobians.readings import is_kept
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Estimate(Shown):
 
 def _text(value: Any) -> str:
     """A number to six digits, an array by its shape, an operator by its repr."""
-    if (is_tensor(value) or isinstance(value, np.ndarray)) and value.ndim:
+    if (is_kept(value) or isinstance(value, np.ndarray)) and value.ndim:
         return f"array of shape {tuple(value.shape)}"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
@@ -75,7 +75,7 @@ class Probed:
 
     def __init__(self, A: Any, tick: Tick = lambda n: None, seed: int = 0) -> None:
         try:
-            self.A: Any = Dense(A) if is_tensor(A) else aslinearoperator(A)
+            self.A: Any = Dense(A) if is_kept(A) else aslinearoperator(A)
         except TypeError as error:
             raise InputError(f"an estimate is of an operator, not of {type(A).__name__}") from error
         if np.issubdtype(self.A.dtype, np.complexfloating):
@@ -115,7 +115,7 @@ class Probed:
         """Products by chunks of columns, to bound memory and show progress."""
         columns = V[:, None] if V.ndim == 1 else V
         shape = rows, columns.shape[1]
-        found = self.zeros(*shape) if is_tensor(V) else np.empty(shape)
+        found = self.zeros(*shape) if is_kept(V) else np.empty(shape)
         width = max(1, CHUNK // (8 * max(*self.shape, 1)))
         for start in range(0, columns.shape[1], width):
             part = columns[:, start : start + width]
@@ -130,13 +130,6 @@ def probing(A: Any, label: str, shown: bool | None = None, seed: int = 0) -> Ite
     """The operator for an estimator, with its products shown on a terminal."""
     with counting(label, "products", shown=shown) as tick:
         yield Probed(A, tick, seed)
-
-
-def triangular(R: Array, B: Array) -> Array:
-    """R⁻ᵀ B for an upper triangular R."""
-    if is_tensor(R):
-        return space(R).linalg.solve_triangular(R.T, B, upper=False)
-    return solve_triangular(R, B, trans="T")
 
 
 def square(P: Probed) -> int:

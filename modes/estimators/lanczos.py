@@ -15,9 +15,10 @@ import numpy as np
 
 from ...jacobians import Jacobian, LowRank
 from ...jacobians.arguments import Natural, Positive, validated
-from ...jacobians.arrays import Array, host, space
+from ...jacobians.arrays import Array, host
 from ...jacobians.errors import InputError
-from .estimate import Estimate, Probed, probing, symmetric, triangular
+from ...jacobians.readings import library_of, module_of
+from .estimate import Estimate, Probed, probing, symmetric
 
 BASIS = 2**30
 """The most bytes of basis vectors that are held at a time."""
@@ -72,7 +73,7 @@ def orthonormal(w: Array, basis: Array, eps: float) -> tuple[Array, Array]:
 
     Twice is enough (Kahan and Parlett); a remainder at the rounding level is set to zero.
     """
-    before, where = (w**2).sum(0) ** 0.5, space(w).where
+    before, where = (w**2).sum(0) ** 0.5, module_of(w).where
     for _ in range(2):
         heights = basis @ w.T[:, :, None]
         w = w - (heights.swapaxes(1, 2) @ basis)[:, 0].T
@@ -189,5 +190,5 @@ def nystrom(P: Probed, sketch: int) -> tuple[Array, Array]:
         raise InputError(
             "Nyström needs a positive semidefinite operator: use method='svd'"
         ) from None
-    U, root, _ = linalg.svd(triangular(L.T, Y.T).T, full_matrices=False)
+    U, root, _ = linalg.svd(library_of(L).solve_lower(L.T, Y.T).T, full_matrices=False)
     return U, (root**2 - shift).clip(0)

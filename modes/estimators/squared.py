@@ -28,11 +28,9 @@ from ...jacobians import (
     Embed,
     Eye,
     Identity,
-    Inner,
     Jacobian,
     Kron,
     LowRank,
-    Outer,
     Permutation,
     Product,
     Reshape,
@@ -54,7 +52,7 @@ from ..sparse.sweep import bare, unwrap
 SELECTING = Identity, Zero, Cast, Reshape, Permutation, Slice, Embed, Take, Broadcast
 """Operators with at most one entry in each row, which is 1."""
 
-MONOMIAL = *SELECTING, Scalar, Diagonal, Outer
+MONOMIAL = *SELECTING, Scalar, Diagonal
 """Operators with at most one entry in each row."""
 
 ZERO_ONE = *SELECTING, SumTo, Scatter, Cumulative
@@ -92,7 +90,7 @@ def _(operator: Diagonal) -> Jacobian:
 
 
 @squared.register
-def _(operator: BlockDiagonal | Circulant | Convolution | Dense | Inner | Kron | Outer) -> Jacobian:
+def _(operator: BlockDiagonal | Circulant | Convolution | Dense | Kron) -> Jacobian:
     """Every entry is a product of entries of the arrays, one of each."""
     return with_parts(operator, lambda a: a if isinstance(a, Eye) else a**2)
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from ...jacobians.arguments import Natural, Positive, validated
 from ...jacobians.arrays import Array, host
-from .estimate import Estimate, Probed, mean, probing, square, triangular
+from ...jacobians.readings import library_of
+from .estimate import Estimate, Probed, mean, probing, square
 from .exact import PRODUCTS, exact_diagonal, known_diagonal
 
 Found = tuple[Any, Any]
@@ -202,5 +203,5 @@ def deflated(P: Probed, probes: Array) -> Deflated:
     size = abs(R.diagonal())
     if Q.shape[0] == Q.shape[1] or size.min() <= len(Y) * P.eps * size.max():
         return Deflated(probes, Y, Q, R, None)
-    S = triangular(R, P.units(0, len(R), len(R)))
+    S = library_of(R).solve_lower(R, P.units(0, len(R), len(R)))
     return Deflated(probes, Y, Q, R, S / (S**2).sum(0) ** 0.5)

@@ -253,7 +253,7 @@ class At:
     @cached_property
     def J(self) -> Linearization:
         """∂of/∂wrt at the point, in which blocks may be zero."""
-        route = route_of(self.model, self.of, self.wrt, self.engine, False, False)
+        route = route_of(self.model, self.of, self.wrt, self.engine)
         return linearized(route, self.point)
 
     @property

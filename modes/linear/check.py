@@ -18,6 +18,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 from ...jacobians import Jacobian, prod_text, shape_of, size
 from ...jacobians.errors import InputError, LimitError, OnnxJacError
 from ...jacobians.hooks import Shown
+from ...jacobians.readings import Reading
 from ...jacobians.text import clipped, joined
 from ...jacobians.threads import cached_property
 from ...ops import Step, numbers
@@ -533,20 +534,33 @@ def along(
     chosen = rng.choice(len(sizes), min(len(sizes), 3), replace=False) if sizes[1:] else ()
     V = np.stack([v, *(v * (parts == k) for k in chosen)])
     g = np.concatenate([np.ravel(J.primal[name]) for name in names_of(J.codomain)]).astype(float)
-    slopes, images = V @ g, np.asarray(J @ V.T.astype(J.dtype), np.float64).T
-    bends, lengths = np.sum(V * images, axis=1), np.linalg.norm(V, axis=1)
-    reach = lengths * np.linalg.norm(images if second else V * g, axis=1)
-    steep = reach / np.sqrt(np.count_nonzero(V, axis=1)) if second else reach / lengths
+    images = np.asarray(J @ V.T.astype(J.dtype), np.float64).T if second else g
 
     def f(h: float) -> np.ndarray:
         return np.array([w @ near(h * v).astype(np.float64) for v in V])
 
-    values = np.full(len(V), abs(w) @ abs(near(0 * v).astype(np.float64)) + abs(g) @ abs(x))
+    values = abs(w) @ abs(near(0 * v).astype(np.float64)) + abs(g) @ abs(x)
     digits = eps if near.model is None else epsilon(np.dtype(np.float64))
+    return lines(f, V, images, V @ g if second else None, (eps, digits * float(values)), allowed,
+                 spread(x) * digits ** (1 / 4 if second else 1 / 3))  # fmt: skip
+
+
+def lines(
+    f: Callable[[float], np.ndarray], V: np.ndarray, images: np.ndarray, slopes: np.ndarray | None,
+    rounding: tuple[float, float], allowed: float, best: float,
+) -> Comparison:  # fmt: skip
+    """∇φ v, or with `slopes` ∇φ v given vᵀ H v, for every row v of V, against differences of φ.
+
+    f is h ↦ φ(x + h v), for every v; `images` are ∇φ, or the rows H v; `rounding` is relative to
+    the products, and absolute for φ.
+    """
+    second, lengths, (eps, eps_f) = slopes is not None, np.linalg.norm(V, axis=1), rounding
+    found = np.sum(V * images, axis=1)
+    reach = lengths * np.linalg.norm(images if second else V * images, axis=1)
+    steep = reach / np.sqrt(np.count_nonzero(V, axis=1)) if second else reach / lengths
     return Comparison(
-        f, f(0.0), bends if second else slopes, np.maximum(abs(bends if second else slopes), steep),
-        eps * reach, digits * values, np.arange(len(V)), allowed,
-        spread(x) * digits ** (1 / 4 if second else 1 / 3), slopes if second else None,
+        f, f(0.0), found, np.maximum(abs(found), steep), eps * reach, np.full(len(V), eps_f),
+        np.arange(len(V)), allowed, best, slopes,
     )  # fmt: skip
 
 
@@ -823,18 +837,15 @@ def rounding(J: Jacobian, v: np.ndarray) -> np.ndarray:
     return np.zeros(J.shape[0])
 
 
-class Rounded:
+class Rounded(Reading):
     """The `numbers` reading with a rounding error in every floating result."""
 
     def __init__(self) -> None:
         self.signs = np.random.default_rng(0)
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        return partial(self.call, getattr(numbers, name))
-
-    def call(self, kernel: Callable[..., Any], *inputs: Any, **attrs: Any) -> Any:
+    def call(self, op_type: str, *inputs: Any, **attrs: Any) -> Any:
         """The result of an operator, with rounding errors."""
-        found = kernel(*inputs, **attrs)
+        found = getattr(numbers, op_type)(*inputs, **attrs)
         return tuple(map(self.off, found)) if isinstance(found, tuple) else self.off(found)
 
     def off(self, x: Any) -> Any:

@@ -184,10 +184,10 @@ class Explanation(Tables):
 
     `title` is the first line, `rows` are the blocks, `stretches` what elimination and planning made
     of them, `choices` how products are taken and why, `cuts` the steps without a derivative,
-    `zeros` the pairs of tensors that no path joins, and `kinks` where the steps are not
-    differentiable, or have an infinite derivative, with the number of entries there at this very
-    point. The text shows only the kinks on which the point lies, and of many rows the first and the
-    last; the fields hold all.
+    `zeros` the pairs of tensors that no path joins, `kinks` where the steps are not differentiable,
+    or have an infinite derivative, with the number of entries there at this very point, and
+    `conditions` what must be so where the same recording serves another point. The text shows only
+    the kinks on which the point lies, and of many rows the first and the last; the fields hold all.
     """
 
     rows: tuple[Row, ...]
@@ -196,6 +196,7 @@ class Explanation(Tables):
     cuts: tuple[Cut, ...] = ()
     zeros: tuple[str, ...] = ()
     kinks: tuple[Kink, ...] = ()
+    conditions: tuple[str, ...] = ()
 
     def tables(self) -> list[Table]:
         return filled(
@@ -207,7 +208,8 @@ class Explanation(Tables):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        return *self.choices, *not_met(self.kinks), *self.zeros
+        held = (f"recorded for points where {condition}" for condition in self.conditions)
+        return *self.choices, *held, *not_met(self.kinks), *self.zeros
 
     def __str__(self) -> str:
         return paragraphs(*self.tables(), "\n".join(abridged_lines(self.lines)))

@@ -11,9 +11,10 @@ import numpy as np
 
 from ...jacobians import Array, Dag, Jacobian, Op, Shape, prod_text, shape_of, size
 from ...jacobians.arguments import Count, Natural, validated
-from ...jacobians.arrays import Named, buffer_of, bytes_of, is_tensor, rounded, wide
+from ...jacobians.arrays import Named, buffer_of, bytes_of, rounded, wide
 from ...jacobians.hooks import explain, view
 from ...jacobians.placing import HOST, Place, placed
+from ...jacobians.readings import is_kept
 from ...jacobians.threads import Latest, cached_property, remembered
 from ..model.markup import Page
 from ..model.primal.inputs import (
@@ -233,7 +234,7 @@ class Linearization(Jacobian):
             return {s.name: np.zeros(shape_of(s), self.dtype) for s in self.codomain}
         names = tuple(spec.name for _, spec in sorted(found, key=itemgetter(0)))
         part = self.block(tuple(s.name for s in self.codomain), names)
-        if any(map(is_tensor, tangents.values())):
+        if any(map(is_kept, tangents.values())):
             return applied(part, tangents, part.domain, part.codomain)
         kind = wide(self.dtype)
         parts = [fitting(s, tangents[s.name], kind).ravel() for s in part.domain]
@@ -325,8 +326,12 @@ def named(model: Model, point: Mapping[str, Any]) -> Named:
     return {buffer_of(x): (name, x) for name, x in held.items() if isinstance(x, np.ndarray)}
 
 
-def linearized(route: Route, inputs: Mapping[str, Any], *, moves: bool = True) -> Linearization:
-    """The Jacobian between the tensors of a route, at a point; more follow where it `moves`."""
-    taken, point = route.through(inputs)
+def linearized(
+    route: Route, inputs: Mapping[str, Any], *, moves: bool = True, checked: bool = False
+) -> Linearization:
+    """The Jacobian between the tensors of a route, at a point, which was `checked` or is checked
+    now; more points follow where it `moves`.
+    """
+    taken, point = route.through(inputs, checked=checked)
     make: Maker | None = as_it_is if route.checkpoint else None
     return Linearization(taken, point, taken.at(point, moves=moves), make=make)

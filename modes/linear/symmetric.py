@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial, reduce, wraps
+from functools import partial, reduce
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, final
+from typing import TYPE_CHECKING, Any, ClassVar, cast, final
 
 import numpy as np
 
 from ...jacobians import Block, Diagonal, Identity, Jacobian, Scalar, Sum, shape_of, size
 from ...jacobians.arguments import Count, Natural, validated
-from ...jacobians.arrays import is_tensor
 from ...jacobians.base import Wrapper
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import Shown, add, check, explain, scale
+from ...jacobians.readings import is_kept
 from ...jacobians.sums import split_identity
 from ...jacobians.text import clipped, joined
 from ..model.primal.inputs import Specs, applied, check_named, find_tensor, fitting, listed
 from ..model.primal.model import TensorSpec
 from .check import Check
 from .elimination.plan import planned
+from .linearization import Linearization
 
 if TYPE_CHECKING:
     from ...jacobians.base import Scaled
 
 Again = Callable[[Mapping[str, Any]], "Curvature"]
-Make = TypeVar("Make", bound=Callable[..., "Symmetric"])
+
+Middle = Callable[[Linearization], Jacobian]
+"""J ↦ C in Jᵀ C J: called at every point, it holds what is the same at all points."""
 
 
 class Curvature(Wrapper):
@@ -53,7 +56,7 @@ class Curvature(Wrapper):
     def apply(self, tangents: Mapping[str, Any]) -> dict[str, Any]:
         """C v by name, for `tangents` v by name; those that are left out are zero."""
         check_named(tangents)
-        if any(map(is_tensor, tangents.values())):
+        if any(map(is_kept, tangents.values())):
             return applied(self, tangents, self.domain, self.domain)
         v = np.zeros(self.shape[1], self.dtype)
         for name, tangent in tangents.items():
@@ -194,16 +197,21 @@ def summed(left: Curvature, right: Jacobian, inputs: Any) -> Curvature:
     return cast(Curvature, left.relinearize(inputs) + other)
 
 
-def relinearizable(make: Make) -> Make:
-    """make(model, inputs, wrt=..., **options), whose result can be made again at another point."""
+def between(J: Linearization, middle: Middle | None, formula: str, **asked: Any) -> Symmetric:
+    """Jᵀ C J with C = middle(J), or Jᵀ J: at another point J moves, and C is what J gives there.
 
-    @wraps(make)
-    def made(model: Any, inputs: Any, **options: Any) -> Symmetric:
-        C = make(model, inputs, **options)
-        options["wrt"] = tuple(spec.name for spec in C.domain)
-        return Symmetric(C.operator, C.domain, partial(made, model, **options), C.formula)
+    `asked` are the name and the options of the public function that was called.
+    """
+    asked["wrt"] = tuple(spec.name for spec in J.domain)
+    again = partial(between_there, J, middle=middle, formula=formula, asked=asked)
+    return Symmetric(J.T @ (middle(J) @ J if middle else J), J.domain, again, formula)
 
-    return cast(Make, made)
+
+def between_there(
+    J: Linearization, inputs: Any, middle: Middle | None, formula: str, asked: dict[str, Any]
+) -> Curvature:
+    """The operator that `between` made, at another point."""
+    return between(J.relinearize(inputs), middle, formula, **asked)
 
 
 def diagonal_blocks(C: Curvature) -> Symmetric:

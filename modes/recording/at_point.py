@@ -15,9 +15,10 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ...jacobians import Array, Joint, shape_of
-from ...jacobians.arrays import host, is_tensor
+from ...jacobians import Array, Joint, Op, shape_of
+from ...jacobians.arrays import host
 from ...jacobians.errors import OnnxJacError
+from ...jacobians.readings import is_kept, library_of
 from ...jacobians.symint import is_symbolic
 from ...jacobians.threads import Latest
 from ...ops import Recorder, Step, build, numbers
@@ -110,13 +111,14 @@ class LoopAtPoint(Joint):
     ) -> dict[int, Any]:
         if isinstance(op, Recorder):
             return self.form.turning(op, self.read, self.back).run(op, tangents, wanted)
-        if any(map(is_tensor, tangents.values())):
+        if there := [v for v in tangents.values() if is_kept(v)]:
 
             def run(*arrays: Any) -> tuple[Any, ...]:
                 found = self.run(numbers, dict(zip(tangents, arrays, strict=True)), wanted)
                 return tuple(map(found.get, wanted))
 
-            made = op.by_numbers(self.form.step.op_type, run, *tangents.values())
+            name = self.form.step.op_type
+            made = library_of(there[0]).by_numbers(name, run, *tangents.values())
             return {o: y for o, y in zip(wanted, made, strict=True) if y is not None}
         if op is not numbers:
             raise OnnxJacError(f"{self.form.step} is no operator of {type(op).__name__}")
@@ -195,7 +197,7 @@ def derivative_of(op: Recorder, step: Step, values: Values) -> tuple[LoopDerivat
     return LoopDerivative(step, known, names, tuple(turns.rows), still), read
 
 
-def at_point(op: Any, step: Step, values: Values) -> Joint:
+def at_point(op: Op, step: Step, values: Values) -> Joint:
     """The derivative of a long loop at a point; raises `NotKept` if no program can be recorded."""
     with kept_whole(step):
         recorder = Recorder(step.attrs["body"].opsets)

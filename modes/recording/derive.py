@@ -26,9 +26,8 @@ class Draft:
     """A graph under construction: its inputs, and its outputs by name.
 
     The tensors of `wrt` are kept, so that the graph can be differentiated with respect to them
-    again. `traces` are the recordings it was made from, the last one with its values; `held` maps
-    tensors fixed at their values at the point to reasons; `dag` is the DAG of the pullback;
-    `made` are the names of what was derived.
+    again. `traces` are the recordings it was made from, the last one with its values; `dag` is the
+    DAG of the pullback; `made` are the names of what was derived.
     """
 
     recorder: Recorder
@@ -36,7 +35,6 @@ class Draft:
     outputs: dict[str, Array] = field(default_factory=dict)
     wrt: list[ir.Value] = field(default_factory=list)
     traces: tuple[Trace, ...] = ()
-    held: Mapping[str, str] = field(default_factory=dict)
     dag: Dag | None = None
     made: Names = ()
 
@@ -73,14 +71,14 @@ def vjp_graph(
     *,
     given: Names = (),
     symbols: Symbols | None = None,
-    for_torch: bool = False,
+    convolves_samples: bool = False,
 ) -> Draft:
     """(inputs, cotangents) ↦ (of, Jᵀ · cotangents); `seeds`, if any, are constant cotangents.
 
-    A graph that only PyTorch will run may be recorded `for_torch`, as its kernels are quickest.
+    With `convolves_samples`, the graph suits the kernels of PyTorch, if only that will run it.
     """
     t = trace(model, point, (*of, *wrt), engine, given=given, perturbed=wrt, symbols=symbols)
-    t.recorder.convolves_samples = for_torch
+    t.recorder.convolves_samples = convolves_samples
     forward = t.dag(wrt, of)
     asked = [] if seeds is not None else likes(t, model, of, "cotangent")
     cotangents = asked if seeds is None else [seeds[name] for name in of]

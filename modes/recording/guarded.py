@@ -2,7 +2,7 @@
 
 A rule that decides by a size or by an integer of the point leaves a guard. A size that must equal
 its value at the point is fixed; a tensor that must keep its values at the point becomes a constant;
-all other guards go into the metadata of the recorded model.
+all other guards go into the metadata of the recorded model, as conditions.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import shape_of
-from ...jacobians.errors import OnnxJacError, UnsupportedOp, warn
+from ...jacobians.errors import OnnxJacError, UnsupportedOp
 from ...jacobians.symint import Atom, Guard, Symbols, SymInt
 from ...ops.graphs import every, reachable
 from ..linear.derivatives.record import may_draw
 from ..linear.derivatives.trace import Trace
 from ..linear.derivatives.unroll import shaped_as_here
+from ..model.flow.conditions import Condition, state
 from ..model.flow.contents import free_sizes
 from ..model.flow.steps import moving, needed
-from ..model.primal.inputs import GUARDS, is_float
+from ..model.primal.inputs import is_float
 from ..model.primal.model import Model
 from .derive import Draft
 
@@ -49,27 +50,31 @@ def guarded(
             name, why = next(iter(told.items()))
             message = f"{why} depends on the numbers behind {name!r}, or on their count"
             raise UnsupportedOp(f"{message}: make them constants of the model")
-    draft = hold(draft, symbols.pinned)
+    held = hold(draft, symbols.pinned)
     made = draft.model(name)
+    sizes = {where(model, point, size): reader for size, reader in fixed.items()}
+    if found := [*conditions(draft, symbols, sizes, held)]:
+        state(made.ir, found)
     for value in made.ir.graph.inputs:
         if defaults and (given := str(value.name)) in defaults:
             value.const_value = ir.tensor(defaults[given], name=given)
             made.ir.graph.register_initializer(value)
-    for size, reader in fixed.items():
-        warn(f"{where(model, point, size)}: {reader}")
-    for output, why in {o: why for t in draft.traces for o, why in t.unrolled.items()}.items():
-        warn(f"the control flow that computes {output!r} is unrolled for the point, its turns and "
-             f"branches are fixed: {why}")  # fmt: skip
-    if draft.held:
-        parts = ", ".join(f"{tensor!r} ({why})" for tensor, why in draft.held.items())
-        warn(f"the derivative holds only for the numbers that the point gives these: {parts}")
-        made.ir.metadata_props["onnxjac.held"] = ", ".join(draft.held)
-    guards = {str(g): g.reader for g in symbols.guards.values() if not is_settled(g, draft)}
-    if guards:
-        parts = ", ".join(f"{text} ({reader})" for text, reader in guards.items())
-        warn(f"the derivative holds only where {parts}")
-        made.ir.metadata_props[GUARDS] = "\n".join(guards)
     return made
+
+
+def conditions(
+    draft: Draft, symbols: Symbols, sizes: Mapping[str, str], held: Mapping[str, str]
+) -> Iterator[Condition]:
+    """Where a draft holds: fixed sizes, unrolled control flow, tensors that are constants, and the
+    guards that do not follow from these.
+    """
+    yield from (Condition("size", size, reader) for size, reader in sizes.items())
+    yield from {c.name: c for t in draft.traces for c in t.unrolled}.values()
+    yield from (Condition("numbers", tensor, reader) for tensor, reader in held.items())
+    open_ = (g for g in symbols.guards.values()
+             if any(a.free or a.tensor not in held for a in g.expression.roots()))  # fmt: skip
+    for text, reader in {str(g): g.reader for g in open_}.items():
+        yield Condition("relation", text, reader)
 
 
 def shared(model: Model, make: Callable[..., Draft]) -> tuple[Draft, bool]:
@@ -158,12 +163,6 @@ def equations(symbols: Symbols) -> Iterator[Guard]:
     yield from (g for g in symbols.guards.values() if g.relation == "==" and g.truth)
 
 
-def is_settled(guard: Guard, draft: Draft) -> bool:
-    """Whether a guard follows from the tensors that have become constants."""
-    roots = guard.expression.roots()
-    return all(not atom.free and atom.tensor in draft.held for atom in roots)
-
-
 def where(model: Model, point: Mapping[str, Any], size: str) -> str:
     """A fixed size in words."""
     sizes = free_sizes(model.inputs)
@@ -176,26 +175,24 @@ def where(model: Model, point: Mapping[str, Any], size: str) -> str:
     return f"{told} is fixed at {point[name].shape[axis]}"
 
 
-def hold(draft: Draft, pinned: Mapping[str, str]) -> Draft:
-    """The draft with pinned tensors as constants; `held` names these tensors, and says why.
+def hold(draft: Draft, pinned: Mapping[str, str]) -> dict[str, str]:
+    """Make pinned tensors of a draft constants: their names, and why.
 
     Inputs that nothing reads any more are removed. Tensors that are differentiated cannot become
     constants, nor can computed floating-point tensors.
     """
     found = {n: why for t in draft.traces for n, why in {**pinned, **t.asked}.items()
              if n in moving(t.behind, [str(v.name) for v in t.inputs])}  # fmt: skip
-    if found:
-        before = read_by(draft)
-        for name in found:
-            fill(draft, name)
-        after, computed = read_by(draft), behind(draft, found)
-        gone = {str(v.name): v for v in draft.inputs if v not in after and v not in draft.wrt
-                and (v in before or v.name in computed)}  # fmt: skip
-        draft.inputs = [value for value in draft.inputs if value.name not in gone]
-        why = ", ".join(dict.fromkeys(found.values()))
-        parted = {n: f"no input any more: {found.get(n, why)}" for n in gone}
-        draft.held = {**parted, **{n: why for n, why in found.items() if n not in gone}}
-    return draft
+    before = read_by(draft)
+    for name in found:
+        fill(draft, name)
+    after, computed = read_by(draft), behind(draft, found)
+    gone = {str(v.name): v for v in draft.inputs if found and v not in after and v not in draft.wrt
+            and (v in before or v.name in computed)}  # fmt: skip
+    draft.inputs = [value for value in draft.inputs if value.name not in gone]
+    why = ", ".join(dict.fromkeys(found.values()))
+    parted = {n: f"no input any more: {found.get(n, why)}" for n in gone}
+    return {**parted, **{n: why for n, why in found.items() if n not in gone}}
 
 
 def fill(draft: Draft, name: str) -> None:

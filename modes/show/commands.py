@@ -9,7 +9,7 @@ import sys
 import zipfile
 from argparse import Namespace
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -23,11 +23,18 @@ from ...jacobians.arrays import wide
 from ...jacobians.errors import InputError
 from ...jacobians.progress import counting
 from ...jacobians.text import joined
+from ..attribution.attribution import Attribution
+from ..attribution.grad_cam import grad_cam
+from ..attribution.gradients import gradient_times_input, integrated_gradients, saliency, smoothgrad
+from ..comparison.compare import compare
+from ..embeddings import embeddings_of
 from ..export import MODES, export
 from ..hessian import hessian
 from ..linear.check import RIGHT, WRONG
+from ..model.flow.conditions import GUARDS
+from ..model.loading.load import load
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import GUARDS, Specs, names_of
+from ..model.primal.inputs import Specs, names_of
 from ..model.save import drafts, save, save_text
 from ..training.lowering import lower_gradients
 from ..verify import prove, tags
@@ -40,9 +47,9 @@ Options = Mapping[str, Mapping[str, Any]]
 """Flags, or the name of a positional argument -> the keywords of `add_argument`."""
 
 STATUS = """\
-exit status: 0 all is well; 1 a check or a proof failed, or the model, the input or the file was
-refused, or nothing can be written; 2 usage; 3 a check or a proof could not compare all, and says
-what and why; 130 interrupted; 143 ended by SIGTERM"""
+exit status: 0 all is well; 1 a check or a proof failed, models differ, or the model, the input or
+the file was refused, or nothing can be written; 2 usage; 3 a check, a comparison or a proof could
+not compare all, and says what and why; 130 interrupted; 143 ended by SIGTERM"""
 
 Run = Callable[[Namespace, Output], str]
 """Execute a command, and report its findings; returns the verdict, `RIGHT` where all is well."""
@@ -145,6 +152,13 @@ def setting_of(text: str) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text.split(",") if "," in text else text
+
+
+def positive(argument: str) -> float:
+    """A number from 0 upwards."""
+    if not 0 <= (value := float(argument)) < np.inf:
+        raise ValueError
+    return value
 
 
 POSITIVE = of_kind("a number like 1, 2, 3, ...", partial(natural, least=1))
@@ -294,6 +308,118 @@ def run_view(args: Namespace, out: Output) -> str:
     J.view().save(target)
     out.wrote(target, str(J), jacobian=report.jacobian_facts(J))
     return RIGHT
+
+
+@command(
+    {"model": MODEL["model"],
+     "twin": {"metavar": "TWIN.onnx", "help": "the optimised, quantised or converted model"},
+     **{flag: about for flag, about in AT_POINT.items() if flag != "model"},
+     "--batch-size": {"type": POSITIVE, "metavar": "N",
+                      "help": "cut the arrays of --input into batches of so many rows"},
+     "--rtol": {"type": of_kind("a number like 1e-3", positive), "metavar": "1e-3",
+                "help": "the relative difference that is allowed (half of the digits)"},
+     "--layers": {"type": of_kind("a number like 0, 1, 2, ...", natural), "default": 32,
+                  "metavar": "N", "help": "compare the slopes of at most so many layers (32)"},
+     "--straight-through": {"action": "store_true",
+                            "help": "let tangents pass rounding, as training for it does"},
+     "--html": {"metavar": "FILE.html", "type": HTML,
+                "help": "the same as a page of its own, with pictures"}},
+    ("model.onnx optimised.onnx",
+     "model.onnx int8.onnx --straight-through --rtol 0.05 --html compare.html",
+     "model.onnx converted.onnx --input samples.npz --batch-size 16 --of logits --json"),
+    {"twin": "the file of the twin", "verdict": "right (equal), wrong (differs), or not compared",
+     "rtol": "the relative difference that was allowed", "batches": "how many there were",
+     "inputs": "a list of pairs of names: a, b, by (name, position or value)",
+     "wrt": "what J differentiates by, pairs of names",
+     "outputs": "a list with an object for each output: names, shape, values and slopes (relative "
+                "differences), largest, agree, sigma and norm (‖J_a − J_b‖ and ‖J_a‖), batch, note",
+     "layers": "the same for layers that both have",
+     "alone": "outputs that one model has alone", "check": report.CHECK_KEYS,
+     "file": "with --html the page that was written"},
+)  # fmt: skip
+def run_compare(args: Namespace, out: Output) -> str:
+    """Compare a model with its twin: values, and slopes by the norm of J_a − J_b."""
+    at, b = at_point(args), load(args.twin, dtype=args.dtype)
+    found = compare(
+        at.model, b, at.point, of=args.of, wrt=args.wrt, rtol=args.rtol, layers=args.layers,
+        straight_through=args.straight_through, batch_size=args.batch_size, engine=args.engine,
+        seed=args.seed,
+    )  # fmt: skip
+    found = replace(found, titles=(Path(args.model).name, Path(args.twin).name))
+    out.tell(str(found), twin=args.twin, **found.to_dict())
+    if args.html:
+        found.view().save(args.html)
+        out.wrote(args.html, "written")
+    return found.verdict
+
+
+# -- explain ---------------------------------------------------------------------------------------
+
+METHODS: dict[str, Callable[..., Attribution]] = {
+    "saliency": saliency, "gradient-times-input": gradient_times_input, "smoothgrad": smoothgrad,
+    "integrated-gradients": integrated_gradients, "grad-cam": grad_cam,
+}  # fmt: skip
+
+
+@command(
+    {**{flag: about for flag, about in AT_POINT.items() if flag != "--of"},
+     "--of": {"metavar": "NAME[0,3]", "help": "the entry to explain (the largest of each sample)"},
+     "--method": {"choices": list(METHODS), "default": "saliency", "help": "how (saliency)"},
+     "--samples": {"type": POSITIVE, "default": 50, "metavar": "N",
+                   "help": "of smoothgrad: how many noisy inputs (50)"},
+     "--noise": {"type": of_kind("a number like 0.15", positive), "default": 0.15,
+                 "metavar": "0.15", "help": "of smoothgrad: its share of the input's range (0.15)"},
+     "--steps": {"type": POSITIVE, "default": 50, "metavar": "N",
+                 "help": "of integrated-gradients: how many gradients (50)"},
+     "--layer": {"metavar": "NAME", "help": "of grad-cam: which layer (the last image)"},
+     "--words": {"metavar": "FILE.txt",
+                 "help": "the vocabulary: line k, from 0 on, is the word of token k"},
+     **output("OUT.html", "the page to write (the name of the model, with .explain.html, here); "
+              "OUT.npz has the arrays", required=False, kind=path(".html", ".htm", ".npz"))},
+    ("model.onnx --input image.npz", "model.onnx --input image.npz --of logits[0,3] "
+     "--method integrated-gradients -o looks.html",
+     "bert.onnx --input ids.npz --words vocabulary.txt --method gradient-times-input",
+     "model.onnx --method grad-cam --layer relu_12 -o map.npz --json"),
+    {"method": "its name", "of": "the entry that is explained", "values": "f, for each sample",
+     "gap": "of integrated gradients: by how much the numbers of each sample miss the change of f",
+     "maps": "an object: the shape of the map of each tensor, by name",
+     "file": "the file that was written: a page, or the maps by name"},
+)  # fmt: skip
+def run_explain(args: Namespace, out: Output) -> str:
+    """Show what an output looks at: the pixels, tokens or features that it depends on."""
+    at = at_point(args)
+    options: dict[str, Any] = {"of": args.of, "engine": args.engine}
+    if args.method == "grad-cam":
+        options["layer"] = args.layer
+    else:
+        options["wrt"] = args.wrt
+    if args.method == "smoothgrad":
+        options |= {"samples": args.samples, "noise": args.noise, "seed": args.seed}
+    if args.method == "integrated-gradients":
+        options["steps"] = args.steps
+    found = METHODS[args.method](at.model, at.point, **options)
+    target = args.output or f"{Path(args.model).stem}.explain.html"
+    if Path(target).suffix.lower() == ".npz":
+        with drafts(target) as draft, draft.open("wb") as file:
+            np.savez(file, allow_pickle=False, **found.maps)
+    else:
+        found.view(worded(at, found, args.words)).save(target)
+    out.wrote(target, repr(found), **found.facts())
+    return RIGHT
+
+
+def worded(at: At, found: Attribution, words: str | None) -> list[list[str]] | None:
+    """The words of the tokens that an attribution explains; their numbers without a vocabulary."""
+    made = {vectors: name for name, vectors in embeddings_of(at.model).items()}
+    name = next((made[vectors] for vectors in found.maps if vectors in made), None)
+    if name is None:
+        return None
+    try:
+        known = Path(words).read_text("utf-8").splitlines() if words else []
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {words!r}: {error}") from error
+    rows = np.asarray(at.point[name])
+    return [[known[k] if 0 <= k < len(known) else str(k) for k in row.ravel()] for row in rows]
 
 
 # -- jacobian, spectrum ----------------------------------------------------------------------------
@@ -482,7 +608,7 @@ STYLE: dict[str, Any] = {
     "allow_abbrev": False,
 }
 
-FILES = frozenset({"model", "input", "output", "html"})
+FILES = frozenset({"model", "twin", "input", "output", "html", "words"})
 """Arguments that are paths of files."""
 
 

@@ -55,7 +55,8 @@ def _(J: Linearization, name: str | None = None) -> Explanation | Local:
     wrt, of = blocks.end_names(J)
     cut = (Cut(s.op_type, s.name, why) for s, why in cuts(J.route.steps, wrt, of, J.route.exact))
     zeros = J.route.zeros(J.dag, of, wrt)
-    return Explanation(repr(J), *products_of(J), tuple(cut), zeros, kinks_at(J))
+    conditions = tuple(map(str, J.route.conditions_at(J.point, J.at)))
+    return Explanation(repr(J), *products_of(J), tuple(cut), zeros, kinks_at(J), conditions)
 
 
 def products_of(J: Linearization) -> tuple[tuple[Row, ...], tuple[Stretch, ...], tuple[str, ...]]:

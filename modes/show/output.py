@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, is_dataclass
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from ..linear.linearization import Linearization
 from ..model.markup import FAINT, Markup, tag
 from ..model.primal.model import Model
 from .canvas import pyplot
+from .document import THEME, document, section
 from .plots import plot_graph, plot_jacobian, plot_spectrum
 
 COMMON = {
@@ -128,12 +128,6 @@ def complain(message: object) -> None:
 INK, GROUND = "#010203", "#fdfcfb"
 """Placeholder colours for matplotlib, replaced by the colours of the theme."""
 
-THEME = (
-    ":root{color:#1a1a1a;--ground:#ffffff}"
-    "@media (prefers-color-scheme:dark){:root{color:#e6e6e6;--ground:#121212}}"
-)
-"""Style of the page, and of each picture, which does not inherit from the page."""
-
 STYLED = dict.fromkeys(
     ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color",
      "ytick.color", "grid.color", "legend.edgecolor"), INK,
@@ -142,47 +136,23 @@ STYLED = dict.fromkeys(
 EMPTY = "#dddddd"
 """The background of a picture with black or white numbers in its cells."""
 
-STYLE = """
-:root { color-scheme: light dark; background: var(--ground); }
-body { max-width: 76rem; margin: 0 auto; padding: 1.5rem; font: 15px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.6rem; margin: 0 0 .2em; overflow-wrap: anywhere; }
-h2 { font-size: 1.15rem; margin: 2em 0 .6em; border-bottom: 1px solid; padding-bottom: .2em; }
-pre { font: 13px/1.5 ui-monospace, monospace; overflow-x: auto; }
-figure { margin: 0; } figure img { width: 100%; max-width: 44rem; display: block; }
-figcaption { margin-bottom: .4em; }
-.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(28rem, 1fr)); gap: 2rem; }
-details { font-size: 13px; margin: .3em 0; }
-@media (max-width: 60rem) { .pictures { grid-template-columns: 1fr; } }
-"""
-
-META = Markup(
-    '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-)
-
 
 def page(
     source: str, model: Model, J: Linearization, summary: list[str], outcome: Check,
     explanation: Explanation, *, seed: int = 0,
 ) -> str:  # fmt: skip
     """The whole page; `summary` has the sections of the report as text."""
-    title, style = Path(source).name, tag("style", Markup(THEME + STYLE))
-    head = tag("head", META, tag("title", f"{title}: Jacobian"), style)
-    body = tag(
-        "body", tag("h1", title), tag("div", str(J), style=FAINT),
+    return document(
+        Path(source).name,
+        str(J),
         section("Summary", tag("pre", "\n".join(summary))),
         section("Check", Markup(html(outcome))),
         section("Pictures", *pictures(J, seed)),
         section("Explanation", Markup(html(explanation))),
         section("Operators", Markup(html(J))),
         section("Model", Markup(html(model))),
-        tag("p", tag("small", f"Made by onnxjac {version('onnxjac')}."), style=FAINT),
-    )  # fmt: skip
-    return f"<!doctype html>\n{tag('html', head, body, lang='en')}"
-
-
-def section(title: str, *parts: Markup) -> Markup:
-    """A heading, and parts below it."""
-    return tag("section", tag("h2", title), *parts)
+        subject="Jacobian",
+    )
 
 
 def pictures(J: Linearization, seed: int) -> Iterator[Markup]:

@@ -21,7 +21,7 @@ from ..linear.explanation import Explanation
 from ..linear.linearization import Linearization
 from ..linearize import linearize
 from ..losses import with_loss
-from ..model.limits import Limits
+from ..model.flow.steps import Limits
 from ..model.loading.load import load
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import arrays_in, as_model, check_inputs, is_float

@@ -13,9 +13,10 @@ from scipy.sparse.linalg import cg
 
 from ...jacobians import Identity, dtype_of
 from ...jacobians.arguments import Count, NonNegative, Positive, validated
-from ...jacobians.arrays import is_tensor, like, space
+from ...jacobians.arrays import like
 from ...jacobians.errors import InputError
 from ...jacobians.progress import counting
+from ...jacobians.readings import is_kept, module_of
 from ..curvature.over_data import gauss_newton
 from ..data.adapter import NOTHING, Data
 from ..data.batches import Batch, as_batch, is_data
@@ -98,7 +99,7 @@ def newton_cg(
     """
     over = checked_over(inputs, reduction, batch_size, shared)
     problem = scalar("newton_cg", Problem[Any](model, inputs, of, wrt, engine, over=over))
-    if preconditioner is None and is_tensor(problem.x0):
+    if preconditioner is None and is_kept(problem.x0):
         preconditioner = Identity(tuple(problem.x0.shape), dtype_of(problem.x0))
     if preconditioner is not None:
         if options:
@@ -219,15 +220,14 @@ def natural_gradient(
             raise InputError("say at= which tensor the loss begins, or give curvature=")
         (f,) = problem.of
         options: Any = {"of": f, "at": at, "wrt": problem.wrt, "engine": engine}
-        curvature = partial(gauss_newton, model, **options)
-        if problem.several:
-            curvature = partial(over_data, problem, options)
+        make = partial(gauss_newton, problem.model, **options)
+        curvature = partial(over_data, problem, options) if problem.several else moving(make)
     metric = curvature
 
     def move(x: np.ndarray, f: float, g: np.ndarray) -> tuple[np.ndarray | None, int]:
         C = metric(problem.unflatten(x) if problem.several else problem.point(x))
         M, A = preconditioner_for(C, preconditioner), Counted(C, damping)
-        if is_tensor(g):
+        if is_kept(g):
             M = Identity(tuple(g.shape), dtype_of(g)) if M is None else M
             delta = truncated_cg(A, g, M, rtol=inner_rtol).delta
         else:
@@ -255,6 +255,18 @@ def over_data(problem: Problem, options: Mapping[str, Any], tensors: Mapping[str
     return gauss_newton(problem.model, problem.data, **options, **over)
 
 
+def moving(make: Curvature) -> Curvature:
+    """The function, which makes an operator once and then moves it from point to point."""
+    last: Any = None
+
+    def there(point: dict[str, Any]) -> Any:
+        nonlocal last
+        last = last.relinearize(point) if last else make(point)
+        return last
+
+    return there
+
+
 def scalar(solver: str, problem: Problem) -> Problem:
     """The problem; raises `InputError` where `of` is not one element."""
     if not problem.scalar:
@@ -276,7 +288,7 @@ def descent(
     x, status, products = problem.x0, GOING, 0
     for nit in count():
         f, g = problem.value_and_grad(x)
-        status = GRADIENT if space(g).linalg.norm(g) <= gtol else status
+        status = GRADIENT if module_of(g).linalg.norm(g) <= gtol else status
         yield state(problem, status, x=x, fun=f, jac=g, nit=nit, **{called: products})
         moved, taken = move(x, f, g)
         products += taken
@@ -314,7 +326,7 @@ class Moves:
         None, too, if the last step along a line reduced neither f nor g: such steps may go on and
         on in the rounding of f.
         """
-        slope, line = float(space(g).linalg.norm(g)), self.radius == np.inf
+        slope, line = float(module_of(g).linalg.norm(g)), self.radius == np.inf
         if line and not (f < self.least or slope < self.flattest):
             return None, 0
         self.least, self.flattest = min(f, self.least), min(slope, self.flattest)
@@ -364,7 +376,7 @@ def truncated_cg(H: Any, g: np.ndarray, M: Any, *, rtol: float, radius: float = 
     >>> truncated_cg(np.eye(2), np.array([0.0, -4.0]), np.eye(2), rtol=1e-9, radius=1.0).delta
     array([0., 1.])
     """
-    delta, r, z = space(g).zeros_like(g), g, M @ g
+    delta, r, z = module_of(g).zeros_like(g), g, M @ g
     p, rz = -z, float(g @ z)
     goal = rtol**2 * rz
     length, along, reach = 0.0, 0.0, rz  # δᵀM⁻¹δ, δᵀM⁻¹p, pᵀM⁻¹p: M⁻¹ itself is never needed

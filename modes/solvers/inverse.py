@@ -25,9 +25,10 @@ from ...jacobians import (
     lead,
 )
 from ...jacobians.arguments import Count, NonNegative, validated
-from ...jacobians.arrays import cast, is_tensor, space
+from ...jacobians.arrays import cast
 from ...jacobians.closed import inverted
 from ...jacobians.errors import InputError, NotConverged, closest
+from ...jacobians.readings import is_kept, library_of, module_of
 from ...ops import numbers
 from ..interop.operators import asoperator
 from ..sparse.sweep import alike, bare
@@ -192,13 +193,13 @@ class Inverse(Jacobian):
         self.rtol, self.maxiter, self.why = rtol, maxiter, why
 
     def _apply(self, op: Op, v: Array) -> Array:
-        if is_tensor(v):
+        if is_kept(v):
             M = self.preconditioner
             if self.solver not in OWN or not (M is None or isinstance(M, Jacobian)):
-                return op.by_numbers(self.solver, partial(self._apply, numbers), v)
+                return library_of(v).by_numbers(self.solver, partial(self._apply, numbers), v)
             solve = partial(krylov, OWN[self.solver])
             rows = [self.solved(solve, b) for b in v.reshape(-1, self.shape[1])]
-            return op.CastLike(space(v).stack(rows).reshape(v.shape), v)
+            return op.CastLike(module_of(v).stack(rows).reshape(v.shape), v)
         if op is not numbers:
             raise InputError("an inverse is an iteration, which no graph records: apply it to "
                              "numbers, or use toarray()")  # fmt: skip
@@ -244,7 +245,7 @@ class Inverse(Jacobian):
 def krylov(solve: Callable[..., tuple[Array, int]], inv: Inverse, b: Array) -> Array:
     """A solver for square systems, restarted while the true residual is too large."""
     A, M, left = inv.operator, inv.preconditioner, min(inv.maxiter, sys.maxsize)
-    A = A if is_tensor(b) else double(A)
+    A = A if is_kept(b) else double(A)
     b = cast(b, np.float64)
     x, residual, norm = 0 * b, b, length(b)
     goal = inv.rtol * norm

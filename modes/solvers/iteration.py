@@ -14,10 +14,11 @@ import numpy as np
 from scipy import optimize
 from scipy.sparse.linalg import LinearOperator, SuperLU
 
-from ...jacobians.arrays import Array, is_tensor, space
+from ...jacobians.arrays import Array
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import Shown
 from ...jacobians.progress import counting
+from ...jacobians.readings import is_kept, module_of
 from .problem import Problem
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def run(
                         callback(found)
                 except StopIteration:
                     found.status = STOPPED
-            if not space(found.fun).isfinite(found.fun).all():
+            if not module_of(found.fun).isfinite(found.fun).all():
                 found.status = INFINITE
             if found.status is GOING and found.nit >= maxiter:
                 found.status = ENOUGH
@@ -157,10 +158,10 @@ class Counted(Linear):
         self.A, self.damping, self.products = A, damping, 0
 
     def __matmul__(self, x: Any) -> Any:
-        return self._matvec(x) if is_tensor(x) else super().__matmul__(x)
+        return self._matvec(x) if is_kept(x) else super().__matmul__(x)
 
     def rmatvec(self, x: Any) -> Any:
-        return self._rmatvec(x) if is_tensor(x) else super().rmatvec(x)
+        return self._rmatvec(x) if is_kept(x) else super().rmatvec(x)
 
     def _matvec(self, v: np.ndarray) -> np.ndarray:
         self.products += 1
@@ -176,7 +177,7 @@ class Counted(Linear):
 
 def length(x: Array) -> float:
     """‖x‖."""
-    return float(space(x).linalg.norm(x))
+    return float(module_of(x).linalg.norm(x))
 
 
 HALVINGS = 40

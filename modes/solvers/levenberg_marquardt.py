@@ -12,7 +12,8 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator, lsmr
 
 from ...jacobians import Diagonal, dtype_of
 from ...jacobians.arguments import Count, NonNegative, Positive, validated
-from ...jacobians.arrays import Array, cast, host, like, space
+from ...jacobians.arrays import Array, cast, host, like
+from ...jacobians.readings import module_of
 from ...jacobians.threads import cached_property
 from ..data.adapter import NOTHING, Data
 from ..data.batches import Batch, as_batch
@@ -135,7 +136,7 @@ def levenberg_marquardt(
         """r, J and the scales D of the variables at x, which shrink by half at most."""
         r, J = problem.values(x), problem.linearized(x)
         norms, R = scale(J), preconditioner_for(J, preconditioner)
-        return Place(x, r, Counted(J), norms, space(x).maximum(norms, D / 2), R, asked)
+        return Place(x, r, Counted(J), norms, module_of(x).maximum(norms, D / 2), R, asked)
 
     tolerance = np.sqrt(eps) if tol is None else tol
     states = iterations(problem, place, damping, acceleration, tolerance)
@@ -267,7 +268,7 @@ class Place:
         delta = step.x - self.x
         moved = residual(self.x + REACH * delta) - self.r
         second = (moved / REACH - self.J @ delta) * (2 / REACH)
-        if not space(second).isfinite(second).all():
+        if not module_of(second).isfinite(second).all():
             return None
         scaled = self.solve(second / 2, damping, CORRECTING)
         fits = 2 * length(scaled) <= bound * step.length

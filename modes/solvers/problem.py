@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, final, overload
 
 import numpy as np
@@ -11,9 +12,10 @@ from scipy.sparse import csr_array
 
 from ...jacobians import Jacobian, common, dtype_of, shape_of, size
 from ...jacobians.arguments import validated
-from ...jacobians.arrays import as_array, is_tensor, like, reading_of, space
+from ...jacobians.arrays import as_array, like, reading_of
 from ...jacobians.base import Wrapper
 from ...jacobians.errors import InputError
+from ...jacobians.readings import is_kept, module_of
 from ...ops.registry import version
 from ..curvature import over_data
 from ..curvature.over_data import value_and_grad
@@ -34,6 +36,7 @@ from ..model.primal.inputs import (
     names_of,
 )
 from ..model.primal.model import Model, TensorSpec
+from ..reverse import ValueAndGrad
 from ..sparse import sparse
 from ..sparse.sweep import bare
 
@@ -148,6 +151,7 @@ class Problem(Generic[Given]):
         self.start = evaluate(model, self.inputs, self.wrt, engine=engine)
         self.values, self.linearized = Memoized(self._values), Memoized(self._linearized)
         self.slopes, self.curvature = Memoized(self._slopes), Memoized(self._curvature)
+        self.gradient = ValueAndGrad(Gradient(model, self.of[:1], self.wrt, None, engine))
         self.x0 = self.flatten(self.start)
         if dtype_of(self.x0).kind != "f":
             raise InputError(f"SciPy solves nothing in {self.x0.dtype}: load(dtype='float64').")
@@ -161,14 +165,14 @@ class Problem(Generic[Given]):
         """The tensors of `wrt`, `tensors` by name, as one vector."""
         check_named(tensors)
         zero = np.zeros((), common(*map(dtype_of, self.start.values())))
-        arrays = [tensors[name] if is_tensor(tensors[name]) else as_array(tensors[name])
-                  for name in self.wrt]  # fmt: skip
+        given = (tensors[name] for name in self.wrt)
+        arrays = [x if is_kept(x) else as_array(x) for x in given]
         op = reading_of(*self.start.values())
         return op.CastLike(op.Concat(*(x.reshape(-1) for x in arrays), axis=0), zero)
 
     def unflatten(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """The tensors of `wrt` in a vector x by name, each in its shape and dtype."""
-        x = x if is_tensor(x) else np.ravel(x)
+        x = x if is_kept(x) else np.ravel(x)
         if len(x) != len(self.x0):
             raise InputError(
                 f"a vector of {len(x)} numbers, but wrt ({', '.join(self.wrt)}) has "
@@ -184,7 +188,7 @@ class Problem(Generic[Given]):
     def point(self, x: np.ndarray, *time: float) -> dict[str, Any]:
         """All inputs of the model, with the tensors of `wrt` at x; the time as given, or `time`."""
         given = self.inputs.get(self.t or "")
-        now = [(self.t, space(given).full_like(given, t)) for t in time if self.t]
+        now = [(self.t, module_of(given).full_like(given, t)) for t in time if self.t]
         return {**self.inputs, **dict(now), **self.unflatten(x)}
 
     # -- called by SciPy ----------------------------------------------------------------------
@@ -270,8 +274,11 @@ class Problem(Generic[Given]):
         return Hessian(f.linearized(point), f)
 
     def _slopes(self, x: np.ndarray) -> tuple[Any, np.ndarray]:
-        f = value_and_grad(self.model, of=self.of[0], wrt=self.wrt, engine=self.engine)
-        value, slopes = f(self.data, **self.at(x)) if self.several else f(self.point(x))
+        if self.several:
+            f = value_and_grad(self.model, of=self.of[0], wrt=self.wrt, engine=self.engine)
+            value, slopes = f(self.data, **self.at(x))
+        else:
+            value, slopes = self.gradient(self.point(x))
         return value, self.flatten(slopes)
 
     def at(self, x: np.ndarray) -> dict[str, Any]:
@@ -300,7 +307,7 @@ class Problem(Generic[Given]):
         else:
             found = evaluate(self.model, self.point(x, *time), self.of, engine=self.engine)
         parts = [found[name].reshape(-1) for name in self.of]
-        return space(parts[0]).concatenate(parts)
+        return module_of(parts[0]).concatenate(parts)
 
     def _linearized(self, x: np.ndarray, *time: float) -> Linearization:
         if self.several:
@@ -359,7 +366,8 @@ def split(x: Any, sizes: list[int]) -> list[np.ndarray]:
     >>> split([1, 2, 3], [1, 2])
     [array([1]), array([2, 3])]
     """
-    return list(x.split(sizes)) if is_tensor(x) else np.split(np.ravel(x), np.cumsum(sizes)[:-1])
+    x = x if is_kept(x) else np.ravel(x)
+    return [x[end - n : end] for n, end in zip(sizes, accumulate(sizes), strict=True)]
 
 
 @overload
@@ -410,7 +418,7 @@ def as_scipy(
     rule.
     """
     problem = Problem[Any](model, inputs, of, wrt, engine, form, t)
-    if not is_tensor(problem.x0):
+    if isinstance(problem.x0, np.ndarray):
         problem.x0 = problem.x0.astype(np.float64)
     return problem
 
@@ -441,7 +449,7 @@ class Memoized(Generic[Value]):
         self.last: tuple[Value, Any, Any] | None = None
 
     def __call__(self, x: Any, *more: float) -> Value:
-        x = x if is_tensor(x) else np.asarray(x)
+        x = x if is_kept(x) else np.asarray(x)
         value = self.known(x, *more)
         if value is None:
             declared, value = version(), self.compute(x, *more)

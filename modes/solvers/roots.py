@@ -12,8 +12,9 @@ from scipy.sparse import linalg
 
 from ...jacobians import dtype_of, shape_of
 from ...jacobians.arguments import Count, Natural, NonNegative, validated
-from ...jacobians.arrays import Array, host, like, space
+from ...jacobians.arrays import Array, host, like
 from ...jacobians.errors import InputError, NotConverged
+from ...jacobians.readings import module_of
 from ..linear.derivatives.trace import trace
 from ..linear.linearization import Linearization
 from ..linearize import linearize
@@ -237,7 +238,7 @@ def implicit_euler(
     kept = None if preconditioner is None else Reused(preconditioner)
     for k in range(steps):
         now = start + step * (k + 1)
-        time = {} if t is None else {t: space(inputs[t]).full_like(inputs[t], now)}
+        time = {} if t is None else {t: module_of(inputs[t]).full_like(inputs[t], now)}
         point = at_step({**inputs, **time, **u}, u, step)
         found = newton_krylov(
             euler, point, wrt=names, solver=solver, preconditioner=kept, rtol=rtol, atol=atol,

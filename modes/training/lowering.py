@@ -43,8 +43,7 @@ from ..model.flow.control import (
     shape_formals,
     shape_outputs,
 )
-from ..model.flow.steps import array_of, closed, moving, reads, step_of
-from ..model.limits import Meter
+from ..model.flow.steps import Meter, array_of, closed, moving, reads, step_of
 from ..model.loading.load import load
 from ..model.loading.patterns import proto_of
 from ..model.primal.inputs import is_float, may_float, optional_inputs

@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from ...jacobians import Array
+from ...jacobians import Array, Op
 from ...jacobians.arguments import Range, validated
 from ...jacobians.errors import InputError, closest
 from ...ops import Step
@@ -36,7 +36,7 @@ class Operator(ABC):
     memory: ClassVar[Mapping[str, First]]
 
     @abstractmethod
-    def update(self, op: Any, r: Array, t: Array, x: Array, g: Array, *held: Array) -> Arrays:
+    def update(self, op: Op, r: Array, t: Array, x: Array, g: Array, *held: Array) -> Arrays:
         """X' and the new memory, from R, T, X, G and the memory `held`.
 
         `op` is their vocabulary; r, t, x and g are R, T, X and G.
@@ -53,7 +53,7 @@ class Operator(ABC):
         yield node
 
     @classmethod
-    def lowered(cls, op: Any, step: Step, inputs: Sequence[Any]) -> list[Array]:
+    def lowered(cls, op: Op, step: Step, inputs: Sequence[Any]) -> list[Array]:
         """The outputs of a node `step` in the vocabulary `op`: the formula for its `inputs`."""
         r, t, *rest = inputs
         width = 2 + len(cls.memory)
@@ -66,12 +66,12 @@ class Operator(ABC):
         return list(chain.from_iterable(zip(*updated, strict=True)))
 
 
-def regularized(op: Any, x: Array, g: Array, coefficient: float) -> Array:
+def regularized(op: Op, x: Array, g: Array, coefficient: float) -> Array:
     """G plus the gradient of ½ · coefficient · ‖X‖²."""
     return op.Add(op.Mul(x, coefficient), g) if coefficient else g
 
 
-def updated_before(op: Any, t: Array, x: Array) -> Array:
+def updated_before(op: Op, t: Array, x: Array) -> Array:
     """Whether this is not the first update."""
     return op.Greater(op.CastLike(t, x), op.CastLike(0.0, x))
 
@@ -94,7 +94,7 @@ class Adagrad(Operator):
     epsilon: float = 1e-6
     memory: ClassVar[Mapping[str, First]] = {"squares": 0.0}
 
-    def update(self, op: Any, r: Array, t: Array, x: Array, g: Array, *held: Array) -> Arrays:
+    def update(self, op: Op, r: Array, t: Array, x: Array, g: Array, *held: Array) -> Arrays:
         g = regularized(op, x, g, self.norm_coefficient)
         squares = op.Add(held[0], op.Mul(g, g))
         rate = op.Div(r, op.Add(op.Mul(op.CastLike(t, x), self.decay_factor), 1.0))
@@ -123,7 +123,7 @@ class Adam(Operator):
     norm_coefficient_post: float = 0.0
     memory: ClassVar[Mapping[str, First]] = {"mean": 0.0, "squares": 0.0}
 
-    def update(self, op: Any, r: Array, t: Array, x: Array, g: Array, *held: Array) -> Arrays:
+    def update(self, op: Op, r: Array, t: Array, x: Array, g: Array, *held: Array) -> Arrays:
         g = regularized(op, x, g, self.norm_coefficient)
         mean = op.Add(op.Mul(held[0], self.alpha), op.Mul(g, 1 - self.alpha))
         squares = op.Add(op.Mul(held[1], self.beta), op.Mul(op.Mul(g, g), 1 - self.beta))
@@ -131,7 +131,7 @@ class Adam(Operator):
         x = op.Sub(x, op.Mul(self.rate(op, r, t), step))
         return op.Mul(x, 1 - self.norm_coefficient_post), mean, squares
 
-    def rate(self, op: Any, r: Array, t: Array) -> Array:
+    def rate(self, op: Op, r: Array, t: Array) -> Array:
         """The learning rate r in the vocabulary `op`, corrected for the bias of means at t."""
         turns, bases = op.CastLike(t, r), (self.beta, self.alpha)
         later = updated_before(op, t, r)
@@ -159,7 +159,7 @@ class Momentum(Operator):
     norm_coefficient: float = 0.0
     memory: ClassVar[Mapping[str, First]] = {"velocity": 0.0}
 
-    def update(self, op: Any, r: Array, t: Array, x: Array, g: Array, *held: Array) -> Arrays:
+    def update(self, op: Op, r: Array, t: Array, x: Array, g: Array, *held: Array) -> Arrays:
         g = regularized(op, x, g, self.norm_coefficient)
         one, beta = op.CastLike(1.0, x), op.CastLike(self.beta, x)
         scale = op.Where(updated_before(op, t, x), beta, one)

@@ -1,20 +1,147 @@
-"""Build: an onnx-ir model from a recording, without unused nodes."""
+"""Build: graphs taken out of a recording, without unused nodes; an onnx-ir model of one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
+import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Array, dtype_of
-from .recorder import READING, Recorder
+from ...jacobians import Array, Shape, dtype_of, shape_of
+from ...jacobians.threads import cached_property
+from .recorder import Recorder
+from .shapes import READING, as_shape
+from .simplify import TABLE, Rewrite
 
 IR_VERSION = 10
 """The IR version of opset 21; newer opsets raise it below."""
 
 
+V = ""
+"""The key of v among the inputs of a product: no residual has it."""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """inputs ↦ outputs, by name: what an engine compiles.
+
+    A part of a model, whose shapes may be unknown; or a product, v and residuals ↦ y, whose shapes
+    are static: v, (*columns, *in_shape), is one of its inputs, and y, (*columns, *out_shape), its
+    output. Constants are values with numbers. Recorders of this `kind` add to the nodes.
+    """
+
+    kind: type[Recorder]
+    opset_imports: dict[str, int]
+    nodes: list[ir.Node]
+    inputs: Mapping[str, ir.Value]
+    outputs: Mapping[str, ir.Value]
+
+    @property
+    def v(self) -> ir.Value:
+        """The argument of a product."""
+        return self.inputs[V]
+
+    @property
+    def residuals(self) -> dict[str, ir.Value]:
+        """The further inputs of a product, by the names of their tensors at a point."""
+        return {name: x for name, x in self.inputs.items() if name != V}
+
+    @property
+    def y(self) -> ir.Value:
+        """The result of a product."""
+        return next(iter(self.outputs.values()))
+
+    @cached_property
+    def constants(self) -> dict[int, np.ndarray]:
+        """The numbers of the constants, by the identities of their values."""
+        met = (*self.outputs.values(), *(x for node in self.nodes for x in operands_of(node)))
+        return {id(x): x.const_value.numpy() for x in met if x.const_value is not None}
+
+    def array(self, value: ir.Value) -> np.ndarray | None:
+        """The numbers of a constant; None where the value is computed."""
+        return self.constants.get(id(value))
+
+    @property
+    def has_bodies(self) -> bool:
+        """Whether a node has subgraphs."""
+        return next(subgraphs(self.nodes), None) is not None
+
+    @property
+    def meets_nothing(self) -> bool:
+        """Whether some tensor has no elements: engines fail at empty tensors in many ways."""
+        met = (x for node in self.nodes for x in (*node.inputs, *node.outputs) if x is not None)
+        return any(0 in shape_of(x) and dtype_of(x).kind not in "iu" for x in met)
+
+    def new(self, shape: Shape, dtype: np.dtype, name: str | None = None) -> ir.Value:
+        """A new value."""
+        kind = ir.TensorType(ir.DataType.from_numpy(dtype))
+        return ir.Value(name=name, shape=as_shape(shape), type=kind)
+
+    def uses(self, value: ir.Value) -> list[tuple[ir.Node, int]]:
+        """The nodes that read a value, each with the index of the input."""
+        return [(use.node, use.idx) for use in value.uses() if id(use.node) in self._present]
+
+    @cached_property
+    def _present(self) -> frozenset[int]:
+        """The identities of the nodes, also of those inside subgraphs."""
+        return frozenset(map(id, every(self.nodes)))
+
+
+def simplified(graph: Graph, *engines: str) -> Graph:
+    """A copy of a graph, on values of its own, with the rewrites for some engines.
+
+    A value that is given as an input is not computed. Inputs of products are numbered, as are all
+    values in them later: their names may be the same.
+    """
+    nodes, known, op = list[ir.Node](), dict[int, ir.Value](), None
+    for k, (name, x) in enumerate(graph.inputs.items()):
+        named = name if graph.kind.is_model else f"input_{k}"
+        known[id(x)] = ir.Value(name=named, shape=x.shape, type=x.type)
+        known[id(x)].meta.update(x.meta)
+    given = frozenset(known)
+    for node in graph.nodes:
+        made, y = None, node.outputs[0]
+        for row in (row for e in engines for row in TABLE.get((node.op_type, e), ())):
+            if made is None and not node.domain and fits(row, node):
+                if op is None:
+                    op = graph.kind(graph.opset_imports)
+                    op.nodes = nodes
+                operands = [x and copied_value(x, known) for x in node.inputs]
+                attrs = {key: attribute.value for key, attribute in node.attributes.items()}
+                made = row.rule(op, *operands, **attrs)
+        if made is None:
+            nodes.append(copied_node(node, known, given))
+            continue
+        if made.shape is None:  # not inferred
+            made.shape, made.type = y.shape, y.type
+            made.meta.update(y.meta)
+        if id(y) not in given:
+            known[id(y)] = made
+    outputs = {name: copied_value(y, known) for name, y in graph.outputs.items()}
+    inputs = {name: known[id(x)] for name, x in graph.inputs.items()}
+    copy = replace(graph, nodes=nodes, inputs=inputs, outputs=outputs)
+    if graph.kind.is_model and op is None:
+        return copy
+    needed, used = reachable(copy, [*outputs.values()])
+    for value in () if graph.kind.is_model else used:
+        if value.producer() is not None or value.const_value is not None:
+            value.name = None
+    return replace(copy, nodes=needed)
+
+
+def fits(row: Rewrite, node: ir.Node) -> bool:
+    """Whether a node has the pattern of a row."""
+    if row.after is None:
+        return True
+    k, op_type = row.after
+    x = node.inputs[k]
+    before = None if x is None else x.producer()
+    return before is not None and before.op_type == op_type and not before.domain
+
+
 def build(
-    recorder: Recorder, inputs: Iterable[ir.Value], outputs: Mapping[str, Array], name: str,
+    recorder: Recorder | Graph, inputs: Iterable[ir.Value], outputs: Mapping[str, Array], name: str,
     kept: Iterable[ir.Value] = (),
 ) -> ir.Model:  # fmt: skip
     """The model from some inputs to some outputs, each output under its given name.
@@ -43,16 +170,16 @@ def ir_version(opset: int) -> int:
     return {21: 10, 22: 10, 23: 11, 24: 11, 25: 12}.get(opset, 13 if opset > 25 else IR_VERSION)
 
 
-def named(recorder: Recorder, value: Array, name: str) -> ir.Value:
+def named(recorder: Recorder | Graph, value: Array, name: str) -> ir.Value:
     """The value under a name: renamed if it has none yet, else copied."""
-    value = recorder.value(value)
+    value = recorder.value(value) if isinstance(recorder, Recorder) else value
     if value.producer() is None:
         return copied(recorder, value, name)
     value.name = value.name or name
     return value if value.name == name else copied(recorder, value, name)
 
 
-def copied(recorder: Recorder, value: ir.Value, name: str) -> ir.Value:
+def copied(recorder: Recorder | Graph, value: ir.Value, name: str) -> ir.Value:
     made = recorder.new((), dtype_of(value), name)
     made.shape = value.shape  # some sizes may be symbolic
     recorder.nodes.append(ir.Node("", "Identity", [value], outputs=[made]))
@@ -60,7 +187,7 @@ def copied(recorder: Recorder, value: ir.Value, name: str) -> ir.Value:
 
 
 def reachable(
-    recorder: Recorder, results: list[ir.Value], given: Iterable[ir.Value] = ()
+    recorder: Recorder | Graph, results: list[ir.Value], given: Iterable[ir.Value] = ()
 ) -> tuple[list[ir.Node], list[ir.Value]]:
     """The nodes that the results need beside the `given` values, in recorded order, and every value
     these read.
@@ -104,20 +231,26 @@ def copied_value(value: ir.Value, known: dict[int, ir.Value]) -> ir.Value:
     if id(value) not in known:
         made = ir.Value(name=value.name, shape=value.shape, type=value.type,
                         const_value=value.const_value)  # fmt: skip
-        made.meta[READING] = value.meta.get(READING)
+        if (op := value.meta.get(READING)) is not None:
+            made.meta[READING] = op
         known[id(value)] = made
     return known[id(value)]
 
 
-def copied_node(node: ir.Node, known: dict[int, ir.Value]) -> ir.Node:
-    """A copy of a node with its bodies, on the `known` copies of its operands."""
+def copied_node(
+    node: ir.Node, known: dict[int, ir.Value], given: Container[int] = ()
+) -> ir.Node:  # fmt: skip
+    """A copy of a node with its bodies, on the `known` copies of its operands.
+
+    Its outputs that are `given`, by identity, are computed under other names.
+    """
     attributes = [
         ir.AttrGraph(name, copied_graph(attribute.value, known))
         if attribute.type is ir.AttributeType.GRAPH else attribute
         for name, attribute in node.attributes.items()
     ]  # fmt: skip
     inputs = [None if x is None else copied_value(x, known) for x in node.inputs]
-    outputs = [copied_value(y, known) for y in node.outputs]
+    outputs = [ir.Value() if id(y) in given else copied_value(y, known) for y in node.outputs]
     return ir.Node(node.domain, node.op_type, inputs, attributes, outputs=outputs, name=node.name)
 
 

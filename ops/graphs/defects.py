@@ -9,17 +9,20 @@ mended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 from onnx import TensorProto, helper, parser
 
 from ...jacobians import shape_of
+from ...jacobians.readings import Reading
 from ..node import Step, schema_defaults
 from ..registry import full_name
+from .simplify import numbers_of
 
 ENDS, HANGS, WRITES = "ends the process at", "does not return from", "writes to operands of"
 DEPARTS, ROUNDS = "departs from ONNX in", "rounds doubles to float32 in"
@@ -166,7 +169,7 @@ for _row in (
      lambda step, *xs: any(is_double(step, x) for x in xs)),
     *((name, operators, effect, lambda step, *_: True, remedy, *seen)
       for name, operators, effect, remedy, *seen in (
-        ("subset_of_pads", "Pad", DEPARTS, "ops.graphs.recorder._pad", "1.31"),
+        ("subset_of_pads", "Pad", DEPARTS, "ops.graphs.simplify._pad", "1.31"),
         ("dilated_same", "Conv", DEPARTS, "ops.graphs.recorder.with_pads"),
         ("omitted_output", "Loop Split", ENDS, "modes.model.loading.upgrade.name_outputs"),
         ("omitted_last_input", "LayerNormalization", ENDS,
@@ -174,7 +177,7 @@ for _row in (
         ("no_width", "RandomUniform", ENDS, "modes.model.loading.upgrade._check_range"),
         ("no_turn", "Scan", DEPARTS, "modes.recording.control.Turns.guarded"),
         ("unrounded_halves", "Cast", DEPARTS,
-         "modes.model.primal.engines.onnxruntime.round_halves"),
+         "modes.model.programs.onnxruntime.round_halves"),
         ("left_to_right", "Einsum", HANGS, "modes.model.primal.evaluate.Forecast._check_einsum"),
       )),
 ):  # fmt: skip
@@ -258,7 +261,7 @@ def function(op_type: str) -> onnx.FunctionProto:
     return parser.parse_function(f'<domain: "{GUARD}", opset_import: ["": 21]>{FUNCTIONS[op_type]}')
 
 
-def by_function(op: Any, step: Step, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+def by_function(op: Reading, step: Step, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """The outputs of a step by the function that stands in for it, in calls of the vocabulary."""
     body = function(step.op_type)
     values: dict[str, Any] = dict(zip(body.input, inputs, strict=True))
@@ -280,49 +283,47 @@ def writes(step: Step) -> bool:
     return step.op_type == "BatchNormalization" and bool(step.attrs.get("training_mode"))
 
 
-TRAPPED = (TensorProto.INT32, TensorProto.INT64, TensorProto.UNDEFINED)
+TRAPPED = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.UNDEFINED, None)
 """Types of a quotient at which the processor may trap, and the unknown type."""
 
-Types = Mapping[str, int]
-Numbers = Mapping[str, np.ndarray]
 
-
-def is_trap(node: onnx.NodeProto, types: Types, known: Numbers) -> bool:
+def is_trap(node: ir.Node) -> bool:
     """Whether a function stands in for a node, by the types and numbers that are known."""
     rows = () if node.domain else ROWS_OF.get(node.op_type, ())
-    return any(row.remedy == FUNCTION and row.where(node, types, known) for row in rows)
+    return any(row.remedy == FUNCTION and row.where(node) for row in rows)
 
 
-def overflow(node: onnx.NodeProto, types: Types, known: Numbers) -> bool:
+def overflow(node: ir.Node) -> bool:
     """The least integer divided by -1; here it wraps around to itself, as in NumPy."""
-    divisor = known.get(node.input[1])
-    whole = types.get(node.output[0], TensorProto.UNDEFINED) in TRAPPED
-    return whole and (divisor is None or bool(np.any(divisor == -1)))
-
-
-def race(node: onnx.NodeProto, types: Types, known: Numbers) -> bool:
-    """Threads reduce several updates for one place at the same time, and lose some."""
-    if all(a.name != "reduction" or a.s == b"none" for a in node.attribute):
+    if node.outputs[0].dtype not in TRAPPED:
         return False
-    at = known.get(node.input[1])
+    divisor = numbers_of(node.inputs[1])
+    return divisor is None or bool(np.any(divisor == -1))
+
+
+def race(node: ir.Node) -> bool:
+    """Threads reduce several updates for one place at the same time, and lose some."""
+    if node.attributes.get_string("reduction", "none") == "none":
+        return False
+    at = numbers_of(node.inputs[1])
     places = at.reshape(-1, at.shape[-1]) if at is not None and not np.any(at < 0) else None
     return places is None or len(np.unique(places, axis=0)) < len(places)
 
 
-def training(node: onnx.NodeProto, types: Types, known: Numbers) -> bool:
+def training(node: ir.Node) -> bool:
     """Running statistics are written over the old ones: inputs, weights, residuals."""
-    return any(a.name == "training_mode" and a.i for a in node.attribute)
+    return bool(node.attributes.get_int("training_mode", 0))
 
 
-def rounded_tail(node: onnx.NodeProto, types: Types, known: Numbers) -> bool:
+def rounded_tail(node: ir.Node) -> bool:
     """Sigmoid is 0 from x = -18 on."""
-    return types.get(node.output[0]) in (TensorProto.FLOAT, TensorProto.DOUBLE)
+    return node.outputs[0].dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
 
-def gives_double(node: onnx.NodeProto, types: Types, known: Numbers) -> bool:
+def gives_double(node: ir.Node) -> bool:
     """Softplus has no kernel for double, and Gelu by tanh, but not by erf, rounds it."""
-    by_erf = node.op_type == "Gelu" and all(a.s != b"tanh" for a in node.attribute)
-    return not by_erf and types.get(node.output[0]) == TensorProto.DOUBLE
+    by_erf = node.op_type == "Gelu" and node.attributes.get_string("approximate", "none") != "tanh"
+    return not by_erf and node.outputs[0].dtype == ir.DataType.DOUBLE
 
 
 FUNCTION = "ops.graphs.defects.function"

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Array, dtype_of, shape_of
+from ...jacobians import Array, Op, dtype_of, shape_of
+from ...jacobians.readings import Reading
 from ...jacobians.symint import at
-from ..node import ASKED, SURROGATE, Step, Vocabulary
+from ..node import ASKED, SURROGATE, Step
 from ..numbers import numbers
 from .build import body_of, every, subgraphs
 from .recorder import Recorder
@@ -20,21 +21,28 @@ Turn = Callable[[Arrays, Arrays], tuple[Arrays, Array]]
 """turn(state, slices): the new state, and a row of the output."""
 
 
-def keeps(op: Any) -> bool:
+def keeps(op: Op) -> bool:
     """Whether a loop in a definition becomes a Scan in this reading, instead of being unrolled."""
     return isinstance(op, Recorder) or (isinstance(op, Twin) and op.keeps)
 
 
-def kept(op: Any, op_type: str, *inputs: Any, outputs: int, **attrs: Any) -> Arrays:
-    """The outputs of an operator that has a definition, computed by the operator itself."""
+def behind(op: Op) -> Recorder:
+    """The recorder of a reading that records."""
     recorder = op.recorder if isinstance(op, Twin) else op
+    assert isinstance(recorder, Recorder)
+    return recorder
+
+
+def kept(op: Op, op_type: str, *inputs: Any, outputs: int, **attrs: Any) -> Arrays:
+    """The outputs of an operator that has a definition, computed by the operator itself."""
+    recorder = behind(op)
     made = recorder.call(op_type, *inputs, outputs=outputs, **attrs)
     fake(op, made)
     return tuple(made)
 
 
 def scan(
-    op: Any, turn: Turn, state: Arrays, series: Arrays, *, backward: bool
+    op: Op, turn: Turn, state: Arrays, series: Arrays, *, backward: bool
 ) -> tuple[Arrays, Array]:
     """The final state, and the rows of all iterations in the order of the entries.
 
@@ -42,7 +50,7 @@ def scan(
     """
     if not keeps(op):
         return unrolled(op, turn, state, series, backward)
-    recorder = op.recorder if isinstance(op, Twin) else op
+    recorder = behind(op)
     given = [*map(recorder.value, (*state, *series))]
     types = [(shape_of(x)[k >= len(state) :], dtype_of(x)) for k, x in enumerate(given)]
     with recorder.body():
@@ -63,7 +71,7 @@ def scan(
 
 
 def unrolled(
-    op: Any, turn: Turn, state: Arrays, series: Arrays, backward: bool
+    op: Op, turn: Turn, state: Arrays, series: Arrays, backward: bool
 ) -> tuple[Arrays, Array]:
     """The same results, iteration by iteration."""
     turns, rows = int(shape_of(series[0])[0]), {}
@@ -72,7 +80,7 @@ def unrolled(
     return state, op.Concat(*(op.Unsqueeze(rows[t], (0,)) for t in range(turns)), axis=0)
 
 
-def fake(op: Any, values: Sequence[Any]) -> None:
+def fake(op: Op, values: Sequence[Any]) -> None:
     """Set the numbers of values to zeros, in a reading that computes with numbers."""
     if isinstance(op, Twin):
         op.faked = True
@@ -83,7 +91,7 @@ def fake(op: Any, values: Sequence[Any]) -> None:
 # -- recording and computing at once, where the graph depends on the numbers -----------------------
 
 
-class Twin(Vocabulary):
+class Twin(Reading):
     """A reading whose values are graph values, each with its number at the point."""
 
     def __init__(self, recorder: Recorder) -> None:
@@ -144,12 +152,12 @@ class Twin(Vocabulary):
         return made
 
 
-def surrogate(op: Any, value: Array, expression: Array | None = None) -> Array:
+def surrogate(op: Op, value: Array, expression: Array | None = None) -> Array:
     """The value, with the tangent of an expression for the same tensor; without one, constant.
 
     Only what the tangent needs of the expression is computed.
     """
-    recorder = op.recorder if isinstance(op, Twin) else op
+    recorder = behind(op)
     like = np.zeros((), dtype_of(value)) if expression is None else expression
     value, like = recorder.value(value), recorder.value(like)
     made = recorder.new((), dtype_of(value))

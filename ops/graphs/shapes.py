@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import reading, shape_of
+from ...jacobians import shape_of
 from ...jacobians.symint import (
     Number,
     Symbols,
@@ -34,13 +34,16 @@ from ...jacobians.symint import (
     smallest,
     whole,
 )
-from ..node import AT
+from ..node import AT, recorder_of
 from ..numbers.layout import equal_parts, span
 from ..numbers.windows import CROPPING, GEOMETRY, said, transposed_windows, windows
 from ..registry import full_name
 
 CONTENT = "onnxjac.content"
 """Metadata key of a graph value: its integers, some of which are symbolic."""
+
+READING = "onnxjac.reading"
+"""Metadata key of a graph value: the recorder that it belongs to."""
 
 STILL = "onnxjac.still"
 """Metadata key of a graph value that nodes compute from constants alone."""
@@ -114,7 +117,7 @@ def content(x: Any) -> np.ndarray | None:
         return np.asarray(x.meta[CONTENT])
     if x.const_value is not None:
         return x.const_value.numpy() if x.const_value.dtype.is_integer() else None
-    here, symbols = x.meta.get(AT), reading(x).symbols
+    here, symbols = x.meta.get(AT), recorder_of(x).symbols
     if STILL in x.meta and here is not None and here.dtype.kind in "iu":
         return np.asarray(here)
     if symbols is None or here is None or here.dtype.kind not in "iu" or here.size > SMALL:

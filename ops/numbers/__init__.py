@@ -13,8 +13,14 @@ from typing import Any
 
 import numpy as np
 import onnx.defs
+import scipy.linalg
+import scipy.special
 
+from ...jacobians import Array, Jacobian, Shape
 from ...jacobians.errors import closest
+from ...jacobians.lapack import inverse_of_each, solve_lower
+from ...jacobians.placing import HOST, Place
+from ...jacobians.readings import Library
 from ..node import node_of
 from ..registry import find, full_name
 from . import convolution, indexing, layout, matmul, pointwise, reductions  # noqa: F401  (register kernels)
@@ -23,8 +29,10 @@ from .table import COUNTED, KERNELS, run_reference
 __all__ = ["Numbers", "numbers"]
 
 
-class Numbers:
+class Numbers(Library):
     """One method per ONNX operator: inputs by position, attributes by keyword."""
+
+    module, special, engine, keeps = np, scipy.special, "numpy", False
 
     def __init__(self) -> None:
         vars(self).update(KERNELS)  # instance attributes bypass __getattr__
@@ -36,6 +44,44 @@ class Numbers:
         if not (name[0].isupper() and (onnx.defs.has(name) or find(name))):
             raise AttributeError(f"ONNX has no operator {name!r}.{closest(name, KERNELS)}")
         return functools.partial(by_reference, name)
+
+    def call(self, op_type: str, *inputs: Any, **attrs: Any) -> Any:
+        return getattr(self, op_type)(*inputs, **attrs)
+
+    def dtype(self, x: Array) -> np.dtype:
+        return np.asarray(x).dtype
+
+    def host(self, x: Any) -> np.ndarray:
+        return np.asarray(x)
+
+    def place(self, x: Array) -> Place:
+        return HOST
+
+    def place_on(self, device: Any) -> Place:
+        return HOST
+
+    def full(self, x: Array, shape: Shape, value: Any) -> Array:
+        return np.full(shape, value, x.dtype) if value != 0 else np.zeros(shape, x.dtype)
+
+    def copy(self, x: Array) -> Array:
+        return np.array(x)
+
+    def by_numbers(
+        self, name: str, function: Callable[..., Any], *inputs: Any, **attrs: Any
+    ) -> Any:
+        return function(*inputs, **attrs)
+
+    def product(self, J: Jacobian, v: Array, columns: Shape) -> Array:
+        return J._flat_product(np.asarray(v), columns)
+
+    def inverse(self, a: Array) -> Array:
+        return inverse_of_each(a)
+
+    def exponential(self, a: Array) -> Array:
+        return scipy.linalg.expm(a)
+
+    def solve_lower(self, R: Array, B: Array) -> Array:
+        return solve_lower(R, B)
 
     def run(
         self, op_type: str, inputs: Sequence[Any], attrs: Mapping[str, Any], *,

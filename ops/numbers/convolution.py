@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians.arrays import Array, dtype_of, like, space
+from ...jacobians.arrays import Array, dtype_of, like
+from ...jacobians.readings import library_of, module_of
 from .table import Kernel, as_type, ints, kernel, lowest, single_precision
 from .windows import Windows, padded, patches, transposed_windows, whole, windows
 
@@ -233,13 +234,13 @@ def turned(grid: Windows) -> Windows:
 
 def slide(x: Array, grid: Windows, pair: Kernel) -> Array:
     """Pairs of numbers reduced over the taps of every window of a padded x, axis by axis."""
-    lead = x.ndim - len(grid.space)
+    lead, writes = x.ndim - len(grid.space), library_of(x).writes
     for axis, taps in enumerate(grid.kernel):
         ahead = (slice(None),) * (lead + axis)
         x, *others = (x[(*ahead, grid.reach(axis, tap))] for tap in range(taps))
         x = pair(x, others.pop(0)) if others else x
         for part in others:
-            pair(x, part, out=x)
+            x = pair(x, part, out=x) if writes else pair(x, part)
     return x
 
 
@@ -271,28 +272,32 @@ def max_pool(
     low = lowest(dtype_of(x))
     framed = padded(x, grid, low)
     if outputs == 1:
-        return slide(framed, grid, space(x).maximum)
+        return slide(framed, grid, module_of(x).maximum)
     values, taps = greatest_taps(framed, grid)
     if framed.shape != x.shape and (values == low).any():  # the first of them is not padding
-        _, inside = greatest_taps(padded(space(x).ones_like(x), grid), grid)
-        taps = space(x).where(values == low, inside, taps)
-    taps = as_type(taps, space(x).int64)
+        _, inside = greatest_taps(padded(module_of(x).ones_like(x), grid), grid)
+        taps = module_of(x).where(values == low, inside, taps)
+    taps = as_type(taps, np.dtype(np.int64))
     offsets, base = (like(part, taps) for part in places(x.shape[:2], grid, storage_order))
-    found = space(x).take(offsets, taps)
+    found = module_of(x).take(offsets, taps)
     found += base
     return values, found
 
 
 def greatest_taps(x: Array, grid: Windows) -> tuple[Array, Array]:
     """The maximum of each window of a padded x, and the number of the first tap to reach it."""
-    xp = space(x)
+    xp, writes = module_of(x), library_of(x).writes
     parts = (xp.asarray(x[(..., *reach)], copy=True) for _, reach in grid.taps())  # read twice
     best = next(parts)
-    dtype = xp.uint8 if math.prod(grid.kernel) < 256 else xp.int64
-    taps = xp.zeros_like(best, dtype=dtype)
+    dtype = np.dtype(np.uint8 if math.prod(grid.kernel) < 256 else np.int64)
+    taps = xp.zeros_like(best, dtype=getattr(xp, dtype.name))
     for number, part in enumerate(parts, 1):  # numbers grow: the maximum is the last one
-        xp.maximum(taps, as_type(part > best, dtype) * number, out=taps)
-        xp.maximum(best, part, out=best)
+        reached = as_type(part > best, dtype) * number
+        if writes:
+            xp.maximum(taps, reached, out=taps)
+            xp.maximum(best, part, out=best)
+        else:
+            taps, best = xp.maximum(taps, reached), xp.maximum(best, part)
     return best, taps
 
 
@@ -325,7 +330,7 @@ def average_pool(
     The mean is 0 for windows without elements, as in ONNX Runtime.
     """
     grid = windows(x.shape[2:], kernel_shape, **geometry)
-    sums = slide(padded(x, grid), grid, space(x).add)
+    sums = slide(padded(x, grid), grid, module_of(x).add)
     return sums / like(np.maximum(members(grid, count_include_pad), 1), x)
 
 
@@ -345,7 +350,7 @@ def members(grid: Windows, count_padding: int) -> Array:
 def lp_pool(x: Array, *, kernel_shape: Any, p: int = 2, **geometry: Any) -> Array:
     """(Σ |x|ᵖ)^(1/p) over each window."""
     grid = windows(x.shape[2:], kernel_shape, **geometry)
-    return slide(padded(abs(x) ** p, grid), grid, space(x).add) ** (1 / p)
+    return slide(padded(abs(x) ** p, grid), grid, module_of(x).add) ** (1 / p)
 
 
 def over_space(x: Array) -> tuple[int, ...]:
@@ -354,7 +359,7 @@ def over_space(x: Array) -> tuple[int, ...]:
 
 
 kernel("GlobalAveragePool", wide=True, tensors=True)(lambda x: x.mean(over_space(x), keepdims=True))
-kernel("GlobalMaxPool", tensors=True)(lambda x: space(x).amax(x, over_space(x), keepdims=True))
+kernel("GlobalMaxPool", tensors=True)(lambda x: module_of(x).amax(x, over_space(x), keepdims=True))
 
 
 @kernel("GlobalLpPool", wide=True, tensors=True)
@@ -371,5 +376,5 @@ def lrn(
     """x / (bias + α / size · Σ x²)^β, summed over the `size` channels around each one."""
     squares = (x * x).swapaxes(1, -1)
     grid = windows(squares.shape[-1:], (size,), pads=((size - 1) // 2, size // 2))
-    sums = slide(padded(squares, grid), grid, space(x).add).swapaxes(1, -1)
+    sums = slide(padded(squares, grid), grid, module_of(x).add).swapaxes(1, -1)
     return x / (bias + alpha / size * sums) ** beta

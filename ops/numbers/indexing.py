@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from ...jacobians.arrays import Array, host, space
+from ...jacobians.arrays import Array, host
+from ...jacobians.readings import module_of
 from .table import ints, kernel, widened
 
 REDUCTIONS: dict[str, np.ufunc] = {
@@ -126,7 +127,7 @@ def rows_at(indices: Array, lengths: tuple[int, ...]) -> Array:
 
 def from_start(indices: Array, length: Any) -> Array:
     """Nonnegative indices: negative ones count from the end of the axis."""
-    return space(indices).where(indices < 0, indices + length, indices)
+    return module_of(indices).where(indices < 0, indices + length, indices)
 
 
 @widened

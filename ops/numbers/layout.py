@@ -13,7 +13,8 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 
-from ...jacobians.arrays import Array, Shape, is_tensor, shape_of, space
+from ...jacobians.arrays import Array, Shape, shape_of
+from ...jacobians.readings import library_of, module_of
 from ...jacobians.symint import Number, if_negative, largest, same, smallest
 from .table import STATIC, ints, kernel
 
@@ -44,7 +45,8 @@ def reshape(x: Array, shape: Any, *, allowzero: int = 0) -> Array:
 def transpose(x: Array, *, perm: Any = None) -> Array:
     """x with its axes permuted, by default reversed."""
     perm = tuple(reversed(range(x.ndim))) if perm is None else tuple(perm)
-    return x.transpose(perm) if isinstance(x, np.ndarray) else x.permute(perm)
+    plain = isinstance(x, np.ndarray) or not hasattr(x, "permute")
+    return x.transpose(perm) if plain else x.permute(perm)
 
 
 @kernel("Flatten", tensors=True, view=True)
@@ -76,13 +78,13 @@ def unsqueeze(x: Array, axes: Any) -> Array:
 @kernel("Expand", tensors=True, hosted=True, view=True)
 def expand(x: Array, shape: Any) -> Array:
     """x repeated along new axes and axes of length 1: a view with stride 0."""
-    return space(x).broadcast_to(x, np.broadcast_shapes(tuple(x.shape), ints(shape)))
+    return module_of(x).broadcast_to(x, np.broadcast_shapes(tuple(x.shape), ints(shape)))
 
 
 @kernel("Concat", tensors=True)
 def concat(*inputs: Array, axis: int) -> Array:
     """The inputs joined along an axis."""
-    return space(inputs[0]).concatenate(inputs, axis)
+    return module_of(inputs[0]).concatenate(inputs, axis)
 
 
 @kernel("Split", counted=True, tensors=True, hosted=True)
@@ -98,7 +100,7 @@ def split(
     return tuple(x[(*ahead, slice(*ends_))] for ends_ in pairwise(ends))
 
 
-@kernel("Slice", hosted=True)
+@kernel("Slice", tensors=True, hosted=True)
 def slice_(x: Array, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Array:
     """x[start:end:step] along the given axes, by default the first ones."""
     return sliced(x.shape, starts, ends, axes, steps)(x)
@@ -126,7 +128,7 @@ def cuts(shape: Shape, starts: Any, ends: Any, axes: Any = None, steps: Any = No
 @kernel("Tile", tensors=True, hosted=True)
 def tile(x: Array, repeats: Any) -> Array:
     """x repeated as a whole along each axis."""
-    return space(x).tile(x, ints(repeats))
+    return module_of(x).tile(x, ints(repeats))
 
 
 @kernel("Pad", tensors=True, hosted=True)
@@ -161,10 +163,10 @@ def framed(x: Array, widths: list[tuple[int, int]], value: Any) -> Array:
     if not any(a or b for a, b in widths):
         return x
     shape = tuple(a + n + b for n, (a, b) in zip(x.shape, widths, strict=True))
-    if is_tensor(x):
-        y = x.new_full(shape, value)
-    else:
-        y = np.full(shape, value, x.dtype) if value != 0 else np.zeros(shape, x.dtype)
+    library = library_of(x)
+    if not library.writes:
+        return library.module.pad(x, widths, constant_values=value)
+    y = library.full(x, shape, value)
     y[tuple(slice(a, a + n) for n, (a, _) in zip(x.shape, widths, strict=True))] = x
     return y
 
@@ -193,7 +195,7 @@ def space_to_depth(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
 def trilu(x: Array, k: Any = 0, *, upper: int = 1) -> Array:
     """The triangle above, or below, the k-th diagonal of each matrix; zeros elsewhere."""
     k = 0 if k is None else ints(k)[0]
-    return space(x).triu(x, k) if upper else space(x).tril(x, k)
+    return module_of(x).triu(x, k) if upper else module_of(x).tril(x, k)
 
 
 def equal_parts(n: int, parts: int) -> tuple[int, ...]:

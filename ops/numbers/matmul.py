@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians.arrays import Array, space
+from ...jacobians.arrays import Array, dtype_of
+from ...jacobians.readings import module_of
 from .table import as_type, ints, is_half, kernel, meeting, single
 
 THIN = 8
@@ -58,14 +59,14 @@ def gemm(
     transA: int = 0, transB: int = 0,
 ) -> Array:  # fmt: skip
     """α A' B' + β C, where ' transposes if the flag is set."""
-    multiply = matmul if isinstance(a, np.ndarray) else space(a).matmul
+    multiply = matmul if isinstance(a, np.ndarray) else module_of(a).matmul
     product = scaled(alpha, multiply(a.T if transA else a, b.T if transB else b))
-    return product if c is None else as_type(product + scaled(beta, c), a.dtype)
+    return product if c is None else as_type(product + scaled(beta, c), dtype_of(a))
 
 
 def scaled(factor: float, x: Array) -> Array:
     """x times a factor, without an operation for the factor 1."""
-    return x if factor == 1 else as_type(factor * x, x.dtype)
+    return x if factor == 1 else as_type(factor * x, dtype_of(x))
 
 
 @kernel("Einsum", wide=True)
@@ -90,7 +91,7 @@ def contraction_order(equation: str, *shapes: tuple[int, ...]) -> Any:
 @kernel("Det", wide=True, tensors=True)
 def det(x: Array) -> Array:
     """The determinant of every matrix."""
-    return space(x).linalg.det(x)
+    return module_of(x).linalg.det(x)
 
 
 @kernel("DFT", wide=True, tensors=True, hosted=True)
@@ -101,7 +102,7 @@ def dft(
     (axis,) = ints(-2 if axis is None else axis)
     axis = axis % x.ndim
     n = None if length is None else ints(length)[0]
-    xp = space(x)
+    xp = module_of(x)
     signal = x[..., 0] + 1j * x[..., 1] if x.shape[-1] == 2 else x[..., 0]
     if onesided and inverse:
         return xp.fft.irfft(signal, n, axis)[..., None]

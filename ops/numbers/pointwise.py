@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from ...jacobians.arrays import Array, is_tensor, space
+from ...jacobians.arrays import Array
 from ...jacobians.errors import OnnxJacError, first_line
+from ...jacobians.readings import library_of, module_of
 from ...jacobians.text import clipped
 from .table import Kernel, as_type, kernel, single_precision
 
@@ -75,14 +76,14 @@ def clip(x: Array, low: Array | None = None, high: Array | None = None) -> Array
 def is_inf(x: Array, *, detect_negative: int = 1, detect_positive: int = 1) -> Array:
     """Whether x is infinite, with a sign that is to be detected."""
     if detect_negative and detect_positive:
-        return space(x).isinf(x)
-    below, above = space(x).isneginf(x), space(x).isposinf(x)
+        return module_of(x).isinf(x)
+    below, above = module_of(x).isneginf(x), module_of(x).isposinf(x)
     return (detect_negative == 1) & below | (detect_positive == 1) & above
 
 
 def leaky_relu(x: Array, *, alpha: float = single_precision(0.01)) -> Array:
     """x for x ≥ 0, αx below."""
-    return space(x).where(x < 0, alpha * x, x)
+    return module_of(x).where(x < 0, alpha * x, x)
 
 
 def sigmoid(x: Array) -> Array:
@@ -92,12 +93,12 @@ def sigmoid(x: Array) -> Array:
 
 def softplus(x: Array) -> Array:
     """log(1 + exp(x)), where exp cannot overflow."""
-    return x.clip(0, None) + space(x).log1p(space(x).exp(-abs(x)))
+    return x.clip(0, None) + module_of(x).log1p(module_of(x).exp(-abs(x)))
 
 
 def elu(x: Array, *, alpha: float = 1.0) -> Array:
     """x for x ≥ 0, α(exp(x) − 1) below."""
-    return space(x).where(x < 0, alpha * space(x).expm1(x), x)
+    return module_of(x).where(x < 0, alpha * module_of(x).expm1(x), x)
 
 
 def hard_sigmoid(x: Array, *, alpha: float = single_precision(0.2), beta: float = 0.5) -> Array:
@@ -108,8 +109,8 @@ def hard_sigmoid(x: Array, *, alpha: float = single_precision(0.2), beta: float 
 def gelu(x: Array, *, approximate: str = "none") -> Array:
     """x Φ(x) with the normal distribution Φ, or its approximation by tanh."""
     if approximate == "tanh":
-        return x * special_of(x).expit(math.sqrt(8 / math.pi) * (x + 0.044715 * x**3))
-    return x * special_of(x).ndtr(x)
+        return x * library_of(x).special.expit(math.sqrt(8 / math.pi) * (x + 0.044715 * x**3))
+    return x * library_of(x).special.ndtr(x)
 
 
 def selu(
@@ -122,16 +123,12 @@ def selu(
 
 def shrink(x: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
     """x + bias for x < −λ, x − bias for x > λ, 0 between."""
-    where = space(x).where
-    return as_type(where(x < -lambd, x + bias, where(x > lambd, x - bias, 0)), x.dtype)
+    where = module_of(x).where
+    y = where(x < -lambd, x + bias, where(x > lambd, x - bias, 0))
+    return as_type(y, library_of(x).dtype(x))
 
 
-def special_of(x: Array) -> Any:
-    """The module of special functions of SciPy, or of PyTorch for a tensor."""
-    return space(x).special if is_tensor(x) else special
-
-
-kernel("PRelu", tensors=True)(lambda x, slope: space(x).where(x < 0, slope * x, x))
+kernel("PRelu", tensors=True)(lambda x, slope: module_of(x).where(x < 0, slope * x, x))
 
 EXACT: dict[str, Kernel] = {
     "Max": lambda *data: functools.reduce(np.maximum, data),
@@ -150,22 +147,22 @@ WIDE: dict[str, Kernel] = {
 
 TENSORS: dict[str, Kernel] = {
     "Celu": lambda x, *, alpha=1.0: (
-        x.clip(0, None) + (alpha * space(x).expm1(x / alpha)).clip(None, 0)
+        x.clip(0, None) + (alpha * module_of(x).expm1(x / alpha)).clip(None, 0)
     ),
     "Elu": elu,
     "Gelu": gelu,
     "HardSigmoid": hard_sigmoid,
     "HardSwish": lambda x: x * hard_sigmoid(x, alpha=1 / 6),
     "LeakyRelu": leaky_relu,
-    "Mish": lambda x: x * space(x).tanh(softplus(x)),
+    "Mish": lambda x: x * module_of(x).tanh(softplus(x)),
     "Selu": selu,
     "Shrink": shrink,
     "Softplus": softplus,
     "Softsign": lambda x: x / (1 + abs(x)),
-    "Swish": lambda x, *, alpha=1.0: x * special_of(x).expit(alpha * x),
-    "ThresholdedRelu": lambda x, *, alpha=1.0: space(x).where(x > alpha, x, 0),
+    "Swish": lambda x, *, alpha=1.0: x * library_of(x).special.expit(alpha * x),
+    "ThresholdedRelu": lambda x, *, alpha=1.0: module_of(x).where(x > alpha, x, 0),
 }
-"""Formulas that take tensors of PyTorch too."""
+"""Formulas that take arrays of other libraries too."""
 
 for name, formula in EXACT.items():
     kernel(name)(formula)

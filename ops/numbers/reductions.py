@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import dtype_of
-from ...jacobians.arrays import Array, space
+from ...jacobians.arrays import Array
+from ...jacobians.readings import module_of
 from .layout import numpy_dtype
 from .table import Kernel, as_type, highest, ints, kernel, lowest, single_precision
 
@@ -49,7 +50,7 @@ def reductions(
 
     def mean(x: Array, axes: Axes, keepdims: bool) -> Array:
         """Σ x / n; 0 / 0 for no elements."""
-        return as_type(add(x, axes, keepdims) / math.prod(x.shape[k] for k in axes), x.dtype)
+        return as_type(add(x, axes, keepdims) / math.prod(x.shape[k] for k in axes), dtype_of(x))
 
     def norm(x: Array, axes: Axes, keepdims: bool) -> Array:
         """√Σ x², with a power of 2 near the greatest |x| divided out: its square may overflow."""
@@ -85,7 +86,7 @@ def reduction(before: Kernel, reduce: Kernel, after: Kernel) -> Kernel:
         given = () if axes is None else ints(axes)
         found = given if given or noop_with_empty_axes else tuple(range(x.ndim))
         y = before(x if found else x[..., None])  # torch takes no axes for all of them
-        return as_type(after(reduce(y, found or (-1,), bool(found and keepdims))), x.dtype)
+        return as_type(after(reduce(y, found or (-1,), bool(found and keepdims))), dtype_of(x))
 
     return reduced
 
@@ -100,7 +101,7 @@ def extremum(search: str) -> Kernel:
     def position(
         x: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
     ) -> Array:
-        searched = space(x).flip(x, (axis,)) if select_last_index else x
+        searched = module_of(x).flip(x, (axis,)) if select_last_index else x
         places = getattr(searched, search)(axis, keepdims=bool(keepdims))
         return x.shape[axis] - 1 - places if select_last_index else places
 
@@ -115,7 +116,7 @@ def scan(running: str, first: int) -> Kernel:
     """A running reduction along one axis, from a `first` value on if it is exclusive."""
 
     def scanned(x: Array, axis: Any, *, exclusive: int = 0, reverse: int = 0) -> Array:
-        (axis,), xp = ints(axis), space(x)
+        (axis,), xp = ints(axis), module_of(x)
         y = getattr(xp.flip(x, (axis,)) if reverse else x, running)(axis, dtype=x.dtype)
         if exclusive:
             ahead = (slice(None),) * (axis % x.ndim)
@@ -172,8 +173,8 @@ def batch_normalization(
 def affine(x: Array, scale: Array, b: Array, mean: Array, var: Array, epsilon: float) -> Array:
     """The normalisation per channel as one multiplication and one addition."""
     slope = scale / (var + epsilon) ** 0.5
-    y = x * as_type(per_channel(slope, x), x.dtype)
-    y += as_type(per_channel(b - mean * slope, x), x.dtype)
+    y = x * as_type(per_channel(slope, x), dtype_of(x))
+    y += as_type(per_channel(b - mean * slope, x), dtype_of(x))
     return y
 
 
@@ -194,8 +195,8 @@ def layer_normalization(
     """(x − μ) / √(σ² + ε) · scale + b over the axes from `axis` on; then μ and 1 / √(σ² + ε)."""
     y, *moments = standard(x, tuple(range(axis % x.ndim, x.ndim)), epsilon)
     y = y * scale if b is None else y * scale + b
-    kept = numpy_dtype(stash_type).name  # whatever the type of x
-    moments = [as_type(z, getattr(space(z), kept, kept)) for z in moments]
+    kept = numpy_dtype(stash_type)  # whatever the type of x
+    moments = [as_type(z, kept) for z in moments]
     return y if outputs == 1 else (y, *moments)[:outputs]
 
 

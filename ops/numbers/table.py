@@ -3,7 +3,7 @@
 A kernel takes the inputs as ONNX's schema orders them and the attributes as keywords with the
 schema's defaults. For input tensors that hold shapes, axes or scalars, Python values are accepted.
 Infinities and NaN are values here, as in every ONNX runtime, never warnings. Where a kernel needs
-only what arrays and tensors of PyTorch share, it takes either, and the torch reading has it too.
+only what NumPy shares with other libraries, it takes their arrays, and their readings have it too.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ import onnx_ir
 from onnx.reference import ReferenceEvaluator
 
 from ...jacobians import Shape, dtype_of
-from ...jacobians.arrays import common, is_tensor, space
+from ...jacobians.arrays import SINGLE, common
 from ...jacobians.errors import InputError, UnsupportedOp
+from ...jacobians.readings import is_kept, library_of, module_of
 from ..node import remedy
 from ..registry import find
 
@@ -40,7 +41,7 @@ FOREIGN: set[str] = set()
 QUICK: dict[str, tuple[int, ...]] = {}
 """Operator -> its outputs that NumPy finds at least as soon as ONNX Runtime."""
 TENSORS: set[str] = set()
-"""The operators whose kernel takes tensors of PyTorch too."""
+"""The operators whose kernel takes arrays of other libraries too."""
 HOSTED: set[str] = set()
 """The operators whose operands after the first stay on the host: shapes, axes."""
 STATIC: dict[str, Kernel] = {}
@@ -56,10 +57,11 @@ def kernel(
     `name` is `Op` or `domain::Op`.
 
     Inputs come by position, attributes as keywords; the result is an array or a tuple of several.
-    With `tensors`, it takes tensors of PyTorch too. If they are `hosted`, integers among the
-    operands after the first are read by `ints`. A `counted` one takes the number of outputs as
-    `outputs`, a `wide` one computes with halves in float32, and one that gives a `view` neither
-    computes nor rearranges entries. `quick` are the outputs that it finds sooner than ONNX Runtime.
+    With `tensors`, it takes arrays of other libraries too, such as tensors of PyTorch. If they are
+    `hosted`, integers among the operands after the first are read by `ints`. A `counted` one takes
+    the number of outputs as `outputs`, a `wide` one computes with halves in float32, and one that
+    gives a `view` neither computes nor rearranges entries. `quick` are the outputs that it finds
+    sooner than ONNX Runtime.
     Raises `InputError` if an operator of ONNX has a kernel.
     """
 
@@ -96,9 +98,9 @@ def checked(function: Kernel) -> Kernel:
 
 
 def unwritten(x: Any) -> Any:
-    """A read-only view of an array, a copy of a tensor."""
-    if is_tensor(x):
-        return x.clone()
+    """A read-only view of an array, a copy of one of another library."""
+    if is_kept(x):
+        return library_of(x).copy(x)
     return np.broadcast_to(x, x.shape) if isinstance(x, np.ndarray) else x
 
 
@@ -162,16 +164,12 @@ def meeting(*inputs: Any) -> Any:
     (dtype('float16'), dtype('float32'))
     """
     floats = [x for x in inputs if is_float(x)]
-    if is_tensor(floats[0]):
-        return functools.reduce(space(floats[0]).promote_types, (x.dtype for x in floats))
-    return common(*(x.dtype for x in floats))
+    return common(*map(dtype_of, floats))
 
 
 def is_float(x: Any) -> bool:
-    """Whether x is an array or a tensor of floats."""
-    if isinstance(x, np.ndarray | np.generic):
-        return x.dtype.kind in "fV"
-    return is_tensor(x) and x.is_floating_point()
+    """Whether x is an array of floats."""
+    return hasattr(x, "dtype") and dtype_of(x).kind in "fV"
 
 
 def is_half(x: Any) -> bool:
@@ -181,12 +179,14 @@ def is_half(x: Any) -> bool:
 
 def single(x: Any) -> Any:
     """Half precision as float32, anything else as it is."""
-    return as_type(x, space(x).float32) if is_half(x) else x
+    return as_type(x, SINGLE) if is_half(x) else x
 
 
-def as_type(x: Any, dtype: Any) -> Any:
-    """An array or a tensor in another dtype of its library."""
-    return x.to(dtype) if is_tensor(x) else x.astype(dtype, copy=False)
+def as_type(x: Any, dtype: np.dtype) -> Any:
+    """An array in another dtype; within a kernel, NumPy need not be told to be quiet."""
+    if isinstance(x, np.ndarray) or not is_kept(x):  # or one symbol
+        return x.astype(dtype, copy=False)
+    return library_of(x).cast(x, dtype)
 
 
 def single_precision(value: float) -> float:
@@ -221,7 +221,7 @@ def settled(
     """
     shape = shapes[1]
     if name in FREE:
-        return ((lambda x: space(x).broadcast_to(x, shape)) if name == "Expand"
+        return ((lambda x: module_of(x).broadcast_to(x, shape)) if name == "Expand"
                 else methodcaller("reshape", shape))  # fmt: skip
     held = tuple(ints(y) if hasattr(y, "dtype") and dtype_of(y).kind in "iu" else y for y in known)
     if name in static:

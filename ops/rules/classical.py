@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import accumulate, combinations
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from ...jacobians import (
     Eye,
     Identity,
     Jacobian,
+    Op,
     Reshape,
     Take,
     dtype_of,
@@ -32,14 +32,14 @@ from .normalization import normalised, spread_total
 
 
 @jacobian("ai.onnx.ml::Scaler")
-def scaler(op: Any, node: Node) -> Blocks:
+def scaler(op: Op, node: Node) -> Blocks:
     """y = (x - offset) · scale."""
     scale = np.asarray(node.scale or 1.0, node.dtype)
     return {(0, 0): Diagonal(scale, node.y_shape)}
 
 
 @jacobian("ai.onnx.ml::Imputer")
-def imputer(op: Any, node: Node) -> Blocks:
+def imputer(op: Op, node: Node) -> Blocks:
     """y = x, except where x equals a given value, often NaN, that a constant replaces."""
     missing = node.replaced_value_float
     replaced = op.IsNaN(node.x) if np.isnan(missing) else op.Equal(node.x, missing)
@@ -55,14 +55,14 @@ def replaced_entries(node: Node) -> Count:
 
 
 @jacobian("ai.onnx.ml::ArrayFeatureExtractor")
-def array_feature_extractor(op: Any, node: Node) -> Blocks:
+def array_feature_extractor(op: Op, node: Node) -> Blocks:
     """y = x[..., index]."""
     J = Take(op.Reshape(node.inputs[1], (-1,)), -1, node.x_shape, node.dtype)
     return {(0, 0): Reshape(node.y_shape, J.out_shape, node.dtype) @ J}
 
 
 @jacobian("ai.onnx.ml::FeatureVectorizer")
-def feature_vectorizer(op: Any, node: Node) -> Blocks:
+def feature_vectorizer(op: Op, node: Node) -> Blocks:
     """The concatenated columns of all inputs, each truncated or zero-padded to its width."""
     widths = node.inputdimensions
     return {
@@ -72,7 +72,7 @@ def feature_vectorizer(op: Any, node: Node) -> Blocks:
     }
 
 
-def columns(node: Node, i: int, start: int, width: int) -> Any:
+def columns(node: Node, i: int, start: int, width: int) -> Jacobian:
     """Input i embedded in y as the columns from `start` on."""
     x = node.inputs[i]
     rows = (node.y_shape[0], size(shape_of(x)) // max(node.y_shape[0], 1))
@@ -82,7 +82,7 @@ def columns(node: Node, i: int, start: int, width: int) -> Any:
 
 
 @jacobian("ai.onnx.ml::Normalizer", norm=("MAX", "L1", "L2"))
-def normalizer(op: Any, node: Node) -> Blocks:
+def normalizer(op: Op, node: Node) -> Blocks:
     """y = x / m(x) with a norm m of the row."""
     x = op.CastLike(node.x, node.y)
     g = norm_slope(op, node, x)
@@ -92,7 +92,7 @@ def normalizer(op: Any, node: Node) -> Blocks:
     return {(0, 0): normalised(node, inverse, node.y, g, axis)}
 
 
-def norm_slope(op: Any, node: Node, x: Array) -> Array:
+def norm_slope(op: Op, node: Node, x: Array) -> Array:
     """∂m/∂x: sign(x) for L1, y for L2, and ±1 at the largest |x| for MAX, split among ties."""
     if node.norm == "L1":
         return op.Sign(x)
@@ -125,20 +125,20 @@ TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
 
 
 @jacobian("ai.onnx.ml::LinearRegressor", post_transform=TRANSFORMS)
-def linear_regressor(op: Any, node: Node) -> Blocks:
+def linear_regressor(op: Op, node: Node) -> Blocks:
     """y = f(x Aᵀ + b)."""
     A = np.reshape(node.coefficients, (node.targets, -1))
     return {(0, 0): scored(op, node, 0, *linear(op, node, 0, A, node.intercepts))}
 
 
 @jacobian("ai.onnx.ml::LinearClassifier", post_transform=TRANSFORMS)
-def linear_classifier(op: Any, node: Node) -> Blocks:
+def linear_classifier(op: Op, node: Node) -> Blocks:
     """The scores f(x Aᵀ + b) are the second output; the labels have no derivative."""
     A = np.reshape(node.coefficients, (-1, node.x_shape[-1]))
     return {(1, 0): scored(op, node, 1, *linear(op, node, 1, A, node.intercepts))}
 
 
-def linear(op: Any, node: Node, o: int, A: Any, b: Any) -> tuple[Array, Jacobian]:
+def linear(op: Op, node: Node, o: int, A: Array, b: Array) -> tuple[Array, Jacobian]:
     """The scores x Aᵀ + b, one row per sample, and ∂scores/∂x, in the dtype of output o."""
     A = np.asarray(A, dtype_of(node.outputs[o]))
     rows = (size(node.x_shape) // A.shape[1], A.shape[1])
@@ -147,7 +147,7 @@ def linear(op: Any, node: Node, o: int, A: Any, b: Any) -> tuple[Array, Jacobian
     return scores, implicit_kron(Eye(rows[0]), A) @ Reshape(rows, node.x_shape, A.dtype)
 
 
-def scored(op: Any, node: Node, o: int, scores: Array, J: Jacobian) -> Jacobian:
+def scored(op: Op, node: Node, o: int, scores: Array, J: Jacobian) -> Jacobian:
     """∂yₒ/∂x, given the scores and ∂scores/∂x; a single score s may stand for the pair (-s, s)."""
     y = node.outputs[o]
     shape, dtype = shape_of(y), J.dtype
@@ -158,7 +158,7 @@ def scored(op: Any, node: Node, o: int, scores: Array, J: Jacobian) -> Jacobian:
     return transformed(op, node.post_transform, op.Reshape(scores, shape), y) @ J
 
 
-def transformed(op: Any, name: str, scores: Array, y: Array) -> Jacobian:
+def transformed(op: Op, name: str, scores: Array, y: Array) -> Jacobian:
     """∂f/∂scores of a post transform y = f(scores)."""
     shape, dtype = shape_of(y), dtype_of(y)
     if name == "LOGISTIC":
@@ -176,7 +176,7 @@ KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 
 
 @jacobian("ai.onnx.ml::SVMRegressor", kernel_type=KERNELS, post_transform=TRANSFORMS)
-def svm_regressor(op: Any, node: Node) -> Blocks:
+def svm_regressor(op: Op, node: Node) -> Blocks:
     """y = Σ cᵥ k(x, v) + ρ; for `one_class` its sign, which is piecewise constant."""
     if node.one_class:
         return {}
@@ -186,7 +186,7 @@ def svm_regressor(op: Any, node: Node) -> Blocks:
 
 
 @jacobian("ai.onnx.ml::SVMClassifier", kernel_type=KERNELS, post_transform=TRANSFORMS)
-def svm_classifier(op: Any, node: Node) -> Blocks:
+def svm_classifier(op: Op, node: Node) -> Blocks:
     """The scores are the second output: one per class or per pair of classes, or probabilities."""
     labels = node.classlabels_ints or node.classlabels_strings or (1,)
     if not node.vectors_per_class:
@@ -211,7 +211,7 @@ def pairwise_weights(node: Node) -> np.ndarray:
     return weights
 
 
-def supported(op: Any, node: Node, o: int, weights: np.ndarray) -> tuple[Array, Jacobian]:
+def supported(op: Op, node: Node, o: int, weights: np.ndarray) -> tuple[Array, Jacobian]:
     """The scores Σᵥ w[p, v] k(x, v) + ρ[p] and ∂scores/∂x, a dense block per sample."""
     dtype = dtype_of(node.outputs[o])
     w = np.asarray(weights, dtype)
@@ -227,7 +227,7 @@ def supported(op: Any, node: Node, o: int, weights: np.ndarray) -> tuple[Array, 
     return scores, J @ Reshape(J.in_shape, node.x_shape, dtype)
 
 
-def kernel(op: Any, node: Node, x: Array, vectors: np.ndarray) -> tuple[Array, Array]:
+def kernel(op: Op, node: Node, x: Array, vectors: np.ndarray) -> tuple[Array, Array]:
     """k(x, v) and a factor s of its slope: ∂k/∂x = s v, or s (v - x) for a radial kernel."""
     gamma, coefficient, degree = node.kernel_params or (0.0, 0.0, 0.0)
     inner = op.MatMul(x, vectors.T)
@@ -246,7 +246,7 @@ def kernel(op: Any, node: Node, x: Array, vectors: np.ndarray) -> tuple[Array, A
     return inner, op.Expand(np.ones((), vectors.dtype), shape_of(inner))
 
 
-def coupled(op: Any, node: Node, scores: Array, J: Jacobian) -> tuple[Array, Jacobian]:
+def coupled(op: Op, node: Node, scores: Array, J: Jacobian) -> tuple[Array, Jacobian]:
     """Class probabilities and their Jacobian, given the pairwise scores and their Jacobian J.
 
     rᵢⱼ = σ(-(a s + b)) is the probability of i against j; Q = Σ over pairs of q qᵀ with
@@ -273,7 +273,7 @@ def coupled(op: Any, node: Node, scores: Array, J: Jacobian) -> tuple[Array, Jac
     return found, BlockDiagonal(blocks) @ Diagonal(slope, shape_of(r)) @ J
 
 
-def spd_inverse(op: Any, A: Array) -> Array:
+def spd_inverse(op: Op, A: Array) -> Array:
     """The inverse of small symmetric positive definite matrices: sweeping every row gives -A⁻¹."""
     k = shape_of(A)[-1]
     for t in range(k):

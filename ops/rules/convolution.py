@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from ...jacobians import (
     Geometry,
     Identity,
     Jacobian,
+    Op,
     Permutation,
     Reshape,
     Shape,
@@ -50,7 +51,7 @@ from .sampling import Samples, line
 
 
 @jacobian("Conv", auto_pad=AUTO_PADS, grows=True)
-def conv(op: Any, node: Node) -> Blocks:
+def conv(op: Op, node: Node) -> Blocks:
     """∂/∂x is a convolution with a fixed kernel, ∂/∂w one with a fixed signal."""
     x, w = node.inputs[:2]
     grid = whole(windows_of(node, shape_of(w)[2:]))
@@ -67,7 +68,7 @@ def conv(op: Any, node: Node) -> Blocks:
 
 
 @jacobian("ConvTranspose", auto_pad=AUTO_PADS, grows=True)
-def conv_transpose(op: Any, node: Node) -> Blocks:
+def conv_transpose(op: Op, node: Node) -> Blocks:
     """The adjoint of a convolution of y: the input x plays the role of the cotangent."""
     x, w = node.inputs[:2]
     grid = windows_of(node, shape_of(w)[2:], transposed=True)
@@ -117,7 +118,7 @@ def windows_of(node: Node, kernel: Shape, *, transposed: bool = False) -> Window
     return grid
 
 
-def in_margin(shape: Shape, pads: Shape, dtype: Any) -> tuple[Jacobian, Shape]:
+def in_margin(shape: Shape, pads: Shape, dtype: np.dtype) -> tuple[Jacobian, Shape]:
     """The embedding of the signal in zeros for symbolic pads, which no attribute can hold; and the
     pads that remain.
     """
@@ -155,7 +156,7 @@ says("MaxPool", "AveragePool", "LpPool", memory=lambda node: framed_bytes(node, 
 
 
 @jacobian("MaxPool", auto_pad=AUTO_PADS, grows=True)
-def max_pool(op: Any, node: Node) -> Blocks:
+def max_pool(op: Op, node: Node) -> Blocks:
     """y = the maximum of each window, taken at its first occurrence."""
     grid = windows_of(node, node.kernel_shape)
     if not is_symbolic(grid.space) and not members(grid, False).all():
@@ -165,7 +166,7 @@ def max_pool(op: Any, node: Node) -> Blocks:
     return {(0, 0): take_flat(at, node.x_shape, node.dtype, planes, grid.apart)}
 
 
-def max_positions(op: Any, node: Node, grid: Windows) -> Array:
+def max_positions(op: Op, node: Node, grid: Windows) -> Array:
     """The row-major position in x of every entry of y: the operator's own second output."""
     indices = node.output(1)
     if indices is not None and not node.storage_order:
@@ -193,14 +194,14 @@ convention("MaxPool", "max pool [1, 1]", ([[[1.0, 1.0]]],), ([[[1.0, 0.0]]],), F
 
 
 @jacobian("AveragePool", auto_pad=AUTO_PADS, grows=True)
-def average_pool(op: Any, node: Node) -> Blocks:
+def average_pool(op: Op, node: Node) -> Blocks:
     """y = window sums divided by the number of entries that count in each window."""
     grid = windows_of(node, node.kernel_shape)
     sums = window_sums(node, grid)
     return {(0, 0): Diagonal(inverse_counts(op, node, grid, sums), node.y_shape) @ sums}
 
 
-def inverse_counts(op: Any, node: Node, grid: Windows, sums: Jacobian) -> Array:
+def inverse_counts(op: Op, node: Node, grid: Windows, sums: Jacobian) -> Array:
     """1 / the number of entries that count in each window."""
     if not is_symbolic(grid.space):
         counts = np.maximum(members(grid, node.count_include_pad), 1)
@@ -236,7 +237,7 @@ def sums_over(node: Node, grid: Windows, space: Shape, pads: Shape) -> Jacobian:
 
 
 @jacobian("LRN")
-def lrn(op: Any, node: Node) -> Blocks:
+def lrn(op: Op, node: Node) -> Blocks:
     """y = x / s^β with s = bias + α/size W x², W the window sum over channels:
     J = diag(s^-β) - 2 α β / size · diag(x s^(-β-1)) W diag(x).
     """
@@ -267,7 +268,7 @@ X, W, OFFSET, BIAS, MASK = range(5)
 
 
 @jacobian("DeformConv", grows=True)
-def deform_conv(op: Any, node: Node) -> Blocks:
+def deform_conv(op: Op, node: Node) -> Blocks:
     """y = W · (mask ∘ sample(x, positions + offset)) + b: the product rule over its factors."""
     d = Deformed(op, node)
     outer = d.contraction("value")
@@ -293,7 +294,7 @@ def deform_conv(op: Any, node: Node) -> Blocks:
 class Deformed:
     """The samples of a deformable convolution, (N, offset groups, taps, positions)."""
 
-    def __init__(self, op: Any, node: Node) -> None:
+    def __init__(self, op: Op, node: Node) -> None:
         self.op, self.node, self.dtype = op, node, dtype_of(node.x)
         self.out = shape_of(node.inputs[OFFSET])[2:]
         self.kernel = shape_of(node.inputs[W])[2:]
@@ -361,7 +362,7 @@ class Deformed:
         return Reshape(shape, J.out_shape, self.dtype) @ J @ before
 
 
-def coordinate(op: Any, shape: Shape, k: int) -> Array:
+def coordinate(op: Op, shape: Shape, k: int) -> Array:
     """The index along axis k of every position in a tensor of the given shape, row-major."""
     line = op.Reshape(counted(op, shape[k]), (-1, *(1,) * (len(shape) - 1 - k)))
     return op.Reshape(op.Expand(line, shape), (size(shape),))
@@ -369,9 +370,10 @@ def coordinate(op: Any, shape: Shape, k: int) -> Array:
 
 @table.kernel("DeformConv")
 def deformed(
-    x: Array, w: Array, offset: Array, b: Any = None, mask: Any = None, *, dilations: Any = None,
-    group: int = 1, kernel_shape: Any = None, offset_group: int = 1, pads: Any = None,
-    strides: Any = None,
+    x: Array, w: Array, offset: Array, b: Array | None = None, mask: Array | None = None, *,
+    dilations: Sequence[int] | None = None, group: int = 1,
+    kernel_shape: Sequence[int] | None = None, offset_group: int = 1,
+    pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
 ) -> Array:  # fmt: skip
     """The kernel applied to samples at displaced positions."""
     steps = {"dilations": dilations, "group": group, "offset_group": offset_group, "pads": pads,

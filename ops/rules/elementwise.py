@@ -6,13 +6,13 @@ is imported only when the first derivative is requested.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, reduce
 from typing import Any
 
 import numpy as np
 
-from ...jacobians import Array, Diagonal, Identity, Jacobian, broadcast, dtype_of, shape_of
+from ...jacobians import Array, Diagonal, Identity, Jacobian, Op, broadcast, dtype_of, shape_of
 from ..conventions import BENDS, LEFT, MISSING, ORDER, SHARED, convention, kinks, marked, tied
 from ..node import Node
 from ..numbers.table import KERNELS
@@ -54,11 +54,11 @@ class Elementwise:
         named = dict(zip(self.variables, node.inputs, strict=False))
         return {**self.defaults, **node.attributes, **named}
 
-    def define(self, op: Any, node: Node) -> tuple[Array]:
+    def define(self, op: Op, node: Node) -> tuple[Array]:
         tree = value(self.formula(node))
         return (evaluate(op, tree, self.values(node), dtype_of(node.inputs[0])),)
 
-    def __call__(self, op: Any, node: Node) -> Blocks:
+    def __call__(self, op: Op, node: Node) -> Blocks:
         formula, values = self.formula(node), {**self.values(node), "Y": node.y}
         return {
             (0, i): spread(node, i, evaluate(op, derivative(formula, name), values, node.dtype))
@@ -106,7 +106,7 @@ def variables(formula: str) -> tuple[str, ...]:
     return tuple(name for name in INPUTS if name in words)
 
 
-def slope_of(op: Any, name: str, x: Array, y: Array) -> Array:
+def slope_of(op: Op, name: str, x: Array, y: Array) -> Array:
     """f'(x) for the operator y = f(x) of this name."""
     return evaluate(op, derivative(FORMULAS[name].text, "x"), {"x": x, "Y": y}, dtype_of(x))
 
@@ -236,14 +236,14 @@ convention("ThresholdedRelu", "thresholded relu(1)", (1.0,), (0.0,), BENDS,
 
 
 @jacobian("Sum", "Mean")
-def sum_(op: Any, node: Node) -> Blocks:
+def sum_(op: Op, node: Node) -> Blocks:
     """y = Σ xᵢ, or Σ xᵢ / n."""
     share = 1.0 / len(node.inputs) if node.step.op_type == "Mean" else 1.0
     return {(0, i): spread(node, i, share) for i in range(len(node.inputs)) if node.wants(i)}
 
 
 @jacobian("Range", grows=True)
-def range_(op: Any, node: Node) -> Blocks:
+def range_(op: Op, node: Node) -> Blocks:
     """yₖ = start + k delta; the limit only determines the count."""
     count = np.arange(node.y_shape[0], dtype=node.dtype)
     steps = {} if node.input(2) is None else {(0, 2): spread(node, 2, count)}
@@ -260,7 +260,7 @@ def whole_range(node: Node) -> Count:
 
 
 @jacobian("Max", "Min")
-def extremum(op: Any, node: Node) -> Blocks:
+def extremum(op: Op, node: Node) -> Blocks:
     """y = max xᵢ; inputs that tie share the derivative equally."""
     hits = [op.CastLike(op.Equal(x, node.y), node.y) for x in node.inputs]
     ties = op.Sum(*hits)
@@ -281,7 +281,7 @@ convention("Min", "min(1, 1)", (1.0, 1.0), (0.5, 0.5), SHARED, "torch.minimum",
 
 
 @jacobian("Pow")
-def pow_(op: Any, node: Node) -> Blocks:
+def pow_(op: Op, node: Node) -> Blocks:
     """y = bᵉ: ∂/∂b = e bᵉ⁻¹, 0 where e = 0; ∂/∂e = y log b, 0 where b = 0."""
     base, exponent = node.x, op.CastLike(node.inputs[1], node.x)
     blocks = {}
@@ -309,7 +309,7 @@ convention("Pow", "(-2)²", (-2.0, 2.0), (-4.0, np.nan),
 
 
 @jacobian("Where")
-def where(op: Any, node: Node) -> Blocks:
+def where(op: Op, node: Node) -> Blocks:
     """y = a where c, else b."""
     chosen = op.CastLike(node.x, node.y)
     masks = {1: chosen, 2: op.Sub(1.0, chosen)}
@@ -319,7 +319,7 @@ def where(op: Any, node: Node) -> Blocks:
 
 
 @jacobian("Clip")
-def clip(op: Any, node: Node) -> Blocks:
+def clip(op: Op, node: Node) -> Blocks:
     """y = min(max(x, low), high); at a bound the derivative goes to x, as inside."""
     x, low, high = node.x, node.input(1), node.input(2)
     above = _mask(op, node, op.Greater, x, high)
@@ -336,7 +336,9 @@ def clip(op: Any, node: Node) -> Blocks:
     }
 
 
-def _mask(op: Any, node: Node, compare: Any, x: Array, bound: Array | None) -> Array:
+def _mask(
+    op: Op, node: Node, compare: Callable[..., Array], x: Array, bound: Array | None
+) -> Array:
     """1 where x lies beyond the bound, else 0; 0 everywhere without a bound."""
     if bound is None:
         return op.CastLike(0.0, node.y)
@@ -356,13 +358,13 @@ convention("Clip", "clip(x, -1, 1) at -1, 0, 1", ([-1.0, 0.0, 1.0], -1.0, 1.0),
 
 
 @jacobian("Identity")
-def identity(op: Any, node: Node) -> Blocks:
+def identity(op: Op, node: Node) -> Blocks:
     """y = x."""
     return {(0, 0): Identity(node.y_shape, node.dtype)}
 
 
 @jacobian("Dropout", random=True)
-def dropout(op: Any, node: Node) -> Blocks:
+def dropout(op: Op, node: Node) -> Blocks:
     """y = x in inference; in training y = x mask / (1 - ratio), with the mask that was drawn.
 
     If the node has no mask output, entries with y = 0 count as dropped.
@@ -385,6 +387,6 @@ says("Cast", "CastLike", near=lambda i, x: x)
 
 
 @jacobian("Cast", "CastLike")
-def cast(op: Any, node: Node) -> Blocks:
+def cast(op: Op, node: Node) -> Blocks:
     """y = x in another floating dtype; integers have no tangent."""
     return {(0, 0): Identity(node.y_shape, node.dtype)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from ...jacobians import (
     Array,
     Diagonal,
     Jacobian,
+    Op,
     Reshape,
     Scatter,
     Shape,
@@ -29,7 +29,7 @@ from ..registry import Blocks, Count, jacobian
 
 
 @jacobian("Gather")
-def gather(op: Any, node: Node) -> Blocks:
+def gather(op: Op, node: Node) -> Blocks:
     """y = x[..., index, ...] along one axis: a slice if the index is a known scalar."""
     shape, n = node.x_shape, node.x_shape[node.axis]
     row = row_of(node.inputs[1], n)
@@ -50,14 +50,14 @@ def row_of(index: Array, n: Number) -> int | None:
 
 
 @jacobian("GatherElements")
-def gather_elements(op: Any, node: Node) -> Blocks:
+def gather_elements(op: Op, node: Node) -> Blocks:
     """y[i, j] = x[index[i, j], j] (for axis 0): any entries of x."""
     index = from_the_start(op, node.inputs[1], node.x_shape[node.axis])
     return {(0, 0): picked(op, index, node.axis, node.x_shape, node.dtype)}
 
 
 @jacobian("GatherND")
-def gather_nd(op: Any, node: Node) -> Blocks:
+def gather_nd(op: Op, node: Node) -> Blocks:
     """y[b, i] = x[b, index[b, i]], where a row of `index` names a position on the first axes."""
     shape, index, batch = node.x_shape, node.inputs[1], node.batch_dims or 0
     depth = shape_of(index)[-1]
@@ -72,14 +72,14 @@ def gather_nd(op: Any, node: Node) -> Blocks:
 
 
 @jacobian("OneHot", grows=True)
-def one_hot(op: Any, node: Node) -> Blocks:
+def one_hot(op: Op, node: Node) -> Blocks:
     """y = values[1] at the index, values[0] elsewhere: a selection from `values`."""
     hot = op.OneHot(node.x, node.y_shape[node.axis], np.array([0, 1]), axis=node.axis)
     return {(0, 2): Take(hot, 0, (2,), node.dtype)}
 
 
 @jacobian("TopK")
-def top_k(op: Any, node: Node) -> Blocks:
+def top_k(op: Op, node: Node) -> Blocks:
     """The values are entries of x, at the indices in the second output."""
     return {(0, 0): picked(op, node.outputs[1], node.axis, node.x_shape, node.dtype)}
 
@@ -100,7 +100,7 @@ convention("TopK", "top 1 of [2, 2, 1]", ([2.0, 2.0, 1.0], [1]), ([1.0, 0.0, 0.0
 
 
 @jacobian("Compress")
-def compress(op: Any, node: Node) -> Blocks:
+def compress(op: Op, node: Node) -> Blocks:
     """y = the entries of x along an axis, or of all of x, where the condition holds."""
     kept = np.flatnonzero(np.asarray(node.number(1)))
     if node.axis is None:
@@ -111,18 +111,18 @@ def compress(op: Any, node: Node) -> Blocks:
     return {(0, 0): Take(kept, node.axis, node.x_shape, node.dtype)}
 
 
-def counted(op: Any, n: Number) -> Array:
+def counted(op: Op, n: Number) -> Array:
     """0, 1, … n - 1."""
     return np.arange(n) if isinstance(n, int) else op.Range(np.array(0), n, np.array(1))
 
 
-def from_the_start(op: Any, index: Array, n: int) -> Array:
+def from_the_start(op: Op, index: Array, n: int) -> Array:
     """Indices as int64, with negative ones counted from the end of the axis."""
     index = op.CastLike(index, np.zeros((), np.int64))
     return op.Where(op.Less(index, 0), op.Add(index, n), index)
 
 
-def row_positions(op: Any, index: Array, shape: Shape) -> Array:
+def row_positions(op: Op, index: Array, shape: Shape) -> Array:
     """Row-major positions in a tensor of the given shape, one for each row of `index`."""
     at: Array = np.zeros((), np.int64)
     for axis, n in enumerate(shape):
@@ -131,13 +131,13 @@ def row_positions(op: Any, index: Array, shape: Shape) -> Array:
     return at
 
 
-def picked(op: Any, index: Array, axis: int, shape: Shape, dtype: Any) -> Jacobian:
+def picked(op: Op, index: Array, axis: int, shape: Shape, dtype: np.dtype) -> Jacobian:
     """The entries of a tensor of the given shape at indices along one axis."""
     at, first = flat_positions(op, index, axis, shape), shape[: axis % len(shape)]
     return take_flat(at, shape, dtype, first if same(shape_of(index)[: len(first)], first) else ())
 
 
-def flat_positions(op: Any, index: Array, axis: int, shape: Shape) -> Array:
+def flat_positions(op: Op, index: Array, axis: int, shape: Shape) -> Array:
     """Row-major positions, in a tensor of the given shape, of entries indexed along one axis."""
     axis %= len(shape)
     at = op.Mul(index, size(shape[axis + 1 :]))
@@ -148,7 +148,7 @@ def flat_positions(op: Any, index: Array, axis: int, shape: Shape) -> Array:
     return at
 
 
-def last_of_each(op: Any, at: Array, rows: Number) -> Array | None:
+def last_of_each(op: Op, at: Array, rows: Number) -> Array | None:
     """A mask of the indices, (n, 1), that no later one repeats; None if all are known to differ."""
     if differ(at):
         return None
@@ -164,7 +164,7 @@ def differ(at: Array) -> bool:
 
 
 @jacobian("Unique")
-def unique(op: Any, node: Node) -> Blocks:
+def unique(op: Op, node: Node) -> Blocks:
     """y = the unique entries of x, or its unique slices, each at its first occurrence."""
     axis = node.axis
     at = node.output(1)
@@ -177,7 +177,7 @@ def unique(op: Any, node: Node) -> Blocks:
     return {(0, 0): Take(at, axis, node.x_shape, node.dtype)}
 
 
-def matrix_along(op: Any, x: Array, axis: int | None) -> Array:
+def matrix_along(op: Op, x: Array, axis: int | None) -> Array:
     """The slices along an axis as rows; without an axis, every entry as a row of length 1."""
     if axis is None:
         return op.Reshape(x, (-1, 1))
@@ -201,7 +201,7 @@ REDUCTIONS = ("none", "add", "mul", "max", "min")
 
 
 @jacobian("ScatterND", reduction=REDUCTIONS)
-def scatter_nd(op: Any, node: Node) -> Blocks:
+def scatter_nd(op: Op, node: Node) -> Blocks:
     """Each row of `index` is a position on the first axes, for one slice of the updates."""
     depth = shape_of(node.inputs[1])[-1]
     rows = size(node.x_shape[:depth])
@@ -211,14 +211,14 @@ def scatter_nd(op: Any, node: Node) -> Blocks:
 
 @jacobian("Scatter")
 @jacobian("ScatterElements", reduction=REDUCTIONS)
-def scatter_elements(op: Any, node: Node) -> Blocks:
+def scatter_elements(op: Op, node: Node) -> Blocks:
     """y[index[i, j], j] = updates[i, j] (for axis 0)."""
     index = from_the_start(op, node.inputs[1], node.x_shape[node.axis])
     at = flat_positions(op, index, node.axis, node.x_shape)
     return scattered(op, node, op.Reshape(at, (-1,)), (size(node.x_shape), 1))
 
 
-def scattered(op: Any, node: Node, at: Array, rows: Shape, updates: int = 2) -> Blocks:
+def scattered(op: Op, node: Node, at: Array, rows: Shape, updates: int = 2) -> Blocks:
     """The blocks for data and an input of updates; data is a matrix, and `at` indexes its rows.
 
     y[at] = x[at] ∘ updates, so that ∂y/∂x = diag(kept) and ∂y/∂updates = scatter · diag(moved).
@@ -248,7 +248,7 @@ Slopes = tuple[Array | None, Array | None]
 """∂y/∂x entry by entry, and ∂y[at]/∂updates; None for ones."""
 
 
-def written(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
+def written(op: Op, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
     """y[at] = updates: x does not count there, nor do updates that a later one overwrites.
 
     ONNX leaves the order undefined. The kernels write in order, so that the last update stays.
@@ -259,7 +259,7 @@ def written(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
     return op.ScatterND(ones, at, zeros), None if last is None else op.CastLike(last, x)
 
 
-def multiplied(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
+def multiplied(op: Op, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
     """y[at] = x[at] ∏ updates: each slope is the product of the other factors, zeros counted."""
     one = op.Expand(np.array(1, dtype_of(x)), shape_of(x))
     kept, old = op.ScatterND(one, at, updates, reduction="mul"), op.GatherND(x, at)
@@ -270,7 +270,7 @@ def multiplied(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes
     return kept, op.Mul(old, op.ScatterND(others, order, others))
 
 
-def product_of_others(op: Any, x: Array, axis: int = -1, group: Array | None = None) -> Array:
+def product_of_others(op: Op, x: Array, axis: int = -1, group: Array | None = None) -> Array:
     """∏ of all other entries along an axis: those before times those after, by doubling.
 
     Of entries of the same group only, if each has the number of its group, in ascending order. A
@@ -302,13 +302,13 @@ def doublings(n: Number) -> Iterator[int]:
         step *= 2
 
 
-def moved(op: Any, x: Array, axis: int, step: int) -> Array:
+def moved(op: Op, x: Array, axis: int, step: int) -> Array:
     """x shifted along an axis, with ones shifted in."""
     far = smallest(abs(step), shape_of(x)[axis])
     return op.Pad(x, (far, -far) if step > 0 else (-far, far), 1.0, (axis,))
 
 
-def selected(op: Any, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
+def selected(op: Op, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
     """y[at] = max(x[at], updates), or the minimum; ties share the derivative equally."""
     kept = op.CastLike(op.Equal(x, y), x)
     moved = op.CastLike(op.Equal(updates, op.GatherND(y, at)), x)

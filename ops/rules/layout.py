@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import accumulate, pairwise
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from ...jacobians import (
     Geometry,
     Identity,
     Jacobian,
+    Op,
     Permutation,
     Reshape,
     Scatter,
@@ -40,7 +40,7 @@ PIXELS = ("DCR", "CRD")
 
 
 @jacobian("Reshape", "Flatten", "Squeeze", "Unsqueeze")
-def reshape(op: Any, node: Node) -> Blocks:
+def reshape(op: Op, node: Node) -> Blocks:
     """y = x in another shape."""
     if same(node.x_shape, node.y_shape):
         return {(0, 0): Identity(node.y_shape, node.dtype)}
@@ -48,20 +48,20 @@ def reshape(op: Any, node: Node) -> Blocks:
 
 
 @jacobian("Transpose")
-def transpose(op: Any, node: Node) -> Blocks:
+def transpose(op: Op, node: Node) -> Blocks:
     """y = x with its axes permuted, by default reversed."""
     perm = node.perm or tuple(reversed(range(len(node.x_shape))))
     return {(0, 0): Permutation(tuple(perm), node.x_shape, node.dtype)}
 
 
 @jacobian("Expand", grows=True)
-def expand(op: Any, node: Node) -> Blocks:
+def expand(op: Op, node: Node) -> Blocks:
     """y = x repeated along axes of length 1."""
     return {(0, 0): broadcast(node.x_shape, node.y_shape, node.dtype)}
 
 
 @jacobian("Tile", grows=True)
-def tile(op: Any, node: Node) -> Blocks:
+def tile(op: Op, node: Node) -> Blocks:
     """y = x repeated as a whole: along every axis (n,) -> (1, n) -> (r, n) -> (r n,)."""
     repeats = node.ints(1) or ()
     single = tuple(n for axis in node.x_shape for n in (1, axis))
@@ -74,7 +74,7 @@ def tile(op: Any, node: Node) -> Blocks:
 
 
 @jacobian("Concat")
-def concat(op: Any, node: Node) -> Blocks:
+def concat(op: Op, node: Node) -> Blocks:
     """Each input is a slab of the output."""
     ends = accumulate((shape_of(x)[node.axis] for x in node.inputs), initial=0)
     return {
@@ -85,7 +85,7 @@ def concat(op: Any, node: Node) -> Blocks:
 
 
 @jacobian("Split")
-def split(op: Any, node: Node) -> Blocks:
+def split(op: Op, node: Node) -> Blocks:
     """Each output is a slab of the input."""
     n = node.x_shape[node.axis]
     ends = accumulate(node.ints(1) or equal_parts(n, len(node.step.outputs)), initial=0)
@@ -97,7 +97,7 @@ def split(op: Any, node: Node) -> Blocks:
 
 
 @jacobian("Slice")
-def slice_(op: Any, node: Node) -> Blocks:
+def slice_(op: Op, node: Node) -> Blocks:
     """y = x[start:end:step] along the given axes."""
     starts, ends = node.ints(1) or (), node.ints(2) or ()
     axes = node.ints(3) or tuple(range(len(starts)))
@@ -109,18 +109,18 @@ def slice_(op: Any, node: Node) -> Blocks:
 
 
 @jacobian("DepthToSpace", mode=PIXELS)
-def depth_to_space(op: Any, node: Node) -> Blocks:
+def depth_to_space(op: Op, node: Node) -> Blocks:
     """Channels become blocks of pixels: a permutation between two reshapes."""
     return {(0, 0): pixels(node.x_shape, node.blocksize, node.mode, node.dtype)}
 
 
 @jacobian("SpaceToDepth", mode=PIXELS)
-def space_to_depth(op: Any, node: Node) -> Blocks:
+def space_to_depth(op: Op, node: Node) -> Blocks:
     """Blocks of pixels become channels: the transpose of DepthToSpace."""
     return {(0, 0): pixels(node.y_shape, node.blocksize, node.mode or "DCR", node.dtype).T}
 
 
-def pixels(shape: Shape, b: int, mode: str, dtype: Any) -> Jacobian:
+def pixels(shape: Shape, b: int, mode: str, dtype: np.dtype) -> Jacobian:
     """(N, C b², H, W) -> (N, C, H b, W b), the blocks first (DCR) or the channels first (CRD)."""
     n, channels, height, width = shape
     c = channels // b**2
@@ -131,7 +131,7 @@ def pixels(shape: Shape, b: int, mode: str, dtype: Any) -> Jacobian:
 
 
 @jacobian("Trilu")
-def trilu(op: Any, node: Node) -> Blocks:
+def trilu(op: Op, node: Node) -> Blocks:
     """y = x above or below a diagonal, else 0."""
     (k,) = node.ints(1) or (0,)
     ones = op.Expand(np.ones((), node.dtype), node.x_shape[-2:])
@@ -144,7 +144,7 @@ Pads = list[tuple[int, int]]
 
 
 @jacobian("Pad", mode=("constant", "reflect", "edge", "wrap"), grows=True)
-def pad(op: Any, node: Node) -> Blocks:
+def pad(op: Op, node: Node) -> Blocks:
     """y = x with a margin; in constant mode, ∂y/∂constant_value is 1 in the margin, 0 elsewhere."""
     pads = pad_widths(node.x, node.ints(1) or (), node.ints(3) or range(len(node.x_shape)))
     if node.mode != "constant":
@@ -171,13 +171,13 @@ def within(shape: Shape, ends: Pads) -> tuple[Span, ...]:
     return tuple((a, 1, n - a - b) for n, a, b in kept)
 
 
-def in_front(shape: Shape, full: Shape, dtype: Any) -> Jacobian:
+def in_front(shape: Shape, full: Shape, dtype: np.dtype) -> Jacobian:
     """The embedding of a tensor as the first entries, along every axis, of a full one."""
     spans = tuple((0, 1, n) for n in shape)
     return Identity(shape, dtype) if same(shape, full) else Embed(spans, full, dtype)
 
 
-def repeated(op: Any, node: Node, pads: Pads) -> Jacobian:
+def repeated(op: Op, node: Node, pads: Pads) -> Jacobian:
     """One selection per padded axis, after negative pads."""
     J = cutting(node, pads)
     for axis, (before, after) in enumerate(pads):
@@ -188,7 +188,7 @@ def repeated(op: Any, node: Node, pads: Pads) -> Jacobian:
     return J
 
 
-def source_positions(op: Any, n: Number, before: Number, after: Number, mode: str) -> Array:
+def source_positions(op: Op, n: Number, before: Number, after: Number, mode: str) -> Array:
     """The index, on an axis of length n, that each entry of the padded axis repeats.
 
     >>> from onnxjac.ops import numbers
@@ -206,7 +206,7 @@ def source_positions(op: Any, n: Number, before: Number, after: Number, mode: st
 
 
 @jacobian("MaxUnpool", grows=True)
-def max_unpool(op: Any, node: Node) -> Blocks:
+def max_unpool(op: Op, node: Node) -> Blocks:
     """y[index] = x, zero elsewhere; where indices repeat, the last entry counts."""
     how = said(node.step.attrs, "pads", "strides")
     grid = transposed_windows(node.x_shape[2:], node.kernel_shape, **how)
@@ -221,7 +221,7 @@ def max_unpool(op: Any, node: Node) -> Blocks:
 
 
 @jacobian("Col2Im", grows=True)
-def col2im(op: Any, node: Node) -> Blocks:
+def col2im(op: Op, node: Node) -> Blocks:
     """Blocks added up where they overlap: a transposed convolution with unit kernels."""
     image, block = node.ints(1) or (), node.ints(2) or ()
     n, columns, count = node.x_shape
@@ -238,7 +238,7 @@ def col2im(op: Any, node: Node) -> Blocks:
 
 
 @jacobian("ReverseSequence", time_axis=(0, 1), batch_axis=(0, 1))
-def reverse_sequence(op: Any, node: Node) -> Blocks:
+def reverse_sequence(op: Op, node: Node) -> Blocks:
     """y[t, b] = x[length_b - 1 - t, b] for t < length_b, else x[t, b]."""
     first, second, *rest = node.x_shape
     n, lengths = node.x_shape[node.time_axis], op.CastLike(node.inputs[1], np.zeros((), np.int64))
@@ -257,7 +257,7 @@ def reverse_sequence(op: Any, node: Node) -> Blocks:
 
 
 @jacobian("TensorScatter", mode=("linear", "circular"))
-def tensor_scatter(op: Any, node: Node) -> Blocks:
+def tensor_scatter(op: Op, node: Node) -> Blocks:
     """The update overwrites the cache from `write_indices` on."""
     shape, update = node.x_shape, shape_of(node.inputs[1])
     axis = node.axis % len(shape)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from ...jacobians import (
     Eye,
     Fourier,
     Jacobian,
+    Op,
     Permutation,
     Reshape,
     Shape,
@@ -38,7 +38,7 @@ from .layout import in_front
 
 
 @jacobian("MatMul")
-def matmul(op: Any, node: Node) -> Blocks:
+def matmul(op: Op, node: Node) -> Blocks:
     """Z = A B: ∂Z/∂A = I ⊗ Bᵀ, ∂Z/∂B = A ⊗ I, batch axes broadcast."""
     a, b = node.inputs
     a_matrix = op.Reshape(a, (1, *shape_of(a))) if len(shape_of(a)) == 1 else a
@@ -53,7 +53,7 @@ def matmul(op: Any, node: Node) -> Blocks:
     return blocks
 
 
-def matmul_block(op: Any, a: Array, b: Array, i: int, dtype: Any) -> Jacobian:
+def matmul_block(op: Op, a: Array, b: Array, i: int, dtype: np.dtype) -> Jacobian:
     """∂(A B)/∂A, or ∂(A B)/∂B for i = 1, for operands of rank 2 or more."""
     (m, k), n = shape_of(a)[-2:], shape_of(b)[-1]
     if len(shape_of(b)) == 2 and i == 0:
@@ -70,7 +70,7 @@ def matmul_block(op: Any, a: Array, b: Array, i: int, dtype: Any) -> Jacobian:
 
 
 @jacobian("Gemm")
-def gemm(op: Any, node: Node) -> Blocks:
+def gemm(op: Op, node: Node) -> Blocks:
     """Y = α A' B' + β C: ∂Y/∂A = α I ⊗ B'ᵀ, ∂Y/∂B = α A' ⊗ I, each after its transposition."""
     a, b = (
         transposed(x) if flag else x
@@ -93,7 +93,7 @@ LABELS = 48
 
 
 @jacobian("Einsum")
-def einsum(op: Any, node: Node) -> Blocks:
+def einsum(op: Op, node: Node) -> Blocks:
     """∂/∂xᵢ of an einsum: the contraction of the other operands with a tangent in place of xᵢ."""
     shapes = tuple(shape_of(x) for x in node.inputs)
     terms, out = expand_equation(node.equation, tuple(map(len, shapes)))
@@ -111,7 +111,7 @@ def einsum(op: Any, node: Node) -> Blocks:
 
 
 def einsum_block(
-    op: Any, node: Node, i: int, terms: tuple[str, ...], out: str, sizes: dict[str, int]
+    op: Op, node: Node, i: int, terms: tuple[str, ...], out: str, sizes: dict[str, int]
 ) -> Jacobian:
     """What the indices of the other operands say · diagonal of repeated labels · broadcast."""
     dtype, term = node.dtype, terms[i]
@@ -126,7 +126,7 @@ def einsum_block(
     return Indices(op, sizes, dtype).operator(others, tuple(term), tuple(out)) @ J
 
 
-def squeezed(op: Any, x: Array, term: str, sizes: dict[str, int]) -> Factor:
+def squeezed(op: Op, x: Array, term: str, sizes: dict[str, int]) -> Factor:
     """An operand, without the axes of length 1 that einsum broadcasts, and its diagonal along
     repeated labels.
     """
@@ -207,7 +207,7 @@ SIGNAL, WINDOW = 0, 2
 
 
 @jacobian("DFT", grows=True)
-def dft(op: Any, node: Node) -> Blocks:
+def dft(op: Op, node: Node) -> Blocks:
     """truncation · transform · truncation or zero-padding to the transform's length."""
     shape = node.x_shape
     check_parts(node, shape)
@@ -228,14 +228,14 @@ def check_parts(node: Node, shape: Shape) -> None:
                            f"{node.step.inputs[SIGNAL]} {list(node.x_shape)}")  # fmt: skip
 
 
-def complex_of_length(shape: Shape, axis: int, n: Number, dtype: Any) -> Jacobian:
+def complex_of_length(shape: Shape, axis: int, n: Number, dtype: np.dtype) -> Jacobian:
     """Truncation or zero-padding to n entries, with zero imaginary parts for real signals."""
     cut = tuple(smallest(m, n) if k == axis else m for k, m in enumerate(shape))
     full = (*(n if k == axis else m for k, m in enumerate(shape[:-1])), 2)
     return in_front(cut, full, dtype) @ in_front(cut, shape, dtype).T
 
 
-def mirrored(op: Any, shape: Shape, axis: int, n: Number, dtype: Any) -> Jacobian:
+def mirrored(op: Op, shape: Shape, axis: int, n: Number, dtype: np.dtype) -> Jacobian:
     """Half a spectrum embedded in a whole one, for transforms of which only the real part is used.
 
     Entries with a mirror image count twice.
@@ -249,7 +249,7 @@ def mirrored(op: Any, shape: Shape, axis: int, n: Number, dtype: Any) -> Jacobia
 
 
 @jacobian("STFT", grows=True)
-def stft(op: Any, node: Node) -> Blocks:
+def stft(op: Op, node: Node) -> Blocks:
     """transform · diag(window) · framing in the signal; transform · diag(frames) in the window.
 
     A real signal may lack the axis of its parts.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...jacobians import (
@@ -11,6 +9,7 @@ from ...jacobians import (
     Diagonal,
     Identity,
     Jacobian,
+    Op,
     Reshape,
     Shape,
     SumTo,
@@ -30,14 +29,14 @@ from .indexing import flat_positions
 from .reductions import kept_shape, mean_over, spatial, total
 
 
-def spread_total(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Jacobian:
+def spread_total(shape: Shape, axes: tuple[int, ...], dtype: np.dtype) -> Jacobian:
     """Each entry becomes the sum over the axes: 1 1ᵀ per row."""
     repeat = broadcast(kept_shape(shape, axes), shape, dtype)
     return repeat @ repeat.T
 
 
 @jacobian("Softmax")
-def softmax(op: Any, node: Node) -> Blocks:
+def softmax(op: Op, node: Node) -> Blocks:
     """J = diag(y) (I - 1 yᵀ) along the axis."""
     rows = counted(op, node)
     y = node.y if rows is None else op.Where(rows, node.y, op.CastLike(0.0, node.y))
@@ -47,7 +46,7 @@ def softmax(op: Any, node: Node) -> Blocks:
 
 
 @jacobian("LogSoftmax")
-def log_softmax(op: Any, node: Node) -> Blocks:
+def log_softmax(op: Op, node: Node) -> Blocks:
     """J = I - 1 exp(y)ᵀ along the axis."""
     shape, rows, y = node.y_shape, counted(op, node), op.Exp(node.y)
     total_ = spread_total(shape, (node.axis % len(shape),), node.dtype)
@@ -61,7 +60,7 @@ def log_softmax(op: Any, node: Node) -> Blocks:
     return {(0, 0): Diagonal(op.CastLike(rows, y), shape, chooses=True) @ J}
 
 
-def counted(op: Any, node: Node) -> Array | None:
+def counted(op: Op, node: Node) -> Array | None:
     """False for rows that are -∞ throughout, which have no softmax; None if no entry of y is NaN.
 
     Models that mask out whole rows replace their softmax, and 0 · NaN would hide the derivative of
@@ -75,7 +74,7 @@ def counted(op: Any, node: Node) -> Array | None:
     return op.Not(op.And(op.Equal(most, nothing), op.Equal(total, nothing)))
 
 
-def throughout(op: Any, node: Node, truth: Array) -> Array:
+def throughout(op: Op, node: Node, truth: Array) -> Array:
     """Whether a condition holds for all entries of a row."""
     least = op.ReduceMin(op.CastLike(truth, node.y), (node.axis,), keepdims=1)
     return op.Greater(least, op.CastLike(0.0, least))
@@ -91,7 +90,7 @@ class Standardized:
     """
 
     def __init__(
-        self, op: Any, x: Array, axes: tuple[int, ...], epsilon: float | None, centred: bool = True
+        self, op: Op, x: Array, axes: tuple[int, ...], epsilon: float | None, centred: bool = True
     ):
         self.shape, self.dtype, self.axes = shape_of(x), dtype_of(x), axes
         self.mean = op.ReduceMean(x, axes, keepdims=1)
@@ -113,7 +112,7 @@ class Standardized:
             outer, inner = Diagonal(share, self.shape) @ outer, Diagonal(share, self.shape) @ inner
         return outer @ ((centre - spread if self.centred else centre) - inner)
 
-    def inverse_jacobian(self, op: Any) -> Jacobian:
+    def inverse_jacobian(self, op: Op) -> Jacobian:
         """∂(1/σ)/∂x = -1/σ² mean(x̂ ∂x)."""
         mean = mean_over(self.shape, self.axes, self.dtype)
         factor = op.Neg(op.Mul(self.inverse, self.inverse))
@@ -121,7 +120,7 @@ class Standardized:
 
 
 def affine(
-    op: Any, node: Node, norm: Standardized, gain: Shape | None = None
+    op: Op, node: Node, norm: Standardized, gain: Shape | None = None
 ) -> dict[tuple[int, int], Jacobian]:
     """y = x̂ · scale + bias, with x̂ in the shape of x."""
     scale = op.CastLike(op.Reshape(node.inputs[1], gain) if gain else node.inputs[1], node.y)
@@ -149,7 +148,7 @@ def last_axes(node: Node) -> tuple[int, ...]:
 
 
 @jacobian("LayerNormalization")
-def layer_normalization(op: Any, node: Node) -> Blocks:
+def layer_normalization(op: Op, node: Node) -> Blocks:
     """Standardised over the last axes, then scaled; mean and 1/σ are further outputs."""
     axes = last_axes(node)
     norm = Standardized(op, node.x, axes, node.epsilon)
@@ -159,7 +158,7 @@ def layer_normalization(op: Any, node: Node) -> Blocks:
 
 
 @jacobian("RMSNormalization")
-def rms_normalization(op: Any, node: Node) -> Blocks:
+def rms_normalization(op: Op, node: Node) -> Blocks:
     """x divided by its root mean square over the last axes, then scaled."""
     x = op.CastLike(node.x, node.y)
     norm = Standardized(op, x, last_axes(node), node.epsilon, centred=False)
@@ -167,14 +166,14 @@ def rms_normalization(op: Any, node: Node) -> Blocks:
 
 
 @jacobian("InstanceNormalization")
-def instance_normalization(op: Any, node: Node) -> Blocks:
+def instance_normalization(op: Op, node: Node) -> Blocks:
     """Standardised over the spatial axes, then scaled per channel."""
     norm = Standardized(op, node.x, spatial(node.x_shape), node.epsilon)
     return affine(op, node, norm, per_channel(node.x_shape))
 
 
 @jacobian("GroupNormalization")
-def group_normalization(op: Any, node: Node) -> Blocks:
+def group_normalization(op: Op, node: Node) -> Blocks:
     """Standardised over each group of channels and the spatial axes, then scaled per channel."""
     n, c, *rest = node.x_shape
     grouped = (n, node.num_groups, c // node.num_groups, *rest)
@@ -184,7 +183,7 @@ def group_normalization(op: Any, node: Node) -> Blocks:
 
 
 @jacobian("MeanVarianceNormalization")
-def mean_variance_normalization(op: Any, node: Node) -> Blocks:
+def mean_variance_normalization(op: Op, node: Node) -> Blocks:
     """(x - μ) / (σ + 1e-9) over the given axes."""
     rank = len(node.x_shape)
     axes = tuple(a % rank for a in node.axes or (0, 2, 3))
@@ -203,7 +202,7 @@ says("BatchNormalization", near=lambda i, x: np.abs(x) + 0.1 if i == 4 else x)
 
 
 @jacobian("BatchNormalization")
-def batch_normalization(op: Any, node: Node) -> Blocks:
+def batch_normalization(op: Op, node: Node) -> Blocks:
     """Standardised by the given statistics, or by the batch's own, then scaled per channel."""
     gain = per_channel(node.x_shape) if len(node.x_shape) > 1 else (1,)  # x of one axis: C = 1
     if node.training_mode:
@@ -223,7 +222,7 @@ def batch_normalization(op: Any, node: Node) -> Blocks:
     return blocks
 
 
-def batch_statistics(op: Any, node: Node, gain: Shape) -> dict[tuple[int, int], Jacobian]:
+def batch_statistics(op: Op, node: Node, gain: Shape) -> dict[tuple[int, int], Jacobian]:
     """Training mode: the running outputs are momentum · old + (1 - momentum) · batch statistic."""
     axes = (0, *spatial(node.x_shape))
     norm = Standardized(op, node.x, axes, node.epsilon)
@@ -245,18 +244,18 @@ def per_channel(shape: Shape) -> Shape:
 
 
 @jacobian("LpPool", auto_pad=AUTO_PADS, grows=True)
-def lp_pool(op: Any, node: Node) -> Blocks:
+def lp_pool(op: Op, node: Node) -> Blocks:
     """The norm of each window."""
     return {(0, 0): norm_block(op, node, window_sums(node, windows_of(node, node.kernel_shape)))}
 
 
 @jacobian("GlobalLpPool")
-def global_lp_pool(op: Any, node: Node) -> Blocks:
+def global_lp_pool(op: Op, node: Node) -> Blocks:
     """The norm over all spatial axes."""
     return {(0, 0): norm_block(op, node, total(node.x_shape, spatial(node.x_shape), node.dtype))}
 
 
-def norm_block(op: Any, node: Node, sums: Jacobian) -> Jacobian:
+def norm_block(op: Op, node: Node, sums: Jacobian) -> Jacobian:
     """J = diag(y^(1-p)) S diag(sign(x) |x|^(p-1)), with y = (S |x|ᵖ)^(1/p)."""
     none = op.Equal(node.y, 0.0)
     outer = op.Where(none, 0.0, power(op, op.Where(none, 1.0, node.y), 1 - node.p))
@@ -264,7 +263,7 @@ def norm_block(op: Any, node: Node, sums: Jacobian) -> Jacobian:
 
 
 @jacobian("LpNormalization", p=(1, 2))
-def lp_normalization(op: Any, node: Node) -> Blocks:
+def lp_normalization(op: Op, node: Node) -> Blocks:
     """y = x / ‖x‖ along the axis, with g = ∂‖x‖/∂x = sign(y) |y|^(p-1) and ‖x‖ = gᵀ x."""
     axis, g = node.axis % len(node.x_shape), slope(op, node.y, node.p)
     norm = op.ReduceSum(op.Mul(g, node.x), (axis,), keepdims=1)  # x² would overflow
@@ -280,14 +279,14 @@ def normalised(node: Node, inverse: Array, y: Array, g: Array, axis: int) -> Jac
     return Diagonal(inverse, shape) @ (Identity(shape, node.dtype) - rest)
 
 
-def slope(op: Any, x: Array, p: int) -> Array:
+def slope(op: Op, x: Array, p: int) -> Array:
     """sign(x) |x|^(p-1)."""
     if p == 1:
         return op.Sign(x)
     return x if p == 2 else op.Mul(op.Sign(x), power(op, op.Abs(x), p - 1))
 
 
-def power(op: Any, x: Array, exponent: int) -> Array:
+def power(op: Op, x: Array, exponent: int) -> Array:
     return op.Pow(x, op.CastLike(float(exponent), x))
 
 
@@ -310,13 +309,13 @@ REDUCTIONS = ("none", "sum", "mean")
 
 
 @jacobian("NegativeLogLikelihoodLoss", reduction=REDUCTIONS)
-def negative_log_likelihood(op: Any, node: Node) -> Blocks:
+def negative_log_likelihood(op: Op, node: Node) -> Blocks:
     """lₙ = -w[tₙ] x[n, tₙ]: ∂l/∂x = reduction · diag(-share) · selection."""
     return likelihood(op, node, node.x)
 
 
 @jacobian("SoftmaxCrossEntropyLoss", reduction=REDUCTIONS)
-def softmax_cross_entropy(op: Any, node: Node) -> Blocks:
+def softmax_cross_entropy(op: Op, node: Node) -> Blocks:
     """The negative log likelihood of p = log softmax(x), with ∂p/∂x = I - 1 exp(p)ᵀ."""
     given = node.output(1)
     log_prob = op.LogSoftmax(node.x, axis=1) if given is None else given
@@ -326,7 +325,7 @@ def softmax_cross_entropy(op: Any, node: Node) -> Blocks:
     return {**blocks, (0, 0): blocks[0, 0] @ J, (1, 0): J}
 
 
-def likelihood(op: Any, node: Node, log_prob: Array) -> dict[tuple[int, int], Jacobian]:
+def likelihood(op: Op, node: Node, log_prob: Array) -> dict[tuple[int, int], Jacobian]:
     """∂loss/∂x for log probabilities x, and ∂loss/∂w.
 
     A weighted mean also depends on w through its denominator. Ignored labels have the share 0.

@@ -10,13 +10,11 @@ Esser et al. 2020 (LSQ).
 
 from __future__ import annotations
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Array, Diagonal, Jacobian, Reshape, Take, broadcast, dtype_of, shape_of
+from ...jacobians import Array, Diagonal, Jacobian, Op, Reshape, Take, broadcast, dtype_of, shape_of
 from ..conventions import ORDER, PARTS, kinks
 from ..node import Node
 from ..numbers.windows import AUTO_PADS
@@ -32,7 +30,7 @@ kinks("DynamicQuantizeLinear", where=ORDER, given=PARTS)  # a function of ONNX
 
 
 @jacobian("DequantizeLinear")
-def dequantize(op: Any, node: Node) -> Blocks:
+def dequantize(op: Op, node: Node) -> Blocks:
     """∂y/∂scale = diag(x - zero point) · expansion, ∂y/∂x = diag(scale)."""
     expansion = per_block(node, 1, node.dtype)
     offset = op.CastLike(node.x, node.y)
@@ -57,7 +55,7 @@ def per_block(node: Node, i: int, dtype: np.dtype) -> Jacobian:
     return broadcast(line, node.x_shape, dtype) @ Reshape(line, shape, dtype)
 
 
-def exact(op: Any, q: Array, scale: Array, zero_point: Array | None, axis: int = -1) -> Array:
+def exact(op: Op, q: Array, scale: Array, zero_point: Array | None, axis: int = -1) -> Array:
     """(q - zero) scale, in the precision of the scale, which may be one for each index of an axis.
 
     Written in arithmetic: DequantizeLinear has no double precision.
@@ -70,12 +68,12 @@ def exact(op: Any, q: Array, scale: Array, zero_point: Array | None, axis: int =
     return op.Mul(x if zero_point is None else op.Sub(x, op.CastLike(zero_point, scale)), scale)
 
 
-def real(op: Any, node: Node, i: int, axis: int = -1) -> Array:
+def real(op: Op, node: Node, i: int, axis: int = -1) -> Array:
     """Input i as real numbers, by the scale and the zero point that follow it."""
     return exact(op, node.inputs[i], node.inputs[i + 1], node.input(i + 2), axis)
 
 
-def kernel_and_bias(op: Any, node: Node) -> tuple[Array, Array | None]:
+def kernel_and_bias(op: Op, node: Node) -> tuple[Array, Array | None]:
     """The kernel w of QLinearConv, and its bias, which counts in units of both scales."""
     w, bias = real(op, node, 3, -len(node.x_shape)), node.input(8)
     if bias is None:
@@ -83,7 +81,7 @@ def kernel_and_bias(op: Any, node: Node) -> tuple[Array, Array | None]:
     return w, exact(op, bias, op.Mul(node.inputs[1], node.inputs[4]), None)
 
 
-def stored(op: Any, node: Node, y: Array, i: int, like: Array) -> tuple[Array]:
+def stored(op: Op, node: Node, y: Array, i: int, like: Array) -> tuple[Array]:
     """y, rounded by the scale in input i and the zero point behind it, in the dtype of an input.
 
     In single precision where it is double, which QuantizeLinear does not take.
@@ -102,20 +100,20 @@ DOMAIN = "onnxjac.straight_through"
 
 
 @jacobian(f"{DOMAIN}::Round", f"{DOMAIN}::Floor", f"{DOMAIN}::Ceil")
-def rounding(op: Any, node: Node) -> Blocks:
+def rounding(op: Op, node: Node) -> Blocks:
     """As if y = x."""
     return identity(op, node)
 
 
 @jacobian(f"{DOMAIN}::Sign")
-def sign(op: Any, node: Node) -> Blocks:
+def sign(op: Op, node: Node) -> Blocks:
     """As if y = clip(x, -1, 1)."""
     inside = op.LessOrEqual(op.Abs(node.x), op.CastLike(1.0, node.x))
     return {(0, 0): Diagonal(op.CastLike(inside, node.y), node.y_shape, chooses=True)}
 
 
 @defines(f"{DOMAIN}::QuantizeLinear")
-def quantize_through(op: Any, node: Node) -> tuple[Array]:
+def quantize_through(op: Op, node: Node) -> tuple[Array]:
     """As if y = clip(x / scale + zero, low, high), where the integers are floating numbers.
 
     A narrow float is a cast of x / scale.
@@ -133,7 +131,7 @@ def quantize_through(op: Any, node: Node) -> tuple[Array]:
 
 
 @defines(f"{DOMAIN}::DequantizeLinear")
-def dequantize_through(op: Any, node: Node) -> tuple[Array]:
+def dequantize_through(op: Op, node: Node) -> tuple[Array]:
     """As if y = (q - zero) scale, for floating numbers q."""
     scale = node.inputs[1]
     q = op.CastLike(node.x, scale)
@@ -142,45 +140,45 @@ def dequantize_through(op: Any, node: Node) -> tuple[Array]:
 
 
 @defines(f"{DOMAIN}::MatMulInteger")
-def matmul_integer(op: Any, node: Node) -> tuple[Array]:
+def matmul_integer(op: Op, node: Node) -> tuple[Array]:
     """As if y = (A - zero) (B - zero), of floating numbers A, B or both."""
     a, b = (counted(op, node, i, axis) for i, axis in ((0, -2), (1, -1)))
     return (as_product(op, node, op.MatMul(a, b)),)
 
 
 @defines(f"{DOMAIN}::ConvInteger", auto_pad=AUTO_PADS)
-def conv_integer(op: Any, node: Node) -> tuple[Array]:
+def conv_integer(op: Op, node: Node) -> tuple[Array]:
     """As if y = (w - zero) ∗ (x - zero), of floating numbers x, w or both."""
     x, w = (counted(op, node, i, -len(shape_of(node.inputs[1]))) for i in (0, 1))
     return (as_product(op, node, op.Conv(x, w, None, **node.step.attrs)),)
 
 
-def counted(op: Any, node: Node, i: int, axis: int) -> Array:
+def counted(op: Op, node: Node, i: int, axis: int) -> Array:
     """Factor i of a product of integers, less its zero point, as floating numbers."""
     kinds = [dtype_of(x) for x in node.inputs[:2] if dtype_of(x).kind == "f"]
     one = np.ones((), kinds[0] if kinds else np.float32)
     return exact(op, node.inputs[i], one, node.input(i + 2), axis)
 
 
-def as_product(op: Any, node: Node, y: Array) -> Array:
+def as_product(op: Op, node: Node, y: Array) -> Array:
     """A product of integers: floating where a factor is."""
     floating = any(dtype_of(x).kind == "f" for x in node.inputs[:2])
     return y if floating else op.Cast(y, to=int(ir.DataType.INT32))
 
 
-def spread(op: Any, node: Node, i: int, like: Array) -> Array:
+def spread(op: Op, node: Node, i: int, like: Array) -> Array:
     """A scale or zero point, one for each entry or broadcast to them, in the type of a tensor."""
     return per_block(node, i, dtype_of(like))._apply(op, op.CastLike(node.inputs[i], like))
 
 
 @defines(f"{DOMAIN}::QLinearMatMul")
-def qlinear_matmul(op: Any, node: Node) -> tuple[Array]:
+def qlinear_matmul(op: Op, node: Node) -> tuple[Array]:
     """As if y = clip(A B / scale + zero, low, high)."""
     return stored(op, node, op.MatMul(real(op, node, 0, -2), real(op, node, 3)), 6, node.x)
 
 
 @defines(f"{DOMAIN}::QLinearConv")
-def qlinear_conv(op: Any, node: Node) -> tuple[Array]:
+def qlinear_conv(op: Op, node: Node) -> tuple[Array]:
     """As if y = clip((w ∗ x + b) / scale + zero, low, high); b counts in units of both scales."""
     w, bias = kernel_and_bias(op, node)
     y = op.Conv(real(op, node, 0), w, bias, **node.step.attrs)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
-from ...jacobians import Array, dtype_of, shape_of
+from ...jacobians import Array, Op, dtype_of, shape_of
 from ...jacobians.errors import InputError, UnsupportedOp
 from ...jacobians.symint import Number, at
 from ..conventions import ACTIVATIONS, PARTS, kinks
@@ -50,7 +50,7 @@ class Form(NamedTuple):
     linear: int
 
 
-def plus(op: Any, y: Array, bias: Array | None) -> Array:
+def plus(op: Op, y: Array, bias: Array | None) -> Array:
     """y + bias, or y without one."""
     return y if bias is None else op.Add(y, bias)
 
@@ -64,7 +64,7 @@ class Direction:
     cell: Cell
 
     def __init__(
-        self, op: Any, node: Node, d: int, x: Array, lengths: Lengths, form: Form,
+        self, op: Op, node: Node, d: int, x: Array, lengths: Lengths, form: Form,
         seen: Function | None = None,
     ) -> None:  # fmt: skip
         self.op, self.node, self.d, self.x, self.lengths = op, node, d, x, lengths
@@ -106,7 +106,7 @@ class Direction:
             return function
         return lambda x: function(self.op.Clip(x, -node.clip, node.clip))
 
-    def part(self, x: Any, k: int, axis: int = -1) -> Any:
+    def part(self, x: Array | None, k: int, axis: int = -1) -> Array | None:
         """Gate k of a tensor of concatenated gates."""
         h = self.hidden
         return None if x is None else self.op.Slice(x, (k * h,), ((k + 1) * h,), (axis,))
@@ -161,9 +161,9 @@ class Direction:
 
 
 def sequences(
-    op: Any, node: Node, make: Callable[[Direction], Cell], form: Form,
+    op: Op, node: Node, make: Callable[[Direction], Cell], form: Form,
     seen: Function | None = None,
-) -> Any:  # fmt: skip
+) -> Arrays:  # fmt: skip
     """Y and the last states of all directions, in the layout of the operator."""
     if len(shape_of(node.x)) != 3:
         raise InputError(f"X has shape {list(at(shape_of(node.x)))}, where it must have three axes")
@@ -188,7 +188,7 @@ def sequences(
     return (y, *lasts)
 
 
-def together(op: Any, parts: Sequence[Array]) -> Array:
+def together(op: Op, parts: Sequence[Array]) -> Array:
     """The tensors of all directions, stacked along a new first axis."""
     return op.Concat(*(op.Unsqueeze(part, (0,)) for part in parts), axis=0)
 
@@ -280,7 +280,7 @@ class Lengths:
     Runtime. A loop that is unrolled holds for the lengths at the point.
     """
 
-    def __init__(self, op: Any, node: Node, turns: Number) -> None:
+    def __init__(self, op: Op, node: Node, turns: Number) -> None:
         self.op, self.dtype, given = op, dtype_of(node.x), node.input(4)
         if given is not None and not keeps(op):
             given = np.array(node.fixed(4))
@@ -291,11 +291,12 @@ class Lengths:
     @property
     def column(self) -> Array:
         """The time steps along the first axis of a series."""
-        return self.op.Reshape(*self.steps, (-1, 1, 1))
+        (steps,) = self.steps
+        return self.op.Reshape(steps, (-1, 1, 1))
 
     def active(self, *step: Array) -> Array | None:
         """Which sequences are active at a time step; None for all."""
-        return self.op.Less(*step, self.ends) if step else None
+        return self.op.Less(step[0], self.ends) if step else None
 
     def zeroed(self, ys: Array) -> Array:
         """The outputs at all time steps, 0 where a sequence has ended."""
@@ -324,7 +325,7 @@ says("RNN", "LSTM", "GRU", turns=time_steps)
 
 
 @defines("RNN", direction=DIRECTIONS)
-def rnn(op: Any, node: Node) -> Any:
+def rnn(op: Op, node: Node) -> Arrays:
     """h' = f(x Wᵀ + h Rᵀ + b)."""
 
     def make(d: Direction) -> Cell:
@@ -334,7 +335,7 @@ def rnn(op: Any, node: Node) -> Any:
     return sequences(op, node, make, Form(1, (5,), 1))
 
 
-def lstm(op: Any, node: Node, seen: Function | None = None) -> Any:
+def lstm(op: Op, node: Node, seen: Function | None = None) -> Arrays:
     """c' = f ∘ c + i ∘ g(…), h' = o ∘ k(c'), with peepholes P into the gates i, o, f."""
     # products with R take seen(h)
     return sequences(op, node, lstm_cell, Form(4, (5, 6), 4), seen)
@@ -364,7 +365,7 @@ def lstm_cell(d: Direction) -> Cell:
 
 
 @defines("GRU", direction=DIRECTIONS)
-def gru(op: Any, node: Node) -> Any:
+def gru(op: Op, node: Node) -> Arrays:
     """h' = (1 - z) ∘ n + z ∘ h, with the reset r before or after the recurrent product of n."""
 
     def make(d: Direction) -> Cell:
@@ -413,7 +414,7 @@ def parameters(node: Node, names: list[str], at: int) -> tuple[float, ...]:
     return tuple(given)
 
 
-def left_out_parameters(step: Step, *inputs: Any) -> bool:
+def left_out_parameters(step: Step, *inputs: Array) -> bool:
     """It does not clip the cell state of an LSTM before the last activation, and takes 0 for the
     parameters of Affine, ScaledTanh and ThresholdedRelu that are left out.
     """
@@ -430,7 +431,7 @@ def left_out_parameters(step: Step, *inputs: Any) -> bool:
 enter("left_out_parameters", "RNN GRU LSTM", DEPARTS, left_out_parameters)
 
 
-def named(op: Any, name: str, values: tuple[float, ...]) -> Function:
+def named(op: Op, name: str, values: tuple[float, ...]) -> Function:
     """The named activation function in calls of the vocabulary."""
     if name == "Affine":
         return lambda x: op.Add(op.Mul(x, values[0]), values[1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ...jacobians import (
     Diagonal,
     Identity,
     Jacobian,
+    Op,
     Permutation,
     Reshape,
     Shape,
@@ -54,12 +55,12 @@ def kept_shape(shape: Shape, axes: tuple[int, ...]) -> Shape:
     return tuple(1 if k in axes else n for k, n in enumerate(shape))
 
 
-def total(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Jacobian:
+def total(shape: Shape, axes: tuple[int, ...], dtype: np.dtype) -> Jacobian:
     """Σ over some axes, kept with length 1."""
     return broadcast(kept_shape(shape, axes), shape, dtype).T
 
 
-def mean_over(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Jacobian:
+def mean_over(shape: Shape, axes: tuple[int, ...], dtype: np.dtype) -> Jacobian:
     """The mean over some axes, kept with length 1."""
     n = size(tuple(shape[a] for a in axes))
     return total(shape, axes, dtype) / largest(n, 1)
@@ -69,14 +70,16 @@ SUMS: dict[str, tuple[str, str]] = {}
 """op_type -> the formulas of a reduction: y = outer(s) with s = Σ inner(x)."""
 
 
-def reduction(op_type: str, outer: str, inner: str, slope: Any = None) -> None:
+def reduction(
+    op_type: str, outer: str, inner: str, slope: Callable[..., Array] | None = None
+) -> None:
     """Declare y = outer(s) with s = Σ inner(x): SymPy derives ∂y/∂x by x and the output Y.
 
     A `slope` is a function of a node that gives ∂y/∂x from x, without the rounding of Y.
     """
     SUMS[op_type] = outer, inner
 
-    def rule(op: Any, node: Node) -> Blocks:
+    def rule(op: Op, node: Node) -> Blocks:
         axes = reduced_axes(node)
         kept = kept_shape(node.x_shape, axes)
         J = total(node.x_shape, axes, node.dtype)
@@ -93,12 +96,12 @@ def reduction(op_type: str, outer: str, inner: str, slope: Any = None) -> None:
     jacobian(op_type)(rule)
 
 
-def inverse_sum(op: Any, node: Node) -> Array:
+def inverse_sum(op: Op, node: Node) -> Array:
     """1 / Σ x: exp(-y) would have the rounding of y."""
     return op.Reciprocal(total(node.x_shape, reduced_axes(node), node.dtype)._apply(op, node.x))
 
 
-def share(op: Any, node: Node) -> Array:
+def share(op: Op, node: Node) -> Array:
     """softmax(x) over the axes: exp(x - y) would have the rounding of y in every entry."""
     split = rows(node)
     return split.T._apply(op, op.Softmax(split._apply(op, node.x), axis=-1))
@@ -131,7 +134,7 @@ convention("ReduceL2", "‖[0, 0]‖", ([0.0, 0.0],), ([0.0, 0.0],), "the middle
 
 
 @jacobian("ReduceMean", "GlobalAveragePool")
-def reduce_mean(op: Any, node: Node) -> Blocks:
+def reduce_mean(op: Op, node: Node) -> Blocks:
     """y = Σ x / n, over some axes or over all spatial ones."""
     over_space = node.step.op_type == "GlobalAveragePool"
     axes = spatial(node.x_shape) if over_space else reduced_axes(node)
@@ -140,7 +143,7 @@ def reduce_mean(op: Any, node: Node) -> Blocks:
 
 
 @jacobian("ReduceMax", "ReduceMin")
-def reduce_extremum(op: Any, node: Node) -> Blocks:
+def reduce_extremum(op: Op, node: Node) -> Blocks:
     """y = max x; entries that tie share the derivative equally."""
     axes = reduced_axes(node)
     kept = kept_shape(node.x_shape, axes)
@@ -170,7 +173,7 @@ convention("ReduceMin", "min [1, 1, 3]", ([1.0, 1.0, 3.0],), ([0.5, 0.5, 0.0],),
 
 
 @jacobian("GlobalMaxPool")
-def global_max_pool(op: Any, node: Node) -> Blocks:
+def global_max_pool(op: Op, node: Node) -> Blocks:
     """y = the maximum over all spatial axes, taken at its first occurrence."""
     n, c = node.x_shape[:2]
     flat = (n, c, size(node.x_shape[2:]))
@@ -181,7 +184,7 @@ def global_max_pool(op: Any, node: Node) -> Blocks:
 
 
 @jacobian("ReduceProd")
-def reduce_prod(op: Any, node: Node) -> Blocks:
+def reduce_prod(op: Op, node: Node) -> Blocks:
     """∂y/∂xᵢ = ∏ of the other entries, also correct where some entries are 0."""
     axes, split = reduced_axes(node), rows(node)
     if not axes:
@@ -196,7 +199,7 @@ convention("ReduceProd", "Π [2, 0, 3]", ([2.0, 0.0, 3.0],), ([0.0, 6.0, 0.0],),
 
 
 @jacobian("CumSum")
-def cum_sum(op: Any, node: Node) -> Blocks:
+def cum_sum(op: Op, node: Node) -> Blocks:
     """y = running sums along an axis."""
     (axis,) = node.ints(1) or (0,)
     exclusive, reverse = bool(node.exclusive), bool(node.reverse)
@@ -211,7 +214,7 @@ def spatial(shape: Shape) -> tuple[int, ...]:
 
 
 @jacobian("CumProd")
-def cum_prod(op: Any, node: Node) -> Blocks:
+def cum_prod(op: Op, node: Node) -> Blocks:
     """y by doubling: y ← y ∘ (y shifted by 1, 2, 4, … with ones shifted in).
 
     One step has J = diag(shifted y) + diag(y) M, with M the shift, zeros shifted in.
@@ -244,7 +247,7 @@ convention("CumProd", "cumulative Π [2, 0, 3]", ([2.0, 0.0, 3.0], 0), ([1.0, 8.
 
 
 @jacobian("Det")
-def det(op: Any, node: Node) -> Blocks:
+def det(op: Op, node: Node) -> Blocks:
     """∂det/∂x = the cofactors, which are signed minors: also correct for singular x."""
     *batch, n, _ = node.x_shape
     cofactors = minors(op, node.x, n)
@@ -253,7 +256,7 @@ def det(op: Any, node: Node) -> Blocks:
     return {(0, 0): Contraction(((cofactors, f"{labels}ij"),), f"{labels}ij", labels, sizes)}
 
 
-def minors(op: Any, x: Array, n: Number) -> Array:
+def minors(op: Op, x: Array, n: Number) -> Array:
     """(-1)^(i+j) det(x without row i and column j), at [i, j]."""
     if n == 1:
         return op.Add(op.Mul(x, 0.0), 1.0)

@@ -7,11 +7,10 @@ these integers are taken at the linearisation point.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
-from ...jacobians import Array, dtype_of, shape_of
+from ...jacobians import Array, Op, dtype_of, shape_of
 from ..conventions import LINE, ON_LINE, ORDER, SHARED, crossed, kinks, marked, tied
 from ..node import Node
 from ..numbers import numbers
@@ -30,7 +29,7 @@ each region or for all of them at once.
     coordinate_transformation_mode=("half_pixel", "output_half_pixel"),
     grows=True,
 )
-def roi_align(op: Any, node: Node) -> Any:
+def roi_align(op: Op, node: Node) -> list[Array]:
     """y = the mean, or the maximum, of bilinear samples in each bin of each region."""
     samples, weight, counts = region_samples(op, node)
     if node.mode == "avg":
@@ -40,7 +39,7 @@ def roi_align(op: Any, node: Node) -> Any:
     return [op.Transpose(y, perm=(0, 3, 1, 2))]
 
 
-def region_samples(op: Any, node: Node) -> Sampled:
+def region_samples(op: Op, node: Node) -> Sampled:
     """The samples of all bins, (regions, *bins, samples down, samples across)."""
     n, c, height, width = node.x_shape
     rows = op.Reshape(op.Transpose(node.x, perm=(0, 2, 3, 1)), (n * height * width, c))
@@ -61,19 +60,19 @@ def region_samples(op: Any, node: Node) -> Sampled:
     return samples, op.Mul(samples.weight, op.Unsqueeze(op.Mul(*valid), (-1,))), counts
 
 
-def at_the_point(op: Any, node: Node) -> np.ndarray:
+def at_the_point(op: Op, node: Node) -> np.ndarray:
     """The values of the regions; while recording, those at the linearisation point."""
     rois = node.inputs[1]
     return np.asarray(op.at(rois, str(node.step)) if hasattr(op, "at") else rois)
 
 
-def mean(op: Any, samples: Samples, weight: Array, counts: list[list[int]]) -> Array:
+def mean(op: Op, samples: Samples, weight: Array, counts: list[list[int]]) -> Array:
     total = op.ReduceSum(samples.weighted(weight), (3, 4), keepdims=0)
     number = np.maximum(np.prod(counts, axis=0), 1).astype(dtype_of(total))
     return op.Div(total, number.reshape(-1, 1, 1, 1))
 
 
-def candidates(op: Any, samples: Samples, weight: Array, counts: list[list[int]]) -> Array:
+def candidates(op: Op, samples: Samples, weight: Array, counts: list[list[int]]) -> Array:
     """The weighted neighbours of all samples, (*Q, taps, C); the lowest number if missing."""
     picked = op.Gather(samples.rows, samples.index, axis=0)
     products = op.Mul(picked, op.Unsqueeze(weight, (-1,)))
@@ -84,7 +83,7 @@ def candidates(op: Any, samples: Samples, weight: Array, counts: list[list[int]]
     return op.Where(missing, least, products)
 
 
-def extents(op: Any, node: Node, k: int) -> tuple[Array, Array]:
+def extents(op: Op, node: Node, k: int) -> tuple[Array, Array]:
     """The start and the length of each region along axis k."""
     half = 0.5 if node.coordinate_transformation_mode == "half_pixel" else 0.0
     first, last = (
@@ -95,7 +94,7 @@ def extents(op: Any, node: Node, k: int) -> tuple[Array, Array]:
     return first, length if half else op.Max(length, np.ones((), dtype_of(length)))
 
 
-def sample_counts(op: Any, node: Node) -> list[list[int]]:
+def sample_counts(op: Op, node: Node) -> list[list[int]]:
     """Samples per bin along the two axes: as given, or for each region ⌈length / bins⌉."""
     if node.sampling_ratio:
         return [[node.sampling_ratio]] * 2
@@ -120,7 +119,7 @@ says("RoiAlign", memory=sampled_bytes)
 
 
 def sample_places(
-    op: Any, node: Node, k: int, bins: int, counts: list[int]
+    op: Op, node: Node, k: int, bins: int, counts: list[int]
 ) -> tuple[Array, np.ndarray]:
     """Sample positions along axis k before they are clipped to the image, (regions, bins, samples),
     and which of them a region has.
@@ -133,7 +132,7 @@ def sample_places(
 
 
 @defines("MaxRoiPool", grows=True)
-def max_roi_pool(op: Any, node: Node) -> Any:
+def max_roi_pool(op: Op, node: Node) -> list[Array]:
     """y = the maximum of each bin of each region, 0 for an empty bin."""
     rois = at_the_point(op, node)
     c, height, width = node.x_shape[1:]

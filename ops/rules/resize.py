@@ -18,6 +18,7 @@ from ...jacobians import (
     Diagonal,
     Identity,
     Jacobian,
+    Op,
     Reshape,
     Shape,
     Take,
@@ -71,7 +72,7 @@ ROUNDED = {
     nearest_mode=tuple(ROUNDED),
     grows=True,
 )
-def resize(op: Any, node: Node) -> Blocks:
+def resize(op: Op, node: Node) -> Blocks:
     """∂y/∂x is the product of one interpolation per axis."""
     axes = [AxisOfResize(op, node, k) for k in range(len(resized_axes(node)))]
     moved = [a for a in axes if not a.stays]
@@ -83,7 +84,9 @@ def resize(op: Any, node: Node) -> Blocks:
     return blocks
 
 
-def interpolation(op: Any, node: Node, axes: list[AxisOfResize], slope: Any = None) -> Jacobian:
+def interpolation(
+    op: Op, node: Node, axes: list[AxisOfResize], slope: tuple[AxisOfResize, str] | None = None
+) -> Jacobian:
     """The product over the axes; for `slope` = (axis, name), with the slope of that weight."""
     J: Jacobian = Identity(node.x_shape, node.dtype)
     for axis in axes:
@@ -92,7 +95,7 @@ def interpolation(op: Any, node: Node, axes: list[AxisOfResize], slope: Any = No
     return J
 
 
-def parameter_block(op: Any, node: Node, i: int, axes: list[AxisOfResize]) -> Blocks:
+def parameter_block(op: Op, node: Node, i: int, axes: list[AxisOfResize]) -> Blocks:
     """∂y/∂parameter: a column for each entry that positions an axis; the other columns are zero."""
     columns: dict[int, Array] = {}
     for axis in axes:
@@ -111,7 +114,7 @@ def parameter_block(op: Any, node: Node, i: int, axes: list[AxisOfResize]) -> Bl
 class AxisOfResize:
     """The interpolation along the k-th resized axis: `index` and `weight`, both (m, taps)."""
 
-    def __init__(self, op: Any, node: Node, k: int) -> None:
+    def __init__(self, op: Op, node: Node, k: int) -> None:
         self.node, self.k, self.count = node, k, len(resized_axes(node))
         self.axis = resized_axes(node)[k]
         self.n, self.m = node.x_shape[self.axis], node.y_shape[self.axis]
@@ -121,7 +124,7 @@ class AxisOfResize:
         if not self.stays:
             self.locate(op, crops)
 
-    def locate(self, op: Any, crops: bool) -> None:
+    def locate(self, op: Op, crops: bool) -> None:
         """Finds neighbours, weights, and the derivatives of the weights in their parameters."""
         at, slopes = positions(op, self)
         self.weight: Array | None = None
@@ -138,7 +141,7 @@ class AxisOfResize:
         names = {SCALES: ("scale",), ROI: ("start", "end")}[i]
         yield from ((self.k + p * self.count, n) for p, n in enumerate(names) if n in self.slopes)
 
-    def roi(self, op: Any, part: int) -> Array:
+    def roi(self, op: Op, part: int) -> Array:
         """The start (0) or the end (1) of the region on this axis."""
         return op.Gather(self.node.inputs[ROI], self.k + part * self.count, axis=0)
 
@@ -149,7 +152,7 @@ class AxisOfResize:
         beyond = np.asarray(self.weight == 0).all(axis=1)
         return beyond.reshape(-1, *(1,) * (rank - 1 - self.axis))
 
-    def operator(self, op: Any, shape: Shape, weight: Array | None) -> Jacobian:
+    def operator(self, op: Op, shape: Shape, weight: Array | None) -> Jacobian:
         """Σ over the taps · diag(weights) · take."""
         dtype, after = self.node.dtype, (1,) * (len(shape) - 1 - self.axis)
         J: Jacobian = Take(self.index, self.axis, shape, dtype)
@@ -168,7 +171,7 @@ def resized_axes(node: Node) -> tuple[int, ...]:
     return tuple(range(rank)) if node.axes is None else tuple(a % rank for a in node.axes)
 
 
-def scale_of(op: Any, node: Node, k: int) -> Array:
+def scale_of(op: Op, node: Node, k: int) -> Array:
     """The factor of the k-th resized axis; computed from sizes as in ONNX Runtime."""
     given = node.input(SCALES)
     if given is not None and shape_of(given)[0]:
@@ -182,7 +185,7 @@ def scale_of(op: Any, node: Node, k: int) -> Array:
     return choose(*ratios) if choose else ratios[k]
 
 
-def fixed_scale(op: Any, node: Node, k: int) -> float | None:
+def fixed_scale(op: Op, node: Node, k: int) -> float | None:
     """The factor of the k-th resized axis if it is the same at every point, else None."""
     given: Any = node.input(SCALES)
     by_sizes = given is None or not shape_of(given)[0]
@@ -191,7 +194,7 @@ def fixed_scale(op: Any, node: Node, k: int) -> float | None:
     return None if held is None else float(np.asarray(held).ravel()[0 if by_sizes else k])
 
 
-def positions(op: Any, axis: AxisOfResize) -> tuple[Array, Slopes]:
+def positions(op: Op, axis: AxisOfResize) -> tuple[Array, Slopes]:
     """The position of each entry of y on the axis of x, and its derivatives in the parameters."""
     mode, n, m = axis.node.coordinate_transformation_mode, axis.n, axis.m
     crops = mode == "tf_crop_and_resize"
@@ -214,13 +217,13 @@ def positions(op: Any, axis: AxisOfResize) -> tuple[Array, Slopes]:
     return at, {"scale": slope}
 
 
-def nearest(op: Any, node: Node, at: Array, n: int) -> Array:
+def nearest(op: Op, node: Node, at: Array, n: int) -> Array:
     """The nearest neighbour, which each entry copies."""
     rounded = ROUNDED[node.nearest_mode](op, at)
     return op.Clip(op.CastLike(rounded, np.zeros((), np.int64)), 0, n - 1)
 
 
-def weights(op: Any, axis: AxisOfResize, at: Array, slopes: Slopes) -> Weights:
+def weights(op: Op, axis: AxisOfResize, at: Array, slopes: Slopes) -> Weights:
     """Neighbours, their weights, and the derivatives of the weights in the parameters.
 
     w = φ(s (neighbour - at)) with s = min(scale, 1) if antialiased, else 1.
@@ -251,13 +254,13 @@ def weights(op: Any, axis: AxisOfResize, at: Array, slopes: Slopes) -> Weights:
     return op.Clip(index, 0, n - 1), w, moved
 
 
-def squeezing(op: Any, axis: AxisOfResize) -> Array:
+def squeezing(op: Op, axis: AxisOfResize) -> Array:
     """The factor of the kernel's argument: min(scale, 1) widens it if antialiased, else 1."""
     one = np.ones((), dtype_of(axis.scale))
     return op.Min(axis.scale, one) if axis.node.antialias else one
 
 
-def inside(op: Any, axis: AxisOfResize, at: Array) -> Weights:
+def inside(op: Op, axis: AxisOfResize, at: Array) -> Weights:
     """Weights that are zero outside of x, where y is the extrapolation value, a constant."""
     out = op.Or(op.Less(at, 0.0), op.Greater(at, axis.n - 1))
     keep = op.Reshape(op.CastLike(op.Not(out), at), (-1, 1))
@@ -269,7 +272,8 @@ def inside(op: Any, axis: AxisOfResize, at: Array) -> Weights:
 
 @table.kernel("Resize")
 def resized(
-    x: Array, roi: Any = None, scales: Any = None, sizes: Any = None, *, antialias: int = 0,
+    x: Array, roi: Array | None = None, scales: Array | None = None,
+    sizes: Array | None = None, *, antialias: int = 0,
     axes: Any = None, coordinate_transformation_mode: str = "half_pixel",
     cubic_coeff_a: float = -0.75, exclude_outside: int = 0, extrapolation_value: float = 0.0,
     keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",
@@ -307,7 +311,7 @@ def interpolated(node: Node) -> tuple[Array, Array]:
     return y, outside
 
 
-def resized_shape(op: Any, node: Any) -> tuple[int, ...]:
+def resized_shape(op: Op, node: Any) -> tuple[int, ...]:
     """The shape of the result: from sizes, or ⌊n · scale⌋."""
     axes, shape = resized_axes(node), list(node.x_shape)
     crops = node.coordinate_transformation_mode == "tf_crop_and_resize"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from ...jacobians import (
     Diagonal,
     Eye,
     Jacobian,
+    Op,
     Permutation,
     Reshape,
     Shape,
@@ -45,7 +45,7 @@ class Line:
 
 
 def line(
-    op: Any, at: Array, n: Number, mode: str, reindex: Callable[..., Array] | None = None
+    op: Op, at: Array, n: Number, mode: str, reindex: Callable[..., Array] | None = None
 ) -> Line:
     """Samples at positions `at`; neighbours outside get weight 0, or `reindex` moves them."""
     at = op.Unsqueeze(at, (-1,))
@@ -71,7 +71,7 @@ class Samples:
     The rows of all images are concatenated; `start` is the first row of the image of each sample.
     """
 
-    def __init__(self, op: Any, rows: Array, lines: Sequence[Line], start: Array) -> None:
+    def __init__(self, op: Op, rows: Array, lines: Sequence[Line], start: Array) -> None:
         self.op, self.rows, self.lines = op, rows, lines
         at: Array = op.Unsqueeze(start, (-1,))
         weight: Array = np.ones((), dtype_of(rows))
@@ -117,7 +117,7 @@ class Samples:
         return BlockDiagonal(op.Concat(*(op.Unsqueeze(c, (-1,)) for c in columns), axis=-1))
 
 
-def outer(op: Any, combine: Any, a: Array, b: Array) -> Array:
+def outer(op: Op, combine: Callable[[Array, Array], Array], a: Array, b: Array) -> Array:
     """The outer `combine`, (*Q, m) and (*Q, n) -> (*Q, m n); b alone if a is a scalar."""
     if not shape_of(a):
         return b
@@ -132,19 +132,19 @@ SUPPORT = {"linear": 1, "cubic": 2}
 """The number of neighbours on either side."""
 
 
-def kernel(op: Any, mode: str, u: Array, a: float = -0.75) -> Kernel:
+def kernel(op: Op, mode: str, u: Array, a: float = -0.75) -> Kernel:
     """The tent of linear interpolation, or Keys' cubic with parameter a."""
     return tent(op, u) if mode == "linear" else cubic(op, u, a)
 
 
-def tent(op: Any, u: Array) -> Kernel:
+def tent(op: Op, u: Array) -> Kernel:
     """φ = 1 - |u|; at a kink, the slope for samples just right of a grid point."""
     size, sign = magnitude(op, u)
     near = op.LessOrEqual(size, 1.0)
     return op.Where(near, op.Sub(1.0, size), 0.0), op.Where(near, op.Neg(sign), 0.0)
 
 
-def cubic(op: Any, u: Array, a: float) -> Kernel:
+def cubic(op: Op, u: Array, a: float) -> Kernel:
     """φ = (a+2)|u|³ - (a+3)|u|² + 1 up to |u| = 1, a(|u|³ - 5|u|² + 8|u| - 4) up to 2."""
     size, sign = magnitude(op, u)
     inner = polynomial(op, size, a + 2, -(a + 3), 0.0, 1.0)
@@ -156,7 +156,7 @@ def cubic(op: Any, u: Array, a: float) -> Kernel:
     return value, op.Mul(sign, slope)
 
 
-def polynomial(op: Any, x: Array, *coefficients: float) -> Kernel:
+def polynomial(op: Op, x: Array, *coefficients: float) -> Kernel:
     """A polynomial and its derivative, by Horner's scheme."""
     value, slope = op.Mul(x, 0.0), op.Mul(x, 0.0)
     for c in coefficients:
@@ -165,7 +165,7 @@ def polynomial(op: Any, x: Array, *coefficients: float) -> Kernel:
     return value, slope
 
 
-def magnitude(op: Any, u: Array) -> tuple[Array, Array]:
+def magnitude(op: Op, u: Array) -> tuple[Array, Array]:
     """|u| and its slope, -1 at 0."""
     one = np.ones((), dtype_of(u))
     sign = op.Where(op.Greater(u, 0.0), one, -one)
@@ -181,7 +181,7 @@ MODES = {"bilinear": "linear", "bicubic": "cubic"}
     mode=("linear", "nearest", "cubic", *MODES),
     padding_mode=("zeros", "border", "reflection"),
 )
-def grid_sample(op: Any, node: Node) -> Blocks:
+def grid_sample(op: Op, node: Node) -> Blocks:
     """y = Σ weight(grid) · neighbour in x; grid coordinates begin with the last axis of x."""
     dtype, (samples, gains) = node.dtype, grid_samples(op, node)
     last = channels_last(node.x_shape, dtype)
@@ -195,7 +195,7 @@ def grid_sample(op: Any, node: Node) -> Blocks:
     return blocks
 
 
-def grid_samples(op: Any, node: Node) -> tuple[Samples, list[Array]]:
+def grid_samples(op: Op, node: Node) -> tuple[Samples, list[Array]]:
     """The samples (N, *P, C), and ∂position/∂grid along each axis of x."""
     (n, c, *lengths), grid = node.x_shape, node.inputs[1]
     mode, d = MODES.get(node.mode, node.mode), len(node.x_shape) - 2
@@ -214,7 +214,7 @@ def grid_samples(op: Any, node: Node) -> tuple[Samples, list[Array]]:
     return Samples(op, rows, lines, op.Mul(images, size(tuple(lengths)))), gains
 
 
-def placed(op: Any, node: Node, g: Array, n: Number) -> tuple[Array, Array]:
+def placed(op: Op, node: Node, g: Array, n: Number) -> tuple[Array, Array]:
     """The position on an axis of length n of a coordinate in [-1, 1], and its derivative."""
     gain = op.CastLike((n - 1) / 2 if node.align_corners else n / 2, g)
     at = op.Add(op.Mul(g, gain), (n - 1) / 2)
@@ -231,13 +231,13 @@ def placed(op: Any, node: Node, g: Array, n: Number) -> tuple[Array, Array]:
     return op.Where(outside, back, at), op.Where(outside, op.Mul(gain, slope), gain)
 
 
-def reindexed(op: Any, index: Array, node: Node, n: Number) -> Array:
+def reindexed(op: Op, index: Array, node: Node, n: Number) -> Array:
     """Neighbour indices, reflected at the borders if they lie outside."""
     back = op.Round(reflected(op, node, index, n)[0])
     return op.Where(beyond(op, node, index, n), back, index)
 
 
-def beyond(op: Any, node: Node, at: Array, n: Number) -> Array:
+def beyond(op: Op, node: Node, at: Array, n: Number) -> Array:
     """Whether positions lie beyond the borders: the centres of the outermost pixels, or their
     edges.
     """
@@ -245,7 +245,7 @@ def beyond(op: Any, node: Node, at: Array, n: Number) -> Array:
     return op.Or(op.Less(at, low), op.Greater(at, high))
 
 
-def reflected(op: Any, node: Node, at: Array, n: Number) -> tuple[Array, Array]:
+def reflected(op: Op, node: Node, at: Array, n: Number) -> tuple[Array, Array]:
     """The triangular wave between the borders, and its slope ±1."""
     low, length = (0.0, n - 1) if node.align_corners else (-0.5, n)
     turns = op.Mul(op.Sub(at, low), 1 / largest(length, 1))
@@ -253,13 +253,13 @@ def reflected(op: Any, node: Node, at: Array, n: Number) -> tuple[Array, Array]:
     return op.Add(op.Mul(op.Abs(rest), length), low), op.Sign(rest)
 
 
-def channels_last(shape: Shape, dtype: Any) -> Permutation:
+def channels_last(shape: Shape, dtype: np.dtype) -> Permutation:
     """(N, C, *S) -> (N, *S, C)."""
     return Permutation((0, *range(2, len(shape)), 1), shape, dtype)
 
 
 @jacobian("AffineGrid", grows=True)
-def affine_grid(op: Any, node: Node) -> Blocks:
+def affine_grid(op: Op, node: Node) -> Blocks:
     """y[n, p] = θ[n] (coordinates of p, 1): linear in θ."""
     base = base_grid(op, node.y_shape[1:-1], bool(node.align_corners), node.dtype)
     n, d = node.x_shape[:2]
@@ -268,7 +268,7 @@ def affine_grid(op: Any, node: Node) -> Blocks:
     return {(0, 0): Reshape(node.y_shape, J.out_shape, node.dtype) @ J}
 
 
-def base_grid(op: Any, lengths: Shape, align_corners: bool, dtype: Any) -> Array:
+def base_grid(op: Op, lengths: Shape, align_corners: bool, dtype: np.dtype) -> Array:
     """The homogeneous coordinates of all points, last axis first: (points, D + 1).
 
     >>> from onnxjac.ops.numbers import numbers
@@ -284,7 +284,7 @@ def base_grid(op: Any, lengths: Shape, align_corners: bool, dtype: Any) -> Array
     return op.CastLike(base, np.zeros((), dtype))
 
 
-def coordinates(op: Any, n: Number, align_corners: bool) -> Array:
+def coordinates(op: Op, n: Number, align_corners: bool) -> Array:
     """n points of [-1, 1]: from end to end, or the centres of n equal parts."""
     j = op.CastLike(counted(op, n), np.zeros(()))
     if align_corners:
@@ -305,7 +305,7 @@ def grid_sampled(
 
 
 @table.kernel("AffineGrid")
-def affine_gridded(theta: Array, size: Any, *, align_corners: int = 0) -> Array:
+def affine_gridded(theta: Array, size: Array, *, align_corners: int = 0) -> Array:
     """θ applied to the coordinates of every point."""
     lengths = table.ints(size)[2:]
     base = base_grid(reading(theta), lengths, bool(align_corners), theta.dtype)

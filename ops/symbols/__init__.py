@@ -24,8 +24,9 @@ import sympy as sp
 
 from ...jacobians import Array, Op, Shape, reading
 from ...jacobians.errors import UnsupportedOp
+from ...jacobians.readings import Reading
 from ..graphs.recorder import constant, type_variables
-from ..node import AT, Vocabulary, node_of
+from ..node import AT, node_of
 from ..numbers import numbers
 from ..numbers.table import COUNTED, run_reference
 from ..numbers.table import KERNELS as PLAIN
@@ -36,7 +37,7 @@ from .number import KERNELS, Kernel, Number, closed_form, value_of
 __all__ = ["REFERRED", "Number", "Symbols", "Tensor", "closed_form", "each", "referred"]
 
 
-class Symbols(Vocabulary):
+class Symbols(Reading):
     """One method per ONNX operator: a kernel of this package, or of the numbers reading.
 
     NumPy arrays are constants, with floats read as exact numbers; operators on integers alone are

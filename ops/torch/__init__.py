@@ -4,124 +4,99 @@
 >>> from onnxjac.ops.torch import tensors as op
 >>> op.MatMul(torch.ones(2, 3), torch.ones(3, 1)).tolist()
 [[3.0], [3.0]]
-
-NumPy arrays are constants: an operator on constants alone is run by the numbers reading. An
-operator without a kernel here runs on the host by the numbers reading, and its results go back.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from ...jacobians import Jacobian, Shape, dtype_of, shape_of, size
-from ...jacobians.arrays import DOUBLE, SINGLE, Array, reading, wide
+from ...jacobians.arrays import DOUBLE, SINGLE, Array
 from ...jacobians.errors import InputError
-from ...jacobians.placing import Place, placed
-from ..node import node_of
-from ..numbers import numbers
-from ..numbers.table import COUNTED, FREE, TENSORS, settled
-from ..registry import find, full_name
+from ...jacobians.placing import Place
+from ..library import ArrayLibrary
+from ..numbers.table import FREE, settled
 from . import layout, pointwise, products, table  # noqa: F401  (register kernels)
-from .table import DTYPES, HOSTED, KERNELS, NUMPY, device_of, held, host, shared, tensor
+from .table import DTYPES, HOSTED, KERNELS, NUMPY, TABLE, device_of, held, host, tensor
 
 __all__ = ["Tensors", "bound", "place", "tensors"]
 
+LACKS = "not implemented for"
+"""What torch says where it has no kernel for a dtype."""
 
-class Tensors:
+
+class Tensors(ArrayLibrary):
     """One method per ONNX operator: inputs by position, attributes by keyword."""
 
-    convolves_samples = True
+    module, special, kind = torch, torch.special, torch.Tensor
+    engine, table, convolves_samples = "torch", TABLE, True
+    lacking = (RuntimeError,)  # of which NotImplementedError is one
 
-    def __init__(self) -> None:
-        self.on_host: set[str] = set()  # the operators that ran there so far
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        getattr(numbers, name)  # raises an error where ONNX has no such operator
-        made = vars(self)[name] = functools.partial(self.call, name)
-        return made
-
-    def call(self, op_type: str, *inputs: Any, **attrs: Any) -> Any:
-        """The result of an operator: tensors, or arrays where no tensor is involved."""
-        device = device_of(inputs)
-        if device is None:
-            return getattr(numbers, op_type)(*inputs, **attrs)
-        function = KERNELS.get(op_type)
-        if function is not None:
-            moved = inputs[:1] if op_type in HOSTED else inputs
-            operands = [operand(x, device) for x in moved]
-            if not any(isinstance(x, np.ndarray) for x in operands):
-                try:
-                    return function(*operands, *inputs[len(moved) :], **attrs)
-                except RuntimeError as error:  # of which NotImplementedError is one
-                    if not isinstance(error, NotImplementedError) and LACKS not in str(error):
-                        raise
-        return self.by_numbers(op_type, getattr(numbers, op_type), *inputs, **attrs)
-
-    def by_numbers(
-        self, name: str, function: Callable[..., Any], *inputs: Any, **attrs: Any
-    ) -> Any:
-        """The result of a function of NumPy arrays, moved to the device of the inputs."""
-        self.on_host.add(name)
-        made, device = function(*map(host, inputs), **attrs), device_of(inputs)
-        if isinstance(made, tuple):
-            return tuple(operand(y, device) for y in made)
-        return operand(made, device)
-
-    def run(
-        self, op_type: str, inputs: Sequence[Any], attrs: Mapping[str, Any], *,
-        domain: str = "", version: int = 21, outputs: int = 1,
-    ) -> tuple[Any, ...]:  # fmt: skip
-        """The outputs of one node of a model."""
-        device, told = device_of(inputs), {"domain": domain, "version": version, "outputs": outputs}
-        if device is None:
-            return numbers.run(op_type, inputs, attrs, **told)  # type: ignore[arg-type]
-        name = full_name(op_type, domain)
-        if "::" in name and name in TENSORS:  # it may have changed
-            shared(name)
-        if name in KERNELS:
-            counted = {"outputs": outputs} if name in COUNTED else {}
-            made = self.call(name, *inputs, **attrs, **counted)
-            return made[:outputs] if isinstance(made, tuple) else (made,)
-        if (declared := find(op_type, domain)) and declared.definition:
-            node = node_of(op_type, inputs, attrs, domain, version, outputs)
-            return tuple(declared.definition(self, node))[:outputs]
-
-        def run(*arrays: Any) -> tuple[Any, ...]:
-            return numbers.run(op_type, arrays, attrs, **told)  # type: ignore[arg-type]
-
-        return tuple(self.by_numbers(op_type, run, *inputs))
+    def lacks(self, error: Exception) -> bool:
+        return isinstance(error, NotImplementedError) or LACKS in str(error)
 
     def dtype(self, x: Array) -> np.dtype:
         if x.dtype not in NUMPY:
             raise InputError(f"onnxjac does not compute with tensors of {x.dtype}: convert them")
         return NUMPY[x.dtype]
 
-    def host(self, x: Array) -> np.ndarray:
+    def host(self, x: Any) -> np.ndarray:
         return host(x)
 
-    def place(self, device: Any) -> Place:
-        return place(device)
+    def device(self, x: Array) -> Any:
+        return x.device
+
+    def device_of(self, inputs: Iterable[Any]) -> Any:
+        """The device of the first tensor; a graphics card before the CPU; None without a tensor."""
+        return device_of(inputs)
+
+    def take(self, x: Any, device: Any) -> Any:
+        return tensor(x, device)
+
+    def cast(self, x: Array, dtype: Any) -> Array:
+        known = DTYPES.get(np.dtype(dtype))
+        return super().cast(x, dtype) if known is None else x.to(known)
+
+    def full(self, x: Array, shape: Shape, value: Any) -> Array:
+        return x.new_full(shape, value)
+
+    def copy(self, x: Array) -> Array:
+        return x.clone()
+
+    def place_on(self, device: Any) -> Place:
+        return place(device or "cpu")
+
+    def detached(self, x: Array) -> Array:
+        return x.detach()
+
+    def shares(self, x: Array, y: Array) -> bool:
+        return bool(x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr())
+
+    def promoted(self, *dtypes: np.dtype) -> np.dtype:
+        """The common dtype by torch's rules: of whole numbers and floats, the float's."""
+        return NUMPY[functools.reduce(torch.promote_types, (DTYPES[dtype] for dtype in dtypes))]
+
+    def joined(self, real: Array, imaginary: Array) -> Array:
+        return torch.complex(real, imaginary)
 
     @torch.no_grad()
     def product(self, J: Jacobian, v: Array, columns: Shape) -> Array:
-        """J v for flat tensors, (*columns, n) to (*columns, m), as a tensor of the caller's."""
-        v, there = v.detach(), placed(J, place(v.device))
-        if v.is_complex() and J.dtype.kind != "c":
-            real, imaginary = (self.product(J, part, columns) for part in (v.real, v.imag))
-            return torch.complex(real, imaginary)
-        dtype = torch.promote_types(DTYPES[J.dtype], DTYPES[self.dtype(v)])
-        if not v.numel():
-            return v.new_zeros((*columns, J.shape[0]), dtype=dtype)
-        x = v.to(DTYPES[wide(J.dtype)]).reshape((*columns, *there.in_shape))
-        y = operand(there._apply(self, x), v.device)
-        y = y.reshape((*columns, J.shape[0])).to(dtype).contiguous()
-        own = y.untyped_storage().data_ptr() != v.untyped_storage().data_ptr()
-        return y if own else y.clone()
+        return super().product(J, v.detach(), columns).contiguous()
+
+    def inverse(self, a: Array) -> Array:
+        found, failed = torch.linalg.inv_ex(a)
+        return torch.where(failed[..., None, None] > 0, np.inf, found)
+
+    def exponential(self, a: Array) -> Array:
+        return torch.linalg.matrix_exp(a)
+
+    def solve_lower(self, R: Array, B: Array) -> Array:
+        return torch.linalg.solve_triangular(R.T, B, upper=False)
 
 
 FLOATS, TRUTH = {SINGLE, DOUBLE}, np.dtype(bool)
@@ -129,16 +104,6 @@ FLOATS, TRUTH = {SINGLE, DOUBLE}, np.dtype(bool)
 MANY = 1024
 """From this many indices on, always a tensor, to look for negative ones takes longer than to call
 PyTorch."""
-
-LACKS = "not implemented for"
-"""What torch says where it has no kernel for a dtype."""
-
-
-def operand(x: Any, device: Any) -> Any:
-    """An array as a tensor on a device; a number, a shape or an absent operand as it is."""
-    if isinstance(x, torch.Tensor):
-        return x if x.device == device else x.to(device)
-    return tensor(x, device) if isinstance(x, np.ndarray | np.generic) else x
 
 
 @functools.cache
@@ -174,11 +139,6 @@ class Generator:
 
 
 tensors = Tensors()
-
-
-@reading.register
-def _(array: torch.Tensor) -> Tensors:
-    return tensors
 
 
 def bound(

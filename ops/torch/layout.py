@@ -14,7 +14,7 @@ from ...jacobians import Shape
 from ..numbers.indexing import from_start
 from ..numbers.layout import cuts
 from ..numbers.table import ints, widened
-from .table import STATIC, Tensor, common, is_tensor, kernel
+from .table import STATIC, Tensor, common, kernel
 
 
 @kernel("Slice", hosted=True)
@@ -42,7 +42,7 @@ STATIC["Slice"] = sliced
 def gather(x: Tensor, indices: Any, *, axis: int = 0, nonnegative: bool = False) -> Tensor:
     """The slices of x at the indices along an axis."""
     axis, n = axis % x.ndim, x.shape[axis]
-    if not is_tensor(indices):
+    if not isinstance(indices, torch.Tensor):
         places = np.asarray(indices)
         if places.ndim == 0:
             return x.select(axis, int(places))

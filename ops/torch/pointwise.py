@@ -13,7 +13,7 @@ import torch
 
 from ..numbers.layout import numpy_dtype
 from ..numbers.table import Kernel
-from .table import DTYPES, FUSED, OF_TRUTH, SAME, Tensor, common, host, is_tensor, kernel, tensor
+from .table import DTYPES, FUSED, OF_TRUTH, SAME, Tensor, common, host, kernel, tensor
 
 PLAIN: dict[str, Kernel] = {
     name: getattr(torch, name.lower()) for name in (
@@ -41,9 +41,9 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
 def filled(*operands: Any) -> tuple[Any, ...]:
     """Tensors of one dtype; numbers become tensors of it."""
     operands = common(*operands)
-    like = next(x for x in operands if is_tensor(x))
-    return tuple(x if is_tensor(x) else torch.as_tensor(x, dtype=like.dtype, device=like.device)
-                 for x in operands)  # fmt: skip
+    like = next(x for x in operands if isinstance(x, torch.Tensor))
+    how = {"dtype": like.dtype, "device": like.device}
+    return tuple(x if isinstance(x, torch.Tensor) else torch.as_tensor(x, **how) for x in operands)
 
 
 for name, function in PLAIN.items():
@@ -69,7 +69,7 @@ def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
 def div(a: Any, b: Any) -> Tensor:
     """A / B, rounded towards zero for integers."""
     a, b = common(a, b)
-    whole = not next(x for x in (a, b) if is_tensor(x)).dtype.is_floating_point
+    whole = not next(x for x in (a, b) if isinstance(x, torch.Tensor)).dtype.is_floating_point
     return torch.div(a, b, rounding_mode="trunc" if whole else None)
 
 
@@ -83,9 +83,9 @@ def mod(a: Any, b: Any, *, fmod: int = 0) -> Tensor:
 @kernel("Pow")
 def power(x: Tensor, y: Any) -> Tensor:
     """x ** y in the dtype of x."""
-    if not is_tensor(x):
+    if not isinstance(x, torch.Tensor):
         return torch.pow(x, y)
-    if x.dtype.is_floating_point or not is_tensor(y):
+    if x.dtype.is_floating_point or not isinstance(y, torch.Tensor):
         return torch.pow(x, y).to(x.dtype)
     exact = torch.int64 if not y.dtype.is_floating_point and bool((y >= 0).all()) else torch.float64
     return torch.pow(x.to(exact), y.to(exact)).to(x.dtype)
@@ -94,9 +94,9 @@ def power(x: Tensor, y: Any) -> Tensor:
 @kernel("Where")
 def where(condition: Tensor, x: Any, y: Any) -> Tensor:
     """x where the condition holds, else y."""
-    if not is_tensor(condition):
+    if not isinstance(condition, torch.Tensor):
         return x if condition else y
-    if not is_tensor(x) and not is_tensor(y):
+    if not isinstance(x, torch.Tensor) and not isinstance(y, torch.Tensor):
         return tensor(np.where(host(condition), x, y), condition.device)
     return torch.where(condition, *filled(x, y))
 
@@ -117,9 +117,9 @@ def cast(x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> An
 @kernel("CastLike", hosted=True)
 def cast_like(x: Any, target: Any, *, saturate: int = 1, round_mode: str = "up") -> Any:
     """x in the dtype of the target, which may be an array on the host."""
-    if not is_tensor(x):
+    if not isinstance(x, torch.Tensor):
         return torch.as_tensor(x, dtype=target.dtype, device=target.device)
-    return x.to(target.dtype) if is_tensor(target) else converted(x, target.dtype)
+    return x.to(target.dtype) if isinstance(target, torch.Tensor) else converted(x, target.dtype)
 
 
 def converted(x: Tensor, dtype: np.dtype) -> Tensor:

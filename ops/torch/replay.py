@@ -10,7 +10,7 @@ Source: the CUDA C++ Programming Guide, "CUDA Graphs".
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ...jacobians.threads import Lock
-from .table import Tensor, is_tensor
+from .table import Tensor
 
 Run = Callable[..., tuple[Any, ...]]
 
@@ -67,7 +67,8 @@ def fits(inputs: tuple[Any, ...]) -> bool:
     """Whether all inputs are tensors on the current GPU, and we are on its default stream."""
     here = torch.cuda.current_stream()
     return (
-        all(is_tensor(x) and x.device == here.device and not x.requires_grad for x in inputs)
+        all(isinstance(x, torch.Tensor) for x in inputs)
+        and all(x.device == here.device and not x.requires_grad for x in inputs)
         and here == torch.cuda.default_stream()
         and not torch.cuda.is_current_stream_capturing()
     )
@@ -101,11 +102,16 @@ class OnGPU(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:  # fmt: skip
         made = func(*args, **(kwargs or {}))
-        tensors = filter(is_tensor, tree_leaves((args, kwargs, made)))
+        tensors = tensors_in((args, kwargs, made))
         self.alone &= self.WAITS.isdisjoint(func.tags) and all(x.is_cuda for x in tensors)
         views = all(result.alias_info is not None for result in func._schema.returns)
-        self.kernels += not views and any(y.numel() for y in filter(is_tensor, tree_leaves(made)))
+        self.kernels += not views and any(y.numel() for y in tensors_in(made))
         return made
+
+
+def tensors_in(tree: Any) -> Iterator[Tensor]:
+    """The tensors among nested arguments or results."""
+    return (x for x in tree_leaves(tree) if isinstance(x, torch.Tensor))
 
 
 class Graph:

@@ -7,7 +7,6 @@ array of a dtype that torch cannot compute with stays NumPy's too, a constant of
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakValueDictionary
@@ -17,14 +16,14 @@ import numpy as np
 import torch
 
 from ...jacobians.arrays import Array
+from ..library import Table
 from ..numbers import table as numbers_table
-from ..numbers.table import Kernel, widened
+from ..numbers.table import Kernel
 
 Tensor = Any
 
-KERNELS: dict[str, Kernel] = {}
-HOSTED: set[str] = set()
-"""The operators all of whose operands but the first stay on the host: shapes, axes, a dtype."""
+TABLE = Table()
+KERNELS, HOSTED = TABLE.kernels, TABLE.hosted
 INDEXED: set[str] = set()
 """The operators whose kernels can be told that the second operand, indices, is `nonnegative`; and
 with updates, the third one, that the first one is `blank`: zeros."""
@@ -57,33 +56,14 @@ NUMPY = {known: dtype for dtype, known in DTYPES.items()}
 def kernel(
     name: str, *, hosted: bool = False, wide: bool = False, indexed: bool = False
 ) -> Callable[[Kernel], Kernel]:
-    """Register a function as the kernel of operator `name`.
+    """Register a function as the kernel of operator `name`, as `Table.kernel`.
 
-    A kernel takes tensors of one device; all operands but the first stay on the host if `hosted`. A
-    `wide` kernel computes with halves in float32. An `indexed` one takes `nonnegative`: no index
-    counts from the end. Looking for such indices takes as long as reading the entries.
+    An `indexed` one takes `nonnegative`: no index counts from the end. Looking for such indices
+    takes as long as reading the entries.
     """
-
-    def enter(function: Kernel) -> Kernel:
-        KERNELS[name] = widened(function, name) if wide else function
-        if hosted:
-            HOSTED.add(name)
-        if indexed:
-            INDEXED.add(name)
-        return function
-
-    return enter
-
-
-def shared(name: str) -> None:
-    """Register a kernel of the numbers reading that takes tensors as well as arrays."""
-    function = inspect.unwrap(numbers_table.KERNELS[name])
-    hosted, wide = name in numbers_table.HOSTED, name in numbers_table.WIDE
-    kernel(name, hosted=hosted, wide=wide)(function)
-
-
-def is_tensor(x: Any) -> bool:
-    return isinstance(x, torch.Tensor)
+    if indexed:
+        INDEXED.add(name)
+    return TABLE.kernel(name, hosted=hosted, wide=wide)
 
 
 def common(*operands: Any) -> tuple[Any, ...]:
@@ -136,7 +116,7 @@ def held(x: Any, device: Any) -> Any:
 def constant(x: Any, device: Any) -> Any:
     """An array that a model holds as a tensor, which is one for all programs that read it."""
     made = held(x, device)
-    if isinstance(x, np.ndarray) and is_tensor(made) and made.device.type != "cpu":
+    if isinstance(x, np.ndarray) and isinstance(made, torch.Tensor) and made.device.type != "cpu":
         whole = made.permute(outwards(x))
         whole.source, made.source = x, whole  # as long as there is one, there is the other
         CONSTANTS.setdefault(memory(x, device), whole)
@@ -174,4 +154,4 @@ def device_of(inputs: Iterable[Array]) -> Any:
 
 
 for known in numbers_table.TENSORS:
-    shared(known)
+    TABLE.share(known)

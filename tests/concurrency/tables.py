@@ -13,7 +13,7 @@ CHANGEABLE = MutableMapping | MutableSequence | MutableSet
 KEPT = {
     "onnxjac.jacobians.arrays.FOREIGN": "dtypes only",
     "onnxjac.jacobians.threads.LOCKS": "open again in a forked process",
-    "onnxjac.modes.model.primal.engines.onnxruntime.SESSIONS": "made again in a forked process",
+    "onnxjac.modes.model.programs.onnxruntime.SESSIONS": "made again in a forked process",
 }
 """Tables that hold objects of all users without exposing them to one another."""
 

@@ -40,7 +40,7 @@ def test_no_clock_and_no_thread_decides_on_products():
     run of the engine waits for Ctrl-C.
     """
     words = re.compile(r"perf_counter|monotonic|process_time|Thread\(|timeout|setswitchinterval")
-    free = re.compile(r"jacobians/progress|modes/data/|modes/show/report|engines/onnxruntime")
+    free = re.compile(r"jacobians/progress|modes/data/|modes/show/report|programs/onnxruntime")
     found = [
         str(path.relative_to(ROOT)) for room in ("jacobians", "ops", "modes")
         for path in (ROOT / room).rglob("*.py")

@@ -16,7 +16,7 @@ import onnxjac as oj
 from concurrency.workers import KINDS, check, jacobian, products, relinearized
 from faults.models import point_of
 from onnxjac.jacobians.threads import Lock, cached_property
-from onnxjac.modes.model.primal.engines.onnxruntime import Session
+from onnxjac.modes.model.programs.onnxruntime import Session
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
 

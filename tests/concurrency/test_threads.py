@@ -14,7 +14,7 @@ from faults.models import CNN, MLP, point_of
 from onnxjac.jacobians import threads
 from onnxjac.jacobians.threads import Lock
 from onnxjac.modes.linear.elimination import plan
-from onnxjac.modes.model.primal.engines import onnxruntime as ort
+from onnxjac.modes.model.programs import onnxruntime as ort
 from onnxjac.modes.sparse import Plan
 from onnxjac.modes.sparse import plan as sparse_plan
 from onnxjac.ops.numbers.table import run_reference
@@ -123,7 +123,7 @@ def test_many_routes_and_sessions():
     wrt = ("x",), ("0.weight",), ("x", "0.weight")
     ends = [(of, names) for of in inside for names in wrt]
     assert len(inside) > model.sessions.most
-    assert len(ends) > model.derived.routes.most
+    assert len(ends) > model.cache["route"].most
 
     def work(k):
         for i in range(len(ends)):

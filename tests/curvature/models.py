@@ -7,7 +7,8 @@ import onnx
 import onnx.parser
 
 import onnxjac as oj
-from onnxjac.modes.curvature.gradients import Gradients, Target
+from onnxjac.modes.curvature.gradients import Target
+from onnxjac.modes.curvature.kfac import GradientMaker
 
 MODELS = Path(__file__).parents[1] / "models"
 HEAD = '<ir_version: 10, opset_import: ["" : 21]>'
@@ -74,5 +75,5 @@ def network(name, likelihood="categorical", reduction="mean"):
 
 def gradients(model, point, **options):
     """The gradients of one batch; the options are the fields of `Target`."""
-    target = Target(**options)
-    return Gradients(target.linearized(model, point), model, target)
+    make = GradientMaker(model, Target(**options), {}, several=False)
+    return make.gradients(make(point))

@@ -7,7 +7,8 @@ from scipy.special import expit, softmax
 
 import onnxjac as oj
 from onnxjac.modes import gradient as gradient_module
-from onnxjac.modes.curvature.gauss_newton import gauss_newton, loss_hessian
+from onnxjac.modes.curvature.gauss_newton import closed_form, gauss_newton
+from onnxjac.modes.gradient import Gradient
 
 from .models import parsed
 
@@ -128,7 +129,7 @@ def test_closed_form_equals_the_closure(case):
     target, body, y, _ = CASES[case]
     model, point = model_of(target, body), {"z": Z, "y": y}
     H = oj.hessian(model, point, of="loss", wrt="z")
-    found = loss_hessian(model, point, "loss", "z", None, None)
+    found = closed_form(Gradient(model, ("loss",), ("z",)), point).at(point)
     assert_allclose(found.toarray(), H.toarray(), atol=1e-12)
 
 
@@ -137,7 +138,7 @@ def test_another_loss_takes_the_closure(case):
     """A loss that merely resembles a known form is not mistaken for it."""
     body = f"{OTHERS[case]} loss = ReduceSum<keepdims = 0>(l)"
     model, point = model_of("double[4, 3] y", body), {"z": Z, "y": Y}
-    assert loss_hessian(model, point, "loss", "z", None, None) is None
+    assert closed_form(Gradient(model, ("loss",), ("z",)), point) is None
     G = gauss_newton(model, point, of="loss", at="z", wrt="z")
     H = oj.hessian(model, point, of="loss", wrt="z")
     assert_allclose(G.toarray(), H.toarray(), atol=1e-12)
@@ -165,7 +166,7 @@ def test_what_is_drawn_anew_takes_the_closure():
     model = model_of("double[4, 3] y", """r = Constant<value = double {0.5}>()
         t = Constant<value = bool {1}>() d = Dropout(z, r, t) s = Mul(d, d)
         loss = ReduceSum<keepdims = 0>(s)""")
-    assert loss_hessian(model, {"z": Z, "y": Y}, "loss", "z", None, None) is None
+    assert closed_form(Gradient(model, ("loss",), ("z",)), {"z": Z, "y": Y}) is None
 
 
 def test_weights_combine_losses():

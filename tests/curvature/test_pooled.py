@@ -22,7 +22,7 @@ from curvature.pools import (
     of_other_weights,
 )
 from onnxjac.jacobians import progress
-from onnxjac.modes.curvature.gradients import Target
+from onnxjac.modes.curvature.kfac import GradientMaker
 
 TIGHT = {"rtol": 1e-12, "atol": 1e-13}
 TYPES = [(f, r) for f in ("type-2", "empirical") for r in ("mean", "sum")]
@@ -88,7 +88,7 @@ def test_the_trace_of_ekfac_over_batches_is_that_of_the_fisher():
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_one_batch_is_alive_at_a_time(name, monkeypatch):
-    alive, counts, own = [], [], Target.linearized
+    alive, counts, own = [], [], GradientMaker.__call__
 
     def linearized(self, *args):
         gc.collect()
@@ -97,7 +97,7 @@ def test_one_batch_is_alive_at_a_time(name, monkeypatch):
         alive.append(weakref.ref(J))
         return J
 
-    monkeypatch.setattr(Target, "linearized", linearized)
+    monkeypatch.setattr(GradientMaker, "__call__", linearized)
     K = made(name, UNEVEN)
     assert counts == [0] * (6 if name == "ekfac" else 3)
     counts.clear()

@@ -1,6 +1,7 @@
 """Curvature at another point: equal to a fresh operator, without recording again."""
 
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ from onnxjac.jacobians import Identity
 from onnxjac.modes import gradient
 
 RNG = np.random.default_rng(5)
-TEXT = """g (double[4, 3] x, int64[4] t, double[3, 2] w) => (double loss, double[4, 2] z) {
+TEXT = """g (double[4, 3] x, int64[4] t, double[3, 2] w) => (double loss, double[4, 2] z,
+                                                                 double square) {
     a = MatMul(x, w) z = Tanh(a) loss = SoftmaxCrossEntropyLoss<reduction = "mean">(z, t)
+    square = ReduceSumSquare<keepdims = 0>(z)
 }"""
 WEIGHTS = RNG.standard_normal((4, 2))
 
@@ -29,7 +32,10 @@ MAKERS = {
     "weighted": lambda m, p: oj.hessian(m, p, of="z", wrt="w", weights=WEIGHTS),
     "blocks": lambda m, p: oj.hessian(m, p, of="loss", wrt=["w", "x"], blocks="diagonal"),
     "gauss_newton": lambda m, p: oj.gauss_newton(m, p, of="loss", at="z", wrt=iter(["w", "x"])),
+    "mean": lambda m, p: oj.gauss_newton(m, p, of="loss", at="z", wrt="w", reduction="sum"),
+    "other loss": lambda m, p: oj.gauss_newton(m, p, of="square", at="z", wrt="w"),
     "fisher": lambda m, p: oj.fisher(m, p, at="z", wrt="w", reduction="sum"),
+    "bernoulli": lambda m, p: oj.fisher(m, p, at="z", wrt="w", likelihood="bernoulli", samples=3),
     "empirical": lambda m, p: oj.empirical_fisher(m, p, of="loss", at="z", wrt="w"),
     "gram": lambda m, p: oj.gram(m, p, of="z", wrt="w"),
 }
@@ -102,6 +108,38 @@ def test_nothing_is_recorded_at_other_points(monkeypatch, kind):
     assert len(recorded) == 1
 
 
+BUILDING = {
+    "gauss_newton", "fisher", "empirical_fisher", "gram", "hessian", "linearize", "value_and_grad",
+    "grad", "check_model", "name_of", "names_of", "closed_form", "atoms", "combination", "record",
+    "active_steps", "trace", "differentiated", "vjp_graph", "unrolled", "elimination",
+}  # fmt: skip
+"""Functions that check arguments, recognise a loss, record or eliminate."""
+
+
+def entered(run):
+    """The names of the functions of the package that a call enters, and how often."""
+    found = {}
+
+    def note(frame, event, _):
+        if event == "call" and "onnxjac" in frame.f_code.co_filename:
+            found[frame.f_code.co_name] = found.get(frame.f_code.co_name, 0) + 1
+
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_a_third_point_moves_derivatives_and_builds_nothing(make):
+    C, p = make(parsed(TEXT), point()).relinearize(point()), point()
+    found = entered(lambda: C.relinearize(p))
+    assert not BUILDING & found.keys()
+    assert found["check_inputs"] == 1
+
+
 def test_what_is_recorded_is_the_same_for_all_weights():
     """With weights in any order, and also without weights."""
     model = parsed(TEXT)
@@ -127,3 +165,14 @@ def test_an_operator_over_batches_says_that_it_is_of_no_single_point():
     model = parsed(TEXT)
     with pytest.raises(oj.InputError, match="make it again"):
         oj.streamed(make, [point(), point()], reduction="sum").relinearize(point())
+
+
+def test_a_loss_whose_exponent_is_an_input_is_recognised_again():
+    """z² is a square and has a closed form; z³ is another loss."""
+    model = parsed("""g (double[4, 2] z, double p) => (double loss) {
+        s = Pow(z, p) loss = ReduceSum<keepdims = 0>(s) }""")
+    z = 1 + RNG.random((4, 2))
+    G = oj.gauss_newton(model, {"z": z, "p": 2.0}, of="loss", at="z", wrt="z")
+    for p in (2.0, 3.0, 2.0):
+        G = G.relinearize({"z": z, "p": p})
+        assert_allclose(G.toarray(), np.diag(p * (p - 1) * z.ravel() ** (p - 2)), rtol=1e-12)

@@ -57,7 +57,7 @@ class Untouchable(Jacobian):
 
 KNOWN = {"Identity", "Zero", "Scalar", "Cast", "Reshape", "Permutation", "Diagonal", "Slice",
          "Embed", "Take", "Scatter", "Broadcast", "SumTo", "Cumulative", "Kron", "Dense", "LowRank",
-         "BlockDiagonal", "Outer", "Inner"}  # fmt: skip
+         "BlockDiagonal"}  # fmt: skip
 """Kinds whose squares are always known."""
 
 

@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 
 import onnxjac as oj
 from house import ROOT
-from onnxjac.modes.model.primal.engines import onnxruntime as ort
-from onnxjac.modes.model.primal.engines.onnxruntime import OutdatedEngine
+from onnxjac.modes.model.programs import onnxruntime as ort
+from onnxjac.modes.model.programs.onnxruntime import OutdatedEngine
 
 MODEL = Path(__file__).parents[1] / "models" / "mlp.onnx"
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import onnxjac as oj
-from onnxjac.modes.linear.products.compiled import compile_by, record
+from onnxjac.modes.linear.products.compiled import record
+from onnxjac.modes.model.programs.program import compile_by
 
 from .models import CALLS, ENGINES, model, network
 

@@ -24,12 +24,10 @@ from onnxjac.jacobians import (
     Eye,
     Fourier,
     Identity,
-    Inner,
     Jacobian,
     Joint,
     Kron,
     LowRank,
-    Outer,
     Part,
     Permutation,
     Product,
@@ -293,32 +291,6 @@ def broadcast_a_number(draw):
 @example(SumTo)
 def sum_to(draw):
     return SumTo((3, 1), (2, 3, 4), draw.dtype), moved((2, 3, 4), lambda x: x.sum((0, 2)))
-
-
-@example(Outer)
-def outer(draw):
-    u = draw.normal(2, 3, 4)
-    repeat = moved((3, 1), lambda x: np.broadcast_to(x, (2, 3, 4)))
-    return Outer(u, (2, 3, 4), (3, 1)), u.reshape(24, 1) * repeat
-
-
-@example(Outer)
-def outer_of_a_row(draw):
-    u = draw.normal(1, 4)
-    repeat = moved((3, 1), lambda x: np.broadcast_to(x, (2, 3, 4)))
-    return Outer(u, (2, 3, 4), (3, 1)), np.tile(u.ravel(), 6)[:, None] * repeat
-
-
-@example(Inner)
-def inner(draw):
-    w = draw.normal(2, 3, 4)
-    return Inner(w, (3, 1), (2, 3, 4)), moved((2, 3, 4), lambda x: (w * x).sum((0, 2)))
-
-
-@example(Inner)
-def inner_with_a_column(draw):
-    w = draw.normal(2, 1, 1)
-    return Inner(w, (), (2, 3, 4)), moved((2, 3, 4), lambda x: (w * x).sum())
 
 
 @example(Contraction)

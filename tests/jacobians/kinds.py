@@ -20,7 +20,7 @@ COSTS = {
     "Circulant": "10 n log₂ n", "Conjugate": "of J", "Contraction": "2 · all labels",
     "Convolution": "2 · outputs · kernel", "Cumulative": "n", "Dag": "of its edges",
     "Dense": "2 m n", "Diagonal": "n", "Embed": "0", "Fourier": "5/2 n log₂ n", "Identity": "0",
-    "Inner": "2 n", "Kron": "2 m n k + 2 m k l", "LowRank": "2 r (m + n)", "Outer": "m",
+    "Kron": "2 m n k + 2 m k l", "LowRank": "2 r (m + n)",
     "Part": "of the program", "Permutation": "0", "Product": "of its factors", "Reshape": "0",
     "Scalar": "n", "Scatter": "n", "Slice": "0", "Sum": "of its terms", "SumTo": "n",
     "Sylvester": "5 m n (m + n)", "Take": "0", "Zero": "0",

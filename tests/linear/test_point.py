@@ -88,6 +88,6 @@ def test_names_of_a_recording_do_not_meet_other_names_of_a_point(J):
     made = [name for name in form.bases if name not in form.given]
     taken = {**K.point, **dict.fromkeys(made, np.zeros(3))}
     assert made
-    for name, x in K.route._values(form, taken, tuple(made)).items():
+    for name, x in form.evaluate(taken, tuple(made)).items():
         assert_array_equal(x, K.at.read((name,))[name])
         assert x.any()

@@ -18,7 +18,7 @@ from onnxjac.modes.linear.derivatives import derivative, route
 from onnxjac.modes.linear.derivatives.derivative import leaves
 from onnxjac.modes.linear.derivatives.trace import trace
 from onnxjac.modes.linear.derivatives.unroll import shaped_as_here
-from onnxjac.modes.model.primal.engines import onnxruntime
+from onnxjac.modes.model.programs import onnxruntime
 from onnxjac.ops import Recorder
 
 RNG = np.random.default_rng(0)

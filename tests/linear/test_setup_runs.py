@@ -12,7 +12,7 @@ from benchmarks.workloads.model import OUTPUT, model_of
 from benchmarks.workloads.sequences import lstm
 from curvature.models import parsed
 from onnxjac.modes.linear.derivatives import route
-from onnxjac.modes.model.primal.engines import onnxruntime
+from onnxjac.modes.model.programs import onnxruntime
 
 RUNS = {"linearize": 3, "relinearize": 2}
 """The runs of the model allowed for each task."""

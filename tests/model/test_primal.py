@@ -14,17 +14,13 @@ from onnxjac.jacobians.errors import InputError, OnnxJacError, OnnxJacWarning, U
 from onnxjac.modes.export import export
 from onnxjac.modes.model.flow.contents import nodes
 from onnxjac.modes.model.loading.load import load
-from onnxjac.modes.model.primal.engines.onnxruntime import (
-    GUARD,
-    cut,
-    guard_traps,
-    new_session,
-    sum_by_products,
-)
 from onnxjac.modes.model.primal.evaluate import evaluate
 from onnxjac.modes.model.primal.inputs import check_inputs
 from onnxjac.modes.model.primal.model import Model
+from onnxjac.modes.model.programs.onnxruntime import GUARD, graph_of, new_session, serialized
 from onnxjac.ops import Recorder, Twin, build
+from onnxjac.ops.graphs.build import simplified
+from onnxjac.ops.graphs.simplify import RUNTIME
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 3)).astype(np.float32)
@@ -39,6 +35,11 @@ def model(body, signature="(float[2,3] x) => (float[2,3] y)", opset=21, dtype=No
     for name, array in weights.items():
         proto.graph.initializer.append(numpy_helper.from_array(array, name))
     return load(proto, dtype=dtype)
+
+
+def cut(model, given, names):
+    """A part of a model as the runtime reads it, and the weights outside it."""
+    return serialized(simplified(graph_of(model, frozenset(given), names), RUNTIME))
 
 
 CHAIN = "a = Mul(x, w) b = Tanh(a) c, d = Split<axis=1, num_outputs=2>(b) y = Concat<axis=1>(d, c)"
@@ -312,9 +313,8 @@ def test_divisions_that_cannot_trap_are_left_alone(kind, guarded):
         r = If(c) <then_branch = p () => ({kind}[3] t) {{ d = Div(q, b) t = Mul(d, d) }},
                    else_branch = o () => ({kind}[3] e) {{ e = Identity(q) }}>
         y = Div(q, r) }}"""))
-    proto, shared = cut(model, frozenset({"x", "b", "c"}), ("y",))
+    proto, _ = cut(model, {"x", "b", "c"}, ("y",))
     divisions = [node for node in nodes(proto) if node.op_type == "Div"]
-    guard_traps(proto, shared)
     assert [function.name for function in proto.functions] == guarded
     assert len(divisions) == 3
     assert {node.domain for node in divisions} == ({GUARD} if guarded else {""})
@@ -331,7 +331,7 @@ def test_sums_over_leading_axes_are_products_with_ones(axes, keepdims):
         h = Mul(x, x)
         z = ReduceSum<keepdims = {keepdims}>(h, axes) }}"""))
     x = np.random.default_rng(0).standard_normal((8, 16, 32)).astype(np.float32)
-    proto, shared = cut(m, frozenset({"x"}), ("y", "z"))
+    proto, shared = cut(m, {"x"}, ("y", "z"))
     found = new_session(proto, shared).here.run(["y", "z"], {"x": x})
     for y, terms in zip(found, (x, x * x), strict=True):
         wanted = terms.astype(float).sum(tuple(axes), keepdims=bool(keepdims))
@@ -346,8 +346,7 @@ def test_the_shape_of_a_recorded_tensor_is_certain():
     op = Twin(Recorder({"": 21}))
     x = op.input(np.ones((64, 32), np.float32), "x")
     y = op.ReduceSum(op.Mul(x, x), (0,), keepdims=0)
-    proto, _ = cut(Model(build(op.recorder, [x], {"y": y}, "sum")), frozenset({"x"}), ("y",))
-    sum_by_products(proto.graph)
+    proto, _ = cut(Model(build(op.recorder, [x], {"y": y}, "sum")), {"x"}, ("y",))
     made = [node.op_type for node in proto.graph.node]
     assert "MatMul" in made
     assert "ReduceSum" not in made
@@ -391,7 +390,7 @@ def test_the_ones_of_many_rows_are_no_part_of_the_model_that_a_session_keeps():
     m = load(parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
     g (float[100000,2] x) => (float[2] y) <int64[1] axes = {0}> {
         y = ReduceSum<keepdims = 0>(x, axes) }"""))
-    session = new_session(*cut(m, frozenset({"x"}), ("y",)))
+    session = new_session(*cut(m, {"x"}, ("y",)))
     model, shared = session._make.args[:2]
     assert len(model) < 1024
     assert [ones.shape for ones in shared.values()] == [(100000,)]

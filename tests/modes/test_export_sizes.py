@@ -13,8 +13,8 @@ import onnx
 import pytest
 
 import onnxjac as oj
-from onnxjac.modes.model.primal.engines import onnxruntime as ort
 from onnxjac.modes.model.primal.inputs import is_float
+from onnxjac.modes.model.programs import onnxruntime as ort
 from onnxjac.modes.verify.differences import mismatch
 from sweep.cases import BackendCase, moved, node_cases
 from sweep.examine import plain

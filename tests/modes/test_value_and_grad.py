@@ -59,7 +59,7 @@ MOVING = {
 
 
 def recorded(model):
-    return [made for key, made in model.derived.routes.items() if key[0] == "gradient"]
+    return [*model.cache["gradient"]]
 
 
 @pytest.mark.parametrize("engine", [None, "numpy"])
@@ -158,8 +158,8 @@ def test_short_loops_are_unrolled_and_long_ones_stay(turns):
         assert value == pytest.approx(y @ y)
         np.testing.assert_allclose(slopes["x"], 2 * y * slope, rtol=1e-10)
         x = 1.1 * x
-    route = f.gradient._recorded({"x": x, "unused": np.array(True)})[0]
-    assert any(step.op_type == "Scan" for step in route.model.steps) == (turns > 50)
+    graph, _ = f.gradient.recorded({"x": x, "unused": np.array(True)})
+    assert any(step.op_type == "Scan" for step in graph.steps) == (turns > 50)
 
 
 RECURRENCE = """g (double[2,3] x, double[3,3] w) => (double f)
@@ -174,7 +174,7 @@ def test_a_turn_backwards_computes_what_the_next_turn_needs():
     f = oj.value_and_grad(model, of="f", wrt=["x", "w"])
     point = {"x": np.full((2, 3), 0.1), "w": np.eye(3) / 2 + 0.1}
     _, slopes = f(point)
-    (scan,) = (s for s in f.gradient._recorded(point)[0].model.steps if s.op_type == "Scan")
+    (scan,) = (s for s in f.gradient.recorded(point)[0].steps if s.op_type == "Scan")
     assert [node.op_type for node in scan.attrs["body"]] == ["Mul", "MatMul"]
     for name in point:
         up, down = ({**point, name: point[name] + e} for e in (1e-6, -1e-6))

@@ -9,7 +9,7 @@ import pytest
 
 import onnxjac as oj
 from onnxjac.jacobians import Diagonal, Reshape, broadcast, shape_of
-from onnxjac.jacobians.arrays import is_tensor, space
+from onnxjac.jacobians.readings import is_kept, module_of
 from onnxjac.ops.conventions import kinks, zeros
 from onnxjac.ops.graphs.shapes import formula
 
@@ -43,7 +43,7 @@ def calls(clean_registry):
     def values(x, n):
         made.append(x)
         y = x.clip(0, None)
-        return space(x).broadcast_to((y * y)[:, None], (len(x), int(n[0])))
+        return module_of(x).broadcast_to((y * y)[:, None], (len(x), int(n[0])))
 
     @formula(NAME, known=(1,))
     def sizes(shapes, held, attrs):
@@ -109,8 +109,8 @@ def test_tensors_are_tensors(model, calls, device):
 
     x = torch.tensor(POINT["x"], device=device)
     (y,) = tensors.run("Hinges", [x, POINT["n"]], {}, domain="my.domain")
-    assert is_tensor(y)
-    assert is_tensor(calls[-1])
+    assert is_kept(y)
+    assert is_kept(calls[-1])
     J = oj.linearize(model, POINT, wrt="x")
     v = torch.ones(3, dtype=torch.float64, device=device)
     np.testing.assert_array_equal((J @ v).cpu().numpy(), SLOPES.sum(1))
@@ -164,7 +164,7 @@ def test_a_kernel_that_is_wrong_is_refused_by_name(case, engine):
 @pytest.mark.usefixtures("clean_registry")
 def test_a_kernel_for_tensors_gets_a_copy():
     torch = pytest.importorskip("torch")
-    oj.kernel("my.domain::Own", tensors=True)(lambda x: x.mul_(x) if is_tensor(x) else x * x)
+    oj.kernel("my.domain::Own", tensors=True)(lambda x: x.mul_(x) if is_kept(x) else x * x)
     oj.zero("", "my.domain::Own")
     model = oj.load(onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21,
         "my.domain": 1]> g (double[3] x) => (double[3] y) { y = my.domain.Own(x) }"""))

@@ -31,6 +31,8 @@ def arguments(tmp_path, monkeypatch):
         "jacobian": (DIGITS, *out), "spectrum": (DIGITS,), "export": (DIGITS, *out),
         "lower": (written(tmp_path, *GRADIENT), *out), "prove": ("Tanh",),
         "tags": ("--op", "Clip"), "view": (DIGITS, *out),
+        "explain": (DIGITS, *out),
+        "compare": (DIGITS, DIGITS, "--html", str(tmp_path / "page.html")),
     }  # fmt: skip
 
 

@@ -119,9 +119,9 @@ def test_nothing_is_computed_twice(scalar):
     for _ in range(3):
         scalar.fun(START + 1), scalar.jac(START + 1), scalar.hessp(START + 1, START)
     assert (scalar.values.count - before, scalar.slopes.count, scalar.curvature.count) == (1, 1, 1)
-    first = dict(scalar.model.derived.routes)
+    first = dict(scalar.model.cache["gradient"])
     scalar.jac(START + 2)
-    assert dict(scalar.model.derived.routes) == first  # nothing is recorded again
+    assert dict(scalar.model.cache["gradient"]) == first  # nothing is recorded again
     scalar.x0 += 1  # not the array passed to fun
     assert_allclose(scalar.fun(START + 2), rosen(START + 2))
 

@@ -22,7 +22,7 @@ EXCEPTIONS = {
     ("ops/symbols/pointwise.py", "lambdify"): "evaluates such formulas over SymPy's numbers",
     ("modes/show/kinks.py", "lambdify"): "makes a function of a kink that a rule declares",
     ("modes/verify/check.py", "lambdify"): "finds where a condition of a declared rule changes",
-    ("modes/model/primal/engines/numpy.py", "exec"): "calls kernels; its lines hold numbers alone",
+    ("modes/model/programs/numpy.py", "exec"): "calls kernels; its lines hold numbers alone",
     ("modes/verify/proof.py", "exec"): "runs a proof's script, assembled from our own lines",
     ("modes/verify/proof.py", "compile"): "the same script",
 }

@@ -18,10 +18,10 @@ from onnxjac.modes.linear.check import dot_error
 from onnxjac.modes.linear.linearization import Linearization
 from onnxjac.modes.linearize import linearize
 from onnxjac.modes.model.loading.load import load
-from onnxjac.modes.model.primal.engines import onnxruntime as ort
 from onnxjac.modes.model.primal.evaluate import evaluate
 from onnxjac.modes.model.primal.inputs import is_float
 from onnxjac.modes.model.primal.model import Model
+from onnxjac.modes.model.programs import onnxruntime as ort
 from onnxjac.modes.recording.derive import jvp_graph, vjp_graph
 from onnxjac.modes.training.lowering import lower_gradients
 from onnxjac.modes.verify.differences import mismatch

@@ -12,7 +12,7 @@ import onnx
 
 from onnxjac.jacobians.errors import UnsupportedOp
 from onnxjac.modes.model.loading.upgrade import MICROSOFT
-from onnxjac.modes.model.primal.engines import onnxruntime as ort
+from onnxjac.modes.model.programs import onnxruntime as ort
 from onnxjac.modes.verify.coverage import BODY, DOMAINS, REFUSED, RULE, operators, schemas, status
 
 from .cases import DIFFERENTIABLE, NONE, UNKNOWN

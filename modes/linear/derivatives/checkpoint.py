@@ -6,7 +6,7 @@ A product then costs about one more run of the model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -18,7 +18,13 @@ from ....jacobians.dag import Ends
 from ....jacobians.threads import cached_property
 from ....ops import Step
 from ...model.flow.steps import reads
-from .record import ActiveStep, Entry, Names
+from ...model.primal.evaluate import evaluate
+from ...model.primal.model import Model
+from .point import Point
+from .record import ActiveStep, Entry, Names, dag_of, ends_of, shapes_in, types_of
+
+DagAt = Callable[[Mapping[str, Any]], Dag]
+"""The inputs of a segment ↦ its DAG there."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +72,25 @@ def is_checkpointed(operator: Jacobian) -> bool:
     return isinstance(operator, Part) and isinstance(operator.joint, Checkpointed)
 
 
+def segmented(
+    model: Model, inputs: Mapping[str, Any], parts: Iterable[tuple[Segment, DagAt]], of: Names,
+    wrt: Names, engine: str | None,
+) -> Point:  # fmt: skip
+    """The model at a point by the tensors between segments; its DAG recomputes the others."""
+    parts = tuple(parts)
+    between = (n for part, _ in parts for n in (*part.given, *part.ins, *part.outs))
+    names = tuple(dict.fromkeys((*between, *of, *wrt)))
+    values = evaluate(model, inputs, names, engine=engine)
+    model.sessions.clear()  # which would hold more than the checkpoints save
+    types = types_of(values)
+    ends, constants = ends_of(types, of, wrt), model.constants.keys() - inputs.keys()
+    entries = tuple(checkpointed(part, dag_at, values, constants) for part, dag_at in parts)
+    dag = dag_of(entries, shapes_in(types), wrt, of, ends[2])
+    return Point({name: values[name] for name in of}, ends, entries=(), dag=dag)
+
+
 def checkpointed(
-    part: Segment, dag_at: Callable[[Mapping[str, Any]], Dag], values: Mapping[str, Any],
+    part: Segment, dag_at: DagAt, values: Mapping[str, Any],
     constants: Collection[str],
 ) -> Entry:  # fmt: skip
     """The blocks of a segment, with the values from which residuals are computed."""

@@ -23,23 +23,27 @@ from ....jacobians.arrays import is_recorded, wide
 from ....jacobians.base import Holder, arrays_of, flat
 from ....jacobians.dag import has_choices, is_surely_finite, numbers_in
 from ....jacobians.errors import OnnxJacError
+from ....jacobians.placing import Place
 from ....jacobians.symint import is_symbolic
 from ....jacobians.threads import Lock, cached_property, remembered
 from ....ops.graphs.build import give_all_names, part
 from ....ops.graphs.shapes import CONTENT, STILL
 from ....ops.node import AT, NAN
 from ....ops.numbers.table import QUICK
+from ...model.flow.conditions import Condition
 from ...model.flow.steps import array_of, bodies_of, needed, python_of
-from ...model.primal.engines import onnxruntime as ort
-from ...model.primal.evaluate import evaluate
+from ...model.primal.evaluate import evaluate, evaluate_there
 from ...model.primal.model import Model
+from ...model.programs import onnxruntime as ort
 from ..products.compiled import ResidualRecorder
 from .record import JOINTS, ActiveStep, Ends, Entry, Names, blocks_of, ends_of, shapes_in, slots_of
 from .trace import Trace, trace
 from .unroll import shaped_as_here
 
-FITS, FINITE = "no NaN where rules ask for it", "all finite where entries are left out"
-"""The conditions of a derivative, and of its programs: tensors that are 0 where these hold."""
+FITS, FINITE = "NaNs where rules ask for them", "infinities where entries are left out"
+"""What there must be none of where a derivative holds, and where its programs do: tensors that
+count it.
+"""
 
 RECENT = 3
 """What one of the last points was asked for, the next point computes at once."""
@@ -53,7 +57,7 @@ class Derivative:
     `inputs`. `parts` are the entries of the steps without their numbers; a step that is read at
     every point in place of its entry. `held` are the graph values that the operators hold, and
     `views` the tensors that their arrays are views of, both by identity. `bases` are the tensors
-    behind all of these; `checks` compute the `conditions` alone. `read` are the tensors
+    behind all of these; `checks` compute the tensors of `conditions` alone. `read` are the tensors
     that points were asked for, with the number of the last one: see `wanted`.
     """
 
@@ -68,8 +72,10 @@ class Derivative:
     held: Mapping[int, ir.Value]
     views: Mapping[int, tuple[str, View]]
     bases: tuple[str, ...]
-    conditions: tuple[str, ...]
+    conditions: Mapping[str, Condition]
     checks: frozenset[str | None]
+    engine: str | None = None
+    place: Place | None = None
     read: dict[str, int] = field(default_factory=dict)
     known: dict[Any, Any] = field(default_factory=dict)
     """The cache of results for all points, by name or ends."""
@@ -146,11 +152,18 @@ class Derivative:
         """The names of the inputs."""
         return frozenset(str(value.name) for value in self.inputs)
 
+    def evaluate(self, point: Mapping[str, Any], names: Names) -> dict[str, Any]:
+        """Tensors of the recorded model, whose shapes are static, at a point."""
+        inputs = {name: point[name] for name in self.given}  # others may have names that are new
+        if self.place is not None:
+            return evaluate_there(self.model, inputs, names, str(self.engine))
+        return evaluate_static(self.model, inputs, names, self.engine)
+
 
 def differentiated(
     model: Model, point: Mapping[str, Any], active: Iterable[ActiveStep], of: Names, wrt: Names,
     types: Mapping[str, Any], engine: str | None, more: Iterable[str] = (), *, nan: bool = False,
-    by_torch: bool = False,
+    place: Place | None = None,
 ) -> Derivative | None:  # fmt: skip
     """The derivative of the steps for all points with the shapes, types and names of this point.
 
@@ -159,7 +172,8 @@ def differentiated(
     """
     symbols = shaped_as_here(model)
     given = point.keys() - model.inputs
-    t = trace(model, point, (*types, *more), engine, given=given, symbols=symbols, types=types)
+    host = engine if place is None else None  # for the few tensors that a recording asks for
+    t = trace(model, point, (*types, *more), host, given=given, symbols=symbols, types=types)
     unknown = (is_symbolic(shape_of(t.values[name])) for name in types)
     if symbols.guards or symbols.pinned or any(unknown):
         return None
@@ -169,14 +183,15 @@ def differentiated(
     parts = tuple(open_entry(a, t, values, names) or a for a in active)
     blocks = [J for part in parts if isinstance(part, Entry) for J in part.blocks.values()]
     held = {id(value): value for value in values_in(blocks)}
-    op = ResidualRecorder.beyond(t.recorder, t.inputs, by_torch=by_torch)
+    convolves = bool(place and place.op.convolves_samples)
+    op = ResidualRecorder.beyond(t.recorder, t.inputs, convolves_samples=convolves)
     before, factors = len(op.nodes), factors_in(blocks) if any(map(has_choices, blocks)) else []
     seen, met = nonempty(asked_for_nan), nonempty(factors)
     flags = {FITS: op.Sum(*map(any_nan(op), seen)) if seen else None,
              FINITE: op.Mul(op.Sum(*totals(op, met)), 0) if met else None}  # fmt: skip
-    conditions = {name: flag for name, flag in flags.items() if flag is not None}
+    counts = {name: flag for name, flag in flags.items() if flag is not None}
     asked = {key: chain(value, lambda v: id(v) in names) for key, value in held.items()}
-    for name, flag in conditions.items():
+    for name, flag in counts.items():
         flag.name = name
     give_all_names(op, t.inputs)
     direct = tuple(name for a in parts if isinstance(a, ActiveStep) for name in a.tensors)
@@ -184,9 +199,10 @@ def differentiated(
     views = {key: (str(base.name), view_by(nodes)) for key, (base, nodes) in asked.items()}
     return Derivative(
         model, of, types, ends_of(types, of, wrt), op, t.inputs,
-        {**bases, **conditions, **t.values}, parts, held, views,
-        tuple(dict.fromkeys((*bases, *direct))), tuple(conditions),
-        frozenset(y.name for node in op.nodes[before:] for y in node.outputs),
+        {**bases, **counts, **t.values}, parts, held, views,
+        tuple(dict.fromkeys((*bases, *direct))),
+        {name: Condition("none", name) for name in counts},
+        frozenset(y.name for node in op.nodes[before:] for y in node.outputs), engine, place,
     )  # fmt: skip
 
 

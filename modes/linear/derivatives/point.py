@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from ....jacobians import Dag, chosen
+from ....jacobians.arrays import host
+from ....jacobians.errors import OnnxJacError
 from ....jacobians.placing import HOST, Place, placed
+from ....jacobians.readings import is_kept
 from ....jacobians.threads import Lock, cached_property
 from ....ops import numbers
-from .derivative import FINITE, FITS, Derivative
+from ...model.flow.conditions import Condition
+from ...model.primal.evaluate import evaluate
+from ...model.primal.inputs import finite, warn_nonfinite
+from .derivative import FITS, Derivative
 from .record import Ends, Entry, Names, dag_of, entry_of
 
 
@@ -144,12 +151,49 @@ class Point:
         domain, codomain = (tuple(spec.name for spec in side) for side in self.ends[:2])
         return domain, codomain
 
-    @property
-    def fits(self) -> bool:
-        """Whether no tensor that a rule of the derivative asked about has a NaN."""
-        return not self._values.get(FITS)
+    def holds(self, name: str) -> bool:
+        """Whether a condition of the derivative holds here, if it has one of this name."""
+        condition = self.derivative and self.derivative.conditions.get(name)
+        return not condition or condition.holds(self._values) is True
 
-    @property
-    def is_finite(self) -> bool:
-        """Whether no slope that an operator may leave out is infinite or NaN."""
-        return not self._values.get(FINITE)
+
+def point_of(
+    form: Derivative, inputs: Mapping[str, Any], conditions: Iterable[Condition] = ()
+) -> Point | None:
+    """The point at some inputs, by one run of the recorded model.
+
+    None where no engine runs the nodes that it adds, or where one of further `conditions`, whose
+    tensors the same run computes, does not hold.
+    """
+    of, model, compute = form.of, form.source, partial(form.evaluate, inputs)
+
+    def outputs() -> Mapping[str, Any]:
+        values = evaluate(model, inputs, of, engine=form.engine)
+        warn_nonfinite(model, values, inputs)
+        return values
+
+    wanted = tuple(dict.fromkeys((*form.wanted(), *(c.name for c in conditions))))
+    primal: Any = outputs
+    try:
+        values = compute(wanted if form.leaves_out(wanted) else (*wanted, *of))
+        if not all(c.holds(values) for c in conditions):
+            return None
+        if values.keys() >= {*of}:
+            primal = given_out(values, of, inputs, form.place)
+        elif not all(map(finite, values.values())):
+            primal = evaluate(model, inputs, of, engine=form.engine)
+        made = Point(primal, form.ends, derivative=form, values=values, compute=compute,
+                     place=form.place)  # fmt: skip
+        if not form.closed and made.holds(FITS):
+            made.entries  # noqa: B018 - raises the errors of rules
+    except OnnxJacError:  # the model without residuals may run, or its error is clearer
+        return None
+    return made
+
+
+def given_out(
+    values: Mapping[str, Any], names: Names, inputs: Mapping[str, Any], place: Place | None
+) -> dict[str, Any]:
+    """The named values: NumPy arrays, unless the inputs hold tensors."""
+    take = place.take if place and any(map(is_kept, inputs.values())) else host
+    return {name: values[name] if place is None else take(values[name]) for name in names}

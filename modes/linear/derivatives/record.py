@@ -21,6 +21,7 @@ from ....jacobians import (
     Identity,
     Jacobian,
     Joint,
+    Op,
     Zero,
     chosen,
     common,
@@ -28,7 +29,7 @@ from ....jacobians import (
     shape_of,
     size,
 )
-from ....jacobians.arrays import buffer_of, host, is_tensor
+from ....jacobians.arrays import buffer_of, on_host
 from ....jacobians.base import arrays_of
 from ....jacobians.errors import OnnxJacError, UnsupportedOp
 from ....jacobians.placing import Place, placed
@@ -305,7 +306,7 @@ class Entry:
 
 
 def record(
-    active: tuple[ActiveStep, ...], values: Values, op: Any = numbers, place: Place | None = None
+    active: tuple[ActiveStep, ...], values: Values, op: Op = numbers, place: Place | None = None
 ) -> tuple[Entry, ...]:
     """The blocks of every active step; a value is released after the last rule that reads it."""
     last = {name: k for k, a in enumerate(active) for name in a.tensors}
@@ -319,7 +320,7 @@ def record(
 
 
 def between(
-    op: Any, steps: Iterable[Step], values: Mapping[str, Any], wrt: tuple[str, ...],
+    op: Op, steps: Iterable[Step], values: Mapping[str, Any], wrt: tuple[str, ...],
     of: tuple[str, ...],
 ) -> Dag:  # fmt: skip
     """The DAG of recorded steps between some tensors, with graph values as data."""
@@ -330,7 +331,7 @@ def between(
     return chosen(op, dag_of(entries, shapes, wrt, of, common(*dtypes)))
 
 
-def entry_of(active: ActiveStep, values: Values, op: Any, place: Place | None = None) -> Entry:
+def entry_of(active: ActiveStep, values: Values, op: Op, place: Place | None = None) -> Entry:
     """The entry of a step, by its rule, at a place where there is one."""
     if place is not None:
         return entry_there(active, values, place)
@@ -344,11 +345,11 @@ def entry_there(active: ActiveStep, values: Values, place: Place) -> Entry:
     try:
         return entry_of(active, values, place.op).placed(place)
     except OnnxJacError:
-        held = {n: host(values[n]) if is_tensor(values[n]) else values[n] for n in active.tensors}
+        held = {n: on_host(values[n]) for n in active.tensors}
         return entry_of(active, held, numbers).placed(place)
 
 
-def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[Slot, Jacobian]:
+def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Op) -> dict[Slot, Jacobian]:
     """The wanted blocks of a step between floating tensors, by its rule."""
     step = active.step
     if bodies_of(step):
@@ -386,7 +387,7 @@ def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Any) -> dict[Sl
     except OnnxJacError:
         raise
     except Exception as error:  # a rule may be a user's
-        if symbols is not None:
+        if symbols is not None and isinstance(op, Recorder):
             op.fix(value for value in (*inputs, *outputs) if value is not None)
         reason = reason_of(error, inputs, f"{type(error).__name__}: {error}")
         raise OnnxJacError(
@@ -423,6 +424,12 @@ def check_blocks(blocks: Mapping[Slot, Any], inputs: Tensors, outputs: Tensors) 
 def has_tangent(value: Any) -> bool:
     """Whether a value is a floating tensor."""
     return hasattr(value, "dtype") and is_float(dtype_of(value))
+
+
+def types_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Shapes and dtypes of tensors; a sequence stays as it is."""
+    return {n: TensorSpec(n, shape_of(x), dtype_of(x)) if hasattr(x, "dtype") else x
+            for n, x in values.items()}  # fmt: skip
 
 
 def shapes_in(types: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -10,34 +10,31 @@ What a route gives at a point is a `Point`: the blocks of the active steps, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ....jacobians import Dag, chosen, dtype_of, shape_of
-from ....jacobians.arrays import host, is_tensor
 from ....jacobians.errors import OnnxJacError
 from ....jacobians.placing import HOST, Place, placed
-from ....jacobians.symint import Symbols
+from ....jacobians.readings import is_kept, place_of_engine
 from ....jacobians.threads import Latest, Lock, cached_property
 from ....ops import Step, numbers
 from ....ops.graphs.recorder import has_bodies
 from ....ops.registry import version
+from ...model.flow.conditions import Condition
 from ...model.flow.control import NotKept, note
-from ...model.flow.steps import closed, moving, needed
-from ...model.primal.engines.torch import where
-from ...model.primal.evaluate import by_torch, evaluate, evaluate_there
-from ...model.primal.inputs import check_inputs, finite, hosted, is_float, may_float, warn_nonfinite
-from ...model.primal.model import Model, TensorSpec
-from .checkpoint import Segment, checkpointed, segments
-from .derivative import Derivative, differentiated, evaluate_static
-from .point import Point
+from ...model.flow.steps import closed, needed
+from ...model.primal.evaluate import evaluate, evaluate_there
+from ...model.primal.inputs import check_inputs, hosted, is_float, may_float, warn_nonfinite
+from ...model.primal.model import Model
+from .checkpoint import Segment, segmented, segments
+from .derivative import FITS, Derivative, differentiated
+from .point import Point, given_out, point_of
 from .record import (
     ActiveStep,
-    Names,
     active_steps,
     dag_of,
     ends_of,
@@ -47,10 +44,11 @@ from .record import (
     roundings,
     shapes_in,
     straight_through,
+    types_of,
     unjoined,
     without,
 )
-from .unroll import asked_in, fixed, is_variable, shaped_as_here, unrolled
+from .unroll import decisions, fixed, is_variable, shaped_as_here, unrolled
 
 KEPT = 8
 """The most derivatives that are cached for a route."""
@@ -67,16 +65,11 @@ program.
 """
 
 
+HERE = Condition("point", "this point")
+"""The condition of a model that was unrolled for one point."""
+
 Signature = tuple[Any, ...]
 """The names, shapes and types of the arrays of a point."""
-
-
-@dataclass
-class Readings:
-    """The points of a signature without a derivative: the types of tensors, and their number."""
-
-    types: Mapping[str, Any]
-    points: int = 1
 
 
 @dataclass(frozen=True)
@@ -85,8 +78,7 @@ class Route:
 
     `given` are the intermediates that the point holds, which are not computed. Where `model` holds
     samples, `source` is the model with the random operators that drew them. Where
-    `is_unrolled`, `model` serves all points at which the `decided` tensors have these numbers, or
-    those that are `sized` these shapes.
+    `is_unrolled`, `model` serves all points at which the `conditions` hold.
     """
 
     model: Model
@@ -98,8 +90,7 @@ class Route:
     estimate: bool = False
     checkpoint: bool | int = False
     is_unrolled: bool = False
-    decided: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
-    sized: frozenset[str] = frozenset()
+    conditions: tuple[Condition, ...] = field(default=(), compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone, without cached results."""
@@ -146,8 +137,13 @@ class Route:
         return Latest(KEPT)
 
     @cached_property
-    def _derivatives(self) -> Latest[Signature | None, Readings | Derivative | None]:
-        """Signature -> the readings so far, then the derivative; None where none can be made."""
+    def _derivatives(self) -> Latest[Signature | None, Derivative | None]:
+        """Signature -> the derivative; None where none can be made."""
+        return Latest(KEPT)
+
+    @cached_property
+    def _read_at(self) -> Latest[Signature | None, tuple[Mapping[str, Any], int]]:
+        """Signature -> the types of tensors, and the number of points that rules were read at."""
         return Latest(KEPT)
 
     @cached_property
@@ -159,14 +155,17 @@ class Route:
     def _lock(self) -> Lock:
         return Lock()
 
-    def through(self, inputs: Mapping[str, Any]) -> tuple[Route, Mapping[str, Any]]:
-        """The route for these inputs, with samples as constants, and the checked point.
+    def through(
+        self, inputs: Mapping[str, Any], *, checked: bool = False
+    ) -> tuple[Route, Mapping[str, Any]]:
+        """The route for these inputs, with samples as constants, and the point, checked here or
+        before.
 
         After a new declaration of an operator, nothing cached is used.
         """
         if self.declared != version():
-            return replace(self).through(inputs)
-        point = check_inputs(self.model, inputs, engine=self.engine)
+            return replace(self).through(inputs, checked=checked)
+        point = inputs if checked else check_inputs(self.model, inputs, engine=self.engine)
         given = frozenset(point.keys() - self.model.inputs.keys() - self.model.initializers.keys())
         source = (self.source or self.model).literal(given)
         model = fixed(source, point, self.engine) if self.may_draw else source
@@ -185,8 +184,10 @@ class Route:
         Where a Jacobian `moves` here from another point, more points are expected.
         """
         signature = signature_of(point)
-        if expected := self._expected(point, signature):
-            return expected
+        for flat in () if self.checkpoint else self._flats.get(signature, ())[:2]:
+            if flat.conditions and (found := flat._decided(flat.inside(point))):
+                self._serves(signature, flat)
+                return found
         flat = self._flat(point, signature)
         if flat is not self:
             try:
@@ -194,35 +195,25 @@ class Route:
             except NotKept as reason:
                 note(self.model, reason)
                 return self.at(point, moves=moves)
-        made = self._segmented(point) if self.checkpoint else self._at(point, signature, moves)
+        if not self.checkpoint:
+            return self._warned(self._at(point, signature, moves), point)
+        parts = tuple((part, route.dag_at) for part, route in self.segments)
+        made = segmented(self.lean, hosted(point), parts, self.of, self.wrt, self.engine)
+        return self._warned(made, point)
+
+    def _decided(self, point: Mapping[str, Any]) -> Point | None:
+        """The model there by a derivative, whose run gives the tensors of the conditions too; None
+        where one of these does not hold, or where there is no derivative.
+        """
+        form = self._derivatives.get(signature_of(point))
+        made = form and point_of(form, point, self.conditions)
+        return self._warned(made, point) if made and made.holds(FITS) else None
+
+    def _warned(self, made: Point, point: Mapping[str, Any]) -> Point:
+        """A point, with a warning if a tensor of `of` is not finite."""
         if not made.is_lazy:
             warn_nonfinite(self.model, made.primal, point)
         return made
-
-    def _expected(self, point: Mapping[str, Any], signature: Signature | None) -> Point | None:
-        """The model there, by one of the two unrolled ones that served last, if that holds."""
-        for flat in () if self.checkpoint else self._flats.get(signature, ())[:2]:
-            if flat.decided and (made := flat._decided_at(flat.inside(point))):
-                self._serves(signature, flat)
-                return made
-        return None
-
-    def _decided_at(self, point: Mapping[str, Any]) -> Point | None:
-        """The model there by the derivative, whose run gives the decisions too; None where they
-        differ, or
-        where there is no derivative.
-        """
-        form = self._derivatives.get(signature_of(point))
-        if not isinstance(form, Derivative):
-            return None
-        try:
-            values = self._first(form, partial(self._values, form, point), self.decided)
-        except OnnxJacError:  # after another decision the rest may not even fit
-            return None
-        made = self._filled(form, point, values) if self.decides(values) else None
-        if made and not made.is_lazy:
-            warn_nonfinite(self.model, made.primal, point)
-        return made if made and made.fits else None
 
     def _serves(self, signature: Signature | None, flat: Route) -> None:
         """Put the unrolled model in front, where the next point tries it first."""
@@ -238,11 +229,10 @@ class Route:
     def _at(self, point: Mapping[str, Any], signature: Signature | None, moves: bool) -> Point:
         """The model there by the derivative, if there is one that holds here; else by all rules."""
         form = self._derivative(point, signature, moves)
-        made = form and self._filled(form, point)
-        if form and made and not made.fits:
-            form = self._recorded(form.types, point, nan=True)
-            self._derivatives[signature] = form
-            made = form and self._filled(form, point)
+        made = form and point_of(form, point)
+        if form and made and not made.holds(FITS):
+            form = self._derivatives[signature] = self._recorded(form.types, point, nan=True)
+            made = form and point_of(form, point)
         if form and not made:
             self._derivatives[signature] = None
         return made or self._read(point, signature)
@@ -252,113 +242,52 @@ class Route:
     ) -> Derivative | None:
         """The derivative of a signature, if there is one or it is time to make it."""
         with self._lock:
-            known = self._derivatives.get(signature)
-            if isinstance(known, Readings):
-                if not moves and known.points < READ:
+            if signature not in self._derivatives:
+                types, points = self._read_at.get(signature, ({}, 0))
+                if points < (1 if moves else READ):
                     return None
-                known = self._derivatives[signature] = self._recorded(known.types, point)
-            return known
+                self._derivatives[signature] = self._recorded(types, point)
+            return self._derivatives[signature]
 
     def _recorded(
         self, types: Mapping[str, Any], point: Mapping[str, Any], *, nan: bool = False
     ) -> Derivative | None:
+        decided = [c.name for c in self.conditions]
         try:
-            return differentiated(
-                self.model, hosted(point), self.active, self.of, self.wrt, types, self._recording,
-                self.decided, nan=nan, by_torch=self.place is not None,
-            )
+            return differentiated(self.model, hosted(point), self.active, self.of, self.wrt, types,
+                                  self.engine, decided, nan=nan, place=self.place)  # fmt: skip
         except OnnxJacError:  # something cannot be recorded, or not run
             return None
         finally:
             if self.model.lean:
                 self.model.sessions.clear()
 
-    def _filled(
-        self, form: Derivative, point: Mapping[str, Any], values: Mapping[str, Any] | None = None
-    ) -> Point | None:
-        """The point from a derivative, or also from the tensors that it needs; None where no engine
-        runs the nodes that it adds.
-        """
-        primal: Any = partial(self._primal, point)
-        compute = partial(self._values, form, point)
-        try:
-            values = self._first(form, compute) if values is None else values
-            if values.keys() >= {*self.of}:
-                primal = self._given_out(values, point)
-            elif not all(map(finite, values.values())):
-                primal = evaluate(self.model, point, self.of, engine=self.engine)
-            made = Point(primal, form.ends, derivative=form, values=values, compute=compute,
-                         place=self.place)  # fmt: skip
-            if not form.closed and made.fits:
-                made.entries  # noqa: B018 - raises the errors of rules
-        except OnnxJacError:  # the model without residuals may run, or its error is clearer
-            return None
-        return made
-
-    def _first(
-        self, form: Derivative, compute: Callable[[Names], dict[str, Any]], more: Iterable[str] = ()
-    ) -> dict[str, Any]:
-        """What a point computes at once, and `more`."""
-        names = tuple(dict.fromkeys((*form.wanted(), *more)))
-        return compute(names if form.leaves_out(names) else (*names, *self.of))
-
-    def _primal(self, point: Mapping[str, Any]) -> dict[str, Any]:
-        """The tensors of `of`, with a warning if one is not finite."""
-        values = evaluate(self.model, point, self.of, engine=self.engine)
-        warn_nonfinite(self.model, values, point)
-        return values
-
-    def _values(
-        self, form: Derivative, point: Mapping[str, Any], names: Names
-    ) -> dict[str, np.ndarray]:
-        """Tensors of the recorded model, whose shapes are static, at a point."""
-        inputs = {name: point[name] for name in form.given}  # others may have names that are new
-        if self.place is not None:
-            return evaluate_there(form.model, inputs, names, str(self.engine))
-        return evaluate_static(form.model, inputs, names, self.engine)
-
     def _read(self, point: Mapping[str, Any], signature: Signature | None) -> Point:
         """The model there by all rules; the first point leaves types for a derivative."""
+        met = (name for a in self.active for name in a.tensors)
+        names = tuple(dict.fromkeys((*met, *self.of, *self.wrt)))
         if self.place is None:
-            values = evaluate(self.model, point, self.names, engine=self.engine, pooled=False)
+            values = evaluate(self.model, point, names, engine=self.engine, pooled=False)
         else:
-            values = evaluate_there(self.model, point, self.names, str(self.engine))
+            values = evaluate_there(self.model, point, names, str(self.engine))
         if self.model.lean:
             self.model.sessions.clear()  # the derivative has its own
-        types = {name: described(name, value) for name, value in values.items()}
-        primal, ends = self._given_out(values, point), ends_of(types, self.of, self.wrt)
+        types = types_of(values)
+        primal = given_out(values, self.of, point, self.place)
+        ends = ends_of(types, self.of, self.wrt)
         entries = record(self.active, values, place=self.place)
         op = numbers if self.place is None else self.place.op
         dag = chosen(op, dag_of(entries, shapes_in(types), self.wrt, self.of, ends[2]))
-        with self._lock:
-            known = self._derivatives.get(signature)
-            if isinstance(known, Readings):
-                known.points += 1
-            elif signature is not None and signature not in self._derivatives:
-                self._derivatives[signature] = Readings(types)
+        if signature is not None:
+            with self._lock:
+                before = self._read_at.get(signature, (types, 0))
+                self._read_at[signature] = before[0], before[1] + 1
         return Point(primal, ends, entries=entries, dag=dag, place=self.place)
 
     @cached_property
     def place(self) -> Place | None:
-        """Where PyTorch computes the residuals, if it does."""
-        return where(str(self.engine)) if by_torch(self.engine) else None
-
-    @property
-    def _recording(self) -> str | None:
-        """The engine for the few tensors of the host that a recording asks for."""
-        return self.engine if self.place is None else None
-
-    def _given_out(self, values: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
-        """The tensors of `of` among the values: NumPy arrays, unless the point holds tensors."""
-        take = self.place.take if self.place and any(map(is_tensor, point.values())) else host
-        return {name: values[name] if self.place is None else take(values[name])
-                for name in self.of}  # fmt: skip
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """All tensors of the active steps."""
-        met = (name for a in self.active for name in a.tensors)
-        return tuple(dict.fromkeys((*met, *self.of, *self.wrt)))
+        """Where the engine computes the residuals, if not over NumPy's arrays."""
+        return place_of_engine(self.engine)
 
     @cached_property
     def lean(self) -> Model:
@@ -380,44 +309,19 @@ class Route:
             for part in parts
         )  # fmt: skip
 
-    def _segmented(self, point: Mapping[str, Any]) -> Point:
-        """The model there by the tensors between segments; its DAG recomputes the others."""
-        point = hosted(point)
-        between = (n for part, _ in self.segments for n in (*part.given, *part.ins, *part.outs))
-        names = tuple(dict.fromkeys((*between, *self.of, *self.wrt)))
-        values = evaluate(self.lean, point, names, engine=self.engine)
-        self.lean.sessions.clear()  # which would hold more than the checkpoints save
-        types = {name: described(name, value) for name, value in values.items()}
-        ends = ends_of(types, self.of, self.wrt)
-        held = self.model.constants.keys() - point.keys()
-        entries = tuple(checkpointed(part, route.dag_at, values, held)
-                        for part, route in self.segments)  # fmt: skip
-        dag = dag_of(entries, shapes_in(types), self.wrt, self.of, ends[2])
-        return Point({name: values[name] for name in self.of}, ends, entries=(), dag=dag)
-
     def flat(self, point: Mapping[str, Any]) -> tuple[Route, Mapping[str, Any]]:
         """The route of the unrolled model at a point, and its inputs there."""
         found = self._flat(point, signature_of(point))
         return found, point if found is self else found.inside(point)
 
+    def conditions_at(self, point: Mapping[str, Any], made: Point) -> tuple[Condition, ...]:
+        """Where the unrolled model and the derivative that `made` a point serve others too."""
+        form = made.derivative
+        return *self.flat(point)[0].conditions, *(form.conditions.values() if form else ())
+
     def inside(self, point: Mapping[str, Any]) -> Mapping[str, Any]:
         """The inputs of this model, taken from a point of another model."""
         return {name: point[name] for name in self.model.inputs}
-
-    def settled(self, point: Mapping[str, Any]) -> tuple[Model, Mapping[str, Any]]:
-        """The unrolled model and its inputs, if no number of the point decides how it is unrolled;
-        else the model itself.
-        """
-        if self.stands or self.may_draw:
-            return self.model, point
-        signature = signature_of(point)
-        if signature not in self._flats:
-            self._flat(point, signature)
-        ways = self._flats.get(signature, ())
-        if not ways or any(one.decided for one in ways):
-            return self.model, point
-        flat = ways[0]
-        return flat.model, point if flat is self else flat.inside(point)
 
     def _flat(self, point: Mapping[str, Any], signature: Signature | None) -> Route:
         """The route through the unrolled model, a cached one where its decisions hold."""
@@ -429,49 +333,38 @@ class Route:
             if one.holds(point):
                 self._serves(signature, one)
                 return one
+        host = self.engine if self.place is None else None
         try:
-            symbols, unkept = shaped_as_here(self.model), self.model.derived.unkept
-            flat = unrolled(
-                self.model, hosted(point), names, NODES, self._recording, unkept, symbols,
-                self.estimate,
-            )  # fmt: skip
+            symbols, unkept = shaped_as_here(self.model), self.model.cache["unkept"]
+            flat = unrolled(self.model, hosted(point), names, NODES, host, unkept, symbols,
+                            self.estimate)  # fmt: skip
         except NotKept as reason:
             note(self.model, reason)
             return self._flat(point, signature)
         same = flat is self.model and not any(map(has_bodies, flat.steps))
         route = self if same else replace(self, model=flat, given=frozenset(), is_unrolled=True)
-        decided, sized = (None, frozenset()) if self.may_draw else decisions(flat, symbols)
-        if decided is not None and all(is_variable(self.model, n, x) for n, x in point.items()):
-            if not same:
-                at = evaluate(flat, route.inside(point), decided, engine=self.engine)
-                route = replace(route, sized=sized)
-                route = replace(route, decided=route.told(at))
-            found = route, *found[: BRANCHES - 1]
-        self._flats[signature] = found
+        asked = None if self.may_draw else decisions(flat, symbols)
+        if asked is None or not all(is_variable(self.model, n, x) for n, x in point.items()):
+            return replace(route, conditions=(HERE,))
+        if not same:
+            at = hosted(evaluate(flat, route.inside(point), asked, engine=self.engine))
+            here = (Condition(kind, n, why, shape_of(at[n]) if kind == "shape" else at[n])
+                    for n, (kind, why) in asked.items())  # fmt: skip
+            route = replace(route, conditions=tuple(here))
+        self._flats[signature] = route, *found[: BRANCHES - 1]
         return route
 
     def holds(self, point: Mapping[str, Any]) -> bool:
-        """Whether the decisions that unrolled the model are the same at a point.
+        """Whether the conditions hold at a point.
 
-        The unrolled model computes them; it is right up to the first decision that differs.
+        The unrolled model computes their tensors; it is right up to the first one that differs.
         """
-        if not self.decided:
-            return True
+        names = [c.name for c in self.conditions]
         try:
-            found = evaluate(self.model, self.inside(point), self.decided, engine=self.engine)
+            found = evaluate(self.model, self.inside(point), names, engine=self.engine)
         except OnnxJacError:  # after another decision the rest may not even fit
             return False
-        return self.decides(found)
-
-    def decides(self, found: Mapping[str, Any]) -> bool:
-        """Whether the decisions among some tensors are the ones that unrolled the model."""
-        made = self.told({name: found[name] for name in self.decided})
-        return all(np.array_equal(x, self.decided[name]) for name, x in made.items())
-
-    def told(self, found: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """What some tensors decide: their shapes, or their numbers."""
-        return hosted({name: np.array(shape_of(x)) if name in self.sized else x
-                       for name, x in found.items()})  # fmt: skip
+        return all(c.holds(found) for c in self.conditions)
 
     def zeros(self, dag: Dag, of: tuple[str, ...], wrt: tuple[str, ...]) -> tuple[str, ...]:
         """The pairs of tensors that no differentiable path joins, and the steps that cut them."""
@@ -486,40 +379,23 @@ class Route:
         return not may_float(self.model.spec(name))
 
 
-def decisions(flat: Model, symbols: Symbols) -> tuple[tuple[str, ...] | None, frozenset[str]]:
-    """The tensors that decided how a model was unrolled, None where one has no name; and the
-    tensors whose shapes alone decided.
-    """
-    atoms = {atom for g in symbols.guards.values() for atom in g.expression.roots()}
-    numbers = {*asked_in(flat.ir.graph), *symbols.pinned, *(a.tensor for a in atoms if a.is_entry)}
-    names = numbers | {atom.tensor for atom in atoms}
-    known = {*flat.inputs, *flat.constants, *(n for step in flat.steps for n in step.outputs)}
-    found = tuple(sorted(names & moving(flat.steps, [*flat.inputs]))) if names <= known else None
-    return found, frozenset(names - numbers)
-
-
 def route_of(
-    model: Model, of: tuple[str, ...], wrt: tuple[str, ...], engine: str | None, estimate: bool,
-    checkpoint: bool | int,
+    model: Model, of: tuple[str, ...], wrt: tuple[str, ...], engine: str | None = None,
+    estimate: bool = False, checkpoint: bool | int = False,
 ) -> Route:  # fmt: skip
     """The route between some tensors, cached with the model."""
     model, estimate = model.literal(wrt), estimate or model.estimates
     key = of, wrt, engine, estimate, checkpoint, type(checkpoint)
     with model.lock:
-        route: Route | None = model.derived.routes.get(key)
+        route: Route | None = model.cache["route"].get(key)
         if route is None:
             route = Route(model, of, wrt, engine, estimate=estimate, checkpoint=checkpoint)
-            model.derived.routes[key] = route
+            model.cache["route"][key] = route
         return route
-
-
-def described(name: str, value: Any) -> Any:
-    """Shape and dtype of a tensor; a sequence stays as it is."""
-    return TensorSpec(name, shape_of(value), dtype_of(value)) if hasattr(value, "dtype") else value
 
 
 def signature_of(point: Mapping[str, Any]) -> Signature | None:
     """The shapes and types of a point, for which a derivative holds; None where not all arrays."""
-    if not all(isinstance(x, np.ndarray) or is_tensor(x) for x in point.values()):
+    if not all(isinstance(x, np.ndarray) or is_kept(x) for x in point.values()):
         return None
     return tuple((name, shape_of(a), dtype_of(a)) for name, a in sorted(point.items()))

@@ -20,6 +20,7 @@ from ....ops.graphs import body_of
 from ....ops.graphs.infer import data_everywhere, output_types
 from ....ops.graphs.recorder import has_bodies, is_still
 from ....ops.node import AT, NAN
+from ...model.flow.conditions import Condition
 from ...model.flow.contents import free_sizes, lowest_opsets
 from ...model.flow.control import (
     NotKept,
@@ -56,8 +57,8 @@ class Trace:
 
     `numbers` are the tensors at the point, where floating tensors of several elements are zeros.
     `asked` maps the tensors whose numbers were read before recording to their readers, and `behind`
-    are the steps before these and all other tensors. `unrolled` maps an output of each control flow
-    that had to be unrolled to the reason. With `estimates`, roundings are straight-through.
+    are the steps before these and all other tensors. `unrolled` are the conditions of
+    control flow that could not be kept. With `estimates`, roundings are straight-through.
     """
 
     recorder: Recorder
@@ -67,7 +68,7 @@ class Trace:
     numbers: Mapping[str, Any] = field(default_factory=dict)
     asked: Mapping[str, str] = field(default_factory=dict)
     behind: tuple[Step, ...] = ()
-    unrolled: Mapping[str, str] = field(default_factory=dict)
+    unrolled: tuple[Condition, ...] = ()
     estimates: bool = False
 
     def dag(self, wrt: tuple[str, ...], of: tuple[str, ...]) -> Dag:
@@ -97,9 +98,9 @@ def trace(
     only shapes, types and the results of constants are known then.
     """
     wanted = tuple(names)
-    sampled, known = fixed(model, point, engine), model.derived.unkept
-    spread = {n: known[n] for n in needed(sampled.steps, wanted)[1] if n in known}
-    model = unrolled(sampled, point, wanted, 0, engine, model.derived.unkept, symbols)
+    sampled, known = fixed(model, point, engine), model.cache["unkept"]
+    spread = tuple(known[n] for n in needed(sampled.steps, wanted)[1] if n in known)
+    model = unrolled(sampled, point, wanted, 0, engine, model.cache["unkept"], symbols)
     chosen_by = asked_in(model.ir.graph)
     if symbols is not None:  # the sizes and entries of the others are known
         chosen_by = {n: why for n, why in chosen_by.items() if n in symbols.pinned}

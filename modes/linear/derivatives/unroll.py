@@ -23,7 +23,7 @@ from collections.abc import (
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -53,12 +53,21 @@ from ...model.flow.control import (
     stacked,
     turns_of_scan,
 )
-from ...model.flow.steps import SHAPES, array_of, check_step, may_stop, needed, reads, turns
-from ...model.limits import Meter
-from ...model.primal.engines.numpy import results_of
+from ...model.flow.steps import (
+    SHAPES,
+    Meter,
+    array_of,
+    check_step,
+    may_stop,
+    moving,
+    needed,
+    reads,
+    turns,
+)
 from ...model.primal.evaluate import evaluate
 from ...model.primal.inputs import is_float
 from ...model.primal.model import Model
+from ...model.programs.numpy import results_of
 from .record import definition_of, draws, is_flat
 
 Scope = MutableMapping[str, Any]
@@ -192,6 +201,23 @@ def asked_in(graph: ir.Graph) -> dict[str, str]:
     made = (value for node in graph for value in node.outputs)
     values = (*graph.inputs, *made)
     return {str(value.name): value.meta[ASKED] for value in values if ASKED in value.meta}
+
+
+def decisions(
+    flat: Model, symbols: Symbols
+) -> dict[str, tuple[Literal["numbers", "shape"], str]] | None:
+    """What tensors decided how a model was unrolled, by their numbers or by their shapes alone, and
+    the steps that asked; None where one of these tensors has no name.
+    """
+    atoms = {a: g.reader for g in symbols.guards.values() for a in g.expression.roots()}
+    numbers = {**{a.tensor: why for a, why in atoms.items() if a.is_entry}, **symbols.pinned,
+               **asked_in(flat.ir.graph)}  # fmt: skip
+    found = {a.tensor: why for a, why in atoms.items()} | numbers
+    made = (name for step in flat.steps for name in step.outputs)
+    if not found.keys() <= {*flat.inputs, *flat.constants, *made}:
+        return None
+    moved = found.keys() & moving(flat.steps, [*flat.inputs])
+    return {n: ("numbers" if n in numbers else "shape", found[n]) for n in sorted(moved)}
 
 
 class Unroller:
@@ -502,7 +528,7 @@ def masked(node: ir.Node, mask: ir.Value) -> None:
     y.name, result.name = None, y.name
 
 
-def drawn(op: Any, step: Step, inputs: Sequence[Any], at: Any) -> list[Any]:
+def drawn(op: Twin, step: Step, inputs: Sequence[Any], at: Any) -> list[Any]:
     """The outputs of a random step: constants, or for Dropout a product with a constant."""
     held = [op.number(x) for x in inputs]
     if step.op_type != "Dropout":

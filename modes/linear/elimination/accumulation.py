@@ -30,9 +30,10 @@ from ....jacobians import (
     Shape,
     size,
 )
-from ....jacobians.arrays import Array, is_tensor, owner, reading, space, zeros
+from ....jacobians.arrays import Array, memory_of, reading, zeros
 from ....jacobians.dag import useful
 from ....jacobians.products import factors_of
+from ....jacobians.readings import module_of
 from ....ops.numbers.convolution import BLOCK
 from .cost import BANDWIDTH, patches, seconds
 from .samples import Batch, Mixing, batches_of, layouts, mixing
@@ -307,7 +308,7 @@ def multiplied(dag: Dag, ways: list[Way], layout: Mapping[int, Batch], room: int
                 blocks[k] = swept[way.vertex].reshape(rows, way.block[0], -1).swapaxes(0, 1)
                 continue
             if k not in blocks:
-                empty = space(seeds).empty
+                empty = module_of(seeds).empty
                 blocks[k] = empty(way.block, dtype=seeds.dtype, device=seeds.device)
             fill(dag, way, blocks[k][:, kept], swept, layout)
     return [way.operator(blocks[k]) for k, way in enumerate(ways)]
@@ -315,8 +316,7 @@ def multiplied(dag: Dag, ways: list[Way], layout: Mapping[int, Batch], room: int
 
 def is_alone(rows: Array, nbytes: int) -> bool:
     """Whether an array has this many bytes, and keeps no other memory alive."""
-    whole = rows.untyped_storage().nbytes() if is_tensor(rows) else owner(rows).nbytes
-    return bool(rows.nbytes == whole == nbytes)
+    return bool(rows.nbytes == memory_of(rows) == nbytes)
 
 
 def part_of(dag: Dag, ways: list[Way]) -> Dag:
@@ -353,7 +353,8 @@ def fill(
         rows = swept[way.vertex]
         apart = rows.reshape(len(rows), -1, way.own.count, way.own.inner)
         samples, count, _ = block.shape
-        block.reshape(samples, count, *apart.shape[1::2])[...] = space(apart).moveaxis(apart, 2, 0)
+        moved = module_of(apart).moveaxis(apart, 2, 0)
+        block.reshape(samples, count, *apart.shape[1::2])[...] = moved
         return
     for k, edge in enumerate(e for e in dag.edges if e.start == way.vertex):
         split = mixing(edge.operator, layout[edge.end])

@@ -23,27 +23,17 @@ import onnx_ir as ir
 from ....jacobians import Array, Dag, Jacobian, Op, Shape, dtype_of, lead, shape_of
 from ....jacobians.arrays import host, wide
 from ....jacobians.placing import HOST, Place, placed
+from ....jacobians.readings import library_of, place_of_engine
 from ....jacobians.text import time_text
 from ....jacobians.threads import Lock, remembered
 from ....ops import numbers
-from ...model.primal.engines.onnxruntime import installed
-from ...model.primal.engines.torch import where
-from ...model.primal.evaluate import by_torch
-from ..derivatives.derivative import Derivative
+from ....ops.graphs.build import Graph
+from ...model.programs.program import Program, candidates, compiler
+from ..derivatives.derivative import FINITE, Derivative
 from ..derivatives.point import Point
 from ..derivatives.record import Entry, Names, dag_of
 from ..products.calls import Calls, note_calls
-from ..products.compiled import (
-    KEPT,
-    Compiled,
-    OpenProgram,
-    Recording,
-    compiler,
-    is_inexact,
-    light,
-    plain,
-    recorded,
-)
+from ..products.compiled import KEPT, Compiled, plain, recorded
 from ..products.cut import cut
 from .cost import MAKING, RECORDING, REPEATING, SWEEPING, seconds
 from .plan import eliminated, planned, repays_decision, repays_elimination, seconds_of
@@ -119,11 +109,12 @@ class Adaptive(Jacobian):
     def _flat_product(self, v: Any, columns: Shape) -> Any:
         """Fast path: a program may take only a few microseconds."""
         program = self._programs.get(columns) if self.count < self._next else None
-        here = isinstance(v, np.ndarray) == (self.place is None)
+        is_numpy, place = isinstance(v, np.ndarray), self.place
+        here = is_numpy if place is None else not is_numpy and library_of(v) is place.op
         if program is None or not here or dtype_of(v) != self.dtype or self.dtype.itemsize < 4:
             return super()._flat_product(v, columns)
         self.count += prod(columns)
-        x = np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v
+        x = np.ascontiguousarray(v) if is_numpy else v
         return program(x.reshape((*columns, *self.in_shape))).reshape((*columns, self.shape[0]))
 
     def _apply(self, op: Op, v: Array) -> Array:
@@ -170,7 +161,7 @@ class Adaptive(Jacobian):
             return program and partial(shared.product, program, self._point)
         if self.work[columns] < RECORDING * len(self.dag.edges):
             return None
-        engine = f"torch:{self._device}" if self.place else None
+        engine = f"{self.place.op.engine}:{self._device}" if self.place else None
         try:
             self._compiled = self._compiled or Compiled(self.structure, engine)
             return self._compiled.program(columns, self._device)
@@ -240,40 +231,37 @@ class Products:
         self, form: Derivative, of: Names, wrt: Names, engine: str | None, *, transposed: bool
     ) -> None:
         self.form, self.of, self.wrt, self.transposed = form, of, wrt, transposed
-        self.engines = [engine] if engine else ["onnxruntime"] * installed() + ["numpy"]
+        self.engine = engine
         entries = (part for part in form.parts if isinstance(part, Entry))
         self.cost = RECORDING * sum(len(e.blocks) for e in entries)
         self.work = defaultdict[Shape, float](float)  # at all points
-        self._programs: dict[Shape, tuple[OpenProgram, Names] | None] = {}
+        self._programs: dict[Shape, tuple[Program, Names] | None] = {}
 
-    def program(self, columns: Shape) -> tuple[OpenProgram, Names] | None:
+    def program(self, columns: Shape) -> tuple[Program, Names] | None:
         """The program and what it reads, made once products repay that; None where none runs."""
         if self.work[columns] >= self.cost and has_room(self._programs, columns):
             return self.prepare(columns)
         return self._programs.get(columns)
 
-    def prepare(self, columns: Shape = ()) -> tuple[OpenProgram, Names] | None:
+    def prepare(self, columns: Shape = ()) -> tuple[Program, Names] | None:
         """The program and what it reads, made now, by the first engine that suits it."""
         with self.form.lock:
             if columns not in self._programs:
-                made = filter(None, (self._made_by(engine, columns) for engine in self.engines))
-                self._programs[columns] = next(made, None)
+                self._programs[columns] = self._made(columns)
             return self._programs[columns]
 
-    def _made_by(self, engine: str, columns: Shape) -> tuple[OpenProgram, Names] | None:
-        """The program by an engine; None where another one suits it, or it cannot run it."""
-        with suppress(Exception):  # the exceptions of engines have no common base class
-            op, (v, y) = self.form.op, self._recorded(columns)
-            recording, residuals = cut(op, self.form.inputs, v, y, self.held)
-            kinds = {dtype_of(x).kind for x in recording.residuals.values()}
-            if recording.meets_nothing or not kinds <= set("fiub"):  # or bfloat16 from NumPy
+    def _made(self, columns: Shape) -> tuple[Program, Names] | None:
+        with suppress(Exception):  # what cannot be recorded
+            v, y = self._recorded(columns)
+            graph = cut(self.form.op, self.form.inputs, v, y, self.held)
+            kinds = {dtype_of(x).kind for x in graph.residuals.values()}
+            if graph.meets_nothing or not kinds <= set("fiub"):  # or bfloat16 from NumPy
                 return None
-            suits = not is_inexact(recording) and not light(recording)
-            if engine == "onnxruntime" and len(self.engines) > 1 and not suits:
-                return None
-            program = compiler(engine)(recording)
-            try_out(program, recording, engine)
-            return program, self.form.keep(residuals)
+            for engine in candidates(self.engine, graph):
+                with suppress(Exception):  # the exceptions of engines have no common base class
+                    program = compiler(engine)(graph)
+                    try_out(program, graph, engine)
+                    return program, self.form.keep(graph.residuals.values())
         return None
 
     def _recorded(self, columns: Shape) -> tuple[ir.Value, ir.Value]:
@@ -308,11 +296,11 @@ class Products:
         dag = point.between(self.of, self.wrt)
         return dag.T if self.transposed else dag
 
-    def product(self, made: tuple[OpenProgram, Names], point: Point, v: np.ndarray) -> np.ndarray:
+    def product(self, made: tuple[Program, Names], point: Point, v: np.ndarray) -> np.ndarray:
         """J v by a program at a point."""
         program, names = made
         if program not in point.known:
-            point.known[program] = program.at(point.arrays(names))
+            point.known[program] = program.bind(point.arrays(names))
         product: Way = point.known[program]
         return product(np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v)
 
@@ -325,7 +313,7 @@ def products_of(
     None too where slopes are not finite that some operator may leave out: programs multiply by all.
     """
     form = point.derivative
-    if form is None or not form.closed or form.source.lean or not point.is_finite:
+    if form is None or not form.closed or form.source.lean or not point.holds(FINITE):
         return None
     make = partial(Products, form, of, wrt, engine, transposed=transposed)
     return remembered(form.known, ("products", of, wrt, transposed), make)
@@ -352,11 +340,11 @@ def has_room(programs: Collection[Shape], columns: Shape) -> bool:
     return columns in ((), *programs) or len(programs) < KEPT
 
 
-def try_out(program: OpenProgram, recording: Recording, engine: str) -> None:
+def try_out(program: Program, graph: Graph, engine: str) -> None:
     """Take a product with zeros: an engine may find only then that it cannot."""
-    take = where(engine).take if by_torch(engine) else np.asarray
-    arrays = {key: take(zeros_like(x)) for key, x in recording.residuals.items()}
-    program.at(arrays)(take(zeros_like(recording.v)))
+    take = (place_of_engine(engine) or HOST).take
+    arrays = {key: take(zeros_like(x)) for key, x in graph.residuals.items()}
+    program.bind(arrays)(take(zeros_like(graph.v)))
 
 
 def zeros_like(value: ir.Value) -> np.ndarray:

@@ -19,7 +19,6 @@ from ....jacobians import (
     Dense,
     Embed,
     Identity,
-    Inner,
     Jacobian,
     Kron,
     Product,
@@ -108,8 +107,7 @@ def traffic(operator: Jacobian) -> int:
         return operator.nbytes // 2 + (m + n) * item
     if kind in (Broadcast, Embed, Cast):
         return (m + n) * item
-    products = n * item if kind is Inner else 0  # written to memory by engines without fusion
-    return operator.nbytes + (m + n + 3 * patches(operator)) * item + products
+    return operator.nbytes + (m + n + 3 * patches(operator)) * item
 
 
 def patches(operator: Jacobian, *, signals: bool = False) -> int:

@@ -16,8 +16,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import Jacobian, Shape, common, dtype_of, reading, reading_of, shape_of, size
-from ....jacobians.arrays import is_tensor
 from ....jacobians.placing import with_parts
+from ....jacobians.readings import Reading, is_kept
 
 
 class Deferred:
@@ -48,7 +48,7 @@ class Deferred:
             if x.known is None and not missing:
                 assert x.make is not None
                 made = x.make(*(i.known if isinstance(i, Deferred) else i for i in x.inputs))
-                x.known = made if x.open or is_tensor(made) else np.asarray(made, x.dtype)
+                x.known = made if x.open or is_kept(made) else np.asarray(made, x.dtype)
             if x.known is not None:
                 waiting.pop()
             waiting += missing
@@ -60,28 +60,22 @@ def is_open(x: Any) -> bool:
     return type(x) is ir.Value or (isinstance(x, Deferred) and x.open)
 
 
-def decided(function: Callable[..., Any], *arrays: Any) -> Any:
-    """function(*arrays) on values; None where these are unknown."""
-    if any(map(is_open, arrays)):
-        return None
-    return function(*(x.value if isinstance(x, Deferred) else x for x in arrays))
-
-
-class Deferring:
+class Deferring(Reading):
     """The vocabulary over deferred arrays: the calls that rewriting makes, with shape inference."""
 
-    def __getattr__(self, name: str) -> Callable[..., Deferred]:
+    def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in SHAPES:
             raise AttributeError(name)
         return partial(self.call, name)
 
-    def call(self, name: str, *inputs: Any, **attrs: Any) -> Deferred:
+    def call(self, op_type: str, *inputs: Any, **attrs: Any) -> Deferred:
         """The deferred result of an operator."""
         shapes = tuple(shape_of(x) if hasattr(x, "shape") else x if isinstance(x, tuple) else ()
                        for x in inputs)  # fmt: skip
         dtypes = (dtype_of(x) for x in inputs if hasattr(x, "dtype"))
         dtype = common(*(dtype for dtype in dtypes if dtype.kind not in "iu"))
-        return Deferred(SHAPES[name](*shapes, **attrs), dtype, partial(run, name, attrs), inputs)
+        shape = SHAPES[op_type](*shapes, **attrs)
+        return Deferred(shape, dtype, partial(run, op_type, attrs), inputs)
 
 
 def run(name: str, attrs: dict[str, Any], *inputs: Any) -> Any:
@@ -91,22 +85,14 @@ def run(name: str, attrs: dict[str, Any], *inputs: Any) -> Any:
     return value.copy() if name == "Transpose" and isinstance(value, np.ndarray) else value
 
 
-def summed(x: Shape, axes: tuple[int, ...], keepdims: int = 1) -> Shape:
-    """The shape of a sum over negative axes."""
-    gone = [k - len(x) in axes for k in range(len(x))]
-    return tuple(1 if s else n for s, n in zip(gone, x, strict=True) if keepdims or not s)
-
-
 SHAPES: dict[str, Callable[..., Shape]] = {
     "Add": np.broadcast_shapes,
-    "Abs": lambda x: x,
     "Mul": np.broadcast_shapes,
     "MatMul": lambda a, b: (*np.broadcast_shapes(a[:-2], b[:-2]), a[-2], b[-1]),
     "Reshape": lambda x, shape: shape,
     "Expand": np.broadcast_shapes,
     "Gather": lambda x, index, axis: (*x[:axis], *index, *x[axis + 1 :]),
     "Transpose": lambda x, perm: tuple(x[k] for k in perm),
-    "ReduceSum": summed,
 }
 """Operator -> the shape of its result."""
 
@@ -127,7 +113,7 @@ def deferred(operator: Jacobian, leaves: dict[int, Deferred]) -> Jacobian:
             leaves[id(array)] = Deferred(shape_of(array), dtype_of(array), given=array)
         return leaves[id(array)]
 
-    return mapped(operator, lambda x: isinstance(x, np.ndarray | ir.Value) or is_tensor(x), leaf)
+    return mapped(operator, lambda x: isinstance(x, np.ndarray | ir.Value) or is_kept(x), leaf)
 
 
 def forced(operator: Jacobian) -> Jacobian:

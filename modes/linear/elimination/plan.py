@@ -27,8 +27,7 @@ from ..products.compiled import Compiled
 from .accumulation import Choice, chosen, multiplied
 from .cost import BANDWIDTH, CALL, DECIDING, ELIMINATING, RATE, SAVED, seconds
 from .deferred import Deferred, deferred, forced
-from .rewrites import MATRICES
-from .vertex_elimination import Elimination, elimination
+from .vertex_elimination import MATRICES, Elimination, elimination
 
 ENDS = 4
 """Largest number of tensors that direct edges may lead to; blocks for more never pay."""

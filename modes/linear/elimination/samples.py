@@ -27,10 +27,8 @@ from ....jacobians import (
     Eye,
     Fourier,
     Identity,
-    Inner,
     Jacobian,
     Kron,
-    Outer,
     Permutation,
     Product,
     Reshape,
@@ -46,7 +44,6 @@ from ....jacobians import (
     shape_of,
     size,
 )
-from ....jacobians.arrays import space
 from ....jacobians.products import factors_of
 from ....jacobians.symint import divided, is_symbolic, same
 
@@ -163,7 +160,7 @@ def _(operator: Permutation, batch: Batch) -> Batch | None:
 
 
 @acts_per_sample.register
-def _(operator: Broadcast | Outer | SumTo | Inner, batch: Batch) -> Batch | None:
+def _(operator: Broadcast | SumTo, batch: Batch) -> Batch | None:
     """Axes of x and y with the same negative index are aligned."""
     axis = axis_of(batch, operator.in_shape)
     return None if axis is None else moved(operator, batch, axis, axis - len(operator.in_shape))
@@ -343,15 +340,6 @@ def _(operator: Broadcast, batch: Batch, sample: int) -> Jacobian | None:
     if not is_repeated(operator, batch):
         return None
     return broadcast(operator.in_shape, (1, *operator.out_shape[1:]), operator.dtype)
-
-
-@rows_of_sample.register
-def _(operator: Outer, batch: Batch, sample: int) -> Jacobian | None:
-    """The input broadcast to a single sample, times the weights of the sample."""
-    if not is_repeated(operator, batch):
-        return None
-    weights = space(operator.u).broadcast_to(operator.u, operator.out_shape)[sample : sample + 1]
-    return Diagonal(weights) @ broadcast(operator.in_shape, weights.shape, operator.dtype)
 
 
 @rows_of_sample.register

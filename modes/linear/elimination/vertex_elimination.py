@@ -1,7 +1,9 @@
 """Vertex elimination: vertices of a DAG are removed where products get cheaper without them.
 
 Eliminating v replaces the edges i → v → o by the products J_ov J_vi, added to the edge i → o if
-there is one. All decisions are made on deferred arrays; only the final edges are computed, or
+there is one. Neighbouring factors and terms merge as in any product or sum, by the rules of
+`jacobians.products` and `jacobians.sums`; but matrices are never multiplied here: the planner
+decides that. All decisions are made on deferred arrays; only the final edges are computed, or
 recorded, where the arrays are graph values.
 """
 
@@ -12,15 +14,34 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
 from heapq import heapify, heappop, heappush
+from operator import add
 
-from ....jacobians import Dag, Edge, Embed, Jacobian, Part, Product, Slice, Sum, size
+from ....jacobians import (
+    BlockDiagonal,
+    Contraction,
+    Convolution,
+    Dag,
+    Dense,
+    Diagonal,
+    Edge,
+    Embed,
+    Identity,
+    Jacobian,
+    Kron,
+    LowRank,
+    Part,
+    Product,
+    Scalar,
+    Slice,
+    Sum,
+    size,
+)
 from ....jacobians.dag import tiling
-from ....jacobians.products import factors_of
+from ....jacobians.products import Factors, factors_of, push, simplified
 from ....jacobians.sums import terms_of
 from ....jacobians.threads import cached_property
 from .cost import BANDWIDTH, seconds
 from .deferred import Deferred, deferred, forced
-from .rewrites import MATRICES, factored, plus, product
 
 DEGREE = 64
 """Vertices with more pairs of edges are not tried: there would be too many products."""
@@ -31,7 +52,44 @@ GAIN = 1e-9
 LONG = 8
 """Largest number of terms of a new edge, and of its factors if the elimination gains nothing."""
 
+MATRICES = frozenset({BlockDiagonal, Contraction, Convolution, Dense, Kron, LowRank})
+
+DIAGONALS = Diagonal, Identity, Scalar
+
 Ends = tuple[int, int]
+
+
+def product(left: Jacobian, right: Jacobian) -> Jacobian:
+    """left · right, with neighbouring factors merged that are not both matrices."""
+    chain = list(factors_of(left))
+    for factor in factors_of(right):
+        push(chain, factor, meet)
+    return chain[0] if len(chain) == 1 else Product(tuple(chain))
+
+
+def meet(*factors: Jacobian) -> Factors | None:
+    """The factors that replace two neighbours; None where these stay."""
+    stay = len(factors) > 2 or MATRICES.issuperset(map(type, factors))
+    return None if stay else simplified(*factors)
+
+
+def plus(*operators: Jacobian) -> Jacobian:
+    """Σ operators, with like terms merged; a diagonal also meets those inside of products."""
+    terms = [term for operator in operators for term in terms_of(operator)]
+    if any(isinstance(term, DIAGONALS) for term in terms):
+        terms = [part for term in terms for part in opened(term)]
+    return reduce(add, terms)
+
+
+def opened(term: Jacobian) -> tuple[Jacobian, ...]:
+    """d e and d A for a term d (A + e) whose diagonal d e merges with one beside it."""
+    match factors_of(term):
+        case d, Sum() as S if isinstance(d, DIAGONALS):
+            e = [t for t in S.terms if isinstance(t, DIAGONALS)]
+            A = [t for t in S.terms if not isinstance(t, DIAGONALS)]
+            if e and A:
+                return product(d, reduce(add, e)), product(d, reduce(add, A))
+    return (term,)
 
 
 @dataclass(frozen=True)
@@ -97,7 +155,7 @@ class Link:
     @property
     def result(self) -> Jacobian:
         """The operator over arrays."""
-        return forced(factored(self.operator))
+        return forced(self.operator)
 
 
 class Graph:
@@ -112,7 +170,7 @@ class Graph:
         self.outgoing: dict[int, dict[int, Link]] = defaultdict(dict)
         leaves: dict[int, Deferred] = {}
         for place, edge in enumerate(dag.edges):
-            link = linked(edge.operator, place, leaves)
+            link = Link(deferred(edge.operator, leaves), place)
             present = self.incoming[edge.end].get(edge.start)
             link = link if present is None else Link(plus(present.operator, link.operator))
             self.add(edge.start, edge.end, link)
@@ -217,27 +275,6 @@ class Graph:
         self.gone.append((v, tuple(links)))
 
 
-def linked(operator: Jacobian, place: int, leaves: dict[int, Deferred]) -> Link:
-    """The operator of an edge in canonical form; the original is kept if that gains nothing."""
-    found = deferred(operator, leaves)
-    link = Link(canonical(found))
-    if link.operator is found:
-        return Link(found, place)
-    before = seconds(operator)
-    if link.cost < before * (1 - GAIN):
-        return link
-    return Link(link.operator if link.cost <= before * (1 + GAIN) else found, place)
-
-
 def short(link: Link) -> bool:
     """Whether an edge has few factors."""
     return len(factors_of(link.operator)) <= LONG
-
-
-def canonical(operator: Jacobian) -> Jacobian:
-    """Products and sums rebuilt from their parts, so that neighbouring parts merge."""
-    if isinstance(operator, Product):
-        return reduce(product, map(canonical, operator.factors))
-    if isinstance(operator, Sum):
-        return plus(*map(canonical, operator.terms))
-    return operator

@@ -17,6 +17,7 @@ import numpy as np
 
 from ....jacobians import Jacobian
 from ....jacobians.arrays import reading
+from ....jacobians.readings import Reading
 from ....ops.numbers import numbers
 
 
@@ -34,7 +35,7 @@ def _(array: Noted) -> Calls:
     return array.op
 
 
-class Calls:
+class Calls(Reading):
     """v ↦ J v, and the vocabulary that notes the calls of the first product, with result `y`."""
 
     def __init__(self, operator: Jacobian, v: np.ndarray) -> None:
@@ -46,12 +47,8 @@ class Calls:
         for k in (0, *(k for _, _, k in self.calls)):
             self.values[k] = None  # constants alone are kept
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if not name[0].isupper():
-            raise AttributeError(name)
-        return partial(self._call, getattr(numbers, name))
-
-    def _call(self, kernel: Callable[..., Any], *inputs: Any, **attributes: Any) -> Any:
+    def call(self, op_type: str, *inputs: Any, **attributes: Any) -> Any:
+        kernel = getattr(numbers, op_type)
         if not any(type(x) is Noted for x in inputs):
             return kernel(*inputs, **attributes)
         plain = getattr(kernel, "__wrapped__", kernel)  # without an error state of its own

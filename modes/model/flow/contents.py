@@ -8,6 +8,7 @@ of 2 GiB per message.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Self
@@ -23,8 +24,7 @@ from ....jacobians.text import joined
 from ....jacobians.threads import Latest, Lock, cached_property
 from ....ops.node import Step
 from ....ops.registry import version
-from ..limits import Limits
-from .steps import array_of, steps_of
+from .steps import Limits, array_of, steps_of
 
 Dim = int | str | None
 
@@ -41,21 +41,14 @@ class TensorSpec(NamedTuple):
         return f"{self.name} {self.dtype or '?'}[{','.join(dims)}]"
 
 
-class Derived:
-    """Cached results about a model, for one version of the declarations.
+KINDS = {"route": 16, "gradient": 8, "forecast": 64, "linear": 1024, "unkept": sys.maxsize}
+"""The kinds of results that are cached with a model, and how many of each: the one that was used
+least recently goes first.
 
-    `forecasts` say whether all sizes are known before a run; `routes` are plans of linearisations;
-    `unkept` maps an output of control flow to the reason to unroll it where derivatives are
-    recorded; `linear` maps a step and the inputs that vary, with all shapes, to whether the step is
-    linear in these.
-    """
-
-    def __init__(self, version: int) -> None:
-        self.version = version
-        self.forecasts: Latest[Any, bool] = Latest(64)
-        self.routes: Latest[Any, Any] = Latest(16)
-        self.unkept: dict[str, str] = {}
-        self.linear: Latest[Any, bool] = Latest(1024)
+A `"forecast"` says whether all sizes are known before a run, a `"route"` has the derivatives
+between some tensors, a `"gradient"` is a recorded graph, `"linear"` says whether a step is linear
+in some inputs, and `"unkept"` are outputs of control flow with the reason to unroll it.
+"""
 
 
 class Contents(Shown):
@@ -67,7 +60,7 @@ class Contents(Shown):
         self.name = model.graph.name or ""
         self.opset = model.opset_imports.get("", 1)
         self.sessions: Latest[Any, Any] = Latest(4)  # of ONNX Runtime
-        self._derived = Derived(version())
+        self._cache = version(), caches()
         self.lock = Lock()  # of the sessions and the routes
         self.tensors: dict[str, dict[str, Any]] = {}  # device -> the constants as tensors there
         self.programs: Latest[Any, Any] = Latest(8)  # of PyTorch, by names and shapes
@@ -80,11 +73,11 @@ class Contents(Shown):
         return restored, (type(self), self.limits, self.lean, *packed(self.ir))
 
     @property
-    def derived(self) -> Derived:
-        """The cached results for the current declarations."""
-        if self._derived.version != version():
-            self._derived = Derived(version())
-        return self._derived
+    def cache(self) -> dict[str, Latest[Any, Any]]:
+        """The cached results for the current declarations, by kind and key."""
+        if self._cache[0] != version():
+            self._cache = version(), caches()
+        return self._cache[1]
 
     @cached_property
     def inputs(self) -> dict[str, TensorSpec]:
@@ -188,7 +181,7 @@ class Contents(Shown):
             for kind in ("outputs", "intermediates"):
                 vars(self).pop(kind, None)
             self.sessions.clear()
-            self._derived = Derived(version())
+            self._cache = version(), caches()
 
     def forget(self, sizes: Container[str]) -> None:
         """Take the names of some `sizes` from all shapes, with what is cached of these."""
@@ -202,7 +195,7 @@ class Contents(Shown):
             for name in ("inputs", "outputs", "intermediates"):
                 vars(self).pop(name, None)
             self.sessions.clear()
-            self._derived = Derived(version())
+            self._cache = version(), caches()
 
     def __contains__(self, name: object) -> bool:
         """Whether the model has a tensor of this name."""
@@ -233,6 +226,11 @@ class Contents(Shown):
             f"{type(self).__name__} {self.name!r}: ({inputs}) ↦ ({outputs}), opset {self.opset}, "
             f"{len(self.steps):,} nodes, {size:,} numbers in {len(self.constants)} initializers"
         )
+
+
+def caches() -> dict[str, Latest[Any, Any]]:
+    """An empty cache of each kind."""
+    return {kind: Latest(most) for kind, most in KINDS.items()}
 
 
 def restored(

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ....jacobians import Array, dtype_of, shape_of
+from ....jacobians import Array, Op, dtype_of, shape_of
 from ....jacobians.errors import LimitError, OnnxJacError, first_line
 from ....jacobians.symint import Number, at, depth_of, same
 from ....ops import Recorder, Step, find
 from ....ops.graphs.shapes import Sizes
-from ..limits import Meter
+from .conditions import Condition
 from .contents import Contents
+from .steps import Meter
 
 Run = Callable[[ir.Graph, Sequence[Any]], list[Any]]
 """run(graph, arguments): the outputs of a subgraph."""
@@ -29,7 +30,7 @@ At = Callable[[Array], np.ndarray]
 
 
 def control(
-    op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter
+    op: Op, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter
 ) -> list[Any]:
     """The outputs of an If, Loop or Scan."""
     made = CONTROL[step.op_type](op, step, inputs, run, at, meter)
@@ -38,12 +39,12 @@ def control(
     return made
 
 
-def branch(op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter) -> list[Any]:
+def branch(op: Op, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter) -> list[Any]:
     """If: one of two graphs without arguments."""
     return run(step.attrs["then_branch" if np.all(at(inputs[0])) else "else_branch"], ())
 
 
-def loop(op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter) -> list[Any]:
+def loop(op: Op, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter) -> list[Any]:
     """Loop: body(i, go, *state) -> (go, *state, *rows) while go, at most `limit` times."""
     body = step.attrs["body"]
     limit, go, *state = inputs
@@ -68,7 +69,7 @@ def turn(body: ir.Graph, i: int) -> tuple[np.ndarray, np.ndarray]:
     return np.full((1,) * first, i, np.int64), np.full((1,) * second, True)
 
 
-def scan(op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter) -> list[Any]:
+def scan(op: Op, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter) -> list[Any]:
     """Scan: body(*state, *slices) -> (*state, *rows) over slices of the last inputs."""
     body, width = step.attrs["body"], step.attrs["num_scan_inputs"]
     if not 0 < width <= len(inputs):
@@ -91,7 +92,7 @@ def scan(op: Any, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Me
     return [*state, *arranged(op, step, rows, body.outputs[carried:])]
 
 
-def arranged(op: Any, step: Step, rows: list[list[Any]], declared: Sequence[ir.Value]) -> list[Any]:
+def arranged(op: Op, step: Step, rows: list[list[Any]], declared: Sequence[ir.Value]) -> list[Any]:
     """The rows of all turns as one tensor each: of a Scan, along its axis and in its direction."""
     back = step.attrs.get("scan_output_directions", (0,) * len(declared))
     axes = step.attrs.get("scan_output_axes", (0,) * len(declared))
@@ -102,7 +103,7 @@ def arranged(op: Any, step: Step, rows: list[list[Any]], declared: Sequence[ir.V
     ]
 
 
-def joined(op: Any, parts: Sequence[Any], axis: int, declared: ir.Value) -> Any:
+def joined(op: Op, parts: Sequence[Any], axis: int, declared: ir.Value) -> Any:
     """The parts stacked along a new axis; without parts, an empty tensor as declared."""
     if parts:
         return op.Concat(*(op.Unsqueeze(part, (axis,)) for part in parts), axis=axis)
@@ -271,20 +272,20 @@ Tensors = list[Any]
 
 
 def insert(
-    op: Any, step: Step, at: Any, sequence: Tensors, tensor: Any, position: Any = None
+    op: Op, step: Step, at: Any, sequence: Tensors, tensor: Any, position: Any = None
 ) -> Tensors:
     made, where = list(sequence), len(sequence) if position is None else int(at(position))
     made.insert(where, tensor)
     return made
 
 
-def erase(op: Any, step: Step, at: Any, sequence: Tensors, position: Any = None) -> Tensors:
+def erase(op: Op, step: Step, at: Any, sequence: Tensors, position: Any = None) -> Tensors:
     made = list(sequence)
     del made[-1 if position is None else int(at(position))]
     return made
 
 
-def concat(op: Any, step: Step, at: Any, sequence: Tensors) -> Any:
+def concat(op: Op, step: Step, at: Any, sequence: Tensors) -> Any:
     """ConcatFromSequence: along an axis, or along a new one."""
     axis = step.attrs["axis"]
     if step.attrs.get("new_axis", 0):
@@ -292,7 +293,7 @@ def concat(op: Any, step: Step, at: Any, sequence: Tensors) -> Any:
     return op.Concat(*sequence, axis=axis)
 
 
-def split(op: Any, step: Step, at: Any, x: Any, parts: Any = None) -> Tensors:
+def split(op: Op, step: Step, at: Any, x: Any, parts: Any = None) -> Tensors:
     """SplitToSequence: in pieces of one entry, of a given length, or of given lengths."""
     axis = step.attrs.get("axis", 0)
     n = shape_of(x)[axis]
@@ -338,9 +339,9 @@ class LongLoop(Exception):
 
 def note(model: Contents, reason: NotKept) -> None:
     """Unroll the control flow of `reason` from now on; raises `reason` if that does not help."""
-    if reason.output is None or reason.output in model.derived.unkept:
+    if reason.output is None or reason.output in model.cache["unkept"]:
         raise reason
-    model.derived.unkept[reason.output] = str(reason)
+    model.cache["unkept"][reason.output] = Condition("unrolled", reason.output, str(reason))
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""Steps: a graph as a flat list, which of its steps a result needs, and how large they make it.
+"""Steps: a graph as a flat list, which steps a result needs, how large they make it, and how large
+they may: the limits of what a model, even an untrusted one, may use.
 
 If, Loop and Scan can be steps with bodies, whose inputs include all tensors that the bodies read.
 
@@ -19,14 +20,16 @@ import onnx_ir as ir
 from onnx import TensorProto, helper
 
 from ....jacobians import dtype_of, shape_of, size
-from ....jacobians.arrays import host, is_tensor, zeros
-from ....jacobians.errors import InputError, OnnxJacError
+from ....jacobians.arguments import Natural, validated
+from ....jacobians.arrays import host, zeros
+from ....jacobians.base import DENSE_LIMIT
+from ....jacobians.errors import InputError, LimitError, OnnxJacError
+from ....jacobians.readings import is_kept
 from ....jacobians.symint import at
 from ....ops.graphs.infer import Kind, inferred, shape_in
 from ....ops.graphs.shapes import sizes_by_formula
 from ....ops.node import SURROGATE, Node, Step
 from ....ops.registry import traits_of
-from ..limits import Limits
 
 SHAPES = frozenset({"Shape", "Size"})
 """Operators that read only the shape of their input."""
@@ -129,9 +132,14 @@ def step_of(node: ir.Node, opsets: Mapping[str, int], name: str = "") -> Step:
         name=node.name or name,
         inputs=tuple(value.name or None if value is not None else None for value in node.inputs),
         outputs=tuple(value.name or None for value in node.outputs),
-        attrs={name: python_of(attribute) for name, attribute in node.attributes.items()},
+        attrs=attributes_of(node),
         surrogate=node.meta.get(SURROGATE),
     )
+
+
+def attributes_of(node: ir.Node) -> dict[str, Any]:
+    """The attributes of a node by name."""
+    return {name: python_of(attribute) for name, attribute in node.attributes.items()}
 
 
 def python_of(attribute: ir.Attr) -> Any:
@@ -228,6 +236,91 @@ def zeros_for(value: ir.Value) -> np.ndarray:
     return zeros(at(shape_of(value)), value.dtype.numpy())
 
 
+# -- limits: the resources that a model may use, and a meter of their use --------------------------
+
+
+@validated
+@dataclass(frozen=True)
+class Limits:
+    """Limits on loading, running and linearising one model: `oj.load(..., limits=Limits(...))`.
+
+    Work that would exceed a limit raises `LimitError` before it starts.
+
+    - ``bytes``: bytes of all tensors that a run of the model holds at once, not counting weights
+      and inputs.
+    - ``dense``: bytes of a dense or sparse matrix of a Jacobian, unless `toarray` or `tosparse` is
+      given another limit.
+    - ``nodes``: nodes of the model with all functions inlined, including the nodes of subgraphs.
+    - ``steps``: steps of one run through the bodies of Loop and Scan, summed over all iterations;
+      also the time steps of each recurrent layer.
+    - ``depth``: nesting depth of graphs inside graphs, and of functions that call functions.
+    """
+
+    bytes: Natural = 16 * 2**30
+    dense: Natural = DENSE_LIMIT
+    nodes: Natural = 1_000_000
+    steps: Natural = 1_000_000
+    depth: Natural = 32
+
+    def check(self, name: str, need: int, what: object) -> None:
+        """Raises `LimitError` where the `need` of `what` exceeds the limit called `name`."""
+        limit = getattr(self, name)
+        if need > limit:
+            raise LimitError(
+                f"{what} needs {amount(name, need)}, more than the limit of {amount(name, limit)}. "
+                f"If the model can be trusted: onnxjac.load(..., limits=Limits({name}={need}))."
+            )
+
+
+def amount(name: str, value: int) -> str:
+    """An amount of a resource, in words.
+
+    >>> amount("bytes", 3 * 2**29), amount("steps", 1_000_001)
+    ('1.5 GiB', '1,000,001 steps')
+    """
+    if name not in ("bytes", "dense"):
+        return f"{value:,} {name}"
+    if value < 2**20:
+        return f"{value:,} bytes"
+    return f"{value / 2**30:,.1f} GiB" if value >= 2**30 else f"{value / 2**20:,.1f} MiB"
+
+
+class Meter:
+    """Counts the steps of all iterations of one run, and the bytes of the tensors it holds."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits, self.steps, self.bytes = limits, 0, 0
+
+    def turn(self, steps: int) -> None:
+        """Count one iteration of a body with `steps` steps; the iteration itself is a step, too."""
+        self.steps += steps + 1
+        self.limits.check("steps", self.steps, "the control flow of the model, turn by turn,")
+
+    def keep(self, values: Iterable[Any], what: str) -> None:
+        """Count tensors that are held from now on."""
+        self.bytes += sum(map(nbytes_of, values))
+        self.limits.check("bytes", self.bytes, what)
+
+    def drop(self, values: Iterable[Any]) -> None:
+        """Subtract tensors that are released."""
+        self.bytes -= sum(map(nbytes_of, values))
+
+
+def nbytes_of(value: Any) -> int:
+    """Bytes of a tensor, or of the tensors of a sequence; 0 for one number that is broadcast.
+
+    >>> nbytes_of(np.zeros(4)), nbytes_of([np.zeros(4), None]), nbytes_of(np.broadcast_to(1.0, 9))
+    (32, 32, 0)
+    """
+    if isinstance(value, list):
+        return sum(map(nbytes_of, value))
+    if is_kept(value):
+        return int(value.nbytes)
+    if not isinstance(value, np.ndarray) or (value.ndim and not any(value.strides)):
+        return 0
+    return value.nbytes
+
+
 # -- sizes: the bytes of the outputs of a step, before it runs -------------------------------------
 
 SMALL = 1024
@@ -258,8 +351,10 @@ def check_sizes(kinds: Mapping[str, Kind | None], where: str = "") -> None:
 
 
 def outlined(value: Any, *, numbers: bool = False) -> Any:
-    """A tensor of PyTorch as an array of its shape, with its `numbers` where they may be sizes."""
-    if not is_tensor(value):
+    """An array of a library as one of NumPy of its shape, with its `numbers` where they may be
+    sizes.
+    """
+    if not is_kept(value):
         return value
     shape, dtype = shape_of(value), dtype_of(value)
     if numbers and dtype.kind in "iu" and math.prod(shape) <= SMALL:

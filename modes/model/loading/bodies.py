@@ -35,7 +35,7 @@ from ..flow.contents import (
     subgraphs,
     unique,
 )
-from ..primal.engines.onnxruntime import installed, runtime
+from ..programs.onnxruntime import installed, runtime
 
 Key = tuple[str, str]
 

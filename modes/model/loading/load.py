@@ -25,7 +25,7 @@ from ....jacobians.arguments import validated
 from ....jacobians.errors import InputError, LimitError, LoadError, first_line
 from ....jacobians.text import joined
 from ..flow.contents import inside, subgraphs
-from ..limits import Limits, amount
+from ..flow.steps import Limits, amount
 from ..primal.model import Model
 from .batch import free_batch
 from .bodies import unblocked

@@ -25,8 +25,7 @@ from onnx.external_data_helper import uses_external_data
 
 from ....jacobians.errors import LoadError, first_line, warn
 from ..flow.contents import graphs
-from ..flow.steps import tensor_of
-from ..limits import Limits
+from ..flow.steps import Limits, tensor_of
 from ..primal.inputs import OPTIONAL
 
 FLOAT = onnx.TensorProto.FLOAT

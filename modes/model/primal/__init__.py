@@ -1,1 +1,1 @@
-"""Primal: the model at a point, its inputs, the values it computes from them, and the engines."""
+"""Primal: the model at a point, its inputs, and the values it computes from them."""

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ....jacobians.arrays import Shape, buffer_of, host, is_tensor, owner, shape_of, zeros
+from ....jacobians.arrays import Shape, buffer_of, on_host, owner, shape_of, zeros
 from ....jacobians.errors import InputError, LimitError, OnnxJacError, not_allowed, warn
+from ....jacobians.readings import is_kept, library_of, library_of_engine, runs_on
 from ....ops.graphs.defects import refusal
 from ....ops.graphs.infer import Kind, shape_in
 from ....ops.node import Node, Step
@@ -28,6 +29,7 @@ from ..flow.contents import Contents, TensorSpec
 from ..flow.control import CONTROL, shapes_around, shapes_within, turn, turns_of_scan
 from ..flow.steps import (
     SMALL,
+    Meter,
     array_of,
     bytes_of,
     check_operands,
@@ -38,10 +40,9 @@ from ..flow.steps import (
     needed,
     outputs_of,
 )
-from ..limits import Meter
-from .engines import numpy as own
-from .engines import onnxruntime as ort
-from .engines import torch as tensors
+from ..programs import numpy as own
+from ..programs import onnxruntime as ort
+from ..programs import torch as tensors
 
 ENGINES = (None, "onnxruntime", "numpy", "torch")
 
@@ -72,7 +73,7 @@ def evaluate(
     for name in names:
         model.spec(name)
     model = model.literal(inputs)
-    if by_torch(engine) and any(map(is_tensor, inputs.values())):
+    if any(runs_on(engine, x) for x in inputs.values()):
         return tensors.results(model, inputs, names, str(engine))
     held = {**turned(model, inputs, names), **model.constants, **inputs}
     asked = tuple(name for name in names if name not in held)
@@ -108,9 +109,9 @@ def _compute(
 ) -> dict[str, np.ndarray]:  # fmt: skip
     if engine == "numpy" or (engine is None and not ort.installed()):
         return own.compute(model, inputs, names)
-    if engine is not None and by_torch(engine):
+    if engine is not None and library_of_engine(engine):
         made = tensors.compute(model, inputs, names, engine)
-        return {name: host(y) if is_tensor(y) else y for name, y in made.items()}
+        return {name: on_host(y) for name, y in made.items()}
     try:
         if foreseen(model, inputs, names) or engine == "onnxruntime":
             return ort.compute(model, inputs, names, pooled=pooled)
@@ -142,8 +143,8 @@ def apart(arrays: Mapping[str, np.ndarray], point: Mapping[str, Any]) -> dict[st
         if isinstance(x, np.ndarray):
             free = free and owner(x).flags.writeable and x.flags.writeable
             x = x if free else np.array(x)
-        elif is_tensor(x) and not free:
-            x = x.clone()
+        elif is_kept(x) and not free:
+            x = library_of(x).copy(x)
         found[name] = x
         taken.add(buffer_of(x))
     return found
@@ -153,11 +154,6 @@ def left_out(specs: Iterable[TensorSpec]) -> InputError:
     """The error for missing inputs."""
     names = ", ".join(map(str, specs))
     return InputError(f"missing input: {names}. Give every input of the model by name.")
-
-
-def by_torch(engine: str | None) -> bool:
-    """Whether PyTorch runs the model."""
-    return engine is not None and engine.startswith("torch")
 
 
 # -- forecast: the bytes of all tensors of a run, before an engine starts it -----------------------
@@ -179,7 +175,7 @@ def known(
     """The cached forecast from the numbers of the inputs, or from their shapes alone; from shapes,
     it is true only if they tell all sizes, and these are within the limits.
     """
-    key, forecasts = (wanted, numbers, signature(inputs, numbers)), model.derived.forecasts
+    key, forecasts = (wanted, numbers, signature(inputs, numbers)), model.cache["forecast"]
     found = forecasts.get(key)
     if found is None:
         forecast = Forecast(model, inputs, numbers)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
-import operator
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from numbers import Real
 from os import PathLike, fspath
@@ -27,23 +25,16 @@ from ....jacobians import (
     shape_of,
     size,
 )
-from ....jacobians.arrays import (
-    as_array,
-    host,
-    is_foreign,
-    is_tensor,
-    native,
-    settled,
-    untraced,
-    wide,
-)
+from ....jacobians.arrays import as_array, is_foreign, native, on_host, settled, untraced, wide
 from ....jacobians.errors import InputError, OnnxJacError, UnknownTensor, closest, warn
+from ....jacobians.readings import is_kept, library_of, module_of, runs_on
 from ....jacobians.text import clipped, joined
 from ....ops.node import Step
-from ..flow.contents import Contents, TensorSpec, free_sizes
+from ..flow.conditions import GUARDS, check_relations
+from ..flow.contents import Contents, TensorSpec
 from ..flow.entries import with_entries
 from ..flow.steps import needed, reads
-from .evaluate import by_torch, evaluate, left_out
+from .evaluate import evaluate, left_out
 
 Names = str | Iterable[str] | None
 
@@ -65,7 +56,7 @@ def check_inputs(
     model loses the symbol, with a warning.
     """
     inputs = as_point(model, inputs)
-    taken = {name: _tensor if by_torch(engine) and is_tensor(value) else _as_array
+    taken = {name: _tensor if runs_on(engine, value) else _as_array
              for name, value in inputs.items()}  # fmt: skip
     arrays = {name: take(_spec(model, name), inputs[name], keep) for name, take in taken.items()}
     missing = [s for name, s in model.inputs.items() if name not in arrays and s.dtype is not None]
@@ -75,7 +66,8 @@ def check_inputs(
     conflicts = _check_shapes(given, arrays)
     if conflicts:
         _ignore(model, conflicts, arrays)
-    check_guards(model, arrays)
+    if GUARDS in model.ir.metadata_props:
+        check_relations(model, arrays)
     return arrays
 
 
@@ -135,8 +127,8 @@ def correct(model: Contents, values: Mapping[str, Any]) -> None:
 
 
 def hosted(point: Mapping[str, Any]) -> dict[str, Any]:
-    """The point with NumPy copies in place of tensors of PyTorch."""
-    return {name: host(x) if is_tensor(x) else x for name, x in point.items()}
+    """The point with NumPy copies in place of arrays of other libraries."""
+    return {name: on_host(x) for name, x in point.items()}
 
 
 def _spec(model: Contents, name: str) -> TensorSpec:
@@ -148,14 +140,15 @@ def _spec(model: Contents, name: str) -> TensorSpec:
 
 
 def _tensor(spec: TensorSpec, value: Any, keep: bool) -> Any:
-    """A tensor of PyTorch in the declared dtype, without its gradient."""
-    value, dtype = value.detach(), dtype_of(value)
+    """An array of another library in the declared dtype, without its gradient."""
+    library, dtype = library_of(value), dtype_of(value)
+    value, xp = library.detached(value), library.module
     if spec.dtype is None or spec.dtype == dtype:  # None == dtype(float64), says NumPy
-        return value.clone() if keep else value
+        return library.copy(value) if keep else value
     if not {str(dtype), str(spec.dtype)} <= WIDTHS:
         raise InputError(f"{_what(spec)} was given as {value.dtype}{list(value.shape)}: use .to.")
-    rounded = reading(value).CastLike(value, np.zeros((), spec.dtype))
-    if (rounded.isinf() & value.isfinite()).any():
+    rounded = library.cast(value, spec.dtype)
+    if (xp.isinf(rounded) & xp.isfinite(value)).any():
         raise _too_large(spec)
     return rounded
 
@@ -225,7 +218,7 @@ def _check_shapes(specs: Mapping[str, TensorSpec], arrays: Mapping[str, Any]) ->
     conflicts = {}
     for name, spec in specs.items():
         array = arrays[name]
-        if spec.shape is None or not (isinstance(array, np.ndarray) or is_tensor(array)):
+        if spec.shape is None or not (isinstance(array, np.ndarray) or is_kept(array)):
             continue
         pairs = tuple(zip(spec.shape, array.shape, strict=False))
         if array.ndim != len(spec.shape) or any(isinstance(d, int) and d != n for d, n in pairs):
@@ -436,9 +429,9 @@ def check_named(tensors: Any) -> None:
 
 
 def fitting(spec: TensorSpec, tensor: Any, dtype: np.dtype) -> Any:
-    """A tangent or cotangent as an array of the shape of its tensor; one of PyTorch stays there."""
+    """A tangent or cotangent as an array of the shape of its tensor, in its library."""
     try:
-        array = tensor if is_tensor(tensor) else as_array(tensor)
+        array = tensor if is_kept(tensor) else as_array(tensor)
         kind = dtype_of(array)
         if kind.kind not in "biu" and not np.can_cast(kind, dtype, "same_kind"):
             raise TypeError(f"{kind} does not become {dtype}")
@@ -457,13 +450,13 @@ def fitting(spec: TensorSpec, tensor: Any, dtype: np.dtype) -> Any:
 def applied(
     J: Jacobian, tangents: Mapping[str, Any], domain: Specs, codomain: Specs
 ) -> dict[str, Any]:  # fmt: skip
-    """J v for tensors of PyTorch by name, as tensors; tangents that are left out are zero."""
+    """J v for arrays of a library by name, as such; tangents that are left out are zero."""
     given = {}
     for name, tangent in tangents.items():
         place, spec = find_tensor(name, domain)
         given[place] = fitting(spec, tangent, wide(J.dtype))
     op = reading_of(*given.values())
-    zero = op.CastLike(0.0, next(filter(is_tensor, given.values())))
+    zero = op.CastLike(0.0, next(filter(is_kept, given.values())))
     sizes = [size(shape_of(spec)) for spec in domain]
     parts = [op.Reshape(given[k], (n,)) if k in given else op.Expand(zero, (n,))
              for k, n in enumerate(sizes)]  # fmt: skip
@@ -486,82 +479,6 @@ def listed(specs: tuple[TensorSpec, ...], *, shapes: bool = False) -> str:
     return joined(specs, ", ", text, 80)
 
 
-# -- guards: the conditions under which a recorded derivative is valid -----------------------------
-
-GUARDS = "onnxjac.guards"
-"""Key of the metadata with the conditions on sizes and integers of a recorded derivative."""
-
-LONGEST = 2000
-"""Longest condition, in characters, and largest integer input that conditions may read."""
-
-FUNCTIONS: dict[str, Callable[..., int]] = {
-    "floor": operator.floordiv,
-    "max": max,
-    "choose": lambda x, then, otherwise: then if x < 0 else otherwise,
-}
-"""Functions for numbers that are not polynomials; see `jacobians/symint.py`."""
-
-OPERATORS: dict[type, Callable[..., Any]] = {
-    ast.Add: operator.add, ast.Mult: operator.mul, ast.USub: operator.neg, ast.Eq: operator.eq,
-    ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}  # fmt: skip
-
-
-def check_guards(model: Contents, point: Mapping[str, Any]) -> None:
-    """Raises `InputError` where a recorded derivative is not valid at the point.
-
-    Conditions on intermediate values, and on names that are not identifiers, are not checked.
-    """
-    guards = model.ir.metadata_props.get(GUARDS, "").splitlines()
-    numbers = numbers_of(model, point) if guards else {}
-    for guard in guards:
-        if holds(guard, numbers) is False:
-            raise InputError(
-                f"this derivative was recorded for points where {guard}, which is not so here: "
-                "export it again at a point like this one"
-            )
-
-
-def numbers_of(model: Contents, point: Mapping[str, Any]) -> dict[str, int]:
-    """The free sizes and the small integers of a point, as guards name them."""
-    found: dict[str, int] = {}
-    for name, sizes in free_sizes(model.inputs).items():
-        array = host(point[name])
-        found |= {size: array.shape[axis] for axis, size in sizes.items()}
-        if array.dtype.kind in "iu" and array.size <= LONGEST:
-            found |= {f"{name}[{k}]": int(n) for k, n in enumerate(array.ravel())}
-    return found
-
-
-def holds(guard: str, numbers: Mapping[str, int]) -> bool | None:
-    """Whether a condition is true; None if that cannot be decided.
-
-    >>> holds("2·N + -1·x[0] >= 3", {"N": 2, "x[0]": 1}), holds("floor(N, 2) == 1", {"N": 4})
-    (True, False)
-    """
-    if len(guard) > LONGEST:
-        return None
-    try:
-        return bool(value(ast.parse(guard.replace("·", "*"), mode="eval").body, numbers))
-    except (SyntaxError, LookupError, ArithmeticError, RecursionError, TypeError, ValueError):
-        return None
-
-
-def value(node: ast.expr, numbers: Mapping[str, int]) -> Any:
-    """The value of an expression; raises `KeyError` for an unknown name."""
-    match node:
-        case ast.Constant(value=int() as n):
-            return n
-        case ast.UnaryOp(op=op, operand=x):
-            return OPERATORS[type(op)](value(x, numbers))
-        case ast.BinOp(left=a, op=op, right=b) | ast.Compare(left=a, ops=[op], comparators=[b]):
-            return OPERATORS[type(op)](value(a, numbers), value(b, numbers))
-        case ast.Call(func=ast.Name(id=name), args=args):
-            return FUNCTIONS[name](*(value(x, numbers) for x in args))
-    return numbers[ast.unparse(node)]
-
-
 # -- values that are not finite, with the node that began ------------------------------------------
 
 
@@ -573,9 +490,9 @@ def warn_nonfinite(
     The search goes back from a bad value through bad inputs. With `inputs`, intermediate values
     that were not kept are recomputed.
     """
-    sums = [value.sum() for value in values.values() if is_tensor(value)]
+    sums = [value.sum() for value in values.values() if is_kept(value)]
     settled = bool(sums) and finite(sum(sums))  # all tensors in one question to the GPU
-    left = {n: value for n, value in values.items() if not (settled and is_tensor(value))}
+    left = {n: value for n, value in values.items() if not (settled and is_kept(value))}
     bad = next((name for name, value in left.items() if not finite(value)), None)
     if bad is None:
         return
@@ -588,10 +505,8 @@ def warn_nonfinite(
 
 def finite(value: Any) -> bool:
     """Whether an array holds no NaN and no infinity; types without such values are finite."""
-    if is_tensor(value):
-        return bool(value.isfinite().all())
-    kind = getattr(value, "dtype", np.dtype(object)).kind
-    return kind in "iubOSUT" or bool(np.isfinite(value).all())
+    kind = dtype_of(value).kind if hasattr(value, "dtype") else "O"
+    return kind in "iubOSUT" or bool(module_of(value).isfinite(value).all())
 
 
 def _all_before(model: Contents, inputs: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from ....jacobians import Array, dtype_of, shape_of
+from ....jacobians import Array, Op, dtype_of, shape_of
 from ....jacobians.errors import UnsupportedOp
 from ....jacobians.symint import Number, largest, same
 from ...node import Node, node_of
@@ -17,7 +15,7 @@ from .fused import INT64, refuse, swapped
 
 
 @defines("com.microsoft::MultiHeadAttention")
-def multi_head_attention(op: Any, node: Node) -> tuple[Array, ...]:
+def multi_head_attention(op: Op, node: Node) -> tuple[Array, ...]:
     """y = softmax(q kᵀ scale + masks) v, with past keys and values in front of k and v.
 
     With a `past_sequence_length`, these are as many of the first ones of a buffer, in which the new
@@ -35,14 +33,14 @@ def multi_head_attention(op: Any, node: Node) -> tuple[Array, ...]:
     return y, *present, scores
 
 
-def ended(op: Any, x: Array, buffer: Array | None, count: Any) -> Array:
+def ended(op: Op, x: Array, buffer: Array | None, count: Array | None) -> Array:
     """x in place of the first entries of a buffer; without a count, x alone."""
     if buffer is None or count is None:
         return x
     return behind(op, x, op.Slice(buffer, shape_of(x)[2:3], (END,), (2,)))
 
 
-def of_beams(op: Any, past: Array | None, beams: Array | None) -> Array | None:
+def of_beams(op: Op, past: Array | None, beams: Array | None) -> Array | None:
     """The past entries of each beam, each from the beam of its batch that is named for it."""
     if past is None or beams is None:
         return past
@@ -55,14 +53,14 @@ def of_beams(op: Any, past: Array | None, beams: Array | None) -> Array | None:
 
 
 @defines("com.microsoft::Attention", past_present_share_buffer=(0,))
-def attention(op: Any, node: Node) -> tuple[Array, ...]:
+def attention(op: Op, node: Node) -> tuple[Array, ...]:
     """y = softmax(q kᵀ scale + masks) v, where q, k and v are the parts of x W + b."""
     packed = plus(op, op.MatMul(node.x, node.inputs[1]), node.input(2))
     return self_attention(op, node, packed, node.input(3), node.input(4), node.input(5))
 
 
 def self_attention(
-    op: Any, node: Node, packed: Array, mask: Array | None, past: Array | None, added: Array | None
+    op: Op, node: Node, packed: Array, mask: Array | None, past: Array | None, added: Array | None
 ) -> tuple[Array, ...]:
     """The attention of the parts of a tensor, and its keys and values behind the past ones."""
     refuse(node, {}, do_rotary=0)
@@ -79,7 +77,7 @@ def self_attention(
 
 
 @defines("com.microsoft::DecoderMaskedMultiHeadAttention")
-def decoder_masked_multi_head_attention(op: Any, node: Node) -> tuple[Array | None, ...]:
+def decoder_masked_multi_head_attention(op: Op, node: Node) -> tuple[Array | None, ...]:
     """MultiHeadAttention of one query, with its inputs in another order."""
     q, k, v, mask, added, keys, values, count, _, beams, bias = (node.input(i) for i in range(11))
     inputs = (q, k, v, bias, mask, added, keys, values, count, beams)
@@ -87,7 +85,7 @@ def decoder_masked_multi_head_attention(op: Any, node: Node) -> tuple[Array | No
 
 
 def masked_scores(
-    op: Any, node: Node, q: Array, k: Array, mask: Array | None, added: Array | None
+    op: Op, node: Node, q: Array, k: Array, mask: Array | None, added: Array | None
 ) -> Array:
     """q kᵀ scale + added, with masks for padded and, if `unidirectional`, for later keys."""
     length, total = shape_of(q)[2], shape_of(k)[2]
@@ -99,7 +97,7 @@ def masked_scores(
     return scores
 
 
-def per_head(op: Any, node: Node, i: int) -> Array:
+def per_head(op: Op, node: Node, i: int) -> Array:
     """Query, key or value i with its part of the bias, (batch, heads, time, features)."""
     x = node.inputs[i]
     if x is None or len(shape_of(x)) == 5:
@@ -112,18 +110,18 @@ def per_head(op: Any, node: Node, i: int) -> Array:
     return split_heads(op, x, node.num_heads)
 
 
-def behind(op: Any, past: Array | None, x: Array) -> Array:
+def behind(op: Op, past: Array | None, x: Array) -> Array:
     """The past entries, followed by x."""
     return x if past is None else op.Concat(past, x, axis=2)
 
 
-def scaled_products(op: Any, q: Array, k: Array, scale: float | None) -> Array:
+def scaled_products(op: Op, q: Array, k: Array, scale: float | None) -> Array:
     """Scores q kᵀ times `scale`, by default 1/√features."""
     factor = op.CastLike(scale or 1 / shape_of(q)[-1], q)
     return op.Mul(op.MatMul(q, swapped(op, k)), factor if scale else op.Sqrt(factor))
 
 
-def masked(op: Any, scores: Array, kept: Array, filler: float | None) -> Array:
+def masked(op: Op, scores: Array, kept: Array, filler: float | None) -> Array:
     """Scores with `filler` added for padded keys, given by a mask, or by ends and maybe starts."""
     batch, *_, total = shape_of(scores)
     if len(shape_of(kept)) == 1:
@@ -141,7 +139,7 @@ def masked(op: Any, scores: Array, kept: Array, filler: float | None) -> Array:
     return op.Add(scores, op.Where(kept, zero, low))
 
 
-def only(op: Any, scores: Array, seen: Array) -> Array:
+def only(op: Op, scores: Array, seen: Array) -> Array:
     """The scores of visible keys, a large negative number elsewhere."""
     least = np.finfo(dtype_of(scores)).min if dtype_of(scores).kind == "f" else -1e30
     return op.Where(seen, scores, np.asarray(least, dtype_of(scores)))
@@ -151,7 +149,7 @@ def only(op: Any, scores: Array, seen: Array) -> Array:
     "com.microsoft::GroupQueryAttention", causal=(0, 1), sliding_window_cache=(0, 1),
     kv_cache_bit_width=(0, 8),
 )  # fmt: skip
-def group_query_attention(op: Any, node: Node) -> tuple[Array, ...]:
+def group_query_attention(op: Op, node: Node) -> tuple[Array, ...]:
     """Attention, causal by default, with key/value heads shared by query heads, and a cache.
 
     Of a sequence, the cache holds `past` entries, and with them `ends`. `query_seqlens` counts the
@@ -203,13 +201,13 @@ def group_query_attention(op: Any, node: Node) -> tuple[Array, ...]:
     return y, *held, op.Reshape(kept, (*shape_of(q)[:3], total))
 
 
-def column(op: Any, counts: Array) -> Array:
+def column(op: Op, counts: Array) -> Array:
     """A number for each sequence, as int64 of shape (batch, 1)."""
     return op.Reshape(op.CastLike(counts, np.zeros((), np.int64)), (-1, 1))
 
 
 def caches(
-    op: Any, node: Node, new: list[Array], past: Array, ends: Array, stop: Array, total: Number
+    op: Op, node: Node, new: list[Array], past: Array, ends: Array, stop: Array, total: Number
 ) -> tuple[list[Array], list[Array]]:
     """Keys and values as the present cache holds them, and by their places in a sequence."""
     pasts = [node.input(i) for i in (3, 4)]
@@ -230,21 +228,21 @@ def caches(
     return placed if same(length, total) else at(counted(op, length)), placed
 
 
-def evicted(op: Any, count: Array, room: Number, width: int) -> Array:
+def evicted(op: Op, count: Array, room: Number, width: int) -> Array:
     """How many entries of a sequence left its cache, `room - width + 1` at a time."""
     step = room - width + 1
     over = op.Max(op.Sub(count, room), 0)
     return op.Mul(op.Div(op.Add(over, step - 1), step), step)
 
 
-def in_heads(op: Any, scale: Array | None, x: Array) -> Array | None:
+def in_heads(op: Op, scale: Array | None, x: Array) -> Array | None:
     """The scale of a cache, one for all entries or one for each feature of each head."""
     _, heads, _, width = shape_of(x)
     whole = scale is None or shape_of(scale) == (1,)
     return scale if whole else op.Reshape(scale, (1, heads, 1, width))
 
 
-def positions(op: Any, given: Array | None, now: Array, begins: Array) -> Array:
+def positions(op: Op, given: Array | None, now: Array, begins: Array) -> Array:
     """The positions of queries and keys, which follow the first one given where a text begins."""
     if given is None:
         return now
@@ -252,7 +250,7 @@ def positions(op: Any, given: Array | None, now: Array, begins: Array) -> Array:
     return op.Where(begins, op.Add(now, first), given)
 
 
-def in_place(op: Any, node: Node, x: Array, now: Array, table: int) -> Array:
+def in_place(op: Op, node: Node, x: Array, now: Array, table: int) -> Array:
     """Queries or keys rotated by their positions, by the tables from an input on, if asked for."""
     if not node.do_rotary:
         return x
@@ -260,13 +258,13 @@ def in_place(op: Any, node: Node, x: Array, now: Array, table: int) -> Array:
     return rotated(op, x, now, cos, sin, bool(node.rotary_interleaved))
 
 
-def grouped_scores(op: Any, node: Node, q: Array, k: Array) -> Array:
+def grouped_scores(op: Op, node: Node, q: Array, k: Array) -> Array:
     """Scores (batch, key heads, query heads per key head, time, keys)."""
     queries = grouped(op, q, node.kv_num_heads)
     return scaled_products(op, queries, op.Unsqueeze(k, (2,)), node.scale)
 
 
-def sinks(op: Any, node: Node, q: Array) -> Array | None:
+def sinks(op: Op, node: Node, q: Array) -> Array | None:
     """A score for no key at all, given by head, or 0 with `smooth_softmax`."""
     given = node.input(11)
     if given is None:
@@ -274,7 +272,7 @@ def sinks(op: Any, node: Node, q: Array) -> Array | None:
     return grouped(op, op.Reshape(given, (1, node.num_heads, 1, 1)), node.kv_num_heads)
 
 
-def shares(op: Any, scores: Array, seen: Array, sink: Array | None = None) -> Array:
+def shares(op: Op, scores: Array, seen: Array, sink: Array | None = None) -> Array:
     """softmax(scores of the visible keys), where a part of the sum may go to no key."""
     scores = only(op, scores, seen)
     if sink is None:
@@ -284,7 +282,7 @@ def shares(op: Any, scores: Array, seen: Array, sink: Array | None = None) -> Ar
     return op.Slice(op.Softmax(both, axis=-1), (0,), (keys,), (-1,))
 
 
-def parts(op: Any, node: Node) -> tuple[Array, Array, Array]:
+def parts(op: Op, node: Node) -> tuple[Array, Array, Array]:
     """Query, key and value per head, split if they are packed."""
     queries, keys = node.num_heads, node.kv_num_heads
     if node.input(1) is not None:
@@ -296,7 +294,7 @@ def parts(op: Any, node: Node) -> tuple[Array, Array, Array]:
     return q, k, v
 
 
-def grouped(op: Any, x: Array, keys: int) -> Array:
+def grouped(op: Op, x: Array, keys: int) -> Array:
     """(batch, heads, ...) with the heads split into one group per key head; 1 head stays 1."""
     b, heads, *rest = shape_of(x)
     groups = (keys, heads // keys) if heads > 1 else (1, 1)
@@ -304,7 +302,7 @@ def grouped(op: Any, x: Array, keys: int) -> Array:
 
 
 def cached(
-    op: Any, cache: Array | None, x: Array, past: Array, t: Array, stop: Array, gone: Any = 0
+    op: Op, cache: Array | None, x: Array, past: Array, t: Array, stop: Array, gone: Array = 0
 ) -> Array:
     """The entries at places t of each sequence: the `past` ones from a cache, which lacks the first
     ones that are `gone`, then x, and 0 from `stop` on.
@@ -320,7 +318,7 @@ def cached(
     return op.Where(filled, held, np.zeros((), dtype_of(x)))
 
 
-def window(op: Any, node: Node, now: Array, ends: Array, total: Number) -> Array:
+def window(op: Op, node: Node, now: Array, ends: Array, total: Number) -> Array:
     """A mask of the keys a query attends to: up to itself, if causal, or to the end, within the
     local window.
     """
@@ -333,7 +331,7 @@ def window(op: Any, node: Node, now: Array, ends: Array, total: Number) -> Array
 
 
 @defines("com.microsoft::SparseAttention")
-def sparse_attention(op: Any, node: Node) -> tuple[Array, ...]:
+def sparse_attention(op: Op, node: Node) -> tuple[Array, ...]:
     """GroupQueryAttention to the keys in blocks of a mask, given by its rows and columns (CSR).
 
     The present keys and values are the past ones, a buffer, with the new ones written into it.
@@ -352,7 +350,7 @@ def sparse_attention(op: Any, node: Node) -> tuple[Array, ...]:
     return join_heads(op, op.Reshape(y, shape_of(q))), k, v
 
 
-def blocks_seen(op: Any, node: Node, now: Array, t: Array) -> Array:
+def blocks_seen(op: Op, node: Node, now: Array, t: Array) -> Array:
     """Whether the block mask has the blocks of a query and of a key t, for every head."""
     rows, columns = (op.Unsqueeze(op.CastLike(node.inputs[i], np.zeros((), np.int64)), (2,))
                      for i in (5, 6))  # fmt: skip
@@ -369,7 +367,7 @@ def blocks_seen(op: Any, node: Node, now: Array, t: Array) -> Array:
 
 
 @defines("com.microsoft::RotaryEmbedding")
-def rotary_embedding(op: Any, node: Node) -> tuple[Array]:
+def rotary_embedding(op: Op, node: Node) -> tuple[Array]:
     """Rotated features of every head; x is (batch, time, heads · features), or has 4 axes."""
     x, flat = features_by_head(op, node)
     positions = node.inputs[1]
@@ -380,7 +378,7 @@ def rotary_embedding(op: Any, node: Node) -> tuple[Array]:
 
 
 @defines("com.microsoft::MRotaryEmbedding", mrope_layout=(0, 1))
-def mrotary_embedding(op: Any, node: Node) -> tuple[Array]:
+def mrotary_embedding(op: Op, node: Node) -> tuple[Array]:
     """Rotated features, where every angle has one of three positions: of time, row or column."""
     x, flat = features_by_head(op, node)
     _, rows, columns = node.mrope_section
@@ -397,7 +395,7 @@ def mrotary_embedding(op: Any, node: Node) -> tuple[Array]:
     return (join_heads(op, y) if flat else y,)
 
 
-def features_by_head(op: Any, node: Node) -> tuple[Array, bool]:
+def features_by_head(op: Op, node: Node) -> tuple[Array, bool]:
     """The first input as (batch, heads, time, features), and whether its heads were joined."""
     if len(node.x_shape) == 4:
         return node.x, False
@@ -405,27 +403,27 @@ def features_by_head(op: Any, node: Node) -> tuple[Array, bool]:
     return split_heads(op, node.x, node.num_heads or node.x_shape[2] // width), True
 
 
-def split_heads(op: Any, x: Array, heads: int) -> Array:
+def split_heads(op: Op, x: Array, heads: int) -> Array:
     """(batch, time, heads · features) -> (batch, heads, time, features)."""
     b, t, n = shape_of(x)
     return op.Transpose(op.Reshape(x, (b, t, heads, n // heads)), perm=(0, 2, 1, 3))
 
 
-def join_heads(op: Any, x: Array) -> Array:
+def join_heads(op: Op, x: Array) -> Array:
     """(batch, heads, time, features) -> (batch, time, heads · features)."""
     b, h, t, n = shape_of(x)
     return op.Reshape(op.Transpose(x, perm=(0, 2, 1, 3)), (b, t, h * n))
 
 
 def rotated(
-    op: Any, x: Array, positions: Array, cos: Array, sin: Array, interleaved: bool
+    op: Op, x: Array, positions: Array, cos: Array, sin: Array, interleaved: bool
 ) -> Array:
     """(u, v) -> (u cos - v sin, u sin + v cos) for the first features of x, paired."""
     cos, sin = (op.Gather(table, positions, axis=0) for table in (cos, sin))
     return turned(op, x, cos, sin, interleaved)
 
 
-def turned(op: Any, x: Array, cos: Array, sin: Array, interleaved: bool) -> Array:
+def turned(op: Op, x: Array, cos: Array, sin: Array, interleaved: bool) -> Array:
     """The same by the angles (batch, time, half) of every token."""
     half = shape_of(cos)[-1]
     width = 2 * half

@@ -6,11 +6,9 @@ ignore too.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from ....jacobians import Array, dtype_of, shape_of
+from ....jacobians import Array, Op, dtype_of, shape_of
 from ....jacobians.errors import UnsupportedOp
 from ...conventions import PARTS, kinks
 from ...node import Node
@@ -25,7 +23,7 @@ kinks("com.microsoft::MoE", "com.microsoft::QMoE", given=PARTS,
 
 
 @defines("com.microsoft::MoE", activation_type=ACTIVATIONS)
-def mixture(op: Any, node: Node) -> tuple[Array]:
+def mixture(op: Op, node: Node) -> tuple[Array]:
     """y = Σₑ pₑ (W₂ₑ f(W₁ₑ x + b₁ₑ) + b₂ₑ), with p = softmax(router) at its k largest entries."""
     refuse(node, {6: "fc3_experts_weights", 7: "fc3_experts_bias"})
     p = op.Softmax(node.inputs[1], axis=-1)
@@ -35,7 +33,7 @@ def mixture(op: Any, node: Node) -> tuple[Array]:
 
 
 @defines("com.microsoft::QMoE", activation_type=ACTIVATIONS, weights_prepacked=(-1, 0))
-def quantized_mixture(op: Any, node: Node) -> tuple[Array]:
+def quantized_mixture(op: Op, node: Node) -> tuple[Array]:
     """A mixture of experts with W = (q - zero) scale; the weights of a token's experts sum to 1."""
     refuse(node, {i: f"input {i}" for i in (8, 9, 10, 13, *range(15, 21))}, quant_type="int")
     p = op.Softmax(node.inputs[1], axis=-1)
@@ -48,7 +46,7 @@ def quantized_mixture(op: Any, node: Node) -> tuple[Array]:
     return mixed(op, node, share, w1, node.input(4), w2, node.input(7))
 
 
-def routed(op: Any, node: Node, score: Array, weight: Array, normalized: bool) -> Array:
+def routed(op: Op, node: Node, score: Array, weight: Array, normalized: bool) -> Array:
     """The weights of the k experts with the best scores, 0 for the others, one row per token."""
     if node.use_sparse_mixer and node.k != 2:
         raise UnsupportedOp(f"use_sparse_mixer requires k=2, and k={node.k or 1} is given")
@@ -60,7 +58,7 @@ def routed(op: Any, node: Node, score: Array, weight: Array, normalized: bool) -
 
 
 def mixed(
-    op: Any, node: Node, share: Array, w1: Array, b1: Array | None, w2: Array, b2: Array | None
+    op: Op, node: Node, share: Array, w1: Array, b1: Array | None, w2: Array, b2: Array | None
 ) -> tuple[Array]:
     """The results of all experts, (experts, tokens, features), weighted and summed."""
     x = op.Reshape(node.x, (-1, node.x_shape[-1]))
@@ -69,12 +67,12 @@ def mixed(
     return (op.Reshape(op.ReduceSum(weighted, (0,), keepdims=0), node.x_shape),)
 
 
-def layer(op: Any, x: Array, w: Array, b: Array | None) -> Array:
+def layer(op: Op, x: Array, w: Array, b: Array | None) -> Array:
     """x Wᵀ + b for every expert."""
     return plus(op, op.MatMul(x, swapped(op, w)), None if b is None else op.Unsqueeze(b, (1,)))
 
 
-def acted(op: Any, node: Node, h: Array) -> Array:
+def acted(op: Op, node: Node, h: Array) -> Array:
     """f(h); SwiGLU takes gates from the even and factors from the odd places, both clipped."""
     match node.activation_type or "relu":
         case "relu":
@@ -95,7 +93,7 @@ def acted(op: Any, node: Node, h: Array) -> Array:
     return op.Mul(gate, op.Add(factor, node.activation_beta or 0.0))
 
 
-def dequantized(op: Any, node: Node, i: int, zero_point: int, bits: int) -> Array:
+def dequantized(op: Op, node: Node, i: int, zero_point: int, bits: int) -> Array:
     """(q - zero) scale in blocks along the last axis, of input i and of the scales behind it."""
     q, scale = unpacked(op, node.inputs[i], bits), node.inputs[i + 1]
     blocks = shape_of(scale)[2] if node.block_size else 1
@@ -105,7 +103,7 @@ def dequantized(op: Any, node: Node, i: int, zero_point: int, bits: int) -> Arra
 
 
 @defines("com.microsoft::MoEGroupRouter")
-def group_router(op: Any, node: Node) -> tuple[Array | None, ...]:
+def group_router(op: Op, node: Node) -> tuple[Array | None, ...]:
     """log σ(x) at the top experts of the top groups, `router_sentinel` elsewhere; σ(x) + b; σ(x).
 
     The best experts have the largest σ(x) + b, the best groups the largest sums of their best.
@@ -132,7 +130,7 @@ def group_router(op: Any, node: Node) -> tuple[Array | None, ...]:
     return op.Where(among(op, kept, node.top_k), log, np.asarray(sentinel, dtype_of(s))), score, s
 
 
-def among(op: Any, x: Array, k: int) -> Array:
+def among(op: Op, x: Array, k: int) -> Array:
     """Whether an entry is one of the k largest of its row."""
     _, best = op.TopK(x, np.array([k]), axis=-1, outputs=2)
     none = op.Expand(np.array(False), shape_of(x))

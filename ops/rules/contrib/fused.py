@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ....jacobians import Array, Contraction, dtype_of, shape_of
+from ....jacobians import Array, Contraction, Op, dtype_of, shape_of
 from ....jacobians.errors import UnsupportedOp
 from ....jacobians.symint import Number
 from ...conventions import ACTIVATIONS, ON_LINE, PARTS, kinks
@@ -35,21 +35,21 @@ def refuse(node: Node, inputs: dict[int, str], **resting: Any) -> None:
 
 
 @defines("com.microsoft::Gelu", "com.microsoft::BiasGelu", "com.microsoft::FastGelu")
-def gelu(op: Any, node: Node) -> tuple[Array]:
+def gelu(op: Op, node: Node) -> tuple[Array]:
     """y = z Φ(z) with z = x + b; FastGelu approximates it by tanh."""
     approximate = "tanh" if node.step.op_type == "FastGelu" else "none"
     return (op.Gelu(plus(op, node.x, node.input(1)), approximate=approximate),)
 
 
 @defines("com.microsoft::QuickGelu")
-def quick_gelu(op: Any, node: Node) -> tuple[Array]:
+def quick_gelu(op: Op, node: Node) -> tuple[Array]:
     """y = x σ(αx)."""
     alpha = single_precision(1.702) if node.alpha is None else node.alpha
     return (op.Mul(node.x, op.Sigmoid(op.Mul(node.x, alpha))),)
 
 
 @defines("com.microsoft::ScaledSiLU")
-def scaled_silu(op: Any, node: Node) -> tuple[Array]:
+def scaled_silu(op: Op, node: Node) -> tuple[Array]:
     """y = z σ(z) with z = αx, or the scale in the second input times x."""
     given = node.input(1)
     alpha = 1.0 if node.alpha is None else node.alpha
@@ -58,13 +58,13 @@ def scaled_silu(op: Any, node: Node) -> tuple[Array]:
 
 
 @defines("com.microsoft::SampleOp")
-def sample_op(op: Any, node: Node) -> tuple[Array]:
+def sample_op(op: Op, node: Node) -> tuple[Array]:
     """y = x."""
     return (op.Identity(node.x),)
 
 
 @defines("com.microsoft::Range", grows=True)
-def arithmetic_range(op: Any, node: Node) -> tuple[Array]:
+def arithmetic_range(op: Op, node: Node) -> tuple[Array]:
     """ONNX's Range, whose numbers may have one axis and whose step is 1 if it is left out."""
     step = np.ones((), dtype_of(node.x)) if node.input(2) is None else node.inputs[2]
     return (op.Range(*(op.Reshape(x, ()) for x in (*node.inputs[:2], step))),)
@@ -74,20 +74,20 @@ jacobian("com.microsoft::Range")(range_)  # no definition is recorded with lengt
 
 
 @defines("com.microsoft::Unique")
-def unique(op: Any, node: Node) -> tuple[Array, ...]:
+def unique(op: Op, node: Node) -> tuple[Array, ...]:
     """(different entries in their order in x, the position of each entry among them, counts)."""
     y, _, positions, counts = op.Unique(node.x, sorted=0)
     return y, positions, counts
 
 
 @jacobian("com.microsoft::Unique")
-def first_of_each(op: Any, node: Node) -> Blocks:
+def first_of_each(op: Op, node: Node) -> Blocks:
     """As for ONNX's Unique, from x and y alone."""
     hidden = replace(node.step, outputs=node.step.outputs[:1])
     return unique_blocks(op, Node(hidden, node.inputs, node.outputs[:1]))
 
 
-def activated(op: Any, y: Array, name: str | None, parameters: tuple[float, ...]) -> Array:
+def activated(op: Op, y: Array, name: str | None, parameters: tuple[float, ...]) -> Array:
     """f(y) for the activation that a fused operator names."""
     if not name:
         return y
@@ -103,7 +103,7 @@ def without_activation(node: Node) -> dict[str, Any]:
 
 @defines("com.microsoft::FusedMatMul", "com.microsoft::TransposeMatMul",
          "com.microsoft::SparseToDenseMatMul")  # fmt: skip
-def fused_matmul(op: Any, node: Node) -> tuple[Array]:
+def fused_matmul(op: Op, node: Node) -> tuple[Array]:
     """y = α A' B', both operands transposed where the flags say so."""
     a = turned(op, node.x, node.transA, node.transBatchA)
     b = turned(op, node.inputs[1], node.transB, node.transBatchB)
@@ -111,7 +111,7 @@ def fused_matmul(op: Any, node: Node) -> tuple[Array]:
     return (y if node.alpha is None else op.Mul(y, node.alpha),)
 
 
-def turned(op: Any, x: Array, matrix: int | None, batch: int | None) -> Array:
+def turned(op: Op, x: Array, matrix: int | None, batch: int | None) -> Array:
     """x with its first axis moved behind the batch axes, then its last two axes swapped."""
     rank = len(shape_of(x))
     order = list(range(rank))
@@ -122,20 +122,20 @@ def turned(op: Any, x: Array, matrix: int | None, batch: int | None) -> Array:
     return op.Transpose(x, perm=tuple(order))
 
 
-def swapped(op: Any, x: Array) -> Array:
+def swapped(op: Op, x: Array) -> Array:
     """x with its last two axes swapped."""
     return turned(op, x, 1, 0)
 
 
 @defines("com.microsoft::Inverse")
-def inverse(op: Any, node: Node) -> tuple[Array]:
+def inverse(op: Op, node: Node) -> tuple[Array]:
     """Y = cofactors(X)ᵀ / det X."""
     adjugate = swapped(op, minors(op, node.x, node.x_shape[-1]))
     return (op.Div(adjugate, op.Unsqueeze(op.Det(node.x), (-2, -1))),)
 
 
 @jacobian("com.microsoft::Inverse")
-def inverse_blocks(op: Any, node: Node) -> Blocks:
+def inverse_blocks(op: Op, node: Node) -> Blocks:
     """dY = -Y dX Y."""
     labels = "abcdefgh"[: len(node.x_shape) - 2]
     n = node.x_shape[-1]
@@ -145,7 +145,7 @@ def inverse_blocks(op: Any, node: Node) -> Blocks:
 
 
 @defines("com.microsoft::CDist", metric=("euclidean", "sqeuclidean"))
-def cdist(op: Any, node: Node) -> tuple[Array]:
+def cdist(op: Op, node: Node) -> tuple[Array]:
     """yᵢⱼ = ‖aᵢ - bⱼ‖, or its square."""
     pairs = op.Sub(op.Unsqueeze(node.x, (1,)), op.Unsqueeze(node.inputs[1], (0,)))
     squares = op.ReduceSum(op.Mul(pairs, pairs), (2,), keepdims=0)
@@ -156,15 +156,15 @@ kinks("com.microsoft::GridSample", "com.microsoft::CropAndResize", where=ON_LINE
 
 
 @defines("com.microsoft::GridSample", mode=("bilinear", "nearest", "bicubic"))
-def grid_sample(op: Any, node: Node) -> tuple[Array]:
+def grid_sample(op: Op, node: Node) -> tuple[Array]:
     """ONNX's GridSample, whose modes once had the names of images."""
     mode = {"nearest": "nearest", "bicubic": "cubic"}.get(node.mode, "linear")
-    attrs = {"padding_mode": node.padding_mode or "zeros", "align_corners": node.align_corners or 0}
-    return (op.GridSample(node.x, node.inputs[1], mode=mode, **attrs),)
+    (x, grid), padding, corners = node.inputs, node.padding_mode or "zeros", node.align_corners or 0
+    return (op.GridSample(x, grid, mode=mode, padding_mode=padding, align_corners=corners),)
 
 
 @defines("com.microsoft::CropAndResize", mode=("bilinear", "nearest"))
-def crop_and_resize(op: Any, node: Node) -> tuple[Array]:
+def crop_and_resize(op: Op, node: Node) -> tuple[Array]:
     """Each box of its image, at a grid of points from corner to corner; constant outside."""
     boxes, shape, places, inside = node.inputs[1], node.fixed(3) or (), [], None
     for a, n in enumerate(shape):
@@ -186,17 +186,18 @@ def crop_and_resize(op: Any, node: Node) -> tuple[Array]:
 
 
 @defines("com.microsoft::ConvTransposeWithDynamicPads", auto_pad=AUTO_PADS)
-def conv_transpose_with_dynamic_pads(op: Any, node: Node) -> tuple[Array]:
+def conv_transpose_with_dynamic_pads(op: Op, node: Node) -> tuple[Array]:
     """ONNX's ConvTranspose, whose pads are an input."""
-    pads = {} if node.input(2) is None else {"pads": node.fixed(2)}
-    return (op.ConvTranspose(*node.inputs[:2], node.input(3), **node.step.attrs, **pads),)
+    pads: dict[str, Any] = {} if node.input(2) is None else {"pads": node.fixed(2)}
+    x, w = node.inputs[:2]
+    return (op.ConvTranspose(x, w, node.input(3), **node.step.attrs, **pads),)
 
 
 @defines(
     "com.microsoft::CausalConvWithState", activation=("silu", "swish", "none"), ndim=(1,),
     state_update_capacity=(0,), state_channels_last=(-1,), input_channel_offset=(0,),
 )  # fmt: skip
-def causal_conv_with_state(op: Any, node: Node) -> tuple[Array, Array]:
+def causal_conv_with_state(op: Op, node: Node) -> tuple[Array, Array]:
     """(f(w ∗ x + b), the last inputs), channel by channel, with the past in front of x."""
     refuse(node, {}, state_window=0, state_length=0, input_channels=0)
     weight, step, shape = node.inputs[1], node.dilation or 1, node.x_shape
@@ -213,7 +214,7 @@ def causal_conv_with_state(op: Any, node: Node) -> tuple[Array, Array]:
     return y, state
 
 
-def series(op: Any, node: Node, x: Array | None, channels: Number) -> Any:
+def series(op: Op, node: Node, x: Array | None, channels: Number) -> Array | None:
     """x, (batch, channels, time)."""
     if x is None or not node.channels_last:
         return x
@@ -221,7 +222,7 @@ def series(op: Any, node: Node, x: Array | None, channels: Number) -> Any:
 
 
 @defines("com.microsoft::ExpandDims")
-def expand_dims(op: Any, node: Node) -> tuple[Array]:
+def expand_dims(op: Op, node: Node) -> tuple[Array]:
     """x with an axis of length 1."""
     return (op.Unsqueeze(node.x, node.fixed(1)),)
 
@@ -230,7 +231,7 @@ kinks("com.microsoft::FusedGemm", "com.microsoft::FusedConv", where=ACTIVATIONS,
 
 
 @defines("com.microsoft::FusedGemm")
-def fused_gemm(op: Any, node: Node) -> tuple[Array]:
+def fused_gemm(op: Op, node: Node) -> tuple[Array]:
     """y = f(α A' B' + β C)."""
     y = op.Gemm(*node.inputs, **without_activation(node))
     given = (node.activation_alpha, node.activation_beta)
@@ -238,7 +239,7 @@ def fused_gemm(op: Any, node: Node) -> tuple[Array]:
 
 
 @defines("com.microsoft::MatMulNBits", weight_prepacked=(0,))
-def matmul_nbits(op: Any, node: Node) -> tuple[Array]:
+def matmul_nbits(op: Op, node: Node) -> tuple[Array]:
     """y = A Ŵᵀ + b, with Ŵ = (q - zero) scale in blocks along its rows, or in the given groups."""
     a, packed, scales = node.inputs[:3]
     rows, blocks = shape_of(packed)[:2]
@@ -257,7 +258,7 @@ def matmul_nbits(op: Any, node: Node) -> tuple[Array]:
 
 
 def in_blocks(
-    op: Any, q: Array, zero: Array | None, scale: Array, blocks: Number, bits: int
+    op: Op, q: Array, zero: Array | None, scale: Array, blocks: Number, bits: int
 ) -> Array:
     """(q - zero) scale in equal blocks along the last axis; zero is 2ᵇⁱᵗˢ / 2 if it is omitted.
 
@@ -274,7 +275,7 @@ def in_blocks(
     return op.Reshape(scaled, shape_of(q))
 
 
-def in_groups(op: Any, q: Array, zero: Array | None, scale: Array, node: Node) -> Array:
+def in_groups(op: Op, q: Array, zero: Array | None, scale: Array, node: Node) -> Array:
     """(q - zero) scale, where every column has the zero point and scale of its group."""
     rows, group = shape_of(q)[0], op.Slice(node.inputs[4], (0,), (node.K,), (0,))
 
@@ -286,7 +287,7 @@ def in_groups(op: Any, q: Array, zero: Array | None, scale: Array, node: Node) -
     return op.Mul(centred, by_column(scale))
 
 
-def unpacked(op: Any, packed: Array, bits: int) -> Array:
+def unpacked(op: Op, packed: Array, bits: int) -> Array:
     """Unsigned numbers of a few bits from bytes, the lowest bits first, along the last axis."""
     *axes, width = shape_of(packed)
     parts = np.array([2**k for k in range(0, 8, bits)])
@@ -295,12 +296,12 @@ def unpacked(op: Any, packed: Array, bits: int) -> Array:
 
 
 @defines("com.microsoft::EmbedLayerNormalization")
-def embed_layer_normalization(op: Any, node: Node) -> tuple[Array, ...]:
+def embed_layer_normalization(op: Op, node: Node) -> tuple[Array, ...]:
     """(layer norm of s, lengths, s), with s the sum of word, position and segment embeddings."""
     return embedded(op, node, node.inputs[2:7], node.input(8))
 
 
-def embedded(op: Any, node: Node, held: Sequence[Any], at: Array | None) -> tuple[Array, ...]:
+def embedded(op: Op, node: Node, held: Sequence[Array], at: Array | None) -> tuple[Array, ...]:
     """The same by the tables of words, positions and segments, γ and β, at these positions."""
     ids, segments = node.inputs[:2]
     words, positions, kinds, gamma, beta = held
@@ -317,14 +318,14 @@ def embedded(op: Any, node: Node, held: Sequence[Any], at: Array | None) -> tupl
 
 
 @defines("com.microsoft::FusedConv", auto_pad=AUTO_PADS)
-def fused_conv(op: Any, node: Node) -> tuple[Array]:
+def fused_conv(op: Op, node: Node) -> tuple[Array]:
     """y = f(w ∗ x + b + z)."""
     y = plus(op, op.Conv(*node.inputs[:3], **without_activation(node)), node.input(3))
     return (activated(op, y, node.activation, node.activation_params or ()),)
 
 
 @defines("com.microsoft::SkipLayerNormalization")
-def skip_layer_normalization(op: Any, node: Node) -> tuple[Array | None, ...]:
+def skip_layer_normalization(op: Op, node: Node) -> tuple[Array | None, ...]:
     """y = layer norm of s = x + skip + bias; s is the fourth output."""
     s = plus(op, op.Add(*node.inputs[:2]), node.input(4))
     epsilon = 1e-12 if node.epsilon is None else node.epsilon
@@ -334,7 +335,7 @@ def skip_layer_normalization(op: Any, node: Node) -> tuple[Array | None, ...]:
 
 
 @defines("com.microsoft::SkipSimplifiedLayerNormalization")
-def skip_simplified_layer_normalization(op: Any, node: Node) -> tuple[Array | None, ...]:
+def skip_simplified_layer_normalization(op: Op, node: Node) -> tuple[Array | None, ...]:
     """y = s / rms(s) · γ with s = x + skip + bias; s is the fourth output."""
     s = plus(op, op.Add(*node.inputs[:2]), node.input(3))
     y, inverse = root_mean_square(op, s, node.inputs[2], (-1,), node.epsilon, 1e-12)
@@ -342,7 +343,7 @@ def skip_simplified_layer_normalization(op: Any, node: Node) -> tuple[Array | No
 
 
 @defines("com.microsoft::SimplifiedLayerNormalization")
-def simplified_layer_normalization(op: Any, node: Node) -> tuple[Array, ...]:
+def simplified_layer_normalization(op: Op, node: Node) -> tuple[Array, ...]:
     """y = x / rms(x) · γ over the axes from `axis` on."""
     rank = len(node.x_shape)
     axes = tuple(range((-1 if node.axis is None else node.axis) % rank, rank))
@@ -350,7 +351,7 @@ def simplified_layer_normalization(op: Any, node: Node) -> tuple[Array, ...]:
 
 
 def root_mean_square(
-    op: Any, x: Array, gain: Array, axes: tuple[int, ...], epsilon: float | None, default: float
+    op: Op, x: Array, gain: Array, axes: tuple[int, ...], epsilon: float | None, default: float
 ) -> tuple[Array, Array]:
     """(x γ / √(mean x² + ε), 1 / √(mean x² + ε))."""
     mean = op.ReduceMean(op.Mul(x, x), axes, keepdims=1)
@@ -359,14 +360,14 @@ def root_mean_square(
 
 
 @defines("com.microsoft::GatedAdd")
-def gated_add(op: Any, node: Node) -> tuple[Array]:
+def gated_add(op: Op, node: Node) -> tuple[Array]:
     """x + y ∘ gate."""
     refuse(node, {3: "gate_weight"})
     return (op.Add(node.x, op.Mul(node.inputs[1], node.inputs[2])),)
 
 
 @defines("com.microsoft::GatedRMSNorm", activation=("silu", "swish", "sigmoid"))
-def gated_rms_norm(op: Any, node: Node) -> tuple[Array]:
+def gated_rms_norm(op: Op, node: Node) -> tuple[Array]:
     """y = x / rms(x) · γ · f(z), with the mean over as many features as γ has."""
     gain, z = node.inputs[1:3]
     rows = op.Reshape(node.x, (*node.x_shape[:-1], -1, *shape_of(gain)))
@@ -377,7 +378,7 @@ def gated_rms_norm(op: Any, node: Node) -> tuple[Array]:
 
 
 @defines("com.microsoft::BranchwiseRMSNorm")
-def branchwise_rms_norm(op: Any, node: Node) -> tuple[Array]:
+def branchwise_rms_norm(op: Op, node: Node) -> tuple[Array]:
     """y = x / rms(x) · γ, branch by branch."""
     x = branches(op, node)
     gain = 1.0 if node.input(1) is None else per_branch(op, node.inputs[1], x, 2)
@@ -386,7 +387,7 @@ def branchwise_rms_norm(op: Any, node: Node) -> tuple[Array]:
 
 
 @defines("com.microsoft::HyperConnectionPreMix")
-def hyper_connection_pre_mix(op: Any, node: Node) -> tuple[Array]:
+def hyper_connection_pre_mix(op: Op, node: Node) -> tuple[Array]:
     """y = scale Σ x ∘ mix over the branches."""
     x = branches(op, node)
     mix = per_branch(op, node.inputs[1], x, len(shape_of(x)))
@@ -395,7 +396,7 @@ def hyper_connection_pre_mix(op: Any, node: Node) -> tuple[Array]:
 
 
 @defines("com.microsoft::HyperConnectionPostMix")
-def hyper_connection_post_mix(op: Any, node: Node) -> tuple[Array]:
+def hyper_connection_post_mix(op: Op, node: Node) -> tuple[Array]:
     """y = Mᵀ x + mix ∘ block, with M = 1 where it is omitted; every branch takes the block."""
     x, stream_mix = branches(op, node), node.input(3)
     rank = len(shape_of(x))
@@ -406,14 +407,14 @@ def hyper_connection_post_mix(op: Any, node: Node) -> tuple[Array]:
     return (op.Reshape(y, node.x_shape),)
 
 
-def branches(op: Any, node: Node) -> Array:
+def branches(op: Op, node: Node) -> Array:
     """The first input, (..., branches, features)."""
     if not node.num_branches:
         return node.x
     return op.Reshape(node.x, (*node.x_shape[:-1], node.num_branches, -1))
 
 
-def per_branch(op: Any, factor: Array, x: Array, rank: int) -> Array:
+def per_branch(op: Op, factor: Array, x: Array, rank: int) -> Array:
     """A factor of every branch, feature or both, such that x ∘ factor is right.
 
     With all axes, it has this rank.
@@ -428,7 +429,7 @@ def per_branch(op: Any, factor: Array, x: Array, rank: int) -> Array:
 
 
 @defines("com.microsoft::EngramGate")
-def engram_gate(op: Any, node: Node) -> tuple[Array, ...]:
+def engram_gate(op: Op, node: Node) -> tuple[Array, ...]:
     """(y, y / rms(y) · γ), y = v σ(sign(s) √max(|s|, 10⁻⁶)), s the mean product of normed k and q,
     times √features.
     """
@@ -444,7 +445,7 @@ def engram_gate(op: Any, node: Node) -> tuple[Array, ...]:
 
 
 @defines("com.microsoft::LinearAttentionGate")
-def linear_attention_gate(op: Any, node: Node) -> tuple[Array, ...]:
+def linear_attention_gate(op: Op, node: Node) -> tuple[Array, ...]:
     """(scale ∘ softplus(a + bias), σ(b))."""
     bias, scale = node.inputs[1:3]
     decay = op.Mul(scale, op.Softplus(op.Add(op.CastLike(node.x, bias), bias)))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ....jacobians import Array, dtype_of, shape_of
+from ....jacobians import Array, Op, dtype_of, shape_of
 from ....jacobians.errors import UnsupportedOp
 from ...conventions import ORDER, PARTS, kinks
 from ...node import Node, node_of
@@ -37,32 +37,32 @@ def rounded(*names: str, why: str = ROUNDED, **values: Any) -> Callable[[Definit
 
 
 @rounded(f"{HOME}Add", f"{HOME}Mul")
-def qlinear_pair(op: Any, node: Node) -> tuple[Array]:
+def qlinear_pair(op: Op, node: Node) -> tuple[Array]:
     """y = round((a + b) / scale) + zero, or with a b."""
     combine = getattr(op, node.step.op_type.removeprefix("QLinear"))
     return stored(op, node, combine(real(op, node, 0), real(op, node, 3)), 6, node.x)
 
 
 @rounded(f"{HOME}Where")
-def qlinear_where(op: Any, node: Node) -> tuple[Array]:
+def qlinear_where(op: Op, node: Node) -> tuple[Array]:
     """y = round((a or b) / scale) + zero."""
     chosen = op.Where(node.x, real(op, node, 1), real(op, node, 4))
     return stored(op, node, chosen, 7, node.inputs[1])
 
 
 def qlinear(
-    name: str, said: str, function: Callable[[Any, Node, Array], Array], **values: Any
+    name: str, said: str, function: Callable[[Op, Node, Array], Array], **values: Any
 ) -> None:
     """Declare y = round(f(x) / scale) + zero, and what is said of f."""
 
-    def definition(op: Any, node: Node) -> tuple[Array]:
+    def definition(op: Op, node: Node) -> tuple[Array]:
         return stored(op, node, function(op, node, real(op, node, 0)), 3, node.x)
 
     definition.__doc__ = f"y = round(f(x) / scale) + zero, where f is {said}."
     rounded(f"{HOME}{name}", **values)(definition)
 
 
-def softmax(op: Any, node: Node, x: Array) -> Array:
+def softmax(op: Op, node: Node, x: Array) -> Array:
     axis = -1 if node.axis is None else node.axis
     if node.step.attrs["opset"] >= 13:
         return op.Softmax(x, axis=axis)
@@ -70,7 +70,7 @@ def softmax(op: Any, node: Node, x: Array) -> Array:
     return op.Reshape(op.Softmax(rows, axis=-1), node.x_shape)
 
 
-def mean_of_pixels(op: Any, node: Node, x: Array) -> Array:
+def mean_of_pixels(op: Op, node: Node, x: Array) -> Array:
     rank = len(node.x_shape)
     axes = tuple(range(1, rank - 1) if node.channels_last else range(2, rank))
     return op.ReduceMean(x, axes, keepdims=1)
@@ -86,7 +86,7 @@ qlinear("AveragePool", "the mean over windows", lambda op, node, x: over_pixels(
 
 
 def over_pixels(
-    op: Any, node: Node, made: Callable[..., Array], x: Array, last: int | None, *more: Any
+    op: Op, node: Node, made: Callable[..., Array], x: Array, last: int | None, *more: Any
 ) -> Array:
     """made(x, *more) with channels before pixels, also where the node has them behind."""
     attrs = {k: v for k, v in node.step.attrs.items() if k != "channels_last"}
@@ -98,27 +98,27 @@ def over_pixels(
 
 
 @rounded(f"{HOME}Conv", auto_pad=AUTO_PADS)
-def qlinear_conv(op: Any, node: Node) -> tuple[Array]:
+def qlinear_conv(op: Op, node: Node) -> tuple[Array]:
     """y = round((x ∗ w + b) / scale) + zero; b counts in units of both scales."""
     x, last, both = real(op, node, 0), node.channels_last, kernel_and_bias(op, node)
     return stored(op, node, over_pixels(op, node, op.Conv, x, last, *both), 6, node.x)
 
 
 @rounded("com.microsoft::NhwcMaxPool", why=NO_FLOATS, auto_pad=AUTO_PADS)
-def nhwc_max_pool(op: Any, node: Node) -> tuple[Array]:
+def nhwc_max_pool(op: Op, node: Node) -> tuple[Array]:
     """The maxima of windows of pixels, with the channels last."""
     return (over_pixels(op, node, op.MaxPool, node.x, 1),)
 
 
 @rounded(f"{HOME}Concat")
-def qlinear_concat(op: Any, node: Node) -> tuple[Array]:
+def qlinear_concat(op: Op, node: Node) -> tuple[Array]:
     """y = round(concatenation / scale) + zero, of inputs with their own scales."""
     parts = (real(op, node, i) for i in range(2, len(node.inputs), 3))
     return stored(op, node, op.Concat(*parts, axis=node.axis), 0, node.inputs[1])
 
 
 @defines("com.microsoft::QGemm")
-def qgemm(op: Any, node: Node) -> tuple[Array]:
+def qgemm(op: Op, node: Node) -> tuple[Array]:
     """y = α (A' B' + C), rounded where a scale of y is given; C counts in units of both scales."""
     a = real(op, node, 0)
     b = real(op, node, 3, -2 if node.transB else -1)
@@ -131,7 +131,7 @@ def qgemm(op: Any, node: Node) -> tuple[Array]:
 
 
 @defines("com.microsoft::MatMulIntegerToFloat")
-def matmul_integer_to_float(op: Any, node: Node) -> tuple[Array]:
+def matmul_integer_to_float(op: Op, node: Node) -> tuple[Array]:
     """y = A B + b, with A = (q - zero) scale and likewise B, a scale for each of its columns."""
     a = exact(op, node.x, node.inputs[2], node.input(4), -2)
     b = exact(op, node.inputs[1], node.inputs[3], node.input(5))
@@ -142,13 +142,13 @@ kinks("com.microsoft::DynamicQuantizeMatMul", where=ORDER, given=PARTS)
 
 
 @defines("com.microsoft::DynamicQuantizeMatMul")
-def dynamic_quantize_matmul(op: Any, node: Node) -> tuple[Array]:
+def dynamic_quantize_matmul(op: Op, node: Node) -> tuple[Array]:
     """y = A B + b, with A rounded to 256 numbers and B = (q - zero) scale."""
     b = exact(op, node.inputs[1], node.inputs[2], node.input(3))
     return (plus(op, op.MatMul(in_bytes(op, node.x), b), node.input(4)),)
 
 
-def in_bytes(op: Any, x: Array, axes: tuple[int, ...] | None = None) -> Array:
+def in_bytes(op: Op, x: Array, axes: tuple[int, ...] | None = None) -> Array:
     """s (q - z): x by its 256 steps s from its least to its largest entry, or 0.
 
     With `axes`, each slice along these axes has its own steps. As q and z are piecewise
@@ -166,7 +166,7 @@ def in_bytes(op: Any, x: Array, axes: tuple[int, ...] | None = None) -> Array:
 
 
 @defines("com.microsoft::DynamicQuantizeLSTM", direction=DIRECTIONS)
-def dynamic_quantize_lstm(op: Any, node: Node) -> tuple[Array, ...]:
+def dynamic_quantize_lstm(op: Op, node: Node) -> tuple[Array, ...]:
     """LSTM of x and of each row of h in 256 steps; W and R are (q - zero) scale.
 
     ONNX Runtime may round several rows of h together, as many as its threads take.
@@ -184,7 +184,7 @@ def dynamic_quantize_lstm(op: Any, node: Node) -> tuple[Array, ...]:
 
 
 @defines("com.microsoft::QAttention", past_present_share_buffer=(0,))
-def qattention(op: Any, node: Node) -> tuple[Array, ...]:
+def qattention(op: Op, node: Node) -> tuple[Array, ...]:
     """Attention of x and W, both (q - zero) scale, and the bias."""
     x = exact(op, node.x, node.inputs[3], node.input(6))
     w = exact(op, node.inputs[1], node.inputs[4], node.input(7))
@@ -193,7 +193,7 @@ def qattention(op: Any, node: Node) -> tuple[Array, ...]:
 
 
 @defines("com.microsoft::QEmbedLayerNormalization")
-def qembed_layer_normalization(op: Any, node: Node) -> tuple[Array, ...]:
+def qembed_layer_normalization(op: Op, node: Node) -> tuple[Array, ...]:
     """EmbedLayerNormalization of tables and factors that are (q - zero) scale."""
     held = [None if node.input(i) is None else
             exact(op, node.inputs[i], node.inputs[i + 6], node.input(i + 11))
@@ -213,7 +213,7 @@ CODES = (
 
 
 @defines("com.microsoft::MatMulBnb4", quant_type=(0, 1))
-def matmul_bnb4(op: Any, node: Node) -> tuple[Array]:
+def matmul_bnb4(op: Op, node: Node) -> tuple[Array]:
     """y = A Ŵᵀ, or A Ŵ: Ŵ = code[q] scale, with a scale for each block of its flattened rows."""
     a, packed, scales = node.inputs[:3]
     rows, columns = node.N, node.K
@@ -228,7 +228,7 @@ def matmul_bnb4(op: Any, node: Node) -> tuple[Array]:
 
 
 @defines("com.microsoft::MatMulFpQ4")
-def matmul_fp_q4(op: Any, node: Node) -> tuple[Array]:
+def matmul_fp_q4(op: Op, node: Node) -> tuple[Array]:
     """y = A Ŵ, with Ŵ = (q - zero) scale in blocks of 32 along its columns.
 
     A block is a float32 scale, a zero point unless the type is 0, and 16 bytes: q₀ … q₁₅ in their
@@ -247,7 +247,7 @@ def matmul_fp_q4(op: Any, node: Node) -> tuple[Array]:
 
 
 @defines("com.microsoft::GatherBlockQuantized", bits=(2, 4, 8))
-def gather_block_quantized(op: Any, node: Node) -> tuple[Array]:
+def gather_block_quantized(op: Op, node: Node) -> tuple[Array]:
     """y = (q - zero) scale at the indices, with blocks along an axis; 0 where there is no entry."""
     data, index, scales, zero = (node.input(i) for i in range(4))
     rank, bits, is_bytes = len(shape_of(data)), node.bits or 4, dtype_of(data) == np.uint8

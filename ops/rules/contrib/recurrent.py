@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ....jacobians import Array, dtype_of, shape_of
+from ....jacobians import Array, Op, dtype_of, shape_of
 from ....jacobians.errors import UnsupportedOp
 from ....jacobians.symint import Number
 from ...conventions import ORDER, PARTS, kinks
@@ -27,7 +27,7 @@ from .fused import INT64, refuse, swapped
 
 
 @defines("com.microsoft::AttnLSTM", direction=DIRECTIONS)
-def attn_lstm(op: Any, node: Node) -> tuple[Array, ...]:
+def attn_lstm(op: Op, node: Node) -> tuple[Array, ...]:
     """LSTM of (x, a), with a = (h, context) A, or the context, after the step before."""
     plain = node_of("LSTM", node.inputs[:8], node.step.attrs)
     lengths, found = Lengths(op, plain, node.x_shape[0]), []
@@ -76,7 +76,7 @@ RULES = ("linear", "gated", "delta", "gated_delta")
 
 
 @defines("com.microsoft::LinearAttention", update_rule=RULES)
-def linear_attention(op: Any, node: Node) -> tuple[Array, Array]:
+def linear_attention(op: Op, node: Node) -> tuple[Array, Array]:
     """(y, S) for inputs (batch, time, heads · features)."""
     refuse(node, {}, state_window=0)
     keys, features = node.kv_num_heads, node.x_shape[-1] // node.q_num_heads
@@ -102,7 +102,7 @@ def linear_attention(op: Any, node: Node) -> tuple[Array, Array]:
     "com.microsoft::GatedDeltaNet", update_rule=RULES, beta_activation=("none", "sigmoid"),
     gate_activation=("none", "softplus", "qwen", "sigmoid", "kda"),
 )  # fmt: skip
-def gated_delta_net(op: Any, node: Node) -> tuple[Array, Array]:
+def gated_delta_net(op: Op, node: Node) -> tuple[Array, Array]:
     """(y, Sᵀ), where the tokens of all sequences follow one another."""
     refuse(node, {}, state_update_capacity=0)
     q, k, v = tokens(op, node)
@@ -128,7 +128,7 @@ def gated_delta_net(op: Any, node: Node) -> tuple[Array, Array]:
     return y, swapped(op, s)
 
 
-def tokens(op: Any, node: Node) -> list[Array]:
+def tokens(op: Op, node: Node) -> list[Array]:
     """q, k and v, (..., heads, features), split if they are packed."""
     if node.input(1) is not None:
         return list(node.inputs[:3])
@@ -140,13 +140,13 @@ def tokens(op: Any, node: Node) -> list[Array]:
             for x, n in zip(cuts, (features, features, width), strict=True)]  # fmt: skip
 
 
-def unit(op: Any, x: Array) -> Array:
+def unit(op: Op, x: Array) -> Array:
     """x / ‖x‖ along the last axis."""
     squares = op.ReduceSum(op.Mul(x, x), (-1,), keepdims=1)
     return op.Div(x, op.Sqrt(op.Add(squares, op.CastLike(1e-12, x))))
 
 
-def decay_of(op: Any, node: Node, v: Array) -> Array | None:
+def decay_of(op: Op, node: Node, v: Array) -> Array | None:
     """g, (..., heads, features or 1): the input, or a function of it and two parameters."""
     g, log_a, bias = (node.input(i) for i in (4, 7, 8))
     if g is None:
@@ -163,7 +163,7 @@ def decay_of(op: Any, node: Node, v: Array) -> Array | None:
     return op.Mul(op.Sigmoid(op.Mul(rate, g)), bound)
 
 
-def rate_of(op: Any, node: Node) -> Array | None:
+def rate_of(op: Op, node: Node) -> Array | None:
     """β, (..., heads, 1)."""
     beta = node.input(5)
     if beta is None:
@@ -171,12 +171,12 @@ def rate_of(op: Any, node: Node) -> Array | None:
     return op.Unsqueeze(op.Sigmoid(beta) if node.beta_activation == "sigmoid" else beta, (-1,))
 
 
-def cut(op: Any, x: Array | None, start: int, stop: int) -> Array | None:
+def cut(op: Op, x: Array | None, start: int, stop: int) -> Array | None:
     """Entries of the first axis."""
     return None if x is None else op.Slice(x, (start,), (stop,), (0,))
 
 
-def sequences(op: Any, node: Node, flat: list[Any], state: Array) -> tuple[Array, Array]:
+def sequences(op: Op, node: Node, flat: list[Any], state: Array) -> tuple[Array, Array]:
     """The recurrence of sequences of equal length, one after another; y as tokens."""
     shape = (shape_of(state)[0], -1)
     series = [None if x is None else op.Reshape(x, (*shape, *shape_of(x)[1:])) for x in flat]
@@ -184,7 +184,7 @@ def sequences(op: Any, node: Node, flat: list[Any], state: Array) -> tuple[Array
     return op.Reshape(y, (-1, *shape_of(y)[2:])), state
 
 
-def recurrence(op: Any, node: Node, series: Sequence[Any], state: Array) -> tuple[Array, Array]:
+def recurrence(op: Op, node: Node, series: Sequence[Any], state: Array) -> tuple[Array, Array]:
     """y and the last S from q, k, v, g and β, each (batch, time, heads, features or 1)."""
     rule, heads = node.update_rule or "gated_delta", shape_of(state)[1]
     q, k, v, g, beta = series
@@ -208,7 +208,7 @@ def recurrence(op: Any, node: Node, series: Sequence[Any], state: Array) -> tupl
     return op.Mul(y, scale) if node.scale else op.Div(y, op.Sqrt(scale)), state
 
 
-def repeated(op: Any, x: Array, heads: Number) -> Array:
+def repeated(op: Op, x: Array, heads: Number) -> Array:
     """(batch, time, heads, features) with each head repeated where there are fewer."""
     count = shape_of(x)[2]
     if count >= heads:
@@ -216,7 +216,7 @@ def repeated(op: Any, x: Array, heads: Number) -> Array:
     return op.Gather(x, op.Div(counted(op, heads), heads // count), axis=2)
 
 
-def nought(op: Any, x: Array, shape: tuple[Number, ...]) -> Array:
+def nought(op: Op, x: Array, shape: tuple[Number, ...]) -> Array:
     """Zeros of the type of x."""
     return op.Expand(np.zeros((), dtype_of(x)), shape)
 
@@ -224,14 +224,14 @@ def nought(op: Any, x: Array, shape: tuple[Number, ...]) -> Array:
 # -- windows along a sequence or over an image: unfolded, compared, convolved, pooled --------------
 
 
-def starts(op: Any, count: Number, width: int, step: int = 1) -> Array:
+def starts(op: Op, count: Number, width: int, step: int = 1) -> Array:
     """Positions of the entries of windows, (count, width)."""
     first = op.Mul(op.Reshape(counted(op, count), (count, 1)), step)
     return op.Add(first, np.arange(width))
 
 
 @defines("com.microsoft::UnfoldTensor")
-def unfold(op: Any, node: Node) -> tuple[Array]:
+def unfold(op: Op, node: Node) -> tuple[Array]:
     """The windows of an axis, one for every `step` entries, each along a new last axis."""
     rank, step = len(node.x_shape), node.step.attrs.get("step", 1)
     axis = (-1 if node.dim is None else node.dim) % rank
@@ -242,7 +242,7 @@ def unfold(op: Any, node: Node) -> tuple[Array]:
 
 
 @defines("com.microsoft::NGramRepeatBlock")
-def ngram_repeat_block(op: Any, node: Node) -> tuple[Array]:
+def ngram_repeat_block(op: Op, node: Node) -> tuple[Array]:
     """Scores, with -∞ for a token that would repeat n tokens of the row of ids."""
     ids, scores, n = node.x, node.inputs[1], node.ngram_size
     length = node.x_shape[1]
@@ -258,7 +258,7 @@ def ngram_repeat_block(op: Any, node: Node) -> tuple[Array]:
 
 
 @defines("com.microsoft::VarlenCausalConvWithState", activation=("none", "silu", "swish"))
-def packed_causal_conv(op: Any, node: Node) -> tuple[Array, ...]:
+def packed_causal_conv(op: Op, node: Node) -> tuple[Array, ...]:
     """yₜ = f(Σⱼ wⱼ x at t - (K - 1 - j) d + b) in each of several sequences, one behind another.
 
     The state stands for the entries before a sequence; the new state holds its last ones.
@@ -305,7 +305,7 @@ kinks("com.microsoft::MaxpoolWithMask", where=ORDER, given=PARTS)
 
 
 @defines("com.microsoft::MaxpoolWithMask", auto_pad=AUTO_PADS)
-def max_pool_with_mask(op: Any, node: Node) -> tuple[Array]:
+def max_pool_with_mask(op: Op, node: Node) -> tuple[Array]:
     """The maximum of each window, in whose lines nothing counts from the first masked entry on.
 
     The mask is one plane for all channels; an image's entry in the corner counts always.
@@ -337,7 +337,7 @@ kinks("com.microsoft::WordConvEmbedding", where="where two windows attain the ma
 
 
 @defines("com.microsoft::WordConvEmbedding")
-def word_conv_embedding(op: Any, node: Node) -> tuple[Array]:
+def word_conv_embedding(op: Op, node: Node) -> tuple[Array]:
     """yₙ = the maximum of tanh(W ∗ C[word n] + b) over the windows inside the word.
 
     Characters are positive numbers; words are padded with zeros. An empty word has one window.

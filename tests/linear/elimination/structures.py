@@ -13,8 +13,6 @@ from onnxjac.jacobians import (
     Embed,
     Eye,
     Identity,
-    Inner,
-    Outer,
     Permutation,
     Reshape,
     Scalar,
@@ -65,11 +63,11 @@ def candidates(rng, out_shape, in_shape):
                 yield lambda perm=perm: Permutation(perm, in_shape, FLOAT)
     if repeats(in_shape, out_shape):
         yield lambda: Broadcast(out_shape, in_shape, FLOAT)
-        yield lambda: Outer(N(out_shape), out_shape, in_shape)
+        yield lambda: Diagonal(N(out_shape)) @ Broadcast(out_shape, in_shape, FLOAT)
     if repeats(out_shape, in_shape):
         yield lambda: SumTo(out_shape, in_shape, FLOAT)
-        yield lambda: Inner(N(in_shape), out_shape, in_shape)
-        yield lambda: Inner(N(in_shape[-1:]), out_shape, in_shape)
+        yield lambda: SumTo(out_shape, in_shape, FLOAT) @ Diagonal(N(in_shape))
+        yield lambda: SumTo(out_shape, in_shape, FLOAT) @ Diagonal(N(in_shape[-1:]), in_shape)
     if len(out_shape) == rank and all(map(int.__le__, out_shape, in_shape)):
         spans = tuple((n - m, 1, m) for m, n in zip(out_shape, in_shape, strict=True))
         yield lambda: Slice(spans, in_shape, FLOAT)

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 
 import onnxjac as oj
 from onnxjac.modes.linear.elimination import adaptive
-from onnxjac.modes.linear.products import numpy, onnxruntime
+from onnxjac.modes.model.programs import numpy, onnxruntime
 
 pytest.importorskip("onnxruntime")
 RNG = np.random.default_rng(11)
@@ -166,8 +166,8 @@ def test_what_an_engine_cannot_run_is_left_to_numpy(monkeypatch, engines):
     def failing(*arguments):
         raise RuntimeError("no kernel")
 
-    for kind in (onnxruntime.Session, numpy.Program)[:engines]:
-        monkeypatch.setattr(kind, "at", failing)
+    for kind in (onnxruntime.Program, numpy.Program)[:engines]:
+        monkeypatch.setattr(kind, "bind", failing)
     m = model("layers")
     J = oj.linearize(m, point(m)).relinearize(point(m))
     assert (J.structure._shared.prepare() is None) == (engines == 2)

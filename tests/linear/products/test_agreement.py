@@ -6,8 +6,8 @@ from numpy.testing import assert_allclose
 
 import onnxjac as oj
 from onnxjac.modes.linear.elimination.plan import plan
-from onnxjac.modes.linear.products import compiled
-from onnxjac.modes.model.primal.engines.onnxruntime import EngineError
+from onnxjac.modes.model.programs import program
+from onnxjac.modes.model.programs.onnxruntime import EngineError
 from onnxjac.ops.numbers import numbers
 
 from .random_models import Model
@@ -46,7 +46,7 @@ def test_products_of_random_models(seed, dtype):
     for products in (10, 1000, 10**5):
         assert_agrees(J.plan(products=products), matrix, f"planned for {products}")
     assert_agrees(J.compile("numpy", products=10**5), matrix, "planned and compiled")
-    found = [None, *(name for name in compiled.ENGINES if is_there(name))]
+    found = [None, *(name for name in program.ENGINES if is_there(name))]
     for engine in found if seed % 8 == 0 else (None, "numpy"):
         assert_agrees(J.compile(engine), matrix, f"compiled for {engine}")
     J @ np.zeros((J.shape[1], 2500), dtype)
@@ -56,7 +56,7 @@ def test_products_of_random_models(seed, dtype):
 def is_there(engine):
     """Whether an engine is installed."""
     try:
-        compiled.compiler(engine)
+        program.compiler(engine)
     except oj.OnnxJacError:
         return False
     return True

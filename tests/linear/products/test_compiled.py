@@ -11,10 +11,11 @@ import onnxjac as oj
 from check_model import assert_near
 from check_operator import check_operator
 from onnxjac.jacobians import Block, Convolution, Dense, Reshape, Slice
-from onnxjac.modes.linear.products import onnxruntime
-from onnxjac.modes.linear.products.compiled import KEPT, Compiled, compile_by, kernels_of, record
-from onnxjac.modes.linear.products.onnxruntime import inputs_of, outputs_of
-from onnxjac.modes.model.primal.engines.onnxruntime import EngineError
+from onnxjac.modes.linear.products.compiled import KEPT, Compiled, record
+from onnxjac.modes.model.programs import onnxruntime
+from onnxjac.modes.model.programs.onnxruntime import EngineError, inputs_of, outputs_of
+from onnxjac.modes.model.programs.program import compile_by
+from onnxjac.modes.model.programs.work import kernels_of
 
 from ...jacobians.convolutions import GEOMETRIES, convolution
 from ...jacobians.examples import EXAMPLES, Draw

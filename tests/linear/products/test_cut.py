@@ -5,9 +5,10 @@ import pytest
 
 from check_model import assert_near
 from onnxjac.jacobians import Diagonal, Eye, implicit_kron
-from onnxjac.modes.linear.products.compiled import ResidualRecorder, compiler, recorded
+from onnxjac.modes.linear.products.compiled import ResidualRecorder, recorded
 from onnxjac.modes.linear.products.cut import cut
 from onnxjac.modes.model.primal.model import Model
+from onnxjac.modes.model.programs.program import compiler
 from onnxjac.ops.graphs.build import part
 
 RNG = np.random.default_rng(0)
@@ -17,11 +18,12 @@ def at_any_point(make, *arrays):
     """The recorded product of make(op, *arrays), and the residuals that it reads of the arrays."""
     op = ResidualRecorder()
     inputs = [op.new(x.shape, x.dtype, f"x{k}") for k, x in enumerate(arrays)]
-    recording, read = cut(op, inputs, *recorded(op, make(op, *inputs), ()), ())
+    graph = cut(op, inputs, *recorded(op, make(op, *inputs), ()), ())
+    read = graph.residuals.values()
     computed = [x for x in read if x not in inputs]
     given = {f"x{k}": x for k, x in enumerate(arrays)}
     made = Model(part(op, inputs, computed)).run(given) if computed else {}
-    return recording, {str(x.name): (given | made)[str(x.name)] for x in read}
+    return graph, {str(x.name): (given | made)[str(x.name)] for x in read}
 
 
 def turned_left(_, A, d):
@@ -33,23 +35,23 @@ def test_a_turned_factor_on_the_left_is_copied_once(engine):
     if engine == "onnxruntime":
         pytest.importorskip(engine)
     A, d = RNG.standard_normal((4, 6)), RNG.standard_normal((4, 5))
-    recording, read = at_any_point(turned_left, A, d)
-    assert "Transpose" not in [node.op_type for node in recording.nodes]
+    graph, read = at_any_point(turned_left, A, d)
+    assert "Transpose" not in [node.op_type for node in graph.nodes]
     (turned,) = (x for name, x in read.items() if name not in ("x0", "x1"))
     np.testing.assert_array_equal(turned, A.T)
     v = RNG.standard_normal((4, 5))
-    assert_near(compiler(engine)(recording).at(read)(v), A.T @ (d * v), 1e-12)
+    assert_near(compiler(engine)(graph).bind(read)(v), A.T @ (d * v), 1e-12)
 
 
 def test_a_turned_factor_on_the_right_stays_since_engines_read_it_as_it_lies():
-    recording, read = at_any_point(lambda _, B: implicit_kron(Eye(5), B), np.ones((7, 6)))
-    assert "Transpose" in [node.op_type for node in recording.nodes]
+    graph, read = at_any_point(lambda _, B: implicit_kron(Eye(5), B), np.ones((7, 6)))
+    assert "Transpose" in [node.op_type for node in graph.nodes]
     assert [*read] == ["x0"]
 
 
 @pytest.mark.parametrize(("n", "once"), [(2, True), (30, False)])
 def test_what_takes_far_more_memory_than_the_residuals_stays(n, once):
     arrays = RNG.standard_normal((n, 1)), RNG.standard_normal((1, n))
-    recording, read = at_any_point(lambda op, a, b: Diagonal(op.Mul(a, b)), *arrays)
+    graph, read = at_any_point(lambda op, a, b: Diagonal(op.Mul(a, b)), *arrays)
     assert ([*read] == ["x0", "x1"]) != once
-    assert len(recording.nodes) == 2 - once
+    assert len(graph.nodes) == 2 - once

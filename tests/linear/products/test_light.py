@@ -7,17 +7,10 @@ from onnx import numpy_helper, parser
 
 import onnxjac as oj
 from onnxjac.jacobians import BlockDiagonal, Convolution, Dense, Fourier, Geometry
-from onnxjac.modes.linear.products.compiled import (
-    FEW,
-    SMALL,
-    Compiled,
-    compile_by,
-    is_inexact,
-    light,
-    multiplications,
-    record,
-)
-from onnxjac.modes.linear.products.onnxruntime import compile as session
+from onnxjac.modes.linear.products.compiled import Compiled, record
+from onnxjac.modes.model.programs.onnxruntime import compile as session
+from onnxjac.modes.model.programs.program import compile_by
+from onnxjac.modes.model.programs.work import FEW, SMALL, is_inexact, light, multiplications
 
 pytest.importorskip("onnxruntime")
 RNG = np.random.default_rng(0)

@@ -26,8 +26,7 @@ from onnxjac.jacobians import (
     implicit_kron,
 )
 from onnxjac.modes.linear.products.compiled import Compiled, record
-from onnxjac.modes.linear.products.numpy import compile
-from onnxjac.modes.model.primal.engines.numpy import Call, in_line
+from onnxjac.modes.model.programs.numpy import Call, compile, in_line
 from onnxjac.ops.numbers import numbers
 
 from ...jacobians.convolutions import GEOMETRIES, PAIRS, convolution

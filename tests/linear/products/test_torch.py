@@ -13,15 +13,15 @@ from check_operator import TIGHT, check_operator
 from faults.models import CNN, point_of
 from onnxjac.jacobians import Dense
 from onnxjac.jacobians.errors import InputError
-from onnxjac.modes.linear.products import compiled
 from onnxjac.modes.linear.products.compiled import Compiled, record
+from onnxjac.modes.model.programs import program
 
 from ...jacobians.convolutions import GEOMETRIES, PAIRS, convolution
 from ...jacobians.examples import EXAMPLES, Draw
 
 torch = pytest.importorskip("torch")
-from onnxjac.modes.model.primal.engines import torch as engine  # noqa: E402
-from onnxjac.modes.model.primal.engines.numpy import Call, in_line  # noqa: E402
+from onnxjac.modes.model.programs import torch as engine  # noqa: E402
+from onnxjac.modes.model.programs.numpy import Call, in_line  # noqa: E402
 from onnxjac.ops.torch import bound, tensors  # noqa: E402
 from onnxjac.ops.torch.table import host, tensor  # noqa: E402
 
@@ -54,7 +54,8 @@ def test_convolution(name, pair, device):
 
 def test_a_correlation_gathers_no_patches(device):
     J, _ = convolution(Draw(3), "u", "w", GEOMETRIES["2-D, asymmetric"])
-    kinds = [{node.op_type for node in record(J, by_torch=there).nodes} for there in (True, False)]
+    recordings = [record(J, convolves_samples=convolves) for convolves in (True, False)]
+    kinds = [{node.op_type for node in recording.nodes} for recording in recordings]
     assert ["Conv" in kind for kind in kinds] == [True, False]
 
 
@@ -86,13 +87,13 @@ def test_a_device_is_named_after_a_colon():
     with pytest.raises(InputError, match="cannot use the device 'cloud'"):
         Compiled(Dense(np.ones((3, 4))), "torch:cloud") @ np.ones(4)
     with pytest.raises(InputError, match="not one of"):
-        compiled.compiler("numpy:cuda")
+        program.compiler("numpy:cuda")
 
 
 def test_without_torch_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(InputError, match=r"onnxjac\[torch\]"):
-        compiled.compiler("torch")
+        program.compiler("torch")
 
 
 SUMS = {"c + ab": (True, torch.add, (2, 3)), "ab + c": (True, torch.add, (3, 2)),

@@ -1,30 +1,38 @@
-"""The primal by a reading of the vocabulary: the model's steps, one after the other."""
+"""NumPy as an engine, and what any reading of the vocabulary needs to be one.
+
+A model runs step by step, each step checked, as its shapes may depend on the numbers. Where all
+shapes are known, as in a product, the calls of the kernels are lines of a function of Python.
+"""
 
 from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
 import onnx_ir as ir
 
-from .....jacobians import Op, Shape, dtype_of
-from .....jacobians.arrays import host
-from .....jacobians.errors import LoadError, OnnxJacError, UnsupportedOp
-from .....ops.node import Step
-from .....ops.numbers import numbers
-from .....ops.numbers.table import FOREIGN
-from .....ops.registry import full_name, left_out
-from ...flow.contents import Contents
-from ...flow.control import CONTROL, SEQUENCES, control, explained
-from ...flow.steps import array_of, check_step, last_uses, needed
-from ...limits import Meter
+from ....jacobians import Array, Shape, dtype_of, shape_of
+from ....jacobians.arrays import host
+from ....jacobians.errors import LoadError, OnnxJacError, UnsupportedOp
+from ....jacobians.readings import Library, library_of
+from ....ops.graphs.build import Graph, build, simplified
+from ....ops.node import Step
+from ....ops.numbers import numbers
+from ....ops.numbers.table import FOREIGN, HOSTED, STATIC, settled
+from ....ops.registry import full_name, left_out
+from ..flow.contents import Contents
+from ..flow.control import CONTROL, SEQUENCES, control, explained
+from ..flow.steps import Meter, array_of, attributes_of, check_step, last_uses, needed
 
 Values = MutableMapping[str, Any]
 
 
 def compute(
-    model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...], op: Op = numbers,
+    model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...], op: Library = numbers,
     constants: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The named tensors at the inputs; every other value is dropped after its last use.
@@ -59,7 +67,7 @@ def check_declared(model: Contents, step: Step, made: Mapping[str, Any]) -> None
                                f"which the model declares as {spec}")  # fmt: skip
 
 
-def _run(model: Contents, step: Step, values: Values, meter: Meter, op: Op) -> dict[str, Any]:
+def _run(model: Contents, step: Step, values: Values, meter: Meter, op: Library) -> dict[str, Any]:
     """The outputs of a step by name."""
     with explained(step, values):
         results = results_of(model, step, values, meter, op)
@@ -72,7 +80,7 @@ def _run(model: Contents, step: Step, values: Values, meter: Meter, op: Op) -> d
 
 
 def results_of(
-    model: Contents, step: Step, values: Values, meter: Meter, op: Op = numbers
+    model: Contents, step: Step, values: Values, meter: Meter, op: Library = numbers
 ) -> Sequence[Any]:
     """The outputs of a step, given the tensors that it and its bodies read."""
     inputs = [None if name is None else values[name] for name in step.inputs]
@@ -94,8 +102,9 @@ def results_of(
 
 
 def _body(
-    model: Contents, graph: ir.Graph, arguments: Sequence[Any], outer: Values, meter: Meter, op: Op
-) -> list[Any]:
+    model: Contents, graph: ir.Graph, arguments: Sequence[Any], outer: Values, meter: Meter,
+    op: Library,
+) -> list[Any]:  # fmt: skip
     """The outputs of a subgraph, which sees the values of the graph around it."""
     scope: Values = ChainMap({}, outer)
     scope.update((name, array_of(value)) for name, value in graph.initializers.items())
@@ -106,6 +115,8 @@ def _body(
         scope.update(_run(model, step, scope, meter, op))
     return [scope[str(value.name)] for value in graph.outputs]
 
+
+# -- graphs of known shapes ------------------------------------------------------------------------
 
 Function = Callable[..., Any]
 
@@ -144,3 +155,96 @@ def in_line(
     exec("\n".join([*lines, f" return {''.join(f'v{n}, ' for n in results)}"]), known)
     program: Callable[..., tuple[Any, ...]] = known["program"]
     return program
+
+
+Bind = Callable[[ir.Node, Graph], tuple[Function, int]]
+"""A node ↦ the function of its first operands that computes it, and how many it takes."""
+
+
+class Program:
+    """v ↦ J v. The result belongs to the caller; several threads may call at the same time."""
+
+    def __init__(
+        self, graph: Graph, bind: Bind | None = None,
+        take: Function = lambda _, x: np.asarray(x), in_line: Callable[..., Function] = in_line,
+    ) -> None:  # fmt: skip
+        bind, numbered, constants = bind or kernel, dict[int, int](), dict[int, Any]()
+
+        def number(value: ir.Value | None) -> int:
+            if id(value) not in numbered:
+                n = numbered[id(value)] = len(numbered)
+                held = None if value is None else graph.array(value)
+                if held is not None or value is None:
+                    constants[n] = None if held is None else take(value, held)
+            return numbered[id(value)]
+
+        y, arguments = number(graph.y), [*map(number, (graph.v, *graph.residuals.values()))]
+        calls = list[Call]()
+        for node in graph.nodes:
+            inputs, outputs = (tuple(map(number, x)) for x in (node.inputs, node.outputs))
+            function, count = bind(node, graph)
+            calls.append(Call(function, inputs[:count], outputs, shape_of(node.outputs[0])))
+        self.dtype, self.keys = dtype_of(graph.v), tuple(graph.residuals)
+        self.constants = (*constants.values(),)
+        self._run = in_line(calls, arguments, (y,), constants)
+
+    def __call__(
+        self, v: np.ndarray, residuals: Mapping[str, np.ndarray] = MappingProxyType({})
+    ) -> np.ndarray:
+        """y for these residuals, by key."""
+        v = np.asarray(v, self.dtype)
+        with np.errstate(all="ignore"):  # infinities and NaN are values, as in every engine
+            y = np.asarray(self.run(v, residuals))
+        given = (v, *self.constants, *residuals.values())
+        own = y.base is None and not any(y is x for x in given)
+        return y if own and y.flags.c_contiguous else np.array(y, order="C")
+
+    def bind(self, residuals: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+        """The program for these residuals, by key."""
+        return partial(self, residuals=residuals)
+
+    def run(self, v: Array, residuals: Mapping[str, Array]) -> Array:
+        """y, which may be a view of v or of a residual."""
+        (y,) = self._run(v, *[residuals[key] for key in self.keys])
+        return y
+
+
+def kernel(node: ir.Node, graph: Graph) -> tuple[Function, int]:
+    """The kernel of a node with its attributes, shapes and axes, and without the error state of
+    each NumPy call.
+    """
+    name, known = node.op_type, [x and graph.array(x) for x in node.inputs]
+    function = getattr(numbers, name)
+    plain, attrs = getattr(function, "__wrapped__", function), keywords(node)
+    told = all(x is None or y is not None for x, y in zip(node.inputs[1:], known[1:], strict=True))
+    if name not in HOSTED or not told:
+        return partial(plain, **attrs), len(known)
+    shapes = shape_of(node.inputs[0]), shape_of(node.outputs[0])
+    return settled(name, {name: plain}, STATIC, shapes, known[1:], attrs), 1
+
+
+def keywords(node: ir.Node) -> dict[str, Any]:
+    """The keywords of a kernel."""
+    count = len(node.outputs)
+    return attributes_of(node) | ({} if count == 1 else {"outputs": count})
+
+
+def stepwise(graph: Graph) -> Function:
+    """A product with subgraphs, such as loops, which runs step by step as a model does."""
+    copy = simplified(graph)
+    model = Contents(build(copy, copy.inputs.values(), copy.outputs, "product"))
+    (v,), (y,) = model.inputs, model.outputs
+
+    def run(array: np.ndarray) -> np.ndarray:
+        made: np.ndarray = compute(model, {v: array}, (y,))[y]
+        return made
+
+    def product(v: Any) -> Any:
+        return library_of(v).by_numbers("loop", run, v)
+
+    return product
+
+
+def compile(graph: Graph) -> Function:
+    """The program of a product."""
+    return stepwise(graph) if graph.has_bodies else Program(graph)

@@ -1,28 +1,34 @@
-"""The primal by PyTorch: the model's steps over tensors of one device."""
+"""PyTorch as an engine, over tensors of one device.
+
+A model runs step by step twice; from then on, for inputs of the same shapes, it is calls in line,
+as a product is from the first time.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import chain
 from operator import methodcaller
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from .....jacobians import Shape, dtype_of, shape_of
-from .....jacobians.arrays import buffer_of, is_tensor
-from .....jacobians.errors import optional
-from .....jacobians.placing import Place
-from .....ops.node import Step
-from .....ops.registry import traits_of, version
-from ...flow.contents import Contents
-from ...flow.control import CONTROL, SEQUENCES
-from ...flow.steps import needed
+from ....jacobians import Shape, dtype_of, shape_of
+from ....jacobians.arrays import buffer_of, host
+from ....jacobians.placing import Place
+from ....jacobians.readings import is_kept, place_of_engine
+from ....ops.graphs.build import Graph
+from ....ops.node import Step
+from ....ops.registry import traits_of, version
+from ..flow.contents import Contents
+from ..flow.control import CONTROL, SEQUENCES
+from ..flow.steps import needed
 from . import numpy as own
-from .numpy import Call, in_line
+from .numpy import Call, in_line, keywords
 
 SHAPES = 64
 """The most integers of a vector that are left on the host, where shapes and axes are read, unless
@@ -33,19 +39,12 @@ class OtherSize(Exception):
     """Numbers decide a size: an output has another shape than at the point before."""
 
 
-def where(engine: str) -> Place:
-    """The place of an engine's tensors: `"torch"` is the CPU, `"torch:cuda"` a GPU."""
-    optional("torch", "torch")
-    from .....ops.torch import place
-
-    return place(engine.partition(":")[2] or "cpu")
-
-
 def compute(
     model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...], engine: str
 ) -> dict[str, Any]:
     """The named tensors at the inputs, as tensors; the model keeps its constants on the device."""
-    there = where(engine)
+    there = place_of_engine(engine)
+    assert there is not None
     given = {name: moved(x, there) for name, x in inputs.items()}
     key = there.name, names, version(), *((n, dtype_of(x), shape_of(x)) if hasattr(x, "dtype")
                                           else n for n, x in given.items())  # fmt: skip
@@ -60,7 +59,7 @@ def compute(
             model.programs[key] = ()
         except Exception:  # the same error again, with the step that fails
             pass
-    from .....ops.torch import tensors
+    from ....ops.torch import tensors
 
     found = own.compute(model, given, names, tensors, held())
     if program is False:
@@ -72,7 +71,7 @@ def constants_of(
     model: Contents, given: Mapping[str, Any], names: tuple[str, ...], there: Place
 ) -> dict[str, Any]:
     """The model's constants at a place, those that the named tensors need among them."""
-    from .....ops.torch.table import constant
+    from ....ops.torch.table import constant
 
     held, hold = model.tensors.setdefault(there.name, {}), partial(constant, device=there.name)
     if missing := needed(model.steps, names, given)[1] & model.constants.keys() - held.keys():
@@ -85,7 +84,7 @@ def constants_of(
 
 def as_tensors(nodes: Iterable[Step | ir.Node]) -> set[Any]:
     """The inputs of nodes that kernels alone read, and not as shapes or axes."""
-    from .....ops.torch.table import HOSTED, KERNELS
+    from ....ops.torch.table import HOSTED, KERNELS
 
     read = [(x, node.op_type in KERNELS and not (k and node.op_type in HOSTED))
             for node in nodes for k, x in enumerate(node.inputs)]  # fmt: skip
@@ -99,9 +98,9 @@ def program_of(
 
     What follows from shapes and constants alone is computed now.
     """
-    from .....ops.numbers.table import COUNTED
-    from .....ops.torch import bound, tensors
-    from .....ops.torch.table import HOSTED, KERNELS
+    from ....ops.numbers.table import COUNTED
+    from ....ops.torch import bound, tensors
+    from ....ops.torch.table import HOSTED, KERNELS
 
     steps = [model.steps[k] for k in needed(model.steps, names, given)[0]]
     places: dict[str, int] = {}
@@ -141,7 +140,7 @@ def program_of(
 
     def program(given: Mapping[str, Any]) -> dict[str, Any]:
         found = dict(zip(names, run(*given.values()), strict=True))
-        return {n: y.clone() if n in known and is_tensor(y) else y for n, y in found.items()}
+        return {n: y.clone() if n in known and is_kept(y) else y for n, y in found.items()}
 
     return program
 
@@ -155,8 +154,8 @@ def fused_in_line(
     The first of the two has no other use, and a result of the same shape. On a GPU the calls are
     replayed: see `replayed` for `fresh`.
     """
-    from .....ops.torch.replay import replayed
-    from .....ops.torch.table import FUSED
+    from ....ops.torch.replay import replayed
+    from ....ops.torch.table import FUSED
 
     calls = list(reshaped_once(calls))
     uses = Counter(chain(results, *(call.inputs for call in calls)))
@@ -188,7 +187,7 @@ def reshaped_once(calls: Iterable[Call]) -> Iterator[Call]:
 
 def as_before(step: Step, shapes: list[Shape], *inputs: Any) -> tuple[Any, ...]:
     """The outputs of an operator without a kernel here; `OtherSize` for outputs of other shapes."""
-    from .....ops.torch import tensors
+    from ....ops.torch import tensors
 
     count = len(step.outputs)
     made = tensors.run(step.op_type, inputs, step.attrs, version=step.version, outputs=count)
@@ -201,9 +200,10 @@ def results(
     model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...], engine: str
 ) -> dict[str, Any]:
     """The named tensors as the caller may have them: none shares memory with a constant."""
-    there, made = where(engine), compute(model, inputs, names, engine)
+    there, made = place_of_engine(engine), compute(model, inputs, names, engine)
+    assert there is not None
     kept = set(map(buffer_of, model.tensors[there.name].values()))
-    shared = {name for name, y in made.items() if is_tensor(y) and buffer_of(y) in kept}
+    shared = {name for name, y in made.items() if is_kept(y) and buffer_of(y) in kept}
     return {name: y.clone() if name in shared else there.take(y) if hasattr(y, "dtype") else y
             for name, y in made.items()}  # fmt: skip
 
@@ -214,3 +214,63 @@ def moved(x: Any, there: Place, take: Callable[[Any], Any] | None = None) -> Any
         return x
     few = isinstance(x, np.ndarray) and x.dtype.kind in "iu" and x.ndim < 2 and x.size <= SHAPES
     return x if few else (take or there.take)(x)
+
+
+# -- products --------------------------------------------------------------------------------------
+
+
+class Program(own.Program):
+    """v ↦ J v, with the constants on the device `provider`.
+
+    A tensor gives a tensor on its own device, an array an array. `on_host` are the operators
+    without kernels of PyTorch.
+    """
+
+    def __init__(self, graph: Graph, provider: str) -> None:
+        from ....ops.torch.table import DTYPES, KERNELS
+
+        there, ours = place_of_engine(f"torch:{provider}"), as_tensors(graph.nodes)
+        assert there is not None
+
+        def take(value: ir.Value, x: Any) -> Any:
+            return there.hold(x) if value in ours else moved(x, there, there.hold)
+
+        super().__init__(graph, kernel, take, partial(fused_in_line, fresh=1))
+        self.there, self.kind = there, DTYPES[self.dtype]
+        self.on_host = {node.op_type for node in graph.nodes} - KERNELS.keys()
+        self.held = frozenset(buffer_of(x) for x in self.constants if is_kept(x))
+
+    def bind(self, residuals: Mapping[str, Any]) -> Callable[[Any], Any]:
+        """The program for these residuals, by key."""
+        found = {k: r if is_kept(r) else moved(r, self.there) for k, r in residuals.items()}
+        held = self.held | {buffer_of(r) for r in found.values() if is_kept(r)}
+        return partial(self._product, residuals=found, held=held)
+
+    def __call__(self, v: Any, residuals: Mapping[str, Any] = MappingProxyType({})) -> Any:
+        """y for these residuals, by key."""
+        return self.bind(residuals)(v) if residuals else self._product(v, residuals, self.held)
+
+    def _product(self, v: Any, residuals: Mapping[str, Any], held: Set[int]) -> Any:
+        if not is_kept(v):
+            return host(self._product(self.there.take(v), residuals, held))
+        if v.requires_grad or v.dtype != self.kind or v.device != self.there.device:
+            x = v.detach().to(self.there.device, self.kind)
+            return self._product(x, residuals, held).to(v.device)
+        y = self.run(v, residuals)
+        y = y if is_kept(y) else self.there.take(y)
+        memory = buffer_of(y)
+        return y.clone() if memory in held or memory == buffer_of(v) else y  # of the caller's
+
+
+def kernel(node: ir.Node, graph: Graph) -> tuple[Callable[..., Any], int]:
+    """The function of a node, and how many operands it takes."""
+    from ....ops.torch import bound
+
+    known = [x and graph.array(x) for x in node.inputs]
+    shape = shape_of(node.outputs[0])
+    return bound(node.op_type, node.inputs, known, keywords(node), shape)
+
+
+def compile(graph: Graph, provider: str = "cpu") -> Callable[..., Any]:
+    """The program of a product; its constants are on the device `provider`."""
+    return own.stepwise(graph) if graph.has_bodies else Program(graph, provider)

@@ -1,8 +1,8 @@
-"""The primal by ONNX Runtime: one session for each set of given and wanted tensors.
+"""ONNX Runtime as an engine: a session for each part of a model, and for each product.
 
-Sessions are also how products run, are left by a forked process, and end at Ctrl-C. What is known
-of ONNX Runtime's defects is listed in `ops/graphs/defects.py`; operators that are traps for some
-numbers are replaced by functions here.
+A graph is simplified by the rows of `ops/graphs/simplify.py` for this engine. What is known of its
+defects is listed in `ops/graphs/defects.py`; operators that are traps for some numbers are replaced
+by functions here. A forked process makes its own sessions, and Ctrl-C ends a long product.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import importlib.util
 import os
 import re
 from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cache, partial
-from math import prod
 from threading import Thread
 from typing import Any
 from weakref import WeakSet
@@ -22,15 +23,19 @@ from weakref import WeakSet
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import helper, numpy_helper
+from onnx import helper
 
-from .....jacobians.errors import OnnxJacError, first_line
-from .....jacobians.threads import Lock
-from .....ops.graphs.defects import FUNCTIONS, GUARD, TRAPPED, function, is_trap
-from .....ops.graphs.recorder import READING
-from .....ops.node import TRAINING, remedy
-from ...flow.contents import Contents, lowest_opsets, names_in, nodes, opset, subgraphs, unique
-from ...flow.steps import needed, tensor_of
+from ....jacobians import Shape, dtype_of, shape_of, size
+from ....jacobians.errors import InputError, OnnxJacError, first_line
+from ....jacobians.threads import Lock
+from ....ops.graphs.build import IR_VERSION, Graph, build, every, simplified
+from ....ops.graphs.defects import GUARD, function, is_trap
+from ....ops.graphs.recorder import Recorder
+from ....ops.graphs.simplify import PRODUCTS, RUNTIME
+from ....ops.node import TRAINING, remedy
+from ..flow.contents import Contents, lowest_opsets, names_in, opset, subgraphs, unique
+from ..flow.steps import array_of, needed, tensor_of
+from .work import kernels_of, multiplications
 
 UPGRADE = "`pip install -U 'onnxjac[runtime]'` brings the newest"
 
@@ -74,8 +79,8 @@ def _session(model: Contents, given: frozenset[str], names: tuple[str, ...], poo
         found = sessions.get(key)
         if found is None:
             try:
-                cut_out = cut(model, given, names)
-                found = new_session(*cut_out, lean=model.lean, pooled=pooled)
+                graph = simplified(graph_of(model, given, names), RUNTIME)
+                found = new_session(*serialized(graph), lean=model.lean, pooled=pooled)
             except Exception as error:  # `compute` says what it means, also for the next run
                 found = error
         sessions[key] = found
@@ -96,81 +101,48 @@ def _reason(model: Contents, message: str) -> str:
 
 
 SMALL = 1024  # bytes; larger weights are shared with the session, not copied into the model
-TURNED = 1 << 22  # bytes; no transposed copy is held of larger matrices
 
 
-def cut(
-    model: Contents, given: frozenset[str], names: tuple[str, ...]
-) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """A model from the given to the named tensors, and the weights that are left outside it."""
+def graph_of(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> Graph:
+    """The part of a model from the given to the named tensors."""
     indices, used = needed(model.steps, names, given)
-    opsets = [helper.make_opsetid(*pair) for pair in lowest_opsets(model).items()]
-    proto = onnx.ModelProto(ir_version=10, opset_import=opsets)
-    graph = proto.graph
-    graph.name = model.name or "graph"
-    steps = list(model.ir.graph)
+    nodes = list(model.ir.graph)
     values = ir.convenience.create_value_mapping(model.ir.graph, include_subgraphs=False)
-    for index in indices:
-        ir.serde.serialize_node_into(graph.node.add(), steps[index])
-        _read_as_it_lies(graph.node[-1], model, given, values)
-    taken = {*values, *names_in(graph)}
-    for node in graph.node:  # a node runs for the outputs that the caller lacks
-        node.output[:] = [unique(n, taken) if n in given else n for n in node.output]
-    for node in nodes(proto):
+    inputs = {name: values[name] for name in sorted(used & (given | model.inputs.keys()))}
+    outputs = {name: values[name] for name in names}
+    return Graph(Recorder, lowest_opsets(model), [nodes[k] for k in indices], inputs, outputs)
+
+
+def serialized(graph: Graph) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """A simplified graph as the runtime reads it, and the weights that are left outside it.
+
+    Functions are in place of the operators that are traps, unless the graph states why not: a
+    quotient, for example, that is declared as no whole number.
+    """
+    unnamed = [node for node in graph.nodes if not node.name]
+    model = build(graph, graph.inputs.values(), graph.outputs, "graph")
+    for node in unnamed:
+        node.name = ""  # as in the runtime's messages
+    guarded = set[str]()
+    for node in every(model.graph):
         if node.op_type in guests():
             node.domain = ""
-    _drop_unread(graph, model, names)
-    for node in graph.node:
-        _declare(graph, node, values)
-    inputs = used & (given | model.inputs.keys())
-    graph.input.extend(ir.serde.serialize_value(values[name]) for name in sorted(inputs))
-    graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    held = {name: (model.constants[name], tensor_of(values[name]))
-            for name in sorted(model.constants.keys() & (used - given))}  # fmt: skip
-    return proto, add_initializers(graph, held)
-
-
-def _declare(
-    graph: onnx.GraphProto, node: onnx.NodeProto, values: Mapping[str, ir.Value]
-) -> None:
-    """Keep the types of halves and of what may be guarded, and the shape of a recorded sum's
-    operand: a model may declare others than it has.
-    """
-    for value in map(values.get, node.output):
-        is_half = value is not None and value.dtype == ir.DataType.FLOAT16
-        if value is not None and value.dtype and (is_half or node.op_type in FUNCTIONS):
-            declared = helper.make_tensor_value_info(str(value.name), value.dtype, None)
-            graph.value_info.append(declared)
-    summed = values.get(node.input[0]) if node.op_type == "ReduceSum" else None
-    if summed is not None and summed.producer() is not None and READING in summed.meta:
-        graph.value_info.append(ir.serde.serialize_value(summed))
-
-
-def _read_as_it_lies(
-    node: onnx.NodeProto, model: Contents, given: frozenset[str], values: dict[str, ir.Value]
-) -> None:
-    """Replace MatMul with a large transposed constant by Gemm, which needs no transposed copy."""
-    if node.op_type != "MatMul" or node.domain or node.input[1] not in model.turned:
-        return
-    (a, turned), (source, order) = node.input, model.turned[node.input[1]]
-    held, shape = model.constants[source], values[a].shape
-    if not given.isdisjoint((turned, source)) or shape is None or len(shape) != 2:
-        return
-    if held.ndim == 2 and held.nbytes >= TURNED and held.dtype in (np.float32, np.float64):
-        node.op_type = "Gemm"
-        node.input[1] = source
-        node.attribute.append(helper.make_attribute("transB", int(order in (None, (1, 0)))))
-
-
-def _drop_unread(graph: onnx.GraphProto, model: Contents, names: tuple[str, ...]) -> None:
-    """Remove the transposed constants that no node reads any more."""
-    read = {*names, *(name for node in graph.node for name in node.input)}
-    if any(a.HasField("g") or a.graphs for node in graph.node for a in node.attribute):
-        return  # subgraphs may read tensors of the outer graph
-    for k in reversed(range(len(graph.node))):
-        name = graph.node[k].output[0]
-        if name in model.turned and name not in read:
-            del graph.node[k]
+        elif is_trap(node):
+            node.domain = GUARD
+            guarded.add(node.op_type)
+    for node in graph.nodes if graph.kind.is_model else ():
+        for y in node.outputs:  # a model may declare other shapes than it has
+            y.shape, y.type = None, y.type if y.dtype == ir.DataType.FLOAT16 else None
+    held = {name: (array_of(x), tensor_of(x)) for name, x in model.graph.initializers.items()}
+    model.graph.initializers.clear()
+    model.ir_version = IR_VERSION
+    if guarded:
+        model.opset_imports[GUARD] = 1
+    proto = ir.to_proto(model)
+    for op_type in sorted(guarded):
+        proto.functions.append(function(op_type))
+        proto.functions[-1].opset_import[0].version = opset(proto) or 1
+    return proto, add_initializers(proto.graph, held)
 
 
 def add_initializers(
@@ -196,61 +168,6 @@ def placeholder(name: str, array: np.ndarray) -> onnx.TensorProto:
     for key, value in (("location", "memory"), ("offset", 0), ("length", array.nbytes)):
         tensor.external_data.add(key=key, value=str(value))
     return tensor
-
-
-FEW = 1024
-"""A sum of so few numbers takes no longer than a product with ones."""
-
-
-def sum_by_products(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
-    """Sums over leading axes become products with ones, which take 0.1 to 0.5 of the time.
-
-    Returns the large vectors of ones, whose numbers stay outside the graph.
-    """
-    if all(node.op_type != "ReduceSum" for node in graph.node):
-        return {}
-    values = {value.name: value.type.tensor_type for value in (*graph.input, *graph.value_info)}
-    known, taken, made = _stored(graph), names_in(graph), list[onnx.NodeProto]()
-    held: dict[str, np.ndarray] = {}
-    for node in graph.node:
-        made += _product(node, values, known, taken, held) or [node]
-    del graph.node[:]
-    graph.node.extend(made)
-    return add_initializers(graph, {name: (a, ir.Tensor(a)) for name, a in held.items()})
-
-
-def _product(
-    node: onnx.NodeProto, values: Mapping[str, onnx.TypeProto.Tensor],
-    known: Mapping[str, np.ndarray], taken: set[str], held: dict[str, np.ndarray],
-) -> list[onnx.NodeProto]:  # fmt: skip
-    """The nodes that compute a sum over leading axes as a product; none for other nodes.
-
-    Their names are not `taken`, in subgraphs either; their constants are added to `held`.
-    """
-    if node.op_type != "ReduceSum" or node.domain or len(node.input) < 2:
-        return []
-    (x, axes), (y,) = node.input, node.output
-    if x not in values or axes not in known or not values[x].HasField("shape"):
-        return []
-    dtype, shape = values[x].elem_type, [size.dim_value for size in values[x].shape.dim]
-    first = sorted(axis + len(shape) * (axis < 0) for axis in known[axes].flat)
-    rows, columns = prod(shape[: len(first)]), prod(shape[len(first) :])
-    if first != [*range(len(first))] or rows < 2 or columns < 2 or rows * columns <= FEW:
-        return []  # a size that is not known is 0
-    if dtype not in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE):
-        return []
-    keeps = next((a.i for a in node.attribute if a.name == "keepdims"), 1)
-    made = [1] * len(first) * keeps + shape[len(first) :]
-    ones = np.ones(rows, helper.tensor_dtype_to_np_dtype(dtype))
-    constants = (ones, np.array([rows, columns]), np.array(made))
-    parts = "ones", "rows", "shape", "matrix", "vector"
-    left, flat, whole, matrix, vector = (unique(f"{y}_{part}", taken) for part in parts)
-    held.update(zip((left, flat, whole), constants, strict=True))
-    return [
-        helper.make_node("Reshape", [x, flat], [matrix]),
-        helper.make_node("MatMul", [left, matrix], [vector]),
-        helper.make_node("Reshape", [vector, whole], [y]),
-    ]
 
 
 # -- sessions --------------------------------------------------------------------------------------
@@ -330,9 +247,7 @@ def new_session(
     provider: str = CPU,
 ) -> Session:
     """A session of a model, with the shared arrays as initializers; not `pooled`, without arena."""
-    guard_traps(proto, shared)
     round_halves(proto.graph)
-    shared = {**shared, **sum_by_products(proto.graph)}
     model = proto.SerializeToString()
     return Session(partial(started, model, shared, lean, pooled, provider))
 
@@ -417,37 +332,169 @@ def interruptible(run: Callable[..., Any], *arguments: Any, alive: Any) -> None:
         raise failed[0]
 
 
-# -- traps: operators that are replaced by functions, for some numbers -----------------------------
+# -- products: programs whose ends and residuals are bound to memory -------------------------------
+
+LONG = 2**35
+"""Multiplications that take a good part of a second on two cores.
+
+Below this number a separate thread does not pay off: a session binds its threads to cores, and a
+new thread may start on the core of one of them, where the two wait for each other.
+"""
 
 
-def guard_traps(model: onnx.ModelProto, shared: Mapping[str, np.ndarray]) -> None:
-    """Put functions in place of the operators of a model that are traps, unless it states why not:
-    a quotient, for example, that is declared as no whole number.
+class Program:
+    """v ↦ J v by a session, given the positions of its tensors in v and in y.
+
+    Tensors that are contiguous parts of v or y are separate inputs and outputs, bound to their
+    memory: nothing is sliced or joined. Residuals are bound once, as a hundred of them take half a
+    millisecond. Threads do not share a binding: a product takes one that is free, or makes one. A
+    `long` product runs in another thread, so that Ctrl-C reaches the calling thread meanwhile.
     """
-    guarded = _guard(model.graph, shared)
-    for op_type in sorted(guarded):
-        model.functions.append(function(op_type))
-        model.functions[-1].opset_import[0].version = opset(model) or 1
-    if guarded:
-        model.opset_import.add(domain=GUARD, version=1)
+
+    def __init__(self, session: Session, inputs: list[Part], outputs: list[Part], graph: Graph):
+        self.session, self.inputs, self.outputs = session, inputs, outputs
+        self.names = {key: str(x.name) for key, x in graph.residuals.items()}
+        self.shape, self.dtype = shape_of(graph.y), dtype_of(graph.y)
+        self.long = sum(map(multiplications, kernels_of(graph))) > LONG
+        self.held: dict[str, Any] = {}
+        self.free: dict[Any, list[Any]] = {}  # by session: a forked process has its own
+
+    def bind(self, residuals: Mapping[str, np.ndarray]) -> Program:
+        """The program for these residuals, contiguous arrays by key, whose memory it reads."""
+        made = copy(self)
+        made.free = {}
+        made.held = values_of({name: residuals[key] for key, name in self.names.items()})
+        return made
+
+    def __call__(self, v: np.ndarray) -> np.ndarray:
+        flat, y = v.ravel(), np.empty(self.shape, self.dtype)  # reshape may leave gaps
+        made, session = y.reshape(-1), self.session.here
+        free = self.free.setdefault(session, [])
+        try:
+            binding = free.pop()
+        except IndexError:
+            binding = session.io_binding()
+            for name, value in self.held.items():
+                binding.bind_ortvalue_input(name, value)
+        for bind, array, parts in (
+            (binding.bind_input, flat, self.inputs), (binding.bind_output, made, self.outputs)
+        ):  # fmt: skip
+            item, start = array.itemsize, array.ctypes.data
+            for part in parts:
+                where = start + part.start * item
+                bind(part.name, "cpu", 0, array.dtype, part.shape, where)
+        if self.long:
+            interruptible(session.run_with_iobinding, binding, alive=(flat, y))
+        else:
+            session.run_with_iobinding(binding)
+        free.append(binding)
+        return y
 
 
-def _guard(graph: onnx.GraphProto, shared: Mapping[str, np.ndarray]) -> set[str]:
-    """Guard the traps in a graph, unless known constants make them safe; the guarded operators.
+def compile(graph: Graph, provider: str = CPU) -> Program:
+    """The session of a product, on an execution provider.
 
-    Subgraphs may use the same names for other tensors.
+    Raises `EngineError` where ONNX Runtime has no kernel for it.
     """
-    types = {value.name: value.type.tensor_type.elem_type
-             for value in (*graph.output, *graph.value_info)}  # fmt: skip
-    known = {**_stored(graph), **shared}
-    guarded = set()
-    for node in graph.node:
-        for inner in subgraphs(node):
-            guarded |= _guard(inner, {})
-        if is_trap(node, types, known):
-            node.domain = GUARD
-            guarded.add(node.op_type)
-    return guarded
+    check_provider(provider)
+    graph = simplified(graph, PRODUCTS, RUNTIME)
+    outputs = outputs_of(graph)
+    inputs = inputs_of(graph, outputs)
+    given = (*(part.value for part in inputs), *graph.residuals.values())
+    ends = replace(graph, inputs={str(x.name): x for x in given},
+                   outputs={part.name: part.value for part in outputs})  # fmt: skip
+    try:
+        session = new_session(*serialized(ends), provider=provider)
+    except Exception as error:  # its exceptions have no common base class
+        raise EngineError(
+            f"ONNX Runtime cannot run this product: {first_line(error)} Try engine='numpy'."
+        ) from error
+    return Program(session, inputs, outputs, graph)
+
+
+def check_provider(provider: str) -> None:
+    """Raises `InputError` for an execution provider that this ONNX Runtime does not have."""
+    known = runtime().get_available_providers()
+    if provider not in known:
+        shown = ", ".join(f"'onnxruntime:{name}'" for name in known)
+        raise InputError(f"ONNX Runtime has no {provider!r} here; engine= may be {shown}.")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A tensor that is a part of a flat vector, from entry `start` on."""
+
+    name: str
+    start: int
+    value: ir.Value
+
+    @property
+    def shape(self) -> Shape:
+        return shape_of(self.value)
+
+
+def inputs_of(graph: Graph, outputs: list[Part]) -> list[Part]:
+    """New inputs in place of the slices of a flat v; and v itself if it is read whole, or if a
+    slice of it is a part of y.
+    """
+    v, ends = graph.v, {id(graph.y), *(id(part.value) for part in outputs)}
+    parts = [Part(str(v.name), 0, v)] if graph.y is v else []
+    for node, k in graph.uses(v):
+        start = beginning(graph, node) if k == 0 and len(shape_of(v)) == 1 else None
+        cuts = [] if start is None else reshaped(graph, node)
+        if start is None or any(id(cut) in ends for cut in (node.outputs[0], *cuts)):
+            if all(part.value is not v for part in parts):
+                parts.append(Part(str(v.name), 0, v))
+            continue
+        for cut in cuts:
+            value = graph.new(shape_of(cut), dtype_of(v), f"v_{len(parts)}")
+            for user, place in graph.uses(cut):
+                user.replace_input_with(place, value)
+            parts.append(Part(value.name or "", start, value))
+    return parts
+
+
+def beginning(graph: Graph, node: ir.Node) -> int | None:
+    """The start of a contiguous slice of a vector; None if the node is no such slice."""
+    if node.op_type == "Reshape":
+        return 0
+    if node.op_type != "Slice":
+        return None
+    start, _, *more = (None if x is None else graph.array(x) for x in node.inputs[1:])
+    stepped = len(more) > 1 and more[1] is not None and more[1].item() != 1
+    return None if start is None or stepped else int(start.item())
+
+
+def reshaped(graph: Graph, node: ir.Node) -> list[ir.Value]:
+    """The tensors that a slice is used as: its reshapes if it is only reshaped, else itself."""
+    cut = node.outputs[0]
+    users = [user for user, _ in graph.uses(cut)]
+    only = users and cut is not graph.y and all(u.op_type == "Reshape" for u in users)
+    return [user.outputs[0] for user in users] if only else [cut]
+
+
+def outputs_of(graph: Graph) -> list[Part]:
+    """The tensors that a flat y is concatenated from; y alone if it is no concatenation."""
+    y = graph.y
+    node = y.producer()
+    if node is None or node.op_type != "Concat" or len(shape_of(y)) != 1:
+        return [Part("y_0", 0, unshaped(y))]
+    parts: list[Part] = []
+    start = 0
+    for x in filter(None, node.inputs):
+        parts.append(Part(f"y_{len(parts)}", start, unshaped(x)))
+        start += size(shape_of(x))
+    return parts
+
+
+def unshaped(x: ir.Value) -> ir.Value:
+    """The tensor before a Reshape, if there is one."""
+    node = x.producer()
+    before = node.inputs[0] if node is not None and node.op_type == "Reshape" else None
+    return x if before is None else before
+
+
+# -- halves -------------------------------------------------------------------------------------
 
 
 def round_halves(graph: onnx.GraphProto) -> None:
@@ -484,16 +531,3 @@ def is_half(node: onnx.NodeProto) -> bool:
     """Whether a node casts to halves."""
     to = onnx.TensorProto.FLOAT16
     return node.op_type == "Cast" and any(a.name == "to" and a.i == to for a in node.attribute)
-
-
-def _stored(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
-    """The integer constants that are stored in a graph itself, by name."""
-    stored = {tensor.name: tensor for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant":
-            stored.update((node.output[0], a.t) for a in node.attribute if a.name == "value")
-    return {
-        name: numpy_helper.to_array(tensor)
-        for name, tensor in stored.items()
-        if tensor.data_type in TRAPPED[:2] and not tensor.external_data
-    }

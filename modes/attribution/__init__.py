@@ -1,0 +1,1 @@
+"""Attribution: what a model looks at, in its inputs and in the data that trained it."""

@@ -1,0 +1,126 @@
+"""Target: the entries of an output that are explained, and their gradients at any point."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...jacobians.arrays import host
+from ...jacobians.errors import InputError
+from ..embeddings import default_wrt
+from ..forward import Tensors
+from ..gradient import Gradient
+from ..linearize import linearize
+from ..model.primal.evaluate import evaluate
+from ..model.primal.inputs import Names, as_model, check_inputs, name_of, names_of
+from ..model.primal.model import Model
+
+
+@dataclass(frozen=True)
+class Target:
+    """fₙ(x) = Σ weights ∘ of over the entries of sample n, of `samples`, by the tensors of `wrt`.
+
+    `text` names the entries, and `point` are all inputs.
+    """
+
+    model: Model
+    point: Mapping[str, Any]
+    of: str
+    wrt: tuple[str, ...]
+    weights: np.ndarray
+    samples: int
+    text: str
+    engine: str | None
+
+    def here(self) -> tuple[np.ndarray, Tensors]:
+        """fₙ for each sample, and ∂(Σₙ fₙ)/∂wrt by name, at the point: one product."""
+        J = linearize(self.model, self.point, of=self.of, wrt=self.wrt, engine=self.engine)
+        slopes = J.T.apply({self.of: self.weights.astype(J.dtype)})
+        return self._by_sample(J.primal[self.of]), {n: host(g) for n, g in slopes.items()}
+
+    def slopes(self, moved: Mapping[str, Any]) -> Tensors:
+        """∂(Σₙ fₙ)/∂wrt by name, where tensors of `wrt` are `moved`: one run of a program."""
+        f = Gradient(self.model, (self.of,), self.wrt, {self.of: self.weights}, self.engine)
+        return {n: host(g) for n, g in f({**self.point, **moved})[1].items()}
+
+    def values(self, moved: Mapping[str, Any]) -> np.ndarray:
+        """fₙ for each sample."""
+        point = {**self.point, **moved}
+        return self._by_sample(evaluate(self.model, point, [self.of], engine=self.engine)[self.of])
+
+    def inputs(self) -> dict[str, np.ndarray]:
+        """The tensors of `wrt` at the point."""
+        found = evaluate(self.model, self.point, self.wrt, engine=self.engine)
+        return {name: host(x) for name, x in found.items()}
+
+    def _by_sample(self, y: Any) -> np.ndarray:
+        return (self.weights * host(y)).reshape(self.samples, -1).sum(axis=1)
+
+
+def target_of(
+    model: Model, inputs: Mapping[str, Any], of: str | None, wrt: Names, engine: str | None
+) -> Target:
+    """The target that `of` names: `"logits[0,3]"`, or of each sample its largest entry.
+
+    By default `wrt` are the floating inputs; the vectors of the tokens where there are none.
+    """
+    model = as_model(model)
+    name, index = entry(model, of)
+    by = names_of(model, default_wrt(model) if wrt is None else wrt, model.inputs, "wrt")
+    point = check_inputs(model, inputs, keep=False, engine=engine)
+    values = evaluate(model, point, [name, *by], engine=engine)
+    y = host(values[name])
+    weights, lengths = np.zeros(y.shape), {np.shape(values[n])[:1] for n in (name, *by)}
+    samples = len(y) if len(lengths) == 1 and y.ndim else 1
+    if index is None:
+        rows = y.reshape(samples, -1)
+        weights.reshape(rows.shape)[np.arange(samples), rows.argmax(axis=1)] = 1
+        return Target(model, point, name, by, weights, samples, text_of(name, weights), engine)
+    try:
+        weights[index] = 1
+    except IndexError as error:
+        raise InputError(f"of={of!r}: {name!r} has shape {list(y.shape)}: {error}") from error
+    return Target(model, point, name, by, weights, samples, str(of), engine)
+
+
+def text_of(name: str, weights: np.ndarray) -> str:
+    """The entry, or that there is one in each sample."""
+    if weights.size == 1:
+        return name
+    places = list(zip(*weights.nonzero(), strict=True))
+    if len(places) > 1:
+        return f"the largest entry of {name} in each sample"
+    return f"{name}[{','.join(map(str, places[0]))}]"
+
+
+def entry(model: Model, of: str | None) -> tuple[str, Any]:
+    """The tensor, and the index of entries in it, None where `of` has none.
+
+    `"logits[0,3]"` has the index (0, 3), `"logits[:,-1]"` takes the last entry of each sample.
+    """
+    found = re.fullmatch(r"(.+?)\s*\[([-\d\s:,.]*)\]", of) if isinstance(of, str) else None
+    known = {*model.outputs, *model.intermediates}
+    if of in known or not found:
+        return name_of(model, of, model.outputs, "of"), None
+    name = name_of(model, found[1], model.outputs, "of")
+    try:
+        return name, tuple(part_of(part.strip()) for part in found[2].split(","))
+    except ValueError:
+        raise InputError(f"of={of!r} is no entry: write {name}[0,3] or {name}[:,3]") from None
+
+
+def part_of(text: str) -> Any:
+    """One part of an index: a number, a slice or `...`.
+
+    >>> part_of("-1"), part_of("1:3"), part_of("...")
+    (-1, slice(1, 3, None), Ellipsis)
+    """
+    if text == "...":
+        return ...
+    if ":" not in text:
+        return int(text)
+    return slice(*(int(end) if end.strip() else None for end in text.split(":")))

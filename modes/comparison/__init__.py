@@ -1,0 +1,1 @@
+"""Comparison: a model beside its optimised, quantised or converted twin."""

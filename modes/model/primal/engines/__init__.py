@@ -1,1 +1,0 @@
-"""Engines: ONNX Runtime, PyTorch, and the readings of the vocabulary, which run a model."""

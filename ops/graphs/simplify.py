@@ -1,0 +1,455 @@
+"""Simplify: the table of graph rewrites.
+
+A row replaces the call of an operator by simpler calls, or by ones that an engine runs faster. The
+rows without an engine are applied while a graph is recorded, the others where that engine compiles
+it. A rule is written in calls of the vocabulary, and gives None where it does not apply; the first
+line of its docstring says why.
+
+A transposed matrix is never copied: a large one is held once, in the order in which it is stored
+(`transposed` finds it behind a Transpose), and products read it in place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from ...jacobians import Array, Op, Shape, dtype_of, shape_of, size
+from ...jacobians.symint import Number, is_symbolic, largest, quotient, same, whole
+from .shapes import CONTENT, READING
+
+RUNTIME, PRODUCTS = "onnxruntime", "products by onnxruntime"
+
+
+class Rewrite(NamedTuple):
+    """A row: `rule(op, *inputs, **attributes)` gives the result of an operator, or None.
+
+    It is tried where an operand, by its index, comes `after` an operator.
+    """
+
+    operator: str
+    engine: str
+    rule: Callable[..., Any]
+    after: tuple[int, str] | None = None
+
+    @property
+    def why(self) -> str:
+        """Why, in one line."""
+        return (self.rule.__doc__ or "").partition("\n")[0]
+
+
+TABLE: dict[tuple[str, str], list[Rewrite]] = {}
+"""(operator, engine) -> the rows, in the order in which they are tried."""
+
+Rule = Callable[..., Any]
+
+
+def rewrites(
+    *names: str, engine: str = "", after: tuple[int, str] | None = None
+) -> Callable[[Rule], Rule]:  # fmt: skip
+    """Enter a rule for some operators, of an engine or of all recordings."""
+
+    def enter(rule: Rule) -> Rule:
+        for name in names:
+            TABLE.setdefault((name, engine), []).append(Rewrite(name, engine, rule, after))
+        return rule
+
+    return enter
+
+
+def rewritten(op: Any, op_type: str, inputs: Any, attrs: Any) -> Any:
+    """The result of a recorded call by the first row that applies; else None."""
+    for row in TABLE.get((op_type, ""), ()):
+        made = row.rule(op, *inputs, **attrs)
+        if made is not None:
+            return made
+    return None
+
+
+# -- what rules ask of their operands --------------------------------------------------------------
+
+
+def made_by(x: Any, op_type: str) -> ir.Node | None:
+    """The node that made a value, if it has this op_type."""
+    node = x.producer() if isinstance(x, ir.Value) else None
+    return node if node is not None and node.op_type == op_type and not node.domain else None
+
+
+def transposed(x: Any) -> ir.Value | None:
+    """The matrix, or stack of matrices, of which x is the transpose by a node; None if none is."""
+    node = made_by(x, "Transpose")
+    if node is None:
+        return None
+    held = node.attributes.get("perm")  # reversed axes by default
+    perm = (1, 0) if held is None and rank_of(x) == 2 else () if held is None else held.as_ints()
+    rank = len(perm)
+    turns = rank > 1 and (*perm,) == (*range(rank - 2), rank - 1, rank - 2)
+    return node.inputs[0] if turns else None
+
+
+def rank_of(x: ir.Value) -> int | None:
+    """The number of axes, as declared; None if that is unknown."""
+    return None if x.shape is None else len(x.shape)
+
+
+def certain(x: ir.Value) -> Shape | None:
+    """The static shape of a recorded value, or of an input, which is checked; else None: a model
+    may declare other shapes than it has.
+    """
+    if x.shape is None or not all(isinstance(n, int) for n in x.shape):
+        return None
+    recorded = x.meta.get(READING) is not None
+    return shape_of(x) if recorded or (x.producer() is None and x.const_value is None) else None
+
+
+def numbers_of(x: Any) -> np.ndarray | None:
+    """The numbers of a constant; None for other values."""
+    node = made_by(x, "Constant")
+    value = node.attributes.get("value") if node is not None else None
+    held = value.as_tensor() if value is not None else None if x is None else x.const_value
+    return None if held is None else held.numpy()
+
+
+def is_constant(x: Any, number: float) -> bool:
+    """Whether an operand is a constant scalar of that value."""
+    if x is None or isinstance(x, ir.Value):
+        return False
+    return np.size(x) == 1 and bool(np.all(x == number))
+
+
+def entries(x: Array) -> tuple[Number, ...] | None:
+    """The numbers of an integer tensor, or None if they are not tracked."""
+    if isinstance(x, ir.Value) and x.const_value is not None:
+        return tuple(x.const_value.numpy().tolist())
+    held = x.meta.get(CONTENT) if isinstance(x, ir.Value) else x
+    return None if held is None else tuple(map(whole, np.ravel(held)))
+
+
+def apart(places: tuple[Any, ...], n: int) -> bool:
+    """Whether all places on an axis of length n differ; negative ones count from the end."""
+    return len({place % n for place in places}) == len(places)
+
+
+# -- all recordings --------------------------------------------------------------------------------
+
+
+@rewrites("Identity")
+def _identity(op: Op, x: Array) -> Array:
+    """A value needs no second name."""
+    return x
+
+
+@rewrites("Concat")
+def _concat(op: Op, *parts: Array, axis: int) -> Array | None:
+    """One part is the whole."""
+    return parts[0] if len(parts) == 1 else None
+
+
+def _unrepeated(name: str) -> Rule:
+    def rule(op: Op, x: Array, y: Array) -> Array | None:
+        """An operand is taken as it was before an Expand to the shape of the other one."""
+        for k, (one, other) in enumerate(((x, y), (y, x))):
+            node, shape = made_by(one, "Expand"), shape_of(one)
+            if node is not None and same(shape_of(other)[-len(shape) :], shape):
+                before = node.inputs[0]
+                return getattr(op, name)(*((before, other) if k == 0 else (other, before)))
+        return None
+
+    return rule
+
+
+for _name in ("Add", "Sub", "Mul", "Div"):
+    rewrites(_name)(_unrepeated(_name))
+
+
+@rewrites("CastLike")
+def _cast_like(op: Op, x: Array, like: Array, **attrs: Any) -> Array:
+    """The type is known, and `like` need not be there."""
+    target = dtype_of(like)
+    if not isinstance(x, ir.Value):
+        return np.asarray(x, target)
+    return op.Cast(x, to=int(ir.DataType.from_numpy(target)), **attrs)
+
+
+@rewrites("Cast")
+def _cast(op: Op, x: Array, to: int, **attrs: Any) -> Array | None:
+    """A value may have the type already."""
+    return x if dtype_of(x) == ir.DataType(to).numpy() else None
+
+
+@rewrites("Reshape")
+def _reshape(op: Op, x: Array, shape: Array, **attrs: Any) -> Array | None:
+    """Only the last shape counts, with its numbers spelt out."""
+    asked = entries(shape)
+    if asked is None:
+        return None
+    target = resolved(asked, shape_of(x))
+    if same(target, shape_of(x)):
+        return x
+    before = made_by(x, "Reshape")
+    if before is not None:
+        return op.Reshape(before.inputs[0], target)
+    may_be_empty = is_symbolic(target) or 0 in target
+    if may_be_empty and not attrs.get("allowzero"):  # 0 is an empty axis, not a copied size
+        return op.Reshape(x, target, allowzero=1)
+    return None if same(target, asked) else op.Reshape(x, target, **attrs)
+
+
+def resolved(target: Shape, shape: Shape) -> Shape:
+    """A target shape with -1 spelt out.
+
+    >>> resolved((-1, 2), (3, 4))
+    (6, 2)
+    """
+    known = largest(math.prod(n for n in target if not same(n, -1)), 1)
+    return tuple(quotient(math.prod(shape), known) if same(n, -1) else n for n in target)
+
+
+@rewrites("Transpose")
+def _transpose(op: Any, x: Array, perm: Any = None) -> Array | None:
+    """Only the last order counts; in a product, axes of size 1 move without a copy."""
+    shape = shape_of(x)
+    perm = tuple(reversed(range(len(shape)))) if perm is None else tuple(perm)
+    if perm == tuple(range(len(perm))):
+        return x
+    moved = [k for k in perm if op.is_model or not same(shape[k], 1)]
+    if moved == sorted(moved):
+        return op.Reshape(x, tuple(shape[k] for k in perm))
+    before = made_by(x, "Transpose")
+    if before is None:
+        return None
+    held = before.attributes.get("perm")  # reversed axes by default
+    first = tuple(reversed(range(len(perm)))) if held is None else held.as_ints()
+    return op.Transpose(before.inputs[0], perm=tuple(first[k] for k in perm))
+
+
+@rewrites("Expand")
+def _expand(op: Op, x: Array, shape: Array) -> Array | None:
+    """A value may have the shape already."""
+    sizes = entries(shape)
+    return x if sizes is not None and same(sizes, shape_of(x)) else None
+
+
+@rewrites("Pad")
+def _pad(
+    op: Op, x: Array, pads: Array, value: Any = None, axes: Array | None = None, **attrs: Any
+) -> Array | None:
+    """Pads for all axes: ONNX Runtime 1.31 misreads a subset of axes after a Transpose."""
+    held = entries(axes) if axes is not None else None
+    sizes = entries(pads)
+    if held is None or sizes is None:
+        return None
+    rank, count = len(shape_of(x)), len(held)
+    full = [0] * (2 * rank)
+    for k, axis in enumerate(held):
+        full[axis % rank], full[rank + axis % rank] = sizes[k], sizes[count + k]
+    return op.Pad(x, tuple(full), value, **attrs)
+
+
+@rewrites("Mul")
+def _mul(op: Op, x: Array, y: Array) -> Array | None:
+    """1 x = x."""
+    for kept, other in ((x, y), (y, x)):
+        if is_constant(other, 1) and np.ndim(other) <= len(shape_of(kept)):
+            return kept
+    return None
+
+
+@rewrites("Div")
+def _div(op: Op, x: Array, y: Array) -> Array | None:
+    """x / 1 = x."""
+    return x if is_constant(y, 1) and np.ndim(y) <= len(shape_of(x)) else None
+
+
+@rewrites("Neg")
+def _neg(op: Op, x: Array) -> Array | None:
+    """-(-x) = x."""
+    before = made_by(x, "Neg")
+    return None if before is None else before.inputs[0]
+
+
+@rewrites("Add")
+def _add(op: Op, x: Array, y: Array) -> Array | None:
+    """x + (-y) = x - y."""
+    if (before := made_by(y, "Neg")) is not None:
+        return op.Sub(x, before.inputs[0])
+    before = made_by(x, "Neg")
+    return None if before is None else op.Sub(y, before.inputs[0])
+
+
+@rewrites("Sub")
+def _sub(op: Op, x: Array, y: Array) -> Array | None:
+    """x - (-y) = x + y."""
+    before = made_by(y, "Neg")
+    return None if before is None else op.Add(x, before.inputs[0])
+
+
+@rewrites("Gather")
+def _gather(op: Any, x: Array, index: Array, axis: int = 0) -> Array | None:
+    """GatherElements takes a fifth of the time of ONNX Runtime's Gather for rows of one number.
+
+    ONNX's reference evaluator, which may run a model, cannot gather more than 64 elements.
+    """
+    shape = shape_of(index)
+    if op.is_model or len(shape_of(x)) != 1 or not shape or dtype_of(x).kind != "f":
+        return None
+    return op.Reshape(op.GatherElements(x, op.Reshape(index, (size(shape),)), axis=0), shape)
+
+
+@rewrites("ScatterND")
+def _scatter_nd(
+    op: Any, x: Array, index: Array, updates: Array, reduction: str = "none"
+) -> Array | None:
+    """ONNX Runtime reduces rows of ScatterND in concurrent threads, which lose some updates.
+
+    ScatterElements instead, where places may repeat.
+    """
+    shape, depth = shape_of(x), shape_of(index)[-1]
+    if reduction == "none" or not op.is_model:
+        return None
+    if depth != 1:
+        sizes, rest = shape[:depth], shape[depth:]
+        places = op.Where(op.Less(index, 0), op.Add(index, sizes), index)
+        strides = tuple(size(sizes[k + 1 :]) for k in range(depth))
+        index = op.ReduceSum(op.Mul(places, strides), (-1,), keepdims=1)
+        flat = op.Reshape(x, (size(sizes), *rest))
+        return op.Reshape(op.ScatterND(flat, index, updates, reduction=reduction), shape)
+    places = entries(index)
+    if places and not is_symbolic((*places, shape[0])) and apart(places, shape[0]):
+        return None
+    rows, rest = size(shape_of(index)), shape[1:]
+    column = op.Reshape(index, (rows, *(1 for _ in rest)))
+    whole = (rows, *rest)
+    return op.ScatterElements(
+        x, op.Expand(column, whole), op.Reshape(updates, whole), axis=0, reduction=reduction
+    )
+
+
+# -- ONNX Runtime ----------------------------------------------------------------------------------
+
+LARGE = 1 << 22
+"""Bytes of a constant that does not stay in a core's cache from product to product."""
+
+LONGER = 8
+"""How many times larger than the other factor a constant is that dominates the time."""
+
+MANY = 32
+"""The number of rows that repay packing the other factor."""
+
+FEW = 1024
+"""A sum of so few numbers takes no longer than a product with ones."""
+
+FLOATS = (np.float32, np.float64)
+
+
+@rewrites("MatMul", engine=PRODUCTS)
+def _as_left_factor(op: Any, a: ir.Value, c: ir.Value) -> ir.Value | None:
+    """A large constant on the right is read from memory in a packed copy, on the left in place.
+
+    A C = (Cᵀ Aᵀ)ᵀ if C is large: a constant, or the transpose of a computed matrix.
+    """
+    if not is_one_matrix(a) or not is_one_matrix(c):
+        return None
+    turned = transposed(c)
+    (m, k), n = shape_of(a)[-2:], shape_of(c)[-1]
+    held = numbers_of(c if turned is None else turned)
+    long = turned is not None and k >= n >= LONGER * m and (held is None or k >= LONGER * n)
+    if not long and (held is None or not dominates(held, m, k, n)):
+        return None
+    if turned is None:
+        assert held is not None
+        left = op.initializer(held.reshape(k, n).T)
+    else:
+        left = op.Reshape(turned, (n, k))
+    made = op.MatMul(left, op.Transpose(op.Reshape(a, (m, k)), perm=(1, 0)))
+    return op.Reshape(op.Transpose(made, perm=(1, 0)), (*shape_of(a)[:-1], n))
+
+
+@rewrites("MatMul", engine=RUNTIME, after=(1, "Transpose"))
+def _reads_in_place(op: Any, a: ir.Value, c: ir.Value) -> ir.Value | None:
+    """Gemm reads a large transposed constant in place; a Transpose would write it at every run."""
+    turned, rank = transposed(c), rank_of(a)
+    held = numbers_of(turned)
+    if turned is None or held is None or held.ndim != 2 or held.nbytes < LARGE:
+        return None
+    if held.dtype not in FLOATS or (rank != 2 and op.is_model):
+        return None
+    if rank == 2:  # whatever its sizes are
+        return bare(op, "Gemm", (a, turned), transB=1)
+    n, k = shape_of(turned)
+    made = op.Gemm(op.Reshape(a, (size(shape_of(a)) // k, k)), turned, transB=1)
+    return op.Reshape(made, (*shape_of(a)[:-1], n))
+
+
+def is_one_matrix(x: ir.Value) -> bool:
+    """Whether a value is a matrix, up to leading axes of size 1."""
+    shape = shape_of(x)
+    return len(shape) > 1 and size(shape) == size(shape[-2:])
+
+
+def dominates(held: np.ndarray, m: int, k: int, n: int) -> bool:
+    """Whether C (k, n) is so large, and A (m, k) so small, that reading C dominates the time.
+
+    Products with very few rows pack nothing; many rows repay the packing.
+    """
+    few = LONGER <= m <= MANY
+    return few and held.nbytes >= LARGE and held.size >= LONGER * m * max(k, n)
+
+
+@rewrites("ScatterND", engine=PRODUCTS)
+def _single_numbers(
+    op: Any, zeros: ir.Value, index: ir.Value, x: ir.Value, reduction: str = "none"
+) -> ir.Value | None:  # fmt: skip
+    """ScatterND copies row by row: other operators put single numbers in a fraction of the time.
+
+    MaxUnpool, or ScatterElements where numbers are summed.
+    """
+    (n, *row), (rows, *depth) = shape_of(zeros), shape_of(index)
+    if row != [1] or depth != [1]:
+        return None
+    held = numbers_of(index)
+    once = reduction == "none" or (held is not None and apart(tuple(held.ravel().tolist()), n))
+    if not once or not is_zero(zeros):
+        return op.ScatterElements(zeros, index, x, reduction=reduction)
+    line = (1, 1, 1, rows)
+    places = op.Reshape(index, line) if held is None else (held + n * (held < 0)).reshape(line)
+    operands = op.Reshape(x, line), places, np.array([1, 1, 1, n])
+    (made,) = op.emit("MaxUnpool", operands, {"kernel_shape": (1, 1)},
+                      [((1, 1, 1, n), dtype_of(x))])  # fmt: skip
+    return op.Reshape(made, (n, 1))
+
+
+def is_zero(value: ir.Value) -> bool:
+    """Whether a value is known to be zeros of float32, the dtype that MaxUnpool supports."""
+    node = made_by(value, "Expand")
+    held = numbers_of(value if node is None else node.inputs[0])
+    return held is not None and held.dtype == np.float32 and not held.any()
+
+
+@rewrites("ReduceSum", engine=RUNTIME)
+def _by_ones(
+    op: Any, x: ir.Value, axes: ir.Value | None = None, keepdims: int = 1, **attrs: Any
+) -> ir.Value | None:
+    """A sum over leading axes takes 0.1 to 0.5 of the time as a product with ones."""
+    shape, held = certain(x), numbers_of(axes)
+    if shape is None or held is None or dtype_of(x) not in FLOATS:
+        return None
+    first = sorted(axis + len(shape) * (axis < 0) for axis in held.flat)
+    rows, columns = size(shape[: len(first)]), size(shape[len(first) :])
+    if first != [*range(len(first))] or rows < 2 or columns < 2 or rows * columns <= FEW:
+        return None
+    ones = op.initializer(np.ones(rows, dtype_of(x)))
+    made = op.MatMul(ones, op.Reshape(x, (rows, columns)))
+    return op.Reshape(made, (*(1,) * len(first) * keepdims, *shape[len(first) :]))
+
+
+def bare(op: Any, op_type: str, operands: tuple[ir.Value, ...], **attrs: Any) -> ir.Value:
+    """The result of a new node, whose shape is not inferred."""
+    y = ir.Value()
+    attributes = ir.convenience.convert_attributes(attrs)
+    op.nodes.append(ir.Node("", op_type, operands, attributes, outputs=[y]))
+    return y

@@ -1,0 +1,78 @@
+"""Conditions: where a recording holds, checked at a point, shown by `explain`, and in exports."""
+
+import numpy as np
+import onnx.parser
+import pytest
+from numpy.testing import assert_allclose
+
+import onnxjac as oj
+from onnxjac.modes.model.flow.conditions import Condition
+
+X = np.array([0.5, -1.0, 2.0])
+
+BRANCH = """g (double[3] x, bool flag) => (double[3] y) {
+    y = If(flag) <
+      then_branch = a () => (double[3] p) { p = Sin(x) },
+      else_branch = b () => (double[3] q) { q = Cos(x) }> }"""
+
+LARGEST = """g (double[3] x) => (double y) { y = ReduceMax<keepdims = 0>(x) }"""
+
+
+def load(text):
+    return oj.load(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'))
+
+
+@pytest.mark.parametrize(
+    ("condition", "right", "wrong"),
+    [
+        (Condition("numbers", "k", here=np.array([2, 3])), np.array([2, 3]), np.array([2, 4])),
+        (Condition("numbers", "k", here=np.array([2, 3])), np.array([2, 3]), np.array([2])),
+        (Condition("shape", "k", here=(2, 0)), np.ones((2, 0)), np.ones((2, 1))),
+        (Condition("none", "k"), np.float32(0), np.float32("nan")),
+        (Condition("relation", "k >= 2·n"), 6, 5),
+    ],
+    ids=lambda x: x.kind if isinstance(x, Condition) else "",
+)
+def test_a_condition_holds_where_nothing_that_decided_has_changed(condition, right, wrong):
+    assert condition.holds({"k": right, "n": 3}) is True
+    assert condition.holds({"k": wrong, "n": 3}) is False
+
+
+def test_a_relation_of_unknown_numbers_is_open():
+    assert Condition("relation", "m < 2").holds({"n": 3}) is None
+
+
+@pytest.mark.parametrize("points", [2, 8])
+def test_a_branch_is_a_condition_that_every_point_checks(points):
+    model = load(BRANCH)
+    J = oj.linearize(model, {"x": X, "flag": np.array(True)})
+    for k in range(points):
+        J = J.relinearize({"x": X + k, "flag": np.array(True)})
+        assert_allclose(J.diagonal(), np.cos(X + k))
+    (route,) = J.route._flats[next(iter(J.route._flats))]
+    (decided,) = route.conditions
+    assert (decided.kind, decided.name, bool(decided.here)) == ("numbers", "flag", True)
+    K = J.relinearize({"x": X, "flag": np.array(False)})
+    assert_allclose(K.diagonal(), -np.sin(X))
+
+
+def test_explain_says_where_a_recording_holds():
+    J = oj.linearize(load(BRANCH), {"x": X, "flag": np.array(True)})
+    (line,) = J.explain().conditions
+    assert line.startswith("'flag' has the numbers that it has here: If")
+    assert f"recorded for points where {line}" in str(J.explain())
+    K = oj.linearize(load(LARGEST), {"x": X})
+    assert K.explain().conditions == ()  # every rule was read here
+    K = K.relinearize({"x": X + 1}).relinearize({"x": X + 2})
+    assert K.explain().conditions == ("there are no infinities where entries are left out",)
+
+
+def test_control_flow_that_is_not_kept_is_a_condition_with_its_reason():
+    model = load("""g (double[3] x) => (double[N] y) <int64 n = {3}> {
+        y = Loop(n, , x) <body = b (int64 i, bool c, double[K] s) => (bool d, double[L] r) {
+            d = Identity(c) r = Concat<axis = 0>(s, s) }> }""")
+    with pytest.warns(oj.OnnxJacWarning, match="the control flow that computes 'y' is unrolled"):
+        oj.export(model, "vjp", {"x": X})
+    (condition,) = model.cache["unkept"].values()
+    assert (condition.kind, condition.name) == ("unrolled", "y")
+    assert condition.reader

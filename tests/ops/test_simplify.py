@@ -1,0 +1,85 @@
+"""The table of graph rewrites: each row says why, and no row changes the graph that it reads."""
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+from check_model import assert_near
+from onnxjac.jacobians import Eye, implicit_kron
+from onnxjac.modes.linear.products.compiled import record
+from onnxjac.modes.model.loading.load import load
+from onnxjac.modes.model.primal.evaluate import evaluate
+from onnxjac.modes.model.programs.onnxruntime import graph_of
+from onnxjac.ops.graphs.build import fits, simplified
+from onnxjac.ops.graphs.simplify import LARGE, PRODUCTS, RUNTIME, TABLE, Rewrite, rewrites
+
+ROWS = [row for rows in TABLE.values() for row in rows]
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.operator} {row.engine}".strip())
+def test_each_row_says_why_and_names_what_there_is(row):
+    assert row.why.endswith(".")
+    assert onnx.defs.has(row.operator)
+    assert row.engine in ("", PRODUCTS, RUNTIME)
+    assert row.after is None or onnx.defs.has(row.after[1])
+
+
+def test_a_rule_is_entered_once_for_each_operator(monkeypatch):
+    monkeypatch.setitem(TABLE, ("Sinh", "nowhere"), [])
+    rule = rewrites("Sinh", engine="nowhere", after=(0, "Neg"))(lambda op, x: x)
+    assert TABLE["Sinh", "nowhere"] == [Rewrite("Sinh", "nowhere", rule, (0, "Neg"))]
+
+
+def turned(rows, columns):
+    """y = x Wᵀ, h = tanh(x Wᵀ), where W is stored in the other order."""
+    weights = RNG.standard_normal((columns, 1024)).astype(np.float32)
+    proto = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+        g (float[{rows},1024] x, float[{columns},1024] u) => (float[a,b] h, float[a,b] z) {{
+            t = Transpose<perm = [1, 0]>(w)
+            y = MatMul(x, t)
+            h = Tanh(y)
+            s = Transpose(u)
+            z = MatMul(x, s) }}""")
+    proto.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    return load(proto), weights
+
+
+@pytest.mark.parametrize("columns", [64, LARGE // 4096])
+def test_a_large_transposed_matrix_is_read_in_place(columns):
+    """In a model by the row that products have; what is computed, or small, stays."""
+    model, weights = turned(3, columns)
+    graph = graph_of(model, frozenset({"x", "u"}), ("h", "z"))
+    kinds = [node.op_type for node in simplified(graph, RUNTIME).nodes]
+    large = weights.nbytes >= LARGE
+    assert kinds.count("Gemm") == large
+    assert kinds.count("Transpose") == 2 - large
+    K = implicit_kron(Eye(100), weights)
+    made = simplified(record(K), PRODUCTS, RUNTIME)
+    assert [node.op_type for node in made.nodes].count("Gemm") == large
+    point = {"x": RNG.standard_normal((3, 1024)).astype(np.float32), "u": weights}
+    found = evaluate(model, point, ["h", "z"], engine="onnxruntime")
+    assert_near(found["z"], point["x"] @ weights.T, 1e-5)
+    assert_near(found["h"], np.tanh(point["x"] @ weights.T), 1e-4)
+
+
+def test_a_graph_is_left_as_it_was():
+    """Its values and nodes belong to the model, or to further programs of a derivative."""
+    model, _ = turned(3, LARGE // 4096)
+    graph = graph_of(model, frozenset({"x", "u", "y"}), ("h", "z"))
+    before = [str(node) for node in model.ir.graph]
+    made = simplified(graph, RUNTIME)
+    assert [str(node) for node in model.ir.graph] == before
+    assert not {*map(id, made.nodes)} & {*map(id, graph.nodes)}
+    assert [*made.inputs] == ["u", "x", "y"]  # y is given, so that nothing computes it
+    assert [node.op_type for node in made.nodes] == ["Tanh", "Transpose", "MatMul"]
+
+
+@pytest.mark.parametrize(("after", "fit"), [(None, True), ((1, "Transpose"), True),
+                                            ((0, "Transpose"), False), ((1, "Neg"), False)])
+def test_a_row_fits_where_its_pattern_is(after, fit):
+    model, _ = turned(2, 8)
+    product = next(node for node in model.ir.graph if node.op_type == "MatMul")
+    assert fits(Rewrite("MatMul", RUNTIME, print, after), product) == fit
