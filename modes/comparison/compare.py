@@ -26,8 +26,8 @@ from ..model.markup import Page
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import (
     Names,
+    as_model,
     check_inputs,
-    check_model,
     distinct,
     hosted,
     is_float,
@@ -183,8 +183,8 @@ def compare(
     Shapes: both models take the same data. Raises `InputError` where no output or nothing of `wrt`
     is in both models, and where data does not fit.
     """
-    check_model(a)
-    check_model(b)
+    a = as_model(a)
+    b = as_model(b)
     names = tuple(a.outputs) if of is None else distinct(of, "of")
     twins, worst = Twins(a, b, straight_through, engine), None
     rows: dict[Pair, Row] = {}

@@ -47,13 +47,20 @@ from ...ops.registry import traits_of
 from ..gradient import Gradient, combination
 from ..hessian import Hessian
 from ..linear.derivatives.derivative import values_in
-from ..linear.derivatives.record import ActiveStep, active_steps, blocks_of, has_tangent, is_zero
+from ..linear.derivatives.record import (
+    ActiveStep,
+    active_steps,
+    blocks_of,
+    has_tangent,
+    is_zero,
+    straight_through,
+)
 from ..linear.derivatives.route import Route, route_of
 from ..linear.linearization import Linearization, linearized
 from ..linear.symmetric import Symmetric, between
 from ..linearize import engine_for, linearize
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import Names, check_model, is_float, name_of
+from ..model.primal.inputs import Names, as_model, heads_of, is_float, name_of
 from ..model.primal.model import Model
 from .fisher import behind, jacobian_at, value_and_jacobian
 from .reductions import Reduction, Tail, factor
@@ -64,12 +71,13 @@ def gauss_newton(
     model: Model,
     inputs: Mapping[str, Any],
     *,
-    of: str,
-    at: str,
+    of: str | None = None,
+    at: str | None = None,
     wrt: Names = None,
     weights: Any = None,
     reduction: Reduction | None = None,
     engine: str | None = None,
+    straight_through: bool = False,
 ) -> Symmetric:
     """G = Jᵀ H J, with J = ∂at/∂wrt and H = ∂²of/∂at²: the generalised Gauss-Newton matrix.
 
@@ -89,17 +97,20 @@ def gauss_newton(
 
     - `model`: the model, as `load` gives it.
     - `inputs`: the point, an array by name for every input; weights may be given too.
+    - `of`, `at`: the loss and the tensor before it, such as logits, by name; not needed where
+      `with_loss` appended the loss.
     - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
 
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule; `InputError` also for several elements of `of` without `weights`, and
     for a `reduction` where the model's last steps show none.
     """
-    check_model(model)
-    middle = name_of(model, at, model.outputs, "at")
+    model = as_model(model, of, at, wrt=wrt, straight_through=straight_through)
+    middle = name_of(model, at, heads_of(model), "at")
     loss = name_of(model, of, model.outputs, "of")
     if middle == loss:
-        raise InputError(f"at={at!r} is the loss itself, and ∂²of/∂at² is 0: name with at= the "
+        raise InputError(f"at={middle!r} is the loss itself, and ∂²of/∂at² is 0: name with at= the "
                          f"tensor from which the loss is computed, such as the logits")  # fmt: skip
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
     H = LossHessian(Gradient(model, (loss,), (middle,), weights, engine), reduction)
@@ -242,7 +253,8 @@ class ClosedForm:
 def closed_form(gradient: Gradient, point: Mapping[str, Any]) -> ClosedForm | None:
     """∂²(Σ weights ∘ of)/∂at² in closed form; None if the loss is not affine in atoms."""
     f, (of,), (at,) = gradient, gradient.of, gradient.wrt
-    active = active_steps(f.model.steps, [at], [of])
+    steps = straight_through(f.model.steps) if f.model.estimates else f.model.steps
+    active = active_steps(steps, [at], [of])
     names = {at, *(n for a in active for n in (*a.step.inputs, *a.step.outputs) if n)}
     values = evaluate(f.model, point, names, engine=f.engine)
     reader = Reader(values, at, f.model.cache["linear"])

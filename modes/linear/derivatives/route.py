@@ -41,6 +41,7 @@ from .record import (
     is_flat,
     may_draw,
     record,
+    roundings,
     shapes_in,
     straight_through,
     types_of,
@@ -369,6 +370,10 @@ class Route:
         """The pairs of tensors that no differentiable path joins, and the steps that cut them."""
         return unjoined(self.steps, dag, wrt, of, self.exact)
 
+    def roundings(self, dag: Dag, of: tuple[str, ...], wrt: tuple[str, ...]) -> str:
+        """The roundings that cut some of the paths between tensors, as text."""
+        return roundings(self.steps, dag, wrt, of, self.exact)
+
     def exact(self, name: str) -> bool:
         """Whether a tensor is known to hold no floating-point numbers."""
         return not may_float(self.model.spec(name))
@@ -379,7 +384,7 @@ def route_of(
     estimate: bool = False, checkpoint: bool | int = False,
 ) -> Route:  # fmt: skip
     """The route between some tensors, cached with the model."""
-    model = model.literal(wrt)
+    model, estimate = model.literal(wrt), estimate or model.estimates
     key = of, wrt, engine, estimate, checkpoint, type(checkpoint)
     with model.lock:
         route: Route | None = model.cache["route"].get(key)
