@@ -42,7 +42,8 @@ def grad_cam(
     - `layer`: A, a tensor (N, C, *places); by default the last images that convolutions and pools
       make on the way to f, with more than one place.
     - `relu`: False keeps places that speak against f, below 0.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
 
     Shapes: the map has the shape (N, 1, *places). Raises `InputError` where a name, an index, a
     shape or a dtype does not fit, where no layer has such a form, and `UnsupportedOp` for an

@@ -177,7 +177,8 @@ def compare(
       precision between `wrt` and `of`: 1.4e-3 for single precision.
     - `layers`: the most layers whose slopes are compared, evenly chosen; 0 leaves layers out.
     - `batch_size`: the rows of a batch.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the models.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the models.
     - `seed`: the seed of the start of the iteration.
 
     Shapes: both models take the same data. Raises `InputError` where no output or nothing of `wrt`

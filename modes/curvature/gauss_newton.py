@@ -99,7 +99,8 @@ def gauss_newton(
     - `inputs`: the point, an array by name for every input; weights may be given too.
     - `of`, `at`: the loss and the tensor before it, such as logits, by name; not needed where
       `with_loss` appended the loss.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
     - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
 
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
@@ -136,7 +137,8 @@ def gram(
     - `model`: the model, as `load` gives it.
     - `inputs`: the point, an array by name for every input; weights may be given too.
     - `of`: the tensors that are differentiated, by name; by default all floating outputs.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
 
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule.
