@@ -19,7 +19,7 @@ from ..linear.derivatives.trace import trace
 from ..linear.linearization import Linearization
 from ..linearize import linearize
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import Names, check_inputs, names_of
+from ..model.primal.inputs import Names, as_model, check_inputs, names_of
 from ..model.primal.model import Model
 from ..recording.derive import likes, started
 from .iteration import (
@@ -343,6 +343,7 @@ def euler_residual(
     `InputError` where F and u differ in their shapes, and where a name, a shape or a dtype does not
     fit.
     """
+    model = as_model(model, of, wrt=wrt)
     rates = names_of(model, of, model.outputs, "of")
     states = names_of(model, wrt, model.inputs, "wrt")
     t = trace(model, check_inputs(model, inputs), (*rates, *states), engine)

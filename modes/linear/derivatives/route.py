@@ -42,6 +42,7 @@ from .record import (
     is_flat,
     may_draw,
     record,
+    roundings,
     shapes_in,
     straight_through,
     types_of,
@@ -254,7 +255,7 @@ class Route:
                     return None
                 form = self._recorded(types, point) if types or not compiles else None
                 self._derivatives[signature] = form
-            return self._derivatives[signature]
+            return self._derivatives.get(signature)
 
     def _told(self, point: Mapping[str, Any]) -> dict[str, Any]:
         """The types of the tensors without a run; none where only a run tells them."""
@@ -389,6 +390,10 @@ class Route:
         """The pairs of tensors that no differentiable path joins, and the steps that cut them."""
         return unjoined(self.steps, dag, wrt, of, self.exact)
 
+    def roundings(self, dag: Dag, of: tuple[str, ...], wrt: tuple[str, ...]) -> str:
+        """The roundings that cut some of the paths between tensors, as text."""
+        return roundings(self.steps, dag, wrt, of, self.exact)
+
     def exact(self, name: str) -> bool:
         """Whether a tensor is known to hold no floating-point numbers."""
         return not may_float(self.model.spec(name))
@@ -399,7 +404,7 @@ def route_of(
     estimate: bool = False, checkpoint: bool | int = False,
 ) -> Route:  # fmt: skip
     """The route between some tensors, cached with the model."""
-    model = model.literal(wrt)
+    model, estimate = model.literal(wrt), estimate or model.estimates
     key = of, wrt, engine, estimate, checkpoint, type(checkpoint)
     with model.lock:
         route: Route | None = model.cache["route"].get(key)

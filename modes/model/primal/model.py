@@ -11,7 +11,7 @@ from ....jacobians import hooks
 from ....jacobians.arguments import validated
 from ..flow.contents import Contents, Dim, TensorSpec
 from .evaluate import apart, evaluate
-from .inputs import Names, check_inputs, warn_nonfinite
+from .inputs import Names, check_inputs, correct, warn_nonfinite
 
 __all__ = ["Dim", "Model", "TensorSpec"]
 
@@ -27,8 +27,10 @@ class Model(Contents):
     """
 
     @validated
-    def run(self, inputs: Mapping[str, Any], *, engine: str | None = None) -> dict[str, np.ndarray]:
-        """All outputs by name, at the point `inputs`.
+    def run(self, inputs: Any, *, engine: str | None = None) -> dict[str, np.ndarray]:
+        """All outputs by name, at the point `inputs`: by name, or an array of a model with one
+        input, a list of arrays in the order of the inputs, or the path of an npz file. All
+        functions of a point take these.
 
         - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
           the model.
@@ -40,6 +42,7 @@ class Model(Contents):
         """
         point = check_inputs(self, inputs, keep=False, engine=engine)
         outputs = apart(evaluate(self, point, self.outputs, engine=engine), point)
+        correct(self, outputs)
         warn_nonfinite(self, outputs, point)
         return outputs
 
