@@ -28,10 +28,12 @@ from .modes.curvature.over_data import (
     empirical_fisher,
     fisher,
     gauss_newton,
+    grad,
     gram,
     hessian,
     linearize,
     ntk,
+    value_and_grad,
 )
 from .modes.data.cluster import distributed
 from .modes.data.stream import streamed
@@ -40,11 +42,12 @@ from .modes.forward import jvp
 from .modes.hessian import Hessian, hvp
 from .modes.interop import asoperator, to_jax, to_torch
 from .modes.linear.linearization import Linearization
+from .modes.losses import with_loss
 from .modes.model.flow.steps import Limits
 from .modes.model.loading.load import load
 from .modes.model.primal.model import Model, TensorSpec
 from .modes.recording import at_point as _at_point  # noqa: F401  (long loops at a point)
-from .modes.reverse import grad, value_and_grad, vjp
+from .modes.reverse import vjp
 from .modes.show import attribution as _attribution  # noqa: F401  (pictures of attributions)
 from .modes.show import comparison as _comparison  # noqa: F401  (pages of comparisons)
 from .modes.show import explain as _explain  # noqa: F401  (J.explain and C.explain)
@@ -81,5 +84,6 @@ __all__ = [
     "load_state", "lower_gradients", "natural_gradient", "nearest_gradients", "newton_cg",
     "newton_krylov", "ntk", "pattern", "plots", "preconditioners", "progress", "prove",
     "pseudo_transient", "saliency", "save_state", "shampoo", "smoothgrad", "streamed", "symbolic",
-    "tags", "to_jax", "to_torch", "train_step", "training_model", "value_and_grad", "vjp", "zero",
+    "tags", "to_jax", "to_torch", "train_step", "training_model", "value_and_grad", "vjp",
+    "with_loss", "zero",
 ]  # fmt: skip

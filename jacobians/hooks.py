@@ -58,6 +58,7 @@ to_pylops = hook("make {} an operator of PyLops", "The operator for PyLops: `mod
 plot = hook("draw {}", "The matrix as a picture: `modes.show.plots`.")
 spy = hook("draw {}", "The sparsity as a picture: `modes.show.plots`.")
 view = hook("view {}", "The graph of a model as a page: `modes.show.view`.")
+loaded = hook("load a {}", "The model in a file: `modes.model.loading`.")
 html = hook("show {} as HTML", "What a notebook shows: `modes.show.html`.")
 
 

@@ -20,7 +20,7 @@ from .model.flow.steps import needed
 from .model.loading.patterns import proto_of
 from .model.primal.evaluate import evaluate
 from .model.primal.inputs import Names as NamesOrNone
-from .model.primal.inputs import check_inputs, check_model, names_of, not_floating, optional_inputs
+from .model.primal.inputs import as_model, check_inputs, names_of, not_floating, optional_inputs
 from .model.primal.model import Model
 from .recording.derive import (
     Draft,
@@ -50,11 +50,12 @@ STEP = "training_step"
 def export(
     model: Model | onnx.ModelProto,
     mode: Mode,
-    inputs: Mapping[str, Any] | None = None,
+    inputs: Any = None,
     *,
     of: NamesOrNone = None,
     wrt: NamesOrNone = None,
     engine: str | None = None,
+    straight_through: bool = False,
 ) -> onnx.ModelProto:
     """A derivative of the model, recorded at the point `inputs`, as an ONNX model.
 
@@ -79,7 +80,9 @@ def export(
     - `model`: the model, as `load` gives it, or a training model.
     - `mode`: which derivative, from the table.
     - `of`, `wrt`: what is differentiated, and by what; by default all floating outputs and inputs.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
+    - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
 
     Shapes: the free dimensions of the model's inputs stay free. Where a rule decides by a size or
     by an integer of the point, the result holds where the decision is the same: one
@@ -101,7 +104,7 @@ def export(
 
     A dense Jacobian is per sample, (batch, *of, *wrt), where `of` and `wrt` have the same free
     dimension as their first axis and no operator between them mixes samples along it; else
-    (*of, *wrt). Names become valid C identifiers.
+    (*of, *wrt). Weights keep their names; other names become valid C identifiers.
 
     Raises `InputError` for an unknown mode or name, for a gradient of several numbers, for a tensor
     that is not floating, and for a binding of a training model that does not fit;
@@ -111,10 +114,10 @@ def export(
         if (of, wrt) != (None, None):
             raise InputError(f"mode={mode!r} takes no of= and wrt=: the training model says both")
         return training_step(model, inputs)
-    check_model(model)
+    model = as_model(model, of, wrt=wrt, straight_through=straight_through)
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
-    point: Mapping[str, Any] = check_inputs(model, inputs or {})
+    point: Mapping[str, Any] = check_inputs(model, {} if inputs is None else inputs)
     given = {name: point[name] for name in optional_inputs(model) & point.keys()}
     literal = model.literal((*wrt_names, *point))
     model, point = settled(literal, point, (*of_names, *wrt_names), given)
@@ -178,11 +181,12 @@ def require_scalar(model: Model, point: Mapping[str, Any], of: Names, mode: str)
 
 
 def rename(graph: ir.Graph) -> None:
-    """Give every value a name that is a valid and unique C identifier."""
+    """Give every value a name that is a valid and unique C identifier; weights keep theirs."""
     inside = [value for body in subgraphs(graph) for value in body.inputs]
     made = [*inside, *(value for node in every(graph) for value in node.outputs)]
-    values = {id(v): v for v in (*graph.inputs, *graph.initializers.values(), *made) if v.name}
-    taken: set[str] = set()
+    weights = graph.initializers
+    values = {id(v): v for v in (*graph.inputs, *made) if v.name and v.name not in weights}
+    taken = {*weights}
     for value in values.values():
         name = unique(identifier(value.name or ""), taken)
         if name != value.name:

@@ -14,10 +14,10 @@ from ..jacobians.arrays import as_array, host, like, settled
 from ..jacobians.errors import InputError
 from ..jacobians.readings import library_of_engine
 from .forward import Tensors
-from .linear.derivatives.record import unjoined
+from .linear.derivatives.record import roundings, unjoined
 from .linear.derivatives.route import route_of, signature_of
 from .linear.linearization import Linearization, linearized
-from .linearize import warn_zeros
+from .linearize import warn_roundings, warn_zeros
 from .model.primal.evaluate import apart, evaluate
 from .model.primal.inputs import check_inputs, hosted, warn_nonfinite
 from .model.primal.model import Model
@@ -48,8 +48,9 @@ class Gradient:
         Where `engine` is ONNX Runtime and has no kernel for the graph, NumPy runs it.
         """
         point = inputs if checked else self._checked(inputs, keep=False)
-        graph, zeros = self.recorded(point)
+        graph, zeros, rounded = self.recorded(point)
         warn_zeros(zeros)
+        warn_roundings(rounded)
         engine = None if self.engine == "onnxruntime" else self.engine
         at, slopes = self._inside(graph, point), self.slopes(graph)
         found = apart(evaluate(graph, at, (*self.of, *slopes), engine=engine), at)
@@ -60,12 +61,14 @@ class Gradient:
     def linearized(self, inputs: Mapping[str, Any], *, checked: bool = False) -> Linearization:
         """H = ∂²f/∂wrt² at a point: the derivative of the recorded graph."""
         point = inputs if checked else self._checked(inputs)
-        graph, _ = self.recorded(point)
+        graph, _, rounded = self.recorded(point)
+        warn_roundings(rounded)
         route = route_of(graph, self.slopes(graph), self.wrt, self.engine)
         return linearized(route, self._inside(graph, point), checked=True)
 
-    def recorded(self, point: Mapping[str, Any]) -> tuple[Model, tuple[str, ...]]:
-        """(inputs, weights) ↦ (of, ∇f) as a model, and the pairs of tensors that no path joins.
+    def recorded(self, point: Mapping[str, Any]) -> tuple[Model, tuple[str, ...], str]:
+        """(inputs, weights) ↦ (of, ∇f) as a model, the pairs of tensors that no path joins, and the
+        roundings that cut some of the paths.
 
         It is cached if it holds at all points of these shapes. Control flow is unrolled where no
         number of a point decides how, since a turn of a Scan costs more than the operators inside.
@@ -74,10 +77,10 @@ class Gradient:
         key = self.of, self.wrt, self.weights is None, self.engine, shapes
         found = None if shapes is None else known.get(key)
         if found is not None:
-            return cast(tuple[Model, tuple[str, ...]], found)
+            return cast(tuple[Model, tuple[str, ...], str], found)
         route, seeds = route_of(self.model, self.of, self.wrt, self.engine), None
-        flat, inside = route.flat(point)
-        if flat.conditions or route.may_draw:
+        flat, inside = (route, point) if route.may_draw else route.flat(point)
+        if flat.conditions:  # then control flow is kept
             flat, inside = route, point
         model, inside = flat.model, hosted(inside)
         if self.weights is None:
@@ -88,8 +91,10 @@ class Gradient:
                        convolves_samples=bool(library and library.convolves_samples))  # fmt: skip
         draft, is_general = shared(model, make)
         assert draft.dag is not None
-        zeros = unjoined(draft.traces[-1].steps, draft.dag, self.wrt, self.of)
-        made = draft.model("gradient"), zeros
+        steps = draft.traces[-1].active
+        zeros = unjoined(steps, draft.dag, self.wrt, self.of)
+        rounded = roundings(steps, draft.dag, self.wrt, self.of, lambda _: False)
+        made = draft.model("gradient"), zeros, rounded
         if is_general and shapes is not None:
             known[key] = made
         return made

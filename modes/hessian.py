@@ -17,7 +17,7 @@ from .linear.check import Check, Outcome, against_values, checked
 from .linear.explanation import Explanation, Local
 from .linear.linearization import Linearization
 from .linear.symmetric import Curvature, Symmetric, diagonal_blocks
-from .model.primal.inputs import Names, check_model, listed, names_of
+from .model.primal.inputs import Names, as_model, listed, names_of
 from .model.primal.model import Model
 
 
@@ -124,11 +124,13 @@ def by_values(H: Hessian, seed: int) -> Iterator[Outcome]:
 def hessian(
     model: Model, inputs: Mapping[str, Any], *, of: str | None = None, wrt: Names = None,
     weights: Any = None, blocks: None = None, engine: str | None = None,
+    straight_through: bool = False,
 ) -> Hessian: ...
 @overload
 def hessian(
     model: Model, inputs: Mapping[str, Any], *, of: str | None = None, wrt: Names = None,
     weights: Any = None, blocks: Literal["diagonal"], engine: str | None = None,
+    straight_through: bool = False,
 ) -> Symmetric: ...
 @validated
 def hessian(
@@ -140,6 +142,7 @@ def hessian(
     weights: Any = None,
     blocks: Literal["diagonal"] | None = None,
     engine: str | None = None,
+    straight_through: bool = False,
 ) -> Hessian | Symmetric:
     """H = ∂²(Σ weights ∘ of)/∂wrt² at the point, as a symmetric operator.
 
@@ -152,12 +155,14 @@ def hessian(
     - `model`: the model, as `load` gives it.
     - `inputs`: the point, an array by name for every input; weights may be given too.
     - `wrt`: the tensors to differentiate by, by name; by default all floating inputs.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
+    - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
 
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule; `InputError` also for several elements without `weights`.
     """
-    check_model(model)
+    model = as_model(model, of, wrt=wrt, straight_through=straight_through)
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
     f = Gradient(model, of_names, wrt_names, weights, engine)
@@ -184,7 +189,8 @@ def hvp(
     - `model`: the model, as `load` gives it.
     - `primals`: the point, an array by name for every input; weights may be given too.
     - `of`: the tensor f, by name; by default the only floating output.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
 
     Shapes: v, ∇f and H v have the shapes of the tensors that `tangents` names. Raises `InputError`
     where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an operator without a

@@ -11,11 +11,11 @@ from ..jacobians.readings import library_of
 from ..jacobians.threads import remembered
 from .linear.derivatives.route import route_of
 from .linear.linearization import Linearization, linearized
-from .model.primal.inputs import Names, check_model, names_of
+from .model.primal.inputs import Names, as_model, names_of
 from .model.primal.model import Model
 
-ZEROS = "zeros"
-"""Key of the structural zeros in the results that a derivative or a route knows."""
+ZEROS, ROUNDED = "zeros", "rounded"
+"""Keys of the structural zeros, and of roundings, in what a derivative or a route knows."""
 
 
 class Options(TypedDict, total=False):
@@ -51,21 +51,22 @@ def linearize(
     multiplied out.
 
     With `engine="torch"`, PyTorch runs the model and J holds tensors, on the device of the inputs
-    or the one named after a colon, `"torch:cuda"`; inputs on a GPU imply it.
+    or the one named after a colon, `"torch:cuda"`; inputs on a GPU imply it. With `engine="jax"`,
+    XLA compiles the model and the products, for all points of the same shapes.
 
     - `model`: the model, as `load` gives it.
     - `inputs`: the point, an array by name for every input; weights may be given too. A model
-      without inputs needs none.
+      without inputs needs none; one array stands for the only input, see `Model.run`.
 
     Shapes: (total size of `of`, total size of `wrt`), tensors ravelled and concatenated in order.
     Raises `InputError` for a name or input that does not fit, `UnsupportedOp` for an operator
     without a rule.
     """
-    check_model(model)
+    model = as_model(model, of, wrt=wrt, straight_through=straight_through)
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
     engine = engine_for(inputs, engine)
-    route = route_of(model, of_names, wrt_names, engine, straight_through, checkpoint)
+    route = route_of(model, of_names, wrt_names, engine, model.estimates, checkpoint)
     J = linearized(route, inputs, moves=False)
     warn_of_zeros(J)
     return J
@@ -76,7 +77,7 @@ def engine_for(inputs: Any, engine: str | None) -> str | None:
     values = inputs.values() if isinstance(inputs, Mapping) else ()
     for library, x in ((library_of(x), x) for x in values):
         if library.keeps and library.engine and engine in (None, library.engine):
-            name = library.place(x).name
+            name = str(library.place(x).device)
             if name.partition(":")[0] not in ("cpu", "meta"):
                 return f"{library.engine}:{name}"
     return engine
@@ -90,6 +91,14 @@ def warn_of_zeros(J: Linearization) -> None:
     form, (wrt, of) = J.at.derivative, J.at.names
     known = form.known if form is not None and form.closed else {}
     warn_zeros(remembered(known, ZEROS, lambda: J.route.zeros(J.dag, of, wrt)))
+    warn_roundings(remembered(known, ROUNDED, lambda: J.route.roundings(J.dag, of, wrt)))
+
+
+def warn_roundings(found: str) -> None:
+    """Warn of roundings that cut some paths, where others remain."""
+    if found:
+        warn(f"the derivative is that of other paths alone, as rounding cuts some at {found}: "
+             "straight_through=True passes roundings")  # fmt: skip
 
 
 def warn_zeros(zeros: tuple[str, ...]) -> None:

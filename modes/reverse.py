@@ -16,7 +16,7 @@ from .forward import Tensors
 from .gradient import Gradient
 from .linear.linearization import Linearization
 from .linearize import Options, linearize
-from .model.primal.inputs import Names, check_model, names_of
+from .model.primal.inputs import Names, as_model, names_of
 from .model.primal.model import Model
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -62,7 +62,8 @@ def vjp(
     - `primals`: the point, an array by name for every input; weights may be given too.
     - `of`: the tensors that are differentiated, by name; by default all floating outputs.
     - `wrt`: the tensors to differentiate by, by name; by default all floating inputs.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
     - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
     - `checkpoint`: True, or a number of segments, saves memory by recomputing; see `linearize`.
 
@@ -94,8 +95,9 @@ class ValueAndGrad:
 
 @validated
 def value_and_grad(
-    model: Model, *, of: str | None = None, wrt: Names = None, engine: str | None = None
-) -> ValueAndGrad:
+    model: Model, *, of: str | None = None, wrt: Names = None, engine: str | None = None,
+    straight_through: bool = False,
+) -> ValueAndGrad:  # fmt: skip
     """x ↦ (f(x), ∇f(x)), with f the scalar tensor that `of` names: a function of the point.
 
     Called with the inputs of the model, and the tensors of `wrt` that are no inputs where they
@@ -106,14 +108,16 @@ def value_and_grad(
 
     - `model`: the model, as `load` gives it.
     - `wrt`: the tensors to differentiate by, by name; by default all floating inputs.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
+    - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
 
     Shapes: each gradient has the shape of its tensor of `wrt`. Raises `InputError` for a name that
     the model does not have; the function raises `InputError` where f has more than one element, for
     which `vjp` takes a cotangent, and where an input does not fit, and `UnsupportedOp` for an
     operator without a rule.
     """
-    check_model(model)
+    model = as_model(model, of, wrt=wrt, straight_through=straight_through)
     names = names_of(model, of, model.outputs, "of")
     return ValueAndGrad(
         Gradient(model, names, names_of(model, wrt, model.inputs, "wrt"), None, engine)
@@ -135,7 +139,8 @@ def grad(
     - `model`: the model, as `load` gives it.
     - `inputs`: the point, an array by name for every input; weights may be given too.
     - `wrt`: the tensors to differentiate by, by name; by default all floating inputs.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
     - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
     - `checkpoint`: True, or a number of segments, saves memory by recomputing; see `linearize`.
 

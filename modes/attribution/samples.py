@@ -15,7 +15,7 @@ from ...jacobians.progress import counting
 from ..curvature.fisher import sample_gradients
 from ..curvature.reductions import Reduction
 from ..data.batches import batches_of
-from ..model.primal.inputs import Names, check_model, names_of, weights_of
+from ..model.primal.inputs import Names, as_model, names_of, weights_of
 from ..model.primal.model import Model
 
 
@@ -84,6 +84,6 @@ def losses_of(
     model: Model, of: str, at: str | None, wrt: Names, reduction: Reduction, engine: str | None
 ) -> Losses:
     """The losses by the named weights, or by all of them."""
-    check_model(model)
+    model = as_model(model)
     names = names_of(model, wrt, weights_of(model), "wrt")
     return Losses(model, of, at, names, reduction, engine)

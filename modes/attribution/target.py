@@ -16,7 +16,7 @@ from ..forward import Tensors
 from ..gradient import Gradient
 from ..linearize import linearize
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import Names, check_inputs, check_model, name_of, names_of
+from ..model.primal.inputs import Names, as_model, check_inputs, name_of, names_of
 from ..model.primal.model import Model
 
 
@@ -68,13 +68,13 @@ def target_of(
 
     By default `wrt` are the floating inputs; the vectors of the tokens where there are none.
     """
-    check_model(model)
+    model = as_model(model)
     name, index = entry(model, of)
     by = names_of(model, default_wrt(model) if wrt is None else wrt, model.inputs, "wrt")
     point = check_inputs(model, inputs, keep=False, engine=engine)
     values = evaluate(model, point, [name, *by], engine=engine)
     y = host(values[name])
-    weights, lengths = np.zeros(y.shape), {np.shape(values[n])[:1] for n in (name, *by)}
+    weights, lengths = np.zeros(y.shape), {tuple(values[n].shape)[:1] for n in (name, *by)}
     samples = len(y) if len(lengths) == 1 and y.ndim else 1
     if index is None:
         rows = y.reshape(samples, -1)

@@ -35,7 +35,7 @@ from ..linear.derivatives.route import signature_of
 from ..linear.linearization import Linearization
 from ..linear.symmetric import Middle, Symmetric, between
 from ..linearize import linearize
-from ..model.primal.inputs import Names, check_inputs, check_model, name_of
+from ..model.primal.inputs import Names, as_model, check_inputs, heads_of, name_of
 from ..model.primal.model import Model
 from .reductions import Reduction, Tail, warn_of_other, weight_in_mean
 
@@ -70,13 +70,14 @@ def fisher(
     - `model`: the model, as `load` gives it.
     - `inputs`: the point, an array by name for every input; weights may be given too.
     - `at`: the tensor z, by name; by default the only floating output.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
 
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule; `InputError` also for an unknown `likelihood` or `reduction`.
     """
-    check_model(model)
-    middle = name_of(model, at, model.outputs, "at")
+    model = as_model(model, at, wrt=wrt)
+    middle = name_of(model, at, heads_of(model), "at")
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
     with_samples(J, axis)
     C = partial(covariance, likelihood, axis, reduction, samples, seed)
@@ -137,7 +138,8 @@ def empirical_fisher(
 
     - `model`: the model, as `load` gives it.
     - `inputs`: the point, an array by name for every input; weights may be given too.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
 
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule; `InputError` also for an unknown `reduction`, and where the
@@ -153,7 +155,7 @@ def sample_gradients(
     reduction: Reduction, engine: str | None,
 ) -> tuple[Middle, Linearization]:  # fmt: skip
     """J ↦ R, and J, with G = R J, whose row n is the gradient of the loss of sample n."""
-    check_model(model)
+    model = as_model(model, of, at, wrt=wrt)
     middle = name_of(model, of if at is None else at, model.outputs, "at")
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
     with_samples(J)

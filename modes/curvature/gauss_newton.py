@@ -47,13 +47,20 @@ from ...ops.registry import traits_of
 from ..gradient import Gradient, combination
 from ..hessian import Hessian
 from ..linear.derivatives.derivative import values_in
-from ..linear.derivatives.record import ActiveStep, active_steps, blocks_of, has_tangent, is_zero
+from ..linear.derivatives.record import (
+    ActiveStep,
+    active_steps,
+    blocks_of,
+    has_tangent,
+    is_zero,
+    straight_through,
+)
 from ..linear.derivatives.route import Route, route_of
 from ..linear.linearization import Linearization, linearized
 from ..linear.symmetric import Symmetric, between
 from ..linearize import engine_for, linearize
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import Names, check_model, is_float, name_of
+from ..model.primal.inputs import Names, as_model, heads_of, is_float, name_of
 from ..model.primal.model import Model
 from .fisher import behind, jacobian_at, value_and_jacobian
 from .reductions import Reduction, Tail, factor
@@ -64,12 +71,13 @@ def gauss_newton(
     model: Model,
     inputs: Mapping[str, Any],
     *,
-    of: str,
-    at: str,
+    of: str | None = None,
+    at: str | None = None,
     wrt: Names = None,
     weights: Any = None,
     reduction: Reduction | None = None,
     engine: str | None = None,
+    straight_through: bool = False,
 ) -> Symmetric:
     """G = Jᵀ H J, with J = ∂at/∂wrt and H = ∂²of/∂at²: the generalised Gauss-Newton matrix.
 
@@ -89,17 +97,21 @@ def gauss_newton(
 
     - `model`: the model, as `load` gives it.
     - `inputs`: the point, an array by name for every input; weights may be given too.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `of`, `at`: the loss and the tensor before it, such as logits, by name; not needed where
+      `with_loss` appended the loss.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
+    - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
 
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule; `InputError` also for several elements of `of` without `weights`, and
     for a `reduction` where the model's last steps show none.
     """
-    check_model(model)
-    middle = name_of(model, at, model.outputs, "at")
+    model = as_model(model, of, at, wrt=wrt, straight_through=straight_through)
+    middle = name_of(model, at, heads_of(model), "at")
     loss = name_of(model, of, model.outputs, "of")
     if middle == loss:
-        raise InputError(f"at={at!r} is the loss itself, and ∂²of/∂at² is 0: name with at= the "
+        raise InputError(f"at={middle!r} is the loss itself, and ∂²of/∂at² is 0: name with at= the "
                          f"tensor from which the loss is computed, such as the logits")  # fmt: skip
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
     H = LossHessian(Gradient(model, (loss,), (middle,), weights, engine), reduction)
@@ -125,7 +137,8 @@ def gram(
     - `model`: the model, as `load` gives it.
     - `inputs`: the point, an array by name for every input; weights may be given too.
     - `of`: the tensors that are differentiated, by name; by default all floating outputs.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
 
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule.
@@ -168,14 +181,14 @@ class LossHessian:
 class ClosedForm:
     """H = Σ Lᵀ D L over the `atoms` of a loss, at all points of the same shapes.
 
-    `seed` is the cotangent of the loss, `types` are the tensors of the steps at one point, and
-    `asked` tells of which tensors it was asked whether all entries are a number.
+    `seed` is the cotangent of the loss, `start` are the shape and dtype of `at`, and `asked` tells
+    of which tensors it was asked whether all entries are a number.
     """
 
     gradient: Gradient
     atoms: tuple[Atom, ...]
     seed: np.ndarray
-    types: Mapping[str, tuple[Shape, np.dtype]]
+    start: tuple[Shape, np.dtype]
     asked: Mapping[tuple[str, float], bool]
     engine: str | None
     routes: dict[Any, Route] = field(default_factory=dict)
@@ -195,7 +208,7 @@ class ClosedForm:
 
     def at(self, point: Mapping[str, Any]) -> Jacobian:
         """H at a point."""
-        (shape, dtype), values = self.types[self.gradient.wrt[0]], self._values(point, self.names)
+        (shape, dtype), values = self.start, self._values(point, self.names)
         terms = (self._term(point, values, atom) for atom in self.atoms)
         return reduce(add, terms, Zero(shape, shape, dtype))
 
@@ -217,12 +230,12 @@ class ClosedForm:
 
     def _slope(self, point: Mapping[str, Any], name: str) -> Jacobian:
         """L = ∂tensor/∂at, which is affine in `at`."""
-        (at,) = self.gradient.wrt
-        end, start = (Identity(*self.types[x]) for x in (name, at))
+        (at,), start = self.gradient.wrt, Identity(*self.start)
         if name == at:
             return start
-        J = self._linearized(point, name, at).there
-        return end @ (composed(J) or J) @ start
+        J = self._linearized(point, name, at)
+        (end,) = J.codomain  # whose shape may depend on the numbers of a point
+        return Identity(shape_of(end), dtype_of(end)) @ (composed(J.there) or J.there) @ start
 
     def _slopes(self, point: Mapping[str, Any], name: str) -> np.ndarray:
         """∂(Σ seed ∘ of)/∂tensor."""
@@ -242,17 +255,18 @@ class ClosedForm:
 def closed_form(gradient: Gradient, point: Mapping[str, Any]) -> ClosedForm | None:
     """∂²(Σ weights ∘ of)/∂at² in closed form; None if the loss is not affine in atoms."""
     f, (of,), (at,) = gradient, gradient.of, gradient.wrt
-    active = active_steps(f.model.steps, [at], [of])
+    steps = straight_through(f.model.steps) if f.model.estimates else f.model.steps
+    active = active_steps(steps, [at], [of])
     names = {at, *(n for a in active for n in (*a.step.inputs, *a.step.outputs) if n)}
     values = evaluate(f.model, point, names, engine=f.engine)
     reader = Reader(values, at, f.model.cache["linear"])
     found = reader.atoms(active, of)
     if found is None:
         return None
-    types = {name: (shape_of(x), dtype_of(x)) for name, x in values.items() if x is not None}
+    start = shape_of(values[at]), dtype_of(values[at])
     seed = combination(f.model, point, f.of, f.weights, f.engine)
     asked = {(n, k): told for (n, k), told in reader.asked.items() if n not in f.model.constants}
-    return ClosedForm(f, found, seed, types, asked, engine_for(point, f.engine))
+    return ClosedForm(f, found, seed, start, asked, engine_for(point, f.engine))
 
 
 def curvature(atom: Atom, a: np.ndarray, values: Mapping[str, Any]) -> Jacobian:

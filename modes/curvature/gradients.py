@@ -60,7 +60,7 @@ from ..linear.derivatives.route import Route, route_of
 from ..linear.elimination.plan import eliminated, repays_elimination
 from ..linear.elimination.samples import Batch, within
 from ..linear.linearization import Linearization
-from ..model.primal.inputs import Names, check_model, name_of, names_of, weights_of
+from ..model.primal.inputs import Names, as_model, heads_of, name_of, names_of, weights_of
 from ..model.primal.model import Model
 from .fisher import LIKELIHOODS, Family, LossGradients, terms, with_samples
 from .kronecker import gathered
@@ -87,6 +87,7 @@ class Target:
     seed: Natural = 0
     joint: bool = False
     engine: str | None = None
+    straight_through: bool = False
 
     def __post_init__(self) -> None:
         if self.fisher_type == "empirical" and self.of is None:
@@ -94,8 +95,10 @@ class Target:
 
     def route(self, model: Model, engine: str | None) -> Route:
         """The route from `wrt` to `at`."""
-        check_model(model)
-        middle = name_of(model, self.at, model.outputs, "at")
+        model = as_model(
+            model, self.at, self.of, wrt=self.wrt, straight_through=self.straight_through
+        )
+        middle = name_of(model, self.at, heads_of(model), "at")
         weights = names_of(model, self.wrt, weights_of(model), "wrt")
         return route_of(model, (middle,), weights, engine)
 

@@ -29,7 +29,7 @@ from ..data.cluster import Parts, Placement, counted, evenly, spread
 from ..data.stream import Stream, changed
 from ..linear.linearization import Linearization, linearized
 from ..linearize import engine_for, warn_of_zeros
-from ..model.primal.inputs import Specs
+from ..model.primal.inputs import Specs, as_model
 from ..model.primal.model import Model
 from .fisher import LossGradients
 from .gradients import FisherType, Gradients, Target, per_sample, squares
@@ -74,6 +74,7 @@ class Accumulation:
     ) -> None:
         self.progress, self.target = progress, Target(**options)
         several, batches = is_data(inputs, batch_size), batches_of(inputs, batch_size)
+        model = as_model(model, straight_through=self.target.straight_through)
         make = GradientMaker(model, self.target, shared, several)
         kept = keep if several else sys.maxsize
         if client is None:
@@ -130,7 +131,9 @@ def kfac(
     - `axis`: the axis of `at` along which a row is one term of the loss.
     - `samples`: the number of draws of each term, where `fisher_type="mc"`.
     - `seed`: the seed of these draws: NumPy's, or over tensors PyTorch's on their device.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
+    - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
     - `batch_size`: the rows of a batch, where `inputs` are arrays or the path of an npz file.
     - `shared`: inputs that all batches have in common, by name.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
@@ -161,7 +164,8 @@ def ekfac(
     - `model`, `inputs`, `approximation`: the model, one point or data, and how positions that share
       a weight count, as for `kfac`.
     - `at`, `of`, `wrt`, `likelihood`, `axis`, `fisher_type`, `reduction`, `samples`, `seed`,
-      `joint`, `engine`, `batch_size`, `shared`, `keep`, `progress`, `client`: as for `kfac`.
+      `joint`, `engine`, `straight_through`, `batch_size`, `shared`, `keep`, `progress`,
+      `client`: as for `kfac`.
 
     Shapes: E and Q are (n, n), λ is (n,), n the size of `wrt`. Raises the errors of `kfac`, and
     `InputError` for `fisher_type="forward-only"`, which has no gradients; `UnsupportedOp` also for
@@ -275,7 +279,8 @@ def shampoo(
 
     - `model`, `inputs`: the model, and one point or data, as for `kfac`.
     - `at`, `of`, `wrt`, `likelihood`, `axis`, `fisher_type`, `reduction`, `samples`, `seed`,
-      `joint`, `engine`, `batch_size`, `shared`, `keep`, `progress`, `client`: as for `kfac`.
+      `joint`, `engine`, `straight_through`, `batch_size`, `shared`, `keep`, `progress`,
+      `client`: as for `kfac`.
 
     Shapes: S is (n, n), n the size of `wrt`; for a weight with i inputs and o outputs Gₙ is (i, o),
     L is (i, i) and R is (o, o). Raises the errors of `ekfac`: `InputError`, `UnsupportedOp`.

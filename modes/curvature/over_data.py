@@ -8,22 +8,28 @@ workers of a cluster share the batches: see `modes.data.cluster`.
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Literal, Unpack
 
 from ...jacobians import Jacobian
-from ...jacobians.arguments import passes_options_to
+from ...jacobians.arguments import Positive, passes_options_to, validated
+from ...jacobians.errors import InputError
 from .. import hessian as hessians
 from .. import linearize as linearizing
-from ..data.adapter import Data, DataOptions, takes_data
-from ..data.batches import Batch, samples
+from .. import reverse
+from ..data.adapter import NOTHING, Data, DataOptions, takes_data
+from ..data.batches import Batch, as_batch, is_data, samples
 from ..data.stream import by_tensor
+from ..forward import Tensors
 from ..linear.symmetric import Symmetric
 from ..model.primal.evaluate import shape_at
-from ..model.primal.inputs import Names, check_inputs, name_of, names_of
+from ..model.primal.inputs import Names, as_model, check_inputs, heads_of, name_of, names_of
 from ..model.primal.model import Model
 from . import fisher as fishers
 from . import gauss_newton as gauss_newtons
 from .fisher import terms
+from .loss_over_data import OfLoss, ValueAndGrad
 from .reductions import Tail, warn_of_other
 
 
@@ -31,6 +37,7 @@ def stated(
     reduction: str | None, model: Model, of: str | None = None, wrt: Names = None, **_: Any
 ) -> None:
     """A Hessian has the reduction of its model."""
+    model = as_model(model, of, wrt=wrt)
     by = names_of(model, wrt, model.inputs, "wrt")
     warn_of_other(reduction, model, name_of(model, of, model.outputs, "of"), by)
 
@@ -40,6 +47,7 @@ def divisor(
     wrt: Names = None, engine: str | None = None, **_: Any,
 ) -> float:  # fmt: skip
     """D of the loss of a batch; the number of its samples where the model shows no mean."""
+    model = as_model(model, of, at, wrt=wrt)
     by = names_of(model, wrt, model.inputs, "wrt") if at is None else (at,)
     tail = Tail(model, name_of(model, of, model.outputs, "of"), by, batch, engine)
     if not (tail.terms or tail.varying):
@@ -52,21 +60,115 @@ def rows(
     axis: int | None = None, engine: str | None = None, **_: Any,
 ) -> int:  # fmt: skip
     """The number of terms of a batch: rows of z along the axis, or of the first axis if None."""
-    z = name_of(model, of if at is None else at, model.outputs, "at")
+    model = as_model(model, of, at)
+    z = name_of(model, of if at is None else at, heads_of(model), "at")
     point = check_inputs(model, {**shared, **batch}, keep=False, engine=engine)
     shape = shape_at(model, point, z, engine)
     return shape[0] if axis is None else terms(shape, axis)
 
 
+def of_loss(C: Jacobian, model: Model, data: Any, over: Mapping[str, Any], **options: Any) -> Any:
+    """Curvature over data with the loss and its gradient, unless `weights` combine several."""
+    if not isinstance(C, Symmetric) or options.get("weights") is not None:
+        return C
+    chosen = {name: options[name] for name in SLOPES & options.keys()}
+    wrt = tuple(spec.name for spec in C.domain)
+    f = value_and_grad(model, wrt=wrt, **chosen)
+    return OfLoss(C.operator, C.domain, C.formula, partial(f, data, **over))
+
+
+SLOPES = frozenset({"of", "engine", "straight_through"})
+"""The options of curvature that its gradient has too."""
+
 linearize = takes_data("stack")(linearizing.linearize)
-hessian = takes_data(stated=stated, size=divisor)(hessians.hessian)
-gauss_newton = takes_data(size=divisor)(gauss_newtons.gauss_newton)
+hessian = takes_data(stated=stated, size=divisor, finish=of_loss)(hessians.hessian)
+gauss_newton = takes_data(size=divisor, finish=of_loss)(gauss_newtons.gauss_newton)
 fisher = takes_data(size=rows)(fishers.fisher)
 empirical_fisher = takes_data(size=rows)(fishers.empirical_fisher)
 gram = takes_data("sum")(gauss_newtons.gram)
 
 for _function in (linearize, hessian, gauss_newton, fisher, empirical_fisher, gram):
     _function.__module__ = __name__  # where a pickle finds the one that takes data
+
+
+@validated
+def value_and_grad(
+    model: Model,
+    *,
+    of: str | None = None,
+    wrt: Names = None,
+    engine: str | None = None,
+    straight_through: bool = False,
+) -> ValueAndGrad:
+    """x ↦ (f(x), ∇f(x)), with f the scalar tensor that `of` names: a function of the point.
+
+    Called with the inputs of the model, and the tensors of `wrt` that are no inputs where they
+    differ from the model's, it gives f as a number and its gradient by name. The gradient is
+    recorded at the first call, as one program for all points of the same shapes; each further call
+    is one run of the program. Where control flow that was unrolled, or another choice, depends on
+    the numbers of a point, it is recorded at each point.
+
+    Called with data, `f(batches, reduction="mean", shared=weights)`, it gives f and ∇f over all
+    batches: a list of points, a function that returns an iterator over them, a data loader, or
+    arrays or an npz file with `batch_size=`. `reduction` says how the model's loss reduces over
+    samples; a mean weighs as `hessian` does. `shared` are inputs that all batches have in common.
+
+    - `model`: the model, as `load` gives it.
+    - `wrt`: the tensors to differentiate by, by name; by default all floating inputs.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
+
+    Shapes: each gradient has the shape of its tensor of `wrt`. Raises `InputError` for a name that
+    the model does not have; the function raises `InputError` where f has more than one element, for
+    which `vjp` takes a cotangent, and where an input does not fit, and `UnsupportedOp` for an
+    operator without a rule.
+    """
+    f = reverse.value_and_grad(
+        model, of=of, wrt=wrt, engine=engine, straight_through=straight_through
+    )
+    return ValueAndGrad(f, divisor)
+
+
+@passes_options_to(linearizing.linearize)
+@validated
+def grad(
+    model: Model,
+    inputs: Data = reverse.NOTHING,
+    *,
+    of: str | None = None,
+    wrt: Names = None,
+    reduction: Literal["sum", "mean"] | None = None,
+    batch_size: Positive | None = None,
+    shared: Batch = NOTHING,
+    **options: Unpack[linearizing.Options],
+) -> Tensors:
+    """∇f by name, with f the scalar tensor that `of` names, at a point or over data.
+
+    - `model`: the model, as `load` gives it.
+    - `inputs`: the point, an array by name for every input; weights may be given too. Or data: a
+      list of points, a function that returns an iterator over them, a data loader, or arrays or an
+      npz file with `batch_size`.
+    - `wrt`: the tensors to differentiate by, by name; by default all floating inputs.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
+    - `checkpoint`: True, or a number of segments, saves memory by recomputing; see `linearize`.
+    - `reduction`: over data `"sum"` or `"mean"`, as the model's loss reduces over samples.
+    - `batch_size`: the rows of a batch, where `inputs` are arrays or the path of an npz file.
+    - `shared`: inputs that all batches have in common, by name.
+
+    Shapes: each gradient has the shape of its tensor of `wrt`. Raises `InputError` where `of` has
+    more than one element, for which `vjp` takes a cotangent, and where a name, a shape or a dtype
+    does not fit; `UnsupportedOp` for an operator without a rule.
+    """
+    if not is_data(inputs, batch_size):
+        point: Any = inputs
+        point = {**as_batch(shared), **point} if shared else point
+        return reverse.grad(model, point, of=of, wrt=wrt, **options)
+    if options.get("checkpoint"):
+        raise InputError("checkpoint= is for one point: over data, each batch is small")
+    known: Any = {name: x for name, x in options.items() if name != "checkpoint"}
+    f = value_and_grad(model, of=of, wrt=wrt, **known)
+    return f(inputs, reduction=reduction, batch_size=batch_size, shared=shared)[1]
 
 
 class Options(linearizing.Options, DataOptions):
@@ -96,7 +198,8 @@ def ntk(
       them, or arrays or an npz file with `batch_size`.
     - `of`: the tensors that are differentiated, by name; by default all floating outputs.
     - `wrt`: the tensors to differentiate by, by name; by default all floating inputs.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
     - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
     - `checkpoint`: True, or a number of segments, saves memory by recomputing; see `linearize`.
     - `batch_size`: the rows of a batch, where `inputs` are arrays or the path of an npz file.

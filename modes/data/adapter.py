@@ -116,7 +116,7 @@ def mixed(seed: int, batch: Batch) -> int:
 
 def takes_data(
     reduction: Reduction | None = None, *, stated: Callable[..., None] | None = None,
-    size: Callable[..., float] | None = None,
+    size: Callable[..., float] | None = None, finish: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[P, Made_co]], TakesData[P, Made_co]]:  # fmt: skip
     """Let a function (model, inputs, **options) take data for `inputs`.
 
@@ -128,6 +128,7 @@ def takes_data(
     function gains the option: `reduction` is its default, and None means that the caller must state
     how the model reduces over samples; `stated(reduction, model, **options)` may check that.
     A mean weighs by `size(model, batch, shared, **options)`, by default the number of samples.
+    `finish(C, model, data, over, **options)` is what becomes of the operator C over data.
 
     >>> from onnxjac.jacobians import Dense
     >>> @takes_data()
@@ -171,8 +172,12 @@ def takes_data(
                     f"{taking.__name__} over several batches needs reduction='mean' or 'sum': "
                     "whether the model's loss is the mean or the sum over the samples of a batch"
                 )
-            return composed(make, inputs, reduction=reduction or "sum", batch_size=batch_size,
-                            keep=keep, size=weighs, check=check)  # fmt: skip
+            C = composed(make, inputs, reduction=reduction or "sum", batch_size=batch_size,
+                         keep=keep, size=weighs, check=check)  # fmt: skip
+            if finish is None or client is not None:
+                return C
+            over = {"reduction": reduction, "batch_size": batch_size, "shared": every["shared"]}
+            return finish(C, model, inputs, over, **options)
 
         shown = joined(signature(function), signature(taking))
         cast(Any, taking).__wrapped__.__qualname__ = function.__qualname__  # for a TypeError

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from numbers import Real
 from os import PathLike
 from struct import unpack_from
 from typing import IO, Any, final
@@ -143,10 +144,15 @@ def is_data(inputs: Any, batch_size: int | None = None) -> bool:
 
     Raises `InputError` for a list or tuple of anything but mappings.
     """
+    if batch_size is not None:
+        return True
     if isinstance(inputs, list | tuple):
-        as_batch(next(iter(inputs), {}))
-    one = isinstance(inputs, Mapping | np.ndarray) or is_foreign(inputs)
-    return batch_size is not None or not one
+        first: Any = next(iter(inputs), {})
+        if hasattr(first, "dtype") or is_foreign(first) or isinstance(first, list | Real):
+            return False  # arrays in the order of the inputs, or an array
+        as_batch(first)
+    path = isinstance(inputs, str | PathLike)
+    return not (path or isinstance(inputs, Mapping | np.ndarray | Real) or is_foreign(inputs))
 
 
 def batches_of(data: Any, batch_size: int | None = None) -> Batches:

@@ -22,7 +22,7 @@ from ...ops.registry import version
 from ..linear.derivatives.route import route_of
 from ..linear.linearization import Linearization, linearized
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import Names, check_inputs, check_model, is_float, names_of
+from ..model.primal.inputs import Names, as_model, check_inputs, is_float, names_of
 from ..model.primal.model import Model
 from ..recording.derive import jvp_graph, vjp_graph
 
@@ -210,7 +210,7 @@ def function_of(
 
     `call` gives the values of a `Primal`; one value is returned alone, several as a tuple.
     """
-    check_model(model)
+    model = as_model(model, of)
     fixed, outputs = dict(inputs or {}), names_of(model, of, model.outputs, "of")
     free = {n: spec for n, spec in model.inputs.items() if n not in fixed}
     given = names_of(model, wrt, free, "wrt")

@@ -14,7 +14,7 @@ from ...jacobians.symint import Symbols, is_symbolic, same
 from ...ops.graphs import Recorder, build
 from ..linear.derivatives.trace import Trace, staying, trace
 from ..linear.elimination.samples import Batch, layouts
-from ..model.flow.contents import unique
+from ..model.flow.contents import ESTIMATES, unique
 from ..model.primal.evaluate import evaluate
 from ..model.primal.model import Model
 
@@ -40,7 +40,10 @@ class Draft:
 
     def model(self, name: str) -> Model:
         """The draft as a model, which can be linearised like any other."""
-        return Model(build(self.recorder, self.inputs, self.outputs, name, self.wrt))
+        made = build(self.recorder, self.inputs, self.outputs, name, self.wrt)
+        if any(t.estimates for t in self.traces):
+            made.metadata_props[ESTIMATES] = "1"
+        return Model(made)
 
 
 @staying

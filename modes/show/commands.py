@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 import sys
 import zipfile
@@ -131,6 +132,28 @@ def numbers(argument: str) -> list[float]:
     return [float(part) for part in argument.split(",")]
 
 
+class LossOptions(argparse.Action):
+    """`cross_entropy at=logits axis=-1` → ("cross_entropy", {"at": "logits", "axis": -1})."""
+
+    def __call__(self, _: Any, args: Namespace, values: Any, flag: str | None = None) -> None:
+        kind, *settings = values
+        options = {}
+        for setting in settings:
+            name, sign, text = setting.partition("=")
+            if not (sign and name.isidentifier()):
+                raise argparse.ArgumentError(self, f"{setting!r} is not like axis=-1")
+            options[name] = setting_of(text)
+        args.loss = kind, options
+
+
+def setting_of(text: str) -> Any:
+    """`-1` → -1, `[1,2]` → [1, 2], `logits` → "logits", `a,b` → ["a", "b"]."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text.split(",") if "," in text else text
+
+
 def positive(argument: str) -> float:
     """A number from 0 upwards."""
     if not 0 <= (value := float(argument)) < np.inf:
@@ -152,6 +175,11 @@ AT_POINT: Options = {
         "nargs": "+", "action": "extend", "metavar": "NAME",
         "help": "what to differentiate (all floating outputs)",
     },
+    "--loss": {
+        "nargs": "+", "action": LossOptions, "metavar": ("KIND", "NAME=VALUE"),
+        "help": "append a loss of PyTorch, such as cross_entropy, which is then --of, with options "
+                "of oj.with_loss: at=logits target=label label_smoothing=0.1",
+    },
     "--input": {
         "metavar": "FILE.npz",
         "help": "arrays by the names of inputs; inputs that are not in it are drawn at random",
@@ -164,6 +192,8 @@ AT_POINT: Options = {
     "--seed": {"type": of_kind("a number like 0, 1, 2, ...", natural), "default": 0, "metavar": "N",
                "help": "of all that is random (0)"},
     "--dtype": {"choices": ["float64"], "help": "raise the whole model to double precision"},
+    "--straight-through": {"action": "store_true",
+                           "help": "let tangents pass rounding and quantisation"},
     "--engine": {"choices": ["onnxruntime", "numpy"], "help": "what runs the model"},
 }  # fmt: skip
 

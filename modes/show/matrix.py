@@ -285,10 +285,12 @@ def plot_sensitivity(
     NumPy index: for logits (N, C), `entry=(0, 3)` is the fourth logit of the first sample, and s =
     |∂y/∂x|; by default all entries count. x is a batch of images (N, C, H, W), of which one is
     drawn in grey or colour beside its map, a norm over channels; or a table (N, features) or one
-    row of it, drawn as bars with the names in `features`. The unit is a unit of y per unit of x.
+    row of it, drawn as bars with the names in `features`; or embedded tokens (N, tokens, width),
+    with a bar for each token, a norm over its width. The unit is a unit of y per unit of x.
     Returns the axes of the map or of the bars. `progress` is as for `onnxjac.progress`.
 
-    Shapes: x is (N, C, H, W), (N, features) or (features,); s is (H, W) or (features,). Raises
+    Shapes: x is (N, C, H, W), (N, features), (features,) or (N, tokens, width); s is (H, W),
+    (features,) or (tokens,). Raises
     `InputError` without matplotlib, where `ax` is no Axes, where J is of several tensors or of an x
     of another shape, and for an `entry`, a `sample` or `features` that x or y does not have.
 
@@ -302,8 +304,11 @@ def plot_sensitivity(
     if len(shape) == 4:
         image = evaluate(J.route.model, J.point, [name], engine=J.route.engine)[name][sample]
         return draw_image(axes(ax, WIDTH / 2), image, moves, (f"{name}[{sample}]", title))
+    kind = "feature"
+    if len(shape) == 3:
+        kind, moves = "token", np.linalg.norm(moves, axis=-1)
     height = 3.0 if features is None else min(9.0, 0.8 + 0.2 * len(features))
-    return draw_bars(axes(ax, height), moves, features, f"{title}, sample {sample}")
+    return draw_bars(axes(ax, height), moves, features, f"{title}, sample {sample}", kind)
 
 
 def checked(
@@ -317,16 +322,18 @@ def checked(
         raise InputError(f"sensitivity is of one tensor by one other: take a block of {J!r}, "
                          f'as in J["{J.codomain[0].name}", "{J.domain[0].name}"]')  # fmt: skip
     name, shape = J.domain[0].name, shape_of(J.domain[0])
-    if len(shape) not in (1, 2, 4):
+    if len(shape) not in (1, 2, 3, 4):
         raise InputError(f"{name!r} has shape {prod_text(shape)}, of {len(shape)} axes: images "
-                         "have four, (N, C, H, W), tables one or two, (N, features)")  # fmt: skip
+                         "have four, (N, C, H, W), embedded tokens three, (N, tokens, width), and "
+                         "tables one or two, (N, features)")  # fmt: skip
     batch = shape[0] if len(shape) > 1 else 1
     if not (isinstance(sample, Integral) and -batch <= sample < batch):
         raise InputError(f"{name!r} has {batch} samples: there is no sample={sample!r}")
     if features is not None and len(shape) == 4:
         raise InputError(f"features= names the columns of a table, not images {prod_text(shape)}")
-    if features is not None and len(features) != shape[-1]:
-        raise InputError(f"there are {shape[-1]} features, and {len(features)} names for them")
+    count, kind = (shape[1], "tokens") if len(shape) == 3 else ((*shape, 0)[-2], "features")
+    if features is not None and len(features) != count:
+        raise InputError(f"there are {count} {kind}, and {len(features)} names for them")
     return name, shape
 
 
@@ -364,13 +371,15 @@ def draw_image(ax: Axes, image: np.ndarray, moves: np.ndarray, titles: tuple[str
     return right
 
 
-def draw_bars(ax: Axes, moves: np.ndarray, features: Sequence[str] | None, title: str) -> Axes:
-    """One bar for each feature, the first on top where they have names."""
+def draw_bars(
+    ax: Axes, moves: np.ndarray, features: Sequence[str] | None, title: str, kind: str
+) -> Axes:
+    """One bar for each feature or token, the first on top where they have names."""
     at = np.arange(len(moves))
     if features is None:
         ax.bar(at, moves, color=BLUE)
         ax.locator_params(axis="x", integer=True)
-        ax.set(xlabel="feature", ylabel=UNIT)
+        ax.set(xlabel=kind, ylabel=UNIT)
     else:
         ax.barh(at, moves, color=BLUE)
         ax.set_yticks(at, list(features), fontsize=SMALL)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import zipfile
-import zlib
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -22,10 +20,11 @@ from ..linear.check import Check
 from ..linear.explanation import Explanation
 from ..linear.linearization import Linearization
 from ..linearize import linearize
+from ..losses import with_loss
 from ..model.flow.steps import Limits
 from ..model.loading.load import load
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import check_inputs, is_float
+from ..model.primal.inputs import arrays_in, as_model, check_inputs, is_float
 from ..model.primal.model import Model, TensorSpec
 from .blocks import memory_text, structure_kind
 from .spectra import Spectrum
@@ -214,8 +213,12 @@ class At:
 
 def at_point(args: Namespace) -> At:
     """The model of a command, at its `--input`, and at random values for other inputs."""
-    model = load(args.model, dtype=args.dtype)
-    given = arrays(args.input) if args.input else {}
+    model = load(args.model, dtype=args.dtype, straight_through=args.straight_through)
+    if args.loss:
+        kind, options = args.loss
+        model = with_loss(model, kind, **options)
+    model = as_model(model, args.of, wrt=args.wrt)
+    given = arrays_in(args.input) if args.input else {}
 
     def draw(first: int, inner: int) -> dict[str, Any]:
         drawn = draw_inputs(model, given, dict(args.shape), args.seed, first=first, inner=inner)
@@ -260,20 +263,6 @@ def fitting(model: Model, draw: Callable[..., dict[str, Any]], engine: str | Non
 def jacobian_at(at: At, args: Namespace) -> Linearization:
     """J of `--of` by `--wrt`."""
     return linearize(at.model, at.point, of=args.of, wrt=args.wrt, engine=args.engine)
-
-
-def arrays(path: str) -> dict[str, np.ndarray]:
-    """The arrays of an npz file by name."""
-    try:
-        with open(path, "rb") as file:
-            if zipfile.is_zipfile(file):
-                file.seek(0)
-                return dict(np.load(file))
-    except OSError as error:
-        raise InputError(f"cannot read {path!r}: {error.strerror or error}") from error
-    except (EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path!r} holds what is not a plain array: {error}") from error
-    raise InputError(f"{path!r} is not an npz file: np.savez writes them")
 
 
 def draw_inputs(

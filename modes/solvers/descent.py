@@ -12,13 +12,15 @@ from scipy.optimize import minimize
 from scipy.sparse.linalg import cg
 
 from ...jacobians import Identity, dtype_of
-from ...jacobians.arguments import Count, NonNegative, validated
+from ...jacobians.arguments import Count, NonNegative, Positive, validated
 from ...jacobians.arrays import like
 from ...jacobians.errors import InputError
 from ...jacobians.progress import counting
 from ...jacobians.readings import is_kept, module_of
-from ..curvature.gauss_newton import gauss_newton
-from ..model.primal.inputs import Names
+from ..curvature.over_data import gauss_newton
+from ..data.adapter import NOTHING, Data
+from ..data.batches import Batch, as_batch, is_data
+from ..model.primal.inputs import HEAD, Names
 from ..model.primal.model import Model
 from .iteration import (
     DESCENT,
@@ -48,7 +50,7 @@ NO_PROGRESS = 2
 @validated
 def newton_cg(
     model: Model,
-    inputs: Mapping[str, Any],
+    inputs: Data,
     *,
     of: str | None = None,
     wrt: Names = None,
@@ -60,6 +62,9 @@ def newton_cg(
     callback: Callback | None = None,
     progress: bool | None = None,
     engine: str | None = None,
+    reduction: Literal["sum", "mean"] | None = None,
+    batch_size: Positive | None = None,
+    shared: Batch = NOTHING,
 ) -> OptimizeResult:
     """min f(x) by steps H δ = −∇f, solved by conjugate gradients, with f the one element of `of`.
 
@@ -79,7 +84,12 @@ def newton_cg(
     - `wrt`: the tensors x, by name; by default all floating inputs.
     - `globalization`: `"line search"` or `"trust region"`.
     - `maxiter`: the most iterations; by default the method's own number.
-    - `model`, `inputs`, `callback`, `progress`, `engine`: as for `newton_krylov`.
+    - `inputs`: the point, or data: a list of points, a function that returns an iterator over them,
+      a data loader, or arrays or an npz file with `batch_size`; every evaluation is a pass.
+    - `reduction`: over data `"sum"` or `"mean"`, as the model's loss reduces over samples.
+    - `batch_size`: the rows of a batch, where `inputs` are arrays or the path of an npz file.
+    - `shared`: inputs that all batches have in common, by name.
+    - `model`, `callback`, `progress`, `engine`: as for `newton_krylov`.
 
     Shapes: x, ∇f and δ are (n,), n the size of the tensors of `wrt`; H and M are (n, n). Raises
     `InputError` where `of` is not one element or not finite at the start, for an unknown
@@ -87,7 +97,8 @@ def newton_cg(
     a dtype does not fit; `UnsupportedOp` for an operator without a rule. An iteration that ends
     early raises nothing: see `success` and `message` of the result.
     """
-    problem = scalar("newton_cg", Problem[Any](model, inputs, of, wrt, engine))
+    over = checked_over(inputs, reduction, batch_size, shared)
+    problem = scalar("newton_cg", Problem[Any](model, inputs, of, wrt, engine, over=over))
     if preconditioner is None and is_kept(problem.x0):
         preconditioner = Identity(tuple(problem.x0.shape), dtype_of(problem.x0))
     if preconditioner is not None:
@@ -155,7 +166,7 @@ Curvature = Callable[[dict[str, Any]], Any]
 @validated
 def natural_gradient(
     model: Model,
-    inputs: Mapping[str, Any],
+    inputs: Data,
     *,
     of: str | None = None,
     at: str | None = None,
@@ -169,12 +180,16 @@ def natural_gradient(
     callback: Callback | None = None,
     progress: bool | None = None,
     engine: str | None = None,
+    reduction: Literal["sum", "mean"] | None = None,
+    batch_size: Positive | None = None,
+    shared: Batch = NOTHING,
 ) -> OptimizeResult:
     """min f(x) by steps (C + λI) δ = −∇f, with f the one element of `of`, λ the `damping`.
 
-    C is `curvature(point)`, any operator with `@`, at the inputs `point`. C must be scaled like f:
-    if f is a mean over samples, so is C. By default it is the Gauss-Newton matrix of f at the
-    tensor `at`, which is the Fisher matrix if the loss is the negative log-likelihood of an
+    C is `curvature(point)`, any operator with `@`, at the inputs `point`, over data at the tensors
+    x by name. C must be scaled like f: if f is a mean over samples, so is C. By default it is the
+    Gauss-Newton matrix of f at the tensor `at`, which is the Fisher matrix if the loss is the
+    negative log-likelihood of an
     exponential family with natural parameter `at`. CG solves to a residual of `inner_rtol` ‖∇f‖; a
     `preconditioner` is an M ≈ (C + λI)⁻¹, or a function that builds it from C. Backtracking ensures
     that f decreases. The iteration ends when ‖∇f‖ ≤ `gtol`, by default √ε.
@@ -183,7 +198,12 @@ def natural_gradient(
 
     - `wrt`: the tensors x, by name; by default all floating inputs.
     - `gtol`: the norm of ∇f at which the iteration ends.
-    - `model`, `inputs`, `maxiter`, `callback`, `progress`, `engine`: as for `newton_krylov`.
+    - `inputs`: the point, or data: a list of points, a function that returns an iterator over them,
+      a data loader, or arrays or an npz file with `batch_size`; every evaluation is a pass.
+    - `reduction`: over data `"sum"` or `"mean"`, as the model's loss reduces over samples.
+    - `batch_size`: the rows of a batch, where `inputs` are arrays or the path of an npz file.
+    - `shared`: inputs that all batches have in common, by name.
+    - `model`, `maxiter`, `callback`, `progress`, `engine`: as for `newton_krylov`.
 
     Shapes: x, ∇f and δ are (n,), n the size of the tensors of `wrt`; C and M are (n, n). Raises
     `InputError` where `of` is not one element, where neither `at` nor `curvature` is given, and
@@ -193,17 +213,19 @@ def natural_gradient(
     Sources: Amari, "Natural gradient works efficiently in learning", 1998; Martens, "New insights
     and perspectives on the natural gradient method", 2020.
     """
-    problem = scalar("natural_gradient", Problem[Any](model, inputs, of, wrt, engine))
+    over = checked_over(inputs, reduction, batch_size, shared)
+    problem = scalar("natural_gradient", Problem[Any](model, inputs, of, wrt, engine, over=over))
     if curvature is None:
-        if at is None:
+        if at is None and HEAD not in problem.model.ir.metadata_props:
             raise InputError("say at= which tensor the loss begins, or give curvature=")
         (f,) = problem.of
-        make = partial(gauss_newton, model, of=f, at=at, wrt=problem.wrt, engine=engine)
-        curvature = moving(make)
+        options: Any = {"of": f, "at": at, "wrt": problem.wrt, "engine": engine}
+        make = partial(gauss_newton, problem.model, **options)
+        curvature = partial(over_data, problem, options) if problem.several else moving(make)
     metric = curvature
 
     def move(x: np.ndarray, f: float, g: np.ndarray) -> tuple[np.ndarray | None, int]:
-        C = metric(problem.point(x))
+        C = metric(problem.unflatten(x) if problem.several else problem.point(x))
         M, A = preconditioner_for(C, preconditioner), Counted(C, damping)
         if is_kept(g):
             M = Identity(tuple(g.shape), dtype_of(g)) if M is None else M
@@ -215,6 +237,22 @@ def natural_gradient(
     tolerance = float(np.sqrt(np.finfo(dtype_of(problem.x0)).eps)) if gtol is None else gtol
     states = descent(problem, move, tolerance)
     return run(states, "natural gradient", maxiter, callback, progress)
+
+
+def checked_over(
+    inputs: Any, reduction: str | None, batch_size: int | None, shared: Batch
+) -> dict[str, Any]:
+    """How data is taken; raises `InputError` where the reduction of the loss is not said."""
+    if reduction is None and is_data(inputs, batch_size):
+        raise InputError("a loss over several batches needs reduction='mean' or 'sum': whether it "
+                         "is the mean or the sum over the samples of a batch")  # fmt: skip
+    return {"reduction": reduction, "batch_size": batch_size, "shared": as_batch(shared)}
+
+
+def over_data(problem: Problem, options: Mapping[str, Any], tensors: Mapping[str, Any]) -> Any:
+    """The Gauss-Newton matrix over the data of a problem, at these tensors."""
+    over = {**problem.over, "shared": {**problem.over["shared"], **tensors}}
+    return gauss_newton(problem.model, problem.data, **options, **over)
 
 
 def moving(make: Curvature) -> Curvature:

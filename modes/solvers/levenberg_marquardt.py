@@ -11,10 +11,12 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, aslinearoperator, lsmr
 
 from ...jacobians import Diagonal, dtype_of
-from ...jacobians.arguments import Count, NonNegative, validated
+from ...jacobians.arguments import Count, NonNegative, Positive, validated
 from ...jacobians.arrays import Array, cast, host, like
 from ...jacobians.readings import module_of
 from ...jacobians.threads import cached_property
+from ..data.adapter import NOTHING, Data
+from ..data.batches import Batch, as_batch
 from ..estimators.estimate import Probed
 from ..estimators.exact import squares_by_products
 from ..model.primal.inputs import Names
@@ -69,7 +71,7 @@ def column_norms(J: Any, *, probes: int = 32, seed: int = 0) -> np.ndarray:
 @validated
 def levenberg_marquardt(
     model: Model,
-    inputs: Mapping[str, Any],
+    inputs: Data,
     *,
     of: Names = None,
     wrt: Names = None,
@@ -83,6 +85,8 @@ def levenberg_marquardt(
     callback: Callback | None = None,
     progress: bool | None = None,
     engine: str | None = None,
+    batch_size: Positive | None = None,
+    shared: Batch = NOTHING,
 ) -> OptimizeResult:
     """min ½ ‖r(x)‖² by steps δ that minimise ‖J δ + r‖² + λ ‖D δ‖², r the tensors of `of`, flat.
 
@@ -106,7 +110,11 @@ def levenberg_marquardt(
     and `tensors`, `damping` and `products`.
 
     - `wrt`: the tensors x, by name; by default all floating inputs.
-    - `model`, `inputs`, `maxiter`, `callback`, `progress`, `engine`: as for `newton_krylov`.
+    - `inputs`: the point, or data: a list of points, a function that returns an iterator over them,
+      a data loader, or arrays or an npz file with `batch_size`; every evaluation is a pass.
+    - `batch_size`: the rows of a batch, where `inputs` are arrays or the path of an npz file.
+    - `shared`: inputs that all batches have in common, by name.
+    - `model`, `maxiter`, `callback`, `progress`, `engine`: as for `newton_krylov`.
 
     Shapes: x and δ are (n,), n the size of the tensors of `wrt`; r is (m,), m the size of the
     tensors of `of`; J is (m, n), D is (n,), R is (n, n). Raises `InputError` where the
@@ -118,7 +126,8 @@ def levenberg_marquardt(
     Marquardt's method", 1999, for λ; Transtrum and Sethna, "Improvements to the
     Levenberg-Marquardt algorithm for nonlinear least-squares minimization", 2012, for acceleration.
     """
-    problem = Problem[Any](model, inputs, of, wrt, engine)
+    over = {"batch_size": batch_size, "shared": as_batch(shared)}
+    problem = Problem[Any](model, inputs, of, wrt, engine, over=over)
     eps = float(np.finfo(dtype_of(problem.x0)).eps)
     exact = {"atol": eps, "btol": eps} if len(problem.x0) <= SMALL else {}
     asked = {"conlim": 0, "maxiter": 10 * len(problem.x0), **exact, **(options or {})}

@@ -17,6 +17,9 @@ from ...jacobians.base import Wrapper
 from ...jacobians.errors import InputError
 from ...jacobians.readings import is_kept, module_of
 from ...ops.registry import version
+from ..curvature import over_data
+from ..curvature.over_data import value_and_grad
+from ..data.batches import as_batch, batches_of, is_data
 from ..gradient import Gradient
 from ..hessian import Hessian, hessian
 from ..interop.operators import asoperator
@@ -25,8 +28,8 @@ from ..linearize import linearize
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import (
     Names,
+    as_model,
     check_inputs,
-    check_model,
     check_named,
     is_float,
     listed,
@@ -114,20 +117,34 @@ class Problem(Generic[Given]):
     in the given `form`, and `hess` takes multipliers. Nothing is scaled: the reduction is the
     model's own. Other inputs of the `model` stay at `inputs`; `t` names the time, and `engine` runs
     the model. Results are cached for the last point; J and H at a new point are relinearised.
+
+    With `over`, the options `shared`, `batch_size` and, of a loss, `reduction`, the inputs may be
+    data: f, ∇f and H are those of all batches, and a vector f has the rows of all batches.
     """
 
     def __init__(
         self,
         model: Model,
-        inputs: Mapping[str, Any],
+        inputs: Any,
         of: Names,
         wrt: Names,
         engine: str | None = None,
         form: Form = "operator",
         t: str | None = None,
+        over: Mapping[str, Any] | None = None,
     ) -> None:
-        check_model(model)
+        model = as_model(model, of, wrt=wrt)
         self.of, self.wrt = names_of(model, of, model.outputs, "of"), states_of(model, wrt, t)
+        self.data, self.over = inputs, {} if over is None else {**over}
+        several = over is not None and is_data(inputs, over.get("batch_size"))
+        if not several and self.over.get("shared") and isinstance(inputs, Mapping):
+            inputs = {**self.over["shared"], **inputs}
+        elif several:
+            batch = next(iter(batches_of(inputs, self.over["batch_size"])), None)
+            if batch is None:
+                raise InputError("there are no batches")
+            inputs = {**self.over["shared"], **as_batch(batch)}
+        self.several = several
         self.model, self.inputs = model, check_inputs(model, inputs, engine=engine)
         self.engine, self.form, self.t = engine, form, t
         time_of(model, self.inputs, t)
@@ -138,7 +155,9 @@ class Problem(Generic[Given]):
         self.x0 = self.flatten(self.start)
         if dtype_of(self.x0).kind != "f":
             raise InputError(f"SciPy solves nothing in {self.x0.dtype}: load(dtype='float64').")
-        self.scalar = len(self.of) == 1 and len(self.values(self.x0)) == 1
+        one = evaluate(model, self.inputs, self.of, engine=engine) if several else None
+        count = len(self.values(self.x0)) if one is None else one[self.of[0]].size
+        self.scalar = len(self.of) == 1 and count == 1
         if t is not None:
             self.ode(time_of(model, self.inputs, t), self.x0)
 
@@ -255,12 +274,34 @@ class Problem(Generic[Given]):
         return Hessian(f.linearized(point), f)
 
     def _slopes(self, x: np.ndarray) -> tuple[Any, np.ndarray]:
-        value, slopes = self.gradient(self.point(x))
+        if self.several:
+            f = value_and_grad(self.model, of=self.of[0], wrt=self.wrt, engine=self.engine)
+            value, slopes = f(self.data, **self.at(x))
+        else:
+            value, slopes = self.gradient(self.point(x))
         return value, self.flatten(slopes)
+
+    def at(self, x: np.ndarray) -> dict[str, Any]:
+        """How data is taken at x, for functions that take data."""
+        return {**self.over, "shared": {**self.over["shared"], **self.unflatten(x)}}
+
+    def _over_data(self, x: np.ndarray) -> np.ndarray:
+        """f over all batches: one number, or their vectors one after the other."""
+        if self.over.get("reduction"):
+            return np.reshape(self.slopes(x)[0], 1)
+        shared, size = self.at(x)["shared"], self.over["batch_size"]
+        parts = []
+        for batch in batches_of(self.data, size):
+            point = check_inputs(self.model, {**shared, **batch}, keep=False, engine=self.engine)
+            found = evaluate(self.model, point, self.of, engine=self.engine)
+            parts += [found[name].reshape(-1) for name in self.of]
+        return np.concatenate(parts)
 
     def _values(self, x: np.ndarray, *time: float) -> np.ndarray:
         if not time and (slopes := self.slopes.known(x)):
-            return slopes[0].reshape(1)
+            return np.reshape(slopes[0], 1)
+        if self.several:
+            return self._over_data(x)
         if J := self.linearized.known(x, *time):
             found: Any = J.primal
         else:
@@ -269,12 +310,23 @@ class Problem(Generic[Given]):
         return module_of(parts[0]).concatenate(parts)
 
     def _linearized(self, x: np.ndarray, *time: float) -> Linearization:
+        if self.several:
+            over = {k: v for k, v in self.at(x).items() if k != "reduction"}
+            J: Any = over_data.linearize(
+                self.model, self.data, of=self.of, wrt=self.wrt, engine=self.engine, **over
+            )
+            return J
         point = self.point(x, *time)
         if self.linearized.last:
             return self.linearized.last[0].relinearize(point)
         return linearize(self.model, point, of=self.of, wrt=self.wrt, engine=self.engine)
 
     def _curvature(self, x: np.ndarray) -> Hessian:
+        if self.several:
+            H: Any = over_data.hessian(
+                self.model, self.data, of=self.of[0], wrt=self.wrt, engine=self.engine, **self.at(x)
+            )
+            return H
         if self.curvature.last:
             return self.curvature.last[0].relinearize(self.point(x))
         if not self.scalar:
@@ -357,7 +409,8 @@ def as_scipy(
     - `inputs`: the point, an array by name for every input; weights may be given too.
     - `of`: the tensors f, by name; by default all floating outputs.
     - `wrt`: the tensors x, by name; by default all floating inputs except `t`.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
 
     Shapes: x is (n,), n the size of the tensors of `wrt`; f(x) is a float, or (m,), m the size of
     the tensors of `of`; J(x) is (m, n), ∇f(x) of a scalar (n,), H(x) (n, n), and multipliers v are

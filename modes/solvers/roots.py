@@ -19,7 +19,7 @@ from ..linear.derivatives.trace import trace
 from ..linear.linearization import Linearization
 from ..linearize import linearize
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import Names, check_inputs, names_of
+from ..model.primal.inputs import Names, as_model, check_inputs, names_of
 from ..model.primal.model import Model
 from ..recording.derive import likes, started
 from .iteration import (
@@ -91,7 +91,8 @@ def newton_krylov(
     - `maxiter`: the most iterations.
     - `callback`: called with the state after every iteration; StopIteration ends the solver.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
 
     Shapes: x, F and δ are (n,), n the size of the tensors of `wrt`; J and M are (n, n). Raises
     `InputError` where F holds more or fewer numbers than x, and where a name, a shape or a dtype
@@ -335,12 +336,14 @@ def euler_residual(
     - `model`: the model, as `load` gives it.
     - `inputs`: the point, an array by name for every input; weights may be given too.
     - `of`, `wrt`: the tensors F and u, by name; by default all floating outputs and inputs.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
 
     Shapes: `u_before` and `u_residual` have the shape of u, as F has; `step` is a scalar. Raises
     `InputError` where F and u differ in their shapes, and where a name, a shape or a dtype does not
     fit.
     """
+    model = as_model(model, of, wrt=wrt)
     rates = names_of(model, of, model.outputs, "of")
     states = names_of(model, wrt, model.inputs, "wrt")
     t = trace(model, check_inputs(model, inputs), (*rates, *states), engine)

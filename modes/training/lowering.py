@@ -28,10 +28,10 @@ from ...jacobians.errors import (
     warn,
 )
 from ...jacobians.symint import Symbols
-from ...ops import Node, Step, find
+from ...ops import Node, Step
 from ...ops.graphs import copied, name_nodes, operands_of, reachable, without_surrogates
 from ...ops.node import AT, TRAINING
-from ..linear.derivatives.record import is_zero, reach_forward
+from ..linear.derivatives.record import definition_of, is_zero, reach_forward
 from ..linear.derivatives.trace import Trace, again, turns_of
 from ..model.flow.contents import WORKING_OPSET, free_sizes, lowest_opsets
 from ..model.flow.control import (
@@ -150,7 +150,7 @@ def run(low: Scope, steps: Iterable[Step]) -> None:
 
 def results(low: Scope, step: Step, inputs: Sequence[Any]) -> Sequence[Any]:
     """The outputs of one step, None where one is left out; a Gradient's are recorded products."""
-    declared = find(step.op_type, step.domain)
+    declared = definition_of(step, low.model.estimates)
     if step.domain == TRAINING and step.op_type == "Gradient":
         return gradient(low, step, inputs)
     if step.domain == TRAINING and step.op_type in OPERATORS:
@@ -169,7 +169,7 @@ def results(low: Scope, step: Step, inputs: Sequence[Any]) -> Sequence[Any]:
         return [SEQUENCES[step.op_type](low.op, step, at, *inputs)]
     if step.op_type == "Identity" and isinstance(inputs[0], list):
         return inputs
-    if declared and declared.definition:
+    if declared:
         return declared.outputs(low.op, Node(step, tuple(inputs), (None,) * len(step.outputs)))
     return low.copy(step, inputs, low.samples.step(step, inputs), step.outputs)
 
@@ -294,7 +294,7 @@ def pulled_back(
     wrt, of = tuple(value.name or "" for value in wanted), (target.name or "",)
     low.symbols.reader = str(step)
     try:
-        dag = Trace(low.op, values, (), steps).dag(wrt, of)
+        dag = Trace(low.op, values, (), steps, estimates=low.model.estimates).dag(wrt, of)
         check_differentiable(step, steps, dag, wrt, of[0])
         y = values[of[0]]
         assert y.dtype is not None

@@ -18,7 +18,7 @@ from ..model.flow.steps import needed
 from ..model.loading.bodies import add_import
 from ..model.loading.load import load
 from ..model.loading.patterns import proto_of
-from ..model.primal.inputs import is_float, weights_of
+from ..model.primal.inputs import as_model, is_float, weights_of
 from ..model.primal.model import Model
 from .optimizers import COUNT, OPERATORS, RATE, Optimizer, OptimizerFunction
 
@@ -35,6 +35,7 @@ def training_model(
     *,
     learning_rate: float = 1e-3,
     initialization: onnx.GraphProto | None = None,
+    straight_through: bool = False,
 ) -> onnx.ModelProto:
     """The model with one training step beside it, as ONNX's `TrainingInfoProto` describes it.
 
@@ -57,12 +58,14 @@ def training_model(
     cannot be trained, and for a name that would be in the step twice.
 
     - `model`: the model, as `load` gives or takes it.
+    - `straight_through`: True lets gradients pass rounding and quantisation, as in training that is
+      aware of quantisation; the metadata of the result say so.
 
     Shapes: the loss is a scalar, or its elements are summed by the Gradient node; the state
     that `"Adam"` and the like keep for a tensor has its shape. Source: `TrainingInfoProto` and the
     operators of `ai.onnx.preview.training`, in the ONNX specification.
     """
-    loaded = model if isinstance(model, Model) else load(model)
+    loaded: Model = as_model(model, straight_through=straight_through)
     proto = proto_of(loaded.ir)
     info = proto.training_info.add()
     info.algorithm.name, info.initialization.name = "training_step", "initialization"

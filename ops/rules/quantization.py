@@ -60,10 +60,10 @@ def exact(op: Op, q: Array, scale: Array, zero_point: Array | None, axis: int = 
 
     Written in arithmetic: DequantizeLinear has no double precision.
     """
-    if shape_of(scale) not in ((), (1,)):
-        line = (*shape_of(scale), *(1,) * (-1 - axis))
-        scale, zero_point = (x if x is None or shape_of(x) in ((), (1,)) else op.Reshape(x, line)
-                             for x in (scale, zero_point))  # fmt: skip
+    scale, zero_point = (
+        x if x is None or shape_of(x) in ((), (1,)) else
+        op.Reshape(x, (*shape_of(x), *(1,) * (-1 - axis))) for x in (scale, zero_point)
+    )  # fmt: skip
     x = op.CastLike(q, scale)
     return op.Mul(x if zero_point is None else op.Sub(x, op.CastLike(zero_point, scale)), scale)
 
@@ -137,6 +137,33 @@ def dequantize_through(op: Op, node: Node) -> tuple[Array]:
     q = op.CastLike(node.x, scale)
     q = q if node.input(2) is None else op.Sub(q, spread(op, node, 2, scale))
     return (op.Mul(q, spread(op, node, 1, scale)),)
+
+
+@defines(f"{DOMAIN}::MatMulInteger")
+def matmul_integer(op: Op, node: Node) -> tuple[Array]:
+    """As if y = (A - zero) (B - zero), of floating numbers A, B or both."""
+    a, b = (counted(op, node, i, axis) for i, axis in ((0, -2), (1, -1)))
+    return (as_product(op, node, op.MatMul(a, b)),)
+
+
+@defines(f"{DOMAIN}::ConvInteger", auto_pad=AUTO_PADS)
+def conv_integer(op: Op, node: Node) -> tuple[Array]:
+    """As if y = (w - zero) ∗ (x - zero), of floating numbers x, w or both."""
+    x, w = (counted(op, node, i, -len(shape_of(node.inputs[1]))) for i in (0, 1))
+    return (as_product(op, node, op.Conv(x, w, None, **node.step.attrs)),)
+
+
+def counted(op: Op, node: Node, i: int, axis: int) -> Array:
+    """Factor i of a product of integers, less its zero point, as floating numbers."""
+    kinds = [dtype_of(x) for x in node.inputs[:2] if dtype_of(x).kind == "f"]
+    one = np.ones((), kinds[0] if kinds else np.float32)
+    return exact(op, node.inputs[i], one, node.input(i + 2), axis)
+
+
+def as_product(op: Op, node: Node, y: Array) -> Array:
+    """A product of integers: floating where a factor is."""
+    floating = any(dtype_of(x).kind == "f" for x in node.inputs[:2])
+    return y if floating else op.Cast(y, to=int(ir.DataType.INT32))
 
 
 def spread(op: Op, node: Node, i: int, like: Array) -> Array:

@@ -105,10 +105,13 @@ def test_arguments_that_the_exporter_ignores_are_named(options):
 def test_parameters_that_are_gone_are_named(network, tmp_path):
     x, file = torch.randn(2, 3, 4), str(tmp_path / "m.onnx")
     torch.onnx.export(network, (x,), file, dynamo=True, verbose=False)
-    with pytest.warns(oj.OnnxJacWarning, match="2 of 6 param.* not in the file: gain, unused"):
-        oj.load(file)
-    with pytest.warns(oj.OnnxJacWarning, match="1 of 6 parameters .* not in the file: unused"):
-        model = oj.load(network, example_inputs=(x,))
+    model = oj.load(file)
+    for name in ("gain", "unused"):
+        with pytest.raises(oj.UnknownTensor, match=r"2 of 6 param.* not in the file: gain, unused"):
+            oj.linearize(model, {"x": x}, wrt=name)
+    model = oj.load(network, example_inputs=(x,))
+    with pytest.raises(oj.UnknownTensor, match=r"1 of 6 parameters .* not in the file: unused"):
+        oj.linearize(model, {"x": x}, wrt="unused")
     assert "gain" in model.initializers
     with warnings.catch_warnings():
         warnings.simplefilter("error", oj.OnnxJacWarning)
@@ -233,11 +236,18 @@ def symmetrised(module):
 def test_merged_and_folded_parameters_are_named(change, said, tmp_path):
     network = change(torch.nn.Softplus()).eval()
     x, file = torch.randn(1, 3, 4, 4), str(tmp_path / "m.onnx")
+    parameters = dict(network.named_parameters())
     for optimize in (True, False):
         torch.onnx.export(network, (x,), file, dynamo=True, optimize=optimize, verbose=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", oj.OnnxJacWarning)
+            model = oj.load(file)
+            oj.linearize(model, {name: x.numpy() for name in model.inputs})
+        weights = [name for name in parameters if name in model.initializers]
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", oj.OnnxJacWarning)
-            oj.load(file)
+            if weights:
+                oj.linearize(model, {name: x.numpy() for name in model.inputs}, wrt=weights)
         found = [str(w.message) for w in caught if w.category is oj.OnnxJacWarning]
         if said and optimize:
             assert len(found) == 1, found
@@ -251,8 +261,10 @@ def test_equal_parameters_that_tracing_merged_are_named(tmp_path):
     torch.nn.init.normal_(norms[2].bias)
     file, x = str(tmp_path / "m.onnx"), torch.randn(1, 4)
     torch.onnx.export(torch.nn.Sequential(*norms), (x,), file, dynamo=False)
+    model = oj.load(file)
     with pytest.warns(oj.OnnxJacWarning, match=r"by 0\.weight, 0\.bias is the sum"):
-        oj.load(file)
+        oj.linearize(model, {name: x.numpy() for name in model.inputs}, wrt="0.bias")
+    oj.linearize(model, {name: x.numpy() for name in model.inputs}, wrt="2.bias")
     for norm in norms:
         torch.nn.init.normal_(norm.weight)
         torch.nn.init.normal_(norm.bias)

@@ -102,3 +102,19 @@ def test_lower_gradients_keeps_inputs_that_may_be_left_out():
     for w in (np.array([1.0, 2, 3]), np.array([1.0, 0, -1])):
         found = run(lowered, {"x": AT} | ({} if w[1] else {"w": w}))
         np.testing.assert_allclose(found["d"], 2 * np.outer(w, w) @ AT)
+
+
+@pytest.mark.parametrize("mode", ["jvp", "vjp", "grad", "hvp", "jacobian"])
+def test_weights_keep_their_names(mode):
+    """So that `wrt` of the next step is that of this one."""
+    proto = onnx.parser.parse_model(HEAD + """(double[3] x) => (double y) <double[3] w = {1, 2, 3}>
+        { h = Mul(x, w) k = Mul(h, h) y = ReduceSum<keepdims=0>(k) }""")  # fmt: skip
+    proto.graph.initializer[0].name = name = "n.0.weight"
+    proto.graph.node[0].input[1] = name
+    proto.graph.input[0].name = proto.graph.node[0].input[0] = "input.1"
+    made = oj.load(oj.export(oj.load(proto), mode, {"input.1": AT}, of="y", wrt=name))
+    assert name in made.initializers
+    assert "input_1" in made.inputs
+    point = {n: AT if n == "input_1" else np.ones(s.shape) for n, s in made.inputs.items()}
+    J = oj.linearize(made, point, of="y", wrt=name)
+    np.testing.assert_allclose(J.toarray()[0], 2 * AT**2 * [1, 2, 3])

@@ -1,6 +1,9 @@
 """Typical first mistakes: invalid models, points, vectors and block names."""
 
+from contextlib import nullcontext
+
 import numpy as np
+import onnx
 import pytest
 from onnx import parser
 from scipy.sparse import coo_array
@@ -35,26 +38,79 @@ def J(model):
     return oj.linearize(model, {"x": X})
 
 
+SCALAR = oj.grad, oj.hessian
+
+
+@pytest.mark.parametrize("call", [oj.linearize, oj.vjp, *SCALAR])
+def test_a_file_is_loaded(call, tmp_path):
+    onnx.save(PROTO, tmp_path / "model.onnx")
+    for given in (PROTO, PROTO.SerializeToString(), tmp_path / "model.onnx"):
+        refused = pytest.raises(oj.InputError, match=r"\[1, 2, 3\]")  # the gradient of 6 numbers
+        with refused if call in SCALAR else nullcontext():
+            call(given, {"x": X})
+    with pytest.raises(oj.LoadError, match="there is no file"):
+        call("nowhere.onnx", {"x": X})
+
+
 @pytest.mark.parametrize("call", [oj.linearize, oj.vjp, oj.grad, oj.hessian])
-@pytest.mark.parametrize("given", ["model.onnx", PROTO, None], ids=["path", "proto", "none"])
+@pytest.mark.parametrize("given", [None, 3, [PROTO]], ids=["none", "number", "list"])
 def test_what_is_not_loaded_is_no_model(call, given):
     with pytest.raises(oj.InputError, match=rf"not {type(given).__name__}: load it first"):
         call(given, {"x": X})
 
 
-@pytest.mark.parametrize("given", [X, Tensor()], ids=["ndarray", "Tensor"])
-def test_an_array_is_no_point_and_the_input_is_named(model, given):
-    message = rf"not {type(given).__name__}, as in {{'x': array}}"
-    for call in (oj.linearize, oj.hessian, oj.Model.run):
-        with pytest.raises(oj.InputError, match=message):
-            call(model, given)
+POINTS = {"array": X, "Tensor": Tensor(), "list": X.tolist(), "arrays": [X], "tuple": (X,)}
 
 
-def test_an_array_is_no_batch(model):
-    with pytest.raises(oj.InputError, match="a batch is a dict from name to array, not ndarray"):
-        oj.linearize(model, [X])
-    with pytest.raises(oj.InputError, match="a batch is a dict from name to array, not ndarray"):
-        oj.hessian(model, (X, X))
+@pytest.mark.parametrize("given", POINTS.values(), ids=POINTS)
+def test_an_array_is_the_only_input(model, given):
+    wanted = oj.linearize(model, {"x": X}).toarray()
+    np.testing.assert_allclose(oj.linearize(model, given).toarray(), wanted)
+    J = oj.linearize(model, {"x": 0 * X}).relinearize(given)
+    np.testing.assert_allclose(J.toarray(), wanted)
+    np.testing.assert_allclose(model.run(given)["y"], X**3)
+    np.testing.assert_allclose(oj.vjp(model, given)[1](np.ones_like(X))["x"], 3 * X**2)
+    H = oj.hessian(model, given, weights=np.ones_like(X))
+    np.testing.assert_allclose(H.diagonal(), 6 * X.ravel())
+    assert len(oj.export(model, "jvp", given).graph.output) == 2
+
+
+def test_a_path_is_a_point(model, tmp_path):
+    np.savez(tmp_path / "point.npz", x=X)
+    for given in (tmp_path / "point.npz", str(tmp_path / "point.npz")):
+        np.testing.assert_allclose(model.run(given)["y"], X**3)
+        assert oj.linearize(model, given).shape == (6, 6)
+    with pytest.raises(oj.InputError, match=r"cannot read .*nowhere"):
+        model.run("nowhere.npz")
+
+
+def test_several_inputs_in_their_order():
+    two = oj.load(parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+        g (double[2] a, double[2] b) => (double[2] y) { y = Sub(a, b) }"""))
+    a, b = np.array([5.0, 7]), np.array([1.0, 2])
+    np.testing.assert_allclose(two.run([a, b])["y"], [4, 5])
+    assert oj.linearize(two, (a, b)).shape == (2, 4)
+    for given, said in ((a, "not ndarray"), ([a], "not 1 arrays"), ([a, b, a], "not 3 arrays"),
+                        ([1.0, 2.0], "not list"), (3, "not int")):  # fmt: skip
+        with pytest.raises(oj.InputError, match=rf"{said}.* has the inputs a float64\[2\], b"):
+            two.run(given)
+
+
+def test_lists_of_points_are_data(model):
+    assert oj.linearize(model, [{"x": X}, {"x": 2 * X}]).shape == (12, 6)
+    with pytest.raises(oj.InputError, match="a batch is a dict from name to array, not tuple"):
+        oj.linearize(model, [(X, X)])
+
+
+def test_a_declared_shape_that_a_run_contradicts_is_corrected():
+    model = oj.load(parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+        g (double[N,2] x, int64[2] s) => (double[1,2] y) { y = Reshape(x, s) }"""))
+    point = {"x": np.ones((3, 2)), "s": np.array([3, 2])}
+    with pytest.warns(oj.OnnxJacWarning, match=r"declares y float64\[1,2\], .* the shape \[3, 2\]"):
+        assert model.run(point)["y"].shape == (3, 2)
+    assert model.outputs["y"].shape == (None, 2)
+    assert model.run(point)["y"].shape == (3, 2)
+    assert oj.linearize(model, point, wrt="x").shape == (6, 6)
 
 
 @pytest.mark.parametrize("v", [X, Tensor(), X.reshape(1, 6)], ids=["tensor", "foreign", "row"])

@@ -221,3 +221,22 @@ def test_singular_values_of_symmetric_operators(diagonal):
 
 def test_section():
     assert section("title", ["one", "two"]) == "title       one\n            two"
+
+
+TOKENS = """<ir_version: 10, opset_import: ["": 21]>
+g (int64[N,T] ids, int64[N,T] mask) => (float[N,T,2] y)
+<float[5,2] table = {1,2,3,4,5,6,7,8,9,10}, float[7,2] places = {1,2,3,4,5,6,7,8,9,10,11,12,13,14},
+ float[2,2] w = {1,2,3,4}, int64 one = {1}>
+{ words = Gather(table, ids) s = CumSum(mask, one) at = Sub(s, one) steps = Gather(places, at)
+  h = Add(words, steps) z = MatMul(h, w) y = Tanh(z) }"""
+
+
+def test_embeddings_are_proposed_for_tokens(tmp_path, capsys):
+    """In the model's order, before its weights."""
+    onnx.save(onnx.parser.parse_model(TOKENS), tmp_path / "m.onnx")
+    for command in ("report", "view", "check"):
+        assert main([command, str(tmp_path / "m.onnx")]) == 1
+        said = capsys.readouterr().err
+        assert "no floating input, but ids int64[N,T], mask int64[N,T]" in said
+        assert "such as 'words', 'steps', 'table', 'places'" in said
+    assert main(["check", str(tmp_path / "m.onnx"), "--wrt", "words", "--shape", "ids=1,3"]) == 0

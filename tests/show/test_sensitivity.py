@@ -74,9 +74,9 @@ def test_what_images_do_not_have(J, options, message):
 
 
 def test_an_input_that_is_neither_images_nor_a_table():
-    model = parsed("g (double[3, 5, 5] x) => (double[3, 5, 5] y) { y = Tanh(x) }")
-    with pytest.raises(oj.InputError, match=r"'x' has shape 3×5×5.*\(N, C, H, W\)"):
-        plot(oj.linearize(model, {"x": np.ones((3, 5, 5))}))
+    model = parsed("g (double[1, 1, 3, 5, 5] x) => (double[1, 1, 3, 5, 5] y) { y = Tanh(x) }")
+    with pytest.raises(oj.InputError, match=r"'x' has shape 1×1×3×5×5.*\(N, C, H, W\)"):
+        plot(oj.linearize(model, {"x": np.ones((1, 1, 3, 5, 5))}))
 
 
 def test_only_one_tensor_by_one_other():
@@ -86,3 +86,19 @@ def test_only_one_tensor_by_one_other():
         plot(dense()["y", "x"].T)
     with pytest.raises(oj.InputError, match="4 features, and 2 names"):
         plot(dense()["y", "x"], features="ab")
+
+
+def test_bars_of_embedded_tokens():
+    """A norm over the width of each token, by its name."""
+    model = parsed("""g (double[2,3,4] x) => (double[2,5] y) <int64[1] a = {1}, double[4,5] w = {
+        1,2,3,4,5, -1,0,1,2,3, 0.5,1,0,-2,1, 3,1,-1,0,2}>
+        { t = Tanh(x) m = ReduceMean<keepdims=0>(t, a) y = MatMul(m, w) }""")
+    x = np.random.default_rng(0).standard_normal((2, 3, 4))
+    J = oj.linearize(model, {"x": x})
+    ax = plot(J, entry=(1, 2), sample=1, features=["the", "small", "cat"])
+    row = J.toarray().reshape(2, 5, 2, 3, 4)[1, 2, 1]
+    assert_allclose([bar.get_width() for bar in ax.patches], np.linalg.norm(row, axis=-1))
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["the", "small", "cat"]
+    assert plot(J).get_xlabel() == "token"
+    with pytest.raises(oj.InputError, match="3 tokens, and 1 names"):
+        plot(J, features=["the"])

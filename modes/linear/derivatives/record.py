@@ -183,6 +183,24 @@ def unjoined(
     )
 
 
+def roundings(
+    steps: tuple[Step, ...], dag: Dag, wrt: tuple[str, ...], of: tuple[str, ...], exact: Exact
+) -> str:
+    """The roundings between tensors that other paths join, as text; empty where there is none."""
+    if not any(s.op_type in ROUNDINGS and not s.domain for s in steps):
+        return ""
+    ends = [(w, o) for o, behind in zip(of, map(dag.behind, dag.sinks), strict=True)
+            for w, source in zip(wrt, dag.sources, strict=True) if source in behind]  # fmt: skip
+    starts, stops = zip(*ends, strict=True) if ends else ((), ())
+    found = [f"{s.op_type} {s.name!r}" for s, _ in cuts(steps, starts, stops, exact)
+             if s.op_type in ROUNDINGS and not s.domain]  # fmt: skip
+    return ", ".join(found[:FEW]) + (f" and {len(found) - FEW} more" if found[FEW:] else "")
+
+
+ROUNDINGS = frozenset({"Round", "QuantizeLinear", "QLinearMatMul", "QLinearConv"})
+"""The operators that round to few numbers, for which there are estimators."""
+
+
 def because(steps: tuple[Step, ...], wrt: str, of: str, exact: Exact) -> str:
     """The first steps that cut all paths between two tensors, as text; empty where none does."""
     found = [f"{s.op_type} {s.name!r} ({why})" for s, why in cuts(steps, [wrt], [of], exact)]

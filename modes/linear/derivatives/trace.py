@@ -45,7 +45,7 @@ from ...model.flow.steps import (
 )
 from ...model.primal.evaluate import evaluate
 from ...model.primal.model import Model, TensorSpec
-from .record import between, without
+from .record import between, straight_through, without
 from .unroll import asked_in, fixed, unrolled
 
 Made = TypeVar("Made")
@@ -58,7 +58,7 @@ class Trace:
     `numbers` are the tensors at the point, where floating tensors of several elements are zeros.
     `asked` maps the tensors whose numbers were read before recording to their readers, and `behind`
     are the steps before these and all other tensors. `unrolled` are the conditions of
-    control flow that could not be kept.
+    control flow that could not be kept. With `estimates`, roundings are straight-through.
     """
 
     recorder: Recorder
@@ -69,10 +69,16 @@ class Trace:
     asked: Mapping[str, str] = field(default_factory=dict)
     behind: tuple[Step, ...] = ()
     unrolled: tuple[Condition, ...] = ()
+    estimates: bool = False
 
     def dag(self, wrt: tuple[str, ...], of: tuple[str, ...]) -> Dag:
         """The DAG between `wrt` and `of` with graph values as data: its products are recorded."""
-        return between(self.recorder, self.steps, self.values, wrt, of)
+        return between(self.recorder, self.active, self.values, wrt, of)
+
+    @property
+    def active(self) -> tuple[Step, ...]:
+        """The steps as they are differentiated."""
+        return straight_through(self.steps) if self.estimates else self.steps
 
 
 def trace(
@@ -133,7 +139,7 @@ def trace(
         values.update((n, v) for n, v in zip(step.outputs, made, strict=True) if n is not None)
     behind = tuple(closed(step, opsets, moved) for step in behind)
     kept = {name: light(array) for name, array in numbers.items()}
-    return Trace(recorder, values, inputs, steps, kept, asked, behind, unrolled=spread)
+    return Trace(recorder, values, inputs, steps, kept, asked, behind, spread, model.estimates)
 
 
 def found(

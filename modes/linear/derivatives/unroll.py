@@ -38,7 +38,7 @@ from ....ops.graphs.shapes import Measured
 from ....ops.node import ASKED, AT, node_of
 from ....ops.registry import traits_of
 from ....ops.rules.quantization import DOMAIN as ESTIMATORS
-from ...model.flow.contents import free_sizes
+from ...model.flow.contents import ESTIMATES, free_sizes
 from ...model.flow.control import (
     CONTROL,
     SEQUENCES,
@@ -99,7 +99,7 @@ def unrolled(
     kept; `NotKept` is raised for a further one. With `symbols`, free sizes stay free unless they
     decide what is unrolled. With `estimate`, quantised tensors are the same numbers, but floating.
     """
-    wanted = tuple(names)
+    wanted, estimate = tuple(names), estimate or model.estimates
     steps = [model.steps[k] for k in needed(model.steps, wanted, point)[0]]
     known = {**model.constants, **point}
     if is_flat(steps, known, estimate) or (not unkept and point.keys() <= model.inputs.keys()
@@ -125,6 +125,8 @@ def unrolled(
     made = (value for node in unroller.op.recorder.nodes for value in node.outputs)
     held += [value for value in made if ASKED in value.meta]
     flat = build(unroller.op.recorder, inputs, outputs, model.name or "unrolled", held)
+    if model.estimates:
+        flat.metadata_props[ESTIMATES] = "1"
     return Model(flat, model.limits)
 
 

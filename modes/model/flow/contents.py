@@ -7,8 +7,10 @@ of 2 GiB per message.
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -64,7 +66,7 @@ class Contents(Shown):
         self.programs: Latest[Any, Any] = Latest(8)  # of PyTorch, by names and shapes
         self.lean = False  # whether runs should save memory rather than time
         self._bodies: dict[ir.Graph, tuple[Step, ...]] = {}
-        self._literals: Latest[frozenset[str], Any] = Latest(4)
+        self._variants: Latest[Any, Any] = Latest(8)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle without the cached results: sessions cannot be pickled."""
@@ -137,17 +139,49 @@ class Contents(Shown):
         found = frozenset(names).intersection(frozenset[str]().union(*self.patterns))
         if not found:
             return self
+        return self.variant(found, partial(restore, names=found))
+
+    def variant(self, key: Any, change: Callable[[ir.Model], None]) -> Self:
+        """The model after a `change` of a copy of its graph, cached by a `key`."""
         with self.lock:
-            if found not in self._literals:
+            if key not in self._variants:
                 copy = self.ir.clone()
-                values = ir.convenience.create_value_mapping(copy.graph, include_subgraphs=False)
-                for node in list(copy.graph):
-                    if found & {*node.metadata_props.get(INSIDE, "").splitlines()}:
-                        del node.metadata_props[INSIDE]
-                        op_type, *operands = node.metadata_props[STORED].split("\n")
-                        become(node, op_type, [values.get(name) for name in operands])
-                self._literals[found] = type(self)(copy, self.limits)
-            return self._literals[found]
+                change(copy)
+                self._variants[key] = type(self)(copy, self.limits)
+            found: Self = self._variants[key]
+            return found
+
+    @cached_property
+    def changed(self) -> dict[str, str]:
+        """Parameters that the exporter merged or folded, some of them gone -> what to know."""
+        found: dict[str, str] = json.loads(self.ir.metadata_props.get(CHANGED, "{}"))
+        return found
+
+    @property
+    def estimates(self) -> bool:
+        """Whether tangents pass roundings, in all derivatives of the model."""
+        return ESTIMATES in self.ir.metadata_props
+
+    @property
+    def estimating(self) -> Self:
+        """The same model, with straight-through estimators in its derivatives."""
+        if self.estimates:
+            return self
+        return self.variant(ESTIMATES, lambda copy: copy.metadata_props.update({ESTIMATES: "1"}))
+
+    def redeclare(self, name: str, shape: tuple[int, ...]) -> None:
+        """Take from the shape of the tensor `name` the sizes that are others in `shape`."""
+        with self.lock:
+            values = ir.convenience.create_value_mapping(self.ir.graph, include_subgraphs=False)
+            value = values[name]
+            known = value.shape or ir.Shape([])
+            known = known if len(known) == len(shape) else ir.Shape([None] * len(shape))
+            pairs = zip(known, shape, strict=True)
+            value.shape = ir.Shape([None if isinstance(n, int) and n != m else n for n, m in pairs])
+            for kind in ("outputs", "intermediates"):
+                vars(self).pop(kind, None)
+            self.sessions.clear()
+            self._cache = version(), caches()
 
     def forget(self, sizes: Container[str]) -> None:
         """Take the names of some `sizes` from all shapes, with what is cached of these."""
@@ -163,6 +197,11 @@ class Contents(Shown):
             self.sessions.clear()
             self._cache = version(), caches()
 
+    def __contains__(self, name: object) -> bool:
+        """Whether the model has a tensor of this name."""
+        kinds = (self.inputs, self.outputs, self.initializers, self.intermediates)
+        return any(name in kind for kind in kinds)
+
     def spec(self, name: str) -> TensorSpec:
         """The tensor with this `name`, wherever in the model it is."""
         kinds = (self.inputs, self.outputs, self.initializers, self.intermediates)
@@ -173,6 +212,7 @@ class Contents(Shown):
         hint, parts = closest(name, known), name.replace(",", " ").split()
         if len(parts) > 1 and set(parts) <= set(known):
             hint = f" {' and '.join(map(repr, parts))} are names of their own: name each."
+        hint += f" {self.changed[name]}" if name in self.changed else ""
         if folded := next((each for each in self.initializers if each.startswith("onnx::")), None):
             hint += (f" Weights that PyTorch's exporter folded have names such as {folded!r}: "
                      "torch.onnx.export(..., do_constant_folding=False) keeps theirs.")  # fmt: skip
@@ -230,10 +270,26 @@ def free_sizes(inputs: Mapping[str, TensorSpec]) -> dict[str, dict[int, str]]:
     }  # fmt: skip
 
 
+CHANGED = "onnxjac.changed"
+"""Key of the metadata with JSON: parameters that an exporter merged or folded -> what to know."""
+
+ESTIMATES = "onnxjac.straight_through"
+"""Key of the metadata of a model in whose derivatives roundings are straight-through estimators."""
+
 STORED, INSIDE = "onnxjac.stored", "onnxjac.inside"
 """Keys of the metadata of a node that was the last one of a pattern: its operator and inputs as
 they were stored, and the tensors inside the pattern, one a line.
 """
+
+
+def restore(model: ir.Model, names: frozenset[str]) -> None:
+    """Write the patterns around some tensors as they were stored."""
+    values = ir.convenience.create_value_mapping(model.graph, include_subgraphs=False)
+    for node in list(model.graph):
+        if not names.isdisjoint(node.metadata_props.get(INSIDE, "").splitlines()):
+            del node.metadata_props[INSIDE]
+            op_type, *operands = node.metadata_props[STORED].split("\n")
+            become(node, op_type, [values.get(name) for name in operands])
 
 
 def become(node: ir.Node, op_type: str, operands: Sequence[ir.Value | None]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import json
 import logging
 import re
 import sys
@@ -28,30 +29,45 @@ from onnx import helper, numpy_helper
 from ....jacobians.arrays import as_array, is_foreign
 from ....jacobians.errors import LoadError, closest, first_line, optional, warn
 from ....jacobians.text import joined
-from ..flow.contents import nodes
+from ..flow.contents import CHANGED, nodes
 from ..primal.inputs import PARAMETERS
 
 NUMBER = re.compile(r"-?\d+\.\d*(?:e[-+]?\d+)?|-?\d+e[-+]?\d+")
 """A floating number, as Python writes it."""
 
 
-def exported(source: Any, examples: Any, batch: Batch) -> Any:
+def exported(source: Any, examples: Any, batch: Batch, shapes: Any = None) -> Any:
     """The exported module or function, the proto of an exported program, or the source itself."""
     source = getattr(source, "model_proto", source)
     source = getattr(source, "_orig_mod", source)  # of torch.compile
     if is_module(source):
-        return module_proto(source, examples, batch)
-    if hasattr(source, "graph_signature") and examples is None and not batch:
+        return module_proto(source, examples, batch, shapes)
+    if shapes is not None:
+        raise LoadError(
+            f"dynamic_shapes are for a torch.nn.Module, not for a {type(source).__name__}: "
+            "dynamic_batch=True frees the batch of a file"
+        )
+    if is_program(source) and examples is None:
         with _quiet():  # of torch.export
             return _first_names(_converted(source), source.module())
-    if callable(source) and not isinstance(source, type):
+    if is_traced(source):
         return function_proto(source, examples, batch)
-    if examples is not None or batch:
+    if examples is not None:
         kind = type(source).__name__
-        raise LoadError(
-            f"example_inputs and dynamic_batch are for a module or a function, not for a {kind}."
-        )
+        raise LoadError(f"example_inputs are for a module or a function, not for a {kind}.")
     return source
+
+
+def is_program(source: Any) -> bool:
+    """Whether this is a program of `torch.export`."""
+    return hasattr(source, "graph_signature")
+
+
+def is_traced(source: Any) -> bool:
+    """Whether this is a module or a function, which is exported at examples."""
+    source = getattr(getattr(source, "model_proto", source), "_orig_mod", source)
+    function = callable(source) and not isinstance(source, type) and not is_program(source)
+    return is_module(source) or function
 
 
 def is_module(source: Any) -> bool:
@@ -60,7 +76,9 @@ def is_module(source: Any) -> bool:
     return torch is not None and isinstance(source, torch.nn.Module)
 
 
-def module_proto(module: Any, examples: Any, batch: Batch) -> onnx.ModelProto:
+def module_proto(
+    module: Any, examples: Any, batch: Batch, shapes: Any = None
+) -> onnx.ModelProto:  # fmt: skip
     """The module in evaluation mode, with the input names of `forward` and its weight names.
 
     A module that the exporter cannot handle is traced, with a warning: the model then takes the
@@ -73,9 +91,12 @@ def module_proto(module: Any, examples: Any, batch: Batch) -> onnx.ModelProto:
         bound.arguments[name] = mapped(partial(_example, module, name in dynamic), value)
     with _evaluating(module), _quiet():
         try:
-            return _first_names(_exported(module, bound, dynamic), module)
+            return _first_names(_exported(module, bound, dynamic, shapes), module)
         except Exception as error:
             reason = first_line(error)
+            if shapes is not None:
+                raise LoadError(f"PyTorch cannot export {type(module).__name__} with these "
+                                f"dynamic_shapes: {reason}") from error  # fmt: skip
             proto = _first_names(_traced(module, bound, dynamic, reason), module)
     warn(f"PyTorch's exporter failed ({reason}): the module was traced instead, with its branches "
          "as they are at example_inputs")  # fmt: skip
@@ -83,9 +104,11 @@ def module_proto(module: Any, examples: Any, batch: Batch) -> onnx.ModelProto:
 
 
 def _exported(
-    module: Any, bound: inspect.BoundArguments, dynamic: frozenset[str]
+    module: Any, bound: inspect.BoundArguments, dynamic: frozenset[str], given: Any = None
 ) -> onnx.ModelProto:
     torch = optional("torch", "torch")
+    if given is not None:
+        return _converted(module, bound.args, kwargs=bound.kwargs, dynamic_shapes=given)
     dim = torch.export.Dim("batch")
 
     def axes(free: bool, leaf: Any) -> dict[int, Any] | None:
@@ -317,8 +340,8 @@ IGNORED = {
 
 
 def name_layers(model: ir.Model) -> None:
-    """Name the weights of linear layers; warn of arguments that the exporter left out, and of
-    parameters that are gone, merged or folded.
+    """Name the weights of linear layers; warn of arguments that the exporter left out, and note the
+    parameters that are gone, merged or folded, of which `names_of` warns.
     """
     graph = model.graph
     if ignored := left_out(graph):
@@ -346,15 +369,25 @@ def name_layers(model: ir.Model) -> None:
         found = ", ".join(n.metadata_props[RULE] for n in graph if RULE in n.metadata_props)
         why = f" by {', '.join(sorted(set(found.split(', '))))}" if found else ""
         into = f" So the derivatives by {shown(holders)} are not the module's." if holders else ""
-        warn(f"{len(gone)} of {len(listed)} parameters of the module are not in the file: "
-             f"{shown(gone)}. No output depends on them, they have another name too, or the "
-             f"exporter merged or folded them{why}.{into} {ADVICE}")  # fmt: skip
+        text = (f"{len(gone)} of {len(listed)} parameters of the module are not in the file: "
+                f"{shown(gone)}. No output depends on them, they have another name too, or the "
+                f"exporter merged or folded them{why}.{into} {ADVICE}")  # fmt: skip
+        note(model, [*gone, *holders], text)
     if folded:
-        warn("derivatives by parameters may miss what the exporter folded into constants: "
-             f"{shown(folded)}. {ADVICE}")  # fmt: skip
+        text = ("derivatives by parameters may miss what the exporter folded into constants: "
+                f"{shown(sorted(set().union(*folded.values())))}. {ADVICE}")  # fmt: skip
+        note(model, folded, text)
     if equal := alike(graph):
-        warn(f"the exporter merged parameters that were equal: a derivative by {shown(equal)} is "
-             f"the sum of the derivatives by all of them. {ADVICE}")  # fmt: skip
+        text = (f"the exporter merged parameters that were equal: a derivative by {shown(equal)} "
+                f"is the sum of the derivatives by all of them. {ADVICE}")  # fmt: skip
+        note(model, equal, text)
+
+
+def note(model: ir.Model, names: Iterable[str], text: str) -> None:
+    """Note what is to be known of parameters, in the metadata of the model."""
+    notes = json.loads(model.metadata_props.get(CHANGED, "{}"))
+    notes.update((name, f"{notes[name]} {text}" if name in notes else text) for name in names)
+    model.metadata_props[CHANGED] = json.dumps(notes)
 
 
 FOLLOWED = 16
@@ -400,20 +433,24 @@ def mixed(graph: ir.Graph, listed: dict[str, str]) -> list[str]:
     return sorted(holders)
 
 
-def made_of_parameters(graph: ir.Graph, listed: dict[str, str]) -> list[str]:
-    """The constants that the exporter computed from parameters, of which some are in the file.
+def made_of_parameters(graph: ir.Graph, listed: dict[str, str]) -> dict[str, set[str]]:
+    """The parameters in the file from which the exporter computed constants, with the constants.
 
     Exporters before the end of 2025 do not note what a constant was folded from: then every
     computed constant may be made of parameters.
     """
     values, known = graph.initializers, graph.initializers.keys() & listed.values()
-    found = {name for name, value in values.items() if known & folded_from(value)}
+    found: dict[str, set[str]] = {}
+    for name, value in values.items():
+        for parameter in known & folded_from(value):
+            found.setdefault(parameter, set()).add(name)
     if not any(map(folded_from, values.values())):
         for name in computed(graph, listed):
             held = values[name].const_value
             if held and held.dtype.is_floating_point() and not CREATED.match(name):
-                found.add(name)
-    return sorted(found)
+                for parameter in known:
+                    found.setdefault(parameter, set()).add(name)
+    return found
 
 
 def folded_from(value: ir.Value) -> set[str]:

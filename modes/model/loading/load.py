@@ -20,14 +20,16 @@ import onnx
 import onnx_ir as ir
 from onnx import serialization
 
+from ....jacobians import hooks
 from ....jacobians.arguments import validated
 from ....jacobians.errors import InputError, LimitError, LoadError, first_line
 from ....jacobians.text import joined
 from ..flow.contents import inside, subgraphs
 from ..flow.steps import Limits, amount
 from ..primal.model import Model
+from .batch import free_batch
 from .bodies import unblocked
-from .frameworks import Batch, exported, name_layers
+from .frameworks import Batch, exported, is_traced, name_layers
 from .patterns import recognise
 from .precision import to_double
 from .tensors import Weights, attach, densely, detach, in_memory, readable, without_maps
@@ -43,6 +45,8 @@ def load(
     dtype: Any = None,
     example_inputs: Any = None,
     dynamic_batch: Batch = False,
+    dynamic_shapes: Any = None,
+    straight_through: bool = False,
     limits: Limits | None = None,
     mmap: bool = False,
 ) -> Model:
@@ -56,10 +60,15 @@ def load(
     A `torch.nn.Module` or a JAX function is exported first, at ``example_inputs``: a tuple of
     arguments, one array, or a dict by name. Inputs are named as in the function's signature,
     weights as in the module (``"fc1.weight"``), arrays in a nest ``"params.fc1.w"``. A module is
-    exported in evaluation mode, with its current weights. Shapes: as in the file, or as in the
-    examples, whose first axis is free with ``dynamic_batch=True`` or for the arguments which
-    ``dynamic_batch`` names. A ``torch.export.ExportedProgram`` and a function of onnxscript are
-    taken as they are, without examples.
+    exported in evaluation mode, with its current weights. ``dynamic_shapes`` are passed to
+    ``torch.onnx.export``. Shapes: as in the file, or as in the examples; with
+    ``dynamic_batch=True`` the first axis of all inputs is free, or that of the inputs which
+    ``dynamic_batch`` names. A file that holds its batch in constants is rewritten, and tried at two
+    sizes, sample by sample; where that fails, an error names the node. A
+    ``torch.export.ExportedProgram`` and a function of onnxscript are taken without examples.
+
+    With ``straight_through=True`` tangents pass rounding and quantisation in all derivatives of the
+    model: see `linearize`.
 
     External weights are read, or with ``mmap=True`` mapped: then they take memory only as far as
     they are needed, and the files must not change while the model is in use.
@@ -79,11 +88,18 @@ def load(
     limits = limits or Limits()
     if hasattr(source, "to_model_proto"):  # a function of onnxscript
         source = source.to_model_proto()
-    source = exported(source, example_inputs, dynamic_batch)
+    given, source = source, exported(source, example_inputs, dynamic_batch, dynamic_shapes)
     proto, weights = retried(source, lambda: parts(source, limits, mmap))
     model = attach(upgrade(proto), weights)
     recognise(model)
-    return Model(model if dtype is None else to_double(model), limits)
+    loaded = Model(model if dtype is None else to_double(model), limits)
+    if dynamic_batch and not is_traced(given):
+        loaded = free_batch(loaded, dynamic_batch)
+    return loaded.estimating if straight_through else loaded
+
+
+for _kind in (str, os.PathLike, bytes, onnx.ModelProto, ir.Model):  # in place of a model
+    hooks.loaded.register(_kind)(load)
 
 
 def parts(source: Any, limits: Limits, mmap: bool) -> tuple[onnx.ModelProto, Weights]:

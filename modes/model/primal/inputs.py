@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
+from numbers import Real
+from os import PathLike, fspath
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto
 
-from ....jacobians import Jacobian, Shape, dtype_of, prod_text, reading, reading_of, shape_of, size
+from ....jacobians import (
+    Jacobian,
+    Shape,
+    dtype_of,
+    hooks,
+    prod_text,
+    reading,
+    reading_of,
+    shape_of,
+    size,
+)
 from ....jacobians.arrays import as_array, is_foreign, native, on_host, settled, untraced, wide
 from ....jacobians.errors import InputError, OnnxJacError, UnknownTensor, closest, warn
 from ....jacobians.readings import is_kept, library_of, module_of, runs_on
@@ -18,6 +32,7 @@ from ....jacobians.text import clipped, joined
 from ....ops.node import Step
 from ..flow.conditions import GUARDS, check_relations
 from ..flow.contents import Contents, TensorSpec
+from ..flow.entries import with_entries
 from ..flow.steps import needed, reads
 from .evaluate import evaluate, left_out
 
@@ -40,11 +55,7 @@ def check_inputs(
     symbol that stands for different sizes is an error, unless the model runs at them: then the
     model loses the symbol, with a warning.
     """
-    if not isinstance(inputs, Mapping):
-        kind, name = type(inputs).__name__, next(iter(model.inputs), "x")
-        raise InputError(
-            f"inputs must be a dict from name to array, not {kind}, as in {{{name!r}: array}}."
-        )
+    inputs = as_point(model, inputs)
     taken = {name: _tensor if runs_on(engine, value) else _as_array
              for name, value in inputs.items()}  # fmt: skip
     arrays = {name: take(_spec(model, name), inputs[name], keep) for name, take in taken.items()}
@@ -58,6 +69,61 @@ def check_inputs(
     if GUARDS in model.ir.metadata_props:
         check_relations(model, arrays)
     return arrays
+
+
+def as_point(model: Contents, inputs: Any) -> Mapping[str, Any]:
+    """The inputs by name: one array of a model with one input, a list of arrays in their order, or
+    the path of an npz file.
+    """
+    if isinstance(inputs, Mapping):
+        return inputs
+    if isinstance(inputs, str | PathLike):
+        return arrays_in(inputs)
+    names = [name for name, spec in model.inputs.items() if spec.dtype is not None]
+    several = isinstance(inputs, list | tuple) and any(map(is_array, inputs))
+    if several and len(inputs) == len(names):
+        return dict(zip(names, inputs, strict=True))
+    if not several and len(names) == 1 and (is_array(inputs) or isinstance(inputs, list | Real)):
+        return {names[0]: inputs}
+    kind, name = type(inputs).__name__, next(iter(model.inputs), "x")
+    found = f"{len(inputs)} arrays" if several else kind
+    raise InputError(
+        f"inputs must be a dict from name to array, not {found}, as in {{{name!r}: array}}: the "
+        f"model has the inputs {joined(tuple(model.inputs.values()), ', ', width=80) or 'none'}"
+    )
+
+
+def is_array(value: Any) -> bool:
+    """Whether a value is an array, of any library."""
+    return hasattr(value, "dtype") or is_foreign(value)
+
+
+def arrays_in(path: Any) -> dict[str, np.ndarray]:
+    """The arrays of an npz file by name."""
+    try:
+        with open(path, "rb") as file:
+            if zipfile.is_zipfile(file):
+                file.seek(0)
+                return dict(np.load(file))
+    except OSError as error:
+        raise InputError(f"cannot read {fspath(path)!r}: {error.strerror or error}") from error
+    except (EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        reason = f"{fspath(path)!r} holds what is not a plain array: {error}"
+        raise InputError(reason) from error
+    raise InputError(f"{fspath(path)!r} is not an npz file: np.savez writes them")
+
+
+def correct(model: Contents, values: Mapping[str, Any]) -> None:
+    """Correct declared shapes that values contradict, with a warning."""
+    for name, value in values.items():
+        spec, shape = model.spec(name), getattr(value, "shape", None)
+        if spec.shape is None or shape is None or spec.dtype is None:
+            continue
+        pairs = zip(spec.shape, shape, strict=False)
+        if len(spec.shape) != len(shape) or any(isinstance(n, int) and n != m for n, m in pairs):
+            warn(f"the file declares {spec}, but a run gives the shape {list(shape)}: the "
+                 "declaration is corrected")  # fmt: skip
+            model.redeclare(name, tuple(shape))
 
 
 def hosted(point: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,13 +142,13 @@ def _spec(model: Contents, name: str) -> TensorSpec:
 def _tensor(spec: TensorSpec, value: Any, keep: bool) -> Any:
     """An array of another library in the declared dtype, without its gradient."""
     library, dtype = library_of(value), dtype_of(value)
-    value, xp = library.detached(value), library.module
+    value = library.detached(value)
     if spec.dtype is None or spec.dtype == dtype:  # None == dtype(float64), says NumPy
         return library.copy(value) if keep else value
     if not {str(dtype), str(spec.dtype)} <= WIDTHS:
         raise InputError(f"{_what(spec)} was given as {value.dtype}{list(value.shape)}: use .to.")
     rounded = library.cast(value, spec.dtype)
-    if (xp.isinf(rounded) & xp.isfinite(value)).any():
+    if library.overflows(rounded, value):
         raise _too_large(spec)
     return rounded
 
@@ -200,7 +266,8 @@ def names_of(
     else:
         chosen = distinct(names, role)
     if not chosen:
-        held = (*model.inputs, *model.initializers, *model.intermediates)
+        held = dict.fromkeys((*model.inputs, *embeddings(model), *model.initializers,
+                              *model.intermediates))  # fmt: skip
         known = [repr(name) for name in held if may_float(model.spec(name))]
         sides = {"output": model.outputs, "initializer": model.initializers}
         side = next((name for name, of_side in sides.items() if default is of_side), "input")
@@ -214,6 +281,9 @@ def names_of(
     for name in chosen:
         if not may_float(spec := model.spec(name)):
             raise not_floating(role, name, spec.dtype)
+    if role == "wrt":
+        for text in {model.changed[name]: None for name in chosen if name in model.changed}:
+            warn(text)
     return chosen
 
 
@@ -222,6 +292,16 @@ PARAMETERS = "onnxjac.parameters"
 
 OPTIONAL = "onnxjac.optional"
 """Key of the metadata with the names of the initializers that the file lists among its inputs."""
+
+
+HEAD = "onnxjac.head"
+"""Key of the metadata with the name of the tensor to which `with_loss` appended a loss."""
+
+
+def heads_of(model: Contents) -> dict[str, TensorSpec]:
+    """The tensors of which one stands before the loss: the outputs, unless a loss was appended."""
+    head = model.ir.metadata_props.get(HEAD)
+    return model.outputs if head is None else {head: model.spec(head)}
 
 
 def optional_inputs(model: Contents) -> set[str]:
@@ -246,10 +326,42 @@ def name_of(model: Contents, name: str | None, default: dict[str, TensorSpec], r
     return found[0]
 
 
-def check_model(model: Any) -> None:
-    """Refuse anything but a loaded model: a file, a module, a result of `onnx.load`."""
+def as_model(
+    model: Any, *names: Names, wrt: Names = None, straight_through: bool = False
+) -> Any:  # fmt: skip
+    """The model itself, or what `load` makes of a file, with the parts of tensors that are named,
+    and maybe with straight-through estimators.
+    """
     if not isinstance(model, Contents):
-        raise InputError(f"a model is what `load` gives, not {type(model).__name__}: load it first")
+        if hooks.loaded.dispatch(type(model)) is hooks.loaded.dispatch(object):
+            kind = type(model).__name__
+            raise InputError(f"a model is what `load` gives, not {kind}: load it first")
+        model = hooks.loaded(model)
+    if any(map(mentions_parts, (*names, wrt))):
+        model = with_entries(model, names, wrt)
+    return model.estimating if straight_through else model
+
+
+def mentions_parts(names: Names) -> bool:
+    """Whether one of some names may be that of a part of a tensor, such as `logits[0,3]`."""
+    several = names if isinstance(names, Collection) and not isinstance(names, str) else (names,)
+    return any(isinstance(name, str) and name.endswith("]") for name in several)
+
+
+def embeddings(model: Contents) -> list[str]:
+    """The rows of floating tables that integers among the inputs choose, in the model's order:
+    by which a model of tokens is differentiated, as it has no floating input.
+    """
+    reached = {name for name, spec in model.inputs.items() if not may_float(spec)}
+    found = []
+    for step in model.steps:
+        if reached.isdisjoint(name for name in step.inputs if name):
+            continue
+        whole = {name for name in step.outputs if name and not may_float(model.spec(name))}
+        reached |= whole
+        if step.op_type == "Gather" and step.inputs[1] in reached and not whole:
+            found += [name for name in step.outputs if name]
+    return found
 
 
 def distinct(names: str | Iterable[str], role: str) -> tuple[str, ...]:

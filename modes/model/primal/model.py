@@ -11,7 +11,7 @@ from ....jacobians import hooks
 from ....jacobians.arguments import validated
 from ..flow.contents import Contents, Dim, TensorSpec
 from .evaluate import apart, evaluate
-from .inputs import Names, check_inputs, warn_nonfinite
+from .inputs import Names, check_inputs, correct, warn_nonfinite
 
 __all__ = ["Dim", "Model", "TensorSpec"]
 
@@ -27,11 +27,13 @@ class Model(Contents):
     """
 
     @validated
-    def run(self, inputs: Mapping[str, Any], *, engine: str | None = None) -> dict[str, np.ndarray]:
-        """All outputs by name, at the point `inputs`.
+    def run(self, inputs: Any, *, engine: str | None = None) -> dict[str, np.ndarray]:
+        """All outputs by name, at the point `inputs`: by name, or an array of a model with one
+        input, a list of arrays in the order of the inputs, or the path of an npz file. All
+        functions of a point take these.
 
-        - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the
-          model.
+        - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+          the model.
 
         Shapes: as the model declares its outputs, a free dimension as the inputs make it. Raises
         `InputError` for an input that is missing or does not fit, `UnknownTensor` for a name that
@@ -40,6 +42,7 @@ class Model(Contents):
         """
         point = check_inputs(self, inputs, keep=False, engine=engine)
         outputs = apart(evaluate(self, point, self.outputs, engine=engine), point)
+        correct(self, outputs)
         warn_nonfinite(self, outputs, point)
         return outputs
 
@@ -52,8 +55,8 @@ class Model(Contents):
 
         - `of`, `wrt`: results and arguments; by default all floating outputs and inputs.
         - `inputs`: values of inputs that stay as they are, by name.
-        - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the
-          model.
+        - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+          the model.
 
         Shapes: as the model declares its tensors. Raises `InputError` without PyTorch, and where a
         name or a tensor does not fit.
@@ -70,8 +73,7 @@ class Model(Contents):
 
         - `of`, `wrt`: results and arguments; by default all floating outputs and inputs.
         - `inputs`: values of inputs that stay as they are, by name.
-        - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the
-          model.
+        - `engine`: `"jax"`, which is the default.
 
         Shapes: as the model declares its tensors. Raises `InputError` without JAX, and where a name
         or a tensor does not fit.

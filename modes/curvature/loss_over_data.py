@@ -1,0 +1,105 @@
+"""Loss over data: f = Σ_b w_b f_b and ∇f, one batch at a time, weighed as its curvature is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+import numpy as np
+
+from ...jacobians import Jacobian
+from ...jacobians.arguments import Count, validated
+from ...jacobians.errors import InputError
+from ...jacobians.progress import counting
+from ...jacobians.threads import cached_property
+from .. import reverse
+from ..data.adapter import NOTHING, Data
+from ..data.batches import Batch, as_batch, batches_of, is_data
+from ..forward import Tensors
+from ..linear.symmetric import Curvature
+from ..model.primal.inputs import Specs
+
+Reduction = Literal["sum", "mean"]
+
+Divisor = Callable[..., float]
+"""(model, batch, shared, of=, wrt=, engine=) ↦ what the mean over a batch divides by."""
+
+
+@dataclass(frozen=True)
+class ValueAndGrad:
+    """x ↦ f(x), ∇f(x) at one point, or over the batches of data: see `value_and_grad`."""
+
+    at_point: reverse.ValueAndGrad
+    divisor: Divisor
+
+    def __call__(
+        self, inputs: Data = reverse.NOTHING, *, reduction: Reduction | None = None,
+        batch_size: int | None = None, shared: Batch = NOTHING,
+    ) -> tuple[Any, Tensors]:  # fmt: skip
+        """The number f and ∇f by name, at the point `inputs`, or over data as `hessian` takes it:
+        then `reduction` says how the model's loss reduces over samples.
+        """
+        if not is_data(inputs, batch_size):
+            point: Any = inputs
+            return self.at_point({**as_batch(shared), **point} if shared else point)
+        if reduction is None:
+            raise InputError("a loss over several batches needs reduction='mean' or 'sum': whether "
+                             "it is the mean or the sum over the samples of a batch")  # fmt: skip
+        g, batches = self.at_point.gradient, batches_of(inputs, batch_size)
+        total, slopes, whole = 0.0, dict[str, Any](), 0.0
+        with counting("pass over the data", "batches", batches.count) as tick:
+            for batch in batches:
+                w = 1.0
+                if reduction == "mean":
+                    w = self.divisor(g.model, batch, shared, of=g.of[0], wrt=g.wrt, engine=g.engine)
+                if w:  # else S / D is 0 / 0
+                    f, parts = self.at_point({**shared, **as_batch(batch)})
+                    total, whole = total + w * f, whole + w
+                    slopes = {k: slopes.get(k, 0) + x * np.asarray(w, x.dtype)
+                              for k, x in parts.items()}  # fmt: skip
+                tick(1)
+        if not whole:
+            raise InputError("the data has no samples, and so no loss")
+        scale = whole if reduction == "mean" else 1.0
+        return total / scale, {k: x / np.asarray(scale, x.dtype) for k, x in slopes.items()}
+
+    def __repr__(self) -> str:
+        return repr(self.at_point)
+
+
+@final
+class OfLoss(Curvature):
+    """Curvature of a loss over data, with the `loss` and its `gradient` by name, in one pass."""
+
+    def __init__(
+        self, operator: Jacobian, domain: Specs, formula: str,
+        function: Callable[[], tuple[Any, Tensors]],
+    ) -> None:  # fmt: skip
+        super().__init__(operator)
+        self.domain, self._formula, self.function = domain, formula, function
+
+    @property
+    def formula(self) -> str:
+        return self._formula
+
+    @validated
+    def compile(
+        self, engine: str | None = None, *, products: Count = 100, memory: Count | None = None
+    ) -> OfLoss:
+        operator = self.operator.compile(engine, products=products, memory=memory)
+        return OfLoss(operator, self.domain, self.formula, self.function)
+
+    @cached_property
+    def _both(self) -> tuple[Any, Tensors]:
+        return self.function()
+
+    @property
+    def loss(self) -> float:
+        """f over all batches."""
+        return float(self._both[0])
+
+    @property
+    def gradient(self) -> Tensors:
+        """∂f/∂wrt by name, over all batches."""
+        return self._both[1]
