@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -184,6 +186,7 @@ def compare(
     Shapes: both models take the same data. Raises `InputError` where no output or nothing of `wrt`
     is in both models, and where data does not fit.
     """
+    titles = title(a, "a"), title(b, "b")
     a, b = (as_model(m, of, wrt=wrt, straight_through=straight_through) for m in (a, b))
     names = tuple(a.outputs) if of is None else distinct(of, "of")
     twins, worst = Twins(a, b, engine), None
@@ -214,10 +217,21 @@ def compare(
     tests = [test for pair in ends for test in outcomes(rows[pair], twins.wrt, allowed)]
     tests += [Outcome(f"{name}: in one model only", 0.0, allowed, compared=False) for name in lost]
     return ModelComparison(
-        (a.name or "a", b.name or "b"), allowed, count, twins.inputs, twins.wrt,
+        titles, allowed, count, twins.inputs, twins.wrt,
         tuple(rows[p] for p in ends), tuple(rows[p] for p in inner), (*lost, *extra),
         Check(tuple(tests)), worst[0],
     )  # fmt: skip
+
+
+def title(model: Any, letter: str) -> str:
+    """The name of the file, or of the graph.
+
+    >>> title("models/digits.onnx", "a")
+    'digits.onnx'
+    """
+    if isinstance(model, str | PathLike):
+        return Path(model).name
+    return str(getattr(model, "name", "") or letter)
 
 
 Points = tuple[dict[str, Any], dict[str, Any]]
