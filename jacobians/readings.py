@@ -39,6 +39,22 @@ class Reading(ABC):
         """An array in another dtype of NumPy, where it is."""
         return self.CastLike(x, np.zeros((), dtype))
 
+    def flow(
+        self, op_type: str, attrs: Mapping[str, Any], inputs: Sequence[Any],
+        run: Callable[[Any, Sequence[Any]], list[Any]],
+    ) -> Sequence[Any] | None:  # fmt: skip
+        """The outputs of an If, Loop or Scan, by a loop or branch of the library's own, where `run`
+        gives the outputs of a subgraph; None where it is to be run turn by turn.
+        """
+        return None
+
+    def scanned(
+        self, turn: Callable[..., Any], state: Sequence[Array], series: Sequence[Array],
+        backward: bool,
+    ) -> Any:  # fmt: skip
+        """The final state and the rows of a loop, likewise; None where it is run turn by turn."""
+        return None
+
 
 def host(value: Any) -> Any:
     """The numbers of a value as a NumPy array, also of a tensor on a GPU."""
@@ -62,6 +78,11 @@ class Place:
     device: Any = field(default=None, compare=False)
     hold: Callable[[Any], Array] = field(default=host, compare=False)
 
+    @property
+    def compiles(self) -> bool:
+        """Whether whole functions are compiled there: see `Library.compiles`."""
+        return self.op is not None and bool(self.op.compiles)
+
 
 HOST = Place("NumPy", host)
 """Main memory, as NumPy arrays."""
@@ -79,6 +100,9 @@ class Library(Reading):
     engine: ClassVar[str] = ""
     keeps: ClassVar[bool] = True
     """Whether products with its arrays are arrays of the same library, on the same device."""
+
+    compiles: ClassVar[bool] = False
+    """Whether its engine compiles whole functions, so that operators one by one are slow."""
 
     writes: ClassVar[bool] = True
     """Whether its arrays can be written to, by `y[...] = x` and by functions with `out=`."""
@@ -98,6 +122,10 @@ class Library(Reading):
     @abstractmethod
     def place_on(self, device: Any) -> Place:
         """A device as a place, or its name; "" is the library's own choice."""
+
+    def overflows(self, rounded: Array, x: Array) -> bool:
+        """Whether a finite entry of x is infinite when rounded, as far as the numbers are known."""
+        return bool((self.module.isinf(rounded) & self.module.isfinite(x)).any())
 
     def detached(self, x: Array) -> Array:
         """The array without what may track it for a gradient."""

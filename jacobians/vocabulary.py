@@ -31,6 +31,16 @@ class Vocabulary(Protocol):
     def cast(self, x: Array, dtype: Any, /) -> Array:
         """An array in another dtype of NumPy, where it is."""
 
+    def flow(
+        self, op_type: str, attrs: Any, inputs: Sequence[Any], run: Any, /
+    ) -> Sequence[Any] | None:
+        """The outputs of an If, Loop or Scan, where the reading has loops and branches itself."""
+
+    def scanned(
+        self, turn: Any, state: Sequence[Array], series: Sequence[Array], backward: bool, /
+    ) -> Any:
+        """The final state and the rows of a loop, where the reading has loops itself."""
+
     # -- written by `python -m tests.vocabulary` ---------------------------------------------------
 
     def Abs(self, X: Array, /) -> Array: ...

@@ -80,7 +80,8 @@ def export(
     - `model`: the model, as `load` gives it, or a training model.
     - `mode`: which derivative, from the table.
     - `of`, `wrt`: what is differentiated, and by what; by default all floating outputs and inputs.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
     - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
 
     Shapes: the free dimensions of the model's inputs stay free. Where a rule decides by a size or

@@ -32,7 +32,8 @@ def jvp(
     - `model`: the model, as `load` gives it.
     - `primals`: the point, an array by name for every input; weights may be given too.
     - `of`: the tensors that are differentiated, by name; by default all floating outputs.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
     - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
     - `checkpoint`: True, or a number of segments, saves memory by recomputing; see `linearize`.
 

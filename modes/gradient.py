@@ -79,8 +79,8 @@ class Gradient:
         if found is not None:
             return cast(tuple[Model, tuple[str, ...], str], found)
         route, seeds = route_of(self.model, self.of, self.wrt, self.engine), None
-        flat, inside = route.flat(point)
-        if flat.conditions or route.may_draw:
+        flat, inside = (route, point) if route.may_draw else route.flat(point)
+        if flat.conditions:  # then control flow is kept
             flat, inside = route, point
         model, inside = flat.model, hosted(inside)
         if self.weights is None:

@@ -155,7 +155,8 @@ def hessian(
     - `model`: the model, as `load` gives it.
     - `inputs`: the point, an array by name for every input; weights may be given too.
     - `wrt`: the tensors to differentiate by, by name; by default all floating inputs.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
     - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
 
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
@@ -188,7 +189,8 @@ def hvp(
     - `model`: the model, as `load` gives it.
     - `primals`: the point, an array by name for every input; weights may be given too.
     - `of`: the tensor f, by name; by default the only floating output.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
 
     Shapes: v, ∇f and H v have the shapes of the tensors that `tangents` names. Raises `InputError`
     where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an operator without a

@@ -51,7 +51,8 @@ def linearize(
     multiplied out.
 
     With `engine="torch"`, PyTorch runs the model and J holds tensors, on the device of the inputs
-    or the one named after a colon, `"torch:cuda"`; inputs on a GPU imply it.
+    or the one named after a colon, `"torch:cuda"`; inputs on a GPU imply it. With `engine="jax"`,
+    XLA compiles the model and the products, for all points of the same shapes.
 
     - `model`: the model, as `load` gives it.
     - `inputs`: the point, an array by name for every input; weights may be given too. A model
@@ -76,7 +77,7 @@ def engine_for(inputs: Any, engine: str | None) -> str | None:
     values = inputs.values() if isinstance(inputs, Mapping) else ()
     for library, x in ((library_of(x), x) for x in values):
         if library.keeps and library.engine and engine in (None, library.engine):
-            name = library.place(x).name
+            name = str(library.place(x).device)
             if name.partition(":")[0] not in ("cpu", "meta"):
                 return f"{library.engine}:{name}"
     return engine

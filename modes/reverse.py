@@ -62,7 +62,8 @@ def vjp(
     - `primals`: the point, an array by name for every input; weights may be given too.
     - `of`: the tensors that are differentiated, by name; by default all floating outputs.
     - `wrt`: the tensors to differentiate by, by name; by default all floating inputs.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
     - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
     - `checkpoint`: True, or a number of segments, saves memory by recomputing; see `linearize`.
 
@@ -116,7 +117,8 @@ def value_and_grad(
 
     - `model`: the model, as `load` gives it.
     - `wrt`: the tensors to differentiate by, by name; by default all floating inputs.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
     - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
 
     Shapes: each gradient has the shape of its tensor of `wrt`. Raises `InputError` for a name that
@@ -146,7 +148,8 @@ def grad(
     - `model`: the model, as `load` gives it.
     - `inputs`: the point, an array by name for every input; weights may be given too.
     - `wrt`: the tensors to differentiate by, by name; by default all floating inputs.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
     - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
     - `checkpoint`: True, or a number of segments, saves memory by recomputing; see `linearize`.
 

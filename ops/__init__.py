@@ -22,7 +22,14 @@ def _torch() -> Library:
     return import_module(".torch", __name__).tensors
 
 
+def _jax() -> Library:
+    """The reading over arrays of JAX, which is imported when the first one is met."""
+    optional("jax", "jax")
+    return import_module(".jax", __name__).arrays
+
+
 register_library("torch.Tensor", _torch, engine="torch")
+register_library("jax.Array", _jax, engine="jax")
 
 
 __all__ = [

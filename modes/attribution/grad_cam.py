@@ -42,7 +42,8 @@ def grad_cam(
     - `layer`: A, a tensor (N, C, *places); by default the last images that convolutions and pools
       make on the way to f, with more than one place.
     - `relu`: False keeps places that speak against f, below 0.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
 
     Shapes: the map has the shape (N, 1, *places). Raises `InputError` where a name, an index, a
     shape or a dtype does not fit, where no layer has such a form, and `UnsupportedOp` for an
@@ -76,8 +77,8 @@ def last_image(f: Target) -> str:
     steps = active_steps(f.model.steps, f.wrt, (f.of,))
     names = [n for found in steps for n in found.step.outputs if n and n != f.of]
     made = evaluate(f.model, f.point, names, engine=f.engine)
-    places = {n: np.shape(x)[2:] for n, x in made.items()
-              if hasattr(x, "shape") and np.ndim(x) == 4 and len(x) == len(f.weights)}  # fmt: skip
+    shapes = {n: tuple(x.shape) for n, x in made.items() if hasattr(x, "shape")}
+    places = {n: s[2:] for n, s in shapes.items() if len(s) == 4 and s[0] == len(f.weights)}
     images: dict[str, tuple[int, ...]] = {}
     for step in (found.step for found in steps):
         kept = [images[n] for n in step.inputs if n in images and step.op_type not in MIXES]

@@ -33,7 +33,8 @@ def saliency(
     - `of`: the entry; by default of the only floating output.
     - `wrt`: the tensors in which f is explained; by default all floating inputs, or where there are
       none the vectors of the tokens.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
 
     Shapes: each map has the shape of its tensor of `wrt`. Raises `InputError` where a name, an
     index, a shape or a dtype does not fit, and `UnsupportedOp` for an operator without a rule.
@@ -60,7 +61,8 @@ def gradient_times_input(
     - `of`: the entry; by default of the only floating output.
     - `wrt`: the tensors in which f is explained; by default all floating inputs, or where there are
       none the vectors of the tokens.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
 
     Shapes: each map has the shape of its tensor of `wrt`. Raises `InputError` where a name, an
     index, a shape or a dtype does not fit, and `UnsupportedOp` for an operator without a rule.
@@ -91,7 +93,8 @@ def smoothgrad(
     - `wrt`: the tensors in which f is explained; by default all floating inputs, or where there are
       none the vectors of the tokens.
     - `samples`: K, how many points are drawn, by `seed`.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
 
     Shapes: each map has the shape of its tensor of `wrt`. Raises `InputError` where a name, an
     index, a shape or a dtype does not fit, and `UnsupportedOp` for an operator without a rule.
@@ -138,7 +141,8 @@ def integrated_gradients(
     - `baseline`: x₀: a number (0 by default), an array where `wrt` is one tensor, or a dict by
       name. The dict may name integer inputs instead: x₀ are then the vectors of these tokens.
     - `steps`: how many gradients are taken.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
 
     Shapes: each map has the shape of its tensor of `wrt`, `gap` is (N,). Raises `InputError` where
     a name, an index, a shape or a dtype does not fit, and `UnsupportedOp` for an operator without a

@@ -50,7 +50,8 @@ def influence(
     - `wrt`: the weights, by name; by default all floating ones.
     - `damping`: δ, in the units of C.
     - `rtol`: the relative residual at which a solve ends.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
 
     Shapes: (test samples, training samples), in the units of the loss squared over C's. Raises
     `InputError` where a name, a shape or a dtype does not fit, and where a named `curvature` needs
@@ -130,7 +131,8 @@ def nearest_gradients(
       `at`, it is their sum or mean, as `reduction` says, and each depends on one sample of `at`.
     - `wrt`: the weights, by name; by default all floating ones.
     - `cosine`: False leaves out the norms: the largest products of gradients.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
 
     Shapes: `samples` and `similarity` are (test samples, k), the nearest first. Raises `InputError`
     where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an operator without a

@@ -74,7 +74,7 @@ def target_of(
     point = check_inputs(model, inputs, keep=False, engine=engine)
     values = evaluate(model, point, [name, *by], engine=engine)
     y = host(values[name])
-    weights, lengths = np.zeros(y.shape), {np.shape(values[n])[:1] for n in (name, *by)}
+    weights, lengths = np.zeros(y.shape), {tuple(values[n].shape)[:1] for n in (name, *by)}
     samples = len(y) if len(lengths) == 1 and y.ndim else 1
     if index is None:
         rows = y.reshape(samples, -1)

@@ -29,6 +29,7 @@ from ..model.primal.inputs import (
     as_model,
     check_inputs,
     distinct,
+    hosted,
     is_float,
     may_float,
     names_of,
@@ -176,7 +177,8 @@ def compare(
       precision between `wrt` and `of`: 1.4e-3 for single precision.
     - `layers`: the most layers whose slopes are compared, evenly chosen; 0 leaves layers out.
     - `batch_size`: the rows of a batch.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the models.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the models.
     - `seed`: the seed of the start of the iteration.
 
     Shapes: both models take the same data. Raises `InputError` where no output or nothing of `wrt`
@@ -244,10 +246,13 @@ class Twins:
         self, points: Points, names: Sequence[str], wrt: Names, layers: bool
     ) -> tuple[list[Pair], list[Pair]]:
         """The pairs of `of`, and of layers on the way to them; sets those of `wrt`."""
+        by = names_of(self.a, default_wrt(self.a) if wrt is None else wrt, self.a.inputs, "wrt")
         inner = [model.intermediates for model in (self.a, self.b)]
+        if not (layers or any(name in inner[0] for name in (*names, *by))):
+            inner = [{}, {}]  # the values of all tensors may need much memory
         known, other = (
-            evaluate(model, point, {**model.outputs, **model.intermediates}, engine=self.engine)
-            for model, point in zip((self.a, self.b), points, strict=True)
+            hosted(evaluate(m, x, {**m.outputs, **held}, engine=self.engine))
+            for m, x, held in zip((self.a, self.b), points, inner, strict=True)
         )
         there = self.b.outputs
         if not all(name in self.a.outputs for name in names):
@@ -261,7 +266,6 @@ class Twins:
         weights = (Pair(n, n, "name") for n, spec in self.a.initializers.items()
                    if n in self.b.initializers and alike(spec, self.b.initializers[n]))  # fmt: skip
         both = {p.a: p for p in (*weights, *between, *self.inputs)}
-        by = names_of(self.a, default_wrt(self.a) if wrt is None else wrt, self.a.inputs, "wrt")
         if missing := [name for name in by if name not in both]:
             raise InputError(f"wrt={missing[0]!r} has no twin of its values in the other model: "
                              "name tensors that both have")  # fmt: skip

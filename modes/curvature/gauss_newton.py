@@ -99,7 +99,8 @@ def gauss_newton(
     - `inputs`: the point, an array by name for every input; weights may be given too.
     - `of`, `at`: the loss and the tensor before it, such as logits, by name; not needed where
       `with_loss` appended the loss.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
     - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
 
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
@@ -136,7 +137,8 @@ def gram(
     - `model`: the model, as `load` gives it.
     - `inputs`: the point, an array by name for every input; weights may be given too.
     - `of`: the tensors that are differentiated, by name; by default all floating outputs.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
 
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule.
@@ -179,14 +181,14 @@ class LossHessian:
 class ClosedForm:
     """H = Σ Lᵀ D L over the `atoms` of a loss, at all points of the same shapes.
 
-    `seed` is the cotangent of the loss, `types` are the tensors of the steps at one point, and
-    `asked` tells of which tensors it was asked whether all entries are a number.
+    `seed` is the cotangent of the loss, `start` are the shape and dtype of `at`, and `asked` tells
+    of which tensors it was asked whether all entries are a number.
     """
 
     gradient: Gradient
     atoms: tuple[Atom, ...]
     seed: np.ndarray
-    types: Mapping[str, tuple[Shape, np.dtype]]
+    start: tuple[Shape, np.dtype]
     asked: Mapping[tuple[str, float], bool]
     engine: str | None
     routes: dict[Any, Route] = field(default_factory=dict)
@@ -206,7 +208,7 @@ class ClosedForm:
 
     def at(self, point: Mapping[str, Any]) -> Jacobian:
         """H at a point."""
-        (shape, dtype), values = self.types[self.gradient.wrt[0]], self._values(point, self.names)
+        (shape, dtype), values = self.start, self._values(point, self.names)
         terms = (self._term(point, values, atom) for atom in self.atoms)
         return reduce(add, terms, Zero(shape, shape, dtype))
 
@@ -228,12 +230,12 @@ class ClosedForm:
 
     def _slope(self, point: Mapping[str, Any], name: str) -> Jacobian:
         """L = ∂tensor/∂at, which is affine in `at`."""
-        (at,) = self.gradient.wrt
-        end, start = (Identity(*self.types[x]) for x in (name, at))
+        (at,), start = self.gradient.wrt, Identity(*self.start)
         if name == at:
             return start
-        J = self._linearized(point, name, at).there
-        return end @ (composed(J) or J) @ start
+        J = self._linearized(point, name, at)
+        (end,) = J.codomain  # whose shape may depend on the numbers of a point
+        return Identity(shape_of(end), dtype_of(end)) @ (composed(J.there) or J.there) @ start
 
     def _slopes(self, point: Mapping[str, Any], name: str) -> np.ndarray:
         """∂(Σ seed ∘ of)/∂tensor."""
@@ -261,10 +263,10 @@ def closed_form(gradient: Gradient, point: Mapping[str, Any]) -> ClosedForm | No
     found = reader.atoms(active, of)
     if found is None:
         return None
-    types = {name: (shape_of(x), dtype_of(x)) for name, x in values.items() if x is not None}
+    start = shape_of(values[at]), dtype_of(values[at])
     seed = combination(f.model, point, f.of, f.weights, f.engine)
     asked = {(n, k): told for (n, k), told in reader.asked.items() if n not in f.model.constants}
-    return ClosedForm(f, found, seed, types, asked, engine_for(point, f.engine))
+    return ClosedForm(f, found, seed, start, asked, engine_for(point, f.engine))
 
 
 def curvature(atom: Atom, a: np.ndarray, values: Mapping[str, Any]) -> Jacobian:

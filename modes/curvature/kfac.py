@@ -131,7 +131,8 @@ def kfac(
     - `axis`: the axis of `at` along which a row is one term of the loss.
     - `samples`: the number of draws of each term, where `fisher_type="mc"`.
     - `seed`: the seed of these draws: NumPy's, or over tensors PyTorch's on their device.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
     - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
     - `batch_size`: the rows of a batch, where `inputs` are arrays or the path of an npz file.
     - `shared`: inputs that all batches have in common, by name.

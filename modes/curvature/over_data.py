@@ -199,7 +199,8 @@ def ntk(
       them, or arrays or an npz file with `batch_size`.
     - `of`: the tensors that are differentiated, by name; by default all floating outputs.
     - `wrt`: the tensors to differentiate by, by name; by default all floating inputs.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
     - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
     - `checkpoint`: True, or a number of segments, saves memory by recomputing; see `linearize`.
     - `batch_size`: the rows of a batch, where `inputs` are arrays or the path of an npz file.

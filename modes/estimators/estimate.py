@@ -82,7 +82,8 @@ class Probed:
             raise InputError(f"this needs a real operator, not one of {self.A.dtype}")
         self.shape, self.tick, self.products = self.A.shape, tick, 0
         self.eps = float(np.finfo(np.result_type(self.A.dtype, np.float32)).eps)
-        self.place = getattr(self.A, "place", None) or HOST
+        there = getattr(self.A, "place", None)
+        self.place = there if there is not None and there.op.writes else HOST  # blocks are filled
         self.rng, self.xp = self.place.random(seed), self.place.module
         self.how: dict[str, Any] = {"dtype": self.xp.float64, "device": self.place.device}
 

@@ -55,7 +55,8 @@ def to_torch(
     - `model`: the model, as `load` gives it.
     - `of`: the results, by name; by default all floating outputs.
     - `inputs`: values of inputs that stay as they are, by name.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
 
     Shapes: tensors in and out have the shapes of the model's tensors. Raises `InputError` without
     PyTorch, for a name in `wrt` that the model computes, and where an argument does not fit.

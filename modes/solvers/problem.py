@@ -409,7 +409,8 @@ def as_scipy(
     - `inputs`: the point, an array by name for every input; weights may be given too.
     - `of`: the tensors f, by name; by default all floating outputs.
     - `wrt`: the tensors x, by name; by default all floating inputs except `t`.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
 
     Shapes: x is (n,), n the size of the tensors of `wrt`; f(x) is a float, or (m,), m the size of
     the tensors of `of`; J(x) is (m, n), ∇f(x) of a scalar (n,), H(x) (n, n), and multipliers v are

@@ -91,7 +91,8 @@ def newton_krylov(
     - `maxiter`: the most iterations.
     - `callback`: called with the state after every iteration; StopIteration ends the solver.
     - `progress`: True shows a bar at once, False none, None after two seconds; see `oj.progress`.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
 
     Shapes: x, F and δ are (n,), n the size of the tensors of `wrt`; J and M are (n, n). Raises
     `InputError` where F holds more or fewer numbers than x, and where a name, a shape or a dtype
@@ -335,7 +336,8 @@ def euler_residual(
     - `model`: the model, as `load` gives it.
     - `inputs`: the point, an array by name for every input; weights may be given too.
     - `of`, `wrt`: the tensors F and u, by name; by default all floating outputs and inputs.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
 
     Shapes: `u_before` and `u_residual` have the shape of u, as F has; `step` is a scalar. Raises
     `InputError` where F and u differ in their shapes, and where a name, a shape or a dtype does not

@@ -162,7 +162,8 @@ def train_step(
 
     - `training_model`: what `training_model` makes, or another model with `training_info`.
     - `inputs`: a batch, an array by name for every input of the step.
-    - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the model.
+    - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+      the model.
 
     Shapes: each tensor of the state keeps its shape; inputs are as the model declares them, and a
     free dimension may change from step to step. Raises `InputError` for a model without

@@ -49,7 +49,8 @@ def scan(
     Iterations run over the first axis of the series, from its end if `backward`.
     """
     if not keeps(op):
-        return unrolled(op, turn, state, series, backward)
+        made = op.scanned(turn, state, series, backward)
+        return made or unrolled(op, turn, state, series, backward)
     recorder = behind(op)
     given = [*map(recorder.value, (*state, *series))]
     types = [(shape_of(x)[k >= len(state) :], dtype_of(x)) for k, x in enumerate(given)]

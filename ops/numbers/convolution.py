@@ -163,7 +163,7 @@ def flipped(w: Array, group: int) -> Array:
     """The kernel with its taps in reverse, and the channels of each group exchanged."""
     taps = w.shape[2:]
     turned = w.reshape(group, len(w) // group, w.shape[1], *taps).swapaxes(1, 2)
-    reverse = np.flip(turned, tuple(range(3, turned.ndim)))
+    reverse = module_of(w).flip(turned, tuple(range(3, turned.ndim)))
     return reverse.reshape(group * w.shape[1], len(w) // group, *taps)
 
 
@@ -274,7 +274,10 @@ def max_pool(
     if outputs == 1:
         return slide(framed, grid, module_of(x).maximum)
     values, taps = greatest_taps(framed, grid)
-    if framed.shape != x.shape and (values == low).any():  # the first of them is not padding
+    may_be_padding = framed.shape != x.shape
+    if may_be_padding and library_of(x).writes:  # else it may be traced
+        may_be_padding = bool((values == low).any())
+    if may_be_padding:  # the first of them is not padding
         _, inside = greatest_taps(padded(module_of(x).ones_like(x), grid), grid)
         taps = module_of(x).where(values == low, inside, taps)
     taps = as_type(taps, np.dtype(np.int64))

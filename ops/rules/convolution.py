@@ -368,7 +368,7 @@ def coordinate(op: Op, shape: Shape, k: int) -> Array:
     return op.Reshape(op.Expand(line, shape), (size(shape),))
 
 
-@table.kernel("DeformConv")
+@table.kernel("DeformConv", tensors=True)
 def deformed(
     x: Array, w: Array, offset: Array, b: Array | None = None, mask: Array | None = None, *,
     dilations: Sequence[int] | None = None, group: int = 1,

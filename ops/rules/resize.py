@@ -27,6 +27,7 @@ from ...jacobians import (
     reading,
     shape_of,
 )
+from ...jacobians.arrays import host, zeros
 from ...jacobians.symint import if_negative, largest, same
 from ..conventions import LINE, ON_LINE, kinks
 from ..node import Node, node_of
@@ -270,7 +271,7 @@ def inside(op: Op, axis: AxisOfResize, at: Array) -> Weights:
     return axis.index, op.Mul(axis.weight, keep), slopes
 
 
-@table.kernel("Resize")
+@table.kernel("Resize", tensors=True, hosted=True)
 def resized(
     x: Array, roi: Array | None = None, scales: Array | None = None,
     sizes: Array | None = None, *, antialias: int = 0,
@@ -286,22 +287,23 @@ def resized(
         "exclude_outside": exclude_outside, "nearest_mode": nearest_mode,
         "keep_aspect_ratio_policy": keep_aspect_ratio_policy,
     }  # fmt: skip
-    floating = x if x.dtype.kind == "f" else x.astype(np.float64)
-    others = (None if a is None else np.asarray(a) for a in (roi, scales, sizes))
+    op, dtype = reading(x), dtype_of(x)
+    floating = x if dtype.kind == "f" else op.cast(x, np.dtype(np.float64))
+    others = (None if a is None else host(a) for a in (roi, scales, sizes))
     y, outside = interpolated(node_of("Resize", (floating, *others), attributes))
     if outside.any():
-        y = np.where(outside, np.asarray(extrapolation_value, y.dtype), y)
-    if y.dtype == x.dtype:
+        y = op.Where(outside, np.asarray(extrapolation_value, dtype_of(y)), y)
+    if dtype_of(y) == dtype:
         return y
-    limits = np.iinfo(x.dtype)
-    return np.clip(np.rint(y), limits.min, limits.max).astype(x.dtype)
+    limits = np.iinfo(dtype)
+    return op.cast(op.Clip(op.Round(y), float(limits.min), float(limits.max)), dtype)
 
 
 def interpolated(node: Node) -> tuple[Array, Array]:
     """The interpolated x, and a mask of the entries that lie outside of x."""
     y, outside, op = node.inputs[0], np.zeros((), bool), reading(node.inputs[0])
     assert y is not None
-    made = np.broadcast_to(y.dtype.type(0), resized_shape(op, node))
+    made = zeros(resized_shape(op, node), dtype_of(y))
     node = Node(node.step, node.inputs, (made,))
     for k in range(len(resized_axes(node))):
         axis = AxisOfResize(op, node, k)

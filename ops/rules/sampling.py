@@ -26,6 +26,8 @@ from ...jacobians import (
     shape_of,
     size,
 )
+from ...jacobians.arrays import like
+from ...jacobians.readings import module_of
 from ...jacobians.symint import Number, agree, largest
 from ..conventions import LINE, ON_LINE, crossed, kinks, marked
 from ..node import Node, node_of
@@ -292,24 +294,25 @@ def coordinates(op: Op, n: Number, align_corners: bool) -> Array:
     return op.Sub(op.Div(op.Add(op.Mul(j, 2.0), 1.0), n), 1.0)
 
 
-@table.kernel("GridSample")
+@table.kernel("GridSample", tensors=True)
 def grid_sampled(
     x: Array, grid: Array, *, align_corners: int = 0, mode: str = "linear",
     padding_mode: str = "zeros",
 ) -> Array:  # fmt: skip
     """Weighted sums of the neighbours of each point of the grid."""
-    grid = grid.astype(x.dtype, copy=False)
+    grid = table.as_type(grid, dtype_of(x))
     how = {"align_corners": align_corners, "mode": mode, "padding_mode": padding_mode}
     samples, _ = grid_samples(reading(x), node_of("GridSample", (x, grid), how))
-    return np.moveaxis(samples.value, -1, 1)
+    return module_of(x).moveaxis(samples.value, -1, 1)
 
 
-@table.kernel("AffineGrid")
+@table.kernel("AffineGrid", tensors=True, hosted=True)
 def affine_gridded(theta: Array, size: Array, *, align_corners: int = 0) -> Array:
     """θ applied to the coordinates of every point."""
     lengths = table.ints(size)[2:]
-    base = base_grid(reading(theta), lengths, bool(align_corners), theta.dtype)
-    return (base @ theta.swapaxes(1, 2)).reshape(len(theta), *lengths, len(lengths))
+    base = base_grid(reading(theta), lengths, bool(align_corners), dtype_of(theta))
+    points = module_of(theta).matmul(like(base, theta), theta.swapaxes(1, 2))
+    return points.reshape(len(theta), *lengths, len(lengths))
 
 
 @kinks("GridSample", where=ON_LINE, given=LINE, moves=(1,))

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,12 @@ class Tensors(ArrayLibrary):
     module, special, kind = torch, torch.special, torch.Tensor
     engine, table, convolves_samples = "torch", TABLE, True
     lacking = (RuntimeError,)  # of which NotImplementedError is one
+    device_of = staticmethod(device_of)  # asked for every call
+
+    def operand(self, x: Any, device: Any) -> Any:
+        if isinstance(x, torch.Tensor):
+            return x if x.device == device else x.to(device)
+        return tensor(x, device) if isinstance(x, np.ndarray | np.generic) else x
 
     def lacks(self, error: Exception) -> bool:
         return isinstance(error, NotImplementedError) or LACKS in str(error)
@@ -50,10 +56,6 @@ class Tensors(ArrayLibrary):
 
     def device(self, x: Array) -> Any:
         return x.device
-
-    def device_of(self, inputs: Iterable[Any]) -> Any:
-        """The device of the first tensor; a graphics card before the CPU; None without a tensor."""
-        return device_of(inputs)
 
     def take(self, x: Any, device: Any) -> Any:
         return tensor(x, device)

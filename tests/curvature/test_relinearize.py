@@ -176,3 +176,15 @@ def test_a_loss_whose_exponent_is_an_input_is_recognised_again():
     for p in (2.0, 3.0, 2.0):
         G = G.relinearize({"z": z, "p": p})
         assert_allclose(G.toarray(), np.diag(p * (p - 1) * z.ravel() ** (p - 2)), rtol=1e-12)
+
+
+def test_a_loss_of_samples_that_a_mask_selects_changes_its_shapes():
+    model = parsed("""g (double[4, 2] z, bool[4] mask) => (double loss) {
+        d = Compress<axis = 0>(z, mask) l = LogSoftmax(d) s = Mul(d, d) k = Add(l, s)
+        loss = ReduceSum<keepdims = 0>(k) }""")
+    G = None
+    for mask in ([1, 1, 0, 1], [1, 0, 0, 1], [0, 1, 1, 1], [1, 0, 0, 0]):
+        p = {"z": RNG.standard_normal((4, 2)), "mask": np.array(mask, bool)}
+        G = G.relinearize(p) if G else oj.gauss_newton(model, p, of="loss", at="z", wrt="z")
+        H = oj.hessian(model, p, of="loss", wrt="z")
+        assert_allclose(G.toarray(), H.toarray(), rtol=1e-12, atol=1e-14)

@@ -208,6 +208,19 @@ def test_heads_of_attention_are_no_images():
     assert list(oj.grad_cam(model, {"x": IMAGES}).maps) == ["c"]
 
 
+@pytest.mark.parametrize("method", ["saliency", "smoothgrad", "integrated_gradients", "grad_cam"])
+def test_torch_runs_the_model(method):
+    pytest.importorskip("torch")
+    call, few = (
+        getattr(oj, method),
+        {"smoothgrad": {"samples": 2}, "integrated_gradients": {"steps": 2}},
+    )
+    found, other = (call(cnn(), {"x": IMAGES}, engine=engine, **few.get(method, {}))
+                    for engine in ("torch", "numpy"))  # fmt: skip
+    for name, array in other.maps.items():
+        np.testing.assert_allclose(found[name], array, atol=1e-12)
+
+
 def test_a_vector_without_samples():
     model = loaded("t = Tanh(x) y = MatMul(t, w)", "(double[6] x) => (double[5] y)", w=MIX)
     x = TABLE[0]

@@ -107,6 +107,16 @@ def test_outputs_in_another_order_are_matched_by_value():
     assert found
 
 
+def test_torch_runs_both():
+    pytest.importorskip("torch")
+    found = oj.compare(mlp(), mlp(names="uvwz"), {"x": X}, engine="torch")
+    assert found.verdict == "right"
+    assert [tuple(r.pair)[:2] for r in found.layers] == [("h", "v"), ("a", "w")]
+    assert found.outputs[0].norm == pytest.approx(
+        oj.compare(mlp(), mlp(), {"x": X}).outputs[0].norm
+    )
+
+
 def test_numbered_names_that_shift_are_matched_by_value():
     """The same numbers in another file name other tensors of the same shape."""
     a = oj.load(proto("t1 = Sin(x) t2 = Exp(t1) y = Neg(t2)", "(double[9] x) => (double[9] y)"))

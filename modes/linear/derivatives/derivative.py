@@ -125,6 +125,8 @@ class Derivative:
         with self.lock:
             last = max(self.read.values(), default=0)
             recent = sorted(name for name, k in self.read.items() if k > last - RECENT)
+        if self.compiles:
+            return *self.conditions, *self.residuals
         return *self.conditions, *(recent or self.bases)
 
     def note(self, names: Names, point: int) -> int:
@@ -137,6 +139,8 @@ class Derivative:
     def leaves_out(self, names: Iterable[str]) -> bool:
         """Whether tensors take so little of the work that the outputs are left until needed."""
         wanted = tuple(names)
+        if self.compiles:
+            return False
 
         def steps_behind(some: Names) -> int:
             found, steps = needed(self.model.steps, some, self.given)[0], self.model.steps
@@ -147,6 +151,11 @@ class Derivative:
 
         return remembered(self.known, ("left out", wanted), ask)
 
+    @property
+    def compiles(self) -> bool:
+        """Whether each set of tensors that a point computes is compiled."""
+        return self.place is not None and self.place.compiles
+
     @cached_property
     def given(self) -> frozenset[str]:
         """The names of the inputs."""
@@ -155,6 +164,8 @@ class Derivative:
     def evaluate(self, point: Mapping[str, Any], names: Names) -> dict[str, Any]:
         """Tensors of the recorded model, whose shapes are static, at a point."""
         inputs = {name: point[name] for name in self.given}  # others may have names that are new
+        if self.compiles:  # few sets of tensors
+            names = tuple(sorted({*names, *self.conditions, *self.residuals, *self.of}))
         if self.place is not None:
             return evaluate_there(self.model, inputs, names, str(self.engine))
         return evaluate_static(self.model, inputs, names, self.engine)

@@ -11,6 +11,7 @@ What a route gives at a point is a `Point`: the blocks of the active steps, and 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -27,7 +28,7 @@ from ....ops.registry import version
 from ...model.flow.conditions import Condition
 from ...model.flow.control import NotKept, note
 from ...model.flow.steps import closed, needed
-from ...model.primal.evaluate import evaluate, evaluate_there
+from ...model.primal.evaluate import evaluate, evaluate_there, kinds_there
 from ...model.primal.inputs import check_inputs, hosted, is_float, may_float, warn_nonfinite
 from ...model.primal.model import Model
 from .checkpoint import Segment, segmented, segments
@@ -64,6 +65,9 @@ NODES = 1000
 program.
 """
 
+
+FEW = 80
+"""The same where an engine compiles whole functions: a loop is compiled once for all its turns."""
 
 HERE = Condition("point", "this point")
 """The condition of a model that was unrolled for one point."""
@@ -241,13 +245,23 @@ class Route:
         self, point: Mapping[str, Any], signature: Signature | None, moves: bool
     ) -> Derivative | None:
         """The derivative of a signature, if there is one or it is time to make it."""
+        compiles = signature is not None and self.place is not None and self.place.compiles
         with self._lock:
             if signature not in self._derivatives:
+                if compiles and signature not in self._read_at:
+                    self._read_at[signature] = self._told(point), READ
                 types, points = self._read_at.get(signature, ({}, 0))
                 if points < (1 if moves else READ):
                     return None
-                self._derivatives[signature] = self._recorded(types, point)
-            return self._derivatives[signature]
+                form = self._recorded(types, point) if types or not compiles else None
+                self._derivatives[signature] = form
+            return self._derivatives.get(signature)
+
+    def _told(self, point: Mapping[str, Any]) -> dict[str, Any]:
+        """The types of the tensors without a run; none where only a run tells them."""
+        with suppress(OnnxJacError):
+            return types_of(kinds_there(self.model, point, self.names, str(self.engine)))
+        return {}
 
     def _recorded(
         self, types: Mapping[str, Any], point: Mapping[str, Any], *, nan: bool = False
@@ -264,8 +278,7 @@ class Route:
 
     def _read(self, point: Mapping[str, Any], signature: Signature | None) -> Point:
         """The model there by all rules; the first point leaves types for a derivative."""
-        met = (name for a in self.active for name in a.tensors)
-        names = tuple(dict.fromkeys((*met, *self.of, *self.wrt)))
+        names = self.names
         if self.place is None:
             values = evaluate(self.model, point, names, engine=self.engine, pooled=False)
         else:
@@ -288,6 +301,12 @@ class Route:
     def place(self) -> Place | None:
         """Where the engine computes the residuals, if not over NumPy's arrays."""
         return place_of_engine(self.engine)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """All tensors of the active steps."""
+        met = (name for a in self.active for name in a.tensors)
+        return tuple(dict.fromkeys((*met, *self.of, *self.wrt)))
 
     @cached_property
     def lean(self) -> Model:
@@ -334,9 +353,10 @@ class Route:
                 self._serves(signature, one)
                 return one
         host = self.engine if self.place is None else None
+        most = FEW if self.place and self.place.compiles else NODES
         try:
             symbols, unkept = shaped_as_here(self.model), self.model.cache["unkept"]
-            flat = unrolled(self.model, hosted(point), names, NODES, host, unkept, symbols,
+            flat = unrolled(self.model, hosted(point), names, most, host, unkept, symbols,
                             self.estimate)  # fmt: skip
         except NotKept as reason:
             note(self.model, reason)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from math import prod
+from sys import maxsize
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,7 @@ class Adaptive(Jacobian):
         super().__init__(like.out_shape, like.in_shape, like.dtype)
         self._dag, self._shared, self._point = dag, shared, point
         self.count, self._next = 0, FIRST * FACTOR if shared else FIRST
+        self._next = maxsize if self._compiles else self._next
         self.work = defaultdict[Shape, float](float)  # seconds of sweeps, estimated, by columns
         self._planned: Jacobian | None = None
         self._compiled: Compiled | None = None
@@ -103,6 +105,11 @@ class Adaptive(Jacobian):
         return self.place.op if self.place else numbers
 
     @property
+    def _compiles(self) -> bool:
+        """Whether products are compiled before the first one."""
+        return self.place is not None and self.place.compiles
+
+    @property
     def _device(self) -> Any:
         return self.place.device if self.place else ""
 
@@ -110,12 +117,14 @@ class Adaptive(Jacobian):
         """Fast path: a program may take only a few microseconds."""
         program = self._programs.get(columns) if self.count < self._next else None
         is_numpy, place = isinstance(v, np.ndarray), self.place
-        here = is_numpy if place is None else not is_numpy and library_of(v) is place.op
+        takes_numpy = place is None or place.compiles
+        here = takes_numpy if is_numpy else place is not None and library_of(v) is place.op
         if program is None or not here or dtype_of(v) != self.dtype or self.dtype.itemsize < 4:
             return super()._flat_product(v, columns)
         self.count += prod(columns)
         x = np.ascontiguousarray(v) if is_numpy else v
-        return program(x.reshape((*columns, *self.in_shape))).reshape((*columns, self.shape[0]))
+        y = program(shaped(x, (*columns, *self.in_shape)))
+        return shaped(y, (*columns, self.shape[0]))
 
     def _apply(self, op: Op, v: Array) -> Array:
         if (place := self.place) and isinstance(v, np.ndarray):
@@ -159,7 +168,7 @@ class Adaptive(Jacobian):
         if shared and self._point:
             program = shared.program(columns)
             return program and partial(shared.product, program, self._point)
-        if self.work[columns] < RECORDING * len(self.dag.edges):
+        if not self._compiles and self.work[columns] < RECORDING * len(self.dag.edges):
             return None
         engine = f"{self.place.op.engine}:{self._device}" if self.place else None
         try:
@@ -197,7 +206,8 @@ class Adaptive(Jacobian):
         """How the next product with one vector is taken, and why."""
         kind = "the plan" if self._planned else "the DAG"
         if () in self._programs:
-            made = self._compiled.choice if self._compiled else "by the program of all points"
+            by = ", by XLA" if self._compiles else ""
+            made = self._compiled.choice if self._compiled else f"by the program of all points{by}"
             return f"{made}, of {kind}" if self._planned else made
         shared = self._shared if self._planned is None else None
         work = (shared or self).work[()]
@@ -234,6 +244,8 @@ class Products:
         self.engine = engine
         entries = (part for part in form.parts if isinstance(part, Entry))
         self.cost = RECORDING * sum(len(e.blocks) for e in entries)
+        if form.place is not None and form.place.compiles:  # operator by operator, it would be slow
+            self.cost = 0.0
         self.work = defaultdict[Shape, float](float)  # at all points
         self._programs: dict[Shape, tuple[Program, Names] | None] = {}
 
@@ -333,6 +345,11 @@ def _(operator: Adaptive, products: int, memory: int | None = None) -> Jacobian:
 @seconds.register
 def _(operator: Adaptive) -> float:
     return seconds_of(operator.dag)
+
+
+def shaped(x: Array, shape: Shape) -> Array:
+    """x in a shape; a library may take long to find that it has it already."""
+    return x if x.shape == shape else x.reshape(shape)
 
 
 def has_room(programs: Collection[Shape], columns: Shape) -> bool:

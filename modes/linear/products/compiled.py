@@ -76,7 +76,7 @@ class Compiled(Jacobian):
             return super()._flat_product(v, columns)
         device = library_of(v).place(v).device if is_own else ""
         program = self._programs.get((columns, device)) or self.program(columns, device)
-        v = v if device else np.ascontiguousarray(v)
+        v = v if is_own else np.ascontiguousarray(v)
         if v.shape != (shape := (*columns, *self.in_shape)):
             v = v.reshape(shape)
         y = program(v)

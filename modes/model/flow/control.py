@@ -33,10 +33,12 @@ def control(
     op: Op, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter
 ) -> list[Any]:
     """The outputs of an If, Loop or Scan."""
-    made = CONTROL[step.op_type](op, step, inputs, run, at, meter)
+    made = op.flow(step.op_type, step.attrs, inputs, run)
+    if made is None:
+        made = CONTROL[step.op_type](op, step, inputs, run, at, meter)
     if len(made) < len(step.outputs):
         raise OnnxJacError(f"its bodies give {len(made)} outputs, not {len(step.outputs)}")
-    return made
+    return [*made]
 
 
 def branch(op: Op, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Meter) -> list[Any]:

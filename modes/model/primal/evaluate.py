@@ -40,11 +40,17 @@ from ..flow.steps import (
     needed,
     outputs_of,
 )
+from ..programs import jax as xla
 from ..programs import numpy as own
 from ..programs import onnxruntime as ort
 from ..programs import torch as tensors
 
-ENGINES = (None, "onnxruntime", "numpy", "torch")
+ENGINES = (None, "onnxruntime", "numpy", "torch", "jax")
+
+
+def over_arrays(engine: str) -> Any:
+    """The module of an engine that computes with arrays of a library of its own."""
+    return {"torch": tensors, "jax": xla}[engine.partition(":")[0]]
 
 
 def evaluate(
@@ -58,14 +64,14 @@ def evaluate(
     shape of its state, or where floating-point values decide a size: NumPy runs such a model, and
     checks the limits of the model at every step.
 
-    PyTorch runs it on the device after a colon, `"torch:cuda"`, and keeps the weights there. The
-    values are tensors if an input is one.
+    PyTorch runs it on the device after a colon, `"torch:cuda"`, and keeps the weights there; with
+    `"jax"`, XLA compiles it. The values are arrays of that library if an input is one.
 
     ONNX Runtime keeps its memory for the next run, unless `pooled` is false: a pool would hold the
     memory of all tensors as long as one of them lives.
     """
     name, _, device = (engine or "").partition(":")
-    if (name or None) not in ENGINES or (device and name != "torch"):
+    if (name or None) not in ENGINES or (device and name not in ("torch", "jax")):
         raise not_allowed("engine", engine, ENGINES)
     names = tuple(dict.fromkeys(wanted))
     if all(name in inputs for name in names):
@@ -74,7 +80,7 @@ def evaluate(
         model.spec(name)
     model = model.literal(inputs)
     if any(runs_on(engine, x) for x in inputs.values()):
-        return tensors.results(model, inputs, names, str(engine))
+        return over_arrays(str(engine)).results(model, inputs, names, str(engine))
     held = {**turned(model, inputs, names), **model.constants, **inputs}
     asked = tuple(name for name in names if name not in held)
     if missing := [spec for name, spec in model.inputs.items() if name in asked]:
@@ -86,9 +92,16 @@ def evaluate(
 def evaluate_there(
     model: Contents, inputs: Mapping[str, Any], wanted: Iterable[str], engine: str
 ) -> dict[str, Any]:  # fmt: skip
-    """The values of the wanted tensors as tensors of PyTorch, where `engine` computes."""
+    """The values of the wanted tensors as arrays of the library of the engine."""
     names = tuple(dict.fromkeys(wanted))
-    return tensors.compute(model, inputs, names, engine)
+    return over_arrays(engine).compute(model, inputs, names, engine)
+
+
+def kinds_there(
+    model: Contents, inputs: Mapping[str, Any], wanted: Iterable[str], engine: str
+) -> dict[str, Any]:  # fmt: skip
+    """Shapes and dtypes of the wanted tensors, by an engine that compiles whole functions."""
+    return over_arrays(engine).kinds(model, inputs, tuple(dict.fromkeys(wanted)))
 
 
 def turned(
@@ -110,7 +123,7 @@ def _compute(
     if engine == "numpy" or (engine is None and not ort.installed()):
         return own.compute(model, inputs, names)
     if engine is not None and library_of_engine(engine):
-        made = tensors.compute(model, inputs, names, engine)
+        made = evaluate_there(model, inputs, names, engine)
         return {name: on_host(y) for name, y in made.items()}
     try:
         if foreseen(model, inputs, names) or engine == "onnxruntime":

@@ -142,13 +142,13 @@ def _spec(model: Contents, name: str) -> TensorSpec:
 def _tensor(spec: TensorSpec, value: Any, keep: bool) -> Any:
     """An array of another library in the declared dtype, without its gradient."""
     library, dtype = library_of(value), dtype_of(value)
-    value, xp = library.detached(value), library.module
+    value = library.detached(value)
     if spec.dtype is None or spec.dtype == dtype:  # None == dtype(float64), says NumPy
         return library.copy(value) if keep else value
     if not {str(dtype), str(spec.dtype)} <= WIDTHS:
         raise InputError(f"{_what(spec)} was given as {value.dtype}{list(value.shape)}: use .to.")
     rounded = library.cast(value, spec.dtype)
-    if (xp.isinf(rounded) & xp.isfinite(value)).any():
+    if library.overflows(rounded, value):
         raise _too_large(spec)
     return rounded
 

@@ -32,8 +32,8 @@ class Model(Contents):
         input, a list of arrays in the order of the inputs, or the path of an npz file. All
         functions of a point take these.
 
-        - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the
-          model.
+        - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+          the model.
 
         Shapes: as the model declares its outputs, a free dimension as the inputs make it. Raises
         `InputError` for an input that is missing or does not fit, `UnknownTensor` for a name that
@@ -55,8 +55,8 @@ class Model(Contents):
 
         - `of`, `wrt`: results and arguments; by default all floating outputs and inputs.
         - `inputs`: values of inputs that stay as they are, by name.
-        - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the
-          model.
+        - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+          the model.
 
         Shapes: as the model declares its tensors. Raises `InputError` without PyTorch, and where a
         name or a tensor does not fit.
@@ -73,8 +73,7 @@ class Model(Contents):
 
         - `of`, `wrt`: results and arguments; by default all floating outputs and inputs.
         - `inputs`: values of inputs that stay as they are, by name.
-        - `engine`: `"onnxruntime"` (default where installed), `"numpy"` or `"torch"` runs the
-          model.
+        - `engine`: `"jax"`, which is the default.
 
         Shapes: as the model declares its tensors. Raises `InputError` without JAX, and where a name
         or a tensor does not fit.

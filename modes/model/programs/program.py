@@ -15,7 +15,7 @@ from ....ops.graphs.build import Graph
 from .onnxruntime import EngineError, installed
 from .work import is_inexact, light
 
-ENGINES = {"onnxruntime": "runtime", "numpy": "", "torch": "torch"}
+ENGINES = {"onnxruntime": "runtime", "numpy": "", "torch": "torch", "jax": "jax"}
 """Modules here with a function `compile(graph) -> Program`, and the extra that installs it."""
 
 
@@ -59,7 +59,7 @@ def compiler(engine: str) -> Callable[[Graph], Program]:
     `"onnxruntime:CUDAExecutionProvider"`, and so does a device of PyTorch, `"torch:cuda"`.
     """
     name, _, provider = engine.partition(":")
-    if name not in ENGINES or (provider and name not in ("onnxruntime", "torch")):
+    if name not in ENGINES or (provider and name not in ("onnxruntime", "torch", "jax")):
         raise not_allowed("engine", engine, ENGINES)
     if extra := ENGINES[name]:
         optional(name, extra)

@@ -1,0 +1,175 @@
+"""XLA as an engine: a model, or a product, is one function that JAX compiles.
+
+It is compiled once for the shapes of its arguments. Weights are arguments, so that the compiler
+does not look at their numbers; small constants are known to it, and whole numbers too, which may be
+shapes and axes. Among the inputs, whole numbers are arguments as long as none of them decides a
+size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ....jacobians import dtype_of
+from ....jacobians.errors import UnsupportedOp, optional
+from ....jacobians.readings import is_kept
+from ....jacobians.threads import remembered
+from ....ops.graphs import build
+from ....ops.graphs.build import Graph, V, simplified
+from ....ops.registry import version
+from ..flow.contents import Contents
+from ..flow.steps import needed
+from . import numpy as own
+
+LARGE = 64
+"""Entries above which a constant is an argument of the function."""
+
+SHAPES = 64
+"""The most whole numbers of a vector that may be a shape."""
+
+
+def compute(
+    model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...], engine: str = "jax"
+) -> dict[str, Any]:
+    """The named tensors at the inputs, as arrays of JAX."""
+    optional("jax", "jax")
+    from ....ops.jax.table import NARROW
+
+    key = "jax", names, tuple(inputs), version(), NARROW.get()
+    function = remembered(model.programs, key, partial(Function, model, tuple(inputs), names))
+    made: dict[str, Any] = function(inputs)
+    return made
+
+
+def kinds(model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """The shapes and dtypes of the named tensors, without a run."""
+    return Function(model, tuple(inputs), names).kinds(inputs)
+
+
+results = compute
+"""The named tensors as the caller may have them: nobody writes to an array of JAX."""
+
+
+class Function:
+    """inputs ↦ the named tensors of a model, compiled by XLA."""
+
+    def __init__(self, model: Contents, given: tuple[str, ...], names: tuple[str, ...]) -> None:
+        from ....ops.jax.table import array
+
+        self.model, self.names, self.static = model, names, frozenset[str]()
+        used = needed(model.steps, names, given)[1] & model.constants.keys() - {*given}
+        constants = {name: model.constants[name] for name in sorted(used)}
+        large = {n for n, x in constants.items() if x.dtype.kind in "fVc" and x.size > LARGE}
+        self.weights = {name: array(constants.pop(name)) for name in sorted(large)}
+        self.constants, self._compiled = constants, dict[Any, Callable[..., Any]]()
+
+    def kinds(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The shapes and dtypes of the named tensors."""
+        import jax
+
+        from ....ops.jax.table import types
+
+        given = {n: x for n, x in inputs.items() if is_argument(x) and not may_be_sizes(x)}
+        known = {n: x for n, x in inputs.items() if n not in given}
+        with types():
+            made: dict[str, Any] = jax.eval_shape(partial(self.run, known), given, self.weights)
+        return made
+
+    def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        import jax
+
+        from ....ops.jax.table import is_traced, types
+
+        given = {n: x for n, x in inputs.items() if n not in self.static and is_argument(x)}
+        known = {n: x for n, x in inputs.items() if n not in given}
+        key = tuple((n, contents(x)) for n, x in known.items())
+        if key not in self._compiled:
+            self._compiled[key] = jax.jit(partial(self.run, known))
+        traced = is_traced(given.values())
+        at_once = nullcontext() if traced else jax.ensure_compile_time_eval()
+        try:
+            with types(), at_once:  # the values may be kept: see `Point`
+                made: dict[str, Any] = self._compiled[key](given, self.weights)
+                return made
+        except UnsupportedOp:
+            sizes = {n for n, x in given.items() if may_be_sizes(x)}
+            if not sizes:
+                raise
+            self.static |= sizes
+        return self(inputs)
+
+    def run(self, known: Any, given: Any, weights: Any) -> dict[str, Any]:
+        """The named tensors, while JAX traces."""
+        from ....ops.jax import arrays
+
+        held = {**self.constants, **weights}
+        return own.compute(self.model, {**known, **given}, self.names, arrays, held)
+
+
+def is_argument(x: Any) -> bool:
+    """Whether a function of JAX may take this as an argument."""
+    if isinstance(x, list):
+        return all(map(is_argument, x))
+    return x is None or is_kept(x) or (isinstance(x, np.ndarray) and x.dtype.kind not in "OUS")
+
+
+def may_be_sizes(x: Any) -> bool:
+    """Whether these may be shapes, axes or counts, and are known."""
+    if not (isinstance(x, np.ndarray) and x.dtype.kind in "iub"):
+        return False
+    return x.ndim < 2 and x.size <= SHAPES
+
+
+def contents(x: Any) -> Any:
+    """What tells a known input from others."""
+    if isinstance(x, list):
+        return tuple(map(contents, x))
+    is_array = isinstance(x, np.ndarray)
+    return (x.shape, x.dtype.str, tuple(x.ravel().tolist())) if is_array else x
+
+
+class Program:
+    """v ↦ J v. An array of JAX gives one, also while it traces."""
+
+    def __init__(self, graph: Graph) -> None:
+        import jax
+
+        copy = simplified(graph)
+        model = Contents(build(copy, copy.inputs.values(), copy.outputs, "product"))
+        names, (y,) = [str(value.name) for value in copy.inputs.values()], model.outputs
+        function, keys = Function(model, tuple(names), (y,)), [*copy.inputs]
+
+        def product(weights: Any, residuals: Mapping[str, Any], v: Any) -> Any:
+            given = {V: v, **residuals}
+            held = {name: given[key] for name, key in zip(names, keys, strict=True)}
+            return function.run({}, held, weights)[y]
+
+        self._compiled, self.weights = jax.jit(product), function.weights
+        self.keys, self.dtype = tuple(copy.residuals), dtype_of(copy.v)
+
+    def bind(self, residuals: Mapping[str, Any]) -> Callable[[Any], Any]:
+        """The program for these residuals, by key, which go to the device once."""
+        from ....ops.jax.table import array
+
+        return partial(self._product, {key: array(residuals[key]) for key in self.keys})
+
+    def __call__(self, v: Any) -> Any:
+        return self._product({}, v)
+
+    def _product(self, residuals: Mapping[str, Any], v: Any) -> Any:
+        import jax
+
+        with jax.enable_x64(True):
+            x = v if v.dtype == self.dtype else v.astype(self.dtype)
+            y = self._compiled(self.weights, residuals, x)
+        return np.array(y) if isinstance(v, np.ndarray) else y
+
+
+def compile(graph: Graph, provider: str = "") -> Program:
+    """The program of a product; JAX's own settings choose where it runs."""
+    return Program(graph)

@@ -1,0 +1,170 @@
+"""Operators that move elements: shapes, axes, blocks, reads and writes at given positions.
+
+Indices that are known, NumPy arrays, are checked; those that are computed are not, as in JAX.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ..numbers.indexing import mesh
+from ..numbers.layout import cuts, numpy_dtype
+from ..numbers.table import ints, widened
+from .table import Array, array, is_traced, kernel, known
+
+
+@kernel("Slice", hosted=True)
+def slice_(x: Array, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Array:
+    """x[start:end:step] along the given axes."""
+    return x[tuple(cuts(x.shape, starts, ends, axes, steps))]
+
+
+@kernel("Concat")
+def concat(*parts: Array, axis: int) -> Array:
+    """The parts side by side along an axis. Long ones are written into the result, one by one: for
+    a concatenation XLA's loop asks at each entry which part has it.
+    """
+    dtype, shape = jnp.result_type(*parts), list(parts[0].shape)
+    shape[axis] = sum(part.shape[axis] for part in parts)
+    if math.prod(shape) < LONG or not is_traced(parts):
+        return jnp.concatenate(parts, axis)
+    y, start = jnp.zeros(shape, dtype), 0
+    for part in parts:
+        y = lax.dynamic_update_slice_in_dim(y, part.astype(dtype), start, axis)
+        start += part.shape[axis]
+    return y
+
+
+LONG = 1 << 15
+"""The entries from which the parts of a result are written one by one."""
+
+
+@kernel("Transpose")
+def transpose(x: Array, *, perm: Any = None) -> Array:
+    """x with its axes permuted, by default reversed."""
+    return jnp.transpose(x, perm)
+
+
+@kernel("Gather", hosted=True)
+def gather(x: Array, indices: Any, *, axis: int = 0) -> Array:
+    """The slices of x at the indices along an axis."""
+    axis = axis % x.ndim
+    places = counted(indices, x.shape[axis])
+    if isinstance(places, np.ndarray) and places.ndim == 0:
+        return x[(*(slice(None),) * axis, int(places))]
+    return jnp.take(x, places, axis, mode="clip")
+
+
+@kernel("GatherElements", hosted=True)
+def gather_elements(x: Array, indices: Any, *, axis: int = 0) -> Array:
+    """y[i, j, ...] = x[i, ..., indices[i, j, ...], ...], with the index at the axis."""
+    return x[mesh(counted(indices, x.shape[axis]), axis)]
+
+
+@kernel("GatherND", hosted=True)
+def gather_nd(x: Array, indices: Any, *, batch_dims: int = 0) -> Array:
+    """The slices of x at the positions in the last axis of the indices, after the batch axes."""
+    rank = indices.ndim - 1
+    rows = (np.arange(n).reshape(-1, *(1,) * (rank - 1 - k))
+            for k, n in enumerate(x.shape[:batch_dims]))  # fmt: skip
+    lengths = x.shape[batch_dims : batch_dims + indices.shape[-1]]
+    places = (counted(indices[..., k], n) for k, n in enumerate(lengths))
+    return x[(*rows, *places)]
+
+
+def counted(indices: Any, n: int) -> Any:
+    """The indices of an axis of length n, from its start; raises `IndexError` for known ones
+    outside.
+    """
+    if isinstance(indices, np.ndarray | np.generic | int):
+        indices = np.asarray(indices)
+        if indices.size and not -n <= indices.min() <= indices.max() < n:
+            raise IndexError(f"an index reaches outside an axis of length {n}")
+        return np.where(indices < 0, indices + n, indices)
+    return jnp.where(indices < 0, indices + n, indices)
+
+
+@kernel("Compress", hosted=True)
+def compress(x: Array, condition: Any, *, axis: int | None = None) -> Array:
+    """The slices along an axis where the condition holds, which decides their number."""
+    x, axis = (x.reshape(-1), 0) if axis is None else (x, axis)
+    return jnp.take(x, np.flatnonzero(np.asarray(condition)), axis)
+
+
+@kernel("ReverseSequence", hosted=True)
+def reverse_sequence(
+    x: Array, sequence_lens: Any, *, batch_axis: int = 1, time_axis: int = 0
+) -> Array:
+    """y[t, b] = x[n - 1 - t, b] for t < n, the length of sequence b, else x[t, b]."""
+    t = np.arange(x.shape[time_axis])[:, None]
+    at = jnp.where(t < sequence_lens, sequence_lens - 1 - t, t)
+    at = at if time_axis == 0 else at.T
+    return jnp.take_along_axis(x, at.reshape(*at.shape, *(1,) * (x.ndim - 2)), time_axis)
+
+
+@kernel("TopK", hosted=True)
+def top_k(
+    x: Array, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1, outputs: int = 2
+) -> tuple[Array, Array]:
+    """The k largest, or smallest, elements along an axis and their indices; ties in index order."""
+    (count,), most = ints(k), x.shape[axis]
+    if count > most:
+        raise ValueError(f"k={count} of {most} elements along axis {axis}")
+    order = jnp.argsort(x, axis, stable=True, descending=bool(largest))
+    places = order[(slice(None),) * (axis % x.ndim) + (slice(count),)]
+    return jnp.take_along_axis(x, places, axis), places.astype(known(np.int64))
+
+
+METHODS = {"none": "set", "add": "add", "mul": "multiply", "max": "max", "min": "min"}
+
+
+@kernel("ScatterElements", hosted=True)
+def scatter_elements(
+    x: Array, indices: Any, updates: Any, *, axis: int = 0, reduction: str = "none"
+) -> Array:
+    """x with the updates written to, or combined with, positions along an axis."""
+    places = mesh(counted(indices, x.shape[axis]), axis)
+    return scattered(x, array(updates), places, reduction)
+
+
+@kernel("ScatterND", hosted=True)
+def scatter_nd(x: Array, indices: Any, updates: Any, *, reduction: str = "none") -> Array:
+    """x with slices written to, or combined with, the positions in the indices' last axis."""
+    lengths = x.shape[: indices.shape[-1]]
+    places = tuple(counted(indices[..., k], n) for k, n in enumerate(lengths))
+    if not places:  # the whole of x, once for each index
+        count = math.prod(indices.shape[:-1])
+        rows = array(updates).reshape(count, *x.shape)
+        return scattered(x[None], rows, (np.zeros(count, int),), reduction)[0]
+    return scattered(x, array(updates), places, reduction)
+
+
+@widened
+def scattered(x: Array, updates: Array, places: tuple[Any, ...], reduction: str) -> Array:
+    """x with updates written to, or combined with, the places."""
+    dtype = jnp.result_type(x, updates)
+    return getattr(x.astype(dtype).at[places], METHODS[reduction])(updates)
+
+
+@kernel("OneHot", hosted=True)
+def one_hot(indices: Array, depth: Any, values: Any, *, axis: int = -1) -> Array:
+    """The second value at the index on the new axis, the first one elsewhere."""
+    (depth,) = ints(np.asarray(depth).astype(np.int64))
+    places = indices.astype(known(np.int64))
+    places = jnp.where((places < 0) & (places >= -depth), places + depth, places)
+    axis = axis + places.ndim + 1 if axis < 0 else axis
+    line = np.arange(depth).reshape(-1, *(1,) * (places.ndim - axis))
+    values = array(values)
+    return jnp.where(jnp.expand_dims(places, axis) == line, values[1], values[0])
+
+
+@kernel("EyeLike")
+def eye_like(x: Array, *, dtype: int | None = None, k: int = 0) -> Array:
+    """Ones on the k-th diagonal of a matrix of the shape of x, zeros elsewhere."""
+    rows, columns = x.shape
+    return jnp.eye(rows, columns, k, x.dtype if dtype is None else known(numpy_dtype(dtype)))

@@ -1,0 +1,200 @@
+"""Products, gradients and curvature by XLA, of arrays of JAX and inside its transformations."""
+
+import numpy as np
+import onnx.parser
+import pytest
+from numpy.testing import assert_allclose
+
+import onnxjac as oj
+from interop.operators import MODEL, POINT, WRT
+from onnxjac.modes.model.programs.jax import Function
+
+jax = pytest.importorskip("jax")
+from interop.jaxprs import primitives  # noqa: E402
+
+pytestmark = pytest.mark.peers
+
+TIGHT = {"rtol": 1e-10, "atol": 1e-12}
+
+MOVED = {name: 1.1 * x if x.dtype.kind == "f" else x for name, x in POINT.items()}
+
+LOOP = """<ir_version: 10, opset_import: ["": 21]>
+g (double[3] x, double[3] w) => (double[3] y, double[n,3] rows) {
+ n = Constant<value = int64 {200}>()  t = Constant<value = bool {1}>()
+ y, rows = Loop(n, t, x)<body = b (int64 i, bool go, double[3] s)
+   => (bool on, double[3] z, double[3] row) {
+   on = Identity(go)  a = Sin(s)  z = Mul(a, w)  row = Exp(z) }> }"""
+
+SCAN = """<ir_version: 10, opset_import: ["": 21]>
+g (double[3] x, double[40,3] w) => (double[3] y, double[40,3] rows) {
+ y, rows = Scan(x, w)<num_scan_inputs=1, scan_input_directions=[1],
+   body = b (double[3] s, double[3] v) => (double[3] z, double[3] row) {
+     a = Sin(s)  z = Mul(a, v)  row = Exp(z) }> }"""
+
+IF = """<ir_version: 10, opset_import: ["": 21]>
+g (double[3] x, double[3] w) => (double[3] y) {
+ s = ReduceSum<keepdims=0>(x)  z = Constant<value = double {0.0}>()  c = Greater(s, z)
+ y = If(c)<then_branch = a () => (double[3] p) { e = Exp(x) p = Mul(e, w) },
+           else_branch = b () => (double[3] q) { q = Sin(x) }> }"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def double_precision():
+    with jax.enable_x64(True):
+        yield
+
+
+def draw(n, seed=0):
+    return np.random.default_rng(seed).standard_normal(n)
+
+
+def of_logits(engine=None):
+    return oj.linearize(MODEL, POINT, of="logits", wrt=WRT, engine=engine)
+
+
+@pytest.mark.parametrize("of", ["here", "moved"])
+@pytest.mark.parametrize("make", ["linearize", "compile"])
+def test_products(make, of):
+    """Of vectors and of matrices, of NumPy and of JAX, at a point and at the next one."""
+    A = of_logits()
+    B = of_logits("jax") if make == "linearize" else A.compile(engine="jax")
+    if of == "moved":
+        A, B = A.relinearize(MOVED), B.relinearize(MOVED)
+    for J, K in ((A, B), (A.T, B.T)):
+        v, V = draw(J.shape[1]), draw((J.shape[1], 3))
+        assert isinstance(K @ v, np.ndarray)
+        assert isinstance(K @ jax.numpy.asarray(v), jax.Array)
+        for x in (v, V):
+            assert_allclose(K @ x, J @ x, **TIGHT)
+            assert_allclose(K @ jax.numpy.asarray(x), J @ x, **TIGHT)
+    assert_allclose(B.primal["logits"], A.primal["logits"], **TIGHT)
+
+
+def test_a_product_is_the_callers():
+    J = of_logits("jax")
+    v = draw(J.shape[1])
+    y = J @ v
+    expected = y.copy()
+    y[:] = 0
+    assert_allclose(J @ v, expected, rtol=0)
+
+
+def test_products_are_compiled_once_for_all_points(monkeypatch):
+    """The second point is the first one that computes values and residuals in one run."""
+    J, v, traced = of_logits("jax"), draw(35), []
+    run = Function.run
+    monkeypatch.setattr(Function, "run", lambda self, *args: traced.append(1) or run(self, *args))
+    J @ v
+    J = J.relinearize(MOVED)
+    J @ v
+    count = len(traced)
+    for scale in (1.0, 1.1, 1.2):
+        J = J.relinearize({**POINT, "x": scale * POINT["x"]})
+        J @ (scale * v)
+        J @ jax.numpy.asarray(v)
+    assert len(traced) == count <= 2
+    assert "by XLA" in str(J.explain())
+
+
+@pytest.mark.parametrize("engine", [None, "jax"])
+def test_products_inside_transformations(engine):
+    """jit, vmap, grad and a loop, without a callback to the host."""
+    J, A = of_logits(engine), of_logits()
+    v, u = draw(J.shape[1]), draw(J.shape[0])
+    assert_allclose(jax.jit(lambda v: J @ v)(v), A @ v, **TIGHT)
+    assert_allclose(jax.jit(lambda u: J.T @ u)(u), A.T @ u, **TIGHT)
+    assert_allclose(jax.vmap(lambda v: J @ v)(np.stack([v, 2 * v])), [A @ v, 2 * (A @ v)], **TIGHT)
+    slope = jax.grad(lambda v: ((J @ v) ** 2).sum())(jax.numpy.asarray(v))
+    assert_allclose(slope, 2 * (A.T @ (A @ v)), **TIGHT)
+    turn = jax.jit(lambda v: jax.lax.fori_loop(0, 3, lambda _, v: J.T @ (J @ v), v))
+    expected = v
+    for _ in range(3):
+        expected = A.T @ (A @ expected)
+    assert_allclose(turn(v), expected, **TIGHT)
+    assert_allclose(J @ v, A @ v, **TIGHT)  # nothing traced was kept
+    found = {*primitives(jax.make_jaxpr(lambda v: J.T @ (J @ v))(v).jaxpr)}
+    assert found
+    assert not any("callback" in name for name in found)
+
+
+def test_single_precision_where_jax_is_told_nothing():
+    J = of_logits("jax")
+    v = draw(J.shape[1])
+    with jax.enable_x64(False):
+        y = jax.jit(lambda v: J @ v)(np.float32(v))
+        assert y.dtype == np.float32
+        slope = jax.grad(lambda v: ((J @ v) ** 2).sum())(np.float32(v))
+        assert slope.dtype == np.float32
+    assert_allclose(y, J @ v, rtol=1e-4)
+    assert_allclose(slope, 2 * (J.T @ (J @ v)), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("text", [LOOP, SCAN, IF], ids=["Loop", "Scan", "If"])
+def test_control_flow(text):
+    """Loops are compiled as loops, and their derivatives too."""
+    model = oj.load(onnx.parser.parse_model(text))
+    point = {"x": np.array([0.3, -1.2, 2.0]), "w": draw((40, 3)) if text is SCAN else draw(3)}
+    other = {"x": np.array([-2.0, 0.1, 0.2]), "w": -point["w"]}
+    for at in (point, other):
+        for name, y in model.run(at, engine="jax").items():
+            assert_allclose(y, model.run(at, engine="numpy")[name], **TIGHT)
+    wrt = ["x", "w"]
+    A, B = (oj.linearize(model, point, wrt=wrt, engine=engine) for engine in ("numpy", "jax"))
+    for J, K in ((A, B), (A.relinearize(other), B.relinearize(other))):
+        v, u = draw(J.shape[1]), draw(J.shape[0])
+        assert_allclose(K @ v, J @ v, **TIGHT)
+        assert_allclose(K.T @ u, J.T @ u, **TIGHT)
+        assert_allclose(jax.jit(lambda v, K=K: K @ v)(v), J @ v, **TIGHT)
+    if text is not IF:
+        found = [*primitives(jax.make_jaxpr(lambda v: B @ v)(draw(B.shape[1])).jaxpr)]
+        assert "scan" in found
+        assert len(found) < 200
+
+
+@pytest.mark.parametrize("arrays", [False, True])
+def test_gradients(arrays):
+    """At one point and at the next, of arrays of NumPy and of JAX."""
+    f, g = (oj.value_and_grad(MODEL, of="loss", wrt=WRT, engine=e) for e in ("jax", None))
+    for point in (POINT, MOVED):
+        given = {n: jax.numpy.asarray(x) if arrays else x for n, x in point.items()}
+        (value, slopes), (expected, wanted) = f(given), g(point)
+        assert_allclose(value, expected, **TIGHT)
+        for name in WRT:
+            assert isinstance(slopes[name], jax.Array if arrays else np.ndarray)
+            assert_allclose(slopes[name], wanted[name], **TIGHT)
+
+
+CURVATURE = {
+    "hessian": lambda **how: oj.hessian(MODEL, POINT, of="loss", wrt=WRT, **how),
+    "gauss_newton": lambda **how: oj.gauss_newton(
+        MODEL, POINT, of="loss", at="logits", wrt=WRT, **how),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", CURVATURE)
+def test_curvature(kind):
+    """At one point and at the next, also inside jit."""
+    A, B = CURVATURE[kind](engine=None), CURVATURE[kind](engine="jax")
+    v = draw(A.shape[1])
+    for P, Q in ((A, B), (A.relinearize(MOVED), B.relinearize(MOVED))):
+        assert_allclose(Q @ v, P @ v, **TIGHT)
+        assert_allclose(Q @ jax.numpy.asarray(v), P @ v, **TIGHT)
+        assert_allclose(jax.jit(lambda v, Q=Q: Q @ v)(v), P @ v, **TIGHT)
+
+
+def test_what_xla_cannot_run_is_named():
+    text = """<ir_version: 10, opset_import: ["": 21]>
+    g (double[4] x) => (double[n] y) { i = NonZero(x)  j = Squeeze(i)  y = Gather(x, j) }"""
+    model = oj.load(onnx.parser.parse_model(text))
+    with pytest.raises(oj.UnsupportedOp, match=r"NonZero .*while JAX traces"):
+        model.run({"x": np.ones(4)}, engine="jax")
+
+
+def test_whole_numbers_that_decide_a_size():
+    """They are known to the compiler, and other numbers are compiled anew."""
+    text = """<ir_version: 10, opset_import: ["": 21]>
+    g (double[4] x, int64[2] shape) => (double[n,m] y) { z = Exp(x)  y = Reshape(z, shape) }"""
+    model = oj.load(onnx.parser.parse_model(text))
+    for shape in ((2, 2), (4, 1)):
+        point = {"x": np.ones(4), "shape": np.array(shape)}
+        assert model.run(point, engine="jax")["y"].shape == shape
