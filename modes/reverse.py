@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
@@ -81,9 +81,18 @@ class ValueAndGrad:
     """x ↦ f(x), ∇f(x) by the program of a `gradient`: see `value_and_grad`."""
 
     gradient: Gradient
+    over: Callable[..., tuple[Any, Tensors]] | None = None
 
-    def __call__(self, inputs: Mapping[str, Any] = NOTHING) -> tuple[Any, Tensors]:
-        """The number f and ∇f by name, at the point `inputs`."""
+    def __call__(
+        self, inputs: Any = NOTHING, *, reduction: Literal["sum", "mean"] | None = None,
+        batch_size: int | None = None, shared: Mapping[str, Any] = NOTHING,
+    ) -> tuple[Any, Tensors]:  # fmt: skip
+        """The number f and ∇f by name, at the point `inputs`, or over data as `hessian` takes it:
+        then `reduction` says how the model's loss reduces over samples.
+        """
+        at_point = isinstance(inputs, Mapping) and batch_size is None
+        if self.over and not (at_point and not shared):
+            return self.over(replace(self, over=None), inputs, reduction, batch_size, shared)
         values, slopes = self.gradient(inputs)
         (f,) = values.values()
         return f.reshape(())[()], slopes

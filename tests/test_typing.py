@@ -105,7 +105,7 @@ WRONG = (
     "oj.inverse(J, solvr='cg')",
     "oj.inverse(m)",
     "oj.to_torch(m, of=1)",
-    "m.run(v)",
+    "m.run(x, engin='numpy')",
     "m.to_torch(off='y')",
     "oj.hvp(m, x, of='loss')",
     "oj.linearise(m, x)",

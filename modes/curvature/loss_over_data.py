@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal, final
 
 import numpy as np
@@ -13,12 +12,12 @@ from ...jacobians.arguments import Count, validated
 from ...jacobians.errors import InputError
 from ...jacobians.progress import counting
 from ...jacobians.threads import cached_property
-from .. import reverse
-from ..data.adapter import NOTHING, Data
+from ..data.adapter import Data
 from ..data.batches import Batch, as_batch, batches_of, is_data
 from ..forward import Tensors
 from ..linear.symmetric import Curvature
 from ..model.primal.inputs import Specs
+from ..reverse import ValueAndGrad
 
 Reduction = Literal["sum", "mean"]
 
@@ -26,46 +25,34 @@ Divisor = Callable[..., float]
 """(model, batch, shared, of=, wrt=, engine=) ↦ what the mean over a batch divides by."""
 
 
-@dataclass(frozen=True)
-class ValueAndGrad:
-    """x ↦ f(x), ∇f(x) at one point, or over the batches of data: see `value_and_grad`."""
-
-    at_point: reverse.ValueAndGrad
-    divisor: Divisor
-
-    def __call__(
-        self, inputs: Data = reverse.NOTHING, *, reduction: Reduction | None = None,
-        batch_size: int | None = None, shared: Batch = NOTHING,
-    ) -> tuple[Any, Tensors]:  # fmt: skip
-        """The number f and ∇f by name, at the point `inputs`, or over data as `hessian` takes it:
-        then `reduction` says how the model's loss reduces over samples.
-        """
-        if not is_data(inputs, batch_size):
-            point: Any = inputs
-            return self.at_point({**as_batch(shared), **point} if shared else point)
-        if reduction is None:
-            raise InputError("a loss over several batches needs reduction='mean' or 'sum': whether "
-                             "it is the mean or the sum over the samples of a batch")  # fmt: skip
-        g, batches = self.at_point.gradient, batches_of(inputs, batch_size)
-        total, slopes, whole = 0.0, dict[str, Any](), 0.0
-        with counting("pass over the data", "batches", batches.count) as tick:
-            for batch in batches:
-                w = 1.0
-                if reduction == "mean":
-                    w = self.divisor(g.model, batch, shared, of=g.of[0], wrt=g.wrt, engine=g.engine)
-                if w:  # else S / D is 0 / 0
-                    f, parts = self.at_point({**shared, **as_batch(batch)})
-                    total, whole = total + w * f, whole + w
-                    slopes = {k: slopes.get(k, 0) + x * np.asarray(w, x.dtype)
-                              for k, x in parts.items()}  # fmt: skip
-                tick(1)
-        if not whole:
-            raise InputError("the data has no samples, and so no loss")
-        scale = whole if reduction == "mean" else 1.0
-        return total / scale, {k: x / np.asarray(scale, x.dtype) for k, x in slopes.items()}
-
-    def __repr__(self) -> str:
-        return repr(self.at_point)
+def loss_over_data(
+    divisor: Divisor, f: ValueAndGrad, inputs: Data, reduction: Reduction | None,
+    batch_size: int | None, shared: Batch,
+) -> tuple[Any, Tensors]:  # fmt: skip
+    """f and ∇f over the batches of data, or at one point where the inputs are no data."""
+    if not is_data(inputs, batch_size):
+        point: Any = inputs
+        return f({**as_batch(shared), **point} if shared else point)
+    if reduction is None:
+        raise InputError("a loss over several batches needs reduction='mean' or 'sum': whether it "
+                         "is the mean or the sum over the samples of a batch")  # fmt: skip
+    g, batches = f.gradient, batches_of(inputs, batch_size)
+    total, slopes, whole = 0.0, dict[str, Any](), 0.0
+    with counting("pass over the data", "batches", batches.count) as tick:
+        for batch in batches:
+            w = 1.0
+            if reduction == "mean":
+                w = divisor(g.model, batch, shared, of=g.of[0], wrt=g.wrt, engine=g.engine)
+            if w:  # else S / D is 0 / 0
+                value, parts = f({**shared, **as_batch(batch)})
+                total, whole = total + w * value, whole + w
+                slopes = {k: slopes.get(k, 0) + x * np.asarray(w, x.dtype)
+                          for k, x in parts.items()}  # fmt: skip
+            tick(1)
+    if not whole:
+        raise InputError("the data has no samples, and so no loss")
+    scale = whole if reduction == "mean" else 1.0
+    return total / scale, {k: x / np.asarray(scale, x.dtype) for k, x in slopes.items()}
 
 
 @final

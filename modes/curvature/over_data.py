@@ -9,6 +9,7 @@ workers of a cluster share the batches: see `modes.data.cluster`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Unpack
 
@@ -29,7 +30,7 @@ from ..model.primal.model import Model
 from . import fisher as fishers
 from . import gauss_newton as gauss_newtons
 from .fisher import terms
-from .loss_over_data import OfLoss, ValueAndGrad
+from .loss_over_data import OfLoss, loss_over_data
 from .reductions import Tail, warn_of_other
 
 
@@ -99,7 +100,7 @@ def value_and_grad(
     wrt: Names = None,
     engine: str | None = None,
     straight_through: bool = False,
-) -> ValueAndGrad:
+) -> reverse.ValueAndGrad:
     """x ↦ (f(x), ∇f(x)), with f the scalar tensor that `of` names: a function of the point.
 
     Called with the inputs of the model, and the tensors of `wrt` that are no inputs where they
@@ -126,7 +127,7 @@ def value_and_grad(
     f = reverse.value_and_grad(
         model, of=of, wrt=wrt, engine=engine, straight_through=straight_through
     )
-    return ValueAndGrad(f, divisor)
+    return replace(f, over=partial(loss_over_data, divisor))
 
 
 @passes_options_to(linearizing.linearize)

@@ -158,7 +158,7 @@ def test_short_loops_are_unrolled_and_long_ones_stay(turns):
         assert value == pytest.approx(y @ y)
         np.testing.assert_allclose(slopes["x"], 2 * y * slope, rtol=1e-10)
         x = 1.1 * x
-    graph, _ = f.gradient.recorded({"x": x, "unused": np.array(True)})
+    graph, *_ = f.gradient.recorded({"x": x, "unused": np.array(True)})
     assert any(step.op_type == "Scan" for step in graph.steps) == (turns > 50)
 
 

@@ -360,7 +360,7 @@ def embeddings(model: Contents) -> list[str]:
         whole = {name for name in step.outputs if name and not may_float(model.spec(name))}
         reached |= whole
         if step.op_type == "Gather" and step.inputs[1] in reached and not whole:
-            found += [name for name in step.outputs if name]
+            found += [name for name in step.outputs if name and name not in model.outputs]
     return found
 
 
