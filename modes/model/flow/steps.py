@@ -357,9 +357,9 @@ def outlined(value: Any, *, numbers: bool = False) -> Any:
     if not is_kept(value):
         return value
     shape, dtype = shape_of(value), dtype_of(value)
-    if numbers and dtype.kind in "iu" and math.prod(shape) <= SMALL:
-        if library_of(value).knows(value):
-            return host(value)
+    may_be_sizes = dtype.kind in "iu" and math.prod(shape) <= SMALL
+    if numbers and may_be_sizes and library_of(value).knows(value):
+        return host(value)
     return zeros(shape, dtype)
 
 
