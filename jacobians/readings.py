@@ -127,6 +127,14 @@ class Library(Reading):
         """Whether the numbers of an array are known: not while the library traces a function."""
         return True
 
+    def is_finite(self, x: Array) -> bool:
+        """Whether no entry is infinite or NaN, as far as the numbers are known."""
+        return bool(self.module.isfinite(x).all())
+
+    def are_finite(self, arrays: Sequence[Array]) -> bool:
+        """Whether the sum of all entries is finite, in one question to a device."""
+        return self.is_finite(sum(x.sum() for x in arrays))
+
     def overflows(self, rounded: Array, x: Array) -> bool:
         """Whether a finite entry of x is infinite when rounded, as far as the numbers are known."""
         return bool((self.module.isinf(rounded) & self.module.isfinite(x)).any())

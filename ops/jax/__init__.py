@@ -64,6 +64,14 @@ class Arrays(ArrayLibrary):
         return not is_traced([x])
 
     @in_double
+    def is_finite(self, x: Array) -> bool:
+        return not self.knows(x) or super().is_finite(x)
+
+    @in_double
+    def are_finite(self, arrays: Sequence[Array]) -> bool:
+        return super().are_finite(arrays)
+
+    @in_double
     def overflows(self, rounded: Array, x: Array) -> bool:
         return not is_traced([x]) and super().overflows(rounded, x)
 

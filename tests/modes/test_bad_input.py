@@ -84,8 +84,8 @@ def test_an_index_out_of_range(net):
 
 
 def test_an_unknown_engine(net):
-    with pytest.raises(oj.InputError, match="engine='jax' is not one of"):
-        oj.linearize(net, POINT, engine="jax")
+    with pytest.raises(oj.InputError, match="engine='xla' is not one of"):
+        oj.linearize(net, POINT, engine="xla")
 
 
 def test_a_number_of_segments(net):

@@ -490,8 +490,8 @@ def warn_nonfinite(
     The search goes back from a bad value through bad inputs. With `inputs`, intermediate values
     that were not kept are recomputed.
     """
-    sums = [value.sum() for value in values.values() if is_kept(value)]
-    settled = bool(sums) and finite(sum(sums))  # all tensors in one question to the GPU
+    kept = [value for value in values.values() if is_kept(value)]
+    settled = bool(kept) and library_of(kept[0]).are_finite(kept)
     left = {n: value for n, value in values.items() if not (settled and is_kept(value))}
     bad = next((name for name, value in left.items() if not finite(value)), None)
     if bad is None:
@@ -506,9 +506,7 @@ def warn_nonfinite(
 def finite(value: Any) -> bool:
     """Whether an array holds no NaN and no infinity; types without such values are finite."""
     kind, library = dtype_of(value).kind if hasattr(value, "dtype") else "O", library_of(value)
-    if kind in "iubOSUT" or not library.knows(value):
-        return True
-    return bool(library.module.isfinite(value).all())
+    return kind in "iubOSUT" or library.is_finite(value)
 
 
 def _all_before(model: Contents, inputs: Mapping[str, Any], name: str) -> dict[str, Any]:

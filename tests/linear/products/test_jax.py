@@ -246,3 +246,15 @@ def test_whole_numbers_that_decide_a_size():
     for shape in ((2, 2), (4, 1)):
         point = {"x": np.ones(4), "shape": np.array(shape)}
         assert model.run(point, engine="jax")["y"].shape == shape
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_jax_has_no_reason_to_warn_of_64_bits():
+    """Where a program has not told it to use them."""
+    with jax.enable_x64(False):
+        J = of_logits("jax")
+        for K in (J, J.relinearize(MOVED)):
+            assert_allclose(K.T @ (K @ draw(35)), K.T @ (K @ draw(35)), rtol=0)
+        f = oj.value_and_grad(MODEL, of="loss", wrt=WRT, engine="jax")
+        assert f(POINT)[0].dtype == np.float64
+        CURVATURE["hessian"](engine="jax") @ draw(35)
