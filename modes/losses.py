@@ -204,7 +204,7 @@ def with_loss(
     if name in known:
         raise InputError(f"the model has a tensor {name!r} already: give the loss another name=")
     copy = source.ir.clone()
-    terms = Terms(copy, source.spec(ends[0]), loss, chosen, name)
+    terms = LossTerms(copy, source.spec(ends[0]), loss, chosen, name)
     made = terms.reduced(kind, ends, target, mask, reduction)
     made.name = name
     copy.graph.outputs.clear()
@@ -241,7 +241,7 @@ def warn_of_twice(model: Model, kind: str, at: str) -> None:
              f"unless at={step.inputs[0]!r}")  # fmt: skip
 
 
-class Terms:
+class LossTerms:
     """The terms of a loss of a tensor x and of further ones, behind the graph of a model."""
 
     def __init__(

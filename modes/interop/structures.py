@@ -84,7 +84,7 @@ def structure_of(value: Any, what: str) -> Structure:
         keys = tuple(value)
         named = Structure(tuple(map(str, keys)), tuple(value.values()),
                           lambda arrays: dict(zip(keys, arrays, strict=True)))  # fmt: skip
-    elif isinstance(value, tuple | list) and any(map(is_array, value)):
+    elif isinstance(value, tuple | list) and any(map(is_array_of_any, value)):
         names, kind = tuple(f"[{k}]" for k in range(len(value))), type(value)
         named = Structure(names, tuple(value), list if kind is list else tuple)
     else:
@@ -92,12 +92,12 @@ def structure_of(value: Any, what: str) -> Structure:
         array = np.asarray(value) * 1.0 if listed else value
         named = Structure(("",), (array,), lambda arrays: arrays[0])
     for name, array in zip(named.names, named.arrays, strict=True):
-        if not is_array(array):
+        if not is_array_of_any(array):
             raise InputError(f"{what} gives {name} {type(array).__name__}, which is no array")
     return named
 
 
-def is_array(value: Any) -> bool:
+def is_array_of_any(value: Any) -> bool:
     """Whether a value is an array of NumPy, or of another library."""
     return isinstance(value, np.ndarray | np.generic) or is_kept(value) or is_foreign(value)
 

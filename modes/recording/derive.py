@@ -14,7 +14,7 @@ from ...jacobians.symint import Symbols, is_symbolic, same
 from ...ops.graphs import Recorder, build
 from ..linear.derivatives.trace import Trace, staying, trace
 from ..linear.elimination.samples import Batch, layouts
-from ..model.flow.contents import ESTIMATES, unique
+from ..model.flow.contents import ESTIMATES, unique_name
 from ..model.primal.evaluate import evaluate
 from ..model.primal.model import Model
 
@@ -126,7 +126,7 @@ def derived(draft: Draft, names: Names, arrays: Iterable[Array]) -> Draft:
 def called(model: Model, names: Names, kind: str) -> Names:
     """The names of derivatives of some tensors, which no tensor of the model has."""
     taken = {*model.inputs, *model.initializers, *model.intermediates, *model.outputs}
-    return tuple(unique(f"{name}_{kind}", taken) for name in names)
+    return tuple(unique_name(f"{name}_{kind}", taken) for name in names)
 
 
 def likes(t: Trace, model: Model, names: Names, kind: str) -> list[ir.Value]:

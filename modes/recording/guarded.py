@@ -22,7 +22,7 @@ from ..linear.derivatives.trace import Trace
 from ..linear.derivatives.unroll import shaped_as_here
 from ..model.flow.conditions import Condition, state
 from ..model.flow.contents import free_sizes
-from ..model.flow.steps import moving, needed
+from ..model.flow.steps import moving, steps_needed
 from ..model.primal.inputs import is_float
 from ..model.primal.model import Model
 from .derive import Draft
@@ -219,4 +219,4 @@ def read_by(draft: Draft) -> set[ir.Value]:
 def behind(draft: Draft, names: Iterable[str]) -> set[str]:
     """The named tensors, and all tensors from which they are computed."""
     wanted = tuple(names)
-    return {n for t in draft.traces for n in needed(t.behind, wanted)[1]}
+    return {n for t in draft.traces for n in steps_needed(t.behind, wanted)[1]}

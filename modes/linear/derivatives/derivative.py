@@ -31,7 +31,7 @@ from ....ops.graphs.shapes import CONTENT, STILL
 from ....ops.node import AT, NAN
 from ....ops.numbers.table import QUICK
 from ...model.flow.conditions import Condition
-from ...model.flow.steps import array_of, bodies_of, needed, python_of
+from ...model.flow.steps import array_of, bodies_of, python_of, steps_needed
 from ...model.primal.evaluate import evaluate, evaluate_there
 from ...model.primal.model import Model
 from ...model.programs import onnxruntime as ort
@@ -143,7 +143,7 @@ class Derivative:
             return False
 
         def steps_behind(some: Names) -> int:
-            found, steps = needed(self.model.steps, some, self.given)[0], self.model.steps
+            found, steps = steps_needed(self.model.steps, some, self.given)[0], self.model.steps
             return sum(self.checks.isdisjoint(steps[k].outputs) for k in found)
 
         def ask() -> bool:

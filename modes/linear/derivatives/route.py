@@ -27,7 +27,7 @@ from ....ops.graphs.recorder import has_bodies
 from ....ops.registry import version
 from ...model.flow.conditions import Condition
 from ...model.flow.control import NotKept, note
-from ...model.flow.steps import closed, needed
+from ...model.flow.steps import closed, steps_needed
 from ...model.primal.evaluate import evaluate, evaluate_there, kinds_there
 from ...model.primal.inputs import check_inputs, hosted, is_float, may_float, warn_nonfinite
 from ...model.primal.model import Model
@@ -119,7 +119,7 @@ class Route:
         if self.is_unrolled:
             return True
         steps = self.model.steps
-        order, _ = needed(steps, (*self.of, *self.wrt), self.given)
+        order, _ = steps_needed(steps, (*self.of, *self.wrt), self.given)
         return is_flat([steps[k] for k in order], self.model.constants, self.estimate)
 
     @cached_property

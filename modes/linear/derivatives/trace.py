@@ -31,16 +31,16 @@ from ...model.flow.control import (
     turns_of_scan,
 )
 from ...model.flow.steps import (
+    DECIDING_ELEMENTS,
     SHAPES,
-    SMALL,
     Body,
     bodies_of,
     closed,
     explicit,
     fixed_turns,
     moving,
-    needed,
     reads,
+    steps_needed,
     zeros_for,
 )
 from ...model.primal.evaluate import evaluate
@@ -99,15 +99,17 @@ def trace(
     """
     wanted = tuple(names)
     sampled, known = fixed(model, point, engine), model.cache["unkept"]
-    spread = tuple(known[n] for n in needed(sampled.steps, wanted)[1] if n in known)
+    spread = tuple(known[n] for n in steps_needed(sampled.steps, wanted)[1] if n in known)
     model = unrolled(sampled, point, wanted, 0, engine, model.cache["unkept"], symbols)
     chosen_by = asked_in(model.ir.graph)
     if symbols is not None:  # the sizes and entries of the others are known
         chosen_by = {n: why for n, why in chosen_by.items() if n in symbols.pinned}
     asked = {**asked_in(sampled.ir.graph), **chosen_by}
     given = set(given)
-    steps, behind = (without([model.steps[k] for k in needed(model.steps, names, given)[0]], given)
-                     for names in (wanted, (*wanted, *asked)))  # fmt: skip
+    steps, behind = (
+        without([model.steps[k] for k in steps_needed(model.steps, names, given)[0]], given)
+        for names in (wanted, (*wanted, *asked))
+    )
     met = {n for step in behind for n in (*reads(step), *step.outputs) if n is not None}
     if types is None:
         numbers = evaluate(model, point, met.union(wanted, model.inputs), engine=engine)
@@ -189,7 +191,11 @@ def apart(step: Step, names: Collection[str], numbers: dict[str, Any]) -> Iterat
 
 def light(array: Any) -> Any:
     """The tensor to keep: zeros for a floating tensor of many elements, whose shape is enough."""
-    if isinstance(array, np.ndarray) and array.dtype.kind not in "iub" and array.size > SMALL:
+    if (
+        isinstance(array, np.ndarray)
+        and array.dtype.kind not in "iub"
+        and array.size > DECIDING_ELEMENTS
+    ):
         return zeros(array.shape, array.dtype)
     return array
 

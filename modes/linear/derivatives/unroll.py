@@ -32,7 +32,7 @@ from ....jacobians import dtype_of, shape_of
 from ....jacobians.arrays import SINGLE, host, zeros
 from ....jacobians.errors import OnnxJacError
 from ....jacobians.symint import Symbols, is_symbolic
-from ....ops import Node, Recorder, Step, Twin, build, copied, find, numbers
+from ....ops import Node, Recorder, Step, Twin, build, copy_value, find, numbers
 from ....ops.graphs import body_of
 from ....ops.graphs.shapes import Measured
 from ....ops.node import ASKED, AT, node_of
@@ -50,7 +50,7 @@ from ...model.flow.control import (
     kept_whole,
     shape_formals,
     shape_outputs,
-    stacked,
+    stack_outputs,
     turns_of_scan,
 )
 from ...model.flow.steps import (
@@ -60,8 +60,8 @@ from ...model.flow.steps import (
     check_step,
     may_stop,
     moving,
-    needed,
     reads,
+    steps_needed,
     turns,
 )
 from ...model.primal.evaluate import evaluate
@@ -100,7 +100,7 @@ def unrolled(
     decide what is unrolled. With `estimate`, quantised tensors are the same numbers, but floating.
     """
     wanted, estimate = tuple(names), estimate or model.estimates
-    steps = [model.steps[k] for k in needed(model.steps, wanted, point)[0]]
+    steps = [model.steps[k] for k in steps_needed(model.steps, wanted, point)[0]]
     known = {**model.constants, **point}
     if is_flat(steps, known, estimate) or (not unkept and point.keys() <= model.inputs.keys()
        and all(stays(model, step, known, most, estimate) for step in steps)):  # fmt: skip
@@ -383,7 +383,7 @@ class Unroller:
             self.inside = outside
         whole = replace(step, attrs={**step.attrs, **bodies})
         here = end(step, held, found) if outside else self.known(step, scope, names)
-        numbers = stacked(step, here, found)
+        numbers = stack_outputs(step, here, found)
         made = self.op.recorder.copy(whole, inputs, numbers, names)
         still = step.op_type == "Loop" and not any(id(x) in self.moving for x in inputs[:2])
         count = trips(self.model, step, held) if still else None
@@ -437,7 +437,7 @@ class Unroller:
         number = np.asarray(self.op.number(value))
         tensor = self.op.recorder.value(value)
         assert tensor is not None
-        made = copied(self.op.recorder, tensor, name)
+        made = copy_value(self.op.recorder, tensor, name)
         self.op.remember(made, number)
         return made
 

@@ -123,8 +123,8 @@ class Adaptive(Jacobian):
             return super()._flat_product(v, columns)
         self.count += prod(columns)
         x = np.ascontiguousarray(v) if is_numpy else v
-        y = program(shaped(x, (*columns, *self.in_shape)))
-        return shaped(y, (*columns, self.shape[0]))
+        y = program(reshape_if_needed(x, (*columns, *self.in_shape)))
+        return reshape_if_needed(y, (*columns, self.shape[0]))
 
     def _apply(self, op: Op, v: Array) -> Array:
         if (place := self.place) and isinstance(v, np.ndarray):
@@ -350,7 +350,7 @@ def _(operator: Adaptive) -> float:
     return seconds_of(operator.dag)
 
 
-def shaped(x: Array, shape: Shape) -> Array:
+def reshape_if_needed(x: Array, shape: Shape) -> Array:
     """x in a shape; a library may take long to find that it has it already."""
     return x if x.shape == shape else x.reshape(shape)
 

@@ -23,10 +23,10 @@ from ....ops.graphs.build import Graph, build, simplified
 from ....ops.node import Step
 from ....ops.numbers import numbers
 from ....ops.numbers.table import FOREIGN, HOSTED, STATIC, settled
-from ....ops.registry import full_name, left_out
+from ....ops.registry import full_name, omitted_output_error
 from ..flow.contents import Contents
 from ..flow.control import CONTROL, SEQUENCES, control, explained
-from ..flow.steps import Meter, array_of, attributes_of, check_step, last_uses, needed
+from ..flow.steps import Meter, array_of, attributes_of, check_step, last_uses, steps_needed
 
 Values = MutableMapping[str, Any]
 
@@ -39,7 +39,7 @@ def compute(
 
     `constants` are the model's constants as the reading takes them.
     """
-    indices, used = needed(model.steps, names, inputs)
+    indices, used = steps_needed(model.steps, names, inputs)
     steps = [model.steps[index] for index in indices]
     held = model.constants if constants is None else constants
     values: Values = {name: held[name] for name in used & held.keys()}
@@ -97,7 +97,7 @@ def results_of(
                   outputs=len(step.outputs))  # fmt: skip
     for k, (name, y) in enumerate(zip(step.outputs, made, strict=False)):
         if name and y is None:
-            raise UnsupportedOp(left_out(name, k))
+            raise UnsupportedOp(omitted_output_error(name, k))
     return made
 
 

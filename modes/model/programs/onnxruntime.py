@@ -33,8 +33,8 @@ from ....ops.graphs.defects import GUARD, function, is_trap
 from ....ops.graphs.recorder import Recorder
 from ....ops.graphs.simplify import PRODUCTS, RUNTIME
 from ....ops.node import TRAINING, remedy
-from ..flow.contents import Contents, lowest_opsets, names_in, opset, subgraphs, unique
-from ..flow.steps import array_of, needed, tensor_of
+from ..flow.contents import Contents, lowest_opsets, names_in_graph, opset, subgraphs, unique_name
+from ..flow.steps import array_of, steps_needed, stored_tensor
 from .work import kernels_of, multiplications
 
 UPGRADE = "`pip install -U 'onnxjac[runtime]'` brings the newest"
@@ -105,7 +105,7 @@ SMALL = 1024  # bytes; larger weights are shared with the session, not copied in
 
 def graph_of(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> Graph:
     """The part of a model from the given to the named tensors."""
-    indices, used = needed(model.steps, names, given)
+    indices, used = steps_needed(model.steps, names, given)
     nodes = list(model.ir.graph)
     values = ir.convenience.create_value_mapping(model.ir.graph, include_subgraphs=False)
     inputs = {name: values[name] for name in sorted(used & (given | model.inputs.keys()))}
@@ -133,7 +133,7 @@ def serialized(graph: Graph) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     for node in graph.nodes if graph.kind.is_model else ():
         for y in node.outputs:  # a model may declare other shapes than it has
             y.shape, y.type = None, y.type if y.dtype == ir.DataType.FLOAT16 else None
-    held = {name: (array_of(x), tensor_of(x)) for name, x in model.graph.initializers.items()}
+    held = {name: (array_of(x), stored_tensor(x)) for name, x in model.graph.initializers.items()}
     model.graph.initializers.clear()
     model.ir_version = IR_VERSION
     if guarded:
@@ -505,14 +505,14 @@ def round_halves(graph: onnx.GraphProto) -> None:
     """
     types = {value.name: value.type.tensor_type.elem_type
              for value in (*graph.output, *graph.value_info)}  # fmt: skip
-    nodes, taken = list[onnx.NodeProto](), names_in(graph)
+    nodes, taken = list[onnx.NodeProto](), names_in_graph(graph)
     for node in graph.node:
         for inner in subgraphs(node):
             round_halves(inner)
         nodes.append(node)
         for k, name in enumerate(node.output) if node.op_type not in MOVES else ():
             if is_half(node) if name not in types else types[name] == onnx.TensorProto.FLOAT16:
-                node.output[k] = unique(name, taken)
+                node.output[k] = unique_name(name, taken)
                 nodes.append(helper.make_node("Max", [node.output[k]], [name]))
     if len(nodes) > len(graph.node):
         del graph.node[:]

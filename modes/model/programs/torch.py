@@ -26,7 +26,7 @@ from ....ops.node import Step
 from ....ops.registry import traits_of, version
 from ..flow.contents import Contents
 from ..flow.control import CONTROL, SEQUENCES
-from ..flow.steps import needed
+from ..flow.steps import steps_needed
 from . import numpy as own
 from .numpy import Call, in_line, keywords
 
@@ -71,10 +71,13 @@ def constants_of(
     model: Contents, given: Mapping[str, Any], names: tuple[str, ...], there: Place
 ) -> dict[str, Any]:
     """The model's constants at a place, those that the named tensors need among them."""
-    from ....ops.torch.table import constant
+    from ....ops.torch.table import shared_constant
 
-    held, hold = model.tensors.setdefault(there.name, {}), partial(constant, device=there.name)
-    if missing := needed(model.steps, names, given)[1] & model.constants.keys() - held.keys():
+    held, hold = (
+        model.tensors.setdefault(there.name, {}),
+        partial(shared_constant, device=there.name),
+    )
+    if missing := steps_needed(model.steps, names, given)[1] & model.constants.keys() - held.keys():
         ours = as_tensors(model.steps)
         for name in missing:
             x = model.constants[name]
@@ -102,7 +105,7 @@ def program_of(
     from ....ops.torch import bound, tensors
     from ....ops.torch.table import HOSTED, KERNELS
 
-    steps = [model.steps[k] for k in needed(model.steps, names, given)[0]]
+    steps = [model.steps[k] for k in steps_needed(model.steps, names, given)[0]]
     places: dict[str, int] = {}
     for name in (*given, *constants, *(n for step in steps for n in step.outputs if n)):
         places.setdefault(name, len(places))
@@ -154,7 +157,7 @@ def fused_in_line(
     The first of the two has no other use, and a result of the same shape. On a GPU the calls are
     replayed: see `replayed` for `fresh`.
     """
-    from ....ops.torch.replay import replayed
+    from ....ops.torch.replay import replay_on_gpu
     from ....ops.torch.table import FUSED
 
     calls = list(reshaped_once(calls))
@@ -170,7 +173,7 @@ def fused_in_line(
                 kept[k] = Call(function, others + inner.inputs, outer.outputs, outer.shape)
                 kept[made[n]] = None
                 break
-    return replayed(in_line(list(filter(None, kept)), arguments, results, constants), fresh)
+    return replay_on_gpu(in_line(list(filter(None, kept)), arguments, results, constants), fresh)
 
 
 def reshaped_once(calls: Iterable[Call]) -> Iterator[Call]:
