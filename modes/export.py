@@ -14,7 +14,7 @@ from ..jacobians.arguments import validated
 from ..jacobians.errors import InputError, warn
 from ..ops.graphs import every, nested_graphs
 from .linear.derivatives.record import has_tangent
-from .linear.derivatives.unroll import constant
+from .linear.derivatives.unroll import add_initializer
 from .model.flow.contents import unique_name
 from .model.flow.steps import steps_needed
 from .model.loading.patterns import proto_of
@@ -152,7 +152,7 @@ def freeze_model(
             copy.graph.inputs.append(old)
             continue
         old.name = None
-        held = constant(copy.graph, name, point[name])
+        held = add_initializer(copy.graph, name, point[name])
         ir.convenience.replace_all_uses_with(old, held, replace_graph_outputs=True)
     gone = [value for value in copy.graph.inputs if value.name in unread]
     for value in gone:

@@ -198,7 +198,7 @@ def with_loss(
         label_smoothing=label_smoothing, beta=beta, delta=delta, margin=margin, p=p, eps=eps,
         full=full, log_input=log_input, log_target=log_target, swap=swap,
     )  # fmt: skip
-    ends = ends_of(source, kind, at)
+    ends = tensors_of_loss(source, kind, at)
     warn_of_twice(source, kind, ends[0])
     known = {*source.inputs, *source.outputs, *source.initializers, *source.intermediates}
     if name in known:
@@ -223,7 +223,7 @@ def options_of(kind: str, **options: Any) -> dict[str, Any]:
     return {**defaults, **given}
 
 
-def ends_of(model: Model, kind: str, at: Names) -> tuple[str, ...]:
+def tensors_of_loss(model: Model, kind: str, at: Names) -> tuple[str, ...]:
     """The tensors that a loss takes."""
     ends, wanted = names_of(model, at, model.outputs, "at"), LOSSES[kind].at
     if len(ends) != len(wanted):

@@ -33,7 +33,7 @@ from ...ops.registry import version
 from ..gradient import Gradient
 from ..linear.derivatives.route import signature_of
 from ..linear.linearization import Linearization
-from ..linear.symmetric import Middle, Symmetric, between
+from ..linear.symmetric import Middle, Symmetric, sandwiched
 from ..linearize import linearize
 from ..model.primal.inputs import Names, as_model, check_inputs, heads_of, name_of
 from ..model.primal.model import Model
@@ -81,7 +81,7 @@ def fisher(
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
     with_samples(J, axis)
     C = partial(covariance, likelihood, axis, reduction, samples, seed)
-    return between(J, C, f"Jᵀ C({middle}) J", name="fisher", at=at, wrt=wrt,
+    return sandwiched(J, C, f"Jᵀ C({middle}) J", name="fisher", at=at, wrt=wrt,
                    likelihood=likelihood, axis=axis, reduction=reduction, samples=samples,
                    seed=seed)  # fmt: skip
 
@@ -146,7 +146,7 @@ def empirical_fisher(
     tensor has no sample axis.
     """
     rows, J = sample_gradients(model, inputs, of, at, wrt, reduction, engine)
-    return between(J, partial(sample_products, rows, reduction), f"Σ ∇{of} ∇{of}ᵀ",
+    return sandwiched(J, partial(sample_products, rows, reduction), f"Σ ∇{of} ∇{of}ᵀ",
                    name="empirical_fisher", of=of, at=at, wrt=wrt, reduction=reduction)  # fmt: skip
 
 
@@ -193,13 +193,13 @@ class LossGradients:
 
     def __call__(self, J: Linearization) -> np.ndarray:
         f = replace(self.gradient, model=J.route.model)  # which has the samples that J drew
-        (slopes,) = f(behind(J, self.known)[0], checked=True)[1].values()
+        (slopes,) = f(point_of_tail(J, self.known)[0], checked=True)[1].values()
         if self.is_mean:
             D = self.tail.divisor(J.given, len(slopes)) if self.tail.terms else len(slopes)
         return slopes * D if self.is_mean else slopes
 
 
-def behind(
+def point_of_tail(
     J: Linearization, known: Latest[Any, dict[Any, Any]]
 ) -> tuple[Mapping[str, Any], dict[Any, Any]]:
     """The point from which steps behind the tensor of J run, with its value unless that is of

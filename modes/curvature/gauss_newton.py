@@ -52,17 +52,17 @@ from ..linear.derivatives.record import (
     active_steps,
     blocks_of,
     has_tangent,
-    is_zero,
+    is_declared_zero,
     straight_through,
 )
 from ..linear.derivatives.route import Route, route_of
 from ..linear.linearization import Linearization, linearized
-from ..linear.symmetric import Symmetric, between
+from ..linear.symmetric import Symmetric, sandwiched
 from ..linearize import engine_for, linearize
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import Names, as_model, heads_of, is_float, name_of
 from ..model.primal.model import Model
-from .fisher import behind, jacobian_at, value_and_jacobian
+from .fisher import jacobian_at, point_of_tail, value_and_jacobian
 from .reductions import Reduction, Tail, reduction_factor
 
 
@@ -116,7 +116,7 @@ def gauss_newton(
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
     H = LossHessian(Gradient(model, (loss,), (middle,), weights, engine), reduction)
     text = f"Jᵀ (∂²{loss}/∂{middle}²) J"
-    return between(J, H, text, name="gauss_newton", of=of, at=at, wrt=wrt,
+    return sandwiched(J, H, text, name="gauss_newton", of=of, at=at, wrt=wrt,
                    reduction=reduction)  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def gram(
     operator without a rule.
     """
     J = linearize(model, inputs, of=of, wrt=wrt, engine=engine)
-    return between(J, None, "Jᵀ J", name="gram", wrt=wrt)
+    return sandwiched(J, None, "Jᵀ J", name="gram", wrt=wrt)
 
 
 class LossHessian:
@@ -159,7 +159,7 @@ class LossHessian:
         self.known: Latest[Any, dict[Any, Any]] = Latest(8)
 
     def __call__(self, J: Linearization) -> Jacobian:
-        point, known = behind(J, self.known)
+        point, known = point_of_tail(J, self.known)
         find = partial(closed_form, self.gradient, point)
         closed = remembered(known, "closed", find)
         if closed and not closed.holds(point):
@@ -467,6 +467,6 @@ def varies(values: Iterable[ir.Value], leaves: Collection[int]) -> bool:
         if id(value) in leaves or (node is not None and any(graphs_of(node))):
             return True
         seen.add(id(value))
-        if node is not None and not is_zero(node):
+        if node is not None and not is_declared_zero(node):
             stack.extend(x for x in node.inputs if x is not None)
     return False

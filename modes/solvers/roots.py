@@ -15,13 +15,13 @@ from ...jacobians.arguments import Count, Natural, NonNegative, validated
 from ...jacobians.arrays import Array, host, like
 from ...jacobians.errors import InputError, NotConverged
 from ...jacobians.readings import module_of
-from ..linear.derivatives.trace import trace
+from ..linear.derivatives.trace import trace_model
 from ..linear.linearization import Linearization
 from ..linearize import linearize
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import Names, as_model, check_inputs, names_of
 from ..model.primal.model import Model
-from ..recording.derive import likes, started
+from ..recording.derive import likes, start_draft
 from .iteration import (
     DESCENT,
     GOING,
@@ -348,7 +348,7 @@ def euler_residual(
     model = as_model(model, of, wrt=wrt)
     rates = names_of(model, of, model.outputs, "of")
     states = names_of(model, wrt, model.inputs, "wrt")
-    t = trace(model, check_inputs(model, inputs), (*rates, *states), engine)
+    t = trace_model(model, check_inputs(model, inputs), (*rates, *states), engine)
     shapes = [[shape_of(t.values[name]) for name in names] for names in (rates, states)]
     if shapes[0] != shapes[1]:
         raise InputError(f"the rates {list(rates)} have shapes {shapes[0]}, but the states "
@@ -356,7 +356,7 @@ def euler_residual(
                          "by of=")  # fmt: skip
     op, before = t.recorder, likes(t, model, states, "before")
     h = op.new((), dtype_of(t.values[states[0]]), STEP)
-    draft = started(t, [*before, h], (), states)
+    draft = start_draft(t, [*before, h], (), states)
     for rate, name, past in zip(rates, states, before, strict=True):
         moved = op.Mul(h, t.values[rate])
         draft.outputs[f"{name}_residual"] = op.Sub(op.Sub(t.values[name], past), moved)

@@ -31,7 +31,7 @@ from ...jacobians.symint import Symbols
 from ...ops import Node, Step
 from ...ops.graphs import copy_value, name_nodes, operands_of, reachable, without_surrogates
 from ...ops.node import AT, TRAINING
-from ..linear.derivatives.record import definition_of, is_zero, reach_forward
+from ..linear.derivatives.record import definition_of, is_declared_zero, reach_forward
 from ..linear.derivatives.trace import Trace, again, turns_of
 from ..model.flow.contents import WORKING_OPSET, free_sizes, lowest_opsets
 from ..model.flow.control import (
@@ -442,7 +442,9 @@ def check_differentiable(step: Step, steps: Sequence[Step], dag: Dag, wrt: Names
         if source in dag.behind(dag.sinks[0]) or name == y:
             continue
         reached = reach_forward(steps, [name])
-        cut = [s for s in steps if s.name and is_zero(s) and not reached.isdisjoint(reads(s))]
+        cut = [
+            s for s in steps if s.name and is_declared_zero(s) and not reached.isdisjoint(reads(s))
+        ]
         if cut:
             raise InputError(
                 f"{step}: {y!r} is not differentiable in {name!r}, as {cut[0]} lies between"

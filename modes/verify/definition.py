@@ -32,7 +32,7 @@ from ...ops.symbols import REFERRED, SymbolReading, Tensor, each
 from ...ops.symbols.number import KERNELS, Kernel, nearby_closed_form
 from ...ops.symbols.pointwise import by_entries, exactly
 from ...ops.trees import accesses
-from ..linear.derivatives.record import active_steps, dag_of, has_tangent, record
+from ..linear.derivatives.record import active_steps, dag_of, has_tangent, record_entries
 from ..linear.derivatives.unroll import unrolled
 from ..model.flow.contents import schema_of
 from ..model.flow.steps import steps_needed
@@ -182,7 +182,7 @@ class SymbolicTensors:
     def dag(self, wrt: Names, of: Names) -> Dag:
         """∂of/∂wrt, by the rules."""
         active = active_steps(self.model.steps, wrt, of)
-        entries = record(active, dict(self.values), op=self.op)
+        entries = record_entries(active, dict(self.values), op=self.op)
         shapes = {n: shape_of(value) for n, value in self.values.items() if has_tangent(value)}
         return dag_of(entries, shapes, wrt, of, np.dtype(np.float64))
 

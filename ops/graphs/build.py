@@ -88,7 +88,7 @@ class Graph:
         return frozenset(map(id, every(self.nodes)))
 
 
-def simplified(graph: Graph, *engines: str) -> Graph:
+def simplify_graph(graph: Graph, *engines: str) -> Graph:
     """A copy of a graph, on values of its own, with the rewrites for some engines.
 
     A value that is given as an input is not computed. Inputs of products are numbered, as are all
@@ -103,7 +103,7 @@ def simplified(graph: Graph, *engines: str) -> Graph:
     for node in graph.nodes:
         made, y = None, node.outputs[0]
         for row in (row for e in engines for row in TABLE.get((node.op_type, e), ())):
-            if made is None and not node.domain and fits(row, node):
+            if made is None and not node.domain and matches_pattern(row, node):
                 if op is None:
                     op = graph.kind(graph.opset_imports)
                     op.nodes = nodes
@@ -130,7 +130,7 @@ def simplified(graph: Graph, *engines: str) -> Graph:
     return replace(copy, nodes=needed)
 
 
-def fits(row: Rewrite, node: ir.Node) -> bool:
+def matches_pattern(row: Rewrite, node: ir.Node) -> bool:
     """Whether a node has the pattern of a row."""
     if row.after is None:
         return True

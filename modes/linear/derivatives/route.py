@@ -38,12 +38,12 @@ from .record import (
     ActiveStep,
     active_steps,
     dag_of,
-    ends_of,
     is_flat,
     may_draw,
-    record,
+    record_entries,
     roundings,
     shapes_in,
+    specs_at_ends,
     straight_through,
     types_of,
     unjoined,
@@ -287,8 +287,8 @@ class Route:
             self.model.sessions.clear()  # the derivative has its own
         types = types_of(values)
         primal = given_out(values, self.of, point, self.place)
-        ends = ends_of(types, self.of, self.wrt)
-        entries = record(self.active, values, place=self.place)
+        ends = specs_at_ends(types, self.of, self.wrt)
+        entries = record_entries(self.active, values, place=self.place)
         op = numbers if self.place is None else self.place.op
         dag = chosen(op, dag_of(entries, shapes_in(types), self.wrt, self.of, ends[2]))
         if signature is not None:

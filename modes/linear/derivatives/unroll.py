@@ -460,7 +460,7 @@ def fixed(model: Model, point: Mapping[str, Any], engine: str | None) -> Model:
     sampled = Model(copy, model.limits)
     values = evaluate(sampled, point, [str(s.name) for s in samples], engine=engine)
     for node, sample in zip(nodes, samples, strict=True):
-        held = constant(copy.graph, str(sample.name), host(values[str(sample.name)]))
+        held = add_initializer(copy.graph, str(sample.name), host(values[str(sample.name)]))
         if node.op_type == "Dropout":
             mode = node.inputs[2]
             assert mode is not None  # as the step is random
@@ -500,7 +500,7 @@ def sample_of(node: ir.Node) -> ir.Value:
     return mask
 
 
-def constant(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
+def add_initializer(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
     """A new initializer."""
     value = ir.Value(name=name, shape=ir.Shape(array.shape))
     value.type = ir.TensorType(ir.DataType.from_numpy(array.dtype))
@@ -514,8 +514,8 @@ def masked(node: ir.Node, mask: ir.Value) -> None:
     graph, y = node.graph, node.outputs[0]
     assert isinstance(graph, ir.Graph)
     x, ratio = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
-    ratio = ratio or constant(graph, f"{y.name}_ratio", np.array(0.5, np.float32))
-    one = constant(graph, f"{y.name}_one", np.array(1.0, np.float32))
+    ratio = ratio or add_initializer(graph, f"{y.name}_ratio", np.array(0.5, np.float32))
+    one = add_initializer(graph, f"{y.name}_one", np.array(1.0, np.float32))
     tape = ir.tape.Tape()
     part, one_x, ratio_x = (tape.op("CastLike", [value, x]) for value in (mask, one, ratio))
     kept, rest = tape.op("Mul", [x, part]), tape.op("Sub", [one_x, ratio_x])

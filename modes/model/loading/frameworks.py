@@ -380,8 +380,10 @@ def name_layers(model: ir.Model) -> None:
                 f"{list_names(sorted(set().union(*folded.values())))}. {ADVICE}")  # fmt: skip
         note_parameters(model, folded, text)
     if equal := equal_parameters(graph):
-        text = ("the exporter merged parameters that were equal: a derivative by "
-                f"{list_names(equal)} is the sum of the derivatives by all of them. {ADVICE}")  # fmt: skip
+        text = (
+            "the exporter merged parameters that were equal: a derivative by "
+            f"{list_names(equal)} is the sum of the derivatives by all of them. {ADVICE}"
+        )
         note_parameters(model, equal, text)
 
 

@@ -20,7 +20,7 @@ from ....jacobians.errors import UnsupportedOp, optional
 from ....jacobians.readings import is_kept
 from ....jacobians.threads import remembered
 from ....ops.graphs import build
-from ....ops.graphs.build import Graph, V, simplified
+from ....ops.graphs.build import Graph, V, simplify_graph
 from ....ops.registry import version
 from ..flow.contents import Contents
 from ..flow.steps import steps_needed
@@ -139,7 +139,7 @@ class Program:
     def __init__(self, graph: Graph) -> None:
         import jax
 
-        copy = simplified(graph)
+        copy = simplify_graph(graph)
         model = Contents(build(copy, copy.inputs.values(), copy.outputs, "product"))
         names, (y,) = [str(value.name) for value in copy.inputs.values()], model.outputs
         function, keys = CompiledModel(model, tuple(names), (y,)), [*copy.inputs]

@@ -45,7 +45,7 @@ def compute(
     """The named tensors at the inputs, as tensors; the model keeps its constants on the device."""
     there = place_of_engine(engine)
     assert there is not None
-    given = {name: moved(x, there) for name, x in inputs.items()}
+    given = {name: to_place(x, there) for name, x in inputs.items()}
     key = there.name, names, version(), *((n, dtype_of(x), shape_of(x)) if hasattr(x, "dtype")
                                           else n for n, x in given.items())  # fmt: skip
     program = model.programs.get(key, False)
@@ -81,7 +81,7 @@ def constants_of(
         ours = as_tensors(model.steps)
         for name in missing:
             x = model.constants[name]
-            held[name] = hold(x) if name in ours else moved(x, there, hold)
+            held[name] = hold(x) if name in ours else to_place(x, there, hold)
     return held
 
 
@@ -211,7 +211,7 @@ def results(
             for name, y in made.items()}  # fmt: skip
 
 
-def moved(x: Any, there: Place, take: Callable[[Any], Any] | None = None) -> Any:
+def to_place(x: Any, there: Place, take: Callable[[Any], Any] | None = None) -> Any:
     """An array as a tensor, by `there.take`; few integers may be a shape, and stay."""
     if not hasattr(x, "dtype"):
         return x
@@ -236,16 +236,16 @@ class Program(own.Program):
         assert there is not None
 
         def take(value: ir.Value, x: Any) -> Any:
-            return there.hold(x) if value in ours else moved(x, there, there.hold)
+            return there.hold(x) if value in ours else to_place(x, there, there.hold)
 
-        super().__init__(graph, kernel, take, partial(fused_in_line, fresh=1))
+        super().__init__(graph, tensor_kernel_at, take, partial(fused_in_line, fresh=1))
         self.there, self.kind = there, DTYPES[self.dtype]
         self.on_host = {node.op_type for node in graph.nodes} - KERNELS.keys()
         self.held = frozenset(buffer_of(x) for x in self.constants if is_kept(x))
 
     def bind(self, residuals: Mapping[str, Any]) -> Callable[[Any], Any]:
         """The program for these residuals, by key."""
-        found = {k: r if is_kept(r) else moved(r, self.there) for k, r in residuals.items()}
+        found = {k: r if is_kept(r) else to_place(r, self.there) for k, r in residuals.items()}
         held = self.held | {buffer_of(r) for r in found.values() if is_kept(r)}
         return partial(self._product, residuals=found, held=held)
 
@@ -265,7 +265,7 @@ class Program(own.Program):
         return y.clone() if memory in held or memory == buffer_of(v) else y  # of the caller's
 
 
-def kernel(node: ir.Node, graph: Graph) -> tuple[Callable[..., Any], int]:
+def tensor_kernel_at(node: ir.Node, graph: Graph) -> tuple[Callable[..., Any], int]:
     """The function of a node, and how many operands it takes."""
     from ....ops.torch import bound
 
