@@ -54,6 +54,7 @@ check = hook("check {}", "The tests of a symmetric operator: `modes.curvature.ch
 to = hook("move {}", "The operator with its arrays on a device of PyTorch: `modes.interop`.")
 to_torch = hook("make {} a function of PyTorch", "The thing for PyTorch: `modes.interop`.")
 to_jax = hook("make {} a function of JAX", "The thing for JAX: `modes.interop`.")
+jax_trees = hook("make trees for {}", "Register operators as trees of JAX: `modes.interop`.")
 to_pylops = hook("make {} an operator of PyLops", "The operator for PyLops: `modes.interop`.")
 plot = hook("draw {}", "The matrix as a picture: `modes.show.plots`.")
 spy = hook("draw {}", "The sparsity as a picture: `modes.show.plots`.")

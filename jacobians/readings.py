@@ -123,6 +123,10 @@ class Library(Reading):
     def place_on(self, device: Any) -> Place:
         """A device as a place, or its name; "" is the library's own choice."""
 
+    def knows(self, x: Array) -> bool:
+        """Whether the numbers of an array are known: not while the library traces a function."""
+        return True
+
     def overflows(self, rounded: Array, x: Array) -> bool:
         """Whether a finite entry of x is infinite when rounded, as far as the numbers are known."""
         return bool((self.module.isinf(rounded) & self.module.isfinite(x)).any())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +14,9 @@ from ..embeddings import default_wrt
 from ..forward import Tensors
 from ..gradient import Gradient
 from ..linearize import linearize
+from ..model.flow.entries import PART, part_of
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import Names, as_model, check_inputs, name_of, names_of
+from ..model.primal.inputs import Names, as_model, check_inputs, heads_of, name_of, names_of
 from ..model.primal.model import Model
 
 
@@ -68,7 +68,7 @@ def target_of(
 
     By default `wrt` are the floating inputs; the vectors of the tokens where there are none.
     """
-    model = as_model(model)
+    model = as_model(model, wrt=wrt)
     name, index = entry(model, of)
     by = names_of(model, default_wrt(model) if wrt is None else wrt, model.inputs, "wrt")
     point = check_inputs(model, inputs, keep=False, engine=engine)
@@ -98,29 +98,8 @@ def text_of(name: str, weights: np.ndarray) -> str:
 
 
 def entry(model: Model, of: str | None) -> tuple[str, Any]:
-    """The tensor, and the index of entries in it, None where `of` has none.
-
-    `"logits[0,3]"` has the index (0, 3), `"logits[:,-1]"` takes the last entry of each sample.
-    """
-    found = re.fullmatch(r"(.+?)\s*\[([-\d\s:,.]*)\]", of) if isinstance(of, str) else None
-    known = {*model.outputs, *model.intermediates}
-    if of in known or not found:
-        return name_of(model, of, model.outputs, "of"), None
-    name = name_of(model, found[1], model.outputs, "of")
-    try:
-        return name, tuple(part_of(part.strip()) for part in found[2].split(","))
-    except ValueError:
-        raise InputError(f"of={of!r} is no entry: write {name}[0,3] or {name}[:,3]") from None
-
-
-def part_of(text: str) -> Any:
-    """One part of an index: a number, a slice or `...`.
-
-    >>> part_of("-1"), part_of("1:3"), part_of("...")
-    (-1, slice(1, 3, None), Ellipsis)
-    """
-    if text == "...":
-        return ...
-    if ":" not in text:
-        return int(text)
-    return slice(*(int(end) if end.strip() else None for end in text.split(":")))
+    """The tensor, and the index of entries in it; None where `of` names no part of a tensor."""
+    part = PART.fullmatch(of) if of is not None else None
+    if of is not None and part and part[1] in model and of not in model.outputs:
+        return part_of(model, of)
+    return name_of(model, of, heads_of(model), "of"), None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -184,10 +186,10 @@ def compare(
     Shapes: both models take the same data. Raises `InputError` where no output or nothing of `wrt`
     is in both models, and where data does not fit.
     """
-    a = as_model(a)
-    b = as_model(b)
+    titles = title(a, "a"), title(b, "b")
+    a, b = (as_model(m, of, wrt=wrt, straight_through=straight_through) for m in (a, b))
     names = tuple(a.outputs) if of is None else distinct(of, "of")
-    twins, worst = Twins(a, b, straight_through, engine), None
+    twins, worst = Twins(a, b, engine), None
     rows: dict[Pair, Row] = {}
     with counting("comparison", "batches") as tick:
         for k, batch in enumerate(batches_of(data, batch_size)):
@@ -215,10 +217,21 @@ def compare(
     tests = [test for pair in ends for test in outcomes(rows[pair], twins.wrt, allowed)]
     tests += [Outcome(f"{name}: in one model only", 0.0, allowed, compared=False) for name in lost]
     return ModelComparison(
-        (a.name or "a", b.name or "b"), allowed, count, twins.inputs, twins.wrt,
+        titles, allowed, count, twins.inputs, twins.wrt,
         tuple(rows[p] for p in ends), tuple(rows[p] for p in inner), (*lost, *extra),
         Check(tuple(tests)), worst[0],
     )  # fmt: skip
+
+
+def title(model: Any, letter: str) -> str:
+    """The name of the file, or of the graph.
+
+    >>> title("models/digits.onnx", "a")
+    'digits.onnx'
+    """
+    if isinstance(model, str | PathLike):
+        return Path(model).name
+    return str(getattr(model, "name", "") or letter)
 
 
 Points = tuple[dict[str, Any], dict[str, Any]]
@@ -231,8 +244,8 @@ Slopes = Mapping[Pair, tuple[Linearization, Linearization] | str]
 class Twins:
     """Two models and their tensors in common: `inputs`, and `wrt` once `matched` was called."""
 
-    def __init__(self, a: Model, b: Model, straight_through: bool, engine: str | None) -> None:
-        self.a, self.b, self.engine, self.straight_through = a, b, engine, straight_through
+    def __init__(self, a: Model, b: Model, engine: str | None) -> None:
+        self.a, self.b, self.engine = a, b, engine
         self.inputs = tuple(ends_matched(a.inputs, b.inputs))
         self.wrt: tuple[Pair, ...] = ()
 
@@ -291,8 +304,7 @@ class Twins:
         by = [tuple(p.a for p in self.wrt), tuple(p.b for p in self.wrt)]
         try:
             J, K = (
-                linearize(model, point, of=tuple(of), wrt=wrt, engine=self.engine,
-                          straight_through=self.straight_through)
+linearize(model, point, of=tuple(of), wrt=wrt, engine=self.engine)
                 for model, point, of, wrt in zip((self.a, self.b), points, ends, by, strict=True)
             )  # fmt: skip
         except OnnxJacError as error:
@@ -300,8 +312,7 @@ class Twins:
         found: dict[Pair, Any] = {}
         for p in some:
             blocks = J.block((p.a,), by[0]), K.block((p.b,), by[1])
-            steps = () if self.straight_through else filter(None, map(staircase, blocks))
-            found[p] = next(iter(steps), blocks)
+            found[p] = next(filter(None, map(steps_in, blocks)), blocks)
         return found
 
     def tolerance(self, points: Points, ends: Sequence[Pair]) -> float:
@@ -313,6 +324,11 @@ class Twins:
         for y, z in self.values(points, ends).values():
             found |= {x.dtype for x in (y, z) if is_float(x.dtype)}
         return tolerances(max(map(epsilon, found)))[0]
+
+
+def steps_in(J: Linearization) -> str:
+    """Why J has no slopes that could be compared: roundings that are not passed."""
+    return "" if J.route.model.estimates else staircase(J)
 
 
 def typed(value: Any, spec: TensorSpec) -> Any:

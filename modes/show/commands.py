@@ -32,7 +32,6 @@ from ..export import MODES, export
 from ..hessian import hessian
 from ..linear.check import RIGHT, WRONG
 from ..model.flow.conditions import GUARDS
-from ..model.loading.load import load
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import Specs, names_of
 from ..model.save import drafts, save, save_text
@@ -40,7 +39,7 @@ from ..training.lowering import lower_gradients
 from ..verify import prove, tags
 from . import report
 from .output import COMMON, Output, page
-from .report import At, at_point, jacobian_at
+from .report import At, at_point, jacobian_at, model_at
 from .spectra import largest
 
 Options = Mapping[str, Mapping[str, Any]]
@@ -320,8 +319,6 @@ def run_view(args: Namespace, out: Output) -> str:
                 "help": "the relative difference that is allowed (half of the digits)"},
      "--layers": {"type": of_kind("a number like 0, 1, 2, ...", natural), "default": 32,
                   "metavar": "N", "help": "compare the slopes of at most so many layers (32)"},
-     "--straight-through": {"action": "store_true",
-                            "help": "let tangents pass rounding, as training for it does"},
      "--html": {"metavar": "FILE.html", "type": HTML,
                 "help": "the same as a page of its own, with pictures"}},
     ("model.onnx optimised.onnx",
@@ -339,11 +336,10 @@ def run_view(args: Namespace, out: Output) -> str:
 )  # fmt: skip
 def run_compare(args: Namespace, out: Output) -> str:
     """Compare a model with its twin: values, and slopes by the norm of J_a − J_b."""
-    at, b = at_point(args), load(args.twin, dtype=args.dtype)
+    at, b = at_point(args), model_at(args.twin, args)
     found = compare(
         at.model, b, at.point, of=args.of, wrt=args.wrt, rtol=args.rtol, layers=args.layers,
-        straight_through=args.straight_through, batch_size=args.batch_size, engine=args.engine,
-        seed=args.seed,
+        batch_size=args.batch_size, engine=args.engine, seed=args.seed,
     )  # fmt: skip
     found = replace(found, titles=(Path(args.model).name, Path(args.twin).name))
     out.tell(str(found), twin=args.twin, **found.to_dict())

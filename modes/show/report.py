@@ -211,13 +211,19 @@ class At:
     given: dict[str, Any]
 
 
-def at_point(args: Namespace) -> At:
-    """The model of a command, at its `--input`, and at random values for other inputs."""
-    model = load(args.model, dtype=args.dtype, straight_through=args.straight_through)
+def model_at(path: str, args: Namespace) -> Model:
+    """A model, with what a command asks of it: its loss, the parts of tensors that are named."""
+    model = load(path, dtype=args.dtype, straight_through=args.straight_through)
     if args.loss:
         kind, options = args.loss
         model = with_loss(model, kind, **options)
-    model = as_model(model, args.of, wrt=args.wrt)
+    found: Model = as_model(model, args.of, wrt=args.wrt)
+    return found
+
+
+def at_point(args: Namespace) -> At:
+    """The model of a command, at its `--input`, and at random values for other inputs."""
+    model = model_at(args.model, args)
     given = arrays_in(args.input) if args.input else {}
 
     def draw(first: int, inner: int) -> dict[str, Any]:

@@ -155,8 +155,9 @@ def build(
     trim(nodes, wanted)
     initializers = [v for v in used if v.const_value is not None]
     give_names(entries, initializers, nodes)
-    name_nodes(nodes)
-    name_inside(entries, initializers, nodes)
+    if isinstance(recorder, Recorder) or not recorder.kind.is_model:  # a model has names inside
+        name_nodes(nodes)
+        name_inside(entries, initializers, nodes)
     graph = ir.Graph(
         entries, results, nodes=nodes, initializers=initializers, name=name,
         opset_imports=recorder.opset_imports,

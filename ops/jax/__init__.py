@@ -24,7 +24,7 @@ import jax.scipy.special
 import numpy as np
 from jax.scipy.linalg import expm, solve_triangular
 
-from ...jacobians import Jacobian, Shape
+from ...jacobians import Jacobian, Shape, hooks
 from ...jacobians.arrays import Array
 from ...jacobians.errors import InputError, UnsupportedOp
 from ...jacobians.placing import Place
@@ -59,6 +59,9 @@ class Arrays(ArrayLibrary):
 
     def host(self, x: Any) -> np.ndarray:
         return np.asarray(x)  # JAX says what is wrong with an array that is traced
+
+    def knows(self, x: Array) -> bool:
+        return not is_traced([x])
 
     @in_double
     def overflows(self, rounded: Array, x: Array) -> bool:
@@ -164,6 +167,7 @@ class Generator:
 
 
 arrays = Arrays()
+hooks.jax_trees(arrays)
 
 PLACE = Place("JAX", array, arrays, Generator, jnp, jax.default_backend(), array)
 """Where JAX computes: the CPU, or whatever it has been told."""

@@ -105,7 +105,7 @@ def test_a_program_at_a_point(engine):
     J = oj.linearize(model, point_of(model), engine=engine).relinearize(point_of(model))
     shared = J.structure._shared
     program, names = shared.prepare(())
-    program = program.at(J.at.arrays(names))
+    program = program.bind(J.at.arrays(names))
     columns = np.random.default_rng(0).standard_normal((8, *J.in_shape)).astype(J.dtype)
     expected = [J @ v.ravel() for v in columns]
 
@@ -161,7 +161,9 @@ def test_sessions_that_others_let_go(monkeypatch):
     """While a session is destroyed, other threads ask for more sessions than are kept."""
     model = oj.load(MLP)
     monkeypatch.setattr(ort, "new_session", lambda *_, **how: Slow())
-    keys = [(str(k),) for k in range(8 * THREADS)]
+    names = [step.outputs[0] for step in model.steps]
+    keys = [(*names[: k % len(names) + 1], *names[:1] * (k // len(names)))
+            for k in range(8 * THREADS)]  # fmt: skip
 
     def work(k):
         for i in range(60):

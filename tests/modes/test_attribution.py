@@ -221,6 +221,17 @@ def test_torch_runs_the_model(method):
         np.testing.assert_allclose(found[name], array, atol=1e-12)
 
 
+def test_parts_of_inputs_and_models_with_a_loss():
+    whole = oj.saliency(cnn(), {"x": IMAGES}, of="logits[0,1]")["x"]
+    found = oj.saliency(cnn(), {"x": IMAGES}, of="logits[0,1]", wrt="x[:, 1]")
+    np.testing.assert_allclose(found["x[:, 1]"], whole[:, 1])
+    model = oj.with_loss(cnn(), "cross_entropy", at="logits", target="label")
+    point = {"x": IMAGES, "label": np.array([0, 1, 2])}
+    np.testing.assert_allclose(
+        oj.saliency(model, point)["x"], oj.saliency(cnn(), {"x": IMAGES})["x"]
+    )
+
+
 def test_a_vector_without_samples():
     model = loaded("t = Tanh(x) y = MatMul(t, w)", "(double[6] x) => (double[5] y)", w=MIX)
     x = TABLE[0]
@@ -232,9 +243,10 @@ def test_a_vector_without_samples():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: oj.saliency(cnn(), {"x": IMAGES}, of="logits[0,9]"), "out of bounds"),
-        (lambda: oj.saliency(cnn(), {"x": IMAGES}, of="logits[0,.]"), "is no entry"),
-        (lambda: oj.saliency(cnn(), {"x": IMAGES}, of="lgits[0,1]"), "'lgits'"),
+        (lambda: oj.saliency(cnn(), {"x": IMAGES}, of="logits[0,9]"), "no entry 9"),
+        (lambda: oj.saliency(cnn(), {"x": IMAGES}, of="logits[0,.]"), "is no part of"),
+        (lambda: oj.saliency(cnn(), {"x": IMAGES}, of="logits[3,0]"), "out of bounds"),
+        (lambda: oj.saliency(cnn(), {"x": IMAGES}, of="lgits[0,1]"), "'lgits[0,1]'"),
         (lambda: oj.smoothgrad(cnn(), {"x": IMAGES}, samples=0), "samples=0"),
         (lambda: oj.smoothgrad(cnn(), {"x": IMAGES}, noise=-1), "noise=-1"),
         (lambda: oj.integrated_gradients(cnn(), {"x": IMAGES}, baseline=np.ones(3)), "baseline of"),

@@ -13,7 +13,7 @@ from ....jacobians import Dag, chosen
 from ....jacobians.arrays import host
 from ....jacobians.errors import OnnxJacError
 from ....jacobians.placing import HOST, Place, placed
-from ....jacobians.readings import is_kept
+from ....jacobians.readings import is_kept, library_of
 from ....jacobians.threads import Lock, cached_property
 from ....ops import numbers
 from ...model.flow.conditions import Condition
@@ -74,15 +74,17 @@ class Point:
     def read(self, names: Iterable[str]) -> dict[str, Any]:
         """The named tensors. The next points compute what this one was asked for in one run."""
         with self._lock:
-            names = tuple(names)
-            missing = tuple(name for name in names if name not in self._values)
+            names, values = tuple(names), self._values
+            missing = tuple(name for name in names if name not in values)
             if missing:
                 assert self._compute is not None
-                self._values |= self._compute(missing)
+                values = {**values, **self._compute(missing)}
+                if all(library_of(x).knows(x) for x in values.values()):  # else JAX traces
+                    self._values = values
             if self.derivative is not None and not self._read.issuperset(names):
                 self._number = self.derivative.note(names, self._number)
                 self._read.update(names)
-            return {name: self._values[name] for name in names}
+            return {name: values[name] for name in names}
 
     def arrays(self, names: Iterable[str]) -> dict[str, Any]:
         """The named tensors as programs read them: C-contiguous."""
@@ -154,7 +156,7 @@ class Point:
     def holds(self, name: str) -> bool:
         """Whether a condition of the derivative holds here, if it has one of this name."""
         condition = self.derivative and self.derivative.conditions.get(name)
-        return not condition or condition.holds(self._values) is True
+        return not condition or condition.holds(self._values) is not False
 
 
 def point_of(

@@ -250,8 +250,8 @@ class Route:
             if signature not in self._derivatives:
                 if compiles and signature not in self._read_at:
                     self._read_at[signature] = self._told(point), READ
-                types, points = self._read_at.get(signature, ({}, 0))
-                if points < (1 if moves else READ):
+                types, points = self._read_at.get(signature, (None, 0))
+                if types is None or points < (1 if moves else READ):
                     return None
                 form = self._recorded(types, point) if types or not compiles else None
                 self._derivatives[signature] = form

@@ -311,9 +311,12 @@ class Products:
     def product(self, made: tuple[Program, Names], point: Point, v: np.ndarray) -> np.ndarray:
         """J v by a program at a point."""
         program, names = made
-        if program not in point.known:
-            point.known[program] = program.bind(point.arrays(names))
-        product: Way = point.known[program]
+        product: Way | None = point.known.get(program)
+        if product is None:
+            arrays = point.arrays(names)
+            product = program.bind(arrays)
+            if all(library_of(x).knows(x) for x in arrays.values()):  # else JAX traces
+                point.known[program] = product
         return product(np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v)
 
 
@@ -358,7 +361,12 @@ def has_room(programs: Collection[Shape], columns: Shape) -> bool:
 
 
 def try_out(program: Program, graph: Graph, engine: str) -> None:
-    """Take a product with zeros: an engine may find only then that it cannot."""
+    """Take a product with zeros: an engine may find only then that it cannot. An engine that
+    compiles whole functions is asked without a product.
+    """
+    if ask := getattr(program, "trace", None):
+        ask({key: zeros_like(x) for key, x in graph.residuals.items()}, zeros_like(graph.v))
+        return
     take = (place_of_engine(engine) or HOST).take
     arrays = {key: take(zeros_like(x)) for key, x in graph.residuals.items()}
     program.bind(arrays)(take(zeros_like(graph.v)))

@@ -19,6 +19,7 @@ import onnx_ir as ir
 from ....jacobians import shape_of
 from ....jacobians.arrays import host
 from ....jacobians.errors import InputError, warn
+from ....jacobians.readings import library_of
 from .contents import Contents, free_sizes
 
 GUARDS = "onnxjac.guards"
@@ -58,7 +59,7 @@ class Condition:
             return is_true(self.name, values)
         found = values.get(self.name, 0)
         if self.kind == "none":
-            return bool(found == 0)
+            return bool(found == 0) if library_of(found).knows(found) else None
         if self.kind == "shape":
             return tuple(shape_of(found)) == tuple(self.here)
         return np.array_equal(host(found), self.here)

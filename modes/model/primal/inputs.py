@@ -27,7 +27,7 @@ from ....jacobians import (
 )
 from ....jacobians.arrays import as_array, is_foreign, native, on_host, settled, untraced, wide
 from ....jacobians.errors import InputError, OnnxJacError, UnknownTensor, closest, warn
-from ....jacobians.readings import is_kept, library_of, module_of, runs_on
+from ....jacobians.readings import is_kept, library_of, runs_on
 from ....jacobians.text import clipped, joined
 from ....ops.node import Step
 from ..flow.conditions import GUARDS, check_relations
@@ -505,8 +505,10 @@ def warn_nonfinite(
 
 def finite(value: Any) -> bool:
     """Whether an array holds no NaN and no infinity; types without such values are finite."""
-    kind = dtype_of(value).kind if hasattr(value, "dtype") else "O"
-    return kind in "iubOSUT" or bool(module_of(value).isfinite(value).all())
+    kind, library = dtype_of(value).kind if hasattr(value, "dtype") else "O", library_of(value)
+    if kind in "iubOSUT" or not library.knows(value):
+        return True
+    return bool(library.module.isfinite(value).all())
 
 
 def _all_before(model: Contents, inputs: Mapping[str, Any], name: str) -> dict[str, Any]:

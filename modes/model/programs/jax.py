@@ -158,6 +158,13 @@ class Program:
 
         return partial(self._product, {key: array(residuals[key]) for key in self.keys})
 
+    def trace(self, residuals: Mapping[str, Any], v: Any) -> None:
+        """Raises the errors that a product with such arrays would raise."""
+        import jax
+
+        with jax.enable_x64(True):
+            jax.eval_shape(self._compiled, self.weights, residuals, v)
+
     def __call__(self, v: Any) -> Any:
         return self._product({}, v)
 

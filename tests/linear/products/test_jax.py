@@ -117,6 +117,48 @@ def test_products_inside_transformations(engine):
     assert not any("callback" in name for name in found)
 
 
+def test_an_operator_is_an_argument():
+    """Its leaves are its residuals: at another point, nothing is compiled again."""
+    J, A, traced, v = of_logits("jax"), of_logits(), [], draw(35)
+
+    @jax.jit
+    def gram(J, v):
+        traced.append(1)
+        return J.T @ (J @ v), J.primal["logits"]
+
+    for point in (POINT, MOVED):
+        K = A.relinearize(point)
+        w, y = gram(J.relinearize(point), v)
+        assert_allclose(w, K.T @ (K @ v), **TIGHT)
+        assert_allclose(y, K.primal["logits"], **TIGHT)
+    assert len(traced) == 1
+    turned = jax.jit(lambda J: J.T)(J)
+    assert_allclose(turned @ draw(18), A.T @ draw(18), **TIGHT)
+    assert_allclose(jax.jit(lambda J, v: J @ v)(A, v), A @ v, **TIGHT)  # which has no leaves
+
+
+def test_a_further_point_inside_a_transformation():
+    """Its values are a part of the function, and none of them is kept outside of it."""
+    J, A, v = of_logits("jax"), of_logits(), draw(35)
+
+    @jax.jit
+    def walk(x, v):
+        K = J.relinearize({**POINT, "x": x})
+        w = jax.lax.fori_loop(0, 3, lambda _, v: K.T @ (K @ v), v)
+        return w, K @ v, K
+
+    for scale in (1.0, 1.1):
+        x = scale * POINT["x"]
+        w, y, K = walk(x, v)
+        expected, B = v, A.relinearize({**POINT, "x": x})
+        for _ in range(3):
+            expected = B.T @ (B @ expected)
+        assert_allclose(w, expected, **TIGHT)
+        assert_allclose(y, B @ v, **TIGHT)
+        assert_allclose(K @ v, B @ v, **TIGHT)
+    assert_allclose(J @ v, A @ v, **TIGHT)
+
+
 def test_single_precision_where_jax_is_told_nothing():
     J = of_logits("jax")
     v = draw(J.shape[1])
