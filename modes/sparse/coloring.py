@@ -29,7 +29,6 @@ from itertools import count
 from typing import Any, Literal
 
 import numpy as np
-from scipy.cluster.hierarchy import DisjointSet
 from scipy.sparse import csc_array, csr_array, eye_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 from scipy.sparse.linalg import splu
@@ -383,6 +382,8 @@ def acyclic(pattern: csr_array[Any]) -> np.ndarray | None:
     near = neighbours(pattern)
     if near is None:
         return None
+    from scipy.cluster.hierarchy import DisjointSet  # with half of SciPy behind it
+
     color, trees = [-1] * len(near), DisjointSet()
     for v in np.argsort([-len(row) for row in near], kind="stable").tolist():
         groups: defaultdict[int, list[int]] = defaultdict(list)
@@ -397,7 +398,7 @@ def acyclic(pattern: csr_array[Any]) -> np.ndarray | None:
     return np.array(color)
 
 
-def is_free(c: int, groups: Groups, trees: DisjointSet) -> bool:
+def is_free(c: int, groups: Groups, trees: Any) -> bool:
     """Whether colour c closes no cycle: neighbours of equal colour are in different trees."""
     if c in groups:
         return False

@@ -18,7 +18,6 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 import onnx_ir
-from onnx.reference import ReferenceEvaluator
 
 from ...jacobians import Shape, dtype_of
 from ...jacobians.arrays import SINGLE, common
@@ -263,8 +262,10 @@ def run_reference(
 
 
 @functools.lru_cache(maxsize=512)
-def evaluator(node: bytes, version: int) -> ReferenceEvaluator:
+def evaluator(node: bytes, version: int) -> Any:
     """The evaluator of one node, given as bytes so that equal nodes share a cache entry."""
+    from onnx.reference import ReferenceEvaluator  # of all operators, which few models need
+
     parsed = onnx.NodeProto.FromString(node)
     try:
         return ReferenceEvaluator(parsed, opsets={parsed.domain: version, "": version})
