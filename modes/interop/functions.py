@@ -1,8 +1,7 @@
 """Functions of arrays, closed under differentiation, for other libraries to call.
 
 Each function has a value, a pushforward of tangents (`push`) and a pullback of cotangents (`pull`),
-which are functions with arguments again. So one adapter per library serves all functions, to any
-order.
+which are functions with arguments again. So one adapter serves all functions, to any order.
 """
 
 from __future__ import annotations
@@ -28,28 +27,21 @@ from ..recording.derive import jvp_graph, vjp_graph
 
 Args = Sequence[Any]
 Call = tuple["Function", tuple[Any, ...]]
-Spec = tuple[tuple[int, ...], np.dtype]
 
 
 class Function(ABC):
     """(x₁ … xₙ, others) ↦ (y₁ … yₘ), differentiable in x; arguments are arrays of any library.
 
-    `linear` is the slice of arguments in which the function is linear. A `batched` function has one
-    argument, whose leading axes hold several vectors.
+    A `batched` function has one argument, whose leading axes hold several vectors.
     """
 
     n: int
     m: int
-    linear = slice(0)
     batched = False
 
     @abstractmethod
     def __call__(self, args: Arrays) -> Arrays:
         """The values."""
-
-    @abstractmethod
-    def specs(self, args: Sequence[Spec]) -> list[Spec]:
-        """Shapes and dtypes of the values, from shapes and dtypes of the arguments."""
 
     @abstractmethod
     def push(self, args: Args, v: Args) -> Call:
@@ -59,17 +51,12 @@ class Function(ABC):
     def pull(self, args: Args, u: Args) -> Call:
         """Jᵀ u, as a function and its arguments."""
 
-    def transposed(self, args: Args, u: Args) -> Call:
-        """Lᵀ u for the linear arguments."""
-        raise NotImplementedError(f"{type(self).__name__} is not linear")
-
 
 @final
 class ProductFunction(Function):
     """v ↦ J v along the last axis; a floating dtype of v is kept."""
 
     n = m = 1
-    linear = slice(1)
     batched = True
 
     def __init__(self, J: Jacobian) -> None:
@@ -77,20 +64,12 @@ class ProductFunction(Function):
 
     def __call__(self, args: Arrays) -> Arrays:
         (v,) = args
-        ((shape, dtype),) = self.specs([(v.shape, v.dtype)])
+        check_vectors(self.J, v.shape)
         columns = v.reshape(-1, v.shape[-1]).T
         product = self.J @ columns[:, 0] if v.ndim == 1 else self.J.matmat(columns).T
-        return (np.reshape(product, shape).astype(dtype, copy=False),)
-
-    def specs(self, args: Sequence[Spec]) -> list[Spec]:
-        ((shape, dtype),) = args
-        if shape[-1:] != self.J.shape[1:]:
-            raise InputError(
-                f"J is {self.J.shape[0]}×{self.J.shape[1]}: give vectors of {self.J.shape[1]} "
-                f"entries along the last axis, not {list(shape)}"
-            )
-        kept = dtype if is_float(dtype) else self.J.dtype
-        return [((*shape[:-1], self.J.shape[0]), kept)]
+        kept = v.dtype if is_float(v.dtype) else self.J.dtype
+        shape = *v.shape[:-1], self.J.shape[0]
+        return (np.reshape(product, shape).astype(kept, copy=False),)
 
     def push(self, args: Args, v: Args) -> Call:
         return self, tuple(v)
@@ -98,7 +77,12 @@ class ProductFunction(Function):
     def pull(self, args: Args, u: Args) -> Call:
         return ProductFunction(self.J.T), tuple(u)
 
-    transposed = pull
+
+def check_vectors(J: Jacobian, shape: Shape) -> None:
+    """Raises `InputError` where the last axis of an array does not hold vectors for J."""
+    if shape[-1:] != J.shape[1:]:
+        raise InputError(f"J is {J.shape[0]}×{J.shape[1]}: give vectors of {J.shape[1]} entries "
+                         f"along the last axis, not {list(shape)}")  # fmt: skip
 
 
 class Pointwise(Function):
@@ -134,11 +118,10 @@ class DerivativeFunction(Pointwise):
     def __init__(self, inner: Pointwise, *, transpose: bool) -> None:
         seeds, self.m = (inner.m, inner.n) if transpose else (inner.n, inner.m)
         self.inner, self.transpose, self.n = inner, transpose, inner.n + seeds
-        self.linear = slice(inner.n, self.n)
 
     def parts(self, args: Args) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """The arguments of `inner`, and the seeds v or u."""
-        return (*args[: self.inner.n], *args[self.n :]), tuple(args[self.linear])
+        return (*args[: self.inner.n], *args[self.n :]), tuple(args[self.inner.n : self.n])
 
     def __call__(self, args: Arrays) -> Arrays:
         x, seeds = self.parts(args)
@@ -148,16 +131,9 @@ class DerivativeFunction(Pointwise):
         pairs = zip(outs, like, strict=False)
         return tuple(made[name].astype(array.dtype, copy=False) for name, array in pairs)
 
-    def specs(self, args: Sequence[Spec]) -> list[Spec]:
-        return list(args[: self.m]) if self.transpose else self.inner.specs(self.parts(args)[0])
-
     def _at(self, args: Arrays) -> FunctionAtPoint:
         x, seeds = self.parts(args)
         return self.inner.at(x).derived(seeds, self.transpose)
-
-    def transposed(self, args: Args, u: Args) -> Call:
-        x, _ = self.parts(args)
-        return self.inner.push(x, u) if self.transpose else self.inner.pull(x, u)
 
 
 @final
@@ -178,21 +154,12 @@ class Primal(Pointwise):
 
     def __post_init__(self) -> None:
         self.n, self.m = len(self.wrt), len(self.of)
-        self._specs: dict[tuple[Spec, ...], list[Spec]] = {}
 
     def __call__(self, args: Arrays) -> Arrays:
         if self.eager:
             return self.at(args).values
         made = evaluate(self.model, self._point(args), self.of, engine=self.engine)
         return tuple(made[name] for name in self.of)
-
-    def specs(self, args: Sequence[Spec]) -> list[Spec]:
-        """The specs of the values at zero, because ONNX leaves some shapes open."""
-        key = tuple(args)
-        if key not in self._specs:
-            values = self(tuple(np.zeros(shape, dtype) for shape, dtype in args))
-            self._specs[key] = [(value.shape, value.dtype) for value in values]
-        return self._specs[key]
 
     def _at(self, args: Arrays) -> FunctionAtPoint:
         return FunctionAtPoint(self.model, self._point(args), self.of, self.wrt, self.engine)

@@ -28,7 +28,7 @@ from ..model.primal.inputs import Names, check_inputs, is_float
 from ..model.primal.model import Model
 from ..recording.derive import jvp_graph
 from ..recording.guarded import shared
-from .functions import Primal, model_function
+from .functions import Primal, check_vectors, model_function
 
 
 @hooks.to_jax.register(Jacobian)
@@ -38,11 +38,7 @@ def _operator(J: Jacobian) -> Callable[[Any], Any]:
 
     def product(v: Any) -> Any:
         v = jnp.asarray(v)
-        if v.shape[-1:] != J.shape[1:]:
-            raise InputError(
-                f"J is {J.shape[0]}×{J.shape[1]}: give vectors of {J.shape[1]} entries along the "
-                f"last axis, not {list(v.shape)}"
-            )
+        check_vectors(J, v.shape)
         y = J @ v if v.ndim == 1 else (J @ v.reshape(-1, v.shape[-1]).T).T
         y = y.reshape(*v.shape[:-1], J.shape[0])
         return y.astype(v.dtype) if is_float(dtype_of(v)) else y

@@ -110,7 +110,10 @@ class Arrays(ArrayLibrary):
         return control.flow(op_type, attrs, inputs, run)
 
     def product(self, J: Jacobian, v: Array, columns: Shape) -> Array:
-        dtype = known(self.promoted(J.dtype, self.dtype(v)))
+        kind = self.dtype(v)
+        dtype = self.promoted(J.dtype, kind)
+        if kind == known(kind):  # else v has 64 bits, whatever the program has chosen
+            dtype = known(dtype)
         try:
             with as_chosen() if has_tracers([v]) else nullcontext(), types():
                 return super().product(J, v, columns).astype(dtype)

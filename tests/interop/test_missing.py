@@ -9,7 +9,7 @@ import pytest
 
 import onnxjac as oj
 from interop.operators import MODEL, linearization
-from onnxjac.modes.interop import jax, torch
+from onnxjac.modes.interop import torch
 
 LIBRARIES = ("torch", "jax", "jax2onnx", "pylops", "onnxscript")
 
@@ -25,11 +25,9 @@ def bare(monkeypatch):
         return real(name, *package)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    for made in (torch.autograd_function, jax.primitive):
-        made.cache_clear()
+    torch.autograd_function.cache_clear()
     yield
-    for made in (torch.autograd_function, jax.primitive):
-        made.cache_clear()
+    torch.autograd_function.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -159,3 +159,20 @@ def test_over_tensors(name, device, request):
     for L in (K, K.relinearize(there), K.plan(products=2000)):
         for A, x, y in ((L, v, pushed), (L.T, u, pulled)):
             assert_near(host(A @ torch.tensor(x, device=device)), y, 1e-12)
+
+
+@pytest.mark.peers
+@pytest.mark.sampled(0.3)
+@every
+def test_products_by_xla(file):
+    """Nothing runs on the host, and one program serves all points."""
+    pytest.importorskip("jax")
+    from onnxjac.ops.jax import arrays
+
+    model, point, values = loaded(file)
+    tangents, before = below("tangent", values), {*arrays.on_host}
+    J = oj.linearize(model, point, wrt=tuple(tangents), engine="jax")
+    assert_near(J.primal["y"], values["y"], 1e-9)
+    assert_near(J.apply(tangents)["y"], values["jvp"], 1e-9)
+    assert_together(J.T.apply({"y": values["cotangent"]}), below("vjp", values))
+    assert arrays.on_host == before

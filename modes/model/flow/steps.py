@@ -24,7 +24,7 @@ from ....jacobians.arguments import Natural, validated
 from ....jacobians.arrays import host, zeros
 from ....jacobians.base import DENSE_LIMIT
 from ....jacobians.errors import InputError, LimitError, OnnxJacError
-from ....jacobians.readings import is_kept
+from ....jacobians.readings import is_kept, library_of
 from ....jacobians.symint import at
 from ....ops.graphs.infer import Kind, inferred, shape_in
 from ....ops.graphs.shapes import sizes_by_formula
@@ -357,7 +357,8 @@ def outlined(value: Any, *, numbers: bool = False) -> Any:
     if not is_kept(value):
         return value
     shape, dtype = shape_of(value), dtype_of(value)
-    if numbers and dtype.kind in "iu" and math.prod(shape) <= DECIDING_ELEMENTS:
+    may_be_sizes = dtype.kind in "iu" and math.prod(shape) <= DECIDING_ELEMENTS
+    if numbers and may_be_sizes and library_of(value).knows(value):
         return host(value)
     return zeros(shape, dtype)
 

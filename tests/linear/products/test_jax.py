@@ -162,9 +162,15 @@ def test_a_further_point_inside_a_transformation():
 
 
 def test_single_precision_where_jax_is_told_nothing():
-    J = of_logits("jax")
+    """Of products with arrays of JAX; those with NumPy's arrays are as precise as ever."""
+    J, A = of_logits("jax"), of_logits()
     v = draw(J.shape[1])
     with jax.enable_x64(False):
+        for _ in range(2):
+            assert_allclose(J @ v, A @ v, **TIGHT)
+        y = J @ jax.numpy.asarray(v)
+        assert y.dtype == np.float32
+        assert_allclose(y, A @ v, rtol=1e-4)
         y = jax.jit(lambda v: J @ v)(np.float32(v))
         assert y.dtype == np.float32
         slope = jax.grad(lambda v: ((J @ v) ** 2).sum())(np.float32(v))
