@@ -92,7 +92,7 @@ class Algebra(linalg.LinearOperator):
         if getattr(x, "ndim", 0) not in (1, 2) or x.shape[-1] != m:
             raise InputError(
                 f"dimension mismatch: a vector of {m} or a matrix of {m} columns times J, "
-                f"{type(self).__name__} of shape {prod_text(self.shape)}, not {shown(x)}"
+                f"{type(self).__name__} of shape {prod_text(self.shape)}, not {describe_factor(x)}"
             )
         return self.T._times(x.T).T if x.ndim == 2 else self.T._times(x)
 
@@ -113,7 +113,7 @@ class Algebra(linalg.LinearOperator):
             raise InputError(f"J + c adds no number to an operator, here {other!r}: J + c * "
                              "identity_like(J) adds c I")  # fmt: skip
         if not isinstance(other, linalg.LinearOperator):
-            raise InputError(f"J + K adds an operator or a matrix, not {shown(other)}")
+            raise InputError(f"J + K adds an operator or a matrix, not {describe_factor(other)}")
         if other.shape != self.shape:
             raise InputError(f"cannot add operators of shape {self.shape} and {other.shape}: "
                              f"{self!r} and {other!r}")  # fmt: skip
@@ -185,7 +185,7 @@ class Algebra(linalg.LinearOperator):
         named = "; J.apply({name: x}) takes tensors" if hasattr(self, "apply") else ""
         return InputError(
             f"dimension mismatch: J, {type(self).__name__} of shape {prod_text(self.shape)}, "
-            f"multiplies {wanted}, not {shown(x)}{said}{named}"
+            f"multiplies {wanted}, not {describe_factor(x)}{said}{named}"
         )
 
     def to_torch(self) -> Any:
@@ -231,7 +231,7 @@ def array(x: Any) -> Any:
     return x if is_kept(x) else native(x)
 
 
-def shown(x: Any) -> str:
+def describe_factor(x: Any) -> str:
     """What a factor is, for a message."""
     if not hasattr(x, "shape"):
         return type(x).__name__

@@ -76,7 +76,7 @@ def validated(function: F) -> F:
         names, kinds = kinds_of(function)
         if len(args) > len(names):
             check_positions(call, names)
-        given = (fitted(name, x, kinds[name]) if name in kinds else x
+        given = (check_kind(name, x, kinds[name]) if name in kinds else x
                  for name, x in zip(names, args, strict=False))  # fmt: skip
         return function(*given, *args[len(names) :], **fit(options, kinds))
 
@@ -98,25 +98,25 @@ def check_positions(function: Callable[..., Any], names: tuple[str, ...]) -> Non
                          f"{', '.join(others)}")  # fmt: skip
 
 
-def fit(options: dict[str, Any], kinds: Mapping[str, list[Kind]]) -> dict[str, Any]:
+def fit(options: dict[str, Any], kinds: Mapping[str, list[ArgumentKind]]) -> dict[str, Any]:
     """The options, each of the kinds of its name; raises `InputError`."""
-    return {name: fitted(name, x, kinds[name]) if name in kinds else x
+    return {name: check_kind(name, x, kinds[name]) if name in kinds else x
             for name, x in options.items()}  # fmt: skip
 
 
-def fitted(name: str, value: Any, kinds: list[Kind]) -> Any:
+def check_kind(name: str, value: Any, kinds: list[ArgumentKind]) -> Any:
     """The value, as an int where whole numbers are due; raises `InputError`."""
     plain = value.item() if getattr(value, "ndim", None) == 0 else value
     for kind in kinds:
         if kind.holds(plain):
             return int(plain) if kind.base is int and plain != inf else value
     if choices := [choice for kind in kinds for choice in kind.choices]:
-        raise not_allowed(name, value, choices + [None] * (Kind(NoneType) in kinds))
+        raise not_allowed(name, value, choices + [None] * (ArgumentKind(NoneType) in kinds))
     raise InputError(f"{name}={short(value)} must be {' or '.join(map(str, kinds))}")
 
 
 @cache
-def kinds_of(function: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, list[Kind]]]:
+def kinds_of(function: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, list[ArgumentKind]]]:
     """The names of the positional parameters, and the kinds of parameters that can be validated."""
     parameters, found = evaluated(function).parameters.values(), {}
     for p in parameters:
@@ -164,7 +164,7 @@ CHECKS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
 
 
 @dataclass(frozen=True)
-class Kind:
+class ArgumentKind:
     """A type of arguments, with a range of numbers or a choice of strings."""
 
     base: Any
@@ -183,22 +183,22 @@ class Kind:
         return CHECKS[self.base][0] + ("" if self.range is None else str(self.range))
 
 
-UNCHECKED: list[list[Kind]] = [[], [Kind(Callable)], [Kind(Mapping)]]
+UNCHECKED: list[list[ArgumentKind]] = [[], [ArgumentKind(Callable)], [ArgumentKind(Mapping)]]
 """What is left to a function, which can say what a function or a dict of its must be like."""
 
 
-def kinds_in(annotation: Any) -> list[Kind]:
+def kinds_in(annotation: Any) -> list[ArgumentKind]:
     """The kinds in an annotation; empty if one of them cannot be validated."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
         found = [kinds_in(part) for part in parts]
         return [kind for kinds in found for kind in kinds] if all(found) else []
     if origin is Annotated:
-        return [Kind(*parts)] if isinstance(parts[1], Range) else []
+        return [ArgumentKind(*parts)] if isinstance(parts[1], Range) else []
     if origin is Literal:
-        return [Kind(str, choices=parts)] if all(isinstance(x, str) for x in parts) else []
+        return [ArgumentKind(str, choices=parts)] if all(isinstance(x, str) for x in parts) else []
     base = NoneType if annotation is None else origin or annotation
-    return [Kind(base)] if base in CHECKS else []
+    return [ArgumentKind(base)] if base in CHECKS else []
 
 
 # -- signatures: `help` and completion name the options that a function passes on to another one ---
@@ -219,7 +219,7 @@ def passes_options_to(*receivers: Callable[..., Any], but: str = "") -> Callable
     """
 
     def decorate(function: F) -> F:
-        found = joined(signature(function), *map(signature, receivers), but=but)
+        found = join_signatures(signature(function), *map(signature, receivers), but=but)
         known = [name for name, p in found.parameters.items() if p.kind is Parameter.KEYWORD_ONLY]
 
         @wraps(function)
@@ -236,7 +236,7 @@ def passes_options_to(*receivers: Callable[..., Any], but: str = "") -> Callable
     return decorate
 
 
-def joined(own: Signature, *others: Signature, but: str = "") -> Signature:
+def join_signatures(own: Signature, *others: Signature, but: str = "") -> Signature:
     """The parameters of `own` without `**options`; of `others`, the options except `but`."""
     kept = {k: p for k, p in own.parameters.items() if p.kind is not Parameter.VAR_KEYWORD}
     for p in (p for other in others for p in other.parameters.values()):

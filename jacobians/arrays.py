@@ -65,7 +65,7 @@ def like(array: Any, x: Array) -> Any:
     return reading(x).CastLike(array, x)
 
 
-def cast(x: Array, dtype: Any) -> Any:
+def cast_to(x: Array, dtype: Any) -> Any:
     """An array in another dtype, where it is."""
     return reading(x).cast(x, dtype)
 
@@ -101,15 +101,15 @@ def factor(array: Array) -> Array:
     if not isinstance(array, np.ndarray):
         if hasattr(array, "shape") and hasattr(array, "dtype") and not np.isscalar(array):
             whole = is_kept(array) and dtype_of(array).kind in "biu"
-            return cast(array, DOUBLE) if whole else array
+            return cast_to(array, DOUBLE) if whole else array
         array = as_array(array)
     return array.astype(DOUBLE) if array.dtype.kind in "biu" else array
 
 
-def floating(dtype: Any) -> np.dtype:
+def floating_dtype(dtype: Any) -> np.dtype:
     """The dtype of an operator: float64 for integers and booleans, as in `factor`.
 
-    >>> floating("int8"), floating("float32")
+    >>> floating_dtype("int8"), floating_dtype("float32")
     (dtype('float64'), dtype('float32'))
     """
     given = np.dtype(dtype)
@@ -167,7 +167,7 @@ def wide(dtype: np.dtype) -> np.dtype:
 def widened(array: Array) -> Array:
     """The array in at least single precision."""
     dtype = dtype_of(array)
-    return array if dtype.itemsize >= 4 else cast(array, wide(dtype))
+    return array if dtype.itemsize >= 4 else cast_to(array, wide(dtype))
 
 
 def rounded(array: np.ndarray, dtype: Any) -> np.ndarray:
@@ -175,7 +175,7 @@ def rounded(array: np.ndarray, dtype: Any) -> np.ndarray:
     if array.dtype == dtype:
         return array
     if not isinstance(array, np.ndarray | np.generic):
-        return cast(array, dtype)
+        return cast_to(array, dtype)
     with np.errstate(over="ignore", under="ignore"):
         return array.astype(dtype)
 
@@ -196,7 +196,7 @@ def lead(array: Array, shape: Shape) -> Shape:
     return full[: len(full) - len(shape)]
 
 
-def own(product: np.ndarray, v: np.ndarray) -> np.ndarray:
+def own_result(product: np.ndarray, v: np.ndarray) -> np.ndarray:
     """A product that the caller may write to: neither a view of v nor a broadcast array."""
     view = not product.flags.writeable or np.may_share_memory(product, v)
     return product.copy() if view else product
@@ -221,7 +221,7 @@ def memory_of(array: Any) -> int:
     return int(storage().nbytes() if storage else owner(array).nbytes)
 
 
-def bytes_of(arrays: Iterable[Any]) -> int:
+def distinct_bytes(arrays: Iterable[Any]) -> int:
     """Bytes of some arrays, with shared memory counted once."""
     return sum({buffer_of(a): a.nbytes for a in arrays if hasattr(a, "nbytes")}.values())
 
@@ -233,7 +233,7 @@ NAMED: ContextVar[Named] = ContextVar("NAMED", default=MappingProxyType({}))
 """The arrays that have names while operators are turned into text."""
 
 
-def name_of(array: Array) -> str:
+def array_name(array: Array) -> str:
     """The name of an array, with ᵀ where the last two axes are exchanged; "" if it has none."""
     name, whole = NAMED.get().get(buffer_of(array), ("", None))
     if whole is None or array.size != whole.size:
@@ -244,7 +244,7 @@ def name_of(array: Array) -> str:
 
 def held_text(array: Array) -> str:
     """The name of an array, or its shape."""
-    return name_of(array) or prod_text(shape_of(array))
+    return array_name(array) or prod_text(shape_of(array))
 
 
 def prod_text(shape: Shape) -> str:
@@ -300,12 +300,12 @@ def as_array(value: Any, dtype: Any = None) -> np.ndarray:
         raise InputError(f"{_what(value)} cannot be read as an array: {_reason(error)}") from error
 
 
-def settled(array: np.ndarray) -> np.ndarray:
+def snapshot(array: np.ndarray) -> np.ndarray:
     """A snapshot of the array: a read-only copy, unless the memory behind it is read-only already.
 
     >>> x = np.zeros(3)
-    >>> once = settled(x)
-    >>> once is x, settled(once) is once
+    >>> once = snapshot(x)
+    >>> once is x, snapshot(once) is once
     (False, True)
     """
     if is_read_only(array):

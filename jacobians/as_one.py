@@ -22,10 +22,10 @@ from .readings import module_of
 from .sums import Sum, coefficient, split_identity, terms_of
 from .transforms import Circulant
 
-SMALL = 1000
+INVERTED_ROWS = 1000
 """The most rows of an operator that is inverted as a dense matrix where no closed form is known."""
 
-LARGE = 4000
+CORRECTED_ROWS = 4000
 """The most rows of an operator whose matrix, in seconds, replaces a closed form that is off."""
 
 HELD = (Dense | LowRank | Diagonal | Scalar | Identity | Reshape | Permutation | Kron
@@ -36,7 +36,7 @@ MOVES = Slice | Embed | Take | Scatter | Cast
 """The operators that move entries, and hold no number."""
 
 
-def held(operator: Jacobian) -> bool:
+def is_of_kinds(operator: Jacobian) -> bool:
     """Whether an operator is of these kinds, or a product of them."""
     return all(isinstance(factor, HELD) for factor in factors_of(operator))
 
@@ -46,8 +46,8 @@ def as_matrix(operator: Jacobian, off: bool = False) -> Dense | None:
 
     Where a closed form of A is `off`, larger ones are worth their seconds.
     """
-    cheap = all(isinstance(leaf, HELD | MOVES) for leaf in leaves(operator))
-    small = cheap and operator.shape[0] <= (LARGE if off else SMALL)
+    cheap = all(isinstance(leaf, HELD | MOVES) for leaf in inner_operators(operator))
+    small = cheap and operator.shape[0] <= (CORRECTED_ROWS if off else INVERTED_ROWS)
     return Dense(operator.toarray(), operator.out_shape, operator.in_shape) if small else None
 
 
@@ -66,24 +66,24 @@ def as_one(operator: Sum) -> Jacobian | None:
     """The sum as a circulant, a stack or grid of blocks, a matrix, or between layouts, or None."""
     if (found := as_circulant(operator) or as_blocks(operator) or as_grid(operator)) is not None:
         return found
-    own = list(leaves(operator))
+    own = list(inner_operators(operator))
     matrix = any(isinstance(leaf, Dense) and leaf.shape == operator.shape for leaf in own)
     if matrix and all(isinstance(leaf, HELD | MOVES) for leaf in own):
         return Dense(operator.toarray(), operator.out_shape, operator.in_shape)
-    for P in layouts(operator):  # P (Σ Pᵀ T P) Pᵀ, where the terms are simpler
-        terms = [moved(term, P) for term in operator.terms]
+    for P in common_layouts(operator):  # P (Σ Pᵀ T P) Pᵀ, where the terms are simpler
+        terms = [conjugate_by(term, P) for term in operator.terms]
         if all(term is not None for term in terms):
             return P @ reduce(add, terms) @ P.T
     return None
 
 
-def leaves(operator: Jacobian) -> Iterator[Jacobian]:
+def inner_operators(operator: Jacobian) -> Iterator[Jacobian]:
     """The operators that an operator is composed of, without composites."""
     parts = [part for part in operator.contents() if isinstance(part, Jacobian)]
     if not parts:
         yield operator
     for part in parts:
-        yield from leaves(part)
+        yield from inner_operators(part)
 
 
 def as_circulant(operator: Jacobian) -> Circulant | None:
@@ -152,7 +152,7 @@ def stack_of(term: Jacobian) -> Array | None:
     """The blocks of a multiple of blockdiag(Aᵢ) or of I ⊗ B; None for others, and for large B."""
     c, others = coefficient(term)
     K = others[0] if len(others) == 1 else None
-    if isinstance(K, Kron) and isinstance(K.left, Eye) and K.out_shape[-1] <= SMALL:
+    if isinstance(K, Kron) and isinstance(K.left, Eye) and K.out_shape[-1] <= INVERTED_ROWS:
         right: Any = K.right
         shape = (*K.batch, K.left.n, *right.shape[-2:])
         if size(shape) * term.dtype.itemsize <= term.dense_limit:
@@ -170,7 +170,7 @@ def as_grid(operator: Sum) -> Block | None:
 
 def of_blocks(function: Callable[[Jacobian], Any], operator: Block) -> Block | None:
     """The function of each block of a block-diagonal grid; None for other grids."""
-    own = of_each(function, diagonal_blocks(operator)) or []
+    own = of_each(function, blocks_on_diagonal(operator)) or []
     grid = [[b if i == j else None for j in range(len(own))] for i, b in enumerate(own)]
     return Block(grid) if grid else None
 
@@ -183,7 +183,7 @@ def of_each(question: Callable[[Jacobian], Any], parts: Iterable[Jacobian]) -> l
     return None if any(one is None for one in found) else found
 
 
-def diagonal_blocks(operator: Block) -> list[Jacobian]:
+def blocks_on_diagonal(operator: Block) -> list[Jacobian]:
     """The blocks of a grid that has them on its diagonal and nowhere else; else none."""
     rows = operator.rows
     own = [row[k] for k, row in enumerate(rows) if k < len(row)]
@@ -191,7 +191,7 @@ def diagonal_blocks(operator: Block) -> list[Jacobian]:
     return present if len(rows) == len(rows[0]) and present == own else []
 
 
-def layouts(operator: Sum) -> Iterator[Jacobian]:
+def common_layouts(operator: Sum) -> Iterator[Jacobian]:
     """P of a term P A P⁻¹; the P with A ⊗ I = P (I ⊗ A) Pᵀ, beside diagonals and no I ⊗ B."""
     factors = [coefficient(term)[1] for term in operator.terms]
     for first, *_, last in (several for several in factors if len(several) > 2):
@@ -210,7 +210,7 @@ def are_inverse(P: Jacobian, Q: Jacobian) -> bool:
     return P.shape[0] == Q.shape[1] and isinstance(Q @ P, Identity)
 
 
-def moved(term: Jacobian, P: Jacobian) -> Jacobian | None:
+def conjugate_by(term: Jacobian, P: Jacobian) -> Jacobian | None:
     """Pᵀ T P, where that has no more factors than T; else None."""
     c, factors = coefficient(term)
     if not factors:

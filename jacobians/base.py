@@ -24,11 +24,11 @@ from .arrays import (
     Array,
     Op,
     Shape,
-    bytes_of,
-    floating,
+    distinct_bytes,
+    floating_dtype,
     host,
     is_recorded,
-    own,
+    own_result,
     reading,
     rounded,
     size,
@@ -195,7 +195,7 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
     def __init__(self, out_shape: Shape, in_shape: Shape, dtype: Any) -> None:
         self.out_shape, self.in_shape = self._sizes(out_shape), self._sizes(in_shape)
         # As LinearOperator.__init__ sets them, but that requires plain integers.
-        self.dtype = floating(dtype)
+        self.dtype = floating_dtype(dtype)
         vars(self)["shape"] = size(self.out_shape), size(self.in_shape)
 
     def _sizes(self, shape: Shape) -> Shape:
@@ -241,7 +241,7 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays it holds, with shared memory counted once."""
-        return bytes_of(self.arrays())
+        return distinct_bytes(self.arrays())
 
     def _flat_product(self, v: Any, columns: Shape) -> Any:
         if not isinstance(v, np.ndarray):
@@ -263,7 +263,7 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
             product = host(there.op.product(self, there.take(v), columns))
         else:
             product = np.asarray(self._apply(reading(v), v.reshape((*columns, *self.in_shape))))
-        return own(rounded(product.reshape(*columns, self.shape[0]), result), v)
+        return own_result(rounded(product.reshape(*columns, self.shape[0]), result), v)
 
     # -- as a matrix ---------------------------------------------------------------------------
 

@@ -35,14 +35,14 @@ from scipy.sparse.csgraph import connected_components
 
 from .arrays import Array, host, prod_text, reading, reading_of, shape_of, size
 from .as_one import (
-    LARGE,
+    CORRECTED_ROWS,
     absolute,
     as_circulant,
     as_matrix,
     as_one,
-    diagonal_blocks,
-    held,
-    leaves,
+    blocks_on_diagonal,
+    inner_operators,
+    is_of_kinds,
     of_blocks,
     of_each,
 )
@@ -57,17 +57,17 @@ from .lapack import (
     ZERO_DET,
     Singular,
     SlogDet,
-    both,
     check_regular,
     eps_of,
     inverses,
-    largest,
+    max_abs,
+    multiply_dets,
     of_entries,
     of_matrices,
     of_matrix,
     of_sizes,
     of_values,
-    powered,
+    power_of_det,
     singular,
     warn_of_rounding,
 )
@@ -98,7 +98,7 @@ def inverse_of(operator: Jacobian) -> Jacobian | None:
     if (found := inverted(operator)) is not None:
         return found
     found = inverse_of_matrix(operator)
-    return found and checked(operator, found)
+    return found and check_inverse(operator, found)
 
 
 def slogdet_of(operator: Jacobian) -> SlogDet | None:
@@ -128,7 +128,7 @@ def all_numbers(operator: Jacobian) -> bool:
     return not others or (all(map(is_kept, others)) and not any(True for _ in floats))
 
 
-def checked(A: Jacobian, M: Jacobian, slack: float = np.inf, lost: float = LOST) -> Jacobian:
+def check_inverse(A: Jacobian, M: Jacobian, slack: float = np.inf, lost: float = LOST) -> Jacobian:
     """M ≈ A⁻¹; raises `Singular` where x = M v has a relative error above `lost` for a random v.
 
     The error is M r for the residual r = A x - v, or for a random one as large as rounding makes
@@ -167,7 +167,7 @@ def determinant(operator: Jacobian) -> SlogDet | None:
 
 
 @singledispatch
-def shifted(operator: Jacobian, shift: float) -> Jacobian | None:
+def shifted_inverse(operator: Jacobian, shift: float) -> Jacobian | None:
     """(A + δ I)⁻¹ for an A that knows its eigenvectors, or None."""
     return None
 
@@ -243,7 +243,7 @@ def _(operator: Diagonal) -> Jacobian:
 def _(operator: Scalar | Diagonal) -> SlogDet:
     held = host(operator.d) if isinstance(operator, Diagonal) else np.array([operator.factor])
     times = size(operator.in_shape) // max(held.size, 1)
-    return powered(of_entries(held), times)
+    return power_of_det(of_entries(held), times)
 
 
 @inverted.register
@@ -312,12 +312,12 @@ def _(operator: Circulant) -> Jacobian:
 @determinant.register
 def _(operator: Circulant) -> SlogDet:
     values, n = operator.spectrum, operator.in_shape[-1]
-    of_values(operator, values, largest(values))
+    of_values(operator, values, max_abs(values))
     if operator.dtype.kind == "c":
-        return powered(of_entries(values), operator.count)
+        return power_of_det(of_entries(values), operator.count)
     inner = values[..., 1 : (n + 1) // 2]  # the conjugates are in the other half
     sign, log = of_entries(values[..., :: max(n // 2, 1)] if n % 2 == 0 else values[..., :1])
-    return powered((float(np.sign(np.real(sign))), log + 2 * of_sizes(inner)), operator.count)
+    return power_of_det((float(np.sign(np.real(sign))), log + 2 * of_sizes(inner)), operator.count)
 
 
 # -- matrices --------------------------------------------------------------------------------------
@@ -362,7 +362,7 @@ def _(operator: Kron) -> SlogDet:
     for factor, power in ((operator.left, rows), (operator.right, m)):
         if not isinstance(factor, Eye):
             alike = batch // max(size(shape_of(factor)[:-2]), 1)
-            found = both(found, powered(of_matrices(factor), alike * power))
+            found = multiply_dets(found, power_of_det(of_matrices(factor), alike * power))
     return found
 
 
@@ -407,32 +407,32 @@ def _(operator: Product) -> SlogDet | None:
     if circular := as_circulant(operator):
         return determinant(circular)
     found = of_each(determinant, operator.factors)
-    return None if found is None else reduce(both, found)
+    return None if found is None else reduce(multiply_dets, found)
 
 
 def narrow(operator: Product) -> int | None:
     """The least size of a tensor between held factors, where it bounds the rank below n."""
     waist = min(factor.shape[1] for factor in operator.factors)
-    return waist if waist < operator.shape[0] and held(operator) else None
+    return waist if waist < operator.shape[0] and is_of_kinds(operator) else None
 
 
 @inverted.register
 def _(operator: Dag) -> Jacobian | None:
-    return None if (found := whole(operator)) is None else inverted(found)
+    return None if (found := as_one_operator(operator)) is None else inverted(found)
 
 
 @determinant.register
 def _(operator: Dag) -> SlogDet | None:
-    return None if (found := whole(operator)) is None else determinant(found)
+    return None if (found := as_one_operator(operator)) is None else determinant(found)
 
 
-def whole(operator: Dag) -> Jacobian | None:
+def as_one_operator(operator: Dag) -> Jacobian | None:
     """A DAG in series and in parallel as one operator between flat tensors.
 
     None where a part has no inverse, before anything is multiplied.
     """
     closed = all(isinstance(leaf, Convolution) or inverted.dispatch(type(leaf)) is not UNKNOWN
-                 for leaf in leaves(operator))  # fmt: skip
+                 for leaf in inner_operators(operator))  # fmt: skip
     found = composed(operator) if operator.edges and closed else None
     if found is None:
         return None
@@ -448,21 +448,21 @@ def _(operator: Block) -> Jacobian | None:
 
 @determinant.register
 def _(operator: Block) -> SlogDet | None:
-    found = of_each(determinant, diagonal_blocks(operator))
-    return reduce(both, found) if found else None
+    found = of_each(determinant, blocks_on_diagonal(operator))
+    return reduce(multiply_dets, found) if found else None
 
 
 @inverted.register
 def _(operator: Sum) -> Jacobian | None:
     """By its terms, or for a small sum by its matrix, where terms that cancel make that better."""
     shift, others = split_identity(operator)
-    if len(others) == 1 and (found := shifted(others[0], shift)) is not None:
+    if len(others) == 1 and (found := shifted_inverse(others[0], shift)) is not None:
         return found
     error = None
     for inverse, slack in (inverse_by_terms, 100), (inverse_of_matrix, np.inf), (refined, np.inf):
         try:
             if (found := inverse(operator, error)) is not None:
-                return checked(operator, found, slack)
+                return check_inverse(operator, found, slack)
         except Singular as singular:
             error = error or singular
     if error is not None:
@@ -478,7 +478,7 @@ def inverse_of_matrix(operator: Jacobian, error: Singular | None = None) -> Jaco
 
 def refined(operator: Sum, error: Singular | None) -> Jacobian | None:
     """M + M (I - A M) of M ≈ A⁻¹ by the terms of an A that is too large for a dense matrix."""
-    M = inverse_by_terms(operator) if error and operator.shape[0] > LARGE else None
+    M = inverse_by_terms(operator) if error and operator.shape[0] > CORRECTED_ROWS else None
     return M and M + M @ (Identity(operator.in_shape, operator.dtype) - operator @ M)
 
 
@@ -507,7 +507,7 @@ def _(operator: Sum) -> SlogDet | None:
     elif split := by_schur(operator, terms):
         outer, S = split
         found = (1.0, 0.0) if outer is None else determinant(outer)
-        found = found and both(found, of_sums(S))
+        found = found and multiply_dets(found, of_sums(S))
     elif parts := woodbury(operator):
         found = parts.determinant
     else:
@@ -517,7 +517,7 @@ def _(operator: Sum) -> SlogDet | None:
         return None if whole is None else determinant(whole)
     try:
         if found is not None and (M := inverse_by_terms(operator)) is not None:
-            checked(operator, M, 100)
+            check_inverse(operator, M, 100)
     except Singular as error:
         if (whole := as_matrix(operator, True)) is not None:
             return of_matrix(operator, host(whole.a))
@@ -543,7 +543,7 @@ class Woodbury:
         """B⁻¹ - Y C⁻¹ (B⁻ᵀ V)ᵀ."""
         middle = inverses(self.C, whole, "capacitance")
         same = self.U is self.V and self.base_inverse.T is self.base_inverse
-        Z = self.Y if same else columns(self.base_inverse.T, self.V)
+        Z = self.Y if same else multiply_matrix(self.base_inverse.T, self.V)
         left = LowRank(self.Y, -middle.T, whole.in_shape)  # not multiplied out: it is as large so
         low = Product((left, Dense(Z.T, None, whole.out_shape)))
         return Sum((*terms_of(self.base_inverse), low))
@@ -552,7 +552,7 @@ class Woodbury:
     def determinant(self) -> SlogDet | None:
         """det B det C."""
         base = determinant(self.base)
-        return None if base is None else both(base, of_matrices(self.C))
+        return None if base is None else multiply_dets(base, of_matrices(self.C))
 
 
 def woodbury(operator: Sum) -> Woodbury | None:
@@ -571,19 +571,19 @@ def woodbury(operator: Sum) -> Woodbury | None:
         return None
     U, V = low[0]
     if len(low) > 1:
-        U, V = map(joined, zip(*low, strict=True))
-    Y = columns(base_inverse, U)
+        U, V = map(join_columns, zip(*low, strict=True))
+    Y = multiply_matrix(base_inverse, U)
     C, at = reading_of(V, Y).MatMul(V.T, Y), np.arange(U.shape[1])
     C[at, at] += 1
     return Woodbury(base, base_inverse, Y, U, V, C)
 
 
-def joined(matrices: tuple[Array, ...]) -> Array:
+def join_columns(matrices: tuple[Array, ...]) -> Array:
     """The columns of all matrices."""
     return reading_of(*matrices).Concat(*matrices, axis=1)
 
 
-def columns(operator: Jacobian, matrix: np.ndarray) -> np.ndarray:
+def multiply_matrix(operator: Jacobian, matrix: np.ndarray) -> np.ndarray:
     """A M for a matrix M."""
     if isinstance(operator, Diagonal):  # no copy of M with its axes exchanged
         return operator._diagonal()[:, None] * matrix
@@ -596,13 +596,13 @@ def low_rank_of(term: Jacobian) -> tuple[np.ndarray, np.ndarray] | None:
     n = term.shape[0]
     if isinstance(term, LowRank):
         return (term.u, term.v) if term.u.shape[1] < n else None
-    if not isinstance(term, Product) or not held(term):
+    if not isinstance(term, Product) or not is_of_kinds(term):
         return None
     for k, factor in enumerate(term.factors):
         if isinstance(factor, LowRank) and factor.u.shape[1] < n:
             before, after = term.factors[:k], term.factors[k + 1 :]
-            U = columns(reduce(matmul, before), factor.u) if before else factor.u
-            V = columns(reduce(matmul, after).T, factor.v) if after else factor.v
+            U = multiply_matrix(reduce(matmul, before), factor.u) if before else factor.u
+            V = multiply_matrix(reduce(matmul, after).T, factor.v) if after else factor.v
             return U, V
     widths = [factor.shape[1] for factor in term.factors]
     k = int(np.argmin(widths))

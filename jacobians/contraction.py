@@ -154,17 +154,17 @@ def _(operator: Kron) -> Contraction:
 def _(operator: Cumulative) -> Contraction:
     line = Cumulative(0, operator.in_shape[operator.axis :][:1], operator.dtype,
                       exclusive=operator.exclusive, reverse=operator.reverse)  # fmt: skip
-    return along(line, (operator.axis,), operator)
+    return matrix_along(line, (operator.axis,), operator)
 
 
 @as_contraction.register
 def _(operator: Fourier) -> Contraction:
     shape = operator.in_shape[operator.axis], 2
     line = Fourier(0, shape, operator.dtype, inverse=operator.inverted)
-    return along(line, (operator.axis, -1), operator)
+    return matrix_along(line, (operator.axis, -1), operator)
 
 
-def along(line: Jacobian, axes: tuple[int, ...], operator: Jacobian) -> Contraction:
+def matrix_along(line: Jacobian, axes: tuple[int, ...], operator: Jacobian) -> Contraction:
     """The operator as one matrix along some axes, applied alike across all other axes."""
     rank = len(operator.in_shape)
     labels, new = list(ascii_letters[:rank]), ascii_letters[rank : rank + len(axes)]

@@ -28,13 +28,13 @@ from .elementwise import Zero
 from .errors import InputError
 from .symint import agree, at, is_symbolic, largest, same
 
-MOST = 2**26
+GATHERED_ENTRIES = 2**26
 """About how many patch entries are gathered at once; larger kernels are split."""
 
 FEWEST = 64
 """The least number of patch entries that one gather index counts as."""
 
-MANY = 4
+PATCHES_PER_ENTRY = 4
 """How many times larger than u patches must be for a transpose of u to pay off."""
 
 
@@ -208,13 +208,14 @@ def correlate(op: Op, g: Geometry, x: Array, u: Array) -> Array:
     sizes, by_samples = (*shape_of(x), *shape_of(u)), op.convolves_samples
     if by_samples and not is_symbolic(sizes) and min(g.reach) > 0:
         return over_samples(op, g, x, u)
-    if is_symbolic((*g.w, *g.x, *g.u, k)) or taps <= 1 or (  # no bound holds at every point
-            taps * size(g.u[2:]) * max(k * g.x[0] * g.x[1], FEWEST) <= MOST):  # fmt: skip
+    patched = taps * size(g.u[2:]) * max(k * g.x[0] * g.x[1], FEWEST)
+    open_ = is_symbolic((*g.w, *g.x, *g.u, k))  # where no bound holds at every point
+    if open_ or taps <= 1 or patched <= GATHERED_ENTRIES:
         return correlate_at_once(op, g, x, u)
     x, g = with_margin(op, g, x)
     longest = max(range(len(g.strides)), key=lambda axis: g.w[2 + axis])
     half, end = g.w[2 + longest] // 2, g.w[2 + longest]
-    parts = (cut(op, g, x, longest, *part) for part in ((0, half), (half, end)))
+    parts = (cut_geometry(op, g, x, longest, *part) for part in ((0, half), (half, end)))
     found = [correlate(op, *part, u) for part in parts]
     return op.Concat(*found, axis=longest - len(g.strides))
 
@@ -248,7 +249,9 @@ def with_margin(op: Op, g: Geometry, x: Array) -> tuple[Array, Geometry]:
     return x, replace(g, x=(*g.x[:2], *space), pads=(0,) * len(g.pads))
 
 
-def cut(op: Op, g: Geometry, x: Array, axis: int, first: int, end: int) -> tuple[Geometry, Array]:
+def cut_geometry(
+    op: Op, g: Geometry, x: Array, axis: int, first: int, end: int
+) -> tuple[Geometry, Array]:
     """The geometry of kernel entries [first, end) on a spatial axis, and the part of x they use."""
     start, step = first * g.dilations[axis], g.strides[axis]
     stop = (end - 1) * g.dilations[axis] + step * (g.u[2 + axis] - 1) + 1
@@ -269,7 +272,7 @@ def correlate_at_once(op: Op, g: Geometry, x: Array, u: Array) -> Array:
     rows = op.Reshape(u, (size(lead(u, g.u)), n, g.group, m, p))
     turned = (0, 2, 3, 4, 1) if last else (0, 2, 3, 1, 4)
     rows = op.Reshape(op.Transpose(rows, perm=turned), (-1, g.group, m, n * p))
-    met = gathered_patches if last else patches
+    met = gathered_patches if last else kernel_patches
     columns = op.Reshape(met(op, g, x), (-1, g.group, c, n * p))
     return op.Reshape(op.MatMul(rows, op.Transpose(columns, perm=(0, 1, 3, 2))), (*k, *g.w))
 
@@ -287,7 +290,7 @@ def samples_last(g: Geometry) -> bool:
     """
     if is_symbolic((g.x, g.w, g.u)):  # the gather index is a constant
         return False
-    turned = g.u[0] > 1 and g.group * size(g.w[1:]) >= MANY * g.w[0]
+    turned = g.u[0] > 1 and g.group * size(g.w[1:]) >= PATCHES_PER_ENTRY * g.w[0]
     return turned or size(g.w[2:]) > size(g.u[2:])
 
 
@@ -315,7 +318,7 @@ def meetings(g: Geometry, space: Shape) -> np.ndarray:
     return found.ravel()
 
 
-def patches(op: Op, g: Geometry, x: Array) -> Array:
+def kernel_patches(op: Op, g: Geometry, x: Array) -> Array:
     """The patches of x, one slice per kernel entry: (*K, C, kernel entries, N, positions).
 
     Samples are next to positions, so that both together form one axis of a matrix.

@@ -342,7 +342,7 @@ def accumulate(op: Op, terms: list[tuple[Jacobian, Array]]) -> Array:
     tiled = tiling([operator for operator, _ in terms])
     if tiled is not None:
         axis, order = tiled
-        return op.Concat(*(inside(op, *terms[i]) for i in order), axis=axis)
+        return op.Concat(*(embedded_tensor(op, *terms[i]) for i in order), axis=axis)
     return reduce(op.Add, (operator._apply(op, v) for operator, v in terms))
 
 
@@ -360,7 +360,7 @@ def tiling(operators: list[Jacobian]) -> tuple[int, list[int]] | None:
     return (axis, order) if full else None
 
 
-def inside(op: Op, operator: Jacobian, v: Array) -> Array:
+def embedded_tensor(op: Op, operator: Jacobian, v: Array) -> Array:
     """The tensor that an operator embeds: the product with all its factors but the first."""
     for factor in reversed(factors_of(operator)[1:]):
         v = factor._apply(op, v)
@@ -590,7 +590,7 @@ def followed(op: Op, edges: Sequence[Edge], ends: tuple[int, ...], *, forward: b
 
 
 def numbers_in(operator: Jacobian) -> Iterator[Jacobian]:
-    """The parts of an operator whose arrays multiply entries of x: see `masked`."""
+    """The parts of an operator whose arrays multiply entries of x: see `mask_operator`."""
     return (part for part in parts_in(operator) if isinstance(part, Diagonal | MIXES))
 
 
@@ -635,12 +635,12 @@ def follow(op: Op, operator: Jacobian, mine: Chosen) -> tuple[Jacobian, Chosen]:
     if isinstance(operator, SAME):
         return operator, mine
     if isinstance(operator, Diagonal):
-        before = kept(op, operator, mine) if operator.chooses else mine
-        return operator if mine is None else masked(op, operator, mine), before
+        before = chosen_entries(op, operator, mine) if operator.chooses else mine
+        return operator if mine is None else mask_operator(op, operator, mine), before
     if isinstance(operator, MOVES):
         drops = mine is not None or isinstance(operator, SELECTS)
-        before = moved(op, operator, mine) if drops else None
-        return operator if mine is None else masked(op, operator, mine), before
+        before = pull_mask(op, operator, mine) if drops else None
+        return operator if mine is None else mask_operator(op, operator, mine), before
     if isinstance(operator, Product):
         factors = []
         for factor in operator.factors:
@@ -656,7 +656,7 @@ def follow(op: Op, operator: Jacobian, mine: Chosen) -> tuple[Jacobian, Chosen]:
     return operator, None
 
 
-def masked(op: Op, J: Jacobian, mine: Array) -> Jacobian:
+def mask_operator(op: Op, J: Jacobian, mine: Array) -> Jacobian:
     """The operator with 0 at entries of its arrays that count for no y, if some may be infinite."""
     if not may_be_infinite(J):
         return J
@@ -667,20 +667,22 @@ def masked(op: Op, J: Jacobian, mine: Array) -> Jacobian:
             return tuple(map(only, part))
         if not hasattr(part, "shape"):  # a symbolic identity, or the labels of axes
             return part
-        counts = mine if isinstance(J, Diagonal) else either(op, [moved(op, J, mine, next(ends))])
+        counts = (
+            mine if isinstance(J, Diagonal) else either(op, [pull_mask(op, J, mine, next(ends))])
+        )
         return part if counts is None else op.Where(counts, part, op.CastLike(0.0, part))
 
     return J._holding(**{name: only(getattr(J, name)) for name in J.holds})
 
 
-def kept(op: Op, d: Diagonal, mine: Chosen) -> Array:
+def chosen_entries(op: Op, d: Diagonal, mine: Chosen) -> Array:
     """The entries of x that count for a diagonal that chooses."""
     own = at_hand(op, d.d)
     found = own.Not(own.Equal(d.d, own.CastLike(0.0, d.d)))
     return found if mine is None else at_hand(op, found, mine).And(mine, found)
 
 
-def moved(op: Op, J: Jacobian, mine: Chosen, end: int = 1) -> Array:
+def pull_mask(op: Op, J: Jacobian, mine: Chosen, end: int = 1) -> Array:
     """The entries of x (`end` 1), or of an array that J holds (2, 3, …), that count for y = J x."""
     mine, mixes = np.ones((), bool) if mine is None else mine, isinstance(J, MIXES)
     if not is_symbolic((J.out_shape, J.in_shape)):

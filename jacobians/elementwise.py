@@ -14,7 +14,7 @@ from .arrays import (
     dtype_of,
     factor,
     fits,
-    floating,
+    floating_dtype,
     held_text,
     is_complex,
     is_recorded,
@@ -140,7 +140,7 @@ class Cast(Jacobian):
     """
 
     def __init__(self, shape: Shape, source: Any, target: Any) -> None:
-        self.source, self.target = floating(source), floating(target)
+        self.source, self.target = floating_dtype(source), floating_dtype(target)
         super().__init__(shape, shape, common(self.source, self.target))
 
     def _apply(self, op: Op, v: Array) -> Array:

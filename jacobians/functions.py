@@ -1,6 +1,7 @@
 """Functions of operators by structure: A⁺, √A, Cholesky factors, powers, exp A, A = V Λ Vᴴ, U Σ Vᴴ.
 
-A function is a `Form`: what it does to numbers and to matrices. One dispatch, `mapped`, applies it:
+A function is a `MatrixFunction`: what it does to numbers and to matrices. One dispatch,
+`map_structure`, applies it:
 
 | A | f(A) |
 |---|---|
@@ -26,10 +27,18 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .arrays import cast, dtype_of, host, like, rounded, shape_of, size, times, wide, widened
+from .arrays import cast_to, dtype_of, host, like, rounded, shape_of, size, times, wide, widened
 from .as_one import absolute, are_inverse, as_circulant, as_one, of_blocks
 from .base import Jacobian
-from .closed import all_numbers, check_square, checked, inverse_of, joined, low_rank_of, whole
+from .closed import (
+    all_numbers,
+    as_one_operator,
+    check_inverse,
+    check_square,
+    inverse_of,
+    join_columns,
+    low_rank_of,
+)
 from .dag import Block, Dag
 from .elementwise import Diagonal, Identity, Scalar
 from .errors import InputError
@@ -48,7 +57,7 @@ Bases = tuple[Any, np.ndarray, Any]
 
 
 @dataclass(frozen=True)
-class Form:
+class MatrixFunction:
     """f of numbers and of stacks of matrices.
 
     A function `splits` if f(A ⊗ B) = f(A) ⊗ f(B), and is `spectral` if f(V Λ Vᴴ) = V f(Λ) Vᴴ for
@@ -61,13 +70,13 @@ class Form:
     spectral: bool = True
     pseudo: bool = False
 
-    def at(self, c: float) -> Form:
+    def at(self, c: float) -> MatrixFunction:
         """A ↦ f(c A)."""
-        return Form(lambda d: self.entries(c * d), lambda a: self.matrices(c * a), False,
+        return MatrixFunction(lambda d: self.entries(c * d), lambda a: self.matrices(c * a), False,
                     self.spectral)  # fmt: skip
 
 
-def known(question: Callable[..., Found | None], A: Jacobian, *args: Any) -> Found:
+def ask_structure(question: Callable[..., Found | None], A: Jacobian, *args: Any) -> Found:
     """The answer by structure, or for the dense matrix."""
     found = question(A, *args) if all_numbers(A) else None
     if found is None:
@@ -77,9 +86,9 @@ def known(question: Callable[..., Found | None], A: Jacobian, *args: Any) -> Fou
     return found
 
 
-def parts(operator: Jacobian) -> tuple[float, Jacobian, Jacobian, Jacobian]:
+def split_layouts(operator: Jacobian) -> tuple[float, Jacobian, Jacobian, Jacobian]:
     """c, P, A and Q of c P A Q, for permutations and reshapes, or identities, P and Q."""
-    one = whole(operator) if isinstance(operator, Dag) else operator
+    one = as_one_operator(operator) if isinstance(operator, Dag) else operator
     factors = [f for f in factors_of(one or operator) if not isinstance(f, Scalar)]
     c = np.prod([f.factor for f in factors_of(one or operator) if isinstance(f, Scalar)])
     P: Jacobian = Identity(operator.out_shape, operator.dtype)
@@ -94,9 +103,9 @@ def parts(operator: Jacobian) -> tuple[float, Jacobian, Jacobian, Jacobian]:
 
 
 @singledispatch
-def mapped(operator: Jacobian, form: Form) -> Jacobian | None:
+def map_structure(operator: Jacobian, form: MatrixFunction) -> Jacobian | None:
     """f(A) by structure, or None."""
-    c, P, A, Q = parts(operator)
+    c, P, A, Q = split_layouts(operator)
     keeps = form.spectral or isinstance(P, Identity | Reshape)
     fits = form.pseudo or (keeps and are_inverse(P, Q))
     if type(A) is type(operator) or not fits:
@@ -105,72 +114,72 @@ def mapped(operator: Jacobian, form: Form) -> Jacobian | None:
     if c != 1 and form.splits:
         with suppress(InputError):  # as for the root of -1
             scale, c = form.entries(np.array(c)).item(), 1.0
-    found = mapped(A, form if c == 1 else form.at(c))
+    found = map_structure(A, form if c == 1 else form.at(c))
     if found is None:
         return None
     return Q.T @ (found if scale == 1 else scale * found) @ P.T
 
 
-@mapped.register
-def _(operator: Identity | Scalar | Diagonal, form: Form) -> Jacobian:
+@map_structure.register
+def _(operator: Identity | Scalar | Diagonal, form: MatrixFunction) -> Jacobian:
     c = multiple(operator)
     d = operator.d if isinstance(operator, Diagonal) else np.array(c, operator.dtype)
-    return Diagonal(like(kept(form.entries, host(d)), d), operator.in_shape)
+    return Diagonal(like(keep_precision(form.entries, host(d)), d), operator.in_shape)
 
 
-@mapped.register
-def _(operator: Dense, form: Form) -> Jacobian:
-    return Dense(kept(form.matrices, operator.a), operator.in_shape, operator.out_shape)
+@map_structure.register
+def _(operator: Dense, form: MatrixFunction) -> Jacobian:
+    return Dense(keep_precision(form.matrices, operator.a), operator.in_shape, operator.out_shape)
 
 
-@mapped.register
-def _(operator: BlockDiagonal, form: Form) -> Jacobian:
-    return BlockDiagonal(kept(form.matrices, operator.blocks))
+@map_structure.register
+def _(operator: BlockDiagonal, form: MatrixFunction) -> Jacobian:
+    return BlockDiagonal(keep_precision(form.matrices, operator.blocks))
 
 
-@mapped.register
-def _(operator: Kron, form: Form) -> Jacobian | None:
+@map_structure.register
+def _(operator: Kron, form: MatrixFunction) -> Jacobian | None:
     (m, n), (rows, columns) = matrix_shape(operator.left), matrix_shape(operator.right)
     if not form.splits or ((m, rows) != (n, columns) and not form.pseudo):
         return by_eigenvectors(operator, form)
     form = pseudo() if form.pseudo else form  # by the sizes of each factor
     try:
-        left, right = (f if isinstance(f, Eye) else kept(form.matrices, f)
+        left, right = (f if isinstance(f, Eye) else keep_precision(form.matrices, f)
                        for f in (operator.left, operator.right))  # fmt: skip
         return Kron(left, right, operator.batch)
     except InputError:  # as for the root of (-A) ⊗ (-B)
         return by_eigenvectors(operator, form)
 
 
-@mapped.register
-def _(operator: Circulant, form: Form) -> Jacobian | None:
+@map_structure.register
+def _(operator: Circulant, form: MatrixFunction) -> Jacobian | None:
     return operator.with_spectrum(form.entries(operator.spectrum)) if form.spectral else None
 
 
-@mapped.register
-def _(operator: Permutation | Reshape | Slice | Embed, form: Form) -> Jacobian | None:
+@map_structure.register
+def _(operator: Permutation | Reshape | Slice | Embed, form: MatrixFunction) -> Jacobian | None:
     return operator.T if form.pseudo else None
 
 
-@mapped.register
-def _(operator: LowRank, form: Form) -> Jacobian | None:
+@map_structure.register
+def _(operator: LowRank, form: MatrixFunction) -> Jacobian | None:
     """(U Vᵀ)⁺ by its singular values."""
     if not form.pseudo:
         return None
-    U, values, V = known(singular_bases, operator)
+    U, values, V = ask_structure(singular_bases, operator)
     return V @ Diagonal(pseudo(operator).entries(values)) @ U.H
 
 
-@mapped.register
-def _(operator: Block, form: Form) -> Jacobian | None:
-    return of_blocks(lambda block: mapped(block, form), operator)
+@map_structure.register
+def _(operator: Block, form: MatrixFunction) -> Jacobian | None:
+    return of_blocks(lambda block: map_structure(block, form), operator)
 
 
-@mapped.register
-def _(operator: Sum, form: Form) -> Jacobian | None:
+@map_structure.register
+def _(operator: Sum, form: MatrixFunction) -> Jacobian | None:
     form = pseudo(operator) if form.pseudo else form
     if (one := as_one(operator)) is not None:
-        return mapped(one, form)
+        return map_structure(one, form)
     found = by_eigenvectors(operator, form) or of_low_rank(operator, form)
     by_parts = found is None and form.matrices is exponential
     split = by_schur(operator, kron_terms(operator)) if by_parts else None
@@ -180,7 +189,7 @@ def _(operator: Sum, form: Form) -> Jacobian | None:
     return found
 
 
-def by_eigenvectors(operator: Jacobian, form: Form) -> Jacobian | None:
+def by_eigenvectors(operator: Jacobian, form: MatrixFunction) -> Jacobian | None:
     """V diag(f(λ)) Vᴴ."""
     pair = eigenbasis(operator) if form.spectral else None
     if pair is None:
@@ -189,7 +198,7 @@ def by_eigenvectors(operator: Jacobian, form: Form) -> Jacobian | None:
     return V @ Diagonal(form.entries(values).reshape(V.in_shape)) @ V.H
 
 
-def of_low_rank(operator: Sum, form: Form) -> Jacobian | None:
+def of_low_rank(operator: Sum, form: MatrixFunction) -> Jacobian | None:
     """f(c I + U Vᵀ) = f(c) I + Q diag(f(c + μ) - f(c)) Qᴴ, where U Vᵀ is Hermitian."""
     if operator.shape[0] != operator.shape[1] or not form.spectral:
         return None
@@ -197,7 +206,7 @@ def of_low_rank(operator: Sum, form: Form) -> Jacobian | None:
     low = [pair for term in others if (pair := low_rank_of(term))]
     if not low or len(low) < len(others):
         return None
-    U, V = map(joined, zip(*low, strict=True))
+    U, V = map(join_columns, zip(*low, strict=True))
     if operator.shape[0] <= U.shape[1]:
         return None
     if (found := compressed(U, V)) is None:
@@ -210,7 +219,7 @@ def of_low_rank(operator: Sum, form: Form) -> Jacobian | None:
         Q, P, operator.out_shape, operator.in_shape)  # fmt: skip
 
 
-def kept(function: Callable[[np.ndarray], Any], array: np.ndarray) -> np.ndarray:
+def keep_precision(function: Callable[[np.ndarray], Any], array: np.ndarray) -> np.ndarray:
     """A function in at least single precision, in the precision of the array."""
     found: np.ndarray = function(widened(array))
     dtype = dtype_of(array)
@@ -226,7 +235,7 @@ def eigenbasis(operator: Jacobian, *, vectors: bool = True) -> Eigen | None:
 
     Without `vectors` the second result is None, and the values take a third of the time.
     """
-    c, P, A, Q = parts(operator)
+    c, P, A, Q = split_layouts(operator)
     similar = type(A) is not type(operator) and are_inverse(P, Q)
     found = eigenbasis(A, vectors=vectors) if similar else None
     return None if found is None else (c * found[0], found[1] and P @ found[1])
@@ -274,7 +283,7 @@ def _(operator: LowRank, *, vectors: bool = True) -> Eigen | None:
 def compressed(U: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Q and H with U Vᵀ = Q H Qᴴ, where that is Hermitian."""
     dtype, linalg = wide(np.result_type(dtype_of(U), dtype_of(V))), module_of(U).linalg
-    U, V = cast(U, dtype), cast(V, dtype)
+    U, V = cast_to(U, dtype), cast_to(V, dtype)
     Q, R = linalg.qr(U)
     inside = R @ (V.T @ Q)
     outside = R @ V.T - inside @ Q.T.conj()
@@ -311,7 +320,7 @@ def singular_bases(operator: Jacobian, *, vectors: bool = True) -> Bases | None:
 
     Without `vectors`, the bases U and V are left out as None.
     """
-    c, P, A, Q = parts(operator)
+    c, P, A, Q = split_layouts(operator)
     found = None if type(A) is type(operator) else singular_bases(A, vectors=vectors)
     if found is None:
         return None
@@ -353,7 +362,7 @@ def _(operator: Kron, *, vectors: bool = True) -> Bases:
 
 @singular_bases.register
 def _(operator: LowRank, *, vectors: bool = True) -> Bases:
-    sides = (cast(f, wide(operator.dtype)) for f in (operator.u, operator.v.conj()))
+    sides = (cast_to(f, wide(operator.dtype)) for f in (operator.u, operator.v.conj()))
     (Q, R), (P, S) = (module_of(f).linalg.qr(f) for f in sides)
     U, values, V = thin(R @ S.T.conj(), vectors)
     if not vectors:
@@ -431,7 +440,7 @@ def root(values: np.ndarray, power: float = 0.5) -> np.ndarray:
     return np.maximum(np.real(values), 0) ** power
 
 
-def reciprocal(floor: float, values: np.ndarray) -> np.ndarray:
+def invert_values(floor: float, values: np.ndarray) -> np.ndarray:
     """1/λ along the last axis, and 0 where λ is 0 up to rounding, or up to `floor`."""
     sizes = np.abs(values)
     least = values.shape[-1] * eps_of(values.dtype) * sizes.max(-1, initial=0, keepdims=True)
@@ -439,16 +448,18 @@ def reciprocal(floor: float, values: np.ndarray) -> np.ndarray:
     return np.where(small, 0, 1 / np.where(small, 1, values))
 
 
-def pseudo(A: Jacobian | None = None) -> Form:
+def pseudo(A: Jacobian | None = None) -> MatrixFunction:
     """The pseudo-inverse: 0 is what rounding leaves of the numbers in A, with magnitudes |A| 1."""
     largest = 0.0 if A is None else np.abs(absolute(A) @ np.ones(A.shape[1])).max(initial=0)
-    of_values = partial(reciprocal, 0.0 if A is None else max(A.shape) * eps_of(A.dtype) * largest)
+    of_values = partial(
+        invert_values, 0.0 if A is None else max(A.shape) * eps_of(A.dtype) * largest
+    )
 
     def matrices(a: np.ndarray) -> np.ndarray:
         U, values, V = thin(a, True)
         return times(V, of_values(values)[..., None, :]) @ adjoint_of(U)
 
-    return Form(lambda d: of_values(d.ravel()).reshape(d.shape), matrices, pseudo=True)
+    return MatrixFunction(lambda d: of_values(d.ravel()).reshape(d.shape), matrices, pseudo=True)
 
 
 def triangle(a: np.ndarray) -> np.ndarray:
@@ -468,9 +479,9 @@ def exponential(a: np.ndarray) -> np.ndarray:
 
 
 FORMS = {
-    "sqrt": Form(root, partial(of_hermitian, root)),
-    "cholesky": Form(root, triangle, spectral=False),
-    "expm": Form(np.exp, exponential, splits=False),
+    "sqrt": MatrixFunction(root, partial(of_hermitian, root)),
+    "cholesky": MatrixFunction(root, triangle, spectral=False),
+    "expm": MatrixFunction(np.exp, exponential, splits=False),
 }
 """Name -> the function."""
 
@@ -478,23 +489,23 @@ FORMS = {
 def function_of(A: Jacobian, name: str, *args: Any) -> Any:
     """A function or decomposition by its name, which is the name of a method of operators."""
     if name == "svd":
-        return known(singular_bases, A)
+        return ask_structure(singular_bases, A)
     if name == "pinv":
         return pinv_of(A)
     check_square(A)
     if name == "eigh":
-        return known(eigenbasis, A)
-    return power_of(A, *args) if name == "power" else known(mapped, A, FORMS[name])
+        return ask_structure(eigenbasis, A)
+    return power_of(A, *args) if name == "power" else ask_structure(map_structure, A, FORMS[name])
 
 
 def pinv_of(A: Jacobian) -> Jacobian:
     """A⁺, which is A⁻¹ where structure gives that."""
-    found = mapped(A, pseudo()) if all_numbers(A) else None
+    found = map_structure(A, pseudo()) if all_numbers(A) else None
     if found is None and A.shape[0] == A.shape[1]:
         with suppress(Singular):
             inverse = inverse_of(A)
-            found = inverse and checked(A, inverse, lost=1e-3)
-    return found or known(mapped, A, pseudo(A))
+            found = inverse and check_inverse(A, inverse, lost=1e-3)
+    return found or ask_structure(map_structure, A, pseudo(A))
 
 
 def power_of(A: Jacobian, p: float) -> Jacobian:
@@ -505,8 +516,12 @@ def power_of(A: Jacobian, p: float) -> Jacobian:
         return power_of(A.inverse(), -p)
     if p != int(p):
         entries = partial(root, power=p)
-        return known(mapped, A, Form(entries, partial(of_hermitian, entries)))
+        return ask_structure(
+            map_structure, A, MatrixFunction(entries, partial(of_hermitian, entries))
+        )
     n = int(p)
-    form = Form(lambda d: np.asarray(d**n), lambda a: module_of(a).linalg.matrix_power(a, n))
-    found = mapped(A, form) if n and all_numbers(A) else None
+    form = MatrixFunction(
+        lambda d: np.asarray(d**n), lambda a: module_of(a).linalg.matrix_power(a, n)
+    )
+    found = map_structure(A, form) if n and all_numbers(A) else None
     return found or reduce(matmul, [A] * n, Identity(A.in_shape, A.dtype))

@@ -30,7 +30,7 @@ from .lapack import (
     eps_of,
     hermitian,
     inverses,
-    largest,
+    max_abs,
     of_entries,
     of_matrices,
 )
@@ -77,7 +77,7 @@ def diagonalised(
         return None
     pairs = [(a[..., :, None], c * b[..., None, :])
              for c, a, b in zip(scales, left.values, right.values, strict=True)]  # fmt: skip
-    sizes = sum(largest(a) * abs(b) + abs(a) * largest(b) for a, b in pairs)
+    sizes = sum(max_abs(a) * abs(b) + abs(a) * max_abs(b) for a, b in pairs)
     real = np.finfo(wide(operator.dtype)).dtype
     values, sizes = (np.broadcast_to(np.asarray(found, real), operator.in_shape)
                      for found in (sum(a * b for a, b in pairs), sizes))  # fmt: skip
@@ -175,7 +175,7 @@ def by_schur(operator: Sum, found: KronTerms | None) -> tuple[Kron | None, Sylve
         return None
     shift, terms, _ = found
     *_, m, n = operator.in_shape
-    terms = [(c, hosted(A), hosted(B)) for c, A, B in terms]
+    terms = [(c, factor_on_host(A), factor_on_host(B)) for c, A, B in terms]
     if shift:
         terms = with_shift(terms, shift, Eye(m), Eye(n))
     square = all((matrix_shape(L), matrix_shape(R)) == ((m, m), (n, n)) for _, L, R in terms)
@@ -184,13 +184,13 @@ def by_schur(operator: Sum, found: KronTerms | None) -> tuple[Kron | None, Sylve
     orders = sorted((terms, terms[::-1]), key=lambda o: isinstance(o[0][2], Eye), reverse=True)
     for (c, A, B), (d, C, D) in orders:
         with suppress(Singular):
-            left, right = c * solved(operator, C, A), d * solved(operator, B, D)
+            left, right = c * solve_factor(operator, C, A), d * solve_factor(operator, B, D)
             free = isinstance(B, Eye) and isinstance(C, Eye)
             return None if free else Kron(C, B, ()), Sylvester(left, right)
     return None
 
 
-def hosted(factor: Factor) -> Factor:
+def factor_on_host(factor: Factor) -> Factor:
     return factor if isinstance(factor, Eye) else host(factor)
 
 
@@ -204,7 +204,7 @@ def with_shift(terms: list[Term], shift: float, left: Eye, right: Eye) -> list[T
     return [*terms, (shift, left, right)]
 
 
-def solved(whole: Jacobian, C: Factor, A: Factor) -> np.ndarray:
+def solve_factor(whole: Jacobian, C: Factor, A: Factor) -> np.ndarray:
     """C⁻¹ A as a matrix."""
     C, A = (f if isinstance(f, Eye) else np.asarray(f, wide(f.dtype)) for f in (C, A))
     if isinstance(C, Eye):

@@ -21,7 +21,7 @@ ZERO_DET = (0.0, -np.inf)
 LOST = 0.1
 """The relative error at which an inverse is none: its operator is singular, up to rounding."""
 
-SMALL = 32
+LAPACK_ROWS = 32
 """LAPACK starts no threads for triangles of twice as many rows."""
 
 
@@ -101,7 +101,7 @@ def inverse_of_root(a: np.ndarray) -> np.ndarray:
     Raises `LinAlgError` where one is not positive definite.
     """
     k = a.shape[-1] // 2
-    if k < SMALL:
+    if k < LAPACK_ROWS:
         L = np.linalg.cholesky(a)
         trtri: Any = scipy.linalg.get_lapack_funcs("trtri", (L,))
         return np.linalg.inv(L) if a.ndim > 2 or not k else cast(np.ndarray, trtri(L.T)[0].T)
@@ -139,7 +139,7 @@ def of_matrix(whole: Jacobian, a: np.ndarray) -> SlogDet:
         number = f"{1 / inverse:.2g}" if inverse else "infinite"
         warn_of_rounding(whole, f"its condition number is {number} in {a.dtype}")
     swaps = np.count_nonzero(steps != np.arange(len(steps)))
-    return both(((-1.0) ** swaps, 0.0), of_entries(np.diagonal(lu)))
+    return multiply_dets(((-1.0) ** swaps, 0.0), of_entries(np.diagonal(lu)))
 
 
 def of_values(whole: Jacobian, values: np.ndarray, sizes: Any) -> SlogDet:
@@ -168,12 +168,12 @@ def of_sizes(values: np.ndarray) -> float:
         return float(np.log(np.abs(values)).sum(dtype=float))
 
 
-def both(a: SlogDet, b: SlogDet) -> SlogDet:
+def multiply_dets(a: SlogDet, b: SlogDet) -> SlogDet:
     """The determinant of a product."""
     return a[0] * b[0], a[1] + b[1]
 
 
-def powered(found: SlogDet, times: int) -> SlogDet:
+def power_of_det(found: SlogDet, times: int) -> SlogDet:
     """The determinant of a power."""
     return (found[0] ** times, found[1] * times) if times else (1.0, 0.0)
 
@@ -199,14 +199,14 @@ def hermitian(matrices: np.ndarray, eps: float | None = None) -> np.ndarray | No
     if matrices.shape[-1] != matrices.shape[-2]:
         return None
     a = widened(matrices)
-    skew = largest(a - adjoint_of(a))
+    skew = max_abs(a - adjoint_of(a))
     if skew == 0:
         return a
     rounding = 100 * a.shape[-1] ** 0.5 * (eps or eps_of(dtype_of(a)))
-    return (a + adjoint_of(a)) / 2 if skew <= rounding * largest(a) else None
+    return (a + adjoint_of(a)) / 2 if skew <= rounding * max_abs(a) else None
 
 
-def largest(a: np.ndarray) -> float:
+def max_abs(a: np.ndarray) -> float:
     """max |aᵢ|, 0 of none."""
     return float(abs(a).max()) if 0 not in a.shape else 0.0
 

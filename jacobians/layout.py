@@ -195,7 +195,7 @@ class Slice(Jacobian):
         starts, ends, steps = zip(
             *(bounds(self.spans[k], self.in_shape[k]) for k in cut), strict=True
         )
-        return settled(op, op.Slice(v, starts, ends, axes, steps), self, v)
+        return settle_shape(op, op.Slice(v, starts, ends, axes, steps), self, v)
 
     def _transpose(self) -> Jacobian:
         return Embed(self.spans, self.in_shape, self.dtype)
@@ -217,11 +217,11 @@ class Embed(Jacobian):
     def _apply(self, op: Op, v: Array) -> Array:
         for k, span in enumerate(self.spans):
             if span[1] != 1:
-                v = spread(op, v, k - len(self.spans), span)
+                v = space_out(op, v, k - len(self.spans), span)
         empty = tuple(map(margins, self.spans, self.out_shape))
         axes = tuple(k - len(empty) for k, margin in enumerate(empty) if not same(margin, (0, 0)))
         pads = (*(empty[a][0] for a in axes), *(empty[a][1] for a in axes))
-        return settled(op, op.Pad(v, pads, None, axes), self, v) if axes else v
+        return settle_shape(op, op.Pad(v, pads, None, axes), self, v) if axes else v
 
     def _transpose(self) -> Jacobian:
         return Slice(self.spans, self.out_shape, self.dtype)
@@ -230,7 +230,7 @@ class Embed(Jacobian):
         return f"embed({prod_text(self.in_shape)} → {prod_text(self.out_shape)})"
 
 
-def settled(op: Op, y: Array, J: Jacobian, v: Array) -> Array:
+def settle_shape(op: Op, y: Array, J: Jacobian, v: Array) -> Array:
     """y = J v in the shape of J's output, which inference may miss where sizes are symbolic."""
     if not is_symbolic((J.out_shape, J.in_shape)):
         return y
@@ -251,7 +251,7 @@ def checked_spans(spans: tuple[Span, ...], shape: Shape, kind: str) -> tuple[Spa
     return tuple(spans)
 
 
-def listed(index: Array) -> Array:
+def index_array(index: Array) -> Array:
     """The index, where that is a list as an array."""
     return as_array(index) if isinstance(index, list | tuple) else index
 
@@ -287,7 +287,7 @@ def margins(span: Span, n: int) -> tuple[int, int]:
     return low, n - low - largest(abs(step) * (count - 1) + 1, 0)
 
 
-def spread(op: Op, v: Array, axis: int, span: Span) -> Array:
+def space_out(op: Op, v: Array, axis: int, span: Span) -> Array:
     """Entries of `v` placed |step| apart along a negative axis, reversed for a negative step."""
     _, step, count = span
     if step < 0:
@@ -316,7 +316,7 @@ class Take(Jacobian):
         self, index: Array, axis: int, in_shape: Shape, dtype: Any, parts: Shape = (),
         distinct: bool = False,
     ) -> None:  # fmt: skip
-        self.index, self.parts, self.distinct = listed(index), parts, distinct
+        self.index, self.parts, self.distinct = index_array(index), parts, distinct
         self.axis, out_shape = indexed(self.index, axis, in_shape, "Take")
         super().__init__(out_shape, in_shape, dtype)
 
@@ -344,7 +344,7 @@ class Scatter(Jacobian):
         self, index: Array, axis: int, out_shape: Shape, dtype: Any, parts: Shape = (),
         distinct: bool = False,
     ) -> None:  # fmt: skip
-        self.index, self.parts, self.distinct = listed(index), parts, distinct
+        self.index, self.parts, self.distinct = index_array(index), parts, distinct
         self.axis, in_shape = indexed(self.index, axis, out_shape, "Scatter")
         super().__init__(out_shape, in_shape, dtype)
 

@@ -10,13 +10,13 @@ from .arrays import (
     Array,
     Op,
     Shape,
-    cast,
+    array_name,
+    cast_to,
     dtype_of,
     factor,
     fits,
     host,
     lead,
-    name_of,
     prod_text,
     reading_of,
     shape_of,
@@ -67,7 +67,7 @@ class Dense(Jacobian):
         return diagonals(self.a)
 
     def __repr__(self) -> str:
-        return f"dense({name_of(self.a) or prod_text(self.shape)})"
+        return f"dense({array_name(self.a) or prod_text(self.shape)})"
 
 
 class BlockDiagonal(Jacobian):
@@ -193,8 +193,10 @@ class Kron(Jacobian):
         dtype = np.result_type(*map(dtype_of, held))
         super().__init__((*batch, m, rows), (*batch, n, columns), dtype)
         # In one precision, so that products of factors have it.
-        self.left, self.right = (f if isinstance(f, Eye) or dtype_of(f) == dtype else cast(f, dtype)
-                                 for f in (left, right))  # fmt: skip
+        self.left, self.right = (
+            f if isinstance(f, Eye) or dtype_of(f) == dtype else cast_to(f, dtype)
+            for f in (left, right)
+        )
         self.batch = tuple(batch)
 
     def _apply(self, op: Op, v: Array) -> Array:
@@ -233,7 +235,7 @@ class Kron(Jacobian):
             return super()._diagonal()
         a, b = (np.ones(f.n) if isinstance(f, Eye) else diagonals(f)
                 for f in (self.left, self.right))  # fmt: skip
-        entries = cast(reading_of(a, b).Mul(a[..., :, None], b[..., None, :]), self.dtype)
+        entries = cast_to(reading_of(a, b).Mul(a[..., :, None], b[..., None, :]), self.dtype)
         return module_of(entries).broadcast_to(entries, self.out_shape).flatten()
 
     def __repr__(self) -> str:
@@ -291,4 +293,4 @@ def factor_text(factor: Factor) -> str:
     """How a factor prints."""
     if isinstance(factor, Eye):
         return f"I({factor.n})"
-    return name_of(factor) or f"A[{prod_text(shape_of(factor))}]"
+    return array_name(factor) or f"A[{prod_text(shape_of(factor))}]"

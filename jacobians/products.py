@@ -155,7 +155,7 @@ def is_identity(operator: Jacobian) -> bool:
     )
 
 
-def matmul(a: Array, b: Array) -> Array:
+def multiply_arrays(a: Array, b: Array) -> Array:
     return reading_of(a, b).MatMul(a, b)
 
 
@@ -261,7 +261,7 @@ def _(a: Dense, b: Dense) -> Jacobian | None:
     m, n, inner = at((a.shape[0], b.shape[1], a.shape[1]))
     if m * n > inner * (m + n):
         return None
-    return Dense(matmul(a.a, b.a), a.out_shape, b.in_shape)
+    return Dense(multiply_arrays(a.a, b.a), a.out_shape, b.in_shape)
 
 
 @merges(Dense, Diagonal)
@@ -280,22 +280,22 @@ def _(d: Diagonal, a: Dense) -> Jacobian:
 
 @merges(Dense, LowRank)
 def _(a: Dense, b: LowRank) -> Jacobian:
-    return LowRank(matmul(a.a, b.u), b.v, a.out_shape, b.in_shape)
+    return LowRank(multiply_arrays(a.a, b.u), b.v, a.out_shape, b.in_shape)
 
 
 @merges(LowRank, Dense)
 def _(a: LowRank, b: Dense) -> Jacobian:
-    return LowRank(a.u, matmul(transposed(b.a), a.v), a.out_shape, b.in_shape)
+    return LowRank(a.u, multiply_arrays(transposed(b.a), a.v), a.out_shape, b.in_shape)
 
 
 @merges(LowRank, LowRank)
 def _(a: LowRank, b: LowRank) -> Jacobian:
     """U (Vᵀ W) Zᵀ, with the smaller of the two ranks."""
-    middle = matmul(transposed(a.v), b.u)
+    middle = multiply_arrays(transposed(a.v), b.u)
     rank, other = shape_of(middle)
     if at(rank) <= at(other):
-        return LowRank(a.u, matmul(b.v, transposed(middle)), a.out_shape, b.in_shape)
-    return LowRank(matmul(a.u, middle), b.v, a.out_shape, b.in_shape)
+        return LowRank(a.u, multiply_arrays(b.v, transposed(middle)), a.out_shape, b.in_shape)
+    return LowRank(multiply_arrays(a.u, middle), b.v, a.out_shape, b.in_shape)
 
 
 @merges(BlockDiagonal, BlockDiagonal)
@@ -303,7 +303,7 @@ def _(a: BlockDiagonal, b: BlockDiagonal) -> Jacobian | None:
     merged = at(size((*a.out_shape, b.in_shape[-1])))
     if merged > at(size(shape_of(a.blocks)) + size(shape_of(b.blocks))):
         return None
-    return BlockDiagonal(matmul(a.blocks, b.blocks))
+    return BlockDiagonal(multiply_arrays(a.blocks, b.blocks))
 
 
 @merges(Slice, Slice)
@@ -421,13 +421,13 @@ def through_reshape(R: Reshape, K: Kron) -> Commuted | None:
         return None
     if any(not same(size(shape_of(f)[:-2]), 1) for f in held):
         return None
-    left = Eye(shape[-2]) if isinstance(K.left, Eye) else flat(K.left)
-    right = K.right if isinstance(K.right, Eye) else flat(K.right)
+    left = Eye(shape[-2]) if isinstance(K.left, Eye) else single_matrix(K.left)
+    right = K.right if isinstance(K.right, Eye) else single_matrix(K.right)
     before = (*shape[:-2], matrix_shape(left)[1], matrix_shape(right)[1])
     return Kron(left, right, shape[:-2]), Reshape(before, K.in_shape, R.dtype)
 
 
-def flat(factor: Factor) -> Factor:
+def single_matrix(factor: Factor) -> Factor:
     """The one matrix of a stack of one."""
     shape = shape_of(factor)
     return factor if len(shape) == 2 else reading_of(factor).Reshape(factor, shape[-2:])

@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from .arrays import reading, size
 from .base import DENSE_LIMIT, Conjugate, Jacobian
 from .contraction import EINSUMS, as_contraction, label_positions
-from .convolution import Convolution, Geometry, patches
+from .convolution import Convolution, Geometry, kernel_patches
 from .dag import Part
 from .elementwise import Cast, Identity, Scalar, Zero
 from .errors import LimitError
@@ -211,7 +211,7 @@ def meetings(g: Geometry) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """
     n, m, k, p = g.u[0], g.w[0] // g.group, size(g.w[1:]), size(g.u[2:])
     x = 1 + np.arange(size(g.x)).reshape(g.x)  # 0 marks the margin
-    x = patches(reading(x), g, x).reshape(g.group, k, n, p)
+    x = kernel_patches(reading(x), g, x).reshape(g.group, k, n, p)
     x = x.transpose(2, 0, 1, 3)[:, :, None] - 1
     w = np.arange(size(g.w)).reshape(1, g.group, m, k, 1)
     u = np.arange(size(g.u)).reshape(n, g.group, m, 1, p)

@@ -82,7 +82,7 @@ def merge(left: Jacobian, right: Jacobian) -> Jacobian | None:
         return None
     if not K and not L:
         return Scalar(a + b, left.out_shape, left.dtype)
-    if (d := entries(left)) is not None and (e := entries(right)) is not None:
+    if (d := diagonal_entries(left)) is not None and (e := diagonal_entries(right)) is not None:
         return Diagonal(total(d, e), left.out_shape)
     if isinstance(left, Dense) and isinstance(right, Dense):
         return Dense(total(left.a, right.a), left.out_shape, left.in_shape)
@@ -123,9 +123,9 @@ def like_factors(a: float, K: Kron, b: float, L: Kron) -> Jacobian | None:
     """a A ⊗ B + b C ⊗ B = (a A + b C) ⊗ B, and the same on the left."""
     if K.batch != L.batch:
         return None
-    if is_same(K.right, L.right) and (whole := plus(a, K.left, b, L.left)) is not None:
+    if is_same(K.right, L.right) and (whole := add_factors(a, K.left, b, L.left)) is not None:
         return Kron(whole, K.right, K.batch)
-    if is_same(K.left, L.left) and (whole := plus(a, K.right, b, L.right)) is not None:
+    if is_same(K.left, L.left) and (whole := add_factors(a, K.right, b, L.right)) is not None:
         return Kron(K.left, whole, K.batch)
     return None
 
@@ -141,7 +141,7 @@ def is_same(a: Factor, b: Factor) -> bool:
     return a is b or (isinstance(a, Eye) and isinstance(b, Eye) and a == b)
 
 
-def plus(a: float, A: Factor, b: float, B: Factor) -> Array | None:
+def add_factors(a: float, A: Factor, b: float, B: Factor) -> Array | None:
     """a A + b B for two matrices, or two stacks of them; None with a symbolic identity."""
     if isinstance(A, Eye) or isinstance(B, Eye):
         return None
@@ -165,7 +165,7 @@ def split_identity(operator: Jacobian) -> tuple[float, list[Jacobian]]:
     return sum(c or 0 for c, _ in shifts), [term for c, term in shifts if c is None]
 
 
-def entries(operator: Jacobian) -> Array | None:
+def diagonal_entries(operator: Jacobian) -> Array | None:
     """The diagonal of a diagonal operator, not broadcast."""
     if isinstance(operator, Diagonal):
         return operator.d

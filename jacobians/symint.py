@@ -172,12 +172,12 @@ class SymInt:
         terms = dict(self.terms)
         for atoms, c in added.items():
             terms[atoms] = terms.get(atoms, 0) + c
-        return number(terms)
+        return from_polynomial(terms)
 
     __radd__ = __add__
 
     def __neg__(self) -> Any:
-        return number({atoms: -c for atoms, c in self.terms.items()})
+        return from_polynomial({atoms: -c for atoms, c in self.terms.items()})
 
     def __pos__(self) -> SymInt:
         return self
@@ -199,7 +199,7 @@ class SymInt:
             for more, d in factor.items():
                 key = tuple(sorted(atoms + more))
                 terms[key] = terms.get(key, 0) + c * d
-        return number(terms)
+        return from_polynomial(terms)
 
     __rmul__ = __mul__
 
@@ -316,7 +316,7 @@ class Ratio:
         return f"{self.c:g}·({self.n})/({self.d})"
 
 
-def number(terms: Polynomial) -> Number:
+def from_polynomial(terms: Polynomial) -> Number:
     """The number of a polynomial, without zero terms; constants become plain ints."""
     terms = {atoms: c for atoms, c in terms.items() if c}
     return SymInt(terms) if terms.keys() - {()} else terms.get((), 0)
@@ -403,7 +403,7 @@ def agree(a: Any, b: Any) -> bool:
 # -- numbers that are derived from others
 
 
-def derived(
+def derived_atom(
     kind: str, operands: tuple[Number, ...], value: Callable[..., int],
     lower: Callable[[Any], Any], least: int | None,
 ) -> SymInt:  # fmt: skip
@@ -432,7 +432,7 @@ def quotient(a: Number, b: Number) -> Number:
         x, y = lowered(op, a), lowered(op, b)
         return op.Div(op.Sub(x, op.Mod(x, y)), y)  # Mod has the sign of y: the quotient is exact
 
-    return derived("floor", (a, b), operator.floordiv, lower, least)
+    return derived_atom("floor", (a, b), operator.floordiv, lower, least)
 
 
 def cancelled(a: Number, b: Number) -> tuple[Any, Any]:
@@ -441,7 +441,7 @@ def cancelled(a: Number, b: Number) -> tuple[Any, Any]:
     shared = [x for x in terms[0][0] if x.least is not None and x.least > 0]
     for atoms, _ in terms:
         shared = [x for x in set(shared) for _ in range(min(shared.count(x), atoms.count(x)))]
-    factor = number({tuple(sorted(shared)): math.gcd(*(c for _, c in terms))})
+    factor = from_polynomial({tuple(sorted(shared)): math.gcd(*(c for _, c in terms))})
     return divided(a, factor), divided(b, factor)
 
 
@@ -471,7 +471,7 @@ def divided(a: Number, b: Number) -> Number | None:
         if Fraction(d, c).denominator > 1:
             return None
         terms[tuple(rest)] = d // c
-    return number(terms)
+    return from_polynomial(terms)
 
 
 def is_positive(x: Number, *, strictly: bool = True) -> bool:
@@ -509,7 +509,7 @@ def larger(a: Number, b: Number) -> Number:
     def lower(op: Op) -> Any:
         return op.Max(lowered(op, a), lowered(op, b))
 
-    return derived("max", (a, b), max, lower, max(known, default=None))
+    return derived_atom("max", (a, b), max, lower, max(known, default=None))
 
 
 def floor_of(x: Number) -> int | None:
@@ -536,7 +536,7 @@ def if_negative(x: Number, then: Number, otherwise: Number) -> Number:
 
     floors = floor_of(then), floor_of(otherwise)
     least = None if None in floors else min(n for n in floors if n is not None)
-    return derived("choose", (x, then, otherwise), value, lower, least)
+    return derived_atom("choose", (x, then, otherwise), value, lower, least)
 
 
 def lowered(op: Op, x: Number) -> Any:

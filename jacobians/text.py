@@ -33,20 +33,20 @@ def joined(
     words: list[str] = []
     for part in parts:
         words.append(text(part))
-        if not fits(words, sign, width):
+        if not fits_line(words, sign, width):
             break
-    if len(words) == len(parts) and fits(words, sign, width):
+    if len(words) == len(parts) and fits_line(words, sign, width):
         return sign.join(words)
     half = max(width // 2 - 10, 1)
     words = [clipped(word, half) for word in words]
-    while len(words) > 1 and not (len(words) < len(parts) and fits(words, sign, half)):
+    while len(words) > 1 and not (len(words) < len(parts) and fits_line(words, sign, half)):
         words.pop()
     more = len(parts) - len(words) - 1
     last = [clipped(text(parts[-1]), half)] if len(parts) > 1 else []
     return sign.join([*words, *([f"… {more:,} more …"] if more > 0 else []), *last])
 
 
-def fits(words: list[str], sign: str, width: int) -> bool:
+def fits_line(words: list[str], sign: str, width: int) -> bool:
     """Whether words joined by a sign fit on a line."""
     return sum(map(len, words)) + len(sign) * (len(words) - 1) <= width
 

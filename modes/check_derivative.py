@@ -12,7 +12,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from ..jacobians import Jacobian
 from ..jacobians.arguments import Natural, validated
-from ..jacobians.arrays import floating
+from ..jacobians.arrays import floating_dtype
 from ..jacobians.errors import InputError
 from .interop.operators import asoperator
 from .interop.structures import Structure, structure_of
@@ -21,6 +21,7 @@ from .linear.check import (
     Check,
     Comparison,
     Outcome,
+    compare_rows,
     decided,
     dot_error,
     epsilon,
@@ -28,9 +29,8 @@ from .linear.check import (
     outcome_of,
     random,
     relative,
-    rows_of,
-    spread,
     tolerances,
+    typical_size,
 )
 
 Function = Callable[..., Any]
@@ -99,7 +99,7 @@ def check_derivative(
 
 def random_point(A: LinearOperator, seed: int) -> np.ndarray:
     """Random numbers of the type of an operator."""
-    rng, dtype = random(seed), floating(A.dtype or float)
+    rng, dtype = random(seed), floating_dtype(A.dtype or float)
     parts = rng.standard_normal((2, A.shape[1]))
     return (parts[0] + 1j * parts[1] if dtype.kind == "c" else parts[0]).astype(dtype)
 
@@ -186,12 +186,12 @@ def tests_of(claim: Claim, x: np.ndarray) -> Iterator[Outcome]:
     u, v, w = (rng.standard_normal(n) for n in (*claim.shape, claim.shape[1]))
     if claim.forward:
         yield by_differences(claim, x, DIFFERENCES, partial(of_products, claim, v))
-        yield linear("J", claim.J(x), v, w, fine)
+        yield linearity_error("J", claim.J(x), v, w, fine)
     if claim.backward:
         for name, V in directions(claim, v):
             name = f"⟨Jᵀu, v⟩ against differences of ⟨u, f⟩{name}"
             yield by_differences(claim, x, name, partial(of_slopes, claim, u, V))
-        yield linear("Jᵀ", claim.J(x).T, u, rng.standard_normal(len(u)), fine)
+        yield linearity_error("Jᵀ", claim.J(x).T, u, rng.standard_normal(len(u)), fine)
     if claim.forward and claim.backward:
         name = "dot test ⟨u, Jv⟩ = ⟨Jᵀu, v⟩"
         yield outcome_of(name, lambda: dot_error(claim.J(x), u, v), fine)
@@ -212,11 +212,13 @@ def of_hessian(claim: Claim, x: np.ndarray, v: np.ndarray, w: np.ndarray) -> Ite
     for name, V in directions(claim, v):
         name = f"vᵀ H v against second differences of f{name}"
         yield by_differences(claim, x, name, partial(of_bends, claim, V))
-    yield linear("H", H, v, w, fine)
+    yield linearity_error("H", H, v, w, fine)
     yield outcome_of("dot test ⟨w, Hv⟩ = ⟨Hw, v⟩", lambda: dot_error(H, w, v), fine)
 
 
-def linear(name: str, A: Jacobian, v: np.ndarray, w: np.ndarray, allowed: float) -> Outcome:
+def linearity_error(
+    name: str, A: Jacobian, v: np.ndarray, w: np.ndarray, allowed: float
+) -> Outcome:
     """A (v + 2 w) = A v + 2 A w."""
     title = f"{name} (v + 2 w) against {name} v + 2 {name} w"
     return outcome_of(title, lambda: relative(A @ (v + 2 * w), A @ v + 2 * (A @ w)), allowed)
@@ -244,7 +246,7 @@ def by_differences(claim: Claim, x: np.ndarray, name: str, compare: Compare) -> 
         return Outcome(name, 0.0, allowed, why, compared=False)
 
     def beside(k: int) -> tuple[None, Any]:
-        shift = 1e-2 * spread(x) * random(claim.seed + k).standard_normal(len(x))
+        shift = 1e-2 * typical_size(x) * random(claim.seed + k).standard_normal(len(x))
         return None, x + shift
 
     def compared(_: None, there: Any) -> Comparison:
@@ -259,7 +261,7 @@ def of_products(claim: Claim, v: np.ndarray, x: np.ndarray, second: bool = False
     A = claim.H(x) if second else claim.J(x)
     g, parts = (claim.gradient, claim.inside) if second else (claim.f, claim.outside)
     near: Any = Moving(g, x, parts.parts)
-    return rows_of(A, near, v, claim.eps, allowed, claim.seed)
+    return compare_rows(A, near, v, claim.eps, allowed, claim.seed)
 
 
 def of_slopes(claim: Claim, u: np.ndarray | None, V: np.ndarray, x: np.ndarray) -> Comparison:
@@ -268,23 +270,23 @@ def of_slopes(claim: Claim, u: np.ndarray | None, V: np.ndarray, x: np.ndarray) 
     g = claim.gradient(x) if u is None else np.asarray(claim.J(x).T @ u)
     weights = np.ones(1) if u is None else u
     noise = claim.eps * float(abs(weights) @ abs(claim.f(x)) + abs(g) @ abs(x))
-    return lines(partial(along, claim, weights, V, x), V, g, None, (claim.eps, noise), allowed,
-                 spread(x) * claim.eps ** (1 / 3))  # fmt: skip
+    return lines(partial(change_along, claim, weights, V, x), V, g, None, (claim.eps, noise),
+                 allowed, typical_size(x) * claim.eps ** (1 / 3))  # fmt: skip
 
 
 def of_bends(claim: Claim, V: np.ndarray, x: np.ndarray) -> Comparison:
     """vᵀ H v against second differences of f."""
     _, allowed = tolerances(claim.eps)
-    f = partial(along, claim, np.ones(1), V, x)
+    f = partial(change_along, claim, np.ones(1), V, x)
     images = np.stack([claim.H(x) @ v for v in V])
-    h = spread(x) * claim.eps ** (1 / 3)
+    h = typical_size(x) * claim.eps ** (1 / 3)
     slopes = (8 * (f(h) - f(-h)) - (f(2 * h) - f(-2 * h))) / (12 * h)
     steep = float(np.max(abs(slopes) / np.linalg.norm(V, axis=1)))
     noise = claim.eps * float(abs(claim.f(x)).max() + steep * np.linalg.norm(x))
     return lines(f, V, images, slopes, (claim.eps, noise), allowed,
-                 spread(x) * claim.eps ** (1 / 4))  # fmt: skip
+                 typical_size(x) * claim.eps ** (1 / 4))  # fmt: skip
 
 
-def along(claim: Claim, u: np.ndarray, V: np.ndarray, x: np.ndarray, h: float) -> np.ndarray:
+def change_along(claim: Claim, u: np.ndarray, V: np.ndarray, x: np.ndarray, h: float) -> np.ndarray:
     """⟨u, f(x + h v)⟩ for every row v of V."""
     return np.array([u @ claim.f(x + h * v) for v in V])

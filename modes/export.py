@@ -12,11 +12,11 @@ import onnx_ir as ir
 
 from ..jacobians.arguments import validated
 from ..jacobians.errors import InputError, warn
-from ..ops.graphs import every, subgraphs
+from ..ops.graphs import every, nested_graphs
 from .linear.derivatives.record import has_tangent
-from .linear.derivatives.unroll import constant
-from .model.flow.contents import unique
-from .model.flow.steps import needed
+from .linear.derivatives.unroll import add_initializer
+from .model.flow.contents import unique_name
+from .model.flow.steps import steps_needed
 from .model.loading.patterns import proto_of
 from .model.primal.evaluate import evaluate
 from .model.primal.inputs import Names as NamesOrNone
@@ -120,7 +120,7 @@ def export(
     point: Mapping[str, Any] = check_inputs(model, {} if inputs is None else inputs)
     given = {name: point[name] for name in optional_inputs(model) & point.keys()}
     literal = model.literal((*wrt_names, *point))
-    model, point = settled(literal, point, (*of_names, *wrt_names), given)
+    model, point = freeze_model(literal, point, (*of_names, *wrt_names), given)
     require_floating(model, point, of_names, wrt_names)
     if mode in ("grad", "hvp"):
         require_scalar(model, point, of_names, mode)
@@ -130,7 +130,7 @@ def export(
     return proto_of(made)
 
 
-def settled(
+def freeze_model(
     model: Model, point: Mapping[str, Any], names: Names, free: Collection[str]
 ) -> tuple[Model, Mapping[str, Any]]:
     """The model with given weights and intermediates as constants, those that are `free` as inputs,
@@ -139,7 +139,9 @@ def settled(
     given = [name for name in point if name not in model.inputs]
     if not given:
         return model, point
-    unread = needed(model.steps, names)[1] - needed(model.steps, names, given)[1] - {*names}
+    unread = (
+        steps_needed(model.steps, names)[1] - steps_needed(model.steps, names, given)[1] - {*names}
+    )
     copy = model.ir.clone()
     values = ir.convenience.create_value_mapping(copy.graph, include_subgraphs=False)
     for name in given:
@@ -150,7 +152,7 @@ def settled(
             copy.graph.inputs.append(old)
             continue
         old.name = None
-        held = constant(copy.graph, name, point[name])
+        held = add_initializer(copy.graph, name, point[name])
         ir.convenience.replace_all_uses_with(old, held, replace_graph_outputs=True)
     gone = [value for value in copy.graph.inputs if value.name in unread]
     for value in gone:
@@ -182,13 +184,13 @@ def require_scalar(model: Model, point: Mapping[str, Any], of: Names, mode: str)
 
 def rename(graph: ir.Graph) -> None:
     """Give every value a name that is a valid and unique C identifier; weights keep theirs."""
-    inside = [value for body in subgraphs(graph) for value in body.inputs]
+    inside = [value for body in nested_graphs(graph) for value in body.inputs]
     made = [*inside, *(value for node in every(graph) for value in node.outputs)]
     weights = graph.initializers
     values = {id(v): v for v in (*graph.inputs, *made) if v.name and v.name not in weights}
     taken = {*weights}
     for value in values.values():
-        name = unique(identifier(value.name or ""), taken)
+        name = unique_name(identifier(value.name or ""), taken)
         if name != value.name:
             value.name = name
 

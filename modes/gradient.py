@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..jacobians import dtype_of, shape_of, size
-from ..jacobians.arrays import as_array, host, like, settled
+from ..jacobians.arrays import as_array, host, like, snapshot
 from ..jacobians.errors import InputError
 from ..jacobians.readings import library_of_engine
 from .forward import Tensors
@@ -18,7 +18,7 @@ from .linear.derivatives.record import roundings, unjoined
 from .linear.derivatives.route import route_of, signature_of
 from .linear.linearization import Linearization, linearized
 from .linearize import warn_roundings, warn_zeros
-from .model.primal.evaluate import apart, evaluate
+from .model.primal.evaluate import evaluate, own_memory
 from .model.primal.inputs import check_inputs, hosted, warn_nonfinite
 from .model.primal.model import Model
 from .recording.derive import Names, vjp_graph
@@ -53,7 +53,7 @@ class Gradient:
         warn_roundings(rounded)
         engine = None if self.engine == "onnxruntime" else self.engine
         at, slopes = self._inside(graph, point), self.slopes(graph)
-        found = apart(evaluate(graph, at, (*self.of, *slopes), engine=engine), at)
+        found = own_memory(evaluate(graph, at, (*self.of, *slopes), engine=engine), at)
         values = {name: found[name] for name in self.of}
         warn_nonfinite(self.model, values, point)
         return values, {name: found[x] for name, x in zip(self.wrt, slopes, strict=True)}
@@ -107,7 +107,7 @@ class Gradient:
         pairs = zip(self.of, tuple(graph.inputs.values())[-len(self.of) :], strict=True)
         if missing := [name for name in self.of if name not in named]:
             raise InputError(f"weights= has no {missing[0]!r}, which is differentiated")
-        return {seed.name: settled(weighing(named[name], seed, name)) for name, seed in pairs}
+        return {seed.name: snapshot(weighing(named[name], seed, name)) for name, seed in pairs}
 
     def slopes(self, graph: Model) -> Names:
         """The names of ∇f in the recorded graph."""

@@ -13,7 +13,7 @@ from ..jacobians.errors import InputError
 from ..jacobians.threads import cached_property
 from .forward import Tensors
 from .gradient import Gradient
-from .linear.check import Check, Outcome, against_values, checked
+from .linear.check import Check, Outcome, against_values, run_checks
 from .linear.explanation import Explanation, Local
 from .linear.linearization import Linearization
 from .linear.symmetric import Curvature, Symmetric, diagonal_blocks
@@ -104,7 +104,7 @@ class Hessian(Curvature):
         the gradient has the same rules as H, ∇f v and vᵀ H v are compared with first and second
         differences of the values of f, too. `seed` is the seed of the random vectors.
         """
-        return Check((*checked(self.J, seed, self).outcomes, *by_values(self, seed)))
+        return Check((*run_checks(self.J, seed, self).outcomes, *by_values(self, seed)))
 
     @property
     def formula(self) -> str:

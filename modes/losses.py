@@ -198,13 +198,13 @@ def with_loss(
         label_smoothing=label_smoothing, beta=beta, delta=delta, margin=margin, p=p, eps=eps,
         full=full, log_input=log_input, log_target=log_target, swap=swap,
     )  # fmt: skip
-    ends = ends_of(source, kind, at)
+    ends = tensors_of_loss(source, kind, at)
     warn_of_twice(source, kind, ends[0])
     known = {*source.inputs, *source.outputs, *source.initializers, *source.intermediates}
     if name in known:
         raise InputError(f"the model has a tensor {name!r} already: give the loss another name=")
     copy = source.ir.clone()
-    terms = Terms(copy, source.spec(ends[0]), loss, chosen, name)
+    terms = LossTerms(copy, source.spec(ends[0]), loss, chosen, name)
     made = terms.reduced(kind, ends, target, mask, reduction)
     made.name = name
     copy.graph.outputs.clear()
@@ -223,7 +223,7 @@ def options_of(kind: str, **options: Any) -> dict[str, Any]:
     return {**defaults, **given}
 
 
-def ends_of(model: Model, kind: str, at: Names) -> tuple[str, ...]:
+def tensors_of_loss(model: Model, kind: str, at: Names) -> tuple[str, ...]:
     """The tensors that a loss takes."""
     ends, wanted = names_of(model, at, model.outputs, "at"), LOSSES[kind].at
     if len(ends) != len(wanted):
@@ -241,7 +241,7 @@ def warn_of_twice(model: Model, kind: str, at: str) -> None:
              f"unless at={step.inputs[0]!r}")  # fmt: skip
 
 
-class Terms:
+class LossTerms:
     """The terms of a loss of a tensor x and of further ones, behind the graph of a model."""
 
     def __init__(

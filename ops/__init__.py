@@ -7,7 +7,7 @@ import numpy as np
 from ..jacobians.errors import optional
 from ..jacobians.readings import Library, register_library
 from . import rules  # noqa: F401  (each family registers its declarations)
-from .graphs import Recorder, Twin, build, copied
+from .graphs import Recorder, Twin, build, copy_value
 from .node import Node, Step
 from .numbers import numbers
 from .registry import DECLARATIONS, Blocks, Declaration, defines, find, jacobian, zero
@@ -33,6 +33,6 @@ register_library("jax.Array", _jax, engine="jax")
 
 
 __all__ = [
-    "DECLARATIONS", "Blocks", "Declaration", "Node", "Recorder", "Step", "Twin", "build", "copied",
-    "defines", "find", "jacobian", "numbers", "zero",
+    "DECLARATIONS", "Blocks", "Declaration", "Node", "Recorder", "Step", "Twin", "build",
+    "copy_value", "defines", "find", "jacobian", "numbers", "zero",
 ]  # fmt: skip

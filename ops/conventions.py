@@ -63,7 +63,7 @@ def tied(hits: Any) -> Count:
     return marked(np.asarray(hits) > 1)
 
 
-def zeros(node: Node) -> Count:
+def are_zero(node: Node) -> Count:
     """Entries that are 0."""
     return marked(node.x == 0)
 
@@ -123,23 +123,23 @@ MISSING = "–"
 BENDS = "as on the constant side"
 
 
-def table() -> str:
+def conventions_table() -> str:
     """The conventions as a Markdown table, by operator."""
     head = "| at | operator | onnxjac | PyTorch | JAX | TensorFlow | why |\n|" + "---|" * 7
-    rows = ((c.what, c.op_type, *map(shown, (c.ours, c.torch, c.jax, c.tensorflow)), c.why)
+    rows = ((c.what, c.op_type, *map(slopes_text, (c.ours, c.torch, c.jax, c.tensorflow)), c.why)
             for c in sorted(CONVENTIONS, key=lambda c: c.op_type))  # fmt: skip
     lines = (f"| {' | '.join(cell.replace('|', '∣') for cell in cells)} |" for cells in rows)
     return "\n".join([head, *lines])
 
 
-def shown(slopes: Any) -> str:
+def slopes_text(slopes: Any) -> str:
     """Slopes as readable text.
 
-    >>> shown(([0.0, 0.5], 1.0))
+    >>> slopes_text(([0.0, 0.5], 1.0))
     '[0, 0.5], 1'
     """
     if isinstance(slopes, tuple):
-        return ", ".join(map(shown, slopes))
+        return ", ".join(map(slopes_text, slopes))
     if isinstance(slopes, list):
-        return f"[{', '.join(map(shown, slopes))}]"
+        return f"[{', '.join(map(slopes_text, slopes))}]"
     return slopes if isinstance(slopes, str) else f"{slopes:.5g}"

@@ -36,7 +36,7 @@ from .trees import (
     Stage,
     Tree,
     accesses,
-    evaluate,
+    evaluate_tree,
     names,
     stages,
 )
@@ -70,8 +70,8 @@ def derive(
     from .symbols import stages as reader
 
     head, body = reader.parted(definition)
-    found = reader.names_in(body) - attributes.keys()
-    names = tuple(sorted(found, key=lambda n: position(n, body)) if inputs is None else inputs)
+    found = reader.names_in_text(body) - attributes.keys()
+    names = tuple(sorted(found, key=lambda n: find_name(n, body)) if inputs is None else inputs)
     if set(names) != found or not names or "Y" in found or not name.rpartition("::")[0]:
         raise InputError(f"derive({name!r}, {body!r}): its inputs are "
                          f"{', '.join(sorted(found)) or 'none'}, not {', '.join(names)}; the name "
@@ -88,7 +88,7 @@ def derive(
     return Derived(name, rule)
 
 
-def position(name: str, text: str) -> int:
+def find_name(name: str, text: str) -> int:
     """Where a name first occurs in a text."""
     found = re.search(rf"\b{re.escape(name)}\b", text)
     return found.start() if found else len(text)
@@ -142,8 +142,8 @@ class Derived:
         (y,) = rule.define(record, node_of(op_type, inputs, held, domain, opset))
         graph = ir.to_proto(build(record, [*inputs, *held.values()], {"Y": y}, op_type)).graph
         like = next(n for n in rule.variables if n not in whole)
-        nodes = [node for t in graph.initializer for node in constant(t.name, like, t)]
-        nodes += [node for n in held for node in constant(n, like)]
+        nodes = [node for t in graph.initializer for node in constant_nodes(t.name, like, t)]
+        nodes += [node for n in held for node in constant_nodes(n, like)]
         defaults = [onnx.helper.make_attribute(n, float(v)) for n, v in rule.defaults.items()]
         return onnx.helper.make_function(
             domain, op_type, list(rule.variables), ["Y"], [*nodes, *graph.node],
@@ -161,7 +161,7 @@ class Derived:
         return "$$\\begin{aligned}" + r" \\ ".join(lines) + "\\end{aligned}$$"
 
 
-def constant(
+def constant_nodes(
     name: str, like: str, value: onnx.TensorProto | None = None
 ) -> Iterator[onnx.NodeProto]:
     """Nodes for a number, or for the attribute of this name; floats take the type of an input."""
@@ -211,16 +211,16 @@ class Indexed:
         return tuple(Piece(s.text, tuple(s.atoms), not s.summed) for s in stages(self.stage))
 
     def define(self, op: Op, node: Node) -> tuple[Array]:
-        return (At(op, self, node).value(self.stage),)
+        return (NodeDefinition(op, self, node).value(self.stage),)
 
     def __call__(self, op: Op, node: Node) -> Blocks:
-        at = At(op, self, node)
+        at = NodeDefinition(op, self, node)
         blocks = ((i, at.block(self.stage, x)) for i, x in enumerate(self.variables)
                   if node.wants(i))  # fmt: skip
         return {(0, i): J for i, J in blocks if J is not None}
 
 
-class At(Indices):
+class NodeDefinition(Indices):
     """An indexed definition at the inputs of a node."""
 
     def __init__(self, op: Op, rule: Indexed, node: Node) -> None:
@@ -275,7 +275,7 @@ class At(Indices):
         union = {label for _, labels in arrays.values() for label in labels}
         want = tuple(label for label in (*stage.labels, *stage.summed) if label in union)
         held = {n: self.aligned(x, have, want) for n, (x, have) in arrays.items()}
-        return evaluate(self.op, tree, {**self.attributes, **held}, self.dtype), want
+        return evaluate_tree(self.op, tree, {**self.attributes, **held}, self.dtype), want
 
     # -- the Jacobian ------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from sympy.printing.pycode import MpmathPrinter
 
 from ..jacobians.errors import InputError, closest
 from .numbers import numbers
-from .trees import INPUTS, Tree, evaluate
+from .trees import INPUTS, Tree, evaluate_tree
 
 OUTPUT = sp.Symbol("Y", real=True)
 ATTRIBUTES = ("alpha", "beta", "gamma", "lambd", "bias")
@@ -77,7 +77,7 @@ CALLS: dict[Any, str] = {
 }  # fmt: skip
 
 
-def larger(*args: sp.Expr) -> sp.Expr:
+def max_by_cases(*args: sp.Expr) -> sp.Expr:
     """max by cases, since SymPy differentiates `Max` to a step that is 1/2 at the kink."""
     return reduce(lambda a, b: sp.Piecewise((a, a > b), (b, True)), args)
 
@@ -89,8 +89,8 @@ def smaller(*args: sp.Expr) -> sp.Expr:
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{f.__name__: f for f in CALLS if issubclass(f, sp.Function)},
-    "abs": sp.Abs, "ceil": sp.ceiling, "sqrt": sp.sqrt, "max": larger, "min": smaller,
-    "Max": larger, "Min": smaller, "Piecewise": sp.Piecewise, "Eq": sp.Eq, "And": sp.And,
+    "abs": sp.Abs, "ceil": sp.ceiling, "sqrt": sp.sqrt, "max": max_by_cases, "min": smaller,
+    "Max": max_by_cases, "Min": smaller, "Piecewise": sp.Piecewise, "Eq": sp.Eq, "And": sp.And,
     "Or": sp.Or, "Not": sp.Not,
 }  # fmt: skip
 """The functions that a formula may call, besides `sum(term, index, ...)`."""
@@ -147,7 +147,7 @@ def built(node: ast.AST, *, index: bool = False) -> Any:
         case ast.Name(id=name) if name not in FUNCTIONS:
             return sp.Symbol(name, integer=True) if index else sp.Symbol(name, real=True)
         case ast.BinOp(left=a, op=ast.Pow(), right=b):
-            return power(built(a, index=index), built(b, index=index))
+            return bounded_power(built(a, index=index), built(b, index=index))
         case ast.BinOp(left=a, op=op, right=b) if type(op) in OPERATORS:
             return OPERATORS[type(op)](built(a, index=index), built(b, index=index))
         case ast.UnaryOp(op=op, operand=a) if type(op) in OPERATORS:
@@ -174,7 +174,7 @@ def built(node: ast.AST, *, index: bool = False) -> Any:
                      "comparisons, functions, x[i, j] and sum(..., i)")  # fmt: skip
 
 
-def power(base: Any, exponent: Any) -> Any:
+def bounded_power(base: Any, exponent: Any) -> Any:
     """base ** exponent; no number with thousands of digits."""
     if base.is_number and exponent.is_number and not abs(exponent) <= LARGEST:
         raise InputError(f"{base}**({exponent}) is too large: at most the power {LARGEST}")
@@ -193,17 +193,17 @@ def stable(expr: sp.Expr) -> sp.Expr:
     expr = expr.replace(sp.log, logarithm)
     expr = expr.replace(
         lambda e: e.is_Pow and e.exp.is_negative and ones(e.base) is not None,
-        lambda e: reciprocal(*(ones(e.base) or ())) ** -e.exp,
+        lambda e: reciprocal_sum(*(ones(e.base) or ())) ** -e.exp,
     )
     if expr.has(sp.exp):
-        expr = expr.replace(lambda e: e.is_Mul, joined)
+        expr = expr.replace(lambda e: e.is_Mul, join_exponentials)
     if expr.has(sigmoid) and expr.has(sp.exp):
-        apart = sp.expand(expr).replace(lambda e: e.is_Mul, joined)
+        apart = sp.expand(expr).replace(lambda e: e.is_Mul, join_exponentials)
         expr = expr if apart.has(sp.exp) else apart
     return expr
 
 
-def joined(product: sp.Expr) -> sp.Expr:
+def join_exponentials(product: sp.Expr) -> sp.Expr:
     """A product with one exponential, and σ(u) for eᵘ σ(-u)."""
     powers = [e for e in product.args if isinstance(e, sp.exp)]
     if len(powers) > 1:
@@ -226,7 +226,7 @@ def logarithm(a: sp.Expr) -> sp.Expr:
     return sp.log(a) if powers is None else reduce(lambda u, v: u + softplus(v - u), powers)
 
 
-def reciprocal(a: sp.Expr, b: sp.Expr) -> sp.Expr:
+def reciprocal_sum(a: sp.Expr, b: sp.Expr) -> sp.Expr:
     """1 / (eᵃ + eᵇ)."""
     return sp.exp(-a) * sigmoid(a - b)
 
@@ -276,7 +276,7 @@ def derive(
     whole = {abs(u) * sp.sign(u): u for u in (a.args[0] for a in slope.atoms(sp.Abs))}
     forms = found = [stable(slope.subs(whole)), stable(factored(slope))]
     if output is not None:
-        found = [named(f, expr, output) for f in forms]
+        found = [name_output(f, expr, output) for f in forms]
     found.sort(key=sp.count_ops)
     if output in found[0].free_symbols and found[0].has(sp.exp):
         found += forms  # Y e^u may be 0 · ∞
@@ -312,7 +312,7 @@ def factored(slope: sp.Expr) -> sp.Expr:
     return sp.factor(sp.together(slope.subs(signs)))
 
 
-def named(slope: sp.Expr, expr: sp.Expr, output: sp.Symbol) -> sp.Expr:
+def name_output(slope: sp.Expr, expr: sp.Expr, output: sp.Symbol) -> sp.Expr:
     """The slope with Y for expr, but no root of Y: |x|^½ is not Y^⅓ for Y = |x|^1.5."""
     found = slope.subs(expr, output)
     roots = any(p.base == output and not p.exp.is_integer for p in found.atoms(sp.Pow))
@@ -344,19 +344,19 @@ def unstable(
     """
     inputs = sorted(expr.free_symbols, key=str)
     x = sp.Symbol(variable, real=True) if variable else None
-    truth = steady(plain(expr), lambda e: e.diff(x)) if x else plain(expr)
-    exact, level = (numeric(inputs, e) for e in (truth, plain(expr)))
+    truth = steady(write_out(expr), lambda e: e.diff(x)) if x else write_out(expr)
+    exact, level = (numeric(inputs, e) for e in (truth, write_out(expr)))
     for point in points([s.name for s in inputs], (*kinks, *GRID)):
         try:
-            made = [MANY.convert(f(*map(MANY.mpf, point))) for f in (exact, level)]
+            made = [DIGITS.convert(f(*map(DIGITS.mpf, point))) for f in (exact, level)]
         except (ZeroDivisionError, ValueError, OverflowError, TypeError):
             continue
-        if not all(isinstance(v, MANY.mpf) and abs(v) < 1e250 for v in made):
+        if not all(isinstance(v, DIGITS.mpf) and abs(v) < 1e250 for v in made):
             continue
         right, y = map(float, made)
         values = dict(zip(map(str, inputs), map(np.float64, point), strict=True))
         held = {n: np.asarray(v) for n, v in (values | {OUTPUT.name: y}).items()}
-        value = float(evaluate(numbers, tree(found), held, np.dtype(np.float64)))
+        value = float(evaluate_tree(numbers, expression_tree(found), held, np.dtype(np.float64)))
         if not abs(value - right) <= TOLERANCE * (least + abs(right)) + TINY:
             at = ", ".join(f"{n} = {v:g}" for n, v in values.items())
             digits = 6 if f"{value:.6g}" != f"{right:.6g}" else 17
@@ -374,18 +374,18 @@ def points(names: list[str], grid: tuple[float, ...]) -> Iterator[tuple[float, .
             yield tuple(side[(k * (j + 1) + j) % len(side)] for j, side in enumerate(sides))
 
 
-def exponential(x: Any) -> Any:
+def exp_in_digits(x: Any) -> Any:
     """exp in many digits; far beyond doubles it is not worked out."""
     if x > 1e6:
         raise OverflowError
-    return MANY.exp(x) if x > -1e6 else MANY.zero
+    return DIGITS.exp(x) if x > -1e6 else DIGITS.zero
 
 
-MANY = MPContext()
+DIGITS = MPContext()
 """Arithmetic with 900 digits; mpmath's global context is untouched."""
-MANY.dps = 900
+DIGITS.dps = 900
 
-EXACT = {n: getattr(MANY, n) for n in dir(MANY) if n[0] != "_"} | {"exp": exponential}
+EXACT = {n: getattr(DIGITS, n) for n in dir(DIGITS) if n[0] != "_"} | {"exp": exp_in_digits}
 
 
 def numeric(names: list[sp.Symbol], exprs: Any) -> Callable[..., Any]:
@@ -394,7 +394,7 @@ def numeric(names: list[sp.Symbol], exprs: Any) -> Callable[..., Any]:
     return sp.lambdify(names, exprs, [EXACT], printer, cse=True)
 
 
-def plain(expr: sp.Expr) -> sp.Expr:
+def write_out(expr: sp.Expr) -> sp.Expr:
     """The expression with σ and softplus written out."""
     expr = expr.replace(sigmoid, lambda z: 1 / (1 + sp.exp(-z)))
     return expr.replace(softplus, lambda z: sp.log(1 + sp.exp(z)))
@@ -403,12 +403,12 @@ def plain(expr: sp.Expr) -> sp.Expr:
 # -- the vocabulary --------------------------------------------------------------------------------
 
 
-def tree(expr: Any) -> Tree:
+def expression_tree(expr: Any) -> Tree:
     """An expression as vocabulary calls.
 
-    >>> tree(parse("1 - Y**2"))
+    >>> expression_tree(parse("1 - Y**2"))
     ('Sub', 1.0, ('Mul', 'Y', 'Y'))
-    >>> tree(parse("Piecewise((1, x > 0), (0, True))"))
+    >>> expression_tree(parse("Piecewise((1, x > 0), (0, True))"))
     ('CastLike', ('Greater', 'x', 0.0), 1.0)
     """
     if expr.is_Symbol:
@@ -424,23 +424,27 @@ def tree(expr: Any) -> Tree:
     if expr.is_Piecewise:
         return _cases(list(expr.args))
     if isinstance(expr, sp.ITE):  # a condition by cases: of a maximum in a minimum
-        return tree(expr.to_nnf())
-    return (CALLS[expr.func], *map(tree, expr.args))
+        return expression_tree(expr.to_nnf())
+    return (CALLS[expr.func], *map(expression_tree, expr.args))
 
 
 def _sum(expr: sp.Expr) -> Tree:
     terms = sorted(expr.args, key=lambda t: t.could_extract_minus_sign())
-    total = tree(terms[0])
+    total = expression_tree(terms[0])
     for term in terms[1:]:
         negative = term.could_extract_minus_sign()
-        total = ("Sub", total, tree(-term)) if negative else ("Add", total, tree(term))
+        total = (
+            ("Sub", total, expression_tree(-term))
+            if negative
+            else ("Add", total, expression_tree(term))
+        )
     return total
 
 
 def _product(expr: sp.Expr) -> Tree:
     number, varying = expr.as_independent(*expr.free_symbols)  # all numbers are one
     if number == -1:
-        return ("Neg", tree(varying))
+        return ("Neg", expression_tree(varying))
     factors = sp.Mul.make_args(varying)
     below = [f for f in factors if f.is_Pow and f.exp.could_extract_minus_sign()]
     above = [number] * (number != 1) + [f for f in factors if f not in below]
@@ -451,11 +455,11 @@ def _divided(top: Tree, below: sp.Expr) -> Tree:
     """A quotient: by u twice for u⁻², since u² may overflow."""
     base, exponent = below.as_base_exp()
     times, u = (-int(exponent), base) if exponent in (-2, -3) else (1, 1 / below)
-    return reduce(lambda a, b: ("Div", a, b), [tree(u)] * times, top)
+    return reduce(lambda a, b: ("Div", a, b), [expression_tree(u)] * times, top)
 
 
 def _fold(factors: list[sp.Expr]) -> Tree:
-    return reduce(lambda a, b: ("Mul", a, b), map(tree, factors))
+    return reduce(lambda a, b: ("Mul", a, b), map(expression_tree, factors))
 
 
 def _power(expr: sp.Expr) -> Tree:
@@ -463,17 +467,17 @@ def _power(expr: sp.Expr) -> Tree:
     if exponent.could_extract_minus_sign():
         return _divided(1.0, expr)
     if exponent == sp.Rational(1, 2):
-        return ("Sqrt", tree(base))
+        return ("Sqrt", expression_tree(base))
     if exponent.is_Integer and exponent <= 4:
         return _fold([base] * int(exponent))
-    return ("Pow", tree(base), tree(exponent))
+    return ("Pow", expression_tree(base), expression_tree(exponent))
 
 
 def _cases(pairs: list[Any]) -> Tree:
     (value, condition), *others = pairs
     if condition == True or not others:  # noqa: E712  (SymPy's own truth)
-        return tree(value)
-    chosen, rest = tree(value), _cases(others)
+        return expression_tree(value)
+    chosen, rest = expression_tree(value), _cases(others)
     if (chosen, rest) == (1.0, 0.0):  # to choose among two numbers takes ten times as long
-        return ("CastLike", tree(condition), 1.0)
-    return ("Where", tree(condition), chosen, rest)
+        return ("CastLike", expression_tree(condition), 1.0)
+    return ("Where", expression_tree(condition), chosen, rest)

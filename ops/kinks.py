@@ -92,13 +92,13 @@ def gaps_at(
     """The jumps of value, first and second derivative at a root, from left to right, or from the
     root itself with `start` = 0.
     """
-    left, right = (side(pieces, root, h, x) for h in (start, 1))
+    left, right = (piece_beside(pieces, root, h, x) for h in (start, 1))
     step = right - left
     slopes = (steady(step, lambda e, k=k: sp.diff(e, x, k)) for k in range(3))  # type: ignore[misc]
     return tuple(sp.simplify(slope.subs(x, root)) for slope in slopes)
 
 
-def side(pieces: sp.Expr, root: sp.Expr, direction: int, x: sp.Symbol = X) -> sp.Expr:
+def piece_beside(pieces: sp.Expr, root: sp.Expr, direction: int, x: sp.Symbol = X) -> sp.Expr:
     """The piece of the formula on one side of a root, or at the root."""
     others = sorted(pieces.free_symbols - GENERIC.keys(), key=str)
     generic = {**GENERIC, **{s: sp.prime(9 + k) for k, s in enumerate(others)}}

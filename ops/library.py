@@ -25,11 +25,11 @@ from ..jacobians.readings import Library
 from .node import node_of
 from .numbers import numbers
 from .numbers import table as numbers_table
-from .numbers.table import COUNTED, Kernel, widened
+from .numbers.table import COUNTED, Kernel, widen_kernel
 from .registry import find, full_name
 
 
-class Table:
+class KernelTable:
     """The kernels of a library.
 
     Of the operators `hosted`, all operands but the first stay on the host: shapes, axes, a dtype.
@@ -49,7 +49,7 @@ class Table:
         """
 
         def enter(function: Kernel) -> Kernel:
-            self.kernels[name] = widened(function, name) if wide else function
+            self.kernels[name] = widen_kernel(function, name) if wide else function
             if hosted:
                 self.hosted.add(name)
             return function
@@ -69,7 +69,7 @@ class ArrayLibrary(Library):
     kind: type
     """The type of the arrays."""
 
-    table: Table
+    table: KernelTable
 
     lacking: tuple[type[Exception], ...] = (NotImplementedError,)
     """What kernels raise where they cannot take such arrays; see `lacks`."""

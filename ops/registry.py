@@ -72,7 +72,7 @@ class Declaration:
         made = tuple(self.definition(op, node))
         for k, name in enumerate(node.step.outputs):
             if name is not None and (k >= len(made) or made[k] is None):
-                raise UnsupportedOp(left_out(name, k))
+                raise UnsupportedOp(omitted_output_error(name, k))
         return made
 
 
@@ -216,7 +216,7 @@ def refuses(reason: str, *names: str) -> None:
     declare(names, refuse, refused=reason)
 
 
-def left_out(name: str, k: int) -> str:
+def omitted_output_error(name: str, k: int) -> str:
     """The error message for an output k that a definition omits."""
     return (f"its definition gives no output number {k}, {name!r}: take it out of the model, "
             "or define the operator with @onnxjac.defines")  # fmt: skip

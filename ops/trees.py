@@ -26,7 +26,7 @@ BLOCK = 2**17
 """Entries that are computed at a time, so that their intermediate results stay in the cache."""
 
 
-def evaluate(op: Op, tree: Tree, values: Mapping[str, Any], dtype: np.dtype) -> Any:
+def evaluate_tree(op: Op, tree: Tree, values: Mapping[str, Any], dtype: np.dtype) -> Any:
     """The value of a tree in the reading `op`; equal subtrees are computed once.
 
     Numbers become scalars of `dtype`, so that the result has that dtype; a tree that is one
@@ -38,9 +38,9 @@ def evaluate(op: Op, tree: Tree, values: Mapping[str, Any], dtype: np.dtype) -> 
         made, flat = np.empty(n, dtype), {name: x.reshape(-1) for name, x in arrays.items()}
         for k in range(0, n, BLOCK):
             part = {name: x[k : k + BLOCK] for name, x in flat.items()}
-            made[k : k + BLOCK] = evaluate(op, tree, {**values, **part}, dtype)
+            made[k : k + BLOCK] = evaluate_tree(op, tree, {**values, **part}, dtype)
         return made.reshape(*shapes)
-    done, left = dict[Tree, Any](), dict(uses(tree))
+    done, left = dict[Tree, Any](), dict(count_uses(tree))
 
     def value(node: Tree) -> Any:
         if isinstance(node, str):
@@ -58,7 +58,7 @@ def evaluate(op: Op, tree: Tree, values: Mapping[str, Any], dtype: np.dtype) -> 
 
 
 @cache
-def uses(tree: Tree) -> Mapping[Tree, int]:
+def count_uses(tree: Tree) -> Mapping[Tree, int]:
     """How often each subtree is an operand where equal subtrees are computed once."""
     found, waiting = Counter([tree]), [tree]
     for node in waiting:

@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
 from importlib.metadata import version
 
@@ -71,3 +73,16 @@ def test_the_layout_in_the_readme_is_the_first_sentence_of_each_folder():
         first = (ast.get_docstring(tree) or "").partition("\n")[0]
         sentences[folder.relative_to(ROOT).as_posix()] = first.partition(": ")[2].rstrip(".")
     assert rows == sentences
+
+
+HEAVY = ("onnx.reference", "scipy.cluster", "matplotlib", "torch",
+         "jax", "pandas")  # fmt: skip
+
+
+@pytest.mark.parametrize("code", ["import onnxjac", "import onnxjac.__main__"])
+def test_an_import_loads_no_large_library(code):
+    """Modules are counted, as seconds depend on the machine."""
+    code += "; import sys; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names = found.stdout.split()
+    assert not [name for name in names if name.startswith(HEAVY)]

@@ -17,7 +17,7 @@ from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import may_float
 from ..model.primal.model import Model
 from .attribution import Attribution
-from .target import Target, target_of
+from .target import AttributionTarget, target_of
 
 MAKES = re.compile("Conv|Pool|Resize|Upsample")
 """Operators whose results of four axes are images (N, C, H, W)."""
@@ -72,7 +72,7 @@ def grad_cam(
                        {name: A}, values, not relu, images=images)  # fmt: skip
 
 
-def last_image(f: Target) -> str:
+def last_image(f: AttributionTarget) -> str:
     """The last tensor of images on the way to f: from a convolution or pool, step by step."""
     steps = active_steps(f.model.steps, f.wrt, (f.of,))
     names = [n for found in steps for n in found.step.outputs if n and n != f.of]

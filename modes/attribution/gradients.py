@@ -15,7 +15,7 @@ from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import Names
 from ..model.primal.model import Model
 from .attribution import Attribution, like_inputs
-from .target import Target, target_of
+from .target import AttributionTarget, target_of
 
 
 @validated
@@ -168,7 +168,9 @@ def integrated_gradients(
     return attribution("integrated gradients", f, values, maps, gap=total - change)
 
 
-def baselines(f: Target, held: Mapping[str, np.ndarray], baseline: Any) -> dict[str, np.ndarray]:
+def baselines(
+    f: AttributionTarget, held: Mapping[str, np.ndarray], baseline: Any
+) -> dict[str, np.ndarray]:
     """x₀ by name, in the shapes of x."""
     if baseline is None or np.ndim(baseline) or isinstance(baseline, Mapping):
         named = baseline if isinstance(baseline, Mapping) else {}
@@ -197,8 +199,8 @@ def baselines(f: Target, held: Mapping[str, np.ndarray], baseline: Any) -> dict[
 
 
 def attribution(
-    method: str, f: Target, values: np.ndarray, maps: Mapping[str, Any], signed: bool = True,
-    gap: np.ndarray | None = None,
+    method: str, f: AttributionTarget, values: np.ndarray, maps: Mapping[str, Any],
+    signed: bool = True, gap: np.ndarray | None = None,
 ) -> Attribution:  # fmt: skip
     """The result for a target."""
     held = f.inputs()

@@ -14,14 +14,14 @@ from ..embeddings import default_wrt
 from ..forward import Tensors
 from ..gradient import Gradient
 from ..linearize import linearize
-from ..model.flow.entries import PART, part_of
+from ..model.flow.entries import PART, split_part
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import Names, as_model, check_inputs, heads_of, name_of, names_of
 from ..model.primal.model import Model
 
 
 @dataclass(frozen=True)
-class Target:
+class AttributionTarget:
     """fₙ(x) = Σ weights ∘ of over the entries of sample n, of `samples`, by the tensors of `wrt`.
 
     `text` names the entries, and `point` are all inputs.
@@ -63,7 +63,7 @@ class Target:
 
 def target_of(
     model: Model, inputs: Mapping[str, Any], of: str | None, wrt: Names, engine: str | None
-) -> Target:
+) -> AttributionTarget:
     """The target that `of` names: `"logits[0,3]"`, or of each sample its largest entry.
 
     By default `wrt` are the floating inputs; the vectors of the tokens where there are none.
@@ -79,12 +79,14 @@ def target_of(
     if index is None:
         rows = y.reshape(samples, -1)
         weights.reshape(rows.shape)[np.arange(samples), rows.argmax(axis=1)] = 1
-        return Target(model, point, name, by, weights, samples, text_of(name, weights), engine)
+        return AttributionTarget(
+            model, point, name, by, weights, samples, text_of(name, weights), engine
+        )
     try:
         weights[index] = 1
     except IndexError as error:
         raise InputError(f"of={of!r}: {name!r} has shape {list(y.shape)}: {error}") from error
-    return Target(model, point, name, by, weights, samples, str(of), engine)
+    return AttributionTarget(model, point, name, by, weights, samples, str(of), engine)
 
 
 def text_of(name: str, weights: np.ndarray) -> str:
@@ -101,5 +103,5 @@ def entry(model: Model, of: str | None) -> tuple[str, Any]:
     """The tensor, and the index of entries in it; None where `of` names no part of a tensor."""
     part = PART.fullmatch(of) if of is not None else None
     if of is not None and part and part[1] in model and of not in model.outputs:
-        return part_of(model, of)
+        return split_part(model, of)
     return name_of(model, of, heads_of(model), "of"), None

@@ -37,12 +37,12 @@ from ..model.primal.inputs import (
     names_of,
 )
 from ..model.primal.model import Model, TensorSpec
-from .matching import Pair, alike, difference, ends_matched, layers_matched, unmatched
+from .matching import Pair, ends_matched, layers_matched, may_match, relative_difference, unmatched
 from .slopes import difference_of, worst_of
 
 
 @dataclass(frozen=True)
-class Row:
+class TensorRow:
     """A tensor of both models: how far its values, and its slopes ∂/∂wrt, are apart.
 
     `values` is ‖y_a − y_b‖ / ‖y_a‖, or the share of whole numbers that differ, and `largest` the
@@ -80,7 +80,7 @@ class ModelComparison(Shown):
     `check` has a line for the values and the slopes of each output, and `verdict` is `"right"`,
     `"wrong"`, or `"not compared"` where nothing differs but something could not be compared.
     `titles` are the names of the models, and `batches` counts the batches. `outputs` and `layers`
-    have a `Row` for each tensor of both models, `inputs` the pairs of inputs, and `alone` the
+    have a `TensorRow` for each tensor of both models, `inputs` the pairs of inputs, and `alone` the
     outputs that only one of the models has. `wrt` are the tensors of both by which J
     differentiates; `at` is the point of the worst slopes of the first output.
     """
@@ -90,8 +90,8 @@ class ModelComparison(Shown):
     batches: int
     inputs: tuple[Pair, ...]
     wrt: tuple[Pair, ...]
-    outputs: tuple[Row, ...]
-    layers: tuple[Row, ...]
+    outputs: tuple[TensorRow, ...]
+    layers: tuple[TensorRow, ...]
     alone: tuple[str, ...]
     check: Check
     at: dict[str, np.ndarray]
@@ -107,7 +107,7 @@ class ModelComparison(Shown):
     def table(self) -> Table:
         """The outputs, then the layers, in the order of the first model."""
         kinds = ("output", self.outputs), ("layer", self.layers)
-        rows = [(kind, *cells(row)) for kind, held in kinds for row in held]
+        rows = [(kind, *row_cells(row)) for kind, held in kinds for row in held]
         head = ("", "a", "b", "by", "shape", "values", "slopes", "‖J_a − J_b‖", "‖J_a‖", "agree")
         return Table("", head, tuple(rows), head[5:])
 
@@ -139,7 +139,7 @@ class ModelComparison(Shown):
     __repr__ = __str__
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def row_cells(row: TensorRow) -> tuple[str, ...]:
     """The names and numbers of a row, as text."""
 
     def text(x: float) -> str:
@@ -190,7 +190,7 @@ def compare(
     a, b = (as_model(m, of, wrt=wrt, straight_through=straight_through) for m in (a, b))
     names = tuple(a.outputs) if of is None else distinct(of, "of")
     twins, worst = Twins(a, b, engine), None
-    rows: dict[Pair, Row] = {}
+    rows: dict[Pair, TensorRow] = {}
     with counting("comparison", "batches") as tick:
         for k, batch in enumerate(batches_of(data, batch_size)):
             points = twins.points(batch)
@@ -208,7 +208,7 @@ def compare(
             tick(1)
     if worst is None:
         raise InputError("the data has no batches")
-    some = evenly([p for p in inner if rows[p].note == ""], layers)
+    some = pick_evenly([p for p in inner if rows[p].note == ""], layers)
     J = twins.jacobians(worst, some)
     for pair in some:
         rows[pair] = with_slopes(rows[pair], J, rows[ends[0]].batch, seed, directed=False)
@@ -252,7 +252,7 @@ class Twins:
     def points(self, batch: Mapping[str, Any]) -> Points:
         """A batch, named and typed as each model takes it."""
         one = check_inputs(self.a, batch, keep=False, engine=self.engine)
-        other = {p.b: typed(one[p.a], self.b.inputs[p.b]) for p in self.inputs if p.a in one}
+        other = {p.b: cast_input(one[p.a], self.b.inputs[p.b]) for p in self.inputs if p.a in one}
         return one, check_inputs(self.b, other, keep=False, engine=self.engine)
 
     def matched(
@@ -276,8 +276,9 @@ class Twins:
                              f"{[str(spec) for spec in self.b.outputs.values()]}")  # fmt: skip
         between = layers_matched(*({n: x for n, x in side.items() if n in held} for side, held
                                    in zip((known, other), inner, strict=True)))  # fmt: skip
+        others = self.b.initializers
         weights = (Pair(n, n, "name") for n, spec in self.a.initializers.items()
-                   if n in self.b.initializers and alike(spec, self.b.initializers[n]))  # fmt: skip
+                   if n in others and may_match(spec, others[n]))  # fmt: skip
         both = {p.a: p for p in (*weights, *between, *self.inputs)}
         if missing := [name for name in by if name not in both]:
             raise InputError(f"wrt={missing[0]!r} has no twin of its values in the other model: "
@@ -331,24 +332,24 @@ def steps_in(J: Linearization) -> str:
     return "" if J.route.model.estimates else staircase(J)
 
 
-def typed(value: Any, spec: TensorSpec) -> Any:
+def cast_input(value: Any, spec: TensorSpec) -> Any:
     """A value in the type of another model's input: whole numbers of 32 or 64 bits, say."""
     whole = isinstance(value, np.ndarray) and spec.dtype is not None and not is_float(value.dtype)
     return value.astype(spec.dtype) if whole and value.dtype.kind in "iub" else value
 
 
-def with_values(row: Row | None, pair: Pair, y: Any, z: Any, ranked: bool) -> Row:
+def with_values(row: TensorRow | None, pair: Pair, y: Any, z: Any, ranked: bool) -> TensorRow:
     """The row after one more batch of values, with the largest entries where they are `ranked`."""
     if np.shape(y) != np.shape(z):
         note = f"the shapes are {prod_text(np.shape(y))} and {prod_text(np.shape(z))}"
-        return Row(pair, np.shape(y), np.inf, np.inf, note=note)
-    row = row or Row(pair, y.shape, 0.0, 0.0)
+        return TensorRow(pair, np.shape(y), np.inf, np.inf, note=note)
+    row = row or TensorRow(pair, y.shape, 0.0, 0.0)
     if not is_float(y.dtype):
         off = np.asarray(y != z)
         share, most = (float(f()) if off.size else 0.0 for f in (off.mean, off.max))
         return replace(row, values=max(row.values, share), largest=max(row.largest, most))
     y, z = y.astype(np.float64), z.astype(np.float64)
-    found = replace(row, values=max(row.values, difference(y, z)),
+    found = replace(row, values=max(row.values, relative_difference(y, z)),
                     largest=max(row.largest, float(np.abs(y - z).max(initial=0.0))))  # fmt: skip
     if not ranked or y.ndim < 2 or y.shape[-1] < 2:
         return found
@@ -356,7 +357,9 @@ def with_values(row: Row | None, pair: Pair, y: Any, z: Any, ranked: bool) -> Ro
     return replace(found, agree=float(np.fmin(row.agree, same)))
 
 
-def with_slopes(row: Row, slopes: Slopes, batch: int, seed: int, *, directed: bool = True) -> Row:
+def with_slopes(
+    row: TensorRow, slopes: Slopes, batch: int, seed: int, *, directed: bool = True
+) -> TensorRow:
     """The row after the slopes of one more batch; σ alone, to a few percent, unless `directed`."""
     held = slopes.get(row.pair, "")
     if isinstance(held, str):
@@ -365,9 +368,9 @@ def with_slopes(row: Row, slopes: Slopes, batch: int, seed: int, *, directed: bo
     if J.shape != K.shape:
         shapes = f"{prod_text(J.shape)} and {prod_text(K.shape)}"
         return replace(row, note=f"not compared: the Jacobians are {shapes}")
-    norm, D = estimated(J, seed), difference_of(J, K)
+    norm, D = estimate_norm(J, seed), difference_of(J, K)
     found = worst_of(D, seed) if directed else None
-    sigma = found.sigma if found else estimated(D, seed)
+    sigma = found.sigma if found else estimate_norm(D, seed)
     share = sigma / norm if norm else (np.inf if sigma else 0.0)
     share = np.inf if share != share else share
     if share <= row.slopes:
@@ -380,19 +383,19 @@ def with_slopes(row: Row, slopes: Slopes, batch: int, seed: int, *, directed: bo
     return replace(row, direction=direction, response=found.u.reshape(shape_of(J.codomain[0])))
 
 
-def estimated(A: Any, seed: int) -> float:
+def estimate_norm(A: Any, seed: int) -> float:
     """‖A‖₂ to a few percent, in some 30 products."""
     return float(spectral_norm(A, rtol=2e-2, products=60, seed=seed, progress=False))
 
 
-def evenly(pairs: Sequence[Pair], most: int) -> list[Pair]:
+def pick_evenly(pairs: Sequence[Pair], most: int) -> list[Pair]:
     """At most so many of the pairs, evenly chosen."""
     if len(pairs) <= most:
         return list(pairs)
     return [pairs[k] for k in np.linspace(0, len(pairs) - 1, most).round().astype(int)]
 
 
-def outcomes(row: Row, wrt: Sequence[Pair], allowed: float) -> Iterator[Outcome]:
+def outcomes(row: TensorRow, wrt: Sequence[Pair], allowed: float) -> Iterator[Outcome]:
     """The tests of an output: its values, and its slopes where it has some."""
     name = row.pair.a
     yield Outcome(f"{name}: values", row.values, allowed, row.note if row.values == np.inf else "")

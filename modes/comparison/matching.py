@@ -38,21 +38,21 @@ def ends_matched(
     >>> ends_matched({"x": x}, {"y": y._replace(shape=(1, 3))})
     [Pair(a='x', b='y', by='position')]
     """
-    found = {n: Pair(n, n, "name") for n in a if n in b and alike(a[n], b[n])}
+    found = {n: Pair(n, n, "name") for n in a if n in b and may_match(a[n], b[n])}
     sides = ([n for n in side if n not in found] for side in (a, b))
     some = ({n: v[n] for n in names if n in v} for names, v in zip(sides, values, strict=True))
-    for pair in near_by_shape(*map(grouped, some)):
+    for pair in near_by_shape(*map(group_by_shape, some)):
         found[pair.a] = pair
     free = [n for n in b if n not in {pair.b for pair in found.values()}]
     for name in (n for n in a if n not in found):
-        other = next((n for n in free if alike(a[name], b[n])), None)
+        other = next((n for n in free if may_match(a[name], b[n])), None)
         if other is not None:
             free.remove(other)
             found[name] = Pair(name, other, "position")
     return [found[name] for name in a if name in found]
 
 
-def alike(one: TensorSpec, other: TensorSpec) -> bool:
+def may_match(one: TensorSpec, other: TensorSpec) -> bool:
     """Whether two tensors may hold the same numbers: kind, and the sizes that both state."""
     if (one.dtype is None) or (other.dtype is None):
         return one.dtype is other.dtype
@@ -75,11 +75,11 @@ def layers_matched(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Pair]:
     >>> layers_matched({"h": x, "k": x + 9}, {"h": x + 0.1, "z": x + 9.1, "u": x - 9})
     [Pair(a='h', b='h', by='name'), Pair(a='k', b='z', by='value')]
     """
-    rows, columns = grouped(a), grouped(b)
+    rows, columns = group_by_shape(a), group_by_shape(b)
     twins = [(shape, name) for shape in rows.keys() & columns.keys()
              for name in rows[shape].keys() & columns[shape].keys()]  # fmt: skip
     found = {name: Pair(name, name, "name") for shape, name in twins
-             if difference(rows[shape][name], columns[shape][name]) <= NEAR}  # fmt: skip
+             if relative_difference(rows[shape][name], columns[shape][name]) <= NEAR}  # fmt: skip
     rest = ({shape: {n: x for n, x in held.items() if n not in found}
              for shape, held in side.items()} for side in (rows, columns))  # fmt: skip
     found |= {pair.a: pair for pair in near_by_shape(*rest)}
@@ -95,10 +95,10 @@ Groups = Mapping[tuple[int, ...], Mapping[str, np.ndarray]]
 def near_by_shape(a: Groups, b: Groups) -> Iterator[Pair]:
     """The nearest pairs of each shape."""
     for shape in a.keys() & b.keys():
-        yield from nearest(a[shape], b[shape])
+        yield from nearest_pairs(a[shape], b[shape])
 
 
-def grouped(values: Mapping[str, Any]) -> Groups:
+def group_by_shape(values: Mapping[str, Any]) -> Groups:
     """Shape -> a sample of the entries of each floating tensor of this shape, by name."""
     groups: dict[tuple[int, ...], dict[str, np.ndarray]] = defaultdict(dict)
     for name, value in values.items():
@@ -108,23 +108,27 @@ def grouped(values: Mapping[str, Any]) -> Groups:
     return groups
 
 
-def nearest(left: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]) -> Iterator[Pair]:
+def nearest_pairs(
+    left: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]
+) -> Iterator[Pair]:
     """Pairs of which each is the nearest of the other; of equal ones, the first ones."""
     if not (left and right):
         return
     names, others = list(left), list(right)
-    apart = np.array([[difference(left[n], right[m]) for m in others] for n in names])
+    apart = np.array([[relative_difference(left[n], right[m]) for m in others] for n in names])
     while apart.min(initial=np.inf) <= NEAR:
         i, j = np.unravel_index(int(apart.argmin()), apart.shape)
         yield Pair(names[i], others[j], "value")
         apart[i, :] = apart[:, j] = np.inf
 
 
-def difference(a: Any, b: Any) -> float:
+def relative_difference(a: Any, b: Any) -> float:
     """‖a − b‖ / ‖a‖; 0 for two zeros, infinite where one is not finite alone.
 
-    >>> difference(np.array([3.0, 4.0]), np.array([3.0, 4.5])), difference(np.zeros(2), np.ones(2))
-    (0.1, inf)
+    >>> relative_difference(np.array([3.0, 4.0]), np.array([3.0, 4.5]))
+    0.1
+    >>> relative_difference(np.zeros(2), np.ones(2))
+    inf
     """
     x, y = (np.asarray(v, np.float64).ravel() for v in (a, b))
     same = (x == y) | (np.isnan(x) & np.isnan(y))

@@ -75,13 +75,13 @@ def worst_of(D: Any, seed: int = 0) -> Worst:
         matrix = P @ np.eye(n) if n <= m else P.adjoint(np.eye(m)).T
         U, values, Vt = np.linalg.svd(matrix, full_matrices=False)
     else:
-        U, values, Vt = iterated(P, start, seed)
+        U, values, Vt = leading_triplet(P, start, seed)
     k = int(np.argmax(values))
     sign = np.sign(Vt[k, np.argmax(abs(Vt[k]))]) or 1.0
     return Worst(float(values[k]), sign * Vt[k], sign * U[:, k])
 
 
-def iterated(P: Probed, start: np.ndarray, seed: int) -> tuple[Any, Any, Any]:
+def leading_triplet(P: Probed, start: np.ndarray, seed: int) -> tuple[Any, Any, Any]:
     """The leading triplet by Lanczos; where that does not converge, by random projections."""
     A: Any = LinearOperator(P.shape, P.__matmul__, P.adjoint, P.__matmul__, float, P.adjoint)
     try:

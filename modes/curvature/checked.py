@@ -23,7 +23,7 @@ PROBES = 8
 
 
 @hooks.check.register(Curvature)
-def checked(C: Curvature, seed: int = 0) -> check.Check:
+def check_curvature(C: Curvature, seed: int = 0) -> check.Check:
     """Tests with random vectors drawn from `seed`; an exception inside counts as a failure.
 
     - dot test: ⟨u, C v⟩ = ⟨C u, v⟩;
@@ -47,8 +47,13 @@ def checked(C: Curvature, seed: int = 0) -> check.Check:
     if is_semidefinite(made, seed):
         tests.append(("vᵀ C v ≥ 0", partial(negativity, made, seed)))
     products = (check.outcome_of(name, error, fine) for name, error in tests)
-    models = (check.differences(J, seed) for J in linearized(made))
-    found = (*products, *check.entries(C, seed, fine, "C"), *models, *against_gradient(made, seed))
+    models = (check.differences(J, seed) for J in find_linearizations(made))
+    found = (
+        *products,
+        *check.compare_entries(C, seed, fine, "C"),
+        *models,
+        *against_gradient(made, seed),
+    )
     return check.Check(found)
 
 
@@ -87,18 +92,19 @@ def against_gradient(C: Any, seed: int) -> Iterator[check.Outcome]:
     H, made = middle_of(C), getattr(C.again, "keywords", {}).get("middle")
     if H is None or not isinstance(made, LossHessian):
         return
-    J = linearized(C)[0]
+    J = find_linearizations(C)[0]
     plain = Hessian(made.gradient.linearized(J.point), made.gradient)
     w = check.random(seed).standard_normal(H.shape[1]).astype(H.dtype)
     fine, _ = check.tolerances(check.epsilon(H.dtype))
     yield check.outcome_of("loss Hessian against the recorded one",
-                           lambda: check.relative(unit(H @ w), unit(plain @ w)), fine)  # fmt: skip
+                           lambda: check.relative(normalized(H @ w), normalized(plain @ w)),
+                           fine)  # fmt: skip
     found = check.differences(plain.J, seed)
     yield replace(found, name=f"H {found.name[2:]} of the gradient")
     yield from by_values(plain, seed)
 
 
-def unit(v: np.ndarray) -> np.ndarray:
+def normalized(v: np.ndarray) -> np.ndarray:
     """v / ‖v‖, or v if it is 0."""
     norm = float(np.linalg.norm(v.astype(np.float64)))
     return v / norm if norm else v
@@ -119,7 +125,7 @@ def inner(C: Jacobian) -> Jacobian:
     return found if isinstance(found, Jacobian) else C
 
 
-def linearized(C: Jacobian) -> tuple[Linearization, ...]:
+def find_linearizations(C: Jacobian) -> tuple[Linearization, ...]:
     """The Jacobians of a model among the factors, not their transposes."""
     factors = (factor for term in terms_of(inner(C)) for factor in factors_of(term))
     return tuple(J for J in factors if isinstance(J, Linearization) and not J.transposed)

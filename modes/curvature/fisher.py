@@ -33,7 +33,7 @@ from ...ops.registry import version
 from ..gradient import Gradient
 from ..linear.derivatives.route import signature_of
 from ..linear.linearization import Linearization
-from ..linear.symmetric import Middle, Symmetric, between
+from ..linear.symmetric import Middle, Symmetric, sandwiched
 from ..linearize import linearize
 from ..model.primal.inputs import Names, as_model, check_inputs, heads_of, name_of
 from ..model.primal.model import Model
@@ -81,7 +81,7 @@ def fisher(
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
     with_samples(J, axis)
     C = partial(covariance, likelihood, axis, reduction, samples, seed)
-    return between(J, C, f"Jᵀ C({middle}) J", name="fisher", at=at, wrt=wrt,
+    return sandwiched(J, C, f"Jᵀ C({middle}) J", name="fisher", at=at, wrt=wrt,
                    likelihood=likelihood, axis=axis, reduction=reduction, samples=samples,
                    seed=seed)  # fmt: skip
 
@@ -146,7 +146,7 @@ def empirical_fisher(
     tensor has no sample axis.
     """
     rows, J = sample_gradients(model, inputs, of, at, wrt, reduction, engine)
-    return between(J, partial(sample_products, rows, reduction), f"Σ ∇{of} ∇{of}ᵀ",
+    return sandwiched(J, partial(sample_products, rows, reduction), f"Σ ∇{of} ∇{of}ᵀ",
                    name="empirical_fisher", of=of, at=at, wrt=wrt, reduction=reduction)  # fmt: skip
 
 
@@ -160,10 +160,10 @@ def sample_gradients(
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
     with_samples(J)
     slopes = None if at is None else LossGradients(J, of, reduction, engine)
-    return partial(sample_rows, slopes), J
+    return partial(rows_of_samples, slopes), J
 
 
-def sample_rows(slopes: LossGradients | None, J: Linearization) -> Jacobian:
+def rows_of_samples(slopes: LossGradients | None, J: Linearization) -> Jacobian:
     """R, the sums over each sample, of the products with `slopes` where `of` is one loss."""
     (z,) = J.primal.values()
     rows: Jacobian = SumTo((len(z), *(1,) * (len(z.shape) - 1)), z.shape, J.dtype)
@@ -193,13 +193,13 @@ class LossGradients:
 
     def __call__(self, J: Linearization) -> np.ndarray:
         f = replace(self.gradient, model=J.route.model)  # which has the samples that J drew
-        (slopes,) = f(behind(J, self.known)[0], checked=True)[1].values()
+        (slopes,) = f(point_of_tail(J, self.known)[0], checked=True)[1].values()
         if self.is_mean:
             D = self.tail.divisor(J.given, len(slopes)) if self.tail.terms else len(slopes)
         return slopes * D if self.is_mean else slopes
 
 
-def behind(
+def point_of_tail(
     J: Linearization, known: Latest[Any, dict[Any, Any]]
 ) -> tuple[Mapping[str, Any], dict[Any, Any]]:
     """The point from which steps behind the tensor of J run, with its value unless that is of
@@ -256,7 +256,7 @@ class Likelihood:
         square = mean if self.coupled else (C @ like(np.ones(C.shape[1]), z)).reshape(z.shape)
         root, q, kept = module_of(z).where(square < 0, 0.0, square) ** 0.5, None, np.arange(n)
         if self.coupled:
-            q, kept = reflected(mean, root, axis)
+            q, kept = reflect_classes(mean, root, axis)
         for start in range(0, len(kept), width):
             units = kept[start : start + width, None] == np.arange(n)
             columns = like(units.reshape(len(units), 1, *z.shape[1:]), root) * root
@@ -271,7 +271,7 @@ class Likelihood:
         return value_and_jacobian(self.mean, z, **({"axis": axis} if self.coupled else {}))
 
 
-def reflected(p: np.ndarray, root: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+def reflect_classes(p: np.ndarray, root: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
     """q = (p + √pᵣ eᵣ) / (1 + √pᵣ) for the last class r, and a sample's entries of other classes.
 
     Where there is a single class, its entries are returned. The axis is negative.
@@ -285,7 +285,7 @@ def reflected(p: np.ndarray, root: np.ndarray, axis: int) -> tuple[np.ndarray, n
     return (p + rest * last) / (1 + rest), np.flatnonzero(number < max(classes.size - 1, 1))
 
 
-def one_hot(rng: Any, p: np.ndarray) -> np.ndarray:
+def draw_one_hot(rng: Any, p: np.ndarray) -> np.ndarray:
     """Random unit vectors along the last axis, drawn with the probabilities p."""
     u, join = rng.random((*p.shape[:-1], 1)), module_of(p).concatenate
     above = 1.0 * (u > p.cumsum(-1)[..., :-1])
@@ -293,7 +293,7 @@ def one_hot(rng: Any, p: np.ndarray) -> np.ndarray:
 
 
 LIKELIHOODS: dict[Family, Likelihood] = {
-    "categorical": Likelihood("Softmax", True, one_hot),
+    "categorical": Likelihood("Softmax", True, draw_one_hot),
     "bernoulli": Likelihood("Sigmoid", False, lambda rng, p: 1.0 * (rng.random(p.shape) < p)),
     "gaussian": Likelihood("Identity", False, lambda rng, z: z + rng.standard_normal(z.shape)),
 }

@@ -52,18 +52,18 @@ from ..linear.derivatives.record import (
     active_steps,
     blocks_of,
     has_tangent,
-    is_zero,
+    is_declared_zero,
     straight_through,
 )
 from ..linear.derivatives.route import Route, route_of
 from ..linear.linearization import Linearization, linearized
-from ..linear.symmetric import Symmetric, between
+from ..linear.symmetric import Symmetric, sandwiched
 from ..linearize import engine_for, linearize
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import Names, as_model, heads_of, is_float, name_of
 from ..model.primal.model import Model
-from .fisher import behind, jacobian_at, value_and_jacobian
-from .reductions import Reduction, Tail, factor
+from .fisher import jacobian_at, point_of_tail, value_and_jacobian
+from .reductions import Reduction, Tail, reduction_factor
 
 
 @validated
@@ -116,7 +116,7 @@ def gauss_newton(
     J = linearize(model, inputs, of=middle, wrt=wrt, engine=engine)
     H = LossHessian(Gradient(model, (loss,), (middle,), weights, engine), reduction)
     text = f"Jᵀ (∂²{loss}/∂{middle}²) J"
-    return between(J, H, text, name="gauss_newton", of=of, at=at, wrt=wrt,
+    return sandwiched(J, H, text, name="gauss_newton", of=of, at=at, wrt=wrt,
                    reduction=reduction)  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def gram(
     operator without a rule.
     """
     J = linearize(model, inputs, of=of, wrt=wrt, engine=engine)
-    return between(J, None, "Jᵀ J", name="gram", wrt=wrt)
+    return sandwiched(J, None, "Jᵀ J", name="gram", wrt=wrt)
 
 
 class LossHessian:
@@ -159,7 +159,7 @@ class LossHessian:
         self.known: Latest[Any, dict[Any, Any]] = Latest(8)
 
     def __call__(self, J: Linearization) -> Jacobian:
-        point, known = behind(J, self.known)
+        point, known = point_of_tail(J, self.known)
         find = partial(closed_form, self.gradient, point)
         closed = remembered(known, "closed", find)
         if closed and not closed.holds(point):
@@ -168,7 +168,9 @@ class LossHessian:
             H: Jacobian = closed.at(point)
         else:
             H = Hessian(self.gradient.linearized(point, checked=True), self.gradient)
-        return H if self.reduction is None else H * factor(self.reduction, self.tail, point)
+        return (
+            H if self.reduction is None else H * reduction_factor(self.reduction, self.tail, point)
+        )
 
     @cached_property
     def tail(self) -> Tail:
@@ -186,7 +188,7 @@ class ClosedForm:
     """
 
     gradient: Gradient
-    atoms: tuple[Atom, ...]
+    atoms: tuple[LossAtom, ...]
     seed: np.ndarray
     start: tuple[Shape, np.dtype]
     asked: Mapping[tuple[str, float], bool]
@@ -217,7 +219,9 @@ class ClosedForm:
         f, missing = self.gradient, names - point.keys()
         return {**point, **evaluate(f.model, point, missing, engine=f.engine)} if missing else point
 
-    def _term(self, point: Mapping[str, Any], values: Mapping[str, Any], atom: Atom) -> Jacobian:
+    def _term(
+        self, point: Mapping[str, Any], values: Mapping[str, Any], atom: LossAtom
+    ) -> Jacobian:
         """Lᵀ D L of one atom."""
         a = self._slopes(point, atom.output)
         if atom.kind != "product":
@@ -269,7 +273,7 @@ def closed_form(gradient: Gradient, point: Mapping[str, Any]) -> ClosedForm | No
     return ClosedForm(f, found, seed, start, asked, engine_for(point, f.engine))
 
 
-def curvature(atom: Atom, a: np.ndarray, values: Mapping[str, Any]) -> Jacobian:
+def curvature(atom: LossAtom, a: np.ndarray, values: Mapping[str, Any]) -> Jacobian:
     """D = Σₖ aₖ ∂²fₖ/∂d² of one atom f(d), with a = ∂of/∂f(d)."""
     d = values[atom.ends[0]]
     if atom.kind in ("log sigmoid", "softplus"):
@@ -281,7 +285,7 @@ def curvature(atom: Atom, a: np.ndarray, values: Mapping[str, Any]) -> Jacobian:
 
 
 def in_log_probabilities(
-    atom: Atom, values: Mapping[str, Any], scores: np.ndarray, slopes: np.ndarray
+    atom: LossAtom, values: Mapping[str, Any], scores: np.ndarray, slopes: np.ndarray
 ) -> np.ndarray:
     """∂of/∂log p within a cross-entropy, which is linear in log p."""
     given = [n and values[n] for n in (*atom.step.inputs[1:], atom.step.outputs[0])]
@@ -321,7 +325,7 @@ ATOMS = {
 
 
 @dataclass(frozen=True)
-class Atom:
+class LossAtom:
     """f(d): its kind, the affine tensors (d, d) or, for a product, (d, e), the output, the step."""
 
     kind: str
@@ -348,10 +352,10 @@ class Reader:
     """
 
     def __init__(self, values: Mapping[str, Any], at: str, linear: Latest[Any, bool]) -> None:
-        self.values, self.states, self.found = values, {at: State(AFFINE)}, list[Atom]()
+        self.values, self.states, self.found = values, {at: State(AFFINE)}, list[LossAtom]()
         self.linear, self.asked = linear, dict[tuple[str, float], bool]()
 
-    def atoms(self, active: tuple[ActiveStep, ...], of: str) -> tuple[Atom, ...] | None:
+    def atoms(self, active: tuple[ActiveStep, ...], of: str) -> tuple[LossAtom, ...] | None:
         """The atoms before `of`; None where `of` is not an affine function of atoms."""
         if not all(map(self.read, active)):
             return None
@@ -389,7 +393,7 @@ class Reader:
             return State(PHASES[key], ends, axis)
         if key in ATOMS:
             axis = 1 if ATOMS[key] == "cross-entropy" else axis
-            self.found.append(Atom(ATOMS[key], ends, step.outputs[0] or "", step, axis))
+            self.found.append(LossAtom(ATOMS[key], ends, step.outputs[0] or "", step, axis))
             return State(CURVED)
         return None
 
@@ -463,6 +467,6 @@ def varies(values: Iterable[ir.Value], leaves: Collection[int]) -> bool:
         if id(value) in leaves or (node is not None and any(graphs_of(node))):
             return True
         seen.add(id(value))
-        if node is not None and not is_zero(node):
+        if node is not None and not is_declared_zero(node):
             stack.extend(x for x in node.inputs if x is not None)
     return False

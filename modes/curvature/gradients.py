@@ -48,7 +48,7 @@ from ...jacobians import (
 )
 from ...jacobians.arguments import Natural, Positive
 from ...jacobians.arrays import host, like
-from ...jacobians.as_one import leaves
+from ...jacobians.as_one import inner_operators
 from ...jacobians.base import CHUNK
 from ...jacobians.errors import InputError, LimitError, UnsupportedOp
 from ...jacobians.lapack import eps_of
@@ -63,7 +63,7 @@ from ..linear.linearization import Linearization
 from ..model.primal.inputs import Names, as_model, heads_of, name_of, names_of, weights_of
 from ..model.primal.model import Model
 from .fisher import LIKELIHOODS, Family, LossGradients, terms, with_samples
-from .kronecker import gathered
+from .kronecker import gather_uses
 from .reductions import Reduction
 from .weights import STILL, Use, uses
 
@@ -137,7 +137,7 @@ class Gradients:
     def _selects_within_samples(self, found: list[Use]) -> bool:
         """Whether points differ in floating numbers and in what a pool selects from a sample."""
         inside = self.J.there, *(use.start for use in found)
-        chosen = (leaf for one in inside for leaf in leaves(one)
+        chosen = (leaf for one in inside for leaf in inner_operators(one)
                   if any(dtype_of(a).kind != "f" for a in leaf.arrays()))  # fmt: skip
         return all(isinstance(leaf, Take | Scatter) and leaf.parts[:1] == (len(self.z),)
                    for leaf in chosen)  # fmt: skip
@@ -152,15 +152,15 @@ class Gradients:
         probes = self._swept(self._taken(np.stack([one, one * samples])))
         groups: dict[tuple[str, bytes], list[Use]] = {}
         for use in found:
-            groups.setdefault((use.name, entries_of(use, found)), []).append(use)
+            groups.setdefault((use.name, entries_key(use, found)), []).append(use)
         orders = {use.number: self._order(use, probes[use.vertex]) for use in found}
         layers = [
             Layer({name: alike[0].start}, tuple(alike), tuple(orders[u.number][0] for u in alike),
                   len(self.z)) for (name, _), alike in groups.items()
         ]  # fmt: skip
-        pairs = list(added(layers, self.J.there))
-        twins = {} if self.target.joint else shared(layers, pairs)
-        layers = joined(layers, pairs) if self.target.joint else layers
+        pairs = list(bias_pairs(layers, self.J.there))
+        twins = {} if self.target.joint else twin_biases(layers, pairs)
+        layers = join_biases(layers, pairs) if self.target.joint else layers
         bare = [replace(use, x=use.x[:, :0]) for use in found]
         certain = all(sure for _, sure in orders.values())
         return Layout([layer.at(bare) for layer in layers], twins,
@@ -262,7 +262,7 @@ class Gradients:
         return order, not all(fits) or np.array_equal(leading, trailing)
 
 
-def entries_of(use: Use, found: list[Use]) -> bytes:
+def entries_key(use: Use, found: list[Use]) -> bytes:
     """A key of the entries of its tensor that a use involves; empty if there is no other use."""
     if sum(other.name == use.name for other in found) == 1:
         return b""
@@ -308,7 +308,7 @@ def sample_diagonal(J: Linearization, H: Jacobian) -> np.ndarray | None:
     except (UnsupportedOp, LimitError):
         return None
     ones = ((layer.parts, np.ones(layer.start.out_shape)) for layer in found.layers)
-    if (gathered(J.domain, J.dtype, ones) > 1).any():
+    if (gather_uses(J.domain, J.dtype, ones) > 1).any():
         return None  # an entry belongs to several layers: the square of a sum of gradients
     inputs = [layer.x for layer in found.layers]
 
@@ -316,13 +316,13 @@ def sample_diagonal(J: Linearization, H: Jacobian) -> np.ndarray | None:
         sign, pulled = pair[0], found.cotangents(pair[1])
         return [sign * squares(x, g) for x, (_, g) in zip(inputs, pulled, strict=True)]
 
-    pulled = concurrent(parts, roots(H, z, found.width), found.threads)
+    pulled = concurrent(parts, sample_roots(H, z, found.width), found.threads)
     matrices = ((layer.parts, m) for new in pulled
                 for layer, m in zip(found.layers, new, strict=True))  # fmt: skip
-    return gathered(J.domain, J.dtype, matrices)
+    return gather_uses(J.domain, J.dtype, matrices)
 
 
-def roots(H: Jacobian, z: np.ndarray, width: int) -> Iterator[tuple[float, np.ndarray]]:
+def sample_roots(H: Jacobian, z: np.ndarray, width: int) -> Iterator[tuple[float, np.ndarray]]:
     """Signs and stacks (k, *z), k ≤ width, of sₙₖ with Hₙ = Σ ± sₙₖ sₙₖᵀ for every sample n."""
     xp, samples, n = module_of(z), len(z), size(z.shape[1:])
     units = xp.broadcast_to(like(np.eye(n), z)[:, None], (n, samples, n))
@@ -440,7 +440,7 @@ Pair = tuple[Layer, Layer, list[Use]]
 """A weight, a bias that is added to its product, and the use of the bias for each of the weight."""
 
 
-def added(layers: list[Layer], dag: Dag) -> Iterator[Pair]:
+def bias_pairs(layers: list[Layer], dag: Dag) -> Iterator[Pair]:
     """Each weight with the first bias that is added to its product.
 
     An elementwise scale is not a matrix, and stays separate from its shift.
@@ -471,20 +471,20 @@ def matched(weight: Layer, bias: Layer, dag: Dag) -> list[Use] | None:
     return found
 
 
-def shared(layers: list[Layer], pairs: list[Pair]) -> dict[int, int]:
+def twin_biases(layers: list[Layer], pairs: list[Pair]) -> dict[int, int]:
     """The numbers of biases and weights that have the same cotangents."""
     return {layers.index(bias): layers.index(weight) for weight, bias, _ in pairs
             if weight.start.out_shape[0] == bias.start.out_shape[0]}  # fmt: skip
 
 
-def joined(layers: list[Layer], pairs: list[Pair]) -> list[Layer]:
+def join_biases(layers: list[Layer], pairs: list[Pair]) -> list[Layer]:
     """The layers, each weight together with its bias."""
     taken = {id(bias) for _, bias, _ in pairs}
-    found = {id(weight): together(weight, bias, own) for weight, bias, own in pairs}
+    found = {id(weight): join_bias(weight, bias, own) for weight, bias, own in pairs}
     return [found.get(id(layer), layer) for layer in layers if id(layer) not in taken]
 
 
-def together(weight: Layer, bias: Layer, own: list[Use]) -> Layer:
+def join_bias(weight: Layer, bias: Layer, own: list[Use]) -> Layer:
     """Both as one layer: the bias is one more row of the matrix."""
     groups, inputs, outputs = weight.start.out_shape
     ((name, part),) = weight.parts.items()
@@ -492,11 +492,11 @@ def together(weight: Layer, bias: Layer, own: list[Use]) -> Layer:
     shape = groups, inputs + 1, outputs
     start = regrouped(bias.uses[0], groups)
     assert start is not None
-    parts = {name: placed(part, 0, shape), other: placed(start.start, inputs, shape)}
+    parts = {name: embed_rows(part, 0, shape), other: embed_rows(start.start, inputs, shape)}
     return replace(weight, parts=parts, biases=tuple(own))
 
 
-def placed(part: Jacobian, first: int, shape: tuple[int, int, int]) -> Jacobian:
+def embed_rows(part: Jacobian, first: int, shape: tuple[int, int, int]) -> Jacobian:
     """A matrix as rows of a taller one, from row `first` on."""
     groups, inputs, outputs = part.out_shape
     spans = ((0, 1, groups), (first, 1, inputs), (0, 1, outputs))

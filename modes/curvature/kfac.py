@@ -23,9 +23,9 @@ from ...jacobians.errors import InputError, UnsupportedOp, warn
 from ...jacobians.progress import progress as showing
 from ...jacobians.readings import module_of
 from ...jacobians.threads import remembered
-from ..data.adapter import NOTHING, Data, Every, mixed
+from ..data.adapter import NOTHING, Data, Every, mix_seed
 from ..data.batches import Batch, Batches, as_batch, batches_of, is_data
-from ..data.cluster import Parts, Placement, counted, evenly, spread
+from ..data.cluster import Parts, Placement, count_batches, evenly, submit_shares
 from ..data.stream import Stream, changed
 from ..linear.linearization import Linearization, linearized
 from ..linearize import engine_for, warn_of_zeros
@@ -48,7 +48,7 @@ Find = Callable[[Gradients], Moments]
 """A function that computes the statistics of one batch."""
 
 
-class Options(Every, total=False):
+class GradientOptions(Every, total=False):
     """The options of the gradients, which `Target` describes, and of passes over data."""
 
     fisher_type: FisherType
@@ -80,7 +80,7 @@ class Accumulation:
         if client is None:
             self._total = Share(make, batches, kept, 0, label).total
         else:
-            self._total = partial(on_workers(make, batches, kept, client).summed, total)
+            self._total = partial(on_workers(make, batches, kept, client).summed, total_of_share)
 
     def total(self, find: Find) -> Sums:
         """Σ over batches of the statistics from `find`; a terminal shows the progress."""
@@ -96,7 +96,7 @@ class Accumulation:
 @validated
 def kfac(
     model: Model, inputs: Data, *, approximation: Approximation = "expand",
-    **options: Unpack[Options],
+    **options: Unpack[GradientOptions],
 ) -> KroneckerFactored:  # fmt: skip
     """K = blockdiag(A ⊗ B) with A = mean of x xᵀ, B = c Σ g gᵀ: the Kronecker factors of F.
 
@@ -154,7 +154,7 @@ def kfac(
 @validated
 def ekfac(
     model: Model, inputs: Data, *, approximation: Approximation = "expand",
-    **options: Unpack[Options],
+    **options: Unpack[GradientOptions],
 ) -> KroneckerFactored:  # fmt: skip
     """E = Q diag(λ) Qᵀ: the eigenvectors Q of K-FAC, with λ = c Σₙ (Qᵀ vec Gₙ)² of F itself.
 
@@ -177,16 +177,18 @@ def ekfac(
     data = Accumulation(model, inputs, "E-KFAC", **options)
     with_gradients(data, "E-KFAC")
     blocks, domain = kronecker_factors(data, approximation)
-    apart(KroneckerFactored(blocks, domain), "E-KFAC")
+    check_apart(KroneckerFactored(blocks, domain), "E-KFAC")
     decompose(blocks)
     bases = [(f.a.basis[1], f.b.basis[1]) for f in blocks]
-    found = data.total(partial(summed, partial(rotated, bases), read=partial(in_basis, bases)))
+    found = data.total(
+        partial(sum_stacks, partial(rotated_squares, bases), read=partial(in_basis, bases))
+    )
     c = data.scale(found)
     corrected = [f.with_values(c * values) for f, (values,) in zip(blocks, found.sums, strict=True)]
     return KroneckerFactored(corrected, domain)
 
 
-def turned(rows: np.ndarray, basis: np.ndarray) -> np.ndarray:
+def rotate_rows(rows: np.ndarray, basis: np.ndarray) -> np.ndarray:
     """Rows (..., groups, samples, positions, n) in a basis (groups, n, n)."""
     *lead, samples, positions, n = rows.shape
     found: np.ndarray = rows.reshape(*lead, samples * positions, n) @ basis  # few large products
@@ -195,12 +197,12 @@ def turned(rows: np.ndarray, basis: np.ndarray) -> np.ndarray:
 
 def in_basis(bases: Bases, k: int, x: np.ndarray) -> np.ndarray:
     """The inputs of layer k in its basis."""
-    return turned(x, bases[k][0])
+    return rotate_rows(x, bases[k][0])
 
 
-def rotated(bases: Bases, k: int, x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray]:
+def rotated_squares(bases: Bases, k: int, x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray]:
     """Σₙ Gₙ ∘ Gₙ in the basis of layer k, in which the inputs are given."""
-    return (squares(x, turned(g, bases[k][1])),)
+    return (squares(x, rotate_rows(g, bases[k][1])),)
 
 
 def with_gradients(data: Accumulation, what: str) -> None:
@@ -209,7 +211,7 @@ def with_gradients(data: Accumulation, what: str) -> None:
         raise InputError(f"{what} is made of gradients: fisher_type='forward-only' has none")
 
 
-def apart(K: KroneckerFactored, what: str) -> KroneckerFactored:
+def check_apart(K: KroneckerFactored, what: str) -> KroneckerFactored:
     """K; raises `UnsupportedOp` where uses overlap: the Gₙ of an entry is the sum over its uses."""
     if K.overlapping is None:
         return K
@@ -244,7 +246,7 @@ def second_moments(reduce: bool, found: Gradients) -> Moments:
         g = g.sum(axis=-2, keepdims=True) if reduce else g
         return (gram(module_of(g).moveaxis(g, 0, 1)),)
 
-    backward = summed(right, found) or [(0.0,)] * len(found.layers)
+    backward = sum_stacks(right, found) or [(0.0,)] * len(found.layers)
     rows = []
     for layer, back in zip(found.layers, backward, strict=True):
         x = layer.x.mean(axis=-2, keepdims=True) if reduce else layer.x
@@ -271,7 +273,7 @@ def gram(x: np.ndarray) -> np.ndarray:
 @passes_options_to(Target, Accumulation)
 @validated
 def shampoo(
-    model: Model, inputs: Data, *, power: float = 0.5, **options: Unpack[Options]
+    model: Model, inputs: Data, *, power: float = 0.5, **options: Unpack[GradientOptions]
 ) -> KroneckerFactored:
     """S = blockdiag(Lᵖ ⊗ Rᵖ) with L = c Σₙ Gₙ Gₙᵀ and R = c Σₙ Gₙᵀ Gₙ, Gₙ as in F.
 
@@ -289,14 +291,14 @@ def shampoo(
     """
     data = Accumulation(model, inputs, "Shampoo", **options)
     with_gradients(data, "Shampoo")
-    found = data.total(partial(summed, sides))
+    found = data.total(partial(sum_stacks, side_moments))
     c = data.scale(found)
-    blocks = [Factors(parts, powered(c * left, power), powered(c * right, power))
+    blocks = [Factors(parts, matrix_power(c * left, power), matrix_power(c * right, power))
               for parts, (left, right) in zip(found.parts, found.sums, strict=True)]  # fmt: skip
-    return apart(KroneckerFactored(blocks, found.domain), "Shampoo")
+    return check_apart(KroneckerFactored(blocks, found.domain), "Shampoo")
 
 
-def sides(_: int, x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def side_moments(_: int, x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Σ G Gᵀ and Σ Gᵀ G, per group."""
     G = per_sample(x, g)
     op = reading(G)
@@ -304,7 +306,7 @@ def sides(_: int, x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return left, op.Einsum(G, G, equation="kgnip,kgniq->gpq")
 
 
-def powered(a: np.ndarray, power: float) -> Moment:
+def matrix_power(a: np.ndarray, power: float) -> Moment:
     """aᵖ of a positive semidefinite matrix, per group."""
     values, vectors = Moment(a).basis
     return Moment(rebuilt(values**power, vectors))
@@ -370,7 +372,9 @@ class GradientMaker:
     def gradients(self, J: Linearization) -> Gradients:
         """The gradients of the batch whose Jacobian is J."""
         own = self.several and self.target.fisher_type == "mc"
-        target = replace(self.target, seed=mixed(self.target.seed, J.point)) if own else self.target
+        target = (
+            replace(self.target, seed=mix_seed(self.target.seed, J.point)) if own else self.target
+        )
         if target.of is None or target.fisher_type != "empirical":
             return Gradients(J, target)
         make = partial(LossGradients, J, target.of, target.reduction, target.engine)
@@ -414,17 +418,17 @@ def on_workers(make: GradientMaker, batches: Batches, keep: int, client: Any) ->
     if message := changed(batches.part(0, 1)):
         warn(f"{message}: the workers would count some samples twice and leave out others")
     placement = Placement(client)
-    cuts = evenly(counted(batches), len(placement.homes))
-    return spread(placement, Share, make, [(batches.part(a, b), keep, a) for a, b in cuts])
+    cuts = evenly(count_batches(batches), len(placement.homes))
+    return submit_shares(placement, Share, make, [(batches.part(a, b), keep, a) for a, b in cuts])
 
 
-def total(share: Share, find: Find) -> Sums:
+def total_of_share(share: Share, find: Find) -> Sums:
     """The sums of one share, without progress, because nobody watches a worker's terminal."""
     with showing(False):
         return share.total(find)
 
 
-def summed(
+def sum_stacks(
     moments: Callable[[int, Any, Any], tuple[Any, ...]], found: Gradients,
     read: Callable[[int, Any], Any] | None = None,
 ) -> Moments:  # fmt: skip

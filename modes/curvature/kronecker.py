@@ -32,7 +32,7 @@ from ...jacobians.threads import cached_property, concurrent, cores
 from ..linear.symmetric import Curvature
 from ..model.primal.inputs import Specs
 
-LARGE = 2**14
+THREADED_ENTRIES = 2**14
 """Entries of factors from which their eigenvectors are computed on several threads."""
 
 
@@ -111,7 +111,7 @@ class KroneckerFactored(Curvature):
 
     def _diagonal(self) -> np.ndarray:
         """diag K = Σ Sᵀ (diag A ⊗ diag B)."""
-        return gathered(self.domain, self.dtype, ((f.parts, f.diagonal) for f in self.blocks))
+        return gather_uses(self.domain, self.dtype, ((f.parts, f.diagonal) for f in self.blocks))
 
     def det(self) -> float:
         """det K = Π λ."""
@@ -132,7 +132,7 @@ class KroneckerFactored(Curvature):
     def _uses(self) -> np.ndarray:
         """The number of uses of every entry."""
         ones = ((f.parts, np.ones(f.shape)) for f in self.blocks)
-        return gathered(self.domain, self.dtype, ones)
+        return gather_uses(self.domain, self.dtype, ones)
 
     def _complete(self, what: str) -> list[Factors]:
         """The blocks, and zero blocks for unused entries; uses must not overlap."""
@@ -157,7 +157,7 @@ Parts = Mapping[str, Jacobian]
 """S by tensor, from its entries to (groups, inputs, outputs)."""
 
 
-def gathered(
+def gather_uses(
     domain: Specs, dtype: np.dtype, matrices: Iterable[tuple[Parts, np.ndarray]]
 ) -> np.ndarray:
     """Σ Sᵀ m over some uses of weights, with a matrix m for each."""
@@ -259,7 +259,7 @@ class Factors:
         """The eigenvalues, (groups, inputs, outputs)."""
         if self.corrected is not None:
             return self.corrected
-        return outer(self.a.basis[0], self.b.basis[0])
+        return outer_products(self.a.basis[0], self.b.basis[0])
 
     @property
     def errors(self) -> np.ndarray:
@@ -267,7 +267,7 @@ class Factors:
         if self.corrected is not None:
             return self.corrected
         (a, _), (b, _) = self.a.basis, self.b.basis
-        return outer(a[..., -1:] + 0 * a, b) + outer(a, b[..., -1:] + 0 * b)
+        return outer_products(a[..., -1:] + 0 * a, b) + outer_products(a, b[..., -1:] + 0 * b)
 
     @property
     def singular(self) -> bool:
@@ -286,7 +286,9 @@ class Factors:
     def diagonal(self) -> np.ndarray:
         """The diagonal of the block, (groups, inputs, outputs): (Q_A ∘ Q_A) λ (Q_B ∘ Q_B)ᵀ."""
         if self.corrected is None:
-            return outer(*(module_of(f).einsum("gii->gi", f) for f in (self.left, self.right)))
+            return outer_products(
+                *(module_of(f).einsum("gii->gi", f) for f in (self.left, self.right))
+            )
         q, r = self.a.basis[1] ** 2, self.b.basis[1] ** 2
         return q @ self.corrected @ r.swapaxes(-1, -2)
 
@@ -334,7 +336,9 @@ def decompose(blocks: Iterable[Factors]) -> None:
     """
     moments = [m for f in blocks if f.corrected is None for m in (f.a, f.b)]
     sizes = [m.matrix.size for m in moments if isinstance(m.matrix, np.ndarray)]
-    for _ in concurrent(attrgetter("basis"), moments, cores() if sum(sizes) >= LARGE else 1):
+    for _ in concurrent(
+        attrgetter("basis"), moments, cores() if sum(sizes) >= THREADED_ENTRIES else 1
+    ):
         pass
 
 
@@ -349,7 +353,7 @@ def rebuilt(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     return (vectors * values[..., None, :]) @ vectors.swapaxes(-1, -2)
 
 
-def outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def outer_products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """All products of eigenvalues, (groups, inputs, outputs)."""
     return a[..., :, None] * b[..., None, :]
 

@@ -59,6 +59,8 @@ def loss_over_data(
 class OfLoss(Curvature):
     """Curvature of a loss over data, with the `loss` and its `gradient` by name, in one pass."""
 
+    again = None  # it belongs to these weights
+
     def __init__(
         self, operator: Jacobian, domain: Specs, formula: str,
         function: Callable[[], tuple[Any, Tensors]],

@@ -34,7 +34,7 @@ from .loss_over_data import OfLoss, loss_over_data
 from .reductions import Tail, warn_of_other
 
 
-def stated(
+def stated_reduction(
     reduction: str | None, model: Model, of: str | None = None, wrt: Names = None, **_: Any
 ) -> None:
     """A Hessian has the reduction of its model."""
@@ -43,7 +43,7 @@ def stated(
     warn_of_other(reduction, model, name_of(model, of, model.outputs, "of"), by)
 
 
-def divisor(
+def loss_divisor(
     model: Model, batch: Batch, shared: Batch, *, of: str | None = None, at: str | None = None,
     wrt: Names = None, engine: str | None = None, **_: Any,
 ) -> float:  # fmt: skip
@@ -56,7 +56,7 @@ def divisor(
     return tail.divisor(check_inputs(model, {**shared, **batch}, keep=False, engine=engine))
 
 
-def rows(
+def count_rows(
     model: Model, batch: Batch, shared: Batch, *, of: str | None = None, at: str | None = None,
     axis: int | None = None, engine: str | None = None, **_: Any,
 ) -> int:  # fmt: skip
@@ -82,10 +82,10 @@ SLOPES = frozenset({"of", "engine", "straight_through"})
 """The options of curvature that its gradient has too."""
 
 linearize = takes_data("stack")(linearizing.linearize)
-hessian = takes_data(stated=stated, size=divisor, finish=of_loss)(hessians.hessian)
-gauss_newton = takes_data(size=divisor, finish=of_loss)(gauss_newtons.gauss_newton)
-fisher = takes_data(size=rows)(fishers.fisher)
-empirical_fisher = takes_data(size=rows)(fishers.empirical_fisher)
+hessian = takes_data(stated=stated_reduction, size=loss_divisor, finish=of_loss)(hessians.hessian)
+gauss_newton = takes_data(size=loss_divisor, finish=of_loss)(gauss_newtons.gauss_newton)
+fisher = takes_data(size=count_rows)(fishers.fisher)
+empirical_fisher = takes_data(size=count_rows)(fishers.empirical_fisher)
 gram = takes_data("sum")(gauss_newtons.gram)
 
 for _function in (linearize, hessian, gauss_newton, fisher, empirical_fisher, gram):
@@ -127,7 +127,7 @@ def value_and_grad(
     f = reverse.value_and_grad(
         model, of=of, wrt=wrt, engine=engine, straight_through=straight_through
     )
-    return replace(f, over=partial(loss_over_data, divisor))
+    return replace(f, over=partial(loss_over_data, loss_divisor))
 
 
 @passes_options_to(linearizing.linearize)
@@ -172,7 +172,7 @@ def grad(
     return f(inputs, reduction=reduction, batch_size=batch_size, shared=shared)[1]
 
 
-class Options(linearizing.Options, DataOptions):
+class OptionsOverData(linearizing.Options, DataOptions):
     """The options of `linearize` over data."""
 
 
@@ -184,7 +184,7 @@ def ntk(
     *,
     of: Names = None,
     wrt: Names = None,
-    **options: Unpack[Options],
+    **options: Unpack[OptionsOverData],
 ) -> Jacobian:
     """K = J(x) J(x')ᵀ with J = ∂of/∂wrt: the empirical neural tangent kernel.
 

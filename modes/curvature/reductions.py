@@ -52,7 +52,9 @@ class Tail:
                 self.given.update(filter(None, step.outputs))
         self.moving = self.given & reach_forward(model.steps, by)
         self.terms = self._terms()
-        self.kinds = {"mean" if factors else own(self.made[name]) for name, factors in self.terms}
+        self.kinds = {
+            "mean" if factors else own_reduction(self.made[name]) for name, factors in self.terms
+        }
 
     def _terms(self) -> list[Term]:
         """Back from `of` to the innermost steps over samples; empty if others are in between."""
@@ -69,7 +71,7 @@ class Tail:
             if op in SCALED and len(inner) == 1 and (op == "Mul" or names[0] == inner[0]):
                 other = names[names[0] == inner[0]]
                 factors += ((other, SCALED[op]),) * (other in self.given)
-            elif step and op in LOSSES and len(inner) == 1 and own(step) != "none":
+            elif step and op in LOSSES and len(inner) == 1 and own_reduction(step) != "none":
                 term, inner = (name, factors), []
             elif op in TAKEN and self._takes_samples(names[0], name):
                 term = name, factors
@@ -100,7 +102,7 @@ class Tail:
             D, entries = self._count(self.made[name], point)
             uneven = uneven or bool(factors) or entries != D
             if factors:
-                D = D if own(self.made[name]) == "mean" else 1.0
+                D = D if own_reduction(self.made[name]) == "mean" else 1.0
             elif samples and entries % samples == 0:  # else the steps select samples
                 D *= samples / max(entries, 1)
             for other, sign in factors:
@@ -133,7 +135,7 @@ class Tail:
         return float(weights[0][kept].sum(dtype=float) if weights else kept.size), labels.size
 
 
-def own(step: Step) -> str:
+def own_reduction(step: Step) -> str:
     """What a step that reduces does by itself: `"sum"`, `"mean"` or `"none"`."""
     return TAKEN.get(step.op_type) or str(step.attrs.get("reduction", "mean"))
 
@@ -146,7 +148,7 @@ def warn_of_other(reduction: str | None, model: Model, of: str, by: Collection[s
              f"a {found}: unless that is over other axes, say {found!r}")  # fmt: skip
 
 
-def factor(wanted: str, tail: Tail, point: Mapping[str, Any]) -> float:
+def reduction_factor(wanted: str, tail: Tail, point: Mapping[str, Any]) -> float:
     """The factor from the model's reduction over samples, as its last steps show it."""
     if not tail.terms and not tail.varying:
         raise InputError(

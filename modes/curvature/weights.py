@@ -92,7 +92,7 @@ def _uses(
         steps = factors_of(edge.operator)[::-1]
         passes = id(edge.operator) in passing
         middle = core_of(steps, passes)
-        begun = applied(start, steps[: middle[0]] if middle else steps)
+        begun = apply_factors(start, steps[: middle[0]] if middle else steps)
         total = gain * prod(f.factor for f in steps if isinstance(f, Scalar))
         if not middle and passes:
             yield from _uses(dag, leaving, passing, edge.end, begun, total, name)
@@ -102,7 +102,7 @@ def _uses(
         if not all(isinstance(f, MOVES) for f in steps[after:]):
             raise unstructured(name, edge.operator)
         use = as_use(core, name, begun)
-        end = applied(Identity(use.rows.in_shape, dag.dtype), steps[after:])
+        end = apply_factors(Identity(use.rows.in_shape, dag.dtype), steps[after:])
         bias = all(isinstance(f, Broadcast) for f in core)
         x = use.x if total == 1 else use.x * total
         made = Use(edge.end, use.start, x, use.rows @ end.T, bias, name)
@@ -164,7 +164,7 @@ def passes_on(step: Step, i: int) -> bool:
     return kinds.count(formal[min(i, len(formal) - 1)].type_str) == 1
 
 
-def applied(start: Jacobian, factors: tuple[Jacobian, ...]) -> Jacobian:
+def apply_factors(start: Jacobian, factors: tuple[Jacobian, ...]) -> Jacobian:
     """The factors applied after `start`, in order, without scalars."""
     for factor in factors:
         start = start if isinstance(factor, Scalar) else factor @ start
@@ -197,13 +197,13 @@ def as_use(core: tuple[Jacobian, ...], name: str, start: Jacobian) -> Use:
         case (Broadcast() as repeat, *others) if len(others) < 2:
             (operator,) = others or [Identity(repeat.out_shape, repeat.dtype)]
             if isinstance(operator, (*EINSUMS, Identity)):
-                return matrix(after_broadcast(contraction(operator), repeat), start)
+                return as_matrix_use(after_broadcast(as_einsum(operator), repeat), start)
         case (Take() as rows,):
-            return matrix(one_hot(rows), start)
+            return as_matrix_use(lookup_use(rows), start)
         case (operator,) if isinstance(operator, EINSUMS):
-            return matrix(contraction(operator), start)
+            return as_matrix_use(as_einsum(operator), start)
         case ():
-            return matrix(contraction(Identity(start.out_shape, start.dtype)), start)
+            return as_matrix_use(as_einsum(Identity(start.out_shape, start.dtype)), start)
     raise unstructured(name, core[0])
 
 
@@ -235,7 +235,7 @@ def restricted(use: Use, name: str, operator: Jacobian) -> Use:
     return replace(use, start=start, x=use.x[groups][..., ins], rows=rows)
 
 
-def matrix(c: Contraction, start: Jacobian) -> Use:
+def as_matrix_use(c: Contraction, start: Jacobian) -> Use:
     """The use by a contraction, with labels sorted into groups, rows, inputs and outputs."""
     held = {label for _, term in c.factors for label in term}
     rows = [k for k in c.out_term if k in held and k not in c.in_term]
@@ -281,10 +281,10 @@ def convolution(c: Convolution, start: Jacobian) -> Use:
     y = (n, group, o, room)
     rows = Permutation((1, 0, 3, 2), y, dtype) @ Reshape(y, c.out_shape, dtype)
     rows = Reshape((group, n * room, o), rows.out_shape, dtype) @ rows
-    return Use(-1, flat @ start, patches(c), rows)
+    return Use(-1, flat @ start, patch_matrix(c), rows)
 
 
-def patches(c: Convolution) -> Array:
+def patch_matrix(c: Convolution) -> Array:
     """(groups, samples · positions, inputs): entries of the held tensor, or 0, by a selection."""
     g, op, shape = c.geometry, reading(c.held), shape_of(c.held)
     count = (g.u if c.target == "u" else g.x)[2:]
@@ -307,7 +307,7 @@ def patches(c: Convolution) -> Array:
     return op.Reshape(found, (g.group, n * prod(count), channels * prod(g.w[2:])))
 
 
-def contraction(operator: Jacobian) -> Contraction:
+def as_einsum(operator: Jacobian) -> Contraction:
     """The operator as a contraction whose factors vary along all of their axes."""
     if isinstance(operator, Identity):
         operator = Diagonal(np.ones((), operator.dtype), operator.out_shape)
@@ -316,7 +316,7 @@ def contraction(operator: Jacobian) -> Contraction:
     return Contraction(factors, c.in_term, c.out_term, c.sizes)
 
 
-def one_hot(rows: Take) -> Contraction:
+def lookup_use(rows: Take) -> Contraction:
     """The lookup of rows of a table: X is a one-hot matrix of the index."""
     index, n = host(rows.index), rows.in_shape[rows.axis]
     if n * n * rows.dtype.itemsize > DENSE_LIMIT:

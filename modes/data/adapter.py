@@ -10,7 +10,7 @@ from os import PathLike
 from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast, overload
 
 from ...jacobians import Jacobian
-from ...jacobians.arguments import Count, Positive, joined, shown_as, validated
+from ...jacobians.arguments import Count, Positive, join_signatures, shown_as, validated
 from ...jacobians.errors import InputError
 from ..linear.symmetric import Symmetric
 from ..model.primal.inputs import Names
@@ -105,11 +105,11 @@ class PerBatch:
     def __call__(self, batch: Batch) -> Jacobian:
         batch, options = as_batch(batch), dict(self.options)
         if self.several and "seed" in options:
-            options["seed"] = mixed(options["seed"], batch)
+            options["seed"] = mix_seed(options["seed"], batch)
         return self.function(self.model, {**self.shared, **batch}, **options)
 
 
-def mixed(seed: int, batch: Batch) -> int:
+def mix_seed(seed: int, batch: Batch) -> int:
     """The seed of one batch, from its contents."""
     return (int(digest(batch)[:16], 16) + seed) % 2**63
 
@@ -179,7 +179,7 @@ def takes_data(
             over = {"reduction": reduction, "batch_size": batch_size, "shared": every["shared"]}
             return finish(C, model, inputs, over, **options)
 
-        shown = joined(signature(function), signature(taking))
+        shown = join_signatures(signature(function), signature(taking))
         cast(Any, taking).__wrapped__.__qualname__ = function.__qualname__  # for a TypeError
         wraps(function)(taking).__doc__ = f"{function.__doc__ or ''}{OVER_DATA}"
         return cast(TakesData[P, Made_co], shown_as(taking, shown))

@@ -37,12 +37,12 @@ class Batches(ABC):
 
     def part(self, start: int, stop: int) -> Batches:
         """Batches `start` to `stop`."""
-        return Part(self, start, stop)
+        return DataSlice(self, start, stop)
 
 
 @final
 @dataclass(frozen=True)
-class Part(Batches):
+class DataSlice(Batches):
     """Consecutive batches of other data."""
 
     whole: Batches
@@ -88,7 +88,7 @@ class Made(Batches):
 
 @final
 @dataclass(frozen=True)
-class Rows(Batches):
+class MappedRows(Batches):
     """Consecutive blocks of `batch_size` rows of arrays, which may be memory-mapped.
 
     The last batch may be smaller. A scalar is the same in every batch.
@@ -106,15 +106,17 @@ class Rows(Batches):
         return -(-samples(self.arrays) // self.batch_size)
 
     def part(self, start: int, stop: int) -> Batches:
-        return Rows(self._rows(start * self.batch_size, stop * self.batch_size), self.batch_size)
+        return MappedRows(
+            self._rows(start * self.batch_size, stop * self.batch_size), self.batch_size
+        )
 
     def _rows(self, start: int, stop: int) -> dict[str, np.ndarray]:
         return {name: a[start:stop] if np.ndim(a) else a for name, a in self.arrays.items()}
 
 
-def rows_of(path: str, batch_size: int) -> Rows:
+def npz_rows(path: str, batch_size: int) -> MappedRows:
     """Blocks of rows of an `.npz` file, which every pass opens; workers receive only its path."""
-    return Rows(mapped(path), batch_size)
+    return MappedRows(map_npz(path), batch_size)
 
 
 def samples(batch: Batch) -> int:
@@ -167,9 +169,9 @@ def batches_of(data: Any, batch_size: int | None = None) -> Batches:
     if isinstance(data, str | PathLike):
         if batch_size is None:
             raise InputError("an .npz file needs batch_size=")
-        return Made(partial(rows_of, str(data), batch_size))
+        return Made(partial(npz_rows, str(data), batch_size))
     if isinstance(data, Mapping):
-        return Listed((data,)) if batch_size is None else Rows(data, batch_size)
+        return Listed((data,)) if batch_size is None else MappedRows(data, batch_size)
     if batch_size is not None:
         raise InputError("batch_size= cuts arrays by name or an .npz file; other data is cut")
     if isinstance(data, Batches):
@@ -189,7 +191,7 @@ HEADER = 30
 """The length of a local header in a zip file, before the name and the extra field."""
 
 
-def mapped(path: str) -> dict[str, np.ndarray]:
+def map_npz(path: str) -> dict[str, np.ndarray]:
     """name -> memory-mapped array, for every array of an `.npz` file.
 
     Raises `InputError` for compressed arrays, which can only be read as a whole, for arrays of

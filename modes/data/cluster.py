@@ -49,11 +49,11 @@ from .stream import (
     Size,
     Stream,
     Weights,
-    composed,
+    batch_weights,
+    compose_stream,
     difference,
-    named,
     outline_of,
-    weights_of,
+    with_names,
 )
 
 T = TypeVar("T")
@@ -96,17 +96,17 @@ def distributed(
     Dask client, and `OnnxJacError` where workers are lost repeatedly, or the cluster is closed.
     """
     batches = batches_of(data, batch_size)
-    weights = weights_of(batches, reduction, size)
-    count = len(weights) if weights else counted(batches)
+    weights = batch_weights(batches, reduction, size)
+    count = len(weights) if weights else count_batches(batches)
     placement = Placement(client)
     cuts = evenly(count, len(placement.homes) if parts is None else parts)
     shares = [(batches.part(a, b), keep, reduction, weights and weights[a:b]) for a, b in cuts]
     copies = max(1, len(placement.homes) // len(shares))
-    held = spread(placement, share, make, shares, copies)
-    C = Distributed(held, held.ask(described), reduction == "stack")
+    held = submit_shares(placement, share_operator, make, shares, copies)
+    C = Distributed(held, held.ask(outline), reduction == "stack")
     if check and (message := next(filter(None, held.ask(difference)), None)):
         warn(message)
-    return named(C, C.outlines[0].domain)
+    return with_names(C, C.outlines[0].domain)
 
 
 @final
@@ -147,7 +147,7 @@ class Distributed(OverData):
             sent: list[Any] = [v[:, a:b] for a, b in pairwise(self.ends)]
         else:
             sent = [parts.placement.everywhere(v)] * len(whole)
-        found = [parts.submit(p, copy, product, sent[p], self.transposed) for p in whole]
+        found = [parts.submit(p, copy, share_product, sent[p], self.transposed) for p in whole]
         return found if self.stacked and not self.transposed else parts.added(found)
 
     def again(self, parts: Parts | None = None, *, transposed: bool | None = None) -> OverData:
@@ -215,7 +215,7 @@ class Parts:
     def submit(self, part: int, copy: int, task: Callable[..., Any], *arguments: Any) -> Any:
         """The future of a task with one copy of a part, on the worker that holds it."""
         place = part * self.copies + copy
-        return self.placement.submit(place, alone, task, self.grid[part][copy], *arguments)
+        return self.placement.submit(place, run_alone, task, self.grid[part][copy], *arguments)
 
     def ask(self, task: Callable[..., Any]) -> list[Any]:
         """The result of a task for every part."""
@@ -248,11 +248,11 @@ class Parts:
         while len(futures) > 1:
             submit = self.placement.client.submit
             groups = (futures[k : k + FAN] for k in range(0, len(futures), FAN))
-            futures = [submit(total, *group, pure=False) for group in groups]
+            futures = [submit(sum_in_order, *group, pure=False) for group in groups]
         return futures
 
 
-def spread(
+def submit_shares(
     placement: Placement, task: Callable[..., Any], make: Any, shares: Sequence[tuple[Any, ...]],
     copies: int = 1,
 ) -> Parts:  # fmt: skip
@@ -261,7 +261,7 @@ def spread(
     def build() -> tuple[Grid, Any]:
         maker = placement.everywhere(make)
         return [
-            [placement.submit(p * copies + c, alone, task, maker, *own) for c in range(copies)]
+            [placement.submit(p * copies + c, run_alone, task, maker, *own) for c in range(copies)]
             for p, own in enumerate(shares)
         ], maker
 
@@ -271,28 +271,30 @@ def spread(
 ONE_AT_A_TIME = Lock()
 
 
-def alone(task: Callable[..., T], *arguments: Any) -> T:
+def run_alone(task: Callable[..., T], *arguments: Any) -> T:
     """The result of a task; a worker of many threads runs one at a time, with all of its memory."""
     with ONE_AT_A_TIME:
         return task(*arguments)
 
 
-def share(make: Make, batches: Batches, keep: int, reduction: str, weights: Weights) -> OverBatches:
+def share_operator(
+    make: Make, batches: Batches, keep: int, reduction: str, weights: Weights
+) -> OverBatches:
     """The operator of some of the batches."""
-    return composed(Stream(make, batches, keep), reduction, weights)
+    return compose_stream(Stream(make, batches, keep), reduction, weights)
 
 
-def described(C: OverBatches) -> Outline:
+def outline(C: OverBatches) -> Outline:
     """The outline of a share, for the client."""
     return outline_of(C) if C.stacked else C.outlines[0]
 
 
-def product(C: Jacobian, v: np.ndarray, transposed: bool) -> np.ndarray:
+def share_product(C: Jacobian, v: np.ndarray, transposed: bool) -> np.ndarray:
     """C v or Cᵀ v, for v of shape (K, n)."""
     return np.asarray((C.T if transposed else C)._apply(numbers, v))
 
 
-def total(*terms: Any) -> Any:
+def sum_in_order(*terms: Any) -> Any:
     """The sum of terms, in order."""
     return reduce(add, terms)
 
@@ -308,7 +310,7 @@ def evenly(count: int, parts: int) -> list[tuple[int, int]]:
     return list(pairwise(ends))
 
 
-def counted(batches: Batches) -> int:
+def count_batches(batches: Batches) -> int:
     """The number of batches, by a pass over the data if it is not known."""
     return sum(1 for _ in batches) if batches.count is None else batches.count
 

@@ -164,12 +164,12 @@ class OverBatches(OverData):
 
     def _apply(self, op: Op, v: Array) -> Array:
         if self.stacked and not self.transposed:
-            return op.Concat(*self._each(lambda _, C: product(op, C, v)), axis=-1)
+            return op.Concat(*self._each(lambda _, C: flat_product(op, C, v)), axis=-1)
         ends = self.ends
 
         def term(b: int, C: Jacobian) -> Array:
             u = op.Slice(v, (ends[b],), (ends[b + 1],), (-1,)) if self.stacked else v
-            return product(op, C, u)
+            return flat_product(op, C, u)
 
         return self._sum(op, term)
 
@@ -266,7 +266,7 @@ def outline_of(C: Jacobian) -> Outline:
     return Outline((m, n), C.dtype, C.T is C, domain, codomains_of(C), text)
 
 
-def product(op: Op, C: Jacobian, v: Array) -> Array:
+def flat_product(op: Op, C: Jacobian, v: Array) -> Array:
     """C v between flat vectors, (*K, n) -> (*K, m), whatever the shapes of C."""
     k = lead(v, C.shape[1:])
     return op.Reshape(C._apply(op, op.Reshape(v, (*k, *C.in_shape))), (*k, C.shape[0]))
@@ -294,7 +294,7 @@ def by_tensor(J: Jacobian) -> tuple[Jacobian, Specs | None]:
     if 1 not in sizes.shape:  # all rows of the first tensor, then of the second, …
         owners = np.tile(np.arange(sizes.shape[1]), len(sizes)).repeat(sizes.ravel())
         J = Take(np.argsort(owners, kind="stable"), 0, J.out_shape, J.dtype) @ J
-    return J, tuple(map(together, tensors))
+    return J, tuple(map(join_batches, tensors))
 
 
 def codomains_of(J: Jacobian) -> tuple[Specs, ...]:
@@ -303,13 +303,13 @@ def codomains_of(J: Jacobian) -> tuple[Specs, ...]:
     return getattr(J, "codomains", (own,))
 
 
-def together(specs: Specs) -> TensorSpec:
+def join_batches(specs: Specs) -> TensorSpec:
     """One tensor over all batches, joined along its first axis; flat if the other axes differ.
 
     >>> z = TensorSpec("z", (3, 2), np.dtype(float))
-    >>> print(together((z, z._replace(shape=(1, 2)))))
+    >>> print(join_batches((z, z._replace(shape=(1, 2)))))
     z float64[4,2]
-    >>> print(together((z, z._replace(shape=(3, 5)))))
+    >>> print(join_batches((z, z._replace(shape=(3, 5)))))
     z float64[21]
     """
     if len(specs) == 1:
@@ -366,14 +366,14 @@ def streamed(
     if not is_data(data, batch_size):
         return make(data)
     batches = batches_of(data, batch_size)
-    weights = weights_of(batches, reduction, size)
-    C = composed(Stream(make, batches, keep), reduction, weights)
+    weights = batch_weights(batches, reduction, size)
+    C = compose_stream(Stream(make, batches, keep), reduction, weights)
     if check and (message := difference(C)):
         warn(message)
-    return named(C, C.outlines[0].domain)
+    return with_names(C, C.outlines[0].domain)
 
 
-def composed(stream: Stream, reduction: str, weights: Weights) -> OverBatches:
+def compose_stream(stream: Stream, reduction: str, weights: Weights) -> OverBatches:
     """The operator over all batches, without names; for a stack, a first pass finds the heights."""
     stacked = reduction == "stack"
     seen = stream.each(lambda _, C: (outline_of(C), C.place))
@@ -387,7 +387,7 @@ def composed(stream: Stream, reduction: str, weights: Weights) -> OverBatches:
     return OverBatches(stream, outlines, stacked, weights, found[0][1])
 
 
-def weights_of(batches: Batches, reduction: str, size: Size) -> Weights:
+def batch_weights(batches: Batches, reduction: str, size: Size) -> Weights:
     """n_b / N for every batch, or None for unit weights."""
     if reduction != "mean":
         return None
@@ -397,7 +397,7 @@ def weights_of(batches: Batches, reduction: str, size: Size) -> Weights:
     return tuple(n / total for n in sizes)
 
 
-def named(C: Jacobian, domain: tuple[Any, ...] | None) -> Jacobian:
+def with_names(C: Jacobian, domain: tuple[Any, ...] | None) -> Jacobian:
     """The operator with the names of its tensors, if it is symmetric and has names."""
     return Symmetric(C, domain) if domain is not None and C.T is C else C
 

@@ -12,7 +12,7 @@ from ...jacobians.arguments import Natural, Positive, validated
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import Shown
 from ..interop.operators import asoperator
-from .estimate import Estimate, mean, probing, square, symmetric
+from .estimate import Estimate, check_symmetric, mean_and_error, probing, square
 from .exact import STRUCTURE, exact_spectrum, of_spectrum
 from .lanczos import Rule, ritz
 
@@ -74,7 +74,7 @@ class SpectralDensity(Shown):
 
     def _over_probes(self, sampled: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Estimate:
         """The mean over probes, with its error; an exact density has no error."""
-        value, error = mean(sampled(self.nodes, self.weights))
+        value, error = mean_and_error(sampled(self.nodes, self.weights))
         if self.method.startswith("exact"):
             return Estimate(value, np.zeros_like(value), self.products, self.method)
         first, second = (sampled(*rule).mean(axis=-1) for rule in self.shorter)
@@ -134,7 +134,7 @@ def spectral_density(
         if found:
             values, how = found
             return SpectralDensity(values[None], np.full((1, n), 1 / n), n, P.products, how)
-        symmetric(P)
+        check_symmetric(P)
         starts = P.signs(n, probes) / n**0.5
         most = min(max(steps, 3), n)
         thirds = (max(most // 3, 1), max(2 * most // 3, 1), most)

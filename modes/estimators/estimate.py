@@ -59,7 +59,7 @@ def _text(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def mean(samples: Array) -> tuple[Any, Any]:
+def mean_and_error(samples: Array) -> tuple[Any, Any]:
     """Σ xₖ / m along the last axis, and its standard error √(Σ (xₖ - x̄)² / (m (m - 1)))."""
     m, found = samples.shape[-1], samples.mean(-1)
     squares = ((samples - found[..., None]) ** 2).sum(-1)
@@ -140,7 +140,7 @@ def square(P: Probed) -> int:
     return int(P.shape[1])
 
 
-def symmetric(P: Probed) -> int:
+def check_symmetric(P: Probed) -> int:
     """n of a symmetric operator; where A.T is not A, ⟨u, A v⟩ = ⟨A u, v⟩ is tested on one pair."""
     n = square(P)
     if getattr(P.A, "T", None) is P.A:

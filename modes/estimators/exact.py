@@ -33,10 +33,10 @@ from ...jacobians import (
 )
 from ...jacobians.arrays import Array, host, reading_of, times, total, wide
 from ...jacobians.as_one import of_each
-from ...jacobians.closed import all_numbers, check_square, determinant, shifted
+from ...jacobians.closed import all_numbers, check_square, determinant, shifted_inverse
 from ...jacobians.errors import InputError
 from ...jacobians.functions import eigenbasis, function_of, singular_bases
-from ...jacobians.lapack import SlogDet, hermitian, largest, of_matrix, of_values
+from ...jacobians.lapack import SlogDet, hermitian, max_abs, of_matrix, of_values
 from ...jacobians.matrices import matrix_shape
 from ..curvature.gradients import sample_diagonal
 from ..curvature.kronecker import KroneckerFactored
@@ -44,9 +44,9 @@ from ..linear.elimination.cost import seconds
 from ..linear.linearization import Linearization
 from ..linear.symmetric import undamped
 from ..sparse import sparse_within
-from ..sparse.sweep import alike, bare, leaves
+from ..sparse.sweep import alike, strip_wrappers, unwrapped_leaves
 from .estimate import Probed
-from .squared import as_blocks, foreign, own_diagonal, squared
+from .squared import block_grid, foreign, own_diagonal, squared
 
 PART = 1 / 8
 """The most that finding sparse entries may take of the counted time of products."""
@@ -68,7 +68,7 @@ def without_products(A: Any) -> Found | None:
     found = diagonal_of(A)
     if found is not None:
         return found, STRUCTURE
-    matrix = by_entries(A)
+    matrix = find_entries(A)
     return None if matrix is None else (matrix.diagonal(), SPARSE)
 
 
@@ -76,7 +76,7 @@ def exact_diagonal(P: Probed) -> Found:
     """diag(A), by n products, Aⱼⱼ = eⱼᵀ A eⱼ, if nothing else determines it."""
     if known := known_diagonal(P):
         return known
-    chunks = units(P, P.shape[1], min(P.shape))
+    chunks = unit_columns(P, P.shape[1], min(P.shape))
     found = [(P @ unit)[start:stop].diagonal() for start, stop, unit in chunks]
     return P.xp.concatenate([P.zeros(0), *found]), PRODUCTS
 
@@ -88,7 +88,7 @@ def known_squares(P: Probed) -> Found | None:
     found = gram_diagonal(P.A) if square is None else square.T @ ones
     if found is not None:
         return P.place.take(found), STRUCTURE
-    if (matrix := by_entries(P.A)) is not None:
+    if (matrix := find_entries(P.A)) is not None:
         return P.place.take(np.bincount(matrix.indices, matrix.data**2, P.shape[1])), SPARSE
     return None
 
@@ -102,22 +102,24 @@ def squares_by_products(P: Probed) -> Array:
     """(Σᵢ Aᵢⱼ²)ⱼ by min(m, n) products."""
     m, n = P.shape
     if n <= m:
-        columns = [((P @ unit) ** 2).sum(0) for _, _, unit in units(P, n, n)]
+        columns = [((P @ unit) ** 2).sum(0) for _, _, unit in unit_columns(P, n, n)]
         return P.xp.concatenate([P.zeros(0), *columns])
-    rows = ((P.adjoint(unit) ** 2).sum(1) for _, _, unit in units(P, m, m))
+    rows = ((P.adjoint(unit) ** 2).sum(1) for _, _, unit in unit_columns(P, m, m))
     return sum(rows, P.zeros(n))
 
 
-def units(P: Probed, n: int, first: int, width: int = 64) -> Iterator[tuple[int, int, Array]]:
+def unit_columns(
+    P: Probed, n: int, first: int, width: int = 64
+) -> Iterator[tuple[int, int, Array]]:
     """The first unit vectors of length n as columns, in chunks with their start and stop."""
     for start in range(0, first, width):
         stop = min(start + width, first)
         yield start, stop, P.units(start, stop, n)
 
 
-def by_entries(A: Any) -> csr_array[Any] | None:
+def find_entries(A: Any) -> csr_array[Any] | None:
     """A by its sparse entries, where they are known and take less counted work than products."""
-    if not isinstance(A, Jacobian) or any(map(foreign, leaves(A))):
+    if not isinstance(A, Jacobian) or any(map(foreign, unwrapped_leaves(A))):
         return None
     return sparse_within(A, PART * min(A.shape) * seconds(A))
 
@@ -130,7 +132,7 @@ def diagonal_of(operator: Any) -> Array | None:
     >>> diagonal_of(J.T @ Diagonal(np.array([10.0, 1.0])) @ J)
     array([19., 56.])
     """
-    behind = bare(operator)
+    behind = strip_wrappers(operator)
     return None if behind is operator else diagonal_of(behind)
 
 
@@ -165,7 +167,7 @@ def _(operator: Sum) -> np.ndarray | None:
 @diagonal_of.register
 def _(operator: Dag | Block) -> np.ndarray | None:
     """The diagonals of the diagonal blocks, if these are square."""
-    blocks = as_blocks(operator)
+    blocks = block_grid(operator)
     if blocks is None or len(blocks) != len(blocks[0]):
         return None
     found = of_each(diagonal_of, (row[k] for k, row in enumerate(blocks)))
@@ -184,7 +186,7 @@ def _(operator: Product) -> Array | None:
         return _scaled(last, operator.factors[:-1])
     found = _of_mirrored(operator.factors)
     J, *middle = operator.factors[::-1]
-    if found is None and middle and isinstance(J, Linearization) and mirrored(first, J):
+    if found is None and middle and isinstance(J, Linearization) and are_transposes(first, J):
         inner = reduce(matmul, middle[-2::-1], Identity(J.out_shape, J.dtype))
         found = sample_diagonal(J, inner)
     return own_diagonal(operator) if found is None else found
@@ -199,7 +201,9 @@ def _scaled(d: Jacobian, rest: tuple[Jacobian, ...]) -> np.ndarray | None:
 def _of_mirrored(factors: tuple[Jacobian, ...]) -> np.ndarray | None:
     """(F ∘ F)ᵀ m for the factors Fᵀ M F."""
     pairs = zip(factors, reversed(factors), strict=True)
-    half = len(list(takewhile(lambda pair: mirrored(*pair), islice(pairs, len(factors) // 2))))
+    half = len(
+        list(takewhile(lambda pair: are_transposes(*pair), islice(pairs, len(factors) // 2)))
+    )
     middle = factors[half : len(factors) - half]
     if not half or not all(isinstance(m, Diagonal | Scalar | Identity) for m in middle):
         return None
@@ -208,9 +212,9 @@ def _of_mirrored(factors: tuple[Jacobian, ...]) -> np.ndarray | None:
     return None if square is None else square.T @ weights
 
 
-def mirrored(left: Jacobian, right: Jacobian) -> bool:
+def are_transposes(left: Jacobian, right: Jacobian) -> bool:
     """Whether one operator is the transpose of the other, by construction."""
-    a, b = bare(left), bare(right)
+    a, b = strip_wrappers(left), strip_wrappers(right)
     same = left is right.T or a is b.T or b is a.T
     return same or getattr(a, "mirror", None) is b or getattr(b, "mirror", None) is a
 
@@ -248,7 +252,7 @@ def spectrum(operator: Any, kind: Kind) -> np.ndarray | None:
     >>> spectrum(K, "eigenvalues")
     array([ 3.,  5.,  6., 10.])
     """
-    behind = bare(operator)
+    behind = strip_wrappers(operator)
     if behind is not operator:
         return spectrum(behind, kind)
     if not isinstance(operator, Jacobian) or not all_numbers(operator) or is_large(operator):
@@ -266,7 +270,9 @@ def spectrum(operator: Any, kind: Kind) -> np.ndarray | None:
 def is_large(operator: Jacobian) -> bool:
     """Whether a matrix that an operator holds takes more than seconds to decompose."""
     kinds = Dense, BlockDiagonal, Kron, LowRank
-    held = (a for leaf in leaves(operator) if isinstance(leaf, kinds) for a in leaf.arrays())
+    held = (
+        a for leaf in unwrapped_leaves(operator) if isinstance(leaf, kinds) for a in leaf.arrays()
+    )
     return any(min(shape_of(a)[-2:]) > DENSE for a in held)
 
 
@@ -291,7 +297,7 @@ def _(operator: Sum, kind: Kind) -> np.ndarray | None:
 @singledispatch
 def gram_diagonal(operator: Any) -> Array | None:
     """diag(AᵀA) by structure, or None where structure does not determine it."""
-    behind = bare(operator)
+    behind = strip_wrappers(operator)
     return None if behind is operator else gram_diagonal(behind)
 
 
@@ -314,7 +320,7 @@ def _(operator: Sum) -> Array | None:
 # -- the methods of every operator -----------------------------------------------------------------
 
 
-def dense(J: Jacobian) -> np.ndarray:
+def dense_matrix(J: Jacobian) -> np.ndarray:
     """The dense matrix, in at least single precision: LAPACK knows no half."""
     return np.asarray(J.toarray(), wide(J.dtype))
 
@@ -332,7 +338,7 @@ def _(J: Jacobian) -> SlogDet:
     found = slogdet_of(alike(J))
     if found is None and (values := spectrum(J, "eigenvalues")) is not None:
         return of_spectrum(J, values)
-    return of_matrix(J, dense(J)) if found is None else found
+    return of_matrix(J, dense_matrix(J)) if found is None else found
 
 
 @determinant.register
@@ -345,10 +351,10 @@ def of_spectrum(A: Jacobian, values: np.ndarray) -> SlogDet:
     K = (undamped(A) or (A,))[0] if isinstance(A, Sum) else A
     if isinstance(K, KroneckerFactored) and K.tiled:
         return of_values(A, values, K.eigenvalue_errors())
-    return of_values(A, values, largest(values))
+    return of_values(A, values, max_abs(values))
 
 
-@shifted.register
+@shifted_inverse.register
 def _(operator: KroneckerFactored, shift: float) -> Jacobian | None:
     return operator.inverse(shift) if shift >= 0 and operator.tiled else None
 
@@ -358,7 +364,7 @@ def _(J: Jacobian) -> np.ndarray:
     check_square(J)
     if (found := spectrum(J, "eigenvalues")) is not None:
         return np.sort(found)
-    matrix = dense(J)
+    matrix = dense_matrix(J)
     if hermitian(matrix) is None:
         raise InputError(f"{J!r} is not Hermitian: it has singular values, svdvals()")
     return np.linalg.eigvalsh(matrix)
@@ -368,7 +374,7 @@ def _(J: Jacobian) -> np.ndarray:
 def _(J: Jacobian) -> np.ndarray:
     found = spectrum(J, "singular values")
     if found is None:
-        return np.linalg.svd(dense(J), compute_uv=False)
+        return np.linalg.svd(dense_matrix(J), compute_uv=False)
     return np.sort(np.abs(found))[::-1]
 
 
@@ -385,7 +391,7 @@ def _(J: Jacobian, ord: str | int = "fro") -> float:
     if known is not None:
         return float(known[0].sum()) ** 0.5
     if ord == "fro" and spectrum(J, "singular values") is None:
-        return float(np.linalg.norm(dense(J)))
+        return float(np.linalg.norm(dense_matrix(J)))
     return float(NORMS[ord](J.svdvals()))
 
 

@@ -18,7 +18,7 @@ from ...jacobians.arguments import Natural, Positive, validated
 from ...jacobians.arrays import Array, host
 from ...jacobians.errors import InputError
 from ...jacobians.readings import library_of, module_of
-from .estimate import Estimate, Probed, probing, symmetric
+from .estimate import Estimate, Probed, check_symmetric, probing
 
 BASIS = 2**30
 """The most bytes of basis vectors that are held at a time."""
@@ -38,10 +38,10 @@ def ritz(P: Probed, starts: Array, steps: tuple[int, ...]) -> list[Rule]:
     diagonal, beside = (
         np.concatenate(list(map(host, side)), axis=1).T for side in zip(*parts, strict=True)
     )
-    return [rule(diagonal[:, :k], beside[:, : k - 1]) for k in steps]
+    return [quadrature_rule(diagonal[:, :k], beside[:, : k - 1]) for k in steps]
 
 
-def rule(diagonal: np.ndarray, beside: np.ndarray) -> Rule:
+def quadrature_rule(diagonal: np.ndarray, beside: np.ndarray) -> Rule:
     """The quadrature rule of every start, from its tridiagonal T."""
     k = diagonal.shape[1]
     T, at = np.zeros((len(diagonal), k, k)), np.arange(k)
@@ -152,7 +152,7 @@ def low_rank(
     with probing(A, "low rank", progress, seed) as P:
         sketch = min(rank + oversampling, *P.shape)
         if method == "nystrom":
-            symmetric(P)
+            check_symmetric(P)
             U, sigma = nystrom(P, sketch)
             V, name = U, "Nyström"
         else:

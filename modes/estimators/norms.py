@@ -11,7 +11,7 @@ import numpy as np
 from ...jacobians import Diagonal, Identity, Scalar
 from ...jacobians.arguments import Natural, NonNegative, Positive, validated
 from ...jacobians.errors import InputError
-from .estimate import Estimate, mean, probing
+from .estimate import Estimate, mean_and_error, probing
 from .exact import DENSE, column_squares, exact_spectrum, known_squares
 from .lanczos import Extremes, extremes
 
@@ -42,7 +42,7 @@ def frobenius_norm(
         if exact or known or (exact is None and min(P.shape) <= products):
             squares, how = known or column_squares(P)
             return Estimate(float(squares.sum()) ** 0.5, 0.0, P.products, how)
-        square, error = mean(((P @ P.signs(P.shape[1], products)) ** 2).sum(0))
+        square, error = mean_and_error(((P @ P.signs(P.shape[1], products)) ** 2).sum(0))
         norm = float(square) ** 0.5
         return Estimate(norm, float(error / (2 * norm)) if norm else 0.0, P.products, "Hutchinson")
 

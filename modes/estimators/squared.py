@@ -47,7 +47,7 @@ from ...jacobians.dag import Grid, grid_of
 from ...jacobians.placing import with_parts
 from ...jacobians.sparse import count, entries
 from ..linear.elimination.plan import eliminated
-from ..sparse.sweep import bare, unwrap
+from ..sparse.sweep import strip_wrappers, unwrap
 
 SELECTING = Identity, Zero, Cast, Reshape, Permutation, Slice, Embed, Take, Broadcast
 """Operators with at most one entry in each row, which is 1."""
@@ -71,7 +71,7 @@ def squared(operator: Any) -> Jacobian | None:
     >>> squared(Dense(np.array([[1.0, 2.0]])) @ Diagonal(np.array([3.0, 4.0]))).toarray()
     array([[ 9., 64.]])
     """
-    behind = bare(operator)
+    behind = strip_wrappers(operator)
     return None if behind is operator else squared(behind)
 
 
@@ -144,12 +144,12 @@ def _(operator: Sum) -> Jacobian | None:
 @squared.register
 def _(operator: Dag | Block) -> Jacobian | None:
     """Block by block, where paths are in series and in parallel."""
-    blocks = as_blocks(operator)
+    blocks = block_grid(operator)
     squares = [] if blocks is None else [[squared(block) for block in row] for row in blocks]
     return Block(squares) if squares and all(None not in row for row in squares) else None
 
 
-def as_blocks(operator: Dag | Block) -> Grid | None:
+def block_grid(operator: Dag | Block) -> Grid | None:
     """J between each source and each sink; None where a path branches inside another one."""
     return grid_of(eliminated(operator.dag if isinstance(operator, Block) else operator)) or None
 

@@ -18,7 +18,7 @@ import numpy as np
 from ...jacobians.arguments import Natural, Positive, validated
 from ...jacobians.arrays import Array, host
 from ...jacobians.readings import library_of
-from .estimate import Estimate, Probed, mean, probing, square
+from .estimate import Estimate, Probed, mean_and_error, probing, square
 from .exact import PRODUCTS, exact_diagonal, known_diagonal
 
 Found = tuple[Any, Any]
@@ -61,7 +61,7 @@ def trace(
 def hutchinson(P: Probed, products: int) -> Found:
     """tr A = E ωᵀ A ω for a vector ω of random signs."""
     probes = P.signs(P.shape[1], products)
-    return mean((probes * (P @ probes)).sum(0))
+    return mean_and_error((probes * (P @ probes)).sum(0))
 
 
 def hutchpp(P: Probed, products: int) -> Found:
@@ -73,7 +73,7 @@ def hutchpp(P: Probed, products: int) -> Found:
     Q, _ = P.xp.linalg.qr(P @ P.signs(n, third))
     probes = P.signs(n, third)
     probes -= Q @ (Q.T @ probes)
-    value, error = mean((probes * (P @ probes)).sum(0))
+    value, error = mean_and_error((probes * (P @ probes)).sum(0))
     return (Q * (P @ Q)).sum() + value, error
 
 
@@ -96,7 +96,7 @@ def xtrace(P: Probed, products: int) -> Found:
     rest, image = D.probes - D.Q @ X, D.Y - Z @ X
     scale = (n - m + 1) / (rest**2).sum(0)
     inside = H.trace() - (D.S * (H @ D.S)).sum(0)
-    return mean(inside + scale * (rest * image).sum(0))
+    return mean_and_error(inside + scale * (rest * image).sum(0))
 
 
 @validated
@@ -141,7 +141,7 @@ def xdiag(P: Probed, products: int) -> Found:
         return inside, P.zeros(len(inside)) + D.left(inside, P.eps)
     along = D.Q @ D.S
     rest = D.probes * along * (D.S * D.R).sum(0)
-    return mean(inside[:, None] - along * (Z @ D.S) + rest)
+    return mean_and_error(inside[:, None] - along * (Z @ D.S) + rest)
 
 
 Methods = dict[str, tuple[str, Callable[[Probed, int], Found]]]

@@ -53,7 +53,7 @@ class Function(ABC):
 
 
 @final
-class Product(Function):
+class ProductFunction(Function):
     """v ↦ J v along the last axis; a floating dtype of v is kept."""
 
     n = m = 1
@@ -75,7 +75,7 @@ class Product(Function):
         return self, tuple(v)
 
     def pull(self, args: Args, u: Args) -> Call:
-        return Product(self.J.T), tuple(u)
+        return ProductFunction(self.J.T), tuple(u)
 
 
 def check_vectors(J: Jacobian, shape: Shape) -> None:
@@ -88,13 +88,13 @@ def check_vectors(J: Jacobian, shape: Shape) -> None:
 class Pointwise(Function):
     """A function of a point that caches the model at the last point."""
 
-    _last: tuple[int, Arrays, At] | None = None
+    _last: tuple[int, Arrays, FunctionAtPoint] | None = None
 
     @abstractmethod
-    def _at(self, args: Arrays) -> At:
+    def _at(self, args: Arrays) -> FunctionAtPoint:
         """The model behind the function at a point."""
 
-    def at(self, args: Arrays) -> At:
+    def at(self, args: Arrays) -> FunctionAtPoint:
         """The model at a point, made only once for successive calls at the same point."""
         last, declared = self._last, version()
         if last is None or last[0] != declared or not all(map(np.array_equal, last[1], args)):
@@ -102,14 +102,14 @@ class Pointwise(Function):
         return last[2]
 
     def push(self, args: Args, v: Args) -> Call:
-        return Derived(self, transpose=False), (*args[: self.n], *v, *args[self.n :])
+        return DerivativeFunction(self, transpose=False), (*args[: self.n], *v, *args[self.n :])
 
     def pull(self, args: Args, u: Args) -> Call:
-        return Derived(self, transpose=True), (*args[: self.n], *u, *args[self.n :])
+        return DerivativeFunction(self, transpose=True), (*args[: self.n], *u, *args[self.n :])
 
 
 @final
-class Derived(Pointwise):
+class DerivativeFunction(Pointwise):
     """A derivative of `inner`: (x, v, others) ↦ J(x) v, or transposed, (x, u, others) ↦ J(x)ᵀ u.
 
     J v has the dtypes of the values of `inner`, Jᵀ u the dtypes of x.
@@ -131,7 +131,7 @@ class Derived(Pointwise):
         pairs = zip(outs, like, strict=False)
         return tuple(made[name].astype(array.dtype, copy=False) for name, array in pairs)
 
-    def _at(self, args: Arrays) -> At:
+    def _at(self, args: Arrays) -> FunctionAtPoint:
         x, seeds = self.parts(args)
         return self.inner.at(x).derived(seeds, self.transpose)
 
@@ -161,15 +161,15 @@ class Primal(Pointwise):
         made = evaluate(self.model, self._point(args), self.of, engine=self.engine)
         return tuple(made[name] for name in self.of)
 
-    def _at(self, args: Arrays) -> At:
-        return At(self.model, self._point(args), self.of, self.wrt, self.engine)
+    def _at(self, args: Arrays) -> FunctionAtPoint:
+        return FunctionAtPoint(self.model, self._point(args), self.of, self.wrt, self.engine)
 
     def _point(self, args: Arrays) -> dict[str, Any]:
         named = zip((*self.wrt, *self.others), args, strict=True)
         return check_inputs(self.model, {**self.fixed, **dict(named)})
 
 
-def function_of(
+def model_function(
     call: Callable[[Primal, list[Any]], Sequence[Any]], model: Model, of: Names, wrt: Names,
     inputs: Mapping[str, Any] | None, engine: str | None, eager: Callable[[], bool] = lambda: False,
 ) -> Callable[..., Any]:  # fmt: skip
@@ -207,7 +207,7 @@ Arrays = tuple[np.ndarray, ...]
 
 
 @dataclass(frozen=True)
-class At:
+class FunctionAtPoint:
     """`of` as a function of `wrt`, at a point; `order` counts the derivatives in the model."""
 
     model: Model
@@ -227,7 +227,7 @@ class At:
     def values(self) -> Arrays:
         return tuple(self.J.primal[name] for name in self.of)
 
-    def derived(self, seeds: Sequence[np.ndarray], transpose: bool) -> At:
+    def derived(self, seeds: Sequence[np.ndarray], transpose: bool) -> FunctionAtPoint:
         """(x, v) ↦ J(x) v, or transposed (x, u) ↦ J(x)ᵀ u, as a function of its own at (x, seeds).
 
         The new tensors of the recorded model get names that the next derivative does not use.
@@ -241,7 +241,7 @@ class At:
             value.name = f"{value.name}@{order}"
         names = tuple(str(value.name) for value in entries)
         given = map(np.asarray, seeds, map(dtype_of, entries))  # JAX may have 32 bits only
-        return At(
+        return FunctionAtPoint(
             Model(made, self.model.limits), {**self.point, **dict(zip(names, given, strict=True))},
             tuple(f"{name}@{order}" for name in of), (*self.wrt, *names), self.engine, order,
         )  # fmt: skip

@@ -28,7 +28,7 @@ from ..model.primal.inputs import Names, check_inputs, is_float
 from ..model.primal.model import Model
 from ..recording.derive import jvp_graph
 from ..recording.guarded import shared
-from .functions import Primal, check_vectors, function_of
+from .functions import Primal, check_vectors, model_function
 
 
 @hooks.to_jax.register(Jacobian)
@@ -84,7 +84,7 @@ def to_jax(
             natives[primal] = Native(primal.model, primal.of, names, primal.fixed)
         return natives[primal](operands)
 
-    return function_of(call, model, of, wrt, inputs, "jax")
+    return model_function(call, model, of, wrt, inputs, "jax")
 
 
 # -- J as an argument of functions of JAX ----------------------------------------------------------
@@ -152,14 +152,14 @@ class Native:
     of: tuple[str, ...]
     names: tuple[str, ...]
     fixed: Mapping[str, Any]
-    _derivatives: dict[Any, Derived] = field(default_factory=dict)
+    _derivatives: dict[Any, NativeDerivative] = field(default_factory=dict)
 
     def __call__(self, operands: Sequence[Any]) -> list[Any]:
         import jax
 
-        known = {n: x for n, x in zip(self.names, operands, strict=True) if is_known(x)}
+        known = {n: x for n, x in zip(self.names, operands, strict=True) if is_static(x)}
         free = [n for n in self.names if n not in known]
-        args = (jax.numpy.asarray(x) for x in operands if not is_known(x))
+        args = (jax.numpy.asarray(x) for x in operands if not is_static(x))
         function = jax.custom_jvp(partial(self.values, tuple(free), known))
         function.defjvp(partial(self.pushed, tuple(free), known), symbolic_zeros=True)
         made: list[Any] = function(*args)
@@ -167,13 +167,13 @@ class Native:
 
     def values(self, free: tuple[str, ...], known: Mapping[str, Any], *args: Any) -> list[Any]:
         """The tensors of `of`, in types that JAX knows."""
-        from ...ops.jax.table import array, as_chosen
+        from ...ops.jax.table import as_chosen, to_jax_array
 
         point = {**self.fixed, **known, **dict(zip(free, args, strict=True))}
         with as_chosen():
             inputs = check_inputs(self.model, point, keep=False, engine="jax")
             made = evaluate(self.model, inputs, self.of, engine="jax")
-            return [array(made[name]) for name in self.of]
+            return [to_jax_array(made[name]) for name in self.of]
 
     def pushed(self, free: tuple[str, ...], known: Any, primals: Any, tangents: Any) -> Any:
         """The values and their tangents; only those inputs move that have a tangent."""
@@ -194,16 +194,16 @@ class Native:
 
     def derivative(
         self, point: Mapping[str, Any], wrt: tuple[str, ...], of: tuple[str, ...]
-    ) -> Derived:
+    ) -> NativeDerivative:
         """(the point, v) ↦ J v for tangents v of `wrt`, at all points of these shapes."""
         key = wrt, of, *((n, shape_of(x), dtype_of(x)) for n, x in sorted(point.items()))
         return remembered(self._derivatives, key, partial(self._recorded, point, wrt, of))
 
     def _recorded(
         self, point: Mapping[str, Any], wrt: tuple[str, ...], of: tuple[str, ...]
-    ) -> Derived:
+    ) -> NativeDerivative:
         """J v recorded at some numbers, which have to be like any others."""
-        inputs = {n: x if is_known(x) else some(x) for n, x in {**self.fixed, **point}.items()}
+        inputs = {n: x if is_static(x) else some(x) for n, x in {**self.fixed, **point}.items()}
         given = check_inputs(self.model, inputs)
         draft, is_general = shared(self.model, partial(jvp_graph, self.model, given, of, wrt, None))
         if not is_general:
@@ -215,17 +215,17 @@ class Native:
         held = {*model.inputs, *model.initializers}
         names = tuple(n for n in (*self.names, *tangents) if n in held)
         fixed = {n: x for n, x in self.fixed.items() if n in held}
-        return Derived(model, draft.made, names, fixed, tangents=tangents)
+        return NativeDerivative(model, draft.made, names, fixed, tangents=tangents)
 
 
 @dataclass(eq=False)
-class Derived(Native):
+class NativeDerivative(Native):
     """J v, with the names of the tangents v."""
 
     tangents: tuple[str, ...] = ()
 
 
-def is_known(x: Any) -> bool:
+def is_static(x: Any) -> bool:
     """Whether this stays as it is while JAX traces: whole numbers of NumPy, and sequences."""
     if isinstance(x, list | str | bool | int):
         return True

@@ -29,7 +29,7 @@ class Structure:
     @cached_property
     def dtypes(self) -> tuple[np.dtype, ...]:
         """The dtypes; raises `InputError` unless all numbers are floating."""
-        found = tuple(numbers_of(array).dtype for array in self.arrays)
+        found = tuple(numbers_in_array(array).dtype for array in self.arrays)
         for name, dtype in zip(self.names, found, strict=True):
             if dtype.kind not in "fc" and "float" not in dtype.name:
                 raise InputError(f"{name or 'an array'} of {dtype} has no derivative: give "
@@ -57,7 +57,7 @@ class Structure:
         if found.text != self.text:
             raise InputError(f"{what} gives {found.text} instead of {self.text}")
         wide = (np.complex128 if dtype.kind == "c" else np.float64 for dtype in self.dtypes)
-        parts = (numbers_of(array).astype(dtype).reshape(-1).view(np.float64)
+        parts = (numbers_in_array(array).astype(dtype).reshape(-1).view(np.float64)
                  for array, dtype in zip(found.arrays, wide, strict=True))  # fmt: skip
         return np.concatenate([np.empty(0), *parts])
 
@@ -84,7 +84,7 @@ def structure_of(value: Any, what: str) -> Structure:
         keys = tuple(value)
         named = Structure(tuple(map(str, keys)), tuple(value.values()),
                           lambda arrays: dict(zip(keys, arrays, strict=True)))  # fmt: skip
-    elif isinstance(value, tuple | list) and any(map(is_array, value)):
+    elif isinstance(value, tuple | list) and any(map(is_array_of_any, value)):
         names, kind = tuple(f"[{k}]" for k in range(len(value))), type(value)
         named = Structure(names, tuple(value), list if kind is list else tuple)
     else:
@@ -92,17 +92,17 @@ def structure_of(value: Any, what: str) -> Structure:
         array = np.asarray(value) * 1.0 if listed else value
         named = Structure(("",), (array,), lambda arrays: arrays[0])
     for name, array in zip(named.names, named.arrays, strict=True):
-        if not is_array(array):
+        if not is_array_of_any(array):
             raise InputError(f"{what} gives {name} {type(array).__name__}, which is no array")
     return named
 
 
-def is_array(value: Any) -> bool:
+def is_array_of_any(value: Any) -> bool:
     """Whether a value is an array of NumPy, or of another library."""
     return isinstance(value, np.ndarray | np.generic) or is_kept(value) or is_foreign(value)
 
 
-def numbers_of(array: Any) -> np.ndarray:
+def numbers_in_array(array: Any) -> np.ndarray:
     """The numbers of an array of any library."""
     return as_array(array)
 

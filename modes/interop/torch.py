@@ -16,7 +16,7 @@ from ...jacobians.errors import optional
 from ...jacobians.placing import placed
 from ..model.primal.inputs import Names
 from ..model.primal.model import Model
-from .functions import Function, Product, function_of
+from .functions import Function, ProductFunction, model_function
 
 
 @hooks.to.register(Jacobian)
@@ -35,8 +35,8 @@ def _to(J: Jacobian, device: Any) -> Jacobian:
 
 @hooks.to_torch.register(Jacobian)
 def _operator(J: Jacobian) -> Callable[[Any], Any]:
-    apply, product = applied().apply, Product(J)
-    return untraced(lambda v: apply(product, tensor(v))[0])
+    apply, product = autograd_function().apply, ProductFunction(J)
+    return untraced(lambda v: apply(product, own_tensor(v))[0])
 
 
 @hooks.to_torch.register(Model)
@@ -61,17 +61,17 @@ def to_torch(
     Shapes: tensors in and out have the shapes of the model's tensors. Raises `InputError` without
     PyTorch, for a name in `wrt` that the model computes, and where an argument does not fit.
     """
-    torch, apply = optional("torch", "torch"), applied().apply
+    torch, apply = optional("torch", "torch"), autograd_function().apply
 
     def call(primal: Function, operands: list[Any]) -> Sequence[Any]:
-        values: Sequence[Any] = apply(primal, *map(tensor, operands))
+        values: Sequence[Any] = apply(primal, *map(own_tensor, operands))
         return values
 
-    return untraced(function_of(call, model, of, wrt, inputs, engine, torch.is_grad_enabled))
+    return untraced(model_function(call, model, of, wrt, inputs, engine, torch.is_grad_enabled))
 
 
 @cache
-def applied() -> Any:
+def autograd_function() -> Any:
     """The `torch.autograd.Function` that calls a `Function`; its derivatives call others."""
     torch = optional("torch", "torch")
     Base: Any = torch.autograd.Function
@@ -79,8 +79,8 @@ def applied() -> Any:
     class Applied(Base):
         @staticmethod
         def forward(function: Function, *tensors: Any) -> tuple[Any, ...]:
-            made = tuple(map(tensor, function(tuple(map(as_array, tensors)))))
-            return recorded(lambda *args: Applied.apply(function, *args), tensors, made)
+            made = tuple(map(own_tensor, function(tuple(map(as_array, tensors)))))
+            return record_call(lambda *args: Applied.apply(function, *args), tensors, made)
 
         @staticmethod
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -108,13 +108,15 @@ def applied() -> Any:
             if function.batched:
                 ((v, axis),) = pairs
                 return Applied.apply(function, v.movedim(axis, 0)), (0,)
-            results = [Applied.apply(function, *sample(pairs, k)) for k in range(info.batch_size)]
+            results = [
+                Applied.apply(function, *take_sample(pairs, k)) for k in range(info.batch_size)
+            ]
             return tuple(map(torch.stack, zip(*results, strict=True))), (0,) * function.m
 
     return Applied
 
 
-def recorded(call: Callable[..., Any], tensors: Sequence[Any], made: tuple[Any, ...]) -> Any:
+def record_call(call: Callable[..., Any], tensors: Sequence[Any], made: tuple[Any, ...]) -> Any:
     """The values of a call, as a node of the graph that `make_fx` traces, if it traces one."""
     proxies = optional("torch.fx.experimental.proxy_tensor", "torch")
     if (mode := proxies.get_proxy_mode()) is None:
@@ -124,12 +126,12 @@ def recorded(call: Callable[..., Any], tensors: Sequence[Any], made: tuple[Any, 
     return proxies.track_tensor_tree(made, node, constant=None, tracer=mode.tracer)
 
 
-def sample(pairs: Sequence[tuple[Any, int | None]], k: int) -> list[Any]:
+def take_sample(pairs: Sequence[tuple[Any, int | None]], k: int) -> list[Any]:
     """Sample k of the tensors that have a batch axis, and the others unchanged."""
     return [t if axis is None else t.select(axis, k) for t, axis in pairs]
 
 
-def tensor(value: Any) -> Any:
+def own_tensor(value: Any) -> Any:
     """An array as a tensor that owns its memory; a tensor as it is."""
     torch = optional("torch", "torch")
     if isinstance(value, torch.Tensor):

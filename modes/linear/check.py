@@ -24,7 +24,7 @@ from ...jacobians.threads import cached_property
 from ...ops import Step, numbers
 from ...ops.node import schema_defaults
 from ...ops.rules.quantization import DOMAIN as ESTIMATORS
-from ..model.flow.steps import moving, needed, reads
+from ..model.flow.steps import moving, reads, steps_needed
 from ..model.loading.load import load
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import is_float
@@ -107,7 +107,7 @@ class Check(Shown):
     __repr__ = __str__
 
 
-def checked(J: Any, seed: int, face: Jacobian | None = None) -> Check:
+def run_checks(J: Any, seed: int, face: Jacobian | None = None) -> Check:
     """Tests with random vectors drawn from `seed`; an exception inside counts as a failure.
 
     - dot test: ⟨u, J v⟩ = ⟨Jᵀ u, v⟩;
@@ -115,7 +115,7 @@ def checked(J: Any, seed: int, face: Jacobian | None = None) -> Check:
     - (Jᵀ)ᵀ v against J v;
     - the dot test before elimination, and J v and Jᵀ u before elimination against the products of
       J, which may be planned, compiled, or simplified by elimination;
-    - the matrices: see `entries`;
+    - the matrices: see `compare_entries`;
     - J v against central differences: see `against_differences`.
 
     Where tensors from `wrt` to `of` have a lower precision than J, all tolerances follow the lowest
@@ -126,12 +126,12 @@ def checked(J: Any, seed: int, face: Jacobian | None = None) -> Check:
     plain, near, narrow = J.dag, Near(J), narrow_in(J)
     J, neighbour = face or J, partial(beside, J, near, seed)
     fine, _ = tolerances(max(map(epsilon, (J.dtype, *(spec.dtype for spec in narrow)))))
-    products, floors = products_of(J, plain, seed, fine)
+    products, floors = compare_products(J, plain, seed, fine)
     slopes = against_differences(J, near, neighbour, seed, narrow)
-    return Check((*products, *entries(J, seed, fine, floors=floors), slopes))
+    return Check((*products, *compare_entries(J, seed, fine, floors=floors), slopes))
 
 
-def products_of(
+def compare_products(
     J: Jacobian, plain: Jacobian, seed: int, fine: float
 ) -> tuple[list[Outcome], tuple[float, float]]:
     """The tests of products, and the floors of the norms of J v and Jᵀ u; frees its vectors."""
@@ -153,7 +153,7 @@ def products_of(
     return [outcome_of(name, error, fine) for name, error in tests], (floor, floor_T)
 
 
-def entries(
+def compare_entries(
     J: Jacobian, seed: int, allowed: float, letter: str = "J",
     floors: tuple[float, float] = (0.0, 0.0),
 ) -> Iterator[Outcome]:  # fmt: skip
@@ -164,14 +164,16 @@ def entries(
     entries are tested in these columns alone; sparse ones are skipped beyond 3 · 10⁷ flops or
     2 MiB.
     """
-    yield from ways(J, letter, seed, allowed, floors[0])
+    yield from compare_matrices(J, letter, seed, allowed, floors[0])
     if J.T is not J:
-        yield from ways(J.T, f"{letter}ᵀ", seed, allowed, floors[1])
+        yield from compare_matrices(J.T, f"{letter}ᵀ", seed, allowed, floors[1])
 
 
-def ways(J: Jacobian, name: str, seed: int, allowed: float, floor: float) -> Iterator[Outcome]:
+def compare_matrices(
+    J: Jacobian, name: str, seed: int, allowed: float, floor: float
+) -> Iterator[Outcome]:
     """The tests of the entries of one operator that are cheap enough."""
-    (m, n), some = J.shape, Samples(J, seed, floor)
+    (m, n), some = J.shape, SampledColumns(J, seed, floor)
     work = min(m, n) * J.flops
     cheap = J.flops <= PRODUCT or work <= WORK
     limit = min(SPARSE, J.dense_limit)
@@ -188,7 +190,7 @@ def ways(J: Jacobian, name: str, seed: int, allowed: float, floor: float) -> Ite
             yield outcome_of(f"{name}{way} against products", error, allowed, but=LimitError)
 
 
-class Samples:
+class SampledColumns:
     """Products of an operator, to be compared with its matrix."""
 
     def __init__(self, J: Jacobian, seed: int, floor: float) -> None:
@@ -268,13 +270,13 @@ def outcome_of(
     except but:
         raise
     except Exception as problem:  # a check that cannot be made has failed, and says why
-        return Outcome(name, float("inf"), allowed, said(problem))
+        return Outcome(name, float("inf"), allowed, error_line(problem))
     if found != found:
         return Outcome(name, float("inf"), allowed, "NaN")
     return Outcome(name, found, allowed)
 
 
-def said(problem: Exception) -> str:
+def error_line(problem: Exception) -> str:
     """An exception in one line."""
     first, *_ = str(problem).splitlines() or [""]
     return first if isinstance(problem, OnnxJacError) else f"{type(problem).__name__}: {first}"
@@ -291,7 +293,7 @@ def noise(J: Jacobian, v: np.ndarray) -> float:
     An error of ten times the rounding error then equals the tolerance.
     """
     allowed, _ = tolerances(epsilon(J.dtype))
-    return 10 * float(np.linalg.norm(rounding(J, v))) / allowed
+    return 10 * float(np.linalg.norm(rounding_error(J, v))) / allowed
 
 
 def relative(a: np.ndarray, b: np.ndarray, floor: float = 0.0) -> float:
@@ -312,7 +314,7 @@ def dot_error(J: Jacobian, u: np.ndarray, v: np.ndarray, floor: float = 0.0) -> 
 
 def beside(J: Any, near: Near, seed: int, k: int = 0) -> tuple[Any, Near]:
     """The Jacobian and the model at random point k close to this one."""
-    shift = 1e-2 * spread(near.x) * random(seed + k).standard_normal(J.shape[1])
+    shift = 1e-2 * typical_size(near.x) * random(seed + k).standard_normal(J.shape[1])
     moved = J._near(Near(J).moved(shift.astype(J.dtype)))
     return moved, replace(near, J=moved)
 
@@ -321,7 +323,7 @@ def narrow_in(J: Any) -> tuple[TensorSpec, ...]:
     """The floating tensors from `wrt` to `of` with less precision than J, stored or computed."""
     wrt, of = (tuple(spec.name for spec in side) for side in (J.domain, J.codomain))
     active = active_steps(J.route.model.steps, wrt, of)
-    made = (computed(J.route.model.spec(name), found.step)
+    made = (computed_spec(J.route.model.spec(name), found.step)
             for found in active for name in found.step.outputs if name)  # fmt: skip
     specs = {s.name: s for s in (*J.domain, *J.codomain, *made)}
     return tuple(
@@ -331,7 +333,7 @@ def narrow_in(J: Any) -> tuple[TensorSpec, ...]:
     )  # fmt: skip
 
 
-def computed(spec: TensorSpec, step: Step) -> TensorSpec:
+def computed_spec(spec: TensorSpec, step: Step) -> TensorSpec:
     """The spec of an output, with the dtype of its computation if an attribute states it."""
     defaults = schema_defaults(step.op_type, step.domain, step.version)
     kept = step.attrs.get("stash_type", defaults.get("stash_type"))
@@ -372,12 +374,12 @@ class Near:
     model: Model | None = None
 
     def __call__(self, shift: np.ndarray) -> np.ndarray:
-        return self._flat(self.f or names_of(self.J.codomain), self.moved(shift))
+        return self._flat(self.f or spec_names(self.J.codomain), self.moved(shift))
 
     @property
     def x(self) -> np.ndarray:
         """x, flat; 0 where it is not finite, for its size."""
-        x = self._flat(names_of(self.J.domain), self.J.point)
+        x = self._flat(spec_names(self.J.domain), self.J.point)
         return np.where(np.isfinite(x), x, np.zeros((), x.dtype))
 
     @property
@@ -416,7 +418,7 @@ class Near:
         return evaluate(self.model, raised, names)
 
 
-def names_of(specs: tuple[TensorSpec, ...]) -> tuple[str, ...]:
+def spec_names(specs: tuple[TensorSpec, ...]) -> tuple[str, ...]:
     """The names of some tensors."""
     return tuple(spec.name for spec in specs)
 
@@ -449,7 +451,7 @@ def against_differences(
     if why := staircase(near.J):
         return Outcome(DIFFERENCES, 0.0, allowed, why, compared=False)
     v = random(seed).standard_normal(J.shape[1]).astype(J.dtype)
-    compare = partial(rows_of, v=v, eps=eps, allowed=allowed, seed=seed)
+    compare = partial(compare_rows, v=v, eps=eps, allowed=allowed, seed=seed)
     notes = [narrow_text(narrow)] if narrow else []
     return decided(DIFFERENCES, compare, J, near, neighbour, allowed, notes)
 
@@ -479,7 +481,7 @@ def decided(
             if not judged.all():
                 notes.append(f"{np.count_nonzero(~judged)} of them not beside it either")
     except Exception as error:  # a check that cannot be made has failed, and says why
-        notes.append(said(error))
+        notes.append(error_line(error))
     return Outcome(name, *worst, "; ".join(notes), compared=bool(judged.all()))
 
 
@@ -487,9 +489,11 @@ def staircase(J: Any) -> str:
     """Why J says nothing of how f changes: it estimates, or numbers are quantised on the way."""
     if any(step.domain == ESTIMATORS for step in J.route.steps):
         return "not compared: roundings are estimators here, which are no derivatives by intent"
-    steps, of, wrt = J.route.model.steps, names_of(J.codomain), names_of(J.domain)
+    steps, of, wrt = J.route.model.steps, spec_names(J.codomain), spec_names(J.domain)
     moved = moving(steps, wrt)
-    way = (steps[k] for k in needed(steps, of, wrt)[0] if not moved.isdisjoint(reads(steps[k])))
+    way = (
+        steps[k] for k in steps_needed(steps, of, wrt)[0] if not moved.isdisjoint(reads(steps[k]))
+    )
     found = ", ".join(dict.fromkeys(s.op_type for s in way if QUANTIZES.match(s.op_type)))
     return found and (
         f"not compared: {found} on the way: J has the slopes of the steps, not of the staircase; "
@@ -509,7 +513,9 @@ def against_values(J: Any, f: tuple[str, ...], weights: np.ndarray, seed: int) -
     near, (_, allowed) = Near(J, f, doubled(J)), tolerances(eps)
     for name, second in (("∇f v against differences of f", False),
                          ("vᵀ H v against second differences of f", True)):  # fmt: skip
-        compare = partial(along, w=weights, second=second, eps=eps, allowed=allowed, seed=seed)
+        compare = partial(
+            compare_along, w=weights, second=second, eps=eps, allowed=allowed, seed=seed
+        )
         neighbour = partial(beside, J, near, seed)
         yield decided(name, compare, J, near, neighbour, allowed, [])
 
@@ -524,7 +530,7 @@ def doubled(J: Any) -> Model | None:
     return None
 
 
-def along(
+def compare_along(
     J: Any, near: Near, w: np.ndarray, second: bool, eps: float, allowed: float, seed: int
 ) -> Comparison:
     """∇φ v, or vᵀ H v, for some v, against differences of φ."""
@@ -533,7 +539,7 @@ def along(
     parts, v = np.repeat(range(len(sizes)), sizes), rng.standard_normal(len(x))
     chosen = rng.choice(len(sizes), min(len(sizes), 3), replace=False) if sizes[1:] else ()
     V = np.stack([v, *(v * (parts == k) for k in chosen)])
-    g = np.concatenate([np.ravel(J.primal[name]) for name in names_of(J.codomain)]).astype(float)
+    g = np.concatenate([np.ravel(J.primal[name]) for name in spec_names(J.codomain)]).astype(float)
     images = np.asarray(J @ V.T.astype(J.dtype), np.float64).T if second else g
 
     def f(h: float) -> np.ndarray:
@@ -542,7 +548,7 @@ def along(
     values = abs(w) @ abs(near(0 * v).astype(np.float64)) + abs(g) @ abs(x)
     digits = eps if near.model is None else epsilon(np.dtype(np.float64))
     return lines(f, V, images, V @ g if second else None, (eps, digits * float(values)), allowed,
-                 spread(x) * digits ** (1 / 4 if second else 1 / 3))  # fmt: skip
+                 typical_size(x) * digits ** (1 / 4 if second else 1 / 3))  # fmt: skip
 
 
 def lines(
@@ -637,13 +643,13 @@ class Slopes:
         return mean, np.maximum(abs(sides[0] - sides[1]), abs(mean - other.mean))
 
 
-def rows_of(
+def compare_rows(
     J: Jacobian, near: Near, v: np.ndarray, eps: float, allowed: float, seed: int
 ) -> Comparison:
     """J v, or a sample of its entries, against slopes of the model along v."""
     sample = np.random.default_rng(seed)
     rows = np.sort(sample.choice(J.shape[0], min(J.shape[0], ROWS), replace=False))
-    parts, noise = near.parts[rows], rounding(J, v)[rows]
+    parts, noise = near.parts[rows], rounding_error(J, v)[rows]
 
     def product(u: np.ndarray) -> np.ndarray:
         return np.asarray(J @ u.astype(J.dtype), np.float64)[rows]
@@ -655,10 +661,10 @@ def rows_of(
         return found[rows]
 
     found, x, here = product(v), near.x, f(0.0)
-    best = spread(x) * eps ** (1 / 3)
-    values = pooled(here, parts) + pooled(product(x * signs_of(sample, x)), parts)
-    return Comparison(f, here, found, pooled(found, parts), pooled(noise, parts), eps * values,
-                      parts, allowed, best)  # fmt: skip
+    best = typical_size(x) * eps ** (1 / 3)
+    values = pool_sizes(here, parts) + pool_sizes(product(x * signs_of(sample, x)), parts)
+    return Comparison(f, here, found, pool_sizes(found, parts), pool_sizes(noise, parts),
+                      eps * values, parts, allowed, best)  # fmt: skip
 
 
 def signs_of(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
@@ -780,7 +786,7 @@ class Comparison:
         least = np.min([np.where(change > 0, change, np.inf) for change in changes], axis=0)
         still = np.any([change == 0 for change in changes], axis=0)
         seen = np.where(still & np.isfinite(least), least, 0.0)
-        return pooled(seen, self.parts)
+        return pool_sizes(seen, self.parts)
 
     def certain(self) -> tuple[np.ndarray, np.ndarray]:
         """The most certain extrapolated slope, entry by entry, and its uncertainty."""
@@ -801,13 +807,13 @@ class Comparison:
         return best
 
 
-def spread(x: np.ndarray) -> float:
+def typical_size(x: np.ndarray) -> float:
     """The size of x, to which widths are relative; 1 if x is 0."""
     size = float(np.linalg.norm(x)) / max(len(x), 1) ** 0.5
     return max(size, 1e-3) if size else 1.0
 
 
-def pooled(values: np.ndarray, parts: np.ndarray) -> np.ndarray:
+def pool_sizes(values: np.ndarray, parts: np.ndarray) -> np.ndarray:
     """|value|, but at least the root mean square of the finite entries of its tensor."""
     sizes = np.where(np.isfinite(values), abs(values), 0.0)
     count = np.bincount(parts)
@@ -821,7 +827,7 @@ def epsilon(dtype: np.dtype) -> float:
     return float(ml_dtypes.finfo(dtype).eps)
 
 
-def rounding(J: Jacobian, v: np.ndarray) -> np.ndarray:
+def rounding_error(J: Jacobian, v: np.ndarray) -> np.ndarray:
     """|J v - J v with an error in every intermediate result|, entry by entry.
 
     Each error is a rounding error of the largest entry of its tensor, with a random sign, as in

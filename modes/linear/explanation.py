@@ -49,7 +49,7 @@ class Tables(Shown):
         return str(self)
 
 
-def filled(*tables: Table) -> list[Table]:
+def nonempty_tables(*tables: Table) -> list[Table]:
     """The tables that have rows."""
     return [table for table in tables if table.rows]
 
@@ -135,7 +135,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Kink:
+class StepKink:
     """A kink of a step: `count` of `size` entries lie on it, and `declared` is the value there.
 
     `tensor` holds the entries. `within` is the node whose definition the step belongs to.
@@ -162,12 +162,12 @@ class Kink:
         return self.op, node, self.tensor, self.where, count, self.declared
 
 
-def kink_table(kinks: tuple[Kink, ...]) -> Table:
+def kink_table(kinks: tuple[StepKink, ...]) -> Table:
     """The kinks on which the point lies."""
     return table("kinks at this point", KINKS, (kink for kink in kinks if kink.met))
 
 
-def not_met(kinks: tuple[Kink, ...]) -> tuple[str, ...]:
+def not_met(kinks: tuple[StepKink, ...]) -> tuple[str, ...]:
     """One line for the kinks on which the point does not lie, if there are any."""
     met = {(kink.op, kink.where) for kink in kinks if kink.met}
     missed = {(kink.op, kink.where) for kink in kinks} - met
@@ -195,11 +195,11 @@ class Explanation(Tables):
     choices: tuple[str, ...] = ()
     cuts: tuple[Cut, ...] = ()
     zeros: tuple[str, ...] = ()
-    kinks: tuple[Kink, ...] = ()
+    kinks: tuple[StepKink, ...] = ()
     conditions: tuple[str, ...] = ()
 
     def tables(self) -> list[Table]:
-        return filled(
+        return nonempty_tables(
             table("", BLOCKS, self.rows, ESTIMATED),
             table("stretches", STRETCHES, self.stretches),
             kink_table(self.kinks),
@@ -235,13 +235,15 @@ class Local(Tables):
     tensors: tuple[tuple[str, ...], ...]
     rows: tuple[Row, ...]
     legend: tuple[str, ...] = ()
-    kinks: tuple[Kink, ...] = ()
+    kinks: tuple[StepKink, ...] = ()
     why: str = ""
 
     def tables(self) -> list[Table]:
         head, *rows = (cells[:4] + cells[5:] for cells in (BLOCKS, *(r.cells for r in self.rows)))
         blocks = Table("blocks", head, tuple(rows), AMOUNTS, ESTIMATED)  # without "after"
-        return filled(Table("tensors", TENSORS, self.tensors), blocks, kink_table(self.kinks))
+        return nonempty_tables(
+            Table("tensors", TENSORS, self.tensors), blocks, kink_table(self.kinks)
+        )
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -254,7 +256,7 @@ class Local(Tables):
 
 
 @dataclass(frozen=True)
-class Part:
+class Factor:
     """One factor of one term: Jᵀ, J, or what stands between or beside them."""
 
     term: int
@@ -280,11 +282,11 @@ class Composition(Tables):
 
     asked: str
     cost: str
-    parts: tuple[Part, ...]
-    kinks: tuple[Kink, ...] = ()
+    parts: tuple[Factor, ...]
+    kinks: tuple[StepKink, ...] = ()
 
     def tables(self) -> list[Table]:
-        return filled(table("parts", PARTS, self.parts), kink_table(self.kinks))
+        return nonempty_tables(table("parts", PARTS, self.parts), kink_table(self.kinks))
 
     @property
     def lines(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...jacobians import Array, Dag, Jacobian, Op, Shape, prod_text, shape_of, size
 from ...jacobians.arguments import Count, Natural, validated
-from ...jacobians.arrays import Named, buffer_of, bytes_of, rounded, wide
+from ...jacobians.arrays import Named, buffer_of, distinct_bytes, rounded, wide
 from ...jacobians.hooks import explain, view
 from ...jacobians.placing import HOST, Place, placed
 from ...jacobians.readings import is_kept
@@ -28,7 +28,7 @@ from ..model.primal.inputs import (
     listed,
 )
 from ..model.primal.model import Model
-from .check import Check, checked
+from .check import Check, run_checks
 from .derivatives.checkpoint import as_it_is
 from .derivatives.point import Point
 from .derivatives.record import Entry
@@ -180,7 +180,7 @@ class Linearization(Jacobian):
 
         `point`, `primal` and the memory of an engine are not counted.
         """
-        return bytes_of(held(self.there))
+        return distinct_bytes(held(self.there))
 
     @property
     def flops(self) -> int:
@@ -288,7 +288,7 @@ class Linearization(Jacobian):
         first step width, and as many again at each point beside. Tolerances follow the coarsest
         float between `wrt` and `of`; tensors coarser than J are named.
         """
-        return self.T.check(seed=seed) if self.transposed else checked(self, seed)
+        return self.T.check(seed=seed) if self.transposed else run_checks(self, seed)
 
     def __getitem__(self, key: Any) -> Jacobian:
         """A block by names, `J["out", "in"]`, or rows and columns by index, `J[:10, 3:5]`."""

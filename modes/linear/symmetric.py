@@ -74,7 +74,7 @@ class Curvature(Wrapper):
     @validated
     def block(self, name: str) -> Curvature:
         """C[name, name], the block of the tensor `name`, which is symmetric too."""
-        again = partial(moved, self, methodcaller("block", name))
+        again = partial(change_moved, self, methodcaller("block", name))
         return Symmetric(self[name, name], (self._place(name)[1],), again, self.formula)
 
     def relinearize(self, inputs: Mapping[str, Any]) -> Curvature:
@@ -143,7 +143,7 @@ class Symmetric(Curvature):
 
         See `Linearization.plan`.
         """
-        again = partial(moved, self, methodcaller("plan", products=products, memory=memory))
+        again = partial(change_moved, self, methodcaller("plan", products=products, memory=memory))
         operator = planned(self.operator, products, memory)
         return Symmetric(operator, self.domain, again, self.formula)
 
@@ -153,14 +153,14 @@ class Symmetric(Curvature):
     ) -> Symmetric:
         operator = self.operator.compile(engine, products=products, memory=memory)
         compiled = methodcaller("compile", engine, products=products, memory=memory)
-        again = partial(moved, self, compiled) if engine else self.again
+        again = partial(change_moved, self, compiled) if engine else self.again
         return Symmetric(operator, self.domain, again, self.formula)
 
 
 @add.register(Curvature)
 def _(left: Curvature, right: Jacobian) -> Jacobian:
     """A sum of symmetric operators keeps its names: damping, for instance."""
-    total = add.dispatch(Jacobian)(bare(left), bare(right))
+    total = add.dispatch(Jacobian)(without_names(left), without_names(right))
     if not isinstance(right, Curvature | Identity | Scalar | Diagonal):
         return total
     text = joined((left, right), " + ", formula_of).replace("+ -1 · ", "- ")
@@ -169,8 +169,8 @@ def _(left: Curvature, right: Jacobian) -> Jacobian:
 
 @scale.register(Curvature)
 def _(operator: Curvature, factor: float) -> Jacobian:
-    again = partial(moved, operator, methodcaller("__mul__", factor))
-    scaled = scale.dispatch(Jacobian)(bare(operator), factor)
+    again = partial(change_moved, operator, methodcaller("__mul__", factor))
+    scaled = scale.dispatch(Jacobian)(without_names(operator), factor)
     inner = operator.formula
     inner = f"({inner})" if " + " in inner or " - " in inner else inner
     return Symmetric(scaled, operator.domain, again, f"{factor:g} · {inner}")
@@ -181,12 +181,12 @@ def formula_of(C: Jacobian) -> str:
     return C.formula if isinstance(C, Curvature) else repr(C)
 
 
-def bare(operator: Jacobian) -> Jacobian:
+def without_names(operator: Jacobian) -> Jacobian:
     """The operator without names."""
     return operator.operator if isinstance(operator, Symmetric) else operator
 
 
-def moved(C: Curvature, change: Callable[[Curvature], Curvature], inputs: Any) -> Curvature:
+def change_moved(C: Curvature, change: Callable[[Curvature], Curvature], inputs: Any) -> Curvature:
     """C at another point, changed as it was at this one."""
     return change(C.relinearize(inputs))
 
@@ -197,7 +197,7 @@ def summed(left: Curvature, right: Jacobian, inputs: Any) -> Curvature:
     return cast(Curvature, left.relinearize(inputs) + other)
 
 
-def between(J: Linearization, middle: Middle | None, formula: str, **asked: Any) -> Symmetric:
+def sandwiched(J: Linearization, middle: Middle | None, formula: str, **asked: Any) -> Symmetric:
     """Jᵀ C J with C = middle(J), or Jᵀ J: at another point J moves, and C is what J gives there.
 
     `asked` are the name and the options of the public function that was called.
@@ -210,8 +210,8 @@ def between(J: Linearization, middle: Middle | None, formula: str, **asked: Any)
 def between_there(
     J: Linearization, inputs: Any, middle: Middle | None, formula: str, asked: dict[str, Any]
 ) -> Curvature:
-    """The operator that `between` made, at another point."""
-    return between(J.relinearize(inputs), middle, formula, **asked)
+    """The operator that `sandwiched` made, at another point."""
+    return sandwiched(J.relinearize(inputs), middle, formula, **asked)
 
 
 def diagonal_blocks(C: Curvature) -> Symmetric:
@@ -221,7 +221,7 @@ def diagonal_blocks(C: Curvature) -> Symmetric:
     """
     blocks = block_diagonal([C[s.name, s.name] for s in C.domain])
     text = f"blockdiag {C.formula}"
-    return Symmetric(blocks, C.domain, partial(moved, C, diagonal_blocks), text)
+    return Symmetric(blocks, C.domain, partial(change_moved, C, diagonal_blocks), text)
 
 
 def block_diagonal(blocks: list[Jacobian]) -> Jacobian:

@@ -11,7 +11,7 @@ from .save import Target, save_text
 CELL = 100
 """At most this many characters are in a cell."""
 
-SHORT = 44
+CELL_LETTERS = 44
 """Up to this many characters of a cell stay on one line."""
 
 OPEN = 12
@@ -94,7 +94,7 @@ def pre(value: str) -> Markup:
     return tag("pre", value, style=f"margin:.2em 0 .6em;{look}")
 
 
-def folded(table: Table) -> Markup:
+def fold_table(table: Table) -> Markup:
     """A table that folds, with its title as the summary."""
     count = f"{len(table.rows):,} row{'s' * (len(table.rows) != 1)}"
     summary = f"{table.title or 'blocks'} ({count})"
@@ -107,12 +107,12 @@ def grid(table: Table) -> Markup:
     head = tag("tr", *(tag("th", c, style=HEAD + s)
                        for c, s in zip(table.head, sides, strict=True)))  # fmt: skip
     note = [tag("div", tag("small", table.note), style=FAINT)] if table.note else []
-    rows = (line(cells, sides) for cells in abridged(table.rows))
+    rows = (table_row(cells, sides) for cells in abridged(table.rows))
     body = tag("table", tag("thead", head), tag("tbody", *rows), style=GRID)
     return Markup("".join((tag("div", body, style=SCROLL), *note)))
 
 
-def line(cells: Sequence[object], sides: Sequence[str]) -> Markup:
+def table_row(cells: Sequence[object], sides: Sequence[str]) -> Markup:
     """A row; where it has fewer cells than columns, the last cell spans the rest."""
     rest = len(sides) - len(cells)
     spans = [*[False] * (len(cells) - 1), rest + 1 if rest else False]
@@ -123,5 +123,5 @@ def cell(content: object, side: str, span: object) -> Markup:
     """A cell; short text is not broken into lines."""
     if not isinstance(content, Markup):
         content = clipped(str(content), CELL)
-        side += ";white-space:nowrap" * (side == LEFT and len(content) <= SHORT)
+        side += ";white-space:nowrap" * (side == LEFT and len(content) <= CELL_LETTERS)
     return tag("td", content, style=BODY + side, colspan=span)

@@ -67,16 +67,16 @@ def drafts(path: Target) -> Iterator[Path]:
         target = target.resolve()  # a link stays, and leads to the new file
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".onnxjac-") as folder:
             yield Path(folder) / target.name
-            place(Path(folder), target)
+            move_into_place(Path(folder), target)
 
 
-def place(folder: Path, target: Path) -> None:
+def move_into_place(folder: Path, target: Path) -> None:
     """Move the file named like the target into place, after the files that it refers to.
 
     Then the data files of earlier models are removed. Other writers wait in the meantime, since
     they would lose files that nothing refers to yet.
     """
-    with alone(target.parent):
+    with lock_folder(target.parent):
         if target.exists():
             for made in folder.iterdir():
                 made.chmod(S_IMODE(target.stat().st_mode))
@@ -97,7 +97,7 @@ def place(folder: Path, target: Path) -> None:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """An exclusive lock on a folder among processes and threads, where the system has locks."""
     if fcntl is None:
         yield

@@ -29,7 +29,7 @@ from ..model.flow.control import kept_whole
 from ..model.flow.steps import Body
 from ..model.primal.inputs import is_float
 from ..model.primal.model import Model
-from .control import Turns, ends_of, joint_of
+from .control import Turns, joint_of, tangent_types
 
 Values = Mapping[str, Any]
 Arrays = tuple[Array, ...]
@@ -83,7 +83,7 @@ class LoopAtPoint(Joint):
         self, form: LoopDerivative, read: Arrays | Callable[[], Arrays], back: bool = False
     ) -> None:
         self.form, self._read, self.back = form, read, back
-        super().__init__(*ends_of(form.step, form.still, back=back))
+        super().__init__(*tangent_types(form.step, form.still, back=back))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle with the tensors that it reads, which are computed for it."""

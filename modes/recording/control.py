@@ -21,7 +21,7 @@ from ...ops import Recorder, Step
 from ...ops.graphs import body_of, operands_of
 from ...ops.graphs.infer import data_everywhere
 from ..linear.derivatives.derivative import is_open, values_in
-from ..linear.derivatives.record import between, has_tangent
+from ..linear.derivatives.record import dag_between, has_tangent
 from ..linear.derivatives.trace import formals_of, replayed, tensors_of, turns_of
 from ..model.flow.control import kept_whole, shapes_around
 from ..model.flow.steps import Body, bodies_of, explicit
@@ -35,7 +35,7 @@ def joint_of(op: Recorder, step: Step, values: Values) -> Joint:
     return Branches(op, step, values) if step.op_type == "If" else Turns(op, step, values)
 
 
-def ends_of(step: Step, values: Values, *, back: bool) -> list[dict[int, Type]]:
+def tangent_types(step: Step, values: Values, *, back: bool) -> list[dict[int, Type]]:
     """The shapes and dtypes of the tangents in and out, by slot."""
     ends = [
         {k: (shape_of(values[n]), dtype_of(values[n])) for k, n in enumerate(names)
@@ -44,13 +44,13 @@ def ends_of(step: Step, values: Values, *, back: bool) -> list[dict[int, Type]]:
     return ends[::-1] if back else ends
 
 
-class Program(Joint):
+class BodyDerivative(Joint):
     """The derivative of a step with bodies, recorded where it is used."""
 
     def __init__(self, op: Recorder, step: Step, values: Values, *, back: bool = False) -> None:
         self.op, self.step, self.back = op, step, back
         self.values = {n: values[n] for n in (*step.inputs, *step.outputs) if n}
-        super().__init__(*ends_of(step, values, back=back))
+        super().__init__(*tangent_types(step, values, back=back))
         self.first = explicit(step)
 
     def lead(self, tangents: Mapping[int, Array]) -> Shape:
@@ -60,14 +60,14 @@ class Program(Joint):
 
     def fitting(self, op: Recorder, found: Array | None, k: Shape, like: Any) -> Array:
         """The result of a sweep for a tensor, as a value of its type; zeros for None."""
-        value = op.value(zeros(op, k, like) if found is None else found)
+        value = op.value(zero_tangent(op, k, like) if found is None else found)
         assert value is not None
         if dtype_of(value) != dtype_of(like):
             value = op.Cast(value, to=int(ir.DataType.from_numpy(dtype_of(like))))
         return value
 
 
-class Branches(Program):
+class Branches(BodyDerivative):
     """If: the derivatives of both branches, in the same If."""
 
     def transposed(self) -> Branches:
@@ -106,7 +106,7 @@ class Branches(Program):
             if starts and ends:
                 found, to = (tuple(dict.fromkeys(x.values())) for x in (starts, ends))
                 wrt, of = (to, found) if self.back else (found, to)
-                dag = between(op, body.steps, inner, wrt, of)
+                dag = dag_between(op, body.steps, inner, wrt, of)
                 seeds = {n: shaped(op, tangents[i], (*k, *shape_of(inner[n])))
                          for i, n in starts.items()}  # fmt: skip
                 reached = pushed(op, dag.T if self.back else dag, found, to, seeds)
@@ -117,7 +117,7 @@ class Branches(Program):
             return body_of(op, (), made, f"{body.name}_derivative")
 
 
-class Turns(Program):
+class Turns(BodyDerivative):
     """Loop and Scan: one Scan over the rows of the state."""
 
     def __init__(
@@ -190,7 +190,7 @@ class Turns(Program):
         first, last = (0, self.lost) if back else (self.lost, 0)  # slots of the state
         initial = [
             tangents[j + first] if j + first in tangents
-            else zeros(op, k, self.values[str(self.step.inputs[self.lost + j])])
+            else zero_tangent(op, k, self.values[str(self.step.inputs[self.lost + j])])
             for j in turn.state
         ]
         sums = {n: op.value(op.Expand(np.zeros((), dtype_of(x)), shape_of(x)))
@@ -205,7 +205,7 @@ class Turns(Program):
         found = self.guarded(
             op, next(iter(series.values())), [*types, *rows.values()],
             lambda: fission(op, turn, series, initial, sums, rows, self.turns(), int(back), len(k)),
-            lambda: [*initial, *sums.values(), *(zeros(op, k, x) for x in empty)],
+            lambda: [*initial, *sums.values(), *(zero_tangent(op, k, x) for x in empty)],
         )
         results = {j + last: y for j, y in zip(turn.state, found, strict=False)}
         totals = dict(zip(turn.terms, found[len(turn.state) :], strict=False))
@@ -238,7 +238,7 @@ class Turns(Program):
             self.check_states(inner)
             primal = [*op.nodes]
             wrt, of = (ends, starts) if back else (starts, ends)
-            dag = between(op, self.body.steps, inner, wrt, of)
+            dag = dag_between(op, self.body.steps, inner, wrt, of)
             dag = dag.T if back else dag
             seeded = {j for j in floats if j + (0 if back else self.lost) in tangents}
             active = grown(dag, starts, ends, entry, leave, seeded)
@@ -368,7 +368,7 @@ class Turns(Program):
         with op.body():
             self.check_states(inner)
             try:
-                dag = between(op, body.steps, {**self.values, **inner}, wrt, of)
+                dag = dag_between(op, body.steps, {**self.values, **inner}, wrt, of)
             except OnnxJacError:  # a rule may need the numbers of constants alone
                 return False
             found = values_in(edge.operator for edge in dag.edges)
@@ -436,7 +436,7 @@ def new(op: Recorder, k: Shape, like: ir.Value) -> ir.Value:
     return op.new((*k, *shape_of(like)), dtype_of(like))
 
 
-def zeros(op: Recorder, k: Shape, like: Array) -> Array:
+def zero_tangent(op: Recorder, k: Shape, like: Array) -> Array:
     """A tangent of zeros."""
     return op.value(op.Expand(np.zeros((), dtype_of(like)), (*k, *shape_of(like))))
 

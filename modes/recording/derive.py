@@ -12,9 +12,9 @@ import onnx_ir as ir
 from ...jacobians import Array, Dag, Shape, dtype_of, shape_of, size
 from ...jacobians.symint import Symbols, is_symbolic, same
 from ...ops.graphs import Recorder, build
-from ..linear.derivatives.trace import Trace, staying, trace
+from ..linear.derivatives.trace import Trace, staying, trace_model
 from ..linear.elimination.samples import Batch, layouts
-from ..model.flow.contents import ESTIMATES, unique
+from ..model.flow.contents import ESTIMATES, unique_name
 from ..model.primal.evaluate import evaluate
 from ..model.primal.model import Model
 
@@ -52,10 +52,10 @@ def jvp_graph(
     symbols: Symbols | None = None,
 ) -> Draft:  # fmt: skip
     """(inputs, tangents) ↦ (of, J · tangents)."""
-    t = trace(model, point, (*of, *wrt), engine, symbols=symbols)
+    t = trace_model(model, point, (*of, *wrt), engine, symbols=symbols)
     dag = t.dag(wrt, of)
     tangents = likes(t, model, wrt, "tangent")
-    draft = started(t, tangents, of, wrt)
+    draft = start_draft(t, tangents, of, wrt)
     return derived(draft, called(model, of, "tangent"), swept(t.recorder, dag, tangents))
 
 
@@ -77,12 +77,12 @@ def vjp_graph(
 
     With `convolves_samples`, the graph suits the kernels of PyTorch, if only that will run it.
     """
-    t = trace(model, point, (*of, *wrt), engine, given=given, perturbed=wrt, symbols=symbols)
+    t = trace_model(model, point, (*of, *wrt), engine, given=given, perturbed=wrt, symbols=symbols)
     t.recorder.convolves_samples = convolves_samples
     forward = t.dag(wrt, of)
     asked = [] if seeds is not None else likes(t, model, of, "cotangent")
     cotangents = asked if seeds is None else [seeds[name] for name in of]
-    draft = started(t, asked, of, wrt)
+    draft = start_draft(t, asked, of, wrt)
     draft.dag = forward
     return derived(draft, called(model, wrt, suffix), swept(t.recorder, forward.T, cotangents))
 
@@ -110,7 +110,7 @@ def hvp_graph(
     return derived(draft, called(gradient, wrt, "hvp"), products[len(of) :])
 
 
-def started(t: Trace, asked: list[ir.Value], of: Names, wrt: Names) -> Draft:
+def start_draft(t: Trace, asked: list[ir.Value], of: Names, wrt: Names) -> Draft:
     """The primal as a draft, with further inputs."""
     outputs = {name: t.values[name] for name in of}
     kept = [t.values[name] for name in wrt]
@@ -126,7 +126,7 @@ def derived(draft: Draft, names: Names, arrays: Iterable[Array]) -> Draft:
 def called(model: Model, names: Names, kind: str) -> Names:
     """The names of derivatives of some tensors, which no tensor of the model has."""
     taken = {*model.inputs, *model.initializers, *model.intermediates, *model.outputs}
-    return tuple(unique(f"{name}_{kind}", taken) for name in names)
+    return tuple(unique_name(f"{name}_{kind}", taken) for name in names)
 
 
 def likes(t: Trace, model: Model, names: Names, kind: str) -> list[ir.Value]:
@@ -151,7 +151,7 @@ def jacobian_graph(
     """inputs ↦ (of, dense ∂of/∂wrt for every pair): (*of, *wrt), or (batch, *of, *wrt) for pairs
     (of, wrt) with a first axis of free size along which no operator between them mixes.
     """
-    t = trace(model, point, (*of, *wrt), engine, symbols=symbols)
+    t = trace_model(model, point, (*of, *wrt), engine, symbols=symbols)
     rows: dict[tuple[str, str], Array] = {}
     for o in of:
         one = separate(t, o, wrt)
@@ -161,7 +161,7 @@ def jacobian_graph(
                 rows |= {(o, w): row for w, row in dense(t, o, names).items()}
     pairs = [(o, w) for o in of for w in wrt]
     names = called(model, tuple(f"{o}_{w}" for o, w in pairs), "jacobian")
-    return derived(started(t, [], of, wrt), names, [rows[pair] for pair in pairs])
+    return derived(start_draft(t, [], of, wrt), names, [rows[pair] for pair in pairs])
 
 
 def separate(t: Trace, of: str, wrt: Names) -> Names:

@@ -22,7 +22,7 @@ from ..linear.derivatives.trace import Trace
 from ..linear.derivatives.unroll import shaped_as_here
 from ..model.flow.conditions import Condition, state
 from ..model.flow.contents import free_sizes
-from ..model.flow.steps import moving, needed
+from ..model.flow.steps import moving, steps_needed
 from ..model.primal.inputs import is_float
 from ..model.primal.model import Model
 from .derive import Draft
@@ -42,7 +42,7 @@ def guarded(
     Warnings (`OnnxJacWarning`) name the fixed sizes, unrolled control flow, tensors that became
     constants, and guards; the metadata `onnxjac.held` and `onnxjac.guards` list the last two.
     """
-    draft, symbols, fixed = recorded(point, make)
+    draft, symbols, fixed = record_draft(point, make)
     if not draft.traces:  # a lowered model: its point is only a sample
         told = {a.tensor: g.reader for g in equations(symbols) for a in g.expression.roots()
                 if not a.free} | symbols.pinned  # fmt: skip
@@ -52,7 +52,7 @@ def guarded(
             raise UnsupportedOp(f"{message}: make them constants of the model")
     held = hold(draft, symbols.pinned)
     made = draft.model(name)
-    sizes = {where(model, point, size): reader for size, reader in fixed.items()}
+    sizes = {describe_size(model, point, size): reader for size, reader in fixed.items()}
     if found := [*conditions(draft, symbols, sizes, held)]:
         state(made.ir, found)
     for value in made.ir.graph.inputs:
@@ -94,7 +94,7 @@ def asked_of(t: Trace) -> dict[str, str]:
     return {name: why for name, why in t.asked.items() if name in moved}
 
 
-def recorded(point: Mapping[str, Any], make: Make) -> tuple[Draft, Symbols, dict[str, str]]:
+def record_draft(point: Mapping[str, Any], make: Make) -> tuple[Draft, Symbols, dict[str, str]]:
     """The draft from `make`, its guards, and the free sizes that must be fixed for it, and why.
 
     It is recorded again, with more numbers fixed, until no others must be fixed.
@@ -163,7 +163,7 @@ def equations(symbols: Symbols) -> Iterator[Guard]:
     yield from (g for g in symbols.guards.values() if g.relation == "==" and g.truth)
 
 
-def where(model: Model, point: Mapping[str, Any], size: str) -> str:
+def describe_size(model: Model, point: Mapping[str, Any], size: str) -> str:
     """A fixed size in words."""
     sizes = free_sizes(model.inputs)
     owners = [(name, axis) for name, axes in sizes.items() for axis, s in axes.items() if s == size]
@@ -183,10 +183,10 @@ def hold(draft: Draft, pinned: Mapping[str, str]) -> dict[str, str]:
     """
     found = {n: why for t in draft.traces for n, why in {**pinned, **t.asked}.items()
              if n in moving(t.behind, [str(v.name) for v in t.inputs])}  # fmt: skip
-    before = read_by(draft)
+    before = values_read(draft)
     for name in found:
         fill(draft, name)
-    after, computed = read_by(draft), behind(draft, found)
+    after, computed = values_read(draft), names_computed_from(draft, found)
     gone = {str(v.name): v for v in draft.inputs if found and v not in after and v not in draft.wrt
             and (v in before or v.name in computed)}  # fmt: skip
     draft.inputs = [value for value in draft.inputs if value.name not in gone]
@@ -210,13 +210,13 @@ def fill(draft: Draft, name: str) -> None:
                 node.replace_input_with(k, constant)
 
 
-def read_by(draft: Draft) -> set[ir.Value]:
+def values_read(draft: Draft) -> set[ir.Value]:
     """The values that the outputs and the `wrt` tensors of a draft need."""
     results = [*(draft.recorder.value(array) for array in draft.outputs.values()), *draft.wrt]
     return set(reachable(draft.recorder, [v for v in results if v is not None])[1])
 
 
-def behind(draft: Draft, names: Iterable[str]) -> set[str]:
+def names_computed_from(draft: Draft, names: Iterable[str]) -> set[str]:
     """The named tensors, and all tensors from which they are computed."""
     wanted = tuple(names)
-    return {n for t in draft.traces for n in needed(t.behind, wanted)[1]}
+    return {n for t in draft.traces for n in steps_needed(t.behind, wanted)[1]}

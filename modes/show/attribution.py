@@ -14,7 +14,7 @@ from ..model.markup import Markup, Page, card, tag
 from . import svg
 from .document import document, section
 
-MOST, IN_NOTEBOOK = 16, 3
+PAGE_SAMPLES, IN_NOTEBOOK = 16, 3
 """At most this many samples are shown on a page, and in a notebook."""
 
 FEATURES = 24
@@ -27,7 +27,9 @@ Tokens = Sequence[Sequence[str]] | None
 def _(found: Attribution) -> str:
     """The first samples."""
     shown = (
-        part for k in range(min(found.samples, IN_NOTEBOOK)) for part in sample(found, k, None)
+        part
+        for k in range(min(found.samples, IN_NOTEBOOK))
+        for part in draw_pictures(found, k, None)
     )
     return card(repr(found), about(found), row(*shown))
 
@@ -37,10 +39,10 @@ def _(found: Attribution, tokens: Tokens = None) -> Page:
     """A section for each sample."""
     if tokens is not None and len(tokens) < found.samples:
         raise InputError(f"tokens= has words of {len(tokens)} samples, not of {found.samples}")
-    parts = [section(heading(found, k), row(*sample(found, k, tokens)))
-             for k in range(min(found.samples, MOST))]  # fmt: skip
-    if found.samples > MOST:
-        parts.append(tag("p", f"and {found.samples - MOST} more samples"))
+    parts = [section(heading(found, k), row(*draw_pictures(found, k, tokens)))
+             for k in range(min(found.samples, PAGE_SAMPLES))]  # fmt: skip
+    if found.samples > PAGE_SAMPLES:
+        parts.append(tag("p", f"and {found.samples - PAGE_SAMPLES} more samples"))
     title = f"What {found.of} looks at"
     return Page(document(title, f"{found.method}. {about(found)}", *parts, subject=found.method))
 
@@ -61,12 +63,12 @@ def about(found: Attribution) -> str:
 
 def heading(found: Attribution, k: int) -> str:
     """The sample, and its f."""
-    value = f"f = {svg.number(float(found.values[k]))}" if k < len(found.values) else ""
+    value = f"f = {svg.three_digits(float(found.values[k]))}" if k < len(found.values) else ""
     gap = "" if found.gap is None or k >= len(found.gap) else f", gap {found.gap[k]:.2g}"
     return f"Sample {k}: {value}{gap}"
 
 
-def sample(found: Attribution, k: int, tokens: Tokens) -> Iterator[Markup]:
+def draw_pictures(found: Attribution, k: int, tokens: Tokens) -> Iterator[Markup]:
     """The pictures of one sample."""
     for name in found.maps:
         x, picture = found.inputs[name], found.picture(name, k if found.maps[name].ndim > 1 else 0)
@@ -77,7 +79,7 @@ def sample(found: Attribution, k: int, tokens: Tokens) -> Iterator[Markup]:
             if len(words) != len(picture):
                 raise InputError(f"tokens= has {len(words)} words for the {len(picture)} tokens of "
                                  f"sample {k}")  # fmt: skip
-            yield svg.figure(f"{name}[{k}]", svg.marked(words, picture.tolist(), found.method))
+            yield svg.figure(f"{name}[{k}]", svg.mark_words(words, picture.tolist(), found.method))
         else:
             yield of_features(f"{name}[{k}]" if x.ndim > 1 else name, picture.ravel(), found.method)
 

@@ -84,7 +84,7 @@ def costs_of(J: Jacobian) -> Costs:
     return Costs(seconds(J), seconds(J.T), seconds(Dense(Deferred(J.shape, J.dtype))))
 
 
-def row_of(held: Held, after: Mapping[Ends, str] | None = None) -> Row:
+def block_row(held: Held, after: Mapping[Ends, str] | None = None) -> Row:
     """The row of one block; `after` says what became of the blocks between two vertices."""
     J, step = held.operator, held.step
     return Row(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 WIDTH = 6.4
 """Width of a figure in inches: the width of a notebook's output."""
 
-SMALL = 8
+TEXT_POINTS = 8
 """Points of the smallest text."""
 
 LETTER = 0.062
@@ -50,7 +50,7 @@ def pyplot() -> Any:
     return plt
 
 
-def axes(ax: Axes | None, height: float) -> Axes:
+def given_axes(ax: Axes | None, height: float) -> Axes:
     """The given axes, or the axes of a new figure, `height` inches high."""
     plt = pyplot()
     if ax is None:
@@ -82,8 +82,8 @@ def bar(image: Any, label: str, cax: Axes | None = None) -> None:
     """A colour bar, in the given axes or beside the picture."""
     place = {"cax": cax} if cax else {"ax": image.axes, "pad": 0.02}
     shown = image.axes.figure.colorbar(image, **place)
-    shown.set_label(label, fontsize=SMALL + 1)
-    shown.ax.tick_params(which="both", labelsize=SMALL)
+    shown.set_label(label, fontsize=TEXT_POINTS + 1)
+    shown.ax.tick_params(which="both", labelsize=TEXT_POINTS)
 
 
 def shortened(text: str, width: int) -> str:
@@ -116,13 +116,13 @@ class Side:
         n = len(self.labels)
         if n <= most:
             return self
-        cuts = parts(n, most)
+        cuts = cut_evenly(n, most)
         labels = (f"{self.labels[a].split()[0]} … ({b - a})" for a, b in pairwise(cuts))
         return Side(self.title, tuple(labels), tuple(self.edges[k] for k in cuts))
 
     def tiled(self, most: int) -> Side:
         """Equal parts, no more than `most`, regardless of the tensors."""
-        cuts = parts(self.edges[-1], most)
+        cuts = cut_evenly(self.edges[-1], most)
         return Side(self.title, ("",) * (len(cuts) - 1), cuts)
 
     @property
@@ -132,12 +132,12 @@ class Side:
         return f"{self.title}: {only}" if only else self.title
 
 
-def parts(n: int, most: int) -> tuple[int, ...]:
+def cut_evenly(n: int, most: int) -> tuple[int, ...]:
     """Where n entries are cut into equal parts, no more than `most`, from 0 to n."""
     return tuple(map(int, np.linspace(0, n, min(n, most) + 1).round()))
 
 
-def sides(J: Jacobian) -> tuple[Side, Side]:
+def matrix_sides(J: Jacobian) -> tuple[Side, Side]:
     """The tensors of the rows and of the columns; without names, one part each."""
     columns: Any = getattr(J, "domain", None)
     rows: Any = getattr(J, "codomain", columns)
@@ -147,10 +147,10 @@ def sides(J: Jacobian) -> tuple[Side, Side]:
     of, wrt = ("wrt", "of") if getattr(J, "transposed", False) else ("of", "wrt")
     named = hasattr(J, "codomain")
     titles = (f"{of} (rows)", f"{wrt} (columns)") if named else ("rows", "columns")
-    return side(titles[0], rows), side(titles[1], columns)
+    return side_of(titles[0], rows), side_of(titles[1], columns)
 
 
-def side(title: str, specs: tuple[TensorSpec, ...]) -> Side:
+def side_of(title: str, specs: tuple[TensorSpec, ...]) -> Side:
     """One tensor after the other, each with its name and shape."""
     edges = np.cumsum([0, *(size(shape_of(spec)) for spec in specs)])
     labels = (f"{shortened(spec.name, 22)} {prod_text(shape_of(spec))}" for spec in specs)
@@ -166,11 +166,11 @@ def matrix_axes(J: Jacobian, ax: Axes | None) -> tuple[Axes, dict[str, Any]]:
     Ticks are at entry indices; entries are square unless J is long and thin.
     """
     m, n = J.shape
-    _, columns = sides(J)
+    _, columns = matrix_sides(J)
     names = below(columns.labels) if len(columns.labels) > 1 else 0.0
     aspect = "equal" if max(J.shape) <= 4 * min(J.shape) else "auto"
     options = {"aspect": aspect, "extent": (-0.5, n - 0.5, m - 0.5, -0.5)}
-    return axes(ax, min(5.2, max(2.8, 5.0 * m / n)) + names), options
+    return given_axes(ax, min(5.2, max(2.8, 5.0 * m / n)) + names), options
 
 
 def below(labels: tuple[str, ...]) -> float:
@@ -183,10 +183,10 @@ def mark(ax: Axes, J: Jacobian) -> None:
     """Lines between the tensors on both sides of a matrix, and names where there is room."""
     from matplotlib.ticker import MaxNLocator
 
-    for side, along, line in zip(sides(J), (ax.yaxis, ax.xaxis), (ax.axhline, ax.axvline),
+    for side, along, line in zip(matrix_sides(J), (ax.yaxis, ax.xaxis), (ax.axhline, ax.axvline),
                                  strict=True):  # fmt: skip
         along.set_label_text(side.axis)
-        along.set_tick_params(labelsize=SMALL)
+        along.set_tick_params(labelsize=TEXT_POINTS)
         if len(side.labels) == 1:
             along.set_major_locator(MaxNLocator(integer=True))
             continue
@@ -203,7 +203,7 @@ def mark(ax: Axes, J: Jacobian) -> None:
 def slant(ax: Axes, count: int) -> None:
     """Slanted names below a picture, or upright ones where there are many."""
     steep = count > STEEP
-    ax.tick_params(axis="x", labelsize=SMALL, labelrotation=90 if steep else 45)
+    ax.tick_params(axis="x", labelsize=TEXT_POINTS, labelrotation=90 if steep else 45)
     for text in ax.get_xticklabels():
         text.set_horizontalalignment("center" if steep else "right")
         text.set_rotation_mode("default" if steep else "anchor")

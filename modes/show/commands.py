@@ -39,8 +39,8 @@ from ..training.lowering import lower_gradients
 from ..verify import prove, tags
 from . import report
 from .output import COMMON, Output, page
-from .report import At, at_point, jacobian_at, model_at
-from .spectra import largest
+from .report import ModelAtPoint, model_at, model_at_point, requested_jacobian
+from .spectra import largest_values
 
 Options = Mapping[str, Mapping[str, Any]]
 """Flags, or the name of a positional argument -> the keywords of `add_argument`."""
@@ -126,7 +126,7 @@ def named_shape(argument: str) -> tuple[str, tuple[int, ...]]:
     return name, tuple(map(natural, sizes.split(","))) if sizes else ()
 
 
-def numbers(argument: str) -> list[float]:
+def parse_numbers(argument: str) -> list[float]:
     """`1,0,-2.5` → [1.0, 0.0, -2.5]."""
     return [float(part) for part in argument.split(",")]
 
@@ -153,7 +153,7 @@ def setting_of(text: str) -> Any:
         return text.split(",") if "," in text else text
 
 
-def positive(argument: str) -> float:
+def parse_nonnegative(argument: str) -> float:
     """A number from 0 upwards."""
     if not 0 <= (value := float(argument)) < np.inf:
         raise ValueError
@@ -229,7 +229,7 @@ def output(
     return {"-o --output": {"metavar": metavar, "help": what, "required": required, "type": kind}}
 
 
-MOST = 5
+REPORTED_VALUES = 5
 """Singular values in a report."""
 
 
@@ -250,7 +250,7 @@ MOST = 5
 )  # fmt: skip
 def run_report(args: Namespace, out: Output) -> str:
     """The Jacobian of a model at a point: structure, check, singular values, timings."""
-    at, summary = at_point(args), []
+    at, summary = model_at_point(args), []
 
     def tell(text: str, **facts: Any) -> None:
         out.tell(text, **facts)
@@ -258,14 +258,14 @@ def run_report(args: Namespace, out: Output) -> str:
 
     facts = report.model_facts(at.model, args.model, at.point, at.given)
     tell(report.model_text(at.model, facts), **facts)
-    J = jacobian_at(at, args)
+    J = requested_jacobian(at, args)
     found = J.explain()
     tell(report.jacobian_text(J, found), jacobian=report.jacobian_facts(J),
          explanation=found.to_dict())  # fmt: skip
     outcome = J.check(seed=args.seed)
     out.tell(report.section("check", str(outcome).splitlines()), check=report.check_facts(outcome))
     with counting("singular values", "products") as tick:
-        values = largest(J, MOST, seed=args.seed, tick=tick)
+        values = largest_values(J, REPORTED_VALUES, seed=args.seed, tick=tick)
     tell(report.spectrum_text(values), spectrum=values)
     times = report.timed(J, args.seed)
     tell(report.times_text(times), times=times)
@@ -285,7 +285,7 @@ def run_report(args: Namespace, out: Output) -> str:
 )  # fmt: skip
 def run_check(args: Namespace, out: Output) -> str:
     """Try a Jacobian on random vectors: adjoint, columns, central differences."""
-    J = jacobian_at(at_point(args), args)
+    J = requested_jacobian(model_at_point(args), args)
     outcome = J.check(seed=args.seed)
     out.tell(f"{J}\n{outcome}", jacobian=report.jacobian_facts(J), verdict=outcome.verdict,
              check=report.check_facts(outcome))  # fmt: skip
@@ -302,7 +302,7 @@ def run_check(args: Namespace, out: Output) -> str:
 )  # fmt: skip
 def run_view(args: Namespace, out: Output) -> str:
     """Write the graph of a model with its Jacobian as an HTML page, for any browser."""
-    J = jacobian_at(at_point(args), args)
+    J = requested_jacobian(model_at_point(args), args)
     target = args.output or f"{Path(args.model).stem}.html"
     J.view().save(target)
     out.wrote(target, str(J), jacobian=report.jacobian_facts(J))
@@ -315,7 +315,7 @@ def run_view(args: Namespace, out: Output) -> str:
      **{flag: about for flag, about in AT_POINT.items() if flag != "model"},
      "--batch-size": {"type": POSITIVE, "metavar": "N",
                       "help": "cut the arrays of --input into batches of so many rows"},
-     "--rtol": {"type": of_kind("a number like 1e-3", positive), "metavar": "1e-3",
+     "--rtol": {"type": of_kind("a number like 1e-3", parse_nonnegative), "metavar": "1e-3",
                 "help": "the relative difference that is allowed (half of the digits)"},
      "--layers": {"type": of_kind("a number like 0, 1, 2, ...", natural), "default": 32,
                   "metavar": "N", "help": "compare the slopes of at most so many layers (32)"},
@@ -336,7 +336,7 @@ def run_view(args: Namespace, out: Output) -> str:
 )  # fmt: skip
 def run_compare(args: Namespace, out: Output) -> str:
     """Compare a model with its twin: values, and slopes by the norm of J_a − J_b."""
-    at, b = at_point(args), model_at(args.twin, args)
+    at, b = model_at_point(args), model_at(args.twin, args)
     found = compare(
         at.model, b, at.point, of=args.of, wrt=args.wrt, rtol=args.rtol, layers=args.layers,
         batch_size=args.batch_size, engine=args.engine, seed=args.seed,
@@ -363,7 +363,7 @@ METHODS: dict[str, Callable[..., Attribution]] = {
      "--method": {"choices": list(METHODS), "default": "saliency", "help": "how (saliency)"},
      "--samples": {"type": POSITIVE, "default": 50, "metavar": "N",
                    "help": "of smoothgrad: how many noisy inputs (50)"},
-     "--noise": {"type": of_kind("a number like 0.15", positive), "default": 0.15,
+     "--noise": {"type": of_kind("a number like 0.15", parse_nonnegative), "default": 0.15,
                  "metavar": "0.15", "help": "of smoothgrad: its share of the input's range (0.15)"},
      "--steps": {"type": POSITIVE, "default": 50, "metavar": "N",
                  "help": "of integrated-gradients: how many gradients (50)"},
@@ -383,7 +383,7 @@ METHODS: dict[str, Callable[..., Attribution]] = {
 )  # fmt: skip
 def run_explain(args: Namespace, out: Output) -> str:
     """Show what an output looks at: the pixels, tokens or features that it depends on."""
-    at = at_point(args)
+    at = model_at_point(args)
     options: dict[str, Any] = {"of": args.of, "engine": args.engine}
     if args.method == "grad-cam":
         options["layer"] = args.layer
@@ -404,7 +404,7 @@ def run_explain(args: Namespace, out: Output) -> str:
     return RIGHT
 
 
-def worded(at: At, found: Attribution, words: str | None) -> list[list[str]] | None:
+def worded(at: ModelAtPoint, found: Attribution, words: str | None) -> list[list[str]] | None:
     """The words of the tokens that an attribution explains; their numbers without a vocabulary."""
     made = {vectors: name for name, vectors in embeddings_of(at.model).items()}
     name = next((made[vectors] for vectors in found.maps if vectors in made), None)
@@ -438,27 +438,31 @@ def run_jacobian(args: Namespace, out: Output) -> str:
     if kind not in ("", ".npz", *((".csv",) if not args.sparse else ())):
         raise InputError(f"{args.output!r}: a {'sparse' if args.sparse else 'dense'} matrix is "
                          f"written as .npz{'' if args.sparse else ' or .csv'}")  # fmt: skip
-    J = jacobian_at(at_point(args), args)
+    J = requested_jacobian(model_at_point(args), args)
     matrix: Any = J.tosparse() if args.sparse else J.toarray()
     matrix = matrix.astype(wide(J.dtype), copy=False)  # npz files have no bfloat16
     with drafts(args.output) as draft:
         if kind == ".csv":
             np.savetxt(draft, matrix, delimiter=",", fmt="%.17g" if matrix.itemsize > 4 else "%.9g")
         else:
-            write(draft, matrix, {**named("of", J.codomain), **named("wrt", J.domain)})
+            write_archive(
+                draft,
+                matrix,
+                {**tensor_offsets("of", J.codomain), **tensor_offsets("wrt", J.domain)},
+            )
     entries = int(matrix.nnz if args.sparse else matrix.size)
     out.wrote(args.output, f"{J}, {entries:,} entries", jacobian=report.jacobian_facts(J),
               sparse=args.sparse, entries=entries)  # fmt: skip
     return RIGHT
 
 
-def named(side: str, specs: Specs) -> dict[str, np.ndarray]:
+def tensor_offsets(side: str, specs: Specs) -> dict[str, np.ndarray]:
     """Names of the tensors, and their offsets: where each begins, and where the last ends."""
     ends = accumulate((size(shape_of(spec)) for spec in specs), initial=0)
     return {side: np.array([spec.name for spec in specs]), f"{side}_offsets": np.array([*ends])}
 
 
-def write(path: Path, matrix: Any, names: Mapping[str, np.ndarray]) -> None:
+def write_archive(path: Path, matrix: Any, names: Mapping[str, np.ndarray]) -> None:
     """The matrix and the names in one archive, at this path without a further suffix."""
     with path.open("wb") as file:
         if isinstance(matrix, np.ndarray):
@@ -476,7 +480,7 @@ def write(path: Path, matrix: Any, names: Mapping[str, np.ndarray]) -> None:
      "--k": {"type": POSITIVE, "default": 10, "metavar": "N", "help": "how many (10)"},
      "--hessian": {"action": "store_true",
                    "help": "eigenvalues of the second derivative of --of, a scalar"},
-     "--weights": {"type": of_kind("like 1,0,-2.5", numbers), "metavar": "1,0,2",
+     "--weights": {"type": of_kind("like 1,0,-2.5", parse_numbers), "metavar": "1,0,2",
                    "help": "with --hessian where --of has several entries: of their weighted sum, "
                            "by a weight for each, or one for all"}},
     ("model.onnx", "model.onnx --k 3 --wrt fc1.weight --of logits --json",
@@ -489,16 +493,16 @@ def run_spectrum(args: Namespace, out: Output) -> str:
     """The largest singular values of a Jacobian, or eigenvalues of a Hessian."""
     if args.weights and not args.hessian:
         raise InputError("--weights goes with --hessian: singular values take no weights")
-    at = at_point(args)
-    A = hessian_at(at, args) if args.hessian else jacobian_at(at, args)
+    at = model_at_point(args)
+    A = hessian_at(at, args) if args.hessian else requested_jacobian(at, args)
     what = "eigenvalues" if args.hessian else "singular values"
     with counting(what, "products") as tick:
-        found = largest(A, args.k, eigenvalues=args.hessian, seed=args.seed, tick=tick)
+        found = largest_values(A, args.k, eigenvalues=args.hessian, seed=args.seed, tick=tick)
     out.tell(f"{A}\n{report.spectrum_text(found, what)}", operator=str(A), of=what, **asdict(found))
     return WRONG if found.why else RIGHT
 
 
-def hessian_at(at: At, args: Namespace) -> Jacobian:
+def hessian_at(at: ModelAtPoint, args: Namespace) -> Jacobian:
     """H of the scalar that `--of` names, or of the sum of its entries by `--weights`."""
     of = names_of(at.model, args.of, at.model.outputs, "of")
     if len(of) != 1:
@@ -534,7 +538,7 @@ def hessian_at(at: At, args: Namespace) -> Jacobian:
 )  # fmt: skip
 def run_export(args: Namespace, out: Output) -> str:
     """Write a derivative of a model as an ONNX model."""
-    at = at_point(args)
+    at = model_at_point(args)
     made = export(at.model, args.mode, at.point, of=args.of, wrt=args.wrt, engine=args.engine)
     save(made, args.output)
     inputs, outputs = ([x.name for x in ends] for ends in (made.graph.input, made.graph.output))

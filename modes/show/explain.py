@@ -20,7 +20,7 @@ from ...jacobians.sums import terms_of
 from ...jacobians.text import bytes_text, time_text
 from ...ops import Node, Step, find
 from ...ops.rules.elementwise import Elementwise
-from ..curvature.checked import inner, linearized, maker, origin
+from ..curvature.checked import find_linearizations, inner, maker, origin
 from ..linear.derivatives.checkpoint import is_checkpointed
 from ..linear.derivatives.record import cuts
 from ..linear.elimination.adaptive import Adaptive
@@ -31,9 +31,9 @@ from ..linear.explanation import (
     Composition,
     Cut,
     Explanation,
+    Factor,
     Local,
     Mathematics,
-    Part,
     Row,
     Stretch,
 )
@@ -56,10 +56,12 @@ def _(J: Linearization, name: str | None = None) -> Explanation | Local:
     cut = (Cut(s.op_type, s.name, why) for s, why in cuts(J.route.steps, wrt, of, J.route.exact))
     zeros = J.route.zeros(J.dag, of, wrt)
     conditions = tuple(map(str, J.route.conditions_at(J.point, J.at)))
-    return Explanation(repr(J), *products_of(J), tuple(cut), zeros, kinks_at(J), conditions)
+    return Explanation(repr(J), *explain_products(J), tuple(cut), zeros, kinks_at(J), conditions)
 
 
-def products_of(J: Linearization) -> tuple[tuple[Row, ...], tuple[Stretch, ...], tuple[str, ...]]:
+def explain_products(
+    J: Linearization,
+) -> tuple[tuple[Row, ...], tuple[Stretch, ...], tuple[str, ...]]:
     """The blocks, the stretches that replace blocks, and the choices that were made."""
     if any(is_checkpointed(edge.operator) for edge in J.dag.edges):
         why = "checkpointed: blocks are made again at every product, and never multiplied out"
@@ -69,7 +71,7 @@ def products_of(J: Linearization) -> tuple[tuple[Row, ...], tuple[Stretch, ...],
     held = tuple(blocks.held_in(J))
     ops = {h.ends: h.step.op_type for h in held}
     stretches, after = blocks.stretches_of(J.dag, blocks.tensor_names(J), ops)
-    rows = tuple(blocks.row_of(h, after) for h in held)
+    rows = tuple(blocks.block_row(h, after) for h in held)
     return rows, stretches, (*choices_of(J.dag), *engine_of(J))
 
 
@@ -83,7 +85,7 @@ def choices_of(dag: Dag) -> Iterator[str]:
         return
     yield f"elimination: {eliminating(dag)}"
     yield f"multiplying out: {planning(dag)}"
-    yield f"toarray(): {matrix(dag)}"
+    yield f"toarray(): {explain_order(dag)}"
 
 
 def eliminating(dag: Dag) -> str:
@@ -104,7 +106,7 @@ def planning(dag: Dag) -> str:
     return f"{n} stretch{'es' * (n > 1)}, which hold {bytes_text(spent(plan, before))}"
 
 
-def matrix(dag: Dag) -> str:
+def explain_order(dag: Dag) -> str:
     """The order of multiplication with the fewest flops, then the other orders."""
     found = sorted(orders(eliminated(dag)), key=lambda order: order.flops)
     best, *others = (f"{order.name} {order.flops:.2g} flops" for order in found)
@@ -136,7 +138,7 @@ def local(J: Linearization, name: str) -> Local:
     step = step or next((s for s in steps if name in s.outputs), None)
     if step is not None:
         held = [h for h in blocks.held_in(J) if h.step is step]
-        title, rule, tensors = str(step), mathematics(step), tensors_of(J, step)
+        title, rule, tensors = str(step), mathematics(step), step_tensors(J, step)
         kinks, why = kinks_at(J, step), why_none(J, step)
     elif name in model.inputs or name in model.initializers:
         held = [h for h in blocks.held_in(J) if h.step.inputs[h.key[1]] == name]
@@ -149,7 +151,7 @@ def local(J: Linearization, name: str) -> Local:
         known = dict.fromkeys((*made, *model.inputs, *model.initializers))
         raise UnknownTensor(f"the model has no node and no tensor {name!r}.{closest(name, known)}")
     legend = tuple(legend_of(h.operator for h in held))
-    rows = tuple(map(blocks.row_of, held))
+    rows = tuple(map(blocks.block_row, held))
     return Local(title, rule, tensors, rows, legend, kinks, "" if held else why)
 
 
@@ -164,7 +166,7 @@ def why_none(J: Linearization, step: Step) -> str:
     return f"It has no block here: it is not on a differentiable way from ({wrt}) to ({of})."
 
 
-def tensors_of(J: Linearization, step: Step) -> tuple[tuple[str, ...], ...]:
+def step_tensors(J: Linearization, step: Step) -> tuple[tuple[str, ...], ...]:
     """Name, role, shape and type of the tensors of a step at the point."""
     route, _ = J.route.flat(J.point)
     if step not in route.steps:
@@ -202,7 +204,7 @@ def mathematics(step: Step) -> Mathematics:
     if declared.refused is not None:
         return Mathematics("declared to be refused", (f"no ∂Y/∂X: {declared.refused}",))
     if isinstance(declared.rule, Elementwise):
-        return by_formula(declared.rule, step)
+        return explain_formula(declared.rule, step)
     what = "a rule"
     rule: object = declared.rule
     if declared.is_composed and declared.definition is not None:
@@ -211,11 +213,11 @@ def mathematics(step: Step) -> Mathematics:
     return Mathematics(f"{what} in {module}", tuple(filter(None, [text])))
 
 
-def by_formula(declared: Elementwise, step: Step) -> Mathematics:
+def explain_formula(declared: Elementwise, step: Step) -> Mathematics:
     """The formula and its derivatives, by SymPy."""
     from sympy import pretty
 
-    lines = list(equations(declared, step))
+    lines = list(formula_equations(declared, step))
     used = set(map(str, lines[0].free_symbols))
     values = declared.values(Node(step, (), ())).items()
     named = ", ".join(f"{k} = {v:g}" for k, v in values if k in used and v is not None)
@@ -223,7 +225,7 @@ def by_formula(declared: Elementwise, step: Step) -> Mathematics:
     return Mathematics("a formula, differentiated by SymPy", tuple(filter(None, [*shown, named])))
 
 
-def equations(declared: Elementwise, step: Step) -> Iterator[Any]:
+def formula_equations(declared: Elementwise, step: Step) -> Iterator[Any]:
     """Y = f(x, ...) and ∂Y/∂x = ... as equations of SymPy."""
     from sympy import Eq, Symbol
 
@@ -240,7 +242,7 @@ def mathml(step: Step) -> tuple[str, ...]:
     declared = find(step.op_type, step.domain)
     if declared is None or not isinstance(declared.rule, Elementwise):
         return ()
-    return tuple(map(mathml_printer().doprint, equations(declared.rule, step)))
+    return tuple(map(mathml_printer().doprint, formula_equations(declared.rule, step)))
 
 
 @cache
@@ -281,12 +283,12 @@ def mathml_printer() -> Any:
 def composition(C: Curvature) -> Composition:
     """The factors of C, and the cost of a product."""
     made = origin(C)
-    kinks = dict.fromkeys(kink for J in linearized(made) for kink in kinks_at(J))
-    parts = parts_of(inner(C), MIDDLES.get(maker(made)[0], ""))
+    kinks = dict.fromkeys(kink for J in find_linearizations(made) for kink in kinks_at(J))
+    parts = split_terms(inner(C), MIDDLES.get(maker(made)[0], ""))
     return Composition(repr(C), asked(made), cost_of(C), tuple(parts), tuple(kinks))
 
 
-def parts_of(operator: Jacobian, middle: str) -> Iterator[Part]:
+def split_terms(operator: Jacobian, middle: str) -> Iterator[Factor]:
     """Every model Jacobian in every term; each run of other factors is one part."""
     for k, term in enumerate(terms_of(operator), 1):
         name = ""
@@ -296,7 +298,7 @@ def parts_of(operator: Jacobian, middle: str) -> Iterator[Part]:
                 factors = (factors[0] if len(factors) == 1 else Product(factors),)
             for J in factors:
                 said = ("Jᵀ" if J.transposed else "J") if ours else name
-                yield Part(k, said, blocks.structure_text(repr(J)), J.shape, J.flops, J.nbytes)
+                yield Factor(k, said, blocks.structure_text(repr(J)), J.shape, J.flops, J.nbytes)
             name = middle if ours or name else ""
 
 

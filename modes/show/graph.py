@@ -94,7 +94,7 @@ def plotted(J: Linearization, *, after: bool, ax: Axes | None, layers: int = 0) 
     """One of the two graphs, with room for `layers` layers."""
     dag = eliminated(J.dag) if after else J.dag
     drawing = drawing_of(dag, tensor_names(J))
-    ax = canvas.axes(ax, drawing.height)
+    ax = canvas.given_axes(ax, drawing.height)
     when, n = "after elimination" if after else "as declared", len(dag.edges)
     title = f"{when}: {len(vertices(dag.edges)):,} tensors, {n:,} operator{'s' * (n != 1)}"
     ax.set_title(title, fontsize=9)
@@ -108,7 +108,7 @@ Places = dict[int, tuple[float, int]]
 """Vertex -> (x, layer)."""
 
 
-class Link(NamedTuple):
+class Arrow(NamedTuple):
     """The operators between two vertices: their names, their flops, how many there are."""
 
     start: int
@@ -122,7 +122,7 @@ class Link(NamedTuple):
 class Drawing:
     """Arrows, the names of points, and which points are sources and sinks."""
 
-    links: list[Link]
+    links: list[Arrow]
     names: dict[int, str]
     sources: frozenset[int]
     sinks: frozenset[int]
@@ -130,7 +130,7 @@ class Drawing:
     @cached_property
     def places(self) -> Places:
         """Where the points stand."""
-        return places(self.links)
+        return place_vertices(self.links)
 
     @property
     def layers(self) -> int:
@@ -150,7 +150,7 @@ class Drawing:
 def drawing_of(dag: Dag, names: Iterable[str]) -> Drawing:
     """The drawing of a DAG, runs as one arrow where it is large; `names` names the vertices."""
     shown, ends = dict(enumerate(names)), {*dag.sources, *dag.sinks}
-    links = merged(Link(e.start, e.end, structure_kind(repr(e.operator)), e.operator.flops)
+    links = merged(Arrow(e.start, e.end, structure_kind(repr(e.operator)), e.operator.flops)
                    for e in dag.edges)  # fmt: skip
     if len(vertices(links)) > NAMED:
         links = chained(links, ends)
@@ -162,7 +162,7 @@ def drawing_of(dag: Dag, names: Iterable[str]) -> Drawing:
     return Drawing(links, named, frozenset(dag.sources), frozenset(dag.sinks))
 
 
-def vertices(links: Iterable[Link | Edge]) -> dict[int, None]:
+def vertices(links: Iterable[Arrow | Edge]) -> dict[int, None]:
     """The vertices of some links, in the order of the links."""
     return dict.fromkeys(v for link in links for v in (link.start, link.end))
 
@@ -170,7 +170,7 @@ def vertices(links: Iterable[Link | Edge]) -> dict[int, None]:
 # -- layers: where the vertices stand --------------------------------------------------------------
 
 
-def places(links: Iterable[Link]) -> Places:
+def place_vertices(links: Iterable[Arrow]) -> Places:
     """Each vertex below all its predecessors, and to the right of the vertices placed before it.
 
     A vertex stands under the mean of its predecessors, so that a chain is a straight line. A vertex
@@ -193,10 +193,10 @@ def places(links: Iterable[Link]) -> Places:
     return {v: (x[v], depth) for v, depth in layer.items()}
 
 
-def layers(links: Iterable[Link]) -> dict[int, int]:
+def layers(links: Iterable[Arrow]) -> dict[int, int]:
     """The longest path to each vertex; sources stand just above the first vertex that needs them.
 
-    >>> layers([Link(0, 1, "", 0), Link(1, 3, "", 0), Link(2, 3, "", 0)])
+    >>> layers([Arrow(0, 1, "", 0), Arrow(1, 3, "", 0), Arrow(2, 3, "", 0)])
     {0: 0, 1: 1, 3: 2, 2: 1}
     """
     ordered = sorted(links, key=lambda link: link.end)  # edges lead to greater numbers
@@ -214,11 +214,11 @@ def layers(links: Iterable[Link]) -> dict[int, int]:
 # -- condensing: few arrows for thousands of operators ---------------------------------------------
 
 
-def chained(links: Iterable[Link], kept: Iterable[int]) -> list[Link]:
+def chained(links: Iterable[Arrow], kept: Iterable[int]) -> list[Arrow]:
     """The links, with each unbranched run of links as one link; runs end at `kept` vertices.
 
-    >>> chained([Link(0, 1, "a", 2), Link(1, 2, "b", 3)], (0, 2))
-    [Link(start=0, end=2, text='2 operators', flops=5, number=2)]
+    >>> chained([Arrow(0, 1, "a", 2), Arrow(1, 2, "b", 3)], (0, 2))
+    [Arrow(start=0, end=2, text='2 operators', flops=5, number=2)]
     """
     incoming, outgoing = defaultdict(list), defaultdict(list)
     for link in links:
@@ -236,19 +236,19 @@ def chained(links: Iterable[Link], kept: Iterable[int]) -> list[Link]:
     return found
 
 
-def merged(links: Iterable[Link]) -> list[Link]:
+def merged(links: Iterable[Arrow]) -> list[Arrow]:
     """The links, with parallel ones as one."""
-    groups: dict[tuple[int, int], list[Link]] = defaultdict(list)
+    groups: dict[tuple[int, int], list[Arrow]] = defaultdict(list)
     for link in links:
         groups[link.start, link.end].append(link)
     return [united(ends, found) for ends, found in groups.items()]
 
 
-def united(ends: tuple[int, int], found: list[Link]) -> Link:
+def united(ends: tuple[int, int], found: list[Arrow]) -> Arrow:
     """One link for several."""
     number = sum(link.number for link in found)
     text = found[0].text if len(found) == 1 else f"{number:,} operators"
-    return Link(*ends, text, sum(link.flops for link in found), number)
+    return Arrow(*ends, text, sum(link.flops for link in found), number)
 
 
 # -- points and arrows -----------------------------------------------------------------------------
@@ -271,30 +271,33 @@ def draw(ax: Axes, drawing: Drawing, layers: int) -> None:
     ax.set_ylim(layers - 0.6, -0.4)
     ax.set_axis_off()
     ax.plot([], [], color=canvas.GREY, linewidth=WIDE, label=f"{most:,} flops")
-    ax.legend(fontsize=canvas.SMALL, loc="upper center", bbox_to_anchor=(0.5, 0), ncols=2,
+    ax.legend(fontsize=canvas.TEXT_POINTS, loc="upper center", bbox_to_anchor=(0.5, 0), ncols=2,
               frameon=False)  # fmt: skip
-    write(ax, drawing)
+    write_labels(ax, drawing)
 
 
-def draw_link(ax: Axes, places: Places, link: Link, points: float) -> None:
+def draw_link(ax: Axes, places: Places, link: Arrow, points: float) -> None:
     """An arrow, straight or around the points between."""
     from matplotlib.patches import FancyArrowPatch
     from matplotlib.path import Path
 
-    start, half, end = (np.array(along(places, link, t)) for t in (0.0, 0.5, 1.0))
-    bend, tip = 2 * half - (start + end) / 2, along(places, link, 1 - GAP / (end - start)[1])
+    start, half, end = (np.array(point_on_arrow(places, link, t)) for t in (0.0, 0.5, 1.0))
+    bend, tip = (
+        2 * half - (start + end) / 2,
+        point_on_arrow(places, link, 1 - GAP / (end - start)[1]),
+    )
     path = Path([start, bend, tip], [Path.MOVETO, Path.CURVE3, Path.CURVE3])
     ax.add_patch(FancyArrowPatch(path=path, arrowstyle="-|>", color=canvas.GREY, mutation_scale=9,
                                  linewidth=points))  # fmt: skip
 
 
-def passing(places: Places, link: Link) -> bool:
+def passing(places: Places, link: Arrow) -> bool:
     """Whether a straight arrow would run through other points."""
     (x0, y0), (x1, y1) = places[link.start], places[link.end]
     return x0 == x1 and y1 > y0 + 1
 
 
-def along(places: Places, link: Link, t: float) -> tuple[float, float]:
+def point_on_arrow(places: Places, link: Arrow, t: float) -> tuple[float, float]:
     """The point at t from 0 to 1 of an arrow, which swings to the left around other points."""
     (x0, y0), (x1, y1) = places[link.start], places[link.end]
     swing = min(0.1 * (y1 - y0), 0.6) if passing(places, link) else 0.0
@@ -312,7 +315,7 @@ class Spot(NamedTuple):
     side: int
 
 
-def write(ax: Axes, drawing: Drawing) -> None:
+def write_labels(ax: Axes, drawing: Drawing) -> None:
     """Names of tensors beside the points, to the left of the leftmost; operators by the arrows."""
     ax.figure.canvas.figure.draw_without_rendering()  # gives the axes their place
     (left, _), (right, _) = ax.transData.transform([(0, 0), (1, 0)])
@@ -328,7 +331,7 @@ def write(ax: Axes, drawing: Drawing) -> None:
     out = Counter(link.start for link in drawing.links)
     for link in drawing.links:
         best = label_place(places, link, alone=out[link.start] == 1)
-        ways = best, *(along(places, link, t) for t in (0.5, 0.35, 0.65, 0.2, 0.8))
+        ways = best, *(point_on_arrow(places, link, t) for t in (0.5, 0.35, 0.65, 0.2, 0.8))
         spots = [Spot(*at, side) for at in ways for side in (1, -1)]
         what = canvas.shortened(link.text, letters)
         write_at(ax, what, spots, taken, style="italic", color=canvas.GREY)
@@ -341,7 +344,7 @@ def write_at(ax: Axes, what: str, spots: list[Spot], taken: list[Any], **style: 
     """
     faded = {"facecolor": ax.figure.get_facecolor(), "alpha": 0.7, "edgecolor": "none", "pad": 0.5}
     text: Any = ax.annotate(what, (0, 0), (0, 0), textcoords="offset points", va="center",
-                            bbox=faded, fontsize=canvas.SMALL, zorder=4, **style)  # fmt: skip
+                            bbox=faded, fontsize=canvas.TEXT_POINTS, zorder=4, **style)  # fmt: skip
 
     def area(spot: Spot) -> Any:
         text.xy, text.xyann = spot[:2], (ASIDE * spot.side, 0)
@@ -356,9 +359,11 @@ def write_at(ax: Axes, what: str, spots: list[Spot], taken: list[Any], **style: 
     taken.append(area(min(spots, key=hidden) if len(spots) > 1 else spots[0]))
 
 
-def label_place(places: Places, link: Link, *, alone: bool) -> tuple[float, float]:
+def label_place(places: Places, link: Arrow, *, alone: bool) -> tuple[float, float]:
     """Between two layers, where there are no names of points: below the start, or near the end."""
     (x0, y0), (x1, y1) = places[link.start], places[link.end]
     if passing(places, link):
-        return along(places, link, ((y1 - y0) // 2 + 0.5) / (y1 - y0))
-    return (x0, y0 + 0.5) if alone or x0 == x1 else along(places, link, 1 - 0.5 / (y1 - y0))
+        return point_on_arrow(places, link, ((y1 - y0) // 2 + 0.5) / (y1 - y0))
+    return (
+        (x0, y0 + 0.5) if alone or x0 == x1 else point_on_arrow(places, link, 1 - 0.5 / (y1 - y0))
+    )

@@ -27,7 +27,7 @@ from ..linear.elimination.cost import seconds
 from ..linear.explanation import Local, Tables
 from ..linear.linearization import Linearization
 from ..model.flow.contents import Contents, TensorSpec
-from ..model.markup import CELL, FAINT, OPEN, Markup, card, fold, folded, grid, pre, tag
+from ..model.markup import CELL, FAINT, OPEN, Markup, card, fold, fold_table, grid, pre, tag
 from ..solvers.iteration import OptimizeResult
 from .blocks import held_in, memory_text, tensor_names
 
@@ -51,15 +51,15 @@ NOTE = "share: of the estimated time of one product; nothing was measured"
 @html.register
 def _(operator: Jacobian) -> str:
     """Any operator."""
-    return card(repr(operator), amounts(operator), branch("parts", parts_of(operator)))
+    return card(repr(operator), amounts(operator), fold_parts("parts", parts_of(operator)))
 
 
 @html.register
 def _(J: Linearization) -> str:
     """A Jacobian between named tensors: its blocks, and the operators after elimination."""
     return card(
-        repr(J), amounts(J), branch("blocks, as the rules give them", parts_of(J)),
-        branch("operators, as products take them by now", taking(J)),
+        repr(J), amounts(J), fold_parts("blocks, as the rules give them", parts_of(J)),
+        fold_parts("operators, as products take them by now", taking(J)),
     )  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def flops_text(operator: Jacobian) -> str:
 
 
 @dataclass(frozen=True)
-class Part:
+class OperatorPart:
     """An operator, and its place in the model or in a larger operator."""
 
     operator: Jacobian
@@ -87,12 +87,12 @@ class Part:
 
 
 @singledispatch
-def parts_of(operator: Jacobian) -> tuple[Part, ...]:
+def parts_of(operator: Jacobian) -> tuple[OperatorPart, ...]:
     """The operators that an operator holds: its factors, its terms, or the one that it wraps."""
     held = {name: found for name, value in vars(operator).items()
             if name not in DERIVED and (found := tuple(operators_in(value)))}  # fmt: skip
     named = len(held) > 1
-    return tuple(Part(J, name * named) for name, found in held.items() for J in found)
+    return tuple(OperatorPart(J, name * named) for name, found in held.items() for J in found)
 
 
 def operators_in(value: Any) -> Iterator[Jacobian]:
@@ -105,36 +105,38 @@ def operators_in(value: Any) -> Iterator[Jacobian]:
 
 
 @parts_of.register
-def _(operator: Dag) -> tuple[Part, ...]:
-    return tuple(Part(e.operator, f"tensor {e.start} → {e.end}") for e in operator.edges)
+def _(operator: Dag) -> tuple[OperatorPart, ...]:
+    return tuple(OperatorPart(e.operator, f"tensor {e.start} → {e.end}") for e in operator.edges)
 
 
 @parts_of.register
-def _(operator: Block) -> tuple[Part, ...]:
+def _(operator: Block) -> tuple[OperatorPart, ...]:
     return tuple(
-        Part(block, f"row {i}, column {j}")
+        OperatorPart(block, f"row {i}, column {j}")
         for i, row in enumerate(operator.rows) for j, block in enumerate(row) if block is not None
     )  # fmt: skip
 
 
 @parts_of.register
-def _(operator: Adaptive) -> tuple[Part, ...]:
+def _(operator: Adaptive) -> tuple[OperatorPart, ...]:
     return parts_of(operator.dag)
 
 
 @parts_of.register
-def _(operator: Linearization) -> tuple[Part, ...]:
+def _(operator: Linearization) -> tuple[OperatorPart, ...]:
     """The blocks of the rules with their nodes, in the order of the model."""
     held = tuple(held_in(operator))
     if not held:
         return parts_of(operator.dag)
-    found = tuple(Part(h.operator, f"{h.text}, {h.step.op_type} {h.step.name}") for h in held)
+    found = tuple(
+        OperatorPart(h.operator, f"{h.text}, {h.step.op_type} {h.step.name}") for h in held
+    )
     if not operator.transposed:
         return found
-    return tuple(Part(part.operator.T, f"({part.origin})ᵀ") for part in reversed(found))
+    return tuple(OperatorPart(part.operator.T, f"({part.origin})ᵀ") for part in reversed(found))
 
 
-def taking(J: Linearization) -> tuple[Part, ...]:
+def taking(J: Linearization) -> tuple[OperatorPart, ...]:
     """The blocks after elimination, if products have been taken."""
     structure = vars(J).get("structure")
     while structure is not None and not isinstance(structure, Dag):
@@ -143,20 +145,24 @@ def taking(J: Linearization) -> tuple[Part, ...]:
     if structure is None or J.transposed or not J.entries:
         return ()
     names = tensor_names(J)
-    return tuple(Part(e.operator, f"{names[e.start]} → {names[e.end]}") for e in structure.edges)
+    return tuple(
+        OperatorPart(e.operator, f"{names[e.start]} → {names[e.end]}") for e in structure.edges
+    )
 
 
 # -- tree: an operator and its parts, as tables within folds ---------------------------------------
 
 
-def branch(title: str, parts: tuple[Part, ...]) -> Markup:
+def fold_parts(title: str, parts: tuple[OperatorPart, ...]) -> Markup:
     """The fold of some parts, if there are any."""
     if not parts:
         return Markup()
-    return fold(f"{title}: {len(parts):,}", tree(parts), unfolded=len(parts) <= OPEN)
+    return fold(f"{title}: {len(parts):,}", operator_table(parts), unfolded=len(parts) <= OPEN)
 
 
-def tree(parts: Sequence[Part], room: int = ROOM, depth: int = DEPTH, note: str = NOTE) -> Markup:
+def operator_table(
+    parts: Sequence[OperatorPart], room: int = ROOM, depth: int = DEPTH, note: str = NOTE
+) -> Markup:
     """A table of operators, each with a fold of its own parts.
 
     Shares are of the time that the cost model of elimination estimates. The rows of `room` that
@@ -176,21 +182,21 @@ def tree(parts: Sequence[Part], room: int = ROOM, depth: int = DEPTH, note: str 
         J, cell = part.operator, clipped(repr(part.operator), CELL)
         if inner := parts_of(J) if left > 1 and depth > 1 else ():  # which are indented
             step = "margin-left:.4em;padding-left:.8em;border-left:1px solid"
-            cell = fold(cell, tag("div", tree(inner, left, depth - 1, ""), style=step))
+            cell = fold(cell, tag("div", operator_table(inner, left, depth - 1, ""), style=step))
         shape = f"{prod_text(J.out_shape)} ← {prod_text(J.in_shape)}"
         rows.append((cell, *[part.origin] * named, shape, flops_text(J), bytes_text(J.nbytes),
-                     share(times[k], total)))  # fmt: skip
+                     percent_text(times[k], total)))  # fmt: skip
     if hidden:
-        rest = share(sum(times[k] for k in hidden), total)
+        rest = percent_text(sum(times[k] for k in hidden), total)
         rows.insert(first, (f"… {len(hidden):,} more, {rest} of the time",))
     head = ("operator", *["from"] * named, "shape", "flops", "bytes", "share")
     return grid(Table("", head, tuple(rows), ("flops", "bytes", "share"), note))
 
 
-def share(part: float, total: float) -> str:
+def percent_text(part: float, total: float) -> str:
     """A part of the whole in percent.
 
-    >>> share(1, 3), share(0, 0)
+    >>> percent_text(1, 3), percent_text(0, 0)
     ('33 %', '–')
     """
     return f"{100 * part / total:.0f} %" if total else "–"
@@ -212,10 +218,10 @@ def _(model: Contents) -> str:
     kinds = Counter(step.op_type for step in model.steps).most_common()
     return card(
         repr(model), ", ".join(f"{name} {n}" for name, n in kinds[:12]),
-        *(folded(Table(title, SPECS, spec_cells(specs.values())))
+        *(fold_table(Table(title, SPECS, spec_cells(specs.values())))
           for title, specs in sides if specs),
-        folded(Table("initializers", (*SPECS, "bytes"), held, ("bytes",))),
-        folded(Table("nodes", ("op", "name", "inputs", "outputs"), nodes)),
+        fold_table(Table("initializers", (*SPECS, "bytes"), held, ("bytes",))),
+        fold_table(Table("nodes", ("op", "name", "inputs", "outputs"), nodes)),
     )  # fmt: skip
 
 
@@ -234,7 +240,7 @@ def spec_cells(specs: Iterable[TensorSpec]) -> tuple[tuple[str, ...], ...]:
 @html.register
 def _(found: Tables) -> str:
     """An explanation: lines, and every table as a fold."""
-    return card(found.title, "", listing(found.lines), *map(folded, found.tables()))
+    return card(found.title, "", listing(found.lines), *map(fold_table, found.tables()))
 
 
 @html.register
@@ -243,7 +249,7 @@ def _(found: Local) -> str:
     rule = tag("div", f"rule: {found.rule.source}" if found.rule.source else "", style=FAINT)
     formulas = map(pre, found.rule.formulas)
     return card(found.title, "", rule, *formulas, listing(found.lines),
-                *map(folded, found.tables()))  # fmt: skip
+                *map(fold_table, found.tables()))  # fmt: skip
 
 
 def listing(lines: Iterable[str]) -> Markup:

@@ -23,7 +23,7 @@ from ...ops.conventions import CONVENTIONS, SECOND, marked
 from ...ops.registry import Count, Kinks, find, full_name, traits_of
 from ...ops.rules.elementwise import FORMULAS
 from ..linear.derivatives.record import ActiveStep, active_steps, cuts, definition_of
-from ..linear.explanation import Kink
+from ..linear.explanation import StepKink
 from ..linear.linearization import Linearization
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import finite, is_float
@@ -34,7 +34,7 @@ Values = Mapping[str, Any]
 Outputs = tuple[str | None, ...]
 """The names of a step's outputs, which identify the step."""
 
-def kinks_at(J: Linearization, only: Step | None = None) -> tuple[Kink, ...]:
+def kinks_at(J: Linearization, only: Step | None = None) -> tuple[StepKink, ...]:
     """The kinks of J's steps, or of one step, at its point; largest counts first.
 
     Runs the model if some step may have a kink.
@@ -98,7 +98,7 @@ class AtPoint:
         names = dict.fromkeys(n for s in steps for n in (*s.inputs, *s.outputs) if n)
         return evaluate(route.model, point, names, engine=route.engine) if names else {}
 
-    def kinks(self) -> Iterator[Kink]:
+    def kinks(self) -> Iterator[StepKink]:
         """Kinks and jumps; a definition is counted as a whole if it has a count, else by parts."""
         cut = (ActiveStep(s, frozenset()) for s, _ in cuts(self.route[0].steps, *end_names(self.J))
                if jumps(s) and self.chosen(s))  # fmt: skip
@@ -109,15 +109,15 @@ class AtPoint:
         yield from self.counted([a for a, o in found if (o is None or o.outputs not in wholes)
                                  and has_kinks(a.step)])  # fmt: skip
 
-    def counted(self, steps: list[ActiveStep], *, flat: bool = True) -> Iterator[Kink]:
+    def counted(self, steps: list[ActiveStep], *, flat: bool = True) -> Iterator[StepKink]:
         """The kinks of some steps; integers have no jumps."""
         values = self.values(tuple(a.step for a in steps), flat=flat)
         for a in steps:
-            node = node_of(a.step, values, a.wanted)
+            node = node_with_tensors(a.step, values, a.wanted)
             if is_float(np.asarray(node.x).dtype):
-                yield from kinks_of(node, self.within(a.step) if flat else "")
+                yield from node_kinks(node, self.within(a.step) if flat else "")
 
-    def unbounded(self) -> Iterator[Kink]:
+    def unbounded(self) -> Iterator[StepKink]:
         """The derivatives that have no finite value."""
         found = [h for h in self.held if key(h.step) == "Pow" or not_finite(h.operator).size]
         values = self.values(tuple(h.step for h in found))
@@ -133,7 +133,7 @@ def key(step: Step) -> str:
     return full_name(step.op_type, step.domain)
 
 
-def node_of(step: Step, values: Values, wanted: frozenset[tuple[int, int]]) -> Node:
+def node_with_tensors(step: Step, values: Values, wanted: frozenset[tuple[int, int]]) -> Node:
     """A step with its tensors, as a rule sees it."""
     inputs, outputs = (tuple(values.get(n or "") for n in names)
                        for names in (step.inputs, step.outputs))  # fmt: skip
@@ -158,17 +158,17 @@ def has_kinks(step: Step) -> bool:
     return bool(counter(step) or (key(step) in FORMULAS and kink_set(step.op_type)))
 
 
-def kinks_of(node: Node, within: str = "") -> Iterator[Kink]:
+def node_kinks(node: Node, within: str = "") -> Iterator[StepKink]:
     """The kinks of a node, with the derivative given there."""
     step = node.step
     told = traits_of(step).kinks or Kinks("", "")
     names = [step.inputs[k] for k in told.moves if node.wants(k)]
     tensor = next(filter(None, (*names, *step.inputs)), "")
-    for where, count in places(node):
-        yield Kink(step.op_type, step.name, tensor, where, *count, told.given, within)
+    for where, count in count_kinks(node):
+        yield StepKink(step.op_type, step.name, tensor, where, *count, told.given, within)
 
 
-def places(node: Node) -> Iterator[tuple[str, Count]]:
+def count_kinks(node: Node) -> Iterator[tuple[str, Count]]:
     """The kinks of the first derivative, and how many of how many entries lie on each.
 
     A formula gives kinks for the attributes of the node; other operators declare them.
@@ -203,12 +203,12 @@ def on_kink(kink: Any, node: Node, attributes: Mapping[Any, Any]) -> int:
 # -- derivatives that are not finite ---------------------------------------------------------------
 
 
-def unbounded(held: Held, values: Values, within: str) -> Iterator[Kink]:
+def unbounded(held: Held, values: Values, within: str) -> Iterator[StepKink]:
     """The entries of one block that are not finite although the inputs of the step are."""
     step, (output, input) = held.step, held.key
-    kink = partial(Kink, step.op_type, step.name, step.inputs[input] or "", within=within)
+    kink = partial(StepKink, step.op_type, step.name, step.inputs[input] or "", within=within)
     if key(step) == "Pow" and input == 0:
-        node = node_of(step, values, frozenset((held.key,)))
+        node = node_with_tensors(step, values, frozenset((held.key,)))
         (declared,) = (c for c in CONVENTIONS if c.what == "0⁰")
         given = ", ".join(f"{slope:g}" for slope in declared.ours)
         count = marked((node.x == 0) & (node.inputs[1] == 0))

@@ -17,13 +17,13 @@ from ...jacobians.base import CHUNK
 from ...jacobians.errors import InputError
 from ...jacobians.progress import Tick, counting
 from ...jacobians.progress import progress as watched
-from ..estimators.estimate import mean, probing
+from ..estimators.estimate import mean_and_error, probing
 from ..estimators.exact import column_squares
 from ..linear.linearization import Linearization
 from ..model.primal.evaluate import evaluate
 from ..sparse import pattern
 from . import canvas
-from .canvas import BLUE, MAGNITUDES, SMALL, WIDTH, axes, bar
+from .canvas import BLUE, MAGNITUDES, TEXT_POINTS, WIDTH, bar, given_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ENTRIES = 2**16
 """A matrix of up to this many entries is drawn entry by entry."""
 
-MOST = 32
+BLOCK_TENSORS = 32
 """Up to this many tensors have a row or column each; more are merged."""
 
 TILES = 24
@@ -63,7 +63,7 @@ def plot_jacobian(
     `entries=True` needs more than `toarray` may take.
     """
     canvas.check_jacobian(J)
-    rows, columns = canvas.sides(J)
+    rows, columns = canvas.matrix_sides(J)
     single = len(rows.labels) == len(columns.labels) == 1
     few = single and J.shape[0] * J.shape[1] <= ENTRIES
     with watched(progress):
@@ -84,12 +84,14 @@ def plot_entries(J: Jacobian, ax: Axes | None) -> Axes:
 
 def plot_blocks(J: Jacobian, ax: Axes | None, seed: int) -> Axes:
     """‖∂of/∂wrt‖_F for every pair of tensors; a block that is zero stays empty."""
-    rows, columns = (side.merged(MOST) for side in canvas.sides(J))
+    rows, columns = (side.merged(BLOCK_TENSORS) for side in canvas.matrix_sides(J))
     norms = block_norms(J, rows.edges, columns.edges, seed=seed)
-    ax = canvas.axes(ax, min(5.0, 1.7 + 0.25 * len(rows.labels)) + canvas.below(columns.labels))
+    ax = canvas.given_axes(
+        ax, min(5.0, 1.7 + 0.25 * len(rows.labels)) + canvas.below(columns.labels)
+    )
     image = coloured(ax, norms.values, aspect="auto")
     ax.set_xticks(range(len(columns.labels)), columns.labels)
-    ax.set_yticks(range(len(rows.labels)), rows.labels, fontsize=canvas.SMALL)
+    ax.set_yticks(range(len(rows.labels)), rows.labels, fontsize=canvas.TEXT_POINTS)
     canvas.slant(ax, len(columns.labels))
     ax.set(xlabel=columns.title, ylabel=rows.title)
     if len(columns.labels) <= 10:  # there is room for numbers
@@ -99,7 +101,7 @@ def plot_blocks(J: Jacobian, ax: Axes | None, seed: int) -> Axes:
 
 def plot_tiles(J: Jacobian, ax: Axes | None, seed: int) -> Axes:
     """√(Σ J² / entries) for every tile of a large matrix."""
-    rows, columns = (side.tiled(TILES) for side in canvas.sides(J))
+    rows, columns = (side.tiled(TILES) for side in canvas.matrix_sides(J))
     norms = block_norms(J, rows.edges, columns.edges, probes=8, seed=seed)
     counts = np.outer(np.diff(rows.edges), np.diff(columns.edges))
     ax, options = canvas.matrix_axes(J, ax)
@@ -113,7 +115,7 @@ def finished(ax: Axes, image: Any, label: str, norms: BlockNorms) -> Axes:
     canvas.bar(image, label)
     if norms.error:
         text = f"from {norms.products} products, standard error up to {norms.error:.0%}"
-        ax.set_title(text, fontsize=canvas.SMALL + 1)
+        ax.set_title(text, fontsize=canvas.TEXT_POINTS + 1)
     return ax
 
 
@@ -134,7 +136,7 @@ def write_numbers(ax: Axes, image: Any, values: np.ndarray) -> None:
     for (i, j), value in np.ndenumerate(values):
         color = image.cmap(image.norm(value)) if value else ax.get_facecolor()
         dark = np.dot((0.299, 0.587, 0.114), to_rgb(color)) < 0.5  # brightness by ITU-R BT.601
-        ax.text(j, i, two_digits(value), ha="center", va="center", fontsize=canvas.SMALL,
+        ax.text(j, i, two_digits(value), ha="center", va="center", fontsize=canvas.TEXT_POINTS,
                 color="white" if dark else "black")  # fmt: skip
 
 
@@ -206,7 +208,7 @@ def _squares(
         tick(some.shape[1])
         norms = [squares[a:b].sum(axis=0) for a, b in pairwise(parts)]
         samples[:, start : start + step] = norms
-    return (samples.sum(axis=1), np.zeros(len(samples))) if exact else mean(samples)
+    return (samples.sum(axis=1), np.zeros(len(samples))) if exact else mean_and_error(samples)
 
 
 # -- sparsity --------------------------------------------------------------------------------------
@@ -243,14 +245,16 @@ def spy(J: Jacobian, *, ax: Axes | None = None, progress: bool | None = None) ->
     else:
         canvas.bar(coloured(ax, shares, **options), "share of entries in a tile")
     canvas.mark(ax, J)
-    ax.set_title(f"{found.nnz:,} of {m:,} × {n:,} entries{share(found.nnz, m * n)}", fontsize=9)
+    ax.set_title(
+        f"{found.nnz:,} of {m:,} × {n:,} entries{entries_percent(found.nnz, m * n)}", fontsize=9
+    )
     return ax
 
 
-def share(count: int, of: int) -> str:
+def entries_percent(count: int, of: int) -> str:
     """A share in percent, with two digits; empty for no entries and for all entries.
 
-    >>> [share(k, 3000) for k in (0, 1, 100, 2000, 2999, 3000)]
+    >>> [entries_percent(k, 3000) for k in (0, 1, 100, 2000, 2999, 3000)]
     ['', ', 0.033%', ', 3.3%', ', 67%', ', over 99%', '']
     """
     if count in (0, of):
@@ -261,7 +265,7 @@ def share(count: int, of: int) -> str:
 
 def tiles(found: Any) -> np.ndarray:
     """The share of each tile that the pattern fills, (rows, columns), 200 of each at most."""
-    rows, columns = (canvas.parts(n, 200) for n in found.shape)
+    rows, columns = (canvas.cut_evenly(n, 200) for n in found.shape)
     heights, widths = np.diff(rows), np.diff(columns)
     tile = np.repeat(np.arange(len(widths)), widths)
     counts = [np.bincount(tile[found.indices[a:b]], minlength=len(widths))
@@ -296,22 +300,22 @@ def plot_sensitivity(
 
     Source: Simonyan, Vedaldi, Zisserman, "Deep inside convolutional networks", 2014.
     """
-    name, shape = checked(J, sample, features)
+    name, shape = check_sensitivity(J, sample, features)
     with watched(progress):
         moves = sensitivity(J, entry, sample)
     picked = "" if entry is None else f"[{str(entry).strip('()')}]"
     title = f"‖∂{J.codomain[0].name}{picked}/∂{name}‖"
     if len(shape) == 4:
         image = evaluate(J.route.model, J.point, [name], engine=J.route.engine)[name][sample]
-        return draw_image(axes(ax, WIDTH / 2), image, moves, (f"{name}[{sample}]", title))
+        return draw_image(given_axes(ax, WIDTH / 2), image, moves, (f"{name}[{sample}]", title))
     kind = "feature"
     if len(shape) == 3:
         kind, moves = "token", np.linalg.norm(moves, axis=-1)
     height = 3.0 if features is None else min(9.0, 0.8 + 0.2 * len(features))
-    return draw_bars(axes(ax, height), moves, features, f"{title}, sample {sample}", kind)
+    return draw_bars(given_axes(ax, height), moves, features, f"{title}, sample {sample}", kind)
 
 
-def checked(
+def check_sensitivity(
     J: Linearization, sample: int, features: Sequence[str] | None
 ) -> tuple[str, tuple[int, ...]]:
     """The name and the shape of the only input; raises `InputError` for what cannot be drawn."""
@@ -365,7 +369,7 @@ def draw_image(ax: Axes, image: np.ndarray, moves: np.ndarray, titles: tuple[str
     left.imshow(colours if len(image) == 3 else image.mean(axis=0), cmap="gray")
     shown = right.imshow(np.linalg.norm(moves, axis=0), MAGNITUDES, vmin=0)
     for part, title in zip((left, right), titles, strict=True):
-        part.set_title(title, fontsize=SMALL + 1)
+        part.set_title(title, fontsize=TEXT_POINTS + 1)
         part.set(xticks=[], yticks=[])
     bar(shown, UNIT, right.inset_axes((1.03, 0, 0.05, 1)))
     return right
@@ -382,8 +386,8 @@ def draw_bars(
         ax.set(xlabel=kind, ylabel=UNIT)
     else:
         ax.barh(at, moves, color=BLUE)
-        ax.set_yticks(at, list(features), fontsize=SMALL)
+        ax.set_yticks(at, list(features), fontsize=TEXT_POINTS)
         ax.invert_yaxis()
         ax.set_xlabel(UNIT)
-    ax.set_title(title, fontsize=SMALL + 1)
+    ax.set_title(title, fontsize=TEXT_POINTS + 1)
     return ax

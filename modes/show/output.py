@@ -92,13 +92,13 @@ class Output:
     def _print(self, ok: bool, facts: Mapping[str, Any]) -> None:
         if self.as_json:
             found = {"command": self.command, "ok": ok, "warnings": self.warnings, **facts}
-            print(json.dumps(plain(found), ensure_ascii=False, indent=1), flush=True)
+            print(json.dumps(json_value(found), ensure_ascii=False, indent=1), flush=True)
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """A value in JSON types; numbers that are not finite become null.
 
-    >>> plain({"a": np.array([1.0, np.inf]), "b": (np.float32(2), "text")})
+    >>> json_value({"a": np.array([1.0, np.inf]), "b": (np.float32(2), "text")})
     {'a': [1.0, None], 'b': [2.0, 'text']}
     """
     if is_dataclass(value) and not isinstance(value, type):
@@ -106,9 +106,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return {str(key): plain(part) for key, part in value.items()}
+        return {str(key): json_value(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(part) for part in value]
+        return [json_value(part) for part in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, bool | int) else str(value)
@@ -175,14 +175,14 @@ def pictures(J: Linearization, seed: int) -> Iterator[Markup]:
 def picture(title: str, draw: Callable[[], Any], *, ground: str = GROUND) -> Markup:
     """A picture under its title, or a sentence where it cannot be drawn."""
     try:
-        svg = base64.b64encode(drawn(draw, ground).encode()).decode()
+        svg = base64.b64encode(draw_svg(draw, ground).encode()).decode()
         shown: object = tag("img", src=f"data:image/svg+xml;base64,{svg}", alt=title)
     except (OnnxJacError, np.linalg.LinAlgError) as error:
         shown = tag("p", f"Not drawn: {error}", style=FAINT)
     return tag("figure", tag("figcaption", tag("b", title)), shown)
 
 
-def drawn(draw: Callable[[], Any], ground: str) -> str:
+def draw_svg(draw: Callable[[], Any], ground: str) -> str:
     """A figure as SVG, in the colours of the theme."""
     plt = pyplot()
     plt.switch_backend("agg")  # no window, even where there is a display

@@ -29,7 +29,7 @@ from ..model.primal.model import Model, TensorSpec
 from .blocks import memory_text, structure_kind
 from .spectra import Spectrum
 
-FEW = 3
+NAMED_BLOCKS = 3
 """At most this many of the heaviest blocks, and of the zero blocks, are named."""
 
 JACOBIAN_KEYS = "an object: text, shape, dtype, of, wrt (names), flops, bytes, dense_bytes"
@@ -91,7 +91,7 @@ def model_text(model: Model, facts: Mapping[str, Any]) -> str:
         for x in facts["point"]
     )
     return "\n".join((
-        section("model", [about["file"], head.format(**about), *packed(tally(about["ops"]))]),
+        section("model", [about["file"], head.format(**about), *pack_lines(tally(about["ops"]))]),
         section("inputs", map(str, model.inputs.values())),
         section("outputs", map(str, model.outputs.values())),
         section("point", points),
@@ -104,13 +104,13 @@ def model_text(model: Model, facts: Mapping[str, Any]) -> str:
 def jacobian_text(J: Linearization, found: Explanation) -> str:
     """The shape of J, the kinds of its blocks, its heaviest blocks, its zeros, and its memory."""
     kinds = tally(Counter(structure_kind(row.structure) for row in found.rows))
-    more = len(found.zeros) - FEW
-    zeros = [*found.zeros[:FEW], *([f"and {more} more such pairs"] if more > 0 else [])]
-    rows = sorted(found.rows, key=lambda row: (row.flops, row.nbytes), reverse=True)[:FEW]
+    more = len(found.zeros) - NAMED_BLOCKS
+    zeros = [*found.zeros[:NAMED_BLOCKS], *([f"and {more} more such pairs"] if more > 0 else [])]
+    rows = sorted(found.rows, key=lambda row: (row.flops, row.nbytes), reverse=True)[:NAMED_BLOCKS]
     work = [f"{r.op} {r.structure}: {r.flops:,} flops, {bytes_text(r.nbytes)}" for r in rows]
     return "\n".join((
         section("jacobian", [str(J), f"{J.flops:,} flops in one product"]),
-        section("structure", [f"{len(found.rows)} blocks", *packed(kinds), *zeros]),
+        section("structure", [f"{len(found.rows)} blocks", *pack_lines(kinds), *zeros]),
         section("heaviest", work or ["none"]),
         section("memory", [memory_text(J)]),
     ))  # fmt: skip
@@ -137,10 +137,10 @@ def tally(counts: Counter[str], most: int = 10) -> list[str]:
     return shown + ([f"others {rest}"] if rest else [])
 
 
-def packed(items: list[str], width: int = 88) -> list[str]:
+def pack_lines(items: list[str], width: int = 88) -> list[str]:
     """Items separated by commas, in lines of at most `width` characters.
 
-    >>> packed(["Conv 2", "Relu 1"]), packed(["Conv 2", "Relu 1"], 8)
+    >>> pack_lines(["Conv 2", "Relu 1"]), pack_lines(["Conv 2", "Relu 1"], 8)
     (['Conv 2, Relu 1'], ['Conv 2,', 'Relu 1'])
     """
     unbroken = ", ".join(item.replace(" ", "\0") for item in items)
@@ -203,7 +203,7 @@ Shapes = Mapping[str, Shape]
 
 
 @dataclass(frozen=True)
-class At:
+class ModelAtPoint:
     """A model at a point; `given` is the part of the point that a file gave."""
 
     model: Model
@@ -221,7 +221,7 @@ def model_at(path: str, args: Namespace) -> Model:
     return found
 
 
-def at_point(args: Namespace) -> At:
+def model_at_point(args: Namespace) -> ModelAtPoint:
     """The model of a command, at its `--input`, and at random values for other inputs."""
     model = model_at(args.model, args)
     given = arrays_in(args.input) if args.input else {}
@@ -230,7 +230,7 @@ def at_point(args: Namespace) -> At:
         drawn = draw_inputs(model, given, dict(args.shape), args.seed, first=first, inner=inner)
         return check_inputs(model, drawn)
 
-    return At(model, fitting(model, draw, args.engine), given)
+    return ModelAtPoint(model, find_fitting_point(model, draw, args.engine), given)
 
 
 SIZES = (1, 8, 32, 64, 128, 224)
@@ -239,7 +239,9 @@ of these axes.
 """
 
 
-def fitting(model: Model, draw: Callable[..., dict[str, Any]], engine: str | None) -> dict:
+def find_fitting_point(
+    model: Model, draw: Callable[..., dict[str, Any]], engine: str | None
+) -> dict:
     """The first point of growing sizes at which the model runs, as convolutions ask for some.
 
     Raises `InputError`, naming the sizes that were tried, where it runs at none.
@@ -266,7 +268,7 @@ def fitting(model: Model, draw: Callable[..., dict[str, Any]], engine: str | Non
     )
 
 
-def jacobian_at(at: At, args: Namespace) -> Linearization:
+def requested_jacobian(at: ModelAtPoint, args: Namespace) -> Linearization:
     """J of `--of` by `--wrt`."""
     return linearize(at.model, at.point, of=args.of, wrt=args.wrt, engine=args.engine)
 

@@ -16,7 +16,7 @@ from ...jacobians.progress import progress as watched
 from ..estimators import exact
 from ..estimators.density import SpectralDensity, spectral_density
 from ..estimators.estimate import Probed
-from .canvas import SMALL, axes, check_jacobian, next_color
+from .canvas import TEXT_POINTS, check_jacobian, given_axes, next_color
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +40,7 @@ class Spectrum:
     why: str = ""
 
 
-def largest(
+def largest_values(
     J: Jacobian, k: int = 5, *, eigenvalues: bool = False, seed: int = 0,
     tick: Tick = lambda n: None,
 ) -> Spectrum:  # fmt: skip
@@ -49,7 +49,7 @@ def largest(
     With `eigenvalues`, for a symmetric J, |λ₁| ≥ |λ₂| ≥ ... ≥ |λₖ| by `eigsh`.
 
     >>> from onnxjac.jacobians import Diagonal
-    >>> largest(Diagonal(np.arange(9.0), (9,)), 3).values.round(6)
+    >>> largest_values(Diagonal(np.arange(9.0), (9,)), 3).values.round(6)
     array([8., 7., 6.])
     """
     k, n = min(k, *J.shape), min(J.shape)
@@ -109,7 +109,7 @@ def plot_spectrum(
     symmetric = J.T is J
     with watched(progress):
         values = found_values(J, k, seed, symmetric)
-    ax = axes(ax, 3.6)
+    ax = given_axes(ax, 3.6)
     from matplotlib.ticker import ScalarFormatter
 
     draw_values(ax, values, J, "λ" if symmetric else "σ", label)
@@ -119,7 +119,7 @@ def plot_spectrum(
     if (limits := ax.get_ylim())[1] < 10 * limits[0]:  # without powers of ten
         ax.yaxis.set_major_formatter(ScalarFormatter())
         ax.yaxis.set_minor_formatter(ScalarFormatter())
-    ax.legend(fontsize=SMALL)
+    ax.legend(fontsize=TEXT_POINTS)
     ax.grid(alpha=0.3)
     return ax
 
@@ -132,7 +132,7 @@ def found_values(J: Jacobian, k: int | None, seed: int, symmetric: bool) -> np.n
         if values is None and n <= max(ALL, (k or 0) + 1):
             values = exact.by_products(Probed(J, tick), kind)
         if values is None:
-            found = largest(J, k or 20, eigenvalues=symmetric, seed=seed, tick=tick)
+            found = largest_values(J, k or 20, eigenvalues=symmetric, seed=seed, tick=tick)
             values = found.values
             if not len(values):
                 raise NotConverged(f"no {kind} of {J!r}: {found.why}")
@@ -188,7 +188,7 @@ def plot_density(
     grid = np.linspace(low - 5 * sigma, high + 5 * sigma, 600)
     found = rho(grid, width=sigma)
     floor = 0.1 / (rho.n * sigma * np.sqrt(2 * np.pi))
-    ax = axes(ax, 3.6)
+    ax = given_axes(ax, 3.6)
     floor = min([floor, *(ax.get_ylim()[:1] if ax.lines else ())])
     ax.set_yscale("log")
     (line,) = ax.plot(grid, np.maximum(found.value, floor / 10), label=label or rho.method,
@@ -198,6 +198,6 @@ def plot_density(
         ax.fill_between(grid, *band, color=line.get_color(), alpha=0.3, linewidth=0)
     ax.set(xlabel="eigenvalue λ", ylabel="density per unit of λ")
     ax.set_ylim(bottom=floor)
-    ax.legend(fontsize=SMALL)
+    ax.legend(fontsize=TEXT_POINTS)
     ax.grid(alpha=0.3)
     return ax

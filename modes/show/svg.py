@@ -95,7 +95,7 @@ def heat(values: np.ndarray, title: str, *, bar: bool = True) -> Markup:
     unit = values / (most or 1.0)
     scale = SIGNED if signed else MAGNITUDES
     shown = colours((unit + 1) / 2 if signed else unit, scale) / 255
-    legend = ("−" + number(most) if signed else "0", number(most)) if bar else None
+    legend = ("−" + three_digits(most) if signed else "0", three_digits(most)) if bar else None
     return pixels_shown(shown, title, legend, scale)
 
 
@@ -103,16 +103,16 @@ def overlay(image: np.ndarray, values: np.ndarray, title: str) -> Markup:
     """An image (C, H, W) in grey under the colours of a map (h, w) from 0 upwards."""
     low, high = float(image.min()), float(image.max())
     grey = ((image - low) / max(high - low, np.finfo(float).tiny)).mean(axis=0)[..., None]
-    part = resized(values, grey.shape[:2]) / (float(values.max(initial=0.0)) or 1.0)
+    part = resize_map(values, grey.shape[:2]) / (float(values.max(initial=0.0)) or 1.0)
     tint = colours(part, MAGNITUDES) / 255
     weight = 0.65 * np.clip(part, 0, 1)[..., None]
     return pixels_shown((1 - weight) * grey + weight * tint, title)
 
 
-def resized(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def resize_map(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Numbers (h, w) between which (H, W) are linear, with pixels as areas.
 
-    >>> resized(np.array([[0.0, 4.0]]), (1, 4))
+    >>> resize_map(np.array([[0.0, 4.0]]), (1, 4))
     array([[0., 1., 3., 4.]])
     """
     for axis, n in enumerate(shape):
@@ -163,7 +163,7 @@ def bars(values: Sequence[float], labels: Sequence[str], title: str) -> Markup:
             words(left - 8, y + 13, shortened(label, 26), "end"),
             tag("rect", x=f"{start:.1f}", y=y + 3, width=f"{length:.1f}", height=height - 6,
                 fill=BLUE if value < 0 or not signed else VERMILLION),
-            words(left + width + 8, y + 13, number(value)),
+            words(left + width + 8, y + 13, three_digits(value)),
         ]  # fmt: skip
     return svg(left + width + 70, max(height * len(values), 1), *parts, title=title)
 
@@ -221,10 +221,10 @@ def line(x: float, y: float, to_x: float, to_y: float, style: str = "") -> Marku
     return tag("line", style=f"stroke:currentColor;{style}", x1=a, y1=b, x2=c, y2=d)
 
 
-def number(value: float) -> str:
+def three_digits(value: float) -> str:
     """A number in three digits.
 
-    >>> number(0.0), number(1234.5), number(-3.21e-7)
+    >>> three_digits(0.0), three_digits(1234.5), three_digits(-3.21e-7)
     ('0', '1.23e+03', '−3.21e-07')
     """
     return f"{value:.3g}".replace("-", "−", 1) if value < 0 else f"{value:.3g}"
@@ -233,7 +233,7 @@ def number(value: float) -> str:
 # -- words -----------------------------------------------------------------------------------------
 
 
-def marked(tokens: Sequence[str], values: Sequence[float], title: str) -> Markup:
+def mark_words(tokens: Sequence[str], values: Sequence[float], title: str) -> Markup:
     """Words on grounds that are the stronger, the larger their number: red above zero, blue below.
 
     The number of each is its tooltip.
@@ -245,7 +245,7 @@ def marked(tokens: Sequence[str], values: Sequence[float], title: str) -> Markup
         rgb = "33,102,172" if value < 0 else "213,94,0"
         style = (f"background:rgba({rgb},{0.75 * share:.3f});padding:.15em .3em;margin:.1em;"
                  "border-radius:.25em;display:inline-block;white-space:pre")  # fmt: skip
-        spans.append(tag("span", token, style=style, title=number(value)))
-    ends = ("blue −" + number(most), "red ") if any(v < 0 for v in values) else ("0", "")
-    small = tag("div", tag("small", f"{ends[0]} … {ends[1]}{number(most)}"), style=FAINT)
+        spans.append(tag("span", token, style=style, title=three_digits(value)))
+    ends = ("blue −" + three_digits(most), "red ") if any(v < 0 for v in values) else ("0", "")
+    small = tag("div", tag("small", f"{ends[0]} … {ends[1]}{three_digits(most)}"), style=FAINT)
     return tag("div", *spans, small, style="line-height:2", role="img", title=title)

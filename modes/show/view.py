@@ -67,14 +67,15 @@ def contents(J: Linearization) -> dict[str, Any]:
     number = {name: k for k, name in enumerate(names)}
     kinds: dict[Any, Step] = {}
     for step in steps:
-        kinds.setdefault(kind_of(step), step)
+        kinds.setdefault(formula_key(step), step)
     place, at = {kind: k for k, kind in enumerate(kinds)}, {id(s): k for k, s in enumerate(steps)}
     held = [h for h in held_in(J) if id(h.step) in at]
     made = {name for step in steps for name in step.outputs}
     return {
         "title": model.name or "model", "about": repr(J), "flops": J.flops,
         "nodes": [
-            {"op": step.op_type, "name": step.name, "scope": scope, "rule": place[kind_of(step)],
+            {"op": step.op_type, "name": step.name, "scope": scope,
+             "rule": place[formula_key(step)],
              "in": [number.get(n or "") for n in step.inputs],
              "out": [number.get(n or "") for n in step.outputs]}
             for step, scope in zip(steps, scopes(steps), strict=True)
@@ -84,7 +85,7 @@ def contents(J: Linearization) -> dict[str, Any]:
         "inputs": [number[n] for n in dict.fromkeys((*model.inputs, *wrt)) if n not in made],
         "outputs": [number[n] for n in dict.fromkeys((*model.outputs, *of))],
         "wrt": [number[n] for n in wrt], "of": [number[n] for n in of],
-        "rules": [rule(step) for step in kinds.values()],
+        "rules": [rule_of_step(step) for step in kinds.values()],
         "blocks": [block(h, at[id(h.step)]) for h in counted(held, "view", "blocks")],
     }  # fmt: skip
 
@@ -96,13 +97,13 @@ def shape_and_type(value: Any) -> tuple[str, str]:
     return prod_text(np.shape(value)), str(value.dtype)
 
 
-def kind_of(step: Step) -> tuple[Any, ...]:
+def formula_key(step: Step) -> tuple[Any, ...]:
     """What a formula depends on: the operator, and its attributes that are numbers or words."""
     plain = {name: v for name, v in step.attrs.items() if isinstance(v, int | float | str)}
     return step.op_type, step.domain, *sorted(plain.items())
 
 
-def rule(step: Step) -> dict[str, Any]:
+def rule_of_step(step: Step) -> dict[str, Any]:
     """The rule of a step: where it comes from, and its formulas as text or as MathML."""
     found, markup = mathematics(step), mathml(step)
     return {"source": found.source, "text": found.formulas[len(markup):], "mathml": markup}
@@ -115,7 +116,7 @@ def block(held: Held, node: int) -> dict[str, Any]:
     return {
         "node": node, "in": given, "out": output, "kind": structure_kind(clipped(repr(J), 400)),
         "structure": clipped(repr(J), 200), "family": family(J),
-        "shape": f"{prod_text(J.out_shape)} ← {prod_text(J.in_shape)}", "norm": norm(J),
+        "shape": f"{prod_text(J.out_shape)} ← {prod_text(J.in_shape)}", "norm": block_norm(J),
         "flops": J.flops, "bytes": bytes_text(J.nbytes), "seconds": cost, "time": time_text(cost),
     }  # fmt: skip
 
@@ -128,7 +129,7 @@ def family(J: Jacobian) -> str:
     return next((f for f in ("convolution", "matrix", "diagonal") if f in held), "moves")
 
 
-def norm(J: Jacobian) -> str:
+def block_norm(J: Jacobian) -> str:
     """‖block‖_F with three digits, with its standard error where it is an estimate."""
     composed = next(islice(everything_in(J), 1, None), None) is not None
     exact = False if composed else None

@@ -36,7 +36,7 @@ from .iteration import (
     backtrack,
     preconditioner_for,
     run,
-    state,
+    solver_state,
 )
 from .problem import Problem
 
@@ -131,25 +131,25 @@ def newton_cg(
             finite, problem.x0, jac=slopes, hessp=problem.hessp, tol=tol, options=asked,
             method=METHODS[globalization], callback=watch,
         )  # type: ignore[call-overload]  # fmt: skip
-    if found.status == NO_PROGRESS and settled(problem, found, 0.0):
+    if found.status == NO_PROGRESS and has_converged(problem, found, 0.0):
         found.update(success=True, message=MESSAGES[VALUE])
     if found.success and globalization == "line search":  # which takes no step at curvature 0
         found.jac, most = slopes(found.x), asked.get("xtol", 1e-5 if tol is None else tol)
-        if not settled(problem, found, 10 * len(found.x) * most):
+        if not has_converged(problem, found, 10 * len(found.x) * most):
             found.update(success=False, status=STUCK, message="f falls on: its curvature is ~ 0")
     return with_tensors(problem, found)
 
 
-def settled(problem: Problem, found: OptimizeResult, short: float) -> bool:
+def has_converged(problem: Problem, found: OptimizeResult, short: float) -> bool:
     """Whether a Newton step would reduce f by rounding only, or is `short` where f is convex."""
     H, g = problem.curvature(found.x), np.asarray(found.jac)
     step = truncated_cg(H, g, Identity(g.shape, g.dtype), rtol=1e-3)
-    if step.promise(g) <= rounding(problem.x0, found.fun):
+    if step.promise(g) <= rounding_change(problem.x0, found.fun):
         return True
     return bool(np.abs(step.delta).sum() <= short and g @ (H @ g) > 0)
 
 
-def rounding(x: np.ndarray, f: float) -> float:
+def rounding_change(x: np.ndarray, f: float) -> float:
     """The changes of f that are rounding, in the precision of x."""
     return 10 * float(np.finfo(dtype_of(x)).eps) * abs(f)
 
@@ -221,7 +221,7 @@ def natural_gradient(
         (f,) = problem.of
         options: Any = {"of": f, "at": at, "wrt": problem.wrt, "engine": engine}
         make = partial(gauss_newton, problem.model, **options)
-        curvature = partial(over_data, problem, options) if problem.several else moving(make)
+        curvature = partial(over_data, problem, options) if problem.several else move_by(make)
     metric = curvature
 
     def move(x: np.ndarray, f: float, g: np.ndarray) -> tuple[np.ndarray | None, int]:
@@ -255,7 +255,7 @@ def over_data(problem: Problem, options: Mapping[str, Any], tensors: Mapping[str
     return gauss_newton(problem.model, problem.data, **options, **over)
 
 
-def moving(make: Curvature) -> Curvature:
+def move_by(make: Curvature) -> Curvature:
     """The function, which makes an operator once and then moves it from point to point."""
     last: Any = None
 
@@ -289,7 +289,7 @@ def descent(
     for nit in count():
         f, g = problem.value_and_grad(x)
         status = GRADIENT if module_of(g).linalg.norm(g) <= gtol else status
-        yield state(problem, status, x=x, fun=f, jac=g, nit=nit, **{called: products})
+        yield solver_state(problem, status, x=x, fun=f, jac=g, nit=nit, **{called: products})
         moved, taken = move(x, f, g)
         products += taken
         x, status = (x, STUCK) if moved is None else (moved, GOING)
@@ -339,10 +339,10 @@ class Moves:
         moved = searched(self.problem, x, f, g, delta) if line else self.trusted(x, f, g, step)
         return None if bool((x + delta == x).all()) else moved, A.products
 
-    def trusted(self, x: np.ndarray, f: float, g: np.ndarray, step: Step) -> np.ndarray:
+    def trusted(self, x: np.ndarray, f: float, g: np.ndarray, step: NewtonStep) -> np.ndarray:
         """x + δ if f decreases about as predicted, else x; adapts the region."""
         moved = x + like(step.delta, x)
-        noise = rounding(x, f)
+        noise = rounding_change(x, f)
         gain = (f - self.problem.fun(moved) + noise) / (step.promise(g) + noise)
         assert self.radius is not None
         if not gain >= POOR:
@@ -352,7 +352,7 @@ class Moves:
         return moved if gain > ENOUGH else x
 
 
-class Step(NamedTuple):
+class NewtonStep(NamedTuple):
     """δ, the gradient g + H δ of the quadratic model there, and whether δ is on the boundary."""
 
     delta: np.ndarray
@@ -364,7 +364,9 @@ class Step(NamedTuple):
         return -float(self.delta @ (g + self.slope)) / 2
 
 
-def truncated_cg(H: Any, g: np.ndarray, M: Any, *, rtol: float, radius: float = np.inf) -> Step:
+def truncated_cg(
+    H: Any, g: np.ndarray, M: Any, *, rtol: float, radius: float = np.inf
+) -> NewtonStep:
     """min gᵀδ + ½ δᵀHδ for δᵀM⁻¹δ ≤ radius², until ‖g + H δ‖_M ≤ rtol ‖g‖_M or it is truncated.
 
     The iteration ends on the boundary if an iterate leaves the region or finds negative curvature.
@@ -386,7 +388,7 @@ def truncated_cg(H: Any, g: np.ndarray, M: Any, *, rtol: float, radius: float = 
         Hp = H @ p
         curvature = float(p @ Hp)
         if curvature <= 0 and radius == np.inf:
-            return Step(delta, r, False) if k else _moved(delta, r, p, Hp, 1.0)
+            return NewtonStep(delta, r, False) if k else _moved(delta, r, p, Hp, 1.0)
         alpha = rz / curvature if curvature > 0 else np.inf
         edge = boundary(length, along, reach, radius)
         if alpha >= edge:
@@ -398,7 +400,7 @@ def truncated_cg(H: Any, g: np.ndarray, M: Any, *, rtol: float, radius: float = 
         length += 2 * alpha * along + alpha**2 * reach
         along, reach = beta * (along + alpha * reach), rz + beta**2 * reach
         p = beta * p - z
-    return Step(delta, r, False)
+    return NewtonStep(delta, r, False)
 
 
 def boundary(length: float, along: float, reach: float, radius: float) -> float:
@@ -410,6 +412,6 @@ def boundary(length: float, along: float, reach: float, radius: float) -> float:
     return float((np.sqrt(along**2 + reach * (radius**2 - length)) - along) / reach)
 
 
-def _moved(delta: np.ndarray, r: np.ndarray, p: np.ndarray, Hp: np.ndarray, t: float) -> Step:
+def _moved(delta: np.ndarray, r: np.ndarray, p: np.ndarray, Hp: np.ndarray, t: float) -> NewtonStep:
     """δ + t p, and the gradient of the model there."""
-    return Step(delta + t * p, r + t * Hp, False)
+    return NewtonStep(delta + t * p, r + t * Hp, False)

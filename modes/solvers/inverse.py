@@ -25,13 +25,13 @@ from ...jacobians import (
     lead,
 )
 from ...jacobians.arguments import Count, NonNegative, validated
-from ...jacobians.arrays import cast
+from ...jacobians.arrays import cast_to
 from ...jacobians.closed import inverted
 from ...jacobians.errors import InputError, NotConverged, closest
 from ...jacobians.readings import is_kept, library_of, module_of
 from ...ops import numbers
 from ..interop.operators import asoperator
-from ..sparse.sweep import alike, bare
+from ..sparse.sweep import alike, strip_wrappers
 from .iteration import TINY, length, preconditioner_for
 
 
@@ -104,7 +104,7 @@ def inverse(
         found = inverse_of(alike(operator))
         if found is not None:
             return found
-    solver, why = (solver, "") if solver else chosen(operator)
+    solver, why = (solver, "") if solver else choose_solver(operator)
     if solver not in SOLVERS:
         raise InputError(f"there is no solver {solver!r}.{closest(solver, SOLVERS)}")
     m, n = operator.shape
@@ -119,7 +119,7 @@ def inverse(
     return Inverse(operator, solver, M, rtol, maxiter, why)
 
 
-def chosen(A: Jacobian) -> tuple[str, str]:
+def choose_solver(A: Jacobian) -> tuple[str, str]:
     """The solver for A, and why."""
     if A.shape[0] != A.shape[1]:
         return "lsmr", ", chosen because A is not square,"
@@ -128,7 +128,7 @@ def chosen(A: Jacobian) -> tuple[str, str]:
             return "cg", ", chosen because A is symmetric and xᵀA x ≥ 0,"
         case Known.SYMMETRIC:
             return "minres", ", chosen because A is symmetric,"
-    solver = "gmres" if A.shape[0] <= LARGE else "bicgstab"
+    solver = "gmres" if A.shape[0] <= GMRES_UNKNOWNS else "bicgstab"
     return solver, ", chosen because A is not known to be symmetric,"
 
 
@@ -150,7 +150,7 @@ def definiteness(A: Jacobian) -> Known:
     >>> definiteness(-(B.T @ B)).name, definiteness(B).name
     ('SYMMETRIC', 'NOTHING')
     """
-    own, behind = Known(A.T is A), bare(A)
+    own, behind = Known(A.T is A), strip_wrappers(A)
     return own if behind is A else max(own, definiteness(behind))
 
 
@@ -246,7 +246,7 @@ def krylov(solve: Callable[..., tuple[Array, int]], inv: Inverse, b: Array) -> A
     """A solver for square systems, restarted while the true residual is too large."""
     A, M, left = inv.operator, inv.preconditioner, min(inv.maxiter, sys.maxsize)
     A = A if is_kept(b) else double(A)
-    b = cast(b, np.float64)
+    b = cast_to(b, np.float64)
     x, residual, norm = 0 * b, b, length(b)
     goal = inv.rtol * norm
 
@@ -357,7 +357,7 @@ def _(operator: Inverse) -> Jacobian | None:
     return None if operator.solver == "lsmr" else operator.operator
 
 
-LARGE = 80_000
+GMRES_UNKNOWNS = 80_000
 """Up to this many unknowns the vectors of GMRES take no more than 64 MB."""
 
 RESTARTS = 5

@@ -69,7 +69,7 @@ MESSAGES: dict[int | None, str] = {
 }
 
 
-def state(problem: Problem, status: int | None, **more: Any) -> OptimizeResult:
+def solver_state(problem: Problem, status: int | None, **more: Any) -> OptimizeResult:
     """The state of a solver; `status` is the reason why it ends, or None if it goes on."""
     counts = {"nfev": problem.values.count, "njev": problem.linearized.count}
     return OptimizeResult(tensors=problem.unflatten(more["x"]), status=status, **counts, **more)

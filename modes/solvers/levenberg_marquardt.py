@@ -12,7 +12,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator, lsmr
 
 from ...jacobians import Diagonal, dtype_of
 from ...jacobians.arguments import Count, NonNegative, Positive, validated
-from ...jacobians.arrays import Array, cast, host, like
+from ...jacobians.arrays import Array, cast_to, host, like
 from ...jacobians.readings import module_of
 from ...jacobians.threads import cached_property
 from ..data.adapter import NOTHING, Data
@@ -34,11 +34,11 @@ from .iteration import (
     length,
     preconditioner_for,
     run,
-    state,
+    solver_state,
 )
 from .problem import Problem
 
-SMALL = 100
+EXACT_VARIABLES = 100
 """The most variables for which every step is solved up to rounding."""
 
 FORCING, CORRECTING = 0.1, 0.3
@@ -65,7 +65,7 @@ def column_norms(J: Any, *, probes: int = 32, seed: int = 0) -> np.ndarray:
         squares = squares_by_products(P)
     else:
         squares = (P.adjoint(P.signs(J.shape[0], probes)) ** 2).mean(1)
-    return cast(P.xp.where(squares > 0, squares**0.5, 1.0), J.dtype)
+    return cast_to(P.xp.where(squares > 0, squares**0.5, 1.0), J.dtype)
 
 
 @validated
@@ -129,14 +129,14 @@ def levenberg_marquardt(
     over = {"batch_size": batch_size, "shared": as_batch(shared)}
     problem = Problem[Any](model, inputs, of, wrt, engine, over=over)
     eps = float(np.finfo(dtype_of(problem.x0)).eps)
-    exact = {"atol": eps, "btol": eps} if len(problem.x0) <= SMALL else {}
+    exact = {"atol": eps, "btol": eps} if len(problem.x0) <= EXACT_VARIABLES else {}
     asked = {"conlim": 0, "maxiter": 10 * len(problem.x0), **exact, **(options or {})}
 
-    def place(x: Array, D: Array) -> Place:
+    def place(x: Array, D: Array) -> Iterate:
         """r, J and the scales D of the variables at x, which shrink by half at most."""
         r, J = problem.values(x), problem.linearized(x)
         norms, R = scale(J), preconditioner_for(J, preconditioner)
-        return Place(x, r, Counted(J), norms, module_of(x).maximum(norms, D / 2), R, asked)
+        return Iterate(x, r, Counted(J), norms, module_of(x).maximum(norms, D / 2), R, asked)
 
     tolerance = np.sqrt(eps) if tol is None else tol
     states = iterations(problem, place, damping, acceleration, tolerance)
@@ -144,7 +144,7 @@ def levenberg_marquardt(
 
 
 def iterations(
-    problem: Problem, place: Callable[[Array, Array], Place], damping: float,
+    problem: Problem, place: Callable[[Array, Array], Iterate], damping: float,
     acceleration: float, tol: float,
 ) -> Iterator[OptimizeResult]:  # fmt: skip
     """The state at the start, and after every iteration, whether it moved or not.
@@ -156,7 +156,7 @@ def iterations(
     here, status, products = place(problem.x0, 0 * problem.x0), GOING, 0
     growth = 2.0
     for nit in count():
-        yield state(
+        yield solver_state(
             problem, GRADIENT if here.cosine <= tol else status, x=here.x, cost=here.cost,
             fun=here.r, jac=here.J.A, grad=here.gradient, optimality=here.cosine, nit=nit,
             damping=damping, products=products + here.J.products,
@@ -184,7 +184,7 @@ REACH = 0.1
 """The fraction of a step at which the residual is evaluated for its curvature."""
 
 
-class Step(NamedTuple):
+class TrustStep(NamedTuple):
     """The end of a step, its length ‖D δ‖, and its predicted reduction of ½ ‖r‖²."""
 
     x: Array
@@ -193,7 +193,7 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Place:
+class Iterate:
     """r and J at x, with the column norms of J and the scales D of the variables.
 
     `R` is a right preconditioner or None; `options` are passed to LSMR.
@@ -253,14 +253,16 @@ class Place:
         found: np.ndarray = lsmr(A, b, damp=damp, **options)[0]
         return found
 
-    def straight(self, damping: float) -> Step:
+    def straight(self, damping: float) -> TrustStep:
         """δ, by the linear model."""
         scaled = self.solve(self.r, damping)
         linear = self.J @ (scaled / self.D)
         promise = -float(self.r @ linear) - float(linear @ linear) / 2
-        return Step(self.x + scaled / self.D, length(scaled), promise)
+        return TrustStep(self.x + scaled / self.D, length(scaled), promise)
 
-    def bent(self, step: Step, residual: Residual, bound: float, damping: float) -> Step | None:
+    def bent(
+        self, step: TrustStep, residual: Residual, bound: float, damping: float
+    ) -> TrustStep | None:
         """δ + a, where a solves for ½ r″(δ, δ) as δ does for r; None if 2 ‖D a‖ > bound ‖D δ‖.
 
         r″ is estimated from the difference of r and its linear model a short way along δ.

@@ -29,14 +29,14 @@ from ...jacobians.arrays import host
 from ...jacobians.base import DENSE_LIMIT
 from ...jacobians.errors import InputError, LimitError
 from ...jacobians.lapack import hermitian, inverses
-from ..estimators.estimate import probing, square, symmetric
+from ..estimators.estimate import check_symmetric, probing, square
 from ..estimators.exact import column_squares, exact_diagonal
 from ..estimators.lanczos import nystrom
 from ..interop.operators import asoperator
 from ..linear.elimination.samples import Batch, layouts, within
 from ..linear.symmetric import block_diagonal
 from ..sparse import sparse
-from ..sparse.sweep import alike, bare
+from ..sparse.sweep import alike, strip_wrappers
 from .iteration import solves
 
 __all__ = [
@@ -69,7 +69,7 @@ def jacobi(A: Any, *, damping: NonNegative = 0.0) -> Diagonal:
     with probing(A, "Jacobi") as P:
         square(P)
         entries, _ = exact_diagonal(P)
-    return Diagonal((1 / positive(entries + damping)).reshape(in_shape(A)))
+    return Diagonal((1 / check_positive(entries + damping)).reshape(in_shape(A)))
 
 
 @validated
@@ -87,7 +87,7 @@ def column_scaling(J: Any, *, damping: NonNegative = 0.0) -> Diagonal:
     """
     with probing(J, "column norms") as P:
         squares, _ = column_squares(P)
-    return Diagonal((positive(squares + damping) ** -0.5).reshape(in_shape(J)))
+    return Diagonal((check_positive(squares + damping) ** -0.5).reshape(in_shape(J)))
 
 
 def in_shape(A: Any) -> tuple[int, ...]:
@@ -95,7 +95,7 @@ def in_shape(A: Any) -> tuple[int, ...]:
     return A.in_shape if isinstance(A, Jacobian) else (A.shape[1],)
 
 
-def positive(entries: np.ndarray) -> np.ndarray:
+def check_positive(entries: np.ndarray) -> np.ndarray:
     """The entries; raises `InputError` where one is not positive."""
     if not (entries > 0).all():
         entries = host(entries)
@@ -171,7 +171,7 @@ def within_samples(operator: Any, batch: Batch) -> bool:
 
 def after(operator: Jacobian, batch: Batch) -> Batch | None:
     """The samples of y from the samples of x, also through wrappers; None if they may mix."""
-    match bare(operator):
+    match strip_wrappers(operator):
         case Product(factors=factors):
             found: Batch | None = batch
             for factor in reversed(factors):
@@ -188,7 +188,7 @@ def after(operator: Jacobian, batch: Batch) -> Batch | None:
             return within(plain, batch)
 
 
-MOST_ENTRIES = 2**31
+SUPERLU_ENTRIES = 2**31
 """SuperLU counts the entries of LU in 32 bits: the process may end where the number overflows."""
 
 AtLeast1 = Annotated[float, Range(1)]  # below, SuperLU may never come to an end
@@ -221,7 +221,7 @@ def ilu(
     array([0.5 , 0.25])
     """
     entries = sparse(asoperator(A), "csc")
-    if not fill_factor * entries.nnz < MOST_ENTRIES:  # an endless factor of no entries is NaN
+    if not fill_factor * entries.nnz < SUPERLU_ENTRIES:  # an endless factor of no entries is NaN
         raise InputError(
             f"fill_factor={fill_factor:g} allows {fill_factor:g} · {entries.nnz:,} entries of LU, "
             "and SuperLU, which sets memory aside for all of them, counts below 2³¹: give a "
@@ -253,7 +253,7 @@ def low_rank_plus_damping(
     Appl. 44, 2023.
     """
     with probing(A, "Nyström", seed=seed) as P:
-        U, values = nystrom(P, min(rank, symmetric(P)))
+        U, values = nystrom(P, min(rank, check_symmetric(P)))
     weights = (values[-1] + damping) / (values + damping) - 1
     shape = in_shape(A)
     return Identity(shape, np.float64) + LowRank(U * weights, U, shape, shape)

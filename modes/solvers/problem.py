@@ -38,7 +38,7 @@ from ..model.primal.inputs import (
 from ..model.primal.model import Model, TensorSpec
 from ..reverse import ValueAndGrad
 from ..sparse import sparse
-from ..sparse.sweep import bare
+from ..sparse.sweep import strip_wrappers
 
 Form = Literal["operator", "dense", "sparse"]
 
@@ -92,9 +92,9 @@ class Lazy(NotDense, Wrapper):
         return repr(self.operator)
 
 
-@bare.register
+@strip_wrappers.register
 def _(operator: Lazy) -> Jacobian:
-    return bare(operator.operator)
+    return strip_wrappers(operator.operator)
 
 
 FORMS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
@@ -181,7 +181,7 @@ class Problem(Generic[Given]):
         if dtype_of(x).kind == "c":
             raise InputError("a model takes real numbers, not complex ones: jac=p.jac is exact and "
                              "needs no complex step")  # fmt: skip
-        parts = split(x, [size(shape_of(y)) for y in self.start.values()])
+        parts = split_vector(x, [size(shape_of(y)) for y in self.start.values()])
         pairs = zip(self.start.items(), parts, strict=True)
         return {name: like(part.reshape(y.shape), y) for (name, y), part in pairs}
 
@@ -195,14 +195,14 @@ class Problem(Generic[Given]):
 
     def fun(self, x: np.ndarray, *rest: Never) -> Any:
         """f(x): a float, or a vector. SciPy's `args`, as `rest`, are refused."""
-        values = self.values(alone(x, rest))
+        values = self.values(check_alone(x, rest))
         return float(values[0]) if self.scalar else values
 
     def jac(self, x: np.ndarray, *rest: Never) -> Given:
         """∇f(x) of a scalar f; else J(x). SciPy's `args`, as `rest`, are refused."""
-        alone(x, rest)
+        check_alone(x, rest)
         if self.scalar:
-            return fitted(self.slopes(x)[1], x)
+            return match_precision(self.slopes(x)[1], x)
         return self._given("jac", self.linearized(x), x)
 
     def value_and_grad(self, x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -210,7 +210,7 @@ class Problem(Generic[Given]):
         if not self.scalar:
             raise InputError(f"{', '.join(self.of)} is not one number: fun and jac are for vectors")
         f, slopes = self.slopes(x)
-        return float(f), fitted(slopes, x)
+        return float(f), match_precision(slopes, x)
 
     def hess(self, x: np.ndarray, v: Any = None) -> Given:
         """H(x) of a scalar f; with multipliers v, Σᵢ vᵢ ∂²fᵢ/∂x², as for `NonlinearConstraint`."""
@@ -245,7 +245,7 @@ class Problem(Generic[Given]):
 
     def _given(self, by: str, operator: Any, x: Any) -> Any:
         """A Jacobian or a Hessian in the form asked for, which knows the function that gives it."""
-        made = fitted(FORMS[self.form][by == "hess"](operator), x)
+        made = match_precision(FORMS[self.form][by == "hess"](operator), x)
         if isinstance(made, NotDense):
             made.given_by = by
         return made
@@ -267,7 +267,7 @@ class Problem(Generic[Given]):
         J, point = self.linearized(x), self.point(x)
         if np.size(v) != J.shape[0]:
             raise InputError(f"{np.size(v)} multipliers for {J.shape[0]} numbers of f")
-        parts = split(v, [size(shape_of(J.primal[name])) for name in self.of])
+        parts = split_vector(v, [size(shape_of(J.primal[name])) for name in self.of])
         weights = {name: part.reshape(J.primal[name].shape)
                    for name, part in zip(self.of, parts, strict=True)}  # fmt: skip
         f = Gradient(self.model, self.of, self.wrt, weights, self.engine)
@@ -347,12 +347,12 @@ def time_of(model: Model, inputs: Mapping[str, Any], t: str | None) -> float:
     return float(given.item())
 
 
-def fitted(found: Any, x: Any) -> Any:
+def match_precision(found: Any, x: Any) -> Any:
     """An array in the precision of x, if that is higher: compiled methods take no other."""
     return found * np.ones((), np.asarray(x).dtype) if isinstance(found, np.ndarray) else found
 
 
-def alone(x: Any, rest: tuple[Any, ...]) -> Any:
+def check_alone(x: Any, rest: tuple[Any, ...]) -> Any:
     """x, if nothing is given besides it."""
     if rest:
         raise InputError("fun and jac take x alone, for other inputs call as_scipy again: "
@@ -360,10 +360,10 @@ def alone(x: Any, rest: tuple[Any, ...]) -> Any:
     return x
 
 
-def split(x: Any, sizes: list[int]) -> list[np.ndarray]:
+def split_vector(x: Any, sizes: list[int]) -> list[np.ndarray]:
     """A vector, split into parts of these sizes.
 
-    >>> split([1, 2, 3], [1, 2])
+    >>> split_vector([1, 2, 3], [1, 2])
     [array([1]), array([2, 3])]
     """
     x = x if is_kept(x) else np.ravel(x)

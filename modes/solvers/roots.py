@@ -15,13 +15,13 @@ from ...jacobians.arguments import Count, Natural, NonNegative, validated
 from ...jacobians.arrays import Array, host, like
 from ...jacobians.errors import InputError, NotConverged
 from ...jacobians.readings import module_of
-from ..linear.derivatives.trace import trace
+from ..linear.derivatives.trace import trace_model
 from ..linear.linearization import Linearization
 from ..linearize import linearize
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import Names, as_model, check_inputs, names_of
 from ..model.primal.model import Model
-from ..recording.derive import likes, started
+from ..recording.derive import likes, start_draft
 from .iteration import (
     DESCENT,
     GOING,
@@ -36,7 +36,7 @@ from .iteration import (
     length,
     preconditioner_for,
     run,
-    state,
+    solver_state,
 )
 from .problem import Problem, states_of, time_of
 
@@ -49,7 +49,7 @@ def gmres(A: Any, b: np.ndarray, **options: Any) -> tuple[np.ndarray, int]:
     return linalg.gmres(A, b, maxiter=50, **options)  # restarts, after 20 products each
 
 
-def solved(solver: Solver, A: Any, b: Array, **options: Any) -> Array:
+def solve_by(solver: Solver, A: Any, b: Array, **options: Any) -> Array:
     """x with A x ≈ b, by the solver of the caller, which takes NumPy arrays."""
     if not callable(solver):
         raise InputError(f"solver={solver!r} is no function of (A, b, rtol=, M=): "
@@ -144,10 +144,12 @@ def iterations(
         eta = forcing(before, norm, eta) if before else eta
         small = norm <= goal.size or (norm < np.inf and norm <= goal.relative * length(
             problem.linearized(x) @ (goal.signs * x)))  # fmt: skip
-        yield state(problem, GRADIENT if small else status, x=x, fun=F, nit=nit, products=products)
+        yield solver_state(
+            problem, GRADIENT if small else status, x=x, fun=F, nit=nit, products=products
+        )
         J = problem.linearized(x)
         A, M = Counted(J), preconditioner_for(J, preconditioner)
-        delta = solved(solver, A, -F, rtol=min(max(eta, 0.5 * goal.size / norm), 0.9), M=M)
+        delta = solve_by(solver, A, -F, rtol=min(max(eta, 0.5 * goal.size / norm), 0.9), M=M)
         products += A.products
         if isinstance(preconditioner, Reused):
             preconditioner.took(A.products)
@@ -306,9 +308,9 @@ def pseudo_transient(
             v = goal.signs * x  # J v is (v - G v) / h, with G = I - h J
             small = norm <= max(goal.size, goal.relative / h * length(v - J @ v)) < np.inf
             status = GRADIENT if small else GOING
-            yield state(problem, status, x=x, fun=F, step=h, nit=nit, products=products)
+            yield solver_state(problem, status, x=x, fun=F, step=h, nit=nit, products=products)
             A, M = Counted(J), preconditioner_for(J, preconditioner)
-            x = x + solved(solver, A, h * F, rtol=inner_rtol, M=M)
+            x = x + solve_by(solver, A, h * F, rtol=inner_rtol, M=M)
             products += A.products
             F = problem.values(x)
             h = max(step, h * norm / max(length(F), TINY))
@@ -346,7 +348,7 @@ def euler_residual(
     model = as_model(model, of, wrt=wrt)
     rates = names_of(model, of, model.outputs, "of")
     states = names_of(model, wrt, model.inputs, "wrt")
-    t = trace(model, check_inputs(model, inputs), (*rates, *states), engine)
+    t = trace_model(model, check_inputs(model, inputs), (*rates, *states), engine)
     shapes = [[shape_of(t.values[name]) for name in names] for names in (rates, states)]
     if shapes[0] != shapes[1]:
         raise InputError(f"the rates {list(rates)} have shapes {shapes[0]}, but the states "
@@ -354,7 +356,7 @@ def euler_residual(
                          "by of=")  # fmt: skip
     op, before = t.recorder, likes(t, model, states, "before")
     h = op.new((), dtype_of(t.values[states[0]]), STEP)
-    draft = started(t, [*before, h], (), states)
+    draft = start_draft(t, [*before, h], (), states)
     for rate, name, past in zip(rates, states, before, strict=True):
         moved = op.Mul(h, t.values[rate])
         draft.outputs[f"{name}_residual"] = op.Sub(op.Sub(t.values[name], past), moved)

@@ -22,9 +22,9 @@ from ...jacobians.hooks import wrapped
 from ..hessian import Hessian
 from ..linear.linearization import Linearization
 from ..model.flow.steps import moving
-from .choice import method, where
+from .choice import find_pattern, method
 from .coloring import Coloring, coloring
-from .sweep import Method, everything_in, leaves, unwrap
+from .sweep import Method, everything_in, unwrap, unwrapped_leaves
 
 Format = Literal["bsr", "coo", "csc", "csr", "dia", "dok", "lil"]
 
@@ -56,13 +56,13 @@ def sparse(J: Jacobian, format: Format = "csr", limit: Count = DENSE_LIMIT, out:
     """
     found = method_of(J, limit)
     if out is None:
-        return fresh(found, J).asformat(format)
+        return new_matrix(found, J).asformat(format)
     if format != "csr":
         raise InputError(
             f"tosparse(out=...) writes a csr_array, not format={format!r}: leave format= away, and "
             f"convert the result, .asformat({format!r})"
         )
-    if problem := mismatch(out, found.pattern, wide(J.dtype)):
+    if problem := explain_mismatch(out, found.pattern, wide(J.dtype)):
         m, n = J.shape
         raise InputError(
             f"tosparse(out=...) cannot write the Jacobian of shape {m}×{n} ({J.dtype}): {problem}. "
@@ -90,28 +90,28 @@ def pattern(J: Jacobian, *, limit: Count = DENSE_LIMIT) -> csr_array[Any]:
     J = wrapped(J)
     if isinstance(J, Linearization | Hessian):
         return method_of(J, limit).pattern.copy()
-    return where(unwrap(J), (), backward=J.shape[0] < J.shape[1])
+    return find_pattern(unwrap(J), (), backward=J.shape[0] < J.shape[1])
 
 
 def sparse_within(J: Jacobian, most: float) -> csr_array[Any] | None:
     """J as a SciPy sparse array, where that takes at most `most` counted seconds, else None."""
-    if PATTERN * sum(1 for _ in leaves(J)) > most:
+    if PATTERN * sum(1 for _ in unwrapped_leaves(J)) > most:
         return None
     with suppress(LimitError):
-        return fresh(method_of(J, min(DENSE_LIMIT, int(most / BYTE)), most), J)
+        return new_matrix(method_of(J, min(DENSE_LIMIT, int(most / BYTE)), most), J)
     return None
 
 
 def method_of(J: Jacobian, limit: int, most: float = inf) -> Method:
     """How the entries of J are found; the Jacobian of a model keeps its method for all points."""
     if isinstance(J, Hessian):
-        return plan(J.J, limit, most, symmetric=True).method
+        return plan_sparse(J.J, limit, most, symmetric=True).method
     if isinstance(J, Linearization):
-        return plan(J, limit, most, symmetric=False).method
+        return plan_sparse(J, limit, most, symmetric=False).method
     return method(unwrap(J), None, limit, most, symmetric=J.T is J)
 
 
-def fresh(method: Method, J: Jacobian) -> csr_array[Any]:
+def new_matrix(method: Method, J: Jacobian) -> csr_array[Any]:
     """A new matrix with its own data.
 
     The index arrays are shared and read-only: methods that change them in place, such as
@@ -124,7 +124,7 @@ def fresh(method: Method, J: Jacobian) -> csr_array[Any]:
     return matrix
 
 
-def mismatch(out: Any, pattern: csr_array[Any], dtype: Any) -> str | None:
+def explain_mismatch(out: Any, pattern: csr_array[Any], dtype: Any) -> str | None:
     """Why a matrix cannot take the entries; None if it can."""
     if not isinstance(out, csr_array):
         return f"out is of type {type(out).__name__}, not csr_array"
@@ -144,7 +144,7 @@ class Plan:
     """The method for a sparse Jacobian, and the properties that another point must share."""
 
     def __init__(self, J: Linearization, limit: int, most: float, *, symmetric: bool) -> None:
-        constant = constants(J)
+        constant = constant_operators(J)
         operators = enumerate(edge.operator for edge in J.dag.edges)
         self.fixed = {k: operator for k, operator in operators if id(operator) in constant}
         sides = ((J, J.T) for J in self.fixed.values())
@@ -173,7 +173,7 @@ class Plan:
         return dag.shapes, dag.sources, dag.sinks, len(dag.edges), tuple(moving)
 
 
-def plan(
+def plan_sparse(
     J: Linearization, limit: int, most: float = inf, *, symmetric: bool
 ) -> Plan:  # fmt: skip
     """The plan for J: the plan of another point of the same model if it fits."""
@@ -184,7 +184,7 @@ def plan(
     return found
 
 
-def constants(J: Linearization) -> set[int]:
+def constant_operators(J: Linearization) -> set[int]:
     """The ids of the edges' operators that depend on no input of the model."""
     steps = J.route.model.steps
     stale, known = moving(steps, J.point, shapes=True), set(map(id, steps))

@@ -20,22 +20,22 @@ from ...jacobians.sparse import count, factors, positions
 from ..linear.derivatives.derivative import Derivative
 from ..linear.derivatives.point import Point
 from ..linear.elimination.cost import seconds
-from .coloring import Coloring, Partition, best, coloring, cover, distinct, width
+from .coloring import Coloring, Partition, best, coloring, cover, distinct_rows, width
 from .program import (
     STRIP,
-    Program,
-    Reading,
+    ArraySources,
+    EntryProgram,
     Terms,
+    array_key,
     as_slice,
-    expanded,
-    identity,
-    joined,
-    reading,
-    scaled,
+    expand_ranges,
+    find_sources,
+    join_terms,
+    scale_numbers,
     strips,
     uniform,
 )
-from .sweep import Matrix, Method, everything_in, point_of, swept, unwrap
+from .sweep import Matrix, Method, everything_in, point_behind, sweep_matrix, unwrap
 
 LAID_OUT = 1e-8
 """Seconds charged for a term: a tenth of its time, since the program serves all later points."""
@@ -49,7 +49,7 @@ COLORED = 1e-7
 PARTIAL = 2**24
 """Bytes that a partial product of a pattern may take where the limit is lower."""
 
-FULL = 2**20
+DENSE_ENTRIES = 2**20
 """From this many entries on, a matrix without known zeros is taken from `toarray`."""
 
 Fixed = Container[int] | None
@@ -66,8 +66,8 @@ def method(
     """
     forward, backward = estimate(operator)[0], estimate(operator.T)[0]
     turned = backward < forward / 2
-    pattern = where(operator, fixed, backward=turned, limit=limit)
-    if pattern.nnz == operator.shape[0] * operator.shape[1] >= FULL and most == inf:
+    pattern = find_pattern(operator, fixed, backward=turned, limit=limit)
+    if pattern.nnz == operator.shape[0] * operator.shape[1] >= DENSE_ENTRIES and most == inf:
         return Full(pattern)
     colors, terms = pattern.nnz / max(min(operator.shape), 1), min(forward, backward)
     products = COLORED * pattern.nnz + colors * seconds(operator)
@@ -91,7 +91,7 @@ class Full(Method):
 def estimate(operator: Jacobian) -> tuple[float, float]:
     """Estimates of the terms in a sweep for all entries, and of the number of entries."""
     terms, n = list[float](), operator.shape[1]
-    found = swept(operator, Estimated(n, n, n, terms))
+    found = sweep_matrix(operator, Estimated(n, n, n, terms))
     return sum(terms), found.entries
 
 
@@ -107,14 +107,14 @@ def check_entries(shape: tuple[int, int], dtype: Any, entries: int, limit: int) 
         )
 
 
-def where(
+def find_pattern(
     operator: Jacobian, fixed: Fixed, *, backward: bool, limit: int = DENSE_LIMIT
 ) -> csr_array[Any]:
     """The pattern, by a sweep from either end."""
     source = operator.T if backward else operator
     unit = csr_array(eye_array(source.shape[1], dtype=bool, format="csr"))
     each = np.arange(source.shape[1], dtype=np.int32)
-    A = swept(source, Boolean(unit, each, fixed, max(limit, PARTIAL)))
+    A = sweep_matrix(source, Boolean(unit, each, fixed, max(limit, PARTIAL)))
     count = int(np.diff(A.rows.indptr)[A.of].sum(dtype=np.int64))
     check_entries(operator.shape, operator.dtype, count, limit)
     found = csr_array(A.matrix.T) if backward else A.matrix
@@ -186,7 +186,7 @@ class Boolean(Matrix):
             shape = local.shape[0], rows.shape[0]
             local = csr_array((local.data, of[local.indices], local.indptr), shape)
             local.sum_duplicates()
-            first, of = distinct(local)
+            first, of = distinct_rows(local)
             local = csr_array(local[first])
             terms = int(np.diff(rows.indptr)[local.indices].sum(dtype=np.int64))
             check_entries((operator.shape[0], rows.shape[1]), operator.dtype, terms, self.limit)
@@ -238,9 +238,9 @@ class Accumulated(Method):
         self, operator: Jacobian, fixed: Container[int] | None, limit: int, *, backward: bool
     ) -> None:
         self.backward = backward
-        self.program = Program(wide(operator.dtype), fixed, limit)
+        self.program = EntryProgram(wide(operator.dtype), fixed, limit)
         source = operator.T if backward else operator
-        A = swept(source, unit(source.shape[1], self.program))
+        A = sweep_matrix(source, identity_matrix(source.shape[1], self.program))
         A = A.T if backward else A
         terms, moving = A.terms, np.flatnonzero(A.terms.variable)
         constants = np.where(terms.variable == 0, terms.coefficient, 0)
@@ -248,8 +248,8 @@ class Accumulated(Method):
         self.moving, self.variable = as_slice(moving), as_slice(terms.variable[moving])
         self.coefficient = uniform(terms.coefficient[moving].astype(self.program.dtype))
         self.pattern = csr_array((np.ones(len(terms), bool), terms.columns, A.indptr), A.shape)
-        self.by_operators = reading(self.program.read, held_by(source))
-        self.by_derivative: tuple[Derivative, Reading] | None = None
+        self.by_operators = find_sources(self.program.read, held_by(source))
+        self.by_derivative: tuple[Derivative, ArraySources] | None = None
         self.chooses = isinstance(operator, Dag) and has_choices(operator)
 
     def fits(self, operator: Jacobian) -> bool:
@@ -264,8 +264,8 @@ class Accumulated(Method):
             return
         if point.place is not None:  # the program reads arrays of NumPy
             return
-        read = [identity(array) for array in self.by_operators.of(self._held(operator))]
-        found = reading(read, point.residuals)
+        read = [array_key(array) for array in self.by_operators.of(self._held(operator))]
+        found = find_sources(read, point.residuals)
         self.by_derivative = None if found is None else (form, found)
 
     def values(self, operator: Jacobian) -> np.ndarray:
@@ -276,18 +276,18 @@ class Accumulated(Method):
     def write(self, operator: Jacobian, out: np.ndarray) -> None:
         if self.program.read:
             x = self.program.run(self._read(operator))
-            out[self.moving] = scaled(self.coefficient, x[self.variable])
+            out[self.moving] = scale_numbers(self.coefficient, x[self.variable])
 
     def _read(self, operator: Jacobian) -> list[np.ndarray]:
         """The arrays of the program, from the residuals if these suffice."""
-        point = point_of(operator)
+        point = point_behind(operator)
         found = self._reading(point)
         if point is not None and found is not None:
             return found.of(point)
         assert self.by_operators is not None
         return self.by_operators.of(self._held(operator))
 
-    def _reading(self, point: Point | None) -> Reading | None:
+    def _reading(self, point: Point | None) -> ArraySources | None:
         """How the residuals at a point are read; None if they do not suffice."""
         form, found = self.by_derivative or (None, None)
         if point is None or found is None or point.derivative is not form:
@@ -318,7 +318,7 @@ class Symbolic(Matrix):
     """
 
     def __init__(
-        self, shape: tuple[int, int], indptr: np.ndarray, terms: Terms, program: Program
+        self, shape: tuple[int, int], indptr: np.ndarray, terms: Terms, program: EntryProgram
     ) -> None:
         self.shape, self.indptr, self.terms, self.program = shape, indptr, terms, program
 
@@ -333,12 +333,12 @@ class Symbolic(Matrix):
 
     def _under(self, E: Terms, counts: np.ndarray, top: int, height: int) -> Symbolic:
         """Rows of the product, where E holds the same rows of the left factor."""
-        k, at = expanded(self.indptr[E.columns], counts)
+        k, at = expand_ranges(self.indptr[E.columns], counts)
         A = self.terms
         variable = self.program.product(E.variable[k], A.variable[at])
         coefficient = E.coefficient[k] * A.coefficient[at]
         terms = Terms(E.rows[k] - top, A.columns[at], variable, coefficient)
-        return assembled((height, self.shape[1]), terms, self.program)
+        return assemble_terms((height, self.shape[1]), terms, self.program)
 
     def plus(self, others: list[Symbolic]) -> Symbolic:
         summands, m = (self, *others), self.shape[0]
@@ -346,8 +346,8 @@ class Symbolic(Matrix):
         parts = []
         for top in range(0, max(m, 1), height):
             stop = min(top + height, m)
-            terms = joined([A.part(top, stop).terms for A in summands])
-            parts.append(assembled((stop - top, self.shape[1]), terms, self.program))
+            terms = join_terms([A.part(top, stop).terms for A in summands])
+            parts.append(assemble_terms((stop - top, self.shape[1]), terms, self.program))
         return self.stacked(parts)
 
     def part(self, start: int, stop: int) -> Symbolic:
@@ -361,7 +361,7 @@ class Symbolic(Matrix):
         if len(parts) == 1:
             return parts[0]
         counts = np.concatenate([np.diff(A.indptr) for A in parts])
-        terms = joined([A.terms for A in parts])
+        terms = join_terms([A.terms for A in parts])
         return in_rows((len(counts), self.shape[1]), counts, terms, self.program)
 
     def zeros(self, rows: int) -> Symbolic:
@@ -373,17 +373,17 @@ class Symbolic(Matrix):
         """The transpose, with the same program."""
         A = self.terms
         terms = Terms(A.columns, A.rows, A.variable, A.coefficient)
-        return assembled(self.shape[::-1], terms, self.program)
+        return assemble_terms(self.shape[::-1], terms, self.program)
 
 
-def unit(n: int, program: Program) -> Symbolic:
+def identity_matrix(n: int, program: EntryProgram) -> Symbolic:
     """The identity matrix."""
     at = np.arange(n)
     terms = Terms(at, at, np.zeros(n, np.int64), np.ones(n, program.dtype))
-    return assembled((n, n), terms, program)
+    return assemble_terms((n, n), terms, program)
 
 
-def assembled(shape: tuple[int, int], terms: Terms, program: Program) -> Symbolic:
+def assemble_terms(shape: tuple[int, int], terms: Terms, program: EntryProgram) -> Symbolic:
     """The matrix of some terms: sorted, duplicates added up, known zeros dropped."""
     place = terms.rows * np.int64(shape[1]) + terms.columns
     if not np.all(place[1:] > place[:-1]):
@@ -399,7 +399,7 @@ def assembled(shape: tuple[int, int], terms: Terms, program: Program) -> Symboli
 
 
 def in_rows(
-    shape: tuple[int, int], counts: np.ndarray, terms: Terms, program: Program
+    shape: tuple[int, int], counts: np.ndarray, terms: Terms, program: EntryProgram
 ) -> Symbolic:
     """The matrix of sorted terms, with `counts` terms in each row."""
     narrow = np.int32 if max(*shape, program.length) < 2**31 else np.int64

@@ -29,7 +29,6 @@ from itertools import count
 from typing import Any, Literal
 
 import numpy as np
-from scipy.cluster.hierarchy import DisjointSet
 from scipy.sparse import csc_array, csr_array, eye_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 from scipy.sparse.linalg import splu
@@ -38,7 +37,7 @@ from ...jacobians import Jacobian, prod_text
 from ...jacobians.arguments import validated
 from ...jacobians.arrays import wide
 from ...jacobians.errors import InputError
-from .program import expanded
+from .program import expand_ranges
 from .sweep import Method
 
 Partition = Literal["column", "row", "bidirectional", "star", "symmetric", "acyclic"]
@@ -127,7 +126,7 @@ def bidirectional(pattern: csr_array[Any]) -> Coloring:
     """The fullest rows from Jᵀ @ U, the others from J @ V, split for the fewest products."""
     none = np.zeros(pattern.shape[0], bool)
     tried = (none, ~none, best(pattern, cover(pattern))[1])
-    return min((split(pattern, full) for full in tried), key=lambda c: c.products)
+    return min((split_coloring(pattern, full) for full in tried), key=lambda c: c.products)
 
 
 def cover(pattern: csr_array[Any]) -> Cost:
@@ -135,19 +134,19 @@ def cover(pattern: csr_array[Any]) -> Cost:
     return lambda full: width(pattern[~full]) + width(pattern[full].T)
 
 
-def split(pattern: csr_array[Any], full: np.ndarray) -> Coloring:
+def split_coloring(pattern: csr_array[Any], full: np.ndarray) -> Coloring:
     """The rows in `full` from Jᵀ @ U, the others from J @ V."""
     (m, n), others = pattern.shape, np.flatnonzero(~full)
     columns, rows = np.full(n, -1), np.full(m, -1)
     used = np.flatnonzero(np.diff(pattern[others].tocsc().indptr))
     columns[used] = colors(pattern[others][:, used])
     rows[full] = colors(pattern[np.flatnonzero(full)].T.tocsr())
-    i, j = coordinates(pattern)
+    i, j = entry_coordinates(pattern)
     at = np.where(full[i], (columns.max(initial=-1) + 1) * m + rows[i] * n + j, columns[j] * m + i)
     return Coloring(pattern, columns, rows, at)
 
 
-def symmetric(pattern: csr_array[Any]) -> Coloring:
+def symmetric_coloring(pattern: csr_array[Any]) -> Coloring:
     """By symmetry: a star colouring, or the fullest columns first if that takes fewer colours."""
     _, hubs = best(
         pattern, lambda hubs: width(pattern[:, hubs]) + width(pattern[~hubs][:, ~hubs])
@@ -162,7 +161,7 @@ def by_star(pattern: csr_array[Any]) -> Coloring:
     found = [colors(pattern), star(pattern)]
     columns = min((c for c in found if c is not None), key=lambda c: int(c.max(initial=-1)))
     none = np.full_like(columns, -1)
-    return Coloring(pattern, columns, none, places(pattern, columns))
+    return Coloring(pattern, columns, none, star_places(pattern, columns))
 
 
 def by_acyclic(pattern: csr_array[Any]) -> Coloring:
@@ -182,17 +181,17 @@ def symmetric_with(pattern: csr_array[Any], hubs: np.ndarray) -> Coloring:
     columns = np.full(pattern.shape[0], -1)
     columns[hubs] = colors(pattern[:, hubs])
     columns[~hubs] = colors(pattern[~hubs][:, ~hubs]) + columns.max(initial=-1) + 1
-    i, j = coordinates(pattern)
+    i, j = entry_coordinates(pattern)
     i, j = np.where(hubs[i] & ~hubs[j], (j, i), (i, j))
     return Coloring(pattern, columns, np.full_like(columns, -1), columns[j] * len(columns) + i)
 
 
 PARTITIONS: dict[Partition, Callable[[csr_array[Any]], Coloring]] = {
-    "column": lambda pattern: split(pattern, np.zeros(pattern.shape[0], bool)),
-    "row": lambda pattern: split(pattern, np.ones(pattern.shape[0], bool)),
+    "column": lambda pattern: split_coloring(pattern, np.zeros(pattern.shape[0], bool)),
+    "row": lambda pattern: split_coloring(pattern, np.ones(pattern.shape[0], bool)),
     "bidirectional": bidirectional,
     "star": by_star,
-    "symmetric": symmetric,
+    "symmetric": symmetric_coloring,
     "acyclic": by_acyclic,
 }
 """partition -> function that colours a pattern."""
@@ -227,7 +226,7 @@ def colors(pattern: csr_array[Any]) -> np.ndarray:
     >>> colors(csr_array(np.array([[1, 1, 0], [0, 1, 1]], bool)))
     array([0, 1, 0])
     """
-    pattern = pattern[distinct(pattern[:, :])[0]]
+    pattern = pattern[distinct_rows(pattern[:, :])[0]]
     n, widest = pattern.shape[1], int(np.diff(pattern.indptr).max(initial=0))
     pairs = np.square(np.diff(pattern.indptr).astype(float)).sum()
     if widest == n or pairs > MEETINGS:
@@ -237,12 +236,12 @@ def colors(pattern: csr_array[Any]) -> np.ndarray:
     return np.arange(n) % periodic if periodic else rounds(start, end, n)
 
 
-def distinct(pattern: csr_array[Any]) -> tuple[np.ndarray, np.ndarray]:
+def distinct_rows(pattern: csr_array[Any]) -> tuple[np.ndarray, np.ndarray]:
     """The first of each set of equal rows, and for every row the number of its set.
 
     Indices must be sorted. Rows are told apart by sums of random numbers, and then compared.
 
-    >>> first, of = distinct(csr_array(np.array([[1, 1, 0], [0, 1, 1], [1, 1, 0]], bool)))
+    >>> first, of = distinct_rows(csr_array(np.array([[1, 1, 0], [0, 1, 1], [1, 1, 0]], bool)))
     >>> len(first), bool(of[0] == of[2] != of[1])
     (2, True)
     """
@@ -297,7 +296,7 @@ def smallest_free(
     chosen: np.ndarray, indptr: np.ndarray, end: np.ndarray, color: np.ndarray
 ) -> np.ndarray:
     """The smallest colour that no neighbour has, for every chosen vertex."""
-    row, at = expanded(indptr[chosen], np.diff(indptr)[chosen])
+    row, at = expand_ranges(indptr[chosen], np.diff(indptr)[chosen])
     taken = np.zeros((len(chosen), color.max() + 3), bool)
     taken[row, color[end[at]]] = True
     taken[:, -1] = False  # where the uncoloured neighbours, of colour -1, were noted
@@ -352,19 +351,19 @@ def forbidden(
     return barred
 
 
-def places(pattern: csr_array[Any], color: np.ndarray) -> np.ndarray:
+def star_places(pattern: csr_array[Any], color: np.ndarray) -> np.ndarray:
     """Where to read each entry (i, j): in row i of the product of colour j if it is alone there.
 
     Otherwise in row j of the product of colour i.
     """
     n, width = len(color), int(color.max(initial=-1)) + 1
-    i, j = coordinates(pattern)
+    i, j = entry_coordinates(pattern)
     meeting = np.bincount(i * width + color[j], minlength=n * width)
     alone = meeting[i * width + color[j]] == 1
     return np.where(alone, color[j] * n + i, color[i] * n + j)
 
 
-def coordinates(pattern: csr_array[Any]) -> tuple[np.ndarray, np.ndarray]:
+def entry_coordinates(pattern: csr_array[Any]) -> tuple[np.ndarray, np.ndarray]:
     """Row and column of every entry, in order, as 64-bit integers."""
     rows = np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr))
     return rows, pattern.indices.astype(np.int64)
@@ -383,6 +382,8 @@ def acyclic(pattern: csr_array[Any]) -> np.ndarray | None:
     near = neighbours(pattern)
     if near is None:
         return None
+    from scipy.cluster.hierarchy import DisjointSet  # with half of SciPy behind it
+
     color, trees = [-1] * len(near), DisjointSet()
     for v in np.argsort([-len(row) for row in near], kind="stable").tolist():
         groups: defaultdict[int, list[int]] = defaultdict(list)
@@ -397,7 +398,7 @@ def acyclic(pattern: csr_array[Any]) -> np.ndarray | None:
     return np.array(color)
 
 
-def is_free(c: int, groups: Groups, trees: DisjointSet) -> bool:
+def is_free(c: int, groups: Groups, trees: Any) -> bool:
     """Whether colour c closes no cycle: neighbours of equal colour are in different trees."""
     if c in groups:
         return False
@@ -433,7 +434,7 @@ def substitution(pattern: csr_array[Any], color: np.ndarray) -> tuple[Substituti
 
     Each tree of slots is rooted at one slot; an entry belongs to the lower of its two slots.
     """
-    n, (i, j) = len(color), coordinates(pattern)
+    n, (i, j) = len(color), entry_coordinates(pattern)
     here, there = color[j] * n + i, color[i] * n + j
     slots = n * (int(color.max(initial=-1)) + 1)
     order, above = rooted(here[i != j], there[i != j], slots)

@@ -5,7 +5,7 @@ arrays that change with the point, then the results of stages from earlier varia
 two variables, and sums of several. Positions and constants are computed once; at another point only
 x is recomputed.
 
-`Terms` are entries in coordinate form; `Reading` says which arrays at a point a program reads.
+`Terms` are entries in coordinate form; `ArraySources` says which arrays at a point a program reads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ...jacobians.sparse import entries
 from ..linear.derivatives.point import Point
 
 
-class Program:
+class EntryProgram:
     """The variables: the arrays that they are read from, and the stages that compute the others.
 
     `fixed` are the ids of the operators whose values never change; None for all operators.
@@ -43,7 +43,7 @@ class Program:
             E = E.known()
         variable = np.zeros(len(E.rows), np.int64)
         for array, at in E.held:
-            variable = self.product(variable, np.int64(self.start(identity(array))) + at)
+            variable = self.product(variable, np.int64(self.start(array_key(array))) + at)
         return Terms(E.rows, E.columns, variable, np.broadcast_to(E.weights, E.rows.shape))
 
     def start(self, key: Key) -> int:
@@ -75,7 +75,7 @@ class Program:
         if len(new):
             made = self.reserve(len(new))
             terms = np.repeat(~alike, counts)
-            self.stages.append(added(variable[terms], coefficient[terms], counts[new], made))
+            self.stages.append(sum_stage(variable[terms], coefficient[terms], counts[new], made))
             first[new], total[new] = np.arange(made.start, made.stop), 1
         return first, total
 
@@ -128,15 +128,15 @@ class Terms:
         return self if in_order else self[np.argsort(self.rows, kind="stable")]
 
 
-def joined(parts: list[Terms]) -> Terms:
+def join_terms(parts: list[Terms]) -> Terms:
     """The terms of all parts, concatenated."""
     return Terms(*map(np.concatenate, zip(*(vars(terms).values() for terms in parts), strict=True)))
 
 
-def expanded(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def expand_ranges(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Ranges of `counts` positions from `starts`: the range of every position, and the position.
 
-    >>> expanded(np.array([5, 0]), np.array([2, 1]))
+    >>> expand_ranges(np.array([5, 0]), np.array([2, 1]))
     (array([0, 0, 1]), array([5, 6, 0]))
     """
     if np.all(counts == 1):
@@ -164,7 +164,7 @@ Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Reading:
+class ArraySources:
     """The names of the arrays that are read, and which of these are the same array."""
 
     first: tuple[Any, ...]
@@ -173,25 +173,25 @@ class Reading:
 
     def fits(self, arrays: Mapping[Any, np.ndarray] | Point) -> bool:
         """Whether the same arrays coincide as before."""
-        return aliases(identity(arrays[name]) for name in self.names) == self.aliases
+        return aliases(array_key(arrays[name]) for name in self.names) == self.aliases
 
     def of(self, arrays: Mapping[Any, np.ndarray] | Point) -> list[np.ndarray]:
         """The arrays that are read, each once."""
         return [arrays[name] for name in self.first]
 
 
-def reading(wanted: Collection[Key], arrays: Mapping[Any, np.ndarray]) -> Reading | None:
+def find_sources(wanted: Collection[Key], arrays: Mapping[Any, np.ndarray]) -> ArraySources | None:
     """How to read the arrays with some identities; None if one is missing."""
-    keys = {name: key for name, array in arrays.items() if (key := identity(array)) in wanted}
+    keys = {name: key for name, array in arrays.items() if (key := array_key(array)) in wanted}
     first: dict[Key, Any] = {}
     for name, key in keys.items():
         first.setdefault(key, name)
     if len(first) < len(wanted):
         return None
-    return Reading(tuple(first[key] for key in wanted), tuple(keys), aliases(keys.values()))
+    return ArraySources(tuple(first[key] for key in wanted), tuple(keys), aliases(keys.values()))
 
 
-def identity(array: np.ndarray) -> Key:
+def array_key(array: np.ndarray) -> Key:
     """A key that two views of the same numbers in the same order share."""
     return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype
 
@@ -239,7 +239,7 @@ class Added:
         np.multiply(x[variables], coefficient, out=total)
         total += self.constant
         for rows, variables, coefficient in others:
-            total[rows] += scaled(coefficient, x[variables])
+            total[rows] += scale_numbers(coefficient, x[variables])
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ Stage = Multiplied | Added | Spread
 """Computes a range of x from the variables before it."""
 
 
-def added(
+def sum_stage(
     variable: np.ndarray, coefficient: np.ndarray, counts: np.ndarray, made: slice
 ) -> Stage:
     """The sums of consecutive terms, `counts` terms each, one of which varies at least.
@@ -282,7 +282,7 @@ def added(
     return Added(constant, rounds, made)
 
 
-def scaled(coefficient: Numbers, x: np.ndarray) -> np.ndarray:
+def scale_numbers(coefficient: Numbers, x: np.ndarray) -> np.ndarray:
     """coefficient ∘ x, without a copy if the coefficient is 1."""
     return x if isinstance(coefficient, float) and coefficient == 1 else coefficient * x
 

@@ -53,33 +53,33 @@ class Matrix(ABC):
 
 
 @singledispatch
-def swept(operator: Jacobian, A: Any) -> Any:
+def sweep_matrix(operator: Jacobian, A: Any) -> Any:
     """operator · A."""
     behind = unwrap(operator)
-    return A.under(operator) if behind is operator else swept(behind, A)
+    return A.under(operator) if behind is operator else sweep_matrix(behind, A)
 
 
-@swept.register
+@sweep_matrix.register
 def _(operator: Identity | Cast | Reshape, A: Any) -> Any:
     return A
 
 
-@swept.register
+@sweep_matrix.register
 def _(operator: Product, A: Any) -> Any:
-    return reduce(lambda A, factor: swept(factor, A), reversed(operator.factors), A)
+    return reduce(lambda A, factor: sweep_matrix(factor, A), reversed(operator.factors), A)
 
 
-@swept.register
+@sweep_matrix.register
 def _(operator: Sum, A: Any) -> Any:
-    return total([swept(term, A) for term in operator.terms])
+    return sum_matrices([sweep_matrix(term, A) for term in operator.terms])
 
 
-@swept.register
+@sweep_matrix.register
 def _(operator: Block, A: Any) -> Any:
-    return swept(operator.dag, A)
+    return sweep_matrix(operator.dag, A)
 
 
-@swept.register
+@sweep_matrix.register
 def _(operator: Dag, A: Any) -> Any:
     """Forward over the vertices; each is summed at its first use and freed after its last."""
     arriving = defaultdict(list)
@@ -88,17 +88,17 @@ def _(operator: Dag, A: Any) -> Any:
         arriving[i].append(A.part(start, stop))
     last = {edge.start: edge for edge in operator.edges}
     for edge in counted(operator.edges, "sparse matrix", "operators"):
-        tangent = total(arriving[edge.start])
+        tangent = sum_matrices(arriving[edge.start])
         arriving[edge.start] = [tangent]
-        arriving[edge.end].append(swept(edge.operator, tangent))
+        arriving[edge.end].append(sweep_matrix(edge.operator, tangent))
         if last[edge.start] is edge and edge.start not in operator.sinks:
             del arriving[edge.start]
-    reached = (total(arriving[i]) if arriving[i] else A.zeros(size(operator.shapes[i]))
+    reached = (sum_matrices(arriving[i]) if arriving[i] else A.zeros(size(operator.shapes[i]))
                for i in operator.sinks)  # fmt: skip
     return A.stacked(list(reached))
 
 
-def total(parts: list[Any]) -> Any:
+def sum_matrices(parts: list[Any]) -> Any:
     """The sum of one or more matrices."""
     first, *others = parts
     return first.plus(others) if others else first
@@ -107,25 +107,25 @@ def total(parts: list[Any]) -> Any:
 def everything_in(operator: Jacobian) -> Iterator[Jacobian]:
     """The operator and all operators that it is composed of."""
     yield operator
-    for part in parts(operator):
+    for part in composite_parts(operator):
         yield from everything_in(part)
 
 
-def parts(operator: Jacobian) -> tuple[Jacobian, ...]:
+def composite_parts(operator: Jacobian) -> tuple[Jacobian, ...]:
     """The operators that a composite is composed of; empty for other operators."""
     if not isinstance(operator, Product | Sum | Block | Dag):
         return ()
     return tuple(part for part in operator.contents() if part is not None)
 
 
-def leaves(operator: Jacobian) -> Iterator[Jacobian]:
+def unwrapped_leaves(operator: Jacobian) -> Iterator[Jacobian]:
     """The operators that an operator is composed of, without composites and wrappers."""
-    behind = bare(operator)
-    inner = parts(operator) if behind is operator else (behind,)
+    behind = strip_wrappers(operator)
+    inner = composite_parts(operator) if behind is operator else (behind,)
     if not inner:
         yield operator
     for part in inner:
-        yield from leaves(part)
+        yield from unwrapped_leaves(part)
 
 
 # -- methods: ways to find the entries of a sparse Jacobian, which serve many points ---------------
@@ -161,38 +161,38 @@ class Method(ABC):
 
 def unwrap(operator: Jacobian) -> Jacobian:
     """The operator without wrappers, over NumPy arrays."""
-    behind = bare(operator)
+    behind = strip_wrappers(operator)
     return behind if getattr(behind, "place", None) is None else placed(behind, HOST)
 
 
 def alike(operator: Jacobian) -> Jacobian:
     """The operator without wrappers: where its arrays are, if that is one place, else NumPy's."""
-    found = bare(operator)
+    found = strip_wrappers(operator)
     return found if all_numbers(found) else unwrap(found)
 
 
 @singledispatch
-def bare(operator: Jacobian) -> Jacobian:
+def strip_wrappers(operator: Jacobian) -> Jacobian:
     """The operator without wrappers, over arrays where they are."""
     return operator
 
 
-@bare.register
+@strip_wrappers.register
 def _(operator: Linearization) -> Jacobian:
     return operator.there
 
 
-@bare.register
+@strip_wrappers.register
 def _(operator: Adaptive) -> Jacobian:
     return operator.dag
 
 
-@bare.register
+@strip_wrappers.register
 def _(operator: Compiled | Hessian | Symmetric) -> Jacobian:
-    return bare(operator.operator)
+    return strip_wrappers(operator.operator)
 
 
-def point_of(operator: Jacobian) -> Point | None:
+def point_behind(operator: Jacobian) -> Point | None:
     """The point of a model's Jacobian; None for another operator."""
     J = operator.J if isinstance(operator, Hessian) else operator
     return J.at if isinstance(J, Linearization) else None

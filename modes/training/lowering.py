@@ -29,9 +29,9 @@ from ...jacobians.errors import (
 )
 from ...jacobians.symint import Symbols
 from ...ops import Node, Step
-from ...ops.graphs import copied, name_nodes, operands_of, reachable, without_surrogates
+from ...ops.graphs import copy_value, name_nodes, operands_of, reachable, without_surrogates
 from ...ops.node import AT, TRAINING
-from ..linear.derivatives.record import definition_of, is_zero, reach_forward
+from ..linear.derivatives.record import definition_of, is_declared_zero, reach_forward
 from ..linear.derivatives.trace import Trace, again, turns_of
 from ..model.flow.contents import WORKING_OPSET, free_sizes, lowest_opsets
 from ..model.flow.control import (
@@ -51,7 +51,7 @@ from ..model.primal.model import Model
 from ..recording.derive import Draft, swept
 from ..recording.guarded import guarded
 from .optimizers import OPERATORS
-from .scope import INITIALIZER, Scope, ancestors, outputs_of, sample_inputs
+from .scope import INITIALIZER, Scope, ancestors, node_outputs, sample_inputs
 
 
 @validated
@@ -88,7 +88,7 @@ def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> on
     floats = {n for n in optional_inputs(loaded) if may_float(loaded.initializers[n])}
     for free in (optional_inputs(loaded), floats):  # integers may decide what the graph is
         with suppress(*(OnnxJacError,) * (free != floats)):
-            made = proto_of(lowered(loaded, point, name, free, free, whole=bool(infos)).ir)
+            made = proto_of(lower_model(loaded, point, name, free, free, whole=bool(infos)).ir)
             break
     if gone := optional_inputs(loaded) - free:
         warn("no input any more, as the graph depends on the numbers: " + ", ".join(sorted(gone)))
@@ -102,7 +102,7 @@ def lower_gradients(model: Any, *, sizes: Mapping[str, int] | None = None) -> on
     return made
 
 
-def lowered(
+def lower_model(
     model: Model, point: Mapping[str, np.ndarray], name: str, mutable: Collection[str] = (),
     optional: Collection[str] = (), *, whole: bool = False,
 ) -> Model:  # fmt: skip
@@ -121,24 +121,24 @@ def lowered(
                 inputs[-1].meta[INITIALIZER] = True
             else:
                 low.values[name] = low.op.initializer(array, name)
-        run(low, model.steps)
-        low.name_all(outputs_of(low.op.nodes))
+        lower_steps(low, model.steps)
+        low.name_all(node_outputs(low.op.nodes))
         without_surrogates(low.op.nodes)
         held = [v for v in low.values.values() if isinstance(v, ir.Value)] if whole else []
-        outputs = {name: tensor(low.values[name], name) for name in model.outputs}
+        outputs = {name: check_tensor(low.values[name], name) for name in model.outputs}
         return Draft(low.op, inputs, outputs, held)
 
     return guarded(model, point, make, name, {n: model.constants[n] for n in optional})
 
 
-def run(low: Scope, steps: Iterable[Step]) -> None:
+def lower_steps(low: Scope, steps: Iterable[Step]) -> None:
     """Record steps at samples of their inputs; their outputs are bound to their names.
 
     Outside subgraphs, an output without a name gets the name that it has in the model.
     """
     for step in steps:
         low.symbols.reader = str(step)
-        found = results(low, step, [name and low.values[name] for name in step.inputs])
+        found = lower_step(low, step, [name and low.values[name] for name in step.inputs])
         for name, made in zip(step.outputs, found, strict=False):
             if name:
                 value = [*map(low.op.value, made)] if isinstance(made, list) else low.op.value(made)
@@ -148,7 +148,7 @@ def run(low: Scope, steps: Iterable[Step]) -> None:
                 low.values[name] = value
 
 
-def results(low: Scope, step: Step, inputs: Sequence[Any]) -> Sequence[Any]:
+def lower_step(low: Scope, step: Step, inputs: Sequence[Any]) -> Sequence[Any]:
     """The outputs of one step, None where one is left out; a Gradient's are recorded products."""
     declared = definition_of(step, low.model.estimates)
     if step.domain == TRAINING and step.op_type == "Gradient":
@@ -163,8 +163,10 @@ def results(low: Scope, step: Step, inputs: Sequence[Any]) -> Sequence[Any]:
     if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
         if any(isinstance(value, list) for value in inputs):
             meter = Meter(low.model.limits)
-            return CONTROL[step.op_type](low.op, step, inputs, partial(turn, low), at, meter)
-        return control(low, step, inputs)
+            return CONTROL[step.op_type](
+                low.op, step, inputs, partial(record_iteration, low), at, meter
+            )
+        return lower_control(low, step, inputs)
     if step.op_type in SEQUENCES and not step.domain:
         return [SEQUENCES[step.op_type](low.op, step, at, *inputs)]
     if step.op_type == "Identity" and isinstance(inputs[0], list):
@@ -177,7 +179,7 @@ def results(low: Scope, step: Step, inputs: Sequence[Any]) -> Sequence[Any]:
 Arrays = list[np.ndarray]
 
 
-def tensor(value: Any, name: str) -> ir.Value:
+def check_tensor(value: Any, name: str) -> ir.Value:
     """A value that is not a sequence."""
     if isinstance(value, ir.Value):
         return value
@@ -185,21 +187,21 @@ def tensor(value: Any, name: str) -> ir.Value:
                         "lengths must allow at all points")  # fmt: skip
 
 
-def turn(low: Scope, graph: ir.Graph, arguments: Sequence[Any]) -> list[Any]:
+def record_iteration(low: Scope, graph: ir.Graph, arguments: Sequence[Any]) -> list[Any]:
     """The outputs of one turn of a loop over sequences, recorded among the nodes around it."""
     with low.inner(unrolled=True):
         for value, given in zip(graph.inputs, arguments, strict=True):
             if isinstance(given, ir.Value) and given.const_value is None:
-                given = copied(low.op, given, low.fresh(str(value.name)))
+                given = copy_value(low.op, given, low.fresh(str(value.name)))
                 low.formals.add(given)  # as in a loop that is kept, it depends on nothing else
             low.values[str(value.name)] = given if isinstance(given, list) else low.op.value(given)
         for name, value in graph.initializers.items():
             low.values[name] = low.op.initializer(array_of(value))
-        run(low, low.model.body(graph))
+        lower_steps(low, low.model.body(graph))
         return [low.values[str(value.name)] for value in graph.outputs]
 
 
-def control(low: Scope, step: Step, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def lower_control(low: Scope, step: Step, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """A step with subgraphs, which are lowered with the tensors around them in scope."""
     if step.op_type not in CONTROL or step.domain:
         raise UnsupportedOp(f"{step} has a subgraph and is not If, Loop or Scan")
@@ -209,7 +211,7 @@ def control(low: Scope, step: Step, inputs: Sequence[Any]) -> tuple[Any, ...]:
         for name, graph in step.attrs.items():
             if isinstance(graph, ir.Graph):
                 given = begin(step, held)
-                bodies[name], found[name] = body(low, step, graph, inputs, given, steady)
+                bodies[name], found[name] = lower_body(low, step, graph, inputs, given, steady)
         lowered = replace(step, attrs={**step.attrs, **bodies})
         made = low.copy(lowered, inputs, end(step, held, found), step.outputs)
         whole = closed(lowered, low.op.opset_imports, low.values)
@@ -223,7 +225,7 @@ def control(low: Scope, step: Step, inputs: Sequence[Any]) -> tuple[Any, ...]:
     return made
 
 
-def body(
+def lower_body(
     low: Scope, step: Step, graph: ir.Graph, inputs: Sequence[Any], numbers: Iterable[Any],
     steady: bool,
 ) -> tuple[ir.Graph, Arrays]:  # fmt: skip
@@ -241,16 +243,16 @@ def body(
                 low.op.shape(value, None)
         for name, value in graph.initializers.items():  # they move to the model
             low.values[name] = low.op.initializer(array_of(value))
-        run(low, low.model.body(graph))
+        lower_steps(low, low.model.body(graph))
         results: list[ir.Value] = []
         for value in graph.outputs:
-            result = tensor(low.values[value.name or ""], f"{value.name} of {step}")
+            result = check_tensor(low.values[value.name or ""], f"{value.name} of {step}")
             if result.producer() not in low.op.nodes or result in results:
                 # a subgraph must compute its outputs and list each once
-                result = copied(low.op, result, low.fresh("identity"))
+                result = copy_value(low.op, result, low.fresh("identity"))
             results.append(result)
         nodes, _ = reachable(low.op, results)
-        low.name_all(outputs_of(nodes))
+        low.name_all(node_outputs(nodes))
         name_nodes(nodes)
         found = [low.samples[value] for value in results]
     return ir.Graph(formals, results, nodes=nodes, name=graph.name), found
@@ -267,19 +269,19 @@ def gradient(low: Scope, step: Step, inputs: Sequence[Any]) -> list[Array]:
     check_listed(low, step, (*xs, *zs), named, inputs)
     nodes = ancestors([target], set(named))
     check_complete(step, nodes, named, target)
-    low.name_all((*named, target, *values_of(nodes)))
+    low.name_all((*named, target, *node_values(nodes)))
     given = substituted(low, step, nodes, dict(zip(named, inputs, strict=True)))
     wanted = [x for x, name in zip(named, step.outputs, strict=False) if name]
-    found = dict(zip(wanted, pulled_back(low, step, nodes, given, wanted, target), strict=True))
+    found = dict(zip(wanted, lower_gradient(low, step, nodes, given, wanted, target), strict=True))
     return [found.get(x) for x, _ in zip(named, step.outputs, strict=False)]
 
 
-def values_of(nodes: Iterable[ir.Node]) -> list[ir.Value]:
+def node_values(nodes: Iterable[ir.Node]) -> list[ir.Value]:
     """The values that some nodes read and compute."""
     return [value for node in nodes for value in (*operands_of(node), *node.outputs)]
 
 
-def pulled_back(
+def lower_gradient(
     low: Scope,
     step: Step,
     nodes: list[ir.Node],
@@ -288,7 +290,7 @@ def pulled_back(
     target: ir.Value,
 ) -> list[Array]:
     """Jᵀ · 1 for the wanted tensors, at the given values."""
-    met = (target, *wanted, *values_of(nodes))
+    met = (target, *wanted, *node_values(nodes))
     values = {value.name or "": given.get(value, value) for value in met}
     steps = closed_steps(low, nodes)
     wrt, of = tuple(value.name or "" for value in wanted), (target.name or "",)
@@ -309,7 +311,7 @@ def pulled_back(
 def closed_steps(low: Scope, nodes: list[ir.Node]) -> tuple[Step, ...]:
     """The steps of some nodes, with captured tensors of their bodies among the inputs."""
     steps = tuple(step_of(node, low.op.opset_imports) for node in nodes)
-    constants = {value.name for value in values_of(nodes) if value.const_value is not None}
+    constants = {value.name for value in node_values(nodes) if value.const_value is not None}
     known = {*constants, *(name for step in steps for name in step.outputs)}
     outside = {name for step in steps for name in reads(step)} - known
     moved = moving(steps, outside)  # what may vary
@@ -338,7 +340,7 @@ def anew(
     if step.surrogate is not None and (value := node.inputs[0]) is not None:
         return (new.get(value, value),)
     if any(isinstance(value, ir.Graph) for value in step.attrs.values()):
-        return whole(low, step, node, new)
+        return rebuild_node(low, step, node, new)
     inputs = [None if value is None else new.get(value, value) for value in node.inputs]
     known = low.op.recall(step, inputs)
     if known is not None:
@@ -347,7 +349,7 @@ def anew(
     return low.copy(step, inputs, low.samples.step(step, inputs), names)
 
 
-def whole(
+def rebuild_node(
     low: Scope, step: Step, node: ir.Node, new: Mapping[ir.Value, ir.Value]
 ) -> tuple[ir.Value, ...]:
     """The outputs of a node with bodies, on new inputs and captured tensors."""
@@ -418,7 +420,7 @@ def check_complete(
     step: Step, nodes: list[ir.Node], listed: Sequence[ir.Value], y: ir.Value
 ) -> None:
     """Raises unless the listed tensors and initializers determine y."""
-    known = {*listed, *outputs_of(nodes)}
+    known = {*listed, *node_outputs(nodes)}
     read = dict.fromkeys((*(value for node in nodes for value in operands_of(node)), y))
     missing = [value.name or "" for value in read if value not in known
                and value.const_value is None and INITIALIZER not in value.meta]  # fmt: skip
@@ -440,7 +442,9 @@ def check_differentiable(step: Step, steps: Sequence[Step], dag: Dag, wrt: Names
         if source in dag.behind(dag.sinks[0]) or name == y:
             continue
         reached = reach_forward(steps, [name])
-        cut = [s for s in steps if s.name and is_zero(s) and not reached.isdisjoint(reads(s))]
+        cut = [
+            s for s in steps if s.name and is_declared_zero(s) and not reached.isdisjoint(reads(s))
+        ]
         if cut:
             raise InputError(
                 f"{step}: {y!r} is not differentiable in {name!r}, as {cut[0]} lies between"

@@ -30,12 +30,12 @@ class Scope:
 
     def __init__(self, model: Model, opset_imports: Mapping[str, int], symbols: Symbols) -> None:
         self.model, self.op, self.symbols = model, Recorder(opset_imports, symbols), symbols
-        self.samples = Samples(opset_imports)
+        self.samples = SampleValues(opset_imports)
         self.values: ChainMap[str, Any] = ChainMap()  # a sequence is a list of values
         self._taken = {
             value.name
             for graph in model.ir.graphs()
-            for value in (*graph.inputs, *graph.initializers.values(), *outputs_of(graph))
+            for value in (*graph.inputs, *graph.initializers.values(), *node_outputs(graph))
             if value.name
         }
         self._nodes: set[str] = set()
@@ -97,7 +97,7 @@ class Scope:
 Arrays = tuple[Any, ...]
 
 
-class Samples:
+class SampleValues:
     """value ↦ its array at the sample, held or computed on demand."""
 
     def __init__(self, opset_imports: Mapping[str, int]) -> None:
@@ -179,6 +179,6 @@ def ancestors(values: Iterable[ir.Value], stop: Container[ir.Value] = ()) -> lis
     return list(order)
 
 
-def outputs_of(nodes: Iterable[ir.Node]) -> list[ir.Value]:
+def node_outputs(nodes: Iterable[ir.Node]) -> list[ir.Value]:
     """The outputs of some nodes."""
     return [value for node in nodes for value in node.outputs]

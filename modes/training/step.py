@@ -17,12 +17,12 @@ from ...jacobians.arguments import Natural, validated
 from ...jacobians.errors import InputError, LoadError, UnknownTensor, closest
 from ...ops.registry import version
 from ..linear.derivatives.unroll import by_seed
-from ..model.flow.contents import unique
+from ..model.flow.contents import unique_name
 from ..model.loading.load import load
 from ..model.loading.patterns import proto_of
 from ..model.primal.inputs import FLOATS, check_inputs
 from ..model.primal.model import Dim, Model
-from .lowering import lowered
+from .lowering import lower_model
 from .scope import sample_inputs
 from .training_model import combined
 
@@ -45,7 +45,7 @@ class Exported:
 
     def fits(self, training_model: onnx.ModelProto, inputs: Mapping[str, Any]) -> bool:
         """Whether this is the step of a model for inputs of these shapes."""
-        if self.declared != version() or self.source != [*told(training_model, self.new)]:
+        if self.declared != version() or self.source != [*message_parts(training_model, self.new)]:
             return False
         specs = self.model.inputs
         try:
@@ -77,7 +77,9 @@ def training_step(model: Any, inputs: Mapping[str, Any] | None = None) -> onnx.M
     chosen = {v.name for v in whole.graph.input} & net.initializers.keys()
     first = {pair.key for info in model.training_info for pair in info.initialization_binding}
     mutable = new.keys() | first | chosen
-    made = lowered(net, point, f"{net.name or 'model'}_step", mutable, chosen - new.keys() - first)
+    made = lower_model(
+        net, point, f"{net.name or 'model'}_step", mutable, chosen - new.keys() - first
+    )
     check_updates(model, made, new)
     made.ir.metadata_props[BOUND] = json.dumps(new)
     return proto_of(made.ir)
@@ -119,7 +121,7 @@ def iteration(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, str]]:
         both, scope = combined(model, info.algorithm).graph, dict(now)
         for tensor in info.algorithm.initializer:
             known = any(pair.key == tensor.name for pair in info.update_binding)
-            scope[tensor.name] = tensor.name if known else unique(tensor.name, taken)
+            scope[tensor.name] = tensor.name if known else unique_name(tensor.name, taken)
             graph.initializer.add().CopyFrom(tensor)
             graph.initializer[-1].name = scope[tensor.name]
         for value in info.algorithm.input:
@@ -129,7 +131,7 @@ def iteration(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, str]]:
                 graph.input[-1].name = name
         taken |= {value.name for value in graph.input}
         inputs = [*scope, *(value.name for value in both.input if value.name not in scope)]
-        outputs = {value.name: unique(value.name, taken) for value in both.output}
+        outputs = {value.name: unique_name(value.name, taken) for value in both.output}
         for value in both.output:
             graph.output.add().CopyFrom(value)
             graph.output[-1].name = outputs[value.name]
@@ -191,20 +193,20 @@ def step_for(training_model: onnx.ModelProto, inputs: Mapping[str, Any]) -> Expo
     made = training_step(training_model, inputs)
     bound = next(entry.value for entry in made.metadata_props if entry.key == BOUND)
     names, new = tuple(value.name for value in made.graph.input), json.loads(bound)
-    step = Exported([*told(training_model, new)], version(), load(made), names, new)
+    step = Exported([*message_parts(training_model, new)], version(), load(made), names, new)
     STEPS.appendleft(step)
     return step
 
 
-def told(message: Any, state: Container[str]) -> Iterator[bytes]:
+def message_parts(message: Any, state: Container[str]) -> Iterator[bytes]:
     """A training model in bytes, part by part, without the floating-point values of a state."""
     for field, value in message.ListFields():
         yield field.name.encode()
         if field.name in ("graph", "algorithm", "initialization"):
-            yield from told(value, state)
+            yield from message_parts(value, state)
         elif field.name == "training_info":
             for info in value:
-                yield from told(info, state)
+                yield from message_parts(info, state)
         elif field.name == "initializer":
             for tensor in value:
                 yield repr((tensor.name, tensor.data_type, [*tensor.dims])).encode()

@@ -14,7 +14,7 @@ from ...jacobians.arguments import validated
 from ...jacobians.errors import InputError, UnknownTensor, closest
 from ...ops.node import TRAINING
 from ..model.flow.contents import nodes as nodes_of
-from ..model.flow.steps import needed
+from ..model.flow.steps import steps_needed
 from ..model.loading.bodies import add_import
 from ..model.loading.load import load
 from ..model.loading.patterns import proto_of
@@ -182,7 +182,7 @@ def independent(
 ) -> tuple[list[str], list[str]]:
     """The trained initializers, and the inputs that the loss depends on."""
     model = load(whole)
-    _, used = needed(model.steps, [loss])
+    _, used = steps_needed(model.steps, [loss])
     weights = [name for name, array in model.constants.items() if is_float(array.dtype)]
     held = set(statistics)
     found = [name for name in weights_of(model)
@@ -235,8 +235,8 @@ def add_step(
                          f"the type of {xs[0]!r}")  # fmt: skip
     own = {**slots, COUNT: state[COUNT], RATE: rate, ONE: np.array(1, np.int64)}
     graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in own.items())
-    graph.input.append(typed(RATE, rate))  # its initializer is its default
-    graph.output.extend(typed(f"{name}_new", array) for name, array in state.items())
+    graph.input.append(declare_tensor(RATE, rate))  # its initializer is its default
+    graph.output.extend(declare_tensor(f"{name}_new", array) for name, array in state.items())
     bind(info.update_binding, {name: f"{name}_new" for name in state})
     first = {value.name: value.name for value in info.initialization.output}
     for name in first:
@@ -259,10 +259,10 @@ def add_first(graph: onnx.GraphProto, name: str, array: np.ndarray) -> None:
         zero = numpy_helper.from_array(np.zeros(1, array.dtype))
         graph.initializer.append(numpy_helper.from_array(np.array(array.shape, np.int64), held))
         graph.node.append(helper.make_node("ConstantOfShape", [held], [made], value=zero))
-    graph.output.append(typed(made, array))
+    graph.output.append(declare_tensor(made, array))
 
 
-def typed(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
+def declare_tensor(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
     """The declaration of a tensor with dtype and shape of an array."""
     kind = helper.np_dtype_to_tensor_dtype(array.dtype)
     return helper.make_tensor_value_info(name, kind, array.shape)

@@ -93,7 +93,7 @@ class Case:
         if self.domain:
             opsets.append(helper.make_opsetid(self.domain, self.version))
         model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-        return typed(onnx.shape_inference.infer_shapes(model))
+        return with_output_types(onnx.shape_inference.infer_shapes(model))
 
     @cached_property
     def model(self) -> Model:
@@ -130,7 +130,7 @@ def declared(name: str, x: np.ndarray) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
 
 
-def typed(model: onnx.ModelProto) -> onnx.ModelProto:
+def with_output_types(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model; outputs without an inferred type have the type of the first floating input."""
     kinds = [value.type.tensor_type.elem_type for value in model.graph.input]
     floating = [kind for kind in kinds if helper.tensor_dtype_to_np_dtype(kind).kind == "f"]
@@ -145,16 +145,16 @@ def node_case(name: str, *inputs: Any, **how: Any) -> Case:
 
     A keyword that is not a field of `Case` is an attribute of the node.
     """
-    arrays = tuple(at(*x, seed=k) if isinstance(x, tuple) else x for k, x in enumerate(inputs))
+    arrays = tuple(signed(*x, seed=k) if isinstance(x, tuple) else x for k, x in enumerate(inputs))
     known = {key: how.pop(key) for key in list(how) if key in Case.__dataclass_fields__}
     domain, _, op_type = name.rpartition("::")
     return Case(op_type, arrays, how, domain=domain, **known)
 
 
-def at(*shape: int, seed: int = 0) -> np.ndarray:
+def signed(*shape: int, seed: int = 0) -> np.ndarray:
     """Distinct fractions of both signs, away from kinks.
 
-    >>> at(3).tolist()
+    >>> signed(3).tolist()
     [1.125, -0.375, 0.75]
     """
     n = int(np.prod(shape))
@@ -165,12 +165,12 @@ def at(*shape: int, seed: int = 0) -> np.ndarray:
 
 def positive(*shape: int, seed: int = 0) -> np.ndarray:
     """Distinct positive fractions."""
-    return np.abs(at(*shape, seed=seed))
+    return np.abs(signed(*shape, seed=seed))
 
 
 def inside(*shape: int, seed: int = 0) -> np.ndarray:
     """Distinct fractions between -1 and 1."""
-    x = at(*shape, seed=seed)
+    x = signed(*shape, seed=seed)
     return x / (np.abs(x).max() + 0.5)
 
 

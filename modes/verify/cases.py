@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import contrib_cases  # noqa: F401  (it registers the cases of ONNX Runtime)
-from .case import CASES, SAME, SCRIPTS, SIDES, at, case, inside, ints, numbers, positive, script
+from .case import CASES, SAME, SCRIPTS, SIDES, case, inside, ints, numbers, positive, script, signed
 
 __all__ = ["CASES", "SCRIPTS"]
 
@@ -33,9 +33,9 @@ case("HardSigmoid", numbers(-4, 0.5, 4), torch="torch.clamp(0.2 * {0} + 0.5, 0, 
 case("HardSigmoid", numbers(-4, 0.5, 4), alpha=0.5, beta=0.25)
 case("HardSwish", numbers(-4, 0.5, 4), torch="F.hardswish({all})")
 case("Shrink", numbers(-2, 0.25, 2), bias=0.5, lambd=1.0)
-case("Tanh Neg", at())
-case("PRelu", at(2, 2), at(2, seed=1), torch="torch.where({0} > 0, {0}, {1} * {0})")
-case("PRelu", at(2, 3, 1), at(3, 1, seed=1))
+case("Tanh Neg", signed())
+case("PRelu", signed(2, 2), signed(2, seed=1), torch="torch.where({0} > 0, {0}, {1} * {0})")
+case("PRelu", signed(2, 3, 1), signed(3, 1, seed=1))
 
 for a, b in (((2,), (2,)), ((2, 1), (3,)), ((2,), ()), ((), (2, 2)), ((2, 2), (1, 2))):
     case("Add Sub Mul", a, b, torch=SAME)
@@ -49,7 +49,7 @@ case("Mod", SIDES, numbers(1.5, 1.0), fmod=1)
 case("Sum Mean Max", (2, 1), (3,), ())
 case("Min", (2, 1), (3,), numbers(-0.875))
 case("Sum Mean Max Min", (2,))
-case("Pow", at(3), ints(2, 3, 1))
+case("Pow", signed(3), ints(2, 3, 1))
 case("Where", np.array([True, False]), (2,), (2,), torch="torch.where({all})")
 case("Where", np.array([[True], [False]]), (2,), ())
 case("Clip", numbers(-3, 0.5, 3), np.array(-1.0), np.array(1.0), torch="torch.clamp({all})")
@@ -97,7 +97,7 @@ case("Compress", (2, 3), np.array([True, False, True]), axis=-1)
 case("Compress", (2, 2), np.array([False, True, True]), torch="{0}.ravel()[:3][{1}]")
 case("TopK", (2, 3), ints(2), outputs=2, of=(0,), torch="{0}.topk(2).values")
 case("TopK", (3, 2), ints(2), outputs=2, of=(0,), axis=0, largest=0)
-case("Unique", at(4), outputs=1)
+case("Unique", signed(4), outputs=1)
 case("DepthToSpace", (1, 4, 1, 2), blocksize=2)
 case("DepthToSpace", (1, 4, 1, 2), blocksize=2, mode="CRD")
 case("SpaceToDepth", (1, 1, 2, 4), blocksize=2, torch="torch.pixel_unshuffle({0}, 2)")
@@ -110,8 +110,8 @@ for mode in ("reflect", "edge", "wrap"):
 case("CenterCropPad", (3, 1), ints(2, 3))
 case("ReverseSequence", (3, 2), ints(2, 3))
 case("ReverseSequence", (2, 3), ints(2, 3), time_axis=1, batch_axis=0)
-case("OneHot", ints(1, -1, 0), np.array(3), at(2, seed=1))
-case("OneHot", ints(1, 0), np.array(2), at(2, seed=1), axis=0)
+case("OneHot", ints(1, -1, 0), np.array(3), signed(2, seed=1))
+case("OneHot", ints(1, 0), np.array(2), signed(2, seed=1), axis=0)
 case("Range", np.array(1.25), np.array(3.0), np.array(0.5))
 
 for reduction in ("none", "add", "mul", "max", "min"):
@@ -261,7 +261,7 @@ for padding, corners in product(("zeros", "border", "reflection"), (0, 1)):
     case("GridSample", (1, 1, 3, 2), FAR, mode="nearest", **how)
     case("GridSample", (1, 1, 3), numbers(1.4375, -0.3125).reshape(1, 2, 1), **how)
     case("GridSample", (1, 1, 2, 3), FAR, mode="cubic", wrt=(0,), **how)
-    case("GridSample", at(1, 1, 2, 3), WITHIN + 0.75, mode="cubic", wrt=(1,), **how)
+    case("GridSample", signed(1, 1, 2, 3), WITHIN + 0.75, mode="cubic", wrt=(1,), **how)
     case("GridSample", (1, 1, 2, 1, 2), numbers(0.25, -0.375, 1.4375).reshape(1, 1, 1, 1, 3), **how)
     case("GridSample", (1, 1, 1, 2, 2), numbers(0.25, -0.375, 1.4375).reshape(1, 1, 1, 1, 3),
          mode="nearest", **how)  # fmt: skip

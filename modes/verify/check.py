@@ -18,16 +18,24 @@ from sympy.polys.rings import ring
 from ...jacobians import Dag, Jacobian
 from ...jacobians.errors import OnnxJacError
 from ...jacobians.threads import cached_property
-from ...ops.formulas import MANY as MP
+from ...ops.formulas import DIGITS as MP
 from ...ops.formulas import numeric
 from ...ops.registry import find, traits_of
-from ...ops.symbols import Symbols, Tensor
-from ...ops.symbols.number import closed_form
+from ...ops.symbols import SymbolReading, Tensor
+from ...ops.symbols.number import nearby_closed_form
 from ..model.loading.load import load
 from ..model.primal.evaluate import evaluate
 from ..recording.derive import vjp_graph
 from .case import Case
-from .definition import STATED, Reading, blocks, defined, dense, exprs_of, read
+from .definition import (
+    STATED,
+    SymbolicTensors,
+    block_slices,
+    defined,
+    exprs_of,
+    run_symbolically,
+    symbolic_matrix,
+)
 from .differences import mismatch
 
 Pair = tuple[str, str]
@@ -50,11 +58,11 @@ class Verdict:
         return f"∂{self.pair[0]}/∂{self.pair[1]}, {m}×{n}: {self.outcome}{self.failure}"
 
 
-class Check:
+class CaseCheck:
     """A case over symbols, and its derivative in two ways: by the rules, and by SymPy."""
 
     def __init__(self, case: Case) -> None:
-        self.case, self.op = case, Symbols()
+        self.case, self.op = case, SymbolReading()
         self.wrt = case.floating(case.wrt)
         self.symbols = {name: self.op.variables(name, case.point[name], **case.assumed(name))
                         for name in self.wrt}  # fmt: skip
@@ -83,14 +91,16 @@ class Check:
         return AGREES if max(errors) < SINGLE else REFUTED
 
     @cached_property
-    def reading(self) -> Reading:
+    def reading(self) -> SymbolicTensors:
         """The model over symbols; where it is a single step, the definition gives its outputs."""
         model = self.case.model
         given = self.definition.outputs if len(model.steps) == 1 else {}
         if given and traits_of(model.steps[0]).random:  # its rule, not the constants that it drew
             values = {**model.constants, **self.case.point, **self.symbols, **given}
-            return Reading(self.op, model, values)
-        return read(model, self.case.point, self.case.results, self.symbols, self.op, given)
+            return SymbolicTensors(self.op, model, values)
+        return run_symbolically(
+            model, self.case.point, self.case.results, self.symbols, self.op, given
+        )
 
     @cached_property
     def dag(self) -> Dag:
@@ -100,20 +110,20 @@ class Check:
     @cached_property
     def matrix(self) -> sp.Matrix:
         """The derivative by the rules, entry by entry."""
-        return dense(self.dag, self.op)
+        return symbolic_matrix(self.dag, self.op)
 
     @cached_property
     def truth(self) -> sp.Matrix:
         """The derivative of the definition, by SymPy."""
         outputs = self.definition.outputs
         rows = [y for name in self.of for y in exprs_of(outputs[name], self.op).ravel()]
-        return slopes(rows, [x for name in self.wrt for x in self.reading.exprs(name)])
+        return differentiate_rows(rows, [x for name in self.wrt for x in self.reading.exprs(name)])
 
     @cached_property
     def point(self) -> tuple[tuple[sp.Symbol, sp.Expr], ...]:
         """The symbols with their values."""
         return tuple(
-            (number.expr, closed_form(float(number.at)))
+            (number.expr, nearby_closed_form(float(number.at)))
             for tensor in self.symbols.values() for number in tensor.entries.ravel()
         )  # fmt: skip
 
@@ -126,7 +136,7 @@ class Check:
         worst = EXACT
         for k, (a, b) in enumerate(zip(found, truth, strict=True)):
             outcome = verdict(a - b, self.op.conditions, self.point)
-            if outcome == REFUTED and agree(a, b, self.op.conditions, dict(self.point)):
+            if outcome == REFUTED and agree_numerically(a, b, self.op.conditions, dict(self.point)):
                 outcome = ROUNDED
             if outcome == REFUTED:
                 place = divmod(k, found.shape[1])
@@ -138,7 +148,7 @@ class Check:
         """Verdicts on the Jacobian, here and across each condition that only the rule has."""
         declared, found = find(self.case.op_type, self.case.domain), self.here()
         most = FEWER if declared is None or declared.is_composed else MANY
-        beyond = (v for other in islice(self.across(), most) for v in Check(other).here())
+        beyond = (v for other in islice(self.across(), most) for v in CaseCheck(other).here())
         return found + [v for v in beyond if not v]
 
     def across(self) -> Iterator[Case]:
@@ -149,14 +159,14 @@ class Check:
                 asked = [c for c in self.specified if moved in c.free_symbols]
                 sides = () if boundary in known else sides_of(boundary, moved, point)
                 held = [at for at in sides if all(c.subs(at) == True for c in asked)]  # noqa: E712
-                yield from (replace(self.case, inputs=tuple(placed(self, at))) for at in held)
+                yield from (replace(self.case, inputs=tuple(inputs_at(self, at))) for at in held)
                 if held:
                     break
 
     def here(self) -> list[Verdict]:
         """Verdicts on the Jacobian, and on its transpose, which is a separate operator."""
-        adjoint = dense(self.dag.T, self.op).T
-        places = blocks(self.reading.values, self.of, self.wrt)
+        adjoint = symbolic_matrix(self.dag.T, self.op).T
+        places = block_slices(self.reading.values, self.of, self.wrt)
         found = self.compare(self.matrix, self.truth, places)
         mirrored = self.compare(adjoint, self.matrix, places)
         return [w if v and not w else v for v, w in zip(found, mirrored, strict=True)]
@@ -170,16 +180,16 @@ class Check:
                  for k, (n, o) in enumerate(zip(names, self.of, strict=True))}  # fmt: skip
         point = {**case.point, **{n: t.values for n, t in seeds.items()}}
         slopes_of = tuple(f"{name}_cotangent" for name in self.wrt)
-        again = read(model, point, slopes_of, {**self.symbols, **seeds}, self.op)
+        again = run_symbolically(model, point, slopes_of, {**self.symbols, **seeds}, self.op)
         u = sp.Matrix([x for n in names for x in again.exprs(n)])
         pulled = self.truth.T * u
         variables = [x for name in self.wrt for x in again.exprs(name)]
         whole = sp.Matrix([x for n in slopes_of for x in again.exprs(n)])
         column = {("Jᵀu", "".join(self.wrt)): (slice(None), slice(None))}
         found = self.compare(whole, pulled, column)
-        hessian = dense(again.dag(self.wrt, slopes_of), self.op)
-        places = blocks(again.values, slopes_of, self.wrt)
-        return found + self.compare(hessian, slopes(list(pulled), variables), places)
+        hessian = symbolic_matrix(again.dag(self.wrt, slopes_of), self.op)
+        places = block_slices(again.values, slopes_of, self.wrt)
+        return found + self.compare(hessian, differentiate_rows(list(pulled), variables), places)
 
 
 NEAR = np.arange(-2048, 2049) / 512
@@ -193,7 +203,7 @@ def boundaries(conditions: Any) -> tuple[sp.Expr, ...]:
         (r.lhs.args[0], r.rhs.args[0]) if r.lhs.func == r.rhs.func == sp.tanh else (r.lhs, r.rhs)
         for r in relations
     )
-    found = {parted(left - right)[1] for left, right in sides}
+    found = {rational_factor(left - right)[1] for left, right in sides}
     found = {-d if d.could_extract_minus_sign() else d for d in found}
     return tuple(sorted((d for d in found if d.free_symbols), key=str))
 
@@ -209,7 +219,7 @@ def sides_of(boundary: sp.Expr, moved: sp.Symbol, point: Point) -> Iterator[Poin
             yield {**point, moved: point[moved] + sp.Rational(step)}
 
 
-def placed(check: Check, at: Point) -> Iterator[np.ndarray | None]:
+def inputs_at(check: CaseCheck, at: Point) -> Iterator[np.ndarray | None]:
     """The inputs of the case, with the entries of another point."""
     for name, x in zip(check.case.names, check.case.inputs, strict=True):
         if x is None or name not in check.symbols:
@@ -219,7 +229,7 @@ def placed(check: Check, at: Point) -> Iterator[np.ndarray | None]:
         yield np.array([float(at[s]) for s in entries]).reshape(x.shape).astype(x.dtype)
 
 
-def slopes(rows: list[Any], variables: list[Any]) -> sp.Matrix:
+def differentiate_rows(rows: list[Any], variables: list[Any]) -> sp.Matrix:
     """∂rows/∂variables."""
     return sp.Matrix(len(rows), len(variables), [sp.diff(y, x) for y in rows for x in variables])
 
@@ -229,7 +239,7 @@ def ones_like(value: Any) -> np.ndarray:
     return 1 + np.arange(value.entries.size).reshape(value.shape) / 8
 
 
-def operators(check: Check) -> dict[Pair, Jacobian]:
+def operators(check: CaseCheck) -> dict[Pair, Jacobian]:
     """(output, input) -> the structured operator that the rule gives for this block."""
     edges = {}
     for o, i in product(check.of, check.wrt):
@@ -244,7 +254,7 @@ OUTCOMES = EXACT, DIGITS, ROUNDED, AGREES, UNPROVED, REFUTED = (
 )  # fmt: skip
 """From the best to the worst."""
 
-LONG = 10**6
+EXACT_DENOMINATOR = 10**6
 """A fraction with a greater denominator was computed in double precision."""
 
 FEWER, MANY = 2, 32
@@ -253,13 +263,13 @@ FEWER, MANY = 2, 32
 SINGLE = 1e-5
 """The relative error of a kernel in single precision."""
 
-LARGE, HUGE = 1500, 12000
+FRACTION_OPERATIONS, POLYNOMIAL_OPERATIONS = 1500, 12000
 """Operations in an expression beyond which fractions, or even polynomials, take too long."""
 
 SIMPLE = 4
 """The degree of a denominator up to which the consequences of denominators are worked out."""
 
-FEW = 8
+FRACTION_SYMBOLS = 8
 """Below this number of symbols, even a huge expression becomes one fraction in little time."""
 
 Point = dict[sp.Symbol, sp.Rational]
@@ -276,10 +286,12 @@ def verdict(expr: sp.Expr, conditions: tuple[Any, ...] = (), point: Any = ()) ->
     """
     expr = without_powers(unsigned(expr, dict(point)))
     operations = sp.count_ops(expr)
-    small = operations < LARGE
-    if operations < HUGE and is_zero_polynomial(expr):
+    small = operations < FRACTION_OPERATIONS
+    if operations < POLYNOMIAL_OPERATIONS and is_zero_polynomial(expr):
         return EXACT
-    if (small and is_zero(expr)) or (len(expr.free_symbols) < FEW and vanishes(expr)):
+    if (small and is_zero_expr(expr)) or (
+        len(expr.free_symbols) < FRACTION_SYMBOLS and vanishes(expr)
+    ):
         return EXACT
     if not vanishes_near(expr, dict(point), conditions):
         return REFUTED
@@ -302,9 +314,9 @@ def unsigned(expr: sp.Expr, point: Point) -> sp.Expr:
 def without_powers(expr: sp.Expr) -> sp.Expr:
     """exp(2 k u) as ((1 + t) / (1 - t))ᵏ, where t = tanh u occurs as well."""
     for t in expr.atoms(sp.tanh):
-        c, u = expanded(t.args[0])
+        c, u = expanded_factor(t.args[0])
         signs = {u: 1, -u: -1}
-        ratios = ((e, *expanded(e.exp)) for e in expr.atoms(sp.exp))
+        ratios = ((e, *expanded_factor(e.exp)) for e in expr.atoms(sp.exp))
         powers = {e: signs[v] * d / (2 * c) for e, d, v in ratios if v in signs}
         whole = {e: k for e, k in powers.items() if k.is_Integer and abs(k) <= 4}
         expr = expr.xreplace({e: ((1 + t) / (1 - t)) ** k for e, k in whole.items()})
@@ -312,41 +324,41 @@ def without_powers(expr: sp.Expr) -> sp.Expr:
 
 
 @cache
-def expanded(exponent: sp.Expr) -> tuple[Any, sp.Expr]:
+def expanded_factor(exponent: sp.Expr) -> tuple[Any, sp.Expr]:
     """A rational factor of an exponent that is expanded, and the rest."""
-    return parted(sp.expand(exponent))
+    return rational_factor(sp.expand(exponent))
 
 
 def vanishes_near(expr: sp.Expr, point: Point, conditions: tuple[Any, ...]) -> bool:
     """Whether |expr| < 10⁻³⁰ at three random rational points where the conditions hold."""
-    return all(abs(value) <= 1e-30 for value, in computed((expr,), point, conditions))
+    return all(abs(value) <= 1e-30 for value, in evaluate_exprs((expr,), point, conditions))
 
 
-def agree(a: sp.Expr, b: sp.Expr, conditions: tuple[Any, ...], point: Point) -> bool:
+def agree_numerically(a: sp.Expr, b: sp.Expr, conditions: tuple[Any, ...], point: Point) -> bool:
     """Whether |a - b| < 10⁻¹⁴ max(1, |b|) at three points, where a constant is a rounded number.
 
     A flat model has constants in double precision that a definition computes, as 1 / √(2 + ε).
     """
-    if all(n.q < LONG for n in (a - b).atoms(sp.Rational)):
+    if all(n.q < EXACT_DENOMINATOR for n in (a - b).atoms(sp.Rational)):
         return False
-    pairs = computed((a, b), point, conditions)
+    pairs = evaluate_exprs((a, b), point, conditions)
     return all(abs(one - other) <= 1e-14 * max(1, abs(other)) for one, other in pairs)
 
 
-def computed(
+def evaluate_exprs(
     exprs: tuple[sp.Expr, ...], point: Point, conditions: tuple[Any, ...]
 ) -> Iterator[list[Any]]:
-    """Expressions in many digits at three points by `drawn`; NaN where one has no value."""
+    """Expressions in many digits at three points by `draw_points`; NaN where one has no value."""
     names = occurring(*exprs, *conditions)
     values = numeric(names, exprs)
-    for at in drawn(names, point, conditions):
+    for at in draw_points(names, point, conditions):
         try:
             yield values(*(MP.convert(at[s]._to_mpmath(MP.prec)) for s in names))
         except (ArithmeticError, ValueError):
             yield [MP.nan for _ in exprs]
 
 
-def drawn(
+def draw_points(
     names: list[sp.Symbol], point: Point, conditions: tuple[Any, ...]
 ) -> Iterator[Point]:
     """Three times random fractions near the point, or near 1, closer until the conditions hold."""
@@ -364,13 +376,13 @@ def drawn(
 # Algebra: rational functions of entries, exponentials and roots are compared as polynomials.
 
 
-def is_zero(expr: sp.Expr) -> bool:
+def is_zero_expr(expr: sp.Expr) -> bool:
     """Whether algebra shows that an expression vanishes; False where algebra cannot tell.
 
     Functions become unknowns, and √s an unknown r with r² = s.
 
     >>> a, b = sp.symbols("a b", positive=True)
-    >>> is_zero(1 / (sp.sqrt(a) + sp.sqrt(b)) - (sp.sqrt(a) - sp.sqrt(b)) / (a - b))
+    >>> is_zero_expr(1 / (sp.sqrt(a) + sp.sqrt(b)) - (sp.sqrt(a) - sp.sqrt(b)) / (a - b))
     True
     """
     return vanishes(expr) or vanishes(spelled(expr), sp.cancel)
@@ -444,7 +456,7 @@ class Unknowns:
             return self.replace(base) ** exponent
         if exponent.is_Rational and exponent.q == 2:
             return self._root(self.canonical(base)) ** exponent.p
-        content, rest = parted(exponent)
+        content, rest = rational_factor(exponent)
         unit = self.units.get(rest, content.q) if base == sp.E else content.q
         known, turned = (base ** (self.canonical(e) / unit) for e in (rest, -rest))
         if turned in self.names:
@@ -521,7 +533,7 @@ class Reciprocals(Unknowns):
         return super()._power(base, exponent)
 
 
-def parted(exponent: sp.Expr) -> tuple[Any, sp.Expr]:
+def rational_factor(exponent: sp.Expr) -> tuple[Any, sp.Expr]:
     """A rational factor of an exponent, and the rest."""
     parts: tuple[Any, sp.Expr] = (
         exponent.primitive() if exponent.is_Add else exponent.as_coeff_Mul()
@@ -533,6 +545,6 @@ def units_of(expr: sp.Expr) -> dict[sp.Expr, int]:
     """For each exponent without its factor, the n for which its factors are multiples of 1/n."""
     units: dict[sp.Expr, int] = {}
     for power in expr.atoms(sp.exp):
-        content, rest = parted(power.exp)
+        content, rest = rational_factor(power.exp)
         units[rest] = sp.ilcm(units.get(rest, 1), content.q)
     return units

@@ -70,12 +70,12 @@ ort("RotaryEmbedding", (1, 2, 2), ints(0), *TURN)
 ort("RotaryEmbedding", (1, 1, 2, 2), ints([1, 0]), *TURN, interleaved=1)
 ort("RotaryEmbedding", (1, 1, 6), ints([1]), *TURN, rotary_embedding_dim=2, num_heads=2)
 
-FEW = {"num_heads": 2, "second": False}
-ort("Attention", (1, 2, 1), (1, 6), (6,), **FEW)
+TWO_HEADS = {"num_heads": 2, "second": False}
+ort("Attention", (1, 2, 1), (1, 6), (6,), **TWO_HEADS)
 ort("Attention", (1, 2, 1), (1, 3), num_heads=1)
 ort("Attention", (1, 2, 2), (2, 5), None, np.array([[1, 0]], np.int32), unidirectional=1,
     qkv_hidden_sizes=[2, 2, 1], num_heads=1, second=False)  # fmt: skip
-ort("MultiHeadAttention", (1, 1, 2), (1, 2, 2), (1, 2, 2), (6,), **FEW)
+ort("MultiHeadAttention", (1, 1, 2), (1, 2, 2), (1, 2, 2), (6,), **TWO_HEADS)
 ort("MultiHeadAttention", (1, 1, 1), (1, 2, 1), (1, 2, 1), None,
     np.array([[1, 0]], np.int32), (1, 1, 1, 2), num_heads=1, scale=0.5)  # fmt: skip
 ort("MultiHeadAttention", (1, 2, 1), (1, 2, 1), (1, 2, 1), num_heads=1, unidirectional=1,

@@ -125,7 +125,7 @@ def ports(op_type: str, domain: str) -> Iterator[Tag]:
         for k, formal in enumerate(formals):
             tag = NAMES[str(formal.differentiation_category).rpartition(".")[2]]
             known, evidence = judged(schema, kind, k, formal)
-            verdict, where = placed(op_type, formal, known)
+            verdict, where = locate_verdict(op_type, formal, known)
             yield Tag(home, op_type, kind, k, formal.name, tag, verdict, where, evidence)
 
 
@@ -138,7 +138,7 @@ def judged(schema: defs.OpSchema, kind: str, index: int, formal: Any) -> tuple[b
     if what in (ZERO, NOT_A_FUNCTION):
         return False, reason
     slots, cases = passed(op_type, domain, version()), CASES.get((op_type, domain), [])
-    if any(same(formal, index, slot[side]) for slot in slots):
+    if any(belongs_to_port(formal, index, slot[side]) for slot in slots):
         declared = find(op_type, domain)
         alone = declared and declared.is_composed and full_name(op_type, domain) in TRANSCRIPTIONS
         proved = alone or not declared or not declared.is_composed
@@ -150,12 +150,12 @@ def judged(schema: defs.OpSchema, kind: str, index: int, formal: Any) -> tuple[b
         return True, why
     held = (case.inputs if side else case.results for case in cases)
     seen = {k for tensors in held for k, tensor in enumerate(tensors) if tensor is not None}
-    if any(same(formal, index, k) for k in seen):
+    if any(belongs_to_port(formal, index, k) for k in seen):
         return False, "proof: its block is zero in every case"
     return False, why or "it decides which entries count, or where, and is piecewise constant there"
 
 
-def same(formal: Any, index: int, k: int) -> bool:
+def belongs_to_port(formal: Any, index: int, k: int) -> bool:
     """Whether position k belongs to the port; a variadic port has all positions from its own on."""
     variadic = str(formal.option).endswith("Variadic")
     return k >= index if variadic else k == index
@@ -187,7 +187,7 @@ def holds_floats(kind: str) -> bool:
     return "float" in kind or "double" in kind
 
 
-def placed(op_type: str, formal: Any, known: bool) -> tuple[str, str]:
+def locate_verdict(op_type: str, formal: Any, known: bool) -> tuple[str, str]:
     """The verdict, the points without a derivative, and the types that have one."""
     if not known:
         return NOT, ""

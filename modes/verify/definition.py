@@ -28,20 +28,20 @@ from ...ops.formulas import Total, parse
 from ...ops.numbers.pointwise import UFUNCS
 from ...ops.registry import Declaration, full_name
 from ...ops.rules.elementwise import Elementwise
-from ...ops.symbols import REFERRED, Symbols, Tensor, each
-from ...ops.symbols.number import KERNELS, Kernel, closed_form
+from ...ops.symbols import REFERRED, SymbolReading, Tensor, each
+from ...ops.symbols.number import KERNELS, Kernel, nearby_closed_form
 from ...ops.symbols.pointwise import by_entries, exactly
 from ...ops.trees import accesses
-from ..linear.derivatives.record import active_steps, dag_of, has_tangent, record
+from ..linear.derivatives.record import active_steps, dag_of, has_tangent, record_entries
 from ..linear.derivatives.unroll import unrolled
 from ..model.flow.contents import schema_of
-from ..model.flow.steps import needed
+from ..model.flow.steps import steps_needed
 from ..model.loading.bodies import add_import, has_body, inline
 from ..model.loading.load import load
 from ..model.loading.precision import to_double
 from ..model.primal.inputs import distinct
 from ..model.primal.model import Model
-from .case import Case, ModelCase, at, inside, node_case, positive
+from .case import Case, ModelCase, inside, node_case, positive, signed
 from .transcriptions import TRANSCRIPTIONS, tabulate
 
 BODY = "the function body that ONNX gives"
@@ -66,7 +66,7 @@ class Definition:
     source: str
 
 
-def defined(case: Case, symbols: Mapping[str, Tensor], op: Symbols) -> Definition:
+def defined(case: Case, symbols: Mapping[str, Tensor], op: SymbolReading) -> Definition:
     """The definition of a case: ONNX's own body, else a formula, else a transcription."""
     spec, found = Specification(op.notes), None
     declared = find(case.op_type, case.domain)
@@ -75,20 +75,20 @@ def defined(case: Case, symbols: Mapping[str, Tensor], op: Symbols) -> Definitio
     elif (declared and isinstance(declared.rule, Elementwise | Indexed)
           and spec.kernel(full_name(case.op_type, case.domain)) is None):  # fmt: skip
         inputs = [spec.operand({**case.point, **symbols}[name]) for name in case.names]
-        of: Any = by_entries if isinstance(declared.rule, Elementwise) else indexed
+        of: Any = by_entries if isinstance(declared.rule, Elementwise) else evaluate_indexed
         y = of(declared.rule, inputs, {**declared.rule.defaults, **case.attrs})
         found = Definition({case.results[0]: Tensor(each(spec.number, y), op)}, WRITTEN)
     schema = schema_of(case.op_type, case.domain, case.version)
     if not found and schema and has_body(schema) and case.op_type not in FORMULAS_FIRST:
         with suppress(NotImplementedError):  # this node has no body, or its body cannot be read
             found = by_body(case, symbols, spec)
-    found = found or by_formula(case, symbols, spec)
+    found = found or define_by_formula(case, symbols, spec)
     owned = {n: Tensor(y.entries, op) if isinstance(y, Tensor) else y
              for n, y in found.outputs.items()}  # fmt: skip
     return Definition(owned, found.source)
 
 
-class Specification(Symbols):
+class Specification(SymbolReading):
     """The symbols reading by formulas and transcriptions, without kernels of the numbers reading.
 
     This reading adds its decisions to the notes of another reading.
@@ -110,11 +110,11 @@ def by_body(case: Case, symbols: Mapping[str, Tensor], spec: Specification) -> D
     if any(node.op_type == case.op_type for node in plain.graph.node):
         raise NotImplementedError(f"{case} has no body")
     model = Model(to_double(ir.from_proto(plain)))
-    found = read(model, case.point, case.results, symbols, spec)
+    found = run_symbolically(model, case.point, case.results, symbols, spec)
     return Definition({name: found.values[name] for name in case.results}, BODY)
 
 
-def by_formula(case: Case, symbols: Mapping[str, Tensor], spec: Specification) -> Definition:
+def define_by_formula(case: Case, symbols: Mapping[str, Tensor], spec: Specification) -> Definition:
     """The operator by its formula or its transcription."""
     values = {**case.point, **symbols}
     inputs = [values.get(name) for name in case.names]
@@ -133,15 +133,17 @@ def by_parts(case: ModelCase, symbols: Mapping[str, Tensor], spec: Specification
     """A model, its operators by formulas, transcriptions or bodies."""
     proto = ir.to_proto(case.truth.ir)
     plain = inline(proto, lambda *found: not found[0] and spec.kernel(found[1]) is None)
-    found = read(Model(to_double(ir.from_proto(plain))), case.point, case.results, symbols, spec)
+    found = run_symbolically(
+        Model(to_double(ir.from_proto(plain))), case.point, case.results, symbols, spec
+    )
     return Definition({name: found.values[name] for name in case.results}, PARTS)
 
 
-def indexed(rule: Indexed, inputs: list[Any], attrs: Mapping[str, Any]) -> Any:
+def evaluate_indexed(rule: Indexed, inputs: list[Any], attrs: Mapping[str, Any]) -> Any:
     """A formula at every entry of y, with its sums in full: no code of the rule is run."""
     arrays = dict(zip(rule.variables, map(np.asarray, inputs), strict=True))
     expr, sizes = parse(rule.term), sizes_of(rule, arrays)
-    known = {sp.Symbol(n, real=True): closed_form(v) for n, v in attrs.items()}
+    known = {sp.Symbol(n, real=True): nearby_closed_form(v) for n, v in attrs.items()}
 
     def entry(e: sp.Expr, at: Mapping[str, int]) -> Any:
         if isinstance(e, Total):
@@ -170,17 +172,17 @@ def indexed(rule: Indexed, inputs: list[Any], attrs: Mapping[str, Any]) -> Any:
 
 
 @dataclass(frozen=True)
-class Reading:
+class SymbolicTensors:
     """The tensors of a model as expressions."""
 
-    op: Symbols
+    op: SymbolReading
     model: Model
     values: dict[str, Any]
 
     def dag(self, wrt: Names, of: Names) -> Dag:
         """∂of/∂wrt, by the rules."""
         active = active_steps(self.model.steps, wrt, of)
-        entries = record(active, dict(self.values), op=self.op)
+        entries = record_entries(active, dict(self.values), op=self.op)
         shapes = {n: shape_of(value) for n, value in self.values.items() if has_tangent(value)}
         return dag_of(entries, shapes, wrt, of, np.dtype(np.float64))
 
@@ -189,14 +191,14 @@ class Reading:
         return exprs_of(self.values[name], self.op).ravel()
 
 
-def read(
+def run_symbolically(
     model: Model, point: Mapping[str, np.ndarray], of: Names, symbols: Mapping[str, Tensor],
-    op: Symbols, given: Mapping[str, Tensor] | None = None,
-) -> Reading:  # fmt: skip
+    op: SymbolReading, given: Mapping[str, Tensor] | None = None,
+) -> SymbolicTensors:  # fmt: skip
     """Run the steps that `of` needs over symbols; tensors in `given` are not computed again."""
     flat = unrolled(model, point, of)
     values: dict[str, Any] = {**flat.constants, **point, **symbols}
-    for step in (flat.steps[k] for k in needed(flat.steps, of)[0]):
+    for step in (flat.steps[k] for k in steps_needed(flat.steps, of)[0]):
         known = {n: y for n, y in (given or {}).items() if n in step.outputs}
         values.update(known)
         if known.keys() >= set(filter(None, step.outputs)):
@@ -207,15 +209,15 @@ def read(
         )  # fmt: skip
         made_of = zip(step.outputs, made, strict=False)
         values.update((n, known.get(n, y)) for n, y in made_of if n)
-    return Reading(op, flat, values)
+    return SymbolicTensors(op, flat, values)
 
 
-def exprs_of(array: Any, op: Symbols) -> np.ndarray:
+def exprs_of(array: Any, op: SymbolReading) -> np.ndarray:
     """The expressions in a tensor; numbers are exact."""
     return (array if isinstance(array, Tensor) else op.constant(array)).exprs
 
 
-def dense(J: Jacobian, op: Symbols) -> sp.Matrix:
+def symbolic_matrix(J: Jacobian, op: SymbolReading) -> sp.Matrix:
     """The matrix of an operator: its columns are J eᵢ, all computed in one call."""
     m, n = J.shape
     if not m * n:
@@ -225,7 +227,7 @@ def dense(J: Jacobian, op: Symbols) -> sp.Matrix:
     return sp.Matrix(n, m, columns.ravel().tolist()).T
 
 
-def blocks(
+def block_slices(
     values: Mapping[str, Any], of: Names, wrt: Names
 ) -> dict[tuple[str, str], tuple[slice, slice]]:
     """(output, input) -> the rows and columns of their block in the whole matrix."""
@@ -257,7 +259,7 @@ def own_case(name: str, declared: Declaration, shapes: Shapes | None, attrs: Any
     if isinstance(rule, Elementwise):
         inputs = inputs or [(2, 2), *[(2,)] * (len(rule.variables) - 1)]
     elif isinstance(rule, Indexed):
-        inputs = inputs or [shape_in(rule, x) for x in rule.variables]
+        inputs = inputs or [small_shape(rule, x) for x in rule.variables]
         inputs = [np.arange(int(np.prod(s))).reshape(s) % 2 if n in rule.integers else s
                   for n, s in zip(rule.variables, inputs, strict=True)]  # fmt: skip
     elif not inputs:
@@ -273,11 +275,11 @@ def own_case(name: str, declared: Declaration, shapes: Shapes | None, attrs: Any
     return node_case(name, *inputs, **attrs)
 
 
-DRAWS = at, positive, inside, lambda *shape, seed: 1 + positive(*shape, seed=seed)
+DRAWS = signed, positive, inside, lambda *shape, seed: 1 + positive(*shape, seed=seed)
 """The points at which an operator is tried: a logarithm needs positive numbers, acos small ones."""
 
 
-def shape_in(rule: Indexed, name: str) -> tuple[int, ...]:
+def small_shape(rule: Indexed, name: str) -> tuple[int, ...]:
     """A small shape of an input: two entries for every index, and as many as 2*i + k needs."""
     (access, *_) = (a for a in accesses(rule.stage) if a.name == name)
     return tuple(1 + sum(index.values()) if isinstance(index, Mapping) else 2
@@ -310,7 +312,7 @@ def model_case(
     for k, (name, spec) in enumerate(model.inputs.items()):
         shape = tuple(n if isinstance(n, int) else 2 for n in spec.shape or ())
         floats = spec.dtype is None or spec.dtype.kind == "f"
-        drawn = at(*shape, seed=k) if floats else np.zeros(shape, spec.dtype)
+        drawn = signed(*shape, seed=k) if floats else np.zeros(shape, spec.dtype)
         point[name] = np.asarray(given.get(name, drawn), spec.dtype)
     names = tuple(n for n, x in point.items() if x.dtype.kind == "f")
     names = names if wrt is None else distinct(wrt, "wrt")
@@ -334,7 +336,7 @@ def symbolic(
     wrt: str | Iterable[str] | None = None,
 ) -> sp.Matrix:  # fmt: skip
     """The symbolic Jacobian of a small model: `onnxjac.symbolic`."""
-    case, op = model_case(model, inputs, of, wrt), Symbols()
+    case, op = model_case(model, inputs, of, wrt), SymbolReading()
     symbols = {n: op.variables(n, case.point[n]) for n in case.floating(None)}
-    found = read(case.model, case.point, case.results, symbols, op)
-    return dense(found.dag(case.floating(case.wrt), case.results), op)
+    found = run_symbolically(case.model, case.point, case.results, symbols, op)
+    return symbolic_matrix(found.dag(case.floating(case.wrt), case.results), op)

@@ -23,7 +23,7 @@ from ...jacobians.progress import counted
 from ...jacobians.text import Table
 from ...jacobians.threads import cached_property
 from ...ops import find
-from ...ops.conventions import CONVENTIONS, shown
+from ...ops.conventions import CONVENTIONS, slopes_text
 from ...ops.derive import Indexed
 from ...ops.registry import Declaration, full_name
 from ...ops.rules.elementwise import Elementwise
@@ -31,10 +31,10 @@ from ...ops.rules.quantization import DOMAIN
 from ...ops.rules.reductions import SUMS
 from ..linear.check import NOT_COMPARED, RIGHT, WRONG
 from ..linearize import linearize
-from ..model.markup import Markup, card, fold, folded, pre
+from ..model.markup import Markup, card, fold, fold_table, pre
 from .case import Case
 from .cases import CASES, SCRIPTS
-from .check import AGREES, EXACT, OUTCOMES, REFUTED, UNPROVED, Check, Verdict, operators
+from .check import AGREES, EXACT, OUTCOMES, REFUTED, UNPROVED, CaseCheck, Verdict, operators
 from .coverage import schemas
 from .definition import Shapes, function_case, model_case, own_case
 from .differences import central, mismatch
@@ -78,9 +78,9 @@ class Proof:
         return self.verdict == RIGHT
 
     @cached_property
-    def shown(self) -> Check:
+    def shown(self) -> CaseCheck:
         """The case whose matrix is written out: a small case with more than one entry."""
-        return Check(min(self.cases, key=lambda case: abs(entries(case) - 3)))
+        return CaseCheck(min(self.cases, key=lambda case: abs(count_entries(case) - 3)))
 
     @cached_property
     def examples(self) -> tuple[Example, ...]:
@@ -96,7 +96,7 @@ class Proof:
     @property
     def kinks(self) -> tuple[str, ...]:
         """The declared values at points without a derivative, one line each."""
-        return tuple(f"{c.what}: {shown(c.ours)} ({c.why})"
+        return tuple(f"{c.what}: {slopes_text(c.ours)} ({c.why})"
                      for c in CONVENTIONS if c.op_type == self.title)  # fmt: skip
 
     @property
@@ -107,7 +107,16 @@ class Proof:
         """The whole proof in Markdown."""
         if self.stated:
             return f"# {self.title}\n\n{self.stated.sentence}\n"
-        sections = (headline, equation, structure, matrix, verdicts, numbers, script, domain)
+        sections = (
+            headline,
+            equation,
+            structure,
+            matrix_rows,
+            verdicts,
+            numerical_examples,
+            script,
+            domain,
+        )
         parts = [f"# {self.title}", *filter(None, (section(self) for section in sections))]
         return "\n\n".join(parts) + "\n"
 
@@ -143,7 +152,7 @@ def proof_of(
     home, _, op_type = what.rpartition("::")
     domain = "" if (domain := home or domain) == "ai.onnx" else domain
     declared, cases = find(op_type, domain), CASES.get((op_type, domain))
-    if sentence := stated(declared):
+    if sentence := zero_statement(declared):
         return Proof(op_type, domain, (), sentence)
     if declared and (cases is None or shapes):
         title = full_name(op_type, domain)
@@ -176,7 +185,7 @@ class Proved:
 
 def proved(case: Case) -> Proved:
     """The verdicts of a case, with the second derivative where it is small enough."""
-    check = Check(case)
+    check = CaseCheck(case)
     if (case.op_type, case.domain) in CASES and check.is_circular:
         values = check.against_runtime()
         text = " in values, against the runtime's kernel" if values == REFUTED else ""
@@ -193,7 +202,7 @@ def worst(verdicts: tuple[Verdict, ...]) -> str:
     return max((v.outcome for v in verdicts), key=OUTCOMES.index, default=EXACT)
 
 
-def entries(case: Case) -> int:
+def count_entries(case: Case) -> int:
     """The number of entries of the floating inputs."""
     return sum(case.point[name].size for name in case.floating(case.wrt))
 
@@ -206,10 +215,10 @@ class Stated:
     sentence: str
 
 
-def stated(declared: Declaration | None) -> Stated | None:
+def zero_statement(declared: Declaration | None) -> Stated | None:
     """The statement for a derivative that is zero, or for an estimator, which is no derivative.
 
-    >>> stated(find("Round", DOMAIN)).sentence
+    >>> zero_statement(find("Round", DOMAIN)).sentence
     'This is not the derivative, by intent, but a straight-through estimator: as if y = x.'
     """
     if declared is None or (declared.zero is None and declared.domain != DOMAIN):
@@ -253,17 +262,17 @@ def example(case: Case, seed: int) -> Example:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OnnxJacWarning)  # about blocks that are zero
         J = linearize(case.model, point, of=of, wrt=wrt, engine="numpy")
-    product = flat(J.apply(direction), of)
+    product = flatten_named(J.apply(direction), of)
     found: list[Example] = []
     for h in STEPS:
         slopes = central(lambda x: case.model.run(x, engine="numpy"), point, direction, h)
-        found.append(Example(case, point, direction, product, flat(slopes, of)))
+        found.append(Example(case, point, direction, product, flatten_named(slopes, of)))
         if found[-1].error < GOOD:
             break
     return min(found, key=lambda made: made.error)
 
 
-def flat(values: dict[str, np.ndarray], names: tuple[str, ...]) -> np.ndarray:
+def flatten_named(values: dict[str, np.ndarray], names: tuple[str, ...]) -> np.ndarray:
     """The named tensors, flattened and concatenated."""
     return np.concatenate([np.ravel(values[name]) for name in names])
 
@@ -287,7 +296,7 @@ ORIENTATION = (
     "Rows are outputs and columns inputs: J = ∂y/∂x. "
     "ONNX's guide writes the transpose, rows = inputs."
 )
-MOST = 64
+WRITTEN_ENTRIES = 64
 """A matrix of up to this many entries is written out."""
 
 HEAD = ("case", "block", "first derivative", "second, by the recorded VJP")
@@ -328,7 +337,7 @@ def equation(proof: Proof) -> str:
     return f"## Equation\n\n`{check.case}`, by {check.definition.source}:\n\n" + "\n\n".join(lines)
 
 
-def outputs(check: Check) -> Iterator[tuple[sp.Symbol, Any]]:
+def outputs(check: CaseCheck) -> Iterator[tuple[sp.Symbol, Any]]:
     """Each output: its name, and its entries as SymPy prints them."""
     for name in check.of:
         exprs: np.ndarray = check.reading.values[name].exprs
@@ -343,10 +352,10 @@ def structure(proof: Proof) -> str:
     return head + "\n".join(lines) if lines else ""
 
 
-def matrix(proof: Proof) -> str:
+def matrix_rows(proof: Proof) -> str:
     """The matrix, entry by entry."""
     found = proof.shown.matrix
-    if found.rows * found.cols > MOST:
+    if found.rows * found.cols > WRITTEN_ENTRIES:
         return f"As a matrix it has {found.rows} × {found.cols} entries. {ORIENTATION}"
     return f"As a matrix:\n\n$$J = {sp.latex(found)}$$\n\n{ORIENTATION}"
 
@@ -367,7 +376,7 @@ def cells(proof: Proof) -> Iterator[tuple[str, ...]]:
             yield str(result.case), f"∂{o}/∂{i}, {m}×{n}", f"{v.outcome}{v.failure}", second
 
 
-def numbers(proof: Proof) -> str:
+def numerical_examples(proof: Proof) -> str:
     """Numerical examples."""
     parts = []
     for e in proof.examples:
@@ -413,13 +422,15 @@ def folds(proof: Proof) -> Iterator[Markup]:
     source = f"{check.case}, by {check.definition.source}"
     yield fold("equation", pre(source), *lines, unfolded=True)
     rows = tuple((f"∂{o}/∂{i}", repr(J)) for (o, i), J in operators(check).items())
-    yield folded(Table("Jacobian, as operators that are never formed", ("block", "operator"), rows))
-    small = found.rows * found.cols <= MOST
-    text = pretty(found) if small else f"more than {MOST} entries are not written out"
+    yield fold_table(
+        Table("Jacobian, as operators that are never formed", ("block", "operator"), rows)
+    )
+    small = found.rows * found.cols <= WRITTEN_ENTRIES
+    text = pretty(found) if small else f"more than {WRITTEN_ENTRIES} entries are not written out"
     yield fold(f"Jacobian, as a matrix of {found.rows}×{found.cols}", pre(text), ORIENTATION)
-    yield folded(Table("verdicts", HEAD, tuple(cells(proof))))
+    yield fold_table(Table("verdicts", HEAD, tuple(cells(proof))))
     if kinks := tuple((line,) for line in proof.kinks):
-        yield folded(Table("declared at kinks, not proved", ("convention",), kinks))
+        yield fold_table(Table("declared at kinks, not proved", ("convention",), kinks))
 
 
 def pretty(expression: Any) -> str:
@@ -468,22 +479,22 @@ class Script:
 def script_of(op_type: str, domain: str = "") -> Script | None:
     """The script of an operator; None where PyTorch does not have the operator."""
     found = SCRIPTS.get(full_name(op_type, domain))
-    return written(*found) if found else None
+    return write_script(*found) if found else None
 
 
-def written(text: str, case: Case) -> Script:
+def write_script(text: str, case: Case) -> Script:
     """The script that compares a case with an expression of PyTorch."""
     wrt, of = case.floating(case.wrt), case.results[(case.of or (0,))[0]]
     J = linearize(case.model, case.point, of=of, wrt=wrt, engine="numpy")
-    blocks = (tensor(J[of, name].toarray()) for name in wrt)
+    blocks = (tensor_expression(J[of, name].toarray()) for name in wrt)
     return Script(TEMPLATE.format(
-        inputs="\n".join(f"{name} = {tensor(x)}" for name, x in case.point.items()),
+        inputs="\n".join(f"{name} = {tensor_expression(x)}" for name, x in case.point.items()),
         names=", ".join(wrt), expression=text.format(*case.names, all=", ".join(case.names)),
         blocks="\n".join(f"    {block}," for block in blocks),
     ))  # fmt: skip
 
 
-def tensor(x: np.ndarray) -> str:
+def tensor_expression(x: np.ndarray) -> str:
     """A tensor as an expression of PyTorch; floats have double precision."""
     kind = ", dtype=torch.float64" if x.dtype.kind == "f" else ""
     return f"torch.tensor({x.tolist()}{kind})"

@@ -17,7 +17,7 @@ import numpy as np
 import sympy as sp
 
 from ...ops.symbols import REFERRED, referred
-from ...ops.symbols.placing import ints
+from ...ops.symbols.placing import as_ints
 
 Transcription = Callable[..., Any]
 Index = tuple[int, ...]
@@ -49,17 +49,17 @@ def tabulate(shape: Iterable[int], entry: Callable[[Index], Any]) -> np.ndarray:
     return y
 
 
-def replaced(index: Index, axis: int, *others: int) -> Index:
+def replace_index(index: Index, axis: int, *others: int) -> Index:
     """The index with the number of one axis replaced by other numbers, or removed.
 
-    >>> replaced((1, 2, 3), 1, 7), replaced((1, 2, 3), -1)
+    >>> replace_index((1, 2, 3), 1, 7), replace_index((1, 2, 3), -1)
     ((1, 7, 3), (1, 2))
     """
     axis %= len(index)
     return (*index[:axis], *others, *index[axis + 1 :])
 
 
-def wrapped(i: Any, n: int) -> int:
+def wrap_index(i: Any, n: int) -> int:
     """An index of an axis of length n; a negative index counts from the end."""
     return int(i) + n if i < 0 else int(i)
 
@@ -76,12 +76,12 @@ def mean(entries: Sequence[Any]) -> Any:
     return sum(entries) / len(entries)
 
 
-def norm(entries: Sequence[Any], p: int = 2) -> Any:
+def p_norm(entries: Sequence[Any], p: int = 2) -> Any:
     """(Σ |x|ᵖ)^(1/p)."""
     return sum(abs(v) ** p for v in entries) ** sp.Rational(1, p)
 
 
-def entrywise(name: str, function: Callable[..., Any]) -> None:
+def transcribe_entrywise(name: str, function: Callable[..., Any]) -> None:
     """Enter y[i] = f(a[i], b[i], ...)."""
 
     def apply(*inputs: Any, **how: Any) -> Any:
@@ -91,15 +91,15 @@ def entrywise(name: str, function: Callable[..., Any]) -> None:
     transcription(name)(apply)
 
 
-entrywise("Sum", lambda *xs: sum(xs))
-entrywise("Mean", lambda *xs: mean(xs))
-entrywise("Div", lambda a, b: a / b)
+transcribe_entrywise("Sum", lambda *xs: sum(xs))
+transcribe_entrywise("Mean", lambda *xs: mean(xs))
+transcribe_entrywise("Div", lambda a, b: a / b)
 
 
 @transcription("AffineGrid")
 def affine_grid(theta: Any, size: Any, *, align_corners: int = 0) -> Any:
     """y[n, p, r] = Σₖ θ[n, r, k] pₖ + θ[n, r, d], with the last axis of space first in p."""
-    n, _, *lengths = ints(size)
+    n, _, *lengths = as_ints(size)
     d = len(lengths)
 
     def entry(index: Index) -> Any:
@@ -126,7 +126,7 @@ def lp_normalization(x: Any, *, axis: int = -1, p: int = 2) -> Any:
     """x / ‖x‖ₚ along an axis, and 0 where the norm is 0."""
 
     def entry(index: Index) -> Any:
-        size = norm([x[replaced(index, axis, i)] for i in range(x.shape[axis])], p)
+        size = p_norm([x[replace_index(index, axis, i)] for i in range(x.shape[axis])], p)
         return 0 if size == 0 else x[index] / size
 
     return tabulate(x.shape, entry)
@@ -154,14 +154,14 @@ def gather_elements(x: Any, indices: Any, *, axis: int = 0) -> Any:
     """y[i, j, k] = x[i, indices[i, j, k], k]."""
     n = x.shape[axis]
     return tabulate(
-        indices.shape, lambda index: x[replaced(index, axis, wrapped(indices[index], n))]
+        indices.shape, lambda index: x[replace_index(index, axis, wrap_index(indices[index], n))]
     )
 
 
 @transcription("Pad")
 def pad(x: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: Any = "constant") -> Any:
     """x, cropped where pads are negative, then extended by NumPy's mode of the same name."""
-    given, chosen = ints(pads), range(x.ndim) if axes is None else ints(axes)
+    given, chosen = as_ints(pads), range(x.ndim) if axes is None else as_ints(axes)
     around = {a % x.ndim: (given[k], given[k + len(chosen)]) for k, a in enumerate(chosen)}
     ends = [around.get(axis, (0, 0)) for axis in range(x.ndim)]
     kept = (slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(x.shape, ends, strict=True))
@@ -195,7 +195,7 @@ class Axis:
         return -before <= place < self.length + after
 
 
-def axes(space: Sequence[int], kernel: Sequence[int], **attributes: Any) -> list[Axis]:
+def space_axes(space: Sequence[int], kernel: Sequence[int], **attributes: Any) -> list[Axis]:
     """The axes of space."""
     return [axis(n, k, i, len(space), **attributes)
             for i, (n, k) in enumerate(zip(space, kernel, strict=True))]  # fmt: skip
@@ -252,7 +252,7 @@ def conv_transpose(
 ) -> Any:
     """y[n, m, o] = b[m] + Σ w[c, m, t] x[n, c, i], over i · stride + t · dilation - begin = o."""
     rank, inner, outer = x.ndim - 2, x.shape[1] // group, w.shape[1]
-    space = [spread(x.shape[2 + i], w.shape[2 + i], i, rank, **how) for i in range(rank)]
+    space = [transposed_axis(x.shape[2 + i], w.shape[2 + i], i, rank, **how) for i in range(rank)]
     y: Any = np.zeros((len(x), outer * group, *(a.count for a in space)), int).astype(object)
     for g, i, t in tuples(range(group), np.ndindex(x.shape[2:]), np.ndindex(w.shape[2:])):
         place = [a.place(*pair) for a, *pair in zip(space, i, t, strict=True)]
@@ -262,13 +262,13 @@ def conv_transpose(
     return y if b is None else y + b.reshape(-1, *[1] * rank)
 
 
-def spread(
+def transposed_axis(
     n: int, k: int, i: int, rank: int, *, auto_pad: str = "NOTSET", dilations: Any = None,
     output_padding: Any = None, output_shape: Any = None, pads: Any = None, strides: Any = None,
 ) -> Axis:  # fmt: skip
     """Axis i: n inputs are windows over `count` outputs.
 
-    >>> spread(3, 2, 0, 1, strides=[2], pads=[1, 0]).count
+    >>> transposed_axis(3, 2, 0, 1, strides=[2], pads=[1, 0]).count
     5
     """
     stride, dilation = strides[i] if strides else 1, dilations[i] if dilations else 1
@@ -282,7 +282,7 @@ def spread(
     return Axis(n, k, stride, dilation, begin, end, full - begin - end)
 
 
-def pooled(x: Any, space: list[Axis], entry: Callable[[list[Any], Index], Any]) -> Any:
+def pool_windows(x: Any, space: list[Axis], entry: Callable[[list[Any], Index], Any]) -> Any:
     """y[n, c, o] = f(the entries of window o in x, o)."""
 
     def summary(index: Index) -> Any:
@@ -298,24 +298,26 @@ def max_pool(
     x: Any, *, kernel_shape: Any, storage_order: int = 0, outputs: int = 1, **how: Any
 ) -> Any:
     """The greatest entry of each window; the second output, their indices, is left out."""
-    return pooled(x, axes(x.shape[2:], kernel_shape, **how), lambda met, _: max(met))
+    return pool_windows(x, space_axes(x.shape[2:], kernel_shape, **how), lambda met, _: max(met))
 
 
 @transcription("AveragePool")
 def average_pool(x: Any, *, kernel_shape: Any, count_include_pad: int = 0, **how: Any) -> Any:
     """The sum of each window over the number of its taps, with or without the padding."""
-    space = axes(x.shape[2:], kernel_shape, **how)
+    space = space_axes(x.shape[2:], kernel_shape, **how)
     counted = bool(count_include_pad)
-    return pooled(x, space, lambda met, o: sum(met) / len(list(taps(space, o, counted))))
+    return pool_windows(x, space, lambda met, o: sum(met) / len(list(taps(space, o, counted))))
 
 
 @transcription("LpPool")
 def lp_pool(x: Any, *, kernel_shape: Any, p: int = 2, **how: Any) -> Any:
     """The norm of each window."""
-    return pooled(x, axes(x.shape[2:], kernel_shape, **how), lambda met, _: norm(met, p))
+    return pool_windows(
+        x, space_axes(x.shape[2:], kernel_shape, **how), lambda met, _: p_norm(met, p)
+    )
 
 
-def over_space(name: str, summary: Summary) -> None:
+def transcribe_over_space(name: str, summary: Summary) -> None:
     """Enter y[n, c, 0, …] = f(x[n, c])."""
 
     def apply(x: Any, **how: Any) -> Any:
@@ -325,8 +327,8 @@ def over_space(name: str, summary: Summary) -> None:
     transcription(name)(apply)
 
 
-over_space("GlobalMaxPool", max)
-over_space("GlobalLpPool", norm)
+transcribe_over_space("GlobalMaxPool", max)
+transcribe_over_space("GlobalLpPool", p_norm)
 
 
 @transcription("LRN")
@@ -345,7 +347,7 @@ def lrn(x: Any, *, size: int, alpha: float = 0.0001, beta: float = 0.75, bias: f
 # -- two operators of ONNX Runtime, whose kinks are found with these only --------------------------
 
 
-def dequantized(q: Any, scale: Any, zero: Any = None) -> Any:
+def scaled_integers(q: Any, scale: Any, zero: Any = None) -> Any:
     """(q - zero) scale, for the whole tensor or per index of the last axis."""
     return (q.astype(int) - (0 if zero is None else zero.astype(int))) * scale
 
@@ -356,7 +358,7 @@ def dynamic_quantize_matmul(
 ) -> Any:
     """(round(aᵢₖ / s) s) Bₖⱼ + biasⱼ, with 255 s = max(a, 0) - min(a, 0)."""
     step = (max(0, *a.flat) - min(0, *a.flat)) / 255
-    y = (np.rint(a / step) * step) @ dequantized(b, b_scale, b_zero)
+    y = (np.rint(a / step) * step) @ scaled_integers(b, b_scale, b_zero)
     return y if bias is None else y + bias
 
 

@@ -1,11 +1,33 @@
 """Graphs: each ONNX operator over values of a graph, as new nodes."""
 
-from .build import body_of, build, copied, every, name_nodes, operands_of, reachable, subgraphs
+from .build import (
+    body_of,
+    build,
+    copy_value,
+    every,
+    name_nodes,
+    nested_graphs,
+    operands_of,
+    reachable,
+)
 from .recorder import Recorder
-from .scan import Turn, Twin, keeps, kept, scan, surrogate, without_surrogates
+from .scan import Turn, Twin, keeps, run_definition, scan, surrogate, without_surrogates
 
 __all__ = [
-    "Recorder", "Turn", "Twin", "body_of", "build", "copied", "every", "keeps", "kept",
-    "name_nodes", "operands_of", "reachable", "scan", "subgraphs", "surrogate",
+    "Recorder",
+    "Turn",
+    "Twin",
+    "body_of",
+    "build",
+    "copy_value",
+    "every",
+    "keeps",
+    "name_nodes",
+    "nested_graphs",
+    "operands_of",
+    "reachable",
+    "run_definition",
+    "scan",
+    "surrogate",
     "without_surrogates",
 ]  # fmt: skip

@@ -65,7 +65,7 @@ class Graph:
     @property
     def has_bodies(self) -> bool:
         """Whether a node has subgraphs."""
-        return next(subgraphs(self.nodes), None) is not None
+        return next(nested_graphs(self.nodes), None) is not None
 
     @property
     def meets_nothing(self) -> bool:
@@ -88,7 +88,7 @@ class Graph:
         return frozenset(map(id, every(self.nodes)))
 
 
-def simplified(graph: Graph, *engines: str) -> Graph:
+def simplify_graph(graph: Graph, *engines: str) -> Graph:
     """A copy of a graph, on values of its own, with the rewrites for some engines.
 
     A value that is given as an input is not computed. Inputs of products are numbered, as are all
@@ -103,7 +103,7 @@ def simplified(graph: Graph, *engines: str) -> Graph:
     for node in graph.nodes:
         made, y = None, node.outputs[0]
         for row in (row for e in engines for row in TABLE.get((node.op_type, e), ())):
-            if made is None and not node.domain and fits(row, node):
+            if made is None and not node.domain and matches_pattern(row, node):
                 if op is None:
                     op = graph.kind(graph.opset_imports)
                     op.nodes = nodes
@@ -130,7 +130,7 @@ def simplified(graph: Graph, *engines: str) -> Graph:
     return replace(copy, nodes=needed)
 
 
-def fits(row: Rewrite, node: ir.Node) -> bool:
+def matches_pattern(row: Rewrite, node: ir.Node) -> bool:
     """Whether a node has the pattern of a row."""
     if row.after is None:
         return True
@@ -149,7 +149,7 @@ def build(
     The `kept` values stay in the model even if no output needs them.
     """
     entries = list(inputs)
-    results = [named(recorder, value, text) for text, value in outputs.items()]
+    results = [name_value(recorder, value, text) for text, value in outputs.items()]
     wanted = [*results, *kept]
     nodes, used = reachable(recorder, wanted)
     trim(nodes, wanted)
@@ -171,16 +171,16 @@ def ir_version(opset: int) -> int:
     return {21: 10, 22: 10, 23: 11, 24: 11, 25: 12}.get(opset, 13 if opset > 25 else IR_VERSION)
 
 
-def named(recorder: Recorder | Graph, value: Array, name: str) -> ir.Value:
+def name_value(recorder: Recorder | Graph, value: Array, name: str) -> ir.Value:
     """The value under a name: renamed if it has none yet, else copied."""
     value = recorder.value(value) if isinstance(recorder, Recorder) else value
     if value.producer() is None:
-        return copied(recorder, value, name)
+        return copy_value(recorder, value, name)
     value.name = value.name or name
-    return value if value.name == name else copied(recorder, value, name)
+    return value if value.name == name else copy_value(recorder, value, name)
 
 
-def copied(recorder: Recorder | Graph, value: ir.Value, name: str) -> ir.Value:
+def copy_value(recorder: Recorder | Graph, value: ir.Value, name: str) -> ir.Value:
     made = recorder.new((), dtype_of(value), name)
     made.shape = value.shape  # some sizes may be symbolic
     recorder.nodes.append(ir.Node("", "Identity", [value], outputs=[made]))
@@ -327,7 +327,7 @@ def name_inside(
     made = [value for node in nodes for value in node.outputs]
     taken = {str(value.name) for value in (*inputs, *initializers, *made)}
     called = {str(node.name) for node in nodes}
-    for graph in subgraphs(nodes):
+    for graph in nested_graphs(nodes):
         for node in graph:
             if not node.name or node.name in called:
                 node.name = fresh(node.op_type, called)
@@ -347,12 +347,12 @@ def every(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
             yield from every(graph)
 
 
-def subgraphs(nodes: Iterable[ir.Node]) -> Iterator[ir.Graph]:
+def nested_graphs(nodes: Iterable[ir.Node]) -> Iterator[ir.Graph]:
     """The subgraphs of nodes, each before the subgraphs nested in it."""
     for node in nodes:
         for graph in graphs_of(node):
             yield graph
-            yield from subgraphs(graph)
+            yield from nested_graphs(graph)
 
 
 def body_of(
@@ -364,7 +364,7 @@ def body_of(
         if value.producer() in recorder.nodes and value not in results:
             results.append(value)
         else:
-            made = copied(recorder, value, "")
+            made = copy_value(recorder, value, "")
             made.name = None
             results.append(made)
     nodes, _ = reachable(recorder, results)

@@ -22,7 +22,7 @@ from ...jacobians import shape_of
 from ...jacobians.readings import Reading
 from ..node import Step, schema_defaults
 from ..registry import full_name
-from .simplify import numbers_of
+from .simplify import constant_numbers
 
 ENDS, HANGS, WRITES = "ends the process at", "does not return from", "writes to operands of"
 DEPARTS, ROUNDS = "departs from ONNX in", "rounds doubles to float32 in"
@@ -297,7 +297,7 @@ def overflow(node: ir.Node) -> bool:
     """The least integer divided by -1; here it wraps around to itself, as in NumPy."""
     if node.outputs[0].dtype not in TRAPPED:
         return False
-    divisor = numbers_of(node.inputs[1])
+    divisor = constant_numbers(node.inputs[1])
     return divisor is None or bool(np.any(divisor == -1))
 
 
@@ -305,7 +305,7 @@ def race(node: ir.Node) -> bool:
     """Threads reduce several updates for one place at the same time, and lose some."""
     if node.attributes.get_string("reduction", "none") == "none":
         return False
-    at = numbers_of(node.inputs[1])
+    at = constant_numbers(node.inputs[1])
     places = at.reshape(-1, at.shape[-1]) if at is not None and not np.any(at < 0) else None
     return places is None or len(np.unique(places, axis=0)) < len(places)
 

@@ -19,12 +19,12 @@ from ...jacobians.errors import OnnxJacError
 from ...jacobians.symint import SymInt, at, is_symbolic
 from ..node import AT
 from ..numbers.table import proto
-from .shapes import SMALL, STILL, Known, Sizes, content, sizes_by_formula
+from .shapes import STILL, TRACKED_ENTRIES, Known, Sizes, content, sizes_by_formula
 
 Type = tuple[tuple[int, ...], np.dtype]
 Values = tuple[ir.Value | None, ...]
 
-LONG = 4096
+REMEMBERED_BYTES = 4096
 """The most bytes of attributes and numbers that are remembered: an index may have millions."""
 
 
@@ -49,7 +49,9 @@ def output_types(
         kinds, data = [kind_of(v, at) for v in values], [*map(data_at, values)]
         found = inferred(op_type, domain, version, attrs, kinds, data, outputs)
     except Exception as error:  # errors of ONNX's C++ code have no common class
-        raise OnnxJacError(f"cannot record {op_type} on {described(values)}: {error}") from error
+        raise OnnxJacError(
+            f"cannot record {op_type} on {describe_operands(values)}: {error}"
+        ) from error
     return tuple(_type(kind, op_type, values) for kind in found)
 
 
@@ -63,11 +65,12 @@ def inferred(
     said = tuple(proto(name, value).SerializeToString() for name, value in attrs.items())
     told = tuple(
         (x.dtype.str, x.shape, x.tobytes())
-        if x is not None and x.dtype.kind in ("iuf" if x.size <= SMALL else "iu") else ("", (), b"")
+        if x is not None and x.dtype.kind in ("iuf" if x.size <= TRACKED_ENTRIES else "iu")
+        else ("", (), b"")
         for x in data
     )  # fmt: skip
     bytes_of_key = sum(map(len, said)) + sum(len(x) for *_, x in told)
-    infer = _inferred if bytes_of_key <= LONG else _inferred.__wrapped__
+    infer = _inferred if bytes_of_key <= REMEMBERED_BYTES else _inferred.__wrapped__
     return infer(op_type, domain, version, said, tuple(kinds), told, outputs)
 
 
@@ -103,7 +106,7 @@ def kind_in(found: onnx.TypeProto | None) -> Kind | None:
     return Kind(dtype, tuple(sizes) if found.tensor_type.HasField("shape") else None)
 
 
-def is_open(values: Values) -> bool:
+def has_open_operand(values: Values) -> bool:
     """Whether some operand has a symbolic shape, or tracked integers that are not constant."""
     return any(
         is_symbolic(shape_of(v)) or (v.const_value is None and content(v) is not None)
@@ -120,7 +123,9 @@ def symbolic_shapes(
     except OnnxJacError:
         raise
     except Exception as error:  # operands that do not fit
-        raise OnnxJacError(f"cannot record {op_type} on {described(values)}: {error}") from error
+        raise OnnxJacError(
+            f"cannot record {op_type} on {describe_operands(values)}: {error}"
+        ) from error
     if told is not None:
         return [*told, *(None,) * (outputs - len(told))][:outputs]
     sizes: dict[str, SymInt] = {}
@@ -155,7 +160,8 @@ def _type(kind: Kind | None, op_type: str, values: Values) -> Type:
     shape = shape_in(kind)
     if kind is None or shape is None:
         raise OnnxJacError(
-            f"the shape of {op_type} on {described(values)} depends on data: it cannot be recorded"
+            f"the shape of {op_type} on {describe_operands(values)} depends on data: it cannot be "
+            "recorded"
         )
     return shape, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.dtype))
 
@@ -170,7 +176,7 @@ def data_everywhere(value: ir.Value | None) -> np.ndarray | None:
     held = None if value is None else value.const_value
     if held is None:
         return None if value is None or STILL not in value.meta else value.meta.get(AT)
-    return None if held.size > SMALL or held.dtype is ir.DataType.STRING else held.numpy()
+    return None if held.size > TRACKED_ENTRIES or held.dtype is ir.DataType.STRING else held.numpy()
 
 
 def data_at(value: ir.Value | None) -> np.ndarray | None:
@@ -181,6 +187,6 @@ def data_at(value: ir.Value | None) -> np.ndarray | None:
     return np.array([at(n) for n in held.ravel()]).reshape(held.shape)
 
 
-def described(values: tuple[ir.Value | None, ...]) -> str:
+def describe_operands(values: tuple[ir.Value | None, ...]) -> str:
     """The operands of a node, for a message."""
     return ", ".join("none" if v is None else f"{v.dtype}{list(v.shape or ())}" for v in values)

@@ -37,7 +37,7 @@ from ..numbers import numbers
 from ..numbers.windows import windows
 from ..registry import find
 from .defects import by_function, writes
-from .infer import is_open, output_types, symbolic_shapes
+from .infer import has_open_operand, output_types, symbolic_shapes
 from .shapes import (
     CONTENT,
     DEPTH,
@@ -99,7 +99,7 @@ class Recorder(Reading):
             types = output_types(op_type, "", version, values, attrs, outputs)
             made = tuple(self.new(shape, dtype) for shape, dtype in types[len(known) :])
             self._known[key] = self._recorded(op_type, values, attrs, (*known, *made))
-            if self.symbols is not None and is_open(values):
+            if self.symbols is not None and has_open_operand(values):
                 fresh = (*(None for _ in known), *self._known[key][len(known) :])
                 self._follow(op_type, "", version, values, attrs, fresh)
         results = self._known[key][:outputs]
@@ -118,7 +118,7 @@ class Recorder(Reading):
         return tuple(
             x if is_operand(x)
             else self._as_value(x, dtypes.get(v, np.dtype(np.int64))) if holds_symbol(x)
-            else constant(x, dtypes.get(v))
+            else as_constant(x, dtypes.get(v))
             for v, x in pairs
         )  # fmt: skip
 
@@ -376,12 +376,12 @@ class Recorder(Reading):
         """A new initializer that holds an array."""
         value = self.like(array, name)
         held = np.ascontiguousarray(array).reshape(array.shape)
-        value.const_value = tensor_of(held, name)
+        value.const_value = ir_tensor(held, name)
         self._arrays.append(array)
         return value
 
 
-def tensor_of(array: np.ndarray, name: str | None = None) -> ir.TensorProtocol:
+def ir_tensor(array: np.ndarray, name: str | None = None) -> ir.TensorProtocol:
     """An array as onnx-ir holds it: strings are bytes."""
     if array.dtype != object:
         return ir.Tensor(array, name=name, dtype=ir.DataType.from_numpy(array.dtype))
@@ -442,7 +442,7 @@ def is_operand(x: Any) -> bool:
     return x is None or (hasattr(x, "dtype") and not holds_symbol(x))
 
 
-def constant(number: Any, dtype: np.dtype | None) -> np.ndarray:
+def as_constant(number: Any, dtype: np.dtype | None) -> np.ndarray:
     """A Python number or tuple as an array."""
     if dtype is not None:
         return np.asarray(number, dtype)
@@ -472,7 +472,7 @@ def unsymbolic(value: Any) -> Any:
 def _plain(value: Any) -> Any:
     """An attribute as onnx-ir takes it."""
     if isinstance(value, np.ndarray):
-        return tensor_of(value)
+        return ir_tensor(value)
     return tuple(value) if isinstance(value, list) else value
 
 

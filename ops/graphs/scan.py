@@ -13,7 +13,7 @@ from ...jacobians.readings import Reading
 from ...jacobians.symint import at
 from ..node import ASKED, SURROGATE, Step
 from ..numbers import numbers
-from .build import body_of, every, subgraphs
+from .build import body_of, every, nested_graphs
 from .recorder import Recorder
 
 Arrays = tuple[Array, ...]
@@ -26,16 +26,16 @@ def keeps(op: Op) -> bool:
     return isinstance(op, Recorder) or (isinstance(op, Twin) and op.keeps)
 
 
-def behind(op: Op) -> Recorder:
+def recorder_behind(op: Op) -> Recorder:
     """The recorder of a reading that records."""
     recorder = op.recorder if isinstance(op, Twin) else op
     assert isinstance(recorder, Recorder)
     return recorder
 
 
-def kept(op: Op, op_type: str, *inputs: Any, outputs: int, **attrs: Any) -> Arrays:
+def run_definition(op: Op, op_type: str, *inputs: Any, outputs: int, **attrs: Any) -> Arrays:
     """The outputs of an operator that has a definition, computed by the operator itself."""
-    recorder = behind(op)
+    recorder = recorder_behind(op)
     made = recorder.call(op_type, *inputs, outputs=outputs, **attrs)
     fake(op, made)
     return tuple(made)
@@ -50,8 +50,8 @@ def scan(
     """
     if not keeps(op):
         made = op.scanned(turn, state, series, backward)
-        return made or unrolled(op, turn, state, series, backward)
-    recorder = behind(op)
+        return made or unroll_scan(op, turn, state, series, backward)
+    recorder = recorder_behind(op)
     given = [*map(recorder.value, (*state, *series))]
     types = [(shape_of(x)[k >= len(state) :], dtype_of(x)) for k, x in enumerate(given)]
     with recorder.body():
@@ -71,7 +71,7 @@ def scan(
     return tuple(made[:-1]), made[-1]
 
 
-def unrolled(
+def unroll_scan(
     op: Op, turn: Turn, state: Arrays, series: Arrays, backward: bool
 ) -> tuple[Arrays, Array]:
     """The same results, iteration by iteration."""
@@ -158,7 +158,7 @@ def surrogate(op: Op, value: Array, expression: Array | None = None) -> Array:
 
     Only what the tangent needs of the expression is computed.
     """
-    recorder = behind(op)
+    recorder = recorder_behind(op)
     like = np.zeros((), dtype_of(value)) if expression is None else expression
     value, like = recorder.value(value), recorder.value(like)
     made = recorder.new((), dtype_of(value))
@@ -178,7 +178,7 @@ def without_surrogates(nodes: Iterable[ir.Node]) -> None:
         if node.meta.pop(SURROGATE, None) is not None:
             node.op_type = "Identity"
             node.resize_inputs(1)
-    for graph in subgraphs(kept):
+    for graph in nested_graphs(kept):
         for node in reversed(graph):
             if not any(y.uses() or y.is_graph_output() for y in node.outputs):
                 graph.remove(node, safe=True)

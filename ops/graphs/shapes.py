@@ -36,7 +36,7 @@ from ...jacobians.symint import (
 )
 from ..node import AT, recorder_of
 from ..numbers.layout import equal_parts, span
-from ..numbers.windows import CROPPING, GEOMETRY, said, transposed_windows, windows
+from ..numbers.windows import CROPPING, GEOMETRY, given_attributes, transposed_windows, windows
 from ..registry import full_name
 
 CONTENT = "onnxjac.content"
@@ -51,7 +51,7 @@ STILL = "onnxjac.still"
 DEPTH = "onnxjac.depth"
 """Metadata key of a graph value inside a subgraph: the number of subgraphs around it."""
 
-SMALL = 64
+TRACKED_ENTRIES = 64
 """The size up to which integer tensors are tracked: shapes, indices, axes or pads."""
 
 OPTIONAL = 4
@@ -120,7 +120,12 @@ def content(x: Any) -> np.ndarray | None:
     here, symbols = x.meta.get(AT), recorder_of(x).symbols
     if STILL in x.meta and here is not None and here.dtype.kind in "iu":
         return np.asarray(here)
-    if symbols is None or here is None or here.dtype.kind not in "iu" or here.size > SMALL:
+    if (
+        symbols is None
+        or here is None
+        or here.dtype.kind not in "iu"
+        or here.size > TRACKED_ENTRIES
+    ):
         return None
     if is_symbolic(shape_of(x)):
         return None
@@ -167,7 +172,7 @@ def integers(
     if formula is None or made.dtype not in kinds:
         return None
     shape = shape_of(made)
-    if is_symbolic(shape) or math.prod(shape) > SMALL:
+    if is_symbolic(shape) or math.prod(shape) > TRACKED_ENTRIES:
         return None
     if op_type in ("Shape", "Size"):
         found = formula(shape_of(values[0]), attrs)
@@ -302,8 +307,12 @@ def integers_of(value: ir.Value | None) -> tuple[Any, ...] | None:
     held = content(value)
     if held is None and isinstance(value, ir.Value) and value.const_value is not None:
         held = value.const_value.numpy()
-        return tuple(held.ravel().tolist()) if held.size <= SMALL else None
-    if held is None or held.size > SMALL or any(isinstance(n, Negative) for n in held.flat):
+        return tuple(held.ravel().tolist()) if held.size <= TRACKED_ENTRIES else None
+    if (
+        held is None
+        or held.size > TRACKED_ENTRIES
+        or any(isinstance(n, Negative) for n in held.flat)
+    ):
         return None
     return tuple(map(whole, held.ravel()))
 
@@ -372,9 +381,9 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
 
 @formula("Reshape", known=(1,))
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
-    opens = [is_number(n, -1) for n in held[1]]
+    opens = [is_special(n, -1) for n in held[1]]
     copied = [
-        shapes[0][k] if not attrs.get("allowzero") and is_number(n, 0) else n
+        shapes[0][k] if not attrs.get("allowzero") and is_special(n, 0) else n
         for k, n in enumerate(held[1])
     ]
     known = math.prod(n for n, is_open in zip(copied, opens, strict=True) if not is_open)
@@ -382,7 +391,7 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     return [as_sizes([rest if is_open else n for n, is_open in zip(copied, opens, strict=True)])]
 
 
-def is_number(n: Number, special: int) -> bool:
+def is_special(n: Number, special: int) -> bool:
     """Whether an entry of a target shape is the `special` -1 or 0: a decision for an entry of a
     tensor, which may be; a number computed from sizes is a size.
     """
@@ -468,7 +477,7 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     x, w = shapes[:2]
     kernel = tuple(attrs["kernel_shape"]) if w is None else w[2:]
     space = (None,) * len(kernel) if is_symbolic(kernel) else (
-        windows(x[2:], kernel, **said(attrs, *GEOMETRY)).count)  # fmt: skip
+        windows(x[2:], kernel, **given_attributes(attrs, *GEOMETRY)).count)  # fmt: skip
     return [(x[0], x[1] if w is None else w[0], *space)] * 2  # MaxPool also gives indices
 
 
@@ -500,7 +509,7 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
 @formula("ConvTranspose")
 def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Sizes]:
     x, w = shapes[:2]
-    space = transposed_windows(x[2:], w[2:], **said(attrs, *GEOMETRY, *CROPPING)).space
+    space = transposed_windows(x[2:], w[2:], **given_attributes(attrs, *GEOMETRY, *CROPPING)).space
     return [(x[0], w[1] * attrs.get("group", 1), *space)]
 
 

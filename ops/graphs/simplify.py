@@ -6,7 +6,7 @@ it. A rule is written in calls of the vocabulary, and gives None where it does n
 line of its docstring says why.
 
 A transposed matrix is never copied: a large one is held once, in the order in which it is stored
-(`transposed` finds it behind a Transpose), and products read it in place.
+(`transpose_behind` finds it behind a Transpose), and products read it in place.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def made_by(x: Any, op_type: str) -> ir.Node | None:
     return node if node is not None and node.op_type == op_type and not node.domain else None
 
 
-def transposed(x: Any) -> ir.Value | None:
+def transpose_behind(x: Any) -> ir.Value | None:
     """The matrix, or stack of matrices, of which x is the transpose by a node; None if none is."""
     node = made_by(x, "Transpose")
     if node is None:
@@ -106,7 +106,7 @@ def certain(x: ir.Value) -> Shape | None:
     return shape_of(x) if recorded or (x.producer() is None and x.const_value is None) else None
 
 
-def numbers_of(x: Any) -> np.ndarray | None:
+def constant_numbers(x: Any) -> np.ndarray | None:
     """The numbers of a constant; None for other values."""
     node = made_by(x, "Constant")
     value = node.attributes.get("value") if node is not None else None
@@ -121,7 +121,7 @@ def is_constant(x: Any, number: float) -> bool:
     return np.size(x) == 1 and bool(np.all(x == number))
 
 
-def entries(x: Array) -> tuple[Number, ...] | None:
+def tracked_entries(x: Array) -> tuple[Number, ...] | None:
     """The numbers of an integer tensor, or None if they are not tracked."""
     if isinstance(x, ir.Value) and x.const_value is not None:
         return tuple(x.const_value.numpy().tolist())
@@ -129,7 +129,7 @@ def entries(x: Array) -> tuple[Number, ...] | None:
     return None if held is None else tuple(map(whole, np.ravel(held)))
 
 
-def apart(places: tuple[Any, ...], n: int) -> bool:
+def places_differ(places: tuple[Any, ...], n: int) -> bool:
     """Whether all places on an axis of length n differ; negative ones count from the end."""
     return len({place % n for place in places}) == len(places)
 
@@ -184,7 +184,7 @@ def _cast(op: Op, x: Array, to: int, **attrs: Any) -> Array | None:
 @rewrites("Reshape")
 def _reshape(op: Op, x: Array, shape: Array, **attrs: Any) -> Array | None:
     """Only the last shape counts, with its numbers spelt out."""
-    asked = entries(shape)
+    asked = tracked_entries(shape)
     if asked is None:
         return None
     target = resolved(asked, shape_of(x))
@@ -230,7 +230,7 @@ def _transpose(op: Any, x: Array, perm: Any = None) -> Array | None:
 @rewrites("Expand")
 def _expand(op: Op, x: Array, shape: Array) -> Array | None:
     """A value may have the shape already."""
-    sizes = entries(shape)
+    sizes = tracked_entries(shape)
     return x if sizes is not None and same(sizes, shape_of(x)) else None
 
 
@@ -239,8 +239,8 @@ def _pad(
     op: Op, x: Array, pads: Array, value: Any = None, axes: Array | None = None, **attrs: Any
 ) -> Array | None:
     """Pads for all axes: ONNX Runtime 1.31 misreads a subset of axes after a Transpose."""
-    held = entries(axes) if axes is not None else None
-    sizes = entries(pads)
+    held = tracked_entries(axes) if axes is not None else None
+    sizes = tracked_entries(pads)
     if held is None or sizes is None:
         return None
     rank, count = len(shape_of(x)), len(held)
@@ -318,8 +318,8 @@ def _scatter_nd(
         index = op.ReduceSum(op.Mul(places, strides), (-1,), keepdims=1)
         flat = op.Reshape(x, (size(sizes), *rest))
         return op.Reshape(op.ScatterND(flat, index, updates, reduction=reduction), shape)
-    places = entries(index)
-    if places and not is_symbolic((*places, shape[0])) and apart(places, shape[0]):
+    places = tracked_entries(index)
+    if places and not is_symbolic((*places, shape[0])) and places_differ(places, shape[0]):
         return None
     rows, rest = size(shape_of(index)), shape[1:]
     column = op.Reshape(index, (rows, *(1 for _ in rest)))
@@ -354,9 +354,9 @@ def _as_left_factor(op: Any, a: ir.Value, c: ir.Value) -> ir.Value | None:
     """
     if not is_one_matrix(a) or not is_one_matrix(c):
         return None
-    turned = transposed(c)
+    turned = transpose_behind(c)
     (m, k), n = shape_of(a)[-2:], shape_of(c)[-1]
-    held = numbers_of(c if turned is None else turned)
+    held = constant_numbers(c if turned is None else turned)
     long = turned is not None and k >= n >= LONGER * m and (held is None or k >= LONGER * n)
     if not long and (held is None or not dominates(held, m, k, n)):
         return None
@@ -372,14 +372,14 @@ def _as_left_factor(op: Any, a: ir.Value, c: ir.Value) -> ir.Value | None:
 @rewrites("MatMul", engine=RUNTIME, after=(1, "Transpose"))
 def _reads_in_place(op: Any, a: ir.Value, c: ir.Value) -> ir.Value | None:
     """Gemm reads a large transposed constant in place; a Transpose would write it at every run."""
-    turned, rank = transposed(c), rank_of(a)
-    held = numbers_of(turned)
+    turned, rank = transpose_behind(c), rank_of(a)
+    held = constant_numbers(turned)
     if turned is None or held is None or held.ndim != 2 or held.nbytes < LARGE:
         return None
     if held.dtype not in FLOATS or (rank != 2 and op.is_model):
         return None
     if rank == 2:  # whatever its sizes are
-        return bare(op, "Gemm", (a, turned), transB=1)
+        return emit_untyped(op, "Gemm", (a, turned), transB=1)
     n, k = shape_of(turned)
     made = op.Gemm(op.Reshape(a, (size(shape_of(a)) // k, k)), turned, transB=1)
     return op.Reshape(made, (*shape_of(a)[:-1], n))
@@ -411,9 +411,11 @@ def _single_numbers(
     (n, *row), (rows, *depth) = shape_of(zeros), shape_of(index)
     if row != [1] or depth != [1]:
         return None
-    held = numbers_of(index)
-    once = reduction == "none" or (held is not None and apart(tuple(held.ravel().tolist()), n))
-    if not once or not is_zero(zeros):
+    held = constant_numbers(index)
+    once = reduction == "none" or (
+        held is not None and places_differ(tuple(held.ravel().tolist()), n)
+    )
+    if not once or not is_float32_zero(zeros):
         return op.ScatterElements(zeros, index, x, reduction=reduction)
     line = (1, 1, 1, rows)
     places = op.Reshape(index, line) if held is None else (held + n * (held < 0)).reshape(line)
@@ -423,10 +425,10 @@ def _single_numbers(
     return op.Reshape(made, (n, 1))
 
 
-def is_zero(value: ir.Value) -> bool:
+def is_float32_zero(value: ir.Value) -> bool:
     """Whether a value is known to be zeros of float32, the dtype that MaxUnpool supports."""
     node = made_by(value, "Expand")
-    held = numbers_of(value if node is None else node.inputs[0])
+    held = constant_numbers(value if node is None else node.inputs[0])
     return held is not None and held.dtype == np.float32 and not held.any()
 
 
@@ -435,7 +437,7 @@ def _by_ones(
     op: Any, x: ir.Value, axes: ir.Value | None = None, keepdims: int = 1, **attrs: Any
 ) -> ir.Value | None:
     """A sum over leading axes takes 0.1 to 0.5 of the time as a product with ones."""
-    shape, held = certain(x), numbers_of(axes)
+    shape, held = certain(x), constant_numbers(axes)
     if shape is None or held is None or dtype_of(x) not in FLOATS:
         return None
     first = sorted(axis + len(shape) * (axis < 0) for axis in held.flat)
@@ -447,7 +449,7 @@ def _by_ones(
     return op.Reshape(made, (*(1,) * len(first) * keepdims, *shape[len(first) :]))
 
 
-def bare(op: Any, op_type: str, operands: tuple[ir.Value, ...], **attrs: Any) -> ir.Value:
+def emit_untyped(op: Any, op_type: str, operands: tuple[ir.Value, ...], **attrs: Any) -> ir.Value:
     """The result of a new node, whose shape is not inferred."""
     y = ir.Value()
     attributes = ir.convenience.convert_attributes(attrs)

@@ -30,7 +30,7 @@ from ...jacobians.errors import InputError, UnsupportedOp
 from ...jacobians.placing import Place
 from ..library import ArrayLibrary
 from . import control, layout, pointwise, products  # noqa: F401  (register kernels)
-from .table import DTYPES, NARROW, TABLE, array, as_chosen, is_traced, known, types
+from .table import DTYPES, NARROW, TABLE, as_chosen, has_tracers, known, to_jax_array, types
 
 __all__ = ["Arrays", "arrays"]
 
@@ -61,7 +61,7 @@ class Arrays(ArrayLibrary):
         return np.asarray(x)  # JAX says what is wrong with an array that is traced
 
     def knows(self, x: Array) -> bool:
-        return not is_traced([x])
+        return not has_tracers([x])
 
     @in_double
     def is_finite(self, x: Array) -> bool:
@@ -73,7 +73,7 @@ class Arrays(ArrayLibrary):
 
     @in_double
     def overflows(self, rounded: Array, x: Array) -> bool:
-        return not is_traced([x]) and super().overflows(rounded, x)
+        return not has_tracers([x]) and super().overflows(rounded, x)
 
     def device(self, x: Array) -> str:
         return ""  # JAX itself moves arrays to those that have a device
@@ -85,12 +85,12 @@ class Arrays(ArrayLibrary):
         return SINGLE_PLACE if NARROW.get() else PLACE
 
     def take(self, x: Any, device: Any) -> Any:
-        return array(x)
+        return to_jax_array(x)
 
     @in_double
     def call(self, op_type: str, *inputs: Any, **attrs: Any) -> Any:
         try:
-            if is_traced(inputs):
+            if has_tracers(inputs):
                 return super().call(op_type, *inputs, **attrs)
             with jax.ensure_compile_time_eval():  # what is known is no part of a traced function
                 return super().call(op_type, *inputs, **attrs)
@@ -100,14 +100,14 @@ class Arrays(ArrayLibrary):
     def by_numbers(
         self, name: str, function: Callable[..., Any], *inputs: Any, **attrs: Any
     ) -> Any:
-        if is_traced(inputs):
+        if has_tracers(inputs):
             raise UnsupportedOp(f"{name} would run on the host, and {TOLD}")
         return super().by_numbers(name, function, *inputs, **attrs)
 
     @in_double
     def scanned(self, turn: Any, state: Any, series: Any, backward: bool) -> Any:
         """The final state, and the rows of all iterations; None where no function is traced."""
-        is_due = is_traced((*state, *series))
+        is_due = has_tracers((*state, *series))
         return control.scanned(turn, state, series, backward) if is_due else None
 
     @in_double
@@ -123,7 +123,7 @@ class Arrays(ArrayLibrary):
         if kind == known(kind):  # else v has 64 bits, whatever the program has chosen
             dtype = known(dtype)
         try:
-            with as_chosen() if is_traced([v]) else nullcontext(), types():
+            with as_chosen() if has_tracers([v]) else nullcontext(), types():
                 return super().product(J, v, columns).astype(dtype)
         except jax.errors.JAXTypeError as error:
             raise UnsupportedOp(f"a {type(J).__name__} decides by numbers, and {TOLD}") from error
@@ -180,7 +180,7 @@ class Generator:
 arrays = Arrays()
 hooks.jax_trees(arrays)
 
-PLACE = Place("JAX", array, arrays, Generator, jnp, jax.default_backend(), array)
+PLACE = Place("JAX", to_jax_array, arrays, Generator, jnp, jax.default_backend(), to_jax_array)
 """Where JAX computes: the CPU, or whatever it has been told."""
 
 SINGLE_PLACE = replace(PLACE, name="JAX, in 32 bits")

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from jax import lax
 
 from ...jacobians.errors import UnsupportedOp
-from .table import Array, array, is_traced, known
+from .table import Array, has_tracers, known, to_jax_array
 
 Arrays = tuple[Array, ...]
 
@@ -31,13 +31,13 @@ FEW = 64
 def flow(op_type: str, attrs: Mapping[str, Any], inputs: Sequence[Any], run: Run) -> Any:
     """The outputs of an If, Loop or Scan; None where its bodies are to be run as they are."""
     compiles = isinstance(jnp.zeros(()), jax.core.Tracer)
-    if not (is_traced(inputs[:1]) if op_type == "If" else compiles or is_traced(inputs)):
+    if not (has_tracers(inputs[:1]) if op_type == "If" else compiles or has_tracers(inputs)):
         return None
-    kinds = {"If": branch, "Loop": loop, "Scan": scan}
+    kinds = {"If": run_branch, "Loop": loop, "Scan": scan}
     try:
         return kinds[op_type](attrs, inputs, run)
     except (UnsupportedOp, TypeError) as error:  # a size is traced, or a shape changes
-        if op_type != "If" and turns(op_type, attrs, inputs) <= FEW:
+        if op_type != "If" and count_turns(op_type, attrs, inputs) <= FEW:
             return None
         if isinstance(error, UnsupportedOp):
             raise
@@ -45,10 +45,12 @@ def flow(op_type: str, attrs: Mapping[str, Any], inputs: Sequence[Any], run: Run
                             f"has no loop or branch: {error}") from error  # fmt: skip
 
 
-def turns(op_type: str, attrs: Mapping[str, Any], inputs: Sequence[Any]) -> float:
+def count_turns(op_type: str, attrs: Mapping[str, Any], inputs: Sequence[Any]) -> float:
     """The number of iterations, infinite where it is not known."""
     if op_type == "Loop":
-        known = not is_traced(inputs[:2]) and inputs[0] is not None and passes_on(attrs["body"])
+        known = (
+            not has_tracers(inputs[:2]) and inputs[0] is not None and gives_condition(attrs["body"])
+        )
         return float(np.ravel(inputs[0])[0]) if known else np.inf
     width = attrs["num_scan_inputs"]
     first = inputs[len(inputs) - width]
@@ -57,11 +59,11 @@ def turns(op_type: str, attrs: Mapping[str, Any], inputs: Sequence[Any]) -> floa
 
 def as_arrays(values: Sequence[Any], like: Sequence[Any] | None = None) -> Arrays:
     """Values as arrays, in the dtypes of `like` if given; lists of them too."""
-    made = tuple(jax.tree.map(lambda x: jnp.asarray(array(x)), x) for x in values)
+    made = tuple(jax.tree.map(lambda x: jnp.asarray(to_jax_array(x)), x) for x in values)
     return jax.tree.map(lambda x, y: x.astype(y.dtype), made, made if like is None else tuple(like))
 
 
-def branch(attrs: Mapping[str, Any], inputs: Sequence[Any], run: Run) -> list[Any]:
+def run_branch(attrs: Mapping[str, Any], inputs: Sequence[Any], run: Run) -> list[Any]:
     """One of two graphs; a shape that both give stays known."""
     seen: list[list[Any]] = []
 
@@ -74,11 +76,11 @@ def branch(attrs: Mapping[str, Any], inputs: Sequence[Any], run: Run) -> list[An
 
     both = (taken(attrs[name]) for name in ("then_branch", "else_branch"))
     made = lax.cond(jnp.all(inputs[0]), *both)
-    return [x if is_known(x) and is_known(y) and np.array_equal(x, y) else z
+    return [x if is_concrete(x) and is_concrete(y) and np.array_equal(x, y) else z
             for x, y, z in zip(*seen[:2], made, strict=True)]  # fmt: skip
 
 
-def is_known(x: Any) -> bool:
+def is_concrete(x: Any) -> bool:
     return isinstance(x, np.ndarray | np.generic)
 
 
@@ -93,7 +95,7 @@ def loop(attrs: Mapping[str, Any], inputs: Sequence[Any], run: Run) -> list[Any]
         fresh, *made = run(body, (count, goes_on, *state))
         return fresh, as_arrays(made[: len(state)], start), as_arrays(made[len(state) :])
 
-    if not is_traced([limit, go]) and limit is not None and passes_on(body):
+    if not has_tracers([limit, go]) and limit is not None and gives_condition(body):
         n = int(np.ravel(limit)[0]) if go is None or np.all(go) else 0
         end, rows = lax.scan(lambda state, i: step(state, i)[1:], start, np.arange(max(n, 0)))
         return [*end, *rows]
@@ -114,7 +116,7 @@ def loop(attrs: Mapping[str, Any], inputs: Sequence[Any], run: Run) -> list[Any]
     return [*lax.while_loop(goes_on, turn, begun)[2]]
 
 
-def passes_on(body: ir.Graph) -> bool:
+def gives_condition(body: ir.Graph) -> bool:
     """Whether a Loop's body gives the condition that it is given, or true."""
     value: Any = body.outputs[0]
     while (node := value.producer()) is not None and node.op_type in ("Identity", "Cast"):
@@ -140,14 +142,14 @@ def scan(attrs: Mapping[str, Any], inputs: Sequence[Any], run: Run) -> list[Any]
         made = run(body, (*state, *slices))
         return as_arrays(made[:carried], start), as_arrays(made[carried:])
 
-    series = tuple(along(jnp.moveaxis(x, axis, 0), b and not whole)
+    series = tuple(in_direction(jnp.moveaxis(x, axis, 0), b and not whole)
                    for x, axis, b in zip(series, ins, back, strict=True))  # fmt: skip
     end, rows = lax.scan(step, start, series, reverse=whole)
-    return [*end, *(jnp.moveaxis(along(y, b and not whole), 0, axis)
+    return [*end, *(jnp.moveaxis(in_direction(y, b and not whole), 0, axis)
                     for y, axis, b in zip(rows, outs, forth, strict=True))]  # fmt: skip
 
 
-def along(x: Array, reverse: Any) -> Array:
+def in_direction(x: Array, reverse: Any) -> Array:
     """x, or x from its last entry to its first."""
     return jnp.flip(x, 0) if reverse else x
 

@@ -13,15 +13,15 @@ import numpy as np
 from jax import lax
 
 from ..numbers.indexing import mesh
-from ..numbers.layout import cuts, numpy_dtype
-from ..numbers.table import ints, widened
-from .table import Array, array, is_traced, kernel, known
+from ..numbers.layout import axis_slices, numpy_dtype
+from ..numbers.table import as_ints, widen_kernel
+from .table import Array, has_tracers, kernel, known, to_jax_array
 
 
 @kernel("Slice", hosted=True)
 def slice_(x: Array, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Array:
     """x[start:end:step] along the given axes."""
-    return x[tuple(cuts(x.shape, starts, ends, axes, steps))]
+    return x[tuple(axis_slices(x.shape, starts, ends, axes, steps))]
 
 
 @kernel("Concat")
@@ -31,7 +31,7 @@ def concat(*parts: Array, axis: int) -> Array:
     """
     dtype, shape = jnp.result_type(*parts), list(parts[0].shape)
     shape[axis] = sum(part.shape[axis] for part in parts)
-    if math.prod(shape) < LONG or not is_traced(parts):
+    if math.prod(shape) < LONG or not has_tracers(parts):
         return jnp.concatenate(parts, axis)
     y, start = jnp.zeros(shape, dtype), 0
     for part in parts:
@@ -54,7 +54,7 @@ def transpose(x: Array, *, perm: Any = None) -> Array:
 def gather(x: Array, indices: Any, *, axis: int = 0) -> Array:
     """The slices of x at the indices along an axis."""
     axis = axis % x.ndim
-    places = counted(indices, x.shape[axis])
+    places = from_start(indices, x.shape[axis])
     if isinstance(places, np.ndarray) and places.ndim == 0:
         return x[(*(slice(None),) * axis, int(places))]
     return jnp.take(x, places, axis, mode="clip")
@@ -63,7 +63,7 @@ def gather(x: Array, indices: Any, *, axis: int = 0) -> Array:
 @kernel("GatherElements", hosted=True)
 def gather_elements(x: Array, indices: Any, *, axis: int = 0) -> Array:
     """y[i, j, ...] = x[i, ..., indices[i, j, ...], ...], with the index at the axis."""
-    return x[mesh(counted(indices, x.shape[axis]), axis)]
+    return x[mesh(from_start(indices, x.shape[axis]), axis)]
 
 
 @kernel("GatherND", hosted=True)
@@ -73,11 +73,11 @@ def gather_nd(x: Array, indices: Any, *, batch_dims: int = 0) -> Array:
     rows = (np.arange(n).reshape(-1, *(1,) * (rank - 1 - k))
             for k, n in enumerate(x.shape[:batch_dims]))  # fmt: skip
     lengths = x.shape[batch_dims : batch_dims + indices.shape[-1]]
-    places = (counted(indices[..., k], n) for k, n in enumerate(lengths))
+    places = (from_start(indices[..., k], n) for k, n in enumerate(lengths))
     return x[(*rows, *places)]
 
 
-def counted(indices: Any, n: int) -> Any:
+def from_start(indices: Any, n: int) -> Any:
     """The indices of an axis of length n, from its start; raises `IndexError` for known ones
     outside.
     """
@@ -112,7 +112,7 @@ def top_k(
     x: Array, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1, outputs: int = 2
 ) -> tuple[Array, Array]:
     """The k largest, or smallest, elements along an axis and their indices; ties in index order."""
-    (count,), most = ints(k), x.shape[axis]
+    (count,), most = as_ints(k), x.shape[axis]
     if count > most:
         raise ValueError(f"k={count} of {most} elements along axis {axis}")
     order = jnp.argsort(x, axis, stable=True, descending=bool(largest))
@@ -128,23 +128,23 @@ def scatter_elements(
     x: Array, indices: Any, updates: Any, *, axis: int = 0, reduction: str = "none"
 ) -> Array:
     """x with the updates written to, or combined with, positions along an axis."""
-    places = mesh(counted(indices, x.shape[axis]), axis)
-    return scattered(x, array(updates), places, reduction)
+    places = mesh(from_start(indices, x.shape[axis]), axis)
+    return scattered(x, to_jax_array(updates), places, reduction)
 
 
 @kernel("ScatterND", hosted=True)
 def scatter_nd(x: Array, indices: Any, updates: Any, *, reduction: str = "none") -> Array:
     """x with slices written to, or combined with, the positions in the indices' last axis."""
     lengths = x.shape[: indices.shape[-1]]
-    places = tuple(counted(indices[..., k], n) for k, n in enumerate(lengths))
+    places = tuple(from_start(indices[..., k], n) for k, n in enumerate(lengths))
     if not places:  # the whole of x, once for each index
         count = math.prod(indices.shape[:-1])
-        rows = array(updates).reshape(count, *x.shape)
+        rows = to_jax_array(updates).reshape(count, *x.shape)
         return scattered(x[None], rows, (np.zeros(count, int),), reduction)[0]
-    return scattered(x, array(updates), places, reduction)
+    return scattered(x, to_jax_array(updates), places, reduction)
 
 
-@widened
+@widen_kernel
 def scattered(x: Array, updates: Array, places: tuple[Any, ...], reduction: str) -> Array:
     """x with updates written to, or combined with, the places."""
     dtype = jnp.result_type(x, updates)
@@ -154,12 +154,12 @@ def scattered(x: Array, updates: Array, places: tuple[Any, ...], reduction: str)
 @kernel("OneHot", hosted=True)
 def one_hot(indices: Array, depth: Any, values: Any, *, axis: int = -1) -> Array:
     """The second value at the index on the new axis, the first one elsewhere."""
-    (depth,) = ints(np.asarray(depth).astype(np.int64))
+    (depth,) = as_ints(np.asarray(depth).astype(np.int64))
     places = indices.astype(known(np.int64))
     places = jnp.where((places < 0) & (places >= -depth), places + depth, places)
     axis = axis + places.ndim + 1 if axis < 0 else axis
     line = np.arange(depth).reshape(-1, *(1,) * (places.ndim - axis))
-    values = array(values)
+    values = to_jax_array(values)
     return jnp.where(jnp.expand_dims(places, axis) == line, values[1], values[0])
 
 

@@ -13,7 +13,7 @@ from jax import lax
 from ..numbers.layout import numpy_dtype
 from ..numbers.pointwise import UFUNCS
 from ..numbers.table import Kernel
-from .table import DTYPES, Array, array, kernel, known
+from .table import DTYPES, Array, kernel, known, to_jax_array
 
 for name, ufunc in UFUNCS.items():
     kernel(name)(getattr(jnp, ufunc.__name__))
@@ -76,7 +76,7 @@ def cast(x: Array, *, to: int, saturate: int = 1, round_mode: str = "up") -> Arr
 @kernel("CastLike", hosted=True)
 def cast_like(x: Array, target: Any, *, saturate: int = 1, round_mode: str = "up") -> Array:
     """x in the dtype of the target, which may be an array on the host."""
-    return converted(array(x), target.dtype)
+    return converted(to_jax_array(x), target.dtype)
 
 
 def converted(x: Array, dtype: Any) -> Array:

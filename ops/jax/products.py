@@ -13,8 +13,8 @@ from jax import lax
 from ..numbers.convolution import check_kernel, flipped
 from ..numbers.matmul import dft
 from ..numbers.reductions import Axes, reductions
-from ..numbers.table import Kernel, highest, ints, lowest
-from ..numbers.windows import Windows, transposed_windows, whole, windows
+from ..numbers.table import Kernel, as_ints, highest, lowest
+from ..numbers.windows import Windows, transposed_windows, windows, within_padding
 from .table import Array, kernel
 
 kernel("MatMul", wide=True)(jnp.matmul)
@@ -33,7 +33,7 @@ def conv(
 ) -> Array:  # fmt: skip
     """y[n, m, o] = Σ w[m, c, t] x[n, c, o · stride + t · dilation − begin] + b[m]."""
     check_kernel(w, kernel_shape)
-    grid = whole(windows(x.shape[2:], w.shape[2:], **geometry))
+    grid = within_padding(windows(x.shape[2:], w.shape[2:], **geometry))
     pads = [*zip(grid.begins, grid.ends, strict=True)]
     return convolved(x, w, b, grid.count, pads, strides=grid.strides, dilations=grid.dilations,
                      group=group)  # fmt: skip
@@ -49,12 +49,12 @@ def conv_transpose(
     """
     check_kernel(w, kernel_shape)
     grid = transposed_windows(x.shape[2:], w.shape[2:], **geometry)
-    pads = [*map(margins, range(len(grid.space)), [grid] * len(grid.space))]
+    pads = [*map(pads_around, range(len(grid.space)), [grid] * len(grid.space))]
     return convolved(x, flipped(w, group), b, grid.space, pads, spread=grid.strides,
                      dilations=grid.dilations, group=group)  # fmt: skip
 
 
-def margins(axis: int, grid: Windows) -> tuple[int, int]:
+def pads_around(axis: int, grid: Windows) -> tuple[int, int]:
     """The zeros before and after the spread entries of x, whose windows are the entries of y."""
     reach = grid.covered(axis, 1) - 1
     before = reach - grid.begins[axis]
@@ -89,7 +89,7 @@ def max_unpool(
     y = jnp.zeros(math.prod(shape), x.dtype).at[index.reshape(-1)].set(x.reshape(-1)).reshape(shape)
     if output_shape is None:
         return y
-    whole = jnp.zeros(ints(output_shape), x.dtype)
+    whole = jnp.zeros(as_ints(output_shape), x.dtype)
     return whole.at[tuple(map(slice, shape))].set(y)
 
 
@@ -99,9 +99,9 @@ def stft(
 ) -> Array:
     """The transforms of frames of the signal, weighted by a window."""
     x = x[..., None] if x.ndim == 2 else x
-    n = ints(frame_length)[0] if window is None and frame_length is not None else None
+    n = as_ints(frame_length)[0] if window is None and frame_length is not None else None
     n = n or (x.shape[1] if window is None else len(window))
-    starts = np.arange(0, x.shape[1] - n + 1, ints(frame_step)[0])
+    starts = np.arange(0, x.shape[1] - n + 1, as_ints(frame_step)[0])
     frames = x[:, starts[:, None] + np.arange(n)]
     weighted = frames if window is None else frames * jnp.asarray(window)[:, None]
     return dft(weighted, onesided=onesided)

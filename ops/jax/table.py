@@ -16,12 +16,12 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
-from ..library import Table
+from ..library import KernelTable
 from ..numbers import table as numbers_table
 
 Array = Any
 
-TABLE = Table()
+TABLE = KernelTable()
 KERNELS, HOSTED = TABLE.kernels, TABLE.hosted
 kernel = TABLE.kernel
 
@@ -57,18 +57,18 @@ def known(dtype: Any) -> np.dtype:
     return np.dtype(jax.dtypes.canonicalize_dtype(dtype))
 
 
-def array(x: Any) -> Any:
+def to_jax_array(x: Any) -> Any:
     """An array as one of JAX, concrete also where a function is traced; one of strings, say, as it
     is.
     """
     if not isinstance(x, jax.Array) and np.asarray(x).dtype not in DTYPES:
         return x
-    with types(), nullcontext() if is_traced([x]) else jax.ensure_compile_time_eval():
+    with types(), nullcontext() if has_tracers([x]) else jax.ensure_compile_time_eval():
         made = x if isinstance(x, jax.Array) else jnp.asarray(np.asarray(x))
         return made if made.dtype == known(made.dtype) else made.astype(known(made.dtype))
 
 
-def is_traced(inputs: Iterable[Any]) -> bool:
+def has_tracers(inputs: Iterable[Any]) -> bool:
     """Whether some of these, or of the arrays in lists of them, stand for numbers to come."""
     return any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(list(inputs)))
 

@@ -16,14 +16,14 @@ import numpy as np
 
 from ...jacobians.arrays import Array, dtype_of, like
 from ...jacobians.readings import library_of, module_of
-from .table import Kernel, as_type, ints, kernel, lowest, single_precision
-from .windows import Windows, padded, patches, transposed_windows, whole, windows
+from .table import Kernel, as_ints, as_type, kernel, lowest, single_precision
+from .windows import Windows, padded, patches, transposed_windows, windows, within_padding
 
 BLOCK = 1 << 22
 """Bytes of patches gathered at once, so that they are in cache when they are multiplied."""
-MOST = 1 << 28
+ROW_BYTES = 1 << 28
 """Bytes of the patches of one row of the result above which a kernel is split."""
-SHORT = 128
+LOOPED_TAPS = 128
 """The most taps for which a loop over them is faster than gathering patches of one channel."""
 
 
@@ -34,16 +34,16 @@ def conv(
 ) -> Array:  # fmt: skip
     """y[n, m, o] = Σ w[m, c, t] x[n, c, o · stride + t · dilation − begin] + b[m]."""
     check_kernel(w, kernel_shape)
-    grid = whole(windows(x.shape[2:], w.shape[2:], **geometry))
-    return shifted(gathered(x, w, grid, group), b)
+    grid = within_padding(windows(x.shape[2:], w.shape[2:], **geometry))
+    return add_channels(gathered(x, w, grid, group), b)
 
 
 def gathered(x: Array, w: Array, grid: Windows, group: int) -> Array:
     """The convolution without a bias, by the method for the shape of its kernel."""
     x = padded(x, grid)
     if math.prod(grid.kernel) == 1:
-        return pointwise(x, w, grid, group)
-    if w.shape[1] == 1 < group and math.prod(grid.kernel) <= SHORT:
+        return multiply_channels(x, w, grid, group)
+    if w.shape[1] == 1 < group and math.prod(grid.kernel) <= LOOPED_TAPS:
         return depthwise(x, w, grid)
     return general(x, w, grid, group)
 
@@ -54,7 +54,7 @@ def check_kernel(w: Array, kernel_shape: Any) -> None:
         raise ValueError(f"the kernel has the lengths {w.shape[2:]}, not {tuple(kernel_shape)}")
 
 
-def shifted(y: Array, b: Array | None) -> Array:
+def add_channels(y: Array, b: Array | None) -> Array:
     """y plus a vector over the channels, added in place."""
     return y if b is None else np.add(y, b.reshape(-1, *(1,) * (y.ndim - 2)), out=y)
 
@@ -64,7 +64,7 @@ def grouped(w: Array, group: int) -> Array:
     return w.reshape(group, len(w) // group, math.prod(w.shape[1:]))
 
 
-def pointwise(x: Array, w: Array, grid: Windows, group: int) -> Array:
+def multiply_channels(x: Array, w: Array, grid: Windows, group: int) -> Array:
     """A kernel of one tap: a product over the channels."""
     _, reach = next(grid.taps())
     n, c = x.shape[:2]
@@ -88,13 +88,13 @@ def general(x: Array, w: Array, grid: Windows, group: int) -> Array:
     """Blocks of patches as the columns of a matrix, multiplied from the left by the weights."""
     view, weights = patches(x, grid), grouped(w, group)
     row = view[:1, :, :1].nbytes
-    if row > MOST and math.prod(grid.kernel) > 1:
+    if row > ROW_BYTES and math.prod(grid.kernel) > 1:
         parts = (general(x[at], w[taps], part, group) for part, taps, at in grid.halves())
         return functools.reduce(operator.iadd, parts)
     y = np.empty((len(x), len(w), *grid.count), np.result_type(x, w))
     for images, rows in blocks(len(x), grid.count[0], row, w.nbytes):
         target = y[images, :, rows].swapaxes(0, 1)
-        product = np.matmul(weights, columns(view[images, :, rows], group))
+        product = np.matmul(weights, patch_columns(view[images, :, rows], group))
         target[...] = product.reshape(target.shape)
     return y
 
@@ -108,7 +108,7 @@ def blocks(images: int, rows: int, row: int, least: int) -> Iterator[tuple[slice
             yield slice(n, n + many), slice(i, i + height)
 
 
-def columns(part: Array, group: int) -> Array:
+def patch_columns(part: Array, group: int) -> Array:
     """Patches (n, c, *count, *kernel) as matrices (group, c / group · kernel, n · count).
 
     The longer of count and kernel is copied as the inner axes, which is faster.
@@ -132,28 +132,28 @@ def conv_transpose(
     check_kernel(w, kernel_shape)
     grid = transposed_windows(x.shape[2:], w.shape[2:], **geometry)
     if is_gathered(x, w, grid, group):
-        return shifted(gathered(x, flipped(w, group), mirrored(grid), group), b)
+        return add_channels(gathered(x, flipped(w, group), mirror_windows(grid), group), b)
     y: Array = np.zeros((len(x), w.shape[1] * group, *grid.framed), np.result_type(x, w))
     if x.shape[1] == group > 1:
         spread_depthwise(y, x, w, grid)
     else:
-        spread(y, x, w, grid, group)
+        scatter_patches(y, x, w, grid, group)
     kept = (slice(a, a + n) for a, n in zip(grid.begins, grid.space, strict=True))
-    return shifted(y[(..., *kept)], b)
+    return add_channels(y[(..., *kept)], b)
 
 
 def is_gathered(x: Array, w: Array, grid: Windows, group: int) -> bool:
-    """Whether y is a convolution of x, with fewer entries to gather than `spread` adds up.
+    """Whether y is a convolution of x, with fewer entries to gather than `scatter_patches` adds up.
 
     Entries of padding are multiplied too, and stay zero only where the kernel is finite.
     """
     into, out = len(w) * math.prod(grid.space), group * w.shape[1] * math.prod(grid.count)
-    fits = {*grid.strides} == {1} and min(mirrored(grid).begins) >= 0
+    fits = {*grid.strides} == {1} and min(mirror_windows(grid).begins) >= 0
     fits = fits and into <= out and len(w) > 0 and w.dtype.kind in "fc"  # else symbols
     return fits and bool(np.isfinite(w).all())
 
 
-def mirrored(grid: Windows) -> Windows:
+def mirror_windows(grid: Windows) -> Windows:
     """The windows over x, one for each entry of y, where the stride is 1."""
     begins = (grid.covered(axis, 1) - 1 - begin for axis, begin in enumerate(grid.begins))
     return replace(grid, space=grid.count, count=grid.space, begins=tuple(begins))
@@ -167,15 +167,15 @@ def flipped(w: Array, group: int) -> Array:
     return reverse.reshape(group * w.shape[1], len(w) // group, *taps)
 
 
-def spread(
+def scatter_patches(
     y: Array, x: Array, w: Array, grid: Windows, group: int, *, is_zero: bool = True
 ) -> None:
     """Add to y, which may be known to be zero, the kernel times each element of x, at its place."""
     weights = grouped(w, group).swapaxes(1, 2)
     row = y.shape[1] * math.prod(grid.kernel + grid.count[1:]) * x.itemsize
-    if row > MOST and math.prod(grid.kernel) > 1:
+    if row > ROW_BYTES and math.prod(grid.kernel) > 1:
         for part, taps, at in grid.halves():
-            spread(y[at], x, w[taps], part, group, is_zero=False)
+            scatter_patches(y[at], x, w[taps], part, group, is_zero=False)
         return
     memory: Array = np.empty(0, y.dtype)  # of the first block, the largest one, kept for the others
     for images, rows in blocks(len(x), grid.count[0], row, w.nbytes):
@@ -196,10 +196,10 @@ def spread(
 
 
 def spread_depthwise(y: Array, x: Array, w: Array, grid: Windows) -> None:
-    """`spread` for one input channel per group, without a matrix product."""
+    """`scatter_patches` for one input channel per group, without a matrix product."""
     y = y.reshape(*x.shape[:2], w.shape[1], *y.shape[2:])
     if is_mostly_kernel(grid):
-        for at, reach in turned(grid).taps():
+        for at, reach in swap_kernel(grid).taps():
             y[(..., *reach)] += w[None] * x[(..., *at)].reshape(*x.shape[:2], *(1,) * (w.ndim - 1))
         return
     for tap, reach in grid.taps():
@@ -212,7 +212,7 @@ def stamp(y: Array, taps: Array, grid: Windows) -> None:
     if is_mostly_kernel(grid):
         rank = len(grid.kernel)
         kernel, count = range(1, 1 + rank), range(1 + rank, 1 + 2 * rank)
-        taps, grid = taps.transpose(0, *count, *kernel, -1), turned(grid)
+        taps, grid = taps.transpose(0, *count, *kernel, -1), swap_kernel(grid)
     for tap, reach in grid.taps():
         y[:, *reach] += taps[:, *tap]
 
@@ -222,7 +222,7 @@ def is_mostly_kernel(grid: Windows) -> bool:
     return math.prod(grid.count) < math.prod(grid.kernel)
 
 
-def turned(grid: Windows) -> Windows:
+def swap_kernel(grid: Windows) -> Windows:
     """The grid with elements of x as taps of a window over the kernel: the sum is the same."""
     return replace(
         grid, kernel=grid.count, count=grid.kernel, strides=grid.dilations, dilations=grid.strides
@@ -258,7 +258,7 @@ def max_unpool(
     y.reshape(-1)[index.ravel()] = x.ravel()
     if output_shape is None:
         return y
-    whole = np.zeros(ints(output_shape), x.dtype)
+    whole = np.zeros(as_ints(output_shape), x.dtype)
     whole[tuple(map(slice, y.shape))] = y
     return whole
 
@@ -281,7 +281,7 @@ def max_pool(
         _, inside = greatest_taps(padded(module_of(x).ones_like(x), grid), grid)
         taps = module_of(x).where(values == low, inside, taps)
     taps = as_type(taps, np.dtype(np.int64))
-    offsets, base = (like(part, taps) for part in places(x.shape[:2], grid, storage_order))
+    offsets, base = (like(part, taps) for part in tap_offsets(x.shape[:2], grid, storage_order))
     found = module_of(x).take(offsets, taps)
     found += base
     return values, found
@@ -304,7 +304,7 @@ def greatest_taps(x: Array, grid: Windows) -> tuple[Array, Array]:
     return best, taps
 
 
-def places(lead: Sequence[int], grid: Windows, column_major: int) -> tuple[Array, Array]:
+def tap_offsets(lead: Sequence[int], grid: Windows, column_major: int) -> tuple[Array, Array]:
     """Two parts of the index in the flattened x: of each tap by its number, and of each window."""
     rank, space = len(grid.space), grid.space
     others = (space[:axis] if column_major else space[axis + 1 :] for axis in range(rank))

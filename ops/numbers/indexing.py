@@ -10,13 +10,13 @@ from scipy import sparse
 
 from ...jacobians.arrays import Array, host
 from ...jacobians.readings import module_of
-from .table import ints, kernel, widened
+from .table import as_ints, kernel, widen_kernel
 
 REDUCTIONS: dict[str, np.ufunc] = {
     "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
 }  # fmt: skip
 
-MANY = 64
+SPARSE_SLICES = 64
 """The least number of slices that a sparse matrix adds faster than `np.add.at`."""
 
 
@@ -67,7 +67,7 @@ def top_k(
     x: Array, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1, outputs: int = 2
 ) -> tuple[Array, Array]:
     """The k largest, or smallest, elements along an axis and their indices; ties in index order."""
-    (count,), most = ints(k), x.shape[axis]
+    (count,), most = as_ints(k), x.shape[axis]
     if count > most:
         raise ValueError(f"k={count} of {most} elements along axis {axis}")
     order = np.argsort(np.flip(x, axis) if largest else x, axis=axis, kind="stable")
@@ -130,10 +130,10 @@ def from_start(indices: Array, length: Any) -> Array:
     return module_of(indices).where(indices < 0, indices + length, indices)
 
 
-@widened
+@widen_kernel
 def scattered(x: Array, places: Array, updates: Array, reduction: str) -> Array:
     """A copy of x with the rows at `places` replaced by, or combined with, the updates."""
-    if reduction == "add" and x.ndim == 2 and len(places) >= MANY and x.dtype.kind == "f":
+    if reduction == "add" and x.ndim == 2 and len(places) >= SPARSE_SLICES and x.dtype.kind == "f":
         ones, starts = np.ones(len(places), x.dtype), np.arange(len(places) + 1)
         adding = sparse.csc_array((ones, places, starts), shape=(len(x), len(places)))
         return x + adding @ updates

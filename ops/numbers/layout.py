@@ -16,7 +16,7 @@ import onnx.numpy_helper
 from ...jacobians.arrays import Array, Shape, shape_of
 from ...jacobians.readings import library_of, module_of
 from ...jacobians.symint import Number, if_negative, largest, same, smallest
-from .table import STATIC, ints, kernel
+from .table import STATIC, as_ints, kernel
 
 
 @kernel("Identity", tensors=True, view=True)
@@ -31,7 +31,7 @@ def reshape(x: Array, shape: Any, *, allowzero: int = 0) -> Array:
 
     Where x has no such length, or the shape would not fit an empty x, 0 is an empty axis.
     """
-    shape = ints(shape)
+    shape = as_ints(shape)
     if min(shape, default=0) < -1:
         raise ValueError(f"a shape has sizes, -1 and 0, not {list(shape)}")
     if not allowzero and 0 in shape:
@@ -59,7 +59,7 @@ def flatten(x: Array, *, axis: int = 1) -> Array:
 @kernel("Squeeze", tensors=True, hosted=True, view=True)
 def squeeze(x: Array, axes: Any = None) -> Array:
     """x without the given axes of length 1, or without all axes of length 1."""
-    axes = tuple(k for k, n in enumerate(x.shape) if n == 1) if axes is None else ints(axes)
+    axes = tuple(k for k, n in enumerate(x.shape) if n == 1) if axes is None else as_ints(axes)
     if any(x.shape[k] != 1 for k in axes):
         raise ValueError(f"the axes {axes} of {tuple(x.shape)} are not all of length 1")
     return x.squeeze(axes) if axes else x
@@ -68,7 +68,7 @@ def squeeze(x: Array, axes: Any = None) -> Array:
 @kernel("Unsqueeze", tensors=True, hosted=True, view=True)
 def unsqueeze(x: Array, axes: Any) -> Array:
     """x with new axes of length 1, at these positions of the result."""
-    axes = ints(axes)
+    axes = as_ints(axes)
     index: list[Any] = [slice(None)] * (x.ndim + len(axes))
     for axis in axes:
         index[axis] = None
@@ -78,7 +78,7 @@ def unsqueeze(x: Array, axes: Any) -> Array:
 @kernel("Expand", tensors=True, hosted=True, view=True)
 def expand(x: Array, shape: Any) -> Array:
     """x repeated along new axes and axes of length 1: a view with stride 0."""
-    return module_of(x).broadcast_to(x, np.broadcast_shapes(tuple(x.shape), ints(shape)))
+    return module_of(x).broadcast_to(x, np.broadcast_shapes(tuple(x.shape), as_ints(shape)))
 
 
 @kernel("Concat", tensors=True)
@@ -93,9 +93,9 @@ def split(
 ) -> tuple[Array, ...]:
     """Slabs along an axis, of the given lengths, or equal with a shorter last one if necessary."""
     n, count = x.shape[axis], num_outputs or outputs
-    if parts is not None and sum(ints(parts)) != n:
-        raise ValueError(f"parts of {ints(parts)} do not make up an axis of {n}")
-    lengths = equal_parts(n, count) if parts is None else ints(parts)
+    if parts is not None and sum(as_ints(parts)) != n:
+        raise ValueError(f"parts of {as_ints(parts)} do not make up an axis of {n}")
+    lengths = equal_parts(n, count) if parts is None else as_ints(parts)
     ahead, ends = (slice(None),) * (axis % x.ndim), (0, *accumulate(lengths))
     return tuple(x[(*ahead, slice(*ends_))] for ends_ in pairwise(ends))
 
@@ -108,17 +108,19 @@ def slice_(x: Array, starts: Any, ends: Any, axes: Any = None, steps: Any = None
 
 def sliced(shape: Shape, *told: Any) -> Callable[[Array], Array]:
     """The slice of arrays of one shape."""
-    return itemgetter(tuple(cuts(shape, *told)))
+    return itemgetter(tuple(axis_slices(shape, *told)))
 
 
 STATIC["Slice"] = sliced
 
 
-def cuts(shape: Shape, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> list[slice]:
+def axis_slices(
+    shape: Shape, starts: Any, ends: Any, axes: Any = None, steps: Any = None
+) -> list[slice]:
     """The slices of every axis: ONNX clamps the start of a backward slice to 0, Python to -1."""
-    starts, ends = ints(starts), ints(ends)
-    axes = range(len(starts)) if axes is None else ints(axes)
-    steps = (1,) * len(starts) if steps is None else ints(steps)
+    starts, ends = as_ints(starts), as_ints(ends)
+    axes = range(len(starts)) if axes is None else as_ints(axes)
+    steps = (1,) * len(starts) if steps is None else as_ints(steps)
     found = [slice(None)] * len(shape)
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         found[axis] = slice(max(start, -shape[axis]), end, step)
@@ -128,7 +130,7 @@ def cuts(shape: Shape, starts: Any, ends: Any, axes: Any = None, steps: Any = No
 @kernel("Tile", tensors=True, hosted=True)
 def tile(x: Array, repeats: Any) -> Array:
     """x repeated as a whole along each axis."""
-    return module_of(x).tile(x, ints(repeats))
+    return module_of(x).tile(x, as_ints(repeats))
 
 
 @kernel("Pad", tensors=True, hosted=True)
@@ -136,7 +138,7 @@ def pad(
     x: Array, pads: Any, constant_value: Any = None, axes: Any = None, *, mode: str = "constant"
 ) -> Array:
     """x with elements added at both ends of the axes; negative widths remove elements."""
-    widths = pad_widths(x, ints(pads), range(x.ndim) if axes is None else ints(axes))
+    widths = pad_widths(x, as_ints(pads), range(x.ndim) if axes is None else as_ints(axes))
     pairs = zip(x.shape, widths, strict=True)
     x = x[tuple(slice(max(-a, 0), n + min(b, 0)) for n, (a, b) in pairs)]
     added = [(max(a, 0), max(b, 0)) for a, b in widths]
@@ -194,7 +196,7 @@ def space_to_depth(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
 @kernel("Trilu", tensors=True, hosted=True)
 def trilu(x: Array, k: Any = 0, *, upper: int = 1) -> Array:
     """The triangle above, or below, the k-th diagonal of each matrix; zeros elsewhere."""
-    k = 0 if k is None else ints(k)[0]
+    k = 0 if k is None else as_ints(k)[0]
     return module_of(x).triu(x, k) if upper else module_of(x).tril(x, k)
 
 
@@ -257,7 +259,7 @@ def constant(
     if value is not None:
         return value
     if sparse_value is not None:
-        return dense(sparse_value)
+        return fill_sparse(sparse_value)
     if (floats := value_float if value_floats is None else value_floats) is not None:
         return np.array(floats, np.float32)
     if (whole := value_int if value_ints is None else value_ints) is not None:
@@ -265,7 +267,7 @@ def constant(
     return np.array(value_string if value_strings is None else value_strings, object)
 
 
-def dense(sparse: onnx.SparseTensorProto) -> Array:
+def fill_sparse(sparse: onnx.SparseTensorProto) -> Array:
     """A sparse tensor as a dense one; the indices are flat, or one row per value."""
     values = onnx.numpy_helper.to_array(sparse.values)
     indices = onnx.numpy_helper.to_array(sparse.indices)
@@ -279,7 +281,7 @@ def dense(sparse: onnx.SparseTensorProto) -> Array:
 def constant_of_shape(shape: Any, *, value: Array | None = None) -> Array:
     """One value everywhere, by default the float 0: a view with stride 0."""
     element = np.float32(0) if value is None else np.asarray(value).reshape(())
-    return np.broadcast_to(element, ints(shape))
+    return np.broadcast_to(element, as_ints(shape))
 
 
 @kernel("Range")
@@ -294,7 +296,7 @@ def range_(start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> 
 @kernel("OneHot")
 def one_hot(indices: Array, depth: Any, values: Array, *, axis: int = -1) -> Array:
     """The second value at the index on the new axis, the first one elsewhere."""
-    (depth,) = ints(np.asarray(depth).astype(np.int64))
+    (depth,) = as_ints(np.asarray(depth).astype(np.int64))
     places = np.asarray(indices).astype(np.int64)
     places = np.where((places < 0) & (places >= -depth), places + depth, places)
     axis = axis + places.ndim + 1 if axis < 0 else axis

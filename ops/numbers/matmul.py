@@ -9,22 +9,22 @@ import numpy as np
 
 from ...jacobians.arrays import Array, dtype_of
 from ...jacobians.readings import module_of
-from .table import as_type, ints, is_half, kernel, meeting, single
+from .table import as_ints, as_type, holds_halves, kernel, meeting, single
 
 THIN = 8
 """The most columns for which a stack of right factors is faster as one tall left factor."""
 TINY = 4096
 """Matrices of a stack with fewer elements are faster copied together than one by one."""
-SMALL = 256
+LOOPED_ELEMENTS = 256
 """A sum of products with fewer elements in all is faster as a plain loop than through BLAS."""
-FEW = 4
+LOOPED_OPERANDS = 4
 """The most operands for which a loop over small ones and a search of all orders are cheap."""
 
 
 @kernel("MatMul")
 def matmul(a: Array, b: Array) -> Array:
     """A B over the last two axes, the axes before them broadcast; as few BLAS calls as possible."""
-    if is_half(a):
+    if holds_halves(a):
         return matmul(single(a), single(b)).astype(meeting(a, b), copy=False)
     if (a.ndim == 2 and b.ndim == 2) or a.ndim < 2 or b.ndim < 2:
         return np.matmul(a, b)
@@ -80,8 +80,8 @@ def einsum(*inputs: Array, equation: str) -> Array:
 def contraction_order(equation: str, *shapes: tuple[int, ...]) -> Any:
     """The order of pairwise contractions for NumPy; False if a plain loop is faster."""
     operands = [np.broadcast_to(np.float32(0), shape) for shape in shapes]
-    few = len(operands) <= FEW  # both are exponential in the number of operands
-    if len(operands) < 2 or (few and sum(x.size for x in operands) < SMALL):
+    few = len(operands) <= LOOPED_OPERANDS  # both are exponential in the number of operands
+    if len(operands) < 2 or (few and sum(x.size for x in operands) < LOOPED_ELEMENTS):
         return False
     # with a memory limit, NumPy would contract the remaining operands in one loop over all labels
     way = "optimal" if few else "greedy"
@@ -99,9 +99,9 @@ def dft(
     x: Array, length: Any = None, axis: Any = -2, *, inverse: int = 0, onesided: int = 0
 ) -> Array:
     """The Fourier transform along an axis; `onesided` is half a spectrum, as input if `inverse`."""
-    (axis,) = ints(-2 if axis is None else axis)
+    (axis,) = as_ints(-2 if axis is None else axis)
     axis = axis % x.ndim
-    n = None if length is None else ints(length)[0]
+    n = None if length is None else as_ints(length)[0]
     xp = module_of(x)
     signal = x[..., 0] + 1j * x[..., 1] if x.shape[-1] == 2 else x[..., 0]
     if onesided and inverse:
@@ -121,8 +121,8 @@ def stft(
     A real signal may lack the axis of its parts.
     """
     x = x[..., None] if x.ndim == 2 else x
-    n = ints(frame_length)[0] if window is None and frame_length is not None else None
+    n = as_ints(frame_length)[0] if window is None and frame_length is not None else None
     n = n or (x.shape[1] if window is None else len(window))
-    frames = np.lib.stride_tricks.sliding_window_view(x, n, axis=1)[:, :: ints(frame_step)[0]]
+    frames = np.lib.stride_tricks.sliding_window_view(x, n, axis=1)[:, :: as_ints(frame_step)[0]]
     weight = 1 if window is None else window
     return dft(np.moveaxis(frames * weight, -1, -2), onesided=onesided)

@@ -37,7 +37,7 @@ for name, ufunc in UFUNCS.items():
     kernel(name)(ufunc)
 
 
-def dtype_of(*values: Any) -> np.dtype:
+def first_dtype(*values: Any) -> np.dtype:
     """The dtype of the first array; Python numbers adopt it."""
     return next((v.dtype for v in values if hasattr(v, "dtype")), np.result_type(*values))
 
@@ -45,7 +45,7 @@ def dtype_of(*values: Any) -> np.dtype:
 @kernel("Div")
 def div(a: Array, b: Array) -> Array:
     """A / B, rounded towards zero for integers."""
-    if dtype_of(a, b).kind not in "iu":
+    if first_dtype(a, b).kind not in "iu":
         return np.true_divide(a, b)
     return np.floor_divide(a - np.fmod(a, b), b)
 
@@ -53,16 +53,16 @@ def div(a: Array, b: Array) -> Array:
 @kernel("Pow")
 def power(x: Array, y: Array) -> Array:
     """x ** y in the dtype of x."""
-    if dtype_of(x).kind in "iu" and dtype_of(y).kind == "i" and np.less(y, 0).any():
+    if first_dtype(x).kind in "iu" and first_dtype(y).kind == "i" and np.less(y, 0).any():
         y = np.asarray(y, np.float64)  # NumPy refuses negative integer powers of integers
-    return np.power(x, y).astype(dtype_of(x), copy=False)
+    return np.power(x, y).astype(first_dtype(x), copy=False)
 
 
 @kernel("Where")
 def where(condition: Array, x: Array, y: Array) -> Array:
     """x where the condition holds, else y."""
     chosen: Array = np.where(condition, x, y)
-    return chosen if chosen.dtype.kind in "OU" else chosen.astype(dtype_of(x, y), copy=False)
+    return chosen if chosen.dtype.kind in "OU" else chosen.astype(first_dtype(x, y), copy=False)
 
 
 @kernel("Clip")
@@ -194,7 +194,7 @@ def regex_full_match(x: Array, *, pattern: str | None = None) -> Array:
         raise OnnxJacError(f"the pattern {pattern!r} has what RE2 does not know")
     strings = [str(text) for text in x.flat]
     longest = max(map(len, strings), default=0)
-    if ways(pattern, longest) * (longest + len(pattern)) * len(strings) > WORK:
+    if count_matches(pattern, longest) * (longest + len(pattern)) * len(strings) > WORK:
         raise OnnxJacError(
             f"the pattern {pattern!r} could match strings of {longest} characters in too many "
             "ways: write it without repetitions inside repetitions, and with fewer of them"
@@ -211,11 +211,13 @@ def regex_full_match(x: Array, *, pattern: str | None = None) -> Array:
     return np.array([matches(text) is not None for text in strings], bool).reshape(x.shape)
 
 
-def ways(pattern: str, length: int) -> int:
+def count_matches(pattern: str, length: int) -> int:
     """An upper bound on the number of ways to match a string, capped above `WORK`.
 
-    >>> ways("a+b", 10), ways("(yes|no)?", 10), ways("(a|a)*b", 40) > WORK
-    (11, 3, True)
+    >>> count_matches("a+b", 10), count_matches("(yes|no)?", 10)
+    (11, 3)
+    >>> count_matches("(a|a)*b", 40) > WORK
+    True
     """
     outer: list[tuple[int, int]] = []
     others, made, last = 0, 1, 1  # alternatives before this one, parts before the last, the last

@@ -11,17 +11,17 @@ from ...jacobians import dtype_of
 from ...jacobians.arrays import Array
 from ...jacobians.readings import module_of
 from .layout import numpy_dtype
-from .table import Kernel, as_type, highest, ints, kernel, lowest, single_precision
+from .table import Kernel, as_ints, as_type, highest, kernel, lowest, single_precision
 
 Axes = tuple[int, ...]
 
 
-def plain(x: Array) -> Array:
+def unchanged(x: Array) -> Array:
     """The identity."""
     return x
 
 
-def fold(ufunc: Any, neutral: Kernel | None = None) -> Kernel:
+def reduce_by(ufunc: Any, neutral: Kernel | None = None) -> Kernel:
     """The reduction by a ufunc, in x's own dtype; over no elements, the neutral one."""
 
     def folded(x: Array, axes: Axes, keepdims: bool) -> Array:
@@ -31,8 +31,8 @@ def fold(ufunc: Any, neutral: Kernel | None = None) -> Kernel:
     return folded
 
 
-add, multiply = fold(np.add), fold(np.multiply)
-greatest, least = fold(np.maximum, lowest), fold(np.minimum, highest)
+add, multiply = reduce_by(np.add), reduce_by(np.multiply)
+greatest, least = reduce_by(np.maximum, lowest), reduce_by(np.minimum, highest)
 
 
 def log_sum_exp(x: Array, axes: Axes, keepdims: bool) -> Array:
@@ -63,27 +63,27 @@ def reductions(
         return norms if keepdims else xp.squeeze(norms, axes)
 
     steps = {
-        "ReduceSum": (plain, add, plain),
-        "ReduceMean": (plain, mean, plain),
-        "ReduceProd": (plain, multiply, plain),
-        "ReduceMax": (plain, greatest, plain),
-        "ReduceMin": (plain, least, plain),
-        "ReduceL1": (abs, add, plain),
-        "ReduceL2": (plain, norm, plain),
-        "ReduceSumSquare": (xp.square, add, plain),
-        "ReduceLogSum": (plain, add, xp.log),
-        "ReduceLogSumExp": (plain, log_sum_exp, plain),
+        "ReduceSum": (unchanged, add, unchanged),
+        "ReduceMean": (unchanged, mean, unchanged),
+        "ReduceProd": (unchanged, multiply, unchanged),
+        "ReduceMax": (unchanged, greatest, unchanged),
+        "ReduceMin": (unchanged, least, unchanged),
+        "ReduceL1": (abs, add, unchanged),
+        "ReduceL2": (unchanged, norm, unchanged),
+        "ReduceSumSquare": (xp.square, add, unchanged),
+        "ReduceLogSum": (unchanged, add, xp.log),
+        "ReduceLogSumExp": (unchanged, log_sum_exp, unchanged),
     }
-    return {name: reduction(*step) for name, step in steps.items()}
+    return {name: make_reduction(*step) for name, step in steps.items()}
 
 
-def reduction(before: Kernel, reduce: Kernel, after: Kernel) -> Kernel:
+def make_reduction(before: Kernel, reduce: Kernel, after: Kernel) -> Kernel:
     """after ∘ reduce ∘ before over all axes if none are given; over none, of each entry alone."""
 
     def reduced(
         x: Array, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
     ) -> Array:
-        given = () if axes is None else ints(axes)
+        given = () if axes is None else as_ints(axes)
         found = given if given or noop_with_empty_axes else tuple(range(x.ndim))
         y = before(x if found else x[..., None])  # torch takes no axes for all of them
         return as_type(after(reduce(y, found or (-1,), bool(found and keepdims))), dtype_of(x))
@@ -95,7 +95,7 @@ for name, function in reductions(np, add, multiply, greatest, least, log_sum_exp
     kernel(name, wide=True, hosted=True)(function)
 
 
-def extremum(search: str) -> Kernel:
+def arg_extremum(search: str) -> Kernel:
     """The index of an extremum; of ties, the first or the last one."""
 
     def position(
@@ -108,15 +108,15 @@ def extremum(search: str) -> Kernel:
     return position
 
 
-kernel("ArgMax", tensors=True)(extremum("argmax"))
-kernel("ArgMin", tensors=True)(extremum("argmin"))
+kernel("ArgMax", tensors=True)(arg_extremum("argmax"))
+kernel("ArgMin", tensors=True)(arg_extremum("argmin"))
 
 
-def scan(running: str, first: int) -> Kernel:
+def running_reduction(running: str, first: int) -> Kernel:
     """A running reduction along one axis, from a `first` value on if it is exclusive."""
 
     def scanned(x: Array, axis: Any, *, exclusive: int = 0, reverse: int = 0) -> Array:
-        (axis,), xp = ints(axis), module_of(x)
+        (axis,), xp = as_ints(axis), module_of(x)
         y = getattr(xp.flip(x, (axis,)) if reverse else x, running)(axis, dtype=x.dtype)
         if exclusive:
             ahead = (slice(None),) * (axis % x.ndim)
@@ -127,8 +127,8 @@ def scan(running: str, first: int) -> Kernel:
     return scanned
 
 
-kernel("CumSum", wide=True, tensors=True, hosted=True)(scan("cumsum", 0))
-kernel("CumProd", wide=True, tensors=True, hosted=True)(scan("cumprod", 1))
+kernel("CumSum", wide=True, tensors=True, hosted=True)(running_reduction("cumsum", 0))
+kernel("CumProd", wide=True, tensors=True, hosted=True)(running_reduction("cumprod", 1))
 
 
 # -- normalisations to sum 1, to mean 0 and variance 1 or to norm 1, and losses over labels --------

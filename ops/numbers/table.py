@@ -18,7 +18,6 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 import onnx_ir
-from onnx.reference import ReferenceEvaluator
 
 from ...jacobians import Shape, dtype_of
 from ...jacobians.arrays import SINGLE, common
@@ -58,10 +57,10 @@ def kernel(
 
     Inputs come by position, attributes as keywords; the result is an array or a tuple of several.
     With `tensors`, it takes arrays of other libraries too, such as tensors of PyTorch. If they are
-    `hosted`, integers among the operands after the first are read by `ints`. A `counted` one takes
-    the number of outputs as `outputs`, a `wide` one computes with halves in float32, and one that
-    gives a `view` neither computes nor rearranges entries. `quick` are the outputs that it finds
-    sooner than ONNX Runtime.
+    `hosted`, integers among the operands after the first are read by `as_ints`. A `counted` one
+    takes the number of outputs as `outputs`, a `wide` one computes with halves in float32, and one
+    that gives a `view` neither computes nor rearranges entries. `quick` are the outputs that it
+    finds sooner than ONNX Runtime.
     Raises `InputError` if an operator of ONNX has a kernel.
     """
 
@@ -70,8 +69,8 @@ def kernel(
             raise InputError(f"{name} has a kernel already")
         home = getattr(function, "__module__", "").partition(".")[0]
         own = "::" not in name or home == __name__.partition(".")[0]
-        function = widened(function, name) if wide else function
-        called = function if own else checked(function)
+        function = widen_kernel(function, name) if wide else function
+        called = function if own else check_kernel(function)
         KERNELS[name] = called if view else quiet(called)
         told = (COUNTED, counted), (WIDE, wide), (FREE, view), (TENSORS, tensors), (HOSTED, hosted)
         for names, has in (*told, (FOREIGN, not own)):
@@ -84,7 +83,7 @@ def kernel(
     return enter
 
 
-def checked(function: Kernel) -> Kernel:
+def check_kernel(function: Kernel) -> Kernel:
     """A function from elsewhere, which cannot write to its inputs and has to return arrays."""
 
     def call(*inputs: Any, **attributes: Any) -> Any:
@@ -117,7 +116,7 @@ def quiet(function: Kernel) -> Kernel:
     return functools.update_wrapper(call, function)
 
 
-def widened(function: Kernel, name: str = "") -> Kernel:
+def widen_kernel(function: Kernel, name: str = "") -> Kernel:
     """The function with float16 and bfloat16 computed in float32 and rounded once, at the end.
 
     Outputs have the dtype of the inputs that share their type in the schema of the named operator;
@@ -127,13 +126,13 @@ def widened(function: Kernel, name: str = "") -> Kernel:
 
     @functools.wraps(function)
     def call(*inputs: Any, **attributes: Any) -> Any:
-        if not (strangers or any(map(is_half, inputs))):
+        if not (strangers or any(map(holds_halves, inputs))):
             return function(*inputs, **attributes)
 
         def rounded(y: Any, o: int = 0) -> Any:
             apart = strangers.get(o, ())
-            own = [x for k, x in enumerate(inputs) if k not in apart and is_float(x)]
-            return as_type(y, meeting(*own)) if own and is_float(y) else y
+            own = [x for k, x in enumerate(inputs) if k not in apart and is_float_array(x)]
+            return as_type(y, meeting(*own)) if own and is_float_array(y) else y
 
         results = function(*map(single, inputs), **attributes)
         if isinstance(results, tuple):
@@ -163,23 +162,23 @@ def meeting(*inputs: Any) -> Any:
     >>> meeting(np.ones(2, "f2"), np.arange(3)), meeting(np.ones(2, "f2"), np.ones(2, "f4"))
     (dtype('float16'), dtype('float32'))
     """
-    floats = [x for x in inputs if is_float(x)]
+    floats = [x for x in inputs if is_float_array(x)]
     return common(*map(dtype_of, floats))
 
 
-def is_float(x: Any) -> bool:
+def is_float_array(x: Any) -> bool:
     """Whether x is an array of floats."""
     return hasattr(x, "dtype") and dtype_of(x).kind in "fV"
 
 
-def is_half(x: Any) -> bool:
+def holds_halves(x: Any) -> bool:
     """Whether x is an array or a tensor of float16 or bfloat16."""
-    return hasattr(x, "dtype") and x.dtype.itemsize == 2 and is_float(x)
+    return hasattr(x, "dtype") and x.dtype.itemsize == 2 and is_float_array(x)
 
 
 def single(x: Any) -> Any:
     """Half precision as float32, anything else as it is."""
-    return as_type(x, SINGLE) if is_half(x) else x
+    return as_type(x, SINGLE) if holds_halves(x) else x
 
 
 def as_type(x: Any, dtype: np.dtype) -> Any:
@@ -198,10 +197,10 @@ def single_precision(value: float) -> float:
     return float(np.float32(value))
 
 
-def ints(value: Any) -> tuple[int, ...]:
+def as_ints(value: Any) -> tuple[int, ...]:
     """A shape, axes or indices as Python ints.
 
-    >>> ints(3), ints((1, -1)), ints(np.array([2, 5]))
+    >>> as_ints(3), as_ints((1, -1)), as_ints(np.array([2, 5]))
     ((3,), (1, -1), (2, 5))
     """
     if type(value) is tuple:
@@ -223,7 +222,9 @@ def settled(
     if name in FREE:
         return ((lambda x: module_of(x).broadcast_to(x, shape)) if name == "Expand"
                 else methodcaller("reshape", shape))  # fmt: skip
-    held = tuple(ints(y) if hasattr(y, "dtype") and dtype_of(y).kind in "iu" else y for y in known)
+    held = tuple(
+        as_ints(y) if hasattr(y, "dtype") and dtype_of(y).kind in "iu" else y for y in known
+    )
     if name in static:
         return static[name](shapes[0], *held, **attrs)
     function = functools.partial(kernels[name], **attrs)
@@ -261,8 +262,10 @@ def run_reference(
 
 
 @functools.lru_cache(maxsize=512)
-def evaluator(node: bytes, version: int) -> ReferenceEvaluator:
+def evaluator(node: bytes, version: int) -> Any:
     """The evaluator of one node, given as bytes so that equal nodes share a cache entry."""
+    from onnx.reference import ReferenceEvaluator  # of all operators, which few models need
+
     parsed = onnx.NodeProto.FromString(node)
     try:
         return ReferenceEvaluator(parsed, opsets={parsed.domain: version, "": version})

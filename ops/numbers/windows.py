@@ -100,7 +100,7 @@ class Windows:
             yield replace(self, kernel=kernel), (..., taps, *rest), (..., start, *rest)
 
 
-def said(attrs: Mapping[str, Any], *names: str) -> dict[str, Any]:
+def given_attributes(attrs: Mapping[str, Any], *names: str) -> dict[str, Any]:
     """The named attributes that a node has."""
     return {name: attrs[name] for name in names if name in attrs}
 
@@ -114,16 +114,16 @@ def windows(
     Raises `ValueError` for an unknown `auto_pad`, and where not even a part of a window fits.
     """
     rank = len(space)
-    strides, dilations = filled(strides, 1, rank), filled(dilations, 1, rank)
+    strides, dilations = per_axis(strides, 1, rank), per_axis(dilations, 1, rank)
     extents = [d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True)]
-    if is_same(auto_pad):
+    if pads_to_same_size(auto_pad):
         axes = zip(space, extents, strides, strict=True)
         totals = [largest((-(-n // s) - 1) * s + e - n, 0) for n, e, s in axes]
         begins, ends = split_pads(totals, auto_pad)
     else:
         begins, ends = given_pads(pads, auto_pad, rank)
     sides = zip(space, begins, ends, extents, strides, strict=True)
-    count = tuple(positions(n, a, b, e, s, ceil_mode) for n, a, b, e, s in sides)
+    count = tuple(window_count(n, a, b, e, s, ceil_mode) for n, a, b, e, s in sides)
     if min(at(count), default=0) < 0:
         raise ValueError(f"no window of lengths {tuple(extents)} fits into space {tuple(space)} "
                          f"with the pads {(*begins, *ends)}")  # fmt: skip
@@ -141,11 +141,11 @@ def transposed_windows(
     that output_padding adds.
     """
     rank = len(count)
-    steps = filled(strides, 1, rank), filled(dilations, 1, rank)
+    steps = per_axis(strides, 1, rank), per_axis(dilations, 1, rank)
     grid = Windows(tuple(count), tuple(kernel), *steps, (), (), tuple(count))
-    extra = filled(output_padding, 0, rank)
+    extra = per_axis(output_padding, 0, rank)
     full = [grid.covered(axis, n) + extra[axis] for axis, n in enumerate(count)]
-    if output_shape is None and is_same(auto_pad):
+    if output_shape is None and pads_to_same_size(auto_pad):
         output_shape = [smallest(f, n * s) for f, n, s in zip(full, count, steps[0], strict=True)]
     if output_shape is not None:
         space = tuple(output_shape)[-rank:]
@@ -159,7 +159,7 @@ def transposed_windows(
     return replace(grid, space=space, begins=begins, ends=ends)
 
 
-def whole(grid: Windows) -> Windows:
+def within_padding(grid: Windows) -> Windows:
     """The windows of a convolution, which must not reach beyond the padding, unlike in pooling."""
     axes = enumerate(zip(grid.space, grid.begins, grid.ends, strict=True))
     if any(at(grid.covered(axis, grid.count[axis]) - n - a - b) > 0 for axis, (n, a, b) in axes):
@@ -170,21 +170,21 @@ def whole(grid: Windows) -> Windows:
     return grid
 
 
-def is_same(auto_pad: str) -> bool:
+def pads_to_same_size(auto_pad: str) -> bool:
     """Whether padding follows from the sizes; old exporters write an empty string for NOTSET."""
     if auto_pad not in AUTO_PADS:
         raise ValueError(f"auto_pad is {auto_pad!r}: it must be one of {', '.join(AUTO_PADS[1:])}")
     return auto_pad.startswith("SAME")
 
 
-def filled(values: Sequence[int] | None, default: int, rank: int) -> Shape:
+def per_axis(values: Sequence[int] | None, default: int, rank: int) -> Shape:
     """An attribute with one number per axis, or its default."""
     return tuple(values) if values is not None and len(values) else (default,) * rank
 
 
 def given_pads(pads: Sequence[int] | None, auto_pad: str, rank: int) -> tuple[Shape, Shape]:
     """(begins, ends) of ONNX's pads, which are ignored if auto_pad is VALID."""
-    both = filled(None if auto_pad == "VALID" else pads, 0, 2 * rank)
+    both = per_axis(None if auto_pad == "VALID" else pads, 0, 2 * rank)
     return both[:rank], both[rank:]
 
 
@@ -198,14 +198,14 @@ def split_pads(totals: Sequence[int], auto_pad: str) -> tuple[Shape, Shape]:
     return (small, large) if auto_pad == "SAME_UPPER" else (large, small)
 
 
-def positions(n: int, begin: int, end: int, extent: int, stride: int, ceil_mode: int) -> int:
+def window_count(n: int, begin: int, end: int, extent: int, stride: int, ceil_mode: int) -> int:
     """The number of windows along an axis; none may start in the padding at the end.
 
     The quotient is rounded towards zero, as in ONNX and its runtimes: a window that exceeds the
     padded axis by less than a stride counts as one.
 
-    >>> positions(1, 0, 0, 2, 2, 0), positions(1, 0, 0, 2, 1, 0), positions(4, 0, 0, 3, 2, 1)
-    (1, 0, 2)
+    >>> [window_count(*how) for how in ((1, 0, 0, 2, 2, 0), (1, 0, 0, 2, 1, 0), (4, 0, 0, 3, 2, 1))]
+    [1, 0, 2]
     """
     room = n + begin + end - extent
     if not ceil_mode and room >= 0:

@@ -23,10 +23,10 @@ from ...jacobians import (
     slab,
     transposed,
 )
-from ..conventions import ORDER, SHARED, ZERO_NORM, kinks, marked, tied, zeros
+from ..conventions import ORDER, SHARED, ZERO_NORM, are_zero, kinks, marked, tied
 from ..node import Node
 from ..registry import Blocks, Count, jacobian
-from ..trees import evaluate
+from ..trees import evaluate_tree
 from .elementwise import derivative, slope_of
 from .normalization import normalised, spread_total
 
@@ -66,13 +66,13 @@ def feature_vectorizer(op: Op, node: Node) -> Blocks:
     """The concatenated columns of all inputs, each truncated or zero-padded to its width."""
     widths = node.inputdimensions
     return {
-        (0, i): columns(node, i, start, width)
+        (0, i): embed_columns(node, i, start, width)
         for i, (start, width) in enumerate(zip(accumulate(widths, initial=0), widths, strict=False))
         if node.wants(i)
     }
 
 
-def columns(node: Node, i: int, start: int, width: int) -> Jacobian:
+def embed_columns(node: Node, i: int, start: int, width: int) -> Jacobian:
     """Input i embedded in y as the columns from `start` on."""
     x = node.inputs[i]
     rows = (node.y_shape[0], size(shape_of(x)) // max(node.y_shape[0], 1))
@@ -111,7 +111,7 @@ def kinks_of_norms(node: Node) -> Count:
     if node.norm == "MAX":
         sizes = np.abs(node.x)
         return tied((sizes == sizes.max(axis=-1, keepdims=True)).sum(axis=-1))
-    return zeros(node) if node.norm == "L1" else marked(np.all(node.x == 0, axis=-1))
+    return are_zero(node) if node.norm == "L1" else marked(np.all(node.x == 0, axis=-1))
 
 
 PROBIT = "1.41421356*sqrt(sqrt(({v})**2 - log(4*x*(1 - x))/0.147) - ({v}))".format(
@@ -128,17 +128,17 @@ TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
 def linear_regressor(op: Op, node: Node) -> Blocks:
     """y = f(x Aᵀ + b)."""
     A = np.reshape(node.coefficients, (node.targets, -1))
-    return {(0, 0): scored(op, node, 0, *linear(op, node, 0, A, node.intercepts))}
+    return {(0, 0): scored(op, node, 0, *linear_scores(op, node, 0, A, node.intercepts))}
 
 
 @jacobian("ai.onnx.ml::LinearClassifier", post_transform=TRANSFORMS)
 def linear_classifier(op: Op, node: Node) -> Blocks:
     """The scores f(x Aᵀ + b) are the second output; the labels have no derivative."""
     A = np.reshape(node.coefficients, (-1, node.x_shape[-1]))
-    return {(1, 0): scored(op, node, 1, *linear(op, node, 1, A, node.intercepts))}
+    return {(1, 0): scored(op, node, 1, *linear_scores(op, node, 1, A, node.intercepts))}
 
 
-def linear(op: Op, node: Node, o: int, A: Array, b: Array) -> tuple[Array, Jacobian]:
+def linear_scores(op: Op, node: Node, o: int, A: Array, b: Array) -> tuple[Array, Jacobian]:
     """The scores x Aᵀ + b, one row per sample, and ∂scores/∂x, in the dtype of output o."""
     A = np.asarray(A, dtype_of(node.outputs[o]))
     rows = (size(node.x_shape) // A.shape[1], A.shape[1])
@@ -167,7 +167,7 @@ def transformed(op: Op, name: str, scores: Array, y: Array) -> Jacobian:
         d = Diagonal(y)
         return d @ (Identity(shape, dtype) - spread_total(shape, (len(shape) - 1,), dtype) @ d)
     if name == "PROBIT":
-        slope = evaluate(op, derivative(PROBIT, "x"), {"x": scores}, dtype)
+        slope = evaluate_tree(op, derivative(PROBIT, "x"), {"x": scores}, dtype)
         return Diagonal(op.Mul(op.Sign(y), slope))
     return Identity(shape, dtype)
 
@@ -181,7 +181,9 @@ def svm_regressor(op: Op, node: Node) -> Blocks:
     if node.one_class:
         return {}
     if not node.n_supports:
-        return {(0, 0): scored(op, node, 0, *linear(op, node, 0, [node.coefficients], node.rho))}
+        return {
+            (0, 0): scored(op, node, 0, *linear_scores(op, node, 0, [node.coefficients], node.rho))
+        }
     return {(0, 0): scored(op, node, 0, *supported(op, node, 0, np.array([node.coefficients])))}
 
 
@@ -191,7 +193,7 @@ def svm_classifier(op: Op, node: Node) -> Blocks:
     labels = node.classlabels_ints or node.classlabels_strings or (1,)
     if not node.vectors_per_class:
         A = np.reshape(node.coefficients, (len(labels), -1))
-        return {(1, 0): scored(op, node, 1, *linear(op, node, 1, A, node.rho[:1]))}
+        return {(1, 0): scored(op, node, 1, *linear_scores(op, node, 1, A, node.rho[:1]))}
     scores, J = supported(op, node, 1, pairwise_weights(node))
     if node.prob_a:
         scores, J = coupled(op, node, scores, J)
@@ -217,7 +219,7 @@ def supported(op: Op, node: Node, o: int, weights: np.ndarray) -> tuple[Array, J
     w = np.asarray(weights, dtype)
     vectors = np.reshape(np.asarray(node.support_vectors, dtype), (w.shape[1], -1))
     x = op.Reshape(op.CastLike(node.x, vectors), (-1, vectors.shape[1]))
-    value, slope = kernel(op, node, x, vectors)
+    value, slope = svm_kernel(op, node, x, vectors)
     scores = op.Add(op.MatMul(value, w.T), np.asarray(node.rho[: len(w)], dtype))
     weighted = op.Mul(op.Unsqueeze(slope, (1,)), w)
     blocks = op.MatMul(weighted, vectors)
@@ -227,7 +229,7 @@ def supported(op: Op, node: Node, o: int, weights: np.ndarray) -> tuple[Array, J
     return scores, J @ Reshape(J.in_shape, node.x_shape, dtype)
 
 
-def kernel(op: Op, node: Node, x: Array, vectors: np.ndarray) -> tuple[Array, Array]:
+def svm_kernel(op: Op, node: Node, x: Array, vectors: np.ndarray) -> tuple[Array, Array]:
     """k(x, v) and a factor s of its slope: ∂k/∂x = s v, or s (v - x) for a radial kernel."""
     gamma, coefficient, degree = node.kernel_params or (0.0, 0.0, 0.0)
     inner = op.MatMul(x, vectors.T)

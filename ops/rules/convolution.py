@@ -37,24 +37,24 @@ from ..numbers.windows import (
     CROPPING,
     GEOMETRY,
     Windows,
-    filled,
+    given_attributes,
     padded,
-    said,
+    per_axis,
     transposed_windows,
-    whole,
     windows,
+    within_padding,
 )
 from ..registry import Blocks, Count, jacobian, says
-from .indexing import counted
+from .indexing import count_up
 from .layout import in_front
-from .sampling import Samples, line
+from .sampling import Samples, sample_line
 
 
 @jacobian("Conv", auto_pad=AUTO_PADS, grows=True)
 def conv(op: Op, node: Node) -> Blocks:
     """∂/∂x is a convolution with a fixed kernel, ∂/∂w one with a fixed signal."""
     x, w = node.inputs[:2]
-    grid = whole(windows_of(node, shape_of(w)[2:]))
+    grid = within_padding(windows_of(node, shape_of(w)[2:]))
     margin, pads = in_margin(node.x_shape, (*grid.begins, *grid.ends), node.dtype)
     g = Geometry(
         margin.out_shape, shape_of(w), node.y_shape, grid.strides, grid.dilations, pads, node.group
@@ -110,7 +110,7 @@ def windows_of(node: Node, kernel: Shape, *, transposed: bool = False) -> Window
     """
     make, names = (transposed_windows, (*GEOMETRY, *CROPPING)) if transposed else (
         windows, GEOMETRY)  # fmt: skip
-    grid = make(node.x_shape[2:], kernel, **said(node.step.attrs, *names))
+    grid = make(node.x_shape[2:], kernel, **given_attributes(node.step.attrs, *names))
     lengths = grid.space if transposed else grid.count
     if not agree(lengths, node.y_shape[2:]):
         raise ValueError(f"its attributes lead to an output of lengths {lengths}, and its value "
@@ -134,13 +134,16 @@ def in_margin(shape: Shape, pads: Shape, dtype: np.dtype) -> tuple[Jacobian, Sha
 def framed_bytes(node: Node, weight: int | None = 1) -> int:
     """Bytes of the padded input of a convolution, or without weights of a pool."""
     kernel = node.kernel_shape if weight is None else shape_of(node.inputs[weight])[2:]
-    grid = windows(node.x_shape[2:], kernel, **said(node.step.attrs, *GEOMETRY))
+    grid = windows(node.x_shape[2:], kernel, **given_attributes(node.step.attrs, *GEOMETRY))
     return size((*node.x_shape[:2], *grid.framed)) * int(node.x.itemsize)
 
 
 def spread_bytes(node: Node) -> int:
     """Bytes of the output of a transposed convolution before cropping."""
-    w, attributes = shape_of(node.inputs[1]), said(node.step.attrs, *GEOMETRY, *CROPPING)
+    w, attributes = (
+        shape_of(node.inputs[1]),
+        given_attributes(node.step.attrs, *GEOMETRY, *CROPPING),
+    )
     grid = transposed_windows(node.x_shape[2:], w[2:], **attributes)
     return size((node.x_shape[0], w[1] * node.group, *grid.framed)) * int(node.x.itemsize)
 
@@ -307,8 +310,8 @@ class Deformed:
         self.rows_of_images = Reshape(flat, turned.out_shape, self.dtype) @ turned @ Reshape(
             self.split, node.x_shape, self.dtype)  # fmt: skip
         rows = self.rows_of_images._apply(op, node.x)
-        images = op.Reshape(counted(op, n * self.groups), (n, self.groups, 1, 1))
-        lines = [line(op, self.position(k), m, "linear") for k, m in enumerate(space)]
+        images = op.Reshape(count_up(op, n * self.groups), (n, self.groups, 1, 1))
+        lines = [sample_line(op, self.position(k), m, "linear") for k, m in enumerate(space)]
         self.samples = Samples(op, rows, lines, op.Mul(images, self.split[3]))
         given = node.input(MASK)
         self.mask = None if given is None else op.Reshape(given, (*self.points, 1))
@@ -316,8 +319,8 @@ class Deformed:
     def position(self, k: int) -> Array:
         """The sampling positions of all taps along spatial axis k."""
         op, node, d = self.op, self.node, len(self.kernel)
-        strides, dilations = filled(node.strides, 1, d), filled(node.dilations, 1, d)
-        begin = filled(node.pads, 0, 2 * d)[k]
+        strides, dilations = per_axis(node.strides, 1, d), per_axis(node.dilations, 1, d)
+        begin = per_axis(node.pads, 0, 2 * d)[k]
         taps = op.Reshape(op.Mul(coordinate(op, self.kernel, k), dilations[k]), (-1, 1))
         home = op.Add(taps, op.Sub(op.Mul(coordinate(op, self.out, k), strides[k]), begin))
         split = (*self.points[:3], len(self.kernel), self.points[3])
@@ -364,7 +367,7 @@ class Deformed:
 
 def coordinate(op: Op, shape: Shape, k: int) -> Array:
     """The index along axis k of every position in a tensor of the given shape, row-major."""
-    line = op.Reshape(counted(op, shape[k]), (-1, *(1,) * (len(shape) - 1 - k)))
+    line = op.Reshape(count_up(op, shape[k]), (-1, *(1,) * (len(shape) - 1 - k)))
     return op.Reshape(op.Expand(line, shape), (size(shape),))
 
 

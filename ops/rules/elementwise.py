@@ -17,7 +17,7 @@ from ..conventions import BENDS, LEFT, MISSING, ORDER, SHARED, convention, kinks
 from ..node import Node
 from ..numbers.table import KERNELS
 from ..registry import Blocks, Count, Kinks, declare, jacobian, says
-from ..trees import INPUTS, Piece, Tree, evaluate
+from ..trees import INPUTS, Piece, Tree, evaluate_tree
 
 FORMULAS: dict[str, Elementwise] = {}
 """op_type -> declaration, so that every formula can be checked."""
@@ -55,13 +55,15 @@ class Elementwise:
         return {**self.defaults, **node.attributes, **named}
 
     def define(self, op: Op, node: Node) -> tuple[Array]:
-        tree = value(self.formula(node))
-        return (evaluate(op, tree, self.values(node), dtype_of(node.inputs[0])),)
+        tree = formula_tree(self.formula(node))
+        return (evaluate_tree(op, tree, self.values(node), dtype_of(node.inputs[0])),)
 
     def __call__(self, op: Op, node: Node) -> Blocks:
         formula, values = self.formula(node), {**self.values(node), "Y": node.y}
         return {
-            (0, i): spread(node, i, evaluate(op, derivative(formula, name), values, node.dtype))
+            (0, i): broadcast_diagonal(
+                node, i, evaluate_tree(op, derivative(formula, name), values, node.dtype)
+            )
             for i, name in enumerate(self.variables)
             if node.wants(i)
         }
@@ -76,8 +78,8 @@ def derivative(formula: str, variable: str) -> Tree:
     from .. import formulas
 
     if formula in SLOPES:
-        return formulas.tree(formulas.parse(SLOPES[formula]))
-    return formulas.tree(formulas.derive(formulas.parse(formula), variable))
+        return formulas.expression_tree(formulas.parse(SLOPES[formula]))
+    return formulas.expression_tree(formulas.derive(formulas.parse(formula), variable))
 
 
 @cache
@@ -85,15 +87,15 @@ def derivative_of_sum(outer: str, inner: str) -> Tree:
     """∂Y/∂x for Y = outer(s) and s = Σ inner(x), as a tree in x and Y."""
     from .. import formulas
 
-    return formulas.tree(formulas.derive_sum(*map(formulas.parse, (outer, inner))))
+    return formulas.expression_tree(formulas.derive_sum(*map(formulas.parse, (outer, inner))))
 
 
 @cache
-def value(formula: str) -> Tree:
+def formula_tree(formula: str) -> Tree:
     """A formula as a tree, in a stable form."""
     from .. import formulas
 
-    return formulas.tree(formulas.stable(formulas.parse(formula)))
+    return formulas.expression_tree(formulas.stable(formulas.parse(formula)))
 
 
 def variables(formula: str) -> tuple[str, ...]:
@@ -108,10 +110,10 @@ def variables(formula: str) -> tuple[str, ...]:
 
 def slope_of(op: Op, name: str, x: Array, y: Array) -> Array:
     """f'(x) for the operator y = f(x) of this name."""
-    return evaluate(op, derivative(FORMULAS[name].text, "x"), {"x": x, "Y": y}, dtype_of(x))
+    return evaluate_tree(op, derivative(FORMULAS[name].text, "x"), {"x": x, "Y": y}, dtype_of(x))
 
 
-def spread(node: Node, i: int, d: Array | float, *, chooses: bool = False) -> Jacobian:
+def broadcast_diagonal(node: Node, i: int, d: Array | float, *, chooses: bool = False) -> Jacobian:
     """diag(d) after the broadcast of input i; a constant d needs no array."""
     lift = broadcast(shape_of(node.inputs[i]), node.y_shape, node.dtype)
     if isinstance(d, float | int):
@@ -142,7 +144,7 @@ def blended(core: str, tail: str) -> str:
     return f"{inside}*({core}) + (1 - {inside})*{tail}"
 
 
-def divisor(i: int, x: np.ndarray) -> np.ndarray:
+def draw_divisor(i: int, x: np.ndarray) -> np.ndarray:
     """Numbers at least 0.5 away from 0."""
     return np.sign(x) * (np.abs(x) + 0.5)
 
@@ -150,18 +152,19 @@ def divisor(i: int, x: np.ndarray) -> np.ndarray:
 elementwise("Add", "x + y")
 elementwise("Sub", "x - y")
 elementwise("Mul", "x * y")
-elementwise("Div", "x / y", near=lambda i, x: divisor(i, x) if i else x)
+elementwise("Div", "x / y", near=lambda i, x: draw_divisor(i, x) if i else x)
 elementwise("Mod", {
     0: "x - y*floor(x/y)",
     1: "x - y*(floor(x/y) if x/y > 0 else ceil(x/y))",
-}, by="fmod", given="as on the right", near=lambda i, x: divisor(i, x) if i else x)  # fmt: skip
+}, by="fmod", given="as on the right",
+   near=lambda i, x: draw_divisor(i, x) if i else x)  # fmt: skip
 convention("Mod", "3 mod 1.5", (3.0, 1.5), (1.0, -2.0), "the slope from the right",
            "torch.remainder", attrs={"fmod": 1})  # fmt: skip
 
 elementwise("Neg", "-x")
 elementwise("Abs", "Abs(x)", given="0, the middle of [-1, 1]")
 convention("Abs", "|0|", (0.0,), (0.0,), "the middle of [-1, 1]", jax=(1.0,))
-elementwise("Reciprocal", "1/x", near=divisor)
+elementwise("Reciprocal", "1/x", near=draw_divisor)
 elementwise("Sqrt", "sqrt(x)", near=lambda i, x: np.abs(x) + 0.1)
 convention("Sqrt", "√0", (0.0,), (np.inf,), "the limit from the right")
 elementwise("Exp", "exp(x)")
@@ -239,15 +242,17 @@ convention("ThresholdedRelu", "thresholded relu(1)", (1.0,), (0.0,), BENDS,
 def sum_(op: Op, node: Node) -> Blocks:
     """y = Σ xᵢ, or Σ xᵢ / n."""
     share = 1.0 / len(node.inputs) if node.step.op_type == "Mean" else 1.0
-    return {(0, i): spread(node, i, share) for i in range(len(node.inputs)) if node.wants(i)}
+    return {
+        (0, i): broadcast_diagonal(node, i, share) for i in range(len(node.inputs)) if node.wants(i)
+    }
 
 
 @jacobian("Range", grows=True)
 def range_(op: Op, node: Node) -> Blocks:
     """yₖ = start + k delta; the limit only determines the count."""
     count = np.arange(node.y_shape[0], dtype=node.dtype)
-    steps = {} if node.input(2) is None else {(0, 2): spread(node, 2, count)}
-    return {(0, 0): spread(node, 0, 1.0), **steps}
+    steps = {} if node.input(2) is None else {(0, 2): broadcast_diagonal(node, 2, count)}
+    return {(0, 0): broadcast_diagonal(node, 0, 1.0), **steps}
 
 
 @kinks("Range", "com.microsoft::Range", where="where the number of entries changes",
@@ -265,7 +270,7 @@ def extremum(op: Op, node: Node) -> Blocks:
     hits = [op.CastLike(op.Equal(x, node.y), node.y) for x in node.inputs]
     ties = op.Sum(*hits)
     return {
-        (0, i): spread(node, i, op.Div(hits[i], ties), chooses=True)
+        (0, i): broadcast_diagonal(node, i, op.Div(hits[i], ties), chooses=True)
         for i in range(len(hits))
         if node.wants(i)
     }
@@ -292,11 +297,11 @@ def pow_(op: Op, node: Node) -> Blocks:
         if node.wants(1):  # constant in e where b = 0, as bᵉ is: only whole e matter there
             whole = op.Mul(op.Sign(exponent), op.Ceil(op.Abs(exponent)))
             factor = op.Where(op.Equal(base, 0.0), whole, exponent)
-        blocks[0, 0] = spread(node, 0, op.Mul(factor, op.Pow(base, lower)))
+        blocks[0, 0] = broadcast_diagonal(node, 0, op.Mul(factor, op.Pow(base, lower)))
     if node.wants(1):
         safe = op.Where(op.Equal(base, 0.0), 1.0, base)
         root = op.Pow(safe, op.Mul(exponent, 0.5))  # y may overflow before y log b does
-        blocks[0, 1] = spread(node, 1, op.Mul(op.Mul(root, op.Log(safe)), root))
+        blocks[0, 1] = broadcast_diagonal(node, 1, op.Mul(op.Mul(root, op.Log(safe)), root))
     return blocks
 
 
@@ -314,7 +319,9 @@ def where(op: Op, node: Node) -> Blocks:
     chosen = op.CastLike(node.x, node.y)
     masks = {1: chosen, 2: op.Sub(1.0, chosen)}
     return {
-        (0, i): spread(node, i, mask, chooses=True) for i, mask in masks.items() if node.wants(i)
+        (0, i): broadcast_diagonal(node, i, mask, chooses=True)
+        for i, mask in masks.items()
+        if node.wants(i)
     }
 
 
@@ -330,7 +337,7 @@ def clip(op: Op, node: Node) -> Blocks:
         below = op.Mul(below, op.Sub(1.0, crossed))
     masks = {0: op.Sub(op.Sub(1.0, above), below), 1: below, 2: above}
     return {
-        (0, i): spread(node, i, mask, chooses=True)
+        (0, i): broadcast_diagonal(node, i, mask, chooses=True)
         for i, mask in masks.items()
         if node.input(i) is not None and node.wants(i)
     }
@@ -378,7 +385,7 @@ def dropout(op: Op, node: Node) -> Blocks:
         (0, 0): Diagonal(op.Div(op.CastLike(mask, node.y), rest), node.y_shape, chooses=True)
     }
     if node.wants(1):
-        blocks[0, 1] = spread(node, 1, op.Div(node.y, rest))
+        blocks[0, 1] = broadcast_diagonal(node, 1, op.Div(node.y, rest))
     return blocks
 
 

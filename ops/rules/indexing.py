@@ -64,7 +64,7 @@ def gather_nd(op: Op, node: Node) -> Blocks:
     indexed, rest = shape[batch : batch + depth], shape[batch + depth :]
     at = row_positions(op, index, indexed)
     lead = (*shape[:batch], *(1,) * (len(shape_of(index)) - 1 - batch))
-    rows = op.Reshape(counted(op, size(shape[:batch])), lead)
+    rows = op.Reshape(count_up(op, size(shape[:batch])), lead)
     at = op.Add(at, op.Mul(rows, size(indexed)))
     flat = (size(shape[: batch + depth]), *rest)
     J = Take(at, 0, flat, node.dtype, shape[:batch]) @ Reshape(flat, shape, node.dtype)
@@ -111,7 +111,7 @@ def compress(op: Op, node: Node) -> Blocks:
     return {(0, 0): Take(kept, node.axis, node.x_shape, node.dtype)}
 
 
-def counted(op: Op, n: Number) -> Array:
+def count_up(op: Op, n: Number) -> Array:
     """0, 1, … n - 1."""
     return np.arange(n) if isinstance(n, int) else op.Range(np.array(0), n, np.array(1))
 
@@ -143,7 +143,7 @@ def flat_positions(op: Op, index: Array, axis: int, shape: Shape) -> Array:
     at = op.Mul(index, size(shape[axis + 1 :]))
     for k, extent in enumerate(shape_of(index)):
         if k != axis and not same(extent, 1):
-            step = op.Mul(counted(op, extent), size(shape[k + 1 :]))
+            step = op.Mul(count_up(op, extent), size(shape[k + 1 :]))
             at = op.Add(at, op.Reshape(step, (-1, *(1,) * (len(shape) - 1 - k))))
     return at
 
@@ -153,7 +153,7 @@ def last_of_each(op: Op, at: Array, rows: Number) -> Array | None:
     if differ(at):
         return None
     count = shape_of(at)[0]
-    order = op.Reshape(counted(op, count), (count, 1))
+    order = op.Reshape(count_up(op, count), (count, 1))
     none = op.Expand(np.full((1, 1), -1), (rows, 1))
     return op.Equal(op.GatherND(op.ScatterND(none, at, order, reduction="max"), at), order)
 
@@ -169,7 +169,7 @@ def unique(op: Op, node: Node) -> Blocks:
     axis = node.axis
     at = node.output(1)
     if at is None:
-        x, y = (matrix_along(op, a, axis) for a in (node.x, node.y))
+        x, y = (rows_along(op, a, axis) for a in (node.x, node.y))
         same = op.CastLike(op.Equal(op.Unsqueeze(y, (1,)), op.Unsqueeze(x, (0,))), x)
         at = op.ArgMax(op.ReduceMin(same, (-1,), keepdims=0), axis=1, keepdims=0)
     if axis is None:
@@ -177,7 +177,7 @@ def unique(op: Op, node: Node) -> Blocks:
     return {(0, 0): Take(at, axis, node.x_shape, node.dtype)}
 
 
-def matrix_along(op: Op, x: Array, axis: int | None) -> Array:
+def rows_along(op: Op, x: Array, axis: int | None) -> Array:
     """The slices along an axis as rows; without an axis, every entry as a row of length 1."""
     if axis is None:
         return op.Reshape(x, (-1, 1))
@@ -192,7 +192,7 @@ def repeated_entries(node: Node) -> Count:
 
     Slices are ordered by their first entries: moving equal first entries apart may swap two slices.
     """
-    rows = matrix_along(numbers, node.x, node.axis)
+    rows = rows_along(numbers, node.x, node.axis)
     keys = rows[:, :1] if node.sorted else rows
     return tied(np.unique(keys, axis=0, return_counts=True)[1])
 
@@ -206,7 +206,7 @@ def scatter_nd(op: Op, node: Node) -> Blocks:
     depth = shape_of(node.inputs[1])[-1]
     rows = size(node.x_shape[:depth])
     at = row_positions(op, node.inputs[1], node.x_shape[:depth])
-    return scattered(op, node, op.Reshape(at, (-1,)), (rows, size(node.x_shape[depth:])))
+    return scatter_blocks(op, node, op.Reshape(at, (-1,)), (rows, size(node.x_shape[depth:])))
 
 
 @jacobian("Scatter")
@@ -215,10 +215,10 @@ def scatter_elements(op: Op, node: Node) -> Blocks:
     """y[index[i, j], j] = updates[i, j] (for axis 0)."""
     index = from_the_start(op, node.inputs[1], node.x_shape[node.axis])
     at = flat_positions(op, index, node.axis, node.x_shape)
-    return scattered(op, node, op.Reshape(at, (-1,)), (size(node.x_shape), 1))
+    return scatter_blocks(op, node, op.Reshape(at, (-1,)), (size(node.x_shape), 1))
 
 
-def scattered(op: Op, node: Node, at: Array, rows: Shape, updates: int = 2) -> Blocks:
+def scatter_blocks(op: Op, node: Node, at: Array, rows: Shape, updates: int = 2) -> Blocks:
     """The blocks for data and an input of updates; data is a matrix, and `at` indexes its rows.
 
     y[at] = x[at] ∘ updates, so that ∂y/∂x = diag(kept) and ∂y/∂updates = scatter · diag(moved).
@@ -234,12 +234,12 @@ def scattered(op: Op, node: Node, at: Array, rows: Shape, updates: int = 2) -> B
     entries = Reshape(place.in_shape, shape_of(given), node.dtype)
     chooses = reduction in ("none", "max", "min")
     return {
-        (0, 0): whole @ diagonal(kept, whole.T, chooses),
-        (0, updates): whole @ place @ diagonal(moved, entries, chooses),
+        (0, 0): whole @ scale_by_diagonal(kept, whole.T, chooses),
+        (0, updates): whole @ place @ scale_by_diagonal(moved, entries, chooses),
     }
 
 
-def diagonal(d: Array | None, J: Jacobian, chooses: bool) -> Jacobian:
+def scale_by_diagonal(d: Array | None, J: Jacobian, chooses: bool) -> Jacobian:
     """diag(d) J, where None stands for ones."""
     return J if d is None else Diagonal(d, J.out_shape, chooses=chooses) @ J
 
@@ -248,7 +248,7 @@ Slopes = tuple[Array | None, Array | None]
 """∂y/∂x entry by entry, and ∂y[at]/∂updates; None for ones."""
 
 
-def written(op: Op, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
+def scatter_writes(op: Op, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
     """y[at] = updates: x does not count there, nor do updates that a later one overwrites.
 
     ONNX leaves the order undefined. The kernels write in order, so that the last update stays.
@@ -259,7 +259,7 @@ def written(op: Op, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
     return op.ScatterND(ones, at, zeros), None if last is None else op.CastLike(last, x)
 
 
-def multiplied(op: Op, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
+def scatter_products(op: Op, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
     """y[at] = x[at] ∏ updates: each slope is the product of the other factors, zeros counted."""
     one = op.Expand(np.array(1, dtype_of(x)), shape_of(x))
     kept, old = op.ScatterND(one, at, updates, reduction="mul"), op.GatherND(x, at)
@@ -278,10 +278,10 @@ def product_of_others(op: Op, x: Array, axis: int = -1, group: Array | None = No
     """
 
     def shifted(y: Array, step: int) -> Array:
-        y = moved(op, y, axis, step)
+        y = shift_along(op, y, axis, step)
         if group is None:
             return y
-        return op.Where(op.Equal(group, moved(op, group, axis, step)), y, op.CastLike(1.0, y))
+        return op.Where(op.Equal(group, shift_along(op, group, axis, step)), y, op.CastLike(1.0, y))
 
     before, after = shifted(x, 1), shifted(x, -1)
     for step in doublings(shape_of(x)[axis]):
@@ -302,7 +302,7 @@ def doublings(n: Number) -> Iterator[int]:
         step *= 2
 
 
-def moved(op: Op, x: Array, axis: int, step: int) -> Array:
+def shift_along(op: Op, x: Array, axis: int, step: int) -> Array:
     """x shifted along an axis, with ones shifted in."""
     far = smallest(abs(step), shape_of(x)[axis])
     return op.Pad(x, (far, -far) if step > 0 else (-far, far), 1.0, (axis,))
@@ -317,8 +317,8 @@ def selected(op: Op, x: Array, updates: Array, at: Array, y: Array) -> Slopes:
 
 
 SLOPES: dict[str, Callable[..., Slopes]] = {
-    "none": written, "add": lambda *_: (None, None), "mul": multiplied, "max": selected,
-    "min": selected,
+    "none": scatter_writes, "add": lambda *_: (None, None), "mul": scatter_products,
+    "max": selected, "min": selected,
 }  # fmt: skip
 """reduction -> the slopes of y in its operands."""
 

@@ -31,9 +31,15 @@ from ...jacobians.layout import Span
 from ...jacobians.symint import Number, largest, same
 from ..node import Node
 from ..numbers.layout import equal_parts, pad_widths, span
-from ..numbers.windows import GEOMETRY, said, transposed_windows, whole, windows
+from ..numbers.windows import (
+    GEOMETRY,
+    given_attributes,
+    transposed_windows,
+    windows,
+    within_padding,
+)
 from ..registry import Blocks, jacobian
-from .indexing import counted, diagonal, last_of_each, scattered
+from .indexing import count_up, last_of_each, scale_by_diagonal, scatter_blocks
 
 PIXELS = ("DCR", "CRD")
 """The orders of channels and blocks."""
@@ -148,8 +154,8 @@ def pad(op: Op, node: Node) -> Blocks:
     """y = x with a margin; in constant mode, ∂y/∂constant_value is 1 in the margin, 0 elsewhere."""
     pads = pad_widths(node.x, node.ints(1) or (), node.ints(3) or range(len(node.x_shape)))
     if node.mode != "constant":
-        return {(0, 0): repeated(op, node, pads)}
-    grow = Embed(within(node.y_shape, pads), node.y_shape, node.dtype)
+        return {(0, 0): repeat_pads(op, node, pads)}
+    grow = Embed(inner_spans(node.y_shape, pads), node.y_shape, node.dtype)
     blocks = {(0, 0): grow @ cutting(node, pads)}
     if node.input(2) is not None and node.wants(2):
         inside = grow._apply(op, op.Expand(np.ones((), node.dtype), grow.in_shape))
@@ -160,12 +166,12 @@ def pad(op: Op, node: Node) -> Blocks:
 
 def cutting(node: Node, pads: Pads) -> Jacobian:
     """The part of x that remains after negative pads."""
-    spans, shape = within(node.x_shape, [(-a, -b) for a, b in pads]), node.x_shape
+    spans, shape = inner_spans(node.x_shape, [(-a, -b) for a, b in pads]), node.x_shape
     whole = same(tuple(count for *_, count in spans), shape)
     return Identity(shape, node.dtype) if whole else Slice(spans, shape, node.dtype)
 
 
-def within(shape: Shape, ends: Pads) -> tuple[Span, ...]:
+def inner_spans(shape: Shape, ends: Pads) -> tuple[Span, ...]:
     """The spans of all axes without their ends; a negative length cuts off nothing."""
     kept = ((n, largest(a, 0), largest(b, 0)) for n, (a, b) in zip(shape, ends, strict=True))
     return tuple((a, 1, n - a - b) for n, a, b in kept)
@@ -177,7 +183,7 @@ def in_front(shape: Shape, full: Shape, dtype: np.dtype) -> Jacobian:
     return Identity(shape, dtype) if same(shape, full) else Embed(spans, full, dtype)
 
 
-def repeated(op: Op, node: Node, pads: Pads) -> Jacobian:
+def repeat_pads(op: Op, node: Node, pads: Pads) -> Jacobian:
     """One selection per padded axis, after negative pads."""
     J = cutting(node, pads)
     for axis, (before, after) in enumerate(pads):
@@ -195,7 +201,7 @@ def source_positions(op: Op, n: Number, before: Number, after: Number, mode: str
     >>> source_positions(numbers, 4, 2, 1, "reflect").tolist()
     [2, 1, 0, 1, 2, 3, 2]
     """
-    at = op.Sub(counted(op, before + n + after), before)
+    at = op.Sub(count_up(op, before + n + after), before)
     if mode == "edge":
         return op.Min(op.Max(at, 0), n - 1)
     if mode == "wrap":
@@ -208,13 +214,13 @@ def source_positions(op: Op, n: Number, before: Number, after: Number, mode: str
 @jacobian("MaxUnpool", grows=True)
 def max_unpool(op: Op, node: Node) -> Blocks:
     """y[index] = x, zero elsewhere; where indices repeat, the last entry counts."""
-    how = said(node.step.attrs, "pads", "strides")
+    how = given_attributes(node.step.attrs, "pads", "strides")
     grid = transposed_windows(node.x_shape[2:], node.kernel_shape, **how)
     shape, count = (*node.x_shape[:2], *grid.space), size(node.x_shape)
     index = op.Reshape(node.inputs[1], (count,))
     last = last_of_each(op, op.Reshape(index, (count, 1)), size(shape))
     kept = None if last is None else op.Reshape(op.CastLike(last, node.x), (count,))
-    entries = diagonal(kept, Reshape((count,), node.x_shape, node.dtype), chooses=True)
+    entries = scale_by_diagonal(kept, Reshape((count,), node.x_shape, node.dtype), chooses=True)
     J = Scatter(index, 0, (size(shape),), node.dtype) @ entries
     J = Reshape(shape, J.out_shape, node.dtype) @ J
     return {(0, 0): in_front(shape, node.y_shape, node.dtype) @ J}
@@ -225,7 +231,10 @@ def col2im(op: Op, node: Node) -> Blocks:
     """Blocks added up where they overlap: a transposed convolution with unit kernels."""
     image, block = node.ints(1) or (), node.ints(2) or ()
     n, columns, count = node.x_shape
-    grid, taps = whole(windows(image, block, **said(node.step.attrs, *GEOMETRY))), size(block)
+    grid, taps = (
+        within_padding(windows(image, block, **given_attributes(node.step.attrs, *GEOMETRY))),
+        size(block),
+    )
     units = np.eye(taps, dtype=node.dtype).reshape(taps, 1, *block)
     images = n * (columns // taps)
     g = Geometry(
@@ -244,9 +253,9 @@ def reverse_sequence(op: Op, node: Node) -> Blocks:
     n, lengths = node.x_shape[node.time_axis], op.CastLike(node.inputs[1], np.zeros((), np.int64))
     if isinstance(lengths, np.ndarray) and not np.all((lengths >= 0) & (lengths <= n)):
         raise ValueError(f"sequences of lengths {lengths.tolist()} do not fit the time axis")
-    t = op.Reshape(counted(op, n), (n, 1))
+    t = op.Reshape(count_up(op, n), (n, 1))
     times = op.Where(op.Less(t, lengths), op.Sub(op.Sub(lengths, 1), t), t)
-    batches = counted(op, shape_of(lengths)[0])
+    batches = count_up(op, shape_of(lengths)[0])
     if node.time_axis:
         index = op.Transpose(op.Add(op.Mul(batches, second), times), perm=(1, 0))
     else:
@@ -263,9 +272,9 @@ def tensor_scatter(op: Op, node: Node) -> Blocks:
     axis = node.axis % len(shape)
     batch, between, n, count = shape[0], size(shape[1:axis]), shape[axis], update[axis]
     starts = np.zeros(1, np.int64) if node.input(2) is None else node.inputs[2]
-    at = op.Add(op.Reshape(starts, (-1, 1, 1)), counted(op, count))
+    at = op.Add(op.Reshape(starts, (-1, 1, 1)), count_up(op, count))
     at = op.Mod(at, n) if node.mode == "circular" else at
-    first = op.Mul(op.Reshape(counted(op, batch * between), (batch, between, 1)), n)
+    first = op.Mul(op.Reshape(count_up(op, batch * between), (batch, between, 1)), n)
     index = op.Reshape(op.Add(first, at), (batch * between * count,))
     rows = (batch * between * n, size(shape[axis + 1 :]))
-    return scattered(op, node, index, rows, updates=1)
+    return scatter_blocks(op, node, index, rows, updates=1)

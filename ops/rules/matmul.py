@@ -33,7 +33,7 @@ from ..indices import Factor, Indices
 from ..node import Node
 from ..numbers.matmul import contraction_order
 from ..registry import Blocks, jacobian, says
-from .indexing import counted
+from .indexing import count_up
 from .layout import in_front
 
 
@@ -216,7 +216,7 @@ def dft(op: Op, node: Node) -> Blocks:
     n = (2 * (shape[axis] - 1) if half else shape[axis]) if same(given, 0) else given
     J = complex_of_length(shape, axis, n // 2 + (not same(n, 0)) if half else n, node.dtype)
     if half:
-        J = mirrored(op, J.out_shape, axis, n, node.dtype) @ J
+        J = embed_spectrum(op, J.out_shape, axis, n, node.dtype) @ J
     J = Fourier(axis, J.out_shape, node.dtype, inverse=bool(node.inverse)) @ J
     return {(0, 0): in_front(node.y_shape, J.out_shape, node.dtype).T @ J}
 
@@ -235,12 +235,12 @@ def complex_of_length(shape: Shape, axis: int, n: Number, dtype: np.dtype) -> Ja
     return in_front(cut, full, dtype) @ in_front(cut, shape, dtype).T
 
 
-def mirrored(op: Op, shape: Shape, axis: int, n: Number, dtype: np.dtype) -> Jacobian:
+def embed_spectrum(op: Op, shape: Shape, axis: int, n: Number, dtype: np.dtype) -> Jacobian:
     """Half a spectrum embedded in a whole one, for transforms of which only the real part is used.
 
     Entries with a mirror image count twice.
     """
-    j = counted(op, shape[axis])
+    j = count_up(op, shape[axis])
     single = op.Or(op.Equal(j, 0), op.Equal(op.Mul(j, 2), n))
     weight = op.Where(single, *(np.full((), c, dtype) for c in (1, 2)))
     column = op.Reshape(weight, (-1, *(1,) * (len(shape) - 1 - axis)))
@@ -265,8 +265,8 @@ def stft(op: Op, node: Node) -> Blocks:
     elif given := node.ints(3):
         n = largest(given[0], 0)
     (step,) = node.ints(1) or (1,)
-    starts = op.Reshape(op.Mul(counted(op, frames), step), (frames, 1))
-    at = op.Add(starts, counted(op, n))
+    starts = op.Reshape(op.Mul(count_up(op, frames), step), (frames, 1))
+    at = op.Add(starts, count_up(op, n))
     cut = Take(at, 1, shape, node.dtype) @ Reshape(shape, node.x_shape, node.dtype)
     framed = cut.out_shape
     whole = complex_of_length(framed, 2, n, node.dtype)

@@ -20,13 +20,13 @@ from ...jacobians import (
     take_flat,
 )
 from ...jacobians.symint import agree
-from ..conventions import BALL, SECOND, ZERO_NORM, kinks, marked, zeros
+from ..conventions import BALL, SECOND, ZERO_NORM, are_zero, kinks, marked
 from ..node import Node, has_nan
 from ..numbers.windows import AUTO_PADS
 from ..registry import Blocks, Count, jacobian, says
 from .convolution import window_sums, windows_of
 from .indexing import flat_positions
-from .reductions import kept_shape, mean_over, spatial, total
+from .reductions import kept_shape, mean_over, spatial, sum_over
 
 
 def spread_total(shape: Shape, axes: tuple[int, ...], dtype: np.dtype) -> Jacobian:
@@ -38,7 +38,7 @@ def spread_total(shape: Shape, axes: tuple[int, ...], dtype: np.dtype) -> Jacobi
 @jacobian("Softmax")
 def softmax(op: Op, node: Node) -> Blocks:
     """J = diag(y) (I - 1 yᵀ) along the axis."""
-    rows = counted(op, node)
+    rows = find_counting_rows(op, node)
     y = node.y if rows is None else op.Where(rows, node.y, op.CastLike(0.0, node.y))
     shape, d = node.y_shape, Diagonal(y)
     total_ = spread_total(shape, (node.axis % len(shape),), node.dtype)
@@ -48,7 +48,7 @@ def softmax(op: Op, node: Node) -> Blocks:
 @jacobian("LogSoftmax")
 def log_softmax(op: Op, node: Node) -> Blocks:
     """J = I - 1 exp(y)ᵀ along the axis."""
-    shape, rows, y = node.y_shape, counted(op, node), op.Exp(node.y)
+    shape, rows, y = node.y_shape, find_counting_rows(op, node), op.Exp(node.y)
     total_ = spread_total(shape, (node.axis % len(shape),), node.dtype)
     if rows is None:
         return {(0, 0): Identity(shape, node.dtype) - total_ @ Diagonal(y)}
@@ -60,7 +60,7 @@ def log_softmax(op: Op, node: Node) -> Blocks:
     return {(0, 0): Diagonal(op.CastLike(rows, y), shape, chooses=True) @ J}
 
 
-def counted(op: Op, node: Node) -> Array | None:
+def find_counting_rows(op: Op, node: Node) -> Array | None:
     """False for rows that are -∞ throughout, which have no softmax; None if no entry of y is NaN.
 
     Models that mask out whole rows replace their softmax, and 0 · NaN would hide the derivative of
@@ -119,7 +119,7 @@ class Standardized:
         return Diagonal(factor) @ mean @ Diagonal(self.value)
 
 
-def affine(
+def scale_and_shift(
     op: Op, node: Node, norm: Standardized, gain: Shape | None = None
 ) -> dict[tuple[int, int], Jacobian]:
     """y = x̂ · scale + bias, with x̂ in the shape of x."""
@@ -154,7 +154,7 @@ def layer_normalization(op: Op, node: Node) -> Blocks:
     norm = Standardized(op, node.x, axes, node.epsilon)
     mean = mean_over(node.x_shape, axes, node.dtype)
     extra = {(1, 0): mean, (2, 0): norm.inverse_jacobian(op)}
-    return {**affine(op, node, norm), **extra}
+    return {**scale_and_shift(op, node, norm), **extra}
 
 
 @jacobian("RMSNormalization")
@@ -162,14 +162,14 @@ def rms_normalization(op: Op, node: Node) -> Blocks:
     """x divided by its root mean square over the last axes, then scaled."""
     x = op.CastLike(node.x, node.y)
     norm = Standardized(op, x, last_axes(node), node.epsilon, centred=False)
-    return affine(op, node, norm)
+    return scale_and_shift(op, node, norm)
 
 
 @jacobian("InstanceNormalization")
 def instance_normalization(op: Op, node: Node) -> Blocks:
     """Standardised over the spatial axes, then scaled per channel."""
     norm = Standardized(op, node.x, spatial(node.x_shape), node.epsilon)
-    return affine(op, node, norm, per_channel(node.x_shape))
+    return scale_and_shift(op, node, norm, channel_shape(node.x_shape))
 
 
 @jacobian("GroupNormalization")
@@ -179,7 +179,7 @@ def group_normalization(op: Op, node: Node) -> Blocks:
     grouped = (n, node.num_groups, c // node.num_groups, *rest)
     axes = tuple(range(2, len(grouped)))
     norm = Standardized(op, op.Reshape(node.x, grouped), axes, node.epsilon)
-    return affine(op, node, norm, per_channel(node.x_shape))
+    return scale_and_shift(op, node, norm, channel_shape(node.x_shape))
 
 
 @jacobian("MeanVarianceNormalization")
@@ -204,7 +204,7 @@ says("BatchNormalization", near=lambda i, x: np.abs(x) + 0.1 if i == 4 else x)
 @jacobian("BatchNormalization")
 def batch_normalization(op: Op, node: Node) -> Blocks:
     """Standardised by the given statistics, or by the batch's own, then scaled per channel."""
-    gain = per_channel(node.x_shape) if len(node.x_shape) > 1 else (1,)  # x of one axis: C = 1
+    gain = channel_shape(node.x_shape) if len(node.x_shape) > 1 else (1,)  # x of one axis: C = 1
     if node.training_mode:
         return batch_statistics(op, node, gain)
     scale, mean, variance = (op.Reshape(node.inputs[i], gain) for i in (1, 3, 4))
@@ -226,7 +226,7 @@ def batch_statistics(op: Op, node: Node, gain: Shape) -> dict[tuple[int, int], J
     """Training mode: the running outputs are momentum · old + (1 - momentum) · batch statistic."""
     axes = (0, *spatial(node.x_shape))
     norm = Standardized(op, node.x, axes, node.epsilon)
-    blocks = affine(op, node, norm, gain)
+    blocks = scale_and_shift(op, node, norm, gain)
     channels, dtype = shape_of(node.inputs[3]), node.dtype
     flat = Reshape(channels, gain, dtype)
     mean = mean_over(node.x_shape, axes, dtype)
@@ -238,7 +238,7 @@ def batch_statistics(op: Op, node: Node, gain: Shape) -> dict[tuple[int, int], J
     return blocks
 
 
-def per_channel(shape: Shape) -> Shape:
+def channel_shape(shape: Shape) -> Shape:
     """(1, C, 1, ...): the shape in which a vector over the channels broadcasts."""
     return (1, shape[1], *(1,) * (len(shape) - 2))
 
@@ -252,13 +252,13 @@ def lp_pool(op: Op, node: Node) -> Blocks:
 @jacobian("GlobalLpPool")
 def global_lp_pool(op: Op, node: Node) -> Blocks:
     """The norm over all spatial axes."""
-    return {(0, 0): norm_block(op, node, total(node.x_shape, spatial(node.x_shape), node.dtype))}
+    return {(0, 0): norm_block(op, node, sum_over(node.x_shape, spatial(node.x_shape), node.dtype))}
 
 
 def norm_block(op: Op, node: Node, sums: Jacobian) -> Jacobian:
     """J = diag(y^(1-p)) S diag(sign(x) |x|^(p-1)), with y = (S |x|ᵖ)^(1/p)."""
     none = op.Equal(node.y, 0.0)
-    outer = op.Where(none, 0.0, power(op, op.Where(none, 1.0, node.y), 1 - node.p))
+    outer = op.Where(none, 0.0, integer_power(op, op.Where(none, 1.0, node.y), 1 - node.p))
     return Diagonal(outer) @ sums @ Diagonal(slope(op, node.x, node.p))
 
 
@@ -283,10 +283,10 @@ def slope(op: Op, x: Array, p: int) -> Array:
     """sign(x) |x|^(p-1)."""
     if p == 1:
         return op.Sign(x)
-    return x if p == 2 else op.Mul(op.Sign(x), power(op, op.Abs(x), p - 1))
+    return x if p == 2 else op.Mul(op.Sign(x), integer_power(op, op.Abs(x), p - 1))
 
 
-def power(op: Op, x: Array, exponent: int) -> Array:
+def integer_power(op: Op, x: Array, exponent: int) -> Array:
     return op.Pow(x, op.CastLike(float(exponent), x))
 
 
@@ -296,13 +296,13 @@ NORMS = f"{ZERO_NORM}; for p = 1, where an entry is 0"
 @kinks("LpPool", "GlobalLpPool", where=NORMS, given=BALL)
 def zero_norms(node: Node) -> Count:
     """For p = 1 entries that are 0, else norms that are 0."""
-    return zeros(node) if node.p == 1 else marked(node.y == 0)
+    return are_zero(node) if node.p == 1 else marked(node.y == 0)
 
 
 @kinks("LpNormalization", where=NORMS, given="0")
 def zero_rows(node: Node) -> Count:
     """For p = 1 entries that are 0, else rows of zeros."""
-    return zeros(node) if node.p == 1 else marked(np.all(node.x == 0, axis=node.axis))
+    return are_zero(node) if node.p == 1 else marked(np.all(node.x == 0, axis=node.axis))
 
 
 REDUCTIONS = ("none", "sum", "mean")

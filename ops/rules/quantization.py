@@ -121,10 +121,10 @@ def quantize_through(op: Op, node: Node) -> tuple[Array]:
     x, zero = node.x, node.input(2)
     unsigned = ir.DataType(node.output_dtype or ir.DataType.UINT8)
     dtype = np.dtype(unsigned.numpy()) if zero is None else dtype_of(zero)
-    y = op.Div(x, spread(op, node, 1, x))
+    y = op.Div(x, broadcast_scale(op, node, 1, x))
     if dtype.kind not in "iuV" or "float" in dtype.name:
         return (op.CastLike(y, np.zeros((), dtype)),)
-    y = op.Round(y) if zero is None else op.Add(op.Round(y), spread(op, node, 2, x))
+    y = op.Round(y) if zero is None else op.Add(op.Round(y), broadcast_scale(op, node, 2, x))
     bounds = ml_dtypes.iinfo(dtype)
     low, high = (np.asarray(bound, dtype_of(x)) for bound in (bounds.min, bounds.max))
     return (op.Clip(y, low, high),)
@@ -135,25 +135,25 @@ def dequantize_through(op: Op, node: Node) -> tuple[Array]:
     """As if y = (q - zero) scale, for floating numbers q."""
     scale = node.inputs[1]
     q = op.CastLike(node.x, scale)
-    q = q if node.input(2) is None else op.Sub(q, spread(op, node, 2, scale))
-    return (op.Mul(q, spread(op, node, 1, scale)),)
+    q = q if node.input(2) is None else op.Sub(q, broadcast_scale(op, node, 2, scale))
+    return (op.Mul(q, broadcast_scale(op, node, 1, scale)),)
 
 
 @defines(f"{DOMAIN}::MatMulInteger")
 def matmul_integer(op: Op, node: Node) -> tuple[Array]:
     """As if y = (A - zero) (B - zero), of floating numbers A, B or both."""
-    a, b = (counted(op, node, i, axis) for i, axis in ((0, -2), (1, -1)))
+    a, b = (without_zero_point(op, node, i, axis) for i, axis in ((0, -2), (1, -1)))
     return (as_product(op, node, op.MatMul(a, b)),)
 
 
 @defines(f"{DOMAIN}::ConvInteger", auto_pad=AUTO_PADS)
 def conv_integer(op: Op, node: Node) -> tuple[Array]:
     """As if y = (w - zero) ∗ (x - zero), of floating numbers x, w or both."""
-    x, w = (counted(op, node, i, -len(shape_of(node.inputs[1]))) for i in (0, 1))
+    x, w = (without_zero_point(op, node, i, -len(shape_of(node.inputs[1]))) for i in (0, 1))
     return (as_product(op, node, op.Conv(x, w, None, **node.step.attrs)),)
 
 
-def counted(op: Op, node: Node, i: int, axis: int) -> Array:
+def without_zero_point(op: Op, node: Node, i: int, axis: int) -> Array:
     """Factor i of a product of integers, less its zero point, as floating numbers."""
     kinds = [dtype_of(x) for x in node.inputs[:2] if dtype_of(x).kind == "f"]
     one = np.ones((), kinds[0] if kinds else np.float32)
@@ -166,7 +166,7 @@ def as_product(op: Op, node: Node, y: Array) -> Array:
     return y if floating else op.Cast(y, to=int(ir.DataType.INT32))
 
 
-def spread(op: Op, node: Node, i: int, like: Array) -> Array:
+def broadcast_scale(op: Op, node: Node, i: int, like: Array) -> Array:
     """A scale or zero point, one for each entry or broadcast to them, in the type of a tensor."""
     return per_block(node, i, dtype_of(like))._apply(op, op.CastLike(node.inputs[i], like))
 

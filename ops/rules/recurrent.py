@@ -18,7 +18,7 @@ from ...jacobians import Array, Op, dtype_of, shape_of
 from ...jacobians.errors import InputError, UnsupportedOp
 from ...jacobians.symint import Number, at
 from ..conventions import ACTIVATIONS, PARTS, kinks
-from ..graphs import Turn, keeps, kept, scan, surrogate
+from ..graphs import Turn, keeps, run_definition, scan, surrogate
 from ..graphs.defects import DEPARTS, enter
 from ..node import Node, Step
 from ..registry import defines, says
@@ -50,7 +50,7 @@ class Form(NamedTuple):
     linear: int
 
 
-def plus(op: Op, y: Array, bias: Array | None) -> Array:
+def add_bias(op: Op, y: Array, bias: Array | None) -> Array:
     """y + bias, or y without one."""
     return y if bias is None else op.Add(y, bias)
 
@@ -101,7 +101,7 @@ class Direction:
         node, defaults = self.node, DEFAULTS[self.node.step.op_type]
         names = [canonical(name) for name in node.activations or defaults * 2]
         at = self.d * len(defaults) + k
-        function = named(self.op, names[at], parameters(node, names, at))
+        function = activation_by_name(self.op, names[at], parameters(node, names, at))
         if not node.clip:
             return function
         return lambda x: function(self.op.Clip(x, -node.clip, node.clip))
@@ -119,7 +119,7 @@ class Direction:
     def projected(self) -> Array:
         """x Wᵀ + b for all time steps."""
         product = self.op.MatMul(self.x, self.op.Transpose(self.w, perm=(1, 0)))
-        return plus(self.op, product, self.wb)
+        return add_bias(self.op, product, self.wb)
 
     @property
     def turned(self) -> Array:
@@ -134,12 +134,12 @@ class Direction:
 
     def sums(self, h: Array) -> Array:
         """h Rᵀ + b for the linear gates."""
-        return plus(self.op, self.op.MatMul(self.seen(h), self.turned), self.first(self.rb))
+        return add_bias(self.op, self.op.MatMul(self.seen(h), self.turned), self.first(self.rb))
 
     def recurrent(self, h: Array, k: int) -> Array:
         """h Rᵀ + b for gate k."""
         r = self.op.Transpose(self.part(self.r, k, axis=0), perm=(1, 0))
-        return plus(self.op, self.op.MatMul(h, r), self.part(self.rb, k))
+        return add_bias(self.op, self.op.MatMul(h, r), self.part(self.rb, k))
 
     def scan(self, turn: Turn, state: Arrays, series: Sequence[Array]) -> tuple[Arrays, Array]:
         """The last state, and the rows of all time steps, in the order of this direction.
@@ -176,19 +176,19 @@ def sequences(
     # ONNX Runtime has a kernel in single precision.
     exact = dtype_of(node.x) == np.float32 and not left_out_parameters(node.step)
     kernel = keeps(op) and exact and seen is None
-    found = by_kernel(directions) if kernel else [*map(computed, directions)]
+    found = by_kernel(directions) if kernel else [*map(run_direction, directions)]
     if keeps(op):
         found = [*map(with_tangents, directions, found)]
     outputs, finals = zip(*found, strict=True)
     y = op.Concat(*(op.Unsqueeze(y, (1,)) for y in outputs), axis=1)
-    lasts = [together(op, column) for column in zip(*finals, strict=True)]
+    lasts = [stack_directions(op, column) for column in zip(*finals, strict=True)]
     if node.layout:
         y = op.Transpose(y, perm=(2, 0, 1, 3))
         lasts = [op.Transpose(s, perm=(1, 0, 2)) for s in lasts]
     return (y, *lasts)
 
 
-def together(op: Op, parts: Sequence[Array]) -> Array:
+def stack_directions(op: Op, parts: Sequence[Array]) -> Array:
     """The tensors of all directions, stacked along a new first axis."""
     return op.Concat(*(op.Unsqueeze(part, (0,)) for part in parts), axis=0)
 
@@ -196,17 +196,20 @@ def together(op: Op, parts: Sequence[Array]) -> Array:
 def by_kernel(directions: list[Direction]) -> list[Result]:
     """The values that the operator itself computes, for sequences along the first axis."""
     op, node = directions[0].op, directions[0].node
-    starts = [together(op, column) for column in zip(*(d.initial for d in directions), strict=True)]
+    starts = [
+        stack_directions(op, column)
+        for column in zip(*(d.initial for d in directions), strict=True)
+    ]
     attrs = {name: value for name, value in node.step.attrs.items() if name != "layout"}
     given = (directions[0].x, *(node.input(i) for i in range(1, 5)), *starts, *node.inputs[7:])
-    y, *lasts = kept(op, node.step.op_type, *given, outputs=1 + len(starts), **attrs)
+    y, *lasts = run_definition(op, node.step.op_type, *given, outputs=1 + len(starts), **attrs)
     return [
         (op.Gather(y, d.d, axis=1), tuple(op.Gather(s, d.d, axis=0) for s in lasts))
         for d in directions
     ]
 
 
-def computed(d: Direction) -> Result:
+def run_direction(d: Direction) -> Result:
     """The outputs at all time steps, and the last states, by one loop."""
     if not keeps(d.op) and int(shape_of(d.x)[0]) == 0:
         return without_steps(d)
@@ -431,7 +434,7 @@ def left_out_parameters(step: Step, *inputs: Array) -> bool:
 enter("left_out_parameters", "RNN GRU LSTM", DEPARTS, left_out_parameters)
 
 
-def named(op: Op, name: str, values: tuple[float, ...]) -> Function:
+def activation_by_name(op: Op, name: str, values: tuple[float, ...]) -> Function:
     """The named activation function in calls of the vocabulary."""
     if name == "Affine":
         return lambda x: op.Add(op.Mul(x, values[0]), values[1])

@@ -29,17 +29,17 @@ from ..conventions import (
     ORDER,
     SHARED,
     ZERO_NORM,
+    are_zero,
     convention,
     kinks,
     marked,
     tied,
-    zeros,
 )
 from ..node import Node
 from ..registry import Blocks, Count, jacobian, says
-from ..trees import evaluate
+from ..trees import evaluate_tree
 from .elementwise import derivative_of_sum
-from .indexing import counted, doublings, moved, picked, product_of_others
+from .indexing import count_up, doublings, picked, product_of_others, shift_along
 
 
 def reduced_axes(node: Node) -> tuple[int, ...]:
@@ -55,7 +55,7 @@ def kept_shape(shape: Shape, axes: tuple[int, ...]) -> Shape:
     return tuple(1 if k in axes else n for k, n in enumerate(shape))
 
 
-def total(shape: Shape, axes: tuple[int, ...], dtype: np.dtype) -> Jacobian:
+def sum_over(shape: Shape, axes: tuple[int, ...], dtype: np.dtype) -> Jacobian:
     """Σ over some axes, kept with length 1."""
     return broadcast(kept_shape(shape, axes), shape, dtype).T
 
@@ -63,14 +63,14 @@ def total(shape: Shape, axes: tuple[int, ...], dtype: np.dtype) -> Jacobian:
 def mean_over(shape: Shape, axes: tuple[int, ...], dtype: np.dtype) -> Jacobian:
     """The mean over some axes, kept with length 1."""
     n = size(tuple(shape[a] for a in axes))
-    return total(shape, axes, dtype) / largest(n, 1)
+    return sum_over(shape, axes, dtype) / largest(n, 1)
 
 
 SUMS: dict[str, tuple[str, str]] = {}
 """op_type -> the formulas of a reduction: y = outer(s) with s = Σ inner(x)."""
 
 
-def reduction(
+def declare_reduction(
     op_type: str, outer: str, inner: str, slope: Callable[..., Array] | None = None
 ) -> None:
     """Declare y = outer(s) with s = Σ inner(x): SymPy derives ∂y/∂x by x and the output Y.
@@ -82,12 +82,12 @@ def reduction(
     def rule(op: Op, node: Node) -> Blocks:
         axes = reduced_axes(node)
         kept = kept_shape(node.x_shape, axes)
-        J = total(node.x_shape, axes, node.dtype)
+        J = sum_over(node.x_shape, axes, node.dtype)
         if slope is not None:
             value = slope(op, node)
         else:
             values = {"x": node.x, "Y": op.Reshape(node.y, kept)}
-            value = evaluate(op, derivative_of_sum(outer, inner), values, node.dtype)
+            value = evaluate_tree(op, derivative_of_sum(outer, inner), values, node.dtype)
         if not isinstance(value, float):
             J = J @ Diagonal(value, node.x_shape)
         return {(0, 0): Reshape(node.y_shape, kept, node.dtype) @ J}
@@ -98,10 +98,10 @@ def reduction(
 
 def inverse_sum(op: Op, node: Node) -> Array:
     """1 / Σ x: exp(-y) would have the rounding of y."""
-    return op.Reciprocal(total(node.x_shape, reduced_axes(node), node.dtype)._apply(op, node.x))
+    return op.Reciprocal(sum_over(node.x_shape, reduced_axes(node), node.dtype)._apply(op, node.x))
 
 
-def share(op: Op, node: Node) -> Array:
+def softmax_share(op: Op, node: Node) -> Array:
     """softmax(x) over the axes: exp(x - y) would have the rounding of y in every entry."""
     split = rows(node)
     return split.T._apply(op, op.Softmax(split._apply(op, node.x), axis=-1))
@@ -116,16 +116,16 @@ def rows(node: Node) -> Jacobian:
     return Reshape(flat, last.out_shape, node.dtype) @ last
 
 
-reduction("ReduceSum", "s", "x")
-reduction("ReduceL1", "s", "abs(x)")
-reduction("ReduceL2", "sqrt(s)", "x**2")
-reduction("ReduceSumSquare", "s", "x**2")
-reduction("ReduceLogSum", "log(s)", "x", inverse_sum)
+declare_reduction("ReduceSum", "s", "x")
+declare_reduction("ReduceL1", "s", "abs(x)")
+declare_reduction("ReduceL2", "sqrt(s)", "x**2")
+declare_reduction("ReduceSumSquare", "s", "x**2")
+declare_reduction("ReduceLogSum", "log(s)", "x", inverse_sum)
 says("ReduceLogSum", near=lambda i, x: np.abs(x) + 0.1)
-reduction("ReduceLogSumExp", "log(s)", "exp(x)", share)
+declare_reduction("ReduceLogSumExp", "log(s)", "exp(x)", softmax_share)
 
 
-kinks("ReduceL1", where="where an entry is 0", given="0, as for |0|")(zeros)
+kinks("ReduceL1", where="where an entry is 0", given="0, as for |0|")(are_zero)
 kinks("ReduceL2", where=ZERO_NORM, given=BALL)(lambda node: marked(node.y == 0))
 convention("ReduceL1", "Σ |[0, 2]|", ([0.0, 2.0],), ([0.0, 1.0],), "as |0|",
            "lambda x: torch.norm(x, 1)", jax=([1.0, 1.0],))  # fmt: skip
@@ -150,7 +150,7 @@ def reduce_extremum(op: Op, node: Node) -> Blocks:
     hits = op.CastLike(op.Equal(node.x, op.Reshape(node.y, kept)), node.y)
     shares = op.Div(hits, op.ReduceSum(hits, axes, keepdims=1)) if axes else hits
     chosen = Diagonal(shares, node.x_shape, chooses=True)
-    J = total(node.x_shape, axes, node.dtype) @ chosen
+    J = sum_over(node.x_shape, axes, node.dtype) @ chosen
     return {(0, 0): Reshape(node.y_shape, kept, node.dtype) @ J}
 
 
@@ -190,7 +190,7 @@ def reduce_prod(op: Op, node: Node) -> Blocks:
     if not axes:
         return {(0, 0): Identity(node.y_shape, node.dtype)}
     d = split.T._apply(op, product_of_others(op, split._apply(op, node.x)))
-    J = total(node.x_shape, axes, node.dtype) @ Diagonal(d, node.x_shape)
+    J = sum_over(node.x_shape, axes, node.dtype) @ Diagonal(d, node.x_shape)
     return {(0, 0): Reshape(node.y_shape, J.out_shape, node.dtype) @ J}
 
 
@@ -224,9 +224,9 @@ def cum_prod(op: Op, node: Node) -> Blocks:
     y = node.x
     J: Jacobian = Identity(node.x_shape, node.dtype)
     if node.exclusive:
-        y, J = moved(op, y, axis, sign), move(node, axis, sign)
+        y, J = shift_along(op, y, axis, sign), move(node, axis, sign)
     for step in doublings(node.x_shape[axis]):
-        shifted = moved(op, y, axis, sign * step)
+        shifted = shift_along(op, y, axis, sign * step)
         J = (Diagonal(shifted) + Diagonal(y) @ move(node, axis, sign * step)) @ J
         y = op.Mul(y, shifted)
     return {(0, 0): J}
@@ -261,10 +261,10 @@ def minors(op: Op, x: Array, n: Number) -> Array:
     if n == 1:
         return op.Add(op.Mul(x, 0.0), 1.0)
     batch: Shape = shape_of(x)[:-2]
-    i, k = op.Reshape(counted(op, n), (n, 1)), counted(op, n - 1)
+    i, k = op.Reshape(count_up(op, n), (n, 1)), count_up(op, n - 1)
     others = op.Add(k, op.CastLike(op.GreaterOrEqual(k, i), k))
     rows, columns = op.Unsqueeze(others, (1, 3)), op.Unsqueeze(others, (0, 2))
     flat = op.Reshape(x, (*batch, n * n))
     picked = op.Gather(flat, op.Add(op.Mul(rows, n), columns), axis=-1)
-    sign = op.Sub(1, op.Mul(op.Mod(op.Add(i, counted(op, n)), 2), 2))
+    sign = op.Sub(1, op.Mul(op.Mod(op.Add(i, count_up(op, n)), 2), 2))
     return op.Mul(op.Det(picked), op.CastLike(sign, x))

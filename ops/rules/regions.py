@@ -15,7 +15,7 @@ from ..conventions import LINE, ON_LINE, ORDER, SHARED, crossed, kinks, marked, 
 from ..node import Node
 from ..numbers import numbers
 from ..registry import Count, defines, says
-from .sampling import Samples, line
+from .sampling import Samples, sample_line
 
 Sampled = tuple[Samples, Array, list[list[int]]]
 """Samples, the weights of their neighbours, and the numbers of samples per bin along both axes, for
@@ -33,7 +33,7 @@ def roi_align(op: Op, node: Node) -> list[Array]:
     """y = the mean, or the maximum, of bilinear samples in each bin of each region."""
     samples, weight, counts = region_samples(op, node)
     if node.mode == "avg":
-        y = mean(op, samples, weight, counts)
+        y = mean_of_samples(op, samples, weight, counts)
     else:  # of the weighted neighbours, as ONNX defines it
         y = op.ReduceMax(candidates(op, samples, weight, counts), (3, 4, 5), keepdims=0)
     return [op.Transpose(y, perm=(0, 3, 1, 2))]
@@ -53,7 +53,7 @@ def region_samples(op: Op, node: Node) -> Sampled:
         at, axes = op.Clip(at, 0.0, length - 1), ((2, 4), (1, 3))[k]
         at, inside = (op.Unsqueeze(a, axes) for a in (at, inside))
         full = (shape_of(at)[0], *bins, *(max(count) for count in counts))
-        lines.append(line(op, op.Expand(at, full), length, "linear"))
+        lines.append(sample_line(op, op.Expand(at, full), length, "linear"))
         valid.append(inside)
     images = op.Reshape(node.inputs[2], (-1, 1, 1, 1, 1))
     samples = Samples(op, rows, lines, op.Mul(images, height * width))
@@ -66,7 +66,7 @@ def at_the_point(op: Op, node: Node) -> np.ndarray:
     return np.asarray(op.at(rois, str(node.step)) if hasattr(op, "at") else rois)
 
 
-def mean(op: Op, samples: Samples, weight: Array, counts: list[list[int]]) -> Array:
+def mean_of_samples(op: Op, samples: Samples, weight: Array, counts: list[list[int]]) -> Array:
     total = op.ReduceSum(samples.weighted(weight), (3, 4), keepdims=0)
     number = np.maximum(np.prod(counts, axis=0), 1).astype(dtype_of(total))
     return op.Div(total, number.reshape(-1, 1, 1, 1))

@@ -33,8 +33,8 @@ from ..conventions import LINE, ON_LINE, kinks
 from ..node import Node, node_of
 from ..numbers import numbers, table
 from ..registry import Blocks, Count, jacobian
-from .indexing import counted
-from .sampling import SUPPORT, kernel
+from .indexing import count_up
+from .sampling import SUPPORT, interpolation_kernel
 
 ROI, SCALES = 1, 2
 
@@ -127,7 +127,7 @@ class AxisOfResize:
 
     def locate(self, op: Op, crops: bool) -> None:
         """Finds neighbours, weights, and the derivatives of the weights in their parameters."""
-        at, slopes = positions(op, self)
+        at, slopes = entry_positions(op, self)
         self.weight: Array | None = None
         self.slopes: dict[str, Array] = {}
         if self.node.mode == "nearest":
@@ -135,7 +135,7 @@ class AxisOfResize:
         else:
             self.index, self.weight, self.slopes = weights(op, self, at, slopes)
         if crops:
-            self.index, self.weight, self.slopes = inside(op, self, at)
+            self.index, self.weight, self.slopes = mask_outside(op, self, at)
 
     def parameters(self, i: int) -> Iterator[tuple[int, str]]:
         """(index in input i, name) of the parameters that position this axis."""
@@ -195,11 +195,11 @@ def fixed_scale(op: Op, node: Node, k: int) -> float | None:
     return None if held is None else float(np.asarray(held).ravel()[0 if by_sizes else k])
 
 
-def positions(op: Op, axis: AxisOfResize) -> tuple[Array, Slopes]:
+def entry_positions(op: Op, axis: AxisOfResize) -> tuple[Array, Slopes]:
     """The position of each entry of y on the axis of x, and its derivatives in the parameters."""
     mode, n, m = axis.node.coordinate_transformation_mode, axis.n, axis.m
     crops = mode == "tf_crop_and_resize"
-    j = op.CastLike(counted(op, m), axis.roi(op, 0) if crops else axis.scale)
+    j = op.CastLike(count_up(op, m), axis.roi(op, 0) if crops else axis.scale)
     single = if_negative(m - 2, 1, 0)
     if mode == "align_corners":
         return op.Mul(op.Div(j, largest(m - 1, 1)), n - 1), {}
@@ -233,10 +233,10 @@ def weights(op: Op, axis: AxisOfResize, at: Array, slopes: Slopes) -> Weights:
     spread = largest(-(-n // largest(axis.m, 1)), 1) if node.antialias else 1
     reach = SUPPORT[node.mode] * spread
     below = op.Reshape(op.Floor(at), (-1, 1))
-    taps = op.Sub(counted(op, 2 * reach), reach - 1)
+    taps = op.Sub(count_up(op, 2 * reach), reach - 1)
     neighbour = op.Add(below, op.CastLike(taps, at))
     distance, squeeze = op.Sub(neighbour, op.Reshape(at, (-1, 1))), squeezing(op, axis)
-    w, slope = kernel(op, node.mode, op.Mul(distance, squeeze), node.cubic_coeff_a)
+    w, slope = interpolation_kernel(op, node.mode, op.Mul(distance, squeeze), node.cubic_coeff_a)
     resting = {"scale": op.Mul(at, 0.0)} if node.antialias else {}
     columns = {name: op.Reshape(d, (-1, 1)) for name, d in (resting | slopes).items()}
     moved = {name: op.Neg(op.Mul(op.Mul(slope, squeeze), d)) for name, d in columns.items()}
@@ -261,7 +261,7 @@ def squeezing(op: Op, axis: AxisOfResize) -> Array:
     return op.Min(axis.scale, one) if axis.node.antialias else one
 
 
-def inside(op: Op, axis: AxisOfResize, at: Array) -> Weights:
+def mask_outside(op: Op, axis: AxisOfResize, at: Array) -> Weights:
     """Weights that are zero outside of x, where y is the extrapolation value, a constant."""
     out = op.Or(op.Less(at, 0.0), op.Greater(at, axis.n - 1))
     keep = op.Reshape(op.CastLike(op.Not(out), at), (-1, 1))
@@ -346,7 +346,7 @@ def bends(node: Node, axis: AxisOfResize) -> np.ndarray:
     names = {n for i in (ROI, SCALES) if node.wants(i) for _, n in axis.parameters(i)}
     if not names or node.mode != "linear":
         return np.zeros(axis.m, bool)
-    at, slopes = positions(numbers, axis)
+    at, slopes = entry_positions(numbers, axis)
     squeeze = squeezing(numbers, axis)
     reach = int(np.ceil(SUPPORT["linear"] / squeeze))
     distance = np.floor(at)[:, None] + np.arange(-reach, reach + 1) - at[:, None]

@@ -33,7 +33,7 @@ from ..conventions import LINE, ON_LINE, crossed, kinks, marked
 from ..node import Node, node_of
 from ..numbers import numbers, table
 from ..registry import Blocks, Count, jacobian
-from .indexing import counted
+from .indexing import count_up
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Line:
     slope: Array
 
 
-def line(
+def sample_line(
     op: Op, at: Array, n: Number, mode: str, reindex: Callable[..., Array] | None = None
 ) -> Line:
     """Samples at positions `at`; neighbours outside get weight 0, or `reindex` moves them."""
@@ -57,7 +57,7 @@ def line(
     else:
         offsets = np.arange(1.0 - SUPPORT[mode], 1.0 + SUPPORT[mode])
         neighbour = op.Add(op.Floor(at), offsets.astype(dtype_of(at)))
-        w, slope = kernel(op, mode, op.Sub(neighbour, at))
+        w, slope = interpolation_kernel(op, mode, op.Sub(neighbour, at))
     if reindex is None:
         there = op.And(op.GreaterOrEqual(neighbour, 0.0), op.LessOrEqual(neighbour, n - 1))
         w, slope = op.Where(there, w, 0.0), op.Where(there, slope, 0.0)
@@ -79,8 +79,8 @@ class Samples:
         weight: Array = np.ones((), dtype_of(rows))
         for k, along in enumerate(lines):
             step = size(tuple(later.n for later in lines[k + 1 :]))
-            at = outer(op, op.Add, at, op.Mul(along.index, step))
-            weight = outer(op, op.Mul, weight, along.weight)
+            at = combine_outer(op, op.Add, at, op.Mul(along.index, step))
+            weight = combine_outer(op, op.Mul, weight, along.weight)
         self.index, self.weight = at, weight
 
     @property
@@ -110,7 +110,7 @@ class Samples:
     def slope(self, k: int) -> Array:
         """∂value/∂position along axis k, (*Q, C): its slopes times the weights of other axes."""
         factors = [a.slope if j == k else a.weight for j, a in enumerate(self.lines)]
-        return self.weighted(reduce(partial(outer, self.op, self.op.Mul), factors))
+        return self.weighted(reduce(partial(combine_outer, self.op, self.op.Mul), factors))
 
     def in_positions(self, gains: Sequence[Array], order: Sequence[int]) -> Jacobian:
         """∂value/∂coordinates (*Q, D): coordinate j moves positions along axis order[j]."""
@@ -119,7 +119,7 @@ class Samples:
         return BlockDiagonal(op.Concat(*(op.Unsqueeze(c, (-1,)) for c in columns), axis=-1))
 
 
-def outer(op: Op, combine: Callable[[Array, Array], Array], a: Array, b: Array) -> Array:
+def combine_outer(op: Op, combine: Callable[[Array, Array], Array], a: Array, b: Array) -> Array:
     """The outer `combine`, (*Q, m) and (*Q, n) -> (*Q, m n); b alone if a is a scalar."""
     if not shape_of(a):
         return b
@@ -134,7 +134,7 @@ SUPPORT = {"linear": 1, "cubic": 2}
 """The number of neighbours on either side."""
 
 
-def kernel(op: Op, mode: str, u: Array, a: float = -0.75) -> Kernel:
+def interpolation_kernel(op: Op, mode: str, u: Array, a: float = -0.75) -> Kernel:
     """The tent of linear interpolation, or Keys' cubic with parameter a."""
     return tent(op, u) if mode == "linear" else cubic(op, u, a)
 
@@ -149,8 +149,8 @@ def tent(op: Op, u: Array) -> Kernel:
 def cubic(op: Op, u: Array, a: float) -> Kernel:
     """φ = (a+2)|u|³ - (a+3)|u|² + 1 up to |u| = 1, a(|u|³ - 5|u|² + 8|u| - 4) up to 2."""
     size, sign = magnitude(op, u)
-    inner = polynomial(op, size, a + 2, -(a + 3), 0.0, 1.0)
-    outer = polynomial(op, size, a, -5 * a, 8 * a, -4 * a)
+    inner = evaluate_polynomial(op, size, a + 2, -(a + 3), 0.0, 1.0)
+    outer = evaluate_polynomial(op, size, a, -5 * a, 8 * a, -4 * a)
     (near, near_slope), (far, far_slope) = inner, outer
     first, second = op.LessOrEqual(size, 1.0), op.Less(size, 2.0)
     value = op.Where(first, near, op.Where(second, far, 0.0))
@@ -158,7 +158,7 @@ def cubic(op: Op, u: Array, a: float) -> Kernel:
     return value, op.Mul(sign, slope)
 
 
-def polynomial(op: Op, x: Array, *coefficients: float) -> Kernel:
+def evaluate_polynomial(op: Op, x: Array, *coefficients: float) -> Kernel:
     """A polynomial and its derivative, by Horner's scheme."""
     value, slope = op.Mul(x, 0.0), op.Mul(x, 0.0)
     for c in coefficients:
@@ -207,16 +207,16 @@ def grid_samples(op: Op, node: Node) -> tuple[Samples, list[Array]]:
     rows = op.Reshape(last, (n * size(tuple(lengths)), c))
     lines, gains = [], []
     for k, length in enumerate(lengths):
-        at, gain = placed(op, node, op.Gather(grid, d - 1 - k, axis=-1), length)
+        at, gain = place_coordinate(op, node, op.Gather(grid, d - 1 - k, axis=-1), length)
         reindex = {"zeros": None, "border": lambda op, index: index,
                    "reflection": partial(reindexed, node=node, n=length)}  # fmt: skip
-        lines.append(line(op, at, length, mode, reindex[node.padding_mode]))
+        lines.append(sample_line(op, at, length, mode, reindex[node.padding_mode]))
         gains.append(gain)
-    images = op.Reshape(counted(op, n), (n, *(1,) * (len(shape_of(grid)) - 2)))
+    images = op.Reshape(count_up(op, n), (n, *(1,) * (len(shape_of(grid)) - 2)))
     return Samples(op, rows, lines, op.Mul(images, size(tuple(lengths)))), gains
 
 
-def placed(op: Op, node: Node, g: Array, n: Number) -> tuple[Array, Array]:
+def place_coordinate(op: Op, node: Node, g: Array, n: Number) -> tuple[Array, Array]:
     """The position on an axis of length n of a coordinate in [-1, 1], and its derivative."""
     gain = op.CastLike((n - 1) / 2 if node.align_corners else n / 2, g)
     at = op.Add(op.Mul(g, gain), (n - 1) / 2)
@@ -278,7 +278,7 @@ def base_grid(op: Op, lengths: Shape, align_corners: bool, dtype: np.dtype) -> A
     [[-0.5, 0.0, 1.0], [0.5, 0.0, 1.0]]
     """
     along = [
-        op.Reshape(coordinates(op, n, align_corners), (-1, *(1,) * (len(lengths) - 1 - k), 1))
+        op.Reshape(grid_coordinates(op, n, align_corners), (-1, *(1,) * (len(lengths) - 1 - k), 1))
         for k, n in enumerate(lengths)
     ]
     columns = [op.Expand(c, (*lengths, 1)) for c in (*along[::-1], np.ones(1))]
@@ -286,9 +286,9 @@ def base_grid(op: Op, lengths: Shape, align_corners: bool, dtype: np.dtype) -> A
     return op.CastLike(base, np.zeros((), dtype))
 
 
-def coordinates(op: Op, n: Number, align_corners: bool) -> Array:
+def grid_coordinates(op: Op, n: Number, align_corners: bool) -> Array:
     """n points of [-1, 1]: from end to end, or the centres of n equal parts."""
-    j = op.CastLike(counted(op, n), np.zeros(()))
+    j = op.CastLike(count_up(op, n), np.zeros(()))
     if align_corners:
         return op.Sub(op.Div(op.Mul(j, 2.0), largest(n - 1, 1)), 1.0)
     return op.Sub(op.Div(op.Add(op.Mul(j, 2.0), 1.0), n), 1.0)
@@ -309,7 +309,7 @@ def grid_sampled(
 @table.kernel("AffineGrid", tensors=True, hosted=True)
 def affine_gridded(theta: Array, size: Array, *, align_corners: int = 0) -> Array:
     """θ applied to the coordinates of every point."""
-    lengths = table.ints(size)[2:]
+    lengths = table.as_ints(size)[2:]
     base = base_grid(reading(theta), lengths, bool(align_corners), dtype_of(theta))
     points = module_of(theta).matmul(like(base, theta), theta.swapaxes(1, 2))
     return points.reshape(len(theta), *lengths, len(lengths))
@@ -324,7 +324,7 @@ def points_on_lines(node: Node) -> Count:
     step = replace(node.step, attrs={**node.step.attrs, "padding_mode": "zeros"})
     axes = []
     for k, n in enumerate(node.x_shape[2:]):
-        at, _ = placed(numbers, Node(step, node.inputs, ()), grid[..., -1 - k], n)
+        at, _ = place_coordinate(numbers, Node(step, node.inputs, ()), grid[..., -1 - k], n)
         reach = {"zeros": (-1.0, n), "border": (0.0, n - 1), "reflection": (-np.inf, np.inf)}
         if n > 1 or not node.align_corners:  # else the whole axis is one point
             axes.append((at, *reach[node.padding_mode]))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..conventions import CONSTANT, convention, kinks, marked, zeros
+from ..conventions import CONSTANT, are_zero, convention, kinks, marked
 from ..numbers.windows import AUTO_PADS
 from ..registry import refuses, zero
 
@@ -70,7 +70,7 @@ refuses(
 # The derivative is 0 on either side of a jump. Whatever a jump selects, like the branch of a Where,
 # is differentiated as selected at the point.
 
-kinks("Sign", where="x = 0", given=CONSTANT)(zeros)
+kinks("Sign", where="x = 0", given=CONSTANT)(are_zero)
 kinks("Floor", "Ceil", where="where x is a whole number", given=CONSTANT)(
     lambda node: marked(node.x == np.floor(node.x))
 )

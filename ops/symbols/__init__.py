@@ -4,7 +4,7 @@ An entry of a tensor is an expression together with its number at a point. Arith
 branches, comparisons and sorts are decided by the numbers, and every decision is noted. The results
 therefore hold where these decisions hold: in an open set around the point.
 
->>> op = Symbols()
+>>> op = SymbolReading()
 >>> x = op.variables("x", [2, -1])
 >>> op.Relu(x)
 [x_0, 0]
@@ -25,19 +25,27 @@ import sympy as sp
 from ...jacobians import Array, Op, Shape, reading
 from ...jacobians.errors import UnsupportedOp
 from ...jacobians.readings import Reading
-from ..graphs.recorder import constant, type_variables
+from ..graphs.recorder import as_constant, type_variables
 from ..node import AT, node_of
 from ..numbers import numbers
 from ..numbers.table import COUNTED, run_reference
 from ..numbers.table import KERNELS as PLAIN
 from ..registry import find, full_name
 from . import classical, placing, pointwise  # noqa: F401  (each registers its kernels)
-from .number import KERNELS, Kernel, Number, closed_form, value_of
+from .number import KERNELS, Kernel, Number, nearby_closed_form, value_of
 
-__all__ = ["REFERRED", "Number", "Symbols", "Tensor", "closed_form", "each", "referred"]
+__all__ = [
+    "REFERRED",
+    "Number",
+    "SymbolReading",
+    "Tensor",
+    "each",
+    "nearby_closed_form",
+    "referred",
+]
 
 
-class Symbols(Reading):
+class SymbolReading(Reading):
     """One method per ONNX operator: a kernel of this package, or of the numbers reading.
 
     NumPy arrays are constants, with floats read as exact numbers; operators on integers alone are
@@ -102,7 +110,7 @@ class Symbols(Reading):
         """An entry as a symbolic number."""
         if isinstance(entry, Number):
             return entry
-        expr = closed_form(entry.item() if isinstance(entry, np.generic) else entry)
+        expr = nearby_closed_form(entry.item() if isinstance(entry, np.generic) else entry)
         return Number(expr, value_of(expr), self.notes)
 
     def variables(self, name: str, at: Any, **assumptions: Any) -> Tensor:
@@ -110,7 +118,7 @@ class Symbols(Reading):
         point = np.asarray(at)
         made = np.empty(point.shape, object)
         for place, value in np.ndenumerate(point):
-            exact = value_of(closed_form(float(value)))
+            exact = value_of(nearby_closed_form(float(value)))
             made[place] = Number(symbol(name, place, **assumptions), exact, self.notes)
         return Tensor(made, self)
 
@@ -164,7 +172,7 @@ def typed(op_type: str, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         return inputs
     kinds = type_variables(op_type, onnx.defs.onnx_opset_version(), len(inputs))
     dtypes = {v: x.dtype for v, x in zip(kinds, inputs, strict=True) if hasattr(x, "dtype")}
-    return tuple(x if x is None or hasattr(x, "dtype") else constant(x, dtypes.get(v))
+    return tuple(x if x is None or hasattr(x, "dtype") else as_constant(x, dtypes.get(v))
                  for v, x in zip(kinds, inputs, strict=True))  # fmt: skip
 
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from .number import closed_form, kernel
+from .number import kernel, nearby_closed_form
 from .pointwise import det, softmax
 
 
-def exact(values: Any, *shape: int) -> Any:
-    made = np.array([closed_form(float(v)) for v in values], object)
+def exact_rationals(values: Any, *shape: int) -> Any:
+    made = np.array([nearby_closed_form(float(v)) for v in values], object)
     return made.reshape(shape) if shape else made
 
 
-def transformed(scores: Any, name: str) -> Any:
+def transform_scores(scores: Any, name: str) -> Any:
     """The scores after the post transform."""
     if name == "NONE":
         return scores
@@ -33,8 +33,8 @@ def linear_regressor(
     post_transform: str = "NONE",
 ) -> Any:  # fmt: skip
     """f(x Aᵀ + b)."""
-    a = exact(coefficients, targets, -1)
-    return transformed(np.matmul(x, a.T) + exact(intercepts), post_transform)
+    a = exact_rationals(coefficients, targets, -1)
+    return transform_scores(np.matmul(x, a.T) + exact_rationals(intercepts), post_transform)
 
 
 @kernel("ai.onnx.ml::LinearClassifier")
@@ -42,14 +42,14 @@ def linear_classifier(
     x: Any, *, coefficients: Any, intercepts: Any = (0.0,), post_transform: str = "NONE", **_: Any
 ) -> Any:
     """A label, and the scores f(x Aᵀ + b)."""
-    a = exact(coefficients, -1, x.shape[-1])
-    scores = transformed(np.matmul(x, a.T) + exact(intercepts), post_transform)
+    a = exact_rationals(coefficients, -1, x.shape[-1])
+    scores = transform_scores(np.matmul(x, a.T) + exact_rationals(intercepts), post_transform)
     return np.zeros(len(x), np.int64), scores
 
 
 def kernel_value(x: Any, v: Any, name: str, params: Any) -> Any:
     """k(x, v)."""
-    gamma, coefficient, degree = exact(params)
+    gamma, coefficient, degree = exact_rationals(params)
     inner = sum(a * b for a, b in zip(x, v, strict=True))
     if name == "RBF":
         return (-sum((a - b) * (a - b) for a, b in zip(x, v, strict=True)) * gamma).exp()
@@ -63,7 +63,7 @@ def kernels(
     **_: Any,
 ) -> Any:  # fmt: skip
     """k(x, v) for every support vector."""
-    rows = exact(vectors, -1, len(x))
+    rows = exact_rationals(vectors, -1, len(x))
     return np.array([kernel_value(x, v, kernel_type, kernel_params) for v in rows], object)
 
 
@@ -75,16 +75,18 @@ def svm_classifier(
     """A label, and scores per pair of classes, scores per class, or probabilities."""
     if vectors_per_class:
         held = [kernels(row, support_vectors, **how) for row in x]
-        scores = np.stack([pairwise(k, exact(coefficients), vectors_per_class) for k in held])
-        scores = scores + exact(rho)
+        scores = np.stack(
+            [pairwise(k, exact_rationals(coefficients), vectors_per_class) for k in held]
+        )
+        scores = scores + exact_rationals(rho)
     else:
-        scores = x @ exact(coefficients, -1, x.shape[1]).T + exact(rho)[0]
+        scores = x @ exact_rationals(coefficients, -1, x.shape[1]).T + exact_rationals(rho)[0]
     if prob_a:
-        r = 1 / (1 + np.exp(scores * exact(prob_a) + exact(prob_b)))
-        scores = np.stack([coupled(row, len(vectors_per_class)) for row in r])
+        r = 1 / (1 + np.exp(scores * exact_rationals(prob_a) + exact_rationals(prob_b)))
+        scores = np.stack([coupled_probabilities(row, len(vectors_per_class)) for row in r])
     elif scores.shape[1] == 1:
         scores = np.concatenate([-scores, scores], axis=1)
-    return np.zeros(len(x), np.int64), transformed(scores, post_transform)
+    return np.zeros(len(x), np.int64), transform_scores(scores, post_transform)
 
 
 def pairwise(k: Any, coefficients: Any, counts: list[int]) -> Any:
@@ -97,7 +99,7 @@ def pairwise(k: Any, coefficients: Any, counts: list[int]) -> Any:
     ], object)  # fmt: skip
 
 
-def coupled(r: Any, count: int) -> Any:
+def coupled_probabilities(r: Any, count: int) -> Any:
     """The p with Σ p = 1 that minimises ½ Σ (rⱼᵢ pᵢ - rᵢⱼ pⱼ)², by Cramer's rule."""
     system = np.zeros((count + 1, count + 1), object)
     system[:count, count] = system[count, :count] = 1
@@ -107,10 +109,10 @@ def coupled(r: Any, count: int) -> Any:
             for b in q:
                 system[a, b] = system[a, b] + q[a] * q[b]
     right = np.eye(count + 1, dtype=int)[count].astype(object)
-    return np.array([det(replaced(system, k, right)) for k in range(count)]) / det(system)
+    return np.array([det(replace_column(system, k, right)) for k in range(count)]) / det(system)
 
 
-def replaced(matrix: Any, k: int, column: Any) -> Any:
+def replace_column(matrix: Any, k: int, column: Any) -> Any:
     made = matrix.copy()
     made[:, k] = column
     return made

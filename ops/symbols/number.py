@@ -42,7 +42,7 @@ FUNCTIONS: dict[str, tuple[Any, Any]] = {
 """The method that a NumPy function calls on an entry -> the functions of SymPy and of MP."""
 
 
-def arithmetic(function: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
+def arithmetic_methods(function: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
     """The methods for f(x, y) and f(y, x), in symbols and at the point."""
 
     def method(self: Number, other: Any) -> Number:
@@ -73,18 +73,18 @@ class Number:
         """(expression, value) of another operand."""
         if isinstance(other, Number):
             return other.expr, other.at
-        expr = closed_form(other)
+        expr = nearby_closed_form(other)
         return expr, value_of(expr)
 
     def made(self, function: Callable[[Any], Any], numeric: Callable[[Any], Any]) -> Number:
         """f(x), in symbols and at the point."""
         return Number(function(self.expr), numeric(self.at), self.notes)
 
-    __add__, __radd__ = arithmetic(operator.add)
-    __sub__, __rsub__ = arithmetic(operator.sub)
-    __mul__, __rmul__ = arithmetic(operator.mul)
-    __truediv__, __rtruediv__ = arithmetic(operator.truediv)
-    __pow__, __rpow__ = arithmetic(operator.pow)
+    __add__, __radd__ = arithmetic_methods(operator.add)
+    __sub__, __rsub__ = arithmetic_methods(operator.sub)
+    __mul__, __rmul__ = arithmetic_methods(operator.mul)
+    __truediv__, __rtruediv__ = arithmetic_methods(operator.truediv)
+    __pow__, __rpow__ = arithmetic_methods(operator.pow)
 
     def __mod__(self, other: Any) -> Number:
         """a - b ⌊a/b⌋, with the quotient at the point."""
@@ -167,12 +167,12 @@ for _name, _pair in FUNCTIONS.items():
     setattr(Number, _name, lambda self, pair=_pair: self.made(*pair))
 
 
-def applied(method: str, function: Any, x: Any) -> Any:
+def apply_function(method: str, function: Any, x: Any) -> Any:
     """A function of a symbolic number, or of a constant."""
     return getattr(x, method)() if isinstance(x, Number) else function(x)
 
 
-METHODS = {f.__name__: partial(applied, name, f) for name, (f, _) in FUNCTIONS.items()} | {
+METHODS = {f.__name__: partial(apply_function, name, f) for name, (f, _) in FUNCTIONS.items()} | {
     "floor": lambda x: x.floor(), "ceiling": lambda x: x.ceil(), "ceil": lambda x: x.ceil(),
     "sign": lambda x: (x > 0) - (x < 0), "Abs": abs, "pi": sp.pi,
     "Rational": sp.Rational,
@@ -181,12 +181,12 @@ METHODS = {f.__name__: partial(applied, name, f) for name, (f, _) in FUNCTIONS.i
 
 
 @cache
-def closed_form(number: Any) -> sp.Expr:
+def nearby_closed_form(number: Any) -> sp.Expr:
     """The simplest fraction, or √(p/q πᵏ), that rounds to a float.
 
     Floats that fit in single precision, as attributes do, are taken as rounded to it.
 
-    >>> [closed_form(x) for x in (0.1, 2**-0.5, 3, float(np.float32(1 / 6)))]
+    >>> [nearby_closed_form(x) for x in (0.1, 2**-0.5, 3, float(np.float32(1 / 6)))]
     [1/10, sqrt(2)/2, 3, 1/6]
     """
     if isinstance(number, sp.Basic):
@@ -197,12 +197,16 @@ def closed_form(number: Any) -> sp.Expr:
     if not math.isfinite(number):
         return {math.inf: sp.oo, -math.inf: -sp.oo}.get(number, sp.nan)
     if float(np.float32(number)) != number:
-        found = decimal(number, repr(number), 9) or fraction(number, 10**7) or root(number, 2e-16)
+        found = (
+            decimal(number, repr(number), 9)
+            or fraction(number, 10**7)
+            or nearby_root(number, 2e-16)
+        )
     elif number * 1024 % 1 == 0:
         found = fraction(number, 1024)
     else:
         short = decimal(number, str(np.float32(number)), 6)
-        found = short or root(number, 6e-8, 20) or fraction(number, 1000, np.float32)
+        found = short or nearby_root(number, 6e-8, 20) or fraction(number, 1000, np.float32)
     return found or sp.Rational(*number.as_integer_ratio())
 
 
@@ -219,7 +223,7 @@ def fraction(number: float, limit: int, kind: Any = float) -> sp.Rational | None
     return sp.Rational(found.numerator, found.denominator) if same else None
 
 
-def root(number: float, error: float, limit: int = 1000) -> sp.Expr | None:
+def nearby_root(number: float, error: float, limit: int = 1000) -> sp.Expr | None:
     """±√(p/q πᵏ) with small p and q."""
     for power in (1, -1, 2, -2, 0):
         square = Fraction(number**2 / math.pi**power).limit_denominator(limit)

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from .number import closed_form, kernel
+from .number import kernel, nearby_closed_form
 
 
-def ints(value: Any) -> tuple[int, ...]:
+def as_ints(value: Any) -> tuple[int, ...]:
     return tuple(int(n) for n in np.ravel(value))
 
 
@@ -31,12 +31,12 @@ KEYS = sp.Rational(-3, 4)
 HALF = sp.S.Half
 
 
-def tent(u: Any) -> Any:
+def tent_kernel(u: Any) -> Any:
     """1 - |u| near 0, else 0."""
     return max(1 - abs(u), 0)
 
 
-def cubic(u: Any, a: Any = KEYS) -> Any:
+def keys_kernel(u: Any, a: Any = KEYS) -> Any:
     """Keys' cubic convolution kernel."""
     u = abs(u)
     if u <= 1:
@@ -44,7 +44,7 @@ def cubic(u: Any, a: Any = KEYS) -> Any:
     return a * u**3 - 5 * a * u**2 + 8 * a * u - 4 * a if u < 2 else 0 * u
 
 
-MODES: dict[str, tuple[Kernel, int]] = {"linear": (tent, 1), "cubic": (cubic, 2)}
+MODES: dict[str, tuple[Kernel, int]] = {"linear": (tent_kernel, 1), "cubic": (keys_kernel, 2)}
 """mode -> φ, and its reach on either side."""
 
 
@@ -58,7 +58,7 @@ def around(at: Any, reach: int) -> range:
     return range(floor(at) + 1 - reach, floor(at) + 1 + reach)
 
 
-def zeros(i: int, n: int) -> int | None:
+def zero_outside(i: int, n: int) -> int | None:
     """Zeros outside of the image."""
     return i if 0 <= i < n else None
 
@@ -68,7 +68,9 @@ def border(i: int, n: int) -> int:
     return min(max(i, 0), n - 1)
 
 
-def interpolated(image: Any, at: Any, phi: Kernel, reach: int, continued: Continued = zeros) -> Any:
+def interpolate_entry(
+    image: Any, at: Any, phi: Kernel, reach: int, continued: Continued = zero_outside
+) -> Any:
     """Σ image[p] ∏ φ(at - p) over the places p around `at`."""
     lines = [
         [(continued(i, n), phi(a - i)) for i in around(a, reach)]
@@ -96,10 +98,10 @@ def resize(
         factors = [sp.Rational(int(m), x.shape[a]) for m, a in zip(sizes, axes, strict=True)]
         if choose := {"not_larger": min, "not_smaller": max}.get(keep_aspect_ratio_policy):
             factors = [choose(factors)] * len(factors)
-    outside = closed_form(extrapolation_value)
+    outside = nearby_closed_form(extrapolation_value)
     for k, axis in enumerate(axes):
         n, ends = x.shape[axis], (roi[k], roi[k + len(axes)]) if crops else (0, 1)
-        m = resized(n, k, factors[k], sizes, keep_aspect_ratio_policy, ends)
+        m = resized_length(n, k, factors[k], sizes, keep_aspect_ratio_policy, ends)
         if m == n and factors[k] == 1 and not crops:
             continue
         rows = np.moveaxis(x, axis, 0)
@@ -114,7 +116,7 @@ def resize(
     return x
 
 
-def resized(n: int, k: int, scale: Any, sizes: Any, policy: str, ends: Any) -> int:
+def resized_length(n: int, k: int, scale: Any, sizes: Any, policy: str, ends: Any) -> int:
     """The new length of an axis."""
     if sizes is None or not len(sizes):
         return floor(n * (ends[1] - ends[0]) * scale)
@@ -144,9 +146,9 @@ def sample(
     """The value at a place between the entries of an axis."""
     n = len(rows)
     if mode == "nearest":
-        return rows[border(nearest(at, nearest_mode), n)]
-    a = closed_form(cubic_coeff_a)
-    phi, reach = (lambda u: cubic(u, a), 2) if mode == "cubic" else MODES[mode]
+        return rows[border(round_position(at, nearest_mode), n)]
+    a = nearby_closed_form(cubic_coeff_a)
+    phi, reach = (lambda u: keys_kernel(u, a), 2) if mode == "cubic" else MODES[mode]
     squeeze = min(scale, sp.Integer(1)) if antialias else sp.Integer(1)
     places = around(at, -floor(-reach / squeeze))
     taps = [(i, phi((at - i) * squeeze)) for i in places if 0 <= i < n or not exclude_outside]
@@ -154,7 +156,7 @@ def sample(
     return sum(rows[border(i, n)] * (w / total) for i, w in taps)
 
 
-def nearest(at: Any, mode: str) -> int:
+def round_position(at: Any, mode: str) -> int:
     """`at` rounded to an integer."""
     if mode in ("ceil", "round_prefer_floor"):
         return -floor(-at if mode == "ceil" else HALF - at)
@@ -168,7 +170,7 @@ def grid_sample(
     """Samples of x, continued by its padding, at points that list the last axis of x first."""
     y = np.empty((*x.shape[:2], *grid.shape[1:-1]), object)
     turned = partial(reflection, edge=0 if align_corners else 1)
-    paddings: dict[str, Continued] = {"zeros": zeros, "border": border, "reflection": turned}
+    paddings: dict[str, Continued] = {"zeros": zero_outside, "border": border, "reflection": turned}
     continued = paddings[padding_mode]
     for n, c, *place in np.ndindex(*y.shape):
         point = [*zip(grid[(n, *place)][::-1], x.shape[2:], strict=True)]
@@ -178,7 +180,7 @@ def grid_sample(
             y[(n, c, *place)] = 0 if None in found else x[(n, c, *found)]
         else:
             phi, reach = MODES[mode.removeprefix("bi")]
-            y[(n, c, *place)] = interpolated(x[n, c], at, phi, reach, continued)
+            y[(n, c, *place)] = interpolate_entry(x[n, c], at, phi, reach, continued)
     return y
 
 
@@ -216,6 +218,8 @@ def deform_conv(
                 for k in range(d)
             )
             factor = 1 if mask is None else mask[(n, og * len(taps) + t, *p)]
-            total = total + interpolated(x[n, channel], at, tent, 1) * (w[(m, c, *tap)] * factor)
+            total = total + interpolate_entry(x[n, channel], at, tent_kernel, 1) * (
+                w[(m, c, *tap)] * factor
+            )
         y[(n, m, *p)] = total
     return y

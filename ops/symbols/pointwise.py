@@ -11,11 +11,11 @@ import onnx
 import sympy as sp
 from sympy.printing.lambdarepr import LambdaPrinter
 
-from ..formulas import parse, plain
+from ..formulas import parse, write_out
 from ..node import schema_defaults
 from ..rules import elementwise
 from ..rules.elementwise import Elementwise
-from .number import KERNELS, METHODS, Number, closed_form, entrywise, kernel
+from .number import KERNELS, METHODS, Number, entrywise, kernel, nearby_closed_form
 
 
 def _mod(x: Any, y: Any, fmod: int = 0) -> Any:
@@ -38,13 +38,13 @@ for _name, _function in FORMULAS.items():
 
 def by_entries(rule: Elementwise, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     """f(x, y, z) entry by entry: the text of a rule as it is written, and no code of the rule."""
-    known = {n: closed_form(v) for n, v in attrs.items() if isinstance(v, int | float)}
+    known = {n: nearby_closed_form(v) for n, v in attrs.items() if isinstance(v, int | float)}
     names = [sp.Symbol(name, real=True) for name in (*rule.variables, *known)]
     text = rule.formulas[attrs[rule.by] if rule.by else ""]
     function = exactly(names, parse(text))
 
     def entry(*xs: Any) -> Any:
-        held = (x if isinstance(x, Number) else closed_form(x) for x in xs)
+        held = (x if isinstance(x, Number) else nearby_closed_form(x) for x in xs)
         return function(*held, *known.values())
 
     return np.asarray(np.frompyfunc(entry, len(inputs), 1)(*inputs), object)
@@ -60,7 +60,7 @@ class Fractions(LambdaPrinter):
 def exactly(names: Sequence[sp.Symbol], expr: sp.Expr) -> Any:
     """An expression as a function of symbolic numbers and fractions."""
     printer = Fractions({"fully_qualified_modules": False, "allow_unknown_functions": True})
-    return sp.lambdify(names, plain(expr), [METHODS], printer=printer)
+    return sp.lambdify(names, write_out(expr), [METHODS], printer=printer)
 
 
 def activation(name: str, *inputs: Any, **given: Any) -> Any:
@@ -164,7 +164,7 @@ def dft(
     if half:
         real, imaginary = mirrored(real, n), mirrored(imaginary, n, -1)
     real, imaginary = fitted(real, n), fitted(imaginary, n)
-    c, s = roots(n)
+    c, s = roots_of_unity(n)
     s = s if inverse else -s
     y_real = np.tensordot(c, real, 1) - np.tensordot(s, imaginary, 1)
     y_imaginary = np.tensordot(c, imaginary, 1) + np.tensordot(s, real, 1)
@@ -175,7 +175,7 @@ def dft(
     return np.moveaxis(y, 0, axis)
 
 
-def roots(n: int) -> tuple[Any, Any]:
+def roots_of_unity(n: int) -> tuple[Any, Any]:
     """cos and sin of 2π jk/n."""
     angles = np.empty((n, n), object), np.empty((n, n), object)
     for j, k in np.ndindex(n, n):

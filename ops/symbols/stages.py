@@ -9,7 +9,7 @@ from typing import Any
 import sympy as sp
 
 from ...jacobians.errors import InputError
-from ..formulas import OUTPUT, Total, derive, parse, stable, tree, unstable
+from ..formulas import OUTPUT, Total, derive, expression_tree, parse, stable, unstable
 from ..kinks import kinks_of
 from ..trees import SHARE, Access, Index, Labels, Piece, Stage, Tree
 
@@ -37,7 +37,7 @@ def has_indices(text: str) -> bool:
     return parse(text).has(sp.Indexed, Total)
 
 
-def names_in(text: str) -> set[str]:
+def names_in_text(text: str) -> set[str]:
     """The inputs and attributes of an expression."""
     expr = parse(text)
     bases = {str(x.base) for x in expr.atoms(sp.Indexed)}
@@ -81,7 +81,9 @@ class Builder:
         for name in atoms:
             d = derive(term, name, level)
             slopes[name] = self.split(d * SOFTMAX if logs else d, atoms, labels, summed)
-        factors = (tree(term),) if logs or not summed else self.split(term, atoms, labels)
+        factors = (
+            (expression_tree(term),) if logs or not summed else self.split(term, atoms, labels)
+        )
         return Stage(labels, summed, atoms, factors, slopes, logs, str(term))
 
     def split(
@@ -99,8 +101,8 @@ class Builder:
         if constant and groups and any(f.free_symbols for f in constant):
             next(iter(groups.values())).extend(constant)
             constant = []
-        made = [tree(sp.Mul(*factors)) for factors in groups.values()]
-        return (*([tree(sp.Mul(*constant))] if constant or not made else []), *made)
+        made = [expression_tree(sp.Mul(*factors)) for factors in groups.values()]
+        return (*([expression_tree(sp.Mul(*constant))] if constant or not made else []), *made)
 
     def lifted(self, expr: sp.Expr) -> sp.Expr:
         """The expression with names in place of inputs and inner sums; Σ exp as exp log Σ exp."""
@@ -159,10 +161,10 @@ def free(expr: sp.Expr) -> list[str]:
 
 def slopes(pieces: Iterable[Piece]) -> dict[str, sp.Expr]:
     """∂Y/∂x for every name of every piece."""
-    return {name: d for _, found in differentiated(pieces) for name, d in found.items()}
+    return {name: d for _, found in differentiate_pieces(pieces) for name, d in found.items()}
 
 
-def differentiated(pieces: Iterable[Piece]) -> Iterator[tuple[sp.Expr, dict[str, sp.Expr]]]:
+def differentiate_pieces(pieces: Iterable[Piece]) -> Iterator[tuple[sp.Expr, dict[str, sp.Expr]]]:
     """Every formula with its derivatives."""
     for piece in pieces:
         expr, level = parse(piece.text), OUTPUT if piece.known else None
@@ -171,7 +173,7 @@ def differentiated(pieces: Iterable[Piece]) -> Iterator[tuple[sp.Expr, dict[str,
 
 def weakness(pieces: Iterable[Piece]) -> str:
     """Where double precision loses the value or a derivative: at 0, ±800, between, and at kinks."""
-    for expr, found in differentiated(pieces):
+    for expr, found in differentiate_pieces(pieces):
         if expr.has(sp.floor, sp.ceiling, sp.sign):
             continue  # rounding may cross a step
         roots = (kink.x - kink.where for kink in kinks_of(expr))

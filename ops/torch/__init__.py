@@ -22,7 +22,7 @@ from ...jacobians.placing import Place
 from ..library import ArrayLibrary
 from ..numbers.table import FREE, settled
 from . import layout, pointwise, products, table  # noqa: F401  (register kernels)
-from .table import DTYPES, HOSTED, KERNELS, NUMPY, TABLE, device_of, held, host, tensor
+from .table import DTYPES, HOSTED, KERNELS, NUMPY, TABLE, device_of, held_tensor, host, tensor
 
 __all__ = ["Tensors", "bound", "place", "tensors"]
 
@@ -103,7 +103,7 @@ class Tensors(ArrayLibrary):
 
 FLOATS, TRUTH = {SINGLE, DOUBLE}, np.dtype(bool)
 
-MANY = 1024
+CHECKED_INDICES = 1024
 """From this many indices on, always a tensor, to look for negative ones takes longer than to call
 PyTorch."""
 
@@ -116,7 +116,9 @@ def place(device: Any) -> Place:
     except (RuntimeError, AssertionError, TypeError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(f"PyTorch cannot use the device {device!r}: {reason}") from error
-    take, hold, random = (functools.partial(f, device=found) for f in (tensor, held, Generator))
+    take, hold, random = (
+        functools.partial(f, device=found) for f in (tensor, held_tensor, Generator)
+    )
     return Place(str(found), take, tensors, random, torch, found, hold)
 
 
@@ -161,7 +163,7 @@ def bound(
         facts = {"nonnegative": known[1] is not None and (host(known[1]) >= 0).all()}
         if len(operands) > 2:
             facts["blank"] = known[0] is not None and not host(known[0]).any()
-        if any(facts.values()) and size(shape_of(operands[1])) >= MANY:
+        if any(facts.values()) and size(shape_of(operands[1])) >= CHECKED_INDICES:
             return functools.partial(KERNELS[name], **facts, **attrs), count
     if dtypes == {TRUTH} and name in table.OF_TRUTH and (made := table.OF_TRUTH[name](**attrs)):
         return made, count

@@ -12,9 +12,9 @@ import torch
 
 from ...jacobians import Shape
 from ..numbers.indexing import from_start
-from ..numbers.layout import cuts
-from ..numbers.table import ints, widened
-from .table import STATIC, Tensor, common, kernel
+from ..numbers.layout import axis_slices
+from ..numbers.table import as_ints, widen_kernel
+from .table import STATIC, Tensor, kernel, promote
 
 
 @kernel("Slice", hosted=True)
@@ -25,7 +25,7 @@ def slice_(x: Tensor, starts: Any, ends: Any, axes: Any = None, steps: Any = Non
 
 def sliced(shape: Shape, *told: Any) -> Callable[[Tensor], Tensor]:
     """The slice of tensors of one shape."""
-    found, turned = cuts(shape, *told), list[int]()
+    found, turned = axis_slices(shape, *told), list[int]()
     for axis, cut in enumerate(found):
         if (cut.step or 1) < 0:
             reach = range(*cut.indices(shape[axis]))
@@ -49,7 +49,7 @@ def gather(x: Tensor, indices: Any, *, axis: int = 0, nonnegative: bool = False)
         indices = torch.from_numpy(np.array(places, np.int64)).to(x.device)
     if x.ndim == 1 and not nonnegative:
         return torch.take(x, indices.long())
-    flat = counted(indices.reshape(-1), n, nonnegative)
+    flat = nonnegative_indices(indices.reshape(-1), n, nonnegative)
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
     return x.index_select(axis, flat).reshape(shape)
 
@@ -61,10 +61,10 @@ def gather_elements(
     """y[i, j, ...] = x[i, ..., indices[i, j, ...], ...], with the index at the axis."""
     if x.ndim == 1:
         return gather(x, indices, nonnegative=nonnegative)
-    return torch.gather(x, axis, counted(indices, x.shape[axis], nonnegative))
+    return torch.gather(x, axis, nonnegative_indices(indices, x.shape[axis], nonnegative))
 
 
-def counted(indices: Tensor, n: int, nonnegative: bool) -> Tensor:
+def nonnegative_indices(indices: Tensor, n: int, nonnegative: bool) -> Tensor:
     """The indices of an axis of length n, from its start."""
     indices = indices.long()
     on_cpu = indices.device.type == "cpu" and indices.numel()  # a GPU would wait for the answer
@@ -77,7 +77,7 @@ def top_k(
     x: Tensor, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1, outputs: int = 2
 ) -> tuple[Tensor, Tensor]:
     """The k largest, or smallest, elements along an axis and their indices; ties in index order."""
-    (count,), most = ints(k), x.shape[axis]
+    (count,), most = as_ints(k), x.shape[axis]
     if count > most:
         raise ValueError(f"k={count} of {most} elements along axis {axis}")
     values, places = torch.sort(x, dim=axis, descending=bool(largest), stable=True)
@@ -93,7 +93,10 @@ def scatter_elements(
     nonnegative: bool = False, blank: bool = False,
 ) -> Tensor:  # fmt: skip
     """x with the updates written to, or combined with, positions along an axis."""
-    (x, updates), places = common(x, updates), counted(indices, x.shape[axis], nonnegative)
+    (x, updates), places = (
+        promote(x, updates),
+        nonnegative_indices(indices, x.shape[axis], nonnegative),
+    )
     return scattered(x, updates, places, axis, reduction, blank)
 
 
@@ -103,12 +106,12 @@ def scatter_nd(
     nonnegative: bool = False, blank: bool = False,
 ) -> Tensor:  # fmt: skip
     """x with slices written to, or combined with, the positions in the indices' last axis."""
-    x, updates = common(x, updates)
+    x, updates = promote(x, updates)
     lengths = tuple(x.shape[: indices.shape[-1]])
     width = math.prod(x.shape[len(lengths) :])
     flat: Any = None if lengths else indices.new_zeros(indices.shape[:-1], dtype=torch.int64)
     for n, places in zip(lengths, indices.unbind(-1), strict=True):
-        places = counted(places, n, nonnegative)
+        places = nonnegative_indices(places, n, nonnegative)
         if len(lengths) > 1 and bool(((places < 0) | (places >= n)).any()):
             raise ValueError(f"an invalid entry: an index reaches outside an axis of length {n}")
         flat = places if flat is None else flat * n + places
@@ -116,7 +119,7 @@ def scatter_nd(
     return scattered(rows, slices, flat.reshape(-1, 1), 0, reduction, blank).reshape(x.shape)
 
 
-@widened
+@widen_kernel
 def scattered(
     x: Tensor, updates: Tensor, places: Tensor, axis: int, reduction: str, blank: bool
 ) -> Tensor:

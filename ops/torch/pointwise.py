@@ -13,7 +13,7 @@ import torch
 
 from ..numbers.layout import numpy_dtype
 from ..numbers.table import Kernel
-from .table import DTYPES, FUSED, OF_TRUTH, SAME, Tensor, common, host, kernel, tensor
+from .table import DTYPES, FUSED, OF_TRUTH, SAME, Tensor, host, kernel, promote, tensor
 
 PLAIN: dict[str, Kernel] = {
     name: getattr(torch, name.lower()) for name in (
@@ -40,7 +40,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
 
 def filled(*operands: Any) -> tuple[Any, ...]:
     """Tensors of one dtype; numbers become tensors of it."""
-    operands = common(*operands)
+    operands = promote(*operands)
     like = next(x for x in operands if isinstance(x, torch.Tensor))
     how = {"dtype": like.dtype, "device": like.device}
     return tuple(x if isinstance(x, torch.Tensor) else torch.as_tensor(x, **how) for x in operands)
@@ -49,7 +49,7 @@ def filled(*operands: Any) -> tuple[Any, ...]:
 for name, function in PLAIN.items():
     kernel(name)(function)
 for name, pair in BINARY.items():
-    kernel(name)(lambda a, b, pair=pair: pair(*common(a, b)))
+    kernel(name)(lambda a, b, pair=pair: pair(*promote(a, b)))
 COMPARED = {"Equal": torch.eq, "Greater": torch.gt, "GreaterOrEqual": torch.ge, "Less": torch.lt,
             "LessOrEqual": torch.le}  # fmt: skip
 """Functions of two tensors of one dtype whose results are truth values."""
@@ -68,7 +68,7 @@ def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
 @kernel("Div")
 def div(a: Any, b: Any) -> Tensor:
     """A / B, rounded towards zero for integers."""
-    a, b = common(a, b)
+    a, b = promote(a, b)
     whole = not next(x for x in (a, b) if isinstance(x, torch.Tensor)).dtype.is_floating_point
     return torch.div(a, b, rounding_mode="trunc" if whole else None)
 
@@ -161,12 +161,12 @@ for dtype, compare in itertools.product((torch.float32, torch.float64), COMPARED
     FUSED[as_number(dtype), compare, 0] = written(compare, dtype)
 
 
-def folded(pair: Kernel) -> Kernel:
+def fold_pairwise(pair: Kernel) -> Kernel:
     """The function of two tensors applied to any number of them."""
     return lambda *data: functools.reduce(pair, filled(*data))
 
 
-kernel("Max")(folded(torch.maximum))
-kernel("Min")(folded(torch.minimum))
-kernel("Sum", wide=True)(folded(torch.add))
-kernel("Mean", wide=True)(lambda *data: folded(torch.add)(*data) / len(data))
+kernel("Max")(fold_pairwise(torch.maximum))
+kernel("Min")(fold_pairwise(torch.minimum))
+kernel("Sum", wide=True)(fold_pairwise(torch.add))
+kernel("Mean", wide=True)(lambda *data: fold_pairwise(torch.add)(*data) / len(data))

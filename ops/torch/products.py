@@ -15,9 +15,9 @@ from ..numbers.layout import framed
 from ..numbers.matmul import contraction_order
 from ..numbers.reductions import EPSILON, Axes, reductions
 from ..numbers.reductions import layer_normalization as standardized
-from ..numbers.table import Kernel, highest, ints, lowest
-from ..numbers.windows import Windows, padded, transposed_windows, whole, windows
-from .table import SAME, STATIC, Tensor, common, kernel
+from ..numbers.table import Kernel, as_ints, highest, lowest
+from ..numbers.windows import Windows, padded, transposed_windows, windows, within_padding
+from .table import SAME, STATIC, Tensor, kernel, promote
 
 CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 SPREAD = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
@@ -25,10 +25,10 @@ POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 """Convolutions, transposed convolutions and maxima of windows by the number of spatial axes."""
 
 
-MANY = 4096
+STACKED_ENTRIES = 4096
 """From this many entries on, a stack of matrices is worth another order of the product."""
 
-LARGE = 1 << 18
+THREADED_ENTRIES = 1 << 18
 """From this many entries on, a row times a matrix on a CPU is divided among the threads."""
 
 
@@ -36,11 +36,11 @@ def product(a: tuple[int, ...], b: tuple[int, ...]) -> Kernel:
     """(A, B) ↦ A B for these shapes; vectors of a stack are multiplied as rows, which takes a CPU a
     tenth of the time.
     """
-    if len(b) > 2 < len(a) and b[-1] == 1 and math.prod(a) >= MANY:
+    if len(b) > 2 < len(a) and b[-1] == 1 and math.prod(a) >= STACKED_ENTRIES:
         return lambda a, b: torch.matmul(b.mT, a.mT).mT
-    if len(a) == len(b) == 2 and a[0] == 1 and math.prod(b) >= LARGE:
+    if len(a) == len(b) == 2 and a[0] == 1 and math.prod(b) >= THREADED_ENTRIES:
         return row_by_matrix
-    if len(a) == len(b) == 2 and b[1] == 1 and math.prod(a) >= LARGE:
+    if len(a) == len(b) == 2 and b[1] == 1 and math.prod(a) >= THREADED_ENTRIES:
         return lambda a, b: row_by_matrix(b.T, a.T).T
     if len(a) == len(b) == 3 and a[0] == b[0]:
         return torch.bmm
@@ -64,7 +64,7 @@ SAME["MatMul"] = product
 @kernel("MatMul")
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """A B over the last two axes, the axes before them broadcast."""
-    a, b = common(a, b)
+    a, b = promote(a, b)
     return product(a.shape, b.shape)(a, b)
 
 
@@ -73,8 +73,8 @@ def einsum(*inputs: Tensor, equation: str) -> Tensor:
     """The sum of products that the equation defines, contracted pair by pair in a cheap order."""
     equation = equation.replace(" ", "")
     if "->" not in equation or len(inputs) < 3:
-        return torch.einsum(equation, *common(*inputs))
-    left = dict(enumerate(common(*inputs)))
+        return torch.einsum(equation, *promote(*inputs))
+    left = dict(enumerate(promote(*inputs)))
     terms, out = dict(enumerate(equation.split("->")[0].split(","))), equation.split("->")[1]
     order = contraction_order(equation, *(tuple(x.shape) for x in inputs))
     for step, places in enumerate(order[1:] if order else [tuple(left)]):
@@ -96,15 +96,15 @@ def conv(
 ) -> Tensor:  # fmt: skip
     """y[n, m, o] = Σ w[m, c, t] x[n, c, o · stride + t · dilation − begin] + b[m]."""
     check_kernel(w, kernel_shape)
-    grid = whole(windows(tuple(x.shape[2:]), tuple(w.shape[2:]), **geometry))
-    x, w, b = common(x, w, b)
+    grid = within_padding(windows(tuple(x.shape[2:]), tuple(w.shape[2:]), **geometry))
+    x, w, b = promote(x, w, b)
     if x.ndim - 2 not in CONV or 0 in (*x.shape, *w.shape, *grid.count):
         raise NotImplementedError("torch convolves along one to three axes that are not empty")
     margin = tuple(begin for begin, _ in grid.frame)
     if any(end > begin for begin, end in grid.frame):  # torch pads both ends alike
         x, margin = padded(x, grid), (0,) * len(margin)
     if math.prod(grid.kernel) > math.prod(grid.count) and not x.is_complex():
-        return shifted(correlated(x, w, grid, margin, group), b)
+        return add_channels(correlated(x, w, grid, margin, group), b)
     y = CONV[x.ndim - 2](x, w, b, grid.strides, margin, grid.dilations, group)
     return y[(..., *map(slice, grid.count))]
 
@@ -137,20 +137,20 @@ def conv_transpose(
     """y[n, m, i · stride + t · dilation − begin] is Σ w[c, m, t] x[n, c, i], plus b[m]."""
     check_kernel(w, kernel_shape)
     grid = transposed_windows(tuple(x.shape[2:]), tuple(w.shape[2:]), **geometry)
-    x, w, b = common(x, w, b)
+    x, w, b = promote(x, w, b)
     if x.ndim - 2 not in SPREAD or 0 in (*x.shape, *w.shape):
         raise NotImplementedError("torch convolves along one to three axes that are not empty")
-    if (extra := beyond(grid)) is not None:
+    if (extra := excess_padding(grid)) is not None:
         spread = SPREAD[x.ndim - 2]
         return spread(x, w, b, grid.strides, grid.begins, extra, group, grid.dilations)
     y = SPREAD[x.ndim - 2](x, w, None, grid.strides, 0, 0, group, grid.dilations)
     margins = [(0, max(n - m, 0)) for n, m in zip(grid.framed, y.shape[2:], strict=True)]
     y = framed(y, [(0, 0), (0, 0), *margins], 0)
     y = y[(..., *(slice(a, a + n) for a, n in zip(grid.begins, grid.space, strict=True)))]
-    return shifted(y, b)
+    return add_channels(y, b)
 
 
-def beyond(grid: Windows) -> Shape | None:
+def excess_padding(grid: Windows) -> Shape | None:
     """The `output_padding` for torch, which cuts off as much at the end of an axis as at its begin;
     None where torch has none.
     """
@@ -161,7 +161,7 @@ def beyond(grid: Windows) -> Shape | None:
     return extra if fits and min(grid.begins) >= 0 else None
 
 
-def shifted(y: Tensor, b: Tensor | None) -> Tensor:
+def add_channels(y: Tensor, b: Tensor | None) -> Tensor:
     """y plus a vector over the channels."""
     return y if b is None else y + b.reshape(-1, *(1,) * (y.ndim - 2))
 
@@ -215,17 +215,17 @@ for name, function in reductions(
     kernel(name, hosted=True, wide=True)(function)
 
 
-def summed(
+def make_sum(
     shape: tuple[int, ...], axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
 ) -> Kernel:
     """The sum of tensors of one shape."""
-    chosen = () if axes is None else ints(axes)
+    chosen = () if axes is None else as_ints(axes)
     if chosen or noop_with_empty_axes:
         return (lambda x: x.sum(chosen, bool(keepdims))) if chosen else lambda x: x
     return lambda x: x.sum(tuple(range(len(shape))), bool(keepdims))
 
 
-STATIC["ReduceSum"] = summed
+STATIC["ReduceSum"] = make_sum
 
 
 kernel("Softmax", wide=True)(lambda x, *, axis=-1: torch.softmax(x, axis))

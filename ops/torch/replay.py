@@ -29,11 +29,11 @@ BYTES = 1 << 23
 """The most bytes of inputs and outputs for each kernel, which take as long to copy, at some 2 TB/s,
 as a launch, some 4 µs."""
 
-MOST = 1 << 28
+CAPTURED_BYTES = 1 << 28
 """The most bytes of inputs and outputs, which a graph holds once more."""
 
 
-def replayed(run: Run, fresh: int | None = None) -> Run:
+def replay_on_gpu(run: Run, fresh: int | None = None) -> Run:
     """(*inputs) ↦ outputs, as `run`, whose steps follow from the shapes of its inputs.
 
     The first `fresh` inputs, by default all, may hold other numbers at each call; the others are
@@ -51,19 +51,19 @@ class Replayed:
 
     def __init__(self, run: Run, fresh: int | None = None) -> None:
         self.run, self.fresh, self.calls, self.lock = run, fresh, 0, Lock()
-        self.graph: Graph | None = None
+        self.graph: CapturedGraph | None = None
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        if (self.graph is None and self.calls > CALLS) or not fits(inputs):
+        if (self.graph is None and self.calls > CALLS) or not fits_graph(inputs):
             return self.run(*inputs)
         with self.lock:
             self.calls += 1
             if self.calls == CALLS + 1:
-                self.graph = captured(self.run, inputs, self.fresh)
+                self.graph = capture_graph(self.run, inputs, self.fresh)
             return self.run(*inputs) if self.graph is None else self.graph(*inputs)
 
 
-def fits(inputs: tuple[Any, ...]) -> bool:
+def fits_graph(inputs: tuple[Any, ...]) -> bool:
     """Whether all inputs are tensors on the current GPU, and we are on its default stream."""
     here = torch.cuda.current_stream()
     return (
@@ -75,14 +75,16 @@ def fits(inputs: tuple[Any, ...]) -> bool:
 
 
 @torch.no_grad()
-def captured(run: Run, inputs: tuple[Tensor, ...], fresh: int | None) -> Graph | None:
+def capture_graph(run: Run, inputs: tuple[Tensor, ...], fresh: int | None) -> CapturedGraph | None:
     """The graph of a program; None where it cannot be captured, is too large or no quicker."""
     try:
         with OnGPU() as watched:
             outputs = run(*inputs)
         bytes = sum(x.nbytes for x in (*inputs, *outputs))
-        quicker = watched.kernels > 1 and bytes <= min(MOST, BYTES * (watched.kernels - 1))
-        return Graph(run, inputs, fresh) if quicker and watched.alone else None
+        quicker = watched.kernels > 1 and bytes <= min(
+            CAPTURED_BYTES, BYTES * (watched.kernels - 1)
+        )
+        return CapturedGraph(run, inputs, fresh) if quicker and watched.alone else None
     except RuntimeError:  # a step needs the host, or memory is short
         return None
 
@@ -114,7 +116,7 @@ def tensors_in(tree: Any) -> Iterator[Tensor]:
     return (x for x in tree_leaves(tree) if isinstance(x, torch.Tensor))
 
 
-class Graph:
+class CapturedGraph:
     """A captured program, with the memory of its inputs and outputs."""
 
     def __init__(self, run: Run, inputs: tuple[Tensor, ...], fresh: int | None) -> None:

@@ -16,13 +16,13 @@ import numpy as np
 import torch
 
 from ...jacobians.arrays import Array
-from ..library import Table
+from ..library import KernelTable
 from ..numbers import table as numbers_table
 from ..numbers.table import Kernel
 
 Tensor = Any
 
-TABLE = Table()
+TABLE = KernelTable()
 KERNELS, HOSTED = TABLE.kernels, TABLE.hosted
 INDEXED: set[str] = set()
 """The operators whose kernels can be told that the second operand, indices, is `nonnegative`; and
@@ -66,7 +66,7 @@ def kernel(
     return TABLE.kernel(name, hosted=hosted, wide=wide)
 
 
-def common(*operands: Any) -> tuple[Any, ...]:
+def promote(*operands: Any) -> tuple[Any, ...]:
     """Tensors of one dtype, the one that NumPy would promote them to; numbers as they are."""
     dtypes = {x.dtype for x in operands if isinstance(x, torch.Tensor)}
     if len(dtypes) < 2:
@@ -107,15 +107,15 @@ CONSTANTS: WeakValueDictionary[Any, Tensor] = WeakValueDictionary()
 """The memory of an array that a model holds, and a device -> the tensor there."""
 
 
-def held(x: Any, device: Any) -> Any:
+def held_tensor(x: Any, device: Any) -> Any:
     """An array that nobody writes to as a tensor: a part of the model's, if there is one."""
     known = CONSTANTS.get(memory(x, device)) if CONSTANTS and isinstance(x, np.ndarray) else None
     return tensor(x, device) if known is None else known.permute(np.argsort(outwards(x)).tolist())
 
 
-def constant(x: Any, device: Any) -> Any:
+def shared_constant(x: Any, device: Any) -> Any:
     """An array that a model holds as a tensor, which is one for all programs that read it."""
-    made = held(x, device)
+    made = held_tensor(x, device)
     if isinstance(x, np.ndarray) and isinstance(made, torch.Tensor) and made.device.type != "cpu":
         whole = made.permute(outwards(x))
         whole.source, made.source = x, whole  # as long as there is one, there is the other

@@ -16,7 +16,7 @@ from onnxjac.jacobians.threads import Lock
 from onnxjac.modes.linear.elimination import plan
 from onnxjac.modes.model.programs import onnxruntime as ort
 from onnxjac.modes.sparse import Plan
-from onnxjac.modes.sparse import plan as sparse_plan
+from onnxjac.modes.sparse import plan_sparse as sparse_plan
 from onnxjac.ops.numbers.table import run_reference
 
 

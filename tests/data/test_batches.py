@@ -7,7 +7,7 @@ import pytest
 
 from onnxjac.jacobians.errors import InputError
 from onnxjac.modes.curvature.kfac import kfac
-from onnxjac.modes.data.batches import batches_of, is_data, mapped, samples
+from onnxjac.modes.data.batches import batches_of, is_data, map_npz, samples
 
 from ..curvature.models import parsed
 
@@ -71,7 +71,7 @@ def test_parts_are_successive_batches(kind, tmp_path):
 def test_an_archive_is_mapped_and_not_read(tmp_path):
     held = {"c": X, "f": np.asfortranarray(X), "none": np.zeros((0, 3)), "i": Y.astype(np.int16)}
     np.savez(tmp_path / "data.npz", **held)
-    found = mapped(str(tmp_path / "data.npz"))
+    found = map_npz(str(tmp_path / "data.npz"))
     assert_same([found], [held])
     assert {name for name, a in found.items() if isinstance(a, np.memmap)} == {"c", "f", "i"}
     assert {a.dtype for a in found.values()} == {a.dtype for a in held.values()}

@@ -16,7 +16,7 @@ from onnxjac.jacobians import Dense
 from onnxjac.jacobians.errors import InputError, OnnxJacWarning
 from onnxjac.modes.data import stream
 from onnxjac.modes.data.batches import batches_of
-from onnxjac.modes.data.stream import streamed, weights_of
+from onnxjac.modes.data.stream import batch_weights, streamed
 
 TIGHT = {"rtol": 1e-12, "atol": 1e-12}
 
@@ -200,7 +200,7 @@ def test_the_samples_are_counted_once():
     """One sum over all batches, not one for each of them."""
     sizes = [Added(1) for _ in range(100)]
     batches = batches_of([{"k": k} for k in range(100)])
-    weights = weights_of(batches, "mean", lambda batch: sizes[batch["k"]])
+    weights = batch_weights(batches, "mean", lambda batch: sizes[batch["k"]])
     assert weights == (0.01,) * 100
     assert sum(n.count for n in sizes) == 100
 

@@ -32,7 +32,7 @@ from onnxjac.modes.estimators.density import logdet, spectral_density
 from onnxjac.modes.estimators.estimate import Probed
 from onnxjac.modes.estimators.exact import STRUCTURE, column_squares, diagonal_of, known_diagonal
 from onnxjac.modes.estimators.norms import condition_number, frobenius_norm, spectral_norm
-from onnxjac.modes.estimators.squared import as_blocks, squared
+from onnxjac.modes.estimators.squared import block_grid, squared
 from onnxjac.modes.estimators.trace import diagonal, trace
 from onnxjac.modes.linear.elimination.adaptive import Adaptive
 from onnxjac.modes.sparse.choice import Boolean, Symbolic
@@ -195,7 +195,7 @@ def diamonds(count):
 def test_the_paths_of_sixty_diamonds_are_not_enumerated():
     """Neither for the source before them nor for the one after."""
     many = diamonds(60)
-    ((before, after),) = as_blocks(many)
+    ((before, after),) = block_grid(many)
     assert_allclose(before.toarray(), many.toarray()[:, :2], rtol=1e-12)
     assert_allclose(after.toarray(), np.eye(2))
 

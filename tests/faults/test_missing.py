@@ -138,7 +138,7 @@ def test_a_runtime_older_than_the_model(monkeypatch, says):
         raise RuntimeError(says)
 
     pytest.importorskip("onnxruntime")
-    monkeypatch.setattr(ort, "started", too_old)
+    monkeypatch.setattr(ort, "start_session", too_old)
     model, x = oj.load(newer()), {"x": np.ones(3, np.float32)}
     with pytest.warns(oj.OnnxJacWarning, match="NumPy runs the model.*is older than"):
         made = model.run(x)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import onnxjac as oj
-from onnxjac.modes.linear.products.compiled import record
+from onnxjac.modes.linear.products.compiled import record_product
 from onnxjac.modes.model.programs.program import compile_by
 
 from .models import CALLS, ENGINES, model, network
@@ -68,7 +68,7 @@ def test_a_program_that_meets_nothing():
               t=weights["t"])  # fmt: skip
     dag = oj.linearize(m, {"x": np.ones(shape, np.float32)}).dag
     for J in (dag, dag.T):
-        program, _ = compile_by("numpy", record(J))
+        program, _ = compile_by("numpy", record_product(J))
         assert not np.any(program(np.ones(J.in_shape, np.float32)))
 
 

@@ -14,7 +14,7 @@ from onnx import parser
 
 import onnxjac as oj
 from fuzz.builders import outside
-from onnxjac.ops.numbers.pointwise import WORK, ways
+from onnxjac.ops.numbers.pointwise import WORK, count_matches
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
 
@@ -194,9 +194,9 @@ def test_a_pattern_that_is_matched(pattern):
 
 
 def test_ways_are_at_least_as_many_as_there_are():
-    assert ways("(a|b)(c|d|e)?x{2,4}", 10) >= 2 * 4 * 3
-    assert ways("(a|a)*", 5) >= 2**5
-    assert ways("(((a|b)*)*)*", 1000) > WORK
+    assert count_matches("(a|b)(c|d|e)?x{2,4}", 10) >= 2 * 4 * 3
+    assert count_matches("(a|a)*", 5) >= 2**5
+    assert count_matches("(((a|b)*)*)*", 1000) > WORK
 
 
 def chain(operands, out=""):

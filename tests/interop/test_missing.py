@@ -25,9 +25,9 @@ def bare(monkeypatch):
         return real(name, *package)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    torch.applied.cache_clear()
+    torch.autograd_function.cache_clear()
     yield
-    torch.applied.cache_clear()
+    torch.autograd_function.cache_clear()
 
 
 @pytest.mark.parametrize(

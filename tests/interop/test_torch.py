@@ -149,7 +149,7 @@ def test_a_step_of_training_lowers_the_loss(loss):
 
 
 def test_without_gradients_nothing_is_linearised(loss, monkeypatch):
-    monkeypatch.setattr("onnxjac.modes.interop.functions.At", None)
+    monkeypatch.setattr("onnxjac.modes.interop.functions.FunctionAtPoint", None)
     with torch.no_grad():
         assert_allclose(loss(*leaves()), plain(*leaves()).detach(), **TIGHT)
 

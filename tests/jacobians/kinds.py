@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from house import ROOT
 from onnxjac.jacobians import Jacobian
 from onnxjac.jacobians.closed import determinant, inverted
-from onnxjac.jacobians.functions import eigenbasis, mapped, singular_bases
+from onnxjac.jacobians.functions import eigenbasis, map_structure, singular_bases
 from onnxjac.modes.estimators.squared import squared
 
 PAGE = ROOT / "docs" / "reference" / "algebra.md"
@@ -28,7 +28,7 @@ COSTS = {
 """Multiplications and additions of one product."""
 
 CLOSED = {
-    "A⁻¹": inverted, "det": determinant, "‖A‖": squared, "f(A)": mapped,
+    "A⁻¹": inverted, "det": determinant, "‖A‖": squared, "f(A)": map_structure,
     "V Λ Vᴴ": eigenbasis, "U Σ Vᴴ": singular_bases,
 }  # fmt: skip
 

@@ -326,7 +326,7 @@ def test_small_operators_of_matrices_are_inverted_as_one(monkeypatch):
     J = sum((implicit_kron(regular(draw, 3), regular(draw, 4)) for _ in range(2)),
             start=implicit_kron(regular(draw, 3), regular(draw, 4)))  # fmt: skip
     assert_allclose(J.inverse().toarray(), np.linalg.inv(J.toarray()), **CLOSE)
-    monkeypatch.setattr(as_one, "SMALL", 11)
+    monkeypatch.setattr(as_one, "INVERTED_ROWS", 11)
     assert inverse_of(J) is None
 
 

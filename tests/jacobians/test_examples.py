@@ -49,13 +49,13 @@ def test_convolution(name, pair):
 @pytest.mark.parametrize("pair", ["xw", "uw", "wx", "wu"], ids=" to ".join)
 def test_correlations_of_large_kernels_are_taken_apart(name, pair, monkeypatch):
     J, dense = convolution(Draw(3), *pair, GEOMETRIES[name])
-    monkeypatch.setattr(convolutions, "MOST", 1)
+    monkeypatch.setattr(convolutions, "GATHERED_ENTRIES", 1)
     check_operator(J, dense)
 
 
 def test_a_correlation_gathers_no_more_than_it_may(monkeypatch):
     J, _ = convolution(Draw(3), "u", "w", geometry(c=1, m=1, size=(400,), kernel=(150,)))
-    monkeypatch.setattr(convolutions, "MOST", 2**12)
+    monkeypatch.setattr(convolutions, "GATHERED_ENTRIES", 2**12)
     v = np.ones(J.shape[1])
     tracemalloc.start()
     J @ v

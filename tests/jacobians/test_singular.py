@@ -466,7 +466,7 @@ def test_large_ones(family, gap):
 def test_what_is_too_large_for_a_matrix(family, monkeypatch):
     """An inverse by terms that are worse conditioned than their sum is refined, or is an error."""
     for module in limits, closed:
-        monkeypatch.setattr(module, "LARGE", 1000)
+        monkeypatch.setattr(module, "CORRECTED_ROWS", 1000)
     J = family(Large(0, np.float64, 0.4))
     A = J.toarray()
     (_, log), said = said_slogdet(J)

@@ -16,7 +16,7 @@ import onnxjac as oj
 from networks.test_networks import MODELS, below, loaded
 from onnxjac.modes.linear.derivatives import derivative, route
 from onnxjac.modes.linear.derivatives.derivative import leaves
-from onnxjac.modes.linear.derivatives.trace import trace
+from onnxjac.modes.linear.derivatives.trace import trace_model
 from onnxjac.modes.linear.derivatives.unroll import shaped_as_here
 from onnxjac.modes.model.programs import onnxruntime
 from onnxjac.ops import Recorder
@@ -211,7 +211,7 @@ def test_another_weight_and_a_given_intermediate():
 def test_a_weight_that_the_point_replaces_is_no_constant():
     m = model(LAYERS, w=W, v=V, b=np.ones(3))
     point = {"x": X, "w": 2 * W}
-    values = leaves(trace(m, point, ["y"], given=["w"], symbols=shaped_as_here(m)))
+    values = leaves(trace_model(m, point, ["y"], given=["w"], symbols=shaped_as_here(m)))
     assert values["w"].const_value is None
     assert_array_equal(values["v"], V)
 

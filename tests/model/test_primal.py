@@ -17,9 +17,9 @@ from onnxjac.modes.model.loading.load import load
 from onnxjac.modes.model.primal.evaluate import evaluate
 from onnxjac.modes.model.primal.inputs import check_inputs
 from onnxjac.modes.model.primal.model import Model
-from onnxjac.modes.model.programs.onnxruntime import GUARD, graph_of, new_session, serialized
+from onnxjac.modes.model.programs.onnxruntime import GUARD, cut_graph, new_session, serialized
 from onnxjac.ops import Recorder, Twin, build
-from onnxjac.ops.graphs.build import simplified
+from onnxjac.ops.graphs.build import simplify_graph
 from onnxjac.ops.graphs.simplify import RUNTIME
 
 RNG = np.random.default_rng(0)
@@ -39,7 +39,7 @@ def model(body, signature="(float[2,3] x) => (float[2,3] y)", opset=21, dtype=No
 
 def cut(model, given, names):
     """A part of a model as the runtime reads it, and the weights outside it."""
-    return serialized(simplified(graph_of(model, frozenset(given), names), RUNTIME))
+    return serialized(simplify_graph(cut_graph(model, frozenset(given), names), RUNTIME))
 
 
 CHAIN = "a = Mul(x, w) b = Tanh(a) c, d = Split<axis=1, num_outputs=2>(b) y = Concat<axis=1>(d, c)"

@@ -12,7 +12,7 @@ import pytest
 import sympy as sp
 
 import onnxjac as oj
-from onnxjac.ops.formulas import NAMES, OUTPUT, derive, parse, plain, unstable
+from onnxjac.ops.formulas import NAMES, OUTPUT, derive, parse, unstable, write_out
 from onnxjac.ops.rules.elementwise import FORMULAS, SLOPES
 from precision.accuracy import BOUND, CASES, DTYPES, EXCEPTIONS, ORDERS
 from precision.networks import ROOT
@@ -54,8 +54,8 @@ def test_declared_slopes_are_equal(formula):
 
     A number is the limit far out, on the right and on the left, which the slope at ±30 has reached.
     """
-    expr, t = plain(parse(formula)), sp.Symbol("t", positive=True)
-    form = sp.piecewise_fold(plain(parse(SLOPES[formula])).subs(OUTPUT, expr))
+    expr, t = write_out(parse(formula)), sp.Symbol("t", positive=True)
+    form = sp.piecewise_fold(write_out(parse(SLOPES[formula])).subs(OUTPUT, expr))
     pieces = [piece for piece, _ in form.args] if form.is_Piecewise else [form]
     limits = [piece for piece in pieces if piece.is_number]
     for sign in (1, -1):

@@ -15,7 +15,7 @@ from .test_numbers import HALVES, UNARY, cases, python_value
 
 jax = pytest.importorskip("jax")
 from onnxjac.ops.jax import arrays  # noqa: E402
-from onnxjac.ops.jax.table import DTYPES, KERNELS, array  # noqa: E402
+from onnxjac.ops.jax.table import DTYPES, KERNELS, to_jax_array  # noqa: E402
 
 pytestmark = pytest.mark.peers
 
@@ -55,7 +55,7 @@ def case(node, feeds):
 def test_case_of_onnx(node, feeds):
     """As the numbers reading gives it, in double precision."""
     inputs, attrs, expected = case(node, feeds)
-    moved = [None if x is None else array(x) for x in inputs]
+    moved = [None if x is None else to_jax_array(x) for x in inputs]
     found = arrays.run(node.op_type, moved, attrs, outputs=len(node.output))
     assert len(found) == len(expected)
     for y, wanted in zip(found, expected, strict=True):
@@ -81,7 +81,7 @@ def test_compiled_case_of_onnx(node, feeds):
     name, whole = node.op_type, [x is not None and x.dtype.kind in "iub" for x in inputs]
     held_back = whole if name != "Resize" else [bool(k) for k in range(len(inputs))]  # scales
     free = [k for k, x in enumerate(inputs)
-            if isinstance(array(x), jax.Array) and not (k and held_back[k])]  # fmt: skip
+            if isinstance(to_jax_array(x), jax.Array) and not (k and held_back[k])]  # fmt: skip
 
     def f(*given):
         held = dict(zip(free, given, strict=True))
@@ -132,7 +132,7 @@ def test_computed_indices(name):
 
 
 def test_known_indices_outside_are_refused():
-    x = array(np.ones((2, 3)))
+    x = to_jax_array(np.ones((2, 3)))
     with pytest.raises(IndexError, match="outside an axis of length 3"):
         arrays.Gather(x, np.array([3]), axis=1)
 
@@ -142,7 +142,7 @@ def test_known_indices_outside_are_refused():
 def test_dtype_is_kept(name, dtype):
     x = np.random.default_rng(0).uniform(0.02, 0.98, (8, 16)).astype(dtype)
     tolerance = {2: 1e-2, 4: 1e-5, 8: 1e-12}[np.dtype(dtype).itemsize]
-    same(getattr(arrays, name)(array(x)), getattr(numbers, name)(x), tolerance)
+    same(getattr(arrays, name)(to_jax_array(x)), getattr(numbers, name)(x), tolerance)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -168,14 +168,14 @@ def test_convolutions_of_random_geometry(op, seed):
     attrs |= {"group": group, "pads": (*map(int, begins), *map(int, ends))}
     inputs = rng.standard_normal((n, group * c, *size)), w, rng.standard_normal(group * m)
     expected = getattr(numbers, op)(*inputs, **attrs)
-    same(getattr(arrays, op)(*map(array, inputs), **attrs), expected, 1e-12)
+    same(getattr(arrays, op)(*map(to_jax_array, inputs), **attrs), expected, 1e-12)
 
 
 def test_random_numbers_are_drawn_by_a_seed_or_on_the_host():
     x, ratio, training = np.ones((3, 4)), np.float64(0.5), np.array(True)
     drop = partial(arrays.Dropout, ratio=ratio, training_mode=training, seed=3)
     same(jax.jit(drop)(np.float32(x)), numbers.Dropout(np.float32(x), ratio, training, seed=3), 0)
-    assert arrays.Dropout(array(x), ratio, training).shape == x.shape
+    assert arrays.Dropout(to_jax_array(x), ratio, training).shape == x.shape
     with pytest.raises(UnsupportedOp, match="Dropout would run on the host"):
         jax.jit(lambda x: arrays.Dropout(x, ratio, training))(x)
 
@@ -187,5 +187,5 @@ def test_sizes_that_are_traced_are_refused_by_name():
 
 def test_types_of_64_bits_leave_the_process_as_it_is():
     with jax.enable_x64(False):
-        assert arrays.Exp(array(np.ones(3))).dtype == np.float64
+        assert arrays.Exp(to_jax_array(np.ones(3))).dtype == np.float64
         assert jax.numpy.ones(3).dtype == np.float32

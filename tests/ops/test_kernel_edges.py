@@ -98,7 +98,7 @@ def test_kernels_are_taken_apart_where_patches_of_a_row_would_be_too_large(monke
     steps = {"group": group, "strides": (2, 1), "dilations": (1, 2), "pads": (1, 0, 2, 1)}
     whole = op.Conv(x, w, **steps)
     back = op.ConvTranspose(whole, w, **steps)
-    monkeypatch.setattr(convolution, "MOST", 8)
+    monkeypatch.setattr(convolution, "ROW_BYTES", 8)
     np.testing.assert_allclose(op.Conv(x, w, **steps), whole, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(op.ConvTranspose(whole, w, **steps), back, rtol=1e-12, atol=1e-12)
 
@@ -107,11 +107,11 @@ def test_kernels_are_taken_apart_where_patches_of_a_row_would_be_too_large(monke
 @pytest.mark.parametrize("weight", [1.0, np.inf, np.nan])
 def test_a_transposed_convolution_to_more_channels_is_a_convolution(monkeypatch, group, weight):
     """With the flipped kernel, where its products with padding are zeros."""
-    rng, spread, spreads = np.random.default_rng(7), convolution.spread, []
+    rng, spread, spreads = np.random.default_rng(7), convolution.scatter_patches, []
     x, w = rng.normal(size=(2, 4, 5, 4)), rng.normal(size=(4, 6, 3, 2))
     w[1, 2, 0, 1] = weight
     steps = {"group": group, "dilations": (1, 2), "pads": (1, 0, 2, 1), "output_padding": (1, 0)}
-    monkeypatch.setattr(convolution, "spread", lambda *a: spreads.append(spread(*a)))
+    monkeypatch.setattr(convolution, "scatter_patches", lambda *a: spreads.append(spread(*a)))
     found = op.ConvTranspose(x, w, **steps)
     assert len(spreads) == (not np.isfinite(weight))
     monkeypatch.setattr(convolution, "is_gathered", lambda *_: False)

@@ -9,7 +9,7 @@ from onnxjac.jacobians import Dense, Kron, dtype_of, reading, readings
 from onnxjac.jacobians.arrays import as_array, on_host
 from onnxjac.jacobians.placing import HOST, Place, placed
 from onnxjac.jacobians.readings import is_kept, library_of, module_of, register_library
-from onnxjac.ops.library import ArrayLibrary, Table
+from onnxjac.ops.library import ArrayLibrary, KernelTable
 from onnxjac.ops.numbers import numbers
 from onnxjac.ops.numbers.table import TENSORS
 
@@ -68,7 +68,7 @@ def boxed(x):
 class Boxes(ArrayLibrary):
     """Boxes have a kernel of their own for MatMul; all other operators run on the host."""
 
-    module, special, kind, table = None, None, Box, Table()
+    module, special, kind, table = None, None, Box, KernelTable()
 
     def dtype(self, x):
         return x.dtype.known
@@ -263,7 +263,7 @@ def jax(monkeypatch):
     jnp, special = pytest.importorskip("jax.numpy"), pytest.importorskip("jax.scipy.special")
 
     class Arrays(ArrayLibrary):
-        module, kind, table, writes = jnp, jax.Array, Table(), False
+        module, kind, table, writes = jnp, jax.Array, KernelTable(), False
 
         def dtype(self, x):
             return np.dtype(x.dtype)

@@ -10,7 +10,7 @@ import pytest
 import onnxjac as oj
 from onnxjac.jacobians import Diagonal, Reshape, broadcast, shape_of
 from onnxjac.jacobians.readings import is_kept, module_of
-from onnxjac.ops.conventions import kinks, zeros
+from onnxjac.ops.conventions import are_zero, kinks
 from onnxjac.ops.graphs.shapes import formula
 
 NAME = "my.domain::Hinges"
@@ -49,7 +49,7 @@ def calls(clean_registry):
     def sizes(shapes, held, attrs):
         return [(shapes[0][0], held[1][0])]
 
-    kinks(NAME, where="x = 0", given="0, as on the left")(zeros)
+    kinks(NAME, where="x = 0", given="0, as on the left")(are_zero)
     return made
 
 

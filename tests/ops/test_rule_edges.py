@@ -15,7 +15,7 @@ from onnxjac.ops.numbers import numbers
 from onnxjac.ops.rules import resize
 from onnxjac.ops.rules.contrib.fused import skip_layer_normalization
 from onnxjac.ops.rules.elementwise import dropout
-from onnxjac.ops.rules.indexing import multiplied
+from onnxjac.ops.rules.indexing import scatter_products
 from onnxjac.ops.rules.layout import tensor_scatter
 from onnxjac.ops.rules.quantization import per_block
 from onnxjac.ops.rules.recurrent import rnn
@@ -64,7 +64,7 @@ def test_a_vector_may_have_a_scale_per_entry():
 def test_of_two_factors_at_one_place_a_zero_stops_the_other():
     x, at = np.array([[2.0], [5.0]]), np.array([[0], [0]])
     updates = np.array([[0.0], [3.0]])
-    slopes = multiplied(numbers, x, updates, at, np.array([[0.0], [5.0]]))
+    slopes = scatter_products(numbers, x, updates, at, np.array([[0.0], [5.0]]))
     np.testing.assert_array_equal(slopes[1], [[6], [0]])
 
 

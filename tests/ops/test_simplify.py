@@ -8,11 +8,11 @@ from onnx import numpy_helper
 
 from check_model import assert_near
 from onnxjac.jacobians import Eye, implicit_kron
-from onnxjac.modes.linear.products.compiled import record
+from onnxjac.modes.linear.products.compiled import record_product
 from onnxjac.modes.model.loading.load import load
 from onnxjac.modes.model.primal.evaluate import evaluate
-from onnxjac.modes.model.programs.onnxruntime import graph_of
-from onnxjac.ops.graphs.build import fits, simplified
+from onnxjac.modes.model.programs.onnxruntime import cut_graph
+from onnxjac.ops.graphs.build import matches_pattern, simplify_graph
 from onnxjac.ops.graphs.simplify import LARGE, PRODUCTS, RUNTIME, TABLE, Rewrite, rewrites
 
 ROWS = [row for rows in TABLE.values() for row in rows]
@@ -51,13 +51,13 @@ def turned(rows, columns):
 def test_a_large_transposed_matrix_is_read_in_place(columns):
     """In a model by the row that products have; what is computed, or small, stays."""
     model, weights = turned(3, columns)
-    graph = graph_of(model, frozenset({"x", "u"}), ("h", "z"))
-    kinds = [node.op_type for node in simplified(graph, RUNTIME).nodes]
+    graph = cut_graph(model, frozenset({"x", "u"}), ("h", "z"))
+    kinds = [node.op_type for node in simplify_graph(graph, RUNTIME).nodes]
     large = weights.nbytes >= LARGE
     assert kinds.count("Gemm") == large
     assert kinds.count("Transpose") == 2 - large
     K = implicit_kron(Eye(100), weights)
-    made = simplified(record(K), PRODUCTS, RUNTIME)
+    made = simplify_graph(record_product(K), PRODUCTS, RUNTIME)
     assert [node.op_type for node in made.nodes].count("Gemm") == large
     point = {"x": RNG.standard_normal((3, 1024)).astype(np.float32), "u": weights}
     found = evaluate(model, point, ["h", "z"], engine="onnxruntime")
@@ -68,9 +68,9 @@ def test_a_large_transposed_matrix_is_read_in_place(columns):
 def test_a_graph_is_left_as_it_was():
     """Its values and nodes belong to the model, or to further programs of a derivative."""
     model, _ = turned(3, LARGE // 4096)
-    graph = graph_of(model, frozenset({"x", "u", "y"}), ("h", "z"))
+    graph = cut_graph(model, frozenset({"x", "u", "y"}), ("h", "z"))
     before = [str(node) for node in model.ir.graph]
-    made = simplified(graph, RUNTIME)
+    made = simplify_graph(graph, RUNTIME)
     assert [str(node) for node in model.ir.graph] == before
     assert not {*map(id, made.nodes)} & {*map(id, graph.nodes)}
     assert [*made.inputs] == ["u", "x", "y"]  # y is given, so that nothing computes it
@@ -82,4 +82,4 @@ def test_a_graph_is_left_as_it_was():
 def test_a_row_fits_where_its_pattern_is(after, fit):
     model, _ = turned(2, 8)
     product = next(node for node in model.ir.graph if node.op_type == "MatMul")
-    assert fits(Rewrite("MatMul", RUNTIME, print, after), product) == fit
+    assert matches_pattern(Rewrite("MatMul", RUNTIME, print, after), product) == fit

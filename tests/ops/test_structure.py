@@ -7,8 +7,8 @@ from onnxjac.modes.linear.derivatives.record import between_types
 from onnxjac.ops import Node, Recorder, Step, find
 from onnxjac.ops.numbers import numbers
 from onnxjac.ops.numbers.layout import span
-from onnxjac.ops.rules.elementwise import spread
-from onnxjac.ops.rules.layout import repeated
+from onnxjac.ops.rules.elementwise import broadcast_diagonal
+from onnxjac.ops.rules.layout import repeat_pads
 
 
 def test_a_reversed_axis_is_not_spread_as_well():
@@ -20,7 +20,7 @@ def test_a_reversed_axis_is_not_spread_as_well():
 def test_only_a_padded_axis_is_taken_from():
     x, pads = np.ones((3, 4)), np.array([0, 1, 0, 1])
     step = Step("Pad", "", 21, "pad", ("x", "pads"), ("y",), {"mode": "reflect"})
-    J = repeated(numbers, Node(step, (x, pads), (np.ones((3, 6)),)), [(0, 0), (1, 1)])
+    J = repeat_pads(numbers, Node(step, (x, pads), (np.ones((3, 6)),)), [(0, 0), (1, 1)])
     assert repr(J).count("take") == 1
 
 
@@ -73,5 +73,5 @@ def test_only_another_type_is_cast():
 
 def test_a_slope_of_one_is_the_identity_and_one_of_zero_is_zero():
     node = Node(Step("Mul", "", 21, "mul", ("x",), ("y",)), (np.ones(3),), (np.ones(3),))
-    assert isinstance(spread(node, 0, 1), Identity)
-    np.testing.assert_array_equal(spread(node, 0, 0).toarray(), np.zeros((3, 3)))
+    assert isinstance(broadcast_diagonal(node, 0, 1), Identity)
+    np.testing.assert_array_equal(broadcast_diagonal(node, 0, 0).toarray(), np.zeros((3, 3)))

@@ -14,7 +14,7 @@ from onnx import defs
 from onnxjac.ops import find
 from onnxjac.ops.node import node_of
 from onnxjac.ops.numbers import numbers
-from onnxjac.ops.symbols import Symbols
+from onnxjac.ops.symbols import SymbolReading
 from onnxjac.ops.symbols.number import FUNCTIONS, KERNELS, Number
 from onnxjac.ops.symbols.pointwise import ACTIVATIONS, FORMULAS, mirrored
 
@@ -50,7 +50,7 @@ ATTRIBUTES = {"Mod": {"fmod": 1}, "Shrink": {"lambd": 1.0, "bias": 0.5}}
 def test_a_formula_has_the_numbers_of_the_kernel(name):
     x = np.array([-3.5, -1.25, -0.25, 0.25, 1.25, 3.5])[3 * (name == "Pow") :]
     more, how = [np.full(1, value) for value in SECOND.get(name, ())], ATTRIBUTES.get(name, {})
-    op = Symbols()
+    op = SymbolReading()
     made = getattr(op, name)(op.variables("x", x), *more, **how)
     expected = getattr(numbers, name)(x, *more, **how)
     assert_allclose(np.asarray(getattr(made, "values", made), float), expected, rtol=1e-7)
@@ -74,7 +74,7 @@ def test_what_is_equal_by_algebra_is_no_condition():
 
 
 def test_a_length_that_a_scale_does_not_change_is_resized_nevertheless():
-    op, x = Symbols(), np.array([1.0, 2.0, 4.0])
+    op, x = SymbolReading(), np.array([1.0, 2.0, 4.0])
     how = {"mode": "linear", "coordinate_transformation_mode": "asymmetric"}
     made = op.Resize(op.variables("x", x), None, np.array([1.25]), **how)
     assert_allclose(made.values, numbers.Resize(x, None, np.array([1.25]), **how))
@@ -89,7 +89,7 @@ def test_half_a_spectrum_and_its_mirror_image(sign, last):
 def test_a_definition_reads_its_regions():
     """From symbols as while recording, with the name of the node that reads them."""
     x, regions = np.arange(4.0).reshape(1, 1, 2, 2), np.array([[0.0, 0.0, 0.0, 1.0, 1.0]])
-    op = Symbols()
+    op = SymbolReading()
     node = node_of("MaxRoiPool", [op.variables("x", x), regions], {"pooled_shape": (1, 1)})
     (y,) = find("MaxRoiPool").outputs(op, node)
     assert str(y) == "[[[[x_0011]]]]"

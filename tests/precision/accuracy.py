@@ -24,7 +24,7 @@ from check_rule import one_node
 from onnxjac.modes.hessian import hessian
 from onnxjac.modes.linearize import linearize
 from onnxjac.modes.model.loading.load import load
-from onnxjac.ops.formulas import NAMES, parse, plain
+from onnxjac.ops.formulas import NAMES, parse, write_out
 from onnxjac.ops.kinks import kinks
 from onnxjac.ops.node import schema_defaults
 from onnxjac.ops.rules.elementwise import FORMULAS, variables
@@ -84,7 +84,7 @@ class Case:
         text = self.text or rule.formulas[self.values[rule.by] if rule.by else ""]
         held = {NAMES[k]: sp.Rational(float(np.float32(v)))
                 for k, v in self.values.items() if k in NAMES}  # fmt: skip
-        return plain(parse(text)).subs(held).replace(sp.Abs, lambda u: u * sp.sign(u))
+        return write_out(parse(text)).subs(held).replace(sp.Abs, lambda u: u * sp.sign(u))
 
     @property
     def kinks(self) -> tuple[float, ...]:

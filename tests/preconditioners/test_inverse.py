@@ -80,7 +80,7 @@ def test_a_sum_is_definite_where_its_terms_are():
 
 
 def test_many_unknowns_are_solved_without_a_basis(monkeypatch):
-    monkeypatch.setattr("onnxjac.modes.solvers.inverse.LARGE", 10)
+    monkeypatch.setattr("onnxjac.modes.solvers.inverse.GMRES_UNKNOWNS", 10)
     A, matrix = model_jacobian(lambda J: J)
     inv = inverse(A)
     assert inv.solver == "bicgstab"

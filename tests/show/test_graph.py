@@ -11,7 +11,7 @@ from matplotlib.transforms import Bbox
 import onnxjac as oj
 from onnxjac.jacobians import Dense
 from onnxjac.modes.show.blocks import tensor_names
-from onnxjac.modes.show.graph import DOTS, Link, chained, drawing_of, places
+from onnxjac.modes.show.graph import DOTS, Arrow, chained, drawing_of, place_vertices
 from show.examples import curved, dense, steps
 
 
@@ -78,9 +78,9 @@ def test_hessians_have_a_graph():
 
 
 def test_every_point_is_below_what_leads_to_it():
-    links = [Link(0, 2, "", 0), Link(1, 2, "", 0), Link(2, 4, "", 0), Link(3, 4, "", 0),
-             Link(0, 4, "", 0)]  # fmt: skip
-    found = places(links)
+    links = [Arrow(0, 2, "", 0), Arrow(1, 2, "", 0), Arrow(2, 4, "", 0), Arrow(3, 4, "", 0),
+             Arrow(0, 4, "", 0)]  # fmt: skip
+    found = place_vertices(links)
     assert all(found[link.start][1] < found[link.end][1] for link in links)
     assert len(set(found.values())) == 5
     assert found[3][1] == found[4][1] - 1
@@ -95,7 +95,7 @@ def test_a_chain_of_thousands_is_one_arrow():
 
 
 def test_an_end_in_the_middle_of_a_chain_is_kept():
-    links = [Link(0, 1, "", 0), Link(1, 2, "", 0), Link(2, 3, "", 0)]
+    links = [Arrow(0, 1, "", 0), Arrow(1, 2, "", 0), Arrow(2, 3, "", 0)]
     assert [(k.start, k.end) for k in chained(links, (0, 1, 3))] == [(0, 1), (1, 3)]
 
 

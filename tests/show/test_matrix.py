@@ -11,8 +11,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 import onnxjac as oj
 from estimators.examples import Hidden
 from onnxjac.jacobians import Dense, Diagonal, Zero
-from onnxjac.modes.show.canvas import Side, sides
-from onnxjac.modes.show.matrix import MOST, TILES, block_norms, write_numbers
+from onnxjac.modes.show.canvas import Side, matrix_sides
+from onnxjac.modes.show.matrix import BLOCK_TENSORS, TILES, block_norms, write_numbers
 from show.examples import RNG, curved, dense
 
 
@@ -67,7 +67,7 @@ def test_entries_of_several_tensors(J):
 
 def test_a_hessian_has_its_tensors_on_both_sides():
     H = curved()
-    rows, columns = sides(H)
+    rows, columns = matrix_sides(H)
     assert rows.labels == columns.labels == ("x 3×4", "W 4×2")
     corner = np.linalg.norm(H["x", "W"].toarray())
     assert_allclose(drawn(H.plot())[0, 1], corner)
@@ -111,8 +111,8 @@ def test_norms_are_estimated_with_an_error():
 
 def test_many_tensors_are_taken_together():
     labels = tuple(f"w{k} 1" for k in range(100))
-    found = Side("wrt", labels, tuple(range(101))).merged(MOST)
-    assert len(found.labels) == MOST
+    found = Side("wrt", labels, tuple(range(101))).merged(BLOCK_TENSORS)
+    assert len(found.labels) == BLOCK_TENSORS
     assert found.edges[0] == 0
     assert found.edges[-1] == 100
     assert found.labels[0] == "w0 … (3)"

@@ -15,7 +15,7 @@ from onnxjac.jacobians import Dense, Diagonal
 from onnxjac.jacobians.errors import InputError
 from onnxjac.modes.linear.check import Check, Outcome
 from onnxjac.modes.show.report import draw_inputs, section
-from onnxjac.modes.show.spectra import largest
+from onnxjac.modes.show.spectra import largest_values
 from show.running import DIGITS, SAMPLES, answer, refused, written
 
 TITLES = ("model", "inputs", "outputs", "point", "jacobian", "structure", "heaviest", "memory",
@@ -208,14 +208,14 @@ def test_a_string_cannot_be_drawn():
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 def test_largest_singular_values(shape, dtype):
     matrix = np.random.default_rng(0).standard_normal(shape).astype(dtype)
-    found = largest(Dense(matrix, shape[:1], shape[1:]))
+    found = largest_values(Dense(matrix, shape[:1], shape[1:]))
     exact = np.linalg.svd(matrix.astype(float), compute_uv=False)[:5]
     np.testing.assert_allclose(found.values, exact, rtol=2e-3 if dtype == "float16" else 1e-5)
 
 
 @pytest.mark.parametrize("diagonal", [np.zeros(20), np.ones(20), np.eye(20)[3], np.arange(20.0)])
 def test_singular_values_of_symmetric_operators(diagonal):
-    found = largest(Diagonal(diagonal, (20,)))
+    found = largest_values(Diagonal(diagonal, (20,)))
     np.testing.assert_allclose(found.values, np.sort(diagonal)[:-6:-1], atol=1e-7)
 
 

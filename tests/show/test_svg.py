@@ -57,7 +57,7 @@ def test_photographs_and_overlays():
     assert pixels(image.get("href"))[0].tolist() == [[255, 0, 0], [0, 0, 255]]
     (image,) = drawn(svg.overlay(grey, np.array([[0.0]]), "x"))["image"]
     assert pixels(image.get("href"))[..., 0].tolist() == [[0, 255], [128, 64]]
-    assert svg.resized(np.ones((2, 3)), (7, 5)).tolist() == np.ones((7, 5)).tolist()
+    assert svg.resize_map(np.ones((2, 3)), (7, 5)).tolist() == np.ones((7, 5)).tolist()
 
 
 def test_bars_start_at_zero_and_have_colours_of_signs():
@@ -83,7 +83,7 @@ def test_curves_fall_by_a_decade_at_equal_distance():
 
 def test_names_are_text():
     for picture in (svg.bars([1.0], ["<b>"], "<i>"), svg.log_chart([("s", [1.0])], ["<b>"], "<i>"),
-                    svg.marked(["<b>"], [1.0], "<i>")):  # fmt: skip
+                    svg.mark_words(["<b>"], [1.0], "<i>")):  # fmt: skip
         found = drawn(picture)
         assert not {"b", "i"} & found.keys()
         assert "<b>" in "".join(ElementTree.fromstring(picture).itertext())

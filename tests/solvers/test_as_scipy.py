@@ -248,8 +248,8 @@ def test_natural_mistakes():
         solve_ivp(p.ode, (0, 1), p.x0, method="BDF", jac=p.ode_jac, args=(1.0,))
     with pytest.raises(oj.InputError, match="needs multipliers"):
         p.hessp(p.x0, p.x0)
-    with pytest.raises(oj.InputError, match="a model is what `load` gives, not str"):
-        as_scipy("model.onnx", point)
+    with pytest.raises(oj.InputError, match="a model is what `load` gives, not int"):
+        as_scipy(3, point)
     whole = "whole (float[2] u, int64 t) => (float[2] F) { s = Cast <to = 1> (t) F = Mul(u, s) }"
     with pytest.raises(oj.InputError, match=r"floating input of one number: .* t int64"):
         as_scipy(parsed(whole), {"u": [1.0, 2.0], "t": 0}, t="t")

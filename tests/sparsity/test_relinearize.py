@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxjac as oj
-from onnxjac.modes.sparse import pattern, plan, sparse
+from onnxjac.modes.sparse import pattern, plan_sparse, sparse
 from onnxjac.modes.sparse.choice import Accumulated
 from onnxjac.modes.sparse.coloring import Coloring
 
@@ -40,7 +40,7 @@ def point(loaded, seed):
 
 
 def method(J):
-    return plan(J, 2**31, symmetric=False).method
+    return plan_sparse(J, 2**31, symmetric=False).method
 
 
 @every_model

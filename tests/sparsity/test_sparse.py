@@ -13,8 +13,8 @@ from onnxjac.jacobians.base import DENSE_LIMIT
 from onnxjac.jacobians.errors import LimitError
 from onnxjac.jacobians.sparse import count, entries
 from onnxjac.modes.sparse import Coloring, method_of, pattern, sparse
-from onnxjac.modes.sparse.choice import Accumulated, Full, colored, where
-from onnxjac.modes.sparse.sweep import parts
+from onnxjac.modes.sparse.choice import Accumulated, Full, colored, find_pattern
+from onnxjac.modes.sparse.sweep import composite_parts
 
 from ..jacobians.convolutions import GEOMETRIES, PAIRS, convolution
 from ..jacobians.examples import EXAMPLES, Draw
@@ -54,7 +54,7 @@ def test_convolution(name, pair):
 @every_example
 def test_no_more_entries_than_counted(name):
     J, _ = draw(name, 1)
-    if not parts(J):
+    if not composite_parts(J):
         assert len(entries(J).rows) <= count(J)
 
 
@@ -75,7 +75,7 @@ def test_numbers_of_another_point(name, backward):
 @both_ends
 def test_pattern_from_either_end(name, backward):
     J, dense = draw(name, 1)
-    assert_allclose(where(J, (), backward=backward).toarray(), dense != 0)
+    assert_allclose(find_pattern(J, (), backward=backward).toarray(), dense != 0)
 
 
 @every_example

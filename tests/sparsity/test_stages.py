@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 from onnxjac.jacobians.base import DENSE_LIMIT
 from onnxjac.modes.sparse import program
 from onnxjac.modes.sparse.choice import Accumulated
-from onnxjac.modes.sparse.program import ROUNDS, Added, Multiplied, Spread, added
+from onnxjac.modes.sparse.program import ROUNDS, Added, Multiplied, Spread, sum_stage
 
 from ..jacobians.examples import EXAMPLES, Draw
 
@@ -20,7 +20,7 @@ def test_sums_with_constants(most, kind):
     variable, coefficient = rng.integers(1, 20, counts.sum()), rng.standard_normal(counts.sum())
     variable[np.cumsum(counts) - 1] = 0  # every sum has a constant term
     x = np.concatenate([[1.0], rng.standard_normal(19), np.full(50, np.nan)])
-    stage = added(variable, coefficient, counts, slice(20, 70))
+    stage = sum_stage(variable, coefficient, counts, slice(20, 70))
     assert isinstance(stage, kind)
     stage(x)
     expected = np.add.reduceat(coefficient * x[variable], np.cumsum(counts) - counts)

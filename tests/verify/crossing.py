@@ -9,7 +9,7 @@ import sympy as sp
 
 from onnxjac.jacobians.errors import OnnxJacError
 from onnxjac.modes.verify.case import Case
-from onnxjac.modes.verify.check import Check, Point, boundaries, placed
+from onnxjac.modes.verify.check import CaseCheck, Point, boundaries, inputs_at
 from onnxjac.modes.verify.definition import exprs_of
 
 STEP = sp.Rational(1, 512)
@@ -37,7 +37,7 @@ class Crossing:
 
 def crossings(case: Case) -> Iterator[Crossing]:
     """Every boundary between two decisions of the definition, crossed once."""
-    check = Check(case)
+    check = CaseCheck(case)
     point = dict(check.point)
     for boundary in boundaries(check.op.conditions):
         for moved, root in roots(boundary, point):
@@ -52,7 +52,7 @@ def crossings(case: Case) -> Iterator[Crossing]:
 
 def order_at_origin(case: Case, name: str) -> int | None:
     """The order on a line through the point where an input is 0, for norms, which do not branch."""
-    check = Check(case)
+    check = CaseCheck(case)
     try:
         sides = [ray(check, name, sign) for sign in (-1, 1)]
     except UNREADABLE:
@@ -67,7 +67,7 @@ def order_at_origin(case: Case, name: str) -> int | None:
     return None
 
 
-def ray(check: Check, name: str, sign: int) -> list[sp.Expr]:
+def ray(check: CaseCheck, name: str, sign: int) -> list[sp.Expr]:
     """The outputs with an input scaled by ±t, t > 0."""
     point, entries = dict(check.point), check.symbols[name].exprs.ravel()
     near = {**point, **{s: sign * STEP * point[s] for s in entries}}
@@ -90,7 +90,7 @@ def roots(boundary: sp.Expr, point: Point) -> Iterator[tuple[sp.Symbol, sp.Expr]
             yield symbol, min(found, key=lambda r: abs(float(r - point[symbol])))
 
 
-def order(check: Check, moved: sp.Symbol, at: Point) -> int | None:
+def order(check: CaseCheck, moved: sp.Symbol, at: Point) -> int | None:
     """The lowest derivative along the entry that differs between the sides."""
     rest = {s: value for s, value in at.items() if s != moved}
     sides = [outputs(check, {**at, moved: at[moved] + h}) for h in (-STEP, STEP)]
@@ -104,9 +104,9 @@ def order(check: Check, moved: sp.Symbol, at: Point) -> int | None:
     return None
 
 
-def outputs(check: Check, at: Point) -> list[sp.Expr]:
+def outputs(check: CaseCheck, at: Point) -> list[sp.Expr]:
     """The outputs evaluated at another point, all entries in one list."""
-    moved = Check(replace(check.case, inputs=tuple(placed(check, at))))
+    moved = CaseCheck(replace(check.case, inputs=tuple(inputs_at(check, at))))
     made = (exprs_of(moved.definition.outputs[name], moved.op) for name in check.of)
     return [y.replace(hidden, lambda e: sp.S.Zero) for exprs in made for y in exprs.ravel()]
 

@@ -14,8 +14,8 @@ import sympy as sp
 from onnxjac.jacobians import label_sizes
 from onnxjac.modes.verify.case import Case
 from onnxjac.modes.verify.cases import CASES
-from onnxjac.modes.verify.check import Check, Verdict
-from onnxjac.modes.verify.definition import blocks, dense
+from onnxjac.modes.verify.check import CaseCheck, Verdict
+from onnxjac.modes.verify.definition import block_slices, symbolic_matrix
 from onnxjac.modes.verify.proof import derived_from
 from onnxjac.ops import find
 from onnxjac.ops.derive import Indexed
@@ -23,7 +23,7 @@ from onnxjac.ops.node import Node
 from onnxjac.ops.registry import full_name
 from onnxjac.ops.rules.matmul import expand_equation
 from onnxjac.ops.rules.reductions import SUMS
-from onnxjac.ops.symbols.stages import names_in, parted
+from onnxjac.ops.symbols.stages import names_in_text, parted
 
 FORMULA, INDICES, PARTS, LINEAR, NOT = "formula", "index notation", "composition", "linear", "no"
 
@@ -236,21 +236,23 @@ def derived_rule(case: Case) -> Indexed | None:
     if make is None or not (made := make(case, *names)):
         return None
     out, body = parted(made)
-    return Indexed(body, out, [n for n in names if n in names_in(body)])
+    return Indexed(body, out, [n for n in names if n in names_in_text(body)])
 
 
 def compared(case: Case) -> list[Verdict]:
     """The derived Jacobian of the first output against SymPy's derivative of the definition."""
-    rule, check = derived_rule(case), Check(case)
+    rule, check = derived_rule(case), CaseCheck(case)
     assert rule is not None
     values = check.reading.values
     inputs = tuple(values[n] for n in rule.variables)
     made = rule(check.op, Node(case.model.steps[0], inputs, (None,) * case.outputs))
-    places = {k: v for k, v in blocks(values, check.of, check.wrt).items() if k[0] == check.of[0]}
+    places = {
+        k: v for k, v in block_slices(values, check.of, check.wrt).items() if k[0] == check.of[0]
+    }
     found = sp.zeros(*check.truth.shape)
     for (_, i), J in made.items():
         if (pair := (check.of[0], rule.variables[i])) in places:
-            found[places[pair]] = dense(J, check.op)
+            found[places[pair]] = symbolic_matrix(J, check.op)
     return check.compare(found, check.truth, places)
 
 
@@ -270,6 +272,6 @@ def derivation(op_type: str, domain: str = "") -> tuple[str, str]:
         kept = "" if len(texts) == len(cases) else f", in {len(texts)} of {len(cases)} cases"
         return INDICES, derived_rule(texts[0]).text + kept  # type: ignore[union-attr]
     name = full_name(op_type, domain)
-    if name in REASONS or any(Check(case).truth.free_symbols for case in cases):
+    if name in REASONS or any(CaseCheck(case).truth.free_symbols for case in cases):
         return NOT, REASONS.get(name, "")
     return LINEAR, "y is linear: the rule is the operator itself, which moves or adds entries"

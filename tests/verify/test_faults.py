@@ -8,8 +8,8 @@ import pytest
 
 from onnxjac.jacobians import Embed, Permutation
 from onnxjac.jacobians.errors import OnnxJacError
-from onnxjac.modes.verify.case import Case, at, ints, numbers
-from onnxjac.modes.verify.check import EXACT, REFUTED, Check
+from onnxjac.modes.verify.case import Case, ints, numbers, signed
+from onnxjac.modes.verify.check import EXACT, REFUTED, CaseCheck
 from onnxjac.ops.numbers import numbers as plain
 from onnxjac.ops.numbers.table import KERNELS
 from onnxjac.ops.numbers.windows import Windows
@@ -29,7 +29,7 @@ def replace(monkeypatch):
 
 
 def outcomes(case):
-    return {v.outcome for v in Check(case).first()}
+    return {v.outcome for v in CaseCheck(case).first()}
 
 
 def wrong_sign(rule, op, node):
@@ -50,11 +50,11 @@ def missing_broadcast(rule, op, node):
 
 
 FAULTS = [
-    (wrong_sign, Case("Tanh", (at(2),))),
-    (wrong_sign, Case("MatMul", (at(2, 2), at(2, 1, seed=1)))),
-    (wrong_sign, Case("ReduceMax", (at(2, 2), ints(1)))),
-    (wrong_axis, Case("Transpose", (at(2, 2),))),
-    (missing_broadcast, Case("Add", (at(2, 2), at(1, 2, seed=1)))),
+    (wrong_sign, Case("Tanh", (signed(2),))),
+    (wrong_sign, Case("MatMul", (signed(2, 2), signed(2, 1, seed=1)))),
+    (wrong_sign, Case("ReduceMax", (signed(2, 2), ints(1)))),
+    (wrong_axis, Case("Transpose", (signed(2, 2),))),
+    (missing_broadcast, Case("Add", (signed(2, 2), signed(1, 2, seed=1)))),
 ]
 
 
@@ -72,7 +72,7 @@ def test_a_sum_over_the_wrong_axis_is_refuted(replace):
         step = dataclasses.replace(node.step, attrs={**node.step.attrs, "axis": 0})
         return rule(op, type(node)(step, node.inputs, node.outputs))
 
-    case = Case("Softmax", (at(2, 2),), {"axis": 1})
+    case = Case("Softmax", (signed(2, 2),), {"axis": 1})
     assert outcomes(case) == {EXACT}
     replace("Softmax", turned)
     assert REFUTED in outcomes(case)
@@ -82,13 +82,13 @@ def test_a_forgotten_broadcast_changes_the_shape(replace):
     """An operator with wrong shapes is rejected before the comparison."""
     replace("Add", lambda rule, op, node: {(0, 1): Permutation((0,), (2,), node.dtype)})
     with pytest.raises(OnnxJacError, match="between shapes"):
-        outcomes(Case("Add", (at(2, 2), at(2, seed=1))))
+        outcomes(Case("Add", (signed(2, 2), signed(2, seed=1))))
 
 
 def test_a_forgotten_block_is_refuted(replace):
     """An absent key claims that the derivative is zero."""
     replace("Mul", lambda rule, op, node: {(0, 0): rule(op, node)[0, 0]})
-    assert REFUTED in outcomes(Case("Mul", (at(2), at(2, seed=1))))
+    assert REFUTED in outcomes(Case("Mul", (signed(2), signed(2, seed=1))))
 
 
 def test_a_wrong_vjp_is_refuted_by_the_second_derivative(replace, monkeypatch):
@@ -97,8 +97,8 @@ def test_a_wrong_vjp_is_refuted_by_the_second_derivative(replace, monkeypatch):
     def frozen(rule, op, node):
         return {slot: J for slot, J in rule(op, node).items() if slot == (0, 0)}
 
-    case = Case("Mul", (at(2), at(2, seed=1)))
-    check = Check(case)
+    case = Case("Mul", (signed(2), signed(2, seed=1)))
+    check = CaseCheck(case)
     assert {v.outcome for v in check.first()} == {EXACT}
     replace("Mul", frozen)
     assert REFUTED in {v.outcome for v in check.second()}
@@ -136,26 +136,27 @@ SHIFTED = {"kernel_shape": [2], "pads": [1, 0]}
 BOTH = "Conv ConvTranspose"
 """With the fault in both, one is still the adjoint of the other."""
 KERNEL_FAULTS = [
-    (BOTH, turned, Case("Conv", (at(1, 1, 3), at(1, 1, 2, seed=1)), wrt=(0,))),
-    (BOTH, turned, Case("ConvTranspose", (at(1, 1, 2), at(1, 1, 2, seed=1)), wrt=(0,))),
-    ("Conv", turned, Case("Conv", (at(1, 1, 3), at(1, 1, 2, seed=1)))),
-    ("Conv", swapped, Case("Conv", (at(1, 1, 3), at(1, 1, 2, seed=1)), {"pads": [1, 0]})),
-    ("Conv", swapped, Case("AveragePool", (at(1, 1, 3),), SHIFTED)),
-    ("Conv", swapped, Case("LpPool", (at(1, 1, 3),), SHIFTED)),
-    ("ConvTranspose", turned, Case("ConvTranspose", (at(1, 1, 2), at(1, 1, 2, seed=1)))),
-    ("ConvTranspose", turned, Case("Col2Im", (at(1, 2, 2), ints(3), ints(2)))),
+    (BOTH, turned, Case("Conv", (signed(1, 1, 3), signed(1, 1, 2, seed=1)), wrt=(0,))),
+    (BOTH, turned, Case("ConvTranspose", (signed(1, 1, 2), signed(1, 1, 2, seed=1)), wrt=(0,))),
+    ("Conv", turned, Case("Conv", (signed(1, 1, 3), signed(1, 1, 2, seed=1)))),
+    ("Conv", swapped, Case("Conv", (signed(1, 1, 3), signed(1, 1, 2, seed=1)), {"pads": [1, 0]})),
+    ("Conv", swapped, Case("AveragePool", (signed(1, 1, 3),), SHIFTED)),
+    ("Conv", swapped, Case("LpPool", (signed(1, 1, 3),), SHIFTED)),
+    ("ConvTranspose", turned, Case("ConvTranspose", (signed(1, 1, 2), signed(1, 1, 2, seed=1)))),
+    ("ConvTranspose", turned, Case("Col2Im", (signed(1, 2, 2), ints(3), ints(2)))),
     ("MaxPool", swapped, Case("MaxPool", (numbers(1, 3, 2).reshape(1, 1, 3),), SHIFTED)),
-    ("Gather", shifted, Case("Gather", (at(3), ints(2, 0)))),
-    ("Gather", shifted, Case("MaxRoiPool", (at(1, 1, 2, 2), numbers(0, 0, 0, 1, 1).reshape(1, 5)),
-                             {"pooled_shape": [1, 2]}, wrt=(0,))),
-    ("ScatterND", upside_down, Case("ScatterND", (at(3), ints([2], [0]), at(2, seed=1)))),
-    ("ScatterND", upside_down, Case("MaxUnpool", (at(1, 1, 1), ints(0).reshape(1, 1, 1)),
+    ("Gather", shifted, Case("Gather", (signed(3), ints(2, 0)))),
+    ("Gather", shifted, Case(
+        "MaxRoiPool", (signed(1, 1, 2, 2), numbers(0, 0, 0, 1, 1).reshape(1, 5)),
+        {"pooled_shape": [1, 2]}, wrt=(0,))),
+    ("ScatterND", upside_down, Case("ScatterND", (signed(3), ints([2], [0]), signed(2, seed=1)))),
+    ("ScatterND", upside_down, Case("MaxUnpool", (signed(1, 1, 1), ints(0).reshape(1, 1, 1)),
                                     {"kernel_shape": [2]})),
-    ("Transpose", reversed_, Case("DepthToSpace", (at(1, 4, 1, 2),), {"blocksize": 2})),
-    ("Expand", reversed_, Case("Tile", (at(2, 2), ints(1, 2)))),
-    ("Concat", reversed_, Case("Concat", (at(1, 2), at(1, 1, seed=1)), {"axis": -1})),
-    ("CumSum", reversed_, Case("CumSum", (at(2, 3), np.array(1)))),
-    ("ReduceSum", reversed_, Case("ReduceMean", (at(2, 2), ints(0)))),
+    ("Transpose", reversed_, Case("DepthToSpace", (signed(1, 4, 1, 2),), {"blocksize": 2})),
+    ("Expand", reversed_, Case("Tile", (signed(2, 2), ints(1, 2)))),
+    ("Concat", reversed_, Case("Concat", (signed(1, 2), signed(1, 1, seed=1)), {"axis": -1})),
+    ("CumSum", reversed_, Case("CumSum", (signed(2, 3), np.array(1)))),
+    ("ReduceSum", reversed_, Case("ReduceMean", (signed(2, 2), ints(0)))),
 ]  # fmt: skip
 
 
@@ -176,9 +177,9 @@ STRIDED = {"kernel_shape": [2], "strides": [2]}
 
 
 @pytest.mark.parametrize("case", [
-    Case("Conv", (at(1, 2, 5), at(2, 1, 2, seed=1)), {"strides": [2], "group": 2}),
-    Case("ConvTranspose", (at(1, 1, 3), at(1, 1, 2, seed=1)), {"strides": [2]}),
-    Case("AveragePool", (at(1, 1, 4),), STRIDED),
+    Case("Conv", (signed(1, 2, 5), signed(2, 1, 2, seed=1)), {"strides": [2], "group": 2}),
+    Case("ConvTranspose", (signed(1, 1, 3), signed(1, 1, 2, seed=1)), {"strides": [2]}),
+    Case("AveragePool", (signed(1, 1, 4),), STRIDED),
     Case("MaxPool", (numbers(1, 2, 4, 3).reshape(1, 1, 4),), STRIDED),
 ], ids=str)  # fmt: skip
 def test_a_wrong_stride_is_refuted(monkeypatch, case):

@@ -7,7 +7,7 @@ import pytest
 import sympy as sp
 
 from onnxjac.modes.linearize import linearize
-from onnxjac.modes.verify.case import Case, at, positive
+from onnxjac.modes.verify.case import Case, positive, signed
 from onnxjac.modes.verify.cases import CASES
 from onnxjac.ops.conventions import SECOND
 from onnxjac.ops.formulas import NAMES, parse
@@ -30,8 +30,8 @@ ENOUGH = 12
 
 RELU = ["Relu"]
 FURTHER = [
-    Case("LpPool", (at(1, 1, 3),), {"kernel_shape": [2], "p": 1}),
-    Case("GlobalLpPool", (at(1, 1, 3),), {"p": 1}),
+    Case("LpPool", (signed(1, 1, 3),), {"kernel_shape": [2], "p": 1}),
+    Case("GlobalLpPool", (signed(1, 1, 3),), {"p": 1}),
 ]
 RECURRENT = {"RNN": (1, 1, 1), "GRU": (3, 2, 2), "LSTM": (4, 3, 3)}
 
@@ -122,9 +122,9 @@ def operands(crossing):
 @pytest.mark.parametrize("op_type", RECURRENT)
 def test_the_kinks_of_activations_are_those_of_the_operator(op_type):
     gates, activations, outputs = RECURRENT[op_type]
-    weights = (positive(1, gates, 1), at(1, gates, 1, seed=1))
+    weights = (positive(1, gates, 1), signed(1, gates, 1, seed=1))
     attrs = {"hidden_size": 1, "activations": RELU * activations}
-    case = Case(op_type, (at(1, 1, 1), *weights), attrs, outputs=min(outputs, 2))
+    case = Case(op_type, (signed(1, 1, 1), *weights), attrs, outputs=min(outputs, 2))
     assert {c.order for c in crossings(case)} & {0, 1}
     assert "activations" in kink_set(op_type)
 

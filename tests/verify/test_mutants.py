@@ -15,9 +15,9 @@ import sympy as sp
 import onnxjac as oj
 from house import ROOT
 from onnxjac.modes.verify.cases import CASES
-from onnxjac.modes.verify.check import AGREES, REFUTED, Check
+from onnxjac.modes.verify.check import AGREES, REFUTED, CaseCheck
 from onnxjac.modes.verify.check import UNPROVED as NOTHING
-from onnxjac.modes.verify.definition import blocks
+from onnxjac.modes.verify.definition import block_slices
 from onnxjac.modes.verify.proof import Proof
 from onnxjac.modes.verify.transcriptions import TRANSCRIPTIONS
 from onnxjac.ops.registry import DECLARATIONS, find, full_name
@@ -90,15 +90,15 @@ def without(slot):
 def refuted(case):
     """Whether a proof of the case is refuted, or ends in an error of the rule."""
     try:
-        return any(v.outcome == REFUTED for v in Check(case).first())
+        return any(v.outcome == REFUTED for v in CaseCheck(case).first())
     except oj.OnnxJacError:  # of the rule: 0 / 0, for example
         return True
 
 
 def slots(case):
     """(output, input) of the blocks of a case whose true derivative is not zero."""
-    check = Check(case)
-    places = blocks(check.reading.values, check.of, check.wrt)
+    check = CaseCheck(case)
+    places = block_slices(check.reading.values, check.of, check.wrt)
     held = (pair for pair, (rows, columns) in places.items()
             if any(e != 0 for e in sp.simplify(check.truth[rows, columns])))  # fmt: skip
     return [(case.results.index(o), case.names.index(i)) for o, i in held]
@@ -158,7 +158,7 @@ def compares(key, case, n, mutate):
         return blocks
 
     mutate(key, watched)
-    _ = Check(case).matrix
+    _ = CaseCheck(case).matrix
     return any(met)
 
 

@@ -10,7 +10,7 @@ import pytest
 import onnxjac
 from onnxjac.modes.verify import transcriptions
 from onnxjac.modes.verify.cases import CASES
-from onnxjac.modes.verify.check import EXACT, Check
+from onnxjac.modes.verify.check import EXACT, CaseCheck
 from onnxjac.modes.verify.definition import (
     BODY,
     FORMULA,
@@ -34,7 +34,7 @@ WITHOUT_A_PROOF = {"Gradient", "Adagrad", "Adam", "Momentum"}
 @pytest.mark.sampled(0.5)
 @pytest.mark.parametrize("case", EVERY, ids=str)
 def test_the_rule_is_the_derivative(case):
-    check = Check(case)
+    check = CaseCheck(case)
     found = check.first()
     assert found
     assert {v.outcome for v in found} == {EXACT}, [str(v) for v in found if v.outcome != EXACT]
@@ -43,7 +43,7 @@ def test_the_rule_is_the_derivative(case):
 @pytest.mark.sampled(0.2)
 @pytest.mark.parametrize("case", [case for case in EVERY if case.second], ids=str)
 def test_the_recorded_vjp_has_the_second_derivative(case):
-    found = Check(case).second()
+    found = CaseCheck(case).second()
     assert {v.outcome for v in found} <= {EXACT}, list(map(str, found))
 
 
@@ -58,7 +58,7 @@ def test_the_definition_is_the_operator(case):
     """At the point, the expressions have the values that the model computes."""
     if find(case.op_type, case.domain) and find(case.op_type, case.domain).random and case.attrs:
         pytest.skip("every engine draws other numbers")
-    check = Check(case)
+    check = CaseCheck(case)
     with engine_of(case) as made:
         for name in check.of:
             found = check.definition.outputs[name].values
@@ -71,7 +71,7 @@ def test_no_definition_runs_a_kernel_of_the_numbers(case, monkeypatch):
     sources = {BODY, FORMULA, REFERENCE, STATED, TRANSCRIPTION, WRITTEN}
     for name in KERNELS.keys() - UFUNCS.keys():
         monkeypatch.setitem(KERNELS, name, refusing(KERNELS[name]))
-    assert Check(case).definition.source in sources
+    assert CaseCheck(case).definition.source in sources
 
 
 def refusing(kernel):
@@ -94,7 +94,7 @@ def test_the_specification_has_no_kernel_of_the_numbers():
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_a_declared_formula_is_not_compared_with_itself(name):
     """What symbols compute by the formula of the rule is proved against ONNX's function body."""
-    assert {Check(case).definition.source for case in CASES[name, ""]} == {BODY}
+    assert {CaseCheck(case).definition.source for case in CASES[name, ""]} == {BODY}
 
 
 FOLDER = Path(transcriptions.__file__).parent

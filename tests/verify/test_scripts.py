@@ -8,7 +8,7 @@ import pytest
 
 from onnxjac.modes.verify.case import Case
 from onnxjac.modes.verify.cases import CASES, SCRIPTS
-from onnxjac.modes.verify.proof import Script, script_of, written
+from onnxjac.modes.verify.proof import Script, script_of, write_script
 
 MS, ML = "com.microsoft::", "ai.onnx.ml::"
 
@@ -71,4 +71,4 @@ def test_a_wrong_block_is_seen():
 
 def test_integers_are_integers_in_a_script():
     case = Case("Gather", (np.ones((2, 2)), np.array([1, 0])))
-    assert "w = torch.tensor([1, 0])" in written("{0}[{1}]", case).text
+    assert "w = torch.tensor([1, 0])" in write_script("{0}[{1}]", case).text

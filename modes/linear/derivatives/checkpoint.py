@@ -21,7 +21,7 @@ from ...model.flow.steps import reads
 from ...model.primal.evaluate import evaluate
 from ...model.primal.model import Model
 from .point import Point
-from .record import ActiveStep, Entry, Names, dag_of, ends_of, shapes_in, types_of
+from .record import ActiveStep, Entry, Names, dag_of, shapes_in, specs_at_ends, types_of
 
 DagAt = Callable[[Mapping[str, Any]], Dag]
 """The inputs of a segment ↦ its DAG there."""
@@ -83,7 +83,7 @@ def segmented(
     values = evaluate(model, inputs, names, engine=engine)
     model.sessions.clear()  # which would hold more than the checkpoints save
     types = types_of(values)
-    ends, constants = ends_of(types, of, wrt), model.constants.keys() - inputs.keys()
+    ends, constants = specs_at_ends(types, of, wrt), model.constants.keys() - inputs.keys()
     entries = tuple(checkpointed(part, dag_at, values, constants) for part, dag_at in parts)
     dag = dag_of(entries, shapes_in(types), wrt, of, ends[2])
     return Point({name: values[name] for name in of}, ends, entries=(), dag=dag)

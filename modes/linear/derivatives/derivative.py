@@ -31,13 +31,23 @@ from ....ops.graphs.shapes import CONTENT, STILL
 from ....ops.node import AT, NAN
 from ....ops.numbers.table import QUICK
 from ...model.flow.conditions import Condition
-from ...model.flow.steps import array_of, bodies_of, needed, python_of
+from ...model.flow.steps import array_of, bodies_of, python_of, steps_needed
 from ...model.primal.evaluate import evaluate, evaluate_there
 from ...model.primal.model import Model
 from ...model.programs import onnxruntime as ort
 from ..products.compiled import ResidualRecorder
-from .record import JOINTS, ActiveStep, Ends, Entry, Names, blocks_of, ends_of, shapes_in, slots_of
-from .trace import Trace, trace
+from .record import (
+    JOINTS,
+    ActiveStep,
+    Ends,
+    Entry,
+    Names,
+    blocks_of,
+    shapes_in,
+    slots_of,
+    specs_at_ends,
+)
+from .trace import Trace, trace_model
 from .unroll import shaped_as_here
 
 FITS, FINITE = "NaNs where rules ask for them", "infinities where entries are left out"
@@ -143,7 +153,7 @@ class Derivative:
             return False
 
         def steps_behind(some: Names) -> int:
-            found, steps = needed(self.model.steps, some, self.given)[0], self.model.steps
+            found, steps = steps_needed(self.model.steps, some, self.given)[0], self.model.steps
             return sum(self.checks.isdisjoint(steps[k].outputs) for k in found)
 
         def ask() -> bool:
@@ -184,7 +194,7 @@ def differentiated(
     symbols = shaped_as_here(model)
     given = point.keys() - model.inputs
     host = engine if place is None else None  # for the few tensors that a recording asks for
-    t = trace(model, point, (*types, *more), host, given=given, symbols=symbols, types=types)
+    t = trace_model(model, point, (*types, *more), host, given=given, symbols=symbols, types=types)
     unknown = (is_symbolic(shape_of(t.values[name])) for name in types)
     if symbols.guards or symbols.pinned or any(unknown):
         return None
@@ -209,7 +219,7 @@ def differentiated(
     bases = {str(base.name): base for base, _ in asked.values()}
     views = {key: (str(base.name), view_by(nodes)) for key, (base, nodes) in asked.items()}
     return Derivative(
-        model, of, types, ends_of(types, of, wrt), op, t.inputs,
+        model, of, types, specs_at_ends(types, of, wrt), op, t.inputs,
         {**bases, **counts, **t.values}, parts, held, views,
         tuple(dict.fromkeys((*bases, *direct))),
         {name: Condition("none", name) for name in counts},

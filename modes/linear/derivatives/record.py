@@ -102,7 +102,7 @@ def active_steps(
     needed = reach_backward(order, of)
     found = []
     for step in order:
-        if is_zero(step):
+        if is_declared_zero(step):
             continue
         outs = [o for o, name in enumerate(step.outputs) if name in needed]
         ins = [i for i, name in enumerate(step.inputs) if name in reached]
@@ -116,7 +116,7 @@ def carriers(step: Step) -> Iterable[str | None]:
     return reads(step) if step.surrogate is None else (step.inputs[step.surrogate],)
 
 
-def is_zero(step: Step | ir.Node) -> bool:
+def is_declared_zero(step: Step | ir.Node) -> bool:
     """Whether the operator is declared to have no derivative."""
     declared = find(step.op_type, step.domain)
     return declared is not None and declared.zero is not None
@@ -126,7 +126,7 @@ def reach_forward(steps: Iterable[Step], names: Iterable[str]) -> set[str | None
     """The tensors that depend differentiably on some of the named ones."""
     reached: set[str | None] = set(names)
     for step in steps:
-        if not is_zero(step) and not reached.isdisjoint(carriers(step)):
+        if not is_declared_zero(step) and not reached.isdisjoint(carriers(step)):
             reached.update(step.outputs)
     return reached - {None}
 
@@ -135,7 +135,7 @@ def reach_backward(steps: tuple[Step, ...], names: Iterable[str]) -> set[str | N
     """The tensors on which some of the named ones depend differentiably."""
     needed: set[str | None] = set(names)
     for step in reversed(steps):
-        if not is_zero(step) and not needed.isdisjoint(step.outputs):
+        if not is_declared_zero(step) and not needed.isdisjoint(step.outputs):
             needed.update(carriers(step))
     return needed - {None}
 
@@ -218,7 +218,9 @@ def straight_through(steps: Iterable[Step]) -> tuple[Step, ...]:
     )
 
 
-def behind(step: Step, blocks: Iterable[Jacobian], values: Mapping[str, Any]) -> frozenset[str]:
+def tensors_behind(
+    step: Step, blocks: Iterable[Jacobian], values: Mapping[str, Any]
+) -> frozenset[str]:
     """The tensors of a step that its blocks depend on.
 
     A rule never looks at floating numbers, so a block depends on the tensors that it holds and on
@@ -305,7 +307,7 @@ class Entry:
         return Entry(self.step, {k: placed(J, place) for k, J in self.blocks.items()}, self.behind)
 
 
-def record(
+def record_entries(
     active: tuple[ActiveStep, ...], values: Values, op: Op = numbers, place: Place | None = None
 ) -> tuple[Entry, ...]:
     """The blocks of every active step; a value is released after the last rule that reads it."""
@@ -319,12 +321,12 @@ def record(
     return tuple(entries)
 
 
-def between(
+def dag_between(
     op: Op, steps: Iterable[Step], values: Mapping[str, Any], wrt: tuple[str, ...],
     of: tuple[str, ...],
 ) -> Dag:  # fmt: skip
     """The DAG of recorded steps between some tensors, with graph values as data."""
-    entries = record(active_steps(steps, wrt, of), dict(values), op=op)
+    entries = record_entries(active_steps(steps, wrt, of), dict(values), op=op)
     met = vertex_names(entries, wrt, of)
     shapes = {name: shape_of(values[name]) for name in met}
     dtypes = [dtype_of(values[name]) for name in (*wrt, *of)]
@@ -336,7 +338,9 @@ def entry_of(active: ActiveStep, values: Values, op: Op, place: Place | None = N
     if place is not None:
         return entry_there(active, values, place)
     blocks = blocks_of(active, values, op)
-    known = behind(active.step, blocks.values(), values) if op is numbers else frozenset[str]()
+    known = (
+        tensors_behind(active.step, blocks.values(), values) if op is numbers else frozenset[str]()
+    )
     return Entry(active.step, blocks, known)
 
 
@@ -477,7 +481,7 @@ def vertex_names(entries: tuple[Entry, ...], *ends: tuple[str, ...]) -> tuple[st
     return tuple(dict.fromkeys(chain(met, *ends)))
 
 
-def ends_of(types: Mapping[str, Any], of: Names, wrt: Names) -> Ends:
+def specs_at_ends(types: Mapping[str, Any], of: Names, wrt: Names) -> Ends:
     """The tensors at both ends of J."""
     domain = tuple(floating("wrt", name, types[name]) for name in wrt)
     codomain = tuple(floating("of", name, types[name]) for name in of)

@@ -27,7 +27,7 @@ from ....ops.graphs.recorder import has_bodies
 from ....ops.registry import version
 from ...model.flow.conditions import Condition
 from ...model.flow.control import NotKept, note
-from ...model.flow.steps import closed, needed
+from ...model.flow.steps import closed, steps_needed
 from ...model.primal.evaluate import evaluate, evaluate_there, kinds_there
 from ...model.primal.inputs import check_inputs, hosted, is_float, may_float, warn_nonfinite
 from ...model.primal.model import Model
@@ -38,12 +38,12 @@ from .record import (
     ActiveStep,
     active_steps,
     dag_of,
-    ends_of,
     is_flat,
     may_draw,
-    record,
+    record_entries,
     roundings,
     shapes_in,
+    specs_at_ends,
     straight_through,
     types_of,
     unjoined,
@@ -119,7 +119,7 @@ class Route:
         if self.is_unrolled:
             return True
         steps = self.model.steps
-        order, _ = needed(steps, (*self.of, *self.wrt), self.given)
+        order, _ = steps_needed(steps, (*self.of, *self.wrt), self.given)
         return is_flat([steps[k] for k in order], self.model.constants, self.estimate)
 
     @cached_property
@@ -287,8 +287,8 @@ class Route:
             self.model.sessions.clear()  # the derivative has its own
         types = types_of(values)
         primal = given_out(values, self.of, point, self.place)
-        ends = ends_of(types, self.of, self.wrt)
-        entries = record(self.active, values, place=self.place)
+        ends = specs_at_ends(types, self.of, self.wrt)
+        entries = record_entries(self.active, values, place=self.place)
         op = numbers if self.place is None else self.place.op
         dag = chosen(op, dag_of(entries, shapes_in(types), self.wrt, self.of, ends[2]))
         if signature is not None:

@@ -31,21 +31,21 @@ from ...model.flow.control import (
     turns_of_scan,
 )
 from ...model.flow.steps import (
+    DECIDING_ELEMENTS,
     SHAPES,
-    SMALL,
     Body,
     bodies_of,
     closed,
     explicit,
     fixed_turns,
     moving,
-    needed,
     reads,
+    steps_needed,
     zeros_for,
 )
 from ...model.primal.evaluate import evaluate
 from ...model.primal.model import Model, TensorSpec
-from .record import between, straight_through, without
+from .record import dag_between, straight_through, without
 from .unroll import asked_in, fixed, unrolled
 
 Made = TypeVar("Made")
@@ -73,7 +73,7 @@ class Trace:
 
     def dag(self, wrt: tuple[str, ...], of: tuple[str, ...]) -> Dag:
         """The DAG between `wrt` and `of` with graph values as data: its products are recorded."""
-        return between(self.recorder, self.active, self.values, wrt, of)
+        return dag_between(self.recorder, self.active, self.values, wrt, of)
 
     @property
     def active(self) -> tuple[Step, ...]:
@@ -81,7 +81,7 @@ class Trace:
         return straight_through(self.steps) if self.estimates else self.steps
 
 
-def trace(
+def trace_model(
     model: Model, point: Mapping[str, Any], names: Iterable[str], engine: str | None = None,
     *, given: Iterable[str] = (), perturbed: Collection[str] = (), symbols: Symbols | None = None,
     types: Mapping[str, Any] | None = None,
@@ -99,15 +99,17 @@ def trace(
     """
     wanted = tuple(names)
     sampled, known = fixed(model, point, engine), model.cache["unkept"]
-    spread = tuple(known[n] for n in needed(sampled.steps, wanted)[1] if n in known)
+    spread = tuple(known[n] for n in steps_needed(sampled.steps, wanted)[1] if n in known)
     model = unrolled(sampled, point, wanted, 0, engine, model.cache["unkept"], symbols)
     chosen_by = asked_in(model.ir.graph)
     if symbols is not None:  # the sizes and entries of the others are known
         chosen_by = {n: why for n, why in chosen_by.items() if n in symbols.pinned}
     asked = {**asked_in(sampled.ir.graph), **chosen_by}
     given = set(given)
-    steps, behind = (without([model.steps[k] for k in needed(model.steps, names, given)[0]], given)
-                     for names in (wanted, (*wanted, *asked)))  # fmt: skip
+    steps, behind = (
+        without([model.steps[k] for k in steps_needed(model.steps, names, given)[0]], given)
+        for names in (wanted, (*wanted, *asked))
+    )
     met = {n for step in behind for n in (*reads(step), *step.outputs) if n is not None}
     if types is None:
         numbers = evaluate(model, point, met.union(wanted, model.inputs), engine=engine)
@@ -138,7 +140,7 @@ def trace(
             made = again(recorder, step, values, [n and numbers[n] for n in step.outputs])
         values.update((n, v) for n, v in zip(step.outputs, made, strict=True) if n is not None)
     behind = tuple(closed(step, opsets, moved) for step in behind)
-    kept = {name: light(array) for name, array in numbers.items()}
+    kept = {name: shape_stand_in(array) for name, array in numbers.items()}
     return Trace(recorder, values, inputs, steps, kept, asked, behind, spread, model.estimates)
 
 
@@ -187,9 +189,13 @@ def apart(step: Step, names: Collection[str], numbers: dict[str, Any]) -> Iterat
         yield Step("Identity", "", step.version, f"{name} (copied)", (original,), (name,))
 
 
-def light(array: Any) -> Any:
+def shape_stand_in(array: Any) -> Any:
     """The tensor to keep: zeros for a floating tensor of many elements, whose shape is enough."""
-    if isinstance(array, np.ndarray) and array.dtype.kind not in "iub" and array.size > SMALL:
+    if (
+        isinstance(array, np.ndarray)
+        and array.dtype.kind not in "iub"
+        and array.size > DECIDING_ELEMENTS
+    ):
         return zeros(array.shape, array.dtype)
     return array
 
@@ -210,7 +216,7 @@ def again(
     if bodies:
         inputs = inputs[: explicit(step)]  # of a Loop, limit and condition may both be left out
     operands = [n and values[n] for n in inputs]
-    graphs = {key: graph_of(op, step, inner, operands, values) for key, inner in bodies.items()}
+    graphs = {key: trace_body(op, step, inner, operands, values) for key, inner in bodies.items()}
     made = op.copy(replace(step, attrs={**step.attrs, **graphs}), operands, likes)
     if bodies:
         shape_outputs(op, whole, graphs, operands, made, turns_of(whole, values))
@@ -243,7 +249,7 @@ def turns_of(step: Step, values: Mapping[str, Any]) -> Number | None:
     return None
 
 
-def graph_of(
+def trace_body(
     op: Recorder, step: Step, body: Body, operands: Sequence[Any], values: Mapping[str, Any]
 ) -> ir.Graph:
     """A body of a step as a subgraph among these values."""

@@ -32,7 +32,7 @@ from ....jacobians import dtype_of, shape_of
 from ....jacobians.arrays import SINGLE, host, zeros
 from ....jacobians.errors import OnnxJacError
 from ....jacobians.symint import Symbols, is_symbolic
-from ....ops import Node, Recorder, Step, Twin, build, copied, find, numbers
+from ....ops import Node, Recorder, Step, Twin, build, copy_value, find, numbers
 from ....ops.graphs import body_of
 from ....ops.graphs.shapes import Measured
 from ....ops.node import ASKED, AT, node_of
@@ -50,7 +50,7 @@ from ...model.flow.control import (
     kept_whole,
     shape_formals,
     shape_outputs,
-    stacked,
+    stack_outputs,
     turns_of_scan,
 )
 from ...model.flow.steps import (
@@ -60,8 +60,8 @@ from ...model.flow.steps import (
     check_step,
     may_stop,
     moving,
-    needed,
     reads,
+    steps_needed,
     turns,
 )
 from ...model.primal.evaluate import evaluate
@@ -100,7 +100,7 @@ def unrolled(
     decide what is unrolled. With `estimate`, quantised tensors are the same numbers, but floating.
     """
     wanted, estimate = tuple(names), estimate or model.estimates
-    steps = [model.steps[k] for k in needed(model.steps, wanted, point)[0]]
+    steps = [model.steps[k] for k in steps_needed(model.steps, wanted, point)[0]]
     known = {**model.constants, **point}
     if is_flat(steps, known, estimate) or (not unkept and point.keys() <= model.inputs.keys()
        and all(stays(model, step, known, most, estimate) for step in steps)):  # fmt: skip
@@ -383,7 +383,7 @@ class Unroller:
             self.inside = outside
         whole = replace(step, attrs={**step.attrs, **bodies})
         here = end(step, held, found) if outside else self.known(step, scope, names)
-        numbers = stacked(step, here, found)
+        numbers = stack_outputs(step, here, found)
         made = self.op.recorder.copy(whole, inputs, numbers, names)
         still = step.op_type == "Loop" and not any(id(x) in self.moving for x in inputs[:2])
         count = trips(self.model, step, held) if still else None
@@ -437,7 +437,7 @@ class Unroller:
         number = np.asarray(self.op.number(value))
         tensor = self.op.recorder.value(value)
         assert tensor is not None
-        made = copied(self.op.recorder, tensor, name)
+        made = copy_value(self.op.recorder, tensor, name)
         self.op.remember(made, number)
         return made
 
@@ -460,7 +460,7 @@ def fixed(model: Model, point: Mapping[str, Any], engine: str | None) -> Model:
     sampled = Model(copy, model.limits)
     values = evaluate(sampled, point, [str(s.name) for s in samples], engine=engine)
     for node, sample in zip(nodes, samples, strict=True):
-        held = constant(copy.graph, str(sample.name), host(values[str(sample.name)]))
+        held = add_initializer(copy.graph, str(sample.name), host(values[str(sample.name)]))
         if node.op_type == "Dropout":
             mode = node.inputs[2]
             assert mode is not None  # as the step is random
@@ -500,7 +500,7 @@ def sample_of(node: ir.Node) -> ir.Value:
     return mask
 
 
-def constant(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
+def add_initializer(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
     """A new initializer."""
     value = ir.Value(name=name, shape=ir.Shape(array.shape))
     value.type = ir.TensorType(ir.DataType.from_numpy(array.dtype))
@@ -514,8 +514,8 @@ def masked(node: ir.Node, mask: ir.Value) -> None:
     graph, y = node.graph, node.outputs[0]
     assert isinstance(graph, ir.Graph)
     x, ratio = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
-    ratio = ratio or constant(graph, f"{y.name}_ratio", np.array(0.5, np.float32))
-    one = constant(graph, f"{y.name}_one", np.array(1.0, np.float32))
+    ratio = ratio or add_initializer(graph, f"{y.name}_ratio", np.array(0.5, np.float32))
+    one = add_initializer(graph, f"{y.name}_one", np.array(1.0, np.float32))
     tape = ir.tape.Tape()
     part, one_x, ratio_x = (tape.op("CastLike", [value, x]) for value in (mask, one, ratio))
     kept, rest = tape.op("Mul", [x, part]), tape.op("Sub", [one_x, ratio_x])

@@ -35,8 +35,8 @@ from ....jacobians.dag import useful
 from ....jacobians.products import factors_of
 from ....jacobians.readings import module_of
 from ....ops.numbers.convolution import BLOCK
-from .cost import BANDWIDTH, patches, seconds
-from .samples import Batch, Mixing, batches_of, layouts, mixing
+from .cost import BANDWIDTH, patch_entries, seconds
+from .samples import Batch, Mixing, candidate_batches, layouts, mixing
 
 Layouts = dict[int, dict[int, Batch]]
 """end -> vertex -> its samples, where all paths from the vertex to the end stay within them."""
@@ -151,7 +151,7 @@ class Remaining:
         self.arriving.update(end for end, _ in self.after[vertex])
 
 
-def chosen(dag: Dag, ends: tuple[int, ...], products: int, memory: int) -> Choice | None:
+def choose_vertices(dag: Dag, ends: tuple[int, ...], products: int, memory: int) -> Choice | None:
     """The vertices whose direct edges to the ends save most within `memory`; None if nothing pays.
 
     While they do not fit, each byte held is given a price, which is doubled until they do.
@@ -160,7 +160,7 @@ def chosen(dag: Dag, ends: tuple[int, ...], products: int, memory: int) -> Choic
     if best is None:
         return None
     price = best.gain / best.nbytes / 16
-    while best and needed(dag, best) > memory:
+    while best and needed_bytes(dag, best) > memory:
         best, price = best_choice(dag, ends, products, price), 2 * price
     return best
 
@@ -169,12 +169,12 @@ def best_choice(dag: Dag, ends: tuple[int, ...], products: int, price: float) ->
     """The best choice over all sample layouts, at a price in seconds per byte held and product."""
     costs = [seconds(edge.operator) for edge in dag.edges]
     found = readings(dag, ends)
-    tried = (Accumulation(dag, costs, layout, products, price).best() for layout in found)
+    tried = (BackwardWalk(dag, costs, layout, products, price).best() for layout in found)
     best = max(tried, key=lambda choice: choice.worth(products))
     return without_dead(dag, best) if best.worth(products) > 0 else None
 
 
-def needed(dag: Dag, choice: Choice) -> int:
+def needed_bytes(dag: Dag, choice: Choice) -> int:
     """Bytes that a choice holds, plus the bytes to sweep one row."""
     ways = [way for ways in choice.ways.values() for way in ways]
     spent = [swept_bytes(dag, [w for w in ways if w.sink == end]) for end in choice.layouts]
@@ -189,13 +189,13 @@ def swept_bytes(dag: Dag, ways: list[Way]) -> int:
 
 def readings(dag: Dag, ends: tuple[int, ...]) -> Iterable[Layouts]:
     """Candidate sample layouts of the ends: samples along one or two axes, or a single sample."""
-    options = {end: list(batches_of(dag.shapes[end])) for end in ends}
+    options = {end: list(candidate_batches(dag.shapes[end])) for end in ends}
     for k in range(max(map(len, options.values()))):
         batches = {end: found[min(k, len(found) - 1)] for end, found in options.items()}
         yield {end: layouts(dag, end, batch) for end, batch in batches.items()}
 
 
-class Accumulation:
+class BackwardWalk:
     """A walk from the ends backwards, vertex by vertex, that builds a choice.
 
     Each byte held costs `price` seconds per product.
@@ -287,7 +287,9 @@ def without_dead(dag: Dag, choice: Choice) -> Choice:
     return replace(choice, ways={v: w for v, w in choice.ways.items() if v in alive})
 
 
-def multiplied(dag: Dag, ways: list[Way], layout: Mapping[int, Batch], room: int) -> list[Jacobian]:
+def multiply_out(
+    dag: Dag, ways: list[Way], layout: Mapping[int, Batch], room: int
+) -> list[Jacobian]:
     """The operators of ways to one sink, from sweeps of as many rows as fit into `room` bytes.
 
     If all rows fit with the adjoints themselves as blocks, one sweep computes them without a copy.
@@ -310,7 +312,7 @@ def multiplied(dag: Dag, ways: list[Way], layout: Mapping[int, Batch], room: int
             if k not in blocks:
                 empty = module_of(seeds).empty
                 blocks[k] = empty(way.block, dtype=seeds.dtype, device=seeds.device)
-            fill(dag, way, blocks[k][:, kept], swept, layout)
+            fill_rows(dag, way, blocks[k][:, kept], swept, layout)
     return [way.operator(blocks[k]) for k, way in enumerate(ways)]
 
 
@@ -341,7 +343,7 @@ def unit_rows(batch: Batch, shape: Shape, dtype: np.dtype, kept: slice) -> np.nd
     return rows.reshape(count, *shape)
 
 
-def fill(
+def fill_rows(
     dag: Dag,
     way: Way,
     block: np.ndarray,
@@ -372,8 +374,8 @@ def write_samples(split: Mixing, rows: np.ndarray, block: np.ndarray, *, added: 
 def workspace(part: Dag, rows: int) -> int:
     """Bytes for the patches of one operator at a time; patches of signals come in blocks."""
     factors = [factor for edge in part.edges for factor in factors_of(edge.operator)]
-    kernels = 3 * max(map(patches, factors), default=0) * part.dtype.itemsize
-    signals = max((patches(factor, signals=True) for factor in factors), default=0)
+    kernels = 3 * max(map(patch_entries, factors), default=0) * part.dtype.itemsize
+    signals = max((patch_entries(factor, signals=True) for factor in factors), default=0)
     return kernels + min(rows * signals * part.dtype.itemsize, BLOCK)
 
 

@@ -29,12 +29,12 @@ from ....jacobians.text import time_text
 from ....jacobians.threads import Lock, remembered
 from ....ops import numbers
 from ....ops.graphs.build import Graph
-from ...model.programs.program import Program, candidates, compiler
+from ...model.programs.program import Program, compiler, engines_to_try
 from ..derivatives.derivative import FINITE, Derivative
 from ..derivatives.point import Point
 from ..derivatives.record import Entry, Names, dag_of
 from ..products.calls import Calls, note_calls
-from ..products.compiled import KEPT, Compiled, plain, recorded
+from ..products.compiled import KEPT, Compiled, plain, product_values
 from ..products.cut import cut
 from .cost import MAKING, RECORDING, REPEATING, SWEEPING, seconds
 from .plan import eliminated, planned, repays_decision, repays_elimination, seconds_of
@@ -123,8 +123,8 @@ class Adaptive(Jacobian):
             return super()._flat_product(v, columns)
         self.count += prod(columns)
         x = np.ascontiguousarray(v) if is_numpy else v
-        y = program(shaped(x, (*columns, *self.in_shape)))
-        return shaped(y, (*columns, self.shape[0]))
+        y = program(reshape_if_needed(x, (*columns, *self.in_shape)))
+        return reshape_if_needed(y, (*columns, self.shape[0]))
 
     def _apply(self, op: Op, v: Array) -> Array:
         if (place := self.place) and isinstance(v, np.ndarray):
@@ -269,7 +269,7 @@ class Products:
             kinds = {dtype_of(x).kind for x in graph.residuals.values()}
             if graph.meets_nothing or not kinds <= set("fiub"):  # or bfloat16 from NumPy
                 return None
-            for engine in candidates(self.engine, graph):
+            for engine in engines_to_try(self.engine, graph):
                 with suppress(Exception):  # the exceptions of engines have no common base class
                     program = compiler(engine)(graph)
                     try_out(program, graph, engine)
@@ -280,7 +280,7 @@ class Products:
         """v and y = J v, recorded once."""
         key = self.of, self.wrt, self.transposed, columns
         dag = self.eliminated.T if self.transposed else self.eliminated
-        return remembered(self.form.known, key, lambda: recorded(self.form.op, dag, columns))
+        return remembered(self.form.known, key, lambda: product_values(self.form.op, dag, columns))
 
     @property
     def eliminated(self) -> Dag:
@@ -350,7 +350,7 @@ def _(operator: Adaptive) -> float:
     return seconds_of(operator.dag)
 
 
-def shaped(x: Array, shape: Shape) -> Array:
+def reshape_if_needed(x: Array, shape: Shape) -> Array:
     """x in a shape; a library may take long to find that it has it already."""
     return x if x.shape == shape else x.reshape(shape)
 

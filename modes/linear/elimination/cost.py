@@ -64,7 +64,7 @@ def seconds(operator: Jacobian) -> float:
     """Estimated seconds of one product."""
     if (inner := operator.structure) is not operator:
         return seconds(inner)
-    return max(arithmetic(operator), traffic(operator) / BANDWIDTH) + CALL
+    return max(arithmetic_seconds(operator), traffic(operator) / BANDWIDTH) + CALL
 
 
 @seconds.register
@@ -91,7 +91,7 @@ def _(operator: Dag) -> float:
     return sum(seconds(e.operator) for e in operator.edges) + added
 
 
-def arithmetic(operator: Jacobian) -> float:
+def arithmetic_seconds(operator: Jacobian) -> float:
     """Seconds of arithmetic: only matrix products have enough of it to count."""
     slowness = SLOWNESS.get(type(operator), 0.0)
     return slowness and operator.flops / (RATE * 4 / operator.dtype.itemsize) * slowness
@@ -107,10 +107,10 @@ def traffic(operator: Jacobian) -> int:
         return operator.nbytes // 2 + (m + n) * item
     if kind in (Broadcast, Embed, Cast):
         return (m + n) * item
-    return operator.nbytes + (m + n + 3 * patches(operator)) * item
+    return operator.nbytes + (m + n + 3 * patch_entries(operator)) * item
 
 
-def patches(operator: Jacobian, *, signals: bool = False) -> int:
+def patch_entries(operator: Jacobian, *, signals: bool = False) -> int:
     """Entries that a convolution of kernels gathers, writes and reads again for one product.
 
     With `signals`, entries that a convolution between signals gathers or adds up block by block.

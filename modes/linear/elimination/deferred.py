@@ -31,7 +31,7 @@ class Deferred:
     ) -> None:  # fmt: skip
         self.shape, self.dtype = shape, np.dtype(dtype)
         self.make, self.inputs, self.known = make, inputs, given
-        self.open = is_open(given) or any(map(is_open, inputs))
+        self.open = is_unknown(given) or any(map(is_unknown, inputs))
 
     @property
     def nbytes(self) -> int:
@@ -55,7 +55,7 @@ class Deferred:
         return self.known
 
 
-def is_open(x: Any) -> bool:
+def is_unknown(x: Any) -> bool:
     """Whether an array has no numbers yet."""
     return type(x) is ir.Value or (isinstance(x, Deferred) and x.open)
 
@@ -75,10 +75,10 @@ class Deferring(Reading):
         dtypes = (dtype_of(x) for x in inputs if hasattr(x, "dtype"))
         dtype = common(*(dtype for dtype in dtypes if dtype.kind not in "iu"))
         shape = SHAPES[op_type](*shapes, **attrs)
-        return Deferred(shape, dtype, partial(run, op_type, attrs), inputs)
+        return Deferred(shape, dtype, partial(run_operator, op_type, attrs), inputs)
 
 
-def run(name: str, attrs: dict[str, Any], *inputs: Any) -> Any:
+def run_operator(name: str, attrs: dict[str, Any], *inputs: Any) -> Any:
     """An operator on arrays; a transpose is copied, so that products read contiguous memory."""
     arrays = [x for x in inputs if hasattr(x, "dtype")]
     value = getattr(reading_of(*arrays), name)(*inputs, **attrs)
@@ -113,21 +113,21 @@ def deferred(operator: Jacobian, leaves: dict[int, Deferred]) -> Jacobian:
             leaves[id(array)] = Deferred(shape_of(array), dtype_of(array), given=array)
         return leaves[id(array)]
 
-    return mapped(operator, lambda x: isinstance(x, np.ndarray | ir.Value) or is_kept(x), leaf)
+    return map_arrays(operator, lambda x: isinstance(x, np.ndarray | ir.Value) or is_kept(x), leaf)
 
 
 def forced(operator: Jacobian) -> Jacobian:
     """The operator with its deferred arrays computed."""
-    return mapped(operator, lambda x: isinstance(x, Deferred), lambda array: array.value)
+    return map_arrays(operator, lambda x: isinstance(x, Deferred), lambda array: array.value)
 
 
-def mapped(held: Any, kind: Callable[[Any], bool], change: Callable[[Any], Any]) -> Any:
+def map_arrays(held: Any, kind: Callable[[Any], bool], change: Callable[[Any], Any]) -> Any:
     """An operator, or an attribute, with its arrays of a kind changed; integer arrays stay."""
     if kind(held):
         return change(held) if dtype_of(held).kind not in "iu" else held
     if isinstance(held, tuple):
-        parts = tuple(mapped(part, kind, change) for part in held)
+        parts = tuple(map_arrays(part, kind, change) for part in held)
         return parts if any(map(is_not, parts, held)) else held
     if not isinstance(held, Jacobian):
         return held
-    return with_parts(held, lambda part: mapped(part, kind, change))
+    return with_parts(held, lambda part: map_arrays(part, kind, change))

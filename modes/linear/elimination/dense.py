@@ -30,7 +30,7 @@ from ....jacobians.arrays import rounded, wide
 from ....jacobians.base import CHUNK, DENSE_LIMIT
 from ....jacobians.progress import chunks
 from ....ops.numbers import numbers
-from .accumulation import Way, multiplied, readings, row_bytes, ways_from
+from .accumulation import Way, multiply_out, readings, row_bytes, ways_from
 from .samples import Batch
 
 ORDER = "order"
@@ -78,17 +78,17 @@ def orders(dag: Dag, limit: int = DENSE_LIMIT) -> list[Order]:
         Order("forward", n * dag.flops, lambda: columns(dag).T),
         Order("reverse", m * dag.flops, lambda: columns(dag.T)),
         *by_sample(dag),
-        *(Order(f"{order.name}, transposed", order.flops, transposed(order.compute))
+        *(Order(f"{order.name}, transposed", order.flops, compute_transposed(order.compute))
           for order in by_sample(dag.T)),
     ]  # fmt: skip
     chain = stations(dag)
     order = order_of_chain(dag, chain, limit // dag.dtype.itemsize)
     if order:
-        found.append(Order(str(order), order.flops, lambda: matrix(dag, chain, order).T))
+        found.append(Order(str(order), order.flops, lambda: chain_matrix(dag, chain, order).T))
     return found
 
 
-def transposed(compute: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:
+def compute_transposed(compute: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:
     """A function that computes the transpose."""
     return lambda: compute().T
 
@@ -126,14 +126,14 @@ def by_sample(dag: Dag) -> list[Order]:
         chosen = [way for part in tried if part for way in part]
         if tried and len(chosen) == len(tried):
             rows = chosen[0].block[1]
-            compute = partial(assembled, dag, chosen, layout[sink])
+            compute = partial(assemble_columns, dag, chosen, layout[sink])
             found.append(Order(f"{rows} rows for all samples", rows * dag.flops, compute))
     return found
 
 
-def assembled(dag: Dag, chosen: list[Way], layout: dict[int, Batch]) -> np.ndarray:
+def assemble_columns(dag: Dag, chosen: list[Way], layout: dict[int, Batch]) -> np.ndarray:
     """The matrices of direct edges side by side; zeros for a source that reaches nothing."""
-    operators = multiplied(dag, chosen, layout, CHUNK)
+    operators = multiply_out(dag, chosen, layout, CHUNK)
     blocks = {way.vertex: J.toarray() for way, J in zip(chosen, operators, strict=True)}
     zero = (np.zeros((dag.shape[0], size(dag.shapes[v])), dag.dtype) for v in dag.sources)
     return np.hstack([blocks.get(v, z) for v, z in zip(dag.sources, zero, strict=True)])
@@ -166,16 +166,16 @@ def order_of_chain(dag: Dag, chain: list[tuple[int, ...]], limit: float) -> Chai
     return chain_order(tuple(sizes), tuple(part.flops for part in segments), tuple(known), limit)
 
 
-def matrix(dag: Dag, chain: list[tuple[int, ...]], order: ChainOrder) -> np.ndarray:
+def chain_matrix(dag: Dag, chain: list[tuple[int, ...]], order: ChainOrder) -> np.ndarray:
     """The transposed matrix from one station to another, (size of start, size of stop)."""
     if order.left and order.right:
-        return matrix(dag, chain, order.right) @ matrix(dag, chain, order.left)
+        return chain_matrix(dag, chain, order.right) @ chain_matrix(dag, chain, order.left)
     if order.right:
         swept = dag.between(chain[order.right.stop], chain[order.stop])
-        return columns(swept, matrix(dag, chain, order.right))
+        return columns(swept, chain_matrix(dag, chain, order.right))
     if order.left:
         swept = dag.between(chain[order.start], chain[order.left.start])
-        return columns(swept.T, matrix(dag, chain, order.left).T).T
+        return columns(swept.T, chain_matrix(dag, chain, order.left).T).T
     swept = dag.between(chain[order.start], chain[order.stop])
     entries = given_of(swept)
     if entries is not None:

@@ -24,7 +24,7 @@ from ....jacobians.hooks import compiled
 from ....jacobians.products import factors_of
 from ....jacobians.threads import Lock, remembered
 from ..products.compiled import Compiled
-from .accumulation import Choice, chosen, multiplied
+from .accumulation import Choice, choose_vertices, multiply_out
 from .cost import BANDWIDTH, CALL, DECIDING, ELIMINATING, RATE, SAVED, seconds
 from .deferred import Deferred, deferred, forced
 from .vertex_elimination import MATRICES, Elimination, elimination
@@ -37,7 +37,7 @@ REPAID, TRUSTED = 30, 10
 a distant future are unreliable.
 """
 
-LEAST = 2**30
+PLAN_BYTES = 2**30
 """Bytes that a plan may hold by default, even if the DAG itself holds little."""
 
 LAYOUTS = Permutation, Reshape
@@ -61,7 +61,7 @@ def _(operator: Dag, products: int, memory: int | None = None) -> Jacobian:
     if operator.mirror is not None:
         return planned(operator.mirror, products, memory).T
     dag = eliminated(operator)
-    asked = counted(products), memory
+    asked = repaying_products(products), memory
     with lock_of(operator):
         known, found = operator.known.get(PLAN, (None, None))
         if known != asked:
@@ -124,7 +124,7 @@ def repays_elimination(dag: Dag, products: int) -> bool:
 
 def repays_decision(dag: Dag, products: int) -> bool:
     """Whether `products` products may save more time than deciding what to multiply out takes."""
-    return SAVED * counted(products) * seconds_of(dag) > DECIDING * len(dag.edges)
+    return SAVED * repaying_products(products) * seconds_of(dag) > DECIDING * len(dag.edges)
 
 
 def plan_of(dag: Dag) -> Dag | None:
@@ -162,15 +162,15 @@ def plan(dag: Dag, *, products: int, memory: int | None = None) -> Dag:
     the machine, whatever else runs there.
     """
     memory = spare(dag) if memory is None else memory
-    found = joined(dag, counted(products), memory)
+    found = join_matrices(dag, repaying_products(products), memory)
     if not repays_decision(dag, products):
         return found
-    products = counted(products)
+    products = repaying_products(products)
     found = narrowed(found, dag.sinks, products, memory - spent(found, dag))
-    return turned(found, dag.sources, products, memory - spent(found, dag))
+    return narrow_starts(found, dag.sources, products, memory - spent(found, dag))
 
 
-def joined(dag: Dag, products: int, memory: int) -> Dag:
+def join_matrices(dag: Dag, products: int, memory: int) -> Dag:
     """The DAG with neighbouring matrices of its chains multiplied, where products repay that.
 
     The matrices may stand on both sides of reshapes and permutations: the table
@@ -242,16 +242,16 @@ def making(operator: Jacobian) -> float:
     return spent
 
 
-def counted(products: int) -> int:
+def repaying_products(products: int) -> int:
     """The number of products within which a plan must pay, for a requested number.
 
-    >>> [counted(n) for n in (8, 100, 1000)]
+    >>> [repaying_products(n) for n in (8, 100, 1000)]
     [8, 30, 100]
     """
     return min(products, max(REPAID, products // TRUSTED))
 
 
-def turned(dag: Dag, ends: tuple[int, ...], products: int, memory: int) -> Dag:
+def narrow_starts(dag: Dag, ends: tuple[int, ...], products: int, memory: int) -> Dag:
     """Direct edges from some starts, where they pay: `narrowed` on the transpose."""
     last, mirrored = len(dag.shapes) - 1, dag.T
     found = narrowed(mirrored, tuple(last - end for end in ends), products, memory)
@@ -265,7 +265,7 @@ def turned(dag: Dag, ends: tuple[int, ...], products: int, memory: int) -> Dag:
 
 def spare(dag: Dag) -> int:
     """Bytes that a plan may take by default."""
-    wanted = max(LEAST, 4 * dag.nbytes)
+    wanted = max(PLAN_BYTES, 4 * dag.nbytes)
     if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
         return wanted
     return min(wanted, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 8)
@@ -281,7 +281,7 @@ def narrowed(dag: Dag, ends: tuple[int, ...], products: int, memory: int) -> Dag
     if not 0 < len(ends) <= ENDS:
         return dag
     paths = up_to(dag, ends)
-    found = chosen(paths, ends, products, memory)
+    found = choose_vertices(paths, ends, products, memory)
     if found is None:
         return dag
     if (cost(dag) - cost(rewired(dag, found.hollow()))) * products <= found.setup:
@@ -314,7 +314,7 @@ def direct_edges(dag: Dag, choice: Choice, room: int) -> Iterator[Edge]:
         for way in ways:
             by_end[way.sink].append(way)
     for end, to_end in by_end.items():
-        operators = multiplied(dag, to_end, choice.layouts[end], room)
+        operators = multiply_out(dag, to_end, choice.layouts[end], room)
         yield from (Edge(w.vertex, end, J) for w, J in zip(to_end, operators, strict=True))
 
 

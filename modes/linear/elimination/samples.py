@@ -75,7 +75,7 @@ class Batch:
         )
 
 
-def batches_of(shape: Shape) -> Iterator[Batch]:
+def candidate_batches(shape: Shape) -> Iterator[Batch]:
     """Candidate samples of a tensor: along axis 0, axes 0 and 1, or axis 1, or a single sample."""
     seen = set()
     for first, stop in ((0, 1), (0, 2), (1, 2)):
@@ -155,22 +155,28 @@ def _(operator: Convolution, batch: Batch) -> Batch | None:
 
 @acts_per_sample.register
 def _(operator: Permutation, batch: Batch) -> Batch | None:
-    axis = axis_of(batch, operator.in_shape)
-    return None if axis is None else moved(operator, batch, axis, operator.perm.index(axis))
+    axis = sample_axis(batch, operator.in_shape)
+    return (
+        None if axis is None else move_batch_axis(operator, batch, axis, operator.perm.index(axis))
+    )
 
 
 @acts_per_sample.register
 def _(operator: Broadcast | SumTo, batch: Batch) -> Batch | None:
     """Axes of x and y with the same negative index are aligned."""
-    axis = axis_of(batch, operator.in_shape)
-    return None if axis is None else moved(operator, batch, axis, axis - len(operator.in_shape))
+    axis = sample_axis(batch, operator.in_shape)
+    return (
+        None
+        if axis is None
+        else move_batch_axis(operator, batch, axis, axis - len(operator.in_shape))
+    )
 
 
 @acts_per_sample.register
 def _(operator: Slice | Embed, batch: Batch) -> Batch | None:
-    axis = axis_of(batch, operator.in_shape)
+    axis = sample_axis(batch, operator.in_shape)
     whole = axis is not None and same(tuple(operator.spans[axis][:2]), (0, 1))
-    return moved(operator, batch, axis, axis) if axis is not None and whole else None
+    return move_batch_axis(operator, batch, axis, axis) if axis is not None and whole else None
 
 
 @acts_per_sample.register
@@ -186,21 +192,23 @@ def _(operator: Fourier, batch: Batch) -> Batch | None:
 
 @acts_per_sample.register
 def _(operator: Contraction, batch: Batch) -> Batch | None:
-    axis = axis_of(batch, operator.in_shape)
+    axis = sample_axis(batch, operator.in_shape)
     label = "" if axis is None else operator.in_term[axis]
     if axis is None or operator.in_term.count(label) > 1 or operator.out_term.count(label) != 1:
         return None
-    return moved(operator, batch, axis, operator.out_term.index(label))
+    return move_batch_axis(operator, batch, axis, operator.out_term.index(label))
 
 
 @acts_per_sample.register
 def _(operator: Take, batch: Batch) -> Batch | None:
-    axis, taken = axis_of(batch, operator.in_shape), len(operator.in_shape) + operator.axis
+    axis, taken = sample_axis(batch, operator.in_shape), len(operator.in_shape) + operator.axis
     if axis is None:
         return None
     if axis != taken:
-        return moved(operator, batch, axis, axis if axis < taken else axis - len(operator.in_shape))
-    parted = parts_of(operator, batch)
+        return move_batch_axis(
+            operator, batch, axis, axis if axis < taken else axis - len(operator.in_shape)
+        )
+    parted = part_batches(operator, batch)
     if parted or not isinstance(operator.index, np.ndarray) or is_symbolic(operator.in_shape):
         return parted
     local = Batch(batch.count, batch.inner // size(operator.in_shape[axis + 1 :]))
@@ -215,13 +223,13 @@ def _(operator: Take, batch: Batch) -> Batch | None:
 
 @acts_per_sample.register
 def _(operator: Scatter, batch: Batch) -> Batch | None:
-    parted = parts_of(operator, batch)
-    axis, rank = axis_of(batch, operator.in_shape), len(operator.in_shape)
+    parted = part_batches(operator, batch)
+    axis, rank = sample_axis(batch, operator.in_shape), len(operator.in_shape)
     first = len(operator.out_shape) + operator.axis
     if parted or axis is None:
         return parted
     if axis < first or axis - rank > operator.axis:
-        return moved(operator, batch, axis, axis if axis < first else axis - rank)
+        return move_batch_axis(operator, batch, axis, axis if axis < first else axis - rank)
     if not isinstance(operator.index, np.ndarray) or is_symbolic(operator.out_shape):
         return None
     runs = batch.count * batch.outer(operator.shape[1])
@@ -229,7 +237,7 @@ def _(operator: Scatter, batch: Batch) -> Batch | None:
     return after if after and after.inner and acts_per_sample(operator.T, after) == batch else None
 
 
-def parts_of(operator: Take | Scatter, batch: Batch) -> Batch | None:
+def part_batches(operator: Take | Scatter, batch: Batch) -> Batch | None:
     """The samples of y if the samples of x are `parts`, within each of which the index stays."""
     new, old = operator.shape
     for k in range(1, len(operator.parts) + 1):
@@ -240,7 +248,7 @@ def parts_of(operator: Take | Scatter, batch: Batch) -> Batch | None:
     return None
 
 
-def axis_of(batch: Batch, shape: Shape) -> int | None:
+def sample_axis(batch: Batch, shape: Shape) -> int | None:
     """The axis that separates the samples, or None if several axes do."""
     stride: int = 1
     for axis in range(len(shape) - 1, -1, -1):
@@ -253,11 +261,11 @@ def axis_of(batch: Batch, shape: Shape) -> int | None:
 
 def unless_along(batch: Batch, shape: Shape, *axes: int) -> Batch | None:
     """The same samples, or None if one of some negative axes separates them."""
-    axis = axis_of(batch, shape)
+    axis = sample_axis(batch, shape)
     return None if axis is None or axis - len(shape) in axes else batch
 
 
-def moved(operator: Jacobian, batch: Batch, axis: int, to: int) -> Batch | None:
+def move_batch_axis(operator: Jacobian, batch: Batch, axis: int, to: int) -> Batch | None:
     """The samples of y if axis `axis` of x becomes axis `to` of y, entry by entry."""
     rank = len(operator.out_shape)
     if to < -rank or not same(operator.in_shape[axis], operator.out_shape[to]):
@@ -337,7 +345,7 @@ def _(operator: Kron, batch: Batch, sample: int) -> Jacobian | None:
 @rows_of_sample.register
 def _(operator: Broadcast, batch: Batch, sample: int) -> Jacobian | None:
     """The input broadcast to a single sample."""
-    if not is_repeated(operator, batch):
+    if not repeats_per_sample(operator, batch):
         return None
     return broadcast(operator.in_shape, (1, *operator.out_shape[1:]), operator.dtype)
 
@@ -353,7 +361,7 @@ def _(operator: Take, batch: Batch, sample: int) -> Jacobian | None:
     return Take(operator.index[sample : sample + 1], 0, operator.in_shape, operator.dtype)
 
 
-def is_repeated(operator: Jacobian, batch: Batch) -> bool:
+def repeats_per_sample(operator: Jacobian, batch: Batch) -> bool:
     """Whether the samples are along the first axis of the output, which only repeats the input."""
     out, new = operator.out_shape, len(operator.out_shape) - len(operator.in_shape)
     repeated = new > 0 or operator.in_shape[:1] == (1,)

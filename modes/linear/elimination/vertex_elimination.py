@@ -49,7 +49,7 @@ DEGREE = 64
 GAIN = 1e-9
 """Least gain relative to the cost that is more than rounding error."""
 
-LONG = 8
+EDGE_TERMS = 8
 """Largest number of terms of a new edge, and of its factors if the elimination gains nothing."""
 
 MATRICES = frozenset({BlockDiagonal, Contraction, Convolution, Dense, Kron, LowRank})
@@ -59,7 +59,7 @@ DIAGONALS = Diagonal, Identity, Scalar
 Ends = tuple[int, int]
 
 
-def product(left: Jacobian, right: Jacobian) -> Jacobian:
+def multiply_operators(left: Jacobian, right: Jacobian) -> Jacobian:
     """left · right, with neighbouring factors merged that are not both matrices."""
     chain = list(factors_of(left))
     for factor in factors_of(right):
@@ -73,22 +73,22 @@ def meet(*factors: Jacobian) -> Factors | None:
     return None if stay else simplified(*factors)
 
 
-def plus(*operators: Jacobian) -> Jacobian:
+def add_operators(*operators: Jacobian) -> Jacobian:
     """Σ operators, with like terms merged; a diagonal also meets those inside of products."""
     terms = [term for operator in operators for term in terms_of(operator)]
     if any(isinstance(term, DIAGONALS) for term in terms):
-        terms = [part for term in terms for part in opened(term)]
+        terms = [part for term in terms for part in open_sum(term)]
     return reduce(add, terms)
 
 
-def opened(term: Jacobian) -> tuple[Jacobian, ...]:
+def open_sum(term: Jacobian) -> tuple[Jacobian, ...]:
     """d e and d A for a term d (A + e) whose diagonal d e merges with one beside it."""
     match factors_of(term):
         case d, Sum() as S if isinstance(d, DIAGONALS):
             e = [t for t in S.terms if isinstance(t, DIAGONALS)]
             A = [t for t in S.terms if not isinstance(t, DIAGONALS)]
             if e and A:
-                return product(d, reduce(add, e)), product(d, reduce(add, A))
+                return multiply_operators(d, reduce(add, e)), multiply_operators(d, reduce(add, A))
     return (term,)
 
 
@@ -111,7 +111,7 @@ class Elimination:
 
 def elimination(dag: Dag) -> Elimination:
     """The elimination of a DAG of arrays, or of graph values."""
-    graph = Graph(dag)
+    graph = LinkGraph(dag)
     eliminate_vertices(graph)
     edges = [
         Edge(i, o, dag.edges[link.place].operator if link.place is not None else link.result)
@@ -122,7 +122,7 @@ def elimination(dag: Dag) -> Elimination:
     return Elimination(after, tuple(graph.gone))
 
 
-def eliminate_vertices(graph: Graph) -> None:
+def eliminate_vertices(graph: LinkGraph) -> None:
     """Greedily, the vertex with the fewest pairs of edges first; its neighbours are tried again."""
     waiting = {v for v in graph.interior if graph.pairs(v) <= DEGREE}
     queue = [(graph.pairs(v), v) for v in waiting]
@@ -158,7 +158,7 @@ class Link:
         return forced(self.operator)
 
 
-class Graph:
+class LinkGraph:
     """Links by their ends; `interior` are the vertices that may be eliminated.
 
     `gone` are the eliminated vertices, each with the ends of the links that replaced it.
@@ -172,7 +172,7 @@ class Graph:
         for place, edge in enumerate(dag.edges):
             link = Link(deferred(edge.operator, leaves), place)
             present = self.incoming[edge.end].get(edge.start)
-            link = link if present is None else Link(plus(present.operator, link.operator))
+            link = link if present is None else Link(add_operators(present.operator, link.operator))
             self.add(edge.start, edge.end, link)
         self.gone: list[tuple[int, tuple[Ends, ...]]] = []
         self.tiled: dict[tuple[int, bool], bool] = {}  # whether the slabs at a vertex tile it
@@ -225,12 +225,14 @@ class Graph:
         spent = 0.0
         for o, out in self.outgoing[v].items():
             for i, into in self.incoming[v].items():
-                operator = product(out.operator, into.operator)
+                operator = multiply_operators(out.operator, into.operator)
                 if isinstance(operator, Product) and (self.tiles(i, v) or self.tiles(v, o)):
                     return None
                 present = self.incoming[o].get(i)
-                link = Link(operator if present is None else plus(present.operator, operator))
-                if len(terms_of(link.operator)) > LONG:
+                link = Link(
+                    operator if present is None else add_operators(present.operator, operator)
+                )
+                if len(terms_of(link.operator)) > EDGE_TERMS:
                     return None
                 links[i, o] = link
                 spent += link.cost
@@ -277,4 +279,4 @@ class Graph:
 
 def short(link: Link) -> bool:
     """Whether an edge has few factors."""
-    return len(factors_of(link.operator)) <= LONG
+    return len(factors_of(link.operator)) <= EDGE_TERMS

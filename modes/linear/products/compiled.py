@@ -97,7 +97,7 @@ class Compiled(Jacobian):
     def _made(self, columns: Shape, device: Any) -> Way:
         library = self.library
         how = library is not None and library.convolves_samples
-        recording = record(self.operator, columns, convolves_samples=how)
+        recording = record_product(self.operator, columns, convolves_samples=how)
         if recording.meets_nothing:
             self._ran, self._why = "plain calls", "a tensor on the way has no elements"
             return partial(plain, self.operator)
@@ -149,17 +149,19 @@ LARGE = 2**20
 """Bytes from which a matrix and its transpose are not both held."""
 
 
-def record(
+def record_product(
     operator: Jacobian, columns: Shape = (), *, convolves_samples: bool = False
 ) -> Graph:  # fmt: skip
     """The product of `operator` with `columns` right-hand sides at once; halves in float32."""
     held = operator if operator.place is None else placed(operator, HOST)
     op = ResidualRecorder(convolves_samples=convolves_samples)
-    v, y = recorded(op, held, columns)
+    v, y = product_values(op, held, columns)
     return Graph(type(op), op.opset_imports, reachable(op, [y])[0], {V: v}, {"y": y})
 
 
-def recorded(op: ResidualRecorder, operator: Jacobian, columns: Shape) -> tuple[ir.Value, ir.Value]:
+def product_values(
+    op: ResidualRecorder, operator: Jacobian, columns: Shape
+) -> tuple[ir.Value, ir.Value]:
     """v and y = J v, recorded."""
     dtype = wide(operator.dtype)
     v = op.new((*columns, *operator.in_shape), dtype)

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from ....jacobians import dtype_of, shape_of, size
 from ....ops.graphs.build import Graph, V, give_all_names, operands_of, reachable
-from ....ops.graphs.simplify import rank_of, transposed
+from ....ops.graphs.simplify import rank_of, transpose_behind
 from ....ops.numbers.table import FREE
 from .compiled import ResidualRecorder
 
@@ -37,18 +37,18 @@ def cut(
             late.add(id(node))
     ahead = {*map(id, held)}
     wide = {id(node) for node in nodes if id(node) not in ahead} | late
-    if id(y) not in moving or bytes_of(read_by(nodes, late, v)) > MOST * bytes_of(
-        read_by(nodes, wide, v)
+    if id(y) not in moving or bytes_of(values_between(nodes, late, v)) > MOST * bytes_of(
+        values_between(nodes, wide, v)
     ):
         late = wide
     late |= sunk(nodes, late)
     give_all_names(op, inputs)
-    residuals = {str(x.name): x for x in read_by(nodes, late, v, y)}
+    residuals = {str(x.name): x for x in values_between(nodes, late, v, y)}
     part = [node for node in nodes if id(node) in late]
     return Graph(type(op), op.opset_imports, part, {V: v, **residuals}, {"y": y})
 
 
-def read_by(
+def values_between(
     nodes: list[ir.Node], late: Collection[int], v: ir.Value, y: ir.Value | None = None
 ) -> tuple[ir.Value, ...]:
     """What the late nodes read of the others, and of the inputs."""
@@ -70,7 +70,7 @@ def sunk(nodes: list[ir.Node], late: Collection[int]) -> set[int]:
             read = users.get(id(node.outputs[0]), [])
             free = node.op_type in FREE and node.op_type != "Expand"
             still = all(x is None or x.const_value is not None for x in node.inputs[1:])
-            matrix = transposed(node.outputs[0])
+            matrix = transpose_behind(node.outputs[0])
             in_place = matrix and rank_of(matrix) == 2 and all(u == ("MatMul", 1) for u in read)
             if not read or node.domain or not still or not (free or in_place):
                 continue

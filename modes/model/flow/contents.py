@@ -70,7 +70,7 @@ class Contents(Shown):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle without the cached results: sessions cannot be pickled."""
-        return restored, (type(self), self.limits, self.lean, *packed(self.ir))
+        return restored, (type(self), self.limits, self.lean, *pack_model(self.ir))
 
     @property
     def cache(self) -> dict[str, Latest[Any, Any]]:
@@ -237,7 +237,7 @@ def restored(
     kind: type[Contents], limits: Limits, lean: bool, graph: bytes, large: dict[str, Any]
 ) -> Contents:
     """A model from the parts of a pickle."""
-    model = kind(unpacked(graph, large), limits)
+    model = kind(unpack_model(graph, large), limits)
     model.lean = lean
     return model
 
@@ -301,24 +301,24 @@ def become(node: ir.Node, op_type: str, operands: Sequence[ir.Value | None]) -> 
     node.attributes.clear()
 
 
-SMALL = 1024
+GRAPH_BYTES = 1024
 """Bytes up to which a weight stays in the graph."""
 
 
-def packed(model: ir.Model) -> tuple[bytes, dict[str, np.ndarray]]:
+def pack_model(model: ir.Model) -> tuple[bytes, dict[str, np.ndarray]]:
     """The graph as bytes without its large weights, and these weights by name."""
     proto, large = ir.to_proto(model), {}
     for tensor in proto.graph.initializer:
         array = array_of(model.graph.initializers[tensor.name])
-        if array.nbytes > SMALL and array.dtype.kind in "fiub":
+        if array.nbytes > GRAPH_BYTES and array.dtype.kind in "fiub":
             large[tensor.name] = np.ascontiguousarray(array)
             hollow = {"name": tensor.name, "data_type": tensor.data_type, "dims": tensor.dims}
             tensor.CopyFrom(onnx.TensorProto(**hollow))
     return proto.SerializeToString(), large
 
 
-def unpacked(graph: bytes, large: dict[str, np.ndarray]) -> ir.Model:
-    """The model from the results of `packed`."""
+def unpack_model(graph: bytes, large: dict[str, np.ndarray]) -> ir.Model:
+    """The model from the results of `pack_model`."""
     model = ir.from_proto(onnx.load_model_from_string(graph))
     for name, array in large.items():
         model.graph.initializers[name].const_value = ir.Tensor(array, name=name)
@@ -336,12 +336,12 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         yield from attribute.graphs
 
 
-def inside(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+def nodes_inside(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     """The nodes, each followed by the nodes of its subgraphs."""
     for node in nodes:
         yield node
         for graph in subgraphs(node):
-            yield from inside(graph.node)
+            yield from nodes_inside(graph.node)
 
 
 def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
@@ -363,10 +363,12 @@ def owned(
 ) -> Iterator[tuple[onnx.ModelProto | onnx.FunctionProto, onnx.NodeProto]]:
     """Every node of the model and of its functions, each with the model or function it is in."""
     yield from ((model, node) for node in nodes(model))
-    yield from ((function, node) for function in model.functions for node in inside(function.node))
+    yield from (
+        (function, node) for function in model.functions for node in nodes_inside(function.node)
+    )
 
 
-def names_in(graph: onnx.GraphProto) -> set[str]:
+def names_in_graph(graph: onnx.GraphProto) -> set[str]:
     """The names of all tensors in the graph and in every graph inside it."""
     return {
         name for g in graphs(graph) for name in (
@@ -376,7 +378,7 @@ def names_in(graph: onnx.GraphProto) -> set[str]:
     }  # fmt: skip
 
 
-def unique(name: str, taken: set[str]) -> str:
+def unique_name(name: str, taken: set[str]) -> str:
     """The name, numbered if it is taken; the result is added to `taken`."""
     chosen, k = name, 1
     while chosen in taken:

@@ -54,7 +54,7 @@ def loop(op: Op, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Met
     for i in count() if limit is None else range(int(np.ravel(at(limit))[0])):
         if go is not None and not np.all(at(go)):
             break
-        go, *results = run(body, (*turn(body, i), *state))
+        go, *results = run(body, (*iteration_inputs(body, i), *state))
         state = results[:carried]
         rows.append(results[carried:])
         meter.keep(rows[-1], f"what the turns of {step} give")
@@ -62,7 +62,7 @@ def loop(op: Op, step: Step, inputs: Sequence[Any], run: Run, at: At, meter: Met
     return [*state, *arranged(op, step, rows, body.outputs[1 + carried :])]
 
 
-def turn(body: ir.Graph, i: int) -> tuple[np.ndarray, np.ndarray]:
+def iteration_inputs(body: ir.Graph, i: int) -> tuple[np.ndarray, np.ndarray]:
     """The iteration number i and the condition, true, that a Loop passes to its body.
 
     Both have one element; they are vectors if declared so, as by exporters before opset 11.
@@ -100,12 +100,12 @@ def arranged(op: Op, step: Step, rows: list[list[Any]], declared: Sequence[ir.Va
     axes = step.attrs.get("scan_output_axes", (0,) * len(declared))
     columns = list(zip(*rows, strict=True)) or [()] * len(declared)
     return [
-        joined(op, column[::-1] if b else column, axis, value)
+        stack_parts(op, column[::-1] if b else column, axis, value)
         for column, b, axis, value in zip(columns, back, axes, declared, strict=True)
     ]
 
 
-def joined(op: Op, parts: Sequence[Any], axis: int, declared: ir.Value) -> Any:
+def stack_parts(op: Op, parts: Sequence[Any], axis: int, declared: ir.Value) -> Any:
     """The parts stacked along a new axis; without parts, an empty tensor as declared."""
     if parts:
         return op.Concat(*(op.Unsqueeze(part, (axis,)) for part in parts), axis=axis)
@@ -121,7 +121,7 @@ def begin(step: Step, held: Sequence[Any]) -> list[Any]:
     if step.op_type == "If":
         return []
     if step.op_type == "Loop":
-        return [*turn(step.attrs["body"], 0), *held[2:]]
+        return [*iteration_inputs(step.attrs["body"], 0), *held[2:]]
     width = step.attrs["num_scan_inputs"]
     axes = step.attrs.get("scan_input_axes", (0,) * width)
     series = zip(held[len(held) - width :], axes, strict=True)
@@ -150,10 +150,10 @@ def end(step: Step, held: Sequence[Any], found: Mapping[str, Sequence[Any]]) -> 
         turns = held[carried].shape[step.attrs.get("scan_input_axes", (0,))[0]]
         axes = step.attrs.get("scan_output_axes", (0,) * (len(results) - carried))
     rows = zip(results[carried:], axes, strict=False)
-    return results[:carried] + [repeated(x, turns, axis) for x, axis in rows]
+    return results[:carried] + [repeat_row(x, turns, axis) for x, axis in rows]
 
 
-def stacked(step: Step, made: list[Any], found: Mapping[str, Sequence[Any]]) -> list[Any]:
+def stack_outputs(step: Step, made: list[Any], found: Mapping[str, Sequence[Any]]) -> list[Any]:
     """The outputs of a step; a stack without a row gets the shape of the rows that its body gives,
     which may be declared nowhere.
     """
@@ -161,10 +161,10 @@ def stacked(step: Step, made: list[Any], found: Mapping[str, Sequence[Any]]) -> 
         return made
     states = len(step.attrs["body"].inputs) - 2
     rows = zip(made[states:], found["body"][1 + states :], strict=False)
-    return [*made[:states], *(y if y is None or len(y) else repeated(x, 0, 0) for y, x in rows)]
+    return [*made[:states], *(y if y is None or len(y) else repeat_row(x, 0, 0) for y, x in rows)]
 
 
-def repeated(x: np.ndarray, turns: int, axis: int) -> np.ndarray:
+def repeat_row(x: np.ndarray, turns: int, axis: int) -> np.ndarray:
     """The same row for every iteration, stacked."""
     return np.repeat(np.expand_dims(x, axis), turns, axis)
 
@@ -235,34 +235,36 @@ def shapes_around(
     shape between iterations.
     """
     if step.op_type == "If":
-        return [*map(both, *results)]
+        return [*map(merged_shape, *results)]
     lost = step.op_type == "Loop"
     states = shapes[2:] if lost else shapes[: -step.attrs["num_scan_inputs"]]
     ends = results[0][lost:]
     for k, (a, b) in enumerate(zip(states, ends, strict=False)):
-        if len(a) != len(b) or not all(stays(n, m) for n, m in zip(a, b, strict=True)):
-            raise OnnxJacError(f"the shape of its state {k} becomes {shown(b)}, from {shown(a)}")
+        if len(a) != len(b) or not all(keeps_size(n, m) for n, m in zip(a, b, strict=True)):
+            raise OnnxJacError(
+                f"the shape of its state {k} becomes {shape_text(b)}, from {shape_text(a)}"
+            )
     rows = ends[len(states) :]
     axes = step.attrs.get("scan_output_axes", (0,) * len(rows))
     placed = ((axis % (len(row) + 1), row) for axis, row in zip(axes, rows, strict=True))
     return [*states, *((*row[:axis], turns, *row[axis:]) for axis, row in placed)]
 
 
-def both(a: Sizes, b: Sizes) -> tuple[Any, ...]:
+def merged_shape(a: Sizes, b: Sizes) -> tuple[Any, ...]:
     """The shape of an output of an If, from the shapes in both branches."""
     if len(a) != len(b):
-        raise OnnxJacError(f"its branches give {shown(a)} and {shown(b)}")
+        raise OnnxJacError(f"its branches give {shape_text(a)} and {shape_text(b)}")
     return tuple(n if same(n, m) else None for n, m in zip(a, b, strict=True))
 
 
-def stays(n: Any, m: Any) -> bool:
+def keeps_size(n: Any, m: Any) -> bool:
     """Whether a size is the same before and after an iteration: for certain, or decided by numbers
     that are known before the first iteration.
     """
     return same(n, m) or (depth_of(m) <= depth_of(n) and bool(n == m))
 
 
-def shown(shape: Sizes) -> str:
+def shape_text(shape: Sizes) -> str:
     """A shape at the point, as text."""
     return str([*at(shape)])
 

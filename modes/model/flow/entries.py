@@ -17,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ....jacobians.errors import InputError
-from .contents import Contents, TensorSpec, unique
+from .contents import Contents, TensorSpec, unique_name
 from .nodes import Nodes
 
 Index = tuple[int | slice | EllipsisType, ...]
@@ -28,22 +28,22 @@ ENDS = np.iinfo(np.int64)
 
 def with_entries(model: Contents, read: Iterable[Any], perturbed: Any = None) -> Contents:
     """The model with tensors of the names `read` and `perturbed` that are parts of tensors."""
-    of, wrt = (tuple(n for each in sides for n in parts_in(model, each))
+    of, wrt = (tuple(n for each in sides for n in named_parts(model, each))
                for sides in (read, (perturbed,)))  # fmt: skip
     if not of and not wrt:
         return model
-    parts = {name: part_of(model, name) for name in (*wrt, *of)}
+    parts = {name: split_part(model, name) for name in (*wrt, *of)}
     return model.variant(("entries", of, wrt), partial(add_parts, parts=parts, perturbed=wrt))
 
 
-def parts_in(model: Contents, names: Any) -> list[str]:
+def named_parts(model: Contents, names: Any) -> list[str]:
     """The names that are parts of tensors of the model, and no tensors."""
     given = [names] if isinstance(names, str) else names if isinstance(names, Collection) else ()
     found = ((name, PART.fullmatch(name)) for name in given if isinstance(name, str))
     return [name for name, part in found if part and part[1] in model and name not in model]
 
 
-def part_of(model: Contents, name: str) -> tuple[str, Index]:
+def split_part(model: Contents, name: str) -> tuple[str, Index]:
     """The tensor and the index in the name of a part, without an ellipsis."""
     match = PART.fullmatch(name)
     assert match is not None
@@ -51,20 +51,20 @@ def part_of(model: Contents, name: str) -> tuple[str, Index]:
         given = ast.parse(f"_[{match[2]}]", mode="eval").body
         assert isinstance(given, ast.Subscript)
         parts = given.slice.elts if isinstance(given.slice, ast.Tuple) else [given.slice]
-        index = tuple(map(indexed, parts))
+        index = tuple(map(read_index, parts))
     except (SyntaxError, ValueError) as error:
         raise InputError(
             f"{name!r} is no part of {match[1]!r}: name entries and slices by whole numbers, such "
             f"as '{match[1]}[0,3]' or '{match[1]}[:,3]'"
         ) from error
-    return match[1], fitted(model.spec(match[1]), index, name)
+    return match[1], fit_index(model.spec(match[1]), index, name)
 
 
-def indexed(node: ast.expr) -> Any:
+def read_index(node: ast.expr) -> Any:
     """An index in Python's syntax; raises `ValueError` for anything but numbers and slices."""
     if isinstance(node, ast.Slice):
         ends = (
-            None if end is None else indexed(end) for end in (node.lower, node.upper, node.step)
+            None if end is None else read_index(end) for end in (node.lower, node.upper, node.step)
         )
         start, stop, step = ends
         if step == 0 or not all(isinstance(x, int | None) for x in (start, stop, step)):
@@ -76,7 +76,7 @@ def indexed(node: ast.expr) -> Any:
     return value
 
 
-def fitted(spec: TensorSpec, index: Index, name: str) -> Index:
+def fit_index(spec: TensorSpec, index: Index, name: str) -> Index:
     """The index without an ellipsis, checked against the shape as far as the model declares it."""
     shape, count = spec.shape, sum(part is not ... for part in index)
     if ... in index:
@@ -104,20 +104,20 @@ def add_parts(
             continue
         made.add(name)
         if name not in perturbed:
-            part(nodes, whole.get(base, values[base]), index).name = name
+            cut_part(nodes, whole.get(base, values[base]), index).name = name
             continue
         x = whole.get(base, values[base])
         readers = [(use.node, use.idx) for use in x.uses()]
-        entry = part(nodes, values[base], index)
+        entry = cut_part(nodes, values[base], index)
         entry.name = name
         whole[base] = put_back(nodes, x, entry, index)
-        whole[base].name = unique(f"{base}_with_parts", nodes.taken)
+        whole[base].name = unique_name(f"{base}_with_parts", nodes.taken)
         for node, place in readers:
             node.replace_input_with(place, whole[base])
     model.graph.sort()
 
 
-def part(nodes: Nodes, x: ir.Value, index: Index) -> ir.Value:
+def cut_part(nodes: Nodes, x: ir.Value, index: Index) -> ir.Value:
     """A part of a tensor."""
     cut = {k: s for k, s in enumerate(index) if isinstance(s, slice) and s != slice(None)}
     y = x
@@ -137,6 +137,6 @@ def put_back(nodes: Nodes, x: ir.Value, entry: ir.Value, index: Index) -> ir.Val
     """The tensor with a part in its place."""
     shape, line = nodes.add("Shape", x), np.array([-1])
     count = nodes.add("Range", np.array(0), nodes.add("Size", x), np.array(1))
-    places = part(nodes, nodes.add("Reshape", count, shape), index)
+    places = cut_part(nodes, nodes.add("Reshape", count, shape), index)
     flat = (nodes.add("Reshape", value, line) for value in (x, places, entry))
     return nodes.add("Reshape", nodes.add("ScatterElements", *flat, axis=0), shape)

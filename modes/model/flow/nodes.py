@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ....ops.graphs.infer import Kind, inferred
-from .contents import unique
+from .contents import unique_name
 
 OPERATORS: dict[type, tuple[str, Callable[..., Any]]] = {
     ast.Add: ("Add", operator.add), ast.Sub: ("Sub", operator.sub),
@@ -47,9 +47,9 @@ class Nodes:
         inputs = [None if x is None else self.value(x) for x in operands]
         made = ir.node(op_type, inputs, attributes)
         out = made.outputs[0]
-        out.name = unique(f"{self.name}_{op_type}", self.taken)
+        out.name = unique_name(f"{self.name}_{op_type}", self.taken)
         self.graph.append(made)
-        kinds = [None if x is None else kind_of(x) for x in inputs]
+        kinds = [None if x is None else type_of_value(x) for x in inputs]
         data = [None if x is None else self.constants.get(x) for x in inputs]
         try:
             (kind,) = inferred(op_type, "", self.opset, attributes, kinds, data, 1)
@@ -67,7 +67,7 @@ class Nodes:
         array = x if isinstance(x, np.ndarray) else np.asarray(x, self.dtype)
         made = ir.node("Constant", [], {"value": ir.tensor(array)})
         out = made.outputs[0]
-        out.name = unique(f"{self.name}_constant", self.taken)
+        out.name = unique_name(f"{self.name}_constant", self.taken)
         out.type, out.shape = (
             ir.TensorType(ir.DataType.from_numpy(array.dtype)),
             ir.Shape(array.shape),
@@ -86,7 +86,7 @@ class Nodes:
         if name not in self.values:
             kind = ir.TensorType(ir.DataType.from_numpy(np.dtype(dtype)))
             sizes = None if shape is None else ir.Shape(shape)
-            self.values[name] = ir.Value(name=unique(name, self.taken), type=kind, shape=sizes)
+            self.values[name] = ir.Value(name=unique_name(name, self.taken), type=kind, shape=sizes)
             self.graph.inputs.append(self.values[name])
         return self.values[name]
 
@@ -138,7 +138,7 @@ class Nodes:
         return of_numbers(*operands)
 
 
-def kind_of(value: ir.Value) -> Kind:
+def type_of_value(value: ir.Value) -> Kind:
     """The type of a value, with the names of its free sizes."""
     shape = value.shape
     sizes = None if shape is None else tuple(n if isinstance(n, int) else n.value for n in shape)

@@ -48,10 +48,10 @@ def reads(step: Step) -> Iterator[str]:
             yield name
     for value in step.attrs.values():
         if type(value) is ir.Graph:
-            yield from captured(value)
+            yield from outer_names(value)
 
 
-def captured(graph: ir.Graph) -> set[str]:
+def outer_names(graph: ir.Graph) -> set[str]:
     """The names of outer tensors that a subgraph uses."""
     used = _names(graph.outputs)
     own = _names(graph.inputs) | set(graph.initializers)
@@ -60,11 +60,11 @@ def captured(graph: ir.Graph) -> set[str]:
         own |= _names(node.outputs)
         for attribute in node.attributes.values():
             if attribute.type is ir.AttributeType.GRAPH:
-                used |= captured(attribute.value)
+                used |= outer_names(attribute.value)
     return used - own
 
 
-def needed(
+def steps_needed(
     steps: tuple[Step, ...], wanted: Iterable[str], given: Collection[str] = ()
 ) -> tuple[list[int], set[str]]:
     """The indices of the steps that the wanted tensors need, and all names that are used.
@@ -100,7 +100,7 @@ def last_uses(steps: Sequence[Step], names: Iterable[str]) -> list[list[str]]:
     return finished[::-1]
 
 
-def tensor_of(value: ir.Value) -> ir.TensorProtocol:
+def stored_tensor(value: ir.Value) -> ir.TensorProtocol:
     """The data of an initializer; loading has checked that it is there."""
     assert value.const_value is not None
     return value.const_value
@@ -108,10 +108,10 @@ def tensor_of(value: ir.Value) -> ir.TensorProtocol:
 
 def array_of(value: ir.Value) -> np.ndarray:
     """The numbers of an initializer."""
-    return numbers_of(tensor_of(value))
+    return stored_numbers(stored_tensor(value))
 
 
-def numbers_of(tensor: ir.TensorProtocol) -> np.ndarray:
+def stored_numbers(tensor: ir.TensorProtocol) -> np.ndarray:
     """The numbers of a tensor; strings as an object array of `str`, as in ONNX's reference."""
     array = tensor.numpy()
     if tensor.dtype is not ir.DataType.STRING:
@@ -146,7 +146,7 @@ def python_of(attribute: ir.Attr) -> Any:
     """An attribute as int, float, str, tuple, array or graph."""
     match attribute.type:
         case ir.AttributeType.TENSOR:
-            return numbers_of(attribute.value)
+            return stored_numbers(attribute.value)
         case ir.AttributeType.INTS | ir.AttributeType.FLOATS | ir.AttributeType.STRINGS:
             return tuple(attribute.value)
     return attribute.value
@@ -211,12 +211,12 @@ def closed(step: Step, opsets: Mapping[str, int], moved: Iterable[str]) -> Step:
     graphs = {key: value for key, value in step.attrs.items() if isinstance(value, ir.Graph)}
     if not graphs:
         return step
-    bodies = {key: body(graph, opsets, moved) for key, graph in graphs.items()}
+    bodies = {key: flat_body(graph, opsets, moved) for key, graph in graphs.items()}
     taken = dict.fromkeys(name for made in bodies.values() for name in made.captured)
     return replace(step, attrs={**step.attrs, **bodies}, inputs=(*step.inputs, *taken))
 
 
-def body(graph: ir.Graph, opsets: Mapping[str, int], moved: Iterable[str]) -> Body:
+def flat_body(graph: ir.Graph, opsets: Mapping[str, int], moved: Iterable[str]) -> Body:
     """A flat subgraph, whose tensors all have shapes."""
     steps = steps_of(graph, opsets)
     formals = tuple(str(value.name) for value in graph.inputs)
@@ -224,7 +224,7 @@ def body(graph: ir.Graph, opsets: Mapping[str, int], moved: Iterable[str]) -> Bo
     made = (*graph.inputs, *(value for node in graph for value in node.outputs))
     return Body(
         formals, tuple(str(value.name) for value in graph.outputs),
-        tuple(closed(step, opsets, inside) for step in steps), tuple(sorted(captured(graph))),
+        tuple(closed(step, opsets, inside) for step in steps), tuple(sorted(outer_names(graph))),
         {str(value.name): zeros_for(value) for value in made if value.name}, inside,
         graph.name or "body", opsets,
     )  # fmt: skip
@@ -323,7 +323,7 @@ def nbytes_of(value: Any) -> int:
 
 # -- sizes: the bytes of the outputs of a step, before it runs -------------------------------------
 
-SMALL = 1024
+DECIDING_ELEMENTS = 1024
 """Elements of the largest tensor whose numbers may decide a shape."""
 
 
@@ -336,10 +336,10 @@ def check_step(step: Step, inputs: Sequence[Any], limits: Limits) -> None:
     inputs = [outlined(x, numbers=True) for x in inputs]
     check_operands(step, inputs, limits)
     named = {n: x for n, x in zip(step.inputs, inputs, strict=True) if isinstance(x, np.ndarray)}
-    found = outputs_of(step, {n: kind_of(x) for n, x in named.items()}, named)
+    found = output_kinds(step, {n: array_kind(x) for n, x in named.items()}, named)
     check_sizes(found)
     for kind in found.values():
-        limits.check("bytes", bytes_of(kind) or 0, step)
+        limits.check("bytes", kind_bytes(kind) or 0, step)
 
 
 def check_sizes(kinds: Mapping[str, Kind | None], where: str = "") -> None:
@@ -357,7 +357,7 @@ def outlined(value: Any, *, numbers: bool = False) -> Any:
     if not is_kept(value):
         return value
     shape, dtype = shape_of(value), dtype_of(value)
-    may_be_sizes = dtype.kind in "iu" and math.prod(shape) <= SMALL
+    may_be_sizes = dtype.kind in "iu" and math.prod(shape) <= DECIDING_ELEMENTS
     if numbers and may_be_sizes and library_of(value).knows(value):
         return host(value)
     return zeros(shape, dtype)
@@ -396,7 +396,11 @@ def _largest(value: Any) -> int:
         return abs(value)
     if isinstance(value, tuple):
         return max(map(_largest, value), default=0)
-    if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and 0 < value.size <= SMALL:
+    if (
+        isinstance(value, np.ndarray)
+        and value.dtype.kind in "iu"
+        and 0 < value.size <= DECIDING_ELEMENTS
+    ):
         return max(abs(int(value.min())), int(value.max()))
     return 0
 
@@ -413,11 +417,14 @@ def _elements(value: Any) -> int:
     return sum(map(_elements, value)) if isinstance(value, list) else size(shape_of(value))
 
 
-def outputs_of(
+def output_kinds(
     step: Step, types: Mapping[Any, Kind], known: Mapping[Any, np.ndarray]
 ) -> dict[str, Kind | None]:
     """The types of the outputs by name, as far as ONNX can tell."""
-    data = [x if x is not None and x.size <= SMALL else None for x in map(known.get, step.inputs)]
+    data = [
+        x if x is not None and x.size <= DECIDING_ELEMENTS else None
+        for x in map(known.get, step.inputs)
+    ]
     try:
         kinds = [None if name is None else types[name] for name in step.inputs]
         found = inferred(step.op_type, step.domain, step.version, step.attrs, kinds, data,
@@ -427,7 +434,7 @@ def outputs_of(
     return {name: kind for name, kind in zip(step.outputs, found, strict=True) if name}
 
 
-def kind_of(array: np.ndarray) -> Kind:
+def array_kind(array: np.ndarray) -> Kind:
     """The type of an array."""
     return Kind(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 
@@ -437,7 +444,7 @@ def dtype_in(kind: Kind) -> np.dtype[Any]:
     return helper.tensor_dtype_to_np_dtype(kind.dtype or TensorProto.DOUBLE)
 
 
-def bytes_of(kind: Kind | None) -> int | None:
+def kind_bytes(kind: Kind | None) -> int | None:
     """The bytes of a tensor of a type; None if the shape is not fully known."""
     shape = shape_in(kind)
     if kind is None or shape is None:

@@ -21,7 +21,7 @@ from ....jacobians.errors import LoadError, OnnxJacError
 from ....ops import Step, numbers
 from ....ops.graphs.infer import Kind
 from ..flow.nodes import Nodes
-from ..flow.steps import SHAPES, SMALL, kind_of, outputs_of, step_of
+from ..flow.steps import DECIDING_ELEMENTS, SHAPES, array_kind, output_kinds, step_of
 from ..primal.evaluate import evaluate
 from ..primal.inputs import is_float
 from ..primal.model import Model
@@ -54,7 +54,7 @@ def free_batch(model: Model, names: bool | str | Iterable[str]) -> Model:
     chosen, size = fixed_axes(model, [names] if isinstance(names, str) else names)
     if not chosen:
         return model
-    first, second = (drawn(model, seed) for seed in (0, 1))
+    first, second = (draw_batch(model, seed) for seed in (0, 1))
     halves = first, {**first, **{name: second[name] for name in chosen}}
     every = {**model.intermediates, **model.outputs}
     try:
@@ -64,7 +64,7 @@ def free_batch(model: Model, names: bool | str | Iterable[str]) -> Model:
                         f"dynamic_batch=True needs: {error}") from error  # fmt: skip
     freed = Freed(model, chosen, size, halves[0] | before[0])
     made = freed.model()
-    whole = {name: joined(x, halves[1][name], 0 if name in chosen else None)
+    whole = {name: join_samples(x, halves[1][name], 0 if name in chosen else None)
              for name, x in halves[0].items()}  # fmt: skip
     check(model, made, whole, before, size)
     return made
@@ -87,7 +87,7 @@ def fixed_axes(model: Model, names: bool | Iterable[str]) -> tuple[list[str], in
     return [*sizes], next(iter(sizes.values()), 0)
 
 
-def drawn(model: Model, seed: int) -> dict[str, np.ndarray]:
+def draw_batch(model: Model, seed: int) -> dict[str, np.ndarray]:
     """Random inputs; a size that is free is 3."""
     rng, made = np.random.default_rng(seed), {}
     for name, spec in model.inputs.items():
@@ -99,7 +99,7 @@ def drawn(model: Model, seed: int) -> dict[str, np.ndarray]:
     return made
 
 
-def joined(a: Any, b: Any, axis: int | None) -> Any:
+def join_samples(a: Any, b: Any, axis: int | None) -> Any:
     """The samples of both, or what they have in common."""
     return a if axis is None else np.concatenate([a, b], axis)
 
@@ -113,11 +113,11 @@ class Freed:
         self.nodes = Nodes(self.ir, np.dtype(np.float32), "batch")
         self.at: dict[str, Any] = {**model.constants, **at}
         self.shapes = {name: np.shape(x) for name, x in self.at.items()}
-        self.types = {name: kind_of(x) for name, x in self.at.items()
+        self.types = {name: array_kind(x) for name, x in self.at.items()
                       if name in model.constants or name in model.inputs}  # fmt: skip
         for name in chosen:
             self.types[name] = self.types[name]._replace(sizes=(2 * size, *self.shapes[name][1:]))
-        self.known = {name: x for name, x in model.constants.items() if x.size <= SMALL}
+        self.known = {name: x for name, x in model.constants.items() if x.size <= DECIDING_ELEMENTS}
         self.here: dict[str, np.ndarray] = {}  # new constants of a node, by name
         self.there: dict[str, Kind] = {}  # new types of its operands
 
@@ -147,7 +147,7 @@ class Freed:
     def _infer(self, new: Step, step: Step) -> None:
         """Types and small integers at 2 B samples, by a step as it is now."""
         known, types = {**self.known, **self.here}, {**self.types, **self.there}
-        found = outputs_of(new, types, known)
+        found = output_kinds(new, types, known)
         self.types.update((name, kind) for name, kind in found.items() if kind)
         given = [self.known.get(name or "") for name in step.inputs]
         if step.op_type in SHAPES and step.inputs[0] in self.types:
@@ -155,7 +155,7 @@ class Freed:
             given = [None if sizes is None else np.zeros([int(n or 0) for n in sizes], bool)]
         if any(x is None and n for x, n in zip(given, step.inputs, strict=True)):
             return
-        if all(np.size(self.at.get(name or "", 0)) <= SMALL for name in step.outputs):
+        if all(np.size(self.at.get(name or "", 0)) <= DECIDING_ELEMENTS for name in step.outputs):
             with suppress(Exception):  # the run will say why
                 made = numbers.run(step.op_type, given, step.attrs, domain=step.domain,
                                     version=step.version, outputs=len(step.outputs))  # fmt: skip
@@ -187,7 +187,7 @@ class Freed:
         """Another constant as an operand."""
         held = self.nodes.value(array)
         node.replace_input_with(k, held)
-        self.here[str(held.name)], self.there[str(held.name)] = array, kind_of(array)
+        self.here[str(held.name)], self.there[str(held.name)] = array, array_kind(array)
 
     def _reshape(self, node: ir.Node, step: Step, p: int) -> None:
         """Leave the entry of the batch open in a constant shape."""
@@ -223,7 +223,7 @@ class Freed:
                     first = self._first(step, 0, int(axis))
                     node.replace_input_with(0, first)
                     sizes = (*before[:axis], 1, *before[axis + 1 :])
-                    kind = kind_of(self.at[step.inputs[0] or ""])
+                    kind = array_kind(self.at[step.inputs[0] or ""])
                     self.there[str(first.name)] = kind._replace(sizes=sizes)
 
     def _resize(self, node: ir.Node, step: Step) -> None:
@@ -262,7 +262,7 @@ class Freed:
         spread = self.nodes.add("Expand", first, shape)
         node.replace_input_with(k, spread)
         sizes = (*value.shape[:axis], 2 * self.size, *value.shape[axis + 1 :])
-        self.there[str(spread.name)] = kind_of(value)._replace(sizes=sizes)
+        self.there[str(spread.name)] = array_kind(value)._replace(sizes=sizes)
 
     def _first(self, step: Step, k: int, axis: int) -> ir.Value:
         """One sample of a constant, to which its samples are equal."""
@@ -299,11 +299,11 @@ def check(model: Model, made: Model, whole: Values, before: Sequence[Values], si
     except OnnxJacError as error:
         raise LoadError(f"the batch of {size} cannot be freed: {error} Export the model with a "
                         "free batch.") from error  # fmt: skip
-    if all(agree(name, found, before) for name in made.outputs):
+    if all(samples_agree(name, found, before) for name in made.outputs):
         return
     with suppress(OnnxJacError):
         found = evaluate(made, whole, [*made.intermediates, *made.outputs])
-    other = {n for n in found if not agree(n, found, before)}
+    other = {n for n in found if not samples_agree(n, found, before)}
     steps = (step for step in model.steps if not other.isdisjoint(step.outputs))
     raise LoadError(
         f"the batch of {size} cannot be freed: {next(steps, 'a node')} gives other numbers for "
@@ -312,7 +312,7 @@ def check(model: Model, made: Model, whole: Values, before: Sequence[Values], si
     )
 
 
-def agree(name: str, found: Values, before: Sequence[Values]) -> bool:
+def samples_agree(name: str, found: Values, before: Sequence[Values]) -> bool:
     """Whether a tensor of all samples is that of both halves, where it has samples."""
     y, (a, b) = found[name], (half[name] for half in before)
     if not isinstance(y, np.ndarray) or y.dtype.kind not in "fiub":

@@ -27,13 +27,13 @@ from ....ops.node import TRAINING
 from ..flow.contents import (
     assign,
     graphs,
-    inside,
     nodes,
+    nodes_inside,
     opset,
     owned,
     schema_in,
     subgraphs,
-    unique,
+    unique_name,
 )
 from ..programs.onnxruntime import installed, runtime
 
@@ -66,7 +66,7 @@ def _written_out(model: onnx.ModelProto, *, convert_version: bool = False) -> on
         raise LoadError(f"a function of the model cannot be written out: {reason}") from error
 
 
-def expand(model: onnx.ModelProto) -> onnx.ModelProto:
+def expand_bodies(model: onnx.ModelProto) -> onnx.ModelProto:
     """Replace every operator that has a body but no rule by its body."""
     return inline(model, lambda domain, op_type: registry.find(op_type, domain) is None)
 
@@ -197,9 +197,9 @@ def name_by_inputs(model: onnx.ModelProto) -> None:
     a call passes the same tensor for both, or tensors that depend on one another.
     """
     for function in model.functions:
-        inner = [node for node in inside(function.node) if is_gradient(node)]
+        inner = [node for node in nodes_inside(function.node) if is_gradient(node)]
         for node in inner:
-            names = listed(node)
+            names = gradient_names(node)
             sizes = [len(node.input), len(names["xs"]), len(names["zs"])]
             node.input.extend(name for part in names.values() for name in part)
             del node.attribute[:]
@@ -233,7 +233,7 @@ def is_gradient(node: onnx.NodeProto) -> bool:
     return named and not any(attribute.ref_attr_name for attribute in node.attribute)
 
 
-def listed(node: onnx.NodeProto) -> dict[str, list[str]]:
+def gradient_names(node: onnx.NodeProto) -> dict[str, list[str]]:
     """The names in a Gradient node, by attribute."""
     found: dict[str, list[str]] = {"xs": [], "zs": [], "y": [""]}
     for attribute in node.attribute:
@@ -246,10 +246,10 @@ def listed(node: onnx.NodeProto) -> dict[str, list[str]]:
 def alias_parameters(function: onnx.FunctionProto, gradients: list[onnx.NodeProto]) -> None:
     """Give an alias to each parameter that a Gradient node names."""
     named = {name for node in gradients for name in node.input}
-    taken = {name for node in inside(function.node) for name in (*node.input, *node.output)}
+    taken = {name for node in nodes_inside(function.node) for name in (*node.input, *node.output)}
     taken.update(function.input)
-    alias = {n: unique(f"{n}_parameter", taken) for n in function.input if n in named}
-    for node in inside(function.node):
+    alias = {n: unique_name(f"{n}_parameter", taken) for n in function.input if n in named}
+    for node in nodes_inside(function.node):
         for k, name in enumerate(node.input):
             node.input[k] = alias.get(name, name)
     copies = [helper.make_node("Identity", [name], [new]) for name, new in alias.items()]
@@ -435,7 +435,7 @@ def unblocked(model: onnx.ModelProto) -> onnx.ModelProto:
     kernels = {node.input[1] for node in made.graph.node
                if (node.domain, node.op_type) == (BLOCKED, "Conv")}  # fmt: skip
     del made.graph.value_info[:]
-    assign(made.graph.node, (part for node in model.graph.node for part in plain(node)))
+    assign(made.graph.node, (part for node in model.graph.node for part in without_blocks(node)))
     for tensor in made.graph.initializer:
         if tensor.name in kernels:
             by_channel = in_order(numpy_helper.to_array(tensor), block_size())
@@ -445,7 +445,7 @@ def unblocked(model: onnx.ModelProto) -> onnx.ModelProto:
     return made
 
 
-def plain(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+def without_blocks(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
     """The nodes without blocks that do what one node does."""
     if node.domain != BLOCKED:
         yield node

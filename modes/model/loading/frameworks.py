@@ -50,7 +50,7 @@ def exported(source: Any, examples: Any, batch: Batch, shapes: Any = None) -> An
     if is_program(source) and examples is None:
         with _quiet():  # of torch.export
             return _first_names(_converted(source), source.module())
-    if is_traced(source):
+    if is_source(source):
         return function_proto(source, examples, batch)
     if examples is not None:
         kind = type(source).__name__
@@ -63,7 +63,7 @@ def is_program(source: Any) -> bool:
     return hasattr(source, "graph_signature")
 
 
-def is_traced(source: Any) -> bool:
+def is_source(source: Any) -> bool:
     """Whether this is a module or a function, which is exported at examples."""
     source = getattr(getattr(source, "model_proto", source), "_orig_mod", source)
     function = callable(source) and not isinstance(source, type) and not is_program(source)
@@ -88,7 +88,7 @@ def module_proto(
     bound = arguments_of(module.forward, examples)
     dynamic = batched(bound.arguments, batch)
     for name, value in bound.arguments.items():
-        bound.arguments[name] = mapped(partial(_example, module, name in dynamic), value)
+        bound.arguments[name] = map_leaves(partial(_example, module, name in dynamic), value)
     with _evaluating(module), _quiet():
         try:
             return _first_names(_exported(module, bound, dynamic, shapes), module)
@@ -112,9 +112,9 @@ def _exported(
     dim = torch.export.Dim("batch")
 
     def axes(free: bool, leaf: Any) -> dict[int, Any] | None:
-        return {0: dim} if free and is_array(leaf) and leaf.ndim else None
+        return {0: dim} if free and is_input(leaf) and leaf.ndim else None
 
-    shapes = {name: mapped(partial(axes, name in dynamic), value)
+    shapes = {name: map_leaves(partial(axes, name in dynamic), value)
               for name, value in bound.arguments.items()}  # fmt: skip
     return _converted(module, bound.args, kwargs=bound.kwargs,
                       dynamic_shapes=shapes if dynamic else None)  # fmt: skip
@@ -162,7 +162,7 @@ def _traced(
 ) -> onnx.ModelProto:
     """The module exported by the older exporter, which traces one run."""
     torch = optional("torch", "torch")
-    names = [name for name, value in bound.arguments.items() if is_array(value)]
+    names = [name for name, value in bound.arguments.items() if is_input(value)]
     axes = {name: {0: "batch"} for name in names if name in dynamic}
     options = {"do_constant_folding": False, "input_names": names, "dynamic_axes": axes or None}
     file = io.BytesIO()
@@ -195,7 +195,7 @@ def _first_names(proto: onnx.ModelProto, module: Any) -> onnx.ModelProto:
 def _example(module: Any, dynamic: bool, leaf: Any) -> Any:
     """A leaf as a tensor; a dynamic axis of length 1, which the exporter would fix, is doubled."""
     torch = optional("torch", "torch")
-    if not is_array(leaf):
+    if not is_input(leaf):
         return leaf
     like = next((p for p in module.parameters() if p.is_floating_point()), torch.zeros(()))
     given = isinstance(leaf, torch.Tensor)
@@ -301,21 +301,21 @@ def batched(arguments: Mapping[str, Any], batch: Batch) -> frozenset[str]:
     return names
 
 
-def is_array(value: Any) -> bool:
+def is_input(value: Any) -> bool:
     """Whether a leaf of the examples becomes an input; numbers, text and None are constants."""
     return is_foreign(value) or type(value).__module__ == "numpy"
 
 
-def mapped(change: Callable[[Any], Any], value: Any) -> Any:
+def map_leaves(change: Callable[[Any], Any], value: Any) -> Any:
     """A nested structure of tuples, lists and dicts with `change` applied to every leaf.
 
-    >>> mapped(str, (1, [2, {"a": 3}]))
+    >>> map_leaves(str, (1, [2, {"a": 3}]))
     ('1', ['2', {'a': '3'}])
     """
     if isinstance(value, tuple | list):
-        return type(value)(mapped(change, part) for part in value)
+        return type(value)(map_leaves(change, part) for part in value)
     if isinstance(value, dict):
-        return {key: mapped(change, part) for key, part in value.items()}
+        return {key: map_leaves(change, part) for key, part in value.items()}
     return change(value)
 
 
@@ -344,8 +344,8 @@ def name_layers(model: ir.Model) -> None:
     parameters that are gone, merged or folded, of which `names_of` warns.
     """
     graph = model.graph
-    if ignored := left_out(graph):
-        warn(f"PyTorch's exporter leaves out {shown(ignored)}: values and derivatives are "
+    if ignored := ignored_arguments(graph):
+        warn(f"PyTorch's exporter leaves out {list_names(ignored)}: values and derivatives are "
              "as without it. Have the module compute it by other operations.")  # fmt: skip
     listed = dict(PARAMETER.findall(graph.metadata_props.get(SIGNATURE, "")))
     if listed:
@@ -358,32 +358,36 @@ def name_layers(model: ir.Model) -> None:
         call = LINEAR.search(node.metadata_props.get(CALL, ""))
         name = listed.get(call[1]) if call else traced(graph, matrices, node, weight)
         if name and name != weight.name:
-            turn(graph, matrices, weight, name)
-    for constant in filter(TURNED.fullmatch, computed(graph, listed)):
+            transpose_weight(graph, matrices, weight, name)
+    for constant in filter(TURNED.fullmatch, folded_results(graph, listed)):
         value = graph.initializers[constant]
         lost = {n for n in folded_from(value) & known if n not in graph.initializers}
         if name := untied(graph, matrices, value) or (lost.pop() if len(lost) == 1 else None):
-            turn(graph, matrices, value, name)
-    holders, folded = mixed(graph, listed), made_of_parameters(graph, listed)
+            transpose_weight(graph, matrices, value, name)
+    holders, folded = merged_parameters(graph, listed), made_of_parameters(graph, listed)
     if gone := [name for name in listed.values() if name not in graph.initializers]:
         found = ", ".join(n.metadata_props[RULE] for n in graph if RULE in n.metadata_props)
         why = f" by {', '.join(sorted(set(found.split(', '))))}" if found else ""
-        into = f" So the derivatives by {shown(holders)} are not the module's." if holders else ""
+        into = (
+            f" So the derivatives by {list_names(holders)} are not the module's." if holders else ""
+        )
         text = (f"{len(gone)} of {len(listed)} parameters of the module are not in the file: "
-                f"{shown(gone)}. No output depends on them, they have another name too, or the "
-                f"exporter merged or folded them{why}.{into} {ADVICE}")  # fmt: skip
-        note(model, [*gone, *holders], text)
+                f"{list_names(gone)}. No output depends on them, they have another name too, or "
+                f"the exporter merged or folded them{why}.{into} {ADVICE}")  # fmt: skip
+        note_parameters(model, [*gone, *holders], text)
     if folded:
         text = ("derivatives by parameters may miss what the exporter folded into constants: "
-                f"{shown(sorted(set().union(*folded.values())))}. {ADVICE}")  # fmt: skip
-        note(model, folded, text)
-    if equal := alike(graph):
-        text = (f"the exporter merged parameters that were equal: a derivative by {shown(equal)} "
-                f"is the sum of the derivatives by all of them. {ADVICE}")  # fmt: skip
-        note(model, equal, text)
+                f"{list_names(sorted(set().union(*folded.values())))}. {ADVICE}")  # fmt: skip
+        note_parameters(model, folded, text)
+    if equal := equal_parameters(graph):
+        text = (
+            "the exporter merged parameters that were equal: a derivative by "
+            f"{list_names(equal)} is the sum of the derivatives by all of them. {ADVICE}"
+        )
+        note_parameters(model, equal, text)
 
 
-def note(model: ir.Model, names: Iterable[str], text: str) -> None:
+def note_parameters(model: ir.Model, names: Iterable[str], text: str) -> None:
     """Note what is to be known of parameters, in the metadata of the model."""
     notes = json.loads(model.metadata_props.get(CHANGED, "{}"))
     notes.update((name, f"{notes[name]} {text}" if name in notes else text) for name in names)
@@ -396,7 +400,7 @@ FOLLOWED = 16
 ADVICE = "torch.onnx.export(..., optimize=False) neither merges nor folds."
 
 
-def left_out(graph: ir.Graph) -> list[str]:
+def ignored_arguments(graph: ir.Graph) -> list[str]:
     """The arguments of PyTorch's calls that the exporter ignored: the call became one node."""
     calls = Counter(node.metadata_props.get(CALL, "") for node in graph)
     return [
@@ -407,11 +411,11 @@ def left_out(graph: ir.Graph) -> list[str]:
     ]
 
 
-def shown(names: list[str]) -> str:
+def list_names(names: list[str]) -> str:
     return joined(names, ", ", width=200)
 
 
-def mixed(graph: ir.Graph, listed: dict[str, str]) -> list[str]:
+def merged_parameters(graph: ir.Graph, listed: dict[str, str]) -> list[str]:
     """The parameters that stand for others as well, which the exporter merged into them.
 
     The nodes of one call of PyTorch use all parameters that the call names, and no others; a node
@@ -445,7 +449,7 @@ def made_of_parameters(graph: ir.Graph, listed: dict[str, str]) -> dict[str, set
         for parameter in known & folded_from(value):
             found.setdefault(parameter, set()).add(name)
     if not any(map(folded_from, values.values())):
-        for name in computed(graph, listed):
+        for name in folded_results(graph, listed):
             held = values[name].const_value
             if held and held.dtype.is_floating_point() and not CREATED.match(name):
                 for parameter in known:
@@ -458,7 +462,7 @@ def folded_from(value: ir.Value) -> set[str]:
     return set(QUOTED.findall(value.metadata_props.get(SOURCES, "")))
 
 
-def alike(graph: ir.Graph) -> list[str]:
+def equal_parameters(graph: ir.Graph) -> list[str]:
     """Parameters of one value everywhere, such as fresh biases, that several modules share.
 
     The tracing exporter names nodes by their modules, and merges parameters that are equal.
@@ -471,7 +475,7 @@ def alike(graph: ir.Graph) -> list[str]:
     ]  # fmt: skip
 
 
-def computed(graph: ir.Graph, listed: dict[str, str]) -> set[str]:
+def folded_results(graph: ir.Graph, listed: dict[str, str]) -> set[str]:
     """The initializers that are results of calls of PyTorch, which the exporter folded."""
     calls = " ".join(node.metadata_props.get(CALL, "") for node in graph)
     return set(VALUE.findall(calls)) & graph.initializers.keys() - set(listed.values())
@@ -501,11 +505,11 @@ def by_content(graph: ir.Graph) -> dict[Any, list[str]]:
     found: dict[Any, list[str]] = {}
     for name, value in graph.initializers.items():
         if value.const_value is not None and len(value.const_value.shape) == 2:
-            found.setdefault(content(value.const_value.numpy()), []).append(name)
+            found.setdefault(content_key(value.const_value.numpy()), []).append(name)
     return found
 
 
-def content(array: np.ndarray) -> tuple[Any, ...]:
+def content_key(array: np.ndarray) -> tuple[Any, ...]:
     """What is equal for equal arrays."""
     return array.shape, array.dtype.str, sha256(array.tobytes()).digest()
 
@@ -514,13 +518,13 @@ def untied(graph: ir.Graph, matrices: Matrices, constant: ir.Value) -> str | Non
     """The name of an initializer of which a constant is the transpose."""
     if constant.const_value is None:
         return None
-    names = matrices().get(content(constant.const_value.numpy().T), [])
+    names = matrices().get(content_key(constant.const_value.numpy().T), [])
     while names and names[0] not in graph.initializers:  # it was turned
         names.pop(0)
     return next((name for name in names if name != constant.name), None)
 
 
-def turn(graph: ir.Graph, matrices: Matrices, old: ir.Value, name: str) -> None:
+def transpose_weight(graph: ir.Graph, matrices: Matrices, old: ir.Value, name: str) -> None:
     """Replace an initializer by the transpose of the named one, which is new if there is none."""
     tensor = old.const_value
     if tensor is None or len(tensor.shape) != 2:
@@ -530,7 +534,7 @@ def turn(graph: ir.Graph, matrices: Matrices, old: ir.Value, name: str) -> None:
         held = ir.Tensor(array, dtype=tensor.dtype, name=name)
         weight = ir.Value(name=name, const_value=held, shape=ir.Shape(array.shape), type=old.type)
         graph.register_initializer(weight)
-        matrices().setdefault(content(array), []).append(name)
+        matrices().setdefault(content_key(array), []).append(name)
     elif weight.const_value is None or not np.array_equal(weight.const_value.numpy(), array):
         return
     turned = ir.Value(name=old.name, shape=old.shape, type=old.type)

@@ -24,12 +24,12 @@ from ....jacobians import hooks
 from ....jacobians.arguments import validated
 from ....jacobians.errors import InputError, LimitError, LoadError, first_line
 from ....jacobians.text import joined
-from ..flow.contents import inside, subgraphs
+from ..flow.contents import nodes_inside, subgraphs
 from ..flow.steps import Limits, amount
 from ..primal.model import Model
 from .batch import free_batch
 from .bodies import unblocked
-from .frameworks import Batch, exported, is_traced, name_layers
+from .frameworks import Batch, exported, is_source, name_layers
 from .patterns import recognise
 from .precision import to_double
 from .tensors import Weights, attach, densely, detach, in_memory, readable, without_maps
@@ -89,11 +89,11 @@ def load(
     if hasattr(source, "to_model_proto"):  # a function of onnxscript
         source = source.to_model_proto()
     given, source = source, exported(source, example_inputs, dynamic_batch, dynamic_shapes)
-    proto, weights = retried(source, lambda: parts(source, limits, mmap))
+    proto, weights = retried(source, lambda: stored_parts(source, limits, mmap))
     model = attach(upgrade(proto), weights)
     recognise(model)
     loaded = Model(model if dtype is None else to_double(model), limits)
-    if dynamic_batch and not is_traced(given):
+    if dynamic_batch and not is_source(given):
         loaded = free_batch(loaded, dynamic_batch)
     return loaded.estimating if straight_through else loaded
 
@@ -102,9 +102,9 @@ for _kind in (str, os.PathLike, bytes, onnx.ModelProto, ir.Model):  # in place o
     hooks.loaded.register(_kind)(load)
 
 
-def parts(source: Any, limits: Limits, mmap: bool) -> tuple[onnx.ModelProto, Weights]:
+def stored_parts(source: Any, limits: Limits, mmap: bool) -> tuple[onnx.ModelProto, Weights]:
     """The model as it is stored, and its weights."""
-    proto, weights = detach(read(source, limits))
+    proto, weights = detach(read_model(source, limits))
     guard(proto, limits)
     return proto, weights if mmap else in_memory(weights)
 
@@ -141,7 +141,7 @@ def _stamp(source: Any) -> tuple[int, ...] | None:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def read(source: Any, limits: Limits) -> ir.Model:
+def read_model(source: Any, limits: Limits) -> ir.Model:
     """A model that shares no node or value with the source; external data stays on disk."""
     model = _open(source, limits)
     for imports in (model.opset_imports, *(f.opset_imports for f in model.functions.values())):
@@ -344,7 +344,9 @@ def _key(node: onnx.NodeProto) -> Key:
 
 def _inner_first(functions: Mapping[Key, onnx.FunctionProto]) -> list[Key]:
     """The functions in an order in which each calls only functions before it."""
-    called = {key: {*map(_key, inside(f.node))} & functions.keys() for key, f in functions.items()}
+    called = {
+        key: {*map(_key, nodes_inside(f.node))} & functions.keys() for key, f in functions.items()
+    }
     try:
         return [*TopologicalSorter(called).static_order()]
     except CycleError as error:

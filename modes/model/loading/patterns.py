@@ -23,14 +23,14 @@ Tree = Any
 """A number, the name of a tensor, or (operator, *operands)."""
 
 
-def tree(node: Any) -> Tree:
+def pattern_tree(node: Any) -> Tree:
     """A pattern in Python's syntax as a tree."""
     if isinstance(node, ast.Call):
-        return tree(node.func), *map(tree, node.args)
+        return pattern_tree(node.func), *map(pattern_tree, node.args)
     return node.id if isinstance(node, ast.Name) else node.value
 
 
-PATTERNS = [tuple(tree(ast.parse(text, mode="eval").body) for text in pair) for pair in (
+PATTERNS = [tuple(pattern_tree(ast.parse(text, mode="eval").body) for text in pair) for pair in (
     ("Log(Sigmoid(x))", "Neg(Softplus(Neg(x)))"),
     ("Log(Sub(1, Sigmoid(x)))", "Neg(Softplus(x))"),
     ("Log(Add(1, Neg(Sigmoid(x))))", "Neg(Softplus(x))"),
@@ -68,7 +68,7 @@ def recognise(model: ir.Model) -> None:
             if matches(old, y, tensors, met):
                 between = {str(n.outputs[0].name) for n in met[1:]}
                 if not between & kept:
-                    write(new, node, tensors, met, between)
+                    write_pattern(new, node, tensors, met, between)
                 break
 
 
@@ -89,7 +89,7 @@ def matches(
     return all(p is not None and matches(p, x, tensors, met) for p, x in operands)
 
 
-def write(
+def write_pattern(
     pattern: Tree, node: ir.Node, tensors: dict[str, ir.Value | None], met: list[ir.Node],
     between: set[str],
 ) -> None:  # fmt: skip
@@ -127,7 +127,7 @@ def proto_of(model: ir.Model) -> onnx.ModelProto:
         return ir.to_proto(model)
     copy = model.clone()
     for node in softplus_in(copy):
-        write(SOFTPLUS, node, {"x": node.inputs[0]}, [], set())
+        write_pattern(SOFTPLUS, node, {"x": node.inputs[0]}, [], set())
     return ir.to_proto(copy)
 
 

@@ -25,13 +25,13 @@ from onnx.external_data_helper import uses_external_data
 
 from ....jacobians.errors import LoadError, first_line, warn
 from ..flow.contents import graphs
-from ..flow.steps import Limits, tensor_of
+from ..flow.steps import Limits, stored_tensor
 from ..primal.inputs import OPTIONAL
 
 FLOAT = onnx.TensorProto.FLOAT
 
 # Small initializers may be axes, shapes or scales, read by the converter and shape inference.
-SMALL = 1024
+INLINE_BYTES = 1024
 Weights = dict[str, ir.TensorProtocol]
 
 
@@ -47,7 +47,7 @@ def detach(model: ir.Model) -> tuple[onnx.ModelProto, Weights]:
     for name, tensor in weights.items():
         value = graph.initializers[name]
         _fill(value, tensor)
-        if tensor.nbytes > SMALL:
+        if tensor.nbytes > INLINE_BYTES:
             graph.initializers.pop(name)
             value.const_value = None
             graph.inputs.append(value)
@@ -90,10 +90,10 @@ def _drop_inputs(graph: ir.Graph, names: Container[str]) -> None:
 
 def _data(value: ir.Value) -> ir.TensorProtocol:
     """The tensor of an initializer, checked to be readable and copied out of the protobuf."""
-    array, tensor = data_of(value.const_value, repr(value.name)), tensor_of(value)
+    array, tensor = data_of(value.const_value, repr(value.name)), stored_tensor(value)
     if tensor.dtype is ir.DataType.STRING:  # no fixed width
         return tensor
-    copied = isinstance(tensor, ir.TensorProtoTensor) or tensor.nbytes <= SMALL
+    copied = isinstance(tensor, ir.TensorProtoTensor) or tensor.nbytes <= INLINE_BYTES
     if copied and tensor.dtype.bitwidth >= 8:
         return ir.Tensor(np.array(array), dtype=tensor.dtype, name=value.name)
     return tensor
@@ -214,9 +214,12 @@ def in_memory(weights: Weights) -> Weights:
     Tensors that share bytes, or lie in a hole of a sparse file, could exhaust the memory.
     """
     mapped = [tensor for tensor in weights.values() if is_mapped(tensor)]
-    if sum(tensor.nbytes for tensor in mapped) > bytes_of({tensor.path for tensor in mapped}):
+    if sum(tensor.nbytes for tensor in mapped) > disk_bytes({tensor.path for tensor in mapped}):
         return weights
-    return {name: read(tensor) if is_mapped(tensor) else tensor for name, tensor in weights.items()}
+    return {
+        name: read_tensor(tensor) if is_mapped(tensor) else tensor
+        for name, tensor in weights.items()
+    }
 
 
 def is_mapped(tensor: ir.TensorProtocol) -> TypeGuard[ir.ExternalTensor]:
@@ -224,7 +227,7 @@ def is_mapped(tensor: ir.TensorProtocol) -> TypeGuard[ir.ExternalTensor]:
     return isinstance(tensor, ir.ExternalTensor) and tensor.dtype.bitwidth >= 8
 
 
-def bytes_of(paths: Iterable[str]) -> int:
+def disk_bytes(paths: Iterable[str]) -> int:
     """The disk space of files, or their sizes if the system does not report it."""
     try:
         found = [os.stat(path) for path in paths]
@@ -233,7 +236,7 @@ def bytes_of(paths: Iterable[str]) -> int:
     return sum(getattr(s, "st_blocks", 0) * BLOCK or s.st_size for s in found)
 
 
-def read(tensor: ir.ExternalTensor) -> ir.Tensor:
+def read_tensor(tensor: ir.ExternalTensor) -> ir.Tensor:
     """A tensor, read from its file."""
     dtype = tensor.dtype.numpy()
     try:
@@ -257,16 +260,18 @@ def densely(model: onnx.ModelProto, limits: Limits) -> onnx.ModelProto:
     Raises `LimitError` where dense tensors take more bytes than a run may hold, `LoadError` where
     values and indices do not fit.
     """
-    if not any(graph.sparse_initializer or any(constants(graph)) for graph in graphs(model.graph)):
+    if not any(
+        graph.sparse_initializer or any(sparse_constants(graph)) for graph in graphs(model.graph)
+    ):
         return model
     made = onnx.ModelProto()
     made.CopyFrom(model)
     for graph in graphs(made.graph):
         for tensor in graph.sparse_initializer:
-            graph.initializer.append(dense(tensor, tensor.values.name, limits))
+            graph.initializer.append(densify(tensor, tensor.values.name, limits))
         del graph.sparse_initializer[:]
-        for name, attribute in constants(graph):
-            tensor = dense(attribute.sparse_tensor, name, limits)
+        for name, attribute in sparse_constants(graph):
+            tensor = densify(attribute.sparse_tensor, name, limits)
             attribute.CopyFrom(onnx.helper.make_attribute("value", tensor))
     return made
 
@@ -297,7 +302,7 @@ def without_maps(model: onnx.ModelProto) -> onnx.ModelProto:
     return made
 
 
-def constants(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.AttributeProto]]:
+def sparse_constants(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.AttributeProto]]:
     """The sparse constants of a graph, without its subgraphs, by the names of their outputs."""
     for node in graph.node:
         for attribute in node.attribute if node.op_type == "Constant" else ():
@@ -305,7 +310,7 @@ def constants(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.AttributeProto
                 yield node.output[0], attribute
 
 
-def dense(tensor: onnx.SparseTensorProto, name: str, limits: Limits) -> onnx.TensorProto:
+def densify(tensor: onnx.SparseTensorProto, name: str, limits: Limits) -> onnx.TensorProto:
     """A dense tensor of this name; indices are flat, or one row of coordinates for each value."""
     shape, where = tuple(tensor.dims), f"the sparse tensor {name!r} of shape {list(tensor.dims)}"
     if any(map(uses_external_data, (tensor.values, tensor.indices))):

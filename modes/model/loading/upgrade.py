@@ -17,8 +17,17 @@ from onnx.helper import make_attribute, make_graph, make_node, tensor_dtype_to_n
 
 from ....jacobians.errors import LoadError, first_line, warn
 from ....ops.registry import find, traits_of
-from ..flow.contents import WORKING_OPSET, graphs, inside, nodes, opset, owned, schema_in, schema_of
-from .bodies import add_import, align, brought_back, expand, inline, inline_local, set_aside
+from ..flow.contents import (
+    WORKING_OPSET,
+    graphs,
+    nodes,
+    nodes_inside,
+    opset,
+    owned,
+    schema_in,
+    schema_of,
+)
+from .bodies import add_import, align, brought_back, expand_bodies, inline, inline_local, set_aside
 
 LONGEST = 2**20
 """The longest vector that ONNX's shape inference may process entry by entry."""
@@ -45,8 +54,8 @@ def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
     elif version < WORKING_OPSET:
         model = _raise(model, version)
     model = brought_back(model)
-    share(model)
-    model = expand(infer(model))
+    to_default_domain(model)
+    model = expand_bodies(infer(model))
     check_attributes(model)  # bodies depend on the shapes of their inputs
     return infer(model)
 
@@ -105,7 +114,7 @@ def _raise(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
         ) from error
 
 
-MOST = 1024
+MISSING_OUTPUTS = 1024
 """The most outputs that a node may leave out."""
 
 AXES = frozenset({"axes", "axis", "batch_axis", "time_axis", "scan_input_axes", "scan_output_axes"})
@@ -129,7 +138,7 @@ def check_attributes(model: onnx.ModelProto) -> None:
     distributions without a width, and values that the declaration of an operator does not list.
     """
     for held in (model.graph.node, *(function.node for function in model.functions)):
-        for node in inside(held):
+        for node in nodes_inside(held):
             declared, own = find(node.op_type, node.domain), node.domain in ("", "ai.onnx")
             if own and traits_of(node).random:
                 _check_range(node)
@@ -217,12 +226,12 @@ def name_outputs(model: onnx.ModelProto) -> None:
     Split do: ONNX Runtime would end the process.
     """
     held = (model.graph.node, *(function.node for function in model.functions))
-    every = [node for part in held for node in inside(part)]
+    every = [node for part in held for node in nodes_inside(part)]
     taken = {v.name for graph in graphs(model.graph) for v in (*graph.input, *graph.initializer)}
     taken.update(name for node in every for name in (*node.input, *node.output))
     for node in every:
         count = next((a.i for a in node.attribute if a.name == "num_outputs"), 0)
-        missing = min(count, MOST) - len(node.output)  # onnx-ir drops them at the end
+        missing = min(count, MISSING_OUTPUTS) - len(node.output)  # onnx-ir drops them at the end
         node.output.extend([""] * missing if node.op_type == "Split" else [])
         schema = schema_in(model, node.domain, node.op_type) if "" in node.output else None
         for k, name in enumerate(node.output):
@@ -336,7 +345,7 @@ def _count_axes(model: onnx.ModelProto) -> None:
             a.ints[:] = [i + n if -n <= i < 0 else i for i in a.ints]
 
 
-def share(model: onnx.ModelProto) -> None:
+def to_default_domain(model: onnx.ModelProto) -> None:
     """Move operators that both domains have, with the same meaning, to the default domain."""
     for node in nodes(model):
         if node.domain == MICROSOFT and node.op_type in SHARED:

@@ -26,19 +26,19 @@ from ....ops.numbers import numbers
 from ....ops.registry import traits_of
 from ....ops.rules.matmul import product_bytes
 from ..flow.contents import Contents, TensorSpec
-from ..flow.control import CONTROL, shapes_around, shapes_within, turn, turns_of_scan
+from ..flow.control import CONTROL, iteration_inputs, shapes_around, shapes_within, turns_of_scan
 from ..flow.steps import (
-    SMALL,
+    DECIDING_ELEMENTS,
     Meter,
+    array_kind,
     array_of,
-    bytes_of,
     check_operands,
     check_sizes,
     dtype_in,
-    kind_of,
+    kind_bytes,
     last_uses,
-    needed,
-    outputs_of,
+    output_kinds,
+    steps_needed,
 )
 from ..programs import jax as xla
 from ..programs import numpy as own
@@ -81,10 +81,10 @@ def evaluate(
     model = model.literal(inputs)
     if any(runs_on(engine, x) for x in inputs.values()):
         return over_arrays(str(engine)).results(model, inputs, names, str(engine))
-    held = {**turned(model, inputs, names), **model.constants, **inputs}
+    held = {**transposed_views(model, inputs, names), **model.constants, **inputs}
     asked = tuple(name for name in names if name not in held)
     if missing := [spec for name, spec in model.inputs.items() if name in asked]:
-        raise left_out(missing)  # by its type it is not a tensor, but it is wanted
+        raise missing_inputs(missing)  # by its type it is not a tensor, but it is wanted
     made = _compute(model, inputs, asked, engine, pooled) if asked else {}
     return {name: held[name] if name in held else made[name] for name in names}
 
@@ -104,7 +104,7 @@ def kinds_there(
     return over_arrays(engine).kinds(model, inputs, tuple(dict.fromkeys(wanted)))
 
 
-def turned(
+def transposed_views(
     model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...]
 ) -> dict[str, np.ndarray]:
     """The named tensors that are transposed constants, as views, which take no memory."""
@@ -148,7 +148,7 @@ def shape_at(
     return shape_of(evaluate(model, inputs, [name], engine=engine)[name])
 
 
-def apart(arrays: Mapping[str, np.ndarray], point: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def own_memory(arrays: Mapping[str, np.ndarray], point: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The arrays, copied where needed so that each is writeable and owns its memory."""
     taken, found = set(map(buffer_of, point.values())), {}
     for name, x in arrays.items():
@@ -163,7 +163,7 @@ def apart(arrays: Mapping[str, np.ndarray], point: Mapping[str, Any]) -> dict[st
     return found
 
 
-def left_out(specs: Iterable[TensorSpec]) -> InputError:
+def missing_inputs(specs: Iterable[TensorSpec]) -> InputError:
     """The error for missing inputs."""
     names = ", ".join(map(str, specs))
     return InputError(f"missing input: {names}. Give every input of the model by name.")
@@ -179,10 +179,10 @@ def foreseen(model: Contents, inputs: Mapping[str, Any], names: Iterable[str]) -
     answer holds for all their values. Raises `EngineError` where ONNX Runtime must not be used.
     """
     wanted = tuple(names)
-    return any(known(model, inputs, wanted, numbers) for numbers in (False, True))
+    return any(known_forecast(model, inputs, wanted, numbers) for numbers in (False, True))
 
 
-def known(
+def known_forecast(
     model: Contents, inputs: Mapping[str, Any], wanted: tuple[str, ...], numbers: bool
 ) -> bool:
     """The cached forecast from the numbers of the inputs, or from their shapes alone; from shapes,
@@ -205,15 +205,15 @@ def known(
 def signature(inputs: Mapping[str, Any], numbers: bool) -> tuple[Any, ...]:
     """Shapes and types of the inputs, and the numbers of inputs that may decide a size."""
     return tuple(
-        (name, x.shape, x.dtype, x.tobytes() if numbers and decides(x) else b"")
+        (name, x.shape, x.dtype, x.tobytes() if numbers and may_decide(x) else b"")
         if isinstance(x, np.ndarray) else (name, id(x))
         for name, x in sorted(inputs.items())
     )  # fmt: skip
 
 
-def decides(array: np.ndarray) -> bool:
+def may_decide(array: np.ndarray) -> bool:
     """Whether the numbers of an array may be shapes, counts or axes."""
-    return array.dtype.kind in "iub" and array.size <= SMALL
+    return array.dtype.kind in "iub" and array.size <= DECIDING_ELEMENTS
 
 
 class Forecast:
@@ -227,9 +227,13 @@ class Forecast:
     def __init__(self, model: Contents, inputs: Mapping[str, Any], numbers: bool) -> None:
         self.model, self.given = model, inputs.keys()
         arrays = {n: x for n, x in {**model.constants, **inputs}.items() if hasattr(x, "dtype")}
-        self.types: MutableMapping[str, Kind] = {n: kind_of(x) for n, x in arrays.items()}
-        fixed = {n: a for n, a in model.constants.items() if n not in inputs and a.size <= SMALL}
-        given = {n: x for n, x in arrays.items() if numbers and n in inputs and decides(x)}
+        self.types: MutableMapping[str, Kind] = {n: array_kind(x) for n, x in arrays.items()}
+        fixed = {
+            n: a
+            for n, a in model.constants.items()
+            if n not in inputs and a.size <= DECIDING_ELEMENTS
+        }
+        given = {n: x for n, x in arrays.items() if numbers and n in inputs and may_decide(x)}
         self.known: MutableMapping[str, np.ndarray] = {**fixed, **given}
         self.told, self.times = True, 1
         self.meter = Meter(model.limits)
@@ -237,7 +241,7 @@ class Forecast:
     def of(self, wanted: tuple[str, ...]) -> bool:
         """Whether all sizes on the way to the wanted tensors are known."""
         steps = self.model.steps
-        indices = needed(steps, wanted, self.given)[0]
+        indices = steps_needed(steps, wanted, self.given)[0]
         return self._walk([steps[index] for index in indices], wanted, 0)
 
     def _walk(self, steps: Sequence[Step], wanted: Iterable[str], held: int) -> bool:
@@ -265,7 +269,7 @@ class Forecast:
             raise ort.EngineError(reason)
         if step.op_type == "Einsum":
             self._check_einsum(step, operands)
-        kinds = outputs_of(step, self.types, self.known)
+        kinds = output_kinds(step, self.types, self.known)
         check_sizes(kinds, f"{step}: ")
         found = self._given(kinds, step)
         self.told = self.told and None not in found.values()
@@ -276,7 +280,7 @@ class Forecast:
         """Record the types of the outputs of a step, and return their bytes by name."""
         found = {name: kind for name, kind in kinds.items() if name and kind is not None}
         self.types.update((name, k) for name, k in found.items() if name not in self.given)
-        return {name: bytes_of(self.types.get(name)) for name in step.outputs if name}
+        return {name: kind_bytes(self.types.get(name)) for name in step.outputs if name}
 
     def _flow(self, step: Step, held: int) -> list[Kind] | None:
         """The types of the outputs of an If, Loop or Scan; None where only the run can tell."""
@@ -291,7 +295,7 @@ class Forecast:
             return None
         shapes = [None] * 2 * numbered + [*map(shape_in, kinds)]
         inner = shapes_within(step, shapes)[2 * numbered :]
-        formals = [kind_of(x) for x in turn(body, 0)] if numbered else []
+        formals = [array_kind(x) for x in iteration_inputs(body, 0)] if numbered else []
         formals += [Kind(kind.dtype, shape) for kind, shape in zip(kinds, inner, strict=True)]
         results = self._inside(body, formals, held, turns)
         if results is None:
@@ -347,8 +351,8 @@ class Forecast:
         arrays = {name: array_of(value) for name, value in graph.initializers.items()}
         inner.types, inner.known = ChainMap({}, self.types), ChainMap({}, self.known)
         inner.types.update((n, k) for n, k in zip(names, formals, strict=False) if k is not None)
-        inner.types.update((n, kind_of(x)) for n, x in arrays.items())
-        inner.known.update((n, x) for n, x in arrays.items() if x.size <= SMALL)
+        inner.types.update((n, array_kind(x)) for n, x in arrays.items())
+        inner.known.update((n, x) for n, x in arrays.items() if x.size <= DECIDING_ELEMENTS)
         outputs = [str(value.name) for value in graph.outputs]
         sure = inner._walk(steps, outputs, held)
         self.told = self.told and inner.told
@@ -406,4 +410,4 @@ class Forecast:
     def _is_small(self, step: Step) -> bool:
         """Whether all outputs are small."""
         sizes = [shape_in(self.types.get(name)) for name in step.outputs if name]
-        return all(s is not None and np.prod(s, dtype=float) <= SMALL for s in sizes)
+        return all(s is not None and np.prod(s, dtype=float) <= DECIDING_ELEMENTS for s in sizes)

@@ -25,7 +25,7 @@ from ....jacobians import (
     shape_of,
     size,
 )
-from ....jacobians.arrays import as_array, is_foreign, native, on_host, settled, untraced, wide
+from ....jacobians.arrays import as_array, is_foreign, native, on_host, snapshot, untraced, wide
 from ....jacobians.errors import InputError, OnnxJacError, UnknownTensor, closest, warn
 from ....jacobians.readings import is_kept, library_of, runs_on
 from ....jacobians.text import clipped, joined
@@ -33,8 +33,8 @@ from ....ops.node import Step
 from ..flow.conditions import GUARDS, check_relations
 from ..flow.contents import Contents, TensorSpec
 from ..flow.entries import with_entries
-from ..flow.steps import needed, reads
-from .evaluate import evaluate, left_out
+from ..flow.steps import reads, steps_needed
+from .evaluate import evaluate, missing_inputs
 
 Names = str | Iterable[str] | None
 
@@ -61,7 +61,7 @@ def check_inputs(
     arrays = {name: take(_spec(model, name), inputs[name], keep) for name, take in taken.items()}
     missing = [s for name, s in model.inputs.items() if name not in arrays and s.dtype is not None]
     if missing:
-        raise left_out(missing)
+        raise missing_inputs(missing)
     given = {name: _spec(model, name) for name in arrays if name not in model.intermediates}
     conflicts = _check_shapes(given, arrays)
     if conflicts:
@@ -157,13 +157,13 @@ def _as_array(spec: TensorSpec, value: Any, keep: bool) -> Any:
     if spec.dtype is None:  # a sequence, an optional or unknown: the engine will check it
         return list(map(_as_it_is, value)) if isinstance(value, list) else _as_it_is(value)
     if not hasattr(value, "dtype") and not is_foreign(value):
-        return settled(_from_python(spec, value, spec.dtype))
+        return snapshot(_from_python(spec, value, spec.dtype))
     array = _read(spec, value)
     if spec.dtype == object and array.dtype.kind == "U":  # a tensor of strings
         array = array.astype(object)
     order = array.dtype.newbyteorder("=")
     if order == spec.dtype:
-        own = settled(array) if keep else array
+        own = snapshot(array) if keep else array
         return own if array.dtype == order else array.astype(order)
     if {str(order), str(spec.dtype)} <= WIDTHS:
         return _rounded(spec, array, spec.dtype)
@@ -173,7 +173,7 @@ def _as_array(spec: TensorSpec, value: Any, keep: bool) -> Any:
 
 def _as_it_is(value: Any) -> Any:
     value = native(value)
-    return settled(value) if isinstance(value, np.ndarray) else value
+    return snapshot(value) if isinstance(value, np.ndarray) else value
 
 
 def _read(spec: TensorSpec, value: Any) -> np.ndarray:
@@ -510,7 +510,7 @@ def finite(value: Any) -> bool:
 
 
 def _all_before(model: Contents, inputs: Mapping[str, Any], name: str) -> dict[str, Any]:
-    indices, _ = needed(model.steps, [name], inputs)
+    indices, _ = steps_needed(model.steps, [name], inputs)
     names = [output for i in indices for output in model.steps[i].outputs if output]
     try:
         return evaluate(model, inputs, names)

@@ -10,7 +10,7 @@ import numpy as np
 from ....jacobians import hooks
 from ....jacobians.arguments import validated
 from ..flow.contents import Contents, Dim, TensorSpec
-from .evaluate import apart, evaluate
+from .evaluate import evaluate, own_memory
 from .inputs import Names, check_inputs, correct, warn_nonfinite
 
 __all__ = ["Dim", "Model", "TensorSpec"]
@@ -41,7 +41,7 @@ class Model(Contents):
         model; another `OnnxJacError` where an operator fails on its inputs.
         """
         point = check_inputs(self, inputs, keep=False, engine=engine)
-        outputs = apart(evaluate(self, point, self.outputs, engine=engine), point)
+        outputs = own_memory(evaluate(self, point, self.outputs, engine=engine), point)
         correct(self, outputs)
         warn_nonfinite(self, outputs, point)
         return outputs

@@ -20,10 +20,10 @@ from ....jacobians.errors import UnsupportedOp, optional
 from ....jacobians.readings import is_kept
 from ....jacobians.threads import remembered
 from ....ops.graphs import build
-from ....ops.graphs.build import Graph, V, simplified
+from ....ops.graphs.build import Graph, V, simplify_graph
 from ....ops.registry import version
 from ..flow.contents import Contents
-from ..flow.steps import needed
+from ..flow.steps import steps_needed
 from . import numpy as own
 
 LARGE = 64
@@ -41,31 +41,31 @@ def compute(
     from ....ops.jax.table import NARROW
 
     key = "jax", names, tuple(inputs), version(), NARROW.get()
-    function = remembered(model.programs, key, partial(Function, model, tuple(inputs), names))
+    function = remembered(model.programs, key, partial(CompiledModel, model, tuple(inputs), names))
     made: dict[str, Any] = function(inputs)
     return made
 
 
 def kinds(model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     """The shapes and dtypes of the named tensors, without a run."""
-    return Function(model, tuple(inputs), names).kinds(inputs)
+    return CompiledModel(model, tuple(inputs), names).kinds(inputs)
 
 
 results = compute
 """The named tensors as the caller may have them: nobody writes to an array of JAX."""
 
 
-class Function:
+class CompiledModel:
     """inputs ↦ the named tensors of a model, compiled by XLA."""
 
     def __init__(self, model: Contents, given: tuple[str, ...], names: tuple[str, ...]) -> None:
-        from ....ops.jax.table import array
+        from ....ops.jax.table import to_jax_array
 
         self.model, self.names, self.static = model, names, frozenset[str]()
-        used = needed(model.steps, names, given)[1] & model.constants.keys() - {*given}
+        used = steps_needed(model.steps, names, given)[1] & model.constants.keys() - {*given}
         constants = {name: model.constants[name] for name in sorted(used)}
         large = {n for n, x in constants.items() if x.dtype.kind in "fVc" and x.size > LARGE}
-        self.weights = {name: array(constants.pop(name)) for name in sorted(large)}
+        self.weights = {name: to_jax_array(constants.pop(name)) for name in sorted(large)}
         self.constants, self._compiled = constants, dict[Any, Callable[..., Any]]()
 
     def kinds(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,14 +83,14 @@ class Function:
     def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         import jax
 
-        from ....ops.jax.table import is_traced, types
+        from ....ops.jax.table import has_tracers, types
 
         given = {n: x for n, x in inputs.items() if n not in self.static and is_argument(x)}
         known = {n: x for n, x in inputs.items() if n not in given}
-        key = tuple((n, contents(x)) for n, x in known.items())
+        key = tuple((n, input_key(x)) for n, x in known.items())
         if key not in self._compiled:
             self._compiled[key] = jax.jit(partial(self.run, known))
-        traced = is_traced(given.values())
+        traced = has_tracers(given.values())
         at_once = nullcontext() if traced else jax.ensure_compile_time_eval()
         try:
             with types(), at_once:  # the values may be kept: see `Point`
@@ -125,10 +125,10 @@ def may_be_sizes(x: Any) -> bool:
     return x.ndim < 2 and x.size <= SHAPES
 
 
-def contents(x: Any) -> Any:
+def input_key(x: Any) -> Any:
     """What tells a known input from others."""
     if isinstance(x, list):
-        return tuple(map(contents, x))
+        return tuple(map(input_key, x))
     is_array = isinstance(x, np.ndarray)
     return (x.shape, x.dtype.str, tuple(x.ravel().tolist())) if is_array else x
 
@@ -139,10 +139,10 @@ class Program:
     def __init__(self, graph: Graph) -> None:
         import jax
 
-        copy = simplified(graph)
+        copy = simplify_graph(graph)
         model = Contents(build(copy, copy.inputs.values(), copy.outputs, "product"))
         names, (y,) = [str(value.name) for value in copy.inputs.values()], model.outputs
-        function, keys = Function(model, tuple(names), (y,)), [*copy.inputs]
+        function, keys = CompiledModel(model, tuple(names), (y,)), [*copy.inputs]
 
         def product(weights: Any, residuals: Mapping[str, Any], v: Any) -> Any:
             given = {V: v, **residuals}
@@ -154,9 +154,9 @@ class Program:
 
     def bind(self, residuals: Mapping[str, Any]) -> Callable[[Any], Any]:
         """The program for these residuals, by key, which go to the device once."""
-        from ....ops.jax.table import array
+        from ....ops.jax.table import to_jax_array
 
-        return partial(self._product, {key: array(residuals[key]) for key in self.keys})
+        return partial(self._product, {key: to_jax_array(residuals[key]) for key in self.keys})
 
     def trace(self, residuals: Mapping[str, Any], v: Any) -> None:
         """Raises the errors that a product with such arrays would raise."""

@@ -19,14 +19,14 @@ from ....jacobians import Array, Shape, dtype_of, shape_of
 from ....jacobians.arrays import host
 from ....jacobians.errors import LoadError, OnnxJacError, UnsupportedOp
 from ....jacobians.readings import Library, library_of
-from ....ops.graphs.build import Graph, build, simplified
+from ....ops.graphs.build import Graph, build, simplify_graph
 from ....ops.node import Step
 from ....ops.numbers import numbers
 from ....ops.numbers.table import FOREIGN, HOSTED, STATIC, settled
-from ....ops.registry import full_name, left_out
+from ....ops.registry import full_name, omitted_output_error
 from ..flow.contents import Contents
 from ..flow.control import CONTROL, SEQUENCES, control, explained
-from ..flow.steps import Meter, array_of, attributes_of, check_step, last_uses, needed
+from ..flow.steps import Meter, array_of, attributes_of, check_step, last_uses, steps_needed
 
 Values = MutableMapping[str, Any]
 
@@ -39,7 +39,7 @@ def compute(
 
     `constants` are the model's constants as the reading takes them.
     """
-    indices, used = needed(model.steps, names, inputs)
+    indices, used = steps_needed(model.steps, names, inputs)
     steps = [model.steps[index] for index in indices]
     held = model.constants if constants is None else constants
     values: Values = {name: held[name] for name in used & held.keys()}
@@ -97,7 +97,7 @@ def results_of(
                   outputs=len(step.outputs))  # fmt: skip
     for k, (name, y) in enumerate(zip(step.outputs, made, strict=False)):
         if name and y is None:
-            raise UnsupportedOp(left_out(name, k))
+            raise UnsupportedOp(omitted_output_error(name, k))
     return made
 
 
@@ -168,7 +168,7 @@ class Program:
         self, graph: Graph, bind: Bind | None = None,
         take: Function = lambda _, x: np.asarray(x), in_line: Callable[..., Function] = in_line,
     ) -> None:  # fmt: skip
-        bind, numbered, constants = bind or kernel, dict[int, int](), dict[int, Any]()
+        bind, numbered, constants = bind or kernel_at, dict[int, int](), dict[int, Any]()
 
         def number(value: ir.Value | None) -> int:
             if id(value) not in numbered:
@@ -209,7 +209,7 @@ class Program:
         return y
 
 
-def kernel(node: ir.Node, graph: Graph) -> tuple[Function, int]:
+def kernel_at(node: ir.Node, graph: Graph) -> tuple[Function, int]:
     """The kernel of a node with its attributes, shapes and axes, and without the error state of
     each NumPy call.
     """
@@ -231,7 +231,7 @@ def keywords(node: ir.Node) -> dict[str, Any]:
 
 def stepwise(graph: Graph) -> Function:
     """A product with subgraphs, such as loops, which runs step by step as a model does."""
-    copy = simplified(graph)
+    copy = simplify_graph(graph)
     model = Contents(build(copy, copy.inputs.values(), copy.outputs, "product"))
     (v,), (y,) = model.inputs, model.outputs
 

@@ -28,13 +28,13 @@ from onnx import helper
 from ....jacobians import Shape, dtype_of, shape_of, size
 from ....jacobians.errors import InputError, OnnxJacError, first_line
 from ....jacobians.threads import Lock
-from ....ops.graphs.build import IR_VERSION, Graph, build, every, simplified
+from ....ops.graphs.build import IR_VERSION, Graph, build, every, simplify_graph
 from ....ops.graphs.defects import GUARD, function, is_trap
 from ....ops.graphs.recorder import Recorder
 from ....ops.graphs.simplify import PRODUCTS, RUNTIME
 from ....ops.node import TRAINING, remedy
-from ..flow.contents import Contents, lowest_opsets, names_in, opset, subgraphs, unique
-from ..flow.steps import array_of, needed, tensor_of
+from ..flow.contents import Contents, lowest_opsets, names_in_graph, opset, subgraphs, unique_name
+from ..flow.steps import array_of, steps_needed, stored_tensor
 from .work import kernels_of, multiplications
 
 UPGRADE = "`pip install -U 'onnxjac[runtime]'` brings the newest"
@@ -79,7 +79,7 @@ def _session(model: Contents, given: frozenset[str], names: tuple[str, ...], poo
         found = sessions.get(key)
         if found is None:
             try:
-                graph = simplified(graph_of(model, given, names), RUNTIME)
+                graph = simplify_graph(cut_graph(model, given, names), RUNTIME)
                 found = new_session(*serialized(graph), lean=model.lean, pooled=pooled)
             except Exception as error:  # `compute` says what it means, also for the next run
                 found = error
@@ -103,9 +103,9 @@ def _reason(model: Contents, message: str) -> str:
 SMALL = 1024  # bytes; larger weights are shared with the session, not copied into the model
 
 
-def graph_of(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> Graph:
+def cut_graph(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> Graph:
     """The part of a model from the given to the named tensors."""
-    indices, used = needed(model.steps, names, given)
+    indices, used = steps_needed(model.steps, names, given)
     nodes = list(model.ir.graph)
     values = ir.convenience.create_value_mapping(model.ir.graph, include_subgraphs=False)
     inputs = {name: values[name] for name in sorted(used & (given | model.inputs.keys()))}
@@ -133,7 +133,7 @@ def serialized(graph: Graph) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     for node in graph.nodes if graph.kind.is_model else ():
         for y in node.outputs:  # a model may declare other shapes than it has
             y.shape, y.type = None, y.type if y.dtype == ir.DataType.FLOAT16 else None
-    held = {name: (array_of(x), tensor_of(x)) for name, x in model.graph.initializers.items()}
+    held = {name: (array_of(x), stored_tensor(x)) for name, x in model.graph.initializers.items()}
     model.graph.initializers.clear()
     model.ir_version = IR_VERSION
     if guarded:
@@ -249,7 +249,7 @@ def new_session(
     """A session of a model, with the shared arrays as initializers; not `pooled`, without arena."""
     round_halves(proto.graph)
     model = proto.SerializeToString()
-    return Session(partial(started, model, shared, lean, pooled, provider))
+    return Session(partial(start_session, model, shared, lean, pooled, provider))
 
 
 def values_of(shared: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -258,7 +258,7 @@ def values_of(shared: Mapping[str, np.ndarray]) -> dict[str, Any]:
     return {name: made(np.asarray(array, order="C")) for name, array in shared.items()}
 
 
-def started(
+def start_session(
     model: bytes, shared: Mapping[str, np.ndarray], lean: bool, pooled: bool, provider: str
 ) -> Any:
     """A session of ONNX Runtime.
@@ -351,7 +351,9 @@ class Program:
     `long` product runs in another thread, so that Ctrl-C reaches the calling thread meanwhile.
     """
 
-    def __init__(self, session: Session, inputs: list[Part], outputs: list[Part], graph: Graph):
+    def __init__(
+        self, session: Session, inputs: list[FlatPart], outputs: list[FlatPart], graph: Graph
+    ):
         self.session, self.inputs, self.outputs = session, inputs, outputs
         self.names = {key: str(x.name) for key, x in graph.residuals.items()}
         self.shape, self.dtype = shape_of(graph.y), dtype_of(graph.y)
@@ -397,7 +399,7 @@ def compile(graph: Graph, provider: str = CPU) -> Program:
     Raises `EngineError` where ONNX Runtime has no kernel for it.
     """
     check_provider(provider)
-    graph = simplified(graph, PRODUCTS, RUNTIME)
+    graph = simplify_graph(graph, PRODUCTS, RUNTIME)
     outputs = outputs_of(graph)
     inputs = inputs_of(graph, outputs)
     given = (*(part.value for part in inputs), *graph.residuals.values())
@@ -421,7 +423,7 @@ def check_provider(provider: str) -> None:
 
 
 @dataclass(frozen=True)
-class Part:
+class FlatPart:
     """A tensor that is a part of a flat vector, from entry `start` on."""
 
     name: str
@@ -433,24 +435,24 @@ class Part:
         return shape_of(self.value)
 
 
-def inputs_of(graph: Graph, outputs: list[Part]) -> list[Part]:
+def inputs_of(graph: Graph, outputs: list[FlatPart]) -> list[FlatPart]:
     """New inputs in place of the slices of a flat v; and v itself if it is read whole, or if a
     slice of it is a part of y.
     """
     v, ends = graph.v, {id(graph.y), *(id(part.value) for part in outputs)}
-    parts = [Part(str(v.name), 0, v)] if graph.y is v else []
+    parts = [FlatPart(str(v.name), 0, v)] if graph.y is v else []
     for node, k in graph.uses(v):
         start = beginning(graph, node) if k == 0 and len(shape_of(v)) == 1 else None
         cuts = [] if start is None else reshaped(graph, node)
         if start is None or any(id(cut) in ends for cut in (node.outputs[0], *cuts)):
             if all(part.value is not v for part in parts):
-                parts.append(Part(str(v.name), 0, v))
+                parts.append(FlatPart(str(v.name), 0, v))
             continue
         for cut in cuts:
             value = graph.new(shape_of(cut), dtype_of(v), f"v_{len(parts)}")
             for user, place in graph.uses(cut):
                 user.replace_input_with(place, value)
-            parts.append(Part(value.name or "", start, value))
+            parts.append(FlatPart(value.name or "", start, value))
     return parts
 
 
@@ -473,16 +475,16 @@ def reshaped(graph: Graph, node: ir.Node) -> list[ir.Value]:
     return [user.outputs[0] for user in users] if only else [cut]
 
 
-def outputs_of(graph: Graph) -> list[Part]:
+def outputs_of(graph: Graph) -> list[FlatPart]:
     """The tensors that a flat y is concatenated from; y alone if it is no concatenation."""
     y = graph.y
     node = y.producer()
     if node is None or node.op_type != "Concat" or len(shape_of(y)) != 1:
-        return [Part("y_0", 0, unshaped(y))]
-    parts: list[Part] = []
+        return [FlatPart("y_0", 0, unshaped(y))]
+    parts: list[FlatPart] = []
     start = 0
     for x in filter(None, node.inputs):
-        parts.append(Part(f"y_{len(parts)}", start, unshaped(x)))
+        parts.append(FlatPart(f"y_{len(parts)}", start, unshaped(x)))
         start += size(shape_of(x))
     return parts
 
@@ -505,14 +507,14 @@ def round_halves(graph: onnx.GraphProto) -> None:
     """
     types = {value.name: value.type.tensor_type.elem_type
              for value in (*graph.output, *graph.value_info)}  # fmt: skip
-    nodes, taken = list[onnx.NodeProto](), names_in(graph)
+    nodes, taken = list[onnx.NodeProto](), names_in_graph(graph)
     for node in graph.node:
         for inner in subgraphs(node):
             round_halves(inner)
         nodes.append(node)
         for k, name in enumerate(node.output) if node.op_type not in MOVES else ():
             if is_half(node) if name not in types else types[name] == onnx.TensorProto.FLOAT16:
-                node.output[k] = unique(name, taken)
+                node.output[k] = unique_name(name, taken)
                 nodes.append(helper.make_node("Max", [node.output[k]], [name]))
     if len(nodes) > len(graph.node):
         del graph.node[:]

@@ -13,7 +13,7 @@ import numpy as np
 from ....jacobians.errors import not_allowed, optional
 from ....ops.graphs.build import Graph
 from .onnxruntime import EngineError, installed
-from .work import is_inexact, light
+from .work import is_cheaper_in_line, is_inexact
 
 ENGINES = {"onnxruntime": "runtime", "numpy": "", "torch": "torch", "jax": "jax"}
 """Modules here with a function `compile(graph) -> Program`, and the extra that installs it."""
@@ -30,7 +30,7 @@ class Program(Protocol):
     def bind(self, residuals: Mapping[str, np.ndarray]) -> Callable[[Any], Any]: ...
 
 
-def candidates(engine: str | None, graph: Graph) -> Iterator[str]:
+def engines_to_try(engine: str | None, graph: Graph) -> Iterator[str]:
     """The engines to try in turn: the requested one, or the faster ones that are installed.
 
     ONNX Runtime is the faster one unless the overhead of its call exceeds the product.
@@ -38,14 +38,14 @@ def candidates(engine: str | None, graph: Graph) -> Iterator[str]:
     if engine is not None:
         yield engine
         return
-    if installed() and not light(graph) and not is_inexact(graph):
+    if installed() and not is_cheaper_in_line(graph) and not is_inexact(graph):
         yield "onnxruntime"
     yield "numpy"
 
 
 def compile_by(engine: str | None, graph: Graph) -> tuple[Program, str]:
     """A program and the name of its engine, the first one that has the kernels."""
-    *others, last = candidates(engine, graph)
+    *others, last = engines_to_try(engine, graph)
     for name in others:
         with suppress(EngineError):  # it lacks a kernel for this dtype
             return compiler(name)(graph), name

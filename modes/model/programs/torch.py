@@ -26,7 +26,7 @@ from ....ops.node import Step
 from ....ops.registry import traits_of, version
 from ..flow.contents import Contents
 from ..flow.control import CONTROL, SEQUENCES
-from ..flow.steps import needed
+from ..flow.steps import steps_needed
 from . import numpy as own
 from .numpy import Call, in_line, keywords
 
@@ -45,7 +45,7 @@ def compute(
     """The named tensors at the inputs, as tensors; the model keeps its constants on the device."""
     there = place_of_engine(engine)
     assert there is not None
-    given = {name: moved(x, there) for name, x in inputs.items()}
+    given = {name: to_place(x, there) for name, x in inputs.items()}
     key = there.name, names, version(), *((n, dtype_of(x), shape_of(x)) if hasattr(x, "dtype")
                                           else n for n, x in given.items())  # fmt: skip
     program = model.programs.get(key, False)
@@ -71,14 +71,17 @@ def constants_of(
     model: Contents, given: Mapping[str, Any], names: tuple[str, ...], there: Place
 ) -> dict[str, Any]:
     """The model's constants at a place, those that the named tensors need among them."""
-    from ....ops.torch.table import constant
+    from ....ops.torch.table import shared_constant
 
-    held, hold = model.tensors.setdefault(there.name, {}), partial(constant, device=there.name)
-    if missing := needed(model.steps, names, given)[1] & model.constants.keys() - held.keys():
+    held, hold = (
+        model.tensors.setdefault(there.name, {}),
+        partial(shared_constant, device=there.name),
+    )
+    if missing := steps_needed(model.steps, names, given)[1] & model.constants.keys() - held.keys():
         ours = as_tensors(model.steps)
         for name in missing:
             x = model.constants[name]
-            held[name] = hold(x) if name in ours else moved(x, there, hold)
+            held[name] = hold(x) if name in ours else to_place(x, there, hold)
     return held
 
 
@@ -102,7 +105,7 @@ def program_of(
     from ....ops.torch import bound, tensors
     from ....ops.torch.table import HOSTED, KERNELS
 
-    steps = [model.steps[k] for k in needed(model.steps, names, given)[0]]
+    steps = [model.steps[k] for k in steps_needed(model.steps, names, given)[0]]
     places: dict[str, int] = {}
     for name in (*given, *constants, *(n for step in steps for n in step.outputs if n)):
         places.setdefault(name, len(places))
@@ -154,7 +157,7 @@ def fused_in_line(
     The first of the two has no other use, and a result of the same shape. On a GPU the calls are
     replayed: see `replayed` for `fresh`.
     """
-    from ....ops.torch.replay import replayed
+    from ....ops.torch.replay import replay_on_gpu
     from ....ops.torch.table import FUSED
 
     calls = list(reshaped_once(calls))
@@ -170,7 +173,7 @@ def fused_in_line(
                 kept[k] = Call(function, others + inner.inputs, outer.outputs, outer.shape)
                 kept[made[n]] = None
                 break
-    return replayed(in_line(list(filter(None, kept)), arguments, results, constants), fresh)
+    return replay_on_gpu(in_line(list(filter(None, kept)), arguments, results, constants), fresh)
 
 
 def reshaped_once(calls: Iterable[Call]) -> Iterator[Call]:
@@ -208,7 +211,7 @@ def results(
             for name, y in made.items()}  # fmt: skip
 
 
-def moved(x: Any, there: Place, take: Callable[[Any], Any] | None = None) -> Any:
+def to_place(x: Any, there: Place, take: Callable[[Any], Any] | None = None) -> Any:
     """An array as a tensor, by `there.take`; few integers may be a shape, and stay."""
     if not hasattr(x, "dtype"):
         return x
@@ -233,16 +236,16 @@ class Program(own.Program):
         assert there is not None
 
         def take(value: ir.Value, x: Any) -> Any:
-            return there.hold(x) if value in ours else moved(x, there, there.hold)
+            return there.hold(x) if value in ours else to_place(x, there, there.hold)
 
-        super().__init__(graph, kernel, take, partial(fused_in_line, fresh=1))
+        super().__init__(graph, tensor_kernel_at, take, partial(fused_in_line, fresh=1))
         self.there, self.kind = there, DTYPES[self.dtype]
         self.on_host = {node.op_type for node in graph.nodes} - KERNELS.keys()
         self.held = frozenset(buffer_of(x) for x in self.constants if is_kept(x))
 
     def bind(self, residuals: Mapping[str, Any]) -> Callable[[Any], Any]:
         """The program for these residuals, by key."""
-        found = {k: r if is_kept(r) else moved(r, self.there) for k, r in residuals.items()}
+        found = {k: r if is_kept(r) else to_place(r, self.there) for k, r in residuals.items()}
         held = self.held | {buffer_of(r) for r in found.values() if is_kept(r)}
         return partial(self._product, residuals=found, held=held)
 
@@ -262,7 +265,7 @@ class Program(own.Program):
         return y.clone() if memory in held or memory == buffer_of(v) else y  # of the caller's
 
 
-def kernel(node: ir.Node, graph: Graph) -> tuple[Callable[..., Any], int]:
+def tensor_kernel_at(node: ir.Node, graph: Graph) -> tuple[Callable[..., Any], int]:
     """The function of a node, and how many operands it takes."""
     from ....ops.torch import bound
 

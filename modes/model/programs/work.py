@@ -45,7 +45,7 @@ def multiplications(node: ir.Node) -> int:
     return entries * inner
 
 
-def light(graph: Graph) -> bool:
+def is_cheaper_in_line(graph: Graph) -> bool:
     """Whether a NumPy program is faster than a session."""
     kernels = kernels_of(graph)
     few = len(kernels) <= FEW and not any(node.op_type in WINDOWS for node in kernels)
@@ -62,7 +62,7 @@ def is_inexact(graph: Graph) -> bool:
 
 def size_text(graph: Graph) -> str:
     """The amount of work in words, and whether it repays a session's call."""
-    kernels, few = kernels_of(graph), light(graph)
+    kernels, few = kernels_of(graph), is_cheaper_in_line(graph)
     why = "less than a session's call takes" if few else "repays a session's call"
     count = sum(map(multiplications, kernels))
     return f"{len(kernels)} kernels, {count:,} multiplications: {why}"

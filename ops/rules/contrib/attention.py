@@ -9,8 +9,8 @@ from ....jacobians.errors import UnsupportedOp
 from ....jacobians.symint import Number, largest, same
 from ...node import Node, node_of
 from ...registry import defines
-from ..indexing import counted
-from ..recurrent import END, plus
+from ..indexing import count_up
+from ..recurrent import END, add_bias
 from .fused import INT64, refuse, swapped
 
 
@@ -24,9 +24,9 @@ def multi_head_attention(op: Op, node: Node) -> tuple[Array, ...]:
     q, k, v = (per_head(op, node, i) for i in range(3))
     count, buffers = node.ints(8), (node.input(6), node.input(7))
     pasts = [x if x is None or count is None else op.Slice(x, (0,), count, (2,)) for x in buffers]
-    present = (ended(op, behind(op, past, x), buffer, count)
+    present = (ended(op, append_to_past(op, past, x), buffer, count)
                for x, past, buffer in zip((k, v), pasts, buffers, strict=True))  # fmt: skip
-    k, v = (behind(op, of_beams(op, past, node.input(9)), x)
+    k, v = (append_to_past(op, of_beams(op, past, node.input(9)), x)
             for x, past in zip((k, v), pasts, strict=True))  # fmt: skip
     scores = masked_scores(op, node, q, k, node.input(4), node.input(5))
     y = join_heads(op, op.MatMul(op.Softmax(scores, axis=-1), v))
@@ -37,7 +37,7 @@ def ended(op: Op, x: Array, buffer: Array | None, count: Array | None) -> Array:
     """x in place of the first entries of a buffer; without a count, x alone."""
     if buffer is None or count is None:
         return x
-    return behind(op, x, op.Slice(buffer, shape_of(x)[2:3], (END,), (2,)))
+    return append_to_past(op, x, op.Slice(buffer, shape_of(x)[2:3], (END,), (2,)))
 
 
 def of_beams(op: Op, past: Array | None, beams: Array | None) -> Array | None:
@@ -47,7 +47,7 @@ def of_beams(op: Op, past: Array | None, beams: Array | None) -> Array | None:
     rows, heads, length, width = shape_of(past)
     count = shape_of(beams)[1]
     named = op.Reshape(op.Slice(op.Cast(beams, to=INT64), (0,), (length,), (2,)), (rows, length))
-    first = op.Mul(op.Div(counted(op, rows), count), count)
+    first = op.Mul(op.Div(count_up(op, rows), count), count)
     index = op.Unsqueeze(op.Add(named, op.Unsqueeze(first, (1,))), (1, 3))
     return op.GatherElements(past, op.Expand(index, (rows, heads, length, width)), axis=0)
 
@@ -55,7 +55,7 @@ def of_beams(op: Op, past: Array | None, beams: Array | None) -> Array | None:
 @defines("com.microsoft::Attention", past_present_share_buffer=(0,))
 def attention(op: Op, node: Node) -> tuple[Array, ...]:
     """y = softmax(q kᵀ scale + masks) v, where q, k and v are the parts of x W + b."""
-    packed = plus(op, op.MatMul(node.x, node.inputs[1]), node.input(2))
+    packed = add_bias(op, op.MatMul(node.x, node.inputs[1]), node.input(2))
     return self_attention(op, node, packed, node.input(3), node.input(4), node.input(5))
 
 
@@ -68,7 +68,7 @@ def self_attention(
     cut = op.Split(packed, np.array(widths), axis=-1, outputs=3)
     q, k, v = (split_heads(op, part, node.num_heads) for part in cut)
     if past is not None:
-        k, v = (behind(op, op.Gather(past, i, axis=0), x) for i, x in enumerate((k, v)))
+        k, v = (append_to_past(op, op.Gather(past, i, axis=0), x) for i, x in enumerate((k, v)))
     scores = masked_scores(op, node, q, k, mask, added)
     y = join_heads(op, op.MatMul(op.Softmax(scores, axis=-1), v))
     if len(node.step.outputs) < 2:
@@ -89,11 +89,11 @@ def masked_scores(
 ) -> Array:
     """q kᵀ scale + added, with masks for padded and, if `unidirectional`, for later keys."""
     length, total = shape_of(q)[2], shape_of(k)[2]
-    scores = plus(op, scaled_products(op, q, k, node.scale), added)
-    scores = scores if mask is None else masked(op, scores, mask, node.mask_filter_value)
+    scores = add_bias(op, scaled_products(op, q, k, node.scale), added)
+    scores = scores if mask is None else mask_scores(op, scores, mask, node.mask_filter_value)
     if node.unidirectional:
-        last = op.Add(op.Reshape(counted(op, length), (length, 1)), total - length)
-        scores = only(op, scores, op.LessOrEqual(counted(op, total), last))
+        last = op.Add(op.Reshape(count_up(op, length), (length, 1)), total - length)
+        scores = only(op, scores, op.LessOrEqual(count_up(op, total), last))
     return scores
 
 
@@ -110,7 +110,7 @@ def per_head(op: Op, node: Node, i: int) -> Array:
     return split_heads(op, x, node.num_heads)
 
 
-def behind(op: Op, past: Array | None, x: Array) -> Array:
+def append_to_past(op: Op, past: Array | None, x: Array) -> Array:
     """The past entries, followed by x."""
     return x if past is None else op.Concat(past, x, axis=2)
 
@@ -121,13 +121,13 @@ def scaled_products(op: Op, q: Array, k: Array, scale: float | None) -> Array:
     return op.Mul(op.MatMul(q, swapped(op, k)), factor if scale else op.Sqrt(factor))
 
 
-def masked(op: Op, scores: Array, kept: Array, filler: float | None) -> Array:
+def mask_scores(op: Op, scores: Array, kept: Array, filler: float | None) -> Array:
     """Scores with `filler` added for padded keys, given by a mask, or by ends and maybe starts."""
     batch, *_, total = shape_of(scores)
     if len(shape_of(kept)) == 1:
         ends, starts = (op.Unsqueeze(op.Slice(kept, (a * batch,), ((a + 1) * batch,), (0,)), (1,))
                         for a in (0, 1))  # fmt: skip
-        t = op.CastLike(counted(op, total), kept)
+        t = op.CastLike(count_up(op, total), kept)
         inside = op.Less(t, ends)
         started = shape_of(kept)[0] == 2 * batch
         kept = op.And(inside, op.GreaterOrEqual(t, starts)) if started else inside
@@ -160,15 +160,15 @@ def group_query_attention(op: Op, node: Node) -> tuple[Array, ...]:
     cache, new = node.input(3), node.input(16)
     if node.input(12) is not None and cache is not None and dtype_of(cache) != np.int8:
         raise UnsupportedOp(f"a cache of {dtype_of(cache)} is not read, only one of int8")
-    q, k, v = parts(op, node)
+    q, k, v = query_key_value(op, node)
     length, (total,) = shape_of(q)[2], node.ints(6) or ()
-    ends, row = op.Add(column(op, node.inputs[5]), 1), counted(op, length)
+    ends, row = op.Add(column(op, node.inputs[5]), 1), count_up(op, length)
     zero = np.zeros((), dtype_of(q))
     if new is None:
         begins = op.Equal(total, length)
         past = op.Where(begins, 0, op.Sub(ends, length))
         now, stop = op.Add(past, row), op.Add(past, length)
-        at, real = positions(op, node.input(9), now, begins), None
+        at, real = token_positions(op, node.input(9), now, begins), None
     else:
         if node.input(3) is None or node.causal == 0:
             raise UnsupportedOp("query_seqlens requires past_key and past_value, and causal=1")
@@ -182,14 +182,14 @@ def group_query_attention(op: Op, node: Node) -> tuple[Array, ...]:
     made = [x if s is None else
             op.CastLike(op.Clip(op.Round(op.Div(x, s)), -128.0, 127.0), np.int8(0))
             for x, s in zip((k, v), scales, strict=True)]  # fmt: skip
-    held, placed = caches(op, node, made, past, ends, stop, total)
+    held, placed = cached_entries(op, node, made, past, ends, stop, total)
     k, v = (x if s is None else op.Mul(op.CastLike(x, s), s)
             for x, s in zip(placed, scales, strict=True))  # fmt: skip
     scores = grouped_scores(op, node, q, k)
     if node.softcap:
         scores = op.Mul(op.Tanh(op.Div(scores, node.softcap)), node.softcap)
     if node.input(10) is not None:
-        scores = op.Add(scores, grouped(op, node.inputs[10], node.kv_num_heads))
+        scores = op.Add(scores, group_heads(op, node.inputs[10], node.kv_num_heads))
     seen = window(op, node, now, ends, total)
     seen = seen if real is None else op.And(seen, op.Unsqueeze(real, (1, 2, 4)))
     weights = shares(op, scores, seen, sinks(op, node, q))
@@ -206,7 +206,7 @@ def column(op: Op, counts: Array) -> Array:
     return op.Reshape(op.CastLike(counts, np.zeros((), np.int64)), (-1, 1))
 
 
-def caches(
+def cached_entries(
     op: Op, node: Node, new: list[Array], past: Array, ends: Array, stop: Array, total: Number
 ) -> tuple[list[Array], list[Array]]:
     """Keys and values as the present cache holds them, and by their places in a sequence."""
@@ -222,10 +222,13 @@ def caches(
         return [cached(op, cache, x, past, t, stop, gone)
                 for cache, x in zip(pasts, new, strict=True)]  # fmt: skip
 
-    placed, length = at(counted(op, total)), largest(room, total) if pasts[0] is not None else total
+    placed, length = (
+        at(count_up(op, total)),
+        largest(room, total) if pasts[0] is not None else total,
+    )
     if window:
-        return at(op.Add(evicted(op, ends, *window), counted(op, room))), placed
-    return placed if same(length, total) else at(counted(op, length)), placed
+        return at(op.Add(evicted(op, ends, *window), count_up(op, room))), placed
+    return placed if same(length, total) else at(count_up(op, length)), placed
 
 
 def evicted(op: Op, count: Array, room: Number, width: int) -> Array:
@@ -242,7 +245,7 @@ def in_heads(op: Op, scale: Array | None, x: Array) -> Array | None:
     return scale if whole else op.Reshape(scale, (1, heads, 1, width))
 
 
-def positions(op: Op, given: Array | None, now: Array, begins: Array) -> Array:
+def token_positions(op: Op, given: Array | None, now: Array, begins: Array) -> Array:
     """The positions of queries and keys, which follow the first one given where a text begins."""
     if given is None:
         return now
@@ -255,12 +258,12 @@ def in_place(op: Op, node: Node, x: Array, now: Array, table: int) -> Array:
     if not node.do_rotary:
         return x
     cos, sin = node.inputs[table : table + 2]
-    return rotated(op, x, now, cos, sin, bool(node.rotary_interleaved))
+    return rotate_pairs(op, x, now, cos, sin, bool(node.rotary_interleaved))
 
 
 def grouped_scores(op: Op, node: Node, q: Array, k: Array) -> Array:
     """Scores (batch, key heads, query heads per key head, time, keys)."""
-    queries = grouped(op, q, node.kv_num_heads)
+    queries = group_heads(op, q, node.kv_num_heads)
     return scaled_products(op, queries, op.Unsqueeze(k, (2,)), node.scale)
 
 
@@ -269,7 +272,7 @@ def sinks(op: Op, node: Node, q: Array) -> Array | None:
     given = node.input(11)
     if given is None:
         return np.zeros((1, 1, 1, 1, 1), dtype_of(q)) if node.smooth_softmax == 1 else None
-    return grouped(op, op.Reshape(given, (1, node.num_heads, 1, 1)), node.kv_num_heads)
+    return group_heads(op, op.Reshape(given, (1, node.num_heads, 1, 1)), node.kv_num_heads)
 
 
 def shares(op: Op, scores: Array, seen: Array, sink: Array | None = None) -> Array:
@@ -282,7 +285,7 @@ def shares(op: Op, scores: Array, seen: Array, sink: Array | None = None) -> Arr
     return op.Slice(op.Softmax(both, axis=-1), (0,), (keys,), (-1,))
 
 
-def parts(op: Op, node: Node) -> tuple[Array, Array, Array]:
+def query_key_value(op: Op, node: Node) -> tuple[Array, Array, Array]:
     """Query, key and value per head, split if they are packed."""
     queries, keys = node.num_heads, node.kv_num_heads
     if node.input(1) is not None:
@@ -294,7 +297,7 @@ def parts(op: Op, node: Node) -> tuple[Array, Array, Array]:
     return q, k, v
 
 
-def grouped(op: Op, x: Array, keys: int) -> Array:
+def group_heads(op: Op, x: Array, keys: int) -> Array:
     """(batch, heads, ...) with the heads split into one group per key head; 1 head stays 1."""
     b, heads, *rest = shape_of(x)
     groups = (keys, heads // keys) if heads > 1 else (1, 1)
@@ -309,7 +312,7 @@ def cached(
     """
     b, heads, length, width = shape_of(x)
     room = 0 if cache is None else shape_of(cache)[2]
-    both = x if cache is None else behind(op, cache, x)
+    both = x if cache is None else append_to_past(op, cache, x)
     behind_it = op.Min(op.Sub(op.Add(t, room), past), room + length - 1)
     index = op.Where(op.Less(t, past), op.Max(op.Sub(t, gone), 0), behind_it)
     index = op.Unsqueeze(index, (1, 3))
@@ -322,7 +325,7 @@ def window(op: Op, node: Node, now: Array, ends: Array, total: Number) -> Array:
     """A mask of the keys a query attends to: up to itself, if causal, or to the end, within the
     local window.
     """
-    t, last = counted(op, total), op.Max(ends, 1)
+    t, last = count_up(op, total), op.Max(ends, 1)
     stop = op.Unsqueeze(last if node.causal == 0 else op.Min(op.Add(now, 1), last), (1, 2, 4))
     seen = op.Less(t, stop)
     if node.local_window_size is not None and node.local_window_size > 0:
@@ -336,16 +339,16 @@ def sparse_attention(op: Op, node: Node) -> tuple[Array, ...]:
 
     The present keys and values are the past ones, a buffer, with the new ones written into it.
     """
-    q, k, v = parts(op, node)
+    q, k, v = query_key_value(op, node)
     length, room, (total,) = shape_of(q)[2], shape_of(node.inputs[3])[2], node.ints(7) or ()
     past = op.Where(op.Equal(total, length), 0, op.Sub(column(op, node.inputs[8]), length))
-    now, t = op.Add(past, counted(op, length)), counted(op, room)
+    now, t = op.Add(past, count_up(op, length)), count_up(op, room)
     q, k = (in_place(op, node, x, now, 9) for x in (q, k))
     old = op.Unsqueeze(op.GreaterOrEqual(t, op.Add(past, length)), (1, 3))
     k, v = (op.Where(old, cache, cached(op, cache, x, past, t, op.Add(past, length)))
             for cache, x in zip(node.inputs[3:5], (k, v), strict=True))  # fmt: skip
     seen = op.And(blocks_seen(op, node, now, t), op.LessOrEqual(t, op.Unsqueeze(now, (1, 3))))
-    weights = shares(op, grouped_scores(op, node, q, k), grouped(op, seen, node.kv_num_heads))
+    weights = shares(op, grouped_scores(op, node, q, k), group_heads(op, seen, node.kv_num_heads))
     y = op.MatMul(weights, op.Unsqueeze(v, (2,)))
     return join_heads(op, op.Reshape(y, shape_of(q))), k, v
 
@@ -355,10 +358,10 @@ def blocks_seen(op: Op, node: Node, now: Array, t: Array) -> Array:
     rows, columns = (op.Unsqueeze(op.CastLike(node.inputs[i], np.zeros((), np.int64)), (2,))
                      for i in (5, 6))  # fmt: skip
     layouts, edges, _ = shape_of(rows)
-    entry = counted(op, shape_of(columns)[1])
+    entry = count_up(op, shape_of(columns)[1])
     inside = op.And(op.GreaterOrEqual(entry, op.Slice(rows, (0,), (edges - 1,), (1,))),
                     op.Less(entry, op.Slice(rows, (1,), (edges,), (1,))))  # fmt: skip
-    held = op.Equal(columns, counted(op, edges - 1))
+    held = op.Equal(columns, count_up(op, edges - 1))
     mask = op.MatMul(*(op.CastLike(x, np.zeros((), np.float32)) for x in (inside, held)))
     at, to = (op.Div(x, node.sparse_block_size) for x in (now, t))
     mask = op.Gather(op.Gather(op.Greater(mask, 0), at, axis=1), to, axis=3)
@@ -372,8 +375,8 @@ def rotary_embedding(op: Op, node: Node) -> tuple[Array]:
     x, flat = features_by_head(op, node)
     positions = node.inputs[1]
     if len(shape_of(positions)) < 2:
-        positions = op.Add(op.Reshape(positions, (1, 1)), counted(op, shape_of(x)[2]))
-    y = rotated(op, x, positions, node.inputs[2], node.inputs[3], bool(node.interleaved))
+        positions = op.Add(op.Reshape(positions, (1, 1)), count_up(op, shape_of(x)[2]))
+    y = rotate_pairs(op, x, positions, node.inputs[2], node.inputs[3], bool(node.interleaved))
     return (join_heads(op, y) if flat else y,)
 
 
@@ -388,9 +391,9 @@ def mrotary_embedding(op: Op, node: Node) -> tuple[Array]:
         kind = np.zeros(half, int)
         kind[1 : 3 * rows : 3], kind[2 : 3 * columns : 3] = 1, 2
     at = op.Transpose(op.Gather(node.inputs[1], kind, axis=0), perm=(1, 2, 0))
-    at = op.Add(op.Mul(at, half), counted(op, half))
+    at = op.Add(op.Mul(at, half), count_up(op, half))
     cos, sin = (op.Gather(op.Reshape(x, (-1,)), at, axis=0) for x in node.inputs[2:4])
-    y = turned(op, x, cos, sin, bool(node.interleaved))
+    y = rotate_by_angles(op, x, cos, sin, bool(node.interleaved))
     y = y if node.scale is None else op.Mul(y, node.scale)
     return (join_heads(op, y) if flat else y,)
 
@@ -415,15 +418,15 @@ def join_heads(op: Op, x: Array) -> Array:
     return op.Reshape(op.Transpose(x, perm=(0, 2, 1, 3)), (b, t, h * n))
 
 
-def rotated(
+def rotate_pairs(
     op: Op, x: Array, positions: Array, cos: Array, sin: Array, interleaved: bool
 ) -> Array:
     """(u, v) -> (u cos - v sin, u sin + v cos) for the first features of x, paired."""
     cos, sin = (op.Gather(table, positions, axis=0) for table in (cos, sin))
-    return turned(op, x, cos, sin, interleaved)
+    return rotate_by_angles(op, x, cos, sin, interleaved)
 
 
-def turned(op: Op, x: Array, cos: Array, sin: Array, interleaved: bool) -> Array:
+def rotate_by_angles(op: Op, x: Array, cos: Array, sin: Array, interleaved: bool) -> Array:
     """The same by the angles (batch, time, half) of every token."""
     half = shape_of(cos)[-1]
     width = 2 * half

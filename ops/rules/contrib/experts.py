@@ -13,8 +13,8 @@ from ....jacobians.errors import UnsupportedOp
 from ...conventions import PARTS, kinks
 from ...node import Node
 from ...registry import defines
-from ..recurrent import plus
-from .fused import in_blocks, refuse, swapped, unpacked
+from ..recurrent import add_bias
+from .fused import in_blocks, refuse, swapped, unpack_bits
 
 ACTIVATIONS = ("relu", "gelu", "silu", "swiglu", "identity")
 
@@ -29,7 +29,7 @@ def mixture(op: Op, node: Node) -> tuple[Array]:
     p = op.Softmax(node.inputs[1], axis=-1)
     share = routed(op, node, p, p, bool(node.normalize_routing_weights))
     w1, b1, w2, b2 = (node.input(i) for i in range(2, 6))
-    return mixed(op, node, share, w1, b1, w2, b2)
+    return mix_experts(op, node, share, w1, b1, w2, b2)
 
 
 @defines("com.microsoft::QMoE", activation_type=ACTIVATIONS, weights_prepacked=(-1, 0))
@@ -43,7 +43,7 @@ def quantized_mixture(op: Op, node: Node) -> tuple[Array]:
     bits = node.expert_weight_bits or 4
     w1 = dequantized(op, node, 2, 11, node.fc1_expert_weight_bits or bits)
     w2 = dequantized(op, node, 5, 12, node.fc2_expert_weight_bits or bits)
-    return mixed(op, node, share, w1, node.input(4), w2, node.input(7))
+    return mix_experts(op, node, share, w1, node.input(4), w2, node.input(7))
 
 
 def routed(op: Op, node: Node, score: Array, weight: Array, normalized: bool) -> Array:
@@ -57,7 +57,7 @@ def routed(op: Op, node: Node, score: Array, weight: Array, normalized: bool) ->
     return op.ScatterElements(nought, best, held, axis=-1)
 
 
-def mixed(
+def mix_experts(
     op: Op, node: Node, share: Array, w1: Array, b1: Array | None, w2: Array, b2: Array | None
 ) -> tuple[Array]:
     """The results of all experts, (experts, tokens, features), weighted and summed."""
@@ -69,7 +69,7 @@ def mixed(
 
 def layer(op: Op, x: Array, w: Array, b: Array | None) -> Array:
     """x Wᵀ + b for every expert."""
-    return plus(op, op.MatMul(x, swapped(op, w)), None if b is None else op.Unsqueeze(b, (1,)))
+    return add_bias(op, op.MatMul(x, swapped(op, w)), None if b is None else op.Unsqueeze(b, (1,)))
 
 
 def acted(op: Op, node: Node, h: Array) -> Array:
@@ -95,10 +95,10 @@ def acted(op: Op, node: Node, h: Array) -> Array:
 
 def dequantized(op: Op, node: Node, i: int, zero_point: int, bits: int) -> Array:
     """(q - zero) scale in blocks along the last axis, of input i and of the scales behind it."""
-    q, scale = unpacked(op, node.inputs[i], bits), node.inputs[i + 1]
+    q, scale = unpack_bits(op, node.inputs[i], bits), node.inputs[i + 1]
     blocks = shape_of(scale)[2] if node.block_size else 1
     zero = node.input(zero_point)
-    zero = zero if zero is None else unpacked(op, zero, bits)
+    zero = zero if zero is None else unpack_bits(op, zero, bits)
     return in_blocks(op, q, zero, scale, blocks, bits)
 
 

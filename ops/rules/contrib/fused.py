@@ -19,7 +19,7 @@ from ...numbers.windows import AUTO_PADS
 from ...registry import Blocks, defines, jacobian
 from ..elementwise import range_
 from ..indexing import unique as unique_blocks
-from ..recurrent import END, plus
+from ..recurrent import END, add_bias
 from ..reductions import minors
 
 INT64 = int(ir.DataType.INT64)
@@ -38,7 +38,7 @@ def refuse(node: Node, inputs: dict[int, str], **resting: Any) -> None:
 def gelu(op: Op, node: Node) -> tuple[Array]:
     """y = z Φ(z) with z = x + b; FastGelu approximates it by tanh."""
     approximate = "tanh" if node.step.op_type == "FastGelu" else "none"
-    return (op.Gelu(plus(op, node.x, node.input(1)), approximate=approximate),)
+    return (op.Gelu(add_bias(op, node.x, node.input(1)), approximate=approximate),)
 
 
 @defines("com.microsoft::QuickGelu")
@@ -105,13 +105,13 @@ def without_activation(node: Node) -> dict[str, Any]:
          "com.microsoft::SparseToDenseMatMul")  # fmt: skip
 def fused_matmul(op: Op, node: Node) -> tuple[Array]:
     """y = α A' B', both operands transposed where the flags say so."""
-    a = turned(op, node.x, node.transA, node.transBatchA)
-    b = turned(op, node.inputs[1], node.transB, node.transBatchB)
+    a = swap_axes(op, node.x, node.transA, node.transBatchA)
+    b = swap_axes(op, node.inputs[1], node.transB, node.transBatchB)
     y = op.MatMul(a, b)
     return (y if node.alpha is None else op.Mul(y, node.alpha),)
 
 
-def turned(op: Op, x: Array, matrix: int | None, batch: int | None) -> Array:
+def swap_axes(op: Op, x: Array, matrix: int | None, batch: int | None) -> Array:
     """x with its first axis moved behind the batch axes, then its last two axes swapped."""
     rank = len(shape_of(x))
     order = list(range(rank))
@@ -124,7 +124,7 @@ def turned(op: Op, x: Array, matrix: int | None, batch: int | None) -> Array:
 
 def swapped(op: Op, x: Array) -> Array:
     """x with its last two axes swapped."""
-    return turned(op, x, 1, 0)
+    return swap_axes(op, x, 1, 0)
 
 
 @defines("com.microsoft::Inverse")
@@ -243,18 +243,18 @@ def matmul_nbits(op: Op, node: Node) -> tuple[Array]:
     """y = A Ŵᵀ + b, with Ŵ = (q - zero) scale in blocks along its rows, or in the given groups."""
     a, packed, scales = node.inputs[:3]
     rows, blocks = shape_of(packed)[:2]
-    q = op.Reshape(unpacked(op, packed, node.bits), (rows, -1))
+    q = op.Reshape(unpack_bits(op, packed, node.bits), (rows, -1))
     zero = node.input(3)
     if zero is not None and dtype_of(zero).kind == "u":
         if node.input(4) is not None:
             raise UnsupportedOp("ONNX Runtime ignores zero points in bytes beside g_idx: store "
                                 "them as floats")  # fmt: skip
-        zero = unpacked(op, zero, node.bits)
+        zero = unpack_bits(op, zero, node.bits)
     if node.input(4) is None:
         w = op.Slice(in_blocks(op, q, zero, scales, blocks, node.bits), (0,), (node.K,), (1,))
     else:
         w = in_groups(op, op.Slice(q, (0,), (node.K,), (1,)), zero, scales, node)
-    return (plus(op, op.MatMul(a, swapped(op, w)), node.input(5)),)
+    return (add_bias(op, op.MatMul(a, swapped(op, w)), node.input(5)),)
 
 
 def in_blocks(
@@ -287,7 +287,7 @@ def in_groups(op: Op, q: Array, zero: Array | None, scale: Array, node: Node) ->
     return op.Mul(centred, by_column(scale))
 
 
-def unpacked(op: Op, packed: Array, bits: int) -> Array:
+def unpack_bits(op: Op, packed: Array, bits: int) -> Array:
     """Unsigned numbers of a few bits from bytes, the lowest bits first, along the last axis."""
     *axes, width = shape_of(packed)
     parts = np.array([2**k for k in range(0, 8, bits)])
@@ -308,7 +308,7 @@ def embedded(op: Op, node: Node, held: Sequence[Array], at: Array | None) -> tup
     batch, time = shape_of(ids)
     at = op.Range(np.array(0), time, np.array(1)) if at is None else at
     s = op.Add(op.Gather(words, ids, axis=0), op.Gather(positions, at, axis=0))
-    s = plus(op, s, None if kinds is None else op.Gather(kinds, segments, axis=0))
+    s = add_bias(op, s, None if kinds is None else op.Gather(kinds, segments, axis=0))
     epsilon = 1e-12 if node.epsilon is None else node.epsilon
     y = op.LayerNormalization(s, gamma, beta, axis=-1, epsilon=epsilon)
     lengths = op.Expand(np.array(0, np.int32), (batch,))
@@ -320,14 +320,14 @@ def embedded(op: Op, node: Node, held: Sequence[Array], at: Array | None) -> tup
 @defines("com.microsoft::FusedConv", auto_pad=AUTO_PADS)
 def fused_conv(op: Op, node: Node) -> tuple[Array]:
     """y = f(w ∗ x + b + z)."""
-    y = plus(op, op.Conv(*node.inputs[:3], **without_activation(node)), node.input(3))
+    y = add_bias(op, op.Conv(*node.inputs[:3], **without_activation(node)), node.input(3))
     return (activated(op, y, node.activation, node.activation_params or ()),)
 
 
 @defines("com.microsoft::SkipLayerNormalization")
 def skip_layer_normalization(op: Op, node: Node) -> tuple[Array | None, ...]:
     """y = layer norm of s = x + skip + bias; s is the fourth output."""
-    s = plus(op, op.Add(*node.inputs[:2]), node.input(4))
+    s = add_bias(op, op.Add(*node.inputs[:2]), node.input(4))
     epsilon = 1e-12 if node.epsilon is None else node.epsilon
     affine = [x for x in node.inputs[2:4] if x is not None]
     y, mean, inverse = op.LayerNormalization(s, *affine, axis=-1, epsilon=epsilon, outputs=3)
@@ -337,7 +337,7 @@ def skip_layer_normalization(op: Op, node: Node) -> tuple[Array | None, ...]:
 @defines("com.microsoft::SkipSimplifiedLayerNormalization")
 def skip_simplified_layer_normalization(op: Op, node: Node) -> tuple[Array | None, ...]:
     """y = s / rms(s) · γ with s = x + skip + bias; s is the fourth output."""
-    s = plus(op, op.Add(*node.inputs[:2]), node.input(3))
+    s = add_bias(op, op.Add(*node.inputs[:2]), node.input(3))
     y, inverse = root_mean_square(op, s, node.inputs[2], (-1,), node.epsilon, 1e-12)
     return y, None, inverse, s
 

@@ -16,17 +16,19 @@ from ...conventions import ORDER, PARTS, kinks
 from ...node import Node, node_of
 from ...numbers.windows import AUTO_PADS
 from ...registry import Definition, defines, zero
-from ..indexing import counted
+from ..indexing import count_up
 from ..quantization import ROUNDED, exact, kernel_and_bias, real, stored
-from ..recurrent import DIRECTIONS, lstm, plus
+from ..recurrent import DIRECTIONS, add_bias, lstm
 from ..zeros import NO_FLOATS
 from .attention import self_attention
-from .fused import embedded, swapped, unpacked
+from .fused import embedded, swapped, unpack_bits
 
 HOME = "com.microsoft::QLinear"
 
 
-def rounded(*names: str, why: str = ROUNDED, **values: Any) -> Callable[[Definition], Definition]:
+def declare_rounded(
+    *names: str, why: str = ROUNDED, **values: Any
+) -> Callable[[Definition], Definition]:
     """Declare the definition of operators whose result is rounded."""
 
     def register(function: Definition) -> Definition:
@@ -36,14 +38,14 @@ def rounded(*names: str, why: str = ROUNDED, **values: Any) -> Callable[[Definit
     return register
 
 
-@rounded(f"{HOME}Add", f"{HOME}Mul")
+@declare_rounded(f"{HOME}Add", f"{HOME}Mul")
 def qlinear_pair(op: Op, node: Node) -> tuple[Array]:
     """y = round((a + b) / scale) + zero, or with a b."""
     combine = getattr(op, node.step.op_type.removeprefix("QLinear"))
     return stored(op, node, combine(real(op, node, 0), real(op, node, 3)), 6, node.x)
 
 
-@rounded(f"{HOME}Where")
+@declare_rounded(f"{HOME}Where")
 def qlinear_where(op: Op, node: Node) -> tuple[Array]:
     """y = round((a or b) / scale) + zero."""
     chosen = op.Where(node.x, real(op, node, 1), real(op, node, 4))
@@ -59,7 +61,7 @@ def qlinear(
         return stored(op, node, function(op, node, real(op, node, 0)), 3, node.x)
 
     definition.__doc__ = f"y = round(f(x) / scale) + zero, where f is {said}."
-    rounded(f"{HOME}{name}", **values)(definition)
+    declare_rounded(f"{HOME}{name}", **values)(definition)
 
 
 def softmax(op: Op, node: Node, x: Array) -> Array:
@@ -97,20 +99,20 @@ def over_pixels(
     return op.Transpose(y, perm=(0, *(a + 1 for a in inner), 1))
 
 
-@rounded(f"{HOME}Conv", auto_pad=AUTO_PADS)
+@declare_rounded(f"{HOME}Conv", auto_pad=AUTO_PADS)
 def qlinear_conv(op: Op, node: Node) -> tuple[Array]:
     """y = round((x ∗ w + b) / scale) + zero; b counts in units of both scales."""
     x, last, both = real(op, node, 0), node.channels_last, kernel_and_bias(op, node)
     return stored(op, node, over_pixels(op, node, op.Conv, x, last, *both), 6, node.x)
 
 
-@rounded("com.microsoft::NhwcMaxPool", why=NO_FLOATS, auto_pad=AUTO_PADS)
+@declare_rounded("com.microsoft::NhwcMaxPool", why=NO_FLOATS, auto_pad=AUTO_PADS)
 def nhwc_max_pool(op: Op, node: Node) -> tuple[Array]:
     """The maxima of windows of pixels, with the channels last."""
     return (over_pixels(op, node, op.MaxPool, node.x, 1),)
 
 
-@rounded(f"{HOME}Concat")
+@declare_rounded(f"{HOME}Concat")
 def qlinear_concat(op: Op, node: Node) -> tuple[Array]:
     """y = round(concatenation / scale) + zero, of inputs with their own scales."""
     parts = (real(op, node, i) for i in range(2, len(node.inputs), 3))
@@ -135,7 +137,7 @@ def matmul_integer_to_float(op: Op, node: Node) -> tuple[Array]:
     """y = A B + b, with A = (q - zero) scale and likewise B, a scale for each of its columns."""
     a = exact(op, node.x, node.inputs[2], node.input(4), -2)
     b = exact(op, node.inputs[1], node.inputs[3], node.input(5))
-    return (plus(op, op.MatMul(a, b), node.input(6)),)
+    return (add_bias(op, op.MatMul(a, b), node.input(6)),)
 
 
 kinks("com.microsoft::DynamicQuantizeMatMul", where=ORDER, given=PARTS)
@@ -145,7 +147,7 @@ kinks("com.microsoft::DynamicQuantizeMatMul", where=ORDER, given=PARTS)
 def dynamic_quantize_matmul(op: Op, node: Node) -> tuple[Array]:
     """y = A B + b, with A rounded to 256 numbers and B = (q - zero) scale."""
     b = exact(op, node.inputs[1], node.inputs[2], node.input(3))
-    return (plus(op, op.MatMul(in_bytes(op, node.x), b), node.input(4)),)
+    return (add_bias(op, op.MatMul(in_bytes(op, node.x), b), node.input(4)),)
 
 
 def in_bytes(op: Op, x: Array, axes: tuple[int, ...] | None = None) -> Array:
@@ -217,7 +219,7 @@ def matmul_bnb4(op: Op, node: Node) -> tuple[Array]:
     """y = A Ŵᵀ, or A Ŵ: Ŵ = code[q] scale, with a scale for each block of its flattened rows."""
     a, packed, scales = node.inputs[:3]
     rows, columns = node.N, node.K
-    pairs = op.Reshape(unpacked(op, packed, 4), (-1, 2))
+    pairs = op.Reshape(unpack_bits(op, packed, 4), (-1, 2))
     q = op.Reshape(op.Gather(pairs, np.array([1, 0]), axis=1), (-1,))
     q = op.Slice(q, (0,), (rows * columns,), (0,))
     blocks = np.arange(rows * columns) // node.block_size
@@ -261,13 +263,13 @@ def gather_block_quantized(op: Op, node: Node) -> tuple[Array]:
         if not is_bytes:
             return op.Gather(op.CastLike(x, scales), at, axis=axis)
         x = op.Gather(x, at, axis=axis)
-        return op.CastLike(unpacked(op, x, bits) if bits < 8 else x, scales)
+        return op.CastLike(unpack_bits(op, x, bits) if bits < 8 else x, scales)
 
     q = gathered(data, at)
     place = along + (len(shape_of(index)) - 1 if axis < along else 0)
     size = 128 if node.block_size is None else node.block_size or shape_of(q)[place]
     block = op.Div(at, size) if axis == along else op.Mod(at, shape_of(scales)[axis])
-    each = op.Div(counted(op, shape_of(q)[place]), size)
+    each = op.Div(count_up(op, shape_of(q)[place]), size)
 
     def spread(x: Array) -> Array:
         return x if axis == along else op.Gather(x, each, axis=place)

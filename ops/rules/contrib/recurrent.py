@@ -18,10 +18,19 @@ from ....jacobians.symint import Number
 from ...conventions import ORDER, PARTS, kinks
 from ...graphs import scan
 from ...node import Node, node_of
-from ...numbers.windows import AUTO_PADS, GEOMETRY, said, windows
+from ...numbers.windows import AUTO_PADS, GEOMETRY, given_attributes, windows
 from ...registry import defines
-from ..indexing import counted
-from ..recurrent import DIRECTIONS, Cell, Direction, Form, Lengths, computed, lstm_cell, together
+from ..indexing import count_up
+from ..recurrent import (
+    DIRECTIONS,
+    Cell,
+    Direction,
+    Form,
+    Lengths,
+    lstm_cell,
+    run_direction,
+    stack_directions,
+)
 from .attention import only
 from .fused import INT64, refuse, swapped
 
@@ -34,9 +43,9 @@ def attn_lstm(op: Op, node: Node) -> tuple[Array, ...]:
     for k in range(2 if node.direction == "bidirectional" else 1):
         d = Direction(op, plain, k, node.x, lengths, Form(4, (5, 6), 4))
         d.cell = with_memory(node, d)
-        found.append(computed(d))
+        found.append(run_direction(d))
     ys, lasts = zip(*found, strict=True)
-    h, c, _ = (together(op, parts) for parts in zip(*lasts, strict=True))
+    h, c, _ = (stack_directions(op, parts) for parts in zip(*lasts, strict=True))
     return op.Concat(*(op.Unsqueeze(y, (1,)) for y in ys), axis=1), h, c
 
 
@@ -51,7 +60,7 @@ def with_memory(node: Node, d: Direction) -> Cell:
         for i in (8, 9, 10, 13)
     )
     batch, steps, _ = shape_of(values)
-    at = counted(op, steps)
+    at = count_up(op, steps)
     ends = op.Add(at, 1) if ends is None else op.Unsqueeze(op.CastLike(ends, at), (1,))
     seen = op.Less(at, ends)
     keys, width = op.MatMul(values, key), shape_of(d.w)[-1] - node.x_shape[-1]
@@ -111,16 +120,18 @@ def gated_delta_net(op: Op, node: Node) -> tuple[Array, Array]:
     if state is None:
         state = nought(op, v, (len(cuts or (0,)) - 1, heads, width, shape_of(q)[-1]))
     if node.qk_l2_norm:
-        q, k = unit(op, q), unit(op, k)
+        q, k = normalize_rows(op, q), normalize_rows(op, k)
     parts = (q, k, v, decay_of(op, node, v), rate_of(op, node))
     flat = [None if x is None else op.Reshape(op.CastLike(x, state), (-1, *shape_of(x)[-2:]))
             for x in parts]  # fmt: skip
     s = swapped(op, state)
     if cuts is None:
-        y, s = sequences(op, node, flat, s)
+        y, s = run_sequences(op, node, flat, s)
     else:
         each = [
-            sequences(op, node, [cut(op, x, *ends) for x in flat], cut(op, s, b, b + 1))
+            run_sequences(
+                op, node, [slice_rows(op, x, *ends) for x in flat], slice_rows(op, s, b, b + 1)
+            )
             for b, ends in enumerate(pairwise(cuts))
         ]
         y, s = (op.Concat(*column, axis=0) for column in zip(*each, strict=True))
@@ -140,7 +151,7 @@ def tokens(op: Op, node: Node) -> list[Array]:
             for x, n in zip(cuts, (features, features, width), strict=True)]  # fmt: skip
 
 
-def unit(op: Op, x: Array) -> Array:
+def normalize_rows(op: Op, x: Array) -> Array:
     """x / ‖x‖ along the last axis."""
     squares = op.ReduceSum(op.Mul(x, x), (-1,), keepdims=1)
     return op.Div(x, op.Sqrt(op.Add(squares, op.CastLike(1e-12, x))))
@@ -171,12 +182,12 @@ def rate_of(op: Op, node: Node) -> Array | None:
     return op.Unsqueeze(op.Sigmoid(beta) if node.beta_activation == "sigmoid" else beta, (-1,))
 
 
-def cut(op: Op, x: Array | None, start: int, stop: int) -> Array | None:
+def slice_rows(op: Op, x: Array | None, start: int, stop: int) -> Array | None:
     """Entries of the first axis."""
     return None if x is None else op.Slice(x, (start,), (stop,), (0,))
 
 
-def sequences(op: Op, node: Node, flat: list[Any], state: Array) -> tuple[Array, Array]:
+def run_sequences(op: Op, node: Node, flat: list[Any], state: Array) -> tuple[Array, Array]:
     """The recurrence of sequences of equal length, one after another; y as tokens."""
     shape = (shape_of(state)[0], -1)
     series = [None if x is None else op.Reshape(x, (*shape, *shape_of(x)[1:])) for x in flat]
@@ -189,7 +200,7 @@ def recurrence(op: Op, node: Node, series: Sequence[Any], state: Array) -> tuple
     rule, heads = node.update_rule or "gated_delta", shape_of(state)[1]
     q, k, v, g, beta = series
     features, (b, t) = shape_of(q)[-1], shape_of(q)[:2]
-    q, k = (repeated(op, x, heads) for x in (q, k))
+    q, k = (repeat_heads(op, x, heads) for x in (q, k))
     rows = [op.Reshape(q, (b, t, heads, -1, features)), *(op.Unsqueeze(x, (3,)) for x in (k, v))]
     rows += [op.Exp(op.Unsqueeze(g, (4,)))] if "gated" in rule else []
     rows += [op.Unsqueeze(beta, (3,))] if "delta" in rule else []
@@ -208,12 +219,12 @@ def recurrence(op: Op, node: Node, series: Sequence[Any], state: Array) -> tuple
     return op.Mul(y, scale) if node.scale else op.Div(y, op.Sqrt(scale)), state
 
 
-def repeated(op: Op, x: Array, heads: Number) -> Array:
+def repeat_heads(op: Op, x: Array, heads: Number) -> Array:
     """(batch, time, heads, features) with each head repeated where there are fewer."""
     count = shape_of(x)[2]
     if count >= heads:
         return x
-    return op.Gather(x, op.Div(counted(op, heads), heads // count), axis=2)
+    return op.Gather(x, op.Div(count_up(op, heads), heads // count), axis=2)
 
 
 def nought(op: Op, x: Array, shape: tuple[Number, ...]) -> Array:
@@ -226,7 +237,7 @@ def nought(op: Op, x: Array, shape: tuple[Number, ...]) -> Array:
 
 def starts(op: Op, count: Number, width: int, step: int = 1) -> Array:
     """Positions of the entries of windows, (count, width)."""
-    first = op.Mul(op.Reshape(counted(op, count), (count, 1)), step)
+    first = op.Mul(op.Reshape(count_up(op, count), (count, 1)), step)
     return op.Add(first, np.arange(width))
 
 
@@ -252,7 +263,7 @@ def ngram_repeat_block(op: Op, node: Node) -> tuple[Array]:
     ending = op.Unsqueeze(op.Slice(ids, (length - n + 1,), (length,), (1,)), (1,))
     differs = op.Cast(op.Not(op.Equal(op.Slice(grams, (0,), (n - 1,), (2,)), ending)), to=INT64)
     again = op.Equal(op.ReduceSum(differs, (2,), keepdims=1), 0)
-    token = op.Equal(op.Slice(grams, (n - 1,), (n,), (2,)), counted(op, shape_of(scores)[1]))
+    token = op.Equal(op.Slice(grams, (n - 1,), (n,), (2,)), count_up(op, shape_of(scores)[1]))
     found = op.ReduceSum(op.Cast(op.And(again, token), to=INT64), (1,), keepdims=0)
     return (op.Where(op.Greater(found, 0), np.asarray(-np.inf, dtype_of(scores)), scores),)
 
@@ -277,7 +288,7 @@ def packed_causal_conv(op: Op, node: Node) -> tuple[Array, ...]:
         inside = op.Add(op.Gather(first, sequence, axis=0), place)
         return op.Gather(both, op.Where(op.Less(place, 0), held, inside), axis=0)
 
-    t = counted(op, tokens)
+    t = count_up(op, tokens)
     passed = op.Cast(op.LessOrEqual(op.Unsqueeze(last, (1,)), t), to=INT64)
     sequence = op.ReduceSum(passed, (0,), keepdims=0)
     place, taps = op.Sub(t, op.Gather(first, sequence, axis=0)), shape_of(w)[2]
@@ -288,9 +299,9 @@ def packed_causal_conv(op: Op, node: Node) -> tuple[Array, ...]:
         term = op.Mul(entries(sequence, op.Sub(place, lag)), tap)
         y = term if y is None else op.Add(y, term)
     y = y if (node.activation or "none") == "none" else op.Mul(y, op.Sigmoid(y))
-    rows, length = op.Reshape(counted(op, batch), (batch, 1)), op.Sub(last, first)
+    rows, length = op.Reshape(count_up(op, batch), (batch, 1)), op.Sub(last, first)
     length = op.Unsqueeze(length, (1,))
-    state = entries(rows, op.Add(op.Sub(length, past), counted(op, past)))
+    state = entries(rows, op.Add(op.Sub(length, past), count_up(op, past)))
     state = op.Transpose(state, perm=(0, 2, 1))
     if not node.state_update_capacity:
         return y, state
@@ -315,7 +326,7 @@ def max_pool_with_mask(op: Op, node: Node) -> tuple[Array]:
         raise UnsupportedOp(f"the mask has the shape {shape_of(mask)}, and ONNX Runtime reads "
                             "several planes from places within the first one: use "
                             f"{(1, 1, *inner)}")  # fmt: skip
-    grid = windows(inner, node.kernel_shape, **said(node.step.attrs, *GEOMETRY))
+    grid = windows(inner, node.kernel_shape, **given_attributes(node.step.attrs, *GEOMETRY))
     corner = np.zeros(inner, bool)
     corner[(0,) * len(inner)] = len(inner) > 1
     low = np.asarray(np.finfo(np.float32).min, dtype_of(node.x))
@@ -348,6 +359,6 @@ def word_conv_embedding(op: Op, node: Node) -> tuple[Array]:
     y = op.Squeeze(op.Tanh(op.Conv(letters, w, b)), (3,))
     size = op.ReduceSum(op.Cast(op.Greater(word, 0), to=INT64), (1,), keepdims=1)
     last = op.Unsqueeze(op.Sub(op.Max(size, width), width), (1,))
-    inside = op.LessOrEqual(counted(op, length - width + 1), last)
+    inside = op.LessOrEqual(count_up(op, length - width + 1), last)
     low = np.asarray(-1e12, dtype_of(y))
     return (op.ReduceMax(op.Where(inside, y, low), (2,), keepdims=0),)

@@ -105,7 +105,7 @@ def test_nothing_is_recorded_at_a_new_point(monkeypatch):
     m = model("layers")
     J = oj.linearize(m, point(m)).relinearize(point(m))
     by_program(J)
-    monkeypatch.setattr(adaptive, "recorded", None)
+    monkeypatch.setattr(adaptive, "product_values", None)
     monkeypatch.setattr(adaptive, "compiler", None)
     K = J.relinearize(point(m))
     v = RNG.standard_normal(J.shape[1])

@@ -25,7 +25,7 @@ from onnxjac.jacobians import (
 from onnxjac.jacobians.errors import LimitError
 from onnxjac.jacobians.products import factors_of
 from onnxjac.modes.linear.elimination.cost import seconds
-from onnxjac.modes.linear.elimination.plan import eliminated, joined, new_edges, plan, spent
+from onnxjac.modes.linear.elimination.plan import eliminated, join_matrices, new_edges, plan, spent
 from onnxjac.ops.numbers import numbers
 
 from ...networks.test_networks import MODELS, below, loaded
@@ -231,7 +231,7 @@ def test_two_stretches_of_a_chain_share_the_memory(memory, count):
     operators = enumerate((a, b, Diagonal(rng.standard_normal(64)), c, d))
     edges = [Edge(k, k + 1, J) for k, J in operators]
     dag = Dag(((64,),) * 6, edges, (0,), (5,), np.dtype(float))
-    found = joined(dag, 10_000, memory)
+    found = join_matrices(dag, 10_000, memory)
     assert len(found.edges) == count
     assert spent(found, dag) <= memory
     assert_same(found, dag)
@@ -270,5 +270,5 @@ def test_what_takes_more_than_the_limits_is_not_multiplied_out(monkeypatch):
 
     dag = cnn(batch=4)
     assert new_edges(plan(dag, products=MANY), dag)
-    monkeypatch.setattr(sys.modules[plan.__module__], "multiplied", too_large)
+    monkeypatch.setattr(sys.modules[plan.__module__], "multiply_out", too_large)
     assert plan(dag, products=MANY) is dag

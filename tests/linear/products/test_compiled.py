@@ -11,7 +11,7 @@ import onnxjac as oj
 from check_model import assert_near
 from check_operator import check_operator
 from onnxjac.jacobians import Block, Convolution, Dense, Reshape, Slice
-from onnxjac.modes.linear.products.compiled import KEPT, Compiled, record
+from onnxjac.modes.linear.products.compiled import KEPT, Compiled, record_product
 from onnxjac.modes.model.programs import onnxruntime
 from onnxjac.modes.model.programs.onnxruntime import EngineError, inputs_of, outputs_of
 from onnxjac.modes.model.programs.program import compile_by
@@ -119,7 +119,9 @@ def test_gauss_newton_is_what_it_says():
 
 def test_ends_are_bound_where_they_lie():
     """The tensors of v and y are separate inputs and outputs: nothing is split or concatenated."""
-    recording = record(Block([[Dense(np.ones((2, 3))), None], [None, Dense(np.ones((4, 5)))]]))
+    recording = record_product(
+        Block([[Dense(np.ones((2, 3))), None], [None, Dense(np.ones((4, 5)))]])
+    )
     outputs = outputs_of(recording)
     inputs = [(p.start, p.value.shape.numpy()[-1]) for p in inputs_of(recording, outputs)]
     assert inputs == [(0, 3), (3, 5)]
@@ -146,7 +148,7 @@ def test_programs_are_kept_by_the_number_of_columns():
 def test_what_onnxruntime_has_no_kernel_for():
     """It has no Conv in double precision: NumPy is the first engine that does."""
     J, dense = convolution(Draw(3), "x", "u", GEOMETRIES[next(iter(GEOMETRIES))])
-    assert compile_by(None, record(J))[1] == "numpy"
+    assert compile_by(None, record_product(J))[1] == "numpy"
     with pytest.raises(EngineError, match="Try engine='numpy'"):
         Compiled(J, "onnxruntime") @ np.ones(J.shape[1])
     assert isinstance(J, Convolution)
@@ -163,7 +165,7 @@ def test_numpy_gets_a_product_that_onnxruntime_refused_as_it_was():
     C = Compiled(both)
     assert_allclose(C @ v, np.concatenate([dense @ half for half in halves]), atol=1e-12)
     assert repr(C).endswith("by numpy")
-    kernels = len(kernels_of(record(both)))
+    kernels = len(kernels_of(record_product(both)))
     assert f"{kernels} kernels" in C.choice
 
 
@@ -178,7 +180,7 @@ def test_a_long_product_keeps_what_it_reads(monkeypatch):
     monkeypatch.setattr(onnxruntime, "LONG", -1)
     monkeypatch.setattr(onnxruntime, "interruptible", at_once)
     dense = RNG.standard_normal((3, 6))
-    program, _ = compile_by("onnxruntime", record(Dense(dense)))
+    program, _ = compile_by("onnxruntime", record_product(Dense(dense)))
     v = np.repeat(RNG.standard_normal(6), 2)[::2]  # not contiguous: the session reads a copy
     assert_allclose(program(v), dense @ v)
     assert kept[0].flags.c_contiguous

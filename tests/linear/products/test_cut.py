@@ -5,7 +5,7 @@ import pytest
 
 from check_model import assert_near
 from onnxjac.jacobians import Diagonal, Eye, implicit_kron
-from onnxjac.modes.linear.products.compiled import ResidualRecorder, recorded
+from onnxjac.modes.linear.products.compiled import ResidualRecorder, product_values
 from onnxjac.modes.linear.products.cut import cut
 from onnxjac.modes.model.primal.model import Model
 from onnxjac.modes.model.programs.program import compiler
@@ -18,7 +18,7 @@ def at_any_point(make, *arrays):
     """The recorded product of make(op, *arrays), and the residuals that it reads of the arrays."""
     op = ResidualRecorder()
     inputs = [op.new(x.shape, x.dtype, f"x{k}") for k, x in enumerate(arrays)]
-    graph = cut(op, inputs, *recorded(op, make(op, *inputs), ()), ())
+    graph = cut(op, inputs, *product_values(op, make(op, *inputs), ()), ())
     read = graph.residuals.values()
     computed = [x for x in read if x not in inputs]
     given = {f"x{k}": x for k, x in enumerate(arrays)}

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 
 import onnxjac as oj
 from interop.operators import MODEL, POINT, WRT
-from onnxjac.modes.model.programs.jax import Function
+from onnxjac.modes.model.programs.jax import CompiledModel
 
 jax = pytest.importorskip("jax")
 from interop.jaxprs import primitives  # noqa: E402
@@ -82,8 +82,10 @@ def test_a_product_is_the_callers():
 def test_products_are_compiled_once_for_all_points(monkeypatch):
     """The second point is the first one that computes values and residuals in one run."""
     J, v, traced = of_logits("jax"), draw(35), []
-    run = Function.run
-    monkeypatch.setattr(Function, "run", lambda self, *args: traced.append(1) or run(self, *args))
+    run = CompiledModel.run
+    monkeypatch.setattr(
+        CompiledModel, "run", lambda self, *args: traced.append(1) or run(self, *args)
+    )
     J @ v
     J = J.relinearize(MOVED)
     J @ v

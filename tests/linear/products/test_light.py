@@ -7,10 +7,16 @@ from onnx import numpy_helper, parser
 
 import onnxjac as oj
 from onnxjac.jacobians import BlockDiagonal, Convolution, Dense, Fourier, Geometry
-from onnxjac.modes.linear.products.compiled import Compiled, record
+from onnxjac.modes.linear.products.compiled import Compiled, record_product
 from onnxjac.modes.model.programs.onnxruntime import compile as session
 from onnxjac.modes.model.programs.program import compile_by
-from onnxjac.modes.model.programs.work import FEW, SMALL, is_inexact, light, multiplications
+from onnxjac.modes.model.programs.work import (
+    FEW,
+    SMALL,
+    is_cheaper_in_line,
+    is_inexact,
+    multiplications,
+)
 
 pytest.importorskip("onnxruntime")
 RNG = np.random.default_rng(0)
@@ -45,14 +51,14 @@ def test_few_small_kernels_are_called_one_by_one(depth, step, engine):
 def test_one_large_kernel_is_a_sessions():
     side = int(SMALL**0.5)
     small, large = (Dense(np.broadcast_to(np.float32(1), (n, n))) for n in (side, 2 * side))
-    assert light(record(small))
-    assert not light(record(large))
-    assert not light(record(small, (16,)))
+    assert is_cheaper_in_line(record_product(small))
+    assert not is_cheaper_in_line(record_product(large))
+    assert not is_cheaper_in_line(record_product(small, (16,)))
 
 
 def test_the_multiplications_of_a_block_for_each_sample():
     blocks = BlockDiagonal(np.ones((6, 5, 4)))
-    counted = {node.op_type: multiplications(node) for node in record(blocks).nodes}
+    counted = {node.op_type: multiplications(node) for node in record_product(blocks).nodes}
     assert counted["MatMul"] == 6 * 5 * 4
 
 
@@ -72,19 +78,19 @@ def test_the_multiplications_of_a_convolution(step):
     u, ones = (2, 4, 6 // step, 6 // step), (1, 1, 1, 1)
     image = Geometry((2, 3, 6, 6), (4, 3, 3, 3), u, (step, step), (1, 1), ones, 1)
     for J in (conv := Convolution(np.ones(image.w), "x", "u", image), conv.T):
-        (window,) = (node for node in record(J).nodes if node.op_type.startswith("Conv"))
+        (window,) = (node for node in record_product(J).nodes if node.op_type.startswith("Conv"))
         assert multiplications(window) == np.prod(u) * 3 * 3 * 3
 
 
 @pytest.mark.parametrize(("columns", "long"), [(2**20, False), (2**24, True)])
 def test_only_what_takes_a_good_part_of_a_second_runs_beside(columns, long):
     """2³² multiplications take about 20 ms, too short for a background thread."""
-    recording = record(Dense(np.ones((64, 64), np.float32)), (columns,))
+    recording = record_product(Dense(np.ones((64, 64), np.float32)), (columns,))
     assert session(recording).long is long
 
 
 @pytest.mark.parametrize(("dtype", "inexact"), [("float64", True), ("float32", False)])
 def test_transforms_of_doubles_are_left_to_numpy(dtype, inexact):
-    recording = record(Fourier(0, (5, 2), dtype), ())
+    recording = record_product(Fourier(0, (5, 2), dtype), ())
     assert is_inexact(recording) == inexact
     assert compile_by(None, recording)[1] == "numpy" or not inexact

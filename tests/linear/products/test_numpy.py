@@ -25,7 +25,7 @@ from onnxjac.jacobians import (
     Product,
     implicit_kron,
 )
-from onnxjac.modes.linear.products.compiled import Compiled, record
+from onnxjac.modes.linear.products.compiled import Compiled, record_product
 from onnxjac.modes.model.programs.numpy import Call, compile, in_line
 from onnxjac.ops.numbers import numbers
 
@@ -70,7 +70,7 @@ def test_networks(name, columns):
     model, point, values = loaded(name)
     dag = oj.linearize(model, point, wrt=tuple(below("tangent", values)), engine="numpy").dag
     for K in (dag, dag.T):
-        run = compile(record(K, columns))
+        run = compile(record_product(K, columns))
         for seed in (1, 2):
             v = Draw(seed).normal(*columns, *K.in_shape)
             assert_near(run(v), K._apply(numbers, v), 1e-12)
@@ -118,13 +118,13 @@ def test_a_frame_is_shared_only_by_what_it_is_the_frame_of():
     shapes = (s_shape, u_shape, s_shape, u_shape, joined, joined, u_shape)
     J = Dag(shapes, edges, (0, 1), (5, 6), draw.dtype)
     v = draw.normal(*J.in_shape)
-    assert_allclose(compile(record(J))(v), J._apply(numbers, v), atol=1e-12)
+    assert_allclose(compile(record_product(J))(v), J._apply(numbers, v), atol=1e-12)
 
 
 def test_results_belong_to_the_caller_in_every_thread():
     model, point, values = loaded("resnet")
     J = oj.linearize(model, point, wrt=tuple(below("tangent", values)), engine="numpy").dag
-    run, draw = compile(record(J)), Draw(9)
+    run, draw = compile(record_product(J)), Draw(9)
     vectors = [draw.normal(*J.in_shape) for _ in range(40)]
     with ThreadPoolExecutor(4) as threads:
         products = list(threads.map(run, vectors))
@@ -135,7 +135,7 @@ def test_results_belong_to_the_caller_in_every_thread():
 def test_one_matrix_times_few_columns():
     """A X for a stack of narrow X: a single matrix product for all."""
     J, draw = implicit_kron(Draw(12).normal(5, 7), Eye(3)), Draw(13)
-    run, v = compile(record(J, (4,))), draw.normal(4, *J.in_shape)
+    run, v = compile(record_product(J, (4,))), draw.normal(4, *J.in_shape)
     assert_near(run(v), J._apply(numbers, v), 1e-12)
 
 
@@ -143,20 +143,20 @@ def test_a_large_matrix_and_its_transpose_are_held_once():
     A = Draw(16, np.float32).normal(700, 600)
     J = implicit_kron(Eye(3), A) @ Diagonal(np.ones((3, 600), np.float32))
     J = Product((implicit_kron(Eye(3), A.T), Diagonal(np.ones((3, 700), np.float32)), J))
-    recording, v = record(J), Draw(17, np.float32).normal(3, 600)
+    recording, v = record_product(J), Draw(17, np.float32).normal(3, 600)
     assert sum(x.nbytes for x in recording.constants.values()) < 1.1 * A.nbytes
     assert_near(compile(recording)(v), J._apply(numbers, v), 1e-5)
 
 
 def test_a_frame_stays_zero():
     J = Dense(np.ones((1, 8))) @ Embed(((3, 1, 2),), (8,), np.float64)
-    run = compile(record(J))
+    run = compile(record_product(J))
     assert [run(v).item() for v in (np.array([1.0, 2.0]), np.array([5.0, 7.0]))] == [3, 12]
 
 
 def test_residuals_are_not_copied():
     J = Diagonal(np.ones(100_000)) @ Dense(np.ones((100_000, 8)))
-    recording = record(J)
+    recording = record_product(J)
     tracemalloc.start()
     run = compile(recording)
     run(np.ones(8))

@@ -8,10 +8,15 @@ import onnxjac as oj
 from check_model import assert_near
 from onnxjac.jacobians import Eye, Take, implicit_kron
 from onnxjac.jacobians.products import factors_of
-from onnxjac.modes.linear.products.compiled import Compiled, ResidualRecorder, record, recorded
+from onnxjac.modes.linear.products.compiled import (
+    Compiled,
+    ResidualRecorder,
+    product_values,
+    record_product,
+)
 from onnxjac.modes.linear.products.cut import cut
 from onnxjac.modes.model.programs.onnxruntime import compile
-from onnxjac.ops.graphs.build import simplified
+from onnxjac.ops.graphs.build import simplify_graph
 from onnxjac.ops.graphs.simplify import PRODUCTS, RUNTIME
 
 from ...jacobians.examples import Draw
@@ -22,7 +27,7 @@ RNG = np.random.default_rng(0)
 
 def single(op_type, J):
     """The nodes of one kind in a product by ONNX Runtime, which is also checked."""
-    graph = simplified(record(J), PRODUCTS, RUNTIME)
+    graph = simplify_graph(record_product(J), PRODUCTS, RUNTIME)
     v = RNG.standard_normal(J.shape[1]).astype(J.dtype)
     assert_near(Compiled(J, "onnxruntime") @ v, J @ v, 1e-6)
     return [node for node in graph.nodes if node.op_type == op_type]
@@ -46,10 +51,10 @@ def test_positions_may_be_residuals(distinct):
         op = ResidualRecorder()
         x = op.new(held.shape, held.dtype, "x")
         at_any = type(J)(x, 0, (7,), np.float32, distinct=distinct)
-        made = cut(op, [x], *recorded(op, at_any, ()), ())
+        made = cut(op, [x], *product_values(op, at_any, ()), ())
         assert made.residuals == {"x": x}
         assert_near(compile(made).bind({"x": held})(v), J @ v, 1e-6)
-        return [node.op_type for node in simplified(made, PRODUCTS, RUNTIME).nodes]
+        return [node.op_type for node in simplify_graph(made, PRODUCTS, RUNTIME).nodes]
 
     assert "GatherElements" in nodes(T, np.arange(7, dtype=np.float32))
     put = nodes(T.T, np.arange(1, 4, dtype=np.float32))

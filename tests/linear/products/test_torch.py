@@ -13,7 +13,7 @@ from check_operator import TIGHT, check_operator
 from faults.models import CNN, point_of
 from onnxjac.jacobians import Dense
 from onnxjac.jacobians.errors import InputError
-from onnxjac.modes.linear.products.compiled import Compiled, record
+from onnxjac.modes.linear.products.compiled import Compiled, record_product
 from onnxjac.modes.model.programs import program
 
 from ...jacobians.convolutions import GEOMETRIES, PAIRS, convolution
@@ -54,7 +54,7 @@ def test_convolution(name, pair, device):
 
 def test_a_correlation_gathers_no_patches(device):
     J, _ = convolution(Draw(3), "u", "w", GEOMETRIES["2-D, asymmetric"])
-    recordings = [record(J, convolves_samples=convolves) for convolves in (True, False)]
+    recordings = [record_product(J, convolves_samples=convolves) for convolves in (True, False)]
     kinds = [{node.op_type for node in recording.nodes} for recording in recordings]
     assert ["Conv" in kind for kind in kinds] == [True, False]
 

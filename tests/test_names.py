@@ -1,0 +1,72 @@
+"""A public helper has a name of its own: no other room defines the same one."""
+
+import ast
+from collections import defaultdict
+from pathlib import PurePath
+
+from onnx import defs
+
+from house import ROOT
+from onnxjac.ops.registry import DECLARATIONS
+
+READINGS = {"ops/numbers", "ops/torch", "ops/jax", "ops/symbols", "ops/graphs"}
+"""Rooms that are parallel by design: each has its own helper of one name for one thing."""
+
+BY_OPERATOR = READINGS | {
+    "ops/rules", "ops/rules/contrib", "ops/formulas.py", "modes/verify/transcriptions.py",
+    "modes/recording/fission.py", "modes/model/flow/control.py",
+}  # fmt: skip
+"""Rooms and files whose functions may have the name of the operator that they declare or run."""
+
+ALLOWED = {
+    "grad": "the public function, over one point and over data",
+    "value_and_grad": "the public function, over one point and over data",
+    "host": "what `jacobians.readings.host` asks the reading of PyTorch's tensors for",
+    "inverse": "a public function, and an operator of com.microsoft",
+    "size": "of a shape, everywhere; and the operator",
+}  # fmt: skip
+"""name -> why two rooms have it."""
+
+
+def definitions() -> dict[str, set[str]]:
+    """Public module-level functions and classes, with the files that define them."""
+    found = defaultdict(set)
+    for floor in ("jacobians", "ops", "modes"):
+        for path in ROOT.joinpath(floor).rglob("*.py"):
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name[0] != "_":
+                    found[node.name].add(path.relative_to(ROOT).as_posix())
+    return found
+
+
+def operators() -> set[str]:
+    """The names of all operators, as functions may have them."""
+    names = {schema.name for schema in defs.get_all_schemas_with_history()}
+    return {plain(name.removesuffix("Loss"))
+            for name in names | {op_type for op_type, _ in DECLARATIONS}}  # fmt: skip
+
+
+def plain(name: str) -> str:
+    """A name without what snake case changes."""
+    return name.lower().replace("_", "")
+
+
+def rooms_of(name: str, files: set[str], known: set[str]) -> set[str]:
+    """The rooms that define a name, those that are parallel by design as one."""
+    rooms = set()
+    for file in files:
+        room = PurePath(file).parent.as_posix()
+        by_operator = plain(name) in known and not BY_OPERATOR.isdisjoint((file, room))
+        rooms.add("operators" if by_operator else "readings" if room in READINGS else room)
+    return rooms
+
+
+def test_no_name_is_defined_in_two_rooms():
+    known = operators()
+    twice = {name: sorted(files) for name, files in definitions().items()
+             if len(rooms_of(name, files, known)) > 1}  # fmt: skip
+    lines = [f"{name}: {', '.join(files)}" for name, files in sorted(twice.items())
+             if name not in ALLOWED]  # fmt: skip
+    assert not lines, "\n".join(["name each by verb and noun:", *lines])
+    gone = ALLOWED.keys() - twice.keys()
+    assert not gone, f"no longer in two rooms: {', '.join(sorted(gone))}"
