@@ -183,12 +183,15 @@ def require_scalar(model: Model, point: Mapping[str, Any], of: Names, mode: str)
 
 
 def rename(graph: ir.Graph) -> None:
-    """Give every value a name that is a valid and unique C identifier; weights keep theirs."""
+    """Give every value a name that is a valid and unique C identifier; weights keep theirs, but
+    for those that an output repeats.
+    """
     inside = [value for body in nested_graphs(graph) for value in body.inputs]
     made = [*inside, *(value for node in every(graph) for value in node.outputs)]
-    weights = graph.initializers
-    values = {id(v): v for v in (*graph.inputs, *made) if v.name and v.name not in weights}
-    taken = {*weights}
+    weights = graph.initializers.values()
+    taken = {*graph.initializers} - {v.name for v in made if v.name}
+    named = (*graph.inputs, *made, *weights)
+    values = {id(v): v for v in named if v.name and v.name not in taken}
     for value in values.values():
         name = unique_name(identifier(value.name or ""), taken)
         if name != value.name:

@@ -118,3 +118,15 @@ def test_weights_keep_their_names(mode):
     point = {n: AT if n == "input_1" else np.ones(s.shape) for n, s in made.inputs.items()}
     J = oj.linearize(made, point, of="y", wrt=name)
     np.testing.assert_allclose(J.toarray()[0], 2 * AT**2 * [1, 2, 3])
+
+
+@pytest.mark.parametrize("mode", ["jvp", "vjp", "jacobian"])
+def test_a_weight_that_is_an_output_gives_way_to_it(mode):
+    """A graph has one definition of each name."""
+    proto = onnx.parser.parse_model(HEAD + "(double[3] x) => (double[2] w) <double[2] w = {1, 2}> {}")
+    made = oj.export(oj.load(proto), mode, {"x": AT}, of="w", wrt="x")
+    point = {v.name: np.ones([d.dim_value for d in v.type.tensor_type.shape.dim])
+             for v in made.graph.input}  # fmt: skip
+    found = run(made, point)
+    np.testing.assert_array_equal(found.pop("w"), [1, 2])
+    assert not any(y.any() for y in found.values())
