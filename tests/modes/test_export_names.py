@@ -123,7 +123,8 @@ def test_weights_keep_their_names(mode):
 @pytest.mark.parametrize("mode", ["jvp", "vjp", "jacobian"])
 def test_a_weight_that_is_an_output_gives_way_to_it(mode):
     """A graph has one definition of each name."""
-    proto = onnx.parser.parse_model(HEAD + "(double[3] x) => (double[2] w) <double[2] w = {1, 2}> {}")
+    graph = "(double[3] x) => (double[2] w) <double[2] w = {1, 2}> {}"
+    proto = onnx.parser.parse_model(HEAD + graph)
     made = oj.export(oj.load(proto), mode, {"x": AT}, of="w", wrt="x")
     point = {v.name: np.ones([d.dim_value for d in v.type.tensor_type.shape.dim])
              for v in made.graph.input}  # fmt: skip
