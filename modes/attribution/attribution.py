@@ -31,7 +31,7 @@ class Attribution(Shown):
     inputs: dict[str, np.ndarray]
     values: np.ndarray
     signed: bool
-    gap: np.ndarray | None = None
+    gap: Any = None
     images: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property

@@ -153,7 +153,8 @@ def row_cells(row: TensorRow) -> tuple[str, ...]:
 
 @validated
 def compare(
-    a: Model, b: Model, data: Any, *, of: Names = None, wrt: Names = None,
+    a: Model | Path | str, b: Model | Path | str, data: Any, *,
+    of: Names = None, wrt: Names = None,
     rtol: NonNegative | None = None, layers: Natural = 32, straight_through: bool = False,
     batch_size: Positive | None = None, engine: str | None = None, seed: Natural = 0,
 ) -> ModelComparison:  # fmt: skip
@@ -187,9 +188,9 @@ def compare(
     is in both models, and where data does not fit.
     """
     titles = title(a, "a"), title(b, "b")
-    a, b = (as_model(m, of, wrt=wrt, straight_through=straight_through) for m in (a, b))
-    names = tuple(a.outputs) if of is None else distinct(of, "of")
-    twins, worst = Twins(a, b, engine), None
+    first, second = (as_model(m, of, wrt=wrt, straight_through=straight_through) for m in (a, b))
+    names = tuple(first.outputs) if of is None else distinct(of, "of")
+    twins, worst = Twins(first, second, engine), None
     rows: dict[Pair, TensorRow] = {}
     with counting("comparison", "batches") as tick:
         for k, batch in enumerate(batches_of(data, batch_size)):
@@ -213,7 +214,8 @@ def compare(
     for pair in some:
         rows[pair] = with_slopes(rows[pair], J, rows[ends[0]].batch, seed, directed=False)
     allowed = twins.tolerance(worst, ends) if rtol is None else rtol
-    lost, extra = unmatched(names, ends, "a"), unmatched(b.outputs if of is None else (), ends, "b")
+    lost = unmatched(names, ends, "a")
+    extra = unmatched(second.outputs if of is None else (), ends, "b")
     tests = [test for pair in ends for test in outcomes(rows[pair], twins.wrt, allowed)]
     tests += [Outcome(f"{name}: in one model only", 0.0, allowed, compared=False) for name in lost]
     return ModelComparison(

@@ -153,7 +153,8 @@ def build(
     wanted = [*results, *kept]
     nodes, used = reachable(recorder, wanted)
     trim(nodes, wanted)
-    initializers = [v for v in used if v.const_value is not None]
+    inside = {id(v) for body in nested_graphs(nodes) for v in body.initializers.values()}
+    initializers = [v for v in used if v.const_value is not None and id(v) not in inside]
     give_names(entries, initializers, nodes)
     if isinstance(recorder, Recorder) or not recorder.kind.is_model:  # a model has names inside
         name_nodes(nodes)

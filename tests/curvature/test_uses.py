@@ -11,7 +11,6 @@ from numpy.testing import assert_allclose
 import onnxjac as oj
 from onnxjac.jacobians import Diagonal, size, threads
 from onnxjac.jacobians.errors import UnsupportedOp
-from onnxjac.jacobians.products import factors_of
 from onnxjac.modes.curvature.fisher import LIKELIHOODS, empirical_fisher, fisher
 from onnxjac.modes.curvature.gradients import Gradients, per_sample, sample_diagonal
 from onnxjac.modes.curvature.kfac import ekfac, gram, kfac, shampoo
@@ -354,17 +353,6 @@ def test_layers_are_not_kept_where_a_selection_may_mix_samples():
         kfac(model, {"x": scale * falling, "W": np.eye(2)}, **options)
     with pytest.raises(UnsupportedOp, match="samples"):
         kfac(model, {"x": falling[[2, 0, 1, 3]], "W": np.eye(2)}, **options)
-
-
-def test_cotangents_are_scaled_where_they_are_few():
-    """The derivative of tanh after the selection of the pool, which leaves a quarter of them."""
-    text = POOLED.replace("4, 1, 6, 6", "256, 1, 30, 30").replace("{4, 8}", "{256, 392}")
-    model = parsed(text.replace("8, 3] V", "392, 3] V").replace("4, 3] out", "256, 3] out"))
-    point = {name: RNG.standard_normal(spec.shape) for name, spec in model.inputs.items()}
-    found = gradients(model, point, at="out", wrt=["W", "V"], likelihood="gaussian")
-    sizes = {f.shape[0] for e in found.back.edges for f in factors_of(e.operator)
-             if isinstance(f, Diagonal)}  # fmt: skip
-    assert sizes == {256 * 2 * 14 * 14}
 
 
 def test_second_moments_of_rows_in_any_order_of_memory():

@@ -105,7 +105,7 @@ def mapping_is_no_batch(m):
 
 OTHERS = {
     "a model": (lambda m: oj.kfac(3, X), "what `load` gives"),
-    "a model with a loss": (lambda m: oj.gauss_newton("a.onnx", X, of="l", at="y"), "what `load`"),
+    "a model with a loss": (lambda m: oj.gauss_newton(3, X, of="l", at="y"), "what `load`"),
     "an axis": (lambda m: oj.fisher(m, X, at="y", wrt="w", axis=3), "axis=3 is no axis of 'y'"),
     "an axis of K-FAC": (lambda m: oj.kfac(m, X, at="y", wrt="w", axis=2), "axis=2 is no axis"),
     "inputs that are shared": (mapping_is_no_batch, "a batch is a dict"),

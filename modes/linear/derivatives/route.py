@@ -365,7 +365,7 @@ class Route:
         route = self if same else replace(self, model=flat, given=frozenset(), is_unrolled=True)
         asked = None if self.may_draw else decisions(flat, symbols)
         if asked is None or not all(is_variable(self.model, n, x) for n, x in point.items()):
-            return replace(route, conditions=(HERE,))
+            return route if same else replace(route, conditions=(HERE,))
         if not same:
             at = hosted(evaluate(flat, route.inside(point), asked, engine=self.engine))
             here = (Condition(kind, n, why, shape_of(at[n]) if kind == "shape" else at[n])
