@@ -225,7 +225,8 @@ def test_operators_of_other_domains_load():
 @pytest.mark.parametrize(
     ("op_type", "domain", "name", "known"),
     [(*key, name, [*known]) for key, found in DECLARATIONS.items()
-     for name, known in found.values.items()],
+     for name, known in found.values.items()
+     if not key[1].startswith("onnxjac")],  # no file has these domains
 )
 def test_attributes_that_have_no_declared_value_are_refused(op_type, domain, name, known):
     wrong = "unheard" if isinstance(known[0], str) else 7
