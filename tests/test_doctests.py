@@ -13,16 +13,18 @@ TESTS = ("models.light", "test_layers")  # parts of the tests that have doctests
 @pytest.mark.usefixtures("clean_registry")
 @pytest.mark.parametrize("module", [*modules(), *TESTS])
 def test_docstrings(module):
-    if ".ops.torch" in module or module.endswith("products.torch"):
-        pytest.importorskip("torch")
+    for library in ("torch", "jax"):
+        if f".ops.{library}" in module:
+            pytest.importorskip(library)
     failed, _ = doctest.testmod(importlib.import_module(module))
     assert not failed
 
 
 PAGES = [
     ROOT / "README.md",
-    *(p for p in sorted((ROOT / "docs").rglob("*.md")) if p.name not in ("interop.md", "torch.md")),
-]
+    *(p for p in sorted((ROOT / "docs").rglob("*.md"))
+      if p.name not in ("interop.md", "torch.md", "jax.md")),
+]  # fmt: skip
 """The pages that need no other library: tests/interop has those that do."""
 
 
