@@ -208,9 +208,9 @@ def correlate(op: Op, g: Geometry, x: Array, u: Array) -> Array:
     sizes, by_samples = (*shape_of(x), *shape_of(u)), op.convolves_samples
     if by_samples and not is_symbolic(sizes) and min(g.reach) > 0:
         return over_samples(op, g, x, u)
-    patched = taps * size(g.u[2:]) * max(k * g.x[0] * g.x[1], FEWEST)
-    open_ = is_symbolic((*g.w, *g.x, *g.u, k))  # where no bound holds at every point
-    if open_ or taps <= 1 or patched <= GATHERED_ENTRIES:
+    if is_symbolic((*g.w, *g.x, *g.u, k)) or taps <= 1:  # no bound holds at every point
+        return correlate_at_once(op, g, x, u)
+    if taps * size(g.u[2:]) * max(k * g.x[0] * g.x[1], FEWEST) <= GATHERED_ENTRIES:
         return correlate_at_once(op, g, x, u)
     x, g = with_margin(op, g, x)
     longest = max(range(len(g.strides)), key=lambda axis: g.w[2 + axis])

@@ -181,6 +181,8 @@ def test_tensors_of_pytorch_as_inputs():
     assert_allclose(J.relinearize(J.point).toarray(), linearization().toarray(), **TIGHT)
 
 
-def test_a_file_is_loaded_first():
-    with pytest.raises(oj.InputError, match="a model is what `load` gives, not str"):
+def test_a_file_is_loaded():
+    with pytest.raises(oj.LoadError, match=r"there is no file .*net\.onnx"):
         oj.to_torch("net.onnx")
+    with pytest.raises(oj.InputError, match="a model is what `load` gives, not int"):
+        oj.to_torch(3)

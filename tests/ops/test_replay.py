@@ -79,7 +79,7 @@ def test_operators_that_wait_for_the_gpu_are_known(name):
 def test_a_program_is_captured_once(monkeypatch):
     """The graph is asked for after some calls, and not again where there is none."""
     asked = []
-    monkeypatch.setattr(replay, "fits", lambda inputs: True)
+    monkeypatch.setattr(replay, "fits_graph", lambda inputs: True)
     monkeypatch.setattr(replay, "captured", lambda *told: asked.append(told))
     made = replay.Replayed(lambda x: (2 * x,), fresh=1)
     assert [made(k) for k in range(20)] == [(2 * k,) for k in range(20)]

@@ -59,7 +59,7 @@ class Condition:
             return is_true(self.name, values)
         found = values.get(self.name, 0)
         if self.kind == "none":
-            return bool(host(found) == 0) if library_of(found).knows(found) else None
+            return bool(found == 0) if library_of(found).knows(found) else None
         if self.kind == "shape":
             return tuple(shape_of(found)) == tuple(self.here)
         return np.array_equal(host(found), self.here)
