@@ -138,7 +138,7 @@ def conv_transpose(
     check_kernel(w, kernel_shape)
     grid = transposed_windows(tuple(x.shape[2:]), tuple(w.shape[2:]), **geometry)
     x, w, b = promote(x, w, b)
-    if x.ndim - 2 not in SPREAD or 0 in (*x.shape, *w.shape):
+    if x.ndim - 2 not in SPREAD or 0 in (*x.shape, *w.shape, *grid.space):
         raise NotImplementedError("torch convolves along one to three axes that are not empty")
     if (extra := excess_padding(grid)) is not None:
         spread = SPREAD[x.ndim - 2]

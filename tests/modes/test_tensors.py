@@ -244,6 +244,13 @@ def test_operators_without_a_kernel_are_named(device):
     assert "Hardmax" in tensors.on_host
 
 
+def test_a_transposed_convolution_may_leave_nothing(device):
+    from onnxjac.ops.torch import tensors
+
+    x, w = torch.ones(1, 2, 1, device=device), torch.ones(2, 1, 2, device=device)
+    assert tensors.ConvTranspose(x, w, pads=(1, 1)).shape == (1, 1, 0)
+
+
 def test_torch_is_imported_when_a_tensor_is_met():
     script = "import sys, onnxjac; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -80,7 +80,7 @@ def test_a_program_is_captured_once(monkeypatch):
     """The graph is asked for after some calls, and not again where there is none."""
     asked = []
     monkeypatch.setattr(replay, "fits_graph", lambda inputs: True)
-    monkeypatch.setattr(replay, "captured", lambda *told: asked.append(told))
+    monkeypatch.setattr(replay, "capture_graph", lambda *told: asked.append(told))
     made = replay.Replayed(lambda x: (2 * x,), fresh=1)
     assert [made(k) for k in range(20)] == [(2 * k,) for k in range(20)]
     assert [(inputs, fresh) for _, inputs, fresh in asked] == [((replay.CALLS,), 1)]
