@@ -49,6 +49,7 @@ def entered(walk: Callable[[], Any]) -> tuple[frozenset[str], frozenset[str]]:
     def path_of(name: str) -> str | None:
         path = Path(name).resolve()
         inside = path.is_relative_to(ROOT) and path != Path(__file__).resolve()
+        inside = inside and "site-packages" not in path.parts  # an environment beside the package
         return str(path.relative_to(ROOT)) if inside else None
 
     def note(frame: Any, event: str, _: Any) -> None:

@@ -24,7 +24,7 @@ def own(name, wanted):
         try:
             modules.append(importlib.import_module(module.name))
         except ModuleNotFoundError as error:
-            if error.name != "torch":  # an extra
+            if error.name not in ("torch", "jax"):  # extras
                 raise
     return [x for module in modules for x in vars(module).values()
             if wanted(x) and x.__module__ == module.__name__]  # fmt: skip
