@@ -2,8 +2,8 @@
 
 A rule is written once, in calls of ONNX's operators, and read over NumPy arrays, graph values,
 symbols, tensors. A `Library` is a reading that computes with the arrays of a library. One line
-registers it, by the type of its arrays or by the name of that type, so that nothing is imported for
-a library that a program does not use.
+registers a library, by the type of its arrays or by the type's name: nothing is imported for a
+library that a program does not use.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class TensorRow:
     `values` is ‖y_a − y_b‖ / ‖y_a‖, or the share of whole numbers that differ, and `largest` the
     largest |y_a − y_b|, in the units of y.
     `slopes` is ‖D‖₂ / ‖J_a‖₂ for D = J_a − J_b, from `sigma` = ‖D‖₂ and `norm` = ‖J_a‖₂; NaN where
-    they were not compared. Each is the largest over the batches; `batch` is that of `slopes`.
+    they were not compared. Each is the largest over the batches; `batch` is the batch of `slopes`.
     `agree` is the share of rows whose largest entry is the same one; NaN for other tensors.
     `direction` is the unit change of `wrt` by which y changes most differently, D v = σ u, by name,
     and `response` is u.

@@ -256,3 +256,19 @@ def test_fused_operators_at_other_points(name):
     found = {(what, kind) for _, what, _, kind, _ in results(case)}
     assert {kind for what, kind in found if what != "all sizes"} <= {"free", "fixed"}
     assert any("x0[1]" in what and kind == "free" for what, kind in found)
+
+
+@pytest.mark.filterwarnings("error::onnxjac.OnnxJacWarning")
+def test_a_convolution_holds_for_all_batches():
+    """How much a correlation gathers at once is decided by known sizes alone."""
+    text = """<ir_version: 10, opset_import: ["": 21]> g (double[b,1,6,6] x, double[2,1,3,3] w) =>
+        (double[b,2,4,4] y) { y = Conv(x, w) }"""
+    model = oj.load(onnx.parser.parse_model(text))
+    rng = np.random.default_rng(0)
+    point = {"x": rng.standard_normal((1, 1, 6, 6)), "w": rng.standard_normal((2, 1, 3, 3))}
+    made = oj.load(oj.export(model, "vjp", point, wrt="w"))
+    other = {**point, "x": rng.standard_normal((80, 1, 6, 6))}
+    u = rng.standard_normal((80, 2, 4, 4))
+    found = made.run({**other, "y_cotangent": u})["w_cotangent"]
+    J = oj.linearize(model, other, wrt="w")
+    np.testing.assert_allclose(found.ravel(), J.T @ u.ravel(), rtol=1e-10)
