@@ -59,7 +59,7 @@ def chosen_weights(model: Model, wrt: Names) -> dict[str, np.ndarray]:
     return {name: model.constants[name] for name in names}
 
 
-def meetings(model: Model, name: str) -> Iterator[tuple[Step, int, tuple[int, ...] | None]]:
+def uses_of_weight(model: Model, name: str) -> Iterator[tuple[Step, int, tuple[int, ...] | None]]:
     """The steps that take a weight, by which operand, in which order of its axes; None if unknown.
 
     Steps that only move entries are followed.
@@ -81,7 +81,7 @@ def meetings(model: Model, name: str) -> Iterator[tuple[Step, int, tuple[int, ..
 
 def operators_of(model: Model, name: str) -> tuple[str, ...]:
     """The operators that take a weight, each once."""
-    return tuple(dict.fromkeys(step.op_type for step, *_ in meetings(model, name)))
+    return tuple(dict.fromkeys(step.op_type for step, *_ in uses_of_weight(model, name)))
 
 
 def channel_axis(model: Model, name: str) -> int | None:
@@ -89,7 +89,7 @@ def channel_axis(model: Model, name: str) -> int | None:
 
     None for a vector: a scale for each of its entries would leave them as they are.
     """
-    step, i, order = next(meetings(model, name), (None, 0, None))
+    step, i, order = next(uses_of_weight(model, name), (None, 0, None))
     if step is None or order is None or len(order) < 2:
         return 0 if len(model.spec(name).shape or ()) > 1 else None
     turned = step.attrs.get("transB" if i else "transA", 0)

@@ -145,8 +145,8 @@ class Sensitivities(Shown):
     def scores(self, by: Score = "obd") -> dict[str, np.ndarray]:
         """A number for each entry w of the weights, by name: what its removal costs.
 
-        `"magnitude"`: |w|; `"taylor"`: |g w|, as in SNIP; `"obd"`: ½ hᵢᵢ w² with the diagonal of
-        the curvature. Sources: Lee, Ajanthan, Torr, "SNIP", 2019; LeCun, Denker, Solla, "Optimal
+        `by` says how: `"magnitude"`, |w|; `"taylor"`, |g w|, as in SNIP; `"obd"`, ½ hᵢᵢ w² with the
+        diagonal of the curvature over the data. Sources: Lee, Ajanthan, Torr, "SNIP", 2019; LeCun, Denker, Solla, "Optimal
         brain damage", 1990.
         """
         f = self.weighed
@@ -188,7 +188,7 @@ class Sensitivities(Shown):
                 for name, uses in K.factors.items() for k, use in enumerate(uses)}  # fmt: skip
 
     def save_hessians(self, path: Target) -> None:
-        """Write `hessians` as an npz file."""
+        """Write `hessians` as an npz file at `path`."""
         found = self.hessians()
         with drafts(path) as draft, draft.open("wb") as file:
             np.savez(file, allow_pickle=False, **found)
@@ -196,7 +196,7 @@ class Sensitivities(Shown):
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """The costs of all weights, a curve for each width, and crosses where they were measured.
 
-        Raises `InputError` without matplotlib.
+        `ax` are axes of matplotlib, new ones by default. Raises `InputError` without matplotlib.
         """
         drawn: Axes = hooks.plot(self, ax=ax)
         return drawn
@@ -272,7 +272,7 @@ def sensitivities(
     - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
       the model.
 
-    Costs are in the units of the loss. Raises `InputError` for a model without a scalar loss or
+    Shapes: a number for each weight and width, in the units of the loss. Raises `InputError` for a model without a scalar loss or
     floating weights, and for a width that is none; `UnsupportedOp` for an operator without a rule,
     and with Kronecker factors for a weight that is no matrix.
 
