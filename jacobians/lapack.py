@@ -119,7 +119,7 @@ def is_hermitian(a: np.ndarray) -> bool:
 
 
 def of_matrices(matrices: np.ndarray, whole: Jacobian | None = None) -> SlogDet:
-    """sign, log |Π det| of matrices; warns of condition numbers too large if they are in `whole`."""
+    """sign, log |Π det| of matrices; warns where a condition number in `whole` is too large."""
     if matrices.shape[-1] != matrices.shape[-2]:
         return ZERO_DET
     work = widened(matrices)
