@@ -49,9 +49,10 @@ def allocate_bits(
     if not np.isfinite(costs).all():
         raise InputError("a cost is not finite, or was not measured")
     one = np.kron(np.eye(len(sizes)), np.ones(len(widths)))
-    scale = 1e6 / (abs(costs).max() or 1.0)  # the solver's gap is 1e-6 in absolute numbers
+    excess = costs - costs.min(axis=1, keepdims=True)
+    excess *= 1e6 / (excess.max() or 1.0)  # the solver ends at a gap of 1e-6, in absolute numbers
     limits = LinearConstraint(one, 1, 1), LinearConstraint(used.reshape(1, -1), ub=room)
-    found = milp(costs.ravel() * scale, integrality=np.ones(costs.size, int), bounds=Bounds(0, 1),
+    found = milp(excess.ravel(), integrality=np.ones(costs.size, int), bounds=Bounds(0, 1),
                  constraints=limits, options={"mip_rel_gap": 0})  # fmt: skip
     if found.x is None:
         raise OnnxJacError(f"no allocation was found: {found.message}")

@@ -146,8 +146,8 @@ class Sensitivities(Shown):
         """A number for each entry w of the weights, by name: what its removal costs.
 
         `by` says how: `"magnitude"`, |w|; `"taylor"`, |g w|, as in SNIP; `"obd"`, ½ hᵢᵢ w² with the
-        diagonal of the curvature over the data. Sources: Lee, Ajanthan, Torr, "SNIP", 2019; LeCun, Denker, Solla, "Optimal
-        brain damage", 1990.
+        diagonal of the curvature over the data. Sources: Lee, Ajanthan, Torr, "SNIP", 2019; LeCun,
+        Denker, Solla, "Optimal brain damage", 1990.
         """
         f = self.weighed
         if by == "obd":
@@ -272,9 +272,9 @@ def sensitivities(
     - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
       the model.
 
-    Shapes: a number for each weight and width, in the units of the loss. Raises `InputError` for a model without a scalar loss or
-    floating weights, and for a width that is none; `UnsupportedOp` for an operator without a rule,
-    and with Kronecker factors for a weight that is no matrix.
+    Shapes: a number for each weight and width, in the units of the loss. Raises `InputError` for a
+    model without a scalar loss or floating weights, and for a width that is none; `UnsupportedOp`
+    for an operator without a rule, and with Kronecker factors for a weight that is no matrix.
 
     Source: Dong et al., "HAWQ-V2: Hessian aware trace-weighted quantization", 2020.
     """

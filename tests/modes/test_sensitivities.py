@@ -198,15 +198,18 @@ def test_hessians_of_a_kernel_in_groups():
 
 
 def test_widths_under_a_budget_against_all_choices():
-    sizes, widths = np.array([100, 7, 60, 31]), np.array([8, 4, 3, 2])
-    costs = np.sort(10.0 ** RNG.uniform(-7, 0, (4, 4)), axis=1)
-    every = list(product(range(4), repeat=4))
-    for room in (sizes.sum() * 2, sizes.sum() * 3.3, 1000, 5000):
-        chosen = allocate_bits(costs, sizes, widths, room)
-        assert sizes @ widths[chosen] <= room
-        fits = [c for c in every if sizes @ widths[list(c)] <= room]
-        best = min(fits, key=lambda c: sum(costs[k, j] for k, j in enumerate(c)))
-        assert tuple(chosen) == best
+    """Costs are tiny beside those of one weight, which hardly depend on its width."""
+    sizes, widths = np.array([100, 7, 60, 31, 4000, 512]), np.array([8, 4, 3, 2])
+    every = np.array(list(product(range(4), repeat=6)))
+    used = widths[every] @ sizes
+    for share in (2, 2.5, 3.3, 4, 5.7, 9):
+        excess = np.sort(10.0 ** RNG.uniform(-10, -5, (6, 4)), axis=1)
+        chosen = allocate_bits(excess + [[0], [0], [1], [0], [0], [0]], sizes, widths,
+                               share * sizes.sum())  # fmt: skip
+        assert sizes @ widths[chosen] <= share * sizes.sum()
+        totals = sum(excess[k, every[:, k]] for k in range(6))
+        best = totals[used <= share * sizes.sum()].min()
+        assert excess[range(6), chosen].sum() == pytest.approx(best, rel=1e-5)
 
 
 def test_an_allocation_says_what_it_takes():
