@@ -38,6 +38,7 @@ from ...jacobians import (
     shape_of,
 )
 from ...jacobians.arguments import validated
+from ...jacobians.conditions import Condition, is_all
 from ...jacobians.dag import composed
 from ...jacobians.errors import InputError, OnnxJacError
 from ...jacobians.threads import Latest, cached_property, remembered
@@ -183,15 +184,14 @@ class LossHessian:
 class ClosedForm:
     """H = Σ Lᵀ D L over the `atoms` of a loss, at all points of the same shapes.
 
-    `seed` is the cotangent of the loss, `start` are the shape and dtype of `at`, and `asked` tells
-    of which tensors it was asked whether all entries are a number.
+    `seed` is the cotangent of the loss, `start` are the shape and dtype of `at`.
     """
 
     gradient: Gradient
     atoms: tuple[LossAtom, ...]
     seed: np.ndarray
     start: tuple[Shape, np.dtype]
-    asked: Mapping[tuple[str, float], bool]
+    conditions: tuple[Condition, ...]
     engine: str | None
     routes: dict[Any, Route] = field(default_factory=dict)
 
@@ -205,8 +205,8 @@ class ClosedForm:
 
     def holds(self, point: Mapping[str, Any]) -> bool:
         """Whether the numbers that make atoms are the same at a point."""
-        values = self._values(point, {name for name, _ in self.asked})
-        return all(is_all(values[name], k) == told for (name, k), told in self.asked.items())
+        values = self._values(point, {c.name for c in self.conditions})
+        return all(c.holds(values) for c in self.conditions)
 
     def at(self, point: Mapping[str, Any]) -> Jacobian:
         """H at a point."""
@@ -269,8 +269,8 @@ def closed_form(gradient: Gradient, point: Mapping[str, Any]) -> ClosedForm | No
         return None
     start = shape_of(values[at]), dtype_of(values[at])
     seed = combination(f.model, point, f.of, f.weights, f.engine)
-    asked = {(n, k): told for (n, k), told in reader.asked.items() if n not in f.model.constants}
-    return ClosedForm(f, found, seed, start, asked, engine_for(point, f.engine))
+    decided = tuple(c for c in reader.conditions.values() if c.name not in f.model.constants)
+    return ClosedForm(f, found, seed, start, decided, engine_for(point, f.engine))
 
 
 def curvature(atom: LossAtom, a: np.ndarray, values: Mapping[str, Any]) -> Jacobian:
@@ -347,13 +347,12 @@ class State:
 class Reader:
     """Goes through the steps in order and finds the state of each tensor.
 
-    `linear` is what is known of the steps at any point; `asked` are the tensors of which it was
-    asked whether all entries are a number.
+    `linear` is what is known of the steps at any point.
     """
 
     def __init__(self, values: Mapping[str, Any], at: str, linear: Latest[Any, bool]) -> None:
         self.values, self.states, self.found = values, {at: State(AFFINE)}, list[LossAtom]()
-        self.linear, self.asked = linear, dict[tuple[str, float], bool]()
+        self.linear, self.conditions = linear, dict[tuple[str, float], Condition]()
 
     def atoms(self, active: tuple[ActiveStep, ...], of: str) -> tuple[LossAtom, ...] | None:
         """The atoms before `of`; None where `of` is not an affine function of atoms."""
@@ -447,13 +446,9 @@ class Reader:
         """Whether all entries of a tensor are this number."""
         if name is None:
             return False
-        self.asked[name, number] = is_all(self.values[name], number)
-        return self.asked[name, number]
-
-
-def is_all(x: Any, number: float) -> bool:
-    """Whether all entries of a tensor are this number."""
-    return bool((x == number).all())
+        answer = is_all(self.values[name], number)
+        self.conditions[name, number] = Condition("entries", name, here=(number, answer))
+        return answer
 
 
 def varies(values: Iterable[ir.Value], leaves: Collection[int]) -> bool:

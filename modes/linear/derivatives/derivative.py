@@ -21,6 +21,7 @@ import onnx_ir as ir
 from ....jacobians import Jacobian, Joint, dtype_of, reading, shape_of, size
 from ....jacobians.arrays import is_recorded, wide
 from ....jacobians.base import Holder, arrays_of, flat
+from ....jacobians.conditions import Condition
 from ....jacobians.dag import has_choices, is_surely_finite, numbers_in
 from ....jacobians.errors import OnnxJacError
 from ....jacobians.placing import Place
@@ -28,9 +29,8 @@ from ....jacobians.symint import is_symbolic
 from ....jacobians.threads import Lock, cached_property, remembered
 from ....ops.graphs.build import give_all_names, part
 from ....ops.graphs.shapes import CONTENT, STILL
-from ....ops.node import AT, NAN
+from ....ops.node import AT
 from ....ops.numbers.table import QUICK
-from ...model.flow.conditions import Condition
 from ...model.flow.steps import array_of, bodies_of, python_of, steps_needed
 from ...model.primal.evaluate import evaluate, evaluate_there
 from ...model.primal.model import Model
@@ -188,18 +188,18 @@ def differentiated(
 ) -> Derivative | None:  # fmt: skip
     """The derivative of the steps for all points with the shapes, types and names of this point.
 
-    None where numbers decide the shapes of tensors that the steps read or make. With `nan`, rules
-    that ask for NaN are left to be read at the points. The tensors `more` can be asked for as well.
+    None where numbers decide the shapes of tensors that the steps read or make. Without `nan`,
+    rules suppose that there is none. The tensors `more` can be asked for as well.
     """
     symbols = shaped_as_here(model)
     given = point.keys() - model.inputs
     host = engine if place is None else None  # for the few tensors that a recording asks for
     t = trace_model(model, point, (*types, *more), host, given=given, symbols=symbols, types=types)
     unknown = (is_symbolic(shape_of(t.values[name])) for name in types)
-    if symbols.guards or symbols.pinned or any(unknown):
+    if any(c.kind != "unrolled" for c in symbols.conditions.values()) or any(unknown):
         return None
-    asked_for_nan: list[ir.Value] = []
-    values = leaves(t, None if nan else asked_for_nan)
+    values, supposed = leaves(t), list[Condition]()
+    t.recorder.supposed = None if nan else supposed
     names = {id(value): name for name, value in t.values.items()}
     parts = tuple(open_entry(a, t, values, names) or a for a in active)
     blocks = [J for part in parts if isinstance(part, Entry) for J in part.blocks.values()]
@@ -207,7 +207,7 @@ def differentiated(
     convolves = bool(place and place.op.convolves_samples)
     op = ResidualRecorder.beyond(t.recorder, t.inputs, convolves_samples=convolves)
     before, factors = len(op.nodes), factors_in(blocks) if any(map(has_choices, blocks)) else []
-    seen, met = nonempty(asked_for_nan), nonempty(factors)
+    seen, met = nonempty(c.of for c in supposed), nonempty(factors)
     flags = {FITS: op.Sum(*map(any_nan(op), seen)) if seen else None,
              FINITE: op.Mul(op.Sum(*totals(op, met)), 0) if met else None}  # fmt: skip
     counts = {name: flag for name, flag in flags.items() if flag is not None}
@@ -265,14 +265,13 @@ def evaluate_static(
     return evaluate(model, point, names, engine=engine or "numpy")
 
 
-def leaves(t: Trace, asked_for_nan: list[ir.Value] | None = None) -> dict[str, Any]:
+def leaves(t: Trace) -> dict[str, Any]:
     """The tensors as rules may read them for all points: only constants have numbers."""
     t.recorder.symbols = None
     for value in t.values.values():
         if STILL not in value.meta and value.const_value is None:
             value.meta.pop(AT, None)
             value.meta.pop(CONTENT, None)
-            value.meta[NAN] = asked_for_nan
     return {n: v if v.const_value is None else array_of(v) for n, v in t.values.items()}
 
 
