@@ -7,7 +7,7 @@ all other guards go into the metadata of the recorded model, as conditions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,15 +19,15 @@ from ...jacobians.errors import OnnxJacError, UnsupportedOp
 from ...jacobians.symint import Atom, Symbols, SymInt, relation_to_zero
 from ...ops.graphs import every, reachable
 from ..linear.derivatives.record import may_draw
+from ..linear.derivatives.trace import Trace
 from ..linear.derivatives.unroll import shaped_as_here
 from ..model.flow.conditions import state
 from ..model.flow.contents import free_sizes
 from ..model.flow.steps import moving, steps_needed
 from ..model.primal.inputs import is_float
 from ..model.primal.model import Model
-from .derive import Draft
 
-Make = Callable[..., Draft]
+Make = Callable[..., Trace]
 """make(point, symbols=symbols): a derivative recorded at a point."""
 
 
@@ -42,16 +42,16 @@ def guarded(
     Warnings (`OnnxJacWarning`) name the fixed sizes, unrolled control flow, tensors that became
     constants, and guards; the metadata `onnxjac.held` and `onnxjac.guards` list the last two.
     """
-    draft, symbols = record_draft(model, point, make)
-    if not draft.traces:  # a lowered model: its point is only a sample
+    t, symbols = trace_guarded(model, point, make)
+    if not t.values:  # a lowered model: its point is only a sample
         told = {a.tensor: c.reader for c in symbols.relations("==") for a in c.of.roots()
                 if not a.free} | symbols.pinned()  # fmt: skip
         if told:
             name, why = next(iter(told.items()))
             message = f"{why} depends on the numbers behind {name!r}, or on their count"
             raise UnsupportedOp(f"{message}: make them constants of the model")
-    held = hold(draft, symbols.pinned())
-    made = draft.model(name)
+    held = hold(t, symbols.pinned())
+    made = t.model(name)
     if found := [*conditions(symbols, held)]:
         state(made.ir, found)
     for value in made.ir.graph.inputs:
@@ -62,7 +62,7 @@ def guarded(
 
 
 def conditions(symbols: Symbols, held: Mapping[str, str]) -> Iterator[Condition]:
-    """Where a draft holds: fixed sizes, unrolled control flow, tensors that are constants, and the
+    """Where a graph holds: fixed sizes, unrolled control flow, tensors that are constants, and the
     relations that do not follow from these.
     """
     yield from (c for c in symbols.conditions.values() if c.kind in ("size", "unrolled"))
@@ -71,18 +71,18 @@ def conditions(symbols: Symbols, held: Mapping[str, str]) -> Iterator[Condition]
                 if any(a.free or a.tensor not in held for a in c.of.roots())}.values()  # fmt: skip
 
 
-def shared(model: Model, make: Callable[..., Draft]) -> tuple[Draft, bool]:
-    """The draft from `make(symbols=)`, and whether it is valid at all points of the same shapes."""
+def shared(model: Model, make: Callable[..., Trace]) -> tuple[Trace, bool]:
+    """The graph from `make(symbols=)`, and whether it is valid at all points of the same shapes."""
     symbols = shaped_as_here(model)
     try:
-        draft = make(symbols=symbols)
+        t = make(symbols=symbols)
     except OnnxJacError:  # a rule may need a concrete number
         return make(symbols=None), False
-    return draft, not symbols.conditions and not may_draw(model)
+    return t, not symbols.conditions and not may_draw(model)
 
 
-def record_draft(model: Model, point: Mapping[str, Any], make: Make) -> tuple[Draft, Symbols]:
-    """The draft from `make`, and the conditions under which it holds.
+def trace_guarded(model: Model, point: Mapping[str, Any], make: Make) -> tuple[Trace, Symbols]:
+    """The graph from `make`, and the conditions under which it holds.
 
     It is recorded again, with more sizes and tensors fixed, until no others must be fixed.
     """
@@ -90,7 +90,7 @@ def record_draft(model: Model, point: Mapping[str, Any], make: Make) -> tuple[Dr
     while True:
         symbols, failure = Symbols(fixed), None
         try:
-            draft = make(point, symbols=symbols)
+            t = make(point, symbols=symbols)
         except OnnxJacError as error:
             failure = error
         equations = [(c.reader, c.of.roots()) for c in symbols.relations("==")]
@@ -105,9 +105,9 @@ def record_draft(model: Model, point: Mapping[str, Any], make: Make) -> tuple[Dr
             told = {a.tensor: reader for reader, atoms in equations for a in atoms}
             more = {a.name: fixed_at(a, why, model, point)
                     for tensor, why in (told | symbols.pinned()).items()
-                    for a in sizes_behind(draft, tensor)}  # fmt: skip
+                    for a in sizes_behind(t, tensor)}  # fmt: skip
             if more.keys() <= fixed.keys():
-                return draft, symbols
+                return t, symbols
         fixed = {**more, **fixed}
 
 
@@ -120,16 +120,20 @@ def fixed_at(atom: Atom, reader: str, model: Model, point: Mapping[str, Any]) ->
     return relation_to_zero(SymInt({(atom,): 1, (): -atom.at}), "==", True, reader)
 
 
-def sizes_behind(draft: Draft, tensor: str) -> set[Atom]:
+def sizes_behind(t: Trace, tensor: str) -> set[Atom]:
     """The free sizes that a tensor is computed from, if it depends on nothing else."""
-    t = draft.traces[-1] if draft.traces else None
-    value = None if t is None else t.values.get(tensor)
-    if t is None or value is None or tensor in moving(t.behind, [str(v.name) for v in t.inputs]):
+    value = t.values.get(tensor)
+    if value is None or tensor in moved(t):
         return set()
-    nodes, _ = reachable(draft.recorder, [value])
+    nodes, _ = reachable(t.recorder, [value])
     read = (node.inputs[0] for node in nodes if node.op_type in ("Shape", "Size"))
     sizes: list[Any] = [n for x in read if x is not None for n in shape_of(x)]
     return {a for n in sizes if isinstance(n, SymInt) for a in n.roots() if a.free}
+
+
+def moved(t: Trace) -> set[str]:
+    """The tensors that depend on the numbers of the inputs."""
+    return moving(t.behind, [str(value.name) for value in t.inputs])
 
 
 def describe_size(model: Model, point: Mapping[str, Any], size: str) -> str:
@@ -144,48 +148,41 @@ def describe_size(model: Model, point: Mapping[str, Any], size: str) -> str:
     return f"{told} is fixed at {point[name].shape[axis]}"
 
 
-def hold(draft: Draft, pinned: Mapping[str, str]) -> dict[str, str]:
-    """Make pinned tensors of a draft constants: their names, and why.
+def hold(t: Trace, pinned: Mapping[str, str]) -> dict[str, str]:
+    """Make pinned tensors of a graph constants: their names, and why.
 
     Inputs that nothing reads any more are removed. Tensors that are differentiated cannot become
     constants, nor can computed floating-point tensors.
     """
-    found = {n: why for t in draft.traces for n, why in pinned.items()
-             if n in moving(t.behind, [str(v.name) for v in t.inputs])}  # fmt: skip
-    before = values_read(draft)
+    moves = moved(t)
+    found = {n: why for n, why in pinned.items() if n in moves}
+    before = values_read(t)
     for name in found:
-        fill(draft, name)
-    after, computed = values_read(draft), names_computed_from(draft, found)
-    gone = {str(v.name): v for v in draft.inputs if found and v not in after and v not in draft.wrt
+        fill(t, name)
+    after, computed = values_read(t), steps_needed(t.behind, found)[1]
+    gone = {str(v.name): v for v in t.inputs if found and v not in after and v not in t.wrt
             and (v in before or v.name in computed)}  # fmt: skip
-    draft.inputs = [value for value in draft.inputs if value.name not in gone]
+    t.inputs = [value for value in t.inputs if value.name not in gone]
     why = ", ".join(dict.fromkeys(found.values()))
     parted = {n: f"no input any more: {found.get(n, why)}" for n in gone}
     return {**parted, **{n: why for n, why in found.items() if n not in gone}}
 
 
-def fill(draft: Draft, name: str) -> None:
-    """Replace a tensor of a draft by a constant, unless differentiated or a computed float."""
-    t = draft.traces[-1]
+def fill(t: Trace, name: str) -> None:
+    """Replace a tensor of a graph by a constant, unless differentiated or a computed float."""
     value, number = t.values.get(name), t.numbers.get(name)
-    if value is None or value in draft.wrt or value.const_value is not None:
+    if value is None or value in t.wrt or value.const_value is not None:
         return
     if value.producer() is not None and is_float(getattr(number, "dtype", np.dtype(object))):
         return
-    constant = draft.recorder.initializer(np.asarray(number))
-    for node in every(draft.recorder.nodes):
+    constant = t.recorder.initializer(np.asarray(number))
+    for node in every(t.recorder.nodes):
         for k, operand in enumerate(node.inputs):
             if operand is value:
                 node.replace_input_with(k, constant)
 
 
-def values_read(draft: Draft) -> set[ir.Value]:
-    """The values that the outputs and the `wrt` tensors of a draft need."""
-    results = [*(draft.recorder.value(array) for array in draft.outputs.values()), *draft.wrt]
-    return set(reachable(draft.recorder, [v for v in results if v is not None])[1])
-
-
-def names_computed_from(draft: Draft, names: Iterable[str]) -> set[str]:
-    """The named tensors, and all tensors from which they are computed."""
-    wanted = tuple(names)
-    return {n for t in draft.traces for n in steps_needed(t.behind, wanted)[1]}
+def values_read(t: Trace) -> set[ir.Value]:
+    """The values that the outputs and the `wrt` tensors of a graph need."""
+    results = [*(t.recorder.value(array) for array in t.outputs.values()), *t.wrt]
+    return set(reachable(t.recorder, [v for v in results if v is not None])[1])

@@ -219,7 +219,7 @@ def differentiated(
     bases = {str(base.name): base for base, _ in asked.values()}
     views = {key: (str(base.name), view_by(nodes)) for key, (base, nodes) in asked.items()}
     return Derivative(
-        model, of, types, specs_at_ends(types, of, wrt), op, t.inputs,
+        model, of, types, specs_at_ends(types, of, wrt), op, tuple(t.inputs),
         {**bases, **counts, **t.values}, parts, held, views,
         tuple(dict.fromkeys((*bases, *direct))),
         {name: Condition("none", name) for name in counts},

@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 import numpy as np
 import onnx_ir as ir
 
-from ....jacobians import Dag, shape_of
+from ....jacobians import Array, Dag, shape_of
 from ....jacobians.arrays import zeros
 from ....jacobians.symint import Number, Symbols
+from ....jacobians.threads import remembered
 from ....ops import Recorder, Step
 from ....ops import numbers as arithmetic
-from ....ops.graphs import body_of
+from ....ops.graphs import body_of, build
 from ....ops.graphs.infer import data_everywhere, output_types
 from ....ops.graphs.recorder import has_bodies, is_still
 from ....ops.node import AT, NAN
-from ...model.flow.contents import free_sizes, lowest_opsets
+from ...model.flow.contents import ESTIMATES, free_sizes, lowest_opsets
 from ...model.flow.control import (
     NotKept,
     kept_whole,
@@ -50,26 +51,41 @@ from .unroll import fixed, unrolled
 Made = TypeVar("Made")
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Trace:
-    """The primal as recorded nodes: every tensor that `of` needs, by name.
+    """A graph under construction: the tensors of a model as recorded nodes, and what is derived.
 
-    `numbers` are the tensors at the point, where floating tensors of several elements are zeros.
-    `behind` are the steps before these and before what the recording was decided by. With
-    `estimates`, roundings are straight-through.
+    `values` are the tensors that `of` needs, by name, and `numbers` these at the point, where
+    floating tensors of several elements are zeros. `steps` compute them; `behind` are all steps
+    before these and before what the recording was decided by. With `estimates`, roundings are
+    straight-through. `inputs` and `outputs`, by name, are those of the graph, and `derived` names
+    the outputs that are derivatives. The tensors of `wrt` are kept, so that the graph can be
+    differentiated with respect to them again.
     """
 
     recorder: Recorder
     values: dict[str, ir.Value]
-    inputs: tuple[ir.Value, ...]
-    steps: tuple[Step, ...]
+    inputs: list[ir.Value]
+    steps: tuple[Step, ...] = ()
     numbers: Mapping[str, Any] = field(default_factory=dict)
     behind: tuple[Step, ...] = ()
     estimates: bool = False
+    outputs: dict[str, Array] = field(default_factory=dict)
+    wrt: list[ir.Value] = field(default_factory=list)
+    derived: tuple[str, ...] = ()
+    known: dict[Any, Dag] = field(default_factory=dict)
+
+    def model(self, name: str) -> Model:
+        """The graph as a model, which can be linearised like any other."""
+        made = build(self.recorder, self.inputs, self.outputs, name, self.wrt)
+        if self.estimates:
+            made.metadata_props[ESTIMATES] = "1"
+        return Model(made)
 
     def dag(self, wrt: tuple[str, ...], of: tuple[str, ...]) -> Dag:
         """The DAG between `wrt` and `of` with graph values as data: its products are recorded."""
-        return dag_between(self.recorder, self.active, self.values, wrt, of)
+        make = partial(dag_between, self.recorder, self.active, self.values, wrt, of)
+        return remembered(self.known, (wrt, of), make)
 
     @property
     def active(self) -> tuple[Step, ...]:
@@ -118,7 +134,7 @@ def trace_model(
     recorder = Recorder(lowest_opsets(model), symbols)
     entered = [name for name in model.inputs if name in numbers]
     entries = dict.fromkeys((*entered, *sorted(given & met.union(wanted))))
-    inputs = tuple(recorder.like(numbers[name], name) for name in entries)
+    inputs = [recorder.like(numbers[name], name) for name in entries]
     if symbols is not None:
         recorder.open(inputs, free_sizes(model.inputs))
     values: dict[str, Any] = dict(zip(entries, inputs, strict=True))
