@@ -38,7 +38,8 @@ def remedy(domain: str, otherwise: str) -> str:
 class Step:
     """One operator application: names in, names out, attributes as Python values.
 
-    With a `surrogate`, the output takes the tangent of the input of this number.
+    With a `surrogate`, the output takes the tangent of the input of this number. `wanted` are the
+    blocks of its Jacobian, (output, input), that a path between two tensors needs.
     """
 
     op_type: str
@@ -49,6 +50,17 @@ class Step:
     outputs: tuple[str | None, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     surrogate: int | None = None
+    wanted: frozenset[tuple[int, int]] = frozenset()
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What tells it from the other steps of a model."""
+        return self.domain, self.op_type, self.inputs, self.outputs
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The names of its inputs, then of its outputs."""
+        return tuple(name for name in (*self.inputs, *self.outputs) if name)
 
     def __str__(self) -> str:
         domain = f"{self.domain}::" if self.domain else ""

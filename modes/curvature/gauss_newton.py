@@ -49,7 +49,6 @@ from ..gradient import Gradient, combination
 from ..hessian import Hessian
 from ..linear.derivatives.derivative import values_in
 from ..linear.derivatives.record import (
-    ActiveStep,
     active_steps,
     blocks_of,
     has_tangent,
@@ -261,7 +260,7 @@ def closed_form(gradient: Gradient, point: Mapping[str, Any]) -> ClosedForm | No
     f, (of,), (at,) = gradient, gradient.of, gradient.wrt
     steps = straight_through(f.model.steps) if f.model.estimates else f.model.steps
     active = active_steps(steps, [at], [of])
-    names = {at, *(n for a in active for n in (*a.step.inputs, *a.step.outputs) if n)}
+    names = {at, *(n for a in active for n in a.tensors)}
     values = evaluate(f.model, point, names, engine=f.engine)
     reader = Reader(values, at, f.model.cache["linear"])
     found = reader.atoms(active, of)
@@ -354,26 +353,25 @@ class Reader:
         self.values, self.states, self.found = values, {at: State(AFFINE)}, list[LossAtom]()
         self.linear, self.conditions = linear, dict[tuple[str, float], Condition]()
 
-    def atoms(self, active: tuple[ActiveStep, ...], of: str) -> tuple[LossAtom, ...] | None:
+    def atoms(self, active: tuple[Step, ...], of: str) -> tuple[LossAtom, ...] | None:
         """The atoms before `of`; None where `of` is not an affine function of atoms."""
         if not all(map(self.read, active)):
             return None
         settled = self.states.get(of, State("")).phase in (AFFINE, CURVED)
         return tuple(self.found) if settled else None
 
-    def read(self, active: ActiveStep) -> bool:
+    def read(self, step: Step) -> bool:
         """Whether the step is supported for its inputs' states; sets the states of its outputs."""
-        step = active.step
-        slots = sorted({i for _, i in active.wanted if step.inputs[i] in self.states})
+        slots = sorted({i for _, i in step.wanted if step.inputs[i] in self.states})
         slots = [i for i in slots if i == 0] if step.op_type == "CastLike" else slots
         if not slots:
             return True  # a constant
-        extra = slots != [0] or any(o for o, _ in active.wanted)  # weights, or log-probabilities
+        extra = slots != [0] or any(o for o, _ in step.wanted)  # weights, or log-probabilities
         if step.domain or (step.op_type == "SoftmaxCrossEntropyLoss" and extra):
             return False
         names = [step.inputs[i] or "" for i in slots]
         states = [self.states[name] for name in names]
-        out = self._atomic(step, slots, names, states) or self._linear(active, states)
+        out = self._atomic(step, slots, names, states) or self._linear(step, states)
         if out is None:
             return False
         self.states |= {name: out for name in step.outputs if name is not None}
@@ -396,25 +394,24 @@ class Reader:
             return State(CURVED)
         return None
 
-    def _linear(self, active: ActiveStep, states: list[State]) -> State | None:
+    def _linear(self, step: Step, states: list[State]) -> State | None:
         """The state of the output if the step is linear in its inputs, or in pieces, as |d| is."""
         phases = {AFFINE if state.phase == "abs" else state.phase for state in states}
         if not phases <= {AFFINE, CURVED}:
             return None
         shapes = ((n, n in self.states, getattr(self.values.get(n or ""), "shape", None))
-                  for n in (*active.step.inputs, *active.step.outputs))  # fmt: skip
-        key = active.wanted, *shapes
+                  for n in (*step.inputs, *step.outputs))  # fmt: skip
+        key = step.wanted, *shapes
         known = self.linear.get(key)
         if known is None:
-            known = self.linear[key] = self._is_linear(active)
+            known = self.linear[key] = self._is_linear(step)
         return State(CURVED if CURVED in phases else AFFINE) if known else None
 
-    def _is_linear(self, active: ActiveStep) -> bool:
+    def _is_linear(self, step: Step) -> bool:
         """Whether no block of the step varies with its inputs, except where it jumps.
 
         The rule is read over a graph in which floating inputs and outputs have no numbers.
         """
-        step = active.step
         recorder = Recorder({"": step.version})
         if traits_of(step).random:  # every linearisation draws anew
             return False
@@ -423,7 +420,7 @@ class Reader:
         leaves = {name: recorder.new(x.shape, x.dtype) for name, x in known.items()
                   if has_tangent(x)}  # fmt: skip
         try:
-            blocks = blocks_of(active, {**self.values, **leaves}, recorder)
+            blocks = blocks_of(step, {**self.values, **leaves}, recorder)
         except OnnxJacError:
             return False
         held = [*values_in(blocks.values())]

@@ -29,24 +29,14 @@ from ....jacobians.symint import is_symbolic
 from ....jacobians.threads import Lock, cached_property, remembered
 from ....ops.graphs.build import give_all_names, part
 from ....ops.graphs.shapes import CONTENT, STILL
-from ....ops.node import AT
+from ....ops.node import AT, Step
 from ....ops.numbers.table import QUICK
 from ...model.flow.steps import array_of, bodies_of, python_of, steps_needed
 from ...model.primal.evaluate import evaluate, evaluate_there
 from ...model.primal.model import Model
 from ...model.programs import onnxruntime as ort
 from ..products.compiled import ResidualRecorder
-from .record import (
-    JOINTS,
-    ActiveStep,
-    Ends,
-    Entry,
-    Names,
-    blocks_of,
-    shapes_in,
-    slots_of,
-    specs_at_ends,
-)
+from .record import JOINTS, Ends, Entry, Names, blocks_of, shapes_in, slots_of, specs_at_ends
 from .trace import Trace, trace_model
 from .unroll import shaped_as_here
 
@@ -78,7 +68,7 @@ class Derivative:
     op: ResidualRecorder
     inputs: tuple[ir.Value, ...]
     values: dict[str, ir.Value]
-    parts: tuple[Entry | ActiveStep, ...]
+    parts: tuple[Entry | Step, ...]
     held: Mapping[int, ir.Value]
     views: Mapping[int, tuple[str, View]]
     bases: tuple[str, ...]
@@ -182,7 +172,7 @@ class Derivative:
 
 
 def differentiated(
-    model: Model, point: Mapping[str, Any], active: Iterable[ActiveStep], of: Names, wrt: Names,
+    model: Model, point: Mapping[str, Any], active: Iterable[Step], of: Names, wrt: Names,
     types: Mapping[str, Any], engine: str | None, more: Iterable[str] = (), *, nan: bool = False,
     place: Place | None = None,
 ) -> Derivative | None:  # fmt: skip
@@ -215,7 +205,7 @@ def differentiated(
     for name, flag in counts.items():
         flag.name = name
     give_all_names(op, t.inputs)
-    direct = tuple(name for a in parts if isinstance(a, ActiveStep) for name in a.tensors)
+    direct = tuple(name for a in parts if isinstance(a, Step) for name in a.tensors)
     bases = {str(base.name): base for base, _ in asked.values()}
     views = {key: (str(base.name), view_by(nodes)) for key, (base, nodes) in asked.items()}
     return Derivative(
@@ -276,18 +266,17 @@ def leaves(t: Trace) -> dict[str, Any]:
 
 
 def open_entry(
-    active: ActiveStep, t: Trace, values: Mapping[str, Any], names: Mapping[int, str]
+    step: Step, t: Trace, values: Mapping[str, Any], names: Mapping[int, str]
 ) -> Entry | None:
     """The entry of a step, its rule read over graph values; None where that is not possible."""
-    if active.step.domain not in ("", "ai.onnx"):  # may do anything
+    if step.domain not in ("", "ai.onnx"):  # may do anything
         return None
     try:
-        if bodies_of(active.step):
-            ends = active.step.inputs, active.step.outputs
-            step = next(s for s in t.steps if (s.inputs, s.outputs) == ends)
-            blocks = slots_of(JOINTS[Derivative](t.recorder, step, t.values), active.wanted)
+        if bodies_of(step):
+            made = next(s for s in t.steps if s.key == step.key)
+            blocks = slots_of(JOINTS[Derivative](t.recorder, made, t.values), step.wanted)
         else:
-            blocks = blocks_of(active, values, t.recorder)
+            blocks = blocks_of(step, values, t.recorder)
     except OnnxJacError:
         return None
     if not all(map(is_open, blocks.values())):
@@ -295,7 +284,7 @@ def open_entry(
     known: dict[int, Fill | None] = {}
     fills = {slot: fill for slot, J in blocks.items() if (fill := fill_of(J, known))}
     behind = names_behind(values_in(blocks.values()), names)
-    return Entry(active.step, blocks, behind, fills)
+    return Entry(step, blocks, behind, fills)
 
 
 def names_behind(values: Iterable[ir.Value], names: Mapping[int, str]) -> frozenset[str]:

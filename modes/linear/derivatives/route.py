@@ -35,7 +35,6 @@ from .checkpoint import Segment, segmented, segments
 from .derivative import FITS, Derivative, differentiated
 from .point import Point, given_out, point_of
 from .record import (
-    ActiveStep,
     active_steps,
     dag_of,
     is_flat,
@@ -128,7 +127,7 @@ class Route:
         return may_draw(self.source or self.model)
 
     @cached_property
-    def active(self) -> tuple[ActiveStep, ...]:
+    def active(self) -> tuple[Step, ...]:
         """The steps between `wrt` and `of`."""
         return active_steps(self.steps, self.wrt, self.of)
 
