@@ -198,14 +198,15 @@ def test_hessians_of_a_kernel_in_groups():
 
 
 def test_widths_under_a_budget_against_all_choices():
-    """Costs are tiny beside those of one weight, which hardly depend on its width."""
+    """Costs are tiny beside two numbers: all costs of one weight, and one width of another."""
     sizes, widths = np.array([100, 7, 60, 31, 4000, 512]), np.array([8, 4, 3, 2])
     every = np.array(list(product(range(4), repeat=6)))
     used = widths[every] @ sizes
     for share in (2, 2.5, 3.3, 4, 5.7, 9):
-        excess = np.sort(10.0 ** RNG.uniform(-10, -5, (6, 4)), axis=1)
-        chosen = allocate_bits(excess + [[0], [0], [1], [0], [0], [0]], sizes, widths,
-                               share * sizes.sum())  # fmt: skip
+        excess = np.sort(10.0 ** RNG.uniform(-10, -6, (6, 4)), axis=1)
+        excess[1, 3] = 1
+        costs = excess + np.eye(6)[:, [2]]
+        chosen = allocate_bits(costs, sizes, widths, share * sizes.sum())
         assert sizes @ widths[chosen] <= share * sizes.sum()
         totals = sum(excess[k, every[:, k]] for k in range(6))
         best = totals[used <= share * sizes.sum()].min()
