@@ -316,7 +316,7 @@ ROUNDED = {
     "If": """q = If(ci) <then_branch = t () => (float[3] p)
                            { w = Div(u, k) v = Round(w) p = Mul(v, k) },
                          else_branch = f () => (float[3] r) { r = Identity(u) }>""",
-    "Loop": """q = Loop(one, ci, u) <body = inner (int64 j, bool cj, float[3] o) => (bool d, float[3] p)
+    "Loop": """q = Loop(one, ci, u) <body = l (int64 j, bool cj, float[3] o) => (bool d, float[3] p)
                  { d = Identity(cj)  w = Div(o, k)  v = Round(w)  p = Mul(v, k) }>""",
 }  # fmt: skip
 
