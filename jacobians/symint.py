@@ -8,7 +8,7 @@ an int.
 There are three kinds of comparison. `same` is provable equality, for simplifications. `agree` is
 equality at the point, for sizes that an operator's definition makes equal, such as the inner
 dimensions of a matrix product. `==`, `<` and the like are decisions: they are evaluated at the
-point and leave a `Guard`, because the recording holds only where the decision is the same.
+point and leave a `Condition`, as the recording holds only where the decision is the same.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from .conditions import Condition
 from .errors import OnnxJacError
 from .vocabulary import Op
 
@@ -74,39 +75,15 @@ class Atom:
         return set().union(*(x.roots() for x in self.operands))
 
 
-@dataclass(frozen=True)
-class Guard:
-    """A decision of `reader`: `expression relation 0` is `truth` at the point."""
-
-    expression: SymInt
-    relation: str
-    truth: bool
-    reader: str
-
-    def __str__(self) -> str:
-        terms = self.expression.terms.items()
-        left, right = (polynomial_text({atoms: sign * c for atoms, c in terms if sign * c > 0})
-                       for sign in (1, -1))  # fmt: skip
-        signs = {("==", True): ("==", "=="), ("==", False): ("!=", "!="),
-                 ("<", True): ("<", ">"), ("<", False): (">=", "<=")}  # fmt: skip
-        sign, turned = signs[self.relation, self.truth]
-        if left.isdecimal():
-            return f"{right} {turned} {left}"
-        return f"{left} {sign} {right}"
-
-
 class Symbols:
-    """The atoms of one recording, its guards, and the pinned tensors.
+    """The atoms of one recording, and the conditions under which it holds at other points.
 
-    Under its guards a recording holds at other points. A pinned tensor must have the same numbers
-    as at the point, and is listed with its reader. `fixed` names sizes and tensors that do not
-    become atoms.
+    `fixed` names sizes and tensors that do not become atoms.
     """
 
     def __init__(self, fixed: Collection[str] = ()) -> None:
         self.fixed = fixed
-        self.pinned: dict[str, str] = {}
-        self.guards: dict[tuple[Any, ...], Guard] = {}
+        self.conditions: dict[Any, Condition] = {}
         self.derived: dict[tuple[Any, ...], SymInt] = {}
         self.reader = ""
         self.count = 0
@@ -118,12 +95,29 @@ class Symbols:
 
     def check_depth(self, depth: int) -> None:
         """Raises `OnnxJacError` where a decision depends on a tensor inside a deeper body."""
-        for guard in self.guards.values():
-            if depth_of(guard.expression) > depth:
-                raise OnnxJacError(f"{guard.reader} needs {guard}, which another turn may change")
+        for relation in self.relations():
+            if depth_of(relation.of) > depth:
+                raise OnnxJacError(
+                    f"{relation.reader} needs {relation.name}, which another turn may change"
+                )
+
+    def pin(self, tensor: str, reader: str, value: Any = None) -> None:
+        """A tensor must have the numbers that it has at the point; a value may get a name later."""
+        condition = Condition("numbers", tensor, reader, of=value)
+        self.conditions.setdefault(tensor or value, condition)
+
+    def relations(self, sign: str = "") -> list[Condition]:
+        """The relations that rules decided by; those of a sign, such as `==`."""
+        found = (c for c in self.conditions.values() if c.kind == "relation")
+        return [c for c in found if sign in ("", c.here)]
+
+    def pinned(self) -> dict[str, str]:
+        """The tensors that must have the same numbers as at the point, with their readers."""
+        found = (c for c in self.conditions.values() if c.kind == "numbers")
+        return {c.name or str(c.of.name): c.reader for c in found}
 
     def decide(self, difference: SymInt, relation: str) -> bool:
-        """Whether `difference relation 0` at the point; leaves a guard unless bounds prove it."""
+        """Whether `difference relation 0` at the point; a condition unless bounds prove it."""
         low, high = bounds(difference)
         if relation == "==" and ((low is not None and low > 0) or (high is not None and high < 0)):
             return False
@@ -132,7 +126,8 @@ class Symbols:
         truth = RELATIONS[relation](difference.at, 0)
         same_either_way = relation == "==" and (-difference).key
         key = min(difference.key, same_either_way or difference.key), relation
-        self.guards.setdefault(key, Guard(difference, relation, truth, self.reader))
+        if key not in self.conditions:
+            self.conditions[key] = relation_to_zero(difference, relation, truth, self.reader)
         return truth
 
 
@@ -263,7 +258,7 @@ class SymInt:
     def __bool__(self) -> bool:
         return bool(self != 0)
 
-    # -- conversions to a plain number, which leave a guard
+    # -- conversions to a plain number, which leave a condition
 
     def __index__(self) -> int:
         self.symbols.decide(self - self.at, "==")
@@ -561,6 +556,19 @@ def lowered_ratio(op: Op, x: Ratio, dtype: np.dtype) -> Any:
 
 
 # -- text
+
+
+def relation_to_zero(x: SymInt, relation: str, truth: bool, reader: str) -> Condition:
+    """The condition that `x relation 0` is this `truth`."""
+    terms = x.terms.items()
+    left, right = (polynomial_text({atoms: sign * c for atoms, c in terms if sign * c > 0})
+                   for sign in (1, -1))  # fmt: skip
+    signs = {("==", True): ("==", "=="), ("==", False): ("!=", "!="),
+             ("<", True): ("<", ">"), ("<", False): (">=", "<=")}  # fmt: skip
+    sign, turned = signs[relation, truth]
+    if left.isdecimal():
+        left, sign, right = right, turned, left
+    return Condition("relation", f"{left} {sign} {right}", reader, sign, x)
 
 
 def polynomial_text(terms: Polynomial) -> str:

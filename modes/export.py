@@ -14,6 +14,7 @@ from ..jacobians.arguments import validated
 from ..jacobians.errors import InputError, warn
 from ..ops.graphs import every, nested_graphs
 from .linear.derivatives.record import has_tangent
+from .linear.derivatives.trace import Trace
 from .linear.derivatives.unroll import add_initializer
 from .model.flow.contents import unique_name
 from .model.flow.steps import steps_needed
@@ -22,21 +23,13 @@ from .model.primal.evaluate import evaluate
 from .model.primal.inputs import Names as NamesOrNone
 from .model.primal.inputs import as_model, check_inputs, names_of, not_floating, optional_inputs
 from .model.primal.model import Model
-from .recording.derive import (
-    Draft,
-    Names,
-    grad_graph,
-    hvp_graph,
-    jacobian_graph,
-    jvp_graph,
-    vjp_graph,
-)
+from .recording.derive import Names, grad_graph, hvp_graph, jacobian_graph, jvp_graph, vjp_graph
 from .recording.guarded import guarded
 from .training.step import training_step
 
 Mode = Literal["jvp", "vjp", "grad", "hvp", "jacobian", "training_step"]
 
-MODES: dict[str, Callable[..., Draft]] = {
+MODES: dict[str, Callable[..., Trace]] = {
     "jvp": jvp_graph,
     "vjp": vjp_graph,
     "grad": grad_graph,

@@ -89,12 +89,11 @@ class Gradient:
         library = library_of_engine(self.engine)
         make = partial(vjp_graph, model, inside, self.of, self.wrt, self.engine, seeds, given=given,
                        convolves_samples=bool(library and library.convolves_samples))  # fmt: skip
-        draft, is_general = shared(model, make)
-        assert draft.dag is not None
-        steps = draft.traces[-1].active
-        zeros = unjoined(steps, draft.dag, self.wrt, self.of)
-        rounded = roundings(steps, draft.dag, self.wrt, self.of, lambda _: False)
-        made = draft.model("gradient"), zeros, rounded
+        t, is_general = shared(model, make)
+        dag = t.dag(self.wrt, self.of)
+        zeros = unjoined(t.active, dag, self.wrt, self.of)
+        rounded = roundings(t.active, dag, self.wrt, self.of, lambda _: False)
+        made = t.model("gradient"), zeros, rounded
         if is_general and shapes is not None:
             known[key] = made
         return made

@@ -21,15 +21,8 @@ TRAINING = "ai.onnx.preview.training"
 AT = "onnxjac.at"
 """Metadata key of a graph value: its numbers at the point, for integers and booleans."""
 
-ASKED = "onnxjac.asked"
-"""Metadata key of a graph value: the step that asked for its numbers. The recording may then hold
-for these numbers only.
-"""
-
 NAN = "onnxjac.nan"
-"""Metadata key of a graph value: whether some entry is NaN at the point. In a recording for many
-points: a list that collects the values asked about, or None where nobody may ask.
-"""
+"""Metadata key of a graph value: some entry may be NaN."""
 
 SURROGATE = "onnxjac.surrogate"
 """Metadata key of a graph node: the number of the input whose tangent its output takes."""
@@ -45,7 +38,8 @@ def remedy(domain: str, otherwise: str) -> str:
 class Step:
     """One operator application: names in, names out, attributes as Python values.
 
-    With a `surrogate`, the output takes the tangent of the input of this number.
+    With a `surrogate`, the output takes the tangent of the input of this number. `wanted` are the
+    blocks of its Jacobian, (output, input), that a path between two tensors needs.
     """
 
     op_type: str
@@ -56,6 +50,17 @@ class Step:
     outputs: tuple[str | None, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     surrogate: int | None = None
+    wanted: frozenset[tuple[int, int]] = frozenset()
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What tells it from the other steps of a model."""
+        return self.domain, self.op_type, self.inputs, self.outputs
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The names of its inputs, then of its outputs."""
+        return tuple(name for name in (*self.inputs, *self.outputs) if name)
 
     def __str__(self) -> str:
         domain = f"{self.domain}::" if self.domain else ""
@@ -74,19 +79,13 @@ def node_of(
 
 
 def has_nan(array: Array) -> bool:
-    """Whether some entry is NaN at the point.
+    """Whether some entry is NaN at the point, or may be at another point of a recording.
 
-    A recording for many points may note the question, and then holds only where there is no NaN.
+    A recording may suppose that there is none, and then holds only where that is so.
     """
     if not is_recorded(array):
         return dtype_of(array).kind in "fV" and bool(reading(array).IsNaN(array).any())
-    known = getattr(array, "meta", {}).get(NAN, False)
-    if known is None:
-        raise OnnxJacError("only a point tells whether an entry is not a number")
-    if isinstance(known, list):
-        known.append(array)
-        return False
-    return bool(known)
+    return NAN in getattr(array, "meta", {}) and not recorder_of(array).supposes_numbers(array)
 
 
 def recorder_of(value: Array) -> Any:
@@ -192,7 +191,6 @@ class Node:
         value: Any = self.input(i)
         if not hasattr(value, "meta"):
             return on_host(value)
-        value.meta[ASKED] = str(self.step)
         recorder_of(value).pin(value, str(self.step))
         if AT not in value.meta and value.const_value is None:
             name = self.step.inputs[i] if i < len(self.step.inputs) else None

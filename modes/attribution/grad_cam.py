@@ -75,12 +75,12 @@ def grad_cam(
 def last_image(f: AttributionTarget) -> str:
     """The last tensor of images on the way to f: from a convolution or pool, step by step."""
     steps = active_steps(f.model.steps, f.wrt, (f.of,))
-    names = [n for found in steps for n in found.step.outputs if n and n != f.of]
+    names = [n for step in steps for n in step.outputs if n and n != f.of]
     made = evaluate(f.model, f.point, names, engine=f.engine)
     shapes = {n: tuple(x.shape) for n, x in made.items() if hasattr(x, "shape")}
     places = {n: s[2:] for n, s in shapes.items() if len(s) == 4 and s[0] == len(f.weights)}
     images: dict[str, tuple[int, ...]] = {}
-    for step in (found.step for found in steps):
+    for step in steps:
         kept = [images[n] for n in step.inputs if n in images and step.op_type not in MIXES]
         for name in step.outputs:
             if name in places and (MAKES.search(step.op_type) or places[name] in kept):

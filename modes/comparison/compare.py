@@ -287,7 +287,7 @@ class Twins:
                              "name tensors that both have")  # fmt: skip
         self.wrt = tuple(both[name] for name in by)
         active = active_steps(self.a.steps, by, [p.a for p in ends])
-        on = {name for found in active for name in found.step.outputs} - {*by, *names}
+        on = {name for step in active for name in step.outputs} - {*by, *names}
         return ends, [pair for pair in between if pair.a in on] if layers else []
 
     def values(

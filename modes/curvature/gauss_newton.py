@@ -38,6 +38,7 @@ from ...jacobians import (
     shape_of,
 )
 from ...jacobians.arguments import validated
+from ...jacobians.conditions import Condition, is_all
 from ...jacobians.dag import composed
 from ...jacobians.errors import InputError, OnnxJacError
 from ...jacobians.threads import Latest, cached_property, remembered
@@ -48,7 +49,6 @@ from ..gradient import Gradient, combination
 from ..hessian import Hessian
 from ..linear.derivatives.derivative import values_in
 from ..linear.derivatives.record import (
-    ActiveStep,
     active_steps,
     blocks_of,
     has_tangent,
@@ -183,15 +183,14 @@ class LossHessian:
 class ClosedForm:
     """H = Σ Lᵀ D L over the `atoms` of a loss, at all points of the same shapes.
 
-    `seed` is the cotangent of the loss, `start` are the shape and dtype of `at`, and `asked` tells
-    of which tensors it was asked whether all entries are a number.
+    `seed` is the cotangent of the loss, `start` are the shape and dtype of `at`.
     """
 
     gradient: Gradient
     atoms: tuple[LossAtom, ...]
     seed: np.ndarray
     start: tuple[Shape, np.dtype]
-    asked: Mapping[tuple[str, float], bool]
+    conditions: tuple[Condition, ...]
     engine: str | None
     routes: dict[Any, Route] = field(default_factory=dict)
 
@@ -205,8 +204,8 @@ class ClosedForm:
 
     def holds(self, point: Mapping[str, Any]) -> bool:
         """Whether the numbers that make atoms are the same at a point."""
-        values = self._values(point, {name for name, _ in self.asked})
-        return all(is_all(values[name], k) == told for (name, k), told in self.asked.items())
+        values = self._values(point, {c.name for c in self.conditions})
+        return all(c.holds(values) for c in self.conditions)
 
     def at(self, point: Mapping[str, Any]) -> Jacobian:
         """H at a point."""
@@ -261,7 +260,7 @@ def closed_form(gradient: Gradient, point: Mapping[str, Any]) -> ClosedForm | No
     f, (of,), (at,) = gradient, gradient.of, gradient.wrt
     steps = straight_through(f.model.steps) if f.model.estimates else f.model.steps
     active = active_steps(steps, [at], [of])
-    names = {at, *(n for a in active for n in (*a.step.inputs, *a.step.outputs) if n)}
+    names = {at, *(n for a in active for n in a.tensors)}
     values = evaluate(f.model, point, names, engine=f.engine)
     reader = Reader(values, at, f.model.cache["linear"])
     found = reader.atoms(active, of)
@@ -269,8 +268,8 @@ def closed_form(gradient: Gradient, point: Mapping[str, Any]) -> ClosedForm | No
         return None
     start = shape_of(values[at]), dtype_of(values[at])
     seed = combination(f.model, point, f.of, f.weights, f.engine)
-    asked = {(n, k): told for (n, k), told in reader.asked.items() if n not in f.model.constants}
-    return ClosedForm(f, found, seed, start, asked, engine_for(point, f.engine))
+    decided = tuple(c for c in reader.conditions.values() if c.name not in f.model.constants)
+    return ClosedForm(f, found, seed, start, decided, engine_for(point, f.engine))
 
 
 def curvature(atom: LossAtom, a: np.ndarray, values: Mapping[str, Any]) -> Jacobian:
@@ -347,34 +346,32 @@ class State:
 class Reader:
     """Goes through the steps in order and finds the state of each tensor.
 
-    `linear` is what is known of the steps at any point; `asked` are the tensors of which it was
-    asked whether all entries are a number.
+    `linear` is what is known of the steps at any point.
     """
 
     def __init__(self, values: Mapping[str, Any], at: str, linear: Latest[Any, bool]) -> None:
         self.values, self.states, self.found = values, {at: State(AFFINE)}, list[LossAtom]()
-        self.linear, self.asked = linear, dict[tuple[str, float], bool]()
+        self.linear, self.conditions = linear, dict[tuple[str, float], Condition]()
 
-    def atoms(self, active: tuple[ActiveStep, ...], of: str) -> tuple[LossAtom, ...] | None:
+    def atoms(self, active: tuple[Step, ...], of: str) -> tuple[LossAtom, ...] | None:
         """The atoms before `of`; None where `of` is not an affine function of atoms."""
         if not all(map(self.read, active)):
             return None
         settled = self.states.get(of, State("")).phase in (AFFINE, CURVED)
         return tuple(self.found) if settled else None
 
-    def read(self, active: ActiveStep) -> bool:
+    def read(self, step: Step) -> bool:
         """Whether the step is supported for its inputs' states; sets the states of its outputs."""
-        step = active.step
-        slots = sorted({i for _, i in active.wanted if step.inputs[i] in self.states})
+        slots = sorted({i for _, i in step.wanted if step.inputs[i] in self.states})
         slots = [i for i in slots if i == 0] if step.op_type == "CastLike" else slots
         if not slots:
             return True  # a constant
-        extra = slots != [0] or any(o for o, _ in active.wanted)  # weights, or log-probabilities
+        extra = slots != [0] or any(o for o, _ in step.wanted)  # weights, or log-probabilities
         if step.domain or (step.op_type == "SoftmaxCrossEntropyLoss" and extra):
             return False
         names = [step.inputs[i] or "" for i in slots]
         states = [self.states[name] for name in names]
-        out = self._atomic(step, slots, names, states) or self._linear(active, states)
+        out = self._atomic(step, slots, names, states) or self._linear(step, states)
         if out is None:
             return False
         self.states |= {name: out for name in step.outputs if name is not None}
@@ -397,25 +394,24 @@ class Reader:
             return State(CURVED)
         return None
 
-    def _linear(self, active: ActiveStep, states: list[State]) -> State | None:
+    def _linear(self, step: Step, states: list[State]) -> State | None:
         """The state of the output if the step is linear in its inputs, or in pieces, as |d| is."""
         phases = {AFFINE if state.phase == "abs" else state.phase for state in states}
         if not phases <= {AFFINE, CURVED}:
             return None
         shapes = ((n, n in self.states, getattr(self.values.get(n or ""), "shape", None))
-                  for n in (*active.step.inputs, *active.step.outputs))  # fmt: skip
-        key = active.wanted, *shapes
+                  for n in (*step.inputs, *step.outputs))  # fmt: skip
+        key = step.wanted, *shapes
         known = self.linear.get(key)
         if known is None:
-            known = self.linear[key] = self._is_linear(active)
+            known = self.linear[key] = self._is_linear(step)
         return State(CURVED if CURVED in phases else AFFINE) if known else None
 
-    def _is_linear(self, active: ActiveStep) -> bool:
+    def _is_linear(self, step: Step) -> bool:
         """Whether no block of the step varies with its inputs, except where it jumps.
 
         The rule is read over a graph in which floating inputs and outputs have no numbers.
         """
-        step = active.step
         recorder = Recorder({"": step.version})
         if traits_of(step).random:  # every linearisation draws anew
             return False
@@ -424,7 +420,7 @@ class Reader:
         leaves = {name: recorder.new(x.shape, x.dtype) for name, x in known.items()
                   if has_tangent(x)}  # fmt: skip
         try:
-            blocks = blocks_of(active, {**self.values, **leaves}, recorder)
+            blocks = blocks_of(step, {**self.values, **leaves}, recorder)
         except OnnxJacError:
             return False
         held = [*values_in(blocks.values())]
@@ -447,13 +443,9 @@ class Reader:
         """Whether all entries of a tensor are this number."""
         if name is None:
             return False
-        self.asked[name, number] = is_all(self.values[name], number)
-        return self.asked[name, number]
-
-
-def is_all(x: Any, number: float) -> bool:
-    """Whether all entries of a tensor are this number."""
-    return bool((x == number).all())
+        answer = is_all(self.values[name], number)
+        self.conditions[name, number] = Condition("entries", name, here=(number, answer))
+        return answer
 
 
 def varies(values: Iterable[ir.Value], leaves: Collection[int]) -> bool:

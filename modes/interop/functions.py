@@ -233,9 +233,9 @@ class FunctionAtPoint:
         The new tensors of the recorded model get names that the next derivative does not use.
         """
         record = vjp_graph if transpose else jvp_graph
-        draft = record(self.model, self.point, self.of, self.wrt, self.engine)
-        made, order = draft.model("derivative").ir, self.order + 1
-        of = draft.made
+        t = record(self.model, self.point, self.of, self.wrt, self.engine)
+        made, order = t.model("derivative").ir, self.order + 1
+        of = t.derived
         entries = made.graph.inputs[len(made.graph.inputs) - len(seeds) :]
         for value in (*entries, *(value for value in made.graph.outputs if value.name in of)):
             value.name = f"{value.name}@{order}"

@@ -205,17 +205,17 @@ class Native:
         """J v recorded at some numbers, which have to be like any others."""
         inputs = {n: x if is_static(x) else some(x) for n, x in {**self.fixed, **point}.items()}
         given = check_inputs(self.model, inputs)
-        draft, is_general = shared(self.model, partial(jvp_graph, self.model, given, of, wrt, None))
+        t, is_general = shared(self.model, partial(jvp_graph, self.model, given, of, wrt, None))
         if not is_general:
             raise UnsupportedOp(f"the derivative of {', '.join(of)} depends on numbers of the "
                                 "point, which nobody knows while JAX traces: give what decides "
                                 "them to inputs=")  # fmt: skip
-        model = Model(draft.model("derivative").ir, self.model.limits)
-        tangents = tuple(str(value.name) for value in draft.inputs[len(draft.inputs) - len(wrt) :])
+        model = Model(t.model("derivative").ir, self.model.limits)
+        tangents = tuple(str(value.name) for value in t.inputs[len(t.inputs) - len(wrt) :])
         held = {*model.inputs, *model.initializers}
         names = tuple(n for n in (*self.names, *tangents) if n in held)
         fixed = {n: x for n, x in self.fixed.items() if n in held}
-        return NativeDerivative(model, draft.made, names, fixed, tangents=tangents)
+        return NativeDerivative(model, t.derived, names, fixed, tangents=tangents)
 
 
 @dataclass(eq=False)

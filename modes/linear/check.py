@@ -323,8 +323,8 @@ def narrow_in(J: Any) -> tuple[TensorSpec, ...]:
     """The floating tensors from `wrt` to `of` with less precision than J, stored or computed."""
     wrt, of = (tuple(spec.name for spec in side) for side in (J.domain, J.codomain))
     active = active_steps(J.route.model.steps, wrt, of)
-    made = (computed_spec(J.route.model.spec(name), found.step)
-            for found in active for name in found.step.outputs if name)  # fmt: skip
+    made = (computed_spec(J.route.model.spec(name), step)
+            for step in active for name in step.outputs if name)  # fmt: skip
     specs = {s.name: s for s in (*J.domain, *J.codomain, *made)}
     return tuple(
         spec for spec in specs.values()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,52 +10,27 @@ import onnx_ir as ir
 
 from ...jacobians import Array, Dag, Shape, dtype_of, shape_of, size
 from ...jacobians.symint import Symbols, is_symbolic, same
-from ...ops.graphs import Recorder, build
+from ...ops.graphs import Recorder
 from ..linear.derivatives.trace import Trace, staying, trace_model
 from ..linear.elimination.samples import Batch, layouts
-from ..model.flow.contents import ESTIMATES, unique_name
+from ..model.flow.contents import unique_name
 from ..model.primal.evaluate import evaluate
 from ..model.primal.model import Model
 
 Names = tuple[str, ...]
 
 
-@dataclass
-class Draft:
-    """A graph under construction: its inputs, and its outputs by name.
-
-    The tensors of `wrt` are kept, so that the graph can be differentiated with respect to them
-    again. `traces` are the recordings it was made from, the last one with its values; `dag` is the
-    DAG of the pullback; `made` are the names of what was derived.
-    """
-
-    recorder: Recorder
-    inputs: list[ir.Value]
-    outputs: dict[str, Array] = field(default_factory=dict)
-    wrt: list[ir.Value] = field(default_factory=list)
-    traces: tuple[Trace, ...] = ()
-    dag: Dag | None = None
-    made: Names = ()
-
-    def model(self, name: str) -> Model:
-        """The draft as a model, which can be linearised like any other."""
-        made = build(self.recorder, self.inputs, self.outputs, name, self.wrt)
-        if any(t.estimates for t in self.traces):
-            made.metadata_props[ESTIMATES] = "1"
-        return Model(made)
-
-
 @staying
 def jvp_graph(
     model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None,
     symbols: Symbols | None = None,
-) -> Draft:  # fmt: skip
+) -> Trace:  # fmt: skip
     """(inputs, tangents) ↦ (of, J · tangents)."""
     t = trace_model(model, point, (*of, *wrt), engine, symbols=symbols)
     dag = t.dag(wrt, of)
     tangents = likes(t, model, wrt, "tangent")
-    draft = start_draft(t, tangents, of, wrt)
-    return derived(draft, called(model, of, "tangent"), swept(t.recorder, dag, tangents))
+    start_graph(t, tangents, of, wrt)
+    return derived(t, called(model, of, "tangent"), swept(t.recorder, dag, tangents))
 
 
 @staying
@@ -72,25 +46,24 @@ def vjp_graph(
     given: Names = (),
     symbols: Symbols | None = None,
     convolves_samples: bool = False,
-) -> Draft:
+) -> Trace:
     """(inputs, cotangents) ↦ (of, Jᵀ · cotangents); `seeds`, if any, are constant cotangents.
 
     With `convolves_samples`, the graph suits the kernels of PyTorch, if only that will run it.
     """
     t = trace_model(model, point, (*of, *wrt), engine, given=given, perturbed=wrt, symbols=symbols)
     t.recorder.convolves_samples = convolves_samples
-    forward = t.dag(wrt, of)
-    asked = [] if seeds is not None else likes(t, model, of, "cotangent")
-    cotangents = asked if seeds is None else [seeds[name] for name in of]
-    draft = start_draft(t, asked, of, wrt)
-    draft.dag = forward
-    return derived(draft, called(model, wrt, suffix), swept(t.recorder, forward.T, cotangents))
+    dag = t.dag(wrt, of)
+    given_later = [] if seeds is not None else likes(t, model, of, "cotangent")
+    cotangents = given_later if seeds is None else [seeds[name] for name in of]
+    start_graph(t, given_later, of, wrt)
+    return derived(t, called(model, wrt, suffix), swept(t.recorder, dag.T, cotangents))
 
 
 def grad_graph(
     model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None,
     symbols: Symbols | None = None,
-) -> Draft:  # fmt: skip
+) -> Trace:  # fmt: skip
     """inputs ↦ (of, ∇ of) for a scalar `of`."""
     (value,) = evaluate(model, point, of, engine=engine).values()
     seeds = {of[0]: np.ones(value.shape, value.dtype)}
@@ -100,27 +73,26 @@ def grad_graph(
 def hvp_graph(
     model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None,
     symbols: Symbols | None = None,
-) -> Draft:  # fmt: skip
+) -> Trace:  # fmt: skip
     """(inputs, tangents) ↦ (of, ∇ of, H · tangents) for a scalar `of`."""
     first = grad_graph(model, point, of, wrt, engine, symbols)
     gradient = first.model("grad")
-    draft = jvp_graph(gradient, point, (*of, *first.made), wrt, engine, symbols=symbols)
-    draft.traces = (*first.traces, *draft.traces)
-    products = [draft.outputs.pop(name) for name in draft.made]
-    return derived(draft, called(gradient, wrt, "hvp"), products[len(of) :])
+    t = jvp_graph(gradient, point, (*of, *first.derived), wrt, engine, symbols=symbols)
+    t.behind = (*first.behind, *t.behind)
+    products = [t.outputs.pop(name) for name in t.derived]
+    return derived(t, called(gradient, wrt, "hvp"), products[len(of) :])
 
 
-def start_draft(t: Trace, asked: list[ir.Value], of: Names, wrt: Names) -> Draft:
-    """The primal as a draft, with further inputs."""
-    outputs = {name: t.values[name] for name in of}
-    kept = [t.values[name] for name in wrt]
-    return Draft(t.recorder, [*t.inputs, *asked], outputs, kept, (t,))
+def start_graph(t: Trace, inputs: Iterable[ir.Value], of: Names, wrt: Names) -> None:
+    """Give the graph its outputs of the primal, and further inputs."""
+    t.inputs += inputs
+    t.outputs, t.wrt = ({n: t.values[n] for n in of}, [t.values[n] for n in wrt])
 
 
-def derived(draft: Draft, names: Names, arrays: Iterable[Array]) -> Draft:
-    """The draft with what was derived as outputs of these names."""
-    draft.made, draft.outputs = names, draft.outputs | dict(zip(names, arrays, strict=True))
-    return draft
+def derived(t: Trace, names: Names, arrays: Iterable[Array]) -> Trace:
+    """The graph with what was derived as outputs of these names."""
+    t.derived, t.outputs = names, t.outputs | dict(zip(names, arrays, strict=True))
+    return t
 
 
 def called(model: Model, names: Names, kind: str) -> Names:
@@ -147,7 +119,7 @@ def swept(op: Recorder, dag: Dag, seeds: Sequence[Array], columns: Shape = ()) -
 def jacobian_graph(
     model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None,
     symbols: Symbols | None = None,
-) -> Draft:  # fmt: skip
+) -> Trace:  # fmt: skip
     """inputs ↦ (of, dense ∂of/∂wrt for every pair): (*of, *wrt), or (batch, *of, *wrt) for pairs
     (of, wrt) with a first axis of free size along which no operator between them mixes.
     """
@@ -161,7 +133,8 @@ def jacobian_graph(
                 rows |= {(o, w): row for w, row in dense(t, o, names).items()}
     pairs = [(o, w) for o in of for w in wrt]
     names = called(model, tuple(f"{o}_{w}" for o, w in pairs), "jacobian")
-    return derived(start_draft(t, [], of, wrt), names, [rows[pair] for pair in pairs])
+    start_graph(t, (), of, wrt)
+    return derived(t, names, [rows[pair] for pair in pairs])
 
 
 def separate(t: Trace, of: str, wrt: Names) -> Names:

@@ -7,27 +7,27 @@ all other guards go into the metadata of the recorded model, as conditions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import shape_of
+from ...jacobians.conditions import Condition
 from ...jacobians.errors import OnnxJacError, UnsupportedOp
-from ...jacobians.symint import Atom, Guard, Symbols, SymInt
+from ...jacobians.symint import Atom, Symbols, SymInt, relation_to_zero
 from ...ops.graphs import every, reachable
 from ..linear.derivatives.record import may_draw
 from ..linear.derivatives.trace import Trace
 from ..linear.derivatives.unroll import shaped_as_here
-from ..model.flow.conditions import Condition, state
+from ..model.flow.conditions import state
 from ..model.flow.contents import free_sizes
 from ..model.flow.steps import moving, steps_needed
 from ..model.primal.inputs import is_float
 from ..model.primal.model import Model
-from .derive import Draft
 
-Make = Callable[..., Draft]
+Make = Callable[..., Trace]
 """make(point, symbols=symbols): a derivative recorded at a point."""
 
 
@@ -42,18 +42,17 @@ def guarded(
     Warnings (`OnnxJacWarning`) name the fixed sizes, unrolled control flow, tensors that became
     constants, and guards; the metadata `onnxjac.held` and `onnxjac.guards` list the last two.
     """
-    draft, symbols, fixed = record_draft(point, make)
-    if not draft.traces:  # a lowered model: its point is only a sample
-        told = {a.tensor: g.reader for g in equations(symbols) for a in g.expression.roots()
-                if not a.free} | symbols.pinned  # fmt: skip
+    t, symbols = trace_guarded(model, point, make)
+    if not t.values:  # a lowered model: its point is only a sample
+        told = {a.tensor: c.reader for c in symbols.relations("==") for a in c.of.roots()
+                if not a.free} | symbols.pinned()  # fmt: skip
         if told:
             name, why = next(iter(told.items()))
             message = f"{why} depends on the numbers behind {name!r}, or on their count"
             raise UnsupportedOp(f"{message}: make them constants of the model")
-    held = hold(draft, symbols.pinned)
-    made = draft.model(name)
-    sizes = {describe_size(model, point, size): reader for size, reader in fixed.items()}
-    if found := [*conditions(draft, symbols, sizes, held)]:
+    held = hold(t, symbols.pinned())
+    made = t.model(name)
+    if found := [*conditions(symbols, held)]:
         state(made.ir, found)
     for value in made.ir.graph.inputs:
         if defaults and (given := str(value.name)) in defaults:
@@ -62,105 +61,79 @@ def guarded(
     return made
 
 
-def conditions(
-    draft: Draft, symbols: Symbols, sizes: Mapping[str, str], held: Mapping[str, str]
-) -> Iterator[Condition]:
-    """Where a draft holds: fixed sizes, unrolled control flow, tensors that are constants, and the
-    guards that do not follow from these.
+def conditions(symbols: Symbols, held: Mapping[str, str]) -> Iterator[Condition]:
+    """Where a graph holds: fixed sizes, unrolled control flow, tensors that are constants, and the
+    relations that do not follow from these.
     """
-    yield from (Condition("size", size, reader) for size, reader in sizes.items())
-    yield from {c.name: c for t in draft.traces for c in t.unrolled}.values()
+    yield from (c for c in symbols.conditions.values() if c.kind in ("size", "unrolled"))
     yield from (Condition("numbers", tensor, reader) for tensor, reader in held.items())
-    open_ = (g for g in symbols.guards.values()
-             if any(a.free or a.tensor not in held for a in g.expression.roots()))  # fmt: skip
-    for text, reader in {str(g): g.reader for g in open_}.items():
-        yield Condition("relation", text, reader)
+    yield from {c.name: c for c in symbols.relations()
+                if any(a.free or a.tensor not in held for a in c.of.roots())}.values()  # fmt: skip
 
 
-def shared(model: Model, make: Callable[..., Draft]) -> tuple[Draft, bool]:
-    """The draft from `make(symbols=)`, and whether it is valid at all points of the same shapes."""
+def shared(model: Model, make: Callable[..., Trace]) -> tuple[Trace, bool]:
+    """The graph from `make(symbols=)`, and whether it is valid at all points of the same shapes."""
     symbols = shaped_as_here(model)
     try:
-        draft = make(symbols=symbols)
+        t = make(symbols=symbols)
     except OnnxJacError:  # a rule may need a concrete number
         return make(symbols=None), False
-    told = symbols.guards or symbols.pinned or any(asked_of(t) or t.unrolled for t in draft.traces)
-    return draft, not told and not may_draw(model)
+    return t, not symbols.conditions and not may_draw(model)
 
 
-def asked_of(t: Trace) -> dict[str, str]:
-    """The tensors whose values a recording depends on, and why."""
-    moved = moving(t.behind, [str(v.name) for v in t.inputs])
-    return {name: why for name, why in t.asked.items() if name in moved}
+def trace_guarded(model: Model, point: Mapping[str, Any], make: Make) -> tuple[Trace, Symbols]:
+    """The graph from `make`, and the conditions under which it holds.
 
-
-def record_draft(point: Mapping[str, Any], make: Make) -> tuple[Draft, Symbols, dict[str, str]]:
-    """The draft from `make`, its guards, and the free sizes that must be fixed for it, and why.
-
-    It is recorded again, with more numbers fixed, until no others must be fixed.
+    It is recorded again, with more sizes and tensors fixed, until no others must be fixed.
     """
-    fixed: dict[str, str] = {}
-    numbers: dict[tuple[Any, ...], Guard] = {}
+    fixed: dict[str, Condition] = {}
     while True:
-        symbols = Symbols(fixed={*fixed, *(name for name, _ in numbers)})
+        symbols, failure = Symbols(fixed), None
         try:
-            draft, failure = make(point, symbols=symbols), None
+            t = make(point, symbols=symbols)
         except OnnxJacError as error:
-            draft, failure = None, error
-        found = {name: why for name, why in fixed_sizes(symbols).items() if name not in fixed}
-        roots = {g: g.expression.roots() for g in equations(symbols)}
-        more = {(f"{a.tensor}[:]" if a.is_entry else a.name, a.tensor): guard_of(a, g.reader)
-                for g, atoms in roots.items() for a in atoms if not a.free and a.tensor
-                and (failure or all(a.is_entry for a in atoms))}  # fmt: skip
-        if not found and not more.keys() - numbers.keys():
-            if draft is None:
-                assert failure is not None
+            failure = error
+        equations = [(c.reader, c.of.roots()) for c in symbols.relations("==")]
+        more = {f"{a.tensor}[:]" if a.is_entry else a.name: fixed_at(a, reader, model, point)
+                for reader, atoms in equations for a in atoms
+                if (len(atoms) == 1 if a.free else
+                    a.tensor and (failure or all(b.is_entry for b in atoms)))}  # fmt: skip
+        if more.keys() <= fixed.keys():
+            if failure is not None:
                 raise failure
-            for (name, tensor), guard in numbers.items():
-                if name.endswith("[:]"):
-                    symbols.pinned.setdefault(tensor, guard.reader)
-                else:
-                    symbols.guards[name, tensor] = guard
-            told = {a.tensor: g.reader for g, atoms in roots.items() for a in atoms}
-            found = {name: why for tensor, why in (told | symbols.pinned).items()
-                     for name in sizes_behind(draft, tensor) if name not in fixed}  # fmt: skip
-            if not found:
-                return draft, symbols, fixed
-        fixed |= found
-        numbers = more | numbers
+            symbols.conditions |= {("fixed", name): c for name, c in fixed.items()}
+            told = {a.tensor: reader for reader, atoms in equations for a in atoms}
+            more = {a.name: fixed_at(a, why, model, point)
+                    for tensor, why in (told | symbols.pinned()).items()
+                    for a in sizes_behind(t, tensor)}  # fmt: skip
+            if more.keys() <= fixed.keys():
+                return t, symbols
+        fixed = {**more, **fixed}
 
 
-def guard_of(number: Atom, reader: str) -> Guard:
-    """The guard of a number that must equal its value at the point."""
-    return Guard(SymInt({(number,): 1, (): -number.at}), "==", True, reader)
+def fixed_at(atom: Atom, reader: str, model: Model, point: Mapping[str, Any]) -> Condition:
+    """The condition that a number, and for an entry its whole tensor, is as at the point."""
+    if atom.free:
+        return Condition("size", describe_size(model, point, atom.name), reader)
+    if atom.is_entry:
+        return Condition("numbers", atom.tensor, reader)
+    return relation_to_zero(SymInt({(atom,): 1, (): -atom.at}), "==", True, reader)
 
 
-def sizes_behind(draft: Draft, tensor: str) -> set[str]:
+def sizes_behind(t: Trace, tensor: str) -> set[Atom]:
     """The free sizes that a tensor is computed from, if it depends on nothing else."""
-    t = draft.traces[-1] if draft.traces else None
-    value = None if t is None else t.values.get(tensor)
-    if t is None or value is None or tensor in moving(t.behind, [str(v.name) for v in t.inputs]):
+    value = t.values.get(tensor)
+    if value is None or tensor in moved(t):
         return set()
-    nodes, _ = reachable(draft.recorder, [value])
+    nodes, _ = reachable(t.recorder, [value])
     read = (node.inputs[0] for node in nodes if node.op_type in ("Shape", "Size"))
     sizes: list[Any] = [n for x in read if x is not None for n in shape_of(x)]
-    return {a.name for n in sizes if isinstance(n, SymInt) for a in n.roots() if a.free}
+    return {a for n in sizes if isinstance(n, SymInt) for a in n.roots() if a.free}
 
 
-def fixed_sizes(symbols: Symbols) -> dict[str, str]:
-    """The free sizes that equations determine, and the rules that asked for them."""
-    return {
-        atom.name: guard.reader
-        for guard in equations(symbols)
-        if len(guard.expression.roots()) == 1
-        for atom in guard.expression.roots()
-        if atom.free
-    }
-
-
-def equations(symbols: Symbols) -> Iterator[Guard]:
-    """The guards that require a number to equal its value at the point."""
-    yield from (g for g in symbols.guards.values() if g.relation == "==" and g.truth)
+def moved(t: Trace) -> set[str]:
+    """The tensors that depend on the numbers of the inputs."""
+    return moving(t.behind, [str(value.name) for value in t.inputs])
 
 
 def describe_size(model: Model, point: Mapping[str, Any], size: str) -> str:
@@ -175,48 +148,41 @@ def describe_size(model: Model, point: Mapping[str, Any], size: str) -> str:
     return f"{told} is fixed at {point[name].shape[axis]}"
 
 
-def hold(draft: Draft, pinned: Mapping[str, str]) -> dict[str, str]:
-    """Make pinned tensors of a draft constants: their names, and why.
+def hold(t: Trace, pinned: Mapping[str, str]) -> dict[str, str]:
+    """Make pinned tensors of a graph constants: their names, and why.
 
     Inputs that nothing reads any more are removed. Tensors that are differentiated cannot become
     constants, nor can computed floating-point tensors.
     """
-    found = {n: why for t in draft.traces for n, why in {**pinned, **t.asked}.items()
-             if n in moving(t.behind, [str(v.name) for v in t.inputs])}  # fmt: skip
-    before = values_read(draft)
+    moves = moved(t)
+    found = {n: why for n, why in pinned.items() if n in moves}
+    before = values_read(t)
     for name in found:
-        fill(draft, name)
-    after, computed = values_read(draft), names_computed_from(draft, found)
-    gone = {str(v.name): v for v in draft.inputs if found and v not in after and v not in draft.wrt
+        fill(t, name)
+    after, computed = values_read(t), steps_needed(t.behind, found)[1]
+    gone = {str(v.name): v for v in t.inputs if found and v not in after and v not in t.wrt
             and (v in before or v.name in computed)}  # fmt: skip
-    draft.inputs = [value for value in draft.inputs if value.name not in gone]
+    t.inputs = [value for value in t.inputs if value.name not in gone]
     why = ", ".join(dict.fromkeys(found.values()))
     parted = {n: f"no input any more: {found.get(n, why)}" for n in gone}
     return {**parted, **{n: why for n, why in found.items() if n not in gone}}
 
 
-def fill(draft: Draft, name: str) -> None:
-    """Replace a tensor of a draft by a constant, unless differentiated or a computed float."""
-    t = draft.traces[-1]
+def fill(t: Trace, name: str) -> None:
+    """Replace a tensor of a graph by a constant, unless differentiated or a computed float."""
     value, number = t.values.get(name), t.numbers.get(name)
-    if value is None or value in draft.wrt or value.const_value is not None:
+    if value is None or value in t.wrt or value.const_value is not None:
         return
     if value.producer() is not None and is_float(getattr(number, "dtype", np.dtype(object))):
         return
-    constant = draft.recorder.initializer(np.asarray(number))
-    for node in every(draft.recorder.nodes):
+    constant = t.recorder.initializer(np.asarray(number))
+    for node in every(t.recorder.nodes):
         for k, operand in enumerate(node.inputs):
             if operand is value:
                 node.replace_input_with(k, constant)
 
 
-def values_read(draft: Draft) -> set[ir.Value]:
-    """The values that the outputs and the `wrt` tensors of a draft need."""
-    results = [*(draft.recorder.value(array) for array in draft.outputs.values()), *draft.wrt]
-    return set(reachable(draft.recorder, [v for v in results if v is not None])[1])
-
-
-def names_computed_from(draft: Draft, names: Iterable[str]) -> set[str]:
-    """The named tensors, and all tensors from which they are computed."""
-    wanted = tuple(names)
-    return {n for t in draft.traces for n in steps_needed(t.behind, wanted)[1]}
+def values_read(t: Trace) -> set[ir.Value]:
+    """The values that the outputs and the `wrt` tensors of a graph need."""
+    results = [*(t.recorder.value(array) for array in t.outputs.values()), *t.wrt]
+    return set(reachable(t.recorder, [v for v in results if v is not None])[1])

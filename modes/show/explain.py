@@ -137,7 +137,7 @@ def local(J: Linearization, name: str) -> Local:
     step = next((s for s in steps if s.name == name), None)
     step = step or next((s for s in steps if name in s.outputs), None)
     if step is not None:
-        held = [h for h in blocks.held_in(J) if h.step is step]
+        held = [h for h in blocks.held_in(J) if h.step.key == step.key]
         title, rule, tensors = str(step), mathematics(step), step_tensors(J, step)
         kinks, why = kinks_at(J, step), why_none(J, step)
     elif name in model.inputs or name in model.initializers:

@@ -9,7 +9,7 @@ Pow has a value although the formula of its derivative has none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -22,7 +22,7 @@ from ...ops import Node, Step
 from ...ops.conventions import CONVENTIONS, SECOND, marked
 from ...ops.registry import Count, Kinks, find, full_name, traits_of
 from ...ops.rules.elementwise import FORMULAS
-from ..linear.derivatives.record import ActiveStep, active_steps, cuts, definition_of
+from ..linear.derivatives.record import active_steps, cuts, definition_of
 from ..linear.explanation import StepKink
 from ..linear.linearization import Linearization
 from ..model.primal.evaluate import evaluate
@@ -84,38 +84,38 @@ class AtPoint:
         return tuple(held for held in held_in(self.J) if self.chosen(held.step))
 
     @cached_property
-    def active(self) -> tuple[ActiveStep, ...]:
+    def active(self) -> tuple[Step, ...]:
         """The steps with blocks, and the slots of the blocks, also where J is checkpointed."""
         if not self.J.entries:
             found = active_steps(self.route[0].steps, *end_names(self.J))
-            return tuple(a for a in found if self.chosen(a.step))
+            return tuple(s for s in found if self.chosen(s))
         groups = (list(blocks) for _, blocks in groupby(self.held, lambda h: h.step.outputs))
-        return tuple(ActiveStep(g[0].step, frozenset(h.key for h in g)) for g in groups)
+        return tuple(replace(g[0].step, wanted=frozenset(h.key for h in g)) for g in groups)
 
     def values(self, steps: tuple[Step, ...], *, flat: bool = True) -> Values:
         """The tensors of some steps, of the flat model or of the model itself."""
         route, point = self.route if flat else (self.J.route, self.J.point)
-        names = dict.fromkeys(n for s in steps for n in (*s.inputs, *s.outputs) if n)
+        names = dict.fromkeys(n for s in steps for n in s.tensors)
         return evaluate(route.model, point, names, engine=route.engine) if names else {}
 
     def kinks(self) -> Iterator[StepKink]:
         """Kinks and jumps; a definition is counted as a whole if it has a count, else by parts."""
-        cut = (ActiveStep(s, frozenset()) for s, _ in cuts(self.route[0].steps, *end_names(self.J))
+        cut = (s for s, _ in cuts(self.route[0].steps, *end_names(self.J))
                if jumps(s) and self.chosen(s))  # fmt: skip
-        found = [(a, self.owners.get(a.step.outputs)) for a in (*self.active, *cut)]
+        found = [(s, self.owners.get(s.outputs)) for s in (*self.active, *cut)]
         wholes = {o.outputs for _, o in found if o is not None and counter(o)}
         of_model = active_steps(self.J.route.steps, *end_names(self.J)) if wholes else ()
-        yield from self.counted([a for a in of_model if a.step.outputs in wholes], flat=False)
-        yield from self.counted([a for a, o in found if (o is None or o.outputs not in wholes)
-                                 and has_kinks(a.step)])  # fmt: skip
+        yield from self.counted([s for s in of_model if s.outputs in wholes], flat=False)
+        yield from self.counted([s for s, o in found if (o is None or o.outputs not in wholes)
+                                 and has_kinks(s)])  # fmt: skip
 
-    def counted(self, steps: list[ActiveStep], *, flat: bool = True) -> Iterator[StepKink]:
+    def counted(self, steps: list[Step], *, flat: bool = True) -> Iterator[StepKink]:
         """The kinks of some steps; integers have no jumps."""
-        values = self.values(tuple(a.step for a in steps), flat=flat)
-        for a in steps:
-            node = node_with_tensors(a.step, values, a.wanted)
+        values = self.values(tuple(steps), flat=flat)
+        for step in steps:
+            node = node_with_tensors(step, values, step.wanted)
             if is_float(np.asarray(node.x).dtype):
-                yield from node_kinks(node, self.within(a.step) if flat else "")
+                yield from node_kinks(node, self.within(step) if flat else "")
 
     def unbounded(self) -> Iterator[StepKink]:
         """The derivatives that have no finite value."""

@@ -61,15 +61,15 @@ def contents(J: Linearization) -> dict[str, Any]:
     """All that the page says."""
     route, point = J.route.flat(J.point)
     steps, model, (wrt, of) = route.steps, route.model, end_names(J)
-    names = dict.fromkeys(n for s in steps for n in (*s.inputs, *s.outputs) if n)
+    names = dict.fromkeys(n for s in steps for n in s.tensors)
     names |= dict.fromkeys((*model.inputs, *model.outputs, *wrt, *of))
     values = evaluate(model, point, list(names))
     number = {name: k for k, name in enumerate(names)}
     kinds: dict[Any, Step] = {}
     for step in steps:
         kinds.setdefault(formula_key(step), step)
-    place, at = {kind: k for k, kind in enumerate(kinds)}, {id(s): k for k, s in enumerate(steps)}
-    held = [h for h in held_in(J) if id(h.step) in at]
+    place, at = {kind: k for k, kind in enumerate(kinds)}, {s.key: k for k, s in enumerate(steps)}
+    held = [h for h in held_in(J) if h.step.key in at]
     made = {name for step in steps for name in step.outputs}
     return {
         "title": model.name or "model", "about": repr(J), "flops": J.flops,
@@ -86,7 +86,7 @@ def contents(J: Linearization) -> dict[str, Any]:
         "outputs": [number[n] for n in dict.fromkeys((*model.outputs, *of))],
         "wrt": [number[n] for n in wrt], "of": [number[n] for n in of],
         "rules": [rule_of_step(step) for step in kinds.values()],
-        "blocks": [block(h, at[id(h.step)]) for h in counted(held, "view", "blocks")],
+        "blocks": [block(h, at[h.step.key]) for h in counted(held, "view", "blocks")],
     }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from ..linearize import linearize
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import Names, as_model, check_inputs, names_of
 from ..model.primal.model import Model
-from ..recording.derive import likes, start_draft
+from ..recording.derive import likes, start_graph
 from .iteration import (
     DESCENT,
     GOING,
@@ -356,11 +356,11 @@ def euler_residual(
                          "by of=")  # fmt: skip
     op, before = t.recorder, likes(t, model, states, "before")
     h = op.new((), dtype_of(t.values[states[0]]), STEP)
-    draft = start_draft(t, [*before, h], (), states)
+    start_graph(t, (*before, h), (), states)
     for rate, name, past in zip(rates, states, before, strict=True):
         moved = op.Mul(h, t.values[rate])
-        draft.outputs[f"{name}_residual"] = op.Sub(op.Sub(t.values[name], past), moved)
-    return draft.model("implicit_euler")
+        t.outputs[f"{name}_residual"] = op.Sub(op.Sub(t.values[name], past), moved)
+    return t.model("implicit_euler")
 
 
 def at_step(point: Mapping[str, Any], before: Mapping[str, np.ndarray], h: float) -> dict[str, Any]:

@@ -187,9 +187,9 @@ def plan_sparse(
 def constant_operators(J: Linearization) -> set[int]:
     """The ids of the edges' operators that depend on no input of the model."""
     steps = J.route.model.steps
-    stale, known = moving(steps, J.point, shapes=True), set(map(id, steps))
+    stale, known = moving(steps, J.point, shapes=True), {s.key for s in steps}
     kept = (e.blocks.values() for e in J.entries
-            if id(e.step) in known and e.behind.isdisjoint(stale))  # fmt: skip
+            if e.step.key in known and e.behind.isdisjoint(stale))  # fmt: skip
     return {id(b.T if J.transposed else b) for blocks in kept for b in blocks}
 
 

@@ -48,7 +48,7 @@ from ..model.loading.load import load
 from ..model.loading.patterns import proto_of
 from ..model.primal.inputs import is_float, may_float, optional_inputs
 from ..model.primal.model import Model
-from ..recording.derive import Draft, swept
+from ..recording.derive import swept
 from ..recording.guarded import guarded
 from .optimizers import OPERATORS
 from .scope import INITIALIZER, Scope, ancestors, node_outputs, sample_inputs
@@ -110,7 +110,7 @@ def lower_model(
     `optional` ones among them may be left out. A `whole` model keeps tensors that nothing reads.
     """
 
-    def make(point: Mapping[str, np.ndarray], symbols: Symbols) -> Draft:
+    def make(point: Mapping[str, np.ndarray], symbols: Symbols) -> Trace:
         imports = {d: v for d, v in lowest_opsets(model).items() if d != TRAINING}
         low = Scope(model, {**imports, "": max(imports.get("", 1), WORKING_OPSET)}, symbols)
         inputs = [low.entry(name, at) for name, at in point.items()]
@@ -126,7 +126,7 @@ def lower_model(
         without_surrogates(low.op.nodes)
         held = [v for v in low.values.values() if isinstance(v, ir.Value)] if whole else []
         outputs = {name: check_tensor(low.values[name], name) for name in model.outputs}
-        return Draft(low.op, inputs, outputs, held)
+        return Trace(low.op, {}, inputs, outputs=outputs, wrt=held)
 
     return guarded(model, point, make, name, {n: model.constants[n] for n in optional})
 
@@ -296,7 +296,7 @@ def lower_gradient(
     wrt, of = tuple(value.name or "" for value in wanted), (target.name or "",)
     low.symbols.reader = str(step)
     try:
-        dag = Trace(low.op, values, (), steps, estimates=low.model.estimates).dag(wrt, of)
+        dag = Trace(low.op, values, [], steps, estimates=low.model.estimates).dag(wrt, of)
         check_differentiable(step, steps, dag, wrt, of[0])
         y = values[of[0]]
         assert y.dtype is not None

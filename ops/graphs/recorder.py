@@ -19,6 +19,7 @@ import onnx_ir as ir
 
 from ...jacobians import Array, Op, Shape, dtype_of, reading, shape_of
 from ...jacobians.arrays import zeros
+from ...jacobians.conditions import Condition
 from ...jacobians.errors import OnnxJacError
 from ...jacobians.readings import Reading
 from ...jacobians.symint import (
@@ -69,6 +70,9 @@ class Recorder(Reading):
 
     convolves_samples = False
     """Whether correlations are recorded as convolutions: PyTorch has its fastest kernels there."""
+
+    supposed: list[Condition] | None = None
+    """Where rules may suppose that a value has no NaN: the conditions that this left."""
 
     def __init__(self, opset_imports: Mapping[str, int], symbols: Symbols | None = None) -> None:
         self.opset_imports = dict(opset_imports)
@@ -229,9 +233,16 @@ class Recorder(Reading):
         if held is None:
             if depth_in(value):
                 raise OnnxJacError(f"{reader} asks for numbers that another turn may change")
-            self.symbols.pinned.setdefault(value.name or "", reader)
+            self.symbols.pin(value.name or "", reader, value)
         else:
             [int(n) for n in held.ravel()]
+
+    def supposes_numbers(self, value: ir.Value) -> bool:
+        """Whether the recording supposes that there is no NaN in a value outside of subgraphs."""
+        if self.supposed is None or depth_in(value):
+            return False
+        self.supposed.append(Condition("none", "NaN", of=value))
+        return True
 
     def fix(self, values: Iterable[Any]) -> None:
         """Restrict the recording to the sizes and integers that values have at the point."""

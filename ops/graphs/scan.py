@@ -11,7 +11,7 @@ import onnx_ir as ir
 from ...jacobians import Array, Op, dtype_of, shape_of
 from ...jacobians.readings import Reading
 from ...jacobians.symint import at
-from ..node import ASKED, SURROGATE, Step
+from ..node import SURROGATE, Step
 from ..numbers import numbers
 from .build import body_of, every, nested_graphs
 from .recorder import Recorder
@@ -120,7 +120,6 @@ class Twin(Reading):
     def at(self, value: Any, reader: str = "") -> Any:
         """The number of a value, on which the recording then depends."""
         if isinstance(value, ir.Value):
-            value.meta.setdefault(ASKED, reader)
             self.recorder.pin(value, reader)
         return self.number(value)
 

@@ -6,7 +6,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import onnxjac as oj
-from onnxjac.modes.model.flow.conditions import Condition
+from onnxjac.jacobians.conditions import Condition
 
 X = np.array([0.5, -1.0, 2.0])
 
@@ -28,6 +28,8 @@ def load(text):
         (Condition("numbers", "k", here=np.array([2, 3])), np.array([2, 3]), np.array([2, 4])),
         (Condition("numbers", "k", here=np.array([2, 3])), np.array([2, 3]), np.array([2])),
         (Condition("shape", "k", here=(2, 0)), np.ones((2, 0)), np.ones((2, 1))),
+        (Condition("entries", "k", here=(2, True)), np.array([2, 2]), np.array([2, 3])),
+        (Condition("entries", "k", here=(2, False)), np.array([2, 3]), np.array([2, 2])),
         (Condition("none", "k"), np.float32(0), np.float32("nan")),
         (Condition("relation", "k >= 2·n"), 6, 5),
     ],

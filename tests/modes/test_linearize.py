@@ -377,7 +377,7 @@ def count_rules(monkeypatch):
     asked, blocks_of = [], module.blocks_of
 
     def counting(active, values, op):
-        asked.append(active.step.op_type)
+        asked.append(active.op_type)
         return blocks_of(active, values, op)
 
     monkeypatch.setattr(module, "blocks_of", counting)

@@ -21,7 +21,7 @@ from ...model.flow.steps import reads
 from ...model.primal.evaluate import evaluate
 from ...model.primal.model import Model
 from .point import Point
-from .record import ActiveStep, Entry, Names, dag_of, shapes_in, specs_at_ends, types_of
+from .record import Entry, Names, dag_of, shapes_in, specs_at_ends, types_of
 
 DagAt = Callable[[Mapping[str, Any]], Dag]
 """The inputs of a segment ↦ its DAG there."""
@@ -108,18 +108,18 @@ def as_it_is(dag: Dag) -> Jacobian:
 
 
 def segments(
-    steps: tuple[Step, ...], active: tuple[ActiveStep, ...], of: Names, wrt: Names, count: int,
+    steps: tuple[Step, ...], active: tuple[Step, ...], of: Names, wrt: Names, count: int,
     discrete: Collection[str] = (),
 ) -> tuple[Segment, ...]:  # fmt: skip
     """The steps in about `count` segments; 0 stands for the square root of the number of steps.
 
     `discrete` are the tensors of integers and booleans, which have no tangents.
     """
-    known = {id(a.step): a for a in active}
+    known = {step.key: step for step in active}
     bounds = cuts(steps, of, wrt, count or isqrt(len(active)))
     found = []
     for start, stop in zip((0, *bounds), (*bounds, len(steps)), strict=True):
-        inside = [known[id(s)] for s in steps[start:stop] if id(s) in known]
+        inside = [known[s.key] for s in steps[start:stop] if s.key in known]
         if inside:
             later = {n for s in steps[stop:] for n in reads(s)} | set(of)
             found.append(segment(steps[start:stop], inside, later, discrete))
@@ -127,12 +127,12 @@ def segments(
 
 
 def segment(
-    steps: tuple[Step, ...], inside: list[ActiveStep], later: set[str], discrete: Collection[str]
+    steps: tuple[Step, ...], inside: list[Step], later: set[str], discrete: Collection[str]
 ) -> Segment:
     """The segment that consists of some steps, some of them active."""
     made = {name for step in steps for name in step.outputs}
-    ends = {a.step.outputs[o] for a in inside for o, _ in a.wanted} - {*discrete}
-    starts = [a.step.inputs[i] for a in inside for _, i in sorted(a.wanted)]
+    ends = {s.outputs[o] for s in inside for o, _ in s.wanted} - {*discrete}
+    starts = [s.inputs[i] for s in inside for _, i in sorted(s.wanted)]
     others = {*made, *discrete}
     ins = dict.fromkeys(name for name in starts if name is not None and name not in others)
     outs = tuple(name for step in steps for name in step.outputs if name in ends & later)

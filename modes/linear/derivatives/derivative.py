@@ -21,6 +21,7 @@ import onnx_ir as ir
 from ....jacobians import Jacobian, Joint, dtype_of, reading, shape_of, size
 from ....jacobians.arrays import is_recorded, wide
 from ....jacobians.base import Holder, arrays_of, flat
+from ....jacobians.conditions import Condition
 from ....jacobians.dag import has_choices, is_surely_finite, numbers_in
 from ....jacobians.errors import OnnxJacError
 from ....jacobians.placing import Place
@@ -28,25 +29,14 @@ from ....jacobians.symint import is_symbolic
 from ....jacobians.threads import Lock, cached_property, remembered
 from ....ops.graphs.build import give_all_names, part
 from ....ops.graphs.shapes import CONTENT, STILL
-from ....ops.node import AT, NAN
+from ....ops.node import AT, Step
 from ....ops.numbers.table import QUICK
-from ...model.flow.conditions import Condition
 from ...model.flow.steps import array_of, bodies_of, python_of, steps_needed
 from ...model.primal.evaluate import evaluate, evaluate_there
 from ...model.primal.model import Model
 from ...model.programs import onnxruntime as ort
 from ..products.compiled import ResidualRecorder
-from .record import (
-    JOINTS,
-    ActiveStep,
-    Ends,
-    Entry,
-    Names,
-    blocks_of,
-    shapes_in,
-    slots_of,
-    specs_at_ends,
-)
+from .record import JOINTS, Ends, Entry, Names, blocks_of, shapes_in, slots_of, specs_at_ends
 from .trace import Trace, trace_model
 from .unroll import shaped_as_here
 
@@ -78,7 +68,7 @@ class Derivative:
     op: ResidualRecorder
     inputs: tuple[ir.Value, ...]
     values: dict[str, ir.Value]
-    parts: tuple[Entry | ActiveStep, ...]
+    parts: tuple[Entry | Step, ...]
     held: Mapping[int, ir.Value]
     views: Mapping[int, tuple[str, View]]
     bases: tuple[str, ...]
@@ -182,24 +172,24 @@ class Derivative:
 
 
 def differentiated(
-    model: Model, point: Mapping[str, Any], active: Iterable[ActiveStep], of: Names, wrt: Names,
+    model: Model, point: Mapping[str, Any], active: Iterable[Step], of: Names, wrt: Names,
     types: Mapping[str, Any], engine: str | None, more: Iterable[str] = (), *, nan: bool = False,
     place: Place | None = None,
 ) -> Derivative | None:  # fmt: skip
     """The derivative of the steps for all points with the shapes, types and names of this point.
 
-    None where numbers decide the shapes of tensors that the steps read or make. With `nan`, rules
-    that ask for NaN are left to be read at the points. The tensors `more` can be asked for as well.
+    None where numbers decide the shapes of tensors that the steps read or make. Without `nan`,
+    rules suppose that there is none. The tensors `more` can be asked for as well.
     """
     symbols = shaped_as_here(model)
     given = point.keys() - model.inputs
     host = engine if place is None else None  # for the few tensors that a recording asks for
     t = trace_model(model, point, (*types, *more), host, given=given, symbols=symbols, types=types)
     unknown = (is_symbolic(shape_of(t.values[name])) for name in types)
-    if symbols.guards or symbols.pinned or any(unknown):
+    if any(c.kind != "unrolled" for c in symbols.conditions.values()) or any(unknown):
         return None
-    asked_for_nan: list[ir.Value] = []
-    values = leaves(t, None if nan else asked_for_nan)
+    values, supposed = leaves(t), list[Condition]()
+    t.recorder.supposed = None if nan else supposed
     names = {id(value): name for name, value in t.values.items()}
     parts = tuple(open_entry(a, t, values, names) or a for a in active)
     blocks = [J for part in parts if isinstance(part, Entry) for J in part.blocks.values()]
@@ -207,7 +197,7 @@ def differentiated(
     convolves = bool(place and place.op.convolves_samples)
     op = ResidualRecorder.beyond(t.recorder, t.inputs, convolves_samples=convolves)
     before, factors = len(op.nodes), factors_in(blocks) if any(map(has_choices, blocks)) else []
-    seen, met = nonempty(asked_for_nan), nonempty(factors)
+    seen, met = nonempty(c.of for c in supposed), nonempty(factors)
     flags = {FITS: op.Sum(*map(any_nan(op), seen)) if seen else None,
              FINITE: op.Mul(op.Sum(*totals(op, met)), 0) if met else None}  # fmt: skip
     counts = {name: flag for name, flag in flags.items() if flag is not None}
@@ -215,11 +205,11 @@ def differentiated(
     for name, flag in counts.items():
         flag.name = name
     give_all_names(op, t.inputs)
-    direct = tuple(name for a in parts if isinstance(a, ActiveStep) for name in a.tensors)
+    direct = tuple(name for a in parts if isinstance(a, Step) for name in a.tensors)
     bases = {str(base.name): base for base, _ in asked.values()}
     views = {key: (str(base.name), view_by(nodes)) for key, (base, nodes) in asked.items()}
     return Derivative(
-        model, of, types, specs_at_ends(types, of, wrt), op, t.inputs,
+        model, of, types, specs_at_ends(types, of, wrt), op, tuple(t.inputs),
         {**bases, **counts, **t.values}, parts, held, views,
         tuple(dict.fromkeys((*bases, *direct))),
         {name: Condition("none", name) for name in counts},
@@ -265,30 +255,28 @@ def evaluate_static(
     return evaluate(model, point, names, engine=engine or "numpy")
 
 
-def leaves(t: Trace, asked_for_nan: list[ir.Value] | None = None) -> dict[str, Any]:
+def leaves(t: Trace) -> dict[str, Any]:
     """The tensors as rules may read them for all points: only constants have numbers."""
     t.recorder.symbols = None
     for value in t.values.values():
         if STILL not in value.meta and value.const_value is None:
             value.meta.pop(AT, None)
             value.meta.pop(CONTENT, None)
-            value.meta[NAN] = asked_for_nan
     return {n: v if v.const_value is None else array_of(v) for n, v in t.values.items()}
 
 
 def open_entry(
-    active: ActiveStep, t: Trace, values: Mapping[str, Any], names: Mapping[int, str]
+    step: Step, t: Trace, values: Mapping[str, Any], names: Mapping[int, str]
 ) -> Entry | None:
     """The entry of a step, its rule read over graph values; None where that is not possible."""
-    if active.step.domain not in ("", "ai.onnx"):  # may do anything
+    if step.domain not in ("", "ai.onnx"):  # may do anything
         return None
     try:
-        if bodies_of(active.step):
-            ends = active.step.inputs, active.step.outputs
-            step = next(s for s in t.steps if (s.inputs, s.outputs) == ends)
-            blocks = slots_of(JOINTS[Derivative](t.recorder, step, t.values), active.wanted)
+        if bodies_of(step):
+            made = next(s for s in t.steps if s.key == step.key)
+            blocks = slots_of(JOINTS[Derivative](t.recorder, made, t.values), step.wanted)
         else:
-            blocks = blocks_of(active, values, t.recorder)
+            blocks = blocks_of(step, values, t.recorder)
     except OnnxJacError:
         return None
     if not all(map(is_open, blocks.values())):
@@ -296,7 +284,7 @@ def open_entry(
     known: dict[int, Fill | None] = {}
     fills = {slot: fill for slot, J in blocks.items() if (fill := fill_of(J, known))}
     behind = names_behind(values_in(blocks.values()), names)
-    return Entry(active.step, blocks, behind, fills)
+    return Entry(step, blocks, behind, fills)
 
 
 def names_behind(values: Iterable[ir.Value], names: Mapping[int, str]) -> frozenset[str]:

@@ -11,12 +11,12 @@ import numpy as np
 
 from ....jacobians import Dag, chosen
 from ....jacobians.arrays import host
+from ....jacobians.conditions import Condition
 from ....jacobians.errors import OnnxJacError
 from ....jacobians.placing import HOST, Place, placed
 from ....jacobians.readings import is_kept, library_of
 from ....jacobians.threads import Lock, cached_property
 from ....ops import numbers
-from ...model.flow.conditions import Condition
 from ...model.primal.evaluate import evaluate
 from ...model.primal.inputs import finite, warn_nonfinite
 from .derivative import FITS, Derivative

@@ -70,19 +70,6 @@ FEW = 2
 # -- active steps: those on a differentiable path --------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ActiveStep:
-    """A step on a path, and the blocks of its Jacobian that the path needs."""
-
-    step: Step
-    wanted: frozenset[Slot]
-
-    @property
-    def tensors(self) -> tuple[str, ...]:
-        """The names of its inputs, then of its outputs."""
-        return tuple(name for name in (*self.step.inputs, *self.step.outputs) if name is not None)
-
-
 def without(steps: Iterable[Step], given: Collection[str]) -> tuple[Step, ...]:
     """The steps, without the outputs that are given instead of computed."""
     if not given:
@@ -95,8 +82,10 @@ def without(steps: Iterable[Step], given: Collection[str]) -> tuple[Step, ...]:
 
 def active_steps(
     steps: Iterable[Step], wrt: Iterable[str], of: Iterable[str]
-) -> tuple[ActiveStep, ...]:
-    """The steps on a differentiable path from a tensor of `wrt` to one of `of`, in order."""
+) -> tuple[Step, ...]:
+    """The steps on a differentiable path from a tensor of `wrt` to one of `of`, in order, with the
+    blocks that are `wanted` of them.
+    """
     order = tuple(steps)
     reached = reach_forward(order, wrt)
     needed = reach_backward(order, of)
@@ -107,7 +96,7 @@ def active_steps(
         outs = [o for o, name in enumerate(step.outputs) if name in needed]
         ins = [i for i, name in enumerate(step.inputs) if name in reached]
         if outs and not reached.isdisjoint(carriers(step)):
-            found.append(ActiveStep(step, frozenset((o, i) for o in outs for i in ins)))
+            found.append(replace(step, wanted=frozenset((o, i) for o in outs for i in ins)))
     return tuple(found)
 
 
@@ -227,7 +216,7 @@ def tensors_behind(
     all integer and boolean tensors. A block with arrays that the rule computed depends on all
     tensors of the step, and so does a block of a foreign operator, whose rule may do anything.
     """
-    names = frozenset(name for name in (*step.inputs, *step.outputs) if name is not None)
+    names = frozenset(step.tensors)
     owners = {buffer_of(values.get(name)): name for name in names}
     held = {*map(buffer_of, arrays_of(blocks))}
     if step.domain not in ("", "ai.onnx") or not held <= owners.keys():
@@ -308,7 +297,7 @@ class Entry:
 
 
 def record_entries(
-    active: tuple[ActiveStep, ...], values: Values, op: Op = numbers, place: Place | None = None
+    active: tuple[Step, ...], values: Values, op: Op = numbers, place: Place | None = None
 ) -> tuple[Entry, ...]:
     """The blocks of every active step; a value is released after the last rule that reads it."""
     last = {name: k for k, a in enumerate(active) for name in a.tensors}
@@ -333,33 +322,30 @@ def dag_between(
     return chosen(op, dag_of(entries, shapes, wrt, of, common(*dtypes)))
 
 
-def entry_of(active: ActiveStep, values: Values, op: Op, place: Place | None = None) -> Entry:
+def entry_of(step: Step, values: Values, op: Op, place: Place | None = None) -> Entry:
     """The entry of a step, by its rule, at a place where there is one."""
     if place is not None:
-        return entry_there(active, values, place)
-    blocks = blocks_of(active, values, op)
-    known = (
-        tensors_behind(active.step, blocks.values(), values) if op is numbers else frozenset[str]()
-    )
-    return Entry(active.step, blocks, known)
+        return entry_there(step, values, place)
+    blocks = blocks_of(step, values, op)
+    known = tensors_behind(step, blocks.values(), values) if op is numbers else frozenset[str]()
+    return Entry(step, blocks, known)
 
 
-def entry_there(active: ActiveStep, values: Values, place: Place) -> Entry:
+def entry_there(step: Step, values: Values, place: Place) -> Entry:
     """The entry of a step over tensors; a rule that looks at numbers gets NumPy copies."""
     try:
-        return entry_of(active, values, place.op).placed(place)
+        return entry_of(step, values, place.op).placed(place)
     except OnnxJacError:
-        held = {n: on_host(values[n]) for n in active.tensors}
-        return entry_of(active, held, numbers).placed(place)
+        held = {n: on_host(values[n]) for n in step.tensors}
+        return entry_of(step, held, numbers).placed(place)
 
 
-def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Op) -> dict[Slot, Jacobian]:
+def blocks_of(step: Step, values: Mapping[str, Any], op: Op) -> dict[Slot, Jacobian]:
     """The wanted blocks of a step between floating tensors, by its rule."""
-    step = active.step
     if bodies_of(step):
         kinds = (kind for kind in JOINTS if isinstance(op, kind))
         make = JOINTS[next(kinds, type(numbers))]  # a reading without its own is led through NumPy
-        return slots_of(make(op, step, values), active.wanted)
+        return slots_of(make(op, step, values), step.wanted)
     declared = find(step.op_type, step.domain)
     if declared is None:
         name = (step.domain + "::" if step.domain else "") + step.op_type
@@ -373,7 +359,7 @@ def blocks_of(active: ActiveStep, values: Mapping[str, Any], op: Op) -> dict[Slo
     inputs, outputs = (tuple(None if n is None else values[n] for n in names)
                        for names in (step.inputs, step.outputs))  # fmt: skip
     wanted = frozenset(
-        (o, i) for o, i in active.wanted if has_tangent(outputs[o]) and has_tangent(inputs[i])
+        (o, i) for o, i in step.wanted if has_tangent(outputs[o]) and has_tangent(inputs[i])
     )
     if not wanted:
         return {}
@@ -443,7 +429,7 @@ def shapes_in(types: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 def tensors_text(step: Step, values: Mapping[str, Any]) -> str:
     """The tensors of a step with dtype and shape, for a message."""
-    names = [n for n in (*step.inputs, *step.outputs) if n is not None]
+    names = step.tensors
     return ", ".join(
         f"{n} {values[n].dtype}{list(values[n].shape)}" if hasattr(values.get(n), "shape") else n
         for n in names

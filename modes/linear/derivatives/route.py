@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ....jacobians import Dag, chosen, dtype_of, shape_of
+from ....jacobians.conditions import Condition
 from ....jacobians.errors import OnnxJacError
 from ....jacobians.placing import HOST, Place, placed
 from ....jacobians.readings import is_kept, place_of_engine
@@ -25,7 +26,6 @@ from ....jacobians.threads import Latest, Lock, cached_property
 from ....ops import Step, numbers
 from ....ops.graphs.recorder import has_bodies
 from ....ops.registry import version
-from ...model.flow.conditions import Condition
 from ...model.flow.control import NotKept, note
 from ...model.flow.steps import closed, steps_needed
 from ...model.primal.evaluate import evaluate, evaluate_there, kinds_there
@@ -35,7 +35,6 @@ from .checkpoint import Segment, segmented, segments
 from .derivative import FITS, Derivative, differentiated
 from .point import Point, given_out, point_of
 from .record import (
-    ActiveStep,
     active_steps,
     dag_of,
     is_flat,
@@ -128,7 +127,7 @@ class Route:
         return may_draw(self.source or self.model)
 
     @cached_property
-    def active(self) -> tuple[ActiveStep, ...]:
+    def active(self) -> tuple[Step, ...]:
         """The steps between `wrt` and `of`."""
         return active_steps(self.steps, self.wrt, self.of)
 
@@ -363,13 +362,14 @@ class Route:
             return self._flat(point, signature)
         same = flat is self.model and not any(map(has_bodies, flat.steps))
         route = self if same else replace(self, model=flat, given=frozenset(), is_unrolled=True)
-        asked = None if self.may_draw else decisions(flat, symbols)
-        if asked is None or not all(is_variable(self.model, n, x) for n, x in point.items()):
+        decided = None if self.may_draw else decisions(flat, symbols)
+        if decided is None or not all(is_variable(self.model, n, x) for n, x in point.items()):
             return route if same else replace(route, conditions=(HERE,))
         if not same:
-            at = hosted(evaluate(flat, route.inside(point), asked, engine=self.engine))
-            here = (Condition(kind, n, why, shape_of(at[n]) if kind == "shape" else at[n])
-                    for n, (kind, why) in asked.items())  # fmt: skip
+            read = [c.name for c in decided]
+            at = hosted(evaluate(flat, route.inside(point), read, engine=self.engine))
+            here = (replace(c, here=shape_of(at[c.name]) if c.kind == "shape" else at[c.name])
+                    for c in decided)  # fmt: skip
             route = replace(route, conditions=tuple(here))
         self._flats[signature] = route, *found[: BRANCHES - 1]
         return route

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 import numpy as np
 import onnx_ir as ir
 
-from ....jacobians import Dag, shape_of
+from ....jacobians import Array, Dag, shape_of
 from ....jacobians.arrays import zeros
 from ....jacobians.symint import Number, Symbols
+from ....jacobians.threads import remembered
 from ....ops import Recorder, Step
 from ....ops import numbers as arithmetic
-from ....ops.graphs import body_of
+from ....ops.graphs import body_of, build
 from ....ops.graphs.infer import data_everywhere, output_types
 from ....ops.graphs.recorder import has_bodies, is_still
 from ....ops.node import AT, NAN
-from ...model.flow.conditions import Condition
-from ...model.flow.contents import free_sizes, lowest_opsets
+from ...model.flow.contents import ESTIMATES, free_sizes, lowest_opsets
 from ...model.flow.control import (
     NotKept,
     kept_whole,
@@ -46,34 +46,46 @@ from ...model.flow.steps import (
 from ...model.primal.evaluate import evaluate
 from ...model.primal.model import Model, TensorSpec
 from .record import dag_between, straight_through, without
-from .unroll import asked_in, fixed, unrolled
+from .unroll import fixed, unrolled
 
 Made = TypeVar("Made")
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Trace:
-    """The primal as recorded nodes: every tensor that `of` needs, by name.
+    """A graph under construction: the tensors of a model as recorded nodes, and what is derived.
 
-    `numbers` are the tensors at the point, where floating tensors of several elements are zeros.
-    `asked` maps the tensors whose numbers were read before recording to their readers, and `behind`
-    are the steps before these and all other tensors. `unrolled` are the conditions of
-    control flow that could not be kept. With `estimates`, roundings are straight-through.
+    `values` are the tensors that `of` needs, by name, and `numbers` these at the point, where
+    floating tensors of several elements are zeros. `steps` compute them; `behind` are all steps
+    before these and before what the recording was decided by. With `estimates`, roundings are
+    straight-through. `inputs` and `outputs`, by name, are those of the graph, and `derived` names
+    the outputs that are derivatives. The tensors of `wrt` are kept, so that the graph can be
+    differentiated with respect to them again.
     """
 
     recorder: Recorder
     values: dict[str, ir.Value]
-    inputs: tuple[ir.Value, ...]
-    steps: tuple[Step, ...]
+    inputs: list[ir.Value]
+    steps: tuple[Step, ...] = ()
     numbers: Mapping[str, Any] = field(default_factory=dict)
-    asked: Mapping[str, str] = field(default_factory=dict)
     behind: tuple[Step, ...] = ()
-    unrolled: tuple[Condition, ...] = ()
     estimates: bool = False
+    outputs: dict[str, Array] = field(default_factory=dict)
+    wrt: list[ir.Value] = field(default_factory=list)
+    derived: tuple[str, ...] = ()
+    known: dict[Any, Dag] = field(default_factory=dict)
+
+    def model(self, name: str) -> Model:
+        """The graph as a model, which can be linearised like any other."""
+        made = build(self.recorder, self.inputs, self.outputs, name, self.wrt)
+        if self.estimates:
+            made.metadata_props[ESTIMATES] = "1"
+        return Model(made)
 
     def dag(self, wrt: tuple[str, ...], of: tuple[str, ...]) -> Dag:
         """The DAG between `wrt` and `of` with graph values as data: its products are recorded."""
-        return dag_between(self.recorder, self.active, self.values, wrt, of)
+        make = partial(dag_between, self.recorder, self.active, self.values, wrt, of)
+        return remembered(self.known, (wrt, of), make)
 
     @property
     def active(self) -> tuple[Step, ...]:
@@ -98,17 +110,16 @@ def trace_model(
     only shapes, types and the results of constants are known then.
     """
     wanted = tuple(names)
-    sampled, known = fixed(model, point, engine), model.cache["unkept"]
-    spread = tuple(known[n] for n in steps_needed(sampled.steps, wanted)[1] if n in known)
-    model = unrolled(sampled, point, wanted, 0, engine, model.cache["unkept"], symbols)
-    chosen_by = asked_in(model.ir.graph)
-    if symbols is not None:  # the sizes and entries of the others are known
-        chosen_by = {n: why for n, why in chosen_by.items() if n in symbols.pinned}
-    asked = {**asked_in(sampled.ir.graph), **chosen_by}
+    model, unkept = fixed(model, point, engine, symbols), model.cache["unkept"]
+    spread = [unkept[n] for n in steps_needed(model.steps, wanted)[1] if n in unkept]
+    model = unrolled(model, point, wanted, 0, engine, unkept, symbols)
+    if symbols is not None:
+        symbols.conditions |= {(c.kind, c.name): c for c in spread}
+    decided = symbols.pinned() if symbols else ()
     given = set(given)
     steps, behind = (
         without([model.steps[k] for k in steps_needed(model.steps, names, given)[0]], given)
-        for names in (wanted, (*wanted, *asked))
+        for names in (wanted, (*wanted, *decided))
     )
     met = {n for step in behind for n in (*reads(step), *step.outputs) if n is not None}
     if types is None:
@@ -123,7 +134,7 @@ def trace_model(
     recorder = Recorder(lowest_opsets(model), symbols)
     entered = [name for name in model.inputs if name in numbers]
     entries = dict.fromkeys((*entered, *sorted(given & met.union(wanted))))
-    inputs = tuple(recorder.like(numbers[name], name) for name in entries)
+    inputs = [recorder.like(numbers[name], name) for name in entries]
     if symbols is not None:
         recorder.open(inputs, free_sizes(model.inputs))
     values: dict[str, Any] = dict(zip(entries, inputs, strict=True))
@@ -141,7 +152,7 @@ def trace_model(
         values.update((n, v) for n, v in zip(step.outputs, made, strict=True) if n is not None)
     behind = tuple(closed(step, opsets, moved) for step in behind)
     kept = {name: shape_stand_in(array) for name, array in numbers.items()}
-    return Trace(recorder, values, inputs, steps, kept, asked, behind, spread, model.estimates)
+    return Trace(recorder, values, inputs, steps, kept, behind, model.estimates)
 
 
 def found(
@@ -167,14 +178,14 @@ def staying(make: Callable[..., Made]) -> Callable[..., Made]:
 
     @wraps(make)
     def made(model: Model, *args: Any, symbols: Symbols | None = None, **kwargs: Any) -> Made:
-        before = symbols and (dict(symbols.guards), dict(symbols.pinned))
+        before = dict(symbols.conditions) if symbols else {}
         while True:
             try:
                 return make(model, *args, symbols=symbols, **kwargs)
             except NotKept as reason:
                 note(model, reason)
-                if symbols is not None and before:
-                    symbols.guards, symbols.pinned = (dict(d) for d in before)
+                if symbols is not None:
+                    symbols.conditions = dict(before)
 
     return made
 

@@ -23,19 +23,20 @@ from collections.abc import (
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import dtype_of, shape_of
 from ....jacobians.arrays import SINGLE, host, zeros
+from ....jacobians.conditions import Condition
 from ....jacobians.errors import OnnxJacError
 from ....jacobians.symint import Symbols, is_symbolic
 from ....ops import Node, Recorder, Step, Twin, build, copy_value, find, numbers
 from ....ops.graphs import body_of
 from ....ops.graphs.shapes import Measured
-from ....ops.node import ASKED, AT, node_of
+from ....ops.node import AT, node_of
 from ....ops.registry import traits_of
 from ....ops.rules.quantization import DOMAIN as ESTIMATORS
 from ...model.flow.contents import ESTIMATES, free_sizes
@@ -123,8 +124,8 @@ def unrolled(
     unroller.run(steps, scope, "")
     outputs = {name: scope[name] for name in wanted if not stands(scope[name], name)}
     held = [scope[name] for name in wanted if name not in outputs]
-    made = (value for node in unroller.op.recorder.nodes for value in node.outputs)
-    held += [value for value in made if ASKED in value.meta]
+    decided = {id(c.of) for c in symbols.conditions.values()} if symbols else set()
+    held += [y for node in unroller.op.recorder.nodes for y in node.outputs if id(y) in decided]
     flat = build(unroller.op.recorder, inputs, outputs, model.name or "unrolled", held)
     if model.estimates:
         flat.metadata_props[ESTIMATES] = "1"
@@ -197,28 +198,18 @@ def shaped_as_here(model: Model) -> Symbols:
     return Symbols(fixed={size for axes in sizes for size in axes.values()})
 
 
-def asked_in(graph: ir.Graph) -> dict[str, str]:
-    """The tensors of a graph whose numbers were read, each with its reader."""
-    made = (value for node in graph for value in node.outputs)
-    values = (*graph.inputs, *made)
-    return {str(value.name): value.meta[ASKED] for value in values if ASKED in value.meta}
-
-
-def decisions(
-    flat: Model, symbols: Symbols
-) -> dict[str, tuple[Literal["numbers", "shape"], str]] | None:
-    """What tensors decided how a model was unrolled, by their numbers or by their shapes alone, and
-    the steps that asked; None where one of these tensors has no name.
+def decisions(flat: Model, symbols: Symbols) -> list[Condition] | None:
+    """By the numbers or by the shapes of what tensors it was decided how a model is unrolled, still
+    without these; None where one of the tensors is not in the model.
     """
-    atoms = {a: g.reader for g in symbols.guards.values() for a in g.expression.roots()}
-    numbers = {**{a.tensor: why for a, why in atoms.items() if a.is_entry}, **symbols.pinned,
-               **asked_in(flat.ir.graph)}  # fmt: skip
+    atoms = {a: c.reader for c in symbols.relations() for a in c.of.roots()}
+    numbers = {a.tensor: why for a, why in atoms.items() if a.is_entry} | symbols.pinned()
     found = {a.tensor: why for a, why in atoms.items()} | numbers
     made = (name for step in flat.steps for name in step.outputs)
     if not found.keys() <= {*flat.inputs, *flat.constants, *made}:
         return None
     moved = found.keys() & moving(flat.steps, [*flat.inputs])
-    return {n: ("numbers" if n in numbers else "shape", found[n]) for n in sorted(moved)}
+    return [Condition("numbers" if n in numbers else "shape", n, found[n]) for n in sorted(moved)]
 
 
 class Unroller:
@@ -367,9 +358,10 @@ class Unroller:
         try:
             return spread()
         except LongLoop:
-            for node in self.op.recorder.nodes[start:]:
-                for value in node.outputs:
-                    value.meta.pop(ASKED, None)
+            if symbols := self.op.recorder.symbols:
+                for node in self.op.recorder.nodes[start:]:
+                    for value in node.outputs:
+                        symbols.conditions.pop(value.name or value, None)
             return None
         finally:
             self.stop = math.inf
@@ -456,8 +448,13 @@ SEEDS = 2**24
 """The float attribute `seed` represents all integers below this number."""
 
 
-def fixed(model: Model, point: Mapping[str, Any], engine: str | None) -> Model:
-    """The model with the samples of one run as constants; the model itself if nothing is random."""
+def fixed(
+    model: Model, point: Mapping[str, Any], engine: str | None, symbols: Symbols | None = None
+) -> Model:
+    """The model with the samples of one run as constants; the model itself if nothing is random.
+
+    The modes of Dropout are conditions.
+    """
     known = {**model.constants, **point}
     random = {step.outputs[0] for step in model.steps if draws(step, known)} - point.keys()
     if not random:
@@ -472,7 +469,8 @@ def fixed(model: Model, point: Mapping[str, Any], engine: str | None) -> Model:
         if node.op_type == "Dropout":
             mode = node.inputs[2]
             assert mode is not None  # as the step is random
-            mode.meta[ASKED] = f"Dropout (node {node.name!r})"
+            if symbols is not None:
+                symbols.pin(str(mode.name), f"Dropout (node {node.name!r})")
             masked(node, held)
         ir.convenience.replace_all_uses_with(sample, held, replace_graph_outputs=True)
         copy.graph.remove(node)

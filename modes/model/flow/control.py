@@ -14,11 +14,11 @@ import numpy as np
 import onnx_ir as ir
 
 from ....jacobians import Array, Op, dtype_of, shape_of
+from ....jacobians.conditions import Condition
 from ....jacobians.errors import LimitError, OnnxJacError, first_line
 from ....jacobians.symint import Number, at, depth_of, same
 from ....ops import Recorder, Step, find
 from ....ops.graphs.shapes import Sizes
-from .conditions import Condition
 from .contents import Contents
 from .steps import Meter
 
