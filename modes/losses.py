@@ -35,7 +35,7 @@ class Loss:
 
     formula: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    target: Literal["labels", "entries", "rows", ""] = "entries"
+    target: Literal["labels", "lists", "entries", "rows", ""] = "entries"
     at: tuple[str, ...] = ("x",)
     terms: Literal["entries", "rows"] = "entries"
     per: str = ""
@@ -66,6 +66,12 @@ LOSSES: dict[str, Loss] = {
         "m = RowMean(h) - max(margin, 0) ** p / C;"
         "m if weight is None else m * Gather(weight, y)",
         {**CLASSES, "p": 1, "margin": 1.0}, "labels", terms="rows"),
+    "multilabel_margin": Loss(
+        "k = Equal(CumSum(Float(Float(y) < 0), Squeeze([1])), 0); j = Where(k, y, CastLike(0, y));"
+        "k = Unsqueeze(Float(k), [2]); t = k * OneHot(j, Shape(x, start=1), Float([0, 1]));"
+        "h = Max(1 - Unsqueeze(GatherElements(x, j, axis=1), [2]) + Unsqueeze(x, [1]), 0);"
+        "RowMean(ReduceSum(k * h, [1], keepdims=0) * (1 - ReduceMax(t, [1], keepdims=0)))",
+        {"axis": 1}, "lists", terms="rows"),
     "mse": Loss("d = x - y; d * d"),
     "l1": Loss("Abs(x - y)"),
     "smooth_l1": Loss(
@@ -161,6 +167,7 @@ def with_loss(
     | `"soft_cross_entropy"`, of probabilities | `weight`, `label_smoothing=0`, `axis=1` |
     | `"nll"` | `weight`, `ignore_index=-100`, `axis=1` |
     | `"multi_margin"` | `weight`, `p=1`, `margin=1`, `axis=1` |
+    | `"multilabel_margin"` | `axis=1` |
     | `"mse"`, `"l1"`, `"soft_margin"` | |
     | `"smooth_l1"`; `"huber"` | `beta=1`; `delta=1` |
     | `"bce"`; `"bce_with_logits"` | `weight`; `weight`, `pos_weight` |
@@ -186,7 +193,8 @@ def with_loss(
     - `name`: the name of the loss.
 
     Shapes: for x of (N, C, ...) labels are (N, ...), and other targets are as x, those of
-    `"cosine_embedding"` as x without its last axis. The loss is a scalar, with `reduction="none"`
+    `"cosine_embedding"` as x without its last axis, those of `"multilabel_margin"` the labels of
+    each row, then -1. The loss is a scalar, with `reduction="none"`
     of the shape of labels or of x. Raises `InputError` for an unknown kind or option, and for a
     name, a number of tensors or an axis that does not fit.
     """
@@ -300,8 +308,8 @@ class LossTerms:
 
     def _target(self, name: str) -> ir.Value:
         """The target, in the type that the loss takes."""
-        labels = self.loss.target == "labels"
-        shape = self.spec.shape if self.loss.target == "entries" else self._rows()
+        labels = self.loss.target in ("labels", "lists")
+        shape = self.spec.shape if self.loss.target in ("entries", "lists") else self._rows()
         y = self.nodes.entered(name, shape, np.int64 if labels else self.spec.dtype)
         if not labels:
             return self.nodes.floating(y)
@@ -327,7 +335,7 @@ class LossTerms:
 
     def _matrix(self, name: str, x: ir.Value) -> ir.Value:
         """A tensor of classes as a matrix, one row for each term; others as a vector."""
-        if name != "x" and not (name == "y" and self.loss.target == "entries"):
+        if name != "x" and not (name == "y" and self.loss.target in ("entries", "lists")):
             return self.add("Reshape", x, np.array([-1]))
         if self.axis != -1:
             if self.rank is None:

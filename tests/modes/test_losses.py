@@ -52,6 +52,7 @@ def log_p(*shape):
 
 Z, T = RNG.standard_normal((5, 4)), RNG.standard_normal((5, 4))
 PROBABILITIES = np.exp(log_p(5, 4))
+LISTS = np.array([[3, 0, -1, 1], [2, -1, -1, -1], [-1, 1, 2, 3], [0, 1, 2, 3], [1, 1, 0, -1]])
 CASES = [
     ("cross_entropy", (Z,), LABELS, {}),
     ("cross_entropy", (Z,), LABELS, {"weight": SHARES}),
@@ -70,6 +71,7 @@ CASES = [
     ("nll", (log_p(2, 4, 3),), RNG.integers(0, 4, (2, 3)), {}),
     ("multi_margin", (Z,), LABELS, {}),
     ("multi_margin", (Z,), LABELS, {"p": 2, "margin": 0.5, "weight": SHARES}),
+    ("multilabel_margin", (Z,), LISTS, {}), ("multilabel_margin", (Z[0],), LISTS[0], {}),
     ("mse", (Z,), T, {}), ("l1", (Z,), T, {}), ("soft_margin", (Z,), signs(5, 4), {}),
     ("smooth_l1", (Z,), T, {"beta": 0.7}), ("smooth_l1", (Z,), T, {"beta": 0.0}),
     ("huber", (Z,), T, {"delta": 0.7}),
@@ -139,13 +141,15 @@ def test_every_loss_is_compared_and_documented():
         assert all(f"`{option}" in row for option in loss.options), kind
 
 
-@pytest.mark.parametrize("kind", ["cross_entropy", "nll", "soft_cross_entropy", "multi_margin"])
+@pytest.mark.parametrize("kind", ["cross_entropy", "nll", "soft_cross_entropy", "multi_margin",
+                                  "multilabel_margin"])  # fmt: skip
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("masked", [False, True])
 def test_classes_along_the_last_axis(kind, reduction, masked):
     """As for logits [batch, tokens, words]: the loss of the matrix of all tokens."""
     z, m = log_p(2, 3, 4), RNG.uniform(0, 1, (2, 3))
-    y = RNG.integers(0, 4, (2, 3)) if LOSSES[kind].target == "labels" else positive(2, 3, 4)
+    y = {"labels": RNG.integers(0, 4, (2, 3)), "lists": RNG.integers(-1, 4, (2, 3, 4)),
+         "entries": positive(2, 3, 4)}[LOSSES[kind].target]  # fmt: skip
     mask = {"mask": "m"} if masked else {}
     deep = with_loss(identities("z", shape="B,T,4"), kind, axis=-1, reduction=reduction, **mask)
     flat = with_loss(identities("z"), kind, reduction=reduction, **mask)
