@@ -48,11 +48,13 @@ from .modes.model.loading.load import load
 from .modes.model.primal.model import Model, TensorSpec
 from .modes.recording import at_point as _at_point  # noqa: F401  (long loops at a point)
 from .modes.reverse import vjp
+from .modes.sensitivities.sensitivities import sensitivities
 from .modes.show import attribution as _attribution  # noqa: F401  (pictures of attributions)
 from .modes.show import comparison as _comparison  # noqa: F401  (pages of comparisons)
 from .modes.show import explain as _explain  # noqa: F401  (J.explain and C.explain)
 from .modes.show import html as _html  # noqa: F401  (what notebooks show)
 from .modes.show import plots
+from .modes.show import sensitivities as _sensitivities  # noqa: F401  (pages)
 from .modes.show import view as _view  # noqa: F401  (J.view)
 from .modes.solvers import preconditioners
 from .modes.solvers.descent import natural_gradient, newton_cg
@@ -83,7 +85,7 @@ __all__ = [
     "inverse", "jacobian", "jvp", "kernel", "kfac", "levenberg_marquardt", "linearize", "load",
     "load_state", "lower_gradients", "natural_gradient", "nearest_gradients", "newton_cg",
     "newton_krylov", "ntk", "pattern", "plots", "preconditioners", "progress", "prove",
-    "pseudo_transient", "saliency", "save_state", "shampoo", "smoothgrad", "streamed", "symbolic",
-    "tags", "to_jax", "to_torch", "train_step", "training_model", "value_and_grad", "vjp",
-    "with_loss", "zero",
+    "pseudo_transient", "saliency", "save_state", "sensitivities", "shampoo", "smoothgrad",
+    "streamed", "symbolic", "tags", "to_jax", "to_torch", "train_step", "training_model",
+    "value_and_grad", "vjp", "with_loss", "zero",
 ]  # fmt: skip

@@ -1,7 +1,8 @@
-"""Draw the picture of the README: `python docs/images/make.py` writes `jacobian.png` beside it.
+"""Draw two pictures: `python docs/images/make.py` writes `jacobian.png` and `bits.png` beside it.
 
-On the left, how every layer of the digits network depends on every weight before it; on the right,
-which pixels of one image its answer depends on.
+`jacobian.png` is on the README: on the left, how every layer of the digits network depends on every
+weight before it; on the right, which pixels of one image its answer depends on. `bits.png` is what
+it costs to round each of its weights.
 """
 
 import warnings
@@ -33,6 +34,11 @@ def main() -> None:
     J.plot(ax=left)
     oj.plots.plot_sensitivity(J["logits", "image"], entry=(0, 9), ax=right)
     figure.savefig(HERE / "jacobian.png", dpi=120, metadata={"Software": None})
+    z = model.run(images := np.load(MODELS / "digits_samples.npz")["image"].astype(float))["logits"]
+    p = np.exp(z - z.max(1, keepdims=True))
+    data = {"image": images, "target": p / p.sum(1, keepdims=True)}
+    found = oj.sensitivities(oj.with_loss(model, "soft_cross_entropy"), data, per_channel=True)
+    found.measured().plot().figure.savefig(HERE / "bits.png", dpi=120, metadata={"Software": None})
 
 
 if __name__ == "__main__":

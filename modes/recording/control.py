@@ -21,7 +21,7 @@ from ...ops import Recorder, Step
 from ...ops.graphs import body_of, operands_of
 from ...ops.graphs.infer import data_everywhere
 from ..linear.derivatives.derivative import is_open, values_in
-from ..linear.derivatives.record import dag_between, has_tangent
+from ..linear.derivatives.record import dag_between, differentiated, has_tangent
 from ..linear.derivatives.trace import formals_of, replayed, tensors_of, turns_of
 from ..model.flow.control import kept_whole, shapes_around
 from ..model.flow.steps import Body, bodies_of, explicit
@@ -106,7 +106,7 @@ class Branches(BodyDerivative):
             if starts and ends:
                 found, to = (tuple(dict.fromkeys(x.values())) for x in (starts, ends))
                 wrt, of = (to, found) if self.back else (found, to)
-                dag = dag_between(op, body.steps, inner, wrt, of)
+                dag = dag_between(op, differentiated(body), inner, wrt, of)
                 seeds = {n: shaped(op, tangents[i], (*k, *shape_of(inner[n])))
                          for i, n in starts.items()}  # fmt: skip
                 reached = pushed(op, dag.T if self.back else dag, found, to, seeds)
@@ -238,7 +238,7 @@ class Turns(BodyDerivative):
             self.check_states(inner)
             primal = [*op.nodes]
             wrt, of = (ends, starts) if back else (starts, ends)
-            dag = dag_between(op, self.body.steps, inner, wrt, of)
+            dag = dag_between(op, differentiated(self.body), inner, wrt, of)
             dag = dag.T if back else dag
             seeded = {j for j in floats if j + (0 if back else self.lost) in tangents}
             active = grown(dag, starts, ends, entry, leave, seeded)

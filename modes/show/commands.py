@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+import onnx_ir as ir
 from scipy.sparse import save_npz
 
 from ...jacobians import Jacobian, shape_of, size
@@ -35,6 +36,8 @@ from ..model.flow.conditions import GUARDS
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import Specs, names_of
 from ..model.save import drafts, save, save_text
+from ..sensitivities.sensitivities import sensitivities
+from ..sensitivities.weighed import CURVATURES
 from ..training.lowering import lower_gradients
 from ..verify import prove, tags
 from . import report
@@ -161,6 +164,9 @@ def parse_nonnegative(argument: str) -> float:
 
 
 POSITIVE = of_kind("a number like 1, 2, 3, ...", partial(natural, least=1))
+
+BATCH_SIZE = {"type": POSITIVE, "metavar": "N",
+              "help": "cut the arrays of --input into batches of so many rows"}  # fmt: skip
 
 MODEL: Options = {"model": {"metavar": "MODEL.onnx", "help": "the model"}}
 
@@ -313,8 +319,7 @@ def run_view(args: Namespace, out: Output) -> str:
     {"model": MODEL["model"],
      "twin": {"metavar": "TWIN.onnx", "help": "the optimised, quantised or converted model"},
      **{flag: about for flag, about in AT_POINT.items() if flag != "model"},
-     "--batch-size": {"type": POSITIVE, "metavar": "N",
-                      "help": "cut the arrays of --input into batches of so many rows"},
+     "--batch-size": BATCH_SIZE,
      "--rtol": {"type": of_kind("a number like 1e-3", parse_nonnegative), "metavar": "1e-3",
                 "help": "the relative difference that is allowed (half of the digits)"},
      "--layers": {"type": of_kind("a number like 0, 1, 2, ...", natural), "default": 32,
@@ -347,6 +352,69 @@ def run_compare(args: Namespace, out: Output) -> str:
         found.view().save(args.html)
         out.wrote(args.html, "written")
     return found.verdict
+
+
+# -- sensitivities ---------------------------------------------------------------------------------
+
+
+@command(
+    {**{flag: about for flag, about in AT_POINT.items() if flag not in ("--of", "--wrt")},
+     "--of": {"metavar": "NAME", "help": "the loss, if the model has one (its output)"},
+     "--at": {"metavar": "NAME", "help": "the tensor before the loss, such as logits"},
+     "--wrt": {"nargs": "+", "action": "extend", "metavar": "NAME",
+               "help": "the weights (matrices, kernels and tables)"},
+     "--bits": {"nargs": "+", "type": POSITIVE, "default": [8, 6, 4, 3, 2], "metavar": "N",
+                "help": "the widths (8 6 4 3 2)"},
+     "--per-channel": {"action": "store_true", "help": "a scale for each output channel"},
+     "--curvature": {"choices": list(CURVATURES), "default": "gauss_newton",
+                     "help": "the second order (gauss_newton)"},
+     "--batch-size": BATCH_SIZE,
+     "--measure": {"action": "store_true", "help": "run the model with each weight rounded, too"},
+     "--budget": {"type": of_kind("a number like 4", parse_nonnegative), "metavar": "BITS",
+                  "help": "allot widths for so many bits per number"},
+     "--hessians": {"metavar": "OUT.npz", "type": path(".npz"),
+                    "help": "write 2 X Xᵀ / n of each layer, which GPTQ takes"},
+     "--html": {"metavar": "FILE.html", "type": HTML, "help": "the same as a page with a picture"},
+     **output("OUT.onnx", "the model with weights rounded to --budget", required=False, kind=ONNX)},
+    ("model.onnx --loss cross_entropy --input samples.npz",
+     "model.onnx --loss cross_entropy axis=-1 --input samples.npz --batch-size 16 --per-channel "
+     "--budget 4 -o rounded.onnx",
+     "model_with_loss.onnx --of loss --at logits --curvature kfac --hessians gptq.npz --json"),
+    {"loss": "the loss over the data, before any rounding",
+     "weights": "a list with an object for each weight and width: name, operator, shape, bits, "
+                "error, first and second (orders), cost (their sum), measured",
+     "rank_correlation": "with --measure, of costs and measured changes",
+     "allocation": "with --budget an object: bits by name, mean, bytes, cost",
+     "hessians": "with --hessians the file that was written",
+     "page": "with --html the page that was written", "file": "with -o the model"},
+)  # fmt: skip
+def run_sensitivities(args: Namespace, out: Output) -> str:
+    """Predict what rounding each weight costs in the loss, and allot bits under a budget."""
+    if args.output and args.budget is None:
+        raise InputError("-o writes weights that are rounded to a budget: give --budget")
+    at = model_at_point(args)
+    found = sensitivities(
+        at.model, at.point, of=args.of, at=args.at, wrt=args.wrt, bits=args.bits,
+        per_channel=args.per_channel, curvature=args.curvature, batch_size=args.batch_size,
+        engine=args.engine,
+    )  # fmt: skip
+    found = found.measured() if args.measure else found
+    out.tell(str(found), **found.to_dict())
+    if args.measure:
+        out.tell("", rank_correlation=found.rank_correlation)
+    if args.budget is not None:
+        chosen = found.allocate(bits=args.budget)
+        out.tell(str(chosen), allocation=asdict(chosen))
+        if args.output:
+            save(ir.to_proto(found.rounded(chosen.bits, args.model).ir), args.output)
+            out.wrote(args.output, f"{chosen.mean:.2f} bits per number, as floating numbers")
+    if args.hessians:
+        found.save_hessians(args.hessians)
+        out.tell(f"{args.hessians}: written", hessians=args.hessians)
+    if args.html:
+        found.view().save(args.html)
+        out.tell(f"{args.html}: written", page=args.html)
+    return RIGHT
 
 
 # -- explain ---------------------------------------------------------------------------------------
@@ -608,7 +676,7 @@ STYLE: dict[str, Any] = {
     "allow_abbrev": False,
 }
 
-FILES = frozenset({"model", "twin", "input", "output", "html", "words"})
+FILES = frozenset({"model", "twin", "input", "output", "html", "words", "hessians"})
 """Arguments that are paths of files."""
 
 

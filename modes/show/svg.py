@@ -11,12 +11,13 @@ import math
 import struct
 import zlib
 from collections.abc import Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
 
 from ..model.markup import FAINT, Markup, tag
-from .canvas import BLUE, VERMILLION, shortened
+from .canvas import BLUE, PALETTE, VERMILLION, shortened
 
 MAGNITUDES = ("440154", "472d7b", "3b528b", "2c728e", "21918c", "28ae80", "5ec962", "addc30",
               "fde725")  # fmt: skip
@@ -205,13 +206,14 @@ def log_chart(
     for k, label in enumerate(labels):
         x, y = x_of(k), top + height + 14
         parts.append(words(x, y, shortened(label, 22), "end", -50))
-    for n, ((name, values), colour) in enumerate(zip(series, (BLUE, VERMILLION), strict=False)):
+    room = min(180, (left + width) // max(len(series), 1))
+    for n, ((name, values), colour) in enumerate(zip(series, cycle(PALETTE), strict=False)):
         at = [(x_of(k), y_of(v)) for k, v in enumerate(values) if math.isfinite(v)]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in at)
         parts.append(tag("polyline", points=path, fill="none", stroke=colour))
         parts += [tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=3, fill=colour) for x, y in at]
-        parts += [tag("circle", cx=left + 8 + 180 * n, cy=10, r=4, fill=colour),
-                  words(left + 18 + 180 * n, 14, name)]  # fmt: skip
+        parts += [tag("circle", cx=left + 8 + room * n, cy=10, r=4, fill=colour),
+                  words(left + 18 + room * n, 14, name)]  # fmt: skip
     return svg(left + width + right, top + height + bottom, *parts, title=title)
 
 

@@ -33,6 +33,8 @@ def arguments(tmp_path, monkeypatch):
         "tags": ("--op", "Clip"), "view": (DIGITS, *out),
         "explain": (DIGITS, *out),
         "compare": (DIGITS, DIGITS, "--html", str(tmp_path / "page.html")),
+        "sensitivities": (DIGITS, "--loss", "cross_entropy", "--measure", "--budget", "4", "--html",
+                          str(tmp_path / "page.html"), "--hessians", str(tmp_path / "H.npz"), *out),
     }  # fmt: skip
 
 

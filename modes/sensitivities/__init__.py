@@ -1,0 +1,1 @@
+"""Sensitivities: what rounding or removing weights costs in the loss."""

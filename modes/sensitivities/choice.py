@@ -1,0 +1,103 @@
+"""Choice: widths of weights under a budget, and entries that are removed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...jacobians import prod_text
+from ...jacobians.errors import InputError, OnnxJacError
+from ...jacobians.text import Table, bytes_text
+from ..model.primal.model import Model
+from .rounding import with_weights
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """A width for each weight: `bits` by name, their `mean` per number and `bytes`, the `cost`."""
+
+    bits: dict[str, int]
+    mean: float
+    bytes: float
+    cost: float
+
+    def __str__(self) -> str:
+        rows = tuple((name, str(b)) for name, b in self.bits.items())
+        note = (f"{self.mean:.2f} bits per number, {bytes_text(self.bytes)}, "
+                f"predicted change of the loss {self.cost:.2e}")  # fmt: skip
+        return str(Table("", ("weight", "bits"), rows, ("bits",), note))
+
+
+def allocate_bits(
+    costs: np.ndarray, sizes: np.ndarray, widths: np.ndarray, room: float
+) -> np.ndarray:
+    """argmin Σₖ costs[k, bₖ] with Σₖ sizes[k] widths[bₖ] ≤ room: a multiple-choice knapsack.
+
+    >>> costs = np.array([[0.0, 1.0], [0.0, 3.0]])
+    >>> allocate_bits(costs, np.array([10, 10]), np.array([8, 4]), 120)
+    array([1, 0])
+    """
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
+    used = np.outer(sizes, widths)
+    if used.min(axis=1).sum() > room:
+        raise InputError(f"a budget of {room / sizes.sum():.4g} bits per weight, {room / 8:,.0f} "
+                         f"bytes, is below the narrowest width, {widths.min()}: raise it, or name "
+                         "narrower widths by bits=")  # fmt: skip
+    if not np.isfinite(costs).all():
+        raise InputError("a cost is not finite, or was not measured")
+    one = np.kron(np.eye(len(sizes)), np.ones(len(widths)))
+    excess = costs - costs.min(axis=1, keepdims=True)
+    excess *= 1e6 / (excess.max() or 1.0)  # the solver ends at a gap of 1e-6, in absolute numbers
+    limits = LinearConstraint(one, 1, 1), LinearConstraint(used.reshape(1, -1), ub=room)
+    found = milp(excess.ravel(), integrality=np.ones(costs.size, int), bounds=Bounds(0, 1),
+                 constraints=limits, options={"mip_rel_gap": 0})  # fmt: skip
+    if found.x is None:
+        raise OnnxJacError(f"no allocation was found: {found.message}")
+    chosen: np.ndarray = found.x.reshape(costs.shape).argmax(axis=1)
+    return chosen
+
+
+@dataclass(frozen=True, repr=False)
+class Pruning:
+    """The entries of a `model` that stay, as `masks` by name, and the `scores` that chose them."""
+
+    masks: dict[str, np.ndarray]
+    scores: dict[str, np.ndarray]
+    model: Model
+
+    @property
+    def table(self) -> Table:
+        """A row for each weight: which share of it stays, and the sum of the scores removed."""
+        pairs = zip(self.masks.items(), self.scores.values(), strict=True)
+        rows = tuple((name, prod_text(m.shape), f"{m.mean():.1%}", f"{x[~m].sum():.2e}")
+                     for (name, m), x in pairs)  # fmt: skip
+        return Table("", ("weight", "shape", "stays", "removed"), rows, ("stays", "removed"))
+
+    def pruned(self) -> Model:
+        """The model in which the entries that do not stay are 0."""
+        weights = self.model.constants
+        return with_weights(self.model, {n: weights[n] * m for n, m in self.masks.items()})
+
+    def __repr__(self) -> str:
+        return str(self.table)
+
+
+def least_scores(scores: Mapping[str, np.ndarray], sparsity: float) -> dict[str, np.ndarray]:
+    """Masks that leave out the least scores of all tensors, the first of equal ones.
+
+    >>> least_scores({"W": np.array([3.0, 1.0]), "V": np.array([2.0, 4.0])}, 0.5)
+    {'W': array([ True, False]), 'V': array([False,  True])}
+    """
+    whole = np.concatenate([x.ravel() for x in scores.values()])
+    kept = np.ones(len(whole), bool)
+    kept[np.argsort(whole, kind="stable")[: round(sparsity * len(whole))]] = False
+    return split_like(scores, kept)
+
+
+def split_like(tensors: Mapping[str, np.ndarray], vector: np.ndarray) -> dict[str, np.ndarray]:
+    """A vector over all tensors as arrays of their shapes."""
+    parts = np.split(vector, np.cumsum([x.size for x in tensors.values()])[:-1])
+    return {n: part.reshape(x.shape) for (n, x), part in zip(tensors.items(), parts, strict=True)}
