@@ -172,6 +172,7 @@ for _row in (
         ("subset_of_pads", "Pad", DEPARTS, "ops.graphs.simplify._pad", "1.31"),
         ("dilated_same", "Conv", DEPARTS, "ops.graphs.recorder.with_pads"),
         ("omitted_output", "Loop Split", ENDS, "modes.model.loading.upgrade.name_outputs"),
+        ("nested_branches", "If", ENDS, "modes.model.programs.onnxruntime.optimizers_off"),
         ("omitted_last_input", "LayerNormalization", ENDS,
          "modes.model.loading.upgrade.drop_empty_operands"),
         ("no_width", "RandomUniform", ENDS, "modes.model.loading.upgrade._check_range"),

@@ -778,6 +778,8 @@ def conv(g: Graph, op: str) -> None:
     w = shaped(g, [groups * g.integer(1, 2), n[1] // groups, *kernel])
     bias = [g.fresh([g.shape(w)[0]])] if g.chance(0.5) else []
     attributes = windows(g, x, kernel)
+    if any(k > size for k, size in zip(kernel, n[2:], strict=True)):
+        attributes.pop("strides", None)  # a result below 0 pixels is an error
     if g.chance(0.2) and "auto_pad" not in attributes:
         attributes["dilations"] = [g.integer(1, 2) for _ in kernel]
     g.node("Conv", [x, w, *bias], group=groups, **attributes)

@@ -91,3 +91,21 @@ def test_names_of_a_recording_do_not_meet_other_names_of_a_point(J):
     for name, x in form.evaluate(taken, tuple(made)).items():
         assert_array_equal(x, K.at.read((name,))[name])
         assert x.any()
+
+
+@pytest.mark.parametrize("reads", ["y = BatchNormalization<training_mode=1>(h, w, w, w, w)",
+                                   "y = GroupNormalization<num_groups=1>(h, w, w)"])  # fmt: skip
+def test_a_definition_is_not_simplified_past_a_tensor_of_wrt(reads):
+    """Both definitions begin with a Reshape, and a Reshape of a Reshape is one, but here."""
+    text = f"""<ir_version: 10, opset_import: ["" : 21]>
+    g (double[2,6] x, double[1] w, bool c) => (double[2,1,2,3] z)
+    <int64[4] sizes = {{2, 1, 2, 3}}>
+    {{
+        h = Reshape(x, sizes)  {reads}
+        z = If (c) <then_branch = one () => (double[2,1,2,3] u) {{ u = Identity(y) }},
+                    else_branch = other () => (double[2,1,2,3] v) {{ v = Neg(y) }}>
+    }}"""
+    inputs = {"x": np.arange(12.0).reshape(2, 6) ** 2, "w": np.full(1, 2.0), "c": np.array(True)}
+    J = oj.linearize(oj.load(onnx.parser.parse_model(text)), inputs, wrt=["x", "h"])
+    assert np.abs(J["z", "h"].toarray()).max() > 1e-3
+    assert_allclose(J["z", "h"].toarray(), J["z", "x"].toarray(), rtol=1e-12, atol=1e-14)

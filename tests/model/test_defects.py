@@ -152,6 +152,23 @@ canary("dilated_same", 'g (float[1,1,5] x, float[1,1,2] w) => (float[a,b,c] y) '
        np.ones((1, 1, 5), F), np.ones((1, 1, 2), F))
 canary("omitted_output", 'g (float[4] x) => (float[a] y) { "", y = Split<num_outputs = 2>(x) }',
        np.ones(4, F))
+canary("nested_branches", """g () => (double[a] y) <double[3] w2 = {-1, -1, 1}> {
+    b3__1 = ReduceSum<keepdims = 0>(w2) b4__1 = Constant<value = double {5}>()
+    b5__1 = Less(b3__1, b4__1) t41 = If(b5__1) <
+    else_branch = e () => (double[] b39__1) { b39__1 = Identity(w2) },
+    then_branch = t () => (double[3] b27__1) {
+        b6__1 = ReduceSum<keepdims = 0>(w2) b7__1 = Constant<value = double {6}>()
+        b8__1 = Less(b6__1, b7__1) b27__1 = If(b8__1) <
+        else_branch = f () => (double[3] b26__1) { b26__1 = Identity(w2) },
+        then_branch = u () => (double[] b22__1) {
+            b16__1 = Constant<value = int64 {1}>() b17__1 = Constant<value = bool {1}>()
+            b19__1, b20__1 = Loop(b16__1, b17__1, w2) <
+            body = b (int64 b9__1, bool b10__1, double[] b11__1) =>
+                (bool b15__1, double[] b14__1, double[] b18__1) {
+                b15__1 = Identity(b10__1) b14__1 = Identity(w2) b18__1 = Identity(w2) }>
+            _v_9 = Constant<value = int64[1] {0}>() b21__1 = Identity(w2) b22__1 = Identity(w2)
+        }> }>
+    y = Identity(w2) }""")  # it depends on the names
 canary("omitted_last_input", 'g (float[1,2] x, float[2] s) => (float[a,b] y) '
        '{ y = LayerNormalization(x, s, "") }', np.ones((1, 2), F), np.ones(2, F))
 canary("no_width", "g () => (float[9] y) "

@@ -109,7 +109,8 @@ def unrolled(
     whole = [name for s in steps for name in s.outputs
              if name and ((s.op_type in CONTROL and not s.domain) or definition_of(s, estimate))]
     values = cache(partial(evaluate, model, point, whole, engine=engine))
-    unroller = Unroller(model, most, unkept, values, symbols, estimate)
+    met = {name for s in steps for name in reads(s)}.intersection(wanted)
+    unroller = Unroller(model, most, unkept, values, symbols, estimate, met)
     given = [name for name in dict.fromkeys((*model.inputs, *point)) if name in point]
     tensors = [name for name in given if is_variable(model, name, point[name])]
     inputs = [unroller.op.input(point[name], name) for name in tensors]
@@ -216,15 +217,16 @@ class Unroller:
 
     `moving` are the values that may differ at another point, or at another turn of a kept body;
     nothing inside such a body may depend on their numbers here. `values` runs the model once, for
-    the outputs of all steps that may be kept.
+    the outputs of all steps that may be kept. Definitions are not simplified past `met` tensors.
     """
 
     def __init__(
         self, model: Model, most: int | None, unkept: Collection[str | None],
         values: Callable[[], Mapping[str, Any]], symbols: Symbols | None = None,
-        estimate: bool = False,
+        estimate: bool = False, met: Collection[str | None] = (),
     ) -> None:  # fmt: skip
         self.model, self.meter, self.estimate = model, Meter(model.limits), estimate
+        self.met = frozenset(met)
         twin = Estimating if estimate else Twin
         self.op = twin(Recorder(model.ir.opset_imports, symbols))
         self.most, self.unkept, self.values = most, unkept, values
@@ -303,7 +305,13 @@ class Unroller:
                     if number is not None:
                         self.op.remember(y, number)
         else:
-            return self.op.run(step, inputs, names)
+            found = self.op.run(step, inputs, names)
+            if self.met.isdisjoint(names):
+                return found
+            for y in found:
+                if y is not None:
+                    y.name = None
+            made = list(found)  # a second node has the name: no rewrite sees what is before it
         return [self.named(y, name) for y, name in zip(made, names, strict=False)]
 
     def is_long(self, step: Step, inputs: list[Any]) -> bool:

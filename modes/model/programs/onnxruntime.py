@@ -33,7 +33,15 @@ from ....ops.graphs.defects import GUARD, function, is_trap
 from ....ops.graphs.recorder import Recorder
 from ....ops.graphs.simplify import PRODUCTS, RUNTIME
 from ....ops.node import TRAINING, remedy
-from ..flow.contents import Contents, lowest_opsets, names_in_graph, opset, subgraphs, unique_name
+from ..flow.contents import (
+    Contents,
+    lowest_opsets,
+    names_in_graph,
+    nodes_inside,
+    opset,
+    subgraphs,
+    unique_name,
+)
 from ..flow.steps import array_of, steps_needed, stored_tensor
 from .work import kernels_of, multiplications
 
@@ -248,8 +256,17 @@ def new_session(
 ) -> Session:
     """A session of a model, with the shared arrays as initializers; not `pooled`, without arena."""
     round_halves(proto.graph)
-    model = proto.SerializeToString()
-    return Session(partial(start_session, model, shared, lean, pooled, provider))
+    model, off = proto.SerializeToString(), optimizers_off(proto.graph)
+    return Session(partial(start_session, model, shared, lean, pooled, provider, off))
+
+
+def optimizers_off(graph: onnx.GraphProto) -> list[str]:
+    """Constants are not folded where an If is inside another: of a constant condition, a branch
+    moves into the graph around it, and for two of them the runtime ends the process.
+    """
+    outer = (node for node in nodes_inside(graph.node) if node.op_type == "If")
+    inner = (n for node in outer for g in subgraphs(node) for n in nodes_inside(g.node))
+    return ["ConstantFolding"] if any(node.op_type == "If" for node in inner) else []
 
 
 def values_of(shared: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -259,13 +276,15 @@ def values_of(shared: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def start_session(
-    model: bytes, shared: Mapping[str, np.ndarray], lean: bool, pooled: bool, provider: str
-) -> Any:
+    model: bytes, shared: Mapping[str, np.ndarray], lean: bool, pooled: bool, provider: str,
+    off: list[str],
+) -> Any:  # fmt: skip
     """A session of ONNX Runtime.
 
     A `lean` session, one of many side by side, keeps nothing between runs and has no threads that
     spin. A session with `LARGE` matrices reads all weights in place, neither copied nor prepacked;
-    graph optimisation is disabled, since it may replace a weight under the same name.
+    graph optimisation is disabled, since it may replace a weight under the same name. The
+    optimizers that are `off` are not run.
     """
     ort = runtime()
     options = ort.SessionOptions()
@@ -285,7 +304,7 @@ def start_session(
     if large or lean:
         options.add_session_config_entry("session.disable_prepacking", "1")
     providers = list(dict.fromkeys((provider, CPU)))
-    made = ort.InferenceSession(model, options, providers=providers)
+    made = ort.InferenceSession(model, options, providers=providers, disabled_optimizers=off)
     if large:
         made.read_where_they_are = values  # kept alive with the session
     return made
