@@ -219,8 +219,8 @@ class Turns(BodyDerivative):
     ) -> Turn:
         """The derivative of one iteration."""
         like, back = self.body.like, self.back
-        reads, makes = (self.stacked, self.scanned) if back else (self.scanned, self.stacked)
-        slices = [t for t in reads if t.slot in tangents]
+        taken, makes = (self.stacked, self.scanned) if back else (self.scanned, self.stacked)
+        slices = [t for t in taken if t.slot in tangents]
         makes = [t for t in makes if t.slot in wanted and has_tangent(like[t.name])]
         around = {i: n for i, n in self.captured.items() if i in (wanted if back else tangents)}
         floats = [j for j, (formal, _) in enumerate(self.states) if has_tangent(like[formal])]
@@ -254,14 +254,14 @@ class Turns(BodyDerivative):
             made = [(t, self.fitting(op, reached[t.name], k, inner[t.name]))
                     for t in makes if t.name in reached]  # fmt: skip
             named = {n: v for n, v in formals.items() if v.const_value is None}
-            turn = Turn(op.depth - 1, op.nodes, state, left, terms, {}, given, made)
             named |= self.kept(op, primal, inner, [*named.values()])
-        turn.nodes, read = needed(turn.nodes, turn.results, {*named.values()})
-        turn.reads = {n: v for n, v in named.items() if v in read}
-        if not turn.reads and not slices:  # a Scan needs an input to scan, if possible one at hand
+            results = [*left.values(), *terms.values(), *(x for _, x in made)]
+            nodes, read = needed(op.nodes, results, {*named.values()})
+        reads = {n: v for n, v in named.items() if v in read}
+        if not reads and not slices:  # a Scan needs an input to scan, if possible one at hand
             at_hand = {*self.rows, *(t.name for t in self.scanned)}
-            turn.reads = dict(sorted(named.items(), key=lambda item: item[0] not in at_hand)[:1])
-        return turn
+            reads = dict(sorted(named.items(), key=lambda item: item[0] not in at_hand)[:1])
+        return Turn(op.depth, nodes, state, left, terms, reads, given, made)
 
     def kept(
         self, op: Recorder, primal: Iterable[ir.Node], inner: Values, formals: list[ir.Value]
