@@ -61,12 +61,13 @@ class Condition:
         return np.array_equal(host(found), self.here)
 
     def __str__(self) -> str:
-        text = TEXTS.get(self.kind, "{}").format(self.name)
+        text = TEXTS.get(self.kind, "{}").format(self.name, self.here)
         return f"{text}: {self.reader}" if self.reader else text
 
 
 TEXTS = {
     "numbers": "{!r} has the numbers that it has here",
+    "entries": "it is {1[1]} that all entries of {0!r} are {1[0]:g}",
     "shape": "{!r} has the shape that it has here",
     "none": "there are no {}",
     "point": "all numbers are those of {}",

@@ -6,7 +6,10 @@ import numpy as np
 
 from ..jacobians.errors import optional
 from ..jacobians.readings import Library, register_library
-from . import rules  # noqa: F401  (each family registers its declarations)
+from . import (
+    lazy_sympy,  # noqa: F401  (before all that imports onnx-ir)
+    rules,  # noqa: F401  (each family registers its declarations)
+)
 from .graphs import Recorder, Twin, build, copy_value
 from .node import Node, Step
 from .numbers import numbers

@@ -75,8 +75,8 @@ def test_the_layout_in_the_readme_is_the_first_sentence_of_each_folder():
     assert rows == sentences
 
 
-HEAVY = ("onnx.reference", "scipy.cluster", "matplotlib", "torch",
-         "jax", "pandas")  # fmt: skip
+HEAVY = ("sympy", "onnx.reference", "scipy.cluster", "scipy.fft", "scipy.optimize", "scipy.spatial",
+         "scipy.stats", "onnxruntime", "matplotlib", "torch", "jax", "pandas")  # fmt: skip
 
 
 @pytest.mark.parametrize("code", ["import onnxjac", "import onnxjac.__main__"])
@@ -86,3 +86,19 @@ def test_an_import_loads_no_large_library(code):
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     names = found.stdout.split()
     assert not [name for name in names if name.startswith(HEAVY)]
+
+
+LATER = """
+import sys, onnx_ir
+sys.modules.pop("onnxjac", None)
+import onnxjac
+size = onnx_ir.SymbolicDim("max(N, 3)") + 1
+import sympy
+assert type(size._expr) is sympy.Add and size.evaluate({"N": 7}) == 8
+assert onnx_ir.SymbolicDim(sympy.Symbol("N")) == "N" and not hasattr(onnx_ir._core.sympy, "none")
+"""
+
+
+@pytest.mark.parametrize("first", ["", "import sympy", "import onnxjac", "from onnxjac import ops"])
+def test_symbolic_sizes_are_of_sympy(first):
+    subprocess.run([sys.executable, "-c", f"{first}\n{LATER}"], check=True)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Jacobian, hooks
+from ...jacobians.conditions import Condition
 from ...jacobians.products import Product, factors_of
 from ...jacobians.sums import terms_of
 from ..hessian import Hessian, by_values
@@ -129,6 +130,14 @@ def find_linearizations(C: Jacobian) -> tuple[Linearization, ...]:
     """The Jacobians of a model among the factors, not their transposes."""
     factors = (factor for term in terms_of(inner(C)) for factor in factors_of(term))
     return tuple(J for J in factors if isinstance(J, Linearization) and not J.transposed)
+
+
+def conditions_of(C: Jacobian) -> Iterator[Condition]:
+    """What must be so where the recordings in an operator serve another point."""
+    middle = getattr(getattr(C, "again", None), "keywords", {}).get("middle")
+    for J in find_linearizations(C):
+        yield from J.route.conditions_at(J.point, J.at)
+        yield from middle.conditions(J) if isinstance(middle, LossHessian) else ()
 
 
 def maker(C: Jacobian) -> tuple[str, dict[str, Any]]:

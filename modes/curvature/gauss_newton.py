@@ -172,6 +172,11 @@ class LossHessian:
             H if self.reduction is None else H * reduction_factor(self.reduction, self.tail, point)
         )
 
+    def conditions(self, J: Linearization) -> tuple[Condition, ...]:
+        """Where the closed form at the point of J serves other points; none where there is none."""
+        closed = point_of_tail(J, self.known)[1].get("closed")
+        return closed.conditions if closed else ()
+
     @cached_property
     def tail(self) -> Tail:
         """The last steps of the loss."""

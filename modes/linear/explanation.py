@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -178,6 +178,11 @@ def not_met(kinks: tuple[StepKink, ...]) -> tuple[str, ...]:
     return (f"kinks: {kinds} looked at and not met ({ops})",)
 
 
+def condition_lines(conditions: Iterable[str]) -> Iterator[str]:
+    """Lines that say where a recording holds."""
+    return (f"recorded for points where {condition}" for condition in conditions)
+
+
 @dataclass(frozen=True, repr=False)
 class Explanation(Tables):
     """The blocks of a Jacobian in the order of the model, and what became of them.
@@ -208,8 +213,7 @@ class Explanation(Tables):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        held = (f"recorded for points where {condition}" for condition in self.conditions)
-        return *self.choices, *held, *not_met(self.kinks), *self.zeros
+        return *self.choices, *condition_lines(self.conditions), *not_met(self.kinks), *self.zeros
 
     def __str__(self) -> str:
         return paragraphs(*self.tables(), "\n".join(abridged_lines(self.lines)))
@@ -276,21 +280,24 @@ class Factor:
 class Composition(Tables):
     """The factors of a symmetric operator from left to right, and its cost.
 
-    `asked` is the call that made the operator, `cost` the cost of one product, and `kinks` are the
-    kinks of the Jacobians inside at their point, where J is what is declared there.
+    `asked` is the call that made the operator, `cost` what one product costs, `kinks` are the kinks
+    of the Jacobians inside at their point, where J is what is declared there, and `conditions` what
+    must be so where the same recordings serve another point.
     """
 
     asked: str
     cost: str
     parts: tuple[Factor, ...]
     kinks: tuple[StepKink, ...] = ()
+    conditions: tuple[str, ...] = ()
 
     def tables(self) -> list[Table]:
         return nonempty_tables(table("parts", PARTS, self.parts), kink_table(self.kinks))
 
     @property
     def lines(self) -> tuple[str, ...]:
-        return *filter(None, [self.asked]), self.cost, *not_met(self.kinks)
+        asked = filter(None, [self.asked])
+        return *asked, self.cost, *condition_lines(self.conditions), *not_met(self.kinks)
 
     def __str__(self) -> str:
         return paragraphs(self.title, *self.tables(), "\n".join(self.lines))

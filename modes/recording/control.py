@@ -21,7 +21,7 @@ from ...ops import Recorder, Step
 from ...ops.graphs import body_of, operands_of
 from ...ops.graphs.infer import data_everywhere
 from ..linear.derivatives.derivative import is_open, values_in
-from ..linear.derivatives.record import dag_between, has_tangent
+from ..linear.derivatives.record import dag_between, differentiated, has_tangent
 from ..linear.derivatives.trace import formals_of, replayed, tensors_of, turns_of
 from ..model.flow.control import kept_whole, shapes_around
 from ..model.flow.steps import Body, bodies_of, explicit
@@ -106,7 +106,7 @@ class Branches(BodyDerivative):
             if starts and ends:
                 found, to = (tuple(dict.fromkeys(x.values())) for x in (starts, ends))
                 wrt, of = (to, found) if self.back else (found, to)
-                dag = dag_between(op, body.steps, inner, wrt, of)
+                dag = dag_between(op, differentiated(body), inner, wrt, of)
                 seeds = {n: shaped(op, tangents[i], (*k, *shape_of(inner[n])))
                          for i, n in starts.items()}  # fmt: skip
                 reached = pushed(op, dag.T if self.back else dag, found, to, seeds)
@@ -219,8 +219,8 @@ class Turns(BodyDerivative):
     ) -> Turn:
         """The derivative of one iteration."""
         like, back = self.body.like, self.back
-        reads, makes = (self.stacked, self.scanned) if back else (self.scanned, self.stacked)
-        slices = [t for t in reads if t.slot in tangents]
+        taken, makes = (self.stacked, self.scanned) if back else (self.scanned, self.stacked)
+        slices = [t for t in taken if t.slot in tangents]
         makes = [t for t in makes if t.slot in wanted and has_tangent(like[t.name])]
         around = {i: n for i, n in self.captured.items() if i in (wanted if back else tangents)}
         floats = [j for j, (formal, _) in enumerate(self.states) if has_tangent(like[formal])]
@@ -238,7 +238,7 @@ class Turns(BodyDerivative):
             self.check_states(inner)
             primal = [*op.nodes]
             wrt, of = (ends, starts) if back else (starts, ends)
-            dag = dag_between(op, self.body.steps, inner, wrt, of)
+            dag = dag_between(op, differentiated(self.body), inner, wrt, of)
             dag = dag.T if back else dag
             seeded = {j for j in floats if j + (0 if back else self.lost) in tangents}
             active = grown(dag, starts, ends, entry, leave, seeded)
@@ -254,14 +254,14 @@ class Turns(BodyDerivative):
             made = [(t, self.fitting(op, reached[t.name], k, inner[t.name]))
                     for t in makes if t.name in reached]  # fmt: skip
             named = {n: v for n, v in formals.items() if v.const_value is None}
-            turn = Turn(op.depth - 1, op.nodes, state, left, terms, {}, given, made)
             named |= self.kept(op, primal, inner, [*named.values()])
-        turn.nodes, read = needed(turn.nodes, turn.results, {*named.values()})
-        turn.reads = {n: v for n, v in named.items() if v in read}
-        if not turn.reads and not slices:  # a Scan needs an input to scan, if possible one at hand
+            results = [*left.values(), *terms.values(), *(x for _, x in made)]
+            nodes, read = needed(op.nodes, results, {*named.values()})
+        reads = {n: v for n, v in named.items() if v in read}
+        if not reads and not slices:  # a Scan needs an input to scan, if possible one at hand
             at_hand = {*self.rows, *(t.name for t in self.scanned)}
-            turn.reads = dict(sorted(named.items(), key=lambda item: item[0] not in at_hand)[:1])
-        return turn
+            reads = dict(sorted(named.items(), key=lambda item: item[0] not in at_hand)[:1])
+        return Turn(op.depth, nodes, state, left, terms, reads, given, made)
 
     def kept(
         self, op: Recorder, primal: Iterable[ir.Node], inner: Values, formals: list[ir.Value]

@@ -72,11 +72,6 @@ class Turn:
     slices: list[tuple[Track, ir.Value]]
     makes: list[tuple[Track, ir.Value]]
 
-    @property
-    def results(self) -> list[ir.Value]:
-        """All that it computes."""
-        return [*self.leave.values(), *self.terms.values(), *(value for _, value in self.makes)]
-
 
 def fission(
     op: Recorder, turn: Turn, series: Mapping[ir.Value, Series], initial: Sequence[Any],

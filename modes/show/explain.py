@@ -20,7 +20,7 @@ from ...jacobians.sums import terms_of
 from ...jacobians.text import bytes_text, time_text
 from ...ops import Node, Step, find
 from ...ops.rules.elementwise import Elementwise
-from ..curvature.checked import find_linearizations, inner, maker, origin
+from ..curvature.checked import conditions_of, find_linearizations, inner, maker, origin
 from ..linear.derivatives.checkpoint import is_checkpointed
 from ..linear.derivatives.record import cuts
 from ..linear.elimination.adaptive import Adaptive
@@ -285,7 +285,8 @@ def composition(C: Curvature) -> Composition:
     made = origin(C)
     kinks = dict.fromkeys(kink for J in find_linearizations(made) for kink in kinks_at(J))
     parts = split_terms(inner(C), MIDDLES.get(maker(made)[0], ""))
-    return Composition(repr(C), asked(made), cost_of(C), tuple(parts), tuple(kinks))
+    conditions = tuple(dict.fromkeys(map(str, conditions_of(made))))
+    return Composition(repr(C), asked(made), cost_of(C), tuple(parts), tuple(kinks), conditions)
 
 
 def split_terms(operator: Jacobian, middle: str) -> Iterator[Factor]:

@@ -8,7 +8,6 @@ from itertools import count
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.sparse.linalg import cg
 
 from ...jacobians import Identity, dtype_of
@@ -108,6 +107,8 @@ def newton_cg(
         states = descent(problem, moves, 1e-4 if tol is None else tol, "nhev")
         most = 200 * len(problem.x0) if maxiter is None else maxiter
         return run(states, "Newton-CG", most, callback, progress)
+    from scipy.optimize import minimize  # which imports much
+
     start, _ = problem.value_and_grad(problem.x0)  # warns of tensors without a part in f
     if not np.isfinite(start):
         raise InputError(f"{problem.of[0]!r} is not finite at the start, where newton_cg begins")

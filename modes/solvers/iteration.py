@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
-from scipy import optimize
 from scipy.sparse.linalg import LinearOperator, SuperLU
 
 from ...jacobians.arrays import Array
@@ -21,14 +20,11 @@ from ...jacobians.progress import counting
 from ...jacobians.readings import is_kept, module_of
 from .problem import Problem
 
-if TYPE_CHECKING:
-    Result = dict[str, Any]
-else:
-    Result = optimize.OptimizeResult
 
-
-class OptimizeResult(Result, Shown):
-    """SciPy's result, with a table for notebooks; the solvers tell which fields it has."""
+class OptimizeResult(dict[str, Any], Shown):
+    """As SciPy's result, a dictionary whose items are attributes too, with a table for notebooks;
+    the solvers tell which fields it has.
+    """
 
     x: np.ndarray
     tensors: dict[str, np.ndarray]
@@ -48,6 +44,24 @@ class OptimizeResult(Result, Shown):
     njev: int
     nhev: int
     products: int
+
+    if not TYPE_CHECKING:  # so that a misspelt attribute is found by a type checker
+
+        def __getattr__(self, name: str) -> Any:
+            try:
+                return self[name]
+            except KeyError:
+                raise AttributeError(name) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+    def __dir__(self) -> list[str]:
+        return [*self]
+
+    def __repr__(self) -> str:
+        wide = max(map(len, self), default=0)
+        return "\n".join(f"{name:>{wide}}: {value!r}" for name, value in self.items())
 
 
 Callback = Callable[[OptimizeResult], Any]

@@ -69,6 +69,19 @@ def test_explain_says_where_a_recording_holds():
     assert K.explain().conditions == ("there are no infinities where entries are left out",)
 
 
+def test_explain_says_where_a_closed_form_holds():
+    """A power is a square where its exponent, an input, is 2."""
+    model = load("""g (double[3] x, double[3] w, double p) => (double l, double[3] z) {
+        z = Mul(x, w) c = Pow(z, p) l = ReduceSum<keepdims = 0>(c) }""")
+    point = {"x": X, "w": np.ones(3), "p": np.array(2.0)}
+    G = oj.gauss_newton(model, point, of="l", at="z", wrt="w")
+    assert G.explain().conditions == ("it is True that all entries of 'p' are 2",)
+    assert "recorded for points where it is True that all entries of 'p' are 2" in str(G.explain())
+    K = G.relinearize({**point, "p": np.array(3.0)})
+    assert_allclose(G.diagonal(), 2 * X**2)
+    assert_allclose(K.diagonal(), 6 * X * X**2)
+
+
 def test_control_flow_that_is_not_kept_is_a_condition_with_its_reason():
     model = load("""g (double[3] x) => (double[N] y) <int64 n = {3}> {
         y = Loop(n, , x) <body = b (int64 i, bool c, double[K] s) => (bool d, double[L] r) {

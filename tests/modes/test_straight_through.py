@@ -308,3 +308,47 @@ def test_on_the_command_line(tmp_path, capsys):
     model = oj.load(tmp_path / "m.onnx", **THROUGH)
     wanted = oj.linearize(model, {"x": POINTS}).toarray()
     np.testing.assert_allclose(np.load(tmp_path / "J.npz")["jacobian"], wanted)
+
+
+ROUNDED = {
+    "Round": "w = Div(u, k)  v = Round(w)  q = Mul(v, k)",
+    "QuantizeLinear": "v = QuantizeLinear(u, k, z)  q = DequantizeLinear(v, k, z)",
+    "If": """q = If(ci) <then_branch = t () => (float[3] p)
+                           { w = Div(u, k) v = Round(w) p = Mul(v, k) },
+                         else_branch = f () => (float[3] r) { r = Identity(u) }>""",
+    "Loop": """q = Loop(one, ci, u) <body = l (int64 j, bool cj, float[3] o) => (bool d, float[3] p)
+                 { d = Identity(cj)  w = Div(o, k)  v = Round(w)  p = Mul(v, k) }>""",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ROUNDED)
+@pytest.mark.parametrize("turns", [7, 70])
+def test_roundings_in_bodies_are_passed(kind, turns):
+    """A loop that is unrolled and one that is kept; against the recursion of both derivatives."""
+    model = oj.load(onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["" : 21]>
+        g (float[3] x) => (float[3] y)
+        <int64 n = {{{turns}}}, bool c = {{1}}, int64 one = {{1}}, float a = {{0.95}},
+         float k = {{0.01}}, int8 z = {{0}}>
+        {{ y = Loop(n, c, x) <body = b (int64 i, bool ci, float[3] s) => (bool co, float[3] t)
+             {{ co = Identity(ci)  u = Mul(s, a)  {ROUNDED[kind]}  e = Sin(q)  t = Add(e, x) }}> }}
+    """))  # fmt: skip
+    x = np.float32([0.13, -0.22, 0.05])
+    s, D, H = x.astype(float), np.ones(3), np.zeros(3)
+    for _ in range(turns):
+        q = 0.01 * np.rint(0.95 * s / 0.01)
+        inside = abs(0.95 * s) < 1.275 if kind == "QuantizeLinear" else 1.0
+        q = np.clip(q, -1.28, 1.27) if kind == "QuantizeLinear" else q
+        aD, aH = 0.95 * D * inside, 0.95 * H * inside
+        s, D, H = np.sin(q) + x, np.cos(q) * aD + 1, np.cos(q) * aH - np.sin(q) * aD**2
+    J = oj.linearize(model, {"x": x}, straight_through=True)
+    for _ in range(2):
+        np.testing.assert_allclose(J @ np.ones(3, np.float32), D, rtol=1e-4)
+        np.testing.assert_allclose(J.T @ np.ones(3, np.float32), D, rtol=1e-4)
+        J = J.relinearize({"x": x})
+    made = oj.load(oj.export(model, "jvp", {"x": x}, straight_through=True))
+    tangent = next(name for name in made.inputs if name != "x")
+    found = made.run({"x": x, tangent: np.ones(3, np.float32)})["y_tangent"]
+    np.testing.assert_allclose(found, D, rtol=1e-4)
+    second = oj.hessian(model, {"x": x}, weights=np.ones(3, np.float32), straight_through=True)
+    np.testing.assert_allclose(second @ np.ones(3, np.float32), H, rtol=1e-3)

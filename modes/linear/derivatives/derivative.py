@@ -273,7 +273,7 @@ def open_entry(
         return None
     try:
         if bodies_of(step):
-            made = next(s for s in t.steps if s.key == step.key)
+            made = next(s for s in t.active if s.key == step.key)
             blocks = slots_of(JOINTS[Derivative](t.recorder, made, t.values), step.wanted)
         else:
             blocks = blocks_of(step, values, t.recorder)

@@ -40,7 +40,7 @@ from ....ops.node import remedy
 from ....ops.registry import Declaration, traits_of
 from ....ops.rules.quantization import DOMAIN as ESTIMATORS
 from ...model.flow.control import CONTROL, SEQUENCES, reason_of
-from ...model.flow.steps import bodies_of, reads
+from ...model.flow.steps import Body, bodies_of, reads
 from ...model.primal.inputs import Specs, is_float, not_floating
 from ...model.primal.model import Model, TensorSpec
 
@@ -198,13 +198,21 @@ def because(steps: tuple[Step, ...], wrt: str, of: str, exact: Exact) -> str:
 
 
 def straight_through(steps: Iterable[Step]) -> tuple[Step, ...]:
-    """The same steps; roundings become estimators."""
-    return tuple(
-        replace(step, domain=ESTIMATORS, version=1)
-        if not step.domain and find(step.op_type, ESTIMATORS)
-        else step
-        for step in steps
-    )
+    """The same steps; roundings become estimators, and bodies pass those in them."""
+    return tuple(map(estimating, steps))
+
+
+def estimating(step: Step) -> Step:
+    """A step as the estimator of its operator, or with bodies in which roundings are passed."""
+    if not step.domain and find(step.op_type, ESTIMATORS):
+        return replace(step, domain=ESTIMATORS, version=1)
+    bodies = {key: replace(body, estimates=True) for key, body in bodies_of(step).items()}
+    return replace(step, attrs={**step.attrs, **bodies}) if bodies else step
+
+
+def differentiated(body: Body) -> tuple[Step, ...]:
+    """The steps of a body as they are differentiated, not as they are run."""
+    return straight_through(body.steps) if body.estimates else body.steps
 
 
 def tensors_behind(

@@ -159,7 +159,8 @@ def python_of(attribute: ir.Attr) -> Any:
 class Body:
     """A subgraph: its steps by name, and zeros of the shape of every tensor in it.
 
-    `moved` are its tensors whose numbers may differ at another turn or point.
+    `moved` are its tensors whose numbers may differ at another turn or point. Where it `estimates`,
+    derivatives pass its roundings.
     """
 
     formals: tuple[str, ...]
@@ -170,6 +171,7 @@ class Body:
     moved: frozenset[str]
     name: str
     opsets: Mapping[str, int]
+    estimates: bool = False
 
 
 def bodies_of(step: Step) -> dict[str, Body]:
