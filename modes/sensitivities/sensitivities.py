@@ -108,8 +108,7 @@ class Sensitivities(Shown):
     ) -> Allocation:  # fmt: skip
         """argmin Σₖ cost(k, bₖ) with Σₖ nₖ bₖ within a budget: a width for each weight.
 
-        An integer program, solved exactly, as if the costs of several weights added up. Scales
-        are not counted.
+        Exact, as if the costs of several weights added up. Scales are not counted.
 
         - `bits`, `bytes`: the budget, as mean bits of a number or as bytes of all weights.
         - `by`: which costs count, as for `costs`: by default the second order, since what is left
