@@ -275,6 +275,14 @@ def test_what_does_not_fit(options, text):
         with_loss(identities("z"), **options)
 
 
+def test_a_new_input_has_no_name_of_a_body():
+    model = loaded("""g (double[N,3] x, bool c) => (double[N,3] z)
+        { z = If(c) <then_branch = t () => (double[N,3] inner) { inner = Sin(x) },
+                     else_branch = e () => (double[N,3] other) { other = Cos(x) }> }""")
+    with pytest.raises(oj.InputError, match="'inner' is a tensor in a body"):
+        with_loss(model, "mse", target="inner")
+
+
 def test_a_softmax_before_a_softmax_is_warned_of():
     model = loaded("g (double[N,4] x) => (double[N,4] p) { z = Tanh(x) p = Softmax(z) }")
     with pytest.warns(oj.OnnxJacWarning, match="contains Softmax, of which 'p' .* unless at='z'"):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from ....jacobians.errors import InputError
 from ....ops.graphs.infer import Kind, inferred
 from .contents import unique_name
 
@@ -85,9 +86,12 @@ class Nodes:
     def entered(self, name: str, shape: Any, dtype: Any) -> ir.Value:
         """The tensor of this name, or a new input of this shape and type."""
         if name not in self.values:
+            if name in self.taken:
+                raise InputError(f"{name!r} is a tensor in a body of the model: name another input")
             kind = ir.TensorType(ir.DataType.from_numpy(np.dtype(dtype)))
             sizes = None if shape is None else ir.Shape(shape)
-            self.values[name] = ir.Value(name=unique_name(name, self.taken), type=kind, shape=sizes)
+            self.values[name] = ir.Value(name=name, type=kind, shape=sizes)
+            self.taken.add(name)
             self.graph.inputs.append(self.values[name])
         return self.values[name]
 
