@@ -102,8 +102,10 @@ class Pruning:
 
     def pruned(self) -> Model:
         """The model in which the entries that do not stay are 0."""
-        weights = self.model.constants
-        return with_weights(self.model, {n: weights[n] * m for n, m in self.masks.items()})
+        kept = {n: self.model.constants[n].copy() for n in self.masks}
+        for name, mask in self.masks.items():
+            kept[name][~mask] = 0
+        return with_weights(self.model, kept)
 
     def __repr__(self) -> str:
         return str(self.table)
