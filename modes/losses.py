@@ -233,7 +233,7 @@ def with_loss(
     )  # fmt: skip
     ends = tensors_of_loss(source, kind, at)
     warn_of_twice(source, kind, ends[0])
-    known = {*source.inputs, *source.outputs, *source.initializers, *source.intermediates}
+    known = set(source.names)
     if name in known:
         raise InputError(f"the model has a tensor {name!r} already: give the loss another name=")
     copy = source.ir.clone()
