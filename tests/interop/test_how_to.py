@@ -9,7 +9,7 @@ from house import ROOT
 pytestmark = pytest.mark.peers
 
 
-PAGES = {"interop": ("torch", "onnxscript", "jax", "pylops"), "jax": ("jax",), "torch": ("torch",)}
+PAGES = {"interop": ("torch", "onnxscript", "jax", "pylops"), "jax": ("jax", "diffrax", "optimistix"), "torch": ("torch",)}
 """page -> the libraries that it needs."""
 
 
