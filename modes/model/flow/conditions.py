@@ -113,8 +113,11 @@ def check_relations(model: Contents, point: Mapping[str, Any]) -> None:
 
 # -- relations as text -----------------------------------------------------------------------------
 
-LONGEST = 2000
-"""Longest relation, in characters, and largest integer input that relations may read."""
+RELATION_LETTERS = 2000
+"""The longest relation."""
+
+RELATION_ENTRIES = 2000
+"""The most entries of an integer input that relations may read."""
 
 FUNCTIONS: dict[str, Callable[..., int]] = {
     "floor": operator.floordiv,
@@ -136,7 +139,7 @@ def sizes_and_integers(model: Contents, point: Mapping[str, Any]) -> dict[str, i
     for name, sizes in free_sizes(model.inputs).items():
         array = host(point[name])
         found |= {size: array.shape[axis] for axis, size in sizes.items()}
-        if array.dtype.kind in "iu" and array.size <= LONGEST:
+        if array.dtype.kind in "iu" and array.size <= RELATION_ENTRIES:
             found |= {f"{name}[{k}]": int(n) for k, n in enumerate(array.ravel())}
     return found
 
@@ -147,7 +150,7 @@ def is_true(relation: str, numbers: Mapping[str, int]) -> bool | None:
     >>> is_true("2·N + -1·x[0] >= 3", {"N": 2, "x[0]": 1}), is_true("floor(N, 2) == 1", {"N": 4})
     (True, False)
     """
-    if len(relation) > LONGEST:
+    if len(relation) > RELATION_LETTERS:
         return None
     try:
         return bool(value(ast.parse(relation.replace("·", "*"), mode="eval").body, numbers))

@@ -25,11 +25,7 @@ from ..flow.contents import Contents
 from ..flow.control import CONTROL, SEQUENCES
 from ..flow.steps import steps_needed
 from . import numpy as own
-from .numpy import Call, in_line, keywords
-
-SHAPES = 64
-"""The most integers of a vector that are left on the host, where shapes and axes are read, unless
-kernels alone read it, as tensors."""
+from .numpy import SHAPE_ENTRIES, Call, in_line, keywords
 
 
 class OtherSize(Exception):
@@ -182,8 +178,8 @@ def to_place(x: Any, there: Place, take: Callable[[Any], Any] | None = None) -> 
     """An array as a tensor, by `there.take`; few integers may be a shape, and stay."""
     if not hasattr(x, "dtype"):
         return x
-    few = isinstance(x, np.ndarray) and x.dtype.kind in "iu" and x.ndim < 2 and x.size <= SHAPES
-    return x if few else (take or there.take)(x)
+    is_whole = isinstance(x, np.ndarray) and x.dtype.kind in "iu"
+    return x if is_whole and x.ndim < 2 and x.size <= SHAPE_ENTRIES else (take or there.take)(x)
 
 
 # -- products --------------------------------------------------------------------------------------
