@@ -330,7 +330,7 @@ def _(operator: Dense) -> Jacobian:
 
 @determinant.register
 def _(operator: Dense) -> SlogDet:
-    return of_matrices(operator.a)
+    return of_matrices(operator.a, operator)
 
 
 @inverted.register
@@ -340,7 +340,7 @@ def _(operator: BlockDiagonal) -> Jacobian:
 
 @determinant.register
 def _(operator: BlockDiagonal) -> SlogDet:
-    return of_matrices(operator.blocks)
+    return of_matrices(operator.blocks, operator)
 
 
 @inverted.register
@@ -362,7 +362,8 @@ def _(operator: Kron) -> SlogDet:
     for factor, power in ((operator.left, rows), (operator.right, m)):
         if not isinstance(factor, Eye):
             alike = batch // max(size(shape_of(factor)[:-2]), 1)
-            found = multiply_dets(found, power_of_det(of_matrices(factor), alike * power))
+            part = of_matrices(factor, operator)
+            found = multiply_dets(found, power_of_det(part, alike * power))
     return found
 
 
@@ -378,7 +379,7 @@ def _(operator: LowRank) -> Jacobian:
 @determinant.register
 def _(operator: LowRank) -> SlogDet:
     low = operator.u.shape[1] < operator.shape[0]
-    return ZERO_DET if low else of_matrices(multiplied_out(operator))
+    return ZERO_DET if low else of_matrices(multiplied_out(operator), operator)
 
 
 def multiplied_out(operator: LowRank) -> Array:

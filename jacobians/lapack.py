@@ -118,28 +118,37 @@ def is_hermitian(a: np.ndarray) -> bool:
     return bool((a == adjoint_of(a)).all())
 
 
-def of_matrices(matrices: np.ndarray) -> SlogDet:
-    """sign, log |Π det| over a stack of matrices."""
+def of_matrices(matrices: np.ndarray, whole: Jacobian | None = None) -> SlogDet:
+    """sign, log |Π det| of matrices; warns where a condition number in `whole` is too large."""
     if matrices.shape[-1] != matrices.shape[-2]:
         return ZERO_DET
     work = widened(matrices)
-    if isinstance(work, np.ndarray) and is_hermitian(work):
-        with suppress(np.linalg.LinAlgError):
-            return 1.0, 2 * of_sizes(np.diagonal(np.linalg.cholesky(work), 0, -2, -1))
-    signs, logs = map(host, module_of(work).linalg.slogdet(work))
+    if whole is not None and isinstance(work, np.ndarray) and work.ndim == 2:
+        return of_matrix(whole, matrices)
+    linalg = module_of(work).linalg
+    if whole is not None and 0 not in work.shape:
+        with np.errstate(all="ignore"):
+            check_condition(whole, host(linalg.cond(work, 1)).max(), dtype_of(matrices))
+    signs, logs = map(host, linalg.slogdet(work))
     return signs.prod().item(), float(logs.sum(dtype=float))
 
 
 def of_matrix(whole: Jacobian, a: np.ndarray) -> SlogDet:
     """sign, log |det A| of the matrix of `whole`; warns where its condition number is too large."""
-    getrf, gecon = cast(Any, scipy.linalg.get_lapack_funcs(("getrf", "gecon"), (widened(a),)))
-    lu, steps, _ = getrf(widened(a))
-    inverse, _ = gecon(lu, np.linalg.norm(a, 1))
-    if not eps_of(a.dtype) < LOST * inverse:
-        number = f"{1 / inverse:.2g}" if inverse else "infinite"
-        warn_of_rounding(whole, f"its condition number is {number} in {a.dtype}")
+    work = widened(a)
+    getrf, gecon = cast(Any, scipy.linalg.get_lapack_funcs(("getrf", "gecon"), (work,)))
+    lu, steps, _ = getrf(work)
+    with np.errstate(divide="ignore"):
+        check_condition(whole, 1 / np.float64(gecon(lu, np.linalg.norm(work, 1))[0]), a.dtype)
     swaps = np.count_nonzero(steps != np.arange(len(steps)))
     return multiply_dets(((-1.0) ** swaps, 0.0), of_entries(np.diagonal(lu)))
+
+
+def check_condition(whole: Jacobian, number: float, dtype: Any) -> None:
+    """Warns where the condition number of a matrix in `whole` lets rounding decide det A."""
+    if not number * eps_of(dtype) < LOST:
+        said = f"{number:.2g}" if np.isfinite(number) else "infinite"
+        warn_of_rounding(whole, f"its condition number is {said} in {np.dtype(dtype)}")
 
 
 def of_values(whole: Jacobian, values: np.ndarray, sizes: Any) -> SlogDet:
