@@ -12,7 +12,7 @@ from scipy.sparse import issparse, linalg
 
 from .arrays import Shape, as_array, native, prod_text, untraced
 from .errors import InputError, LimitError
-from .hooks import add, multiply, scale, submatrix, to_jax, to_pylops, to_torch, wrapped
+from .hooks import add, multiply, scale, submatrix, to_jax, to_lineax, to_pylops, to_torch, wrapped
 from .readings import is_kept
 from .symint import is_symbolic
 
@@ -209,6 +209,20 @@ class Algebra(linalg.LinearOperator):
         JAX, and where v does not fit.
         """
         return to_jax(self)
+
+    def to_lineax(self, *tags: Any) -> Any:
+        """J as an operator of lineax, for `lineax.linear_solve` inside `jit`, `vmap` and `grad`.
+
+        It is tagged as symmetric where Jᵀ is J, as diagonal where it is one, and then as positive
+        semidefinite where its entries are. Needs `onnxjac[lineax]`.
+
+        - `tags`: further tags of lineax, which are taken as true: a Gauss-Newton matrix of a convex
+          loss is `lineax.positive_semidefinite_tag`.
+
+        Shape: (m, n), as J; 32 bits unless JAX is told to use 64. Raises `InputError` without
+        lineax.
+        """
+        return to_lineax(self, tags)
 
     def to_pylops(self) -> Any:
         """J as a `pylops.LinearOperator`; where a side is one tensor, dims or dimsd is its shape.

@@ -55,6 +55,7 @@ to = hook("move {}", "The operator with its arrays on a device of PyTorch: `mode
 to_torch = hook("make {} a function of PyTorch", "The thing for PyTorch: `modes.interop`.")
 to_jax = hook("make {} a function of JAX", "The thing for JAX: `modes.interop`.")
 jax_trees = hook("make trees for {}", "Register operators as trees of JAX: `modes.interop`.")
+to_lineax = hook("make {} an operator of lineax", "The operator for lineax: `modes.interop`.")
 to_pylops = hook("make {} an operator of PyLops", "The operator for PyLops: `modes.interop`.")
 plot = hook("draw {}", "The matrix as a picture: `modes.show.plots`.")
 spy = hook("draw {}", "The sparsity as a picture: `modes.show.plots`.")

@@ -140,7 +140,7 @@ def of_matrix(whole: Jacobian, a: np.ndarray) -> SlogDet:
     lu, steps, _ = getrf(work)
     with np.errstate(divide="ignore"):
         check_condition(whole, 1 / np.float64(gecon(lu, np.linalg.norm(work, 1))[0]), a.dtype)
-    swaps = np.count_nonzero(steps != np.arange(len(steps)))
+    swaps = int(np.count_nonzero(steps != np.arange(len(steps))))
     return multiply_dets(((-1.0) ** swaps, 0.0), of_entries(np.diagonal(lu)))
 
 

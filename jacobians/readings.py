@@ -31,6 +31,9 @@ class Reading(ABC):
             raise AttributeError(name)
         return partial(self.call, name)
 
+    over: Any = None
+    """The reading that it computes by, where it only changes what each operator gives."""
+
     @abstractmethod
     def call(self, op_type: str, *inputs: Any, **attrs: Any) -> Any:
         """The result of an operator: a tuple if several."""

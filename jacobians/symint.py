@@ -116,6 +116,11 @@ class Symbols:
         found = (c for c in self.conditions.values() if c.kind == "numbers")
         return {c.name or str(c.of.name): c.reader for c in found}
 
+    def decided(self) -> dict[str, str]:
+        """The tensors that are pinned, or by a number of theirs in an equation, with readers."""
+        equations = ((a, c) for c in self.relations("==") for a in c.of.roots())
+        return {a.tensor: c.reader for a, c in equations if not a.free} | self.pinned()
+
     def decide(self, difference: SymInt, relation: str) -> bool:
         """Whether `difference relation 0` at the point; a condition unless bounds prove it."""
         low, high = bounds(difference)
@@ -347,7 +352,7 @@ def bounds(x: SymInt) -> tuple[int | None, int | None]:
     return low, high
 
 
-# -- the relations that leave no guard
+# -- the relations that leave no condition
 
 
 def depth_of(x: Any) -> int:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import onnx_ir as ir
 
-from ..jacobians.arguments import validated
+from ..jacobians.arguments import Natural, validated
 from ..jacobians.arrays import as_array
 from ..jacobians.errors import InputError, closest, not_allowed, warn
 from .model.flow.nodes import Nodes
@@ -29,20 +29,22 @@ Reduction = Literal["mean", "sum", "none", "batchmean"]
 class Loss:
     """A loss of the tensors `at` and a target: its terms by a formula, and the options of this.
 
-    There is a term for each entry of x, or for each row along the last axis or the classes. A mean
-    divides by Σ `per`, where there is one, in place of the number of terms.
+    There is a term for each entry of x, for each row along the last axis or the classes, or for
+    each sequence along the second axis. A mean divides by Σ `per`, where there is one, in place of
+    the number of terms.
     """
 
     formula: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    target: Literal["labels", "entries", "rows", ""] = "entries"
+    target: Literal["labels", "lists", "sequences", "entries", "rows", ""] = "entries"
     at: tuple[str, ...] = ("x",)
-    terms: Literal["entries", "rows"] = "entries"
+    terms: Literal["entries", "rows", "sequences"] = "entries"
     per: str = ""
 
 
 CLASSES: Mapping[str, Any] = {"axis": 1, "weight": None}
 NLL = "NegativeLogLikelihoodLoss({}, y, weight, reduction='none', ignore_index=ignore_index)"
+FIRST = "k = Equal(CumSum(Float(Float(y) < 0), Squeeze([1])), 0);"
 KEPT = "Float(Not(Equal(y, CastLike(ignore_index, y))))"
 PER = "k = {}; k if weight is None else k * Gather(weight, Where(k > 0, y, CastLike(0, y)))"
 SMOOTH = "RowMean(p if weight is None else p * weight)"
@@ -66,6 +68,12 @@ LOSSES: dict[str, Loss] = {
         "m = RowMean(h) - max(margin, 0) ** p / C;"
         "m if weight is None else m * Gather(weight, y)",
         {**CLASSES, "p": 1, "margin": 1.0}, "labels", terms="rows"),
+    "multilabel_margin": Loss(
+        f"{FIRST} j = Where(k, y, CastLike(0, y));"
+        "k = Unsqueeze(Float(k), [2]); t = k * OneHot(j, Shape(x, start=1), Float([0, 1]));"
+        "h = Max(1 - Unsqueeze(GatherElements(x, j, axis=1), [2]) + Unsqueeze(x, [1]), 0);"
+        "RowMean(ReduceSum(k * h, [1], keepdims=0) * (1 - ReduceMax(t, [1], keepdims=0)))",
+        {"axis": 1}, "lists", terms="rows"),
     "mse": Loss("d = x - y; d * d"),
     "l1": Loss("Abs(x - y)"),
     "smooth_l1": Loss(
@@ -97,6 +105,24 @@ LOSSES: dict[str, Loss] = {
         "v = Max(variance, eps); d = x - y; c = log(2 * pi) if full else 0;"
         "(Log(v) + d * d / v + c) / 2",
         {"full": False, "eps": 1e-6}, at=("x", "variance")),
+    "ctc": Loss(  # s: log-probabilities of all ways to the labels e with blanks between, so far
+        f"{FIRST} n = RowSum(Float(k)); e = Unsqueeze(Where(k, y, CastLike(blank, y)), [2]);"
+        "e = Flatten(Concat(Expand(CastLike(blank, y), Shape(e)), e, axis=2), axis=1);"
+        "e = Pad(e, [0, 0, 0, 1], CastLike(blank, y));"
+        "before = Slice(Pad(e, [0, 2, 0, 0], CastLike(blank, y)), [0], [-2], [1]);"
+        "skip = Where(Equal(e, before), low, 0); place = CumSum(skip * 0 + 1, Squeeze([1])) - 1;"
+        "e = Expand(e, Concat(Shape(x, end=1), Shape(e), axis=0));"
+        "live = Float(ConstantOfShape(Shape(x, end=2))) + 1 if mask is None else mask;"
+        "s = Scan('a = Slice(Pad(s, [0, 1, 0, 0], low), [0], [-1], [1]);"
+        "  b = Slice(Pad(s, [0, 2, 0, 0], low), [0], [-2], [1]) + skip; h = Max(s, a, b);"
+        "  h = h + Log(Exp(s - h) + Exp(a - h) + Exp(b - h)) + p;"
+        "  Where(Unsqueeze(q, [1]) > 0, h, s)',"
+        " Where(place == 0, 0, low), Max(GatherElements(x, e, axis=2), low), live);"
+        "s = Where(Abs(place - Unsqueeze(2 * n, [1]) + 0.5) < 1, s, low);"
+        "l = -ReduceLogSumExp(s, [-1], keepdims=0);"
+        "l = Where(l < -low / 2, l, 0 if zero_infinity else inf);"
+        "l / Max(n, 1) if reduction == 'mean' else l",
+        {"blank": 0, "zero_infinity": False}, "sequences", terms="sequences"),
     "cosine_embedding": Loss(
         "c = RowSum(x * x2) / Sqrt((RowSum(x * x) + 1e-12) * (RowSum(x2 * x2) + 1e-12));"
         "Where(y == 1, 1 - c, 0) + Where(y == -1, Max(c - margin, 0), 0)",
@@ -144,6 +170,8 @@ def with_loss(
     log_input: bool | None = None,
     log_target: bool | None = None,
     swap: bool | None = None,
+    blank: Natural | None = None,
+    zero_infinity: bool | None = None,
 ) -> Model:
     """The model with a loss of PyTorch after the tensor `at`: x, y ↦ loss(at(x), y).
 
@@ -161,6 +189,7 @@ def with_loss(
     | `"soft_cross_entropy"`, of probabilities | `weight`, `label_smoothing=0`, `axis=1` |
     | `"nll"` | `weight`, `ignore_index=-100`, `axis=1` |
     | `"multi_margin"` | `weight`, `p=1`, `margin=1`, `axis=1` |
+    | `"multilabel_margin"` | `axis=1` |
     | `"mse"`, `"l1"`, `"soft_margin"` | |
     | `"smooth_l1"`; `"huber"` | `beta=1`; `delta=1` |
     | `"bce"`; `"bce_with_logits"` | `weight`; `weight`, `pos_weight` |
@@ -171,6 +200,7 @@ def with_loss(
     | `"gaussian_nll"` | `full=False`, `eps=1e-6` |
     | `"cosine_embedding"` | `margin=0` |
     | `"triplet_margin"` | `margin=1`, `p=2`, `eps=1e-6`, `swap=False` |
+    | `"ctc"` | `blank=0`, `zero_infinity=False` |
 
     The options are those of `torch.nn.functional`; `weight` and `pos_weight` are arrays. `axis` is
     the axis of the classes: for logits [batch, tokens, words] the last one, `axis=-1`.
@@ -178,17 +208,19 @@ def with_loss(
     - `model`: the model, as `load` gives or takes it.
     - `kind`: which loss.
     - `at`: the tensor, by default the only floating output: logits for `"cross_entropy"` and
-      `"bce_with_logits"`, log-probabilities for `"nll"` and `"kl_div"`, probabilities for `"bce"`.
-      Two tensors for `"gaussian_nll"` (mean, variance), `"cosine_embedding"` and
+      `"bce_with_logits"`, log-probabilities for `"nll"`, `"kl_div"` and `"ctc"`, probabilities for
+      `"bce"`. Two tensors for `"gaussian_nll"` (mean, variance), `"cosine_embedding"` and
       `"margin_ranking"`, three for `"triplet_margin"` (anchor, positive, negative).
     - `reduction`: `"mean"`, `"sum"` or `"none"` as in PyTorch; `"batchmean"` is the sum by the
       length of the first axis.
     - `name`: the name of the loss.
 
     Shapes: for x of (N, C, ...) labels are (N, ...), and other targets are as x, those of
-    `"cosine_embedding"` as x without its last axis. The loss is a scalar, with `reduction="none"`
-    of the shape of labels or of x. Raises `InputError` for an unknown kind or option, and for a
-    name, a number of tensors or an axis that does not fit.
+    `"cosine_embedding"` as x without its last axis. For `"multilabel_margin"` a row of the target
+    has labels, then -1. For `"ctc"` x is (T, N, C), the target (N, S) has the labels of each
+    sequence, then -1, and a `mask` (T, N) is above 0 at the frames that count, the first ones. The
+    loss is a scalar, with `reduction="none"` of the shape of labels or of x. Raises `InputError`
+    for an unknown kind or option, and for a name, a number of tensors or an axis that does not fit.
     """
     source = as_model(model, at)
     if kind not in LOSSES:
@@ -196,11 +228,12 @@ def with_loss(
     loss, chosen = LOSSES[kind], options_of(
         kind, weight=weight, pos_weight=pos_weight, axis=axis, ignore_index=ignore_index,
         label_smoothing=label_smoothing, beta=beta, delta=delta, margin=margin, p=p, eps=eps,
-        full=full, log_input=log_input, log_target=log_target, swap=swap,
+        full=full, log_input=log_input, log_target=log_target, swap=swap, blank=blank,
+        zero_infinity=zero_infinity,
     )  # fmt: skip
     ends = tensors_of_loss(source, kind, at)
     warn_of_twice(source, kind, ends[0])
-    known = {*source.inputs, *source.outputs, *source.initializers, *source.intermediates}
+    known = set(source.names)
     if name in known:
         raise InputError(f"the model has a tensor {name!r} already: give the loss another name=")
     copy = source.ir.clone()
@@ -253,6 +286,8 @@ class LossTerms:
         self.nodes = Nodes(model, spec.dtype, name)
         self.add = self.nodes.add
         self.rank = None if spec.shape is None else len(spec.shape)
+        if loss.terms == "sequences" and self.rank not in (None, 3):
+            raise InputError(f"{spec} is not (frames, samples, classes), of which this loss is")
         self.axis = self._axis()
 
     def _axis(self) -> int:
@@ -278,7 +313,8 @@ class LossTerms:
         if mask is not None:
             shape = self.spec.shape if loss.terms == "entries" else self._rows()
             known["mask"] = nodes.floating(nodes.entered(mask, shape, self.spec.dtype))
-        y, whole = known.get("y", x), self.options | {"mask": None}
+        y, whole = known.get("y", x), self.options | {"mask": None, "reduction": reduction}
+        whole["low"] = -1e4 if self.spec.dtype == np.float16 else -1e30
         for name in {"weight", "pos_weight"} & whole.keys():
             if whole[name] is not None:
                 whole[name] = nodes.value(as_array(whole[name], self.spec.dtype))
@@ -295,13 +331,16 @@ class LossTerms:
             made = self.add("Reshape", made, self._row_sizes(x, y))
         scalar = reduction != "none"
         sizes = () if scalar else self.spec.shape if loss.terms == "entries" else self._rows()
+        sizes = sizes[1:] if sizes and loss.terms == "sequences" else sizes
         made.shape = None if sizes is None else ir.Shape(sizes)
         return made
 
     def _target(self, name: str) -> ir.Value:
         """The target, in the type that the loss takes."""
-        labels = self.loss.target == "labels"
-        shape = self.spec.shape if self.loss.target == "entries" else self._rows()
+        kind, rows = self.loss.target, self._rows()
+        labels = kind in ("labels", "lists", "sequences")
+        shape = self.spec.shape if kind in ("entries", "lists") else rows
+        shape = (*rows[1:], None) if rows and kind == "sequences" else shape
         y = self.nodes.entered(name, shape, np.int64 if labels else self.spec.dtype)
         if not labels:
             return self.nodes.floating(y)
@@ -327,7 +366,7 @@ class LossTerms:
 
     def _matrix(self, name: str, x: ir.Value) -> ir.Value:
         """A tensor of classes as a matrix, one row for each term; others as a vector."""
-        if name != "x" and not (name == "y" and self.loss.target == "entries"):
+        if name != "x" and not (name == "y" and self.loss.target in ("entries", "lists")):
             return self.add("Reshape", x, np.array([-1]))
         if self.axis != -1:
             if self.rank is None:
@@ -339,7 +378,8 @@ class LossTerms:
 
     def _total(self, known: dict[str, Any], y: ir.Value, reduction: Reduction) -> ir.Value:
         """Σ mask · ℓ of the terms ℓ, as it is reduced."""
-        loss, mask = self.loss, known["mask"]
+        loss = self.loss
+        mask = None if loss.terms == "sequences" else known["mask"]  # which the formula takes
         each = self.nodes.formula(loss.formula, known)
         weighted = each if mask is None else self.add("Mul", each, mask)
         if reduction == "none":

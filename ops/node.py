@@ -25,7 +25,7 @@ NAN = "onnxjac.nan"
 """Metadata key of a graph value: some entry may be NaN."""
 
 SURROGATE = "onnxjac.surrogate"
-"""Metadata key of a graph node: the number of the input whose tangent its output takes."""
+"""Metadata key of a CastLike node: the number of the input whose tangent its output takes."""
 
 
 def remedy(domain: str, otherwise: str) -> str:

@@ -40,21 +40,33 @@ def evaluate_tree(op: Op, tree: Tree, values: Mapping[str, Any], dtype: np.dtype
             part = {name: x[k : k + BLOCK] for name, x in flat.items()}
             made[k : k + BLOCK] = evaluate_tree(op, tree, {**values, **part}, dtype)
         return made.reshape(*shapes)
-    done, left = dict[Tree, Any](), dict(count_uses(tree))
+    if isinstance(tree, float):
+        return tree
+    return evaluate_node(op, tree, values, dtype, dict(count_uses(tree)), {})
 
-    def value(node: Tree) -> Any:
-        if isinstance(node, str):
-            known = values[node]
-            return np.asarray(known, dtype) if isinstance(known, float | int) else known
-        if not isinstance(node, tuple):
-            return np.asarray(node, dtype)
-        left[node] -= 1
-        made = done.pop(node) if node in done else getattr(op, node[0])(*map(value, node[1:]))
-        if left[node]:  # else its memory is free for the next result
-            done[node] = made
-        return made
 
-    return tree if isinstance(tree, float) else value(tree)
+def evaluate_node(
+    op: Op, node: Tree, values: Mapping[str, Any], dtype: np.dtype, left: dict[Tree, int],
+    done: dict[Tree, Any],
+) -> Any:  # fmt: skip
+    """The value of a subtree that is read so many times more, `left`, or is `done` already.
+
+    It is no closure that calls itself, which would keep the values until Python looks for cycles.
+    """
+    if isinstance(node, str):
+        known = values[node]
+        return np.asarray(known, dtype) if isinstance(known, float | int) else known
+    if not isinstance(node, tuple):
+        return np.asarray(node, dtype)
+    left[node] -= 1
+    if node in done:
+        made = done.pop(node)
+    else:
+        parts = (evaluate_node(op, part, values, dtype, left, done) for part in node[1:])
+        made = getattr(op, node[0])(*parts)
+    if left[node]:  # else its memory is free for the next result
+        done[node] = made
+    return made
 
 
 @cache

@@ -430,7 +430,7 @@ def fingerprint(parts: Mapping[str, Jacobian]) -> bytes:
     """A fingerprint of the tensors and of the positions of their entries."""
     found = sha256()
     for name, part in parts.items():
-        numbered = part @ np.arange(1, part.shape[1] + 1)
+        numbered = part @ np.arange(1.0, part.shape[1] + 1)
         found.update(f"{name} {part.out_shape}".encode())
         found.update(np.ascontiguousarray(numbered).tobytes())
     return found.digest()

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...jacobians import Jacobian, dtype_of, hooks, shape_of
+from ...jacobians import Diagonal, Identity, Jacobian, Scalar, dtype_of, hooks, shape_of
 from ...jacobians.arguments import validated
 from ...jacobians.errors import InputError, UnsupportedOp, optional
 from ...jacobians.threads import remembered
@@ -44,6 +44,22 @@ def _operator(J: Jacobian) -> Callable[[Any], Any]:
         return y.astype(v.dtype) if is_float(dtype_of(v)) else y
 
     return product
+
+
+@hooks.to_lineax.register(Jacobian)
+def _lineax(J: Jacobian, tags: tuple[Any, ...]) -> Any:
+    """J as a `lineax.FunctionLinearOperator`: see `Jacobian.to_lineax`."""
+    lineax, jax = optional("lineax", "lineax"), optional("jax", "jax")
+    diagonal = isinstance(J.structure, Diagonal | Identity | Scalar)
+    known = {
+        lineax.symmetric_tag: J.T is J, lineax.diagonal_tag: diagonal,
+        lineax.positive_semidefinite_tag: diagonal and bool((J.diagonal() >= 0).all()),
+    }  # fmt: skip
+    kind = jax.dtypes.canonicalize_dtype(J.dtype)
+    return lineax.FunctionLinearOperator(
+        J.to_jax(), jax.ShapeDtypeStruct(J.shape[1:], kind),
+        frozenset(tags) | {tag for tag, holds in known.items() if holds},
+    )  # fmt: skip
 
 
 @hooks.to_jax.register(Model)

@@ -852,7 +852,9 @@ def rounding_error(J: Jacobian, v: np.ndarray) -> np.ndarray:
 
 
 class Rounded(Reading):
-    """The `numbers` reading with a rounding error in every floating result."""
+    """The `numbers` reading with a rounding error in every floating result of an operator."""
+
+    over = numbers
 
     def __init__(self) -> None:
         self.signs = np.random.default_rng(0)

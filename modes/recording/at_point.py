@@ -120,7 +120,7 @@ class LoopAtPoint(Joint):
             name = self.form.step.op_type
             made = library_of(there[0]).by_numbers(name, run, *tangents.values())
             return {o: y for o, y in zip(wanted, made, strict=True) if y is not None}
-        if op is not numbers:
+        if numbers not in (op, op.over):
             raise OnnxJacError(f"{self.form.step} is no operator of {type(op).__name__}")
         feeds = {i: np.asarray(v, self.ins[i][1]) for i, v in tangents.items()}
         key = self.back, tuple((i, v.shape) for i, v in sorted(feeds.items())), wanted

@@ -97,7 +97,7 @@ def derived(t: Trace, names: Names, arrays: Iterable[Array]) -> Trace:
 
 def called(model: Model, names: Names, kind: str) -> Names:
     """The names of derivatives of some tensors, which no tensor of the model has."""
-    taken = {*model.inputs, *model.initializers, *model.intermediates, *model.outputs}
+    taken = set(model.names)
     return tuple(unique_name(f"{name}_{kind}", taken) for name in names)
 
 

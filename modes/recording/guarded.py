@@ -1,8 +1,8 @@
 """Guarded: a derivative recorded with free sizes, and the conditions under which it is valid.
 
-A rule that decides by a size or by an integer of the point leaves a guard. A size that must equal
-its value at the point is fixed; a tensor that must keep its values at the point becomes a constant;
-all other guards go into the metadata of the recorded model, as conditions.
+A rule that decides by a size or by an integer of the point leaves a condition. A size that must
+equal its value at the point is fixed; a tensor that must keep its values at the point becomes a
+constant; all other relations go into the metadata of the recorded model.
 """
 
 from __future__ import annotations
@@ -35,19 +35,16 @@ def guarded(
     model: Model, point: Mapping[str, Any], make: Make, name: str,
     defaults: Mapping[str, np.ndarray] | None = None,
 ) -> Model:  # fmt: skip
-    """The derivative that `make` records, valid at every point at which its guards hold.
+    """The derivative that `make` records, valid at every point at which its conditions hold.
 
     Inputs of the names of `defaults` may be left out, and have these values then.
 
     Warnings (`OnnxJacWarning`) name the fixed sizes, unrolled control flow, tensors that became
-    constants, and guards; the metadata `onnxjac.held` and `onnxjac.guards` list the last two.
+    constants, and relations; the metadata `onnxjac.held` and `onnxjac.guards` list the last two.
     """
     t, symbols = trace_guarded(model, point, make)
     if not t.values:  # a lowered model: its point is only a sample
-        told = {a.tensor: c.reader for c in symbols.relations("==") for a in c.of.roots()
-                if not a.free} | symbols.pinned()  # fmt: skip
-        if told:
-            name, why = next(iter(told.items()))
+        for name, why in symbols.decided().items():
             message = f"{why} depends on the numbers behind {name!r}, or on their count"
             raise UnsupportedOp(f"{message}: make them constants of the model")
     held = hold(t, symbols.pinned())
@@ -101,10 +98,10 @@ def trace_guarded(model: Model, point: Mapping[str, Any], make: Make) -> tuple[T
         if more.keys() <= fixed.keys():
             if failure is not None:
                 raise failure
+            decided = symbols.decided()
             symbols.conditions |= {("fixed", name): c for name, c in fixed.items()}
-            told = {a.tensor: reader for reader, atoms in equations for a in atoms}
             more = {a.name: fixed_at(a, why, model, point)
-                    for tensor, why in (told | symbols.pinned()).items()
+                    for tensor, why in (decided | symbols.pinned()).items()
                     for a in sizes_behind(t, tensor)}  # fmt: skip
             if more.keys() <= fixed.keys():
                 return t, symbols
@@ -142,10 +139,10 @@ def describe_size(model: Model, point: Mapping[str, Any], size: str) -> str:
     owners = [(name, axis) for name, axes in sizes.items() for axis, s in axes.items() if s == size]
     inputs = ", ".join(repr(name) for name, _ in owners)
     name, axis = owners[0]
-    told = f"the dimension {size!r} of {inputs}"
+    text = f"the dimension {size!r} of {inputs}"
     if size == f"{name}.shape[{axis}]":
-        told = f"axis {axis} of {inputs}"
-    return f"{told} is fixed at {point[name].shape[axis]}"
+        text = f"axis {axis} of {inputs}"
+    return f"{text} is fixed at {point[name].shape[axis]}"
 
 
 def hold(t: Trace, pinned: Mapping[str, str]) -> dict[str, str]:

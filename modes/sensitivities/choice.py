@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...jacobians import prod_text
-from ...jacobians.errors import InputError, OnnxJacError
+from ...jacobians.errors import InputError
 from ...jacobians.text import Table, bytes_text
 from ..model.primal.model import Model
 from .rounding import with_weights
@@ -35,29 +35,53 @@ def allocate_bits(
 ) -> np.ndarray:
     """argmin Σₖ costs[k, bₖ] with Σₖ sizes[k] widths[bₖ] ≤ room: a multiple-choice knapsack.
 
+    Exact, by dynamic programming over the weights: of partial choices only those stay that no other
+    one beats in both sums, and whose bound by a Lagrange multiplier is below what is known.
+
     >>> costs = np.array([[0.0, 1.0], [0.0, 3.0]])
     >>> allocate_bits(costs, np.array([10, 10]), np.array([8, 4]), 120)
     array([1, 0])
     """
-    from scipy.optimize import Bounds, LinearConstraint, milp
-
-    used = np.outer(sizes, widths)
+    used, rows = np.outer(sizes, widths).astype(np.float64), np.arange(len(sizes))
     if used.min(axis=1).sum() > room:
         raise InputError(f"a budget of {room / sizes.sum():.4g} bits per weight, {room / 8:,.0f} "
                          f"bytes, is below the narrowest width, {widths.min()}: raise it, or name "
                          "narrower widths by bits=")  # fmt: skip
     if not np.isfinite(costs).all():
         raise InputError("a cost is not finite, or was not measured")
-    one = np.kron(np.eye(len(sizes)), np.ones(len(widths)))
-    excess = costs - costs.min(axis=1, keepdims=True)
-    excess *= 1e6 / (excess.max() or 1.0)  # the solver ends at a gap of 1e-6, in absolute numbers
-    limits = LinearConstraint(one, 1, 1), LinearConstraint(used.reshape(1, -1), ub=room)
-    found = milp(excess.ravel(), integrality=np.ones(costs.size, int), bounds=Bounds(0, 1),
-                 constraints=limits, options={"mip_rel_gap": 0})  # fmt: skip
-    if found.x is None:
-        raise OnnxJacError(f"no allocation was found: {found.message}")
-    chosen: np.ndarray = found.x.reshape(costs.shape).argmax(axis=1)
+    price, chosen = price_of_bits(costs, used, room)
+    best = costs[rows, chosen].sum() + 1e-12 * abs(costs).sum()
+    bounds, least = ((x.min(axis=1)[::-1].cumsum()[::-1]) for x in (costs + price * used, used))
+    bits, cost, came = np.zeros(1), np.zeros(1), []
+    for k in rows:
+        bits, cost = (np.add.outer(x, y[k]).ravel() for x, y in ((bits, used), (cost, costs)))
+        bound, rest = (bounds[k + 1], least[k + 1]) if k + 1 < len(rows) else (0.0, 0.0)
+        bound += price * (bits - room)
+        held = np.flatnonzero((bits + rest <= room) & (cost + bound <= best))
+        held = held[np.lexsort((cost[held], bits[held]))]
+        lowest = np.minimum.accumulate(cost[held])
+        held = held[np.diff(lowest, prepend=np.inf) < 0]
+        came.append(np.divmod(held, len(widths)))
+        bits, cost = bits[held], cost[held]
+    state = int(cost.argmin())
+    for k in rows[::-1]:
+        state, chosen[k] = (int(x[state]) for x in came[k])
     return chosen
+
+
+def price_of_bits(costs: np.ndarray, used: np.ndarray, room: float) -> tuple[float, np.ndarray]:
+    """The least λ ≥ 0 for which argmin costs + λ used fits into the room, and this choice."""
+    low, high = 0.0, 0.0
+    while used[np.arange(len(used)), chosen := (costs + high * used).argmin(axis=1)].sum() > room:
+        low, high = high, 2 * high or float(np.ptp(costs) / used.max() or 1.0)
+    for _ in range(100 if high else 0):
+        middle = (low + high) / 2
+        other = (costs + middle * used).argmin(axis=1)
+        if used[np.arange(len(used)), other].sum() > room:
+            low = middle
+        else:
+            high, chosen = middle, other
+    return high, chosen
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,8 +102,10 @@ class Pruning:
 
     def pruned(self) -> Model:
         """The model in which the entries that do not stay are 0."""
-        weights = self.model.constants
-        return with_weights(self.model, {n: weights[n] * m for n, m in self.masks.items()})
+        kept = {n: self.model.constants[n].copy() for n in self.masks}
+        for name, mask in self.masks.items():
+            kept[name][~mask] = 0
+        return with_weights(self.model, kept)
 
     def __repr__(self) -> str:
         return str(self.table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -42,12 +42,47 @@ def rounded_weight(W: np.ndarray, bits: int, axis: int | None = None) -> np.ndar
     return rounded
 
 
-def chosen_weights(model: Model, wrt: Names) -> dict[str, np.ndarray]:
+Meeting = tuple[Step, int, tuple[int, ...] | None]
+"""A step that takes a weight, by which operand, and the order of the weight's axes there, None if
+it is no permutation of them.
+"""
+
+
+def meetings_of_weights(model: Model) -> dict[str, list[Meeting]]:
+    """The steps that take each initializer, behind steps that only move entries of weights."""
+    found: dict[str, list[Meeting]] = {name: [] for name in model.initializers}
+    ranks = {name: len(spec.shape or ()) for name, spec in model.initializers.items()}
+    here: dict[str | None, dict[str, Any]] = {n: {n: tuple(range(ranks[n]))} for n in found}
+    for step in model.steps:
+        moved = step.op_type in MOVES or (
+            step.op_type == "Concat" and all(x in here for x in step.inputs))  # fmt: skip
+        for i, x in enumerate(step.inputs if step.op_type not in SHAPES else ()):
+            for name, order in here.get(x, {}).items():
+                if not moved or (i and step.op_type != "Concat"):
+                    found[name].append((step, i, order))
+                    continue
+                if step.op_type == "Transpose" and order is not None:
+                    order = tuple(order[k] for k in step.attrs.get("perm", range(len(order))[::-1]))
+                elif step.op_type not in ("Identity", "Cast"):
+                    order = None
+                for y in step.outputs:
+                    here.setdefault(y, {})[name] = order
+    return found
+
+
+def operators_met(meetings: Iterable[Meeting]) -> tuple[str, ...]:
+    """The operators that take a weight, each once."""
+    return tuple(dict.fromkeys(step.op_type for step, *_ in meetings))
+
+
+def chosen_weights(
+    model: Model, wrt: Names, met: Mapping[str, list[Meeting]]
+) -> dict[str, np.ndarray]:
     """The named weights, or all floating ones of two or more axes that meet a linear operator."""
     if wrt is None:
         known = weights_of(model).items()
         wrt = [n for n, spec in known if len(spec.shape or ()) > 1 and may_float(spec)
-               and not WEIGHED.isdisjoint(operators_of(model, n))]  # fmt: skip
+               and not WEIGHED.isdisjoint(operators_met(met[n]))]  # fmt: skip
         if not wrt:
             whole = [str(s) for s in model.initializers.values() if s.shape and not may_float(s)]
             why = f"{', '.join(whole[:4])}: rounded already" if whole else "none is stored"
@@ -59,39 +94,14 @@ def chosen_weights(model: Model, wrt: Names) -> dict[str, np.ndarray]:
     return {name: model.constants[name] for name in names}
 
 
-def uses_of_weight(model: Model, name: str) -> Iterator[tuple[Step, int, tuple[int, ...] | None]]:
-    """The steps that take a weight, by which operand, in which order of its axes; None if unknown.
-
-    Steps that only move entries are followed.
-    """
-    rank = len(model.spec(name).shape or ())
-    here: dict[str | None, tuple[int, ...] | None] = {name: tuple(range(rank))}
-    for step in model.steps:
-        for i in (i for i, x in enumerate(step.inputs) if x in here and step.op_type not in SHAPES):
-            order = here[step.inputs[i]]
-            if step.op_type not in MOVES or i:
-                yield step, i, order
-                continue
-            if step.op_type == "Transpose" and order is not None:
-                order = tuple(order[k] for k in step.attrs.get("perm", range(rank)[::-1]))
-            elif step.op_type not in ("Identity", "Cast"):
-                order = None
-            here |= dict.fromkeys(step.outputs, order)
-
-
-def operators_of(model: Model, name: str) -> tuple[str, ...]:
-    """The operators that take a weight, each once."""
-    return tuple(dict.fromkeys(step.op_type for step, *_ in uses_of_weight(model, name)))
-
-
-def channel_axis(model: Model, name: str) -> int | None:
+def channel_axis(meetings: list[Meeting], rank: int) -> int | None:
     """The axis of a weight that its first operator gives out as channels; 0 for other operators.
 
     None for a vector: a scale for each of its entries would leave them as they are.
     """
-    step, i, order = next(uses_of_weight(model, name), (None, 0, None))
-    if step is None or order is None or len(order) < 2:
-        return 0 if len(model.spec(name).shape or ()) > 1 else None
+    step, i, order = meetings[0] if meetings else (None, 0, None)
+    if step is None or order is None or rank < 2:
+        return 0 if rank > 1 else None
     turned = step.attrs.get("transB" if i else "transA", 0)
     axis = (i + turned) % 2 if step.op_type == "Gemm" else OUTPUTS.get((step.op_type, i), 0)
     return order[axis]

@@ -24,7 +24,14 @@ from ..model.primal.inputs import Names, as_model, name_of
 from ..model.primal.model import Model
 from ..model.save import Target, drafts
 from .choice import Allocation, Pruning, allocate_bits, least_scores
-from .rounding import MATRICES, channel_axis, chosen_weights, operators_of, with_weights
+from .rounding import (
+    MATRICES,
+    channel_axis,
+    chosen_weights,
+    meetings_of_weights,
+    operators_met,
+    with_weights,
+)
 from .weighed import CURVATURES, WeighedLoss
 
 if TYPE_CHECKING:
@@ -108,8 +115,7 @@ class Sensitivities(Shown):
     ) -> Allocation:  # fmt: skip
         """argmin Σₖ cost(k, bₖ) with Σₖ nₖ bₖ within a budget: a width for each weight.
 
-        An integer program, solved exactly, as if the costs of several weights added up. Scales
-        are not counted.
+        Exact, as if the costs of several weights added up. Scales are not counted.
 
         - `bits`, `bytes`: the budget, as mean bits of a number or as bytes of all weights.
         - `by`: which costs count, as for `costs`: by default the second order, since what is left
@@ -150,10 +156,11 @@ class Sensitivities(Shown):
         Denker, Solla, "Optimal brain damage", 1990.
         """
         f = self.weighed
+        weights = {name: W.astype(np.float64) for name, W in f.weights.items()}
         if by == "obd":
-            return {name: f.diagonal[name] * W**2 / 2 for name, W in f.weights.items()}
-        slopes = f.gradient if by == "taylor" else dict.fromkeys(f.weights, 1.0)
-        return {name: abs(slopes[name] * W) for name, W in f.weights.items()}
+            return {name: f.diagonal[name] * W**2 / 2 for name, W in weights.items()}
+        slopes = f.gradient if by == "taylor" else dict.fromkeys(weights, 1.0)
+        return {name: abs(slopes[name] * W) for name, W in weights.items()}
 
     @validated
     def prune(self, sparsity: NonNegative, *, by: Score = "obd") -> Pruning:
@@ -177,7 +184,8 @@ class Sensitivities(Shown):
         has its own, `name[k]`. Source: Frantar et al., "GPTQ", 2023.
         """
         f = self.weighed
-        names = [name for name in f.weights if MATRICES.issuperset(operators_of(f.model, name))]
+        names = [*dict.fromkeys(r.name for r in self.rows
+                                if MATRICES.issuperset(r.operator.split(", ")))]  # fmt: skip
         if not names:
             raise InputError(f"no weight is one of a {', '.join(sorted(MATRICES))} alone: name "
                              "some by wrt=")  # fmt: skip
@@ -283,7 +291,8 @@ def sensitivities(
     if any(n != 1 for n in model.spec(loss).shape or ()):
         raise InputError(f"{model.spec(loss)} is no scalar, and so no loss: append one, as in "
                          "oj.with_loss(model, 'cross_entropy'), or name it by of=")  # fmt: skip
-    weights, widths = chosen_weights(model, wrt), tuple(sorted(map(check_width, {*bits}))[::-1])
+    met, widths = meetings_of_weights(model), tuple(sorted(map(check_width, {*bits}))[::-1])
+    weights = chosen_weights(model, wrt, met)
     if not widths:
         raise InputError("bits is empty: name at least one width")
     if not isinstance(curvature, Curvature) and curvature not in [*CURVATURES]:
@@ -291,14 +300,15 @@ def sensitivities(
     held = weights if isinstance(curvature, str) else [spec.name for spec in curvature.domain]
     if lacking := [name for name in weights if name not in held]:
         raise InputError(f"the curvature is not over {lacking[0]!r}: name wrt= of both")
-    axes = {name: channel_axis(model, name) if per_channel else None for name in weights}
+    axes = {name: channel_axis(met[name], W.ndim) if per_channel else None
+            for name, W in weights.items()}  # fmt: skip
     batches = batches_of(data, batch_size)
     stated_reduction(reduction if batches.count != 1 else None, model, of=loss, wrt=[*weights])
     f = WeighedLoss(model, loss, at, weights, axes, widths, batches, reduction, curvature, engine)
     rows = []
     for (name, W), second in zip(weights.items(), f.forms(), strict=True):
-        D, met = f.deltas(name), ", ".join(operators_of(model, name))
+        D, operator = f.deltas(name), ", ".join(operators_met(met[name]))
         errors = np.linalg.norm(D, axis=0) / (np.linalg.norm(W.astype(np.float64)) or 1.0)
         numbers = zip(widths, errors, f.gradient[name].ravel() @ D, second, strict=True)
-        rows += [RoundingCost(name, met, W.shape, b, *map(float, x)) for b, *x in numbers]
+        rows += [RoundingCost(name, operator, W.shape, b, *map(float, x)) for b, *x in numbers]
     return Sensitivities(tuple(rows), f)

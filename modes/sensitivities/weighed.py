@@ -13,6 +13,7 @@ from ...jacobians.arrays import host
 from ...jacobians.errors import InputError
 from ...jacobians.progress import counting
 from ...jacobians.threads import cached_property
+from ..curvature.checked import find_linearizations, middle_of
 from ..curvature.kfac import ekfac, kfac
 from ..curvature.over_data import fisher, gauss_newton, hessian, loss_divisor, value_and_grad
 from ..curvature.reductions import Reduction
@@ -99,8 +100,13 @@ class WeighedLoss:
             return np.array([h.ravel() @ self.deltas(n) ** 2 for n, h in self.diagonal.items()]) / 2
 
         def form(C: Curvature, name: str) -> np.ndarray:
-            D = self.deltas(name)
-            found: np.ndarray = (D * host(C[name, name] @ D.astype(C.dtype))).sum(axis=0) / 2
+            V, A = self.deltas(name).astype(C.dtype), middle_of(C)
+            if A is None:
+                A = C[name, name]
+            else:  # (J Δ)ᵀ H (J Δ), without a product of Jᵀ
+                (J,) = find_linearizations(C)
+                V = J[J.codomain[0].name, name] @ V
+            found: np.ndarray = (host(V).astype(np.float64) * host(A @ V)).sum(axis=0) / 2
             return found
 
         return self.over_data(lambda C: np.array([form(C, name) for name in self.weights]))

@@ -174,7 +174,7 @@ def without_surrogates(nodes: Iterable[ir.Node]) -> None:
     """Make surrogates plain copies of their values, and drop what subgraphs then do not read."""
     kept = list(nodes)
     for node in every(kept):
-        if node.meta.pop(SURROGATE, None) is not None:
+        if node.op_type == "CastLike" and node.meta.pop(SURROGATE, None) is not None:
             node.op_type = "Identity"
             node.resize_inputs(1)
     for graph in nested_graphs(kept):

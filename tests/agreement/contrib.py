@@ -191,8 +191,9 @@ def product(g: Graph, op: str) -> Made:
 def skip(g: Graph, op: str) -> Made:
     x = g.pick(lambda s: len(s) == 3 and 0 not in s)
     n = g.shape(x)[-1:]
-    more = [] if op != "SkipLayerNormalization" else [g.fresh(n) for _ in range(g.integer(0, 2))]
-    return [x, g.fresh(g.shape(x)), g.fresh(n), *more], {"epsilon": 0.1}
+    count = 1 + (g.integer(0, 2) if op == "SkipLayerNormalization" else 0)
+    rows = [g.initializer(g.uniform(n)) for _ in range(count)]  # an input might grow at other sizes
+    return [x, g.fresh(g.shape(x)), *rows], {"epsilon": 0.1}
 
 
 def square(g: Graph, op: str) -> Made:

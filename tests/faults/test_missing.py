@@ -23,12 +23,13 @@ USES = {
     "torch": "J.to_torch()",
     "jax": "J.to_jax()",
     "jax2onnx": "oj.load(lambda x: x, example_inputs=np.ones(2, np.float32))",
+    "lineax": "J.to_lineax()",
     "pylops": "J.to_pylops()",
 }
 """extra -> the features that need it"""
 
 MODULES = (
-    "onnxruntime", "matplotlib", "torch", "jax", "jax2onnx", "pylops", "dask",
+    "onnxruntime", "matplotlib", "torch", "jax", "jax2onnx", "lineax", "pylops", "dask",
     "distributed", "onnxscript", "tqdm", "rich",
 )  # fmt: skip
 

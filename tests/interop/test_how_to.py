@@ -9,7 +9,8 @@ from house import ROOT
 pytestmark = pytest.mark.peers
 
 
-PAGES = {"interop": ("torch", "onnxscript", "jax", "pylops"), "jax": ("jax",), "torch": ("torch",)}
+PAGES = {"interop": ("torch", "onnxscript", "jax", "pylops"),
+         "jax": ("jax", "diffrax", "lineax", "optimistix"), "torch": ("torch",)}  # fmt: skip
 """page -> the libraries that it needs."""
 
 

@@ -11,7 +11,7 @@ import onnxjac as oj
 from interop.operators import MODEL, linearization
 from onnxjac.modes.interop import torch
 
-LIBRARIES = ("torch", "jax", "jax2onnx", "pylops", "onnxscript")
+LIBRARIES = ("torch", "jax", "jax2onnx", "lineax", "pylops", "onnxscript")
 
 
 @pytest.fixture
@@ -37,6 +37,7 @@ def bare(monkeypatch):
         (lambda: MODEL.to_torch(), "torch"),
         (lambda: linearization().to_jax(), "jax"),
         (lambda: MODEL.to_jax(), "jax"),
+        (lambda: linearization().to_lineax(), "lineax"),
         (lambda: linearization().to_pylops(), "pylops"),
         (lambda: oj.load(np.sin, example_inputs=1.0), "jax2onnx"),
         (lambda: oj.load(lambda x: x, example_inputs=1.0), "jax2onnx"),

@@ -492,3 +492,16 @@ def test_no_false_alarm(body, dtype, size):
     finite = np.isfinite(J.primal["y"]).all() and np.isfinite(J @ np.eye(6, dtype=kind)).all()
     lost = body.startswith("z = Add(x, mid)") and (dtype, size) == ("float", "small")
     assert J.check().verdict == (NOT_COMPARED if lost else RIGHT) or not finite
+
+
+def test_no_false_alarm_beside_a_kept_loop():
+    """Normalised columns of x w, which no scale of a row of x moves: J is 0 up to rounding."""
+    J = linearized(
+        """l = Loop(n, yes, x) <body = turn (int64 i, bool g, double[2,1] s) =>
+            (bool go, double[2,1] z) { z = Sin(s) go = Identity(g) }>
+        h = Mul(x, w) y = LpNormalization<axis = 1, p = 2>(h)""",
+        "(double[2,1] x) => (double[2,2] y, double[2,1] l)", x=X[:, :1],
+        weights={"n": np.array(60), "yes": np.array(True), "w": W[:1, :2]},
+    )  # fmt: skip
+    assert len(J.dag.edges) < 20  # the loop is one operator
+    assert J.check().verdict == RIGHT

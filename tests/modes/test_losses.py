@@ -52,6 +52,7 @@ def log_p(*shape):
 
 Z, T = RNG.standard_normal((5, 4)), RNG.standard_normal((5, 4))
 PROBABILITIES = np.exp(log_p(5, 4))
+LISTS = np.array([[3, 0, -1, 1], [2, -1, -1, -1], [-1, 1, 2, 3], [0, 1, 2, 3], [1, 1, 0, -1]])
 CASES = [
     ("cross_entropy", (Z,), LABELS, {}),
     ("cross_entropy", (Z,), LABELS, {"weight": SHARES}),
@@ -70,6 +71,7 @@ CASES = [
     ("nll", (log_p(2, 4, 3),), RNG.integers(0, 4, (2, 3)), {}),
     ("multi_margin", (Z,), LABELS, {}),
     ("multi_margin", (Z,), LABELS, {"p": 2, "margin": 0.5, "weight": SHARES}),
+    ("multilabel_margin", (Z,), LISTS, {}), ("multilabel_margin", (Z[0],), LISTS[0], {}),
     ("mse", (Z,), T, {}), ("l1", (Z,), T, {}), ("soft_margin", (Z,), signs(5, 4), {}),
     ("smooth_l1", (Z,), T, {"beta": 0.7}), ("smooth_l1", (Z,), T, {"beta": 0.0}),
     ("huber", (Z,), T, {"delta": 0.7}),
@@ -132,20 +134,22 @@ def test_values_and_gradients_are_pytorchs(case, reduction):
 
 
 def test_every_loss_is_compared_and_documented():
-    assert {case[0] for case in CASES} == LOSSES.keys()
+    assert {"ctc", *(case[0] for case in CASES)} == LOSSES.keys()
     said = inspect.getdoc(with_loss)
     for kind, loss in LOSSES.items():
         row = next(line for line in said.splitlines() if line[:1] == "|" and f'"{kind}"' in line)
         assert all(f"`{option}" in row for option in loss.options), kind
 
 
-@pytest.mark.parametrize("kind", ["cross_entropy", "nll", "soft_cross_entropy", "multi_margin"])
+@pytest.mark.parametrize("kind", ["cross_entropy", "nll", "soft_cross_entropy", "multi_margin",
+                                  "multilabel_margin"])  # fmt: skip
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("masked", [False, True])
 def test_classes_along_the_last_axis(kind, reduction, masked):
     """As for logits [batch, tokens, words]: the loss of the matrix of all tokens."""
     z, m = log_p(2, 3, 4), RNG.uniform(0, 1, (2, 3))
-    y = RNG.integers(0, 4, (2, 3)) if LOSSES[kind].target == "labels" else positive(2, 3, 4)
+    y = {"labels": RNG.integers(0, 4, (2, 3)), "lists": RNG.integers(-1, 4, (2, 3, 4)),
+         "entries": positive(2, 3, 4)}[LOSSES[kind].target]  # fmt: skip
     mask = {"mask": "m"} if masked else {}
     deep = with_loss(identities("z", shape="B,T,4"), kind, axis=-1, reduction=reduction, **mask)
     flat = with_loss(identities("z"), kind, reduction=reduction, **mask)
@@ -262,12 +266,21 @@ def test_saturated_probabilities_have_pytorchs_limit():
     ({"kind": "mse", "at": ["z", "z_in"]}, "a loss of 1 tensor, not of"),
     ({"kind": "mse", "name": "z"}, "already: give the loss another name"),
     ({"kind": "nll", "axis": 2}, "axis=2 is no axis of z"),
+    ({"kind": "ctc"}, "z .* is not .frames, samples, classes."),
     ({"kind": "nll", "target": "z_in"}, "labels are integers"),
     ({"kind": "mse", "reduction": "median"}, "reduction='median' is not one of"),
 ])  # fmt: skip
 def test_what_does_not_fit(options, text):
     with pytest.raises(oj.InputError, match=text):
         with_loss(identities("z"), **options)
+
+
+def test_a_new_input_has_no_name_of_a_body():
+    model = loaded("""g (double[N,3] x, bool c) => (double[N,3] z)
+        { z = If(c) <then_branch = t () => (double[N,3] inner) { inner = Sin(x) },
+                     else_branch = e () => (double[N,3] other) { other = Cos(x) }> }""")
+    with pytest.raises(oj.InputError, match="'inner' is a tensor in a body"):
+        with_loss(model, "mse", target="inner")
 
 
 def test_a_softmax_before_a_softmax_is_warned_of():
@@ -331,3 +344,49 @@ def test_a_loss_that_does_not_fit_on_the_command_line(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["report", str(tmp_path / "m.onnx"), "--loss", "mse", "beta"])
     assert "'beta' is not like axis=-1" in capsys.readouterr().err
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("options", [{}, {"blank": 2, "zero_infinity": True}])
+@pytest.mark.parametrize("frames", [None, [6, 3, 5]])
+def test_ctc_is_pytorchs(reduction, options, frames):
+    """Behind a LogSoftmax, as PyTorch's gradient supposes; repeated labels, none, and too many."""
+    torch = pytest.importorskip("torch")
+    model = loaded("g (double[T,N,4] x) => (double[T,N,4] z) { z = LogSoftmax<axis = -1>(x) }")
+    made = with_loss(model, "ctc", reduction=reduction, mask=None if frames is None else "m",
+                     **options)  # fmt: skip
+    x, y = RNG.standard_normal((6, 3, 4)), np.array([[1, 1, 3, -1], [-1, -1, -1, -1], [3, 0, 1, 3]])
+    y = np.where(y == options.get("blank", 0), 2 - y, y)
+    if options and frames:
+        y[1] = 1, 1, 3, 1  # in three frames
+    lengths = np.where((y < 0).any(1), (y < 0).argmax(1), y.shape[1])
+    counts = np.array(frames or [6, 6, 6])
+    z = torch.tensor(x, requires_grad=True)
+    loss = torch.nn.functional.ctc_loss(
+        z.log_softmax(-1), torch.tensor(y), torch.tensor(counts), torch.tensor(lengths),
+        reduction=reduction, **options)  # fmt: skip
+    loss.sum().backward()
+    point = {"x": x, "target": y, "m": 1.0 * (np.arange(6)[:, None] < counts)}
+    point = {name: point[name] for name in made.inputs}
+    found = made.run(point)["loss"]
+    assert_allclose(found, loss.detach().numpy(), rtol=1e-10)
+    assert made.outputs["loss"].shape == (() if reduction != "none" else ("N",))
+    slopes = oj.linearize(made, point, wrt="x").T @ np.ones(loss.numel())
+    assert_allclose(slopes.reshape(x.shape), z.grad.numpy(), rtol=1e-8, atol=1e-12)
+
+
+def test_ctc_of_long_and_of_narrow_sequences():
+    """Against the sum over all ways, for two frames; a sequence that fits in no way."""
+    model = identities("z", shape="T,N,3", kind="float")
+    made, z = with_loss(model, "ctc", reduction="none"), log_p(2, 3, 3).astype("f4")
+    z -= np.log(np.exp(z).sum(-1, keepdims=True))
+    p = np.exp(z)
+    y = np.array([[1, -1], [1, 2], [1, 1]])
+    with pytest.warns(oj.OnnxJacWarning, match="'loss' is not finite"):
+        found = made.run({"z_in": z, "target": y})["loss"]
+    one = p[0, 0, 1] * p[1, 0, 1] + p[0, 0, 0] * p[1, 0, 1] + p[0, 0, 1] * p[1, 0, 0]
+    assert_allclose(found, [-np.log(one), -np.log(p[0, 1, 1] * p[1, 1, 2]), np.inf], rtol=1e-6)
+    long = np.full((80, 1, 3), -np.log(3), "f4")
+    J = oj.linearize(with_loss(model, "ctc"), {"z_in": long, "target": np.array([[1, 2]])})
+    assert_allclose((J.T @ np.ones(1, "f4")).sum(), -80 / 2, rtol=1e-4)

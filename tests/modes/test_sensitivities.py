@@ -3,6 +3,7 @@
 import json
 from itertools import product
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -14,7 +15,13 @@ import onnxjac as oj
 from house import ROOT
 from onnxjac.__main__ import main
 from onnxjac.modes.sensitivities.choice import allocate_bits
-from onnxjac.modes.sensitivities.rounding import channel_axis, rounded_weight
+from onnxjac.modes.sensitivities.rounding import (
+    channel_axis,
+    chosen_weights,
+    meetings_of_weights,
+    operators_met,
+    rounded_weight,
+)
 from show.running import DIGITS, SAMPLES
 
 FILES = ROOT / "tests" / "networks" / "files"
@@ -165,9 +172,35 @@ def test_channels_lie_along_the_outputs_of_the_operator():
               "K": (1, 1, 1, 1), "L": (1, 1, 1, 1), "b0": (2,)}  # fmt: skip
     model = parsed(body, "(double[2,2] x, int64[2] i) => (double[1,1,2,2] y)",
                    s=np.array([1, 1, 2, 2]), **{n: np.ones(shapes[n]) for n in shapes})  # fmt: skip
-    axes = {name: channel_axis(model, name) for name in shapes}
+    met = meetings_of_weights(model)
+    axes = {name: channel_axis(met[name], len(shape)) for name, shape in shapes.items()}
     axes = {n: a if a is None else a % len(shapes[n]) for n, a in axes.items()}
     assert axes == {"A": 0, "B": 1, "C": 1, "D": 0, "E": 0, "F": 0, "K": 0, "L": 1, "b0": None}
+
+
+def test_weights_are_found_behind_slices_and_concatenations():
+    """Gates of an LSTM are reordered in the file; biases and constants are no weights."""
+    met = meetings_of_weights(model := oj.load(FILES / "tagger.onnx"))
+    assert {name: operators_met(met[name])[0] for name in chosen_weights(model, None, met)} == {
+        "words.weight": "Gather", "head.weight": "MatMul",
+        **{f"lstm.weight_{k}_l0{back}": "LSTM" for k in ("ih", "hh") for back in ("", "_reverse")},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_halves(kind):
+    dtype = np.dtype(getattr(ml_dtypes, kind, kind))
+    weights = {n: MLP.constants[n].astype(dtype) for n in "WV"}
+    model = parsed("h = MatMul(x, W) a = Tanh(h) y = Gemm<transB = 1>(a, V)",
+                   f"({kind}[n,4] x) => ({kind}[n,3] y)", **weights)  # fmt: skip
+    point = {**POINT, "x": POINT["x"].astype(dtype)}
+    found = oj.sensitivities(oj.with_loss(model, "cross_entropy"), point)
+    wide = oj.sensitivities(oj.with_loss(MLP, "cross_entropy"), POINT)
+    assert_allclose(found.costs()[:, 2:], wide.costs()[:, 2:], rtol=0.05, atol=1e-3)
+    assert_allclose(found.hessians()["W"], wide.hessians()["W"], rtol=0.02, atol=0.02)
+    assert found.rounded(4).constants["W"].dtype == dtype
+    assert (found.prune(0.4).pruned().constants["W"] == 0).sum() == 20 - found.prune(0.4).masks[
+        "W"].sum()  # fmt: skip
 
 
 def test_hessians_of_layers_against_numpy(tmp_path):

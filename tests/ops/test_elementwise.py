@@ -4,6 +4,9 @@ The reference is SymPy's derivative of the plain formula, evaluated by mpmath in
 to avoid cancellation; `test_rules` checks that the formula is the operator.
 """
 
+import gc
+from weakref import ref
+
 import mpmath
 import numpy as np
 import pytest
@@ -15,7 +18,9 @@ from onnxjac.modes.model.loading.load import load
 from onnxjac.ops.formulas import NAMES, OUTPUT, derive, parse, sigmoid, softplus
 from onnxjac.ops.kinks import kinks
 from onnxjac.ops.node import schema_defaults
+from onnxjac.ops.numbers import numbers
 from onnxjac.ops.rules.elementwise import FORMULAS
+from onnxjac.ops.trees import evaluate_tree
 
 X, Y = NAMES["x"], NAMES["y"]
 GRID = (-800.0, -30.0, -1.5, -0.7, -1e-8, 0.0, 1e-8, 0.7, 1.5, 30.0, 800.0)
@@ -134,3 +139,16 @@ def vanishes(expr):
 def test_the_proof_can_fail():
     expr = plain("1/(1 + exp(-x))")
     assert not vanishes(sp.diff(expr, X) - expr)
+
+
+def test_a_formula_keeps_no_tensor_for_the_collector_of_cycles():
+    gc.disable()
+    try:
+        x = np.ones(3)
+        seen = ref(x)
+        made = evaluate_tree(numbers, ("Mul", "x", ("Exp", "x")), {"x": x}, x.dtype)
+        del x
+        assert seen() is None
+    finally:
+        gc.enable()
+    np.testing.assert_allclose(made, np.e)

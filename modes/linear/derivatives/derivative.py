@@ -201,13 +201,13 @@ def differentiated(
     flags = {FITS: op.Sum(*map(any_nan(op), seen)) if seen else None,
              FINITE: op.Mul(op.Sum(*totals(op, met)), 0) if met else None}  # fmt: skip
     counts = {name: flag for name, flag in flags.items() if flag is not None}
-    asked = {key: chain(value, lambda v: id(v) in names) for key, value in held.items()}
+    chains = {key: chain(value, lambda v: id(v) in names) for key, value in held.items()}
     for name, flag in counts.items():
         flag.name = name
     give_all_names(op, t.inputs)
     direct = tuple(name for a in parts if isinstance(a, Step) for name in a.tensors)
-    bases = {str(base.name): base for base, _ in asked.values()}
-    views = {key: (str(base.name), view_by(nodes)) for key, (base, nodes) in asked.items()}
+    bases = {str(base.name): base for base, _ in chains.values()}
+    views = {key: (str(base.name), view_by(nodes)) for key, (base, nodes) in chains.items()}
     return Derivative(
         model, of, types, specs_at_ends(types, of, wrt), op, tuple(t.inputs),
         {**bases, **counts, **t.values}, parts, held, views,

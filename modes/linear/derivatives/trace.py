@@ -242,7 +242,7 @@ def replayed(op: Recorder, body: Body, values: Mapping[str, Any]) -> dict[str, A
         for name, value in zip(step.outputs, made, strict=True):
             if name is not None:
                 value.name = None
-                told(op, step, known, value, unknown=name in body.moved)
+                set_number(op, step, known, value, unknown=name in body.moved)
                 if name in body.moved:
                     value.meta[NAN] = True  # in some turn it may be
                 known[name] = value
@@ -292,7 +292,7 @@ def formals_of(
     return made
 
 
-def told(
+def set_number(
     op: Recorder, step: Step, values: Mapping[str, Any], value: ir.Value, *, unknown: bool
 ) -> None:
     """Give a value of integers its number, where shapes and constants determine it."""

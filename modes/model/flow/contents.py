@@ -197,10 +197,17 @@ class Contents(Shown):
             self.sessions.clear()
             self._cache = version(), caches()
 
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of all tensors."""
+        graph = self.ir.graph
+        made = (value for node in graph for value in node.outputs)
+        found = (*graph.inputs, *graph.initializers.values(), *made, *graph.outputs)
+        return frozenset(value.name for value in found if value.name)
+
     def __contains__(self, name: object) -> bool:
         """Whether the model has a tensor of this name."""
-        kinds = (self.inputs, self.outputs, self.initializers, self.intermediates)
-        return any(name in kind for kind in kinds)
+        return name in self.names
 
     def spec(self, name: str) -> TensorSpec:
         """The tensor with this `name`, wherever in the model it is."""

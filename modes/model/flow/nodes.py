@@ -6,11 +6,13 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from ....jacobians.errors import InputError
 from ....ops.graphs.infer import Kind, inferred
 from .contents import unique_name
 
@@ -84,9 +86,12 @@ class Nodes:
     def entered(self, name: str, shape: Any, dtype: Any) -> ir.Value:
         """The tensor of this name, or a new input of this shape and type."""
         if name not in self.values:
+            if name in self.taken:
+                raise InputError(f"{name!r} is a tensor in a body of the model: name another input")
             kind = ir.TensorType(ir.DataType.from_numpy(np.dtype(dtype)))
             sizes = None if shape is None else ir.Shape(shape)
-            self.values[name] = ir.Value(name=unique_name(name, self.taken), type=kind, shape=sizes)
+            self.values[name] = ir.Value(name=name, type=kind, shape=sizes)
+            self.taken.add(name)
             self.graph.inputs.append(self.values[name])
         return self.values[name]
 
@@ -95,7 +100,7 @@ class Nodes:
 
         What numbers decide, such as `x if k == 0 else Log(x)`, is decided here.
         """
-        known, last = {"pi": math.pi, **names}, None
+        known, last = {"pi": math.pi, "inf": math.inf, **names}, None
         for statement in ast.parse(" ".join(text.split())).body:
             last = self.term(statement.value, known)  # type: ignore[attr-defined]
             if isinstance(statement, ast.Assign):
@@ -121,6 +126,8 @@ class Nodes:
                 operands = [self.term(x, known) for x in args]
                 if name in FUNCTIONS:
                     return FUNCTIONS[name](*operands)
+                if name == "Scan":
+                    return self.scan(known, *operands)
                 if name == "Float":
                     return self.floating(*operands)
                 if name in ROWS:
@@ -128,6 +135,22 @@ class Nodes:
                 return self.add(name, *operands, **{str(k.arg): self.term(k.value, known)
                                                     for k in keywords})  # fmt: skip
         raise TypeError(ast.unparse(node))
+
+    def scan(self, known: Mapping[str, Any], text: str, s: ir.Value, *series: ir.Value) -> ir.Value:
+        """The last state, where each is the formula `text` of the state s before it and of slices
+        p, q, … along the first axes of the series.
+        """
+        inner, formals = copy(self), []
+        for x in (s, *series):
+            shape = None if x.shape is None else ir.Shape([*x.shape][x is not s :])
+            name = unique_name(f"{self.name}_slice", self.taken)
+            formals.append(ir.Value(name=name, type=x.type, shape=shape))
+        inner.graph = body = ir.Graph(formals, [], nodes=[], name=f"{self.name}_body")
+        slices = dict(zip("spq", formals, strict=False))
+        body.outputs.append(inner.formula(text, {**known, **slices}))
+        made = self.add("Scan", s, *series, body=body, num_scan_inputs=len(series))
+        made.type, made.shape = s.type, s.shape
+        return made
 
     def _apply(self, op: Any, known: Mapping[str, Any], *parts: ast.expr) -> Any:
         """An operator of Python."""

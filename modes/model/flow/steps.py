@@ -133,7 +133,7 @@ def step_of(node: ir.Node, opsets: Mapping[str, int], name: str = "") -> Step:
         inputs=tuple(value.name or None if value is not None else None for value in node.inputs),
         outputs=tuple(value.name or None for value in node.outputs),
         attrs=attributes_of(node),
-        surrogate=node.meta.get(SURROGATE),
+        surrogate=node.meta.get(SURROGATE) if node.op_type == "CastLike" else None,
     )
 
 

@@ -77,7 +77,8 @@ def evaluate(
     if all(name in inputs for name in names):
         return {name: inputs[name] for name in names}
     for name in names:
-        model.spec(name)
+        if name not in model:
+            model.spec(name)  # says what is meant
     model = model.literal(inputs)
     if any(runs_on(engine, x) for x in inputs.values()):
         return over_arrays(str(engine)).results(model, inputs, names, str(engine))

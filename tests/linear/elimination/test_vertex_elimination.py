@@ -146,6 +146,22 @@ def test_sixty_diamonds_of_matrices_do_not_multiply():
     assert eliminated(dag).nbytes <= dag.nbytes
 
 
+def test_a_scalar_that_each_turn_of_several_loops_adds():
+    """d (e + d (e + d (…))) of 147 turns would be deeper than Python's calls may be."""
+    loops = "".join(
+        f"""y{k} = Loop(n, yes, y{k - 1}) <body = turn (int64 i, bool g, double[3] s) =>
+        (bool go, double[3] z) {{ a = Mul(s, v) b = Add(a, w) z = Tanh(b) go = Identity(g) }}>\n"""
+        for k in (1, 2, 3)
+    )
+    model = oj.load(onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["": 21]> g (double[3] y0, double w) => (double[3] y3)
+        <double v = {{0.9}}, int64 n = {{49}}, bool yes = {{1}}> {{ {loops} }}"""))  # fmt: skip
+    J = oj.linearize(model, {"y0": N(3), "w": np.array(0.3)})
+    done = eliminated(J.dag)
+    assert len(done.edges) < len(J.dag.edges) / 10
+    assert_same(J.dag, done)
+
+
 DEPTHS = {
     "diamonds": diamonds,
     "diamonds of matrices": lambda n: diamonds(n, kron),

@@ -1,0 +1,67 @@
+"""Operators as operators of lineax: products, tags, and solutions inside `jit`."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import onnxjac as oj
+from interop.operators import KINDS, hessian, linearization
+from onnxjac.jacobians import Dense, Diagonal, Scalar
+
+jax = pytest.importorskip("jax")
+lineax = pytest.importorskip("lineax")
+pytestmark = pytest.mark.peers
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.mark.parametrize("kind", ["linearization", "transpose", "hessian", "kfac", "streamed"])
+def test_products_both_ways(kind):
+    J = KINDS[kind]()
+    A, u = J.to_lineax(), np.arange(float(J.shape[0]))
+    assert (A.out_size(), A.in_size()) == J.shape
+    assert_allclose(A.as_matrix(), J.toarray(), rtol=1e-9, atol=1e-12)
+    assert_allclose(A.T.mv(jax.numpy.asarray(u)), J.T @ u, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("J", "found"),
+    [
+        (Dense(np.ones((2, 3))), set()),
+        (Diagonal(np.ones(3)), {"symmetric", "diagonal", "positive_semidefinite"}),
+        (Diagonal(-np.ones(3)), {"symmetric", "diagonal"}),
+        (Scalar(2.0, (3,), np.dtype(float)), {"symmetric", "diagonal", "positive_semidefinite"}),
+        (hessian(), {"symmetric"}),
+        (KINDS["kfac"](), {"symmetric"}),
+    ],
+)
+def test_it_is_tagged_by_what_is_known(J, found):
+    A = J.to_lineax()
+    for name in ("symmetric", "diagonal", "positive_semidefinite"):
+        assert getattr(lineax, f"is_{name}")(A) == (name in found)
+    if "symmetric" in found:
+        assert lineax.is_positive_semidefinite(J.to_lineax(lineax.positive_semidefinite_tag))
+
+
+def test_least_squares_move_with_J():
+    """The solver is compiled once, and takes J at the next point."""
+    J = oj.linearize(linearization().route.model, linearization().point, of="logits", wrt="fc1",
+                     engine="jax")  # fmt: skip
+    b, traced = np.arange(float(J.shape[0])), []
+
+    @jax.jit
+    def solve(J, b):
+        traced.append(J)
+        A = (J @ J.T + 0.5 * oj.identity_like(J @ J.T)).to_lineax(
+            lineax.positive_semidefinite_tag, lineax.symmetric_tag
+        )
+        return lineax.linear_solve(A, b, lineax.CG(1e-12, 1e-12)).value
+
+    for K in (J, J.relinearize({**J.point, "x": 1.5 * J.point["x"]})):
+        A = K.toarray() @ K.toarray().T + 0.5 * np.eye(len(b))
+        assert_allclose(solve(K, b), np.linalg.solve(A, b), rtol=1e-6, atol=1e-8)
+    assert len(traced) == 1
