@@ -77,7 +77,7 @@ if TYPE_CHECKING:  # what a type checker knows of `algebra`
 DENSE_LIMIT = 2 * 2**30
 """Bytes that `toarray` may allocate by default."""
 
-CHUNK = 64 * 2**20
+CHUNK_BYTES = 64 * 2**20
 """Bytes of right-hand sides per call of an operator."""
 
 
@@ -346,7 +346,7 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
 
     def _products(self, k: int, label: str) -> Iterator[tuple[int, int, np.ndarray]]:
         """The first k columns, from start to stop in each chunk."""
-        width = max(1, CHUNK // (max(*self.shape, 1) * self.dtype.itemsize))
+        width = max(1, CHUNK_BYTES // (max(*self.shape, 1) * self.dtype.itemsize))
         for start, stop in chunks(k, width, label, "products"):
             unit = np.zeros((self.shape[1], stop - start), dtype=self.dtype)
             unit[range(start, stop), range(stop - start)] = 1
@@ -361,8 +361,8 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
 
     def _diagonal(self) -> Array:
         """The diagonal, where the arrays are; it may be a view of one of them."""
-        if self.shape[0] * self.shape[1] * self.dtype.itemsize <= CHUNK:
-            return self._dense(CHUNK).diagonal()
+        if self.shape[0] * self.shape[1] * self.dtype.itemsize <= CHUNK_BYTES:
+            return self._dense(CHUNK_BYTES).diagonal()
         entries = np.empty(min(self.shape), dtype=self.dtype)
         for start, stop, product in self._products(len(entries), "diagonal"):
             entries[start:stop] = product[range(start, stop), range(stop - start)]

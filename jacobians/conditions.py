@@ -84,8 +84,8 @@ def is_all(x: Any, number: float) -> bool:
 
 # -- relations as text -----------------------------------------------------------------------------
 
-LONGEST = 2000
-"""Longest relation, in characters, and largest integer input that relations may read."""
+RELATION_LETTERS = 2000
+"""The longest relation."""
 
 FUNCTIONS: dict[str, Callable[..., int]] = {
     "floor": operator.floordiv,
@@ -107,7 +107,7 @@ def is_true(relation: str, numbers: Mapping[str, int]) -> bool | None:
     >>> is_true("2·N + -1·x[0] >= 3", {"N": 2, "x[0]": 1}), is_true("floor(N, 2) == 1", {"N": 4})
     (True, False)
     """
-    if len(relation) > LONGEST:
+    if len(relation) > RELATION_LETTERS:
         return None
     try:
         return bool(value(ast.parse(relation.replace("·", "*"), mode="eval").body, numbers))

@@ -31,7 +31,7 @@ from .symint import agree, at, is_symbolic, largest, same
 GATHERED_ENTRIES = 2**26
 """About how many patch entries are gathered at once; larger kernels are split."""
 
-FEWEST = 64
+ENTRIES_PER_INDEX = 64
 """The least number of patch entries that one gather index counts as."""
 
 PATCHES_PER_ENTRY = 4
@@ -210,7 +210,7 @@ def correlate(op: Op, g: Geometry, x: Array, u: Array) -> Array:
         return over_samples(op, g, x, u)
     if is_symbolic((*g.w, *g.x, *g.u, k)) or taps <= 1:  # no bound holds at every point
         return correlate_at_once(op, g, x, u)
-    if taps * size(g.u[2:]) * max(k * g.x[0] * g.x[1], FEWEST) <= GATHERED_ENTRIES:
+    if taps * size(g.u[2:]) * max(k * g.x[0] * g.x[1], ENTRIES_PER_INDEX) <= GATHERED_ENTRIES:
         return correlate_at_once(op, g, x, u)
     x, g = with_margin(op, g, x)
     longest = max(range(len(g.strides)), key=lambda axis: g.w[2 + axis])

@@ -53,14 +53,14 @@ from .matrices import BlockDiagonal, Kron
 from .products import Product, factors_of
 from .sums import Sum, terms_of
 from .symint import agree, at, is_symbolic, same
-from .text import WIDTH, joined
+from .text import LINE_LETTERS, joined
 from .threads import cached_property
 from .transforms import Cumulative, Fourier
 
 Row = Sequence[Jacobian | None]
 Grid = list[list[Jacobian]]
 
-READABLE = 200
+FORMULA_EDGES = 200
 """The most edges of a DAG that prints as a formula."""
 
 Pair = Callable[[Jacobian, Jacobian], Jacobian]
@@ -239,7 +239,7 @@ class Dag(Jacobian):
     def __repr__(self) -> str:
         """The formula, with names of tensors, of a short DAG that is in series and in parallel."""
         brief = f"dag({len(self.edges):,} edges, {self.shape[0]}×{self.shape[1]})"
-        if not 0 < len(self.edges) <= READABLE:
+        if not 0 < len(self.edges) <= FORMULA_EDGES:
             return brief
         formula = composed(self, in_series, lambda a, b: Sum(terms_of(a) + terms_of(b)))
         token = NAMED.set(self.names() if self.names else NAMED.get())
@@ -505,7 +505,7 @@ class Block(Jacobian):
         return self.dag.flops
 
     def __repr__(self) -> str:
-        width = WIDTH // min(len(self.rows), 3)
+        width = LINE_LETTERS // min(len(self.rows), 3)
 
         def text(row: Row) -> str:
             return f"[{joined(['0' if b is None else b for b in row], ', ', str, width)}]"

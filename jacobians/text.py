@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-WIDTH = 200
+LINE_LETTERS = 200
 """The approximate length of a line, in characters."""
 
 FIRST, LAST = 30, 10
@@ -19,7 +19,7 @@ Cells = tuple[str, ...]
 
 
 def joined(
-    parts: Sequence[Any], sign: str, text: Callable[[Any], str] = str, width: int = WIDTH
+    parts: Sequence[Any], sign: str, text: Callable[[Any], str] = str, width: int = LINE_LETTERS
 ) -> str:
     """Parts joined by a sign; if there are too many, the first, how many more there are, the last.
 
@@ -51,7 +51,7 @@ def fits_line(words: list[str], sign: str, width: int) -> bool:
     return sum(map(len, words)) + len(sign) * (len(words) - 1) <= width
 
 
-def clipped(text: str, width: int = WIDTH) -> str:
+def clipped(text: str, width: int = LINE_LETTERS) -> str:
     """The text, truncated where it is too long.
 
     >>> clipped("diag(512) · conv", 11)

@@ -35,7 +35,7 @@ from .linear.check import (
 
 Function = Callable[..., Any]
 
-APART = 16
+TESTED_ARRAYS = 16
 """Up to this many arrays of x have a test of their own."""
 
 
@@ -227,7 +227,7 @@ def linearity_error(
 def directions(claim: Claim, v: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     """A random direction, as a matrix of one row, in each array of x, with its name."""
     names, parts = claim.inside.names, claim.inside.parts
-    if not 1 < len(names) <= APART:
+    if not 1 < len(names) <= TESTED_ARRAYS:
         yield "", v[None]
         return
     for k, name in enumerate(names):

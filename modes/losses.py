@@ -45,23 +45,23 @@ class Loss:
 CLASSES: Mapping[str, Any] = {"axis": 1, "weight": None}
 NLL = "NegativeLogLikelihoodLoss({}, y, weight, reduction='none', ignore_index=ignore_index)"
 FIRST = "k = Equal(CumSum(Float(Float(y) < 0), Squeeze([1])), 0);"
-KEPT = "Float(Not(Equal(y, CastLike(ignore_index, y))))"
+IS_COUNTED = "Float(Not(Equal(y, CastLike(ignore_index, y))))"
 PER = "k = {}; k if weight is None else k * Gather(weight, Where(k > 0, y, CastLike(0, y)))"
 SMOOTH = "RowMean(p if weight is None else p * weight)"
 
 LOSSES: dict[str, Loss] = {
     "cross_entropy": Loss(
         f"p = LogSoftmax(x, axis=-1); n = {NLL.format('p')};"
-        f"n if label_smoothing == 0 else (1 - label_smoothing) * n - label_smoothing * {KEPT} * "
-        f"{SMOOTH}",
+        f"n if label_smoothing == 0 else (1 - label_smoothing) * n - label_smoothing * "
+        f"{IS_COUNTED} * {SMOOTH}",
         {**CLASSES, "ignore_index": -100, "label_smoothing": 0.0}, "labels", terms="rows",
-        per=PER.format(KEPT)),
+        per=PER.format(IS_COUNTED)),
     "soft_cross_entropy": Loss(
         "p = LogSoftmax(x, axis=-1); t = y if weight is None else y * weight;"
         f"-(1 - label_smoothing) * RowSum(t * p) - label_smoothing * {SMOOTH}",
         {**CLASSES, "label_smoothing": 0.0}, terms="rows"),
     "nll": Loss(NLL.format("x"), {**CLASSES, "ignore_index": -100}, "labels", terms="rows",
-                per=PER.format(KEPT)),
+                per=PER.format(IS_COUNTED)),
     "multi_margin": Loss(
         "h = Max(margin - GatherElements(x, Unsqueeze(y, [1]), axis=1) + x, 0);"
         "h = h if p == 1 else h ** p; C = Float(Squeeze(Shape(x, start=1)));"

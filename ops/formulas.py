@@ -102,7 +102,7 @@ OPERATORS: dict[type, Callable[..., Any]] = {
     ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Not: sp.Not, ast.Invert: sp.Not,
 }  # fmt: skip
 
-LARGEST = 64
+EXPANDED_POWER = 64
 """The largest power of a number that is worked out."""
 
 
@@ -176,8 +176,8 @@ def built(node: ast.AST, *, index: bool = False) -> Any:
 
 def bounded_power(base: Any, exponent: Any) -> Any:
     """base ** exponent; no number with thousands of digits."""
-    if base.is_number and exponent.is_number and not abs(exponent) <= LARGEST:
-        raise InputError(f"{base}**({exponent}) is too large: at most the power {LARGEST}")
+    if base.is_number and exponent.is_number and not abs(exponent) <= EXPANDED_POWER:
+        raise InputError(f"{base}**({exponent}) is too large: at most the power {EXPANDED_POWER}")
     return base**exponent
 
 

@@ -22,7 +22,7 @@ INPUTS = ("x", "y", "z")
 SHARE = "softmax of Y"
 """The name of exp(term) / Σ exp(term) in the slopes of Y = log Σ exp(term)."""
 
-BLOCK = 2**17
+TREE_ENTRIES = 2**17
 """Entries that are computed at a time, so that their intermediate results stay in the cache."""
 
 
@@ -34,11 +34,11 @@ def evaluate_tree(op: Op, tree: Tree, values: Mapping[str, Any], dtype: np.dtype
     """
     arrays = {name: x for name, x in values.items() if np.ndim(x)} if op is numbers else {}
     shapes = {x.shape for x in arrays.values()}
-    if len(shapes) == 1 and (n := prod(*shapes)) > BLOCK and isinstance(tree, tuple):
+    if len(shapes) == 1 and (n := prod(*shapes)) > TREE_ENTRIES and isinstance(tree, tuple):
         made, flat = np.empty(n, dtype), {name: x.reshape(-1) for name, x in arrays.items()}
-        for k in range(0, n, BLOCK):
-            part = {name: x[k : k + BLOCK] for name, x in flat.items()}
-            made[k : k + BLOCK] = evaluate_tree(op, tree, {**values, **part}, dtype)
+        for k in range(0, n, TREE_ENTRIES):
+            part = {name: x[k : k + TREE_ENTRIES] for name, x in flat.items()}
+            made[k : k + TREE_ENTRIES] = evaluate_tree(op, tree, {**values, **part}, dtype)
         return made.reshape(*shapes)
     if isinstance(tree, float):
         return tree

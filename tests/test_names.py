@@ -70,3 +70,38 @@ def test_no_name_is_defined_in_two_rooms():
     assert not lines, "\n".join(["name each by verb and noun:", *lines])
     gone = ALLOWED.keys() - twice.keys()
     assert not gone, f"no longer in two rooms: {', '.join(sorted(gone))}"
+
+
+VAGUE = {
+    "ALL", "APART", "BIG", "DENSE", "EMPTY", "ENOUGH", "FAR", "FEW", "FEWEST", "KEPT", "LARGE",
+    "LARGEST", "LEAST", "LIMIT", "LONG", "LONGER", "LONGEST", "MANY", "MOST", "NEAR", "PART",
+    "READ", "READABLE", "SHARED", "SHORT", "SIMPLE", "SINGLE", "SMALL", "SMALLEST", "STEEP",
+    "SURE", "THIN", "TINY", "WORK",
+}  # fmt: skip
+"""Words that do not say what is counted, and in which unit."""
+
+
+def constants() -> dict[str, set[str]]:
+    """The constants of the package that are numbers, with the files that define them."""
+    found = defaultdict(set)
+    for floor in ("jacobians", "ops", "modes"):
+        for path in ROOT.joinpath(floor).rglob("*.py"):
+            for node in ast.parse(path.read_text()).body:
+                targets = node.targets if isinstance(node, ast.Assign) else []
+                for name in (t.id for t in targets if isinstance(t, ast.Name)):
+                    if name.isupper() and is_number(node.value):
+                        found[name].add(path.relative_to(ROOT).as_posix())
+    return found
+
+
+def is_number(node: ast.expr) -> bool:
+    """Whether an expression consists of numbers."""
+    if isinstance(node, ast.BinOp):
+        return is_number(node.left) and is_number(node.right)
+    return isinstance(node, ast.Constant) and isinstance(node.value, int | float)
+
+
+def test_a_number_is_named_by_what_it_counts_once():
+    for name, files in sorted(constants().items()):
+        assert name not in VAGUE, f"{name} of what, in which unit? {files}"
+        assert len(files) == 1, f"{name} has several meanings: {files}"

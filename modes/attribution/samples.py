@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...jacobians import Jacobian
-from ...jacobians.base import CHUNK
+from ...jacobians.base import CHUNK_BYTES
 from ...jacobians.errors import InputError
 from ...jacobians.progress import counting
 from ..curvature.fisher import sample_gradients
@@ -74,7 +74,7 @@ class Rows:
 
     def _columns(self) -> Iterator[np.ndarray]:
         """∇ℓₙ for some samples at a time."""
-        n, width = self.R.shape[0], max(1, CHUNK // (8 * self.J.shape[1]))
+        n, width = self.R.shape[0], max(1, CHUNK_BYTES // (8 * self.J.shape[1]))
         for start in range(0, n, width):
             units = np.eye(n, min(width, n - start), -start, dtype=self.J.dtype)
             yield np.asarray(self.J.T @ (self.R.T @ units), np.float64)

@@ -11,7 +11,7 @@ import numpy as np
 from ..model.primal.inputs import is_float
 from ..model.primal.model import TensorSpec
 
-NEAR = 0.2
+DIFFERENCE = 0.2
 """Tensors whose relative difference is larger than this are not alike."""
 
 SAMPLED = 4096
@@ -78,8 +78,8 @@ def layers_matched(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Pair]:
     rows, columns = group_by_shape(a), group_by_shape(b)
     twins = [(shape, name) for shape in rows.keys() & columns.keys()
              for name in rows[shape].keys() & columns[shape].keys()]  # fmt: skip
-    found = {name: Pair(name, name, "name") for shape, name in twins
-             if relative_difference(rows[shape][name], columns[shape][name]) <= NEAR}  # fmt: skip
+    near = ((name, relative_difference(rows[s][name], columns[s][name])) for s, name in twins)
+    found = {name: Pair(name, name, "name") for name, d in near if d <= DIFFERENCE}
     rest = ({shape: {n: x for n, x in held.items() if n not in found}
              for shape, held in side.items()} for side in (rows, columns))  # fmt: skip
     found |= {pair.a: pair for pair in near_by_shape(*rest)}
@@ -116,7 +116,7 @@ def nearest_pairs(
         return
     names, others = list(left), list(right)
     apart = np.array([[relative_difference(left[n], right[m]) for m in others] for n in names])
-    while apart.min(initial=np.inf) <= NEAR:
+    while apart.min(initial=np.inf) <= DIFFERENCE:
         i, j = np.unravel_index(int(apart.argmin()), apart.shape)
         yield Pair(names[i], others[j], "value")
         apart[i, :] = apart[:, j] = np.inf

@@ -12,7 +12,7 @@ from ...jacobians import Jacobian
 from ..estimators.estimate import Probed
 from ..estimators.lanczos import svd
 
-DENSE = 48
+FORMED_ROWS = 48
 """Up to this many rows or columns the matrix is formed by products."""
 
 RTOL = 1e-3
@@ -71,7 +71,7 @@ def worst_of(D: Any, seed: int = 0) -> Worst:
         return Worst(np.inf, v, u)
     if not image.any():  # almost surely D = 0
         return Worst(0.0, v, u)
-    if min(m, n) <= DENSE:
+    if min(m, n) <= FORMED_ROWS:
         matrix = P @ np.eye(n) if n <= m else P.adjoint(np.eye(m)).T
         U, values, Vt = np.linalg.svd(matrix, full_matrices=False)
     else:

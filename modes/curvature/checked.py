@@ -19,7 +19,7 @@ from ..linear.linearization import Linearization
 from ..linear.symmetric import Curvature
 from .gauss_newton import LossHessian
 
-PROBES = 8
+CHECK_VECTORS = 8
 """The number of random vectors that are tried."""
 
 
@@ -70,7 +70,8 @@ def is_semidefinite(C: Jacobian, seed: int) -> bool:
 
 def negativity(C: Jacobian, seed: int) -> float:
     """The largest -vᵀ C v / ‖v‖ ‖C v‖ over some random v, or 0 if all are negative."""
-    V = check.random(seed).standard_normal((C.shape[1], check.several(C, PROBES))).astype(C.dtype)
+    shape = C.shape[1], check.several(C, CHECK_VECTORS)
+    V = check.random(seed).standard_normal(shape).astype(C.dtype)
     V, images = V.astype(np.float64), np.asarray(C @ V, np.float64)
     sizes = np.linalg.norm(V, axis=0) * np.linalg.norm(images, axis=0)
     forms = np.sum(V * images, axis=0)

@@ -49,7 +49,7 @@ from ...jacobians import (
 from ...jacobians.arguments import Natural, Positive
 from ...jacobians.arrays import host, like
 from ...jacobians.as_one import inner_operators
-from ...jacobians.base import CHUNK
+from ...jacobians.base import CHUNK_BYTES
 from ...jacobians.errors import InputError, LimitError, UnsupportedOp
 from ...jacobians.lapack import eps_of
 from ...jacobians.products import factors_of
@@ -175,7 +175,7 @@ class Gradients:
     def room(self) -> int:
         """The most cotangents on their way at a time, by the largest tensor there."""
         largest = max(map(size, self.back.shapes)) * self.back.dtype.itemsize
-        return max(1, CHUNK // max(largest, 1))
+        return max(1, CHUNK_BYTES // max(largest, 1))
 
     @property
     def threads(self) -> int:

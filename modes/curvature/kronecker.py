@@ -32,7 +32,7 @@ from ...jacobians.threads import cached_property, concurrent, cores
 from ..linear.symmetric import Curvature
 from ..model.primal.inputs import Specs
 
-THREADED_ENTRIES = 2**14
+THREADED_FACTOR_ENTRIES = 2**14
 """Entries of factors from which their eigenvectors are computed on several threads."""
 
 
@@ -337,7 +337,7 @@ def decompose(blocks: Iterable[Factors]) -> None:
     moments = [m for f in blocks if f.corrected is None for m in (f.a, f.b)]
     sizes = [m.matrix.size for m in moments if isinstance(m.matrix, np.ndarray)]
     for _ in concurrent(
-        attrgetter("basis"), moments, cores() if sum(sizes) >= THREADED_ENTRIES else 1
+        attrgetter("basis"), moments, cores() if sum(sizes) >= THREADED_FACTOR_ENTRIES else 1
     ):
         pass
 

@@ -315,10 +315,10 @@ def count_batches(batches: Batches) -> int:
     return sum(1 for _ in batches) if batches.count is None else batches.count
 
 
-PATIENCE = 60
+WORKER_SECONDS = 60
 """Seconds to wait for a worker when there is none."""
 
-TRIES, PAUSE = 5, 0.5
+ATTEMPTS, PAUSE_SECONDS = 5, 0.5
 """The number of attempts before the loss of workers is an error, and the pause in seconds."""
 
 
@@ -341,9 +341,10 @@ class Placement:
         """The addresses of the current workers."""
         if not self.client.ncores():
             try:
-                self.client.wait_for_workers(1, timeout=PATIENCE)
+                self.client.wait_for_workers(1, timeout=WORKER_SECONDS)
             except TimeoutError as error:
-                raise OnnxJacError(f"no worker came within {PATIENCE} s: start some") from error
+                message = f"no worker came within {WORKER_SECONDS} s: start some"
+                raise OnnxJacError(message) from error
         return sorted(self.client.ncores())
 
     def refresh(self) -> None:
@@ -381,11 +382,11 @@ def persistently(attempt: Callable[[], T], renew: Callable[[], Any], client: Any
 
     from distributed import KilledWorker  # an extra: imported where it is used
 
-    for tries in range(TRIES):
+    for tries in range(ATTEMPTS):
         try:
             check_open(client)
             if tries:
-                sleep(PAUSE)
+                sleep(PAUSE_SECONDS)
                 renew()
             return attempt()
         except (FutureCancelledError, CommClosedError) as error:
@@ -403,8 +404,8 @@ def persistently(attempt: Callable[[], T], renew: Callable[[], Any], client: Any
             raise
     check_open(client)
     raise OnnxJacError(
-        f"workers were lost at each of {TRIES} tries: {first_line(lost)} See why they end, start "
-        "others, and call this again"
+        f"workers were lost at each of {ATTEMPTS} tries: {first_line(lost)} See why they end, "
+        "start others, and call this again"
     ) from lost
 
 

@@ -12,7 +12,7 @@ from scipy.sparse.linalg import aslinearoperator
 
 from ...jacobians import Dense
 from ...jacobians.arrays import Array, host
-from ...jacobians.base import CHUNK
+from ...jacobians.base import CHUNK_BYTES
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import Shown
 from ...jacobians.placing import HOST
@@ -117,7 +117,7 @@ class Probed:
         columns = V[:, None] if V.ndim == 1 else V
         shape = rows, columns.shape[1]
         found = self.zeros(*shape) if is_kept(V) else np.empty(shape)
-        width = max(1, CHUNK // (8 * max(*self.shape, 1)))
+        width = max(1, CHUNK_BYTES // (8 * max(*self.shape, 1)))
         for start in range(0, columns.shape[1], width):
             part = columns[:, start : start + width]
             found[:, start : start + width] = product(part)

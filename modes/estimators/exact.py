@@ -48,7 +48,7 @@ from ..sparse.sweep import alike, strip_wrappers, unwrapped_leaves
 from .estimate import Probed
 from .squared import block_grid, foreign, own_diagonal, squared
 
-PART = 1 / 8
+SPARSE_SHARE = 1 / 8
 """The most that finding sparse entries may take of the counted time of products."""
 
 STRUCTURE, SPARSE, PRODUCTS = "exact by structure", "exact by sparse entries", "exact by products"
@@ -121,7 +121,7 @@ def find_entries(A: Any) -> csr_array[Any] | None:
     """A by its sparse entries, where they are known and take less counted work than products."""
     if not isinstance(A, Jacobian) or any(map(foreign, unwrapped_leaves(A))):
         return None
-    return sparse_within(A, PART * min(A.shape) * seconds(A))
+    return sparse_within(A, SPARSE_SHARE * min(A.shape) * seconds(A))
 
 
 @singledispatch
@@ -219,7 +219,7 @@ def are_transposes(left: Jacobian, right: Jacobian) -> bool:
     return same or getattr(a, "mirror", None) is b or getattr(b, "mirror", None) is a
 
 
-DENSE = 2000
+DENSE_ROWS = 2000
 """The most rows or columns of a dense decomposition, which then takes at most seconds."""
 
 Kind = Literal["eigenvalues", "singular values"]
@@ -273,7 +273,7 @@ def is_large(operator: Jacobian) -> bool:
     held = (
         a for leaf in unwrapped_leaves(operator) if isinstance(leaf, kinds) for a in leaf.arrays()
     )
-    return any(min(shape_of(a)[-2:]) > DENSE for a in held)
+    return any(min(shape_of(a)[-2:]) > DENSE_ROWS for a in held)
 
 
 @spectrum.register

@@ -20,7 +20,7 @@ from ...jacobians.errors import InputError
 from ...jacobians.readings import library_of, module_of
 from .estimate import Estimate, Probed, check_symmetric, probing
 
-BASIS = 2**30
+BASIS_BYTES = 2**30
 """The most bytes of basis vectors that are held at a time."""
 
 
@@ -31,7 +31,7 @@ Rule = tuple[np.ndarray, np.ndarray]
 def ritz(P: Probed, starts: Array, steps: tuple[int, ...]) -> list[Rule]:
     """The quadrature rules after each number of steps; the last number is the largest."""
     n, m = starts.shape
-    width = max(1, BASIS // (8 * n * steps[-1]))
+    width = max(1, BASIS_BYTES // (8 * n * steps[-1]))
     parts = [
         tridiagonal(P, starts[:, first : first + width], steps[-1]) for first in range(0, m, width)
     ]
@@ -116,7 +116,7 @@ def _values(alpha: np.ndarray, beta: np.ndarray) -> Extremes:
     return Extremes(values, beta[-1] * np.abs(X[-1]))
 
 
-TESTS = 10
+TEST_VECTORS = 10
 """The number of random vectors that test an approximation."""
 
 
@@ -160,9 +160,9 @@ def low_rank(
             name = "randomised SVD"
         shapes = (A.out_shape, A.in_shape) if isinstance(A, Jacobian) else (None, None)
         found = LowRank(U[:, :rank] * sigma[:rank], V[:, :rank], *shapes)
-        tests = P.normal(P.shape[1], TESTS)
+        tests = P.normal(P.shape[1], TEST_VECTORS)
         off = P @ tests - found @ tests
-        return Estimate(found, float((off**2).sum() / TESTS) ** 0.5, P.products, name)
+        return Estimate(found, float((off**2).sum() / TEST_VECTORS) ** 0.5, P.products, name)
 
 
 def svd(P: Probed, sketch: int, iterations: int) -> tuple[Array, Array, Array]:

@@ -12,7 +12,7 @@ from ...jacobians import Diagonal, Identity, Scalar
 from ...jacobians.arguments import Natural, NonNegative, Positive, validated
 from ...jacobians.errors import InputError
 from .estimate import Estimate, mean_and_error, probing
-from .exact import DENSE, column_squares, exact_spectrum, known_squares
+from .exact import DENSE_ROWS, column_squares, exact_spectrum, known_squares
 from .lanczos import Extremes, extremes
 
 
@@ -124,7 +124,7 @@ def _from_extremes(
         return bool(error <= rtol * value)
 
     with probing(A, label, progress, seed) as P:
-        most = np.inf if exact else min(products, DENSE)
+        most = np.inf if exact else min(products, DENSE_ROWS)
         iterated = exact is False and min(P.shape) > 0
         known = None if iterated else exact_spectrum(P, "singular values", most)
         if known:

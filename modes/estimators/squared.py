@@ -60,7 +60,7 @@ ZERO_ONE = *SELECTING, SumTo, Scatter, Cumulative
 
 DIAGONAL = Diagonal, Identity, Scalar
 
-ENTRIES = 10**8
+SEARCHED_ENTRIES = 10**8
 """The most entries of one operator that are searched for the diagonal."""
 
 
@@ -158,7 +158,7 @@ def own_diagonal(operator: Jacobian) -> np.ndarray | None:
     """diag(A) of one operator between reshapes, from the positions of its entries."""
     factors = operator.factors if isinstance(operator, Product) else (operator,)
     wide = [f for f in factors if not isinstance(f, Identity | Cast | Reshape)]
-    if len(wide) != 1 or foreign(wide[0]) or count(wide[0]) > ENTRIES:
+    if len(wide) != 1 or foreign(wide[0]) or count(wide[0]) > SEARCHED_ENTRIES:
         return None
     found = entries(unwrap(wide[0]))
     here = found.rows == found.columns

@@ -35,7 +35,7 @@ from .derivatives.record import active_steps
 Test = tuple[str, Callable[[], float]]
 """The name of a test, and a function that computes its relative error."""
 
-ENTRIES = 2**20
+DENSE_TEST_ENTRIES = 2**20
 """The most entries of a dense matrix that is formed for a test."""
 
 PRODUCT, WORK = 2**20, 2**31
@@ -186,7 +186,7 @@ def compare_matrices(
     cheap = J.flops <= PRODUCT or work <= WORK
     limit = min(SPARSE, J.dense_limit)
     tests: dict[str, Callable[[], float]] = {}
-    if cheap and m * n <= ENTRIES and m * n * J.dtype.itemsize <= J.dense_limit:
+    if cheap and m * n <= DENSE_TEST_ENTRIES and m * n * J.dtype.itemsize <= J.dense_limit:
         tests[".toarray()"] = lambda: some.error(J.toarray(progress=False))
         tests[".diagonal()"] = lambda: some.diagonal_error(J.diagonal())
     elif cheap:
@@ -361,7 +361,7 @@ POWERS = (0, 1, -1, 2, 3, -2, 4, 5)
 KINK = 1e-2
 """A slope with a larger uncertainty than this, relative to J v, says nothing about J."""
 
-SURE = 10.0
+UNCERTAINTIES = 10.0
 """A difference from J v counts if it exceeds the slope's uncertainty by this factor."""
 
 TINY = float(np.finfo(float).tiny)
@@ -767,17 +767,18 @@ class Comparison:
 
     def limit(self, uncertainty: np.ndarray) -> np.ndarray:
         """The error that is allowed, relative to the size of J v."""
-        return (self.allowed * self.size + SURE * self.noise + uncertainty) / self.unit
+        return (self.allowed * self.size + UNCERTAINTIES * self.noise + uncertainty) / self.unit
 
     def decided(
         self, errors: np.ndarray, limits: np.ndarray, agree: np.ndarray, finite: np.ndarray
     ) -> Compared:
         """The result where no width agrees, by the most certain slope from three widths."""
         slope, unsure = self.certain()
-        error, limit = abs(slope - self.product) / self.unit, self.limit(SURE * unsure)
+        error, limit = abs(slope - self.product) / self.unit, self.limit(UNCERTAINTIES * unsure)
         known = np.isfinite(unsure) & np.isfinite(self.product)
         wrong, clear = known & (error > limit), known & (limit <= max(KINK, self.allowed))
-        endless = ~np.isfinite(self.product) & (SURE * unsure <= KINK * np.maximum(1, abs(slope)))
+        near = UNCERTAINTIES * unsure <= KINK * np.maximum(1, abs(slope))
+        endless = ~np.isfinite(self.product) & near
         error[endless] = np.inf
         judged = finite & (agree | wrong | clear | endless)
         errors, limits = np.where(agree, errors, error), np.where(agree, limits, limit)
@@ -807,7 +808,8 @@ class Comparison:
             unsure = np.maximum.reduce([loose, tight, abs(slope - coarse)])
             finer = [self.slopes[power] for power in powers if power > fine]
             unsure = np.maximum.reduce([unsure, *(
-                np.maximum(abs(slope - s.mean) - SURE * self.rounding(s.h, least), 0) for s in finer
+                np.maximum(abs(slope - s.mean) - UNCERTAINTIES * self.rounding(s.h, least), 0)
+                for s in finer
             )])  # fmt: skip
             unsure = unsure + self.rounding(self.slopes[fine].h, least)
             better = unsure < best[1]

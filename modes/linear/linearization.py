@@ -38,7 +38,7 @@ from .elimination.dense import columns, dense
 from .elimination.plan import Maker, by_engine, eliminated, held, planned, repays_elimination
 from .explanation import Explanation, Local
 
-BLOCKS = 16
+CACHED_BLOCKS = 16
 """The most blocks by name that a Jacobian keeps, with their programs."""
 
 
@@ -312,7 +312,7 @@ class Linearization(Jacobian):
     @cached_property
     def _blocks(self) -> Latest[Any, Linearization]:
         """The blocks by the names of their ends: each goes on with its own products."""
-        return Latest(BLOCKS)
+        return Latest(CACHED_BLOCKS)
 
     def __repr__(self) -> str:
         rows, columns = (listed(specs, shapes=True) for specs in (self.codomain, self.domain))

@@ -21,13 +21,13 @@ try:
 except ModuleNotFoundError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-LIMIT = 2**31 - 2**20
+MESSAGE_BYTES = 2**31 - 2**20
 """Bytes of tensors in one protobuf message, with room for everything else."""
 
 Target = str | os.PathLike[str]
 
 
-def save(proto: onnx.ModelProto, path: Target, *, limit: int = LIMIT) -> None:
+def save(proto: onnx.ModelProto, path: Target, *, limit: int = MESSAGE_BYTES) -> None:
     """Write the model to `path`; above `limit` bytes its tensors go to a file beside it.
 
     The file beside it has a unique name, `path` + ".0123456789abcdef.data", which the model refers

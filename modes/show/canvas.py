@@ -20,7 +20,7 @@ from ..model.primal.model import TensorSpec
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-WIDTH = 6.4
+FIGURE_INCHES = 6.4
 """Width of a figure in inches: the width of a notebook's output."""
 
 TEXT_POINTS = 8
@@ -39,7 +39,7 @@ PALETTE = (BLUE, VERMILLION, "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 MAGNITUDES, SIGNED = "viridis", "RdBu_r"
 """Colour maps for numbers from zero upwards, and for numbers of both signs."""
 
-STEEP = 16
+SLANTED_NAMES = 16
 """Up to this many names are slanted; more stand upright."""
 
 
@@ -55,7 +55,7 @@ def given_axes(ax: Axes | None, height: float) -> Axes:
     """The given axes, or the axes of a new figure, `height` inches high."""
     plt = pyplot()
     if ax is None:
-        ax = plt.subplots(figsize=(WIDTH, height), layout="constrained")[1]
+        ax = plt.subplots(figsize=(FIGURE_INCHES, height), layout="constrained")[1]
     if not isinstance(ax, plt.Axes):
         raise InputError(f"ax must be Axes of matplotlib, not {type(ax).__name__}: `ax=axes[0]`?")
     return ax
@@ -191,7 +191,7 @@ def matrix_axes(J: Jacobian, ax: Axes | None) -> tuple[Axes, dict[str, Any]]:
 def below(labels: tuple[str, ...]) -> float:
     """Height in inches of the names below a picture."""
     longest = LETTER * max(map(len, labels))
-    return longest if len(labels) > STEEP else longest / 2**0.5
+    return longest if len(labels) > SLANTED_NAMES else longest / 2**0.5
 
 
 def mark(ax: Axes, J: Jacobian) -> None:
@@ -217,7 +217,7 @@ def mark(ax: Axes, J: Jacobian) -> None:
 
 def slant(ax: Axes, count: int) -> None:
     """Slanted names below a picture, or upright ones where there are many."""
-    steep = count > STEEP
+    steep = count > SLANTED_NAMES
     ax.tick_params(axis="x", labelsize=TEXT_POINTS, labelrotation=90 if steep else 45)
     for text in ax.get_xticklabels():
         text.set_horizontalalignment("center" if steep else "right")

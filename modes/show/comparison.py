@@ -13,7 +13,7 @@ from ..model.markup import Markup, Page, card, fold_table, grid, tag
 from . import svg
 from .document import document, section
 
-ENTRIES = 24
+BARS = 24
 """At most this many entries of an output or of a table have bars."""
 
 
@@ -97,7 +97,7 @@ def draw_sample(x: np.ndarray, k: int) -> Iterator[tuple[str, Markup]]:
         return
     row = np.linalg.norm(x[k], axis=-1) if x.ndim == 3 else x[k] if x.ndim == 2 else x.ravel()
     row = np.ravel(row)
-    chosen = np.sort(np.argsort(-abs(row), kind="stable")[:ENTRIES])
+    chosen = np.sort(np.argsort(-abs(row), kind="stable")[:BARS])
     what = "" if len(chosen) == len(row) else f", the largest {len(chosen)} of {len(row):,}"
     place = f"[{k}]" if x.ndim > 1 else ""
     labels = [f"{place[:-1]}, {j}]" if place else f"[{j}]" for j in chosen]

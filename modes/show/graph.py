@@ -69,7 +69,7 @@ def plot_elimination(J: Jacobian, *, axs: tuple[Axes, Axes] | None = None) -> tu
     both = [drawing_of(dag, tensor_names(J)) for dag in (J.dag, eliminated(J.dag))]
     layers = max(drawing.layers for drawing in both)
     if axs is None:
-        size = canvas.WIDTH, max(drawing.height for drawing in both)
+        size = canvas.FIGURE_INCHES, max(drawing.height for drawing in both)
         axs = canvas.pyplot().subplots(1, 2, figsize=size, layout="constrained")[1]
     if not (hasattr(axs, "__len__") and len(axs) == 2):
         raise InputError(f"axs must be two Axes, as `plt.subplots(1, 2)[1]` has them, not {axs!r}")

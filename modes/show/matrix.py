@@ -13,7 +13,7 @@ import numpy as np
 from ...jacobians import Jacobian, hooks, prod_text, shape_of, size
 from ...jacobians.arguments import Natural, validated
 from ...jacobians.arrays import host
-from ...jacobians.base import CHUNK
+from ...jacobians.base import CHUNK_BYTES
 from ...jacobians.errors import InputError
 from ...jacobians.progress import Tick, counting
 from ...jacobians.progress import progress as watched
@@ -23,12 +23,12 @@ from ..linear.linearization import Linearization
 from ..model.primal.evaluate import evaluate
 from ..sparse import pattern
 from . import canvas
-from .canvas import BLUE, MAGNITUDES, TEXT_POINTS, WIDTH, bar, given_axes
+from .canvas import BLUE, FIGURE_INCHES, MAGNITUDES, TEXT_POINTS, bar, given_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ENTRIES = 2**16
+DRAWN_ENTRIES = 2**16
 """A matrix of up to this many entries is drawn entry by entry."""
 
 BLOCK_TENSORS = 32
@@ -65,7 +65,7 @@ def plot_jacobian(
     canvas.check_jacobian(J)
     rows, columns = canvas.matrix_sides(J)
     single = len(rows.labels) == len(columns.labels) == 1
-    few = single and J.shape[0] * J.shape[1] <= ENTRIES
+    few = single and J.shape[0] * J.shape[1] <= DRAWN_ENTRIES
     with watched(progress):
         if entries or (entries is None and few):
             return plot_entries(J, ax)
@@ -199,7 +199,7 @@ def _squares(
     exact = width <= probes
     tried = np.eye(width) if exact else rng.choice((-1.0, 1.0), (width, probes))
     samples = np.zeros((len(parts) - 1, tried.shape[1]))
-    step = max(1, CHUNK // (8 * max(A.shape)))
+    step = max(1, CHUNK_BYTES // (8 * max(A.shape)))
     for start in range(0, tried.shape[1], step):
         some = tried[:, start : start + step]
         v = np.zeros((A.shape[1], some.shape[1]))
@@ -307,7 +307,8 @@ def plot_sensitivity(
     title = f"‖∂{J.codomain[0].name}{picked}/∂{name}‖"
     if len(shape) == 4:
         image = evaluate(J.route.model, J.point, [name], engine=J.route.engine)[name][sample]
-        return draw_image(given_axes(ax, WIDTH / 2), image, moves, (f"{name}[{sample}]", title))
+        axes = given_axes(ax, FIGURE_INCHES / 2)
+        return draw_image(axes, image, moves, (f"{name}[{sample}]", title))
     kind = "feature"
     if len(shape) == 3:
         kind, moves = "token", np.linalg.norm(moves, axis=-1)

@@ -21,10 +21,10 @@ from .canvas import TEXT_POINTS, check_jacobian, given_axes, next_color
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-DENSE = 6
+DENSE_SVD_ROWS = 6
 """Up to this many rows or columns the dense SVD is as cheap as the iteration, and takes any k."""
 
-ALL = 500
+DRAWN_VALUES = 500
 """Up to this many values are all drawn."""
 
 
@@ -62,7 +62,7 @@ def largest_values(
         return Spectrum(np.empty(0), P.products, "J holds values that are not finite")
     if not probe.any():  # almost surely J = 0, for which ARPACK finds no Krylov space
         return Spectrum(np.zeros(k), P.products)
-    if n > max(DENSE, k):
+    if n > max(DENSE_SVD_ROWS, k):
         values, why = iterated(P, k, eigenvalues, start[:n])
     else:
         values = exact.by_products(P, "eigenvalues" if eigenvalues else "singular values")
@@ -129,7 +129,7 @@ def found_values(J: Jacobian, k: int | None, seed: int, symmetric: bool) -> np.n
     kind: exact.Kind = "eigenvalues" if symmetric else "singular values"
     values, n = exact.spectrum(J, kind), min(J.shape)
     with counting("spectrum", "products") as tick:
-        if values is None and n <= max(ALL, (k or 0) + 1):
+        if values is None and n <= max(DRAWN_VALUES, (k or 0) + 1):
             values = exact.by_products(Probed(J, tick), kind)
         if values is None:
             found = largest_values(J, k or 20, eigenvalues=symmetric, seed=seed, tick=tick)

@@ -36,7 +36,7 @@ from ..sparse.sweep import everything_in
 from .blocks import Held, end_names, held_in, sign_meanings, structure_kind
 from .explain import mathematics, mathml
 
-PROBES = 12
+NORM_PRODUCTS = 12
 """Products for the norm of a block, where its structure does not give the norm."""
 
 
@@ -138,7 +138,7 @@ def block_norm(J: Jacobian) -> str:
     composed = next(islice(everything_in(J), 1, None), None) is not None
     exact = False if composed else None
     try:
-        found = frobenius_norm(J, exact=exact, products=PROBES, progress=False)
+        found = frobenius_norm(J, exact=exact, products=NORM_PRODUCTS, progress=False)
     except OnnxJacError:
         return ""
     if not isfinite(found.value):

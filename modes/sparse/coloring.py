@@ -42,7 +42,7 @@ from .sweep import Method
 
 Partition = Literal["column", "row", "bidirectional", "star", "symmetric", "acyclic"]
 
-TRIES = 16
+THRESHOLDS = 16
 """About how many thresholds between full and other rows are compared."""
 
 Cost = Callable[[np.ndarray], int]
@@ -201,7 +201,7 @@ def best(pattern: csr_array[Any], cost: Cost) -> tuple[int, np.ndarray]:
     """The lowest cost over thresholds for full rows, and the mask of the full rows."""
     counts = np.diff(pattern.indptr)
     limits = np.unique(counts)[::-1]
-    tried = [counts > limit for limit in (*limits[:: len(limits) // TRIES + 1], -1)]
+    tried = [counts > limit for limit in (*limits[:: len(limits) // THRESHOLDS + 1], -1)]
     costs = [cost(full) for full in tried]
     least = int(np.argmin(costs))
     return costs[least], tried[least]

@@ -88,7 +88,7 @@ class CaseCheck:
             return UNPROVED
         tensors = self.definition.outputs
         errors = (mismatch(y.astype(float), tensors[n].values, 1.0) for n, y in found.items())
-        return AGREES if max(errors) < SINGLE else REFUTED
+        return AGREES if max(errors) < SINGLE_ERROR else REFUTED
 
     @cached_property
     def reading(self) -> SymbolicTensors:
@@ -260,13 +260,13 @@ EXACT_DENOMINATOR = 10**6
 FEWER, MANY = 2, 32
 """The most points across conditions, of a composition, and of a rule."""
 
-SINGLE = 1e-5
+SINGLE_ERROR = 1e-5
 """The relative error of a kernel in single precision."""
 
 FRACTION_OPERATIONS, POLYNOMIAL_OPERATIONS = 1500, 12000
 """Operations in an expression beyond which fractions, or even polynomials, take too long."""
 
-SIMPLE = 4
+DENOMINATOR_DEGREE = 4
 """The degree of a denominator up to which the consequences of denominators are worked out."""
 
 FRACTION_SYMBOLS = 8
@@ -497,7 +497,7 @@ def is_zero_polynomial(expr: sp.Expr) -> bool:
         return True
     own = {*unknowns.names.values()}  # 1 / (1 + eᵘ) + 1 / (1 + e⁻ᵘ) = 1 follows from these alone
     tied = [r for r, e in zip(relations, unknowns.relations, strict=True)
-            if e.free_symbols <= own and sum(r.LM) <= SIMPLE]  # fmt: skip
+            if e.free_symbols <= own and sum(r.LM) <= DENOMINATOR_DEGREE]  # fmt: skip
     return bool(rest.rem(groebner(tied, polynomials)) == 0)
 
 

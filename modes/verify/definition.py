@@ -246,7 +246,7 @@ Shapes = Sequence[tuple[int, ...]]
 
 # -- cases of operators, functions and models of a user --------------------------------------------
 
-LARGEST = 4096
+SYMBOLIC_ENTRIES = 4096
 """The most entries of a Jacobian that is written out."""
 
 
@@ -323,9 +323,10 @@ def model_case(
     order, rows = tuple(tensors), model.run(point, engine="numpy")
     m, n = (sum(np.size(held[name]) for name in some)
             for held, some in (({**tensors, **rows}, made), (tensors, names)))  # fmt: skip
-    if m * n > LARGEST:
-        raise InputError(f"the matrix has {m} × {n} entries, and symbols are for at "
-                         f"most {LARGEST}: choose smaller sizes, or fewer tensors")  # fmt: skip
+    if m * n > SYMBOLIC_ENTRIES:
+        raise InputError(f"the matrix has {m} × {n} entries, and symbols are "
+                         f"for at most {SYMBOLIC_ENTRIES}: choose smaller sizes, or fewer "
+                         "tensors")  # fmt: skip
     return ModelCase(str(model.ir.graph.name), tuple(tensors.values()), names=order,
                      results=made, model=model, truth=model, wrt=tuple(map(order.index, names)),
                      second=False)  # fmt: skip

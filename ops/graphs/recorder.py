@@ -53,7 +53,7 @@ from .shapes import (
 )
 from .simplify import rewritten
 
-SHARED = 4096
+COMPARED_ELEMENTS = 4096
 """Constants of up to this many elements are compared by content, larger ones by address."""
 
 
@@ -368,7 +368,7 @@ class Recorder(Reading):
         if array.size > 1 and not any(array.strides):
             return self._repeated(array)
         where = array.__array_interface__["data"][0], array.strides
-        content: Any = array.tobytes() if array.size <= SHARED else where
+        content: Any = array.tobytes() if array.size <= COMPARED_ELEMENTS else where
         key = (array.dtype.str, array.shape, content)
         if key not in self.constants:
             self.constants[key] = self.initializer(array)

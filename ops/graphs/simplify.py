@@ -331,16 +331,16 @@ def _scatter_nd(
 
 # -- ONNX Runtime ----------------------------------------------------------------------------------
 
-LARGE = 1 << 22
+STREAMED_BYTES = 1 << 22
 """Bytes of a constant that does not stay in a core's cache from product to product."""
 
-LONGER = 8
+DOMINANT_RATIO = 8
 """How many times larger than the other factor a constant is that dominates the time."""
 
-MANY = 32
+PACKING_ROWS = 32
 """The number of rows that repay packing the other factor."""
 
-FEW = 1024
+SUMMED_ENTRIES = 1024
 """A sum of so few numbers takes no longer than a product with ones."""
 
 FLOATS = (np.float32, np.float64)
@@ -357,7 +357,8 @@ def _as_left_factor(op: Any, a: ir.Value, c: ir.Value) -> ir.Value | None:
     turned = transpose_behind(c)
     (m, k), n = shape_of(a)[-2:], shape_of(c)[-1]
     held = constant_numbers(c if turned is None else turned)
-    long = turned is not None and k >= n >= LONGER * m and (held is None or k >= LONGER * n)
+    long = turned is not None and k >= n >= DOMINANT_RATIO * m
+    long &= held is None or k >= DOMINANT_RATIO * n
     if not long and (held is None or not dominates(held, m, k, n)):
         return None
     if turned is None:
@@ -374,7 +375,7 @@ def _reads_in_place(op: Any, a: ir.Value, c: ir.Value) -> ir.Value | None:
     """Gemm reads a large transposed constant in place; a Transpose would write it at every run."""
     turned, rank = transpose_behind(c), rank_of(a)
     held = constant_numbers(turned)
-    if turned is None or held is None or held.ndim != 2 or held.nbytes < LARGE:
+    if turned is None or held is None or held.ndim != 2 or held.nbytes < STREAMED_BYTES:
         return None
     if held.dtype not in FLOATS or (rank != 2 and op.is_model):
         return None
@@ -396,8 +397,8 @@ def dominates(held: np.ndarray, m: int, k: int, n: int) -> bool:
 
     Products with very few rows pack nothing; many rows repay the packing.
     """
-    few = LONGER <= m <= MANY
-    return few and held.nbytes >= LARGE and held.size >= LONGER * m * max(k, n)
+    few = DOMINANT_RATIO <= m <= PACKING_ROWS
+    return few and held.nbytes >= STREAMED_BYTES and held.size >= DOMINANT_RATIO * m * max(k, n)
 
 
 @rewrites("ScatterND", engine=PRODUCTS)
@@ -442,7 +443,7 @@ def _by_ones(
         return None
     first = sorted(axis + len(shape) * (axis < 0) for axis in held.flat)
     rows, columns = size(shape[: len(first)]), size(shape[len(first) :])
-    if first != [*range(len(first))] or rows < 2 or columns < 2 or rows * columns <= FEW:
+    if first != [*range(len(first))] or rows < 2 or columns < 2 or rows * columns <= SUMMED_ENTRIES:
         return None
     ones = op.initializer(np.ones(rows, dtype_of(x)))
     made = op.MatMul(ones, op.Reshape(x, (rows, columns)))

@@ -24,7 +24,7 @@ Arrays = tuple[Array, ...]
 Run = Callable[[ir.Graph, Sequence[Any]], list[Any]]
 """run(graph, arguments): the outputs of a subgraph."""
 
-FEW = 64
+TRACED_ITERATIONS = 64
 """The most iterations that are traced one by one."""
 
 
@@ -37,7 +37,7 @@ def flow(op_type: str, attrs: Mapping[str, Any], inputs: Sequence[Any], run: Run
     try:
         return kinds[op_type](attrs, inputs, run)
     except (UnsupportedOp, TypeError) as error:  # a size is traced, or a shape changes
-        if op_type != "If" and count_turns(op_type, attrs, inputs) <= FEW:
+        if op_type != "If" and count_turns(op_type, attrs, inputs) <= TRACED_ITERATIONS:
             return None
         if isinstance(error, UnsupportedOp):
             raise

@@ -31,7 +31,7 @@ def concat(*parts: Array, axis: int) -> Array:
     """
     dtype, shape = jnp.result_type(*parts), list(parts[0].shape)
     shape[axis] = sum(part.shape[axis] for part in parts)
-    if math.prod(shape) < LONG or not has_tracers(parts):
+    if math.prod(shape) < PARTWISE_ENTRIES or not has_tracers(parts):
         return jnp.concatenate(parts, axis)
     y, start = jnp.zeros(shape, dtype), 0
     for part in parts:
@@ -40,7 +40,7 @@ def concat(*parts: Array, axis: int) -> Array:
     return y
 
 
-LONG = 1 << 15
+PARTWISE_ENTRIES = 1 << 15
 """The entries from which the parts of a result are written one by one."""
 
 

@@ -19,7 +19,7 @@ from ...jacobians.readings import library_of, module_of
 from .table import Kernel, as_ints, as_type, kernel, lowest, single_precision
 from .windows import Windows, padded, patches, transposed_windows, windows, within_padding
 
-BLOCK = 1 << 22
+PATCH_BYTES = 1 << 22
 """Bytes of patches gathered at once, so that they are in cache when they are multiplied."""
 ROW_BYTES = 1 << 28
 """Bytes of the patches of one row of the result above which a kernel is split."""
@@ -100,8 +100,8 @@ def general(x: Array, w: Array, grid: Windows, group: int) -> Array:
 
 
 def blocks(images: int, rows: int, row: int, least: int) -> Iterator[tuple[slice, slice]]:
-    """Blocks of whole images, or of rows of one image, whose patches fill `BLOCK` bytes."""
-    room = max(BLOCK, least) // max(row, 1)
+    """Blocks of whole images, or of rows of one image, whose patches fill `PATCH_BYTES` bytes."""
+    room = max(PATCH_BYTES, least) // max(row, 1)
     many, height = max(room // max(rows, 1), 1), max(min(room, rows), 1)
     for n in range(0, images, many):
         for i in range(0, rows, height):

@@ -223,13 +223,13 @@ def span(start: int, end: int, step: int, n: int) -> tuple[int, int, int]:
     return (0, 1, 0) if same(count, 0) else (first, step, count)
 
 
-FAR = 2**31 - 1
+END_OF_AXIS = 2**31 - 1
 """Longer than any axis: exporters write such a number for a slice without an end."""
 
 
 def clamped(i: Number, low: Number, high: Number) -> Number:
-    """i clamped to [low, high]; numbers from `FAR` on mean a bound, even if that is symbolic."""
-    if isinstance(i, int) and abs(i) >= FAR:
+    """i clamped to [low, high]; `END_OF_AXIS` and beyond mean a bound, also a symbolic one."""
+    if isinstance(i, int) and abs(i) >= END_OF_AXIS:
         return high if i > 0 else smallest(low, high)
     return smallest(largest(i, low), high)
 

@@ -11,9 +11,9 @@ from ...jacobians.arrays import Array, dtype_of
 from ...jacobians.readings import module_of
 from .table import as_ints, as_type, holds_halves, kernel, meeting, single
 
-THIN = 8
+STACKED_COLUMNS = 8
 """The most columns for which a stack of right factors is faster as one tall left factor."""
-TINY = 4096
+COPIED_ELEMENTS = 4096
 """Matrices of a stack with fewer elements are faster copied together than one by one."""
 LOOPED_ELEMENTS = 256
 """A sum of products with fewer elements in all is faster as a plain loop than through BLAS."""
@@ -45,10 +45,10 @@ def unrepeated(x: Array) -> Array:
 
 def stacked(a: Array, b: Array) -> Array:
     """A B; a stack times one matrix is one tall product, where it takes no copy or a cheap one."""
-    tall = a.size and (a.flags.c_contiguous or a.shape[-2] * a.shape[-1] < TINY)
+    tall = a.size and (a.flags.c_contiguous or a.shape[-2] * a.shape[-1] < COPIED_ELEMENTS)
     if a.ndim > 2 and b.ndim == 2 and tall:
         return np.matmul(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
-    if a.ndim == 2 and b.ndim > 2 and b.shape[-1] <= THIN:
+    if a.ndim == 2 and b.ndim > 2 and b.shape[-1] <= STACKED_COLUMNS:
         return np.swapaxes(stacked(np.swapaxes(b, -1, -2), a.T), -1, -2)
     return np.matmul(a, b)
 

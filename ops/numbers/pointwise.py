@@ -170,7 +170,7 @@ for name, formula in (WIDE | TENSORS).items():
     kernel(name, wide=True, tensors=name in TENSORS)(formula)
 
 
-WORK = 10**8
+MATCHED_LETTERS = 10**8
 """The most characters that a match may examine: about a second."""
 
 TOKEN = re.compile(
@@ -194,7 +194,7 @@ def regex_full_match(x: Array, *, pattern: str | None = None) -> Array:
         raise OnnxJacError(f"the pattern {pattern!r} has what RE2 does not know")
     strings = [str(text) for text in x.flat]
     longest = max(map(len, strings), default=0)
-    if count_matches(pattern, longest) * (longest + len(pattern)) * len(strings) > WORK:
+    if count_matches(pattern, longest) * (longest + len(pattern)) * len(strings) > MATCHED_LETTERS:
         raise OnnxJacError(
             f"the pattern {pattern!r} could match strings of {longest} characters in too many "
             "ways: write it without repetitions inside repetitions, and with fewer of them"
@@ -212,11 +212,11 @@ def regex_full_match(x: Array, *, pattern: str | None = None) -> Array:
 
 
 def count_matches(pattern: str, length: int) -> int:
-    """An upper bound on the number of ways to match a string, capped above `WORK`.
+    """An upper bound on the number of ways to match a string, capped above `MATCHED_LETTERS`.
 
     >>> count_matches("a+b", 10), count_matches("(yes|no)?", 10)
     (11, 3)
-    >>> count_matches("(a|a)*b", 40) > WORK
+    >>> count_matches("(a|a)*b", 40) > MATCHED_LETTERS
     True
     """
     outer: list[tuple[int, int]] = []
@@ -232,10 +232,10 @@ def count_matches(pattern: str, length: int) -> int:
             others, made, last = others + made * last, 1, 1
         elif token in "*+?" or token[0] == "{":
             turns = most(token, length)
-            last = turns + 1 if last == 1 else min(last ** min(turns, 64) + turns, 2 * WORK)
+            last = turns + 1 if last == 1 else last ** min(turns, 64) + turns
         else:
             made, last = made * last, 1
-        made, last = min(made, 2 * WORK), min(last, 2 * WORK)
+        made, last = min(made, 2 * MATCHED_LETTERS), min(last, 2 * MATCHED_LETTERS)
     return others + made * last
 
 

@@ -290,14 +290,14 @@ def product_of_others(op: Op, x: Array, axis: int = -1, group: Array | None = No
     return op.Mul(before, after)
 
 
-FAR = 4096
+GUARDED_LENGTH = 4096
 """Graphs recorded for a symbolic axis length hold for all lengths up to at least this one."""
 
 
 def doublings(n: Number) -> Iterator[int]:
-    """1, 2, 4, … below n; for a symbolic n, at least below `FAR`."""
+    """1, 2, 4, … below n; for a symbolic n, at least below `GUARDED_LENGTH`."""
     step = 1
-    while (is_symbolic(n) and step < FAR) or step < n:
+    while (is_symbolic(n) and step < GUARDED_LENGTH) or step < n:
         yield step
         step *= 2
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 
 from ..numbers.layout import numpy_dtype
 from ..numbers.table import Kernel
-from .table import DTYPES, FUSED, OF_TRUTH, SAME, Tensor, host, kernel, promote, tensor
+from .table import DTYPES, OF_TRUTH, SAME, Tensor, host, kernel, promote, tensor
 
 PLAIN: dict[str, Kernel] = {
     name: getattr(torch, name.lower()) for name in (
@@ -130,35 +129,13 @@ def converted(x: Tensor, dtype: np.dtype) -> Tensor:
     return x.to(known)
 
 
-@functools.cache
-def as_number(dtype: torch.dtype) -> Kernel:
-    """x ↦ 1 where it is true, else 0."""
-    return lambda x: x.to(dtype)
-
-
 def cast_truth(*, to: int, **_: Any) -> Kernel | None:
     """The function of truth values that converts them; None for a dtype that torch lacks."""
     dtype = DTYPES.get(numpy_dtype(to))
-    return dtype and as_number(dtype)
+    return dtype and (lambda x: x.to(dtype))
 
 
 OF_TRUTH["Cast"] = cast_truth
-
-
-def written(compare: Kernel, dtype: torch.dtype) -> Kernel:
-    """1 where a comparison holds, else 0: written as numbers, it takes a CPU a tenth of the time of
-    truth values and their conversion.
-    """
-
-    def compared(a: Tensor, b: Tensor) -> Tensor:
-        shape = torch.broadcast_shapes(a.shape, b.shape)
-        return compare(a, b, out=torch.empty(shape, dtype=dtype, device=a.device))
-
-    return compared
-
-
-for dtype, compare in itertools.product((torch.float32, torch.float64), COMPARED.values()):
-    FUSED[as_number(dtype), compare, 0] = written(compare, dtype)
 
 
 def fold_pairwise(pair: Kernel) -> Kernel:

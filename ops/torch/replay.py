@@ -22,10 +22,10 @@ from .table import Tensor
 
 Run = Callable[..., tuple[Any, ...]]
 
-CALLS = 8
+EAGER_CALLS = 8
 """The calls of a program before it is captured, which must not meet what happens only once."""
 
-BYTES = 1 << 23
+BYTES_PER_LAUNCH = 1 << 23
 """The most bytes of inputs and outputs for each kernel, which take as long to copy, at some 2 TB/s,
 as a launch, some 4 µs."""
 
@@ -54,11 +54,11 @@ class Replayed:
         self.graph: CapturedGraph | None = None
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        if (self.graph is None and self.calls > CALLS) or not fits_graph(inputs):
+        if (self.graph is None and self.calls > EAGER_CALLS) or not fits_graph(inputs):
             return self.run(*inputs)
         with self.lock:
             self.calls += 1
-            if self.calls == CALLS + 1:
+            if self.calls == EAGER_CALLS + 1:
                 self.graph = capture_graph(self.run, inputs, self.fresh)
             return self.run(*inputs) if self.graph is None else self.graph(*inputs)
 
@@ -82,7 +82,7 @@ def capture_graph(run: Run, inputs: tuple[Tensor, ...], fresh: int | None) -> Ca
             outputs = run(*inputs)
         bytes = sum(x.nbytes for x in (*inputs, *outputs))
         quicker = watched.kernels > 1 and bytes <= min(
-            CAPTURED_BYTES, BYTES * (watched.kernels - 1)
+            CAPTURED_BYTES, BYTES_PER_LAUNCH * (watched.kernels - 1)
         )
         return CapturedGraph(run, inputs, fresh) if quicker and watched.alone else None
     except RuntimeError:  # a step needs the host, or memory is short

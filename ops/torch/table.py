@@ -33,13 +33,6 @@ SAME: dict[str, Kernel] = {}
 """Operator -> the shapes of its operands, tensors of one float dtype ↦ the function of torch."""
 OF_TRUTH: dict[str, Kernel] = {}
 """Operator -> its attributes ↦ the function of a tensor of truth values, if torch has it."""
-FUSED: dict[tuple[Kernel, Kernel, int], Kernel] = {
-    **{(torch.add, torch.mul, place): torch.addcmul for place in (0, 1)},
-    **{(torch.add, torch.mm, place): torch.addmm for place in (0, 1)},
-    (torch.sub, torch.mul, 1): functools.partial(torch.addcmul, value=-1),
-    (torch.sub, torch.mm, 1): functools.partial(torch.addmm, alpha=-1),
-}
-"""f, g, the place of g's result among f's operands -> f's other operands, g's ↦ f of g's result."""
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 

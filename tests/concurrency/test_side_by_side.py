@@ -88,7 +88,7 @@ def test_curvature_is_the_same(two, monkeypatch, make):
     for module in (gradients, kronecker):
         monkeypatch.setattr(module, "concurrent", started)
     monkeypatch.setattr(gradients.Gradients, "room", 2)
-    monkeypatch.setattr(kronecker, "THREADED_ENTRIES", 1)
+    monkeypatch.setattr(kronecker, "THREADED_FACTOR_ENTRIES", 1)
     for found, expected in zip(products(), alone, strict=True):
         assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
         assert np.abs(expected).max() > 1e-3

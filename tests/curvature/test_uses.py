@@ -399,7 +399,7 @@ def test_cotangents_a_few_at_a_time(monkeypatch, fisher_type):
     options = {"at": "logits", "wrt": "W", "fisher_type": fisher_type, "samples": 5}
     point["W"] = RNG.standard_normal((3, 4))
     whole = kfac(model, point, **options).toarray()
-    monkeypatch.setattr(sys.modules[Gradients.__module__], "CHUNK", 1)
+    monkeypatch.setattr(sys.modules[Gradients.__module__], "CHUNK_BYTES", 1)
     found = gradients(model, point, **options)
     assert [len(stack) for stack in found.stacks()] == [1] * (2 if fisher_type == "type-2" else 5)
     assert_allclose(kfac(model, point, **options).toarray(), whole, rtol=1e-12)

@@ -161,7 +161,7 @@ class Client:
     [("CommClosedError", "at each of 5 tries", 5), ("KilledWorker", "smaller batches", 1)],
 )
 def test_workers_that_are_lost_again_and_again(monkeypatch, kind, text, tries):
-    monkeypatch.setattr(cluster, "PAUSE", 0)
+    monkeypatch.setattr(cluster, "PAUSE_SECONDS", 0)
     errors = {
         "CommClosedError": pytest.importorskip("distributed.comm.core").CommClosedError("gone"),
         "KilledWorker": pytest.importorskip("distributed").KilledWorker(

@@ -12,7 +12,7 @@ from fuzz.corpus import Seed
 from fuzz.mutate import mutant
 from fuzz.trial import differentiate
 from fuzz.workers import outcomes
-from onnxjac.modes.model.loading.upgrade import LONGEST, has_long_shape
+from onnxjac.modes.model.loading.upgrade import INFERRED_ENTRIES, has_long_shape
 
 SECRET = np.arange(6, dtype=np.float32).reshape(2, 3) + 100
 
@@ -37,8 +37,8 @@ def test_a_size_of_any_length():
 @pytest.mark.parametrize("kind", ["float", "int64"])
 def test_a_long_vector_is_no_shape(kind):
     """ONNX's data propagation would visit every entry."""
-    assert has_long_shape(text("y = Add(x, x)", f"{kind}[{LONGEST + 1}] x"))
-    assert not has_long_shape(text("y = Add(x, x)", f"{kind}[{LONGEST}] x"))
+    assert has_long_shape(text("y = Add(x, x)", f"{kind}[{INFERRED_ENTRIES + 1}] x"))
+    assert not has_long_shape(text("y = Add(x, x)", f"{kind}[{INFERRED_ENTRIES}] x"))
 
 
 def test_what_a_function_is_handed_is_checked_when_it_is_there():

@@ -49,7 +49,7 @@ def test_toarray_comes_from_the_narrow_side_in_one_call(m, n):
 
 @pytest.mark.parametrize(("m", "n"), [(6, 20), (20, 6), (7, 7)])
 def test_chunks_of_columns(m, n, monkeypatch):
-    monkeypatch.setattr(base, "CHUNK", 8 * 20 * 4)
+    monkeypatch.setattr(base, "CHUNK_BYTES", 8 * 20 * 4)
     count, A = [0], N(m, n)
     J = Counted(Dense(A), count)
     assert_allclose(J.toarray(), A)

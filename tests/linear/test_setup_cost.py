@@ -86,9 +86,9 @@ def test_no_session_is_made_from_the_third_point_on(monkeypatch):
 
 def test_linearize_makes_a_template_after_some_calls(monkeypatch):
     m = model(LAYERS, w=W, v=V, b=np.ones(3))
-    found = (oj.linearize(m, {"x": k * X}) for k in range(route.READ + 2))
+    found = (oj.linearize(m, {"x": k * X}) for k in range(route.POINTS_READ + 2))
     made = [J.at.derivative is not None for J in found]
-    assert made == [False] * route.READ + [True] * 2
+    assert made == [False] * route.POINTS_READ + [True] * 2
 
 
 def test_a_jacobian_that_moves_makes_the_template_at_once():
@@ -255,7 +255,7 @@ def test_a_loop_is_kept_from_some_nodes_and_turns_on(limit, monkeypatch):
 
     few, many = costs(18), costs(200)
     assert few == many
-    wasted = route.NODES * (limit == "stop")
+    wasted = route.UNROLLED_NODES * (limit == "stop")
     assert few[0] < 6 * 60 + wasted
     assert few[1] < 28 * 60 + 2 * wasted
 
@@ -315,9 +315,9 @@ def test_a_kept_loop_reads_what_its_operators_hold(body, monkeypatch):
         moved = J.relinearize({"x": np.cos(X)})
         return [f for K in (J, moved) for f in (K @ v, K.T @ u)], len(J.dag.edges)
 
-    monkeypatch.setattr(route, "NODES", 10**6)
+    monkeypatch.setattr(route, "UNROLLED_NODES", 10**6)
     wanted, flat = products()
-    monkeypatch.setattr(route, "NODES", 1)
+    monkeypatch.setattr(route, "UNROLLED_NODES", 1)
     found, kept = products()
     assert kept < 20 < flat or body == "t = Identity(s)"
     for a, b in zip(found, wanted, strict=True):

@@ -117,7 +117,7 @@ def test_ties_go_where_the_engine_says():
 
 def test_from_the_third_point_on_nothing_is_drawn_until_it_is_needed(monkeypatch):
     """Unconnected pairs of tensors are still reported."""
-    monkeypatch.setattr(route, "READ", 0)  # the template is made at the second point
+    monkeypatch.setattr(route, "POINTS_READ", 0)  # the template is made at the second point
     model = parsed("g (double[2] x, double[2] w) => (double[2] y) { f = Floor(w) y = Add(x, f) }")
     for _ in range(4):
         point = {name: np.random.default_rng(0).standard_normal(2) for name in "xw"}

@@ -49,7 +49,7 @@ def narrow(monkeypatch):
     from onnxjac.modes.linear.elimination import dense
 
     for module in (base, dense):
-        monkeypatch.setattr(module, "CHUNK", 1000)
+        monkeypatch.setattr(module, "CHUNK_BYTES", 1000)
 
 
 def jacobian():

@@ -9,7 +9,7 @@ from onnxjac.modes.linear.derivatives import derivative, route
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21]>'
 
-BRANCHES = f"""{HEAD}
+CACHED_UNROLLINGS = f"""{HEAD}
 branches (float[3] x, bool go) => (float[3] y)
 <float[3] w = {{1.0, 2.0, 3.0}}>
 {{ h = Mul(x, w)
@@ -52,7 +52,7 @@ def model(text):
 @pytest.mark.parametrize("go", [True, False])
 def test_a_branch_with_captured_tensors(go):
     x, w = np.array([0.3, -0.5, 0.7]), np.array([1.0, 2.0, 3.0])
-    J = oj.linearize(model(BRANCHES), {"x": x, "go": np.array(go)}, wrt=["x", "w", "h"])
+    J = oj.linearize(model(CACHED_UNROLLINGS), {"x": x, "go": np.array(go)}, wrt=["x", "w", "h"])
     slope = 2 * w * x if go else np.cos(w * x)
     np.testing.assert_allclose(J["y", "h"].toarray(), np.diag(slope))
     np.testing.assert_allclose(J["y", "x"].toarray(), np.diag(slope * w))
@@ -504,7 +504,7 @@ def test_control_flow_is_unrolled_once_for_each_way_through_it(case, monkeypatch
         np.testing.assert_allclose(J @ np.eye(3), fresh @ np.eye(3), rtol=1e-12)
         np.testing.assert_array_equal(J.primal["y"], fresh.primal["y"])
         counts.append(sum(m is moving for m in made))
-    assert 2 <= counts[3] <= route.BRANCHES
+    assert 2 <= counts[3] <= route.CACHED_UNROLLINGS
     assert counts[-1] == counts[3]
 
 
@@ -545,7 +545,7 @@ def test_a_long_recurrent_network_is_one_operator(kind, gates, dtype, monkeypatc
         return len(J.dag.edges), J @ v, J.T @ u, H @ w
 
     edges, *found = made()
-    monkeypatch.setattr(route, "NODES", 2000)
+    monkeypatch.setattr(route, "UNROLLED_NODES", 2000)
     model = oj.load(onnx.parser.parse_model(text))
     all_edges, *wanted = made()
     assert edges < 40 < 400 < all_edges
@@ -589,7 +589,7 @@ def test_a_long_loop_in_a_branch_is_one_operator(engine, monkeypatch):
         return len(J.dag.edges), J.toarray(), moved.toarray(), H.toarray()
 
     edges, *found = made()
-    monkeypatch.setattr(route, "NODES", 2000)
+    monkeypatch.setattr(route, "UNROLLED_NODES", 2000)
     looped = model(text)
     all_edges, *wanted = made()
     assert edges < 10 < 100 < all_edges

@@ -115,7 +115,7 @@ def test_influence_is_the_change_after_training_again():
 
 
 def test_gradients_are_formed_some_at_a_time(monkeypatch):
-    monkeypatch.setattr(samples, "CHUNK", 8 * 15 * 2)
+    monkeypatch.setattr(samples, "CHUNK_BYTES", 8 * 15 * 2)
     rows = samples.losses_of(model(), "losses", None, ["W", "b"], "mean", None).rows(TRAIN)
     assert [part.shape for part in rows._columns()] == [(15, 2)] * 4 + [(15, 1)]
     np.testing.assert_allclose(rows.dense(), gradients(TRAIN).T)

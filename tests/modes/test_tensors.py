@@ -344,7 +344,7 @@ def identity(H):
 def test_the_notebook_copies_nothing(device, monkeypatch):
     """Its steps, after the first ones: no tensor becomes a NumPy array."""
     monkeypatch.undo()
-    monkeypatch.setattr(route, "READ", 0)  # templates at the second point
+    monkeypatch.setattr(route, "POINTS_READ", 0)  # templates at the second point
     monkeypatch.chdir(ROOT / "notebooks")
     cells = json.loads((ROOT / "notebooks" / "09_tensors.ipynb").read_text())["cells"]
     sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]

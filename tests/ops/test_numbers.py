@@ -265,7 +265,7 @@ def test_blocks_of_patches_join_seamlessly(monkeypatch):
     x, w = rng.normal(size=(3, 4, 10, 9)), rng.normal(size=(6, 4, 3, 3))
     y, back = op.Conv(x, w, strides=(2, 1)), op.ConvTranspose(x, w.swapaxes(0, 1), strides=(2, 1))
     for size in (1, 20_000):
-        monkeypatch.setattr(sys.modules[blocks.__module__], "BLOCK", size)
+        monkeypatch.setattr(sys.modules[blocks.__module__], "PATCH_BYTES", size)
         np.testing.assert_allclose(op.Conv(x, w, strides=(2, 1)), y)
         transposed = op.ConvTranspose(x, w.swapaxes(0, 1), strides=(2, 1))
         np.testing.assert_allclose(transposed, back)

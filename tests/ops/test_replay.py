@@ -27,7 +27,7 @@ def gpu(device):
 def graphed(run, monkeypatch, inputs, fresh=None):
     """The program after the calls before its capture; a graph is kept however long it takes."""
     made = replay.replayed(run, fresh)
-    for _ in range(replay.CALLS + 1):
+    for _ in range(replay.EAGER_CALLS + 1):
         made(*inputs)
     return made
 
@@ -83,7 +83,7 @@ def test_a_program_is_captured_once(monkeypatch):
     monkeypatch.setattr(replay, "capture_graph", lambda *told: asked.append(told))
     made = replay.Replayed(lambda x: (2 * x,), fresh=1)
     assert [made(k) for k in range(20)] == [(2 * k,) for k in range(20)]
-    assert [(inputs, fresh) for _, inputs, fresh in asked] == [((replay.CALLS,), 1)]
+    assert [(inputs, fresh) for _, inputs, fresh in asked] == [((replay.EAGER_CALLS,), 1)]
 
 
 def test_gradients_and_products_at_many_points(device):
@@ -92,7 +92,7 @@ def test_gradients_and_products_at_many_points(device):
     f = oj.value_and_grad(model, wrt="W", engine=f"torch:{device}")
     g = oj.value_and_grad(model, wrt="W", engine="numpy")
     H = None
-    for _ in range(2 * replay.CALLS):
+    for _ in range(2 * replay.EAGER_CALLS):
         point = {"x": rng.normal(size=(8, 4)).astype("f"), "W": rng.normal(size=(4, 3)).astype("f")}
         there = {name: torch.from_numpy(x).to(device) for name, x in point.items()}
         (value, slopes), (expected, slope) = f(there), g(point)

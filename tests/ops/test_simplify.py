@@ -13,7 +13,7 @@ from onnxjac.modes.model.loading.load import load
 from onnxjac.modes.model.primal.evaluate import evaluate
 from onnxjac.modes.model.programs.onnxruntime import cut_graph
 from onnxjac.ops.graphs.build import matches_pattern, simplify_graph
-from onnxjac.ops.graphs.simplify import LARGE, PRODUCTS, RUNTIME, TABLE, Rewrite, rewrites
+from onnxjac.ops.graphs.simplify import PRODUCTS, RUNTIME, STREAMED_BYTES, TABLE, Rewrite, rewrites
 
 ROWS = [row for rows in TABLE.values() for row in rows]
 RNG = np.random.default_rng(0)
@@ -47,13 +47,13 @@ def turned(rows, columns):
     return load(proto), weights
 
 
-@pytest.mark.parametrize("columns", [64, LARGE // 4096])
+@pytest.mark.parametrize("columns", [64, STREAMED_BYTES // 4096])
 def test_a_large_transposed_matrix_is_read_in_place(columns):
     """In a model by the row that products have; what is computed, or small, stays."""
     model, weights = turned(3, columns)
     graph = cut_graph(model, frozenset({"x", "u"}), ("h", "z"))
     kinds = [node.op_type for node in simplify_graph(graph, RUNTIME).nodes]
-    large = weights.nbytes >= LARGE
+    large = weights.nbytes >= STREAMED_BYTES
     assert kinds.count("Gemm") == large
     assert kinds.count("Transpose") == 2 - large
     K = implicit_kron(Eye(100), weights)
@@ -67,7 +67,7 @@ def test_a_large_transposed_matrix_is_read_in_place(columns):
 
 def test_a_graph_is_left_as_it_was():
     """Its values and nodes belong to the model, or to further programs of a derivative."""
-    model, _ = turned(3, LARGE // 4096)
+    model, _ = turned(3, STREAMED_BYTES // 4096)
     graph = cut_graph(model, frozenset({"x", "u", "y"}), ("h", "z"))
     before = [str(node) for node in model.ir.graph]
     made = simplify_graph(graph, RUNTIME)

@@ -44,7 +44,7 @@ def test_eigenvalues_of_both_signs_and_zeros():
 
 @pytest.mark.parametrize("kind", [Hidden, Mirror])
 def test_only_the_largest(kind, monkeypatch):
-    monkeypatch.setattr(spectra, "ALL", 10)
+    monkeypatch.setattr(spectra, "DRAWN_VALUES", 10)
     A = rotated(np.concatenate([[-9.0, 8, 7], np.linspace(0.1, 1, 40)]))
     ax = oj.plots.plot_spectrum(kind(A), 3)
     shown = np.concatenate([line.get_ydata() for line in ax.lines[:-1]])
@@ -53,7 +53,7 @@ def test_only_the_largest(kind, monkeypatch):
 
 
 def test_more_than_there_are(monkeypatch):
-    monkeypatch.setattr(spectra, "ALL", 3)
+    monkeypatch.setattr(spectra, "DRAWN_VALUES", 3)
     above, below, _ = oj.plots.plot_spectrum(Mirror(rotated(VALUES)), 100).lines
     assert_allclose([*above.get_ydata(), *below.get_ydata()], [3, 1, 2, 0.5])
 

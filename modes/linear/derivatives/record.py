@@ -6,7 +6,7 @@ define, and random numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -63,7 +63,7 @@ Slot = tuple[int, int]
 
 Exact = Callable[[str], bool]
 
-FEW = 2
+NAMED_STEPS = 2
 """How many of the steps that cut the same paths are named."""
 
 
@@ -183,7 +183,7 @@ def roundings(
     starts, stops = zip(*ends, strict=True) if ends else ((), ())
     found = [f"{s.op_type} {s.name!r}" for s, _ in cuts(steps, starts, stops, exact)
              if s.op_type in ROUNDINGS and not s.domain]  # fmt: skip
-    return ", ".join(found[:FEW]) + (f" and {len(found) - FEW} more" if found[FEW:] else "")
+    return listed_steps(found)
 
 
 ROUNDINGS = frozenset({"Round", "QuantizeLinear", "QLinearMatMul", "QLinearConv"})
@@ -193,8 +193,13 @@ ROUNDINGS = frozenset({"Round", "QuantizeLinear", "QLinearMatMul", "QLinearConv"
 def because(steps: tuple[Step, ...], wrt: str, of: str, exact: Exact) -> str:
     """The first steps that cut all paths between two tensors, as text; empty where none does."""
     found = [f"{s.op_type} {s.name!r} ({why})" for s, why in cuts(steps, [wrt], [of], exact)]
-    text = ", ".join(found[:FEW]) + (f" and {len(found) - FEW} more" if found[FEW:] else "")
-    return f" (cut by {text})" if text else ""
+    return f" (cut by {listed_steps(found)})" if found else ""
+
+
+def listed_steps(found: Sequence[str]) -> str:
+    """The first of some texts, and how many more there are."""
+    rest = len(found) - NAMED_STEPS
+    return ", ".join(found[:NAMED_STEPS]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def straight_through(steps: Iterable[Step]) -> tuple[Step, ...]:

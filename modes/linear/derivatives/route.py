@@ -50,22 +50,22 @@ from .record import (
 )
 from .unroll import decisions, fixed, is_variable, shaped_as_here, unrolled
 
-KEPT = 8
+CACHED_DERIVATIVES = 8
 """The most derivatives that are cached for a route."""
 
-READ = 5
+POINTS_READ = 5
 """The points that are read by rules before a derivative is made where none moves from the last."""
 
-BRANCHES = 4
+CACHED_UNROLLINGS = 4
 """The most unrolled models that are cached for points of the same shapes."""
 
-NODES = 1000
+UNROLLED_NODES = 1000
 """The most nodes of a loop that is unrolled, see `unrolled`; the derivative of a longer loop is one
 program.
 """
 
 
-FEW = 80
+UNROLLED_NODES_OF_XLA = 80
 """The same where an engine compiles whole functions: a loop is compiled once for all its turns."""
 
 HERE = Condition("point", "this point")
@@ -133,21 +133,21 @@ class Route:
 
     @cached_property
     def _others(self) -> Latest[Any, Route]:
-        return Latest(KEPT)
+        return Latest(CACHED_DERIVATIVES)
 
     @cached_property
     def _flats(self) -> Latest[Any, tuple[Route, ...]]:
-        return Latest(KEPT)
+        return Latest(CACHED_DERIVATIVES)
 
     @cached_property
     def _derivatives(self) -> Latest[Signature | None, Derivative | None]:
         """Signature -> the derivative; None where none can be made."""
-        return Latest(KEPT)
+        return Latest(CACHED_DERIVATIVES)
 
     @cached_property
     def _read_at(self) -> Latest[Signature | None, tuple[Mapping[str, Any], int]]:
         """Signature -> the types of tensors, and the number of points that rules were read at."""
-        return Latest(KEPT)
+        return Latest(CACHED_DERIVATIVES)
 
     @cached_property
     def known(self) -> dict[Any, Any]:
@@ -248,9 +248,9 @@ class Route:
         with self._lock:
             if signature not in self._derivatives:
                 if compiles and signature not in self._read_at:
-                    self._read_at[signature] = self._told(point), READ
+                    self._read_at[signature] = self._told(point), POINTS_READ
                 types, points = self._read_at.get(signature, (None, 0))
-                if types is None or points < (1 if moves else READ):
+                if types is None or points < (1 if moves else POINTS_READ):
                     return None
                 form = self._recorded(types, point) if types or not compiles else None
                 self._derivatives[signature] = form
@@ -352,7 +352,7 @@ class Route:
                 self._serves(signature, one)
                 return one
         host = self.engine if self.place is None else None
-        most = FEW if self.place and self.place.compiles else NODES
+        most = UNROLLED_NODES_OF_XLA if self.place and self.place.compiles else UNROLLED_NODES
         try:
             symbols, unkept = shaped_as_here(self.model), self.model.cache["unkept"]
             flat = unrolled(self.model, hosted(point), names, most, host, unkept, symbols,
@@ -371,7 +371,7 @@ class Route:
             here = (replace(c, here=shape_of(at[c.name]) if c.kind == "shape" else at[c.name])
                     for c in decided)  # fmt: skip
             route = replace(route, conditions=tuple(here))
-        self._flats[signature] = route, *found[: BRANCHES - 1]
+        self._flats[signature] = route, *found[: CACHED_UNROLLINGS - 1]
         return route
 
     def holds(self, point: Mapping[str, Any]) -> bool:

@@ -34,7 +34,7 @@ from ....jacobians.arrays import Array, memory_of, reading, zeros
 from ....jacobians.dag import useful
 from ....jacobians.products import factors_of
 from ....jacobians.readings import module_of
-from ....ops.numbers.convolution import BLOCK
+from ....ops.numbers.convolution import PATCH_BYTES
 from .cost import BANDWIDTH, patch_entries, seconds
 from .samples import Batch, Mixing, candidate_batches, layouts, mixing
 
@@ -376,7 +376,7 @@ def workspace(part: Dag, rows: int) -> int:
     factors = [factor for edge in part.edges for factor in factors_of(edge.operator)]
     kernels = 3 * max(map(patch_entries, factors), default=0) * part.dtype.itemsize
     signals = max((patch_entries(factor, signals=True) for factor in factors), default=0)
-    return kernels + min(rows * signals * part.dtype.itemsize, BLOCK)
+    return kernels + min(rows * signals * part.dtype.itemsize, PATCH_BYTES)
 
 
 def row_bytes(part: Dag) -> int:

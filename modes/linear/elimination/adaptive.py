@@ -34,7 +34,7 @@ from ..derivatives.derivative import FINITE, Derivative
 from ..derivatives.point import Point
 from ..derivatives.record import Entry, Names, dag_of
 from ..products.calls import Calls, note_calls
-from ..products.compiled import KEPT, Compiled, plain, product_values
+from ..products.compiled import CACHED_PROGRAMS, Compiled, plain, product_values
 from ..products.cut import cut
 from .cost import MAKING, RECORDING, REPEATING, SWEEPING, seconds
 from .plan import eliminated, planned, repays_decision, repays_elimination, seconds_of
@@ -357,7 +357,7 @@ def reshape_if_needed(x: Array, shape: Shape) -> Array:
 
 def has_room(programs: Collection[Shape], columns: Shape) -> bool:
     """Whether a program for these columns may be kept: for one vector, or for few other numbers."""
-    return columns in ((), *programs) or len(programs) < KEPT
+    return columns in ((), *programs) or len(programs) < CACHED_PROGRAMS
 
 
 def try_out(program: Program, graph: Graph, engine: str) -> None:

@@ -27,7 +27,7 @@ import numpy as np
 
 from ....jacobians import Dag, Dense, Diagonal, Edge, Eye, Jacobian, Kron, Product, Reshape, size
 from ....jacobians.arrays import rounded, wide
-from ....jacobians.base import CHUNK, DENSE_LIMIT
+from ....jacobians.base import CHUNK_BYTES, DENSE_LIMIT
 from ....jacobians.progress import chunks
 from ....ops.numbers import numbers
 from .accumulation import Way, multiply_out, readings, row_bytes, ways_from
@@ -101,7 +101,7 @@ def columns(dag: Jacobian, rows: np.ndarray | None = None) -> np.ndarray:
     n = dag.shape[1] if rows is None else len(rows)
     result = np.empty((n, dag.shape[0]), dag.dtype)
     each = row_bytes(dag) if isinstance(dag, Dag) else dag.dtype.itemsize * sum(dag.shape)
-    room = min(CHUNK, max(CHUNK // 4, dag.nbytes))
+    room = min(CHUNK_BYTES, max(CHUNK_BYTES // 4, dag.nbytes))
     step = max(1, min(n, room // max(each, 1)))
     for start, stop in chunks(n, step, "matrix", "products"):
         part = np.eye(stop - start, n, start, wide(dag.dtype)) if rows is None else rows[start:stop]
@@ -133,7 +133,7 @@ def by_sample(dag: Dag) -> list[Order]:
 
 def assemble_columns(dag: Dag, chosen: list[Way], layout: dict[int, Batch]) -> np.ndarray:
     """The matrices of direct edges side by side; zeros for a source that reaches nothing."""
-    operators = multiply_out(dag, chosen, layout, CHUNK)
+    operators = multiply_out(dag, chosen, layout, CHUNK_BYTES)
     blocks = {way.vertex: J.toarray() for way, J in zip(chosen, operators, strict=True)}
     zero = (np.zeros((dag.shape[0], size(dag.shapes[v])), dag.dtype) for v in dag.sources)
     return np.hstack([blocks.get(v, z) for v, z in zip(dag.sources, zero, strict=True)])

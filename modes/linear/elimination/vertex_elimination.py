@@ -52,7 +52,7 @@ GAIN = 1e-9
 EDGE_TERMS = 8
 """Largest number of terms of a new edge, and of its factors if the elimination gains nothing."""
 
-NESTED = 32
+EDGE_LEVELS = 32
 """Most sums and products inside one another in a new edge: Python limits how deep calls may be."""
 
 MATRICES = frozenset({BlockDiagonal, Contraction, Convolution, Dense, Kron, LowRank})
@@ -235,7 +235,9 @@ class LinkGraph:
                 link = Link(
                     operator if present is None else add_operators(present.operator, operator)
                 )
-                if len(terms_of(link.operator)) > EDGE_TERMS or depth_of(link.operator) > NESTED:
+                if len(terms_of(link.operator)) > EDGE_TERMS:
+                    return None
+                if levels_of(link.operator) > EDGE_LEVELS:
                     return None
                 links[i, o] = link
                 spent += link.cost
@@ -280,10 +282,10 @@ class LinkGraph:
         self.gone.append((v, tuple(links)))
 
 
-def depth_of(operator: Jacobian) -> int:
+def levels_of(operator: Jacobian) -> int:
     """How many sums and products are inside one another."""
     parts = operator.terms if isinstance(operator, Sum) else factors_of(operator)
-    return 0 if parts == (operator,) else 1 + max(map(depth_of, parts))
+    return 0 if parts == (operator,) else 1 + max(map(levels_of, parts))
 
 
 def short(link: Link) -> bool:

@@ -29,7 +29,7 @@ from ...model.programs.work import size_text
 Way = Callable[[Any], Any]
 """v ↦ J v; the result belongs to the caller."""
 
-KEPT = 4
+CACHED_PROGRAMS = 4
 """The number of programs kept per operator, each for one shape of columns."""
 
 
@@ -49,7 +49,7 @@ class Compiled(Jacobian):
         if engine is not None:
             compiler(engine)  # raises if it is not available
         self.library = library_of_engine(engine)
-        self._programs: Latest[tuple[Shape, str], Way] = Latest(KEPT)
+        self._programs: Latest[tuple[Shape, str], Way] = Latest(CACHED_PROGRAMS)
         self._lock = Lock()
         self._ran, self._why = engine or "the first engine that can", ""
 
@@ -145,7 +145,7 @@ def plain(operator: Jacobian, v: Any) -> Any:
 OPSET = 21
 """The opset of recorded products and of the vocabulary."""
 
-LARGE = 2**20
+HELD_ONCE_BYTES = 2**20
 """Bytes from which a matrix and its transpose are not both held."""
 
 
@@ -206,7 +206,7 @@ class ResidualRecorder(Recorder):
 
     def value(self, array: Array | None) -> ir.Value | None:
         """The graph value of an array; a large matrix and its transpose are held once."""
-        if not isinstance(array, np.ndarray) or array.ndim != 2 or array.nbytes < LARGE:
+        if not isinstance(array, np.ndarray) or array.ndim != 2 or array.nbytes < HELD_ONCE_BYTES:
             return super().value(array)
         if array.flags.c_contiguous or not array.flags.f_contiguous:
             return super().value(array)

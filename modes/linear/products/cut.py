@@ -16,7 +16,7 @@ from ....ops.graphs.simplify import rank_of, transpose_behind
 from ....ops.numbers.table import FREE
 from .compiled import ResidualRecorder
 
-MOST = 2
+RESIDUAL_RATIO = 2
 """Residuals may take this many times the bytes of the arrays that operators hold."""
 
 
@@ -37,7 +37,7 @@ def cut(
             late.add(id(node))
     ahead = {*map(id, held)}
     wide = {id(node) for node in nodes if id(node) not in ahead} | late
-    if id(y) not in moving or bytes_of(values_between(nodes, late, v)) > MOST * bytes_of(
+    if id(y) not in moving or bytes_of(values_between(nodes, late, v)) > RESIDUAL_RATIO * bytes_of(
         values_between(nodes, wide, v)
     ):
         late = wide

@@ -8,7 +8,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ....jacobians.arrays import host
-from ....jacobians.conditions import LONGEST, Condition
+from ....jacobians.conditions import Condition
 from ....jacobians.errors import InputError, warn
 from .contents import Contents, free_sizes
 
@@ -17,6 +17,9 @@ GUARDS = "onnxjac.guards"
 
 HELD = "onnxjac.held"
 """Key of the metadata with the tensors that became constants."""
+
+RELATION_ENTRIES = 2000
+"""The most entries of an integer input that relations may read."""
 
 
 def state(graph: ir.Model, conditions: Iterable[Condition]) -> None:
@@ -56,6 +59,6 @@ def sizes_and_integers(model: Contents, point: Mapping[str, Any]) -> dict[str, i
     for name, sizes in free_sizes(model.inputs).items():
         array = host(point[name])
         found |= {size: array.shape[axis] for axis, size in sizes.items()}
-        if array.dtype.kind in "iu" and array.size <= LONGEST:
+        if array.dtype.kind in "iu" and array.size <= RELATION_ENTRIES:
             found |= {f"{name}[{k}]": int(n) for k, n in enumerate(array.ravel())}
     return found

@@ -111,7 +111,7 @@ def stored_parts(source: Any, limits: Limits, mmap: bool) -> tuple[onnx.ModelPro
 
 T = TypeVar("T")
 
-TRIES = 100
+READING_TRIES = 100
 """How often a file is read again if it was overwritten in the meantime."""
 
 
@@ -120,7 +120,7 @@ def retried(source: Any, work: Callable[[], T]) -> T:
 
     Overwriting a model removes the weights of the old model.
     """
-    for _ in range(TRIES):
+    for _ in range(READING_TRIES):
         before = _stamp(source)
         try:
             return work()
@@ -212,7 +212,7 @@ def _from_proto(proto: onnx.ModelProto, what: str, limits: Limits) -> ir.Model:
 
 Key = tuple[str, str, str]
 
-DEEPEST = 100
+MESSAGE_DEPTH = 100
 """The nesting depth of messages at which protobuf gives up."""
 
 PARTS = 32
@@ -227,7 +227,7 @@ NODE, TENSOR = onnx.NodeProto.DESCRIPTOR, onnx.TensorProto.DESCRIPTOR
 def guard_bytes(data: bytes, limits: Limits) -> None:
     """Raises `LimitError` for too many nodes, or other parts, in the bytes of a model."""
     if len(data) > 2 * limits.nodes:  # each takes at least two bytes
-        Count(data, limits).inside(onnx.ModelProto.DESCRIPTOR, 0, len(data), DEEPEST)
+        Count(data, limits).inside(onnx.ModelProto.DESCRIPTOR, 0, len(data), MESSAGE_DEPTH)
 
 
 class Count:

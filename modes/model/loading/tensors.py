@@ -161,7 +161,7 @@ def _place(tensor: ir.TensorProtocol | None, owner: str, folder: str | None) -> 
         tensor.base_dir = folder
 
 
-EMPTY = 2**20
+ZERO_ENTRIES = 2**20
 """The most elements of a tensor without data, which onnx-ir fills with zeros."""
 
 
@@ -180,7 +180,7 @@ def data_of(tensor: ir.TensorProtocol | None, owner: str) -> np.ndarray:
     if tensor is None:
         raise LoadError(f"{owner} has no data.")
     stored = getattr(tensor, "raw", None)
-    if isinstance(stored, onnx.TensorProto) and tensor.size > 2 * stored.ByteSize() + EMPTY:
+    if isinstance(stored, onnx.TensorProto) and tensor.size > 2 * stored.ByteSize() + ZERO_ENTRIES:
         raise LoadError(
             f"the data of {owner} cannot be read: it has shape {list(tensor.shape.numpy())}, and "
             f"{stored.ByteSize()} bytes are there for it."
@@ -204,7 +204,7 @@ def is_plain(path: str) -> bool:
     return os.path.isfile(path) or not os.path.exists(path)
 
 
-BLOCK = 512
+DISK_BLOCK_BYTES = 512
 """The size of a block in the system's `st_blocks`, in bytes."""
 
 
@@ -233,7 +233,7 @@ def disk_bytes(paths: Iterable[str]) -> int:
         found = [os.stat(path) for path in paths]
     except OSError as error:
         raise LoadError(f"the data of the model cannot be read: {error}.") from error
-    return sum(getattr(s, "st_blocks", 0) * BLOCK or s.st_size for s in found)
+    return sum(getattr(s, "st_blocks", 0) * DISK_BLOCK_BYTES or s.st_size for s in found)
 
 
 def read_tensor(tensor: ir.ExternalTensor) -> ir.Tensor:

@@ -29,7 +29,7 @@ from ..flow.contents import (
 )
 from .bodies import add_import, align, brought_back, expand_bodies, inline, inline_local, set_aside
 
-LONGEST = 2**20
+INFERRED_ENTRIES = 2**20
 """The longest vector that ONNX's shape inference may process entry by entry."""
 
 
@@ -77,7 +77,8 @@ def has_long_shape(model: onnx.ModelProto) -> bool:
         for graph in graphs(model.graph)
         for value in (*graph.input, *graph.value_info, *graph.output)
     )
-    return any(len(kind.shape.dim) == 1 and kind.shape.dim[0].dim_value > LONGEST for kind in kinds)
+    return any(len(kind.shape.dim) == 1 and kind.shape.dim[0].dim_value > INFERRED_ENTRIES
+               for kind in kinds)  # fmt: skip
 
 
 def _check_rules(model: onnx.ModelProto) -> None:

@@ -26,11 +26,8 @@ from ..flow.contents import Contents
 from ..flow.steps import steps_needed
 from . import numpy as own
 
-LARGE = 64
+EMBEDDED_ENTRIES = 64
 """Entries above which a constant is an argument of the function."""
-
-SHAPES = 64
-"""The most whole numbers of a vector that may be a shape."""
 
 
 def compute(
@@ -64,7 +61,8 @@ class CompiledModel:
         self.model, self.names, self.static = model, names, frozenset[str]()
         used = steps_needed(model.steps, names, given)[1] & model.constants.keys() - {*given}
         constants = {name: model.constants[name] for name in sorted(used)}
-        large = {n for n, x in constants.items() if x.dtype.kind in "fVc" and x.size > LARGE}
+        large = {n for n, x in constants.items()
+                 if x.dtype.kind in "fVc" and x.size > EMBEDDED_ENTRIES}  # fmt: skip
         self.weights = {name: to_jax_array(constants.pop(name)) for name in sorted(large)}
         self.constants, self._compiled = constants, dict[Any, Callable[..., Any]]()
 
@@ -122,7 +120,7 @@ def may_be_sizes(x: Any) -> bool:
     """Whether these may be shapes, axes or counts, and are known."""
     if not (isinstance(x, np.ndarray) and x.dtype.kind in "iub"):
         return False
-    return x.ndim < 2 and x.size <= SHAPES
+    return x.ndim < 2 and x.size <= own.SHAPE_ENTRIES
 
 
 def input_key(x: Any) -> Any:

@@ -30,6 +30,9 @@ from ..flow.steps import Meter, array_of, attributes_of, check_step, last_uses, 
 
 Values = MutableMapping[str, Any]
 
+SHAPE_ENTRIES = 64
+"""The most whole numbers of a vector that may be a shape or axes, read on the host."""
+
 
 def compute(
     model: Contents, inputs: Mapping[str, Any], names: tuple[str, ...], op: Library = numbers,

@@ -108,7 +108,8 @@ def _reason(model: Contents, message: str) -> str:
     return message.removeprefix("[ONNXRuntimeError] : ")
 
 
-SMALL = 1024  # bytes; larger weights are shared with the session, not copied into the model
+EMBEDDED_BYTES = 1024
+"""Larger weights are shared with the session, not copied into the model."""
 
 
 def cut_graph(model: Contents, given: frozenset[str], names: tuple[str, ...]) -> Graph:
@@ -159,7 +160,7 @@ def add_initializers(
     """Give a graph initializers by name; returns the large ones, whose numbers stay outside."""
     shared = {}
     for name, (array, tensor) in held.items():
-        if array.nbytes > SMALL and array.dtype.kind in "fiub":
+        if array.nbytes > EMBEDDED_BYTES and array.dtype.kind in "fiub":
             shared[name] = array
             graph.initializer.append(placeholder(name, array))
         else:
@@ -182,14 +183,14 @@ def placeholder(name: str, array: np.ndarray) -> onnx.TensorProto:
 
 CPU = "CPUExecutionProvider"
 
-SPINNING = "100"
+SPIN_MICROSECONDS = "100"
 """Microseconds that a session's threads spin after a run, before they sleep.
 
 The next product of the same operator then finds them awake, while a product of another operator, as
 when J and Jᵀ alternate, need not wait long for the cores.
 """
 
-LARGE = 2**28
+UNPACKED_BYTES = 2**28
 """A session with this many bytes of matrices makes no prepacked copies, though they are faster."""
 
 
@@ -282,18 +283,18 @@ def start_session(
     """A session of ONNX Runtime.
 
     A `lean` session, one of many side by side, keeps nothing between runs and has no threads that
-    spin. A session with `LARGE` matrices reads all weights in place, neither copied nor prepacked;
-    graph optimisation is disabled, since it may replace a weight under the same name. The
-    optimizers that are `off` are not run.
+    spin. A session with `UNPACKED_BYTES` of matrices reads all weights in place, neither copied nor
+    prepacked; graph optimisation is disabled, since it may replace a weight under the same name.
+    The optimizers that are `off` are not run.
     """
     ort = runtime()
     options = ort.SessionOptions()
     options.enable_cpu_mem_arena = pooled
     options.log_severity_level = 4  # errors come as exceptions, not on stderr too
-    options.add_session_config_entry("session.intra_op.spin_duration_us", SPINNING)
+    options.add_session_config_entry("session.intra_op.spin_duration_us", SPIN_MICROSECONDS)
     values = values_of(shared)
     options.add_external_initializers(list(values), list(values.values()))
-    large = sum(array.nbytes for array in shared.values() if array.ndim <= 2) >= LARGE
+    large = sum(array.nbytes for array in shared.values() if array.ndim <= 2) >= UNPACKED_BYTES
     if large:
         for name, value in values.items():
             options.add_initializer(name, value)
@@ -353,7 +354,7 @@ def interruptible(run: Callable[..., Any], *arguments: Any, alive: Any) -> None:
 
 # -- products: programs whose ends and residuals are bound to memory -------------------------------
 
-LONG = 2**35
+LONG_MULTIPLICATIONS = 2**35
 """Multiplications that take a good part of a second on two cores.
 
 Below this number a separate thread does not pay off: a session binds its threads to cores, and a
@@ -376,7 +377,7 @@ class Program:
         self.session, self.inputs, self.outputs = session, inputs, outputs
         self.names = {key: str(x.name) for key, x in graph.residuals.items()}
         self.shape, self.dtype = shape_of(graph.y), dtype_of(graph.y)
-        self.long = sum(map(multiplications, kernels_of(graph))) > LONG
+        self.long = sum(map(multiplications, kernels_of(graph))) > LONG_MULTIPLICATIONS
         self.held: dict[str, Any] = {}
         self.free: dict[Any, list[Any]] = {}  # by session: a forked process has its own
 

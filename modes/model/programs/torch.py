@@ -6,11 +6,8 @@ as a product is from the first time.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
-from itertools import chain
-from operator import methodcaller
 from types import MappingProxyType
 from typing import Any
 
@@ -28,11 +25,7 @@ from ..flow.contents import Contents
 from ..flow.control import CONTROL, SEQUENCES
 from ..flow.steps import steps_needed
 from . import numpy as own
-from .numpy import Call, in_line, keywords
-
-SHAPES = 64
-"""The most integers of a vector that are left on the host, where shapes and axes are read, unless
-kernels alone read it, as tensors."""
+from .numpy import SHAPE_ENTRIES, Call, in_line, keywords
 
 
 class OtherSize(Exception):
@@ -139,7 +132,7 @@ def program_of(
         calls.append(Call(call, inputs, outputs, shape_of(made[0])))
     held = {none: None, **{places[name]: x for name, x in known.items()}}
     arguments = [places[name] for name in given]
-    run = fused_in_line(calls, arguments, [places[name] for name in names], held)
+    run = in_line_at(calls, arguments, [places[name] for name in names], held)
 
     def program(given: Mapping[str, Any]) -> dict[str, Any]:
         found = dict(zip(names, run(*given.values()), strict=True))
@@ -148,44 +141,14 @@ def program_of(
     return program
 
 
-def fused_in_line(
+def in_line_at(
     calls: Sequence[Call], arguments: Sequence[int], results: Sequence[int],
     constants: Mapping[int, Any], fresh: int | None = None,
 ) -> Callable[..., tuple[Any, ...]]:  # fmt: skip
-    """(*arguments) ↦ results, with one kernel where PyTorch has one for two calls in a row.
-
-    The first of the two has no other use, and a result of the same shape. On a GPU the calls are
-    replayed: see `replayed` for `fresh`.
-    """
+    """(*arguments) ↦ results; on a GPU the calls are replayed: see `replay_on_gpu` for `fresh`."""
     from ....ops.torch.replay import replay_on_gpu
-    from ....ops.torch.table import FUSED
 
-    calls = list(reshaped_once(calls))
-    uses = Counter(chain(results, *(call.inputs for call in calls)))
-    made = {call.outputs[0]: k for k, call in enumerate(calls)}
-    kept: list[Call | None] = [*calls]
-    for k, outer in enumerate(calls):
-        for place, n in enumerate(outer.inputs):
-            inner = kept[made[n]] if n in made and uses[n] == 1 else None
-            function = inner and FUSED.get((outer.function, inner.function, place))
-            if inner and function and inner.shape == outer.shape:
-                others = outer.inputs[:place] + outer.inputs[place + 1 :]
-                kept[k] = Call(function, others + inner.inputs, outer.outputs, outer.shape)
-                kept[made[n]] = None
-                break
-    return replay_on_gpu(in_line(list(filter(None, kept)), arguments, results, constants), fresh)
-
-
-def reshaped_once(calls: Iterable[Call]) -> Iterator[Call]:
-    """The calls, where a tensor of several new shapes takes the others from the first one: where a
-    transpose is copied to be reshaped, these are views of the copy.
-    """
-    first: dict[int, int] = {}
-    for call in calls:
-        n = call.inputs[0] if isinstance(call.function, methodcaller) else None
-        yield call._replace(inputs=(first[n],)) if n in first else call
-        if n is not None:
-            first.setdefault(n, call.outputs[0])
+    return replay_on_gpu(in_line(calls, arguments, results, constants), fresh)
 
 
 def as_before(step: Step, shapes: list[Shape], *inputs: Any) -> tuple[Any, ...]:
@@ -215,8 +178,8 @@ def to_place(x: Any, there: Place, take: Callable[[Any], Any] | None = None) -> 
     """An array as a tensor, by `there.take`; few integers may be a shape, and stay."""
     if not hasattr(x, "dtype"):
         return x
-    few = isinstance(x, np.ndarray) and x.dtype.kind in "iu" and x.ndim < 2 and x.size <= SHAPES
-    return x if few else (take or there.take)(x)
+    is_whole = isinstance(x, np.ndarray) and x.dtype.kind in "iu"
+    return x if is_whole and x.ndim < 2 and x.size <= SHAPE_ENTRIES else (take or there.take)(x)
 
 
 # -- products --------------------------------------------------------------------------------------
@@ -238,7 +201,7 @@ class Program(own.Program):
         def take(value: ir.Value, x: Any) -> Any:
             return there.hold(x) if value in ours else to_place(x, there, there.hold)
 
-        super().__init__(graph, tensor_kernel_at, take, partial(fused_in_line, fresh=1))
+        super().__init__(graph, tensor_kernel_at, take, partial(in_line_at, fresh=1))
         self.there, self.kind = there, DTYPES[self.dtype]
         self.on_host = {node.op_type for node in graph.nodes} - KERNELS.keys()
         self.held = frozenset(buffer_of(x) for x in self.constants if is_kept(x))

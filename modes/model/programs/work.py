@@ -13,10 +13,10 @@ from ....jacobians import dtype_of, shape_of, size
 from ....ops.graphs.build import Graph
 from ....ops.numbers.table import FREE
 
-FEW = 24
+CALLED_KERNELS = 24
 """The most kernels that are faster called one by one than in a session."""
 
-SMALL = 2**22
+CALL_MULTIPLICATIONS = 2**22
 """The number of multiplications that take about as long as a call."""
 
 WINDOWS = frozenset({"Conv", "ConvTranspose"})
@@ -48,8 +48,9 @@ def multiplications(node: ir.Node) -> int:
 def is_cheaper_in_line(graph: Graph) -> bool:
     """Whether a NumPy program is faster than a session."""
     kernels = kernels_of(graph)
-    few = len(kernels) <= FEW and not any(node.op_type in WINDOWS for node in kernels)
-    return few and not graph.has_bodies and sum(map(multiplications, kernels)) <= SMALL
+    if len(kernels) > CALLED_KERNELS or any(node.op_type in WINDOWS for node in kernels):
+        return False
+    return not graph.has_bodies and sum(map(multiplications, kernels)) <= CALL_MULTIPLICATIONS
 
 
 def is_inexact(graph: Graph) -> bool:

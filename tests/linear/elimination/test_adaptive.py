@@ -127,10 +127,10 @@ def test_numbers_of_another_type_take_the_dag(monkeypatch):
 def test_programs_have_a_limit(monkeypatch):
     monkeypatch.setattr(adaptive, "RECORDING", 0.0)
     J = Adaptive(chain())
-    for k in range(1, 2 * compiled.KEPT):
+    for k in range(1, 2 * compiled.CACHED_PROGRAMS):
         V = RNG.standard_normal((5, k))
         assert_allclose(J @ V, J.dag @ V, rtol=1e-12)
-    assert len(J._programs) == compiled.KEPT
+    assert len(J._programs) == compiled.CACHED_PROGRAMS
     J @ np.ones(5)
     assert () in J._programs
 

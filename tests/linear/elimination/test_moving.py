@@ -208,10 +208,10 @@ def test_programs_for_ever_new_numbers_of_columns_have_a_limit():
     J = oj.linearize(m, point(m)).relinearize(point(m))
     J.structure._shared.cost = 0.0
     matrix = J.toarray()
-    for k in range(1, 2 * adaptive.KEPT):
+    for k in range(1, 2 * adaptive.CACHED_PROGRAMS):
         v = RNG.standard_normal((J.shape[1], k))
         assert_allclose(J @ v, matrix @ v, rtol=1e-12)
-    assert len(J.structure._shared._programs) == adaptive.KEPT
+    assert len(J.structure._shared._programs) == adaptive.CACHED_PROGRAMS
 
 
 def test_what_was_compiled_is_not_compiled_again_at_another_point():

@@ -11,7 +11,7 @@ import onnxjac as oj
 from check_model import assert_near
 from check_operator import check_operator
 from onnxjac.jacobians import Block, Convolution, Dense, Reshape, Slice
-from onnxjac.modes.linear.products.compiled import KEPT, Compiled, record_product
+from onnxjac.modes.linear.products.compiled import CACHED_PROGRAMS, Compiled, record_product
 from onnxjac.modes.model.programs import onnxruntime
 from onnxjac.modes.model.programs.onnxruntime import EngineError, inputs_of, outputs_of
 from onnxjac.modes.model.programs.program import compile_by
@@ -139,10 +139,10 @@ def test_a_part_of_v_that_is_a_part_of_y():
 def test_programs_are_kept_by_the_number_of_columns():
     J, dense = EXAMPLES[next(iter(EXAMPLES))][1](Draw(1))
     C = Compiled(J, "onnxruntime")
-    for k in range(1, KEPT + 3):
+    for k in range(1, CACHED_PROGRAMS + 3):
         V = RNG.standard_normal((J.shape[1], k))
         assert_allclose(C @ V, dense @ V, atol=1e-12)
-        assert len(C._programs) <= KEPT
+        assert len(C._programs) <= CACHED_PROGRAMS
 
 
 def test_what_onnxruntime_has_no_kernel_for():
@@ -177,7 +177,7 @@ def test_a_long_product_keeps_what_it_reads(monkeypatch):
         kept.extend(alive)
         run(*arguments)
 
-    monkeypatch.setattr(onnxruntime, "LONG", -1)
+    monkeypatch.setattr(onnxruntime, "LONG_MULTIPLICATIONS", -1)
     monkeypatch.setattr(onnxruntime, "interruptible", at_once)
     dense = RNG.standard_normal((3, 6))
     program, _ = compile_by("onnxruntime", record_product(Dense(dense)))

@@ -11,8 +11,8 @@ from onnxjac.modes.linear.products.compiled import Compiled, record_product
 from onnxjac.modes.model.programs.onnxruntime import compile as session
 from onnxjac.modes.model.programs.program import compile_by
 from onnxjac.modes.model.programs.work import (
-    FEW,
-    SMALL,
+    CALL_MULTIPLICATIONS,
+    CALLED_KERNELS,
     is_cheaper_in_line,
     is_inexact,
     multiplications,
@@ -37,8 +37,8 @@ def chain(depth, width=3, step="MatMul"):
 
 
 @pytest.mark.parametrize(("depth", "step", "engine"), [
-    (1, "MatMul", "numpy"), (FEW // 2, "MatMul", "numpy"), (3 * FEW, "MatMul", "onnxruntime"),
-    (1, "Conv", "onnxruntime"),
+    (1, "MatMul", "numpy"), (CALLED_KERNELS // 2, "MatMul", "numpy"),
+    (3 * CALLED_KERNELS, "MatMul", "onnxruntime"), (1, "Conv", "onnxruntime"),
 ])  # fmt: skip
 def test_few_small_kernels_are_called_one_by_one(depth, step, engine):
     J = chain(depth, step=step)
@@ -49,7 +49,7 @@ def test_few_small_kernels_are_called_one_by_one(depth, step, engine):
 
 
 def test_one_large_kernel_is_a_sessions():
-    side = int(SMALL**0.5)
+    side = int(CALL_MULTIPLICATIONS**0.5)
     small, large = (Dense(np.broadcast_to(np.float32(1), (n, n))) for n in (side, 2 * side))
     assert is_cheaper_in_line(record_product(small))
     assert not is_cheaper_in_line(record_product(large))

@@ -1,12 +1,10 @@
 """The torch program gives the operator's products, of arrays and of tensors."""
 
 import sys
-from operator import methodcaller
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from onnx import helper
 
 import onnxjac as oj
 from check_operator import TIGHT, check_operator
@@ -20,9 +18,6 @@ from ...jacobians.convolutions import GEOMETRIES, PAIRS, convolution
 from ...jacobians.examples import EXAMPLES, Draw
 
 torch = pytest.importorskip("torch")
-from onnxjac.modes.model.programs import torch as engine  # noqa: E402
-from onnxjac.modes.model.programs.numpy import Call, in_line  # noqa: E402
-from onnxjac.ops.torch import bound, tensors  # noqa: E402
 from onnxjac.ops.torch.table import host, tensor  # noqa: E402
 
 pytestmark = pytest.mark.peers
@@ -94,71 +89,3 @@ def test_without_torch_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(InputError, match=r"onnxjac\[torch\]"):
         program.compiler("torch")
-
-
-SUMS = {"c + ab": (True, torch.add, (2, 3)), "ab + c": (True, torch.add, (3, 2)),
-        "c - ab": (True, torch.sub, (2, 3)), "ab - c": (False, torch.sub, (3, 2)),
-        "ab + ab": (False, torch.add, (3, 3))}  # fmt: skip
-
-
-@pytest.mark.parametrize("shape", [(), (3,), (1, 3), (3, 3), (2, 3, 3)], ids=str)
-@pytest.mark.parametrize("kernel", [torch.mul, torch.mm], ids=["mul", "mm"])
-@pytest.mark.parametrize("name", SUMS)
-def test_a_product_in_a_sum_is_one_kernel(name, kernel, shape, monkeypatch, device):
-    """Where the product has no other use and the shape of the sum."""
-    fuses, outer, operands = SUMS[name]
-    programs = []
-
-    def spied(calls, *told):
-        programs.append(calls)
-        return in_line(calls, *told)
-
-    monkeypatch.setattr(engine, "in_line", spied)
-    a, b, c = (tensor(Draw(7).normal(*s), device) for s in ((3, 3), (3, 3), shape))
-    made = torch.broadcast_shapes((3, 3), shape if operands != (3, 3) else ())
-    calls = [Call(kernel, (0, 1), (3,), (3, 3)), Call(outer, operands, (4,), tuple(made))]
-    (y,) = engine.fused_in_line(calls, (0, 1, 2), (4,), {})(a, b, c)
-    values = {2: c, 3: kernel(a, b)}
-    assert_allclose(host(y), host(outer(*(values[n] for n in operands))), **TIGHT)
-    assert len(programs[0]) == 2 - (fuses and len(shape) < 3)
-    kept = engine.fused_in_line(calls, (0, 1, 2), (4, 3), {})(a, b, c)
-    assert_allclose(host(kept[1]), host(values[3]), **TIGHT)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("name", ["Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"])
-def test_a_comparison_is_written_as_numbers(name, dtype, monkeypatch, device):
-    """1 where it holds and 0 elsewhere, as it is for NaN."""
-    programs = []
-
-    def spied(calls, *told):
-        programs.append(calls)
-        return in_line(calls, *told)
-
-    monkeypatch.setattr(engine, "in_line", spied)
-    x = np.array([[-1, 0, 1], [2, np.nan, np.inf]], dtype)
-    a, b = (tensor(y, device) for y in (x, np.array([0, 1, 1], dtype)))
-    truth, to = getattr(tensors, name)(a, b), helper.np_dtype_to_tensor_dtype(x.dtype)
-    steps = [(name, (a, b), (0, 1), {}), ("Cast", (truth,), (2,), {"to": to})]
-    calls = [
-        Call(bound(op, given, [None] * len(given), attrs, (2, 3))[0], places, (k + 2,), (2, 3))
-        for k, (op, given, places, attrs) in enumerate(steps)
-    ]
-    (y,) = engine.fused_in_line(calls, (0, 1), (3,), {})(a, b)
-    assert len(programs[0]) == 1
-    assert y.dtype == a.dtype
-    assert host(y).tolist() == host(truth).astype(dtype).tolist()
-    kept = engine.fused_in_line(calls, (0, 1), (2, 3), {})(a, b)
-    assert all(map(torch.equal, kept, (truth, y)))
-
-
-def test_a_transpose_is_copied_once_for_all_its_shapes(device):
-    """From the first new shape, the others are views."""
-    x = tensor(Draw(8).normal(2, 3, 4), device)
-    calls = [Call(lambda x: x.mT, (0,), (1,), (2, 4, 3))]
-    shapes = [(8, 3), (24,), (2, 12)]
-    calls += [Call(methodcaller("reshape", s), (1,), (k + 2,), s) for k, s in enumerate(shapes)]
-    made = engine.fused_in_line(calls, (0,), (2, 3, 4), {})(x)
-    assert [tuple(y.shape) for y in made] == shapes
-    assert all(torch.equal(y, x.mT.reshape(y.shape)) for y in made)
-    assert len({y.data_ptr() for y in made}) == 1
