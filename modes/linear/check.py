@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -97,6 +98,13 @@ class Check(Shown):
     @property
     def passed(self) -> bool:
         return self.verdict == RIGHT
+
+    @property
+    def summary(self) -> str:
+        """How many tests passed, or how many did not."""
+        counts, n = Counter(outcome.verdict for outcome in self.outcomes), len(self.outcomes)
+        failed = [f"{counts[v]} of {n} tests {v}" for v in (WRONG, NOT_COMPARED) if counts[v]]
+        return f"{self.verdict}: {', '.join(failed)}" if failed else f"all {n} tests passed"
 
     def __bool__(self) -> bool:
         return self.passed

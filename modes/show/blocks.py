@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
 
@@ -47,9 +47,46 @@ def tensor_names(J: Linearization) -> tuple[str, ...]:
 
 
 def memory_text(J: Jacobian) -> str:
-    """The memory that an operator holds, and the memory of its matrix."""
+    """The memory of the arrays that products read, and the memory of the matrix."""
     dense = J.shape[0] * J.shape[1] * J.dtype.itemsize
-    return f"{bytes_text(J.nbytes)} held, {bytes_text(dense)} if it were dense"
+    return f"products read {bytes_text(J.nbytes)}; the matrix would take {bytes_text(dense)}"
+
+
+SIGNS = {
+    "·": "first the right one, then the left one",
+    "+": "a sum",
+    "⊗": "(A ⊗ B) is X ↦ A X Bᵀ, where I is the identity",
+    "diag": "each entry times a number",
+    "conv": "a convolution, by its image x or its kernel w",
+    "convᵀ": "the adjoint of a convolution",
+    "corr": "a convolution's adjoint, for its kernel",
+    "einsum": "a sum of products of entries",
+    "dense": "a matrix",
+    "blockdiag": "a matrix for each sample",
+    "lowrank": "a matrix of few rows times one of few columns",
+    "circulant": "a cyclic convolution",
+    "take": "picks entries",
+    "slice": "picks a range",
+    "scatter": "adds entries at their places",
+    "embed": "puts a range into zeros",
+    "reshape": "another shape",
+    "perm": "axes in another order",
+    "bcast": "repeats entries",
+    "sum": "adds up along axes",
+    "cumsum": "running sums along an axis",
+    "cast": "another type of numbers",
+}
+"""A sign in the text of an operator -> what the operator does."""
+
+
+def sign_meanings(structures: Iterable[str]) -> list[str]:
+    """What the signs in some structures mean, in the order of `SIGNS`.
+
+    >>> sign_meanings(["diag(3) · take(4 → 3)"])[1:]
+    ['diag: each entry times a number', 'take: picks entries']
+    """
+    met = {sign for text in structures for sign in re.findall(r"[^\W\d_]+|[·+⊗]", text)}
+    return [f"{sign}: {meaning}" for sign, meaning in SIGNS.items() if sign in met]
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ matplotlib is loaded at the first picture.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -86,15 +87,27 @@ def bar(image: Any, label: str, cax: Axes | None = None) -> None:
     shown.ax.tick_params(which="both", labelsize=TEXT_POINTS)
 
 
-def shortened(text: str, width: int) -> str:
-    """A text, or its two ends where it is longer than `width`.
+def shortened(texts: Sequence[str], width: int) -> list[str]:
+    """Each text, or its two ends where it is longer than `width`; and more of the texts that would
+    look alike, so that those that differ stay different.
 
-    >>> shortened("encoder.layer.0.attention.weight", 16)
-    'encoder.….weight'
+    >>> shortened(["encoder.layer.0.attention.weight", "decoder.bias"], 16)
+    ['encoder.….weight', 'decoder.bias']
+    >>> shortened(["encoder.layer.0.attention.weight", "encoder.layer.1.attention.weight"], 16)
+    ['encoder.layer.0.attention.weight', 'encoder.layer.1.attention.weight']
     """
-    if len(text) <= width:
-        return text
-    return text[: (width - 1) // 2 + 1] + "…" + text[len(text) - (width - 2) // 2 :]
+
+    def ends(text: str) -> str:
+        if len(text) <= width:
+            return text
+        return text[: (width - 1) // 2 + 1] + "…" + text[len(text) - (width - 2) // 2 :]
+
+    meant: dict[str, set[str]] = {}
+    for text in texts:
+        meant.setdefault(ends(text), set()).add(text)
+    alike = [text for text in texts if len(meant[ends(text)]) > 1]
+    longer = dict(zip(alike, shortened(alike, 2 * width), strict=True)) if alike else {}
+    return [longer.get(text, ends(text)) for text in texts]
 
 
 # -- sides: the tensors along the rows and the columns of a matrix ---------------------------------
@@ -153,7 +166,9 @@ def matrix_sides(J: Jacobian) -> tuple[Side, Side]:
 def side_of(title: str, specs: tuple[TensorSpec, ...]) -> Side:
     """One tensor after the other, each with its name and shape."""
     edges = np.cumsum([0, *(size(shape_of(spec)) for spec in specs)])
-    labels = (f"{shortened(spec.name, 22)} {prod_text(shape_of(spec))}" for spec in specs)
+    names = shortened([spec.name for spec in specs], 22)
+    shapes = (prod_text(shape_of(spec)) for spec in specs)
+    labels = map(" ".join, zip(names, shapes, strict=True))
     return Side(title, tuple(labels), tuple(map(int, edges)))
 
 

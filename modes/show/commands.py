@@ -44,6 +44,7 @@ from . import report
 from .output import COMMON, Output, page
 from .report import ModelAtPoint, model_at, model_at_point, requested_jacobian
 from .spectra import largest_values
+from .view import view
 
 Options = Mapping[str, Mapping[str, Any]]
 """Flags, or the name of a positional argument -> the keywords of `add_argument`."""
@@ -245,7 +246,8 @@ REPORTED_VALUES = 5
 @command(
     {**AT_POINT,
      "--html": {"metavar": "FILE.html", "type": HTML,
-                "help": "the same as a page of its own, with pictures if matplotlib is there"}},
+                "help": "the same as a page of its own, with pictures if matplotlib is there"},
+     "--verbose": {"action": "store_true", "help": "every test of the check, not one line"}},
     ("model.onnx", "model.onnx --shape image=1,3,64,64 --seed 7",
      "model.onnx --input point.npz --wrt fc1.weight fc1.bias --of logits",
      "model.onnx --dtype float64 --engine numpy --html report.html",
@@ -269,12 +271,13 @@ def run_report(args: Namespace, out: Output) -> str:
     tell(report.jacobian_text(J, found), jacobian=report.jacobian_facts(J),
          explanation=found.to_dict())  # fmt: skip
     outcome = J.check(seed=args.seed)
-    out.tell(report.section("check", str(outcome).splitlines()), check=report.check_facts(outcome))
+    out.tell(report.check_text(outcome, args.verbose), check=report.check_facts(outcome))
     with counting("singular values", "products") as tick:
         values = largest_values(J, REPORTED_VALUES, seed=args.seed, tick=tick)
     tell(report.spectrum_text(values), spectrum=values)
     times = report.timed(J, args.seed)
     tell(report.times_text(times), times=times)
+    out.tell(report.next_text(args, at, outcome))
     if args.html:
         made = page(args.model, at.model, J, summary, outcome, found, seed=args.seed)
         save_text(made, args.html)
@@ -310,7 +313,7 @@ def run_view(args: Namespace, out: Output) -> str:
     """Write the graph of a model with its Jacobian as an HTML page, for any browser."""
     J = requested_jacobian(model_at_point(args), args)
     target = args.output or f"{Path(args.model).stem}.html"
-    J.view().save(target)
+    view(J, Path(args.model).name).save(target)
     out.wrote(target, str(J), jacobian=report.jacobian_facts(J))
     return RIGHT
 

@@ -17,12 +17,16 @@ STYLE = """
 body { max-width: 76rem; margin: 0 auto; padding: 1.5rem; font: 15px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.6rem; margin: 0 0 .2em; overflow-wrap: anywhere; }
 h2 { font-size: 1.15rem; margin: 2em 0 .6em; border-bottom: 1px solid; padding-bottom: .2em; }
-pre { font: 13px/1.5 ui-monospace, monospace; overflow-x: auto; }
+pre { font: 13px/1.5 ui-monospace, monospace; white-space: pre-wrap !important;
+  overflow-wrap: anywhere; }
+.hanging { padding-left: 12ch; text-indent: -12ch; }
 figure { margin: 0; } figure img { width: 100%; max-width: 44rem; display: block; }
 figcaption { margin-bottom: .4em; }
 .pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(28rem, 1fr)); gap: 2rem; }
 details { font-size: 13px; margin: .3em 0; }
 @media (max-width: 60rem) { .pictures { grid-template-columns: 1fr; } }
+@media (max-width: 40rem) { body { padding: 1rem; } td { white-space: normal !important; }
+  td[style*=right] { white-space: nowrap !important; } }
 """
 
 META = Markup(

@@ -322,10 +322,11 @@ def write_labels(ax: Axes, drawing: Drawing) -> None:
     letters = max(6, int((right - left) / ax.figure.dpi / canvas.LETTER) - 3)
     places, taken = drawing.places, list[Any]()
     first = min(x for x, _ in places.values())
-    for v, name in drawing.names.items():
+    names = canvas.shortened([*drawing.names.values()], letters)
+    for v, name in zip(drawing.names, names, strict=True):
         x, y = places[v]
         spot = Spot(x, y, -1 if x == first else 1)
-        write_at(ax, canvas.shortened(name, letters), [spot], taken)
+        write_at(ax, name, [spot], taken)
     if not drawing.named:
         return
     out = Counter(link.start for link in drawing.links)
@@ -333,7 +334,7 @@ def write_labels(ax: Axes, drawing: Drawing) -> None:
         best = label_place(places, link, alone=out[link.start] == 1)
         ways = best, *(point_on_arrow(places, link, t) for t in (0.5, 0.35, 0.65, 0.2, 0.8))
         spots = [Spot(*at, side) for at in ways for side in (1, -1)]
-        what = canvas.shortened(link.text, letters)
+        (what,) = canvas.shortened([link.text], letters)
         write_at(ax, what, spots, taken, style="italic", color=canvas.GREY)
 
 

@@ -20,7 +20,7 @@ from ...jacobians.text import FIRST, LAST, Table, abridged_lines, bytes_text, cl
 from ..data.stream import OverData
 from ..estimators.density import SpectralDensity
 from ..estimators.estimate import Estimate
-from ..linear.check import NOT_COMPARED, SIGNS, WRONG, Check
+from ..linear.check import SIGNS, Check
 from ..linear.derivatives.checkpoint import is_checkpointed
 from ..linear.elimination.adaptive import Adaptive
 from ..linear.elimination.cost import seconds
@@ -263,11 +263,8 @@ def _(found: Check) -> str:
     """A row for every test."""
     rows = tuple((SIGNS[o.verdict].strip(), f"{o.name} ({o.note})" if o.note else o.name,
                   f"{o.error:.1e}", f"{o.tolerance:.1e}") for o in found.outcomes)  # fmt: skip
-    counts = Counter(o.verdict for o in found.outcomes)
-    title = f"all {len(rows)} tests passed" if found else f"{found.verdict}: " + ", ".join(
-        f"{counts[v]} of {len(rows)} tests {v}" for v in (WRONG, NOT_COMPARED) if counts[v])
     head = ("", "test", "error", "allowed")
-    return card(title, "", grid(Table("", head, rows, head[2:])))
+    return card(found.summary, "", grid(Table("", head, rows, head[2:])))
 
 
 @html.register

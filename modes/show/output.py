@@ -145,7 +145,8 @@ def page(
     return document(
         Path(source).name,
         str(J),
-        section("Summary", tag("pre", "\n".join(summary))),
+        section("Summary", tag("pre", *(tag("div", line, **{"class": "hanging"})
+                                        for text in summary for line in text.splitlines()))),
         section("Check", Markup(html(outcome))),
         section("Pictures", *pictures(J, seed)),
         section("Explanation", Markup(html(explanation))),

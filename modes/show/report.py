@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from argparse import Namespace
 from collections import Counter
@@ -26,7 +27,7 @@ from ..model.loading.load import load
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import arrays_in, as_model, check_inputs, is_float
 from ..model.primal.model import Model, TensorSpec
-from .blocks import memory_text, structure_kind
+from .blocks import memory_text, sign_meanings, structure_kind
 from .spectra import Spectrum
 
 NAMED_BLOCKS = 3
@@ -111,9 +112,18 @@ def jacobian_text(J: Linearization, found: Explanation) -> str:
     return "\n".join((
         section("jacobian", [str(J), f"{J.flops:,} flops in one product"]),
         section("structure", [f"{len(found.rows)} blocks", *pack_lines(kinds), *zeros]),
+        section("signs", pack_lines(sign_meanings(r.structure for r in found.rows), sign="; ")),
         section("heaviest", work or ["none"]),
-        section("memory", [memory_text(J)]),
+        section("memory", [memory_text(J), advice_on_memory(J)]),
     ))  # fmt: skip
+
+
+def advice_on_memory(J: Linearization) -> str:
+    """Which of the two to keep: the operator or its matrix."""
+    dense = J.shape[0] * J.shape[1] * J.dtype.itemsize
+    if dense <= J.nbytes:
+        return "the matrix is smaller: J.toarray() forms it, where you need its entries"
+    return f"the matrix would be {dense / max(J.nbytes, 1):,.3g} times as large: it is never formed"
 
 
 def jacobian_facts(J: Linearization) -> dict[str, Any]:
@@ -137,18 +147,40 @@ def tally(counts: Counter[str], most: int = 10) -> list[str]:
     return shown + ([f"others {rest}"] if rest else [])
 
 
-def pack_lines(items: list[str], width: int = 88) -> list[str]:
-    """Items separated by commas, in lines of at most `width` characters.
+def pack_lines(items: list[str], width: int = 88, sign: str = ", ") -> list[str]:
+    """Items separated by a sign, in lines of at most `width` characters.
 
     >>> pack_lines(["Conv 2", "Relu 1"]), pack_lines(["Conv 2", "Relu 1"], 8)
     (['Conv 2, Relu 1'], ['Conv 2,', 'Relu 1'])
     """
-    unbroken = ", ".join(item.replace(" ", "\0") for item in items)
+    unbroken = sign.join(item.replace(" ", "\0") for item in items)
     lines = wrap(unbroken, width, break_long_words=False, break_on_hyphens=False)
     return [line.replace("\0", " ") for line in lines]
 
 
 # -- check, singular values, times -----------------------------------------------------------------
+
+
+def check_text(outcome: Check, verbose: bool) -> str:
+    """One line, and every test that did not pass; all tests where the caller wants them."""
+    worst = max(outcome.outcomes, key=lambda test: test.error / test.tolerance)
+    most = f"largest error {worst.error:.1e} of {worst.tolerance:.1e} allowed: {worst.name}"
+    shown = [str(test) for test in outcome.outcomes if verbose or not test.passed]
+    return section("check", [f"{outcome.summary}; {most}" if outcome else outcome.summary, *shown])
+
+
+def next_text(args: Namespace, at: ModelAtPoint, outcome: Check) -> str:
+    """What to do next: what failed, a point of the caller's own, or further commands."""
+    file = shlex.quote(args.model)
+    if not outcome and args.dtype != "float64":
+        return section("next", [f"onnxjac check {file} --dtype float64: rounding, or an error?"])
+    if not outcome:
+        return section("next", ["look at the tests that did not pass; where J is wrong, report it"])
+    steps = [f"onnxjac view {file}: the graph, with the blocks of J",
+             f"onnxjac explain {file}: what an output looks at"]  # fmt: skip
+    if len(at.given) < len(at.point):
+        steps.append("--input FILE.npz: the same at a point of your own, not at random")
+    return section("next", steps)
 
 
 def check_facts(outcome: Check) -> list[dict[str, Any]]:

@@ -44,8 +44,8 @@ def chart(found: Sensitivities) -> Markup:
 @hooks.plot.register(Sensitivities)
 def plot_costs(found: Sensitivities, *, ax: Axes | None = None) -> Axes:
     """The same curves by matplotlib, with crosses where the change was measured."""
-    names = tuple(shortened(name, 26) for name in found.weighed.weights)
-    ax = given_axes(ax, 3.0 + below(names))
+    names = shortened([*found.weighed.weights], 26)
+    ax = given_axes(ax, 3.0 + below(tuple(names)))
     predicted, measured = abs(found.costs()).T, abs(found.costs("measured")).T
     for k, b in enumerate(found.weighed.bits):
         colour = PALETTE[k % len(PALETTE)]

@@ -29,6 +29,9 @@ SIGNED = ("053061", "2166ac", "4393c3", "92c5de", "f7f7f7", "f4a582", "d6604d", 
 SIDE = 320
 """Pixels of the longer side of an image."""
 
+LETTER_PIXELS = 7
+"""The width of a letter of `FONT`, at most, on average."""
+
 FONT = "font-family:system-ui,sans-serif;font-size:12px;fill:currentColor"
 
 
@@ -153,15 +156,16 @@ def pixels_shown(
 def bars(values: Sequence[float], labels: Sequence[str], title: str) -> Markup:
     """A horizontal bar for each number, from zero, with its label and the number."""
     most = max((abs(v) for v in values if math.isfinite(v)), default=0.0) or 1.0
-    height, left, width = 18, 170, 520
+    names = shortened(labels, 26)
+    height, left, width = 18, max(170, LETTER_PIXELS * max(map(len, names), default=0) + 12), 520
     signed = any(v < 0 for v in values)
     zero, reach = (left + width / 2, width / 2) if signed else (left, width)
     parts = []
-    for k, (value, label) in enumerate(zip(values, labels, strict=True)):
+    for k, (value, label) in enumerate(zip(values, names, strict=True)):
         length = reach * min(abs(value), most) / most if math.isfinite(value) else 0.0
         start, y = zero - length if value < 0 else zero, height * k
         parts += [
-            words(left - 8, y + 13, shortened(label, 26), "end"),
+            words(left - 8, y + 13, label, "end"),
             tag("rect", x=f"{start:.1f}", y=y + 3, width=f"{length:.1f}", height=height - 6,
                 fill=BLUE if value < 0 or not signed else VERMILLION),
             words(left + width + 8, y + 13, three_digits(value)),
@@ -181,7 +185,10 @@ def log_chart(
     seen += [threshold] if threshold else []
     low = math.floor(math.log10(min(seen, default=1e-3)))
     high = max(math.ceil(math.log10(max(seen, default=1.0))), low + 1)
-    left, right, top, bottom, width = 56, 16, 28, 132, max(560, 16 * len(labels))
+    names = shortened(labels, 22)
+    reach = LETTER_PIXELS * max(map(len, names), default=0)  # of the longest name, on its slant
+    left, right, top, bottom = max(56, reach * 2 // 3), 16, 28, max(132, reach * 4 // 5 + 24)
+    width = max(560, 16 * len(labels))
     height = 220
 
     def x_of(k: int) -> float:
@@ -203,9 +210,8 @@ def log_chart(
         y = y_of(threshold)
         parts += [line(left, y, left + width, y, "stroke-dasharray:6 4"),
                   words(left + width, y - 4, "tolerance", "end")]  # fmt: skip
-    for k, label in enumerate(labels):
-        x, y = x_of(k), top + height + 14
-        parts.append(words(x, y, shortened(label, 22), "end", -50))
+    for k, name in enumerate(names):
+        parts.append(words(x_of(k), top + height + 14, name, "end", -50))
     room = min(180, (left + width) // max(len(series), 1))
     for n, ((name, values), colour) in enumerate(zip(series, cycle(PALETTE), strict=False)):
         at = [(x_of(k), y_of(v)) for k, v in enumerate(values) if math.isfinite(v)]

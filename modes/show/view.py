@@ -33,7 +33,7 @@ from ..linear.linearization import Linearization
 from ..model.markup import Page
 from ..model.primal.evaluate import evaluate
 from ..sparse.sweep import everything_in
-from .blocks import Held, end_names, held_in, structure_kind
+from .blocks import Held, end_names, held_in, sign_meanings, structure_kind
 from .explain import mathematics, mathml
 
 NORM_PRODUCTS = 12
@@ -41,23 +41,26 @@ NORM_PRODUCTS = 12
 
 
 @hook.register(Linearization)
-def view(J: Linearization) -> Page:
-    """The graph of J's model; runs the model once, and takes up to 12 products of each block."""
+def view(J: Linearization, title: str = "") -> Page:
+    """The graph of J's model; runs the model once, and takes up to 12 products of each block.
+
+    - `title`: what stands above it, such as the name of the file (the name of the model).
+    """
     text = (files(__package__) / "view.html").read_text("utf-8")
     layout = (files(__package__) / "dagre.min.js").read_text("utf-8").partition("//# source")[0]
     text = text.replace("/* dagre */", layout)
     script = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)[0]
     policy = b64encode(sha256(script.encode()).digest()).decode()
-    told = contents(J.T if J.transposed else J)
+    told = contents(J.T if J.transposed else J, title)
     data = json.dumps(told, ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
-    title = escape(told["title"])
-    return Page(text.replace("$policy", policy).replace("$title", title).replace("$data", data))
+    head = escape(told["title"])
+    return Page(text.replace("$policy", policy).replace("$title", head).replace("$data", data))
 
 
 # -- data: tensors, nodes, rules and blocks, by number ---------------------------------------------
 
 
-def contents(J: Linearization) -> dict[str, Any]:
+def contents(J: Linearization, title: str = "") -> dict[str, Any]:
     """All that the page says."""
     route, point = J.route.flat(J.point)
     steps, model, (wrt, of) = route.steps, route.model, end_names(J)
@@ -72,7 +75,7 @@ def contents(J: Linearization) -> dict[str, Any]:
     held = [h for h in held_in(J) if h.step.key in at]
     made = {name for step in steps for name in step.outputs}
     return {
-        "title": model.name or "model", "about": repr(J), "flops": J.flops,
+        "title": title or model.name or "model", "about": repr(J), "flops": J.flops,
         "nodes": [
             {"op": step.op_type, "name": step.name, "scope": scope,
              "rule": place[formula_key(step)],
@@ -87,6 +90,7 @@ def contents(J: Linearization) -> dict[str, Any]:
         "wrt": [number[n] for n in wrt], "of": [number[n] for n in of],
         "rules": [rule_of_step(step) for step in kinds.values()],
         "blocks": [block(h, at[h.step.key]) for h in counted(held, "view", "blocks")],
+        "signs": [text.split(": ", 1) for text in sign_meanings(repr(h.operator) for h in held)],
     }  # fmt: skip
 
 

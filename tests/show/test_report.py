@@ -18,8 +18,8 @@ from onnxjac.modes.show.report import draw_inputs, section
 from onnxjac.modes.show.spectra import largest_values
 from show.running import DIGITS, SAMPLES, answer, refused, written
 
-TITLES = ("model", "inputs", "outputs", "point", "jacobian", "structure", "heaviest", "memory",
-          "check", "singular", "time")  # fmt: skip
+TITLES = ("model", "inputs", "outputs", "point", "jacobian", "structure", "signs", "heaviest",
+          "memory", "check", "singular", "time", "next")  # fmt: skip
 
 
 def titled(out):
@@ -40,8 +40,13 @@ def test_report_of_digits(capsys):
     assert found["structure"][0] == "9 blocks"
     assert "conv_x 2" in found["structure"][1]
     assert found["heaviest"][0].startswith("Conv")
-    assert "2.5 KiB if it were dense" in found["memory"][0]
-    assert all(line.startswith("ok") for line in found["check"])
+    assert "the matrix would take 2.5 KiB" in found["memory"][0]
+    assert "J.toarray()" in found["memory"][1]
+    assert "diag: each entry times a number" in " ".join(found["signs"])
+    (check,) = found["check"]
+    assert check.startswith("all 14 tests passed; largest error ")
+    assert found["next"][0].startswith(f"onnxjac view {DIGITS}")
+    assert all(len(line) <= 110 for line in out.splitlines() if DIGITS not in line)
     timed = [line.split(":")[0] for line in found["time"]]
     assert timed == ["one run of the model", "J @ v", "Jᵀ @ u"]
 
@@ -71,7 +76,15 @@ def test_a_failed_check_is_status_1(capsys, monkeypatch):
     monkeypatch.setattr(onnxjac.Linearization, "check", lambda J, **_: failed)
     status, out, _ = answer(capsys, "report", DIGITS)
     assert status == 1
-    assert titled(out)["check"][0].startswith("FAIL dot test")
+    assert titled(out)["check"][0] == "wrong: 1 of 1 tests wrong"
+    assert titled(out)["check"][1].startswith("FAIL dot test")
+    assert "--dtype float64" in titled(out)["next"][0]
+
+
+def test_every_test_is_listed_where_asked_for(capsys):
+    found = titled(answer(capsys, "report", DIGITS, "--verbose")[1])["check"]
+    assert len(found) == 15
+    assert all(line.startswith("ok") for line in found[1:])
 
 
 def test_what_cuts_a_path_is_one_warning(capsys, tmp_path):

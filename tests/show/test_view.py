@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from itertools import pairwise
 
 import numpy as np
 import onnx.parser
@@ -12,6 +13,7 @@ from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_te
 
 import onnxjac as oj
 from onnxjac.modes.model.markup import Page
+from onnxjac.modes.show.view import view
 from show.markup import Markup
 from show.running import DIGITS, answer, refused
 
@@ -110,7 +112,8 @@ def test_the_command_writes_the_page(capsys, monkeypatch, tmp_path):
     target = str(tmp_path / "graph.html")
     assert answer(capsys, "view", DIGITS, "-o", target)[0] == 0
     with open(target, encoding="utf-8") as file:
-        assert len(data(file.read())["nodes"]) == 9
+        found = data(file.read())
+    assert (len(found["nodes"]), found["title"]) == (9, "digits.onnx")
     monkeypatch.chdir(tmp_path / "here")
     assert answer(capsys, "view", DIGITS)[1].startswith("digits.html: ")
     with open(target, encoding="utf-8") as file:
@@ -147,7 +150,7 @@ def opened(browser, folder, page, *, width=1280, scheme="light"):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 800])
+@pytest.mark.parametrize("width", [1280, 390])
 def test_two_tensors_have_a_block(browser, tmp_path, width, scheme):
     """Nothing overflows, colours follow the theme, rules are mathematics, tables scroll."""
     J = oj.linearize(oj.load(DIGITS), {"image": np.ones((1, 1, 8, 8), "f")})
@@ -192,3 +195,49 @@ def test_a_thousand_nodes_are_folded_searched_and_fluid(browser, tmp_path):
         return times.sort((a, b) => a - b)[15]; }""")
     assert frame < 50  # ms; about 1 on an idle machine
     assert not tab.errors
+
+
+OUTSIDE = """() => {
+  const width = document.documentElement.clientWidth, found = [];
+  for (const e of document.querySelectorAll("body *")) {
+    const box = e.getBoundingClientRect();
+    if (e.closest("main svg, script, style") || !box.width) continue;
+    const cut = /hidden|clip/.test(getComputedStyle(e).overflowX) || e.matches("aside, .scroll");
+    if (box.right > width + 1 || box.left < -1 || cut && e.scrollWidth > e.clientWidth + 1)
+      found.push(`${e.tagName} ${e.textContent.slice(0, 40)}`);
+  }
+  const parts = "header > *, main > *, aside, g.node text, .edge text";
+  const boxes = [...document.querySelectorAll(parts)].map(e => [e, e.getBoundingClientRect()])
+    .filter(([e, r]) => r.width);
+  for (const [e, a] of boxes) for (const [f, b] of boxes)
+    if (e !== f && !e.contains(f) && !f.contains(e)
+        && (e.tagName === "text") === (f.tagName === "text")
+        && a.left + 1 < b.right && b.left + 1 < a.right
+        && a.top + 4 < b.bottom && b.top + 4 < a.bottom)
+      found.push(`${e.textContent.slice(0, 40)} over ${f.textContent.slice(0, 40)}`);
+  return found;
+}"""
+"""Elements beyond the sides of the page, text that is cut, and parts of the page or labels of the
+graph that lie over each other.
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 1024, 800, 390])
+def test_nothing_is_cut_and_nothing_overlaps(browser, tmp_path, width, scheme):
+    J = oj.linearize(oj.load(DIGITS), {"image": np.ones((1, 1, 8, 8), "f")})
+    page = view(J, "a_file_of_a_long_name_" * 4 + ".onnx").html
+    tab = opened(browser, tmp_path, page, width=width, scheme=scheme)
+    assert tab.evaluate(OUTSIDE) == []
+    tab.evaluate("look(nodes[0])")
+    assert tab.evaluate(OUTSIDE) == []
+    tab.evaluate("pick(tensors[data.wrt[0]]), pick(tensors[data.of[0]])")
+    assert tab.evaluate(OUTSIDE) == []
+
+
+def test_labels_that_differ_stay_different(browser, tmp_path):
+    names = [f"a_long_prefix_of_names/{k}/a_middle/{k % 2}/and_a_long_suffix" for k in range(4)]
+    nodes = [make_node("Tanh", [a], [b], name=b) for a, b in pairwise(["x", *names])]
+    tab = opened(browser, tmp_path, built(nodes, "g", "x", names[-1]).view().html)
+    for labels in ("[...tensorNames.values()]", "[...nodeNames.values()]"):
+        assert tab.evaluate(f"new Set({labels}).size === {labels}.length && {labels}.length >= 4")
