@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from .errors import InputError
 from .readings import host, library_of
 
 
@@ -46,13 +47,17 @@ class Condition:
 
     def holds(self, values: Mapping[str, Any]) -> bool | None:
         """Whether it holds, by tensors or, for a relation, by numbers; None where these do not
-        tell.
+        tell. Raises `InputError` for a tensor whose numbers are not known while it is traced.
         """
         if self.kind == "relation":
             return is_true(self.name, values)
         found = values.get(self.name, 0)
         if self.kind == "none":
             return bool(found == 0) if library_of(found).knows(found) else None
+        if self.kind != "shape" and not library_of(found).knows(found):
+            raise InputError(f"J moves here only if {self}; that cannot be known while a function "
+                             "is traced: move J outside of it, or take oj.to_jax(model), which "
+                             "traces both branches")  # fmt: skip
         if self.kind == "entries":
             number, answer = self.here
             return is_all(found, number) == answer

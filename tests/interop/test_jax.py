@@ -187,3 +187,11 @@ def test_control_flow(text):
     inner = [*primitives(jax.make_jaxpr(f)(x, w).jaxpr)]
     assert ("cond" if text is BRANCH else "scan") in inner
     assert len(inner) < 60
+
+
+def test_a_branch_that_decided_J_is_not_taken_while_a_function_is_traced():
+    model, w = oj.load(onnx.parser.parse_model(BRANCH)), np.array([0.9, -1.1, 1.2])
+    x = np.array([0.3, -1.2, 2.0])
+    J = oj.linearize(model, {"x": x, "w": w}, of="y", wrt="w", engine="jax")
+    with pytest.raises(oj.OnnxJacError, match=r"only if .* If \(node .*oj.to_jax\(model\)"):
+        jax.jit(lambda x: J.relinearize({"x": x, "w": w}) @ w)(x)
