@@ -66,9 +66,10 @@ class Output:
 
     def warn(self, message: object) -> None:
         """Report a warning."""
-        self.warnings.append(one_line(message))
+        text = one_line(message).replace("straight_through=True", "--straight-through")
+        self.warnings.append(text)
         if not self.quiet:
-            complain(f"warning: {message}")
+            complain(f"warning: {text}")
 
     def end(self, verdict: str) -> int:
         """Print the JSON object, if asked for; returns the exit status."""

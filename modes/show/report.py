@@ -17,7 +17,7 @@ import numpy as np
 from ...jacobians import Shape
 from ...jacobians.errors import InputError, OnnxJacError, UnknownTensor, closest, first_line
 from ...jacobians.text import bytes_text, time_text
-from ..linear.check import Check
+from ..linear.check import NOT_COMPARED, Check
 from ..linear.explanation import Explanation
 from ..linear.linearization import Linearization
 from ..linearize import linearize
@@ -172,6 +172,10 @@ def check_text(outcome: Check, verbose: bool) -> str:
 def next_text(args: Namespace, at: ModelAtPoint, outcome: Check) -> str:
     """What to do next: what failed, a point of the caller's own, or further commands."""
     file = shlex.quote(args.model)
+    if outcome.verdict == NOT_COMPARED or (not outcome and args.straight_through):
+        estimate = [] if args.straight_through else [
+            f"onnxjac report {file} --straight-through: past roundings, if the file is quantised"]
+        return section("next", ["the note at each test says what was not compared", *estimate])
     if not outcome and args.dtype != "float64":
         return section("next", [f"onnxjac check {file} --dtype float64: rounding, or an error?"])
     if not outcome:

@@ -1,6 +1,8 @@
 """The commands: the files they write, the JSON that machines read, and completion in shells."""
 
 import io
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import pytest
 from scipy.sparse import load_npz
 
 import onnxjac as oj
+from house import ROOT
 from onnxjac.__main__ import main
 from onnxjac.modes.linear.check import Check, Outcome
 from onnxjac.modes.show import output
@@ -379,3 +382,37 @@ def test_without_shtab_one_line_says_what_to_install(capsys, monkeypatch):
     found = capsys.readouterr()
     assert "onnxjac[completion]" in found.err
     assert (found.out, found.err.count("\n")) == ("", 1)
+
+
+SHELL = re.compile(r"```sh\n(.*?)```|`(onnxjac [^`]+)`", re.DOTALL)
+
+
+def commands_in(page):
+    """The commands of onnxjac in a page, in blocks for a shell and within sentences."""
+    for block, inline in SHELL.findall(page.read_text("utf-8")):
+        for line in (block or inline).splitlines():
+            _, name, rest = line.partition("onnxjac ")
+            if name and rest.split()[0] in NAMES:
+                yield shlex.split(rest, comments=True)
+
+
+PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+         if any(commands_in(page))]  # fmt: skip
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_commands_of_pages_are_understood(page):
+    """Those with arguments are parsed; a command in a sentence may be its name alone."""
+    for argv in commands_in(page):
+        if len(argv) > 1 and argv[1:] != ["--help"]:
+            assert parser("1").parse_args(argv).command.name == argv[0]
+
+
+def test_commands_of_the_first_page_run(capsys, tmp_path, monkeypatch):
+    """On files of these names, where the page has an example of its own."""
+    for argv in commands_in(ROOT / "README.md"):
+        argv = [str(ROOT / word) if (ROOT / word).is_file() else word for word in argv]
+        monkeypatch.chdir(tmp_path)
+        shutil.copy(DIGITS, "model.onnx")
+        if len(argv) > 1:
+            assert answer(capsys, *argv)[0] == 0

@@ -81,6 +81,17 @@ def test_a_failed_check_is_status_1(capsys, monkeypatch):
     assert "--dtype float64" in titled(out)["next"][0]
 
 
+def test_a_quantised_file_is_told_how_to_pass_roundings(capsys, tmp_path):
+    path = written(tmp_path, """g (float[3] x) => (float[3] z) <float s = {0.1}, int8 o = {0}>
+        { q = QuantizeLinear(x, s, o) y = DequantizeLinear(q, s, o) z = Add(x, y) }""")
+    status, out, err = answer(capsys, "report", path)
+    assert status == 3
+    assert "--straight-through passes roundings" in err
+    assert titled(out)["next"][1].startswith(f"onnxjac report {path} --straight-through")
+    status, out, _ = answer(capsys, "report", path, "--straight-through")
+    assert (status, len(titled(out)["next"])) == (3, 1)
+
+
 def test_every_test_is_listed_where_asked_for(capsys):
     found = titled(answer(capsys, "report", DIGITS, "--verbose")[1])["check"]
     assert len(found) == 15
