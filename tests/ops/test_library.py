@@ -236,6 +236,24 @@ def test_what_a_library_tells():
         reading(object())
 
 
+def test_what_is_registered_later_is_asked_first(monkeypatch):
+    """Also where an array of the kind was met before, and its first library goes again."""
+    monkeypatch.setattr(readings, "KINDS", [*readings.KINDS])
+    monkeypatch.setattr(readings, "KNOWN", {})
+
+    class Crate(Box):
+        pass
+
+    assert reading(Crate(drawn(3))) is BOXES
+    with monkeypatch.context() as inner:
+        inner.setattr(readings, "KINDS", [*readings.KINDS])
+        inner.setattr(readings, "KNOWN", {})
+        later = type(BOXES)()
+        register_library(Crate, lambda: later)
+        assert reading(Crate(drawn(3))) is later
+    assert reading(Crate(drawn(3))) is BOXES
+
+
 CASES = {
     "MaxPool": ((None,), {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}),
     "AveragePool": ((None,), {"kernel_shape": (3, 2), "pads": (1, 0, 1, 0)}),
