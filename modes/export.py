@@ -13,9 +13,10 @@ import onnx_ir as ir
 from ..jacobians.arguments import validated
 from ..jacobians.errors import InputError, warn
 from ..ops.graphs import every, nested_graphs
-from .linear.derivatives.record import has_tangent
+from .linear.derivatives.record import has_tangent, roundings, unjoined
 from .linear.derivatives.trace import Trace
 from .linear.derivatives.unroll import add_initializer
+from .linearize import warn_roundings, warn_zeros
 from .model.flow.contents import unique_name
 from .model.flow.steps import steps_needed
 from .model.loading.patterns import proto_of
@@ -24,7 +25,7 @@ from .model.primal.inputs import Names as NamesOrNone
 from .model.primal.inputs import as_model, check_inputs, names_of, not_floating, optional_inputs
 from .model.primal.model import Model
 from .recording.derive import Names, grad_graph, hvp_graph, jacobian_graph, jvp_graph, vjp_graph
-from .recording.guarded import guarded
+from .recording.guarded import guarded, trace_guarded
 from .training.step import training_step
 
 Mode = Literal["jvp", "vjp", "grad", "hvp", "jacobian", "training_step"]
@@ -118,9 +119,20 @@ def export(
     if mode in ("grad", "hvp"):
         require_scalar(model, point, of_names, mode)
     make = partial(MODES[mode], model, of=of_names, wrt=wrt_names, engine=engine)
-    made = guarded(model, point, make, f"{model.name or 'model'}_{mode}", given).ir
+    t, symbols = trace_guarded(model, point, make)
+    warn_of_cuts(t, of_names)
+    made = guarded(t, symbols, f"{model.name or 'model'}_{mode}", given).ir
     rename(made.graph)
     return proto_of(made)
+
+
+def warn_of_cuts(t: Trace, of: Names) -> None:
+    """Warn of pairs of tensors that no path joins, and of roundings that cut some of the paths."""
+    first = [(ends, dag) for ends, dag in t.known.items() if {*of}.issuperset(ends[1])]
+    zeros = (unjoined(t.active, dag, *ends) for ends, dag in first)
+    warn_zeros(tuple(dict.fromkeys(pair for pairs in zeros for pair in pairs)))
+    rounded = (roundings(t.active, dag, *ends, lambda _: False) for ends, dag in first)
+    warn_roundings(next(filter(None, rounded), ""))
 
 
 def freeze_model(

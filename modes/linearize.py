@@ -97,7 +97,7 @@ def warn_of_zeros(J: Linearization) -> None:
 def warn_roundings(found: str) -> None:
     """Warn of roundings that cut some paths, where others remain."""
     if found:
-        warn(f"the derivative is that of other paths alone, as rounding cuts some at {found}: "
+        warn(f"the derivative is of other paths alone, as rounding cuts some at {found}: "
              "straight_through=True passes roundings")  # fmt: skip
 
 

@@ -175,7 +175,8 @@ AT_POINT: Options = {
     **MODEL,
     "--wrt": {
         "nargs": "+", "action": "extend", "metavar": "NAME",
-        "help": "by what to differentiate: inputs, weights, intermediates (all floating inputs)",
+        "help": "by what to differentiate: inputs, weights, intermediates (all floating inputs; "
+                "without any, the vectors of tokens)",
     },
     "--of": {
         "nargs": "+", "action": "extend", "metavar": "NAME",
@@ -277,7 +278,7 @@ def run_report(args: Namespace, out: Output) -> str:
     tell(report.spectrum_text(values), spectrum=values)
     times = report.timed(J, args.seed)
     tell(report.times_text(times), times=times)
-    out.tell(report.next_text(args, at, outcome))
+    out.tell(report.next_text(args, at, J, outcome))
     if args.html:
         made = page(args.model, at.model, J, summary, outcome, found, seed=args.seed)
         save_text(made, args.html)
@@ -588,7 +589,7 @@ def hessian_at(at: ModelAtPoint, args: Namespace) -> Jacobian:
             raise InputError(f"--weights has {len(weights)} numbers, but {of[0]!r} has shape "
                              f"{list(shape)}: {n} entries")  # fmt: skip
         weights = np.broadcast_to(weights, n).reshape(shape)
-    return hessian(at.model, at.point, of=of[0], wrt=args.wrt, weights=weights, engine=args.engine)
+    return hessian(at.model, at.point, of=of[0], wrt=at.wrt, weights=weights, engine=args.engine)
 
 
 # -- export, lower ---------------------------------------------------------------------------------
@@ -610,7 +611,7 @@ def hessian_at(at: ModelAtPoint, args: Namespace) -> Jacobian:
 def run_export(args: Namespace, out: Output) -> str:
     """Write a derivative of a model as an ONNX model."""
     at = model_at_point(args)
-    made = export(at.model, args.mode, at.point, of=args.of, wrt=args.wrt, engine=args.engine)
+    made = export(at.model, args.mode, at.point, of=args.of, wrt=at.wrt, engine=args.engine)
     save(made, args.output)
     inputs, outputs = ([x.name for x in ends] for ends in (made.graph.input, made.graph.output))
     ends, nodes = f"({joined(inputs, ', ')}) ↦ ({joined(outputs, ', ')})", len(made.graph.node)
