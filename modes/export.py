@@ -128,10 +128,10 @@ def export(
 
 def warn_of_cuts(t: Trace, of: Names) -> None:
     """Warn of pairs of tensors that no path joins, and of roundings that cut some of the paths."""
-    first = [(ends, dag) for ends, dag in t.known.items() if {*of}.issuperset(ends[1])]
-    zeros = (unjoined(t.active, dag, *ends) for ends, dag in first)
+    first = [(dag, *ends) for ends, dag in t.known.items() if {*of}.issuperset(ends[1])]
+    zeros = (unjoined(t.active, dag, wrt, ends) for dag, wrt, ends in first)
     warn_zeros(tuple(dict.fromkeys(pair for pairs in zeros for pair in pairs)))
-    rounded = (roundings(t.active, dag, *ends, lambda _: False) for ends, dag in first)
+    rounded = (roundings(t.active, dag, wrt, ends, lambda _: False) for dag, wrt, ends in first)
     warn_roundings(next(filter(None, rounded), ""))
 
 

@@ -206,8 +206,8 @@ def with_loss(
     | `"triplet_margin"` | `margin=1`, `p=2`, `eps=1e-6`, `swap=False` |
     | `"ctc"` | `blank=0`, `zero_infinity=False` |
 
-    The options are named as in `torch.nn.functional`; `weight` and `pos_weight` are arrays. `axis` is
-    the axis of the classes: for logits [batch, tokens, words] the last one, `axis=-1`.
+    The options are named as in `torch.nn.functional`; `weight` and `pos_weight` are arrays. `axis`
+    is the axis of the classes: for logits [batch, tokens, words] the last one, `axis=-1`.
 
     - `model`: the model, as `load` gives or takes it.
     - `kind`: which loss.

@@ -416,7 +416,7 @@ def run_sensitivities(args: Namespace, out: Output) -> str:
         found.save_hessians(args.hessians)
         out.tell(f"{args.hessians}: written", hessians=args.hessians)
     if args.html:
-        found.view().save(args.html)
+        found.view(Path(args.model).name).save(args.html)
         out.tell(f"{args.html}: written", page=args.html)
     return RIGHT
 
@@ -471,7 +471,7 @@ def run_explain(args: Namespace, out: Output) -> str:
         with drafts(target) as draft, draft.open("wb") as file:
             np.savez(file, allow_pickle=False, **found.maps)
     else:
-        found.view(worded(at, found, args.words)).save(target)
+        found.view(worded(at, found, args.words), Path(args.model).name).save(target)
     out.wrote(target, repr(found), **found.facts())
     return RIGHT
 

@@ -301,7 +301,7 @@ def test_derivatives_are_by_the_vectors_of_tokens(tmp_path, capsys, text):
     onnx.save(onnx.parser.parse_model(text), file)
     for argv in (["report"], ["check"], ["jacobian", "-o", out], ["view", "-o", out]):
         assert main([argv[0], file, *argv[1:]]) == 0
-    assert capsys.readouterr().out.count("∂/∂: (words 1×1×2) → (y 1×1×2), 2×2 float32") == 4
+    assert capsys.readouterr().out.count("(words 1×1×2) → (y 1×1×2), 2×2 float32") == 4
     sum_of = ("--loss", "l1", "reduction=sum")
     assert main(["spectrum", file, "--hessian", *sum_of]) == 0
     assert main(["export", file, "--mode", "grad", *sum_of, "-o", out]) == 0
@@ -311,7 +311,7 @@ def test_derivatives_are_by_the_vectors_of_tokens(tmp_path, capsys, text):
 def test_embeddings_are_proposed_for_tokens():
     """By the library, in the model's order, before its weights."""
     model = onnxjac.load(onnx.parser.parse_model(TOKENS))
-    with pytest.raises(InputError, match="no floating input, but ids int64.N,T., mask") as error:
+    with pytest.raises(InputError, match=r"no floating input, but ids int64\[N,T\], mask") as error:
         onnxjac.linearize(model, {"ids": [[0, 1]], "mask": [[1, 1]]})
     assert "such as 'words', 'steps', 'table', 'places'" in str(error.value)
 
