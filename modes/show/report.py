@@ -307,7 +307,7 @@ def find_fitting_point(
         return least
     failed = None
     named = {n: model.inputs[n].shape or () for n in names}
-    symbols = dict.fromkeys(dim for shape in named.values() for dim in shape[1:] if is_name(dim))
+    symbols = dict.fromkeys(dim for shape in named.values() for dim in shape[1:] if isinstance(dim, str))
     trials = (*((1, size, {}) for size in SIZES), *((1, 1, {symbol: 2}) for symbol in symbols),
               *((size, size, {}) for size in SIZES[1:]))  # fmt: skip
     for first, inner, sizes in trials:
@@ -324,17 +324,12 @@ def find_fitting_point(
     needed = []
     for name, shape in named.items():  # other inputs have the same sizes
         needed += [name] * (not met.issuperset(d for d in shape if not isinstance(d, int)))
-        met.update(filter(is_name, shape))
+        met.update(dim for dim in shape if isinstance(dim, str))
     raise InputError(
         f"the model runs at none of the sizes {', '.join(map(str, SIZES))} for the axes that it "
         f"leaves open: give them, by --shape {' --shape '.join(f'{n}=...' for n in needed)}"
         f"; {failed or 'all outputs are empty'}"
     )
-
-
-def is_name(dim: Any) -> bool:
-    """Whether the size of an axis is open and has a name."""
-    return isinstance(dim, str) and bool(dim)
 
 
 def requested_jacobian(at: ModelAtPoint, args: Namespace) -> Linearization:
