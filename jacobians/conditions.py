@@ -17,6 +17,7 @@ import numpy as np
 
 from .errors import InputError
 from .readings import host, library_of
+from .vocabulary import Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +94,7 @@ REMEDIES = {
 """kind -> what to do where a function is traced and the numbers of a tensor are asked for."""
 
 
-def is_all(x: Any, number: float) -> bool:
+def is_all(x: Array, number: float) -> bool:
     """Whether all entries of a tensor are this number."""
     return bool((x == number).all())
 
