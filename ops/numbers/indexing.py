@@ -144,8 +144,8 @@ def check_indices(indices: np.ndarray, length: int | tuple[int, ...]) -> None:
     """
     n = np.array(length)
     if not np.all((indices >= -n) & (indices < n)):
-        raise IndexError(f"an index reaches outside an axis of length {length}" if n.ndim == 0
-                         else f"an index reaches outside axes of lengths {length}")  # fmt: skip
+        axes = f"an axis of length {n.item()}" if n.size == 1 else f"axes of lengths {length}"
+        raise IndexError(f"an index reaches outside {axes}")
 
 
 def from_start(indices: Array, length: Any) -> Array:
