@@ -307,9 +307,9 @@ def find_fitting_point(
         return least
     failed = None
     named = {n: model.inputs[n].shape or () for n in names}
-    symbols = dict.fromkeys(dim for shape in named.values() for dim in shape[1:] if isinstance(dim, str))
-    trials = (*((1, size, {}) for size in SIZES), *((1, 1, {symbol: 2}) for symbol in symbols),
-              *((size, size, {}) for size in SIZES[1:]))  # fmt: skip
+    symbols = dict.fromkeys(dim for shape in named.values() for dim in shape[1:])
+    doubled = [(1, 1, {dim: 2}) for dim in symbols if isinstance(dim, str)]
+    trials = (*((1, n, {}) for n in SIZES), *doubled, *((n, n, {}) for n in SIZES[1:]))
     for first, inner, sizes in trials:
         point = draw(first, inner, sizes)
         try:
