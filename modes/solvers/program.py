@@ -15,14 +15,14 @@ from ...jacobians.errors import InputError, UnknownTensor, closest
 from ..model.primal.inputs import Names, as_model, as_point, check_named, distinct, hosted, names_of
 from ..model.primal.model import Model
 from ..sparse import pattern
+from .fixed_pattern import FixedPattern, Placed
 from .problem import Problem, split_vector
-from .structure import Placed, Structure
 
 Pair = tuple[np.ndarray, np.ndarray]
 """Lower and upper bounds, or rows and columns."""
 
 
-class Part:
+class Functions:
     """f and c of one model in its own variables, and where these lie in x: `columns`.
 
     `all` computes f, if the model has it, and then c; `objective` and `constraints` one of them.
@@ -66,7 +66,7 @@ class NonlinearProgram:
     """
 
     def __init__(
-        self, parts: Sequence[Part], wrt: tuple[str, ...], bounds: Any, constraint_bounds: Any
+        self, parts: Sequence[Functions], wrt: tuple[str, ...], bounds: Any, constraint_bounds: Any
     ) -> None:
         self.parts, self.wrt = parts, wrt
         self.start: dict[str, np.ndarray] = {}
@@ -84,12 +84,12 @@ class NonlinearProgram:
         self.bounds = limits(bounds, shapes, (-np.inf, np.inf), "bounds")
         self.names = [pair for part in parts for pair in zip(part.names, part.shapes, strict=True)]
         self.constraint_bounds = limits(constraint_bounds, self.names, (0, 0), "constraint_bounds")
-        self._jac = Structure((self.m, self.n), [
+        self._jac = FixedPattern((self.m, self.n), [
             Placed(pattern(J), rows, part.columns)
             for (part, rows), J in zip(self._constrained(), self._jacobians(self.x0), strict=True)
         ])  # fmt: skip
         ones = np.ones(self.m)
-        self._hess = Structure((self.n, self.n), [
+        self._hess = FixedPattern((self.n, self.n), [
             Placed(pattern(H), part.columns, part.columns)
             for part, H in zip(parts, self._hessians(self.x0, ones, 1.0), strict=True)
         ], lower=True)  # fmt: skip
@@ -185,12 +185,12 @@ class NonlinearProgram:
         for part, rows in zip(self.parts, self.rows, strict=True):
             yield part.all.weighted(self._of(part, x), part.weights(v[rows], factor))
 
-    def _constrained(self) -> list[tuple[Part, np.ndarray]]:
+    def _constrained(self) -> list[tuple[Functions, np.ndarray]]:
         """The parts with constraints, and their rows in c."""
         pairs = zip(self.parts, self.rows, strict=True)
         return [(part, rows) for part, rows in pairs if part.names]
 
-    def _of(self, part: Part, x: np.ndarray) -> np.ndarray:
+    def _of(self, part: Functions, x: np.ndarray) -> np.ndarray:
         return x[part.columns]
 
     def _checked(self, x: Any) -> np.ndarray:
@@ -330,11 +330,12 @@ def problem(
                              f"objective=(model, {chosen[0]!r})")  # fmt: skip
         (f if role == "objective" else c).extend(name for name in chosen if name not in c)
     models = list(loaded.values())
-    x = variables(models, wrt)
+    x = variables_of(models, wrt)
     points = points_of(models, inputs)
+    own = [tuple(name for name in x if has_tensor(model, name)) for model in models]
     parts = [
-        Part(model, point, tuple(f), tuple(c), tuple(n for n in x if has_tensor(model, n)), engine)
-        for model, point, (f, c) in zip(models, points, found.values(), strict=True)
+        Functions(model, point, tuple(f), tuple(c), names, engine)
+        for model, point, (f, c), names in zip(models, points, found.values(), own, strict=True)
     ]
     if not parts[0].objective.scalar:
         (name,) = parts[0].objective.of
@@ -350,7 +351,7 @@ def listed_functions(constraints: Any) -> list[Any]:
     return list(constraints) if isinstance(constraints, list) else [constraints]
 
 
-def variables(models: Iterable[Model], wrt: Names) -> tuple[str, ...]:
+def variables_of(models: Iterable[Model], wrt: Names) -> tuple[str, ...]:
     """The names of the tensors of x; by default all floating inputs of the models."""
     if wrt is None:
         each = (names_of(model, None, model.inputs, "wrt") for model in models)

@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_array
 
 import onnxjac as oj
-from onnxjac.modes.solvers.structure import Placed, Structure
+from onnxjac.modes.solvers.fixed_pattern import FixedPattern, Placed
 from solvers.models import parsed
 from solvers.programs import HS71, SOLUTION, by_hand, hock_schittkowski
 
@@ -169,6 +169,6 @@ def test_one_name_of_two_shapes():
 def test_an_entry_without_a_place():
     A, B = (csr_array(np.array(rows)) for rows in ([[1.0, 0.0]], [[0.0, 2.0]]))
     one = np.arange(1)
-    structure = Structure((1, 2), [Placed(A, one, np.arange(2))])
+    structure = FixedPattern((1, 2), [Placed(A, one, np.arange(2))])
     with pytest.raises(oj.InputError, match=r"entry \(0, 1\) may be nonzero here"):
         structure.values([B])

@@ -1,4 +1,4 @@
-"""Structure: the entries that a sum of sparse matrices may have, in one order for all points."""
+"""Fixed pattern: the entries that a sum of sparse matrices may have, the same at all points."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Placed:
 
 
 @final
-class Structure:
+class FixedPattern:
     """Σₖ Aₖ, each Aₖ a sparse matrix in its place: the rows and columns of all entries, by rows.
 
     With `lower`, entries above the diagonal are left out. Indices are int32 where they fit.
 
     >>> A = csr_array(np.array([[1.0, 2.0], [2.0, 0.0]]))
     >>> both = [Placed(A, np.array(at), np.array(at)) for at in ([0, 1], [1, 2])]
-    >>> S = Structure((3, 3), both, lower=True)
+    >>> S = FixedPattern((3, 3), both, lower=True)
     >>> S.rows, S.columns, S.values([A, A])
     (array([0, 1, 1, 2], dtype=int32), array([0, 0, 1, 1], dtype=int32), array([1., 2., 1., 2.]))
     """
