@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ..numbers.indexing import mesh
+from ..numbers.indexing import first_along, mesh
 from ..numbers.layout import axis_slices, numpy_dtype
 from ..numbers.table import as_ints, widen_kernel
 from .table import Array, has_tracers, kernel, known, to_jax_array
@@ -69,12 +69,10 @@ def gather_elements(x: Array, indices: Any, *, axis: int = 0) -> Array:
 @kernel("GatherND", hosted=True)
 def gather_nd(x: Array, indices: Any, *, batch_dims: int = 0) -> Array:
     """The slices of x at the positions in the last axis of the indices, after the batch axes."""
-    rank = indices.ndim - 1
-    rows = (np.arange(n).reshape(-1, *(1,) * (rank - 1 - k))
-            for k, n in enumerate(x.shape[:batch_dims]))  # fmt: skip
+    rows = np.indices((*x.shape[:batch_dims], *indices.shape[batch_dims:-1]), sparse=True)
     lengths = x.shape[batch_dims : batch_dims + indices.shape[-1]]
     places = (from_start(indices[..., k], n) for k, n in enumerate(lengths))
-    return x[(*rows, *places)]
+    return x[(*rows[:batch_dims], *places)]
 
 
 def from_start(indices: Any, n: int) -> Any:
@@ -112,11 +110,7 @@ def top_k(
     x: Array, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1, outputs: int = 2
 ) -> tuple[Array, Array]:
     """The k largest, or smallest, elements along an axis and their indices; ties in index order."""
-    (count,), most = as_ints(k), x.shape[axis]
-    if count > most:
-        raise ValueError(f"k={count} of {most} elements along axis {axis}")
-    order = jnp.argsort(x, axis, stable=True, descending=bool(largest))
-    places = order[(slice(None),) * (axis % x.ndim) + (slice(count),)]
+    places = first_along(jnp.argsort(x, axis, stable=True, descending=bool(largest)), k, axis)
     return jnp.take_along_axis(x, places, axis), places.astype(known(np.int64))
 
 

@@ -42,10 +42,8 @@ def mesh(indices: Array, axis: int) -> tuple[Array, ...]:
 @kernel("GatherND", tensors=True)
 def gather_nd(x: Array, indices: Array, *, batch_dims: int = 0) -> Array:
     """The slices of x at the positions in the last axis of the indices, after the batch axes."""
-    rank = indices.ndim - 1
-    rows = (np.arange(n).reshape(-1, *(1,) * (rank - 1 - k))
-            for k, n in enumerate(x.shape[:batch_dims]))  # fmt: skip
-    return x[(*rows, *(indices[..., k] for k in range(indices.shape[-1])))]
+    rows = np.indices((*x.shape[:batch_dims], *indices.shape[batch_dims:-1]), sparse=True)
+    return x[(*rows[:batch_dims], *(indices[..., k] for k in range(indices.shape[-1])))]
 
 
 @kernel("ReverseSequence")
@@ -67,14 +65,18 @@ def top_k(
     x: Array, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1, outputs: int = 2
 ) -> tuple[Array, Array]:
     """The k largest, or smallest, elements along an axis and their indices; ties in index order."""
-    (count,), most = as_ints(k), x.shape[axis]
-    if count > most:
-        raise ValueError(f"k={count} of {most} elements along axis {axis}")
     order = np.argsort(np.flip(x, axis) if largest else x, axis=axis, kind="stable")
-    if largest:
-        order = most - 1 - np.flip(order, axis)
-    places = np.take(order, np.arange(count), axis)
+    order = x.shape[axis] - 1 - np.flip(order, axis) if largest else order
+    places = first_along(order, k, axis)
     return np.take_along_axis(x, places, axis), places
+
+
+def first_along(x: Array, k: Any, axis: int) -> Array:
+    """The first k slices along an axis; raises `ValueError` where there are fewer."""
+    (count,), most = as_ints(k), x.shape[axis]
+    if not 0 <= count <= most:
+        raise ValueError(f"k={count} of {most} elements along axis {axis}")
+    return x[(*(slice(None),) * (axis % x.ndim), slice(count))]
 
 
 @kernel("Compress", tensors=True, hosted=True)
