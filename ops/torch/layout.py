@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ...jacobians import Shape
-from ..numbers.indexing import first_along, from_start
+from ..numbers.indexing import from_start, number_of
 from ..numbers.layout import axis_slices
 from ..numbers.table import widen_kernel
 from .table import STATIC, Tensor, kernel, promote
@@ -77,8 +77,9 @@ def top_k(
     x: Tensor, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1, outputs: int = 2
 ) -> tuple[Tensor, Tensor]:
     """The k largest, or smallest, elements along an axis and their indices; ties in index order."""
+    count = number_of(k, x, axis)
     values, places = torch.sort(x, dim=axis, descending=bool(largest), stable=True)
-    return first_along(values, k, axis), first_along(places, k, axis)
+    return values.narrow(axis, 0, count), places.narrow(axis, 0, count)
 
 
 REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}

@@ -232,6 +232,26 @@ def test_curvature(kind):
         assert_allclose(jax.jit(lambda v, Q=Q: Q @ v)(v), P @ v, **TIGHT)
 
 
+def test_a_gradient_and_a_hessian_move_inside_jit():
+    """Once they were taken at a point of the same names and shapes."""
+    f, H = (take(engine="jax") for take in (
+        lambda **how: oj.value_and_grad(MODEL, of="loss", wrt=WRT, **how), CURVATURE["hessian"]))
+    fresh = oj.value_and_grad(MODEL, of="loss", wrt=WRT[:1], engine="jax")
+    (expected, slopes), K, v = f(MOVED), H.relinearize(MOVED), draw(H.shape[1])
+
+    def step(x, v):
+        at = {**MOVED, "x": x}
+        return *f(at), H.relinearize(at) @ v
+
+    value, found, w = jax.jit(step)(MOVED["x"], v)
+    assert_allclose(value, expected, **TIGHT)
+    assert_allclose(w, K @ v, **TIGHT)
+    for name in WRT:
+        assert_allclose(found[name], slopes[name], **TIGHT)
+    with pytest.raises(oj.InputError, match="take it, or H, once outside of jit"):
+        jax.jit(lambda x: fresh({**POINT, "x": x}))(POINT["x"])
+
+
 def test_what_xla_cannot_run_is_named():
     text = """<ir_version: 10, opset_import: ["": 21]>
     g (double[4] x) => (double[n] y) { i = NonZero(x)  j = Squeeze(i)  y = Gather(x, j) }"""
