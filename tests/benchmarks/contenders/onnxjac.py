@@ -284,15 +284,20 @@ class Xla(Plain):
         return jnp.concatenate([part.reshape(-1) for part in parts])
 
     def iterated(self, count: int, kind: str) -> Task:
+        import jax
+
         f, start = self.value_and_grad(), self.start
         C = self.gauss_newton() if kind == "ggn" else self.hessian(*self.workload.wrt)
-
         f(*self.point)  # its graph is recorded where numbers are known
         C = C.relinearize(self.at(*self.point))
 
         def step(*point: Any) -> Any:
             return *f(*point), self.turned(C.relinearize(self.at(*point)), start, count)
 
+        try:
+            jax.eval_shape(step, *self.point)
+        except oj.InputError:  # a branch decides J, which moves outside of jit then
+            return super().iterated(count, kind)
         return self.jitted(step)
 
     def f_jvp(self, count: int) -> Task:

@@ -201,6 +201,31 @@ def test_control_flow(text):
         assert len(found) < 200
 
 
+def test_a_compiled_product_computes_nothing_of_its_constants():
+    """The slopes of all turns of a loop are known when it is compiled."""
+    model = oj.load(onnx.parser.parse_model(LOOP))
+    point = {"x": np.array([0.3, -1.2, 2.0]), "w": draw(3)}
+    J = oj.linearize(model, point, wrt=["x", "w"], engine="jax")
+    for K, A in ((J.compile("jax"), J), (J.T.compile("jax"), J.T)):
+        v = draw(K.shape[1])
+        assert_allclose(K @ v, A @ v, **TIGHT)
+        found = {*primitives(jax.make_jaxpr(lambda v, K=K: K @ v)(jax.numpy.asarray(v)).jaxpr)}
+        assert {"sin", "cos", "exp"}.isdisjoint(found), found
+
+
+def test_a_loop_that_takes_the_next_tensor_of_a_sequence():
+    """Its number has to be known: its few turns are traced one by one."""
+    text = """<ir_version: 10, opset_import: ["": 21]>
+    g (double[3] x) => (double[3] y) <int64 n = {2}, bool t = {1}, int64 k = {2}> {
+      s = SequenceConstruct(x)
+      r = Loop(n, t, s) <body = b (int64 i, bool go, seq(double[3]) a)
+        => (bool on, seq(double[3]) c) {
+          z = SequenceAt(a, i) w = Sin(z) c = SequenceInsert(a, w) on = Identity(go) }>
+      y = SequenceAt(r, k) }"""
+    model, x = oj.load(onnx.parser.parse_model(text)), np.array([0.3, -1.2, 2.0])
+    assert_allclose(model.run({"x": x}, engine="jax")["y"], np.sin(np.sin(x)), **TIGHT)
+
+
 @pytest.mark.parametrize("arrays", [False, True])
 def test_gradients(arrays):
     """At one point and at the next, of arrays of NumPy and of JAX."""
