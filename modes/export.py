@@ -13,10 +13,9 @@ import onnx_ir as ir
 from ..jacobians.arguments import validated
 from ..jacobians.errors import InputError, warn
 from ..ops.graphs import every, nested_graphs
-from .linear.derivatives.record import has_tangent, roundings, unjoined
+from .linear.derivatives.record import has_tangent, roundings, unjoined, warn_roundings, warn_zeros
 from .linear.derivatives.trace import Trace
 from .linear.derivatives.unroll import add_initializer
-from .linearize import warn_roundings, warn_zeros
 from .model.flow.contents import unique_name
 from .model.flow.steps import steps_needed
 from .model.loading.patterns import proto_of
