@@ -244,15 +244,20 @@ def slide(x: Array, grid: Windows, pair: Kernel) -> Array:
     return x
 
 
+def check_unpooled(x: Array, index: Array, kernel_shape: Any) -> None:
+    """Raises `ValueError` where the shapes of an unpooling do not fit."""
+    if index.shape != x.shape or x.ndim != len(kernel_shape) + 2:
+        raise ValueError("x and its indices have one shape, and kernel_shape an entry for each "
+                         "axis but the first two")  # fmt: skip
+
+
 @kernel("MaxUnpool")
 def max_unpool(
     x: Array, index: Array, output_shape: Any = None, *, kernel_shape: Any, pads: Any = None,
     strides: Any = None,
 ) -> Array:  # fmt: skip
     """y[index] = x, zero elsewhere; indices refer to the shape that the windows imply."""
-    if index.shape != x.shape or x.ndim != len(kernel_shape) + 2:
-        raise ValueError("x and its indices have one shape, and kernel_shape an entry for each "
-                         "axis but the first two")  # fmt: skip
+    check_unpooled(x, index, kernel_shape)
     grid = transposed_windows(x.shape[2:], kernel_shape, pads=pads, strides=strides)
     y = np.zeros((*x.shape[:2], *grid.space), x.dtype)
     y.reshape(-1)[index.ravel()] = x.ravel()
