@@ -1,8 +1,8 @@
 """Compiling: the time until the first product by XLA, of ours and of JAX by hand.
 
-`python -m tests.benchmarks.compiling [workload ...]`: J is linearised before, and a product with its
-transpose taken; what is timed is to trace, to compile and to run one product, of ours with what it
-reads at the point besides. Both take turns, and the medians and their ratio are shown.
+`python -m tests.benchmarks.compiling [workload ...]`: J is linearised before, and a product with
+its transpose taken. What is timed is to trace, to compile and to run one product, of ours with what
+it reads at the point. Both take turns, and the medians and their ratio are shown.
 """
 
 from __future__ import annotations
