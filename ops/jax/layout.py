@@ -70,12 +70,10 @@ def gather_elements(x: Array, indices: Any, *, axis: int = 0) -> Array:
 @kernel("GatherND", hosted=True)
 def gather_nd(x: Array, indices: Any, *, batch_dims: int = 0) -> Array:
     """The slices of x at the positions in the last axis of the indices, after the batch axes."""
-    rank = indices.ndim - 1
-    rows = (np.arange(n).reshape(-1, *(1,) * (rank - 1 - k))
-            for k, n in enumerate(x.shape[:batch_dims]))  # fmt: skip
+    rows = np.indices((*x.shape[:batch_dims], *indices.shape[batch_dims:-1]), sparse=True)
     lengths = x.shape[batch_dims : batch_dims + indices.shape[-1]]
     places = (from_start(indices[..., k], n) for k, n in enumerate(lengths))
-    return entries_at(x, (*rows, *places))
+    return entries_at(x, (*rows[:batch_dims], *places))
 
 
 def from_start(indices: Any, n: int) -> Any:

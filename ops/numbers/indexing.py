@@ -42,10 +42,8 @@ def mesh(indices: Array, axis: int) -> tuple[Array, ...]:
 @kernel("GatherND", tensors=True)
 def gather_nd(x: Array, indices: Array, *, batch_dims: int = 0) -> Array:
     """The slices of x at the positions in the last axis of the indices, after the batch axes."""
-    rank = indices.ndim - 1
-    rows = (np.arange(n).reshape(-1, *(1,) * (rank - 1 - k))
-            for k, n in enumerate(x.shape[:batch_dims]))  # fmt: skip
-    return x[(*rows, *(indices[..., k] for k in range(indices.shape[-1])))]
+    rows = np.indices((*x.shape[:batch_dims], *indices.shape[batch_dims:-1]), sparse=True)
+    return x[(*rows[:batch_dims], *(indices[..., k] for k in range(indices.shape[-1])))]
 
 
 @kernel("ReverseSequence")
