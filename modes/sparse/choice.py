@@ -31,7 +31,6 @@ from .program import (
     expand_ranges,
     find_sources,
     join_terms,
-    scale_numbers,
     strips,
     uniform,
 )
@@ -285,7 +284,7 @@ class Accumulated(Method):
     def write(self, operator: Jacobian, out: np.ndarray) -> None:
         if self.program.read:
             x = self.program.run(self._read(operator))
-            out[self.moving] = scale_numbers(self.coefficient, x[self.variable])
+            out[self.moving] = self.coefficient * x[self.variable]
 
     def _read(self, operator: Jacobian) -> list[np.ndarray]:
         """The arrays of the program, from the residuals if these suffice."""
