@@ -15,17 +15,17 @@ from ...jacobians.errors import optional
 from .casadi_callbacks import casadi_function
 
 
-def remembered(function: Callable[..., Any]) -> Callable[..., Any]:
+def at_last_point(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of vectors that is computed again only where they change."""
     known = lru_cache(maxsize=1)(lambda *keys: function(*map(np.frombuffer, keys)))
     return lambda *vectors: known(*(np.asarray(v, float).tobytes() for v in vectors))
 
 
-def of_model(functions: Any) -> Any:
+def model_to_casadi(functions: Any) -> Any:
     """The Function of a model's `functions` of one vector, from the tensors x to the tensors y."""
     ca, f = optional("casadi", "casadi"), functions
-    jac = remembered(lambda x: f.linearized(x).tosparse())
-    hess = remembered(lambda x, u: f.weighted(x, u).tosparse())
+    jac = at_last_point(lambda x: f.linearized(x).tosparse())
+    hess = at_last_point(lambda x, u: f.weighted(x, u).tosparse())
     m = sum(map(size, f.shapes.values()))
     core = casadi_function(f.values, jac, hess, lambda x, u: f.linearized(x).T @ u, f.x0, m)
     ins = [ca.MX.sym("x", *dims(tensor.shape)) for tensor in f.start.values()]
@@ -33,28 +33,29 @@ def of_model(functions: Any) -> Any:
     ends = np.cumsum([0, *map(size, f.shapes.values())]).tolist()
     pairs = zip(ca.vertsplit(y, ends), f.shapes.values(), strict=True)
     outs = [ca.reshape(part, *dims(shape)[::-1]).T for part, shape in pairs]
-    return ca.Function("model", ins, outs, [*map(plain, f.start)], [*map(plain, f.shapes)])
+    names = ([*map(casadi_name, tensors)] for tensors in (f.start, f.shapes))
+    return ca.Function("model", ins, outs, *names)
 
 
-def of_program(program: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def program_to_casadi(program: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """What `nlpsol` takes for a `program`, and what the solver that it gives is called with."""
     ca, p = optional("casadi", "casadi"), program
     x = ca.MX.sym("x", p.n)
     f = casadi_function(
-        lambda x: np.atleast_1d(p.objective(x)),
-        lambda x: row(p.gradient(x)),
-        remembered(lambda x, u: p.hessian(x, 0.0, u[0])), lambda x, u: u * p.gradient(x), p.x0, 1,
+        p.objective, lambda x: one_row(p.gradient(x)),
+        at_last_point(lambda x, u: p.hessian(x, 0.0, u[0])), lambda x, u: u * p.gradient(x),
+        p.x0, 1,
     )  # fmt: skip
     c = casadi_function(
-        p.constraints, p.jacobian, remembered(lambda x, u: p.hessian(x, u, 0.0)),
+        p.constraints, p.jacobian, at_last_point(lambda x, u: p.hessian(x, u, 0.0)),
         lambda x, u: p.jacobian(x).T @ u, p.x0, p.m,
     )  # fmt: skip
     (lbx, ubx), (lbg, ubg) = p.bounds, p.constraint_bounds
     start = {"x0": p.x0, "lbx": lbx, "ubx": ubx, "lbg": lbg, "ubg": ubg}
-    return {"x": x, "f": f(x), "g": c(x)}, start
+    return {"x": x, "f": f(x), "g": c(x) if p.m else ca.MX(0, 1)}, start
 
 
-def row(v: np.ndarray) -> csr_array[Any]:
+def one_row(v: np.ndarray) -> csr_array[Any]:
     """A vector as a matrix of one row, in which every entry is kept."""
     return csr_array((v, np.arange(len(v)), [0, len(v)]), (1, len(v)))
 
@@ -68,10 +69,10 @@ def dims(shape: Shape) -> tuple[int, int]:
     return (shape[0], shape[1]) if len(shape) == 2 else (size(shape), 1)
 
 
-def plain(name: str) -> str:
+def casadi_name(name: str) -> str:
     """A name as CasADi allows it.
 
-    >>> plain("fc1.weight"), plain("_x")
+    >>> casadi_name("fc1.weight"), casadi_name("_x")
     ('fc1_weight', 'x')
     """
     return re.sub(r"_+", "_", re.sub(r"\W", "_", name)).strip("_") or "x"

@@ -441,7 +441,7 @@ def to_casadi(
             raise InputError(f"{model.spec(name)} has no fixed size: give an example in inputs= "
                              f"and name it, wrt={name!r}")  # fmt: skip
         at[name] = np.ones(shape)
-    return casadi.of_model(Problem(model, at, of, chosen, engine))
+    return casadi.model_to_casadi(Problem(model, at, of, chosen, engine))
 
 
 def states_of(model: Model, wrt: Names, t: str | None) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from ...jacobians import Shape, prod_text, size
 from ...jacobians.arguments import validated
 from ...jacobians.errors import InputError, UnknownTensor, closest
-from ..interop.casadi import of_program
+from ..interop.casadi import program_to_casadi
 from ..interop.cyipopt import to_cyipopt, to_pynumero
 from ..interop.nlopt import to_nlopt
 from ..model.primal.inputs import Names, as_model, as_point, check_named, distinct, hosted, names_of
@@ -242,7 +242,7 @@ class NonlinearProgram:
 
         `nlp, start = p.to_casadi()`, then `nlpsol("solver", "ipopt", nlp)(**start)`.
         """
-        return of_program(self)
+        return program_to_casadi(self)
 
     @validated
     def to_nlopt(self, algorithm: str = "LD_SLSQP", *, tol: float = 1e-8) -> Any:

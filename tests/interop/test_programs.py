@@ -147,6 +147,19 @@ def test_nlpsol(program):
     assert counts[0] <= counts[1]
 
 
+def test_nlpsol_without_constraints():
+    ca = pytest.importorskip("casadi")
+    p = oj.problem(parsed(BOWL), {"x": [1.0, 2.0]}, bounds={"x": ([-1, 0.5], None)})
+    nlp, start = p.to_casadi()
+    found = ca.nlpsol("s", "ipopt", nlp, {"print_time": False, "ipopt.print_level": 0})(**start)
+    assert_allclose(np.ravel(found["x"]), [0, 0.5], atol=1e-6)
+
+
+BOWL = """
+bowl (double[2] x) => (double f) <int64[1] all = {0}> {
+    f = ReduceSumSquare <keepdims = 0> (x, all)
+}"""
+
 NETWORK = """
 network (double[2, 3] x, double[3] b) => (double[2, 3] y, double z)
 <double[3, 3] W = {1, 2, 0, 0, 1, 0.5, 0.3, 0, -1}, int64[2] all = {0, 1}>
