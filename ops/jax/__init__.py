@@ -13,8 +13,8 @@ no numbers, and `UnsupportedOp` says which operator asks for them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -63,9 +63,14 @@ class Arrays(ArrayLibrary):
     def knows(self, x: Array) -> bool:
         return not has_tracers([x])
 
-    @in_double
+    @contextmanager
+    def at_once(self, x: Array) -> Iterator[None]:
+        with types(), jax.ensure_compile_time_eval() if self.knows(x) else nullcontext():
+            yield
+
     def is_finite(self, x: Array) -> bool:
-        return not self.knows(x) or super().is_finite(x)
+        with self.at_once(x):
+            return not self.knows(x) or super().is_finite(x)
 
     @in_double
     def are_finite(self, arrays: Sequence[Array]) -> bool:

@@ -62,10 +62,14 @@ small = oj.linearize(model, {**near, "x": x[:N // 8]}, of="y", **names, engine="
 inside = shard_map(lambda x, v: small.relinearize({**near, "x": x}) @ v, mesh=mesh,
                    in_specs=(P("batch"), P()), out_specs=P("batch"))
 compare("shard_map", inside, plain @ v, xs, v)
-K, L = (oj.kfac(model, point, of="l", at="y", **names, engine=engine)
-        for point, engine in (({**there, "x": xs}, "jax"), (there, None)))
-found["K v, factors made eagerly"] = [float(np.abs(np.asarray(K @ v) - L @ v).max())]
-print(json.dumps(found))
+factored = {"at": "y", "likelihood": "gaussian", **names}
+K, E, L = (oj.kfac(model, point, **factored, engine=engine)
+           for point, engine in ((near, "jax"), ({**there, "x": xs}, "jax"), (there, None)))
+compare("K v", lambda x, v: K.relinearize({**near, "x": x}) @ v, L @ v, xs, v)
+compare("K⁻¹ v", lambda x, v: K.relinearize({**near, "x": x}).inverse(0.1) @ v,
+        L.inverse(0.1) @ v, xs, v)
+found["K v, factors made eagerly"] = [float(np.abs(np.asarray(E @ v) - L @ v).max())]
+print(json.dumps([found, 2 * len(K.blocks)]))
 '''
 
 
