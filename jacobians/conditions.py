@@ -17,6 +17,7 @@ import numpy as np
 
 from .errors import InputError
 from .readings import host, library_of
+from .vocabulary import Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +83,7 @@ TEXTS = {
 """kind -> the text of a condition, without its reader; others are in words already."""
 
 
-def is_all(x: Any, number: float) -> bool:
+def is_all(x: Array, number: float) -> bool:
     """Whether all entries of a tensor are this number."""
     return bool((x == number).all())
 

@@ -131,7 +131,7 @@ class Linearization(Jacobian):
     def _apply(self, op: Op, v: Array) -> Array:
         return self.structure._apply(op, v)
 
-    def _flat_product(self, v: Any, columns: Shape) -> Any:
+    def _flat_product(self, v: Array, columns: Shape) -> Array:
         if self.place is not self.at.place:  # by `to`
             return super()._flat_product(v, columns)
         return self.structure._flat_product(v, columns)

@@ -113,7 +113,7 @@ class Adaptive(Jacobian):
     def _device(self) -> Any:
         return self.place.device if self.place else ""
 
-    def _flat_product(self, v: Any, columns: Shape) -> Any:
+    def _flat_product(self, v: Array, columns: Shape) -> Array:
         """Fast path: a program may take only a few microseconds."""
         program = self._programs.get(columns) if self.count < self._next else None
         is_numpy, place = isinstance(v, np.ndarray), self.place
