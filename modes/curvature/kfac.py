@@ -105,14 +105,16 @@ def statistics(
         shares = on_workers(make, batches, kept, client)
         return Statistics(target, progress, partial(shares.summed, total_of_share))
     if not several:
-        return at_point(make, label, progress, inputs)
+        return statistics_at(make, label, progress, inputs)
     return Statistics(target, progress, Share(make, batches, kept, 0, label).total)
 
 
-def at_point(make: GradientMaker, label: str, progress: bool | None, inputs: Batch) -> Statistics:
+def statistics_at(
+    make: GradientMaker, label: str, progress: bool | None, inputs: Batch
+) -> Statistics:
     """The statistics of one batch, with routes and layers that other points have made."""
     share = Share(make, batches_of(inputs, None), sys.maxsize, 0, label)
-    elsewhere = partial(at_point, make, label, progress)
+    elsewhere = partial(statistics_at, make, label, progress)
     return Statistics(make.target, progress, share.total, elsewhere)
 
 
@@ -171,7 +173,7 @@ def kfac(
     Sources: Martens and Grosse, 2015; Grosse and Martens, 2016; Eschenhagen et al., 2023.
     """
     data = statistics(model, inputs, "K-FAC", **options)
-    return factored(partial(kronecker_factors, approximation), data)
+    return factored_by(partial(kronecker_factors, approximation), data)
 
 
 @passes_options_to(Target, statistics)
@@ -199,10 +201,10 @@ def ekfac(
     eigenbasis", 2018.
     """
     data = statistics(model, inputs, "E-KFAC", **options)
-    return factored(partial(corrected_factors, approximation), data)
+    return factored_by(partial(corrected_factors, approximation), data)
 
 
-def factored(find: FindFactors, data: Statistics) -> KroneckerFactored:
+def factored_by(find: FindFactors, data: Statistics) -> KroneckerFactored:
     """K of the factors that `find` gives, here and at other points."""
     move = data.elsewhere and Again(partial(factored_there, find, data.elsewhere))
     return KroneckerFactored(*find(data), move)
@@ -212,7 +214,7 @@ def factored_there(
     find: FindFactors, elsewhere: Callable[[Any], Statistics], inputs: Any
 ) -> KroneckerFactored:
     """K at another point."""
-    return factored(find, elsewhere(inputs))
+    return factored_by(find, elsewhere(inputs))
 
 
 def corrected_factors(approximation: str, data: Statistics) -> FoundFactors:
@@ -332,7 +334,7 @@ def shampoo(
     Source: Gupta, Koren, Singer, "Shampoo: preconditioned stochastic tensor optimization", 2018.
     """
     data = statistics(model, inputs, "Shampoo", **options)
-    return factored(partial(side_factors, power), data)
+    return factored_by(partial(side_factors, power), data)
 
 
 def side_factors(power: float, data: Statistics) -> FoundFactors:

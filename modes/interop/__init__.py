@@ -1,6 +1,5 @@
 """Interop: operators and models as functions of other libraries, one file per library."""
 
-from . import trees as trees
 from .functions import to_pylops
 from .jax import to_jax
 from .operators import asoperator

@@ -23,6 +23,7 @@ from ..model.primal.inputs import Names, check_inputs, is_float
 from ..model.primal.model import Model
 from ..recording.derive import jvp_graph
 from ..recording.guarded import shared
+from . import trees  # noqa: F401  (operators as arguments of functions of JAX)
 from .functions import Primal, check_vectors, model_function
 
 

@@ -29,26 +29,26 @@ def _register(arrays: Any) -> None:
     """Let functions of JAX take operators, with other numbers at the next call."""
     import jax
 
-    for kind in {*kinds_of(Jacobian)}:
+    for kind in {*subclasses_of(Jacobian)}:
         jax.tree_util.register_pytree_node(kind, leaves_of, from_leaves)
 
 
-def kinds_of(kind: type) -> Iterator[type]:
+def subclasses_of(kind: type) -> Iterator[type]:
     """The classes that are derived from one."""
-    subclasses: list[type] = kind.__subclasses__()
-    for derived in subclasses:
+    direct: list[type] = kind.__subclasses__()
+    for derived in direct:
         yield derived
-        yield from kinds_of(derived)
+        yield from subclasses_of(derived)
 
 
-class Structure(Protocol):
+class Skeleton(Protocol):
     """What is the same for all operators that a function is compiled for: it can be compared."""
 
     def joined(self, leaves: Any) -> Jacobian:
         """The operator with these leaves."""
 
 
-def from_leaves(frame: Structure, leaves: Any) -> Jacobian:
+def from_leaves(frame: Skeleton, leaves: Any) -> Jacobian:
     return frame.joined(leaves)
 
 
@@ -85,7 +85,7 @@ class Frame:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Frame) and all(
-            is_same(getattr(self, part.name), getattr(other, part.name)) for part in fields(self)
+            holds_same(getattr(self, part.name), getattr(other, part.name)) for part in fields(self)
         )
 
     def __hash__(self) -> int:
@@ -103,16 +103,16 @@ class Frame:
 
 
 @singledispatch
-def leaves_of(operator: Jacobian) -> tuple[Sequence[Any], Structure]:
+def leaves_of(operator: Jacobian) -> tuple[Sequence[Any], Skeleton]:
     """The floating arrays and the operators that it holds, and its frame."""
     (held, others), leaves = operator.apart(), list[Any]()
-    if not all(map(is_plain, others.values())):
+    if not all(map(is_comparable, others.values())):
         return [], Whole(operator)
 
     def opened(part: Any) -> Any:
         if isinstance(part, tuple):
             return tuple(map(opened, part))
-        if not isinstance(part, Jacobian) and not is_floating(part):
+        if not isinstance(part, Jacobian) and not is_leaf(part):
             return part
         leaves.append(part)
         return LEAF
@@ -121,7 +121,7 @@ def leaves_of(operator: Jacobian) -> tuple[Sequence[Any], Structure]:
     return leaves, frame
 
 
-def is_floating(part: Any) -> bool:
+def is_leaf(part: Any) -> bool:
     """Whether this is an array of floating numbers, and no index."""
     return (isinstance(part, np.ndarray) or is_kept(part)) and dtype_of(part).kind not in "biuO"
 
@@ -129,16 +129,16 @@ def is_floating(part: Any) -> bool:
 PLAIN = int | float | complex | str | bytes | None | np.dtype | np.generic | np.ndarray | type
 
 
-def is_plain(value: Any) -> bool:
+def is_comparable(value: Any) -> bool:
     """Whether a value can be compared by what it holds, or is a function."""
     if isinstance(value, tuple | list):
-        return all(map(is_plain, value))
+        return all(map(is_comparable, value))
     if type(value) is dict:
-        return all(map(is_plain, value.values()))
+        return all(map(is_comparable, value.values()))
     return isinstance(value, PLAIN) or is_dataclass(value) or callable(value)
 
 
-def is_same(one: Any, other: Any) -> bool:
+def holds_same(one: Any, other: Any) -> bool:
     """Whether two values hold the same; functions and objects of unknown kinds have to be one."""
     if one is other:
         return True
@@ -146,13 +146,13 @@ def is_same(one: Any, other: Any) -> bool:
         return False
     match one:
         case tuple() | list():
-            return len(one) == len(other) and all(map(is_same, one, other))
+            return len(one) == len(other) and all(map(holds_same, one, other))
         case dict():
-            return one.keys() == other.keys() and all(is_same(one[k], other[k]) for k in one)
+            return one.keys() == other.keys() and all(holds_same(one[k], other[k]) for k in one)
         case np.ndarray():
             return one.dtype == other.dtype and np.array_equal(one, other)
         case partial() | methodcaller():
-            return is_same(one.__reduce__(), other.__reduce__())
+            return holds_same(one.__reduce__(), other.__reduce__())
         case Jacobian():
             import jax
 
@@ -160,7 +160,7 @@ def is_same(one: Any, other: Any) -> bool:
     if isinstance(one, PLAIN):
         return bool(one == other)
     return is_dataclass(one) and all(
-        is_same(getattr(one, part.name), getattr(other, part.name)) for part in fields(one)
+        holds_same(getattr(one, part.name), getattr(other, part.name)) for part in fields(one)
     )
 
 
@@ -188,7 +188,7 @@ class Anywhere:
 
 
 @leaves_of.register
-def _(J: Linearization) -> tuple[tuple[Any, ...], Structure]:
+def _(J: Linearization) -> tuple[tuple[Any, ...], Skeleton]:
     """The inputs, residuals and outputs at the point; none unless the engine is JAX."""
     form, ends = J.at.derivative, (J.domain, J.codomain)
     if form is None or not form.compiles or J.make:
