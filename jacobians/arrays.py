@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
-from .errors import InputError
+from .errors import InputError, UnsupportedOp
 from .readings import host as host
 from .readings import is_kept, library_of
 from .readings import reading as reading
@@ -362,7 +362,7 @@ def _what(value: object) -> str:
 def _reason(error: BaseException) -> str:
     """The error of another library in one line, and what to do about it."""
     name, text = type(error).__name__, str(error).strip().partition("\n")[0]
-    if name.startswith("Tracer"):
+    if isinstance(error, UnsupportedOp):
         return "it is traced by JAX; to_jax() gives a function that JAX can trace"
     if text.startswith("Batching rule not implemented"):  # vectorize=, is_grads_batched=
         return "PyTorch's old vmap holds it; take torch.func.vmap, jacrev, jacfwd or hessian"

@@ -617,16 +617,9 @@ def parts_in(operator: Jacobian) -> Iterator[Jacobian]:
 def may_be_infinite(J: Jacobian) -> bool:
     """Whether some entry of its arrays is not finite, or in a graph, may be so."""
     if J not in FINITE:
-        FINITE[J] = all(is_surely_finite(a) if is_recorded(a) else is_finite_here(a)
+        FINITE[J] = all(is_surely_finite(a) if is_recorded(a) else library_of(a).is_finite(a)
                         for a in J.arrays())  # fmt: skip
     return not FINITE[J]
-
-
-def is_finite_here(a: Array) -> bool:
-    """Whether all entries of an array are finite; so they are supposed to be while JAX traces."""
-    library = library_of(a)
-    with library.at_once(a):
-        return not library.knows(a) or bool((abs(a) < np.inf).all())
 
 
 def is_surely_finite(value: Array) -> bool:

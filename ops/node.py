@@ -80,10 +80,10 @@ def node_of(
 
 
 def has_nan(array: Array) -> bool:
-    """Whether some entry is NaN at the point, or may be at another point of a recording.
+    """Whether some entry is NaN at the point, or may be: at another point of a recording, or while
+    JAX traces.
 
-    A recording may suppose that there is none, and then holds only where that is so. An array that
-    a library traces may have one.
+    A recording may suppose that there is none, and then holds only where that is so.
     """
     if not is_recorded(array):
         if dtype_of(array).kind not in "fV":

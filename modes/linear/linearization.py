@@ -157,8 +157,8 @@ class Linearization(Jacobian):
         """The same Jacobian, prepared for a number of `products`.
 
         Parts of J are multiplied out once, in at most `memory` bytes, where the products repay it:
-        per-sample blocks to a narrow output, dense stretches. Without a plan J adapts to the number
-        of products that it has given.
+        blocks to a narrow output or from a narrow input, of each sample where samples do not mix.
+        Without a plan J adapts to the number of products that it has given.
 
         Shape: (m, n), as before.
         """

@@ -326,6 +326,7 @@ def products_of(
     """The products between some tensors at all points; None if no program can compute them.
 
     None too where slopes are not finite that some operator may leave out: programs multiply by all.
+    While a function is traced nobody knows, and 0 · ∞ is NaN there, in place of a number.
     """
     form = point.derivative
     if form is None or not form.closed or form.source.lean or not point.holds(FINITE):
