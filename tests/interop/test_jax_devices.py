@@ -64,7 +64,7 @@ small = oj.linearize(model, {**near, "x": x[:N // 8]}, of="y", **names, engine="
 inside = shard_map(lambda x, v: small.relinearize({**near, "x": x}) @ v, mesh=mesh,
                    in_specs=(P("batch"), P()), out_specs=P("batch"))
 compare("shard_map", inside, plain @ v, xs, v)
-factored = {"at": "y", "likelihood": "gaussian", **names}
+factored = {"at": "y", "likelihood": "bernoulli", **names}
 K, E, L = (oj.kfac(model, point, **factored, engine=engine)
            for point, engine in ((near, "jax"), ({**there, "x": xs}, "jax"), (there, None)))
 compare("K v", lambda x, v: K.relinearize({**near, "x": x}) @ v, L @ v, xs, v)
