@@ -10,8 +10,10 @@ import pytest
 import onnxjac as oj
 from interop.operators import MODEL, linearization
 from onnxjac.modes.interop import torch
+from solvers.programs import hock_schittkowski
 
-LIBRARIES = ("torch", "jax", "jax2onnx", "lineax", "pylops", "onnxscript")
+LIBRARIES = ("torch", "jax", "jax2onnx", "lineax", "pylops", "onnxscript", "casadi", "nlopt",
+             "cyipopt", "pyomo")  # fmt: skip
 
 
 @pytest.fixture
@@ -39,6 +41,10 @@ def bare(monkeypatch):
         (lambda: MODEL.to_jax(), "jax"),
         (lambda: linearization().to_lineax(), "lineax"),
         (lambda: linearization().to_pylops(), "pylops"),
+        (lambda: MODEL.to_casadi(), "casadi"),
+        (lambda: hock_schittkowski().to_casadi(), "casadi"),
+        (lambda: hock_schittkowski().to_nlopt(), "nlopt"),
+        (lambda: hock_schittkowski().to_pynumero(), "pyomo"),
         (lambda: oj.load(np.sin, example_inputs=1.0), "jax2onnx"),
         (lambda: oj.load(lambda x: x, example_inputs=1.0), "jax2onnx"),
     ],
