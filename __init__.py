@@ -61,6 +61,7 @@ from .modes.solvers.descent import natural_gradient, newton_cg
 from .modes.solvers.inverse import identity_like, inverse
 from .modes.solvers.levenberg_marquardt import levenberg_marquardt
 from .modes.solvers.problem import as_scipy
+from .modes.solvers.program import problem
 from .modes.solvers.roots import euler_residual, implicit_euler, newton_krylov, pseudo_transient
 from .modes.sparse import Coloring, coloring, pattern
 from .modes.training.lowering import lower_gradients
@@ -84,7 +85,7 @@ __all__ = [
     "identity_like", "implicit_euler", "influence", "initial_state", "integrated_gradients",
     "inverse", "jacobian", "jvp", "kernel", "kfac", "levenberg_marquardt", "linearize", "load",
     "load_state", "lower_gradients", "natural_gradient", "nearest_gradients", "newton_cg",
-    "newton_krylov", "ntk", "pattern", "plots", "preconditioners", "progress", "prove",
+    "newton_krylov", "ntk", "pattern", "plots", "preconditioners", "problem", "progress", "prove",
     "pseudo_transient", "saliency", "save_state", "sensitivities", "shampoo", "smoothgrad",
     "streamed", "symbolic", "tags", "to_jax", "to_openmdao", "to_pytensor", "to_sundials",
     "to_torch", "train_step", "training_model",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from math import prod
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from scipy.sparse import issparse, linalg
@@ -15,8 +15,12 @@ from .errors import InputError, LimitError
 from .hooks import add, multiply, scale, submatrix, to_jax, to_lineax, to_pylops, to_torch, wrapped
 from .readings import is_kept
 from .symint import is_symbolic
+from .vocabulary import Array
 
 is_sparse: Callable[[Any], bool] = issparse
+
+Factor: TypeAlias = Any
+"""A number, an array of any library or an operator: whatever a product or a sum takes or gives."""
 
 
 class Algebra(linalg.LinearOperator):
@@ -35,11 +39,11 @@ class Algebra(linalg.LinearOperator):
     H: Any
 
     @abstractmethod
-    def _flat_product(self, v: Any, columns: Shape) -> Any:
+    def _flat_product(self, v: Array, columns: Shape) -> Array:
         """J v for a flat vector, or for a batch of them: (*columns, n) -> (*columns, m)."""
 
     @untraced
-    def _times(self, x: Any) -> Any:
+    def _times(self, x: Array) -> Array:
         """J x for a vector or a matrix, of NumPy, SciPy or PyTorch."""
         x, n = self._unpacked(x), self.shape[1]
         if getattr(x, "ndim", 0) not in (1, 2) or x.shape[0] != n:
@@ -52,12 +56,12 @@ class Algebra(linalg.LinearOperator):
 
     _matvec = _matmat = _times
 
-    def _rmatvec(self, x: Any) -> Any:
+    def _rmatvec(self, x: Array) -> Array:
         return self.H._times(x)
 
     _rmatmat = _rmatvec
 
-    def __matmul__(self, other: Any) -> Any:
+    def __matmul__(self, other: Factor) -> Factor:
         if type(other) is np.ndarray and other.shape == self.shape[1:]:
             return self._flat_product(other, ())  # the fast path
         if is_kept(other):
@@ -68,7 +72,7 @@ class Algebra(linalg.LinearOperator):
             raise InputError("J @ x is for vectors and matrices: J.apply({name: x}) takes tensors")
         return self.dot(other)
 
-    def dot(self, x: Any) -> Any:
+    def dot(self, x: Factor) -> Factor:
         """J x: for a vector, a matrix, a number or an operator `x`, as J @ x and J * x."""
         if isinstance(x, Algebra):
             return multiply(self, x)
@@ -83,7 +87,7 @@ class Algebra(linalg.LinearOperator):
     __mul__ = dot
 
     @untraced
-    def __rmul__(self, x: Any) -> Any:
+    def __rmul__(self, x: Factor) -> Factor:
         if _is_real_scalar(x):
             return scale(self, x)
         if np.isscalar(x):
@@ -96,15 +100,15 @@ class Algebra(linalg.LinearOperator):
             )
         return self.T._times(x.T).T if x.ndim == 2 else self.T._times(x)
 
-    def __truediv__(self, x: Any) -> Any:
+    def __truediv__(self, x: Array) -> Factor:
         if not is_symbolic(x) and (not np.isscalar(x) or x == 0):
             raise InputError(f"J / c takes a number c other than 0, not {x!r:.40}: c * J scales J")
         return scale(self, 1 / x) if _is_real_scalar(x) else super().__truediv__(x)
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> Factor:
         return scale(self, -1.0)
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: Factor) -> Factor:
         if isinstance(other, Algebra):
             return add(self, other)
         if is_sparse(other) or (isinstance(other, np.ndarray) and other.ndim == 2):
@@ -121,36 +125,36 @@ class Algebra(linalg.LinearOperator):
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: Factor) -> Factor:
         return self + (-other if hasattr(other, "__neg__") else other)
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: Factor) -> Factor:
         return -self + other
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Any) -> Factor:
         """`J[rows, columns]` with slices or index arrays, still lazy."""
         rows, columns, *others = key if isinstance(key, tuple) else (key, slice(None))
         if others:
             raise InputError(f"J[rows, columns] has two indices, not {len(key)}")
         return submatrix(self, rows, columns)
 
-    def matvec(self, x: Any) -> Any:
+    def matvec(self, x: Array) -> Array:
         """J x for a vector x."""
         return self._times(self._vector(x, self.shape[1]))
 
-    def rmatvec(self, x: Any) -> Any:
+    def rmatvec(self, x: Array) -> Array:
         """Jᴴ x for a vector x; Jᴴ is Jᵀ, conjugated where J is complex."""
         return self.H._times(self._vector(x, self.shape[0]))
 
-    def matmat(self, X: Any) -> Any:
+    def matmat(self, X: Array) -> Array:
         """J X for a matrix X, all its columns at once."""
         return self._times(self._matrix(X, self.shape[1]))
 
-    def rmatmat(self, X: Any) -> Any:
+    def rmatmat(self, X: Array) -> Array:
         """Jᴴ X for a matrix X, all its columns at once."""
         return self.H._times(self._matrix(X, self.shape[0]))
 
-    def _unpacked(self, x: Any) -> Any:
+    def _unpacked(self, x: Array) -> Array:
         """A sparse matrix as an array; raises `LimitError` where it would be too large."""
         if not is_sparse(x):
             return x
@@ -163,21 +167,21 @@ class Algebra(linalg.LinearOperator):
             )
         return x.toarray()
 
-    def _vector(self, x: Any, n: int) -> Any:
+    def _vector(self, x: Array, n: int) -> Array:
         """A vector of n numbers, or a matrix of one column."""
         x = array(x)
         if getattr(x, "shape", None) not in ((n,), (n, 1)):
             raise self._mismatch(x, n, f"a vector of {n}")
         return x
 
-    def _matrix(self, X: Any, n: int) -> Any:
+    def _matrix(self, X: Array, n: int) -> Array:
         """A matrix of n rows, dense or sparse."""
         X = array(X)
         if len(getattr(X, "shape", ())) != 2 or X.shape[0] != n:
             raise self._mismatch(X, 0, f"a matrix of {n} rows")
         return X
 
-    def _mismatch(self, x: Any, n: int, wanted: str) -> InputError:
+    def _mismatch(self, x: Array, n: int, wanted: str) -> InputError:
         """The error for a factor that does not fit J; n numbers would fit as a vector."""
         shape = getattr(x, "shape", ())
         ravels = bool(n and shape) and prod(shape) == n
@@ -238,14 +242,14 @@ for name in ("_xp", "ndim"):  # what SciPy's own constructor sets, from 1.18 on:
     setattr(Algebra, name, getattr(linalg.aslinearoperator(np.eye(1)), name, None))
 
 
-def array(x: Any) -> Any:
+def array(x: Array) -> Array:
     """Lists and arrays of other libraries as NumPy arrays; tensors and anything else unchanged."""
     if isinstance(x, list | tuple):
         return as_array(x)
     return x if is_kept(x) else native(x)
 
 
-def describe_factor(x: Any) -> str:
+def describe_factor(x: Array) -> str:
     """What a factor is, for a message."""
     if not hasattr(x, "shape"):
         return type(x).__name__
@@ -253,7 +257,7 @@ def describe_factor(x: Any) -> str:
     return f"{kind} of shape {list(x.shape)}"
 
 
-def _is_real_scalar(x: Any) -> bool:
+def _is_real_scalar(x: object) -> bool:
     """Whether x is a real number; raises `InputError` for text, which scales nothing."""
     if isinstance(x, str | bytes):
         raise InputError(f"an operator multiplies numbers, not {x!r}")

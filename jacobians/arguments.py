@@ -14,7 +14,7 @@ from math import inf
 from numbers import Real
 from reprlib import repr as short
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeGuard, TypeVar, Union, cast, get_args, get_origin
 
 import numpy as np
 
@@ -34,7 +34,7 @@ class Range:
     limit: bool = False
     below: float | None = None
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: float) -> bool:
         fits = value > self.least if self.open else value >= self.least
         return bool(fits and (self.below is None or value < self.below))
 
@@ -136,17 +136,17 @@ def evaluated(function: Callable[..., Any]) -> Signature:
             unknown[str(error.name)] = Any
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Whether a value is a number, and not NaN."""
     return isinstance(value, Real) and bool(value == value)
 
 
-def is_whole(value: Any) -> bool:
+def is_whole(value: object) -> bool:
     """Whether a value is a whole number."""
     return is_number(value) and value not in (inf, -inf) and value == int(value)
 
 
-def is_flag(value: Any) -> bool:
+def is_flag(value: object) -> bool:
     """Whether a value is True or False, or 1 or 0."""
     return isinstance(value, np.bool_) or (is_number(value) and value in (0, 1))
 
@@ -171,13 +171,13 @@ class ArgumentKind:
     range: Range | None = None
     choices: tuple[str, ...] = ()
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: object) -> bool:
         """Whether a value is of this kind."""
         fits = CHECKS[self.base][1](value) and (not self.choices or value in self.choices)
         if self.range is None:
             return fits
         endless = self.range.limit and is_number(value) and value == inf
-        return (fits or endless) and self.range.holds(value)
+        return (fits or endless) and self.range.holds(cast(float, value))
 
     def __str__(self) -> str:
         return CHECKS[self.base][0] + ("" if self.range is None else str(self.range))

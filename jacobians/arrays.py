@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from functools import wraps
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from .errors import InputError
+from .errors import InputError, UnsupportedOp
 from .readings import host as host
 from .readings import is_kept, library_of
 from .readings import reading as reading
@@ -55,17 +56,17 @@ FOREIGN: dict[Any, np.dtype] = {}
 """A dtype of ONNX or of an array library -> NumPy's."""
 
 
-def on_host(value: Any) -> Any:
+def on_host(value: Array) -> Array:
     """An array of a library as a NumPy array; anything else as it is."""
     return library_of(value).host(value) if is_kept(value) else value
 
 
-def like(array: Any, x: Array) -> Any:
+def like(array: Array, x: Array) -> Array:
     """An array in the dtype of x and, if that is a tensor, as a tensor on its device."""
     return reading(x).CastLike(array, x)
 
 
-def cast_to(x: Array, dtype: Any) -> Any:
+def cast_to(x: Array, dtype: DTypeLike) -> Array:
     """An array in another dtype, where it is."""
     return reading(x).cast(x, dtype)
 
@@ -106,7 +107,7 @@ def factor(array: Array) -> Array:
     return array.astype(DOUBLE) if array.dtype.kind in "biu" else array
 
 
-def floating_dtype(dtype: Any) -> np.dtype:
+def floating_dtype(dtype: DTypeLike) -> np.dtype:
     """The dtype of an operator: float64 for integers and booleans, as in `factor`.
 
     >>> floating_dtype("int8"), floating_dtype("float32")
@@ -170,7 +171,7 @@ def widened(array: Array) -> Array:
     return array if dtype.itemsize >= 4 else cast_to(array, wide(dtype))
 
 
-def rounded(array: np.ndarray, dtype: Any) -> np.ndarray:
+def rounded(array: np.ndarray, dtype: DTypeLike) -> np.ndarray:
     """The array in another dtype; overflow gives infinities, without a warning."""
     if array.dtype == dtype:
         return array
@@ -185,7 +186,7 @@ def size(shape: Shape) -> int:
     return math.prod(shape)
 
 
-def zeros(shape: Shape, dtype: Any) -> np.ndarray:
+def zeros(shape: Shape, dtype: DTypeLike | None) -> np.ndarray:
     """Zeros of a `shape` and `dtype` that take no memory, read-only."""
     return np.broadcast_to(np.zeros((), dtype), shape)
 
@@ -202,20 +203,20 @@ def own_result(product: np.ndarray, v: np.ndarray) -> np.ndarray:
     return product.copy() if view else product
 
 
-def owner(array: Any) -> Any:
+def owner(array: Array) -> Array:
     """The array whose memory this one views."""
     while isinstance(getattr(array, "base", None), np.ndarray):
         array = array.base
     return array
 
 
-def buffer_of(array: Any) -> int:
+def buffer_of(array: Array) -> int:
     """The identity of the memory that an array views."""
     storage = getattr(array, "untyped_storage", None)  # of a tensor
     return storage().data_ptr() if storage else id(owner(array))
 
 
-def memory_of(array: Any) -> int:
+def memory_of(array: Array) -> int:
     """Bytes of the memory that an array views, all of it."""
     storage = getattr(array, "untyped_storage", None)  # of a tensor
     return int(storage().nbytes() if storage else owner(array).nbytes)
@@ -256,7 +257,7 @@ def prod_text(shape: Shape) -> str:
     return "×".join(map(str, shape)) or "1"
 
 
-def is_foreign(value: Any) -> bool:
+def is_foreign(value: object) -> bool:
     """Whether this is an array of another library."""
     if isinstance(value, np.ndarray | np.generic):
         return False
@@ -280,7 +281,7 @@ def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def as_array(value: Any, dtype: Any = None) -> np.ndarray:
+def as_array(value: Any, dtype: DTypeLike | None = None) -> np.ndarray:
     """A NumPy array of arrays of any library in main memory, lists of them, or scalars.
 
     Memory is shared where possible, and never written to. A PyTorch tensor may be on a GPU, or
@@ -315,7 +316,7 @@ def snapshot(array: np.ndarray) -> np.ndarray:
     return copy
 
 
-def is_read_only(memory: Any) -> bool:
+def is_read_only(memory: object) -> bool:
     """Whether the memory behind an array is read-only, not just the array that views it.
 
     >>> is_read_only(np.broadcast_to(np.zeros(3), (2, 3)))
@@ -326,12 +327,12 @@ def is_read_only(memory: Any) -> bool:
             return not memory.flags.writeable
         memory = memory.base
     try:
-        return memoryview(memory).readonly
+        return memoryview(cast(Any, memory)).readonly
     except TypeError:  # no buffer protocol
         return False
 
 
-def native(x: Any) -> Any:
+def native(x: Array) -> Array:
     """An array of another library as a NumPy array; anything else unchanged."""
     return as_array(x) if is_foreign(x) else x
 
@@ -353,7 +354,7 @@ def _read(value: Any) -> Any:
     return value
 
 
-def _what(value: Any) -> str:
+def _what(value: object) -> str:
     kind = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
     return f"a {kind} on {value.device}" if hasattr(value, "device") else f"a {kind}"
 
@@ -361,7 +362,7 @@ def _what(value: Any) -> str:
 def _reason(error: BaseException) -> str:
     """The error of another library in one line, and what to do about it."""
     name, text = type(error).__name__, str(error).strip().partition("\n")[0]
-    if name.startswith("Tracer"):
+    if isinstance(error, UnsupportedOp):
         return "it is traced by JAX; to_jax() gives a function that JAX can trace"
     if text.startswith("Batching rule not implemented"):  # vectorize=, is_grads_batched=
         return "PyTorch's old vmap holds it; take torch.func.vmap, jacrev, jacfwd or hessian"

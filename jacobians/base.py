@@ -16,6 +16,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, overload
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from . import hooks
 from .algebra import Algebra
@@ -37,8 +38,8 @@ from .arrays import (
 from .errors import InputError, LimitError
 from .progress import chunks
 from .progress import progress as showing
-from .readings import is_kept, library_of
-from .symint import at
+from .readings import Place, is_kept, library_of
+from .symint import Number, at
 from .threads import cached_property
 
 if TYPE_CHECKING:  # what a type checker knows of `algebra`
@@ -55,7 +56,7 @@ if TYPE_CHECKING:  # what a type checker knows of `algebra`
         @overload
         def __call__(self, x: Matrix, /) -> np.ndarray: ...
         @overload
-        def __call__(self, x: Any, /) -> Any: ...
+        def __call__(self, x: Array, /) -> Any: ...
 
     class Scaled(Protocol[Made_co]):
         @overload
@@ -65,7 +66,7 @@ if TYPE_CHECKING:  # what a type checker knows of `algebra`
         @overload
         def __call__(self, x: Matrix, /) -> np.ndarray: ...
         @overload
-        def __call__(self, x: Any, /) -> Any: ...
+        def __call__(self, x: Array, /) -> Any: ...
 
     class Plus(Protocol):
         @overload
@@ -113,7 +114,7 @@ class Holder:
         return sum(part.flops for part in self.contents() if isinstance(part, Holder))
 
     @property
-    def place(self) -> Any:
+    def place(self) -> Place | None:
         """The `Place` of its arrays where some are of another library than NumPy; else None.
 
         Products of NumPy arrays are computed there, and go back.
@@ -121,7 +122,7 @@ class Holder:
         return self._whereabouts
 
     @cached_property
-    def _whereabouts(self) -> Any:
+    def _whereabouts(self) -> Place | None:
         for part in self.contents():
             if isinstance(part, Holder):
                 found = part.place
@@ -192,7 +193,7 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
         def __neg__(self) -> Jacobian: ...
         def __getitem__(self, key: Any) -> Jacobian: ...
 
-    def __init__(self, out_shape: Shape, in_shape: Shape, dtype: Any) -> None:
+    def __init__(self, out_shape: Shape, in_shape: Shape, dtype: DTypeLike) -> None:
         self.out_shape, self.in_shape = self._sizes(out_shape), self._sizes(in_shape)
         # As LinearOperator.__init__ sets them, but that requires plain integers.
         self.dtype = floating_dtype(dtype)
@@ -243,7 +244,7 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
         """Bytes of the arrays it holds, with shared memory counted once."""
         return distinct_bytes(self.arrays())
 
-    def _flat_product(self, v: Any, columns: Shape) -> Any:
+    def _flat_product(self, v: Array, columns: Shape) -> Array:
         if not isinstance(v, np.ndarray):
             return library_of(v).product(self, v, columns)
         if np.iscomplexobj(v) and self.dtype.kind != "c":
@@ -287,7 +288,7 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
 
     if not TYPE_CHECKING:  # for which v @ J would be NumPy's
 
-        def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> np.ndarray:
             """The dense matrix where NumPy asks for an array: `np.asarray(J)`, `np.linalg.svd(J)`.
 
             Raises `LimitError` as `toarray` does, and `ValueError` for `copy=False`.
@@ -368,7 +369,7 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
             entries[start:stop] = product[range(start, stop), range(stop - start)]
         return entries
 
-    def trace(self) -> Any:
+    def trace(self) -> Number:
         """Σᵢ J[i, i] of a square operator: a float, or complex.
 
         Shape: a number. Raises `InputError` where the operator is not square.
@@ -430,7 +431,7 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
             self, solver=solver, preconditioner=preconditioner, rtol=rtol, maxiter=maxiter
         )
 
-    def solve(self, b: Any, **options: Any) -> Any:
+    def solve(self, b: Array, **options: Any) -> Array:
         """x = J⁻¹ b, or the least squares solution with `solver="lsmr"`: `J.inverse() @ b`.
 
         For several b, keep `J.inverse()`, which holds what a solve prepares.
@@ -586,7 +587,7 @@ class Wrapper(Jacobian):
     def _apply(self, op: Op, v: Array) -> Array:
         return self.operator._apply(op, v)
 
-    def _flat_product(self, v: Any, columns: Shape) -> Any:
+    def _flat_product(self, v: Array, columns: Shape) -> Array:
         return self.operator._flat_product(v, columns)
 
     @property

@@ -17,6 +17,7 @@ import numpy as np
 
 from .errors import InputError
 from .readings import host, library_of
+from .vocabulary import Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,14 +54,13 @@ class Condition:
             return is_true(self.name, values)
         found = values.get(self.name, 0)
         if self.kind == "none":
-            return bool(found == 0) if library_of(found).knows(found) else None
+            return bool(host(found) == 0) if library_of(found).knows(found) else None
         if self.kind != "shape" and not library_of(found).knows(found):
             raise InputError(f"J moves here only if {self}; that cannot be known while a function "
-                             "is traced: move J outside of it, or take oj.to_jax(model), which "
-                             "traces both branches")  # fmt: skip
+                             f"is traced: {REMEDIES[self.kind].format(self.name)}")  # fmt: skip
         if self.kind == "entries":
             number, answer = self.here
-            return is_all(found, number) == answer
+            return is_all(host(found), number) == answer
         if self.kind == "shape":
             return tuple(found.shape) == tuple(self.here)
         return np.array_equal(host(found), self.here)
@@ -82,7 +82,19 @@ TEXTS = {
 """kind -> the text of a condition, without its reader; others are in words already."""
 
 
-def is_all(x: Any, number: float) -> bool:
+MOVED_OUTSIDE = "move J outside of it"
+
+REMEDIES = {
+    "numbers": f"{MOVED_OUTSIDE}, give it the numbers of {{!r}} as arrays of NumPy, or, if they "
+               "decide a branch or a loop, take oj.to_jax(model), which traces that as it is",
+    "entries": f"{MOVED_OUTSIDE}, give it {{!r}} as an array of NumPy, or make it a constant of "
+               "the model",
+    **dict.fromkeys(("size", "unrolled", "point"), MOVED_OUTSIDE),
+}  # fmt: skip
+"""kind -> what to do where a function is traced and the numbers of a tensor are asked for."""
+
+
+def is_all(x: Array, number: float) -> bool:
     """Whether all entries of a tensor are this number."""
     return bool((x == number).all())
 

@@ -51,6 +51,7 @@ from .errors import InputError
 from .layout import Broadcast, Embed, Permutation, Reshape, Scatter, Slice, SumTo, Take
 from .matrices import BlockDiagonal, Kron
 from .products import Product, factors_of
+from .readings import library_of
 from .sums import Sum, terms_of
 from .symint import agree, at, is_symbolic, same
 from .text import LINE_LETTERS, joined
@@ -606,7 +607,7 @@ def parts_in(operator: Jacobian) -> Iterator[Jacobian]:
 def may_be_infinite(J: Jacobian) -> bool:
     """Whether some entry of its arrays is not finite, or in a graph, may be so."""
     if J not in FINITE:
-        FINITE[J] = all(is_surely_finite(a) if is_recorded(a) else bool((abs(a) < np.inf).all())
+        FINITE[J] = all(is_surely_finite(a) if is_recorded(a) else library_of(a).is_finite(a)
                         for a in J.arrays())  # fmt: skip
     return not FINITE[J]
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import DTypeLike
 
 from .arrays import (
     Array,
@@ -68,7 +67,7 @@ class Diagonal(Jacobian):
 class Identity(Jacobian):
     """y = x, for x of this `shape` and `dtype`."""
 
-    def __init__(self, shape: Shape, dtype: Any) -> None:
+    def __init__(self, shape: Shape, dtype: DTypeLike) -> None:
         super().__init__(shape, shape, dtype)
 
     def _apply(self, op: Op, v: Array) -> Array:
@@ -107,7 +106,7 @@ class Zero(Jacobian):
 class Scalar(Jacobian):
     """y = c x, with c the `factor`, for x of this `shape` and `dtype`."""
 
-    def __init__(self, factor: float, shape: Shape, dtype: Any) -> None:
+    def __init__(self, factor: float, shape: Shape, dtype: DTypeLike) -> None:
         super().__init__(shape, shape, dtype)
         if not isinstance(factor, float) and not is_symbolic(factor):
             if np.ndim(factor) or np.iscomplexobj(factor) or not np.isreal(factor):
@@ -139,7 +138,7 @@ class Cast(Jacobian):
     x is of this `shape` and of the dtype `source`, y of the dtype `target`.
     """
 
-    def __init__(self, shape: Shape, source: Any, target: Any) -> None:
+    def __init__(self, shape: Shape, source: DTypeLike, target: DTypeLike) -> None:
         self.source, self.target = floating_dtype(source), floating_dtype(target)
         super().__init__(shape, shape, common(self.source, self.target))
 

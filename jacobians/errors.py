@@ -70,7 +70,7 @@ def closest(name: str, candidates: Iterable[str]) -> str:
     return f" There are: {shown or 'none'}."
 
 
-def not_allowed(argument: str, value: Any, allowed: Iterable[Any]) -> InputError:
+def not_allowed(argument: str, value: object, allowed: Iterable[Any]) -> InputError:
     """The error for an argument that is none of the allowed values.
 
     >>> not_allowed("mode", "jpv", ["jvp", "export"])

@@ -50,6 +50,7 @@ from .products import factors_of
 from .readings import library_of, module_of
 from .sums import Sum, multiple, split_identity
 from .transforms import Circulant, Fourier
+from .vocabulary import Array
 
 Found = TypeVar("Found")
 Eigen = tuple[np.ndarray, Any]
@@ -401,7 +402,7 @@ def polar(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return sizes, np.where(sizes > 0, values, 1) / np.where(sizes > 0, sizes, 1)
 
 
-def with_matrices(like: Jacobian, stack: Any) -> Jacobian:
+def with_matrices(like: Jacobian, stack: Array) -> Jacobian:
     """A dense or block-diagonal operator of other columns."""
     return Dense(stack, like.out_shape) if isinstance(like, Dense) else BlockDiagonal(stack)
 

@@ -159,7 +159,7 @@ def matrices_of(factors: list[Factor]) -> list[np.ndarray]:
     return found
 
 
-def equal(a: Any, b: Any) -> bool:
+def equal(a: Array, b: Array) -> bool:
     if a is b or isinstance(a, Eye) or type(a) is not type(b):
         return a is b
     return shape_of(a) == shape_of(b) and bool((a == b).all())

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 import scipy.linalg
+from numpy.typing import DTypeLike
 
 from .arrays import dtype_of, host, prod_text, rounded, wide, widened
 from .base import Jacobian
@@ -144,7 +145,7 @@ def of_matrix(whole: Jacobian, a: np.ndarray) -> SlogDet:
     return multiply_dets(((-1.0) ** swaps, 0.0), of_entries(np.diagonal(lu)))
 
 
-def check_condition(whole: Jacobian, number: float, dtype: Any) -> None:
+def check_condition(whole: Jacobian, number: float, dtype: DTypeLike) -> None:
     """Warns where the condition number of a matrix in `whole` lets rounding decide det A."""
     if not number * eps_of(dtype) < LOST:
         said = f"{number:.2g}" if np.isfinite(number) else "infinite"
@@ -225,6 +226,6 @@ def adjoint_of(matrices: np.ndarray) -> np.ndarray:
     return matrices.swapaxes(-1, -2).conj()
 
 
-def eps_of(dtype: Any) -> float:
+def eps_of(dtype: DTypeLike) -> float:
     """The rounding error of a dtype; halves count as single precision."""
     return float(np.finfo(wide(np.dtype(dtype))).eps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from .arrays import (
     Array,
@@ -35,7 +36,7 @@ class Reshape(Jacobian):
     x is of `in_shape`, y of `out_shape`, and both are of `dtype`.
     """
 
-    def __init__(self, out_shape: Shape, in_shape: Shape, dtype: Any) -> None:
+    def __init__(self, out_shape: Shape, in_shape: Shape, dtype: DTypeLike) -> None:
         if not agree(size(out_shape), size(in_shape)):
             raise InputError(f"Reshape: {list(in_shape)} cannot become {list(out_shape)}")
         super().__init__(out_shape, in_shape, dtype)
@@ -56,7 +57,7 @@ class Permutation(Jacobian):
     `perm` orders the axes of x, of the shape `in_shape` and of `dtype`.
     """
 
-    def __init__(self, perm: tuple[int, ...], in_shape: Shape, dtype: Any) -> None:
+    def __init__(self, perm: tuple[int, ...], in_shape: Shape, dtype: DTypeLike) -> None:
         self.perm = tuple(perm)
         if sorted(self.perm) != list(range(len(in_shape))):
             raise InputError(f"Permutation: {self.perm} does not order the axes of a tensor of "
@@ -81,7 +82,7 @@ class Broadcast(Jacobian):
     x is of `in_shape`, y of `out_shape`, and both are of `dtype`.
     """
 
-    def __init__(self, out_shape: Shape, in_shape: Shape, dtype: Any) -> None:
+    def __init__(self, out_shape: Shape, in_shape: Shape, dtype: DTypeLike) -> None:
         super().__init__(out_shape, in_shape, dtype)
         check_repeats(self, self.in_shape, self.out_shape)
 
@@ -104,7 +105,7 @@ class SumTo(Jacobian):
     x is of `in_shape`, y of `out_shape`, and both are of `dtype`.
     """
 
-    def __init__(self, out_shape: Shape, in_shape: Shape, dtype: Any) -> None:
+    def __init__(self, out_shape: Shape, in_shape: Shape, dtype: DTypeLike) -> None:
         super().__init__(out_shape, in_shape, dtype)
         check_repeats(self, self.out_shape, self.in_shape)
 
@@ -158,7 +159,7 @@ def is_repeated(small: int, large: int) -> bool:
     return small != large and small == 1
 
 
-def broadcast(in_shape: Shape, out_shape: Shape, dtype: Any) -> Jacobian:
+def broadcast(in_shape: Shape, out_shape: Shape, dtype: DTypeLike) -> Jacobian:
     """`Broadcast`, or a `Reshape` or `Identity` where nothing is repeated.
 
     x is of `in_shape`, y of `out_shape`, and both are of `dtype`.
@@ -183,7 +184,7 @@ class Slice(Jacobian):
     `spans` holds (start, step, count) for each axis of x, of the shape `in_shape` and of `dtype`.
     """
 
-    def __init__(self, spans: tuple[Span, ...], in_shape: Shape, dtype: Any) -> None:
+    def __init__(self, spans: tuple[Span, ...], in_shape: Shape, dtype: DTypeLike) -> None:
         self.spans = checked_spans(spans, in_shape, "Slice")
         super().__init__(tuple(count for _, _, count in spans), in_shape, dtype)
 
@@ -210,7 +211,7 @@ class Embed(Jacobian):
     `spans` holds (start, step, count) for each axis of y, of the shape `out_shape` and of `dtype`.
     """
 
-    def __init__(self, spans: tuple[Span, ...], out_shape: Shape, dtype: Any) -> None:
+    def __init__(self, spans: tuple[Span, ...], out_shape: Shape, dtype: DTypeLike) -> None:
         self.spans = checked_spans(spans, out_shape, "Embed")
         super().__init__(out_shape, tuple(count for _, _, count in spans), dtype)
 
@@ -313,7 +314,7 @@ class Take(Jacobian):
     holds = ("index",)
 
     def __init__(
-        self, index: Array, axis: int, in_shape: Shape, dtype: Any, parts: Shape = (),
+        self, index: Array, axis: int, in_shape: Shape, dtype: DTypeLike, parts: Shape = (),
         distinct: bool = False,
     ) -> None:  # fmt: skip
         self.index, self.parts, self.distinct = index_array(index), parts, distinct
@@ -341,7 +342,7 @@ class Scatter(Jacobian):
     holds = ("index",)
 
     def __init__(
-        self, index: Array, axis: int, out_shape: Shape, dtype: Any, parts: Shape = (),
+        self, index: Array, axis: int, out_shape: Shape, dtype: DTypeLike, parts: Shape = (),
         distinct: bool = False,
     ) -> None:  # fmt: skip
         self.index, self.parts, self.distinct = index_array(index), parts, distinct
@@ -381,7 +382,7 @@ class Scatter(Jacobian):
         return f"scatter({prod_text(self.in_shape)} → {prod_text(self.out_shape)})"
 
 
-def slab(in_shape: Shape, axis: int, start: int, stop: int, dtype: Any) -> Slice:
+def slab(in_shape: Shape, axis: int, start: int, stop: int, dtype: DTypeLike) -> Slice:
     """y = x[start:stop] along one axis: an output of Split; transposed, an input of Concat.
 
     The slice from `start` to `stop` is along `axis` of x, of the shape `in_shape` and of `dtype`.
@@ -393,7 +394,7 @@ def slab(in_shape: Shape, axis: int, start: int, stop: int, dtype: Any) -> Slice
 
 
 def take_flat(
-    index: Array, in_shape: Shape, dtype: Any, parts: Shape = (), distinct: bool = False
+    index: Array, in_shape: Shape, dtype: DTypeLike, parts: Shape = (), distinct: bool = False
 ) -> Jacobian:
     """y = x.ravel()[`index`]: any selection, by row-major positions in x.
 

@@ -16,6 +16,7 @@ from functools import partial, singledispatch
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from .vocabulary import Array, Op, Shape
 
@@ -38,7 +39,7 @@ class Reading(ABC):
     def call(self, op_type: str, *inputs: Any, **attrs: Any) -> Any:
         """The result of an operator: a tuple if several."""
 
-    def cast(self, x: Array, dtype: Any) -> Array:
+    def cast(self, x: Array, dtype: DTypeLike) -> Array:
         """An array in another dtype of NumPy, where it is."""
         return self.CastLike(x, np.zeros((), dtype))
 
@@ -59,7 +60,7 @@ class Reading(ABC):
         return None
 
 
-def host(value: Any) -> Any:
+def host(value: Array) -> Any:
     """The numbers of a value as a NumPy array, also of a tensor on a GPU."""
     return library_of(value).host(value)
 
@@ -115,7 +116,7 @@ class Library(Reading):
         """The dtype of an array, as NumPy's."""
 
     @abstractmethod
-    def host(self, x: Any) -> np.ndarray:
+    def host(self, x: Array) -> np.ndarray:
         """The numbers of an array as a NumPy array."""
 
     @abstractmethod
@@ -147,7 +148,7 @@ class Library(Reading):
         return x
 
     @abstractmethod
-    def full(self, x: Array, shape: Shape, value: Any) -> Array:
+    def full(self, x: Array, shape: Shape, value: float) -> Array:
         """A new array like x of another shape, filled with a value."""
 
     @abstractmethod
@@ -208,17 +209,17 @@ def register_library(kind: type | str, load: Callable[[], Library], engine: str 
     KNOWN.clear()
 
 
-def library_of(x: Any) -> Library:
+def library_of(x: Array) -> Library:
     """The library that computes with an array; NumPy's for numbers, lists and anything else."""
     return KNOWN.get(type(x)) or _found(x)
 
 
-def module_of(x: Any) -> Any:
+def module_of(x: Array) -> Any:
     """The functions for an array by NumPy's names: NumPy, or the module of its library."""
     return library_of(x).module
 
 
-def is_kept(x: Any) -> bool:
+def is_kept(x: object) -> bool:
     """Whether products with this array stay in its library, and are not turned into NumPy's."""
     return library_of(x).keeps
 
@@ -235,13 +236,13 @@ def place_of_engine(engine: str | None) -> Place | None:
     return None if library is None else library.place_on(str(engine).partition(":")[2])
 
 
-def runs_on(engine: str | None, x: Any) -> bool:
+def runs_on(engine: str | None, x: object) -> bool:
     """Whether an engine computes with an array as it is, and not with a copy of NumPy's."""
     library = library_of(x)
     return library.keeps and engine is not None and library.engine == engine.partition(":")[0]
 
 
-def _found(x: Any) -> Library:
+def _found(x: Array) -> Library:
     kinds = ((_type(kind), load) for kind, load in KINDS)
     load = next((load for kind, load in kinds if kind and isinstance(x, kind)), None)
     found = KNOWN[type(x)] = library_of(NOTHING) if load is None else load()

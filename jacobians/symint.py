@@ -25,7 +25,7 @@ import numpy as np
 
 from .conditions import Condition
 from .errors import OnnxJacError
-from .vocabulary import Op
+from .vocabulary import Array, Op
 
 Monomial = tuple["Atom", ...]
 Polynomial = dict[Monomial, int]
@@ -165,7 +165,7 @@ class SymInt:
 
     # -- arithmetic
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: Number) -> Number:
         added = polynomial(other)
         if added is None:
             return NotImplemented
@@ -176,19 +176,19 @@ class SymInt:
 
     __radd__ = __add__
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> Number:
         return from_polynomial({atoms: -c for atoms, c in self.terms.items()})
 
     def __pos__(self) -> SymInt:
         return self
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: Number) -> Number:
         return NotImplemented if polynomial(other) is None else self + -whole(other)
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: Number) -> Number:
         return NotImplemented if polynomial(other) is None else -self + other
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: Number) -> Number:
         if isinstance(other, float | np.floating):
             return Ratio(float(other), self, 1)
         factor = polynomial(other)
@@ -203,36 +203,36 @@ class SymInt:
 
     __rmul__ = __mul__
 
-    def __pow__(self, exponent: int) -> Any:
+    def __pow__(self, exponent: int) -> Number:
         return math.prod([self] * int(exponent))
 
-    def __floordiv__(self, other: Any) -> Any:
+    def __floordiv__(self, other: Number) -> Number:
         return NotImplemented if polynomial(other) is None else quotient(self, other)
 
-    def __rfloordiv__(self, other: Any) -> Any:
+    def __rfloordiv__(self, other: Number) -> Number:
         return NotImplemented if polynomial(other) is None else quotient(other, self)
 
-    def __mod__(self, other: Any) -> Any:
+    def __mod__(self, other: Number) -> Number:
         return self - self // other * other
 
-    def __rmod__(self, other: Any) -> Any:
+    def __rmod__(self, other: Number) -> Number:
         return other - other // self * self
 
-    def __divmod__(self, other: Any) -> Any:
+    def __divmod__(self, other: Number) -> Number:
         return self // other, self % other
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: Number) -> Number:
         return Ratio(1.0, self, 1) / other
 
-    def __rtruediv__(self, other: Any) -> Any:
+    def __rtruediv__(self, other: Number) -> Number:
         return other / Ratio(1.0, self, 1)
 
-    def __abs__(self) -> Any:
+    def __abs__(self) -> Number:
         return self if self >= 0 else -self
 
     # -- decisions
 
-    def _decides(self, other: Any, relation: str) -> Any:
+    def _decides(self, other: Number, relation: str) -> Any:
         if polynomial(other) is None:
             return NotImplemented
         difference = self - other
@@ -240,24 +240,24 @@ class SymInt:
             return RELATIONS[relation](difference, 0)
         return self.symbols.decide(difference, relation)
 
-    def __eq__(self, other: object) -> Any:
+    def __eq__(self, other: object) -> bool:
         return self._decides(other, "==")
 
-    def __ne__(self, other: object) -> Any:
+    def __ne__(self, other: object) -> bool:
         equal = self._decides(other, "==")
         return equal if equal is NotImplemented else not equal
 
-    def __lt__(self, other: Any) -> Any:
+    def __lt__(self, other: Number) -> bool:
         return self._decides(other, "<")
 
-    def __ge__(self, other: Any) -> Any:
+    def __ge__(self, other: Number) -> bool:
         less = self._decides(other, "<")
         return less if less is NotImplemented else not less
 
-    def __gt__(self, other: Any) -> Any:
+    def __gt__(self, other: Number) -> bool:
         return (-self)._decides(-other, "<")
 
-    def __le__(self, other: Any) -> Any:
+    def __le__(self, other: Number) -> bool:
         return not self > other
 
     def __bool__(self) -> bool:
@@ -289,7 +289,7 @@ class Ratio:
         """Its number at the point."""
         return self.c * at(self.n) / at(self.d)
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: Number) -> Number:
         if isinstance(other, Ratio):
             return Ratio(self.c * other.c, self.n * other.n, self.d * other.d)
         if isinstance(other, SymInt):
@@ -300,10 +300,10 @@ class Ratio:
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: Number) -> Number:
         return self * (1 / other if not isinstance(other, SymInt) else Ratio(1.0, 1, other))
 
-    def __rtruediv__(self, other: Any) -> Any:
+    def __rtruediv__(self, other: Number) -> Number:
         return other * Ratio(1 / self.c, self.d, self.n)
 
     def __neg__(self) -> Ratio:
@@ -322,7 +322,7 @@ def from_polynomial(terms: Polynomial) -> Number:
     return SymInt(terms) if terms.keys() - {()} else terms.get((), 0)
 
 
-def polynomial(x: Any) -> Polynomial | None:
+def polynomial(x: object) -> Polynomial | None:
     """The terms of an integer, None for anything else."""
     if isinstance(x, SymInt):
         return x.terms
@@ -331,7 +331,7 @@ def polynomial(x: Any) -> Polynomial | None:
     return {(): int(x)} if isinstance(x, int | np.integer) else None
 
 
-def whole(x: Any) -> Number:
+def whole(x: Number) -> Number:
     """An integer as an int or a SymInt."""
     return x if isinstance(x, SymInt) else int(x)
 
@@ -355,12 +355,12 @@ def bounds(x: SymInt) -> tuple[int | None, int | None]:
 # -- the relations that leave no condition
 
 
-def depth_of(x: Any) -> int:
+def depth_of(x: Number) -> int:
     """The greatest number of control-flow bodies around a tensor that a number is read from."""
     return max((atom.depth for atom in x.roots()), default=0) if isinstance(x, SymInt) else 0
 
 
-def is_symbolic(x: Any) -> bool:
+def is_symbolic(x: object) -> bool:
     """Whether a number, or some number in a tuple or list, is symbolic."""
     if isinstance(x, tuple | list):
         return not PLAIN.issuperset(map(type, x)) and any(map(is_symbolic, x))
@@ -376,7 +376,7 @@ def at(x: Any) -> Any:
     return x.at if isinstance(x, SymInt | Ratio) else x
 
 
-def same(a: Any, b: Any) -> bool:
+def same(a: Number | tuple[Number, ...], b: Number | tuple[Number, ...]) -> bool:
     """Whether two numbers or shapes are equal at every point, as far as that can be proved.
 
     >>> same((2, 3), (2, 3)), same((2,), (2, 1))
@@ -391,7 +391,7 @@ def same(a: Any, b: Any) -> bool:
     return not isinstance(a, SymInt | Ratio) and not isinstance(b, SymInt | Ratio) and bool(a == b)
 
 
-def agree(a: Any, b: Any) -> bool:
+def agree(a: Number | tuple[Number, ...], b: Number | tuple[Number, ...]) -> bool:
     """Whether numbers or shapes that an operator's definition makes equal agree at the point.
 
     >>> agree((2, 3), (2, 3)), agree((2,), (3,))
@@ -428,7 +428,7 @@ def quotient(a: Number, b: Number) -> Number:
     a, b = cancelled(a, b)
     least = 0 if is_positive(a, strictly=False) and is_positive(b) else None
 
-    def lower(op: Op) -> Any:
+    def lower(op: Op) -> Array:
         x, y = lowered(op, a), lowered(op, b)
         return op.Div(op.Sub(x, op.Mod(x, y)), y)  # Mod has the sign of y: the quotient is exact
 
@@ -506,7 +506,7 @@ def larger(a: Number, b: Number) -> Number:
         return b
     known = [n for n in (floor_of(a), floor_of(b)) if n is not None]
 
-    def lower(op: Op) -> Any:
+    def lower(op: Op) -> Array:
         return op.Max(lowered(op, a), lowered(op, b))
 
     return derived_atom("max", (a, b), max, lower, max(known, default=None))
@@ -527,7 +527,7 @@ def if_negative(x: Number, then: Number, otherwise: Number) -> Number:
     if high is not None and high < 0:
         return then
 
-    def lower(op: Op) -> Any:
+    def lower(op: Op) -> Array:
         negative = op.Less(lowered(op, x), np.array([0]))
         return op.Where(negative, lowered(op, then), lowered(op, otherwise))
 
@@ -539,7 +539,7 @@ def if_negative(x: Number, then: Number, otherwise: Number) -> Number:
     return derived_atom("choose", (x, then, otherwise), value, lower, least)
 
 
-def lowered(op: Op, x: Number) -> Any:
+def lowered(op: Op, x: Number) -> Array:
     """The graph value of a number: int64 of shape [1]."""
     if not isinstance(x, SymInt):
         return np.array([int(x)], np.int64)
@@ -553,7 +553,7 @@ def lowered(op: Op, x: Number) -> Any:
     return total
 
 
-def lowered_ratio(op: Op, x: Ratio, dtype: np.dtype) -> Any:
+def lowered_ratio(op: Op, x: Ratio, dtype: np.dtype) -> Array:
     """The graph value of a ratio: a floating scalar."""
     like = np.zeros((), dtype)
     n, d = (op.CastLike(op.Reshape(lowered(op, k), ()), like) for k in (x.n, x.d))

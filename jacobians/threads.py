@@ -6,7 +6,7 @@ import functools
 import os
 from _thread import RLock
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -117,7 +117,7 @@ class Latest(dict[K, V]):
         return Latest, (self.most,)
 
 
-def remembered(known: dict[Any, Any], key: Any, make: Callable[[], T]) -> T:
+def remembered(known: dict[Any, Any], key: Hashable, make: Callable[[], T]) -> T:
     """The result that `known` has for a key; at the first call what `make` gives."""
     found = known.get(key, MISSING)
     return cast(T, known.setdefault(key, make()) if found is MISSING else found)

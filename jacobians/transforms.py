@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from math import ceil, log2
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from .arrays import (
     Array,
@@ -36,7 +36,7 @@ class Cumulative(Jacobian):
     """
 
     def __init__(
-        self, axis: int, shape: Shape, dtype: Any, *, exclusive: bool, reverse: bool
+        self, axis: int, shape: Shape, dtype: DTypeLike, *, exclusive: bool, reverse: bool
     ) -> None:
         super().__init__(shape, shape, dtype)
         self.axis = axis_of(axis, self.in_shape, "Cumulative")
@@ -63,7 +63,7 @@ class Fourier(Jacobian):
     The sum is along `axis` of x, of this `shape` and `dtype`; `inverse` is the inverse transform.
     """
 
-    def __init__(self, axis: int, shape: Shape, dtype: Any, *, inverse: bool = False) -> None:
+    def __init__(self, axis: int, shape: Shape, dtype: DTypeLike, *, inverse: bool = False) -> None:
         super().__init__(shape, shape, dtype)
         self.axis, self.inverted = axis_of(axis, self.in_shape, "Fourier"), inverse
         if self.axis == -1 or self.in_shape[-1] != 2:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
+from numpy.typing import DTypeLike
+
 Array: TypeAlias = Any
 """A tensor in some reading: a `numpy.ndarray`, a graph value, a tensor, an array of symbols."""
 
@@ -28,7 +30,7 @@ class Vocabulary(Protocol):
     convolves_samples: bool
     """Whether correlations are written as convolutions."""
 
-    def cast(self, x: Array, dtype: Any, /) -> Array:
+    def cast(self, x: Array, dtype: DTypeLike, /) -> Array:
         """An array in another dtype of NumPy, where it is."""
 
     def flow(

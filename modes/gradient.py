@@ -12,7 +12,7 @@ import numpy as np
 from ..jacobians import dtype_of, shape_of, size
 from ..jacobians.arrays import as_array, host, like, snapshot
 from ..jacobians.errors import InputError
-from ..jacobians.readings import library_of_engine
+from ..jacobians.readings import library_of, library_of_engine
 from .forward import Tensors
 from .linear.derivatives.record import roundings, unjoined
 from .linear.derivatives.route import route_of, signature_of
@@ -82,6 +82,9 @@ class Gradient:
         flat, inside = (route, point) if route.may_draw else route.flat(point)
         if flat.conditions:  # then control flow is kept
             flat, inside = route, point
+        if not all(library_of(x).knows(x) for x in inside.values()):
+            raise InputError("a gradient is recorded where numbers are known: take it, or H, once "
+                             "outside of jit, with inputs of these names and shapes")  # fmt: skip
         model, inside = flat.model, hosted(inside)
         if self.weights is None:
             seeds = {one(self.of): host(combination(model, inside, self.of, None, self.engine))}

@@ -12,6 +12,7 @@ import numpy as np
 from ..jacobians import shape_of
 from ..jacobians.arguments import passes_options_to, validated
 from ..jacobians.errors import InputError
+from ..jacobians.readings import is_kept
 from .forward import Tensors
 from .gradient import Gradient
 from .linear.linearization import Linearization
@@ -95,7 +96,8 @@ class ValueAndGrad:
             return self.over(replace(self, over=None), inputs, reduction, batch_size, shared)
         values, slopes = self.gradient(inputs)
         (f,) = values.values()
-        return f.reshape(())[()], slopes
+        is_number = is_kept(f) and f.shape == ()  # a reshape is a kernel for JAX
+        return f if is_number else f.reshape(())[()], slopes
 
     def __repr__(self) -> str:
         f = self.gradient

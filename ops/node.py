@@ -13,6 +13,7 @@ import onnx
 from ..jacobians import Array, Shape, dtype_of, reading, shape_of
 from ..jacobians.arrays import is_recorded, on_host
 from ..jacobians.errors import OnnxJacError
+from ..jacobians.readings import library_of
 from ..jacobians.symint import whole
 
 TRAINING = "ai.onnx.preview.training"
@@ -79,12 +80,15 @@ def node_of(
 
 
 def has_nan(array: Array) -> bool:
-    """Whether some entry is NaN at the point, or may be at another point of a recording.
+    """Whether some entry is NaN at the point, or may be: at another point of a recording, or while
+    JAX traces.
 
     A recording may suppose that there is none, and then holds only where that is so.
     """
     if not is_recorded(array):
-        return dtype_of(array).kind in "fV" and bool(reading(array).IsNaN(array).any())
+        known = library_of(array).knows(array)
+        return dtype_of(array).kind in "fV" and (
+            not known or bool(reading(array).IsNaN(array).any()))  # fmt: skip
     return NAN in getattr(array, "meta", {}) and not recorder_of(array).supposes_numbers(array)
 
 

@@ -2,10 +2,12 @@
 
 import ast
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import PurePath
 
 from onnx import defs
 
+import onnxjac.jacobians
 from house import ROOT
 from onnxjac.ops.registry import DECLARATIONS
 
@@ -105,3 +107,40 @@ def test_a_number_is_named_by_what_it_counts_once():
     for name, files in sorted(constants().items()):
         assert name not in VAGUE, f"{name} of what, in which unit? {files}"
         assert len(files) == 1, f"{name} has several meanings: {files}"
+
+
+def signatures(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
+    """The functions with the annotations of their parameters and results, each by its name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            parameters = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+            said = [(a.arg, a.annotation) for a in parameters] + [("return", node.returns)]
+            yield from ((node.name, name, ast.unparse(kind)) for name, kind in said if kind)
+
+
+def is_operator(node: ast.stmt) -> bool:
+    """Whether this is the class of an operator of `jacobians`."""
+    return isinstance(node, ast.ClassDef) and issubclass(
+        getattr(onnxjac.jacobians, node.name, object), onnxjac.jacobians.Jacobian
+    )
+
+
+OF_OTHERS = {
+    ("__getitem__", "key"): "whatever NumPy takes as an index",
+    ("inverse", "preconditioner"): "an operator or a function of any library",
+    ("to", "device"): "PyTorch's",
+    ("tosparse", "out"): "one of SciPy's seven formats",
+    ("tosparse", "return"): "one of SciPy's seven formats",
+}  # fmt: skip
+"""A method and its parameter -> what other libraries' types it takes."""
+
+
+def test_rules_and_operators_say_what_they_take():
+    """`Array`, `Shape`, `Op`, `Number` and so on; `Any` is left for attributes passed on."""
+    rules = [ast.parse(path.read_text()) for path in (ROOT / "ops" / "rules").rglob("*.py")]
+    trees = [ast.parse(path.read_text()) for path in (ROOT / "jacobians").glob("*.py")]
+    operators = [node for tree in trees for node in tree.body if is_operator(node)]
+    assert len(operators) >= 25
+    found = [said for tree in (*rules, *operators) for said in signatures(tree)]
+    unsaid = {said for said in found if said[2] == "Any"}
+    assert {said[:2] for said in unsaid} <= OF_OTHERS.keys()

@@ -38,7 +38,7 @@ from ...jacobians import (
     shape_of,
 )
 from ...jacobians.arguments import validated
-from ...jacobians.conditions import Condition, is_all
+from ...jacobians.conditions import Condition
 from ...jacobians.dag import composed
 from ...jacobians.errors import InputError, OnnxJacError
 from ...jacobians.threads import Latest, cached_property, remembered
@@ -266,7 +266,8 @@ def closed_form(gradient: Gradient, point: Mapping[str, Any]) -> ClosedForm | No
     steps = straight_through(f.model.steps) if f.model.estimates else f.model.steps
     active = active_steps(steps, [at], [of])
     names = {at, *(n for a in active for n in a.tensors)}
-    values = evaluate(f.model, point, names, engine=f.engine)
+    known = {n: x for n, x in {**f.model.constants, **point}.items() if n in names}
+    values = {**evaluate(f.model, point, names - known.keys(), engine=f.engine), **known}
     reader = Reader(values, at, f.model.cache["linear"])
     found = reader.atoms(active, of)
     if found is None:
@@ -448,7 +449,7 @@ class Reader:
         """Whether all entries of a tensor are this number."""
         if name is None:
             return False
-        answer = is_all(self.values[name], number)
+        answer = bool(Condition("entries", name, here=(number, True)).holds(self.values))
         self.conditions[name, number] = Condition("entries", name, here=(number, answer))
         return answer
 

@@ -21,6 +21,7 @@ from ...jacobians.arguments import Count, Positive, validated
 from ...jacobians.arrays import buffer_of
 from ...jacobians.errors import InputError, warn
 from ...jacobians.progress import counting
+from ...jacobians.readings import Place
 from ...jacobians.threads import cached_property
 from ...ops import numbers
 from ..linear.symmetric import Symmetric
@@ -159,7 +160,7 @@ class OverBatches(OverData):
         super().__init__(outlines, stacked, transposed=transposed)
 
     @cached_property
-    def _whereabouts(self) -> Any:  # a pickle leaves the place behind
+    def _whereabouts(self) -> Place | None:  # a pickle leaves the place behind
         return next(self.stream.each(lambda _, C: C.place), None)
 
     def _apply(self, op: Op, v: Array) -> Array:

@@ -281,8 +281,9 @@ class Composition(Tables):
     """The factors of a symmetric operator from left to right, and its cost.
 
     `asked` is the call that made the operator, `cost` what one product costs, `kinks` are the kinks
-    of the Jacobians inside at their point, where J is what is declared there, and `conditions` what
-    must be so where the same recordings serve another point.
+    of the Jacobians inside at their point, where J is what is declared there, `conditions` what
+    must be so where the same recordings serve another point, and `choices` how products with these
+    Jacobians are taken.
     """
 
     asked: str
@@ -290,6 +291,7 @@ class Composition(Tables):
     parts: tuple[Factor, ...]
     kinks: tuple[StepKink, ...] = ()
     conditions: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
 
     def tables(self) -> list[Table]:
         return nonempty_tables(table("parts", PARTS, self.parts), kink_table(self.kinks))
@@ -297,7 +299,8 @@ class Composition(Tables):
     @property
     def lines(self) -> tuple[str, ...]:
         asked = filter(None, [self.asked])
-        return *asked, self.cost, *condition_lines(self.conditions), *not_met(self.kinks)
+        conditions = condition_lines(self.conditions)
+        return *asked, self.cost, *self.choices, *conditions, *not_met(self.kinks)
 
     def __str__(self) -> str:
         return paragraphs(self.title, *self.tables(), "\n".join(self.lines))

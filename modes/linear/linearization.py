@@ -131,7 +131,7 @@ class Linearization(Jacobian):
     def _apply(self, op: Op, v: Array) -> Array:
         return self.structure._apply(op, v)
 
-    def _flat_product(self, v: Any, columns: Shape) -> Any:
+    def _flat_product(self, v: Array, columns: Shape) -> Array:
         if self.place is not self.at.place:  # by `to`
             return super()._flat_product(v, columns)
         return self.structure._flat_product(v, columns)
@@ -157,8 +157,8 @@ class Linearization(Jacobian):
         """The same Jacobian, prepared for a number of `products`.
 
         Parts of J are multiplied out once, in at most `memory` bytes, where the products repay it:
-        per-sample blocks to a narrow output, dense stretches. Without a plan J adapts to the number
-        of products that it has given.
+        blocks to a narrow output or from a narrow input, of each sample where samples do not mix.
+        Without a plan J adapts to the number of products that it has given.
 
         Shape: (m, n), as before.
         """

@@ -115,9 +115,9 @@ def explain_order(dag: Dag) -> str:
     return "; ".join([f"by {best}, the least", *others, *named])
 
 
-def engine_of(J: Linearization) -> Iterator[str]:
-    """How products with J and with Jᵀ are taken, and why."""
-    for side, kind in ((J, ""), (vars(J).get("T"), "Jᵀ ")):
+def engine_of(J: Linearization, name: str = "") -> Iterator[str]:
+    """How products with J, which has a `name` in an operator, and with Jᵀ are taken, and why."""
+    for side, kind in ((J, name), (vars(J).get("T"), "Jᵀ ")):
         taken = vars(side).get("structure") if side is not None else None
         if isinstance(taken, Compiled | Adaptive):
             yield kind + taken.choice
@@ -283,10 +283,13 @@ def mathml_printer() -> Any:
 def composition(C: Curvature) -> Composition:
     """The factors of C, and the cost of a product."""
     made = origin(C)
-    kinks = dict.fromkeys(kink for J in find_linearizations(made) for kink in kinks_at(J))
+    within = find_linearizations(made)
+    kinks = dict.fromkeys(kink for J in within for kink in kinks_at(J))
     parts = split_terms(inner(C), MIDDLES.get(maker(made)[0], ""))
     conditions = tuple(dict.fromkeys(map(str, conditions_of(made))))
-    return Composition(repr(C), asked(made), cost_of(C), tuple(parts), tuple(kinks), conditions)
+    choices = dict.fromkeys(line for J in within for line in engine_of(J, "J "))
+    return Composition(repr(C), asked(made), cost_of(C), tuple(parts), tuple(kinks), conditions,
+                       tuple(choices))  # fmt: skip
 
 
 def split_terms(operator: Jacobian, middle: str) -> Iterator[Factor]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, final, 
 import numpy as np
 from scipy.sparse import csr_array
 
-from ...jacobians import Jacobian, common, dtype_of, shape_of, size
+from ...jacobians import Jacobian, Shape, common, dtype_of, shape_of, size
 from ...jacobians.arguments import validated
 from ...jacobians.arrays import as_array, like, reading_of
 from ...jacobians.base import Wrapper
@@ -151,6 +151,7 @@ class Problem(Generic[Given]):
         self.start = evaluate(model, self.inputs, self.wrt, engine=engine)
         self.values, self.linearized = Memoized(self._values), Memoized(self._linearized)
         self.slopes, self.curvature = Memoized(self._slopes), Memoized(self._curvature)
+        self.shapes: dict[str, Shape] = {}
         self.gradient = ValueAndGrad(Gradient(model, self.of[:1], self.wrt, None, engine))
         self.x0 = self.flatten(self.start)
         if dtype_of(self.x0).kind != "f":
@@ -263,15 +264,14 @@ class Problem(Generic[Given]):
         return () if self.t is None else (t,)
 
     def weighted(self, x: np.ndarray, v: Any) -> Hessian:
-        """Σᵢ vᵢ ∂²fᵢ/∂x² at x, relinearised if x or the multipliers v change."""
-        J, point = self.linearized(x), self.point(x)
-        if np.size(v) != J.shape[0]:
-            raise InputError(f"{np.size(v)} multipliers for {J.shape[0]} numbers of f")
-        parts = split_vector(v, [size(shape_of(J.primal[name])) for name in self.of])
-        weights = {name: part.reshape(J.primal[name].shape)
-                   for name, part in zip(self.of, parts, strict=True)}  # fmt: skip
+        """Σᵢ vᵢ ∂²fᵢ/∂x² at x, with multipliers v."""
+        sizes = [size(shape) for shape in self.shapes.values()]
+        if np.size(v) != sum(sizes):
+            raise InputError(f"{np.size(v)} multipliers for {sum(sizes)} numbers of f")
+        pairs = zip(self.shapes.items(), split_vector(v, sizes), strict=True)
+        weights = {name: part.reshape(shape) for (name, shape), part in pairs}
         f = Gradient(self.model, self.of, self.wrt, weights, self.engine)
-        return Hessian(f.linearized(point), f)
+        return Hessian(f.linearized(self.point(x)), f)
 
     def _slopes(self, x: np.ndarray) -> tuple[Any, np.ndarray]:
         if self.several:
@@ -306,6 +306,7 @@ class Problem(Generic[Given]):
             found: Any = J.primal
         else:
             found = evaluate(self.model, self.point(x, *time), self.of, engine=self.engine)
+        self.shapes = {name: shape_of(found[name]) for name in self.of}
         parts = [found[name].reshape(-1) for name in self.of]
         return module_of(parts[0]).concatenate(parts)
 

@@ -31,7 +31,6 @@ from .program import (
     expand_ranges,
     find_sources,
     join_terms,
-    scale_numbers,
     strips,
     uniform,
 )
@@ -119,13 +118,21 @@ def find_pattern(
     check_entries(operator.shape, operator.dtype, count, limit)
     found = csr_array(A.matrix.T) if backward else A.matrix
     found.sort_indices()
-    return found
+    return int32_indices(found)
+
+
+def int32_indices(pattern: csr_array[Any]) -> csr_array[Any]:
+    """The pattern with int32 indices where these fit, as SUNDIALS, PETSc and IPOPT take them."""
+    if max(*pattern.shape, pattern.nnz) <= np.iinfo(np.int32).max:
+        pattern.indices = pattern.indices.astype(np.int32, copy=False)
+        pattern.indptr = pattern.indptr.astype(np.int32, copy=False)
+    return pattern
 
 
 def colored(pattern: csr_array[Any], *, symmetric: bool) -> Coloring:
     """The colouring with the partition that promises the fewest products."""
     if symmetric:
-        return coloring(pattern + pattern.T, "symmetric")
+        return coloring(int32_indices(csr_array(pattern + pattern.T)), "symmetric")
     bounds: dict[Partition, int] = {"column": width(pattern), "row": width(pattern.T)}
     bounds["bidirectional"] = best(pattern, cover(pattern))[0] + 2
     return coloring(pattern, min(bounds, key=lambda name: bounds[name]))
@@ -247,7 +254,8 @@ class Accumulated(Method):
         self.constants = constants.astype(self.program.dtype)
         self.moving, self.variable = as_slice(moving), as_slice(terms.variable[moving])
         self.coefficient = uniform(terms.coefficient[moving].astype(self.program.dtype))
-        self.pattern = csr_array((np.ones(len(terms), bool), terms.columns, A.indptr), A.shape)
+        ones = np.ones(len(terms), bool)
+        self.pattern = int32_indices(csr_array((ones, terms.columns, A.indptr), A.shape))
         self.by_operators = find_sources(self.program.read, held_by(source))
         self.by_derivative: tuple[Derivative, ArraySources] | None = None
         self.chooses = isinstance(operator, Dag) and has_choices(operator)
@@ -276,7 +284,7 @@ class Accumulated(Method):
     def write(self, operator: Jacobian, out: np.ndarray) -> None:
         if self.program.read:
             x = self.program.run(self._read(operator))
-            out[self.moving] = scale_numbers(self.coefficient, x[self.variable])
+            out[self.moving] = self.coefficient * x[self.variable]
 
     def _read(self, operator: Jacobian) -> list[np.ndarray]:
         """The arrays of the program, from the residuals if these suffice."""

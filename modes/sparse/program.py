@@ -209,9 +209,6 @@ def aliases(keys: Iterable[Any]) -> tuple[int, ...]:
 Index = np.ndarray | slice
 Numbers = np.ndarray | float
 
-ROUNDS = 8
-"""Sums of up to this many terms are computed term by term, longer sums by a sparse product."""
-
 
 @dataclass(frozen=True)
 class Multiplied:
@@ -226,24 +223,7 @@ class Multiplied:
 
 
 @dataclass(frozen=True)
-class Added:
-    """x[made] = constant + Σᵣ cᵣ ∘ x[vᵣ]; the first round has a term for each sum."""
-
-    constant: Numbers
-    rounds: list[tuple[Index, Index, Numbers]]
-    made: slice
-
-    def __call__(self, x: np.ndarray) -> None:
-        total = x[self.made]
-        (_, variables, coefficient), *others = self.rounds
-        np.multiply(x[variables], coefficient, out=total)
-        total += self.constant
-        for rows, variables, coefficient in others:
-            total[rows] += scale_numbers(coefficient, x[variables])
-
-
-@dataclass(frozen=True)
-class Spread:
+class Summed:
     """x[made] = constant + C x, with C sparse."""
 
     constant: Numbers
@@ -254,37 +234,21 @@ class Spread:
         x[self.made] = self.constant + self.matrix @ x[: self.made.start]
 
 
-Stage = Multiplied | Added | Spread
+Stage = Multiplied | Summed
 """Computes a range of x from the variables before it."""
 
 
 def sum_stage(
     variable: np.ndarray, coefficient: np.ndarray, counts: np.ndarray, made: slice
-) -> Stage:
-    """The sums of consecutive terms, `counts` terms each, one of which varies at least.
-
-    Variable 0 is the constant 1.
-    """
+) -> Summed:
+    """The sums of consecutive terms, `counts` terms each; variable 0 is the constant 1."""
     n = len(counts)
     row = np.repeat(np.arange(n), counts)
     sums = np.bincount(row, np.where(variable == 0, coefficient, 0), n)
-    constant = uniform(sums.astype(coefficient.dtype))
     moving = np.flatnonzero(variable)
-    row, variable, coefficient = row[moving], variable[moving], coefficient[moving]
-    indptr = np.searchsorted(row, np.arange(n + 1))
-    place = np.arange(len(row)) - indptr[row]
-    if place.max() >= ROUNDS:
-        return Spread(constant, csr_array((coefficient, variable, indptr), (n, made.start)), made)
-    rounds = [
-        (as_slice(row[r]), as_slice(variable[r]), uniform(coefficient[r]))
-        for r in (np.flatnonzero(place == k) for k in range(place.max() + 1))
-    ]
-    return Added(constant, rounds, made)
-
-
-def scale_numbers(coefficient: Numbers, x: np.ndarray) -> np.ndarray:
-    """coefficient ∘ x, without a copy if the coefficient is 1."""
-    return x if isinstance(coefficient, float) and coefficient == 1 else coefficient * x
+    indptr = np.searchsorted(row[moving], np.arange(n + 1))
+    matrix = csr_array((coefficient[moving], variable[moving], indptr), (n, made.start))
+    return Summed(uniform(sums.astype(coefficient.dtype)), matrix, made)
 
 
 def as_slice(index: np.ndarray) -> Index:

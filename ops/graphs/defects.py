@@ -22,7 +22,7 @@ from ...jacobians import shape_of
 from ...jacobians.readings import Reading
 from ..node import Step, schema_defaults
 from ..registry import full_name
-from .simplify import constant_numbers
+from .simplify import COPIES, constant_numbers, rewrites
 
 ENDS, HANGS, WRITES = "ends the process at", "does not return from", "writes to operands of"
 DEPARTS, ROUNDS = "departs from ONNX in", "rounds doubles to float32 in"
@@ -170,15 +170,14 @@ for _row in (
     *((name, operators, effect, lambda step, *_: True, remedy, *seen)
       for name, operators, effect, remedy, *seen in (
         ("subset_of_pads", "Pad", DEPARTS, "ops.graphs.simplify._pad", "1.31"),
-        ("dilated_same", "Conv", DEPARTS, "ops.graphs.recorder.with_pads"),
+        ("dilated_same", "Conv", DEPARTS, "ops.graphs.simplify._with_pads"),
         ("omitted_output", "Loop Split", ENDS, "modes.model.loading.upgrade.name_outputs"),
         ("nested_branches", "If", ENDS, "modes.model.programs.onnxruntime.optimizers_off"),
         ("omitted_last_input", "LayerNormalization", ENDS,
          "modes.model.loading.upgrade.drop_empty_operands"),
         ("no_width", "RandomUniform", ENDS, "modes.model.loading.upgrade._check_range"),
         ("no_turn", "Scan", DEPARTS, "modes.recording.control.Turns.guarded"),
-        ("unrounded_halves", "Cast", DEPARTS,
-         "modes.model.programs.onnxruntime.round_halves"),
+        ("unrounded_halves", "Cast", DEPARTS, "ops.graphs.defects.round_halves"),
         ("left_to_right", "Einsum", HANGS, "modes.model.primal.evaluate.Forecast._check_einsum"),
       )),
 ):  # fmt: skip
@@ -262,11 +261,14 @@ def function(op_type: str) -> onnx.FunctionProto:
     return parser.parse_function(f'<domain: "{GUARD}", opset_import: ["": 21]>{FUNCTIONS[op_type]}')
 
 
-def by_function(op: Reading, step: Step, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The outputs of a step by the function that stands in for it, in calls of the vocabulary."""
-    body = function(step.op_type)
+@rewrites("BatchNormalization", engine=COPIES)
+def _by_function(op: Reading, *inputs: Any, training_mode: int = 0, **told: Any) -> Any:
+    """A runtime may write running statistics over the old ones: the function makes new tensors."""
+    if not training_mode:
+        return None
+    body = function("BatchNormalization")
     values: dict[str, Any] = dict(zip(body.input, inputs, strict=True))
-    told = {**schema_defaults(step.op_type, "", step.version), **step.attrs}
+    told = schema_defaults("BatchNormalization", "", 21) | told
     for node in body.node:
         attrs = {a.name: told[a.ref_attr_name] if a.ref_attr_name else helper.get_attribute_value(a)
                  for a in node.attribute}  # fmt: skip
@@ -277,11 +279,6 @@ def by_function(op: Reading, step: Step, inputs: tuple[Any, ...]) -> tuple[Any, 
             made = op.call(node.op_type, *given, **attrs)
         values[node.output[0]] = made
     return tuple(values[name] for name in body.output)
-
-
-def writes(step: Step) -> bool:
-    """Whether a runtime may write to the operands of a step, which is recorded as its function."""
-    return step.op_type == "BatchNormalization" and bool(step.attrs.get("training_mode"))
 
 
 TRAPPED = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.UNDEFINED, None)
@@ -334,3 +331,28 @@ enter("training", "BatchNormalization", WRITES, training, FUNCTION)
 enter("rounded_tail", "Sigmoid", DEPARTS, rounded_tail, FUNCTION)
 enter("single_tanh", "Gelu", ROUNDS, gives_double, FUNCTION)
 enter("double_softplus", "Softplus", REFUSES, gives_double, FUNCTION)
+
+
+# -- halves ----------------------------------------------------------------------------------------
+
+
+def round_halves(node: ir.Node) -> None:
+    """Put Max of one operand, which has a kernel for halves, behind a step that computes halves.
+
+    The runtime computes most steps in float32 and leaves out the rounding between two of them, so
+    that a tensor would depend on which others are asked for.
+    """
+    for y in node.outputs if node.op_type not in MOVES else ():
+        if y.dtype == ir.DataType.FLOAT16:
+            rounded = ir.Value(name=y.name, shape=y.shape, type=y.type)
+            y.name = f"{y.name} unrounded"
+            y.replace_all_uses_with(rounded, replace_graph_outputs=True)
+            node.append(ir.Node("", "Max", [y], outputs=[rounded]))
+
+
+MOVES = {
+    "Concat", "Constant", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements",
+    "GatherND", "If", "Identity", "Loop", "Max", "Min", "Relu", "Reshape", "Scan", "Slice",
+    "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where",
+}  # fmt: skip
+"""Operators whose results are entries of their operands, and control flow."""

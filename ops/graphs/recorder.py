@@ -35,9 +35,7 @@ from ...jacobians.symint import (
 )
 from ..node import AT, NAN, Node, Step, has_nan, schema_defaults
 from ..numbers import numbers
-from ..numbers.windows import windows
-from ..registry import find
-from .defects import by_function, writes
+from ..registry import find, full_name
 from .infer import has_open_operand, output_types, symbolic_shapes
 from .shapes import (
     CONTENT,
@@ -51,7 +49,7 @@ from .shapes import (
     integers,
     objects,
 )
-from .simplify import rewritten
+from .simplify import COPIES, rewritten
 
 COMPARED_ELEMENTS = 4096
 """Constants of up to this many elements are compared by content, larger ones by address."""
@@ -88,11 +86,11 @@ class Recorder(Reading):
         """An operator's result: a value, or an array if all is constant; a tuple if several."""
         arrays = self.operands(op_type, inputs)
         attrs = {name: unsymbolic(v) for name, v in attrs.items() if v is not None}
+        counted = attrs if outputs == 1 else {**attrs, "outputs": outputs}
         if all(map(is_known, arrays)):
             arrays = tuple(a.meta[AT] if isinstance(a, ir.Value) else a for a in arrays)
-            counted = {"outputs": outputs} if outputs > 1 else {}
-            return getattr(numbers, op_type)(*arrays, **attrs, **counted)
-        simpler = rewritten(self, op_type, arrays, attrs)
+            return getattr(numbers, op_type)(*arrays, **counted)
+        simpler = rewritten(self, op_type, arrays, counted)
         if simpler is not None:
             return simpler
         values = tuple(map(self.value, arrays))
@@ -259,13 +257,16 @@ class Recorder(Reading):
         """A copy of a model's step; its outputs, with old or new names, are shaped like `ats`.
 
         An operator with a rule and a definition is recorded as its definition, so that any runtime
-        knows what is recorded; and as a function where a runtime may write to its operands.
+        knows what is recorded; others as rows of the table of rewrites say.
         """
-        declared, inputs = find(step.op_type, step.domain), tuple(inputs)
-        defined = declared and declared.definition and not declared.is_composed
-        if declared and (defined or writes(step)):
-            made = (declared.outputs(self, Node(step, inputs, (None,) * len(step.outputs)))
-                    if defined else by_function(self, step, inputs))  # fmt: skip
+        declared, inputs, count = find(step.op_type, step.domain), tuple(inputs), len(step.outputs)
+        if declared and declared.definition and not declared.is_composed:
+            simpler: Any = declared.outputs(self, Node(step, inputs, (None,) * count))
+        else:
+            counted = {**step.attrs, "outputs": count}
+            simpler = rewritten(self, full_name(step.op_type, step.domain), inputs, counted, COPIES)
+        if simpler is not None:
+            made = simpler if isinstance(simpler, tuple) else (simpler,)
             plain = replace(step, op_type="Identity", domain="", attrs={})
             copies = zip(made, ats, names or step.outputs, strict=False)
             return tuple(n and self.copy(plain, (y,), (at,), (n,))[0] for y, at, n in copies)
@@ -331,8 +332,6 @@ class Recorder(Reading):
     def _append(
         self, op_type: str, domain: str, values: Any, attrs: Mapping[str, Any], made: Any
     ) -> None:
-        if not domain and str(attrs.get("auto_pad", "")).startswith("SAME"):
-            attrs = with_pads(attrs, shape_of(made[0]), *map(shape_of, values[:2]))
         attributes = ir.convenience.convert_attributes({k: _plain(v) for k, v in attrs.items()})
         self.nodes.append(ir.Node(domain, op_type, values, attributes, outputs=made))
 
@@ -408,24 +407,6 @@ def spelled_out(step: Step) -> Mapping[str, Any]:
     if not any(getattr(schema, body, False) for body in bodies):
         return step.attrs
     return {**schema_defaults(step.op_type, step.domain, step.version), **step.attrs}
-
-
-def with_pads(attrs: Mapping[str, Any], y: Shape, x: Shape, w: Shape = ()) -> Mapping[str, Any]:
-    """The attributes with pads instead of `auto_pad`, if these are the same for all free sizes.
-
-    ONNX Runtime 1.32 pads dilated windows too little, or refuses them, and crops inputs where
-    strides exceed the windows.
-    """
-    kernel = attrs.get("kernel_shape") or w[2:]
-    told = {name: attrs[name] for name in ("auto_pad", "dilations", "strides") if name in attrs}
-    if len(kernel) != len(x) - 2 or (grid := windows(at(x[2:]), kernel, **told)).count != at(y[2:]):
-        return attrs  # a kernel elsewhere, or windows over y
-    plain = max(grid.dilations) == 1 and all(map(int.__le__, grid.strides, kernel))
-    moving = any(is_symbolic(n) and s > 1 for n, s in zip(x[2:], grid.strides, strict=True))
-    if plain or moving:
-        return attrs
-    rest = {name: v for name, v in attrs.items() if name not in ("auto_pad", "ceil_mode")}
-    return {**rest, "pads": (*grid.begins, *grid.ends)}
 
 
 def is_still(step: Step, values: Sequence[ir.Value | None]) -> bool:

@@ -1,9 +1,14 @@
 """Simplify: the table of graph rewrites.
 
 A row replaces the call of an operator by simpler calls, or by ones that an engine runs faster. The
-rows without an engine are applied while a graph is recorded, the others where that engine compiles
-it. A rule is written in calls of the vocabulary, and gives None where it does not apply; the first
-line of its docstring says why.
+rows without an engine are applied to calls while a graph is recorded, those of `COPIES` to the
+steps of a model that are recorded as they are, the others where their engine compiles the graph. A
+rule is written in calls of the vocabulary, and gives None where it does not apply; the first line
+of its docstring says why.
+
+What may befall any node of a session, in bodies too, is not a row: the functions and roundings in
+`defects.py` follow from the type of each result, whichever operator computes it, while a rule knows
+one operator and its operands, and gives its first result.
 
 A transposed matrix is never copied: a large one is held once, in the order in which it is stored
 (`transpose_behind` finds it behind a Transpose), and products read it in place.
@@ -19,10 +24,11 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Array, Op, Shape, dtype_of, shape_of, size
-from ...jacobians.symint import Number, is_symbolic, largest, quotient, same, whole
+from ...jacobians.symint import Number, at, is_symbolic, largest, quotient, same, whole
+from ..numbers.windows import given_attributes, windows
 from .shapes import CONTENT, READING
 
-RUNTIME, PRODUCTS = "onnxruntime", "products by onnxruntime"
+RUNTIME, PRODUCTS, COPIES = "onnxruntime", "products by onnxruntime", "copies of steps"
 
 
 class Rewrite(NamedTuple):
@@ -61,9 +67,9 @@ def rewrites(
     return enter
 
 
-def rewritten(op: Any, op_type: str, inputs: Any, attrs: Any) -> Any:
+def rewritten(op: Any, op_type: str, inputs: Any, attrs: Any, engine: str = "") -> Any:
     """The result of a recorded call by the first row that applies; else None."""
-    for row in TABLE.get((op_type, ""), ()):
+    for row in TABLE.get((op_type, engine), ()):
         made = row.rule(op, *inputs, **attrs)
         if made is not None:
             return made
@@ -248,6 +254,34 @@ def _pad(
     for k, axis in enumerate(held):
         full[axis % rank], full[rank + axis % rank] = sizes[k], sizes[count + k]
     return op.Pad(x, tuple(full), value, **attrs)
+
+
+WINDOWED = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3,
+            "MaxPool": 0, "AveragePool": 0, "LpPool": 0}  # fmt: skip
+"""Operators with windows over their first operand -> the operand that may have their shape."""
+
+
+def _with_pads(name: str) -> Rule:
+    def rule(op: Op, *inputs: Array, auto_pad: str = "", **attrs: Any) -> Any:
+        """Pads for `auto_pad`: ONNX Runtime 1.32 pads dilated windows too little, or refuses them.
+
+        It crops inputs where strides exceed the windows. Pads that free sizes change stay open.
+        """
+        if not auto_pad.startswith("SAME"):
+            return None
+        space, told = shape_of(inputs[0])[2:], given_attributes(attrs, "dilations", "strides")
+        kernel = attrs.get("kernel_shape") or shape_of(inputs[WINDOWED[name]])[2:]
+        grid = windows(at(space), kernel, auto_pad=auto_pad, **told)
+        plain = max(grid.dilations) == 1 and all(map(int.__le__, grid.strides, kernel))
+        moving = any(is_symbolic(n) and s > 1 for n, s in zip(space, grid.strides, strict=True))
+        attrs |= {"ceil_mode": None, "pads": (*grid.begins, *grid.ends)}
+        return None if plain or moving else getattr(op, name)(*inputs, **attrs)
+
+    return rule
+
+
+for _name in WINDOWED:
+    rewrites(_name)(rewrites(_name, engine=COPIES)(_with_pads(_name)))
 
 
 @rewrites("Mul")

@@ -58,18 +58,25 @@ class Arrays(ArrayLibrary):
         return np.dtype(x.dtype)
 
     def host(self, x: Any) -> np.ndarray:
-        return np.asarray(x)  # JAX says what is wrong with an array that is traced
+        if has_tracers([x]):
+            raise UnsupportedOp(f"numbers decide here, and {TOLD}")
+        return np.asarray(x)
 
     def knows(self, x: Array) -> bool:
         return not has_tracers([x])
 
     @in_double
     def is_finite(self, x: Array) -> bool:
-        return not self.knows(x) or super().is_finite(x)
+        if not self.knows(x):
+            return True
+        return bool(np.isfinite(x).all()) if x.size <= HOST_ENTRIES else super().is_finite(x)
 
     @in_double
     def are_finite(self, arrays: Sequence[Array]) -> bool:
-        return super().are_finite(arrays)
+        if not all(map(self.knows, arrays)):
+            return True
+        is_small = sum(x.size for x in arrays) <= HOST_ENTRIES
+        return all(map(self.is_finite, arrays)) if is_small else bool(has_finite_sum(arrays))
 
     @in_double
     def overflows(self, rounded: Array, x: Array) -> bool:
@@ -148,6 +155,15 @@ class Arrays(ArrayLibrary):
     def solve_lower(self, R: Array, B: Array) -> Array:
         return solve_triangular(R, B, trans=1)
 
+
+@jax.jit
+def has_finite_sum(arrays: Sequence[Array]) -> Array:
+    """Whether the sum of all entries is finite."""
+    return jnp.isfinite(sum(jnp.sum(x) for x in arrays))
+
+
+HOST_ENTRIES = 1 << 12
+"""The most entries that are looked at on the host: a call of a kernel takes longer."""
 
 TOLD = ("no numbers are known while JAX traces a function: call it outside jit, vmap and grad, or "
         "make what the operator reads a constant of the model")  # fmt: skip

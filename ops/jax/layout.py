@@ -1,6 +1,8 @@
 """Operators that move elements: shapes, axes, blocks, reads and writes at given positions.
 
-Indices that are known, NumPy arrays, are checked; those that are computed are not, as in JAX.
+Numbers that are known are checked as with NumPy. While JAX traces there is nothing to check: what
+is read outside of an axis is NaN, of whole numbers one of the ends of their range, and what would
+be written there is left out.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ..numbers.indexing import mesh
+from ..numbers.indexing import check_indices, check_lengths, mesh, number_of
 from ..numbers.layout import axis_slices, numpy_dtype
 from ..numbers.table import as_ints, widen_kernel
 from .table import Array, has_tracers, kernel, known, to_jax_array
@@ -55,45 +57,46 @@ def gather(x: Array, indices: Any, *, axis: int = 0) -> Array:
     """The slices of x at the indices along an axis."""
     axis = axis % x.ndim
     places = from_start(indices, x.shape[axis])
-    if isinstance(places, np.ndarray) and places.ndim == 0:
-        return x[(*(slice(None),) * axis, int(places))]
-    return jnp.take(x, places, axis, mode="clip")
+    known = int(places) if isinstance(places, np.ndarray) and places.ndim == 0 else places
+    return entries_at(x, (*(slice(None),) * axis, known))
 
 
 @kernel("GatherElements", hosted=True)
 def gather_elements(x: Array, indices: Any, *, axis: int = 0) -> Array:
     """y[i, j, ...] = x[i, ..., indices[i, j, ...], ...], with the index at the axis."""
-    return x[mesh(from_start(indices, x.shape[axis]), axis)]
+    return entries_at(x, mesh(from_start(indices, x.shape[axis]), axis))
 
 
 @kernel("GatherND", hosted=True)
 def gather_nd(x: Array, indices: Any, *, batch_dims: int = 0) -> Array:
     """The slices of x at the positions in the last axis of the indices, after the batch axes."""
-    rank = indices.ndim - 1
-    rows = (np.arange(n).reshape(-1, *(1,) * (rank - 1 - k))
-            for k, n in enumerate(x.shape[:batch_dims]))  # fmt: skip
+    rows = np.indices((*x.shape[:batch_dims], *indices.shape[batch_dims:-1]), sparse=True)
     lengths = x.shape[batch_dims : batch_dims + indices.shape[-1]]
     places = (from_start(indices[..., k], n) for k, n in enumerate(lengths))
-    return x[(*rows, *places)]
+    return entries_at(x, (*rows[:batch_dims], *places))
 
 
 def from_start(indices: Any, n: int) -> Any:
-    """The indices of an axis of length n, from its start; raises `IndexError` for known ones
-    outside.
+    """The indices of an axis of length n, from its start; n for a traced one outside, and for a
+    known one raises `IndexError`.
     """
-    if isinstance(indices, np.ndarray | np.generic | int):
-        indices = np.asarray(indices)
-        if indices.size and not -n <= indices.min() <= indices.max() < n:
-            raise IndexError(f"an index reaches outside an axis of length {n}")
-        return np.where(indices < 0, indices + n, indices)
-    return jnp.where(indices < 0, indices + n, indices)
+    if has_tracers([indices]):
+        return jnp.where(indices < -n, n, jnp.where(indices < 0, indices + n, indices))
+    indices = np.asarray(indices)
+    check_indices(indices, n)
+    return np.where(indices < 0, indices + n, indices)
+
+
+def entries_at(x: Array, places: tuple[Any, ...]) -> Array:
+    """x at the places; NaN, or an end of the range, at those outside."""
+    return x.at[places].get(mode="fill" if has_tracers(places) else "promise_in_bounds")
 
 
 @kernel("Compress", hosted=True)
 def compress(x: Array, condition: Any, *, axis: int | None = None) -> Array:
     """The slices along an axis where the condition holds, which decides their number."""
     x, axis = (x.reshape(-1), 0) if axis is None else (x, axis)
-    return jnp.take(x, np.flatnonzero(np.asarray(condition)), axis)
+    return gather(x, np.flatnonzero(np.asarray(condition)), axis=axis)
 
 
 @kernel("ReverseSequence", hosted=True)
@@ -101,10 +104,14 @@ def reverse_sequence(
     x: Array, sequence_lens: Any, *, batch_axis: int = 1, time_axis: int = 0
 ) -> Array:
     """y[t, b] = x[n - 1 - t, b] for t < n, the length of sequence b, else x[t, b]."""
-    t = np.arange(x.shape[time_axis])[:, None]
-    at = jnp.where(t < sequence_lens, sequence_lens - 1 - t, t)
+    n, most = sequence_lens, x.shape[time_axis]
+    if not has_tracers([n]):
+        check_lengths(np.asarray(n), x.shape[batch_axis], most)
+    t = np.arange(most)[:, None]
+    at = jnp.where((n < 0) | (n > most), most, jnp.where(t < n, n - 1 - t, t))
     at = at if time_axis == 0 else at.T
-    return jnp.take_along_axis(x, at.reshape(*at.shape, *(1,) * (x.ndim - 2)), time_axis)
+    places = at.reshape(*at.shape, *(1,) * (x.ndim - 2))
+    return jnp.take_along_axis(x, places, time_axis, mode="fill")
 
 
 @kernel("TopK", hosted=True)
@@ -112,9 +119,7 @@ def top_k(
     x: Array, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1, outputs: int = 2
 ) -> tuple[Array, Array]:
     """The k largest, or smallest, elements along an axis and their indices; ties in index order."""
-    (count,), most = as_ints(k), x.shape[axis]
-    if count > most:
-        raise ValueError(f"k={count} of {most} elements along axis {axis}")
+    count = number_of(k, x, axis)
     order = jnp.argsort(x, axis, stable=True, descending=bool(largest))
     places = order[(slice(None),) * (axis % x.ndim) + (slice(count),)]
     return jnp.take_along_axis(x, places, axis), places.astype(known(np.int64))

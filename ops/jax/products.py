@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ..numbers.convolution import check_kernel, flipped
-from ..numbers.matmul import dft
-from ..numbers.reductions import Axes, reductions
+from ..numbers.convolution import check_kernel, check_unpooled, flipped
+from ..numbers.matmul import check_frames, dft
+from ..numbers.reductions import Axes, check_labels, reductions
 from ..numbers.table import Kernel, as_ints, highest, lowest
 from ..numbers.windows import Windows, transposed_windows, windows, within_padding
+from .layout import entries_at, from_start
 from .table import Array, kernel
 
 kernel("MatMul", wide=True)(jnp.matmul)
@@ -84,9 +85,11 @@ def max_unpool(
     strides: Any = None,
 ) -> Array:  # fmt: skip
     """y[index] = x, zero elsewhere; indices refer to the shape that the windows imply."""
+    check_unpooled(x, index, kernel_shape)
     grid = transposed_windows(x.shape[2:], kernel_shape, pads=pads, strides=strides)
     shape = *x.shape[:2], *grid.space
-    y = jnp.zeros(math.prod(shape), x.dtype).at[index.reshape(-1)].set(x.reshape(-1)).reshape(shape)
+    y = jnp.zeros(math.prod(shape), x.dtype)
+    y = y.at[from_start(index.reshape(-1), y.size)].set(x.reshape(-1)).reshape(shape)
     if output_shape is None:
         return y
     whole = jnp.zeros(as_ints(output_shape), x.dtype)
@@ -101,7 +104,9 @@ def stft(
     x = x[..., None] if x.ndim == 2 else x
     n = as_ints(frame_length)[0] if window is None and frame_length is not None else None
     n = n or (x.shape[1] if window is None else len(window))
-    starts = np.arange(0, x.shape[1] - n + 1, as_ints(frame_step)[0])
+    step = as_ints(frame_step)[0]
+    check_frames(n, step, x.shape[1])
+    starts = np.arange(0, x.shape[1] - n + 1, step)
     frames = x[:, starts[:, None] + np.arange(n)]
     weighted = frames if window is None else frames * jnp.asarray(window)[:, None]
     return dft(weighted, onesided=onesided)
@@ -186,12 +191,13 @@ def negative_log_likelihood(
     ignore_index: int | None = None, reduction: str = "mean",
 ) -> Array:  # fmt: skip
     """−w[label] · log_prob[label]; the mean divides by the sum of the weights."""
+    check_labels(log_prob, labels, weights)
     counted = jnp.ones(labels.shape, bool) if ignore_index is None else labels != ignore_index
-    at = jnp.where(counted, labels, 0)
+    at = jnp.asarray(from_start(jnp.where(counted, labels, 0), log_prob.shape[1]))
     share: Array = counted.astype(log_prob.dtype)
     if weights is not None:
-        share = jnp.where(counted, weights[at], 0)
-    loss = -share * jnp.take_along_axis(log_prob, at[:, None], 1)[:, 0]
+        share = jnp.where(counted, entries_at(weights, (at,)), 0)
+    loss = -share * jnp.take_along_axis(log_prob, at[:, None], 1, mode="fill")[:, 0]
     if reduction == "none":
         return loss
     return jnp.sum(loss) / jnp.sum(share) if reduction == "mean" else jnp.sum(loss)

@@ -23,8 +23,6 @@ PATCH_BYTES = 1 << 22
 """Bytes of patches gathered at once, so that they are in cache when they are multiplied."""
 ROW_BYTES = 1 << 28
 """Bytes of the patches of one row of the result above which a kernel is split."""
-LOOPED_TAPS = 128
-"""The most taps for which a loop over them is faster than gathering patches of one channel."""
 
 
 @kernel("Conv", wide=True)
@@ -43,8 +41,6 @@ def gathered(x: Array, w: Array, grid: Windows, group: int) -> Array:
     x = padded(x, grid)
     if math.prod(grid.kernel) == 1:
         return multiply_channels(x, w, grid, group)
-    if w.shape[1] == 1 < group and math.prod(grid.kernel) <= LOOPED_TAPS:
-        return depthwise(x, w, grid)
     return general(x, w, grid, group)
 
 
@@ -70,18 +66,6 @@ def multiply_channels(x: Array, w: Array, grid: Windows, group: int) -> Array:
     n, c = x.shape[:2]
     x = x[(..., *reach)].reshape(n, group, c // group, math.prod(grid.count))
     return np.matmul(grouped(w, group), x).reshape(n, len(w), *grid.count)
-
-
-def depthwise(x: Array, w: Array, grid: Windows) -> Array:
-    """One input channel per group: a sum over the taps, without a matrix product."""
-    n, c = x.shape[:2]
-    outputs = len(w)
-    x, w = x[:, :, None], w.reshape(c, outputs // c, *grid.kernel)
-    y = np.zeros((n, *w.shape[:2], *grid.count), np.result_type(x, w))
-    for tap, reach in grid.taps():
-        weight = w[(..., *tap)].reshape(*w.shape[:2], *(1,) * len(tap))
-        y += weight * x[(..., *reach)]
-    return y.reshape(n, outputs, *grid.count)
 
 
 def general(x: Array, w: Array, grid: Windows, group: int) -> Array:
@@ -244,15 +228,20 @@ def slide(x: Array, grid: Windows, pair: Kernel) -> Array:
     return x
 
 
+def check_unpooled(x: Array, index: Array, kernel_shape: Any) -> None:
+    """Raises `ValueError` where the shapes of an unpooling do not fit."""
+    if index.shape != x.shape or x.ndim != len(kernel_shape) + 2:
+        raise ValueError("x and its indices have one shape, and kernel_shape an entry for each "
+                         "axis but the first two")  # fmt: skip
+
+
 @kernel("MaxUnpool")
 def max_unpool(
     x: Array, index: Array, output_shape: Any = None, *, kernel_shape: Any, pads: Any = None,
     strides: Any = None,
 ) -> Array:  # fmt: skip
     """y[index] = x, zero elsewhere; indices refer to the shape that the windows imply."""
-    if index.shape != x.shape or x.ndim != len(kernel_shape) + 2:
-        raise ValueError("x and its indices have one shape, and kernel_shape an entry for each "
-                         "axis but the first two")  # fmt: skip
+    check_unpooled(x, index, kernel_shape)
     grid = transposed_windows(x.shape[2:], kernel_shape, pads=pads, strides=strides)
     y = np.zeros((*x.shape[:2], *grid.space), x.dtype)
     y.reshape(-1)[index.ravel()] = x.ravel()

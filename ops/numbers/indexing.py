@@ -42,10 +42,8 @@ def mesh(indices: Array, axis: int) -> tuple[Array, ...]:
 @kernel("GatherND", tensors=True)
 def gather_nd(x: Array, indices: Array, *, batch_dims: int = 0) -> Array:
     """The slices of x at the positions in the last axis of the indices, after the batch axes."""
-    rank = indices.ndim - 1
-    rows = (np.arange(n).reshape(-1, *(1,) * (rank - 1 - k))
-            for k, n in enumerate(x.shape[:batch_dims]))  # fmt: skip
-    return x[(*rows, *(indices[..., k] for k in range(indices.shape[-1])))]
+    rows = np.indices((*x.shape[:batch_dims], *indices.shape[batch_dims:-1]), sparse=True)
+    return x[(*rows[:batch_dims], *(indices[..., k] for k in range(indices.shape[-1])))]
 
 
 @kernel("ReverseSequence")
@@ -53,13 +51,18 @@ def reverse_sequence(
     x: Array, sequence_lens: Array, *, batch_axis: int = 1, time_axis: int = 0
 ) -> Array:
     """y[t, b] = x[n - 1 - t, b] for t < n, the length of sequence b, else x[t, b]."""
-    lengths, (count, most) = np.asarray(sequence_lens), (x.shape[batch_axis], x.shape[time_axis])
-    if lengths.shape != (count,) or np.any((lengths < 0) | (lengths > most)):
-        raise ValueError(f"lengths {lengths.tolist()} for {count} sequences of {most} entries")
+    lengths, most = np.asarray(sequence_lens), x.shape[time_axis]
+    check_lengths(lengths, x.shape[batch_axis], most)
     t = np.arange(most)[:, None]
     at = np.where(t < lengths, lengths - 1 - t, t)
     at = at if time_axis == 0 else at.T
     return np.take_along_axis(x, at.reshape(*at.shape, *(1,) * (x.ndim - 2)), time_axis)
+
+
+def check_lengths(lengths: np.ndarray, count: int, most: int) -> None:
+    """Raises `ValueError` where these are no lengths of `count` sequences of `most` entries."""
+    if lengths.shape != (count,) or np.any((lengths < 0) | (lengths > most)):
+        raise ValueError(f"lengths {lengths.tolist()} for {count} sequences of {most} entries")
 
 
 @kernel("TopK")
@@ -67,14 +70,20 @@ def top_k(
     x: Array, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1, outputs: int = 2
 ) -> tuple[Array, Array]:
     """The k largest, or smallest, elements along an axis and their indices; ties in index order."""
-    (count,), most = as_ints(k), x.shape[axis]
-    if count > most:
-        raise ValueError(f"k={count} of {most} elements along axis {axis}")
+    count, most = number_of(k, x, axis), x.shape[axis]
     order = np.argsort(np.flip(x, axis) if largest else x, axis=axis, kind="stable")
     if largest:
         order = most - 1 - np.flip(order, axis)
     places = np.take(order, np.arange(count), axis)
     return np.take_along_axis(x, places, axis), places
+
+
+def number_of(k: Any, x: Array, axis: int) -> int:
+    """k, a number of elements along an axis; raises `ValueError` where there are fewer."""
+    (count,), most = as_ints(k), x.shape[axis]
+    if not 0 <= count <= most:
+        raise ValueError(f"k={count} of {most} elements along axis {axis}")
+    return count
 
 
 @kernel("Compress", tensors=True, hosted=True)
@@ -99,6 +108,7 @@ def scatter_elements(
     x: Array, indices: Array, updates: Array, *, axis: int = 0, reduction: str = "none"
 ) -> Array:
     """x with the updates written to, or combined with, positions along an axis."""
+    check_indices(indices, x.shape[axis])
     places = mesh(from_start(indices, x.shape[axis]), axis)
     flat = np.ravel_multi_index(places, x.shape).ravel()
     return scattered(x.reshape(-1), flat, updates.ravel(), reduction).reshape(x.shape)
@@ -121,8 +131,19 @@ def rows_at(indices: Array, lengths: tuple[int, ...]) -> Array:
         return np.zeros(math.prod(indices.shape[:-1]), np.int64)
     if len(lengths) == 1 and indices.min(initial=0) >= 0 and indices.max(initial=-1) < lengths[0]:
         return indices.ravel()
+    check_indices(indices, lengths)
     places = np.moveaxis(from_start(indices, np.array(lengths)), -1, 0)
     return np.ravel_multi_index(tuple(places), lengths).ravel()
+
+
+def check_indices(indices: np.ndarray, length: int | tuple[int, ...]) -> None:
+    """Raises `IndexError` where an index is outside its axis: of this length, or of one for each
+    entry of the last axis.
+    """
+    n = np.array(length)
+    if not np.all((indices >= -n) & (indices < n)):
+        axes = f"an axis of length {n.item()}" if n.size == 1 else f"axes of lengths {length}"
+        raise IndexError(f"an index reaches outside {axes}")
 
 
 def from_start(indices: Array, length: Any) -> Array:

@@ -130,7 +130,10 @@ def axis_slices(
 @kernel("Tile", tensors=True, hosted=True)
 def tile(x: Array, repeats: Any) -> Array:
     """x repeated as a whole along each axis."""
-    return module_of(x).tile(x, as_ints(repeats))
+    counts = as_ints(repeats)
+    if min(counts, default=0) < 0:
+        raise ValueError(f"x cannot be repeated {list(counts)} times")
+    return module_of(x).tile(x, counts)
 
 
 @kernel("Pad", tensors=True, hosted=True)

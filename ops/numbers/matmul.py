@@ -123,6 +123,14 @@ def stft(
     x = x[..., None] if x.ndim == 2 else x
     n = as_ints(frame_length)[0] if window is None and frame_length is not None else None
     n = n or (x.shape[1] if window is None else len(window))
-    frames = np.lib.stride_tricks.sliding_window_view(x, n, axis=1)[:, :: as_ints(frame_step)[0]]
+    step = as_ints(frame_step)[0]
+    check_frames(n, step, x.shape[1])
+    frames = np.lib.stride_tricks.sliding_window_view(x, n, axis=1)[:, ::step]
     weight = 1 if window is None else window
     return dft(np.moveaxis(frames * weight, -1, -2), onesided=onesided)
+
+
+def check_frames(n: int, step: int, most: int) -> None:
+    """Raises `ValueError` where a signal has no frames of this length, a step apart."""
+    if not 0 < n <= most or step < 1:
+        raise ValueError(f"frames of {n} entries, {step} apart, of a signal of {most}")

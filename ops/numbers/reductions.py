@@ -263,11 +263,7 @@ def negative_log_likelihood(
     ignore_index: int | None = None, reduction: str = "mean",
 ) -> Array:  # fmt: skip
     """−w[label] · log_prob[label]; the mean divides by the sum of the weights."""
-    batch, classes, *rest = log_prob.shape
-    if labels.shape != (batch, *rest):
-        raise ValueError(f"labels have shape {labels.shape}, not {(batch, *rest)}")
-    if weights is not None and weights.shape != (classes,):
-        raise ValueError(f"weights have shape {weights.shape}, not {(classes,)}")
+    check_labels(log_prob, labels, weights)
     counted = np.ones(labels.shape, bool) if ignore_index is None else labels != ignore_index
     at = np.where(counted, labels, 0)
     share = counted.astype(log_prob.dtype) if weights is None else np.where(counted, weights[at], 0)
@@ -275,6 +271,15 @@ def negative_log_likelihood(
     if reduction == "none":
         return loss
     return np.sum(loss) / np.sum(share) if reduction == "mean" else np.sum(loss)
+
+
+def check_labels(log_prob: Array, labels: Array, weights: Array | None) -> None:
+    """Raises `ValueError` where labels, or weights of the classes, have other shapes than these."""
+    batch, classes, *rest = log_prob.shape
+    if labels.shape != (batch, *rest):
+        raise ValueError(f"labels have shape {labels.shape}, not {(batch, *rest)}")
+    if weights is not None and weights.shape != (classes,):
+        raise ValueError(f"weights have shape {weights.shape}, not {(classes,)}")
 
 
 @kernel("SoftmaxCrossEntropyLoss", counted=True, wide=True)

@@ -33,10 +33,10 @@ class Elementwise:
     """
 
     def __init__(
-        self, formula: str | dict[Any, str], by: str = "", names: Sequence[str] = (),
+        self, formula: str | Mapping[Any, str], by: str = "", names: Sequence[str] = (),
         defaults: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
-        self.formulas = formula if isinstance(formula, dict) else {"": formula}
+        self.formulas = formula if isinstance(formula, Mapping) else {"": formula}
         self.by, self.defaults = by, dict(defaults or {})
         self.text = self.__doc__ = next(iter(self.formulas.values()))
         self.variables = tuple(names) or variables(self.text)
@@ -122,8 +122,9 @@ def broadcast_diagonal(node: Node, i: int, d: Array | float, *, chooses: bool = 
 
 
 def elementwise(
-    op_type: str, formula: Any, *, d: Any = "", by: str = "", given: str = "", near: Any = None
-) -> None:
+    op_type: str, formula: str | Mapping[Any, str], *, d: str | Mapping[Any, str] = "",
+    by: str = "", given: str = "", near: Callable[[int, np.ndarray], np.ndarray] | None = None,
+) -> None:  # fmt: skip
     """Declare an elementwise operator by its formula, what is given at its kinks, in words, and a
     function of a position and numbers that moves them into its domain.
 
@@ -131,7 +132,7 @@ def elementwise(
     all higher derivatives are right too where two pieces meet; it is there for its accuracy.
     """
     FORMULAS[op_type] = declared = Elementwise(formula, by)
-    forms = d if isinstance(d, dict) else {"": d}
+    forms = {"": d} if isinstance(d, str) else d
     SLOPES.update((declared.formulas[key], form) for key, form in forms.items() if form)
     says(op_type, kinks=Kinks("", given) if given else None, near=near)
     declare([op_type], declared, values={by: tuple(formula)} if by else {},

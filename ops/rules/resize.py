@@ -6,7 +6,7 @@ Sample positions depend on `scales` and `roi`, so that y has derivatives in them
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from operator import add
 from typing import Any
@@ -275,7 +275,7 @@ def mask_outside(op: Op, axis: AxisOfResize, at: Array) -> Weights:
 def resized(
     x: Array, roi: Array | None = None, scales: Array | None = None,
     sizes: Array | None = None, *, antialias: int = 0,
-    axes: Any = None, coordinate_transformation_mode: str = "half_pixel",
+    axes: Sequence[int] | None = None, coordinate_transformation_mode: str = "half_pixel",
     cubic_coeff_a: float = -0.75, exclude_outside: int = 0, extrapolation_value: float = 0.0,
     keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
@@ -313,19 +313,20 @@ def interpolated(node: Node) -> tuple[Array, Array]:
     return y, outside
 
 
-def resized_shape(op: Op, node: Any) -> tuple[int, ...]:
+def resized_shape(op: Op, node: Node) -> tuple[int, ...]:
     """The shape of the result: from sizes, or ⌊n · scale⌋."""
     axes, shape = resized_axes(node), list(node.x_shape)
     crops = node.coordinate_transformation_mode == "tf_crop_and_resize"
     sizes = node.ints(3)
+    roi: Array = node.inputs[ROI] if crops else ()
     for k, axis in enumerate(axes):
-        scale = fixed_scale(op, node, k)
+        scale: Array = fixed_scale(op, node, k)
         if sizes and node.keep_aspect_ratio_policy == "stretch":
             shape[axis] = sizes[k]
         elif sizes:
             shape[axis] = int(np.floor(scale * shape[axis] + 0.5))
         else:
-            extent = node.inputs[ROI][k + len(axes)] - node.inputs[ROI][k] if crops else 1
+            extent = roi[k + len(axes)] - roi[k] if crops else 1
             shape[axis] = int(np.floor(shape[axis] * extent * scale))
     return tuple(shape)
 

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from ...jacobians import Shape
-from ..numbers.indexing import from_start
+from ..numbers.indexing import from_start, number_of
 from ..numbers.layout import axis_slices
-from ..numbers.table import as_ints, widen_kernel
+from ..numbers.table import widen_kernel
 from .table import STATIC, Tensor, kernel, promote
 
 
@@ -77,9 +77,7 @@ def top_k(
     x: Tensor, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1, outputs: int = 2
 ) -> tuple[Tensor, Tensor]:
     """The k largest, or smallest, elements along an axis and their indices; ties in index order."""
-    (count,), most = as_ints(k), x.shape[axis]
-    if count > most:
-        raise ValueError(f"k={count} of {most} elements along axis {axis}")
+    count = number_of(k, x, axis)
     values, places = torch.sort(x, dim=axis, descending=bool(largest), stable=True)
     return values.narrow(axis, 0, count), places.narrow(axis, 0, count)
 

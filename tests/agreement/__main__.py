@@ -33,6 +33,7 @@ def arguments() -> argparse.Namespace:
     add("--seconds", type=float, default=float("inf"), help="begin no graph after so many seconds")
     add("--newer", action="store_true", help="no graphs but those with newer kinds of nodes")
     add("--dear", type=int, default=1, help="of the ways that take longer: how many a graph (1)")
+    add("--jax", action="store_true", help="by XLA, beside NumPy, and in no other way")
     return parser.parse_args()
 
 
@@ -63,7 +64,7 @@ def verdicts(asked: argparse.Namespace) -> Iterator[tuple[int, Verdict]]:
                     left = 0
                     break
                 number, left = next(numbers), left - 1
-                running[pool.submit(trial, asked.seed, number, asked.dear)] = number
+                running[pool.submit(trial, asked.seed, number, asked.dear, asked.jax)] = number
             done, _ = wait(running, timeout=300, return_when=FIRST_COMPLETED)
             if not done and running:
                 yield min(running.values()), Verdict("finding", "hang: nothing for 300 s")
@@ -95,7 +96,7 @@ def main() -> int:
         judges[verdict.judge] += verdict.kind == "agreed"
         operators.update(verdict.operators)
         compared += verdict.compared
-        if verdict.kind == "refused":
+        if verdict.kind != "finding" and verdict.text:
             refusals[verdict.text[:100]] += 1
         if verdict.kind == "finding":
             print(f"--- graph {number} of seed {asked.seed}: {verdict.text}\n", flush=True)

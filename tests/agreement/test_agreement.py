@@ -62,6 +62,25 @@ def test_some_graphs_agree(number):
     assert verdict.kind == "agreed", verdict.text
 
 
+@pytest.mark.peers
+@pytest.mark.parametrize("number", [1, 3])
+def test_some_graphs_agree_by_xla(number):
+    pytest.importorskip("jax")
+    verdict = trial(17, number, jax=True)
+    assert (verdict.kind, verdict.text) == ("agreed", "")
+    assert verdict.compared > 8
+
+
+@pytest.mark.peers
+def test_a_wrong_product_by_xla_is_found(monkeypatch):
+    pytest.importorskip("jax")
+    from onnxjac.modes.model.programs.jax import Program
+
+    product = Program._product
+    monkeypatch.setattr(Program, "_product", lambda *given: 1.001 * product(*given))
+    assert examined(case(17, 1), 17, 1, 0, jax=True).text.startswith("XLA: J")
+
+
 def test_a_broken_way_is_found_and_shrunk(monkeypatch):
     monkeypatch.setattr(
         Linearization, "toarray", lambda J, **_: 1.001 * (J @ np.eye(J.shape[1])), raising=False

@@ -23,7 +23,7 @@ from .ways import Compared, Subject, Way, finite
 RELATIVE = 1e-8
 """The largest error allowed, relative to the largest entry, in float64."""
 
-EXACT = {ways.tensors: 1e-12}
+EXACT = {ways.tensors: 1e-12, ways.xla: 1e-12}
 """Ways of the same arithmetic, and the largest error allowed for them."""
 
 SINGLE = {
@@ -55,19 +55,19 @@ class Verdict:
     judge: str = ""
 
 
-def trial(seed: int, number: int, dear: int = 1) -> Verdict:
-    """One trial, with some of the slower ways; a finding is shrunk."""
+def trial(seed: int, number: int, dear: int = 1, jax: bool = False) -> Verdict:
+    """One trial, with some of the slower ways, or with XLA alone; a finding is shrunk."""
     made = case(seed, number)
-    verdict = examined(made, seed, number, dear)
+    verdict = examined(made, seed, number, dear, jax)
     if verdict.kind == "finding":
         label = label_of(verdict)
 
         def still(smaller: Case) -> bool:
-            other = examined(smaller, seed, number, dear)
+            other = examined(smaller, seed, number, dear, jax)
             return other.kind == "finding" and label_of(other) == label
 
         smallest = shrunk(made, still)
-        last = examined(smallest, seed, number, dear)
+        last = examined(smallest, seed, number, dear, jax)
         verdict.text = f"{last.text or verdict.text}\n{text_of(smallest)}"
     return verdict
 
@@ -77,7 +77,7 @@ def label_of(verdict: Verdict) -> str:
     return re.split(r": off by|: shape|\.py:", verdict.text)[0]
 
 
-def examined(made: Case, seed: int, number: int, dear: int) -> Verdict:
+def examined(made: Case, seed: int, number: int, dear: int, jax: bool = False) -> Verdict:
     """The verdict on a case, computed in all chosen ways up to the first disagreement."""
     rng = np.random.default_rng([seed, number, 1])
     verdict = Verdict("agreed", operators=tuple(made.operators))
@@ -93,7 +93,7 @@ def examined(made: Case, seed: int, number: int, dear: int) -> Verdict:
         if not finite(plain, *subject.J.primal.values()):
             return Verdict("refused", "not finite", 0, verdict.operators)
         single = SINGLE & set(made.operators) or "narrow" in made.traits
-        for way in chosen(rng, dear, made):
+        for way in [ways.xla] if jax else chosen(rng, dear, made):
             relative = 1e-5 if single else EXACT.get(way, RELATIVE)
             relative = HALF if "half" in made.traits else relative
             subject.rng = np.random.default_rng([seed, number, 2])
@@ -106,6 +106,7 @@ def examined(made: Case, seed: int, number: int, dear: int) -> Verdict:
             except Exception as error:
                 return Verdict("finding", f"{label} and then: {said(error)}", 0, verdict.operators)
             verdict.judge = verdict.judge or getattr(subject, "judge", "")
+        verdict.text = subject.refusal
     return verdict
 
 

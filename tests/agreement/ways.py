@@ -69,6 +69,7 @@ class Subject:
         self.case, self.rng = case, rng
         self.model = oj.load(case.model)
         self.apart = bool(rng.random() < APART)
+        self.refusal = ""
 
     def linearize(self, point: Mapping[str, Any] | None = None, **options: Any) -> oj.Linearization:
         """J at the first point over residuals that others hold too; new ones for all else, and in
@@ -317,6 +318,36 @@ def tensors(s: Subject) -> Iterator[Compared]:
     yield Compared("engine='torch'.toarray", ways["torch"].toarray(), s.plain)
 
 
+def xla(s: Subject) -> Iterator[Compared]:
+    """Values, J v, Jᵀ u and a gradient by XLA beside NumPy's, here and at another point of the same
+    shapes; `s.refusal` is what XLA cannot run of it.
+    """
+    with suppressed("JAX", "XLA") as refused:
+        values = s.model.run(s.case.point, engine="jax")
+        for name, value in s.model.run(s.case.point, engine="numpy").items():
+            if value.dtype.kind in "fiub":
+                yield Compared(f"XLA: value of {name}", values[name], value)
+        J = s.linearize(engine="jax")
+        yield from both(s, "XLA: J", J)
+        near = {n: s.moved(v) for n, v in s.case.point.items()}
+        for point in (s.case.point, near):
+            grad, wanted = (oj.value_and_grad(s.fresh(True), of="loss", wrt=s.case.wrt, engine=e)
+                            for e in ("jax", "numpy"))  # fmt: skip
+            yield from slopes(grad, wanted, point)
+        if s.runs(near) and finite(wanted := s.plainly(near)):
+            yield from both(s, "XLA: J (near)", J.relinearize(near), wanted)
+    s.refusal = refused.text
+
+
+def slopes(grad: Any, wanted: Any, point: Point) -> Iterator[Compared]:
+    """The value and the gradient of a loss at a point where all numbers are finite."""
+    (value, found), (expected, slopes) = grad(point), wanted(point)
+    if finite(expected, *slopes.values()):
+        yield Compared("XLA: loss", value, expected)
+        for name, slope in slopes.items():
+            yield Compared(f"XLA: gradient by {name}", found[name], slope)
+
+
 @sampled
 def default_engine(s: Subject) -> Iterator[Compared]:
     yield from both(s, "compile()", s.linearize().compile())
@@ -333,13 +364,15 @@ class suppressed:
     """Suppress errors that name a known reason, such as a missing kernel of ONNX Runtime."""
 
     def __init__(self, *reasons: str) -> None:
-        self.reasons = reasons
+        self.reasons, self.text = reasons, ""
 
-    def __enter__(self) -> None:
-        pass
+    def __enter__(self) -> suppressed:
+        return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
-        return isinstance(error, oj.OnnxJacError) and any(r in str(error) for r in self.reasons)
+        known = isinstance(error, oj.OnnxJacError) and any(r in str(error) for r in self.reasons)
+        self.text = str(error) if known else ""
+        return known
 
 
 @always

@@ -9,7 +9,7 @@ PEER, EXPERT, COMPILED = "peer", "expert", "compiled"
 """Whose time a target is about."""
 
 PLAIN, CHOSEN, RUNTIME = "onnxjac", "onnxjac compiled", "onnxjac onnxruntime"
-NUMPY, TORCH = "onnxjac numpy", "onnxjac torch"
+NUMPY, TORCH, XLA = "onnxjac numpy", "onnxjac torch", "onnxjac jax"
 SLACK = 1.1
 """The factor by which float64 may be worse."""
 
@@ -40,6 +40,17 @@ FOUR = ("jvp", "vjp", "ggn", "hvp")
 MLP = dict(zip((*FOUR, "jvp×16"), (0.72, 0.85, 0.75, 0.95, 0.8), strict=True))
 MLP_NUMPY = dict(zip((*FOUR, "jvp×16"), (0.80, 0.90, 0.85, 1.02, 0.8), strict=True))
 
+BY_XLA: dict[tuple[str, ...], dict[str, float]] = {
+    ("mlp", "lenet", "resnet"): dict.fromkeys(FOUR, 1.05),
+    ("transformer", "lstm", "loop", "reaction", "steps/if"): dict.fromkeys(("jvp", "vjp"), 1.05),
+    ("input", "transformer/pooled"): dict.fromkeys(("jvp", "vjp"), 0.5),
+    tuple(f"steps/{name}" for name in ("mlp", "transformer", "lstm", "loop", "if", "lenet")):
+        dict.fromkeys(STEPS, 1.05),
+    ("steps/resnet",): {"grad": 1.05, "adam": 1.05},
+    ("steps/reaction",): {"f+jvp×10": 1.2},
+}  # fmt: skip
+"""Workloads, and the targets of their products by XLA."""
+
 TARGETS: dict[tuple[str, str, str], list[Target]] = {
     **bounds("mlp", MLP),
     **bounds("mlp", MLP_NUMPY, NUMPY),
@@ -69,6 +80,12 @@ TARGETS: dict[tuple[str, str, str], list[Target]] = {
         for target, bound in bounds(
             f"steps/{name}", {"grad": 1.05, "grad+ggn×10": 0.95}, TORCH
         ).items()
+    },
+    **{
+        target: bound
+        for names, products in BY_XLA.items()
+        for name in names
+        for target, bound in bounds(name, products, XLA).items()
     },
     **bounds("reaction", {"jvp": 1.3, "sparse": 0.4}, NUMPY),
     **bounds("reaction", {"sparse": 0.4}, PLAIN),

@@ -91,3 +91,55 @@ def test_control_flow_that_is_not_kept_is_a_condition_with_its_reason():
     (condition,) = model.cache["unkept"].values()
     assert (condition.kind, condition.name) == ("unrolled", "y")
     assert condition.reader
+
+
+def read_while_traced(text, point, traced, **options):
+    """J of an XLA program moves inside jit, where one input is an argument."""
+    jax = pytest.importorskip("jax")
+    model = load(text)
+    J = oj.linearize(model, point, wrt="x", engine="jax", **options).relinearize(point)
+    u = jax.numpy.ones(J.shape[0])
+    with jax.enable_x64(True):
+        return J, jax.jit(lambda x: J.relinearize({**point, traced: x}).T @ u)
+
+
+@pytest.mark.peers
+def test_a_traced_function_needs_no_numbers_where_a_rule_looks_for_nan():
+    """A row of -∞ has no softmax: its NaN are no slopes."""
+    text = "g (double[2,3] x) => (double[2,3] y) { y = Softmax(x) }"
+    _, product = read_while_traced(text, {"x": np.ones((2, 3))}, "x")
+    for first, expected in ((-np.inf, 0), (np.nan, np.nan)):
+        there = np.array([[1.0, 2.0, 4.0], [first, -np.inf, -np.inf]])
+        assert_allclose(product(there), [0, 0, 0, *3 * [expected]], atol=1e-15)
+
+
+@pytest.mark.peers
+@pytest.mark.filterwarnings("error::UserWarning")  # of JAX, about types of 64 bits
+def test_a_traced_function_gives_nan_where_an_infinite_slope_is_left_out():
+    """In place of the number: 0 · ∞, never another number."""
+    text = """g (double[2] x) => (double[1] y) <int64[1] s = {0}, int64[1] t = {1}> {
+        a = Sqrt(x) y = Slice(a, s, t) }"""
+    J, product = read_while_traced(text, {"x": np.ones(2)}, "x")
+    assert J.explain().conditions == ("there are no infinities where entries are left out",)
+    there = np.array([4.0, 0.0])
+    assert_allclose(J.relinearize({"x": there}).T @ np.ones(1), [0.25, 0])
+    assert_allclose(product(there), [0.25, np.nan])
+
+
+@pytest.mark.peers
+def test_an_error_says_what_to_do_about_numbers_that_are_traced():
+    """About a branch, and about the exponent that makes a power a square."""
+    jax = pytest.importorskip("jax")
+    _, product = read_while_traced(BRANCH, {"x": X, "flag": np.array(True)}, "flag")
+    with pytest.raises(oj.InputError, match=r"'flag' has the numbers.*take oj.to_jax\(model\)"):
+        product(np.array(True))
+    model = load("""g (double[3] x, double[3] w, double p) => (double l, double[3] z) {
+        z = Mul(x, w) c = Pow(z, p) l = ReduceSum<keepdims = 0>(c) }""")
+    point = {"x": X, "w": np.ones(3), "p": np.array(2.0)}
+    G = oj.gauss_newton(model, point, of="l", at="z", wrt="w", engine="jax")
+    v = jax.numpy.ones(3)
+    with jax.enable_x64(True):
+        product = jax.jit(lambda name, x: G.relinearize({**point, name: x}) @ v, static_argnums=0)
+        assert_allclose(product("x", X + 1), 2 * (X + 1) ** 2)
+        with pytest.raises(oj.InputError, match=r"entries of 'p' are 2.*or make it a constant"):
+            product("p", point["p"])

@@ -160,6 +160,32 @@ def test_exported_models_against_the_stored_values_of_torch(name, dtype, engine,
         assert_near(cotangent, pulled[tensor], rtol)
 
 
+def assert_xla(J, K):
+    """Products and values by XLA as by NumPy, in double precision."""
+    rng = np.random.default_rng(1)
+    v, u = (rng.standard_normal(n) for n in K.shape[::-1])
+    for name, y in K.primal.items():
+        assert_near(J.primal[name], y, 1e-12)
+    assert_near(J @ v, K @ v, 1e-12)
+    assert_near(J.T @ u, K.T @ u, 1e-12)
+
+
+@pytest.mark.peers
+@exported
+def test_exported_models_by_xla(name):
+    pytest.importorskip("jax")
+    assert_xla(*(linearized(name, "float64", engine)[0] for engine in ("jax", "numpy")))
+
+
+@pytest.mark.peers
+@shorter
+def test_light_models_by_xla(name):
+    pytest.importorskip("jax")
+    proto, point = drawn(name)
+    model = oj.load(proto, dtype="float64")
+    assert_xla(*(oj.linearize(model, point, engine=engine) for engine in ("jax", "numpy")))
+
+
 @pytest.mark.peers
 @exported
 def test_exported_models_against_torch_itself(name):

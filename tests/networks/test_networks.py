@@ -165,7 +165,7 @@ def test_over_tensors(name, device, request):
 @pytest.mark.sampled(0.3)
 @every
 def test_products_by_xla(file):
-    """Nothing runs on the host, and one program serves all points."""
+    """As NumPy's and as PyTorch's; nothing runs on the host."""
     pytest.importorskip("jax")
     from onnxjac.ops.jax import arrays
 
@@ -175,4 +175,9 @@ def test_products_by_xla(file):
     assert_near(J.primal["y"], values["y"], 1e-9)
     assert_near(J.apply(tangents)["y"], values["jvp"], 1e-9)
     assert_together(J.T.apply({"y": values["cotangent"]}), below("vjp", values))
+    K = oj.linearize(model, point, wrt=tuple(tangents), engine="numpy")
+    rng = np.random.default_rng(0)
+    v, u = (rng.standard_normal(n) for n in J.shape[::-1])
+    for found, expected in ((J @ v, K @ v), (J.T @ u, K.T @ u), (J.primal["y"], K.primal["y"])):
+        assert_near(found, expected, 1e-12)
     assert arrays.on_host == before

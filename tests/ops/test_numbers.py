@@ -233,7 +233,7 @@ def test_scatter_adds_up_repeated_places(count):
 
 
 def test_scatter_refuses_places_outside():
-    with pytest.raises(ValueError, match="invalid entry"):
+    with pytest.raises(IndexError, match="an index reaches outside an axis of length 3"):
         op.ScatterND(np.ones(3), np.array([[3]]), np.ones(1))
 
 

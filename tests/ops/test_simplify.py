@@ -13,7 +13,15 @@ from onnxjac.modes.model.loading.load import load
 from onnxjac.modes.model.primal.evaluate import evaluate
 from onnxjac.modes.model.programs.onnxruntime import cut_graph
 from onnxjac.ops.graphs.build import matches_pattern, simplify_graph
-from onnxjac.ops.graphs.simplify import PRODUCTS, RUNTIME, STREAMED_BYTES, TABLE, Rewrite, rewrites
+from onnxjac.ops.graphs.simplify import (
+    COPIES,
+    PRODUCTS,
+    RUNTIME,
+    STREAMED_BYTES,
+    TABLE,
+    Rewrite,
+    rewrites,
+)
 
 ROWS = [row for rows in TABLE.values() for row in rows]
 RNG = np.random.default_rng(0)
@@ -23,7 +31,7 @@ RNG = np.random.default_rng(0)
 def test_each_row_says_why_and_names_what_there_is(row):
     assert row.why.endswith(".")
     assert onnx.defs.has(row.operator)
-    assert row.engine in ("", PRODUCTS, RUNTIME)
+    assert row.engine in ("", COPIES, PRODUCTS, RUNTIME)
     assert row.after is None or onnx.defs.has(row.after[1])
 
 

@@ -7,13 +7,13 @@ from numpy.testing import assert_allclose
 from onnxjac.jacobians.base import DENSE_LIMIT
 from onnxjac.modes.sparse import program
 from onnxjac.modes.sparse.choice import Accumulated
-from onnxjac.modes.sparse.program import ROUNDS, Added, Multiplied, Spread, sum_stage
+from onnxjac.modes.sparse.program import Multiplied, sum_stage
 
 from ..jacobians.examples import EXAMPLES, Draw
 
 
-@pytest.mark.parametrize(("most", "kind"), [(3, Added), (ROUNDS + 5, Spread)])
-def test_sums_with_constants(most, kind):
+@pytest.mark.parametrize("most", [3, 13])
+def test_sums_with_constants(most):
     rng = np.random.default_rng(0)
     counts = rng.integers(2, most, 50)
     counts[7] = most
@@ -21,7 +21,6 @@ def test_sums_with_constants(most, kind):
     variable[np.cumsum(counts) - 1] = 0  # every sum has a constant term
     x = np.concatenate([[1.0], rng.standard_normal(19), np.full(50, np.nan)])
     stage = sum_stage(variable, coefficient, counts, slice(20, 70))
-    assert isinstance(stage, kind)
     stage(x)
     expected = np.add.reduceat(coefficient * x[variable], np.cumsum(counts) - counts)
     assert_allclose(x[20:], expected, rtol=1e-12)

@@ -252,7 +252,8 @@ class Route:
                 types, points = self._read_at.get(signature, (None, 0))
                 if types is None or points < (1 if moves else POINTS_READ):
                     return None
-                form = self._recorded(types, point) if types or not compiles else None
+                known = types or not compiles  # a traced point cannot tell whether there is a NaN
+                form = self._recorded(types, point, nan=compiles) if known else None
                 self._derivatives[signature] = form
             return self._derivatives.get(signature)
 

@@ -113,7 +113,7 @@ class Adaptive(Jacobian):
     def _device(self) -> Any:
         return self.place.device if self.place else ""
 
-    def _flat_product(self, v: Any, columns: Shape) -> Any:
+    def _flat_product(self, v: Array, columns: Shape) -> Array:
         """Fast path: a program may take only a few microseconds."""
         program = self._programs.get(columns) if self.count < self._next else None
         is_numpy, place = isinstance(v, np.ndarray), self.place
@@ -326,6 +326,7 @@ def products_of(
     """The products between some tensors at all points; None if no program can compute them.
 
     None too where slopes are not finite that some operator may leave out: programs multiply by all.
+    While a function is traced nobody knows, and 0 · ∞ is NaN there, in place of a number.
     """
     form = point.derivative
     if form is None or not form.closed or form.source.lean or not point.holds(FINITE):

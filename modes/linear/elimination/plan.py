@@ -13,21 +13,17 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import reduce, singledispatch
-from operator import matmul
+from functools import singledispatch
 from typing import Any
 
-from ....jacobians import Array, Dag, Edge, Jacobian, Permutation, Product, Reshape, Sum, shape_of
+from ....jacobians import Array, Dag, Edge, Jacobian, Product, Sum
 from ....jacobians.errors import LimitError
 from ....jacobians.hooks import compiled
-from ....jacobians.products import factors_of
 from ....jacobians.threads import Lock, remembered
 from ..products.compiled import Compiled
 from .accumulation import Choice, choose_vertices, multiply_out
-from .cost import BANDWIDTH, CALL, DECIDING, ELIMINATING, RATE, SAVED, seconds
-from .deferred import Deferred, deferred, forced
-from .vertex_elimination import MATRICES, Elimination, elimination
+from .cost import DECIDING, ELIMINATING, SAVED, seconds
+from .vertex_elimination import Elimination, elimination
 
 ENDS = 4
 """Largest number of tensors that direct edges may lead to; blocks for more never pay."""
@@ -39,8 +35,6 @@ a distant future are unreliable.
 
 PLAN_BYTES = 2**30
 """Bytes that a plan may hold by default, even if the DAG itself holds little."""
-
-LAYOUTS = Permutation, Reshape
 
 ELIMINATED, PLAN, SECONDS, LOCK = "elimination", "plan", "seconds", "lock"
 """Keys of the results that are cached with a DAG and shared with its transpose."""
@@ -162,84 +156,11 @@ def plan(dag: Dag, *, products: int, memory: int | None = None) -> Dag:
     the machine, whatever else runs there.
     """
     memory = spare(dag) if memory is None else memory
-    found = join_matrices(dag, repaying_products(products), memory)
     if not repays_decision(dag, products):
-        return found
-    products = repaying_products(products)
-    found = narrowed(found, dag.sinks, products, memory - spent(found, dag))
-    return narrow_starts(found, dag.sources, products, memory - spent(found, dag))
-
-
-def join_matrices(dag: Dag, products: int, memory: int) -> Dag:
-    """The DAG with neighbouring matrices of its chains multiplied, where products repay that.
-
-    The matrices may stand on both sides of reshapes and permutations: the table
-    `jacobians.products.merges` says what merges.
-    """
-    edges, room = list[Edge](), memory
-    leaves: dict[int, Deferred] = {}
-    for chain in chains(dag):
-        done = list[Edge]()
-        for edge in chain:
-            done.append(edge)
-            while (start := first_matrix(done)) is not None:
-                parts = [deferred(e.operator, leaves) for e in done[start:]]
-                made = reduce(matmul, reversed(parts))
-                gain = sum(map(seconds, parts)) - seconds(made)
-                if gain * products <= making(made) or made.nbytes > room:
-                    break
-                done[start:] = [Edge(done[start].start, edge.end, made)]
-        for edge in done:
-            if not any(isinstance(array, Deferred) for array in edge.operator.arrays()):
-                edges.append(edge)
-            elif edge.operator.nbytes <= room:
-                room -= edge.operator.nbytes
-                edges.append(replace(edge, operator=forced(edge.operator)))
-            else:
-                edges += (e for e in chain if edge.start <= e.start < edge.end)
-    if len(edges) == len(dag.edges):
         return dag
-    return Dag(dag.shapes, edges, dag.sources, dag.sinks, dag.dtype)
-
-
-def chains(dag: Dag) -> Iterator[list[Edge]]:
-    """The maximal runs of edges whose inner vertices no other edge reaches."""
-    into, out = defaultdict[int, list[Edge]](list), defaultdict[int, list[Edge]](list)
-    for edge in dag.edges:
-        into[edge.end].append(edge)
-        out[edge.start].append(edge)
-    ends = {*dag.sources, *dag.sinks}
-    inner = {v for v in out if len(out[v]) == len(into[v]) == 1} - ends
-    for edge in dag.edges:
-        if edge.start in inner:
-            continue
-        chain = [edge]
-        while chain[-1].end in inner:
-            chain += out[chain[-1].end]
-        yield chain
-
-
-def first_matrix(chain: list[Edge]) -> int | None:
-    """Where the run of a matrix, layouts and the last matrix of a chain begins."""
-    if len(chain) < 2 or type(factors_of(chain[-1].operator)[-1]) not in MATRICES:
-        return None
-    start = len(chain) - 2
-    while start > 0 and all(isinstance(f, LAYOUTS) for f in factors_of(chain[start].operator)):
-        start -= 1
-    return start if type(factors_of(chain[start].operator)[0]) in MATRICES else None
-
-
-def making(operator: Jacobian) -> float:
-    """Estimated seconds to compute the deferred arrays of an operator."""
-    spent, waiting = 0.0, list(operator.arrays())
-    while waiting:
-        array = waiting.pop()
-        if isinstance(array, Deferred) and array.known is None:
-            waiting += array.inputs
-            inner = shape_of(array.inputs[0])[-1]
-            work = 2 * inner * array.nbytes / 4 / RATE  # an upper bound: as if a matrix product
-            spent += work + array.nbytes / BANDWIDTH + CALL
-    return spent
+    products = repaying_products(products)
+    found = narrowed(dag, dag.sinks, products, memory)
+    return narrow_starts(found, dag.sources, products, memory - spent(found, dag))
 
 
 def repaying_products(products: int) -> int:

@@ -68,7 +68,7 @@ class Compiled(Jacobian):
         v = v.astype(wide(self.dtype), copy=False)
         return self.program(lead(v, self.in_shape))(v)
 
-    def _flat_product(self, v: Any, columns: Shape) -> Any:
+    def _flat_product(self, v: Array, columns: Shape) -> Array:
         """Fast path: a program may take only a few microseconds."""
         is_own, is_wide = self._takes(v), self.dtype.itemsize >= 4
         runs = is_wide and (is_own or isinstance(v, np.ndarray))

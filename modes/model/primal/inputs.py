@@ -266,8 +266,9 @@ def names_of(
     else:
         chosen = distinct(names, role)
     if not chosen:
-        held = dict.fromkeys((*model.inputs, *embeddings(model), *model.initializers,
-                              *model.intermediates))  # fmt: skip
+        vectors = (str(step.outputs[0]) for step in model.steps  # of tokens, looked up in a table
+                   if step.op_type == "Gather" and step.inputs[1] not in model.initializers)
+        held = dict.fromkeys((*model.inputs, *vectors, *model.initializers, *model.intermediates))
         known = [repr(name) for name in held if may_float(model.spec(name))]
         sides = {"output": model.outputs, "initializer": model.initializers}
         side = next((name for name, of_side in sides.items() if default is of_side), "input")
@@ -346,22 +347,6 @@ def mentions_parts(names: Names) -> bool:
     """Whether one of some names may be that of a part of a tensor, such as `logits[0,3]`."""
     several = names if isinstance(names, Collection) and not isinstance(names, str) else (names,)
     return any(isinstance(name, str) and name.endswith("]") for name in several)
-
-
-def embeddings(model: Contents) -> list[str]:
-    """The rows of floating tables that integers among the inputs choose, in the model's order:
-    by which a model of tokens is differentiated, as it has no floating input.
-    """
-    reached = {name for name, spec in model.inputs.items() if not may_float(spec)}
-    found = []
-    for step in model.steps:
-        if reached.isdisjoint(name for name in step.inputs if name):
-            continue
-        whole = {name for name in step.outputs if name and not may_float(model.spec(name))}
-        reached |= whole
-        if step.op_type == "Gather" and step.inputs[1] in reached and not whole:
-            found += [name for name in step.outputs if name and name not in model.outputs]
-    return found
 
 
 def distinct(names: str | Iterable[str], role: str) -> tuple[str, ...]:

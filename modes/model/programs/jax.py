@@ -23,7 +23,7 @@ from ....ops.graphs import build
 from ....ops.graphs.build import Graph, V, simplify_graph
 from ....ops.registry import version
 from ..flow.contents import Contents
-from ..flow.steps import steps_needed
+from ..flow.steps import moving, reads, steps_needed
 from . import numpy as own
 
 EMBEDDED_ENTRIES = 64
@@ -140,14 +140,16 @@ class Program:
         copy = simplify_graph(graph)
         model = Contents(build(copy, copy.inputs.values(), copy.outputs, "product"))
         names, (y,) = [str(value.name) for value in copy.inputs.values()], model.outputs
-        function, keys = CompiledModel(model, tuple(names), (y,)), [*copy.inputs]
+        known, keys = fixed_tensors(model), [*copy.inputs]
+        function = CompiledModel(model, (*names, *known), (y,))
 
         def product(weights: Any, residuals: Mapping[str, Any], v: Any) -> Any:
             given = {V: v, **residuals}
             held = {name: given[key] for name, key in zip(names, keys, strict=True)}
-            return function.run({}, held, weights)[y]
+            fixed = {name: weights[name] for name in known}
+            return function.run({}, held | fixed, weights)[y]
 
-        self._compiled, self.weights = jax.jit(product), function.weights
+        self._compiled, self.weights = jax.jit(product), {**function.weights, **known}
         self.keys, self.dtype = tuple(copy.residuals), dtype_of(copy.v)
 
     def bind(self, residuals: Mapping[str, Any]) -> Callable[[Any], Any]:
@@ -173,6 +175,20 @@ class Program:
             x = v if v.dtype == self.dtype else v.astype(self.dtype)
             y = self._compiled(self.weights, residuals, x)
         return np.array(y) if isinstance(v, np.ndarray) else y
+
+
+def fixed_tensors(model: Contents) -> dict[str, Any]:
+    """The tensors of a product that follow from its constants, computed once; none that is larger
+    than all of these, which XLA expands where it reads it.
+    """
+    moved = moving(model.steps, model.inputs, shapes=True)
+    met = {name for step in model.steps if not moved.isdisjoint(step.outputs)
+           for name in reads(step)}  # fmt: skip
+    names = tuple(sorted(met - moved - model.constants.keys()))
+    most = max((x.size for x in model.constants.values()), default=0)
+    found = CompiledModel(model, (), names)({}) if names else {}
+    return {name: x for name, x in found.items()
+            if dtype_of(x).kind in "fVc" and EMBEDDED_ENTRIES < x.size <= most}  # fmt: skip
 
 
 def compile(graph: Graph, provider: str = "") -> Program:

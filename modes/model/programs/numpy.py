@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from ....jacobians import Array, Shape, dtype_of, shape_of
+from ....jacobians import Array, dtype_of, shape_of
 from ....jacobians.arrays import host
 from ....jacobians.errors import LoadError, OnnxJacError, UnsupportedOp
 from ....jacobians.readings import Library, library_of
@@ -125,12 +125,11 @@ Function = Callable[..., Any]
 
 
 class Call(NamedTuple):
-    """outputs ← function(*inputs), by number; the first output has this shape."""
+    """outputs ← function(*inputs), by number."""
 
     function: Function
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    shape: Shape
 
 
 def in_line(
@@ -146,7 +145,7 @@ def in_line(
     read = {*results, *(n for call in calls for n in call.inputs)}
     kept, known = constants.keys() | set(results), {f"v{n}": x for n, x in constants.items()}
     lines = [f"def program({', '.join(f'v{n}' for n in arguments)}):"]
-    for k, (function, inputs, outputs, _) in enumerate(calls):
+    for k, (function, inputs, outputs) in enumerate(calls):
         known[f"f{k}"], first = function, outputs[0]
         lines += [f" v{first} = f{k}({', '.join(f'v{n}' for n in inputs)})",
                   f" if isinstance(v{first}, tuple):"]  # fmt: skip
@@ -186,7 +185,7 @@ class Program:
         for node in graph.nodes:
             inputs, outputs = (tuple(map(number, x)) for x in (node.inputs, node.outputs))
             function, count = bind(node, graph)
-            calls.append(Call(function, inputs[:count], outputs, shape_of(node.outputs[0])))
+            calls.append(Call(function, inputs[:count], outputs))
         self.dtype, self.keys = dtype_of(graph.v), tuple(graph.residuals)
         self.constants = (*constants.values(),)
         self._run = in_line(calls, arguments, (y,), constants)

@@ -29,19 +29,11 @@ from ....jacobians import Shape, dtype_of, shape_of, size
 from ....jacobians.errors import InputError, OnnxJacError, first_line
 from ....jacobians.threads import Lock
 from ....ops.graphs.build import IR_VERSION, Graph, build, every, simplify_graph
-from ....ops.graphs.defects import GUARD, function, is_trap
+from ....ops.graphs.defects import GUARD, function, is_trap, round_halves
 from ....ops.graphs.recorder import Recorder
 from ....ops.graphs.simplify import PRODUCTS, RUNTIME
 from ....ops.node import TRAINING, remedy
-from ..flow.contents import (
-    Contents,
-    lowest_opsets,
-    names_in_graph,
-    nodes_inside,
-    opset,
-    subgraphs,
-    unique_name,
-)
+from ..flow.contents import Contents, lowest_opsets, nodes_inside, opset, subgraphs
 from ..flow.steps import array_of, steps_needed, stored_tensor
 from .work import kernels_of, multiplications
 
@@ -126,7 +118,7 @@ def serialized(graph: Graph) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """A simplified graph as the runtime reads it, and the weights that are left outside it.
 
     Functions are in place of the operators that are traps, unless the graph states why not: a
-    quotient, for example, that is declared as no whole number.
+    quotient, for example, that is declared as no whole number. Halves are rounded.
     """
     unnamed = [node for node in graph.nodes if not node.name]
     model = build(graph, graph.inputs.values(), graph.outputs, "graph")
@@ -139,9 +131,10 @@ def serialized(graph: Graph) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
         elif is_trap(node):
             node.domain = GUARD
             guarded.add(node.op_type)
-    for node in graph.nodes if graph.kind.is_model else ():
+        round_halves(node)
+    for node in model.graph if graph.kind.is_model else ():
         for y in node.outputs:  # a model may declare other shapes than it has
-            y.shape, y.type = None, y.type if y.dtype == ir.DataType.FLOAT16 else None
+            y.shape = y.type = None
     held = {name: (array_of(x), stored_tensor(x)) for name, x in model.graph.initializers.items()}
     model.graph.initializers.clear()
     model.ir_version = IR_VERSION
@@ -256,7 +249,6 @@ def new_session(
     provider: str = CPU,
 ) -> Session:
     """A session of a model, with the shared arrays as initializers; not `pooled`, without arena."""
-    round_halves(proto.graph)
     model, off = proto.SerializeToString(), optimizers_off(proto.graph)
     return Session(partial(start_session, model, shared, lean, pooled, provider, off))
 
@@ -514,42 +506,3 @@ def unshaped(x: ir.Value) -> ir.Value:
     node = x.producer()
     before = node.inputs[0] if node is not None and node.op_type == "Reshape" else None
     return x if before is None else before
-
-
-# -- halves -------------------------------------------------------------------------------------
-
-
-def round_halves(graph: onnx.GraphProto) -> None:
-    """Put Max of one operand, which has a kernel for halves, behind each step that computes halves.
-
-    The runtime computes most steps in float32 and leaves out the rounding between two of them, so
-    that a tensor would depend on which others are asked for.
-    """
-    types = {value.name: value.type.tensor_type.elem_type
-             for value in (*graph.output, *graph.value_info)}  # fmt: skip
-    nodes, taken = list[onnx.NodeProto](), names_in_graph(graph)
-    for node in graph.node:
-        for inner in subgraphs(node):
-            round_halves(inner)
-        nodes.append(node)
-        for k, name in enumerate(node.output) if node.op_type not in MOVES else ():
-            if is_half(node) if name not in types else types[name] == onnx.TensorProto.FLOAT16:
-                node.output[k] = unique_name(name, taken)
-                nodes.append(helper.make_node("Max", [node.output[k]], [name]))
-    if len(nodes) > len(graph.node):
-        del graph.node[:]
-        graph.node.extend(nodes)
-
-
-MOVES = {
-    "Concat", "Constant", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements",
-    "GatherND", "If", "Identity", "Loop", "Max", "Min", "Relu", "Reshape", "Scan", "Slice",
-    "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where",
-}  # fmt: skip
-"""Operators whose results are entries of their operands, and control flow."""
-
-
-def is_half(node: onnx.NodeProto) -> bool:
-    """Whether a node casts to halves."""
-    to = onnx.TensorProto.FLOAT16
-    return node.op_type == "Cast" and any(a.name == "to" and a.i == to for a in node.attribute)

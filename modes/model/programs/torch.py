@@ -129,7 +129,7 @@ def program_of(
             call, taken = partial(as_before, step, [shape_of(y) for y in made]), len(told)
         inputs = tuple(places[n] if n else none for n in step.inputs[:taken])
         outputs = tuple(places[n] if n and n not in given else none + 1 for n in step.outputs)
-        calls.append(Call(call, inputs, outputs, shape_of(made[0])))
+        calls.append(Call(call, inputs, outputs))
     held = {none: None, **{places[name]: x for name, x in known.items()}}
     arguments = [places[name] for name in given]
     run = in_line_at(calls, arguments, [places[name] for name in names], held)

@@ -90,7 +90,7 @@ def linear_attention(op: Op, node: Node) -> tuple[Array, Array]:
     refuse(node, {}, state_window=0)
     keys, features = node.kv_num_heads, node.x_shape[-1] // node.q_num_heads
 
-    def per_head(x: Array | None, count: Number) -> Any:
+    def per_head(x: Array | None, count: Number) -> Array | None:
         return None if x is None else op.Reshape(x, (*shape_of(x)[:2], count, -1))
 
     k, v = node.inputs[1:3]

@@ -9,6 +9,7 @@ MODULES = {
     "onnxjac onnxruntime": "onnxjac",
     "onnxjac numpy": "onnxjac",
     "onnxjac torch": "onnxjac",
+    "onnxjac jax": "onnxjac",
     "jax": "jax",
     "jax expert": "jax",
     "jax asdex": "coloured",

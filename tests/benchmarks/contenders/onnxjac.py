@@ -250,10 +250,93 @@ class Torch(Plain):
         return torch.cat([part.reshape(-1) for part in parts])
 
 
+class Xla(Plain):
+    """By XLA: points and vectors are arrays of JAX, and a step with products is one function."""
+
+    only: ClassVar[tuple[str, ...]] = ("jvp", "vjp", "ggn", "hvp", "columns", "grad", "grad+ggn",
+                                       "grad+hvp", "f+jvp", "adam")  # fmt: skip
+    engine: ClassVar[str | None] = "jax"
+    compiled: ClassVar[bool] = True
+    devices: ClassVar[bool] = True
+
+    def __init__(self, workload: Workload, device: str = "cpu") -> None:
+        import jax
+
+        jax.config.update("jax_enable_x64", True)
+        jax.config.update("jax_platforms", device)
+        self.primal = "jax"
+        super().__init__(workload, device)
+
+    def array(self, x: np.ndarray) -> Any:
+        import jax.numpy as jnp
+
+        return jnp.asarray(x)
+
+    def task(self, product: str) -> Task:
+        import jax
+
+        task = super().task(product)
+        return lambda: jax.block_until_ready(task())
+
+    def joined(self, parts: Iterable[Any]) -> Any:
+        import jax.numpy as jnp
+
+        return jnp.concatenate([part.reshape(-1) for part in parts])
+
+    def iterated(self, count: int, kind: str) -> Task:
+        import jax
+
+        f, start = self.value_and_grad(), self.start
+        C = self.gauss_newton() if kind == "ggn" else self.hessian(*self.workload.wrt)
+        f(*self.point)  # its graph is recorded where numbers are known
+        C = C.relinearize(self.at(*self.point))
+
+        def step(*point: Any) -> Any:
+            return *f(*point), self.turned(C.relinearize(self.at(*point)), start, count)
+
+        try:
+            jax.eval_shape(step, *self.point)
+        except oj.InputError:  # a branch decides J, which moves outside of jit then
+            return super().iterated(count, kind)
+        return self.jitted(step)
+
+    def f_jvp(self, count: int) -> Task:
+        J, start = self.linearization(), self.start
+
+        def step(*point: Any) -> Any:
+            at = J.relinearize(self.at(*point))
+            return at.primal[OUTPUT], {}, self.turned(at, start, count)
+
+        return self.jitted(step)
+
+    def turned(self, C: Any, v: Any, count: int) -> Any:
+        """v after so many iterations v ← C v / ‖C v‖."""
+        import jax
+
+        def turn(_: int, v: Any) -> Any:
+            v = C @ v
+            return v / jax.numpy.linalg.norm(v)
+
+        return jax.lax.fori_loop(0, count, turn, v)
+
+    def jitted(self, step: Callable[..., Any]) -> Task:
+        """A compiled step, at alternating points; JAX sorts the slopes by name."""
+        import jax
+
+        fast = jax.jit(step)
+
+        def run(*point: Any) -> Any:
+            f, slopes, v = fast(*point)
+            return f, {name: slopes[name] for name in self.workload.wrt if name in slopes}, v
+
+        return self.in_turn(run)
+
+
 CONTENDERS = {
     "onnxjac": Plain,
     "onnxjac compiled": Compiled,
     "onnxjac onnxruntime": OnnxRuntime,
     "onnxjac numpy": Numpy,
     "onnxjac torch": Torch,
+    "onnxjac jax": Xla,
 }

@@ -71,7 +71,7 @@ def test_columns_count_as_products(plans):
 
 def test_a_plan_replaces_the_programs_of_the_dag(plans, monkeypatch):
     monkeypatch.setattr(adaptive, "RECORDING", 0.0)
-    J, v = Adaptive(chain((50, 40, 3))), np.ones(50)
+    J, v = Adaptive(chain((500, 400, 3))), np.ones(500)
     expected = J.dag @ v
     before = J @ v
     for _ in range(FIRST):

@@ -201,6 +201,31 @@ def test_control_flow(text):
         assert len(found) < 200
 
 
+def test_a_compiled_product_computes_nothing_of_its_constants():
+    """The slopes of all turns of a loop are known when it is compiled."""
+    model = oj.load(onnx.parser.parse_model(LOOP))
+    point = {"x": np.array([0.3, -1.2, 2.0]), "w": draw(3)}
+    J = oj.linearize(model, point, wrt=["x", "w"], engine="jax")
+    for K, A in ((J.compile("jax"), J), (J.T.compile("jax"), J.T)):
+        v = draw(K.shape[1])
+        assert_allclose(K @ v, A @ v, **TIGHT)
+        found = {*primitives(jax.make_jaxpr(lambda v, K=K: K @ v)(jax.numpy.asarray(v)).jaxpr)}
+        assert {"sin", "cos", "exp"}.isdisjoint(found), found
+
+
+def test_a_loop_that_takes_the_next_tensor_of_a_sequence():
+    """Its number has to be known: its few turns are traced one by one."""
+    text = """<ir_version: 10, opset_import: ["": 21]>
+    g (double[3] x) => (double[3] y) <int64 n = {2}, bool t = {1}, int64 k = {2}> {
+      s = SequenceConstruct(x)
+      r = Loop(n, t, s) <body = b (int64 i, bool go, seq(double[3]) a)
+        => (bool on, seq(double[3]) c) {
+          z = SequenceAt(a, i) w = Sin(z) c = SequenceInsert(a, w) on = Identity(go) }>
+      y = SequenceAt(r, k) }"""
+    model, x = oj.load(onnx.parser.parse_model(text)), np.array([0.3, -1.2, 2.0])
+    assert_allclose(model.run({"x": x}, engine="jax")["y"], np.sin(np.sin(x)), **TIGHT)
+
+
 @pytest.mark.parametrize("arrays", [False, True])
 def test_gradients(arrays):
     """At one point and at the next, of arrays of NumPy and of JAX."""
@@ -230,6 +255,26 @@ def test_curvature(kind):
         assert_allclose(Q @ v, P @ v, **TIGHT)
         assert_allclose(Q @ jax.numpy.asarray(v), P @ v, **TIGHT)
         assert_allclose(jax.jit(lambda v, Q=Q: Q @ v)(v), P @ v, **TIGHT)
+
+
+def test_a_gradient_and_a_hessian_move_inside_jit():
+    """Once they were taken at a point of the same names and shapes."""
+    f, H = (take(engine="jax") for take in (
+        lambda **how: oj.value_and_grad(MODEL, of="loss", wrt=WRT, **how), CURVATURE["hessian"]))
+    fresh = oj.value_and_grad(MODEL, of="loss", wrt=WRT[:1], engine="jax")
+    (expected, slopes), K, v = f(MOVED), H.relinearize(MOVED), draw(H.shape[1])
+
+    def step(x, v):
+        at = {**MOVED, "x": x}
+        return *f(at), H.relinearize(at) @ v
+
+    value, found, w = jax.jit(step)(MOVED["x"], v)
+    assert_allclose(value, expected, **TIGHT)
+    assert_allclose(w, K @ v, **TIGHT)
+    for name in WRT:
+        assert_allclose(found[name], slopes[name], **TIGHT)
+    with pytest.raises(oj.InputError, match="take it, or H, once outside of jit"):
+        jax.jit(lambda x: fresh({**POINT, "x": x}))(POINT["x"])
 
 
 def test_what_xla_cannot_run_is_named():

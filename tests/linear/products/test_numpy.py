@@ -216,8 +216,8 @@ def test_calls_in_line_give_several_values_and_drop_what_is_done():
         held_by.append(sys.getrefcount(made[0]))
         return (a - b if none is None else none,)  # a tuple of one
 
-    calls = [Call(several, (0,), (1, 2, 3), (1,)), Call(lambda x: 10 * x, (1,), (4,), (1,)),
-             Call(last, (4, 3, 5), (6,), (1,))]  # fmt: skip
+    calls = [Call(several, (0,), (1, 2, 3)), Call(lambda x: 10 * x, (1,), (4,)),
+             Call(last, (4, 3, 5), (6,))]  # fmt: skip
     program = in_line(calls, (0, 7), (6, 4, 7, 8), {5: None, 8: "held"})
     y, ten, given, held = program(np.zeros(1), "given")
     assert (y, ten, given, held) == (6, 10, "given", "held")
