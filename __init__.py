@@ -37,7 +37,7 @@ from .modes.curvature.over_data import (
 )
 from .modes.data.cluster import distributed
 from .modes.data.stream import streamed
-from .modes.export import export
+from .modes.exports.export import export
 from .modes.forward import jvp
 from .modes.hessian import Hessian, hvp
 from .modes.interop import asoperator, to_jax, to_openmdao, to_pytensor, to_sundials, to_torch

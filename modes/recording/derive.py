@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...jacobians import Array, Dag, Shape, dtype_of, shape_of, size
+from ...jacobians.errors import InputError
 from ...jacobians.symint import Symbols, is_symbolic, same
 from ...ops.graphs import Recorder
 from ..linear.derivatives.trace import Trace, staying, trace_model
@@ -19,18 +20,37 @@ from ..model.primal.model import Model
 
 Names = tuple[str, ...]
 
+Count = int | str | None
+"""How many tangents there are on a leading axis: a number, or the name of a free size; None for
+one without such an axis.
+"""
+
+SEVERAL = 2
+"""How many there are while a free number of tangents is recorded."""
+
+
+def value_graph(
+    model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None,
+    symbols: Symbols | None = None,
+) -> Trace:  # fmt: skip
+    """inputs ↦ of."""
+    t = trace_model(model, point, (*of, *wrt), engine, symbols=symbols)
+    start_graph(t, (), of, wrt)
+    return t
+
 
 @staying
 def jvp_graph(
     model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None,
-    symbols: Symbols | None = None,
+    symbols: Symbols | None = None, count: Count = None,
 ) -> Trace:  # fmt: skip
     """(inputs, tangents) ↦ (of, J · tangents)."""
     t = trace_model(model, point, (*of, *wrt), engine, symbols=symbols)
     dag = t.dag(wrt, of)
-    tangents = likes(t, model, wrt, "tangent")
+    tangents = likes(t, model, wrt, "tangent", count)
     start_graph(t, tangents, of, wrt)
-    return derived(t, called(model, of, "tangent"), swept(t.recorder, dag, tangents))
+    products = swept(t.recorder, dag, tangents, columns_of(tangents, count))
+    return derived(t, called(model, of, "tangent"), products)
 
 
 @staying
@@ -45,6 +65,7 @@ def vjp_graph(
     *,
     given: Names = (),
     symbols: Symbols | None = None,
+    count: Count = None,
     convolves_samples: bool = False,
 ) -> Trace:
     """(inputs, cotangents) ↦ (of, Jᵀ · cotangents); `seeds`, if any, are constant cotangents.
@@ -54,10 +75,11 @@ def vjp_graph(
     t = trace_model(model, point, (*of, *wrt), engine, given=given, perturbed=wrt, symbols=symbols)
     t.recorder.convolves_samples = convolves_samples
     dag = t.dag(wrt, of)
-    given_later = [] if seeds is not None else likes(t, model, of, "cotangent")
+    given_later = [] if seeds is not None else likes(t, model, of, "cotangent", count)
     cotangents = given_later if seeds is None else [seeds[name] for name in of]
     start_graph(t, given_later, of, wrt)
-    return derived(t, called(model, wrt, suffix), swept(t.recorder, dag.T, cotangents))
+    products = swept(t.recorder, dag.T, cotangents, columns_of(given_later, count))
+    return derived(t, called(model, wrt, suffix), products)
 
 
 def grad_graph(
@@ -72,15 +94,79 @@ def grad_graph(
 
 def hvp_graph(
     model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None,
-    symbols: Symbols | None = None,
+    symbols: Symbols | None = None, count: Count = None,
 ) -> Trace:  # fmt: skip
     """(inputs, tangents) ↦ (of, ∇ of, H · tangents) for a scalar `of`."""
     first = grad_graph(model, point, of, wrt, engine, symbols)
     gradient = first.model("grad")
-    t = jvp_graph(gradient, point, (*of, *first.derived), wrt, engine, symbols=symbols)
+    both = (*of, *first.derived)
+    t = jvp_graph(gradient, point, both, wrt, engine, symbols=symbols, count=count)
     t.behind = (*first.behind, *t.behind)
     products = [t.outputs.pop(name) for name in t.derived]
     return derived(t, called(gradient, wrt, "hvp"), products[len(of) :])
+
+
+@staying
+def hessian_graph(
+    model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None,
+    symbols: Symbols | None = None,
+) -> Trace:  # fmt: skip
+    """inputs ↦ (of, dense H) for a scalar `of`: rows and columns are the tensors of `wrt`, ravelled
+    one after the other.
+    """
+    t, slopes = gradient_traced(model, point, of, wrt, engine, symbols)
+    require_one_type(t, wrt)
+    rows = [all_rows(t, slope, wrt) for slope in slopes]
+    sizes = [size(shape_of(t.values[w])) for w in wrt]
+    blocks = [[t.recorder.Reshape(row[w], (m, n)) for w, n in zip(wrt, sizes, strict=True)]
+              for row, m in zip(rows, sizes, strict=True)]  # fmt: skip
+    strips = [concatenate_blocks(t.recorder, row, 1) for row in blocks]
+    whole = concatenate_blocks(t.recorder, strips, 0)
+    start_graph(t, (), of, wrt)
+    return derived(t, called(model, of, "hessian"), [whole])
+
+
+@staying
+def gauss_newton_graph(
+    model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None,
+    symbols: Symbols | None = None, count: Count = None, *, at: str,
+) -> Trace:  # fmt: skip
+    """(inputs, tangents) ↦ (of, Jᵀ H J · tangents), J = ∂at/∂wrt and H = ∂²of/∂at², for a scalar
+    `of`.
+    """
+    t, slopes = gradient_traced(model, point, of, (at,), engine, symbols, wrt)
+    tangents = likes(t, model, wrt, "tangent", count)
+    start_graph(t, tangents, of, wrt)
+    J, H, arrays = t.dag(wrt, (at,)), t.dag((at,), slopes), tangents
+    for dag in (J, H, J.T):
+        arrays = swept(t.recorder, dag, arrays, columns_of(tangents, count))
+    return derived(t, called(model, wrt, "gauss_newton"), arrays)
+
+
+def gradient_traced(
+    model: Model, point: Mapping[str, Any], of: Names, at: Names, engine: str | None,
+    symbols: Symbols | None, wrt: Names = (),
+) -> tuple[Trace, Names]:  # fmt: skip
+    """The graph of ∇ of with respect to `at`, to be differentiated, and the names of the slopes."""
+    first = grad_graph(model, point, of, at, engine, symbols)
+    names = (*of, *first.derived, *at, *wrt)
+    t = trace_model(first.model("grad"), point, names, engine, symbols=symbols)
+    t.behind = (*first.behind, *t.behind)
+    return t, first.derived
+
+
+def require_one_type(t: Trace, names: Names) -> None:
+    """Raises `InputError` where tensors whose derivatives make one matrix differ in their types."""
+    types = {name: str(dtype_of(t.values[name])) for name in names}
+    if len({*types.values()}) > 1:
+        listed = ", ".join(f"{name} {dtype}" for name, dtype in types.items())
+        raise InputError(f"one matrix has numbers of one type, not of {listed}: name tensors of "
+                         'one type with of= and wrt=, or take mode="jacobian"')  # fmt: skip
+
+
+def concatenate_blocks(op: Recorder, arrays: Sequence[Array], axis: int) -> Array:
+    """One or more arrays, concatenated."""
+    return op.Concat(*arrays, axis=axis) if len(arrays) > 1 else arrays[0]
 
 
 def start_graph(t: Trace, inputs: Iterable[ir.Value], of: Names, wrt: Names) -> None:
@@ -101,10 +187,21 @@ def called(model: Model, names: Names, kind: str) -> Names:
     return tuple(unique_name(f"{name}_{kind}", taken) for name in names)
 
 
-def likes(t: Trace, model: Model, names: Names, kind: str) -> list[ir.Value]:
-    """New inputs of the shapes and dtypes of some tensors."""
-    return [t.recorder.new(shape_of(t.values[n]), dtype_of(t.values[n]), new)
+def likes(
+    t: Trace, model: Model, names: Names, kind: str, count: Count = None
+) -> list[ir.Value]:  # fmt: skip
+    """New inputs of the shapes and dtypes of some tensors, `count` of each on a leading axis."""
+    here = () if count is None else (count,) if isinstance(count, int) else (SEVERAL,)
+    made = [t.recorder.new((*here, *shape_of(t.values[n])), dtype_of(t.values[n]), new)
             for n, new in zip(names, called(model, names, kind), strict=True)]  # fmt: skip
+    if isinstance(count, str):
+        t.recorder.open(made, {str(value.name): {0: count} for value in made})
+    return made
+
+
+def columns_of(seeds: Sequence[Array], count: Count) -> Shape:
+    """The leading axis of seeds, if there is one."""
+    return () if count is None else shape_of(seeds[0])[:1]
 
 
 def swept(op: Recorder, dag: Dag, seeds: Sequence[Array], columns: Shape = ()) -> list[Array]:

@@ -111,7 +111,7 @@ def trace_guarded(model: Model, point: Mapping[str, Any], make: Make) -> tuple[T
 def fixed_at(atom: Atom, reader: str, model: Model, point: Mapping[str, Any]) -> Condition:
     """The condition that a number, and for an entry its whole tensor, is as at the point."""
     if atom.free:
-        return Condition("size", describe_size(model, point, atom.name), reader)
+        return Condition("size", describe_size(model, point, atom), reader)
     if atom.is_entry:
         return Condition("numbers", atom.tensor, reader)
     return relation_to_zero(SymInt({(atom,): 1, (): -atom.at}), "==", True, reader)
@@ -133,10 +133,12 @@ def moved(t: Trace) -> set[str]:
     return moving(t.behind, [str(value.name) for value in t.inputs])
 
 
-def describe_size(model: Model, point: Mapping[str, Any], size: str) -> str:
+def describe_size(model: Model, point: Mapping[str, Any], atom: Atom) -> str:
     """A fixed size in words."""
-    sizes = free_sizes(model.inputs)
+    size, sizes = atom.name, free_sizes(model.inputs)
     owners = [(name, axis) for name, axes in sizes.items() for axis, s in axes.items() if s == size]
+    if not owners:
+        return f"the number {size!r} of tangents is fixed at {atom.at}"
     inputs = ", ".join(repr(name) for name, _ in owners)
     name, axis = owners[0]
     text = f"the dimension {size!r} of {inputs}"

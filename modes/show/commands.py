@@ -29,7 +29,7 @@ from ..attribution.grad_cam import grad_cam
 from ..attribution.gradients import gradient_times_input, integrated_gradients, saliency, smoothgrad
 from ..comparison.compare import compare
 from ..embeddings import embeddings_of
-from ..export import MODES, export
+from ..exports.export import MODES, export
 from ..hessian import hessian
 from ..linear.check import RIGHT, WRONG
 from ..model.flow.conditions import GUARDS
@@ -128,6 +128,11 @@ def named_shape(argument: str) -> tuple[str, tuple[int, ...]]:
     if not (name and sign):
         raise ValueError
     return name, tuple(map(natural, sizes.split(","))) if sizes else ()
+
+
+def number_or_name(argument: str) -> int | str:
+    """`4` → 4, `K` → "K"."""
+    return int(argument) if argument.isdecimal() else argument
 
 
 def parse_numbers(argument: str) -> list[float]:
@@ -596,11 +601,19 @@ def hessian_at(at: ModelAtPoint, args: Namespace) -> Jacobian:
 
 @command(
     {**AT_POINT, **output("OUT.onnx", kind=ONNX),
-     "--mode": {"choices": list(MODES), "default": "vjp", "help": "which derivative (vjp)"},
+     "--mode": {"nargs": "+", "choices": list(MODES), "default": ["vjp"],
+                "help": "which derivative, or several in one file (vjp)"},
+     "--at": {"metavar": "NAME", "help": "of gauss_newton: the tensor before the loss"},
+     "--tangents": {"type": number_or_name, "metavar": "K",
+                    "help": "several tangents or cotangents at once: how many, or the name of a "
+                            "free number"},
+     "--vmap": {"nargs": "+", "metavar": "NAME",
+                "help": "inputs that get a new first axis, for many points at once"},
      "--guards": {"action": "store_true",
                   "help": "list the conditions on sizes and integers for a right result"}},
     ("model.onnx -o model_vjp.onnx", "model.onnx --mode vjp --wrt fc1.weight -o model_vjp.onnx",
-     "model.onnx --mode jacobian --of logits -o model_jacobian.onnx"),
+     "model.onnx --mode jacobian --of logits -o model_jacobian.onnx",
+     "model.onnx --mode value jvp --tangents 4 -o model_and_jvp.onnx"),
     {"file": "the file that was written",
      "nodes": "how many nodes the written model has",
      "inputs": "the names of its inputs",
@@ -610,7 +623,9 @@ def hessian_at(at: ModelAtPoint, args: Namespace) -> Jacobian:
 def run_export(args: Namespace, out: Output) -> str:
     """Write a derivative of a model as an ONNX model."""
     at = model_at_point(args)
-    made = export(at.model, args.mode, at.point, of=args.of, wrt=args.wrt, engine=args.engine)
+    modes = args.mode if len(args.mode) > 1 else args.mode[0]
+    made = export(at.model, modes, at.point, of=args.of, wrt=args.wrt, at=args.at,
+                  tangents=args.tangents, vmap=args.vmap, engine=args.engine)  # fmt: skip
     save(made, args.output)
     inputs, outputs = ([x.name for x in ends] for ends in (made.graph.input, made.graph.output))
     ends, nodes = f"({joined(inputs, ', ')}) ↦ ({joined(outputs, ', ')})", len(made.graph.node)

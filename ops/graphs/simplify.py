@@ -404,6 +404,23 @@ def _as_left_factor(op: Any, a: ir.Value, c: ir.Value) -> ir.Value | None:
     return op.Reshape(op.Transpose(made, perm=(1, 0)), (*shape_of(a)[:-1], n))
 
 
+@rewrites("MatMul", engine=PRODUCTS, after=(1, "Transpose"))
+def _stack_in_place(op: Any, a: ir.Value, c: ir.Value) -> ir.Value | None:
+    """A stack on the left is read as it is stored, A C = (Cᵀ Aᵀ)ᵀ, while C would be written."""
+    turned = transpose_behind(c)
+    held, rank = constant_numbers(turned), rank_of(a)
+    if held is None or held.ndim < 3 or held.nbytes < STREAMED_BYTES or rank is None or rank < 2:
+        return None
+    return turn_matrices(op, op.MatMul(turned, turn_matrices(op, a)))
+
+
+def turn_matrices(op: Any, x: ir.Value) -> ir.Value:
+    """The transposes of the matrices in a stack."""
+    *lead, i, j = range(len(shape_of(x)))
+    made: ir.Value = op.Transpose(x, perm=(*lead, j, i))
+    return made
+
+
 @rewrites("MatMul", engine=RUNTIME, after=(1, "Transpose"))
 def _reads_in_place(op: Any, a: ir.Value, c: ir.Value) -> ir.Value | None:
     """Gemm reads a large transposed constant in place; a Transpose would write it at every run."""

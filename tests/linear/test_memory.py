@@ -261,3 +261,65 @@ def test_the_tensors_of_a_first_point_are_in_no_pool():
     assert [pooled for *_, pooled in model.sessions] == [False]
     model.run({"image": np.ones((1, 1, 8, 8), np.float32)})
     assert [pooled for *_, pooled in model.sessions] == [False, True]
+
+
+# -- a transposed matrix is never copied -----------------------------------------------------------
+
+PRODUCTS = {  # the shapes of x and of w for k columns and n rows, and the product
+    "as stored": ("2,{k}", "{k},{n}", "a = MatMul(x, w)"),
+    "turned": ("2,{k}", "{n},{k}", "t = Transpose(w) a = MatMul(x, t)"),
+    "turned on the left": ("{k},2", "{k},{n}", "t = Transpose(w) a = MatMul(t, x)"),
+    "on the left": ("{k},2", "{n},{k}", "a = MatMul(w, x)"),
+    "Gemm": ("2,{k}", "{n},{k}", "a = Gemm<transB = 1>(x, w)"),
+    "Gemm on the left": ("{k},2", "{k},{n}", "a = Gemm<transA = 1>(w, x)"),
+    "samples": ("3,2,{k}", "{n},{k}", "t = Transpose<perm = [1, 0]>(w) a = MatMul(x, t)"),
+    "stack": ("2,2,{k}", "2,{n},{k}", "t = Transpose<perm = [0, 2, 1]>(w) a = MatMul(x, t)"),
+    "Einsum": ("2,{k}", "{n},{k}", 'a = Einsum<equation = "bk,nk->bn">(x, w)'),
+}
+
+
+def use(form, engine, k, n):
+    """The most bytes that one use of a product allocates, by its name, and the bytes of w."""
+    x, w, text = (part.format(k=k, n=n) for part in PRODUCTS[form])
+    proto = parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 21]> g (float[{x}] x) => (float l) '
+        f"{{ {text} y = Tanh(a) s = Mul(y, y) l = ReduceSum<keepdims = 0>(s) }}")
+    weight = np.full(tuple(map(int, w.split(","))), 1e-3, np.float32)
+    weight[..., 0, 1] = 1
+    proto.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    model, point = oj.load(proto), {"x": np.ones(tuple(map(int, x.split(","))), np.float32)}
+    peaks, whole = {}, {"engine": engine, "wrt": "x"}
+
+    def made(name, function):
+        gc.collect()
+        tracemalloc.start()
+        found = function()
+        peaks[name] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    J = made("linearize", lambda: oj.linearize(model, point, of="y", **whole))
+    H = made("hessian", lambda: oj.hessian(model, point, of="l", **whole))
+    for name, A in {"J": J, "Jᵀ": J.T, "H": H}.items():
+        v = np.ones(A.shape[1], np.float32)
+        y = made(f"{name} v", lambda A=A, v=v: A @ v)
+        C = made(f"{name}, compiled", lambda A=A: A.compile(engine))
+        assert_allclose(made(f"{name} v, compiled", lambda C=C, v=v: C @ v), y, rtol=1e-4)
+    made("relinearize", lambda: J.relinearize(point) @ np.ones(J.shape[1], np.float32))
+    for kind, of in {"jvp": "y", "vjp": "y", "hvp": "l"}.items():
+        graph = oj.export(model, kind, point, of=of, wrt="x").graph
+        peaks[kind] = sum(tensor.ByteSize() for tensor in graph.initializer) - weight.nbytes
+    return peaks, weight.nbytes
+
+
+@pytest.mark.parametrize("engine", ["numpy", "onnxruntime"])
+@pytest.mark.parametrize("form", PRODUCTS)
+def test_a_transposed_matrix_is_never_copied(form, engine):
+    """No use of a product, both ways and to second order, allocates the bytes of a large weight
+    again, and an export holds it once.
+    """
+    if engine == "onnxruntime":
+        pytest.importorskip("onnxruntime")
+    use(form, engine, 8, 4)  # what is imported or cached is not counted
+    peaks, large = use(form, engine, 1024, 1032)  # more than `STREAMED_BYTES`
+    assert not {name: peak / large for name, peak in peaks.items() if peak > large / 2}

@@ -109,3 +109,20 @@ def test_a_definition_is_not_simplified_past_a_tensor_of_wrt(reads):
     J = oj.linearize(oj.load(onnx.parser.parse_model(text)), inputs, wrt=["x", "h"])
     assert np.abs(J["z", "h"].toarray()).max() > 1e-3
     assert_allclose(J["z", "h"].toarray(), J["z", "x"].toarray(), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize(("op", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_a_long_recurrent_network_in_single_precision_moves(op, gates):
+    """Its values are those of the operator, and its tangents those of a loop beside it."""
+    text = f"""<ir_version: 10, opset_import: ["": 21]>
+    g (float[120,1,2] x, float[1,{2 * gates},2] w, float[1,{2 * gates},2] r)
+      => (float[120,1,1,2] y) {{ y = {op} <hidden_size = 2> (x, w, r) }}"""
+    rng = np.random.default_rng(0)
+    shapes = {"x": (120, 1, 2), "w": (1, 2 * gates, 2), "r": (1, 2 * gates, 2)}
+    point = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    model = onnx.parser.parse_model(text)
+    exact = oj.linearize(oj.load(model, dtype="float64"), point, wrt=["w", "r"], engine="numpy")
+    J = oj.linearize(oj.load(model), point, wrt=["w", "r"], engine="numpy").relinearize(point)
+    v, u = (rng.standard_normal(n).astype(np.float32) for n in J.shape[::-1])
+    assert_allclose(J @ v, exact @ v, rtol=1e-3, atol=1e-4)
+    assert_allclose(J.T @ u, exact.T @ u, rtol=1e-3, atol=1e-4 * np.abs(u).sum())

@@ -11,7 +11,7 @@ from onnx.backend.test.case.node import collect_testcases
 
 from models.light import NAMES, draw, light
 from onnxjac.jacobians.errors import InputError, OnnxJacError, OnnxJacWarning, UnknownTensor
-from onnxjac.modes.export import export
+from onnxjac.modes.exports.export import export
 from onnxjac.modes.model.flow.contents import nodes
 from onnxjac.modes.model.loading.load import load
 from onnxjac.modes.model.primal.evaluate import evaluate

@@ -11,7 +11,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import onnxjac as oj
-from onnxjac.modes.export import identifier
+from onnxjac.modes.exports.export import identifier
 from onnxjac.modes.model.save import save
 
 FLOAT = ir.TensorType(ir.DataType.FLOAT)

@@ -60,7 +60,7 @@ class Trace:
     before these and before what the recording was decided by. With `estimates`, roundings are
     straight-through. `inputs` and `outputs`, by name, are those of the graph, and `derived` names
     the outputs that are derivatives. The tensors of `wrt` are kept, so that the graph can be
-    differentiated with respect to them again.
+    differentiated with respect to them again. `said` becomes metadata of the model.
     """
 
     recorder: Recorder
@@ -74,10 +74,12 @@ class Trace:
     wrt: list[ir.Value] = field(default_factory=list)
     derived: tuple[str, ...] = ()
     known: dict[Any, Dag] = field(default_factory=dict)
+    said: dict[str, str] = field(default_factory=dict)
 
     def model(self, name: str) -> Model:
         """The graph as a model, which can be linearised like any other."""
         made = build(self.recorder, self.inputs, self.outputs, name, self.wrt)
+        made.metadata_props.update(self.said)
         if self.estimates:
             made.metadata_props[ESTIMATES] = "1"
         return Model(made)

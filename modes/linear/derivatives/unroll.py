@@ -34,7 +34,7 @@ from ....jacobians.conditions import Condition
 from ....jacobians.errors import OnnxJacError
 from ....jacobians.symint import Symbols, is_symbolic
 from ....ops import Node, Recorder, Step, Twin, build, copy_value, find, numbers
-from ....ops.graphs import body_of
+from ....ops.graphs import body_of, surrogate
 from ....ops.graphs.shapes import Measured
 from ....ops.node import AT, node_of
 from ....ops.registry import traits_of
@@ -292,6 +292,8 @@ class Unroller:
                 with kept_whole(step):
                     return self.kept(step, inputs, scope, names)
             made = tried
+        elif step.surrogate is not None:  # its tangents are not those of its value
+            made = [surrogate(self.op, *inputs)]
         elif draws(step, {}):
             if self.inside:
                 raise OnnxJacError(f"{step} draws anew in every turn")

@@ -33,7 +33,7 @@ from ....jacobians import (
 from ....jacobians.arrays import Array, memory_of, reading, zeros
 from ....jacobians.dag import useful
 from ....jacobians.products import factors_of
-from ....jacobians.readings import module_of
+from ....jacobians.readings import host, library_of, module_of
 from ....ops.numbers.convolution import PATCH_BYTES
 from .cost import BANDWIDTH, patch_entries, seconds
 from .samples import Batch, Mixing, candidate_batches, layouts, mixing
@@ -310,10 +310,18 @@ def multiply_out(
                 blocks[k] = swept[way.vertex].reshape(rows, way.block[0], -1).swapaxes(0, 1)
                 continue
             if k not in blocks:
-                empty = module_of(seeds).empty
-                blocks[k] = empty(way.block, dtype=seeds.dtype, device=seeds.device)
+                blocks[k] = empty_block(seeds, way.block)
             fill_rows(dag, way, blocks[k][:, kept], swept, layout)
-    return [way.operator(blocks[k]) for k, way in enumerate(ways)]
+    take = host if part.place is None else part.place.take
+    return [way.operator(take(blocks[k])) for k, way in enumerate(ways)]
+
+
+def empty_block(rows: Array, shape: Shape) -> Array:
+    """An array to write to where the rows are; in main memory if nobody writes to such arrays."""
+    if not library_of(rows).writes:
+        return np.empty(shape, library_of(rows).dtype(rows))
+    made: Array = module_of(rows).empty(shape, dtype=rows.dtype, device=rows.device)
+    return made
 
 
 def is_alone(rows: Array, nbytes: int) -> bool:

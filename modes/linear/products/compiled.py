@@ -205,12 +205,13 @@ class ResidualRecorder(Recorder):
         return super().call(op_type, *inputs, outputs=outputs, **attrs)
 
     def value(self, array: Array | None) -> ir.Value | None:
-        """The graph value of an array; a large matrix and its transpose are held once."""
-        if not isinstance(array, np.ndarray) or array.ndim != 2 or array.nbytes < HELD_ONCE_BYTES:
+        """The graph value of an array; large matrices and their transposes are held once."""
+        if not isinstance(array, np.ndarray) or array.ndim < 2 or array.nbytes < HELD_ONCE_BYTES:
             return super().value(array)
-        if array.flags.c_contiguous or not array.flags.f_contiguous:
+        stored, (*lead, i, j) = array.swapaxes(-1, -2), range(array.ndim)
+        if array.flags.c_contiguous or not stored.flags.c_contiguous:
             return super().value(array)
-        turned: ir.Value = super().call("Transpose", super().value(array.T), perm=(1, 0))
+        turned: ir.Value = super().call("Transpose", super().value(stored), perm=(*lead, j, i))
         return turned
 
     def initializer(self, array: np.ndarray, name: str | None = None) -> ir.Value:

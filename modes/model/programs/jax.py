@@ -21,6 +21,7 @@ from ....jacobians.readings import is_kept
 from ....jacobians.threads import remembered
 from ....ops.graphs import build
 from ....ops.graphs.build import Graph, V, simplify_graph
+from ....ops.numbers.table import FREE
 from ....ops.registry import version
 from ..flow.contents import Contents
 from ..flow.steps import moving, reads, steps_needed
@@ -177,14 +178,26 @@ class Program:
         return np.array(y) if isinstance(v, np.ndarray) else y
 
 
+MOVES = {*FREE, "Transpose"}
+"""Operators that XLA makes a part of what reads their result."""
+
+
 def fixed_tensors(model: Contents) -> dict[str, Any]:
-    """The tensors of a product that follow from its constants, computed once; none that is larger
-    than all of these, which XLA expands where it reads it.
+    """The tensors of a product that follow from its constants, computed once; none that XLA moves
+    or expands where it reads it.
     """
     moved = moving(model.steps, model.inputs, shapes=True)
-    met = {name for step in model.steps if not moved.isdisjoint(step.outputs)
-           for name in reads(step)}  # fmt: skip
-    names = tuple(sorted(met - moved - model.constants.keys()))
+    waiting = [name for step in model.steps if not moved.isdisjoint(step.outputs)
+               for name in reads(step)]  # fmt: skip
+    makers, fixed = {name: step for step in model.steps for name in step.outputs}, set[str]()
+    while waiting:
+        if (name := waiting.pop()) in moved or name in fixed or name not in makers:
+            continue
+        if makers[name].op_type in MOVES:
+            waiting.extend(reads(makers[name]))
+        else:
+            fixed.add(name)
+    names = tuple(sorted(fixed))
     most = max((x.size for x in model.constants.values()), default=0)
     found = CompiledModel(model, (), names)({}) if names else {}
     return {name: x for name, x in found.items()

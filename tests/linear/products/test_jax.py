@@ -305,3 +305,20 @@ def test_jax_has_no_reason_to_warn_of_64_bits():
         f = oj.value_and_grad(MODEL, of="loss", wrt=WRT, engine="jax")
         assert f(POINT)[0].dtype == np.float64
         CURVATURE["hessian"](engine="jax") @ draw(35)
+
+
+def test_plans_of_many_products():
+    """Which multiply blocks out, sample by sample, over arrays of JAX."""
+    text = """<ir_version: 10, opset_import: ["": 21]>
+    g (double[8,1,12,12] x, double[4,1,5,5] k, double[64,9] w, double[9,3] u) => (double[8,3] y) {
+      c = Conv(x, k) p = MaxPool<kernel_shape = [2,2], strides = [2,2]>(c) r = Relu(p)
+      f = Flatten(r) h = MatMul(f, w) t = Tanh(h) y = MatMul(t, u) }"""
+    rng = np.random.default_rng(0)
+    shapes = {"x": (8, 1, 12, 12), "k": (4, 1, 5, 5), "w": (64, 9), "u": (9, 3)}
+    point = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+    model = oj.load(onnx.parser.parse_model(text))
+    A, J = (oj.linearize(model, point, wrt=["k", "w", "x"], engine=e) for e in ("numpy", "jax"))
+    v, u = draw(A.shape[1]), draw(A.shape[0])
+    for K in (J.plan(products=10**5), J.compile("jax", products=10**5)):
+        assert_allclose(K @ v, A @ v, **TIGHT)
+        assert_allclose(K.T @ u, A.T @ u, **TIGHT)

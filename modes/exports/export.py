@@ -3,50 +3,85 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
 import onnx
 import onnx_ir as ir
 
-from ..jacobians.arguments import validated
-from ..jacobians.errors import InputError, warn
-from ..ops.graphs import every, nested_graphs
-from .linear.derivatives.record import has_tangent
-from .linear.derivatives.trace import Trace
-from .linear.derivatives.unroll import add_initializer
-from .model.flow.contents import unique_name
-from .model.flow.steps import steps_needed
-from .model.loading.patterns import proto_of
-from .model.primal.evaluate import evaluate
-from .model.primal.inputs import Names as NamesOrNone
-from .model.primal.inputs import as_model, check_inputs, names_of, not_floating, optional_inputs
-from .model.primal.model import Model
-from .recording.derive import Names, grad_graph, hvp_graph, jacobian_graph, jvp_graph, vjp_graph
-from .recording.guarded import guarded
-from .training.step import training_step
+from ...jacobians.arguments import Natural, validated
+from ...jacobians.errors import InputError, not_allowed, warn
+from ...ops.graphs import every, nested_graphs
+from ..linear.derivatives.record import has_tangent
+from ..linear.derivatives.trace import Trace
+from ..linear.derivatives.unroll import add_initializer
+from ..model.flow.conditions import GUARDS
+from ..model.flow.contents import unique_name
+from ..model.flow.steps import steps_needed
+from ..model.loading.patterns import proto_of
+from ..model.primal.evaluate import evaluate
+from ..model.primal.inputs import Names as NamesOrNone
+from ..model.primal.inputs import (
+    as_model,
+    check_inputs,
+    heads_of,
+    name_of,
+    names_of,
+    not_floating,
+    optional_inputs,
+)
+from ..model.primal.model import Model
+from ..recording.derive import (
+    Names,
+    gauss_newton_graph,
+    grad_graph,
+    hessian_graph,
+    hvp_graph,
+    jacobian_graph,
+    jvp_graph,
+    value_graph,
+    vjp_graph,
+)
+from ..recording.guarded import guarded
+from ..training.step import training_step
+from .entries import sparse_jacobian_graph
+from .mapped import map_over
+from .together import as_functions
 
-Mode = Literal["jvp", "vjp", "grad", "hvp", "jacobian", "training_step"]
+Mode = Literal[
+    "value", "jvp", "vjp", "grad", "hvp", "gauss_newton", "jacobian", "sparse_jacobian", "hessian",
+    "training_step",
+]  # fmt: skip
 
 MODES: dict[str, Callable[..., Trace]] = {
+    "value": value_graph,
     "jvp": jvp_graph,
     "vjp": vjp_graph,
     "grad": grad_graph,
     "hvp": hvp_graph,
+    "gauss_newton": gauss_newton_graph,
     "jacobian": jacobian_graph,
+    "sparse_jacobian": sparse_jacobian_graph,
+    "hessian": hessian_graph,
 }
 STEP = "training_step"
+SCALAR = ("grad", "hvp", "gauss_newton", "hessian")
+PRODUCTS = ("jvp", "vjp", "hvp", "gauss_newton")
+GAUSS_NEWTON = "gauss_newton"
 
 
 @validated
 def export(
     model: Model | onnx.ModelProto,
-    mode: Mode,
+    mode: Mode | Sequence[Mode],
     inputs: Any = None,
     *,
     of: NamesOrNone = None,
     wrt: NamesOrNone = None,
+    at: str | None = None,
+    tangents: Natural | str | None = None,
+    vmap: NamesOrNone = None,
     engine: str | None = None,
     straight_through: bool = False,
 ) -> onnx.ModelProto:
@@ -54,12 +89,30 @@ def export(
 
     | mode | further inputs | outputs |
     |---|---|---|
+    | `"value"` | | each `of` |
     | `"jvp"` | `{wrt}_tangent` | each `of`, `{of}_tangent` = J · tangents |
     | `"vjp"` | `{of}_cotangent` | each `of`, `{wrt}_cotangent` = Jᵀ · cotangents |
     | `"grad"` | | the scalar `of`, `{wrt}_grad` = ∇ of |
     | `"hvp"` | `{wrt}_tangent` | the scalar `of`, `{wrt}_grad`, `{wrt}_hvp` = H · tangents |
+    | `"gauss_newton"` | `{wrt}_tangent` | the scalar `of`, `{wrt}_gauss_newton` = G · tangents |
     | `"jacobian"` | | each `of`, `{of}_{wrt}_jacobian`, dense |
+    | `"sparse_jacobian"` | | each `of`, `jacobian_values`, `jacobian_rows`, `jacobian_columns` |
+    | `"hessian"` | | the scalar `of`, `{of}_hessian` = H, dense |
     | `"training_step"` | the state | the outputs, the new state |
+
+    G = Jᵀ (∂²of/∂at²) J with J = ∂at/∂wrt, as for `gauss_newton`. H is one matrix, (n, n), and the
+    sparse J one of shape (m, n): rows and columns are the tensors, ravelled one after the other in
+    the order of `of` and `wrt`. The nonzeros of the sparse J are those that some point may have,
+    row by row; the metadata entry `onnxjac.sparse` gives the shape, the rows and the columns as
+    JSON. All sizes are fixed there.
+
+    `tangents` asks for several tangents or cotangents at once, on a new first axis of these inputs
+    and of their products: K of them, or a free number of this name. `vmap` names inputs that get a
+    new first axis, for many points at once, as tangents and cotangents then do, and all outputs
+    that depend on any of them: a Scan over the points, whatever the model.
+
+    Several modes make one file that computes all of them. Each is an ONNX function of the domain
+    `onnxjac.modes`, of its mode's name, and weights are there once.
 
     A `"training_step"` takes a training model, as `training_model` makes it, to an ONNX model of
     plain operators by which any runtime trains. The inputs of this model are the batch and the
@@ -71,8 +124,12 @@ def export(
     names stay as they are.
 
     - `model`: the model, as `load` gives it, or a training model.
-    - `mode`: which derivative, from the table.
+    - `mode`: which derivative, from the table, or several of them.
     - `of`, `wrt`: what is differentiated, and by what; by default all floating outputs and inputs.
+    - `at`: of `"gauss_newton"`, the tensor before the loss, such as the logits, by name; not needed
+      where `with_loss` appended the loss.
+    - `tangents`: how many tangents or cotangents there are: a number, or the name of a free size.
+    - `vmap`: inputs of the model that get a new first axis, by name.
     - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
       the model.
     - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
@@ -100,27 +157,96 @@ def export(
     (*of, *wrt). Weights keep their names; other names become valid C identifiers.
 
     Raises `InputError` for an unknown mode or name, for a gradient of several numbers, for a tensor
-    that is not floating, and for a binding of a training model that does not fit;
-    `UnsupportedOp` for an operator without a rule.
+    that is not floating, for an option that the mode does not have, and for a binding of a training
+    model that does not fit; `UnsupportedOp` for an operator without a rule.
     """
-    if mode == STEP:
-        if (of, wrt) != (None, None):
-            raise InputError(f"mode={mode!r} takes no of= and wrt=: the training model says both")
+    modes = modes_of(mode)
+    if STEP in modes:
+        if len(modes) > 1 or (of, wrt, at, tangents, vmap) != (None,) * 5:
+            raise InputError(f"mode={STEP!r} takes the model and inputs= alone: the training model "
+                             "says what is differentiated")  # fmt: skip
         return training_step(model, inputs)
-    model = as_model(model, of, wrt=wrt, straight_through=straight_through)
+    check_options(modes, at, tangents)
+    model = as_model(model, of, at, wrt=wrt, straight_through=straight_through)
     of_names = names_of(model, of, model.outputs, "of")
     wrt_names = names_of(model, wrt, model.inputs, "wrt")
+    middle = tensor_before_loss(model, at, of_names) if GAUSS_NEWTON in modes else None
     point: Mapping[str, Any] = check_inputs(model, {} if inputs is None else inputs)
+    mapped = mapped_names(model, vmap)
     given = {name: point[name] for name in optional_inputs(model) & point.keys()}
-    literal = model.literal((*wrt_names, *point))
-    model, point = freeze_model(literal, point, (*of_names, *wrt_names), given)
-    require_floating(model, point, of_names, wrt_names)
-    if mode in ("grad", "hvp"):
-        require_scalar(model, point, of_names, mode)
-    make = partial(MODES[mode], model, of=of_names, wrt=wrt_names, engine=engine)
-    made = guarded(model, point, make, f"{model.name or 'model'}_{mode}", given).ir
-    rename(made.graph)
-    return proto_of(made)
+    behind = wrt_names if middle is None else (*wrt_names, middle)
+    literal = model.literal((*behind, *point))
+    model, point = freeze_model(literal, point, (*of_names, *behind), given)
+    require_floating(model, point, of_names, behind)
+    made = dict[str, onnx.ModelProto]()
+    for kind in modes:
+        if kind in SCALAR:
+            require_scalar(model, point, of_names, kind)
+        more: dict[str, Any] = {"at": middle} if kind == GAUSS_NEWTON else {}
+        if tangents is not None and kind in PRODUCTS:
+            more["count"] = tangents
+        make = partial(MODES[kind], model, of=of_names, wrt=wrt_names, engine=engine, **more)
+        recorded = guarded(model, point, make, f"{model.name or 'model'}_{kind}", given).ir
+        if mapped:
+            map_points(recorded, model, mapped)
+        rename(recorded.graph)
+        made[kind] = proto_of(recorded)
+    return made[modes[0]] if len(modes) == 1 else as_functions(made, model.initializers)
+
+
+def modes_of(mode: Any) -> tuple[str, ...]:
+    """The modes, each once; raises `InputError` for one that there is not."""
+    several = isinstance(mode, Sequence) and not isinstance(mode, str)
+    modes = tuple(dict.fromkeys(mode)) if several else (mode,)
+    for kind in modes or (mode,):
+        if kind not in (*MODES, STEP):
+            raise not_allowed("mode", kind, [*MODES, STEP])
+    return modes
+
+
+def mapped_names(model: Model, vmap: NamesOrNone) -> Names:
+    """The inputs that get a new first axis."""
+    names = (vmap,) if isinstance(vmap, str) else tuple(vmap or ())
+    for name in names:
+        if name not in model.inputs:
+            raise InputError(f"vmap={name!r} is no input of the model: {[*model.inputs]}")
+    return names
+
+
+def map_points(recorded: ir.Model, model: Model, names: Names) -> None:
+    """Give inputs a new first axis, and all inputs that the model does not have."""
+    graph, held = recorded.graph, recorded.metadata_props.get(GUARDS)
+    if held:
+        raise InputError("vmap= needs a derivative that holds at all points, this one holds where "
+                         f"{', '.join(held.splitlines())}")  # fmt: skip
+    new = {str(value.name) for value in graph.inputs} - model.inputs.keys()
+    gone = {*names} - {value.name for value in graph.inputs}
+    if gone:
+        raise InputError(f"vmap={sorted(gone)} became constants of the derivative")
+    map_over(graph, {*names, *new - {*graph.initializers}})
+
+
+def check_options(modes: Collection[str], at: str | None, tangents: int | str | None) -> None:
+    """Raises `InputError` for an option that none of the modes has."""
+    if at is not None and GAUSS_NEWTON not in modes:
+        raise InputError(f"at={at!r} goes with mode={GAUSS_NEWTON!r}, not with {quoted(modes)}")
+    if tangents is not None and {*PRODUCTS}.isdisjoint(modes):
+        raise InputError(f"tangents={tangents!r} goes with {quoted(PRODUCTS)}, "
+                         f"not with {quoted(modes)}")  # fmt: skip
+
+
+def quoted(modes: Iterable[str]) -> str:
+    """Modes, for a message."""
+    return ", ".join(map(repr, modes))
+
+
+def tensor_before_loss(model: Model, at: str | None, of: Names) -> str:
+    """The tensor before the loss."""
+    found = name_of(model, at, heads_of(model), "at")
+    if found in of:
+        raise InputError(f"at={found!r} is the loss itself, and ∂²of/∂at² is 0: name with at= the "
+                         "tensor from which the loss is computed, such as the logits")  # fmt: skip
+    return found
 
 
 def freeze_model(

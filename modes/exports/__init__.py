@@ -1,0 +1,1 @@
+"""Exports: derivatives as plain ONNX models that any runtime executes."""
