@@ -10,9 +10,10 @@ import pytest
 import onnxjac as oj
 from interop.operators import MODEL, linearization
 from onnxjac.modes.interop import openmdao, pytensor, torch
+from solvers.programs import hock_schittkowski
 
-LIBRARIES = ("torch", "jax", "jax2onnx", "lineax", "pylops", "onnxscript", "openmdao", "sksundae",
-             "pytensor")  # fmt: skip
+LIBRARIES = ("torch", "jax", "jax2onnx", "lineax", "pylops", "onnxscript", "casadi", "nlopt",
+             "cyipopt", "pyomo", "openmdao", "sksundae", "pytensor")  # fmt: skip
 
 
 @pytest.fixture
@@ -43,6 +44,10 @@ def bare(monkeypatch):
         (lambda: MODEL.to_jax(), "jax"),
         (lambda: linearization().to_lineax(), "lineax"),
         (lambda: linearization().to_pylops(), "pylops"),
+        (lambda: MODEL.to_casadi(), "casadi"),
+        (lambda: hock_schittkowski().to_casadi(), "casadi"),
+        (lambda: hock_schittkowski().to_nlopt(), "nlopt"),
+        (lambda: hock_schittkowski().to_pynumero(), "pyomo"),
         (lambda: oj.to_openmdao(MODEL, {}), "openmdao"),
         (lambda: oj.to_pytensor(MODEL), "pytensor"),
         (lambda: oj.to_sundials(None), "sundials"),
