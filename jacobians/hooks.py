@@ -54,6 +54,7 @@ check = hook("check {}", "The tests of a symmetric operator: `modes.curvature.ch
 to = hook("move {}", "The operator with its arrays on a device of PyTorch: `modes.interop`.")
 to_torch = hook("make {} a function of PyTorch", "The thing for PyTorch: `modes.interop`.")
 to_jax = hook("make {} a function of JAX", "The thing for JAX: `modes.interop`.")
+to_casadi = hook("make {} a Function of CasADi", "The thing for CasADi: `modes.solvers`.")
 jax_trees = hook("make trees for {}", "Register operators as trees of JAX: `modes.interop`.")
 to_lineax = hook("make {} an operator of lineax", "The operator for lineax: `modes.interop`.")
 to_pylops = hook("make {} an operator of PyLops", "The operator for PyLops: `modes.interop`.")

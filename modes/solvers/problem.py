@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, final, 
 import numpy as np
 from scipy.sparse import csr_array
 
-from ...jacobians import Jacobian, Shape, common, dtype_of, shape_of, size
+from ...jacobians import Jacobian, Shape, common, dtype_of, hooks, shape_of, size
 from ...jacobians.arguments import validated
 from ...jacobians.arrays import as_array, like, reading_of
 from ...jacobians.base import Wrapper
-from ...jacobians.errors import InputError
+from ...jacobians.errors import InputError, optional
 from ...jacobians.readings import is_kept, module_of
 from ...ops.registry import version
 from ..curvature import over_data
@@ -22,6 +22,7 @@ from ..curvature.over_data import value_and_grad
 from ..data.batches import as_batch, batches_of, is_data
 from ..gradient import Gradient
 from ..hessian import Hessian, hessian
+from ..interop import casadi
 from ..interop.operators import asoperator
 from ..linear.linearization import Linearization
 from ..linearize import linearize
@@ -119,7 +120,7 @@ class Problem(Generic[Given]):
     the model. Results are cached for the last point; J and H at a new point are relinearised.
 
     With `over`, the options `shared`, `batch_size` and, of a loss, `reduction`, the inputs may be
-    data: f, ∇f and H are those of all batches, and a vector f has the rows of all batches.
+    data: f, ∇f and H are taken over all batches, and a vector f has the rows of all batches.
     """
 
     def __init__(
@@ -423,6 +424,24 @@ def as_scipy(
     if isinstance(problem.x0, np.ndarray):
         problem.x0 = problem.x0.astype(np.float64)
     return problem
+
+
+@hooks.to_casadi.register(Model)
+def to_casadi(
+    model: Model, *, of: Names, wrt: Names, inputs: Mapping[str, Any] | None, engine: str | None
+) -> Any:  # fmt: skip
+    """See `Model.to_casadi`: ones where no example is given."""
+    optional("casadi", "casadi")
+    model, at = as_model(model, of, wrt=wrt), dict(inputs or {})
+    free = {name: spec for name, spec in model.inputs.items() if name not in at}
+    chosen = names_of(model, wrt, free, "wrt")
+    for name in set(chosen) & free.keys():
+        shape = model.spec(name).shape
+        if shape is None or not all(isinstance(n, int) for n in shape):
+            raise InputError(f"{model.spec(name)} has no fixed size: give an example in inputs= "
+                             f"and name it, wrt={name!r}")  # fmt: skip
+        at[name] = np.ones(shape)
+    return casadi.model_to_casadi(Problem(model, at, of, chosen, engine))
 
 
 def states_of(model: Model, wrt: Names, t: str | None) -> tuple[str, ...]:

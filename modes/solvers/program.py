@@ -12,10 +12,13 @@ from scipy.sparse import csr_array
 from ...jacobians import Shape, prod_text, size
 from ...jacobians.arguments import validated
 from ...jacobians.errors import InputError, UnknownTensor, closest
+from ..interop.casadi import program_to_casadi
+from ..interop.cyipopt import to_cyipopt, to_pynumero
+from ..interop.nlopt import to_nlopt
 from ..model.primal.inputs import Names, as_model, as_point, check_named, distinct, hosted, names_of
 from ..model.primal.model import Model
 from ..sparse import pattern
-from .fixed_pattern import FixedPattern, Placed
+from ..sparse.fixed_pattern import FixedPattern, Placed
 from .problem import Problem, split_vector
 
 Pair = tuple[np.ndarray, np.ndarray]
@@ -225,6 +228,29 @@ class NonlinearProgram:
             "bounds": Bounds(*self.bounds) if np.isfinite(self.bounds).any() else None,
             "constraints": [rows_of_c(rows) for rows in kinds if len(rows)],
         }  # fmt: skip
+
+    def to_cyipopt(self) -> dict[str, Any]:
+        """The arguments of `cyipopt.Problem(**p.to_cyipopt())`, and of pounce's `Problem`."""
+        return to_cyipopt(self)
+
+    def to_pynumero(self) -> Any:
+        """What PyNumero's `CyIpoptSolver` takes. Needs cyipopt too."""
+        return to_pynumero(self)
+
+    def to_casadi(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What CasADi's `nlpsol` takes, x, f and g, and what its solver takes, x0 and the bounds.
+
+        `nlp, start = p.to_casadi()`, then `nlpsol("solver", "ipopt", nlp)(**start)`.
+        """
+        return program_to_casadi(self)
+
+    @validated
+    def to_nlopt(self, algorithm: str = "LD_SLSQP", *, tol: float = 1e-8) -> Any:
+        """An `nlopt.opt` with objective, constraints and bounds: `p.to_nlopt().optimize(p.x0)`.
+
+        `algorithm` is NLopt's name of a method, and constraints hold up to `tol`.
+        """
+        return to_nlopt(self, algorithm, tol)
 
     def __repr__(self) -> str:
         x = ", ".join(f"{name} {prod_text(a.shape)}" for name, a in self.start.items())

@@ -411,10 +411,10 @@ def _stack_in_place(op: Any, a: ir.Value, c: ir.Value) -> ir.Value | None:
     held, rank = constant_numbers(turned), rank_of(a)
     if held is None or held.ndim < 3 or held.nbytes < STREAMED_BYTES or rank is None or rank < 2:
         return None
-    return swapped(op, op.MatMul(turned, swapped(op, a)))
+    return turn_matrices(op, op.MatMul(turned, turn_matrices(op, a)))
 
 
-def swapped(op: Any, x: ir.Value) -> ir.Value:
+def turn_matrices(op: Any, x: ir.Value) -> ir.Value:
     """The transposes of the matrices in a stack."""
     *lead, i, j = range(len(shape_of(x)))
     made: ir.Value = op.Transpose(x, perm=(*lead, j, i))

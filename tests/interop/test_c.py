@@ -62,12 +62,13 @@ def kind_of(value):
     return onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
 
 
+ONE = {"x": np.ones(3, np.float32)}
 POINT = {"x": np.array([0.3, -0.5, 0.7], np.float32)}
 
 
 def test_a_jacobian_in_c(compile_export):
     model = oj.load(onnx.parser.parse_model(NET))
-    jacobian = compile_export(oj.export(model, "jacobian", {"x": np.ones(3, np.float32)}, of="y"))
+    jacobian = compile_export(oj.export(model, "jacobian", ONE, of="y"))
     J = oj.linearize(model, POINT, of="y")
     found = jacobian(POINT)
     np.testing.assert_allclose(found["y"], J.primal["y"], rtol=1e-5)
@@ -76,7 +77,7 @@ def test_a_jacobian_in_c(compile_export):
 
 def test_sparse_entries_in_c(compile_export):
     model = oj.load(onnx.parser.parse_model(NET))
-    entries = compile_export(oj.export(model, "sparse_jacobian", {"x": np.ones(3, np.float32)}, of="y"))
+    entries = compile_export(oj.export(model, "sparse_jacobian", ONE, of="y"))
     found = entries(POINT)
     A = np.zeros((2, 3), np.float32)
     A[found["jacobian_rows"], found["jacobian_columns"]] = found["jacobian_values"]
@@ -85,8 +86,7 @@ def test_sparse_entries_in_c(compile_export):
 
 def test_products_with_the_hessian_in_c(compile_export):
     model = oj.load(onnx.parser.parse_model(NET))
-    one = {"x": np.ones(3, np.float32)}
-    product = compile_export(oj.export(model, "hvp", one, of="loss", tangents=2))
+    product = compile_export(oj.export(model, "hvp", ONE, of="loss", tangents=2))
     V = np.array([[1, 0, -1], [0.5, 2, 0]], np.float32)
     H = oj.hessian(model, POINT, of="loss")
     found = product(POINT | {"x_tangent": V})["x_hvp"]

@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_array
 
 import onnxjac as oj
-from onnxjac.modes.solvers.fixed_pattern import FixedPattern, Placed
+from onnxjac.modes.sparse.fixed_pattern import FixedPattern, Placed
 from solvers.models import parsed
 from solvers.programs import HS71, SOLUTION, by_hand, hock_schittkowski
 

@@ -80,3 +80,26 @@ class Model(Contents):
         """
         convert: Callable[..., Callable[..., Any]] = hooks.to_jax
         return convert(self, of=of, wrt=wrt, inputs=inputs, engine=engine)
+
+    @validated
+    def to_casadi(
+        self, *, of: Names = None, wrt: Names = None, inputs: Mapping[str, Any] | None = None,
+        engine: str | None = None,
+    ) -> Any:  # fmt: skip
+        """y = f(x) as a Function of CasADi, with exact sparse derivatives to second order.
+
+        Forward mode is J V, reverse mode Jᵀ U, and the Jacobian and the Hessian have the sparsity
+        of the model, for `nlpsol`, `Opti` and expressions. Needs `onnxjac[casadi]`.
+
+        - `of`, `wrt`: results and arguments; by default all floating outputs and inputs.
+        - `inputs`: values of inputs that stay as they are, by name; of inputs in `wrt` an example,
+          which a free size needs.
+        - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
+          the model.
+
+        Shapes: a tensor of rank 2 is a matrix of CasADi, any other a column, its entries row by
+        row. Raises `InputError` without CasADi, for a free size without an example, and where a
+        name or a tensor does not fit.
+        """
+        convert: Callable[..., Any] = hooks.to_casadi
+        return convert(self, of=of, wrt=wrt, inputs=inputs, engine=engine)
