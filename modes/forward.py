@@ -10,14 +10,14 @@ import numpy as np
 from ..jacobians.arguments import passes_options_to
 from .linearize import Options, linearize
 from .model.primal.inputs import Names, check_named
-from .model.primal.model import Model
+from .model.primal.model import ModelLike
 
 Tensors = dict[str, np.ndarray]
 
 
 @passes_options_to(linearize, but="wrt")
 def jvp(
-    model: Model,
+    model: ModelLike,
     primals: Mapping[str, Any],
     tangents: Mapping[str, Any],
     *,

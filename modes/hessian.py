@@ -17,8 +17,8 @@ from .linear.check import Check, Outcome, against_values, run_checks
 from .linear.explanation import Explanation, Local
 from .linear.linearization import Linearization
 from .linear.symmetric import Curvature, Symmetric, diagonal_blocks
-from .model.primal.inputs import Names, as_model, listed, names_of
-from .model.primal.model import Model
+from .model.primal.inputs import Names, listed, names_of
+from .model.primal.model import ModelLike, as_model
 
 
 class Hessian(Curvature):
@@ -127,19 +127,19 @@ def by_values(H: Hessian, seed: int) -> Iterator[Outcome]:
 
 @overload
 def hessian(
-    model: Model, inputs: Mapping[str, Any], *, of: str | None = None, wrt: Names = None,
+    model: ModelLike, inputs: Mapping[str, Any], *, of: str | None = None, wrt: Names = None,
     weights: Any = None, blocks: None = None, engine: str | None = None,
     straight_through: bool = False,
 ) -> Hessian: ...
 @overload
 def hessian(
-    model: Model, inputs: Mapping[str, Any], *, of: str | None = None, wrt: Names = None,
+    model: ModelLike, inputs: Mapping[str, Any], *, of: str | None = None, wrt: Names = None,
     weights: Any = None, blocks: Literal["diagonal"], engine: str | None = None,
     straight_through: bool = False,
 ) -> Symmetric: ...
 @validated
 def hessian(
-    model: Model,
+    model: ModelLike,
     inputs: Mapping[str, Any],
     *,
     of: str | None = None,
@@ -177,7 +177,7 @@ def hessian(
 
 @validated
 def hvp(
-    model: Model,
+    model: ModelLike,
     primals: Mapping[str, Any],
     tangents: Mapping[str, Any],
     *,

@@ -11,8 +11,8 @@ from ..jacobians.threads import remembered
 from .linear.derivatives.record import warn_roundings, warn_zeros
 from .linear.derivatives.route import route_of
 from .linear.linearization import Linearization, linearized
-from .model.primal.inputs import Names, as_model, names_of
-from .model.primal.model import Model
+from .model.primal.inputs import Names, names_of
+from .model.primal.model import ModelLike, as_model
 
 ZEROS, ROUNDED = "zeros", "rounded"
 """Keys of the structural zeros, and of roundings, in what a derivative or a route knows."""
@@ -28,7 +28,7 @@ class Options(TypedDict, total=False):
 
 @validated
 def linearize(
-    model: Model,
+    model: ModelLike,
     inputs: Mapping[str, Any],
     *,
     of: Names = None,

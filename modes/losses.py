@@ -19,8 +19,8 @@ from ..jacobians.arrays import as_array
 from ..jacobians.errors import InputError, closest, not_allowed, warn
 from .model.flow.nodes import Nodes
 from .model.loading.patterns import recognise
-from .model.primal.inputs import HEAD, Names, as_model, names_of
-from .model.primal.model import Model, TensorSpec
+from .model.primal.inputs import HEAD, Names, names_of
+from .model.primal.model import Model, ModelLike, TensorSpec, as_model
 
 Reduction = Literal["mean", "sum", "none", "batchmean"]
 
@@ -152,7 +152,7 @@ UNCHANGED = frozenset({"Cast", "Identity"})
 
 @validated
 def with_loss(
-    model: Any,
+    model: ModelLike,
     kind: str,
     *,
     at: Names = None,

@@ -17,8 +17,8 @@ from .forward import Tensors
 from .gradient import Gradient
 from .linear.linearization import Linearization
 from .linearize import Options, linearize
-from .model.primal.inputs import Names, as_model, names_of
-from .model.primal.model import Model
+from .model.primal.inputs import Names, names_of
+from .model.primal.model import ModelLike, as_model
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 """The inputs of a model without inputs."""
@@ -47,7 +47,7 @@ class Pullback:
 
 @passes_options_to(linearize)
 def vjp(
-    model: Model,
+    model: ModelLike,
     primals: Mapping[str, Any] = NOTHING,
     *,
     of: Names = None,
@@ -106,7 +106,7 @@ class ValueAndGrad:
 
 @validated
 def value_and_grad(
-    model: Model, *, of: str | None = None, wrt: Names = None, engine: str | None = None,
+    model: ModelLike, *, of: str | None = None, wrt: Names = None, engine: str | None = None,
     straight_through: bool = False,
 ) -> ValueAndGrad:  # fmt: skip
     """x ↦ (f(x), ∇f(x)), with f the scalar tensor that `of` names: a function of the point.
@@ -138,7 +138,7 @@ def value_and_grad(
 @passes_options_to(linearize)
 @validated
 def grad(
-    model: Model,
+    model: ModelLike,
     inputs: Mapping[str, Any] = NOTHING,
     *,
     of: str | None = None,

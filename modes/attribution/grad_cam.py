@@ -15,7 +15,7 @@ from ...jacobians.errors import InputError
 from ..linear.derivatives.record import active_steps
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import may_float
-from ..model.primal.model import Model
+from ..model.primal.model import ModelLike
 from .attribution import Attribution
 from .target import AttributionTarget, target_of
 
@@ -28,7 +28,7 @@ MIXES = frozenset({"MatMul", "Gemm", "Einsum", "Transpose", "Reshape", "Softmax"
 
 @validated
 def grad_cam(
-    model: Model, inputs: Mapping[str, Any], *, of: str | None = None, layer: str | None = None,
+    model: ModelLike, inputs: Mapping[str, Any], *, of: str | None = None, layer: str | None = None,
     relu: bool = True, engine: str | None = None,
 ) -> Attribution:  # fmt: skip
     """max(Σ_c α_c A_c, 0) with α_c the mean of ∂f/∂A_c over places: where layer A speaks for f.
@@ -66,7 +66,7 @@ def grad_cam(
     found = (alpha * A).sum(axis=1, keepdims=True)
     images = {
         n: host(x) for n, x in f.point.items()
-        if n in model.inputs and np.ndim(x) == 4 and may_float(model.inputs[n])
+        if n in f.model.inputs and np.ndim(x) == 4 and may_float(f.model.inputs[n])
     }  # fmt: skip
     return Attribution("Grad-CAM", f.text, {name: np.maximum(found, 0) if relu else found},
                        {name: A}, values, not relu, images=images)  # fmt: skip

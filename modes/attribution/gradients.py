@@ -13,14 +13,14 @@ from ...jacobians.errors import InputError
 from ...jacobians.progress import counting
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import Names
-from ..model.primal.model import Model
+from ..model.primal.model import ModelLike
 from .attribution import Attribution, like_inputs
 from .target import AttributionTarget, target_of
 
 
 @validated
 def saliency(
-    model: Model, inputs: Mapping[str, Any], *, of: str | None = None, wrt: Names = None,
+    model: ModelLike, inputs: Mapping[str, Any], *, of: str | None = None, wrt: Names = None,
     engine: str | None = None,
 ) -> Attribution:  # fmt: skip
     """|∂f/∂xᵢ|: how fast f changes with each entry of the input.
@@ -48,7 +48,7 @@ def saliency(
 
 @validated
 def gradient_times_input(
-    model: Model, inputs: Mapping[str, Any], *, of: str | None = None, wrt: Names = None,
+    model: ModelLike, inputs: Mapping[str, Any], *, of: str | None = None, wrt: Names = None,
     engine: str | None = None,
 ) -> Attribution:  # fmt: skip
     """xᵢ ∂f/∂xᵢ: what each entry of the input contributes to f, to first order.
@@ -77,7 +77,7 @@ def gradient_times_input(
 
 @validated
 def smoothgrad(
-    model: Model, inputs: Mapping[str, Any], *, of: str | None = None, wrt: Names = None,
+    model: ModelLike, inputs: Mapping[str, Any], *, of: str | None = None, wrt: Names = None,
     samples: Positive = 50, noise: NonNegative = 0.15, seed: Natural = 0,
     engine: str | None = None,
 ) -> Attribution:  # fmt: skip
@@ -123,7 +123,7 @@ def noisy(x: np.ndarray, noise: float, rng: np.random.Generator) -> np.ndarray:
 
 @validated
 def integrated_gradients(
-    model: Model, inputs: Mapping[str, Any], *, of: str | None = None, wrt: Names = None,
+    model: ModelLike, inputs: Mapping[str, Any], *, of: str | None = None, wrt: Names = None,
     baseline: Any = None, steps: Positive = 50, engine: str | None = None,
 ) -> Attribution:  # fmt: skip
     """(xᵢ − x₀ᵢ) ∫₀¹ ∂f/∂xᵢ(x₀ + t (x − x₀)) dt: what each entry contributes to f(x) − f(x₀).

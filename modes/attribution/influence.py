@@ -16,14 +16,14 @@ from ..curvature.kronecker import KroneckerFactored
 from ..curvature.over_data import empirical_fisher, gauss_newton
 from ..curvature.reductions import Reduction
 from ..model.primal.inputs import Names
-from ..model.primal.model import Model
+from ..model.primal.model import ModelLike
 from ..solvers.inverse import identity_like, inverse
 from .samples import Losses, losses_of
 
 
 @validated
 def influence(
-    model: Model, train: Any, test: Any, *, of: str, at: str | None = None, wrt: Names = None,
+    model: ModelLike, train: Any, test: Any, *, of: str, at: str | None = None, wrt: Names = None,
     curvature: Any = "gauss_newton", damping: Above0 = 1e-2, reduction: Reduction = "mean",
     rtol: NonNegative = 1e-6, batch_size: Positive | None = None, engine: str | None = None,
 ) -> np.ndarray:  # fmt: skip
@@ -115,7 +115,7 @@ class Nearest(NamedTuple):
 
 @validated
 def nearest_gradients(
-    model: Model, train: Any, test: Any, *, of: str, at: str | None = None, wrt: Names = None,
+    model: ModelLike, train: Any, test: Any, *, of: str, at: str | None = None, wrt: Names = None,
     k: Positive = 10, cosine: bool = True, reduction: Reduction = "mean",
     batch_size: Positive | None = None, engine: str | None = None,
 ) -> Nearest:  # fmt: skip

@@ -15,8 +15,8 @@ from ...jacobians.progress import counting
 from ..curvature.fisher import sample_gradients
 from ..curvature.reductions import Reduction
 from ..data.batches import batches_of
-from ..model.primal.inputs import Names, as_model, names_of, weights_of
-from ..model.primal.model import Model
+from ..model.primal.inputs import Names, names_of, weights_of
+from ..model.primal.model import Model, ModelLike, as_model
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Rows:
 
 
 def losses_of(
-    model: Model, of: str, at: str | None, wrt: Names, reduction: Reduction, engine: str | None
+    model: ModelLike, of: str, at: str | None, wrt: Names, reduction: Reduction, engine: str | None
 ) -> Losses:
     """The losses by the named weights, or by all of them."""
     model = as_model(model)

@@ -16,8 +16,8 @@ from ..gradient import Gradient
 from ..linearize import linearize
 from ..model.flow.entries import PART, split_part
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import Names, as_model, check_inputs, heads_of, name_of, names_of
-from ..model.primal.model import Model
+from ..model.primal.inputs import Names, check_inputs, heads_of, name_of, names_of
+from ..model.primal.model import Model, ModelLike, as_model
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class AttributionTarget:
 
 
 def target_of(
-    model: Model, inputs: Mapping[str, Any], of: str | None, wrt: Names, engine: str | None
+    model: ModelLike, inputs: Mapping[str, Any], of: str | None, wrt: Names, engine: str | None
 ) -> AttributionTarget:
     """The target that `of` names: `"logits[0,3]"`, or of each sample its largest entry.
 

@@ -28,7 +28,6 @@ from ..model.markup import Page
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import (
     Names,
-    as_model,
     check_inputs,
     distinct,
     hosted,
@@ -36,7 +35,7 @@ from ..model.primal.inputs import (
     may_float,
     names_of,
 )
-from ..model.primal.model import Model, TensorSpec
+from ..model.primal.model import Model, TensorSpec, as_model
 from .matching import Pair, ends_matched, layers_matched, may_match, relative_difference, unmatched
 from .slopes import difference_of, worst_of
 

@@ -35,8 +35,8 @@ from ..linear.derivatives.route import signature_of
 from ..linear.linearization import Linearization
 from ..linear.symmetric import Middle, Symmetric, sandwiched
 from ..linearize import linearize
-from ..model.primal.inputs import Names, as_model, check_inputs, heads_of, name_of
-from ..model.primal.model import Model
+from ..model.primal.inputs import Names, check_inputs, heads_of, name_of
+from ..model.primal.model import ModelLike, as_model
 from .reductions import Reduction, Tail, warn_of_other, weight_in_mean
 
 Family = Literal["categorical", "bernoulli", "gaussian"]
@@ -44,7 +44,7 @@ Family = Literal["categorical", "bernoulli", "gaussian"]
 
 @validated
 def fisher(
-    model: Model,
+    model: ModelLike,
     inputs: Mapping[str, Any],
     *,
     at: str | None = None,
@@ -117,7 +117,7 @@ def outer_products(r: np.ndarray, axis: int) -> Jacobian:
 
 @validated
 def empirical_fisher(
-    model: Model,
+    model: ModelLike,
     inputs: Mapping[str, Any],
     *,
     of: str,
@@ -151,7 +151,7 @@ def empirical_fisher(
 
 
 def sample_gradients(
-    model: Model, inputs: Mapping[str, Any], of: str, at: str | None, wrt: Names,
+    model: ModelLike, inputs: Mapping[str, Any], of: str, at: str | None, wrt: Names,
     reduction: Reduction, engine: str | None,
 ) -> tuple[Middle, Linearization]:  # fmt: skip
     """J ↦ R, and J, with G = R J, whose row n is the gradient of the loss of sample n."""

@@ -60,15 +60,15 @@ from ..linear.linearization import Linearization, linearized
 from ..linear.symmetric import Symmetric, sandwiched
 from ..linearize import engine_for, linearize
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import Names, as_model, heads_of, is_float, name_of
-from ..model.primal.model import Model
+from ..model.primal.inputs import Names, heads_of, is_float, name_of
+from ..model.primal.model import ModelLike, as_model
 from .fisher import jacobian_at, point_of_tail, value_and_jacobian
 from .reductions import Reduction, Tail, reduction_factor
 
 
 @validated
 def gauss_newton(
-    model: Model,
+    model: ModelLike,
     inputs: Mapping[str, Any],
     *,
     of: str | None = None,
@@ -122,7 +122,7 @@ def gauss_newton(
 
 @validated
 def gram(
-    model: Model,
+    model: ModelLike,
     inputs: Mapping[str, Any],
     *,
     of: Names = None,

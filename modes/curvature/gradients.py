@@ -60,8 +60,8 @@ from ..linear.derivatives.route import Route, route_of
 from ..linear.elimination.plan import eliminated, repays_elimination
 from ..linear.elimination.samples import Batch, within
 from ..linear.linearization import Linearization
-from ..model.primal.inputs import Names, as_model, heads_of, name_of, names_of, weights_of
-from ..model.primal.model import Model
+from ..model.primal.inputs import Names, heads_of, name_of, names_of, weights_of
+from ..model.primal.model import Model, as_model
 from .fisher import LIKELIHOODS, Family, LossGradients, terms, with_samples
 from .kronecker import gather_uses
 from .reductions import Reduction

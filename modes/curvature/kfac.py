@@ -29,8 +29,8 @@ from ..data.cluster import Parts, Placement, count_batches, evenly, submit_share
 from ..data.stream import Stream, changed
 from ..linear.linearization import Linearization, linearized
 from ..linearize import engine_for, warn_of_zeros
-from ..model.primal.inputs import Specs, as_model
-from ..model.primal.model import Model
+from ..model.primal.inputs import Specs
+from ..model.primal.model import Model, ModelLike, as_model
 from .fisher import LossGradients
 from .gradients import FisherType, Gradients, Target, per_sample, squares
 from .kronecker import Again, Factors, KroneckerFactored, Moment, decompose, rebuilt
@@ -84,7 +84,7 @@ class Statistics:
 
 
 def statistics(
-    model: Model,
+    model: ModelLike,
     inputs: Any,
     label: str,
     *,
@@ -121,7 +121,7 @@ def statistics_at(
 @passes_options_to(Target, statistics)
 @validated
 def kfac(
-    model: Model, inputs: Data, *, approximation: Approximation = "expand",
+    model: ModelLike, inputs: Data, *, approximation: Approximation = "expand",
     **options: Unpack[GradientOptions],
 ) -> KroneckerFactored:  # fmt: skip
     """K = blockdiag(A ⊗ B) with A = mean of x xᵀ, B = c Σ g gᵀ: the Kronecker factors of F.
@@ -179,7 +179,7 @@ def kfac(
 @passes_options_to(Target, statistics)
 @validated
 def ekfac(
-    model: Model, inputs: Data, *, approximation: Approximation = "expand",
+    model: ModelLike, inputs: Data, *, approximation: Approximation = "expand",
     **options: Unpack[GradientOptions],
 ) -> KroneckerFactored:  # fmt: skip
     """E = Q diag(λ) Qᵀ: the eigenvectors Q of K-FAC, with λ = c Σₙ (Qᵀ vec Gₙ)² of F itself.
@@ -317,7 +317,7 @@ def gram(x: np.ndarray) -> np.ndarray:
 @passes_options_to(Target, statistics)
 @validated
 def shampoo(
-    model: Model, inputs: Data, *, power: float = 0.5, **options: Unpack[GradientOptions]
+    model: ModelLike, inputs: Data, *, power: float = 0.5, **options: Unpack[GradientOptions]
 ) -> KroneckerFactored:
     """S = blockdiag(Lᵖ ⊗ Rᵖ) with L = c Σₙ Gₙ Gₙᵀ and R = c Σₙ Gₙᵀ Gₙ, Gₙ as in F.
 

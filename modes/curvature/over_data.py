@@ -25,8 +25,8 @@ from ..data.stream import by_tensor
 from ..forward import Tensors
 from ..linear.symmetric import Symmetric
 from ..model.primal.evaluate import shape_at
-from ..model.primal.inputs import Names, as_model, check_inputs, heads_of, name_of, names_of
-from ..model.primal.model import Model
+from ..model.primal.inputs import Names, check_inputs, heads_of, name_of, names_of
+from ..model.primal.model import Model, ModelLike, as_model
 from . import fisher as fishers
 from . import gauss_newton as gauss_newtons
 from .fisher import terms
@@ -94,7 +94,7 @@ for _function in (linearize, hessian, gauss_newton, fisher, empirical_fisher, gr
 
 @validated
 def value_and_grad(
-    model: Model,
+    model: ModelLike,
     *,
     of: str | None = None,
     wrt: Names = None,
@@ -133,7 +133,7 @@ def value_and_grad(
 @passes_options_to(linearizing.linearize)
 @validated
 def grad(
-    model: Model,
+    model: ModelLike,
     inputs: Data = reverse.NOTHING,
     *,
     of: str | None = None,
@@ -178,7 +178,7 @@ class OptionsOverData(linearizing.Options, DataOptions):
 
 @passes_options_to(linearize)
 def ntk(
-    model: Model,
+    model: ModelLike,
     inputs: Data,
     others: Data | None = None,
     *,

@@ -14,7 +14,7 @@ from ...jacobians.arguments import Count, Positive, join_signatures, shown_as, v
 from ...jacobians.errors import InputError
 from ..linear.symmetric import Symmetric
 from ..model.primal.inputs import Names
-from ..model.primal.model import Model
+from ..model.primal.model import ModelLike
 from .batches import Batch, as_batch, is_data, samples
 from .cluster import distributed
 from .stream import Reduction, digest, streamed
@@ -78,12 +78,12 @@ class TakesData(Protocol[P, Made_co]):
 
     @overload
     def __call__(
-        self, model: Model, inputs: Batch, *, of: str | None = None, wrt: Names = None,
+        self, model: ModelLike, inputs: Batch, *, of: str | None = None, wrt: Names = None,
         weights: Any = None, blocks: str, engine: str | None = None,
     ) -> Symmetric: ...
 
     @overload
-    def __call__(self, model: Model, inputs: Data, **options: Unpack[Every]) -> Jacobian: ...
+    def __call__(self, model: ModelLike, inputs: Data, **options: Unpack[Every]) -> Jacobian: ...
 
 NOTHING: Batch = {}
 

@@ -23,7 +23,6 @@ from ..model.loading.patterns import proto_of
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import Names as NamesOrNone
 from ..model.primal.inputs import (
-    as_model,
     check_inputs,
     heads_of,
     name_of,
@@ -31,7 +30,7 @@ from ..model.primal.inputs import (
     not_floating,
     optional_inputs,
 )
-from ..model.primal.model import Model
+from ..model.primal.model import Model, ModelLike, as_model
 from ..recording.derive import (
     Names,
     gauss_newton_graph,
@@ -73,7 +72,7 @@ GAUSS_NEWTON = "gauss_newton"
 
 @validated
 def export(
-    model: Model | onnx.ModelProto,
+    model: ModelLike,
     mode: Mode | Sequence[Mode],
     inputs: Any = None,
     *,

@@ -21,8 +21,8 @@ from ...ops.registry import version
 from ..linear.derivatives.route import route_of
 from ..linear.linearization import Linearization, linearized
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import Names, as_model, check_inputs, is_float, names_of
-from ..model.primal.model import Model
+from ..model.primal.inputs import Names, check_inputs, is_float, names_of
+from ..model.primal.model import Model, ModelLike, as_model
 from ..recording.derive import jvp_graph, vjp_graph
 
 Args = Sequence[Any]
@@ -170,7 +170,7 @@ class Primal(Pointwise):
 
 
 def model_function(
-    call: Callable[[Primal, list[Any]], Sequence[Any]], model: Model, of: Names, wrt: Names,
+    call: Callable[[Primal, list[Any]], Sequence[Any]], model: ModelLike, of: Names, wrt: Names,
     inputs: Mapping[str, Any] | None, engine: str | None, eager: Callable[[], bool] = lambda: False,
 ) -> Callable[..., Any]:  # fmt: skip
     """A model as a function of `wrt`, by position, and of other inputs, by name.

@@ -11,8 +11,8 @@ import numpy as np
 from ...jacobians import shape_of, size
 from ..linear.linearization import Linearization
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import Names, Specs, as_model, check_inputs, distinct, names_of
-from ..model.primal.model import Model
+from ..model.primal.inputs import Names, Specs, check_inputs, distinct, names_of
+from ..model.primal.model import ModelLike, as_model
 from .functions import Primal
 
 Vectors = Sequence[Any]
@@ -35,7 +35,7 @@ class NamedFunction:
     """(wrt, states) ↦ of, from `start` on; `keys` are the names that the tool has for tensors."""
 
     def __init__(
-        self, model: Model, inputs: Mapping[str, Any], of: Names, wrt: Names, states: Names,
+        self, model: ModelLike, inputs: Mapping[str, Any], of: Names, wrt: Names, states: Names,
         engine: str | None,
     ) -> None:  # fmt: skip
         model = as_model(model, of, wrt=wrt)

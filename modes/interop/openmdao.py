@@ -12,14 +12,14 @@ from ...jacobians.arguments import validated
 from ...jacobians.errors import InputError, optional
 from ..linear.linearization import Linearization
 from ..model.primal.inputs import Names
-from ..model.primal.model import Model
+from ..model.primal.model import ModelLike
 from .named import NamedFunction, block_entries
 from .operators import asoperator
 
 
 @validated
 def to_openmdao(
-    model: Model, inputs: Mapping[str, Any], *, of: Names = None, wrt: Names = None,
+    model: ModelLike, inputs: Mapping[str, Any], *, of: Names = None, wrt: Names = None,
     states: Names = None, form: Literal["sparse", "operator"] = "sparse", engine: str | None = None,
 ) -> Any:  # fmt: skip
     """y = f(x) as an explicit component of OpenMDAO; with `states`, r(x, u) = 0 as an implicit one.

@@ -11,14 +11,14 @@ import numpy as np
 from ...jacobians.arguments import validated
 from ...jacobians.errors import InputError, optional
 from ..model.primal.inputs import Names
-from ..model.primal.model import Model
+from ..model.primal.model import Model, ModelLike
 from .functions import Function, Primal, model_function
 
 
 @validated
 def to_pytensor(
-    model: Model, *, of: Names = None, wrt: Names = None, inputs: Mapping[str, Any] | None = None,
-    engine: str | None = None,
+    model: ModelLike, *, of: Names = None, wrt: Names = None,
+    inputs: Mapping[str, Any] | None = None, engine: str | None = None,
 ) -> Callable[..., Any]:  # fmt: skip
     """x ↦ f(x) as a function of PyTensor's variables, which it differentiates to any order.
 

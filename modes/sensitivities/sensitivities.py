@@ -20,8 +20,8 @@ from ..curvature.reductions import Reduction
 from ..data.batches import batches_of
 from ..linear.symmetric import Curvature
 from ..model.markup import Page
-from ..model.primal.inputs import Names, as_model, name_of
-from ..model.primal.model import Model
+from ..model.primal.inputs import Names, name_of
+from ..model.primal.model import Model, ModelLike, as_model
 from ..model.save import Target, drafts
 from .choice import Allocation, Pruning, allocate_bits, least_scores
 from .rounding import (
@@ -249,7 +249,7 @@ def check_width(bits: Any) -> int:
 
 @validated
 def sensitivities(
-    model: Any, data: Any, *, of: str | None = None, at: str | None = None, wrt: Names = None,
+    model: ModelLike, data: Any, *, of: str | None = None, at: str | None = None, wrt: Names = None,
     bits: Sequence[int] = (8, 6, 4, 3, 2), per_channel: bool = False,
     curvature: Any = "gauss_newton", reduction: Reduction = "mean",
     batch_size: Positive | None = None, engine: str | None = None,

@@ -26,8 +26,8 @@ from ..losses import with_loss
 from ..model.flow.steps import Limits
 from ..model.loading.load import load
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import Names, arrays_in, as_model, check_inputs, is_float
-from ..model.primal.model import Model, TensorSpec
+from ..model.primal.inputs import Names, arrays_in, check_inputs, is_float
+from ..model.primal.model import Model, TensorSpec, as_model
 from .blocks import memory_text, sign_meanings, structure_kind
 from .spectra import Spectrum
 

@@ -20,7 +20,7 @@ from ..curvature.over_data import gauss_newton
 from ..data.adapter import NOTHING, Data
 from ..data.batches import Batch, as_batch, is_data
 from ..model.primal.inputs import HEAD, Names
-from ..model.primal.model import Model
+from ..model.primal.model import ModelLike
 from .iteration import (
     DESCENT,
     GOING,
@@ -48,7 +48,7 @@ NO_PROGRESS = 2
 
 @validated
 def newton_cg(
-    model: Model,
+    model: ModelLike,
     inputs: Data,
     *,
     of: str | None = None,
@@ -166,7 +166,7 @@ Curvature = Callable[[dict[str, Any]], Any]
 
 @validated
 def natural_gradient(
-    model: Model,
+    model: ModelLike,
     inputs: Data,
     *,
     of: str | None = None,

@@ -20,7 +20,7 @@ from ..data.batches import Batch, as_batch
 from ..estimators.estimate import Probed
 from ..estimators.exact import squares_by_products
 from ..model.primal.inputs import Names
-from ..model.primal.model import Model
+from ..model.primal.model import ModelLike
 from .iteration import (
     GOING,
     GRADIENT,
@@ -70,7 +70,7 @@ def column_norms(J: Any, *, probes: int = 32, seed: int = 0) -> np.ndarray:
 
 @validated
 def levenberg_marquardt(
-    model: Model,
+    model: ModelLike,
     inputs: Data,
     *,
     of: Names = None,

@@ -27,16 +27,8 @@ from ..interop.operators import asoperator
 from ..linear.linearization import Linearization
 from ..linearize import linearize
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import (
-    Names,
-    as_model,
-    check_inputs,
-    check_named,
-    is_float,
-    listed,
-    names_of,
-)
-from ..model.primal.model import Model, TensorSpec
+from ..model.primal.inputs import Names, check_inputs, check_named, is_float, listed, names_of
+from ..model.primal.model import Model, ModelLike, TensorSpec, as_model
 from ..reverse import ValueAndGrad
 from ..sparse import sparse
 from ..sparse.sweep import strip_wrappers
@@ -125,7 +117,7 @@ class Problem(Generic[Given]):
 
     def __init__(
         self,
-        model: Model,
+        model: ModelLike,
         inputs: Any,
         of: Names,
         wrt: Names,
@@ -374,17 +366,17 @@ def split_vector(x: Any, sizes: list[int]) -> list[np.ndarray]:
 
 @overload
 def as_scipy(
-    model: Model, inputs: Mapping[str, Any], *, of: Names = None, wrt: Names = None,
+    model: ModelLike, inputs: Mapping[str, Any], *, of: Names = None, wrt: Names = None,
     engine: str | None = None, form: Literal["dense"], t: str | None = None,
 ) -> Problem[np.ndarray]: ...
 @overload
 def as_scipy(
-    model: Model, inputs: Mapping[str, Any], *, of: Names = None, wrt: Names = None,
+    model: ModelLike, inputs: Mapping[str, Any], *, of: Names = None, wrt: Names = None,
     engine: str | None = None, form: Form = "operator", t: str | None = None,
 ) -> Problem[Any]: ...
 @validated
 def as_scipy(
-    model: Model,
+    model: ModelLike,
     inputs: Mapping[str, Any],
     *,
     of: Names = None,
@@ -428,7 +420,7 @@ def as_scipy(
 
 @hooks.to_casadi.register(Model)
 def to_casadi(
-    model: Model, *, of: Names, wrt: Names, inputs: Mapping[str, Any] | None, engine: str | None
+    model: ModelLike, *, of: Names, wrt: Names, inputs: Mapping[str, Any] | None, engine: str | None
 ) -> Any:  # fmt: skip
     """See `Model.to_casadi`: ones where no example is given."""
     optional("casadi", "casadi")

@@ -15,8 +15,8 @@ from ...jacobians.errors import InputError, UnknownTensor, closest
 from ..interop.casadi import program_to_casadi
 from ..interop.cyipopt import to_cyipopt, to_pynumero
 from ..interop.nlopt import to_nlopt
-from ..model.primal.inputs import Names, as_model, as_point, check_named, distinct, hosted, names_of
-from ..model.primal.model import Model
+from ..model.primal.inputs import Names, as_point, check_named, distinct, hosted, names_of
+from ..model.primal.model import Model, as_model
 from ..sparse import pattern
 from ..sparse.fixed_pattern import FixedPattern, Placed
 from .problem import Problem, split_vector

@@ -19,8 +19,8 @@ from ..linear.derivatives.trace import trace_model
 from ..linear.linearization import Linearization
 from ..linearize import linearize
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import Names, as_model, check_inputs, names_of
-from ..model.primal.model import Model
+from ..model.primal.inputs import Names, check_inputs, names_of
+from ..model.primal.model import Model, ModelLike, as_model
 from ..recording.derive import likes, start_graph
 from .iteration import (
     DESCENT,
@@ -59,7 +59,7 @@ def solve_by(solver: Solver, A: Any, b: Array, **options: Any) -> Array:
 
 @validated
 def newton_krylov(
-    model: Model,
+    model: ModelLike,
     inputs: Mapping[str, Any],
     *,
     of: Names = None,
@@ -197,7 +197,7 @@ class Reused:
 
 @validated
 def implicit_euler(
-    model: Model,
+    model: ModelLike,
     inputs: Mapping[str, Any],
     *,
     of: Names = None,
@@ -235,6 +235,7 @@ def implicit_euler(
     does not converge, `InputError` where shapes, names or dtypes do not fit, `UnsupportedOp` for an
     operator without a rule.
     """
+    model = as_model(model, wrt=wrt)
     names, inputs = states_of(model, wrt, t), check_inputs(model, inputs, engine=engine)
     start, u = time_of(model, inputs, t), evaluate(model, inputs, names, engine=engine)
     euler = euler_residual(model, inputs, of=of, wrt=names, engine=engine)
@@ -256,7 +257,7 @@ def implicit_euler(
 
 @validated
 def pseudo_transient(
-    model: Model,
+    model: ModelLike,
     inputs: Mapping[str, Any],
     *,
     of: Names = None,
@@ -324,7 +325,7 @@ STEP = "step"
 
 @validated
 def euler_residual(
-    model: Model,
+    model: ModelLike,
     inputs: Mapping[str, Any],
     *,
     of: Names = None,

@@ -18,8 +18,8 @@ from ..model.flow.steps import steps_needed
 from ..model.loading.bodies import add_import
 from ..model.loading.load import load
 from ..model.loading.patterns import proto_of
-from ..model.primal.inputs import as_model, is_float, weights_of
-from ..model.primal.model import Model
+from ..model.primal.inputs import is_float, weights_of
+from ..model.primal.model import Model, ModelLike, as_model
 from .optimizers import COUNT, OPERATORS, RATE, Optimizer, OptimizerFunction
 
 Arrays = Mapping[str, np.ndarray]
@@ -28,7 +28,7 @@ ONE = "one_update"
 
 @validated
 def training_model(
-    model: Any,
+    model: ModelLike,
     loss: str | onnx.GraphProto,
     trainable: Iterable[str] | None = None,
     optimizer: str | Optimizer = "Adam",

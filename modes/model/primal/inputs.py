@@ -14,17 +14,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from ....jacobians import (
-    Jacobian,
-    Shape,
-    dtype_of,
-    hooks,
-    prod_text,
-    reading,
-    reading_of,
-    shape_of,
-    size,
-)
+from ....jacobians import Jacobian, Shape, dtype_of, prod_text, reading, reading_of, shape_of, size
 from ....jacobians.arrays import as_array, is_foreign, native, on_host, snapshot, untraced, wide
 from ....jacobians.errors import InputError, OnnxJacError, UnknownTensor, closest, warn
 from ....jacobians.readings import is_kept, library_of, runs_on
@@ -32,7 +22,6 @@ from ....jacobians.text import clipped, joined
 from ....ops.node import Step
 from ..flow.conditions import GUARDS, check_relations
 from ..flow.contents import Contents, TensorSpec
-from ..flow.entries import with_entries
 from ..flow.steps import reads, steps_needed
 from .evaluate import evaluate, missing_inputs
 
@@ -325,22 +314,6 @@ def name_of(model: Contents, name: str | None, default: dict[str, TensorSpec], r
         raise InputError(f"{role} is one tensor, not {', '.join(map(repr, found[:8]))}: name it "
                          f"with {role}=")  # fmt: skip
     return found[0]
-
-
-def as_model(
-    model: Any, *names: Names, wrt: Names = None, straight_through: bool = False
-) -> Any:  # fmt: skip
-    """The model itself, or what `load` makes of a file, with the parts of tensors that are named,
-    and maybe with straight-through estimators.
-    """
-    if not isinstance(model, Contents):
-        if hooks.loaded.dispatch(type(model)) is hooks.loaded.dispatch(object):
-            kind = type(model).__name__
-            raise InputError(f"a model is what `load` gives, not {kind}: load it first")
-        model = hooks.loaded(model)
-    if any(map(mentions_parts, (*names, wrt))):
-        model = with_entries(model, names, wrt)
-    return model.estimating if straight_through else model
 
 
 def mentions_parts(names: Names) -> bool:

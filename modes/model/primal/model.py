@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
+import onnx
+import onnx_ir as ir
 
 from ....jacobians import hooks
 from ....jacobians.arguments import validated
+from ....jacobians.errors import InputError
 from ..flow.contents import Contents, Dim, TensorSpec
+from ..flow.entries import with_entries
 from .evaluate import evaluate, own_memory
-from .inputs import Names, check_inputs, correct, warn_nonfinite
+from .inputs import Names, check_inputs, correct, mentions_parts, warn_nonfinite
 
-__all__ = ["Dim", "Model", "TensorSpec"]
+__all__ = ["Dim", "Model", "ModelLike", "TensorSpec"]
 
 
 @final
@@ -103,3 +108,23 @@ class Model(Contents):
         """
         convert: Callable[..., Any] = hooks.to_casadi
         return convert(self, of=of, wrt=wrt, inputs=inputs, engine=engine)
+
+
+ModelLike: TypeAlias = Model | onnx.ModelProto | ir.Model | str | os.PathLike[str] | bytes
+"""A model, or what `load` makes one of: a path or what is in a file."""
+
+
+def as_model(
+    model: ModelLike, *names: Names, wrt: Names = None, straight_through: bool = False
+) -> Model:  # fmt: skip
+    """The model itself, or what `load` makes of a file, with the parts of tensors that are named,
+    and maybe with straight-through estimators.
+    """
+    unknown = hooks.loaded.dispatch(type(model)) is hooks.loaded.dispatch(object)
+    if unknown and not isinstance(model, Model):
+        kind = type(model).__name__
+        raise InputError(f"a model is what `load` gives, not {kind}: load it first")
+    whole: Any = model if isinstance(model, Model) else hooks.loaded(model)
+    if any(map(mentions_parts, (*names, wrt))):
+        whole = with_entries(whole, names, wrt)
+    return whole.estimating if straight_through else whole
