@@ -10,7 +10,8 @@ pytestmark = pytest.mark.peers
 
 
 PAGES = {"interop": ("torch", "onnxscript", "jax", "pylops"),
-         "jax": ("jax", "diffrax", "lineax", "optimistix"), "torch": ("torch",)}  # fmt: skip
+         "jax": ("jax", "diffrax", "lineax", "optimistix"), "torch": ("torch",),
+         "nonlinear-programs": ("casadi", "cyipopt", "nlopt", "skl2onnx", "torch")}  # fmt: skip
 """page -> the libraries that it needs."""
 
 
