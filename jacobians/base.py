@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, overload
 
@@ -102,10 +102,26 @@ class Holder:
 
     def _holding(self, **parts: Any) -> Self:
         """A copy with other data, by attribute, without the results derived from the data."""
-        made, kind = object.__new__(type(self)), type(self)
-        kept = ((name, part) for name, part in vars(self).items()
-                if not isinstance(getattr(kind, name, None), functools.cached_property))
-        vars(made).update(kept, **parts)
+        made = object.__new__(type(self))
+        vars(made).update(self._stated(), **parts)
+        return made
+
+    def _stated(self) -> dict[str, Any]:
+        """Its attributes without the results derived from them."""
+        kind, derived = type(self), functools.cached_property
+        return {name: part for name, part in vars(self).items()
+                if not isinstance(getattr(kind, name, None), derived)}  # fmt: skip
+
+    def apart(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Its data, and all else that it is made of, by attribute: see `joined`."""
+        held = {name: getattr(self, name) for name in self.holds}
+        return held, {name: x for name, x in self._stated().items() if name not in held}
+
+    @classmethod
+    def joined(cls, held: Mapping[str, Any], others: Mapping[str, Any]) -> Self:
+        """The holder that `apart` took apart, or one of other data."""
+        made = object.__new__(cls)
+        vars(made).update(others, **held)
         return made
 
     @property

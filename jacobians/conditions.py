@@ -75,7 +75,7 @@ TEXTS = {
     "entries": "it is {1[1]} that all entries of {0!r} are {1[0]:g}",
     "shape": "{!r} has the shape that it has here",
     "none": "there are no {}",
-    "point": "all numbers are those of {}",
+    "point": "all numbers are as at {}",
     "unrolled": "the control flow that computes {!r} is unrolled for the point, its turns and "
                 "branches are fixed",
 }  # fmt: skip

@@ -215,9 +215,19 @@ class Dag(Jacobian):
         return tuple(edge.operator for edge in self.edges)
 
     def _holding(self, **parts: Any) -> Dag:
-        pairs = zip(self.edges, parts["operators"], strict=True)
-        edges = (replace(edge, operator=operator) for edge, operator in pairs)
-        return Dag(self.shapes, edges, self.sources, self.sinks, self.dtype)
+        return self.joined(parts, self.apart()[1])
+
+    def apart(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        ends = tuple((edge.start, edge.end) for edge in self.edges)
+        others = {"shapes": self.shapes, "ends": ends, "sources": self.sources,
+                  "sinks": self.sinks, "dtype": self.dtype}  # fmt: skip
+        return {"operators": self.operators}, others
+
+    @classmethod
+    def joined(cls, held: Mapping[str, Any], others: Mapping[str, Any]) -> Dag:
+        pairs = zip(others["ends"], held["operators"], strict=True)
+        edges = (Edge(start, end, operator) for (start, end), operator in pairs)
+        return Dag(others["shapes"], edges, others["sources"], others["sinks"], others["dtype"])
 
     @property
     def flops(self) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial, singledispatch
 from typing import Any, ClassVar
@@ -130,6 +131,12 @@ class Library(Reading):
     def knows(self, x: Array) -> bool:
         """Whether the numbers of an array are known: not while the library traces a function."""
         return True
+
+    def at_once(self, x: Array) -> AbstractContextManager[Any]:
+        """A scope in which numbers that follow from those of x are known if these are, in full
+        precision.
+        """
+        return nullcontext()
 
     def is_finite(self, x: Array) -> bool:
         """Whether no entry is infinite or NaN, as far as the numbers are known."""

@@ -107,7 +107,7 @@ class Symbols:
         self.conditions.setdefault(tensor or value, condition)
 
     def relations(self, sign: str = "") -> list[Condition]:
-        """The relations that rules decided by; those of a sign, such as `==`."""
+        """The relations that rules decided by, or the relations of a sign, such as `==`."""
         found = (c for c in self.conditions.values() if c.kind == "relation")
         return [c for c in found if sign in ("", c.here)]
 

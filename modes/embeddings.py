@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from ..jacobians import size
 from ..ops import Step
-from .model.flow.steps import reads
-from .model.primal.inputs import is_float, may_float
+from .model.flow.steps import reads, steps_needed
+from .model.primal.inputs import heads_of, may_float
 from .model.primal.model import Model
 
 LOOKUPS = {"Gather": 1, "EmbedLayerNormalization": 0}
@@ -19,7 +19,7 @@ def embeddings_of(model: Model) -> dict[str, str]:
 
     Positions and segments have smaller tables and are left out.
     """
-    found = list(lookups(model))
+    found = [row for row in lookups(model) if row[1] not in model.outputs]
     most = max((rows for _, _, rows in found), default=0)
     return {name: vectors for name, vectors, rows in reversed(found) if rows == most}
 
@@ -30,30 +30,35 @@ def lookups(model: Model) -> Iterator[tuple[str, str, int]]:
         name: name for name, spec in model.inputs.items()
         if spec.dtype is not None and not may_float(spec)
     }  # fmt: skip
+    stored: dict[str | None, int] = {}  # what is looked up in a quantised table
     for step in model.steps:
         first = next((behind[name] for name in reads(step) if name in behind), None)
-        table, vectors = table_of(step, model), step.outputs[0]
-        if table is not None and vectors and step.inputs[LOOKUPS[step.op_type]] in behind:
-            yield behind[step.inputs[LOOKUPS[step.op_type]]], vectors, table
+        looked_up = LOOKUPS.get(step.op_type)
+        if looked_up is not None and step.inputs[looked_up] in behind:
+            rows = rows_of_table(step, model)
+        else:
+            rows = stored.get(step.inputs[0]) if step.op_type == "DequantizeLinear" else None
+        made = step.outputs[0]
+        if first is not None and rows is not None and made and may_float(model.spec(made)):
+            yield first, made, rows
         elif first is not None:
-            whole = (n for n in step.outputs if n and not may_float(model.spec(n)))
+            whole = [n for n in step.outputs if n and not may_float(model.spec(n))]
             behind |= dict.fromkeys(whole, first)
+            stored |= dict.fromkeys(whole, rows) if rows is not None else {}
 
 
-def table_of(step: Step, model: Model) -> int | None:
-    """The rows of the table of weights that a step looks up in."""
-    if step.op_type not in LOOKUPS:
-        return None
+def rows_of_table(step: Step, model: Model) -> int | None:
+    """How many rows the table of weights has that a step looks up in; it may be quantised."""
     tables = (model.constants[n] for n in step.inputs if n in model.constants)
-    return max((len(t) for t in tables if is_float(t.dtype) and t.ndim == 2 and size(t.shape)),
-               default=None)  # fmt: skip
+    return max((len(t) for t in tables if t.ndim == 2 and size(t.shape)), default=None)
 
 
 def default_wrt(model: Model) -> tuple[str, ...] | None:
     """What a derivative is by where nothing is named: the vectors of tokens, or None.
 
-    None stands for all floating inputs, where there are some.
+    None stands for all floating inputs, where there are some besides the target of a loss.
     """
-    if any(may_float(spec) for spec in model.inputs.values()):
+    read = steps_needed(model.steps, heads_of(model))[1]
+    if any(may_float(spec) for name, spec in model.inputs.items() if name in read):
         return None
     return tuple(embeddings_of(model).values()) or None

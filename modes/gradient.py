@@ -14,10 +14,9 @@ from ..jacobians.arrays import as_array, host, like, snapshot
 from ..jacobians.errors import InputError
 from ..jacobians.readings import library_of, library_of_engine
 from .forward import Tensors
-from .linear.derivatives.record import roundings, unjoined
+from .linear.derivatives.record import roundings, unjoined, warn_roundings, warn_zeros
 from .linear.derivatives.route import route_of, signature_of
 from .linear.linearization import Linearization, linearized
-from .linearize import warn_roundings, warn_zeros
 from .model.primal.evaluate import evaluate, own_memory
 from .model.primal.inputs import check_inputs, hosted, warn_nonfinite
 from .model.primal.model import Model

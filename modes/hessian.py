@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, overload
+from typing import Any, Literal, cast, overload
 
 import numpy as np
 
@@ -33,7 +33,12 @@ class Hessian(Curvature):
 
     def __init__(self, J: Linearization, function: Gradient) -> None:
         super().__init__(J)
-        self.J, self.function, self.domain = J, function, J.domain
+        self.function, self.domain = function, J.domain
+
+    @property
+    def J(self) -> Linearization:
+        """The linearised gradient."""
+        return cast(Linearization, self.operator)
 
     @cached_property
     def gradient(self) -> dict[str, np.ndarray]:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from ..jacobians.arguments import Natural, validated
-from ..jacobians.errors import warn
 from ..jacobians.readings import library_of
 from ..jacobians.threads import remembered
+from .linear.derivatives.record import warn_roundings, warn_zeros
 from .linear.derivatives.route import route_of
 from .linear.linearization import Linearization, linearized
 from .model.primal.inputs import Names, as_model, names_of
@@ -92,17 +92,3 @@ def warn_of_zeros(J: Linearization) -> None:
     known = form.known if form is not None and form.closed else {}
     warn_zeros(remembered(known, ZEROS, lambda: J.route.zeros(J.dag, of, wrt)))
     warn_roundings(remembered(known, ROUNDED, lambda: J.route.roundings(J.dag, of, wrt)))
-
-
-def warn_roundings(found: str) -> None:
-    """Warn of roundings that cut some paths, where others remain."""
-    if found:
-        warn(f"the derivative is that of other paths alone, as rounding cuts some at {found}: "
-             "straight_through=True passes roundings")  # fmt: skip
-
-
-def warn_zeros(zeros: tuple[str, ...]) -> None:
-    """Warn of pairs of tensors that no path joins."""
-    if zeros:
-        shown = "; ".join(zeros[:3]) + (f"; and {len(zeros) - 3} more" if zeros[3:] else "")
-        warn(f"{shown}: zero blocks")

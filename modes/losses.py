@@ -1,4 +1,4 @@
-"""Losses: those of PyTorch as formulas, and how one is appended to a model.
+"""Losses: PyTorch's losses as formulas, and how one is appended to a model.
 
 A formula is written in ONNX's operators and Python's arithmetic: see `nodes`. Its last statement is
 the loss of each entry or row, before it is reduced. x and the other names of `at` are tensors of
@@ -146,6 +146,10 @@ CONTAINED = {"cross_entropy": ("Softmax", "LogSoftmax"), "bce_with_logits": ("Si
 """The operators that a loss contains, and whose result it does not take."""
 
 
+UNCHANGED = frozenset({"Cast", "Identity"})
+"""Operators that pass numbers on, as exporters append them to outputs."""
+
+
 @validated
 def with_loss(
     model: Any,
@@ -202,8 +206,8 @@ def with_loss(
     | `"triplet_margin"` | `margin=1`, `p=2`, `eps=1e-6`, `swap=False` |
     | `"ctc"` | `blank=0`, `zero_infinity=False` |
 
-    The options are those of `torch.nn.functional`; `weight` and `pos_weight` are arrays. `axis` is
-    the axis of the classes: for logits [batch, tokens, words] the last one, `axis=-1`.
+    The options are named as in `torch.nn.functional`; `weight` and `pos_weight` are arrays. `axis`
+    is the axis of the classes: for logits [batch, tokens, words] the last one, `axis=-1`.
 
     - `model`: the model, as `load` gives or takes it.
     - `kind`: which loss.
@@ -215,7 +219,7 @@ def with_loss(
       length of the first axis.
     - `name`: the name of the loss.
 
-    Shapes: for x of (N, C, ...) labels are (N, ...), and other targets are as x, those of
+    Shapes: for x of (N, C, ...) labels are (N, ...), and other targets are as x, for
     `"cosine_embedding"` as x without its last axis. For `"multilabel_margin"` a row of the target
     has labels, then -1. For `"ctc"` x is (T, N, C), the target (N, S) has the labels of each
     sequence, then -1, and a `mask` (T, N) is above 0 at the frames that count, the first ones. The
@@ -268,7 +272,10 @@ def tensors_of_loss(model: Model, kind: str, at: Names) -> tuple[str, ...]:
 
 def warn_of_twice(model: Model, kind: str, at: str) -> None:
     """Warn where a tensor was made by an operator that the loss contains."""
-    step = next((step for step in model.steps if at in step.outputs), None)
+    makers, name = {name: step for step in model.steps for name in step.outputs}, at
+    while name in makers and makers[name].op_type in UNCHANGED:
+        name = str(makers[name].inputs[0])
+    step = makers.get(name)
     if step is not None and step.op_type in CONTAINED.get(kind, ()):
         warn(f"{kind!r} contains {step.op_type}, of which {at!r} is the result: it is taken twice, "
              f"unless at={step.inputs[0]!r}")  # fmt: skip

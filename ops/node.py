@@ -86,9 +86,11 @@ def has_nan(array: Array) -> bool:
     A recording may suppose that there is none, and then holds only where that is so.
     """
     if not is_recorded(array):
-        known = library_of(array).knows(array)
-        return dtype_of(array).kind in "fV" and (
-            not known or bool(reading(array).IsNaN(array).any()))  # fmt: skip
+        if dtype_of(array).kind not in "fV":
+            return False
+        library = library_of(array)
+        with library.at_once(array):
+            return not library.knows(array) or bool(library.IsNaN(array).any())
     return NAN in getattr(array, "meta", {}) and not recorder_of(array).supposes_numbers(array)
 
 

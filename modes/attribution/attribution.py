@@ -69,12 +69,13 @@ class Attribution(Shown):
             return x.sum(axis=0) if self.signed else np.abs(x).max(axis=0)
         return x
 
-    def view(self, tokens: Sequence[Sequence[str]] | None = None) -> Page:
+    def view(self, tokens: Sequence[Sequence[str]] | None = None, title: str = "") -> Page:
         """The pictures as an HTML page that needs no other file: `save("looks.html")` writes it.
 
         - `tokens`: for each sample the words that its tokens are shown as.
+        - `title`: what stands above it, such as the name of the file.
         """
-        page: Page = hooks.view(self, tokens)
+        page: Page = hooks.view(self, tokens, title)
         return page
 
     def facts(self) -> dict[str, Any]:

@@ -260,7 +260,7 @@ class Twins:
     def matched(
         self, points: Points, names: Sequence[str], wrt: Names, layers: bool
     ) -> tuple[list[Pair], list[Pair]]:
-        """The pairs of `of`, and of layers on the way to them; sets those of `wrt`."""
+        """The pairs of `of`, and of layers on the way to them; sets the pairs of `wrt`."""
         by = names_of(self.a, default_wrt(self.a) if wrt is None else wrt, self.a.inputs, "wrt")
         inner = [model.intermediates for model in (self.a, self.b)]
         if not (layers or any(name in inner[0] for name in (*names, *by))):

@@ -53,7 +53,7 @@ from ...jacobians.base import CHUNK_BYTES
 from ...jacobians.errors import InputError, LimitError, UnsupportedOp
 from ...jacobians.lapack import eps_of
 from ...jacobians.products import factors_of
-from ...jacobians.readings import module_of
+from ...jacobians.readings import library_of, module_of
 from ...jacobians.threads import cached_property, concurrent, cores
 from ...ops import numbers
 from ..linear.derivatives.route import Route, route_of
@@ -247,12 +247,14 @@ class Gradients:
         positions = count // samples
         rows = np.arange(count)
         leading, trailing = rows // max(positions, 1), rows % samples
-        fits = [
-            count == positions * samples and module_of(one).allclose(
-                numbered, self._taken(owner[:, None] + 1) * one, rtol=1e-3,
-                atol=1e-6 * float(abs(numbered).max()),
-            ) for owner in (leading, trailing)
-        ]  # fmt: skip
+        library = library_of(one)
+        with library.at_once(one):
+            fits = [
+                count == positions * samples and bool(library.module.allclose(
+                    numbered, self._taken(owner[:, None] + 1) * one, rtol=1e-3,
+                    atol=1e-6 * float(abs(numbered).max()),
+                )) for owner in (leading, trailing)
+            ]  # fmt: skip
         if not any(fits):
             raise UnsupportedOp(
                 f"{use.name!r} meets {count} rows that are not the rows of {samples} samples, each "

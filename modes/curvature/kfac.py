@@ -33,7 +33,7 @@ from ..model.primal.inputs import Specs, as_model
 from ..model.primal.model import Model
 from .fisher import LossGradients
 from .gradients import FisherType, Gradients, Target, per_sample, squares
-from .kronecker import Factors, KroneckerFactored, Moment, decompose, rebuilt
+from .kronecker import Again, Factors, KroneckerFactored, Moment, decompose, rebuilt
 from .reductions import weight_in_mean
 
 Approximation = Literal["expand", "reduce"]
@@ -47,6 +47,11 @@ Moments = list[tuple[Any, ...]]
 Find = Callable[[Gradients], Moments]
 """A function that computes the statistics of one batch."""
 
+FoundFactors = tuple[list[Factors], Specs]
+"""The blocks of K, and the tensors of all layers."""
+
+FindFactors = Callable[["Statistics"], FoundFactors]
+
 
 class GradientOptions(Every, total=False):
     """The options of the gradients, which `Target` describes, and of passes over data."""
@@ -56,43 +61,64 @@ class GradientOptions(Every, total=False):
     progress: bool | None
 
 
-class Accumulation:
-    """Sums over all batches of statistics of their gradients, one pass for each statistic."""
+@dataclass(frozen=True)
+class Statistics:
+    """Sums over all batches of statistics of their gradients, one pass for each, by `sums`.
 
-    def __init__(
-        self,
-        model: Model,
-        inputs: Any,
-        label: str,
-        *,
-        batch_size: Positive | None = None,
-        shared: Batch = NOTHING,
-        keep: Count = 0,
-        progress: bool | None = None,
-        client: Any = None,
-        **options: Any,
-    ) -> None:
-        self.progress, self.target = progress, Target(**options)
-        several, batches = is_data(inputs, batch_size), batches_of(inputs, batch_size)
-        model = as_model(model, straight_through=self.target.straight_through)
-        make = GradientMaker(model, self.target, shared, several)
-        kept = keep if several else sys.maxsize
-        if client is None:
-            self._total = Share(make, batches, kept, 0, label).total
-        else:
-            self._total = partial(on_workers(make, batches, kept, client).summed, total_of_share)
+    `elsewhere` gives them at another point, where they are of one batch.
+    """
+
+    target: Target
+    progress: bool | None
+    sums: Callable[[Find], Sums]
+    elsewhere: Callable[[Any], Statistics] | None = None
 
     def total(self, find: Find) -> Sums:
         """Σ over batches of the statistics from `find`; a terminal shows the progress."""
         with showing(self.progress):
-            return self._total(find)
+            return self.sums(find)
 
     def scale(self, sums: Sums) -> float:
         """c: 1 for a sum, 1 over the number of terms for a mean."""
         return weight_in_mean(sums.terms) if self.target.reduction == "mean" else 1.0
 
 
-@passes_options_to(Target, Accumulation)
+def statistics(
+    model: Model,
+    inputs: Any,
+    label: str,
+    *,
+    batch_size: Positive | None = None,
+    shared: Batch = NOTHING,
+    keep: Count = 0,
+    progress: bool | None = None,
+    client: Any = None,
+    **options: Any,
+) -> Statistics:
+    """The statistics of data, or of one point."""
+    target, several = Target(**options), is_data(inputs, batch_size)
+    batches = batches_of(inputs, batch_size)
+    model = as_model(model, straight_through=target.straight_through)
+    make = GradientMaker(model, target, shared, several)
+    kept = keep if several else sys.maxsize
+    if client is not None:
+        shares = on_workers(make, batches, kept, client)
+        return Statistics(target, progress, partial(shares.summed, total_of_share))
+    if not several:
+        return statistics_at(make, label, progress, inputs)
+    return Statistics(target, progress, Share(make, batches, kept, 0, label).total)
+
+
+def statistics_at(
+    make: GradientMaker, label: str, progress: bool | None, inputs: Batch
+) -> Statistics:
+    """The statistics of one batch, with routes and layers that other points have made."""
+    share = Share(make, batches_of(inputs, None), sys.maxsize, 0, label)
+    elsewhere = partial(statistics_at, make, label, progress)
+    return Statistics(make.target, progress, share.total, elsewhere)
+
+
+@passes_options_to(Target, statistics)
 @validated
 def kfac(
     model: Model, inputs: Data, *, approximation: Approximation = "expand",
@@ -146,11 +172,11 @@ def kfac(
 
     Sources: Martens and Grosse, 2015; Grosse and Martens, 2016; Eschenhagen et al., 2023.
     """
-    data = Accumulation(model, inputs, "K-FAC", **options)
-    return KroneckerFactored(*kronecker_factors(data, approximation))
+    data = statistics(model, inputs, "K-FAC", **options)
+    return factored_by(partial(kronecker_factors, approximation), data)
 
 
-@passes_options_to(Target, Accumulation)
+@passes_options_to(Target, statistics)
 @validated
 def ekfac(
     model: Model, inputs: Data, *, approximation: Approximation = "expand",
@@ -174,9 +200,27 @@ def ekfac(
     Source: George et al., "Fast approximate natural gradient descent in a Kronecker-factored
     eigenbasis", 2018.
     """
-    data = Accumulation(model, inputs, "E-KFAC", **options)
+    data = statistics(model, inputs, "E-KFAC", **options)
+    return factored_by(partial(corrected_factors, approximation), data)
+
+
+def factored_by(find: FindFactors, data: Statistics) -> KroneckerFactored:
+    """K of the factors that `find` gives, here and at other points."""
+    move = data.elsewhere and Again(partial(factored_there, find, data.elsewhere))
+    return KroneckerFactored(*find(data), move)
+
+
+def factored_there(
+    find: FindFactors, elsewhere: Callable[[Any], Statistics], inputs: Any
+) -> KroneckerFactored:
+    """K at another point."""
+    return factored_by(find, elsewhere(inputs))
+
+
+def corrected_factors(approximation: str, data: Statistics) -> FoundFactors:
+    """A and B of every layer, with the eigenvalues of E."""
     with_gradients(data, "E-KFAC")
-    blocks, domain = kronecker_factors(data, approximation)
+    blocks, domain = kronecker_factors(approximation, data)
     check_apart(KroneckerFactored(blocks, domain), "E-KFAC")
     decompose(blocks)
     bases = [(f.a.basis[1], f.b.basis[1]) for f in blocks]
@@ -185,7 +229,7 @@ def ekfac(
     )
     c = data.scale(found)
     corrected = [f.with_values(c * values) for f, (values,) in zip(blocks, found.sums, strict=True)]
-    return KroneckerFactored(corrected, domain)
+    return corrected, domain
 
 
 def rotate_rows(rows: np.ndarray, basis: np.ndarray) -> np.ndarray:
@@ -205,23 +249,23 @@ def rotated_squares(bases: Bases, k: int, x: np.ndarray, g: np.ndarray) -> tuple
     return (squares(x, rotate_rows(g, bases[k][1])),)
 
 
-def with_gradients(data: Accumulation, what: str) -> None:
+def with_gradients(data: Statistics, what: str) -> None:
     """Raises `InputError` where there are no gradients."""
     if data.target.fisher_type == "forward-only":
         raise InputError(f"{what} is made of gradients: fisher_type='forward-only' has none")
 
 
-def check_apart(K: KroneckerFactored, what: str) -> KroneckerFactored:
-    """K; raises `UnsupportedOp` where uses overlap: the Gₙ of an entry is the sum over its uses."""
+def check_apart(K: KroneckerFactored, what: str) -> None:
+    """Raises `UnsupportedOp` where uses overlap: the Gₙ of an entry is the sum over its uses."""
     if K.overlapping is None:
-        return K
+        return
     raise UnsupportedOp(
         f"{what} has no form for {K.overlapping!r}, whose entries meet the model in more than one "
         f"matrix, as W and Wᵀ do: leave it out of wrt=, or take kfac, fisher or empirical_fisher"
     )
 
 
-def kronecker_factors(data: Accumulation, approximation: str) -> tuple[list[Factors], Any]:
+def kronecker_factors(approximation: str, data: Statistics) -> FoundFactors:
     """A and B of every layer, and the tensors of all layers."""
     found = data.total(partial(second_moments, approximation == "reduce"))
     c, inputs, outputs = data.scale(found), [], []
@@ -270,7 +314,7 @@ def gram(x: np.ndarray) -> np.ndarray:
     return (rows.swapaxes(-1, -2) @ rows).sum(axis=tuple(range(1, outer)))
 
 
-@passes_options_to(Target, Accumulation)
+@passes_options_to(Target, statistics)
 @validated
 def shampoo(
     model: Model, inputs: Data, *, power: float = 0.5, **options: Unpack[GradientOptions]
@@ -289,13 +333,19 @@ def shampoo(
 
     Source: Gupta, Koren, Singer, "Shampoo: preconditioned stochastic tensor optimization", 2018.
     """
-    data = Accumulation(model, inputs, "Shampoo", **options)
+    data = statistics(model, inputs, "Shampoo", **options)
+    return factored_by(partial(side_factors, power), data)
+
+
+def side_factors(power: float, data: Statistics) -> FoundFactors:
+    """Lᵖ and Rᵖ of every layer."""
     with_gradients(data, "Shampoo")
     found = data.total(partial(sum_stacks, side_moments))
     c = data.scale(found)
     blocks = [Factors(parts, matrix_power(c * left, power), matrix_power(c * right, power))
               for parts, (left, right) in zip(found.parts, found.sums, strict=True)]  # fmt: skip
-    return check_apart(KroneckerFactored(blocks, found.domain), "Shampoo")
+    check_apart(KroneckerFactored(blocks, found.domain), "Shampoo")
+    return blocks, found.domain
 
 
 def side_moments(_: int, x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

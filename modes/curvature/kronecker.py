@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from ...jacobians.arrays import host, like
 from ...jacobians.errors import InputError
 from ...jacobians.hooks import scale
 from ...jacobians.lapack import eps_of
-from ...jacobians.readings import module_of
+from ...jacobians.readings import library_of, module_of
 from ...jacobians.threads import cached_property, concurrent, cores
 from ..linear.symmetric import Curvature
 from ..model.primal.inputs import Specs
@@ -44,12 +44,52 @@ class KroneckerFactored(Curvature):
 
     With `joint`, a weight and its bias are coupled as one matrix. Inverse, trace, determinant,
     diagonal and eigendecomposition follow from the factors; `inverse` and `function` return a
-    matrix of the same kind.
+    matrix of the same kind. `again` makes the same matrix at another point.
     """
 
-    def __init__(self, blocks: Iterable[Factors], domain: Specs) -> None:
-        self.blocks, self.domain = tuple(blocks), domain
+    def __init__(
+        self, blocks: Iterable[Factors], domain: Specs, again: Again | None = None
+    ) -> None:
+        self.blocks, self.domain, self.again = tuple(blocks), domain, again
         super().__init__(sandwich(self.blocks, domain))
+
+    def relinearize(self, inputs: Mapping[str, Any]) -> KroneckerFactored:
+        """The same matrix at another point `inputs`, inverted or scaled as this one is.
+
+        The layers that were found at this point serve there too. Raises `InputError` for factors
+        that are sums over batches.
+        """
+        if self.again is None:
+            raise InputError(f"{self!r} is of several batches: make it again of the others")
+        return self.again(inputs)
+
+    def _changed(self, blocks: Iterable[Factors], domain: Specs, *change: Any) -> KroneckerFactored:
+        """A matrix of other blocks, which at another point is changed likewise: by the method of
+        this name, with these arguments.
+        """
+        again = self.again and replace(self.again, changes=(*self.again.changes, change))
+        return KroneckerFactored(blocks, domain, again)
+
+    def apart(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The factors, each once, with their eigenvectors where eigenvalues are corrected."""
+        corrected = tuple(f.corrected for f in self.blocks)
+        moments = {id(m): m for f in self.blocks for m in (f.a, f.b)}
+        needed = {id(m) for f in self.blocks if f.corrected is not None for m in (f.a, f.b)}
+        factors = tuple((m.matrix, *(m.basis if id(m) in needed else ())) for m in moments.values())
+        number = {key: k for k, key in enumerate(moments)}
+        uses = tuple((f.parts, number[id(f.a)], number[id(f.b)]) for f in self.blocks)
+        others = {"uses": uses, "domain": self.domain, "again": self.again}
+        return {"factors": factors, "corrected": corrected}, others
+
+    @classmethod
+    def joined(cls, held: Mapping[str, Any], others: Mapping[str, Any]) -> KroneckerFactored:
+        moments = [Moment(matrix) for matrix, *_ in held["factors"]]
+        for moment, (_, *basis) in zip(moments, held["factors"], strict=True):
+            vars(moment).update({"basis": tuple(basis)} if basis else {})
+        pairs = zip(others["uses"], held["corrected"], strict=True)
+        blocks = (Factors(parts, moments[a], moments[b], corrected)
+                  for (parts, a, b), corrected in pairs)  # fmt: skip
+        return KroneckerFactored(blocks, others["domain"], others["again"])
 
     @property
     def factors(self) -> dict[str, list[Factors]]:
@@ -67,7 +107,7 @@ class KroneckerFactored(Curvature):
         touched = [f for f in self.blocks if not f.parts.keys().isdisjoint(names)]
         inside = [found for f in touched if (found := f.within(names)) is not None]
         if len(inside) == len(touched):
-            return KroneckerFactored(inside, domain)
+            return self._changed(inside, domain, "block", *names)
         if others:
             raise InputError(f"{names} are a part of matrices with corrected eigenvalues: ask for "
                              f"all of their tensors, or use submatrix()")  # fmt: skip
@@ -87,12 +127,17 @@ class KroneckerFactored(Curvature):
         blocks = self._complete("the inverse")
         if not damping and any(f.singular for f in blocks):
             raise InputError("K is singular, up to rounding: give a positive damping")
-        return KroneckerFactored([f.inverse(damping, heuristic) for f in blocks], self.domain)
+        inverses = [f.inverse(damping, heuristic) for f in blocks]
+        return self._changed(inverses, self.domain, "_inverse", damping, heuristic)
+
+    def _inverse(self, damping: float, heuristic: bool) -> KroneckerFactored:
+        return self.inverse(damping, heuristic=heuristic)
 
     def function(self, f: Callable[[np.ndarray], np.ndarray]) -> KroneckerFactored:
         """Q diag(f(λ)) Qᵀ, for an f with f(λ) ≥ 0 for λ ≥ 0, such as a root or a power."""
         blocks = self._complete("a function")
-        return KroneckerFactored([b.with_values(f(b.values)) for b in blocks], self.domain)
+        made = [b.with_values(f(b.values)) for b in blocks]
+        return self._changed(made, self.domain, "function", f)
 
     def eigenvalues(self) -> np.ndarray:
         """λ with K = Q diag(λ) Qᵀ, in the order of the columns of `eigenvectors`."""
@@ -193,7 +238,22 @@ def _(operator: KroneckerFactored, factor: float) -> Jacobian:
     """c K, of the same kind for c > 0."""
     if factor <= 0:
         return scale.dispatch(Curvature)(operator, factor)
-    return KroneckerFactored([f.times(factor) for f in operator.blocks], operator.domain)
+    made = [f.times(factor) for f in operator.blocks]
+    return operator._changed(made, operator.domain, "__mul__", factor)
+
+
+@dataclass(frozen=True)
+class Again:
+    """inputs ↦ K there, by `make`, and then changed by methods: their names and arguments."""
+
+    make: Callable[[Mapping[str, Any]], KroneckerFactored]
+    changes: tuple[tuple[Any, ...], ...] = ()
+
+    def __call__(self, inputs: Mapping[str, Any]) -> KroneckerFactored:
+        found = self.make(inputs)
+        for name, *given in self.changes:
+            found = getattr(found, name)(*given)
+        return found
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -205,10 +265,12 @@ class Moment:
     @cached_property
     def basis(self) -> tuple[np.ndarray, np.ndarray]:
         """Eigenvalues, clipped at 0, and eigenvectors; raises `InputError` without finite ones."""
-        if not module_of(self.matrix).isfinite(self.matrix).all():
+        library = library_of(self.matrix)
+        if not library.is_finite(self.matrix):
             raise InputError("a factor of K is not finite: an input, a weight or a gradient is not")
-        values, vectors = module_of(self.matrix).linalg.eigh(self.matrix)
-        return values.clip(0), vectors
+        with library.at_once(self.matrix):
+            values, vectors = library.module.linalg.eigh(self.matrix)
+            return values.clip(0), vectors
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -271,8 +333,11 @@ class Factors:
 
     @property
     def singular(self) -> bool:
-        """Whether an eigenvalue of A, of B or of the corrected ones is 0, up to rounding."""
+        """Whether an eigenvalue of A, of B or of the corrected ones is 0, up to rounding, as far as
+        numbers are known.
+        """
         found = [self.a.basis[0], self.b.basis[0]] if self.corrected is None else [self.corrected]
+        found = [values for values in found if library_of(values).knows(values)]
         rows = [host(values).reshape(len(values), -1) for values in found]
         return any((r.min(1) <= r.shape[1] * eps_of(r.dtype) * r.max(1)).any() for r in rows)
 

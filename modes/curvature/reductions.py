@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...jacobians import size
+from ...jacobians import shape_of, size
 from ...jacobians.arrays import host
 from ...jacobians.errors import InputError, warn
 from ...ops import Step
@@ -129,6 +129,9 @@ class Tail:
             return float(before // max(after, 1)), before // max(after, 1)
         names = [*filter(None, step.inputs[1:])]
         known = evaluate(self.model, point, names, engine=self.engine)
+        if "ignore_index" not in step.attrs and len(names) == 1:  # also for labels not known yet
+            entries = size(shape_of(known[names[0]]))
+            return float(entries), entries
         labels, *weights = (host(known[name]) for name in names)
         ignored = step.attrs.get("ignore_index")
         kept = labels if ignored is None else labels[labels != ignored]

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from ...jacobians.arguments import Natural, validated
 from ...jacobians.errors import InputError, not_allowed, warn
 from ...ops.graphs import every, nested_graphs
-from ..linear.derivatives.record import has_tangent
+from ..linear.derivatives.record import has_tangent, roundings, unjoined, warn_roundings, warn_zeros
 from ..linear.derivatives.trace import Trace
 from ..linear.derivatives.unroll import add_initializer
 from ..model.flow.conditions import GUARDS
@@ -43,7 +43,7 @@ from ..recording.derive import (
     value_graph,
     vjp_graph,
 )
-from ..recording.guarded import guarded
+from ..recording.guarded import guarded, trace_guarded
 from ..training.step import training_step
 from .entries import sparse_jacobian_graph
 from .mapped import map_over
@@ -186,7 +186,9 @@ def export(
         if tangents is not None and kind in PRODUCTS:
             more["count"] = tangents
         make = partial(MODES[kind], model, of=of_names, wrt=wrt_names, engine=engine, **more)
-        recorded = guarded(model, point, make, f"{model.name or 'model'}_{kind}", given).ir
+        t, symbols = trace_guarded(model, point, make)
+        warn_of_cuts(t, of_names)
+        recorded = guarded(t, symbols, f"{model.name or 'model'}_{kind}", given).ir
         if mapped:
             map_points(recorded, model, mapped)
         rename(recorded.graph)
@@ -247,6 +249,15 @@ def tensor_before_loss(model: Model, at: str | None, of: Names) -> str:
         raise InputError(f"at={found!r} is the loss itself, and ∂²of/∂at² is 0: name with at= the "
                          "tensor from which the loss is computed, such as the logits")  # fmt: skip
     return found
+
+
+def warn_of_cuts(t: Trace, of: Names) -> None:
+    """Warn of pairs of tensors that no path joins, and of roundings that cut some of the paths."""
+    first = [(dag, *ends) for ends, dag in t.known.items() if {*of}.issuperset(ends[1])]
+    zeros = (unjoined(t.active, dag, wrt, ends) for dag, wrt, ends in first)
+    warn_zeros(tuple(dict.fromkeys(pair for pairs in zeros for pair in pairs)))
+    rounded = (roundings(t.active, dag, wrt, ends, lambda _: False) for dag, wrt, ends in first)
+    warn_roundings(next(filter(None, rounded), ""))
 
 
 def freeze_model(

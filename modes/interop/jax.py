@@ -18,16 +18,12 @@ from ...jacobians import Diagonal, Identity, Jacobian, Scalar, dtype_of, hooks, 
 from ...jacobians.arguments import validated
 from ...jacobians.errors import InputError, UnsupportedOp, optional
 from ...jacobians.threads import remembered
-from ..linear.derivatives.derivative import Derivative
-from ..linear.derivatives.point import Point
-from ..linear.derivatives.route import Route
-from ..linear.elimination.adaptive import products_of
-from ..linear.linearization import Linearization
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import Names, check_inputs, is_float
 from ..model.primal.model import Model
 from ..recording.derive import jvp_graph
 from ..recording.guarded import shared
+from . import trees  # noqa: F401  (operators as arguments of functions of JAX)
 from .functions import Primal, check_vectors, model_function
 
 
@@ -101,60 +97,6 @@ def to_jax(
         return natives[primal](operands)
 
     return model_function(call, model, of, wrt, inputs, "jax")
-
-
-# -- J as an argument of functions of JAX ----------------------------------------------------------
-
-
-@hooks.jax_trees.register(object)
-def _register(arrays: Any) -> None:
-    """Let functions of JAX take J, so that it can be at another point at the next call."""
-    import jax
-
-    jax.tree_util.register_pytree_node(Linearization, leaves_of, from_leaves)
-
-
-@dataclass(frozen=True)
-class Frame:
-    """What is the same for J at all points: a function that takes J is compiled once for it.
-
-    `names` are the tensors that are its leaves.
-    """
-
-    route: Route
-    form: Derivative | None
-    ends: tuple[Any, ...]
-    transposed: bool
-    names: tuple[str, ...] = ()
-    whole: Linearization | None = None
-    """J itself, where it has no leaves: another J, or J at another point, is compiled anew."""
-
-
-def leaves_of(J: Linearization) -> tuple[tuple[Any, ...], Frame]:
-    """The inputs, residuals and outputs at the point; none unless the engine is JAX."""
-    form, ends = J.at.derivative, (J.domain, J.codomain)
-    if form is None or not form.compiles or J.make:
-        return (), Frame(J.route, None, ends, J.transposed, whole=J)
-    for transposed in (False, True):
-        if shared := products_of(J.at, *J._ends, J.route.engine, transposed=transposed):
-            shared.prepare()
-    names = tuple(sorted({*form.residuals, *form.of}))
-    leaves = dict(J.given), J.at.read(names)
-    return leaves, Frame(J.route, form, ends, J.transposed, names)
-
-
-def from_leaves(frame: Frame, leaves: tuple[Any, ...]) -> Linearization:
-    """J at the point with these tensors."""
-    if frame.whole is not None or frame.form is None:
-        assert frame.whole is not None
-        return frame.whole
-    (given, values), form = leaves, frame.form
-    outputs = {name: values[name] for name in form.of} if isinstance(values, dict) else {}
-    at = Point(outputs, form.ends, derivative=form, values=values if outputs else {},
-               compute=partial(form.evaluate, given), place=form.place)  # fmt: skip
-    domain, codomain = frame.ends
-    return Linearization(frame.route, given, at, domain=domain, codomain=codomain,
-                         transposed=frame.transposed)  # fmt: skip
 
 
 # -- models as functions of JAX --------------------------------------------------------------------

@@ -11,7 +11,7 @@ from scipy.sparse.linalg import LinearOperator, splu
 
 from ...jacobians import Array, Dense, Diagonal, Jacobian, Op, Scatter, Take, hooks, lead
 from ...jacobians.arguments import validated
-from ...jacobians.arrays import factor, is_foreign
+from ...jacobians.arrays import factor, host, is_foreign
 from ...jacobians.closed import cycles, determinant, inverted
 from ...jacobians.errors import InputError
 from ...jacobians.lapack import SlogDet, of_entries, singular
@@ -113,22 +113,25 @@ class Sparse(Jacobian):
 
     def __init__(self, matrix: Any) -> None:
         matrix.sum_duplicates()
-        data = factor(matrix.data)
-        self.matrix = csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
-        self.data = data
-        super().__init__(matrix.shape[:1], matrix.shape[1:], data.dtype)
+        self.data, self.indices, self.starts = factor(matrix.data), matrix.indices, matrix.indptr
+        super().__init__(matrix.shape[:1], matrix.shape[1:], self.data.dtype)
+
+    @cached_property
+    def matrix(self) -> Any:
+        """The matrix for SciPy."""
+        return csr_array((host(self.data), self.indices, self.starts), shape=self.shape)
 
     @cached_property
     def rows(self) -> np.ndarray:
         """The row of each entry."""
-        return np.repeat(np.arange(self.shape[0]), np.diff(self.matrix.indptr))
+        return np.repeat(np.arange(self.shape[0]), np.diff(self.starts))
 
     def _apply(self, op: Op, v: Array) -> Array:
         if op is numbers:
             found = self.matrix @ v.reshape(-1, self.shape[1]).T
             return found.T.reshape(*lead(v, self.in_shape), *self.out_shape)
         for step in (
-            Take(self.matrix.indices, 0, self.in_shape, self.dtype), Diagonal(self.data),
+            Take(self.indices, 0, self.in_shape, self.dtype), Diagonal(self.data),
             Scatter(self.rows, 0, self.out_shape, self.dtype),
         ):  # fmt: skip
             v = step._apply(op, v)

@@ -107,21 +107,23 @@ def grid(table: Table) -> Markup:
     head = tag("tr", *(tag("th", c, style=HEAD + s)
                        for c, s in zip(table.head, sides, strict=True)))  # fmt: skip
     note = [tag("div", tag("small", table.note), style=FAINT)] if table.note else []
-    rows = (table_row(cells, sides) for cells in abridged(table.rows))
+    rows = (table_row(cells, table.head, sides) for cells in abridged(table.rows))
     body = tag("table", tag("thead", head), tag("tbody", *rows), style=GRID)
     return Markup("".join((tag("div", body, style=SCROLL), *note)))
 
 
-def table_row(cells: Sequence[object], sides: Sequence[str]) -> Markup:
+def table_row(cells: Sequence[object], heads: Sequence[str], sides: Sequence[str]) -> Markup:
     """A row; where it has fewer cells than columns, the last cell spans the rest."""
     rest = len(sides) - len(cells)
     spans = [*[False] * (len(cells) - 1), rest + 1 if rest else False]
-    return tag("tr", *(cell(c, s, n) for c, s, n in zip(cells, sides, spans, strict=False)))
+    columns = zip(cells, heads, sides, spans, strict=False)
+    return tag("tr", *(cell(*column) for column in columns))
 
 
-def cell(content: object, side: str, span: object) -> Markup:
-    """A cell; short text is not broken into lines."""
+def cell(content: object, head: str, side: str, span: object) -> Markup:
+    """A cell, with the head of its column for narrow pages; short text is not broken into lines."""
     if not isinstance(content, Markup):
         content = clipped(str(content), CELL)
         side += ";white-space:nowrap" * (side == LEFT and len(content) <= CELL_LETTERS)
-    return tag("td", content, style=BODY + side, colspan=span)
+    named = {"data-head": False if span else head or False}
+    return tag("td", content, style=BODY + side, colspan=span, **named)

@@ -32,17 +32,15 @@ Make = Callable[..., Trace]
 
 
 def guarded(
-    model: Model, point: Mapping[str, Any], make: Make, name: str,
-    defaults: Mapping[str, np.ndarray] | None = None,
-) -> Model:  # fmt: skip
-    """The derivative that `make` records, valid at every point at which its conditions hold.
+    t: Trace, symbols: Symbols, name: str, defaults: Mapping[str, np.ndarray] | None = None
+) -> Model:
+    """The derivative of `trace_guarded`, valid at every point at which its conditions hold.
 
     Inputs of the names of `defaults` may be left out, and have these values then.
 
     Warnings (`OnnxJacWarning`) name the fixed sizes, unrolled control flow, tensors that became
     constants, and relations; the metadata `onnxjac.held` and `onnxjac.guards` list the last two.
     """
-    t, symbols = trace_guarded(model, point, make)
     if not t.values:  # a lowered model: its point is only a sample
         for name, why in symbols.decided().items():
             message = f"{why} depends on the numbers behind {name!r}, or on their count"

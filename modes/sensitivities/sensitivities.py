@@ -209,9 +209,12 @@ class Sensitivities(Shown):
         drawn: Axes = hooks.plot(self, ax=ax)
         return drawn
 
-    def view(self) -> Page:
-        """The table and the picture as an HTML page: `save("bits.html")` writes it."""
-        page: Page = hooks.view(self)
+    def view(self, title: str = "Sensitivities") -> Page:
+        """The table and the picture as an HTML page: `save("bits.html")` writes it.
+
+        - `title`: what stands above it, such as the name of the file.
+        """
+        page: Page = hooks.view(self, title)
         return page
 
     def to_dict(self) -> dict[str, Any]:

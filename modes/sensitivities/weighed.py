@@ -29,7 +29,7 @@ FACTORED: dict[str, Callable[..., Curvature]] = {"kfac": kfac, "ekfac": ekfac}
 CURVATURES: dict[str, Callable[..., Curvature]] = FACTORED | {
     "gauss_newton": gauss_newton, "diagonal": gauss_newton, "hessian": hessian, "fisher": fisher,
 }  # fmt: skip
-"""Curvatures of all batches, and with them those of one batch, which are added."""
+"""Curvatures over all batches, and with them the curvatures of one batch, which are added."""
 
 
 @dataclass(frozen=True, eq=False)

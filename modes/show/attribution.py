@@ -35,7 +35,7 @@ def _(found: Attribution) -> str:
 
 
 @hooks.view.register
-def _(found: Attribution, tokens: Tokens = None) -> Page:
+def _(found: Attribution, tokens: Tokens, title: str) -> Page:
     """A section for each sample."""
     if tokens is not None and len(tokens) < found.samples:
         raise InputError(f"tokens= has words of {len(tokens)} samples, not of {found.samples}")
@@ -43,8 +43,9 @@ def _(found: Attribution, tokens: Tokens = None) -> Page:
              for k in range(min(found.samples, PAGE_SAMPLES))]  # fmt: skip
     if found.samples > PAGE_SAMPLES:
         parts.append(tag("p", f"and {found.samples - PAGE_SAMPLES} more samples"))
-    title = f"What {found.of} looks at"
-    return Page(document(title, f"{found.method}. {about(found)}", *parts, subject=found.method))
+    looks = f"What {found.of} looks at"
+    told = ". ".join(filter(None, [looks * bool(title), found.method, about(found)]))
+    return Page(document(title or looks, told, *parts, subject=found.method))
 
 
 def row(*figures: Markup) -> Markup:

@@ -180,7 +180,8 @@ AT_POINT: Options = {
     **MODEL,
     "--wrt": {
         "nargs": "+", "action": "extend", "metavar": "NAME",
-        "help": "by what to differentiate: inputs, weights, intermediates (all floating inputs)",
+        "help": "by what to differentiate: inputs, weights, intermediates (all floating inputs; "
+                "without any, the vectors of tokens)",
     },
     "--of": {
         "nargs": "+", "action": "extend", "metavar": "NAME",
@@ -282,7 +283,7 @@ def run_report(args: Namespace, out: Output) -> str:
     tell(report.spectrum_text(values), spectrum=values)
     times = report.timed(J, args.seed)
     tell(report.times_text(times), times=times)
-    out.tell(report.next_text(args, at, outcome))
+    out.tell(report.next_text(args, at, J, outcome))
     if args.html:
         made = page(args.model, at.model, J, summary, outcome, found, seed=args.seed)
         save_text(made, args.html)
@@ -420,7 +421,7 @@ def run_sensitivities(args: Namespace, out: Output) -> str:
         found.save_hessians(args.hessians)
         out.tell(f"{args.hessians}: written", hessians=args.hessians)
     if args.html:
-        found.view().save(args.html)
+        found.view(Path(args.model).name).save(args.html)
         out.tell(f"{args.html}: written", page=args.html)
     return RIGHT
 
@@ -475,7 +476,7 @@ def run_explain(args: Namespace, out: Output) -> str:
         with drafts(target) as draft, draft.open("wb") as file:
             np.savez(file, allow_pickle=False, **found.maps)
     else:
-        found.view(worded(at, found, args.words)).save(target)
+        found.view(worded(at, found, args.words), Path(args.model).name).save(target)
     out.wrote(target, repr(found), **found.facts())
     return RIGHT
 
@@ -593,7 +594,7 @@ def hessian_at(at: ModelAtPoint, args: Namespace) -> Jacobian:
             raise InputError(f"--weights has {len(weights)} numbers, but {of[0]!r} has shape "
                              f"{list(shape)}: {n} entries")  # fmt: skip
         weights = np.broadcast_to(weights, n).reshape(shape)
-    return hessian(at.model, at.point, of=of[0], wrt=args.wrt, weights=weights, engine=args.engine)
+    return hessian(at.model, at.point, of=of[0], wrt=at.wrt, weights=weights, engine=args.engine)
 
 
 # -- export, lower ---------------------------------------------------------------------------------
@@ -624,7 +625,7 @@ def run_export(args: Namespace, out: Output) -> str:
     """Write a derivative of a model as an ONNX model."""
     at = model_at_point(args)
     modes = args.mode if len(args.mode) > 1 else args.mode[0]
-    made = export(at.model, modes, at.point, of=args.of, wrt=args.wrt, at=args.at,
+    made = export(at.model, modes, at.point, of=args.of, wrt=at.wrt, at=args.at,
                   tangents=args.tangents, vmap=args.vmap, engine=args.engine)  # fmt: skip
     save(made, args.output)
     inputs, outputs = ([x.name for x in ends] for ends in (made.graph.input, made.graph.output))

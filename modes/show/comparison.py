@@ -51,7 +51,7 @@ def tolerance_of(found: ModelComparison) -> str:
     what = ", ".join(pair.a for pair in found.wrt)
     batches = f"{found.batches} batch{'es' * (found.batches != 1)}"
     return (f"{batches}; values and slopes ∂/∂({what}) of each output may differ by "
-            f"{found.rtol:.1e}, relative to those of the first model.")  # fmt: skip
+            f"{found.rtol:.1e}, relative to the first model.")  # fmt: skip
 
 
 def by_layer(rows: list[TensorRow], rtol: float) -> Markup:

@@ -25,9 +25,14 @@ figcaption { margin-bottom: .4em; }
 .pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(28rem, 1fr)); gap: 2rem; }
 details { font-size: 13px; margin: .3em 0; }
 @media (max-width: 60rem) { .pictures { grid-template-columns: 1fr; } }
-@media (max-width: 40rem) { body { padding: 1rem; } td { white-space: normal !important; }
-  td[style*=right] { white-space: nowrap !important; } }
+@media (max-width: 40rem) { body { padding: 1rem; }
+  thead { display: none; } table, tbody, tr { display: block; }
+  tr { border-bottom: 1px solid; padding: .3em 0; }
+  td { display: flex; gap: 1em; justify-content: space-between; padding-right: 0 !important;
+    white-space: normal !important; overflow-wrap: anywhere; }
+  td::before { content: attr(data-head); opacity: .7; white-space: nowrap; } }
 """
+"""Of the page; in a narrow one, each cell of a table is a line, with the head of its column."""
 
 META = Markup(
     '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'

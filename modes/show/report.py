@@ -17,7 +17,8 @@ import numpy as np
 from ...jacobians import Shape
 from ...jacobians.errors import InputError, OnnxJacError, UnknownTensor, closest, first_line
 from ...jacobians.text import bytes_text, time_text
-from ..linear.check import NOT_COMPARED, Check
+from ..embeddings import default_wrt
+from ..linear.check import NOT_COMPARED, Check, staircase
 from ..linear.explanation import Explanation
 from ..linear.linearization import Linearization
 from ..linearize import linearize
@@ -25,7 +26,7 @@ from ..losses import with_loss
 from ..model.flow.steps import Limits
 from ..model.loading.load import load
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import arrays_in, as_model, check_inputs, is_float
+from ..model.primal.inputs import Names, arrays_in, as_model, check_inputs, is_float
 from ..model.primal.model import Model, TensorSpec
 from .blocks import memory_text, sign_meanings, structure_kind
 from .spectra import Spectrum
@@ -109,11 +110,14 @@ def jacobian_text(J: Linearization, found: Explanation) -> str:
     zeros = [*found.zeros[:NAMED_BLOCKS], *([f"and {more} more such pairs"] if more > 0 else [])]
     rows = sorted(found.rows, key=lambda row: (row.flops, row.nbytes), reverse=True)[:NAMED_BLOCKS]
     work = [f"{r.op} {r.structure}: {r.flops:,} flops, {bytes_text(r.nbytes)}" for r in rows]
+    head = (section("jacobian", [str(J), f"{J.flops:,} flops in one product"]),
+            section("structure", [f"{len(found.rows)} blocks", *pack_lines(kinds), *zeros]))
+    if not found.rows:
+        return "\n".join(head)
     return "\n".join((
-        section("jacobian", [str(J), f"{J.flops:,} flops in one product"]),
-        section("structure", [f"{len(found.rows)} blocks", *pack_lines(kinds), *zeros]),
+        *head,
         section("signs", pack_lines(sign_meanings(r.structure for r in found.rows), sign="; ")),
-        section("heaviest", work or ["none"]),
+        section("heaviest", work),
         section("memory", [memory_text(J), advice_on_memory(J)]),
     ))  # fmt: skip
 
@@ -163,18 +167,19 @@ def pack_lines(items: list[str], width: int = 88, sign: str = ", ") -> list[str]
 
 def check_text(outcome: Check, verbose: bool) -> str:
     """One line, and every test that did not pass; all tests where the caller wants them."""
-    worst = max(outcome.outcomes, key=lambda test: test.error / test.tolerance)
+    least = np.finfo(float).tiny
+    worst = max(outcome.outcomes, key=lambda test: test.error / max(test.tolerance, least))
     most = f"largest error {worst.error:.1e} of {worst.tolerance:.1e} allowed: {worst.name}"
     shown = [str(test) for test in outcome.outcomes if verbose or not test.passed]
     return section("check", [f"{outcome.summary}; {most}" if outcome else outcome.summary, *shown])
 
 
-def next_text(args: Namespace, at: ModelAtPoint, outcome: Check) -> str:
+def next_text(args: Namespace, at: ModelAtPoint, J: Linearization, outcome: Check) -> str:
     """What to do next: what failed, a point of the caller's own, or further commands."""
     file = shlex.quote(args.model)
     if outcome.verdict == NOT_COMPARED or (not outcome and args.straight_through):
-        estimate = [] if args.straight_through else [
-            f"onnxjac report {file} --straight-through: past roundings, if the file is quantised"]
+        estimate = [f"onnxjac report {file} --straight-through: past the roundings"]
+        estimate *= not args.straight_through and bool(staircase(J))
         return section("next", ["the note at each test says what was not compared", *estimate])
     if not outcome and args.dtype != "float64":
         return section("next", [f"onnxjac check {file} --dtype float64: rounding, or an error?"])
@@ -182,8 +187,14 @@ def next_text(args: Namespace, at: ModelAtPoint, outcome: Check) -> str:
         return section("next", ["look at the tests that did not pass; where J is wrong, report it"])
     steps = [f"onnxjac view {file}: the graph, with the blocks of J",
              f"onnxjac explain {file}: what an output looks at"]  # fmt: skip
+    if not J.dag.edges:
+        steps = ["--wrt NAME --of NAME: tensors between which there is a differentiable path"]
     if len(at.given) < len(at.point):
         steps.append("--input FILE.npz: the same at a point of your own, not at random")
+        free = [spec.name for spec in at.model.inputs.values() if spec.name not in at.given
+                and not all(isinstance(n, int) for n in (spec.shape or ())[1:])]
+        steps += [f"--shape {name}={','.join(map(str, np.shape(at.point[name])))}: or another size"
+                  for name in free[:1]]
     return section("next", steps)
 
 
@@ -240,11 +251,14 @@ Shapes = Mapping[str, Shape]
 
 @dataclass(frozen=True)
 class ModelAtPoint:
-    """A model at a point; `given` is the part of the point that a file gave."""
+    """A model at a point; `given` is the part of the point that a file gave. `wrt` is what
+    derivatives are by: `--wrt`, or the floating inputs (None), or the vectors of tokens.
+    """
 
     model: Model
     point: dict[str, Any]
     given: dict[str, Any]
+    wrt: Names
 
 
 def model_at(path: str, args: Namespace) -> Model:
@@ -262,11 +276,14 @@ def model_at_point(args: Namespace) -> ModelAtPoint:
     model = model_at(args.model, args)
     given = arrays_in(args.input) if args.input else {}
 
-    def draw(first: int, inner: int) -> dict[str, Any]:
-        drawn = draw_inputs(model, given, dict(args.shape), args.seed, first=first, inner=inner)
+    def draw(first: int, inner: int, sizes: Mapping[str, int] | None = None) -> dict[str, Any]:
+        drawn = draw_inputs(
+            model, given, dict(args.shape), args.seed, first=first, inner=inner, sizes=sizes
+        )
         return check_inputs(model, drawn)
 
-    return ModelAtPoint(model, find_fitting_point(model, draw, args.engine), given)
+    wrt = default_wrt(model) if args.wrt is None else args.wrt
+    return ModelAtPoint(model, find_fitting_point(model, draw, args.engine), given, wrt)
 
 
 SIZES = (1, 8, 32, 64, 128, 224)
@@ -280,6 +297,8 @@ def find_fitting_point(
 ) -> dict:
     """The first point of growing sizes at which the model runs, as convolutions ask for some.
 
+    In between, each size that has a name is tried twice as large as all others: the mask of a
+    decoder covers as many tokens as its cache and its input together.
     Raises `InputError`, naming the sizes that were tried, where it runs at none.
     """
     least, other = draw(SIZES[0], SIZES[0]), draw(SIZES[1], SIZES[1])
@@ -287,8 +306,12 @@ def find_fitting_point(
     if not names:  # the model, or the caller, states all sizes
         return least
     failed = None
-    for first, inner in (*((1, size) for size in SIZES), *((size, size) for size in SIZES[1:])):
-        point = draw(first, inner)
+    named = {n: model.inputs[n].shape or () for n in names}
+    symbols = dict.fromkeys(dim for shape in named.values() for dim in shape[1:])
+    doubled = [(1, 1, {dim: 2}) for dim in symbols if isinstance(dim, str)]
+    trials = (*((1, n, {}) for n in SIZES), *doubled, *((n, n, {}) for n in SIZES[1:]))
+    for first, inner, sizes in trials:
+        point = draw(first, inner, sizes)
         try:
             made = evaluate(model, point, model.outputs, engine=engine)
             if all(np.size(y) for y in made.values()):
@@ -297,28 +320,33 @@ def find_fitting_point(
             failed = failed or first_line(error)
     if all(np.shape(x) == np.shape(least[n]) for n, x in draw(SIZES[0], SIZES[1]).items()):
         return least  # what follows says better why it fails for one sample
+    met: set[str] = set()
+    needed = []
+    for name, shape in named.items():  # other inputs have the same sizes
+        needed += [name] * (not met.issuperset(d for d in shape if not isinstance(d, int)))
+        met.update(dim for dim in shape if isinstance(dim, str))
     raise InputError(
         f"the model runs at none of the sizes {', '.join(map(str, SIZES))} for the axes that it "
-        f"leaves open: give them, by --shape {' --shape '.join(f'{n}=...' for n in names)}"
+        f"leaves open: give them, by --shape {' --shape '.join(f'{n}=...' for n in needed)}"
         f"; {failed or 'all outputs are empty'}"
     )
 
 
 def requested_jacobian(at: ModelAtPoint, args: Namespace) -> Linearization:
     """J of `--of` by `--wrt`."""
-    return linearize(at.model, at.point, of=args.of, wrt=args.wrt, engine=args.engine)
+    return linearize(at.model, at.point, of=args.of, wrt=at.wrt, engine=args.engine)
 
 
 def draw_inputs(
     model: Model, given: Mapping[str, Any], shapes: Shapes | None = None, seed: int = 0, *,
-    first: int = 1, inner: int = 1,
+    first: int = 1, inner: int = 1, sizes: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """The given inputs, and a random array for every other input of the model.
 
     Floats are standard normal. Integers are 0 or 1, so that an index stays in range. The size of a
     dimension that the model leaves open comes from `shapes`; failing that, from another input whose
-    shape has the same symbol; failing that, it is `first` for the first axis of an input, and
-    wherever else its symbol stands, and `inner` for others.
+    shape has the same symbol; failing that, from `sizes`; failing that, it is `first` for the first
+    axis of an input, and wherever else its symbol stands, and `inner` for others.
     """
     shapes = shapes or {}
     for name in shapes:
@@ -326,13 +354,13 @@ def draw_inputs(
             raise UnknownTensor(f"the model has no input {name!r}.{closest(name, model.inputs)}")
     known = {**shapes, **{name: np.shape(array) for name, array in given.items()}}
     leading = {spec.shape[0]: first for spec in model.inputs.values() if spec.shape}
-    sizes = leading | {
+    known_sizes = leading | dict(sizes or {}) | {
         dim: size for name, spec in model.inputs.items() if name in known
         for dim, size in zip(spec.shape or (), known[name], strict=False) if isinstance(dim, str)
     }  # fmt: skip
     rng = np.random.default_rng(seed)
     return dict(given) | {
-        name: draw(spec, shapes.get(name), sizes, rng, model.limits, first, inner)
+        name: draw(spec, shapes.get(name), known_sizes, rng, model.limits, first, inner)
         for name, spec in model.inputs.items()
         if name not in given and spec.dtype is not None  # only tensors have a dtype
     }

@@ -27,11 +27,11 @@ def _(found: Sensitivities) -> str:
 
 
 @hooks.view.register
-def _(found: Sensitivities) -> Page:
+def _(found: Sensitivities, title: str) -> Page:
     """The whole page."""
     parts = section("Result", tag("p", repr(found))), section("By weight", chart(found),
                                                               grid(found.table))  # fmt: skip
-    return Page(document("Sensitivities", repr(found), *parts, subject="sensitivities"))
+    return Page(document(title, repr(found), *parts, subject="sensitivities"))
 
 
 def chart(found: Sensitivities) -> Markup:

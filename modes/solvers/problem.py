@@ -120,7 +120,7 @@ class Problem(Generic[Given]):
     the model. Results are cached for the last point; J and H at a new point are relinearised.
 
     With `over`, the options `shared`, `batch_size` and, of a loss, `reduction`, the inputs may be
-    data: f, ∇f and H are those of all batches, and a vector f has the rows of all batches.
+    data: f, ∇f and H are taken over all batches, and a vector f has the rows of all batches.
     """
 
     def __init__(

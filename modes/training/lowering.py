@@ -49,7 +49,7 @@ from ..model.loading.patterns import proto_of
 from ..model.primal.inputs import is_float, may_float, optional_inputs
 from ..model.primal.model import Model
 from ..recording.derive import swept
-from ..recording.guarded import guarded
+from ..recording.guarded import guarded, trace_guarded
 from .optimizers import OPERATORS
 from .scope import INITIALIZER, Scope, ancestors, node_outputs, sample_inputs
 
@@ -128,7 +128,8 @@ def lower_model(
         outputs = {name: check_tensor(low.values[name], name) for name in model.outputs}
         return Trace(low.op, {}, inputs, outputs=outputs, wrt=held)
 
-    return guarded(model, point, make, name, {n: model.constants[n] for n in optional})
+    defaults = {n: model.constants[n] for n in optional}
+    return guarded(*trace_guarded(model, point, make), name, defaults)
 
 
 def lower_steps(low: Scope, steps: Iterable[Step]) -> None:

@@ -13,8 +13,8 @@ no numbers, and `UnsupportedOp` says which operator asks for them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -65,11 +65,18 @@ class Arrays(ArrayLibrary):
     def knows(self, x: Array) -> bool:
         return not has_tracers([x])
 
-    @in_double
+    @contextmanager
+    def at_once(self, x: Array) -> Iterator[None]:
+        with types(), jax.ensure_compile_time_eval() if self.knows(x) else nullcontext():
+            yield
+
     def is_finite(self, x: Array) -> bool:
         if not self.knows(x):
             return True
-        return bool(np.isfinite(x).all()) if x.size <= HOST_ENTRIES else super().is_finite(x)
+        if x.size <= HOST_ENTRIES:
+            return bool(np.isfinite(x).all())
+        with self.at_once(x):
+            return super().is_finite(x)
 
     @in_double
     def are_finite(self, arrays: Sequence[Array]) -> bool:

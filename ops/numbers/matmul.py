@@ -13,8 +13,6 @@ from .table import as_ints, as_type, holds_halves, kernel, meeting, single
 
 STACKED_COLUMNS = 8
 """The most columns for which a stack of right factors is faster as one tall left factor."""
-COPIED_ELEMENTS = 4096
-"""Matrices of a stack with fewer elements are faster copied together than one by one."""
 LOOPED_ELEMENTS = 256
 """A sum of products with fewer elements in all is faster as a plain loop than through BLAS."""
 LOOPED_OPERANDS = 4
@@ -45,11 +43,10 @@ def unrepeated(x: Array) -> Array:
 
 def stacked(a: Array, b: Array) -> Array:
     """A B; a stack times one matrix is one tall product, where it takes no copy or a cheap one."""
-    tall = a.size and (a.flags.c_contiguous or a.shape[-2] * a.shape[-1] < COPIED_ELEMENTS)
-    if a.ndim > 2 and b.ndim == 2 and tall:
+    if a.ndim > 2 and b.ndim == 2 and a.flags.c_contiguous and a.size:
         return np.matmul(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
     if a.ndim == 2 and b.ndim > 2 and b.shape[-1] <= STACKED_COLUMNS:
-        return np.swapaxes(stacked(np.swapaxes(b, -1, -2), a.T), -1, -2)
+        return np.swapaxes(stacked(np.ascontiguousarray(np.swapaxes(b, -1, -2)), a.T), -1, -2)
     return np.matmul(a, b)
 
 

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("jax")
 pytestmark = pytest.mark.peers
 
-SUMS = {"G v", "H v", "J.T u", "gradient"}
+SUMS = {"G v", "H v", "J.T u", "gradient", "K v", "K⁻¹ v"}
 """Results that are sums over the batch."""
 
 SCRIPT = '''
@@ -46,7 +46,9 @@ def compare(name, f, wanted, *inputs):
     got, text = made(*inputs), made.as_text()
     words = "all-reduce", "all-gather", "all-to-all"
     talks = [len(re.findall(rf"\\b{word}(?:-start)?\\(", text)) for word in words]
-    found[name] = float(np.abs(np.asarray(got) - wanted).max()), *talks
+    summed = re.findall(r"\\ball-reduce(?:-start)?\\(([^)]*)\\)", text)
+    arrays = sum(operands.count("%") for operands in summed)
+    found[name] = float(np.abs(np.asarray(got) - wanted).max()), *talks, arrays
 
 for name, (make, given) in kinds.items():
     J = make(model, near, **given, **names, engine="jax")
@@ -62,21 +64,28 @@ small = oj.linearize(model, {**near, "x": x[:N // 8]}, of="y", **names, engine="
 inside = shard_map(lambda x, v: small.relinearize({**near, "x": x}) @ v, mesh=mesh,
                    in_specs=(P("batch"), P()), out_specs=P("batch"))
 compare("shard_map", inside, plain @ v, xs, v)
-K, L = (oj.kfac(model, point, of="l", at="y", **names, engine=engine)
-        for point, engine in (({**there, "x": xs}, "jax"), (there, None)))
-found["K v, factors made eagerly"] = [float(np.abs(np.asarray(K @ v) - L @ v).max())]
-print(json.dumps(found))
+factored = {"at": "y", "likelihood": "bernoulli", **names}
+K, E, L = (oj.kfac(model, point, **factored, engine=engine)
+           for point, engine in ((near, "jax"), ({**there, "x": xs}, "jax"), (there, None)))
+compare("K v", lambda x, v: K.relinearize({**near, "x": x}) @ v, L @ v, xs, v)
+compare("K⁻¹ v", lambda x, v: K.relinearize({**near, "x": x}).inverse(0.1) @ v,
+        L.inverse(0.1) @ v, xs, v)
+found["K v, factors made eagerly"] = [float(np.abs(np.asarray(E @ v) - L @ v).max())]
+print(json.dumps([found, 2 * len(K.blocks)]))
 '''
 
 
 def test_results_and_how_often_the_devices_talk():
-    """One all-reduce where a sum runs over the batch, and none of the data is gathered."""
+    """One all-reduce where a sum runs over the batch, and none of the data is gathered. The sum of
+    K-FAC is of all its factors.
+    """
     devices = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     made = subprocess.run([sys.executable, "-c", SCRIPT], env={**os.environ, **devices},
                           capture_output=True, text=True)  # fmt: skip
     assert made.returncode == 0, made.stderr
-    found = json.loads(made.stdout.splitlines()[-1])
+    found, factors = json.loads(made.stdout.splitlines()[-1])
     assert max(error for error, *_ in found.values()) < 1e-12
-    talks = {name: counts for name, (_, *counts) in found.items() if counts}
+    talks = {name: counts[:3] for name, (_, *counts) in found.items() if counts}
     assert talks == {name: [int(name in SUMS), 0, 0] for name in talks}
     assert talks.keys() > SUMS
+    assert [found[name][-1] for name in ("K v", "K⁻¹ v")] == [factors, factors]

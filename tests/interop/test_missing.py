@@ -9,11 +9,11 @@ import pytest
 
 import onnxjac as oj
 from interop.operators import MODEL, linearization
-from onnxjac.modes.interop import torch
+from onnxjac.modes.interop import openmdao, pytensor, torch
 from solvers.programs import hock_schittkowski
 
 LIBRARIES = ("torch", "jax", "jax2onnx", "lineax", "pylops", "onnxscript", "casadi", "nlopt",
-             "cyipopt", "pyomo")  # fmt: skip
+             "cyipopt", "pyomo", "openmdao", "sksundae", "pytensor")  # fmt: skip
 
 
 @pytest.fixture
@@ -27,9 +27,12 @@ def bare(monkeypatch):
         return real(name, *package)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    torch.autograd_function.cache_clear()
+    made = (torch.autograd_function, openmdao.components, pytensor.operator_class)
+    for classes in made:
+        classes.cache_clear()
     yield
-    torch.autograd_function.cache_clear()
+    for classes in made:
+        classes.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -45,6 +48,9 @@ def bare(monkeypatch):
         (lambda: hock_schittkowski().to_casadi(), "casadi"),
         (lambda: hock_schittkowski().to_nlopt(), "nlopt"),
         (lambda: hock_schittkowski().to_pynumero(), "pyomo"),
+        (lambda: oj.to_openmdao(MODEL, {}), "openmdao"),
+        (lambda: oj.to_pytensor(MODEL), "pytensor"),
+        (lambda: oj.to_sundials(None), "sundials"),
         (lambda: oj.load(np.sin, example_inputs=1.0), "jax2onnx"),
         (lambda: oj.load(lambda x: x, example_inputs=1.0), "jax2onnx"),
     ],

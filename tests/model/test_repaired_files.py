@@ -260,6 +260,7 @@ def test_a_map_is_the_tensor_of_its_values(keys):
     proto = helper.make_model(graph, opset_imports=imports, ir_version=8)
     with pytest.warns(oj.OnnxJacWarning, match="'maps' is a list of maps: its tensor is taken"):
         made = oj.load(proto)
+    assert made.outputs["maps"].shape[1:] == (3,)
     J = oj.linearize(made, {"x": X[:, :2]})
     assert J.shape == (6, 4)
     assert J.check()

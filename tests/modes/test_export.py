@@ -1,6 +1,7 @@
 """Exported derivatives: checked, run in ONNX Runtime and onnx.reference, differentiated again."""
 
 import re
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -303,6 +304,24 @@ def test_a_mode_or_an_output_that_does_not_fit_is_refused():
         oj.export(model, "forward", point_of(model, 2))
     with pytest.raises(oj.InputError, match="one scalar output"):
         oj.export(oj.load(FILES["mlp"]), "grad", point_of(oj.load(FILES["mlp"]), 2))
+
+
+@pytest.mark.parametrize("mode", ["jvp", "vjp", "grad", "jacobian"])
+def test_what_cuts_a_path_is_told(mode):
+    """As `linearize` and `grad` do: a derivative of 0 is not written in silence."""
+    text = """g (float[3] x, float[3] w) => (float z) <float s = {0.1}, int8 o = {0}>
+        { q = QuantizeLinear(x, s, o) d = DequantizeLinear(q, s, o) p = Add(d, PATH) c = Mul(p, w)
+          z = ReduceSum<keepdims=0>(c) }"""
+    point = {name: np.ones(3, np.float32) for name in ("x", "w")}
+    head = '<ir_version: 10, opset_import: ["": 21]>\n'
+    for path, told in (("w", "'z' does not depend differentiably on 'x' .cut by QuantizeLinear"),
+                       ("x", "of other paths alone, as rounding cuts some at QuantizeLinear")):
+        proto = onnx.parser.parse_model(head + text.replace("PATH", path))
+        with pytest.warns(oj.OnnxJacWarning, match=told):
+            oj.export(proto, mode, point)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            oj.export(proto, mode, point, straight_through=True)
 
 
 def large(megabytes, count=5):

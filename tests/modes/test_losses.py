@@ -283,8 +283,10 @@ def test_a_new_input_has_no_name_of_a_body():
         with_loss(model, "mse", target="inner")
 
 
-def test_a_softmax_before_a_softmax_is_warned_of():
-    model = loaded("g (double[N,4] x) => (double[N,4] p) { z = Tanh(x) p = Softmax(z) }")
+@pytest.mark.parametrize("after", ["p = Softmax(z)", """
+        s = Softmax(z) d = Cast<to=11>(s) p = Identity(d)"""])
+def test_a_softmax_before_a_softmax_is_warned_of(after):
+    model = loaded(f"g (double[N,4] x) => (double[N,4] p) {{ z = Tanh(x) {after} }}")
     with pytest.warns(oj.OnnxJacWarning, match="contains Softmax, of which 'p' .* unless at='z'"):
         with_loss(model, "cross_entropy")
     with_loss(model, "cross_entropy", at="z")

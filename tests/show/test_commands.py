@@ -335,6 +335,15 @@ def test_sizes_that_run_are_found(tmp_path, capsys):
     assert "--shape x=..." in error
 
 
+def test_pages_are_named_after_the_file(capsys, tmp_path):
+    page = tmp_path / "page.html"
+    for argv in (("report", DIGITS, "--html", page), ("explain", DIGITS, "-o", page),
+                 ("view", DIGITS, "-o", page), ("compare", DIGITS, DIGITS, "--html", page),
+                 ("sensitivities", DIGITS, "--loss", "cross_entropy", "--html", page)):
+        assert answer(capsys, *map(str, argv))[0] == 0
+        assert re.search(r"<title>[^<]*digits\.onnx", page.read_text("utf-8"))
+
+
 # -- completion ------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,9 @@ import pytest
 import onnxjac as oj
 from onnxjac.jacobians import Dense, Diagonal, Product, Sum
 from onnxjac.jacobians.hooks import html
+from onnxjac.jacobians.text import Table
+from onnxjac.modes.model.markup import grid
+from onnxjac.modes.show.document import document
 from show.examples import EVIL, X, hostile, long, network, scalar
 from show.markup import Markup
 
@@ -23,9 +26,16 @@ def checked(thing):
     source = thing._repr_html_()
     page = Markup(source)
     assert page.elements <= PLAIN
-    assert {name for name, _ in page.attributes} <= {"style", "open", "colspan"}
+    assert {name for name, _ in page.attributes} <= {"style", "open", "colspan", "data-head"}
     assert "#" not in "".join(part.split('"')[0] for part in source.split('style="')[1:])
     return page
+
+
+def test_a_narrow_page_has_the_head_of_a_column_beside_each_cell():
+    """The cell that spans all columns has none."""
+    made = grid(Table("", ("name", "flops"), (("Conv", "7"), ("and 3 more",)), ("flops",)))
+    assert re.findall(r'data-head="(\w+)">(\w+)<', made) == [("name", "Conv"), ("flops", "7")]
+    assert "td::before { content: attr(data-head)" in document("a", "b", made, subject="c")
 
 
 @pytest.fixture(scope="module")

@@ -92,6 +92,39 @@ def test_a_quantised_file_is_told_how_to_pass_roundings(capsys, tmp_path):
     assert (status, len(titled(out)["next"])) == (3, 1)
 
 
+def test_only_roundings_are_told_to_be_passed(capsys, monkeypatch):
+    open_ = Check((Outcome("dot test", 0.0, 1e-3, compared=False),))
+    monkeypatch.setattr(onnxjac.Linearization, "check", lambda J, **_: open_)
+    status, out, _ = answer(capsys, "report", DIGITS)
+    assert (status, len(titled(out)["next"])) == (3, 1)
+
+
+def test_a_model_without_rounding_errors(capsys, tmp_path):
+    path = written(tmp_path, "g (float[3] x) => (float[3] z) { y = Sub(x, x) z = Neg(y) }")
+    assert answer(capsys, "report", path)[0] == 0
+
+
+def test_what_is_zero_has_no_signs(capsys, tmp_path):
+    """And the way on is another pair of tensors."""
+    path = written(tmp_path, "g (float[3] x) => (float[3] y) { s = Sign(x) y = Neg(s) }")
+    status, out, _ = answer(capsys, "report", path)
+    found = titled(out)
+    assert status == 0
+    assert found["structure"][0] == "0 blocks"
+    assert found["next"][0].startswith("--wrt NAME --of NAME")
+    assert not {"signs", "heaviest", "memory"} & found.keys()
+
+
+def test_sizes_that_the_file_leaves_open_are_told(capsys, tmp_path):
+    path = written(tmp_path, "g (float[n,3,h,8] x) => (float[n,3,h,8] y) { y = Tanh(x) }")
+    told = titled(answer(capsys, "report", path)[1])["next"][-1]
+    assert told == "--shape x=1,3,1,8: or another size"
+    given = titled(answer(capsys, "report", path, "--shape", "x=1,3,5,8")[1])["point"]
+    assert given == ["x float32[1×3×5×8], random"]
+    path = written(tmp_path, "g (float[n,3] x) => (float[n,3] y) { y = Tanh(x) }")
+    assert "--shape" not in answer(capsys, "report", path)[1]
+
+
 def test_every_test_is_listed_where_asked_for(capsys):
     found = titled(answer(capsys, "report", DIGITS, "--verbose")[1])["check"]
     assert len(found) == 15
@@ -249,18 +282,50 @@ def test_section():
 
 TOKENS = """<ir_version: 10, opset_import: ["": 21]>
 g (int64[N,T] ids, int64[N,T] mask) => (float[N,T,2] y)
-<float[5,2] table = {1,2,3,4,5,6,7,8,9,10}, float[7,2] places = {1,2,3,4,5,6,7,8,9,10,11,12,13,14},
+<float[5,2] table = {1,2,3,4,5,6,7,8,9,10}, float[4,2] places = {1,2,3,4,5,6,7,8},
  float[2,2] w = {1,2,3,4}, int64 one = {1}>
 { words = Gather(table, ids) s = CumSum(mask, one) at = Sub(s, one) steps = Gather(places, at)
   h = Add(words, steps) z = MatMul(h, w) y = Tanh(z) }"""
 
 
-def test_embeddings_are_proposed_for_tokens(tmp_path, capsys):
-    """In the model's order, before its weights."""
-    onnx.save(onnx.parser.parse_model(TOKENS), tmp_path / "m.onnx")
-    for command in ("report", "view", "check"):
-        assert main([command, str(tmp_path / "m.onnx")]) == 1
-        said = capsys.readouterr().err
-        assert "no floating input, but ids int64[N,T], mask int64[N,T]" in said
-        assert "such as 'words', 'steps', 'table', 'places'" in said
-    assert main(["check", str(tmp_path / "m.onnx"), "--wrt", "words", "--shape", "ids=1,3"]) == 0
+QUANTISED = """<ir_version: 10, opset_import: ["": 21]>
+g (int64[N,T] ids) => (float[N,T,2] y)
+<uint8[5,2] table = {1,2,3,4,5,6,7,8,9,10}, float s = {0.5}, uint8 o = {5}>
+{ rows = Gather(table, ids) words = DequantizeLinear(rows, s, o) y = Tanh(words) }"""
+
+
+@pytest.mark.parametrize("text", [TOKENS, QUANTISED])
+def test_derivatives_are_by_the_vectors_of_tokens(tmp_path, capsys, text):
+    """Where nothing is named: J, its picture, a Hessian and an export."""
+    file, out = str(tmp_path / "m.onnx"), str(tmp_path / "out")
+    onnx.save(onnx.parser.parse_model(text), file)
+    for argv in (["report"], ["check"], ["jacobian", "-o", out], ["view", "-o", out]):
+        assert main([argv[0], file, *argv[1:]]) == 0
+    assert capsys.readouterr().out.count("(words 1×1×2) → (y 1×1×2), 2×2 float32") == 4
+    sum_of = ("--loss", "l1", "reduction=sum")
+    assert main(["spectrum", file, "--hessian", *sum_of]) == 0
+    assert main(["export", file, "--mode", "grad", *sum_of, "-o", out]) == 0
+    assert "words_grad" in capsys.readouterr().out
+
+
+def test_embeddings_are_proposed_for_tokens():
+    """By the library, in the model's order, before its weights."""
+    model = onnxjac.load(onnx.parser.parse_model(TOKENS))
+    with pytest.raises(InputError, match=r"no floating input, but ids int64\[N,T\], mask") as error:
+        onnxjac.linearize(model, {"ids": [[0, 1]], "mask": [[1, 1]]})
+    assert "such as 'words', 'steps', 'table', 'places'" in str(error.value)
+
+
+DECODER = """g (int64[batch,tokens] ids, float[batch,past,2] cache, float[batch,past,2] other,
+                float[batch,total] mask) => (float[batch,1,2] y)
+<float[3,2] table = {{1,2,3,4,5,6}}, int64[1] one = {{1}}>
+{{ words = Gather(table, ids) seen = Concat<axis=1>(cache, words) all = Concat<axis=1>({})
+  k = Unsqueeze(all, one) y = MatMul(k, seen) t = Add(cache, other) }}"""
+
+
+def test_a_mask_is_as_long_as_cache_and_tokens(tmp_path, capsys):
+    """Where no sizes do, one input for each size is named."""
+    path = written(tmp_path, DECODER.format("mask"))
+    assert "mask float32[1×2], random" in answer(capsys, "report", path)[1]
+    error = refused(capsys, "check", written(tmp_path, DECODER.format("mask, mask, mask, mask")))
+    assert "by --shape ids=... --shape cache=... --shape mask=...;" in error

@@ -15,7 +15,7 @@ import onnxjac as oj
 from onnxjac.modes.model.markup import Page
 from onnxjac.modes.show.view import view
 from show.markup import Markup
-from show.running import DIGITS, answer, refused
+from show.running import DIGITS, SAMPLES, answer, refused
 
 BAD = """</script><script>document.title='owned'</script><img src=x onerror="alert('owned')">"""
 
@@ -202,7 +202,8 @@ OUTSIDE = """() => {
   for (const e of document.querySelectorAll("body *")) {
     const box = e.getBoundingClientRect();
     if (e.closest("main svg, script, style") || !box.width) continue;
-    const cut = /hidden|clip/.test(getComputedStyle(e).overflowX) || e.matches("aside, .scroll");
+    const cut = /hidden|clip/.test(getComputedStyle(e).overflowX)
+      || e.matches("aside, .scroll, [style*=overflow-x]");
     if (box.right > width + 1 || box.left < -1 || cut && e.scrollWidth > e.clientWidth + 1)
       found.push(`${e.tagName} ${e.textContent.slice(0, 40)}`);
   }
@@ -232,6 +233,22 @@ def test_nothing_is_cut_and_nothing_overlaps(browser, tmp_path, width, scheme):
     tab.evaluate("look(nodes[0])")
     assert tab.evaluate(OUTSIDE) == []
     tab.evaluate("pick(tensors[data.wrt[0]]), pick(tensors[data.of[0]])")
+    assert tab.evaluate(OUTSIDE) == []
+
+
+PAGES = {
+    "compare": lambda model, data: oj.compare(model, model, data),
+    "sensitivities": lambda model, data: oj.sensitivities(
+        oj.with_loss(model, "cross_entropy"), {**data, "target": np.arange(10)}),
+    "explain": lambda model, data: oj.integrated_gradients(model, data, steps=4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("result", PAGES.values(), ids=PAGES)
+def test_no_table_of_a_narrow_page_scrolls(browser, tmp_path, result):
+    """Each cell is a line there, with the head of its column."""
+    page = result(oj.load(DIGITS), dict(np.load(SAMPLES))).view().html
+    tab = opened(browser, tmp_path, page, width=390)
     assert tab.evaluate(OUTSIDE) == []
 
 

@@ -31,7 +31,7 @@ from ....jacobians import (
 )
 from ....jacobians.arrays import buffer_of, on_host
 from ....jacobians.base import arrays_of
-from ....jacobians.errors import OnnxJacError, UnsupportedOp
+from ....jacobians.errors import OnnxJacError, UnsupportedOp, warn
 from ....jacobians.placing import Place, placed
 from ....jacobians.symint import agree
 from ....ops import Node, Step, find, numbers
@@ -184,6 +184,20 @@ def roundings(
     found = [f"{s.op_type} {s.name!r}" for s, _ in cuts(steps, starts, stops, exact)
              if s.op_type in ROUNDINGS and not s.domain]  # fmt: skip
     return listed_steps(found)
+
+
+def warn_roundings(found: str) -> None:
+    """Warn of roundings that cut some paths, where others remain."""
+    if found:
+        warn(f"the derivative is of other paths alone, as rounding cuts some at {found}: "
+             "straight_through=True passes roundings")  # fmt: skip
+
+
+def warn_zeros(zeros: tuple[str, ...]) -> None:
+    """Warn of pairs of tensors that no path joins."""
+    if zeros:
+        shown = "; ".join(zeros[:3]) + (f"; and {len(zeros) - 3} more" if zeros[3:] else "")
+        warn(f"{shown}: zero blocks")
 
 
 ROUNDINGS = frozenset({"Round", "QuantizeLinear", "QLinearMatMul", "QLinearConv"})

@@ -58,8 +58,8 @@ class Trace:
     `values` are the tensors that `of` needs, by name, and `numbers` these at the point, where
     floating tensors of several elements are zeros. `steps` compute them; `behind` are all steps
     before these and before what the recording was decided by. With `estimates`, roundings are
-    straight-through. `inputs` and `outputs`, by name, are those of the graph, and `derived` names
-    the outputs that are derivatives. The tensors of `wrt` are kept, so that the graph can be
+    straight-through. `inputs` and `outputs`, by name, belong to the graph, and `derived` names the
+    outputs that are derivatives. The tensors of `wrt` are kept, so that the graph can be
     differentiated with respect to them again. `said` becomes metadata of the model.
     """
 

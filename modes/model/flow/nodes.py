@@ -33,7 +33,7 @@ ROWS = {"RowSum": "ReduceSum", "RowMean": "ReduceMean"}
 
 
 class Nodes:
-    """Nodes behind those of a graph, for tensors of one floating `dtype`, named after `name`."""
+    """Nodes appended to a graph, for tensors of one floating `dtype`, named after `name`."""
 
     def __init__(self, model: ir.Model, dtype: np.dtype[Any], name: str) -> None:
         graph = self.graph = model.graph

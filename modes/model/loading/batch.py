@@ -41,7 +41,7 @@ TOGETHER = {
 """Operators whose operands, all or those at these places, have the same axes."""
 
 STATES = {4: 0, 5: 1, 6: 1}
-"""The operands of a recurrent layer that hold the batch, and its axis; that of X is 1."""
+"""The operands of a recurrent layer that hold the batch, and its axis; X has it at axis 1."""
 
 RECURRENT = frozenset({"RNN", "GRU", "LSTM"})
 
@@ -313,7 +313,7 @@ def check(model: Model, made: Model, whole: Values, before: Sequence[Values], si
 
 
 def samples_agree(name: str, found: Values, before: Sequence[Values]) -> bool:
-    """Whether a tensor of all samples is that of both halves, where it has samples."""
+    """Whether a tensor of all samples joins the tensors of both halves, where it has samples."""
     y, (a, b) = found[name], (half[name] for half in before)
     if not isinstance(y, np.ndarray) or y.dtype.kind not in "fiub":
         return True

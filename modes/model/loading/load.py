@@ -62,7 +62,7 @@ def load(
     weights as in the module (``"fc1.weight"``), arrays in a nest ``"params.fc1.w"``. A module is
     exported in evaluation mode, with its current weights. ``dynamic_shapes`` are passed to
     ``torch.onnx.export``. Shapes: as in the file, or as in the examples; with
-    ``dynamic_batch=True`` the first axis of all inputs is free, or that of the inputs which
+    ``dynamic_batch=True`` the first axis of all inputs is free, or of the inputs which
     ``dynamic_batch`` names. A file that holds its batch in constants is rewritten, and tried at two
     sizes, sample by sample; where that fails, an error names the node. A
     ``torch.export.ExportedProgram`` and a function of onnxscript are taken without examples.

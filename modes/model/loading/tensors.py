@@ -296,10 +296,20 @@ def without_maps(model: onnx.ModelProto) -> onnx.ModelProto:
             node.CopyFrom(onnx.helper.make_node("Identity", node.input, node.output, node.name))
     for value in made.graph.output:
         if value.name in zipped:
-            value.CopyFrom(onnx.helper.make_tensor_value_info(value.name, FLOAT, None))
+            keys = keys_of(zipped[value.name])
+            shape = None if keys is None else [None, keys]
+            value.CopyFrom(onnx.helper.make_tensor_value_info(value.name, FLOAT, shape))
             warn(f"the output {value.name!r} is a list of maps: its tensor is taken, with a column "
                  f"for each key of {zipped[value.name].op_type}")  # fmt: skip
     return made
+
+
+def keys_of(node: onnx.NodeProto) -> int | None:
+    """How many keys a ZipMap gives each map; None for other operators."""
+    lists = {"classlabels_int64s": "ints", "classlabels_strings": "strings"}
+    counts = [len(getattr(attribute, lists[attribute.name])) for attribute in node.attribute
+              if attribute.name in lists]  # fmt: skip
+    return max(counts, default=0) or None
 
 
 def sparse_constants(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.AttributeProto]]:

@@ -344,7 +344,7 @@ def as_model(
 
 
 def mentions_parts(names: Names) -> bool:
-    """Whether one of some names may be that of a part of a tensor, such as `logits[0,3]`."""
+    """Whether one of some names may name a part of a tensor, such as `logits[0,3]`."""
     several = names if isinstance(names, Collection) and not isinstance(names, str) else (names,)
     return any(isinstance(name, str) and name.endswith("]") for name in several)
 
