@@ -5,11 +5,14 @@ import pytest
 from numpy.testing import assert_allclose
 
 import onnxjac as oj
+from curvature.models import parsed
 from interop.operators import KINDS, hessian, linearization
 from onnxjac.jacobians import Dense, Diagonal, Scalar
 
 jax = pytest.importorskip("jax")
 lineax = pytest.importorskip("lineax")
+from interop.jaxprs import equations  # noqa: E402
+
 pytestmark = pytest.mark.peers
 
 
@@ -65,3 +68,26 @@ def test_least_squares_move_with_J():
         A = K.toarray() @ K.toarray().T + 0.5 * np.eye(len(b))
         assert_allclose(solve(K, b), np.linalg.solve(A, b), rtol=1e-6, atol=1e-8)
     assert len(traced) == 1
+
+
+def largest_array(function, *args):
+    """The entries of the largest array that a function of JAX makes on its way."""
+    made = (y.aval for e in equations(jax.make_jaxpr(function)(*args).jaxpr) for y in e.outvars)
+    return max(int(np.prod(getattr(y, "shape", ()))) for y in made)
+
+
+@pytest.mark.parametrize(("solver", "is_dense"), [("GMRES", False), ("LU", True)])
+def test_newton_steps_of_optimistix_need_no_matrix(solver, is_dense):
+    """With an iterative solver they take products with J alone."""
+    optimistix, n = pytest.importorskip("optimistix"), 500
+    model = parsed(f"g (double[{n}] u) => (double[{n}] f) {{ s = Sin(u) f = Add(u, s) }}")
+    linear = lineax.GMRES(1e-10, 1e-12) if solver == "GMRES" else lineax.LU()
+    newton, f = optimistix.Newton(1e-10, 1e-10, linear_solver=linear), oj.to_jax(model)
+
+    def root(u):
+        return optimistix.root_find(lambda u, _: f(u) - 1, newton, u).value
+
+    u = np.linspace(0, 1, n)
+    assert (largest_array(root, u) >= n * n) == is_dense
+    if not is_dense:
+        assert_allclose(f(root(u)), np.ones(n), rtol=1e-8)
