@@ -96,5 +96,6 @@ __all__ = [
     "newton_krylov", "ntk", "pattern", "plots", "preconditioners", "problem", "progress", "prove",
     "pseudo_transient", "saliency", "save_state", "sensitivities", "shampoo", "smoothgrad",
     "streamed", "symbolic", "tags", "to_jax", "to_openmdao", "to_pyomo", "to_pytensor",
-    "to_sundials", "to_torch", "train_step", "training_model", "value_and_grad", "vjp", "with_loss", "zero",
+    "to_sundials", "to_torch", "train_step", "training_model", "value_and_grad", "vjp",
+    "with_loss", "zero",
 ]  # fmt: skip

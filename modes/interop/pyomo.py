@@ -58,7 +58,7 @@ def box_class() -> Any:
         def __init__(self, problem: Any, zero: tuple[str, ...]) -> None:
             self.problem, self.x = problem, problem.x0
             shapes, sides = problem.shapes.items(), (False, True)
-            rows = [(name in zero, label) for name, shape in shapes for label in labels(name, shape)]
+            rows = [(name in zero, label) for name, size in shapes for label in labels(name, size)]
             self.names = [[label for of, label in rows if of == side] for side in sides]
             self.rows = [np.flatnonzero([of == side for of, _ in rows]) for side in sides]
             self.multipliers = [np.ones(len(part)) for part in self.rows]
