@@ -23,7 +23,7 @@ def test_docstrings(module):
 PAGES = [
     ROOT / "README.md",
     *(p for p in sorted((ROOT / "docs").rglob("*.md"))
-      if p.name not in ("interop.md", "torch.md", "jax.md", "nonlinear-programs.md")),
+      if p.name not in ("engineers.md", "interop.md", "torch.md", "jax.md", "nonlinear-programs.md")),
 ]  # fmt: skip
 """The pages that need no other library: tests/interop has those that do."""
 
