@@ -40,7 +40,15 @@ from .modes.data.stream import streamed
 from .modes.exports.export import export
 from .modes.forward import jvp
 from .modes.hessian import Hessian, hvp
-from .modes.interop import asoperator, to_jax, to_openmdao, to_pytensor, to_sundials, to_torch
+from .modes.interop import (
+    asoperator,
+    to_jax,
+    to_openmdao,
+    to_pyomo,
+    to_pytensor,
+    to_sundials,
+    to_torch,
+)
 from .modes.linear.linearization import Linearization
 from .modes.losses import with_loss
 from .modes.model.flow.steps import Limits
@@ -87,7 +95,7 @@ __all__ = [
     "load_state", "lower_gradients", "natural_gradient", "nearest_gradients", "newton_cg",
     "newton_krylov", "ntk", "pattern", "plots", "preconditioners", "problem", "progress", "prove",
     "pseudo_transient", "saliency", "save_state", "sensitivities", "shampoo", "smoothgrad",
-    "streamed", "symbolic", "tags", "to_jax", "to_openmdao", "to_pytensor", "to_sundials",
-    "to_torch", "train_step", "training_model",
-    "value_and_grad", "vjp", "with_loss", "zero",
+    "streamed", "symbolic", "tags", "to_jax", "to_openmdao", "to_pyomo", "to_pytensor",
+    "to_sundials", "to_torch", "train_step", "training_model", "value_and_grad", "vjp",
+    "with_loss", "zero",
 ]  # fmt: skip

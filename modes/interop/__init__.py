@@ -4,10 +4,12 @@ from .functions import to_pylops
 from .jax import to_jax
 from .openmdao import to_openmdao
 from .operators import asoperator
+from .pyomo import to_pyomo
 from .pytensor import to_pytensor
 from .sundials import to_sundials
 from .torch import to_torch
 
 __all__ = [
-    "asoperator", "to_jax", "to_openmdao", "to_pylops", "to_pytensor", "to_sundials", "to_torch",
+    "asoperator", "to_jax", "to_openmdao", "to_pylops", "to_pyomo", "to_pytensor", "to_sundials",
+    "to_torch",
 ]  # fmt: skip

@@ -10,8 +10,9 @@ pytestmark = pytest.mark.peers
 
 
 PAGES = {"interop": ("torch", "onnxscript", "jax", "pylops"),
-         "engineers": ("openmdao", "sksundae", "pytensor"),
-         "jax": ("jax", "diffrax", "lineax", "optimistix"), "torch": ("torch",)}  # fmt: skip
+         "engineers": ("openmdao", "sksundae", "pytensor", "pyomo"),
+         "jax": ("jax", "diffrax", "lineax", "optimistix"), "torch": ("torch",),
+         "nonlinear-programs": ("casadi", "cyipopt", "nlopt", "skl2onnx", "torch")}  # fmt: skip
 """page -> the libraries that it needs."""
 
 

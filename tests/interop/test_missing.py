@@ -9,7 +9,7 @@ import pytest
 
 import onnxjac as oj
 from interop.operators import MODEL, linearization
-from onnxjac.modes.interop import openmdao, pytensor, torch
+from onnxjac.modes.interop import openmdao, pyomo, pytensor, torch
 from solvers.programs import hock_schittkowski
 
 LIBRARIES = ("torch", "jax", "jax2onnx", "lineax", "pylops", "onnxscript", "casadi", "nlopt",
@@ -27,7 +27,8 @@ def bare(monkeypatch):
         return real(name, *package)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    made = (torch.autograd_function, openmdao.components, pytensor.operator_class)
+    made = (torch.autograd_function, openmdao.components, pyomo.box_class,
+            pytensor.operator_class)  # fmt: skip
     for classes in made:
         classes.cache_clear()
     yield
@@ -50,6 +51,7 @@ def bare(monkeypatch):
         (lambda: hock_schittkowski().to_pynumero(), "pyomo"),
         (lambda: oj.to_openmdao(MODEL, {}), "openmdao"),
         (lambda: oj.to_pytensor(MODEL), "pytensor"),
+        (lambda: oj.to_pyomo(None), "pyomo"),
         (lambda: oj.to_sundials(None), "sundials"),
         (lambda: oj.load(np.sin, example_inputs=1.0), "jax2onnx"),
         (lambda: oj.load(lambda x: x, example_inputs=1.0), "jax2onnx"),

@@ -142,7 +142,7 @@ def test_nlpsol(program):
         solver = ca.nlpsol("solver", "ipopt", made, options)
         found = solver(**start)
         assert solver.stats()["success"]
-        assert_allclose(np.ravel(found["x"]), SOLUTION, atol=1e-6)
+        assert_allclose(found["x"].full().ravel(), SOLUTION, atol=1e-6)
         counts.append(solver.stats()["iter_count"])
     assert counts[0] <= counts[1]
 
@@ -152,7 +152,7 @@ def test_nlpsol_without_constraints():
     p = oj.problem(parsed(BOWL), {"x": [1.0, 2.0]}, bounds={"x": ([-1, 0.5], None)})
     nlp, start = p.to_casadi()
     found = ca.nlpsol("s", "ipopt", nlp, {"print_time": False, "ipopt.print_level": 0})(**start)
-    assert_allclose(np.ravel(found["x"]), [0, 0.5], atol=1e-6)
+    assert_allclose(found["x"].full().ravel(), [0, 0.5], atol=1e-6)
 
 
 BOWL = """
