@@ -119,7 +119,7 @@ class Holder:
 
     @classmethod
     def joined(cls, held: Mapping[str, Any], others: Mapping[str, Any]) -> Self:
-        """The holder that `apart` took apart, or one of other data."""
+        """The holder that `apart` took into `held` and `others`; or, of other data, a new one."""
         made = object.__new__(cls)
         vars(made).update(others, **held)
         return made

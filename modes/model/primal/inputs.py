@@ -256,7 +256,8 @@ def names_of(
         chosen = distinct(names, role)
     if not chosen:
         vectors = (str(step.outputs[0]) for step in model.steps  # of tokens, looked up in a table
-                   if step.op_type == "Gather" and step.inputs[1] not in model.initializers)
+                   if step.op_type == "Gather" and step.inputs[1] not in model.initializers
+                   and step.outputs[0] not in model.outputs)  # fmt: skip
         held = dict.fromkeys((*model.inputs, *vectors, *model.initializers, *model.intermediates))
         known = [repr(name) for name in held if may_float(model.spec(name))]
         sides = {"output": model.outputs, "initializer": model.initializers}
