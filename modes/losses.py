@@ -237,6 +237,7 @@ def with_loss(
     )  # fmt: skip
     ends = tensors_of_loss(source, kind, at)
     warn_of_twice(source, kind, ends[0])
+    warn_of_classes(source, kind, ends[0], axis)
     known = set(source.names)
     if name in known:
         raise InputError(f"the model has a tensor {name!r} already: give the loss another name=")
@@ -279,6 +280,19 @@ def warn_of_twice(model: Model, kind: str, at: str) -> None:
     if step is not None and step.op_type in CONTAINED.get(kind, ()):
         warn(f"{kind!r} contains {step.op_type}, of which {at!r} is the result: it is taken twice, "
              f"unless at={step.inputs[0]!r}")  # fmt: skip
+
+
+def warn_of_classes(model: Model, kind: str, at: str, axis: int | None) -> None:
+    """Warn where axis 1 has one class, or an open size and the last axis has none."""
+    shape = model.spec(at).shape or ()
+    if axis is not None or LOSSES[kind].options.get("axis") != 1 or len(shape) < 2:
+        return
+    if shape[1] == 1:
+        warn(f"{kind!r} of one class is the same for every {at!r}: 'bce' is the loss of a "
+             f"probability, 'bce_with_logits' of a logit")  # fmt: skip
+    elif len(shape) > 2 and not isinstance(shape[1], int) and isinstance(shape[-1], int):
+        warn(f"the classes of {kind!r} are along axis 1 of {at!r}, whose size is open; if they are "
+             f"the {shape[-1]} along the last axis, say axis=-1")  # fmt: skip
 
 
 class LossTerms:

@@ -471,6 +471,9 @@ def run_explain(args: Namespace, out: Output) -> str:
     if args.method == "integrated-gradients":
         options["steps"] = args.steps
     found = METHODS[args.method](at.model, at.point, **options)
+    tokens = set(embeddings_of(at.model).values())
+    if args.method != "grad-cam" and args.wrt is None and tokens - found.maps.keys():
+        out.warn(f"by the floating inputs; with --wrt {' '.join(sorted(tokens))} by the tokens")
     target = args.output or f"{Path(args.model).stem}.explain.html"
     if Path(target).suffix.lower() == ".npz":
         with drafts(target) as draft, draft.open("wb") as file:

@@ -79,10 +79,11 @@ class Output:
     def refused(self, error: BaseException, options: Iterable[str] = ()) -> int:
         """Report an error in one line, not in a traceback; returns the exit status.
 
-        What the functions take by keyword is named as the command's options.
+        What the functions take by keyword is named as the command's options; what a loss takes
+        stays as it is, `--loss cross_entropy at=logits`.
         """
         message = one_line(error) or "out of memory"
-        for name in options:
+        for name in () if message.startswith("--loss: ") else options:
             message = re.sub(rf"(?<![\w-]){name}=(['\"]?)([\w.]*)\1", rf"--{name} \2", message)
             message = message.replace(f"{name} is empty", f"--{name} is empty")
             message = message.replace("  ", " ").replace(" ,", ",")

@@ -26,7 +26,7 @@ from ..losses import with_loss
 from ..model.flow.steps import Limits
 from ..model.loading.load import load
 from ..model.primal.evaluate import evaluate
-from ..model.primal.inputs import Names, arrays_in, check_inputs, is_float
+from ..model.primal.inputs import HEAD, Names, arrays_in, check_inputs, is_float
 from ..model.primal.model import Model, TensorSpec, as_model
 from .blocks import memory_text, sign_meanings, structure_kind
 from .spectra import Spectrum
@@ -247,6 +247,7 @@ def times_text(found: Mapping[str, float]) -> str:
 # -- the point of a command, with random inputs where none are given -------------------------------
 
 Shapes = Mapping[str, Shape]
+Draw = Callable[..., dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -266,7 +267,10 @@ def model_at(path: str, args: Namespace) -> Model:
     model = load(path, dtype=args.dtype, straight_through=args.straight_through)
     if args.loss:
         kind, options = args.loss
-        model = with_loss(model, kind, **options)
+        try:
+            model = with_loss(model, kind, **options)
+        except InputError as error:
+            raise type(error)(f"--loss: {error}") from error
     found: Model = as_model(model, args.of, wrt=args.wrt)
     return found
 
@@ -283,7 +287,31 @@ def model_at_point(args: Namespace) -> ModelAtPoint:
         return check_inputs(model, drawn)
 
     wrt = default_wrt(model) if args.wrt is None else args.wrt
-    return ModelAtPoint(model, find_fitting_point(model, draw, args.engine), given, wrt)
+    point = find_fitting_point(model, with_target(model, draw, args.engine), args.engine)
+    return ModelAtPoint(model, point, given, wrt)
+
+
+def with_target(model: Model, draw: Draw, engine: str | None) -> Draw:
+    """`draw`, where the target of a loss has the sizes of the tensor that the loss is of.
+
+    Exporters name the open sizes of an output anew, so that no input tells them.
+    """
+    name = model.ir.metadata_props.get(HEAD, "")
+    head = model.spec(name).shape or () if name else ()
+    where = [{d for d in spec.shape or () if isinstance(d, str)} for spec in model.inputs.values()]
+    if not any(sum(dim in dims for dims in where) == 1 for dim in head):
+        return draw
+
+    def drawn(first: int, inner: int, sizes: Mapping[str, int] | None = None) -> dict[str, Any]:
+        point = draw(first, inner, sizes)
+        try:
+            made = np.shape(evaluate(model, point, [name], engine=engine)[name])
+        except OnnxJacError:
+            return point  # it fails without the loss as well
+        told = {d: n for d, n in zip(head, made, strict=True) if isinstance(d, str)}
+        return draw(first, inner, {**(sizes or {}), **told})
+
+    return drawn
 
 
 SIZES = (1, 8, 32, 64, 128, 224)
@@ -292,9 +320,7 @@ of these axes.
 """
 
 
-def find_fitting_point(
-    model: Model, draw: Callable[..., dict[str, Any]], engine: str | None
-) -> dict:
+def find_fitting_point(model: Model, draw: Draw, engine: str | None) -> dict[str, Any]:
     """The first point of growing sizes at which the model runs, as convolutions ask for some.
 
     In between, each size that has a name is tried twice as large as all others: the mask of a

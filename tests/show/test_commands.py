@@ -306,6 +306,49 @@ def test_options_are_named_as_options(tmp_path, capsys):
     assert error.strip().endswith("name it with --of")
 
 
+DECODER = """
+g (int64[b,s] ids, float[b,s,2] past) => (float[b,s,5] logits, float[b,s,2] present)
+<float[7,2] E = {1,2,3,4,5,6,7,8,9,1,2,3,4,5}, float[2,5] W = {1,2,3,4,5,6,7,8,9,1}>
+{ v = Gather(E, ids) present = Add(v, past) logits = MatMul(present, W) }
+"""
+
+
+def test_a_loss_names_its_options_as_the_command_takes_them(tmp_path, capsys):
+    path, made = written(tmp_path, DECODER), str(tmp_path / "made.onnx")
+    argv = ("export", path, "--mode", "grad", "-o", made, "--loss", "cross_entropy")
+    error = refused(capsys, *argv)
+    assert "name by at= what stands for x" in error
+    assert "--at" not in error
+    _, _, warned = answer(capsys, *argv, "at=logits")
+    assert "if they are the 5 along the last axis, say axis=-1" in warned
+    assert parsed(capsys, *argv, "at=logits", "axis=-1")["file"] == made
+
+
+def test_one_class_is_told(tmp_path, capsys):
+    path = written(tmp_path, "g (float[n,1] x) => (float[n,1] p) { p = Sigmoid(x) }")
+    made = ("-o", str(tmp_path / "made.onnx"))
+    _, _, told = answer(capsys, "export", path, "--mode", "grad", "--loss", "cross_entropy", *made)
+    assert "'bce' is the loss of a probability" in told
+    assert parsed(capsys, "export", path, "--mode", "grad", "--loss", "bce", *made)["ok"]
+
+
+def test_a_target_has_the_sizes_of_what_the_loss_is_of(tmp_path, capsys):
+    """Exporters name the sizes of an output anew."""
+    path = written(tmp_path, "g (float[n,3] x) => (float[other,3] y) { y = Tanh(x) }")
+    for kind in ("cross_entropy", "mse"):
+        assert parsed(capsys, "check", path, "--loss", kind, "--shape", "x=4,3")["ok"]
+
+
+def test_tokens_beside_floating_inputs_are_named(tmp_path, capsys):
+    path, page = written(tmp_path, DECODER), str(tmp_path / "page.html")
+    argv = ("explain", path, "--of", "logits", "-o", page)
+    (told,) = parsed(capsys, *argv)["warnings"]
+    assert told.endswith("with --wrt v by the tokens")
+    found = parsed(capsys, *argv, "--wrt", "v")
+    assert not found["warnings"]
+    assert list(found["maps"]) == ["v"]
+
+
 def test_integer_inputs_leave_the_choice_of_floating_tensors(tmp_path, capsys):
     text = "g (int64[n] i) => (float[n,2] y) <float[1,2] E = {1, 2}> { y = Gather(E, i) }"
     error = refused(capsys, "check", written(tmp_path, text))
