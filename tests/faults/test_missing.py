@@ -25,12 +25,19 @@ USES = {
     "jax2onnx": "oj.load(lambda x: x, example_inputs=np.ones(2, np.float32))",
     "lineax": "J.to_lineax()",
     "pylops": "J.to_pylops()",
+    "casadi": "model.to_casadi()",
+    "nlopt": "oj.problem((model, f'{[*model.outputs][0]}[0,0]'), x).to_nlopt()",
+    "pyomo": "oj.to_pyomo(None)",
+    "openmdao": "oj.to_openmdao(model, x)",
+    "sundials": "oj.to_sundials(None)",
+    "pytensor": "oj.to_pytensor(model)",
 }
 """extra -> the features that need it"""
 
 MODULES = (
     "onnxruntime", "matplotlib", "torch", "jax", "jax2onnx", "lineax", "pylops", "dask",
-    "distributed", "onnxscript", "tqdm", "rich",
+    "distributed", "onnxscript", "tqdm", "rich", "casadi", "nlopt", "pyomo", "openmdao", "sksundae",
+    "pytensor",
 )  # fmt: skip
 
 NOT_FOR_USERS = {"notebooks", "test", "peers", "docs", "mutation"}
