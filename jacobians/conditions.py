@@ -19,6 +19,8 @@ from .errors import InputError
 from .readings import host, library_of
 from .vocabulary import Array
 
+ZERO = np.zeros(())
+
 
 @dataclass(frozen=True, eq=False)
 class Condition:
@@ -52,15 +54,15 @@ class Condition:
         """
         if self.kind == "relation":
             return is_true(self.name, values)
-        found = values.get(self.name, 0)
+        found = values.get(self.name, ZERO)
         if self.kind == "none":
-            return bool(host(found) == 0) if library_of(found).knows(found) else None
+            return is_all(found, 0) if library_of(found).knows(found) else None
         if self.kind != "shape" and not library_of(found).knows(found):
             raise InputError(f"J moves here only if {self}; that cannot be known while a function "
                              f"is traced: {REMEDIES[self.kind].format(self.name)}")  # fmt: skip
         if self.kind == "entries":
             number, answer = self.here
-            return is_all(host(found), number) == answer
+            return is_all(found, number) == answer
         if self.kind == "shape":
             return tuple(found.shape) == tuple(self.here)
         return np.array_equal(host(found), self.here)
@@ -95,8 +97,9 @@ REMEDIES = {
 
 
 def is_all(x: Array, number: float) -> bool:
-    """Whether all entries of a tensor are this number."""
-    return bool((x == number).all())
+    """Whether all entries of a tensor are this number, asked where the tensor is."""
+    with library_of(x).at_once(x):
+        return bool((x == number).all())
 
 
 # -- relations as text -----------------------------------------------------------------------------

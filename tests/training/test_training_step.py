@@ -351,7 +351,7 @@ def test_a_step_is_kept_by_all_but_the_numbers_that_a_state_holds(changed, monke
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"of": "loss"}, "takes no of= and wrt="),
+        ({"of": "loss"}, "takes the model and inputs= alone"),
         ({"inputs": {"x": np.zeros((2, 6))}}, "missing input: label"),
         ({"inputs": {"x": np.zeros((2, 7)), "label": np.zeros(2, int)}}, r"'x'.*\[2, 7\]"),
         ({"inputs": {"y": np.zeros(2)}}, "no input 'y'"),
