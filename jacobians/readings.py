@@ -133,7 +133,7 @@ class Library(Reading):
         return True
 
     def at_once(self, x: Array) -> AbstractContextManager[Any]:
-        """A scope in which numbers that follow from those of x are known if these are, in full
+        """A scope in which numbers computed from x are known if the numbers of x are, in full
         precision.
         """
         return nullcontext()

@@ -20,7 +20,7 @@ def to_pytensor(
     model: ModelLike, *, of: Names = None, wrt: Names = None,
     inputs: Mapping[str, Any] | None = None, engine: str | None = None,
 ) -> Callable[..., Any]:  # fmt: skip
-    """x ↦ f(x) as a function of PyTensor's variables, which it differentiates to any order.
+    """x ↦ f(x) as a function of PyTensor's variables; PyTensor differentiates it to any order.
 
     The function takes the tensors of `wrt` in order (by default the floating inputs that `inputs`
     does not fix), and any other input by keyword; and returns the tensors of `of`, as a list if

@@ -1,8 +1,7 @@
 """Trees: operators as arguments of functions of JAX, which are compiled once for many points.
 
-The leaves of an operator are the floating arrays that it `holds`, those of a Jacobian the residuals
-at its point. Its `Frame` is all else: JAX compiles anew where that differs, and it may be compared
-with the frame of another operator.
+The leaves of an operator are the floating arrays that it `holds`; the leaves of a Jacobian are the
+residuals at its point. Its `Frame` is all else: JAX compiles anew where the frame differs.
 """
 
 from __future__ import annotations

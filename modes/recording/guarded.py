@@ -34,7 +34,7 @@ Make = Callable[..., Trace]
 def guarded(
     t: Trace, symbols: Symbols, name: str, defaults: Mapping[str, np.ndarray] | None = None
 ) -> Model:
-    """The derivative of `trace_guarded`, valid at every point at which its conditions hold.
+    """The derivative of `trace_guarded`, valid wherever its conditions hold.
 
     Inputs of the names of `defaults` may be left out, and have these values then.
 

@@ -1,7 +1,7 @@
 """Simplify: the table of graph rewrites.
 
 A row replaces the call of an operator by simpler calls, or by ones that an engine runs faster. The
-rows without an engine are applied to calls while a graph is recorded, those of `COPIES` to the
+rows without an engine are applied to calls while a graph is recorded, the rows of `COPIES` to the
 steps of a model that are recorded as they are, the others where their engine compiles the graph. A
 rule is written in calls of the vocabulary, and gives None where it does not apply; the first line
 of its docstring says why.

@@ -292,7 +292,7 @@ class Unroller:
                 with kept_whole(step):
                     return self.kept(step, inputs, scope, names)
             made = tried
-        elif step.surrogate is not None:  # its tangents are not those of its value
+        elif step.surrogate is not None:  # its tangents are a surrogate's
             made = [surrogate(self.op, *inputs)]
         elif draws(step, {}):
             if self.inside:

@@ -179,7 +179,7 @@ class Program:
 
 
 MOVES = {*FREE, "Transpose"}
-"""Operators that XLA makes a part of what reads their result."""
+"""Operators that XLA fuses into the operators that read their result."""
 
 
 def fixed_tensors(model: Contents) -> dict[str, Any]:
