@@ -18,7 +18,7 @@ from ..model.primal.inputs import Names, distinct
 def to_pyomo(problem: Any, *, zero: Names = None) -> Any:
     """y = f(x), and c(x) = 0, as an `ExternalGreyBoxModel` for an `ExternalGreyBoxBlock` of Pyomo.
 
-    Each number is a variable of Pyomo: a vector `x` has `x[0]`, `x[1]` and so on, a matrix `x[0,1]`,
+    Each number is a variable of Pyomo: a vector `x` has `x[0]`, `x[1]` …, a matrix `x[0,1]`,
     and one number alone is `x`. Jacobians and Hessians of the Lagrangian are sparse, with the same
     entries at all points and for all multipliers. Needs `onnxjac[pyomo]`.
 
