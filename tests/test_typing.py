@@ -131,7 +131,7 @@ WRONG = (
     "op.Softmax(v, axes=1)",
 )
 
-FOREIGN = re.compile(r"svds\(|slope\.ravel|state\[|\.grad\.")
+FOREIGN = re.compile(r"svds\(|slope\.ravel|state\[|\.grad\.|\.terminal = ")
 """Lines of the pages at which the types of other libraries are not precise."""
 
 MYPY = """[mypy]

@@ -31,12 +31,12 @@ NEWTON_TOLERANCE, NEWTON_STEPS, LEAST_RATE = 0.1, 4, 0.2
 be hoped for where the last step had a better one."""
 
 
-def differences(order: int, factor: float) -> np.ndarray:
+def rescaling(order: int, factor: float) -> np.ndarray:
     """W with ∇ᵐ u, m = 0 … order, over steps `factor` times as long: W ∇u.
 
     u(t - j h) = Σₘ (-j)(1 - j) … (m - 1 - j) / m! ∇ᵐ u, for whole j and, as a polynomial, for any.
 
-    >>> differences(2, 2.0)           # of t² with h = 1, at 0: 0, -1, 2 become 0, -4, 8
+    >>> rescaling(2, 2.0)           # of t² with h = 1, at 0: 0, -1, 2 become 0, -4, 8
     array([[ 1.,  0.,  0.],
            [ 0.,  2., -1.],
            [ 0.,  0.,  4.]])
@@ -79,7 +79,7 @@ class BDF(Stepper):
     def rescale(self, h: float) -> None:
         """A step of another length."""
         k = self.order
-        self.D[: k + 1] = differences(k, h / self.h) @ self.D[: k + 1]
+        self.D[: k + 1] = rescaling(k, h / self.h) @ self.D[: k + 1]
         self.h, self.equal_steps, self.solve = h, 0, None
 
     def attempt(self, t: float) -> tuple[np.ndarray, float]:

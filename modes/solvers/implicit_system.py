@@ -121,7 +121,7 @@ class ImplicitSystem:
         """b ↦ (M − c J)⁻¹ b; of a Krylov method the residual is at most `tol` times the scale."""
         self.nlu += 1
         A = self.mass - c * J
-        by = {"dense": by_lu, "sparse": by_sparse_lu}.get(self.solver)
+        by = {"dense": dense_lu, "sparse": sparse_lu}.get(self.solver)
         return self._by_gmres(A, c, J, scale, tol) if by is None else by(A)
 
     def _by_gmres(self, A: Any, c: float, J: Any, scale: np.ndarray, tol: float) -> Solve:
@@ -168,7 +168,7 @@ def mass_operator(mass: Any, n: int) -> Jacobian:
     return M
 
 
-def by_lu(A: np.ndarray) -> Solve:
+def dense_lu(A: np.ndarray) -> Solve:
     """b ↦ A⁻¹ b by LU."""
     lu, pivots, singular = dgetrf(A)
     if singular or not np.isfinite(lu).all():
@@ -176,7 +176,7 @@ def by_lu(A: np.ndarray) -> Solve:
     return lambda b: np.asarray(dgetrs(lu, pivots, b)[0])
 
 
-def by_sparse_lu(A: Any) -> Solve:
+def sparse_lu(A: Any) -> Solve:
     """b ↦ A⁻¹ b by sparse LU."""
     try:
         if not np.isfinite(A.data).all():

@@ -26,8 +26,8 @@ class OdeResult(OptimizeResult):
     t: np.ndarray  # type: ignore[assignment]
     y: np.ndarray
     sol: Any
-    t_events: list[np.ndarray] | None
-    y_events: list[np.ndarray] | None
+    t_events: Any
+    y_events: Any
     nlu: int
 
 
@@ -60,7 +60,7 @@ def solve_ivp(
     equations algebraic, 0 = f: a DAE, which must be of index 1. Its algebraic states are a guess at
     the start, corrected by Newton's method with M u unchanged.
 
-    | method | order | a step | for |
+    | `method` | order | a step | for |
     |---|---|---|---|
     | `"BDF"` | 1 to `max_order` | 1 to 2 f; J and LU once in several steps | most |
     | `"Rosenbrock"` | 5 | 8 f, J, LU | low accuracy, oscillations, many events |
@@ -101,7 +101,7 @@ def solve_ivp(
 
     problem = Problem[Any](model, inputs, of, wrt, engine, t=t)
     begin, end = checked_span(t_span)
-    tolerance = tolerance_of(rtol, atol, problem)
+    tolerance = error_scale(rtol, atol, problem)
     system = ImplicitSystem(problem, mass, linear_solver, preconditioner)
     try:
         y, slope, second = started(system, begin, checked_start(system, begin), tolerance)
@@ -165,7 +165,7 @@ def as_numbers(given: Any) -> np.ndarray | None:
         return None
 
 
-def tolerance_of(rtol: float, atol: Any, problem: Problem) -> Callable[[np.ndarray], np.ndarray]:
+def error_scale(rtol: float, atol: Any, problem: Problem) -> Callable[[np.ndarray], np.ndarray]:
     """u ↦ atol + rtol |u|."""
     absolute, n = as_numbers(atol), len(problem.x0)
     if absolute is None or absolute.shape not in ((), (n,)) or not (

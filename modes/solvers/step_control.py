@@ -54,14 +54,10 @@ class Stepper(OdeSolver):
     def accepted(self, error: float) -> None:
         """What the next step needs: the step to t is taken."""
 
-    @staticmethod
-    def factor(error: float, order: int) -> float:
-        """How much longer a step of this order may be, that had this error: from 1/5 to 10.
-
-        >>> Stepper.factor(1.0, 1), Stepper.factor(0.0, 1), Stepper.factor(1e9, 1)
-        (0.8, 10.0, 0.2)
-        """
-        return min(10.0, max(0.2, 0.8 * max(error, 1e-30) ** (-1 / (order + 1))))
+    def factor(self, error: float, order: int) -> float:
+        """How much longer a step of this order may be, that had this error: from 1/5 to 10."""
+        longest = min(10.0, self.max_step / abs(self.h))
+        return min(longest, max(0.2, 0.8 * max(error, 1e-30) ** (-1 / (order + 1))))
 
     def _step_impl(self) -> tuple[bool, str | None]:
         reason = "the error of a step"

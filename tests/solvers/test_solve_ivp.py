@@ -1,5 +1,7 @@
 """Stiff equations and DAEs: published solutions, closed forms and SciPy's Radau."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -8,6 +10,7 @@ from scipy.sparse import diags_array
 from scipy.sparse.linalg import aslinearoperator
 
 import onnxjac as oj
+from onnxjac.modes.solvers import rosenbrock as rodas
 from solvers.models import parsed
 from solvers.stiff import (
     AMPLIFIER,
@@ -74,10 +77,10 @@ def test_a_mass_that_is_singular_as_a_whole():
 
 @pytest.fixture(scope="module")
 def radau():
-    """The brusselator at t = 3 by SciPy, with its Jacobian by SciPy's differences."""
-    p = oj.as_scipy(brusselator(60), brusselator_start(60), form="sparse")
+    """The brusselator at t = 2 by SciPy, with its Jacobian by SciPy's differences."""
+    p = oj.as_scipy(brusselator(40), brusselator_start(40), form="sparse")
     sparsity = p.ode_jac(0.0, p.x0) != 0
-    found = solve_ivp(p.ode, (0, 3), p.x0, "Radau", jac_sparsity=sparsity, rtol=1e-7, atol=1e-9)
+    found = solve_ivp(p.ode, (0, 2), p.x0, "Radau", jac_sparsity=sparsity, rtol=1e-7, atol=1e-9)
     return found.y[:, -1]
 
 
@@ -85,25 +88,40 @@ def radau():
 @pytest.mark.parametrize(
     "options",
     [{}, {"linear_solver": "dense"}, {"preconditioner": oj.preconditioners.ilu},
-     {"linear_solver": "krylov", "mass": aslinearoperator(diags_array(np.ones(120)))}],
+     {"linear_solver": "krylov", "mass": aslinearoperator(diags_array(np.ones(80)))}],
     ids=["sparse", "dense", "ilu", "krylov"],
 )  # fmt: skip
 def test_a_reaction_with_diffusion(method, options, radau):
-    model, start = brusselator(60), brusselator_start(60)
-    found = oj.solve_ivp(model, start, (0, 3), method=method, rtol=1e-5, **options)
+    model, start = brusselator(40), brusselator_start(40)
+    found = oj.solve_ivp(model, start, (0, 2), method=method, rtol=1e-5, **options)
     assert_allclose(found.y[:, -1], radau, atol=1e-4)
     assert (found.products > 0) == (options not in ({}, {"linear_solver": "dense"}))
 
 
+@both
+def test_algebraic_equations_without_a_matrix(method):
+    """GMRES weighs the rows of algebraic equations, which are h times as small, as the others."""
+    found = index_one(start=0.5, method=method, linear_solver="krylov", rtol=1e-6, atol=1e-8)
+    assert_allclose(found.y, np.tile(1 / (1 + found.t), (2, 1)), rtol=1e-4)
+    assert found.products > 0
+
+
+def test_steps_of_the_greatest_length_share_one_factorisation():
+    found = oj.solve_ivp(FORCED, FORCED_START, (0, 4), t="time", max_step=0.01, rtol=1e-2)
+    assert len(found.t) > 400
+    assert np.diff(found.t).max() < 0.01 * (1 + 1e-9)
+    assert found.nlu < 20
+
+
 def test_a_preconditioner_is_kept_while_it_serves():
-    model, start, built = brusselator(60), brusselator_start(60), []
+    model, start, built = brusselator(100), brusselator_start(100), []
 
     def ilu(A):
         built.append(A)
         return oj.preconditioners.ilu(A)
 
-    plain = oj.solve_ivp(model, start, (0, 3), rtol=1e-5, linear_solver="krylov")
-    found = oj.solve_ivp(model, start, (0, 3), rtol=1e-5, preconditioner=ilu)
+    plain = oj.solve_ivp(model, start, (0, 2), rtol=1e-5, linear_solver="krylov")
+    found = oj.solve_ivp(model, start, (0, 2), rtol=1e-5, preconditioner=ilu)
     assert found.products < 0.7 * plain.products
     assert len(built) < found.nlu / 2
 
@@ -122,6 +140,54 @@ def test_an_error_follows_the_tolerance(method):
             errors.append(abs(found.y - exact).max())
             assert errors[-1] < 100 * rtol
         assert errors[2] < 2e-3 * errors[0]
+
+
+@cache
+def trees(n):
+    """The rooted trees of n vertices, each the tuple of its branches."""
+    return list(forests(n - 1, n - 1))
+
+
+def forests(n, largest):
+    """All sets of trees of n vertices, of `largest` or fewer vertices each; some several times."""
+    if n == 0:
+        yield ()
+    for size in range(min(n, largest), 0, -1):
+        yield from ((tree, *rest) for tree in trees(size) for rest in forests(n - size, size))
+
+
+def test_rodas5p_satisfies_the_conditions_of_order_5():
+    """Σ bᵢ Φᵢ(τ) = 1 / γ(τ) for all trees τ: Hairer and Wanner, IV.7. So do u and its error, and
+    the dense output: Σ bᵢ(θ) Φᵢ(τ) = θ^|τ| / γ(τ).
+    """
+    a, c = np.zeros((9, 8)), np.zeros((8, 8))
+    for i in range(8):
+        a[i, : min(i, 5)] = rodas.STAGES_A[min(i, 5)]
+        a[i, 5:i] = 1
+        c[i, :i] = rodas.STAGES_C[i]
+    a[8] = a[7] + np.eye(8)[7]  # u itself
+    gamma = np.linalg.inv(np.eye(8) / rodas.GAMMA_STAGE - c)
+    a = a @ gamma  # from Uᵢ to the kᵢ of the book
+    alpha, b = a[:8], a[8]
+    assert_allclose(alpha.sum(axis=1), rodas.TIMES, atol=1e-12)
+    assert_allclose(gamma.sum(axis=1), rodas.DRIFTS, atol=1e-12)
+
+    def conditions(tree):
+        """Φ(τ), |τ| and γ(τ)."""
+        parts = [conditions(branch) for branch in tree]
+        by, size = alpha + gamma if len(tree) == 1 else alpha, 1 + sum(part[1] for part in parts)
+        phi = np.prod([by @ part[0] for part in parts], axis=0)
+        return phi * np.ones(8), size, size * np.prod([part[2] for part in parts])
+
+    theta = 0.3
+    inner = np.array([1, theta, theta**2]) @ rodas.DENSE_OUTPUT @ gamma
+    inside = theta * (b + (1 - theta) * inner)
+    for size in range(1, 6):
+        for phi, n, density in map(conditions, trees(size)):
+            assert_allclose(b @ phi, 1 / density, atol=1e-12)
+            if size < 5:
+                assert_allclose(gamma[7] @ phi, 0, atol=1e-12)
+                assert_allclose(inside @ phi, theta**n / density, atol=1e-12)
 
 
 @pytest.mark.parametrize("model", ["forced", "index_one"])
@@ -205,7 +271,7 @@ def test_a_guess_of_algebraic_states_is_corrected(method):
 
 def test_algebraic_equations_that_come_to_hold_no_more():
     """Exponentials of a transistor: a step that Newton's method leaves too early is no dead end."""
-    assert all(amplified(0.02, rtol=rtol, atol=rtol).success for rtol in (1e-2, 1e-3, 3e-4, 1e-4))
+    assert all(amplified(0.02, rtol=rtol, atol=rtol).success for rtol in (3e-2, 3e-4))
 
 
 @pytest.mark.filterwarnings("ignore:'f' does not depend differentiably on 't'")

@@ -124,8 +124,8 @@ def needed(error, found):
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_right_hand_sides_at_equal_accuracy(name):
     """At most 1.5 times those of SUNDIALS, with exact Jacobians for both."""
-    theirs = curve(name, by_sundials, np.logspace(-3.5, -7, 8))
-    ours = curve(name, by_onnxjac, [1e-4, 1e-5, 1e-6])
+    theirs = curve(name, by_sundials, np.logspace(-3.5, -6.5, 5))
+    ours = curve(name, by_onnxjac, [1e-4, 1e-6])
     for error, count in ours:
         assert count < 1.5 * needed(error, theirs)
     assert ours[-1, 0] < 1e-4
@@ -143,5 +143,6 @@ if __name__ == "__main__":
         curves = [curve(name, solver, ladder, *method) if PROBLEMS[name][3] is None or solver
                   is not by_scipy else None for solver, *method in columns.values()]  # fmt: skip
         for error in (1e-4, 1e-6):
-            cells = ["–" if c is None else f"{needed(error, c):.2g}" for c in curves]
+            counts = [c if c is None else float(f"{needed(error, c):.2g}") for c in curves]
+            cells = ["–" if n is None else f"{n:,.0f}" for n in counts]
             print(f"| {name} | {error:.0e} |", " | ".join(cells), "|")
