@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose
 import onnxjac as oj
 from curvature.models import parsed
 from interop.operators import MODEL, POINT, WRT
+from onnxjac.jacobians import Diagonal
 
 from ..jacobians.examples import EXAMPLES, Draw
 
@@ -58,6 +59,18 @@ def test_the_numbers_are_the_leaves(name):
         other = jax.tree.unflatten(structure, jax.tree.leaves(K))
         assert_allclose(other @ u, K @ u, **TIGHT)
         assert_allclose(other.T @ (other @ u), K.T @ (K @ u), **TIGHT)
+
+
+def test_an_operator_of_the_user_is_an_argument():
+    """Also if its class is defined after JAX knows the others."""
+
+    class Scaled(Diagonal):
+        pass
+
+    product, traced = counted(lambda J, u: J @ u)
+    for factor in (2.0, 3.0):
+        assert product(Scaled(np.full(3, factor)), np.ones(3)).tolist() == [factor] * 3
+    assert len(traced) == 1
 
 
 @pytest.mark.parametrize(
