@@ -164,6 +164,22 @@ def test_what_was_known_here_is_known_later():
     assert_allclose(inside, CURVATURE["kfac"](POINT, engine="numpy").inverse(0.1) @ v, **TIGHT)
 
 
+@pytest.mark.parametrize("name", FACTORED)
+@pytest.mark.parametrize("heuristic", [False, True])
+def test_damping_may_be_traced(name, heuristic):
+    """As in Levenberg-Marquardt's rule, which raises and lowers it inside of a jitted loop."""
+    K = CURVATURE[name](POINT, engine="jax")
+    solve, traced = counted(lambda K, d, v: K.inverse(d, heuristic=heuristic) @ v)
+    for damping in (0.1, 0.3):
+        wanted = K.inverse(damping, heuristic=heuristic) @ v
+        assert_allclose(solve(K, damping, v), wanted, **TIGHT)
+    assert len(traced) == 1
+    inverse = jax.jit(lambda K, d: K.inverse(d))(K, 0.1)
+    assert_allclose(inverse @ v, K.inverse(0.1) @ v, **TIGHT)
+    with pytest.raises(oj.InputError, match="a number that is traced"):
+        inverse.relinearize(POINT)
+
+
 def test_sums_over_batches_do_not_move():
     K = oj.kfac(MODEL, [POINT, POINT], at="logits", wrt=WRT)
     with pytest.raises(oj.InputError, match="of several batches"):
