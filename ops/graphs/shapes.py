@@ -222,7 +222,7 @@ def remainder(held: list[Any], attrs: Mapping[str, Any]) -> Any:
     return a % b if all(map(at, b.ravel())) and not attrs.get("fmod") else None
 
 
-def vanishes(n: Any) -> bool | None:
+def known_zero(n: Any) -> bool | None:
     """Whether a number is 0; None where that is known at the point alone."""
     if not isinstance(n, SymInt):
         return bool(n == 0)
@@ -230,7 +230,7 @@ def vanishes(n: Any) -> bool | None:
     return False if (low or 0) > 0 or (high or 0) < 0 else None
 
 
-def either(c: Any, a: Number, b: Number) -> Number | None:
+def choose_number(c: Any, a: Number, b: Number) -> Number | None:
     """a where c holds, else b."""
     if isinstance(c, Negative):
         return if_negative(c.number, a, b)
@@ -276,8 +276,8 @@ INTEGERS: dict[str, Callable[..., Any]] = {
     "Div": entrywise(truncated),
     "Mod": remainder,
     "Less": entrywise(lambda a, b: Negative(a - b)),
-    "Equal": entrywise(lambda a, b: vanishes(a - b)),
-    "Where": entrywise(either),
+    "Equal": entrywise(lambda a, b: known_zero(a - b)),
+    "Where": entrywise(choose_number),
     "ConstantOfShape": filled,
     "Max": entrywise(largest),
     "Min": entrywise(smallest),
