@@ -194,7 +194,7 @@ AT_POINT: Options = {
     },
     "--input": {
         "metavar": "FILE.npz",
-        "help": "arrays by the names of inputs; inputs that are not in it are drawn at random",
+        "help": "arrays by the names of inputs; others are drawn at random, but masks are ones",
     },
     "--shape": {
         "type": of_kind("like x=1,3,64,64", named_shape), "action": "append", "default": [],
