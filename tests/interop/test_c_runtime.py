@@ -34,23 +34,25 @@ def build(tmp_path):
     runtime = pytest.importorskip("onnxruntime")
     (library,) = Path(runtime.__file__).parent.glob("capi/libonnxruntime.so.*")
 
-    def compiled(compiler, *arguments):
-        if shutil.which(compiler) is None:
-            pytest.skip(f"no {compiler}")
-        return subprocess.run([compiler, *map(str, arguments)], cwd=tmp_path, capture_output=True)
+    def run(*command):
+        return subprocess.run([*map(str, command)], cwd=tmp_path, capture_output=True, text=True)
 
     def made(compiler, name, mode):
-        if compiled("gcc", "-Wall", "-Werror", "-c", EXAMPLES / "model.c").returncode:
-            (tmp_path / "empty.c").write_text("#include <onnxruntime_c_api.h>\n")
-            if compiled("gcc", "-fsyntax-only", "empty.c").returncode:
-                pytest.skip("no headers of ONNX Runtime")
+        if not all(map(shutil.which, ("gcc", compiler))):
+            pytest.skip(f"no gcc or no {compiler}")
+        (tmp_path / "empty.c").write_text("#include <onnxruntime_c_api.h>\n")
+        if run("gcc", "-fsyntax-only", "empty.c").returncode:
+            pytest.skip("no headers of ONNX Runtime")
         (tmp_path / "libonnxruntime.so.1").symlink_to(library)
+        built = run("gcc", "-Wall", "-Werror", "-c", EXAMPLES / "model.c")
+        assert built.returncode == 0, built.stderr
         rest = ["model.o", "libonnxruntime.so.1", f"-Wl,-rpath,{tmp_path}", "-o", "example"]
-        run = compiled(compiler, EXAMPLES / name, *rest)
-        assert run.returncode == 0, run.stderr.decode()
+        built = run(compiler, EXAMPLES / name, *rest)
+        assert built.returncode == 0, built.stderr
         onnx.save(oj.export(onnx.parser.parse_model(NET), mode, {"x": X}), tmp_path / "f.onnx")
-        text = subprocess.run(["./example", "f.onnx"], cwd=tmp_path, check=True, capture_output=True)
-        return np.array([line.split() for line in text.stdout.decode().splitlines()], float)
+        printed = run("./example", "f.onnx")
+        assert printed.returncode == 0, printed.stderr
+        return np.array([line.split() for line in printed.stdout.splitlines()], float)
 
     return made
 
