@@ -31,7 +31,7 @@ def to_pyomo(problem: Any, *, zero: Names = None) -> Any:
     """
     box = box_class()
     if hasattr(problem, "hess_values"):
-        p, same = problem, equal(problem)
+        p, same = problem, equations_of(problem)
     elif hasattr(problem, "weighted"):
         p, same = Unbounded(problem), ()
     else:
@@ -64,7 +64,7 @@ class Unbounded:
         return self.problem.weighted(x, v).tosparse()
 
 
-def equal(program: Any) -> tuple[str, ...]:
+def equations_of(program: Any) -> tuple[str, ...]:
     """The constraints whose bounds are the same."""
     low, high = program.constraint_bounds
     ends = np.cumsum([size(shape) for _, shape in program.names])[:-1]

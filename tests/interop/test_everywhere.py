@@ -70,7 +70,8 @@ def network():
     cost = parsed("""cost (double[3] u, double[2] v) => (double f)
         <double[2] goal = {0.4, -0.1}, double small = {0.01}>
         { e = Sub (v, goal)  ee = ReduceSumSquare <keepdims = 0> (e)
-          uu = ReduceSumSquare <keepdims = 0> (u)  price = Mul (small, uu)  f = Add (ee, price) }""")
+          uu = ReduceSumSquare <keepdims = 0> (u)
+          price = Mul (small, uu)  f = Add (ee, price) }""")
     (name,) = plant.outputs
     return Case((cost, "f"), (plant, name), {"u": np.zeros(3), "v": np.zeros(2)})
 
