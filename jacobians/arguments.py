@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, TypeGuard, TypeVar, Union, cast, get
 import numpy as np
 
 from .errors import InputError, closest, not_allowed
+from .readings import library_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -105,7 +106,11 @@ def fit(options: dict[str, Any], kinds: Mapping[str, list[ArgumentKind]]) -> dic
 
 
 def check_kind(name: str, value: Any, kinds: list[ArgumentKind]) -> Any:
-    """The value, as an int where whole numbers are due; raises `InputError`."""
+    """The value, as an int where whole numbers are due; raises `InputError`. A number that a traced
+    function takes is not known yet.
+    """
+    if not library_of(value).knows(value) and any(kind.base is float for kind in kinds):
+        return value
     plain = value.item() if getattr(value, "ndim", None) == 0 else value
     for kind in kinds:
         if kind.holds(plain):

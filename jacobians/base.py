@@ -209,6 +209,11 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
         def __neg__(self) -> Jacobian: ...
         def __getitem__(self, key: Any) -> Jacobian: ...
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for met in hooks.CLASSES:
+            met(cls)
+
     def __init__(self, out_shape: Shape, in_shape: Shape, dtype: DTypeLike) -> None:
         self.out_shape, self.in_shape = self._sizes(out_shape), self._sizes(in_shape)
         # As LinearOperator.__init__ sets them, but that requires plain integers.

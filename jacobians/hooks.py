@@ -64,6 +64,9 @@ view = hook("view {}", "The graph of a model as a page: `modes.show.view`.")
 loaded = hook("load a {}", "The model in a file: `modes.model.loading`.")
 html = hook("show {} as HTML", "What a notebook shows: `modes.show.html`.")
 
+CLASSES: list[Callable[[type], None]] = []
+"""What is called with each class of operators that is defined from now on."""
+
 
 class Shown:
     """A base class of objects that a notebook shows as HTML."""

@@ -60,15 +60,17 @@ class KroneckerFactored(Curvature):
         that are sums over batches.
         """
         if self.again is None:
-            raise InputError(f"{self!r} is of several batches: make it again of the others")
+            raise InputError(f"{self!r} is of several batches, or was changed by a number that is "
+                             "traced: make it again")
         return self.again(inputs)
 
     def _changed(self, blocks: Iterable[Factors], domain: Specs, *change: Any) -> KroneckerFactored:
         """A matrix of other blocks, which at another point is changed likewise: by the method of
-        this name, with these arguments.
+        this name, with these arguments. With arguments that are traced, it has no other points.
         """
+        is_known = all(library_of(argument).knows(argument) for argument in change)
         again = self.again and replace(self.again, changes=(*self.again.changes, change))
-        return KroneckerFactored(blocks, domain, again)
+        return KroneckerFactored(blocks, domain, again if is_known else None)
 
     def apart(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The factors, each once, with their eigenvectors where eigenvalues are corrected."""
@@ -125,7 +127,8 @@ class KroneckerFactored(Curvature):
         always damped exactly.
         """
         blocks = self._complete("the inverse")
-        if not damping and any(f.singular for f in blocks):
+        is_given = not library_of(damping).knows(damping) or damping > 0
+        if not is_given and any(f.singular for f in blocks):
             raise InputError("K is singular, up to rounding: give a positive damping")
         inverses = [f.inverse(damping, heuristic) for f in blocks]
         return self._changed(inverses, self.domain, "_inverse", damping, heuristic)

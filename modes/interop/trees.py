@@ -26,10 +26,16 @@ from ..linear.linearization import Linearization
 @hooks.jax_trees.register(object)
 def _register(arrays: Any) -> None:
     """Let functions of JAX take operators, with other numbers at the next call."""
+    for kind in {*subclasses_of(Jacobian)}:
+        _register_kind(kind)
+    hooks.CLASSES.append(_register_kind)
+
+
+def _register_kind(kind: type) -> None:
+    """Let functions of JAX take operators of one class."""
     import jax
 
-    for kind in {*subclasses_of(Jacobian)}:
-        jax.tree_util.register_pytree_node(kind, leaves_of, from_leaves)
+    jax.tree_util.register_pytree_node(kind, leaves_of, from_leaves)
 
 
 def subclasses_of(kind: type) -> Iterator[type]:

@@ -30,7 +30,7 @@ from ..model.loading.load import load
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import is_float
 from ..model.primal.model import Model, TensorSpec
-from .derivatives.record import active_steps
+from .derivatives.record import active_steps, vertex_names
 
 Test = tuple[str, Callable[[], float]]
 """The name of a test, and a function that computes its relative error."""
@@ -593,18 +593,26 @@ class Compared:
     """For every entry of f: the error of J v, its limit, and whether it is judged and finite.
 
     `errors` and `limits` are relative to the size of J v in the entry's tensor; entries that are
-    not `judged` have a kink, a jump or too much rounding within reach of every width.
+    not `judged` have a kink, a jump or too much rounding within reach of every width. Of these,
+    `hidden` are those whose error the rounding of tensors on the way explains; `why` names one.
     """
 
     errors: np.ndarray
     limits: np.ndarray
     judged: np.ndarray
     finite: np.ndarray
+    hidden: np.ndarray | None = None
+    why: str = ""
 
     @property
     def on_kinks(self) -> int:
-        """The number of finite entries that are not judged."""
-        return int(np.count_nonzero(self.finite & ~self.judged))
+        """The number of finite entries that are not judged, for another reason than rounding."""
+        return int(np.count_nonzero(self.finite & ~self.judged)) - self.under_rounding
+
+    @property
+    def under_rounding(self) -> int:
+        """The number of entries that rounding hides."""
+        return 0 if self.hidden is None else int(np.count_nonzero(self.hidden))
 
     @property
     def note(self) -> str:
@@ -614,6 +622,9 @@ class Compared:
         if self.on_kinks:
             said.append(f"{self.on_kinks} of {count} entries not compared: as on a kink or jump, "
                         f"no slope settles")  # fmt: skip
+        if self.under_rounding:
+            said.append(f"{self.under_rounding} of {count} entries not compared: rounding hides "
+                        f"them: {self.why}")  # fmt: skip
         if endless:
             said.append(f"{endless} of {count} entries are not finite")
         return "; ".join(said)
@@ -671,8 +682,39 @@ def compare_rows(
     found, x, here = product(v), near.x, f(0.0)
     best = typical_size(x) * eps ** (1 / 3)
     values = pool_sizes(here, parts) + pool_sizes(product(x * signs_of(sample, x)), parts)
+
+    def roundings() -> tuple[np.ndarray, str]:
+        off, why = rounding_on_the_way(near.J)
+        return off[rows], why
+
     return Comparison(f, here, found, pool_sizes(found, parts), pool_sizes(noise, parts),
-                      eps * values, parts, allowed, best)  # fmt: skip
+                      eps * values, parts, allowed, best, roundings=roundings)  # fmt: skip
+
+
+def rounding_on_the_way(J: Any) -> tuple[np.ndarray, str]:
+    """|error of f|, entry by entry, where each tensor from `wrt` to `of` is off by its rounding
+    error times a random normal number, as J carries these; and which of the tensors is coarsest.
+
+    A number that is added to one 10⁸ times as large is lost in single precision: f moves in steps
+    there, or not at all, though J is right. Zero where the tensors would take more than 64 MiB.
+    """
+    none = np.zeros(J.shape[0]), ""
+    if sum(map(size, J.dag.shapes)) * J.dtype.itemsize > 2**26:
+        return none
+    with suppress(Exception):
+        route, point = J.route.flat(J.point)
+        names = vertex_names(J.entries, spec_names(J.domain), spec_names(J.codomain))
+        values = evaluate(route.model, point, names, engine=J.route.engine)
+        rng, steps, off = np.random.default_rng(0), dict[str, float](), {}
+        for k, name in enumerate(names):
+            x = np.asarray(values[name])
+            error = abs(x) * epsilon(x.dtype)
+            steps[name] = float(error.max(initial=0))
+            off[k] = (error * rng.standard_normal(x.shape)).astype(x.dtype)
+        found = J.dag.join(numbers, J.dag.sweep(numbers, off), ()).astype(np.float64)
+        name = max(steps, key=lambda name: steps[name])
+        return np.abs(found), f"{clipped(name, 40)!r} moves in steps of {steps[name]:.1e}"
+    return none
 
 
 def signs_of(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
@@ -690,7 +732,8 @@ class Comparison:
     estimated from the three widths and the one-sided slopes.
 
     f is h ↦ f(x + h v). The error is relative to the `size` of an entry; `noise` is the rounding
-    error of a product, `eps_f` of f, and `best` the first width. With the `slopes` f' given, the
+    error of a product, `eps_f` of f, and `best` the first width; `roundings` are those of tensors
+    on the way, asked for where an entry disagrees. With the `slopes` f' given, the
     second differences (f(h) - 2 f(0) + f(-h)) / h² take the place of slopes.
     """
 
@@ -704,6 +747,7 @@ class Comparison:
     allowed: float
     best: float
     first: np.ndarray | None = None
+    roundings: Callable[[], tuple[np.ndarray, str]] | None = None
 
     def __post_init__(self) -> None:
         self.unit = np.where(self.size > 0, self.size, 1.0)
@@ -782,7 +826,13 @@ class Comparison:
         error[endless] = np.inf
         judged = finite & (agree | wrong | clear | endless)
         errors, limits = np.where(agree, errors, error), np.where(agree, limits, limit)
-        return Compared(errors, limits, judged, finite)
+        open_ = finite & ~agree & (wrong | ~judged) & np.isfinite(self.product)
+        if self.roundings is None or not open_.any():
+            return Compared(errors, limits, judged, finite)
+        off, why = self.roundings()
+        least = np.maximum(error * self.unit, self.allowed * self.size)
+        hidden = open_ & (ROUNDINGS * off / self.best > least)
+        return Compared(errors, limits, judged & ~hidden, finite, hidden, why)
 
     def resolution(self) -> np.ndarray:
         """The smallest nonzero change of the entries of f that do not change at another width.

@@ -89,7 +89,7 @@ def model_text(model: Model, facts: Mapping[str, Any]) -> str:
     head = "opset {opset} as loaded, {nodes} nodes, {numbers:,} numbers in its initializers"
     points = (
         f"{x['name']} {x['dtype']}[{'×'.join(map(str, x['shape']))}], "
-        f"{'given' if x['given'] else 'random'}"
+        f"{'given' if x['given'] else drawn_as(model.inputs[x['name']])}"
         for x in facts["point"]
     )
     return "\n".join((
@@ -264,7 +264,8 @@ class ModelAtPoint:
 
 def model_at(path: str, args: Namespace) -> Model:
     """A model, with what a command asks of it: its loss, the parts of tensors that are named."""
-    model = load(path, dtype=args.dtype, straight_through=args.straight_through)
+    model = load(path, dtype=args.dtype, straight_through=args.straight_through,
+                 dynamic_batch=args.dynamic_batch)  # fmt: skip
     if args.loss:
         kind, options = args.loss
         try:
@@ -369,7 +370,8 @@ def draw_inputs(
 ) -> dict[str, Any]:
     """The given inputs, and a random array for every other input of the model.
 
-    Floats are standard normal. Integers are 0 or 1, so that an index stays in range. The size of a
+    Floats are standard normal. Integers are 0 or 1, so that an index stays in range; a mask has
+    what it takes for nothing to be masked, see `drawn_as`. The size of a
     dimension that the model leaves open comes from `shapes`; failing that, from another input whose
     shape has the same symbol; failing that, from `sizes`; failing that, it is `first` for the first
     axis of an input, and wherever else its symbol stands, and `inner` for others.
@@ -392,6 +394,24 @@ def draw_inputs(
     }
 
 
+MASKS = {"all ones": 1, "all zeros": 0}
+
+
+def drawn_as(spec: TensorSpec) -> str:
+    """How an input is drawn: at random; a mask of integers or booleans so that it masks nothing.
+
+    Exporters' masks say where there are tokens, by ones, but a `key_padding_mask` where there are
+    none. Rows that are masked from end to end have no derivative.
+
+    >>> drawn_as(TensorSpec("attention_mask", (1, 8), np.dtype("int64")))
+    'all ones'
+    """
+    name = spec.name.lower()
+    if "mask" not in name or spec.dtype is None or is_float(spec.dtype):
+        return "random"
+    return "all zeros" if "pad" in name else "all ones"
+
+
 def draw(
     spec: TensorSpec, shape: Shape | None, sizes: Mapping[str, int], rng: np.random.Generator,
     limits: Limits, first: int = 1, inner: int = 1,
@@ -409,5 +429,6 @@ def draw(
     if is_float(dtype):
         return rng.standard_normal(shape).astype(dtype)
     if dtype.kind in "iub" or "int" in dtype.name:  # the narrow integers of ml_dtypes are kind V
-        return rng.integers(0, 2, shape).astype(dtype)
+        bits = rng.integers(0, 2, shape)
+        return np.full_like(bits, MASKS.get(drawn_as(spec), bits)).astype(dtype)
     raise InputError(f"no random {dtype} for input {spec.name!r}: give its values")

@@ -112,6 +112,14 @@ kernel("ArgMax", tensors=True)(arg_extremum("argmax"))
 kernel("ArgMin", tensors=True)(arg_extremum("argmin"))
 
 
+@kernel("Hardmax", tensors=True)
+def hardmax(x: Array, *, axis: int = -1) -> Array:
+    """1 at the first greatest entry along an axis, else 0."""
+    xp = module_of(x)
+    places = xp.cumsum(xp.ones_like(x, dtype=int), axis) - 1
+    return as_type(places == x.argmax(axis, keepdims=True), dtype_of(x))
+
+
 def running_reduction(running: str, first: int) -> Kernel:
     """A running reduction along one axis, from a `first` value on if it is exclusive."""
 

@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose
 import onnxjac as oj
 from curvature.models import parsed
 from interop.operators import MODEL, POINT, WRT
+from onnxjac.jacobians import Diagonal
 
 from ..jacobians.examples import EXAMPLES, Draw
 
@@ -58,6 +59,18 @@ def test_the_numbers_are_the_leaves(name):
         other = jax.tree.unflatten(structure, jax.tree.leaves(K))
         assert_allclose(other @ u, K @ u, **TIGHT)
         assert_allclose(other.T @ (other @ u), K.T @ (K @ u), **TIGHT)
+
+
+def test_an_operator_of_the_user_is_an_argument():
+    """Also if its class is defined after JAX knows the others."""
+
+    class Scaled(Diagonal):
+        pass
+
+    product, traced = counted(lambda J, u: J @ u)
+    for factor in (2.0, 3.0):
+        assert product(Scaled(np.full(3, factor)), np.ones(3)).tolist() == [factor] * 3
+    assert len(traced) == 1
 
 
 @pytest.mark.parametrize(
@@ -149,6 +162,22 @@ def test_what_was_known_here_is_known_later():
     inside = jax.jit(lambda v: K.inverse(0.1) @ v)(v)
     assert_allclose(K.inverse(0.1) @ v, inside, **TIGHT)
     assert_allclose(inside, CURVATURE["kfac"](POINT, engine="numpy").inverse(0.1) @ v, **TIGHT)
+
+
+@pytest.mark.parametrize("name", FACTORED)
+@pytest.mark.parametrize("heuristic", [False, True])
+def test_damping_may_be_traced(name, heuristic):
+    """As in Levenberg-Marquardt's rule, which raises and lowers it inside of a jitted loop."""
+    K = CURVATURE[name](POINT, engine="jax")
+    solve, traced = counted(lambda K, d, v: K.inverse(d, heuristic=heuristic) @ v)
+    for damping in (0.1, 0.3):
+        wanted = K.inverse(damping, heuristic=heuristic) @ v
+        assert_allclose(solve(K, damping, v), wanted, **TIGHT)
+    assert len(traced) == 1
+    inverse = jax.jit(lambda K, d: K.inverse(d))(K, 0.1)
+    assert_allclose(inverse @ v, K.inverse(0.1) @ v, **TIGHT)
+    with pytest.raises(oj.InputError, match="a number that is traced"):
+        inverse.relinearize(POINT)
 
 
 def test_sums_over_batches_do_not_move():

@@ -346,8 +346,24 @@ def test_what_rounding_hides_is_not_compared():
                    x=1e-5 * X.astype(np.float32), weights={"mid": np.float32(1e3)})  # fmt: skip
     outcome = J.check()
     assert outcome.verdict == NOT_COMPARED
-    assert "5 of 6 entries not compared" in outcome.outcomes[-1].note
-    assert "5 of them not beside it either" in outcome.outcomes[-1].note
+    assert "5 of 6 entries not compared: rounding hides them: 'a' moves in steps of 1.2e-04" in \
+        outcome.outcomes[-1].note
+
+
+@pytest.mark.parametrize("low", [-3.4028234663852886e38, -1e10])
+def test_what_a_mask_absorbs_is_not_compared(low):
+    """Scores plus the least number are that number, so that f stands still where softmax does not;
+    the other sample is judged.
+    """
+    x, off = X.astype(np.float32), np.array([[0.0, 0, 0], [1, 1, 1]], np.float32)
+    J = linearized("q = Mul(off, low) s = Add(x, q) y = Softmax(s)",
+                   "(float[2,3] x) => (float[2,3] y)", x=x,
+                   weights={"low": np.float32(low), "off": off})  # fmt: skip
+    found = against(J)
+    assert found.verdict == NOT_COMPARED
+    assert "3 of 6 entries not compared: rounding hides them: 's' moves in steps" in found.note
+    assert "kink" not in found.note + found.name
+    assert against(J, scaled(1, 2.0)).verdict == "wrong"
 
 
 def test_a_wrong_test_outweighs_one_that_compares_nothing(monkeypatch):

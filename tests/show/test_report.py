@@ -255,6 +255,21 @@ def test_drawn_inputs():
     assert (given["w"] == 1).all()
 
 
+def test_a_mask_masks_nothing(capsys, tmp_path):
+    """A row of zeros would leave no derivative, and where it is added no slope to check."""
+    path = written(tmp_path, """g (int64[2,3] attention_mask, bool[2,3] key_padding_mask,
+            float[2,3] x) => (float[2,3] y)
+        <float one = {1}, float low = {-3.4e38}>
+        { m = Cast<to=1>(attention_mask) o = Sub(one, m) q = Mul(o, low) s = Add(x, q)
+          e = Where(key_padding_mask, low, s) y = Softmax(e) }""")
+    for seed in "0123":
+        said = answer(capsys, "report", path, "--seed", seed)[1]
+    assert "attention_mask int64[2×3], all ones" in said
+    assert "key_padding_mask bool[2×3], all zeros" in said
+    assert "x float32[2×3], random" in said
+    assert answer(capsys, "check", path)[0] == 0
+
+
 def test_a_string_cannot_be_drawn():
     model = parsed("g (string[2] s, float[2] x) => (float[2] y) { y = Identity(x) }")
     with pytest.raises(InputError, match="'s'"):
