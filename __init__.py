@@ -37,6 +37,7 @@ from .modes.curvature.over_data import (
 )
 from .modes.data.cluster import distributed
 from .modes.data.stream import streamed
+from .modes.exports.casadi import export_casadi
 from .modes.exports.export import export
 from .modes.forward import jvp
 from .modes.hessian import Hessian, hvp
@@ -88,14 +89,14 @@ __all__ = [
     "Linearization", "LoadError", "Model", "Momentum", "NotConverged", "OnnxJacError",
     "OnnxJacWarning", "OptimizerFunction", "TensorSpec", "UnknownTensor", "UnsupportedOp",
     "as_scipy", "asoperator", "check_derivative", "coloring", "compare", "defines", "derive",
-    "distributed", "ekfac", "empirical_fisher", "estimators", "euler_residual", "export", "fisher",
-    "gauss_newton", "grad", "grad_cam", "gradient_times_input", "gram", "hessian", "hvp",
-    "identity_like", "implicit_euler", "influence", "initial_state", "integrated_gradients",
-    "inverse", "jacobian", "jvp", "kernel", "kfac", "levenberg_marquardt", "linearize", "load",
-    "load_state", "lower_gradients", "natural_gradient", "nearest_gradients", "newton_cg",
-    "newton_krylov", "ntk", "pattern", "plots", "preconditioners", "problem", "progress", "prove",
-    "pseudo_transient", "saliency", "save_state", "sensitivities", "shampoo", "smoothgrad",
-    "streamed", "symbolic", "tags", "to_jax", "to_openmdao", "to_pyomo", "to_pytensor",
-    "to_sundials", "to_torch", "train_step", "training_model", "value_and_grad", "vjp",
-    "with_loss", "zero",
+    "distributed", "ekfac", "empirical_fisher", "estimators", "euler_residual", "export",
+    "export_casadi", "fisher", "gauss_newton", "grad", "grad_cam", "gradient_times_input", "gram",
+    "hessian", "hvp", "identity_like", "implicit_euler", "influence", "initial_state",
+    "integrated_gradients", "inverse", "jacobian", "jvp", "kernel", "kfac", "levenberg_marquardt",
+    "linearize", "load", "load_state", "lower_gradients", "natural_gradient", "nearest_gradients",
+    "newton_cg", "newton_krylov", "ntk", "pattern", "plots", "preconditioners", "problem",
+    "progress", "prove", "pseudo_transient", "saliency", "save_state", "sensitivities", "shampoo",
+    "smoothgrad", "streamed", "symbolic", "tags", "to_jax", "to_openmdao", "to_pyomo",
+    "to_pytensor", "to_sundials", "to_torch", "train_step", "training_model", "value_and_grad",
+    "vjp", "with_loss", "zero",
 ]  # fmt: skip

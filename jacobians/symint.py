@@ -58,7 +58,7 @@ class Atom:
     axis: int | None = None
     free: bool = False
     depth: int = 0
-    operands: tuple[SymInt, ...] = ()
+    operands: tuple[Number, ...] = ()
 
     def __lt__(self, other: Atom) -> bool:
         return self.order < other.order
@@ -72,7 +72,7 @@ class Atom:
         """The atoms from which it is derived."""
         if not self.operands:
             return {self}
-        return set().union(*(x.roots() for x in self.operands))
+        return set().union(*(x.roots() for x in self.operands if isinstance(x, SymInt)))
 
 
 class Symbols:
@@ -129,6 +129,9 @@ class Symbols:
         if relation == "<" and ((low is not None and low >= 0) or (high is not None and high < 0)):
             return high is not None and high < 0
         truth = RELATIONS[relation](difference.at, 0)
+        if relation == "==" and truth and (choices := by_maxima(difference)):
+            kept = [choice >= 0 for choice in choices]  # each is a condition
+            return all(kept)
         same_either_way = relation == "==" and (-difference).key
         key = min(difference.key, same_either_way or difference.key), relation
         if key not in self.conditions:
@@ -408,13 +411,12 @@ def derived_atom(
     lower: Callable[[Any], Any], least: int | None,
 ) -> SymInt:  # fmt: skip
     """An atom derived from other numbers; equal operands share one."""
-    symbolic = tuple(x for x in operands if isinstance(x, SymInt))
-    symbols = symbolic[0].symbols
+    symbols = next(x.symbols for x in operands if isinstance(x, SymInt))
     key = kind, *(x.key if isinstance(x, SymInt) else x for x in operands)
     if key not in symbols.derived:
         name = f"{kind}({', '.join(map(str, operands))})"
         here = value(*map(at, operands))
-        symbols.derived[key] = symbols.atom(name, here, lower, least=least, operands=symbolic)
+        symbols.derived[key] = symbols.atom(name, here, lower, least=least, operands=operands)
     return symbols.derived[key]
 
 
@@ -510,6 +512,29 @@ def larger(a: Number, b: Number) -> Number:
         return op.Max(lowered(op, a), lowered(op, b))
 
     return derived_atom("max", (a, b), max, lower, max(known, default=None))
+
+
+def by_maxima(x: Number) -> list[Number]:
+    """a - b of each max(a, b) = a at the point, if x is 0 wherever all of these are ≥ 0; else none.
+
+    `seq - min(seq, 32)` is 0 up to 32, not at one length alone.
+    """
+    found: list[Number] = []
+    while isinstance(x, SymInt):
+        met = (atom for atoms in x.terms for atom in atoms)
+        atom = next((a for a in met if a.operands and a.name.startswith("max(")), None)
+        if atom is None:
+            return []
+        small, large = sorted(atom.operands, key=at)
+        x, *found = (replaced(n, atom, large) for n in (x, *found, large - small))
+    return found if x == 0 else []
+
+
+def replaced(x: Number, atom: Atom, by: Number) -> Number:
+    """A number in which another one stands for an atom."""
+    terms = polynomial(x) or {}
+    return sum(c * math.prod(by if a is atom else from_polynomial({(a,): 1}) for a in atoms)
+               for atoms, c in terms.items())  # fmt: skip
 
 
 def floor_of(x: Number) -> int | None:

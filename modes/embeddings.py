@@ -20,8 +20,13 @@ def embeddings_of(model: Model) -> dict[str, str]:
     Positions and segments have smaller tables and are left out.
     """
     found = [row for row in lookups(model) if row[1] not in model.outputs]
-    most = max((rows for _, _, rows in found), default=0)
+    most = vocabulary_size(model)
     return {name: vectors for name, vectors, rows in reversed(found) if rows == most}
+
+
+def vocabulary_size(model: Model) -> int:
+    """How many words the largest table has; 0 where nothing is looked up."""
+    return max((rows for _, made, rows in lookups(model) if made not in model.outputs), default=0)
 
 
 def lookups(model: Model) -> Iterator[tuple[str, str, int]]:

@@ -55,14 +55,16 @@ def sparse_jacobian_graph(
     if products:
         numbers = concatenate_blocks(t.recorder, products, 0)
         values = t.recorder.Gather(numbers, found.at.astype(np.int64))
-    rows, columns = entry_coordinates(found.pattern)
+    small = max(dag.shape) <= np.iinfo(np.int32).max
+    rows, columns = (index.astype(np.int32 if small else np.int64)
+                     for index in entry_coordinates(found.pattern))  # fmt: skip
     t.said[SPARSE] = json.dumps(
         {"shape": dag.shape, "rows": rows.tolist(), "columns": columns.tolist()}
     )
     start_graph(t, (), of, wrt)
     names = tuple(name for kind in ("values", "rows", "columns")
                   for name in called(model, ("jacobian",), kind))  # fmt: skip
-    return derived(t, names, [values, rows.astype(np.int64), columns])
+    return derived(t, names, [values, rows, columns])
 
 
 def fix_sizes(dag: Dag, symbols: Symbols | None) -> None:

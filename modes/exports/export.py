@@ -137,7 +137,7 @@ def export(
     by an integer of the point, the result holds where the decision is the same: one
     `OnnxJacWarning` and the metadata entry `onnxjac.guards` list these conditions. Where a rule
     needs a size as a number, the size at the point is fixed, and an `OnnxJacWarning` names the
-    operator and the inputs.
+    operator and the inputs; the metadata entry `onnxjac.fixed` lists these sizes.
 
     Control flow stays control flow: the derivative of an If is an If, and the derivative of a Loop
     or Scan is a Scan over the states of all turns, so that other points may take other branches and

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -11,7 +11,9 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ...jacobians import Shape, size
-from ...jacobians.errors import optional
+from ...jacobians.errors import InputError, optional
+from ..model.primal.inputs import as_point
+from ..model.primal.model import Model
 from .casadi_callbacks import casadi_function
 
 
@@ -53,6 +55,18 @@ def program_to_casadi(program: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     (lbx, ubx), (lbg, ubg) = p.bounds, p.constraint_bounds
     start = {"x0": p.x0, "lbx": lbx, "ubx": ubx, "lbg": lbg, "ubg": ubg}
     return {"x": x, "f": f(x), "g": c(x) if p.m else ca.MX(0, 1)}, start
+
+
+def example_point(model: Model, names: Iterable[str], inputs: Any) -> dict[str, Any]:
+    """The inputs, and ones for the tensors of these names that are not among them."""
+    at = dict(as_point(model, {} if inputs is None else inputs))
+    for name in {*names} - at.keys():
+        spec = model.spec(name)
+        if spec.shape is None or not all(isinstance(n, int) for n in spec.shape):
+            raise InputError(f"{spec} has no fixed size: give an example in inputs= and name it, "
+                             f"wrt={name!r}")  # fmt: skip
+        at[name] = np.ones(spec.shape, spec.dtype)
+    return at
 
 
 def one_row(v: np.ndarray) -> csr_array[Any]:

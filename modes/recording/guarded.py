@@ -39,7 +39,8 @@ def guarded(
     Inputs of the names of `defaults` may be left out, and have these values then.
 
     Warnings (`OnnxJacWarning`) name the fixed sizes, unrolled control flow, tensors that became
-    constants, and relations; the metadata `onnxjac.held` and `onnxjac.guards` list the last two.
+    constants, and relations; the metadata `onnxjac.fixed`, `onnxjac.held` and `onnxjac.guards`
+    list them.
     """
     if not t.values:  # a lowered model: its point is only a sample
         for name, why in symbols.decided().items():

@@ -32,7 +32,7 @@ from ..embeddings import embeddings_of
 from ..exports.export import MODES, export
 from ..hessian import hessian
 from ..linear.check import RIGHT, WRONG
-from ..model.flow.conditions import GUARDS
+from ..model.flow.conditions import where_right
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import Specs, names_of
 from ..model.save import drafts, save, save_text
@@ -206,6 +206,8 @@ AT_POINT: Options = {
     "--dtype": {"choices": ["float64"], "help": "raise the whole model to double precision"},
     "--straight-through": {"action": "store_true",
                            "help": "let tangents pass rounding and quantisation"},
+    "--dynamic-batch": {"action": "store_true",
+                        "help": "free the first axes of the inputs, where the file fixes them"},
     "--engine": {"choices": ["onnxruntime", "numpy"], "help": "what runs the model"},
 }  # fmt: skip
 
@@ -436,7 +438,8 @@ METHODS: dict[str, Callable[..., Attribution]] = {
 
 @command(
     {**{flag: about for flag, about in AT_POINT.items() if flag != "--of"},
-     "--of": {"metavar": "NAME[0,3]", "help": "the entry to explain (the largest of each sample)"},
+     "--of": {"metavar": "NAME[0,3]",
+              "help": "the entry to explain (of each sample the largest, or the next word)"},
      "--method": {"choices": list(METHODS), "default": "saliency", "help": "how (saliency)"},
      "--samples": {"type": POSITIVE, "default": 50, "metavar": "N",
                    "help": "of smoothgrad: how many noisy inputs (50)"},
@@ -614,7 +617,7 @@ def hessian_at(at: ModelAtPoint, args: Namespace) -> Jacobian:
      "--vmap": {"nargs": "+", "metavar": "NAME",
                 "help": "inputs that get a new first axis, for many points at once"},
      "--guards": {"action": "store_true",
-                  "help": "list the conditions on sizes and integers for a right result"}},
+                  "help": "list where the result is right: conditions on sizes and numbers"}},
     ("model.onnx -o model_vjp.onnx", "model.onnx --mode vjp --wrt fc1.weight -o model_vjp.onnx",
      "model.onnx --mode jacobian --of logits -o model_jacobian.onnx",
      "model.onnx --mode value jvp --tangents 4 -o model_and_jvp.onnx"),
@@ -622,7 +625,7 @@ def hessian_at(at: ModelAtPoint, args: Namespace) -> Jacobian:
      "nodes": "how many nodes the written model has",
      "inputs": "the names of its inputs",
      "outputs": "the names of its outputs",
-     "guards": "the conditions on sizes and integers under which the model is right"},
+     "guards": "where it is right: sizes and numbers that are fixed, and conditions on them"},
 )  # fmt: skip
 def run_export(args: Namespace, out: Output) -> str:
     """Write a derivative of a model as an ONNX model."""
@@ -633,11 +636,13 @@ def run_export(args: Namespace, out: Output) -> str:
     save(made, args.output)
     inputs, outputs = ([x.name for x in ends] for ends in (made.graph.input, made.graph.output))
     ends, nodes = f"({joined(inputs, ', ')}) ↦ ({joined(outputs, ', ')})", len(made.graph.node)
-    held = next((entry.value for entry in made.metadata_props if entry.key == GUARDS), "")
+    held = where_right({entry.key: entry.value for entry in made.metadata_props})
     out.wrote(args.output, f"{ends}, {nodes} nodes", nodes=nodes, inputs=inputs, outputs=outputs,
-              guards=held.splitlines())  # fmt: skip
+              guards=held)  # fmt: skip
     if args.guards:
-        out.tell(f"right where\n{held}" if held else "right at every point")
+        out.tell("\n".join(["right where", *held]) if held else "right at every point")
+        if any(spec.shape and isinstance(spec.shape[0], int) for spec in at.model.inputs.values()):
+            out.tell("of the shapes that the file states; --dynamic-batch frees the batch")
     return RIGHT
 
 

@@ -56,7 +56,7 @@ class Output:
         """Print a section at once, and keep its facts for the JSON object."""
         self.facts |= facts
         if not self.as_json:
-            print(text, flush=True)
+            print(as_flags(text), flush=True)
 
     def wrote(self, path: str, what: str, **facts: Any) -> None:
         """Report a file that was written."""
@@ -66,7 +66,7 @@ class Output:
 
     def warn(self, message: object) -> None:
         """Report a warning."""
-        text = one_line(message).replace("straight_through=True", "--straight-through")
+        text = as_flags(one_line(message))
         self.warnings.append(text)
         if not self.quiet:
             complain(f"warning: {text}")
@@ -94,7 +94,21 @@ class Output:
     def _print(self, ok: bool, facts: Mapping[str, Any]) -> None:
         if self.as_json:
             found = {"command": self.command, "ok": ok, "warnings": self.warnings, **facts}
-            print(json.dumps(json_value(found), ensure_ascii=False, indent=1), flush=True)
+            text = json.dumps(json_value(found), ensure_ascii=False, indent=1)
+            print(as_flags(text), flush=True)
+
+
+FLAGS = re.compile(r"\b(straight_through|dynamic_batch)=True")
+"""Options of Python that commands have as flags."""
+
+
+def as_flags(text: str) -> str:
+    """A text that names options of Python by the flags of the commands.
+
+    >>> as_flags("straight_through=True passes roundings")
+    '--straight-through passes roundings'
+    """
+    return FLAGS.sub(lambda found: f"--{found[1].replace('_', '-')}", text)
 
 
 def json_value(value: Any) -> Any:

@@ -264,7 +264,8 @@ class ModelAtPoint:
 
 def model_at(path: str, args: Namespace) -> Model:
     """A model, with what a command asks of it: its loss, the parts of tensors that are named."""
-    model = load(path, dtype=args.dtype, straight_through=args.straight_through)
+    model = load(path, dtype=args.dtype, straight_through=args.straight_through,
+                 dynamic_batch=args.dynamic_batch)  # fmt: skip
     if args.loss:
         kind, options = args.loss
         try:

@@ -427,12 +427,7 @@ def to_casadi(
     model, at = as_model(model, of, wrt=wrt), dict(inputs or {})
     free = {name: spec for name, spec in model.inputs.items() if name not in at}
     chosen = names_of(model, wrt, free, "wrt")
-    for name in set(chosen) & free.keys():
-        shape = model.spec(name).shape
-        if shape is None or not all(isinstance(n, int) for n in shape):
-            raise InputError(f"{model.spec(name)} has no fixed size: give an example in inputs= "
-                             f"and name it, wrt={name!r}")  # fmt: skip
-        at[name] = np.ones(shape)
+    at = casadi.example_point(model, {*chosen} & free.keys(), at)
     return casadi.model_to_casadi(Problem(model, at, of, chosen, engine))
 
 

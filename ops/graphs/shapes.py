@@ -23,6 +23,7 @@ from ...jacobians.symint import (
     Symbols,
     SymInt,
     at,
+    bounds,
     broadcast_sizes,
     divided,
     if_negative,
@@ -221,6 +222,28 @@ def remainder(held: list[Any], attrs: Mapping[str, Any]) -> Any:
     return a % b if all(map(at, b.ravel())) and not attrs.get("fmod") else None
 
 
+def known_zero(n: Any) -> bool | None:
+    """Whether a number is 0; None where that is known at the point alone."""
+    if not isinstance(n, SymInt):
+        return bool(n == 0)
+    low, high = bounds(n)
+    return False if (low or 0) > 0 or (high or 0) < 0 else None
+
+
+def choose_number(c: Any, a: Number, b: Number) -> Number | None:
+    """a where c holds, else b."""
+    if isinstance(c, Negative):
+        return if_negative(c.number, a, b)
+    return a if c else b
+
+
+def filled(held: list[Any], attrs: Mapping[str, Any]) -> Any:
+    """A tensor of one number, of a known shape."""
+    if is_symbolic(held[0].tolist()):
+        return None
+    return np.full(held[0].astype(int), np.ravel(attrs.get("value", 0))[0])
+
+
 @dataclass(frozen=True)
 class Negative:
     """Whether a number is less than 0."""
@@ -253,9 +276,9 @@ INTEGERS: dict[str, Callable[..., Any]] = {
     "Div": entrywise(truncated),
     "Mod": remainder,
     "Less": entrywise(lambda a, b: Negative(a - b)),
-    "Where": entrywise(
-        lambda c, a, b: if_negative(c.number, a, b) if isinstance(c, Negative) else None
-    ),
+    "Equal": entrywise(lambda a, b: known_zero(a - b)),
+    "Where": entrywise(choose_number),
+    "ConstantOfShape": filled,
     "Max": entrywise(largest),
     "Min": entrywise(smallest),
 }  # fmt: skip

@@ -169,3 +169,51 @@ def test_the_derivative_of_an_exported_network_keeps_every_free_dimension(kind):
         found = vjp.run({**feeds, f"{of}_cotangent": u.numpy()})
         np.testing.assert_allclose(found[of], y.detach().numpy(), atol=1e-6)
         np.testing.assert_allclose(found["x_cotangent"], wanted.numpy(), atol=1e-6)
+
+
+class Tokens(torch.nn.Module):
+    """Words at places of a table of 12, and attention under a mask, by TorchScript's idioms."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = torch.nn.Embedding(20, 8), torch.nn.Embedding(12, 8)
+        self.register_buffer("order", torch.arange(12)[None])
+
+    def forward(self, ids, mask):
+        at = self.order[:, : ids.shape[1]].expand(ids.shape)
+        x = self.words(ids) + self.places(at)
+        seen = mask[:, None, :].expand(ids.shape[0], ids.shape[1], ids.shape[1])
+        scores = (x @ x.transpose(-1, -2)).masked_fill(seen == 0, -1e4)
+        return torch.softmax(scores, -1) @ x
+
+
+@pytest.mark.filterwarnings("ignore")  # of the exporter
+def test_the_derivative_of_a_file_by_torchscript_keeps_its_dynamic_axes(tmp_path):
+    """Shapes go through ConstantOfShape, Equal and Where; the table of places is a bound."""
+    torch.manual_seed(0)
+    net, file = Tokens().eval(), str(tmp_path / "net.onnx")
+    names = ["ids", "mask"]
+    ones = torch.ones(2, 3, dtype=torch.int64)
+    torch.onnx.export(net, (ones, ones), file, dynamo=False, input_names=names,
+                      output_names=["y"], dynamic_axes=dict.fromkeys([*names, "y"], TOKENS))
+    model = oj.load(file)
+    wrt = next(s.outputs[0] for s in model.steps if "words" in s.name)
+    with pytest.warns(oj.OnnxJacWarning, match="holds only where t <= 12 ") as said:
+        made = oj.export(model, "vjp", {"ids": ones.numpy(), "mask": ones.numpy()}, wrt=wrt)
+    assert not any("is fixed" in str(w.message) for w in said)
+    assert [p.value for p in made.metadata_props] == ["t <= 12"]
+    vjp = oj.load(made)
+    for b, t in ((1, 1), (2, 3), (3, 12), (4, 1)):
+        ids, mask = torch.randint(20, (b, t)), torch.randint(2, (b, t))
+        mask[:, 0] = 1
+        y = net(ids, mask)
+        u = torch.randn_like(y)
+        (wanted,) = torch.autograd.grad(y, net.words.weight, u)
+        given = {"ids": ids.numpy(), "mask": mask.numpy(), "y_cotangent": u.numpy()}
+        found = vjp.run(given)
+        (slope,) = (x for name, x in found.items() if name != "y")
+        table = np.zeros((20, 8))
+        np.add.at(table, ids.numpy(), slope)
+        np.testing.assert_allclose(table, wanted.numpy(), atol=1e-5)
+    with pytest.raises(oj.InputError, match="recorded for points where t <= 12"):
+        vjp.run({n: np.ones((1, 13, *x.shape[2:]), x.dtype) for n, x in given.items()})

@@ -6,6 +6,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import onnxjac as oj
+from solvers.programs import SOLUTION, hock_schittkowski
 
 pyo = pytest.importorskip("pyomo.environ")
 greybox = pytest.importorskip("pyomo.contrib.pynumero.interfaces.external_grey_box")
@@ -92,3 +93,30 @@ def test_what_does_not_fit_is_refused():
         oj.to_pyomo(oj.as_scipy(MODEL, START), zero="x")
     with pytest.raises(oj.InputError, match="not a Model"):
         oj.to_pyomo(MODEL)
+
+
+def test_a_program_is_a_box_with_objective_and_bounds():
+    """IPOPT solves the box alone, whose outputs are variables."""
+    interfaces = pytest.importorskip("pyomo.contrib.pynumero.interfaces.cyipopt_interface")
+    ipopt = pytest.importorskip("cyipopt")
+    model = pyo.ConcreteModel()
+    box = oj.to_pyomo(hock_schittkowski())
+    model.box = greybox.ExternalGreyBoxBlock(external_model=box)
+    assert [x.bounds for x in model.box.outputs.values()] == [(25, None), (40, 40)]
+    nlp = interfaces.CyIpoptNLP(readers._ExternalGreyBoxAsNLP(model.box))
+    start = nlp.x_init()
+    solver = ipopt.Problem(len(start), len(nlp.g_lb()), nlp, nlp.x_lb(), nlp.x_ub(),
+                           nlp.g_lb(), nlp.g_ub())  # fmt: skip
+    solver.add_option("print_level", 0)
+    x, info = solver.solve(start)
+    assert info["status"] == 0, info["status_msg"]
+    assert_allclose(x[:4], SOLUTION, atol=1e-5)
+
+
+def test_constraints_with_equal_bounds_are_equations():
+    p = oj.problem((MODEL, "c"), START, constraints=(MODEL, "y"), constraint_bounds=(3, 3))
+    box = oj.to_pyomo(p)
+    assert (box.output_names(), box.equality_constraint_names()) == ([], ["y[0]", "y[1]"])
+    assert box.evaluate_equality_constraints().tolist() == [-1, 3]
+    with pytest.raises(oj.InputError, match="zero='c' is no equation: its two bounds differ"):
+        oj.to_pyomo(hock_schittkowski(), zero="c")

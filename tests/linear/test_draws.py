@@ -53,6 +53,15 @@ def test_the_sample_is_a_constant_of_the_linearisation(op_type):
     np.testing.assert_allclose(J.toarray(), np.diag(power * y / x), rtol=1e-12)
 
 
+def test_names_after_the_node_may_be_taken():
+    """PyTorch's exporter numbers the names of its tensors: y is of d_1, not of a part of d."""
+    node = helper.make_node("Dropout", ["x", "ratio", "training"], ["d"])
+    names = [*(f"d_{k}" for k in range(1, 9)), "d_mask", "d_one", "y"]
+    sines = [helper.make_node("Sin", [a], [b]) for a, b in zip(["d", *names], names, strict=False)]
+    J = oj.linearize(model_of([node, *sines], ratio=0.4, training=True), {"x": X})
+    assert J.check()
+
+
 @pytest.mark.parametrize("op_type", MODELS)
 def test_a_seed_repeats_the_sample(op_type):
     seed = 3 if op_type == "Dropout" else 3.0

@@ -62,9 +62,10 @@ CALLS = {
 """A public function -> its other arguments."""
 
 ELSEWHERE = {
-    "lower_gradients", "symbolic", "to_jax", "to_openmdao", "to_pytensor", "to_torch",
+    "export_casadi", "lower_gradients", "symbolic", "to_jax", "to_openmdao", "to_pytensor",
+    "to_torch",
 }  # fmt: skip
-"""Functions of files before they are loaded, and functions that need a library."""
+"""Functions of files before they are loaded, and functions that write files or need a library."""
 
 
 def takes_a_model(name):

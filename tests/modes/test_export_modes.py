@@ -152,6 +152,7 @@ def matrix(proto, found):
     (entry,) = [e for e in proto.metadata_props if e.key == "onnxjac.sparse"]
     said = json.loads(entry.value)
     rows, columns = found["jacobian_rows"], found["jacobian_columns"]
+    assert rows.dtype == columns.dtype == np.int32
     np.testing.assert_array_equal([rows, columns], [said["rows"], said["columns"]])
     return coo_array((found["jacobian_values"], (rows, columns)), said["shape"])
 

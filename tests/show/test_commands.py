@@ -212,6 +212,29 @@ def test_export_lists_where_it_is_right(tmp_path, capsys):
     assert "right at every point" in capsys.readouterr().out
 
 
+def test_export_says_for_which_sizes(tmp_path, capsys):
+    """One that a rule fixes, and one that the file fixes, until its batch is free."""
+    def said(text, *options):
+        file = written(tmp_path, text)
+        status, out, err = answer(capsys, "export", file, *options, "-o", target, "--guards")
+        assert status == 0
+        return out.partition("\n")[2], err
+
+    target = str(tmp_path / "out.onnx")
+    fixed = "the dimension 'N' of 'x' is fixed at 2"
+    out, err = said("""g (float[N,3] x) => (float[N,3] y) <int64[2] s = {2,3}>
+        { t = Tanh(x) u = Reshape(t, s) y = Add(u, t) }""", "--shape", "x=2,3")
+    assert out == f"right where\n{fixed}\n"
+    assert f"{fixed}: Add (node 'Add_2', opset 21); for others export it again" in err
+    assert "write the file with dynamic axes" in err
+    stated = """g (float[2,3] x) => (float[2,3] y) <int64[2] s = {2,3}>
+        { t = Tanh(x) y = Reshape(t, s) }"""
+    every = "right at every point\n"
+    shapes = "of the shapes that the file states; --dynamic-batch frees the batch\n"
+    assert said(stated)[0] == every + shapes
+    assert said(stated, "--dynamic-batch")[0] == every
+
+
 def test_export_of_a_gradient_needs_a_scalar(tmp_path, capsys):
     assert main(["export", DIGITS, "--mode", "grad", "-o", str(tmp_path / "out.onnx")]) == 1
     assert "one scalar output" in capsys.readouterr().err

@@ -35,7 +35,10 @@ def check_sparse(J, dense):
     assert A.has_canonical_format
     assert A.nnz == np.count_nonzero(dense)
     assert_allclose(A.toarray(), dense, rtol=1e-12, atol=1e-12)
-    assert_allclose(pattern(J).toarray() | (dense == 0), True)
+    P = pattern(J)
+    assert_allclose(P.toarray() | (dense == 0), True)
+    indices = (A.indices, A.indptr, P.indices, P.indptr)
+    assert {index.dtype for index in indices} == {np.dtype(np.int32)}
 
 
 @every_example

@@ -39,7 +39,7 @@ from ....ops.graphs.shapes import Measured
 from ....ops.node import AT, node_of
 from ....ops.registry import traits_of
 from ....ops.rules.quantization import DOMAIN as ESTIMATORS
-from ...model.flow.contents import ESTIMATES, free_sizes
+from ...model.flow.contents import ESTIMATES, free_sizes, unique_name
 from ...model.flow.control import (
     CONTROL,
     SEQUENCES,
@@ -463,7 +463,8 @@ def fixed(
         return model
     copy = model.ir.clone()
     nodes = [node for node in copy.graph if node.outputs and node.outputs[0].name in random]
-    samples = [sample_of(node) for node in nodes]
+    taken = set(model.names)
+    samples = [sample_of(node, taken) for node in nodes]
     sampled = Model(copy, model.limits)
     values = evaluate(sampled, point, [str(s.name) for s in samples], engine=engine)
     for node, sample in zip(nodes, samples, strict=True):
@@ -473,7 +474,7 @@ def fixed(
             assert mode is not None  # as the step is random
             if symbols is not None:
                 symbols.pin(str(mode.name), f"Dropout (node {node.name!r})")
-            masked(node, held)
+            masked(node, held, taken)
         ir.convenience.replace_all_uses_with(sample, held, replace_graph_outputs=True)
         copy.graph.remove(node)
     return Model(copy, model.limits)
@@ -496,14 +497,14 @@ def by_seed(
     return evaluate(Model(copy, model.limits), point, names, engine="numpy")
 
 
-def sample_of(node: ir.Node) -> ir.Value:
-    """The random output of a node: for Dropout the mask."""
+def sample_of(node: ir.Node, taken: set[str]) -> ir.Value:
+    """The random output of a node: for Dropout the mask, whose name is not `taken`."""
     if node.op_type != "Dropout":
         return node.outputs[0]
     if len(node.outputs) == 1:
         node.resize_outputs(2)
     mask = node.outputs[1]
-    mask.name = mask.name or f"{node.outputs[0].name}_mask"
+    mask.name = mask.name or unique_name(f"{node.outputs[0].name}_mask", taken)
     mask.type, mask.shape = ir.TensorType(ir.DataType.BOOL), node.outputs[0].shape
     return mask
 
@@ -517,19 +518,20 @@ def add_initializer(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
     return value
 
 
-def masked(node: ir.Node, mask: ir.Value) -> None:
-    """Dropout becomes y = x mask / (1 - ratio)."""
+def masked(node: ir.Node, mask: ir.Value, taken: set[str]) -> None:
+    """Dropout becomes y = x mask / (1 - ratio), by tensors whose names are not `taken`."""
     graph, y = node.graph, node.outputs[0]
     assert isinstance(graph, ir.Graph)
     x, ratio = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
-    ratio = ratio or add_initializer(graph, f"{y.name}_ratio", np.array(0.5, np.float32))
-    one = add_initializer(graph, f"{y.name}_one", np.array(1.0, np.float32))
+    names = (unique_name(f"{y.name}_{part}", taken) for part in ("one", "ratio"))
+    one = add_initializer(graph, next(names), np.array(1.0, np.float32))
+    ratio = ratio or add_initializer(graph, next(names), np.array(0.5, np.float32))
     tape = ir.tape.Tape()
     part, one_x, ratio_x = (tape.op("CastLike", [value, x]) for value in (mask, one, ratio))
     kept, rest = tape.op("Mul", [x, part]), tape.op("Sub", [one_x, ratio_x])
     result = tape.op("Div", [kept, rest])
-    for k, value in enumerate((part, one_x, ratio_x, kept, rest, result)):
-        value.name, value.type = f"{y.name}_{k}", y.type
+    for value in (part, one_x, ratio_x, kept, rest, result):
+        value.name, value.type = unique_name(str(y.name), taken), y.type
     result.shape = y.shape
     graph.insert_before(node, tape.nodes)
     ir.convenience.replace_all_uses_with(y, result, replace_graph_outputs=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import onnx_ir as ir
@@ -18,6 +19,15 @@ GUARDS = "onnxjac.guards"
 HELD = "onnxjac.held"
 """Key of the metadata with the tensors that became constants."""
 
+FIXED = "onnxjac.fixed"
+"""Key of the metadata with the free sizes and the control flow that are as at the point."""
+
+ELSEWHERE = (
+    "for others export it again, at a point of these; where a constant of the file holds the size, "
+    "write the file with dynamic axes"
+)
+"""What to do about a fixed size."""
+
 RELATION_ENTRIES = 2000
 """The most entries of an integer input that relations may read."""
 
@@ -27,8 +37,12 @@ def state(graph: ir.Model, conditions: Iterable[Condition]) -> None:
     kinds: dict[str, list[Condition]] = {}
     for condition in conditions:
         kinds.setdefault(condition.kind, []).append(condition)
-    for condition in (*kinds.get("size", ()), *kinds.get("unrolled", ())):
+    if sizes := kinds.get("size"):
+        warn(f"{'; '.join(map(str, sizes))}; {ELSEWHERE}")
+    for condition in kinds.get("unrolled", ()):
         warn(str(condition))
+    if fixed := (*kinds.get("size", ()), *kinds.get("unrolled", ())):
+        graph.metadata_props[FIXED] = "\n".join(str(replace(c, reader="")) for c in fixed)
     if held := kinds.get("numbers"):
         parts = ", ".join(f"{c.name!r} ({c.reader})" for c in held)
         warn(f"the derivative holds only for the numbers that the point gives these: {parts}")
@@ -37,6 +51,13 @@ def state(graph: ir.Model, conditions: Iterable[Condition]) -> None:
         parts = ", ".join(f"{c.name} ({c.reader})" for c in relations)
         warn(f"the derivative holds only where {parts}")
         graph.metadata_props[GUARDS] = "\n".join(c.name for c in relations)
+
+
+def where_right(metadata: Mapping[str, str]) -> list[str]:
+    """The lines of the metadata that say where a recorded derivative is right."""
+    held = filter(None, metadata.get(HELD, "").split(", "))
+    said = [str(Condition("numbers", name)) for name in held]
+    return [*metadata.get(FIXED, "").splitlines(), *said, *metadata.get(GUARDS, "").splitlines()]
 
 
 def check_relations(model: Contents, point: Mapping[str, Any]) -> None:

@@ -295,15 +295,15 @@ class Freed:
 def check(model: Model, made: Model, whole: Values, before: Sequence[Values], size: int) -> None:
     """Raises `LoadError`, and names the node, where samples are others together than alone."""
     try:
-        found = evaluate(made, whole, made.outputs)
+        found = evaluate(made, whole, [*made.intermediates, *made.outputs])
     except OnnxJacError as error:
         raise LoadError(f"the batch of {size} cannot be freed: {error} Export the model with a "
                         "free batch.") from error  # fmt: skip
-    if all(samples_agree(name, found, before) for name in made.outputs):
+    both = found.keys() & before[0].keys()
+    kinds = {n: "fiub" if n in made.outputs else "fb" for n in both}
+    other = {n for n in both if not samples_agree(n, found, before, kinds[n])}
+    if not other:
         return
-    with suppress(OnnxJacError):
-        found = evaluate(made, whole, [*made.intermediates, *made.outputs])
-    other = {n for n in found if not samples_agree(n, found, before)}
     steps = (step for step in model.steps if not other.isdisjoint(step.outputs))
     raise LoadError(
         f"the batch of {size} cannot be freed: {next(steps, 'a node')} gives other numbers for "
@@ -312,16 +312,26 @@ def check(model: Model, made: Model, whole: Values, before: Sequence[Values], si
     )
 
 
-def samples_agree(name: str, found: Values, before: Sequence[Values]) -> bool:
-    """Whether a tensor of all samples joins the tensors of both halves, where it has samples."""
+def samples_agree(name: str, found: Values, before: Sequence[Values], kinds: str) -> bool:
+    """Whether a tensor of all samples joins the tensors of both halves, where it has samples and is
+    of these `kinds`: a mask that hardly shows in the outputs counts, integers may number samples.
+
+    Without an axis of samples it has to be the same in both halves, unless it is a vector or a
+    scalar, such as a mean loss.
+    """
     y, (a, b) = found[name], (half[name] for half in before)
-    if not isinstance(y, np.ndarray) or y.dtype.kind not in "fiub":
+    if not isinstance(y, np.ndarray) or y.dtype.kind not in kinds:
         return True
     for axis in differing(y, a):
-        both = np.concatenate([a, b], axis)
-        scale = np.nanmax(np.abs(both.astype(float)), initial=1e-6)
-        return both.shape == y.shape and np.allclose(y, both, 1e-3, 1e-3 * scale, equal_nan=True)
-    return y.shape == a.shape
+        return close(y, np.concatenate([a, b], axis))
+    return y.shape == a.shape and (y.ndim < 2 or (close(y, a) and close(y, b)))
+
+
+def close(y: np.ndarray, other: np.ndarray) -> bool:
+    """Whether a tensor has the numbers of another one, to three digits of its largest."""
+    sizes = np.abs(other[np.isfinite(other)].astype(float))
+    few = 1e-3 * sizes.max(initial=1e-6)
+    return y.shape == other.shape and np.allclose(y, other, 1e-3, few, equal_nan=True)
 
 
 def differing(y: np.ndarray, a: np.ndarray) -> Iterator[int]:
