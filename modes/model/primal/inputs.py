@@ -458,10 +458,7 @@ def warn_nonfinite(
     The search goes back from a bad value through bad inputs. With `inputs`, intermediate values
     that were not kept are recomputed.
     """
-    kept = [value for value in values.values() if is_kept(value)]
-    settled = bool(kept) and library_of(kept[0]).are_finite(kept)
-    left = {n: value for n, value in values.items() if not (settled and is_kept(value))}
-    bad = next((name for name, value in left.items() if not finite(value)), None)
+    bad = find_nonfinite(values)
     if bad is None:
         return
     known = hosted({**model.constants, **(inputs or {}), **values})
@@ -469,6 +466,14 @@ def warn_nonfinite(
         known.update(_all_before(model, hosted(inputs), bad))
     what = _culprit(model, known, bad)
     warn(f"{bad!r} is not finite at this point: {what}.")
+
+
+def find_nonfinite(values: Mapping[str, Any]) -> str | None:
+    """The first tensor with an entry that is NaN or infinite; None if there is none."""
+    kept = [value for value in values.values() if is_kept(value)]
+    settled = bool(kept) and library_of(kept[0]).are_finite(kept)
+    left = {n: value for n, value in values.items() if not (settled and is_kept(value))}
+    return next((name for name, value in left.items() if not finite(value)), None)
 
 
 def finite(value: Any) -> bool:
