@@ -16,7 +16,7 @@ from ...jacobians.progress import counting
 from ...jacobians.threads import cached_property
 from ..data.adapter import Data
 from ..data.batches import Batch, as_batch, batches_of, is_data
-from ..data.comm import Comm, as_comm, same_on_all, summed
+from ..data.comm import Comm, as_comm, same_on_all, sum_arrays
 from ..forward import Tensors
 from ..linear.symmetric import Curvature
 from ..model.primal.inputs import Specs
@@ -85,7 +85,7 @@ def sums_over_ranks(comm: Comm, sums: Callable[[], Sums]) -> Sums:
         arrays = [np.asarray(host(x)) for x in (total, *slopes.values())]
         return (arrays, (list(slopes), whole)) if whole else None
 
-    (total, *arrays), beside = summed(comm, found)
+    (total, *arrays), beside = sum_arrays(comm, found)
     names = same_on_all(dict(enumerate(names for names, _ in beside)), "tensors of wrt")
     slopes = {k: like(x, own[k]) if own else x for k, x in zip(names, arrays, strict=True)}
     return total[()], slopes, sum(whole for _, whole in beside)

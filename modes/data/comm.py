@@ -1,8 +1,8 @@
 """Comm: what ranks send one another where all of them run the same script.
 
-`as_comm` makes a `Comm` of what MPI or PyTorch gives. Every collective here is entered by all
-ranks, also by one whose own part has failed: `reduced`, `agreed` and `summed` then raise the error
-of that rank on all of them.
+`as_comm` makes a `Comm` of what MPI or PyTorch gives. All ranks enter every collective here, also
+one whose own part has failed: then `all_reduced`, `agreed` and `sum_arrays` raise the error of that
+rank on all of them.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def as_comm(comm: Any) -> Comm:
     )
 
 
-def reduced(
+def all_reduced(
     comm: Comm, find: Callable[[], np.ndarray | None], shape: Shape, dtype: np.dtype
 ) -> np.ndarray:
     """Σ over ranks of find(), of a known shape, in one all-reduce; None counts as zeros.
@@ -153,7 +153,7 @@ def agreed(comm: Comm, find: Callable[[], T]) -> list[T]:
     return [result for result, _ in every]
 
 
-def summed(
+def sum_arrays(
     comm: Comm, find: Callable[[], tuple[Sequence[np.ndarray], T] | None]
 ) -> tuple[list[np.ndarray], list[T]]:
     """Σ over ranks of the arrays of find(), of shapes that one rank knows, in one all-reduce.

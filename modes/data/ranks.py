@@ -32,7 +32,7 @@ from ...jacobians.errors import InputError, warn
 from ...jacobians.readings import is_kept, library_of
 from ...ops import numbers
 from .batches import Batches, batches_of, samples
-from .comm import Comm, agreed, as_comm, reduced, same_on_all
+from .comm import Comm, agreed, all_reduced, as_comm, same_on_all
 from .stream import (
     Make,
     Outline,
@@ -62,9 +62,17 @@ def ranked(
     """C = Σ_r C_r or [C_1; C_2; …], with C_r the operator of `streamed` of the data of rank r.
 
     Every rank calls this, with its own `data`, which may be empty; a dict is one batch. C is the
-    same operator on all ranks, and so are its products: they are entered by all ranks, with the
-    same right-hand sides. The scaling is that of `streamed` over the batches of all ranks, and rows
-    of `"stack"` are in the order of the ranks: `C.rows` are those of this one, or None.
+    same operator on all ranks: all of them enter its products, with the same right-hand sides, and
+    have the same result, by one all-reduce. The scaling is that of `streamed` over the batches of
+    all ranks, and rows of `"stack"` are in the order of the ranks: `C.rows` are those of this one.
+
+    `make`, `reduction`, `batch_size`, `keep` (bytes on each rank), `size` and `check` are as for
+    `streamed`. `comm` is a communicator of mpi4py, a process group of torch.distributed, the module
+    `torch.distributed` for its default group, or an object with `rank`, `size`, `allreduce(array)`
+    and `allgather(object)`. With `client=` in place of `comm=`, one process has the data and
+    workers compute: see `distributed`.
+
+    Shapes: as for `streamed`, with the rows and samples of all ranks.
 
     An error on one rank is raised on all of them, and names it. Raises the errors of `streamed`,
     and `InputError` where the shapes or names of two ranks differ, or where no rank has a batch.
@@ -73,7 +81,7 @@ def ranked(
 
     def share() -> tuple[OverBatches | None, list[float]]:
         batches = batches_of(data, batch_size)
-        if is_empty(batches):
+        if has_none(batches):
             return None, []
         sizes = [size(batch) for batch in batches] if reduction == "mean" else []
         return compose_stream(Stream(make, batches, keep), reduction, None), sizes
@@ -88,7 +96,7 @@ def ranked(
     every = agreed(comm, outlined)
     same_on_all(dict(enumerate(told for told, _, _ in every)), "reductions")
     first = same_on_all(
-        {rank: common(some[0], stacked) for rank, (_, some, _) in enumerate(every) if some},
+        {rank: shared_outline(some[0], stacked) for rank, (_, some, _) in enumerate(every) if some},
         "operators", shown,
     )  # fmt: skip
     local, sizes = own
@@ -109,7 +117,7 @@ def ranked(
     return with_names(OverRanks(comm, local, outlines, rows), first.domain)
 
 
-def is_empty(batches: Batches) -> bool:
+def has_none(batches: Batches) -> bool:
     """Whether there are no batches, from the first one where they are not counted."""
     return next(iter(batches), None) is None if batches.count is None else not batches.count
 
@@ -120,7 +128,7 @@ def shown(outline: Outline) -> str:
     return f"{outline.shape[0]}×{outline.shape[1]} {outline.dtype} ({tensors})"
 
 
-def common(outline: Outline, stacked: bool) -> Outline:
+def shared_outline(outline: Outline, stacked: bool) -> Outline:
     """What the outlines of all ranks have in common."""
     if not stacked:
         return replace(outline, codomains=(), text="C")
@@ -172,7 +180,7 @@ class OverRanks(OverData):
     ) -> np.ndarray:
         """Σ over ranks of find(C_r), in one all-reduce."""
         C = self.local
-        total = reduced(self.comm, lambda: None if C is None else find(C), shape, wide(dtype))
+        total = all_reduced(self.comm, lambda: None if C is None else find(C), shape, wide(dtype))
         return rounded(total, dtype)
 
     def again(self, parts: Any = None, *, transposed: bool | None = None) -> OverData:
