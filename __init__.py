@@ -67,6 +67,7 @@ from .modes.show import sensitivities as _sensitivities  # noqa: F401  (pages)
 from .modes.show import view as _view  # noqa: F401  (J.view)
 from .modes.solvers import preconditioners
 from .modes.solvers.descent import natural_gradient, newton_cg
+from .modes.solvers.initial_value import solve_ivp
 from .modes.solvers.inverse import identity_like, inverse
 from .modes.solvers.levenberg_marquardt import levenberg_marquardt
 from .modes.solvers.problem import as_scipy
@@ -96,7 +97,7 @@ __all__ = [
     "linearize", "load", "load_state", "lower_gradients", "natural_gradient", "nearest_gradients",
     "newton_cg", "newton_krylov", "ntk", "pattern", "plots", "preconditioners", "problem",
     "progress", "prove", "pseudo_transient", "saliency", "save_state", "sensitivities", "shampoo",
-    "smoothgrad", "streamed", "symbolic", "tags", "to_jax", "to_openmdao", "to_pyomo",
+    "smoothgrad", "solve_ivp", "streamed", "symbolic", "tags", "to_jax", "to_openmdao", "to_pyomo",
     "to_pytensor", "to_sundials", "to_torch", "train_step", "training_model", "value_and_grad",
     "vjp", "with_loss", "zero",
 ]  # fmt: skip

@@ -18,7 +18,7 @@ from .linear.derivatives.record import roundings, unjoined, warn_roundings, warn
 from .linear.derivatives.route import route_of, signature_of
 from .linear.linearization import Linearization, linearized
 from .model.primal.evaluate import evaluate, own_memory
-from .model.primal.inputs import check_inputs, hosted, warn_nonfinite
+from .model.primal.inputs import check_inputs, find_nonfinite, hosted, warn_nonfinite
 from .model.primal.model import Model
 from .recording.derive import Names, vjp_graph
 from .recording.guarded import shared
@@ -42,19 +42,27 @@ class Gradient:
     def __call__(
         self, inputs: Mapping[str, Any], *, checked: bool = False
     ) -> tuple[Tensors, Tensors]:
-        """The tensors of `of` and ∇f, both by name: one run of the recorded graph.
+        """The tensors of `of` and ∇f, both by name: one run of the recorded graph, or two where ∇f
+        is not finite, since the quick graph multiplies slopes that count for nothing by zeros.
 
         Where `engine` is ONNX Runtime and has no kernel for the graph, NumPy runs it.
         """
         point = inputs if checked else self._checked(inputs, keep=False)
-        graph, zeros, rounded = self.recorded(point)
+        values, slopes = self._run(point, masked=self.engine == "jax")  # which fuses the masks
+        if find_nonfinite(slopes):
+            values, slopes = self._run(point)
+        warn_nonfinite(self.model, values, point)
+        return values, slopes
+
+    def _run(self, point: Mapping[str, Any], *, masked: bool = True) -> tuple[Tensors, Tensors]:
+        """The tensors of `of` and ∇f at a checked point."""
+        graph, zeros, rounded = self.recorded(point, masked=masked)
         warn_zeros(zeros)
         warn_roundings(rounded)
         engine = None if self.engine == "onnxruntime" else self.engine
         at, slopes = self._inside(graph, point), self.slopes(graph)
         found = own_memory(evaluate(graph, at, (*self.of, *slopes), engine=engine), at)
         values = {name: found[name] for name in self.of}
-        warn_nonfinite(self.model, values, point)
         return values, {name: found[x] for name, x in zip(self.wrt, slopes, strict=True)}
 
     def linearized(self, inputs: Mapping[str, Any], *, checked: bool = False) -> Linearization:
@@ -65,7 +73,9 @@ class Gradient:
         route = route_of(graph, self.slopes(graph), self.wrt, self.engine)
         return linearized(route, self._inside(graph, point), checked=True)
 
-    def recorded(self, point: Mapping[str, Any]) -> tuple[Model, tuple[str, ...], str]:
+    def recorded(
+        self, point: Mapping[str, Any], *, masked: bool = True
+    ) -> tuple[Model, tuple[str, ...], str]:
         """(inputs, weights) ↦ (of, ∇f) as a model, the pairs of tensors that no path joins, and the
         roundings that cut some of the paths.
 
@@ -73,7 +83,7 @@ class Gradient:
         number of a point decides how, since a turn of a Scan costs more than the operators inside.
         """
         known, shapes = self.model.cache["gradient"], signature_of(point)
-        key = self.of, self.wrt, self.weights is None, self.engine, shapes
+        key = self.of, self.wrt, self.weights is None, self.engine, masked, shapes
         found = None if shapes is None else known.get(key)
         if found is not None:
             return cast(tuple[Model, tuple[str, ...], str], found)
@@ -90,7 +100,8 @@ class Gradient:
         given = tuple(inside.keys() - model.inputs.keys())
         library = library_of_engine(self.engine)
         make = partial(vjp_graph, model, inside, self.of, self.wrt, self.engine, seeds, given=given,
-                       convolves_samples=bool(library and library.convolves_samples))  # fmt: skip
+                       convolves_samples=bool(library and library.convolves_samples),
+                       masked=masked)  # fmt: skip
         t, is_general = shared(model, make)
         dag = t.dag(self.wrt, self.of)
         zeros = unjoined(t.active, dag, self.wrt, self.of)

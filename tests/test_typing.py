@@ -74,6 +74,7 @@ RIGHT = {
     "oj.newton_krylov(m, x).x": ARRAY,
     "oj.levenberg_marquardt(m, x).cost": "float",
     "[s.success for s in oj.implicit_euler(m, x, step=0.1, steps=3)]": "list[bool]",
+    "oj.solve_ivp(m, x, (0, 1)).t": ARRAY,
     "oj.export(m, 'vjp', x)": "ModelProto",
     "oj.prove('Tanh')": "Proof",
     "op": "Vocabulary",
@@ -119,6 +120,7 @@ WRONG = (
     "J.inverse(solvr='cg')",
     "oj.linearize(J, x)",
     "oj.implicit_euler(m, x, step=0.1, steps=3, maxit=7)",
+    "oj.solve_ivp(m, x, (0, 1), method='LSODA')",
     "oj.preconditioners.ilu(J, droptol=0.1)",
     "oj.newton_cg(m, x).sucess",
     "oj.as_scipy(m, x, form='csc')",
@@ -129,7 +131,7 @@ WRONG = (
     "op.Softmax(v, axes=1)",
 )
 
-FOREIGN = re.compile(r"svds\(|slope\.ravel|state\[|\.grad\.")
+FOREIGN = re.compile(r"svds\(|slope\.ravel|state\[|\.grad\.|\.terminal = ")
 """Lines of the pages at which the types of other libraries are not precise."""
 
 MYPY = """[mypy]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from ...jacobians.arrays import host
 from ...jacobians.errors import InputError
-from ..embeddings import default_wrt
+from ..embeddings import default_wrt, vocabulary_size
 from ..forward import Tensors
 from ..gradient import Gradient
 from ..linearize import linearize
@@ -64,7 +65,8 @@ class AttributionTarget:
 def target_of(
     model: ModelLike, inputs: Mapping[str, Any], of: str | None, wrt: Names, engine: str | None
 ) -> AttributionTarget:
-    """The target that `of` names: `"logits[0,3]"`, or of each sample its largest entry.
+    """The target that `of` names: `"logits[0,3]"`, or of each sample its largest entry, which for
+    scores of each word of the vocabulary (N, T, V) is the next word after the last token.
 
     By default `wrt` are the floating inputs; the vectors of the tokens where there are none.
     """
@@ -77,11 +79,13 @@ def target_of(
     weights, lengths = np.zeros(y.shape), {tuple(values[n].shape)[:1] for n in (name, *by)}
     samples = len(y) if len(lengths) == 1 and y.ndim else 1
     if index is None:
+        of_words = y.ndim == 3 and y.shape[2] == vocabulary_size(model) and samples == len(y)
         rows = y.reshape(samples, -1)
-        weights.reshape(rows.shape)[np.arange(samples), rows.argmax(axis=1)] = 1
-        return AttributionTarget(
-            model, point, name, by, weights, samples, text_of(name, weights), engine
-        )
+        first = rows.shape[1] - y.shape[2] if of_words else 0
+        places = first + rows[:, first:].argmax(axis=1)
+        weights.reshape(rows.shape)[np.arange(samples), places] = 1
+        text = text_of(name, weights) + " after the last token" * of_words
+        return AttributionTarget(model, point, name, by, weights, samples, text, engine)
     try:
         weights[index] = 1
     except IndexError as error:
@@ -99,9 +103,20 @@ def text_of(name: str, weights: np.ndarray) -> str:
     return f"{name}[{','.join(map(str, places[0]))}]"
 
 
+CACHE = re.compile("present|past|cache")
+"""How names of the states begin that a decoder hands to its next run."""
+
+
 def entry(model: Model, of: str | None) -> tuple[str, Any]:
-    """The tensor, and the index of entries in it; None where `of` names no part of a tensor."""
+    """The tensor, and the index of entries in it; None where `of` names no part of a tensor.
+
+    By default the tensor is the only output that has logits in its name, or that is no cache.
+    """
     part = PART.fullmatch(of) if of is not None else None
     if of is not None and part and part[1] in model and of not in model.outputs:
         return split_part(model, of)
-    return name_of(model, of, heads_of(model), "of"), None
+    heads = heads_of(model)
+    logits = {n: spec for n, spec in heads.items() if "logits" in n.lower()}
+    own = {n: spec for n, spec in heads.items() if not CACHE.match(n.lower())}
+    few = next((found for found in (logits, own) if len(found) == 1), heads)
+    return name_of(model, of, few, "of"), None

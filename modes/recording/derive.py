@@ -67,13 +67,15 @@ def vjp_graph(
     symbols: Symbols | None = None,
     count: Count = None,
     convolves_samples: bool = False,
+    masked: bool = True,
 ) -> Trace:
     """(inputs, cotangents) ↦ (of, Jᵀ · cotangents); `seeds`, if any, are constant cotangents.
 
     With `convolves_samples`, the graph suits the kernels of PyTorch, if only that will run it.
+    Unless it is `masked`, it gives NaN where an infinite slope is left out: see `chosen`.
     """
     t = trace_model(model, point, (*of, *wrt), engine, given=given, perturbed=wrt, symbols=symbols)
-    t.recorder.convolves_samples = convolves_samples
+    t.recorder.convolves_samples, t.masked = convolves_samples, masked
     dag = t.dag(wrt, of)
     given_later = [] if seeds is not None else likes(t, model, of, "cotangent", count)
     cotangents = given_later if seeds is None else [seeds[name] for name in of]

@@ -438,7 +438,8 @@ METHODS: dict[str, Callable[..., Attribution]] = {
 
 @command(
     {**{flag: about for flag, about in AT_POINT.items() if flag != "--of"},
-     "--of": {"metavar": "NAME[0,3]", "help": "the entry to explain (the largest of each sample)"},
+     "--of": {"metavar": "NAME[0,3]",
+              "help": "the entry to explain (of each sample the largest, or the next word)"},
      "--method": {"choices": list(METHODS), "default": "saliency", "help": "how (saliency)"},
      "--samples": {"type": POSITIVE, "default": 50, "metavar": "N",
                    "help": "of smoothgrad: how many noisy inputs (50)"},

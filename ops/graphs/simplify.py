@@ -406,12 +406,31 @@ def _as_left_factor(op: Any, a: ir.Value, c: ir.Value) -> ir.Value | None:
 
 @rewrites("MatMul", engine=PRODUCTS, after=(1, "Transpose"))
 def _stack_in_place(op: Any, a: ir.Value, c: ir.Value) -> ir.Value | None:
-    """A stack on the left is read as it is stored, A C = (Cᵀ Aᵀ)ᵀ, while C would be written."""
+    """A C = (Cᵀ Aᵀ)ᵀ, which reads the stored stack Cᵀ, while C would be written at every run."""
     turned = transpose_behind(c)
-    held, rank = constant_numbers(turned), rank_of(a)
-    if held is None or held.ndim < 3 or held.nbytes < STREAMED_BYTES or rank is None or rank < 2:
+    if turned is None or not is_read_in_place(turned, a, axis=-2):
         return None
     return turn_matrices(op, op.MatMul(turned, turn_matrices(op, a)))
+
+
+@rewrites("MatMul", engine=PRODUCTS, after=(0, "Transpose"))
+def _left_stack_in_place(op: Any, a: ir.Value, c: ir.Value) -> ir.Value | None:
+    """A C = (Cᵀ Aᵀ)ᵀ, which reads the stored stack Aᵀ."""
+    turned = transpose_behind(a)
+    if turned is None or not is_read_in_place(turned, c, axis=-1):
+        return None
+    return turn_matrices(op, op.MatMul(turn_matrices(op, c), turned))
+
+
+def is_read_in_place(stack: ir.Value, x: ir.Value, axis: int) -> bool:
+    """Whether to turn x, whose number of vectors is the length of an axis, and the product takes
+    fewer entries than to turn a large stack.
+    """
+    held, rank = constant_numbers(stack), rank_of(x)
+    if held is None or held.ndim < 3 or held.nbytes < STREAMED_BYTES or rank is None or rank < 2:
+        return False
+    (m, n), vectors = held.shape[-2:], shape_of(x)[axis]
+    return not is_one_matrix(stack) and vectors * (m + n) < m * n
 
 
 def turn_matrices(op: Any, x: ir.Value) -> ir.Value:
@@ -426,14 +445,14 @@ def _reads_in_place(op: Any, a: ir.Value, c: ir.Value) -> ir.Value | None:
     """Gemm reads a large transposed constant in place; a Transpose would write it at every run."""
     turned, rank = transpose_behind(c), rank_of(a)
     held = constant_numbers(turned)
-    if turned is None or held is None or held.ndim != 2 or held.nbytes < STREAMED_BYTES:
+    if turned is None or held is None or not is_one_matrix(turned) or held.nbytes < STREAMED_BYTES:
         return None
-    if held.dtype not in FLOATS or (rank != 2 and op.is_model):
+    if held.dtype not in FLOATS or rank is None or rank < held.ndim or (rank != 2 and op.is_model):
         return None
     if rank == 2:  # whatever its sizes are
         return emit_untyped(op, "Gemm", (a, turned), transB=1)
-    n, k = shape_of(turned)
-    made = op.Gemm(op.Reshape(a, (size(shape_of(a)) // k, k)), turned, transB=1)
+    n, k = held.shape[-2:]
+    made = op.Gemm(op.Reshape(a, (size(shape_of(a)) // k, k)), op.Reshape(turned, (n, k)), transB=1)
     return op.Reshape(made, (*shape_of(a)[:-1], n))
 
 

@@ -53,6 +53,7 @@ CALLS = {
     "saliency": ((X,), {"of": "loss"}),
     "sensitivities": ((BATCHES,), {"of": "loss", "at": "y", "reduction": "sum"}),
     "shampoo": ((X,), {"of": "loss", "at": "y", "wrt": "W"}),
+    "solve_ivp": ((X, (0, 1)), {"of": "y"}),
     "smoothgrad": ((X,), {"of": "loss"}),
     "training_model": (("loss",), {}),
     "value_and_grad": ((), {"of": "loss"}),

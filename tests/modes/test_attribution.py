@@ -140,6 +140,28 @@ def test_the_largest_entry_is_explained_by_default():
     np.testing.assert_allclose(single.values, model.run({"x": IMAGES})["logits"][0, best[0]])
 
 
+def decoder(outputs="(double[n,t,13] logits, double[n,t,6] present_key)"):
+    body = """e = Gather(table, ids) s = CumSum(e, one) present_key = Tanh(s)
+        across = Transpose(table) logits = MatMul(present_key, across)"""
+    return loaded(body, f"(int64[n,t] ids) => {outputs}", table=TABLE, one=np.array(1))
+
+
+def test_the_next_word_of_a_decoder_is_explained():
+    """Its cache is no answer; other outputs are a choice."""
+    model = decoder()
+    last = model.run({"ids": IDS})["logits"][:, -1]
+    found = oj.saliency(model, {"ids": IDS})
+    assert found.of == "the largest entry of logits in each sample after the last token"
+    np.testing.assert_allclose(found.values, last.max(axis=1))
+    for k, word in enumerate(last.argmax(axis=1)):
+        one = oj.saliency(model, {"ids": IDS}, of=f"logits[{k},{IDS.shape[1] - 1},{word}]")
+        np.testing.assert_allclose(one["e"][k], found["e"][k])
+    renamed = decoder("(double[n,t,13] logits, double[n,t,6] present_key, double[n,t,6] s)")
+    assert oj.saliency(renamed, {"ids": IDS[:1]}).of.startswith(f"logits[0,{IDS.shape[1] - 1},")
+    with pytest.raises(oj.InputError, match="'across', 's': name it with of="):
+        oj.saliency(decoder("(double[6,13] across, double[n,t,6] s)"), {"ids": IDS})
+
+
 def test_integrated_gradients_of_a_quadratic_are_exact():
     """f = x₁ x₂ from 0: each has half of it, with any number of steps."""
     model = loaded("y = ReduceProd<keepdims=0>(x)", "(double[2] x) => (double y)")

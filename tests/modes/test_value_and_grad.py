@@ -214,3 +214,19 @@ def test_one_program_for_a_regressor_of_scikit_learn(regressor):
         J = oj.linearize(model, point).toarray()
         np.testing.assert_allclose(f(point)[1]["x"], J, rtol=1e-5)
     assert len(recorded(model)) == 1
+
+
+def test_slopes_that_count_for_nothing_take_a_second_graph():
+    """√x has an infinite slope at 0, which a selection leaves out: 0 · ∞ is NaN in the quick graph,
+    and no number of a finite gradient.
+    """
+    model = load("""roots (double[3] x) => (double y) <int64[1] at = {1}> {
+        r = Sqrt(x)
+        s = Gather(r, at)
+        y = ReduceSum<keepdims=0>(s)
+    }""")
+    f = oj.value_and_grad(model)
+    assert f({"x": np.array([4.0, 4.0, 4.0])})[1]["x"].tolist() == [0, 0.25, 0]
+    assert len(model.cache["gradient"]) == 1
+    assert f({"x": np.array([0.0, 4.0, 0.0])})[1]["x"].tolist() == [0, 0.25, 0]
+    assert len(model.cache["gradient"]) == 2

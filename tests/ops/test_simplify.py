@@ -7,7 +7,7 @@ import pytest
 from onnx import numpy_helper
 
 from check_model import assert_near
-from onnxjac.jacobians import Eye, implicit_kron
+from onnxjac.jacobians import Eye, Jacobian, implicit_kron
 from onnxjac.modes.linear.products.compiled import record_product
 from onnxjac.modes.model.loading.load import load
 from onnxjac.modes.model.primal.evaluate import evaluate
@@ -71,6 +71,43 @@ def test_a_large_transposed_matrix_is_read_in_place(columns):
     found = evaluate(model, point, ["h", "z"], engine="onnxruntime")
     assert_near(found["z"], point["x"] @ weights.T, 1e-5)
     assert_near(found["h"], np.tanh(point["x"] @ weights.T), 1e-4)
+
+
+@pytest.mark.parametrize(("x", "stack", "product", "written"), [
+    ("3,64,2", "3,64,9000", "MatMul(t, x)", False),  # xᵀ and the product are small
+    ("3,1,9000", "3,64,9000", "MatMul(x, t)", False),
+    ("3,64,8192", "3,64,9000", "MatMul(t, x)", True),  # it is the smallest of all
+])  # fmt: skip
+def test_a_large_stack_is_read_in_place(x, stack, product, written):
+    """A product with Wᵀ writes no transpose that is larger than the others."""
+    weights = RNG.standard_normal(tuple(map(int, stack.split(",")))).astype(np.float32)
+    axes = [*range(weights.ndim - 2), weights.ndim - 1, weights.ndim - 2]
+    proto = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+        g (float[{x}] x) => (y) {{ t = Transpose<perm = {axes}>(w) y = {product} }}""")
+    proto.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    graph = cut_graph(load(proto), frozenset({"x"}), ("y",))
+    made = simplify_graph(graph, PRODUCTS, RUNTIME)
+    turned = [node.inputs[0] for node in made.nodes if node.op_type == "Transpose"]
+    assert any(value.const_value is not None for value in turned) == written
+
+
+def test_a_matrix_with_further_axes_is_read_in_place():
+    """Axes of size 1 come from groups of convolutions."""
+    weights = RNG.standard_normal((1, 1, 192, 9000)).astype(np.float32)
+
+    class Times(Jacobian):
+        holds = ("w",)
+        w = weights.swapaxes(-1, -2)
+
+        def _apply(self, op, v):
+            return op.MatMul(v, self.w)
+
+        def _transpose(self):
+            raise NotImplementedError
+
+    K = Times((1, 1, 50, 192), (1, 1, 50, 9000), np.float32)
+    made = simplify_graph(record_product(K), PRODUCTS, RUNTIME)
+    assert "Gemm" in [node.op_type for node in made.nodes]
 
 
 def test_a_graph_is_left_as_it_was():

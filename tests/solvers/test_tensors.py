@@ -43,6 +43,16 @@ def test_solvers(name, jacobi, device):
     assert_allclose(found.products, wanted.products, rtol=0.1)
 
 
+@pytest.mark.parametrize("method", ["BDF", "Rosenbrock"])
+@pytest.mark.parametrize("linear_solver", ["dense", "sparse", "krylov"])
+def test_a_stiff_solver_keeps_its_states_in_numpy(method, linear_solver, device):
+    options = {"wrt": "x", "t": "t", "method": method, "t_eval": [0.5, 2.0],
+               "linear_solver": linear_solver}  # fmt: skip
+    there = {key: tensor(x, device) for key, x in START.items()}
+    found = oj.solve_ivp(RATE, there, (0.5, 2), engine=f"torch:{device}", **options)
+    assert_allclose(found.y, oj.solve_ivp(RATE, START, (0.5, 2), **options).y, rtol=1e-8)
+
+
 RNG = np.random.default_rng(0)
 FACTOR = RNG.standard_normal((60, 60))
 MATRICES = {"cg": FACTOR @ FACTOR.T + np.eye(60), "minres": FACTOR + FACTOR.T}

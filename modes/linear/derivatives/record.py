@@ -339,14 +339,17 @@ def record_entries(
 
 def dag_between(
     op: Op, steps: Iterable[Step], values: Mapping[str, Any], wrt: tuple[str, ...],
-    of: tuple[str, ...],
+    of: tuple[str, ...], *, masked: bool = True,
 ) -> Dag:  # fmt: skip
-    """The DAG of recorded steps between some tensors, with graph values as data."""
+    """The DAG of recorded steps between some tensors, with graph values as data: of the entries
+    that are `chosen` if `masked`.
+    """
     entries = record_entries(active_steps(steps, wrt, of), dict(values), op=op)
     met = vertex_names(entries, wrt, of)
     shapes = {name: shape_of(values[name]) for name in met}
     dtypes = [dtype_of(values[name]) for name in (*wrt, *of)]
-    return chosen(op, dag_of(entries, shapes, wrt, of, common(*dtypes)))
+    dag = dag_of(entries, shapes, wrt, of, common(*dtypes))
+    return chosen(op, dag) if masked else dag
 
 
 def entry_of(step: Step, values: Values, op: Op, place: Place | None = None) -> Entry:

@@ -60,7 +60,8 @@ class Trace:
     before these and before what the recording was decided by. With `estimates`, roundings are
     straight-through. `inputs` and `outputs`, by name, belong to the graph, and `derived` names the
     outputs that are derivatives. The tensors of `wrt` are kept, so that the graph can be
-    differentiated with respect to them again. `said` becomes metadata of the model.
+    differentiated with respect to them again. Unless it is `masked`, what is left out counts: see
+    `jacobians.dag.chosen`. `said` becomes metadata of the model.
     """
 
     recorder: Recorder
@@ -74,6 +75,7 @@ class Trace:
     wrt: list[ir.Value] = field(default_factory=list)
     derived: tuple[str, ...] = ()
     known: dict[Any, Dag] = field(default_factory=dict)
+    masked: bool = True
     said: dict[str, str] = field(default_factory=dict)
 
     def model(self, name: str) -> Model:
@@ -86,7 +88,8 @@ class Trace:
 
     def dag(self, wrt: tuple[str, ...], of: tuple[str, ...]) -> Dag:
         """The DAG between `wrt` and `of` with graph values as data: its products are recorded."""
-        make = partial(dag_between, self.recorder, self.active, self.values, wrt, of)
+        make = partial(dag_between, self.recorder, self.active, self.values, wrt, of,
+                       masked=self.masked)  # fmt: skip
         return remembered(self.known, (wrt, of), make)
 
     @property

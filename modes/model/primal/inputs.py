@@ -249,9 +249,15 @@ def _what(spec: TensorSpec) -> str:
 def names_of(
     model: Contents, names: Names, default: dict[str, TensorSpec], role: str
 ) -> tuple[str, ...]:
-    """The named tensors, or all floating tensors of the default; checks that each is floating."""
+    """The named tensors, or all floating tensors of the default; checks that each is floating.
+
+    The target of an appended loss, and what else it takes that the model does not, is among `wrt`
+    only where it is named.
+    """
+    taken = model.ir.metadata_props.get(TAKEN, "").splitlines() if role == "wrt" else ()
     if names is None:
-        chosen = tuple(name for name, spec in default.items() if may_float(spec))
+        floats = (name for name, spec in default.items() if may_float(spec))
+        chosen = tuple(name for name in floats if name not in taken)
     else:
         chosen = distinct(names, role)
     if not chosen:
@@ -262,7 +268,7 @@ def names_of(
         known = [repr(name) for name in held if may_float(model.spec(name))]
         sides = {"output": model.outputs, "initializer": model.initializers}
         side = next((name for name, of_side in sides.items() if default is of_side), "input")
-        none = f"the model has no floating {side}"
+        none = f"the model has no floating {side}{' before its loss' * bool(taken)}"
         none += f", but {', '.join(map(str, default.values()))}" if default else ""
         why = none if names is None else f"{role} is empty"
         if not known:
@@ -287,6 +293,9 @@ OPTIONAL = "onnxjac.optional"
 
 HEAD = "onnxjac.head"
 """Key of the metadata with the name of the tensor to which `with_loss` appended a loss."""
+
+TAKEN = "onnxjac.taken"
+"""Key of the metadata with the inputs that a loss brought along, such as its target, one a line."""
 
 
 def heads_of(model: Contents) -> dict[str, TensorSpec]:
@@ -449,10 +458,7 @@ def warn_nonfinite(
     The search goes back from a bad value through bad inputs. With `inputs`, intermediate values
     that were not kept are recomputed.
     """
-    kept = [value for value in values.values() if is_kept(value)]
-    settled = bool(kept) and library_of(kept[0]).are_finite(kept)
-    left = {n: value for n, value in values.items() if not (settled and is_kept(value))}
-    bad = next((name for name, value in left.items() if not finite(value)), None)
+    bad = find_nonfinite(values)
     if bad is None:
         return
     known = hosted({**model.constants, **(inputs or {}), **values})
@@ -460,6 +466,14 @@ def warn_nonfinite(
         known.update(_all_before(model, hosted(inputs), bad))
     what = _culprit(model, known, bad)
     warn(f"{bad!r} is not finite at this point: {what}.")
+
+
+def find_nonfinite(values: Mapping[str, Any]) -> str | None:
+    """The first tensor with an entry that is NaN or infinite; None if there is none."""
+    kept = [value for value in values.values() if is_kept(value)]
+    settled = bool(kept) and library_of(kept[0]).are_finite(kept)
+    left = {n: value for n, value in values.items() if not (settled and is_kept(value))}
+    return next((name for name, value in left.items() if not finite(value)), None)
 
 
 def finite(value: Any) -> bool:
