@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..jacobians import size
-from ..ops import Step
-from .model.flow.steps import reads, steps_needed
+from .model.flow.steps import SHAPES, reads, steps_needed
 from .model.primal.inputs import heads_of, may_float
 from .model.primal.model import Model
 
 LOOKUPS = {"Gather": 1, "EmbedLayerNormalization": 0}
 """Operators that look vectors up in a table -> which input has the indices."""
+
+QUANTISED = ("DequantizeLinear", "QLinearAdd")
+"""Operators through which quantised tables and vectors are followed."""
 
 
 def embeddings_of(model: Model) -> dict[str, str]:
@@ -30,32 +31,35 @@ def vocabulary_size(model: Model) -> int:
 
 
 def lookups(model: Model) -> Iterator[tuple[str, str, int]]:
-    """(integer input, vectors, rows of the table) of each lookup, in the order of the model."""
+    """(integer input, vectors, rows of the table) of each lookup, in the order of the model.
+
+    What is looked up in a quantised table, and maybe added to others, has vectors where it is
+    floating again.
+    """
     behind: dict[str | None, str] = {
         name: name for name, spec in model.inputs.items()
         if spec.dtype is not None and not may_float(spec)
     }  # fmt: skip
-    stored: dict[str | None, int] = {}  # what is looked up in a quantised table
+    used = {n for step in model.steps if step.op_type not in SHAPES for n in reads(step)}
+    tables = {name: len(x) for name, x in model.constants.items() if x.ndim == 2 and x.size}
+    stored: dict[str, int] = {}  # what is looked up in a quantised table
     for step in model.steps:
         first = next((behind[name] for name in reads(step) if name in behind), None)
-        looked_up = LOOKUPS.get(step.op_type)
+        looked_up, made = LOOKUPS.get(step.op_type), str(step.outputs[0])
+        rows: list[int] = []
         if looked_up is not None and step.inputs[looked_up] in behind:
-            rows = rows_of_table(step, model)
-        else:
-            rows = stored.get(step.inputs[0]) if step.op_type == "DequantizeLinear" else None
-        made = step.outputs[0]
-        if first is not None and rows is not None and made and may_float(model.spec(made)):
-            yield first, made, rows
+            rows = [tables[name] for name in reads(step) if name in tables]
+        elif step.op_type in QUANTISED:
+            rows = [stored[name] for name in reads(step) if name in stored]
+            whole_table = [tables[name] for name in reads(step) if name in tables]
+            tables |= dict.fromkeys([made], whole_table[0]) if whole_table else {}
+        floating = step.op_type != "QLinearAdd" and may_float(model.spec(made))
+        if first is not None and rows and floating and made in used:
+            yield first, made, max(rows)
         elif first is not None:
-            whole = [n for n in step.outputs if n and not may_float(model.spec(n))]
+            whole = [n for n in step.outputs if n and not (floating and may_float(model.spec(n)))]
             behind |= dict.fromkeys(whole, first)
-            stored |= dict.fromkeys(whole, rows) if rows is not None else {}
-
-
-def rows_of_table(step: Step, model: Model) -> int | None:
-    """How many rows the table of weights has that a step looks up in; it may be quantised."""
-    tables = (model.constants[n] for n in step.inputs if n in model.constants)
-    return max((len(t) for t in tables if t.ndim == 2 and size(t.shape)), default=None)
+            stored |= dict.fromkeys(whole, max(rows)) if rows else {}
 
 
 def default_wrt(model: Model) -> tuple[str, ...] | None:

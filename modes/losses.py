@@ -19,7 +19,7 @@ from ..jacobians.arrays import as_array
 from ..jacobians.errors import InputError, closest, not_allowed, warn
 from .model.flow.nodes import Nodes
 from .model.loading.patterns import recognise
-from .model.primal.inputs import HEAD, Names, names_of
+from .model.primal.inputs import HEAD, TAKEN, Names, names_of
 from .model.primal.model import Model, ModelLike, TensorSpec, as_model
 
 Reduction = Literal["mean", "sum", "none", "batchmean"]
@@ -248,6 +248,8 @@ def with_loss(
     copy.graph.outputs.clear()
     copy.graph.outputs.append(made)
     copy.metadata_props[HEAD] = ends[0]
+    new = (str(value.name) for value in copy.graph.inputs if value.name not in source.inputs)
+    copy.metadata_props[TAKEN] = "\n".join([*copy.metadata_props.get(TAKEN, "").splitlines(), *new])
     recognise(copy)
     return Model(copy, source.limits)
 

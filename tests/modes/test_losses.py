@@ -392,3 +392,18 @@ def test_ctc_of_long_and_of_narrow_sequences():
     long = np.full((80, 1, 3), -np.log(3), "f4")
     J = oj.linearize(with_loss(model, "ctc"), {"z_in": long, "target": np.array([[1, 2]])})
     assert_allclose((J.T @ np.ones(1, "f4")).sum(), -80 / 2, rtol=1e-4)
+
+
+def test_a_target_is_no_parameter():
+    """Derivatives are by it where it is named, or where it is an input of the model."""
+    made, point = with_loss(linear(), "mse"), {"x": X, "W": W, "target": T}
+    assert [s.name for s in oj.linearize(made, point).domain] == ["x", "W"]
+    assert list(oj.value_and_grad(made)(point)[1]) == ["x", "W"]
+    assert oj.linearize(made, point, wrt="target").domain[0].name == "target"
+    outputs = [y.name for y in oj.export(made, "grad", point).graph.output]
+    assert outputs == ["loss", "x_grad", "W_grad"]
+    pair = with_loss(identities("a", "b"), "mse", at="a", target="b")
+    assert [s.name for s in oj.linearize(pair, {"a_in": Z, "b_in": T}).domain] == ["a_in", "b_in"]
+    alone = with_loss(loaded("g (int64[N] i) => (double[N] z) { z = Cast<to=11>(i) }"), "mse")
+    with pytest.raises(oj.InputError, match="no floating input before its loss"):
+        oj.linearize(alone, {"i": LABELS, "target": T[:, 0]})

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.integrate import solve_ivp
+from scipy.linalg import expm
 from scipy.sparse import diags_array
 from scipy.sparse.linalg import aslinearoperator
 
@@ -319,15 +320,23 @@ def nan(t, u):
     return np.nan
 
 
+def rising(t, u):
+    return u[0]
+
+
+rising.direction = "up"
+
 WRONG = {
     "mass has shape": {"mass": np.eye(3)},
     "real and finite": {"mass": [np.nan, 1.0]},
     "no operator": {"mass": "identity"},
+    "no array of numbers": {"mass": [[1.0, 0.0], [1.0]]},
     "t_span=": {"t_span": (0, np.inf)},
     "t_eval holds no times": {"t_eval": [0.5, 0.2]},
     "atol must be": {"atol": 0.0},
     "each of the 2 states": {"atol": [1e-6] * 3},
     "is no event": {"events": ["f"]},
+    "`direction` a number": {"events": rising},
     "an event has the value": {"events": nan},
     "a preconditioner is for": {
         "preconditioner": oj.preconditioners.ilu, "linear_solver": "sparse"},
@@ -351,6 +360,38 @@ def test_a_rate_that_is_not_finite_or_does_not_fit():
         oj.solve_ivp(log, {"u": [0.0]}, (0, 1))
     with pytest.raises(oj.InputError, match="1 rates for 2 states"):
         oj.solve_ivp(INDEX_ONE, {"u": [1.0], "z": [1.0]}, (0, 1), of="du")
+    two = parsed("two (double[3] u, double[2] v) => (double[2] dv, double[3] du) "
+                 "{ dv = Neg (v) uu = Mul (u, u) du = Neg (uu) }")  # fmt: skip
+    with pytest.raises(oj.InputError, match=r"the rates have shapes {'dv': \(2,\), 'du'.* order"):
+        oj.solve_ivp(two, {"u": np.ones(3), "v": np.ones(2)}, (0, 1))
+    with pytest.warns(oj.OnnxJacWarning, match="zero blocks"):
+        found = oj.solve_ivp(two, {"u": np.ones(3), "v": np.ones(2)}, (0, 1), of=["du", "dv"])
+    assert_allclose(found.tensors["u"][-1], 0.5, rtol=1e-2)
+
+
+def test_no_states_and_no_times():
+    model = parsed("decay (double[n] u) => (double[n] f) { f = Neg (u) }")
+    assert oj.solve_ivp(model, {"u": np.zeros(0)}, (0, 1)).tensors["u"].shape[1:] == (0,)
+    assert oj.solve_ivp(model, {"u": np.ones(3)}, (0, 1), t_eval=[]).tensors["u"].shape == (0, 3)
+    assert oj.solve_ivp(model, {"u": np.ones(3)}, (1, 1)).success
+
+
+@pytest.mark.parametrize("solver", ["dense", "sparse", "krylov"])
+def test_a_full_mass(solver):
+    """M u̇ = A u against the matrix exponential."""
+    M, A = np.array([[2.0, 1.0], [1.0, 2.0]]), np.diag([-1.0, -1000.0])
+    found = oj.solve_ivp(HALF, {"u": [1.0, 1.0]}, (0, 1), mass=M, linear_solver=solver, rtol=1e-7,
+                         atol=1e-9)  # fmt: skip
+    assert_allclose(found.y[:, -1], expm(np.linalg.solve(M, A)) @ np.ones(2), rtol=1e-5, atol=1e-8)
+
+
+@both
+def test_an_overflow_is_a_step_that_fails(method):
+    """u̇ = eᵘ, u = −log(1/e − t)."""
+    model = parsed("e (double[1] u) => (double[1] f) { f = Exp (u) }")
+    found = oj.solve_ivp(model, {"u": [1.0]}, (0, 1), method=method)
+    assert found.t[-1] == pytest.approx(np.exp(-1), abs=0.01)
+    assert not found.success
 
 
 def test_equations_that_determine_no_algebraic_state():
@@ -359,5 +400,5 @@ def test_equations_that_determine_no_algebraic_state():
         model = parsed(f"""dae (double[2] u) => (double[2] f)
             <int64[2] parts = {{1, 1}}, double one = {{1.0}}>
             {{ a, b = Split <axis = 0> (u, parts) {text} f = Concat <axis = 0> (b, g) }}""")
-        with pytest.raises(oj.InputError, match=r"at the start, .* index 1"):
+        with pytest.raises(oj.InputError, match=r"no consistent start: .*index 1"):
             oj.solve_ivp(model, {"u": [2.0, 1.0]}, (0, 1), mass=[1, 0])

@@ -249,9 +249,15 @@ def _what(spec: TensorSpec) -> str:
 def names_of(
     model: Contents, names: Names, default: dict[str, TensorSpec], role: str
 ) -> tuple[str, ...]:
-    """The named tensors, or all floating tensors of the default; checks that each is floating."""
+    """The named tensors, or all floating tensors of the default; checks that each is floating.
+
+    The target of an appended loss, and what else it takes that the model does not, is among `wrt`
+    only where it is named.
+    """
+    taken = model.ir.metadata_props.get(TAKEN, "").splitlines() if role == "wrt" else ()
     if names is None:
-        chosen = tuple(name for name, spec in default.items() if may_float(spec))
+        floats = (name for name, spec in default.items() if may_float(spec))
+        chosen = tuple(name for name in floats if name not in taken)
     else:
         chosen = distinct(names, role)
     if not chosen:
@@ -262,7 +268,7 @@ def names_of(
         known = [repr(name) for name in held if may_float(model.spec(name))]
         sides = {"output": model.outputs, "initializer": model.initializers}
         side = next((name for name, of_side in sides.items() if default is of_side), "input")
-        none = f"the model has no floating {side}"
+        none = f"the model has no floating {side}{' before its loss' * bool(taken)}"
         none += f", but {', '.join(map(str, default.values()))}" if default else ""
         why = none if names is None else f"{role} is empty"
         if not known:
@@ -287,6 +293,9 @@ OPTIONAL = "onnxjac.optional"
 
 HEAD = "onnxjac.head"
 """Key of the metadata with the name of the tensor to which `with_loss` appended a loss."""
+
+TAKEN = "onnxjac.taken"
+"""Key of the metadata with the inputs that a loss brought along, such as its target, one a line."""
 
 
 def heads_of(model: Contents) -> dict[str, TensorSpec]:
