@@ -41,7 +41,8 @@ class Network:
         self.W = rng.standard_normal((inputs, hidden)) / inputs**0.5
         self.b, self.V = rng.standard_normal(hidden), rng.standard_normal((hidden, outputs))
         self.model = parsed(f"""net (double[1, {inputs}] x) => (double[1, 1] f)
-            <double[{inputs}, {hidden}] W = {{{text(self.W)}}}, double[{hidden}] b = {{{text(self.b)}}},
+            <double[{inputs}, {hidden}] W = {{{text(self.W)}}},
+             double[{hidden}] b = {{{text(self.b)}}},
              double[{hidden}, {outputs}] V = {{{text(self.V)}}}>
             {{ p = MatMul (x, W)  q = Add (p, b)  t = Tanh (q)  z = MatMul (t, V)
                f = ReduceSumSquare (z) }}""")
