@@ -9,18 +9,16 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csc_array, csr_array
 
 from ...jacobians.errors import InputError, optional
 from ..model.primal.inputs import distinct
-from ..sparse import pattern
-from ..sparse.fixed_pattern import FixedPattern, Placed
 from .operators import asoperator
 
 Preconditioner = Callable[[Any], Any]
 
 
-class Residual:
+class DaeResidual:
     """r and its derivatives for a `problem` whose x are states u and `rates` u̇."""
 
     def __init__(self, problem: Any, rates: str | Iterable[str]) -> None:
@@ -51,6 +49,10 @@ class Residual:
     def J(self, t: float, y: np.ndarray, dy: np.ndarray) -> Any:
         return self.problem.linearized(self.joined(y, dy), *self.time(t))
 
+    def start(self) -> tuple[csr_array[Any], csr_array[Any]]:
+        """Both parts of J at the start, with the entries that they have at all points."""
+        return self.parts(self.J(0.0, self.x0[self.u], self.x0[self.du]).tosparse())
+
     def parts(self, J: csr_array[Any]) -> tuple[csr_array[Any], csr_array[Any]]:
         """∂r/∂u and ∂r/∂u̇."""
         return J[:, self.u], J[:, self.du]
@@ -60,17 +62,16 @@ def dae_callbacks(
     problem: Any, rates: str | Iterable[str], preconditioner: Preconditioner | None
 ) -> dict[str, Any]:
     """The options of IDA for r(t, u, u̇) = 0, u̇ the tensors `rates` of the problem."""
-    f = Residual(problem, rates)
-    mass = pattern(f.J(0.0, f.x0[f.u], f.x0[f.du]))[:, f.du]
-    algebraic = np.flatnonzero(np.bincount(mass.indices, minlength=len(f.u)) == 0)
+    f = DaeResidual(problem, rates)
+    algebraic = np.flatnonzero(np.bincount(f.start()[1].indices, minlength=len(f.u)) == 0)
     found: dict[str, Any] = {"resfn": f.r}
     if len(algebraic):
         found["algebraic_idx"] = algebraic.tolist()
-    by = {"dense": by_dense, "sparse": by_entries}.get(problem.form)
-    return {**found, **(by(f) if by else by_products(f, preconditioner))}
+    by = {"dense": dae_by_lu, "sparse": dae_by_sparse_lu}.get(problem.form)
+    return {**found, **(by(f) if by else dae_by_gmres(f, preconditioner))}
 
 
-def by_dense(f: Residual) -> dict[str, Any]:
+def dae_by_lu(f: DaeResidual) -> dict[str, Any]:
     """A for dense LU."""
 
     def jacfn(t: float, y: Any, dy: Any, _: Any, c: float, A: np.ndarray) -> None:
@@ -80,21 +81,31 @@ def by_dense(f: Residual) -> dict[str, Any]:
     return {"linsolver": "dense", "jacfn": jacfn}
 
 
-def by_entries(f: Residual) -> dict[str, Any]:
+def dae_by_sparse_lu(f: DaeResidual) -> dict[str, Any]:
     """A for sparse LU: its entries column by column."""
-    whole, every = pattern(f.J(0.0, f.x0[f.u], f.x0[f.du])), np.arange(len(f.u))
-    total = FixedPattern((len(every),) * 2, [Placed(p, every, every) for p in f.parts(whole)])
-    sparsity = total.matrix(np.arange(len(total.keys))).tocsc()
-    places, sparsity.data = sparsity.data, np.ones(len(total.keys), bool)
+    n, keys = len(f.u), [numbered(part) for part in f.start()]
+    every = np.unique(np.concatenate(keys))
+    slots = [np.searchsorted(every, each) for each in keys]
+    columns, rows = np.divmod(every, n)
+    starts = np.searchsorted(columns, np.arange(n + 1)).astype(np.int32)
+    sparsity = csc_array((np.ones(len(every), bool), rows.astype(np.int32), starts), (n, n))
 
     def jacfn(t: float, y: Any, dy: Any, _: Any, c: float, entries: np.ndarray) -> None:
         by_state, by_rate = f.parts(f.J(t, y, dy).tosparse())
-        entries[:] = total.values([by_state, c * by_rate])[places]
+        entries[:] = 0.0
+        entries[slots[0]] += by_state.data
+        entries[slots[1]] += c * by_rate.data
 
     return {"linsolver": "sparse", "sparsity": sparsity, "jacfn": jacfn}
 
 
-def by_products(f: Residual, preconditioner: Preconditioner | None) -> dict[str, Any]:
+def numbered(A: csr_array[Any]) -> np.ndarray:
+    """The places of the entries of a square matrix, numbered column by column."""
+    rows = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
+    return A.indices.astype(np.int64) * A.shape[0] + rows
+
+
+def dae_by_gmres(f: DaeResidual, preconditioner: Preconditioner | None) -> dict[str, Any]:
     """A v = J (v, c v) for GMRES, and M ≈ A⁻¹."""
     ida, M = optional("sksundae.ida", "sundials"), None
 
