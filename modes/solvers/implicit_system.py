@@ -71,7 +71,7 @@ class ImplicitSystem:
         if self.size <= DENSE_STATES:
             return "dense"
         try:
-            entries = sparse(self._linearized(0.0, host(self.problem.x0))).nnz
+            entries = sparse(self.problem.linearized(self.problem.x0)).nnz
         except LimitError:
             return "krylov"
         return "sparse" if 8 * entries <= self.size**2 else "dense"
@@ -82,16 +82,6 @@ class ImplicitSystem:
             return host(A.toarray()).astype(float)
         return sparse(A, "csc").astype(float) if self.solver == "sparse" else A
 
-    def _linearized(self, t: float, y: np.ndarray) -> Any:
-        """J as an operator on vectors."""
-        J, n = self.problem.linearized(like(y, self.problem.x0), *self._time(t)), (self.size,)
-        if J.in_shape == J.out_shape == n:
-            return J
-        return Reshape(J.out_shape, n, J.dtype) @ J @ Reshape(n, J.in_shape, J.dtype)
-
-    def _time(self, t: float) -> tuple[float, ...]:
-        return () if self.problem.t is None else (t,)
-
     def rates(self, t: float, y: np.ndarray) -> np.ndarray:
         """f(t, u)."""
         self.nfev += 1
@@ -100,7 +90,9 @@ class ImplicitSystem:
     def jacobian(self, t: float, y: np.ndarray) -> Any:
         """J = ∂f/∂u."""
         self.njev += 1
-        return self._in_form(self._linearized(t, y))
+        J = self.problem.linearized(like(y, self.problem.x0), *([t] if self.problem.t else []))
+        flat: Any = Reshape(J.out_shape, (self.size,), J.dtype)  # one tensor has axes of its own
+        return self._in_form(flat @ J @ Reshape((self.size,), J.in_shape, J.dtype))
 
     def drift(self, t: float, y: np.ndarray) -> np.ndarray:
         """∂f/∂t."""
@@ -117,14 +109,14 @@ class ImplicitSystem:
         """M v."""
         return v if self.identity else np.asarray(self.mass @ v)
 
-    def solves(self, c: float, J: Any, scale: np.ndarray, tol: float = 0.01) -> Solve:
-        """b ↦ (M − c J)⁻¹ b; of a Krylov method the residual is at most `tol` times the scale."""
+    def solves(self, c: float, J: Any, scale: np.ndarray, rtol: float = 0.0) -> Solve:
+        """b ↦ (M − c J)⁻¹ b; by GMRES to 1 % of the scale, or to `rtol` of the scale or of b."""
         self.nlu += 1
         A = self.mass - c * J
         by = {"dense": dense_lu, "sparse": sparse_lu}.get(self.solver)
-        return self._by_gmres(A, c, J, scale, tol) if by is None else by(A)
+        return self._by_gmres(A, c, J, scale, rtol) if by is None else by(A)
 
-    def _by_gmres(self, A: Any, c: float, J: Any, scale: np.ndarray, tol: float) -> Solve:
+    def _by_gmres(self, A: Any, c: float, J: Any, scale: np.ndarray, rtol: float) -> Solve:
         """GMRES on R⁻¹ (M − c J) S, S the scale; R is S, and |c J s| where M has a row of zeros."""
         rows = scale.copy()
         if not self.identity:
@@ -140,8 +132,8 @@ class ImplicitSystem:
 
         def solve(b: np.ndarray) -> np.ndarray:
             before = counted.products
-            x, failed = gmres(scaled(1 / rows, counted, scale), b / rows, rtol=0.0,
-                              atol=tol * self.size**0.5, M=inverse)  # fmt: skip
+            x, failed = gmres(scaled(1 / rows, counted, scale), b / rows, rtol=rtol,
+                              atol=(rtol or 0.01) * self.size**0.5, M=inverse)  # fmt: skip
             self.products += counted.products - before
             if self.kept is not None:
                 self.kept.took(counted.products - before)
@@ -156,10 +148,12 @@ def mass_operator(mass: Any, n: int) -> Jacobian:
     """M as an operator: None is the identity, a vector a diagonal; raises `InputError`."""
     if mass is None:
         return Identity((n,), np.dtype(float))
-    if np.ndim(mass) == 1 and not hasattr(mass, "matvec"):
-        M: Jacobian = Diagonal(np.asarray(mass, float))
-    else:
-        M = asoperator(mass)
+    try:
+        if isinstance(mass, list | tuple):
+            mass = np.asarray(mass, float)
+        M = Diagonal(mass.astype(float)) if getattr(mass, "ndim", 2) == 1 else asoperator(mass)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"mass is no array of numbers: {error}") from None
     if M.shape != (n, n):
         raise InputError(f"mass has shape {M.shape}, but there are {n} states: give their {n} "
                          f"masses, or a matrix or operator of shape {(n, n)}")  # fmt: skip
@@ -209,7 +203,7 @@ def started(
     for _ in range(20):
         pace = float((np.abs(f[weight > 0]) / weight[weight > 0]).max(initial=1e-3))
         epsilon = 1e-3 / pace
-        solve = system.solves(epsilon, J, scale, tol=1e-8)
+        solve = system.solves(epsilon, J, scale, rtol=1e-8)
         step = solve(epsilon * f - system.momentum(u - y))
         u = u + step
         f, J = system.rates(t, u), system.jacobian(t, u)

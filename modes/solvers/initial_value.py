@@ -103,32 +103,42 @@ def solve_ivp(
     begin, end = checked_span(t_span)
     tolerance = error_scale(rtol, atol, problem)
     system = ImplicitSystem(problem, mass, linear_solver, preconditioner)
+    y = checked_start(system, begin)
     try:
-        y, slope, second = started(system, begin, checked_start(system, begin), tolerance)
+        with np.errstate(all="ignore"):
+            y, slope, second = started(system, begin, y, tolerance)
     except NotConverged as error:
-        raise InputError(f"at the start, {error}: give other values of the algebraic states; a "
-                         "DAE must be of index 1, its algebraic equations determining "
-                         "its algebraic states") from None  # fmt: skip
+        message = f"no consistent start: {error}. The algebraic equations must determine the "
+        message += "algebraic states (index 1), from a guess near them"
+        raise InputError(message) from None
     if first_step is None:
         first_step = min(0.01 * abs(end - begin), first_length(second, tolerance(y)))
     control = {"system": system, "slope": slope, "tolerance": tolerance, "max_order": max_order,
                "first_step": min(first_step, max_step), "max_step": max_step}  # fmt: skip
-    found = cast(Any, integrate.solve_ivp)(
-        system.rates, (begin, end), y, BDF if method == "BDF" else Rosenbrock,
-        checked_times(t_eval, begin, end), dense_output, checked_events(events), **control,
-    )  # fmt: skip
-    counts = {name: getattr(system, name) for name in ("nfev", "njev", "nlu", "products")}
+    with np.errstate(all="ignore"):  # a trial that overflows is a step that fails
+        found = cast(Any, integrate.solve_ivp)(
+            system.rates, (begin, end), y, BDF if method == "BDF" else Rosenbrock,
+            checked_times(t_eval, begin, end), dense_output, checked_events(events) or None,
+            **control,
+        )  # fmt: skip
+    found.t = np.asarray(found.t)
+    found.y = np.reshape(found.y, (len(y), len(found.t)))  # where t_eval is empty, SciPy gives []
     ends = np.cumsum([size(shape_of(u)) for u in problem.start.values()])
-    parts = np.split(found.y, ends[:-1])
-    tensors = {name: part.T.reshape(-1, *shape_of(u))
-               for (name, u), part in zip(problem.start.items(), parts, strict=True)}  # fmt: skip
+    parts = zip(problem.start.items(), np.split(found.y, ends[:-1]), strict=True)
+    tensors = {name: part.T.reshape(len(found.t), *shape_of(u)) for (name, u), part in parts}
+    counts = {name: getattr(system, name) for name in ("nfev", "njev", "nlu", "products")}
     return OdeResult({**found, **counts, "tensors": tensors})
 
 
 def checked_start(system: ImplicitSystem, begin: float) -> np.ndarray:
-    """u at the start, where u and f are finite."""
+    """u at the start, where u and f are finite, and f has the shapes of u."""
     u = host(system.problem.x0).astype(float)
-    for name, values in (("the state", u), ("the rate", system.rates(begin, u))):
+    f, rates = system.rates(begin, u), system.problem.shapes
+    states = {name: shape_of(x) for name, x in system.problem.start.items()}
+    if [*rates.values()] != [*states.values()]:
+        raise InputError(f"the rates have shapes {rates}, but the states {states}: name the states "
+                         "by wrt=, and their rates, in the same order, by of=")  # fmt: skip
+    for name, values in (("the state", u), ("the rate", f)):
         if not (finite := np.isfinite(values)).all():
             k = int(np.argmin(finite))
             raise InputError(f"{name} is {values[k]} at the start, t={begin:g}, in entry {k}")
@@ -180,16 +190,17 @@ def error_scale(rtol: float, atol: Any, problem: Problem) -> Callable[[np.ndarra
     return lambda y: absolute + rtol * np.abs(y)
 
 
-def checked_events(given: Any) -> list[Event] | None:
+def checked_events(given: Any) -> list[Event]:
     """The events as SciPy takes them; their values are checked as they come."""
     several = given if isinstance(given, list | tuple) else [] if given is None else [given]
-    return [checked_event(event) for event in several] or None
+    return [checked_event(event) for event in several]
 
 
 def checked_event(event: Event) -> Event:
     """An event whose values are finite numbers."""
-    count = getattr(event, "terminal", None) or 0
-    if not callable(event) or not (isinstance(count, int | np.integer) and count >= 0):
+    count, way = getattr(event, "terminal", None) or 0, as_numbers(getattr(event, "direction", 0.0))
+    if not (callable(event) and isinstance(count, int | np.integer) and count >= 0
+            and way is not None and way.ndim == 0):  # fmt: skip
         raise InputError(f"{event!r} is no event: a function of (t, u), with `terminal` True, "
                          "False or a count, and `direction` a number")  # fmt: skip
 
@@ -199,5 +210,5 @@ def checked_event(event: Event) -> Event:
             raise InputError(f"an event has the value {value} at t={t:g}: one finite number is due")
         return float(value.item())
 
-    checked.terminal, checked.direction = count, getattr(event, "direction", 0.0)  # type: ignore[attr-defined]
+    checked.terminal, checked.direction = count, way  # type: ignore[attr-defined]
     return checked

@@ -1,11 +1,13 @@
 """Stiff equations and DAEs: published solutions, closed forms and SciPy's Radau."""
 
+import pickle
 from functools import cache
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.integrate import solve_ivp
+from scipy.linalg import expm
 from scipy.sparse import diags_array
 from scipy.sparse.linalg import aslinearoperator
 
@@ -224,7 +226,7 @@ def test_the_order_of_bdf(order, growth):
 @both
 @pytest.mark.parametrize("end", [4.0, -0.9])
 def test_dense_output(method, end):
-    """Between steps as at steps, forward and backward in time."""
+    """Between steps as at steps, forward and backward in time, also in another process."""
     found = oj.solve_ivp(
         INDEX_ONE, {"u": [1.0], "z": [1.0]}, (0, end), mass=[1, 0], rtol=1e-6, atol=1e-6,
         method=method, dense_output=True, t_eval=np.linspace(0, end, 7),
@@ -232,6 +234,7 @@ def test_dense_output(method, end):
     times = np.linspace(0, end, 501)
     assert_allclose(found.sol(times), np.tile(1 / (1 + times), (2, 1)), rtol=1e-3)
     assert_allclose(found.sol(0.3 * end), 1 / (1 + 0.3 * end), rtol=1e-4)
+    assert_array_equal(pickle.loads(pickle.dumps(found)).sol(times), found.sol(times))
     assert_array_equal(found.t, np.linspace(0, end, 7))
     assert_allclose(found.y, found.sol(found.t), atol=1e-12)
     assert_allclose(found.tensors["z"][:, 0], found.y[1])
@@ -319,15 +322,23 @@ def nan(t, u):
     return np.nan
 
 
+def rising(t, u):
+    return u[0]
+
+
+rising.direction = "up"
+
 WRONG = {
     "mass has shape": {"mass": np.eye(3)},
     "real and finite": {"mass": [np.nan, 1.0]},
     "no operator": {"mass": "identity"},
+    "no array of numbers": {"mass": [[1.0, 0.0], [1.0]]},
     "t_span=": {"t_span": (0, np.inf)},
     "t_eval holds no times": {"t_eval": [0.5, 0.2]},
     "atol must be": {"atol": 0.0},
     "each of the 2 states": {"atol": [1e-6] * 3},
     "is no event": {"events": ["f"]},
+    "`direction` a number": {"events": rising},
     "an event has the value": {"events": nan},
     "a preconditioner is for": {
         "preconditioner": oj.preconditioners.ilu, "linear_solver": "sparse"},
@@ -351,6 +362,38 @@ def test_a_rate_that_is_not_finite_or_does_not_fit():
         oj.solve_ivp(log, {"u": [0.0]}, (0, 1))
     with pytest.raises(oj.InputError, match="1 rates for 2 states"):
         oj.solve_ivp(INDEX_ONE, {"u": [1.0], "z": [1.0]}, (0, 1), of="du")
+    two = parsed("two (double[3] u, double[2] v) => (double[2] dv, double[3] du) "
+                 "{ dv = Neg (v) uu = Mul (u, u) du = Neg (uu) }")  # fmt: skip
+    with pytest.raises(oj.InputError, match=r"the rates have shapes {'dv': \(2,\), 'du'.* order"):
+        oj.solve_ivp(two, {"u": np.ones(3), "v": np.ones(2)}, (0, 1))
+    with pytest.warns(oj.OnnxJacWarning, match="zero blocks"):
+        found = oj.solve_ivp(two, {"u": np.ones(3), "v": np.ones(2)}, (0, 1), of=["du", "dv"])
+    assert_allclose(found.tensors["u"][-1], 0.5, rtol=1e-2)
+
+
+def test_no_states_and_no_times():
+    model = parsed("decay (double[n] u) => (double[n] f) { f = Neg (u) }")
+    assert oj.solve_ivp(model, {"u": np.zeros(0)}, (0, 1)).tensors["u"].shape[1:] == (0,)
+    assert oj.solve_ivp(model, {"u": np.ones(3)}, (0, 1), t_eval=[]).tensors["u"].shape == (0, 3)
+    assert oj.solve_ivp(model, {"u": np.ones(3)}, (1, 1)).success
+
+
+@pytest.mark.parametrize("solver", ["dense", "sparse", "krylov"])
+def test_a_full_mass(solver):
+    """M u̇ = A u against the matrix exponential."""
+    M, A = np.array([[2.0, 1.0], [1.0, 2.0]]), np.diag([-1.0, -1000.0])
+    found = oj.solve_ivp(HALF, {"u": [1.0, 1.0]}, (0, 1), mass=M, linear_solver=solver, rtol=1e-7,
+                         atol=1e-9)  # fmt: skip
+    assert_allclose(found.y[:, -1], expm(np.linalg.solve(M, A)) @ np.ones(2), rtol=1e-5, atol=1e-8)
+
+
+@both
+def test_an_overflow_is_a_step_that_fails(method):
+    """u̇ = eᵘ, u = −log(1/e − t)."""
+    model = parsed("e (double[1] u) => (double[1] f) { f = Exp (u) }")
+    found = oj.solve_ivp(model, {"u": [1.0]}, (0, 1), method=method)
+    assert found.t[-1] == pytest.approx(np.exp(-1), abs=0.01)
+    assert not found.success
 
 
 def test_equations_that_determine_no_algebraic_state():
@@ -359,5 +402,5 @@ def test_equations_that_determine_no_algebraic_state():
         model = parsed(f"""dae (double[2] u) => (double[2] f)
             <int64[2] parts = {{1, 1}}, double one = {{1.0}}>
             {{ a, b = Split <axis = 0> (u, parts) {text} f = Concat <axis = 0> (b, g) }}""")
-        with pytest.raises(oj.InputError, match=r"at the start, .* index 1"):
+        with pytest.raises(oj.InputError, match=r"no consistent start: .*index 1"):
             oj.solve_ivp(model, {"u": [2.0, 1.0]}, (0, 1), mass=[1, 0])

@@ -44,8 +44,10 @@ def test_solvers(name, jacobi, device):
 
 
 @pytest.mark.parametrize("method", ["BDF", "Rosenbrock"])
-def test_a_stiff_solver_keeps_its_states_in_numpy(method, device):
-    options = {"wrt": "x", "t": "t", "method": method, "t_eval": [0.5, 2.0]}
+@pytest.mark.parametrize("linear_solver", ["dense", "sparse", "krylov"])
+def test_a_stiff_solver_keeps_its_states_in_numpy(method, linear_solver, device):
+    options = {"wrt": "x", "t": "t", "method": method, "t_eval": [0.5, 2.0],
+               "linear_solver": linear_solver}  # fmt: skip
     there = {key: tensor(x, device) for key, x in START.items()}
     found = oj.solve_ivp(RATE, there, (0.5, 2), engine=f"torch:{device}", **options)
     assert_allclose(found.y, oj.solve_ivp(RATE, START, (0.5, 2), **options).y, rtol=1e-8)
