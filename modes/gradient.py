@@ -79,12 +79,13 @@ class Gradient:
         """(inputs, weights) ↦ (of, ∇f) as a model, the pairs of tensors that no path joins, and the
         roundings that cut some of the paths.
 
-        It is cached if it holds at all points of these shapes. Control flow is unrolled where no
+        It is cached if it holds at all points of these shapes, and one of a Hessian, which is
+        `masked`, serves gradients too. Control flow is unrolled where no
         number of a point decides how, since a turn of a Scan costs more than the operators inside.
         """
         known, shapes = self.model.cache["gradient"], signature_of(point)
-        key = self.of, self.wrt, self.weights is None, self.engine, masked, shapes
-        found = None if shapes is None else known.get(key)
+        key = self.of, self.wrt, self.weights is None, self.engine, shapes, masked
+        found = None if shapes is None else known.get(key) or known.get((*key[:-1], True))
         if found is not None:
             return cast(tuple[Model, tuple[str, ...], str], found)
         route, seeds = route_of(self.model, self.of, self.wrt, self.engine), None

@@ -5,4 +5,5 @@ start at their values in `inputs` or the model. Every solver returns an `Optimiz
 a flat `x` and with `tensors` by name, and passes one to `callback` after every iteration; a
 callback that raises `StopIteration` ends the solver. A terminal shows the number of iterations;
 `progress=False` silences it, see `onnxjac.progress`. `preconditioners` builds approximate inverses.
+`solve_ivp` takes and returns what SciPy's function of that name does.
 """

@@ -1,5 +1,6 @@
 """Stiff equations and DAEs: published solutions, closed forms and SciPy's Radau."""
 
+import pickle
 from functools import cache
 
 import numpy as np
@@ -225,7 +226,7 @@ def test_the_order_of_bdf(order, growth):
 @both
 @pytest.mark.parametrize("end", [4.0, -0.9])
 def test_dense_output(method, end):
-    """Between steps as at steps, forward and backward in time."""
+    """Between steps as at steps, forward and backward in time, also in another process."""
     found = oj.solve_ivp(
         INDEX_ONE, {"u": [1.0], "z": [1.0]}, (0, end), mass=[1, 0], rtol=1e-6, atol=1e-6,
         method=method, dense_output=True, t_eval=np.linspace(0, end, 7),
@@ -233,6 +234,7 @@ def test_dense_output(method, end):
     times = np.linspace(0, end, 501)
     assert_allclose(found.sol(times), np.tile(1 / (1 + times), (2, 1)), rtol=1e-3)
     assert_allclose(found.sol(0.3 * end), 1 / (1 + 0.3 * end), rtol=1e-4)
+    assert_array_equal(pickle.loads(pickle.dumps(found)).sol(times), found.sol(times))
     assert_array_equal(found.t, np.linspace(0, end, 7))
     assert_allclose(found.y, found.sol(found.t), atol=1e-12)
     assert_allclose(found.tensors["z"][:, 0], found.y[1])
