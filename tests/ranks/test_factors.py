@@ -33,14 +33,19 @@ def test_factors_without_gradients():
 
 
 def test_one_all_reduce_has_all_factors():
-    """A is (3, 3) and (5, 5), B is (5, 5) and (2, 2); biases have A = (1, 1) and the same B."""
+    """And one, for E-KFAC, all eigenvectors, and one all eigenvalues.
+
+    A is (3, 3) and (5, 5), B is (5, 5) and (2, 2); biases have A = (1, 1) and the same B.
+    """
 
     def script(comm):
-        made("kfac", UNEVEN[comm.rank :: comm.size], comm=comm)
+        made("ekfac", UNEVEN[comm.rank :: comm.size], comm=comm)
         return comm.sent
 
-    entries = 9 + 25 + 25 + 4 + 2
-    assert on_ranks(2, script) == [[8 * entries]] * 2
+    sizes = [3, 5, 5, 2, 1, 1]
+    factors = sum(n * n for n in sizes)
+    eigenvectors, eigenvalues = factors + sum(sizes), 3 * 5 + 5 * 2 + 5 + 2
+    assert on_ranks(2, script) == [[8 * n for n in (factors, eigenvectors, eigenvalues)]] * 2
 
 
 def test_an_error_on_one_rank_is_raised_on_all():
