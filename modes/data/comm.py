@@ -153,6 +153,15 @@ def agreed(comm: Comm, find: Callable[[], T]) -> list[T]:
     return [result for result, _ in every]
 
 
+def tell_all(comm: Comm | None, find: Callable[[], T]) -> T:
+    """The result find() of this rank; where it raises on some, an error on all of them."""
+    found: list[T] = []
+    if comm is None:
+        return find()
+    agreed(comm, lambda: found.append(find()))
+    return found[0]
+
+
 def sum_arrays(
     comm: Comm, find: Callable[[], tuple[Sequence[np.ndarray], T] | None]
 ) -> tuple[list[np.ndarray], list[T]]:

@@ -21,6 +21,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from math import prod
+from operator import methodcaller
 from typing import Any, final
 
 import numpy as np
@@ -32,7 +33,7 @@ from ...jacobians.errors import InputError, warn
 from ...jacobians.readings import is_kept, library_of
 from ...ops import numbers
 from .batches import Batches, batches_of, samples
-from .comm import Comm, agreed, all_reduced, as_comm, same_on_all
+from .comm import Comm, agreed, all_reduced, as_comm, same_on_all, tell_all
 from .stream import (
     Make,
     Outline,
@@ -207,14 +208,8 @@ class OverRanks(OverData):
         self, engine: str | None = None, *, products: Count = 100, memory: Count | None = None
     ) -> Jacobian:
         """The same operator, with that of each rank compiled: see `OverBatches.compile`."""
-        made: list[Any] = []
-
-        def compiled() -> None:
-            if self.local is not None:
-                made.append(self.local.compile(engine, products=products, memory=memory))
-
-        agreed(self.comm, compiled)
-        return self.again(*made)
+        compiled = methodcaller("compile", engine, products=products, memory=memory)
+        return self.again(tell_all(self.comm, lambda: self.local and compiled(self.local)))
 
     def __repr__(self) -> str:
         turned, ranks = "ᵀ" if self.transposed else "", self.comm.size

@@ -33,6 +33,9 @@ def main(library):
     assert np.abs(g["W"] - oj.grad(model, there, of="loss", wrt="W")["W"]).max() < 1e-12
     J = oj.linearize(model, own, of="logits", **options)
     assert np.abs((J.T @ J).toarray() - jacobian(X).T @ jacobian(X)).max() < 1e-12
+    K, whole = (oj.kfac(model, data, at="logits", fisher_type="mc", **options | {"comm": group})
+                for data, group in ((own, comm), (UNEVEN, None)))  # fmt: skip
+    assert np.abs(K.toarray() - whole.toarray()).max() < 1e-12
     try:
         oj.gram(model, [{"x": X[:, :3]}] if rank == 1 else own, of="logits", **options)
     except InputError as error:
