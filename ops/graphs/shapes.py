@@ -22,6 +22,7 @@ from ...jacobians.symint import (
     Number,
     Symbols,
     SymInt,
+    agree,
     at,
     bounds,
     broadcast_sizes,
@@ -397,7 +398,7 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     """A score for every class at every target: the sizes of matching axes must be equal."""
     scores, targets = shapes[:2]
     places = (scores[0], *scores[2:])
-    if any(not same(n, m) and n != m for n, m in zip(places, targets, strict=True)):
+    if not agree(places, targets):
         raise ValueError(f"scores {scores} do not fit targets {targets}")
     return [places if attrs.get("reduction") == "none" else (), scores]
 

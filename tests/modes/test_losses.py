@@ -407,3 +407,17 @@ def test_a_target_is_no_parameter():
     alone = with_loss(loaded("g (int64[N] i) => (double[N] z) { z = Cast<to=11>(i) }"), "mse")
     with pytest.raises(oj.InputError, match="no floating input before its loss"):
         oj.linearize(alone, {"i": LABELS, "target": T[:, 0]})
+
+
+def test_a_batch_of_two_names_is_one(recwarn):
+    """Exporters name the sizes of outputs anew; the loss itself makes those of its target equal."""
+    text = "g (double[N,3] x, double[3,4] W) => (double[unk__0,4] z) { z = MatMul(x, W) }"
+    made = with_loss(loaded(text), "cross_entropy")
+    slope = oj.load(oj.export(made, "grad", {"x": X, "W": W, "target": LABELS}, wrt="x"))
+    assert not recwarn.list
+    for n in (2, 5):
+        point = {"x": X[:n], "W": W, "target": LABELS[:n]}
+        expected = oj.grad(made, point, wrt="x")["x"]
+        assert_allclose(slope.run(point)["x_grad"], expected, atol=1e-12)
+    with pytest.raises(oj.OnnxJacError):
+        slope.run({"x": X, "W": W, "target": LABELS[:2]})
