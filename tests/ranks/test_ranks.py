@@ -238,6 +238,20 @@ def test_random_operators_of_one_rank_are_told_on_all(monkeypatch):
     assert all(text.startswith("rank 1: two products of one vector differ") for text in heard)
 
 
+def test_weights_that_differ_between_ranks_are_told_on_all(monkeypatch):
+    heard = []
+    monkeypatch.setattr("onnxjac.modes.data.ranks.warn", heard.append)
+
+    def script(comm):
+        options = {"of": "logits", "wrt": "W", "comm": comm}
+        for size, shift in enumerate((0, 1e-9 * comm.rank)):
+            assert len(heard) == 0, size
+            oj.gram(softmax_regression(), UNEVEN, shared={"W": W + shift}, **options)
+
+    on_ranks(2, script)
+    assert [text[:25] for text in heard] == ["'W' differ between ranks,"] * 2
+
+
 def test_other_communicators_are_refused():
     for comm in (7, "mpi", object()):
         with pytest.raises(InputError, match="is no communicator: give mpi4py"):
