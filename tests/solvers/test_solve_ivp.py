@@ -116,7 +116,7 @@ def test_steps_of_the_greatest_length_share_one_factorisation():
 
 
 def test_the_order_rises_in_steps_of_the_greatest_length():
-    """Order 1 would have errors of h / 2 = 5e-4, each of which is within the tolerance of a step."""
+    """Order 1 would add up errors to h / 2 = 5e-4, each one within the tolerance of a step."""
     found = oj.solve_ivp(HALF, {"u": [1.0, 0.0]}, (0, 1), max_step=1e-3, rtol=1e-6, atol=1e-9)
     assert_allclose(found.y[0], np.exp(-found.t), rtol=2e-6)
 
@@ -342,7 +342,8 @@ def test_at_time_0_a_step_cannot_become_shorter_for_ever():
 def test_the_pendulum(method):
     """Of index 1, 0 = |v|² − λ |x|² − g y, from a wrong λ, by SciPy's Radau without λ."""
     model = parsed("""pendulum (double[2] x, double[2] v, double[1] force)
-        => (double[2] dx, double[2] dv, double[1] length) <double[2] g = {0, 9.81}, int64[1] a = {0}>
+        => (double[2] dx, double[2] dv, double[1] length)
+        <double[2] g = {0, 9.81}, int64[1] a = {0}>
         { dx = Identity (v) pull = Mul (force, x) push = Neg (pull) dv = Sub (push, g)
           w = ReduceSumSquare (v, a) r = ReduceSumSquare (x, a) fr = Mul (force, r)
           gx = Mul (g, x) gy = ReduceSum (gx, a) rest = Sub (w, fr) length = Sub (rest, gy) }""")
