@@ -36,6 +36,7 @@ from .modes.curvature.over_data import (
     value_and_grad,
 )
 from .modes.data.cluster import distributed
+from .modes.data.ranks import ranked
 from .modes.data.stream import streamed
 from .modes.exports.casadi import export_casadi
 from .modes.exports.export import export
@@ -96,8 +97,8 @@ __all__ = [
     "integrated_gradients", "inverse", "jacobian", "jvp", "kernel", "kfac", "levenberg_marquardt",
     "linearize", "load", "load_state", "lower_gradients", "natural_gradient", "nearest_gradients",
     "newton_cg", "newton_krylov", "ntk", "pattern", "plots", "preconditioners", "problem",
-    "progress", "prove", "pseudo_transient", "saliency", "save_state", "sensitivities", "shampoo",
-    "smoothgrad", "solve_ivp", "streamed", "symbolic", "tags", "to_jax", "to_openmdao", "to_pyomo",
-    "to_pytensor", "to_sundials", "to_torch", "train_step", "training_model", "value_and_grad",
-    "vjp", "with_loss", "zero",
+    "progress", "prove", "pseudo_transient", "ranked", "saliency", "save_state", "sensitivities",
+    "shampoo", "smoothgrad", "solve_ivp", "streamed", "symbolic", "tags", "to_jax", "to_openmdao",
+    "to_pyomo", "to_pytensor", "to_sundials", "to_torch", "train_step", "training_model",
+    "value_and_grad", "vjp", "with_loss", "zero",
 ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..ops import Step
 from .model.flow.steps import SHAPES, reads, steps_needed
 from .model.primal.inputs import heads_of, may_float
 from .model.primal.model import Model
@@ -34,7 +35,7 @@ def lookups(model: Model) -> Iterator[tuple[str, str, int]]:
     """(integer input, vectors, rows of the table) of each lookup, in the order of the model.
 
     What is looked up in a quantised table, and maybe added to others, has vectors where it is
-    floating again.
+    floating again, unless something else reads it as it is stored, past these.
     """
     behind: dict[str | None, str] = {
         name: name for name, spec in model.inputs.items()
@@ -53,13 +54,23 @@ def lookups(model: Model) -> Iterator[tuple[str, str, int]]:
             rows = [stored[name] for name in reads(step) if name in stored]
             whole_table = [tables[name] for name in reads(step) if name in tables]
             tables |= dict.fromkeys([made], whole_table[0]) if whole_table else {}
-        floating = step.op_type != "QLinearAdd" and may_float(model.spec(made))
-        if first is not None and rows and floating and made in used:
+        added = step.op_type == "QLinearAdd"
+        floating = model.estimates if added else may_float(model.spec(made))
+        floating = floating and made in used and not is_bypassed(step, model)
+        if first is not None and rows and floating:
             yield first, made, max(rows)
         elif first is not None:
             whole = [n for n in step.outputs if n and not (floating and may_float(model.spec(n)))]
             behind |= dict.fromkeys(whole, first)
             stored |= dict.fromkeys(whole, max(rows)) if rows else {}
+
+
+def is_bypassed(step: Step, model: Model) -> bool:
+    """Whether the numbers that a step makes floating are read by others as they are stored."""
+    if step.op_type != "DequantizeLinear":
+        return False
+    readers = (other for other in model.steps if other.op_type not in SHAPES)
+    return sum(step.inputs[0] in other.inputs for other in readers) > 1
 
 
 def default_wrt(model: Model) -> tuple[str, ...] | None:

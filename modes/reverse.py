@@ -86,14 +86,14 @@ class ValueAndGrad:
 
     def __call__(
         self, inputs: Any = NOTHING, *, reduction: Literal["sum", "mean"] | None = None,
-        batch_size: int | None = None, shared: Mapping[str, Any] = NOTHING,
+        batch_size: int | None = None, shared: Mapping[str, Any] = NOTHING, comm: Any = None,
     ) -> tuple[Any, Tensors]:  # fmt: skip
         """The number f and ∇f by name, at the point `inputs`, or over data as `hessian` takes it:
         then `reduction` says how the model's loss reduces over samples.
         """
-        at_point = isinstance(inputs, Mapping) and batch_size is None
+        at_point = isinstance(inputs, Mapping) and batch_size is None and comm is None
         if self.over and not (at_point and not shared):
-            return self.over(replace(self, over=None), inputs, reduction, batch_size, shared)
+            return self.over(replace(self, over=None), inputs, reduction, batch_size, shared, comm)
         values, slopes = self.gradient(inputs)
         (f,) = values.values()
         is_number = is_kept(f) and f.shape == ()  # a reshape is a kernel for JAX

@@ -18,12 +18,13 @@ from ...jacobians.hooks import Shown, view
 from ...jacobians.progress import counting
 from ...jacobians.text import Table, clipped
 from ..data.batches import batches_of
-from ..embeddings import default_wrt
+from ..embeddings import default_wrt, is_bypassed
 from ..estimators.norms import spectral_norm
 from ..linear.check import Check, Outcome, epsilon, narrow_in, staircase, tolerances
 from ..linear.derivatives.record import active_steps
 from ..linear.linearization import Linearization
 from ..linearize import linearize
+from ..model.flow.steps import moving
 from ..model.markup import Page
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import (
@@ -281,6 +282,8 @@ class Twins:
         weights = (Pair(n, n, "name") for n, spec in self.a.initializers.items()
                    if n in others and may_match(spec, others[n]))  # fmt: skip
         both = {p.a: p for p in (*weights, *between, *self.inputs)}
+        if wrt is None and not any(name in self.a.inputs for name in by):
+            by = self._common(by, both, ends)
         if missing := [name for name in by if name not in both]:
             raise InputError(f"wrt={missing[0]!r} has no twin of its values in the other model: "
                              "name tensors that both have")  # fmt: skip
@@ -288,6 +291,25 @@ class Twins:
         active = active_steps(self.a.steps, by, [p.a for p in ends])
         on = {name for step in active for name in step.outputs} - {*by, *names}
         return ends, [pair for pair in between if pair.a in on] if layers else []
+
+    def _common(
+        self, vectors: tuple[str, ...], both: Mapping[str, Pair], ends: Sequence[Pair]
+    ) -> tuple[str, ...]:
+        """The vectors of tokens, or where the other model has none the first tensor after them from
+        which both have a path to `ends`: quantised vectors are added before they are floating.
+        """
+        of, there = ([p.a for p in ends], {p.b for p in ends})
+        steps = active_steps(self.a.steps, vectors, of)
+        after = ((name,) for step in steps for name in step.outputs if name and name not in of)
+
+        def fits(names: tuple[str, ...]) -> bool:
+            twins = [both[name].b for name in names if name in both]
+            skipped = (is_bypassed(s, self.b) for s in self.b.steps if s.outputs[0] in twins)
+            ways = (moving(self.b.steps, [twin]) for twin in twins)
+            return (len(twins) == len(names) and not any(skipped)
+                    and not any(map(there.isdisjoint, ways)))  # fmt: skip
+
+        return next(filter(fits, (vectors, *after)), vectors)
 
     def values(
         self, points: Points, pairs: Sequence[Pair]

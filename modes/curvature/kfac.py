@@ -1,14 +1,14 @@
 """K-FAC, E-KFAC and Shampoo: Kronecker factors from the structure of the weight Jacobians.
 
 For the gradients and their scaling, see `gradients`. Factors are sums over batches: this process,
-or each worker of a `client`, linearises one batch at a time.
+each worker of a `client`, or each rank of a `comm`, linearises one batch at a time.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import add
@@ -18,14 +18,16 @@ import numpy as np
 
 from ...jacobians import Jacobian, reading
 from ...jacobians.arguments import Count, Positive, passes_options_to, validated
-from ...jacobians.arrays import like
+from ...jacobians.arrays import dtype_of, host, like
 from ...jacobians.errors import InputError, UnsupportedOp, warn
 from ...jacobians.progress import progress as showing
 from ...jacobians.readings import module_of
-from ...jacobians.threads import remembered
-from ..data.adapter import NOTHING, Data, Every, mix_seed
+from ...jacobians.threads import cached_property, remembered
+from ..data.adapter import NOTHING, ONE_OF_BOTH, Data, Every, mix_seed
 from ..data.batches import Batch, Batches, as_batch, batches_of, is_data
 from ..data.cluster import Parts, Placement, count_batches, evenly, submit_shares
+from ..data.comm import Comm, as_comm, sum_arrays
+from ..data.ranks import has_none
 from ..data.stream import Stream, changed
 from ..linear.linearization import Linearization, linearized
 from ..linearize import engine_for, warn_of_zeros
@@ -65,13 +67,15 @@ class GradientOptions(Every, total=False):
 class Statistics:
     """Sums over all batches of statistics of their gradients, one pass for each, by `sums`.
 
-    `elsewhere` gives them at another point, where they are of one batch.
+    `elsewhere` gives them at another point, where they are of one batch. `comm` has the ranks whose
+    batches they are of.
     """
 
     target: Target
     progress: bool | None
     sums: Callable[[Find], Sums]
     elsewhere: Callable[[Any], Statistics] | None = None
+    comm: Comm | None = None
 
     def total(self, find: Find) -> Sums:
         """Σ over batches of the statistics from `find`; a terminal shows the progress."""
@@ -93,10 +97,17 @@ def statistics(
     keep: Count = 0,
     progress: bool | None = None,
     client: Any = None,
+    comm: Any = None,
     **options: Any,
 ) -> Statistics:
     """The statistics of data, or of one point."""
-    target, several = Target(**options), is_data(inputs, batch_size)
+    target, several = Target(**options), comm is not None or is_data(inputs, batch_size)
+    if comm is not None:
+        if client is not None:
+            raise InputError(ONE_OF_BOTH)
+        share = partial(share_of_rank, model, target, inputs, batch_size, shared, keep, label)
+        comm = as_comm(comm)
+        return Statistics(target, progress, ShareOfRank(comm, share).total, comm=comm)
     batches = batches_of(inputs, batch_size)
     model = as_model(model, straight_through=target.straight_through)
     make = GradientMaker(model, target, shared, several)
@@ -140,9 +151,11 @@ def kfac(
     `reduction="sum"`, and 1 over the number of terms, the rows of `at` along `axis`, for `"mean"`;
     with `"empirical"`, `reduction` is also the model's own reduction from losses to `of`.
 
+    With `comm`, a communicator of ranks that all call this with batches of their own, the factors
+    are of all batches, added in one all-reduce, and K is the same on every rank: see `ranked`.
     With `client`, a `distributed.Client`, the batches of the data are split among its workers: each
     sums over its own batches, and keeps up to `keep` bytes of them for the second pass of `ekfac`.
-    The draws of `fisher_type="mc"` do not depend on the number of workers. Within a batch,
+    The draws of `fisher_type="mc"` do not depend on the number of either. Within a batch,
     cotangents are divided among as many threads as NumPy's linear algebra has, if the extra
     `runtime` is installed.
 
@@ -191,7 +204,7 @@ def ekfac(
       a weight count, as for `kfac`.
     - `at`, `of`, `wrt`, `likelihood`, `axis`, `fisher_type`, `reduction`, `samples`, `seed`,
       `joint`, `engine`, `straight_through`, `batch_size`, `shared`, `keep`, `progress`,
-      `client`: as for `kfac`.
+      `client`, `comm`: as for `kfac`.
 
     Shapes: E and Q are (n, n), λ is (n,), n the size of `wrt`. Raises the errors of `kfac`, and
     `InputError` for `fisher_type="forward-only"`, which has no gradients; `UnsupportedOp` also for
@@ -222,7 +235,7 @@ def corrected_factors(approximation: str, data: Statistics) -> FoundFactors:
     with_gradients(data, "E-KFAC")
     blocks, domain = kronecker_factors(approximation, data)
     check_apart(KroneckerFactored(blocks, domain), "E-KFAC")
-    decompose(blocks)
+    decompose(blocks) if data.comm is None else decompose_over_ranks(data.comm, blocks)
     bases = [(f.a.basis[1], f.b.basis[1]) for f in blocks]
     found = data.total(
         partial(sum_stacks, partial(rotated_squares, bases), read=partial(in_basis, bases))
@@ -326,7 +339,7 @@ def shampoo(
     - `model`, `inputs`: the model, and one point or data, as for `kfac`.
     - `at`, `of`, `wrt`, `likelihood`, `axis`, `fisher_type`, `reduction`, `samples`, `seed`,
       `joint`, `engine`, `straight_through`, `batch_size`, `shared`, `keep`, `progress`,
-      `client`: as for `kfac`.
+      `client`, `comm`: as for `kfac`.
 
     Shapes: S is (n, n), n the size of `wrt`; for a weight with i inputs and o outputs Gₙ is (i, o),
     L is (i, i) and R is (o, o). Raises the errors of `ekfac`: `InputError`, `UnsupportedOp`.
@@ -389,7 +402,7 @@ class Sums:
                 f"batch {other.batch} uses the weights in another way than batch {self.batch}, "
                 f"so that their factors cannot be added"
             )
-        sums = [tuple(a + b for a, b in zip(one, more, strict=True))
+        sums = [tuple(None if a is None else a + b for a, b in zip(one, more, strict=True))
                 for one, more in zip(self.sums, other.sums, strict=True)]  # fmt: skip
         return replace(self, sums=sums, terms=self.terms + other.terms)
 
@@ -476,6 +489,70 @@ def total_of_share(share: Share, find: Find) -> Sums:
     """The sums of one share, without progress, because nobody watches a worker's terminal."""
     with showing(False):
         return share.total(find)
+
+
+@final
+@dataclass(frozen=True)
+class ShareOfRank:
+    """The batches of this rank among those of all ranks; `make` gives the `Share`, or None."""
+
+    comm: Comm
+    make: Callable[[], Share | None]
+
+    @cached_property
+    def share(self) -> Share | None:
+        """Made at the first pass, which tells all ranks of an error."""
+        return self.make()
+
+    def total(self, find: Find) -> Sums:
+        """Σ over the batches of all ranks: one all-reduce, whatever the number of layers."""
+        own: list[Any] = []
+
+        def found() -> tuple[list[np.ndarray], Sums] | None:
+            if self.share is None:
+                return None
+            sums = self.share.total(find)
+            own.extend(x for moments in sums.sums for x in moments if np.ndim(x))
+            empty = [tuple(None if np.ndim(x) else x for x in moments) for moments in sums.sums]
+            return [np.asarray(host(x)) for x in own], replace(sums, sums=empty)
+
+        arrays, outlines = sum_arrays(self.comm, found)
+        placed = (like(x, y) for x, y in zip(arrays, own or arrays, strict=True))
+        total = reduce(add, outlines)
+        return replace(total, sums=[tuple(next(placed) if x is None else x for x in moments)
+                                    for moments in total.sums])  # fmt: skip
+
+
+def share_of_rank(
+    model: ModelLike, target: Target, inputs: Any, batch_size: int | None, shared: Batch, keep: int,
+    label: str,
+) -> Share | None:  # fmt: skip
+    """The batches of this rank, or None without any."""
+    batches = batches_of(inputs, batch_size)
+    if has_none(batches):
+        return None
+    model = as_model(model, straight_through=target.straight_through)
+    return Share(GradientMaker(model, target, shared, True), batches, keep, 0, label)
+
+
+def decompose_over_ranks(comm: Comm, blocks: Sequence[Factors]) -> None:
+    """The eigenvectors of all factors, of which each rank computes its share: the same on all."""
+    distinct = {id(m): m for f in blocks for m in (f.a, f.b)}  # a bias shares one with its weight
+    moments = sorted(distinct.values(), key=lambda m: -m.matrix.size)
+
+    def found() -> tuple[list[np.ndarray], None]:
+        arrays: list[np.ndarray] = []
+        for k, moment in enumerate(moments):
+            if k % comm.size == comm.rank:
+                arrays += map(host, moment.basis)
+            else:
+                zero = np.zeros(moment.matrix.shape, dtype_of(moment.matrix))
+                arrays += zero[..., 0], zero
+        return arrays, None
+
+    arrays, _ = sum_arrays(comm, found)
+    for moment, values, vectors in zip(moments, arrays[::2], arrays[1::2], strict=True):
+        vars(moment)["basis"] = like(values, moment.matrix), like(vectors, moment.matrix)
 
 
 def sum_stacks(

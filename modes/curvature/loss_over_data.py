@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, final
 
 import numpy as np
 
 from ...jacobians import Jacobian
 from ...jacobians.arguments import Count, validated
+from ...jacobians.arrays import host, like
 from ...jacobians.errors import InputError
 from ...jacobians.progress import counting
 from ...jacobians.threads import cached_property
 from ..data.adapter import Data
 from ..data.batches import Batch, as_batch, batches_of, is_data
+from ..data.comm import Comm, as_comm, same_on_all, sum_arrays
 from ..forward import Tensors
 from ..linear.symmetric import Curvature
 from ..model.primal.inputs import Specs
@@ -27,15 +30,35 @@ Divisor = Callable[..., float]
 
 def loss_over_data(
     divisor: Divisor, f: ValueAndGrad, inputs: Data, reduction: Reduction | None,
-    batch_size: int | None, shared: Batch,
+    batch_size: int | None, shared: Batch, comm: Any = None,
 ) -> tuple[Any, Tensors]:  # fmt: skip
-    """f and ∇f over the batches of data, or at one point where the inputs are no data."""
-    if not is_data(inputs, batch_size):
+    """f and ∇f over the batches of data, or at one point where the inputs are no data.
+
+    With `comm`, over the batches of all ranks, in one all-reduce.
+    """
+    if comm is None and not is_data(inputs, batch_size):
         point: Any = inputs
         return f({**as_batch(shared), **point} if shared else point)
     if reduction is None:
         raise InputError("a loss over several batches needs reduction='mean' or 'sum': whether it "
                          "is the mean or the sum over the samples of a batch")  # fmt: skip
+    sums = partial(weighed_sums, divisor, f, inputs, reduction, batch_size, shared)
+    total, slopes, whole = sums() if comm is None else sums_over_ranks(as_comm(comm), sums)
+    if not whole:
+        raise InputError("the data has no samples, and so no loss")
+    scale = whole if reduction == "mean" else 1.0
+    return total / scale, {k: x / like(np.asarray(scale), x) for k, x in slopes.items()}
+
+
+Sums = tuple[Any, dict[str, Any], float]
+"""Σ_b w_b f_b, Σ_b w_b ∇f_b by name, and Σ_b w_b."""
+
+
+def weighed_sums(
+    divisor: Divisor, f: ValueAndGrad, inputs: Data, reduction: Reduction,
+    batch_size: int | None, shared: Batch,
+) -> Sums:  # fmt: skip
+    """The sums over the batches of data."""
     g, batches = f.gradient, batches_of(inputs, batch_size)
     total, slopes, whole = 0.0, dict[str, Any](), 0.0
     with counting("pass over the data", "batches", batches.count) as tick:
@@ -46,13 +69,26 @@ def loss_over_data(
             if w:  # else S / D is 0 / 0
                 value, parts = f({**shared, **as_batch(batch)})
                 total, whole = total + w * value, whole + w
-                slopes = {k: slopes.get(k, 0) + x * np.asarray(w, x.dtype)
+                slopes = {k: slopes.get(k, 0) + x * like(np.asarray(w), x)
                           for k, x in parts.items()}  # fmt: skip
             tick(1)
-    if not whole:
-        raise InputError("the data has no samples, and so no loss")
-    scale = whole if reduction == "mean" else 1.0
-    return total / scale, {k: x / np.asarray(scale, x.dtype) for k, x in slopes.items()}
+    return total, slopes, whole
+
+
+def sums_over_ranks(comm: Comm, sums: Callable[[], Sums]) -> Sums:
+    """The sums over the batches of all ranks, each gradient where this rank's own one is."""
+    own: dict[str, Any] = {}
+
+    def found() -> tuple[list[np.ndarray], tuple[list[str], float]] | None:
+        total, slopes, whole = sums()
+        own.update(slopes)
+        arrays = [np.asarray(host(x)) for x in (total, *slopes.values())]
+        return (arrays, (list(slopes), whole)) if whole else None
+
+    (total, *arrays), beside = sum_arrays(comm, found)
+    names = same_on_all(dict(enumerate(names for names, _ in beside)), "tensors of wrt")
+    slopes = {k: like(x, own[k]) if own else x for k, x in zip(names, arrays, strict=True)}
+    return total[()], slopes, sum(whole for _, whole in beside)
 
 
 @final

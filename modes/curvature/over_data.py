@@ -113,6 +113,7 @@ def value_and_grad(
     batches: a list of points, a function that returns an iterator over them, a data loader, or
     arrays or an npz file with `batch_size=`. `reduction` says how the model's loss reduces over
     samples; a mean weighs as `hessian` does. `shared` are inputs that all batches have in common.
+    With `comm=`, the data are those of all ranks, each of which gives its own: one all-reduce.
 
     - `model`: the model, as `load` gives it.
     - `wrt`: the tensors to differentiate by, by name; by default all floating inputs.
@@ -141,6 +142,7 @@ def grad(
     reduction: Literal["sum", "mean"] | None = None,
     batch_size: Positive | None = None,
     shared: Batch = NOTHING,
+    comm: Any = None,
     **options: Unpack[linearizing.Options],
 ) -> Tensors:
     """∇f by name, with f the scalar tensor that `of` names, at a point or over data.
@@ -156,12 +158,13 @@ def grad(
     - `reduction`: over data `"sum"` or `"mean"`, as the model's loss reduces over samples.
     - `batch_size`: the rows of a batch, where `inputs` are arrays or the path of an npz file.
     - `shared`: inputs that all batches have in common, by name.
+    - `comm`: a communicator of ranks that all call this with batches of their own: see `ranked`.
 
     Shapes: each gradient has the shape of its tensor of `wrt`. Raises `InputError` where `of` has
     more than one element, for which `vjp` takes a cotangent, and where a name, a shape or a dtype
     does not fit; `UnsupportedOp` for an operator without a rule.
     """
-    if not is_data(inputs, batch_size):
+    if comm is None and not is_data(inputs, batch_size):
         point: Any = inputs
         point = {**as_batch(shared), **point} if shared else point
         return reverse.grad(model, point, of=of, wrt=wrt, **options)
@@ -169,7 +172,7 @@ def grad(
         raise InputError("checkpoint= is for one point: over data, each batch is small")
     known: Any = {name: x for name, x in options.items() if name != "checkpoint"}
     f = value_and_grad(model, of=of, wrt=wrt, **known)
-    return f(inputs, reduction=reduction, batch_size=batch_size, shared=shared)[1]
+    return f(inputs, reduction=reduction, batch_size=batch_size, shared=shared, comm=comm)[1]
 
 
 class OptionsOverData(linearizing.Options, DataOptions):
@@ -209,6 +212,7 @@ def ntk(
     - `check`: True compares two products, and warns where the batches differ between passes.
     - `reduction`: how the Jacobians of the batches are combined, `"stack"` by default.
     - `client`: a `distributed.Client`, whose workers share the batches.
+    - `comm`: a communicator of ranks that all call this with batches of their own: see `ranked`.
 
     Raises `InputError` where a name, a shape or a dtype does not fit, and `UnsupportedOp` for an
     operator without a rule.

@@ -1,7 +1,8 @@
 """Data: operators over batches, linearised one batch at a time.
 
 `batches` defines what counts as data; `stream` sums or stacks operators of successive batches in
-this process, `cluster` on the workers of a client; with `adapter` a function of a point takes data:
+this process, `cluster` on the workers of a client, `ranks` where all ranks of a `comm` run the same
+script; with `adapter` a function of a point takes data:
 
 | function | composition of the batches | reduction |
 |---|---|---|

@@ -17,6 +17,7 @@ from ..model.primal.inputs import Names
 from ..model.primal.model import ModelLike
 from .batches import Batch, as_batch, is_data, samples
 from .cluster import distributed
+from .ranks import ranked
 from .stream import Reduction, digest, streamed
 
 P = ParamSpec("P")
@@ -36,6 +37,7 @@ OVER_DATA = """
     - `keep`: the bytes of linearised batches that are kept for the next pass.
     - `check`: True compares two products, and warns where the batches differ between passes.
     - `client`: a `distributed.Client`, whose workers share the batches.
+    - `comm`: a communicator of ranks that all call this with batches of their own: see `ranked`.
     """
 """What the docstring of a function says besides, once the function takes data."""
 
@@ -49,6 +51,7 @@ class DataOptions(TypedDict, total=False):
     check: bool
     shared: Batch
     client: Any
+    comm: Any
 
 
 class Every(DataOptions, total=False):
@@ -87,6 +90,9 @@ class TakesData(Protocol[P, Made_co]):
 
 NOTHING: Batch = {}
 
+ONE_OF_BOTH = "client= has workers, and comm= has ranks that run the same script: give one of them"
+"""The text of the error for both."""
+
 
 @dataclass(frozen=True)
 class PerBatch:
@@ -122,7 +128,7 @@ def takes_data(
 
     `batch_size`, `keep` and `check` are passed to `streamed`; `shared` are inputs that are the same
     in every batch, such as weights. With `client`, the workers of a cluster do the work: see
-    `distributed`.
+    `distributed`. With `comm`, every rank has data of its own: see `ranked`.
 
     The batches of a function with an option `reduction` are composed by that option. Any other
     function gains the option: `reduction` is its default, and None means that the caller must state
@@ -151,10 +157,12 @@ def takes_data(
         def taking(
             model: Any, inputs: Any = NOTHING, *, reduction: Reduction | None = default,
             batch_size: Positive | None = None, keep: Count = 0, check: bool = True,
-            shared: Batch = NOTHING, client: Any = None, **options: Any,
+            shared: Batch = NOTHING, client: Any = None, comm: Any = None, **options: Any,
         ) -> Any:  # fmt: skip
             one = batch_size is None and isinstance(inputs, Mapping)  # mostly a point
-            several = not one and is_data(inputs, batch_size)
+            several = comm is not None or (not one and is_data(inputs, batch_size))
+            if comm is not None and client is not None:
+                raise InputError(ONE_OF_BOTH)
             if "reduction" in own:
                 options["reduction"] = reduction
             if stated and reduction:
@@ -164,7 +172,11 @@ def takes_data(
                 return cast(Any, function)(model, point, **options)
             seeds = {"seed": own["seed"]} if "seed" in own else {}
             make = PerBatch(taking, model, seeds | options, shared, several)
-            composed = streamed if client is None else partial(distributed, client=client)
+            composed: Callable[..., Jacobian] = streamed
+            if client is not None:
+                composed = partial(distributed, client=client)
+            elif comm is not None:
+                composed = partial(ranked, comm=comm)
             every = {"shared": as_batch(shared), **own, **options}
             weighs = partial(size, model, **every) if size else samples
             if reduction is None and several:
@@ -176,7 +188,8 @@ def takes_data(
                          keep=keep, size=weighs, check=check)  # fmt: skip
             if finish is None or client is not None:
                 return C
-            over = {"reduction": reduction, "batch_size": batch_size, "shared": every["shared"]}
+            over = {"reduction": reduction, "batch_size": batch_size, "shared": every["shared"],
+                    "comm": comm}  # fmt: skip
             return finish(C, model, inputs, over, **options)
 
         shown = join_signatures(signature(function), signature(taking))

@@ -6,7 +6,6 @@ matrix as one r × K c matrix, side by side.
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,9 +30,6 @@ from ..model.primal.model import Model, ModelLike, as_model
 from ..model.save import Target, save
 from ..recording.derive import SEVERAL
 from .export import export, freeze_model, require_floating
-
-DERIVED = re.compile(r"^(?=(fwd|adj|jac|out)\d*_)")
-"""Where names begin that CasADi gives to derivatives."""
 
 COUNTS = {"fwd_": ("nfwd",), "adj_": ("nadj",), "fwd_adj_": ("nfwd", "nadj")}
 """What CasADi puts before names, and the numbers of seeds, outermost first."""
@@ -121,22 +117,13 @@ def as_function(
     for value, array in zip(ends, arrays, strict=True):
         graph.initializers.pop(str(value.name), None)
         value.const_value, value.shape = None, ir.Shape(np.shape(array))
-    names = claim(graph, ends, [allowed(name) for name in (*inputs, *of)])
+    names = claim(graph, ends, [casadi_name(name) for name in (*inputs, *of)])
     known = dict(zip(names, arrays, strict=True))
     return CasadiFile(
         proto_of(whole), names[len(inputs) :], [names[inputs.index(name)] for name in wrt],
         {name: np.shape(array) for name, array in known.items()},
         {name: known[name] for name in names[: len(inputs)]}, engine,
     )  # fmt: skip
-
-
-def allowed(name: str) -> str:
-    """A name that CasADi takes for a tensor, and for no derivative.
-
-    >>> allowed("fc1.weight"), allowed("adj_u")
-    ('fc1_weight', 'x_adj_u')
-    """
-    return DERIVED.sub("x_", casadi_name(name))
 
 
 def claim(graph: ir.Graph, values: Sequence[ir.Value], names: Sequence[str]) -> list[str]:

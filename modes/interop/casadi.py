@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 
 from ...jacobians import Shape, size
 from ...jacobians.errors import InputError, optional
+from ..model.flow.contents import unique_name
 from ..model.primal.inputs import as_point
 from ..model.primal.model import Model
 from .casadi_callbacks import casadi_function
@@ -35,7 +36,9 @@ def model_to_casadi(functions: Any) -> Any:
     ends = np.cumsum([0, *map(size, f.shapes.values())]).tolist()
     pairs = zip(ca.vertsplit(y, ends), f.shapes.values(), strict=True)
     outs = [ca.reshape(part, *dims(shape)[::-1]).T for part, shape in pairs]
-    names = ([*map(casadi_name, tensors)] for tensors in (f.start, f.shapes))
+    used = set[str]()
+    names = ([unique_name(casadi_name(name), used) for name in side]
+             for side in (f.start, f.shapes))  # fmt: skip
     return ca.Function("model", ins, outs, *names)
 
 
@@ -83,10 +86,14 @@ def dims(shape: Shape) -> tuple[int, int]:
     return (shape[0], shape[1]) if len(shape) == 2 else (size(shape), 1)
 
 
-def casadi_name(name: str) -> str:
-    """A name as CasADi allows it.
+NOT_ALLOWED = re.compile(r"^(?=(fwd|adj|jac)[^_]*_|out_|[0-9])")
+"""Where names begin that CasADi refuses, or gives to derivatives, with a number before a `_`."""
 
-    >>> casadi_name("fc1.weight"), casadi_name("_x")
-    ('fc1_weight', 'x')
+
+def casadi_name(name: str) -> str:
+    """A name that CasADi takes for a tensor, and for no derivative of one.
+
+    >>> casadi_name("fc1.weight"), casadi_name("_θ"), casadi_name("adjusted_x"), casadi_name("0")
+    ('fc1_weight', 'x', 'x_adjusted_x', 'x_0')
     """
-    return re.sub(r"_+", "_", re.sub(r"\W", "_", name)).strip("_") or "x"
+    return NOT_ALLOWED.sub("x_", re.sub(r"[^0-9A-Za-z]+", "_", name).strip("_") or "x")

@@ -1,4 +1,7 @@
-"""SUNDIALS: u̇ = f(t, u) with its exact Jacobian as the callbacks of CVODE, by scikit-sundae."""
+"""SUNDIALS: u̇ = f(t, u) with its exact Jacobian as the callbacks of CVODE, by scikit-sundae.
+
+IDA's, for r(t, u, u̇) = 0, are in `sundials_dae`.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +14,31 @@ from scipy.sparse import csr_array
 from ...jacobians import Identity
 from ...jacobians.arguments import validated
 from ...jacobians.errors import InputError, optional
+from ..model.primal.inputs import Names
+from .sundials_dae import dae_callbacks
 
 
 @validated
 def to_sundials(
-    problem: Any, *, preconditioner: Callable[[Any], Any] | None = None
+    problem: Any, *, rates: Names = None, preconditioner: Callable[[Any], Any] | None = None
 ) -> dict[str, Any]:
     """u̇ = f(t, u) for `sksundae.cvode.CVODE(**to_sundials(problem), ...)`, with ∂f/∂u.
+
+    With `rates`, r(t, u, u̇) = 0 for `sksundae.ida.IDA`, with A = ∂r/∂u + c ∂r/∂u̇ in the place of
+    ∂f/∂u; states whose rate r does not read are marked as algebraic.
 
     By the `form` of the problem: `"sparse"` gives `jacfn` and `sparsity` for sparse LU, `"dense"`
     gives `jacfn` for dense LU, and `"operator"` gives `jactimes`, products with ∂f/∂u, for GMRES.
     Needs `onnxjac[sundials]`.
 
-    - `problem`: the right-hand side, as `as_scipy` gives it.
-    - `preconditioner`: for GMRES, A ↦ M ≈ A⁻¹ of A = I - γ ∂f/∂u, such as `preconditioners.ilu`.
+    - `problem`: f, or r of states and rates, as `as_scipy` gives it.
+    - `rates`: the tensors u̇ among the `wrt` of the problem, in the order of their states.
+    - `preconditioner`: for GMRES, A ↦ M ≈ A⁻¹ of A, which is I - γ ∂f/∂u for CVODE, such as
+      `preconditioners.ilu`.
 
-    Shapes: u, f and products are (n,), ∂f/∂u is (n, n). Raises `InputError` without scikit-sundae,
-    for something that is not such a problem, and for a preconditioner that LU does not need.
+    Shapes: u, u̇, f, r and products are (n,), ∂f/∂u and A are (n, n). Raises `InputError` without
+    scikit-sundae, for something that is not such a problem, for rates that do not fit, and for a
+    preconditioner that LU does not need.
     """
     cvode = optional("sksundae.cvode", "sundials")
     form = getattr(problem, "form", None)
@@ -36,6 +47,8 @@ def to_sundials(
                          f"{type(problem).__name__}")  # fmt: skip
     if preconditioner is not None and form != "operator":
         raise InputError(f"form={form!r} solves by LU: a preconditioner is for form='operator'")
+    if rates is not None:
+        return dae_callbacks(problem, rates, preconditioner)
 
     def rhsfn(t: float, u: np.ndarray, rate: np.ndarray) -> None:
         rate[:] = problem.ode(t, u)

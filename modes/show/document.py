@@ -14,7 +14,10 @@ THEME = (
 
 STYLE = """
 :root { color-scheme: light dark; background: var(--ground); }
-body { max-width: 76rem; margin: 0 auto; padding: 1.5rem; font: 15px/1.5 system-ui, sans-serif; }
+body { max-width: 76rem; margin: 0 auto; padding: 1.5rem; font: 15px/1.5 system-ui, sans-serif;
+  overflow-wrap: break-word; }
+td[style*="text-align:left"] { white-space: normal !important; overflow-wrap: anywhere; }
+td td, td th { padding-right: .4em !important; }
 h1 { font-size: 1.6rem; margin: 0 0 .2em; overflow-wrap: anywhere; }
 h2 { font-size: 1.15rem; margin: 2em 0 .6em; border-bottom: 1px solid; padding-bottom: .2em; }
 pre { font: 13px/1.5 ui-monospace, monospace; white-space: pre-wrap !important;
@@ -32,7 +35,9 @@ details { font-size: 13px; margin: .3em 0; }
     white-space: normal !important; overflow-wrap: anywhere; }
   td::before { content: attr(data-head); opacity: .7; white-space: nowrap; } }
 """
-"""Of the page; in a narrow one, each cell of a table is a line, with the head of its column."""
+"""Of the page; names break where a table is too wide; in a narrow page, each cell of a table is a
+line, with the head of its column.
+"""
 
 META = Markup(
     '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'

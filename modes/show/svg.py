@@ -212,7 +212,7 @@ def log_chart(
                   words(left + width, y - 4, "tolerance", "end")]  # fmt: skip
     for k, name in enumerate(names):
         parts.append(words(x_of(k), top + height + 14, name, "end", -50))
-    room = min(180, (left + width) // max(len(series), 1))
+    room = min(180, width // max(len(series), 1))
     for n, ((name, values), colour) in enumerate(zip(series, cycle(PALETTE), strict=False)):
         at = [(x_of(k), y_of(v)) for k, v in enumerate(values) if math.isfinite(v)]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in at)

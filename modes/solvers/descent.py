@@ -64,6 +64,7 @@ def newton_cg(
     reduction: Literal["sum", "mean"] | None = None,
     batch_size: Positive | None = None,
     shared: Batch = NOTHING,
+    comm: Any = None,
 ) -> OptimizeResult:
     """min f(x) by steps H δ = −∇f, solved by conjugate gradients, with f the one element of `of`.
 
@@ -88,6 +89,7 @@ def newton_cg(
     - `reduction`: over data `"sum"` or `"mean"`, as the model's loss reduces over samples.
     - `batch_size`: the rows of a batch, where `inputs` are arrays or the path of an npz file.
     - `shared`: inputs that all batches have in common, by name.
+    - `comm`: a communicator of ranks that all call this with batches of their own: see `ranked`.
     - `model`, `callback`, `progress`, `engine`: as for `newton_krylov`.
 
     Shapes: x, ∇f and δ are (n,), n the size of the tensors of `wrt`; H and M are (n, n). Raises
@@ -96,7 +98,7 @@ def newton_cg(
     a dtype does not fit; `UnsupportedOp` for an operator without a rule. An iteration that ends
     early raises nothing: see `success` and `message` of the result.
     """
-    over = checked_over(inputs, reduction, batch_size, shared)
+    over = checked_over(inputs, reduction, batch_size, shared, comm)
     problem = scalar("newton_cg", Problem[Any](model, inputs, of, wrt, engine, over=over))
     if preconditioner is None and is_kept(problem.x0):
         preconditioner = Identity(tuple(problem.x0.shape), dtype_of(problem.x0))
@@ -184,6 +186,7 @@ def natural_gradient(
     reduction: Literal["sum", "mean"] | None = None,
     batch_size: Positive | None = None,
     shared: Batch = NOTHING,
+    comm: Any = None,
 ) -> OptimizeResult:
     """min f(x) by steps (C + λI) δ = −∇f, with f the one element of `of`, λ the `damping`.
 
@@ -204,6 +207,7 @@ def natural_gradient(
     - `reduction`: over data `"sum"` or `"mean"`, as the model's loss reduces over samples.
     - `batch_size`: the rows of a batch, where `inputs` are arrays or the path of an npz file.
     - `shared`: inputs that all batches have in common, by name.
+    - `comm`: a communicator of ranks that all call this with batches of their own: see `ranked`.
     - `model`, `maxiter`, `callback`, `progress`, `engine`: as for `newton_krylov`.
 
     Shapes: x, ∇f and δ are (n,), n the size of the tensors of `wrt`; C and M are (n, n). Raises
@@ -214,7 +218,7 @@ def natural_gradient(
     Sources: Amari, "Natural gradient works efficiently in learning", 1998; Martens, "New insights
     and perspectives on the natural gradient method", 2020.
     """
-    over = checked_over(inputs, reduction, batch_size, shared)
+    over = checked_over(inputs, reduction, batch_size, shared, comm)
     problem = scalar("natural_gradient", Problem[Any](model, inputs, of, wrt, engine, over=over))
     if curvature is None:
         if at is None and HEAD not in problem.model.ir.metadata_props:
@@ -241,13 +245,14 @@ def natural_gradient(
 
 
 def checked_over(
-    inputs: Any, reduction: str | None, batch_size: int | None, shared: Batch
+    inputs: Any, reduction: str | None, batch_size: int | None, shared: Batch, comm: Any
 ) -> dict[str, Any]:
     """How data is taken; raises `InputError` where the reduction of the loss is not said."""
-    if reduction is None and is_data(inputs, batch_size):
+    if reduction is None and (comm is not None or is_data(inputs, batch_size)):
         raise InputError("a loss over several batches needs reduction='mean' or 'sum': whether it "
                          "is the mean or the sum over the samples of a batch")  # fmt: skip
-    return {"reduction": reduction, "batch_size": batch_size, "shared": as_batch(shared)}
+    where = {"batch_size": batch_size, "shared": as_batch(shared), "comm": comm}
+    return {"reduction": reduction, **where}
 
 
 def over_data(problem: Problem, options: Mapping[str, Any], tensors: Mapping[str, Any]) -> Any:

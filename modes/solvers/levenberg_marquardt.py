@@ -87,6 +87,7 @@ def levenberg_marquardt(
     engine: str | None = None,
     batch_size: Positive | None = None,
     shared: Batch = NOTHING,
+    comm: Any = None,
 ) -> OptimizeResult:
     """min ½ ‖r(x)‖² by steps δ that minimise ‖J δ + r‖² + λ ‖D δ‖², r the tensors of `of`, flat.
 
@@ -114,6 +115,7 @@ def levenberg_marquardt(
       a data loader, or arrays or an npz file with `batch_size`; every evaluation is a pass.
     - `batch_size`: the rows of a batch, where `inputs` are arrays or the path of an npz file.
     - `shared`: inputs that all batches have in common, by name.
+    - `comm`: a communicator of ranks that all call this with batches of their own: see `ranked`.
     - `model`, `maxiter`, `callback`, `progress`, `engine`: as for `newton_krylov`.
 
     Shapes: x and δ are (n,), n the size of the tensors of `wrt`; r is (m,), m the size of the
@@ -126,7 +128,7 @@ def levenberg_marquardt(
     Marquardt's method", 1999, for λ; Transtrum and Sethna, "Improvements to the
     Levenberg-Marquardt algorithm for nonlinear least-squares minimization", 2012, for acceleration.
     """
-    over = {"batch_size": batch_size, "shared": as_batch(shared)}
+    over = {"batch_size": batch_size, "shared": as_batch(shared), "comm": comm}
     problem = Problem[Any](model, inputs, of, wrt, engine, over=over)
     eps = float(np.finfo(dtype_of(problem.x0)).eps)
     exact = {"atol": eps, "btol": eps} if len(problem.x0) <= EXACT_VARIABLES else {}

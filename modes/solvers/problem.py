@@ -20,6 +20,7 @@ from ...ops.registry import version
 from ..curvature import over_data
 from ..curvature.over_data import value_and_grad
 from ..data.batches import as_batch, batches_of, is_data
+from ..data.comm import agreed, as_comm, tell_all
 from ..gradient import Gradient
 from ..hessian import Hessian, hessian
 from ..interop import casadi
@@ -112,7 +113,8 @@ class Problem(Generic[Given]):
     the model. Results are cached for the last point; J and H at a new point are relinearised.
 
     With `over`, the options `shared`, `batch_size` and, of a loss, `reduction`, the inputs may be
-    data: f, ∇f and H are taken over all batches, and a vector f has the rows of all batches.
+    data: f, ∇f and H are taken over all batches, and a vector f has the rows of all batches. With
+    `comm` in it, they are those of all ranks, each of which has a batch at least.
     """
 
     def __init__(
@@ -129,16 +131,16 @@ class Problem(Generic[Given]):
         model = as_model(model, of, wrt=wrt)
         self.of, self.wrt = names_of(model, of, model.outputs, "of"), states_of(model, wrt, t)
         self.data, self.over = inputs, {} if over is None else {**over}
-        several = over is not None and is_data(inputs, over.get("batch_size"))
+        self.comm = None if self.over.get("comm") is None else as_comm(self.over["comm"])
+        over_ranks = self.comm is not None
+        several = over_ranks or (over is not None and is_data(inputs, over.get("batch_size")))
         if not several and self.over.get("shared") and isinstance(inputs, Mapping):
             inputs = {**self.over["shared"], **inputs}
         elif several:
-            batch = next(iter(batches_of(inputs, self.over["batch_size"])), None)
-            if batch is None:
-                raise InputError("there are no batches")
-            inputs = {**self.over["shared"], **as_batch(batch)}
+            inputs = tell_all(self.comm, self._first)
         self.several = several
-        self.model, self.inputs = model, check_inputs(model, inputs, engine=engine)
+        self.model = model
+        self.inputs = tell_all(self.comm, lambda: check_inputs(model, inputs, engine=engine))
         self.engine, self.form, self.t = engine, form, t
         time_of(model, self.inputs, t)
         self.start = evaluate(model, self.inputs, self.wrt, engine=engine)
@@ -154,6 +156,13 @@ class Problem(Generic[Given]):
         self.scalar = len(self.of) == 1 and count == 1
         if t is not None:
             self.ode(time_of(model, self.inputs, t), self.x0)
+
+    def _first(self) -> dict[str, Any]:
+        """The inputs of the first batch."""
+        batch = next(iter(batches_of(self.data, self.over["batch_size"])), None)
+        if batch is None:
+            raise InputError("there are no batches")
+        return {**self.over["shared"], **as_batch(batch)}
 
     def flatten(self, tensors: Mapping[str, Any]) -> np.ndarray:
         """The tensors of `wrt`, `tensors` by name, as one vector."""
@@ -283,12 +292,17 @@ class Problem(Generic[Given]):
         if self.over.get("reduction"):
             return np.reshape(self.slopes(x)[0], 1)
         shared, size = self.at(x)["shared"], self.over["batch_size"]
-        parts = []
-        for batch in batches_of(self.data, size):
-            point = check_inputs(self.model, {**shared, **batch}, keep=False, engine=self.engine)
-            found = evaluate(self.model, point, self.of, engine=self.engine)
-            parts += [found[name].reshape(-1) for name in self.of]
-        return np.concatenate(parts)
+
+        def rows() -> np.ndarray:
+            parts = []
+            for batch in batches_of(self.data, size):
+                given = {**shared, **batch}
+                point = check_inputs(self.model, given, keep=False, engine=self.engine)
+                found = evaluate(self.model, point, self.of, engine=self.engine)
+                parts += [found[name].reshape(-1) for name in self.of]
+            return np.concatenate(parts)
+
+        return rows() if self.comm is None else np.concatenate(agreed(self.comm, rows))
 
     def _values(self, x: np.ndarray, *time: float) -> np.ndarray:
         if not time and (slopes := self.slopes.known(x)):

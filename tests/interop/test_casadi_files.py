@@ -101,12 +101,12 @@ def test_as_many_iterations_as_by_hand(read):
 
 
 NAMES = """
-names (float[n, 2] adj_in, int64[2] k, float[2] y_o) => (float[n, 2] y__o)
+names (float[n, 2] adj_in, int64[2] adjust_k, float[2] y_o) => (float[n, 2] y__o)
 <float[2] fc__weight = {2, 3}>
 {
     fwd_adj_in = Mul (adj_in, fc__weight)
     t = Mul (fwd_adj_in, adj_in)
-    kf = Cast <to = 1> (k)
+    kf = Cast <to = 1> (adjust_k)
     u = Mul (t, kf)
     y__o = Add (u, y_o)
 }"""
@@ -117,7 +117,7 @@ def test_names_weights_integers_and_free_sizes(read):
     with pytest.raises(oj.InputError, match=r"no fixed size: give an example in inputs="):
         read(model)
     f = read(model, {"adj_in": np.ones((3, 2))}, wrt=["adj_in", "fc__weight"])
-    assert f.name_in() == ["x_adj_in", "k", "y_o", "fc_weight"]
+    assert f.name_in() == ["x_adj_in", "x_adjust_k", "y_o", "fc_weight"]
     assert f.name_out() == ["y_o_1"]
     x, k, c, w = np.arange(6.0).reshape(3, 2), [1, 2], [5, 6], ca.DM([2.0, 3.0])
     assert_allclose(f(x, k, c, w).full(), x**2 * [2, 6] + [5, 6])
@@ -133,3 +133,19 @@ def test_an_input_is_an_output(read):
     X = ca.MX.sym("x", 2)
     J = ca.Function("J", [X], [ca.jacobian(ca.vertcat(*f(X)), X)])([0, 1])
     assert_allclose(J.full(), np.vstack([np.diag(np.exp([0, 1])), np.eye(2)]))
+
+
+BRANCHES = """
+branches (float[2, 2] x, bool b) => (float[2, 2] y) {
+    y = If (b) <then_branch = t () => (float[2, 2] p) { p = Mul (x, x) },
+                else_branch = e () => (float[2, 2] q) { q = Exp (x) }>
+}"""
+
+
+def test_control_flow_stays(read):
+    """The files are written in one branch, and right in the other."""
+    f = read(parsed(BRANCHES, "float32"), {"b": np.array(True)})
+    X, x = ca.MX.sym("x", 2, 2), np.array([[0.1, 0.2], [0.3, 0.4]])
+    for b, slopes in ((1, 2 * x), (0, np.exp(x))):
+        g = ca.Function("g", [X], [ca.gradient(ca.sum1(ca.sum2(f(X, b))), X)])
+        assert_allclose(g(x).full(), slopes, rtol=1e-6)

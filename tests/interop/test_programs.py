@@ -221,6 +221,16 @@ def test_opti():
     assert found[0][1] <= found[1][1]
 
 
+def test_names_such_as_those_of_derivatives():
+    """CasADi reads a number between `adj` and `_`."""
+    ca = pytest.importorskip("casadi")
+    f = parsed("g (double[2] adjust__x) => (double[2] x_adjust_x) { x_adjust_x = Exp (adjust__x) }")
+    f, x = f.to_casadi(), ca.MX.sym("x", 2)
+    assert f.name_in() + f.name_out() == ["x_adjust_x", "x_adjust_x_1"]
+    H = ca.Function("H", [x], [ca.hessian(ca.sum1(f(x)), x)[0]])
+    assert_allclose(H([0, 1]).full(), np.diag(np.exp([0, 1])))
+
+
 def test_a_free_size_needs_an_example():
     pytest.importorskip("casadi")
     model = parsed(NETWORK.replace("double[2, 3] x", "double[n, 3] x"))

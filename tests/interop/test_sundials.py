@@ -4,6 +4,7 @@ import numpy as np
 import onnx.parser
 import pytest
 from numpy.testing import assert_allclose
+from scipy.integrate import solve_ivp
 from scipy.sparse import bmat, csc_array, diags_array, eye_array
 from scipy.sparse.linalg import splu
 
@@ -162,3 +163,75 @@ def test_what_does_not_fit_is_refused():
         oj.to_sundials(p, preconditioner=oj.preconditioners.ilu)
     with pytest.raises(oj.InputError, match=r"takes as_scipy\(model, inputs, ...\), not a Model"):
         oj.to_sundials(BRUSSELATOR)
+
+
+ROBERTSON = oj.load(onnx.parser.parse_model("""
+<ir_version: 10, opset_import: ["": 21]>
+robertson (double[3] y, double[3] dy) => (double[3] r)
+<int64[1] a = {0}, int64[1] b = {1}, int64[1] c = {2}, int64[1] e = {3},
+ double slow = {0.04}, double fast = {30000000.0}, double middle = {10000.0}, double one = {1.0}>
+{
+    y1 = Slice (y, a, b)  y2 = Slice (y, b, c)  y3 = Slice (y, c, e)
+    dy1 = Slice (dy, a, b)  dy2 = Slice (dy, b, c)
+    s = Mul (slow, y1)  y23 = Mul (y2, y3)  m = Mul (middle, y23)
+    y22 = Mul (y2, y2)  f = Mul (fast, y22)
+    u = Add (dy1, s)  r1 = Sub (u, m)
+    v = Sub (dy2, s)  w = Add (v, m)  r2 = Add (w, f)
+    both = Add (y1, y2)  all = Add (both, y3)  r3 = Sub (all, one)
+    r = Concat <axis = 0> (r1, r2, r3)
+}"""))
+"""Robertson's reaction, whose third equation is algebraic, with r = 0."""
+
+
+def robertson_jacobian(y, c):
+    return np.array([[0.04 + c, -1e4 * y[2], -1e4 * y[1]],
+                     [-0.04, c + 1e4 * y[2] + 6e7 * y[1], 1e4 * y[1]], [1, 1, 1]])  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["sparse", "dense", "operator"])
+def test_a_dae_takes_the_same_steps_as_by_hand(form):
+    ida = pytest.importorskip("sksundae.ida")
+    start = {"y": np.array([1.0, 0.0, 0.0]), "dy": np.array([-0.04, 0.04, 0.0])}
+    p = oj.as_scipy(ROBERTSON, start, form=form)
+    exact = {"preconditioner": lambda A: Exact(A)} if form == "operator" else {}
+    options = oj.to_sundials(p, rates="dy", **exact)
+    assert options["algebraic_idx"] == [2]
+
+    def residual(t, y, dy, r):
+        slow, middle = 0.04 * y[0], 1e4 * y[1] * y[2]
+        r[:] = (dy[0] + slow - middle, dy[1] - slow + middle + 3e7 * y[1] ** 2, y.sum() - 1)
+
+    def jacfn(t, y, dy, r, c, A):
+        A[:] = robertson_jacobian(y, c)
+
+    def rate(t, y):
+        slow, lost = 0.04 * y[0] - 1e4 * y[1] * y[2], 3e7 * y[1] ** 2
+        return [-slow, slow - lost, lost]
+
+    expected = solve_ivp(rate, (0, 4e4), start["y"], method="Radau", rtol=1e-9, atol=1e-13)
+    counts = []
+    for chosen in (options, {"resfn": residual, "algebraic_idx": [2], "jacfn": jacfn}):
+        solver = ida.IDA(**chosen, rtol=1e-6, atol=1e-10, max_num_steps=5000)
+        found = solver.solve([0.0, 4e4], start["y"], start["dy"])
+        assert found.success
+        assert_allclose(found.y[-1], expected.y[:, -1], rtol=1e-3)
+        counts.append(len(found.t))
+    assert counts[0] <= counts[1] if form == "operator" else counts[0] == counts[1]
+
+
+def test_the_entries_of_a_dae_are_those_by_hand():
+    p = oj.as_scipy(ROBERTSON, {"y": np.ones(3), "dy": np.ones(3)}, form="sparse")
+    options, y = oj.to_sundials(p, rates="dy"), np.array([0.5, 0.1, 0.4])
+    P, entries = options["sparsity"], np.zeros(options["sparsity"].nnz)
+    assert P.indices.dtype == np.int32
+    options["jacfn"](0.0, y, np.ones(3), None, 2.5, entries)
+    A = csc_array((entries, P.indices, P.indptr), P.shape)
+    assert_allclose(A.toarray(), robertson_jacobian(y, 2.5), rtol=1e-12)
+
+
+def test_rates_that_do_not_fit_are_refused():
+    p = oj.as_scipy(ROBERTSON, {"y": np.ones(3), "dy": np.ones(3)})
+    with pytest.raises(oj.InputError, match="rates='z' is not in wrt: y, dy"):
+        oj.to_sundials(p, rates="z")
+    with pytest.raises(oj.InputError, match="3 residuals for 0 states and 6 rates"):
+        oj.to_sundials(p, rates=["y", "dy"])

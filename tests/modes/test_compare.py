@@ -156,6 +156,22 @@ def test_tokens_are_compared_by_their_vectors():
     assert found.outputs[0].norm == pytest.approx(abs(np.cos(table[[1, 4, 9]])).max(), rel=1e-2)
 
 
+@pytest.mark.parametrize("also", ["", "more = DequantizeLinear(rows, s, o)"])
+def test_vectors_that_are_added_while_quantised(also):
+    """They have no twin, or one from which nothing follows; the tensor after them has one."""
+    table = RNG.integers(-9, 9, (7, 3))
+    plain = proto("words = Gather(table, ids) h = Add(words, words) y = Tanh(h)",
+                  "(int64[N,2] ids) => (float[N,2,3] y)", table=np.float32(table / 8))
+    other = proto(f"""rows = Gather(table, ids) {also}
+        sum = com.microsoft.QLinearAdd(rows, s, o, rows, s, o, t, o)
+        h = DequantizeLinear(sum, t, o) y = Tanh(h)""", "(int64[N,2] ids) => (float[N,2,3] y)",
+        '"": 21, "com.microsoft": 1', table=np.int8(table), s=np.float32(1 / 8),
+        t=np.float32(1 / 4), o=np.int8(0))  # fmt: skip
+    found = oj.compare(plain, other, {"ids": RNG.integers(0, 7, (4, 2))})
+    assert found.verdict == "right"
+    assert [(p.a, p.b) for p in found.wrt] == [("h", "h")]
+
+
 def test_slopes_by_weights_and_by_layers():
     other = V + 0.1
     found = oj.compare(mlp(), mlp(V=other), {"x": X}, wrt="W", layers=0)

@@ -4,14 +4,17 @@ import json
 import re
 import shutil
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import onnx.parser
 import pytest
 from numpy.testing import assert_allclose
+from onnx import numpy_helper
 from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor_value_info
 
 import onnxjac as oj
+from onnxjac.__main__ import main
 from onnxjac.modes.model.markup import Page
 from onnxjac.modes.show.view import view
 from show.markup import Markup
@@ -236,20 +239,54 @@ def test_nothing_is_cut_and_nothing_overlaps(browser, tmp_path, width, scheme):
     assert tab.evaluate(OUTSIDE) == []
 
 
+def long_names():
+    """Six layers whose weights and tensors have the names that exporters give."""
+    nodes, held, last = [], [], "x"
+    rng = np.random.default_rng(0)
+    for k in range(6):
+        layer = f"/n/encoder/layer.{k}/attention/output/dense"
+        names = f"{layer}/MatMul_output_0", f"{layer}/Tanh_output_0"
+        held.append(numpy_helper.from_array(rng.standard_normal((8, 8), np.float32), f"{layer}.w"))
+        nodes += [make_node("MatMul", [last, f"{layer}.w"], names[:1], name=f"{layer}/MatMul"),
+                  make_node("Tanh", names[:1], names[1:], name=f"{layer}/Tanh")]  # fmt: skip
+        last = names[1]
+    ends = [make_tensor_value_info(n, 1, ["batch", 8]) for n in ("x", last)]
+    graph = make_graph(nodes, "g", ends[:1], ends[1:], held)
+    return make_model(graph, opset_imports=[make_opsetid("", 21)], ir_version=10)
+
+
 PAGES = {
-    "compare": lambda model, data: oj.compare(model, model, data),
+    "compare": lambda model, data: oj.compare(model, model, data).view(),
     "sensitivities": lambda model, data: oj.sensitivities(
-        oj.with_loss(model, "cross_entropy"), {**data, "target": np.arange(10)}),
-    "explain": lambda model, data: oj.integrated_gradients(model, data, steps=4),
+        oj.with_loss(model, "cross_entropy"), {**data, "target": np.arange(4)}).view(),
+    "explain": lambda model, data: oj.integrated_gradients(model, data, steps=4).view(),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("result", PAGES.values(), ids=PAGES)
-def test_no_table_of_a_narrow_page_scrolls(browser, tmp_path, result):
-    """Each cell is a line there, with the head of its column."""
-    page = result(oj.load(DIGITS), dict(np.load(SAMPLES))).view().html
-    tab = opened(browser, tmp_path, page, width=390)
-    assert tab.evaluate(OUTSIDE) == []
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """Pages of a network for images, and of one with long names; the report is by the command."""
+    folder, data = tmp_path_factory.mktemp("pages"), {"image": np.load(SAMPLES)["image"][:4]}
+    file, report = str(folder / "long.onnx"), str(folder / "report.html")
+    onnx.save(long_names(), file)
+    assert main(["report", file, "--html", report]) == 0
+    x = np.random.default_rng(0).standard_normal((4, 8)).astype("f")
+    made = {(kind, name): make(oj.load(path), at).html for kind, make in PAGES.items()
+            for name, path, at in (("digits", DIGITS, data), ("long", file, {"x": x}))}
+    return {**made, ("report", "long"): Path(report).read_text("utf-8")}
+
+
+def test_no_page_scrolls_sideways(browser, pages, tmp_path):
+    """Long names break; in a narrow page each cell is a line, with the head of its column."""
+    found = {}
+    for kind, page in pages.items():
+        tab = opened(browser, tmp_path, page)
+        for width, scheme in ((1280, "light"), (1024, "dark"), (800, "light"), (390, "dark")):
+            tab.emulate_media(color_scheme=scheme)
+            tab.set_viewport_size({"width": width, "height": 800})
+            found[kind, width] = tab.evaluate(OUTSIDE)[:3], tab.errors
+        tab.close()
+    assert {at: wrong for at, wrong in found.items() if any(wrong)} == {}
 
 
 def test_labels_that_differ_stay_different(browser, tmp_path):

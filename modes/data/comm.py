@@ -1,0 +1,230 @@
+"""Comm: what ranks send one another where all of them run the same script.
+
+`as_comm` makes a `Comm` of what MPI or PyTorch gives. All ranks enter every collective here, also
+one whose own part has failed: then `all_reduced`, `agreed` and `sum_arrays` raise the error of that
+rank on all of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Protocol, TypeVar, final
+
+import numpy as np
+
+from ...jacobians.arrays import Shape
+from ...jacobians.errors import InputError, OnnxJacError, first_line
+
+T = TypeVar("T")
+
+
+class Comm(Protocol):
+    """The ranks of a group, each a process with data of its own."""
+
+    @property
+    def rank(self) -> int:
+        """The number of this process in the group, from 0."""
+
+    @property
+    def size(self) -> int:
+        """The number of processes."""
+
+    def allreduce(self, array: np.ndarray, /) -> np.ndarray:
+        """Σ over the ranks of a vector, the same bits on all of them; it may overwrite `array`."""
+
+    def allgather(self, value: Any, /) -> list[Any]:
+        """The small objects of all ranks, in their order."""
+
+
+@final
+@dataclass(frozen=True)
+class Mpi:
+    """A communicator of mpi4py."""
+
+    group: Any
+
+    @property
+    def rank(self) -> int:
+        return int(self.group.Get_rank())
+
+    @property
+    def size(self) -> int:
+        return int(self.group.Get_size())
+
+    def allreduce(self, array: np.ndarray) -> np.ndarray:
+        total = np.empty_like(array)
+        self.group.Allreduce(array, total)
+        return total
+
+    def allgather(self, value: Any) -> list[Any]:
+        return list(self.group.allgather(value))
+
+
+@final
+@dataclass(frozen=True)
+class Torch:
+    """A process group of torch.distributed, `None` for the default one; NCCL sums on the GPU."""
+
+    group: Any
+
+    @property
+    def rank(self) -> int:
+        return int(self._library.get_rank(self.group))
+
+    @property
+    def size(self) -> int:
+        return int(self._library.get_world_size(self.group))
+
+    def allreduce(self, array: np.ndarray) -> np.ndarray:
+        there = "cuda" if self._library.get_backend(self.group) == "nccl" else "cpu"
+        total = sys.modules["torch"].from_numpy(array).to(there)
+        self._library.all_reduce(total, group=self.group)
+        return np.asarray(total.cpu().numpy())
+
+    def allgather(self, value: Any) -> list[Any]:
+        found: list[Any] = [None] * self.size
+        self._library.all_gather_object(found, value, group=self.group)
+        return found
+
+    @property
+    def _library(self) -> Any:
+        return sys.modules["torch.distributed"]
+
+
+def as_comm(comm: Any) -> Comm:
+    """The `Comm` of a communicator of mpi4py, of a process group of torch.distributed, or of the
+    module `torch.distributed` for its default group; an object with the four methods is one itself.
+
+    Raises `InputError` for anything else.
+    """
+    if hasattr(comm, "Allreduce") and hasattr(comm, "Get_rank"):
+        return Mpi(comm)
+    library: Any = sys.modules.get("torch.distributed")
+    if library is not None and library.is_available():
+        if comm is library and library.is_initialized():
+            return Torch(None)
+        if comm is not library and isinstance(comm, library.ProcessGroup):
+            return Torch(comm)
+    given = (getattr(comm, name, None) for name in ("rank", "size"))
+    if all(isinstance(n, int) for n in given) and hasattr(comm, "allgather"):
+        made: Comm = comm
+        return made
+    raise InputError(
+        f"comm={comm!r} is no communicator: give mpi4py.MPI.COMM_WORLD, or, after "
+        "torch.distributed.init_process_group(), torch.distributed.group.WORLD"
+    )
+
+
+def all_reduced(
+    comm: Comm, find: Callable[[], np.ndarray | None], shape: Shape, dtype: np.dtype
+) -> np.ndarray:
+    """Σ over ranks of find(), of a known shape, in one all-reduce; None counts as zeros.
+
+    Its last entry counts the ranks on which `find` raised, for the error that all of them raise.
+    """
+    sent = np.zeros(prod(shape) + 1, dtype)
+    found, failed = attempt(find)
+    if failed is not None:
+        sent[-1] = 1
+    elif found is not None:
+        sent[:-1] = found.reshape(-1)
+    total = collective(comm.allreduce, sent)
+    if total[-1]:
+        exchange(comm, None, failed)
+    return total[:-1].reshape(shape)
+
+
+def agreed(comm: Comm, find: Callable[[], T]) -> list[T]:
+    """The small results find() of all ranks; where it raises on some, an error on all of them."""
+    return exchange(comm, *attempt(find))
+
+
+def attempt(find: Callable[[], T]) -> tuple[Any, Exception | None]:
+    """The result of find(), or the error that it raised."""
+    try:
+        return find(), None
+    except Exception as error:
+        return None, error
+
+
+def exchange(comm: Comm, result: Any, failed: Exception | None) -> list[Any]:
+    """The results of all ranks; raises the error of the first rank that has failed."""
+    every = collective(comm.allgather, (result, failed and told(failed)))
+    for rank, (_, error) in enumerate(every):
+        if error:
+            kind, text = error
+            raise kind(f"rank {rank}: {text}") from failed
+    return [result for result, _ in every]
+
+
+def tell_all(comm: Comm | None, find: Callable[[], T]) -> T:
+    """The result find() of this rank; where it raises on some, an error on all of them."""
+    found: list[T] = []
+    if comm is None:
+        return find()
+    agreed(comm, lambda: found.append(find()))
+    return found[0]
+
+
+def sum_arrays(
+    comm: Comm, find: Callable[[], tuple[Sequence[np.ndarray], T] | None]
+) -> tuple[list[np.ndarray], list[T]]:
+    """Σ over ranks of the arrays of find(), of shapes that one rank knows, in one all-reduce.
+
+    Beside the arrays, find() gives a small object, and all of these are returned; a rank without
+    data gives None. Raises `InputError` where no rank has data, and where shapes differ.
+    """
+    mine: list[np.ndarray] = []
+
+    def layout() -> tuple[list[tuple[Shape, np.dtype]], T] | None:
+        if (found := find()) is None:
+            return None
+        mine.extend(found[0])
+        return [(x.shape, x.dtype) for x in mine], found[1]
+
+    known = {rank: x for rank, x in enumerate(agreed(comm, layout)) if x is not None}
+    form = same_on_all({rank: form for rank, (form, _) in known.items()})
+    dtype = np.result_type(*(dtype for _, dtype in form)) if form else np.dtype(float)
+    ends = np.cumsum([0, *(prod(shape) for shape, _ in form)])
+    sent = np.zeros(ends[-1], dtype)
+    for x, start, end in zip(mine, ends[:-1], ends[1:], strict=bool(mine)):
+        sent[start:end] = x.reshape(-1)
+    total = collective(comm.allreduce, sent)
+    parts = zip(form, np.split(total, ends[1:-1]), strict=bool(form))
+    arrays = [x.reshape(shape).astype(dtype, copy=False) for (shape, dtype), x in parts]
+    return arrays, [beside for _, beside in known.values()]
+
+
+def same_on_all(found: dict[int, T], what: str = "arrays", show: Callable[[T], str] = str) -> T:
+    """What all ranks with data found, by rank; raises `InputError` where it differs."""
+    if not found:
+        raise InputError("no rank has a batch")
+    first, *others = found
+    for rank in others:
+        if found[rank] != found[first]:
+            one, other = show(found[first]), show(found[rank])
+            raise InputError(
+                f"the {what} of rank {first} and of rank {rank} differ, {one} and {other}: what "
+                "ranks compose is of one shape, dtype and name on all of them"
+            )
+    return found[first]
+
+
+def collective(send: Callable[[Any], T], value: Any) -> T:
+    """The result of a collective; raises `OnnxJacError` where the connection to a rank is lost."""
+    try:
+        return send(value)
+    except RuntimeError as error:  # as those of mpi4py and PyTorch are
+        raise OnnxJacError(
+            f"a rank did not answer ({first_line(error)}): see whether one of them ended"
+        ) from error
+
+
+def told(error: BaseException) -> tuple[type[OnnxJacError], str]:
+    """The type and the text of an error, for other ranks."""
+    if isinstance(error, OnnxJacError):
+        return type(error), str(error)
+    return OnnxJacError, f"{type(error).__name__}: {error}"

@@ -1,0 +1,51 @@
+"""Ranks as real processes: mpirun of MPICH, and torchrun with gloo."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import onnxjac as oj
+
+pytestmark = pytest.mark.peers
+
+HERE = Path(__file__)
+PATH = [str(HERE.parents[1]), str(Path(oj.__file__).parent / ".ci")]
+PATIENCE = 120
+"""Seconds after which ranks that hang are an error."""
+
+
+def run(*command):
+    """What all ranks print, sorted: lines may run into one another. An error where one fails."""
+    script = str(HERE.parent / "script.py")
+    path = os.pathsep.join([*PATH, os.environ.get("PYTHONPATH", "")])
+    one = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(
+        [*command, script, "mpi4py" if "mpi4py" in command else "torch"],
+        env={**os.environ, **one}, capture_output=True, text=True, timeout=PATIENCE,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    return sorted(re.findall(r"rank \d has heard: rank 1: missing input", ended.stdout))
+
+
+def heard(size):
+    """What each rank prints: the error of rank 1."""
+    return [f"rank {rank} has heard: rank 1: missing input" for rank in range(size)]
+
+
+def test_three_ranks_of_mpi_one_of_them_without_batches():
+    pytest.importorskip("mpi4py")
+    mpirun = shutil.which("mpirun", path=Path(sys.executable).parent) or shutil.which("mpirun")
+    if mpirun is None:
+        pytest.skip("no mpirun")
+    assert run(mpirun, "-n", "3", sys.executable, "-m", "mpi4py") == heard(3)
+
+
+def test_two_ranks_of_torch():
+    pytest.importorskip("torch")
+    torchrun = "torch.distributed.run"
+    assert run(sys.executable, "-m", torchrun, "--standalone", "--nproc-per-node", "2") == heard(2)

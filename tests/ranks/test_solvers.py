@@ -1,0 +1,65 @@
+"""Solvers over the data of all ranks take the steps of one process, each the same ones."""
+
+import numpy as np
+import onnx.parser
+import pytest
+from numpy.testing import assert_allclose
+
+import onnxjac as oj
+from data.regressions import HEAD, UNEVEN, W, X, softmax_regression
+from onnxjac.jacobians.errors import InputError
+
+from .threads import on_ranks, outcomes
+
+OPTIONS = {"of": "loss", "wrt": "W", "shared": {"W": W}, "reduction": "mean", "maxiter": 2}
+SOLVERS = {
+    "newton_cg": (oj.newton_cg, {}),
+    "preconditioned": (oj.newton_cg, {"preconditioner": oj.preconditioners.jacobi}),
+    "natural_gradient": (oj.natural_gradient, {"at": "logits"}),
+}
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_descent(name):
+    solve, more = SOLVERS[name]
+    whole = solve(softmax_regression(), UNEVEN, **OPTIONS, **more)
+
+    def script(comm):
+        own = UNEVEN[comm.rank :: comm.size]
+        return solve(softmax_regression(), own, comm=comm, **OPTIONS, **more)
+
+    first, second = on_ranks(2, script)
+    assert_allclose(first.x, whole.x, rtol=1e-8)
+    assert_allclose(first.fun, whole.fun, rtol=1e-12)
+    assert np.array_equal(first.x, second.x)
+
+
+def test_least_squares():
+    """Residuals of all ranks, whose numbers differ."""
+    model = oj.load(onnx.parser.parse_model(f"""{HEAD}
+        g (double[N, 4] x, double[4] c) => (double[N] r) {{ h = MatMul(x, c) e = Exp(h)
+            t = Constant<value_float = 2.0>() d = Cast<to = 11>(t) r = Sub(e, d) }}"""))
+    start = {"c": np.array([0.1, -0.2, 0.3, 0.0])}
+    whole = oj.levenberg_marquardt(model, {"x": X, **start}, of="r", wrt="c", maxiter=5)
+
+    def script(comm):
+        cuts = [slice(0, 15), slice(15, 16), slice(16, 23)]
+        return oj.levenberg_marquardt(model, {"x": X[cuts[comm.rank]]}, of="r", wrt="c",
+                                      shared=start, maxiter=5, comm=comm)  # fmt: skip
+
+    for found in on_ranks(3, script):
+        assert_allclose(found.fun, whole.fun, rtol=1e-6)
+        assert_allclose(found.cost, whole.cost, rtol=1e-9)
+        assert_allclose(found.tensors["c"], whole.tensors["c"], rtol=1e-6)
+
+
+def test_a_solver_needs_a_batch_on_every_rank_and_a_reduction():
+    def script(comm):
+        own = [UNEVEN, []][comm.rank]
+        oj.newton_cg(softmax_regression(), own, comm=comm, **OPTIONS)
+
+    for error in outcomes(2, script):
+        assert type(error) is InputError
+        assert str(error) == "rank 1: there are no batches"
+    with pytest.raises(InputError, match="needs reduction="):
+        oj.newton_cg(softmax_regression(), UNEVEN[0], comm=object(), of="loss")
