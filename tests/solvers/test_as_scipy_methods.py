@@ -108,7 +108,7 @@ def rows():
     """(function, method, derivatives, forms) from the tables of the guide."""
     for page in ("solvers.md", "ode.md"):
         text = (ROOT / "docs" / "how-to" / page).read_text(encoding="utf-8")
-        for line in re.findall(r"^\|(.*`.*)\|$", text, re.MULTILINE):
+        for line in re.findall(r"^\|( `.*)\|$", text, re.MULTILINE):
             (function,), methods, given, forms = (
                 re.findall(r"`([\w-]+)`", cell) for cell in line.split("|")
             )
