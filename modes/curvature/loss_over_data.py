@@ -47,7 +47,7 @@ def loss_over_data(
     if not whole:
         raise InputError("the data has no samples, and so no loss")
     scale = whole if reduction == "mean" else 1.0
-    return total / scale, {k: x / np.asarray(scale, x.dtype) for k, x in slopes.items()}
+    return total / scale, {k: x / like(np.asarray(scale), x) for k, x in slopes.items()}
 
 
 Sums = tuple[Any, dict[str, Any], float]
@@ -69,7 +69,7 @@ def weighed_sums(
             if w:  # else S / D is 0 / 0
                 value, parts = f({**shared, **as_batch(batch)})
                 total, whole = total + w * value, whole + w
-                slopes = {k: slopes.get(k, 0) + x * np.asarray(w, x.dtype)
+                slopes = {k: slopes.get(k, 0) + x * like(np.asarray(w), x)
                           for k, x in parts.items()}  # fmt: skip
             tick(1)
     return total, slopes, whole

@@ -55,9 +55,8 @@ class Mpi:
         return int(self.group.Get_size())
 
     def allreduce(self, array: np.ndarray) -> np.ndarray:
-        total = np.empty_like(array)
-        self.group.Allreduce(array, total)
-        return total
+        self.group.Allreduce(sys.modules["mpi4py.MPI"].IN_PLACE, array)
+        return array
 
     def allgather(self, value: Any) -> list[Any]:
         return list(self.group.allgather(value))
@@ -125,30 +124,37 @@ def all_reduced(
 
     Its last entry counts the ranks on which `find` raised, for the error that all of them raise.
     """
-    sent, failed = np.zeros(prod(shape) + 1, dtype), None
-    try:
-        found = find()
-        if found is not None:
-            sent[:-1] = found.reshape(-1)
-    except Exception as error:
-        sent[:], sent[-1], failed = 0, 1, error
+    sent = np.zeros(prod(shape) + 1, dtype)
+    found, failed = attempt(find)
+    if failed is not None:
+        sent[-1] = 1
+    elif found is not None:
+        sent[:-1] = found.reshape(-1)
     total = collective(comm.allreduce, sent)
     if total[-1]:
-        agreed(comm, lambda: fail(failed))
+        exchange(comm, None, failed)
     return total[:-1].reshape(shape)
 
 
 def agreed(comm: Comm, find: Callable[[], T]) -> list[T]:
     """The small results find() of all ranks; where it raises on some, an error on all of them."""
-    found, failed = None, None
+    return exchange(comm, *attempt(find))
+
+
+def attempt(find: Callable[[], T]) -> tuple[Any, Exception | None]:
+    """The result of find(), or the error that it raised."""
     try:
-        found = find()
+        return find(), None
     except Exception as error:
-        failed = error
-    every = collective(comm.allgather, (found, failed and told(failed)))
-    for rank, (_, message) in enumerate(every):
-        if message:
-            kind, text = message
+        return None, error
+
+
+def exchange(comm: Comm, result: Any, failed: Exception | None) -> list[Any]:
+    """The results of all ranks; raises the error of the first rank that has failed."""
+    every = collective(comm.allgather, (result, failed and told(failed)))
+    for rank, (_, error) in enumerate(every):
+        if error:
+            kind, text = error
             raise kind(f"rank {rank}: {text}") from failed
     return [result for result, _ in every]
 
@@ -221,9 +227,3 @@ def told(error: BaseException) -> tuple[type[OnnxJacError], str]:
     if isinstance(error, OnnxJacError):
         return type(error), str(error)
     return OnnxJacError, f"{type(error).__name__}: {error}"
-
-
-def fail(error: Exception | None) -> None:
-    """Raises the error, if there is one."""
-    if error is not None:
-        raise error

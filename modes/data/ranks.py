@@ -16,10 +16,10 @@ Once, when it is made: shapes, names and numbers of samples. Data, model and poi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, chain
 from math import prod
 from operator import methodcaller
 from typing import Any, final
@@ -28,7 +28,7 @@ import numpy as np
 
 from ...jacobians import Array, Jacobian, Op, lead
 from ...jacobians.arguments import Count, Positive, validated
-from ...jacobians.arrays import rounded, wide
+from ...jacobians.arrays import host, rounded, wide
 from ...jacobians.errors import InputError, warn
 from ...jacobians.readings import is_kept, library_of
 from ...ops import numbers
@@ -37,13 +37,13 @@ from .comm import Comm, agreed, all_reduced, as_comm, same_on_all, tell_all
 from .stream import (
     Make,
     Outline,
-    OverBatches,
     OverData,
     Reduction,
     Size,
     Stream,
     compose_stream,
     difference,
+    digest,
     with_names,
 )
 
@@ -68,9 +68,10 @@ def ranked(
     all ranks, and rows of `"stack"` are in the order of the ranks: `C.rows` are those of this one.
 
     `make`, `reduction`, `batch_size`, `keep` (bytes on each rank), `size` and `check` are as for
-    `streamed`. `comm` is a communicator of mpi4py, a process group of torch.distributed, the module
-    `torch.distributed` for its default group, or an object with `rank`, `size`, `allreduce(array)`
-    and `allgather(object)`. With `client=` in place of `comm=`, one process has the data and
+    `streamed`; `check` also compares the values of `make.shared`, if it has any. `comm` is a
+    communicator of mpi4py, a process group of torch.distributed, the module `torch.distributed` for
+    its default group, or an object with `rank`, `size`, `allreduce(array)` and `allgather(object)`,
+    where `allreduce` adds vectors. With `client=` in place of `comm=`, one process has the data and
     workers compute: see `distributed`.
 
     Shapes: as for `streamed`, with the rows and samples of all ranks.
@@ -78,49 +79,53 @@ def ranked(
     An error on one rank is raised on all of them, and names it. Raises the errors of `streamed`,
     and `InputError` where the shapes or names of two ranks differ, or where no rank has a batch.
     """
-    comm, stacked = as_comm(comm), reduction == "stack"
+    comm, stacked, own = as_comm(comm), reduction == "stack", list[Any]()
 
-    def share() -> tuple[OverBatches | None, list[float]]:
-        batches = batches_of(data, batch_size)
-        if has_none(batches):
-            return None, []
-        sizes = [size(batch) for batch in batches] if reduction == "mean" else []
-        return compose_stream(Stream(make, batches, keep), reduction, None), sizes
+    def share() -> tuple[str, Sequence[Outline], float, dict[str, str]]:
+        asked = f"reduction={reduction!r}, check={check}"
+        batches, sizes, C = batches_of(data, batch_size), list[float](), None
+        if not has_none(batches):
+            sizes = [size(batch) for batch in batches] if reduction == "mean" else sizes
+            C = compose_stream(Stream(make, batches, keep), reduction, None)
+        own.extend((C, sizes))
+        shared = getattr(make, "shared", {}) if check else {}
+        prints = {name: digest({name: host(x)}) for name, x in shared.items()}
+        return asked, C.outlines if C else (), sum(sizes), prints
 
-    own: list[Any] = []
-
-    def outlined() -> tuple[str, Sequence[Outline], float]:
-        own.extend(share())
-        C, sizes = own
-        return reduction, C.outlines if C else (), sum(sizes)
-
-    every = agreed(comm, outlined)
-    same_on_all(dict(enumerate(told for told, _, _ in every)), "reductions")
-    first = same_on_all(
-        {rank: shared_outline(some[0], stacked) for rank, (_, some, _) in enumerate(every) if some},
-        "operators", shown,
-    )  # fmt: skip
+    options, outlines, counts, prints = zip(*agreed(comm, share), strict=True)
     local, sizes = own
+    same_on_all(dict(enumerate(options)), "options")
+    starts = {rank: some[0] for rank, some in enumerate(outlines) if some}
+    alike = {rank: shared_outline(o, stacked) for rank, o in starts.items()}
+    first = same_on_all(alike, "operators", shown)
     if reduction == "mean":
-        total = sum(n for _, _, n in every)
-        if not total:
+        if not (total := sum(counts)):
             raise InputError("the batches have no samples, and so no mean: take reduction='sum'")
-        if local is not None:
-            weights = tuple(n / total for n in sizes)
-            local = OverBatches(local.stream, local.outlines, False, weights, local.place)
+        local = local and local.weighed(tuple(n / total for n in sizes))
     if check:
         found = agreed(comm, lambda: local and difference(local))
-        if message := next((f"rank {r}: {text}" for r, text in enumerate(found) if text), None):
+        for message in warnings_of(prints, found):
             warn(message)
-    outlines = [o for _, some, _ in every for o in some] if stacked else [first]
-    ends = list(accumulate((sum(o.shape[0] for o in some) for _, some, _ in every), initial=0))
+    every = list(chain(*outlines)) if stacked else [first]
+    ends = list(accumulate((sum(o.shape[0] for o in some) for some in outlines), initial=0))
     rows = slice(ends[comm.rank], ends[comm.rank + 1]) if stacked else None
-    return with_names(OverRanks(comm, local, outlines, rows), first.domain)
+    return with_names(OverRanks(comm, local, every, rows), first.domain)
 
 
 def has_none(batches: Batches) -> bool:
     """Whether there are no batches, from the first one where they are not counted."""
     return next(iter(batches), None) is None if batches.count is None else not batches.count
+
+
+def warnings_of(prints: Sequence[dict[str, str]], found: list[str | None]) -> Iterator[str]:
+    """What is to be told on all ranks: shared inputs that differ, and products that do."""
+    other = [name for name, known in prints[0].items() if {p.get(name) for p in prints} != {known}]
+    if other:
+        yield (
+            f"{', '.join(map(repr, other))} differ between ranks, although all batches share them: "
+            "send those of one rank to the others"
+        )
+    yield from (f"rank {rank}: {text}" for rank, text in enumerate(found) if text)
 
 
 def shown(outline: Outline) -> str:
@@ -212,6 +217,5 @@ class OverRanks(OverData):
         return self.again(tell_all(self.comm, lambda: self.local and compiled(self.local)))
 
     def __repr__(self) -> str:
-        turned, ranks = "ᵀ" if self.transposed else "", self.comm.size
-        C = f"[C_1; …; C_{ranks}]" if self.stacked else f"Σ_r C_r, r = 1 … {ranks}"
-        return f"{C}{turned} on ranks, of which this is {self.comm.rank}"
+        C = "[C_0; C_1; …]" if self.stacked else "Σ_r C_r"
+        return f"{C}{'ᵀ' if self.transposed else ''} over {self.comm.size} ranks"

@@ -180,6 +180,10 @@ class OverBatches(OverData):
             transposed=self.transposed if transposed is None else transposed,
         )  # fmt: skip
 
+    def weighed(self, weights: tuple[float, ...]) -> OverBatches:
+        """Σ_b w_b C_b with other weights."""
+        return OverBatches(self.stream, self.outlines, False, weights, self.place)
+
     def _dense(self, limit: int) -> np.ndarray:
         if not self.stacked:
             return self._sum(numbers, lambda _, C: C.toarray(limit=limit))

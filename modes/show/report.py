@@ -19,6 +19,7 @@ from ...jacobians.errors import InputError, OnnxJacError, UnknownTensor, closest
 from ...jacobians.text import bytes_text, time_text
 from ..embeddings import default_wrt
 from ..linear.check import NOT_COMPARED, Check, staircase
+from ..linear.derivatives.record import draws
 from ..linear.explanation import Explanation
 from ..linear.linearization import Linearization
 from ..linearize import linearize
@@ -92,8 +93,11 @@ def model_text(model: Model, facts: Mapping[str, Any]) -> str:
         f"{'given' if x['given'] else drawn_as(model.inputs[x['name']])}"
         for x in facts["point"]
     )
+    drawn = Counter(step.op_type for step in model.steps if draws(step, model.constants))
+    chance = [f"random: {', '.join(tally(drawn))}; J is of one sample"]
+    ops = [*pack_lines(tally(about["ops"])), *(chance if drawn else [])]
     return "\n".join((
-        section("model", [about["file"], head.format(**about), *pack_lines(tally(about["ops"]))]),
+        section("model", [about["file"], head.format(**about), *ops]),
         section("inputs", map(str, model.inputs.values())),
         section("outputs", map(str, model.outputs.values())),
         section("point", points),

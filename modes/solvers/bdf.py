@@ -94,7 +94,7 @@ class BDF(Stepper):
         moved = self.newton(self.solve, t, predicted, past, c, scale)
         if moved is None:
             if fresh:
-                raise NotConverged("Newton's iteration, which does not converge")
+                raise NotConverged("Newton's iteration does not converge")
             self.solve = None
             return self.attempt(t)  # once more, with J at this point
         self.moved, y = moved, predicted + moved
@@ -136,10 +136,11 @@ class BDF(Stepper):
         if k < self.max_order:
             errors[k + 1] = ERROR[k + 1] * scaled_norm(D[k + 2], scale)
         factors = {order: self.factor(errors[order], order) for order in errors}
-        best = max(factors, key=factors.__getitem__)
-        if not 1 <= factors[best] < 1.2:  # LU of another matrix for less is not worth it
+        best, longest = max(factors, key=factors.__getitem__), self.max_step / abs(self.h)
+        gain = min(factors[best], longest) if best == k else factors[best]
+        if not 1 <= gain < 1.2:  # LU of another matrix for less is not worth it
             self.order = best
-            self.rescale(self.h * factors[best])
+            self.rescale(self.h * min(gain, longest))
 
     def _dense_output_impl(self) -> DenseOutput:
         return Differences(self.t_old, self.t, *self.piece)

@@ -14,7 +14,7 @@ from scipy.linalg.lapack import dgetrf, dgetrs
 from scipy.sparse.linalg import LinearOperator, splu
 
 from ...jacobians import Diagonal, Identity, Jacobian, Reshape
-from ...jacobians.arrays import host, like
+from ...jacobians.arrays import as_array, host, like
 from ...jacobians.errors import InputError, LimitError, NotConverged
 from ..interop.operators import asoperator
 from ..linear.linearization import Linearization
@@ -149,15 +149,15 @@ def mass_operator(mass: Any, n: int) -> Jacobian:
     if mass is None:
         return Identity((n,), np.dtype(float))
     try:
-        if isinstance(mass, list | tuple):
-            mass = np.asarray(mass, float)
-        M = Diagonal(mass.astype(float)) if getattr(mass, "ndim", 2) == 1 else asoperator(mass)
+        given = np.asarray(mass) if isinstance(mass, list | tuple) else mass
+        M = Diagonal(as_array(given)) if getattr(given, "ndim", 2) == 1 else asoperator(given)
     except (TypeError, ValueError) as error:
         raise InputError(f"mass is no array of numbers: {error}") from None
     if M.shape != (n, n):
-        raise InputError(f"mass has shape {M.shape}, but there are {n} states: give their {n} "
+        shape = tuple(getattr(given, "shape", M.shape))
+        raise InputError(f"mass has shape {shape}, but there are {n} states: give their {n} "
                          f"masses, or a matrix or operator of shape {(n, n)}")  # fmt: skip
-    if M.dtype.kind not in "fiu" or not np.isfinite(M @ np.ones(n)).all():
+    if M.dtype.kind not in "fiub" or not np.isfinite(M @ np.ones(n)).all():
         raise InputError("mass holds numbers that are not real and finite")
     return M
 
@@ -166,7 +166,7 @@ def dense_lu(A: np.ndarray) -> Solve:
     """b ↦ A⁻¹ b by LU."""
     lu, pivots, singular = dgetrf(A)
     if singular or not np.isfinite(lu).all():
-        raise NotConverged("M − c J is singular")
+        raise NotConverged("M − c J is singular, or not finite")
     return lambda b: np.asarray(dgetrs(lu, pivots, b)[0])
 
 
@@ -177,7 +177,7 @@ def sparse_lu(A: Any) -> Solve:
             raise RuntimeError
         solve: Solve = splu(A).solve
     except RuntimeError:
-        raise NotConverged("M − c J is singular") from None
+        raise NotConverged("M − c J is singular, or not finite") from None
     return solve
 
 

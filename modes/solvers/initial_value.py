@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, Literal, cast
 
 import numpy as np
@@ -10,7 +12,7 @@ import numpy as np
 from ...jacobians import dtype_of, shape_of, size
 from ...jacobians.arguments import Above0, Range, validated
 from ...jacobians.arrays import host
-from ...jacobians.errors import InputError, NotConverged
+from ...jacobians.errors import InputError, NotConverged, OnnxJacWarning
 from ..model.primal.inputs import Names
 from ..model.primal.model import ModelLike
 from .implicit_system import ImplicitSystem, LinearSolver, first_length, started
@@ -98,28 +100,24 @@ def solve_ivp(
 
     from .bdf import BDF
     from .rosenbrock import Rosenbrock
+    from .step_control import least_step
 
     problem = Problem[Any](model, inputs, of, wrt, engine, t=t)
     begin, end = checked_span(t_span)
     tolerance = error_scale(rtol, atol, problem)
-    system = ImplicitSystem(problem, mass, linear_solver, preconditioner)
-    y = checked_start(system, begin)
-    try:
-        with np.errstate(all="ignore"):
-            y, slope, second = started(system, begin, y, tolerance)
-    except NotConverged as error:
-        message = f"no consistent start: {error}. The algebraic equations must determine the "
-        message += "algebraic states (index 1), from a guess near them"
-        raise InputError(message) from None
-    if first_step is None:
-        first_step = min(0.01 * abs(end - begin), first_length(second, tolerance(y)))
-    control = {"system": system, "slope": slope, "tolerance": tolerance, "max_order": max_order,
-               "first_step": min(first_step, max_step), "max_step": max_step}  # fmt: skip
-    with np.errstate(all="ignore"):  # a trial that overflows is a step that fails
+    times, events = checked_times(t_eval, begin, end), checked_events(events)
+    if max_step < (least := least_step(max(abs(begin), abs(end)))):
+        raise InputError(f"max_step={max_step:g} is below {least:.0e}, as far as times go that "
+                         f"are as large as {max(abs(begin), abs(end)):g}")  # fmt: skip
+    with trials():
+        system = ImplicitSystem(problem, mass, linear_solver, preconditioner)
+        y, slope, second = consistent_start(system, begin, tolerance)
+        if first_step is None:
+            first_step = min(0.01 * abs(end - begin), first_length(second, tolerance(y)))
         found = cast(Any, integrate.solve_ivp)(
-            system.rates, (begin, end), y, BDF if method == "BDF" else Rosenbrock,
-            checked_times(t_eval, begin, end), dense_output, checked_events(events) or None,
-            **control,
+            system.rates, (begin, end), y, BDF if method == "BDF" else Rosenbrock, times,
+            dense_output, events or None, system=system, slope=slope, tolerance=tolerance,
+            max_order=max_order, first_step=first_step, max_step=max_step,
         )  # fmt: skip
     found.t = np.asarray(found.t)
     found.y = np.reshape(found.y, (len(y), len(found.t)))  # where t_eval is empty, SciPy gives []
@@ -128,6 +126,31 @@ def solve_ivp(
     tensors = {name: part.T.reshape(len(found.t), *shape_of(u)) for (name, u), part in parts}
     counts = {name: getattr(system, name) for name in ("nfev", "njev", "nlu", "products")}
     return OdeResult({**found, **counts, "tensors": tensors})
+
+
+@contextmanager
+def trials() -> Iterator[None]:
+    """Without warnings that are none here: a trial that overflows, or leaves the domain of f, is a
+    step that fails, and states and the time need not be in every equation.
+
+    Where a path is cut, as by a tree's thresholds, the warning of zeros remains.
+    """
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        for usual in (".* is not finite at this point", "(?!.*cut by).*: zero blocks"):
+            warnings.filterwarnings("ignore", usual, OnnxJacWarning)
+        yield
+
+
+def consistent_start(
+    system: ImplicitSystem, begin: float, tolerance: Callable[[np.ndarray], np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """u, u̇ and ü at the start; raises `InputError` where nothing near satisfies a DAE."""
+    try:
+        return started(system, begin, checked_start(system, begin), tolerance)
+    except NotConverged as error:
+        message = f"no consistent start: {error}. The algebraic equations must determine the "
+        message += "algebraic states (index 1), from a guess near them"
+        raise InputError(message) from None
 
 
 def checked_start(system: ImplicitSystem, begin: float) -> np.ndarray:
@@ -170,9 +193,10 @@ def checked_times(given: Any, begin: float, end: float) -> np.ndarray | None:
 def as_numbers(given: Any) -> np.ndarray | None:
     """An array of real numbers, or None."""
     try:
-        return np.asarray(given, float)
-    except (TypeError, ValueError):
+        array = np.asarray(given)
+    except ValueError:  # of lists of several lengths
         return None
+    return array.astype(float) if array.dtype.kind in "fiu" else None
 
 
 def error_scale(rtol: float, atol: Any, problem: Problem) -> Callable[[np.ndarray], np.ndarray]:
@@ -199,15 +223,16 @@ def checked_events(given: Any) -> list[Event]:
 def checked_event(event: Event) -> Event:
     """An event whose values are finite numbers."""
     count, way = getattr(event, "terminal", None) or 0, as_numbers(getattr(event, "direction", 0.0))
-    if not (callable(event) and isinstance(count, int | np.integer) and count >= 0
+    if not (callable(event) and isinstance(count, int | np.integer | np.bool_) and count >= 0
             and way is not None and way.ndim == 0):  # fmt: skip
         raise InputError(f"{event!r} is no event: a function of (t, u), with `terminal` True, "
                          "False or a count, and `direction` a number")  # fmt: skip
 
     def checked(t: float, y: np.ndarray) -> float:
-        value = as_numbers(event(t, y))
+        value = as_numbers(given := event(t, y))
         if value is None or value.size != 1 or not np.isfinite(value).all():
-            raise InputError(f"an event has the value {value} at t={t:g}: one finite number is due")
+            raise InputError(f"an event has the value {given!r} at t={t:g}: one finite number is "
+                             "due, which changes its sign where the event is")  # fmt: skip
         return float(value.item())
 
     checked.terminal, checked.direction = count, way  # type: ignore[attr-defined]

@@ -447,7 +447,10 @@ def to_casadi(
 
 def states_of(model: Model, wrt: Names, t: str | None) -> tuple[str, ...]:
     """The tensors of `wrt`, by default all floating inputs but the time."""
-    return names_of(model, wrt, {k: spec for k, spec in model.inputs.items() if k != t}, "wrt")
+    names = names_of(model, wrt, {k: spec for k, spec in model.inputs.items() if k != t}, "wrt")
+    if t in names:
+        raise InputError(f"t={t!r} is the time, and also among the states, wrt={[*names]}")
+    return names
 
 
 Value = TypeVar("Value")

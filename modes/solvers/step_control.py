@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,15 @@ from scipy.integrate import OdeSolver
 from ...jacobians.errors import NotConverged
 from .implicit_system import ImplicitSystem
 
-RESTART_FAILURES = 5
+RESTART_FAILURES, MOST_FAILURES = 5, 50
+"""The failures in a row after which a step begins anew, and the solver gives up: at t = 0 no length
+is too small for the numbers.
+"""
+
+
+def least_step(t: float) -> float:
+    """The least length of a step that changes t enough, ten times the distance of two numbers."""
+    return float(10 * np.spacing(abs(t)))
 
 
 class Stepper(OdeSolver):
@@ -36,7 +43,7 @@ class Stepper(OdeSolver):
         super().__init__(fun, t0, y0, t_bound, vectorized)
         self.system, self.slope, self.max_step, self.tolerance = system, slope, max_step, tolerance
         self.max_order = max_order
-        self.h = float(self.direction) * first_step
+        self.h = float(self.direction) * max(first_step, least_step(t0))
 
     @abstractmethod
     def rescale(self, h: float) -> None:
@@ -56,25 +63,21 @@ class Stepper(OdeSolver):
 
     def factor(self, error: float, order: int) -> float:
         """How much longer a step of this order may be, that had this error: from 1/5 to 10."""
-        longest = min(10.0, self.max_step / abs(self.h))
-        return min(longest, max(0.2, 0.8 * max(error, 1e-30) ** (-1 / (order + 1))))
+        return min(10.0, max(0.2, 0.8 * max(error, 1e-30) ** (-1 / (order + 1))))
 
     def _step_impl(self) -> tuple[bool, str | None]:
-        reason = "the error of a step"
-        for failures in count(1):
-            left = self.t_bound - self.t
-            longest = min(abs(left), self.max_step)
+        left, reason = abs(self.t_bound - self.t), ""
+        for failures in range(1, MOST_FAILURES + 1):
+            longest = min(left, self.max_step)
             if abs(self.h) > longest:
                 self.rescale(float(self.direction) * longest)
-            if abs(self.h) < 10 * np.spacing(abs(self.t)) and abs(self.h) < abs(left):
-                return False, (
-                    f"the step became too small at t={self.t:g}, by {reason}: the solution may "
-                    "be singular there, or jump; take other tolerances, or end before"
-                )
-            last = abs(self.h) >= abs(left) * (1 - 1e-12)
+            last = abs(self.h) >= left * (1 - 1e-12)
+            if not last and abs(self.h) < least_step(self.t):
+                break
             t = self.t_bound if last else self.t + self.h
             try:
                 y, error = self.attempt(t)
+                reason = "its error is above the tolerance" if error < np.inf else "f is not finite"
             except NotConverged as failed:
                 y, error, reason = self.y, np.nan, str(failed)
             if error <= 1:
@@ -86,4 +89,7 @@ class Stepper(OdeSolver):
             else:
                 shorter = min(0.8, self.factor(error, self.order)) if np.isfinite(error) else 0.25
                 self.rescale(self.h * shorter)
-        raise AssertionError
+        return False, (
+            f"the step became too small at t={self.t:g}: {reason}. The solution may be singular "
+            "there, or jump, or a DAE be of an index above 1: take other tolerances, or end before"
+        )

@@ -22,6 +22,7 @@ from ...jacobians.symint import (
     Number,
     Symbols,
     SymInt,
+    agree,
     at,
     bounds,
     broadcast_sizes,
@@ -354,9 +355,20 @@ formula(
     "Add", "Sub", "Mul", "Div", "Pow", "Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual",
     "And", "Or", "Xor", "Where", "Min", "Max", "Mod", "Sum", "Mean", "PRelu",
 )(lambda shapes, held, attrs: [broadcast_sizes(s for s in shapes if s is not None)])  # fmt: skip
-formula("GroupNormalization", "MeanVarianceNormalization", "TensorScatter")(
+formula("GroupNormalization", "MeanVarianceNormalization", "TensorScatter",
+        *(f"ai.onnx.ml::{name}" for name in ("Binarizer", "Imputer", "Normalizer", "Scaler")))(
     lambda shapes, held, attrs: [shapes[0]]  # ONNX infers no shape here
-)
+)  # fmt: skip
+
+
+@formula("ai.onnx.ml::LinearClassifier")
+def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[Known] | None:
+    """A label for each row, and a score for each class."""
+    labels = attrs.get("classlabels_ints") or attrs.get("classlabels_strings")
+    batch = shapes[0][:1]
+    return [batch, (*batch, len(labels) if labels else None)] if shapes[0][1:] else None
+
+
 formula("Expand", known=(1,))(
     lambda shapes, held, attrs: [broadcast_sizes([shapes[0], as_sizes(held[1])])]
 )
@@ -397,7 +409,7 @@ def _(shapes: list[Any], held: list[Any], attrs: Mapping[str, Any]) -> Sequence[
     """A score for every class at every target: the sizes of matching axes must be equal."""
     scores, targets = shapes[:2]
     places = (scores[0], *scores[2:])
-    if any(not same(n, m) and n != m for n, m in zip(places, targets, strict=True)):
+    if not agree(places, targets):
         raise ValueError(f"scores {scores} do not fit targets {targets}")
     return [places if attrs.get("reduction") == "none" else (), scores]
 

@@ -407,3 +407,34 @@ def test_a_target_is_no_parameter():
     alone = with_loss(loaded("g (int64[N] i) => (double[N] z) { z = Cast<to=11>(i) }"), "mse")
     with pytest.raises(oj.InputError, match="no floating input before its loss"):
         oj.linearize(alone, {"i": LABELS, "target": T[:, 0]})
+
+
+def test_a_batch_of_two_names_is_one(recwarn):
+    """Exporters name the sizes of outputs anew; the loss itself makes those of its target equal."""
+    text = "g (double[N,3] x, double[3,4] W) => (double[unk__0,4] z) { z = MatMul(x, W) }"
+    made = with_loss(loaded(text), "cross_entropy")
+    slope = oj.load(oj.export(made, "grad", {"x": X, "W": W, "target": LABELS}, wrt="x"))
+    assert not recwarn.list
+    for n in (2, 5):
+        point = {"x": X[:n], "W": W, "target": LABELS[:n]}
+        expected = oj.grad(made, point, wrt="x")["x"]
+        assert_allclose(slope.run(point)["x_grad"], expected, atol=1e-12)
+    with pytest.raises(oj.OnnxJacError):
+        slope.run({"x": X, "W": W, "target": LABELS[:2]})
+
+
+def test_a_classifier_of_scikit_learn_asks_no_condition(recwarn):
+    """ONNX infers no shape of its operators."""
+    made = with_loss(oj.load(onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 21, "ai.onnx.ml": 1]>
+        g (float[N,2] x) => (int64[N] label, float[N,3] z)
+        { s = ai.onnx.ml.Scaler<offset = [1.0, 2.0], scale = [0.5, 0.25]>(x)
+          label, scores = ai.onnx.ml.LinearClassifier<classlabels_ints = [0, 1, 2],
+              coefficients = [1.0, 2.0, -1.0, 0.5, 0.3, -2.0], intercepts = [0.1, 0.2, 0.3]>(s)
+          z = ai.onnx.ml.Normalizer<norm = "L1">(scores) }""")), "mse")  # fmt: skip
+    x, t = (RNG.standard_normal((5, n)).astype("f") for n in (2, 3))
+    slope = oj.load(oj.export(made, "grad", {"x": x, "target": t}))
+    assert not recwarn.list
+    for n in (1, 3):
+        point = {"x": x[:n], "target": t[:n]}
+        assert_allclose(slope.run(point)["x_grad"], oj.grad(made, point)["x"], rtol=1e-5)

@@ -108,6 +108,15 @@ def test_a_model_without_rounding_errors(capsys, tmp_path):
     assert answer(capsys, "report", path)[0] == 0
 
 
+def test_a_file_in_training_mode_is_random(capsys, tmp_path):
+    text = """g (float[3] x) => (float[3] y) <float r = {0.5}, bool t = {1}>
+        { d = Dropout(x, r, t) y = Tanh(d) }"""
+    said = "random: Dropout 1; J is of one sample"
+    assert said in answer(capsys, "report", written(tmp_path, text))[1]
+    text = text.replace("{1}", "{0}")
+    assert "random: " not in answer(capsys, "report", written(tmp_path, text))[1]
+
+
 def test_what_is_zero_has_no_signs(capsys, tmp_path):
     """And the way on is another pair of tensors."""
     path = written(tmp_path, "g (float[3] x) => (float[3] y) { s = Sign(x) y = Neg(s) }")

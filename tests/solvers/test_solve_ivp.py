@@ -115,6 +115,20 @@ def test_steps_of_the_greatest_length_share_one_factorisation():
     assert found.nlu < 20
 
 
+def test_the_order_rises_in_steps_of_the_greatest_length():
+    """Order 1 would add up errors to h / 2 = 5e-4, each one within the tolerance of a step."""
+    found = oj.solve_ivp(HALF, {"u": [1.0, 0.0]}, (0, 1), max_step=1e-3, rtol=1e-6, atol=1e-9)
+    assert_allclose(found.y[0], np.exp(-found.t), rtol=2e-6)
+
+
+@pytest.mark.parametrize("begin", [1e10, 0.0])
+def test_a_span_of_few_numbers(begin):
+    """A first step of a hundredth of the span would not change t = 1e10."""
+    found = oj.solve_ivp(HALF, {"u": [1.0, 0.0]}, (begin, begin + 1e-4), first_step=1e-9)
+    assert found.success
+    assert_allclose(found.y[0, -1], np.exp(begin - found.t[-1]), rtol=1e-6)
+
+
 def test_a_preconditioner_is_kept_while_it_serves():
     model, start, built = brusselator(100), brusselator_start(100), []
 
@@ -262,6 +276,9 @@ def test_events(method):
     assert_allclose(found.t_events[2], ends, atol=1e-5)
     assert_allclose(found.y_events[2][:, 1], 0.4, atol=1e-10)
     assert (found.status, found.t[-1]) == (1, found.t_events[2][-1])
+    second.terminal = np.True_
+    first = oj.solve_ivp(FORCED, FORCED_START, (0, 20), t="time", method=method, events=second)
+    assert first.t[-1] == pytest.approx(ends[0], abs=1e-2)
 
 
 @both
@@ -298,7 +315,53 @@ def test_a_solution_that_ends_says_where(method):
     assert found.status == -1
     assert found.t[-1] == pytest.approx(1, abs=0.02)
     assert "the step became too small at t=" in found.message
-    assert "the solution may be singular" in found.message
+    assert "The solution may be singular" in found.message
+
+
+@pytest.mark.filterwarnings("error")
+@both
+def test_a_domain_that_ends(method):
+    """u̇ = −√u, u = (1 − t / 2)²: trials with u < 0 fail, without warnings."""
+    model = parsed("root (double[1] u) => (double[1] f) { s = Sqrt (u) f = Neg (s) }")
+    found = oj.solve_ivp(model, {"u": [1.0]}, (0, 3), method=method, rtol=1e-6)
+    assert found.t[-1] == pytest.approx(2, abs=0.01)
+    assert "not finite" in found.message
+    assert np.isfinite(found.y).all()
+
+
+def test_at_time_0_a_step_cannot_become_shorter_for_ever():
+    """Where ∂f/∂u is infinite no h helps, and all above 5e-324 change t = 0."""
+    model = parsed("root (double[1] u) => (double[1] f) { s = Sqrt (u) f = Neg (s) }")
+    found = oj.solve_ivp(model, {"u": [0.0]}, (0, 1))
+    assert "at t=0: M − c J is singular, or not finite" in found.message
+    assert found.njev < 60
+
+
+@pytest.mark.filterwarnings("error")
+@both
+def test_the_pendulum(method):
+    """Of index 1, 0 = |v|² − λ |x|² − g y, from a wrong λ, by SciPy's Radau without λ."""
+    model = parsed("""pendulum (double[2] x, double[2] v, double[1] force)
+        => (double[2] dx, double[2] dv, double[1] length)
+        <double[2] g = {0, 9.81}, int64[1] a = {0}>
+        { dx = Identity (v) pull = Mul (force, x) push = Neg (pull) dv = Sub (push, g)
+          w = ReduceSumSquare (v, a) r = ReduceSumSquare (x, a) fr = Mul (force, r)
+          gx = Mul (g, x) gy = ReduceSum (gx, a) rest = Sub (w, fr) length = Sub (rest, gy) }""")
+
+    def rates(t, u):
+        x, v = u[:2], u[2:]
+        return [*v, *(-(v @ v - 9.81 * x[1]) / (x @ x) * x - [0, 9.81])]
+
+    exact = solve_ivp(rates, (0, 2), [1, 0, 0, 0], "Radau", rtol=1e-8, atol=1e-8).y[:, -1]
+    found = oj.solve_ivp(model, {"x": [1.0, 0.0], "v": [0.0, 0.0], "force": [77.0]}, (0, 2),
+                         mass=[1, 1, 1, 1, 0], method=method, rtol=1e-6, atol=1e-8)  # fmt: skip
+    assert_allclose(found.y[:4, -1], exact, atol=1e-4)
+
+
+def test_a_path_that_is_cut_is_said():
+    model = parsed("round (double[1] u) => (double[1] f) { r = Round (u) f = Neg (r) }")
+    with pytest.warns(oj.OnnxJacWarning, match="cut by Round"):
+        oj.solve_ivp(model, {"u": [2.0]}, (0, 0.1))
 
 
 @both
@@ -337,6 +400,10 @@ WRONG = {
     "t_eval holds no times": {"t_eval": [0.5, 0.2]},
     "atol must be": {"atol": 0.0},
     "each of the 2 states": {"atol": [1e-6] * 3},
+    r"mass has shape \(3,\)": {"mass": np.ones(3)},
+    "not real": {"mass": np.array([1j, 1])},
+    "max_step=1e-17 is below 2e-15": {"max_step": 1e-17},
+    "the value np.True_": {"events": lambda t, u: u[0] > 0.5},
     "is no event": {"events": ["f"]},
     "`direction` a number": {"events": rising},
     "an event has the value": {"events": nan},
@@ -360,14 +427,15 @@ def test_a_rate_that_is_not_finite_or_does_not_fit():
     log = parsed("log (double[1] u) => (double[1] f) { f = Log (u) }")
     with pytest.raises(oj.InputError, match="the rate is -inf at the start, t=0, in entry 0"):
         oj.solve_ivp(log, {"u": [0.0]}, (0, 1))
+    with pytest.raises(oj.InputError, match="'time' is the time, and also among the states"):
+        oj.solve_ivp(FORCED, FORCED_START, (0, 1), t="time", wrt=["u", "time"])
     with pytest.raises(oj.InputError, match="1 rates for 2 states"):
         oj.solve_ivp(INDEX_ONE, {"u": [1.0], "z": [1.0]}, (0, 1), of="du")
     two = parsed("two (double[3] u, double[2] v) => (double[2] dv, double[3] du) "
                  "{ dv = Neg (v) uu = Mul (u, u) du = Neg (uu) }")  # fmt: skip
     with pytest.raises(oj.InputError, match=r"the rates have shapes {'dv': \(2,\), 'du'.* order"):
         oj.solve_ivp(two, {"u": np.ones(3), "v": np.ones(2)}, (0, 1))
-    with pytest.warns(oj.OnnxJacWarning, match="zero blocks"):
-        found = oj.solve_ivp(two, {"u": np.ones(3), "v": np.ones(2)}, (0, 1), of=["du", "dv"])
+    found = oj.solve_ivp(two, {"u": np.ones(3), "v": np.ones(2)}, (0, 1), of=["du", "dv"])
     assert_allclose(found.tensors["u"][-1], 0.5, rtol=1e-2)
 
 
