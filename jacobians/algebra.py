@@ -32,7 +32,8 @@ def in_its_library(product: Product) -> Product:
 
     @wraps(product)
     def call(J: Any, x: Array) -> Factor:
-        if isinstance(x, np.ndarray) or not hasattr(x, "__array_namespace__") or is_kept(x):
+        ours = isinstance(x, np.ndarray | np.generic) or is_kept(x)
+        if ours or not hasattr(x, "__array_namespace__"):
             return product(J, x)
         return x.__array_namespace__().asarray(product(J, native(x)), device=x.device)
 
