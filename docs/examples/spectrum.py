@@ -1,7 +1,7 @@
 """The largest eigenvalues of a Hessian over the data of all ranks, and its trace.
 
 `mpirun -n 4 python -m mpi4py spectrum.py` prints the same as one process: every rank has its own
-samples, and each product is one all-reduce of 1280 numbers and one more.
+samples, and each product is one all-reduce of 640 numbers and one more.
 """
 
 from pathlib import Path
