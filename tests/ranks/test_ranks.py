@@ -13,6 +13,7 @@ from .threads import on_ranks, outcomes
 
 TIGHT = {"rtol": 1e-12, "atol": 1e-12}
 SIZES = [1, 2, 3, 4, 8]
+MODEL = softmax_regression()
 V = np.random.default_rng(3).standard_normal((12, 5))
 
 
@@ -26,7 +27,7 @@ def compose(function, **options):
     given = {"wrt": "W", "shared": {"W": W}, **options}
 
     def composed(data, comm=None):
-        return function(softmax_regression(), data, comm=comm, **given)
+        return function(MODEL, data, comm=comm, **given)
 
     return composed
 
