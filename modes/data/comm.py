@@ -55,9 +55,8 @@ class Mpi:
         return int(self.group.Get_size())
 
     def allreduce(self, array: np.ndarray) -> np.ndarray:
-        total = np.empty_like(array)
-        self.group.Allreduce(array, total)
-        return total
+        self.group.Allreduce(sys.modules["mpi4py.MPI"].IN_PLACE, array)
+        return array
 
     def allgather(self, value: Any) -> list[Any]:
         return list(self.group.allgather(value))

@@ -82,6 +82,7 @@ def ranked(
     comm, stacked, own = as_comm(comm), reduction == "stack", list[Any]()
 
     def share() -> tuple[str, Sequence[Outline], float, dict[str, str]]:
+        asked = f"reduction={reduction!r}, check={check}"
         batches, sizes, C = batches_of(data, batch_size), list[float](), None
         if not has_none(batches):
             sizes = [size(batch) for batch in batches] if reduction == "mean" else sizes
@@ -89,11 +90,11 @@ def ranked(
         own.extend((C, sizes))
         shared = getattr(make, "shared", {}) if check else {}
         prints = {name: digest({name: host(x)}) for name, x in shared.items()}
-        return reduction, C.outlines if C else (), sum(sizes), prints
+        return asked, C.outlines if C else (), sum(sizes), prints
 
-    reductions, outlines, counts, prints = zip(*agreed(comm, share), strict=True)
+    options, outlines, counts, prints = zip(*agreed(comm, share), strict=True)
     local, sizes = own
-    same_on_all(dict(enumerate(reductions)), "reductions")
+    same_on_all(dict(enumerate(options)), "options")
     starts = {rank: some[0] for rank, some in enumerate(outlines) if some}
     alike = {rank: shared_outline(o, stacked) for rank, o in starts.items()}
     first = same_on_all(alike, "operators", shown)
@@ -216,6 +217,5 @@ class OverRanks(OverData):
         return self.again(tell_all(self.comm, lambda: self.local and compiled(self.local)))
 
     def __repr__(self) -> str:
-        turned, ranks = "ᵀ" if self.transposed else "", self.comm.size
-        C = f"[C_1; …; C_{ranks}]" if self.stacked else f"Σ_r C_r, r = 1 … {ranks}"
-        return f"{C}{turned} on ranks, of which this is {self.comm.rank}"
+        C = "[C_0; C_1; …]" if self.stacked else "Σ_r C_r"
+        return f"{C}{'ᵀ' if self.transposed else ''} over {self.comm.size} ranks"

@@ -31,7 +31,7 @@ from ..comparison.compare import compare
 from ..embeddings import embeddings_of
 from ..exports.export import MODES, export
 from ..hessian import hessian
-from ..linear.check import RIGHT, WRONG
+from ..linear.check import QUANTIZES, RIGHT, WRONG
 from ..model.flow.conditions import where_right
 from ..model.primal.evaluate import evaluate
 from ..model.primal.inputs import Specs, names_of
@@ -359,6 +359,9 @@ def run_compare(args: Namespace, out: Output) -> str:
     )  # fmt: skip
     found = replace(found, titles=(Path(args.model).name, Path(args.twin).name))
     out.tell(str(found), twin=args.twin, **found.to_dict())
+    if found.verdict == WRONG and args.rtol is None and any(QUANTIZES.match(s.op_type)
+                                                            for s in b.steps):  # fmt: skip
+        out.tell("quantised numbers have few digits: with --rtol 0.05, say, so many are enough")
     if args.html:
         found.view().save(args.html)
         out.wrote(args.html, "written")

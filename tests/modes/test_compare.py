@@ -278,6 +278,10 @@ def test_exit_status(twins, capsys, tmp_path):
     assert found["outputs"][0]["slopes"] > found["rtol"]
     assert main(["compare", DIGITS, rounded, *given, "--rtol", "0.1"]) == 0
     assert main(["compare", DIGITS, steps, *given, "--rtol", "0.1"]) == 3
+    capsys.readouterr()
+    for tolerance, hint in (((), True), (("--rtol", "1e-4"), False)):
+        assert main(["compare", DIGITS, steps, *given[:-1], *tolerance]) == 1
+        assert ("quantised numbers have few digits" in capsys.readouterr().out) == hint
     assert main(["compare", DIGITS, str(tmp_path / "nowhere.onnx"), *given]) == 1
     with pytest.raises(SystemExit) as usage:
         main(["compare", DIGITS, rounded, "--rtol", "-1"])

@@ -1,12 +1,13 @@
 """The script that every process runs: operators over all ranks, and an error on one of them."""
 
+import os
 import sys
 
 import numpy as np
 
 import onnxjac as oj
 from data.regressions import DATA, UNEVEN, W, X, jacobian, softmax_hessian, softmax_regression
-from onnxjac.jacobians.errors import InputError
+from onnxjac.jacobians.errors import InputError, OnnxJacError
 
 
 def connected(library):
@@ -44,5 +45,22 @@ def main(library):
         sys.modules["torch"].distributed.destroy_process_group()
 
 
+def end_early(rank, store):
+    """Rank 1 ends without a word before a product, which rank 0 waits for."""
+    import torch
+
+    group = torch.distributed
+    group.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    options = {"of": "logits", "wrt": "W", "shared": {"W": W}, "comm": group}
+    G = oj.gram(softmax_regression(), UNEVEN, **options)
+    if rank == 1:
+        os._exit(3)
+    try:
+        G @ np.ones(12)
+    except OnnxJacError as error:
+        print(str(error)[:21], flush=True)
+        os._exit(0)  # the group of a lost rank cannot be left in order
+
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1]) if len(sys.argv) == 2 else end_early(int(sys.argv[1]), sys.argv[2])

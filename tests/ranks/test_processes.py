@@ -19,14 +19,18 @@ PATIENCE = 120
 """Seconds after which ranks that hang are an error."""
 
 
+SCRIPT = str(HERE.parent / "script.py")
+ENVIRONMENT = {
+    **os.environ, "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": os.pathsep.join([*PATH, os.environ.get("PYTHONPATH", "")]),
+}  # fmt: skip
+
+
 def run(*command):
     """What all ranks print, sorted: lines may run into one another. An error where one fails."""
-    script = str(HERE.parent / "script.py")
-    path = os.pathsep.join([*PATH, os.environ.get("PYTHONPATH", "")])
-    one = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     ended = subprocess.run(
-        [*command, script, "mpi4py" if "mpi4py" in command else "torch"],
-        env={**os.environ, **one}, capture_output=True, text=True, timeout=PATIENCE,
+        [*command, SCRIPT, "mpi4py" if "mpi4py" in command else "torch"],
+        env=ENVIRONMENT, capture_output=True, text=True, timeout=PATIENCE,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     return sorted(re.findall(r"rank \d has heard: rank 1: missing input", ended.stdout))
@@ -49,3 +53,15 @@ def test_two_ranks_of_torch():
     pytest.importorskip("torch")
     torchrun = "torch.distributed.run"
     assert run(sys.executable, "-m", torchrun, "--standalone", "--nproc-per-node", "2") == heard(2)
+
+
+def test_a_rank_that_ends_is_an_error_on_the_other(tmp_path):
+    pytest.importorskip("torch")
+    ranks = [
+        subprocess.Popen([sys.executable, SCRIPT, str(rank), str(tmp_path / "store")],
+                         env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]  # fmt: skip
+    heard, _ = ranks[0].communicate(timeout=PATIENCE)
+    assert ranks[1].wait(PATIENCE) == 3
+    assert heard.strip() == "a rank did not answer"

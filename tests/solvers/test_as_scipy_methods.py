@@ -109,9 +109,10 @@ def rows():
     for page in ("solvers.md", "ode.md"):
         text = (ROOT / "docs" / "how-to" / page).read_text(encoding="utf-8")
         for line in re.findall(r"^\|(.*`.*)\|$", text, re.MULTILINE):
-            (function,), methods, given, forms = (
-                re.findall(r"`([\w-]+)`", cell) for cell in line.split("|")
-            )
+            cells = [re.findall(r"`([\w-]+)`", cell) for cell in line.split("|")]
+            if len(cells[0]) != 1:  # a table of figures
+                continue
+            (function,), methods, given, forms = cells
             yield from ((function, method, given, forms or list(FORMS)) for method in methods)
 
 
