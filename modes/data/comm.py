@@ -124,12 +124,16 @@ def all_reduced(
 
     Its last entry counts the ranks on which `find` raised, for the error that all of them raise.
     """
-    sent = np.zeros(prod(shape) + 1, dtype)
-    found, failed = attempt(find)
+    count = prod(shape)
+    sent = np.zeros(count + 1, dtype)
+
+    def fill() -> None:
+        if (found := find()) is not None:
+            sent[:-1] = found.reshape(count)
+
+    _, failed = attempt(fill)
     if failed is not None:
-        sent[-1] = 1
-    elif found is not None:
-        sent[:-1] = found.reshape(-1)
+        sent[:-1], sent[-1] = 0, 1
     total = collective(comm.allreduce, sent)
     if total[-1]:
         exchange(comm, None, failed)

@@ -41,12 +41,23 @@ def heard(size):
     return [f"rank {rank} has heard: rank 1: missing input" for rank in range(size)]
 
 
-def test_three_ranks_of_mpi_one_of_them_without_batches():
+@pytest.fixture
+def mpirun():
     pytest.importorskip("mpi4py")
-    mpirun = shutil.which("mpirun", path=Path(sys.executable).parent) or shutil.which("mpirun")
-    if mpirun is None:
-        pytest.skip("no mpirun")
+    found = shutil.which("mpirun", path=Path(sys.executable).parent) or shutil.which("mpirun")
+    return found or pytest.skip("no mpirun")
+
+
+def test_three_ranks_of_mpi_one_of_them_without_batches(mpirun):
     assert run(mpirun, "-n", "3", sys.executable, "-m", "mpi4py") == heard(3)
+
+
+def test_the_spectrum_on_the_page(mpirun):
+    docs = HERE.parents[2] / "docs"
+    command = [mpirun, "-n", "2", sys.executable, "-m", "mpi4py", docs / "examples" / "spectrum.py"]
+    found = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True,
+                           timeout=PATIENCE)  # fmt: skip
+    assert found.stdout.strip() in (docs / "how-to" / "data.md").read_text("utf-8")
 
 
 def test_two_ranks_of_torch():

@@ -8,11 +8,13 @@ import onnxjac as oj
 from data.regressions import DATA, UNEVEN, W, X, jacobian, softmax_regression
 from onnxjac.jacobians import Dense
 from onnxjac.jacobians.errors import InputError, OnnxJacError
+from onnxjac.modes.data.comm import all_reduced
 
 from .threads import on_ranks, outcomes
 
 TIGHT = {"rtol": 1e-12, "atol": 1e-12}
 SIZES = [1, 2, 3, 4, 8]
+MODEL = softmax_regression()
 V = np.random.default_rng(3).standard_normal((12, 5))
 
 
@@ -26,7 +28,7 @@ def compose(function, **options):
     given = {"wrt": "W", "shared": {"W": W}, **options}
 
     def composed(data, comm=None):
-        return function(softmax_regression(), data, comm=comm, **given)
+        return function(MODEL, data, comm=comm, **given)
 
     return composed
 
@@ -194,6 +196,19 @@ def test_an_error_on_one_rank_is_raised_on_all(when, check):
     for error in outcomes(4, script):
         assert type(error) is OnnxJacError
         assert str(error) == "rank 2: ZeroDivisionError: no more"
+
+
+@pytest.mark.parametrize("entries", [1, 2, 4])
+def test_a_part_of_another_size_is_an_error_on_all(entries):
+    """Not a number that is repeated, and not an error that one rank alone knows of."""
+
+    def script(comm):
+        part = np.ones(entries if comm.rank else 3)
+        all_reduced(comm, lambda: part, (3,), np.dtype(float))
+
+    for error in outcomes(2, script):
+        assert type(error) is OnnxJacError
+        assert str(error).startswith("rank 1: ValueError: cannot reshape")
 
 
 def test_an_error_of_the_package_keeps_its_type():

@@ -47,3 +47,8 @@ def test_gradients_over_tensors_in_one_process():
     expected = oj.grad(softmax_regression(), UNEVEN, shared={"W": W}, **LOSS)
     assert isinstance(g["W"], torch.Tensor)
     assert_allclose(g["W"], expected["W"], **TIGHT)
+
+
+def test_a_library_without_a_group_is_refused():
+    with pytest.raises(oj.InputError, match="is no communicator: give mpi4py"):
+        oj.gram(softmax_regression(), UNEVEN, of="logits", wrt="W", comm=torch.distributed)
