@@ -46,6 +46,7 @@ from .modes.interop import (
     asoperator,
     to_jax,
     to_openmdao,
+    to_petsc,
     to_pyomo,
     to_pytensor,
     to_sundials,
@@ -99,6 +100,6 @@ __all__ = [
     "newton_cg", "newton_krylov", "ntk", "pattern", "plots", "preconditioners", "problem",
     "progress", "prove", "pseudo_transient", "ranked", "saliency", "save_state", "sensitivities",
     "shampoo", "smoothgrad", "solve_ivp", "streamed", "symbolic", "tags", "to_jax", "to_openmdao",
-    "to_pyomo", "to_pytensor", "to_sundials", "to_torch", "train_step", "training_model",
-    "value_and_grad", "vjp", "with_loss", "zero",
+    "to_petsc", "to_pyomo", "to_pytensor", "to_sundials", "to_torch", "train_step",
+    "training_model", "value_and_grad", "vjp", "with_loss", "zero",
 ]  # fmt: skip

@@ -30,6 +30,7 @@ USES = {
     "pyomo": "oj.to_pyomo(None)",
     "openmdao": "oj.to_openmdao(model, x)",
     "sundials": "oj.to_sundials(None)",
+    "petsc": "oj.to_petsc(J)",
     "pytensor": "oj.to_pytensor(model)",
 }
 """extra -> the features that need it"""
@@ -37,7 +38,7 @@ USES = {
 MODULES = (
     "onnxruntime", "matplotlib", "torch", "jax", "jax2onnx", "lineax", "pylops", "dask",
     "distributed", "onnxscript", "tqdm", "rich", "casadi", "nlopt", "pyomo", "openmdao", "sksundae",
-    "pytensor",
+    "petsc4py", "pytensor",
 )  # fmt: skip
 
 NOT_FOR_USERS = {"notebooks", "test", "peers", "docs", "mutation"}

@@ -13,7 +13,7 @@ from onnxjac.modes.interop import openmdao, pyomo, pytensor, torch
 from solvers.programs import hock_schittkowski
 
 LIBRARIES = ("torch", "jax", "jax2onnx", "lineax", "pylops", "onnxscript", "casadi", "nlopt",
-             "cyipopt", "pyomo", "openmdao", "sksundae", "pytensor")  # fmt: skip
+             "cyipopt", "pyomo", "openmdao", "sksundae", "petsc4py", "pytensor")  # fmt: skip
 
 
 @pytest.fixture
@@ -53,6 +53,7 @@ def bare(monkeypatch):
         (lambda: oj.to_pytensor(MODEL), "pytensor"),
         (lambda: oj.to_pyomo(None), "pyomo"),
         (lambda: oj.to_sundials(None), "sundials"),
+        (lambda: oj.to_petsc(linearization()), "petsc"),
         (lambda: oj.load(np.sin, example_inputs=1.0), "jax2onnx"),
         (lambda: oj.load(lambda x: x, example_inputs=1.0), "jax2onnx"),
     ],
