@@ -120,6 +120,7 @@ class Algebra(linalg.LinearOperator):
     @untraced
     @in_its_library
     def __rmul__(self, x: Factor) -> Factor:
+        """x J: for a vector, matrices, a number or an operator `x`, as x @ J and x * J."""
         if _is_real_scalar(x):
             return scale(self, x)
         if np.isscalar(x):

@@ -39,7 +39,7 @@ def to_petsc(
     return found
 
 
-class Products:
+class PetscContext:
     """The context of a Mat of type python: products with J and Jᵀ."""
 
     def __init__(self, J: Jacobian) -> None:
@@ -61,7 +61,7 @@ class Products:
 def made(PETSc: Any, J: Jacobian, form: str) -> Any:
     """A new Mat."""
     if form == "operator":
-        return PETSc.Mat().createPython(J.shape, Products(J), comm=PETSc.COMM_SELF)
+        return PETSc.Mat().createPython(J.shape, PetscContext(J), comm=PETSc.COMM_SELF)
     A = J.tosparse()
     pattern = A.indptr.astype(PETSc.IntType), A.indices.astype(PETSc.IntType)
     entries = A.data.astype(PETSc.ScalarType)
