@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import wraps
 from math import prod
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 from scipy.sparse import issparse, linalg
@@ -23,6 +24,22 @@ Factor: TypeAlias = Any
 """A number, an array of any library or an operator: whatever a product or a sum takes or gives."""
 
 
+Product = TypeVar("Product", bound=Callable[..., Any])
+
+
+def in_its_library(product: Product) -> Product:
+    """The product, which for an array of the array API standard is one of its library."""
+
+    @wraps(product)
+    def call(J: Any, x: Array) -> Factor:
+        ours = isinstance(x, np.ndarray | np.generic) or is_kept(x)
+        if ours or not hasattr(x, "__array_namespace__"):
+            return product(J, x)
+        return x.__array_namespace__().asarray(product(J, native(x)), device=x.device)
+
+    return cast(Product, call)
+
+
 class Algebra(linalg.LinearOperator):
     """`J @ K`, `J + K`, `2 * J` and `J[rows, columns]` are operators again; `J @ v` is an array.
 
@@ -30,8 +47,11 @@ class Algebra(linalg.LinearOperator):
     `J @ onnxjac.asoperator(A)` stays one too.
 
     Products take arrays of any library and return NumPy arrays, but for a tensor of PyTorch a
-    tensor on its device, which autograd does not track; the `to_...` methods convert J for other
-    libraries.
+    tensor on its device, which autograd does not track, and for an array of the array API standard
+    an array of its library; the `to_...` methods convert J for other libraries.
+
+    Shapes with leading axes, as in SciPy from 1.18 on: `J @ X` is (*K, n, k) -> (*K, m, k), and
+    `J.matvec(x)` (*K, n) -> (*K, m), where (n, 1) is a column.
     """
 
     dense_limit: int  # bytes of a dense matrix
@@ -44,15 +64,25 @@ class Algebra(linalg.LinearOperator):
 
     @untraced
     def _times(self, x: Array) -> Array:
-        """J x for a vector or a matrix, of NumPy, SciPy or PyTorch."""
+        """J x for a vector or matrices, (*K, n, k) -> (*K, m, k), of NumPy, SciPy or PyTorch."""
         x, n = self._unpacked(x), self.shape[1]
-        if getattr(x, "ndim", 0) not in (1, 2) or x.shape[0] != n:
+        ndim = getattr(x, "ndim", 0)
+        if not ndim or x.shape[-min(ndim, 2)] != n:
             raise self._mismatch(x, n, f"a vector of {n} or a matrix of {n} rows")
-        if x.ndim == 1:
+        if ndim == 1:
             return self._flat_product(x, ())
+        if ndim > 2:
+            return self._by_rows(x.swapaxes(-1, -2)).swapaxes(-1, -2)
         if x.shape[1] == 1:  # a vector: programs and plans are kept by the number of columns
             return self._flat_product(x.reshape(n), ())[:, None]
         return self._flat_product(x.T, (x.shape[1],)).T
+
+    @untraced
+    def _by_rows(self, x: Array) -> Array:
+        """J x for each vector x of an array: (*K, n) -> (*K, m)."""
+        x = self._unpacked(x)
+        *K, n = x.shape
+        return self._flat_product(x.reshape(prod(K), n), (prod(K),)).reshape(*K, self.shape[0])
 
     _matvec = _matmat = _times
 
@@ -72,6 +102,7 @@ class Algebra(linalg.LinearOperator):
             raise InputError("J @ x is for vectors and matrices: J.apply({name: x}) takes tensors")
         return self.dot(other)
 
+    @in_its_library
     def dot(self, x: Factor) -> Factor:
         """J x: for a vector, a matrix, a number or an operator `x`, as J @ x and J * x."""
         if isinstance(x, Algebra):
@@ -87,18 +118,23 @@ class Algebra(linalg.LinearOperator):
     __mul__ = dot
 
     @untraced
+    @in_its_library
     def __rmul__(self, x: Factor) -> Factor:
         if _is_real_scalar(x):
             return scale(self, x)
         if np.isscalar(x):
             return super().__rmul__(cast(Any, x))
         x, m = self._unpacked(array(x)), self.shape[0]
-        if getattr(x, "ndim", 0) not in (1, 2) or x.shape[-1] != m:
+        if not getattr(x, "ndim", 0) or x.shape[-1] != m:
             raise InputError(
                 f"dimension mismatch: a vector of {m} or a matrix of {m} columns times J, "
                 f"{type(self).__name__} of shape {prod_text(self.shape)}, not {describe_factor(x)}"
             )
+        if x.ndim > 2:
+            return self.T._by_rows(x)
         return self.T._times(x.T).T if x.ndim == 2 else self.T._times(x)
+
+    rdot = __rmul__
 
     def __truediv__(self, x: Array) -> Factor:
         if not is_symbolic(x) and (not np.isscalar(x) or x == 0):
@@ -138,20 +174,28 @@ class Algebra(linalg.LinearOperator):
             raise InputError(f"J[rows, columns] has two indices, not {len(key)}")
         return submatrix(self, rows, columns)
 
+    @in_its_library
     def matvec(self, x: Array) -> Array:
-        """J x for a vector x."""
-        return self._times(self._vector(x, self.shape[1]))
+        """J x for a vector x, or for each of several: (*K, n) -> (*K, m)."""
+        return self._by_vector(self._vector(x, self.shape[1]))
 
+    @in_its_library
     def rmatvec(self, x: Array) -> Array:
-        """Jᴴ x for a vector x; Jᴴ is Jᵀ, conjugated where J is complex."""
-        return self.H._times(self._vector(x, self.shape[0]))
+        """Jᴴ x for a vector x, or for each; Jᴴ is Jᵀ, conjugated where J is complex."""
+        return self.H._by_vector(self._vector(x, self.shape[0]))
 
+    def _by_vector(self, x: Array) -> Array:
+        n = self.shape[1]
+        return self._times(x) if x.shape in ((n,), (n, 1)) else self._by_rows(x)
+
+    @in_its_library
     def matmat(self, X: Array) -> Array:
-        """J X for a matrix X, all its columns at once."""
+        """J X for a matrix X, or for each of several, all columns at once."""
         return self._times(self._matrix(X, self.shape[1]))
 
+    @in_its_library
     def rmatmat(self, X: Array) -> Array:
-        """Jᴴ X for a matrix X, all its columns at once."""
+        """Jᴴ X for a matrix X, or for each of several, all columns at once."""
         return self.H._times(self._matrix(X, self.shape[0]))
 
     def _unpacked(self, x: Array) -> Array:
@@ -168,16 +212,17 @@ class Algebra(linalg.LinearOperator):
         return x.toarray()
 
     def _vector(self, x: Array, n: int) -> Array:
-        """A vector of n numbers, or a matrix of one column."""
+        """Vectors of n numbers, or a matrix of one column."""
         x = array(x)
-        if getattr(x, "shape", None) not in ((n,), (n, 1)):
+        shape = tuple(getattr(x, "shape", ()))
+        if shape != (n, 1) and shape[-1:] != (n,):
             raise self._mismatch(x, n, f"a vector of {n}")
         return x
 
     def _matrix(self, X: Array, n: int) -> Array:
-        """A matrix of n rows, dense or sparse."""
+        """Matrices of n rows, dense or sparse."""
         X = array(X)
-        if len(getattr(X, "shape", ())) != 2 or X.shape[0] != n:
+        if len(getattr(X, "shape", ())) < 2 or X.shape[-2] != n:
             raise self._mismatch(X, 0, f"a matrix of {n} rows")
         return X
 

@@ -121,11 +121,15 @@ def solve_ivp(
         )  # fmt: skip
     found.t = np.asarray(found.t)
     found.y = np.reshape(found.y, (len(y), len(found.t)))  # where t_eval is empty, SciPy gives []
-    ends = np.cumsum([size(shape_of(u)) for u in problem.start.values()])
-    parts = zip(problem.start.items(), np.split(found.y, ends[:-1]), strict=True)
-    tensors = {name: part.T.reshape(len(found.t), *shape_of(u)) for (name, u), part in parts}
     counts = {name: getattr(system, name) for name in ("nfev", "njev", "nlu", "products")}
-    return OdeResult({**found, **counts, "tensors": tensors})
+    return OdeResult({**found, **counts, "tensors": by_name(problem, found.y)})
+
+
+def by_name(problem: Problem, y: np.ndarray) -> dict[str, np.ndarray]:
+    """y of shape (n, times) as the states, each of shape (times, …)."""
+    ends = np.cumsum([size(shape_of(u)) for u in problem.start.values()])
+    parts = zip(problem.start.items(), np.split(y, ends[:-1]), strict=True)
+    return {name: part.T.reshape(y.shape[1], *shape_of(u)) for (name, u), part in parts}
 
 
 @contextmanager

@@ -156,13 +156,14 @@ def check_refusals(J):
     """Each error names the kind of operator and the shapes."""
     m, n = J.shape
     kind = type(J).__name__
-    for x in (np.ones(n + 1), np.ones((n + 1, 2)), np.ones((n, 2, 1)), [1.0] * (n + 1)):
+    wrong = [np.ones(shape) for shape in ((n + 1,), (n + 1, n + 1), (n, n + 1, n + 1))]
+    for x in (*wrong, [1.0] * (n + 1)):
         for product in (J.matvec, J.matmat, J.dot, lambda x: J @ x):
             with pytest.raises(InputError, match=f"{kind}.*{m}×{n}.*{np.shape(x)[0]}"):
                 product(x)
         for product in (J.rmatvec, J.rmatmat, lambda x: x @ J):
             with pytest.raises(InputError, match=f"{kind}.*×"):
-                product(np.ones((m + 1, 3, 1)) if np.ndim(x) == 3 else np.ones(m + 1))
+                product(np.ones((m + 1,) * np.ndim(x)))
     other = Dense(np.ones((n + 1, 2)))
     taller = np.ones((m + 1, n))
     for wrong in (
