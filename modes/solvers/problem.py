@@ -151,8 +151,7 @@ class Problem(Generic[Given]):
         self.x0 = self.flatten(self.start)
         if dtype_of(self.x0).kind != "f":
             raise InputError(f"SciPy solves nothing in {self.x0.dtype}: load(dtype='float64').")
-        one = evaluate(model, self.inputs, self.of, engine=engine) if several else None
-        count = len(self.values(self.x0)) if one is None else one[self.of[0]].size
+        count = tell_all(self.comm, self._size_of_one) if several else len(self.values(self.x0))
         self.scalar = len(self.of) == 1 and count == 1
         if t is not None:
             self.ode(time_of(model, self.inputs, t), self.x0)
@@ -163,6 +162,11 @@ class Problem(Generic[Given]):
         if batch is None:
             raise InputError("there are no batches")
         return {**self.over["shared"], **as_batch(batch)}
+
+    def _size_of_one(self) -> int:
+        """The number of entries of the first tensor of `of` at the first batch."""
+        found = evaluate(self.model, self.inputs, self.of, engine=self.engine)
+        return size(shape_of(found[self.of[0]]))
 
     def flatten(self, tensors: Mapping[str, Any]) -> np.ndarray:
         """The tensors of `wrt`, `tensors` by name, as one vector."""

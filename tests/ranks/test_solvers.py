@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 
 import onnxjac as oj
 from data.regressions import HEAD, UNEVEN, W, X, softmax_regression
-from onnxjac.jacobians.errors import InputError
+from onnxjac.jacobians.errors import InputError, OnnxJacError
 
 from .threads import on_ranks, outcomes
 
@@ -53,7 +53,7 @@ def test_least_squares():
         assert_allclose(found.tensors["c"], whole.tensors["c"], rtol=1e-6)
 
 
-def test_a_solver_needs_a_batch_on_every_rank_and_a_reduction():
+def test_a_solver_needs_a_batch_on_every_rank():
     def script(comm):
         own = [UNEVEN, []][comm.rank]
         oj.newton_cg(softmax_regression(), own, comm=comm, **OPTIONS)
@@ -61,5 +61,18 @@ def test_a_solver_needs_a_batch_on_every_rank_and_a_reduction():
     for error in outcomes(2, script):
         assert type(error) is InputError
         assert str(error) == "rank 1: there are no batches"
+
+
+def test_labels_out_of_range_on_one_rank_are_told_on_all():
+    def script(comm):
+        batch = {"x": X, "y": np.full(23, 7 * comm.rank)}
+        oj.newton_cg(softmax_regression(), [batch], comm=comm, **OPTIONS)
+
+    for error in outcomes(2, script):
+        assert isinstance(error, OnnxJacError)
+        assert str(error).startswith("rank 1: ")
+
+
+def test_a_solver_over_ranks_needs_a_reduction():
     with pytest.raises(InputError, match="needs reduction="):
         oj.newton_cg(softmax_regression(), UNEVEN[0], comm=object(), of="loss")
