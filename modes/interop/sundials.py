@@ -6,7 +6,7 @@ IDA's, for r(t, u, u̇) = 0, are in `sundials_dae`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -15,13 +15,15 @@ from ...jacobians import Identity
 from ...jacobians.arguments import validated
 from ...jacobians.errors import InputError, optional
 from ..model.primal.inputs import Names
+from .sundials4py import cvode_callbacks
 from .sundials_dae import dae_callbacks
 
 
 @validated
 def to_sundials(
-    problem: Any, *, rates: Names = None, preconditioner: Callable[[Any], Any] | None = None
-) -> dict[str, Any]:
+    problem: Any, *, rates: Names = None, preconditioner: Callable[[Any], Any] | None = None,
+    package: Literal["sksundae", "sundials4py"] = "sksundae",
+) -> dict[str, Any]:  # fmt: skip
     """u̇ = f(t, u) for `sksundae.cvode.CVODE(**to_sundials(problem), ...)`, with ∂f/∂u.
 
     With `rates`, r(t, u, u̇) = 0 for `sksundae.ida.IDA`, with A = ∂r/∂u + c ∂r/∂u̇ in the place of
@@ -35,16 +37,22 @@ def to_sundials(
     - `rates`: the tensors u̇ among the `wrt` of the problem, in the order of their states.
     - `preconditioner`: for GMRES, A ↦ M ≈ A⁻¹ of A, which is I - γ ∂f/∂u for CVODE, such as
       `preconditioners.ilu`.
+    - `package`: `"sundials4py"` gives `rhs`, and `jac` or `jtimes`, for CVODE by that package, with
+      `form="dense"` or `"operator"`; it takes no rates and no preconditioner.
 
     Shapes: u, u̇, f, r and products are (n,), ∂f/∂u and A are (n, n). Raises `InputError` without
-    scikit-sundae, for something that is not such a problem, for rates that do not fit, and for a
+    the package, for something that is not such a problem, for rates that do not fit, and for a
     preconditioner that LU does not need.
     """
-    cvode = optional("sksundae.cvode", "sundials")
+    cvode = optional("sksundae.cvode", "sundials") if package == "sksundae" else None
     form = getattr(problem, "form", None)
     if form is None or not hasattr(problem, "ode_jac"):
         raise InputError("to_sundials takes as_scipy(model, inputs, ...), not a "
                          f"{type(problem).__name__}")  # fmt: skip
+    if cvode is None:
+        if rates is not None or preconditioner is not None:
+            raise InputError("package='sundials4py' takes no rates and no preconditioner")
+        return cvode_callbacks(problem)
     if preconditioner is not None and form != "operator":
         raise InputError(f"form={form!r} solves by LU: a preconditioner is for form='operator'")
     if rates is not None:
