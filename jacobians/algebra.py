@@ -124,7 +124,7 @@ class Algebra(linalg.LinearOperator):
         if _is_real_scalar(x):
             return scale(self, x)
         if np.isscalar(x):
-            return super().__rmul__(cast(Any, x))
+            return super().dot(cast(Any, x))  # from SciPy 1.18 on, its __rmul__ calls rdot
         x, m = self._unpacked(array(x)), self.shape[0]
         if not getattr(x, "ndim", 0) or x.shape[-1] != m:
             raise InputError(

@@ -93,6 +93,12 @@ def test_products_are_those_of_scipy(J):
         assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
+def test_complex_numbers_scale_from_both_sides():
+    J, v = Dense(A.real, (5,), (4,)), np.arange(4.0)
+    for scaled in (2j * J, J * 2j, J.rdot(2j)):
+        assert_allclose(scaled @ v, 2j * A.real @ v)
+
+
 def test_what_does_not_fit_is_refused():
     J = Dense(A.real, (5,), (4,))
     for wrong in (
