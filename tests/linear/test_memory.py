@@ -291,7 +291,6 @@ def use(form, engine, k, n):
     peaks, whole = {}, {"engine": engine, "wrt": "x"}
 
     def made(name, function):
-        gc.collect()
         tracemalloc.start()
         found = function()
         peaks[name] = tracemalloc.get_traced_memory()[1]
