@@ -96,9 +96,13 @@ def test_exported_models_by_onnx_runtime(name):
     check_model(model, point, engine="onnxruntime", rtol=1e-4, columns=2)
 
 
-@pytest.mark.parametrize(
+two = pytest.mark.parametrize(
     "name", ["squeezenet", pytest.param("shufflenet", marks=pytest.mark.sampled(0))]
 )
+"""The two smallest networks, one with --whole only."""
+
+
+@two
 def test_light_models_by_their_weights(name):
     """With respect to the input and the first and last weights together."""
     proto, point = drawn(name)
@@ -178,7 +182,7 @@ def test_exported_models_by_xla(name):
 
 
 @pytest.mark.peers
-@shorter
+@two
 def test_light_models_by_xla(name):
     pytest.importorskip("jax")
     proto, point = drawn(name)

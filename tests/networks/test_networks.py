@@ -162,7 +162,7 @@ def test_over_tensors(name, device, request):
 
 
 @pytest.mark.peers
-@pytest.mark.sampled(0.3)
+@pytest.mark.sampled(0.15)
 @every
 def test_products_by_xla(file):
     """As NumPy's and as PyTorch's; nothing runs on the host."""

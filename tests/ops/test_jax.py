@@ -50,7 +50,7 @@ def case(node, feeds):
     return inputs, attrs, numbers.run(node.op_type, inputs, attrs, outputs=len(node.output))
 
 
-@pytest.mark.sampled(0.4)
+@pytest.mark.sampled(0.25)
 @pytest.mark.parametrize(("node", "feeds"), [pytest.param(*c.values[:2], id=c.id) for c in LIST])
 def test_case_of_onnx(node, feeds):
     """As the numbers reading gives it, in double precision."""
@@ -71,7 +71,7 @@ def is_refused(name, inputs, expected):
     return name in UNSIZED or {y.dtype for y in (*inputs, *expected) if y is not None} - DTYPES
 
 
-@pytest.mark.sampled(0.6)
+@pytest.mark.sampled(0.3)
 @pytest.mark.parametrize(("node", "feeds"), [pytest.param(*c.values[:2], id=c.id) for c in LIST])
 def test_compiled_case_of_onnx(node, feeds):
     """The same by XLA, or refused by name. All are arguments but integers after the first input:

@@ -31,7 +31,7 @@ WITHOUT_A_PROOF = {"Gradient", "Adagrad", "Adam", "Momentum"}
 """Rules of operators that are replaced by plain ones, which have proofs."""
 
 
-@pytest.mark.sampled(0.5)
+@pytest.mark.sampled(0.35)
 @pytest.mark.parametrize("case", EVERY, ids=str)
 def test_the_rule_is_the_derivative(case):
     check = CaseCheck(case)
