@@ -109,9 +109,11 @@ def check_kind(name: str, value: Any, kinds: list[ArgumentKind]) -> Any:
     """The value, as an int where whole numbers are due; raises `InputError`. A number that a traced
     function takes is not known yet.
     """
-    if not library_of(value).knows(value) and any(kind.base is float for kind in kinds):
+    is_scalar = getattr(value, "ndim", None) == 0
+    is_traced = is_scalar and not library_of(value).knows(value)
+    if is_traced and any(kind.base is float for kind in kinds):
         return value
-    plain = value.item() if getattr(value, "ndim", None) == 0 else value
+    plain = value.item() if is_scalar else value
     for kind in kinds:
         if kind.holds(plain):
             return int(plain) if kind.base is int and plain != inf else value

@@ -211,8 +211,8 @@ class Jacobian(Holder, Algebra, hooks.Shown, ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        for met in hooks.CLASSES:
-            met(cls)
+        for observe in hooks.CLASS_OBSERVERS:
+            observe(cls)
 
     def __init__(self, out_shape: Shape, in_shape: Shape, dtype: DTypeLike) -> None:
         self.out_shape, self.in_shape = self._sizes(out_shape), self._sizes(in_shape)

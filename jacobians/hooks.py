@@ -64,7 +64,7 @@ view = hook("view {}", "The graph of a model as a page: `modes.show.view`.")
 loaded = hook("load a {}", "The model in a file: `modes.model.loading`.")
 html = hook("show {} as HTML", "What a notebook shows: `modes.show.html`.")
 
-CLASSES: list[Callable[[type], None]] = []
+CLASS_OBSERVERS: list[Callable[[type], None]] = []
 """What is called with each class of operators that is defined from now on."""
 
 

@@ -48,8 +48,9 @@ class Gradient:
         Where `engine` is ONNX Runtime and has no kernel for the graph, NumPy runs it.
         """
         point = inputs if checked else self._checked(inputs, keep=False)
-        values, slopes = self._run(point, masked=self.engine == "jax")  # which fuses the masks
-        if find_nonfinite(slopes):
+        masked = self.engine == "jax"  # which fuses the masks, and may trace what is not finite
+        values, slopes = self._run(point, masked=masked)
+        if not masked and find_nonfinite(slopes):
             values, slopes = self._run(point)
         warn_nonfinite(self.model, values, point)
         return values, slopes
@@ -79,9 +80,9 @@ class Gradient:
         """(inputs, weights) ↦ (of, ∇f) as a model, the pairs of tensors that no path joins, and the
         roundings that cut some of the paths.
 
-        It is cached if it holds at all points of these shapes, and one of a Hessian, which is
-        `masked`, serves gradients too. Control flow is unrolled where no
-        number of a point decides how, since a turn of a Scan costs more than the operators inside.
+        It is cached if it holds at all points of these shapes; a `masked` one, which Hessians have,
+        serves gradients too. Control flow is unrolled where no number of a point decides how, since
+        a turn of a Scan costs more than the operators inside.
         """
         known, shapes = self.model.cache["gradient"], signature_of(point)
         key = self.of, self.wrt, self.weights is None, self.engine, shapes, masked

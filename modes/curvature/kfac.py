@@ -494,7 +494,7 @@ def total_of_share(share: Share, find: Find) -> Sums:
 @final
 @dataclass(frozen=True)
 class ShareOfRank:
-    """The batches of this rank among those of all ranks; `make` gives the `Share`, or None."""
+    """This rank's batches among all ranks' batches; `make` gives the `Share`, or None."""
 
     comm: Comm
     make: Callable[[], Share | None]

@@ -113,7 +113,7 @@ def value_and_grad(
     batches: a list of points, a function that returns an iterator over them, a data loader, or
     arrays or an npz file with `batch_size=`. `reduction` says how the model's loss reduces over
     samples; a mean weighs as `hessian` does. `shared` are inputs that all batches have in common.
-    With `comm=`, the data are those of all ranks, each of which gives its own: one all-reduce.
+    With `comm=`, every rank gives data of its own, and f and ∇f are over all of it: one all-reduce.
 
     - `model`: the model, as `load` gives it.
     - `wrt`: the tensors to differentiate by, by name; by default all floating inputs.

@@ -1,8 +1,8 @@
 """Comm: what ranks send one another where all of them run the same script.
 
 `as_comm` makes a `Comm` of what MPI or PyTorch gives. All ranks enter every collective here, also
-one whose own part has failed: then `all_reduced`, `agreed` and `sum_arrays` raise the error of that
-rank on all of them.
+one whose own part has failed: then `all_reduced`, `agreed` and `sum_arrays` raise the error on all
+ranks, with the number of the rank that failed.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def attempt(find: Callable[[], T]) -> tuple[Any, Exception | None]:
     """The result of find(), or the error that it raised."""
     try:
         return find(), None
-    except Exception as error:
+    except Exception as error:  # whatever it is, the other ranks wait for this one
         return None, error
 
 
@@ -220,7 +220,7 @@ def collective(send: Callable[[Any], T], value: Any) -> T:
     """The result of a collective; raises `OnnxJacError` where the connection to a rank is lost."""
     try:
         return send(value)
-    except RuntimeError as error:  # as those of mpi4py and PyTorch are
+    except RuntimeError as error:  # mpi4py's and PyTorch's errors are of this type
         raise OnnxJacError(
             f"a rank did not answer ({first_line(error)}): see whether one of them ended"
         ) from error

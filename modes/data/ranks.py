@@ -65,7 +65,7 @@ def ranked(
     Every rank calls this, with its own `data`, which may be empty; a dict is one batch. C is the
     same operator on all ranks: all of them enter its products, with the same right-hand sides, and
     have the same result, by one all-reduce. The scaling is that of `streamed` over the batches of
-    all ranks, and rows of `"stack"` are in the order of the ranks: `C.rows` are those of this one.
+    all ranks, and rows of `"stack"` are in the order of the ranks: `C.rows` are this rank's rows.
 
     `make`, `reduction`, `batch_size`, `keep` (bytes on each rank), `size` and `check` are as for
     `streamed`; `check` also compares the values of `make.shared`, if it has any. `comm` is a
@@ -174,7 +174,7 @@ class OverRanks(OverData):
         return y.reshape((*lead(v, self.in_shape), self.shape[0]))
 
     def _placed(self, shape: tuple[int, ...], found: np.ndarray, axis: int = -1) -> np.ndarray:
-        """The rows of this rank among those of all ranks, which are zero."""
+        """The rows of this rank among the rows of all ranks, which are zero."""
         if self.rows is None:
             return found
         every = np.zeros(shape, found.dtype)

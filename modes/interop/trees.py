@@ -28,7 +28,7 @@ def _register(arrays: Any) -> None:
     """Let functions of JAX take operators, with other numbers at the next call."""
     for kind in {*subclasses_of(Jacobian)}:
         _register_kind(kind)
-    hooks.CLASSES.append(_register_kind)
+    hooks.CLASS_OBSERVERS.append(_register_kind)
 
 
 def _register_kind(kind: type) -> None:

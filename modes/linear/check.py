@@ -732,9 +732,9 @@ class Comparison:
     estimated from the three widths and the one-sided slopes.
 
     f is h ↦ f(x + h v). The error is relative to the `size` of an entry; `noise` is the rounding
-    error of a product, `eps_f` of f, and `best` the first width; `roundings` are those of tensors
-    on the way, asked for where an entry disagrees. With the `slopes` f' given, the
-    second differences (f(h) - 2 f(0) + f(-h)) / h² take the place of slopes.
+    error of a product, `eps_f` of f, and `best` the first width; `roundings` are the rounding
+    errors of tensors on the way, asked for where an entry disagrees. With the `slopes` f' given,
+    the second differences (f(h) - 2 f(0) + f(-h)) / h² take the place of slopes.
     """
 
     f: Callable[[float], np.ndarray]

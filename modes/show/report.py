@@ -228,10 +228,7 @@ def timed(J: Linearization, seed: int) -> dict[str, float]:
 
 
 def least_time(work: Callable[[], Any]) -> float:
-    """Seconds that `work` takes: the least of 3 to 999 calls, in half a second if 3 are enough.
-
-    J is compiled in the background meanwhile, which slows the first calls tenfold on few cores.
-    """
+    """Seconds that `work` takes: the least of 3 to 999 calls, in half a second if 3 are enough."""
     work()  # to warm up
     times: list[float] = []
     while len(times) < 3 or (len(times) < 999 and sum(times) < 0.5):

@@ -25,7 +25,7 @@ Event = Callable[[float, np.ndarray], Any]
 class OdeResult(OptimizeResult):
     """SciPy's result of `solve_ivp`, with the states by name in `tensors`."""
 
-    t: np.ndarray  # type: ignore[assignment]
+    t: np.ndarray  # type: ignore[assignment]  # all times, where others have one
     y: np.ndarray
     sol: Any
     t_events: Any
@@ -239,5 +239,5 @@ def checked_event(event: Event) -> Event:
                              "due, which changes its sign where the event is")  # fmt: skip
         return float(value.item())
 
-    checked.terminal, checked.direction = count, way  # type: ignore[attr-defined]
+    checked.terminal, checked.direction = count, way  # type: ignore[attr-defined]  # SciPy's
     return checked

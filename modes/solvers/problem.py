@@ -114,7 +114,7 @@ class Problem(Generic[Given]):
 
     With `over`, the options `shared`, `batch_size` and, of a loss, `reduction`, the inputs may be
     data: f, ∇f and H are taken over all batches, and a vector f has the rows of all batches. With
-    `comm` in it, they are those of all ranks, each of which has a batch at least.
+    `comm` in it, all batches of all ranks count, and each rank has at least one.
     """
 
     def __init__(
