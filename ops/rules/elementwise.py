@@ -62,7 +62,7 @@ class Elementwise:
         formula, values = self.formula(node), {**self.values(node), "Y": node.y}
         return {
             (0, i): broadcast_diagonal(
-                node, i, evaluate_tree(op, derivative(formula, name), values, node.dtype)
+                node, i, evaluate_tree(op, derivative(formula, name, op.recurs), values, node.dtype)
             )
             for i, name in enumerate(self.variables)
             if node.wants(i)
@@ -73,10 +73,16 @@ class Elementwise:
 
 
 @cache
-def derivative(formula: str, variable: str) -> Tree:
-    """∂formula/∂variable as a tree: the declared form, or a stable one that SymPy finds."""
+def derivative(formula: str, variable: str, recurs: bool = False) -> Tree:
+    """∂formula/∂variable as a tree: the declared form, or a stable one that SymPy finds; where it
+    `recurs`, the shortest one, such as 1 - Y², whose digits are enough beside 1.
+    """
     from .. import formulas
 
+    if recurs:
+        short = formulas.derive(formulas.parse(formula), variable, shortest=True)
+        if not short.has(formulas.sp.exp):
+            return formulas.expression_tree(short)
     if formula in SLOPES:
         return formulas.expression_tree(formulas.parse(SLOPES[formula]))
     return formulas.expression_tree(formulas.derive(formulas.parse(formula), variable))
