@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ..jacobians import Array, Jacobian, Shape, dtype_of, reading, shape_of
+from ..jacobians import Array, Jacobian, Shape, between_types, dtype_of, reading, shape_of
 from ..jacobians.base import arrays_of
 from ..jacobians.errors import OnnxJacError, UnsupportedOp
 from ..jacobians.readings import Reading
@@ -95,9 +95,12 @@ class Taylor(Reading):
 
     def call(self, op_type: str, *inputs: Any, outputs: int = 1, **attrs: Any) -> Any:
         """The series of an operator's outputs; a value where nothing moves or nothing can."""
+        inputs = self.over.operands(op_type, inputs)
         if not any(isinstance(x, Series) for x in inputs):
             counted = {"outputs": outputs} if outputs > 1 else {}
             return self.over.call(op_type, *inputs, **counted, **attrs)
+        if op_type == "Einsum" and sum(isinstance(x, Series) for x in inputs) > 2:
+            return self.contracted(inputs, attrs["equation"])
         node = node_of(op_type, inputs, attrs, outputs=outputs)
         key = op_type, tuple(map(self._name, inputs)), outputs, repr(sorted(attrs.items()))
         if key not in self.known:
@@ -202,6 +205,15 @@ class Taylor(Reading):
             return first[o]
         slope = probe.slope(o)
         return None if slope is None else self.scaled(slope[k - 1], 1.0 / k)
+
+    def contracted(self, inputs: Sequence[Any], equation: str) -> Any:
+        """A product of many by products of two, the first with the last."""
+        terms, result = equation.replace(" ", "").split("->")
+        first, *rest, last = terms.split(",")
+        kept = [c for c in labels(first + last) if c in labels(",".join([*rest, result]))]
+        both = "".join(kept)
+        product = self.Einsum(inputs[0], inputs[-1], equation=f"{first},{last}->{both}")
+        return self.Einsum(product, *inputs[1:-1], equation=f"{','.join([both, *rest])}->{result}")
 
     # -- entry by entry ----------------------------------------------------------------------------
 
@@ -400,7 +412,8 @@ class Probe:
         wanted = frozenset((o, i) for o, y in enumerate(results) if is_floating(y)
                            for i in self.moving)  # fmt: skip
         blocks = self.rule(op, Node(self.node.step, inputs, results, wanted))
-        return {slot: blocks[slot] for slot in sorted(wanted & blocks.keys())}
+        return {(o, i): between_types(blocks[o, i], inputs[i], results[o])
+                for o, i in sorted(wanted & blocks.keys())}  # fmt: skip
 
     def _behind(self, start: int) -> dict[Slot, frozenset[int]]:
         """The inputs that each block depends on, −1 for an output."""
@@ -456,7 +469,7 @@ class Probe:
         if kind == "MatMul" and min(ranks) > 1:
             return op.MatMul(self.op.aligned(x, ranks[0], ranks[1]),
                              self.op.aligned(y, ranks[1], ranks[0]))  # fmt: skip
-        if kind == "Einsum" and len(self.node.inputs) == 2 and "..." not in attrs["equation"]:
+        if kind == "Einsum" and len(self.node.inputs) == 2:
             return op.Einsum(x, y, equation=batched_equation(attrs["equation"]))
         assert self.op.directions is not None
         rows = []
@@ -484,6 +497,16 @@ class Probe:
 def is_floating(x: Any) -> bool:
     """Whether a value may have a tangent."""
     return hasattr(x, "dtype") and dtype_of(x).kind in "fV"
+
+
+def labels(terms: str) -> list[str]:
+    """The labels of an equation's terms, each once; those of an ellipsis, as one, come first.
+
+    >>> labels("ab...,bc")
+    ['...', 'a', 'b', 'c']
+    """
+    plain = terms.replace("...", "")
+    return ["..."] * (plain != terms) + [*dict.fromkeys(c for c in plain if c.isalpha())]
 
 
 def batched_equation(equation: str) -> str:
