@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -42,6 +42,22 @@ ALIGNED = frozenset({"Add", "Sub", "Sum", "Mul", "Where"})
 """Operators entry by entry, whose operands may have fewer axes than the result."""
 
 
+class Term(NamedTuple):
+    """A coefficient c f ∘ a: a number, an array without directions or None, and an array.
+
+    Products with what stays put go to the factor, so that they are not repeated for each direction;
+    the whole is multiplied out where an operator needs it.
+    """
+
+    array: Array
+    number: float = 1.0
+    factor: Array | None = None
+
+    def times(self, number: float) -> Term:
+        """The coefficient times a number."""
+        return self._replace(number=self.number * number)
+
+
 class Series:
     """Σ aₖ tᵏ with coefficients made when they are asked for; None is zero.
 
@@ -52,24 +68,30 @@ class Series:
 
     def __init__(
         self, op: Taylor, shape: Shape, dtype: np.dtype, degree: int,
-        make: Callable[[int], Array | None],
+        make: Callable[[int], Term | None],
     ) -> None:  # fmt: skip
         self.op, self.shape, self.dtype, self.degree, self.make = op, shape, dtype, degree, make
-        self.known: dict[int, Array | None] = {}
+        self.known: dict[int, Term | None] = {}
         self.meta: dict[str, Any] = {}
         self._derivative: Series | None = None
 
-    def __getitem__(self, k: int) -> Array | None:
+    def term(self, k: int) -> Term | None:
         """The coefficient of tᵏ."""
         if k not in self.known:
             self.known[k] = self.make(k)
         return self.known[k]
 
+    def __getitem__(self, k: int) -> Array | None:
+        """The coefficient of tᵏ, multiplied out."""
+        term = self.term(k)
+        return None if term is None else self.op.whole(term)
+
     def derivative(self) -> Series:
         """a′(t) = Σ k aₖ tᵏ⁻¹."""
 
-        def make(k: int) -> Array | None:
-            return self.op.scaled(self[k + 1], k + 1.0)
+        def make(k: int) -> Term | None:
+            term = self.term(k + 1)
+            return term and term.times(k + 1.0)
 
         if self._derivative is None:
             self._derivative = Series(self.op, self.shape, self.dtype, self.degree + 1, make)
@@ -113,7 +135,8 @@ class Taylor(Reading):
         """The series of the outputs of a model's step, which are `first` at t = 0."""
         if step.surrogate is not None:
             moved = inputs[step.surrogate]
-            made = Series(self, moved.shape, moved.dtype, 0, lambda k: moved[k] if k else first[0])
+            made = Series(self, moved.shape, moved.dtype, 0,
+                          lambda k: moved.term(k) if k else Term(first[0]))  # fmt: skip
             return made, *first[1:]
         return self.outputs(Node(step, inputs, (None,) * len(first)), first)
 
@@ -153,6 +176,8 @@ class Taylor(Reading):
         if declared.is_composed:
             made = declared.outputs(self, node)
             return tuple(self.starting(y, y0) for y, y0 in zip(made, first, strict=False))
+        if node.step.op_type == "Neg":
+            return self.outputs(node_of("Sub", (np.zeros((), node.x.dtype), node.x), {}), first)
         if node.step.op_type in ALIGNED and not node.step.domain:
             return (self.entrywise(node, first),)
         if node.step.op_type == "Div" and isinstance(node.inputs[1], Series):
@@ -174,37 +199,40 @@ class Taylor(Reading):
     def starting(self, y: Any, first: Any) -> Any:
         """A series with another value at t = 0, which is the same but for rounding."""
         if isinstance(y, Series) and isinstance(first, ir.Value):
-            y.known[0] = first
+            y.known[0] = Term(first)
         return y
 
-    def linear(self, probe: Probe, first: Sequence[Any], o: int, k: int) -> Array | None:
+    def linear(self, probe: Probe, first: Sequence[Any], o: int, k: int) -> Term | None:
         """yₖ = Σᵢ Jᵢ xᵢₖ."""
         if k == 0 and first:
-            return first[o]
-        parts = ((J, probe.node.inputs[i][k]) for (p, i), J in probe.blocks.items() if p == o)
-        return self.total(J._apply(self.over, x) for J, x in parts if x is not None)
+            return Term(first[o])
+        parts = ((J, probe.node.inputs[i].term(k)) for (p, i), J in probe.blocks.items() if p == o)
+        return self.total(self.applied(J, x) for J, x in parts if x is not None)
 
-    def bilinear(self, probe: Probe, first: Sequence[Any], o: int, k: int) -> Array | None:
+    def bilinear(self, probe: Probe, first: Sequence[Any], o: int, k: int) -> Term | None:
         """yₖ = Σⱼ B(aⱼ, bₖ₋ⱼ) for each pair of inputs, and J cₖ for the others."""
         if k == 0 and first:
-            return first[o]
-        whole, apart = list[Array](), list[Array]()
+            return Term(first[o])
+        single, each = list[Term](), list[Term]()
         for a, b in probe.pairs(o):
-            for x, y, degree in self.pairs(probe.node.inputs[a], probe.node.inputs[b], k):
-                both = self.is_batched(degree[0]) and self.is_batched(degree[1])
-                made = probe.each(o, a, b, x, y) if both else probe.product(o, a, b, x, y, degree)
-                (apart if both else whole).append(made)
-        alone = [(J, probe.node.inputs[i][k]) for (p, i), J in probe.blocks.items()
+            for x, y, degrees in self.pairs(probe.node.inputs[a], probe.node.inputs[b], k):
+                both = all(map(self.is_batched, degrees))
+                multiply = probe.each if both else probe.product
+                made = Term(multiply(o, a, b, self.bare(x), self.bare(y), degrees),
+                            x.number * y.number)  # fmt: skip
+                (each if both else single).append(made)
+        alone = [(J, probe.node.inputs[i].term(k)) for (p, i), J in probe.blocks.items()
                  if p == o and not probe.behind[p, i]]  # fmt: skip
-        whole += [J._apply(self.over, x) for J, x in alone if x is not None]
-        return self.gathered(whole, apart, probe.degree + k)
+        single += [self.applied(J, x) for J, x in alone if x is not None]
+        return self.gathered(single, each, probe.degree + k)
 
-    def solution(self, probe: Probe, first: Sequence[Any], o: int, k: int) -> Array | None:
+    def solution(self, probe: Probe, first: Sequence[Any], o: int, k: int) -> Term | None:
         """k yₖ = (J(x, y) x′)ₖ₋₁, with J by the rule over series."""
         if k == 0:
-            return first[o]
+            return Term(first[o])
         slope = probe.slope(o)
-        return None if slope is None else self.scaled(slope[k - 1], 1.0 / k)
+        term = None if slope is None else slope.term(k - 1)
+        return term and term.times(1.0 / k)
 
     def contracted(self, inputs: Sequence[Any], equation: str) -> Any:
         """A product of many by products of two, the first with the last."""
@@ -223,107 +251,101 @@ class Taylor(Reading):
         moving = [x for x in inputs if isinstance(x, Series)]
         degree = sum(x.degree for x in moving) if kind == "Mul" else moving[0].degree
         like = first or (self.over.call(kind, *(self.placed(x) for x in inputs)),)
-        shape, dtype = shape_of(like[0]), dtype_of(like[0])
+        shape = shape_of(like[0])
 
-        def make(k: int) -> Array | None:
+        def make(k: int) -> Term | None:
             if k == 0 and first:
-                return first[0]
+                return Term(first[0])
             if kind == "Mul":
-                return self.cauchy(*inputs, k) if len(moving) == 2 else self.times_constant(inputs, k)
-            return self.combined(kind, inputs, shape, dtype, degree, k)
+                return self.cauchy(*map(self.as_series, inputs), k)
+            parts = [x.term(k) if isinstance(x, Series) else None for x in inputs]
+            if all(part is None for part in parts):
+                return None
+            batched = self.is_batched(degree + k)
+            lifted = [part and self.spread(part, x, shape, batched)
+                      for part, x in zip(parts, inputs, strict=True)]  # fmt: skip
+            if kind == "Where":
+                zero = np.zeros((), dtype_of(like[0]))
+                chosen = (zero if part is None else self.whole(part) for part in lifted[1:])
+                return Term(self.over.Where(inputs[0], *chosen))
+            signs = (1.0, -1.0) if kind == "Sub" else (1.0,) * len(lifted)
+            return self.total(part.times(sign) for part, sign in zip(lifted, signs, strict=True)
+                              if part is not None)  # fmt: skip
 
-        return Series(self, shape, dtype, degree, make)
+        return Series(self, shape, dtype_of(like[0]), degree, make)
 
-    def combined(
-        self, kind: str, inputs: Sequence[Any], shape: Shape, dtype: np.dtype, degree: int, k: int
-    ) -> Array | None:
-        """The coefficient of a sum or choice of which the constants count only at t = 0."""
-        batched, zero = self.is_batched(degree + k), np.zeros((), dtype)
-        parts = [x[k] if isinstance(x, Series) else None for x in inputs]
-        if all(part is None for part in parts):
-            return None
-        ranks = [len(getattr(x, "shape", None) or ()) for x in inputs]
-        lifted = [p if p is None else self.aligned(p, r, len(shape) if batched else 0)
-                  for p, r in zip(parts, ranks, strict=True)]  # fmt: skip
-        if kind == "Where":
-            chosen = [zero if part is None else part for part in lifted[1:]]
-            return self.full(self.over.Where(inputs[0], *chosen), shape, batched)
-        if kind == "Sub" and lifted[0] is None:
-            return self.full(self.over.Neg(lifted[1]), shape, batched)
-        present = [part for part in lifted if part is not None]
-        made = self.total(present) if None in lifted else self.over.call(kind, *present)
-        return self.full(made, shape, batched)
-
-    def full(self, x: Array, shape: Shape, batched: bool) -> Array:
-        """An array of the whole shape, where what would broadcast it is zero."""
-        have = shape_of(x)[1:] if batched else shape_of(x)
-        if len(have) == len(shape) and all(map(same, have, shape)):
-            return x
+    def spread(self, part: Term, x: Series, shape: Shape, batched: bool) -> Term:
+        """A coefficient of x broadcast to a shape."""
+        if len(x.shape) == len(shape) and all(map(same, x.shape, shape)):
+            return part
         lead = (self.directions,) if batched else ()
-        return self.over.Expand(self.aligned(x, len(have), len(shape) if batched else 0),
-                                (*lead, *shape))  # fmt: skip
+        array = self.whole(part._replace(number=1.0))
+        if batched:
+            array = self.aligned(array, len(x.shape), len(shape))
+        return Term(self.over.Expand(array, (*lead, *shape)), part.number)
 
-    def times_constant(self, inputs: Sequence[Any], k: int) -> Array | None:
-        """c aₖ."""
-        a, c = inputs if isinstance(inputs[0], Series) else reversed(inputs)
-        x = a[k]
-        if x is None:
-            return None
-        if self.is_batched(a.degree + k):
-            x = self.aligned(x, len(a.shape), len(getattr(c, "shape", None) or ()))
-        return self.over.Mul(x, c)
+    def as_series(self, x: Any) -> Series:
+        """A factor that may not move, as a series."""
+        if isinstance(x, Series):
+            return x
+        return Series(self, shape_of(x), dtype_of(x), 0, lambda k: None if k else Term(x))
 
-    def cauchy(self, a: Series, b: Series, k: int, start: int = 0) -> Array | None:
+    def cauchy(self, a: Series, b: Series, k: int, start: int = 0) -> Term | None:
         """Σⱼ aⱼ bₖ₋ⱼ, for j from `start` on; equal terms of a square are computed once."""
-        whole, apart = list[Array](), list[Array]()
-        for x, y, degree in self.pairs(a, b, k, start):
-            both = self.is_batched(degree[0]) and self.is_batched(degree[1])
-            (apart if both else whole).append(self.times(x, y, a, b, degree))
-        return self.gathered(whole, apart, a.degree + b.degree + k)
+        single, each = list[Term](), list[Term]()
+        for x, y, degrees in self.pairs(a, b, k, start):
+            both = all(map(self.is_batched, degrees))
+            made = self.product(x, y, (len(a.shape), len(b.shape)), degrees)
+            (each if both else single).append(made)
+        return self.gathered(single, each, a.degree + b.degree + k)
 
     def pairs(
         self, a: Any, b: Any, k: int, start: int = 0
-    ) -> Iterator[tuple[Array, Array, tuple[int, int]]]:
+    ) -> Iterator[tuple[Term, Term, tuple[int, int]]]:
         """The nonzero pairs (aⱼ, bₖ₋ⱼ), and their degrees; of a square 2 aⱼ with aₖ₋ⱼ, j < k − j."""
         square = a is b and not start
         for j in range(start, k // 2 + 1 if square else k + 1):
-            x, y = a[j], b[k - j]
+            x, y = a.term(j), b.term(k - j)
             if x is not None and y is not None:
-                twice = self.scaled(x, 2.0) if square and 2 * j != k else x
+                twice = x.times(2.0) if square and 2 * j != k else x
                 yield twice, y, (a.degree + j, b.degree + k - j)
 
-    def times(
-        self, x: Array, y: Array, a: Series, b: Series, degree: tuple[int, int]
-    ) -> Array:
-        """x ∘ y, where either may have an axis of directions."""
-        ranks = len(a.shape), len(b.shape)
-        if self.is_batched(degree[0]):
-            x = self.aligned(x, ranks[0], ranks[1])
-        if self.is_batched(degree[1]):
-            y = self.aligned(y, ranks[1], ranks[0])
-        return self.over.Mul(x, y)
+    def product(
+        self, x: Term, y: Term, ranks: tuple[int, int], degrees: tuple[int, int]
+    ) -> Term:
+        """x ∘ y, either of which may have an axis of directions."""
+        x_moves, y_moves = map(self.is_batched, degrees)
+        number = x.number * y.number
+        if x_moves:
+            x = x._replace(array=self.aligned(x.array, *ranks))
+        if y_moves:
+            y = y._replace(array=self.aligned(y.array, *reversed(ranks)))
+        if x_moves == y_moves:
+            factors = [z.factor for z in (x, y) if z.factor is not None]
+            factor = self.over.Mul(*factors) if len(factors) == 2 else next(iter(factors), None)
+            return Term(self.over.Mul(x.array, y.array), number, factor)
+        still, moving = (y, x) if x_moves else (x, y)
+        factor = still.array if moving.factor is None else self.over.Mul(still.array, moving.factor)
+        return Term(moving.array, number, factor)
 
     def quotient(self, a: Any, b: Series, first: Sequence[Any]) -> Series:
         """y = a / b: yₖ = (aₖ − Σⱼ bⱼ yₖ₋ⱼ) / b₀ over j ≥ 1."""
         like = first or (self.over.Div(self.placed(a), self.placed(b)),)
-        shape, dtype = shape_of(like[0]), dtype_of(like[0])
-        degree = a.degree if isinstance(a, Series) else 0
+        top, shape = self.as_series(a), shape_of(like[0])
 
-        def make(k: int) -> Array | None:
+        def make(k: int) -> Term | None:
             if k == 0 and first:
-                return first[0]
-            batched = self.is_batched(degree + k)
-            rest = self.cauchy(b, y, k, 1)
-            top = a[k] if isinstance(a, Series) else None
-            if top is not None and batched:
-                top = self.aligned(top, len(a.shape), len(shape))
-            if top is None and rest is None:
+                return Term(first[0])
+            batched = self.is_batched(top.degree + k)
+            rest, part = self.cauchy(b, y, k, 1), top.term(k)
+            parts = [] if part is None else [self.spread(part, top, shape, batched)]
+            difference = self.total([*parts, *([rest.times(-1.0)] if rest else [])])
+            if difference is None:
                 return None
-            difference = top if rest is None else (
-                self.over.Neg(rest) if top is None else self.over.Sub(top, rest))  # fmt: skip
-            return self.full(self.over.Div(difference, b[0]), shape, batched)
+            below = Term(self.over.Div(1.0, b[0]))
+            return self.product(below, difference, (len(b.shape), len(shape)), (0, top.degree + k))
 
-        y = Series(self, shape, dtype, degree, make)
+        y = Series(self, shape, dtype_of(like[0]), top.degree, make)
         return y
 
     # -- coefficients ------------------------------------------------------------------------------
@@ -337,23 +359,56 @@ class Taylor(Reading):
         """A coefficient whose axes after the directions are at least so many."""
         return x if rank >= least else self.over.Unsqueeze(x, tuple(range(1, 1 + least - rank)))
 
-    def scaled(self, x: Array | None, by: float) -> Array | None:
-        """c x."""
-        return x if x is None or by == 1.0 else self.over.Mul(x, by)
+    def bare(self, term: Term) -> Array:
+        """A coefficient without its number."""
+        return term.array if term.factor is None else self.over.Mul(term.array, term.factor)
 
-    def total(self, parts: Iterable[Array]) -> Array | None:
-        """The sum of coefficients of one shape; None for no parts."""
-        found = list(parts)
+    def whole(self, term: Term) -> Array:
+        """A coefficient, multiplied out."""
+        if term.number == 1.0:
+            return self.bare(term)
+        if term.factor is None:
+            return self.over.Mul(term.array, term.number)
+        return self.over.Mul(term.array, self.over.Mul(term.factor, term.number))
+
+    def applied(self, J: Jacobian, term: Term) -> Term:
+        """J times a coefficient."""
+        return Term(J._apply(self.over, self.bare(term)), term.number)
+
+    def total(self, terms: Iterable[Term]) -> Term | None:
+        """The sum of coefficients of one shape; those of one array are one."""
+        found = [*self.joined(terms)]
         if len(found) < 2:
             return found[0] if found else None
-        return self.over.Add(*found) if len(found) == 2 else self.over.Sum(*found)
+        numbers = {term.number for term in found}
+        number = numbers.pop() if len(numbers) == 1 else 1.0
+        parts = [self.whole(term.times(1.0 / number)) for term in found]
+        return Term(self.over.Add(*parts) if len(parts) == 2 else self.over.Sum(*parts), number)
 
-    def gathered(self, whole: list[Array], apart: list[Array], degree: int) -> Array | None:
-        """The sum of terms, those `apart` for each direction; at the last degree over these."""
-        if apart and self.weights is not None and degree == self.order:
-            each = self.total(apart)
-            return self.total([*whole, self.over_directions(each)])
-        return self.total([*whole, *apart])
+    def joined(self, terms: Iterable[Term]) -> Iterator[Term]:
+        """The terms, those of the same array as one with the sum of their factors."""
+        alike: dict[int, list[Term]] = {}
+        for term in terms:
+            alike.setdefault(id(term.array), []).append(term)
+        for first, *rest in alike.values():
+            factors = [self.over.Mul(t.factor, t.number) for t in (first, *rest)
+                       if t.factor is not None] if rest else []  # fmt: skip
+            number = sum(t.number for t in (first, *rest) if t.factor is None)
+            if not rest:
+                yield first
+            elif not factors:
+                yield Term(first.array, number)
+            else:
+                constant = [np.asarray(number, dtype_of(first.array))] if number else []
+                yield Term(first.array, 1.0, self.over.Sum(*factors, *constant))
+
+    def gathered(self, single: list[Term], each: list[Term], degree: int) -> Term | None:
+        """The sum of terms, of which `each` are for each direction: at the last degree over these."""
+        if self.weights is not None and degree == self.order:
+            each = [Term(self.over_directions(t.array), t.number) if t.factor is None else
+                    Term(self.over.Mul(self.over_directions(t.array), t.factor), t.number)
+                    for t in self.joined(each)]  # fmt: skip
+        return self.total([*single, *each])
 
     def over_directions(self, x: Array) -> Array:
         """Σᵣ wᵣ xᵣ."""
@@ -446,10 +501,10 @@ class Probe:
                 yield i, min(met)
 
     def product(
-        self, o: int, a: int, b: int, x: Array, y: Array, degree: tuple[int, int]
+        self, o: int, a: int, b: int, x: Array, y: Array, degrees: tuple[int, int]
     ) -> Array:
         """B(x, y), one of which may have an axis of directions."""
-        if self.op.is_batched(degree[1]):
+        if self.op.is_batched(degrees[1]):
             a, b, x, y = b, a, y, x
         return self.block(o, a, b, y)._apply(self.op.over, x)
 
@@ -462,7 +517,9 @@ class Probe:
             self._each[key] = self.read(self.op.over, inputs, self.results)[o, a]
         return self._each[key]
 
-    def each(self, o: int, a: int, b: int, x: Array, y: Array) -> Array:
+    def each(
+        self, o: int, a: int, b: int, x: Array, y: Array, degrees: tuple[int, int]
+    ) -> Array:
         """B(xᵣ, yᵣ) for each direction r."""
         op, kind, attrs = self.op.over, self.node.step.op_type, self.node.step.attrs
         ranks = [len(self.node.inputs[i].shape) for i in (a, b)]

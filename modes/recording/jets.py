@@ -18,7 +18,7 @@ import onnx_ir as ir
 from ...jacobians import Array, dtype_of, shape_of, size
 from ...jacobians.errors import InputError
 from ...jacobians.symint import Symbols, is_symbolic, same
-from ...ops.series import Series, Taylor
+from ...ops.series import Series, Taylor, Term
 from ..linear.derivatives.record import active_steps
 from ..linear.derivatives.trace import Trace, trace_model
 from ..linear.derivatives.unroll import fixed, unrolled
@@ -70,10 +70,10 @@ def series_of(t: Trace, op: Taylor, moving: Mapping[str, Series], of: Names) -> 
     return {name: found.get(name, t.values[name]) for name in of}
 
 
-def curve(t: Trace, op: Taylor, name: str, coefficients: Mapping[int, ir.Value]) -> Series:
+def curve(t: Trace, op: Taylor, name: str, coefficients: Mapping[int, Term]) -> Series:
     """x₀ + Σ xₖ tᵏ for a tensor x₀ of a trace."""
     x = t.values[name]
-    known = {0: x, **coefficients}
+    known = {0: Term(x), **coefficients}
     return Series(op, shape_of(x), dtype_of(x), 0, known.get)
 
 
@@ -95,8 +95,7 @@ def jet_graph(
     moving = {}
     for name, whole in zip(wrt, given, strict=True):
         parts = {k: t.recorder.Gather(whole, np.array(k - 1), axis=0) for k in range(1, order + 1)}
-        moving[name] = curve(t, op, name, {k: op.scaled(x, 1 / factorial(k))
-                                           for k, x in parts.items()})  # fmt: skip
+        moving[name] = curve(t, op, name, {k: Term(x, 1 / factorial(k)) for k, x in parts.items()})
     found = series_of(t, op, moving, of)
     results = [stacked(t, op, found[name]) for name in of]
     return derived(t, called(model, of, "series"), results)
@@ -106,8 +105,9 @@ def stacked(t: Trace, op: Taylor, y: Any) -> ir.Value:
     """The derivatives y⁽ᵏ⁾ = k! yₖ on a first axis."""
     rows = []
     for k in range(1, op.order + 1):
-        row = op.scaled(y[k], float(factorial(k))) if isinstance(y, Series) else None
-        rows.append(t.recorder.Unsqueeze(zero_like(t, y) if row is None else row, (0,)))
+        term = y.term(k) if isinstance(y, Series) else None
+        row = zero_like(t, y) if term is None else op.whole(term.times(float(factorial(k))))
+        rows.append(t.recorder.Unsqueeze(row, (0,)))
     return t.recorder.Concat(*rows, axis=0)
 
 
@@ -139,14 +139,13 @@ def along(t: Trace, lines: Lines, of: str) -> ir.Value:
     moving = {}
     for name, vectors in lines.vectors.items():
         if vectors.any():
-            moving[name] = curve(t, op, name, {1: direction(t, op, name, vectors)})
+            moving[name] = curve(t, op, name, {1: Term(direction(t, op, name, vectors))})
     y = series_of(t, op, moving, (of,))[of]
-    last = y[lines.order] if isinstance(y, Series) else None
+    last = y.term(lines.order) if isinstance(y, Series) else None
     if last is None:
         return zero_like(t, t.values[of], () if lines.weights is not None else (lines.count,))
-    scale = factorial(lines.order) * (float(lines.weights[0]) if one and lines.weights is not None
-                                      else 1.0)  # fmt: skip
-    return op.scaled(last, float(scale))
+    scale = factorial(lines.order) * (lines.weights[0] if one and lines.weights is not None else 1)
+    return op.whole(last.times(float(scale)))
 
 
 def direction(t: Trace, op: Taylor, name: str, vectors: np.ndarray) -> Array:
