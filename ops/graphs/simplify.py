@@ -293,6 +293,23 @@ def _mul(op: Op, x: Array, y: Array) -> Array | None:
     return None
 
 
+@rewrites("MatMul")
+def _equal_rows(op: Op, a: Array, b: Array) -> Array | None:
+    """Equal rows of a matrix, such as a tangent of all samples, are multiplied once."""
+    node, shape = made_by(a, "Expand"), shape_of(a)
+    if len(shape) < 2 or len(shape_of(b)) != 2:
+        return None
+    if isinstance(a, np.ndarray):
+        row = a[..., :1, :] if a.shape[-2] > 1 and not a.strides[-2] else None
+    else:
+        x = node.inputs[0] if node is not None else None
+        equal = x is not None and shape_of(x)[-2:-1] == (1,) and same(shape_of(x)[-1], shape[-1])
+        row = x if equal and not same(shape[-2], 1) else None
+    if row is None:
+        return None
+    return op.Expand(op.MatMul(row, b), (*shape[:-1], shape_of(b)[-1]))
+
+
 @rewrites("Div")
 def _div(op: Op, x: Array, y: Array) -> Array | None:
     """x / 1 = x."""
