@@ -37,7 +37,7 @@ from .modes.curvature.over_data import (
 )
 from .modes.data.cluster import distributed
 from .modes.data.ranks import ranked
-from .modes.data.stream import streamed
+from .modes.data.shares import streamed
 from .modes.exports.casadi import export_casadi
 from .modes.exports.export import export
 from .modes.forward import jvp

@@ -46,6 +46,7 @@ from ..recording.guarded import guarded, trace_guarded
 from ..training.step import training_step
 from .entries import sparse_jacobian_graph
 from .mapped import map_over
+from .opset import at_opset
 from .together import as_functions
 
 Mode = Literal[
@@ -83,6 +84,7 @@ def export(
     vmap: NamesOrNone = None,
     engine: str | None = None,
     straight_through: bool = False,
+    opset: Natural | None = None,
 ) -> onnx.ModelProto:
     """A derivative of the model, recorded at the point `inputs`, as an ONNX model.
 
@@ -132,6 +134,8 @@ def export(
     - `engine`: `"onnxruntime"` (default where installed), `"numpy"`, `"torch"` or `"jax"` runs
       the model.
     - `straight_through`: True lets tangents pass rounding and quantisation; see `linearize`.
+    - `opset`: of the result: 13 or above, for a runtime that knows no newer one, such as the opset
+      of the model's file. By default it is the lowest from 21 on that the model's operators have.
 
     Shapes: the free dimensions of the model's inputs stay free. Where a rule decides by a size or
     by an integer of the point, the result holds where the decision is the same: one
@@ -156,7 +160,8 @@ def export(
     (*of, *wrt). Weights keep their names; other names become valid C identifiers.
 
     Raises `InputError` for an unknown mode or name, for a gradient of several numbers, for a tensor
-    that is not floating, for an option that the mode does not have, and for a binding of a training
+    that is not floating, for an option that the mode does not have, for an opset without the
+    operators of the result, and for a binding of a training
     model that does not fit; `UnsupportedOp` for an operator without a rule.
     """
     modes = modes_of(mode)
@@ -164,7 +169,8 @@ def export(
         if len(modes) > 1 or (of, wrt, at, tangents, vmap) != (None,) * 5:
             raise InputError(f"mode={STEP!r} takes the model and inputs= alone: the training model "
                              "says what is differentiated")  # fmt: skip
-        return training_step(model, inputs)
+        step = training_step(model, inputs)
+        return step if opset is None else at_opset(step, opset)
     check_options(modes, at, tangents)
     model = as_model(model, of, at, wrt=wrt, straight_through=straight_through)
     of_names = names_of(model, of, model.outputs, "of")
@@ -191,7 +197,8 @@ def export(
         if mapped:
             map_points(recorded, model, mapped)
         rename(recorded.graph)
-        made[kind] = proto_of(recorded)
+        proto = proto_of(recorded)
+        made[kind] = proto if opset is None else at_opset(proto, opset)
     return made[modes[0]] if len(modes) == 1 else as_functions(made, model.initializers)
 
 
