@@ -18,7 +18,8 @@ from ..model.primal.model import ModelLike
 from .batches import Batch, as_batch, is_data, samples
 from .cluster import distributed
 from .ranks import ranked
-from .stream import Reduction, digest, streamed
+from .shares import Reduction, streamed
+from .stream import digest
 
 P = ParamSpec("P")
 Made_co = TypeVar("Made_co", covariant=True)

@@ -201,17 +201,22 @@ def sum_arrays(
     return arrays, [beside for _, beside in known.values()]
 
 
-def same_on_all(found: dict[int, T], what: str = "arrays", show: Callable[[T], str] = str) -> T:
-    """What all ranks with data found, by rank; raises `InputError` where it differs."""
+def same_on_all(
+    found: dict[int, T], what: str = "arrays", name: str = "rank", show: Callable[[T], str] = str
+) -> T:
+    """What all ranks with data found, by number; raises `InputError` where it differs.
+
+    `name` is for parts of the data that are no ranks.
+    """
     if not found:
-        raise InputError("no rank has a batch")
+        raise InputError(f"no {name} has a batch")
     first, *others = found
-    for rank in others:
-        if found[rank] != found[first]:
-            one, other = show(found[first]), show(found[rank])
+    for k in others:
+        if found[k] != found[first]:
+            one, other = show(found[first]), show(found[k])
             raise InputError(
-                f"the {what} of rank {first} and of rank {rank} differ, {one} and {other}: what "
-                "ranks compose is of one shape, dtype and name on all of them"
+                f"the {what} of {name} {first} and of {name} {k} differ, {one} and {other}: what "
+                f"{name}s compose is of one shape, dtype and name on all of them"
             )
     return found[first]
 

@@ -22,7 +22,7 @@ from onnx import numpy_helper
 import onnxjac as oj
 from onnxjac.modes.curvature.gauss_newton import gauss_newton
 from onnxjac.modes.data.cluster import distributed
-from onnxjac.modes.data.stream import streamed
+from onnxjac.modes.data.shares import streamed
 
 from .distributed_page import Costs, Measured, page
 
