@@ -54,6 +54,8 @@ from .modes.interop import (
     to_sundials,
     to_torch,
 )
+from .modes.jet import jet
+from .modes.laplacian import derivative, laplacian
 from .modes.linear.linearization import Linearization
 from .modes.losses import with_loss
 from .modes.model.flow.steps import Limits
@@ -93,14 +95,14 @@ __all__ = [
     "Adagrad", "Adam", "Coloring", "Derived", "Hessian", "InputError", "LimitError", "Limits",
     "Linearization", "LoadError", "Model", "Momentum", "NotConverged", "OnnxJacError",
     "OnnxJacWarning", "OptimizerFunction", "TensorSpec", "UnknownTensor", "UnsupportedOp",
-    "as_scipy", "asoperator", "check_derivative", "coloring", "compare", "defines", "derive",
-    "distributed", "ekfac", "empirical_fisher", "estimators", "euler_residual", "export",
+    "as_scipy", "asoperator", "check_derivative", "coloring", "compare", "defines", "derivative",
+    "derive", "distributed", "ekfac", "empirical_fisher", "estimators", "euler_residual", "export",
     "export_casadi", "fisher", "gauss_newton", "grad", "grad_cam", "gradient_times_input", "gram",
     "hessian", "hvp", "identity_like", "implicit_euler", "influence", "initial_state",
-    "integrated_gradients", "inverse", "jacobian", "jvp", "kernel", "kfac", "levenberg_marquardt",
-    "linearize", "load", "load_state", "lower_gradients", "natural_gradient", "nearest_gradients",
-    "newton_cg", "newton_krylov", "ntk", "pattern", "plots", "preconditioners", "problem",
-    "progress", "prove", "pseudo_transient", "ranked", "root", "saliency", "save_state",
+    "integrated_gradients", "inverse", "jacobian", "jet", "jvp", "kernel", "kfac", "laplacian",
+    "levenberg_marquardt", "linearize", "load", "load_state", "lower_gradients", "natural_gradient",
+    "nearest_gradients", "newton_cg", "newton_krylov", "ntk", "pattern", "plots", "preconditioners",
+    "problem", "progress", "prove", "pseudo_transient", "ranked", "root", "saliency", "save_state",
     "sensitivities", "shampoo", "smoothgrad", "solve_ivp", "streamed", "symbolic", "tags", "to_jax",
     "to_openmdao", "to_petsc", "to_pyomo", "to_pytensor", "to_sundials", "to_torch", "train_step",
     "training_model", "value_and_grad", "vjp", "with_loss", "zero",

@@ -48,7 +48,9 @@ def jet(
     Source: A. Griewank and A. Walther, Evaluating Derivatives (2008), chapter 13. As in JAX,
     derivatives are not divided by k!.
 
-    >>> model = loads_text("g (double[n] x) => (double[n] y) { y = Sin(x) }")
+    >>> import onnx.parser
+    >>> model = onnx.parser.parse_model('''<ir_version: 10, opset_import: ["": 21]>
+    ... g (double[n] x) => (double[n] y) { y = Sin(x) }''')
     >>> y, rows = jet(model, {"x": np.zeros(1)}, {"x": [np.ones(1), np.zeros(1), np.zeros(1)]})
     >>> rows["y"].ravel().tolist()
     [1.0, 0.0, -1.0]
@@ -71,13 +73,13 @@ def jet(
 
 def stacked_rows(rows: Any) -> Any:
     """The derivatives of one curve as one array."""
-    return rows if hasattr(rows, "shape") else np.stack([host(row) for row in rows])
+    return rows if hasattr(rows, "shape") else np.array([host(row) for row in rows])
 
 
 def same_order(curves: Mapping[str, Any]) -> dict[str, Any]:
     """The curves to the longest order, with zeros."""
-    order = max(shape_of(rows)[0] if shape_of(rows) else 0 for rows in curves.values())
-    if not order:
+    order = max((shape_of(rows)[0] if shape_of(rows) else 0 for rows in curves.values()), default=0)
+    if not order or not curves:
         raise InputError("series= needs one derivative at least: {'x': [v]} moves x along v")
     made = dict[str, Any]()
     for name, rows in curves.items():
@@ -100,8 +102,8 @@ def recorded(
     if shapes is not None and whole in known:
         return cast(Model, known[whole])
     if not all(library_of(x).knows(x) for x in point.values()):
-        raise InputError("a derivative is recorded where numbers are known: take it once outside of "
-                         "jit, with inputs of these names and shapes")  # fmt: skip
+        raise InputError("a derivative is recorded where numbers are known: take it once outside "
+                         "of jit, with inputs of these names and shapes")  # fmt: skip
     t, is_general = shared(model, partial(make, model, hosted(point)))
     made = t.model("jet")
     if is_general and shapes is not None:

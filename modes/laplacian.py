@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from ..jacobians.arguments import Natural, Positive, validated
-from ..jacobians.arrays import as_array
+from ..jacobians.arrays import as_array, fits
 from ..jacobians.errors import InputError
+from ..jacobians.readings import module_of
 from .estimators.estimate import Estimate, mean_and_error
 from .jet import recorded, run
 from .linear.derivatives.trace import Trace
 from .model.primal.inputs import Names, check_inputs, name_of, names_of
 from .model.primal.model import ModelLike, as_model
-from .recording.jets import (
+from .recording.jets import derivative_graph, lines_graph, sample_shapes
+from .recording.lines import (
     Lines,
+    Vectors,
     axes_of,
     biharmonic_lines,
     combined,
+    coordinates,
     laplacian_lines,
-    lines_graph,
-    mixed_lines,
-    sample_shapes,
 )
-
-Vectors = Mapping[str, np.ndarray]
 
 
 @validated
@@ -67,8 +63,10 @@ def laplacian(
     Carlo with Forward Laplacian (2024); F. Dangel et al., Collapsing Taylor mode automatic
     differentiation (2025).
 
-    >>> model = loads_text("g (double[n, 2] x) => (double[n] y) { s = Mul(x, x)  c = Mul(s, x)"
-    ...                    "  a = Constant<value_ints = [1]>()  y = ReduceSum<keepdims = 0>(c, a) }")
+    >>> import onnx.parser
+    >>> model = onnx.parser.parse_model('''<ir_version: 10, opset_import: ["": 21]>
+    ... g (double[n, 2] x) => (double[n] y) <int64[1] axis = {1}>
+    ... { s = Mul(x, x)  c = Mul(s, x)  y = ReduceSum<keepdims = 0>(c, axis) }''')
     >>> laplacian(model, {"x": np.array([[1.0, 2.0], [0.5, 0.0]])}).tolist()
     [18.0, 3.0]
     """
@@ -96,10 +94,8 @@ def laplacian(
     *_, found = run(recorded(model, point, held, make, engine), point, engine).values()
     if samples is None:
         return found
-    rows = found.transpose(*range(1, found.ndim), 0) if isinstance(found, np.ndarray) else (
-        found.permute(*range(1, found.ndim), 0) if hasattr(found, "permute")
-        else found.transpose(*range(1, found.ndim), 0))  # fmt: skip
-    return Estimate(*mean_and_error(rows), samples, "random directions")
+    return Estimate(*mean_and_error(module_of(found).moveaxis(found, 0, -1)), samples,
+                    "random directions")  # fmt: skip
 
 
 @validated
@@ -124,8 +120,9 @@ def derivative(
     Shape: as `of`. Raises `InputError` where a name does not fit, or names several entries, and
     `UnsupportedOp` for an operator without a rule.
 
-    >>> model = loads_text("g (double[n, 1] x, double[n, 1] y) => (double[n, 1] u)"
-    ...                    "{ s = Mul(x, x)  u = Mul(s, y) }")
+    >>> import onnx.parser
+    >>> model = onnx.parser.parse_model('''<ir_version: 10, opset_import: ["": 21]>
+    ... g (double[n, 1] x, double[n, 1] y) => (double[n, 1] u) { s = Mul(x, x)  u = Mul(s, y) }''')
     >>> point = {"x": np.array([[3.0]]), "y": np.array([[5.0]])}
     >>> derivative(model, point, wrt="xxy").tolist(), derivative(model, point, wrt="xy").tolist()
     ([[2.0]], [[6.0]])
@@ -136,64 +133,11 @@ def derivative(
     name = name_of(model, of, model.outputs, "of")
     checked = names_of(model, names, model.inputs, "wrt")
     point = check_inputs(model, inputs, keep=False, engine=engine)
-    make = partial(lines_graph, of=(name,), wrt=checked, engine=engine,
-                   choose=partial(mixed, name, {"": powers}))  # fmt: skip
+    make = partial(derivative_graph, of=(name,), wrt=checked, engine=engine,
+                   wanted={"derivative": powers})  # fmt: skip
     graph = recorded(model, point, ("derivative", name, tuple(powers.items())), make, engine)
     *_, found = run(graph, point, engine).values()
     return found
-
-
-# -- names of derivatives --------------------------------------------------------------------------
-
-Coordinate = tuple[str, tuple[int, ...] | None]
-"""The name of a tensor, and an entry of a sample of it."""
-
-LETTER = re.compile(r"([A-Za-z_])(\[[\d, ]*\])?")
-NAMED = re.compile(r"([^\[\]]+)(\[[\d, ]*\])?")
-
-
-def coordinates(wrt: str | Sequence[str]) -> dict[Coordinate, int]:
-    """What a derivative is by, and how often.
-
-    >>> coordinates("xxy"), coordinates(["time", "x[0,1]"])
-    ({('x', None): 2, ('y', None): 1}, {('time', None): 1, ('x', (0, 1)): 1})
-    """
-    parts = LETTER.findall(wrt) if isinstance(wrt, str) else [
-        match.groups() for match in map(NAMED.fullmatch, wrt) if match]  # fmt: skip
-    said = wrt if isinstance(wrt, str) else "".join(wrt)
-    if not parts or "".join(name + (entry or "") for name, entry in parts) != said:
-        raise InputError(f"wrt={wrt!r} must be names, one for each time: 'xxy', or ['time', 'x[0]']")
-    return dict(Counter((name, entry_of(entry)) for name, entry in parts))
-
-
-def entry_of(text: str | None) -> tuple[int, ...] | None:
-    """The indices in brackets."""
-    return tuple(int(n) for n in text.strip("[]").split(",")) if text else None
-
-
-def mixed(of: str, wanted: Mapping[str, Mapping[Coordinate, int]], t: Trace) -> dict[str, Lines]:
-    """The lines of each wanted derivative."""
-    names = dict.fromkeys(name for powers in wanted.values() for name, _ in powers)
-    shapes = sample_shapes(t, of, tuple(names))
-    return {kind: mixed_lines(units(shapes, tuple(powers)), tuple(powers.values()))
-            for kind, powers in wanted.items()}  # fmt: skip
-
-
-def units(shapes: Mapping[str, tuple[int, ...]], at: Sequence[Coordinate]) -> Vectors:
-    """The unit vectors of some coordinates, by tensor."""
-    made = {name: np.zeros((len(at), *shape)) for name, shape in shapes.items()
-            if name in {n for n, _ in at}}  # fmt: skip
-    for row, (name, entry) in enumerate(at):
-        shape = shapes[name]
-        if entry is None and prod(shape) != 1:
-            raise InputError(f"{name!r} has entries of shape {list(shape)} in a sample: say which, "
-                             f"as in '{name}[{','.join('0' * len(shape))}]'")  # fmt: skip
-        index = (0,) * len(shape) if entry is None else entry
-        if len(index) != len(shape) or any(i >= n for i, n in zip(index, shape, strict=True)):
-            raise InputError(f"{name}{list(index)} is no entry of a sample of {name!r}, whose shape "
-                             f"is {list(shape)}")  # fmt: skip
-        made[name][(row, *index)] = 1
-    return made
 
 
 # -- weights, columns and draws --------------------------------------------------------------------
@@ -211,7 +155,7 @@ def weights_of(axes: Vectors, weights: Any) -> np.ndarray | None:
     parts = []
     for name, v in axes.items():
         given, shape = as_array(named[name], np.dtype(float)), v.shape[1:]
-        if given.ndim > len(shape) or np.broadcast_shapes(given.shape, shape) != shape:
+        if not fits(given.shape, shape):
             raise InputError(f"weights= of shape {list(given.shape)} do not fit a sample of "
                              f"{name!r}, {list(shape)}")  # fmt: skip
         parts.append(np.broadcast_to(given, shape).ravel())

@@ -6,10 +6,8 @@ these over several directions: the Laplacian over the axes, a mixed derivative b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations, product
-from math import comb, factorial, prod
+from collections.abc import Callable, Mapping
+from math import factorial
 from typing import Any
 
 import numpy as np
@@ -25,34 +23,20 @@ from ..linear.derivatives.unroll import fixed, unrolled
 from ..linear.elimination.samples import Batch, layouts
 from ..model.primal.model import Model
 from .derive import Names, called, derived, start_graph
-
-
-@dataclass(frozen=True)
-class Lines:
-    """Σᵣ wᵣ dᵏf/dtᵏ along x + t vᵣ, of order k; without `weights`, each of them.
-
-    `vectors` are vᵣ by the name of a tensor, (R, *the tensor without its batch axis): the same in
-    every sample.
-    """
-
-    order: int
-    vectors: Mapping[str, np.ndarray]
-    weights: np.ndarray | None
-
-    @property
-    def count(self) -> int:
-        """The number of directions."""
-        return next(len(v) for v in self.vectors.values())
+from .lines import Coordinate, Lines, axes_of, laplacian_lines, mixed_lines, units
 
 
 def trace_flat(
     model: Model, point: Mapping[str, Any], names: Names, engine: str | None,
     symbols: Symbols | None,
 ) -> Trace:  # fmt: skip
-    """The named tensors, recorded without control flow: it is unrolled at the point."""
+    """The named tensors, recorded without control flow, which is unrolled at the point; weights and
+    intermediates that the point gives are inputs.
+    """
     model = fixed(model, point, engine, symbols)
     flat = unrolled(model, point, names, None, engine, symbols=symbols)
-    return trace_model(flat, point, names, engine, symbols=symbols)
+    given = point.keys() - flat.inputs.keys()
+    return trace_model(flat, point, names, engine, given=given, symbols=symbols)
 
 
 def series_of(t: Trace, op: Taylor, moving: Mapping[str, Series], of: Names) -> dict[str, Any]:
@@ -128,8 +112,34 @@ def lines_graph(
     start_graph(t, (), of, wrt)
     chosen = choose(t)
     results = [along(t, lines, name) for lines in chosen.values() for name in of]
-    names = called(model, tuple(f"{o}_{kind}" for kind in chosen for o in of), "")
-    return derived(t, names, results)
+    names = (name for kind in chosen for name in called(model, of, kind))
+    return derived(t, tuple(names), results)
+
+
+def laplacian_graph(
+    model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None,
+    symbols: Symbols | None = None,
+) -> Trace:  # fmt: skip
+    """inputs ↦ (of, Σ ∂²of/∂xᵢ² over the entries of a sample)."""
+
+    def choose(t: Trace) -> Mapping[str, Lines]:
+        return {"laplacian": laplacian_lines(axes_of(sample_shapes(t, of[0], wrt)), None)}
+
+    return lines_graph(model, point, of, wrt, engine, symbols, choose=choose)
+
+
+def derivative_graph(
+    model: Model, point: Mapping[str, Any], of: Names, wrt: Names, engine: str | None,
+    symbols: Symbols | None = None, *, wanted: Mapping[str, Mapping[Coordinate, int]],
+) -> Trace:  # fmt: skip
+    """inputs ↦ (of, a derivative for each name in `wanted`, which counts the coordinates)."""
+
+    def choose(t: Trace) -> Mapping[str, Lines]:
+        shapes = sample_shapes(t, of[0], wrt)
+        return {kind: mixed_lines(units(shapes, tuple(powers)), tuple(powers.values()))
+                for kind, powers in wanted.items()}  # fmt: skip
+
+    return lines_graph(model, point, of, wrt, engine, symbols, choose=choose)
 
 
 def along(t: Trace, lines: Lines, of: str) -> ir.Value:
@@ -182,51 +192,6 @@ def require_known(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int,
     """Raises `InputError` where the number of directions is open."""
     for name, shape in shapes.items():
         if is_symbolic(shape):
-            raise InputError(f"{name!r} has an open shape {list(shape)}, and a sum over its entries "
-                             "needs their number: samples mix, or its sizes are free")  # fmt: skip
+            raise InputError(f"{name!r} has the open shape {list(shape)}; a sum over its entries "
+                             "needs their number: samples mix, or sizes are free")  # fmt: skip
     return dict(shapes)
-
-
-def axes_of(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-    """The unit vectors of all entries, by tensor: (R, *shape), R entries in all."""
-    counts = [prod(shape) for shape in shapes.values()]
-    rows = np.split(np.eye(sum(counts)), np.cumsum(counts)[:-1], axis=1)
-    return {name: part.reshape(len(part), *shape)
-            for (name, shape), part in zip(shapes.items(), rows, strict=True)}  # fmt: skip
-
-
-def combined(axes: Mapping[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
-    """Directions that are combinations of others: each row has the factors of one."""
-    return {name: np.tensordot(rows, v, 1) for name, v in axes.items()}
-
-
-def laplacian_lines(vectors: Mapping[str, np.ndarray], weights: np.ndarray | None) -> Lines:
-    """Σᵣ wᵣ vᵣᵀ H vᵣ."""
-    count = next(len(v) for v in vectors.values())
-    return Lines(2, vectors, np.ones(count) if weights is None else weights)
-
-
-def biharmonic_lines(axes: Mapping[str, np.ndarray]) -> Lines:
-    """Δ²f = Σᵢ ∂ᵢ⁴f + 2 Σ ∂ᵢ²∂ⱼ²f over i < j, with 12 ∂ᵢ²∂ⱼ²f = D⁴(eᵢ + eⱼ) + D⁴(eᵢ − eⱼ) − 2 D⁴eᵢ
-    − 2 D⁴eⱼ.
-    """
-    n = next(len(v) for v in axes.values())
-    rows, weights = [*np.eye(n)], [1 - (n - 1) / 3] * n
-    for i, j in combinations(range(n), 2):
-        rows += [np.eye(n)[i] + np.eye(n)[j], np.eye(n)[i] - np.eye(n)[j]]
-        weights += [1 / 6, 1 / 6]
-    return Lines(4, combined(axes, np.array(rows)), np.array(weights))
-
-
-def mixed_lines(axes: Mapping[str, np.ndarray], powers: Sequence[int]) -> Lines:
-    """∂^α f by polarisation: k! ∂^α f = Σ (−1)^|α − β| ∏ᵢ C(αᵢ, βᵢ) Dᵏf(Σᵢ βᵢ eᵢ) over β ≤ α."""
-    order = sum(powers)
-    if len(powers) == 1:
-        return Lines(order, dict(axes), np.ones(1))
-    rows, weights = [], []
-    for beta in product(*(range(p + 1) for p in powers)):
-        if any(beta):
-            sign = (-1) ** (order - sum(beta))
-            rows.append(beta)
-            weights.append(sign * prod(map(comb, powers, beta)) / factorial(order))
-    return Lines(order, combined(axes, np.array(rows, float)), np.array(weights))
